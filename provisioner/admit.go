@@ -11,37 +11,30 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // Revocations returns what this process knows of revocations.
-func (p *Provisioner) Revocations() *Revocations { return p.revocations }
+func (p *Provisioner) Revocations() *trust.Revocations { return p.revocations }
 
 // Fresh returns nil while this process knows all that operators had ordered [MaxAge] ago, and an
 // error that wraps [ErrRevocationsUnknown] else: no request is decided then, and no connection
 // admitted.
 func (p *Provisioner) Fresh() error {
-	if err := p.revocations.Fresh(); err != nil {
-		return err
+	if err := p.revocations.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrRevocationsUnknown, err)
 	}
 	return p.logs.Fresh()
 }
 
-// ensureFresh is Fresh, after another look if that is needed.
-func (p *Provisioner) ensureFresh(ctx context.Context) error {
-	if err := p.revocations.ensure(ctx); err != nil {
-		return err
-	}
-	return p.logs.Fresh()
-}
-
-// awaitFresh is ensureFresh for an operator: views that are too old may come up to date within [MaxAge].
+// awaitFresh is Fresh for an operator: views that are too old may come up to date within [MaxAge].
 func (p *Provisioner) awaitFresh(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, MaxAge)
 	defer cancel()
-	again := time.NewTicker(LookEvery / 4)
+	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
 	for {
-		err := p.ensureFresh(ctx)
+		err := p.Fresh()
 		if err == nil {
 			return nil
 		}
@@ -76,7 +69,7 @@ func (p *Provisioner) AdmitToken(text, source string) (*jwt.Verified, error) {
 		return nil, refuse("", TokenCode(err), err)
 	}
 	if by := p.revocations.Token(token.ID); by != nil {
-		return nil, refuse("", wire.CodeTokenRevoked, by.cause())
+		return nil, refuse("", wire.CodeTokenRevoked, by.Err())
 	}
 	return token, nil
 }
@@ -92,16 +85,19 @@ func (p *Provisioner) AdmitNode(ctx context.Context, id wire.Identity, serial st
 	if err := p.cfg.Clock.Check(); err != nil {
 		return refuse(node, wire.CodeClockBehind, err)
 	}
-	if err := p.ensureFresh(ctx); err != nil {
+	if err := p.Fresh(); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	// Before the record: one from a restored store knows nothing of it.
 	if by := p.revocations.Serial(serial); by != nil {
-		return refuse(node, wire.CodeIdentityRevoked, by.cause())
+		return refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
 	r, _, err := p.cfg.Store.Record(ctx, id)
 	if err != nil {
 		return p.refuseUnread(id, err)
+	}
+	if err := p.knowFollowed(ctx, r); err != nil {
+		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	if err := p.admits(id, r); err != nil {
 		return err
@@ -116,8 +112,8 @@ func (p *Provisioner) AdmitNode(ctx context.Context, id wire.Identity, serial st
 // the reason. That it is revoked is known without the record: then its
 // connections are dropped, and do not stay until the store answers.
 func (p *Provisioner) refuseUnread(id wire.Identity, unread error) error {
-	if by := p.revocations.outstanding(id, nil); by != nil {
-		return refuse(string(id), wire.CodeIdentityRevoked, by.cause())
+	if by := p.revocations.Outstanding(id, ""); by != nil {
+		return refuse(string(id), wire.CodeIdentityRevoked, by.Err())
 	}
 	return refuse(string(id), p.storeCode(unread), unread)
 }
@@ -126,8 +122,8 @@ func (p *Provisioner) refuseUnread(id wire.Identity, unread error) error {
 // whatever certificate they have.
 func (p *Provisioner) admits(id wire.Identity, r *Record) error {
 	node := string(id)
-	if by := p.revocations.outstanding(id, r); by != nil {
-		return refuse(node, wire.CodeIdentityRevoked, by.cause())
+	if by := p.revocations.Outstanding(id, r.Followed()); by != nil {
+		return refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
 	if r.state() == StateRevoked {
 		return refuse(node, wire.CodeIdentityRevoked, errRevoked)
@@ -146,7 +142,7 @@ func (p *Provisioner) admits(id wire.Identity, r *Record) error {
 // An attempt without a token, as a renewal is one, has no token to lose.
 func (p *Provisioner) checkRevocations(ctx context.Context, a *attempt) error {
 	node := a.request.Identity
-	if err := p.ensureFresh(ctx); err != nil {
+	if err := p.Fresh(); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	if a.request.Token != "" {
@@ -157,12 +153,12 @@ func (p *Provisioner) checkRevocations(ctx context.Context, a *attempt) error {
 			return refuse(node, TokenCode(err), err)
 		}
 		if by := p.revocations.Token(token.ID); by != nil {
-			return refuse(node, wire.CodeTokenRevoked, by.cause())
+			return refuse(node, wire.CodeTokenRevoked, by.Err())
 		}
 	}
 	for _, key := range []string{a.keyHash(), a.vouching} {
 		if by := p.revocations.Key(key); by != nil {
-			return refuse(node, wire.CodeIdentityRevoked, by.cause())
+			return refuse(node, wire.CodeIdentityRevoked, by.Err())
 		}
 	}
 	return p.checkRejected(a)
@@ -176,31 +172,12 @@ func (a *attempt) keyHash() string {
 	return a.csr.KeyHash
 }
 
-// follow looks for new revocations, signers and operators until ctx is done.
-func (p *Provisioner) follow(ctx context.Context) error {
-	tick := time.NewTicker(LookEvery)
-	defer tick.Stop()
-	for {
-		p.look(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		p.cfg.Alarms.Set(ctx, wire.CodeRevocationsUnknown, p.Fresh())
-		p.cfg.Alarms.Set(ctx, events.AlarmEntryUnread, p.unread.err())
-		p.watchAllowsAll(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
+// watchEvery is how often the state of the views is looked at, for alarms.
+const watchEvery = 200 * time.Millisecond
 
-// look is one look at everything. What fails makes us stale, which Fresh says.
-func (p *Provisioner) look(ctx context.Context) {
-	if err := p.revocations.look(ctx); err == nil {
-		if err := p.revocations.repeat(ctx, pendingGrace); err != nil && ctx.Err() == nil {
-			p.cfg.Log.WarnContext(ctx, "revocation still not in the store", "err", err)
-		}
-	}
+// watchViews raises and clears the alarms about the views.
+func (p *Provisioner) watchViews(ctx context.Context) {
+	p.cfg.Alarms.Set(ctx, wire.CodeRevocationsUnknown, p.Fresh())
+	p.cfg.Alarms.Set(ctx, events.AlarmEntryUnread, p.unread.err())
+	p.watchAllowsAll(ctx)
 }

@@ -107,11 +107,6 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 	if r := a.record; a.reason == ReasonReplay && r.Approval != nil && r.Approval.KeyHash == a.csr.KeyHash {
 		return nil
 	}
-	if a.record != nil { // which may say that the name was taken away before we have seen by what
-		if err := p.revocations.upTo(ctx, a.record.RevokedThrough); err != nil {
-			return refuse(node, wire.CodeRevocationsUnknown, err)
-		}
-	}
 	if answer := p.approval(a.identity, a.csr.KeyHash, a.record, a.reason); answer != nil {
 		a.approval = answer
 		return nil

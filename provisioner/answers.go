@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner/trust"
 )
 
 // Answers are operators' verdicts about keys, as this process knows them.
@@ -24,7 +25,7 @@ func answerOf(key string, e Entry[*Answer]) *Answer {
 		KeyHash:  hash,
 		Verdict:  VerdictReject,
 		At:       e.At.UTC().Truncate(time.Second),
-		Cause:    CauseUnread,
+		Cause:    trust.CauseUnread,
 	}
 }
 

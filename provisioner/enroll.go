@@ -13,6 +13,7 @@ import (
 	"muster/policies"
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // maxRounds bounds how often one request starts over because somebody else
@@ -56,10 +57,10 @@ type attempt struct {
 // findings are what one round of an attempt finds and decides. The next one begins without:
 // somebody else has written the record, and what was found before may be about nobody any more.
 type findings struct {
-	record    *Record  // the newest, nil if none
-	doubt     error    // a refusal if the record may not be on disk: good for a write only
-	after     Revision // its revision
-	through   Sequence // newest entry about the identity in the log of revocations
+	record    *Record           // the newest, nil if none
+	doubt     error             // a refusal if the record may not be on disk: good for a write only
+	after     Revision          // its revision
+	newest    *trust.Revocation // about the identity; nil if there is none
 	grant     *Grant
 	allowance *Allowance // of the store, that entry is; or nil
 	approval  *Answer    // the operator's, where the policy wants one; or nil
@@ -71,7 +72,7 @@ type findings struct {
 
 	// Of a node that comes back in a recovery: how, and by which certificate.
 	returning *Recovered
-	former    RevokedCertificate
+	former    trust.RevokedCertificate
 }
 
 // Enroll takes a request from proof to a certificate on record, in the order
@@ -360,9 +361,12 @@ func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
 		return refuse(node, p.storeCode(err), err)
 	}
 	a.doubt = p.writable(node)
-	var by *Revocation
-	if by, a.through = p.revocations.about(a.identity, a.record); by != nil {
-		return refuse(node, wire.CodeIdentityRevoked, by.cause())
+	if err := p.knowFollowed(ctx, a.record); err != nil {
+		return refuse(node, wire.CodeRevocationsUnknown, err)
+	}
+	a.newest, _ = p.revocations.About(a.identity)
+	if by := p.revocations.Outstanding(a.identity, a.record.Followed()); by != nil {
+		return refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
 	if a.renewal {
 		return p.classifyRenewal(ctx, a)
@@ -399,7 +403,7 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	}
 	if by := p.revocations.Serial(offered.Serial); by != nil {
 		// The record is of before its entry, or of an older store.
-		return nil, false, refuse(string(a.identity), wire.CodeIdentityRevoked, by.cause())
+		return nil, false, refuse(string(a.identity), wire.CodeIdentityRevoked, by.Err())
 	}
 	if p.cfg.Authority.IssuerOf(offered.DER) == "" {
 		// The authority was rolled over, and this process has not been restarted since. It
@@ -456,9 +460,9 @@ func (p *Provisioner) next(a *attempt, now time.Time, offer *Issued) *Record {
 	}
 	if a.reason == ReasonNew || a.record.state() == StateRetired {
 		// What was said of the identity so far is not about this machine.
-		n.RevokedThrough = a.through
-		if a.record != nil {
-			n.RevokedThrough = max(n.RevokedThrough, a.record.RevokedThrough)
+		n.Revoked = a.record.Followed()
+		if a.newest != nil {
+			n.Revoked = a.newest.ID
 		}
 	}
 	if a.reason == ReasonGrant || a.reason == ReasonOneTimeToken {

@@ -22,10 +22,10 @@ import (
 //   - [wire.CodePaused]: it counts, and enrollment is paused everywhere
 //   - any other: that cannot be said now, for this reason
 func (p *Provisioner) Foresee(ctx context.Context, a *Answer, r *Record, g *Grant) wire.Code {
-	if p.ensureFresh(ctx) != nil || r != nil && p.revocations.upTo(ctx, r.RevokedThrough) != nil {
+	if p.Fresh() != nil || p.knowFollowed(ctx, r) != nil {
 		return wire.CodeRevocationsUnknown
 	}
-	if p.revocations.Key(a.KeyHash) != nil || p.revocations.outstanding(a.Identity, r) != nil || r.state() == StateRevoked {
+	if p.revocations.Key(a.KeyHash) != nil || p.revocations.Outstanding(a.Identity, r.Followed()) != nil || r.state() == StateRevoked {
 		return wire.CodeIdentityRevoked
 	}
 	reason, err := classify(r, claim{identity: a.Identity, keyHash: a.KeyHash, grant: g, requested: p.now()})
@@ -56,8 +56,8 @@ func (p *Provisioner) counts(a *Answer, r *Record, reason Reason) bool {
 	if !a.admits(r, reason, p.now()) {
 		return false
 	}
-	out := p.revocations.standing(a.Identity)
-	return out.Revocation == nil || a.At.After(out.At)
+	out, _ := p.revocations.About(a.Identity)
+	return out == nil || a.At.After(out.At)
 }
 
 // Stands reports whether the grant lets its key, or the next other key if it is for any, have

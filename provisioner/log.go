@@ -2,64 +2,48 @@ package provisioner
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner/trust"
 )
 
-// MaxAge is how old the views of a process may be. Beyond it no request is decided and no
-// connection admitted.
-const MaxAge = 2 * time.Second
+// What package trust declares and most of this package, its edges and its stores need.
+type (
+	Revision     = trust.Revision
+	Cause        = trust.Cause
+	Entry[V any] = trust.Entry[V]
+	Log[V any]   = trust.Log[V]
+)
 
-// An Entry is the newest of one key of a [Log].
-type Entry[V any] struct {
-	Value    V
-	Revision Revision
-	At       time.Time // when the store took it, by the store's clock
+// Errors of logs and stores, see package trust.
+var (
+	ErrConflict           = trust.ErrConflict
+	ErrStoreFull          = trust.ErrStoreFull
+	ErrUnread             = trust.ErrUnread
+	ErrRevocationsUnknown = trust.ErrRevocationsUnknown
+)
 
-	// Unread is why the entry cannot be decoded; Value is the zero value then. It lets in
-	// nothing for its key until a newer entry replaces it.
-	Unread error
-}
-
-// A Log is what this process knows of one kind of entries: the newest of each key, in memory.
-// It is safe for concurrent use. [Logs.Fresh] says how old it is.
-type Log[V any] interface {
-	// Get returns the newest entry of a key.
-	Get(key string) (Entry[V], bool)
-
-	// All returns the newest entry of each key, in no order.
-	All() iter.Seq2[string, Entry[V]]
-
-	// Put writes an entry, provided that the newest of its key is still expected (0: there is
-	// none). When it returns, Get sees the entry, or the one that came first, which is
-	// [ErrConflict]. [ErrStoreFull] means that it was not written; after any
-	// other error it may be, or may yet be. Writing it again is harmless: at most one write
-	// with the same expected revision is made.
-	Put(ctx context.Context, key string, v V, expected Revision) (Revision, error)
-
-	// Watch calls applied for each entry that Get returns, and then for each that replaces one,
-	// one call at a time. An own write may come before an earlier write of another process.
-	// applied must not call Put, and must not block.
-	Watch(applied func(key string, e Entry[V]))
-}
+// MaxAge is how old the views of a process may be, see package trust.
+const MaxAge = trust.MaxAge
 
 // Logs are the kinds of entries that provisioners share.
 type Logs struct {
-	Pauses     Pauses              // by [Pause.LogKey]
-	Answers    Answers             // by [Answer.LogKey]
-	Grants     Log[*Grant]         // by [Grant.LogKey]
-	Allowances Allowances          // by [Allowance.LogKey]
-	Signers    Log[*SignerEntry]   // by their ids
-	Operators  Log[*OperatorEntry] // by their names
-	Recovery   Log[*Recovery]      // by [RecoveryKey]
-	Unfrozen   Log[*Unfreeze]      // by the tokens' ids
+	Revocations Log[*trust.Revocation] // by [trust.Revocation.LogKey]
+	Pauses      Pauses                 // by [Pause.LogKey]
+	Answers     Answers                // by [Answer.LogKey]
+	Grants      Log[*Grant]            // by [Grant.LogKey]
+	Allowances  Allowances             // by [Allowance.LogKey]
+	Signers     Log[*SignerEntry]      // by their ids
+	Operators   Log[*OperatorEntry]    // by their names
+	Recovery    Log[*Recovery]         // by [RecoveryKey]
+	Unfrozen    Log[*Unfreeze]         // by the tokens' ids
+
+	// Sync brings Revocations to what the store had when it was called.
+	Sync func(context.Context) error
 
 	// Fresh returns nil while every entry that was in the store [MaxAge] ago is known here, and
 	// an error that wraps [ErrRevocationsUnknown] else.
@@ -134,23 +118,4 @@ func (l *Logs) watch(u *unread) {
 	watchUnread(u, "operator", l.Operators)
 	watchUnread(u, "recovery", l.Recovery)
 	watchUnread(u, "frozen token", l.Unfrozen)
-}
-
-// Change writes what next makes of the newest entry of a key, and decides anew if another
-// process writes first. It returns the entry as written. Repeating it is harmless if next is.
-func Change[V any](ctx context.Context, log Log[V], key string, next func(newest Entry[V]) (V, error)) (V, error) {
-	var none V
-	for range maxRounds {
-		newest, _ := log.Get(key)
-		v, err := next(newest)
-		if err != nil {
-			return none, err
-		}
-		if _, err = log.Put(ctx, key, v, newest.Revision); err == nil {
-			return v, nil
-		} else if !errors.Is(err, ErrConflict) {
-			return none, err
-		}
-	}
-	return none, fmt.Errorf("%w, %d times in a row", ErrConflict, maxRounds)
 }

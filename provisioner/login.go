@@ -88,7 +88,7 @@ func (p *Provisioner) LoginCertificate(ctx context.Context, leaf *x509.Certifica
 		}
 		serial := ca.Serial(leaf)
 		if by := p.revocations.Serial(serial); by != nil {
-			return name, nil, by.cause()
+			return name, nil, by.Err()
 		}
 		if serial != e.Serial || !bytes.Equal(leaf.RawSubjectPublicKeyInfo, e.Key) {
 			return name, nil, fmt.Errorf("certificate %s, want %q, the one that was issued last", serial, e.Serial)

@@ -5,12 +5,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // ErrNoRecord means that an identity has never enrolled here.
@@ -52,210 +51,147 @@ func (p *Provisioner) IdentifyToken(text string) (jwt.TokenID, error) {
 // RevokeToken makes the token worthless, everywhere within a second and in this
 // process at once. The token need not be known: it may have been signed
 // elsewhere and never used. Nodes that enrolled with it stay. Asking again is
-// harmless. The error is [ErrPending] if the store did not answer.
+// harmless. The error is [trust.ErrUnacknowledged] if the store did not answer.
 func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) error {
-	if err := wrong(c.Check(), CheckTokenID(id)); err != nil {
+	if err := wrong(c.Check(), trust.CheckTokenID(id)); err != nil {
 		return fmt.Errorf("revoke token: %w", err)
 	}
-	if by := p.revocations.Token(id); by != nil {
-		if err := p.revocations.repeat(ctx, 0); err != nil {
-			return fmt.Errorf("revoke token %s: %w: %w", id, ErrPending, err)
-		}
+	if p.revocations.Token(id) != nil {
 		return nil
 	}
-	entry := &Revocation{Schema: RevocationSchema, ID: wire.NewID(), Kind: RevokedToken, At: p.now(), By: c.By, Why: c.Why, Token: id}
+	entry := &trust.Revocation{
+		Schema: trust.RevocationSchema,
+		ID:     wire.NewID(),
+		Kind:   trust.RevokedToken,
+		At:     p.now(),
+		By:     c.By,
+		Why:    c.Why,
+		Token:  id,
+	}
 	told := events.Event{Type: events.TokenRevoked, Time: p.moment(), Token: id, By: c.By, Why: c.Why}
-	if err := p.revocations.add(ctx, entry, nil); err != nil {
+	err := p.revocations.Put(ctx, entry, 0)
+	if errors.Is(err, ErrConflict) { // another provisioner was first
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("revoke token %s: %w", id, err)
 	}
-	p.tellRevoked(ctx, told)
+	p.cfg.Emit(told)
+	p.cfg.Log.InfoContext(ctx, "token revoked", "token_id", id, "by", c.By, "why", c.Why)
 	return nil
-}
-
-// tellRevoked emits the event of an entry that is in the log of revocations.
-func (p *Provisioner) tellRevoked(ctx context.Context, e events.Event) {
-	p.cfg.Emit(e)
-	if e.Type == events.TokenRevoked {
-		p.cfg.Log.InfoContext(ctx, "token revoked", "token_id", e.Token, "by", e.By, "why", e.Why)
-		return
-	}
-	p.cfg.Log.InfoContext(ctx, "node retired", "node", e.Node, "by", e.By, "why", e.Why)
 }
 
 // RevokeNode keeps a node out for good: its connections are dropped within a
 // second on every broker, its certificates go on the CRL, and neither its keys
 // nor its identity get another one until an operator retires the identity.
 //
-// Every step may be the last: once the log of revocations has the entry, every
-// process that sees it completes the rest. Asking again is harmless. The error
-// is [ErrNoRecord], [ErrState] if the identity is retired, or [ErrPending] if
-// the store did not answer: the node is kept out here and dropped all the same,
-// also if its record could not be read. An identity that turns out never to have
-// enrolled is kept out then, too, until it is retired.
-//
-// With Seen.OwnedSince it is [ErrChanged] if another machine has the name; a record that cannot be read is no
-// reason to wait.
+// Once the log of revocations has the entry, every process that sees it completes the rest.
+// Asking again is harmless. The error is [ErrNoRecord], [ErrState] if the identity is retired,
+// [ErrChanged] if the node is not as it was seen, or [trust.ErrUnacknowledged] if the store did
+// not answer. An identity whose record cannot be read is kept out by its name alone.
 func (p *Provisioner) RevokeNode(ctx context.Context, id wire.Identity, c Cause, seen ...Seen) error {
-	if err := wrong(c.Check()); err != nil {
-		return fmt.Errorf("revoke %q: %w", id, err)
-	}
-	record, at, err := p.recordSoon(ctx, id)
-	if err != nil {
-		if _, bad := wire.ParseIdentity(string(id)); bad != nil {
-			return fmt.Errorf("revoke %q: %w", id, err)
+	return p.takeBack(ctx, "revoke", id, c, func(record *Record, at Revision, newest *trust.Revocation, err error) (*trust.Revocation, error) {
+		if errors.Is(err, ErrRecord) {
+			return p.entryAbout(trust.RevokedNode, &Record{Identity: id}, c)
 		}
-		if err := p.revokeUnread(ctx, id, c, err); err != nil {
-			return fmt.Errorf("revoke %q: %w", id, err)
+		if err != nil {
+			return nil, err
 		}
-		return nil
-	}
-	switch record.state() {
-	case StateNone:
-		return fmt.Errorf("revoke %q: %w", id, ErrNoRecord)
-	case StateRetired:
-		return fmt.Errorf("revoke %q: %w: it is retired: its certificates are revoked, and the name is free", id, ErrState)
-	case StateRevoked:
-		if s := p.revocations.standing(id); s.Revocation != nil && s.Kind == RevokedNode {
-			p.revocations.touch(id, disposition{kick: true})
-			return nil
+		switch record.state() {
+		case StateNone:
+			return nil, ErrNoRecord
+		case StateRetired:
+			return nil, fmt.Errorf("%w: it is retired: its certificates are revoked, and the name is free", ErrState)
 		}
-		// Revoked by hand, without an entry: the CRL does not know.
-	}
-	for _, s := range seen {
-		if err := s.Check(record, at); err != nil {
-			return fmt.Errorf("revoke %q: %w", id, err)
+		if newest != nil && newest.Kind == trust.RevokedNode && (record.State == StateRevoked || newest.ID != record.Revoked) {
+			return nil, nil
 		}
-	}
-	bounded, cancel := context.WithTimeout(ctx, recordTimeout)
-	entry, err := p.entryAbout(bounded, RevokedNode, record, c)
-	cancel()
-	if err != nil {
-		// What the record itself names is a beginning, the rest is supplemented.
-		p.cfg.Log.WarnContext(ctx, "history not read, the revocation names what the record does", "node", id, "err", err)
-		entry, err = p.entryWith(RevokedNode, record, nil, c)
-	}
-	if err == nil {
-		err = p.revocations.add(ctx, entry, p.kicker(ctx, id))
-	}
-	if err == nil {
-		err = p.enforce(ctx, id)
-	}
-	// Its connections go with those of whoever else was revoked meanwhile, also if
-	// it is only in force here: the gate does not let it in again.
-	p.revocations.touch(id, disposition{kick: true})
-	if err != nil {
-		return fmt.Errorf("revoke %q: %w", id, err)
-	}
-	return nil
-}
-
-// recordTimeout is how long who revokes a node waits for its record, and for
-// its history, before the node is kept out without: within a second or two its
-// connections are to be gone, and the store may not answer at all.
-const recordTimeout = time.Second
-
-// recordSoon returns the newest record of id, if the store has it at once.
-func (p *Provisioner) recordSoon(ctx context.Context, id wire.Identity) (*Record, Revision, error) {
-	bounded, cancel := context.WithTimeout(ctx, recordTimeout)
-	defer cancel()
-	return p.cfg.Store.Record(bounded, id)
-}
-
-// revokeUnread keeps out a node whose record could not be read, for which unread
-// is the reason: by its name alone. Its keys and certificates are added by
-// whoever completes the entry (enforce).
-func (p *Provisioner) revokeUnread(ctx context.Context, id wire.Identity, c Cause, unread error) error {
-	kick := p.kicker(ctx, id)
-	var err error
-	if p.revocations.outstanding(id, nil) != nil {
-		// Asked again, it is in force already.
-		var beside sync.WaitGroup // as in add
-		beside.Go(kick)
-		err = p.revocations.repeat(ctx, 0)
-		beside.Wait()
-	} else {
-		err = p.revocations.add(ctx, &Revocation{
-			Schema: RevocationSchema, ID: wire.NewID(), Kind: RevokedNode, At: p.now(), By: c.By, Why: c.Why, Node: id,
-		}, kick)
-	}
-	if err == nil {
-		err = p.enforce(ctx, id)
-	}
-	p.revocations.touch(id, disposition{kick: true})
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, ErrPending):
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrPending, errors.Join(unread, err))
-}
-
-// kicker returns what drops the connections of id here. It is called as soon as
-// the gate knows why, and not left to those who follow the log: they may be
-// waiting for the store.
-func (p *Provisioner) kicker(ctx context.Context, id wire.Identity) func() {
-	return func() { p.cfg.Kick(ctx, id) }
+		if err := checkSeen(record, at, seen); err != nil {
+			return nil, err
+		}
+		return p.entryAbout(trust.RevokedNode, record, c)
+	})
 }
 
 // RetireNode frees an identity for any key: the machine is gone. What
 // certificates it has are revoked and its connections dropped, within a second
 // on every broker. Revoked identities are retired so that the name, or the same
-// machine, may enroll again. Asking again is harmless. The error is
-// [ErrNoRecord], [ErrChanged] if the node is not as it was seen, or [ErrPending] if the store did not answer.
+// machine, may enroll again. Asking again is harmless. The error is [ErrNoRecord], [ErrChanged]
+// if the node is not as it was seen, or [trust.ErrUnacknowledged] if the store did not answer.
 func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause, seen ...Seen) error {
-	if err := wrong(c.Check()); err != nil {
-		return fmt.Errorf("retire %q: %w", id, err)
-	}
-	if len(seen) > 0 {
-		if err := p.revocations.look(ctx); err != nil { // another provisioner's, of this moment
-			return fmt.Errorf("retire %q: %w", id, err)
+	return p.takeBack(ctx, "retire", id, c, func(record *Record, at Revision, newest *trust.Revocation, err error) (*trust.Revocation, error) {
+		if err != nil {
+			return nil, err
 		}
-	}
-	record, at, err := p.cfg.Store.Record(ctx, id)
-	if err != nil {
-		return fmt.Errorf("retire %q: %w", id, err)
-	}
-	switch newest := p.revocations.outstanding(id, record); {
-	case record == nil && newest == nil:
-		return fmt.Errorf("retire %q: %w", id, ErrNoRecord)
-	case record.state() == StateRetired && newest == nil:
-		return nil
-	case len(seen) > 0 && newest != nil && newest.Kind == RevokedNode && record.state() != StateRevoked: // a stolen machine's name must not be freed
-		return fmt.Errorf("retire %q: %w: it is revoked", id, ErrChanged)
-	}
+		revoked := newest != nil && newest.Kind == trust.RevokedNode
+		switch {
+		case record == nil && newest == nil:
+			return nil, ErrNoRecord
+		case record == nil && !revoked, record.state() == StateRetired && !revoked:
+			return nil, nil
+		case len(seen) > 0 && revoked && newest.ID != record.Followed() && record.state() != StateRevoked: // a stolen machine's name must not be freed
+			return nil, fmt.Errorf("%w: it is revoked", ErrChanged)
+		case record != nil && newest != nil && newest.Kind == trust.RetiredNode && newest.ID != record.Revoked:
+			return nil, nil // by another provisioner
+		}
+		if err := checkSeen(record, at, seen); err != nil {
+			return nil, err
+		}
+		if record == nil {
+			// Revoked, and its record lost with what a restored store has forgotten.
+			record = &Record{Identity: id}
+		}
+		return p.entryAbout(trust.RetiredNode, record, c)
+	})
+}
+
+// checkSeen returns [ErrChanged] unless a record at a revision is as it was seen.
+func checkSeen(record *Record, at Revision, seen []Seen) error {
 	for _, s := range seen {
 		if err := s.Check(record, at); err != nil {
-			return fmt.Errorf("retire %q: %w", id, err)
+			return err
 		}
 	}
-	if p.revocations.pends(id) {
-		// What was said of it before comes before it, or it would undo this.
-		if err := p.revocations.repeat(ctx, 0); err != nil {
-			return fmt.Errorf("retire %q: %w", id, err)
+	return nil
+}
+
+// takenBack returns the entry to write about an identity, nil for none, by its record, the newest
+// entry about it, and why the record could not be read.
+type takenBack func(record *Record, at Revision, newest *trust.Revocation, err error) (*trust.Revocation, error)
+
+// takeBack writes the entry that decide makes of what is known of an identity, nil for none, and
+// brings the record to it. It decides anew where another entry came first.
+func (p *Provisioner) takeBack(ctx context.Context, verb string, id wire.Identity, c Cause, decide takenBack) error {
+	if err := wrong(c.Check()); err != nil {
+		return fmt.Errorf("%s %q: %w", verb, id, err)
+	}
+	err := error(ErrConflict)
+	for range maxRounds {
+		if err = p.takeBackOnce(ctx, id, decide); !errors.Is(err, ErrConflict) {
+			break
 		}
-	}
-	unknown := record == nil
-	if unknown {
-		// Revoked, and its record lost with what a restored store has forgotten.
-		record = &Record{Identity: id}
-	}
-	told := events.Event{Type: events.Retired, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why}
-	entry, err := p.entryAbout(ctx, RetiredNode, record, c)
-	if err == nil {
-		err = p.revocations.add(ctx, entry, p.kicker(ctx, id))
 	}
 	if err == nil {
 		err = p.enforce(ctx, id)
 	}
-	p.revocations.touch(id, disposition{kick: true})
 	if err != nil {
-		return fmt.Errorf("retire %q: %w", id, err)
-	}
-	if unknown {
-		p.tellRevoked(ctx, told)
+		return fmt.Errorf("%s %q: %w", verb, id, err)
 	}
 	return nil
+}
+
+// takeBackOnce returns [ErrConflict] if another entry came first.
+func (p *Provisioner) takeBackOnce(ctx context.Context, id wire.Identity, decide takenBack) error {
+	record, at, err := p.cfg.Store.Record(ctx, id)
+	if err == nil {
+		err = p.knowFollowed(ctx, record)
+	}
+	newest, expected := p.revocations.About(id)
+	entry, err := decide(record, at, newest, err)
+	if err != nil || entry == nil {
+		return err
+	}
+	return p.revocations.Put(ctx, entry, expected)
 }
 
 // CheckKeyHash reports whether a text is no SHA-256 of a public key, as records and

@@ -5,6 +5,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"muster/provisioner/trust"
 )
 
 // Operators are those of the store, as this process knows them.
@@ -18,7 +20,7 @@ func operatorOf(key string, e Entry[*OperatorEntry]) *OperatorEntry {
 	if e.Unread == nil {
 		return e.Value
 	}
-	return &OperatorEntry{Schema: OperatorSchema, Name: key, Removed: true, By: CauseUnread.By, Why: CauseUnread.Why, At: e.At.UTC().Truncate(time.Second)}
+	return &OperatorEntry{Schema: OperatorSchema, Name: key, Removed: true, By: trust.CauseUnread.By, Why: trust.CauseUnread.Why, At: e.At.UTC().Truncate(time.Second)}
 }
 
 // named returns the newest entry about a name, nil if there is none.

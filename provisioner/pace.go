@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner/trust"
 )
 
 const (
@@ -37,11 +38,11 @@ func (r *Record) keep(before *Record, believed time.Time) {
 	if before == nil {
 		return
 	}
-	var kept []RevokedCertificate
+	var kept []trust.RevokedCertificate
 	drops := func(serial string, notAfter time.Time) bool {
 		same := func(i *Issued) bool { return i != nil && i.Serial == serial }
 		return same(r.Current) || same(r.Next) || !believed.Before(notAfter) ||
-			slices.ContainsFunc(kept, func(c RevokedCertificate) bool { return c.Serial == serial })
+			slices.ContainsFunc(kept, func(c trust.RevokedCertificate) bool { return c.Serial == serial })
 	}
 	for _, c := range before.Superseded {
 		if !drops(c.Serial, c.NotAfter) {
@@ -59,21 +60,21 @@ func (r *Record) keep(before *Record, believed time.Time) {
 // superseded returns what is remembered of the certificate once it is neither
 // current nor next. What does not parse keeps its serial and has no issuer: on
 // no CRL, but nobody can present it either.
-func (i *Issued) superseded() RevokedCertificate {
+func (i *Issued) superseded() trust.RevokedCertificate {
 	c, err := i.forCRL()
 	if err != nil {
-		return RevokedCertificate{Serial: i.Serial, NotAfter: i.NotAfter}
+		return trust.RevokedCertificate{Serial: i.Serial, NotAfter: i.NotAfter}
 	}
 	return c
 }
 
 // forCRL returns what a CRL needs to know of the certificate.
-func (i *Issued) forCRL() (RevokedCertificate, error) {
+func (i *Issued) forCRL() (trust.RevokedCertificate, error) {
 	certificate, err := x509.ParseCertificate(i.DER)
 	if err != nil {
-		return RevokedCertificate{}, err
+		return trust.RevokedCertificate{}, err
 	}
-	return RevokedCertificate{Serial: i.Serial, NotAfter: i.NotAfter, Issuer: hex.EncodeToString(certificate.AuthorityKeyId)}, nil
+	return trust.RevokedCertificate{Serial: i.Serial, NotAfter: i.NotAfter, Issuer: hex.EncodeToString(certificate.AuthorityKeyId)}, nil
 }
 
 // pace refuses an attempt whose certificate would be one too many for now. What

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"muster/provisioner/trust"
 )
 
 // TestTooSoon is the whole rule of who waits for a certificate.
@@ -21,7 +23,7 @@ func TestTooSoon(t *testing.T) {
 	full := func(n int, left time.Duration, current *Issued) *Record {
 		r := &Record{State: StateProvisioned, Current: current}
 		for i := range n {
-			r.Superseded = append(r.Superseded, RevokedCertificate{Serial: fmt.Sprint("s", i), NotAfter: now.Add(left)})
+			r.Superseded = append(r.Superseded, trust.RevokedCertificate{Serial: fmt.Sprint("s", i), NotAfter: now.Add(left)})
 		}
 		return r
 	}
@@ -74,7 +76,7 @@ func TestKeep(t *testing.T) {
 	issued := func(serial string, left time.Duration) *Issued {
 		return &Issued{Serial: serial, NotAfter: now.Add(left)}
 	}
-	was := []RevokedCertificate{{Serial: "old", NotAfter: now.Add(time.Second)}, {Serial: "expired", NotAfter: now}}
+	was := []trust.RevokedCertificate{{Serial: "old", NotAfter: now.Add(time.Second)}, {Serial: "expired", NotAfter: now}}
 	tests := map[string]struct {
 		before *Record
 		after  Record

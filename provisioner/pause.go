@@ -10,6 +10,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/trust"
 )
 
 // PauseSchema is the version of a pause's JSON form.
@@ -89,7 +90,7 @@ func pausedBy(key string, e Entry[*Pause]) *Pause {
 	if key == pauseAll {
 		site = nil
 	}
-	return &Pause{Schema: PauseSchema, Site: jwt.Site(site), At: e.At.UTC().Truncate(time.Second), Cause: CauseUnread}
+	return &Pause{Schema: PauseSchema, Site: jwt.Site(site), At: e.At.UTC().Truncate(time.Second), Cause: trust.CauseUnread}
 }
 
 // Pauses are those in force, as this process knows them.

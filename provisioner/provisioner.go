@@ -18,6 +18,7 @@ import (
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
 	"muster/provisioner/facts"
+	"muster/provisioner/trust"
 )
 
 // A Configurator makes the configuration of a node where the policy gives
@@ -99,14 +100,14 @@ type Config struct {
 	// has passed. Optional; default 24 h.
 	CRLValidity time.Duration
 
-	// MaxCRL is how many bytes a CRL may have. Optional; default [MaxCRLBytes].
+	// MaxCRL is how many bytes a CRL may have. Optional; default [trust.MaxCRLBytes].
 	MaxCRL int
 
-	// Listed takes all CRLs, as [Provisioner.CRLs] returns them, whenever one of
+	// Listed takes all CRLs, as [trust.CRLs.All] returns them, whenever one of
 	// them is new; first before CatchUp returns. Calls come one at a time; those
 	// after the first hold up the next CRL while they last. False has it called again
 	// soon. Nil for none.
-	Listed func(context.Context, []*CRL) bool
+	Listed func(context.Context, []*trust.CRL) bool
 
 	// Configurator makes what the policy leaves open. Nil: only the policy
 	// configures nodes.
@@ -205,11 +206,11 @@ type Provisioner struct {
 	logs          *Logs
 	unread        unread
 	pausedReports *rate.Limiter // a fleet that waits for the end of a pause would push its own history out of the events
-	revocations   *Revocations
-	contested     contested       // names of which two keys came back in a recovery
-	enforceFailed bool            // only touched by enforceAll
-	unenforced    []wire.Identity // likewise: whose records may have to follow entries yet
-	crls          crlLoop
+	revocations   *trust.Revocations
+	enforcing     *enforcement
+	crls          *trust.CRLs
+	crlsFailed    bool      // only touched by keepCRLs
+	contested     contested // names of which two keys came back in a recovery
 }
 
 // New returns a Provisioner or an error naming all that cfg lacks. It starts
@@ -228,20 +229,21 @@ func New(cfg Config) (*Provisioner, error) {
 		waiters:       waiters,
 		pausedReports: rate.NewLimiter(reportsPerSecond, reportsAtOnce),
 		logs:          logs,
-		revocations:   newRevocations(cfg.Store, cfg.Journal, cfg.Log),
+		enforcing:     newEnforcement(),
 	}
 	logs.watch(&p.unread)
 	logs.Answers.watch(waiters.forget)
-	p.revocations.leftOut = func(e *Revocation) {
-		cfg.Emit(events.Event{Type: events.RetireLeftOut, Time: p.moment(), Node: string(e.Node), By: e.By, Why: e.Why})
-	}
-	p.revocations.owned = func(ctx context.Context, id wire.Identity) (time.Time, error) {
-		record, _, err := cfg.Store.Record(ctx, id)
-		if err != nil || record == nil {
-			return time.Time{}, err
-		}
-		return record.Owned(), nil
-	}
+	p.revocations = trust.NewRevocations(trust.RevocationsConfig{Log: logs.Revocations, Journal: cfg.Journal, Applied: p.enforcing.applied})
+	p.crls = trust.NewCRLs(trust.CRLConfig{
+		Authority:   cfg.Authority,
+		Revocations: p.revocations,
+		Validity:    cfg.CRLValidity,
+		MaxBytes:    cfg.MaxCRL,
+		Listed:      cfg.Listed,
+		Clock:       cfg.Clock.Check,
+		Log:         cfg.Log,
+		Now:         cfg.Now,
+	})
 	return p, nil
 }
 
@@ -265,8 +267,8 @@ func (cfg *Config) check() error {
 		errs = append(errs, fmt.Errorf("%d facts to be shown, limit %d", n, facts.MaxShown))
 	}
 	errs = append(errs, facts.CheckKept(cfg.KeptFacts)...)
-	if cfg.CRLValidity != 0 && (cfg.CRLValidity < MinCRLValidity || cfg.CRLValidity > MaxCRLValidity) {
-		errs = append(errs, fmt.Errorf("CRL valid for %v, want %v to %v", cfg.CRLValidity, MinCRLValidity, MaxCRLValidity))
+	if cfg.CRLValidity != 0 && (cfg.CRLValidity < trust.MinCRLValidity || cfg.CRLValidity > trust.MaxCRLValidity) {
+		errs = append(errs, fmt.Errorf("CRL valid for %v, want %v to %v", cfg.CRLValidity, trust.MinCRLValidity, trust.MaxCRLValidity))
 	}
 	return errors.Join(errs...)
 }
@@ -307,10 +309,10 @@ func (cfg *Config) setDefaults() {
 		cfg.Kick = func(context.Context, ...wire.Identity) {}
 	}
 	if cfg.CRLValidity == 0 {
-		cfg.CRLValidity = DefaultCRLValidity
+		cfg.CRLValidity = trust.DefaultCRLValidity
 	}
 	if cfg.Listed == nil {
-		cfg.Listed = func(context.Context, []*CRL) bool { return true }
+		cfg.Listed = func(context.Context, []*trust.CRL) bool { return true }
 	}
 	if cfg.Alarms == nil {
 		cfg.Alarms = events.NewAlarms(events.AlarmConfig{Log: cfg.Log, Now: cfg.Now})

@@ -9,6 +9,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/facts"
+	"muster/provisioner/trust"
 )
 
 // RecordSchema is the version of the record's JSON form. A record of another
@@ -45,11 +46,6 @@ var moves = map[State][]State{
 // state to.
 func CanMove(from, to State) bool { return slices.Contains(moves[from], to) }
 
-// A Revision is the place of a record in the store, the handle of
-// compare-and-set: a write names the revision that it was decided on. 0 means
-// that there was no record.
-type Revision uint64
-
 // A Record is all that must not be forgotten about one identity. It is written
 // whole, under compare-and-set on its revision, and never changed in place:
 // its earlier revisions are the node's history. It holds no secret.
@@ -68,7 +64,7 @@ type Record struct {
 	// Superseded are the certificates that were current or next, are neither any
 	// more and have not expired, the oldest first: a revocation has to name them,
 	// also when the revisions that held them are gone.
-	Superseded []RevokedCertificate `json:"superseded,omitempty"`
+	Superseded []trust.RevokedCertificate `json:"superseded,omitempty"`
 
 	// Lineage holds the hashes of the keys that this identity belongs to, the
 	// newest last, at most [MaxLineage]; those of Current and Next are never
@@ -89,11 +85,10 @@ type Record struct {
 	// [Answer]. It stays over retirement, as Grant does.
 	Approval *SpentApproval `json:"approval,omitempty"`
 
-	// RevokedThrough is the place in the log of revocations of the newest entry
-	// about the identity that this record has followed. It stays over retirement
-	// and another enrollment, so that an old entry does not hit who has the name
-	// since.
-	RevokedThrough Sequence `json:"revoked_through,omitempty"`
+	// Revoked is the id of the newest revocation or retirement of the identity that this record
+	// has followed. It stays over retirement and another enrollment, so that an old entry does
+	// not hit the machine that has the name since.
+	Revoked string `json:"revoked,omitempty"`
 
 	// Operator says who ordered this revision, if an operator did.
 	Operator *Cause `json:"operator,omitempty"`
@@ -135,6 +130,14 @@ type Record struct {
 	FirstEnrolledAt time.Time `json:"first_enrolled_at"`
 	ProvisionedAt   time.Time `json:"provisioned_at,omitzero"`
 	UpdatedAt       time.Time `json:"updated_at"`
+}
+
+// Followed returns the id of the entry that a record, which may be nil, has followed.
+func (r *Record) Followed() string {
+	if r == nil {
+		return ""
+	}
+	return r.Revoked
 }
 
 // Owned is since when the machine that has the identity has it, or had it last. Records of

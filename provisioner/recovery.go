@@ -11,6 +11,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // RecoverySchema is the version of the JSON form of a [Recovery] and an [Unfreeze].
@@ -69,7 +70,7 @@ func (u *Unfreeze) Check() error {
 	if u.Schema != RecoverySchema {
 		return fmt.Errorf("unfreeze: schema %d, want %d", u.Schema, RecoverySchema)
 	}
-	return errors.Join(CheckTokenID(u.Token), u.Cause.Check())
+	return errors.Join(trust.CheckTokenID(u.Token), u.Cause.Check())
 }
 
 // Recovery returns the recovery that the store is in, nil if it is in none.
@@ -164,7 +165,7 @@ func (p *Provisioner) checkFrozen(a *attempt) error {
 // no more than it was signed for. Asking again is harmless. The error is [ErrTokenID], or [ErrState] if no token is
 // frozen.
 func (p *Provisioner) UnfreezeToken(ctx context.Context, tid jwt.TokenID, left int, c Cause) error {
-	err := errors.Join(c.Check(), CheckTokenID(tid))
+	err := errors.Join(c.Check(), trust.CheckTokenID(tid))
 	if left < 0 {
 		err = errors.Join(err, fmt.Errorf("%d uses left, want 0 or more", left))
 	}
@@ -192,7 +193,7 @@ func (p *Provisioner) UnfreezeToken(ctx context.Context, tid jwt.TokenID, left i
 		At:     p.now(),
 		Cause:  c,
 	}
-	if _, err := Change(ctx, p.logs.Unfrozen, string(tid), func(Entry[*Unfreeze]) (*Unfreeze, error) { return u, nil }); err != nil {
+	if _, err := trust.Change(ctx, p.logs.Unfrozen, string(tid), func(Entry[*Unfreeze]) (*Unfreeze, error) { return u, nil }); err != nil {
 		return fmt.Errorf("unfreeze token %s: %w", tid, err)
 	}
 	p.cfg.Emit(events.Event{Type: events.TokenUnfrozen, Time: p.moment(), Token: tid, By: c.By, Why: c.Why})
@@ -208,7 +209,7 @@ func (p *Provisioner) EndRecovery(ctx context.Context, c Cause) error {
 		return fmt.Errorf("end recovery: %w", err)
 	}
 	ended := false
-	_, err := Change(ctx, p.logs.Recovery, RecoveryKey, func(e Entry[*Recovery]) (*Recovery, error) {
+	_, err := trust.Change(ctx, p.logs.Recovery, RecoveryKey, func(e Entry[*Recovery]) (*Recovery, error) {
 		switch {
 		case e.Revision == 0:
 			return nil, fmt.Errorf("%w: the store never was in recovery", ErrState)

@@ -11,6 +11,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // ReleaseAge is how old a claim must be before an operator may release it. No
@@ -21,9 +22,6 @@ const ReleaseAge = 10 * time.Minute
 
 // Reasons why a claim is not released. Each is wrapped with the details.
 var (
-	// ErrTokenID means that a text is no token id: ask with one from [Provisioner.Tokens].
-	ErrTokenID = errors.New("not a token id")
-
 	// ErrNoClaim means that nobody of that name holds a use of the token:
 	// there is nothing to do.
 	ErrNoClaim = errors.New("no use of the token is held")
@@ -47,11 +45,11 @@ var (
 // decided on, so that no new claim of the same key can slip in between. If one
 // of several does not qualify, none is released.
 //
-// The error wraps [ErrTokenID], [ErrNoClaim], [ErrClaimYoung] or
+// The error wraps [trust.ErrTokenID], [ErrNoClaim], [ErrClaimYoung] or
 // [ErrClaimEnrolled]; after any other one the release may have been written.
 // Repeating it is harmless: what is released is not held.
 func (p *Provisioner) ReleaseClaim(ctx context.Context, tid jwt.TokenID, who string, cause Cause) ([]TokenUse, error) {
-	if err := wrong(cause.Check(), CheckTokenID(tid)); err != nil {
+	if err := wrong(cause.Check(), trust.CheckTokenID(tid)); err != nil {
 		return nil, fmt.Errorf("release claim: %w", err)
 	}
 	released, err := p.release(ctx, tid, who, cause)

@@ -10,6 +10,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner/ca"
+	"muster/provisioner/trust"
 )
 
 // Recovered says that a node came back in a recovery by a certificate that was not on record.
@@ -47,9 +48,9 @@ func (p *Provisioner) checkReturning(ctx context.Context, id wire.Identity, r *R
 	if err != nil {
 		return nil, refuse(node, wire.CodeNotIssued, err)
 	}
-	for _, by := range []*Revocation{p.revocations.Serial(ca.Serial(leaf)), p.revocations.Key(key)} {
+	for _, by := range []*trust.Revocation{p.revocations.Serial(ca.Serial(leaf)), p.revocations.Key(key)} {
 		if by != nil {
-			return nil, refuse(node, wire.CodeIdentityRevoked, by.cause())
+			return nil, refuse(node, wire.CodeIdentityRevoked, by.Err())
 		}
 	}
 	if err := p.admits(id, r); err != nil {
@@ -109,7 +110,7 @@ func (p *Provisioner) classifyReturning(ctx context.Context, a *attempt) error {
 	if a.returning, err = p.checkReturning(ctx, a.identity, a.record, leaf); err != nil {
 		return err
 	}
-	a.former = RevokedCertificate{
+	a.former = trust.RevokedCertificate{
 		Serial:   ca.Serial(leaf),
 		NotAfter: leaf.NotAfter,
 		Issuer:   p.cfg.Authority.IssuerOf(leaf.Raw),
@@ -130,10 +131,10 @@ func (p *Provisioner) classifyReturning(ctx context.Context, a *attempt) error {
 }
 
 // comesBack enters in a record that a node has come back by a certificate that was not on it.
-func (n *Record) comesBack(back *Recovered, former RevokedCertificate) {
+func (n *Record) comesBack(back *Recovered, former trust.RevokedCertificate) {
 	n.Recovered = back
 	n.remember(back.Key)
-	if !slices.ContainsFunc(n.Superseded, func(c RevokedCertificate) bool { return c.Serial == former.Serial }) {
+	if !slices.ContainsFunc(n.Superseded, func(c trust.RevokedCertificate) bool { return c.Serial == former.Serial }) {
 		n.Superseded = append(slices.Clone(n.Superseded), former)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"muster/provisioner/trust"
 )
 
 // CatchUp reads what must be known before anybody is served: revocations, of
@@ -15,8 +17,8 @@ import (
 // called again after an error. Until then, and without Run after [MaxAge],
 // everybody is refused.
 func (p *Provisioner) CatchUp(ctx context.Context) error {
-	if err := p.revocations.restore(ctx); err != nil {
-		return fmt.Errorf("read revocations: %w", err)
+	if err := p.revocations.Restore(ctx); err != nil {
+		return fmt.Errorf("revocations: %w", err)
 	}
 	if err := p.RecoveryAlarm(); err != nil {
 		p.cfg.Log.WarnContext(ctx, "in recovery", "err", err)
@@ -24,19 +26,18 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	p.watchAllowsAll(ctx)
 	// An operator must reach us while the clock is behind, to accept it. And nodes need no
 	// CRL: where one is too long, those who read it have none soon, and the fleet goes on.
-	if err := p.updateCRLs(ctx); err != nil && !errors.Is(err, ErrClock) && !errors.Is(err, errCRLTooLong) {
+	if err := p.crls.Update(ctx); err != nil && !errors.Is(err, ErrClock) && !errors.Is(err, trust.ErrCRLTooLong) {
 		return fmt.Errorf("CRL: %w", err)
 	}
 	return nil
 }
 
-// Run follows revocations, signers, operators, pauses and rejections, completes revocations, keeps
-// the CRLs, lists who waits, and journals the revocations of other provisioners, until ctx is done. It owns every goroutine of the package and returns nil.
+// Run completes revocations, keeps the CRLs, lists who waits, and journals the revocations of other provisioners, until ctx is done. It owns every goroutine of the package and returns nil.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
-	g.Go(func() error { return p.follow(ctx) })
-	g.Go(func() error { return every(ctx, LookEvery, p.journalRead) })
-	g.Go(func() error { return every(ctx, LookEvery, p.enforceAll) })
+	g.Go(func() error { return every(ctx, watchEvery, p.watchViews) })
+	g.Go(func() error { return every(ctx, watchEvery, p.journalRead) })
+	g.Go(func() error { return p.enforceAll(ctx) })
 	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
 	g.Go(func() error { return p.waiters.run(ctx) })
 	return g.Wait()
@@ -44,7 +45,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 
 // journalRead journals what was read of revocations.
 func (p *Provisioner) journalRead(ctx context.Context) {
-	if err := p.revocations.write(); err != nil {
+	if err := p.revocations.WriteJournal(); err != nil {
 		p.cfg.Log.ErrorContext(ctx, "revocations not journaled", "err", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"muster/jwt"
 	"muster/provisioner/ca"
+	"muster/provisioner/trust"
 )
 
 // A TokenVerifier authenticates tokens, as [jwt.Verifier] does.
@@ -144,7 +145,7 @@ func signerOf(key string, e Entry[*SignerEntry]) *SignerEntry {
 	if e.Unread == nil {
 		return e.Value
 	}
-	return &SignerEntry{Schema: SignerSchema, ID: jwt.SignerID(key), Removed: true, By: CauseUnread.By, Why: CauseUnread.Why, At: e.At.UTC().Truncate(time.Second)}
+	return &SignerEntry{Schema: SignerSchema, ID: jwt.SignerID(key), Removed: true, By: trust.CauseUnread.By, Why: trust.CauseUnread.Why, At: e.At.UTC().Truncate(time.Second)}
 }
 
 // List returns every signer that this process knows, removed ones too, by name.
@@ -219,7 +220,7 @@ func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error 
 // anew where another process writes first; one that gives trust must know of every removal.
 func putTrust[E trustEntry](ctx context.Context, log Log[E], e E, removed bool, at func(before trustMoment)) error {
 	first, _ := log.Get(e.LogKey())
-	_, err := Change(ctx, log, e.LogKey(), func(newest Entry[E]) (E, error) {
+	_, err := trust.Change(ctx, log, e.LogKey(), func(newest Entry[E]) (E, error) {
 		if !removed && newest.Revision != first.Revision {
 			return e, ErrConflict
 		}

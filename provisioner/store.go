@@ -9,25 +9,9 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrConflict means that a write was not made because another one came before
-// it: read again and decide anew.
-var ErrConflict = errors.New("record has changed")
-
 // ErrRecord means that what the store holds cannot be a record of ours, or
 // not of this version: the store answers, and the one identity needs a person.
 var ErrRecord = errors.New("record cannot be read")
-
-// ErrUnread means that an entry of a log is none that this version of muster can read:
-// another version wrote it. What it is about is known by its place, so that it lets nobody
-// in while what comes behind it is read. A newer entry about the same thing ends that.
-var ErrUnread = errors.New("entry cannot be read")
-
-// CauseUnread is the cause of what is kept out by an entry that cannot be read.
-var CauseUnread = Cause{By: "another version of muster", Why: "this one cannot read it, and lets nobody in until it is said anew"}
-
-// ErrStoreFull means that a write was not made for lack of room, and that
-// nothing but more room helps: the store itself is well.
-var ErrStoreFull = errors.New("store has no room left")
 
 // A Store keeps what provisioners must not forget. Any number of them may
 // share one. All methods are safe for concurrent use and block until the
@@ -49,7 +33,6 @@ type Store interface {
 
 	ClaimLog
 	TokenNotes
-	TrustStore
 	WaiterStore
 }
 

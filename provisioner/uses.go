@@ -10,6 +10,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/trust"
 )
 
 // ErrUnknownToken means that no node has enrolled with the token yet: either
@@ -50,7 +51,7 @@ type TokenSummary struct {
 	// Frozen: a recovery may have lost uses of it, and no operator has said since how many it has.
 	Frozen bool `json:"frozen"`
 
-	Revoked *Revocation `json:"revoked,omitempty"`
+	Revoked *trust.Revocation `json:"revoked,omitempty"`
 }
 
 // Remaining returns how many uses are left of a limited token, 0 of an unlimited one.
@@ -217,7 +218,7 @@ func (p *Provisioner) Tokens(ctx context.Context) ([]TokenSummary, error) {
 }
 
 // Token returns one token with at most [MaxTokenUses] of its uses. The error
-// wraps [ErrTokenID] or [ErrUnknownToken], or says what of the store cannot be
+// wraps [trust.ErrTokenID] or [ErrUnknownToken], or says what of the store cannot be
 // read.
 func (p *Provisioner) Token(ctx context.Context, tid jwt.TokenID) (*TokenReport, error) {
 	report := &TokenReport{UsedBy: []TokenUse{}}
@@ -244,7 +245,7 @@ var errEnough = errors.New("enough")
 // of an unlimited one it reads every record of the fleet, a million in about
 // three seconds, so each is also the place to show progress or to stop.
 func (p *Provisioner) EachUse(ctx context.Context, tid jwt.TokenID, each func(TokenUse) error) (*TokenSummary, error) {
-	if err := CheckTokenID(tid); err != nil {
+	if err := trust.CheckTokenID(tid); err != nil {
 		return nil, err
 	}
 	l, err := readUses(ctx, p.cfg.Store, tid)

@@ -14,6 +14,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/facts"
+	"muster/provisioner/trust"
 )
 
 // LongestLifetime bounds what certificates.max_lifetime may say. Chosen: nothing
@@ -315,7 +316,7 @@ func DefaultConfig() Config {
 	c.Certificates.MaxLifetime = ca.DefaultMaxTTL
 	c.Waiting.Facts = facts.DefaultShown()
 	c.Fleet.Facts = facts.DefaultKept()
-	c.CRL.Validity = provisioner.DefaultCRLValidity
+	c.CRL.Validity = trust.DefaultCRLValidity
 	c.Configuration.Timeout = 10 * time.Second
 	c.Inputs.Enabled = true
 	c.Quotas.PerToken = 500_000
@@ -362,8 +363,8 @@ func (c *Config) Validate() error {
 		v.required(fmt.Sprintf("seal.keys[%d]", i), k)
 	}
 	c.validateLifetimes(v)
-	if l := c.CRL.Validity; l < provisioner.MinCRLValidity || l > provisioner.MaxCRLValidity {
-		v.bad("crl.validity", "is %v, want %v to %v", l, provisioner.MinCRLValidity, provisioner.MaxCRLValidity)
+	if l := c.CRL.Validity; l < trust.MinCRLValidity || l > trust.MaxCRLValidity {
+		v.bad("crl.validity", "is %v, want %v to %v", l, trust.MinCRLValidity, trust.MaxCRLValidity)
 	}
 	v.required("policy", c.Policy)
 	most, err := parseBytes(c.Inputs.MaxBytes)

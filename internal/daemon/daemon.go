@@ -61,7 +61,7 @@ type Options struct {
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
 	// MaxCRL is how many bytes a CRL may have, for tests without a million certificates.
-	// Optional; default [provisioner.MaxCRLBytes].
+	// Optional; default [trust.MaxCRLBytes].
 	MaxCRL int
 
 	// Compiled shares policies with other daemons that have it, for tests with many of

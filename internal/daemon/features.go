@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
+	"muster/provisioner/trust"
 )
 
 // features returns what the parts of this provisioner do now, by name. It reads
@@ -122,7 +122,7 @@ func (d *Daemon) crlFeature() fleet.Feature {
 	}
 	f := fleet.NewFeature("crl", errors.Join(errs...))
 	f.Capabilities = has
-	f.Settings = map[string]string{"validity": cmp.Or(d.cfg.CRL.Validity, provisioner.DefaultCRLValidity).String()}
+	f.Settings = map[string]string{"validity": cmp.Or(d.cfg.CRL.Validity, trust.DefaultCRLValidity).String()}
 	return f
 }
 

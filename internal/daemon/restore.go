@@ -20,6 +20,7 @@ import (
 	"muster/provisioner/backup"
 	"muster/provisioner/broker"
 	"muster/provisioner/store"
+	"muster/provisioner/trust"
 )
 
 // A Restore puts a backup into the empty store of provisioners that do not run:
@@ -143,7 +144,7 @@ func (r *Restore) setDefaults() {
 
 // journals opens the journal that the configuration names, and returns it with all revocations that it or one of the
 // others has, each once, in their order. They are locked meanwhile: no provisioner writes them.
-func (r *Restore) journals(cfg Config, info *BackupInfo) (own *backup.Journal, entries []*provisioner.Revocation, err error) {
+func (r *Restore) journals(cfg Config, info *BackupInfo) (own *backup.Journal, entries []*trust.Revocation, err error) {
 	known := make(map[string]bool)
 	for i, path := range append([]string{cfg.journalPath()}, r.Journals...) {
 		j, err := backup.OpenJournal(path)
@@ -283,13 +284,13 @@ type filling struct {
 	cfg     Config
 	out     *Restored
 	journal *backup.Journal
-	entries []*provisioner.Revocation
+	entries []*trust.Revocation
 	marks   []*store.WatermarkFile
 }
 
 // filling prepares to fill a store. The recovery begins after everything that the backup or a journal has: the clock of
 // a machine that is new may not be set yet.
-func (r *Restore) filling(cfg Config, info *BackupInfo, own *backup.Journal, entries []*provisioner.Revocation) (*filling, error) {
+func (r *Restore) filling(cfg Config, info *BackupInfo, own *backup.Journal, entries []*trust.Revocation) (*filling, error) {
 	is := &provisioner.Recovery{
 		Schema: provisioner.RecoverySchema,
 		Began:  r.Now().UTC().Truncate(time.Second),

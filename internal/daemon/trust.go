@@ -14,6 +14,7 @@ import (
 	"muster/provisioner/backup"
 	"muster/provisioner/ca"
 	"muster/provisioner/operate"
+	"muster/provisioner/trust"
 )
 
 // journalPath is where revocations are kept outside the store.
@@ -109,7 +110,7 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 
 // writeCRLs puts the newest CRL of each issuer where brokers read it.
 // It reports whether it did.
-func (d *Daemon) writeCRLs(ctx context.Context, all []*provisioner.CRL) bool {
+func (d *Daemon) writeCRLs(ctx context.Context, all []*trust.CRL) bool {
 	var text []byte
 	for _, c := range all {
 		text = append(text, ca.EncodeCRL(c.DER)...)
@@ -127,18 +128,18 @@ func (d *Daemon) writeCRLs(ctx context.Context, all []*provisioner.CRL) bool {
 
 // CRL returns the newest CRL of the issuer that issues, or nil before the daemon
 // serves.
-func (d *Daemon) CRL() *provisioner.CRL {
+func (d *Daemon) CRL() *trust.CRL {
 	if p := d.provisioner.Load(); p != nil {
-		return p.CRL()
+		return p.CRLs().Newest()
 	}
 	return nil
 }
 
 // CRLs returns the newest CRL of each issuer that signs some, the present one's
 // first, or nil before the daemon serves.
-func (d *Daemon) CRLs() []*provisioner.CRL {
+func (d *Daemon) CRLs() []*trust.CRL {
 	if p := d.provisioner.Load(); p != nil {
-		return p.CRLs()
+		return p.CRLs().All()
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // Check verifies again, from the store and the nodes' disks, everything that
@@ -153,7 +154,7 @@ func names(r *provisioner.Record, serial string) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(r.Superseded, func(s provisioner.RevokedCertificate) bool { return s.Serial == serial })
+	return slices.ContainsFunc(r.Superseded, func(s trust.RevokedCertificate) bool { return s.Serial == serial })
 }
 
 func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {

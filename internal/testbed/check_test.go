@@ -18,6 +18,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // listener is a test that hears what Check has to say in place of failing.
@@ -300,7 +301,7 @@ func TestCheckHearsOfEverything(t *testing.T) {
 		"a revoked node with a certificate that nothing names": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			f.Revoke(web1)
 			put(t, f, web1, func(r *provisioner.Record) {
-				r.Superseded = []provisioner.RevokedCertificate{{Serial: "abc", NotAfter: time.Now().Add(time.Hour)}}
+				r.Superseded = []trust.RevokedCertificate{{Serial: "abc", NotAfter: time.Now().Add(time.Hour)}}
 			})
 		}, "no entry names its certificates abc"},
 		"a store that cannot be read": {func(t *testing.T, f *Fleet, _ *simnode.Node) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -127,38 +126,11 @@ type Faults struct {
 
 	records     plan[*provisioner.Record]
 	claims      plan[*provisioner.ClaimEntry]
-	revocations plan[*provisioner.Revocation]
+	revocations plan[any]
 	entries     plan[any]
-	crls        plan[*provisioner.CRL]
 
 	unread atomic.Bool // no record can be read
-	blind  atomic.Bool // nothing of revocations or signers can be read
-}
-
-// onceMore is how long a store may take for what is read anew after it was given up;
-// chosen, it takes some ms.
-const onceMore = time.Second
-
-// outlasting is a store that is asked once more for what is followed, where that was
-// given up: on a machine that stood still the time for it is over, and nobody would be
-// admitted until the next look, which tests that are about something else do not expect.
-// A store that does not answer is as silent as before.
-type outlasting struct{ provisioner.Store }
-
-// outlast reads, and reads once more if the time for it was over.
-func outlast[E any](ctx context.Context, after provisioner.Sequence, read func(context.Context, provisioner.Sequence) (E, provisioner.Sequence, error)) (E, provisioner.Sequence, error) {
-	e, at, err := read(ctx, after)
-	if !errors.Is(err, context.DeadlineExceeded) {
-		return e, at, err
-	}
-	again, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceMore)
-	defer cancel()
-	return read(again, after)
-}
-
-// NextRevocation implements [provisioner.Store].
-func (s outlasting) NextRevocation(ctx context.Context, after provisioner.Sequence) (*provisioner.Revocation, provisioner.Sequence, error) {
-	return outlast(ctx, after, s.Store.NextRevocation)
+	blind  atomic.Bool // views grow old
 }
 
 // Inject makes the next writes of records go wrong, one fault each.
@@ -170,7 +142,7 @@ func (f *Faults) Before(what func(context.Context, *provisioner.Record)) { f.rec
 // Puts returns how many writes of records were asked for.
 func (f *Faults) Puts() int { return f.records.count() }
 
-// Unreadable makes every read of records and of their history fail, or work again.
+// Unreadable makes every read of records fail, or work again.
 func (f *Faults) Unreadable(unreadable bool) { f.unread.Store(unreadable) }
 
 // InjectClaims makes the next appends of claims go wrong, one fault each.
@@ -195,20 +167,12 @@ func (f *Faults) AfterAppend(what func()) {
 	f.revocations.after = what
 }
 
-// Blind makes every read of revocations and signers fail, or work again.
+// Blind makes the views of the store count as old, or as fresh again.
 func (f *Faults) Blind(blind bool) { f.blind.Store(blind) }
 
 // Entries makes the next writes of operators' orders go wrong, one fault each: signers,
 // operators, pauses, verdicts, the allow-list and grants.
 func (f *Faults) Entries(plan ...Fault) { f.entries.inject(plan) }
-
-// BeforeCRL runs what once, right before the next CRL is written.
-func (f *Faults) BeforeCRL(what func(context.Context)) {
-	f.crls.first(func(ctx context.Context, _ *provisioner.CRL) { what(ctx) })
-}
-
-// CRLs makes the next writes of CRLs go wrong, one fault each.
-func (f *Faults) CRLs(plan ...Fault) { f.crls.inject(plan) }
 
 // Put implements [provisioner.Store].
 func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
@@ -223,14 +187,6 @@ func (f *Faults) Record(ctx context.Context, id wire.Identity) (*provisioner.Rec
 	return f.Store.Record(ctx, id)
 }
 
-// Certificates implements [provisioner.Store].
-func (f *Faults) Certificates(ctx context.Context, id wire.Identity) ([]*provisioner.Issued, error) {
-	if f.unread.Load() {
-		return nil, ErrInjected
-	}
-	return f.Store.Certificates(ctx, id)
-}
-
 // AppendClaims implements [provisioner.ClaimLog].
 func (f *Faults) AppendClaims(
 	ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after provisioner.Revision,
@@ -238,33 +194,4 @@ func (f *Faults) AppendClaims(
 	return write(ctx, &f.claims, e, func(ctx context.Context) (provisioner.Revision, error) {
 		return f.Store.AppendClaims(ctx, tid, e, after)
 	})
-}
-
-// NextRevocation implements [provisioner.Store].
-func (f *Faults) NextRevocation(ctx context.Context, after provisioner.Sequence) (*provisioner.Revocation, provisioner.Sequence, error) {
-	if f.blind.Load() {
-		return nil, 0, ErrInjected
-	}
-	return f.Store.NextRevocation(ctx, after)
-}
-
-// AppendRevocation implements [provisioner.Store].
-func (f *Faults) AppendRevocation(ctx context.Context, r *provisioner.Revocation) (provisioner.Sequence, error) {
-	return write(ctx, &f.revocations, r, func(ctx context.Context) (provisioner.Sequence, error) {
-		return f.Store.AppendRevocation(ctx, r)
-	})
-}
-
-// SupplementRevocation implements [provisioner.Store].
-func (f *Faults) SupplementRevocation(
-	ctx context.Context, r *provisioner.Revocation, after provisioner.Sequence,
-) (provisioner.Sequence, error) {
-	return write(ctx, &f.revocations, r, func(ctx context.Context) (provisioner.Sequence, error) {
-		return f.Store.SupplementRevocation(ctx, r, after)
-	})
-}
-
-// PutCRL implements [provisioner.Store].
-func (f *Faults) PutCRL(ctx context.Context, c *provisioner.CRL, after provisioner.Revision) (provisioner.Revision, error) {
-	return write(ctx, &f.crls, c, func(ctx context.Context) (provisioner.Revision, error) { return f.Store.PutCRL(ctx, c, after) })
 }

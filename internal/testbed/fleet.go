@@ -198,7 +198,7 @@ func (f *Fleet) Start() {
 			Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, RolloverCheck: f.opts.RolloverCheck, Compiled: &compiled,
 			StoreSize: f.opts.StoreSize, MaxCRL: f.opts.MaxCRL, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
 			WrapStore: func(s provisioner.Store) provisioner.Store {
-				f.Faults = &Faults{Store: outlasting{s}}
+				f.Faults = &Faults{Store: s}
 				return f.Faults
 			},
 		}
@@ -289,15 +289,14 @@ func (f *Fleet) Provisioner(wrap func(provisioner.Store) provisioner.Store) *pro
 	return f.ProvisionerFor(context.Background(), wrap)
 }
 
-// ProvisionerFor is Provisioner for one that runs until life is done: each asks the store two
-// dozen times a second, and a test that starts many is to end those that it is done with.
+// ProvisionerFor is Provisioner for one that runs until life is done: a test that starts many is to end those that it is done with.
 func (f *Fleet) ProvisionerFor(life context.Context, wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
 	f.t.Helper()
 	var p *provisioner.Provisioner
 	f.Eventually("one more provisioner started", func() bool {
 		var err error
 		if p, err = f.daemon.Provisioner(life, func(s provisioner.Store) provisioner.Store {
-			if s = (outlasting{s}); wrap != nil {
+			if wrap != nil {
 				s = wrap(s)
 			}
 			return s

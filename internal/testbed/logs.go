@@ -5,12 +5,17 @@ import (
 	"fmt"
 
 	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // Logs implements [provisioner.Store].
 func (f *Faults) Logs() *provisioner.Logs {
-	logs := WrapLogs(f.Store.Logs(), func(ctx context.Context, _ string, put Put) (provisioner.Revision, error) {
-		return write(ctx, &f.entries, nil, func(context.Context) (provisioner.Revision, error) { return put() })
+	logs := WrapLogs(f.Store.Logs(), func(ctx context.Context, kind string, put Put) (provisioner.Revision, error) {
+		entries := &f.entries
+		if kind == "Revocation" {
+			entries = &f.revocations
+		}
+		return write(ctx, entries, nil, func(context.Context) (provisioner.Revision, error) { return put() })
 	})
 	fresh := logs.Fresh
 	logs.Fresh = func() error {
@@ -25,15 +30,17 @@ func (f *Faults) Logs() *provisioner.Logs {
 // WrapLogs returns logs of which each write goes through put.
 func WrapLogs(l *provisioner.Logs, put Through) *provisioner.Logs {
 	return &provisioner.Logs{
-		Pauses:     provisioner.Pauses{Log: wrapped[*provisioner.Pause]{l.Pauses, "Pause", put}},
-		Answers:    provisioner.Answers{Log: wrapped[*provisioner.Answer]{l.Answers, "Answer", put}},
-		Grants:     wrapped[*provisioner.Grant]{l.Grants, "Grant", put},
-		Allowances: provisioner.Allowances{Log: wrapped[*provisioner.Allowance]{l.Allowances, "Allowance", put}},
-		Signers:    wrapped[*provisioner.SignerEntry]{l.Signers, "Signer", put},
-		Operators:  wrapped[*provisioner.OperatorEntry]{l.Operators, "Operator", put},
-		Recovery:   wrapped[*provisioner.Recovery]{l.Recovery, "Recovery", put},
-		Unfrozen:   wrapped[*provisioner.Unfreeze]{l.Unfrozen, "Unfreeze", put},
-		Fresh:      l.Fresh,
+		Revocations: wrapped[*trust.Revocation]{l.Revocations, "Revocation", put},
+		Pauses:      provisioner.Pauses{Log: wrapped[*provisioner.Pause]{l.Pauses, "Pause", put}},
+		Answers:     provisioner.Answers{Log: wrapped[*provisioner.Answer]{l.Answers, "Answer", put}},
+		Grants:      wrapped[*provisioner.Grant]{l.Grants, "Grant", put},
+		Allowances:  provisioner.Allowances{Log: wrapped[*provisioner.Allowance]{l.Allowances, "Allowance", put}},
+		Signers:     wrapped[*provisioner.SignerEntry]{l.Signers, "Signer", put},
+		Operators:   wrapped[*provisioner.OperatorEntry]{l.Operators, "Operator", put},
+		Recovery:    wrapped[*provisioner.Recovery]{l.Recovery, "Recovery", put},
+		Unfrozen:    wrapped[*provisioner.Unfreeze]{l.Unfrozen, "Unfreeze", put},
+		Sync:        l.Sync,
+		Fresh:       l.Fresh,
 	}
 }
 

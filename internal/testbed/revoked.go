@@ -2,9 +2,11 @@ package testbed
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // revocations checks what the log of revocations asks for, as soon as it is
@@ -64,29 +67,15 @@ func (c *checker) revocationsWrong() (wrong []string) {
 	ctx, cancel := context.WithTimeout(f.Context(), oneLook)
 	defer cancel()
 	store, now := f.daemon.Store(), f.Clock.Now().UTC()
-	revoked := map[string]provisioner.RevokedCertificate{}
-	newest := map[wire.Identity]provisioner.RevocationKind{}
-	place := map[wire.Identity]provisioner.Sequence{}
-	seen := map[string]bool{}
-	for at := provisioner.Sequence(0); ; {
-		e, next, err := store.NextRevocation(ctx, at)
-		if err != nil {
-			bad("log of revocations: %v", err)
-			return wrong
-		}
-		if e == nil {
-			break
-		}
-		at = next
-		if seen[e.ID] {
-			continue
-		}
-		seen[e.ID] = true
+	revoked := map[string]trust.RevokedCertificate{}
+	newest := map[wire.Identity]trust.RevocationKind{}
+	last := map[wire.Identity]string{}
+	for _, e := range revocationsOf(store) {
 		for _, cert := range e.Certificates {
 			revoked[cert.Serial] = cert
 		}
 		if e.Node != "" {
-			newest[e.Node], place[e.Node] = e.Kind, at
+			newest[e.Node], last[e.Node] = e.Kind, e.ID
 		}
 	}
 	wrong = append(wrong, c.unnamed(revoked, newest, now)...)
@@ -99,8 +88,8 @@ func (c *checker) revocationsWrong() (wrong []string) {
 		if r == nil || r.State == provisioner.StateRetired {
 			continue
 		}
-		if r.RevokedThrough < place[id] && r.State != provisioner.StateRevoked {
-			bad("%s: entry %d of the log (%s) is not on its record, %s through %d", id, place[id], kind, r.State, r.RevokedThrough)
+		if r.Revoked != last[id] && r.State != provisioner.StateRevoked {
+			bad("%s: entry %s of the log (%s) is not on its record, which is %s and has followed %q", id, last[id], kind, r.State, r.Revoked)
 		}
 		for _, i := range []*provisioner.Issued{r.Current, r.Next} {
 			if i == nil {
@@ -118,11 +107,22 @@ func (c *checker) revocationsWrong() (wrong []string) {
 	return append(wrong, c.crlWrong(revoked, now)...)
 }
 
+// revocationsOf returns all entries of the log of revocations in its order.
+func revocationsOf(store provisioner.Store) (list []*trust.Revocation) {
+	entries := slices.SortedFunc(maps.Values(maps.Collect(store.Logs().Revocations.All())), func(a, b provisioner.Entry[*trust.Revocation]) int {
+		return cmp.Compare(a.Revision, b.Revision)
+	})
+	for _, e := range entries {
+		list = append(list, e.Value)
+	}
+	return list
+}
+
 // unnamed says which certificates of identities that are out no entry names,
 // among all that a kept revision of their records holds or remembers, unless
 // they have expired.
 func (c *checker) unnamed(
-	named map[string]provisioner.RevokedCertificate, about map[wire.Identity]provisioner.RevocationKind, now time.Time,
+	named map[string]trust.RevokedCertificate, about map[wire.Identity]trust.RevocationKind, now time.Time,
 ) (wrong []string) {
 	ctx, store := c.f.Context(), c.f.daemon.Store()
 	for id := range about {
@@ -157,7 +157,7 @@ func (c *checker) unnamed(
 
 // crlWrong compares the CRLs with the certificates that are revoked: there is one
 // of each issuer whose key is configured, the present one's first.
-func (c *checker) crlWrong(revoked map[string]provisioner.RevokedCertificate, now time.Time) (wrong []string) {
+func (c *checker) crlWrong(revoked map[string]trust.RevokedCertificate, now time.Time) (wrong []string) {
 	cfg := &c.f.cfg
 	authorities := []daemon.PreviousConfig{{Root: cfg.CA.Root, Certificate: cfg.CA.Certificate, Key: cfg.CA.Key}}
 	authorities = append(authorities, cfg.CA.Previous...)
@@ -187,7 +187,7 @@ func (c *checker) crlWrong(revoked map[string]provisioner.RevokedCertificate, no
 }
 
 // crlOfWrong compares an issuer's CRL with the certificates that are revoked.
-func crlOfWrong(c *provisioner.CRL, issuing *x509.Certificate, revoked map[string]provisioner.RevokedCertificate, now time.Time) (wrong []string) {
+func crlOfWrong(c *trust.CRL, issuing *x509.Certificate, revoked map[string]trust.RevokedCertificate, now time.Time) (wrong []string) {
 	bad := func(format string, args ...any) {
 		wrong = append(wrong, fmt.Sprintf("CRL %d of %q: ", c.Number, issuing.Subject.CommonName)+fmt.Sprintf(format, args...))
 	}
@@ -254,11 +254,11 @@ func (f *Fleet) OnCRL(serial string) bool {
 // certificate.
 func (f *Fleet) OnCRLOf(issuer, serial string) bool {
 	f.t.Helper()
-	return slices.ContainsFunc(f.daemon.CRLs(), func(c *provisioner.CRL) bool { return c.Issuer == issuer && onCRL(f.t, c, serial) })
+	return slices.ContainsFunc(f.daemon.CRLs(), func(c *trust.CRL) bool { return c.Issuer == issuer && onCRL(f.t, c, serial) })
 }
 
 // onCRL reports whether a CRL names the certificate. Nil names none.
-func onCRL(t testing.TB, c *provisioner.CRL, serial string) bool {
+func onCRL(t testing.TB, c *trust.CRL, serial string) bool {
 	t.Helper()
 	if c == nil {
 		return false

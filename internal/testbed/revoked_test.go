@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // TestCheckLooksAtTheCRL compares the CRL of a fleet with lists that differ from
@@ -19,21 +19,21 @@ func TestCheckLooksAtTheCRL(t *testing.T) {
 	f.Revoke(n.Identity)
 	f.Eventually("it is on the CRL", func() bool { return f.OnCRL(e.Serial) })
 	now, issuer := f.Clock.Now(), f.Daemon().CRL().Issuer
-	right := provisioner.RevokedCertificate{Serial: e.Serial, NotAfter: now.Add(time.Hour), Issuer: issuer}
+	right := trust.RevokedCertificate{Serial: e.Serial, NotAfter: now.Add(time.Hour), Issuer: issuer}
 	for name, tt := range map[string]struct {
-		revoked []provisioner.RevokedCertificate
+		revoked []trust.RevokedCertificate
 		at      time.Time
 		want    string
 	}{
-		"right":           {[]provisioner.RevokedCertificate{right}, now, ""},
+		"right":           {[]trust.RevokedCertificate{right}, now, ""},
 		"one too many":    {nil, now, "is not revoked"},
-		"one too few":     {[]provisioner.RevokedCertificate{right, {Serial: "ff", NotAfter: now.Add(time.Hour), Issuer: issuer}}, now, "not on it"},
-		"one expired":     {[]provisioner.RevokedCertificate{right, {Serial: "ff", NotAfter: now, Issuer: issuer}}, now, ""},
-		"another's one":   {[]provisioner.RevokedCertificate{right, {Serial: "ff", NotAfter: now.Add(time.Hour), Issuer: "aa"}}, now, ""},
-		"another's on it": {[]provisioner.RevokedCertificate{{Serial: e.Serial, NotAfter: now.Add(time.Hour), Issuer: "aa"}}, now, "of another issuer"},
-		"lapsed":          {[]provisioner.RevokedCertificate{right}, now.Add(25 * time.Hour), "is valid from"},
+		"one too few":     {[]trust.RevokedCertificate{right, {Serial: "ff", NotAfter: now.Add(time.Hour), Issuer: issuer}}, now, "not on it"},
+		"one expired":     {[]trust.RevokedCertificate{right, {Serial: "ff", NotAfter: now, Issuer: issuer}}, now, ""},
+		"another's one":   {[]trust.RevokedCertificate{right, {Serial: "ff", NotAfter: now.Add(time.Hour), Issuer: "aa"}}, now, ""},
+		"another's on it": {[]trust.RevokedCertificate{{Serial: e.Serial, NotAfter: now.Add(time.Hour), Issuer: "aa"}}, now, "of another issuer"},
+		"lapsed":          {[]trust.RevokedCertificate{right}, now.Add(25 * time.Hour), "is valid from"},
 	} {
-		revoked := map[string]provisioner.RevokedCertificate{}
+		revoked := map[string]trust.RevokedCertificate{}
 		for _, r := range tt.revoked {
 			revoked[r.Serial] = r
 		}
@@ -44,22 +44,21 @@ func TestCheckLooksAtTheCRL(t *testing.T) {
 	}
 }
 
-// TestCheckLooksAtRevokedRecords stops the provisioner's own hand first: with the
-// log unread, nobody completes what an entry asks for.
+// TestCheckLooksAtRevokedRecords has records that cannot be read: what an entry asks for is not
+// completed.
 func TestCheckLooksAtRevokedRecords(t *testing.T) {
 	t.Parallel()
 	f := New(t, Options{})
 	n := f.Node("web1.example.net")
 	f.Enroll(n)
-	f.Faults.Blind(true)
-	if _, err := f.Daemon().Store().AppendRevocation(f.Context(), &provisioner.Revocation{
-		Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RevokedNode, By: "x", Node: "web1.example.net",
-	}); err != nil {
+	f.Faults.Unreadable(true)
+	e := &trust.Revocation{Schema: trust.RevocationSchema, ID: wire.NewID(), Kind: trust.RevokedNode, By: "x", Node: "web1.example.net"}
+	if _, err := f.Daemon().Store().Logs().Revocations.Put(f.Context(), e.LogKey(), e, 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join((&checker{f: f}).revocationsWrong(), "; "); !strings.Contains(got, "is not on its record") {
 		t.Errorf("Check says %q", got)
 	}
-	f.Faults.Blind(false)
+	f.Faults.Unreadable(false)
 	f.Check()
 }

@@ -98,13 +98,4 @@ func TestRevokedAfterTheRoll(t *testing.T) {
 		}
 	}
 	f.Check()
-
-	// A restart signs neither again.
-	was := crlFile(f)
-	f.Stop()
-	f.Start()
-	if !bytes.Equal(crlFile(f), was) {
-		t.Error("other CRLs after a restart")
-	}
-	f.Check()
 }

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 var (
@@ -41,12 +41,12 @@ type Journal struct {
 	path string
 
 	mu           sync.Mutex
-	file         *os.File                  // guarded by mu
-	sum          string                    // guarded by mu: of the last line
-	installation string                    // guarded by mu; "" before the first line
-	entries      []*provisioner.Revocation // guarded by mu: in the order of the file
-	ids          map[string]bool           // guarded by mu: of entries
-	failed       error                     // guarded by mu: of the first write that failed
+	file         *os.File            // guarded by mu
+	sum          string              // guarded by mu: of the last line
+	installation string              // guarded by mu; "" before the first line
+	entries      []*trust.Revocation // guarded by mu: in the order of the file
+	ids          map[string]bool     // guarded by mu: of entries
+	failed       error               // guarded by mu: of the first write that failed
 }
 
 // A journalHead is the first line of a journal.
@@ -146,7 +146,7 @@ func (j *Journal) take(line []byte) error {
 		}
 		j.installation = head.Installation
 	} else {
-		var e provisioner.Revocation
+		var e trust.Revocation
 		if err := strictJSON(text, &e); err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ func (j *Journal) Begin(installation string) error {
 }
 
 // Append implements [provisioner.Journal]. [Journal.Begin] comes before.
-func (j *Journal) Append(entries ...*provisioner.Revocation) error {
+func (j *Journal) Append(entries ...*trust.Revocation) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var news []any
@@ -215,7 +215,7 @@ func (j *Journal) Append(entries ...*provisioner.Revocation) error {
 		return err
 	}
 	for _, e := range news {
-		e, _ := e.(*provisioner.Revocation) // as above
+		e, _ := e.(*trust.Revocation) // as above
 		j.entries, j.ids[e.ID] = append(j.entries, e), true
 	}
 	return nil
@@ -256,10 +256,10 @@ func (j *Journal) Err() error {
 }
 
 // Entries implements [provisioner.Journal].
-func (j *Journal) Entries() ([]*provisioner.Revocation, error) {
+func (j *Journal) Entries() ([]*trust.Revocation, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return append([]*provisioner.Revocation(nil), j.entries...), nil
+	return append([]*trust.Revocation(nil), j.entries...), nil
 }
 
 // Close closes the file. What was appended is on disk.

@@ -1,15 +1,11 @@
 package ca
 
 import (
-	"cmp"
 	"crypto"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/asn1"
 	"encoding/pem"
-	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"slices"
 	"strings"
@@ -91,51 +87,6 @@ func (a *Authority) SignCRL(issuer string, r CRLRequest) ([]byte, error) {
 		return nil, fmt.Errorf("sign CRL %d: %w", r.Number, err)
 	}
 	return der, nil
-}
-
-// CRLSignature returns what signs a CRL, for [Authority.RebuildCRL].
-func CRLSignature(der []byte) ([]byte, error) {
-	var list struct {
-		List, Algorithm asn1.RawValue
-		Signature       asn1.BitString
-	}
-	if rest, err := asn1.Unmarshal(der, &list); err != nil || len(rest) > 0 {
-		return nil, fmt.Errorf("CRL of %d bytes, %d of them behind it: %w", len(der), len(rest), cmp.Or(err, errTrailing))
-	}
-	return list.Signature.Bytes, nil
-}
-
-var errTrailing = errors.New("more than one")
-
-// RebuildCRL returns what [Authority.SignCRL] has returned for the same request, by
-// the signature of that: whoever knows what is revoked need not be sent a list of megabytes.
-// It signs nothing. There is an error if the signature is of another list, also of one that
-// another version of muster has made of the request.
-func (a *Authority) RebuildCRL(issuer string, r CRLRequest, signature []byte) ([]byte, error) {
-	issuing, key := a.crlSigner(issuer)
-	if issuing == nil {
-		return nil, fmt.Errorf("rebuild CRL %d: no key of issuer %q", r.Number, issuer)
-	}
-	der, err := r.sign(issuing, hasSigned{key.Public(), signature})
-	if err != nil {
-		return nil, fmt.Errorf("rebuild CRL %d: what is signed is another list: %w", r.Number, err)
-	}
-	return der, nil
-}
-
-// hasSigned is a signer that has signed one message already. Whether it is this one
-// [x509.CreateRevocationList] checks, as it does for every signer.
-type hasSigned struct {
-	public    crypto.PublicKey
-	signature []byte
-}
-
-// Public implements [crypto.Signer].
-func (s hasSigned) Public() crypto.PublicKey { return s.public }
-
-// Sign implements [crypto.Signer].
-func (s hasSigned) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
-	return s.signature, nil
 }
 
 // sign makes the CRL.

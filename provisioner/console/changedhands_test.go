@@ -101,25 +101,3 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 	}
 	f.Check()
 }
-
-// TestARevocationDoesNotWaitForTheStore revokes by a page that is open when no record can be
-// read any more: the machine is kept out all the same.
-func TestARevocationDoesNotWaitForTheStore(t *testing.T) {
-	t.Parallel()
-	f := served(t)
-	v := signedIn(t, f, "anna", provisioner.RoleOperator)
-	n := f.Node("web1.example.net")
-	e := f.Enroll(n)
-	f.Apply(n, e)
-	const at = "/nodes/web1.example.net/do/revoke"
-	form := append(meant(t, v.see(at)), "why", "stolen")
-	f.Faults.Unreadable(true)
-	a := v.post(at, form...)
-	f.Faults.Unreadable(false)
-	if a.status != http.StatusServiceUnavailable {
-		t.Errorf("revoke: %d %s", a.status, a.body)
-	}
-	says(t, a.body, "revoked here, not yet everywhere")
-	f.Eventually("it is revoked", func() bool { return f.Record("web1.example.net").State == provisioner.StateRevoked })
-	f.Check()
-}

@@ -91,7 +91,7 @@ func (p *nodePage) Link(a *action) string {
 var momentTones = map[fleet.Kind]string{
 	fleet.Applied: "good", fleet.Issued: "good", fleet.Renewed: "good", fleet.Connected: "good",
 	fleet.Approved: "good", fleet.Confirmed: "good",
-	fleet.Refused: "warn", fleet.Granted: "warn", fleet.Stopped: "warn", fleet.Commanded: "warn", fleet.LeftOut: "warn", fleet.KeptOut: "warn",
+	fleet.Refused: "warn", fleet.Granted: "warn", fleet.Stopped: "warn", fleet.Commanded: "warn", fleet.KeptOut: "warn",
 	fleet.Attempted: "bad", fleet.Revoked: "bad", fleet.Cloned: "bad", fleet.Rejected: "bad",
 }
 
@@ -107,7 +107,6 @@ var momentWords = map[fleet.Kind]string{
 	fleet.Alive: "The agent is alive", fleet.Stopped: "The agent has ended", fleet.Confirmed: "The node has said so again",
 	fleet.Approved: "A key of it was approved", fleet.Rejected: "A key of it was rejected", fleet.Forgotten: "What was said of a key no longer counts",
 	fleet.KeptOut: "Its certificate did not let it into the fleet",
-	fleet.LeftOut: "A retirement that waited for the store was left out: others have decided about the name since",
 }
 
 // orderWords says what nodes are commanded to do.

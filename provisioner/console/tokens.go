@@ -9,6 +9,7 @@ import (
 
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // maxUses is how many uses of a token are on its page; `muster token show` has
@@ -97,7 +98,7 @@ func (c tokenPages) token(v *visit) error {
 // order reads an order about a token, or about one use of it, which the field who names by the hash of its key.
 func (c tokenPages) order(v *visit) (*order, error) {
 	tid := jwt.TokenID(v.r.PathValue("tid"))
-	if err := provisioner.CheckTokenID(tid); err != nil {
+	if err := trust.CheckTokenID(tid); err != nil {
 		return nil, err
 	}
 	a := named(tokenActions, v.r.PathValue("action"))

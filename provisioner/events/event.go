@@ -26,7 +26,6 @@ const (
 const (
 	Revoked       Type = "io.muster.node.revoked"
 	Retired       Type = "io.muster.node.retired"
-	RetireLeftOut Type = "io.muster.node.retire_left_out" // it waited for the store, and others have decided about the name since
 	Granted       Type = "io.muster.node.granted"
 	Approved      Type = "io.muster.node.approved"  // of Key
 	Rejected      Type = "io.muster.node.rejected"  // of Key

@@ -38,8 +38,6 @@ var Types = []Meaning{
 		[]string{"node", "attempt"}, byOperator},
 	{Retired, "An operator has freed a node's name for any key.",
 		[]string{"node"}, append([]string{"attempt"}, byOperator...)},
-	{RetireLeftOut, "An operator's retirement of a node, which waited for the store, was left out: others have decided about the name since, and that stands. Whoever still means it retires the node again.",
-		[]string{"node"}, byOperator},
 	{Granted, "An operator lets another key take a name over, once.",
 		[]string{"node"}, byOperator},
 	{Approved, "An operator, or the command that approves, lets a key that waits have its name.",

@@ -37,7 +37,6 @@ const (
 	Commanded Kind = "commanded" // by an operator: Verb; with a Cause the node may not have taken it
 	Revoked   Kind = "revoked"   // by an operator
 	Retired   Kind = "retired"   // by an operator
-	LeftOut   Kind = "left_out"  // a retirement by an operator: others have decided about the name since
 	Cloned    Kind = "cloned"    // two live machines speak for it
 	Connected Kind = "connected" // the agent has started, with the certificate Serial
 	Alive     Kind = "alive"     // the agent said so last
@@ -201,7 +200,6 @@ var recorded = map[events.Type]Kind{
 var told = map[events.Type]Kind{
 	events.Refused: Refused, events.Attempt: Attempted, events.Granted: Granted,
 	events.Approved: Approved, events.Rejected: Rejected, events.Forgotten: Forgotten, events.Commanded: Commanded,
-	events.RetireLeftOut:       LeftOut,
 	"io.muster.server.startup": Connected, "io.muster.server.alive": Alive, "io.muster.server.shutdown": Stopped,
 }
 

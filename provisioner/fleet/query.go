@@ -10,6 +10,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // Bounds of a page.
@@ -86,7 +87,7 @@ func (q *Query) Check() error {
 		}
 	}
 	if q.Token != "" {
-		if err := provisioner.CheckTokenID(q.Token); err != nil {
+		if err := trust.CheckTokenID(q.Token); err != nil {
 			errs = append(errs, fmt.Errorf("token: %w", err))
 		}
 	}

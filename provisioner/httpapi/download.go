@@ -12,7 +12,7 @@ import (
 	"net/http"
 	"slices"
 
-	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // Forms of certificates and CRLs (RFC 5280 section 4.2.1.13, RFC 8555 section 9.1).
@@ -39,7 +39,7 @@ func downloadRoutes(s *Server) {
 	})
 	// A CRL may have 64 MiB, and needs no credential: it is written piece by piece, so that a slow reader does not
 	// cost as much memory again.
-	crls := func(path, form string, write func(io.Writer, []*provisioner.CRL) error) {
+	crls := func(path, form string, write func(io.Writer, []*trust.CRL) error) {
 		s.handle("GET "+path, access{}, func(w http.ResponseWriter, r *http.Request) {
 			found, err := s.crls(r)
 			if err != nil {
@@ -51,7 +51,7 @@ func downloadRoutes(s *Server) {
 		})
 	}
 	crls("/v1/crl", typeJSON, writeCRLs)
-	crls("/v1/crl.pem", typePEM, func(w io.Writer, crls []*provisioner.CRL) error {
+	crls("/v1/crl.pem", typePEM, func(w io.Writer, crls []*trust.CRL) error {
 		for _, c := range crls {
 			if err := pem.Encode(w, &pem.Block{Type: "X509 CRL", Bytes: c.DER}); err != nil {
 				return err
@@ -59,7 +59,7 @@ func downloadRoutes(s *Server) {
 		}
 		return nil
 	})
-	crls("/v1/crl.der", typeCRL, func(w io.Writer, crls []*provisioner.CRL) error {
+	crls("/v1/crl.der", typeCRL, func(w io.Writer, crls []*trust.CRL) error {
 		_, err := w.Write(crls[0].DER)
 		return err
 	})
@@ -67,17 +67,17 @@ func downloadRoutes(s *Server) {
 
 // crls returns the newest CRL of each issuer that signs one, the present one's first, or that of the issuer in the
 // query. There is at least one, or an error.
-func (s *Server) crls(r *http.Request) ([]*provisioner.CRL, error) {
+func (s *Server) crls(r *http.Request) ([]*trust.CRL, error) {
 	v, err := parameters(r, "issuer")
 	if err != nil {
 		return nil, badRequest(err)
 	}
-	all := s.cfg.Provisioner.CRLs()
+	all := s.cfg.Provisioner.CRLs().All()
 	if len(all) == 0 {
 		return nil, errNoCRL
 	}
 	if issuer := v.Get("issuer"); issuer != "" {
-		all = slices.DeleteFunc(all, func(c *provisioner.CRL) bool { return c.Issuer != issuer })
+		all = slices.DeleteFunc(all, func(c *trust.CRL) bool { return c.Issuer != issuer })
 	}
 	if len(all) == 0 {
 		return nil, errNoIssuer
@@ -86,7 +86,7 @@ func (s *Server) crls(r *http.Request) ([]*provisioner.CRL, error) {
 }
 
 // writeCRLs writes CRLs as JSON, as package json would.
-func writeCRLs(w io.Writer, crls []*provisioner.CRL) error {
+func writeCRLs(w io.Writer, crls []*trust.CRL) error {
 	const here = `"der":"AA=="`
 	out, before := bufio.NewWriter(w), "[" // which keeps the first error
 	for _, c := range crls {

@@ -17,6 +17,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/trust"
 )
 
 // client returns a client of the fleet's provisioner.
@@ -156,7 +157,7 @@ func TestSignersAndNodes(t *testing.T) {
 	if removed.Left != 0 {
 		t.Errorf("%d signers left", removed.Left)
 	}
-	var crls []provisioner.CRL
+	var crls []trust.CRL
 	call(t, f, http.MethodGet, "/v1/crl", nil, &crls)
 	if len(crls) != 1 || len(crls[0].DER) == 0 {
 		t.Errorf("%d CRLs, want the one issuer's", len(crls))

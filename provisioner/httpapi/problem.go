@@ -15,6 +15,7 @@ import (
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/operate"
+	"muster/provisioner/trust"
 )
 
 const (
@@ -84,12 +85,12 @@ var problems = []struct {
 	{http.StatusServiceUnavailable, wire.CodeAuthorityExpired, "", []error{ca.ErrExpired}},
 	{http.StatusServiceUnavailable, wire.CodeCertificateFailed, "", []error{ca.ErrAuthority}},
 	{http.StatusBadRequest, "", "", []error{
-		provisioner.ErrTokenID, provisioner.ErrOperator, operate.ErrEverything, operate.ErrPauses,
+		trust.ErrTokenID, provisioner.ErrOperator, operate.ErrEverything, operate.ErrPauses,
 		provisioner.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor, fleet.ErrFact,
 	}},
 	{http.StatusInsufficientStorage, wire.CodeStorageLow, "", []error{provisioner.ErrStoreFull}},
 	{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "", []error{
-		provisioner.ErrPending, provisioner.ErrRevocationsUnknown,
+		trust.ErrUnacknowledged, provisioner.ErrRevocationsUnknown,
 	}},
 }
 

@@ -15,6 +15,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
+	"muster/provisioner/trust"
 )
 
 // TestProblemsSayOfWhichKindTheyAre compares two problems without a code, and one
@@ -48,7 +49,7 @@ func TestOneLineSaysAllThatWentWrong(t *testing.T) {
 		want   string
 	}{
 		{both, http.StatusInternalServerError, "one; another"},
-		{errors.Join(provisioner.ErrPending, errors.New("another")), http.StatusServiceUnavailable, provisioner.ErrPending.Error() + "; another"},
+		{errors.Join(trust.ErrUnacknowledged, errors.New("another")), http.StatusServiceUnavailable, trust.ErrUnacknowledged.Error() + "; another"},
 		{errors.Join(operate.ErrEverything, errors.New("another")), http.StatusBadRequest, operate.ErrEverything.Error() + "; another"},
 		{fmt.Errorf("%w:\n%w", policies.ErrInvalid, both), http.StatusUnprocessableEntity, policies.ErrInvalid.Error() + ":\none\nanother"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // ErrEverything means that a pattern covers every name, and the order does not say that this is meant.
@@ -99,7 +100,7 @@ func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c provisio
 func (l *AllowList) put(
 	ctx context.Context, a *provisioner.Allowance, check func(newest provisioner.Entry[*provisioner.Allowance]) error,
 ) error {
-	_, err := provisioner.Change(ctx, l.logs.Allowances.Log, a.LogKey(),
+	_, err := trust.Change(ctx, l.logs.Allowances.Log, a.LogKey(),
 		func(newest provisioner.Entry[*provisioner.Allowance]) (*provisioner.Allowance, error) {
 			if check == nil {
 				return a, nil

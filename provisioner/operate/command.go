@@ -131,7 +131,7 @@ func (n *Nodes) commandable(r *provisioner.Record, o CommandOrder) error {
 		return provisioner.ErrNoRecord
 	case r.State == provisioner.StateRevoked || r.State == provisioner.StateRetired:
 		return fmt.Errorf("%w: it is %s", provisioner.ErrState, r.State)
-	case n.provisioner.Revocations().Outstanding(r.Identity, r) != nil:
+	case n.provisioner.Revocations().Outstanding(r.Identity, r.Followed()) != nil:
 		return fmt.Errorf("%w: it is revoked", provisioner.ErrState)
 	case o.Verb != wire.VerbReprovision || o.Token != "":
 		return nil

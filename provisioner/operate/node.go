@@ -118,7 +118,7 @@ func (n *Nodes) grantable(r *provisioner.Record, keyHash string) error {
 	switch {
 	case r.State == provisioner.StateRetired:
 		return fmt.Errorf("%w: it is retired, any key may have it", provisioner.ErrState)
-	case r.State == provisioner.StateRevoked || revocations.Outstanding(r.Identity, r) != nil:
+	case r.State == provisioner.StateRevoked || revocations.Outstanding(r.Identity, r.Followed()) != nil:
 		return fmt.Errorf("%w: it is revoked, retire it first", provisioner.ErrState)
 	case keyHash != "" && revocations.Key(keyHash) != nil:
 		return fmt.Errorf("%w: the key: %w", provisioner.ErrState, revocations.Key(keyHash).Err())

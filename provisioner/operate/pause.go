@@ -8,6 +8,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // MaxPauses bounds the sites that are paused at once: where more are meant, the whole installation is.
@@ -55,7 +56,7 @@ func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c prov
 		return nil, fmt.Errorf("%w: %w", ErrPauses, err)
 	}
 	e := events.Event{Type: events.Paused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why}
-	_, err = provisioner.Change(ctx, p.logs.Pauses.Log, s.LogKey(),
+	_, err = trust.Change(ctx, p.logs.Pauses.Log, s.LogKey(),
 		func(provisioner.Entry[*provisioner.Pause]) (*provisioner.Pause, error) { return s, nil })
 	if err != nil {
 		return nil, fmt.Errorf("pause %s: %w", s.Scope(), err)

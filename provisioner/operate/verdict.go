@@ -271,7 +271,10 @@ func (k *Keys) approval(ctx context.Context, a *provisioner.Answer, ttl time.Dur
 	if err != nil {
 		return err
 	}
-	after := k.provisioner.Revocations().NewestAbout(a.Identity)
+	after := time.Time{}
+	if newest, _ := k.provisioner.Revocations().About(a.Identity); newest != nil {
+		after = newest.At
+	}
 	if r != nil && r.Approval != nil && r.Approval.At.After(after) {
 		after = r.Approval.At
 	}

@@ -159,7 +159,7 @@ func (k *Keys) noneWaits(id wire.Identity) error {
 	switch {
 	case len(rejected) > 0:
 		return fmt.Errorf("%w; a key of it was rejected, which is meant by --key %s", ErrNotWaiting, strings.Join(rejected, " or "))
-	case k.provisioner.Revocations().Outstanding(id, nil) != nil: // a key that asks may be told to wait, as for a free name
+	case k.provisioner.Revocations().Outstanding(id, "") != nil: // a key that asks may be told to wait, as for a free name
 		return fmt.Errorf("%w, for it is revoked; if a machine is to have it, `muster node retire %s` first, which frees the name",
 			ErrNotWaiting, id)
 	}

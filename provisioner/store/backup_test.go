@@ -111,13 +111,13 @@ func filled(t *testing.T) (*store.Store, *site) {
 	put(t, s, st, record(web2, "a3"), 0)
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	_, err1 := st.AppendClaims(s.ctx, "00112233445566778899aabbccddeeff", claims("a1"), 0)
-	_, err2 := st.AppendRevocation(s.ctx, revocation("r1", nil))
-	_, err3 := st.AppendRevocation(s.ctx, revocation("r2", ofToken))
+	revoke(t, s, st, revocation("r1", nil))
+	revoke(t, s, st, revocation("r2", ofToken))
 	_, err4 := st.PutClockMark(s.ctx, &provisioner.ClockMark{Time: at}, 0)
 	signer, grant := signerEntry(t, "web"), &provisioner.Grant{ID: "g", Identity: web1, At: at, ExpiresAt: at.Add(time.Hour)}
 	_, err5 := st.Logs().Signers.Put(s.ctx, signer.LogKey(), signer, 0)
 	_, err6 := st.Logs().Grants.Put(s.ctx, grant.LogKey(), grant, 0)
-	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
+	if err := errors.Join(err1, err4, err5, err6); err != nil {
 		t.Fatal(err)
 	}
 	return st, s

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -61,4 +62,20 @@ func (s *Store) Components(ctx context.Context) ([]*fleet.HeardComponent, error)
 	}
 	slices.SortFunc(all, func(a, b *fleet.HeardComponent) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
+}
+
+// append writes one message under an id that makes a repetition harmless, and
+// returns its sequence once it is on disk.
+func (s *Store) append(ctx context.Context, subject string, v any, id string) (uint64, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	ack, err := s.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: b}, jetstream.WithMsgID(id))
+	if err != nil {
+		return 0, full(err)
+	}
+	return ack.Sequence, nil
 }

@@ -60,13 +60,14 @@ type Follower struct {
 	kick    chan struct{} // has room for one: there is a gap
 
 	mu       sync.Mutex
-	created  time.Time // guarded by mu
-	position uint64    // guarded by mu: every message up to here was applied
-	read     uint64    // guarded by mu: how many messages these were
-	whole    bool      // guarded by mu: what was read is all that the stream has
-	asOf     time.Time // guarded by mu: monotonic
-	shorter  time.Time // guarded by mu: since when the stream is shorter than position; zero if it is not
-	failed   error     // guarded by mu: of the last check
+	created  time.Time     // guarded by mu
+	position uint64        // guarded by mu: every message up to here was applied
+	moved    chan struct{} // guarded by mu: closed when the position moves; nil while none waits
+	read     uint64        // guarded by mu: how many messages these were
+	whole    bool          // guarded by mu: what was read is all that the stream has
+	asOf     time.Time     // guarded by mu: monotonic
+	shorter  time.Time     // guarded by mu: since when the stream is shorter than position; zero if it is not
+	failed   error         // guarded by mu: of the last check
 }
 
 // newFollower returns a follower that has read nothing and has no views.
@@ -159,22 +160,19 @@ func (f *Follower) Fresh() error {
 	return err
 }
 
-// pushed takes in what the stream has republished. The position moves only in order: behind
-// a gap the message counts, and the next check reads what was missed.
+// pushed takes in what the stream has republished, in order. Behind a gap the next check reads
+// the message with what was missed.
 func (f *Follower) pushed(m *nats.Msg) {
 	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err != nil {
 		return // not the stream's; the next check finds what is
 	}
 	at, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
-	taken := message{subject: m.Header.Get(jetstream.SubjectHeader), data: m.Data, sequence: sequence, at: at}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.applyLocked(taken)
 	switch {
 	case sequence == f.position+1:
-		f.position = sequence
-		f.read++
+		f.apply(message{subject: m.Header.Get(jetstream.SubjectHeader), data: m.Data, sequence: sequence, at: at})
 	case sequence > f.position:
 		select {
 		case f.kick <- struct{}{}:
@@ -183,17 +181,21 @@ func (f *Follower) pushed(m *nats.Msg) {
 	}
 }
 
-// apply gives a message to the views.
+// apply gives the message after the position to the views. The caller holds mu.
 func (f *Follower) apply(m message) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.applyLocked(m)
-}
-
-// applyLocked is apply for callers that hold mu.
-func (f *Follower) applyLocked(m message) {
 	for _, v := range f.views {
 		v.apply(m)
+	}
+	f.read++
+	f.move(m.sequence)
+}
+
+// move moves the position. The caller holds mu.
+func (f *Follower) move(position uint64) {
+	f.position = position
+	if f.moved != nil {
+		close(f.moved)
+		f.moved = nil
 	}
 }
 
@@ -287,7 +289,7 @@ func (f *Follower) fill(ctx context.Context, state jetstream.StreamState) error 
 	for {
 		f.mu.Lock()
 		if state.Msgs == 0 { // which has a sequence all the same if it was made with one
-			f.position = max(f.position, state.LastSeq)
+			f.move(max(f.position, state.LastSeq))
 		}
 		after := f.position
 		f.mu.Unlock()
@@ -354,10 +356,8 @@ func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
 		before = sequence // a message of the batch that was dropped is missed
 		at, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
 		f.mu.Lock()
-		f.applyLocked(message{subject: m.Header.Get(jetstream.SubjectHeader), data: m.Data, sequence: sequence, at: at})
-		if sequence > f.position {
-			f.position = sequence
-			f.read++
+		if sequence > f.position { // it was not pushed meanwhile
+			f.apply(message{subject: m.Header.Get(jetstream.SubjectHeader), data: m.Data, sequence: sequence, at: at})
 		}
 		f.mu.Unlock()
 	}
@@ -365,11 +365,13 @@ func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
 
 // reached waits until every message up to a sequence was applied, or ctx is done.
 func (f *Follower) reached(ctx context.Context, sequence provisioner.Revision) error {
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
 	for {
 		f.mu.Lock()
 		position := f.position
+		if f.moved == nil {
+			f.moved = make(chan struct{})
+		}
+		moved := f.moved
 		f.mu.Unlock()
 		if position >= uint64(sequence) {
 			return nil
@@ -377,7 +379,21 @@ func (f *Follower) reached(ctx context.Context, sequence provisioner.Revision) e
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("follow %s: read to sequence %d, want %d: %w", f.stream, position, sequence, ctx.Err())
-		case <-tick.C:
+		case <-moved:
 		}
 	}
 }
+
+// own waits until an own write was applied, which mostly was pushed before its acknowledgement
+// came.
+func (f *Follower) own(ctx context.Context, sequence provisioner.Revision) error {
+	pushed, cancel := context.WithTimeout(ctx, ownPushed)
+	defer cancel()
+	if f.reached(pushed, sequence) == nil {
+		return nil
+	}
+	return f.check(ctx)
+}
+
+// ownPushed is how long an own write may take to be pushed before it is read.
+const ownPushed = 20 * time.Millisecond

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // subjectRestore is where a restore says that it has begun, and that it is over.
@@ -240,7 +241,7 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 		}
 		i.epoch = max(i.epoch, r.Epoch)
 	case stream == streamRevocations:
-		var r provisioner.Revocation
+		var r trust.Revocation
 		if err := json.Unmarshal(data, &r); err != nil {
 			return err
 		}
@@ -351,12 +352,12 @@ func (i *Import) checkPlaces(ctx context.Context) error {
 }
 
 // AppendRevocation adds a revocation of a journal, and reports whether the backup did not have it.
-func (i *Import) AppendRevocation(ctx context.Context, r *provisioner.Revocation) (added bool, err error) {
+func (i *Import) AppendRevocation(ctx context.Context, r *trust.Revocation) (added bool, err error) {
 	if i.revoked[r.ID] {
 		return false, nil
 	}
 	i.revoked[r.ID] = true
-	return true, i.append(ctx, streamRevocations, revocationSubject(r), r)
+	return true, i.append(ctx, streamRevocations, subjectRevocation+r.LogKey(), r)
 }
 
 func (i *Import) append(ctx context.Context, stream, subject string, v any) error {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // KeptStreams returns the names of the streams that a backup has, in its order.
@@ -30,9 +30,9 @@ func CheckKept(stream string, sequence uint64, subject string, data []byte) erro
 			err = errors.New("no JSON")
 		}
 	case streamRevocations:
-		var r provisioner.Revocation
+		var r trust.Revocation
 		if err = json.Unmarshal(data, &r); err == nil {
-			if err = r.Check(); err == nil && subject != revocationSubject(&r) {
+			if err = r.Check(); err == nil && subject != subjectRevocation+r.LogKey() {
 				err = fmt.Errorf("revocation on %s", subject)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // Subjects of entries, each followed by a key; the keys are package provisioner's.
@@ -23,32 +24,51 @@ const (
 
 // views are what this process follows of the store.
 type views struct {
-	entries *Follower
-	logs    provisioner.Logs
+	entries     *Follower
+	revocations *Follower
+	logs        provisioner.Logs
 }
 
-// openViews follows the entries and reads them to their end.
+// Fresh returns nil while all views are at most [trust.MaxAge] old.
+func (v *views) Fresh() error {
+	if err := v.revocations.Fresh(); err != nil {
+		return err
+	}
+	return v.entries.Fresh()
+}
+
+// openViews follows entries and revocations and reads them to their end.
 func (s *Store) openViews(ctx context.Context) error {
+	r := newFollower(s.js, s.nc, streamRevocations, s.timeout)
+	revocations := add(r, newView(subjectRevocation, (*trust.Revocation).LogKey))
+	revocations.scope = trust.RevocationScope
 	f := newFollower(s.js, s.nc, streamEntries, s.timeout)
 	grants := add(f, newView(subjectGrant, (*provisioner.Grant).LogKey))
 	allowances := add(f, newView(subjectAllowance, (*provisioner.Allowance).LogKey))
 	grants.take, allowances.take = s.take, s.take // what lets in gets none of the room for what keeps out
 	s.views = views{
-		entries: f,
+		entries:     f,
+		revocations: r,
 		logs: provisioner.Logs{
-			Pauses:     provisioner.Pauses{Log: add(f, newView(subjectPause, (*provisioner.Pause).LogKey))},
-			Answers:    provisioner.Answers{Log: add(f, newView(subjectAnswer, (*provisioner.Answer).LogKey))},
-			Grants:     grants,
-			Allowances: provisioner.Allowances{Log: allowances},
-			Signers:    add(f, newView(subjectSigner, (*provisioner.SignerEntry).LogKey)),
-			Operators:  add(f, newView(subjectOperator, (*provisioner.OperatorEntry).LogKey)),
-			Recovery:   add(f, newView(subjectRecoveries, func(*provisioner.Recovery) string { return provisioner.RecoveryKey })),
-			Unfrozen:   add(f, newView(subjectUnfreeze, func(u *provisioner.Unfreeze) string { return string(u.Token) })),
-			Fresh:      f.Fresh,
+			Revocations: revocations,
+			Pauses:      provisioner.Pauses{Log: add(f, newView(subjectPause, (*provisioner.Pause).LogKey))},
+			Answers:     provisioner.Answers{Log: add(f, newView(subjectAnswer, (*provisioner.Answer).LogKey))},
+			Grants:      grants,
+			Allowances:  provisioner.Allowances{Log: allowances},
+			Signers:     add(f, newView(subjectSigner, (*provisioner.SignerEntry).LogKey)),
+			Operators:   add(f, newView(subjectOperator, (*provisioner.OperatorEntry).LogKey)),
+			Recovery:    add(f, newView(subjectRecoveries, func(*provisioner.Recovery) string { return provisioner.RecoveryKey })),
+			Unfrozen:    add(f, newView(subjectUnfreeze, func(u *provisioner.Unfreeze) string { return string(u.Token) })),
+			Sync:        r.check,
+			Fresh:       s.views.Fresh,
 		},
 	}
-	_, err := f.Open(ctx) // the subscription ends with the connection
-	return err
+	for _, f := range []*Follower{r, f} {
+		if _, err := f.Open(ctx); err != nil { // the subscription ends with the connection
+			return err
+		}
+	}
+	return nil
 }
 
 // Logs implements [provisioner.Store].
@@ -59,6 +79,7 @@ func (s *Store) Logs() *provisioner.Logs { return &s.views.logs }
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.views.entries.Run(ctx) })
+	g.Go(func() error { return s.views.revocations.Run(ctx) })
 	return g.Wait()
 }
 

@@ -26,10 +26,6 @@ func TestALongLogTakesFewQuestions(t *testing.T) {
 		if _, err := st.AppendClaims(s.ctx, tid, e, provisioner.AnyRevision); err != nil {
 			t.Fatal(err)
 		}
-		r := &provisioner.Revocation{Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RetiredNode, By: "operator", Node: wire.Identity(fmt.Sprintf("web%d.example.net", i))}
-		if _, err := st.AppendRevocation(s.ctx, r); err != nil {
-			t.Fatal(err)
-		}
 	}
 	before := s.conn.Stats().OutMsgs
 	last, n := provisioner.Revision(0), 0
@@ -45,18 +41,5 @@ func TestALongLogTakesFewQuestions(t *testing.T) {
 	}
 	if sent := s.conn.Stats().OutMsgs - before; sent > few {
 		t.Errorf("%d questions for %d claims, want %d at most", sent, entries, few)
-	}
-	before, n = s.conn.Stats().OutMsgs, 0
-	err = st.Revocations(s.ctx, 0, func(_ *provisioner.Revocation, at provisioner.Sequence) error {
-		if n++; at != provisioner.Sequence(n) {
-			t.Fatalf("entry %d at place %d", n, at)
-		}
-		return nil
-	})
-	if err != nil || n != entries {
-		t.Errorf("%d revocations, %v, want %d", n, err, entries)
-	}
-	if sent := s.conn.Stats().OutMsgs - before; sent > few {
-		t.Errorf("%d questions for %d revocations, want %d at most", sent, entries, few)
 	}
 }

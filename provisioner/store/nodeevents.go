@@ -23,7 +23,7 @@ const MaxNodeEvents = 200
 // through the subjects of all nodes.
 var nodeEventTypes = []events.Type{
 	events.Enrolled, events.Renewed, events.Provisioned, events.Refused,
-	events.Granted, events.Revoked, events.Retired, events.RetireLeftOut, events.Cloned,
+	events.Granted, events.Revoked, events.Retired, events.Cloned,
 	events.Approved, events.Rejected, events.Forgotten, events.Commanded,
 }
 

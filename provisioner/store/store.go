@@ -404,9 +404,9 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			Description: "one subject per limited token; what is spent of it"},
 		taken(jetstream.StreamConfig{
 			Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas,
-			Description: "installation, grants, tokens seen, signers, CRLs, the clock's mark",
+			Description: "installation, grants, tokens seen, signers, the clock's mark",
 		}),
-		revocationsStream(replicas, direct),
+		revocationsStream(replicas),
 		waitingStream(replicas, direct, capacity),
 		componentsStream(replicas, direct, capacity),
 		{Name: streamEvents, Subjects: []string{subjectEvent + ">"}, MaxBytes: eventBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,

@@ -235,13 +235,11 @@ func TestReadersLeaveNoConsumers(t *testing.T) {
 	if err := s.conn.FlushWithContext(s.ctx); err != nil {
 		t.Fatal(err)
 	}
-	_, certificates := st.Certificates(s.ctx, web1)
 	_, _, history := st.History(s.ctx, web1)
 	for what, err := range map[string]error{
-		"certificates": certificates,
-		"history":      history,
-		"revisions":    st.Revisions(s.ctx, "", func(*provisioner.Record, provisioner.Revision) error { return nil }),
-		"newest":       st.Newest(s.ctx, func(*provisioner.Record) error { return nil }),
+		"history":   history,
+		"revisions": st.Revisions(s.ctx, "", func(*provisioner.Record, provisioner.Revision) error { return nil }),
+		"newest":    st.Newest(s.ctx, func(*provisioner.Record) error { return nil }),
 		"events": st.Events(s.ctx, events.Query{Since: at.Add(-time.Hour), Once: true},
 			func(*events.Stored) error { return nil }),
 	} {

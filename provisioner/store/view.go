@@ -2,14 +2,15 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -17,8 +18,7 @@ import (
 )
 
 // A View is the newest entry of each key below one prefix of subjects, in memory. It
-// implements [provisioner.Log]. A [Follower] keeps it up to date; an entry replaces only one
-// of a lower sequence, so applying entries twice, late or out of order is harmless.
+// implements [provisioner.Log]. A [Follower] keeps it up to date, in the order of the stream.
 type View[V any] struct {
 	follower *Follower
 	prefix   string // of subjects, with the last dot
@@ -108,10 +108,22 @@ func (v *View[V]) All() iter.Seq2[string, provisioner.Entry[V]] {
 func (v *View[V]) Watch(applied func(string, provisioner.Entry[V])) {
 	v.follower.mu.Lock() // nothing is applied meanwhile
 	defer v.follower.mu.Unlock()
-	for key, e := range v.All() {
-		applied(key, e)
+	for _, k := range v.inOrder() {
+		applied(k.key, k.Entry)
 	}
 	v.watched = append(v.watched, applied)
+}
+
+// inOrder returns the entries in the order of their revisions.
+func (v *View[V]) inOrder() []keyed[V] {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	list := make([]keyed[V], 0, len(v.newest))
+	for key, e := range v.newest {
+		list = append(list, keyed[V]{key, e})
+	}
+	slices.SortFunc(list, func(a, b keyed[V]) int { return cmp.Compare(a.Revision, b.Revision) })
+	return list
 }
 
 // Put implements [provisioner.Log]. After a write that is not acknowledged the view is brought
@@ -157,8 +169,8 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected provisi
 	}
 }
 
-// publish writes once and applies what was acknowledged. Without an acknowledgement within
-// askAgain, the write may have been made or may yet be.
+// publish writes once, and returns when what was acknowledged was applied. After an error that is
+// no conflict, the write may have been made or may yet be.
 func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expected uint64) (provisioner.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, askAgain)
 	defer cancel()
@@ -171,21 +183,14 @@ func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expecte
 	if err != nil {
 		return 0, err
 	}
-	v.follower.apply(message{subject: subject, data: b, sequence: sequence, at: time.Now()})
-	return provisioner.Revision(sequence), nil
+	revision := provisioner.Revision(sequence)
+	return revision, v.follower.own(ctx, revision)
 }
 
-// apply takes a message in if it is of this view and newer than what is there. The caller
-// holds the follower's lock.
+// apply takes a message in if it is of this view. The caller holds the follower's lock.
 func (v *View[V]) apply(m message) {
 	key, ours := strings.CutPrefix(m.subject, v.prefix)
 	if !ours {
-		return
-	}
-	v.mu.RLock()
-	before := v.newest[key]
-	v.mu.RUnlock()
-	if uint64(before.Revision) >= m.sequence {
 		return
 	}
 	e := provisioner.Entry[V]{Revision: provisioner.Revision(m.sequence), At: m.at}

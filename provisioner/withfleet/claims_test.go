@@ -35,7 +35,7 @@ func patiently(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node, so
 			return e, err
 		}
 		select {
-		case <-time.After(provisioner.LookEvery): // there is nothing to see before the next look
+		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
 			return nil, err
 		}

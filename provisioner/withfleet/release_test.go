@@ -14,6 +14,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // claimed leaves a claim of the node without a record: its process dies between
@@ -175,10 +176,10 @@ func TestWhatIsNotReleased(t *testing.T) {
 	}
 	for _, tid := range []string{"", ">", "*", "a.b", strings.Repeat("0", 31), strings.Repeat("0", 33), strings.Repeat("A", 32)} {
 		p := provisioners(t, f, 1)[0]
-		if _, err := p.ReleaseClaim(f.Context(), jwt.TokenID(tid), "web1.example.net", provisioner.Cause{}); !errors.Is(err, provisioner.ErrTokenID) {
+		if _, err := p.ReleaseClaim(f.Context(), jwt.TokenID(tid), "web1.example.net", provisioner.Cause{}); !errors.Is(err, trust.ErrTokenID) {
 			t.Errorf("release on token %q = %v", tid, err)
 		}
-		if _, err := p.Token(f.Context(), jwt.TokenID(tid)); !errors.Is(err, provisioner.ErrTokenID) {
+		if _, err := p.Token(f.Context(), jwt.TokenID(tid)); !errors.Is(err, trust.ErrTokenID) {
 			t.Errorf("token %q = %v", tid, err)
 		}
 	}

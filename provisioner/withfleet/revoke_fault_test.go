@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/operate"
+	"muster/provisioner/trust"
 )
 
 // TestRevocationsUnknownRefuseEverybody lets the log of revocations not be read,
@@ -26,10 +26,9 @@ func TestRevocationsUnknownRefuseEverybody(t *testing.T) {
 	n, e := inFleet(t, f, web1)
 	p := f.Daemon().Operator()
 	f.Faults.Blind(true)
-	// With its cause: a look that was merely late says the same, and not for long.
 	f.Eventually("it is noticed", func() bool {
-		err := p.Revocations().Fresh()
-		return errors.Is(p.Fresh(), provisioner.ErrRevocationsUnknown) && errors.Is(err, provisioner.ErrRevocationsUnknown) && errors.Is(err, testbed.ErrInjected)
+		err := p.Fresh()
+		return errors.Is(err, provisioner.ErrRevocationsUnknown) && errors.Is(err, testbed.ErrInjected)
 	})
 	if code := f.Refused(f.Node("web2.example.net")); code != wire.CodeRevocationsUnknown {
 		t.Errorf("a new node: %q", code)
@@ -50,56 +49,59 @@ func TestRevocationsUnknownRefuseEverybody(t *testing.T) {
 	f.Check()
 }
 
-// TestAProcessThatWasStoppedLooksFirst lets the last look be long past, as after
-// a suspended machine: the first who comes is not refused for that.
-func TestAProcessThatWasStoppedLooksFirst(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	late := newSlowLog(t)
-	p := another(t, f, late.wrap)
-	late.hold.Store(true)
-	// For longer than a look that failed keeps the next one away.
-	f.Eventually("it is stale", func() bool {
-		began := late.began.Load()
-		return p.Fresh() != nil && began != nil && time.Since(*began) > provisioner.LookEvery
-	})
-	late.goOn()
-	if code := codeAt(f, p, f.Node(web1)); code != "" {
-		t.Errorf("refused with %q", code)
-	}
-}
-
-// slowLog is a store whose log of revocations, once it holds, answers only after
-// goOn. As a process that is stopped, it does not notice how late it becomes.
-type slowLog struct {
+// heldLog is a log of revocations that one provisioner does not see, while it holds.
+type heldLog struct {
 	provisioner.Store
-	hold  atomic.Bool
-	began atomic.Pointer[time.Time] // of the read that was held first
-	gate  chan struct{}
-	goOn  func()
+	mu      sync.Mutex
+	hold    bool   // guarded by mu
+	applied func() // guarded by mu: what it has not seen, in order
 }
 
-// newSlowLog returns one that answers at the latest when the test ends.
-func newSlowLog(t *testing.T) *slowLog {
-	l := &slowLog{gate: make(chan struct{})}
-	l.goOn = sync.OnceFunc(func() { close(l.gate) })
-	t.Cleanup(l.goOn)
-	return l
+// Logs implements [provisioner.Store].
+func (h *heldLog) Logs() *provisioner.Logs {
+	logs := *h.Store.Logs()
+	logs.Revocations = heldRevocations{logs.Revocations, h}
+	return &logs
 }
 
-func (l *slowLog) wrap(s provisioner.Store) provisioner.Store {
-	l.Store = s
-	return l
+// heldRevocations is the log itself.
+type heldRevocations struct {
+	provisioner.Log[*trust.Revocation]
+	h *heldLog
 }
 
-func (l *slowLog) NextRevocation(ctx context.Context, after provisioner.Sequence) (*provisioner.Revocation, provisioner.Sequence, error) {
-	if l.hold.Load() {
-		now := time.Now()
-		l.began.CompareAndSwap(nil, &now)
-		<-l.gate
-		ctx = context.WithoutCancel(ctx)
+// Watch implements [provisioner.Log].
+func (l heldRevocations) Watch(applied func(string, provisioner.Entry[*trust.Revocation])) {
+	l.Log.Watch(func(key string, e provisioner.Entry[*trust.Revocation]) {
+		l.h.mu.Lock()
+		defer l.h.mu.Unlock()
+		if !l.h.hold {
+			applied(key, e)
+			return
+		}
+		before := l.h.applied
+		l.h.applied = func() {
+			if before != nil {
+				before()
+			}
+			applied(key, e)
+		}
+	})
+}
+
+func (h *heldLog) wrap(s provisioner.Store) provisioner.Store {
+	h.Store = s
+	return h
+}
+
+// holds has it hold, or see what it has not seen.
+func (h *heldLog) holds(hold bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.hold = hold; !hold && h.applied != nil {
+		h.applied()
+		h.applied = nil
 	}
-	return l.Store.NextRevocation(ctx, after)
 }
 
 // TestCrashesWhileRevoking ends the one who revokes between any two of its steps,
@@ -110,29 +112,20 @@ func TestCrashesWhileRevoking(t *testing.T) {
 		crash   func(t *testing.T, f *testbed.Fleet) // revokes web1 and dies on the way
 		restart bool
 	}{
-		"the journal has it, the store does not": {func(t *testing.T, f *testbed.Fleet) {
+		"the store does not have it": {func(t *testing.T, f *testbed.Fleet) {
 			f.Faults.Appends(testbed.Lost)
-			if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); !errors.Is(err, provisioner.ErrPending) {
-				t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrPending)
+			if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); !errors.Is(err, trust.ErrUnacknowledged) {
+				t.Errorf("RevokeNode = %v, want %v", err, trust.ErrUnacknowledged)
 			}
 			if r := f.Record(web1); r.State != provisioner.StateProvisioned {
 				t.Errorf("record is %s already", r.State)
 			}
+			f.Revoke(web1) // asked again
 		}, true},
-		"the journal has it, and the process lives": {func(t *testing.T, f *testbed.Fleet) {
-			f.Faults.Appends(testbed.Lost, testbed.Lost)
-			if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); !errors.Is(err, provisioner.ErrPending) {
-				t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrPending)
-			}
-			// It is in force here, whatever the store says.
-			if err := f.Daemon().Admits(f.Context(), web1, f.Record(web1).Current.Serial); provisioner.CodeOf(errors.Unwrap(err)) != wire.CodeIdentityRevoked {
-				t.Errorf("admitted where it was revoked: %v", err)
-			}
-		}, false},
 		"the store has it, and did not say so": {func(t *testing.T, f *testbed.Fleet) {
 			f.Faults.Appends(testbed.LostAnswer)
-			if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); !errors.Is(err, provisioner.ErrPending) {
-				t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrPending)
+			if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); !errors.Is(err, trust.ErrUnacknowledged) {
+				t.Errorf("RevokeNode = %v, want %v", err, trust.ErrUnacknowledged)
 			}
 		}, false},
 		"the store has it, the record does not": {func(t *testing.T, f *testbed.Fleet) {
@@ -194,8 +187,8 @@ func TestCrashesWhileRevoking(t *testing.T) {
 				f.Stop()
 				f.Start()
 				// Before anybody is served, every other process can see it.
-				if entry, _, err := f.Daemon().Store().NextRevocation(f.Context(), 0); err != nil || entry == nil {
-					t.Errorf("the store has %v, %v", entry, err)
+				if logged(f) == 0 {
+					t.Error("the store has no entry")
 				}
 			}
 			f.Eventually("the record says so", func() bool { return f.Record(web1).State == provisioner.StateRevoked })
@@ -217,67 +210,32 @@ func TestCrashesWhileRevoking(t *testing.T) {
 	}
 }
 
-// TestANodeIsOutBeforeTheStoreAnswers revokes while the store takes no entry, or
-// has no record to read, and expects the node out at once all the same, and the
-// rest by itself once the store answers.
-func TestANodeIsOutBeforeTheStoreAnswers(t *testing.T) {
+// logged returns how many entries the log of revocations has.
+func logged(f *testbed.Fleet) (n int) {
+	for range f.Daemon().Store().Logs().Revocations.All() {
+		n++
+	}
+	return n
+}
+
+// TestANodeWithoutAReadableRecordIsKeptOut revokes by the name alone.
+func TestANodeWithoutAReadableRecordIsKeptOut(t *testing.T) {
 	t.Parallel()
-	tests := map[string]func(*testbed.Faults){
-		"no entry is taken": func(f *testbed.Faults) { f.Appends(testbed.Hung) },
-		"no record is read": func(f *testbed.Faults) { f.Unreadable(true) },
-		"neither":           func(f *testbed.Faults) { f.Unreadable(true); f.Appends(testbed.Hung) },
+	f := testbed.New(t, testbed.Options{})
+	_, e := inFleet(t, f, web1)
+	p := another(t, f, func(s provisioner.Store) provisioner.Store { return &illegible{Store: s} })
+	if err := p.RevokeNode(f.Context(), web1, testbed.Operator()); !errors.Is(err, provisioner.ErrRecord) {
+		t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrRecord)
 	}
-	for name, fail := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := testbed.New(t, testbed.Options{})
-			n, e := inFleet(t, f, web1)
-			live, err := n.DialFleet(f.URL(), e)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer live.Close()
-			fail(f.Faults)
-			p := f.Daemon().Operator()
-			ctx, giveUp := context.WithCancel(f.Context())
-			defer giveUp()
-			done := make(chan error, 1)
-			go func() { done <- p.RevokeNode(ctx, web1, testbed.Operator()) }()
-			f.Eventually("the connection is dropped", live.IsClosed)
-			if entry, _, err := f.Daemon().Store().NextRevocation(f.Context(), 0); name != "no record is read" && (entry != nil || err != nil) {
-				t.Errorf("the store has %v, %v: the node waited for it", entry, err)
-			}
-			err = f.Daemon().Admits(f.Context(), web1, e.Serial)
-			if code := provisioner.CodeOf(errors.Unwrap(err)); code != wire.CodeIdentityRevoked {
-				t.Errorf("where it was revoked it is told %v, want %s", err, wire.CodeIdentityRevoked)
-			}
-			if strings.Contains(name, "read") {
-				// Asked again while nothing can be read: nothing is added twice.
-				if err := <-done; !errors.Is(err, provisioner.ErrPending) {
-					t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrPending)
-				}
-				done <- p.RevokeNode(ctx, web1, testbed.Operator())
-			}
-			giveUp()
-			if err := <-done; !errors.Is(err, provisioner.ErrPending) {
-				t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrPending)
-			}
-			b, err := os.ReadFile(filepath.Join(f.Dir, "data/revocations.journal"))
-			if err != nil || strings.Count(string(b), `"node":"`+web1+`"`) != 1 {
-				t.Errorf("journal = %s, %v, want one entry", b, err)
-			}
-			f.Faults.Unreadable(false)
-			f.Eventually("the record says so", func() bool { return f.Record(web1).State == provisioner.StateRevoked })
-			f.Eventually("the certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) })
-			if code := f.Refused(n); code != wire.CodeIdentityRevoked {
-				t.Errorf("the node again: %q", code)
-			}
-			f.Check()
-			f.Retire(web1)
-			f.Enroll(f.Node(web1))
-			f.Check()
-		})
-	}
+	f.Eventually("its certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) }) // by a provisioner that can read it
+	f.Check()
+}
+
+// illegible is a store whose records this version cannot read.
+type illegible struct{ provisioner.Store }
+
+func (illegible) Record(context.Context, wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+	return nil, 0, provisioner.ErrRecord
 }
 
 // TestRevocationRaces lets something else be written to the record between the
@@ -328,9 +286,9 @@ func TestRevocationRaces(t *testing.T) {
 		var got *wire.Enrolled
 		// Before the entry is anybody else's to see, another provisioner has
 		// issued a certificate.
-		late := newSlowLog(t)
+		late := &heldLog{}
 		blind := another(t, f, late.wrap)
-		late.hold.Store(true)
+		late.holds(true)
 		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
 			var err error
 			if got, err = blind.Enroll(ctx, second.Request(), provisioner.Source{}); err != nil {
@@ -338,7 +296,7 @@ func TestRevocationRaces(t *testing.T) {
 			}
 		})
 		f.Revoke(web1)
-		late.goOn()
+		late.holds(false)
 		if got == nil {
 			t.Fatal("there was no race")
 		}
@@ -384,9 +342,6 @@ func TestRevocationRaces(t *testing.T) {
 		f.Check()
 		// Whoever came last, retiring once more frees the name.
 		f.Retire(web1)
-		for _, p := range ps[1:] {
-			f.Eventually("all know", func() bool { return p.Revocations().Fresh() == nil })
-		}
 		f.Enroll(f.Node(web1))
 		f.Check()
 	})
@@ -398,12 +353,12 @@ func TestEveryProcessKeepsTheJournal(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	_, e := inFleet(t, f, web1)
-	entries := []*provisioner.Revocation{
-		{Schema: provisioner.RevocationSchema, ID: "elsewhere-1", Kind: provisioner.RevokedToken, By: "x", Token: "00112233445566778899aabbccddeeff"},
-		{Schema: provisioner.RevocationSchema, ID: "elsewhere-2", Kind: provisioner.RevokedNode, By: "x", Node: web1},
+	entries := []*trust.Revocation{
+		{Schema: trust.RevocationSchema, ID: "elsewhere-1", Kind: trust.RevokedToken, By: "x", Token: "00112233445566778899aabbccddeeff"},
+		{Schema: trust.RevocationSchema, ID: "elsewhere-2", Kind: trust.RevokedNode, By: "x", Node: web1},
 	}
 	for _, r := range entries {
-		if _, err := f.Daemon().Store().AppendRevocation(f.Context(), r); err != nil {
+		if _, err := f.Daemon().Store().Logs().Revocations.Put(f.Context(), r.LogKey(), r, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

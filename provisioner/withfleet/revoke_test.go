@@ -18,6 +18,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/operate"
+	"muster/provisioner/trust"
 )
 
 // another returns one more provisioner on the fleet's store, as another process
@@ -36,21 +37,20 @@ func TestARevokedNodeIsNotRetiredByItsOldRevision(t *testing.T) {
 	inFleet(t, f, "web1.example.net")
 	inFleet(t, f, "web2.example.net")
 	p, ctx := f.Daemon().Operator(), f.Context()
-	var blind *testbed.Faults
-	other := another(t, f, func(s provisioner.Store) provisioner.Store {
-		blind = &testbed.Faults{Store: s}
-		return blind
-	})
-	blind.Unreadable(true)
-	if err := other.RevokeNode(ctx, "web1.example.net", operator); !errors.Is(err, provisioner.ErrPending) {
-		t.Fatal(err)
-	}
-	for id, want := range map[wire.Identity]error{"web1.example.net": provisioner.ErrChanged, "web2.example.net": nil} {
+	e := &trust.Revocation{Schema: trust.RevocationSchema, ID: "elsewhere", Kind: trust.RevokedNode, By: "x", Node: "web1.example.net"}
+	seen := map[wire.Identity]provisioner.Revision{}
+	for _, id := range []wire.Identity{"web1.example.net", "web2.example.net"} {
 		_, at, err := f.Daemon().Store().Record(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := p.RetireNode(ctx, id, operator, provisioner.Seen{Revision: at}); !errors.Is(err, want) {
+		seen[id] = at
+	}
+	if _, err := f.Daemon().Store().Logs().Revocations.Put(ctx, e.LogKey(), e, 0); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[wire.Identity]error{"web1.example.net": provisioner.ErrChanged, "web2.example.net": nil} {
+		if err := p.RetireNode(ctx, id, operator, provisioner.Seen{Revision: seen[id]}); !errors.Is(err, want) {
 			t.Errorf("retire %s as it was shown: %v, want %v", id, err, want)
 		}
 	}
@@ -267,7 +267,7 @@ func TestARevokedNodeIsOut(t *testing.T) {
 		f.Stop()
 		f.Start()
 	}
-	if r := f.Record(web1); r.State != provisioner.StateRevoked || r.RevokedThrough == 0 || r.Operator == nil || *r.Operator != testbed.Operator() {
+	if r := f.Record(web1); r.State != provisioner.StateRevoked || r.Revoked == "" || r.Operator == nil || *r.Operator != testbed.Operator() {
 		t.Errorf("record = %+v", r)
 	}
 	if nc, err := peer.DialFleet(f.URL(), peerGot); err != nil {

@@ -13,7 +13,7 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/daemon"
-	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // Add adds the verbs.
@@ -77,7 +77,7 @@ brokers and others that read files.
 
 func addCRL(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("crl", "Print the certificate revocation lists.").HelpLong(crlHelp)
-	verb.List(c, all, "/v1/crl", func(_ *verb.Operator, crls []provisioner.CRL) io.WriterTo {
+	verb.List(c, all, "/v1/crl", func(_ *verb.Operator, crls []trust.CRL) io.WriterTo {
 		var b bytes.Buffer
 		for _, c := range crls {
 			b.Write(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: c.DER}))

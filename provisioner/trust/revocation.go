@@ -1,21 +1,18 @@
-package provisioner
+package trust
 
 import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"muster/internal/wire"
 	"muster/jwt"
 )
 
-// RevocationSchema is the version of a revocation's JSON form. An entry of
-// another schema is not understood, and nobody is admitted while there is one:
-// it could be about anybody.
+// RevocationSchema is the version of a revocation's JSON form. An entry of another schema cannot
+// be read, and keeps out what its key names.
 const RevocationSchema = 1
 
 // A RevocationKind says what an entry takes back.
@@ -23,25 +20,17 @@ type RevocationKind string
 
 // The kinds of entries.
 const (
-	RevokedToken RevocationKind = "token"   // a token: nobody enrolls with it any more
+	RevokedToken RevocationKind = "token"   // a token: no node enrolls with it any more
 	RevokedNode  RevocationKind = "node"    // an identity with its keys and certificates
 	RetiredNode  RevocationKind = "retired" // the certificates of an identity that is free again
 )
 
-// A Sequence is the place of an entry in one stream of the store, 1 for the
-// first. 0 is before all.
-type Sequence uint64
-
-// pendingSequence stands for the place of an entry that the store does not have
-// yet: after all.
-const pendingSequence Sequence = math.MaxUint64
-
-// A Revocation is one entry of the log of revocations. Entries are never
-// changed or deleted; a retirement lifts what was said before it about the keys
-// of its identity, and the certificates stay revoked.
+// A Revocation is one entry of the log of revocations. Entries are never changed or deleted; a
+// retirement lifts what was said before it about the keys of its identity, and the certificates
+// stay revoked.
 type Revocation struct {
 	Schema int            `json:"schema"`
-	ID     string         `json:"id"` // unique; an entry that is in the log twice counts where it comes first
+	ID     string         `json:"id"` // random: records and journals know the entry by it
 	Kind   RevocationKind `json:"kind"`
 	At     time.Time      `json:"at"` // UTC, to the second
 	By     string         `json:"by"`
@@ -50,9 +39,9 @@ type Revocation struct {
 	// Token is set in entries of kind token only.
 	Token jwt.TokenID `json:"token,omitempty"`
 
-	// Node is set in the other kinds, Certificates is what the identity's history
-	// holds that had not expired, and Keys the hashes of all its keys. A
-	// retirement has no keys: the identity is free, for these too.
+	// Node is set in entries about a node. Certificates are those of the identity's record that
+	// had not expired, and Keys the hashes of all its keys. A retirement has no keys: the
+	// identity is free, for these too.
 	Node         wire.Identity        `json:"node,omitempty"`
 	Certificates []RevokedCertificate `json:"certificates,omitempty"`
 	Keys         []string             `json:"keys,omitempty"`
@@ -65,14 +54,57 @@ type RevokedCertificate struct {
 	Issuer   string    `json:"issuer"`    // key identifier of its issuer, lower-case hex
 }
 
+// The keys of revocations begin with what they are about.
+const (
+	keyToken = "token."
+	keyNode  = "node."
+)
+
+// LogKey returns the key of the entry in the log.
+func (r *Revocation) LogKey() string {
+	if r.Kind == RevokedToken {
+		return keyToken + string(r.Token)
+	}
+	return keyNode + r.Node.SubjectToken() + "." + r.ID
+}
+
+// RevocationScope returns the keys, with a wildcard, of which the newest entry must still be the
+// expected one when an entry with this key is written: a node's entries are decided on one
+// another.
+func RevocationScope(key string) string {
+	if node, ok := strings.CutPrefix(key, keyNode); ok {
+		token, _, _ := strings.Cut(node, ".")
+		return keyNode + token + ".*"
+	}
+	return key
+}
+
+// unread returns the entry that stands for one that cannot be read: it revokes what its key
+// names. It is nil if the key names nothing that this version knows.
+func unread(key string, e Entry[*Revocation]) *Revocation {
+	r := &Revocation{At: e.At.UTC().Truncate(time.Second), By: CauseUnread.By, Why: CauseUnread.Why, ID: key}
+	if id, ok := strings.CutPrefix(key, keyToken); ok {
+		r.Kind, r.Token = RevokedToken, jwt.TokenID(id)
+		return r
+	}
+	rest, ok := strings.CutPrefix(key, keyNode)
+	token, id, _ := strings.Cut(rest, ".")
+	node, err := wire.ParseSubjectToken(token)
+	if !ok || err != nil {
+		return nil
+	}
+	r.Kind, r.Node, r.ID = RevokedNode, node, id
+	return r
+}
+
 // Check reports what about an entry cannot be. It is run on every entry that is
-// read: one that is not understood must not pass for one that says nothing.
+// read.
 func (r *Revocation) Check() error {
 	switch {
 	case r.Schema != RevocationSchema:
 		return fmt.Errorf("revocation %q: schema %d, want %d", r.ID, r.Schema, RevocationSchema)
-	case r.ID == "":
-		return errors.New("revocation without an id")
+	case r.ID == "" || strings.ContainsAny(r.ID, ".*> \t"):
+		return fmt.Errorf("revocation with id %.80q, want one token of a subject", r.ID)
 	case r.Kind == RevokedToken:
 		return CheckTokenID(r.Token)
 	case r.Kind != RevokedNode && r.Kind != RetiredNode:
@@ -91,8 +123,8 @@ func (r *Revocation) Check() error {
 	return nil
 }
 
-// cause is the entry in words, for whoever reads why something was refused.
-func (r *Revocation) cause() error {
+// Err returns the entry in words, as the cause of a refusal.
+func (r *Revocation) Err() error {
 	what := "token " + string(r.Token)
 	switch r.Kind {
 	case RevokedNode:
@@ -103,38 +135,14 @@ func (r *Revocation) cause() error {
 	return fmt.Errorf("%s: revoked by %q at %s: %q", what, r.By, r.At.UTC().Format(time.RFC3339), r.Why)
 }
 
+// ErrTokenID means that a text is no token id.
+var ErrTokenID = errors.New("not a token id")
+
 // CheckTokenID reports why id cannot be a token's: they are 32 lower-case hex
 // digits. The error wraps [ErrTokenID].
 func CheckTokenID(id jwt.TokenID) error {
 	if b, err := hex.DecodeString(string(id)); err != nil || len(b) != 16 || strings.ToLower(string(id)) != string(id) {
 		return fmt.Errorf("%w: %.80q, want 32 lower-case hex digits", ErrTokenID, id)
-	}
-	return nil
-}
-
-// A Cause says who ordered something and why, for the history. Both are free
-// text of at most 200 bytes; By is required.
-type Cause struct {
-	By  string `json:"by"`
-	Why string `json:"why,omitempty"`
-}
-
-// maxCauseBytes bounds each text of a cause; chosen, a sentence and a ticket.
-const maxCauseBytes = 200
-
-// Check reports what is wrong with the cause. What passes reads the same, and passes again,
-// once it was written as JSON: an entry of the store whose cause does not pass counts for
-// nothing.
-func (c Cause) Check() error {
-	switch {
-	case c.By == "":
-		return errors.New("nobody is named as the one who asks")
-	case len(c.By) > maxCauseBytes:
-		return fmt.Errorf("the name of the one who asks has %d bytes, limit %d", len(c.By), maxCauseBytes)
-	case len(c.Why) > maxCauseBytes:
-		return fmt.Errorf("the reason has %d bytes, limit %d", len(c.Why), maxCauseBytes)
-	case !utf8.ValidString(c.By) || !utf8.ValidString(c.Why): // JSON has three bytes for each that is not
-		return fmt.Errorf("name %.80q and reason %.80q, want both in UTF-8", c.By, c.Why)
 	}
 	return nil
 }

@@ -16,13 +16,6 @@ func (e *SignerEntry) moment() trustMoment {
 	return trustMoment{e.At, e.Removed}
 }
 
-func (e *OperatorEntry) moment() trustMoment {
-	if e == nil {
-		return trustMoment{}
-	}
-	return trustMoment{e.At, e.Removed}
-}
-
 func (a *Allowance) moment() trustMoment {
 	if a == nil {
 		return trustMoment{}

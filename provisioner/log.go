@@ -38,7 +38,7 @@ type Logs struct {
 	Grants      Log[*Grant]            // by [Grant.LogKey]
 	Allowances  Allowances             // by [Allowance.LogKey]
 	Signers     Log[*SignerEntry]      // by their ids
-	Operators   Log[*OperatorEntry]    // by their names
+	Operators   Operators              // by their names
 	Recovery    Log[*Recovery]         // by [RecoveryKey]
 	Unfrozen    Log[*Unfreeze]         // by the tokens' ids
 
@@ -115,7 +115,7 @@ func (l *Logs) watch(u *unread) {
 	watchUnread(u, "grant", l.Grants)
 	watchUnread(u, "allow-list entry", l.Allowances.Log)
 	watchUnread(u, "signer", l.Signers)
-	watchUnread(u, "operator", l.Operators)
+	watchUnread(u, "operator", l.Operators.Log)
 	watchUnread(u, "recovery", l.Recovery)
 	watchUnread(u, "frozen token", l.Unfrozen)
 }

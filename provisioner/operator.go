@@ -1,24 +1,23 @@
 package provisioner
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"muster/provisioner/trust"
 	"slices"
 	"strings"
 	"time"
-
-	"muster/jwt"
-	"muster/provisioner/ca"
 )
 
 // OperatorSchema is the version of an operator entry's JSON form. An entry of another
 // schema removes its operator.
 const OperatorSchema = 1
 
-// maxOperatorName bounds the name of an operator, as package ca bounds that of
+// MaxOperatorName bounds the name of an operator, as package ca bounds that of
 // a certificate's holder (ub-common-name, RFC 5280 appendix A.1).
-const maxOperatorName = 64
+const MaxOperatorName = 64
 
 // OperatorRole says what an operator may do. Each role may do what those before
 // it may.
@@ -41,8 +40,8 @@ func (r OperatorRole) Covers(need OperatorRole) bool {
 	return want >= 0 && have >= want
 }
 
-// check reports that there is no such role.
-func (r OperatorRole) check() error {
+// Check reports that there is no such role.
+func (r OperatorRole) Check() error {
 	if !slices.Contains(OperatorRoles(), r) {
 		return fmt.Errorf("role %.40q, want viewer, operator or admin", r)
 	}
@@ -78,7 +77,7 @@ func (e *OperatorEntry) Check() error {
 	if e.Removed {
 		return nil
 	}
-	if err := e.Role.check(); err != nil {
+	if err := e.Role.Check(); err != nil {
 		return fmt.Errorf("operator %q: %w", e.Name, err)
 	}
 	if _, err := x509.ParsePKIXPublicKey(e.Key); err != nil {
@@ -94,68 +93,48 @@ func (e *OperatorEntry) LogKey() string { return e.Name }
 // is one token of a subject as it is.
 func CheckOperatorName(name string) error {
 	const chars = "abcdefghijklmnopqrstuvwxyz0123456789"
-	if name == "" || len(name) > maxOperatorName || strings.Trim(name, chars+"_-") != "" || !strings.ContainsRune(chars, rune(name[0])) {
-		return fmt.Errorf("operator %.80q: want 1 to %d of a-z, 0-9, _ and -, beginning with a letter or digit", name, maxOperatorName)
+	if name == "" || len(name) > MaxOperatorName || strings.Trim(name, chars+"_-") != "" || !strings.ContainsRune(chars, rune(name[0])) {
+		return fmt.Errorf("operator %.80q: want 1 to %d of a-z, 0-9, _ and -, beginning with a letter or digit", name, MaxOperatorName)
 	}
 	return nil
 }
 
-// A NewOperator is an operator who is to be added.
-type NewOperator struct {
-	// Name is what events and history call them; see [CheckOperatorName].
-	Name string `json:"name"`
+// ErrNoOperator means that no operator has this name, or no longer.
+var ErrNoOperator = errors.New("no such operator")
 
-	// Role is required.
-	Role OperatorRole `json:"role"`
+// Operators are those of the store, as this process knows them.
+type Operators struct{ Log[*OperatorEntry] }
 
-	// Public is their public key, P-256 or Ed25519, as [jwt.ParseSigner] reads it.
-	// Whoever asks has seen to it that they hold the private half.
-	Public []byte `json:"public"`
-
-	// Certificate asks for a certificate over the key.
-	Certificate bool `json:"certificate,omitempty"`
-
-	// TTL is the life of the certificate; 0 is the authority's default, 720h.
-	TTL time.Duration `json:"ttl_ns,omitempty"`
+// operatorOf returns the entry about an operator. One that cannot be read is a removal.
+func operatorOf(key string, e Entry[*OperatorEntry]) *OperatorEntry {
+	if e.Unread == nil {
+		return e.Value
+	}
+	return &OperatorEntry{
+		Schema:  OperatorSchema,
+		Name:    key,
+		Removed: true,
+		By:      trust.CauseUnread.By,
+		Why:     trust.CauseUnread.Why,
+		At:      e.At.UTC().Truncate(time.Second),
+	}
 }
 
-// entry checks what was given, all of it, and returns it as an entry.
-func (n *NewOperator) entry() (*OperatorEntry, error) {
-	e := &OperatorEntry{Schema: OperatorSchema, Name: n.Name, Role: n.Role}
-	errs := []error{CheckOperatorName(n.Name), n.Role.check()}
-	if n.TTL != 0 && !n.Certificate {
-		errs = append(errs, errors.New("a lifetime without a certificate: tokens have their own"))
+// Of returns the newest entry about a name, nil if there is none.
+func (o Operators) Of(name string) *OperatorEntry {
+	e, found := o.Get(name)
+	if !found {
+		return nil
 	}
-	s, err := jwt.ParseSigner(n.Public)
-	if err == nil {
-		if err = jwt.CheckOperatorKey(s.Key); err == nil {
-			e.Key, err = x509.MarshalPKIXPublicKey(s.Key)
-		}
-	}
-	if err := errors.Join(append(errs, err)...); err != nil {
-		return nil, err
-	}
-	return e, nil
+	return operatorOf(name, e)
 }
 
-// An OperatorInfo is an operator as this provisioner knows them.
-type OperatorInfo struct {
-	Name    string       `json:"name"`
-	Role    OperatorRole `json:"role,omitempty"`
-	KeyType string       `json:"key_type,omitempty"` // as [ca.KeyType] names it
-	Serial  string       `json:"serial,omitempty"`   // of the certificate, if they have one
-	Ends    time.Time    `json:"ends,omitzero"`      // of the certificate
-	Removed bool         `json:"removed"`
-	By      string       `json:"by"`
-	Why     string       `json:"why,omitempty"`
-	At      time.Time    `json:"at"`
-}
-
-// info describes the entry.
-func (e *OperatorEntry) info() OperatorInfo {
-	i := OperatorInfo{Name: e.Name, Role: e.Role, Serial: e.Serial, Ends: e.Ends, Removed: e.Removed, By: e.By, Why: e.Why, At: e.At}
-	if key, err := x509.ParsePKIXPublicKey(e.Key); err == nil { // a removal has none
-		i.KeyType, _ = ca.KeyType(key)
+// List returns the newest entry about each operator, by name, those that were removed too.
+func (o Operators) List() []*OperatorEntry {
+	list := []*OperatorEntry{}
+	for key, e := range o.All() {
+		list = append(list, operatorOf(key, e))
 	}
-	return i
+	slices.SortFunc(list, func(a, b *OperatorEntry) int { return cmp.Compare(a.Name, b.Name) })
+	return list
 }

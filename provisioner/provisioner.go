@@ -80,12 +80,7 @@ type Config struct {
 	// verifier's signers are fixed.
 	Signers *Signers
 
-	// Operators are those who may come in over HTTPS: Run follows the store's. Nil:
-	// there are none.
-	Operators *Operators
-
-	// Installation is the id of the installation, the audience of operators'
-	// tokens. Required with Operators.
+	// Installation is the id of the installation, the audience of operators' tokens.
 	Installation string
 
 	// Journal keeps revocations outside the store. Nil: a store that is restored from a
@@ -259,7 +254,6 @@ func (cfg *Config) check() error {
 	missing(cfg.Policy == nil, "policy")
 	missing(cfg.Authority == nil, "certificate authority")
 	missing(cfg.Store == nil, "store")
-	missing(cfg.Operators != nil && cfg.Installation == "", "installation for its operators")
 	if cfg.Quotas.PerToken < 0 || cfg.Quotas.PerSource < 0 {
 		errs = append(errs, fmt.Errorf("quotas of %d per token and %d per source, want 0 (none) or more", cfg.Quotas.PerToken, cfg.Quotas.PerSource))
 	}
@@ -347,3 +341,6 @@ func (s Source) proven() {
 
 // Config returns what the provisioner was made of, with the defaults filled in.
 func (p *Provisioner) Config() Config { return p.cfg }
+
+// AwaitFresh is [Provisioner.Fresh] for an operator: views that are too old may come up to date within [MaxAge].
+func (p *Provisioner) AwaitFresh(ctx context.Context) error { return p.awaitFresh(ctx) }

@@ -19,6 +19,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 // markup is what a hostile machine says of itself.
@@ -96,7 +97,7 @@ func operator(t *testing.T, f *testbed.Fleet, name string, role provisioner.Oper
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Daemon().Operator().AddOperator(f.Context(), provisioner.NewOperator{Name: name, Role: role, Public: public}, testbed.Operator()); err != nil {
+	if _, err := f.Daemon().Orders().Operators.Add(f.Context(), operate.NewOperator{Name: name, Role: role, Public: public}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	return sign(t, f, name, key)

@@ -127,7 +127,7 @@ func TestLiveParts(t *testing.T) {
 	b.do(chromedp.Click("#live", chromedp.ByQuery))
 	b.eventually("live again", `document.querySelector("#live")?.innerText === "Live"`)
 
-	if err := f.Daemon().Operator().RemoveOperator(f.Context(), "anna", testbed.Operator()); err != nil {
+	if err := f.Daemon().Orders().Operators.Remove(f.Context(), "anna", testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	b.eventually("who is removed is out", `location.pathname === "/login"`)

@@ -19,6 +19,7 @@ import (
 	"muster/provisioner/ca"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/login"
 )
 
 // APIConfig is where operators on other machines reach the provisioner.
@@ -192,7 +193,7 @@ func (a *api) wish() {
 // operators makes the operators' edge.
 func (d *Daemon) operators(nodes *fleet.Index, register *register, pages http.Handler) (*httpapi.Server, error) {
 	cfg := httpapi.Config{
-		Socket: d.cfg.socket(), Provisioner: d.Operator(), Orders: d.Orders(), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Nodes: fleet.NewInspector(d.Store(), nodes), Components: register, Events: d.Store(), Webhooks: d.webhooks, Attempts: d.attempts,
+		Socket: d.cfg.socket(), Provisioner: d.Operator(), Orders: d.Orders(), Login: login.New(d.Operator()), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Nodes: fleet.NewInspector(d.Store(), nodes), Components: register, Events: d.Store(), Webhooks: d.webhooks, Attempts: d.attempts,
 		Metrics: d.metrics.Handler(),
 		Ready:   d.ready, Log: d.opts.Log, Now: d.opts.Now,
 	}

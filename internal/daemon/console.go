@@ -10,6 +10,7 @@ import (
 	"muster/provisioner/console"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/login"
 )
 
 // console makes the web console. It is served only where operators are over HTTPS.
@@ -17,6 +18,7 @@ func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Conso
 	cfg := console.Config{
 		Provisioner: d.Operator(),
 		Orders:      d.Orders(),
+		Login:       login.New(d.Operator()),
 		Fleet:       nodes,
 		Nodes:       fleet.NewInspector(d.Store(), nodes),
 		Events:      d.Store(),

@@ -35,7 +35,7 @@ func (d *Daemon) watchAuthorities(ctx context.Context) error {
 		records: func(ctx context.Context, each func(*provisioner.Record) error) error {
 			return d.Store().Newest(ctx, each)
 		},
-		operators: func() (map[string]int, error) { return d.provisioner.Load().OperatorIssuers(d.opts.Now()) },
+		operators: func() (map[string]int, error) { return d.orders.Load().Operators.Issuers(d.opts.Now()) },
 		changed: func() {
 			if d.embedded != nil { // others read a file, and are told by an operator
 				d.embedded.SetClientCAs(d.parts.authority.Roots())

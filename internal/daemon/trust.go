@@ -89,8 +89,7 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	if err != nil {
 		return nil, err
 	}
-	operators := provisioner.NewOperators(cfg.Store.Logs().Operators)
-	cfg.Operators, cfg.Installation = operators, d.Store().Installation().ID
+	cfg.Installation = d.Store().Installation().ID
 	cfg.Tokens, cfg.Signers, cfg.Journal, cfg.CRLValidity = signers, signers, journal, d.cfg.CRL.Validity
 	p, err := provisioner.New(cfg)
 	if err != nil {

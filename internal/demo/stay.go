@@ -15,6 +15,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 	"muster/server"
 )
 
@@ -195,8 +196,8 @@ func (s *stay) addOperators(ctx context.Context) ([]Operator, error) {
 		if err != nil {
 			return nil, err
 		}
-		added, err := s.daemon.Operator().AddOperator(ctx,
-			provisioner.NewOperator{Name: o.Name, Role: o.Role, Public: public, Certificate: true},
+		added, err := s.daemon.Orders().Operators.Add(ctx,
+			operate.NewOperator{Name: o.Name, Role: o.Role, Public: public, Certificate: true},
 			provisioner.Cause{By: "demo", Why: "to try things"})
 		if err != nil {
 			return nil, err

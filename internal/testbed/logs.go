@@ -36,7 +36,7 @@ func WrapLogs(l *provisioner.Logs, put Through) *provisioner.Logs {
 		Grants:      wrapped[*provisioner.Grant]{l.Grants, "Grant", put},
 		Allowances:  provisioner.Allowances{Log: wrapped[*provisioner.Allowance]{l.Allowances, "Allowance", put}},
 		Signers:     wrapped[*provisioner.SignerEntry]{l.Signers, "Signer", put},
-		Operators:   wrapped[*provisioner.OperatorEntry]{l.Operators, "Operator", put},
+		Operators:   provisioner.Operators{Log: wrapped[*provisioner.OperatorEntry]{l.Operators, "Operator", put}},
 		Recovery:    wrapped[*provisioner.Recovery]{l.Recovery, "Recovery", put},
 		Unfrozen:    wrapped[*provisioner.Unfreeze]{l.Unfrozen, "Unfreeze", put},
 		Sync:        l.Sync,

@@ -25,6 +25,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
+	"muster/provisioner/login"
 	"muster/provisioner/operate"
 )
 
@@ -35,6 +36,7 @@ var files embed.FS
 type Config struct {
 	Provisioner *provisioner.Provisioner // required
 	Orders      *operate.Orders          // given to it; required
+	Login       *login.Verifier          // of its operators; required
 	Fleet       *fleet.Index             // required
 	Nodes       *fleet.Inspector         // required
 	Events      events.Log               // required

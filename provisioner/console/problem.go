@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"muster/provisioner"
+	"muster/provisioner/login"
 )
 
 // A mistake is what is wrong with a request to the console itself.
@@ -33,7 +34,7 @@ var (
 )
 
 // roleError says that an operator may not do something.
-func roleError(l *provisioner.Login, needs provisioner.OperatorRole) error {
+func roleError(l *login.Login, needs provisioner.OperatorRole) error {
 	return &mistake{http.StatusForbidden, fmt.Errorf("you are %s (%s), and this needs %s. "+
 		"An admin changes roles with `muster operator add`", l.Role, l.Name, needs)}
 }
@@ -78,7 +79,7 @@ func subject(r *http.Request) string { return fmt.Sprintf("%.20s %.200s", r.Meth
 
 // fail answers with an error, and logs it. login is nil if nobody is known: what strangers
 // are told is of no interest, and they would write as much of the log as they like.
-func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *provisioner.Login, err error) {
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *login.Login, err error) {
 	status, what, remedy := c.problem(err)
 	by, level := "", slog.LevelDebug
 	if login != nil {

@@ -14,6 +14,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/login"
 )
 
 // pages are the templates by name.
@@ -51,7 +52,7 @@ func parsePages(now func() time.Time) (pages, error) {
 type frame struct {
 	Title   string
 	Page    string // its name in the menu
-	Login   *provisioner.Login
+	Login   *login.Login
 	Form    string // the secret that forms carry
 	Version string
 	Main    any
@@ -63,7 +64,7 @@ func (f *frame) May(role string) bool {
 }
 
 // show answers with a page. login is nil if nobody is known.
-func (c *Console) show(w http.ResponseWriter, r *http.Request, login *provisioner.Login, status int, page, title string, main any) {
+func (c *Console) show(w http.ResponseWriter, r *http.Request, login *login.Login, status int, page, title string, main any) {
 	f := &frame{Title: title, Page: page, Login: login, Form: formToken(w, r), Version: c.cfg.Version, Main: main}
 	var b bytes.Buffer
 	if err := c.pages[page].Execute(&b, f); err != nil {

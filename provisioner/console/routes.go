@@ -7,13 +7,14 @@ import (
 	"net/url"
 
 	"muster/provisioner"
+	"muster/provisioner/login"
 )
 
 // A visit is a request of an operator who is known.
 type visit struct {
 	w     http.ResponseWriter
 	r     *http.Request
-	login *provisioner.Login
+	login *login.Login
 }
 
 // route is what a page needs.
@@ -118,7 +119,7 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 
 // strange answers who is not known: who wants a page is asked to sign in.
 func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
-	if !errors.Is(err, provisioner.ErrLogin) {
+	if !errors.Is(err, login.ErrLogin) {
 		c.refuseLogin(w, r, "/", err)
 		return
 	}

@@ -4,12 +4,11 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"fmt"
+	"muster/provisioner/login"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
-
-	"muster/provisioner"
 )
 
 const (
@@ -43,17 +42,17 @@ func cookie(name, value string, expires time.Time) *http.Cookie {
 
 // authenticate says who asks: by the session if there is one, else by the
 // certificate of the connection.
-func (c *Console) authenticate(r *http.Request) (*provisioner.Login, error) {
-	err := provisioner.ErrLogin
+func (c *Console) authenticate(r *http.Request) (*login.Login, error) {
+	err := login.ErrLogin
 	if session, missing := r.Cookie(cookieSession); missing == nil && session.Value != "" {
-		var l *provisioner.Login
-		if l, err = c.cfg.Provisioner.LoginToken(r.Context(), session.Value, r.RemoteAddr); err == nil {
+		var l *login.Login
+		if l, err = c.cfg.Login.Token(r.Context(), session.Value, r.RemoteAddr); err == nil {
 			return l, nil
 		}
 	}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		shown := r.TLS.PeerCertificates
-		return c.cfg.Provisioner.LoginCertificate(r.Context(), shown[0], shown[1:], r.RemoteAddr)
+		return c.cfg.Login.Certificate(r.Context(), shown[0], shown[1:], r.RemoteAddr)
 	}
 	return nil, err
 }
@@ -115,7 +114,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	next, token := local(r.PostForm.Get("next")), strings.TrimSpace(r.PostForm.Get("token"))
-	l, err := c.cfg.Provisioner.LoginToken(r.Context(), token, r.RemoteAddr)
+	l, err := c.cfg.Login.Token(r.Context(), token, r.RemoteAddr)
 	if err != nil {
 		c.refuseLogin(w, r, next, err)
 		return

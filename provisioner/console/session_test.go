@@ -53,7 +53,7 @@ func TestSigningIn(t *testing.T) {
 	v.see("/login")
 	v.post("/login", "token", token)
 	v.see("/")
-	if err := f.Daemon().Operator().RemoveOperator(f.Context(), "anna", testbed.Operator()); err != nil {
+	if err := f.Daemon().Orders().Operators.Remove(f.Context(), "anna", testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	if a := v.get("/"); a.status != http.StatusSeeOther {

@@ -24,6 +24,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 // served returns a fleet whose provisioner serves the console, where machines that
@@ -134,7 +135,7 @@ func added(t testing.TB, f *testbed.Fleet, name string, role provisioner.Operato
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := f.Daemon().Operator().AddOperator(f.Context(), provisioner.NewOperator{Name: name, Role: role, Public: public, Certificate: certified}, testbed.Operator())
+	a, err := f.Daemon().Orders().Operators.Add(f.Context(), operate.NewOperator{Name: name, Role: role, Public: public, Certificate: certified}, testbed.Operator())
 	if err != nil {
 		t.Fatal(err)
 	}

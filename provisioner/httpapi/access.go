@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"muster/provisioner"
+	"muster/provisioner/login"
 )
 
 // The least role that a route needs.
@@ -24,8 +25,8 @@ type access struct {
 	changes bool                     // a request over HTTPS has to say why
 }
 
-// login is who asks.
-type login struct {
+// caller is who asks.
+type caller struct {
 	by     string
 	role   provisioner.OperatorRole
 	remote bool // over HTTPS
@@ -33,13 +34,13 @@ type login struct {
 
 type loginKey struct{}
 
-func withLogin(ctx context.Context, l login) context.Context {
+func withLogin(ctx context.Context, l caller) context.Context {
 	return context.WithValue(ctx, loginKey{}, l)
 }
 
 // loginOf returns who asks; not ok if that is not known.
-func loginOf(ctx context.Context) (l login, ok bool) {
-	l, ok = ctx.Value(loginKey{}).(login)
+func loginOf(ctx context.Context) (l caller, ok bool) {
+	l, ok = ctx.Value(loginKey{}).(caller)
 	return l, ok
 }
 
@@ -79,7 +80,7 @@ func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 }
 
 // forbid answers an operator whose role is not enough.
-func (s *Server) forbid(w http.ResponseWriter, r *http.Request, l login, needs provisioner.OperatorRole) {
+func (s *Server) forbid(w http.ResponseWriter, r *http.Request, l caller, needs provisioner.OperatorRole) {
 	s.cfg.Log.WarnContext(r.Context(), "operator's request refused",
 		"subject", subject(r), "by", l.by, "role", l.role, "needs", needs)
 	w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="muster", error="insufficient_scope", scope=%q`, needs))
@@ -93,29 +94,28 @@ func (s *Server) forbid(w http.ResponseWriter, r *http.Request, l login, needs p
 
 // authenticate says who sent a request over HTTPS: by the token if there is one,
 // else by the certificate of the connection. Nothing else in it is believed.
-func (s *Server) authenticate(r *http.Request) (login, error) {
-	p := s.cfg.Provisioner
-	var l *provisioner.Login
+func (s *Server) authenticate(r *http.Request) (caller, error) {
+	var l *login.Login
 	var err error
 	switch presented := r.Header.Values("Authorization"); {
 	case len(presented) > 1:
-		return login{}, badRequest(errors.New("several Authorization headers"))
+		return caller{}, badRequest(errors.New("several Authorization headers"))
 	case len(presented) == 1:
 		scheme, token, _ := strings.Cut(presented[0], " ")
 		if !strings.EqualFold(scheme, "Bearer") { // RFC 9110 section 11.1: in any case
-			return login{}, fmt.Errorf("%w: scheme %.20q, want Bearer", provisioner.ErrLogin, scheme)
+			return caller{}, fmt.Errorf("%w: scheme %.20q, want Bearer", login.ErrLogin, scheme)
 		}
-		l, err = p.LoginToken(r.Context(), strings.TrimLeft(token, " "), r.RemoteAddr)
+		l, err = s.cfg.Login.Token(r.Context(), strings.TrimLeft(token, " "), r.RemoteAddr)
 	case r.TLS != nil && len(r.TLS.PeerCertificates) > 0:
 		shown := r.TLS.PeerCertificates
-		l, err = p.LoginCertificate(r.Context(), shown[0], shown[1:], r.RemoteAddr)
+		l, err = s.cfg.Login.Certificate(r.Context(), shown[0], shown[1:], r.RemoteAddr)
 	default:
-		return login{}, fmt.Errorf("%w: none was shown", provisioner.ErrLogin)
+		return caller{}, fmt.Errorf("%w: none was shown", login.ErrLogin)
 	}
 	if err != nil {
-		return login{}, err
+		return caller{}, err
 	}
-	return login{by: l.By(), role: l.Role, remote: true}, nil
+	return caller{by: l.By(), role: l.Role, remote: true}, nil
 }
 
 // errNoReason means that a change over HTTPS came without a reason.

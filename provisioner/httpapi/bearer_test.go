@@ -11,6 +11,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 // signedBy returns a token of an operator.
@@ -31,7 +32,7 @@ func TestOperatorsComeInByToken(t *testing.T) {
 	key, public := newKey(t)
 	add := func(name string, role provisioner.OperatorRole, public []byte) {
 		t.Helper()
-		call(t, f, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: provisioner.NewOperator{Name: name, Role: role, Public: public}}, nil)
+		call(t, f, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: operate.NewOperator{Name: name, Role: role, Public: public}}, nil)
 	}
 	add("anna", provisioner.RoleAdmin, public)
 	bens, bensPublic := newKey(t)

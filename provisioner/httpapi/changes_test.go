@@ -15,6 +15,7 @@ import (
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 // changer is an operator who changes things at one provisioner, and looks at
@@ -89,10 +90,10 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 
 	// Whom the installation trusts.
 	_, public := newKey(t)
-	operators := func(want func([]provisioner.OperatorInfo) bool) func() bool { return sees(c, "/v1/operators", want) }
+	operators := func(want func([]operate.OperatorInfo) bool) func() bool { return sees(c, "/v1/operators", want) }
 	ben := func(removed bool) func() bool {
-		return operators(func(all []provisioner.OperatorInfo) bool {
-			return slices.ContainsFunc(all, func(o provisioner.OperatorInfo) bool { return o.Name == "ben" && o.Removed == removed })
+		return operators(func(all []operate.OperatorInfo) bool {
+			return slices.ContainsFunc(all, func(o operate.OperatorInfo) bool { return o.Name == "ben" && o.Removed == removed })
 		})
 	}
 	c.change("POST /v1/operators", "", map[string]any{"name": "ben", "role": "viewer", "public": public}, ben(false))

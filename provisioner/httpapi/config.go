@@ -11,6 +11,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
+	"muster/provisioner/login"
 	"muster/provisioner/operate"
 )
 
@@ -22,6 +23,7 @@ type Config struct {
 
 	Provisioner *provisioner.Provisioner // required
 	Orders      *operate.Orders          // given to it; required
+	Login       *login.Verifier          // of its operators; required
 
 	// Backup writes a backup in the name of by, to w, after it has called started
 	// with about how many messages it will have. Required.

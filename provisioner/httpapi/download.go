@@ -35,7 +35,7 @@ var errNoIssuer = &Problem{
 func downloadRoutes(s *Server) {
 	s.handle("GET /v1/ca.pem", access{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", typePEM)
-		_, _ = io.WriteString(w, s.cfg.Provisioner.DescribeAuthority().Roots) // the client has gone
+		_, _ = io.WriteString(w, s.cfg.Orders.Process.Authority().Roots) // the client has gone
 	})
 	// A CRL may have 64 MiB, and needs no credential: it is written piece by piece, so that a slow reader does not
 	// cost as much memory again.

@@ -10,6 +10,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 // follows has a client follow events, and returns what that ended with, and when,
@@ -41,7 +42,7 @@ func TestWhoMayNoLongerLookIsCutOff(t *testing.T) {
 	key, public := newKey(t)
 	cause := provisioner.Cause{By: "root"}
 	for _, name := range []string{"ben", "carl"} {
-		if _, err := other.AddOperator(f.Context(), provisioner.NewOperator{Name: name, Role: provisioner.RoleViewer, Public: public}, cause); err != nil {
+		if _, err := testbed.Orders(other).Operators.Add(f.Context(), operate.NewOperator{Name: name, Role: provisioner.RoleViewer, Public: public}, cause); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -57,7 +58,7 @@ func TestWhoMayNoLongerLookIsCutOff(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"vera", "ben"} {
-		if err := other.RemoveOperator(f.Context(), name, cause); err != nil {
+		if err := testbed.Orders(other).Operators.Remove(f.Context(), name, cause); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,7 +93,7 @@ func TestTheFirstRequestAfterAChangeIsRefused(t *testing.T) {
 		if err := change(); err != nil {
 			t.Fatal(err)
 		}
-		var list []provisioner.OperatorInfo
+		var list []operate.OperatorInfo
 		call(t, f, http.MethodGet, "/v1/operators", nil, &list)
 		if len(list) != 1 || list[0].Role != role {
 			t.Fatalf("operators %+v, want anna as %q", list, role)
@@ -101,7 +102,7 @@ func TestTheFirstRequestAfterAChangeIsRefused(t *testing.T) {
 	add := func(role provisioner.OperatorRole, public []byte) {
 		t.Helper()
 		heard(role, func() error {
-			_, err := other.AddOperator(f.Context(), provisioner.NewOperator{Name: "anna", Role: role, Public: public}, cause)
+			_, err := testbed.Orders(other).Operators.Add(f.Context(), operate.NewOperator{Name: "anna", Role: role, Public: public}, cause)
 			return err
 		})
 	}
@@ -123,6 +124,6 @@ func TestTheFirstRequestAfterAChangeIsRefused(t *testing.T) {
 	asks(http.StatusUnauthorized, http.StatusUnauthorized)
 	add(provisioner.RoleAdmin, public)
 	asks(http.StatusOK, http.StatusNotFound)
-	heard("", func() error { return other.RemoveOperator(f.Context(), "anna", cause) })
+	heard("", func() error { return testbed.Orders(other).Operators.Remove(f.Context(), "anna", cause) })
 	asks(http.StatusUnauthorized, http.StatusUnauthorized)
 }

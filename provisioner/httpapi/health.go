@@ -2,11 +2,10 @@ package httpapi
 
 import (
 	"maps"
+	"muster/provisioner/operate"
 	"net/http"
 	"slices"
 	"strings"
-
-	"muster/provisioner"
 )
 
 // Health is the answer of a process that runs.
@@ -29,8 +28,8 @@ func healthRoutes(s *Server) {
 		}
 		return &Health{Status: "ok", Paused: len(s.cfg.Orders.Pauses.List()) > 0}, nil
 	})
-	get(s, anyone, "/v1/ca", func(*http.Request) (*provisioner.AuthorityInfo, error) {
-		return s.cfg.Provisioner.DescribeAuthority(), nil
+	get(s, anyone, "/v1/ca", func(*http.Request) (*operate.AuthorityInfo, error) {
+		return s.cfg.Orders.Process.Authority(), nil
 	})
 	s.handle("GET /metrics", access{role: viewer}, func(w http.ResponseWriter, r *http.Request) { s.cfg.Metrics.ServeHTTP(w, r) })
 }

@@ -22,6 +22,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 // served returns a fleet whose provisioner serves HTTPS.
@@ -50,8 +51,8 @@ func newKey(t *testing.T) (*ecdsa.PrivateKey, []byte) {
 func certified(t *testing.T, f *testbed.Fleet, name string, role provisioner.OperatorRole) httpapi.Credential {
 	t.Helper()
 	key, public := newKey(t)
-	var added provisioner.AddedOperator
-	call(t, f, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: provisioner.NewOperator{Name: name, Role: role, Public: public, Certificate: true}}, &added)
+	var added operate.AddedOperator
+	call(t, f, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: operate.NewOperator{Name: name, Role: role, Public: public, Certificate: true}}, &added)
 	return credential(t, key, added.Chain, f)
 }
 
@@ -361,7 +362,7 @@ func TestHealthNeedsNoCredential(t *testing.T) {
 			t.Errorf("%s: %+v, %v", path, h, err)
 		}
 	}
-	var ca provisioner.AuthorityInfo
+	var ca operate.AuthorityInfo
 	if err := nobody.Do(f.Context(), http.MethodGet, "/v1/ca", nil, &ca); err != nil || ca.Roots != f.Daemon().RootsPEM() || ca.Installation != f.Daemon().Store().Installation().ID {
 		t.Errorf("CA: %+v, %v", ca, err)
 	}

@@ -4,11 +4,12 @@ import (
 	"net/http"
 
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 // An AddOperator is an operator who is to be added.
 type AddOperator struct {
-	provisioner.NewOperator
+	operate.NewOperator
 	Why string `json:"why,omitempty"`
 }
 
@@ -19,18 +20,18 @@ type Self struct {
 }
 
 func operatorRoutes(s *Server) {
-	p := s.cfg.Provisioner
+	operators := s.cfg.Orders.Operators
 	get(s, viewer, "/v1/self", func(r *http.Request) (*Self, error) {
 		l, _ := loginOf(r.Context())
 		return &Self{By: l.by, Role: l.role}, nil
 	})
-	get(s, viewer, "/v1/operators", func(r *http.Request) ([]provisioner.OperatorInfo, error) {
-		return p.ListOperators(r.Context())
+	get(s, viewer, "/v1/operators", func(r *http.Request) ([]operate.OperatorInfo, error) {
+		return operators.List(r.Context())
 	})
-	change(s, admin, "/v1/operators", func(r *http.Request, q *AddOperator, c provisioner.Cause) (*provisioner.AddedOperator, error) {
-		return p.AddOperator(r.Context(), q.NewOperator, c)
+	change(s, admin, "/v1/operators", func(r *http.Request, q *AddOperator, c provisioner.Cause) (*operate.AddedOperator, error) {
+		return operators.Add(r.Context(), q.NewOperator, c)
 	})
 	change(s, admin, "/v1/operators/{name}/remove", func(r *http.Request, _ *Reason, c provisioner.Cause) (*none, error) {
-		return &none{}, p.RemoveOperator(r.Context(), r.PathValue("name"), c)
+		return &none{}, operators.Remove(r.Context(), r.PathValue("name"), c)
 	})
 }

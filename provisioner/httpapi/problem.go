@@ -14,6 +14,7 @@ import (
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
+	"muster/provisioner/login"
 	"muster/provisioner/operate"
 	"muster/provisioner/trust"
 )
@@ -85,7 +86,7 @@ var problems = []struct {
 	{http.StatusServiceUnavailable, wire.CodeAuthorityExpired, "", []error{ca.ErrExpired}},
 	{http.StatusServiceUnavailable, wire.CodeCertificateFailed, "", []error{ca.ErrAuthority}},
 	{http.StatusBadRequest, "", "", []error{
-		trust.ErrTokenID, provisioner.ErrOperator, operate.ErrEverything, operate.ErrPauses,
+		trust.ErrTokenID, operate.ErrOperator, operate.ErrEverything, operate.ErrPauses,
 		provisioner.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor, fleet.ErrFact,
 	}},
 	{http.StatusInsufficientStorage, wire.CodeStorageLow, "", []error{provisioner.ErrStoreFull}},
@@ -104,7 +105,7 @@ func ProblemOf(err error) *Problem {
 		return p
 	case errors.As(err, &order):
 		return badRequest(err)
-	case errors.Is(err, provisioner.ErrLogin), errors.Is(err, provisioner.ErrLoginLimited):
+	case errors.Is(err, login.ErrLogin), errors.Is(err, login.ErrLimited):
 		return loginProblem(err)
 	}
 	for _, known := range problems {
@@ -139,11 +140,11 @@ func ProblemOf(err error) *Problem {
 
 // loginProblem tells a stranger as much as helps; the rest of it is for the log.
 func loginProblem(err error) *Problem {
-	p := &Problem{Detail: provisioner.ErrLogin.Error(), Status: http.StatusUnauthorized}
-	var untimely *provisioner.UntimelyError
+	p := &Problem{Detail: login.ErrLogin.Error(), Status: http.StatusUnauthorized}
+	var untimely *login.UntimelyError
 	switch {
-	case errors.Is(err, provisioner.ErrLoginLimited):
-		p.Detail, p.Status = provisioner.ErrLoginLimited.Error(), http.StatusTooManyRequests
+	case errors.Is(err, login.ErrLimited):
+		p.Detail, p.Status = login.ErrLimited.Error(), http.StatusTooManyRequests
 		p.Remedy = "try again in a second"
 	case errors.As(err, &untimely):
 		p.Detail = untimely.Error()

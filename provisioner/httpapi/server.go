@@ -72,7 +72,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error {
 		srv := s.server(ctx)
 		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-			return withLogin(ctx, login{by: peerName(c), role: provisioner.RoleAdmin})
+			return withLogin(ctx, caller{by: peerName(c), role: provisioner.RoleAdmin})
 		}
 		err := serve(ctx, srv, s.socket)
 		_ = os.Remove(s.cfg.Socket) // one that stays is replaced at the next start

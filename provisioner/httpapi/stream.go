@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/provisioner"
+	"muster/provisioner/login"
 )
 
 const (
@@ -85,7 +86,7 @@ func (s *Server) mayStill(r *http.Request, needs provisioner.OperatorRole) error
 	}
 	l, err := s.authenticate(r)
 	switch {
-	case errors.Is(err, provisioner.ErrLogin):
+	case errors.Is(err, login.ErrLogin):
 		return err
 	case err == nil && !l.role.Covers(needs):
 		return fmt.Errorf("%s is %s now", l.by, l.role)

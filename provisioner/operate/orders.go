@@ -33,6 +33,7 @@ type Orders struct {
 	Keys      *Keys
 	AllowList *AllowList
 	Pauses    *Pauses
+	Operators *Operators
 	Process   *Process
 }
 
@@ -55,6 +56,7 @@ func New(cfg Config) *Orders {
 		Keys:      &Keys{base: b},
 		AllowList: &AllowList{base: b},
 		Pauses:    &Pauses{base: b},
+		Operators: &Operators{base: b, cfg: own},
 		Process:   &Process{base: b, cfg: own},
 	}
 }

@@ -75,3 +75,15 @@ func (p *Process) AcceptClock(ctx context.Context, c provisioner.Cause) error {
 func (p *Process) BackupBegun(c provisioner.Cause) {
 	p.emit(events.Event{Type: events.BackupBegun, Time: p.moment(), By: c.By, Why: c.Why})
 }
+
+// An AuthorityInfo is what everybody may know of the installation.
+type AuthorityInfo struct {
+	Installation string `json:"installation"`
+	Roots        string `json:"roots"`       // PEM
+	Fingerprint  string `json:"fingerprint"` // what tokens pin as their `ca`
+}
+
+// Authority returns what everybody may know.
+func (p *Process) Authority() *AuthorityInfo {
+	return &AuthorityInfo{Installation: p.cfg.Installation, Roots: p.cfg.Authority.RootsPEM(), Fingerprint: p.cfg.Authority.Fingerprint()}
+}

@@ -205,7 +205,7 @@ func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
 	if _, err := p.AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "racks"}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.AddOperator(f.Context(), provisioner.NewOperator{Name: "anna", Role: provisioner.RoleViewer, Public: public}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(p).Operators.Add(f.Context(), operate.NewOperator{Name: "anna", Role: provisioner.RoleViewer, Public: public}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	for what, change := range map[string]struct{ add, remove func() error }{
@@ -218,10 +218,10 @@ func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
 		},
 		"operator": {
 			add: func() error {
-				_, err := other.AddOperator(f.Context(), provisioner.NewOperator{Name: "anna", Role: provisioner.RoleAdmin, Public: public}, testbed.Operator())
+				_, err := testbed.Orders(other).Operators.Add(f.Context(), operate.NewOperator{Name: "anna", Role: provisioner.RoleAdmin, Public: public}, testbed.Operator())
 				return err
 			},
-			remove: func() error { return p.RemoveOperator(f.Context(), "anna", testbed.Operator()) },
+			remove: func() error { return testbed.Orders(p).Operators.Remove(f.Context(), "anna", testbed.Operator()) },
 		},
 	} {
 		added := make(chan error, 1)
@@ -239,7 +239,7 @@ func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(signers, func(s provisioner.SignerInfo) bool { return s.ID == id && s.Removed }) {
 		t.Errorf("the removed signer is trusted again: %+v, %v", signers, err)
 	}
-	operators, err := p.ListOperators(f.Context())
+	operators, err := testbed.Orders(p).Operators.List(f.Context())
 	if err != nil || len(operators) != 1 || !operators[0].Removed {
 		t.Errorf("the removed operator is one again: %+v, %v", operators, err)
 	}

@@ -22,6 +22,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 // newcomer is what the flags of "muster operator add" say.
@@ -51,7 +52,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	c.Flag("out", "File to write with --certificate; NAME.pem if not given.").PlaceHolder("FILE").StringVar(&n.out)
 	cli.Duration(c.Flag("ttl", "Life of the certificate, as 30d; up to certificates.max_lifetime, and 1y at most.").Default("30d").IsSetByUser(&n.ttlSet), &n.ttl, ca.MinTTL, daemon.LongestLifetime)
 	all.Check(c, n.check)
-	verb.Order(c, all, n.run, func(o *verb.Operator, added *provisioner.AddedOperator) io.WriterTo {
+	verb.Order(c, all, n.run, func(o *verb.Operator, added *operate.AddedOperator) io.WriterTo {
 		if n.certificate {
 			o.Say("%s is %s until %s: give them %s, and keep no copy", added.Name, added.Role, verb.Instant(added.Ends), verb.Quoted(n.file()))
 		} else {
@@ -79,9 +80,9 @@ func (n *newcomer) check() error {
 	return errors.Join(errs...)
 }
 
-func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *provisioner.AddedOperator, err error) {
-	ask := func(public []byte) (*provisioner.AddedOperator, error) {
-		order := httpapi.AddOperator{Why: o.Why, NewOperator: provisioner.NewOperator{
+func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *operate.AddedOperator, err error) {
+	ask := func(public []byte) (*operate.AddedOperator, error) {
+		order := httpapi.AddOperator{Why: o.Why, NewOperator: operate.NewOperator{
 			Name:        n.name,
 			Role:        provisioner.OperatorRole(n.role),
 			Public:      public,
@@ -90,7 +91,7 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *provisione
 		if n.certificate {
 			order.TTL = n.ttl
 		}
-		return verb.Post[*provisioner.AddedOperator](ctx, o, "/v1/operators", order)
+		return verb.Post[*operate.AddedOperator](ctx, o, "/v1/operators", order)
 	}
 	if !n.certificate {
 		public, err := publicKey(n.key)

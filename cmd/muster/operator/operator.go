@@ -13,6 +13,7 @@ import (
 	"muster/internal/cli"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 const help = `Operators on other machines reach the provisioner over HTTPS (api.listen in
@@ -37,7 +38,7 @@ provisioner can do all and is not listed.
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List operators, removed ones too.").HelpLong(listHelp)
-	verb.List(c, all, "/v1/operators", func(o *verb.Operator, operators []provisioner.OperatorInfo) io.WriterTo {
+	verb.List(c, all, "/v1/operators", func(o *verb.Operator, operators []operate.OperatorInfo) io.WriterTo {
 		if len(operators) == 0 {
 			o.Say("there are no operators; whoever may open the control socket can do all: 'muster operator add' lets others in over HTTPS")
 			return nil
@@ -85,7 +86,7 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 
 // lastAdmin reports whether no other operator is admin; not if that cannot be found out.
 func lastAdmin(ctx context.Context, o *verb.Operator, name string) bool {
-	operators, err := verb.Get[[]provisioner.OperatorInfo](ctx, o, "/v1/operators")
+	operators, err := verb.Get[[]operate.OperatorInfo](ctx, o, "/v1/operators")
 	found := false
 	for _, o := range operators {
 		if o.Removed || o.Role != provisioner.RoleAdmin {

@@ -1,4 +1,6 @@
-package provisioner
+// Package login finds out which operator has sent a request over HTTPS, by a certificate or by a token that the operator
+// has signed. Failures are counted by address, and are events.
+package login
 
 import (
 	"bytes"
@@ -10,20 +12,21 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
 )
 
-// Reasons why a login fails besides [ErrRevocationsUnknown] and [ErrClock],
+// Reasons why a login fails besides [provisioner.ErrRevocationsUnknown] and [provisioner.ErrClock],
 // which pass.
 var (
 	// ErrLogin means that nobody whom we know has shown this. What exactly is
 	// wrong is for the log: who knocks is told nothing about who exists.
 	ErrLogin = errors.New("no operator's credential")
 
-	// ErrLoginLimited means that too much that is wrong has come from where this
+	// ErrLimited means that too much that is wrong has come from where this
 	// comes from. Try again in a second.
-	ErrLoginLimited = errors.New("too many failed logins from this address")
+	ErrLimited = errors.New("too many failed logins from this address")
 )
 
 // An UntimelyError says of a credential that it is not good at this time, by our
@@ -56,7 +59,7 @@ func untimely(err error, leaf *x509.Certificate, now time.Time) error {
 // that it came with: the next one is checked again.
 type Login struct {
 	Name string
-	Role OperatorRole
+	Role provisioner.OperatorRole
 
 	// Expires is when the token ends that it was, the zero time for a certificate.
 	Expires time.Time
@@ -66,28 +69,41 @@ type Login struct {
 // colon in their names (useradd(8)), so nobody can be taken for one of them.
 func (l *Login) By() string { return "operator:" + l.Name }
 
-// LoginCertificate returns the operator whose certificate is leaf, of which the
+// A Verifier verifies operators' credentials. It is safe for concurrent use.
+type Verifier struct {
+	provisioner *provisioner.Provisioner
+	cfg         provisioner.Config
+	operators   provisioner.Operators
+}
+
+// New returns a Verifier of the operators that a provisioner knows.
+func New(p *provisioner.Provisioner) *Verifier {
+	cfg := p.Config()
+	return &Verifier{provisioner: p, cfg: cfg, operators: cfg.Store.Logs().Operators}
+}
+
+// Certificate returns the operator whose certificate is leaf, of which the
 // peer has proven in TLS to hold the key. Source is the peer's address: failures
 // are counted by it, and are events. The error wraps one of [ErrLogin],
-// [ErrLoginLimited], [ErrRevocationsUnknown] and [ErrClock]; that for a credential
+// [ErrLimited], [provisioner.ErrRevocationsUnknown] and [provisioner.ErrClock]; that for a credential
 // which only its time is against is an *[UntimelyError] as well.
-func (p *Provisioner) LoginCertificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate, source string) (*Login, error) {
-	return p.login(ctx, source, func() (string, *OperatorEntry, error) {
+func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate, source string) (*Login, error) {
+	return v.login(ctx, source, func() (string, *provisioner.OperatorEntry, error) {
 		// At our clock, which the mark in the store vouches for.
-		now := p.cfg.Now()
-		role, name, err := p.cfg.Authority.Verify(leaf, intermediates, now)
+		now := v.cfg.Now()
+		role, name, err := v.cfg.Authority.Verify(leaf, intermediates, now)
 		if err != nil {
 			return "", nil, untimely(err, leaf, now)
 		}
 		if role != wire.RoleOperator {
 			return name, nil, fmt.Errorf("certificate of role %s, want operator", role)
 		}
-		e, err := p.operator(name)
+		e, err := v.operator(name)
 		if err != nil {
 			return name, nil, err
 		}
 		serial := ca.Serial(leaf)
-		if by := p.revocations.Serial(serial); by != nil {
+		if by := v.provisioner.Revocations().Serial(serial); by != nil {
 			return name, nil, by.Err()
 		}
 		if serial != e.Serial || !bytes.Equal(leaf.RawSubjectPublicKeyInfo, e.Key) {
@@ -97,16 +113,16 @@ func (p *Provisioner) LoginCertificate(ctx context.Context, leaf *x509.Certifica
 	})
 }
 
-// LoginToken is [Provisioner.LoginCertificate] for a token that the operator has
+// Token is [Verifier.Certificate] for a token that the operator has
 // signed with their key; see [jwt.SignOperator].
-func (p *Provisioner) LoginToken(ctx context.Context, text, source string) (*Login, error) {
+func (v *Verifier) Token(ctx context.Context, text, source string) (*Login, error) {
 	var expires time.Time
-	l, err := p.login(ctx, source, func() (string, *OperatorEntry, error) {
+	l, err := v.login(ctx, source, func() (string, *provisioner.OperatorEntry, error) {
 		token, err := jwt.ParseOperator(text)
 		if err != nil {
 			return "", nil, err
 		}
-		e, err := p.operator(token.Claimed())
+		e, err := v.operator(token.Claimed())
 		if err != nil {
 			return token.Claimed(), nil, err
 		}
@@ -114,7 +130,7 @@ func (p *Provisioner) LoginToken(ctx context.Context, text, source string) (*Log
 		if err != nil {
 			return e.Name, e, err
 		}
-		claims, err := token.Verify(key, p.cfg.Installation, p.cfg.Now())
+		claims, err := token.Verify(key, v.cfg.Installation, v.cfg.Now())
 		if errors.Is(err, jwt.ErrOperatorTime) {
 			err = &UntimelyError{err}
 		}
@@ -131,50 +147,47 @@ func (p *Provisioner) LoginToken(ctx context.Context, text, source string) (*Log
 }
 
 // operator returns the entry of an operator who may come in.
-func (p *Provisioner) operator(name string) (*OperatorEntry, error) {
-	e := p.cfg.Operators.named(name)
+func (v *Verifier) operator(name string) (*provisioner.OperatorEntry, error) {
+	e := v.operators.Of(name)
 	switch {
 	case e == nil:
-		return nil, ErrNoOperator
+		return nil, provisioner.ErrNoOperator
 	case e.Removed:
-		return nil, fmt.Errorf("%w: removed by %s", ErrNoOperator, e.By)
+		return nil, fmt.Errorf("%w: removed by %s", provisioner.ErrNoOperator, e.By)
 	}
 	return e, nil
 }
 
 // login runs who on the budget of source, and reports what it refuses.
-func (p *Provisioner) login(ctx context.Context, source string, who func() (name string, e *OperatorEntry, err error)) (*Login, error) {
-	if p.cfg.Operators == nil {
-		return nil, fmt.Errorf("%w: %w", ErrLogin, errNoOperators)
-	}
-	if err := p.cfg.Clock.Check(); err != nil { // what has expired would be good again
+func (v *Verifier) login(ctx context.Context, source string, who func() (name string, e *provisioner.OperatorEntry, err error)) (*Login, error) {
+	if err := v.cfg.Clock.Check(); err != nil { // what has expired would be good again
 		return nil, err
 	}
-	if err := p.awaitFresh(ctx); err != nil {
+	if err := v.provisioner.AwaitFresh(ctx); err != nil {
 		return nil, err
 	}
-	if !p.cfg.Budget.Charge(source) {
-		return nil, ErrLoginLimited
+	if !v.cfg.Budget.Charge(source) {
+		return nil, ErrLimited
 	}
 	name, e, err := who()
 	if err != nil {
-		p.loginRefused(ctx, name, source, err)
+		v.refused(ctx, name, source, err)
 		return nil, fmt.Errorf("%w: %w", ErrLogin, err)
 	}
-	p.cfg.Budget.Refund(source)
+	v.cfg.Budget.Refund(source)
 	return &Login{Name: e.Name, Role: e.Role}, nil
 }
 
-// loginRefused reports a login that failed. The name is a stranger's word.
-func (p *Provisioner) loginRefused(ctx context.Context, name, source string, err error) {
-	leftOut, ok := p.cfg.Budget.Report(source)
+// refused reports a login that failed. The name is a stranger's word.
+func (v *Verifier) refused(ctx context.Context, name, source string, err error) {
+	leftOut, ok := v.cfg.Budget.Report(source)
 	if !ok {
 		return
 	}
-	if len(name) > maxOperatorName {
-		name = name[:maxOperatorName]
+	if len(name) > provisioner.MaxOperatorName {
+		name = name[:provisioner.MaxOperatorName]
 	}
-	e := events.Event{Type: events.LoginRefused, Time: p.moment(), Operator: events.Scrub(name), Source: source, Cause: events.BoundedText(err), LeftOut: leftOut}
-	p.cfg.Emit(e)
-	p.cfg.Log.WarnContext(ctx, "login refused", "operator", e.Operator, "source", source, "err", e.Cause, "left_out", leftOut)
+	e := events.Event{Type: events.LoginRefused, Time: v.cfg.Now().UTC().Truncate(time.Millisecond), Operator: events.Scrub(name), Source: source, Cause: events.BoundedText(err), LeftOut: leftOut}
+	v.cfg.Emit(e)
+	v.cfg.Log.WarnContext(ctx, "login refused", "operator", e.Operator, "source", source, "err", e.Cause, "left_out", leftOut)
 }

@@ -1,0 +1,205 @@
+package operate
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/ca"
+	"muster/provisioner/events"
+	"muster/provisioner/trust"
+)
+
+// Operators are those that may come in over HTTPS.
+type Operators struct {
+	*base
+
+	cfg provisioner.Config
+}
+
+// ErrOperator means that what is said of an operator cannot be. The text lists all that is wrong.
+var ErrOperator = errors.New("operator not accepted")
+
+// An AddedOperator is an operator that was added.
+type AddedOperator struct {
+	OperatorInfo
+
+	Chain        string `json:"chain,omitempty"` // PEM: the certificate and its issuer's, if one was asked for
+	Roots        string `json:"roots"`           // PEM: the installation's
+	Installation string `json:"installation"`    // `aud` of their tokens
+}
+
+// Add lets an operator in over HTTPS, on every provisioner within a second and in this process at once. An operator that
+// is there gets the new role and key in place of the former ones: the certificate before is worthless. After an error it
+// may have happened or not; adding it again is harmless. The error wraps [ca.ErrRequest] or [ca.ErrAuthority] if there is
+// no certificate, and is [provisioner.ErrState] if the operator was changed meanwhile.
+func (o *Operators) Add(ctx context.Context, n NewOperator, c provisioner.Cause) (*AddedOperator, error) {
+	e, err := n.entry()
+	if err = errors.Join(c.Check(), err); err != nil {
+		return nil, fmt.Errorf("add operator: %w: %w", ErrOperator, err)
+	}
+	before, _ := o.logs.Operators.Get(n.Name)
+	e.At, e.By, e.Why = o.now(), c.By, c.Why
+	added := &AddedOperator{Roots: o.cfg.Authority.RootsPEM(), Installation: o.cfg.Installation}
+	if n.Certificate {
+		if added.Chain, err = o.issue(e, n.TTL); err != nil {
+			return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
+		}
+	}
+	ordered := o.moment()
+	if _, err := o.logs.Operators.Put(ctx, e.LogKey(), e, before.Revision); err != nil {
+		return nil, fmt.Errorf("add operator %q: %w", n.Name, changedMeanwhile(err))
+	}
+	o.emit(events.Event{
+		Type:     events.OperatorAdded,
+		Time:     ordered,
+		Operator: e.Name,
+		Role:     string(e.Role),
+		Serial:   e.Serial,
+		By:       c.By,
+		Why:      c.Why,
+	})
+	o.log.InfoContext(ctx, "operator added", "operator", e.Name, "role", e.Role, "serial", e.Serial, "by", c.By, "why", c.Why)
+	added.OperatorInfo = describe(e)
+	return added, nil
+}
+
+// issue signs a certificate over the key of an entry, which it completes.
+func (o *Operators) issue(e *provisioner.OperatorEntry, ttl time.Duration) (chain string, err error) {
+	key, err := x509.ParsePKIXPublicKey(e.Key)
+	if err != nil {
+		return "", err
+	}
+	issued, err := o.cfg.Authority.Issue(ca.Request{Role: wire.RoleOperator, Name: e.Name, PublicKey: key, TTL: ttl})
+	if err != nil {
+		return "", err
+	}
+	e.Serial, e.Ends, e.Issuer = issued.Serial, issued.NotAfter, o.cfg.Authority.IssuerKeyID()
+	return issued.Chain, nil
+}
+
+// Remove keeps an operator out, on every provisioner within a second and in this process at once: neither the certificate
+// nor any token of the key is good. Requests in progress are finished. Removing an operator that is removed already is
+// harmless; the error is [provisioner.ErrNoOperator] for a name that was never added.
+func (o *Operators) Remove(ctx context.Context, name string, c provisioner.Cause) error {
+	if err := errors.Join(c.Check(), provisioner.CheckOperatorName(name)); err != nil {
+		return fmt.Errorf("remove operator: %w: %w", ErrOperator, err)
+	}
+	known := o.logs.Operators.Of(name)
+	switch {
+	case known == nil:
+		return fmt.Errorf("remove operator %q: %w", name, provisioner.ErrNoOperator)
+	case known.Removed:
+		return nil
+	}
+	e := &provisioner.OperatorEntry{
+		Schema:  provisioner.OperatorSchema,
+		Name:    name,
+		Removed: true,
+		By:      c.By,
+		Why:     c.Why,
+		At:      o.now(),
+	}
+	ordered := o.moment()
+	_, err := trust.Change(ctx, o.logs.Operators.Log, name,
+		func(provisioner.Entry[*provisioner.OperatorEntry]) (*provisioner.OperatorEntry, error) { return e, nil })
+	if err != nil {
+		return fmt.Errorf("remove operator %q: %w", name, err)
+	}
+	o.emit(events.Event{Type: events.OperatorRemoved, Time: ordered, Operator: name, By: c.By, Why: c.Why})
+	o.log.InfoContext(ctx, "operator removed", "operator", name, "by", c.By, "why", c.Why)
+	return nil
+}
+
+// List returns every operator that the store knows, by name, removed ones too. The error wraps
+// [provisioner.ErrRevocationsUnknown] if the list may be old.
+func (o *Operators) List(context.Context) ([]OperatorInfo, error) {
+	if err := o.provisioner.Fresh(); err != nil {
+		return nil, fmt.Errorf("list operators: %w", err)
+	}
+	list := []OperatorInfo{}
+	for _, e := range o.logs.Operators.List() {
+		list = append(list, describe(e))
+	}
+	return list, nil
+}
+
+// Issuers returns how many certificates of operators are good at now, by the key id of their issuer. The error wraps
+// [provisioner.ErrRevocationsUnknown] if the operators are not known.
+func (o *Operators) Issuers(now time.Time) (map[string]int, error) {
+	if err := o.provisioner.Fresh(); err != nil {
+		return nil, err
+	}
+	by := make(map[string]int)
+	for _, e := range o.logs.Operators.List() {
+		if !e.Removed && e.Serial != "" && now.Before(e.Ends) {
+			by[e.Issuer]++
+		}
+	}
+	return by, nil
+}
+
+// A NewOperator is an operator who is to be added.
+type NewOperator struct {
+	// Name is what events and history call them; see [provisioner.CheckOperatorName].
+	Name string `json:"name"`
+
+	// Role is required.
+	Role provisioner.OperatorRole `json:"role"`
+
+	// Public is their public key, P-256 or Ed25519, as [jwt.ParseSigner] reads it.
+	// Whoever asks has seen to it that they hold the private half.
+	Public []byte `json:"public"`
+
+	// Certificate asks for a certificate over the key.
+	Certificate bool `json:"certificate,omitempty"`
+
+	// TTL is the life of the certificate; 0 is the authority's default, 720h.
+	TTL time.Duration `json:"ttl_ns,omitempty"`
+}
+
+// entry checks what was given, all of it, and returns it as an entry.
+func (n *NewOperator) entry() (*provisioner.OperatorEntry, error) {
+	e := &provisioner.OperatorEntry{Schema: provisioner.OperatorSchema, Name: n.Name, Role: n.Role}
+	errs := []error{provisioner.CheckOperatorName(n.Name), n.Role.Check()}
+	if n.TTL != 0 && !n.Certificate {
+		errs = append(errs, errors.New("a lifetime without a certificate: tokens have their own"))
+	}
+	s, err := jwt.ParseSigner(n.Public)
+	if err == nil {
+		if err = jwt.CheckOperatorKey(s.Key); err == nil {
+			e.Key, err = x509.MarshalPKIXPublicKey(s.Key)
+		}
+	}
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// An OperatorInfo is an operator as this provisioner knows them.
+type OperatorInfo struct {
+	Name    string                   `json:"name"`
+	Role    provisioner.OperatorRole `json:"role,omitempty"`
+	KeyType string                   `json:"key_type,omitempty"` // as [ca.KeyType] names it
+	Serial  string                   `json:"serial,omitempty"`   // of the certificate, if they have one
+	Ends    time.Time                `json:"ends,omitzero"`      // of the certificate
+	Removed bool                     `json:"removed"`
+	By      string                   `json:"by"`
+	Why     string                   `json:"why,omitempty"`
+	At      time.Time                `json:"at"`
+}
+
+// describe returns what is told of an entry.
+func describe(e *provisioner.OperatorEntry) OperatorInfo {
+	i := OperatorInfo{Name: e.Name, Role: e.Role, Serial: e.Serial, Ends: e.Ends, Removed: e.Removed, By: e.By, Why: e.Why, At: e.At}
+	if key, err := x509.ParsePKIXPublicKey(e.Key); err == nil { // a removal has none
+		i.KeyType, _ = ca.KeyType(key)
+	}
+	return i
+}

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 
@@ -9,11 +10,17 @@ import (
 	"muster/provisioner/store"
 )
 
-// Damaged starts the provisioner on a store that has lost data, expects that it ends without serving, and returns what it
-// ended with.
-func Damaged(f *Fleet) error {
+// Damaged starts the provisioner on a store that has lost data, expects that it ends, before it serves unless serves is
+// set, and returns what it ended with.
+func Damaged(f *Fleet, serves bool) error {
 	f.t.Helper()
-	err := f.load().Run(f.Context(), func() { f.t.Error("a provisioner serves from a damaged store") })
+	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	defer cancel()
+	err := f.load().Run(ctx, func() {
+		if !serves {
+			f.t.Error("a provisioner serves from a damaged store")
+		}
+	})
 	if !errors.Is(err, store.ErrDamaged) && !errors.Is(err, store.ErrLost) || !daemon.NeedsOperator(err) {
 		f.t.Errorf("started on a damaged store: %v, want %v", err, store.ErrDamaged)
 	}

@@ -257,7 +257,7 @@ func TestALossThatIsAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // it does not get used to it
-		testbed.Damaged(f)
+		testbed.Damaged(f, false)
 	}
 	if r := testbed.AcceptLoss(f); r.Epoch != 1 || r.Lost == "" {
 		t.Errorf("recovery %+v, want the first, and what is lost", r)

@@ -59,6 +59,15 @@ func forgetIndexes(store string) error {
 	return nil
 }
 
+// ReadAnew has the next server on a store read all of its blocks, and believe no index.
+func ReadAnew(store string) error {
+	err := os.Remove(filepath.Join(store, endedWell))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // keepIndexes says that the server on a store has ended, and has met no trouble. If that
 // cannot be written the next start takes longer, and nothing else.
 func keepIndexes(store string) {

@@ -24,8 +24,8 @@ func (s *Store) Unacknowledged() int { return s.js.PublishAsyncPending() }
 func (s *Store) FollowHastily(ctx context.Context, each func(wire.Identity)) error {
 	whole := false
 	f := &recordFollower{s: s, current: func() { whole = true }, each: func(id wire.Identity, _ []byte, _ provisioner.Revision) { each(id) }}
-	var err error
-	if f.known, _, err = f.last(ctx); err != nil {
+	state, err := f.last(ctx)
+	if f.known = state.LastSeq; err != nil {
 		return err
 	}
 	if err := f.start(ctx); err != nil {

@@ -219,7 +219,7 @@ func (f *Follower) check(ctx context.Context) error {
 		err = f.same(info, had)
 	}
 	if err == nil {
-		err = f.fill(ctx, info.State)
+		err = f.fill(ctx, info.State, info.Config.Replicas <= 1)
 	}
 	if err != nil {
 		return err
@@ -284,9 +284,10 @@ func (f *Follower) same(info *jetstream.StreamInfo, had uint64) error {
 	return err
 }
 
-// fill reads what comes after the position up to the stream's end.
-func (f *Follower) fill(ctx context.Context, state jetstream.StreamState) error {
-	for {
+// fill reads what comes after the position up to the stream's end. On one server, alone, what cannot be read then is
+// damaged.
+func (f *Follower) fill(ctx context.Context, state jetstream.StreamState, alone bool) error {
+	for tries := 1; ; tries++ {
 		f.mu.Lock()
 		if state.Msgs == 0 { // which has a sequence all the same if it was made with one
 			f.move(max(f.position, state.LastSeq))
@@ -303,6 +304,9 @@ func (f *Follower) fill(ctx context.Context, state jetstream.StreamState) error 
 		if n > 0 {
 			continue
 		}
+		if alone && tries > fetchTries {
+			return fmt.Errorf("%w: stream %s can be read to message %d of %d", ErrDamaged, f.stream, after, state.LastSeq)
+		}
 		// The replica that answered is behind its leader.
 		select {
 		case <-ctx.Done():
@@ -314,6 +318,7 @@ func (f *Follower) fill(ctx context.Context, state jetstream.StreamState) error 
 
 const (
 	fetchAgain    = 20 * time.Millisecond
+	fetchTries    = 5
 	fetchMessages = 5000
 	fetchBytes    = 4 << 20
 )

@@ -60,8 +60,8 @@ const (
 // may.
 //
 // A store that does not answer is asked again, from where it stopped, so a
-// broker that restarts, or a cluster that elects, is no end of it. One that has lost
-// records is for the watermark to notice.
+// broker that restarts, or a cluster that elects, is no end of it. The error is
+// [ErrDamaged] if a server leaves out records that it has: end the process.
 func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision),
 	own func(*provisioner.Brief, provisioner.Revision), current func(),
 ) error {
@@ -71,6 +71,9 @@ func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []by
 		err := f.run(ctx)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if errors.Is(err, ErrDamaged) {
+			return err
 		}
 		if f.said != err.Error() { // once, not at each try
 			f.said = err.Error()
@@ -112,6 +115,9 @@ type recordFollower struct {
 	// in its order; ripe of them have been there for a beat.
 	held []message
 	ripe int
+
+	stalls    int // of the first reading at stalledAt; see stalled
+	stalledAt uint64
 
 	reading *reading  // nil while nobody else writes
 	strange time.Time // when something of others last came
@@ -161,10 +167,11 @@ func (f *recordFollower) beat(ctx context.Context) error {
 	}
 	f.settle(ctx, f.ripe)
 	f.ripe = len(f.held)
-	last, messages, err := f.last(ctx)
+	state, err := f.last(ctx)
 	if err != nil {
 		return err
 	}
+	last, messages := state.LastSeq, state.Msgs
 	before := f.known
 	f.known = last
 	if f.whole && f.reading == nil {
@@ -174,6 +181,8 @@ func (f *recordFollower) beat(ctx context.Context) error {
 	case f.reading == nil && (f.whole && !missing || f.waits(messages, time.Now())):
 	case f.reading == nil:
 		err = f.start(ctx)
+	case f.reading != nil && !f.whole && f.reading.pending > 0 && time.Since(f.came) > silentAfter:
+		err = f.stalled()
 	case missing && time.Since(f.came) > silentAfter:
 		err = f.silent(ctx, before)
 	case time.Since(f.strange) > aloneAfter && f.whole:
@@ -221,14 +230,13 @@ func (f *recordFollower) waits(messages uint64, now time.Time) bool {
 	return f.through == 0 && messages >= manyMessages && now.Sub(f.calm) < calmAfter && now.Sub(f.began) < listsAfter
 }
 
-// last returns the last sequence of the stream, and how many messages it has.
-func (f *recordFollower) last(ctx context.Context) (sequence, messages uint64, err error) {
+// last returns what the stream has.
+func (f *recordFollower) last(ctx context.Context) (state jetstream.StreamState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askAgain)
 	defer cancel()
 	stream, err := f.s.js.Stream(ctx, streamNodes)
 	if err != nil {
-		return 0, 0, err
+		return state, err
 	}
-	state := stream.CachedInfo().State
-	return state.LastSeq, state.Msgs, nil
+	return stream.CachedInfo().State, nil
 }

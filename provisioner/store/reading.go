@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -51,9 +52,26 @@ func (f *recordFollower) start(ctx context.Context) error {
 func (f *recordFollower) complete(ctx context.Context) {
 	if !f.whole && f.reading.pending == 0 && f.through >= f.known {
 		f.whole = true
-		f.stop(ctx) // until somebody else writes
+		f.stop(ctx) // until another process writes
 		f.current()
 	}
+}
+
+// maxStalls is how often the first reading may stall at one place.
+const maxStalls = 3
+
+// stalled begins the first reading anew, of which nothing comes although records are ahead. A server leaves out, in
+// silence, what it cannot read: if the reading stalls again and again at one place, the error is [ErrDamaged]. In a
+// cluster another server may have the record.
+func (f *recordFollower) stalled() error {
+	if f.stalls++; f.through != f.stalledAt {
+		f.stalls, f.stalledAt = 1, f.through
+	}
+	if f.stalls == maxStalls && !f.s.cluster() {
+		return adviseLost(fmt.Errorf("%w: %d records of stream %s cannot be read", ErrDamaged, f.reading.pending, streamNodes))
+	}
+	f.through = 0
+	return fmt.Errorf("nothing comes after %d, and %d records are ahead", f.stalledAt, f.reading.pending)
 }
 
 // stop ends reading.

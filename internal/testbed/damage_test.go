@@ -1,0 +1,134 @@
+package testbed_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/store"
+)
+
+// TestDamageToTheStoreStopsTheStart damages the files of each stream of records after an orderly stop, and after a kill,
+// which leaves no index: each start says what is missing and ends, and no name of a lost record and no use of a token is
+// to be had. After an accepted loss the store is in recovery.
+func TestDamageToTheStoreStopsTheStart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(testbed.Limited(30))
+	var nodes []*simnode.Node
+	for i := range 30 {
+		n, err := simnode.New(fmt.Sprintf("web%02d.example.net", i), token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Apply(n, f.Enroll(n))
+		nodes = append(nodes, n)
+		if i < 10 {
+			f.Revoke(n.Identity)
+			if _, err := f.Daemon().Orders().AllowList.Add(f.Context(), fmt.Sprintf("db%d*", i), 0, false, testbed.Operator()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	f.Stop()
+	data := filepath.Join(f.Dir, "data")
+	saved := filepath.Join(t.TempDir(), "data")
+	if err := os.CopyFS(saved, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	for _, stream := range store.KeptStreams() {
+		for _, damage := range damages {
+			for _, killed := range []bool{false, true} {
+				name := fmt.Sprintf("%s, %s, killed %v", stream, damage.what, killed)
+				if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(saved)),
+					os.Chmod(filepath.Join(data, "revocations.journal"), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+				if killed {
+					if err := os.Remove(filepath.Join(data, "broker", "ended-well")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				blocks, err := filepath.Glob(filepath.Join(data, "broker/jetstream/MUSTER/streams", stream, "msgs/*.blk"))
+				if err != nil || len(blocks) != 1 {
+					t.Fatalf("%s: blocks %v, %v", name, blocks, err)
+				}
+				damage.do(t, blocks[0])
+				// Of records, an index that the end of the server has left shows as much as before: only their reading tells.
+				serves := stream == "MUSTER_NODES" && !killed && strings.Contains(damage.what, "flipped")
+				t.Logf("%s: %v", name, testbed.Damaged(f, serves))
+			}
+		}
+	}
+	// What is left of the last one goes on, if an operator says so.
+	if r := testbed.AcceptLoss(f); r.Lost == "" {
+		t.Errorf("nothing is lost: %+v", r)
+	}
+	f.Clock.Advance(time.Minute)
+	f.Start()
+	f.Restored()
+	if code := f.Refused(f.Node(nodes[20].Identity)); code != wire.CodeApprovalPending && code != wire.CodeIdentityTaken {
+		t.Errorf("the name of a lost record: %q", code)
+	}
+	f.Eventually("revoked all the same", func() bool {
+		r := f.Record(nodes[0].Identity)
+		return r == nil || r.State == provisioner.StateRevoked
+	})
+	if code := f.Refused(nodes[0]); code != wire.CodeIdentityRevoked {
+		t.Errorf("a revoked node: %q", code)
+	}
+	f.Check()
+}
+
+// damages are what becomes of a block of messages.
+var damages = []struct {
+	what string
+	do   func(t *testing.T, block string)
+}{
+	{"a byte flipped in the middle", func(t *testing.T, block string) { flip(t, block, 2) }},
+	{"a byte flipped in the last message", func(t *testing.T, block string) { flip(t, block, 1) }},
+	{"block removed", func(t *testing.T, block string) {
+		if err := os.Remove(block); err != nil {
+			t.Fatal(err)
+		}
+	}},
+	{"block cut", func(t *testing.T, block string) {
+		info, err := os.Stat(block)
+		if err == nil {
+			err = os.Truncate(block, info.Size()/2)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}},
+}
+
+// flip flips a byte of the last message of a block, or of one half way to it: of records it is the newest of a node, since
+// the index reads no other.
+func flip(t *testing.T, file string, part int) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := len(b)/part - 20
+	if i := bytes.LastIndex(b, []byte("web20.example.net")); part > 1 && strings.Contains(file, "MUSTER_NODES") {
+		at = i
+	}
+	b[at] ^= 0x20
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

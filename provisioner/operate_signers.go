@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
 // errNoSigners says that the signers are not this provisioner's to change.
@@ -25,9 +27,12 @@ func (p *Provisioner) AddSigner(ctx context.Context, n NewSigner, c Cause) (*Sig
 	if err = wrong(c.Check(), err); err != nil {
 		return nil, fmt.Errorf("add signer: %w", err)
 	}
-	e.By, e.Why = c.By, c.Why
+	e.By, e.Why, e.At = c.By, c.Why, p.now()
 	told := events.Event{Type: events.SignerAdded, Time: p.moment(), Signer: e.ID, By: c.By, Why: c.Why}
-	err = p.cfg.Signers.put(ctx, e, p.now())
+	before, err := p.cfg.Signers.put(ctx, e)
+	if err == nil && before != nil {
+		err = p.EndEntry(ctx, trust.RemovedSigner, before.Entry, before.Name, c)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("add signer %q: %w", e.Name, err)
 	}
@@ -56,7 +61,8 @@ func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause
 	if err := wrong(c.Check(), CheckSignerID(id)); err != nil {
 		return 0, fmt.Errorf("remove signer: %w", err)
 	}
-	e := &SignerEntry{Schema: SignerSchema, ID: id, Removed: true, By: c.By, Why: c.Why}
+	// With its entry, the signer of all configuration files: this provisioner's may not have it.
+	entries, name := []string{string(id)}, ""
 	for _, i := range p.cfg.Signers.List() {
 		if i.ID != id {
 			continue
@@ -64,20 +70,43 @@ func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause
 		if i.Removed {
 			return p.cfg.Signers.trusted(), nil
 		}
-		e.Name = i.Name
+		name = i.Name
+	}
+	if e, _ := p.logs.Signers.Get(string(id)); e.Value != nil {
+		entries = append(entries, e.Value.Entry)
 	}
 	told := events.Event{Type: events.SignerRemoved, Time: p.moment(), Signer: id, By: c.By, Why: c.Why}
-	err = p.cfg.Signers.put(ctx, e, p.now())
-	if err != nil {
-		return 0, fmt.Errorf("remove signer %s: %w", id, err)
+	for _, entry := range entries {
+		if err := p.EndEntry(ctx, trust.RemovedSigner, entry, name, c); err != nil {
+			return 0, fmt.Errorf("remove signer %s: %w", id, err)
+		}
 	}
 	p.cfg.Emit(told)
 	left = p.cfg.Signers.trusted()
-	p.cfg.Log.InfoContext(ctx, "signer removed", "signer", id, "name", e.Name, "by", c.By, "why", c.Why, "left", left)
+	p.cfg.Log.InfoContext(ctx, "signer removed", "signer", id, "name", name, "by", c.By, "why", c.Why, "left", left)
 	if left == 0 {
 		p.cfg.Log.WarnContext(ctx, "no signer is left: no node enrolls until one is added")
 	}
 	return left, nil
+}
+
+// EndEntry writes that an entry about a signer or an operator does not count any more. Writing it
+// again is harmless.
+func (p *Provisioner) EndEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c Cause) error {
+	err := p.revocations.Put(ctx, &trust.Revocation{
+		Schema: trust.RevocationSchema,
+		ID:     wire.NewID(),
+		Kind:   kind,
+		At:     p.now(),
+		By:     c.By,
+		Why:    c.Why,
+		Entry:  entry,
+		Name:   name,
+	}, 0)
+	if errors.Is(err, ErrConflict) { // it was ended before
+		return nil
+	}
+	return err
 }
 
 // ListSigners returns every signer that this process knows, by name, removed

@@ -48,21 +48,21 @@ func (r OperatorRole) Check() error {
 	return nil
 }
 
-// An OperatorEntry says in the store that an operator may come in over HTTPS,
-// or no longer. The newest entry about a name counts. An operator has one key:
+// An OperatorEntry says in the store that an operator may come in over HTTPS, until a revocation
+// ends the entry. The newest entry about a name counts. An operator has one key:
 // it signs their tokens, or is that of their certificate, or both.
 type OperatorEntry struct {
-	Schema  int          `json:"schema"`
-	Name    string       `json:"name"`
-	Role    OperatorRole `json:"role,omitempty"` // none in a removal
-	Key     []byte       `json:"key,omitempty"`  // SubjectPublicKeyInfo in DER; none in a removal
-	Serial  string       `json:"serial,omitempty"`
-	Ends    time.Time    `json:"ends,omitzero"`    // of the certificate
-	Issuer  string       `json:"issuer,omitempty"` // of the certificate: [ca.Issuer].KeyID; none on entries of before it was kept
-	Removed bool         `json:"removed,omitempty"`
-	By      string       `json:"by"`
-	Why     string       `json:"why,omitempty"`
-	At      time.Time    `json:"at"` // UTC, to the second
+	Schema int          `json:"schema"`
+	ID     string       `json:"id"` // random: a revocation names it
+	Name   string       `json:"name"`
+	Role   OperatorRole `json:"role"`
+	Key    []byte       `json:"key"` // SubjectPublicKeyInfo in DER
+	Serial string       `json:"serial,omitempty"`
+	Ends   time.Time    `json:"ends,omitzero"`    // of the certificate
+	Issuer string       `json:"issuer,omitempty"` // of the certificate: [ca.Issuer].KeyID
+	By     string       `json:"by"`
+	Why    string       `json:"why,omitempty"`
+	At     time.Time    `json:"at"` // UTC, to the second
 }
 
 // Check reports what about an entry cannot be. It is run on every entry that is
@@ -74,8 +74,8 @@ func (e *OperatorEntry) Check() error {
 	if err := CheckOperatorName(e.Name); err != nil {
 		return err
 	}
-	if e.Removed {
-		return nil
+	if e.ID == "" {
+		return fmt.Errorf("operator %q: entry without an id", e.Name)
 	}
 	if err := e.Role.Check(); err != nil {
 		return fmt.Errorf("operator %q: %w", e.Name, err)
@@ -103,38 +103,42 @@ func CheckOperatorName(name string) error {
 var ErrNoOperator = errors.New("no such operator")
 
 // Operators are those of the store, as this process knows them.
-type Operators struct{ Log[*OperatorEntry] }
+type Operators struct {
+	Log[*OperatorEntry]
 
-// operatorOf returns the entry about an operator. One that cannot be read is a removal.
-func operatorOf(key string, e Entry[*OperatorEntry]) *OperatorEntry {
-	if e.Unread == nil {
-		return e.Value
-	}
-	return &OperatorEntry{
-		Schema:  OperatorSchema,
-		Name:    key,
-		Removed: true,
-		By:      trust.CauseUnread.By,
-		Why:     trust.CauseUnread.Why,
-		At:      e.At.UTC().Truncate(time.Second),
-	}
+	Revocations Log[*trust.Revocation]
 }
 
-// Of returns the newest entry about a name, nil if there is none.
-func (o Operators) Of(name string) *OperatorEntry {
+// A KnownOperator is the newest entry about an operator, and what ended it, nil if it counts. An
+// entry that cannot be read does not count.
+type KnownOperator struct {
+	*OperatorEntry
+
+	Ended *trust.Revocation
+}
+
+func (o Operators) known(name string, e Entry[*OperatorEntry]) KnownOperator {
+	if e.Unread != nil {
+		return KnownOperator{&OperatorEntry{Name: name}, unreadEntry(trust.RemovedOperator, name, e.At)}
+	}
+	return KnownOperator{e.Value, trust.Ended(o.Revocations, trust.RemovedOperator, e.Value.ID)}
+}
+
+// Of returns what is known of an operator, and whether there is any such.
+func (o Operators) Of(name string) (KnownOperator, bool) {
 	e, found := o.Get(name)
 	if !found {
-		return nil
+		return KnownOperator{}, false
 	}
-	return operatorOf(name, e)
+	return o.known(name, e), true
 }
 
-// List returns the newest entry about each operator, by name, those that were removed too.
-func (o Operators) List() []*OperatorEntry {
-	list := []*OperatorEntry{}
-	for key, e := range o.All() {
-		list = append(list, operatorOf(key, e))
+// List returns what is known of each operator, by name, those that were removed too.
+func (o Operators) List() []KnownOperator {
+	list := []KnownOperator{}
+	for name, e := range o.All() {
+		list = append(list, o.known(name, e))
 	}
-	slices.SortFunc(list, func(a, b *OperatorEntry) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b KnownOperator) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }

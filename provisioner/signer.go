@@ -13,26 +13,25 @@ import (
 	"muster/jwt"
 )
 
-// SignerSchema is the version of a signer entry's JSON form. An entry of another
-// schema removes its signer.
+// SignerSchema is the version of a signer entry's JSON form. A signer with an entry of another
+// schema does not count.
 const SignerSchema = 1
 
 // MaxSignerNameBytes bounds the name of a signer; chosen, it is a word or two.
 const MaxSignerNameBytes = 64
 
-// A SignerEntry says in the store that a signer's tokens are good, or no longer.
-// The newest entry about a key counts, before what any provisioner.yaml says of
-// that key: so a signer of the files can be removed everywhere at once.
+// A SignerEntry says in the store that a signer's tokens are good, until a revocation ends the
+// entry. The newest entry about a key counts, before what any provisioner.yaml says of that key.
 type SignerEntry struct {
 	Schema     int            `json:"schema"`
+	Entry      string         `json:"entry"` // random: a revocation names it
 	ID         jwt.SignerID   `json:"id"`
 	Name       string         `json:"name,omitempty"`
-	Key        []byte         `json:"key,omitempty"` // SubjectPublicKeyInfo in DER; none in a removal
+	Key        []byte         `json:"key,omitempty"` // SubjectPublicKeyInfo in DER
 	NotBefore  time.Time      `json:"not_before,omitzero"`
 	NotAfter   time.Time      `json:"not_after,omitzero"`
 	Sites      []jwt.Site     `json:"sites,omitempty"`
 	Identities []wire.Pattern `json:"identities,omitempty"`
-	Removed    bool           `json:"removed,omitempty"`
 	By         string         `json:"by"`
 	Why        string         `json:"why,omitempty"`
 	At         time.Time      `json:"at"` // UTC, to the second
@@ -47,8 +46,8 @@ func (e *SignerEntry) Check() error {
 	if err := CheckSignerID(e.ID); err != nil {
 		return err
 	}
-	if e.Removed {
-		return nil
+	if e.Entry == "" {
+		return fmt.Errorf("signer %q: entry without an id", e.ID)
 	}
 	_, err := e.signer()
 	return err
@@ -57,7 +56,7 @@ func (e *SignerEntry) Check() error {
 // LogKey is the key of the log's entries about the signer.
 func (e *SignerEntry) LogKey() string { return string(e.ID) }
 
-// signer returns the signer of an entry that is no removal.
+// signer returns the signer of an entry.
 func (e *SignerEntry) signer() (jwt.Signer, error) {
 	key, err := x509.ParsePKIXPublicKey(e.Key)
 	if err != nil {
@@ -104,7 +103,7 @@ func (n *NewSigner) entry() (*SignerEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &SignerEntry{Schema: SignerSchema, Name: s.Name, NotBefore: s.NotBefore, NotAfter: s.NotAfter}
+	e := &SignerEntry{Schema: SignerSchema, Entry: wire.NewID(), Name: s.Name, NotBefore: s.NotBefore, NotAfter: s.NotAfter}
 	if n.Name != "" {
 		e.Name = n.Name
 	}

@@ -28,7 +28,8 @@ type SignersConfig struct {
 	// is allowed: then only those of the store count.
 	File []jwt.Signer
 
-	Entries Log[*SignerEntry] // of the store; required
+	Entries     Log[*SignerEntry]      // of the store; required
+	Revocations Log[*trust.Revocation] // of the store; required
 
 	// Now is the clock. Optional; defaults to [time.Now].
 	Now func() time.Time
@@ -48,8 +49,8 @@ type Signers struct {
 
 // NewSigners checks cfg and returns the signers.
 func NewSigners(cfg SignersConfig) (*Signers, error) {
-	if cfg.Entries == nil {
-		return nil, errors.New("signers: no entries")
+	if cfg.Entries == nil || cfg.Revocations == nil {
+		return nil, errors.New("signers: no entries or no revocations")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -67,12 +68,20 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 		}
 		s.file[id] = f
 	}
-	cfg.Entries.Watch(func(string, Entry[*SignerEntry]) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.changed = true
+	cfg.Entries.Watch(func(string, Entry[*SignerEntry]) { s.change() })
+	cfg.Revocations.Watch(func(_ string, e Entry[*trust.Revocation]) {
+		if e.Value == nil || e.Value.Kind == trust.RemovedSigner {
+			s.change()
+		}
 	})
 	return s, nil
+}
+
+// change has the verifier made anew.
+func (s *Signers) change() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = true
 }
 
 // VerifyFrom implements [TokenVerifier]. A token of a signer that was removed is
@@ -109,43 +118,42 @@ func (s *Signers) current() (*jwt.Verifier, error) {
 }
 
 // trustedSigners returns the signers that count: an entry of the store counts before the
-// configuration, and one that cannot be read removes its signer.
+// configuration, and none that was ended.
 func (s *Signers) trustedSigners() []jwt.Signer {
 	signers := maps.Clone(s.file)
 	for key, e := range s.cfg.Entries.All() {
-		id := jwt.SignerID(key)
-		delete(signers, id)
-		if e.Value == nil || e.Value.Removed {
+		if e.Value == nil {
 			continue
 		}
 		if signer, err := e.Value.signer(); err == nil { // which was checked
-			signers[id] = signer
+			signers[jwt.SignerID(key)] = signer
 		}
 	}
+	maps.DeleteFunc(signers, func(id jwt.SignerID, _ jwt.Signer) bool { return s.ended(id) != nil })
 	return slices.Collect(maps.Values(signers))
 }
 
-// removed reports whether a signer was removed, as far as this process knows.
-func (s *Signers) removed(id jwt.SignerID) bool {
-	e := s.entry(id)
-	return e != nil && e.Removed
+// ended returns why a signer does not count: what ended its entry or, without one, the signer of
+// the configuration; nil if it counts, or is not known. An entry that cannot be read does not count.
+func (s *Signers) ended(id jwt.SignerID) *trust.Revocation {
+	entry := string(id)
+	if e, found := s.cfg.Entries.Get(entry); e.Unread != nil {
+		return unreadEntry(trust.RemovedSigner, entry, e.At)
+	} else if found {
+		entry = e.Value.Entry
+	}
+	return trust.Ended(s.cfg.Revocations, trust.RemovedSigner, entry)
 }
 
-// entry returns the newest entry about a signer, nil if there is none. One that cannot be read is
-// a removal.
-func (s *Signers) entry(id jwt.SignerID) *SignerEntry {
-	e, found := s.cfg.Entries.Get(string(id))
-	if !found {
-		return nil
+// unreadEntry stands for what ends an entry that cannot be read.
+func unreadEntry(kind trust.RevocationKind, name string, at time.Time) *trust.Revocation {
+	return &trust.Revocation{
+		Kind: kind,
+		Name: name,
+		At:   at.UTC().Truncate(time.Second),
+		By:   trust.CauseUnread.By,
+		Why:  trust.CauseUnread.Why,
 	}
-	return signerOf(string(id), e)
-}
-
-func signerOf(key string, e Entry[*SignerEntry]) *SignerEntry {
-	if e.Unread == nil {
-		return e.Value
-	}
-	return &SignerEntry{Schema: SignerSchema, ID: jwt.SignerID(key), Removed: true, By: trust.CauseUnread.By, Why: trust.CauseUnread.Why, At: e.At.UTC().Truncate(time.Second)}
 }
 
 // List returns every signer that this process knows, removed ones too, by name.
@@ -158,23 +166,29 @@ func (s *Signers) List() []SignerInfo {
 		list = append(list, i)
 	}
 	for id, f := range s.file {
-		if s.entry(id) == nil {
-			describe(SignerInfo{ID: id, Source: SignerOfFile, InFile: true}, f)
+		if _, found := s.cfg.Entries.Get(string(id)); !found {
+			describe(s.info(SignerInfo{ID: id, Source: SignerOfFile, InFile: true}), f)
 		}
 	}
 	for key, entry := range s.cfg.Entries.All() {
-		e := signerOf(key, entry)
-		id := e.ID
-		f, inFile := s.file[id]
-		i := SignerInfo{ID: id, Source: SignerOfStore, InFile: inFile, Removed: e.Removed, By: e.By, Why: e.Why, At: e.At}
-		signer, err := e.signer()
-		if e.Removed || err != nil {
-			signer = f // the zero one if it is in no file of ours
-			if signer.Name == "" {
-				signer.Name = e.Name
-			}
+		id := jwt.SignerID(key)
+		signer, inFile := s.file[id]
+		i := SignerInfo{ID: id, Source: SignerOfStore, InFile: inFile}
+		if e := entry.Value; e != nil {
+			signer, _ = e.signer() // which was checked
+			i.By, i.Why, i.At = e.By, e.Why, e.At
 		}
-		describe(i, signer)
+		describe(s.info(i), signer)
+	}
+	for _, e := range s.cfg.Revocations.All() { // of provisioners that have others in their files
+		if e.Value == nil || e.Value.Kind != trust.RemovedSigner || CheckSignerID(jwt.SignerID(e.Value.Entry)) != nil {
+			continue
+		}
+		id := jwt.SignerID(e.Value.Entry)
+		_, inFile := s.file[id]
+		if _, inStore := s.cfg.Entries.Get(string(id)); !inFile && !inStore {
+			describe(s.info(SignerInfo{ID: id, Source: SignerOfStore}), jwt.Signer{Name: e.Value.Name})
+		}
 	}
 	slices.SortFunc(list, func(a, b SignerInfo) int {
 		if c := strings.Compare(a.Name, b.Name); c != 0 {
@@ -183,6 +197,14 @@ func (s *Signers) List() []SignerInfo {
 		return strings.Compare(string(a.ID), string(b.ID))
 	})
 	return list
+}
+
+// info adds what ended the signer.
+func (s *Signers) info(i SignerInfo) SignerInfo {
+	if by := s.ended(i.ID); by != nil {
+		i.Source, i.Removed, i.By, i.Why, i.At = SignerOfStore, true, by.By, by.Why, by.At
+	}
+	return i
 }
 
 // named returns a signer that counts and has the name, and another key than id.
@@ -206,32 +228,16 @@ func (s *Signers) trusted() int {
 	return n
 }
 
-// put writes an entry. It gets its time here, which is after that of the newest about the
-// signer. A removal counts whatever was written before it. The error is [ErrState] if another
-// signer has the name, of all that are known here, or if the signer was changed meanwhile.
-func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error {
-	if other := s.named(e.Name, e.ID); other != nil && !e.Removed {
-		return fmt.Errorf("%w: signer %s has that name", ErrState, other.ID)
+// put writes an entry, and returns the one that it replaces, nil without one. The error is
+// [ErrState] if another signer has the name, of all that are known here, or if the signer was
+// changed meanwhile.
+func (s *Signers) put(ctx context.Context, e *SignerEntry) (before *SignerEntry, err error) {
+	if other := s.named(e.Name, e.ID); other != nil {
+		return nil, fmt.Errorf("%w: signer %s has that name", ErrState, other.ID)
 	}
-	return putTrust(ctx, s.cfg.Entries, e, e.Removed, func(before trustMoment) { e.At = before.next(now) })
-}
-
-// putTrust writes an entry about a signer or an operator. One that takes trust away is decided
-// anew where another process writes first; one that gives trust must know of every removal.
-func putTrust[E trustEntry](ctx context.Context, log Log[E], e E, removed bool, at func(before trustMoment)) error {
-	first, _ := log.Get(e.LogKey())
-	_, err := trust.Change(ctx, log, e.LogKey(), func(newest Entry[E]) (E, error) {
-		if !removed && newest.Revision != first.Revision {
-			return e, ErrConflict
-		}
-		before := trustMoment{}
-		if newest.Unread == nil {
-			before = newest.Value.moment()
-		}
-		at(before)
-		return e, nil
-	})
-	return changedMeanwhile(err)
+	newest, _ := s.cfg.Entries.Get(e.LogKey())
+	_, err = s.cfg.Entries.Put(ctx, e.LogKey(), e, newest.Revision)
+	return newest.Value, changedMeanwhile(err)
 }
 
 // notTaken reports whether a store has certainly not made a write, and will not: who asked

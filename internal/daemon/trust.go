@@ -85,7 +85,12 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	if d.opts.WrapJournal != nil {
 		journal = d.opts.WrapJournal(journal)
 	}
-	signers, err := provisioner.NewSigners(provisioner.SignersConfig{File: d.parts.signers, Entries: cfg.Store.Logs().Signers, Now: d.opts.Now})
+	signers, err := provisioner.NewSigners(provisioner.SignersConfig{
+		File:        d.parts.signers,
+		Entries:     cfg.Store.Logs().Signers,
+		Revocations: cfg.Store.Logs().Revocations,
+		Now:         d.opts.Now,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -29,14 +29,15 @@ func (f *Faults) Logs() *provisioner.Logs {
 
 // WrapLogs returns logs of which each write goes through put.
 func WrapLogs(l *provisioner.Logs, put Through) *provisioner.Logs {
+	revocations := wrapped[*trust.Revocation]{l.Revocations, "Revocation", put}
 	return &provisioner.Logs{
-		Revocations: wrapped[*trust.Revocation]{l.Revocations, "Revocation", put},
+		Revocations: revocations,
 		Pauses:      provisioner.Pauses{Log: wrapped[*provisioner.Pause]{l.Pauses, "Pause", put}},
 		Answers:     provisioner.Answers{Log: wrapped[*provisioner.Answer]{l.Answers, "Answer", put}},
 		Grants:      wrapped[*provisioner.Grant]{l.Grants, "Grant", put},
 		Allowances:  provisioner.Allowances{Log: wrapped[*provisioner.Allowance]{l.Allowances, "Allowance", put}},
 		Signers:     wrapped[*provisioner.SignerEntry]{l.Signers, "Signer", put},
-		Operators:   provisioner.Operators{Log: wrapped[*provisioner.OperatorEntry]{l.Operators, "Operator", put}},
+		Operators:   provisioner.Operators{Log: wrapped[*provisioner.OperatorEntry]{l.Operators, "Operator", put}, Revocations: revocations},
 		Recovery:    wrapped[*provisioner.Recovery]{l.Recovery, "Recovery", put},
 		Unfrozen:    wrapped[*provisioner.Unfreeze]{l.Unfrozen, "Unfreeze", put},
 		Sync:        l.Sync,

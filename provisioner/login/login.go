@@ -148,14 +148,14 @@ func (v *Verifier) Token(ctx context.Context, text, source string) (*Login, erro
 
 // operator returns the entry of an operator who may come in.
 func (v *Verifier) operator(name string) (*provisioner.OperatorEntry, error) {
-	e := v.operators.Of(name)
+	o, found := v.operators.Of(name)
 	switch {
-	case e == nil:
+	case !found:
 		return nil, provisioner.ErrNoOperator
-	case e.Removed:
-		return nil, fmt.Errorf("%w: removed by %s", provisioner.ErrNoOperator, e.By)
+	case o.Ended != nil:
+		return nil, fmt.Errorf("%w: removed by %s", provisioner.ErrNoOperator, o.Ended.By)
 	}
-	return e, nil
+	return o.OperatorEntry, nil
 }
 
 // login runs who on the budget of source, and reports what it refuses.

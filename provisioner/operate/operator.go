@@ -55,6 +55,11 @@ func (o *Operators) Add(ctx context.Context, n NewOperator, c provisioner.Cause)
 	if _, err := o.logs.Operators.Put(ctx, e.LogKey(), e, before.Revision); err != nil {
 		return nil, fmt.Errorf("add operator %q: %w", n.Name, changedMeanwhile(err))
 	}
+	if former := before.Value; former != nil { // a store that is restored must not have it again
+		if err := o.provisioner.EndEntry(ctx, trust.RemovedOperator, former.ID, n.Name, c); err != nil {
+			return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
+		}
+	}
 	o.emit(events.Event{
 		Type:     events.OperatorAdded,
 		Time:     ordered,
@@ -65,7 +70,7 @@ func (o *Operators) Add(ctx context.Context, n NewOperator, c provisioner.Cause)
 		Why:      c.Why,
 	})
 	o.log.InfoContext(ctx, "operator added", "operator", e.Name, "role", e.Role, "serial", e.Serial, "by", c.By, "why", c.Why)
-	added.OperatorInfo = describe(e)
+	added.OperatorInfo = describe(provisioner.KnownOperator{OperatorEntry: e})
 	return added, nil
 }
 
@@ -90,24 +95,15 @@ func (o *Operators) Remove(ctx context.Context, name string, c provisioner.Cause
 	if err := errors.Join(c.Check(), provisioner.CheckOperatorName(name)); err != nil {
 		return fmt.Errorf("remove operator: %w: %w", ErrOperator, err)
 	}
-	known := o.logs.Operators.Of(name)
+	known, found := o.logs.Operators.Of(name)
 	switch {
-	case known == nil:
+	case !found:
 		return fmt.Errorf("remove operator %q: %w", name, provisioner.ErrNoOperator)
-	case known.Removed:
+	case known.Ended != nil:
 		return nil
 	}
-	e := &provisioner.OperatorEntry{
-		Schema:  provisioner.OperatorSchema,
-		Name:    name,
-		Removed: true,
-		By:      c.By,
-		Why:     c.Why,
-		At:      o.now(),
-	}
 	ordered := o.moment()
-	_, err := trust.Change(ctx, o.logs.Operators.Log, name,
-		func(provisioner.Entry[*provisioner.OperatorEntry]) (*provisioner.OperatorEntry, error) { return e, nil })
+	err := o.provisioner.EndEntry(ctx, trust.RemovedOperator, known.ID, name, c)
 	if err != nil {
 		return fmt.Errorf("remove operator %q: %w", name, err)
 	}
@@ -137,7 +133,7 @@ func (o *Operators) Issuers(now time.Time) (map[string]int, error) {
 	}
 	by := make(map[string]int)
 	for _, e := range o.logs.Operators.List() {
-		if !e.Removed && e.Serial != "" && now.Before(e.Ends) {
+		if e.Ended == nil && e.Serial != "" && now.Before(e.Ends) {
 			by[e.Issuer]++
 		}
 	}
@@ -165,7 +161,7 @@ type NewOperator struct {
 
 // entry checks what was given, all of it, and returns it as an entry.
 func (n *NewOperator) entry() (*provisioner.OperatorEntry, error) {
-	e := &provisioner.OperatorEntry{Schema: provisioner.OperatorSchema, Name: n.Name, Role: n.Role}
+	e := &provisioner.OperatorEntry{Schema: provisioner.OperatorSchema, ID: wire.NewID(), Name: n.Name, Role: n.Role}
 	errs := []error{provisioner.CheckOperatorName(n.Name), n.Role.Check()}
 	if n.TTL != 0 && !n.Certificate {
 		errs = append(errs, errors.New("a lifetime without a certificate: tokens have their own"))
@@ -195,10 +191,13 @@ type OperatorInfo struct {
 	At      time.Time                `json:"at"`
 }
 
-// describe returns what is told of an entry.
-func describe(e *provisioner.OperatorEntry) OperatorInfo {
-	i := OperatorInfo{Name: e.Name, Role: e.Role, Serial: e.Serial, Ends: e.Ends, Removed: e.Removed, By: e.By, Why: e.Why, At: e.At}
-	if key, err := x509.ParsePKIXPublicKey(e.Key); err == nil { // a removal has none
+// describe returns what is told of an operator.
+func describe(o provisioner.KnownOperator) OperatorInfo {
+	if by := o.Ended; by != nil {
+		return OperatorInfo{Name: o.Name, Removed: true, By: by.By, Why: by.Why, At: by.At}
+	}
+	i := OperatorInfo{Name: o.Name, Role: o.Role, Serial: o.Serial, Ends: o.Ends, By: o.By, Why: o.Why, At: o.At}
+	if key, err := x509.ParsePKIXPublicKey(o.Key); err == nil { // which was checked
 		i.KeyType, _ = ca.KeyType(key)
 	}
 	return i

@@ -56,7 +56,7 @@ func (s *Store) openViews(ctx context.Context) error {
 			Grants:      grants,
 			Allowances:  provisioner.Allowances{Log: allowances},
 			Signers:     add(f, newView(subjectSigner, (*provisioner.SignerEntry).LogKey)),
-			Operators:   provisioner.Operators{Log: add(f, newView(subjectOperator, (*provisioner.OperatorEntry).LogKey))},
+			Operators:   provisioner.Operators{Log: add(f, newView(subjectOperator, (*provisioner.OperatorEntry).LogKey)), Revocations: revocations},
 			Recovery:    add(f, newView(subjectRecoveries, func(*provisioner.Recovery) string { return provisioner.RecoveryKey })),
 			Unfrozen:    add(f, newView(subjectUnfreeze, func(u *provisioner.Unfreeze) string { return string(u.Token) })),
 			Sync:        r.check,

@@ -140,7 +140,7 @@ func signerEntry(t *testing.T, name string) *provisioner.SignerEntry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &provisioner.SignerEntry{Schema: provisioner.SignerSchema, ID: id, Name: name, Key: der, Sites: []jwt.Site{"ams1"},
+	return &provisioner.SignerEntry{Schema: provisioner.SignerSchema, Entry: "e", ID: id, Name: name, Key: der, Sites: []jwt.Site{"ams1"},
 		Identities: []wire.Pattern{"*.example.net"}, By: "operator", At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 }
 

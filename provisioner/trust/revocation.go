@@ -23,6 +23,9 @@ const (
 	RevokedToken RevocationKind = "token"   // a token: no node enrolls with it any more
 	RevokedNode  RevocationKind = "node"    // an identity with its keys and certificates
 	RetiredNode  RevocationKind = "retired" // the certificates of an identity that is free again
+
+	RemovedSigner   RevocationKind = "signer"   // an entry that trusts a signer, or the one of configuration files
+	RemovedOperator RevocationKind = "operator" // an entry that lets an operator in
 )
 
 // A Revocation is one entry of the log of revocations. Entries are never changed or deleted; a
@@ -38,6 +41,11 @@ type Revocation struct {
 
 	// Token is set in entries of kind token only.
 	Token jwt.TokenID `json:"token,omitempty"`
+
+	// Entry is set in entries about a signer or an operator: the id of the entry that it ends. Of a
+	// signer of configuration files it is the fingerprint. Name is for lists.
+	Entry string `json:"entry,omitempty"`
+	Name  string `json:"name,omitempty"`
 
 	// Node is set in entries about a node. Certificates are those of the identity's record that
 	// had not expired, and Keys the hashes of all its keys. A retirement has no keys: the
@@ -56,14 +64,21 @@ type RevokedCertificate struct {
 
 // The keys of revocations begin with what they are about.
 const (
-	keyToken = "token."
-	keyNode  = "node."
+	keyToken    = "token."
+	keyNode     = "node."
+	keySigner   = "signer."
+	keyOperator = "operator."
 )
 
 // LogKey returns the key of the entry in the log.
 func (r *Revocation) LogKey() string {
-	if r.Kind == RevokedToken {
+	switch r.Kind {
+	case RevokedToken:
 		return keyToken + string(r.Token)
+	case RemovedSigner:
+		return keySigner + r.Entry
+	case RemovedOperator:
+		return keyOperator + r.Entry
 	}
 	return keyNode + r.Node.SubjectToken() + "." + r.ID
 }
@@ -87,6 +102,14 @@ func unread(key string, e Entry[*Revocation]) *Revocation {
 		r.Kind, r.Token = RevokedToken, jwt.TokenID(id)
 		return r
 	}
+	if id, ok := strings.CutPrefix(key, keySigner); ok {
+		r.Kind, r.Entry = RemovedSigner, id
+		return r
+	}
+	if id, ok := strings.CutPrefix(key, keyOperator); ok {
+		r.Kind, r.Entry = RemovedOperator, id
+		return r
+	}
 	rest, ok := strings.CutPrefix(key, keyNode)
 	token, id, _ := strings.Cut(rest, ".")
 	node, err := wire.ParseSubjectToken(token)
@@ -103,8 +126,13 @@ func (r *Revocation) Check() error {
 	switch {
 	case r.Schema != RevocationSchema:
 		return fmt.Errorf("revocation %q: schema %d, want %d", r.ID, r.Schema, RevocationSchema)
-	case r.ID == "" || strings.ContainsAny(r.ID, ".*> \t"):
+	case !isSubjectToken(r.ID):
 		return fmt.Errorf("revocation with id %.80q, want one token of a subject", r.ID)
+	case r.Kind == RemovedSigner || r.Kind == RemovedOperator:
+		if !isSubjectToken(r.Entry) {
+			return fmt.Errorf("revocation %q: of entry %.80q, want one token of a subject", r.ID, r.Entry)
+		}
+		return nil
 	case r.Kind == RevokedToken:
 		return CheckTokenID(r.Token)
 	case r.Kind != RevokedNode && r.Kind != RetiredNode:
@@ -123,6 +151,22 @@ func (r *Revocation) Check() error {
 	return nil
 }
 
+func isSubjectToken(s string) bool { return s != "" && !strings.ContainsAny(s, ".*> \t") }
+
+// Ended returns the entry of the log that ends the entry of a signer or an operator with the id, nil
+// if there is none.
+func Ended(log Log[*Revocation], kind RevocationKind, id string) *Revocation {
+	key := (&Revocation{Kind: kind, Entry: id}).LogKey()
+	e, found := log.Get(key)
+	switch {
+	case !found:
+		return nil
+	case e.Unread != nil:
+		return unread(key, e)
+	}
+	return e.Value
+}
+
 // Err returns the entry in words, as the cause of a refusal.
 func (r *Revocation) Err() error {
 	what := "token " + string(r.Token)
@@ -131,6 +175,8 @@ func (r *Revocation) Err() error {
 		what = string(r.Node)
 	case RetiredNode:
 		what = "a retired certificate of " + string(r.Node)
+	case RemovedSigner, RemovedOperator:
+		what = string(r.Kind) + " " + r.Name
 	}
 	return fmt.Errorf("%s: revoked by %q at %s: %q", what, r.By, r.At.UTC().Format(time.RFC3339), r.Why)
 }

@@ -248,7 +248,7 @@ func (r *Revocations) Restore(ctx context.Context) error {
 // putAgain writes an entry of the journal unless the log has it. Other provisioners do the same.
 func (r *Revocations) putAgain(ctx context.Context, e *Revocation) error {
 	for {
-		if r.Knows(e.ID) || e.Kind == RevokedToken && r.Token(e.Token) != nil {
+		if _, found := r.cfg.Log.Get(e.LogKey()); found {
 			return nil
 		}
 		_, newest := r.About(e.Node)
@@ -273,9 +273,12 @@ func (r *Revocations) applied(key string, e Entry[*Revocation]) {
 	}
 	r.ids[entry.ID] = struct{}{}
 	defer r.cfg.Applied(entry)
-	if entry.Kind == RevokedToken {
+	switch entry.Kind {
+	case RevokedToken:
 		r.tokens[entry.Token] = entry
 		return
+	case RemovedSigner, RemovedOperator:
+		return // they are asked for by their keys, see [Ended]
 	}
 	for _, c := range entry.Certificates {
 		if r.serials[c.Serial] == nil {

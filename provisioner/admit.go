@@ -96,7 +96,7 @@ func (p *Provisioner) AdmitNode(ctx context.Context, id wire.Identity, serial st
 	if err != nil {
 		return p.refuseUnread(id, err)
 	}
-	if err := p.knowFollowed(ctx, r); err != nil {
+	if err := p.KnowFollowed(ctx, r); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	if err := p.admits(id, r); err != nil {

@@ -102,22 +102,22 @@ func (p *Provisioner) enforceAll(ctx context.Context) error {
 	return nil
 }
 
-// enforceSoon is enforce, in the time that one identity has. What was begun is finished while
+// enforceSoon is Enforce, in the time that one identity has. What was begun is finished while
 // the process stops.
 func (p *Provisioner) enforceSoon(ctx context.Context, id wire.Identity) error {
 	finishing, end := Finishing(ctx)
 	defer end()
 	bounded, cancel := context.WithTimeout(finishing, enforceTimeout)
 	defer cancel()
-	return p.enforce(bounded, id)
+	return p.Enforce(bounded, id)
 }
 
-// enforce brings the record of an identity to what the newest entry of the log
+// Enforce brings the record of an identity to what the newest entry of the log
 // says of it: revoked, or retired. Two at once meet in the compare-and-set.
 //
 // An entry is applied once: the record names the newest one that it has followed, also over a
 // retirement, so that an old entry does not hit the machine that has the name since.
-func (p *Provisioner) enforce(ctx context.Context, id wire.Identity) error {
+func (p *Provisioner) Enforce(ctx context.Context, id wire.Identity) error {
 	for round := range maxRounds {
 		err := p.enforceOnce(ctx, id)
 		if !errors.Is(err, errAgain) {
@@ -137,7 +137,7 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if err != nil || record == nil {
 		return err
 	}
-	if err := p.knowFollowed(ctx, record); err != nil {
+	if err := p.KnowFollowed(ctx, record); err != nil {
 		return err
 	}
 	entry, newest := p.revocations.About(id)
@@ -147,7 +147,7 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 	// A certificate may have been issued since the entry was written, and a
 	// restored record may be of before it: the entries must name all that this
 	// revision of the record does.
-	want, err := p.entryAbout(entry.Kind, record, Cause{By: entry.By, Why: entry.Why})
+	want, err := p.EntryAbout(entry.Kind, record, Cause{By: entry.By, Why: entry.Why})
 	if err != nil {
 		return err
 	}
@@ -186,21 +186,21 @@ func applies(entry *trust.Revocation, r *Record) bool {
 	return r.State != StateRevoked
 }
 
-// knowFollowed reads the log of revocations once more if the record, which may be nil, has
+// KnowFollowed reads the log of revocations once more if the record, which may be nil, has
 // followed an entry that this process does not know: its view is behind the record, unless the
 // store was restored.
-func (p *Provisioner) knowFollowed(ctx context.Context, r *Record) error {
+func (p *Provisioner) KnowFollowed(ctx context.Context, r *Record) error {
 	if r == nil || r.Revoked == "" || p.revocations.Knows(r.Revoked) {
 		return nil
 	}
 	return p.logs.Sync(ctx)
 }
 
-// entryAbout returns the entry that revokes or retires the identity of a record: with every
+// EntryAbout returns the entry that revokes or retires the identity of a record: with every
 // certificate that has not expired, superseded ones too, since a copy of a node's disk has those
 // as well. One that has expired by a clock that is not believed yet is named like a live one: it
 // is live again once the clock is set right.
-func (p *Provisioner) entryAbout(kind trust.RevocationKind, r *Record, c Cause) (*trust.Revocation, error) {
+func (p *Provisioner) EntryAbout(kind trust.RevocationKind, r *Record, c Cause) (*trust.Revocation, error) {
 	e := &trust.Revocation{
 		Schema: trust.RevocationSchema,
 		ID:     wire.NewID(),

@@ -361,7 +361,7 @@ func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
 		return refuse(node, p.storeCode(err), err)
 	}
 	a.doubt = p.writable(node)
-	if err := p.knowFollowed(ctx, a.record); err != nil {
+	if err := p.KnowFollowed(ctx, a.record); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	a.newest, _ = p.revocations.About(a.identity)

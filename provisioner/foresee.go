@@ -22,7 +22,7 @@ import (
 //   - [wire.CodePaused]: it counts, and enrollment is paused everywhere
 //   - any other: that cannot be said now, for this reason
 func (p *Provisioner) Foresee(ctx context.Context, a *Answer, r *Record, g *Grant) wire.Code {
-	if p.Fresh() != nil || p.knowFollowed(ctx, r) != nil {
+	if p.Fresh() != nil || p.KnowFollowed(ctx, r) != nil {
 		return wire.CodeRevocationsUnknown
 	}
 	if p.revocations.Key(a.KeyHash) != nil || p.revocations.Outstanding(a.Identity, r.Followed()) != nil || r.state() == StateRevoked {

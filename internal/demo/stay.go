@@ -126,16 +126,16 @@ func (s *stay) run(ctx context.Context, ready func(*Place)) error {
 	defer s.agents.Wait()
 	defer stop()
 	s.enroll(ctx, all, server.EventConnected, func(server.Event) {})
-	p, cause := s.daemon.Operator(), provisioner.Cause{By: "demo", Why: "to see one"}
+	nodes, cause := s.daemon.Orders().Nodes, provisioner.Cause{By: "demo", Why: "to see one"}
 	for _, part := range s.parts {
 		for i := range part.Nodes {
 			id := wire.Identity(part.machine(i).name)
 			switch part.Name {
 			case "revoked":
-				err = errors.Join(err, p.RevokeNode(ctx, id, cause))
+				err = errors.Join(err, nodes.Revoke(ctx, id, cause))
 			case "retired":
 				s.stops[string(id)]()
-				err = errors.Join(err, p.RetireNode(ctx, id, cause))
+				err = errors.Join(err, nodes.Retire(ctx, id, cause))
 			}
 		}
 	}

@@ -93,9 +93,9 @@ func TestARestoredStoreLetsInNothingOfBefore(t *testing.T) {
 	file := backUp(t, f)
 	f.Apply(users[1], f.Enroll(users[1]))
 	if err := errors.Join(
-		op.RevokeNode(f.Context(), wire.Identity(revoked.Identity), cause),
-		op.RetireNode(f.Context(), wire.Identity(retired.Identity), cause),
-		op.RevokeToken(f.Context(), f.TokenID(leaked), cause),
+		testbed.Orders(op).Nodes.Revoke(f.Context(), wire.Identity(revoked.Identity), cause),
+		testbed.Orders(op).Nodes.Retire(f.Context(), wire.Identity(retired.Identity), cause),
+		testbed.Orders(op).Tokens.Revoke(f.Context(), f.TokenID(leaked), cause),
 	); err != nil {
 		t.Fatal(err)
 	}

@@ -147,7 +147,7 @@ func TestAClusterIsRestored(t *testing.T) {
 	late := f.Node("late.example.net")
 	enrollAt(t, f, second, late)
 	third := f.AddProvisioner("third.fleet.test")
-	if err := third.Daemon.Operator().RevokeNode(f.Context(), wire.Identity(bad.Identity), testbed.Operator()); err != nil {
+	if err := third.Daemon.Orders().Nodes.Revoke(f.Context(), wire.Identity(bad.Identity), testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Eventually("the journal of another provisioner has it", func() bool {

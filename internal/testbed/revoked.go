@@ -225,7 +225,7 @@ func crlOfWrong(c *trust.CRL, issuing *x509.Certificate, revoked map[string]trus
 // Revoke revokes a node and fails the test if that does not work.
 func (f *Fleet) Revoke(identity string) {
 	f.t.Helper()
-	if err := f.daemon.Operator().RevokeNode(f.Context(), wire.Identity(identity), Operator()); err != nil {
+	if err := f.daemon.Orders().Nodes.Revoke(f.Context(), wire.Identity(identity), Operator()); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -233,7 +233,7 @@ func (f *Fleet) Revoke(identity string) {
 // Retire retires a node and fails the test if that does not work.
 func (f *Fleet) Retire(identity string) {
 	f.t.Helper()
-	if err := f.daemon.Operator().RetireNode(f.Context(), wire.Identity(identity), Operator()); err != nil {
+	if err := f.daemon.Orders().Nodes.Retire(f.Context(), wire.Identity(identity), Operator()); err != nil {
 		f.t.Fatal(err)
 	}
 }

@@ -91,16 +91,16 @@ func (c nodePages) order(v *visit) (*order, error) {
 	// A renewal since it was seen matters only where the name is given away.
 	owner := provisioner.Seen{OwnedSince: seen.OwnedSince}
 	o.do = func(ctx context.Context, cause provisioner.Cause) (err error) {
-		p, nodes := c.cfg.Provisioner, c.cfg.Orders.Nodes
+		nodes := c.cfg.Orders.Nodes
 		switch {
 		case a.command != "":
 			_, err = nodes.Command(ctx, id, operate.CommandOrder{ID: command, Verb: a.command, Seen: owner}, cause)
 		case a.Name == "grant":
 			_, err = nodes.Grant(ctx, id, operate.GrantOrder{ID: command, KeyHash: key, Seen: seen}, cause)
 		case a.Name == "retire":
-			err = p.RetireNode(ctx, id, cause, seen)
+			err = nodes.Retire(ctx, id, cause, seen)
 		default:
-			err = p.RevokeNode(ctx, id, cause, owner)
+			err = nodes.Revoke(ctx, id, cause, owner)
 		}
 		return err
 	}

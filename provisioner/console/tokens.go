@@ -110,7 +110,7 @@ func (c tokenPages) order(v *visit) (*order, error) {
 		p := c.cfg.Provisioner
 		switch a.Name {
 		case "revoke":
-			err = p.RevokeToken(ctx, tid, cause)
+			err = c.cfg.Orders.Tokens.Revoke(ctx, tid, cause)
 		default:
 			_, err = p.ReleaseClaim(ctx, tid, o.Fields.Get("who"), cause)
 		}

@@ -68,10 +68,10 @@ func changeNode[Q, A any](s *Server, verb string,
 }
 
 func orderRoutes(s *Server) {
-	p := s.cfg.Provisioner
+	nodes := s.cfg.Orders.Nodes
 	for verb, do := range map[string]func(context.Context, wire.Identity, provisioner.Cause, ...provisioner.Seen) error{
-		"revoke": p.RevokeNode,
-		"retire": p.RetireNode,
+		"revoke": nodes.Revoke,
+		"retire": nodes.Retire,
 	} {
 		changeNode(s, verb, func(ctx context.Context, id wire.Identity, q *Change, c provisioner.Cause) (*none, error) {
 			if err := s.unheard(ctx, id, q.SeenBefore); err != nil {
@@ -82,12 +82,12 @@ func orderRoutes(s *Server) {
 	}
 	for _, verb := range wire.Verbs {
 		changeNode(s, string(verb), func(ctx context.Context, id wire.Identity, q *NodeCommand, c provisioner.Cause) (*operate.Obeyed, error) {
-			return s.cfg.Orders.Nodes.Command(ctx, id, operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Seen}, c)
+			return nodes.Command(ctx, id, operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Seen}, c)
 		})
 	}
 	changeNode(s, "grant", func(ctx context.Context, id wire.Identity, q *NewGrant, c provisioner.Cause) (*provisioner.Grant, error) {
 		order := operate.GrantOrder{ID: q.ID, KeyHash: string(q.KeyHash), TTL: q.TTL, Seen: q.Seen}
-		return s.cfg.Orders.Nodes.Grant(ctx, id, order, c)
+		return nodes.Grant(ctx, id, order, c)
 	})
 	change(s, admin, "/v1/clock/accept", func(r *http.Request, _ *Reason, c provisioner.Cause) (*none, error) {
 		return &none{}, s.cfg.Orders.Process.AcceptClock(r.Context(), c)

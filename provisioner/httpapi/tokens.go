@@ -47,7 +47,7 @@ func tokenRoutes(s *Server) {
 	})
 	// The text goes nowhere but into the verifier.
 	ask(s, viewer, "/v1/tokens/identify", func(_ *http.Request, q *TokenText) (*TokenID, error) {
-		id, err := p.IdentifyToken(string(q.Token))
+		id, err := s.cfg.Orders.Tokens.Identify(string(q.Token))
 		if err != nil {
 			return nil, badRequest(err)
 		}
@@ -57,7 +57,7 @@ func tokenRoutes(s *Server) {
 		return p.IssueToken(r.Context(), string(q.Token), c)
 	})
 	change(s, operator, "/v1/tokens/{tid}/revoke", func(r *http.Request, _ *Reason, c provisioner.Cause) (*provisioner.TokenReport, error) {
-		if err := p.RevokeToken(r.Context(), tid(r), c); err != nil {
+		if err := s.cfg.Orders.Tokens.Revoke(r.Context(), tid(r), c); err != nil {
 			return nil, err
 		}
 		return p.Token(r.Context(), tid(r)) // the machines that used it are what to look at next

@@ -34,6 +34,7 @@ type Orders struct {
 	AllowList *AllowList
 	Pauses    *Pauses
 	Operators *Operators
+	Tokens    *Tokens
 	Process   *Process
 }
 
@@ -57,6 +58,7 @@ func New(cfg Config) *Orders {
 		AllowList: &AllowList{base: b},
 		Pauses:    &Pauses{base: b},
 		Operators: &Operators{base: b, cfg: own},
+		Tokens:    &Tokens{base: b, verifier: own.Tokens},
 		Process:   &Process{base: b, cfg: own},
 	}
 }

@@ -28,7 +28,7 @@ func TestEveryProvisionerListsWhatIsRevoked(t *testing.T) {
 	for i := range ps {
 		id := fmt.Sprintf("web%d.example.net", i)
 		_, e := inFleet(t, f, id)
-		if err := ps[i].RevokeNode(f.Context(), wire.Identity(id), testbed.Operator()); err != nil {
+		if err := testbed.Orders(ps[i]).Nodes.Revoke(f.Context(), wire.Identity(id), testbed.Operator()); err != nil {
 			t.Fatal(err)
 		}
 		for k, p := range ps {

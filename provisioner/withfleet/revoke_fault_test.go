@@ -114,7 +114,7 @@ func TestCrashesWhileRevoking(t *testing.T) {
 	}{
 		"the store does not have it": {func(t *testing.T, f *testbed.Fleet) {
 			f.Faults.Appends(testbed.Lost)
-			if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); !errors.Is(err, trust.ErrUnacknowledged) {
+			if err := f.Daemon().Orders().Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err, trust.ErrUnacknowledged) {
 				t.Errorf("RevokeNode = %v, want %v", err, trust.ErrUnacknowledged)
 			}
 			if r := f.Record(web1); r.State != provisioner.StateProvisioned {
@@ -124,21 +124,21 @@ func TestCrashesWhileRevoking(t *testing.T) {
 		}, true},
 		"the store has it, and did not say so": {func(t *testing.T, f *testbed.Fleet) {
 			f.Faults.Appends(testbed.LostAnswer)
-			if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); !errors.Is(err, trust.ErrUnacknowledged) {
+			if err := f.Daemon().Orders().Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err, trust.ErrUnacknowledged) {
 				t.Errorf("RevokeNode = %v, want %v", err, trust.ErrUnacknowledged)
 			}
 		}, false},
 		"the store has it, the record does not": {func(t *testing.T, f *testbed.Fleet) {
 			ctx, die := context.WithCancel(f.Context())
 			f.Faults.AfterAppend(die)
-			if err := f.Daemon().Operator().RevokeNode(ctx, web1, testbed.Operator()); !errors.Is(err, context.Canceled) {
+			if err := f.Daemon().Orders().Nodes.Revoke(ctx, web1, testbed.Operator()); !errors.Is(err, context.Canceled) {
 				t.Errorf("RevokeNode = %v, want %v", err, context.Canceled)
 			}
 		}, false},
 		"the store has it, the record does not, and all are new": {func(t *testing.T, f *testbed.Fleet) {
 			ctx, die := context.WithCancel(f.Context())
 			f.Faults.AfterAppend(die)
-			if err := f.Daemon().Operator().RevokeNode(ctx, web1, testbed.Operator()); !errors.Is(err, context.Canceled) {
+			if err := f.Daemon().Orders().Nodes.Revoke(ctx, web1, testbed.Operator()); !errors.Is(err, context.Canceled) {
 				t.Errorf("RevokeNode = %v, want %v", err, context.Canceled)
 			}
 		}, true},
@@ -155,7 +155,7 @@ func TestCrashesWhileRevoking(t *testing.T) {
 				case <-time.After(100 * time.Millisecond):
 				}
 			})
-			if err := f.Daemon().Operator().RevokeNode(ctx, web1, testbed.Operator()); !errors.Is(err, context.Canceled) {
+			if err := f.Daemon().Orders().Nodes.Revoke(ctx, web1, testbed.Operator()); !errors.Is(err, context.Canceled) {
 				t.Errorf("RevokeNode = %v, want %v", err, context.Canceled)
 			}
 			<-stopped
@@ -167,7 +167,7 @@ func TestCrashesWhileRevoking(t *testing.T) {
 		}, false},
 		"the record has it, and nobody dropped the connection": {func(t *testing.T, f *testbed.Fleet) {
 			// Another process has a broker of its own.
-			if err := another(t, f, nil).RevokeNode(f.Context(), web1, testbed.Operator()); err != nil {
+			if err := testbed.Orders(another(t, f, nil)).Nodes.Revoke(f.Context(), web1, testbed.Operator()); err != nil {
 				t.Error(err)
 			}
 		}, false},
@@ -224,7 +224,7 @@ func TestANodeWithoutAReadableRecordIsKeptOut(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	_, e := inFleet(t, f, web1)
 	p := another(t, f, func(s provisioner.Store) provisioner.Store { return &illegible{Store: s} })
-	if err := p.RevokeNode(f.Context(), web1, testbed.Operator()); !errors.Is(err, provisioner.ErrRecord) {
+	if err := testbed.Orders(p).Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err, provisioner.ErrRecord) {
 		t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrRecord)
 	}
 	f.Eventually("its certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) }) // by a provisioner that can read it
@@ -244,7 +244,7 @@ func TestRevocationRaces(t *testing.T) {
 	t.Parallel()
 	revoke := func(t *testing.T, p *provisioner.Provisioner) func(context.Context, *provisioner.Record) {
 		return func(ctx context.Context, _ *provisioner.Record) {
-			if err := p.RevokeNode(ctx, web1, testbed.Operator()); err != nil {
+			if err := testbed.Orders(p).Nodes.Revoke(ctx, web1, testbed.Operator()); err != nil {
 				t.Error(err)
 			}
 		}
@@ -324,10 +324,10 @@ func TestRevocationRaces(t *testing.T) {
 		for i, p := range ps {
 			go func() {
 				if i == 2 {
-					done <- p.RetireNode(f.Context(), web1, testbed.Operator())
+					done <- testbed.Orders(p).Nodes.Retire(f.Context(), web1, testbed.Operator())
 					return
 				}
-				err := p.RevokeNode(f.Context(), web1, testbed.Operator())
+				err := testbed.Orders(p).Nodes.Revoke(f.Context(), web1, testbed.Operator())
 				if errors.Is(err, provisioner.ErrState) {
 					err = nil // retired already
 				}

@@ -50,7 +50,7 @@ func TestARevokedNodeIsNotRetiredByItsOldRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range map[wire.Identity]error{"web1.example.net": provisioner.ErrChanged, "web2.example.net": nil} {
-		if err := p.RetireNode(ctx, id, operator, provisioner.Seen{Revision: seen[id]}); !errors.Is(err, want) {
+		if err := testbed.Orders(p).Nodes.Retire(ctx, id, operator, provisioner.Seen{Revision: seen[id]}); !errors.Is(err, want) {
 			t.Errorf("retire %s as it was shown: %v, want %v", id, err, want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestARevokedTokenEnrollsNobody(t *testing.T) {
 	n.Token = before.Token
 	live := f.Dial(n.Token)
 	id := tokenID(t, f, n.Token)
-	if err := f.Daemon().Operator().RevokeToken(f.Context(), id, testbed.Operator()); err != nil {
+	if err := f.Daemon().Orders().Tokens.Revoke(f.Context(), id, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	r, err := simnode.Enroll(f.Context(), live, n.Request())
@@ -119,7 +119,7 @@ func TestARevokedTokenEnrollsNobody(t *testing.T) {
 		t.Errorf("the node from before: %v", err)
 	}
 	f.Enroll(f.Node("after.example.net"))
-	if err := f.Daemon().Operator().RevokeToken(f.Context(), id, testbed.Operator()); err != nil {
+	if err := f.Daemon().Orders().Tokens.Revoke(f.Context(), id, testbed.Operator()); err != nil {
 		t.Errorf("revoked once more: %v", err)
 	}
 	f.Stop()
@@ -166,7 +166,7 @@ func TestWhatIsRevokedDuringAnAttempt(t *testing.T) {
 		want   wire.Code
 	}{
 		"the token": {func(t *testing.T, f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) {
-			if err := p.RevokeToken(f.Context(), tokenID(t, f, n.Token), testbed.Operator()); err != nil {
+			if err := testbed.Orders(p).Tokens.Revoke(f.Context(), tokenID(t, f, n.Token), testbed.Operator()); err != nil {
 				t.Error(err)
 			}
 		}, wire.CodeTokenRevoked},
@@ -187,7 +187,7 @@ func TestWhatIsRevokedDuringAnAttempt(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.Enroll(&thief)
-			if err := p.RevokeNode(f.Context(), "web2.example.net", testbed.Operator()); err != nil {
+			if err := testbed.Orders(p).Nodes.Revoke(f.Context(), "web2.example.net", testbed.Operator()); err != nil {
 				t.Error(err)
 			}
 		}, wire.CodeIdentityRevoked},
@@ -225,7 +225,7 @@ func TestARevokedNodeIsOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer live.Close()
-	if err := other.RevokeNode(f.Context(), web1, testbed.Operator()); err != nil {
+	if err := testbed.Orders(other).Nodes.Revoke(f.Context(), web1, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Eventually("the connection is dropped", live.IsClosed)
@@ -275,7 +275,7 @@ func TestARevokedNodeIsOut(t *testing.T) {
 	} else {
 		nc.Close()
 	}
-	if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); err != nil {
+	if err := f.Daemon().Orders().Nodes.Revoke(f.Context(), web1, testbed.Operator()); err != nil {
 		t.Errorf("revoked once more: %v", err)
 	}
 	if got := emitted(f, events.Revoked); len(got) != 1 || got[0].Node != web1 || got[0].By != testbed.Operator().By {
@@ -401,15 +401,15 @@ func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
 	long := provisioner.Cause{By: "x", Why: strings.Repeat("x", 201)}
 	anything := errors.New("any error")
 	for name, tt := range map[string]struct{ err, want error }{
-		"revoke a stranger":                {p.RevokeNode(ctx, "never.example.net", someone), provisioner.ErrNoRecord},
-		"revoke a retired one":             {p.RevokeNode(ctx, "retired.example.net", someone), provisioner.ErrState},
-		"revoke by nobody":                 {p.RevokeNode(ctx, "live.example.net", nobody), anything},
-		"revoke with an essay":             {p.RevokeNode(ctx, "live.example.net", long), anything},
-		"revoke no token":                  {p.RevokeToken(ctx, "x", someone), anything},
-		"revoke a token, capital":          {p.RevokeToken(ctx, jwt.TokenID(strings.ToUpper(hash[:32])), someone), anything},
-		"revoke a token, nobody":           {p.RevokeToken(ctx, jwt.TokenID(hash[:32]), nobody), anything},
-		"retire a stranger":                {p.RetireNode(ctx, "never.example.net", someone), provisioner.ErrNoRecord},
-		"retire by nobody":                 {p.RetireNode(ctx, "live.example.net", nobody), anything},
+		"revoke a stranger":                {testbed.Orders(p).Nodes.Revoke(ctx, "never.example.net", someone), provisioner.ErrNoRecord},
+		"revoke a retired one":             {testbed.Orders(p).Nodes.Revoke(ctx, "retired.example.net", someone), provisioner.ErrState},
+		"revoke by nobody":                 {testbed.Orders(p).Nodes.Revoke(ctx, "live.example.net", nobody), anything},
+		"revoke with an essay":             {testbed.Orders(p).Nodes.Revoke(ctx, "live.example.net", long), anything},
+		"revoke no token":                  {testbed.Orders(p).Tokens.Revoke(ctx, "x", someone), anything},
+		"revoke a token, capital":          {testbed.Orders(p).Tokens.Revoke(ctx, jwt.TokenID(strings.ToUpper(hash[:32])), someone), anything},
+		"revoke a token, nobody":           {testbed.Orders(p).Tokens.Revoke(ctx, jwt.TokenID(hash[:32]), nobody), anything},
+		"retire a stranger":                {testbed.Orders(p).Nodes.Retire(ctx, "never.example.net", someone), provisioner.ErrNoRecord},
+		"retire by nobody":                 {testbed.Orders(p).Nodes.Retire(ctx, "live.example.net", nobody), anything},
 		"grant a stranger":                 {grant("never.example.net", "", 0, someone), provisioner.ErrNoRecord},
 		"grant a revoked one":              {grant("revoked.example.net", "", 0, someone), provisioner.ErrState},
 		"grant a retired one":              {grant("retired.example.net", "", 0, someone), provisioner.ErrState},

@@ -93,7 +93,7 @@ func TestADeathAtEveryStepOfAnApproval(t *testing.T) {
 			t.Errorf("%s: another key with that name: %q", what, code)
 		}
 		// What was approved twice is spent once: the same key waits again.
-		if err := next.RetireNode(f.Context(), id, operator); err != nil {
+		if err := testbed.Orders(next).Nodes.Retire(f.Context(), id, operator); err != nil {
 			t.Fatal(err)
 		}
 		if _, code := asks(f, next, n); code != wire.CodeApprovalPending {

@@ -206,7 +206,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Apply(changed, f.Enroll(changed))
-	if err := p.RetireNode(f.Context(), "web1.example.net", operator); err != nil {
+	if err := testbed.Orders(p).Nodes.Retire(f.Context(), "web1.example.net", operator); err != nil {
 		t.Fatal(err)
 	}
 	again := f.Node("web1.example.net")
@@ -232,7 +232,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 	if err := testbed.Orders(p).AllowList.Remove(f.Context(), "web3.example.net", operator); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.RetireNode(f.Context(), "web3.example.net", operator); err != nil {
+	if err := testbed.Orders(p).Nodes.Retire(f.Context(), "web3.example.net", operator); err != nil {
 		t.Fatal(err)
 	}
 	if code := f.Refused(listed); code != wire.CodeApprovalPending {

@@ -1,0 +1,64 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/events"
+	"muster/provisioner/trust"
+)
+
+// Tokens are what nodes enroll with.
+type Tokens struct {
+	*base
+
+	verifier provisioner.TokenVerifier
+}
+
+// Identify returns the id of a token by its text, so that one that nobody
+// has used yet can be revoked. The error is that of [jwt.Verifier.Verify]: a
+// token that is over, or of no signer of ours, needs no revocation.
+func (t *Tokens) Identify(text string) (jwt.TokenID, error) {
+	token, err := t.verifier.VerifyFrom(text, nil)
+	if err != nil {
+		return "", err
+	}
+	return token.ID, nil
+}
+
+// Revoke makes the token worthless, everywhere within a second and in this
+// process at once. The token need not be known: it may have been signed
+// elsewhere and never used. Nodes that enrolled with it stay. Asking again is
+// harmless. The error is [trust.ErrUnacknowledged] if the store did not answer.
+func (t *Tokens) Revoke(ctx context.Context, id jwt.TokenID, c provisioner.Cause) error {
+	if err := wrong(c.Check(), trust.CheckTokenID(id)); err != nil {
+		return fmt.Errorf("revoke token: %w", err)
+	}
+	if t.provisioner.Revocations().Token(id) != nil {
+		return nil
+	}
+	entry := &trust.Revocation{
+		Schema: trust.RevocationSchema,
+		ID:     wire.NewID(),
+		Kind:   trust.RevokedToken,
+		At:     t.now(),
+		By:     c.By,
+		Why:    c.Why,
+		Token:  id,
+	}
+	told := events.Event{Type: events.TokenRevoked, Time: t.moment(), Token: id, By: c.By, Why: c.Why}
+	err := t.provisioner.Revocations().Put(ctx, entry, 0)
+	if errors.Is(err, provisioner.ErrConflict) { // another provisioner was first
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("revoke token %s: %w", id, err)
+	}
+	t.emit(told)
+	t.log.InfoContext(ctx, "token revoked", "token_id", id, "by", c.By, "why", c.Why)
+	return nil
+}

@@ -70,6 +70,9 @@ func TestAKilledProvisionerOfTwo(t *testing.T) {
 	f := testbed.New(t, testbed.Options{Servers: 1})
 	config := strings.NewReplacer("name: broker.fleet.test", "name: second.fleet.test", "data_dir: data", "data_dir: data-2").Replace(f.Read("provisioner.yaml"))
 	f.Write("second.yaml", config)
+	if err := os.Mkdir(filepath.Join(f.Dir, "data-2"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	run := func() *process {
 		p := start(t, f.Dir, "provisioner", "run", "--config", "second.yaml")
 		p.waitFor("provisioner is serving")

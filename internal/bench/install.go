@@ -26,6 +26,7 @@ import (
 
 	"muster/internal/daemon"
 	"muster/internal/seal"
+	"muster/internal/setup"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -58,7 +59,7 @@ func install(cfg *Config) (_ *serving, err error) {
 			err = errors.Join(err, os.RemoveAll(s.dir))
 		}
 	}()
-	setup := daemon.Setup{
+	installation := setup.Installation{
 		Name:          "provisioner.bench.muster",
 		TrustDomain:   "bench.muster",
 		Listen:        "127.0.0.1:0",
@@ -70,9 +71,9 @@ func install(cfg *Config) (_ *serving, err error) {
 		if s.broker, err = freePort(); err != nil {
 			return nil, err
 		}
-		setup.Cluster, setup.Replicas = "tls://"+s.broker, 1
+		installation.Cluster, installation.Replicas = "tls://"+s.broker, 1
 	}
-	if err := daemon.Init(s.home(), setup); err != nil {
+	if err := setup.Init(s.home(), installation); err != nil {
 		return nil, err
 	}
 	if err := s.configure(cfg); err != nil {
@@ -189,7 +190,7 @@ func freePort() (string, error) {
 // installExternal makes the files of the broker, and the configurations of all provisioners but the first: they have
 // the same keys, and a name and a data_dir of their own.
 func (s *serving) installExternal(cfg *Config) error {
-	server := daemon.BrokerServer{Dir: s.brokerDir()}
+	server := setup.BrokerServer{Dir: s.brokerDir()}
 	server.Name = "broker.bench.muster"
 	server.Listen = strings.Replace(s.broker, "localhost", "127.0.0.1", 1)
 	server.StoreDir = filepath.Join(s.brokerDir(), "store")

@@ -41,29 +41,29 @@ type APIConfig struct {
 	Key         string `yaml:"key"`
 }
 
-func (c *APIConfig) validate(v *validation) {
+func (c *APIConfig) validate(v *Mistakes) {
 	named := len(c.Names)+len(c.Addresses) > 0
 	given := c.Certificate != "" || c.Key != ""
 	if c.Listen == "" {
 		if named || given {
-			v.bad("api.listen", "missing: without it, the rest of api means nothing")
+			v.Bad("api.listen", "missing: without it, the rest of api means nothing")
 		}
 		return
 	}
-	v.listen("api.listen", c.Listen)
+	v.Listen("api.listen", c.Listen)
 	switch {
 	case (c.Certificate == "") != (c.Key == ""):
-		v.bad("api.certificate", "set with api.key or not at all")
+		v.Bad("api.certificate", "set with api.key or not at all")
 	case given && named:
-		v.bad("api.names", "set together with api.certificate, which has names of its own")
+		v.Bad("api.names", "set together with api.certificate, which has names of its own")
 	case !given && !named:
-		v.bad("api.names", "missing: the host names under which operators reach the provisioner, or api.certificate and api.key")
+		v.Bad("api.names", "missing: the host names under which operators reach the provisioner, or api.certificate and api.key")
 	}
 	for i, n := range c.Names {
-		v.name(fmt.Sprintf("api.names[%d]", i), n)
+		v.Name(fmt.Sprintf("api.names[%d]", i), n)
 	}
 	for i, a := range c.Addresses {
-		v.address(fmt.Sprintf("api.addresses[%d]", i), a)
+		v.Address(fmt.Sprintf("api.addresses[%d]", i), a)
 	}
 }
 

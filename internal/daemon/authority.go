@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"time"
 
 	"muster/internal/conffile"
 	"muster/internal/keyfile"
@@ -11,33 +12,33 @@ import (
 	"muster/provisioner/ca"
 )
 
-// keyring returns what reads the private keys that cfg names.
-func (o *Options) keyring(cfg Config) *keyfile.Ring {
-	ring := o.Keys.Clone()
-	if ring.File == "" {
-		ring.File = cfg.Keys.PassphraseFile
+// Keyring returns what reads the private keys that c names; the file of ring comes before keys.passphrase_file.
+func (c *Config) Keyring(ring *keyfile.Ring) *keyfile.Ring {
+	clone := ring.Clone()
+	if clone.File == "" {
+		clone.File = c.Keys.PassphraseFile
 	}
-	return ring
+	return clone
 }
 
-// loadAuthority reads certificates and key of the authority and of those before
+// LoadAuthority reads certificates and key of the authority and of those before
 // it, which may lack their keys.
-func loadAuthority(cfg Config, opts Options, keys *keyfile.Ring) (*ca.Authority, error) {
+func LoadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring) (*ca.Authority, error) {
 	var errs []error
 	note := func(err error) {
 		if err != nil {
 			errs = append(errs, err)
 		}
 	}
-	root, err := readCertificate(cfg.CA.Root)
+	root, err := ReadCertificate(cfg.CA.Root)
 	note(err)
-	issuing, err := readCertificate(cfg.CA.Certificate)
+	issuing, err := ReadCertificate(cfg.CA.Certificate)
 	note(err)
 	key, err := keys.Signer(cfg.CA.Key)
 	note(err)
 	var previous []ca.Previous
 	for _, p := range cfg.CA.Previous {
-		read, err := p.read()
+		read, err := p.Read()
 		note(err)
 		if p.Key != "" {
 			read.Key, err = keys.Signer(p.Key)
@@ -50,7 +51,7 @@ func loadAuthority(cfg Config, opts Options, keys *keyfile.Ring) (*ca.Authority,
 	}
 	authority, err := ca.New(ca.Config{
 		Root: root, Issuing: issuing, Key: key, TrustDomain: cfg.TrustDomain, Previous: previous,
-		MaxTTL: cfg.Certificates.MaxLifetime, DefaultTTL: cfg.Certificates.Lifetime, Now: opts.Now,
+		MaxTTL: cfg.Certificates.MaxLifetime, DefaultTTL: cfg.Certificates.Lifetime, Now: now,
 	})
 	if err != nil {
 		for _, err := range leaves(err) {
@@ -61,20 +62,20 @@ func loadAuthority(cfg Config, opts Options, keys *keyfile.Ring) (*ca.Authority,
 	return authority, nil
 }
 
-// read reads the certificates of an authority before the present one.
-func (p *PreviousConfig) read() (read ca.Previous, err error) {
+// Read reads the certificates of an authority before the present one.
+func (p *PreviousConfig) Read() (read ca.Previous, err error) {
 	var errs [3]error
-	read.Root, errs[0] = readCertificate(p.Root)
-	read.Issuing, errs[1] = readCertificate(p.Certificate)
+	read.Root, errs[0] = ReadCertificate(p.Root)
+	read.Issuing, errs[1] = ReadCertificate(p.Certificate)
 	if p.Cross != "" {
-		read.Cross, errs[2] = readCertificates(p.Cross)
+		read.Cross, errs[2] = ReadCertificates(p.Cross)
 	}
 	return read, errors.Join(errs[:]...)
 }
 
-// readCertificate reads the one certificate in a file.
-func readCertificate(path string) (*x509.Certificate, error) {
-	certificates, err := readCertificates(path)
+// ReadCertificate reads the one certificate in a file.
+func ReadCertificate(path string) (*x509.Certificate, error) {
+	certificates, err := ReadCertificates(path)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,8 @@ func readCertificate(path string) (*x509.Certificate, error) {
 	return certificates[0], nil
 }
 
-func readCertificates(path string) ([]*x509.Certificate, error) {
+// ReadCertificates reads all certificates in a file.
+func ReadCertificates(path string) ([]*x509.Certificate, error) {
 	b, err := conffile.ReadFile(path)
 	if err != nil {
 		return nil, err

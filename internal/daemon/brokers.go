@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/conffile"
+	"muster/internal/disk"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
@@ -23,8 +23,8 @@ import (
 	"muster/provisioner/store"
 )
 
-// maxReplicas is JetStream's own limit.
-const maxReplicas = 5
+// MaxReplicas is JetStream's own limit.
+const MaxReplicas = 5
 
 // brokers is where nodes connect, and where the store is: our own broker, or a
 // cluster of others'. What only one of them can do, it is asked by name.
@@ -77,23 +77,23 @@ func (c *ExternalConfig) paths() []*string {
 	return []*string{&c.Credentials, &c.SystemCredentials, &c.Callout.Issuer, &c.Callout.XKey, &c.TLS.CA, &c.TLS.Certificate, &c.TLS.Key}
 }
 
-func (c *Config) validateExternal(v *validation) {
+func (c *Config) validateExternal(v *Mistakes) {
 	e := &c.Broker.External
 	if c.Broker.Listen != "" {
-		v.bad("broker.listen", "set together with broker.url: the broker is in this process, or it is not")
+		v.Bad("broker.listen", "set together with broker.url: the broker is in this process, or it is not")
 	}
-	v.required("broker.credentials", e.Credentials)
-	v.required("broker.system_credentials", e.SystemCredentials)
-	v.required("broker.callout.issuer", e.Callout.Issuer)
-	v.required("broker.callout.xkey", e.Callout.XKey)
+	v.Required("broker.credentials", e.Credentials)
+	v.Required("broker.system_credentials", e.SystemCredentials)
+	v.Required("broker.callout.issuer", e.Callout.Issuer)
+	v.Required("broker.callout.xkey", e.Callout.XKey)
 	if (e.TLS.Certificate == "") != (e.TLS.Key == "") {
-		v.bad("broker.tls", "has one of certificate and key, want both or neither")
+		v.Bad("broker.tls", "has one of certificate and key, want both or neither")
 	}
 	if c.Broker.WebSocket.Listen != "" {
-		v.bad("broker.websocket.listen", "set together with broker.url: it is for the servers' own configuration")
+		v.Bad("broker.websocket.listen", "set together with broker.url: it is for the servers' own configuration")
 	}
 	if c.Broker.MaxConnections != 0 {
-		v.bad("broker.max_connections", "set together with broker.url: it is for the servers' own configuration")
+		v.Bad("broker.max_connections", "set together with broker.url: it is for the servers' own configuration")
 	}
 }
 
@@ -109,7 +109,7 @@ func (d *Daemon) makeBroker() error {
 		return fmt.Errorf("data_dir: %w", err)
 	}
 	b, err := broker.New(broker.Config{
-		Listen: d.cfg.Broker.Listen, StoreDir: d.storeDir(), StoreLimit: d.storeLimit, MaxConnections: d.cfg.Broker.MaxConnections,
+		Listen: d.cfg.Broker.Listen, StoreDir: d.cfg.StoreDir(), StoreLimit: d.storeLimit, MaxConnections: d.cfg.Broker.MaxConnections,
 		WebSocket:   broker.WebSocketConfig{Listen: d.cfg.Broker.WebSocket.Listen, Plain: d.cfg.Broker.WebSocket.Plain},
 		Certificate: d.parts.shown, ClientCAs: d.parts.authority.Roots(), Gate: gate,
 		Refused: d.connectionRefused, Log: d.opts.Log,
@@ -137,9 +137,9 @@ func (d *Daemon) makeExternal(gate broker.GateConfig) error {
 	return nil
 }
 
-// loadBrokerKeys reads the secrets that provisioners share to serve brokers
+// LoadBrokerKeys reads the secrets that provisioners share to serve brokers
 // outside of their processes.
-func loadBrokerKeys(c *ExternalConfig) (broker.Keys, error) {
+func LoadBrokerKeys(c *ExternalConfig) (broker.Keys, error) {
 	var k broker.Keys
 	var errs []error
 	for _, f := range []struct {
@@ -330,12 +330,9 @@ func (d *Daemon) openStore(ctx context.Context, cfg store.Config) (*store.Store,
 // gone, whose tokens would have all of their uses again. Empty for none.
 func (d *Daemon) expected() string { return d.followers.Load().journal.Installation() }
 
-// storeDir is where our own broker keeps its streams.
-func (d *Daemon) storeDir() string { return filepath.Join(d.cfg.DataDir, "broker") }
-
 // storeLimit is what JetStream may take, as the disk is now.
 func (d *Daemon) storeLimit() (int64, error) {
-	limit, _, err := d.opts.StoreSize(d.storeDir())
+	limit, _, err := d.opts.StoreSize(d.cfg.StoreDir())
 	return limit, err
 }
 
@@ -345,7 +342,7 @@ func (d *Daemon) storeCapacity() (int64, error) {
 	if d.external != nil {
 		return 0, nil
 	}
-	_, most, err := d.opts.StoreSize(d.storeDir())
+	_, most, err := d.opts.StoreSize(d.cfg.StoreDir())
 	return most, err
 }
 
@@ -354,5 +351,14 @@ func (d *Daemon) syncStore() error {
 	if d.external != nil {
 		return nil
 	}
-	return syncFiles(d.storeDir())
+	return disk.Sync(d.cfg.StoreDir())
+}
+
+// storeSize is what the file system of dir has for the store.
+func storeSize(dir string) (limit, most int64, err error) {
+	if limit, err = disk.StoreLimit(dir); err != nil {
+		return 0, 0, err
+	}
+	most, err = disk.StoreCapacity(dir)
+	return limit, most, err
 }

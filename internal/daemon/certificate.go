@@ -68,7 +68,7 @@ func (c *brokerCertificate) issue() (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("%s key: %w", c.name(), err)
 	}
-	r := c.cfg.brokerRequest(c.cfg.Name)
+	r := c.cfg.BrokerRequest(c.cfg.Name)
 	if c.ask != nil {
 		r = c.ask(&c.cfg)
 	} else if c.cfg.Broker.URL != "" {
@@ -93,9 +93,9 @@ func (c *brokerCertificate) issue() (tls.Certificate, error) {
 	return certificate, nil
 }
 
-// brokerRequest asks for the certificate of a broker of this name, under which
+// BrokerRequest asks for the certificate of a broker of this name, under which
 // nodes look for it by what the configuration says.
-func (c *Config) brokerRequest(name string) ca.Request {
+func (c *Config) BrokerRequest(name string) ca.Request {
 	r := ca.Request{Role: wire.RoleBroker, Name: name, TTL: c.Certificates.MaxLifetime, DNSNames: c.Broker.Names}
 	for _, a := range c.Broker.Addresses {
 		r.IPAddresses = append(r.IPAddresses, net.ParseIP(a))

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/conffile"
+	"muster/internal/disk"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -328,80 +330,80 @@ func DefaultConfig() Config {
 // Validate reports everything wrong with c at once, each line naming the key as
 // it is spelled in the file. It reads no file and opens no connection.
 func (c *Config) Validate() error {
-	v := &validation{}
-	v.name("name", c.Name)
-	v.name("trust_domain", c.TrustDomain)
-	v.required("data_dir", c.DataDir)
+	v := &Mistakes{}
+	v.Name("name", c.Name)
+	v.Name("trust_domain", c.TrustDomain)
+	v.Required("data_dir", c.DataDir)
 	if c.Site != "" {
 		_, err := jwt.ParseSite(c.Site)
-		v.check("site", err)
+		v.Check("site", err)
 	}
-	_, err := parseBytes(c.Store.LowWater)
-	v.check("store.low_water", err)
+	_, err := disk.ParseSize(c.Store.LowWater)
+	v.Check("store.low_water", err)
 	c.validateBroker(v)
 	c.API.validate(v)
 	if len(c.Tokens.Signers) == 0 {
-		v.bad("tokens.signers", "missing: without a signer no token is good")
+		v.Bad("tokens.signers", "missing: without a signer no token is good")
 	}
 	for i, s := range c.Tokens.Signers {
 		s.validate(v, fmt.Sprintf("tokens.signers[%d]", i))
 	}
-	v.required("ca.root", c.CA.Root)
-	v.required("ca.certificate", c.CA.Certificate)
-	v.required("ca.key", c.CA.Key)
+	v.Required("ca.root", c.CA.Root)
+	v.Required("ca.certificate", c.CA.Certificate)
+	v.Required("ca.key", c.CA.Key)
 	if n := len(c.CA.Previous); n > ca.MaxPrevious {
-		v.bad("ca.previous", "has %d authorities, limit %d", n, ca.MaxPrevious)
+		v.Bad("ca.previous", "has %d authorities, limit %d", n, ca.MaxPrevious)
 	}
 	for i, p := range c.CA.Previous {
-		v.required(fmt.Sprintf("ca.previous[%d].root", i), p.Root)
-		v.required(fmt.Sprintf("ca.previous[%d].certificate", i), p.Certificate)
+		v.Required(fmt.Sprintf("ca.previous[%d].root", i), p.Root)
+		v.Required(fmt.Sprintf("ca.previous[%d].certificate", i), p.Certificate)
 		if p.Cross == "" && p.Root != c.CA.Root {
-			v.bad(fmt.Sprintf("ca.previous[%d].cross", i), "missing: the root is another than ca.root, and must vouch for it")
+			v.Bad(fmt.Sprintf("ca.previous[%d].cross", i), "missing: the root is another than ca.root, and must vouch for it")
 		}
 	}
 	for i, k := range c.Seal.Keys {
-		v.required(fmt.Sprintf("seal.keys[%d]", i), k)
+		v.Required(fmt.Sprintf("seal.keys[%d]", i), k)
 	}
 	c.validateLifetimes(v)
 	if l := c.CRL.Validity; l < trust.MinCRLValidity || l > trust.MaxCRLValidity {
-		v.bad("crl.validity", "is %v, want %v to %v", l, trust.MinCRLValidity, trust.MaxCRLValidity)
+		v.Bad("crl.validity", "is %v, want %v to %v", l, trust.MinCRLValidity, trust.MaxCRLValidity)
 	}
-	v.required("policy", c.Policy)
-	most, err := parseBytes(c.Inputs.MaxBytes)
-	if v.check("inputs.max_bytes", err); err == nil && c.Inputs.MaxBytes != "" && most < minInputBytes {
-		v.bad("inputs.max_bytes", "is %s, want 1MiB or more; enabled: false records nothing", c.Inputs.MaxBytes)
+	v.Required("policy", c.Policy)
+	most, err := disk.ParseSize(c.Inputs.MaxBytes)
+	if v.Check("inputs.max_bytes", err); err == nil && c.Inputs.MaxBytes != "" && most < minInputBytes {
+		v.Bad("inputs.max_bytes", "is %s, want 1MiB or more; enabled: false records nothing", c.Inputs.MaxBytes)
 	}
 	for _, err := range facts.CheckKept(c.Fleet.Facts) {
-		v.check("fleet.facts", err)
+		v.Check("fleet.facts", err)
 	}
 	if n := len(c.Waiting.Facts); n > facts.MaxShown {
-		v.bad("waiting.facts", "has %d, limit %d", n, facts.MaxShown)
+		v.Bad("waiting.facts", "has %d, limit %d", n, facts.MaxShown)
 	}
 	if c.Configuration.Template != "" && c.Configuration.Helper != "" {
-		v.bad("configuration.helper", "set together with configuration.template: only one can make the configuration")
+		v.Bad("configuration.helper", "set together with configuration.template: only one can make the configuration")
 	}
 	if t := c.Configuration.Timeout; t < 100*time.Millisecond || t > 5*time.Minute {
-		v.bad("configuration.timeout", "is %v, want 100ms to 5m", t)
+		v.Bad("configuration.timeout", "is %v, want 100ms to 5m", t)
 	}
 	for key, n := range map[string]int{"quotas.per_token": c.Quotas.PerToken, "quotas.per_source": c.Quotas.PerSource} {
 		if n < 0 {
-			v.bad(key, "is %d, want 0 (no bound) or more", n)
+			v.Bad(key, "is %d, want 0 (no bound) or more", n)
 		}
 	}
 	if n := c.Quotas.VerificationsPerSource; n < 0 || n > maxVerifications {
-		v.bad("quotas.verifications_per_source", "is %d, want 0 (no bound) to %d", n, maxVerifications)
+		v.Bad("quotas.verifications_per_source", "is %d, want 0 (no bound) to %d", n, maxVerifications)
 	}
-	v.patterns("reserved", c.Reserved)
+	v.Patterns("reserved", c.Reserved)
 	c.validateWebhooks(v)
-	return errors.Join(v.errs...)
+	return v.Err()
 }
 
-func (c *Config) validateLifetimes(v *validation) {
+func (c *Config) validateLifetimes(v *Mistakes) {
 	if l := c.Certificates.MaxLifetime; l < ca.MinTTL || l > LongestLifetime {
-		v.bad("certificates.max_lifetime", "is %v, want %v to %v", l, ca.MinTTL, LongestLifetime)
+		v.Bad("certificates.max_lifetime", "is %v, want %v to %v", l, ca.MinTTL, LongestLifetime)
 	}
 	if l := c.Certificates.Lifetime; l < ca.MinTTL || l > c.Certificates.MaxLifetime {
-		v.bad("certificates.lifetime", "is %v, want %v to certificates.max_lifetime, %v", l, ca.MinTTL, c.Certificates.MaxLifetime)
+		v.Bad("certificates.lifetime", "is %v, want %v to certificates.max_lifetime, %v", l, ca.MinTTL, c.Certificates.MaxLifetime)
 	}
 }
 
@@ -410,62 +412,62 @@ func (c *Config) validateLifetimes(v *validation) {
 func (c *Config) otherwise() Config {
 	const name, domain = "provisioner.invalid", "invalid"
 	sound := *c
-	bad := func(check func(*validation)) bool {
-		v := &validation{}
+	bad := func(check func(*Mistakes)) bool {
+		v := &Mistakes{}
 		check(v)
 		return len(v.errs) > 0
 	}
 	if bad(c.validateLifetimes) {
 		sound.Certificates = DefaultConfig().Certificates
 	}
-	if bad(func(v *validation) { v.name("name", c.Name) }) {
+	if bad(func(v *Mistakes) { v.Name("name", c.Name) }) {
 		sound.Name = name
 	}
-	if bad(func(v *validation) { v.name("trust_domain", c.TrustDomain) }) {
+	if bad(func(v *Mistakes) { v.Name("trust_domain", c.TrustDomain) }) {
 		sound.TrustDomain = domain
 	}
 	return sound
 }
 
-func (c *Config) validateBroker(v *validation) {
+func (c *Config) validateBroker(v *Mistakes) {
 	if c.Broker.URL != "" {
 		c.validateExternal(v)
 	} else {
-		v.listen("broker.listen", c.Broker.Listen)
+		v.Listen("broker.listen", c.Broker.Listen)
 		if c.Store.Replicas > 1 {
-			v.bad("store.replicas", "is %d, and without broker.url there is one server", c.Store.Replicas)
+			v.Bad("store.replicas", "is %d, and without broker.url there is one server", c.Store.Replicas)
 		}
 	}
-	if n := c.Store.Replicas; n < 0 || n > maxReplicas {
-		v.bad("store.replicas", "is %d, want 1 to %d", n, maxReplicas)
+	if n := c.Store.Replicas; n < 0 || n > MaxReplicas {
+		v.Bad("store.replicas", "is %d, want 1 to %d", n, MaxReplicas)
 	}
 	if len(c.Broker.Names) == 0 {
-		v.bad("broker.names", "missing: the host names under which nodes reach the broker")
+		v.Bad("broker.names", "missing: the host names under which nodes reach the broker")
 	}
 	for i, n := range c.Broker.Names {
-		v.name(fmt.Sprintf("broker.names[%d]", i), n)
+		v.Name(fmt.Sprintf("broker.names[%d]", i), n)
 	}
 	for i, a := range c.Broker.Addresses {
-		v.address(fmt.Sprintf("broker.addresses[%d]", i), a)
+		v.Address(fmt.Sprintf("broker.addresses[%d]", i), a)
 	}
 	if w := c.Broker.WebSocket; w.Listen != "" {
-		v.listen("broker.websocket.listen", w.Listen)
+		v.Listen("broker.websocket.listen", w.Listen)
 	} else if w.Plain {
-		v.bad("broker.websocket.plain", "set without broker.websocket.listen")
+		v.Bad("broker.websocket.plain", "set without broker.websocket.listen")
 	}
 	if c.Broker.MaxConnections < 0 {
-		v.bad("broker.max_connections", "is %d, want 0 (default) or more", c.Broker.MaxConnections)
+		v.Bad("broker.max_connections", "is %d, want 0 (default) or more", c.Broker.MaxConnections)
 	}
 }
 
-func (s *SignerConfig) validate(v *validation, key string) {
-	v.required(key+".file", s.File)
+func (s *SignerConfig) validate(v *Mistakes, key string) {
+	v.Required(key+".file", s.File)
 	for i, site := range s.Sites {
 		if _, err := jwt.ParseSite(site); err != nil {
-			v.check(fmt.Sprintf("%s.sites[%d]", key, i), err)
+			v.Check(fmt.Sprintf("%s.sites[%d]", key, i), err)
 		}
 	}
-	v.patterns(key+".identities", s.Identities)
+	v.Patterns(key+".identities", s.Identities)
 }
 
 // name is what logs call the signer.
@@ -510,51 +512,76 @@ func (c *Config) resolve(dir string) {
 	}
 }
 
-// validation collects what is wrong, by key.
-type validation struct{ errs []error }
+// ReadConfig reads a configuration file and checks it. Paths in it are made
+// those of files.
+func ReadConfig(path string) (Config, error) {
+	form := form(DefaultConfig())
+	if err := conffile.LoadYAML(path, &form); err != nil {
+		return Config{}, err
+	}
+	cfg := Config(form)
+	cfg.resolve(filepath.Dir(path))
+	if err := cfg.Validate(); err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return cfg, nil
+}
 
-func (v *validation) bad(key, format string, args ...any) {
+// Mistakes collects what is wrong with a configuration, by the key or flag that says it.
+type Mistakes struct{ errs []error }
+
+// Err returns all of them, or nil.
+func (v *Mistakes) Err() error { return errors.Join(v.errs...) }
+
+// Bad says what is wrong with the value of key.
+func (v *Mistakes) Bad(key, format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
 }
 
-func (v *validation) check(key string, err error) {
+// Check takes in err, unless it is nil.
+func (v *Mistakes) Check(key string, err error) {
 	if err != nil {
 		v.errs = append(v.errs, fmt.Errorf("%s: %w", key, err))
 	}
 }
 
-func (v *validation) required(key, value string) {
+// Required wants a value.
+func (v *Mistakes) Required(key, value string) {
 	if value == "" {
-		v.bad(key, "missing")
+		v.Bad(key, "missing")
 	}
 }
 
-func (v *validation) name(key, value string) {
+// Name wants a lower-case host name.
+func (v *Mistakes) Name(key, value string) {
 	if value == "" {
-		v.bad(key, "missing")
+		v.Bad(key, "missing")
 		return
 	}
 	_, err := wire.ParseIdentity(value)
-	v.check(key, err)
+	v.Check(key, err)
 }
 
-func (v *validation) listen(key, value string) {
+// Listen wants an IP address, or none, and a port.
+func (v *Mistakes) Listen(key, value string) {
 	host, port, err := net.SplitHostPort(value)
 	n, perr := strconv.Atoi(port)
 	if err != nil || perr != nil || n < 0 || n > 65535 || host != "" && net.ParseIP(host) == nil {
-		v.bad(key, "is %q, want an IP address (or nothing), a colon and a port of 0 to 65535, like 127.0.0.1:4222", value)
+		v.Bad(key, "is %q, want an IP address (or nothing), a colon and a port of 0 to 65535, like 127.0.0.1:4222", value)
 	}
 }
 
-func (v *validation) address(key, value string) {
+// Address wants an IP address.
+func (v *Mistakes) Address(key, value string) {
 	if net.ParseIP(value) == nil {
-		v.bad(key, "is %q, want an IP address", value)
+		v.Bad(key, "is %q, want an IP address", value)
 	}
 }
 
-func (v *validation) patterns(key string, values []string) {
+// Patterns wants patterns of names.
+func (v *Mistakes) Patterns(key string, values []string) {
 	for i, p := range values {
 		_, err := wire.ParsePattern(p)
-		v.check(fmt.Sprintf("%s[%d]", key, i), err)
+		v.Check(fmt.Sprintf("%s[%d]", key, i), err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // their own through the template that `init` ships.
 func TestAFactStaysTheValueOfOneSetting(t *testing.T) {
 	t.Parallel()
-	shipped, err := os.ReadFile(filepath.Join(setup(t, nil), "server.conf"))
+	shipped, err := os.ReadFile(filepath.Join(install(t, nil), "server.conf"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestTemplateMistakesAreFoundAtTheStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := setup(t, nil)
+			dir := install(t, nil)
 			if err := os.WriteFile(filepath.Join(dir, "server.conf"), []byte(tt.text), 0o644); err != nil {
 				t.Fatal(err)
 			}

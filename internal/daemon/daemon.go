@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"muster/internal/conffile"
+	"muster/internal/disk"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/policies"
@@ -276,11 +277,14 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 
 // run does the work of Run.
 func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
+	if err := d.cfg.checkMounted(); err != nil {
+		return err
+	}
 	if d.external == nil {
-		if err := halfRestored(d.cfg.DataDir); err != nil {
+		if err := halfRestored(d.cfg.StoreDir()); err != nil {
 			return err
 		}
-		if err := roomToStart(d.storeDir()); err != nil {
+		if err := disk.NeedRoom(d.cfg.StoreDir(), startRoom); err != nil {
 			return err
 		}
 	}
@@ -426,6 +430,35 @@ func (d *Daemon) fail(err error) {
 	}
 }
 
+// WithStore starts the broker and calls do with the configuration of the store, on a connection of this name, and
+// stops the broker. It is for what is done to a store that no provisioner serves, in place of Run, once.
+func (d *Daemon) WithStore(ctx context.Context, name string, do func(store.Config) error) (err error) {
+	if err := d.cfg.checkMounted(); err != nil {
+		return err
+	}
+	if d.embedded != nil { // or what cannot be read would be missed anew
+		if err := broker.ReadAnew(d.cfg.StoreDir()); err != nil {
+			return err
+		}
+	}
+	starting, cancel := context.WithTimeout(ctx, storeComesUp)
+	defer cancel()
+	if err := d.broker.Start(starting); err != nil {
+		return startError(err)
+	}
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		err = errors.Join(err, d.broker.Stop(stop))
+	}()
+	conn, err := d.broker.Connect(name)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return do(d.storeConfig(conn, 0))
+}
+
 // NeedsOperator reports whether what [Daemon.Run] has returned is not cured by another start.
 func NeedsOperator(err error) bool {
 	for _, fixed := range []error{broker.ErrStoreDamaged, backup.ErrJournalDamaged, store.ErrInstallation, store.ErrHalfRestored, store.ErrLost, store.ErrDamaged} {
@@ -529,7 +562,7 @@ func (d *Daemon) storeConfig(conn *nats.Conn, most int64) store.Config {
 		Former:         d.parts.authority.Former(),
 		Capacity:       most,
 		Replicas:       d.cfg.Store.Replicas,
-		Watermarks:     d.cfg.watermarks(),
+		Watermarks:     d.cfg.Watermarks(),
 		FirstWatermark: d.external != nil,
 		InHand:         d.inHand,
 		InputBytes:     d.cfg.inputBytes(),

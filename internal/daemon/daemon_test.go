@@ -2,20 +2,15 @@ package daemon_test
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
-	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"muster/internal/daemon"
-	"muster/internal/keyfile"
-	"muster/internal/wire"
+	"muster/internal/setup"
 	"muster/jwt"
 	"muster/policies"
 )
@@ -23,136 +18,34 @@ import (
 // compiled are the policies of all daemons of these tests: most have the same one.
 var compiled policies.Cache
 
-// setup returns a new setup for a provisioner on any free port.
-func setup(t *testing.T, edit func(*daemon.Setup)) string {
+// install makes a setup for a provisioner on any free port.
+func install(t *testing.T, edit func(*setup.Installation)) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "provisioner")
-	s := daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net", Listen: "127.0.0.1:0"}
+	s := setup.Installation{Name: "prov1.example.net", TrustDomain: "example.net", Listen: "127.0.0.1:0"}
 	if edit != nil {
 		edit(&s)
 	}
-	if err := daemon.Init(dir, s); err != nil {
+	if err := setup.Init(dir, s); err != nil {
 		t.Fatal(err)
 	}
 	return dir
 }
 
-func TestInitMakesAWorkingSetup(t *testing.T) {
-	t.Parallel()
-	for name, edit := range map[string]func(*daemon.Setup){
-		"default":         nil,
-		"trust first use": func(s *daemon.Setup) { s.TrustFirstUse = true },
-		"everything": func(s *daemon.Setup) {
-			s.Site, s.BrokerNames, s.Addresses = "ams1", []string{"a.example.net", "b.example.net"}, []string{"192.0.2.1", "2001:db8::1"}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := setup(t, edit)
-			want := []string{"provisioner.yaml", "signer-key.pem", "signer.pem", "ca/root.pem", "ca/root-key.pem", "ca/issuing.pem", "ca/issuing-key.pem",
-				"seal-key.pem", "seal.pub", "allow-list.yaml", "server.conf", "policy", "data", "systemd/muster-provisioner.service", "systemd/muster-server.service"}
-			for _, f := range want {
-				if _, err := os.Stat(filepath.Join(dir, f)); err != nil {
-					t.Errorf("%s: %v", f, err)
-				}
-			}
-			err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-				if err == nil && strings.HasSuffix(path, "-key.pem") {
-					_, err = keyfile.ReadSecret(path)
-				}
-				return err
-			})
-			if err != nil {
-				t.Error(err)
-			}
-			d, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled})
-			if err != nil {
-				t.Fatalf("the setup does not load: %v", err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			if err := d.Run(ctx, cancel); err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		})
-	}
-}
-
-// TestInitExplainsEveryKey holds the commented configuration to the struct: no
-// key is missing from it, as a setting or as a comment.
-func TestInitExplainsEveryKey(t *testing.T) {
-	t.Parallel()
-	b, err := os.ReadFile(filepath.Join(setup(t, nil), "provisioner.yaml"))
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var keys func(reflect.Type) []string
-	keys = func(typ reflect.Type) []string {
-		var all []string
-		for f := range fieldsOf(typ) {
-			if key := f.Tag.Get("yaml"); key != ",inline" {
-				all = append(all, key)
-			}
-			elem := f.Type
-			if elem.Kind() == reflect.Slice {
-				elem = elem.Elem()
-			}
-			if elem.Kind() == reflect.Struct {
-				all = append(all, keys(elem)...)
-			}
-		}
-		return all
-	}
-	for _, key := range keys(reflect.TypeFor[daemon.Config]()) {
-		if !regexp.MustCompile(`(?m)^[\s#-]*` + regexp.QuoteMeta(key) + `:`).Match(b) {
-			t.Errorf("provisioner.yaml does not show %s", key)
-		}
-	}
+	return string(b)
 }
 
-func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {
-	return func(yield func(reflect.StructField) bool) {
-		for i := range t.NumField() {
-			if t.Field(i).IsExported() && !yield(t.Field(i)) {
-				return
-			}
-		}
+func writeText(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
 	}
-}
-
-func TestInitNeverOverwrites(t *testing.T) {
-	t.Parallel()
-	good := daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net"}
-	t.Run("a directory with something in it", func(t *testing.T) {
-		t.Parallel()
-		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "precious"), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := daemon.Init(dir, good); err == nil || !strings.Contains(err.Error(), "not empty") {
-			t.Errorf("Init = %v", err)
-		}
-		if entries, _ := os.ReadDir(dir); len(entries) != 1 {
-			t.Errorf("left %v", entries)
-		}
-	})
-	t.Run("nor leaves anything after a mistake", func(t *testing.T) {
-		t.Parallel()
-		dir := t.TempDir()
-		err := daemon.Init(filepath.Join(dir, "p"), daemon.Setup{Name: "Prov", TrustDomain: "..", Listen: "nonsense"})
-		if err == nil || !errors.Is(err, wire.ErrIdentity) {
-			t.Errorf("Init = %v", err)
-		}
-		if entries, _ := os.ReadDir(dir); len(entries) != 0 {
-			t.Errorf("left %v", entries)
-		}
-	})
-	t.Run("but fills an empty one", func(t *testing.T) {
-		t.Parallel()
-		if err := daemon.Init(t.TempDir(), good); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // TestMistakesAreListedAtOnce expects each mistake of a configuration in a line
@@ -254,7 +147,7 @@ configuration: {template: no-template}
 // opens it with another.
 func TestAnotherInstallationsStoreIsRefused(t *testing.T) {
 	t.Parallel()
-	one, two := setup(t, nil), setup(t, nil)
+	one, two := install(t, nil), install(t, nil)
 	start := func(dir string, data string) error {
 		d, err := daemon.LoadWith(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}, func(c *daemon.Config) { c.DataDir = data })
 		if err != nil {
@@ -279,7 +172,7 @@ func TestAnotherInstallationsStoreIsRefused(t *testing.T) {
 // TestAPortThatIsTakenIsNamedByItsKey starts where somebody else listens already.
 func TestAPortThatIsTakenIsNamedByItsKey(t *testing.T) {
 	t.Parallel()
-	dir := setup(t, nil)
+	dir := install(t, nil)
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -307,7 +200,7 @@ func TestAPortThatIsTakenIsNamedByItsKey(t *testing.T) {
 // TestSecretsThatOthersCanReadAreRefused expects the command that mends it.
 func TestSecretsThatOthersCanReadAreRefused(t *testing.T) {
 	t.Parallel()
-	dir := setup(t, nil)
+	dir := install(t, nil)
 	for _, key := range []string{"ca/issuing-key.pem", "seal-key.pem"} {
 		if err := os.Chmod(filepath.Join(dir, key), 0o644); err != nil {
 			t.Fatal(err)
@@ -323,7 +216,7 @@ func TestSecretsThatOthersCanReadAreRefused(t *testing.T) {
 // key of it: of the two files the mistake may be in either.
 func TestACertificateForItsKeyIsNamed(t *testing.T) {
 	t.Parallel()
-	dir := setup(t, nil)
+	dir := install(t, nil)
 	path := filepath.Join(dir, "provisioner.yaml")
 	for key, want := range map[string]string{
 		"ca/issuing.pem":  "ca/issuing.pem and " + dir + "/ca/issuing.pem: tls: ",
@@ -342,7 +235,7 @@ func TestACertificateForItsKeyIsNamed(t *testing.T) {
 // TestAWrongKeyIsRefused gives the authority somebody else's key.
 func TestAWrongKeyIsRefused(t *testing.T) {
 	t.Parallel()
-	dir, other := setup(t, nil), setup(t, nil)
+	dir, other := install(t, nil), install(t, nil)
 	right := readText(t, filepath.Join(dir, "ca/issuing-key.pem"))
 	b, err := os.ReadFile(filepath.Join(other, "ca/issuing-key.pem"))
 	if err != nil {

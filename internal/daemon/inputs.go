@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"muster/internal/disk"
 	"muster/policies"
 	"muster/provisioner/events"
 	"muster/provisioner/store"
@@ -14,7 +15,7 @@ import (
 
 // inputBytes is the bound on what decisions saw; 0 is the store's own.
 func (c *Config) inputBytes() int64 {
-	n, _ := parseBytes(c.Inputs.MaxBytes) // valid, or New would not have come here
+	n, _ := disk.ParseSize(c.Inputs.MaxBytes) // valid, or New would not have come here
 	return int64(n)
 }
 

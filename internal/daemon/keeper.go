@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/internal/disk"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/broker"
@@ -29,7 +30,7 @@ const (
 type keeper struct {
 	// Set by newKeeper, then read-only.
 	dir      string // of the store
-	lowWater size
+	lowWater disk.Size
 	alarms   *events.Alarms
 	log      *slog.Logger
 	store    func() *store.Store
@@ -47,9 +48,9 @@ type keeper struct {
 
 // newKeeper returns the keeper of this daemon's broker and store.
 func (d *Daemon) newKeeper() *keeper {
-	lowWater, _ := parseBytes(d.cfg.Store.LowWater) // valid, or New would not have come here
+	lowWater, _ := disk.ParseSize(d.cfg.Store.LowWater) // valid, or New would not have come here
 	k := &keeper{
-		dir: d.storeDir(), lowWater: lowWater, alarms: d.alarms, log: d.opts.Log, store: d.Store,
+		dir: d.cfg.StoreDir(), lowWater: lowWater, alarms: d.alarms, log: d.opts.Log, store: d.Store,
 		fail: d.fail, journal: d.journalFailed,
 		watched: map[wire.Code]func() error{
 			wire.CodeAuthorityExpired: d.parts.authority.Usable,

@@ -368,7 +368,7 @@ func TestExpiredEntriesDoNotCount(t *testing.T) {
 func TestABrokenAllowListAtTheStart(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"allow: [{pattern: \"app*.example.net\", expires: }]\n", "allow: [{pattern: ", "allow: [{pattern: \"a..b\"}]\n"} {
-		dir := setup(t, nil)
+		dir := install(t, nil)
 		if err := os.WriteFile(filepath.Join(dir, "allow-list.yaml"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -4,14 +4,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"muster/internal/conffile"
 	"muster/internal/keyfile"
@@ -59,7 +55,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
-	keys := opts.keyring(cfg)
+	keys := cfg.Keyring(&opts.Keys)
 	defer keys.Forget()
 	var err error
 	if len(cfg.Tokens.Signers) > 0 {
@@ -67,7 +63,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		add("tokens", err)
 	}
 	if cfg.CA.Root != "" && cfg.CA.Certificate != "" && cfg.CA.Key != "" {
-		p.authority, err = loadAuthority(cfg, opts, keys)
+		p.authority, err = LoadAuthority(cfg, opts.Now, keys)
 		for _, err := range leaves(err) {
 			add("ca", err)
 		}
@@ -84,7 +80,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		add("api", err)
 	}
 	if cfg.Broker.URL != "" {
-		p.brokerKeys, err = loadBrokerKeys(&cfg.Broker.External)
+		p.brokerKeys, err = LoadBrokerKeys(&cfg.Broker.External)
 		add("broker", err)
 	}
 	for i, path := range cfg.Seal.Keys {
@@ -99,7 +95,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	}
 	if cfg.DataDir != "" {
 		add("data_dir", checkDataDir(cfg.DataDir))
-		add("revocations.journal", backup.CheckJournal(cfg.journalPath()))
+		add("revocations.journal", backup.CheckJournal(cfg.JournalPath()))
 	}
 	if cfg.Policy != "" {
 		p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log, Now: opts.Now, Cache: opts.Compiled})
@@ -128,27 +124,6 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		return nil, errors.Join(errs...)
 	}
 	return p, nil
-}
-
-// checkDataDir reports why the data directory could not be used, before it is
-// made: what is there must be a directory, and one that we can write to.
-func checkDataDir(dir string) error {
-	for {
-		info, err := os.Stat(dir)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir:
-			dir = filepath.Dir(dir)
-		case err != nil:
-			return err
-		case !info.IsDir():
-			return fmt.Errorf("%s is no directory", dir)
-		default:
-			if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-				return fmt.Errorf("%s: %w", dir, err)
-			}
-			return nil
-		}
-	}
 }
 
 func loadSigners(cfg Config, opts Options) ([]jwt.Signer, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/internal/disk"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
 )
@@ -26,8 +27,8 @@ func reserve(limit int64) int64 { return min(maxReserve, limit/64) }
 // limitMark is the low-water mark below JetStream's limit. What is configured
 // is meant for the disk: of a much smaller limit it is at most a quarter. And it
 // is above the reserve, or those on record were refused before the strangers.
-func limitMark(configured size, limit int64) int64 {
-	return max(min(lowWater(configured, space{total: limit}), limit/4), 2*reserve(limit))
+func limitMark(configured disk.Size, limit int64) int64 {
+	return max(min(lowWater(configured, disk.Space{Total: limit}), limit/4), 2*reserve(limit))
 }
 
 // left is what may yet be stored, when the bounded streams have taken all that
@@ -36,7 +37,7 @@ func left(u broker.Usage) int64 { return u.Limit - u.Stored - u.Promised }
 
 // checkLimit returns why JetStream's limit leaves too little, or nil; for low
 // see [checkStorage].
-func checkLimit(u broker.Usage, configured size, low bool) error {
+func checkLimit(u broker.Usage, configured disk.Size, low bool) error {
 	mark := limitMark(configured, u.Limit)
 	want := mark
 	if low {
@@ -46,7 +47,7 @@ func checkLimit(u broker.Usage, configured size, low bool) error {
 		return nil
 	}
 	return fmt.Errorf("the store has %s and may take %s, of which %s are for reports: no new identities until %s are left; a start with more of the disk free may take more",
-		size(u.Stored).rough(), size(u.Limit).rough(), size(u.Promised).rough(), size(mark+mark/4).rough())
+		disk.Size(u.Stored), disk.Size(u.Limit), disk.Size(u.Promised), disk.Size(mark+mark/4))
 }
 
 // keepSpace keeps the alarm about space, and tells the store how much it may write, until ctx is
@@ -56,7 +57,7 @@ func (k *keeper) keepSpace(ctx context.Context) error {
 	return every(ctx, storageEvery, func() {
 		low := k.alarms.Stands(wire.CodeStorageLow) != nil
 		var errs []error
-		if s, err := spaceOf(k.dir); err == nil {
+		if s, err := disk.SpaceOf(k.dir); err == nil {
 			errs = append(errs, checkStorage(k.dir, s, k.lowWater, low))
 		}
 		if k.usage != nil {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"testing"
 
+	"muster/internal/disk"
 	"muster/provisioner/broker"
 )
 
@@ -21,7 +22,7 @@ func TestTheLimitHasTwoMarksAndAReserve(t *testing.T) {
 			t.Errorf("%d left: %v, want low %v", tt.left, err, tt.low)
 		}
 	}
-	for _, configured := range []size{0, 1, 1 << 50} {
+	for _, configured := range []disk.Size{0, 1, 1 << 50} {
 		for _, limit := range []int64{12 << 20, 1 << 30, 4 << 40} {
 			if mark := limitMark(configured, limit); mark < 2*reserve(limit) || mark > limit/4 {
 				t.Errorf("mark %d configured, limit %d: %d, reserve %d", configured, limit, mark, reserve(limit))

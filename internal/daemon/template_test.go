@@ -94,7 +94,7 @@ rack = {{ .Extensions.rack }}
 func TestABrokenTemplateAtTheStart(t *testing.T) {
 	t.Parallel()
 	for what, text := range map[string]string{"an open action": "a = {{ .Identity\n", "an unknown function": "a = {{ shell .Identity }}\n"} {
-		dir := setup(t, nil)
+		dir := install(t, nil)
 		if err := os.WriteFile(filepath.Join(dir, "server.conf"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
@@ -16,27 +14,6 @@ import (
 	"muster/provisioner/operate"
 	"muster/provisioner/trust"
 )
-
-// journalPath is where revocations are kept outside the store.
-func (c *Config) journalPath() string {
-	if c.Revocations.Journal != "" {
-		return c.Revocations.Journal
-	}
-	return filepath.Join(c.DataDir, "revocations.journal")
-}
-
-// watermarks are the files that say what the store had: one beside it, and one beside the journal, if that is
-// elsewhere.
-func (c *Config) watermarks() []string {
-	paths := []string{filepath.Join(c.DataDir, "store.watermark")}
-	if dir := filepath.Dir(c.journalPath()); dir != c.DataDir {
-		paths = append(paths, filepath.Join(dir, filepath.Base(c.journalPath())+".watermark"))
-	}
-	return paths
-}
-
-// crlPath is where the newest CRLs are, for brokers and others that read files.
-func (c *Config) crlPath() string { return filepath.Join(c.DataDir, "crl.pem") }
 
 // followers are provisioners that follow revocations: the daemon's own and those
 // of Provisioner. They live as long as the connection to the store.
@@ -49,10 +26,7 @@ type followers struct {
 // startFollowers opens the journal and lets provisioners be started. stop ends
 // them and closes it.
 func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err error) {
-	if err := os.MkdirAll(d.cfg.DataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("data_dir: %w", err)
-	}
-	j, err := backup.OpenJournal(d.cfg.journalPath())
+	j, err := backup.OpenJournal(d.cfg.JournalPath())
 	if err != nil {
 		return nil, fmt.Errorf("revocations.journal: %w", err)
 	}

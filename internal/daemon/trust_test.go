@@ -44,7 +44,7 @@ func edit(t *testing.T, dir, old, replacement string) {
 
 func TestWhereRevocationsAreKept(t *testing.T) {
 	t.Parallel()
-	dir, elsewhere := setup(t, nil), filepath.Join(t.TempDir(), "muster.journal")
+	dir, elsewhere := install(t, nil), filepath.Join(t.TempDir(), "muster.journal")
 	edit(t, dir, "  # journal: data/revocations.journal", "  journal: "+elsewhere)
 	if err := run(t, dir); err != nil {
 		t.Fatal(err)
@@ -56,6 +56,39 @@ func TestWhereRevocationsAreKept(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestADiskThatIsNotMounted has the place of data_dir missing and empty: a provisioner makes no new installation there,
+// and is started again until the disk is there.
+func TestADiskThatIsNotMounted(t *testing.T) {
+	t.Parallel()
+	dir := install(t, nil)
+	edit(t, dir, "  # journal: data/revocations.journal", "  journal: "+filepath.Join(t.TempDir(), "muster.journal"))
+	if err := run(t, dir); err != nil {
+		t.Fatal(err)
+	}
+	data, unmounted := filepath.Join(dir, "data"), filepath.Join(dir, "unmounted")
+	if err := os.Rename(data, unmounted); err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"is missing", "is empty"} {
+		err := run(t, dir)
+		if err == nil || daemon.NeedsOperator(err) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "is its disk not mounted?") {
+			t.Errorf("data_dir %s: Run = %v", what, err)
+		}
+		if entries, _ := os.ReadDir(data); len(entries) > 0 {
+			t.Errorf("data_dir %s: the provisioner made %v", what, entries)
+		}
+		if err := os.MkdirAll(data, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Remove(data), os.Rename(unmounted, data)); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t, dir); err != nil {
+		t.Errorf("mounted again: %v", err)
 	}
 }
 
@@ -75,7 +108,7 @@ func TestAJournalThatCannotBeTrustedStopsTheStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := setup(t, nil)
+			dir := install(t, nil)
 			path := filepath.Join(dir, "data/revocations.journal")
 			if err := errors.Join(os.WriteFile(path, []byte(tt.content), tt.mode), os.Chmod(path, tt.mode)); err != nil {
 				t.Fatal(err)
@@ -88,7 +121,7 @@ func TestAJournalThatCannotBeTrustedStopsTheStart(t *testing.T) {
 	}
 	t.Run("in use", func(t *testing.T) {
 		t.Parallel()
-		dir := setup(t, nil)
+		dir := install(t, nil)
 		j, err := backup.OpenJournal(filepath.Join(dir, "data/revocations.journal"))
 		if err != nil {
 			t.Fatal(err)
@@ -103,7 +136,7 @@ func TestAJournalThatCannotBeTrustedStopsTheStart(t *testing.T) {
 func TestCRLValidityIsBounded(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]bool{"10m": true, "720h": true, "9m59s": false, "721h": false, "0s": false} {
-		dir := setup(t, nil)
+		dir := install(t, nil)
 		edit(t, dir, "  # validity: 24h", "  validity: "+value)
 		_, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled})
 		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "crl.validity") {

@@ -47,31 +47,31 @@ type WebhookConfig struct {
 var webhookName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
 // validateWebhooks reports what is wrong with the webhooks, without quoting a URL.
-func (c *Config) validateWebhooks(v *validation) {
+func (c *Config) validateWebhooks(v *Mistakes) {
 	if n := len(c.Webhooks); n > maxWebhooks {
-		v.bad("webhooks", "has %d, limit %d", n, maxWebhooks)
+		v.Bad("webhooks", "has %d, limit %d", n, maxWebhooks)
 	}
 	names := map[string]bool{}
 	for i := range c.Webhooks {
 		w, key := &c.Webhooks[i], fmt.Sprintf("webhooks[%d]", i)
 		switch {
 		case !webhookName.MatchString(w.Name):
-			v.bad(key+".name", "is %.64q, want lower-case letters, digits and dashes, 1 to 32", w.Name)
+			v.Bad(key+".name", "is %.64q, want lower-case letters, digits and dashes, 1 to 32", w.Name)
 		case names[w.Name]:
-			v.bad(key+".name", "is %q, which another one has", w.Name)
+			v.Bad(key+".name", "is %q, which another one has", w.Name)
 		}
 		names[w.Name] = true
 		if _, err := webhook.ParseURL(w.URL); err != nil {
-			v.check(key+".url", err)
+			v.Check(key+".url", err)
 		}
-		v.required(key+".secret", w.Secret)
+		v.Required(key+".secret", w.Secret)
 		if _, err := webhook.Types(w.Events); err != nil {
 			for _, err := range leaves(err) {
-				v.check(key+".events", err)
+				v.Check(key+".events", err)
 			}
 		}
 		if t := w.Timeout; t != 0 && (t < webhook.MinTimeout || t > webhook.MaxTimeout) {
-			v.bad(key+".timeout", "is %v, want %v to %v", t, webhook.MinTimeout, webhook.MaxTimeout)
+			v.Bad(key+".timeout", "is %v, want %v to %v", t, webhook.MinTimeout, webhook.MaxTimeout)
 		}
 	}
 }

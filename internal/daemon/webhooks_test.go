@@ -12,7 +12,7 @@ import (
 // webhooks adds a list of webhooks to a setup, and returns what loading it says.
 func webhooks(t *testing.T, yaml string, files map[string]string) error {
 	t.Helper()
-	dir := setup(t, nil)
+	dir := install(t, nil)
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"muster/internal/daemon"
+	"muster/internal/setup"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
@@ -63,7 +64,7 @@ func install(cfg Config, trustFirstUse bool, emit func(events.Event)) (*installa
 		url:   strings.Replace(listen, "127.0.0.1", "localhost", 1),
 		stops: make(map[string]func()),
 	}
-	err = daemon.Init(in.home(), daemon.Setup{
+	err = setup.Init(in.home(), setup.Installation{
 		Name:          "provisioner.demo.muster",
 		TrustDomain:   "demo.muster",
 		Listen:        listen,

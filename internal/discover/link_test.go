@@ -97,7 +97,7 @@ func TestANameServerOnTheLink(t *testing.T) {
 // unitFamilies returns what the agent's unit lets it open sockets of.
 func unitFamilies(t *testing.T) (allowed []uint32) {
 	t.Helper()
-	b, err := os.ReadFile("../daemon/setup/systemd/muster-server.service.tmpl")
+	b, err := os.ReadFile("../setup/templates/systemd/muster-server.service.tmpl")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"muster/internal/daemon"
+	"muster/internal/setup"
 	"muster/internal/testbed"
 	"muster/provisioner/store"
 )
@@ -40,8 +40,8 @@ func loseStore(t *testing.T, f *testbed.Fleet) {
 }
 
 // restoring returns a restore of a fleet's store from a backup.
-func restoring(f *testbed.Fleet, file string) *daemon.Restore {
-	return &daemon.Restore{Config: filepath.Join(f.Dir, "provisioner.yaml"), File: file, Now: f.Clock.Now}
+func restoring(f *testbed.Fleet, file string) *setup.Restore {
+	return &setup.Restore{Config: filepath.Join(f.Dir, "provisioner.yaml"), File: file, Now: f.Clock.Now}
 }
 
 func TestARestoredFleetGoesOn(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"muster/internal/daemon"
+	"muster/internal/setup"
 	"muster/internal/testproc"
 	"muster/provisioner/broker"
 )
@@ -128,24 +129,24 @@ func (c *cluster) start(config string) {
 	}
 	for site, s := range c.sites {
 		names = append(names, s.Name)
-		setup := daemon.BrokerServer{Dir: s.Dir, ServerConfig: broker.ServerConfig{
+		server := setup.BrokerServer{Dir: s.Dir, ServerConfig: broker.ServerConfig{
 			Name: s.Name, Listen: net.JoinHostPort(s.Address, s.Port), Hub: &broker.HubConfig{URLs: hub, Site: site},
 		}}
-		if err := setup.Write(config, s.Dir); err != nil {
+		if err := server.Write(config, s.Dir); err != nil {
 			c.t.Fatalf("configure %s: %v", s.Name, err)
 		}
 	}
 	for _, s := range c.servers {
-		setup := daemon.BrokerServer{Dir: s.Dir, ServerConfig: broker.ServerConfig{
+		server := setup.BrokerServer{Dir: s.Dir, ServerConfig: broker.ServerConfig{
 			Name: s.Name, Listen: net.JoinHostPort(s.Address, s.Port), StoreDir: filepath.Join(s.Dir, "store"), MaxStoreBytes: 8 << 30,
 		}}
 		if len(c.servers) > 1 {
-			setup.Cluster = &broker.ClusterConfig{Name: "test", Listen: net.JoinHostPort(s.Address, s.Routes), Routes: routes}
+			server.Cluster = &broker.ClusterConfig{Name: "test", Listen: net.JoinHostPort(s.Address, s.Routes), Routes: routes}
 		}
 		if len(names) > 0 {
-			setup.Leaves = &broker.LeavesConfig{Listen: net.JoinHostPort(s.Address, s.Leaves), Names: names}
+			server.Leaves = &broker.LeavesConfig{Listen: net.JoinHostPort(s.Address, s.Leaves), Names: names}
 		}
-		if err := setup.Write(config, s.Dir); err != nil {
+		if err := server.Write(config, s.Dir); err != nil {
 			c.t.Fatalf("configure %s: %v", s.Name, err)
 		}
 	}
@@ -286,6 +287,9 @@ func (c *cluster) AddProvisioner(name string, options ...ProvisionerOption) *Pro
 		c.Name, c.DataDir, c.Revocations.Journal = name, filepath.Join(f.Dir, "data-"+name), ""
 		for _, o := range options {
 			o(p, c)
+		}
+		if err := os.MkdirAll(c.DataDir, 0o700); err != nil { // as init does for the first one
+			f.t.Fatal(err)
 		}
 	}
 	p.Daemon, p.stop, p.done = run(f, "provisioner "+name, func() (*daemon.Daemon, error) {

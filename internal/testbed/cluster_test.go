@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/daemon"
+	"muster/internal/setup"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -264,7 +265,7 @@ func TestAnotherInstallationIsRefused(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1})
 	dir := filepath.Join(t.TempDir(), "other")
-	if err := daemon.Init(dir, daemon.Setup{Name: "other.fleet.test", TrustDomain: "fleet.test", Cluster: f.URL(), Replicas: 1}); err != nil {
+	if err := setup.Init(dir, setup.Installation{Name: "other.fleet.test", TrustDomain: "fleet.test", Cluster: f.URL(), Replicas: 1}); err != nil {
 		t.Fatal(err)
 	}
 	copySecrets(t, f.Dir, dir)

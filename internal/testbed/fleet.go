@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"muster/internal/daemon"
+	"muster/internal/setup"
 	"muster/internal/wire"
 	"muster/policies"
 	"muster/provisioner"
@@ -130,16 +131,16 @@ type Fleet struct {
 func New(t testing.TB, opts Options) *Fleet {
 	t.Helper()
 	f := &Fleet{t: t, opts: opts, Dir: filepath.Join(t.TempDir(), "provisioner"), Clock: &Clock{}, log: &logBuffer{quiet: opts.Quiet}}
-	setup := daemon.Setup{
+	installation := setup.Installation{
 		Name: "broker.fleet.test", TrustDomain: "fleet.test", Listen: "127.0.0.1:0", BrokerNames: []string{"localhost"},
 		Addresses: []string{"127.0.0.1"}, TrustFirstUse: !opts.DefaultPolicy,
 	}
 	if opts.Servers > 0 {
 		f.cluster = newCluster(f, opts.Servers, opts.Sites)
-		setup.Addresses, setup.Cluster, setup.Replicas = f.addresses(), f.urls("tls"), min(3, opts.Servers)
+		installation.Addresses, installation.Cluster, installation.Replicas = f.addresses(), f.urls("tls"), min(3, opts.Servers)
 		f.url = f.urls("nats")
 	}
-	if err := daemon.Init(f.Dir, setup); err != nil {
+	if err := setup.Init(f.Dir, installation); err != nil {
 		t.Fatal(err)
 	}
 	if f.cluster != nil {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"muster/internal/daemon"
+	"muster/internal/setup"
 	"muster/provisioner"
 	"muster/provisioner/store"
 )
@@ -30,7 +31,7 @@ func Damaged(f *Fleet, serves bool) error {
 // AcceptLoss has the store of the stopped provisioner go on with what it has, in recovery.
 func AcceptLoss(f *Fleet) *provisioner.Recovery {
 	f.t.Helper()
-	r, err := f.load().AcceptLoss(f.Context(), Operator())
+	r, err := setup.AcceptLoss(f.Context(), f.load(), Operator())
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -97,6 +97,9 @@ func try(t *testing.T, f *testbed.Fleet, name string) *trial {
 	d, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), daemon.Options{Log: log, Now: f.Clock.Now}, func(c *daemon.Config) {
 		if name != "" {
 			c.Name, c.DataDir, c.Revocations.Journal = name, filepath.Join(f.Dir, "data-"+name), ""
+			if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 	if err != nil {

@@ -5,13 +5,14 @@ import (
 	"path/filepath"
 
 	"muster/internal/daemon"
+	"muster/internal/setup"
 )
 
 // Roll rolls the certificate authority over, as `muster ca roll --write` does,
 // and restarts the provisioner. It returns the new root's fingerprint.
 func (f *Fleet) Roll() string {
 	f.t.Helper()
-	roll := daemon.Roll{Config: filepath.Join(f.Dir, "provisioner.yaml"), Now: f.Clock.Now}
+	roll := setup.Roll{Config: filepath.Join(f.Dir, "provisioner.yaml"), Now: f.Clock.Now}
 	rolled, err := roll.Make()
 	if err != nil {
 		f.t.Fatal(err)

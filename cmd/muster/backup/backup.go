@@ -15,7 +15,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/daemon"
+	"muster/internal/setup"
 )
 
 const help = `Writes what the provisioner's store must not lose into one file: records with
@@ -58,7 +58,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 		if err != nil {
 			return err
 		}
-		return verb.Unprinted(verb.Quoted(file)+" is whole", verb.Show(&o.Output, info, func(info *daemon.BackupInfo) io.WriterTo {
+		return verb.Unprinted(verb.Quoted(file)+" is whole", verb.Show(&o.Output, info, func(info *setup.BackupInfo) io.WriterTo {
 			return cli.Text(verb.Quoted(file) + " is whole: " + describe(info) + "\n")
 		}))
 	}
@@ -74,7 +74,7 @@ func checkFile(file, why string) error {
 }
 
 // read reads the backup that is there.
-func read(_ context.Context, _ *verb.Operator, file string) (*daemon.BackupInfo, error) {
+func read(_ context.Context, _ *verb.Operator, file string) (*setup.BackupInfo, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func read(_ context.Context, _ *verb.Operator, file string) (*daemon.BackupInfo,
 	defer func() { _ = f.Close() }() // only read
 	bar := cli.NewProgressOf(os.Stderr, "checking", "messages", -1)
 	defer bar.Done()
-	info, err := daemon.CheckBackup(f, func() { bar.Add(1) })
+	info, err := setup.CheckBackup(f, func() { bar.Add(1) })
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
@@ -90,7 +90,7 @@ func read(_ context.Context, _ *verb.Operator, file string) (*daemon.BackupInfo,
 }
 
 // write makes a backup.
-func write(ctx context.Context, o *verb.Operator, file string) (info *daemon.BackupInfo, err error) {
+func write(ctx context.Context, o *verb.Operator, file string) (info *setup.BackupInfo, err error) {
 	err = cli.WriteNewBy(file, 0o600, false, func(w io.Writer) error {
 		client, err := o.Client()
 		if err != nil {
@@ -104,9 +104,9 @@ func write(ctx context.Context, o *verb.Operator, file string) (info *daemon.Bac
 		bar := cli.NewProgressOf(os.Stderr, "backup", "messages", messages)
 		defer bar.Done()
 		// Read as a restore reads it, before it gets its name.
-		if info, err = daemon.CheckBackup(io.TeeReader(body, w), func() { bar.Add(1) }); err != nil {
+		if info, err = setup.CheckBackup(io.TeeReader(body, w), func() { bar.Add(1) }); err != nil {
 			what := "the provisioner's log says why"
-			if errors.Is(err, daemon.ErrUnknown) {
+			if errors.Is(err, setup.ErrUnknown) {
 				what = "make the backup with the version of muster that wrote it"
 			}
 			return fmt.Errorf("%s: not written: %w; %s", file, err, what)
@@ -120,7 +120,7 @@ func write(ctx context.Context, o *verb.Operator, file string) (info *daemon.Bac
 }
 
 // describe tells a person what a backup has.
-func describe(info *daemon.BackupInfo) string {
+func describe(info *setup.BackupInfo) string {
 	var parts []string
 	for _, s := range info.Streams {
 		what := strings.ToLower(strings.TrimPrefix(s.Name, "MUSTER_"))

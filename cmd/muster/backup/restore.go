@@ -10,7 +10,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/daemon"
+	"muster/internal/setup"
 )
 
 const restoreHelp = `Puts a backup into the empty store of a provisioner that does not run. Move away
@@ -27,7 +27,7 @@ of the store. All else that is newer is lost, so the store is in recovery then: 
 
 // restore is what the flags of "muster restore" say.
 type restore struct {
-	daemon.Restore
+	setup.Restore
 	setup verb.Setup
 	keys  verb.KeyFlags
 }
@@ -60,7 +60,7 @@ func (r *restore) run(ctx context.Context) error {
 }
 
 // show tells a person what was restored, and what to do next.
-func (r *restore) show(out *daemon.Restored) io.WriterTo {
+func (r *restore) show(out *setup.Restored) io.WriterTo {
 	say := r.setup.After
 	say("start the provisioner; nodes come back by their certificates")
 	say("limited tokens signed until now are frozen: sign new ones, or see muster token unfreeze")

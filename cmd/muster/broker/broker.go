@@ -11,7 +11,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/daemon"
+	"muster/internal/setup"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
 )
@@ -34,7 +34,7 @@ nats-server --signal reload, or SIGHUP. It lasts for certificates.max_lifetime.
 
 func addCertificate(parent *kingpin.CmdClause, all cli.Verbs) {
 	var config string
-	var server daemon.BrokerServer
+	var server setup.BrokerServer
 	var keys verb.KeyFlags
 	c := parent.Command("certificate", "Renew the certificate of a nats-server.").HelpLong(certificateHelp)
 	c.Arg("dir", "Directory with its files.").Required().StringVar(&server.Dir)

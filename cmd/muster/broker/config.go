@@ -16,7 +16,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/daemon"
+	"muster/internal/setup"
 	"muster/jwt"
 	"muster/provisioner/broker"
 )
@@ -24,7 +24,7 @@ import (
 // config is what the flags of "muster broker config" say.
 type config struct {
 	file    string
-	server  daemon.BrokerServer
+	server  setup.BrokerServer
 	cluster broker.ClusterConfig
 	leaves  broker.LeavesConfig
 	hub     broker.HubConfig

@@ -12,7 +12,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/daemon"
+	"muster/internal/setup"
 	"muster/provisioner/trust"
 )
 
@@ -37,11 +37,11 @@ func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("show", "Show roots, issuing certificates and their ends.").HelpLong(showHelp)
 	s.AddFlags(c)
 	all[c.FullCommand()] = func(context.Context) error {
-		authorities, err := daemon.ReadAuthorities(s.Config)
+		authorities, err := setup.ReadAuthorities(s.Config)
 		if err != nil {
 			return verb.OrNoSetup(s.Config, err)
 		}
-		return verb.Show(&s.Output, authorities, func(authorities []daemon.AuthorityInfo) io.WriterTo {
+		return verb.Show(&s.Output, authorities, func(authorities []setup.AuthorityInfo) io.WriterTo {
 			t := cli.NewTable("", "certificate", "valid until", "sha256")
 			for _, a := range authorities {
 				addRows(t, a, time.Now())
@@ -52,7 +52,7 @@ func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
 }
 
 // addRows adds a row for each certificate of an authority.
-func addRows(t *cli.Table, a daemon.AuthorityInfo, now time.Time) {
+func addRows(t *cli.Table, a setup.AuthorityInfo, now time.Time) {
 	which := "previous"
 	if a.Present {
 		which = "present"

@@ -14,6 +14,7 @@ import (
 	"muster/internal/cli"
 	"muster/internal/conffile"
 	"muster/internal/daemon"
+	"muster/internal/setup"
 )
 
 const rollHelp = `Makes a new root and issuing CA in a directory beside the configuration, and has
@@ -31,7 +32,7 @@ provisioner.yaml is changed makes nothing new.
 
 // roll is what the flags of "muster ca roll" say.
 type roll struct {
-	daemon.Roll
+	setup.Roll
 	keys           verb.KeyFlags
 	encrypt, write bool
 }
@@ -83,7 +84,7 @@ func (r *roll) run(ctx context.Context) error {
 }
 
 // paste prints the lines for provisioner.yaml.
-func (r *roll) paste(w io.Writer, rolled *daemon.Rolled) error {
+func (r *roll) paste(w io.Writer, rolled *setup.Rolled) error {
 	_, err := fmt.Fprintf(w, `%s is ready. Put this in place of `+"`ca:`"+` in %s, or let --write do it:
 
 %s
@@ -95,7 +96,7 @@ func (r *roll) paste(w io.Writer, rolled *daemon.Rolled) error {
 }
 
 // next prints how to go on.
-func (r *roll) next(w io.Writer, rolled *daemon.Rolled) error {
+func (r *roll) next(w io.Writer, rolled *setup.Rolled) error {
 	brokers := ""
 	if rolled.Brokers {
 		brokers = "  give each broker another certificate with `muster broker certificate`, and have it read that\n"

@@ -14,12 +14,12 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/daemon"
+	"muster/internal/setup"
 )
 
-// setup is what the flags of "muster provisioner init" say: a complete setup in a new directory.
-type setup struct {
-	daemon.Setup
+// initFlags is what the flags of "muster provisioner init" say: a complete setup in a new directory.
+type initFlags struct {
+	setup.Installation
 	dir     string
 	encrypt bool
 	keys    verb.KeyFlags
@@ -37,7 +37,7 @@ must be missing or empty: nothing is ever overwritten.
   muster provisioner init prov --cluster tls://n1.example.net:4222,tls://n2.example.net:4222`
 
 func addInit(parent *kingpin.CmdClause, all cli.Verbs) {
-	s := &setup{}
+	s := &initFlags{}
 	c := parent.Command("init", "Make a complete, working setup in a new directory.").HelpLong(initHelp)
 	c.Arg("dir", "Directory to make, such as /etc/muster/provisioner.").Required().StringVar(&s.dir)
 	c.Flag("name", "Host name of provisioner and broker; this machine's if not given.").PlaceHolder("HOST").StringVar(&s.Name)
@@ -56,7 +56,7 @@ func addInit(parent *kingpin.CmdClause, all cli.Verbs) {
 }
 
 // check completes the setup, and reports all that is wrong with it.
-func (s *setup) check() error {
+func (s *initFlags) check() error {
 	if host, err := os.Hostname(); s.Name == "" && err == nil {
 		s.Name = strings.ToLower(strings.TrimSuffix(host, "."))
 	}
@@ -79,7 +79,7 @@ func (s *setup) check() error {
 	return err
 }
 
-func (s *setup) run(ctx context.Context) error {
+func (s *initFlags) run(ctx context.Context) error {
 	if s.encrypt {
 		secret, err := s.keys.Choose(ctx)
 		if err != nil {
@@ -88,7 +88,7 @@ func (s *setup) run(ctx context.Context) error {
 		defer clear(secret)
 		s.Passphrase = secret
 	}
-	if err := daemon.Init(s.dir, s.Setup); err != nil {
+	if err := setup.Init(s.dir, s.Installation); err != nil {
 		return err
 	}
 	if s.TrustFirstUse {
@@ -102,8 +102,8 @@ func (s *setup) run(ctx context.Context) error {
 }
 
 // next says how to go on.
-func (s *setup) next() string {
-	names := s.Setup
+func (s *initFlags) next() string {
+	names := s.Installation
 	if len(names.BrokerNames) == 0 {
 		names.BrokerNames = []string{names.Name}
 	}
@@ -143,7 +143,7 @@ present it. The third is such a node, in a directory of its own; on a real one, 
 	if s.encrypt {
 		b.WriteString("The first two ask for the passphrase on a terminal, or take --passphrase-file FILE; for a unit see LoadCredentialEncrypted in systemd/.\n")
 	}
-	if setting, hidden := daemon.HiddenFromUnits(s.dir); hidden != "" {
+	if setting, hidden := setup.HiddenFromUnits(s.dir); hidden != "" {
 		fmt.Fprintf(&b, "The units in %s see nothing below %s (%s): for a service make the setup elsewhere, such as in /etc/muster/provisioner.\n", path("systemd"), hidden, setting)
 	}
 	fmt.Fprintf(&b, "Keep %s somewhere off this machine.\n", path("ca", "root-key.pem"))

@@ -13,6 +13,7 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/daemon"
+	"muster/internal/setup"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
@@ -49,14 +50,14 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 }
 
 func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
-	var setup verb.Setup
+	var where verb.Setup
 	var keys verb.KeyFlags
 	var accepted bool
 	var why string
 	c := parent.Command("begin", "Accept a loss, and begin a recovery.").HelpLong(beginHelp)
 	c.Flag("accept-loss", "What is missing is gone: needed, since nothing brings it back after this.").BoolVar(&accepted)
 	c.Flag("why", "Reason, for the history.").PlaceHolder("TEXT").StringVar(&why)
-	setup.AddFlags(c)
+	where.AddFlags(c)
 	keys.AddFlags(c)
 	all.Check(c, func() error {
 		if !accepted {
@@ -71,16 +72,16 @@ func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
 			return err
 		}
 		cause := provisioner.Cause{By: self.Username, Why: why}
-		d, err := daemon.Load(setup.Config, daemon.Options{Log: log, Keys: keys.Ring(ctx)}) //nolint:contextcheck // bounded by the time-out of the policy's tests
+		d, err := daemon.Load(where.Config, daemon.Options{Log: log, Keys: keys.Ring(ctx)}) //nolint:contextcheck // bounded by the time-out of the policy's tests
 		if err != nil {
-			return verb.OrNoSetup(setup.Config, err)
+			return verb.OrNoSetup(where.Config, err)
 		}
-		begun, err := d.AcceptLoss(ctx, cause)
+		begun, err := setup.AcceptLoss(ctx, d, cause)
 		if err != nil {
 			return verb.OrNotYours(err)
 		}
-		return verb.Show(&setup.Output, begun, func(r *provisioner.Recovery) io.WriterTo {
-			setup.After("start the provisioner; once the fleet is back: muster recovery end")
+		return verb.Show(&where.Output, begun, func(r *provisioner.Recovery) io.WriterTo {
+			where.After("start the provisioner; once the fleet is back: muster recovery end")
 			lost := r.Lost
 			if lost == "" {
 				lost = "nothing is known to be missing"

@@ -1,4 +1,4 @@
-package daemon
+package setup
 
 import (
 	"context"
@@ -10,11 +10,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
+	"muster/internal/daemon"
+	"muster/internal/disk"
 	"muster/internal/keyfile"
 	"muster/provisioner"
 	"muster/provisioner/backup"
@@ -55,9 +55,6 @@ type Restored struct {
 	Recovery    *provisioner.Recovery `json:"recovery"`    // that the store is in now
 }
 
-// jetStreamDir is the directory in its StoreDir in which a broker keeps streams.
-const jetStreamDir = "jetstream"
-
 // Run restores. No provisioner opens the store before all of it is there. What a restore
 // that was killed has left is thrown away by the next one, so that it can be
 // repeated until it has succeeded, and is refused from then on. The store is in recovery then.
@@ -71,11 +68,11 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	if err := r.missing(); err != nil {
 		return nil, err
 	}
-	cfg, err := readConfig(r.Config)
+	cfg, err := daemon.ReadConfig(r.Config)
 	if err != nil {
 		return nil, err
 	}
-	dir, inside := filepath.Join(cfg.DataDir, "broker"), cfg.Broker.URL == ""
+	dir, inside := cfg.StoreDir(), cfg.Broker.URL == ""
 	if inside {
 		if err := unused(dir); err != nil {
 			return nil, err
@@ -94,7 +91,7 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 		return nil, err
 	}
 	if inside {
-		if err := hasRoom(cfg.DataDir, info.takes+leastDisk); err != nil {
+		if err := disk.NeedRoom(cfg.DataDir, info.takes+leastDisk); err != nil {
 			return nil, err
 		}
 		release, err := lockEmpty(dir)
@@ -144,16 +141,16 @@ func (r *Restore) setDefaults() {
 
 // journals opens the journal that the configuration names, and returns it with all revocations that it or one of the
 // others has, each once, in their order. They are locked meanwhile: no provisioner writes them.
-func (r *Restore) journals(cfg Config, info *BackupInfo) (own *backup.Journal, entries []*trust.Revocation, err error) {
+func (r *Restore) journals(cfg daemon.Config, info *BackupInfo) (own *backup.Journal, entries []*trust.Revocation, err error) {
 	known := make(map[string]bool)
-	for i, path := range append([]string{cfg.journalPath()}, r.Journals...) {
+	for i, path := range append([]string{cfg.JournalPath()}, r.Journals...) {
 		j, err := backup.OpenJournal(path)
 		if err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("revocations.journal: %w", err), closed(own))
 		}
 		if i == 0 {
 			own = j
-			err = giveAllTo(path, cfg.DataDir)
+			err = giveToOwnerOf(cfg.DataDir, path)
 		}
 		if id := j.Installation(); err == nil && id != "" && id != info.Installation {
 			err = fmt.Errorf("%s is of installation %s, the backup of %s: name the journal that belongs to it, or move this one away",
@@ -208,7 +205,7 @@ func (r *Restore) missing() error {
 // take, nobody has it.
 func unused(dir string) error {
 	if _, err := os.Lstat(broker.LockFile(dir)); errors.Is(err, fs.ErrNotExist) {
-		return checkEmpty(dir)
+		return daemon.CheckEmpty(dir)
 	}
 	release, err := lockEmpty(dir)
 	if err == nil {
@@ -227,35 +224,23 @@ func lockEmpty(dir string) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkEmpty(dir); err != nil {
+	if err := daemon.CheckEmpty(dir); err != nil {
 		release()
 		return nil, err
 	}
 	return release, nil
 }
 
-// checkEmpty returns [store.ErrNotEmpty] if a broker has ever kept a stream in
-// its directory.
-func checkEmpty(dir string) error {
-	err := filepath.WalkDir(filepath.Join(dir, jetStreamDir), func(path string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			err = fmt.Errorf("%w: %s is there; move %s away and keep it until the fleet is well again", store.ErrNotEmpty, path, dir)
-		}
-		return err
-	})
-	return ignoreAbsent(err)
-}
-
 // checkAuthority sees that the store in the backup was bound to our authority,
 // or to one that it has taken over from.
-func checkAuthority(cfg Config, info *BackupInfo) error {
-	root, err := readCertificate(cfg.CA.Root)
+func checkAuthority(cfg daemon.Config, info *BackupInfo) error {
+	root, err := daemon.ReadCertificate(cfg.CA.Root)
 	if err != nil {
 		return err
 	}
 	known := []*x509.Certificate{root}
 	for _, p := range cfg.CA.Previous {
-		c, err := readCertificate(p.Root)
+		c, err := daemon.ReadCertificate(p.Root)
 		if err != nil {
 			return err
 		}
@@ -281,7 +266,7 @@ func fingerprintOf(root *x509.Certificate) string {
 // A filling is a store on its way from a backup.
 type filling struct {
 	*Restore
-	cfg     Config
+	cfg     daemon.Config
 	out     *Restored
 	journal *backup.Journal
 	entries []*trust.Revocation
@@ -290,7 +275,7 @@ type filling struct {
 
 // filling prepares to fill a store. The recovery begins after everything that the backup or a journal has: the clock of
 // a machine that is new may not be set yet.
-func (r *Restore) filling(cfg Config, info *BackupInfo, own *backup.Journal, entries []*trust.Revocation) (*filling, error) {
+func (r *Restore) filling(cfg daemon.Config, info *BackupInfo, own *backup.Journal, entries []*trust.Revocation) (*filling, error) {
 	is := &provisioner.Recovery{
 		Schema: provisioner.RecoverySchema,
 		Began:  r.Now().UTC().Truncate(time.Second),
@@ -312,7 +297,7 @@ func (r *Restore) filling(cfg Config, info *BackupInfo, own *backup.Journal, ent
 		journal: own,
 		entries: entries,
 	}
-	for _, path := range cfg.watermarks() {
+	for _, path := range cfg.Watermarks() {
 		file, mark, err := store.OpenWatermark(path)
 		if err != nil {
 			return nil, err
@@ -321,7 +306,7 @@ func (r *Restore) filling(cfg Config, info *BackupInfo, own *backup.Journal, ent
 		if mark != nil {
 			is.Epoch = max(is.Epoch, mark.Epoch)
 		}
-		if err := giveAllTo(path, cfg.DataDir); err != nil {
+		if err := giveToOwnerOf(cfg.DataDir, path); err != nil {
 			return nil, err
 		}
 	}
@@ -387,23 +372,4 @@ func (f *filling) copy(ctx context.Context, into *store.Import) error {
 		}
 	}
 	return nil
-}
-
-// giveAllTo makes all in dir the owner's of another directory, if we are root: a
-// provisioner that runs as another user has to read it.
-func giveAllTo(dir, like string) error {
-	info, err := os.Stat(like)
-	if err != nil {
-		return err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || os.Geteuid() != 0 {
-		return nil
-	}
-	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		return os.Lchown(path, int(stat.Uid), int(stat.Gid)) //nolint:gosec // nobody else may write to data_dir
-	})
 }

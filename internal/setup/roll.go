@@ -1,4 +1,4 @@
-package daemon
+package setup
 
 import (
 	"bytes"
@@ -10,10 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"muster/internal/conffile"
+	"muster/internal/daemon"
 	"muster/internal/keyfile"
 	"muster/provisioner/ca"
 )
@@ -63,10 +63,10 @@ type Rolled struct {
 	Found       bool   // it had been made before, by a run that was cut short
 	Brokers     bool   // they are outside, with certificates of their own to be renewed
 
-	config string // path of provisioner.yaml, without links
-	text   []byte // what it holds
-	before Config // what that means
-	after  Config
+	config string        // path of provisioner.yaml, without links
+	text   []byte        // what it holds
+	before daemon.Config // what that means
+	after  daemon.Config
 	keys   *keyfile.Ring
 
 	reached func(string) // of each step that is done
@@ -90,7 +90,7 @@ func (r *Roll) Make() (*Rolled, error) {
 	if err != nil {
 		return nil, err
 	}
-	old, err := readCertificate(out.before.CA.Root)
+	old, err := daemon.ReadCertificate(out.before.CA.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (r *Roll) read() (*Rolled, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := readConfig(path)
+	cfg, err := daemon.ReadConfig(path)
 	if err != nil {
 		return nil, err
 	}
@@ -150,28 +150,12 @@ func (r *Roll) read() (*Rolled, error) {
 	return &Rolled{Brokers: cfg.Broker.URL != "", config: path, text: text, before: cfg, keys: r.Keys, reached: r.Reached}, nil
 }
 
-// readConfig reads a configuration file and checks it. Paths in it are made
-// those of files.
-func readConfig(path string) (Config, error) {
-	form := form(DefaultConfig())
-	if err := conffile.LoadYAML(path, &form); err != nil {
-		return Config{}, err
-	}
-	cfg := Config(form)
-	cfg.resolve(filepath.Dir(path))
-	if err := cfg.Validate(); err != nil {
-		return Config{}, fmt.Errorf("%s: %w", path, err)
-	}
-	return cfg, nil
-}
-
 // name says what provisioner.yaml is to say.
 func (r *Rolled) name(base string) {
 	r.after = r.before
-	r.after.dir = base
 	r.after.CA.Root, r.after.CA.Certificate = filepath.Join(r.Dir, rootFile), filepath.Join(r.Dir, issuingFile)
 	r.after.CA.Key = filepath.Join(r.Dir, issuingKeyFile)
-	r.after.CA.Previous = []PreviousConfig{{
+	r.after.CA.Previous = []daemon.PreviousConfig{{
 		Root: r.before.CA.Root, Certificate: r.before.CA.Certificate, Key: r.before.CA.Key, Cross: filepath.Join(r.Dir, crossFile),
 	}}
 }
@@ -241,43 +225,16 @@ func writeDir(dir string, owner fs.FileInfo, reached func(string), fill func(*wr
 	if w.err != nil {
 		return staging.notMade(w.err)
 	}
-	if err := giveTo(staging.dir, owner); err != nil {
+	if err := giveTo(owner, staging.dir); err != nil {
 		return staging.notMade(err)
 	}
 	reached("written")
 	return staging.place(0o755) // the keys in it are 0600
 }
 
-// giveTo makes dir and the files in it the owner's of a file, if we are root.
-func giveTo(dir string, owner fs.FileInfo) error {
-	stat, ok := owner.Sys().(*syscall.Stat_t)
-	if !ok || os.Geteuid() != 0 {
-		return nil
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if err := os.Lchown(filepath.Join(dir, e.Name()), int(stat.Uid), int(stat.Gid)); err != nil {
-			return err
-		}
-	}
-	return os.Lchown(dir, int(stat.Uid), int(stat.Gid))
-}
-
-// syncDir makes the names in a directory survive a power cut.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 // check sees that the new authority can be read and takes over from the old one.
 func (r *Rolled) check(now func() time.Time) error {
-	authority, err := loadAuthority(r.after, Options{Now: now}, r.keys)
+	authority, err := daemon.LoadAuthority(r.after, now, r.keys)
 	if errors.Is(err, fs.ErrPermission) { // nobody is to remove it for that
 		return err
 	}

@@ -1,4 +1,4 @@
-package daemon_test
+package setup_test
 
 import (
 	"bytes"
@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"muster/internal/daemon"
+	"muster/internal/setup"
 	"muster/internal/testproc"
 )
 
 // TestUnitsSayWhatTheyDoNotSee has setups in places that the units hide from the provisioner.
 func TestUnitsSayWhatTheyDoNotSee(t *testing.T) {
 	t.Parallel()
-	unit, err := os.ReadFile(filepath.Join(setup(t, nil), "systemd", "muster-provisioner.service"))
+	unit, err := os.ReadFile(filepath.Join(install(t, nil), "systemd", "muster-provisioner.service"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestUnitsSayWhatTheyDoNotSee(t *testing.T) {
 		"/tmp/prov": "/tmp", "/var/tmp/a/b": "/var/tmp", "/srv/../tmp/prov": "/tmp",
 		"/etc/muster/provisioner": "", "/homes/anna": "", "/srv/home/prov": "", "/tmpfs": "", "/": "",
 	} {
-		setting, hidden := daemon.HiddenFromUnits(dir)
+		setting, hidden := setup.HiddenFromUnits(dir)
 		if hidden != want || (setting == "") != (want == "") {
 			t.Errorf("%s: %q hides %q, want %q hidden", dir, setting, hidden, want)
 		}
@@ -38,7 +38,7 @@ func TestUnitsSayWhatTheyDoNotSee(t *testing.T) {
 	if err := os.Symlink("/tmp", link); err != nil {
 		t.Fatal(err)
 	}
-	if _, hidden := daemon.HiddenFromUnits(link); hidden != "/tmp" {
+	if _, hidden := setup.HiddenFromUnits(link); hidden != "/tmp" {
 		t.Errorf("a link to /tmp: %q is hidden", hidden)
 	}
 }
@@ -48,7 +48,7 @@ func TestUnitsSayWhatTheyDoNotSee(t *testing.T) {
 func TestUnitsTakeAnyDirectory(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a b;c", `50%o "$HOME" 'x\y`)
-	if err := daemon.Init(dir, daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net"}); err != nil {
+	if err := setup.Init(dir, setup.Installation{Name: "prov1.example.net", TrustDomain: "example.net"}); err != nil {
 		t.Fatal(err)
 	}
 	unit := filepath.Join(dir, "systemd", "muster-provisioner.service")
@@ -76,7 +76,7 @@ func TestUnitsTakeAnyDirectory(t *testing.T) {
 		}
 	}
 
-	if err := daemon.Init(dir+"\nx", daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net"}); err == nil || !strings.Contains(err.Error(), "control character") {
+	if err := setup.Init(dir+"\nx", setup.Installation{Name: "prov1.example.net", TrustDomain: "example.net"}); err == nil || !strings.Contains(err.Error(), "control character") {
 		t.Errorf("Init of a name of two lines: %v", err)
 	}
 }

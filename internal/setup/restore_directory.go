@@ -1,29 +1,25 @@
-package daemon
+package setup
 
 import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
+	"muster/internal/daemon"
+	"muster/internal/disk"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
 	"muster/provisioner/store"
 )
 
-// restoringDir is where a store is filled before it gets its place: in the directory
-// of the broker, which may be on another disk than what is around it.
-const restoringDir = "restoring"
-
 // intoDirectory makes the store of a provisioner with a broker inside. It appears
 // with all of it or not at all: it is filled under another name, by a broker that
 // nobody can reach, brought to the disk, and then gets its place by one rename.
 func (f *filling) intoDirectory(ctx context.Context) error {
-	staging := filepath.Join(f.cfg.DataDir, "broker", restoringDir)
+	staging := daemon.RestoringDir(f.cfg.StoreDir())
 	if err := os.RemoveAll(staging); err != nil {
 		return err
 	}
@@ -33,14 +29,14 @@ func (f *filling) intoDirectory(ctx context.Context) error {
 	}
 	f.Reached("cleared")
 	if err := f.fill(ctx, staging); err != nil {
-		full := hasRoom(staging, leastDisk)
+		full := disk.NeedRoom(staging, leastDisk)
 		if full != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
 			err = nil // by whileRoom
 		}
 		return errors.Join(full, err)
 	}
 	f.Reached("filled")
-	if err := f.place(staging, filepath.Join(f.cfg.DataDir, "broker")); err != nil {
+	if err := f.place(staging, f.cfg.StoreDir()); err != nil {
 		return err
 	}
 	f.Reached("placed")
@@ -64,7 +60,7 @@ func whileRoom(ctx context.Context, dir string) (_ context.Context, stop func())
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-				if s, err := spaceOf(dir); err == nil && s.free < leastDisk/4 {
+				if s, err := disk.SpaceOf(dir); err == nil && s.Free < leastDisk/4 {
 					cancel()
 				}
 			}
@@ -73,39 +69,10 @@ func whileRoom(ctx context.Context, dir string) (_ context.Context, stop func())
 	return ctx, cancel
 }
 
-// hasRoom returns an error that says so if the disk of dir has not so many bytes.
-func hasRoom(dir string, needed int64) error {
-	s, err := spaceOf(dir)
-	if err == nil && s.free < needed {
-		err = fmt.Errorf("%s: the disk has %s left, and a store takes %s or more: make room, or restore to another disk", dir, size(s.free).rough(), size(needed).rough())
-	}
-	return err
-}
-
-// halfRestored returns [store.ErrHalfRestored] if a restore was cut short before the
-// store got its place: a provisioner that started would make an empty one, in which
-// nothing is frozen that the restore was to freeze.
-func halfRestored(dataDir string) error {
-	staging := filepath.Join(dataDir, "broker", restoringDir)
-	if _, err := os.Stat(staging); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	err := checkEmpty(filepath.Join(dataDir, "broker"))
-	if errors.Is(err, store.ErrNotEmpty) {
-		return nil // it has its place, what is left is nobody's
-	}
-	if err == nil {
-		err = fmt.Errorf("%w: %s is what there is of it: restore once more, or remove that to begin with an empty store", store.ErrHalfRestored, staging)
-	}
-	return err
-}
-
 // fill makes the store in a directory of its own and brings it to the disk.
 func (f *filling) fill(ctx context.Context, dir string) (err error) {
 	b, err := broker.New(broker.Config{
-		Listen: "127.0.0.1:0", StoreDir: dir, StoreLimit: func() (int64, error) { return maxStore(dir) }, Unsynced: true,
+		Listen: "127.0.0.1:0", StoreDir: dir, StoreLimit: func() (int64, error) { return disk.StoreLimit(dir) }, Unsynced: true,
 		ClientCAs: x509.NewCertPool(), MaxConnections: 16, Log: f.Log,
 		Gate: broker.GateConfig{
 			TrustDomain: f.cfg.TrustDomain, Now: f.Now,
@@ -124,15 +91,16 @@ func (f *filling) fill(ctx context.Context, dir string) (err error) {
 		f.Reached("copied")
 	}
 	// Also one whose start was interrupted: it writes to dir until it has ended.
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	const enough = 30 * time.Second
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), enough)
 	defer cancel()
 	if err = errors.Join(err, b.Stop(stop)); err != nil {
 		return err
 	}
-	if err := giveAllTo(dir, f.cfg.DataDir); err != nil {
+	if err := giveToOwnerOf(f.cfg.DataDir, dir); err != nil {
 		return err
 	}
-	return syncFiles(dir)
+	return disk.Sync(dir)
 }
 
 // errRestoring is what a stranger hears who finds the broker of a restore.
@@ -145,7 +113,7 @@ func (f *filling) copyTo(ctx context.Context, b *broker.Broker, dir string) erro
 		return err
 	}
 	defer conn.Close()
-	most, err := capacity(dir)
+	most, err := disk.StoreCapacity(dir)
 	if err != nil {
 		return err
 	}
@@ -159,13 +127,13 @@ func (f *filling) copyTo(ctx context.Context, b *broker.Broker, dir string) erro
 
 // place gives a finished store its place.
 func (f *filling) place(staging, final string) error {
-	to := filepath.Join(final, jetStreamDir)
+	to := daemon.StreamsDir(final)
 	// An empty directory gives way to a rename only if it holds none itself.
 	if err := os.RemoveAll(to); err != nil {
 		return err
 	}
 	f.Reached("place cleared")
-	if err := os.Rename(filepath.Join(staging, jetStreamDir), to); err != nil {
+	if err := os.Rename(daemon.StreamsDir(staging), to); err != nil {
 		return err
 	}
 	f.Reached("renamed")
@@ -173,8 +141,8 @@ func (f *filling) place(staging, final string) error {
 	if err != nil {
 		return err
 	}
-	if err := giveAllTo(real, f.cfg.DataDir); err != nil {
+	if err := giveToOwnerOf(f.cfg.DataDir, real); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(final), syncDir(f.cfg.DataDir))
+	return errors.Join(disk.SyncDir(final), disk.SyncDir(f.cfg.DataDir))
 }

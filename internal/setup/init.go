@@ -1,4 +1,4 @@
-package daemon
+package setup
 
 import (
 	"crypto/ecdh"
@@ -18,6 +18,7 @@ import (
 	"time"
 	"unicode"
 
+	"muster/internal/daemon"
 	"muster/internal/seal"
 	"muster/jwt"
 	"muster/policies"
@@ -25,11 +26,11 @@ import (
 	"muster/provisioner/ca"
 )
 
-//go:embed setup
-var setupFiles embed.FS
+//go:embed templates
+var templates embed.FS
 
-// Setup is what `muster provisioner init` makes.
-type Setup struct {
+// An Installation is what [Init] makes, as `muster provisioner init` does.
+type Installation struct {
 	Name          string   // of provisioner and broker: a host name. Required
 	TrustDomain   string   // host name. Required
 	Site          string   // optional
@@ -47,7 +48,7 @@ type Setup struct {
 
 // BrokerURLs is what tokens and nodes are given: the broker's names with its
 // port, comma separated; of a cluster, its servers.
-func (s Setup) BrokerURLs() string {
+func (s Installation) BrokerURLs() string {
 	if s.Cluster != "" {
 		return strings.NewReplacer("tls://", "", "nats://", "").Replace(s.Cluster)
 	}
@@ -65,7 +66,7 @@ func (s Setup) BrokerURLs() string {
 // Init writes a complete, working setup into dir, which must be missing or
 // empty: either all of it appears or nothing, and what a process that was killed has left
 // goes with the next one. Nothing is ever overwritten. The error lists everything wrong with s.
-func Init(dir string, s Setup) error {
+func Init(dir string, s Installation) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
@@ -124,8 +125,11 @@ func placeFor(dir string) (string, error) {
 		return "", errors.New(".: is where you are, and the new setup takes its place: name it from the directory above")
 	}
 	info, err := os.Lstat(dir)
-	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
-		return dir, ignoreAbsent(err)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 {
+		return dir, nil
+	}
+	if err != nil {
+		return "", err
 	}
 	place, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -136,34 +140,34 @@ func placeFor(dir string) (string, error) {
 
 // Check reports everything wrong with s at once, each line naming the flag of
 // init that sets it.
-func (s *Setup) Check() error {
-	v := &validation{}
-	v.name("--name", s.Name)
-	v.name("--trust-domain", s.TrustDomain)
+func (s *Installation) Check() error {
+	v := &daemon.Mistakes{}
+	v.Name("--name", s.Name)
+	v.Name("--trust-domain", s.TrustDomain)
 	if s.Site != "" {
 		_, err := jwt.ParseSite(s.Site)
-		v.check("--site", err)
+		v.Check("--site", err)
 	}
 	if s.Listen != "" {
-		v.listen("--listen", s.Listen)
+		v.Listen("--listen", s.Listen)
 	}
 	if s.Cluster != "" {
-		v.check("--cluster", broker.CheckURLs(s.Cluster))
+		v.Check("--cluster", broker.CheckURLs(s.Cluster))
 	}
-	if s.Replicas < 0 || s.Replicas > maxReplicas {
-		v.bad("--replicas", "is %d, want 1 to %d", s.Replicas, maxReplicas)
+	if s.Replicas < 0 || s.Replicas > daemon.MaxReplicas {
+		v.Bad("--replicas", "is %d, want 1 to %d", s.Replicas, daemon.MaxReplicas)
 	}
 	for _, n := range s.BrokerNames {
-		v.name("--broker-name", n)
+		v.Name("--broker-name", n)
 	}
 	for _, a := range s.Addresses {
-		v.address("--broker-address", a)
+		v.Address("--broker-address", a)
 	}
-	return errors.Join(v.errs...)
+	return v.Err()
 }
 
 // complete fills in defaults.
-func (s *Setup) complete() {
+func (s *Installation) complete() {
 	if s.Listen == "" {
 		s.Listen = "127.0.0.1:4222"
 	}
@@ -187,7 +191,7 @@ func (s *Setup) complete() {
 // nameServers adds the names and addresses in the URLs of a cluster to those
 // that its servers' certificates are for: provisioners look for them there, and
 // nodes do, too, as a rule.
-func (s *Setup) nameServers() {
+func (s *Installation) nameServers() {
 	for text := range strings.SplitSeq(s.Cluster, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))
 		if err != nil {
@@ -206,7 +210,7 @@ func (s *Setup) nameServers() {
 
 // OnlyHere reports whether the broker listens on loopback although it has names
 // under which nodes elsewhere would look for it.
-func (s *Setup) OnlyHere() bool {
+func (s *Installation) OnlyHere() bool {
 	host, _, err := net.SplitHostPort(s.Listen)
 	ip := net.ParseIP(host)
 	return s.Cluster == "" && (s.Listen == "" || err == nil && ip != nil && ip.IsLoopback()) &&
@@ -239,7 +243,7 @@ func HiddenFromUnits(dir string) (setting, hidden string) {
 }
 
 // write makes all files below dir.
-func (s *Setup) write(dir string) error {
+func (s *Installation) write(dir string) error {
 	w := &writer{dir: dir, passphrase: s.Passphrase}
 	authority, err := ca.Generate(ca.GenerateConfig{TrustDomain: s.TrustDomain, Name: s.TrustDomain, Now: s.Now})
 	if err != nil {

@@ -1,4 +1,4 @@
-package daemon_test
+package setup_test
 
 import (
 	"errors"
@@ -11,12 +11,13 @@ import (
 
 	"muster/internal/conffile"
 	"muster/internal/daemon"
+	"muster/internal/setup"
 )
 
 // rolled makes the next authority of a setup.
-func rolled(t *testing.T, dir string) *daemon.Rolled {
+func rolled(t *testing.T, dir string) *setup.Rolled {
 	t.Helper()
-	r, err := (&daemon.Roll{Config: filepath.Join(dir, "provisioner.yaml")}).Make()
+	r, err := (&setup.Roll{Config: filepath.Join(dir, "provisioner.yaml")}).Make()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestRollIsTheOwnersOfTheOldKey(t *testing.T) {
 		t.Skip("only root can give files away")
 	}
 	const uid, gid = 12345, 23456
-	dir := setup(t, nil)
+	dir := install(t, nil)
 	each := func(do func(path string, info fs.FileInfo)) {
 		t.Helper()
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -132,7 +133,7 @@ func TestRollIsWrittenOnceOrNotAtAll(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := setup(t, nil)
+			dir := install(t, nil)
 			config := filepath.Join(dir, "provisioner.yaml")
 			if tt.before != nil {
 				tt.before(t, config)

@@ -1,4 +1,4 @@
-package daemon
+package setup
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"muster/internal/disk"
 
 	"golang.org/x/sys/unix"
 )
@@ -80,7 +82,7 @@ func (s *staging) place(mode fs.FileMode) error {
 	}
 	err := filepath.WalkDir(s.dir, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.IsDir() {
-			err = syncDir(path)
+			err = disk.SyncDir(path)
 		}
 		return err
 	})
@@ -91,7 +93,7 @@ func (s *staging) place(mode fs.FileMode) error {
 	if _, err := os.Lstat(s.final); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", s.final, fs.ErrExist)
 	}
-	return errors.Join(os.Rename(s.dir, s.final), syncDir(filepath.Dir(s.final)))
+	return errors.Join(os.Rename(s.dir, s.final), disk.SyncDir(filepath.Dir(s.final)))
 }
 
 // remove takes away what has not got its name.

@@ -1,4 +1,4 @@
-package daemon
+package setup
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"muster/internal/daemon"
 	"muster/policies"
 )
 
@@ -32,7 +33,7 @@ func TestSetupChild(t *testing.T) { //nolint:paralleltest // it kills its proces
 	}
 	var err error
 	if os.Getenv(envRoll) == "" {
-		err = Init(dir, Setup{Name: "broker.example.net", TrustDomain: "example.net", Listen: "127.0.0.1:0", Reached: reached})
+		err = Init(dir, Installation{Name: "broker.example.net", TrustDomain: "example.net", Listen: "127.0.0.1:0", Reached: reached})
 	} else {
 		err = rollOver(dir, reached, nil)
 	}
@@ -43,7 +44,7 @@ func TestSetupChild(t *testing.T) { //nolint:paralleltest // it kills its proces
 func rollOver(dir string, reached func(string), compiled *policies.Cache) error {
 	r, err := (&Roll{Config: filepath.Join(dir, "provisioner.yaml"), Reached: reached}).Make()
 	if err == nil {
-		_, err = r.Write(Options{Compiled: compiled})
+		_, err = r.Write(daemon.Options{Compiled: compiled})
 	}
 	return err
 }
@@ -89,14 +90,14 @@ func TestAnInitIsKilledAtEveryStep(t *testing.T) {
 		}
 		killedAt(t, step, envSetup+"="+dir)
 		whole := step == "placed"
-		err := Init(dir, Setup{Name: "broker.example.net", TrustDomain: "example.net", Listen: "127.0.0.1:0"})
+		err := Init(dir, Installation{Name: "broker.example.net", TrustDomain: "example.net", Listen: "127.0.0.1:0"})
 		if whole != (err != nil && strings.Contains(err.Error(), "not empty")) || !whole && err != nil {
 			t.Errorf("made again after being killed at %q: %v", step, err)
 		}
 		if left := hidden(t, above); len(left) > 0 {
 			t.Errorf("killed at %q: %v are left", step, left)
 		}
-		if _, err := Load(filepath.Join(dir, "provisioner.yaml"), Options{Compiled: &compiled}); err != nil {
+		if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}); err != nil {
 			t.Errorf("killed at %q: it does not load: %v", step, err)
 		}
 	}
@@ -138,7 +139,7 @@ func TestARollIsKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	var compiled policies.Cache
 	whole := filepath.Join(t.TempDir(), "whole")
-	if err := Init(whole, Setup{Name: "broker.example.net", TrustDomain: "example.net", Listen: "127.0.0.1:0"}); err != nil {
+	if err := Init(whole, Installation{Name: "broker.example.net", TrustDomain: "example.net", Listen: "127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, step := range []string{"staged", "root written", "written", "made", "edited", "kept", "changed"} {
@@ -153,7 +154,7 @@ func TestARollIsKilledAtEveryStep(t *testing.T) {
 		}
 		killedAt(t, step, envSetup+"="+dir, envRoll+"=1")
 		config := filepath.Join(dir, "provisioner.yaml")
-		if _, err := Load(config, Options{Compiled: &compiled}); err != nil {
+		if _, err := daemon.Load(config, daemon.Options{Compiled: &compiled}); err != nil {
 			t.Errorf("killed at %q: it does not load: %v", step, err)
 		}
 		made, err := os.ReadFile(filepath.Join(dir, "ca-2", rootFile))
@@ -174,7 +175,7 @@ func TestARollIsKilledAtEveryStep(t *testing.T) {
 		if err != nil || len(authorities) != 2 || len(authorities[1].Cross) == 0 {
 			t.Errorf("killed at %q: %d authorities, %v", step, len(authorities), err)
 		}
-		if _, err := Load(config, Options{Compiled: &compiled}); err != nil {
+		if _, err := daemon.Load(config, daemon.Options{Compiled: &compiled}); err != nil {
 			t.Errorf("killed at %q, and repeated: it does not load: %v", step, err)
 		}
 	}

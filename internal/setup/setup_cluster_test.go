@@ -1,4 +1,4 @@
-package daemon_test
+package setup_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"muster/internal/daemon"
+	"muster/internal/setup"
 	"muster/provisioner/broker"
 )
 
@@ -17,8 +18,8 @@ import (
 func TestInitForACluster(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "prov")
-	setup := daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net", Cluster: "tls://n1.example.net:4222,tls://192.0.2.7:4222"}
-	if err := daemon.Init(dir, setup); err != nil {
+	installation := setup.Installation{Name: "prov1.example.net", TrustDomain: "example.net", Cluster: "tls://n1.example.net:4222,tls://192.0.2.7:4222"}
+	if err := setup.Init(dir, installation); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "provisioner.yaml")
@@ -26,8 +27,8 @@ func TestInitForACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := d.BrokerURL(); got != setup.Cluster {
-		t.Errorf("BrokerURL = %q, want %q", got, setup.Cluster)
+	if got := d.BrokerURL(); got != installation.Cluster {
+		t.Errorf("BrokerURL = %q, want %q", got, installation.Cluster)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -38,7 +39,7 @@ func TestInitForACluster(t *testing.T) {
 			t.Errorf("provisioner.yaml lacks %q:\n%s", want, text)
 		}
 	}
-	server := daemon.BrokerServer{Dir: "/etc/nats", ServerConfig: broker.ServerConfig{Name: "n1", Listen: ":4222", StoreDir: "/var/nats"}}
+	server := setup.BrokerServer{Dir: "/etc/nats", ServerConfig: broker.ServerConfig{Name: "n1", Listen: ":4222", StoreDir: "/var/nats"}}
 	files := filepath.Join(t.TempDir(), "n1")
 	if err := server.Write(path, files); err != nil {
 		t.Fatal(err)
@@ -60,12 +61,12 @@ func TestInitForACluster(t *testing.T) {
 func TestACertificateOfAnotherServerIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "prov")
-	setup := daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net", Cluster: "tls://n1.example.net:4222,tls://n2.example.net:4222"}
-	if err := daemon.Init(dir, setup); err != nil {
+	installation := setup.Installation{Name: "prov1.example.net", TrustDomain: "example.net", Cluster: "tls://n1.example.net:4222,tls://n2.example.net:4222"}
+	if err := setup.Init(dir, installation); err != nil {
 		t.Fatal(err)
 	}
 	path, files := filepath.Join(dir, "provisioner.yaml"), filepath.Join(t.TempDir(), "n1")
-	server := daemon.BrokerServer{Dir: files, ServerConfig: broker.ServerConfig{Name: "n1.example.net", Listen: ":4222", StoreDir: "/var/nats"}}
+	server := setup.BrokerServer{Dir: files, ServerConfig: broker.ServerConfig{Name: "n1.example.net", Listen: ":4222", StoreDir: "/var/nats"}}
 	if err := server.Write(path, files); err != nil {
 		t.Fatal(err)
 	}
@@ -101,11 +102,11 @@ func TestACertificateOfAnotherServerIsNotReplaced(t *testing.T) {
 func TestTheCertificateOfAServerByAnotherNameIsRenewed(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "prov")
-	if err := daemon.Init(dir, daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net", Cluster: "tls://192.0.2.7:4222"}); err != nil {
+	if err := setup.Init(dir, setup.Installation{Name: "prov1.example.net", TrustDomain: "example.net", Cluster: "tls://192.0.2.7:4222"}); err != nil {
 		t.Fatal(err)
 	}
 	path, files := filepath.Join(dir, "provisioner.yaml"), filepath.Join(t.TempDir(), "n1")
-	server := daemon.BrokerServer{Dir: files, ServerConfig: broker.ServerConfig{Name: "n1", Listen: ":4222", StoreDir: "/var/nats"}}
+	server := setup.BrokerServer{Dir: files, ServerConfig: broker.ServerConfig{Name: "n1", Listen: ":4222", StoreDir: "/var/nats"}}
 	if err := server.Write(path, files); err != nil {
 		t.Fatal(err)
 	}

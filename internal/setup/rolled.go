@@ -1,4 +1,4 @@
-package daemon
+package setup
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"muster/internal/conffile"
+	"muster/internal/daemon"
+	"muster/internal/disk"
 )
 
 // Lines returns what provisioner.yaml is to say: its `ca:` with all that belongs
@@ -59,7 +61,7 @@ func (r *Rolled) relative(path string) string {
 // provisioner.yaml is the one or the other at any time. Where the file is
 // written in a way that a program had better not change, the error wraps
 // [conffile.ErrEdit].
-func (r *Rolled) Write(opts Options) (kept string, err error) {
+func (r *Rolled) Write(opts daemon.Options) (kept string, err error) {
 	text, err := conffile.EditYAML(r.text, "ca", r.values(), r.previous())
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", r.config, err)
@@ -94,7 +96,7 @@ func (r *Rolled) Write(opts Options) (kept string, err error) {
 		return "", err
 	}
 	r.reached("kept")
-	if err := errors.Join(os.Rename(next, r.config), syncDir(dir)); err != nil {
+	if err := errors.Join(os.Rename(next, r.config), disk.SyncDir(dir)); err != nil {
 		return "", err
 	}
 	r.reached("changed")
@@ -103,8 +105,8 @@ func (r *Rolled) Write(opts Options) (kept string, err error) {
 
 // try loads an edited file, and sees that it differs from the one before in
 // what it should and in nothing else.
-func (r *Rolled) try(path string, opts Options) error {
-	cfg, err := readConfig(path)
+func (r *Rolled) try(path string, opts daemon.Options) error {
+	cfg, err := daemon.ReadConfig(path)
 	if err == nil && !reflect.DeepEqual(cfg, r.after) {
 		err = errors.New("it would say something else")
 	}
@@ -112,7 +114,7 @@ func (r *Rolled) try(path string, opts Options) error {
 		return fmt.Errorf("%s: %w: %w", r.config, conffile.ErrEdit, err)
 	}
 	opts.Keys = *r.keys.Clone()
-	d, err := New(cfg, opts)
+	d, err := daemon.New(cfg, opts)
 	if err != nil {
 		return fmt.Errorf("%s is as it was, since this provisioner would not start:\n%w", r.config, err)
 	}

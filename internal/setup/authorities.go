@@ -1,10 +1,12 @@
-package daemon
+package setup
 
 import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
 	"time"
+
+	"muster/internal/daemon"
 )
 
 // AuthorityInfo is one certificate authority that a configuration names. Its
@@ -36,14 +38,14 @@ func (a *AuthorityInfo) Certificates() []CertificateInfo {
 // configuration file names, the present one first. No key is read, and whether
 // they fit together is not looked at.
 func ReadAuthorities(path string) ([]AuthorityInfo, error) {
-	cfg, err := readConfig(path)
+	cfg, err := daemon.ReadConfig(path)
 	if err != nil {
 		return nil, err
 	}
-	all := append([]PreviousConfig{{Root: cfg.CA.Root, Certificate: cfg.CA.Certificate}}, cfg.CA.Previous...)
+	all := append([]daemon.PreviousConfig{{Root: cfg.CA.Root, Certificate: cfg.CA.Certificate}}, cfg.CA.Previous...)
 	var out []AuthorityInfo
 	for i, p := range all {
-		read, err := p.read()
+		read, err := p.Read()
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package daemon
+package setup
 
 import (
 	"crypto/ecdsa"
@@ -10,9 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/google/renameio/v2"
 
+	"muster/internal/daemon"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -43,18 +45,18 @@ type BrokerServer struct {
 // Text returns the configuration of the server for the installation whose
 // provisioner.yaml is at path.
 func (s BrokerServer) Text(path string) (string, error) {
-	cfg, err := readConfig(path)
+	cfg, err := daemon.ReadConfig(path)
 	if err != nil {
 		return "", err
 	}
 	return s.text(cfg, path)
 }
 
-func (s BrokerServer) text(cfg Config, path string) (string, error) {
+func (s BrokerServer) text(cfg daemon.Config, path string) (string, error) {
 	if cfg.Broker.URL == "" {
 		return "", fmt.Errorf("%s: broker.url: missing: this provisioner has a broker of its own; 'muster provisioner init --cluster' sets one up for others", path)
 	}
-	keys, err := loadBrokerKeys(&cfg.Broker.External)
+	keys, err := daemon.LoadBrokerKeys(&cfg.Broker.External)
 	if err != nil {
 		return "", err
 	}
@@ -82,7 +84,7 @@ func (s BrokerServer) text(cfg Config, path string) (string, error) {
 // certificate of the installation's authority, and the authority's roots: all of it,
 // or nothing. It must be missing: nothing is ever overwritten.
 func (s BrokerServer) Write(path, dir string) error {
-	cfg, err := readConfig(path)
+	cfg, err := daemon.ReadConfig(path)
 	if err != nil {
 		return err
 	}
@@ -122,7 +124,7 @@ func (s BrokerServer) Write(path, dir string) error {
 // them when it is told to reload. A kill in between leaves a key that is not the
 // certificate's, which a reload refuses: renew again.
 func (s BrokerServer) Renew(path, dir string) error {
-	cfg, err := readConfig(path)
+	cfg, err := daemon.ReadConfig(path)
 	if err != nil {
 		return err
 	}
@@ -138,7 +140,7 @@ func (s BrokerServer) Renew(path, dir string) error {
 	}
 	// One that cannot be read is replaced, whoever's it was.
 	// Whose it is says its URI: all servers have the names under which nodes look for any.
-	if old, err := readCertificates(filepath.Join(dir, serverCertificateFile)); err == nil {
+	if old, err := daemon.ReadCertificates(filepath.Join(dir, serverCertificateFile)); err == nil {
 		if _, name, err := wire.RoleOf(old[0], cfg.TrustDomain); err == nil && name != s.Name {
 			return fmt.Errorf("%s is the certificate of %s, not of %s: give the server's own name, or another directory",
 				filepath.Join(dir, serverCertificateFile), name, s.Name)
@@ -172,14 +174,10 @@ func replaceFile(path string, content []byte, of fs.FileInfo) error {
 
 // certificate issues the server's certificate and returns it with all that goes
 // with it, by the names of files.
-func (s BrokerServer) certificate(cfg Config) (map[string][]byte, error) {
-	ring := s.Keyring.Clone()
-	if ring.File == "" {
-		ring.File = cfg.Keys.PassphraseFile
-	}
+func (s BrokerServer) certificate(cfg daemon.Config) (map[string][]byte, error) {
+	ring := cfg.Keyring(&s.Keyring)
 	defer ring.Forget()
-	opts := Options{}.complete()
-	authority, err := loadAuthority(cfg, opts, ring)
+	authority, err := daemon.LoadAuthority(cfg, time.Now, ring)
 	if err != nil {
 		return nil, fmt.Errorf("ca: %w", err)
 	}
@@ -187,7 +185,7 @@ func (s BrokerServer) certificate(cfg Config) (map[string][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key of the server: %w", err)
 	}
-	r := cfg.brokerRequest(s.Name)
+	r := cfg.BrokerRequest(s.Name)
 	r.PublicKey = key.Public()
 	issued, err := authority.Issue(r)
 	if err != nil {

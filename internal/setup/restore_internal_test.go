@@ -1,4 +1,4 @@
-package daemon
+package setup
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/daemon"
 	"muster/provisioner/backup"
 	"muster/provisioner/store"
 )
@@ -57,7 +58,7 @@ func TestARestoreIsKilledAtEveryStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i%3 == 0 { // as a broker leaves it that has never kept anything
-			if err := os.MkdirAll(filepath.Join(dir, "data", "broker", jetStreamDir), 0o700); err != nil {
+			if err := os.MkdirAll(daemon.StreamsDir(filepath.Join(dir, "data", "broker")), 0o700); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -75,11 +76,11 @@ func TestARestoreIsKilledAtEveryStep(t *testing.T) {
 		}
 		whole := step == "renamed" || step == "placed"
 		if !whole {
-			d, err := Load(config, Options{})
+			d, err := daemon.Load(config, daemon.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := d.Run(t.Context(), func() { t.Errorf("killed at %q: a provisioner serves", step) }); !NeedsOperator(err) {
+			if err := d.Run(t.Context(), func() { t.Errorf("killed at %q: a provisioner serves", step) }); !daemon.NeedsOperator(err) {
 				t.Errorf("killed at %q: Run = %v, want that there is no store", step, err)
 			}
 		}
@@ -135,11 +136,11 @@ func TestARestoreThatFailsCanBeRepeated(t *testing.T) {
 		if after, err := os.ReadFile(filepath.Join(data, "revocations.journal")); err != nil || !bytes.Equal(after, journal) {
 			t.Errorf("%s: the journal is another one: %v", what, err)
 		}
-		d, err := Load(r.Config, Options{})
+		d, err := daemon.Load(r.Config, daemon.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Run(t.Context(), func() { t.Errorf("%s: a provisioner serves", what) }); !NeedsOperator(err) {
+		if err := d.Run(t.Context(), func() { t.Errorf("%s: a provisioner serves", what) }); !daemon.NeedsOperator(err) {
 			t.Errorf("%s: Run = %v, want that there is no store", what, err)
 		}
 	}
@@ -160,11 +161,11 @@ type backupOf struct{ dir, backup string }
 func backedUp(t *testing.T, domain string) (of backupOf, installation string) {
 	t.Helper()
 	of.dir = filepath.Join(t.TempDir(), "p")
-	if err := Init(of.dir, Setup{Name: "broker.example.net", TrustDomain: domain, Listen: "127.0.0.1:0"}); err != nil {
+	if err := Init(of.dir, Installation{Name: "broker.example.net", TrustDomain: domain, Listen: "127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
 	}
 	var file bytes.Buffer
-	installation = serveOnce(t, filepath.Join(of.dir, "provisioner.yaml"), func(d *Daemon) {
+	installation = serveOnce(t, filepath.Join(of.dir, "provisioner.yaml"), func(d *daemon.Daemon) {
 		if err := d.Backup(t.Context(), "tester", func(uint64) {}, &file); err != nil {
 			t.Error(err)
 		}
@@ -178,9 +179,9 @@ func backedUp(t *testing.T, domain string) (of backupOf, installation string) {
 
 // serveOnce runs a provisioner until do has returned, and returns its
 // installation.
-func serveOnce(t *testing.T, config string, do func(*Daemon)) (installation string) {
+func serveOnce(t *testing.T, config string, do func(*daemon.Daemon)) (installation string) {
 	t.Helper()
-	d, err := Load(config, Options{})
+	d, err := daemon.Load(config, daemon.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

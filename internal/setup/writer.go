@@ -1,4 +1,4 @@
-package daemon
+package setup
 
 import (
 	"bytes"
@@ -111,7 +111,7 @@ func (w *writer) template(name string, data any) {
 	if w.err != nil {
 		return
 	}
-	t, err := template.New(filepath.Base(name)+".tmpl").Funcs(unitFuncs).ParseFS(setupFiles, "setup/"+name+".tmpl")
+	t, err := template.New(filepath.Base(name)+".tmpl").Funcs(unitFuncs).ParseFS(templates, "templates/"+name+".tmpl")
 	if err != nil {
 		w.err = err
 		return

@@ -1,0 +1,101 @@
+// Package disk says what a file system has free, and brings files to it.
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Space is what a file system has, in bytes.
+type Space struct{ Total, Free int64 }
+
+// SpaceOf returns what the file system of dir, or of the nearest directory above it that exists, has for us.
+func SpaceOf(dir string) (Space, error) {
+	var s unix.Statfs_t
+	for {
+		err := unix.Statfs(dir, &s)
+		if errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir {
+			dir = filepath.Dir(dir)
+			continue
+		}
+		if err != nil {
+			return Space{}, fmt.Errorf("%s: %w", dir, err)
+		}
+		block := int64(s.Bsize)                                                          //nolint:unconvert // of another type elsewhere
+		return Space{Total: int64(s.Blocks) * block, Free: int64(s.Bavail) * block}, nil //nolint:unconvert // as above
+	}
+}
+
+// NeedRoom returns an error if the file system of dir has less than needed bytes free.
+func NeedRoom(dir string, needed int64) error {
+	s, err := SpaceOf(dir)
+	if err == nil && s.Free < needed {
+		err = fmt.Errorf("%s: the disk has %s free, and needs %s: free some space", dir, Size(s.Free), Size(needed))
+	}
+	return err
+}
+
+// StoreCapacity is how much of the disk a store in dir may ever take: nine tenths. It is the same at each start, so
+// that the streams which are bounded by it are not cut by a start on a fuller disk.
+func StoreCapacity(dir string) (int64, error) {
+	s, err := SpaceOf(dir)
+	return s.Total / 10 * 9, err
+}
+
+// StoreLimit is what JetStream may take now: what it has already, and three quarters of what is free. It is never
+// below half of the capacity: JetStream sets aside what bounded streams may take and does not start with less, and a
+// provisioner that cannot start on a nearly full disk cannot renew either.
+func StoreLimit(dir string) (int64, error) {
+	s, err := SpaceOf(dir)
+	if err != nil {
+		return 0, err
+	}
+	used := int64(0)
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return ignoreAbsent(err)
+		}
+		info, err := e.Info()
+		if err == nil {
+			used += info.Size()
+		}
+		return ignoreAbsent(err)
+	})
+	return max(used+s.Free/4*3, s.Total/10*9/2), err
+}
+
+// ignoreAbsent is err, but for files that are not there any more.
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Sync brings the whole file system of dir to its disk: records are synced as they are written, the streams that they
+// are in are not when they are made.
+func Sync(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	if err := syncFileSystem(f); err != nil {
+		err = fmt.Errorf("sync %s: %w", dir, err)
+		return errors.Join(err, f.Close())
+	}
+	return f.Close()
+}
+
+// SyncDir makes the names in a directory survive a power cut.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,22 @@
+package setup
+
+import (
+	"context"
+
+	"muster/internal/daemon"
+	"muster/provisioner"
+	"muster/provisioner/store"
+)
+
+// AcceptLoss has a store that has lost data go on with what it has, in recovery: see [provisioner.Recovery]. The
+// provisioner of d does not run meanwhile. It may be killed and repeated.
+func AcceptLoss(ctx context.Context, d *daemon.Daemon, why provisioner.Cause) (r *provisioner.Recovery, err error) {
+	err = d.WithStore(ctx, "recovery", func(cfg store.Config) error {
+		r, err = store.AcceptLoss(ctx, cfg, why)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}

@@ -1,4 +1,4 @@
-// Package arch holds one test: the import graph of docs/architecture.md.
+// Package arch tests the layout that docs/architecture.md draws.
 package arch
 
 import (
@@ -6,66 +6,69 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// graph says which packages of this module each package may import, tests
-// apart. A package that is not listed may import none. A new arrow here is a
-// decision: it wants a line in docs/adr.
-var graph = map[string][]string{
-	"internal/wire":       {},
-	"internal/conffile":   {"internal/wire"},
-	"internal/seal":       {"internal/wire"},
-	"internal/discover":   {"internal/wire"},
-	"internal/cli":        {},
-	"internal/limit":      {},
-	"internal/keyfile":    {},
-	"jwt":                 {"internal/wire", "internal/keyfile"},
-	"policies":            {"internal/wire", "internal/conffile"},
-	"provisioner/ca":      {"internal/wire"},
-	"provisioner/events":  {"internal/limit", "internal/wire", "jwt"},
-	"provisioner/trust":   {"internal/wire", "jwt", "provisioner/ca"},
-	"provisioner":         {"internal/limit", "internal/wire", "jwt", "policies", "provisioner/ca", "provisioner/events", "provisioner/facts", "provisioner/trust"},
-	"provisioner/facts":   {"internal/wire", "policies", "provisioner/events"},
-	"provisioner/login":   {"internal/wire", "jwt", "provisioner", "provisioner/ca", "provisioner/events", "provisioner/trust"},
-	"provisioner/operate": {"internal/wire", "jwt", "provisioner", "provisioner/ca", "provisioner/events", "provisioner/trust"},
-	"provisioner/store":   {"internal/wire", "jwt", "policies", "provisioner", "provisioner/events", "provisioner/fleet", "provisioner/trust"},
-	"provisioner/natsapi": {"internal/limit", "internal/seal", "internal/wire", "provisioner", "provisioner/operate"},
-	"provisioner/broker":  {"internal/limit", "internal/seal", "internal/wire", "provisioner/ca"},
-	"provisioner/helper":  {"internal/wire"},
-	"provisioner/backup":  {"provisioner/trust"},
-	"provisioner/httpapi": {"internal/wire", "jwt", "policies", "provisioner", "provisioner/ca", "provisioner/fleet", "provisioner/events", "provisioner/operate", "provisioner/facts", "provisioner/trust", "provisioner/login"},
-	"provisioner/console": {"internal/wire", "jwt", "policies", "provisioner", "provisioner/fleet", "provisioner/events", "provisioner/operate", "provisioner/trust", "provisioner/login"},
-	"provisioner/fleet":   {"internal/wire", "jwt", "provisioner", "provisioner/events", "provisioner/facts", "provisioner/trust"},
-	"provisioner/metrics": {"internal/wire", "provisioner", "provisioner/events", "provisioner/fleet", "provisioner/trust"},
-	"provisioner/webhook": {"internal/wire", "provisioner/events"},
-	"server": {"internal/wire", "internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "jwt",
+// layers are the packages of the provisioner from the bottom up, as docs/architecture.md draws them. A package imports
+// packages of lower layers, and none of its own: so edges never import each other. A package that is in no layer, and not
+// the agent's, is a decision: it wants a line in docs/adr.
+var layers = [][]string{
+	{"internal/wire", "internal/cli", "internal/disk", "internal/limit", "internal/keyfile"},
+	{"internal/conffile", "internal/seal", "internal/discover"},
+	{"jwt", "policies", "provisioner/ca", "provisioner/helper"},
+	{"provisioner/events"},
+	{"provisioner/trust", "provisioner/facts"},
+	{"provisioner"},
+	{"provisioner/operate", "provisioner/fleet", "provisioner/login"},
+	{"provisioner/natsapi", "provisioner/httpapi", "provisioner/console", "provisioner/broker", "provisioner/store",
+		"provisioner/backup", "provisioner/metrics", "provisioner/webhook"},
+	{"internal/daemon"},
+	{"internal/setup"},
+}
+
+// agent is what the agent on a node is made of, and what each of its packages imports besides internal/wire. It links
+// nothing of the provisioner.
+var agent = map[string][]string{
+	"server": {"internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "jwt",
 		"server/advice", "server/files", "server/link", "server/orders", "server/trust"},
 	"server/advice":    {},
 	"server/files":     {},
-	"server/link":      {"internal/wire", "internal/discover", "internal/seal", "server/advice"},
-	"server/orders":    {"internal/wire", "server/files"},
-	"server/trust":     {"internal/keyfile", "internal/wire", "server/advice"},
+	"server/link":      {"internal/discover", "internal/seal", "server/advice"},
+	"server/orders":    {"server/files"},
+	"server/trust":     {"internal/keyfile", "server/advice"},
 	"server/servercmd": {"internal/cli", "server"},
-	"internal/simnode": {"internal/seal", "internal/wire", "jwt"},
-	"internal/bench":   {"internal/daemon", "internal/setup", "internal/seal", "internal/simnode", "internal/wire", "jwt", "provisioner", "provisioner/ca"},
-	"internal/demo":    {"internal/wire", "internal/daemon", "internal/setup", "internal/simnode", "jwt", "provisioner", "server", "provisioner/events", "provisioner/operate"},
-	"internal/disk":    {},
-	"internal/setup": {"internal/wire", "internal/conffile", "internal/daemon", "internal/disk", "internal/keyfile", "internal/seal", "jwt", "policies", "provisioner",
-		"provisioner/backup", "provisioner/broker", "provisioner/ca", "provisioner/store", "provisioner/trust"},
-	"internal/daemon": {"internal/wire", "internal/conffile", "internal/disk", "internal/discover", "internal/keyfile", "internal/seal", "jwt", "policies", "provisioner",
-		"provisioner/ca", "provisioner/backup", "provisioner/broker", "provisioner/console", "provisioner/fleet", "provisioner/helper", "provisioner/httpapi", "provisioner/metrics", "provisioner/natsapi",
-		"provisioner/store", "provisioner/webhook", "provisioner/events", "provisioner/operate", "provisioner/facts", "provisioner/trust", "provisioner/login"},
-	"internal/testbed": {"internal/seal", "internal/wire", "internal/conffile", "internal/daemon", "internal/setup", "internal/simnode", "internal/testproc", "jwt", "policies", "provisioner",
-		"provisioner/ca", "server", "provisioner/broker", "provisioner/webhook", "provisioner/events", "provisioner/operate", "provisioner/trust"},
-	"internal/eventcheck":      {"internal/testbed", "provisioner/events"},
-	"internal/testdisk":        {"internal/testproc"},
-	"examples/cluster/wave":    {"internal/simnode"},
-	"examples/websocket/proxy": {},
-	"examples/webhook":         {},
+}
+
+// tools are for people and tests who look at the whole: they import what they need, and only tools and commands import
+// them.
+var tools = []string{"internal/testbed", "internal/simnode", "internal/demo", "internal/bench", "internal/chaos", "internal/browsertest",
+	"internal/testdisk", "internal/testproc", "internal/eventcheck", "internal/arch", "examples/"}
+
+// isTool reports whether a package is a tool, or a package of tests alone.
+func isTool(name string) bool {
+	return strings.HasSuffix(name, "/withfleet") || strings.HasPrefix(name, "cmd/") ||
+		slices.ContainsFunc(tools, func(tool string) bool { return strings.HasPrefix(name, tool) })
+}
+
+// layerOf returns the layer of a package, -1 if it is in none.
+func layerOf(name string) int {
+	return slices.IndexFunc(layers, func(l []string) bool { return slices.Contains(l, name) })
+}
+
+// allowed reports whether a package of this module may import another one.
+func allowed(name, imported string) bool {
+	switch {
+	case isTool(name):
+		return true
+	case strings.HasPrefix(name, "server"):
+		return imported == "internal/wire" || slices.Contains(agent[name], imported)
+	default:
+		return layerOf(imported) >= 0 && layerOf(imported) < layerOf(name)
+	}
 }
 
 // owners says which packages may import a dependency, tests apart. One owner
@@ -122,23 +125,44 @@ func list(t *testing.T, patterns ...string) []listed {
 	}
 }
 
-func TestImportGraph(t *testing.T) {
+// TestLayout holds every package to its layer, and each dependency to its owner. With -v it prints the graph.
+func TestLayout(t *testing.T) {
 	t.Parallel()
+	found := make(map[string][]string)
 	for _, p := range list(t, "muster/...") {
 		name := strings.TrimPrefix(p.ImportPath, "muster/")
+		if layerOf(name) < 0 && agent[name] == nil && !isTool(name) {
+			t.Errorf("%s is in no layer", name)
+		}
+		found[name] = nil
 		for _, i := range p.Imports {
-			if ours, ok := strings.CutPrefix(i, "muster/"); ok && !strings.HasPrefix(name, "cmd/") && !slices.Contains(graph[name], ours) {
-				t.Errorf("%s imports %s, which is against the graph", name, ours)
+			ours, ok := strings.CutPrefix(i, "muster/")
+			if ok {
+				found[name] = append(found[name], ours)
+			}
+			if ok && !allowed(name, ours) {
+				t.Errorf("%s imports %s, which is against the layout", name, ours)
 			}
 			if ours, ok := strings.CutPrefix(i, "muster/cmd/"); ok && !downward(name, "cmd/"+ours) {
 				t.Errorf("%s imports cmd/%s, which is not below it and not shared", name, ours)
 			}
-			for dependency, allowed := range owners {
-				if strings.HasPrefix(i, dependency) && !slices.Contains(allowed, name) {
-					t.Errorf("%s imports %s, which belongs to %v", name, i, allowed)
+			for dependency, owner := range owners {
+				if strings.HasPrefix(i, dependency) && !slices.Contains(owner, name) {
+					t.Errorf("%s imports %s, which belongs to %v", name, i, owner)
 				}
 			}
 		}
+	}
+	for n := range layers {
+		for _, name := range slices.Sorted(slices.Values(layers[len(layers)-1-n])) {
+			if _, ok := found[name]; !ok {
+				t.Errorf("%s is a room of the layout, and there is no such package", name)
+			}
+			t.Logf("%2d %-22s -> %s", len(layers)-1-n, name, strings.Join(found[name], " "))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(agent)) {
+		t.Logf("   %-22s -> %s", name, strings.Join(found[name], " "))
 	}
 }
 

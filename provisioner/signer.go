@@ -97,8 +97,8 @@ type NewSigner struct {
 	Identities []string `json:"identities,omitempty"`
 }
 
-// entry checks what was given and returns it as an entry.
-func (n *NewSigner) entry() (*SignerEntry, error) {
+// Entry checks what was given and returns it as an entry.
+func (n *NewSigner) Entry() (*SignerEntry, error) {
 	s, err := jwt.ParseSigner(n.Public)
 	if err != nil {
 		return nil, err

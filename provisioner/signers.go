@@ -217,8 +217,8 @@ func (s *Signers) named(name string, id jwt.SignerID) *SignerInfo {
 	return nil
 }
 
-// trusted returns how many signers count.
-func (s *Signers) trusted() int {
+// Trusted returns how many signers count.
+func (s *Signers) Trusted() int {
 	n := 0
 	for _, i := range s.List() {
 		if !i.Removed {
@@ -228,10 +228,10 @@ func (s *Signers) trusted() int {
 	return n
 }
 
-// put writes an entry, and returns the one that it replaces, nil without one. The error is
+// Put writes an entry, and returns the one that it replaces, nil without one. The error is
 // [ErrState] if another signer has the name, of all that are known here, or if the signer was
 // changed meanwhile.
-func (s *Signers) put(ctx context.Context, e *SignerEntry) (before *SignerEntry, err error) {
+func (s *Signers) Put(ctx context.Context, e *SignerEntry) (before *SignerEntry, err error) {
 	if other := s.named(e.Name, e.ID); other != nil {
 		return nil, fmt.Errorf("%w: signer %s has that name", ErrState, other.ID)
 	}

@@ -91,13 +91,13 @@ type Removed struct {
 }
 
 func signerRoutes(s *Server) {
-	p := s.cfg.Provisioner
-	get(s, viewer, "/v1/signers", func(r *http.Request) ([]provisioner.SignerInfo, error) { return p.ListSigners(r.Context()) })
+	signers := s.cfg.Orders.Signers
+	get(s, viewer, "/v1/signers", func(r *http.Request) ([]provisioner.SignerInfo, error) { return signers.List(r.Context()) })
 	change(s, admin, "/v1/signers", func(r *http.Request, q *AddSigner, c provisioner.Cause) (*provisioner.SignerInfo, error) {
-		return p.AddSigner(r.Context(), q.NewSigner, c)
+		return signers.Add(r.Context(), q.NewSigner, c)
 	})
 	change(s, admin, "/v1/signers/{id}/remove", func(r *http.Request, _ *Reason, c provisioner.Cause) (*Removed, error) {
-		left, err := p.RemoveSigner(r.Context(), jwt.SignerID(r.PathValue("id")), c)
+		left, err := signers.Remove(r.Context(), jwt.SignerID(r.PathValue("id")), c)
 		return &Removed{Left: left}, err
 	})
 }

@@ -56,7 +56,7 @@ func (o *Operators) Add(ctx context.Context, n NewOperator, c provisioner.Cause)
 		return nil, fmt.Errorf("add operator %q: %w", n.Name, changedMeanwhile(err))
 	}
 	if former := before.Value; former != nil { // a store that is restored must not have it again
-		if err := o.provisioner.EndEntry(ctx, trust.RemovedOperator, former.ID, n.Name, c); err != nil {
+		if err := o.endEntry(ctx, trust.RemovedOperator, former.ID, n.Name, c); err != nil {
 			return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
 		}
 	}
@@ -103,7 +103,7 @@ func (o *Operators) Remove(ctx context.Context, name string, c provisioner.Cause
 		return nil
 	}
 	ordered := o.moment()
-	err := o.provisioner.EndEntry(ctx, trust.RemovedOperator, known.ID, name, c)
+	err := o.endEntry(ctx, trust.RemovedOperator, known.ID, name, c)
 	if err != nil {
 		return fmt.Errorf("remove operator %q: %w", name, err)
 	}

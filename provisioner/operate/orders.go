@@ -34,6 +34,7 @@ type Orders struct {
 	AllowList *AllowList
 	Pauses    *Pauses
 	Operators *Operators
+	Signers   *Signers
 	Tokens    *Tokens
 	Process   *Process
 }
@@ -58,6 +59,7 @@ func New(cfg Config) *Orders {
 		AllowList: &AllowList{base: b},
 		Pauses:    &Pauses{base: b},
 		Operators: &Operators{base: b, cfg: own},
+		Signers:   &Signers{base: b, signers: own.Signers},
 		Tokens:    &Tokens{base: b, verifier: own.Tokens},
 		Process:   &Process{base: b, cfg: own},
 	}

@@ -171,11 +171,11 @@ func TestWhatIsRevokedDuringAnAttempt(t *testing.T) {
 			}
 		}, wire.CodeTokenRevoked},
 		"the signer": {func(t *testing.T, f *testbed.Fleet, p *provisioner.Provisioner, _ *simnode.Node) {
-			signers, err := p.ListSigners(f.Context())
+			signers, err := testbed.Orders(p).Signers.List(f.Context())
 			if err != nil || len(signers) != 1 {
 				t.Fatalf("signers %v, %v", signers, err)
 			}
-			if left, err := p.RemoveSigner(f.Context(), signers[0].ID, testbed.Operator()); left != 0 || err != nil {
+			if left, err := testbed.Orders(p).Signers.Remove(f.Context(), signers[0].ID, testbed.Operator()); left != 0 || err != nil {
 				t.Errorf("RemoveSigner = %d, %v", left, err)
 			}
 		}, wire.CodeTokenInvalid},
@@ -395,8 +395,14 @@ func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
 		_, err := testbed.Orders(p).Nodes.Grant(ctx, wire.Identity(name), operate.GrantOrder{KeyHash: key, TTL: ttl}, c)
 		return err
 	}
-	remove := func(id jwt.SignerID, c provisioner.Cause) error { _, err := p.RemoveSigner(ctx, id, c); return err }
-	add := func(n provisioner.NewSigner, c provisioner.Cause) error { _, err := p.AddSigner(ctx, n, c); return err }
+	remove := func(id jwt.SignerID, c provisioner.Cause) error {
+		_, err := testbed.Orders(p).Signers.Remove(ctx, id, c)
+		return err
+	}
+	add := func(n provisioner.NewSigner, c provisioner.Cause) error {
+		_, err := testbed.Orders(p).Signers.Add(ctx, n, c)
+		return err
+	}
 	someone, nobody := testbed.Operator(), provisioner.Cause{Why: "because"}
 	long := provisioner.Cause{By: "x", Why: strings.Repeat("x", 201)}
 	anything := errors.New("any error")

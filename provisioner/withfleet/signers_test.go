@@ -69,7 +69,7 @@ func TestSignersComeAndGo(t *testing.T) {
 		}
 	}
 	everywhere(web, wire.CodeTokenInvalid)
-	added, err := ps[1].AddSigner(f.Context(), provisioner.NewSigner{
+	added, err := testbed.Orders(ps[1]).Signers.Add(f.Context(), provisioner.NewSigner{
 		Public: public, Name: "racks", Sites: []string{"ams1", "lon1"}, Identities: []string{"web*.example.net"},
 	}, testbed.Operator())
 	if err != nil {
@@ -86,24 +86,24 @@ func TestSignersComeAndGo(t *testing.T) {
 	everywhere(web, "")
 	everywhere(db, wire.CodeTokenIdentity)
 	// Other limits: it may sign for databases now, and elsewhere only.
-	if _, err := ps[0].AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "databases", Identities: []string{"db*.example.net"}}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(ps[0]).Signers.Add(f.Context(), provisioner.NewSigner{Public: public, Name: "databases", Identities: []string{"db*.example.net"}}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	everywhere(db, "")
 	everywhere(signedBy(t, f, key, "web2.example.net"), wire.CodeTokenIdentity)
-	if _, err := ps[0].AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "databases", Sites: []string{"lon1"}}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(ps[0]).Signers.Add(f.Context(), provisioner.NewSigner{Public: public, Name: "databases", Sites: []string{"lon1"}}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	everywhere(signedBy(t, f, key, "db2.example.net"), wire.CodeTokenSite)
 
-	if left, err := ps[1].RemoveSigner(f.Context(), id, testbed.Operator()); left != 1 || err != nil {
+	if left, err := testbed.Orders(ps[1]).Signers.Remove(f.Context(), id, testbed.Operator()); left != 1 || err != nil {
 		t.Fatalf("RemoveSigner = %d, %v", left, err)
 	}
 	if code := codeAt(f, ps[1], db); code != wire.CodeTokenInvalid {
 		t.Errorf("where it was removed: %q", code)
 	}
 	everywhere(db, wire.CodeTokenInvalid)
-	if left, err := ps[0].RemoveSigner(f.Context(), id, testbed.Operator()); left != 1 || err != nil {
+	if left, err := testbed.Orders(ps[0]).Signers.Remove(f.Context(), id, testbed.Operator()); left != 1 || err != nil {
 		t.Errorf("removed once more: %d, %v", left, err)
 	}
 	f.Stop()
@@ -111,11 +111,11 @@ func TestSignersComeAndGo(t *testing.T) {
 	if code := codeAt(f, f.Daemon().Operator(), db); code != wire.CodeTokenInvalid {
 		t.Errorf("after a restart: %q", code)
 	}
-	list, err := f.Daemon().Operator().ListSigners(f.Context())
+	list, err := f.Daemon().Orders().Signers.List(f.Context())
 	if err != nil || len(list) != 2 || list[0].Name != "databases" || !list[0].Removed || list[0].InFile || list[1].Name != "signer" || list[1].Source != provisioner.SignerOfFile || list[1].Removed {
 		t.Errorf("signers %+v, %v", list, err)
 	}
-	if _, err := f.Daemon().Operator().AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "databases"}, testbed.Operator()); err != nil {
+	if _, err := f.Daemon().Orders().Signers.Add(f.Context(), provisioner.NewSigner{Public: public, Name: "databases"}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Enroll(signedBy(t, f, key, "db3.example.net"))
@@ -133,11 +133,11 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	other := another(t, f, nil)
 	n, e := inFleet(t, f, web1)
-	list, err := f.Daemon().Operator().ListSigners(f.Context())
+	list, err := f.Daemon().Orders().Signers.List(f.Context())
 	if err != nil || len(list) != 1 || list[0].Source != provisioner.SignerOfFile || !list[0].InFile {
 		t.Fatalf("signers %+v, %v", list, err)
 	}
-	if left, err := f.Daemon().Operator().RemoveSigner(f.Context(), list[0].ID, testbed.Operator()); left != 0 || err != nil {
+	if left, err := f.Daemon().Orders().Signers.Remove(f.Context(), list[0].ID, testbed.Operator()); left != 0 || err != nil {
 		t.Fatalf("RemoveSigner = %d, %v", left, err)
 	}
 	stranger, err := simnode.New("web2.example.net", n.Token)
@@ -167,7 +167,7 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	}
 	// The same key again, by somebody who has found it.
 	found, public, _ := newSigner(t)
-	if _, err := f.Daemon().Operator().AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "new"}, testbed.Operator()); err != nil {
+	if _, err := f.Daemon().Orders().Signers.Add(f.Context(), provisioner.NewSigner{Public: public, Name: "new"}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Enroll(signedBy(t, f, found, "web3.example.net"))
@@ -202,7 +202,7 @@ func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
 	slow := &slowTrust{stopped: make(chan struct{}), goOn: make(chan struct{})}
 	other := another(t, f, func(s provisioner.Store) provisioner.Store { slow.Store = s; return slow })
 	key, public, id := newSigner(t)
-	if _, err := p.AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "racks"}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(p).Signers.Add(f.Context(), provisioner.NewSigner{Public: public, Name: "racks"}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := testbed.Orders(p).Operators.Add(f.Context(), operate.NewOperator{Name: "anna", Role: provisioner.RoleViewer, Public: public}, testbed.Operator()); err != nil {
@@ -211,10 +211,13 @@ func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
 	for what, change := range map[string]struct{ add, remove func() error }{
 		"signer": {
 			add: func() error {
-				_, err := other.AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "racks", Sites: []string{"ams1"}}, testbed.Operator())
+				_, err := testbed.Orders(other).Signers.Add(f.Context(), provisioner.NewSigner{Public: public, Name: "racks", Sites: []string{"ams1"}}, testbed.Operator())
 				return err
 			},
-			remove: func() error { _, err := p.RemoveSigner(f.Context(), id, testbed.Operator()); return err },
+			remove: func() error {
+				_, err := testbed.Orders(p).Signers.Remove(f.Context(), id, testbed.Operator())
+				return err
+			},
 		},
 		"operator": {
 			add: func() error {
@@ -235,7 +238,7 @@ func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
 			t.Errorf("%s: added by who knew nothing of the removal: %v, want %v", what, err, provisioner.ErrState)
 		}
 	}
-	signers, err := p.ListSigners(f.Context())
+	signers, err := testbed.Orders(p).Signers.List(f.Context())
 	if err != nil || !slices.ContainsFunc(signers, func(s provisioner.SignerInfo) bool { return s.ID == id && s.Removed }) {
 		t.Errorf("the removed signer is trusted again: %+v, %v", signers, err)
 	}

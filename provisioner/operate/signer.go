@@ -1,0 +1,130 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/events"
+	"muster/provisioner/trust"
+)
+
+// Signers are those whose tokens are good.
+type Signers struct {
+	*base
+
+	signers *provisioner.Signers
+}
+
+// errNoSigners says that the signers are not this provisioner's to change.
+var errNoSigners = errors.New("the signers of this provisioner are fixed")
+
+// Add makes a signer's tokens good, on every provisioner within a second
+// and in this process at once. A signer that was removed is good again, and one
+// that is there gets the new name and limits. It returns the signer as it now
+// is. The error is [provisioner.ErrState] if another signer has the name: policies and logs
+// tell signers apart by it.
+func (s *Signers) Add(ctx context.Context, n provisioner.NewSigner, c provisioner.Cause) (*provisioner.SignerInfo, error) {
+	if s.signers == nil {
+		return nil, fmt.Errorf("add signer: %w", errNoSigners)
+	}
+	e, err := n.Entry()
+	if err = wrong(c.Check(), err); err != nil {
+		return nil, fmt.Errorf("add signer: %w", err)
+	}
+	e.By, e.Why, e.At = c.By, c.Why, s.now()
+	told := events.Event{Type: events.SignerAdded, Time: s.moment(), Signer: e.ID, By: c.By, Why: c.Why}
+	before, err := s.signers.Put(ctx, e)
+	if err == nil && before != nil {
+		err = s.endEntry(ctx, trust.RemovedSigner, before.Entry, before.Name, c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("add signer %q: %w", e.Name, err)
+	}
+	s.emit(told)
+	s.log.InfoContext(ctx, "signer added", "signer", e.ID, "name", e.Name, "by", c.By, "why", c.Why)
+	for _, i := range s.signers.List() {
+		if i.ID == e.ID {
+			return &i, nil
+		}
+	}
+	return nil, fmt.Errorf("add signer %q: written and not found", e.Name)
+}
+
+// Remove makes the tokens of a signer worthless, on every provisioner
+// within a second and in this process at once, also where provisioner.yaml has
+// it, and also if this provisioner has never heard of it. Nodes that enrolled
+// with its tokens stay. It returns how many signers are left.
+//
+// The last one can be removed, too: a stolen key must not go on working for
+// want of another one. Then nobody enrolls until a signer is added; renewals
+// and the fleet go on.
+func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c provisioner.Cause) (left int, err error) {
+	if s.signers == nil {
+		return 0, fmt.Errorf("remove signer: %w", errNoSigners)
+	}
+	if err := wrong(c.Check(), provisioner.CheckSignerID(id)); err != nil {
+		return 0, fmt.Errorf("remove signer: %w", err)
+	}
+	// With its entry, the signer of all configuration files: this provisioner's may not have it.
+	entries, name := []string{string(id)}, ""
+	for _, i := range s.signers.List() {
+		if i.ID != id {
+			continue
+		}
+		if i.Removed {
+			return s.signers.Trusted(), nil
+		}
+		name = i.Name
+	}
+	if e, _ := s.logs.Signers.Get(string(id)); e.Value != nil {
+		entries = append(entries, e.Value.Entry)
+	}
+	told := events.Event{Type: events.SignerRemoved, Time: s.moment(), Signer: id, By: c.By, Why: c.Why}
+	for _, entry := range entries {
+		if err := s.endEntry(ctx, trust.RemovedSigner, entry, name, c); err != nil {
+			return 0, fmt.Errorf("remove signer %s: %w", id, err)
+		}
+	}
+	s.emit(told)
+	left = s.signers.Trusted()
+	s.log.InfoContext(ctx, "signer removed", "signer", id, "name", name, "by", c.By, "why", c.Why, "left", left)
+	if left == 0 {
+		s.log.WarnContext(ctx, "no signer is left: no node enrolls until one is added")
+	}
+	return left, nil
+}
+
+// List returns every signer that this process knows, by name, removed
+// ones too. The error wraps [provisioner.ErrRevocationsUnknown] if the list may be old.
+func (s *Signers) List(context.Context) ([]provisioner.SignerInfo, error) {
+	if s.signers == nil {
+		return nil, fmt.Errorf("list signers: %w", errNoSigners)
+	}
+	if err := s.provisioner.Fresh(); err != nil {
+		return nil, fmt.Errorf("list signers: %w", err)
+	}
+	return s.signers.List(), nil
+}
+
+// endEntry writes that an entry about a signer or an operator does not count any more. Writing it
+// again is harmless.
+func (b *base) endEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c provisioner.Cause) error {
+	err := b.provisioner.Revocations().Put(ctx, &trust.Revocation{
+		Schema: trust.RevocationSchema,
+		ID:     wire.NewID(),
+		Kind:   kind,
+		At:     b.now(),
+		By:     c.By,
+		Why:    c.Why,
+		Entry:  entry,
+		Name:   name,
+	}, 0)
+	if errors.Is(err, provisioner.ErrConflict) { // it was ended before
+		return nil
+	}
+	return err
+}

@@ -60,7 +60,7 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	want(ask(0, "node", "reprovision", "--match", "web*.example.net", "--dry-run"),
 		`\Aweb1\.example\.net\nweb2\.example\.net\nmuster: would reprovision 2 machines \(2 provisioned\): web1\.example\.net, web2\.example\.net\n\z`)
 	want(ask(0, "node", "reprovision", "--all", "--dry-run", "--json"), `"chosen": 3`)
-	want(ask(2, "node", "reprovision", "--all"), `reprovision 3 machines \(3 provisioned\): .*Nobody is there to ask: say --yes`)
+	want(ask(2, "node", "reprovision", "--all"), `reprovision 3 machines \(3 provisioned\): .*No terminal to ask on: say --yes`)
 	want(ask(2, "node", "reprovision", "web1.example.net", "--all"), `only one of them`)
 	want(ask(2, "node", "revoke"), `name machines`)
 	want(ask(2, "node", "retire", "--unseen", "yesterday"), `--unseen`)

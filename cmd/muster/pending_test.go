@@ -69,7 +69,7 @@ func TestPendingVerbs(t *testing.T) {
 	}
 	cmd := command(t, append([]string{"node", "approve", "--match", "web*.example.net"}, config...)...)
 	cmd.Dir = dir
-	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 || !regexp.MustCompile(`(?ms)^web1\.example\.net .*^muster: approve 1 machine\? Nobody is there to ask: say --yes$`).Match(out) {
+	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 || !regexp.MustCompile(`(?ms)^web1\.example\.net .*^muster: approve 1 machine\? No terminal to ask on: say --yes$`).Match(out) {
 		t.Errorf("approve by filter without --yes: exit %d:\n%s", cmd.ProcessState.ExitCode(), out)
 	}
 	var approved []struct {
@@ -106,9 +106,9 @@ func TestPendingVerbs(t *testing.T) {
 		{"node approve Web9.example.net", "2", "Web9"},
 		{"node approve web9.example.net --key abc", "2", "want 8 to 64 lower-case hex digits"},
 		{"node approve --from rack4 --fact x", "2", "NAME=VALUE"},
-		{"node approve --match nobody*.example.net --yes", "0", "nobody waits who is meant"},
+		{"node approve --match nobody*.example.net --yes", "0", "no machines that fit are waiting"},
 		{"node reject web9.example.net", "1", "nobody waits under this name"},
-		{"node pending --prefix nobody", "0", "nobody of those waits"},
+		{"node pending --prefix nobody", "0", "no machines that fit are waiting"},
 		{"node grant web9.example.net --key zz --why x", "2", "want 64 lower-case hex digits"},
 		{"node reconfigure web1.example.net --node-token /dev/null", "1", "--node-token: /dev/null: empty"},
 		{"node reconfigure web1.example.net --node-token prov/ca/root.pem", "1", "--node-token: prov/ca/root.pem: PEM, not a token\n"},

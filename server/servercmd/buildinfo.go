@@ -36,8 +36,8 @@ type buildInfoVerb struct {
 	out  io.Writer
 }
 
-const buildInfoHelp = `Reads the token, if there is one, and the configuration; changes nothing and asks
-nobody.
+const buildInfoHelp = `Reads the token, if there is one, and the configuration; changes nothing and
+asks no other program.
 
   %[1]s
   %[1]s --token provisioning.jwt --json`

@@ -48,7 +48,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("add", "Allow names.").HelpLong(addHelp)
 	cli.Arg(c.Arg("pattern", "A name, or a pattern of names.").Required(), &e.pattern, wire.ParsePattern)
 	cli.Duration(c.Flag("expires", "When the entry ends, as 2h or 7d from now; never if absent.").PlaceHolder("DURATION"), &e.expires, time.Second, 100*cli.Year)
-	c.Flag("i-know", "A lone * is meant: whoever has a token can enroll as anything.").BoolVar(&e.iKnow)
+	c.Flag("i-know", "A lone * is meant: the holder of any token can enroll as anything.").BoolVar(&e.iKnow)
 	all.Check(c, func() error {
 		if provisioner.AnyName(e.pattern) && e.pattern != "" && !e.iKnow {
 			return fmt.Errorf("%w; --i-know if that is meant", operate.ErrEverything)

@@ -36,7 +36,7 @@ type config struct {
 
 const configHelp = `Prints the configuration of one nats-server for the installation of
 provisioner.yaml: accounts, permissions, limits, TLS, JetStream that syncs every
-write, and the question to the provisioners about who may connect. With --write,
+write, and the question to the provisioners about each connection. With --write,
 DIR is made with all that the server needs, its key and certificate among it:
 copy it to the server's machine and run nats-server -c DIR/nats-server.conf, or
 muster broker run DIR/nats-server.conf.

@@ -16,14 +16,14 @@ import (
 
 const attemptsHelp = `Counts what was refused, by the address that it came from and by the token that was
 presented, the most first, with the codes of the refusals: rogues, and machines that
-cannot get in and keep trying. A token is named only if its signature was good. Who
-waits for a person or a policy, or met trouble of our own, is not counted.
+cannot get in and keep trying. A token is named only if its signature was good.
+Machines that wait for a person or a policy, or met faults of our own, are not counted.
 
 The provisioner that is asked counts its own, since it started. It keeps the 1,000
 addresses and tokens with the most; "up to N are others'" says how far a count may be
 too high. What each attempt was, and which name it used, 'muster events' says.
 
-Exits with 0 if it could be asked, also if there is nobody to list, 1 if not, 2 if the
+Exits with 0 if it could be asked, also if the list is empty, 1 if not, 2 if the
 command line makes no sense.
 
   muster attempts
@@ -32,7 +32,7 @@ command line makes no sense.
 
 func addAttempts(app *kingpin.Application, all cli.Verbs) {
 	var top int
-	c := app.Command("attempts", "Show who fails most: addresses and tokens, with how often and why.").HelpLong(attemptsHelp)
+	c := app.Command("attempts", "Show addresses and tokens with the most failed attempts, and why.").HelpLong(attemptsHelp)
 	cli.IntIn(c.Flag("top", "List so many addresses, and so many tokens. Default: 20.").Default("20").PlaceHolder("N"), &top, 1, math.MaxInt)
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Attempts, error) {
 		return verb.Get[*httpapi.Attempts](ctx, o, fmt.Sprintf("/v1/attempts?top=%d", top))

@@ -20,7 +20,7 @@ import (
 func Add(app *kingpin.Application, all cli.Verbs) {
 	add(app.Command("jwt", "Sign and view provisioning tokens."), verb.Program+" jwt", all)
 	tool := app.Command("tool", "Choria's spelling of some verbs.").
-		HelpLong("Who is used to 'choria tool jwt' writes 'muster tool jwt': it is 'muster jwt'.")
+		HelpLong("'muster tool jwt' is the same, as in 'choria tool jwt'.")
 	add(tool.Command("jwt", "Sign and view provisioning tokens."), verb.Program+" tool jwt", all)
 }
 

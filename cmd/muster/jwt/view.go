@@ -89,7 +89,7 @@ func (v *command) runView(context.Context) error {
 func (v *command) verify(text string, t *shown) (verified *jwt.Verified, untimely, err error) {
 	b, err := conffile.ReadFile(v.key)
 	if err != nil {
-		return nil, nil, verb.OrMissing(err, "give the certificate or public key of whoever signed it, as the signer.pem that `muster provisioner init` made")
+		return nil, nil, verb.OrMissing(err, "give the certificate or public key of its signer, as the signer.pem that `muster provisioner init` made")
 	}
 	signer, err := jwt.ParseSigner(b)
 	if err != nil {
@@ -106,7 +106,7 @@ func (v *command) verify(text string, t *shown) (verified *jwt.Verified, untimel
 	case errors.Is(err, jwt.ErrNotYetValid):
 		at = t.NotBefore
 	case errors.Is(err, jwt.ErrSignature), errors.Is(err, jwt.ErrUnknownSigner):
-		return nil, nil, fmt.Errorf("%w; instead of %s, give the certificate or public key of whoever signed it", err, v.key)
+		return nil, nil, fmt.Errorf("%w; instead of %s, give the certificate or public key of its signer", err, v.key)
 	default:
 		return nil, nil, err
 	}

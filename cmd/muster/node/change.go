@@ -30,7 +30,7 @@ and gives it no other, also if it has a good token. 'muster node retire' lifts i
 const retireHelp = `Revokes what certificates the machine still has and frees its name for any key: the
 next machine that comes with this name is treated as new. Use it for machines
 that are gone, and for a revoked one that may come back: filters choose revoked
-machines with --state revoked only, since whoever has stolen one gets in again.
+machines with --state revoked only, since a stolen machine could enroll again then.
 
   muster node retire web1.example.net --why scrapped
   muster node retire --unseen 30d  # what was scaled down a month ago`

@@ -56,7 +56,7 @@ confirms it. It gets no new certificate, unless it is time for one.
   muster node restart web1.example.net --why 'new version'
   muster node restart --all --wait --batch 100 --pause-between 30s`, "starts its agent anew", "is in the fleet again")
 	addCommand(parent, all, wire.VerbShutdown, "Stop the agents of machines.",
-		`The agent ends with status 0 and stays away until somebody, or the next boot, starts it.
+		`The agent ends with status 0 and stays away until it is started, or until the next boot.
 
   muster node shutdown web1.example.net --why 'power work'
   muster node shutdown --site ams1 --dry-run`, "stops its agent", "has said that it ends")

@@ -12,8 +12,9 @@ import (
 )
 
 const explainHelp = `Says in words how a machine stands and why, what it was last ordered to do and whether
-it has, who has approved or rejected its key, what it was refused for since it was last
-let in, and what can be done about it. It knows machines, too, that were never let in.`
+it has, which operator approved or rejected its key, what it was refused for since it was
+last admitted, and what can be done about it. It knows machines, too, that were never
+admitted.`
 
 // showExplanation makes a line of each sentence. What it quotes may be a stranger's words.
 func showExplanation(_ *verb.Operator, e *fleet.Explanation) io.WriterTo {

@@ -99,7 +99,7 @@ func pages(ctx context.Context, o *verb.Operator, q fleet.Query, each func(*flee
 // sayUnknown says how many nodes may fit, and are left out.
 func sayUnknown(o *verb.Operator, p *fleet.Page) {
 	if p.Unknown > 0 {
-		o.Say("left out: %s not heard of since %s, when the store began to keep that; nobody knows whether they were before",
+		o.Say("left out: %s not heard of since %s, when the store began to keep that; whether they were before is not known",
 			verb.Machines(p.Unknown), verb.Instant(p.HeardSince))
 	}
 }

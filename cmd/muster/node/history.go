@@ -13,8 +13,8 @@ import (
 const historyHelp = `Shows what has happened to a machine, the oldest first: tokens presented, decisions,
 certificates, confirmations, refusals, commands, and what operators decided and why. The 64
 newest revisions of its record are kept, events as long as there is room for them.
-"attempted" is somebody who used the name and has proven nothing, "kept_out" whoever
-has a certificate of it that brokers of the fleet do not take.`
+"attempted" is a request that used the name and has proven nothing, "kept_out" one with
+a certificate of it that brokers of the fleet do not take.`
 
 func showHistory(o *verb.Operator, p *fleet.Past) io.WriterTo {
 	t := cli.NewTable("TIME", "WHAT", "DETAILS")

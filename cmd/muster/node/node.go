@@ -34,7 +34,7 @@ const questionHelp = `
   muster node %[1]s web1.example.net
   muster node %[1]s web1.example.net --json
 
-Exits with 0 if there is an answer, 1 if nothing is known of this name or nobody could
+Exits with 0 if there is an answer, 1 if nothing is known of this name or it could not
 be asked, 2 if the command line makes no sense.`
 
 // addQuestion adds a verb that asks about one node.

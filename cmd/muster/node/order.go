@@ -46,7 +46,7 @@ left alone, and named. What is done is kept in a file until all are, and --resum
 on from there.
 
 Exits with 0 if all machines are done, 1 if one has failed, is left or left alone, or
-nobody agreed, 2 if the command line makes no sense.`
+the answer was no, 2 if the command line makes no sense.`
 
 // addFlags adds the arguments and flags, with what is checked of them.
 func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
@@ -214,14 +214,14 @@ func (v *order) none() io.WriterTo {
 func agree(ctx context.Context, name, machines string) error {
 	question := fmt.Sprintf("%s %s?", name, machines)
 	if !cli.IsTerminal(os.Stdin) {
-		return cli.Usage(verb.Program+" node "+name, fmt.Errorf("%s Nobody is there to ask: say --yes", question))
+		return cli.Usage(verb.Program+" node "+name, fmt.Errorf("%s No terminal to ask on: say --yes", question))
 	}
 	if _, err := fmt.Fprintf(os.Stderr, "%s [y/N] ", cli.Printable(question)); err != nil {
 		return err
 	}
 	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
-		return errors.Join(ctx.Err(), errors.New("not done: nobody agreed"))
+		return errors.Join(ctx.Err(), errors.New("not done: the answer was no"))
 	}
 	return ctx.Err()
 }

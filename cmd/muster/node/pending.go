@@ -57,13 +57,13 @@ func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
 	}, func(o *verb.Operator, p *httpapi.Pending) io.WriterTo {
 		switch {
 		case rejected && len(p.Rejected) == 0:
-			o.Say("nobody was rejected")
+			o.Say("no keys are rejected")
 		case rejected:
 			return rejections(p.Rejected)
 		case len(p.Waiting) == 0 && !f.IsZero():
-			o.Say("nobody of those waits")
+			o.Say("no machines that fit are waiting")
 		case len(p.Waiting) == 0:
-			o.Say("nobody waits")
+			o.Say("no machines are waiting")
 		case details:
 			return waiters(p.Waiting)
 		default:

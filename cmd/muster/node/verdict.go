@@ -21,10 +21,9 @@ import (
 
 const approveHelp = `Lets the machine in that waits under this name: with its next try, a few seconds
 later, once, and with the key that waits. Another machine with that name is not
-approved. With --all, or with any of the flags that say who is meant, all who wait for an
-approval and are meant: it shows whom, and asks unless --yes. Who was rejected meanwhile
-stays so. Where an approval would let nobody in, since the name is revoked or another
-key's, it is refused.
+approved. With --all or with filters, all machines that wait for an approval and fit: it
+shows them, and asks unless --yes. A key that was rejected meanwhile stays rejected. If
+an approval would admit no key, since the name is revoked or another key's, it is refused.
 
   muster node approve web1.example.net --why 'rack 4, ticket 17'
   muster node approve --match 'web*.example.net' --from 192.0.2.0/24 --fact rack=r4`
@@ -38,7 +37,7 @@ Another machine with that name may still come in.
 
 const forgetHelp = `Takes a machine off the list of those that wait, and with it what was said of its
 key: an approval that it has not used, or a rejection. If it asks again it waits
-again. Where nobody waits under the name, the key of it that was rejected is meant.
+again. If no key waits under the name, its rejected key is forgotten.
 
   muster node forget web1.example.net
   muster node forget web1.example.net --key 9f86d081`
@@ -68,7 +67,7 @@ func addVerdict(parent *kingpin.CmdClause, all cli.Verbs, name, help, long, done
 	if name == "approve" {
 		cli.Duration(c.Flag("ttl", "How long the approval waits, as 30m or 1d; 7d at most.").Default("24h"), &v.ttl, time.Minute, provisioner.MaxApprovalTTL)
 	}
-	c.Flag("all", "All who wait and are meant by the flags below, or everybody.").BoolVar(&v.all)
+	c.Flag("all", "All machines that wait, or of them those that fit the flags below.").BoolVar(&v.all)
 	addWaitingFlags(c, &v.WaitingFilter)
 	c.Flag("yes", "Do not ask.").BoolVar(&v.yes)
 	v.AddChangeFlags(c, all)
@@ -84,9 +83,9 @@ func (v *verdict) check() error {
 	_, err := v.Compile()
 	switch {
 	case v.many() && (v.identity != "" || v.key != ""):
-		err = errors.Join(err, errors.New("a name or --key is about one machine, --all and the flags that say who is meant are about many: give one or the other"))
+		err = errors.Join(err, errors.New("a name or --key is about one machine, --all and filters are about many: give one or the other"))
 	case !v.many() && v.identity == "":
-		err = errors.Join(err, errors.New("no name: say who, or --all, or who is meant by --match, --prefix, --site, --token, --from or --fact"))
+		err = errors.Join(err, errors.New("no name: give one, or --all, or a filter: --match, --prefix, --site, --token, --from or --fact"))
 	}
 	return err
 }
@@ -130,7 +129,7 @@ func (v *verdict) runMany(ctx context.Context) error {
 	}
 	if len(meant) == 0 {
 		return verb.Show(&v.Output, []*provisioner.Answer{}, func([]*provisioner.Answer) io.WriterTo {
-			v.Say("nobody waits who is meant")
+			v.Say("no machines that fit are waiting")
 			return nil
 		})
 	}

@@ -37,7 +37,7 @@ installation's roots into NAME.pem, readable by its owner only: that is what
 --credential of other verbs takes. With --key, the operator has made the key
 themselves and signs tokens with it ('muster operator token').
 
-An operator who is there gets the new role and key in place of what they had.
+An operator of that name gets the new role and key in place of the old ones.
 
   muster operator add anna --role operator --certificate
   muster operator add ben --role viewer --key ben-public.pem`

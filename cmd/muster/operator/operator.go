@@ -22,16 +22,16 @@ is in force on every provisioner of the installation within a second.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("operator", "Say who may operate the fleet over HTTPS.").HelpLong(help)
+	c := app.Command("operator", "Manage operators, who use the API over HTTPS.").HelpLong(help)
 	addAdd(c, all)
 	addList(c, all)
 	addRemove(c, all)
 	addToken(c, all)
 }
 
-const listHelp = `Lists who may operate over HTTPS, as what, with which kind of key, until when their
-certificate lasts, and who has let them in. Whoever may open the control socket of a
-provisioner can do all and is not listed.
+const listHelp = `Lists operators with their role, the kind of their key, the end of their certificate,
+and the operator that added them. A process that can open the control socket of a
+provisioner may do everything and is not listed.
 
   muster operator list
   muster operator list --json`
@@ -40,7 +40,7 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List operators, removed ones too.").HelpLong(listHelp)
 	verb.List(c, all, "/v1/operators", func(o *verb.Operator, operators []operate.OperatorInfo) io.WriterTo {
 		if len(operators) == 0 {
-			o.Say("there are no operators; whoever may open the control socket can do all: 'muster operator add' lets others in over HTTPS")
+			o.Say("there are no operators; a process that can open the control socket may do everything: 'muster operator add' adds one over HTTPS")
 			return nil
 		}
 		t := cli.NewTable("OPERATOR", "ROLE", "KEY", "CERTIFICATE UNTIL", "BY")

@@ -92,7 +92,7 @@ func (s *initFlags) run(ctx context.Context) error {
 		return err
 	}
 	if s.TrustFirstUse {
-		verb.Say("warning: --trust-first-use: whoever has a token can enroll under any name that was never seen")
+		verb.Say("warning: --trust-first-use: the holder of a token can enroll under any name that was never seen")
 	}
 	if s.OnlyHere() {
 		verb.Say("warning: the broker listens on this machine only: nodes elsewhere need --listen :4222, or broker.listen in provisioner.yaml")

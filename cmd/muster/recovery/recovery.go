@@ -30,11 +30,13 @@ const beginHelp = `Has the provisioner that does not run go on with a store that
 start with what is there, in recovery. Better is a copy of the disk, or a backup
 (muster restore). Revocations come back from the journal.
 
-  muster recovery begin --accept-loss --why 'disk of prov1, no backup'`
+  muster recovery begin --accept-loss --why 'disk of prov1, no backup'
+  muster recovery begin --accept-loss --config prov/provisioner.yaml`
 
 const endHelp = `Ends the recovery: nodes whose certificates are not on record are strangers from then on.
 
-  muster recovery end --why 'all nodes are back'`
+  muster recovery end --why 'all nodes are back'
+  muster recovery end --config prov/provisioner.yaml`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {

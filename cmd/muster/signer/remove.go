@@ -35,7 +35,7 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 		return verb.Post[httpapi.Removed](ctx, o, "/v1/signers/"+string(id)+"/remove", httpapi.Reason{Why: o.Why})
 	}, func(o *verb.Operator, removed httpapi.Removed) io.WriterTo {
 		if removed.Left == 0 {
-			o.Say("signer %s is removed; none is left, so nobody enrolls until one is added", signer)
+			o.Say("signer %s is removed; none is left, so no machine enrolls until one is added", signer)
 		} else {
 			o.Say("signer %s is removed; %s left", signer, verb.Counted(removed.Left, "signer is", "signers are"))
 		}

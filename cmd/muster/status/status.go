@@ -16,8 +16,8 @@ import (
 )
 
 const help = `Shows the installation on one screen: provisioners, machines by state, what was enrolled and
-refused lately on all provisioners together, who waits, and what somebody should do
-something about.
+refused lately on all provisioners together, waiting machines, and what an operator
+should look at.
 
   muster status
   muster status --check --json  # for a monitor
@@ -29,7 +29,7 @@ the command line makes no sense.`
 func Add(app *kingpin.Application, all cli.Verbs) {
 	var check bool
 	c := app.Command("status", "Show how the installation is.").HelpLong(help)
-	c.Flag("check", "Exit with 1 if there is anything that somebody should do something about.").BoolVar(&check)
+	c.Flag("check", "Exit with 1 if there is anything that an operator should look at.").BoolVar(&check)
 	var standing []string
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Status, error) {
 		s, err := verb.Get[*httpapi.Status](ctx, o, "/v1/status")

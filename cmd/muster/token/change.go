@@ -14,7 +14,7 @@ import (
 
 const revokeHelp = `Makes a token worthless on every provisioner within a second, for good. Machines
 that enrolled with it stay as they are, and are listed: those that should not
-be there are for 'muster node revoke'. A token that nobody has used yet is named
+be there are for 'muster node revoke'. A token that was never used is named
 by its file.
 
   muster token revoke provisioning.jwt --why 'it was in a public image'
@@ -74,7 +74,7 @@ signed before it: some of their uses may not be on record. This says how many us
 has left beside those that are; it never gets more than it was signed for. A new token
 is not frozen.
 
-  muster token unfreeze 0f1e2d3c4b5a69780f1e2d3c4b5a6978 --left 3 --why 'counted on the machines'
+  muster token unfreeze 0f1e2d3c4b5a69780f1e2d3c4b5a6978 --left 3 --why counted
   muster token unfreeze provisioning.jwt --left 1`
 
 func addUnfreeze(parent *kingpin.CmdClause, all cli.Verbs) {

@@ -12,8 +12,8 @@ import (
 	"muster/provisioner"
 )
 
-const listHelp = `Lists every token with which a node has enrolled, whoever signed it and wherever,
-the oldest first, and those that were revoked before anybody used them.
+const listHelp = `Lists every token with which a node has enrolled, wherever it was signed, the oldest
+first, and those that were revoked before they were used.
 
   muster token list
   muster token list --json`
@@ -34,7 +34,7 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-const showHelp = `Shows what a token is limited to, how many uses it has left, and who used it: which
+const showHelp = `Shows what a token is limited to, how many uses it has left, and its uses: which
 machine, with which key, when and from where. "claimed" is a use that is spent
 without a certificate to show for it, because the machine or the provisioner
 died in between: that machine can still enroll at no further cost. If it never
@@ -44,7 +44,7 @@ will, 'muster token release' gives the use back.
   muster token show 0f1e2d3c4b5a69780f1e2d3c4b5a6978 --json`
 
 func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
-	c := parent.Command("show", "Show a token and who used it.").HelpLong(showHelp)
+	c := parent.Command("show", "Show a token and the machines that used it.").HelpLong(showHelp)
 	token := tokenArg(c)
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.TokenReport, error) {
 		path, _, err := token.path(ctx, o)
@@ -73,7 +73,7 @@ func show(o *verb.Operator, r *provisioner.TokenReport) io.WriterTo {
 	}
 	switch {
 	case len(r.UsedBy) == 0:
-		return cli.Parts{l, cli.Text("Nobody has used it.\n")}
+		return cli.Parts{l, cli.Text("It was never used.\n")}
 	case r.More:
 		o.After("there are more uses: only the first %d are listed", len(r.UsedBy))
 	}

@@ -21,11 +21,11 @@ import (
 const help = `These verbs ask the provisioner that runs on this machine, or with --url one
 elsewhere. A token is named by its id, 32 hex digits as 'muster token list' and the
 provisioner's log print it, or by its file, also one that was signed elsewhere and
-that nobody has used yet.`
+that was never used.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("token", "See who used provisioning tokens, and revoke them.").HelpLong(help)
+	c := app.Command("token", "See which machines used provisioning tokens, and revoke them.").HelpLong(help)
 	addIssue(c, all)
 	addList(c, all)
 	addShow(c, all)

@@ -6,8 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +17,6 @@ import (
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
-	"muster/provisioner/fleet"
 	"muster/provisioner/store"
 )
 
@@ -105,14 +102,21 @@ func (d *Daemon) makeBroker() error {
 	if d.cfg.Broker.URL != "" {
 		return d.makeExternal(gate)
 	}
-	if _, err := d.storeLimit(); err != nil { // a wrong directory is said before anything starts
+	limit, err := d.storeLimit()
+	if err != nil {
 		return fmt.Errorf("data_dir: %w", err)
 	}
 	b, err := broker.New(broker.Config{
-		Listen: d.cfg.Broker.Listen, StoreDir: d.cfg.StoreDir(), StoreLimit: d.storeLimit, MaxConnections: d.cfg.Broker.MaxConnections,
-		WebSocket:   broker.WebSocketConfig{Listen: d.cfg.Broker.WebSocket.Listen, Plain: d.cfg.Broker.WebSocket.Plain},
-		Certificate: d.parts.shown, ClientCAs: d.parts.authority.Roots(), Gate: gate,
-		Refused: d.connectionRefused, Log: d.opts.Log,
+		Listen:         d.cfg.Broker.Listen,
+		StoreDir:       d.cfg.StoreDir(),
+		MaxStoreBytes:  limit,
+		MaxConnections: d.cfg.Broker.MaxConnections,
+		WebSocket:      broker.WebSocketConfig{Listen: d.cfg.Broker.WebSocket.Listen, Plain: d.cfg.Broker.WebSocket.Plain},
+		Certificate:    d.parts.shown,
+		ClientCAs:      d.parts.authority.Roots(),
+		Gate:           gate,
+		Refused:        d.connectionRefused,
+		Log:            d.opts.Log,
 	})
 	if err != nil {
 		return err
@@ -244,58 +248,12 @@ func (d *Daemon) authenticate(ctx context.Context) error {
 	}
 }
 
-// misconfigured returns what about brokers of others is not as it has to be, or about what we share with
-// other provisioners to serve them; nil if nothing is known.
+// misconfigured returns why questions of brokers of others cannot be read, nil if they can.
 func (d *Daemon) misconfigured() error {
 	if d.external == nil {
 		return nil
 	}
-	err, differ := d.external.Misconfigured(), d.keysDiffer.Load()
-	switch {
-	case differ == nil:
-		return err
-	case err == nil:
-		return *differ
-	}
-	return fmt.Errorf("%w; %w", err, *differ)
-}
-
-// watchBrokers looks at brokers of others until ctx is done.
-func (d *Daemon) watchBrokers(ctx context.Context) error {
-	if d.external == nil {
-		return nil
-	}
-	return d.external.Watch(ctx)
-}
-
-// compareKeys takes in whether other provisioners that are there answer brokers with other keys
-// than we do. It is only called by the register.
-func (d *Daemon) compareKeys(all []*fleet.HeardComponent) {
-	if d.external == nil {
-		return
-	}
-	if err := keysDiffer(d.cfg.Name, d.external.PublicKeys(), all); err != nil {
-		d.keysDiffer.Store(&err)
-	} else {
-		d.keysDiffer.Store(nil)
-	}
-}
-
-// keysDiffer returns which other provisioner has other keys than the one of this name, nil if none has. One of
-// before does not say which it has.
-func keysDiffer(name string, ours map[string]string, all []*fleet.HeardComponent) error {
-	for _, c := range all {
-		i := slices.IndexFunc(c.Features, func(f fleet.Feature) bool { return f.Name == "callout" })
-		if c.Gone || c.Name == name || i < 0 {
-			continue
-		}
-		for _, what := range slices.Sorted(maps.Keys(ours)) {
-			if theirs := c.Features[i].Settings[what]; theirs != "" && theirs != ours[what] {
-				return fmt.Errorf("broker.callout.%s is the key %s here and %s at provisioner %q: brokers get along with one of the two only", what, ours[what], theirs, c.Name)
-			}
-		}
-	}
-	return nil
+	return d.external.Unread()
 }
 
 // storeComesUp is how long the store of a cluster may take to be of use after a

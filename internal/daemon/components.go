@@ -27,15 +27,14 @@ type register struct {
 	all      func(context.Context) ([]*fleet.HeardComponent, error)
 	heard    func() time.Time
 	lately   func() *fleet.Activity
-	others   func([]*fleet.HeardComponent) // is called with all that there are
-	saidAt   time.Time                     // only touched by run
-	lastSaid *fleet.Component              // only touched by run
+	saidAt   time.Time        // only touched by run
+	lastSaid *fleet.Component // only touched by run
 }
 
 // newRegister returns the daemon's register. The store is open.
 func (d *Daemon) newRegister(ctx context.Context) *register {
 	since := d.opts.Now().UTC().Truncate(time.Second)
-	r := &register{put: d.Store().PutComponent, all: d.Store().Components, heard: d.opts.Now, lately: d.activity.lately, others: d.compareKeys}
+	r := &register{put: d.Store().PutComponent, all: d.Store().Components, heard: d.opts.Now, lately: d.activity.lately}
 	r.look = func(ctx context.Context) *fleet.Component {
 		return &fleet.Component{
 			Schema: fleet.ComponentSchema, Name: d.cfg.Name, Process: d.id, Version: d.opts.Version, Site: d.parts.site, URL: d.APIURL(), Since: since,
@@ -80,13 +79,6 @@ func (r *register) say(ctx context.Context, c *fleet.Component) {
 		return
 	}
 	r.saidAt, r.lastSaid = time.Now(), c
-	if c.Stopped {
-		return
-	}
-	if all, err := r.all(ctx); err == nil { // else it is looked up with the next word
-		fleet.MarkGone(all)
-		r.others(all)
-	}
 }
 
 // Self returns this provisioner with its features as they were a second ago.

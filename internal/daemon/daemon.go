@@ -143,9 +143,6 @@ type Daemon struct {
 	conn        atomic.Pointer[nats.Conn]
 	requests    atomic.Pointer[nats.Conn] // by which machines' requests come
 
-	// keysDiffer says which other provisioner answers brokers with other keys, nil if none does.
-	keysDiffer atomic.Pointer[error]
-
 	// unasked is why brokers of others do not ask, nil once they do.
 	unasked atomic.Pointer[error]
 
@@ -415,7 +412,6 @@ func (d *Daemon) tasks() map[string]func(context.Context) error {
 		"orders":               d.Store().Run,
 		"broker certificate":   func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
 		"connections":          d.authenticate,
-		"brokers":              d.watchBrokers,
 		"queue groups":         d.withdrawn.run,
 		"webhooks":             d.deliverEvents,
 		"API certificate":      d.parts.api.run,

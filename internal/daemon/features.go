@@ -156,7 +156,6 @@ func (d *Daemon) brokerFeatures() []fleet.Feature {
 	} else if err := d.external.Unread(); err != nil {
 		callout = fleet.NewFeature("callout", err)
 	}
-	callout.Settings = d.external.PublicKeys()
 	return []fleet.Feature{f, callout, websocket}
 }
 

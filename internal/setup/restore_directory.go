@@ -71,9 +71,18 @@ func whileRoom(ctx context.Context, dir string) (_ context.Context, stop func())
 
 // fill makes the store in a directory of its own and brings it to the disk.
 func (f *filling) fill(ctx context.Context, dir string) (err error) {
+	limit, err := disk.StoreLimit(dir)
+	if err != nil {
+		return err
+	}
 	b, err := broker.New(broker.Config{
-		Listen: "127.0.0.1:0", StoreDir: dir, StoreLimit: func() (int64, error) { return disk.StoreLimit(dir) }, Unsynced: true,
-		ClientCAs: x509.NewCertPool(), MaxConnections: 16, Log: f.Log,
+		Listen:         "127.0.0.1:0",
+		StoreDir:       dir,
+		MaxStoreBytes:  limit,
+		Unsynced:       true,
+		ClientCAs:      x509.NewCertPool(),
+		MaxConnections: 16,
+		Log:            f.Log,
 		Gate: broker.GateConfig{
 			TrustDomain: f.cfg.TrustDomain, Now: f.Now,
 			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errRestoring },

@@ -45,6 +45,9 @@ const (
 	eventThreshold = "100ms"
 )
 
+// maxProvisioning is how many of a server's connections may hold a token only, so that they cannot keep out the fleet.
+func maxProvisioning(maxConnections int) int { return max(1, maxConnections*2/3) }
+
 // accountsConfig returns the accounts in nats-server's configuration language.
 //
 // Requests are services: the reply finds its way back over the boundary, and
@@ -56,7 +59,7 @@ const (
 //
 // Of the members of each account, users has more; nil for our own server, which needs none. Without store the
 // streams are on other servers.
-func accountsConfig(maxProvisioning int, store bool, users map[string]string) string {
+func accountsConfig(provisioning int, store bool, users map[string]string) string {
 	return fmt.Sprintf(`
 system_account: %[4]s
 accounts {
@@ -97,7 +100,7 @@ accounts {
 `, AccountProvisioning, AccountFleet, AccountMuster, AccountSystem, // 1 to 4
 		wire.SubjectEnroll, wire.SubjectApplied, // 5, 6
 		wire.AllNodeEvents, wire.AllRegistration, allCommands, // 7 to 9
-		wire.MaxMessageBytes, maxProvisioningSubscriptions, maxFleetSubscriptions, maxProvisioning,
+		wire.MaxMessageBytes, maxProvisioningSubscriptions, maxFleetSubscriptions, provisioning,
 		wire.SubjectRenew, users[AccountMuster], users[AccountSystem], // 14 to 16
 		map[bool]string{true: "enabled", false: "disabled"}[store], eventThreshold, requestThreshold) // 17 to 19
 }

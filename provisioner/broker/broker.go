@@ -27,10 +27,6 @@ var (
 	// ErrNotRunning means that the broker has not started, or has stopped.
 	ErrNotRunning = errors.New("broker is not running")
 
-	// ErrStarted means that the broker has been started before. Make another
-	// with [New].
-	ErrStarted = errors.New("broker was started before")
-
 	// ErrNoCertificate means that the broker has no certificate yet, so that no
 	// client gets TLS. Give it one with [Broker.SetCertificate].
 	ErrNoCertificate = errors.New("broker has no certificate")
@@ -69,12 +65,10 @@ type Broker struct {
 	// sessions are those of the server that runs, or was started last.
 	sessions atomic.Pointer[sessions]
 
-	mu      sync.Mutex // guards the rest
-	started bool
-	server  *server.Server     // nil unless running
-	cancel  context.CancelFunc // ends what the gate still waits for
-	lock    *os.File           // held from Start to Stop
-	stopped chan struct{}      // closed when the server has ended and the lock is free
+	mu     sync.Mutex         // guards the rest
+	server *server.Server     // nil unless running
+	cancel context.CancelFunc // ends what the gate still waits for
+	lock   *os.File           // held from Start to Stop
 }
 
 // New returns a Broker that is not yet running, or an error naming everything
@@ -105,10 +99,6 @@ func New(cfg Config) (*Broker, error) {
 		bad(fmt.Errorf("%d connections, want 0 (default) or more", cfg.MaxConnections))
 	}
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
-	if n := cfg.MaxProvisioning; n < 0 || n > cfg.MaxConnections {
-		bad(fmt.Errorf("%d provisioning connections, want 0 (default) to %d, the limit on all", n, cfg.MaxConnections))
-	}
-	cfg.MaxProvisioning = cmp.Or(cfg.MaxProvisioning, max(1, cfg.MaxConnections*2/3))
 	cfg.Handshake = cmp.Or(cfg.Handshake, DefaultHandshake)
 	if h := cfg.Handshake; h < 10*time.Millisecond || h > time.Minute {
 		bad(fmt.Errorf("handshake in %v, want 10ms to 1m", h))
@@ -134,7 +124,6 @@ func New(cfg Config) (*Broker, error) {
 		cfg: cfg, host: host, port: port, webHost: webHost, webPort: webPort, gate: gate,
 		password: cfg.Gate.ServicePassword,
 		log:      newNATSLog(cfg.Log),
-		stopped:  make(chan struct{}),
 	}
 	b.certificate.Store(&cfg.Certificate)
 	b.SetClientCAs(cfg.ClientCAs)
@@ -202,7 +191,7 @@ func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 		nats.Timeout(dialTimeout), // the library's 2 s are over where the machine stands still for a moment
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(0, 0),
-		complaints(b.cfg.Log),
+		logErrors(b.cfg.Log),
 	}, opts...)
 	nc, err := nats.Connect("", all...)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 type outside struct {
 	*site
 	keys     broker.Keys
-	server   *server.Server // nil if it is a process, see newProcess
-	url      string         // where clients connect
+	server   *server.Server
+	url      string // where clients connect
 	external *broker.External
 	path     string // of the server's configuration
 }

@@ -47,11 +47,6 @@ type Config struct {
 	// again. Optional; zero is three quarters of the free space.
 	MaxStoreBytes int64
 
-	// StoreLimit returns MaxStoreBytes anew for each start of the server, also
-	// by [Broker.Restart]: the disk has changed meanwhile. Optional; without it
-	// MaxStoreBytes stays.
-	StoreLimit func() (int64, error)
-
 	// Unsynced does not bring every write to disk before it is acknowledged: for
 	// a store that is thrown away if it is not finished, and synced in the end.
 	Unsynced bool
@@ -70,13 +65,10 @@ type Config struct {
 	// makes its own. Its Now is the broker's clock.
 	Gate GateConfig
 
-	// MaxConnections bounds all connections. Optional; defaults to
+	// MaxConnections bounds all connections. Those that hold a token only may be two
+	// thirds of it, so that they cannot keep out the fleet. Optional; defaults to
 	// [DefaultMaxConnections].
 	MaxConnections int
-
-	// MaxProvisioning bounds the connections that hold a token only, so that
-	// they cannot keep out the fleet. Optional; defaults to two thirds of MaxConnections.
-	MaxProvisioning int
 
 	// Handshake bounds TLS, and again CONNECT, 10ms to 1m. Optional; defaults
 	// to [DefaultHandshake].

@@ -104,16 +104,6 @@ func (c *control) missing(answered map[string]bool) (ids []string) {
 	return ids
 }
 
-// forget forgets servers that did not answer in time, or each question would wait for them. One that is heard of
-// later has appeared.
-func (c *control) forget(ids []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, id := range ids {
-		delete(c.servers, id)
-	}
-}
-
 // reported is what a server says of itself.
 type reported[T any] struct {
 	Server server.ServerInfo `json:"server"`
@@ -163,9 +153,6 @@ func ask[T any](ctx context.Context, c *control, subject string, request any, ea
 	}
 	if missing := c.missing(answered); len(missing) > 0 || len(answered) == 0 {
 		errs = append(errs, fmt.Errorf("ask %s: %d servers answered, none came from %s", subject, len(answered), strings.Join(missing, ", ")))
-		if waiting.Err() != nil && ctx.Err() == nil {
-			c.forget(missing)
-		}
 	}
 	return errors.Join(errs...)
 }

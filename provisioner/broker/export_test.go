@@ -1,8 +1,6 @@
 package broker
 
 import (
-	"time"
-
 	"github.com/nats-io/nats-server/v2/server"
 )
 
@@ -15,9 +13,6 @@ func (b *Broker) Server() *server.Server {
 	}
 	return s
 }
-
-// WatchEvery has [External.Watch] look so often. Call it before that.
-func (e *External) WatchEvery(d time.Duration) { e.watchEvery = d }
 
 // AllCommands covers every node's command subject.
 const AllCommands = allCommands

@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -80,10 +79,7 @@ type External struct {
 	callout *callout
 	log     *slog.Logger
 
-	watchEvery    time.Duration // see the constant; tests have a shorter one
 	answerTimeout time.Duration // see the constant; tests have a longer one
-
-	faults atomic.Pointer[[]string] // what is wrong with servers, as Watch found it last
 
 	mu      sync.Mutex
 	control *control // guarded by mu; nil unless started
@@ -100,7 +96,7 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	}
 	bad("url", CheckURLs(cfg.URLs))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	e := &External{log: cfg.Log, watchEvery: watchEvery, answerTimeout: answerTimeout}
+	e := &External{log: cfg.Log, answerTimeout: answerTimeout}
 	if cfg.Withdrawn == nil {
 		cfg.Withdrawn = func() (bool, <-chan struct{}) { return false, nil }
 	}
@@ -160,7 +156,7 @@ func onlyHere(urls string) bool {
 
 // Start connects and returns when some server has answered and all that did sync
 // their writes, or when ctx is done: a server may be about to come up. The error
-// wraps ctx's or [ErrNotSynced].
+// wraps ctx's, [ErrMisconfigured] or [ErrNotSynced].
 func (e *External) Start(ctx context.Context) error {
 	if e.cfg.TLS == nil && !onlyHere(e.cfg.URLs) {
 		e.log.WarnContext(ctx, "brokers are spoken to without TLS: who listens reads what nodes are given in plain mode; say tls:// in broker.url", "subject", e.cfg.URLs)
@@ -177,6 +173,9 @@ func (e *External) Start(ctx context.Context) error {
 		servers:       make(map[string]time.Time),
 	}
 	if err = c.follow(ctx); err == nil {
+		err = c.checkServer(ctx)
+	}
+	if err == nil {
 		err = c.checkSync(ctx)
 	}
 	if err != nil {
@@ -234,7 +233,7 @@ func (e *External) options(name string) []nats.Option {
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
 		nats.PingInterval(serverPing), nats.MaxPingsOutstanding(serverPingsOut),
 		nats.IgnoreAuthErrorAbort(), // a server that is starting may refuse, and be right a moment later
-		complaints(e.log),
+		logErrors(e.log),
 	}
 	if e.cfg.TLS != nil {
 		all = append(all, nats.Secure(e.cfg.TLS))
@@ -272,18 +271,6 @@ func (e *External) Authenticate(ctx context.Context, ready func()) error {
 	}
 	defer nc.Close()
 	return e.callout.run(ctx, nc, ready)
-}
-
-// PublicKeys returns the public halves of what all provisioners of an installation share to
-// answer servers, by their names in provisioner.yaml.
-func (e *External) PublicKeys() map[string]string {
-	keys := make(map[string]string)
-	for name, pair := range map[string]nkeys.KeyPair{"issuer": e.callout.issuer, "xkey": e.callout.xkey} {
-		if public, err := pair.PublicKey(); err == nil { // which it has
-			keys[name] = public
-		}
-	}
-	return keys
 }
 
 // URL returns where the servers are, as configured.

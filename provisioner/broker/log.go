@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/nats-io/nats.go"
+
 	"muster/internal/limit"
 )
 
@@ -76,6 +78,16 @@ func (l *natsLog) connection(ctx context.Context, msg string, attrs ...slog.Attr
 		attrs = append(attrs, slog.Int64("lines_left_out", leftOut))
 	}
 	l.log.LogAttrs(ctx, slog.LevelWarn, msg, attrs...) //nolint:sloglint // callers pass literals
+}
+
+// logErrors logs the errors that nats.go meets on a connection and can return to no caller; by default it prints them.
+// Messages with malformed headers are left out: clients cause them as often as they like.
+func logErrors(log *slog.Logger) nats.Option {
+	return nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
+		if !errors.Is(err, nats.ErrBadHeaderMsg) {
+			log.Warn("connection to the broker", "name", nc.Opts.Name, "err", err)
+		}
+	})
 }
 
 // Noticef implements [server.Logger]. Notices are progress at start and stop,

@@ -62,7 +62,7 @@ func (b *Broker) newServer(life context.Context) (*server.Server, error) {
 // options returns the server's options.
 func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts := &server.Options{}
-	if err := opts.ProcessConfigString(accountsConfig(b.cfg.MaxProvisioning, true, nil)); err != nil {
+	if err := opts.ProcessConfigString(accountsConfig(maxProvisioning(b.cfg.MaxConnections), true, nil)); err != nil {
 		return nil, fmt.Errorf("accounts: %w", err)
 	}
 	opts.ServerName = "muster"
@@ -73,13 +73,6 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts.DisableJetStreamBanner = true
 	opts.StoreDir = b.cfg.StoreDir
 	opts.JetStreamMaxStore = b.cfg.MaxStoreBytes
-	if b.cfg.StoreLimit != nil {
-		limit, err := b.cfg.StoreLimit()
-		if err != nil {
-			return nil, fmt.Errorf("limit of the store: %w", err)
-		}
-		opts.JetStreamMaxStore = limit
-	}
 	opts.JetStreamMaxMemory = maxMemoryBytes
 	opts.SyncAlways = !b.cfg.Unsynced // or one replica acknowledges up to two minutes before it syncs
 

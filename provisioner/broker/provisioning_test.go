@@ -248,7 +248,7 @@ func TestPasswordOfTheProcessIsNoUseOutside(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, func(c *broker.Config) { c.MaxProvisioning = 2 })
+	s := newSite(t, func(c *broker.Config) { c.MaxConnections = 4 })
 	c := s.dial(t, nil)
 	c.mustHello(map[string]any{"auth_token": goodToken})
 

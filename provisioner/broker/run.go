@@ -9,62 +9,31 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// stopTimeout is how long Run waits for the server to end; chosen, it ends
-// within milliseconds unless the disk hangs.
-const stopTimeout = 30 * time.Second
-
 // Start starts the broker and returns when it takes connections and JetStream
-// is up with all its streams, or with an error when it cannot, or when ctx is
-// done. Recovering a large store takes a few seconds: give it a minute. After an
-// error nothing is left running, except that a store which is still being read
-// when ctx ends is read to its end first, since nothing can interrupt that. The
-// error wraps [ErrStarted], [ErrStoreInUse] or ctx's where that is the cause.
+// is up with all its streams, or with an error when it cannot. Recovering a large
+// store takes a few seconds, which nothing can interrupt: if ctx is done meanwhile, the
+// error wraps ctx's after that. After an error nothing is left running. The error
+// wraps [ErrStoreInUse] or [ErrStoreDamaged] where that is the cause.
 func (b *Broker) Start(ctx context.Context) error {
-	b.mu.Lock()
-	again := b.started
-	b.started = true
-	b.mu.Unlock()
-	if again {
-		return ErrStarted
-	}
 	if err := b.start(ctx); err != nil {
 		return fmt.Errorf("start broker: %w", err)
 	}
 	return nil
 }
 
-// start does the work of Start. Whatever comes of it, stopped is closed in the
-// end: by Stop, or here after a failure.
 func (b *Broker) start(ctx context.Context) error {
 	lock, err := lockDir(b.cfg.StoreDir)
 	if err != nil {
-		close(b.stopped)
 		return err
 	}
 	// The gate's work for the server ends with the broker, not with the start.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var s *server.Server
-	up := make(chan error, 1)
-	go func() {
-		var err error
-		s, err = b.bringUp(life)
-		up <- err
-	}()
-	select {
-	case err = <-up:
-	case <-ctx.Done():
-		go func() {
-			defer close(b.stopped)
-			cancel()
-			if <-up == nil { // Shutdown must not overtake Start
-				shutdown(s)
-			}
-			unlock(lock)
-		}()
-		return fmt.Errorf("nats server is not ready: %w", context.Cause(ctx))
+	s, err := b.bringUp(life)
+	if err == nil && ctx.Err() != nil {
+		shutdown(s)
+		err = context.Cause(ctx)
 	}
 	if err != nil {
-		defer close(b.stopped)
 		cancel()
 		unlock(lock)
 		return err
@@ -114,47 +83,32 @@ func shutdown(s *server.Server) {
 	s.WaitForShutdown()
 }
 
-// Run starts the broker, waits until ctx is done and stops it. It returns nil
-// after that, or why the broker did not start or stop, or what [Broker.Watch] has returned.
-func (b *Broker) Run(ctx context.Context) error {
-	if err := b.Start(ctx); err != nil {
-		return err
-	}
-	if err := b.Watch(ctx, func(error) {}); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	return b.Stop(ctx)
-}
-
 // Stop stops the broker: it takes no more connections, ends those it has, closes
 // the store and waits until everything has ended. Drain your own connections
 // first: what is on its way is lost. If ctx is done earlier, it returns ctx's
 // error, and the rest goes on by itself. Stopping twice, or what never ran, is
-// no error. Do not stop while Start is at work: end its ctx.
+// no error. Do not stop while Start is at work.
 func (b *Broker) Stop(ctx context.Context) error {
 	b.mu.Lock()
-	started, s, cancel, lock := b.started, b.server, b.cancel, b.lock
+	s, cancel, lock := b.server, b.cancel, b.lock
 	b.server, b.lock = nil, nil
 	b.mu.Unlock()
-	if !started {
+	if s == nil {
 		return nil
 	}
-	if lock != nil {
-		go func() {
-			defer close(b.stopped)
-			cancel()
-			well := storeFailed(s, AccountMuster, lock) == nil
-			shutdown(s)
-			if well {
-				keepIndexes(b.cfg.StoreDir)
-			}
-			unlock(lock)
-		}()
-	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		cancel()
+		well := storeFailed(s, AccountMuster, lock) == nil
+		shutdown(s)
+		if well {
+			keepIndexes(b.cfg.StoreDir)
+		}
+		unlock(lock)
+	}()
 	select {
-	case <-b.stopped:
+	case <-ended:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("stop broker: %w", context.Cause(ctx))

@@ -41,10 +41,6 @@ type ServerConfig struct {
 	// [DefaultMaxConnections].
 	MaxConnections int
 
-	// MaxProvisioning bounds the connections of all servers that hold a token
-	// only. Optional; defaults to two thirds of MaxConnections on each.
-	MaxProvisioning int
-
 	// Cluster is nil for a server that is alone.
 	Cluster *ClusterConfig
 
@@ -82,7 +78,6 @@ func (c ServerConfig) Text() (string, error) {
 	if c.Cluster != nil {
 		servers = max(1, len(c.Cluster.Routes))
 	}
-	c.MaxProvisioning = cmp.Or(c.MaxProvisioning, servers*max(1, c.MaxConnections*2/3))
 	// All of these were found good by check.
 	provisioner, _ := public(c.Keys.Provisioner, nkeys.PrefixByteUser, wantUser)
 	system, _ := public(c.Keys.System, nkeys.PrefixByteUser, wantUser)
@@ -99,7 +94,7 @@ func (c ServerConfig) Text() (string, error) {
 		b.WriteString(c.clusterText())
 	}
 	b.WriteString(c.leafText())
-	b.WriteString(accountsConfig(c.MaxProvisioning, c.Hub == nil, map[string]string{
+	b.WriteString(accountsConfig(servers*maxProvisioning(c.MaxConnections), c.Hub == nil, map[string]string{
 		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", provisioner),
 		AccountSystem: fmt.Sprintf(systemUser, system, controlSays[0], controlSays[1], controlSays[2], controlHears[0], controlHears[1]),
 	}))
@@ -226,7 +221,7 @@ func (c ServerConfig) check() error {
 	missing("certificate", c.Certificate)
 	missing("key", c.Key)
 	missing("certificate of the authority", c.CA)
-	if c.MaxStoreBytes < 0 || c.MaxConnections < 0 || c.MaxProvisioning < 0 {
+	if c.MaxStoreBytes < 0 || c.MaxConnections < 0 {
 		errs = append(errs, errors.New("limits below 0"))
 	}
 	key("issuer", c.Keys.Issuer, nkeys.PrefixByteAccount, wantIssuer)

@@ -1,23 +1,20 @@
 package broker
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
+
+	"github.com/nats-io/nats.go"
 )
 
-// maxInfoBytes bounds the line with which a server begins; chosen, it names every server
-// of the cluster.
-const maxInfoBytes = 64 << 10
+// errShown ends a handshake once the server has shown its certificate.
+var errShown = errors.New("the server has shown its certificate")
 
 // Shown returns the certificate, in DER, that each server shows now, by its URL: all that
-// are configured or that the servers name. It verifies none of them, and says nothing to
-// them. Beside an error, it has those of the servers that answered. It is empty where
+// are configured or that the servers name. It verifies none of them, and sends them no
+// credentials. Beside an error, it has those of the servers that answered. It is empty where
 // servers are spoken to in clear.
 func (e *External) Shown(ctx context.Context) (map[string][]byte, error) {
 	if e.cfg.TLS == nil {
@@ -29,49 +26,34 @@ func (e *External) Shown(ctx context.Context) (map[string][]byte, error) {
 	}
 	shown := make(map[string][]byte)
 	var errs []error
-	for _, text := range control.nc.Servers() {
-		der, err := e.shown(ctx, text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", text, err))
-			continue
+	for _, url := range control.nc.Servers() {
+		if ctx.Err() != nil {
+			return shown, ctx.Err()
 		}
-		shown[text] = der
+		if der, err := e.shown(url); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", url, err))
+		} else {
+			shown[url] = der
+		}
 	}
 	return shown, errors.Join(errs...)
 }
 
 // shown returns the certificate that one server shows.
-func (e *External) shown(ctx context.Context, text string) ([]byte, error) {
-	u, err := url.Parse(text)
-	if err != nil {
-		return nil, err
+func (e *External) shown(url string) (der []byte, err error) {
+	cfg := e.cfg.TLS.Clone()
+	cfg.InsecureSkipVerify = true // the handshake does not end: nothing relies on the connection
+	cfg.VerifyConnection = func(s tls.ConnectionState) error {
+		der = s.PeerCertificates[0].Raw
+		return errShown
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", u.Host)
-	if err != nil {
-		return nil, err
+	nc, err := nats.Connect(url, nats.Secure(cfg), nats.Timeout(dialTimeout), nats.IgnoreDiscoveredServers())
+	if errors.Is(err, errShown) {
+		return der, nil
 	}
-	defer func() { _ = conn.Close() }() // nothing was said
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return nil, err
+	if err == nil {
+		nc.Close()
+		err = errors.New("no TLS")
 	}
-	// It sends this one line in clear, and then waits for the handshake.
-	if _, err := bufio.NewReader(io.LimitReader(conn, maxInfoBytes)).ReadBytes('\n'); err != nil {
-		return nil, err
-	}
-	return handshake(ctx, conn, e.cfg.TLS)
-}
-
-// handshake returns the certificate with which conn's other side begins TLS.
-func handshake(ctx context.Context, conn net.Conn, like *tls.Config) ([]byte, error) {
-	cfg := like.Clone()
-	// Whose it is, is what is asked; nobody relies on the connection.
-	cfg.InsecureSkipVerify, cfg.VerifyConnection = true, nil
-	c := tls.Client(conn, cfg)
-	if err := c.HandshakeContext(ctx); err != nil {
-		return nil, err
-	}
-	return c.ConnectionState().PeerCertificates[0].Raw, nil
+	return nil, err
 }

@@ -14,8 +14,8 @@ const AlarmWebhookFailed wire.Code = "webhook_failed"
 // not ended that no CRL has room for them. It refuses nothing.
 const AlarmCRLTooLong wire.Code = "crl_too_long"
 
-// AlarmBrokersMisconfigured is the code of the alarm that brokers outside of the process do
-// not do what they have to, for lack of a permission, say, or by other keys than ours. It refuses nothing by itself.
+// AlarmBrokersMisconfigured is the code of the alarm that brokers outside of the process ask with other keys than ours.
+// It refuses nothing by itself.
 const AlarmBrokersMisconfigured wire.Code = "brokers_misconfigured"
 
 // AlarmRecovery stands while the store is in recovery. It refuses nothing by itself.
@@ -39,7 +39,7 @@ var alarmRemedies = map[wire.Code]string{
 	AlarmPolicyRefused:        "mend the policy's files, or put those before back: `muster policy test` says what is wrong with them",
 	AlarmAllowsAll:            "`muster allow remove '*'`, or take it out of the allow-list's file: until then whoever has a token gets in under any free name",
 	AlarmWebhookFailed:        "`muster webhook list` says what its endpoint answers, `muster webhook test` tries it",
-	AlarmBrokersMisconfigured: "print the servers' configuration again with `muster broker config`, one server after the other, and give all provisioners the same files in `cluster`; the cause says what is wrong",
+	AlarmBrokersMisconfigured: "give all provisioners the same files in `cluster`, and all servers the `auth_callout` that `muster broker config` prints; the cause says what is wrong",
 	AlarmEntryUnread:          "give the order again with this version of muster, which replaces the entry; or run the version that wrote it",
 	AlarmRecovery:             "once the fleet is back, `muster recovery end`; approve names that have no certificate with their keys; `muster token unfreeze` gives a limited token the uses that it has left",
 	AlarmCRLTooLong:           "have those who read the CRL do without until certificates on it have ended; a shorter `certificates.lifetime` has them end sooner from now on",

@@ -122,10 +122,6 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, proxy string, p
 	if err != nil {
 		return nil, fmt.Errorf("broker %s: %w", b.URL, err)
 	}
-	if p.TLS != nil {
-		way.tls = p.TLS.Clone()
-		way.tls.ServerName = cmp.Or(way.tls.ServerName, b.Host)
-	}
 	name := wire.NewID()
 	closed := make(chan struct{})
 	options := append([]nats.Option{
@@ -144,10 +140,10 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, proxy string, p
 			d.cfg.Log.WarnContext(ctx, "broker complained", "broker", b.URL, "err", err)
 		}),
 	}, p.Options...)
-	if p.TLS != nil && withoutTLS(b.URL) == b.URL { // over a WebSocket nats.go is to know of none
-		options = append(options, nats.Secure(p.TLS))
+	if p.TLS != nil {
+		options = append(options, nats.Secure(way.secure(p.TLS, b.Host)))
 	}
-	nc, err := nats.Connect(withoutTLS(b.URL), options...)
+	nc, err := nats.Connect(b.URL, options...)
 	if err == nil && !way.release() {
 		nc.Close()
 		err = ctx.Err()
@@ -185,7 +181,9 @@ func (d *Dialer) Try(ctx context.Context, b discover.Broker, proxy string) (to s
 	return conn.RemoteAddr().String(), nil
 }
 
-// explain says of an error of nats.go what the way to the broker knows.
+// explain says of an error of nats.go what the way to the broker knows. A stock
+// nats-server sends a PING to a client that waits for its admission for two
+// seconds, at which nats.go ends the connection.
 func (w *way) explain(err error, late time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,7 +193,7 @@ func (w *way) explain(err error, late time.Duration) error {
 	if over := w.ctx.Err(); over != nil && !errors.Is(err, over) {
 		err = fmt.Errorf("%w: %w", over, err)
 	}
-	if w.admission != nil && isRefusal(err) && w.admission.Asked() >= late {
+	if text("got 'ping'")(err) || isRefusal(err) && time.Since(w.asked) >= late {
 		return advice.New(fmt.Errorf("%w: %w", ErrUnanswered, err),
 			"start the provisioner that serves this broker, or give it more cores")
 	}

@@ -17,7 +17,7 @@ import (
 // packages of lower layers, and none of its own: so edges never import each other. A package that is in no layer, and not
 // the agent's, is a decision: it wants a line in docs/adr.
 var layers = [][]string{
-	{"internal/wire", "internal/cli", "internal/disk", "internal/limit", "internal/keyfile"},
+	{"internal/wire", "internal/cli", "internal/disk", "internal/limit", "internal/keyfile", "internal/queuegroup"},
 	{"internal/conffile", "internal/seal", "internal/discover"},
 	{"jwt", "policies", "provisioner/ca", "provisioner/helper"},
 	{"provisioner/events"},

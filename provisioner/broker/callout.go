@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"muster/internal/queuegroup"
 	"muster/internal/wire"
 )
 
@@ -89,56 +90,17 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 			}
 		})
 	}
-	err := c.keepSubscribed(ctx, nc, put, ready)
+	group := &queuegroup.Group{
+		Conn:      nc,
+		Name:      calloutQueue,
+		Subjects:  []string{server.AuthCalloutSubject},
+		Take:      put,
+		Withdrawn: c.withdrawn,
+	}
+	err := group.Run(ctx, ready)
 	close(questions)
 	workers.Wait()
 	return errors.Join(err, nc.FlushTimeout(admitTimeout))
-}
-
-// keepSubscribed takes questions, with the other provisioners of the queue group, until ctx is done, except while
-// this process has withdrawn from it. It keeps the connection: a process whose clock is behind may take no broker's
-// certificate for valid, and could not come back. It returns once no more questions come.
-func (c *callout) keepSubscribed(ctx context.Context, nc *nats.Conn, put nats.MsgHandler, ready func()) error {
-	var sub *nats.Subscription
-	for begun := false; ; begun = true {
-		withdrawn, changed := c.withdrawn()
-		var err error
-		switch {
-		case withdrawn && sub != nil:
-			err, sub = drain(sub), nil
-		case !withdrawn && sub == nil:
-			if sub, err = nc.QueueSubscribe(server.AuthCalloutSubject, calloutQueue, put); err == nil && !begun {
-				err = nc.Flush() // later the broker may be away, and hears of it when it is back
-			}
-		}
-		if err != nil {
-			nc.Close() // or questions might still come
-			return fmt.Errorf("subscribe %s: %w", server.AuthCalloutSubject, err)
-		}
-		if ready != nil && !begun {
-			ready()
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			if sub != nil {
-				_ = drain(sub) // the error says that the connection has gone, and with it the questions
-			}
-			return nil
-		}
-	}
-}
-
-// drain ends the subscription and returns when the last question that the broker had
-// already sent has been taken.
-func drain(sub *nats.Subscription) error {
-	ended := make(chan struct{})
-	sub.SetClosedHandler(func(string) { close(ended) })
-	if err := sub.Drain(); err != nil {
-		return err
-	}
-	<-ended
-	return nil
 }
 
 // taken waits until the broker has taken what was sent to it. It reads answers one after

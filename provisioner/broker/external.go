@@ -97,9 +97,6 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	bad("url", CheckURLs(cfg.URLs))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	e := &External{log: cfg.Log, answerTimeout: answerTimeout}
-	if cfg.Withdrawn == nil {
-		cfg.Withdrawn = func() (bool, <-chan struct{}) { return false, nil }
-	}
 	c := &callout{
 		refused:   cfg.Refused,
 		log:       newNATSLog(cfg.Log),

@@ -26,14 +26,6 @@ const (
 	excessPlace    = 1 << 10
 )
 
-// What nats.go keeps of each subscription, while nothing is taken from it. Its own bounds are 64 MiB as well, and 500,000
-// messages, of which each takes a kilobyte however short it is, for what the broker says of
-// its sender: one connection had 600 MB kept within seconds. Chosen: 6 s at the rate of telling.
-const (
-	maxUntaken      = 1 << 16
-	maxUntakenBytes = 64 << 20
-)
-
 // busyWorkers is how many goroutines say `busy`.
 func busyWorkers() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 

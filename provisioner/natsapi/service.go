@@ -16,12 +16,13 @@
 package natsapi
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"muster/internal/limit"
+	"muster/internal/queuegroup"
 	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -123,29 +125,14 @@ func New(cfg Config) (*Service, error) {
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("nats edge: %w", errors.Join(errs...))
 	}
-	if cfg.Workers == 0 {
-		cfg.Workers = 256
-	}
-	if cfg.Queue == 0 {
-		cfg.Queue = 2048
-	}
-	if cfg.MaxWait == 0 {
-		cfg.MaxWait = 5 * time.Second
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 30 * time.Second
-	}
-	if cfg.Withdrawn == nil {
-		cfg.Withdrawn = func() (bool, <-chan struct{}) { return false, nil }
-	}
+	cfg.Workers = cmp.Or(cfg.Workers, 256)
+	cfg.Queue = cmp.Or(cfg.Queue, 2048)
+	cfg.MaxWait = cmp.Or(cfg.MaxWait, 5*time.Second)
+	cfg.Timeout = cmp.Or(cfg.Timeout, 30*time.Second)
+	cfg.InHand = cmp.Or(cfg.InHand, new(atomic.Int64))
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Busy == nil {
 		cfg.Busy = func() {}
-	}
-	if cfg.InHand == nil {
-		cfg.InHand = new(atomic.Int64)
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{cfg: cfg, backlog: limit.NewBacklog(nil)}, nil
 }
@@ -199,10 +186,12 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 		}
 		return nil
 	})
-	subs, err := s.keepSubscribed(ctx, take, ready)
+	err = s.group(take).Run(ctx, ready)
 	s.cfg.Log.InfoContext(work, "provisioner stopping, requests in hand are finished first", "requests", s.cfg.InHand.Load()+int64(waiting.len()))
-	err = errors.Join(err, drain(append(subs, heard)))
-	waiting.close() // after drain there is no call of take
+	if err = errors.Join(err, queuegroup.Drain(heard)); err != nil {
+		err = fmt.Errorf("nats edge: %w", err)
+	}
+	waiting.close() // there is no call of take any more
 	close(events.queue)
 	excess.close()
 	if werr := g.Wait(); werr != nil {
@@ -214,65 +203,15 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-// keepSubscribed takes requests, with the other provisioners of the queue group, except while this process has
-// withdrawn from it: what it was sent before is finished. It returns the subscriptions that there are when ctx is
-// done or one could not be made or ended.
-func (s *Service) keepSubscribed(ctx context.Context, take nats.MsgHandler, ready func()) (subs []*nats.Subscription, err error) {
-	for begun := false; ; begun = true {
-		withdrawn, changed := s.cfg.Withdrawn()
-		switch {
-		case withdrawn && subs != nil:
-			err, subs = drain(subs), nil
-		case !withdrawn && subs == nil:
-			subs, err = s.subscribe(take)
-		}
-		if err == nil && !begun { // later the broker may be away, and hears of it when it is back
-			err = s.cfg.Conn.Flush()
-		}
-		if err != nil {
-			return subs, fmt.Errorf("nats edge: %w", err)
-		}
-		if ready != nil && !begun {
-			ready()
-		}
-		select {
-		case <-ctx.Done():
-			return subs, nil
-		case <-changed:
-		}
+// group is the queue group in which provisioners share requests.
+func (s *Service) group(take nats.MsgHandler) *queuegroup.Group {
+	return &queuegroup.Group{
+		Conn:      s.cfg.Conn,
+		Name:      wire.QueueProvisioners,
+		Subjects:  []string{s.cfg.Prefix + wire.SubjectEnroll, s.cfg.Prefix + wire.SubjectApplied, s.cfg.Prefix + wire.SubjectRenew},
+		Take:      take,
+		Withdrawn: s.cfg.Withdrawn,
 	}
-}
-
-// subscribe joins the queue group. With an error come the subscriptions that were made.
-func (s *Service) subscribe(take nats.MsgHandler) (subs []*nats.Subscription, err error) {
-	for _, subject := range []string{wire.SubjectEnroll, wire.SubjectApplied, wire.SubjectRenew} {
-		sub, err := s.cfg.Conn.QueueSubscribe(s.cfg.Prefix+subject, wire.QueueProvisioners, take)
-		if err != nil {
-			return subs, fmt.Errorf("subscribe %s: %w", subject, err)
-		}
-		subs = append(subs, sub)
-		if err := sub.SetPendingLimits(maxUntaken, maxUntakenBytes); err != nil {
-			return subs, fmt.Errorf("subscribe %s: %w", subject, err)
-		}
-	}
-	return subs, nil
-}
-
-// drain ends the subscriptions and returns when the last message that the
-// broker had already sent has been taken.
-func drain(subs []*nats.Subscription) error {
-	var errs []error
-	var closed sync.WaitGroup
-	for _, sub := range subs {
-		closed.Add(1)
-		sub.SetClosedHandler(func(string) { closed.Done() })
-		if err := sub.Drain(); err != nil {
-			errs = append(errs, fmt.Errorf("nats edge: drain %s: %w", sub.Subject, err))
-			closed.Done()
-		}
-	}
-	closed.Wait()
-	return errors.Join(errs...)
 }
 
 // turn answers a request whose turn has come. One that has waited for too long is told to come
@@ -460,6 +399,15 @@ const accountFleet = "FLEET"
 // that there is; our nodes send no headers.
 const requestInfoHeader = "Nats-Request-Info"
 
+// requestInfo is the part that we use of what the broker says of a requester,
+// in the header that `share: true` adds (server.ClientInfo of nats-server).
+type requestInfo struct {
+	Host    string `json:"host"`
+	Server  string `json:"server"` // what the server that the client is at calls itself
+	Account string `json:"acc"`
+	User    string `json:"user"` // what the gate registered: in accountFleet the identity in the certificate, else the name of the sealed session if one was proven
+}
+
 // newCall takes the sender of a message from what the broker says. Who adds
 // anything to that is refused, and of him nothing is known.
 func newCall(m *nats.Msg) *call {
@@ -471,7 +419,8 @@ func newCall(m *nats.Msg) *call {
 	if len(m.Header) != 1 || len(said) != 1 || header != len("NATS/1.0\r\n"+requestInfoHeader+": "+"\r\n\r\n")+len(said[0]) {
 		return &call{Msg: m, forged: true}
 	}
-	info := parseInfo(said[0]) // an empty address is "unknown"
+	var info requestInfo                       // an empty address is "unknown"
+	_ = json.Unmarshal([]byte(said[0]), &info) // the broker's; what cannot be read is empty
 	c := &call{Msg: m, source: provisioner.Source{Address: info.Host, Server: info.Server}}
 	c.user = info.User
 	if info.Account == accountFleet {

@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/queuegroup"
 	"muster/internal/wire"
 )
 
@@ -24,7 +25,7 @@ func TestWhatIsNotTakenIsBounded(t *testing.T) {
 	over := make(chan struct{})
 	t.Cleanup(func() { close(over) })
 	service := &Service{cfg: Config{Conn: conn}}
-	subs, err := service.subscribe(func(*nats.Msg) { <-over })
+	subs, err := service.group(func(*nats.Msg) { <-over }).Subscribe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func TestWhatIsNotTakenIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := connect(t, s)
-	for range maxUntaken + 2 { // one more than is kept, and the one that is held
+	for range queuegroup.MaxPending + 2 { // one more than is kept, and the one that is held
 		if err := from.Publish(wire.SubjectEnroll, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -44,8 +45,8 @@ func TestWhatIsNotTakenIsBounded(t *testing.T) {
 	if n, err := subs[0].Dropped(); err != nil || n == 0 {
 		t.Errorf("nothing is dropped (%v)", err)
 	}
-	if n, _, err := subs[0].MaxPending(); err != nil || n > maxUntaken+1 { // what is dropped is counted first
-		t.Errorf("%d requests waited (%v), want %d at most", n, err, maxUntaken)
+	if n, _, err := subs[0].MaxPending(); err != nil || n > queuegroup.MaxPending+1 { // what is dropped is counted first
+		t.Errorf("%d requests waited (%v), want %d at most", n, err, queuegroup.MaxPending)
 	}
 }
 

@@ -194,8 +194,8 @@ func (a *api) wish() {
 func (d *Daemon) operators(nodes *fleet.Index, register *register, pages http.Handler) (*httpapi.Server, error) {
 	cfg := httpapi.Config{
 		Socket: d.cfg.socket(), Provisioner: d.Operator(), Orders: d.Orders(), Login: login.New(d.Operator()), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Nodes: fleet.NewInspector(d.Store(), nodes), Components: register, Events: d.Store(), Webhooks: d.webhooks, Attempts: d.attempts,
-		Metrics: d.metrics.Handler(),
-		Ready:   d.ready, Log: d.opts.Log, Now: d.opts.Now,
+		Metrics: d.reports.metrics.Handler(),
+		Ready:   d.status.ready, Log: d.opts.Log, Now: d.opts.Now,
 	}
 	if d.parts.api != nil {
 		cfg.Console = pages
@@ -208,7 +208,7 @@ func (d *Daemon) operators(nodes *fleet.Index, register *register, pages http.Ha
 	if err != nil {
 		return nil, err
 	}
-	d.apiURL.Store(s.URL())
+	d.live.apiURL.Store(s.URL())
 	if s.URL() != "" {
 		d.opts.Log.Info("operators are served", "url", s.URL())
 	}
@@ -226,23 +226,5 @@ func listenError(err error) error {
 		return fmt.Errorf("%w: stop what listens there, or change api.listen", err)
 	default: // an address that is not the machine's, or a port that is not ours to take
 		return fmt.Errorf("%w: change api.listen", err)
-	}
-}
-
-// APIURL is where operators reach the daemon over HTTPS, empty before Run serves
-// and where they do not.
-func (d *Daemon) APIURL() string {
-	url, _ := d.apiURL.Load().(string)
-	return url
-}
-
-// ready returns what keeps the daemon from enrolling nodes, by name.
-func (d *Daemon) ready(context.Context) map[string]error {
-	return map[string]error{
-		"store":       d.alarms.Stands(wire.CodeStoreUnavailable),
-		"revocations": d.Operator().Fresh(),
-		"clock":       d.clock.Load().Check(),
-		"disk":        d.alarms.Stands(wire.CodeStorageLow),
-		"authority":   d.Usable(),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -94,51 +95,72 @@ func (c *Config) validateExternal(v *Mistakes) {
 	}
 }
 
-// makeBroker makes the broker that the configuration is about.
-func (d *Daemon) makeBroker() error {
-	gate := broker.GateConfig{
-		TrustDomain: d.cfg.TrustDomain, VerifyToken: d.verifyToken, AdmitNode: d.admitNode, AdmitReturning: d.admitReturning, Now: d.opts.Now,
+// A link is where nodes connect and where the store is, with what only one kind of broker needs.
+type link struct {
+	brokers
+	*base
+	embedded *broker.Broker   // brokers, if it is our own, else nil
+	external *broker.External // brokers, if it is others', else nil
+
+	shown   atomic.Pointer[tls.Certificate] // to brokers of others; see show
+	asked   chan struct{}                   // closed once brokers of others ask us who may connect
+	unasked atomic.Pointer[error]           // why brokers of others do not ask, nil once they do
+}
+
+// newLink makes the broker that the configuration is about, or the connection to others. appeared is called when a
+// server of others has appeared, withdrawn says whether they are to ask other provisioners.
+func newLink(b *base, g *gate, appeared func(), withdrawn func() (bool, <-chan struct{})) (*link, error) {
+	l := &link{base: b, asked: make(chan struct{})}
+	l.shown.Store(&b.parts.shown)
+	config := broker.GateConfig{
+		TrustDomain:    b.cfg.TrustDomain,
+		VerifyToken:    g.verifyToken,
+		AdmitNode:      g.admitNode,
+		AdmitReturning: g.admitReturning,
+		Now:            b.opts.Now,
 	}
-	if d.cfg.Broker.URL != "" {
-		return d.makeExternal(gate)
+	if b.cfg.Broker.URL == "" {
+		return l, l.embed(config, g.connectionRefused)
 	}
-	limit, err := d.storeLimit()
+	tls, err := l.brokerTLS()
+	if err != nil {
+		return nil, fmt.Errorf("broker.tls: %w", err)
+	}
+	l.external, err = broker.NewExternal(broker.ExternalConfig{
+		URLs:      b.cfg.Broker.URL,
+		TLS:       tls,
+		Keys:      b.parts.brokerKeys,
+		Gate:      config,
+		Refused:   g.connectionRefused,
+		Log:       b.opts.Log,
+		Appeared:  appeared,
+		Withdrawn: withdrawn,
+	})
+	l.brokers = l.external
+	return l, err
+}
+
+// embed makes a broker inside of the process.
+func (l *link) embed(gate broker.GateConfig, refused func(context.Context, broker.Presented, *broker.Denied)) error {
+	limit, err := l.storeLimit()
 	if err != nil {
 		return fmt.Errorf("data_dir: %w", err)
 	}
-	b, err := broker.New(broker.Config{
-		Listen:         d.cfg.Broker.Listen,
-		StoreDir:       d.cfg.StoreDir(),
+	c := &l.cfg.Broker
+	l.embedded, err = broker.New(broker.Config{
+		Listen:         c.Listen,
+		StoreDir:       l.cfg.StoreDir(),
 		MaxStoreBytes:  limit,
-		MaxConnections: d.cfg.Broker.MaxConnections,
-		WebSocket:      broker.WebSocketConfig{Listen: d.cfg.Broker.WebSocket.Listen, Plain: d.cfg.Broker.WebSocket.Plain},
-		Certificate:    d.parts.shown,
-		ClientCAs:      d.parts.authority.Roots(),
+		MaxConnections: c.MaxConnections,
+		WebSocket:      broker.WebSocketConfig{Listen: c.WebSocket.Listen, Plain: c.WebSocket.Plain},
+		Certificate:    l.parts.shown,
+		ClientCAs:      l.parts.authority.Roots(),
 		Gate:           gate,
-		Refused:        d.connectionRefused,
-		Log:            d.opts.Log,
+		Refused:        refused,
+		Log:            l.opts.Log,
 	})
-	if err != nil {
-		return err
-	}
-	d.broker, d.embedded = b, b
-	return nil
-}
-
-func (d *Daemon) makeExternal(gate broker.GateConfig) error {
-	config, err := d.brokerTLS()
-	if err != nil {
-		return fmt.Errorf("broker.tls: %w", err)
-	}
-	e, err := broker.NewExternal(broker.ExternalConfig{
-		URLs: d.cfg.Broker.URL, TLS: config, Keys: d.parts.brokerKeys, Gate: gate, Refused: d.connectionRefused, Log: d.opts.Log,
-		Appeared: func() { d.rechecks.all() }, Withdrawn: d.withdrawn.now,
-	})
-	if err != nil {
-		return err
-	}
-	d.broker, d.external = e, e
-	return nil
+	l.brokers = l.embedded
+	return err
 }
 
 // LoadBrokerKeys reads the secrets that provisioners share to serve brokers
@@ -163,12 +185,12 @@ func LoadBrokerKeys(c *ExternalConfig) (broker.Keys, error) {
 }
 
 // brokerTLS returns what brokers of others are spoken to with: nil for no TLS.
-func (d *Daemon) brokerTLS() (*tls.Config, error) {
-	c := d.cfg.Broker.External.TLS
-	if c.CA == "" && c.Certificate == "" && !strings.Contains(d.cfg.Broker.URL, "tls://") {
+func (l *link) brokerTLS() (*tls.Config, error) {
+	c := l.cfg.Broker.External.TLS
+	if c.CA == "" && c.Certificate == "" && !strings.Contains(l.cfg.Broker.URL, "tls://") {
 		return nil, nil
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Time: d.opts.Now, GetClientCertificate: d.shownToBroker}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Time: l.opts.Now, GetClientCertificate: l.shownToBroker}
 	if c.Certificate != "" {
 		// Read for each connection, so that it can be renewed while we run.
 		read := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -181,8 +203,8 @@ func (d *Daemon) brokerTLS() (*tls.Config, error) {
 		config.GetClientCertificate = read
 	}
 	if c.CA == "" {
-		config.RootCAs = d.parts.authority.Roots()
-		config.VerifyConnection = d.verifyBroker
+		config.RootCAs = l.parts.authority.Roots()
+		config.VerifyConnection = l.verifyBroker
 		return config, nil
 	}
 	b, err := conffile.ReadFile(c.CA)
@@ -197,14 +219,14 @@ func (d *Daemon) brokerTLS() (*tls.Config, error) {
 }
 
 // shownToBroker returns the certificate of this provisioner.
-func (d *Daemon) shownToBroker(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	return d.shown.Load(), nil
+func (l *link) shownToBroker(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return l.shown.Load(), nil
 }
 
 // verifyBroker refuses everybody's certificate but a broker's: nodes have some
 // of the same authority. TLS has verified the rest.
-func (d *Daemon) verifyBroker(state tls.ConnectionState) error {
-	role, name, err := wire.RoleOf(state.PeerCertificates[0], d.cfg.TrustDomain)
+func (l *link) verifyBroker(state tls.ConnectionState) error {
+	role, name, err := wire.RoleOf(state.PeerCertificates[0], l.cfg.TrustDomain)
 	if err == nil && role != wire.RoleBroker {
 		err = fmt.Errorf("certificate of %s %.100q is not a broker's", role, name)
 	}
@@ -212,34 +234,34 @@ func (d *Daemon) verifyBroker(state tls.ConnectionState) error {
 }
 
 // show shows another certificate from now on.
-func (d *Daemon) show(c tls.Certificate) error {
-	if d.embedded != nil {
-		return d.embedded.SetCertificate(c)
+func (l *link) show(c tls.Certificate) error {
+	if l.embedded != nil {
+		return l.embedded.SetCertificate(c)
 	}
-	d.shown.Store(&c)
+	l.shown.Store(&c)
 	return nil
 }
 
 // authenticate has brokers that are not ours ask about connections, until ctx
 // is done. One that does not answer to us now is tried again: nodes ask other
 // provisioners meanwhile.
-func (d *Daemon) authenticate(ctx context.Context) error {
-	if d.external == nil {
+func (l *link) authenticate(ctx context.Context) error {
+	if l.external == nil {
 		return nil
 	}
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	var once sync.Once
 	for {
-		err := d.external.Authenticate(ctx, func() {
-			d.unasked.Store(nil)
-			once.Do(func() { close(d.asked) })
+		err := l.external.Authenticate(ctx, func() {
+			l.unasked.Store(nil)
+			once.Do(func() { close(l.asked) })
 		})
 		if ctx.Err() != nil {
 			return nil
 		}
-		d.unasked.Store(&err)
-		d.opts.Log.WarnContext(ctx, "brokers do not ask who may connect, trying again", "err", err)
+		l.unasked.Store(&err)
+		l.opts.Log.WarnContext(ctx, "brokers do not ask who may connect, trying again", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -249,11 +271,11 @@ func (d *Daemon) authenticate(ctx context.Context) error {
 }
 
 // misconfigured returns why questions of brokers of others cannot be read, nil if they can.
-func (d *Daemon) misconfigured() error {
-	if d.external == nil {
+func (l *link) misconfigured() error {
+	if l.external == nil {
 		return nil
 	}
-	return d.external.Unread()
+	return l.external.Unread()
 }
 
 // storeComesUp is how long the store of a cluster may take to be of use after a
@@ -261,8 +283,8 @@ func (d *Daemon) misconfigured() error {
 const storeComesUp = time.Minute
 
 // openStore opens the store. A cluster's is tried again for a while.
-func (d *Daemon) openStore(ctx context.Context, cfg store.Config) (*store.Store, error) {
-	if d.external == nil {
+func (l *link) openStore(ctx context.Context, cfg store.Config) (*store.Store, error) {
+	if l.external == nil {
 		return store.Open(ctx, cfg)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeComesUp)
@@ -274,7 +296,7 @@ func (d *Daemon) openStore(ctx context.Context, cfg store.Config) (*store.Store,
 		if err == nil || errors.Is(err, store.ErrInstallation) || errors.Is(err, store.ErrNoWatermark) || ctx.Err() != nil {
 			return s, err
 		}
-		d.opts.Log.WarnContext(ctx, "the store is not of use yet, trying again", "err", err)
+		l.opts.Log.WarnContext(ctx, "the store is not of use yet, trying again", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil, err
@@ -283,33 +305,28 @@ func (d *Daemon) openStore(ctx context.Context, cfg store.Config) (*store.Store,
 	}
 }
 
-// expected is the installation whose store has to be there: an empty cluster is no
-// new one for a provisioner that has written to another, nor is a directory that is
-// gone, whose tokens would have all of their uses again. Empty for none.
-func (d *Daemon) expected() string { return d.followers.Load().journal.Installation() }
-
 // storeLimit is what JetStream may take, as the disk is now.
-func (d *Daemon) storeLimit() (int64, error) {
-	limit, _, err := d.opts.StoreSize(d.cfg.StoreDir())
+func (l *link) storeLimit() (int64, error) {
+	limit, _, err := l.opts.StoreSize(l.cfg.StoreDir())
 	return limit, err
 }
 
 // storeCapacity is what of its disk the store may ever take, 0 if that is not
 // ours to know.
-func (d *Daemon) storeCapacity() (int64, error) {
-	if d.external != nil {
+func (l *link) storeCapacity() (int64, error) {
+	if l.external != nil {
 		return 0, nil
 	}
-	_, most, err := d.opts.StoreSize(d.cfg.StoreDir())
+	_, most, err := l.opts.StoreSize(l.cfg.StoreDir())
 	return most, err
 }
 
 // syncStore brings streams that were made to the disk, where it is ours.
-func (d *Daemon) syncStore() error {
-	if d.external != nil {
+func (l *link) syncStore() error {
+	if l.external != nil {
 		return nil
 	}
-	return disk.Sync(d.cfg.StoreDir())
+	return disk.Sync(l.cfg.StoreDir())
 }
 
 // storeSize is what the file system of dir has for the store.

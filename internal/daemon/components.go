@@ -38,7 +38,7 @@ func (d *Daemon) newRegister(ctx context.Context) *register {
 	r.look = func(ctx context.Context) *fleet.Component {
 		return &fleet.Component{
 			Schema: fleet.ComponentSchema, Name: d.cfg.Name, Process: d.id, Version: d.opts.Version, Site: d.parts.site, URL: d.APIURL(), Since: since,
-			Features: d.features(ctx), Alarms: d.alarms.Standing(),
+			Features: d.status.features(ctx), Alarms: d.alarms.Standing(),
 		}
 	}
 	r.self.Store(r.look(ctx))

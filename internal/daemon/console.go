@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"time"
 
 	"muster/policies"
 	"muster/provisioner/console"
@@ -33,10 +32,10 @@ func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Conso
 		Log:     d.opts.Log,
 		Now:     d.opts.Now,
 	}
-	if d.shadow != nil {
-		cfg.Shadow = d.shadow.told
-		if d.recorder != nil {
-			cfg.Replay = d.replayShadow
+	if d.reports.shadow != nil {
+		cfg.Shadow = d.reports.shadow.told
+		if d.reports.recorder != nil {
+			cfg.Replay = d.reports.replayShadow
 		}
 	}
 	return console.New(cfg)
@@ -45,17 +44,6 @@ func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Conso
 // told says what has come of the shadow policy.
 func (s *shadow) told() *console.Shadow {
 	return &console.Shadow{Digest: s.policy.Digest(), Compared: s.compared.Load(), Differed: s.differed.Load(), LeftOut: s.leftOut.Load()}
-}
-
-// replayShadow runs the shadow policy over what decisions saw in the last age, on
-// one core: requests keep the others.
-func (d *Daemon) replayShadow(ctx context.Context, age time.Duration) (*policies.ReplayReport, error) {
-	replay := policies.NewReplay(d.parts.shadow)
-	err := d.Inputs(ctx, age, func(uint64) {}, &replayWriter{ctx: ctx, replay: replay})
-	if err != nil {
-		return nil, err
-	}
-	return replay.Report(), nil
 }
 
 // replayWriter replays the whole lines of what is written to it.

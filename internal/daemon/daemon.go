@@ -2,9 +2,9 @@ package daemon
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -104,51 +104,21 @@ func (o Options) complete() Options {
 // A Daemon is a provisioner with its own broker, or with those of others. Make one with [Load] or [New]
 // and start it with Run, once.
 type Daemon struct {
-	// Set by New, then read-only.
+	*base
 	id        string // of this process, for other provisioners
-	cfg       Config
-	opts      Options
-	parts     *parts
-	broker    brokers
-	embedded  *broker.Broker      // broker, if it is our own, else nil
-	external  *broker.External    // broker, if it is others', else nil
+	broker    *link
+	status    *status
+	reports   *reports
 	budget    *provisioner.Budget // of the gate and of every provisioner
 	attempts  *events.Attempts
+	gate      *gate
 	rechecks  *rechecker
-	alarms    *events.Alarms
 	keeper    *keeper
-	failed    chan error      // has room for the first failed write; see Run
-	recorder  *store.Recorder // nil if inputs are not recorded
-	shadow    *shadow         // nil if there is no shadow policy
-	metrics   *metrics.Metrics
 	webhooks  *webhook.Set
 	activity  *activity
 	withdrawn *withdrawal
 	inHand    *atomic.Int64 // requests that are being worked on
-
-	// shown is the certificate that brokers of others are shown; see show.
-	shown atomic.Pointer[tls.Certificate]
-
-	// asked is closed once brokers of others ask us who may connect.
-	asked chan struct{}
-
-	// Set once by Run. Until then nodes of the fleet are told to come back.
-	provisioner atomic.Pointer[provisioner.Provisioner]
-	orders      atomic.Pointer[operate.Orders]
-	nodes       atomic.Pointer[fleet.Index]
-	store       atomic.Pointer[store.Store]
-	followers   atomic.Pointer[followers]
-	clock       atomic.Pointer[provisioner.Clock]
-	apiURL      atomic.Value // of string
-	conn        atomic.Pointer[nats.Conn]
-	requests    atomic.Pointer[nats.Conn] // by which machines' requests come
-
-	// unasked is why brokers of others do not ask, nil once they do.
-	unasked atomic.Pointer[error]
-
-	eventsLost, inputsLost losses // only touched by the register
-
-	crlUnwritten bool // only touched by writeCRLs
+	failed    chan error    // has room for the first failed write; see Run
 }
 
 // Load makes a Daemon from the configuration file at path. The error has a line
@@ -191,36 +161,49 @@ func (*form) Validate() error { return nil }
 // once. It starts nothing and opens no connection.
 func New(cfg Config, opts Options) (*Daemon, error) {
 	opts = opts.complete()
-	d := &Daemon{id: wire.NewID(), cfg: cfg, opts: opts, asked: make(chan struct{}), failed: make(chan error, 1), inHand: new(atomic.Int64), attempts: events.NewAttempts(), budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
-	var err error
-	if d.parts, err = loadParts(cfg, opts); err != nil {
+	parts, err := loadParts(cfg, opts)
+	if err != nil {
 		return nil, err
 	}
-	d.alarms = events.NewAlarms(events.AlarmConfig{Name: cfg.Name, Emit: opts.Emit, Log: opts.Log, Now: opts.Now})
-	if cfg.Inputs.Enabled {
-		if d.recorder, err = store.NewRecorder(opts.Log); err != nil {
-			return nil, err
-		}
+	alarms := events.NewAlarms(events.AlarmConfig{Name: cfg.Name, Emit: opts.Emit, Log: opts.Log, Now: opts.Now})
+	d := &Daemon{
+		base:     &base{cfg: cfg, opts: opts, parts: parts, alarms: alarms},
+		id:       wire.NewID(),
+		budget:   provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now),
+		attempts: events.NewAttempts(),
+		inHand:   new(atomic.Int64),
+		failed:   make(chan error, 1),
 	}
-	if d.parts.shadow != nil {
-		d.shadow = newShadow(d.parts.shadow, d.report, opts.Log)
-	}
-	d.keeper = d.newKeeper()
-	if d.webhooks, err = webhook.New(d.parts.webhooks, d.alarms); err != nil {
+	if d.reports, err = newReports(d.base); err != nil {
 		return nil, err
 	}
-	d.metrics = metrics.New(opts.Version, d.state)
-	d.activity = newActivity(d.metrics)
-	d.withdrawn = newWithdrawal(d.ownFault, opts.Log)
-	d.shown.Store(&d.parts.shown)
-	if err := d.makeBroker(); err != nil {
+	if d.webhooks, err = webhook.New(parts.webhooks, alarms); err != nil {
 		return nil, err
 	}
-	later := time.Duration(0)
-	if d.external != nil {
-		later = broker.AdmissionInFlight
+	d.status = &status{
+		base:     d.base,
+		reports:  d.reports,
+		webhooks: d.webhooks,
+		budget:   d.budget,
+		attempts: d.attempts,
+		inHand:   d.inHand,
 	}
-	d.rechecks = newRechecker(d.broker, later, opts.Log)
+	d.reports.metrics = metrics.New(opts.Version, d.status.state)
+	d.activity = newActivity(d.reports.metrics)
+	d.gate = &gate{
+		base:     d.base,
+		budget:   d.budget,
+		attempts: d.attempts,
+		activity: d.activity,
+		reports:  d.reports,
+	}
+	d.withdrawn = newWithdrawal(func() error { return d.broker.ownFault() }, opts.Log)
+	if d.broker, err = newLink(d.base, d.gate, func() { d.rechecks.all() }, d.withdrawn.now); err != nil {
+		return nil, err
+	}
+	d.rechecks = newRechecker(d.broker, opts.Log)
+	d.keeper = newKeeper(d.broker, d.fail)
+	d.status.broker, d.status.withdrawn, d.status.keeper = d.broker, d.withdrawn, d.keeper
 	return d, nil
 }
 
@@ -231,26 +214,11 @@ func (d *Daemon) BrokerURL() string { return d.broker.URL() }
 // WebSocketURL is where the broker takes nodes by WebSocket, wss://host:port or
 // ws://host:port; empty unless it runs and does, or if the broker is others'.
 func (d *Daemon) WebSocketURL() string {
-	if d.embedded == nil {
+	if d.broker.embedded == nil {
 		return ""
 	}
-	return d.embedded.WebSocketURL()
+	return d.broker.embedded.WebSocketURL()
 }
-
-// Store returns the open store, or nil before Run has opened it.
-func (d *Daemon) Store() *store.Store { return d.store.Load() }
-
-// CAFingerprint returns what tokens pin as their `ca`.
-func (d *Daemon) CAFingerprint() string { return d.parts.authority.Fingerprint() }
-
-// Usable reports why the certificate authority cannot issue now, or nil. A
-// daemon whose authority cannot runs all the same: it takes confirmations and
-// revocations, and says to every other request what ails it. The error wraps
-// [ca.ErrAuthority].
-func (d *Daemon) Usable() error { return d.parts.authority.Usable() }
-
-// RootsPEM returns the installation's root certificates.
-func (d *Daemon) RootsPEM() string { return d.parts.authority.RootsPEM() }
 
 // Run serves until ctx is done and then stops in this order: take no further
 // request, finish those in hand and flush their replies, close the store, stop
@@ -277,7 +245,7 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	if err := d.cfg.checkMounted(); err != nil {
 		return err
 	}
-	if d.external == nil {
+	if d.broker.external == nil {
 		if err := halfRestored(d.cfg.StoreDir()); err != nil {
 			return err
 		}
@@ -299,7 +267,7 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 		return err
 	}
 	defer conn.Close()
-	d.conn.Store(conn)
+	d.live.conn.Store(conn)
 	// What machines send, without a bound on how much, waits at the broker in the order in which it came, and
 	// on one connection the store's acknowledgements would wait behind it.
 	requests, err := d.broker.Connect("provisioner requests")
@@ -307,7 +275,7 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 		return err
 	}
 	defer requests.Close()
-	d.requests.Store(requests)
+	d.live.requests.Store(requests)
 	stopFollowers, err := d.startFollowers(ctx)
 	if err != nil {
 		return err
@@ -318,21 +286,15 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 		return err
 	}
 	defer d.watchStore(ctx)() // now that its streams are made, none of which counts as lost
-	// The service stops by itself when ctx is done; the rest must outlive it,
-	// since requests in hand still need them.
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	g, background := errgroup.WithContext(background)
-	serving, cancel := context.WithCancel(ctx)
-	defer cancel()
-	nodes := fleet.NewIndex(d.Store(), d.opts.Log, d.cfg.Fleet.Facts)
-	d.nodes.Store(nodes)
-	register := d.newRegister(ctx)
-	pages, err := d.console(nodes, register)
-	if err != nil {
-		return err
-	}
-	operators, err := d.operators(nodes, register, pages)
+	err = d.serve(ctx, service, ready)
+	d.logWritten(ctx)
+	d.closeStore(ctx)
+	return err
+}
+
+// serve answers requests until ctx is done, and then those in hand, while all tasks run.
+func (d *Daemon) serve(ctx context.Context, service *natsapi.Service, ready func()) error {
+	tasks, err := d.tasks(ctx)
 	if err != nil {
 		return err
 	}
@@ -340,9 +302,13 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	if err := d.Usable(); err != nil {
 		d.opts.Log.ErrorContext(ctx, "no certificate is issued", "code", wire.CodeAuthorityExpired, "err", err)
 	}
-	tasks := d.tasks()
-	tasks["list of nodes"], tasks["components"] = nodes.Run, register.run
-	tasks["operators"], tasks["console"] = operators.Run, pages.Run
+	// The service stops by itself when ctx is done; the rest must outlive it,
+	// since requests in hand still need them.
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, background := errgroup.WithContext(background)
+	serving, cancel := context.WithCancel(ctx)
+	defer cancel()
 	for name, run := range tasks {
 		g.Go(func() error {
 			if err := run(background); err != nil && background.Err() == nil {
@@ -353,9 +319,9 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 		})
 	}
 	err = service.Run(serving, func() {
-		if d.external != nil {
+		if d.broker.external != nil {
 			select {
-			case <-d.asked:
+			case <-d.broker.asked:
 			case <-serving.Done():
 				return
 			}
@@ -367,10 +333,7 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 		}
 	})
 	stop()
-	err = errors.Join(err, g.Wait())
-	d.logWritten(ctx)
-	d.closeStore(ctx)
-	return err
+	return errors.Join(err, g.Wait())
 }
 
 // closeStore writes the watermark of the store, to which nothing is written any more.
@@ -384,12 +347,12 @@ func (d *Daemon) closeStore(ctx context.Context) {
 
 // watchStore ends the process once the broker's own store has failed a write, until stop is called.
 func (d *Daemon) watchStore(ctx context.Context) (stop func()) {
-	if d.embedded == nil {
+	if d.broker.embedded == nil {
 		return func() {}
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
-		if err := d.embedded.Watch(watching, func(err error) { d.keeper.stall(watching, err) }); err != nil {
+		if err := d.broker.embedded.Watch(watching, func(err error) { d.keeper.stall(watching, err) }); err != nil {
 			d.fail(err)
 		}
 	}()
@@ -397,25 +360,40 @@ func (d *Daemon) watchStore(ctx context.Context) (stop func()) {
 }
 
 // tasks are what goes on in the background while requests are served, by names for errors.
-func (d *Daemon) tasks() map[string]func(context.Context) error {
+func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) error, error) {
+	nodes := fleet.NewIndex(d.Store(), d.opts.Log, d.cfg.Fleet.Facts)
+	d.live.nodes.Store(nodes)
+	register := d.newRegister(ctx)
+	pages, err := d.console(nodes, register)
+	if err != nil {
+		return nil, err
+	}
+	operators, err := d.operators(nodes, register, pages)
+	if err != nil {
+		return nil, err
+	}
 	return map[string]func(context.Context) error{
 		"policy":               d.parts.policy.Run,
 		"allow-list":           d.parts.allow.run,
 		"connections of nodes": d.rechecks.run,
-		"roll-over":            d.watchAuthorities,
-		"clock":                d.clock.Load().Run,
+		"roll-over":            d.broker.watchAuthorities,
+		"clock":                d.live.clock.Load().Run,
 		"states":               d.keeper.keepStates,
 		"store":                d.keeper.keepStore,
 		"space":                d.keeper.keepSpace,
-		"inputs":               d.record,
-		"shadow policy":        d.runShadow,
+		"inputs":               d.reports.record,
+		"shadow policy":        d.reports.runShadow,
 		"orders":               d.Store().Run,
-		"broker certificate":   func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
-		"connections":          d.authenticate,
+		"broker certificate":   func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.broker.show) },
+		"connections":          d.broker.authenticate,
 		"queue groups":         d.withdrawn.run,
-		"webhooks":             d.deliverEvents,
+		"webhooks":             func(ctx context.Context) error { return d.webhooks.Run(ctx, d.Store()) },
 		"API certificate":      d.parts.api.run,
-	}
+		"list of nodes":        nodes.Run,
+		"components":           register.run,
+		"operators":            operators.Run,
+		"console":              pages.Run,
+	}, nil
 }
 
 // fail has Run return err, if it is the first.
@@ -432,7 +410,7 @@ func (d *Daemon) WithStore(ctx context.Context, name string, do func(store.Confi
 	if err := d.cfg.checkMounted(); err != nil {
 		return err
 	}
-	if d.embedded != nil { // or what cannot be read would be missed anew
+	if d.broker.embedded != nil { // or what cannot be read would be missed anew
 		if err := broker.ReadAnew(d.cfg.StoreDir()); err != nil {
 			return err
 		}
@@ -503,49 +481,51 @@ func (d *Daemon) warnOfStrangers(ctx context.Context) {
 // assemble opens the store over a connection and returns the service that answers, with it, what
 // comes in over the other one.
 func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*natsapi.Service, error) {
-	most, err := d.storeCapacity()
+	most, err := d.broker.storeCapacity()
 	if err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
 	cfg := d.storeConfig(conn, most)
-	cfg.Installation = d.expected()
-	s, err := d.openStore(ctx, cfg)
+	// An empty cluster is no new installation for a provisioner that has written to another, nor is a directory that
+	// is gone, whose tokens would have all of their uses again.
+	cfg.Installation = d.live.followers.Load().journal.Installation()
+	s, err := d.broker.openStore(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	if d.cfg.Broker.URL != "" && s.Replicas() == 1 {
 		d.opts.Log.WarnContext(ctx, "each record is on one server only, whose log alone says if its disk has lost one: have three, and set store.replicas to 3")
 	}
-	if err := d.syncStore(); err != nil {
+	if err := d.broker.syncStore(); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
-	if err := d.followers.Load().journal.Begin(s.Installation().ID); err != nil {
+	if err := d.live.followers.Load().journal.Begin(s.Installation().ID); err != nil {
 		return nil, fmt.Errorf("revocations.journal: %w", err)
 	}
-	d.store.Store(s)
+	d.live.store.Store(s)
 	clock, err := provisioner.OpenClock(ctx, provisioner.ClockConfig{Store: s, Alarms: d.alarms, Log: d.opts.Log, Now: d.opts.Now})
 	if err != nil {
 		return nil, err
 	}
-	d.clock.Store(clock)
+	d.live.clock.Store(clock)
 	own, err := d.provisionerConfig(d.opts.WrapStore)
 	if err != nil {
 		return nil, err
 	}
-	own.Listed, own.MaxCRL = d.writeCRLs, d.opts.MaxCRL
+	own.Listed, own.MaxCRL = (&crlFile{path: d.cfg.crlPath(), log: d.opts.Log}).write, d.opts.MaxCRL
 	p, err := d.provisionerOn(ctx, context.WithoutCancel(ctx), own)
 	if err != nil {
 		return nil, err
 	}
 	service, err := natsapi.New(natsapi.Config{
 		Conn: requests, Provisioner: p, Installation: s.Installation().ID, Opener: d.parts.opener, Budget: d.budget,
-		InHand: d.inHand, Withdrawn: d.withdrawn.now, Busy: d.metrics.Busy, Log: d.opts.Log,
+		InHand: d.inHand, Withdrawn: d.withdrawn.now, Busy: d.reports.metrics.Busy, Log: d.opts.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	d.provisioner.Store(p)
-	d.orders.Store(operate.New(operate.Config{Provisioner: p, Command: natsapi.NewCommander(conn).Command}))
+	d.live.provisioner.Store(p)
+	d.live.orders.Store(operate.New(operate.Config{Provisioner: p, Command: natsapi.NewCommander(conn).Command}))
 	d.withdrawn.look(ctx) // before the first request is taken
 	return service, nil
 }
@@ -559,7 +539,7 @@ func (d *Daemon) storeConfig(conn *nats.Conn, most int64) store.Config {
 		Capacity:       most,
 		Replicas:       d.cfg.Store.Replicas,
 		Watermarks:     d.cfg.Watermarks(),
-		FirstWatermark: d.external != nil,
+		FirstWatermark: d.broker.external != nil,
 		InHand:         d.inHand,
 		InputBytes:     d.cfg.inputBytes(),
 		Log:            d.opts.Log,
@@ -591,16 +571,16 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	if wrap != nil {
 		records = wrap(s)
 	}
-	emit := func(e events.Event) { s.Emit(e); d.observe(e) }
+	emit := func(e events.Event) { s.Emit(e); d.reports.observe(e) }
 	var autosign func(context.Context, wire.Identity, []byte) error
 	if d.parts.autosign != nil {
 		autosign = d.parts.autosign.Approve
 	}
 	return provisioner.Config{
 		Autosign: autosign, Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
-		Configurator: d.parts.configurator, Observe: d.observer(), Allow: d.parts.allow.match, AllowsAll: d.parts.allow.everything,
+		Configurator: d.parts.configurator, Observe: d.reports.observer(), Allow: d.parts.allow.match, AllowsAll: d.parts.allow.everything,
 		ShownFacts: d.cfg.Waiting.Facts, KeptFacts: d.cfg.Fleet.Facts, Reserved: d.parts.reserved.check, Emit: emit, Meter: d.activity, Attempts: d.attempts,
-		Alarms: d.alarms, Clock: d.clock.Load(),
+		Alarms: d.alarms, Clock: d.live.clock.Load(),
 		Kick:       func(_ context.Context, ids ...wire.Identity) { d.rechecks.add(ids...) },
 		Superseded: func(id wire.Identity) { d.rechecks.add(id) },
 		Site:       d.parts.site, Version: d.opts.Version,
@@ -609,51 +589,9 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	}, nil
 }
 
-// told is a refusal of which only the cause is said.
-type told struct{ *provisioner.Refusal }
-
-// Error implements error.
-func (t told) Error() string { return t.Err.Error() }
-
-// Unwrap returns the refusal.
-func (t told) Unwrap() error { return t.Refusal }
-
-// denied is a refusal in the broker's words, which name code and node already.
-func denied(err error) *broker.Denied {
-	var r *provisioner.Refusal
-	if errors.As(err, &r) && r.Err != nil {
-		return &broker.Denied{Code: r.Code, Err: told{r}}
-	}
-	return &broker.Denied{Code: provisioner.CodeOf(err), Err: err}
-}
-
-// connectionRefused reports a connection that the broker did not admit.
-func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) {
-	d.activity.ConnectionRefused(denied.Code)
-	e := provisioner.RefusalEvent(&provisioner.Refusal{Code: denied.Code, Err: denied.Err}, d.opts.Now().UTC(), p.Address)
-	e.Type = events.Attempt
-	if n := (*broker.NotAdmitted)(nil); errors.As(denied.Err, &n) {
-		e.Node, e.Serial = string(n.Node), n.Serial // asking about that node finds it
-	}
-	e.OfSource = d.attempts.Count(&e)
-	var ok bool
-	if e.LeftOut, ok = d.budget.Report(p.Address); !ok {
-		return // the broker's own lines are limited likewise
-	}
-	if s := d.Store(); s != nil {
-		s.Emit(e)
-	}
-	d.observe(e)
-}
-
-// connected reports whether the connections of the store and of requests are there.
-func (d *Daemon) connected() bool {
-	for _, c := range []*nats.Conn{d.conn.Load(), d.requests.Load()} {
-		if c == nil || !c.IsConnected() {
-			return false
-		}
-	}
-	return true
+// Inputs writes what decisions saw in the last age; see [store.Store.Inputs].
+func (d *Daemon) Inputs(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
+	return d.reports.Inputs(ctx, age, started, w)
 }
 
 // Connect returns one more connection to the account of provisioners. Close it
@@ -662,5 +600,5 @@ func (d *Daemon) Connect(name string) (*nats.Conn, error) { return d.broker.Conn
 
 // Admits reports whether the broker admits the certificate to the fleet now.
 func (d *Daemon) Admits(ctx context.Context, id wire.Identity, serial string) error {
-	return d.admitNode(ctx, id, broker.Certificate{Serial: serial})
+	return d.gate.admitNode(ctx, id, broker.Certificate{Serial: serial})
 }

@@ -47,23 +47,27 @@ type keeper struct {
 }
 
 // newKeeper returns the keeper of this daemon's broker and store.
-func (d *Daemon) newKeeper() *keeper {
-	lowWater, _ := disk.ParseSize(d.cfg.Store.LowWater) // valid, or New would not have come here
+func newKeeper(l *link, fail func(error)) *keeper {
+	lowWater, _ := disk.ParseSize(l.cfg.Store.LowWater) // valid, or New would not have come here
 	k := &keeper{
-		dir: d.cfg.StoreDir(), lowWater: lowWater, alarms: d.alarms, log: d.opts.Log, store: d.Store,
-		fail: d.fail, journal: d.journalFailed,
+		dir:      l.cfg.StoreDir(),
+		lowWater: lowWater,
+		alarms:   l.alarms,
+		log:      l.opts.Log,
+		store:    l.Store,
+		fail:     fail,
+		journal:  l.journalFailed,
 		watched: map[wire.Code]func() error{
-			wire.CodeAuthorityExpired: d.parts.authority.Usable,
-			events.AlarmPolicyRefused: d.parts.policy.Refused,
-			wire.CodePaused:           d.paused,
-			events.AlarmRecovery:      d.inRecovery,
-
-			events.AlarmBrokersMisconfigured: d.misconfigured,
+			wire.CodeAuthorityExpired:        l.parts.authority.Usable,
+			events.AlarmPolicyRefused:        l.parts.policy.Refused,
+			wire.CodePaused:                  l.paused,
+			events.AlarmRecovery:             l.inRecovery,
+			events.AlarmBrokersMisconfigured: l.misconfigured,
 		},
-		usage: func() (broker.Usage, error) { return d.embedded.Usage() },
+		usage: func() (broker.Usage, error) { return l.embedded.Usage() },
 	}
-	if d.cfg.Broker.URL != "" {
-		k.dir, k.usage = d.cfg.DataDir, nil // the store's disks are others'; ours holds the journal
+	if l.cfg.Broker.URL != "" {
+		k.dir, k.usage = l.cfg.DataDir, nil // the store's disks are others'; ours holds the journal
 	}
 	return k
 }
@@ -183,29 +187,10 @@ func (k *keeper) deliver(ctx context.Context) {
 	}
 }
 
-// Alarms returns what an operator must act on, the oldest first.
-func (d *Daemon) Alarms() []events.Alarm { return d.alarms.Standing() }
-
-// paused returns what is paused and why, nil if nothing is or that is not known yet.
-func (d *Daemon) paused() error {
-	if o := d.orders.Load(); o != nil {
-		return o.Pauses.Standing()
-	}
-	return nil
-}
-
-// inRecovery returns why the store is in recovery, nil if it is not or that is not known yet.
-func (d *Daemon) inRecovery() error {
-	if p := d.provisioner.Load(); p != nil {
-		return p.RecoveryAlarm()
-	}
-	return nil
-}
-
 // AcceptClock takes the clock as it is for right, against the mark in the
 // store; see [provisioner.Clock.Accept].
 func (d *Daemon) AcceptClock(ctx context.Context, why provisioner.Cause) error {
-	o := d.orders.Load()
+	o := d.live.orders.Load()
 	if o == nil {
 		return errNotOpen
 	}

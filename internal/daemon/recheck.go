@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"crypto/x509"
-	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -46,10 +44,14 @@ type rechecker struct {
 	wakeAll chan struct{}          // holds one signal while all are to be checked
 }
 
-func newRechecker(b brokers, later time.Duration, log *slog.Logger) *rechecker {
+func newRechecker(l *link, log *slog.Logger) *rechecker {
+	later := time.Duration(0)
+	if l.external != nil {
+		later = broker.AdmissionInFlight
+	}
 	return &rechecker{
-		some:    b.Recheck,
-		every:   b.RecheckAll,
+		some:    l.Recheck,
+		every:   l.RecheckAll,
 		log:     log,
 		later:   later,
 		waiting: make(map[wire.Identity]bool),
@@ -155,35 +157,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
-}
-
-// admitNode lets the broker ask for the certificates on record.
-func (d *Daemon) admitNode(ctx context.Context, id wire.Identity, c broker.Certificate) error {
-	p := d.provisioner.Load()
-	if p == nil {
-		return &broker.Denied{Code: wire.CodeUnavailable, Err: errors.New("the store is not open yet")}
-	}
-	serial := c.Serial
-	if serial == "" {
-		var err error
-		if serial, err = p.SerialOf(ctx, id, c.SHA256); err != nil {
-			return denied(err)
-		}
-	}
-	if err := p.AdmitNode(ctx, id, serial); err != nil {
-		return denied(err)
-	}
-	return nil
-}
-
-// admitReturning asks the provisioner about a node that comes back in a recovery.
-func (d *Daemon) admitReturning(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error {
-	p := d.provisioner.Load()
-	if p == nil {
-		return &broker.Denied{Code: wire.CodeUnavailable, Err: errors.New("the store is not open yet")}
-	}
-	if err := p.AdmitReturning(ctx, id, leaf); err != nil {
-		return denied(err)
-	}
-	return nil
 }

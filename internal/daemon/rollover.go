@@ -26,35 +26,35 @@ type rollover struct {
 // watchAuthorities looks at once, and then every so often, whether previous
 // authorities are still needed, until ctx is done. A look that fails changes
 // nothing.
-func (d *Daemon) watchAuthorities(ctx context.Context) error {
-	if len(d.cfg.CA.Previous) == 0 {
+func (l *link) watchAuthorities(ctx context.Context) error {
+	if len(l.cfg.CA.Previous) == 0 {
 		return nil
 	}
 	r := &rollover{
-		authority: d.parts.authority, now: d.opts.Now, log: d.opts.Log,
+		authority: l.parts.authority, now: l.opts.Now, log: l.opts.Log,
 		records: func(ctx context.Context, each func(*provisioner.Record) error) error {
-			return d.Store().Newest(ctx, each)
+			return l.Store().Newest(ctx, each)
 		},
-		operators: func() (map[string]int, error) { return d.orders.Load().Operators.Issuers(d.opts.Now()) },
+		operators: func() (map[string]int, error) { return l.live.orders.Load().Operators.Issuers(l.opts.Now()) },
 		changed: func() {
-			if d.embedded != nil { // others read a file, and are told by an operator
-				d.embedded.SetClientCAs(d.parts.authority.Roots())
+			if l.embedded != nil { // others read a file, and are told by an operator
+				l.embedded.SetClientCAs(l.parts.authority.Roots())
 			}
-			d.parts.certificate.wish()
-			d.parts.api.wish()
+			l.parts.certificate.wish()
+			l.parts.api.wish()
 		},
 	}
-	if d.external != nil && d.cfg.Broker.External.TLS.CA == "" {
-		r.brokers = d.external.Shown
+	if l.external != nil && l.cfg.Broker.External.TLS.CA == "" {
+		r.brokers = l.external.Shown
 	}
-	tick := time.NewTicker(d.opts.RolloverCheck)
+	tick := time.NewTicker(l.opts.RolloverCheck)
 	defer tick.Stop()
 	for {
 		// What has ended only by a clock that may not be set yet is needed.
-		if d.clock.Load().Doubted() {
-			d.opts.Log.InfoContext(ctx, "previous certificate authorities stay trusted while the clock is in doubt")
+		if l.live.clock.Load().Doubted() {
+			l.opts.Log.InfoContext(ctx, "previous certificate authorities stay trusted while the clock is in doubt")
 		} else if err := r.check(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			d.opts.Log.WarnContext(ctx, "live certificates not counted", "err", err)
+			l.opts.Log.WarnContext(ctx, "live certificates not counted", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -2,10 +2,11 @@ package daemon
 
 import (
 	"encoding/json"
-	"muster/provisioner/facts"
 	"slices"
 	"text/template"
 	"text/template/parse"
+
+	"muster/provisioner/facts"
 )
 
 // pick returns what the template may look at of facts.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
@@ -11,7 +12,6 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/backup"
 	"muster/provisioner/ca"
-	"muster/provisioner/operate"
 	"muster/provisioner/trust"
 )
 
@@ -32,26 +32,18 @@ func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err err
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &followers{ctx: life, group: &errgroup.Group{}, journal: j}
-	d.followers.Store(f)
+	d.live.followers.Store(f)
 	return func() error {
-		d.followers.Store(nil)
+		d.live.followers.Store(nil)
 		cancel()
 		return errors.Join(f.group.Wait(), j.Close())
 	}, nil
 }
 
-// journalFailed returns why the journal has failed a write, nil if it has not.
-func (d *Daemon) journalFailed() error {
-	if f := d.followers.Load(); f != nil {
-		return f.journal.Err()
-	}
-	return nil
-}
-
 // provisionerOn makes a provisioner on a store, reads what it must know of
 // revocations and signers, and has it followed until life is done or the daemon stops.
 func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config) (*provisioner.Provisioner, error) {
-	f := d.followers.Load()
+	f := d.live.followers.Load()
 	if f == nil {
 		return nil, errors.New("the store is not open")
 	}
@@ -86,45 +78,26 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	return p, nil
 }
 
-// writeCRLs puts the newest CRL of each issuer where brokers read it.
-// It reports whether it did.
-func (d *Daemon) writeCRLs(ctx context.Context, all []*trust.CRL) bool {
+// A crlFile has the newest CRLs, for brokers and others that read files.
+type crlFile struct {
+	path      string
+	log       *slog.Logger
+	unwritten bool // the last try has failed
+}
+
+// write puts the newest CRL of each issuer into the file, and reports whether it did.
+func (f *crlFile) write(ctx context.Context, all []*trust.CRL) bool {
 	var text []byte
 	for _, c := range all {
 		text = append(text, ca.EncodeCRL(c.DER)...)
 	}
-	err := renameio.WriteFile(d.cfg.crlPath(), text, 0o644)
-	if failed := err != nil; failed != d.crlUnwritten {
-		if d.crlUnwritten = failed; failed { // once, and not with each try
-			d.opts.Log.ErrorContext(ctx, "CRL not written for others", "path", d.cfg.crlPath(), "err", err)
+	err := renameio.WriteFile(f.path, text, 0o644)
+	if failed := err != nil; failed != f.unwritten {
+		if f.unwritten = failed; failed { // once, and not with each try
+			f.log.ErrorContext(ctx, "CRL not written for others", "path", f.path, "err", err)
 		} else {
-			d.opts.Log.InfoContext(ctx, "CRL written for others again", "path", d.cfg.crlPath())
+			f.log.InfoContext(ctx, "CRL written for others again", "path", f.path)
 		}
 	}
 	return err == nil
 }
-
-// CRL returns the newest CRL of the issuer that issues, or nil before the daemon
-// serves.
-func (d *Daemon) CRL() *trust.CRL {
-	if p := d.provisioner.Load(); p != nil {
-		return p.CRLs().Newest()
-	}
-	return nil
-}
-
-// CRLs returns the newest CRL of each issuer that signs some, the present one's
-// first, or nil before the daemon serves.
-func (d *Daemon) CRLs() []*trust.CRL {
-	if p := d.provisioner.Load(); p != nil {
-		return p.CRLs().All()
-	}
-	return nil
-}
-
-// Operator returns the daemon's own provisioner, for what operators order, or
-// nil before the daemon serves.
-func (d *Daemon) Operator() *provisioner.Provisioner { return d.provisioner.Load() }
-
-// Orders returns what operators may order of the daemon's provisioner, or nil before the daemon serves.
-func (d *Daemon) Orders() *operate.Orders { return d.orders.Load() }

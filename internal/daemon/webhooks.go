@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -132,6 +131,3 @@ func loadWebhook(c *WebhookConfig, opts Options) (webhook.Config, error) {
 	}
 	return cfg, errors.Join(errs...)
 }
-
-// deliverEvents tells webhooks of events until ctx is done.
-func (d *Daemon) deliverEvents(ctx context.Context) error { return d.webhooks.Run(ctx, d.Store()) }

@@ -67,9 +67,9 @@ func (w *withdrawal) look(ctx context.Context) {
 
 // ownFault returns why this provisioner must not answer nodes and brokers, nil if it may: its clock is wrong, or it
 // cannot read what brokers ask. A broker inside of the process has one provisioner alone, which answers always.
-func (d *Daemon) ownFault() error {
-	clock := d.clock.Load()
-	if d.external == nil || clock == nil {
+func (l *link) ownFault() error {
+	clock := l.live.clock.Load()
+	if l.external == nil || clock == nil {
 		return nil
 	}
 	if err := clock.Check(); err != nil {
@@ -78,5 +78,5 @@ func (d *Daemon) ownFault() error {
 	if err := clock.Contradicted(); err != nil {
 		return err
 	}
-	return d.external.Unread()
+	return l.external.Unread()
 }

@@ -1,0 +1,117 @@
+package daemon
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"muster/internal/disk"
+	"muster/policies"
+	"muster/provisioner/events"
+	"muster/provisioner/metrics"
+	"muster/provisioner/store"
+)
+
+// inputBytes is the bound on what decisions saw; 0 is the store's own.
+func (c *Config) inputBytes() int64 {
+	n, _ := disk.ParseSize(c.Inputs.MaxBytes) // valid, or New would not have come here
+	return int64(n)
+}
+
+// reports are those that are told of events and decisions, beside the store.
+type reports struct {
+	*base
+	metrics  *metrics.Metrics
+	recorder *store.Recorder // nil if inputs are not recorded
+	shadow   *shadow         // nil if there is no shadow policy
+}
+
+func newReports(b *base) (*reports, error) {
+	r := &reports{base: b}
+	if b.parts.shadow != nil {
+		r.shadow = newShadow(b.parts.shadow, r.report, b.opts.Log)
+	}
+	if !b.cfg.Inputs.Enabled {
+		return r, nil
+	}
+	var err error
+	r.recorder, err = store.NewRecorder(b.opts.Log)
+	return r, err
+}
+
+// observer returns who is told of each decision, nil if nobody is.
+func (r *reports) observer() func(*policies.Input, *policies.Decision, error, string) {
+	switch {
+	case r.shadow == nil && r.recorder == nil:
+		return nil
+	case r.shadow == nil:
+		return r.recorder.Observe
+	case r.recorder == nil:
+		return r.shadow.observe
+	}
+	return func(in *policies.Input, decision *policies.Decision, err error, asked string) {
+		r.recorder.Observe(in, decision, err, asked)
+		r.shadow.observe(in, decision, err, asked)
+	}
+}
+
+// runShadow evaluates the shadow policy, if there is one, and watches its files.
+func (r *reports) runShadow(ctx context.Context) error {
+	if r.shadow == nil {
+		<-ctx.Done()
+		return nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return r.parts.shadow.Run(ctx) })
+	g.Go(func() error { return r.shadow.run(ctx) })
+	return g.Wait()
+}
+
+// report is where events of our own go.
+func (r *reports) report(e events.Event) {
+	if s := r.Store(); s != nil {
+		s.Emit(e)
+	}
+	if r.opts.Emit != nil {
+		r.opts.Emit(e)
+	}
+}
+
+// record writes what decisions saw until ctx is done, and then what is left.
+func (r *reports) record(ctx context.Context) error {
+	if r.recorder == nil {
+		<-ctx.Done()
+		return nil
+	}
+	return r.recorder.Run(ctx, func() *store.Store { return r.Store() })
+}
+
+// Inputs writes what decisions saw in the last age; see [store.Store.Inputs].
+func (r *reports) Inputs(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
+	s := r.Store()
+	if s == nil {
+		return errNotOpen
+	}
+	return s.Inputs(ctx, age, started, w)
+}
+
+// observe hands an event to those who are told beside the store.
+func (r *reports) observe(e events.Event) {
+	r.metrics.Event(e)
+	if r.opts.Emit != nil {
+		r.opts.Emit(e)
+	}
+}
+
+// replayShadow runs the shadow policy over what decisions saw in the last age, on
+// one core: requests keep the others.
+func (r *reports) replayShadow(ctx context.Context, age time.Duration) (*policies.ReplayReport, error) {
+	replay := policies.NewReplay(r.parts.shadow)
+	err := r.Inputs(ctx, age, func(uint64) {}, &replayWriter{ctx: ctx, replay: replay})
+	if err != nil {
+		return nil, err
+	}
+	return replay.Report(), nil
+}

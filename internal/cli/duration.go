@@ -60,12 +60,16 @@ func ParseDuration(s string) (time.Duration, error) {
 // DurationOf parses the value of a flag as [ParseDuration] does and wants it to be
 // least to most. The error begins with the flag and says the limits.
 func DurationOf(flag, s string, least, most time.Duration) (time.Duration, error) {
+	limits := Span(least) + " to " + Span(most)
+	if least == 0 {
+		limits = "0s to " + Span(most)
+	}
 	d, err := ParseDuration(s)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("--%s: %w; want %s to %s", flag, err, Span(least), Span(most))
+		return 0, fmt.Errorf("--%s: %w; want %s", flag, err, limits)
 	case d < least || d > most:
-		return 0, fmt.Errorf("--%s is %q, want %s to %s", flag, s, Span(least), Span(most))
+		return 0, fmt.Errorf("--%s is %q, want %s", flag, s, limits)
 	}
 	return d, nil
 }

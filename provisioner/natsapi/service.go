@@ -18,7 +18,6 @@ package natsapi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -264,12 +263,8 @@ func (s *Service) survive(ctx context.Context, m *nats.Msg) {
 // must not take the others down with it: Choria's provisioner died of a single
 // CSR that was not PEM.
 func (s *Service) answer(ctx context.Context, c *call) (reply *wire.Reply) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.cfg.Log.ErrorContext(ctx, "request panicked", "subject", c.Subject, "err", fmt.Sprint(r), "stack", string(debug.Stack()))
-			reply = &wire.Reply{Refusal: (&provisioner.Refusal{Code: wire.CodeUnavailable}).Message()}
-		}
-	}()
+	reply = &wire.Reply{Refusal: (&provisioner.Refusal{Code: wire.CodeUnavailable}).Message()} // after a panic
+	defer s.survive(ctx, c.Msg)
 	if c.forged {
 		return s.malformed(ctx, errForged, c)
 	}
@@ -419,8 +414,8 @@ func newCall(m *nats.Msg) *call {
 	if len(m.Header) != 1 || len(said) != 1 || header != len("NATS/1.0\r\n"+requestInfoHeader+": "+"\r\n\r\n")+len(said[0]) {
 		return &call{Msg: m, forged: true}
 	}
-	var info requestInfo                       // an empty address is "unknown"
-	_ = json.Unmarshal([]byte(said[0]), &info) // the broker's; what cannot be read is empty
+	var info requestInfo                         // an empty address is "unknown"
+	_ = wire.DecodeKnown([]byte(said[0]), &info) // the broker's; what cannot be read is empty
 	c := &call{Msg: m, source: provisioner.Source{Address: info.Host, Server: info.Server}}
 	c.user = info.User
 	if info.Account == accountFleet {

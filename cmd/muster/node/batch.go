@@ -29,23 +29,9 @@ type batch struct {
 
 func (b *batch) addFlags(c *kingpin.CmdClause) {
 	cli.IntIn(c.Flag("batch", "How many machines are in hand at once.").Default("50"), &b.size, 1, 1000)
-	cli.Flag(c.Flag("pause-between", "Wait so long after each batch, as 10s.").Default("0s"), &b.pause, parsePause)
+	cli.Duration(c.Flag("pause-between", "Wait so long after each batch, as 10s.").Default("0s"), &b.pause, 0, cli.Year)
 	cli.IntIn(c.Flag("max-failures", "Stop once more machines than this have failed.").Default("10"), &b.maxFailures, 0, math.MaxInt)
 	c.Flag("progress", "File that keeps what is done; default a new one here for more than one machine.").PlaceHolder("FILE").StringVar(&b.file)
-}
-
-// parsePause parses a duration as everywhere, or less than a second as Go writes it, 500ms.
-func parsePause(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		if d, err = cli.ParseDuration(text); err != nil {
-			return 0, fmt.Errorf("%w; want 0s or more", err)
-		}
-	}
-	if d < 0 {
-		return 0, fmt.Errorf("--pause-between is %v, want 0s or more", d)
-	}
-	return d, nil
 }
 
 // A result says what has become of the machines.

@@ -92,17 +92,11 @@ func New(cfg Config) (*Broker, error) {
 	if cfg.StoreDir == "" {
 		bad(errors.New("no store directory"))
 	}
-	if cfg.MaxStoreBytes < 0 {
-		bad(fmt.Errorf("store of %d bytes, want 0 (default) or more", cfg.MaxStoreBytes))
-	}
 	if cfg.MaxConnections < 0 {
 		bad(fmt.Errorf("%d connections, want 0 (default) or more", cfg.MaxConnections))
 	}
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
 	cfg.Handshake = cmp.Or(cfg.Handshake, DefaultHandshake)
-	if h := cfg.Handshake; h < 10*time.Millisecond || h > time.Minute {
-		bad(fmt.Errorf("handshake in %v, want 10ms to 1m", h))
-	}
 	if cfg.ClientCAs == nil {
 		bad(errors.New("no client authorities"))
 	}

@@ -70,8 +70,7 @@ type Config struct {
 	// [DefaultMaxConnections].
 	MaxConnections int
 
-	// Handshake bounds TLS, and again CONNECT, 10ms to 1m. Optional; defaults
-	// to [DefaultHandshake].
+	// Handshake bounds TLS, and again CONNECT. Optional; defaults to [DefaultHandshake].
 	Handshake time.Duration
 
 	// Refused is called for each connection that the gate refuses, with what

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"muster/server/orders"
-	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -18,11 +16,6 @@ import (
 // confirmTries is how often a confirmation is sent over the connection that
 // brought the certificate, before normal mode takes over.
 const confirmTries = 3
-
-// recheckEvery is when what is in force is confirmed once more: a machine may be
-// put back to a snapshot, and brokers take a former configuration as they take
-// the present one.
-const recheckEvery = 7 * 24 * time.Hour
 
 // confirmSoon confirms over the connection of the enrollment.
 func (a *agent) confirmSoon(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) error {
@@ -44,20 +37,6 @@ func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer,
 	if err := a.sets.dir.Sync(); err != nil { // or a power failure would bring back the set before
 		return 0, fmt.Errorf("put the set on disk: %w", err)
 	}
-	if wait, err := a.sendConfirmation(ctx, conn, key, p); err != nil {
-		return wait, err
-	}
-	a.announce, a.recheck = true, a.cfg.Now().Add(recheckEvery)
-	if err := a.sets.confirm(p); err != nil {
-		a.cfg.Log.WarnContext(ctx, "confirmation is accepted, and stays on disk: the next agent confirms once more",
-			"node", p.Identity, "serial", p.Serial, "err", err)
-	}
-	a.cfg.hooks.steps("confirmed")
-	return 0, nil
-}
-
-// sendConfirmation is the part of confirm that leaves the disk alone.
-func (a *agent) sendConfirmation(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) (time.Duration, error) {
 	reply, err := a.sendApplied(ctx, conn, key, p)
 	switch {
 	case err != nil:
@@ -72,6 +51,12 @@ func (a *agent) sendConfirmation(ctx context.Context, conn *link.Conn, key crypt
 	case reply.Applied == nil || reply.Applied.Serial != p.Serial:
 		return 0, fmt.Errorf("%w: not an answer to a confirmation", errReply)
 	}
+	a.announce = true
+	if err := a.sets.confirm(p); err != nil {
+		a.cfg.Log.WarnContext(ctx, "confirmation is accepted, and stays on disk: the next agent confirms once more",
+			"node", p.Identity, "serial", p.Serial, "err", err)
+	}
+	a.cfg.hooks.steps("confirmed")
 	return 0, nil
 }
 
@@ -121,28 +106,4 @@ func (c *confirming) settle(ctx context.Context, conn *link.Conn) error {
 		c.notices.problem(ctx, slog.LevelWarn, msgUnconfirmed, link.Explain(err, fleetPeer), "node", c.identity)
 	}
 	return err
-}
-
-// again confirms once more what is in force, and asks for the configuration if
-// that is not what is on record. While another set is about to be in force, that
-// is confirmed instead.
-func (c *confirming) again(ctx context.Context, conn *link.Conn) {
-	c.recheck = c.cfg.Now().Add(recheckEvery)
-	p, err := c.sets.readConfirmation(confirmedFile)
-	if err != nil || p == nil || c.orders.Pending() != nil || c.sets.renewing(c.creds.Key) ||
-		strings.TrimLeft(p.Serial, "0") != strings.TrimLeft(c.creds.Serial, "0") {
-		return
-	}
-	_, err = c.sendConfirmation(ctx, conn, c.creds.Key, *p)
-	switch {
-	case errors.Is(err, errDisowned):
-		c.cfg.Log.WarnContext(ctx, "configuration in force is not the one on record, and is asked for once more",
-			"node", c.identity, "serial", p.Serial, "err", err, "remedy", "nothing; a disk that was put back is the usual cause")
-		if err := c.orders.Accept(orders.Order{ID: wire.NewID(), Verb: wire.VerbReconfigure}); err != nil {
-			c.cfg.Log.WarnContext(ctx, "order not written", "node", c.identity, "err", err)
-		}
-	case err != nil:
-		c.recheck = c.cfg.Now().Add(max(c.alive(), c.cfg.BackoffMax))
-		c.cfg.Log.DebugContext(ctx, "configuration in force not compared", "node", c.identity, "err", err)
-	}
 }

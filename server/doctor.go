@@ -45,14 +45,13 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = a.orders.Load() // the agent says what is wrong with them
+	_ = a.orders.Load() // the mode follows from them
 	d := &doctor{agent: a}
 	d.checkMode()
 	d.checkToken()
 	d.checkFacts()
 	d.checkWork()
 	d.checkCertificate()
-	d.checkClock()
 	for _, b := range d.checkBrokers(ctx) {
 		d.checkConnection(ctx, b)
 	}
@@ -186,17 +185,6 @@ func (d *doctor) checkFacts() {
 
 // checkWork says what the agent has yet to do.
 func (d *doctor) checkWork() {
-	if o := d.orders.Pending(); o != nil {
-		d.say(StatusWarn, "order", "nothing; the agent does it once it is connected",
-			"the node was told to %s, and has not done it yet", o.Verb)
-	}
-	switch p, err := d.sets.pending(); {
-	case err != nil:
-		d.fail("confirmation", err, "have the node reconfigured")
-	case p != nil:
-		d.say(StatusWarn, "confirmation", "nothing; the agent sends it when it is connected",
-			"certificate %s is not confirmed yet", p.Serial)
-	}
 	if d.view.mode == ModeProvisioning {
 		if err := d.sets.dir.Check(); err != nil && !errors.Is(err, fs.ErrNotExist) { // the agent makes what is missing
 			d.fail("files", link.Explain(adviseOccupied(err), link.Peer{}), "")
@@ -241,24 +229,6 @@ func (d *doctor) checkCertificate() {
 		end.UTC().Format(time.RFC3339))
 }
 
-// checkClock compares the clock with every time that this machine knows to
-// have passed.
-func (d *doctor) checkClock() {
-	now, passed := d.cfg.Now(), d.clock.saved
-	if t := d.view.token; t != nil && t.claims.IssuedAt.After(passed) {
-		passed = t.claims.IssuedAt
-	}
-	if c := d.view.creds; c != nil && c.Leaf().NotBefore.After(passed) {
-		passed = c.Leaf().NotBefore
-	}
-	if passed.Sub(now) > time.Minute {
-		d.say(StatusWarn, "clock", "set the clock; run a time service", "%s, and this machine knows that %s has passed",
-			now.UTC().Format(time.RFC3339), passed.UTC().Format(time.RFC3339))
-		return
-	}
-	d.say(StatusOK, "clock", "", "%s", now.UTC().Format(time.RFC3339))
-}
-
 // checkBrokers resolves the brokers of the mode that the agent would be in.
 func (d *doctor) checkBrokers(ctx context.Context) []discover.Broker {
 	urls, srv := d.fleetBrokers(&d.view)
@@ -293,14 +263,9 @@ func (d *doctor) checkBrokers(ctx context.Context) []discover.Broker {
 
 // checkConnection connects to a broker as the agent would.
 func (d *doctor) checkConnection(ctx context.Context, b discover.Broker) {
-	to, err := d.dialer.Try(ctx, b, d.view.proxy())
-	if err != nil {
-		d.fail("tcp", link.Explain(err, link.Peer{}), "check the network between here and the broker")
-		return
-	}
-	d.say(StatusOK, "tcp", "", "%s:%d answers (%s)", b.Host, b.Port, to)
 	how, peer := "with the certificate, by mutual TLS", fleetPeer
 	var conn *link.Conn
+	var err error
 	t := d.view.token
 	switch {
 	case d.view.mode == ModeNormal:

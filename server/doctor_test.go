@@ -58,11 +58,8 @@ func TestDoctor(t *testing.T) {
 			c.ExpiresAt = time.Now().Add(-time.Minute)
 			writeToken(t, cfg.TokenFile, c)
 		}, want: map[string]server.Status{"token": "fail", "authority": "warn", "enrollment": "warn"}},
-		"told to reconfigure": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
-			writeOrder(t, *cfg, "first", wire.VerbReconfigure)
-		}, want: map[string]server.Status{"order": "warn"}, says: []string{"order: the node was told to reconfigure, and has not done it yet"}},
 		"broker down": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) { f.stopForGood() },
-			want: map[string]server.Status{"tcp": "fail"}},
+			want: map[string]server.Status{"connection": "fail"}},
 		"broker refuses": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) {
 			f.set(func() { f.admit = func(string, *x509.Certificate) bool { return false } })
 		}, want: map[string]server.Status{"connection": "fail"}},
@@ -77,9 +74,6 @@ func TestDoctor(t *testing.T) {
 			writeFile(t, cfg.ConfFile, "provision = false\n")
 		}, want: map[string]server.Status{"mode": "fail", "authority": "warn"},
 			says: []string{"mode: neither provisioning nor normal mode is possible: server.conf says provision = false", "-> remove provision = false from server.conf"}},
-		"clock at 1970": {provisioned: true, prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) {
-			cfg.Now = func() time.Time { return time.Unix(1000, 0) }
-		}, want: map[string]server.Status{"clock": "warn"}},
 		"token for others": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
 			f.limit(t, cfg, jwt.Limits{Identities: []wire.Pattern{"db*.example.net"}, CA: f.authority.Fingerprint()})
 		}, want: map[string]server.Status{"token": "fail", "enrollment": "warn"}, says: []string{"is for db*.example.net, and this node is web1.example.net"}},
@@ -94,7 +88,7 @@ func TestDoctor(t *testing.T) {
 			c.ExpiresAt = time.Now().Add(24 * time.Hour)
 			writeToken(t, cfg.TokenFile, c)
 			writeFile(t, filepath.Join(cfg.SSLDir, ".clock"), "2999-01-02T03:04:05Z\n")
-		}, want: map[string]server.Status{"token": "fail", "clock": "warn", "authority": "warn", "enrollment": "warn"},
+		}, want: map[string]server.Status{"token": "fail", "authority": "warn", "enrollment": "warn"},
 			says: []string{"and the agent has run here at 2999-01-02T03:04:05Z, which this clock, at 20"}},
 		"no facts": {prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) { cfg.FactsFile = cfg.TokenFile + ".none" },
 			want: map[string]server.Status{"facts": "warn", "authority": "warn", "enrollment": "warn"}},

@@ -21,7 +21,6 @@ import (
 // An enroller enrolls the node with its token.
 type enroller struct {
 	*agent
-	lock     *lock
 	wait     *backoff
 	answered time.Time // by a provisioner, or when it began
 }
@@ -32,7 +31,7 @@ func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool,
 	e.begun, e.answered, e.wait = e.cfg.Now(), time.Now(), e.newBackoff()
 	for ctx.Err() == nil {
 		v, err := e.state.look()
-		if err != nil || v.mode != ModeProvisioning || v.identity != id || e.lock.removed() {
+		if err != nil || v.mode != ModeProvisioning || v.identity != id {
 			return false, nil
 		}
 		facts := watch(e.cfg.factsFile(v.token, v.conf))

@@ -49,9 +49,6 @@ func (a *agent) serve(ctx context.Context, v *view) error {
 		commands: &commands{duty: d},
 	}
 	m.commands.renewal = m.renewal
-	if a.recheck.IsZero() {
-		a.recheck = a.cfg.Now().Add(time.Duration(a.cfg.hooks.random() * float64(d.alive())))
-	}
 	wait := a.newBackoff()
 	for ctx.Err() == nil {
 		pause := wait.next()
@@ -211,9 +208,6 @@ func (m *member) due(ctx context.Context, conn *link.Conn) error {
 	var failed error
 	if !time.Now().Before(m.confirms.next) {
 		failed = m.confirms.settle(ctx, conn)
-	}
-	if failed == nil && !m.cfg.Now().Before(m.recheck) {
-		m.confirms.again(ctx, conn)
 	}
 	if failed == nil && m.renewal.renewalDue() {
 		m.renewal.renew(ctx, conn)

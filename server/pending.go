@@ -12,9 +12,8 @@ import (
 )
 
 // pending is what the node has applied and is yet to confirm. It is switched
-// with the set, as applied.json, and renamed to confirmed.json when the
-// confirmation is on record; an agent that dies in between leaves it to the next
-// one.
+// with the set, as applied.json, and removed when the confirmation is on record;
+// an agent that dies in between leaves it to the next one.
 type pending struct {
 	Identity string `json:"identity"`
 	Serial   string `json:"serial"`
@@ -42,16 +41,7 @@ func decodePending(b []byte) (*pending, error) {
 
 // pending returns what is yet to be confirmed, or nil if there is nothing.
 func (s *sets) pending() (*pending, error) {
-	p, err := s.readConfirmation(appliedFile)
-	if p != nil && s.confirmed == p.Serial+" "+p.Digest {
-		return nil, nil
-	}
-	return p, err
-}
-
-// readConfirmation reads what is or was to be confirmed.
-func (s *sets) readConfirmation(name string) (*pending, error) {
-	b, err := files.Read(s.dir.Path(name), 4<<10)
+	b, err := files.Read(s.dir.Path(appliedFile), 4<<10)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -60,7 +50,10 @@ func (s *sets) readConfirmation(name string) (*pending, error) {
 	}
 	p, err := decodePending(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.dir.Path(name), err)
+		return nil, fmt.Errorf("%s: %w", s.dir.Path(appliedFile), err)
+	}
+	if s.confirmed == p.Serial+" "+p.Digest {
+		return nil, nil
 	}
 	return p, nil
 }
@@ -71,5 +64,5 @@ func (s *sets) readConfirmation(name string) (*pending, error) {
 // one does.
 func (s *sets) confirm(p pending) error {
 	s.confirmed = p.Serial + " " + p.Digest
-	return os.Rename(s.dir.Path(appliedFile), s.dir.Path(confirmedFile))
+	return os.Remove(s.dir.Path(appliedFile))
 }

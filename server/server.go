@@ -20,9 +20,9 @@ import (
 // enroll with two keys and overwrite each other's.
 var ErrLocked = errors.New("another agent is running")
 
-// ErrRestart means that another agent is to run in place of this one: a command
-// asks for it, or the agent's files were removed, and the next one makes them.
-var ErrRestart = errors.New("another agent is to be started")
+// ErrRestart means that a command asks for another agent in place of this one,
+// which the service manager starts.
+var ErrRestart = errors.New("told to restart: the service manager starts the agent again")
 
 // errStopped means that a policy, or a command, asked the agent to end.
 var errStopped = errors.New("asked to stop")
@@ -51,7 +51,6 @@ type agent struct {
 	announce bool      // the provisioned event is due
 	begun    time.Time // when it began to enroll or renew; zero if it has not
 	renewNot time.Time // no renewal before it
-	recheck  time.Time // when to confirm once more, by the machine's clock; zero: not chosen yet
 }
 
 // New returns an agent that is not yet running, or an error that lists what is
@@ -142,7 +141,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.orders.Load(); err != nil {
 		s.cfg.Log.WarnContext(ctx, "orders not read, and dropped", "err", err)
 	}
-	err = s.supervise(ctx, held)
+	err = s.supervise(ctx)
 	switch {
 	case errors.Is(err, ErrRestart) && ctx.Err() == nil: // a signal that was taken does not come again
 		s.cfg.Log.InfoContext(ctx, "agent ends, to be started again")
@@ -157,7 +156,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // supervise runs one mode after the other.
-func (s *Server) supervise(ctx context.Context, held *lock) error {
+func (s *Server) supervise(ctx context.Context) error {
 	wait, again := s.newBackoff(), s.newBackoff()
 	mode, enrolled := Mode(0), false // enrolled: just now
 	for ctx.Err() == nil {
@@ -170,11 +169,6 @@ func (s *Server) supervise(ctx context.Context, held *lock) error {
 			s.notices.problem(ctx, slog.LevelError, "no mode possible", err, "retry_in", rounded(pause))
 			s.pause(ctx, pause, s.state.watched(nil))
 			continue
-		case v.mode == ModeProvisioning && held.removed():
-			// The lock keeps no other agent out any more.
-			s.cfg.Log.WarnContext(ctx, "agent's files were removed, another one begins anew", "node", v.identity, "path",
-				s.cfg.SSLDir)
-			return ErrRestart
 		}
 		wait.reset()
 		s.setLevel(v)
@@ -195,7 +189,7 @@ func (s *Server) supervise(ctx context.Context, held *lock) error {
 					"node", v.identity, "retry_in", rounded(pause))
 				s.pause(ctx, pause, v.watched)
 			}
-			enrolled, err = (&enroller{agent: s.agent, lock: held}).run(ctx, v.identity)
+			enrolled, err = (&enroller{agent: s.agent}).run(ctx, v.identity)
 		}
 		if err != nil {
 			return err

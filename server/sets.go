@@ -24,9 +24,8 @@ const (
 	confName        = "server.conf"
 	policyDir       = "policies"
 	regoDir         = "policies/rego"
-	csrFile         = "request.csr"    // what the certificate was asked for with
-	appliedFile     = "applied.json"   // what is yet to be confirmed
-	confirmedFile   = "confirmed.json" // the same, once it is
+	csrFile         = "request.csr"  // what the certificate was asked for with
+	appliedFile     = "applied.json" // what is yet to be confirmed
 )
 
 // Names of the agent's own files beside the sets.

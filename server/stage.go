@@ -33,6 +33,9 @@ func (s *sets) openStage(ctx context.Context, id wire.Identity, fresh bool) (*st
 	if err != nil {
 		return nil, err
 	}
+	if err := s.dir.Make(); err != nil { // removed while the agent runs
+		return nil, adviseWritable(err)
+	}
 	if err := s.dir.Check(); err != nil {
 		return nil, adviseOccupied(err)
 	}

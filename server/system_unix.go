@@ -38,16 +38,6 @@ func lockFile(path string) (*lock, error) {
 	return &lock{f}, nil
 }
 
-// removed reports whether the file was removed, so that it keeps no agent out.
-func (l *lock) removed() bool {
-	fi, err := l.file.Stat()
-	if err != nil {
-		return false
-	}
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	return ok && st.Nlink == 0
-}
-
 func (l *lock) release() {
 	// Before closing: a child process that is being started has the file open,
 	// too, until it runs its program.

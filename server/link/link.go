@@ -161,26 +161,6 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, proxy string, p
 	}, nil
 }
 
-// Try connects to b's address, or its proxy's, and no further, and returns what
-// answers there.
-func (d *Dialer) Try(ctx context.Context, b discover.Broker, proxy string) (to string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	way, err := d.way(ctx, b, proxy)
-	if err != nil {
-		return "", err
-	}
-	conn, err := way.Dial("tcp", net.JoinHostPort(b.Host, fmt.Sprint(b.Port)))
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = conn.Close() }() // nothing was sent
-	if way.proxy != nil {
-		return "through proxy " + way.proxy.Host, nil
-	}
-	return conn.RemoteAddr().String(), nil
-}
-
 // explain says of an error of nats.go what the way to the broker knows. A stock
 // nats-server sends a PING to a client that waits for its admission for two
 // seconds, at which nats.go ends the connection.

@@ -56,9 +56,6 @@ func New(path string, sync func(dir string) error, step func(name string)) *Orde
 // Path is the file.
 func (o *Orders) Path() string { return o.path }
 
-// Pending returns the order that is yet to be done, nil if there is none.
-func (o *Orders) Pending() *Order { return o.book.Doing }
-
 // Doing reports whether an order with this verb is yet to be done.
 func (o *Orders) Doing(verb wire.Verb) bool { return o.book.Doing != nil && o.book.Doing.Verb == verb }
 

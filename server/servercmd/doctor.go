@@ -25,7 +25,7 @@ type doctorVerb struct {
 }
 
 const doctorHelp = `Checks identity, mode, token, facts, files,
-certificate, clock, DNS, TCP, and really connects, with the certificate or else
+certificate, DNS, and really connects, with the certificate or else
 with the token. Enrolls nothing and leaves nothing on the disk; may run beside
 the agent, and best as its user. One line per check: ok, warn or fail, what was
 checked, what was found, and what to do.

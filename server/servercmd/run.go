@@ -2,7 +2,6 @@ package servercmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 
@@ -19,8 +18,8 @@ type runVerb struct {
 const runHelp = `Without a usable configuration, and with a token signed with --default, the node
 is provisioned: it sends the token, a certificate request and its facts, and
 gets a certificate and a configuration. Then, and from then on, it keeps a
-mutually authenticated connection to the fleet. A provisioner may have it start
-again, which takes up a new version of the program, or stop. A directory with
+mutually authenticated connection to the fleet. A provisioner may have it stop,
+or end with status 1 for the service manager to start it again. A directory with
 the key and certificate of another node is not provisioned over.
 
   %[1]s
@@ -30,8 +29,8 @@ the key and certificate of another node is not provisioned over.
 Files that change it reads by itself.
 
 Exits with 0 when it was told to stop, by SIGTERM or an operator, 1 if it cannot
-go on, and after SIGHUP, for a service manager to start it again, 2 if the
-command line makes no sense.`
+go on, and after SIGHUP or an order to restart, for a service manager to start
+it again, 2 if the command line makes no sense.`
 
 // AddRun adds the verb run: the agent itself.
 func AddRun(to Parent, all Verbs) {
@@ -50,11 +49,5 @@ func (v *runVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Run(ctx); !errors.Is(err, server.ErrRestart) {
-		return err
-	}
-	if ctx.Err() != nil {
-		return nil // a signal that was taken does not come again
-	}
-	return again()
+	return s.Run(ctx)
 }

@@ -20,9 +20,6 @@ import (
 
 // TestMain makes the verbs a command, as cmd/muster-server does.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == upgraded { // testscript changes the path
-		upgrade()
-	}
 	testscript.Main(m, map[string]func(){"agent": func() {
 		os.Exit(cli.Run("agent", "The verbs.", os.Args[1:], func(app *kingpin.Application, all cli.Verbs) { //nolint:forbidigo // this is its main
 			servercmd.AddRun(app, all)

@@ -1,4 +1,0 @@
-package servercmd
-
-// Again starts the program anew in the place of this process.
-func Again() error { return again() }

@@ -105,6 +105,14 @@ func (p *Provisioner) AdmitNode(ctx context.Context, id wire.Identity, serial st
 	if !slices.Contains(r.Live(p.now()), serial) {
 		return refuse(node, wire.CodeNotIssued, fmt.Errorf("certificate %s is not live for %s", serial, id))
 	}
+	for _, issued := range []*Issued{r.Current, r.Next} {
+		if issued == nil || issued.Serial != serial || !slices.Contains(r.Lineage, issued.KeyHash) {
+			continue // a key that lost the name is live until the other one has confirmed
+		}
+		if by := p.revocations.Lost(id, issued.KeyHash); by != nil { // the record is of before that
+			return refuse(node, wire.CodeIdentityTaken, by.Err())
+		}
+	}
 	return nil
 }
 

@@ -287,7 +287,11 @@ func TokenCode(err error) wire.Code {
 // process then. The bool reports whether a write was made.
 func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
 	a.findings = findings{}
-	if err := a.watch.took(StepClassify, p.classify(ctx, a)); err != nil {
+	err := p.classify(ctx, a)
+	if err == nil {
+		err = p.checkLost(a)
+	}
+	if a.watch.took(StepClassify, err) != nil {
 		return nil, false, p.asUnseen(ctx, a, err)
 	}
 	if err := p.checkPaused(a); err != nil {
@@ -339,6 +343,11 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	next := p.next(a, p.now(), offer)
 	if err := a.watch.took(StepPublish, p.publish(ctx, next, a.after, func() error { return p.trying(a) })); err != nil {
 		return nil, false, err
+	}
+	if a.reason.handsOver() {
+		if err := p.handOver(ctx, a.record, next, a.gives()); err != nil {
+			return nil, false, err
+		}
 	}
 	p.tellSuperseded(a.record, next)
 	return p.enrolled(offer, certificate.Chain, a.files), true, nil
@@ -394,6 +403,9 @@ func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
 // was offered, nothing is written but facts that have changed.
 func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
 	if err := p.checkRevocations(ctx, a); err != nil {
+		return nil, false, err
+	}
+	if err := p.handOverAgain(ctx, a.record); err != nil {
 		return nil, false, err
 	}
 	now := p.now()

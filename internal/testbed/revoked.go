@@ -74,7 +74,7 @@ func (c *checker) revocationsWrong() (wrong []string) {
 		for _, cert := range e.Certificates {
 			revoked[cert.Serial] = cert
 		}
-		if e.Node != "" {
+		if e.Node != "" && e.Kind != trust.HandedOver {
 			newest[e.Node], last[e.Node] = e.Kind, e.ID
 		}
 	}

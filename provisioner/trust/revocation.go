@@ -24,6 +24,8 @@ const (
 	RevokedNode  RevocationKind = "node"    // an identity with its keys and certificates
 	RetiredNode  RevocationKind = "retired" // the certificates of an identity that is free again
 
+	HandedOver RevocationKind = "handover" // a name, from the keys that it had to another one
+
 	RemovedSigner   RevocationKind = "signer"   // an entry that trusts a signer, or the one of configuration files
 	RemovedOperator RevocationKind = "operator" // an entry that lets an operator in
 )
@@ -53,6 +55,10 @@ type Revocation struct {
 	Node         wire.Identity        `json:"node,omitempty"`
 	Certificates []RevokedCertificate `json:"certificates,omitempty"`
 	Keys         []string             `json:"keys,omitempty"`
+
+	// To is set in a hand-over: the hash of the key that the name was given to. Keys lost it: they are
+	// refused for this name, and for no other. Its id is the attempt's that wrote the record.
+	To string `json:"to,omitempty"`
 }
 
 // A RevokedCertificate is what a CRL needs to know of a certificate.
@@ -135,7 +141,9 @@ func (r *Revocation) Check() error {
 		return nil
 	case r.Kind == RevokedToken:
 		return CheckTokenID(r.Token)
-	case r.Kind != RevokedNode && r.Kind != RetiredNode:
+	case r.Kind == HandedOver && (r.To == "" || len(r.Keys) == 0):
+		return fmt.Errorf("revocation %q: hand-over from %d keys to %q", r.ID, len(r.Keys), r.To)
+	case r.Kind != RevokedNode && r.Kind != RetiredNode && r.Kind != HandedOver:
 		return fmt.Errorf("revocation %q: kind %q", r.ID, r.Kind)
 	case r.Kind == RetiredNode && len(r.Keys) > 0:
 		return fmt.Errorf("revocation %q: a retirement with keys", r.ID)
@@ -175,6 +183,8 @@ func (r *Revocation) Err() error {
 		what = string(r.Node)
 	case RetiredNode:
 		what = "a retired certificate of " + string(r.Node)
+	case HandedOver:
+		return fmt.Errorf("%s: given to another key by %q at %s: %q", r.Node, r.By, r.At.UTC().Format(time.RFC3339), r.Why)
 	case RemovedSigner, RemovedOperator:
 		what = string(r.Kind) + " " + r.Name
 	}

@@ -58,7 +58,8 @@ type Revocations struct {
 // nodeEntries are the entries about one identity.
 type nodeEntries struct {
 	newest Revision
-	since  []*Revocation // the last retirement and what came after it, or all without one
+	since  []*Revocation // the last retirement and the revocations after it, or all without one
+	handed []*Revocation // the hand-overs after the last retirement
 }
 
 // standing returns the newest entry, nil without one.
@@ -161,6 +162,21 @@ func (r *Revocations) Outstanding(id wire.Identity, followed string) *Revocation
 		return nil
 	}
 	return e
+}
+
+// Lost returns the hand-over by which the key lost the identity, nil if it did not, or has it again.
+func (r *Revocations) Lost(id wire.Identity, hash string) *Revocation {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, e := range slices.Backward(r.nodes[id].handed) {
+		if e.To == hash {
+			return nil
+		}
+		if slices.Contains(e.Keys, hash) {
+			return e
+		}
+	}
+	return nil
 }
 
 // Lacks reports whether the entries since the identity was last free miss a certificate or a key
@@ -287,14 +303,21 @@ func (r *Revocations) applied(key string, e Entry[*Revocation]) {
 		}
 	}
 	node := r.nodes[entry.Node]
-	if entry.Kind == RetiredNode {
+	node.newest = e.Revision
+	switch entry.Kind {
+	case HandedOver:
+		node.handed = append(node.handed, entry)
+		r.nodes[entry.Node] = node
+		return
+	case RetiredNode:
 		r.lift(node.since)
-		node.since = nil
+		node.since, node.handed = nil, nil
 	}
 	for _, k := range entry.Keys {
 		r.keys[k] = append(r.keys[k], entry)
 	}
-	r.nodes[entry.Node] = nodeEntries{newest: e.Revision, since: append(node.since, entry)}
+	node.since = append(node.since, entry)
+	r.nodes[entry.Node] = node
 }
 
 // lift takes back what entries say about keys. The caller holds mu.

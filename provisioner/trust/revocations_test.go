@@ -150,6 +150,42 @@ func TestWhatTheLogSays(t *testing.T) {
 	}
 }
 
+// TestAKeyThatLostANameIsRefusedForIt hands a name over twice, and retires it.
+func TestAKeyThatLostANameIsRefusedForIt(t *testing.T) {
+	t.Parallel()
+	r := trust.NewRevocations(trust.RevocationsConfig{Log: &memoryLog[*trust.Revocation]{}})
+	give := func(id, from, to string) *trust.Revocation {
+		e := nodeEntry(id, trust.HandedOver, "", from)
+		e.Certificates, e.To = nil, to
+		return e
+	}
+	for _, tt := range []struct {
+		e    *trust.Revocation
+		lost string // of k1 and k2
+	}{
+		{give("a", "k1", "k2"), "k1"},
+		{give("b", "k2", "k1"), "k2"}, // back again
+		{nodeEntry("t", trust.RetiredNode, "3", ""), ""},
+	} {
+		_, newest := r.About(web1)
+		if err := r.Put(t.Context(), tt.e, newest); err != nil {
+			t.Fatal(err)
+		}
+		lost := ""
+		for _, k := range []string{"k1", "k2"} {
+			if r.Lost(web1, k) != nil {
+				lost += k
+			}
+			if r.Key(k) != nil || r.Lost("web2.example.net", k) != nil {
+				t.Errorf("after %s: %s is refused for other names", tt.e.ID, k)
+			}
+		}
+		if lost != tt.lost {
+			t.Errorf("after %s: %q lost the name, want %q", tt.e.ID, lost, tt.lost)
+		}
+	}
+}
+
 // memoryJournal is a journal in memory that fails when it is told to.
 type memoryJournal struct {
 	entries []*trust.Revocation

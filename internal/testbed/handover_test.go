@@ -1,0 +1,37 @@
+package testbed_test
+
+import (
+	"testing"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner/operate"
+)
+
+// TestAHandOverOutlivesARestore gives a name to another key after a backup: the key that lost the
+// name does not get it back by the restored record.
+func TestAHandOverOutlivesARestore(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	const name = "web1.example.net"
+	first, second := f.Node(name), f.Node(name)
+	enrolled := f.Enroll(first)
+	f.Apply(first, enrolled)
+	file := backUp(t, f)
+	if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), name, operate.GrantOrder{}, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	f.Apply(second, f.Enroll(second))
+	loseStore(t, f)
+	if _, err := restoring(f, file).Run(f.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	f.Restored()
+	if code := f.Refused(first); code != wire.CodeIdentityTaken {
+		t.Errorf("the key that lost the name: %q, want %s", code, wire.CodeIdentityTaken)
+	}
+	if f.Admits(name, enrolled.Serial) {
+		t.Error("its certificate is admitted")
+	}
+}

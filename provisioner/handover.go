@@ -1,0 +1,86 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"muster/internal/wire"
+	"muster/provisioner/trust"
+)
+
+// handOver writes that the keys of the record before lost the identity to the key of the record
+// after it, which is written: a store that is restored would give the name back to them. The
+// reply waits for it. Writing it again is harmless: the entry has the id of the attempt.
+func (p *Provisioner) handOver(ctx context.Context, before, after *Record, c Cause) error {
+	of, err := p.EntryAbout(trust.RevokedNode, before, c)
+	if err != nil {
+		return refuse(string(after.Identity), wire.CodeUnavailable, err)
+	}
+	e := &trust.Revocation{
+		Schema: trust.RevocationSchema,
+		ID:     after.Attempt,
+		Kind:   trust.HandedOver,
+		At:     after.UpdatedAt,
+		By:     of.By,
+		Why:    of.Why,
+		Node:   after.Identity,
+		Keys:   slices.DeleteFunc(of.Keys, func(k string) bool { return k == after.Next.KeyHash }),
+		To:     after.Next.KeyHash,
+	}
+	for range maxRounds {
+		if p.revocations.Knows(e.ID) || len(e.Keys) == 0 {
+			return nil
+		}
+		_, newest := p.revocations.About(e.Node)
+		if err = p.revocations.Put(ctx, e, newest); err == nil {
+			return nil
+		}
+		if !errors.Is(err, ErrConflict) {
+			break
+		}
+	}
+	return refuse(string(after.Identity), p.storeCode(err), err)
+}
+
+// handOverAgain is handOver for a record whose reply may be lost: its key asks again.
+func (p *Provisioner) handOverAgain(ctx context.Context, r *Record) error {
+	if r.Next == nil || !r.Decision.Reason.handsOver() || p.revocations.Knows(r.Attempt) {
+		return nil
+	}
+	history, _, err := p.cfg.Store.History(ctx, r.Identity)
+	if err != nil {
+		return refuse(string(r.Identity), p.storeCode(err), err)
+	}
+	for i, h := range history {
+		if h.Record.Attempt == r.Attempt && i > 0 {
+			return p.handOver(ctx, history[i-1].Record, r, Cause{By: "muster", Why: string(r.Decision.Reason)})
+		}
+	}
+	return nil
+}
+
+// handsOver reports whether another key gets the identity, and those before lose it.
+func (r Reason) handsOver() bool { return r == ReasonGrant || r == ReasonOneTimeToken }
+
+// checkLost refuses a key that lost the identity, unless it is given to it again. The record may be
+// of a store that was restored.
+func (p *Provisioner) checkLost(a *attempt) error {
+	if a.reason == ReasonNew || a.reason.handsOver() {
+		return nil
+	}
+	for _, key := range []string{a.keyHash(), a.vouching} {
+		if by := p.revocations.Lost(a.identity, key); by != nil {
+			return refuse(string(a.identity), wire.CodeIdentityTaken, by.Err())
+		}
+	}
+	return nil
+}
+
+// gives is the cause of a hand-over.
+func (a *attempt) gives() Cause {
+	if a.reason == ReasonGrant && a.grant.By != "" {
+		return Cause{By: a.grant.By, Why: a.grant.Why}
+	}
+	return Cause{By: "muster", Why: string(a.reason)}
+}

@@ -236,10 +236,11 @@ func (s *Store) compare(ctx context.Context, cfg Config) error {
 	case mark == nil && !found.empty() && !cfg.FirstWatermark:
 		return adviseLost(fmt.Errorf("%w: there is none in %s", ErrNoWatermark, cfg.Watermarks[0]))
 	case mark == nil:
-		if cfg.FirstWatermark && !found.empty() {
+		if !found.empty() {
 			s.log.InfoContext(ctx, "first watermark of this provisioner is what the store has", "path", cfg.Watermarks[0])
 		}
-		return nil
+		// Before anything is in a new store: a process that is killed then must not leave messages and no watermark.
+		return s.guard.write(found)
 	case found.Epoch > mark.Epoch:
 		s.log.WarnContext(ctx, "watermark begins anew with the recovery of the store", "epoch", found.Epoch)
 		return nil

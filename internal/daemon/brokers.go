@@ -142,7 +142,7 @@ func newLink(b *base, g *gate, appeared func(), withdrawn func() (bool, <-chan s
 
 // embed makes a broker inside of the process.
 func (l *link) embed(gate broker.GateConfig, refused func(context.Context, broker.Presented, *broker.Denied)) error {
-	limit, err := l.storeLimit()
+	limit, _, err := l.opts.StoreSize(l.cfg.StoreDir())
 	if err != nil {
 		return fmt.Errorf("data_dir: %w", err)
 	}
@@ -303,12 +303,6 @@ func (l *link) openStore(ctx context.Context, cfg store.Config) (*store.Store, e
 		case <-again.C:
 		}
 	}
-}
-
-// storeLimit is what JetStream may take, as the disk is now.
-func (l *link) storeLimit() (int64, error) {
-	limit, _, err := l.opts.StoreSize(l.cfg.StoreDir())
-	return limit, err
 }
 
 // storeCapacity is what of its disk the store may ever take, 0 if that is not

@@ -47,21 +47,14 @@ func (l *link) watchAuthorities(ctx context.Context) error {
 	if l.external != nil && l.cfg.Broker.External.TLS.CA == "" {
 		r.brokers = l.external.Shown
 	}
-	tick := time.NewTicker(l.opts.RolloverCheck)
-	defer tick.Stop()
-	for {
+	return every(ctx, l.opts.RolloverCheck, func() {
 		// What has ended only by a clock that may not be set yet is needed.
 		if l.live.clock.Load().Doubted() {
 			l.opts.Log.InfoContext(ctx, "previous certificate authorities stay trusted while the clock is in doubt")
 		} else if err := r.check(ctx); err != nil && !errors.Is(err, context.Canceled) {
 			l.opts.Log.WarnContext(ctx, "live certificates not counted", "err", err)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	})
 }
 
 // check counts live certificates by issuer and trusts what is needed: no less,

@@ -35,16 +35,7 @@ func (w *withdrawal) now() (out bool, changed <-chan struct{}) {
 
 // run looks until ctx is done. It returns nil.
 func (w *withdrawal) run(ctx context.Context) error {
-	tick := time.NewTicker(withdrawalEvery)
-	defer tick.Stop()
-	for {
-		w.look(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	return every(ctx, withdrawalEvery, func() { w.look(ctx) })
 }
 
 // look withdraws or comes back.

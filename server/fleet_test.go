@@ -44,7 +44,7 @@ type fleet struct {
 	port      int
 	plain     bool // whether the broker takes plain connections
 	log       *lockedBuffer
-	websocket natsserver.WebsocketOpts
+	early     *earlyPings // nil: who connects is admitted before the broker sends a PING
 
 	subscriptions []*nats.Subscription // the provisioner's
 
@@ -129,12 +129,17 @@ func (f *fleet) start() {
 	}
 	opts := &natsserver.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, AuthTimeout: 5,
 		TLSConfig: f.serverTLS, TLSTimeout: 5, AllowNonTLS: f.plain, MaxControlLine: 16384, CustomClientAuthentication: f, AlwaysEnableNonce: true}
-	opts.Websocket = f.websocket
+	if f.early != nil {
+		f.early.configure(opts, f.serverTLS)
+	}
 	var ns *natsserver.Server
 	for began := time.Now(); ; { // somebody's connection may leave from our port meanwhile
 		var err error
 		if ns, err = natsserver.NewServer(opts.Clone()); err != nil {
 			f.tb.Fatal(err)
+		}
+		if f.early != nil {
+			ns.SetLoggerV2(f.early, false, true, false)
 		}
 		ns.Start()
 		if ns.Addr() != nil {
@@ -229,6 +234,9 @@ func (f *fleet) Check(c natsserver.ClientAuthentication) bool {
 	o := *c.GetOpts()
 	p := seal.Presented{Token: o.Token, Name: o.Nkey, Signature: o.Sig, Nonce: string(c.GetNonce())}
 	f.set(func() { f.connects = append(f.connects, presented{o, p}) })
+	if f.early != nil {
+		f.early.wait(c.RemoteAddress().String())
+	}
 	var cert *x509.Certificate
 	if cs := c.GetTLSConnectionState(); cs != nil && len(cs.PeerCertificates) > 0 {
 		cert = cs.PeerCertificates[0]

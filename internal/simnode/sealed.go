@@ -37,11 +37,20 @@ func Sealed(key seal.PublicKey, token string) ([]nats.Option, error) {
 		nats.SetCustomDialer(&dialer{net.Dialer{Timeout: dialTimeout}, session})}, nil
 }
 
-// dialer is where a connection keeps its session: nats.Conn has no other place for
-// something of its owner's.
+// dialer dials as the agent does: who is admitted late is admitted. It is also where a
+// connection keeps its session: nats.Conn has no other place for something of its owner's.
 type dialer struct {
 	net.Dialer
 	session *seal.Session // nil if the connection is not sealed
+}
+
+// Dial implements [nats.CustomDialer].
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	conn, err := d.Dialer.Dial(network, address)
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewAdmission(conn), nil
 }
 
 // Session returns the session in which what is sent over nc is sealed, or nil if

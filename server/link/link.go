@@ -122,6 +122,10 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, proxy string, p
 	if err != nil {
 		return nil, fmt.Errorf("broker %s: %w", b.URL, err)
 	}
+	if p.TLS != nil {
+		way.tls = p.TLS.Clone()
+		way.tls.ServerName = cmp.Or(way.tls.ServerName, b.Host)
+	}
 	name := wire.NewID()
 	closed := make(chan struct{})
 	options := append([]nats.Option{
@@ -140,10 +144,10 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, proxy string, p
 			d.cfg.Log.WarnContext(ctx, "broker complained", "broker", b.URL, "err", err)
 		}),
 	}, p.Options...)
-	if p.TLS != nil {
-		options = append(options, nats.Secure(way.secure(p.TLS, b.Host)))
+	if p.TLS != nil && withoutTLS(b.URL) == b.URL { // over a WebSocket nats.go is to know of none
+		options = append(options, nats.Secure(p.TLS))
 	}
-	nc, err := nats.Connect(b.URL, options...)
+	nc, err := nats.Connect(withoutTLS(b.URL), options...)
 	if err == nil && !way.release() {
 		nc.Close()
 		err = ctx.Err()
@@ -161,9 +165,7 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, proxy string, p
 	}, nil
 }
 
-// explain says of an error of nats.go what the way to the broker knows. A stock
-// nats-server sends a PING to a client that waits for its admission for two
-// seconds, at which nats.go ends the connection.
+// explain says of an error of nats.go what the way to the broker knows.
 func (w *way) explain(err error, late time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,7 +175,7 @@ func (w *way) explain(err error, late time.Duration) error {
 	if over := w.ctx.Err(); over != nil && !errors.Is(err, over) {
 		err = fmt.Errorf("%w: %w", over, err)
 	}
-	if text("got 'ping'")(err) || isRefusal(err) && time.Since(w.asked) >= late {
+	if w.admission != nil && isRefusal(err) && w.admission.Asked() >= late {
 		return advice.New(fmt.Errorf("%w: %w", ErrUnanswered, err),
 			"start the provisioner that serves this broker, or give it more cores")
 	}

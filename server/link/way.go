@@ -1,7 +1,8 @@
 package link
 
 import (
-	"cmp"
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -9,22 +10,27 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"muster/internal/discover"
+	"muster/internal/wire"
+	"muster/server/advice"
 )
 
-// A way leads to one broker: it dials for nats.go, which takes no context.
+// A way leads to one broker: it dials for nats.go, which takes no context, and
+// makes TLS in its place, so that [wire.Admission] sees what is said over it.
 // Until release is called the connection ends with the context.
 type way struct {
 	ctx   context.Context
 	net   net.Dialer
-	proxy *url.URL // nil for none
+	proxy *url.URL    // nil for none
+	tls   *tls.Config // nil for none
 
-	mu    sync.Mutex // guards what follows
-	err   error
-	stop  func() bool
-	asked time.Time // when the broker was reached: nats.go sends CONNECT at once
+	mu        sync.Mutex // guards what follows
+	err       error
+	stop      func() bool
+	admission *wire.Admission
 }
 
 func (d *Dialer) way(ctx context.Context, b discover.Broker, proxy string) (*way, error) {
@@ -44,26 +50,12 @@ func (w *way) Dial(_, address string) (net.Conn, error) {
 		return nil, err
 	}
 	w.stop = context.AfterFunc(w.ctx, func() { _ = plain.Close() })
-	w.asked = time.Now()
-	return plain, nil
-}
-
-// secure returns config with the broker's name; a handshake does not count as
-// waiting for admission.
-func (w *way) secure(config *tls.Config, host string) *tls.Config {
-	c := config.Clone()
-	c.ServerName = cmp.Or(c.ServerName, host)
-	verify := c.VerifyConnection
-	c.VerifyConnection = func(cs tls.ConnectionState) error {
-		w.mu.Lock()
-		w.asked = time.Now()
-		w.mu.Unlock()
-		if verify == nil {
-			return nil
-		}
-		return verify(cs)
+	conn := plain
+	if w.tls != nil {
+		conn = &secured{Conn: plain, config: w.tls, clear: bufio.NewReader(plain)}
 	}
-	return c
+	w.admission = wire.NewAdmission(conn)
+	return w.admission, nil
 }
 
 func (w *way) dial(address string) (net.Conn, error) {
@@ -83,6 +75,9 @@ func (w *way) dial(address string) (net.Conn, error) {
 	return conn, nil
 }
 
+// SkipTLSHandshake tells nats.go whether to leave TLS to the dialer.
+func (w *way) SkipTLSHandshake() bool { return w.tls != nil }
+
 // release lets the connection outlive the context. It reports false if the
 // context has ended it.
 func (w *way) release() bool {
@@ -91,7 +86,63 @@ func (w *way) release() bool {
 	return w.stop == nil || w.stop()
 }
 
+// withoutTLS returns the URL by which nats.go speaks over a WebSocket whose TLS
+// is not its business, and any other as it is.
+func withoutTLS(url string) string {
+	if rest, ok := strings.CutPrefix(url, "wss:"); ok {
+		return "ws:" + rest
+	}
+	return url
+}
+
 // HasTLS reports whether a URL asks for TLS.
 func HasTLS(url string) bool {
 	return strings.HasPrefix(url, "tls:") || strings.HasPrefix(url, "wss:")
+}
+
+// remedyInClear is about what speaks in clear in place of a handshake. A
+// nats-server says so that it is full.
+const remedyInClear = "the broker is full, or is just being stopped; or what answers there, or on the way, speaks no TLS"
+
+// errInClear means that a broker goes on in clear where it is to wait for a handshake.
+var errInClear = advice.Errorf(remedyInClear, "%w: more in clear than a broker begins with", nats.ErrTLS)
+
+// secured is a connection that is TLS from the first that is written to it: with
+// NATS that is after the broker's INFO, with a WebSocket at once. No more than
+// one line is read before: what else is put behind it on the way, such as a
+// refusal, would pass for the word of a broker that has proven itself.
+type secured struct {
+	net.Conn
+	config *tls.Config   // nil once it is TLS
+	clear  *bufio.Reader // of what comes before
+}
+
+// Read implements [net.Conn].
+func (s *secured) Read(b []byte) (int, error) {
+	if s.config == nil {
+		return s.Conn.Read(b)
+	}
+	if _, err := s.clear.Peek(1); err != nil {
+		return 0, err
+	}
+	line, _ := s.clear.Peek(s.clear.Buffered()) // all of it is there
+	if end := bytes.IndexByte(line, '\n'); end >= 0 {
+		line = line[:end+1]
+	}
+	return s.clear.Read(b[:min(len(b), len(line))])
+}
+
+// Write implements [net.Conn].
+func (s *secured) Write(b []byte) (int, error) {
+	if s.config != nil {
+		if s.clear.Buffered() > 0 {
+			return 0, errInClear
+		}
+		conn := tls.Client(s.Conn, s.config)
+		if err := conn.Handshake(); err != nil {
+			return 0, fmt.Errorf("%w: %w", nats.ErrTLS, err)
+		}
+		s.Conn, s.config, s.clear = conn, nil, nil
+	}
+	return s.Conn.Write(b)
 }

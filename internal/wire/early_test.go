@@ -1,0 +1,171 @@
+package wire_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"muster/internal/wire"
+)
+
+// TestAPingThatComesTooEarlyIsAnswered has brokers say what they say until a client is
+// admitted, whole and byte by byte: nats.go would end the connection at a PING before the PONG.
+func TestAPingThatComesTooEarlyIsAnswered(t *testing.T) {
+	t.Parallel()
+	const (
+		connect = "CONNECT {}\r\n"
+		upgrade = "GET / HTTP/1.1\r\n\r\n"
+		frame   = "\x82\x06"                 // of six bytes, from a broker
+		masked  = "\x82\x8c\x00\x00\x00\x00" // of twelve, from a client
+		answer  = "\x82\x86\x00\x00\x00\x00PONG\r\n"
+	)
+	info := "INFO " + strings.Repeat("x", 371)
+	type exchange struct{ ask, told, read, answered string }
+	for name, exchanges := range map[string][]exchange{
+		"admitted at once":                  {{connect, "PONG\r\n", "PONG\r\n", ""}},
+		"refused at once":                   {{connect, "-ERR 'x'\r\n", "-ERR 'x'\r\n", ""}},
+		"pinged, then admitted":             {{connect, "PING\r\nPONG\r\n", "PONG\r\n", "PONG\r\n"}},
+		"pinged twice, then refused":        {{connect, "PING\r\nPING\r\n-ERR 'x'\r\n", "-ERR 'x'\r\n", "PONG\r\nPONG\r\n"}},
+		"something that begins like a PING": {{connect, "PINE\r\nPING\r\n", "PINE\r\nPING\r\n", ""}},
+		"pinged once it is admitted": {
+			{connect, "PING\r\nPONG\r\nPING\r\n", "PONG\r\nPING\r\n", "PONG\r\n"},
+			{"PONG\r\n", "PING\r\n", "PING\r\n", ""},
+		},
+		"a broker that speaks first": {{"", "PING\r\n", "PING\r\n", ""}, {connect, "PING\r\nPONG\r\n", "PONG\r\n", "PONG\r\n"}},
+		"a WebSocket, several lines in a frame": {
+			{upgrade, "HTTP/1.1 101 x\r\n\r\n", "HTTP/1.1 101 x\r\n\r\n", ""},
+			{masked + connect, "\x82\x12PING\r\nPING\r\nPONG\r\n", frame + "PONG\r\n", answer + answer},
+		},
+		"a WebSocket, a frame of 388 bytes": {
+			{upgrade, "HTTP/1.1 101 x\r\n\r\n", "HTTP/1.1 101 x\r\n\r\n", ""},
+			{masked + connect, "\x82\x7e\x01\x84PING\r\nPONG\r\n" + info, "\x82\x7e\x01\x7ePONG\r\n" + info, answer},
+		},
+		"a WebSocket, a frame of 130 bytes": {
+			{upgrade, "HTTP/1.1 101 x\r\n\r\n", "HTTP/1.1 101 x\r\n\r\n", ""},
+			{masked + connect, "\x82\x7e\x00\x82PING\r\nPONG\r\n" + info[:118], "\x82\x7cPONG\r\n" + info[:118], answer},
+		},
+		"a WebSocket": {
+			{upgrade, "HTTP/1.1 101 x\r\n\r\n" + frame + "PING\r\n", "HTTP/1.1 101 x\r\n\r\n" + frame + "PING\r\n", ""},
+			{
+				masked + connect,
+				frame + "PING\r\n" + frame + "PING\r\n" + frame + "PONG\r\n" + frame + "PING\r\n",
+				frame + "PONG\r\n" + frame + "PING\r\n", answer + answer,
+			},
+		},
+	} {
+		for _, size := range []int{1, 1 << 10} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				node, broker := net.Pipe()
+				t.Cleanup(func() { _, _ = node.Close(), broker.Close() })
+				conn := wire.NewAdmission(node)
+				for _, e := range exchanges {
+					asked, answered, read := make([]byte, len(e.ask)), make([]byte, len(e.answered)), make([]byte, len(e.read))
+					var work errgroup.Group
+					work.Go(func() error {
+						if _, err := io.ReadFull(broker, asked); err != nil {
+							return err
+						}
+						work.Go(func() error {
+							_, err := io.ReadFull(broker, answered)
+							return err
+						})
+						for told := []byte(e.told); len(told) > 0; {
+							n := min(size, len(told))
+							if _, err := broker.Write(told[:n]); err != nil {
+								return err
+							}
+							told = told[n:]
+						}
+						return nil
+					})
+					if e.ask != "" {
+						if _, err := io.WriteString(conn, e.ask); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if _, err := io.ReadFull(conn, read); err != nil {
+						t.Fatal(err)
+					}
+					if err := work.Wait(); err != nil {
+						t.Fatal(err)
+					}
+					if string(asked) != e.ask || string(read) != e.read || string(answered) != e.answered {
+						t.Errorf("told %q %d bytes at a time: asked %q, read %q, answered %q, want %q, %q, %q",
+							e.told, size, asked, read, answered, e.ask, e.read, e.answered)
+					}
+				}
+			})
+		}
+	}
+}
+
+// broker is the other end of a connection, which has said all that it says.
+type broker struct {
+	net.Conn
+	io.Reader
+	heard bytes.Buffer
+}
+
+func (b *broker) Read(p []byte) (int, error)  { return b.Reader.Read(p) }
+func (b *broker) Write(p []byte) (int, error) { return b.heard.Write(p) }
+
+// TestABrokerIsAskedOnceTheConnectHasLeft has a connection whose handshake comes with the first that is
+// written: how long that takes says nothing of how long a broker thinks about whom to admit.
+func TestABrokerIsAskedOnceTheConnectHasLeft(t *testing.T) {
+	t.Parallel()
+	for _, writes := range [][]string{{"CONNECT {}\r\n"}, {"GET / HTTP/1.1\r\n\r\n", "\x82\x8c\x00\x00\x00\x00CONNECT {}\r\n"}} {
+		w := &handshaking{}
+		conn := wire.NewAdmission(w)
+		w.during = func() {
+			if d := conn.Asked(); d != 0 {
+				t.Errorf("asked for %v while %q is on its way", d, writes)
+			}
+		}
+		for _, text := range writes {
+			if _, err := io.WriteString(conn, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if conn.Asked() <= 0 {
+			t.Errorf("not asked after %q", writes)
+		}
+	}
+}
+
+// handshaking is a connection that does something before it writes.
+type handshaking struct {
+	net.Conn
+	during func()
+}
+
+func (h *handshaking) Write(b []byte) (int, error) { h.during(); return len(b), nil }
+
+// TestPingsCostNothing has a false broker send many PINGs in the longest frames: they take no memory of the node.
+func TestPingsCostNothing(t *testing.T) {
+	const pings = 65532 / 6 // of one frame
+	told := strings.Repeat("\x82\x7e\xff\xfc"+strings.Repeat("PING\r\n", pings), 16) + "\x82\x06PONG\r\n"
+	b := &broker{Reader: strings.NewReader(told)}
+	b.heard.Grow(16*pings*12 + 16)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before) // of the whole process: this test is not parallel
+	conn := wire.NewAdmission(b)
+	if _, err := io.WriteString(conn, "CONNECT {}\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if read, err := io.ReadAll(conn); err != nil || string(read) != "\x82\x06PONG\r\n" {
+		t.Fatalf("read %.80q, %v", read, err)
+	}
+	runtime.ReadMemStats(&after)
+	if n := strings.Count(b.heard.String(), "PONG"); n != 16*pings {
+		t.Fatalf("%d answers to %d PINGs", n, 16*pings)
+	}
+	if taken, limit := after.TotalAlloc-before.TotalAlloc, uint64(16<<20); taken > limit {
+		t.Errorf("%d PINGs took %d bytes, limit %d", 16*pings, taken, limit)
+	}
+}

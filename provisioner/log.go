@@ -11,8 +11,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// What package trust declares and most of this package, its edges and its stores need.
-type (
+type ( // of package trust, for its users
 	Revision     = trust.Revision
 	Cause        = trust.Cause
 	Entry[V any] = trust.Entry[V]

@@ -240,10 +240,6 @@ func (s *Signers) Put(ctx context.Context, e *SignerEntry) (before *SignerEntry,
 	return newest.Value, changedMeanwhile(err)
 }
 
-// notTaken reports whether a store has certainly not made a write, and will not: who asked
-// for it is told no.
-func notTaken(err error) bool { return errors.Is(err, ErrConflict) || errors.Is(err, ErrStoreFull) }
-
 // changedMeanwhile says to an operator what a conflict means; nil stays nil.
 func changedMeanwhile(err error) error {
 	if errors.Is(err, ErrConflict) {

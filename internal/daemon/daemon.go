@@ -364,7 +364,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	nodes := fleet.NewIndex(d.Store(), d.opts.Log, d.cfg.Fleet.Facts)
 	d.live.nodes.Store(nodes)
 	register := d.newRegister(ctx)
-	pages, err := d.console(nodes, register)
+	pages, err := d.console(nodes, register) //nolint:contextcheck // its handlers have the contexts of requests
 	if err != nil {
 		return nil, err
 	}
@@ -435,7 +435,7 @@ func (d *Daemon) WithStore(ctx context.Context, name string, do func(store.Confi
 
 // NeedsOperator reports whether what [Daemon.Run] has returned is not cured by another start.
 func NeedsOperator(err error) bool {
-	for _, fixed := range []error{broker.ErrStoreDamaged, backup.ErrJournalDamaged, store.ErrInstallation, store.ErrHalfRestored, store.ErrLost, store.ErrDamaged} {
+	for _, fixed := range []error{broker.ErrStoreDamaged, backup.ErrJournalDamaged, backup.ErrJournalForeign, store.ErrInstallation, store.ErrHalfRestored, store.ErrLost, store.ErrDamaged} {
 		if errors.Is(err, fixed) {
 			return true
 		}

@@ -1,3 +1,5 @@
+// Package setup makes and changes the files of an installation: its first ones, another authority, a joined provisioner,
+// and the store, by a restore or with an accepted loss.
 package setup
 
 import (

@@ -25,6 +25,9 @@ var (
 	// start another one.
 	ErrJournalFailed = errors.New("the journal could not be written")
 
+	// ErrJournalForeign means that the journal is of another installation. Name the one that belongs to the store.
+	ErrJournalForeign = errors.New("the journal is of another installation")
+
 	// ErrJournalDamaged means that the file is not what was written to it. The text names the line.
 	ErrJournalDamaged = errors.New("the journal is damaged")
 )
@@ -183,8 +186,8 @@ func (j *Journal) Begin(installation string) error {
 		return nil
 	case "":
 	default:
-		return fmt.Errorf("%s is of installation %s, the store of %s: name the journal that belongs to it, or move this one away",
-			j.path, j.installation, installation)
+		return fmt.Errorf("%w: %s is of %s, the store of %s: name the journal that belongs to it, or move this one away",
+			ErrJournalForeign, j.path, j.installation, installation)
 	}
 	if err := j.write(journalHead{journalVersion, installation}); err != nil {
 		return err

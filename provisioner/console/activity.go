@@ -47,7 +47,6 @@ type activity struct {
 	mu      sync.Mutex
 	minutes [minutes]minute // guarded by mu: a ring by minute
 	kept    []*told         // guarded by mu: the newest last
-	changed chan struct{}   // guarded by mu: closed and made anew with each event
 	place   *events.Place   // guarded by mu: of the last event
 	broken  error           // guarded by mu: why the log is not read
 }

@@ -30,6 +30,9 @@ type Log interface {
 	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision),
 		own func(*provisioner.Brief, provisioner.Revision), current func()) error
 
+	// Settle waits until what this process has written has come to all who follow the records.
+	Settle(ctx context.Context) error
+
 	// FollowSeen calls each with when nodes were heard of, and then whenever one is,
 	// until ctx is done. Once it has named all that are known it calls current, with
 	// since when that is known. The calls may be from several goroutines.
@@ -179,6 +182,19 @@ func (x *Index) Run(ctx context.Context) error {
 	})
 	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw, x.sawAll) })
 	return g.Wait()
+}
+
+// settleWithin bounds the wait of a list for the orders before it.
+const settleWithin = 2 * time.Second
+
+// settle waits until the index has what this process has written. The error is [ErrReading] if it has not in time.
+func (x *Index) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	if x.log.Settle(ctx) != nil {
+		return ErrReading
+	}
+	return nil
 }
 
 // wait waits until all of what is read has been. The error is [ErrReading] if it is not when ctx is done.

@@ -128,6 +128,9 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := x.settle(ctx); err != nil {
+		return nil, err
+	}
 	read := []<-chan struct{}{x.current}
 	if !q.SeenBefore.IsZero() {
 		read = append(read, x.heard)

@@ -11,7 +11,7 @@ import (
 // backupRoutes serve backups. A backup ends in what proves that it is whole.
 func backupRoutes(s *Server) {
 	need := access{admin, true}
-	answer := stream{need: need, form: "application/octet-stream", pieces: "Muster-Messages", log: "backup not made"}
+	answer := stream{need: need, form: "application/octet-stream", pieces: "Muster-Messages"}
 	s.handle("POST /v1/backup", need, func(w http.ResponseWriter, r *http.Request) {
 		cause, err := decode(w, r, &Reason{})
 		if err == nil {
@@ -21,8 +21,8 @@ func backupRoutes(s *Server) {
 			s.fail(w, r, err)
 			return
 		}
-		s.stream(w, r, answer, func(started func(messages uint64), w io.Writer) error {
-			return s.cfg.Backup(r.Context(), cause.By, func(messages uint64) {
+		s.stream(w, r, answer, func(ctx context.Context, started func(messages uint64), w io.Writer) error {
+			return s.cfg.Backup(ctx, cause.By, func(messages uint64) {
 				s.cfg.Orders.Process.BackupBegun(cause)
 				started(messages)
 			}, w)

@@ -13,15 +13,15 @@ import (
 // whole fleet at once.
 func inputsRoutes(s *Server) {
 	need := access{role: operator}
-	answer := stream{need: need, form: typeNDJSON, pieces: "Muster-Batches", log: "inputs not read to their end"}
+	answer := stream{need: need, form: typeNDJSON, pieces: "Muster-Batches"}
 	s.handle("GET /v1/inputs", need, func(w http.ResponseWriter, r *http.Request) {
 		age, err := ageOf(r)
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
-		s.stream(w, r, answer, func(started func(batches uint64), w io.Writer) error {
-			return s.cfg.Inputs(r.Context(), age, started, w)
+		s.stream(w, r, answer, func(ctx context.Context, started func(batches uint64), w io.Writer) error {
+			return s.cfg.Inputs(ctx, age, started, w)
 		})
 	})
 }

@@ -27,12 +27,11 @@ type stream struct {
 	need   access // of its route
 	form   string // content type
 	pieces string // header with about how many pieces it has, for progress
-	log    string // said when it fails
 }
 
 // stream answers with what write writes, after it has called started once.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, to stream,
-	write func(started func(pieces uint64), w io.Writer) error,
+	write func(ctx context.Context, started func(pieces uint64), w io.Writer) error,
 ) {
 	w.Header().Set("Content-Type", to.form)
 	if r.Method == http.MethodHead { // nothing is read for an answer that has no body
@@ -40,7 +39,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, to stream,
 	}
 	out := &reader{ResponseWriter: w, mayStill: func() error { return s.mayStill(r, to.need.role) }, looked: time.Now()}
 	begun := false
-	err := write(func(pieces uint64) {
+	err := write(r.Context(), func(pieces uint64) {
 		begun = true
 		w.Header().Set(to.pieces, strconv.FormatUint(pieces, 10))
 		w.WriteHeader(http.StatusOK)
@@ -49,7 +48,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, to stream,
 	if err == nil {
 		return
 	}
-	s.cfg.Log.ErrorContext(r.Context(), to.log, "by", by(r.Context()), "err", err)
+	s.cfg.Log.ErrorContext(r.Context(), "answer not read to its end", "subject", r.Method+" "+r.URL.Path, "by", by(r.Context()), "err", err)
 	if begun {
 		panic(http.ErrAbortHandler) // all that can still be said: it is not whole
 	}

@@ -165,6 +165,7 @@ func (f *recordFollower) beat(ctx context.Context) error {
 		f.own(&w.brief, provisioner.Revision(w.sequence))
 		f.mine.add(w.sequence)
 	}
+	f.queue.done()
 	f.settle(ctx, f.ripe)
 	f.ripe = len(f.held)
 	state, err := f.last(ctx)

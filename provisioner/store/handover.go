@@ -1,8 +1,10 @@
 package store
 
 import (
+	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"muster/provisioner"
 )
@@ -29,9 +31,14 @@ type handovers struct {
 
 // A handover is the queue of one of them.
 type handover struct {
-	mu    sync.Mutex
-	items []written // guarded by mu
-	spare []written // the room of what was taken before; only touched by take
+	wake chan struct{} // has room for one: what is in the queue is wanted at once
+
+	mu      sync.Mutex
+	items   []written // guarded by mu
+	added   uint64    // guarded by mu: how many ever came
+	taken   uint64    // guarded by mu: how many of them had come at the last take
+	applied uint64    // guarded by mu: how many of them count
+	spare   []written // the room of what was taken before; only touched by take
 }
 
 // put hands over a record that was acknowledged. It keeps nothing of it but
@@ -48,6 +55,7 @@ func (h *handovers) put(r *provisioner.Record, sequence uint64) {
 func (q *handover) put(w written) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.added++
 	if len(q.items) < maxHandedOver {
 		q.items = append(q.items, w)
 	}
@@ -59,13 +67,61 @@ func (q *handover) take() []written {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	clear(q.spare) // the texts
+	q.taken = q.added
 	q.items, q.spare = q.spare[:0], q.items
 	return q.spare
 }
 
+// done says that what was taken last counts.
+func (q *handover) done() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.applied = q.taken
+}
+
+// settle waits until all counts that has been handed over.
+func (q *handover) settle(ctx context.Context) error {
+	q.mu.Lock()
+	want := q.added
+	q.mu.Unlock()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		q.mu.Lock()
+		applied := q.applied
+		q.mu.Unlock()
+		if applied >= want {
+			return nil
+		}
+		select {
+		case q.wake <- struct{}{}:
+		default: // it was woken already
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// Settle waits until what this process has written is known to all who follow the records with [Store.FollowRecords]: a
+// list that is made then is not older than an order before it.
+func (s *Store) Settle(ctx context.Context) error {
+	s.handovers.mu.Lock()
+	queues := s.handovers.queues
+	s.handovers.mu.Unlock()
+	for _, q := range queues {
+		if err := q.settle(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // open adds a queue; what is written from now on comes to it.
 func (h *handovers) open() *handover {
-	q := new(handover)
+	q := &handover{wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.queues = append(slices.Clone(h.queues), q) // put may be going through the old ones

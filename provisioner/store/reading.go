@@ -103,7 +103,10 @@ func (f *recordFollower) read(ctx context.Context) error {
 		f.take(ctx, message{subject: m.Subject(), data: m.Data(), sequence: meta.Sequence.Stream, at: meta.Timestamp})
 		f.complete(ctx)
 	}
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-f.queue.wake:
+	}
 	return nil
 }
 

@@ -12,10 +12,17 @@ import (
 )
 
 type ( // of package trust, for its users
-	Revision     = trust.Revision
-	Cause        = trust.Cause
+	// Revision is [trust.Revision].
+	Revision = trust.Revision
+
+	// Cause is [trust.Cause].
+	Cause = trust.Cause
+
+	// Entry is [trust.Entry].
 	Entry[V any] = trust.Entry[V]
-	Log[V any]   = trust.Log[V]
+
+	// Log is [trust.Log].
+	Log[V any] = trust.Log[V]
 )
 
 // Errors of logs and stores, see package trust.

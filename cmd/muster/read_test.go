@@ -30,8 +30,6 @@ func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {
 		"token issue web1 --key " + key + " --urls localhost:4222 --secret-file pipe",
 		"backup pipe --check",
 		"policy eval " + policy + " --input pipe",
-		"policy eval pipe --node web1 --url " + elsewhere,
-		"policy test pipe",
 		"signer add pipe",
 		"operator add anna --role viewer --key pipe",
 		"operator token anna --key pipe --installation h0Jc4YzqC1bQm6tVgX9wKd",

@@ -3,6 +3,7 @@ package token
 import (
 	"context"
 	"io"
+	"math"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -81,7 +82,7 @@ func addUnfreeze(parent *kingpin.CmdClause, all cli.Verbs) {
 	var left int
 	c := parent.Command("unfreeze", "Say how many uses a token has left that a recovery has frozen.").HelpLong(unfreezeHelp)
 	token := tokenArg(c)
-	c.Flag("left", "How many machines may still enroll with it.").Required().PlaceHolder("N").IntVar(&left)
+	cli.IntIn(c.Flag("left", "How many machines may still enroll with it.").Required().PlaceHolder("N"), &left, 0, math.MaxInt)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]any, error) {
 		path, id, err := token.path(ctx, o)
 		if err != nil {

@@ -48,7 +48,7 @@ func (p *Provisioner) checkReturning(ctx context.Context, id wire.Identity, r *R
 	if err != nil {
 		return nil, refuse(node, wire.CodeNotIssued, err)
 	}
-	for _, by := range []*trust.Revocation{p.revocations.Serial(ca.Serial(leaf)), p.revocations.Key(key)} {
+	for _, by := range []*trust.Revocation{p.revocations.Serial(ca.Serial(leaf)), p.revocations.Key(key), p.revocations.Lost(id, key)} {
 		if by != nil {
 			return nil, refuse(node, wire.CodeIdentityRevoked, by.Err())
 		}

@@ -2,6 +2,7 @@ package testbed_test
 
 import (
 	"testing"
+	"time"
 
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -18,10 +19,14 @@ func TestAHandOverOutlivesARestore(t *testing.T) {
 	enrolled := f.Enroll(first)
 	f.Apply(first, enrolled)
 	file := backUp(t, f)
+	f.Clock.Advance(time.Minute)
+	renewed, renewedGot := f.Renew(first, enrolled)
+	f.AppliedOverFleet(renewed, renewedGot)
 	if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), name, operate.GrantOrder{}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
-	f.Apply(second, f.Enroll(second))
+	secondGot := f.Enroll(second)
+	f.Apply(second, secondGot)
 	loseStore(t, f)
 	if _, err := restoring(f, file).Run(f.Context()); err != nil {
 		t.Fatal(err)
@@ -33,5 +38,11 @@ func TestAHandOverOutlivesARestore(t *testing.T) {
 	}
 	if f.Admits(name, enrolled.Serial) {
 		t.Error("its certificate is admitted")
+	}
+	if _, err := comeBack(t, f, renewed, renewedGot); err == nil {
+		t.Error("the key that lost the name comes back by a certificate that the backup does not have")
+	}
+	if r, err := comeBack(t, f, second, secondGot); err != nil || r.Refusal != nil {
+		t.Errorf("the key that has the name does not come back: %+v, %v", r, err)
 	}
 }

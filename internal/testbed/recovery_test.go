@@ -194,6 +194,22 @@ func TestAFleetComesBackByItsCertificates(t *testing.T) {
 	f.Check()
 }
 
+// comeBack has a node ask for a renewal by a certificate that is not on record.
+func comeBack(t *testing.T, f *testbed.Fleet, n *simnode.Node, e *wire.Enrolled) (*wire.Reply, error) {
+	t.Helper()
+	nc, err := n.DialFleet(f.URL(), e)
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	request, err := n.Renewal(f.Successor(n))
+	if err != nil {
+		return nil, err
+	}
+	request.Certificate = leafOf(t, e)
+	return simnode.Renew(f.Context(), nc, request)
+}
+
 // TestTwoKeysThatComeBackAreBothRefused has a name change its key twice after the backup: the machine of the key between,
 // and that of the last one, both have a certificate that is newer than the record.
 func TestTwoKeysThatComeBackAreBothRefused(t *testing.T) {
@@ -210,23 +226,10 @@ func TestTwoKeysThatComeBackAreBothRefused(t *testing.T) {
 	third, thirdGot := f.Renew(second, secondGot)
 	f.AppliedOverFleet(third, thirdGot)
 	restore(t, f, file)
-	comeBack := func(n *simnode.Node, e *wire.Enrolled) (*wire.Reply, error) {
-		nc, err := n.DialFleet(f.URL(), e)
-		if err != nil {
-			return nil, err
-		}
-		defer nc.Close()
-		request, err := n.Renewal(f.Successor(n))
-		if err != nil {
-			return nil, err
-		}
-		request.Certificate = leafOf(t, e)
-		return simnode.Renew(f.Context(), nc, request)
-	}
-	if r, err := comeBack(second, secondGot); err != nil || r.Refusal != nil {
+	if r, err := comeBack(t, f, second, secondGot); err != nil || r.Refusal != nil {
 		t.Fatalf("the first that comes back: %+v, %v", r, err)
 	}
-	if _, err := comeBack(third, thirdGot); err == nil {
+	if _, err := comeBack(t, f, third, thirdGot); err == nil {
 		t.Error("another key has come back for the name")
 	}
 	f.Eventually("the name is revoked", func() bool { return f.Record(n.Identity).State == provisioner.StateRevoked })

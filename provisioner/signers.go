@@ -1,7 +1,6 @@
 package provisioner
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -228,22 +227,10 @@ func (s *Signers) Trusted() int {
 	return n
 }
 
-// Put writes an entry, and returns the one that it replaces, nil without one. The error is
-// [ErrState] if another signer has the name, of all that are known here, or if the signer was
-// changed meanwhile.
-func (s *Signers) Put(ctx context.Context, e *SignerEntry) (before *SignerEntry, err error) {
+// CheckName returns [ErrState] if another signer has the name, of all that are known here.
+func (s *Signers) CheckName(e *SignerEntry) error {
 	if other := s.named(e.Name, e.ID); other != nil {
-		return nil, fmt.Errorf("%w: signer %s has that name", ErrState, other.ID)
+		return fmt.Errorf("%w: signer %s has that name", ErrState, other.ID)
 	}
-	newest, _ := s.cfg.Entries.Get(e.LogKey())
-	_, err = s.cfg.Entries.Put(ctx, e.LogKey(), e, newest.Revision)
-	return newest.Value, changedMeanwhile(err)
-}
-
-// changedMeanwhile says to an operator what a conflict means; nil stays nil.
-func changedMeanwhile(err error) error {
-	if errors.Is(err, ErrConflict) {
-		return fmt.Errorf("%w: somebody else has changed it meanwhile: look at it, and ask again (%w)", ErrState, err)
-	}
-	return err
+	return nil
 }

@@ -52,13 +52,13 @@ func (o *Operators) Add(ctx context.Context, n NewOperator, c provisioner.Cause)
 		}
 	}
 	ordered := o.moment()
-	if _, err := o.logs.Operators.Put(ctx, e.LogKey(), e, before.Revision); err != nil {
-		return nil, fmt.Errorf("add operator %q: %w", n.Name, changedMeanwhile(err))
-	}
 	if former := before.Value; former != nil { // a store that is restored must not have it again
-		if err := o.endEntry(ctx, trust.RemovedOperator, former.ID, n.Name, c); err != nil {
+		if err := o.replaceEntry(ctx, trust.RemovedOperator, former.ID, n.Name, c); err != nil {
 			return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
 		}
+	}
+	if _, err := o.logs.Operators.Put(ctx, e.LogKey(), e, before.Revision); err != nil {
+		return nil, fmt.Errorf("add operator %q: %w", n.Name, changedMeanwhile(err))
 	}
 	o.emit(events.Event{
 		Type:     events.OperatorAdded,

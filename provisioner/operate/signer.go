@@ -37,9 +37,14 @@ func (s *Signers) Add(ctx context.Context, n provisioner.NewSigner, c provisione
 	}
 	e.By, e.Why, e.At = c.By, c.Why, s.now()
 	told := events.Event{Type: events.SignerAdded, Time: s.moment(), Signer: e.ID, By: c.By, Why: c.Why}
-	before, err := s.signers.Put(ctx, e)
-	if err == nil && before != nil {
-		err = s.endEntry(ctx, trust.RemovedSigner, before.Entry, before.Name, c)
+	err = s.signers.CheckName(e)
+	before, _ := s.logs.Signers.Get(e.LogKey())
+	if err == nil && before.Value != nil {
+		err = s.replaceEntry(ctx, trust.RemovedSigner, before.Value.Entry, before.Value.Name, c)
+	}
+	if err == nil {
+		_, err = s.logs.Signers.Put(ctx, e.LogKey(), e, before.Revision)
+		err = changedMeanwhile(err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("add signer %q: %w", e.Name, err)
@@ -110,10 +115,28 @@ func (s *Signers) List(context.Context) ([]provisioner.SignerInfo, error) {
 	return s.signers.List(), nil
 }
 
+// replaceEntry ends an entry in whose place another one is about to be written: the order is not to undo a removal that it
+// has not seen, which is [provisioner.ErrState]. A process that dies in between leaves neither in force.
+func (b *base) replaceEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c provisioner.Cause) error {
+	if trust.Ended(b.logs.Revocations, kind, entry) != nil {
+		return nil
+	}
+	return changedMeanwhile(b.putEnd(ctx, kind, entry, name, c))
+}
+
 // endEntry writes that an entry about a signer or an operator does not count any more. Writing it
 // again is harmless.
 func (b *base) endEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c provisioner.Cause) error {
-	err := b.provisioner.Revocations().Put(ctx, &trust.Revocation{
+	err := b.putEnd(ctx, kind, entry, name, c)
+	if errors.Is(err, provisioner.ErrConflict) { // it was ended before
+		return nil
+	}
+	return err
+}
+
+// putEnd writes the entry of [base.endEntry]. The error is [provisioner.ErrConflict] if it was ended before.
+func (b *base) putEnd(ctx context.Context, kind trust.RevocationKind, entry, name string, c provisioner.Cause) error {
+	return b.provisioner.Revocations().Put(ctx, &trust.Revocation{
 		Schema: trust.RevocationSchema,
 		ID:     wire.NewID(),
 		Kind:   kind,
@@ -123,8 +146,4 @@ func (b *base) endEntry(ctx context.Context, kind trust.RevocationKind, entry, n
 		Entry:  entry,
 		Name:   name,
 	}, 0)
-	if errors.Is(err, provisioner.ErrConflict) { // it was ended before
-		return nil
-	}
-	return err
 }

@@ -35,7 +35,7 @@ func TestADeathAtEveryStep(t *testing.T) {
 		"an identity of others, by a grant": {
 			prepare: func(identity string) { f.Enroll(f.Node(identity)) },
 			before:  func(_ *provisioner.Provisioner, n *simnode.Node) { grant(wire.Identity(n.Identity)) },
-			steps:   3, // as for a new identity: grants are read from memory
+			steps:   4, // and the entry that the name changed hands, before the reply
 		},
 		"after a death before the record": {
 			before: func(_ *provisioner.Provisioner, n *simnode.Node) {

@@ -68,6 +68,9 @@ func parseCSR(der []byte) (*CSR, error) {
 	if req.PublicKey == nil {
 		return nil, fmt.Errorf("%w: unknown algorithm", ErrKey)
 	}
+	if err := checkBounds(req); err != nil {
+		return nil, err
+	}
 	c := &CSR{PublicKey: req.PublicKey}
 	if c.KeyType, err = KeyType(req.PublicKey); err != nil {
 		return nil, err
@@ -116,4 +119,24 @@ func printable(s string) bool {
 		}
 	}
 	return utf8.ValidString(s)
+}
+
+// Bounds of what a request may ask for. None of it reaches a certificate, but policies, events and logs see it.
+const (
+	maxCSRNames        = 16
+	maxCSRExtensions   = 16
+	maxCSRSubjectBytes = 1 << 10
+)
+
+func checkBounds(req *x509.CertificateRequest) error {
+	names := len(req.DNSNames) + len(req.IPAddresses) + len(req.URIs) + len(req.EmailAddresses)
+	switch {
+	case len(req.RawSubject) > maxCSRSubjectBytes:
+		return fmt.Errorf("subject of %d bytes, limit %d", len(req.RawSubject), maxCSRSubjectBytes)
+	case len(req.Extensions) > maxCSRExtensions:
+		return fmt.Errorf("%d extensions, limit %d", len(req.Extensions), maxCSRExtensions)
+	case names > maxCSRNames:
+		return fmt.Errorf("%d names, limit %d", names, maxCSRNames)
+	}
+	return nil
 }

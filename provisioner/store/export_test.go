@@ -23,7 +23,8 @@ func (s *Store) Unacknowledged() int { return s.js.PublishAsyncPending() }
 // in which a record comes, until all there were have come.
 func (s *Store) FollowHastily(ctx context.Context, each func(wire.Identity)) error {
 	whole := false
-	f := &recordFollower{s: s, current: func() { whole = true }, each: func(id wire.Identity, _ []byte, _ provisioner.Revision) { each(id) }}
+	f := &recordFollower{s: s, queue: s.handovers.open(), current: func() { whole = true }, each: func(id wire.Identity, _ []byte, _ provisioner.Revision) { each(id) }}
+	defer s.handovers.close(f.queue)
 	state, err := f.last(ctx)
 	if f.known = state.LastSeq; err != nil {
 		return err

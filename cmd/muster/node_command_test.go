@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -39,14 +38,7 @@ func TestNodeCommands(t *testing.T) {
 	agent.waitFor("(?s)connected to the fleet.*connected to the fleet")
 
 	write(t, filepath.Join(dir, "names"), "# the web\nweb1.example.net\nweb2.example.net\n")
-	file := filepath.Join(dir, "kept")
-	fails("say --yes", "node", "restart", "--from", filepath.Join(dir, "names"), "--progress", file)
-	fails("1 machine failed", "node", "restart", "--from", filepath.Join(dir, "names"), "--progress", file, "--yes")
+	fails("say --yes", "node", "restart", "--from", filepath.Join(dir, "names"))
+	fails("1 machine failed", "node", "restart", "--from", filepath.Join(dir, "names"), "--yes")
 	agent.waitFor("agent ends, to be started again")
-	fails("1 machine failed", "node", "restart", "--resume", file, "--yes")
-	b, err := os.ReadFile(file)
-	if err != nil || strings.Contains(string(b), "web1") || !strings.Contains(string(b), "web2") {
-		t.Errorf("progress = %s, %v; want web2 alone left", b, err)
-	}
-	fails("is of `muster node restart`", "node", "shutdown", "--resume", file, "--yes")
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -132,42 +131,25 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	// other is begun.
 	policy("default allow := false\n\ndeny contains \"no more of you\"\n")
 	going := []string{"node", "reprovision", "--wait", "--batch", "1", "--max-failures", "0", "--yes"}
-	out := ask(1, append(going, "--match", "web*.example.net", "--progress", "kept")...)
+	out := ask(1, append(going, "--match", "web*.example.net")...)
 	want(out, `web1\.example\.net: it has taken the command, and was refused: denied: policy: no more of you`)
-	want(out, `1 machine failed and 1 was not tried: go on with --resume kept`)
-	want(ask(1, append(going, "--resume", "kept")...), `1 machine failed and 1 was not tried`)
-
+	want(out, `1 machine failed and 1 is left\n`)
+	want(ask(1, append(going, "--match", "web*.example.net", "--json")...), `"left": \[\s+"web2\.example\.net"`)
 	want(ask(0, "node", "retire", "--unseen", "30d"), `no machine fits`)
-	// Who was heard of since they were chosen is left alone by who goes on, too.
-	write(t, filepath.Join(dir, "unseen"), `{"id":"x","verb":"retire","nodes":["db1.example.net"],"seen_before":"2026-01-01T00:00:00Z"}`+"\n")
-	want(ask(1, "node", "retire", "--resume", "unseen", "--yes"), `db1\.example\.net: not known to be away: it was heard of at .*\nmuster: 1 machine left alone\n`)
-	if _, err := os.Stat(filepath.Join(dir, "unseen")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the file of what is left, where nothing is: %v", err)
+
+	// A machine that was revoked after it was chosen is not freed.
+	retire := start(t, dir, "node", "retire", "--prefix", "web", "--batch", "1", "--pause-between", "3s", "--yes", "--why", "scrapped", "--config", "prov/provisioner.yaml")
+	for !strings.Contains(ask(0, "node", "list", "--state", "retired"), "1 machine") {
 	}
-	want(ask(1, "node", "retire", "--resume", "unseen", "--yes"), `unseen: no such file: give the one that an order named when it ended; there is none of an order of which nothing is left\n`)
-	// So is who has got the name since. A filter keeps who had it.
-	write(t, filepath.Join(dir, "owned"), `{"id":"z","verb":"retire","nodes":["db1.example.net","never.example.net"],"seen":{"db1.example.net":{"owned_since":"2026-01-01T00:00:00Z"}}}`+"\n")
-	out = ask(1, "node", "retire", "--resume", "owned", "--yes", "--max-failures", "0")
-	want(out, `db1\.example\.net: .* changed since it was shown: another machine has the name since `)
-	want(out, `never\.example\.net: .*no such node`)
-	if out = ask(1, "node", "retire", "--resume", "owned", "--yes", "--json"); strings.Contains(out, "db1") { // for good
-		t.Errorf("who was left alone is tried again:\n%s", out)
-	}
-	kept, err := os.ReadFile(filepath.Join(dir, "kept"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want(string(kept), `"seen":\{"web1\.example\.net":\{"revision":\d+,"owned_since":"\d+-[^"]+Z"\},"web2`)
-	want(ask(0, "node", "revoke", "--prefix", "web", "--yes", "--why", "sold"), `2 of 2 machines: each is revoked`)
-	// Who was revoked since they were chosen is not freed by who goes on.
-	write(t, filepath.Join(dir, "chosen"), `{"id":"y","verb":"retire","nodes":["web1.example.net"],"seen":{"web1.example.net":{"revision":1}}}`+"\n")
-	want(ask(1, "node", "retire", "--resume", "chosen", "--yes", "--json"), `"left_alone": \[\s+{\s+"node": "web1\.example\.net",\s+"cause": ".*changed since it was shown`)
-	for !strings.Contains(ask(0, "node", "list", "--state", "revoked"), "2 machines") {
-	}
+	ask(0, "node", "revoke", "web2.example.net", "--why", "sold")
+	<-retire.done
+	want(retire.output(), `web2\.example\.net: .*changed since it was shown`)
+	want(retire.output(), `1 machine left alone\n`)
+	want(ask(0, "node", "revoke", "web1.example.net", "db1.example.net", "--yes", "--dry-run"), `would revoke 2 machines: `)
 	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run"), `\Amuster: no machine fits: nothing to do\n\z`)
 	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run", "--json"), `"chosen": 0,\s+"nodes": \[\]`)
-	want(ask(0, "node", "retire", "--prefix", "web", "--dry-run"), `\Amuster: no machine fits: nothing to do\n\z`) // a thief's is free only for who means it
-	want(ask(0, "node", "retire", "--state", "revoked", "--yes"), `2 of 2 machines: each is retired`)
+	want(ask(0, "node", "retire", "--prefix", "web", "--dry-run"), `\Amuster: no machine fits: nothing to do\n\z`) // a thief's is freed only if the operator names the state
+	want(ask(0, "node", "retire", "--state", "revoked", "--yes"), `1 machine is retired`)
 	write(t, filepath.Join(dir, "names"), "db1.example.net\n# those of tomorrow\ndb2.example.net\n")
 	want(ask(1, "node", "grant", "--from", "names", "--yes"), `db2\.example\.net: .*no such node`)
 }

@@ -81,7 +81,6 @@ func TestNodeQuestions(t *testing.T) {
 	want("node grant web1.example.net --ttl 15m --key 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", `may be taken over by the machine with the key 9f86d081884c7d65, until 20`, 0)
 	want("node grant web1.example.net", `may be taken over by the next machine that asks for the name with a key of its own, until 20`, 0)
 	want("pause --why "+strings.Repeat("a", 201), `\Amuster: the reason has 201 bytes, limit 200\n\z`, 1)
-	want("node revoke web8.example.net web9.example.net --yes --progress prov/provisioner.yaml", `\Amuster: --progress: prov/provisioner\.yaml: file already exists: give a new file, or go on with what it keeps by --resume\n\z`, 1)
 
 	// What was done stays done, and whoever cannot be told how learns that much.
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -98,7 +97,6 @@ func TestNodeQuestions(t *testing.T) {
 			t.Errorf("muster %s: exit %d: %s", args, cmd.ProcessState.ExitCode(), said.String())
 		}
 	}
-	want("node revoke web8.example.net web9.example.net --yes --progress none/p", `\Amuster: none/p: directory none does not exist .*: the progress is kept there, name another file with --progress\n\z`, 1)
 	want("node revoke web9.example.net", `\Amuster: web9\.example\.net: revoke "web9\.example\.net": no such node\n\z`, 1)
 	good.stop()
 	bad.stop()

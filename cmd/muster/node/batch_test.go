@@ -3,83 +3,57 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"muster/internal/wire"
+	"muster/provisioner/httpapi"
 )
 
-// TestBatchGoesOnWhereItStopped stops at the limit on failures, is killed while it writes the name of a machine
-// down, and resumes.
-func TestBatchGoesOnWhereItStopped(t *testing.T) {
+// TestBatchStopsAfterMaxFailures has six machines, of which one is left alone and then one fails.
+func TestBatchStopsAfterMaxFailures(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "kept")
-	b := batch{size: 2, pause: 1, maxFailures: 1, file: file}
-	w := &work{ID: wire.NewID(), Verb: "restart", Why: "a test"}
+	var nodes []wire.Identity
 	for _, name := range strings.Fields("a b c d e f") {
-		w.Nodes = append(w.Nodes, wire.Identity(name+".example.net"))
+		nodes = append(nodes, wire.Identity(name))
 	}
-	var mu sync.Mutex
-	told := map[wire.Identity]int{}
-	broken := []wire.Identity{"c.example.net", "d.example.net"}
-	one := func(_ context.Context, id wire.Identity) error {
-		mu.Lock()
-		defer mu.Unlock()
-		told[id]++
-		if slices.Contains(broken, id) {
+	var told []wire.Identity
+	b := batch{size: 1, pause: 1, maxFailures: 0}
+	outcomes := b.run(t.Context(), "restart", nodes, func(_ context.Context, id wire.Identity) error {
+		told = append(told, id)
+		switch id {
+		case "b":
+			return &httpapi.Problem{LeftAlone: true}
+		case "d":
 			return errors.New("away")
 		}
 		return nil
-	}
-	r, err := b.run(t.Context(), w, one)
-	if err == nil || r.Done != 2 || len(r.Failed) != 2 || r.Left != 2 {
-		t.Fatalf("stopped with %+v, %v; want 2 done, 2 failed, 2 left", r, err)
-	}
-	kept, err := os.ReadFile(file)
-	if err == nil {
-		err = os.WriteFile(file, append(kept, "c.example.ne"...), 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := readWork(file, "shutdown"); err == nil {
-		t.Error("the file of one verb was read for another")
-	}
-	broken = nil
-	rest, err := readWork(file, "restart")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if rest.Why != "a test" || fmt.Sprint(rest.Nodes) != "[c.example.net d.example.net e.example.net f.example.net]" {
-		t.Errorf("left %v because of %q", rest.Nodes, rest.Why)
-	}
-	if r, err = b.run(t.Context(), rest, one); err != nil || r.Done != 4 {
-		t.Fatalf("resumed: %+v, %v", r, err)
-	}
-	if told["a.example.net"] != 1 || told["c.example.net"] != 2 || told["f.example.net"] != 1 {
-		t.Errorf("told %v", told)
-	}
-	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file is still there: %v", err)
+	})
+	r := &result{Chosen: len(nodes)}
+	r.count(nodes, outcomes)
+	if !slices.Equal(told, nodes[:4]) || !slices.Equal(r.Left, nodes[4:]) || r.Done != 2 || len(r.Failed) != 1 || r.Failed[0].Node != "d" || len(r.Alone) != 1 || r.Alone[0].Node != "b" {
+		t.Errorf("told %v: %+v", told, r)
 	}
 }
 
 func TestMissingMachinesAreCounted(t *testing.T) {
 	t.Parallel()
-	failed := make([]failure, 2)
+	failed := []failure{{"web1", "away"}, {"web2", "away"}}
+	rest := make([]wire.Identity, 20)
 	for want, r := range map[string]*result{
-		"1 machine failed":                       {Failed: failed[:1]},
-		"2 machines failed and 1 was not tried":  {Failed: failed, Left: 1},
-		"1 machine failed and 20 were not tried": {Failed: failed[:1], Left: 20},
-		"1 machine was not tried":                {Left: 1},
+		"web1: away":                              {Chosen: 1, Failed: failed[:1]},
+		"1 machine failed":                        {Chosen: 2, Failed: failed[:1]},
+		"2 machines failed and 1 is left":         {Failed: failed, Left: rest[:1]},
+		"1 machine failed and 20 are left":        {Failed: failed[:1], Left: rest},
+		"1 machine is left":                       {Left: rest[:1]},
+		"1 machine failed\n2 machines left alone": {Failed: failed[:1], Alone: failed},
 	} {
-		if got := r.missing(); got != want {
+		if got := r.err(); got == nil || got.Error() != want {
 			t.Errorf("it says %q, want %q", got, want)
 		}
+	}
+	if err := (&result{Chosen: 1, Done: 1}).err(); err != nil {
+		t.Error(err)
 	}
 }

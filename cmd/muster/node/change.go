@@ -48,7 +48,7 @@ func addChange(c *kingpin.CmdClause, all cli.Verbs, done string) {
 	v.minUnseen = time.Hour // twice what machines are silent for, if their alive_interval is not longer
 	v.addFlags(c, all)
 	all[c.FullCommand()] = func(ctx context.Context) error {
-		return v.run(ctx, func(ctx context.Context, w *work, id wire.Identity) error {
+		return v.run(ctx, func(ctx context.Context, w *targets, id wire.Identity) error {
 			change := httpapi.Change{Why: v.Why, SeenBefore: w.SeenBefore, Seen: w.Seen[id]}
 			if v.verb == "revoke" { // a renewal since does not save a node from it
 				change.Revision = 0
@@ -94,7 +94,7 @@ func (v *grant) checkKey() error {
 
 func (v *grant) run(ctx context.Context) error {
 	var until atomic.Pointer[time.Time]
-	return v.order.run(ctx, func(ctx context.Context, w *work, id wire.Identity) error {
+	return v.order.run(ctx, func(ctx context.Context, w *targets, id wire.Identity) error {
 		g, err := verb.Post[provisioner.Grant](ctx, &v.Operator, pathOf(id, "/grant"), httpapi.NewGrant{
 			Seen:    w.Seen[id],
 			ID:      w.ID,

@@ -87,7 +87,7 @@ func (v *command) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	send := func(ctx context.Context, w *work, id wire.Identity) error {
+	send := func(ctx context.Context, w *targets, id wire.Identity) error {
 		return send(ctx, client, pathOf(id, "/"+v.verb), httpapi.NodeCommand{ID: w.ID, Token: token, Why: v.Why})
 	}
 	if !v.wait || v.dryRun {
@@ -98,7 +98,7 @@ func (v *command) run(ctx context.Context) error {
 		return err
 	}
 	defer watch.stop()
-	return v.order.run(ctx, func(ctx context.Context, w *work, id wire.Identity) error {
+	return v.order.run(ctx, func(ctx context.Context, w *targets, id wire.Identity) error {
 		return watch.await(ctx, id, w.ID, v.waitFor, func() error { return send(ctx, w, id) })
 	}, func() string { return v.after })
 }

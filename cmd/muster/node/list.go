@@ -77,18 +77,23 @@ func showList(o *verb.Operator, p *fleet.Page) io.WriterTo {
 		n := &p.Nodes[i]
 		t.Add(string(n.Identity), stateOf(n), verb.OrDash(n.Site), verb.Instant(n.Expires), verb.Instant(n.Seen), verb.Instant(n.Changed.Truncate(time.Second)), verb.OrDash(n.Token))
 	}
-	var states []string
-	for _, s := range []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked, provisioner.StateRetired} {
-		if n := p.States[s]; n > 0 {
-			states = append(states, fmt.Sprintf("%d %s", n, s))
-		}
-	}
 	more := ""
 	if p.Next != "" {
 		more = fmt.Sprintf("; %d are listed, --limit 0 lists all", len(p.Nodes))
 	}
-	o.After("%s: %s%s", verb.Machines(p.Total), strings.Join(states, ", "), more)
+	o.After("%s: %s%s", verb.Machines(p.Total), countedStates(p.States), more)
 	return t
+}
+
+// countedStates says how many nodes there are in each state.
+func countedStates(counts map[provisioner.State]int) string {
+	var states []string
+	for _, s := range []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked, provisioner.StateRetired} {
+		if n := counts[s]; n > 0 {
+			states = append(states, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	return strings.Join(states, ", ")
 }
 
 // stateOf is a node's state with what there is to know beside it.

@@ -31,7 +31,6 @@ type order struct {
 	names       []string
 	from        string
 	all         bool
-	resume      string
 	dryRun, yes bool
 }
 
@@ -42,8 +41,8 @@ Of several machines - named here, in a file with --from, or chosen from the flee
 stops once more than --max-failures have failed. It shows first how many machines it is
 about, and asks unless --yes; --dry-run shows all of them and does nothing. Which
 machines they are is settled then: one that is not any more what it was chosen for is
-left alone, and named. What is done is kept in a file until all are, and --resume goes
-on from there.
+left alone, and named. An order that was interrupted can be given again: what is ordered
+twice is done twice, and --json names the machines that are left.
 
 Exits with 0 if all machines are done, 1 if one has failed, is left or left alone, or
 the answer was no, 2 if the command line makes no sense.`
@@ -55,7 +54,6 @@ func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
 	c.Flag("all", "Every machine that the verb is for, or of them those that fit the flags below.").BoolVar(&v.all)
 	v.filter.addFlags(c)
 	v.batch.addFlags(c)
-	c.Flag("resume", "Go on with what this file says is left.").PlaceHolder("FILE").StringVar(&v.resume)
 	c.Flag("dry-run", "Show the machines, and do nothing.").BoolVar(&v.dryRun)
 	c.Flag("yes", "Do not ask.").BoolVar(&v.yes)
 	v.AddChangeFlags(c, all)
@@ -75,11 +73,6 @@ func (v *order) check() error {
 	}
 	var choice error
 	switch {
-	case v.resume != "":
-		if ways > 0 || v.file != "" {
-			choice = errors.New("--resume takes machines and place from its file: leave out names, --from, filters and --progress")
-		}
-		return choice
 	case ways == 0:
 		choice = errors.New("name machines, or a file of names with --from, or choose them with --all, --state, --site, --prefix, --match, --fact, --unseen and the like")
 	case ways > 1:
@@ -93,34 +86,64 @@ func (v *order) check() error {
 	return errors.Join(choice, unnamed, err)
 }
 
-// run does one for each of the machines, if the operator agrees, and says what came of it: done is what
+// targets are the machines of an order.
+type targets struct {
+	ID    string // of the commands
+	Nodes []wire.Identity
+
+	// SeenBefore is since when a node that was chosen by --unseen had not been heard of.
+	SeenBefore time.Time
+
+	// Seen is what the list showed of the nodes that a filter chose; nil if names were given.
+	Seen map[wire.Identity]provisioner.Seen
+
+	counts map[provisioner.State]int // of the nodes, if a filter chose them
+}
+
+// text says how many machines there are, by state, and the first names.
+func (w *targets) text() string {
+	const shown = 10
+	list := verb.Joined(w.Nodes[:min(shown, len(w.Nodes))])
+	if more := len(w.Nodes) - shown; more > 0 {
+		list += fmt.Sprintf(", and %d more", more)
+	}
+	states := ""
+	if len(w.counts) > 0 {
+		states = " (" + countedStates(w.counts) + ")"
+	}
+	return fmt.Sprintf("%s%s: %s", verb.Machines(len(w.Nodes)), states, list)
+}
+
+// run calls one for each of the machines, if the operator agrees, and says what came of it: done is what
 // each machine is then.
-func (v *order) run(ctx context.Context, one func(context.Context, *work, wire.Identity) error, done func() string) error {
-	w, err := v.work(ctx)
+func (v *order) run(ctx context.Context, one func(context.Context, *targets, wire.Identity) error, done func() string) error {
+	w, err := v.targets(ctx)
 	if err != nil {
 		return err
 	}
 	switch {
-	case len(w.Nodes) == 0 && v.resume != "":
-		return errors.New("all machines are done: nothing to resume")
 	case v.dryRun:
 		return v.show(w)
 	case len(w.Nodes) == 0:
-		return verb.Show(&v.Output, &result{ID: w.ID, Verb: w.Verb}, func(*result) io.WriterTo { return v.none() })
+		return verb.Show(&v.Output, &result{ID: w.ID, Verb: v.verb}, func(*result) io.WriterTo { return v.none() })
 	}
 	if !v.yes && (len(w.Nodes) != 1 || len(v.names) != 1) {
 		if err := agree(ctx, v.verb, w.text()); err != nil {
 			return err
 		}
 	}
-	r, err := v.batch.run(ctx, w, func(ctx context.Context, id wire.Identity) error { return one(ctx, w, id) })
+	r := &result{ID: w.ID, Verb: v.verb, Chosen: len(w.Nodes)}
+	r.count(w.Nodes, v.batch.run(ctx, v.verb, w.Nodes, func(ctx context.Context, id wire.Identity) error {
+		return one(ctx, w, id)
+	}))
 	said := r.Alone
-	if v.file != "" { // else the error says it
-		said = slices.Concat(said, r.Failed)
+	if r.Chosen > 1 { // else the error says it
+		said = slices.Concat(r.Alone, r.Failed)
 	}
 	for _, f := range said {
 		v.Say("%s: %s", f.Node, f.Cause)
 	}
+	err = errors.Join(ctx.Err(), r.err())
 	tell := verb.Show[*result]
 	if err == nil {
 		tell = verb.ShowDone[*result]
@@ -139,17 +162,9 @@ func (v *order) run(ctx context.Context, one func(context.Context, *work, wire.I
 	}))
 }
 
-// work returns what is to be done: with the machines that are meant, or that the file of --resume has left.
-func (v *order) work(ctx context.Context) (*work, error) {
-	if v.resume != "" {
-		v.file = v.resume
-		w, err := readWork(v.resume, v.verb)
-		if err == nil && v.Why == "" {
-			v.Why = w.Why
-		}
-		return w, err
-	}
-	w := &work{ID: wire.NewID(), Verb: v.verb, Why: v.Why}
+// targets returns the machines that are meant.
+func (v *order) targets(ctx context.Context) (*targets, error) {
+	w := &targets{ID: wire.NewID()}
 	if v.filtered() {
 		return w, v.choose(ctx, w)
 	}
@@ -160,7 +175,7 @@ func (v *order) work(ctx context.Context) (*work, error) {
 
 // choose has the machines that the filter fits be those of w. The ones in a state that the verb is not for are
 // left out, unless the filter names states.
-func (v *order) choose(ctx context.Context, w *work) error {
+func (v *order) choose(ctx context.Context, w *targets) error {
 	q, err := v.query(fleet.Query{Limit: fleet.MaxLimit}, time.Now())
 	if err != nil {
 		return err
@@ -193,7 +208,7 @@ type preview struct {
 }
 
 // show prints what the verb would touch: names that --from takes.
-func (v *order) show(w *work) error {
+func (v *order) show(w *targets) error {
 	p := &preview{Verb: v.verb, Chosen: len(w.Nodes), States: w.counts, Nodes: append([]wire.Identity{}, w.Nodes...)}
 	return verb.Show(&v.Output, p, func(*preview) io.WriterTo {
 		if len(w.Nodes) == 0 {

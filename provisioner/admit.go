@@ -17,19 +17,19 @@ import (
 // Revocations returns what this process knows of revocations.
 func (p *Provisioner) Revocations() *trust.Revocations { return p.revocations }
 
-// Fresh returns nil while this process knows all that operators had ordered [MaxAge] ago, and an
-// error that wraps [ErrRevocationsUnknown] else: no request is decided then, and no connection
+// Fresh returns nil while this process knows all that operators had ordered [trust.MaxAge] ago, and an
+// error that wraps [trust.ErrRevocationsUnknown] else: no request is decided then, and no connection
 // admitted.
 func (p *Provisioner) Fresh() error {
 	if err := p.revocations.Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrRevocationsUnknown, err)
+		return fmt.Errorf("%w: %w", trust.ErrRevocationsUnknown, err)
 	}
 	return p.logs.Fresh()
 }
 
-// awaitFresh is Fresh for an operator: views that are too old may come up to date within [MaxAge].
+// awaitFresh is Fresh for an operator: views that are too old may come up to date within [trust.MaxAge].
 func (p *Provisioner) awaitFresh(ctx context.Context) error {
-	waiting, cancel := context.WithTimeout(ctx, MaxAge)
+	waiting, cancel := context.WithTimeout(ctx, trust.MaxAge)
 	defer cancel()
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/jwt"
 )
 
@@ -16,8 +18,8 @@ type farLog struct {
 	way time.Duration
 }
 
-func (f farLog) Claims(ctx context.Context, tid jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error {
-	return f.memory.Claims(ctx, tid, after, func(e *ClaimEntry, at Revision) error {
+func (f farLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*ClaimEntry, trust.Revision) error) error {
+	return f.memory.Claims(ctx, tid, after, func(e *ClaimEntry, at trust.Revision) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 )
 
@@ -21,7 +23,7 @@ type Allowance struct {
 	ExpiresAt time.Time    `json:"expires_at,omitzero"` // zero: never
 	At        time.Time    `json:"at"`
 	Removed   bool         `json:"removed,omitempty"`
-	Cause
+	trust.Cause
 }
 
 // AllowanceID names the place of a pattern's allowance: there is one for each.

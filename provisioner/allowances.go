@@ -9,13 +9,15 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/policies"
 	"muster/provisioner/events"
 )
 
 // Allowances are the allow-list of the store, as this process knows it.
-type Allowances struct{ Log[*Allowance] }
+type Allowances struct{ trust.Log[*Allowance] }
 
 // anyName returns the entry that lets every name in at now, or nil.
 func (as Allowances) anyName(now time.Time) *Allowance {

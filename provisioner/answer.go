@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 )
 
@@ -38,7 +40,7 @@ type Answer struct {
 	Verdict   Verdict       `json:"verdict"`
 	At        time.Time     `json:"at"`
 	ExpiresAt time.Time     `json:"expires_at,omitzero"` // of an approval
-	Cause
+	trust.Cause
 }
 
 // A SpentApproval says which approval let a record's key in.
@@ -117,7 +119,7 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 	if err := p.cfg.Autosign(ctx, a.identity, a.request.CSR); err != nil {
 		return refuse(node, wire.CodeApprovalPending, errors.Join(because(a.decision), err))
 	}
-	a.approval = &Answer{ID: wire.NewID(), Cause: Cause{By: AutosignBy}}
+	a.approval = &Answer{ID: wire.NewID(), Cause: trust.Cause{By: AutosignBy}}
 	return nil
 }
 

@@ -11,10 +11,10 @@ import (
 )
 
 // Answers are operators' verdicts about keys, as this process knows them.
-type Answers struct{ Log[*Answer] }
+type Answers struct{ trust.Log[*Answer] }
 
 // answerOf returns the verdict that an entry is. One that cannot be read is a rejection.
-func answerOf(key string, e Entry[*Answer]) *Answer {
+func answerOf(key string, e trust.Entry[*Answer]) *Answer {
 	if e.Unread == nil {
 		return e.Value
 	}
@@ -30,7 +30,7 @@ func answerOf(key string, e Entry[*Answer]) *Answer {
 }
 
 // Of returns the newest verdict about a key, which is nil without one, and its revision.
-func (as Answers) Of(id wire.Identity, keyHash string) (*Answer, Revision) {
+func (as Answers) Of(id wire.Identity, keyHash string) (*Answer, trust.Revision) {
 	key := answerKey(id, keyHash)
 	e, found := as.Get(key)
 	if !found {
@@ -66,7 +66,7 @@ func (as Answers) Rejected() []*Answer {
 
 // watch calls answered for the key of each verdict.
 func (as Answers) watch(answered func(holder)) {
-	as.Watch(func(key string, e Entry[*Answer]) {
+	as.Watch(func(key string, e trust.Entry[*Answer]) {
 		a := answerOf(key, e)
 		answered(holder{a.KeyHash, a.Identity})
 	})

@@ -3,6 +3,8 @@ package provisioner
 import (
 	"slices"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 )
 
@@ -35,13 +37,13 @@ type holder struct {
 // that retries, at no cost, or gives it back, or has died, and then an operator
 // releases it.
 type book struct {
-	at   Revision
+	at   trust.Revision
 	held map[holder][]string // attempts whose claims are not released; never empty
 }
 
 // apply takes the entry at a revision into account. An entry that has been
 // already changes nothing.
-func (b *book) apply(e *ClaimEntry, at Revision) {
+func (b *book) apply(e *ClaimEntry, at trust.Revision) {
 	if at <= b.at {
 		return
 	}

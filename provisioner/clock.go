@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner/events"
 )
@@ -53,17 +55,17 @@ type ClockMark struct {
 
 	// Accepted counts how often an operator has set the mark back; the last of
 	// them and why.
-	Accepted int    `json:"accepted,omitempty"`
-	Cause    *Cause `json:"cause,omitempty"`
+	Accepted int          `json:"accepted,omitempty"`
+	Cause    *trust.Cause `json:"cause,omitempty"`
 }
 
 // A ClockStore keeps the mark.
 type ClockStore interface {
 	// ClockMark returns the mark and its revision; nil and 0 if there is none.
-	ClockMark(ctx context.Context) (*ClockMark, Revision, error)
+	ClockMark(ctx context.Context) (*ClockMark, trust.Revision, error)
 
 	// PutClockMark writes the mark as [Store].Put writes a record.
-	PutClockMark(ctx context.Context, m *ClockMark, after Revision) (Revision, error)
+	PutClockMark(ctx context.Context, m *ClockMark, after trust.Revision) (trust.Revision, error)
 }
 
 // ClockConfig configures [OpenClock].
@@ -307,18 +309,18 @@ func (c *Clock) sync(ctx context.Context) (moved bool, err error) {
 			c.stored = next.Time.Unix()
 			return moved, nil
 		}
-		if !errors.Is(err, ErrConflict) {
+		if !errors.Is(err, trust.ErrConflict) {
 			return moved, err
 		}
 	}
-	return moved, ErrConflict
+	return moved, trust.ErrConflict
 }
 
 // Accept takes the clock as it is for right and sets the mark to it: for a mark
 // that was wrong, since the clock had jumped ahead once. Other provisioners
 // follow within seconds. An error is the store's; nothing has changed then, or
 // the write may have happened: accepting again is harmless.
-func (c *Clock) Accept(ctx context.Context, why Cause) error {
+func (c *Clock) Accept(ctx context.Context, why trust.Cause) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
@@ -331,7 +333,7 @@ func (c *Clock) Accept(ctx context.Context, why Cause) error {
 			next.Accepted = m.Accepted + 1
 		}
 		_, err = c.cfg.Store.PutClockMark(ctx, &next, after)
-		if errors.Is(err, ErrConflict) {
+		if errors.Is(err, trust.ErrConflict) {
 			continue // another provisioner moved it
 		}
 		if err != nil {

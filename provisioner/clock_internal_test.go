@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner/events"
 )
@@ -16,13 +18,13 @@ import (
 type marks struct {
 	mu       sync.Mutex
 	mark     *ClockMark
-	revision Revision
+	revision trust.Revision
 	writes   int
 	next     error // instead of the next write
 	after    bool  // it is written all the same
 }
 
-func (s *marks) ClockMark(context.Context) (*ClockMark, Revision, error) {
+func (s *marks) ClockMark(context.Context) (*ClockMark, trust.Revision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mark == nil {
@@ -32,13 +34,13 @@ func (s *marks) ClockMark(context.Context) (*ClockMark, Revision, error) {
 	return &m, s.revision, nil
 }
 
-func (s *marks) PutClockMark(_ context.Context, m *ClockMark, after Revision) (Revision, error) {
+func (s *marks) PutClockMark(_ context.Context, m *ClockMark, after trust.Revision) (trust.Revision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.next
 	s.next = nil
 	if after != s.revision {
-		return 0, ErrConflict
+		return 0, trust.ErrConflict
 	}
 	if err == nil || s.after {
 		kept := *m
@@ -167,7 +169,7 @@ func TestAJumpAheadIsBelievedAfterAnHour(t *testing.T) {
 // TestAcceptedByOneFollowedByAll has two processes that were both ahead.
 func TestAcceptedByOneFollowedByAll(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]*marks{"no fault": {}, "lost": {next: errors.New("lost")}, "answer lost": {next: errors.New("no answer"), after: true}, "conflict": {next: ErrConflict}} {
+	for name, fault := range map[string]*marks{"no fault": {}, "lost": {next: errors.New("lost")}, "answer lost": {next: errors.New("no answer"), after: true}, "conflict": {next: trust.ErrConflict}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -179,7 +181,7 @@ func TestAcceptedByOneFollowedByAll(t *testing.T) {
 					t.Fatal("a clock a year behind the mark is not noticed")
 				}
 				s.next, s.after = fault.next, fault.after
-				for one.Accept(t.Context(), Cause{By: "ops", Why: "wrong"}) != nil { // an operator who tries again
+				for one.Accept(t.Context(), trust.Cause{By: "ops", Why: "wrong"}) != nil { // an operator who tries again
 				}
 				if err := one.Check(); err != nil {
 					t.Errorf("where it was accepted: %v", err)
@@ -361,7 +363,7 @@ func TestWhatWasAcceptedStays(t *testing.T) {
 		if right.Check() == nil {
 			t.Fatal("a clock an hour behind the mark is not noticed")
 		}
-		if err := right.Accept(t.Context(), Cause{By: "ops", Why: "it is right"}); err != nil {
+		if err := right.Accept(t.Context(), trust.Cause{By: "ops", Why: "it is right"}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 * 60 {

@@ -147,19 +147,19 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 	// A certificate may have been issued since the entry was written, and a
 	// restored record may be of before it: the entries must name all that this
 	// revision of the record does.
-	want, err := p.EntryAbout(entry.Kind, record, Cause{By: entry.By, Why: entry.Why})
+	want, err := p.EntryAbout(entry.Kind, record, trust.Cause{By: entry.By, Why: entry.Why})
 	if err != nil {
 		return err
 	}
 	if p.revocations.Lacks(want) {
-		if err := p.revocations.Put(ctx, want, newest); err != nil && !errors.Is(err, ErrConflict) {
+		if err := p.revocations.Put(ctx, want, newest); err != nil && !errors.Is(err, trust.ErrConflict) {
 			return err
 		}
 		return errAgain
 	}
 	next := *record
 	next.State, next.Revoked, next.UpdatedAt, next.Attempt = StateRevoked, entry.ID, p.now(), wire.NewID()
-	next.Operator = &Cause{By: entry.By, Why: entry.Why}
+	next.Operator = &trust.Cause{By: entry.By, Why: entry.Why}
 	event := events.Revoked
 	if entry.Kind == trust.RetiredNode {
 		next.State, next.Current, next.Next = StateRetired, nil, nil
@@ -200,7 +200,7 @@ func (p *Provisioner) KnowFollowed(ctx context.Context, r *Record) error {
 // certificate that has not expired, superseded ones too, since a copy of a node's disk has those
 // as well. One that has expired by a clock that is not believed yet is named like a live one: it
 // is live again once the clock is set right.
-func (p *Provisioner) EntryAbout(kind trust.RevocationKind, r *Record, c Cause) (*trust.Revocation, error) {
+func (p *Provisioner) EntryAbout(kind trust.RevocationKind, r *Record, c trust.Cause) (*trust.Revocation, error) {
 	e := &trust.Revocation{
 		Schema: trust.RevocationSchema,
 		ID:     wire.NewID(),

@@ -45,11 +45,11 @@ type attempt struct {
 	vouching string
 
 	// Kept from round to round.
-	counted           bool        // in the quotas
-	claim             *TokenClaim // of a limited token's use, known to be in its log; or nil
-	tries             int         // to write the record
-	firstTry, lastTry Revision    // the revisions that the tries were bound to
-	confirming        *Record     // of a renewal: the record that it last tried to write which confirms an offer by the way; or nil
+	counted           bool           // in the quotas
+	claim             *TokenClaim    // of a limited token's use, known to be in its log; or nil
+	tries             int            // to write the record
+	firstTry, lastTry trust.Revision // the revisions that the tries were bound to
+	confirming        *Record        // of a renewal: the record that it last tried to write which confirms an offer by the way; or nil
 
 	findings
 }
@@ -59,7 +59,7 @@ type attempt struct {
 type findings struct {
 	record    *Record           // the newest, nil if none
 	doubt     error             // a refusal if the record may not be on disk: good for a write only
-	after     Revision          // its revision
+	after     trust.Revision    // its revision
 	newest    *trust.Revocation // about the identity; nil if there is none
 	grant     *Grant
 	allowance *Allowance // of the store, that entry is; or nil
@@ -275,7 +275,7 @@ func TokenCode(err error) wire.Code {
 		return wire.CodeTokenIdentity
 	case errors.Is(err, jwt.ErrSite):
 		return wire.CodeTokenSite
-	case errors.Is(err, ErrRevocationsUnknown):
+	case errors.Is(err, trust.ErrRevocationsUnknown):
 		return wire.CodeRevocationsUnknown
 	default:
 		return wire.CodeTokenInvalid

@@ -12,7 +12,7 @@ import (
 // handOver writes that the keys of the record before lost the identity to the key of the record
 // after it, which is written: a store that is restored would give the name back to them. The
 // reply waits for it. Writing it again is harmless: the entry has the id of the attempt.
-func (p *Provisioner) handOver(ctx context.Context, before, after *Record, c Cause) error {
+func (p *Provisioner) handOver(ctx context.Context, before, after *Record, c trust.Cause) error {
 	of, err := p.EntryAbout(trust.RevokedNode, before, c)
 	if err != nil {
 		return refuse(string(after.Identity), wire.CodeUnavailable, err)
@@ -36,7 +36,7 @@ func (p *Provisioner) handOver(ctx context.Context, before, after *Record, c Cau
 		if err = p.revocations.Put(ctx, e, newest); err == nil {
 			return nil
 		}
-		if !errors.Is(err, ErrConflict) {
+		if !errors.Is(err, trust.ErrConflict) {
 			break
 		}
 	}
@@ -54,7 +54,7 @@ func (p *Provisioner) handOverAgain(ctx context.Context, r *Record) error {
 	}
 	for i, h := range history {
 		if h.Record.Attempt == r.Attempt && i > 0 {
-			return p.handOver(ctx, history[i-1].Record, r, Cause{By: "muster", Why: string(r.Decision.Reason)})
+			return p.handOver(ctx, history[i-1].Record, r, trust.Cause{By: "muster", Why: string(r.Decision.Reason)})
 		}
 	}
 	return nil
@@ -78,9 +78,9 @@ func (p *Provisioner) checkLost(a *attempt) error {
 }
 
 // gives is the cause of a hand-over.
-func (a *attempt) gives() Cause {
+func (a *attempt) gives() trust.Cause {
 	if a.reason == ReasonGrant && a.grant.By != "" {
-		return Cause{By: a.grant.By, Why: a.grant.Why}
+		return trust.Cause{By: a.grant.By, Why: a.grant.Why}
 	}
-	return Cause{By: "muster", Why: string(a.reason)}
+	return trust.Cause{By: "muster", Why: string(a.reason)}
 }

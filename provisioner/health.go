@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
@@ -18,7 +20,7 @@ func (p *Provisioner) storeCode(err error) wire.Code {
 	if errors.Is(err, ErrRecord) {
 		return wire.CodeUnavailable
 	}
-	if errors.Is(err, ErrStoreFull) {
+	if errors.Is(err, trust.ErrStoreFull) {
 		return wire.CodeStorageLow
 	}
 	return wire.CodeStoreUnavailable

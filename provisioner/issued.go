@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
@@ -31,7 +33,7 @@ const (
 // most. It is listed until it is used or over. Its text is verified and goes nowhere else. Listing it again is
 // harmless. The error wraps [ErrNotOneTime], or is that of [jwt.Verifier.Verify]
 // if it would not be good here.
-func (p *Provisioner) IssueToken(ctx context.Context, text string, c Cause) (*TokenInfo, error) {
+func (p *Provisioner) IssueToken(ctx context.Context, text string, c trust.Cause) (*TokenInfo, error) {
 	if err := wrong(c.Check()); err != nil {
 		return nil, fmt.Errorf("issue token: %w", err)
 	}

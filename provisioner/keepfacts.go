@@ -3,8 +3,10 @@ package provisioner
 import (
 	"context"
 	"errors"
-	"muster/provisioner/facts"
 	"slices"
+
+	"muster/provisioner/facts"
+	"muster/provisioner/trust"
 )
 
 // keptFacts returns what is kept of the attempt's facts.
@@ -23,7 +25,7 @@ func (p *Provisioner) keepFacts(ctx context.Context, a *attempt) error {
 	next.Facts, next.Attempt, next.UpdatedAt = facts, a.id, p.now()
 	next.keep(a.record, p.cfg.Clock.believed(next.UpdatedAt))
 	err := a.watch.took(StepPublish, p.publish(ctx, &next, a.after, func() error { return p.trying(a) }))
-	if errors.Is(err, ErrStoreFull) {
+	if errors.Is(err, trust.ErrStoreFull) {
 		return nil // nothing was written; they come with the node's next answer
 	}
 	return err

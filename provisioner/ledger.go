@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/jwt"
 )
 
@@ -184,7 +186,7 @@ func (l *ledger) write(ctx context.Context, batch []*posting) {
 			for _, p := range in {
 				p.settle(nil)
 			}
-		case errors.Is(err, ErrStoreFull):
+		case errors.Is(err, trust.ErrStoreFull):
 			// It was not written, whatever there is to be read, and trying for as
 			// long as everybody's time lasts does not help.
 			for _, p := range batch {
@@ -193,7 +195,7 @@ func (l *ledger) write(ctx context.Context, batch []*posting) {
 			return
 		case !l.read(ctx, batch):
 			return
-		case !errors.Is(err, ErrConflict):
+		case !errors.Is(err, trust.ErrConflict):
 			unanswered = err
 		case l.book.at > before:
 			// The nearest process wins a race for the log each time. So those that lost make way for one another.
@@ -218,7 +220,7 @@ func (l *ledger) write(ctx context.Context, batch []*posting) {
 // not answer would otherwise hold up every worker. If only the leader's time is
 // up, the batch stays as it is for the next.
 func (l *ledger) read(ctx context.Context, batch []*posting) bool {
-	err := l.log.Claims(ctx, l.tid, l.book.at, func(e *ClaimEntry, at Revision) error {
+	err := l.log.Claims(ctx, l.tid, l.book.at, func(e *ClaimEntry, at trust.Revision) error {
 		l.book.apply(e, at)
 		return nil
 	})

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/jwt"
 )
@@ -28,7 +30,7 @@ func TestTheCountIsKept(t *testing.T) {
 		ledgers := []*ledger{newLedger(nil, "t", nil), newLedger(nil, "t", nil), newLedger(nil, "t", nil)}
 		catchUp := func(l *ledger) {
 			for at := int(l.book.at); at < len(log); at++ {
-				l.book.apply(log[at], Revision(at+1))
+				l.book.apply(log[at], trust.Revision(at+1))
 			}
 		}
 		claims := []*TokenClaim{}
@@ -121,7 +123,7 @@ func TestAReleaseIsOfOneAttempt(t *testing.T) {
 	for name, tt := range tests {
 		var b book
 		for i, e := range tt.log {
-			b.apply(e, Revision(i+1))
+			b.apply(e, trust.Revision(i+1))
 		}
 		if got := len(b.held); got != tt.want {
 			t.Errorf("%s: %d uses are held, want %d", name, got, tt.want)
@@ -139,7 +141,7 @@ type memory struct {
 	unknown error // of reads
 }
 
-func (m *memory) Claims(_ context.Context, _ jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error {
+func (m *memory) Claims(_ context.Context, _ jwt.TokenID, after trust.Revision, each func(*ClaimEntry, trust.Revision) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reads++
@@ -147,14 +149,14 @@ func (m *memory) Claims(_ context.Context, _ jwt.TokenID, after Revision, each f
 		return m.unknown
 	}
 	for at := int(after); at < len(m.log); at++ {
-		if err := each(m.log[at], Revision(at+1)); err != nil {
+		if err := each(m.log[at], trust.Revision(at+1)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *memory) AppendClaims(_ context.Context, _ jwt.TokenID, e *ClaimEntry, after Revision) (Revision, error) {
+func (m *memory) AppendClaims(_ context.Context, _ jwt.TokenID, e *ClaimEntry, after trust.Revision) (trust.Revision, error) {
 	if m.append != nil {
 		if err := m.append(); err != nil {
 			return 0, err
@@ -163,10 +165,10 @@ func (m *memory) AppendClaims(_ context.Context, _ jwt.TokenID, e *ClaimEntry, a
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if after != AnyRevision && int(after) != len(m.log) {
-		return 0, ErrConflict
+		return 0, trust.ErrConflict
 	}
 	m.log = append(m.log, e)
-	return Revision(len(m.log)), nil
+	return trust.Revision(len(m.log)), nil
 }
 
 func claimOf(i int, token *TokenInfo) *posting {

@@ -11,54 +11,29 @@ import (
 	"muster/provisioner/trust"
 )
 
-type ( // of package trust, for its users
-	// Revision is [trust.Revision].
-	Revision = trust.Revision
-
-	// Cause is [trust.Cause].
-	Cause = trust.Cause
-
-	// Entry is [trust.Entry].
-	Entry[V any] = trust.Entry[V]
-
-	// Log is [trust.Log].
-	Log[V any] = trust.Log[V]
-)
-
-// Errors of logs and stores, see package trust.
-var (
-	ErrConflict           = trust.ErrConflict
-	ErrStoreFull          = trust.ErrStoreFull
-	ErrUnread             = trust.ErrUnread
-	ErrRevocationsUnknown = trust.ErrRevocationsUnknown
-)
-
-// MaxAge is how old the views of a process may be, see package trust.
-const MaxAge = trust.MaxAge
-
 // Logs are the kinds of entries that provisioners share.
 type Logs struct {
-	Revocations Log[*trust.Revocation] // by [trust.Revocation.LogKey]
-	Pauses      Pauses                 // by [Pause.LogKey]
-	Answers     Answers                // by [Answer.LogKey]
-	Grants      Log[*Grant]            // by [Grant.LogKey]
-	Allowances  Allowances             // by [Allowance.LogKey]
-	Signers     Log[*SignerEntry]      // by their ids
-	Operators   Operators              // by their names
-	Recovery    Log[*Recovery]         // by [RecoveryKey]
-	Unfrozen    Log[*Unfreeze]         // by the tokens' ids
+	Revocations trust.Log[*trust.Revocation] // by [trust.Revocation.LogKey]
+	Pauses      Pauses                       // by [Pause.LogKey]
+	Answers     Answers                      // by [Answer.LogKey]
+	Grants      trust.Log[*Grant]            // by [Grant.LogKey]
+	Allowances  Allowances                   // by [Allowance.LogKey]
+	Signers     trust.Log[*SignerEntry]      // by their ids
+	Operators   Operators                    // by their names
+	Recovery    trust.Log[*Recovery]         // by [RecoveryKey]
+	Unfrozen    trust.Log[*Unfreeze]         // by the tokens' ids
 
 	// Sync brings Revocations to what the store had when it was called.
 	Sync func(context.Context) error
 
-	// Fresh returns nil while every entry that was in the store [MaxAge] ago is known here, and
-	// an error that wraps [ErrRevocationsUnknown] else.
+	// Fresh returns nil while every entry that was in the store [trust.MaxAge] ago is known here, and
+	// an error that wraps [trust.ErrRevocationsUnknown] else.
 	Fresh func() error
 }
 
 // Grant returns the newest grant for an identity, nil if there is none, and its revision. The
-// error wraps [ErrUnread] if that cannot be read: it lets in no key. A grant that a recovery voids is none.
-func (l *Logs) Grant(id wire.Identity) (*Grant, Revision, error) {
+// error wraps [trust.ErrUnread] if that cannot be read: it lets in no key. A grant that a recovery voids is none.
+func (l *Logs) Grant(id wire.Identity) (*Grant, trust.Revision, error) {
 	e, _ := l.Grants.Get(id.SubjectToken())
 	if l.newestRecovery().voids(e.Revision) {
 		return nil, e.Revision, nil
@@ -91,8 +66,8 @@ type unread struct {
 }
 
 // watchUnread keeps the unread entries of a log.
-func watchUnread[V any](u *unread, kind string, log Log[V]) {
-	log.Watch(func(key string, e Entry[V]) {
+func watchUnread[V any](u *unread, kind string, log trust.Log[V]) {
+	log.Watch(func(key string, e trust.Entry[V]) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
 		if u.why == nil {

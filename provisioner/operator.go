@@ -5,10 +5,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"muster/provisioner/trust"
 	"slices"
 	"strings"
 	"time"
+
+	"muster/provisioner/trust"
 )
 
 // OperatorSchema is the version of an operator entry's JSON form. An entry of another
@@ -104,9 +105,9 @@ var ErrNoOperator = errors.New("no such operator")
 
 // Operators are those of the store, as this process knows them.
 type Operators struct {
-	Log[*OperatorEntry]
+	trust.Log[*OperatorEntry]
 
-	Revocations Log[*trust.Revocation]
+	Revocations trust.Log[*trust.Revocation]
 }
 
 // A KnownOperator is the newest entry about an operator, and what ended it, nil if it counts. An
@@ -117,7 +118,7 @@ type KnownOperator struct {
 	Ended *trust.Revocation
 }
 
-func (o Operators) known(name string, e Entry[*OperatorEntry]) KnownOperator {
+func (o Operators) known(name string, e trust.Entry[*OperatorEntry]) KnownOperator {
 	if e.Unread != nil {
 		return KnownOperator{&OperatorEntry{Name: name}, unreadEntry(trust.RemovedOperator, name, e.At)}
 	}

@@ -24,7 +24,7 @@ type Pause struct {
 	Renewals bool      `json:"renewals,omitempty"` // renewals are paused, too
 	Resumed  bool      `json:"resumed,omitempty"`  // it is over
 	At       time.Time `json:"at"`                 // UTC, to the second
-	Cause
+	trust.Cause
 }
 
 // Check reports what about a pause cannot be. It is run on each that is read.
@@ -79,7 +79,7 @@ func pauseKey(site jwt.Site) string {
 
 // pausedBy returns the pause that an entry is, nil for one that is over. One that cannot be read
 // pauses where it is about.
-func pausedBy(key string, e Entry[*Pause]) *Pause {
+func pausedBy(key string, e trust.Entry[*Pause]) *Pause {
 	switch {
 	case e.Unread == nil && e.Value.Resumed:
 		return nil
@@ -94,7 +94,7 @@ func pausedBy(key string, e Entry[*Pause]) *Pause {
 }
 
 // Pauses are those in force, as this process knows them.
-type Pauses struct{ Log[*Pause] }
+type Pauses struct{ trust.Log[*Pause] }
 
 // Of returns the pause of exactly this site, "" for the installation's, or nil.
 func (ps Pauses) Of(site jwt.Site) *Pause {

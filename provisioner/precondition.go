@@ -3,6 +3,8 @@ package provisioner
 import (
 	"fmt"
 	"time"
+
+	"muster/provisioner/trust"
 )
 
 // ErrChanged means that a node is no longer as the operator saw it: look at it again. It is an [ErrState].
@@ -10,12 +12,12 @@ var ErrChanged = fmt.Errorf("%w: changed since it was shown", ErrState)
 
 // Seen is what an operator saw of a node when ordering something. A zero member sets no condition.
 type Seen struct {
-	Revision   Revision  `json:"revision,omitempty"`   // of the record
-	OwnedSince time.Time `json:"owned_since,omitzero"` // [Record.Owned], compared to the second: the machine that has the name
+	Revision   trust.Revision `json:"revision,omitempty"`   // of the record
+	OwnedSince time.Time      `json:"owned_since,omitzero"` // [Record.Owned], compared to the second: the machine that has the name
 }
 
 // Check returns [ErrChanged] if the newest record of a node, nil if there is none, is not what was seen.
-func (s Seen) Check(r *Record, at Revision) error {
+func (s Seen) Check(r *Record, at trust.Revision) error {
 	switch {
 	case s == Seen{}:
 		return nil

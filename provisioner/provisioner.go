@@ -342,5 +342,5 @@ func (s Source) proven() {
 // Config returns what the provisioner was made of, with the defaults filled in.
 func (p *Provisioner) Config() Config { return p.cfg }
 
-// AwaitFresh is [Provisioner.Fresh] for an operator: views that are too old may come up to date within [MaxAge].
+// AwaitFresh is [Provisioner.Fresh] for an operator: views that are too old may come up to date within [trust.MaxAge].
 func (p *Provisioner) AwaitFresh(ctx context.Context) error { return p.awaitFresh(ctx) }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 )
 
@@ -37,7 +39,7 @@ const (
 // more (see [recent]).
 //
 // Right before each write, before is called if it is not nil; its error ends it.
-func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, before func() error) error {
+func (p *Provisioner) publish(ctx context.Context, r *Record, after trust.Revision, before func() error) error {
 	if err := checkNext(r); err != nil {
 		return refuse(string(r.Identity), wire.CodeUnavailable, err)
 	}
@@ -63,11 +65,11 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, be
 		switch {
 		case rerr == nil && newest != nil && newest.carries(r):
 			return nil
-		case rerr == nil && revision != after, errors.Is(err, ErrConflict) && (rerr == nil || first):
+		case rerr == nil && revision != after, errors.Is(err, trust.ErrConflict) && (rerr == nil || first):
 			// If it cannot be read, a first write that meets another one is still no
 			// doubt: nothing of ours is under way. What begins again is refused then.
 			return errAgain
-		case errors.Is(err, ErrStoreFull):
+		case errors.Is(err, trust.ErrStoreFull):
 			// Room is made by people: the node comes back rather than wait for them.
 			return refuse(string(r.Identity), p.storeCode(err), err)
 		}

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 )
 
@@ -40,13 +42,13 @@ type recent struct {
 // remembered is a record that must not be changed.
 type remembered struct {
 	record   *Record
-	revision Revision
+	revision trust.Revision
 	at       time.Time
 }
 
 // remember takes in a record that was written at now, in place of an earlier
 // one. Those without an offer are forgotten: nobody confirms them.
-func (m *recent) remember(r *Record, revision Revision, now time.Time) {
+func (m *recent) remember(r *Record, revision trust.Revision, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.young, r.Identity)
@@ -63,7 +65,7 @@ func (m *recent) remember(r *Record, revision Revision, now time.Time) {
 // take returns the record of id and its revision, and forgets it. It returns nil
 // if there is none that was written within [recentFor] before now, or after it: the
 // clock may have gone back.
-func (m *recent) take(id wire.Identity, now time.Time) (*Record, Revision) {
+func (m *recent) take(id wire.Identity, now time.Time) (*Record, trust.Revision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	found, ok := m.young[id]

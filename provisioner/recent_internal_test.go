@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 )
 
@@ -18,7 +20,7 @@ func TestRecentRecords(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		age  time.Duration
-		want Revision
+		want trust.Revision
 	}{"at once": {0, 2}, "at the limit": {recentFor, 2}, "too old": {recentFor + 1, 0}, "clock gone back": {-recentFor - 1, 0}} {
 		m.remember(record("a"), 1, now)
 		m.remember(record("a"), 2, now)
@@ -36,13 +38,13 @@ func TestRecentRecords(t *testing.T) {
 	}
 	const n = 5 * maxRecent
 	for i := range n {
-		m.remember(record(fmt.Sprint(i)), Revision(i), now)
+		m.remember(record(fmt.Sprint(i)), trust.Revision(i), now)
 		if got := len(m.young) + len(m.old); got > 2*maxRecent {
 			t.Fatalf("%d records remembered, limit %d", got, 2*maxRecent)
 		}
 	}
 	for i := n - maxRecent; i < n; i++ {
-		if r, revision := m.take(wire.Identity(fmt.Sprint(i)), now); r == nil || revision != Revision(i) {
+		if r, revision := m.take(wire.Identity(fmt.Sprint(i)), now); r == nil || revision != trust.Revision(i) {
 			t.Fatalf("record %d of %d is forgotten", i, n)
 		}
 	}

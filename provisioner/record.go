@@ -91,7 +91,7 @@ type Record struct {
 	Revoked string `json:"revoked,omitempty"`
 
 	// Operator says who ordered this revision, if an operator did.
-	Operator *Cause `json:"operator,omitempty"`
+	Operator *trust.Cause `json:"operator,omitempty"`
 	// Cloned says that two live machines speak for the identity. Nil if none
 	// were noticed since OwnedSince, when the identity last changed hands: when
 	// it was enrolled anew, or given away by a grant or a one-time token.

@@ -26,15 +26,15 @@ const RecoveryKey = "epoch"
 // tokens that were signed before. Until an operator ends it, a name that is not on record needs an approval that names
 // the key, and a node whose certificate is not on record may come back by it.
 type Recovery struct {
-	Schema  int       `json:"schema"`
-	Epoch   uint64    `json:"epoch"`           // 1 for the first of a store, one more for each
-	Began   time.Time `json:"began"`           // UTC, to the second; limited tokens that were signed until then are frozen
-	Entry   Revision  `json:"entry,omitempty"` // of its beginning, once it has ended; entries before that are void
-	Ended   time.Time `json:"ended,omitzero"`
-	EndedBy *Cause    `json:"ended_by,omitempty"`
-	Lost    string    `json:"lost,omitempty"`   // what is known to be missing
-	Backup  string    `json:"backup,omitempty"` // id of the backup, of a restore
-	Cause             // of its beginning
+	Schema      int            `json:"schema"`
+	Epoch       uint64         `json:"epoch"`           // 1 for the first of a store, one more for each
+	Began       time.Time      `json:"began"`           // UTC, to the second; limited tokens that were signed until then are frozen
+	Entry       trust.Revision `json:"entry,omitempty"` // of its beginning, once it has ended; entries before that are void
+	Ended       time.Time      `json:"ended,omitzero"`
+	EndedBy     *trust.Cause   `json:"ended_by,omitempty"`
+	Lost        string         `json:"lost,omitempty"`   // what is known to be missing
+	Backup      string         `json:"backup,omitempty"` // id of the backup, of a restore
+	trust.Cause                // of its beginning
 }
 
 // Check reports what about a recovery cannot be.
@@ -49,7 +49,7 @@ func (r *Recovery) Check() error {
 }
 
 // voids reports whether an entry of a grant or an approval is void. It may be called on nil.
-func (r *Recovery) voids(at Revision) bool { return r != nil && at < r.Entry }
+func (r *Recovery) voids(at trust.Revision) bool { return r != nil && at < r.Entry }
 
 // freezes reports whether a token that was signed at a time has a number of uses that is not known. It may be called on
 // nil.
@@ -62,7 +62,7 @@ type Unfreeze struct {
 	Token  jwt.TokenID `json:"tid"`
 	Uses   int         `json:"uses"` // in all, with those that were on record when it was said
 	At     time.Time   `json:"at"`
-	Cause
+	trust.Cause
 }
 
 // Check reports what about it cannot be.
@@ -164,7 +164,7 @@ func (p *Provisioner) checkFrozen(a *attempt) error {
 // UnfreezeToken gives a token that a recovery has frozen so many uses as left says beside those that are on record, and
 // no more than it was signed for. Asking again is harmless. The error is [ErrTokenID], or [ErrState] if no token is
 // frozen.
-func (p *Provisioner) UnfreezeToken(ctx context.Context, tid jwt.TokenID, left int, c Cause) error {
+func (p *Provisioner) UnfreezeToken(ctx context.Context, tid jwt.TokenID, left int, c trust.Cause) error {
 	err := errors.Join(c.Check(), trust.CheckTokenID(tid))
 	if left < 0 {
 		err = errors.Join(err, fmt.Errorf("%d uses left, want 0 or more", left))
@@ -193,7 +193,7 @@ func (p *Provisioner) UnfreezeToken(ctx context.Context, tid jwt.TokenID, left i
 		At:     p.now(),
 		Cause:  c,
 	}
-	if _, err := trust.Change(ctx, p.logs.Unfrozen, string(tid), func(Entry[*Unfreeze]) (*Unfreeze, error) { return u, nil }); err != nil {
+	if _, err := trust.Change(ctx, p.logs.Unfrozen, string(tid), func(trust.Entry[*Unfreeze]) (*Unfreeze, error) { return u, nil }); err != nil {
 		return fmt.Errorf("unfreeze token %s: %w", tid, err)
 	}
 	p.cfg.Emit(events.Event{Type: events.TokenUnfrozen, Time: p.moment(), Token: tid, By: c.By, Why: c.Why})
@@ -204,12 +204,12 @@ func (p *Provisioner) UnfreezeToken(ctx context.Context, tid jwt.TokenID, left i
 // EndRecovery ends the recovery that the store is in: nodes whose certificates are not on record are strangers from then
 // on. What was void stays void, and limited tokens that were signed before stay frozen. Asking again is harmless; the
 // error is [ErrState] if there never was one.
-func (p *Provisioner) EndRecovery(ctx context.Context, c Cause) error {
+func (p *Provisioner) EndRecovery(ctx context.Context, c trust.Cause) error {
 	if err := wrong(c.Check()); err != nil {
 		return fmt.Errorf("end recovery: %w", err)
 	}
 	ended := false
-	_, err := trust.Change(ctx, p.logs.Recovery, RecoveryKey, func(e Entry[*Recovery]) (*Recovery, error) {
+	_, err := trust.Change(ctx, p.logs.Recovery, RecoveryKey, func(e trust.Entry[*Recovery]) (*Recovery, error) {
 		switch {
 		case e.Revision == 0:
 			return nil, fmt.Errorf("%w: the store never was in recovery", ErrState)

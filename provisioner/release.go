@@ -48,7 +48,7 @@ var (
 // The error wraps [trust.ErrTokenID], [ErrNoClaim], [ErrClaimYoung] or
 // [ErrClaimEnrolled]; after any other one the release may have been written.
 // Repeating it is harmless: what is released is not held.
-func (p *Provisioner) ReleaseClaim(ctx context.Context, tid jwt.TokenID, who string, cause Cause) ([]TokenUse, error) {
+func (p *Provisioner) ReleaseClaim(ctx context.Context, tid jwt.TokenID, who string, cause trust.Cause) ([]TokenUse, error) {
 	if err := wrong(cause.Check(), trust.CheckTokenID(tid)); err != nil {
 		return nil, fmt.Errorf("release claim: %w", err)
 	}
@@ -60,7 +60,7 @@ func (p *Provisioner) ReleaseClaim(ctx context.Context, tid jwt.TokenID, who str
 }
 
 // tellReleased emits the events of uses that the log has as given back.
-func (p *Provisioner) tellReleased(ctx context.Context, tid jwt.TokenID, released []TokenUse, at time.Time, cause Cause) {
+func (p *Provisioner) tellReleased(ctx context.Context, tid jwt.TokenID, released []TokenUse, at time.Time, cause trust.Cause) {
 	for _, u := range released {
 		p.cfg.Emit(events.Event{Type: events.TokenReleased, Time: at, Node: string(u.Identity), Token: tid, Source: u.Source, By: cause.By, Why: cause.Why})
 		p.cfg.Log.InfoContext(ctx, "token use released", "token_id", tid, "node", u.Identity, "by", cause.By, "why", cause.Why)
@@ -69,7 +69,7 @@ func (p *Provisioner) tellReleased(ctx context.Context, tid jwt.TokenID, release
 
 // release decides, writes and tells, again and again until nothing came in between.
 // It reads the log itself and not through the ledger, which keeps no times.
-func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, cause Cause) ([]TokenUse, error) {
+func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, cause trust.Cause) ([]TokenUse, error) {
 	var decided []TokenUse
 	unsure := false // decided may have been written
 	told := p.moment()
@@ -102,13 +102,13 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 			p.tellReleased(ctx, tid, decided, told, cause)
 			return decided, nil
 		}
-		if ctx.Err() != nil || errors.Is(err, ErrStoreFull) {
+		if ctx.Err() != nil || errors.Is(err, trust.ErrStoreFull) {
 			return nil, err
 		}
 		// Conflict or not acknowledged: look again.
-		unsure = unsure || !errors.Is(err, ErrConflict)
+		unsure = unsure || !errors.Is(err, trust.ErrConflict)
 	}
-	return nil, fmt.Errorf("%w, %d times in a row", ErrConflict, maxRounds)
+	return nil, fmt.Errorf("%w, %d times in a row", trust.ErrConflict, maxRounds)
 }
 
 // releasable returns why a use cannot be released, or nil.

@@ -90,7 +90,7 @@ func (r *Record) newestBegin() (newest time.Time) {
 func (p *Provisioner) contest(ctx context.Context, r *Record, key string) error {
 	why := fmt.Sprintf("keys %.16s and %.16s both came back for this name in the recovery of the store", r.Recovered.Key, key)
 	p.contested.add(r.Identity)
-	entry, err := p.EntryAbout(trust.RevokedNode, r, Cause{By: "muster", Why: why})
+	entry, err := p.EntryAbout(trust.RevokedNode, r, trust.Cause{By: "muster", Why: why})
 	if err == nil {
 		_, newest := p.revocations.About(r.Identity)
 		err = p.revocations.Put(ctx, entry, newest) // a conflict is decided with the node's next request

@@ -14,7 +14,7 @@ import (
 // CatchUp reads what must be known before anybody is served: revocations, of
 // which those in the journal that the store lacks are appended to it again, and CRLs, of which there is an unexpired one of each issuer when it
 // returns, unless one is too long, or the clock is behind: they stay until it is right. It may be
-// called again after an error. Until then, and without Run after [MaxAge],
+// called again after an error. Until then, and without Run after [trust.MaxAge],
 // everybody is refused.
 func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if err := p.revocations.Restore(ctx); err != nil {

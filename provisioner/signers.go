@@ -17,7 +17,7 @@ import (
 // A TokenVerifier authenticates tokens, as [jwt.Verifier] does.
 type TokenVerifier interface {
 	// VerifyFrom returns what a token says. Its errors are those of
-	// [jwt.Verifier.VerifyFrom], and [ErrRevocationsUnknown].
+	// [jwt.Verifier.VerifyFrom], and [trust.ErrRevocationsUnknown].
 	VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, error)
 }
 
@@ -27,8 +27,8 @@ type SignersConfig struct {
 	// is allowed: then only those of the store count.
 	File []jwt.Signer
 
-	Entries     Log[*SignerEntry]      // of the store; required
-	Revocations Log[*trust.Revocation] // of the store; required
+	Entries     trust.Log[*SignerEntry]      // of the store; required
+	Revocations trust.Log[*trust.Revocation] // of the store; required
 
 	// Now is the clock. Optional; defaults to [time.Now].
 	Now func() time.Time
@@ -67,8 +67,8 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 		}
 		s.file[id] = f
 	}
-	cfg.Entries.Watch(func(string, Entry[*SignerEntry]) { s.change() })
-	cfg.Revocations.Watch(func(_ string, e Entry[*trust.Revocation]) {
+	cfg.Entries.Watch(func(string, trust.Entry[*SignerEntry]) { s.change() })
+	cfg.Revocations.Watch(func(_ string, e trust.Entry[*trust.Revocation]) {
 		if e.Value == nil || e.Value.Kind == trust.RemovedSigner {
 			s.change()
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 )
 
@@ -20,13 +22,13 @@ type Store interface {
 	// Record returns the newest record of id with its revision, or nil and 0 if
 	// there is none. Every record it returns has passed [Record.Check]; one that
 	// does not is [ErrRecord].
-	Record(ctx context.Context, id wire.Identity) (*Record, Revision, error)
+	Record(ctx context.Context, id wire.Identity) (*Record, trust.Revision, error)
 
 	// Put writes r, provided that the newest revision of its identity is still
-	// after. It returns nil once the write is on disk and [ErrConflict] if it
-	// was not made, or [ErrStoreFull]. After any other error the
+	// after. It returns nil once the write is on disk and [trust.ErrConflict] if it
+	// was not made, or [trust.ErrStoreFull]. After any other error the
 	// write may have happened or may yet happen: read before deciding.
-	Put(ctx context.Context, r *Record, after Revision) (Revision, error)
+	Put(ctx context.Context, r *Record, after trust.Revision) (trust.Revision, error)
 
 	// Logs returns what operators have ordered.
 	Logs() *Logs

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
@@ -55,7 +57,7 @@ type TokenNotes interface {
 	// Records calls each for the newest record of every identity, and stops at
 	// the first error of each. Records that are written meanwhile may come in
 	// their earlier form, or twice.
-	Records(ctx context.Context, each func(*Record, Revision) error) error
+	Records(ctx context.Context, each func(*Record, trust.Revision) error) error
 
 	// History returns the revisions of the record of id that are kept, the
 	// oldest first, and whether these are all that there have ever been.
@@ -65,7 +67,7 @@ type TokenNotes interface {
 // Revised is a record at its revision.
 type Revised struct {
 	Record   *Record
-	Revision Revision
+	Revision trust.Revision
 }
 
 // maxNoted bounds the memory of a process of what it has noted; past it the

@@ -101,13 +101,13 @@ func (u *use) give(r TokenRelease) {
 // A useLog is a token's log as operators read it.
 type useLog struct {
 	token *TokenInfo // nil if the log is empty
-	at    Revision
+	at    trust.Revision
 	uses  []*use // in the order of their first claims
 	by    map[holder]*use
 }
 
 // apply takes an entry into account, as [book.apply] does.
-func (l *useLog) apply(e *ClaimEntry, at Revision) {
+func (l *useLog) apply(e *ClaimEntry, at trust.Revision) {
 	l.at = at
 	if l.token == nil {
 		l.token = e.Token
@@ -158,7 +158,7 @@ func (p *Provisioner) fillStanding(s *TokenSummary) {
 // readUses reads the whole log of a token.
 func readUses(ctx context.Context, log ClaimLog, tid jwt.TokenID) (*useLog, error) {
 	l := &useLog{by: make(map[holder]*use)}
-	err := log.Claims(ctx, tid, 0, func(e *ClaimEntry, at Revision) error {
+	err := log.Claims(ctx, tid, 0, func(e *ClaimEntry, at trust.Revision) error {
 		l.apply(e, at)
 		return nil
 	})
@@ -176,7 +176,7 @@ func (p *Provisioner) Tokens(ctx context.Context) ([]TokenSummary, error) {
 		book  book
 	}
 	logs := make(map[jwt.TokenID]*counted)
-	err := p.cfg.Store.AllClaims(ctx, 0, func(tid jwt.TokenID, e *ClaimEntry, at Revision) error {
+	err := p.cfg.Store.AllClaims(ctx, 0, func(tid jwt.TokenID, e *ClaimEntry, at trust.Revision) error {
 		l := logs[tid]
 		if l == nil {
 			l = &counted{token: e.Token}
@@ -295,7 +295,7 @@ func (p *Provisioner) eachHolder(ctx context.Context, tid jwt.TokenID, each func
 	}
 	summary := summarize(tid, info, 0)
 	p.fillStanding(&summary)
-	return &summary, p.cfg.Store.Records(ctx, func(r *Record, _ Revision) error {
+	return &summary, p.cfg.Store.Records(ctx, func(r *Record, _ trust.Revision) error {
 		if r.Token != tid {
 			return nil
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
@@ -85,23 +87,23 @@ var ErrWaiters = errors.New("too many keys wait for this name")
 // wait. All provisioners share it.
 type WaiterStore interface {
 	// Waiter returns the entry of a key, or nil and 0 if it does not wait.
-	Waiter(ctx context.Context, id wire.Identity, keyHash string) (*Waiter, Revision, error)
+	Waiter(ctx context.Context, id wire.Identity, keyHash string) (*Waiter, trust.Revision, error)
 
-	// PutWaiter writes an entry under compare-and-set. The error is [ErrConflict] if
+	// PutWaiter writes an entry under compare-and-set. The error is [trust.ErrConflict] if
 	// another one came before it, and [ErrWaiters] if too many wait already.
-	PutWaiter(ctx context.Context, w *Waiter, after Revision) error
+	PutWaiter(ctx context.Context, w *Waiter, after trust.Revision) error
 
 	// DropWaiter removes an entry, unless it was written again after the revision
 	// upTo: who has asked since goes on waiting. One that is not there is no error,
 	// and 0 removes none.
-	DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo Revision) error
+	DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error
 
 	// CountWaiters returns how many entries there are.
 	CountWaiters(ctx context.Context) (int, error)
 
 	// Waiters calls each for every entry, or for those of one identity if id is
 	// not empty, and stops at the first error of each.
-	Waiters(ctx context.Context, id wire.Identity, each func(*Waiter, Revision) error) error
+	Waiters(ctx context.Context, id wire.Identity, each func(*Waiter, trust.Revision) error) error
 }
 
 // wait notes that the attempt was told to wait, if its code says so, and sets

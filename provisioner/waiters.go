@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 )
 
@@ -60,7 +62,7 @@ type waitSeen struct {
 type waiterNote struct {
 	waiter *Waiter
 	gone   bool
-	upTo   Revision // what is removed was written by then; 0: whatever is there
+	upTo   trust.Revision // what is removed was written by then; 0: whatever is there
 }
 
 func newWaiters(store WaiterStore, log *slog.Logger) *waiters {
@@ -116,7 +118,7 @@ func (ws *waiters) gone(h holder, sure bool) {
 
 // remove takes off the list what was on it at the revision upTo, or whatever is
 // there if that is 0. What is lost of it, a listing finds again.
-func (ws *waiters) remove(h holder, upTo Revision) {
+func (ws *waiters) remove(h holder, upTo trust.Revision) {
 	ws.mu.Lock()
 	delete(ws.seen, h)
 	ws.mu.Unlock()
@@ -187,11 +189,11 @@ func (ws *waiters) write(ctx context.Context, n waiterNote) error {
 				w.LastAsked = before.LastAsked
 			}
 		}
-		if err := ws.store.PutWaiter(ctx, &w, after); !errors.Is(err, ErrConflict) {
+		if err := ws.store.PutWaiter(ctx, &w, after); !errors.Is(err, trust.ErrConflict) {
 			return err
 		}
 	}
-	return ErrConflict
+	return trust.ErrConflict
 }
 
 // IsIn reports whether a key that is on the list has got in by the record, which may be nil.

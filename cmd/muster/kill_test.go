@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/wire"
@@ -136,7 +138,7 @@ func (w *wave) compare(t *testing.T, config string) {
 	last := map[wire.Identity]*provisioner.Record{}
 	err = d.Run(ctx, func() {
 		defer stop()
-		err := d.Store().Revisions(ctx, "", func(r *provisioner.Record, revision provisioner.Revision) error {
+		err := d.Store().Revisions(ctx, "", func(r *provisioner.Record, revision trust.Revision) error {
 			from := provisioner.StateNone
 			if before := last[r.Identity]; before != nil {
 				from = before.State

@@ -8,9 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/disk"
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/broker"
 	"muster/provisioner/events"
 	"muster/provisioner/store"
@@ -163,7 +164,7 @@ func (k *keeper) probe(ctx context.Context) error {
 	switch {
 	case stalled != nil:
 		return *stalled
-	case errors.Is(err, provisioner.ErrStoreFull):
+	case errors.Is(err, trust.ErrStoreFull):
 		k.full.Store(&err)
 		return nil
 	case err != nil && !s.Wrote():
@@ -189,7 +190,7 @@ func (k *keeper) deliver(ctx context.Context) {
 
 // AcceptClock takes the clock as it is for right, against the mark in the
 // store; see [provisioner.Clock.Accept].
-func (d *Daemon) AcceptClock(ctx context.Context, why provisioner.Cause) error {
+func (d *Daemon) AcceptClock(ctx context.Context, why trust.Cause) error {
 	o := d.live.orders.Load()
 	if o == nil {
 		return errNotOpen

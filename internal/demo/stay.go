@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -126,7 +128,7 @@ func (s *stay) run(ctx context.Context, ready func(*Place)) error {
 	defer s.agents.Wait()
 	defer stop()
 	s.enroll(ctx, all, server.EventConnected, func(server.Event) {})
-	nodes, cause := s.daemon.Orders().Nodes, provisioner.Cause{By: "demo", Why: "to see one"}
+	nodes, cause := s.daemon.Orders().Nodes, trust.Cause{By: "demo", Why: "to see one"}
 	for _, part := range s.parts {
 		for i := range part.Nodes {
 			id := wire.Identity(part.machine(i).name)
@@ -198,7 +200,7 @@ func (s *stay) addOperators(ctx context.Context) ([]Operator, error) {
 		}
 		added, err := s.daemon.Orders().Operators.Add(ctx,
 			operate.NewOperator{Name: o.Name, Role: o.Role, Public: public, Certificate: true},
-			provisioner.Cause{By: "demo", Why: "to try things"})
+			trust.Cause{By: "demo", Why: "to try things"})
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,8 @@ package setup
 import (
 	"context"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/daemon"
 	"muster/provisioner"
 	"muster/provisioner/store"
@@ -10,7 +12,7 @@ import (
 
 // AcceptLoss has a store that has lost data go on with what it has, in recovery: see [provisioner.Recovery]. The
 // provisioner of d does not run meanwhile. It may be killed and repeated.
-func AcceptLoss(ctx context.Context, d *daemon.Daemon, why provisioner.Cause) (r *provisioner.Recovery, err error) {
+func AcceptLoss(ctx context.Context, d *daemon.Daemon, why trust.Cause) (r *provisioner.Recovery, err error) {
 	err = d.WithStore(ctx, "recovery", func(cfg store.Config) error {
 		r, err = store.AcceptLoss(ctx, cfg, why)
 		return err

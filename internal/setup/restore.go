@@ -280,7 +280,7 @@ func (r *Restore) filling(cfg daemon.Config, info *BackupInfo, own *backup.Journ
 		Schema: provisioner.RecoverySchema,
 		Began:  r.Now().UTC().Truncate(time.Second),
 		Backup: info.ID,
-		Cause:  provisioner.Cause{By: "muster restore", Why: "a backup of " + info.StartedAt.UTC().Format(time.RFC3339)},
+		Cause:  trust.Cause{By: "muster restore", Why: "a backup of " + info.StartedAt.UTC().Format(time.RFC3339)},
 	}
 	if info.EndedAt.After(is.Began) {
 		is.Began = info.EndedAt

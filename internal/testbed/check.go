@@ -104,7 +104,7 @@ func (c *checker) bad(format string, args ...any) {
 	c.f.t.Errorf("Check: "+format, args...)
 }
 
-func (c *checker) revision(r *provisioner.Record, revision provisioner.Revision) error {
+func (c *checker) revision(r *provisioner.Record, revision trust.Revision) error {
 	before := c.last[r.Identity]
 	from := provisioner.StateNone
 	if before != nil {

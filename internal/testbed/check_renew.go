@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/provisioner"
 	"muster/provisioner/ca"
 )
@@ -24,7 +26,7 @@ func renewable(i *provisioner.Issued, at time.Time) bool {
 func toCome(i *provisioner.Issued, at time.Time) bool { return i.NotBefore.Sub(at) > ca.Backdate }
 
 // renewal checks a revision that was written by a renewal.
-func (c *checker) renewal(before, r *provisioner.Record, revision provisioner.Revision) {
+func (c *checker) renewal(before, r *provisioner.Record, revision trust.Revision) {
 	offered := r.Next != nil && (before == nil || before.Next == nil || before.Next.Serial != r.Next.Serial)
 	if before == nil || !offered || r.Decision.Reason != provisioner.ReasonRenew {
 		return

@@ -80,8 +80,8 @@ func releaseAll(t *testing.T, f *Fleet, token jwt.TokenID, n *simnode.Node) {
 func appendClaims(t *testing.T, f *Fleet, token jwt.TokenID, e *provisioner.ClaimEntry) {
 	t.Helper()
 	s := f.Daemon().Store()
-	var after provisioner.Revision
-	err := s.Claims(f.Context(), token, 0, func(_ *provisioner.ClaimEntry, at provisioner.Revision) error { after = at; return nil })
+	var after trust.Revision
+	err := s.Claims(f.Context(), token, 0, func(_ *provisioner.ClaimEntry, at trust.Revision) error { after = at; return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

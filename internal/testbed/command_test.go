@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -21,7 +23,7 @@ func order(t *testing.T, f *testbed.Fleet, identity string, o operate.CommandOrd
 	var done *operate.Obeyed
 	f.Eventually(identity+" takes the command", func() bool {
 		var err error
-		done, err = f.Daemon().Orders().Nodes.Command(f.Context(), wire.Identity(identity), o, provisioner.Cause{By: "test", Why: "to see"})
+		done, err = f.Daemon().Orders().Nodes.Command(f.Context(), wire.Identity(identity), o, trust.Cause{By: "test", Why: "to see"})
 		if err != nil && !errors.Is(err, operate.ErrNodeAway) {
 			t.Fatal(err)
 		}
@@ -87,7 +89,7 @@ func TestCommandsThatAreNotSent(t *testing.T) {
 	a := f.Agent("web1.example.net", f.Token(nil))
 	f.WaitProvisioned(a)
 	command := func(identity string, o operate.CommandOrder) error {
-		_, err := f.Daemon().Orders().Nodes.Command(f.Context(), wire.Identity(identity), o, provisioner.Cause{By: "test"})
+		_, err := f.Daemon().Orders().Nodes.Command(f.Context(), wire.Identity(identity), o, trust.Cause{By: "test"})
 		return err
 	}
 	if err := command("web2.example.net", operate.CommandOrder{Verb: wire.VerbRestart}); !errors.Is(err, provisioner.ErrNoRecord) {

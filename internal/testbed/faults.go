@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -175,12 +177,12 @@ func (f *Faults) Blind(blind bool) { f.blind.Store(blind) }
 func (f *Faults) Entries(plan ...Fault) { f.entries.inject(plan) }
 
 // Put implements [provisioner.Store].
-func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
-	return write(ctx, &f.records, r, func(ctx context.Context) (provisioner.Revision, error) { return f.Store.Put(ctx, r, after) })
+func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after trust.Revision) (trust.Revision, error) {
+	return write(ctx, &f.records, r, func(ctx context.Context) (trust.Revision, error) { return f.Store.Put(ctx, r, after) })
 }
 
 // Record implements [provisioner.Store].
-func (f *Faults) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+func (f *Faults) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
 	if f.unread.Load() {
 		return nil, 0, ErrInjected
 	}
@@ -189,9 +191,9 @@ func (f *Faults) Record(ctx context.Context, id wire.Identity) (*provisioner.Rec
 
 // AppendClaims implements [provisioner.ClaimLog].
 func (f *Faults) AppendClaims(
-	ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after provisioner.Revision,
-) (provisioner.Revision, error) {
-	return write(ctx, &f.claims, e, func(ctx context.Context) (provisioner.Revision, error) {
+	ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after trust.Revision,
+) (trust.Revision, error) {
+	return write(ctx, &f.claims, e, func(ctx context.Context) (trust.Revision, error) {
 		return f.Store.AppendClaims(ctx, tid, e, after)
 	})
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/daemon"
 	"muster/internal/setup"
 	"muster/internal/wire"
@@ -353,7 +355,7 @@ func (f *Fleet) PutRecord(identity string, edit func(*provisioner.Record)) {
 func (f *Fleet) Revisions(identity string) int {
 	f.t.Helper()
 	n := 0
-	err := f.daemon.Store().Revisions(f.Context(), wire.Identity(identity), func(*provisioner.Record, provisioner.Revision) error { n++; return nil })
+	err := f.daemon.Store().Revisions(f.Context(), wire.Identity(identity), func(*provisioner.Record, trust.Revision) error { n++; return nil })
 	if err != nil {
 		f.t.Fatal(err)
 	}

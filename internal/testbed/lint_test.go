@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go"
 	zx509 "github.com/zmap/zcrypto/x509"
 	"github.com/zmap/zlint/v3"
@@ -73,7 +75,7 @@ func TestEveryCertificateOfARun(t *testing.T) {
 		}
 	}
 	nodes := 0
-	err := f.Daemon().Store().Revisions(f.Context(), "", func(r *provisioner.Record, n provisioner.Revision) error {
+	err := f.Daemon().Store().Revisions(f.Context(), "", func(r *provisioner.Record, n trust.Revision) error {
 		for _, i := range []*provisioner.Issued{r.Current, r.Next} {
 			if i == nil {
 				continue

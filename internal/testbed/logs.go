@@ -10,17 +10,17 @@ import (
 
 // Logs implements [provisioner.Store].
 func (f *Faults) Logs() *provisioner.Logs {
-	logs := WrapLogs(f.Store.Logs(), func(ctx context.Context, kind string, put Put) (provisioner.Revision, error) {
+	logs := WrapLogs(f.Store.Logs(), func(ctx context.Context, kind string, put Put) (trust.Revision, error) {
 		entries := &f.entries
 		if kind == "Revocation" {
 			entries = &f.revocations
 		}
-		return write(ctx, entries, nil, func(context.Context) (provisioner.Revision, error) { return put() })
+		return write(ctx, entries, nil, func(context.Context) (trust.Revision, error) { return put() })
 	})
 	fresh := logs.Fresh
 	logs.Fresh = func() error {
 		if f.blind.Load() {
-			return fmt.Errorf("%w: %w", provisioner.ErrRevocationsUnknown, ErrInjected)
+			return fmt.Errorf("%w: %w", trust.ErrRevocationsUnknown, ErrInjected)
 		}
 		return fresh()
 	}
@@ -46,20 +46,20 @@ func WrapLogs(l *provisioner.Logs, put Through) *provisioner.Logs {
 }
 
 // A Put is a write to a log.
-type Put func() (provisioner.Revision, error)
+type Put func() (trust.Revision, error)
 
 // A Through makes a write to the log of a kind, such as "Pause", or has it go wrong.
-type Through func(ctx context.Context, kind string, put Put) (provisioner.Revision, error)
+type Through func(ctx context.Context, kind string, put Put) (trust.Revision, error)
 
 // wrapped is a log of which each write goes through put.
 type wrapped[V any] struct {
-	provisioner.Log[V]
+	trust.Log[V]
 
 	kind string
 	put  Through
 }
 
-// Put implements [provisioner.Log].
-func (w wrapped[V]) Put(ctx context.Context, key string, v V, expected provisioner.Revision) (provisioner.Revision, error) {
-	return w.put(ctx, w.kind, func() (provisioner.Revision, error) { return w.Log.Put(ctx, key, v, expected) })
+// Put implements [trust.Log].
+func (w wrapped[V]) Put(ctx context.Context, key string, v V, expected trust.Revision) (trust.Revision, error) {
+	return w.put(ctx, w.kind, func() (trust.Revision, error) { return w.Log.Put(ctx, key, v, expected) })
 }

@@ -109,7 +109,7 @@ func (c *checker) revocationsWrong() (wrong []string) {
 
 // revocationsOf returns all entries of the log of revocations in its order.
 func revocationsOf(store provisioner.Store) (list []*trust.Revocation) {
-	entries := slices.SortedFunc(maps.Values(maps.Collect(store.Logs().Revocations.All())), func(a, b provisioner.Entry[*trust.Revocation]) int {
+	entries := slices.SortedFunc(maps.Values(maps.Collect(store.Logs().Revocations.All())), func(a, b trust.Entry[*trust.Revocation]) int {
 		return cmp.Compare(a.Revision, b.Revision)
 	})
 	for _, e := range entries {
@@ -133,7 +133,7 @@ func (c *checker) unnamed(
 				missing = append(missing, serial)
 			}
 		}
-		err := store.Revisions(ctx, id, func(r *provisioner.Record, _ provisioner.Revision) error {
+		err := store.Revisions(ctx, id, func(r *provisioner.Record, _ trust.Revision) error {
 			state = r.State
 			for _, i := range []*provisioner.Issued{r.Current, r.Next} {
 				if i != nil {
@@ -239,8 +239,8 @@ func (f *Fleet) Retire(identity string) {
 }
 
 // Operator is who orders things in tests.
-func Operator() provisioner.Cause {
-	return provisioner.Cause{By: "operator@fleet.test", Why: "a test"}
+func Operator() trust.Cause {
+	return trust.Cause{By: "operator@fleet.test", Why: "a test"}
 }
 
 // OnCRL reports whether the newest CRL of the issuer that issues names the
@@ -275,7 +275,7 @@ func onCRL(t testing.TB, c *trust.CRL, serial string) bool {
 func (f *Fleet) Restored() {
 	f.t.Helper()
 	known := map[string]bool{"": true}
-	err := f.daemon.Store().Revisions(f.Context(), "", func(r *provisioner.Record, _ provisioner.Revision) error {
+	err := f.daemon.Store().Revisions(f.Context(), "", func(r *provisioner.Record, _ trust.Revision) error {
 		for _, i := range []*provisioner.Issued{r.Current, r.Next} {
 			if i != nil {
 				known[i.Serial] = true

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 )
@@ -98,7 +100,7 @@ func (c allowPages) removal(v *visit) (*order, error) {
 		Back:   "/allow",
 		On:     []string{pattern},
 		Fields: url.Values{"pattern": {pattern}},
-		do: func(ctx context.Context, cause provisioner.Cause) error {
+		do: func(ctx context.Context, cause trust.Cause) error {
 			return c.cfg.Orders.AllowList.Remove(ctx, wire.Pattern(pattern), cause)
 		},
 	}, nil

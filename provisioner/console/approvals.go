@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/operate"
@@ -204,13 +206,13 @@ func (c approvalPages) verdict(v *visit) (*order, error) {
 		}
 		o.On = append(o.On, on)
 	}
-	o.do = func(ctx context.Context, cause provisioner.Cause) error { return c.say(ctx, a.Name, all, cause) }
+	o.do = func(ctx context.Context, cause trust.Cause) error { return c.say(ctx, a.Name, all, cause) }
 	return o, nil
 }
 
 // say says a verdict of each key. It goes on where one of them no longer waits, and says so in the end: each verdict
 // stands by itself, and said again it is the same.
-func (c approvalPages) say(ctx context.Context, verdict string, all []operate.ShownKey, cause provisioner.Cause) error {
+func (c approvalPages) say(ctx context.Context, verdict string, all []operate.ShownKey, cause trust.Cause) error {
 	var errs []error
 	for _, one := range all {
 		var err error

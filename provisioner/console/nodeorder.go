@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
@@ -90,7 +92,7 @@ func (c nodePages) order(v *visit) (*order, error) {
 	}
 	// A renewal since it was seen matters only where the name is given away.
 	owner := provisioner.Seen{OwnedSince: seen.OwnedSince}
-	o.do = func(ctx context.Context, cause provisioner.Cause) (err error) {
+	o.do = func(ctx context.Context, cause trust.Cause) (err error) {
 		nodes := c.cfg.Orders.Nodes
 		switch {
 		case a.command != "":
@@ -140,5 +142,5 @@ func parseSeen(text string) (provisioner.Seen, error) {
 	if err != nil || bad != nil || at == 0 {
 		return provisioner.Seen{}, badRequest(errNotSeen)
 	}
-	return provisioner.Seen{Revision: provisioner.Revision(at), OwnedSince: time.Unix(seconds, 0).UTC()}, nil
+	return provisioner.Seen{Revision: trust.Revision(at), OwnedSince: time.Unix(seconds, 0).UTC()}, nil
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 )
@@ -56,7 +58,7 @@ type order struct {
 	Why     string // that was given
 	Problem string // with that
 
-	do func(context.Context, provisioner.Cause) error
+	do func(context.Context, trust.Cause) error
 }
 
 // ordered serves the page of an order: it says what the order touches, and carries it out once a reason is given. Every
@@ -89,8 +91,8 @@ func (c *Console) ordered(of func(*visit) (*order, error)) func(*visit) error {
 }
 
 // reason returns the operator with the reason in a form, or why that cannot be kept.
-func reason(v *visit) (provisioner.Cause, error) {
-	cause := provisioner.Cause{By: v.login.By(), Why: strings.TrimSpace(v.r.PostForm.Get("why"))}
+func reason(v *visit) (trust.Cause, error) {
+	cause := trust.Cause{By: v.login.By(), Why: strings.TrimSpace(v.r.PostForm.Get("why"))}
 	if cause.Why == "" {
 		return cause, errNoReason
 	}

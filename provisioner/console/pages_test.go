@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -51,7 +53,7 @@ func TestPagesAreHarmless(t *testing.T) {
 	f.Apply(n, f.Enroll(n))
 	waits(t, f, "db1.example.net")
 	f.Refused(f.Node("<script>alert(3)</script>"))
-	if err := f.Daemon().Orders().Tokens.Revoke(f.Context(), jwt.TokenID(strings.Repeat("ab", 16)), provisioner.Cause{By: "x", Why: markup}); err != nil {
+	if err := f.Daemon().Orders().Tokens.Revoke(f.Context(), jwt.TokenID(strings.Repeat("ab", 16)), trust.Cause{By: "x", Why: markup}); err != nil {
 		t.Fatal(err)
 	}
 	v := signedIn(t, f, "anna", provisioner.RoleAdmin)

@@ -4,8 +4,9 @@ import (
 	"context"
 	"net/url"
 
+	"muster/provisioner/trust"
+
 	"muster/jwt"
-	"muster/provisioner"
 )
 
 // pauseActions are about the whole installation, and resuming about sites as well.
@@ -40,7 +41,7 @@ func (c overviewPages) order(v *visit) (*order, error) {
 	}
 	o := &order{action: a, Back: "/", On: []string{"the whole installation"}}
 	if a.Name == "pause" {
-		o.do = func(ctx context.Context, cause provisioner.Cause) error {
+		o.do = func(ctx context.Context, cause trust.Cause) error {
 			_, err := c.cfg.Orders.Pauses.Begin(ctx, "", false, cause)
 			return err
 		}
@@ -51,7 +52,7 @@ func (c overviewPages) order(v *visit) (*order, error) {
 		o.On[0] = "site " + site
 	}
 	o.Fields = url.Values{"site": {site}}
-	o.do = func(ctx context.Context, cause provisioner.Cause) error {
+	o.do = func(ctx context.Context, cause trust.Cause) error {
 		return c.cfg.Orders.Pauses.End(ctx, jwt.Site(site), cause)
 	}
 	return o, nil

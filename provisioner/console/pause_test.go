@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 )
@@ -47,7 +49,7 @@ func TestPausing(t *testing.T) {
 	if a := v.post("/enrollment/resume", "site", "", "why", "again"); a.status != http.StatusConflict {
 		t.Errorf("resume what is not paused: %d", a.status)
 	}
-	if _, err := f.Daemon().Orders().Pauses.Begin(f.Context(), "ams1", false, provisioner.Cause{By: "x", Why: "y"}); err != nil {
+	if _, err := f.Daemon().Orders().Pauses.Begin(f.Context(), "ams1", false, trust.Cause{By: "x", Why: "y"}); err != nil {
 		t.Fatal(err)
 	}
 	says(t, v.see("/"), "No node enrolls at site ams1", `href="/enrollment/resume?site=ams1"`, `href="/enrollment/pause"`)

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/policies"
-	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/operate"
 )
@@ -63,7 +64,7 @@ func (c policyPages) reload(*visit) (*order, error) {
 		action: named(policyActions, "reload"),
 		Back:   "/policies",
 		On:     []string{"the policy"},
-		do: func(ctx context.Context, cause provisioner.Cause) error {
+		do: func(ctx context.Context, cause trust.Cause) error {
 			_, err := c.cfg.Orders.Process.ReloadPolicy(ctx, cause)
 			return err
 		},

@@ -106,7 +106,7 @@ func (c tokenPages) order(v *visit) (*order, error) {
 		return nil, errNoPage
 	}
 	o := &order{action: a, Back: "/tokens/" + string(tid), On: []string{"token " + string(tid)}}
-	o.do = func(ctx context.Context, cause provisioner.Cause) (err error) {
+	o.do = func(ctx context.Context, cause trust.Cause) (err error) {
 		p := c.cfg.Provisioner
 		switch a.Name {
 		case "revoke":

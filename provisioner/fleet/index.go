@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"golang.org/x/sync/errgroup"
 
 	"muster/internal/wire"
@@ -27,8 +29,8 @@ type Log interface {
 	// current when that is all there is; then each with what others write, and own
 	// with what this process does, until ctx is done. Neither keeps the bytes. An
 	// older revision may come after a newer one.
-	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision),
-		own func(*provisioner.Brief, provisioner.Revision), current func()) error
+	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
+		own func(*provisioner.Brief, trust.Revision), current func()) error
 
 	// Settle waits until what this process has written has come to all who follow the records.
 	Settle(ctx context.Context) error
@@ -42,7 +44,7 @@ type Log interface {
 // An entry is a node in the index. It has no pointers: texts that many nodes share
 // are numbers, and names are in one piece.
 type entry struct {
-	revision provisioner.Revision
+	revision trust.Revision
 	updated  int64 // Unix, ns
 	first    int64 // Unix, ns
 	owned    int64 // Unix, s
@@ -178,7 +180,7 @@ func (x *Index) Run(ctx context.Context) error {
 		x.logger.InfoContext(ctx, "nodes are listed", "nodes", x.known(), "elapsed", time.Since(began).Round(time.Millisecond))
 	})
 	g.Go(func() error {
-		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) }, x.put, current)
+		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at trust.Revision) { x.take(ctx, id, b, at) }, x.put, current)
 	})
 	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw, x.sawAll) })
 	return g.Wait()
@@ -223,7 +225,7 @@ func (x *Index) known() (n int) {
 
 // take takes a record in. One that cannot be read keeps its place in the list, as
 // it was: the provisioner refuses its node and says why.
-func (x *Index) take(ctx context.Context, id wire.Identity, b []byte, at provisioner.Revision) {
+func (x *Index) take(ctx context.Context, id wire.Identity, b []byte, at trust.Revision) {
 	r, err := provisioner.DecodeBrief(b)
 	if err == nil && r.Identity != id {
 		err = provisioner.ErrRecord
@@ -236,7 +238,7 @@ func (x *Index) take(ctx context.Context, id wire.Identity, b []byte, at provisi
 }
 
 // put takes a record in.
-func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) {
+func (x *Index) put(r *provisioner.Brief, at trust.Revision) {
 	facts := x.packFacts(r.Facts)
 	x.mu.Lock()
 	defer x.mu.Unlock()

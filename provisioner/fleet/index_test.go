@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/google/go-cmp/cmp"
 
 	"muster/internal/wire"
@@ -32,8 +34,8 @@ type feed struct {
 	since   time.Time     // since when it knows
 }
 
-func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), own func(*provisioner.Brief, provisioner.Revision), current func()) error {
-	revision := provisioner.Revision(0)
+func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision), own func(*provisioner.Brief, trust.Revision), current func()) error {
+	revision := trust.Revision(0)
 	for {
 		select {
 		case <-ctx.Done():
@@ -71,7 +73,7 @@ func (f *feed) FollowSeen(ctx context.Context, each func(wire.Identity, time.Tim
 // owned is a record that this process is said to have written.
 type owned struct {
 	record provisioner.Brief
-	at     provisioner.Revision
+	at     trust.Revision
 }
 
 // put writes records and returns when the index has them.
@@ -364,7 +366,7 @@ func TestOlderRecordsChangeNothing(t *testing.T) {
 	agent := func(a string) *provisioner.Record {
 		return record("web1.example.net", func(r *provisioner.Record) { r.Agent = a })
 	}
-	is := func(want string, at provisioner.Revision) {
+	is := func(want string, at trust.Revision) {
 		t.Helper()
 		f.put(t) // all before has been taken in
 		if n, ok := x.Find("web1.example.net"); !ok || n.Agent != want || n.Revision != at {

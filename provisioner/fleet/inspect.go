@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -14,7 +16,7 @@ import (
 // A NodeLog is the part of the store that an [Inspector] reads.
 type NodeLog interface {
 	// Record returns the newest record of id, or nil if there is none.
-	Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error)
+	Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error)
 
 	// History returns the revisions of the record of id that are kept, the oldest
 	// first, and whether these are all that there have ever been.
@@ -39,10 +41,10 @@ func NewInspector(log NodeLog, index *Index) *Inspector { return &Inspector{log:
 
 // A Report is all that is on record of a node.
 type Report struct {
-	Record   *provisioner.Record  `json:"record"` // without the key that proves commands to the node
-	Revision provisioner.Revision `json:"revision"`
-	Grant    *provisioner.Grant   `json:"grant,omitempty"` // the newest, used or not
-	Seen     time.Time            `json:"seen,omitzero"`   // see [Node]
+	Record   *provisioner.Record `json:"record"` // without the key that proves commands to the node
+	Revision trust.Revision      `json:"revision"`
+	Grant    *provisioner.Grant  `json:"grant,omitempty"` // the newest, used or not
+	Seen     time.Time           `json:"seen,omitzero"`   // see [Node]
 
 	// GrantOver is that the grant is not used, its time is not over, and it lets no key in: see
 	// [provisioner.Grant.Stands].

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -38,7 +40,7 @@ type Node struct {
 	// the fleet that it is there, to the second.
 	Seen time.Time `json:"seen,omitzero"`
 
-	Revision provisioner.Revision `json:"revision"`
+	Revision trust.Revision `json:"revision"`
 }
 
 // states and reasons are what is kept as a number. What is not in the list is 0.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -68,7 +70,7 @@ type Moment struct {
 	Times int       `json:"times,omitempty"`
 	Last  time.Time `json:"last,omitzero"`
 
-	Revision provisioner.Revision `json:"revision,omitempty"` // of the record, 0 if it is from an event
+	Revision trust.Revision `json:"revision,omitempty"` // of the record, 0 if it is from an event
 }
 
 // A Past is what is kept of a node's past, the oldest first.

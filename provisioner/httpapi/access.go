@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 
+	"muster/provisioner/trust"
+
 	"muster/provisioner"
 	"muster/provisioner/login"
 )
@@ -123,7 +125,7 @@ var errNoReason = errors.New("why: missing: a change over HTTPS says why, for th
 
 // checkReason reports that a change lacks its reason, or has one that cannot be kept. On the machine itself a reason
 // is optional.
-func checkReason(r *http.Request, c provisioner.Cause) error {
+func checkReason(r *http.Request, c trust.Cause) error {
 	if l, _ := loginOf(r.Context()); l.remote && strings.TrimSpace(c.Why) == "" {
 		return badRequest(errNoReason)
 	}

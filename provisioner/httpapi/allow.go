@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 )
@@ -27,11 +29,11 @@ func allowRoutes(s *Server) {
 	get(s, viewer, "/v1/allow", func(r *http.Request) ([]*provisioner.Allowance, error) {
 		return list.List(r.Context())
 	})
-	change(s, operator, "/v1/allow", func(r *http.Request, q *NewAllowance, c provisioner.Cause) (*provisioner.Allowance, error) {
+	change(s, operator, "/v1/allow", func(r *http.Request, q *NewAllowance, c trust.Cause) (*provisioner.Allowance, error) {
 		return list.Add(r.Context(), q.Pattern, q.Expires, q.Everything, c)
 	})
 	// The pattern is in the body: it may hold what a path cannot.
-	change(s, operator, "/v1/allow/remove", func(r *http.Request, q *OldAllowance, c provisioner.Cause) (*none, error) {
+	change(s, operator, "/v1/allow/remove", func(r *http.Request, q *OldAllowance, c trust.Cause) (*none, error) {
 		return &none{}, list.Remove(r.Context(), wire.Pattern(q.Pattern), c)
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -103,7 +105,7 @@ func TestCommandsAreExplained(t *testing.T) {
 	order := func(verb wire.Verb, why string) {
 		t.Helper()
 		f.Eventually("the node takes commands", func() bool {
-			_, err := f.Daemon().Orders().Nodes.Command(f.Context(), "web1.example.net", operate.CommandOrder{Verb: verb}, provisioner.Cause{By: "ann", Why: why})
+			_, err := f.Daemon().Orders().Nodes.Command(f.Context(), "web1.example.net", operate.CommandOrder{Verb: verb}, trust.Cause{By: "ann", Why: why})
 			return err == nil
 		})
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/testbed"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -40,7 +42,7 @@ func TestWhoMayNoLongerLookIsCutOff(t *testing.T) {
 	begun := f.Clock.Now().Add(-time.Hour)
 	other := f.Provisioner(nil)
 	key, public := newKey(t)
-	cause := provisioner.Cause{By: "root"}
+	cause := trust.Cause{By: "root"}
 	for _, name := range []string{"ben", "carl"} {
 		if _, err := testbed.Orders(other).Operators.Add(f.Context(), operate.NewOperator{Name: name, Role: provisioner.RoleViewer, Public: public}, cause); err != nil {
 			t.Fatal(err)
@@ -87,7 +89,7 @@ func TestTheFirstRequestAfterAChangeIsRefused(t *testing.T) {
 	other := f.Provisioner(nil)
 	key, public := newKey(t)
 	_, another := newKey(t)
-	cause := provisioner.Cause{By: "root"}
+	cause := trust.Cause{By: "root"}
 	heard := func(role provisioner.OperatorRole, change func() error) { // which a listing is
 		t.Helper()
 		if err := change(); err != nil {

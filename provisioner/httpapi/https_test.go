@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/jwt"
@@ -92,7 +94,7 @@ func status(t *testing.T, f *testbed.Fleet, c *httpapi.Client, method, path stri
 			status = http.StatusOK
 		case errors.As(err, &p):
 			status = p.Status
-			return !strings.Contains(p.Detail, provisioner.ErrRevocationsUnknown.Error())
+			return !strings.Contains(p.Detail, trust.ErrRevocationsUnknown.Error())
 		default:
 			t.Fatalf("%s %s: %v", method, path, err)
 		}

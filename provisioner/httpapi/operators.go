@@ -3,6 +3,8 @@ package httpapi
 import (
 	"net/http"
 
+	"muster/provisioner/trust"
+
 	"muster/provisioner"
 	"muster/provisioner/operate"
 )
@@ -28,10 +30,10 @@ func operatorRoutes(s *Server) {
 	get(s, viewer, "/v1/operators", func(r *http.Request) ([]operate.OperatorInfo, error) {
 		return operators.List(r.Context())
 	})
-	change(s, admin, "/v1/operators", func(r *http.Request, q *AddOperator, c provisioner.Cause) (*operate.AddedOperator, error) {
+	change(s, admin, "/v1/operators", func(r *http.Request, q *AddOperator, c trust.Cause) (*operate.AddedOperator, error) {
 		return operators.Add(r.Context(), q.NewOperator, c)
 	})
-	change(s, admin, "/v1/operators/{name}/remove", func(r *http.Request, _ *Reason, c provisioner.Cause) (*none, error) {
+	change(s, admin, "/v1/operators/{name}/remove", func(r *http.Request, _ *Reason, c trust.Cause) (*none, error) {
 		return &none{}, operators.Remove(r.Context(), r.PathValue("name"), c)
 	})
 }

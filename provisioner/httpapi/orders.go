@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/operate"
@@ -56,9 +58,9 @@ func identity(r *http.Request) (wire.Identity, error) {
 
 // changeNode serves an order about one node.
 func changeNode[Q, A any](s *Server, verb string,
-	do func(context.Context, wire.Identity, *Q, provisioner.Cause) (A, error),
+	do func(context.Context, wire.Identity, *Q, trust.Cause) (A, error),
 ) {
-	change(s, operator, "/v1/nodes/{identity}/"+verb, func(r *http.Request, q *Q, c provisioner.Cause) (a A, err error) {
+	change(s, operator, "/v1/nodes/{identity}/"+verb, func(r *http.Request, q *Q, c trust.Cause) (a A, err error) {
 		id, err := identity(r)
 		if err != nil {
 			return a, err
@@ -69,11 +71,11 @@ func changeNode[Q, A any](s *Server, verb string,
 
 func orderRoutes(s *Server) {
 	nodes := s.cfg.Orders.Nodes
-	for verb, do := range map[string]func(context.Context, wire.Identity, provisioner.Cause, ...provisioner.Seen) error{
+	for verb, do := range map[string]func(context.Context, wire.Identity, trust.Cause, ...provisioner.Seen) error{
 		"revoke": nodes.Revoke,
 		"retire": nodes.Retire,
 	} {
-		changeNode(s, verb, func(ctx context.Context, id wire.Identity, q *Change, c provisioner.Cause) (*none, error) {
+		changeNode(s, verb, func(ctx context.Context, id wire.Identity, q *Change, c trust.Cause) (*none, error) {
 			if err := s.unheard(ctx, id, q.SeenBefore); err != nil {
 				return nil, err
 			}
@@ -81,15 +83,15 @@ func orderRoutes(s *Server) {
 		})
 	}
 	for _, verb := range wire.Verbs {
-		changeNode(s, string(verb), func(ctx context.Context, id wire.Identity, q *NodeCommand, c provisioner.Cause) (*operate.Obeyed, error) {
+		changeNode(s, string(verb), func(ctx context.Context, id wire.Identity, q *NodeCommand, c trust.Cause) (*operate.Obeyed, error) {
 			return nodes.Command(ctx, id, operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Seen}, c)
 		})
 	}
-	changeNode(s, "grant", func(ctx context.Context, id wire.Identity, q *NewGrant, c provisioner.Cause) (*provisioner.Grant, error) {
+	changeNode(s, "grant", func(ctx context.Context, id wire.Identity, q *NewGrant, c trust.Cause) (*provisioner.Grant, error) {
 		order := operate.GrantOrder{ID: q.ID, KeyHash: string(q.KeyHash), TTL: q.TTL, Seen: q.Seen}
 		return nodes.Grant(ctx, id, order, c)
 	})
-	change(s, admin, "/v1/clock/accept", func(r *http.Request, _ *Reason, c provisioner.Cause) (*none, error) {
+	change(s, admin, "/v1/clock/accept", func(r *http.Request, _ *Reason, c trust.Cause) (*none, error) {
 		return &none{}, s.cfg.Orders.Process.AcceptClock(r.Context(), c)
 	})
 }

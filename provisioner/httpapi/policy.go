@@ -3,14 +3,15 @@ package httpapi
 import (
 	"net/http"
 
-	"muster/provisioner"
+	"muster/provisioner/trust"
+
 	"muster/provisioner/operate"
 )
 
 func policyRoutes(s *Server) {
 	process := s.cfg.Orders.Process
 	get(s, viewer, "/v1/policy", func(*http.Request) (*operate.PolicyInUse, error) { return process.Policy(), nil })
-	change(s, operator, "/v1/policy/reload", func(r *http.Request, _ *Reason, c provisioner.Cause) (*operate.PolicyInUse, error) {
+	change(s, operator, "/v1/policy/reload", func(r *http.Request, _ *Reason, c trust.Cause) (*operate.PolicyInUse, error) {
 		return process.ReloadPolicy(r.Context(), c)
 	})
 }

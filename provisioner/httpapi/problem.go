@@ -89,9 +89,9 @@ var problems = []struct {
 		trust.ErrTokenID, operate.ErrOperator, operate.ErrEverything, operate.ErrPauses,
 		provisioner.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor, fleet.ErrFact,
 	}},
-	{http.StatusInsufficientStorage, wire.CodeStorageLow, "", []error{provisioner.ErrStoreFull}},
+	{http.StatusInsufficientStorage, wire.CodeStorageLow, "", []error{trust.ErrStoreFull}},
 	{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "", []error{
-		trust.ErrUnacknowledged, provisioner.ErrRevocationsUnknown,
+		trust.ErrUnacknowledged, trust.ErrRevocationsUnknown,
 	}},
 }
 

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"golang.org/x/sync/errgroup"
 
 	"muster/internal/wire"
@@ -189,7 +191,7 @@ func ask[Q, A any](s *Server, role provisioner.OperatorRole, path string, answer
 
 // change serves an order, which is finished also if its caller goes meanwhile. The order's reason is in the cause.
 func change[Q, A any](s *Server, role provisioner.OperatorRole, path string,
-	do func(*http.Request, *Q, provisioner.Cause) (A, error),
+	do func(*http.Request, *Q, trust.Cause) (A, error),
 ) {
 	s.handle("POST "+path, access{role, true}, func(w http.ResponseWriter, r *http.Request) {
 		var q Q
@@ -237,8 +239,8 @@ type none struct{}
 
 // decode reads the body of a request into q, which is a pointer, and returns the caller with the reason in the body,
 // if there is one. No body is an empty object.
-func decode(w http.ResponseWriter, r *http.Request, q any) (provisioner.Cause, error) {
-	cause := provisioner.Cause{By: by(r.Context())}
+func decode(w http.ResponseWriter, r *http.Request, q any) (trust.Cause, error) {
+	cause := trust.Cause{By: by(r.Context())}
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
 	if err == nil && len(b) > 0 {
 		err = wire.DecodeStrict(b, q)

@@ -3,6 +3,8 @@ package httpapi
 import (
 	"net/http"
 
+	"muster/provisioner/trust"
+
 	"muster/jwt"
 	"muster/provisioner"
 )
@@ -29,11 +31,11 @@ func settingRoutes(s *Server) {
 	pauses := s.cfg.Orders.Pauses
 	settings := func() *Settings { return &Settings{Pauses: pauses.List()} }
 	get(s, viewer, "/v1/settings", func(*http.Request) (*Settings, error) { return settings(), nil })
-	change(s, operator, "/v1/settings/pause", func(r *http.Request, q *NewPause, c provisioner.Cause) (*Settings, error) {
+	change(s, operator, "/v1/settings/pause", func(r *http.Request, q *NewPause, c trust.Cause) (*Settings, error) {
 		_, err := pauses.Begin(r.Context(), q.Site, q.Renewals, c)
 		return settings(), err
 	})
-	change(s, operator, "/v1/settings/resume", func(r *http.Request, q *Resumption, c provisioner.Cause) (*Settings, error) {
+	change(s, operator, "/v1/settings/resume", func(r *http.Request, q *Resumption, c trust.Cause) (*Settings, error) {
 		err := pauses.End(r.Context(), q.Site, c)
 		return settings(), err
 	})

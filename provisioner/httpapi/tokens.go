@@ -3,6 +3,8 @@ package httpapi
 import (
 	"net/http"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -53,22 +55,22 @@ func tokenRoutes(s *Server) {
 		}
 		return &TokenID{ID: id}, nil
 	})
-	change(s, operator, "/v1/tokens/issued", func(r *http.Request, q *IssuedToken, c provisioner.Cause) (*provisioner.TokenInfo, error) {
+	change(s, operator, "/v1/tokens/issued", func(r *http.Request, q *IssuedToken, c trust.Cause) (*provisioner.TokenInfo, error) {
 		return p.IssueToken(r.Context(), string(q.Token), c)
 	})
-	change(s, operator, "/v1/tokens/{tid}/revoke", func(r *http.Request, _ *Reason, c provisioner.Cause) (*provisioner.TokenReport, error) {
+	change(s, operator, "/v1/tokens/{tid}/revoke", func(r *http.Request, _ *Reason, c trust.Cause) (*provisioner.TokenReport, error) {
 		if err := s.cfg.Orders.Tokens.Revoke(r.Context(), tid(r), c); err != nil {
 			return nil, err
 		}
 		return p.Token(r.Context(), tid(r)) // the machines that used it are what to look at next
 	})
-	change(s, admin, "/v1/tokens/{tid}/unfreeze", func(r *http.Request, q *Unfreezing, c provisioner.Cause) (*none, error) {
+	change(s, admin, "/v1/tokens/{tid}/unfreeze", func(r *http.Request, q *Unfreezing, c trust.Cause) (*none, error) {
 		return &none{}, p.UnfreezeToken(r.Context(), tid(r), q.Left, c)
 	})
-	change(s, admin, "/v1/recovery/end", func(r *http.Request, _ *Reason, c provisioner.Cause) (*none, error) {
+	change(s, admin, "/v1/recovery/end", func(r *http.Request, _ *Reason, c trust.Cause) (*none, error) {
 		return &none{}, p.EndRecovery(r.Context(), c)
 	})
-	change(s, operator, "/v1/tokens/{tid}/release", func(r *http.Request, q *Release, c provisioner.Cause) ([]provisioner.TokenUse, error) {
+	change(s, operator, "/v1/tokens/{tid}/release", func(r *http.Request, q *Release, c trust.Cause) ([]provisioner.TokenUse, error) {
 		return p.ReleaseClaim(r.Context(), tid(r), q.Of, c)
 	})
 }
@@ -93,10 +95,10 @@ type Removed struct {
 func signerRoutes(s *Server) {
 	signers := s.cfg.Orders.Signers
 	get(s, viewer, "/v1/signers", func(r *http.Request) ([]provisioner.SignerInfo, error) { return signers.List(r.Context()) })
-	change(s, admin, "/v1/signers", func(r *http.Request, q *AddSigner, c provisioner.Cause) (*provisioner.SignerInfo, error) {
+	change(s, admin, "/v1/signers", func(r *http.Request, q *AddSigner, c trust.Cause) (*provisioner.SignerInfo, error) {
 		return signers.Add(r.Context(), q.NewSigner, c)
 	})
-	change(s, admin, "/v1/signers/{id}/remove", func(r *http.Request, _ *Reason, c provisioner.Cause) (*Removed, error) {
+	change(s, admin, "/v1/signers/{id}/remove", func(r *http.Request, _ *Reason, c trust.Cause) (*Removed, error) {
 		left, err := signers.Remove(r.Context(), jwt.SignerID(r.PathValue("id")), c)
 		return &Removed{Left: left}, err
 	})

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/operate"
@@ -62,16 +64,16 @@ func waitingRoutes(s *Server) {
 		}
 		return answer, nil
 	})
-	changeNode(s, "approve", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
+	changeNode(s, "approve", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*provisioner.Answer, error) {
 		if q.Waiting {
 			return keys.ApproveShown(ctx, q.shown(id), q.TTL, c)
 		}
 		return keys.Approve(ctx, id, string(q.Key), q.TTL, c)
 	})
-	changeNode(s, "reject", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
+	changeNode(s, "reject", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*provisioner.Answer, error) {
 		return keys.Reject(ctx, id, string(q.Key), c) // which lifts nothing
 	})
-	changeNode(s, "forget", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
+	changeNode(s, "forget", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*provisioner.Answer, error) {
 		if q.Waiting {
 			return keys.ForgetShown(ctx, q.shown(id), c)
 		}

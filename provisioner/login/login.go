@@ -17,7 +17,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// Reasons why a login fails besides [provisioner.ErrRevocationsUnknown] and [provisioner.ErrClock],
+// Reasons why a login fails besides [trust.ErrRevocationsUnknown] and [provisioner.ErrClock],
 // which pass.
 var (
 	// ErrLogin means that nobody whom we know has shown this. What exactly is
@@ -85,7 +85,7 @@ func New(p *provisioner.Provisioner) *Verifier {
 // Certificate returns the operator whose certificate is leaf, of which the
 // peer has proven in TLS to hold the key. Source is the peer's address: failures
 // are counted by it, and are events. The error wraps one of [ErrLogin],
-// [ErrLimited], [provisioner.ErrRevocationsUnknown] and [provisioner.ErrClock]; that for a credential
+// [ErrLimited], [trust.ErrRevocationsUnknown] and [provisioner.ErrClock]; that for a credential
 // which only its time is against is an *[UntimelyError] as well.
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate, source string) (*Login, error) {
 	return v.login(ctx, source, func() (string, *provisioner.OperatorEntry, error) {

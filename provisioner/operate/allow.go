@@ -35,7 +35,7 @@ func (l *AllowList) List(context.Context) ([]*provisioner.Allowance, error) {
 // [ErrEverything] unless all is true, and is an alarm for as long as it stands. It is in force on every provisioner
 // within a second.
 func (l *AllowList) Add(
-	ctx context.Context, pattern string, expires time.Duration, all bool, c provisioner.Cause,
+	ctx context.Context, pattern string, expires time.Duration, all bool, c trust.Cause,
 ) (*provisioner.Allowance, error) {
 	parsed, err := wire.ParsePattern(pattern)
 	err = errors.Join(err, c.Check())
@@ -68,7 +68,7 @@ func (l *AllowList) Add(
 }
 
 // Remove removes the entry of a pattern. Nodes that it has let in stay. The error is [ErrNotAllowed] if there is none.
-func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c provisioner.Cause) error {
+func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c trust.Cause) error {
 	if err := wrong(c.Check()); err != nil {
 		return fmt.Errorf("disallow %.80q: %w", pattern, err)
 	}
@@ -81,7 +81,7 @@ func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c provisio
 		Cause:   c,
 	}
 	e := events.Event{Type: events.Disallowed, Time: l.moment(), Pattern: pattern, By: c.By, Why: c.Why}
-	err := l.put(ctx, a, func(newest provisioner.Entry[*provisioner.Allowance]) error {
+	err := l.put(ctx, a, func(newest trust.Entry[*provisioner.Allowance]) error {
 		if newest.Unread == nil && (newest.Value == nil || newest.Value.Removed) {
 			return ErrNotAllowed
 		}
@@ -98,10 +98,10 @@ func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c provisio
 // put writes an entry in place of the newest of its pattern, if check, which may be nil, has nothing against that. An
 // entry that cannot be read is replaced.
 func (l *AllowList) put(
-	ctx context.Context, a *provisioner.Allowance, check func(newest provisioner.Entry[*provisioner.Allowance]) error,
+	ctx context.Context, a *provisioner.Allowance, check func(newest trust.Entry[*provisioner.Allowance]) error,
 ) error {
 	_, err := trust.Change(ctx, l.logs.Allowances.Log, a.LogKey(),
-		func(newest provisioner.Entry[*provisioner.Allowance]) (*provisioner.Allowance, error) {
+		func(newest trust.Entry[*provisioner.Allowance]) (*provisioner.Allowance, error) {
 			if check == nil {
 				return a, nil
 			}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -54,7 +56,7 @@ func NodeRefusal(node wire.Identity, r *wire.Refusal) *provisioner.Refusal {
 //
 // The error is [provisioner.ErrNoRecord], [provisioner.ErrState], [ErrNoCommandKey], [ErrNodeAway], [ErrNodeSilent], or
 // the node's refusal as a *[provisioner.Refusal].
-func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c provisioner.Cause) (*Obeyed, error) {
+func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c trust.Cause) (*Obeyed, error) {
 	err := c.Check()
 	if !slices.Contains(wire.Verbs, o.Verb) {
 		err = errors.Join(err, fmt.Errorf("verb %.80q, want one of %q", string(o.Verb), wire.Verbs))

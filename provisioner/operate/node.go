@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -37,7 +39,7 @@ type GrantOrder struct {
 }
 
 // check returns what is wrong with the order itself.
-func (o *GrantOrder) check(c provisioner.Cause) error {
+func (o *GrantOrder) check(c trust.Cause) error {
 	err := errors.Join(c.Check(), checkOrderID(o.ID))
 	if o.KeyHash != "" {
 		err = errors.Join(err, provisioner.CheckKeyHash(o.KeyHash))
@@ -55,7 +57,7 @@ func (o *GrantOrder) check(c provisioner.Cause) error {
 // The error is [provisioner.ErrNoRecord], or [provisioner.ErrState] if the identity is free or revoked, if the grant with
 // this id was used and another one was given since, or if another operator gives one meanwhile. After any other it may
 // have happened, and asking again is harmless.
-func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c provisioner.Cause) (*provisioner.Grant, error) {
+func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c trust.Cause) (*provisioner.Grant, error) {
 	o.TTL = cmp.Or(o.TTL, DefaultGrantTTL)
 	if err := o.check(c); err != nil {
 		return nil, fmt.Errorf("grant %q: %w", id, err)
@@ -67,7 +69,7 @@ func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c pro
 	return g, nil
 }
 
-func (n *Nodes) grant(ctx context.Context, id wire.Identity, o GrantOrder, c provisioner.Cause) (*provisioner.Grant, error) {
+func (n *Nodes) grant(ctx context.Context, id wire.Identity, o GrantOrder, c trust.Cause) (*provisioner.Grant, error) {
 	record, at, err := n.store.Record(ctx, id)
 	if err == nil {
 		err = n.grantable(record, o.KeyHash)

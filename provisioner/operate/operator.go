@@ -38,7 +38,7 @@ type AddedOperator struct {
 // is there gets the new role and key in place of the former ones: the certificate before is worthless. After an error it
 // may have happened or not; adding it again is harmless. The error wraps [ca.ErrRequest] or [ca.ErrAuthority] if there is
 // no certificate, and is [provisioner.ErrState] if the operator was changed meanwhile.
-func (o *Operators) Add(ctx context.Context, n NewOperator, c provisioner.Cause) (*AddedOperator, error) {
+func (o *Operators) Add(ctx context.Context, n NewOperator, c trust.Cause) (*AddedOperator, error) {
 	e, err := n.entry()
 	if err = errors.Join(c.Check(), err); err != nil {
 		return nil, fmt.Errorf("add operator: %w: %w", ErrOperator, err)
@@ -91,7 +91,7 @@ func (o *Operators) issue(e *provisioner.OperatorEntry, ttl time.Duration) (chai
 // Remove keeps an operator out, on every provisioner within a second and in this process at once: neither the certificate
 // nor any token of the key is good. Requests in progress are finished. Removing an operator that is removed already is
 // harmless; the error is [provisioner.ErrNoOperator] for a name that was never added.
-func (o *Operators) Remove(ctx context.Context, name string, c provisioner.Cause) error {
+func (o *Operators) Remove(ctx context.Context, name string, c trust.Cause) error {
 	if err := errors.Join(c.Check(), provisioner.CheckOperatorName(name)); err != nil {
 		return fmt.Errorf("remove operator: %w: %w", ErrOperator, err)
 	}
@@ -113,7 +113,7 @@ func (o *Operators) Remove(ctx context.Context, name string, c provisioner.Cause
 }
 
 // List returns every operator that the store knows, by name, removed ones too. The error wraps
-// [provisioner.ErrRevocationsUnknown] if the list may be old.
+// [trust.ErrRevocationsUnknown] if the list may be old.
 func (o *Operators) List(context.Context) ([]OperatorInfo, error) {
 	if err := o.provisioner.Fresh(); err != nil {
 		return nil, fmt.Errorf("list operators: %w", err)
@@ -126,7 +126,7 @@ func (o *Operators) List(context.Context) ([]OperatorInfo, error) {
 }
 
 // Issuers returns how many certificates of operators are good at now, by the key id of their issuer. The error wraps
-// [provisioner.ErrRevocationsUnknown] if the operators are not known.
+// [trust.ErrRevocationsUnknown] if the operators are not known.
 func (o *Operators) Issuers(now time.Time) (map[string]int, error) {
 	if err := o.provisioner.Fresh(); err != nil {
 		return nil, err

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -102,7 +104,7 @@ func checkOrderID(id string) error {
 
 // changedMeanwhile says to an operator what a conflict means; nil stays nil.
 func changedMeanwhile(err error) error {
-	if errors.Is(err, provisioner.ErrConflict) {
+	if errors.Is(err, trust.ErrConflict) {
 		return fmt.Errorf("%w: it was changed meanwhile: look at it, and ask again (%w)", provisioner.ErrState, err)
 	}
 	return err

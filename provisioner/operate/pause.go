@@ -40,7 +40,7 @@ func (p *Pauses) Standing() error {
 // Confirmations and connections to the fleet go on; so do renewals, unless renewals is true. Requests in progress are
 // finished. It replaces a pause of the same site. The error is [ErrPauses]; after any other it may have happened, and
 // asking again is harmless.
-func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c provisioner.Cause) (*provisioner.Pause, error) {
+func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trust.Cause) (*provisioner.Pause, error) {
 	s := &provisioner.Pause{
 		Schema:   provisioner.PauseSchema,
 		Site:     site,
@@ -57,7 +57,7 @@ func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c prov
 	}
 	e := events.Event{Type: events.Paused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why}
 	_, err = trust.Change(ctx, p.logs.Pauses.Log, s.LogKey(),
-		func(provisioner.Entry[*provisioner.Pause]) (*provisioner.Pause, error) { return s, nil })
+		func(trust.Entry[*provisioner.Pause]) (*provisioner.Pause, error) { return s, nil })
 	if err != nil {
 		return nil, fmt.Errorf("pause %s: %w", s.Scope(), err)
 	}
@@ -69,7 +69,7 @@ func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c prov
 // End ends the pause of a site, or the installation's if that is empty: each is ended on its own. The error is
 // [ErrNotPaused] if there is none, and [provisioner.ErrState] if another operator pauses anew meanwhile. After any other
 // it may have happened, and asking again is harmless.
-func (p *Pauses) End(ctx context.Context, site jwt.Site, c provisioner.Cause) error {
+func (p *Pauses) End(ctx context.Context, site jwt.Site, c trust.Cause) error {
 	if err := c.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrPauses, err)
 	}
@@ -81,7 +81,7 @@ func (p *Pauses) End(ctx context.Context, site jwt.Site, c provisioner.Cause) er
 	}
 	e := events.Event{Type: events.Resumed, Time: p.moment(), Site: site, Elapsed: over.At.Sub(s.At), By: c.By, Why: c.Why}
 	_, err := p.logs.Pauses.Put(ctx, over.LogKey(), over, before.Revision)
-	if errors.Is(err, provisioner.ErrConflict) {
+	if errors.Is(err, trust.ErrConflict) {
 		if now := p.logs.Pauses.Of(site); now != nil {
 			err = fmt.Errorf("%w: it was paused anew meanwhile: %w: resume again if that is to end as well",
 				provisioner.ErrState, now.Because())

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/provisioner/trust"
+
 	"muster/provisioner"
 	"muster/provisioner/events"
 )
@@ -31,7 +33,7 @@ func (p *Process) Policy() *PolicyInUse {
 // ReloadPolicy reads the policy's files at once rather than when they are next looked at. A policy that does not compile,
 // or whose tests fail, is refused: the one before stays in use, the alarm [events.AlarmPolicyRefused] is raised, and an
 // event and the error say why. Reloading what is in use is harmless and an event as well.
-func (p *Process) ReloadPolicy(ctx context.Context, c provisioner.Cause) (*PolicyInUse, error) {
+func (p *Process) ReloadPolicy(ctx context.Context, c trust.Cause) (*PolicyInUse, error) {
 	before := p.cfg.Policy.Digest()
 	err := p.cfg.Policy.Reload(ctx)
 	if ctx.Err() != nil && err != nil {
@@ -54,7 +56,7 @@ func (p *Process) ReloadPolicy(ctx context.Context, c provisioner.Cause) (*Polic
 }
 
 // AcceptClock is [provisioner.Clock.Accept], with an event.
-func (p *Process) AcceptClock(ctx context.Context, c provisioner.Cause) error {
+func (p *Process) AcceptClock(ctx context.Context, c trust.Cause) error {
 	if p.cfg.Clock == nil {
 		return errors.New("accept clock: the clock is not watched")
 	}
@@ -72,7 +74,7 @@ func (p *Process) AcceptClock(ctx context.Context, c provisioner.Cause) error {
 }
 
 // BackupBegun emits the event that a backup has been begun.
-func (p *Process) BackupBegun(c provisioner.Cause) {
+func (p *Process) BackupBegun(c trust.Cause) {
 	p.emit(events.Event{Type: events.BackupBegun, Time: p.moment(), By: c.By, Why: c.Why})
 }
 

@@ -18,8 +18,8 @@ import (
 // Asking again is harmless. The error is [provisioner.ErrNoRecord], [provisioner.ErrState] if the identity is retired,
 // [provisioner.ErrChanged] if the node is not as it was seen, or [trust.ErrUnacknowledged] if the store did
 // not answer. An identity whose record cannot be read is kept out by its name alone.
-func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c provisioner.Cause, seen ...provisioner.Seen) error {
-	return n.takeBack(ctx, "revoke", id, c, func(record *provisioner.Record, at provisioner.Revision, newest *trust.Revocation, err error) (*trust.Revocation, error) {
+func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Seen) error {
+	return n.takeBack(ctx, "revoke", id, c, func(record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error) (*trust.Revocation, error) {
 		if errors.Is(err, provisioner.ErrRecord) {
 			return n.provisioner.EntryAbout(trust.RevokedNode, &provisioner.Record{Identity: id}, c)
 		}
@@ -47,8 +47,8 @@ func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c provisioner.Caus
 // on every broker. Revoked identities are retired so that the name, or the same
 // machine, may enroll again. Asking again is harmless. The error is [provisioner.ErrNoRecord], [provisioner.ErrChanged]
 // if the node is not as it was seen, or [trust.ErrUnacknowledged] if the store did not answer.
-func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c provisioner.Cause, seen ...provisioner.Seen) error {
-	return n.takeBack(ctx, "retire", id, c, func(record *provisioner.Record, at provisioner.Revision, newest *trust.Revocation, err error) (*trust.Revocation, error) {
+func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Seen) error {
+	return n.takeBack(ctx, "retire", id, c, func(record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error) (*trust.Revocation, error) {
 		if err != nil {
 			return nil, err
 		}
@@ -75,7 +75,7 @@ func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c provisioner.Caus
 }
 
 // checkSeen returns [provisioner.ErrChanged] unless a record at a revision is as it was seen.
-func checkSeen(record *provisioner.Record, at provisioner.Revision, seen []provisioner.Seen) error {
+func checkSeen(record *provisioner.Record, at trust.Revision, seen []provisioner.Seen) error {
 	for _, s := range seen {
 		if err := s.Check(record, at); err != nil {
 			return err
@@ -86,17 +86,17 @@ func checkSeen(record *provisioner.Record, at provisioner.Revision, seen []provi
 
 // takenBack returns the entry to write about an identity, nil for none, by its record, the newest
 // entry about it, and why the record could not be read.
-type takenBack func(record *provisioner.Record, at provisioner.Revision, newest *trust.Revocation, err error) (*trust.Revocation, error)
+type takenBack func(record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error) (*trust.Revocation, error)
 
 // takeBack writes the entry that decide makes of what is known of an identity, nil for none, and
 // brings the record to it. It decides anew where another entry came first.
-func (n *Nodes) takeBack(ctx context.Context, verb string, id wire.Identity, c provisioner.Cause, decide takenBack) error {
+func (n *Nodes) takeBack(ctx context.Context, verb string, id wire.Identity, c trust.Cause, decide takenBack) error {
 	if err := wrong(c.Check()); err != nil {
 		return fmt.Errorf("%s %q: %w", verb, id, err)
 	}
-	err := error(provisioner.ErrConflict)
+	err := error(trust.ErrConflict)
 	for range maxRounds {
-		if err = n.takeBackOnce(ctx, id, decide); !errors.Is(err, provisioner.ErrConflict) {
+		if err = n.takeBackOnce(ctx, id, decide); !errors.Is(err, trust.ErrConflict) {
 			break
 		}
 	}
@@ -109,7 +109,7 @@ func (n *Nodes) takeBack(ctx context.Context, verb string, id wire.Identity, c p
 	return nil
 }
 
-// takeBackOnce returns [provisioner.ErrConflict] if another entry came first.
+// takeBackOnce returns [trust.ErrConflict] if another entry came first.
 func (n *Nodes) takeBackOnce(ctx context.Context, id wire.Identity, decide takenBack) error {
 	record, at, err := n.store.Record(ctx, id)
 	if err == nil {

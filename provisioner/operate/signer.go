@@ -27,7 +27,7 @@ var errNoSigners = errors.New("the signers of this provisioner are fixed")
 // that is there gets the new name and limits. It returns the signer as it now
 // is. The error is [provisioner.ErrState] if another signer has the name: policies and logs
 // tell signers apart by it.
-func (s *Signers) Add(ctx context.Context, n provisioner.NewSigner, c provisioner.Cause) (*provisioner.SignerInfo, error) {
+func (s *Signers) Add(ctx context.Context, n provisioner.NewSigner, c trust.Cause) (*provisioner.SignerInfo, error) {
 	if s.signers == nil {
 		return nil, fmt.Errorf("add signer: %w", errNoSigners)
 	}
@@ -67,7 +67,7 @@ func (s *Signers) Add(ctx context.Context, n provisioner.NewSigner, c provisione
 // The last one can be removed, too: a stolen key must not go on working for
 // want of another one. Then nobody enrolls until a signer is added; renewals
 // and the fleet go on.
-func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c provisioner.Cause) (left int, err error) {
+func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (left int, err error) {
 	if s.signers == nil {
 		return 0, fmt.Errorf("remove signer: %w", errNoSigners)
 	}
@@ -104,7 +104,7 @@ func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c provisioner.Cau
 }
 
 // List returns every signer that this process knows, by name, removed
-// ones too. The error wraps [provisioner.ErrRevocationsUnknown] if the list may be old.
+// ones too. The error wraps [trust.ErrRevocationsUnknown] if the list may be old.
 func (s *Signers) List(context.Context) ([]provisioner.SignerInfo, error) {
 	if s.signers == nil {
 		return nil, fmt.Errorf("list signers: %w", errNoSigners)
@@ -117,7 +117,7 @@ func (s *Signers) List(context.Context) ([]provisioner.SignerInfo, error) {
 
 // replaceEntry ends an entry in whose place another one is about to be written: the order is not to undo a removal that it
 // has not seen, which is [provisioner.ErrState]. A process that dies in between leaves neither in force.
-func (b *base) replaceEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c provisioner.Cause) error {
+func (b *base) replaceEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c trust.Cause) error {
 	if trust.Ended(b.logs.Revocations, kind, entry) != nil {
 		return nil
 	}
@@ -126,16 +126,16 @@ func (b *base) replaceEntry(ctx context.Context, kind trust.RevocationKind, entr
 
 // endEntry writes that an entry about a signer or an operator does not count any more. Writing it
 // again is harmless.
-func (b *base) endEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c provisioner.Cause) error {
+func (b *base) endEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c trust.Cause) error {
 	err := b.putEnd(ctx, kind, entry, name, c)
-	if errors.Is(err, provisioner.ErrConflict) { // it was ended before
+	if errors.Is(err, trust.ErrConflict) { // it was ended before
 		return nil
 	}
 	return err
 }
 
-// putEnd writes the entry of [base.endEntry]. The error is [provisioner.ErrConflict] if it was ended before.
-func (b *base) putEnd(ctx context.Context, kind trust.RevocationKind, entry, name string, c provisioner.Cause) error {
+// putEnd writes the entry of [base.endEntry]. The error is [trust.ErrConflict] if it was ended before.
+func (b *base) putEnd(ctx context.Context, kind trust.RevocationKind, entry, name string, c trust.Cause) error {
 	return b.provisioner.Revocations().Put(ctx, &trust.Revocation{
 		Schema: trust.RevocationSchema,
 		ID:     wire.NewID(),

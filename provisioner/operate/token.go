@@ -34,7 +34,7 @@ func (t *Tokens) Identify(text string) (jwt.TokenID, error) {
 // process at once. The token need not be known: it may have been signed
 // elsewhere and never used. Nodes that enrolled with it stay. Asking again is
 // harmless. The error is [trust.ErrUnacknowledged] if the store did not answer.
-func (t *Tokens) Revoke(ctx context.Context, id jwt.TokenID, c provisioner.Cause) error {
+func (t *Tokens) Revoke(ctx context.Context, id jwt.TokenID, c trust.Cause) error {
 	if err := wrong(c.Check(), trust.CheckTokenID(id)); err != nil {
 		return fmt.Errorf("revoke token: %w", err)
 	}
@@ -52,7 +52,7 @@ func (t *Tokens) Revoke(ctx context.Context, id jwt.TokenID, c provisioner.Cause
 	}
 	told := events.Event{Type: events.TokenRevoked, Time: t.moment(), Token: id, By: c.By, Why: c.Why}
 	err := t.provisioner.Revocations().Put(ctx, entry, 0)
-	if errors.Is(err, provisioner.ErrConflict) { // another provisioner was first
+	if errors.Is(err, trust.ErrConflict) { // another provisioner was first
 		return nil
 	}
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -73,7 +75,7 @@ func (k *Keys) asShown(ctx context.Context, s ShownKey) (*subject, error) {
 // Asking again replaces the approval by another one, and of two only one can be spent. The error is [ErrNotWaiting], or
 // [provisioner.ErrState] if another key has the name, if name or key is revoked, or if several wait.
 func (k *Keys) Approve(
-	ctx context.Context, id wire.Identity, key string, ttl time.Duration, c provisioner.Cause,
+	ctx context.Context, id wire.Identity, key string, ttl time.Duration, c trust.Cause,
 ) (*provisioner.Answer, error) {
 	return k.approve(ctx, id, ttl, c, func() (*subject, error) { return k.named(ctx, id, key) })
 }
@@ -81,14 +83,14 @@ func (k *Keys) Approve(
 // ApproveShown is [Keys.Approve] about a key as it was shown. A rejection that was not shown stays, and is
 // [provisioner.ErrState].
 func (k *Keys) ApproveShown(
-	ctx context.Context, s ShownKey, ttl time.Duration, c provisioner.Cause,
+	ctx context.Context, s ShownKey, ttl time.Duration, c trust.Cause,
 ) (*provisioner.Answer, error) {
 	return k.approve(ctx, s.Identity, ttl, c, func() (*subject, error) { return k.asShown(ctx, s) })
 }
 
 // approve lets the key in that choose returns, if an approval is what that waits for.
 func (k *Keys) approve(
-	ctx context.Context, id wire.Identity, ttl time.Duration, c provisioner.Cause, choose func() (*subject, error),
+	ctx context.Context, id wire.Identity, ttl time.Duration, c trust.Cause, choose func() (*subject, error),
 ) (*provisioner.Answer, error) {
 	if ttl == 0 {
 		ttl = DefaultApprovalTTL
@@ -135,7 +137,7 @@ func errKeepsName(id wire.Identity, keyHash string) error {
 // [ErrNotWaiting], or [provisioner.ErrState] if several wait.
 //
 // Asking again is harmless: a key that is rejected already stays so, and nothing is written.
-func (k *Keys) Reject(ctx context.Context, id wire.Identity, key string, c provisioner.Cause) (*provisioner.Answer, error) {
+func (k *Keys) Reject(ctx context.Context, id wire.Identity, key string, c trust.Cause) (*provisioner.Answer, error) {
 	if err := wrong(c.Check()); err != nil {
 		return nil, fmt.Errorf("reject %q: %w", id, err)
 	}
@@ -162,7 +164,7 @@ func (k *Keys) Reject(ctx context.Context, id wire.Identity, key string, c provi
 //
 // The process may die at any step, and asking again is harmless: the verdict goes first, since a key that is on the list
 // can be named again.
-func (k *Keys) Forget(ctx context.Context, id wire.Identity, key string, c provisioner.Cause) (*provisioner.Answer, error) {
+func (k *Keys) Forget(ctx context.Context, id wire.Identity, key string, c trust.Cause) (*provisioner.Answer, error) {
 	return k.forget(ctx, id, c, func() (*subject, error) {
 		s, err := k.named(ctx, id, key)
 		if errors.Is(err, ErrNotWaiting) && key == "" {
@@ -176,12 +178,12 @@ func (k *Keys) Forget(ctx context.Context, id wire.Identity, key string, c provi
 
 // ForgetShown is [Keys.Forget] about a key as it was shown. A rejection that was not shown stays, and is
 // [provisioner.ErrState].
-func (k *Keys) ForgetShown(ctx context.Context, s ShownKey, c provisioner.Cause) (*provisioner.Answer, error) {
+func (k *Keys) ForgetShown(ctx context.Context, s ShownKey, c trust.Cause) (*provisioner.Answer, error) {
 	return k.forget(ctx, s.Identity, c, func() (*subject, error) { return k.asShown(ctx, s) })
 }
 
 func (k *Keys) forget(
-	ctx context.Context, id wire.Identity, c provisioner.Cause, choose func() (*subject, error),
+	ctx context.Context, id wire.Identity, c trust.Cause, choose func() (*subject, error),
 ) (*provisioner.Answer, error) {
 	if err := wrong(c.Check()); err != nil {
 		return nil, fmt.Errorf("forget %q: %w", id, err)
@@ -197,7 +199,7 @@ func (k *Keys) forget(
 type verdict struct {
 	provisioner.Verdict
 	ttl   time.Duration // of an approval
-	cause provisioner.Cause
+	cause trust.Cause
 }
 
 // maxRounds bounds how often an order is decided anew because other processes write first.
@@ -211,21 +213,21 @@ func (k *Keys) decide(ctx context.Context, v verdict, choose func() (*subject, e
 		if err != nil {
 			return nil, err
 		}
-		if a, err := k.answer(ctx, v, s); !errors.Is(err, provisioner.ErrConflict) {
+		if a, err := k.answer(ctx, v, s); !errors.Is(err, trust.ErrConflict) {
 			return a, err
 		}
 	}
-	return nil, fmt.Errorf("%w, %d times in a row", provisioner.ErrConflict, maxRounds)
+	return nil, fmt.Errorf("%w, %d times in a row", trust.ErrConflict, maxRounds)
 }
 
 // answer writes a verdict, puts it in force in this process and reports it. A key that is forgotten is off the list when
 // it returns nil. Every step may be the last: what was not done is done when it is asked for again, and a rejected key is
-// taken off by [Keys.Waiting]. The error is [provisioner.ErrConflict] if the key is rejected by another verdict than when
+// taken off by [Keys.Waiting]. The error is [trust.ErrConflict] if the key is rejected by another verdict than when
 // it was chosen, or if another verdict was written meanwhile.
 func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*provisioner.Answer, error) {
 	newest, after := k.logs.Answers.Of(s.Identity, s.KeyHash) // one that cannot be read is a rejection
 	if newest != nil && newest.Verdict == provisioner.VerdictReject && (s.rejection == nil || s.rejection.ID != newest.ID) {
-		return nil, provisioner.ErrConflict
+		return nil, trust.ErrConflict
 	}
 	a := &provisioner.Answer{
 		Schema:   provisioner.AnswerSchema,
@@ -236,7 +238,7 @@ func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*provisioner.
 		At:       k.now(),
 		Cause:    v.cause,
 	}
-	var listed provisioner.Revision
+	var listed trust.Revision
 	var err error
 	if v.Verdict == provisioner.VerdictApprove {
 		err = k.approval(ctx, a, v.ttl, s)

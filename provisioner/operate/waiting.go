@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -33,10 +35,10 @@ const fewWaiting = 64
 func (k *Keys) Waiting(ctx context.Context, id wire.Identity) ([]*provisioner.Waiter, error) {
 	type entry struct {
 		*provisioner.Waiter
-		at provisioner.Revision
+		at trust.Revision
 	}
 	var list []entry
-	err := k.store.Waiters(ctx, id, func(w *provisioner.Waiter, at provisioner.Revision) error {
+	err := k.store.Waiters(ctx, id, func(w *provisioner.Waiter, at trust.Revision) error {
 		list = append(list, entry{w, at})
 		return nil
 	})

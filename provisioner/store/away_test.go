@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
@@ -123,7 +125,7 @@ func TestAListThatIsCutOffIsNotTakenForWhole(t *testing.T) {
 		}
 	}
 	came := map[wire.Identity]bool{}
-	err = st.Waiters(t.Context(), "", func(w *provisioner.Waiter, _ provisioner.Revision) error {
+	err = st.Waiters(t.Context(), "", func(w *provisioner.Waiter, _ trust.Revision) error {
 		if came[w.Identity] {
 			t.Errorf("%s comes twice", w.Identity)
 		}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/google/go-cmp/cmp"
 
 	"muster/internal/wire"
@@ -74,7 +76,7 @@ func recovery() *provisioner.Recovery {
 	return &provisioner.Recovery{
 		Schema: provisioner.RecoverySchema,
 		Began:  time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC),
-		Cause:  provisioner.Cause{By: "tester"},
+		Cause:  trust.Cause{By: "tester"},
 	}
 }
 

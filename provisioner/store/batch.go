@@ -8,11 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 // Headers of an atomic batch (NATS ADR-50).
@@ -154,7 +155,7 @@ func (g *gatherer) again(ctx context.Context, refused error, w *write) (uint64, 
 		return 0, refused
 	}
 	sequence, err := publish(ctx, g.js, w.subject, w.data, w.after)
-	if errors.Is(err, provisioner.ErrConflict) && !conflict(refused) {
+	if errors.Is(err, trust.ErrConflict) && !conflict(refused) {
 		// A broker that had trouble may show it all the same, and it would be our
 		// own write that is in the way.
 		return 0, fmt.Errorf("outcome unknown, after its batch was refused: %w", full(refused))

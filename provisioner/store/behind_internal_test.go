@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/jwt"
@@ -34,35 +36,35 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 		return &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Claims: []provisioner.TokenClaim{{Key: "k", Identity: web1, Attempt: attempt, At: time.Now()}}}
 	}
 	for name, tt := range map[string]struct {
-		write func(ctx context.Context, s *Store, attempt string, after provisioner.Revision) (provisioner.Revision, error)
+		write func(ctx context.Context, s *Store, attempt string, after trust.Revision) (trust.Revision, error)
 		read  func(ctx context.Context, s *Store, came func(attempt string)) error
 	}{
 		"records": {
-			func(ctx context.Context, s *Store, attempt string, after provisioner.Revision) (provisioner.Revision, error) {
+			func(ctx context.Context, s *Store, attempt string, after trust.Revision) (trust.Revision, error) {
 				return s.Put(ctx, record(attempt), after)
 			},
 			func(ctx context.Context, s *Store, came func(string)) error {
-				return s.Records(ctx, func(r *provisioner.Record, _ provisioner.Revision) error { came(r.Attempt); return nil })
+				return s.Records(ctx, func(r *provisioner.Record, _ trust.Revision) error { came(r.Attempt); return nil })
 			},
 		},
 		"revisions": {
-			func(ctx context.Context, s *Store, attempt string, after provisioner.Revision) (provisioner.Revision, error) {
+			func(ctx context.Context, s *Store, attempt string, after trust.Revision) (trust.Revision, error) {
 				return s.Put(ctx, record(attempt), after)
 			},
 			func(ctx context.Context, s *Store, came func(string)) error {
-				return s.Revisions(ctx, "", func(r *provisioner.Record, _ provisioner.Revision) error { came(r.Attempt); return nil })
+				return s.Revisions(ctx, "", func(r *provisioner.Record, _ trust.Revision) error { came(r.Attempt); return nil })
 			},
 		},
 		"revisions of one": {
-			func(ctx context.Context, s *Store, attempt string, after provisioner.Revision) (provisioner.Revision, error) {
+			func(ctx context.Context, s *Store, attempt string, after trust.Revision) (trust.Revision, error) {
 				return s.Put(ctx, record(attempt), after)
 			},
 			func(ctx context.Context, s *Store, came func(string)) error {
-				return s.Revisions(ctx, web1, func(r *provisioner.Record, _ provisioner.Revision) error { came(r.Attempt); return nil })
+				return s.Revisions(ctx, web1, func(r *provisioner.Record, _ trust.Revision) error { came(r.Attempt); return nil })
 			},
 		},
 		"a backup": {
-			func(ctx context.Context, s *Store, attempt string, after provisioner.Revision) (provisioner.Revision, error) {
+			func(ctx context.Context, s *Store, attempt string, after trust.Revision) (trust.Revision, error) {
 				return s.Put(ctx, record(attempt), after)
 			},
 			func(ctx context.Context, s *Store, came func(string)) error {
@@ -73,11 +75,11 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 			},
 		},
 		"claims": {
-			func(ctx context.Context, s *Store, attempt string, after provisioner.Revision) (provisioner.Revision, error) {
+			func(ctx context.Context, s *Store, attempt string, after trust.Revision) (trust.Revision, error) {
 				return s.AppendClaims(ctx, token, claim(attempt), after)
 			},
 			func(ctx context.Context, s *Store, came func(string)) error {
-				return s.AllClaims(ctx, 0, func(_ jwt.TokenID, e *provisioner.ClaimEntry, _ provisioner.Revision) error {
+				return s.AllClaims(ctx, 0, func(_ jwt.TokenID, e *provisioner.ClaimEntry, _ trust.Revision) error {
 					came(e.Claims[0].Attempt)
 					return nil
 				})

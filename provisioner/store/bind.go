@@ -7,10 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 // A Binding is an authority that a store was bound to.
@@ -44,7 +45,7 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 			next.Former = append(slices.Clone(found.Former), Binding{found.CAFingerprint, now})
 		}
 		next.CAFingerprint = fingerprint
-		if _, err = s.putAnyway(ctx, subjectInstallation, next, sequence); err != nil && !errors.Is(err, provisioner.ErrConflict) {
+		if _, err = s.putAnyway(ctx, subjectInstallation, next, sequence); err != nil && !errors.Is(err, trust.ErrConflict) {
 			return fmt.Errorf("write installation: %w", err)
 		}
 	}

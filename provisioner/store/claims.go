@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/jwt"
@@ -16,7 +18,7 @@ import (
 // Claims implements [provisioner.ClaimLog]. It asks for one entry after the
 // other: the tail is mostly one or two long, and what answers is the leader of
 // the stream.
-func (s *Store) Claims(ctx context.Context, tid jwt.TokenID, after provisioner.Revision, each func(*provisioner.ClaimEntry, provisioner.Revision) error) error {
+func (s *Store) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*provisioner.ClaimEntry, trust.Revision) error) error {
 	for next, n := uint64(after)+1, 0; ; next, n = next+1, n+1 {
 		if n == longTail {
 			var err error
@@ -36,7 +38,7 @@ func (s *Store) Claims(ctx context.Context, tid jwt.TokenID, after provisioner.R
 		if err != nil {
 			return fmt.Errorf("read claims of token %s: sequence %d: %w", tid, next, err)
 		}
-		if err := each(e, provisioner.Revision(next)); err != nil {
+		if err := each(e, trust.Revision(next)); err != nil {
 			return err
 		}
 	}
@@ -49,7 +51,7 @@ const longTail = 16
 // minutes in which nobody claims, has all of it read again, and one question for each
 // entry takes as long as the way to the leader, thousands of times. It returns from where
 // to go on: who answers here may be behind the leader.
-func (s *Store) manyClaims(ctx context.Context, tid jwt.TokenID, next uint64, each func(*provisioner.ClaimEntry, provisioner.Revision) error) (uint64, error) {
+func (s *Store) manyClaims(ctx context.Context, tid jwt.TokenID, next uint64, each func(*provisioner.ClaimEntry, trust.Revision) error) (uint64, error) {
 	from := jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectClaims + string(tid)}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
 	}
@@ -59,7 +61,7 @@ func (s *Store) manyClaims(ctx context.Context, tid jwt.TokenID, next uint64, ea
 			return fmt.Errorf("sequence %d: %w", m.sequence, err)
 		}
 		next = m.sequence + 1
-		return each(e, provisioner.Revision(m.sequence))
+		return each(e, trust.Revision(m.sequence))
 	})
 	return next, err
 }
@@ -89,7 +91,7 @@ func decodeClaims(data []byte) (*provisioner.ClaimEntry, error) {
 // AppendClaims implements [provisioner.ClaimLog]. It waits no longer for the
 // acknowledgement than for any other answer, so that there is time to look for
 // the entry when it does not come.
-func (s *Store) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after provisioner.Revision) (provisioner.Revision, error) {
+func (s *Store) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after trust.Revision) (trust.Revision, error) {
 	if err := e.Check(); err != nil {
 		return 0, err
 	}
@@ -99,22 +101,22 @@ func (s *Store) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisione
 	if err != nil {
 		return 0, fmt.Errorf("write claims of token %s: %w", tid, err)
 	}
-	return provisioner.Revision(revision), nil
+	return trust.Revision(revision), nil
 }
 
 // LastClaims returns the revision of the newest entry of all logs, 0 if there is none.
-func (s *Store) LastClaims(ctx context.Context) (provisioner.Revision, error) {
+func (s *Store) LastClaims(ctx context.Context) (trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	info, err := s.info(ctx, s.claims)
 	if err != nil {
 		return 0, fmt.Errorf("read claims: %w", err)
 	}
-	return provisioner.Revision(info.State.LastSeq), nil
+	return trust.Revision(info.State.LastSeq), nil
 }
 
 // AllClaims implements [provisioner.ClaimLog].
-func (s *Store) AllClaims(ctx context.Context, after provisioner.Revision, each func(jwt.TokenID, *provisioner.ClaimEntry, provisioner.Revision) error) error {
+func (s *Store) AllClaims(ctx context.Context, after trust.Revision, each func(jwt.TokenID, *provisioner.ClaimEntry, trust.Revision) error) error {
 	end, err := s.LastClaims(ctx)
 	if err != nil || end <= after {
 		return err
@@ -125,7 +127,7 @@ func (s *Store) AllClaims(ctx context.Context, after provisioner.Revision, each 
 		if err != nil {
 			return fmt.Errorf("sequence %d: %w", m.sequence, err)
 		}
-		return each(jwt.TokenID(strings.TrimPrefix(m.subject, subjectClaims)), e, provisioner.Revision(m.sequence))
+		return each(jwt.TokenID(strings.TrimPrefix(m.subject, subjectClaims)), e, trust.Revision(m.sequence))
 	})
 }
 

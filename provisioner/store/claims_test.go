@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,9 +36,9 @@ func claims(attempt string) *provisioner.ClaimEntry {
 
 // tail returns the attempts of a token's log after a revision, and the newest
 // revision.
-func tail(t *testing.T, s *site, st *store.Store, tid jwt.TokenID, after provisioner.Revision) (attempts []string, newest provisioner.Revision) {
+func tail(t *testing.T, s *site, st *store.Store, tid jwt.TokenID, after trust.Revision) (attempts []string, newest trust.Revision) {
 	t.Helper()
-	err := st.Claims(s.ctx, tid, after, func(e *provisioner.ClaimEntry, at provisioner.Revision) error {
+	err := st.Claims(s.ctx, tid, after, func(e *provisioner.ClaimEntry, at trust.Revision) error {
 		if at <= newest || at <= after {
 			t.Errorf("revision %d after %d", at, max(newest, after))
 		}
@@ -62,7 +64,7 @@ func TestClaimsAreAppendedInTurn(t *testing.T) {
 	if got, at := tail(t, s, st, token1, 0); got != nil || at != 0 {
 		t.Errorf("a log that is not there: %v at %d", got, at)
 	}
-	add := func(tid jwt.TokenID, attempt string, after provisioner.Revision) provisioner.Revision {
+	add := func(tid jwt.TokenID, attempt string, after trust.Revision) trust.Revision {
 		t.Helper()
 		at, err := st.AppendClaims(s.ctx, tid, claims(attempt), after)
 		if err != nil {
@@ -75,17 +77,17 @@ func TestClaimsAreAppendedInTurn(t *testing.T) {
 	second := add(token1, "a2", first)
 	for name, tt := range map[string]struct {
 		tid   jwt.TokenID
-		after provisioner.Revision
+		after trust.Revision
 	}{
 		"as if there were none": {token1, 0}, "on an earlier one": {token1, first}, "on another log's": {token1, other}, "on ours, for another": {token2, second},
 		"on one from the future": {token1, second + 1},
 	} {
-		if at, err := st.AppendClaims(s.ctx, tt.tid, claims("late"), tt.after); !errors.Is(err, provisioner.ErrConflict) || at != 0 {
-			t.Errorf("%s: AppendClaims = %d, %v, want %v", name, at, err, provisioner.ErrConflict)
+		if at, err := st.AppendClaims(s.ctx, tt.tid, claims("late"), tt.after); !errors.Is(err, trust.ErrConflict) || at != 0 {
+			t.Errorf("%s: AppendClaims = %d, %v, want %v", name, at, err, trust.ErrConflict)
 		}
 	}
 	third := add(token1, "a3", provisioner.AnyRevision) // somebody who knows nothing of the log
-	check := func(after provisioner.Revision, want []string) {
+	check := func(after trust.Revision, want []string) {
 		t.Helper()
 		if got, at := tail(t, s, st, token1, after); !slices.Equal(got, want) || len(want) > 0 && at != third {
 			t.Errorf("after %d: %v to %d, want %v to %d", after, got, at, want, third)
@@ -106,16 +108,16 @@ func TestClaimsAreAppendedInTurn(t *testing.T) {
 	want := claims("a1")
 	var got *provisioner.ClaimEntry
 	enough := errors.New("enough")
-	if err := st.Claims(s.ctx, token1, 0, func(e *provisioner.ClaimEntry, _ provisioner.Revision) error { got = e; return enough }); !errors.Is(err, enough) {
+	if err := st.Claims(s.ctx, token1, 0, func(e *provisioner.ClaimEntry, _ trust.Revision) error { got = e; return enough }); !errors.Is(err, enough) {
 		t.Errorf("Claims = %v, want the error of its caller", err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("entry (-written +read):\n%s", diff)
 	}
 	all := []string{fmt.Sprint(token1, "a1", first), fmt.Sprint(token2, "b1", other), fmt.Sprint(token1, "a2", second), fmt.Sprint(token1, "a3", third)}
-	for after, want := range map[provisioner.Revision][]string{0: all, other: all[2:], third: nil} {
+	for after, want := range map[trust.Revision][]string{0: all, other: all[2:], third: nil} {
 		var got []string
-		if err := st.AllClaims(s.ctx, after, func(tid jwt.TokenID, e *provisioner.ClaimEntry, at provisioner.Revision) error {
+		if err := st.AllClaims(s.ctx, after, func(tid jwt.TokenID, e *provisioner.ClaimEntry, at trust.Revision) error {
 			got = append(got, fmt.Sprint(tid, e.Claims[0].Attempt, at))
 			return nil
 		}); err != nil {
@@ -133,7 +135,7 @@ func TestNoClaimIsEverForgotten(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	const many = 3 * store.History
-	var after provisioner.Revision
+	var after trust.Revision
 	for i := range many {
 		var err error
 		if after, err = st.AppendClaims(s.ctx, token1, claims(fmt.Sprint(i)), after); err != nil {
@@ -172,18 +174,18 @@ func TestClaimsThatCannotBeAreErrors(t *testing.T) {
 		if _, err := s.js.Publish(s.ctx, "muster.claims."+string(tid), []byte(c.data)); err != nil {
 			t.Fatal(err)
 		}
-		if err := st.Claims(s.ctx, tid, 0, func(*provisioner.ClaimEntry, provisioner.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := st.Claims(s.ctx, tid, 0, func(*provisioner.ClaimEntry, trust.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q reads as claims: %v, want %s", c.data, err, c.want)
 		}
 	}
-	if err := st.AllClaims(s.ctx, 0, func(jwt.TokenID, *provisioner.ClaimEntry, provisioner.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), "sequence 1: ") {
+	if err := st.AllClaims(s.ctx, 0, func(jwt.TokenID, *provisioner.ClaimEntry, trust.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), "sequence 1: ") {
 		t.Errorf("AllClaims passes over what it does not understand: %v", err)
 	}
-	if at, err := st.AppendClaims(s.ctx, token1, &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema}, 0); err == nil || errors.Is(err, provisioner.ErrConflict) {
+	if at, err := st.AppendClaims(s.ctx, token1, &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema}, 0); err == nil || errors.Is(err, trust.ErrConflict) {
 		t.Errorf("an empty entry is written at %d, %v", at, err)
 	}
 	s.conn.Close()
-	if err := st.Claims(s.ctx, token1, 0, func(*provisioner.ClaimEntry, provisioner.Revision) error { return nil }); !errors.Is(err, nats.ErrConnectionClosed) {
+	if err := st.Claims(s.ctx, token1, 0, func(*provisioner.ClaimEntry, trust.Revision) error { return nil }); !errors.Is(err, nats.ErrConnectionClosed) {
 		t.Errorf("Claims on a closed connection are none: %v, want %v", err, nats.ErrConnectionClosed)
 	}
 }
@@ -195,7 +197,7 @@ func TestRecordsAndHistory(t *testing.T) {
 	st, s := newStore(t)
 	newest := func() (got []string) {
 		t.Helper()
-		if err := st.Records(s.ctx, func(r *provisioner.Record, at provisioner.Revision) error {
+		if err := st.Records(s.ctx, func(r *provisioner.Record, at trust.Revision) error {
 			got = append(got, fmt.Sprint(r.Identity, " ", r.Attempt, " ", at))
 			return nil
 		}); err != nil {
@@ -210,7 +212,7 @@ func TestRecordsAndHistory(t *testing.T) {
 	if h, complete, err := st.History(s.ctx, web1); h != nil || !complete || err != nil {
 		t.Errorf("history of nobody = %v, %v, %v", h, complete, err)
 	}
-	var after provisioner.Revision
+	var after trust.Revision
 	for i := range store.History + 5 {
 		after = put(t, s, st, record(web1, fmt.Sprint("a", i)), after)
 		if i > 1 && i < store.History-2 {
@@ -231,7 +233,7 @@ func TestRecordsAndHistory(t *testing.T) {
 	if h, _, err := st.History(s.ctx, web2); err == nil || !strings.Contains(err.Error(), "invalid character 'h'") {
 		t.Errorf("a history with something else in it: %v, %v", h, err)
 	}
-	if err := st.Records(s.ctx, func(*provisioner.Record, provisioner.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), "invalid character 'h'") {
+	if err := st.Records(s.ctx, func(*provisioner.Record, trust.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), "invalid character 'h'") {
 		t.Errorf("records with something else among them: %v", err)
 	}
 }

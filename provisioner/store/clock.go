@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -21,7 +23,7 @@ const (
 )
 
 // ClockMark implements [provisioner.ClockStore].
-func (s *Store) ClockMark(ctx context.Context) (*provisioner.ClockMark, provisioner.Revision, error) {
+func (s *Store) ClockMark(ctx context.Context) (*provisioner.ClockMark, trust.Revision, error) {
 	var m provisioner.ClockMark
 	revision, err := s.last(ctx, s.entries, subjectClock, &m)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -30,22 +32,22 @@ func (s *Store) ClockMark(ctx context.Context) (*provisioner.ClockMark, provisio
 	if err != nil {
 		return nil, 0, fmt.Errorf("read clock mark: %w", err)
 	}
-	return &m, provisioner.Revision(revision), nil
+	return &m, trust.Revision(revision), nil
 }
 
 // PutClockMark implements [provisioner.ClockStore].
-func (s *Store) PutClockMark(ctx context.Context, m *provisioner.ClockMark, after provisioner.Revision) (provisioner.Revision, error) {
+func (s *Store) PutClockMark(ctx context.Context, m *provisioner.ClockMark, after trust.Revision) (trust.Revision, error) {
 	revision, err := s.putAnyway(ctx, subjectClock, m, uint64(after))
 	if err != nil {
 		return 0, fmt.Errorf("write clock mark: %w", err)
 	}
-	return provisioner.Revision(revision), nil
+	return trust.Revision(revision), nil
 }
 
 // Probe writes something of no meaning, and returns nil once it is on disk: a
 // store that answers reads may have lost its disk. Whoever asks gives ctx a
 // deadline, since a broken one does not answer at all. The error of one that is
-// well and only has no room is [provisioner.ErrStoreFull].
+// well and only has no room is [trust.ErrStoreFull].
 func (s *Store) Probe(ctx context.Context) error {
 	if _, err := s.js.Publish(ctx, subjectProbe, []byte("{}"), jetstream.WithRetryAttempts(0)); err != nil {
 		return fmt.Errorf("probe store: %w", full(err))

@@ -4,10 +4,11 @@ import (
 	"context"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 // Single makes every write go alone, as a benchmark's other side.
@@ -23,7 +24,7 @@ func (s *Store) Unacknowledged() int { return s.js.PublishAsyncPending() }
 // in which a record comes, until all there were have come.
 func (s *Store) FollowHastily(ctx context.Context, each func(wire.Identity)) error {
 	whole := false
-	f := &recordFollower{s: s, queue: s.handovers.open(), current: func() { whole = true }, each: func(id wire.Identity, _ []byte, _ provisioner.Revision) { each(id) }}
+	f := &recordFollower{s: s, queue: s.handovers.open(), current: func() { whole = true }, each: func(id wire.Identity, _ []byte, _ trust.Revision) { each(id) }}
 	defer s.handovers.close(f.queue)
 	state, err := f.last(ctx)
 	if f.known = state.LastSeq; err != nil {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/wire"
@@ -56,17 +58,17 @@ func TestFollowRecords(t *testing.T) {
 // followed is what somebody who follows records has had.
 type followed struct {
 	mu       sync.Mutex
-	newest   map[wire.Identity]provisioner.Revision // guarded by mu
-	calls    int                                    // guarded by mu
-	own      int                                    // guarded by mu: of calls
-	currents int                                    // guarded by mu
+	newest   map[wire.Identity]trust.Revision // guarded by mu
+	calls    int                              // guarded by mu
+	own      int                              // guarded by mu: of calls
+	currents int                              // guarded by mu
 	changed  chan struct{}
 }
 
 // follow follows the records until the test ends.
 func follow(t *testing.T, st *store.Store) *followed {
 	t.Helper()
-	f := &followed{newest: make(map[wire.Identity]provisioner.Revision), changed: make(chan struct{}, 1)}
+	f := &followed{newest: make(map[wire.Identity]trust.Revision), changed: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	change := func(do func()) {
@@ -77,11 +79,11 @@ func follow(t *testing.T, st *store.Store) *followed {
 		}
 	}
 	go func() {
-		come := func(id wire.Identity, at provisioner.Revision) {
+		come := func(id wire.Identity, at trust.Revision) {
 			change(func() { f.newest[id], f.calls = max(f.newest[id], at), f.calls+1 })
 		}
-		ended <- st.FollowRecords(ctx, func(id wire.Identity, _ []byte, at provisioner.Revision) { come(id, at) },
-			func(r *provisioner.Brief, at provisioner.Revision) {
+		ended <- st.FollowRecords(ctx, func(id wire.Identity, _ []byte, at trust.Revision) { come(id, at) },
+			func(r *provisioner.Brief, at trust.Revision) {
 				f.look(func() { f.own++ })
 				come(r.Identity, at)
 			}, func() { change(func() { f.currents++ }) })

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"muster/provisioner"
 )
 
 // Errors of [Follower.Run], after which the process cannot go on.
@@ -28,12 +28,12 @@ var (
 
 const (
 	// checkEvery is how often the leader is asked for the stream's end: often enough that
-	// views stay below [provisioner.MaxAge] although a leader hears of its followers only once
+	// views stay below [trust.MaxAge] although a leader hears of its followers only once
 	// a second.
 	checkEvery = 500 * time.Millisecond
 
 	// checkTimeout bounds one check: what takes longer says nothing that is still worth knowing.
-	checkTimeout = provisioner.MaxAge
+	checkTimeout = trust.MaxAge
 
 	// shorterFor is how long a stream must be shorter than what was read of it until it counts
 	// as damaged: a replica can deliver what its leader has not applied yet.
@@ -145,15 +145,15 @@ func (f *Follower) Age() time.Duration {
 	return time.Since(f.asOf)
 }
 
-// Fresh returns nil while the views are at most [provisioner.MaxAge] old.
+// Fresh returns nil while the views are at most [trust.MaxAge] old.
 func (f *Follower) Fresh() error {
 	age := f.Age()
-	if age <= provisioner.MaxAge {
+	if age <= trust.MaxAge {
 		return nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	err := fmt.Errorf("%w: %s last seen %v ago, limit %v", provisioner.ErrRevocationsUnknown, f.stream, age.Round(time.Millisecond), provisioner.MaxAge)
+	err := fmt.Errorf("%w: %s last seen %v ago, limit %v", trust.ErrRevocationsUnknown, f.stream, age.Round(time.Millisecond), trust.MaxAge)
 	if f.failed != nil {
 		return fmt.Errorf("%w: %w", err, f.failed)
 	}
@@ -369,7 +369,7 @@ func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
 }
 
 // reached waits until every message up to a sequence was applied, or ctx is done.
-func (f *Follower) reached(ctx context.Context, sequence provisioner.Revision) error {
+func (f *Follower) reached(ctx context.Context, sequence trust.Revision) error {
 	for {
 		f.mu.Lock()
 		position := f.position
@@ -391,7 +391,7 @@ func (f *Follower) reached(ctx context.Context, sequence provisioner.Revision) e
 
 // own waits until an own write was applied, which mostly was pushed before its acknowledgement
 // came.
-func (f *Follower) own(ctx context.Context, sequence provisioner.Revision) error {
+func (f *Follower) own(ctx context.Context, sequence trust.Revision) error {
 	pushed, cancel := context.WithTimeout(ctx, ownPushed)
 	defer cancel()
 	if f.reached(pushed, sequence) == nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -62,8 +64,8 @@ const (
 // A store that does not answer is asked again, from where it stopped, so a
 // broker that restarts, or a cluster that elects, is no end of it. The error is
 // [ErrDamaged] if a server leaves out records that it has: end the process.
-func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision),
-	own func(*provisioner.Brief, provisioner.Revision), current func(),
+func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
+	own func(*provisioner.Brief, trust.Revision), current func(),
 ) error {
 	f := &recordFollower{s: s, each: each, own: own, current: current, queue: s.handovers.open()}
 	defer s.handovers.close(f.queue)
@@ -97,8 +99,8 @@ func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []by
 // same, it is decoded for nothing.
 type recordFollower struct {
 	s       *Store
-	each    func(wire.Identity, []byte, provisioner.Revision)
-	own     func(*provisioner.Brief, provisioner.Revision)
+	each    func(wire.Identity, []byte, trust.Revision)
+	own     func(*provisioner.Brief, trust.Revision)
 	current func()
 	queue   *handover
 	said    string // what went wrong since it last went well
@@ -162,7 +164,7 @@ func (f *recordFollower) beat(ctx context.Context) error {
 	written := f.queue.take()
 	f.note(len(written), time.Now())
 	for _, w := range written {
-		f.own(&w.brief, provisioner.Revision(w.sequence))
+		f.own(&w.brief, trust.Revision(w.sequence))
 		f.mine.add(w.sequence)
 	}
 	f.queue.done()

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -64,8 +66,8 @@ func (s *site) agrees(t *testing.T, members ...*member) {
 	defer again.Stop()
 	for ; s.ctx.Err() == nil; <-again.C {
 		stored := make(map[wire.Identity]provisioner.Brief)
-		revisions := make(map[wire.Identity]provisioner.Revision)
-		err := members[0].store.Records(s.ctx, func(r *provisioner.Record, revision provisioner.Revision) error {
+		revisions := make(map[wire.Identity]trust.Revision)
+		err := members[0].store.Records(s.ctx, func(r *provisioner.Record, revision trust.Revision) error {
 			stored[r.Identity], revisions[r.Identity] = r.Brief(), revision
 			return nil
 		})
@@ -96,7 +98,7 @@ func (s *site) agrees(t *testing.T, members ...*member) {
 }
 
 // lose writes a record as a process does that never gets the acknowledgement.
-func (m *member) lose(ctx context.Context, r *provisioner.Record, after provisioner.Revision) error {
+func (m *member) lose(ctx context.Context, r *provisioner.Record, after trust.Revision) error {
 	b, err := wire.EncodeJSON(r)
 	if err != nil {
 		return err
@@ -145,7 +147,7 @@ func TestIndexesAgreeWithTheStore(t *testing.T) {
 				_, err = m.store.Put(s.ctx, r, after)
 			}
 			var refused *jetstream.APIError
-			if err != nil && !errors.Is(err, provisioner.ErrConflict) && !errors.As(err, &refused) {
+			if err != nil && !errors.Is(err, trust.ErrConflict) && !errors.As(err, &refused) {
 				t.Errorf("member %d: %v", who, err)
 				return
 			}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -37,12 +39,12 @@ func (s *site) gathering(t testing.TB, patient bool) *store.Store {
 // An outcome is what became of one Put.
 type outcome struct {
 	record   *provisioner.Record
-	revision provisioner.Revision
+	revision trust.Revision
 	err      error
 }
 
 // atOnce has each of a crowd write once, and returns the outcomes.
-func atOnce(ctx context.Context, st *store.Store, one func(i int) (*provisioner.Record, provisioner.Revision)) []outcome {
+func atOnce(ctx context.Context, st *store.Store, one func(i int) (*provisioner.Record, trust.Revision)) []outcome {
 	outcomes := make([]outcome, crowd)
 	var writers sync.WaitGroup
 	for i := range outcomes {
@@ -61,9 +63,9 @@ func atOnce(ctx context.Context, st *store.Store, one func(i int) (*provisioner.
 // of the rest either may be. It returns how many of each there were.
 func (s *site) agree(t *testing.T, outcomes []outcome) (written, refused, unknown int) {
 	t.Helper()
-	stored := make(map[string]provisioner.Revision)
+	stored := make(map[string]trust.Revision)
 	st := s.open(t, ours)
-	err := st.Revisions(s.ctx, "", func(r *provisioner.Record, revision provisioner.Revision) error {
+	err := st.Revisions(s.ctx, "", func(r *provisioner.Record, revision trust.Revision) error {
 		if at, ok := stored[r.Attempt]; ok {
 			t.Errorf("attempt %s is there twice, at %d and %d", r.Attempt, at, revision)
 		}
@@ -81,7 +83,7 @@ func (s *site) agree(t *testing.T, outcomes []outcome) (written, refused, unknow
 			if at != o.revision {
 				t.Errorf("%s: written as %d, found at %d", o.record.Attempt, o.revision, at)
 			}
-		case errors.Is(o.err, provisioner.ErrConflict), errors.Is(o.err, provisioner.ErrStoreFull):
+		case errors.Is(o.err, trust.ErrConflict), errors.Is(o.err, trust.ErrStoreFull):
 			refused++
 			if ok {
 				t.Errorf("%s: %v, and it is there at %d", o.record.Attempt, o.err, at)
@@ -116,7 +118,7 @@ func (s *site) inBatches(t *testing.T) (n int) {
 func node(i int) wire.Identity { return wire.Identity(fmt.Sprintf("node%d.example.net", i)) }
 
 // fresh is the first record of each.
-func fresh(i int) (*provisioner.Record, provisioner.Revision) {
+func fresh(i int) (*provisioner.Record, trust.Revision) {
 	return record(node(i), fmt.Sprint("a", i)), 0
 }
 
@@ -127,7 +129,7 @@ func TestACrowdIsWrittenTogether(t *testing.T) {
 	s, _ := start(t, t.TempDir())
 	st := s.gathering(t, true)
 	first := atOnce(s.ctx, st, fresh)
-	second := atOnce(s.ctx, st, func(i int) (*provisioner.Record, provisioner.Revision) {
+	second := atOnce(s.ctx, st, func(i int) (*provisioner.Record, trust.Revision) {
 		return record(node(i), fmt.Sprint("b", i)), first[i].revision
 	})
 	if written, _, _ := s.agree(t, append(first, second...)); written != 2*crowd {
@@ -145,7 +147,7 @@ func TestAConflictIsItsOwn(t *testing.T) {
 	s, _ := start(t, t.TempDir())
 	st := s.gathering(t, true)
 	late := func(i int) bool { return i%20 == 7 }
-	outcomes := atOnce(s.ctx, st, func(i int) (*provisioner.Record, provisioner.Revision) {
+	outcomes := atOnce(s.ctx, st, func(i int) (*provisioner.Record, trust.Revision) {
 		r, after := fresh(i)
 		if late(i) {
 			after = 1000
@@ -154,7 +156,7 @@ func TestAConflictIsItsOwn(t *testing.T) {
 	})
 	s.agree(t, outcomes)
 	for i, o := range outcomes {
-		if late(i) != errors.Is(o.err, provisioner.ErrConflict) || !late(i) && o.err != nil {
+		if late(i) != errors.Is(o.err, trust.ErrConflict) || !late(i) && o.err != nil {
 			t.Errorf("Put %d = %v, late: %v", i, o.err, late(i))
 		}
 	}
@@ -166,7 +168,7 @@ func TestACrowdForOneIdentity(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	st := s.gathering(t, false)
-	outcomes := atOnce(s.ctx, st, func(i int) (*provisioner.Record, provisioner.Revision) {
+	outcomes := atOnce(s.ctx, st, func(i int) (*provisioner.Record, trust.Revision) {
 		return record(web1, fmt.Sprint("a", i)), 0
 	})
 	if written, refused, _ := s.agree(t, outcomes); written != 1 || refused != crowd-1 {
@@ -205,7 +207,7 @@ func TestWhoGivesUpHoldsNobodyUp(t *testing.T) {
 	for round := range 10 {
 		ctx, cancel := context.WithCancel(s.ctx)
 		var began atomic.Int64
-		outcomes = append(outcomes, atOnce(ctx, st, func(i int) (*provisioner.Record, provisioner.Revision) {
+		outcomes = append(outcomes, atOnce(ctx, st, func(i int) (*provisioner.Record, trust.Revision) {
 			if began.Add(1) == int64(round*crowd/10) {
 				cancel()
 			}
@@ -218,7 +220,7 @@ func TestWhoGivesUpHoldsNobodyUp(t *testing.T) {
 			t.Errorf("Put(%s) = %v", o.record.Attempt, o.err)
 		}
 	}
-	last := atOnce(s.ctx, st, func(i int) (*provisioner.Record, provisioner.Revision) {
+	last := atOnce(s.ctx, st, func(i int) (*provisioner.Record, trust.Revision) {
 		return record(node(-1-i), fmt.Sprint("z", i)), 0
 	})
 	for _, o := range last {
@@ -268,7 +270,7 @@ func TestACrowdWhoseBrokerEnds(t *testing.T) {
 			cancel()
 		})
 		var began atomic.Int64
-		outcomes = append(outcomes, atOnce(ctx, st, func(i int) (*provisioner.Record, provisioner.Revision) {
+		outcomes = append(outcomes, atOnce(ctx, st, func(i int) (*provisioner.Record, trust.Revision) {
 			if began.Add(1) == crowd-1 {
 				close(ending)
 			}

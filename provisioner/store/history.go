@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -15,7 +17,7 @@ import (
 // stops at the first error of each and returns it. Records that are written
 // meanwhile may or may not be among them. If it returns nil, none was left out that was
 // there before.
-func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*provisioner.Record, provisioner.Revision) error) error {
+func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*provisioner.Record, trust.Revision) error) error {
 	filter := subjectNode + "*"
 	if id != "" {
 		filter = subjectNode + id.SubjectToken()
@@ -43,6 +45,6 @@ func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*prov
 		if err != nil {
 			return fmt.Errorf("history: %w", err)
 		}
-		return each(r, provisioner.Revision(m.sequence))
+		return each(r, trust.Revision(m.sequence))
 	})
 }

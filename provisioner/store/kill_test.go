@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 )
@@ -53,7 +55,7 @@ func TestAKilledProcessHasWrittenWhatItSaid(t *testing.T) {
 			if !ok || err != nil {
 				t.Fatalf("it said %q", line)
 			}
-			outcomes = append(outcomes, outcome{record: record(web1, attempt), revision: provisioner.Revision(revision)})
+			outcomes = append(outcomes, outcome{record: record(web1, attempt), revision: trust.Revision(revision)})
 		}
 		s, stop := start(t, dir)
 		s.agree(t, outcomes)
@@ -70,7 +72,7 @@ func writeUntilKilled(t *testing.T, dir string) {
 	st := s.gathering(t, true)
 	var mu sync.Mutex
 	for round := 0; ; round++ {
-		for _, o := range atOnce(s.ctx, st, func(int) (*provisioner.Record, provisioner.Revision) {
+		for _, o := range atOnce(s.ctx, st, func(int) (*provisioner.Record, trust.Revision) {
 			id := wire.NewID()
 			return record(wire.Identity(strings.ToLower(strings.NewReplacer("_", "x", "-", "y").Replace(id))+".example.net"), id), 0
 		}) {

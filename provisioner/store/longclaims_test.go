@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -28,8 +30,8 @@ func TestALongLogTakesFewQuestions(t *testing.T) {
 		}
 	}
 	before := s.conn.Stats().OutMsgs
-	last, n := provisioner.Revision(0), 0
-	err := st.Claims(s.ctx, tid, 0, func(_ *provisioner.ClaimEntry, at provisioner.Revision) error {
+	last, n := trust.Revision(0), 0
+	err := st.Claims(s.ctx, tid, 0, func(_ *provisioner.ClaimEntry, at trust.Revision) error {
 		if at <= last {
 			t.Fatalf("entry %d after %d", at, last)
 		}

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 // A reading is a consumer of the records.
@@ -141,7 +142,7 @@ func (f *recordFollower) settle(ctx context.Context, n int) {
 // tell tells of one record.
 func (f *recordFollower) tell(ctx context.Context, m message) {
 	if id, err := wire.ParseSubjectToken(m.subject[len(subjectNode):]); err == nil {
-		f.each(id, m.data, provisioner.Revision(m.sequence))
+		f.each(id, m.data, trust.Revision(m.sequence))
 	} else {
 		f.s.log.WarnContext(ctx, "record on no identity's subject", "subject", m.subject, "err", err)
 	}

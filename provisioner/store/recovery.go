@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/provisioner"
@@ -33,7 +35,7 @@ func lastRecovery(ctx context.Context, js jetstream.JetStream) (*provisioner.Rec
 // AcceptLoss begins a recovery in the store that cfg describes, which no provisioner may serve meanwhile: what the store
 // has counts from now on, whatever its watermark says. It may end at any step and be repeated: each call begins another
 // epoch. It returns the recovery, which says what is lost.
-func AcceptLoss(ctx context.Context, cfg Config, why provisioner.Cause) (*provisioner.Recovery, error) {
+func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*provisioner.Recovery, error) {
 	cfg = cfg.complete()
 	js, err := cfg.jetStream()
 	if err != nil {

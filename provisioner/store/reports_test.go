@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -46,8 +48,8 @@ func TestTheClockMarkIsComparedAndSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.PutClockMark(s.ctx, first, 0); !errors.Is(err, provisioner.ErrConflict) {
-		t.Errorf("a second first mark = %v, want %v", err, provisioner.ErrConflict)
+	if _, err := st.PutClockMark(s.ctx, first, 0); !errors.Is(err, trust.ErrConflict) {
+		t.Errorf("a second first mark = %v, want %v", err, trust.ErrConflict)
 	}
 	if m, after, err := st.ClockMark(s.ctx); err != nil || !m.Time.Equal(first.Time) || after != revision {
 		t.Errorf("ClockMark = %v at %d, %v, want %v at %d", m, after, err, first, revision)

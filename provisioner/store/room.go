@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"muster/provisioner/trust"
 
-	"muster/provisioner"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Errors of JetStream at its limit, which nats.go has no names for: of a write, at the limit
@@ -46,25 +46,25 @@ const messageOverhead = 256
 // back for revocations: JetStream has one limit for all streams, at which it
 // refuses those as well, and a bound on their stream sets nothing aside for
 // them. Whoever watches the limit says so again and again. From then on records,
-// claims and grants are refused with [provisioner.ErrStoreFull] once so many
+// claims and grants are refused with [trust.ErrStoreFull] once so many
 // bytes have been written; revocations are not, nor what follows from them.
 // Until it is called there is no such bound.
 func (s *Store) SetRoom(bytes int64) { s.room.Store(bytes) }
 
-// take takes a message's room, or returns [provisioner.ErrStoreFull].
+// take takes a message's room, or returns [trust.ErrStoreFull].
 func (s *Store) take(subject string, b []byte) error {
 	if s.room.Add(-int64(len(subject)+len(b)+messageOverhead)) < 0 {
-		return fmt.Errorf("%w: the rest is for revocations", provisioner.ErrStoreFull)
+		return fmt.Errorf("%w: the rest is for revocations", trust.ErrStoreFull)
 	}
 	return nil
 }
 
-// full makes an error of JetStream at its limit a [provisioner.ErrStoreFull], and leaves
+// full makes an error of JetStream at its limit a [trust.ErrStoreFull], and leaves
 // all others as they are.
 func full(err error) error {
 	var api *jetstream.APIError
 	if errors.As(err, &api) && slices.Contains([]jetstream.ErrorCode{errCodeAccount, errCodeResources, errCodeStorage}, api.ErrorCode) {
-		return fmt.Errorf("%w: %w", provisioner.ErrStoreFull, err)
+		return fmt.Errorf("%w: %w", trust.ErrStoreFull, err)
 	}
 	return err
 }

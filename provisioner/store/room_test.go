@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 )
@@ -18,11 +20,11 @@ func TestRoomIsHeldBackForRevocations(t *testing.T) {
 	st.SetRoom(1)
 	g := &provisioner.Grant{ID: wire.NewID(), Identity: web2, ExpiresAt: time.Now()}
 	for range 2 { // being refused gives nothing back
-		if _, err := st.Put(s.ctx, record(web2, "b"), 0); !errors.Is(err, provisioner.ErrStoreFull) {
-			t.Errorf("Put = %v, want %v", err, provisioner.ErrStoreFull)
+		if _, err := st.Put(s.ctx, record(web2, "b"), 0); !errors.Is(err, trust.ErrStoreFull) {
+			t.Errorf("Put = %v, want %v", err, trust.ErrStoreFull)
 		}
-		if _, err := st.Logs().Grants.Put(s.ctx, g.LogKey(), g, 0); !errors.Is(err, provisioner.ErrStoreFull) {
-			t.Errorf("PutGrant = %v, want %v", err, provisioner.ErrStoreFull)
+		if _, err := st.Logs().Grants.Put(s.ctx, g.LogKey(), g, 0); !errors.Is(err, trust.ErrStoreFull) {
+			t.Errorf("PutGrant = %v, want %v", err, trust.ErrStoreFull)
 		}
 	}
 	revoked := record(web1, "c")
@@ -58,8 +60,8 @@ func TestWroteIsAboutNow(t *testing.T) {
 		}
 	}
 	notAnyMore() // what it wrote when it was opened
-	if _, err := st.Put(s.ctx, record(web1, "a"), 7); !errors.Is(err, provisioner.ErrConflict) {
-		t.Errorf("Put = %v, want %v", err, provisioner.ErrConflict)
+	if _, err := st.Put(s.ctx, record(web1, "a"), 7); !errors.Is(err, trust.ErrConflict) {
+		t.Errorf("Put = %v, want %v", err, trust.ErrConflict)
 	}
 	if st.Wrote() {
 		t.Error("a write that was refused counts")

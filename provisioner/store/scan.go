@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -128,7 +130,7 @@ func decodeRecord(m message) (*provisioner.Record, error) {
 }
 
 // Records implements [provisioner.TokenNotes].
-func (s *Store) Records(ctx context.Context, each func(*provisioner.Record, provisioner.Revision) error) error {
+func (s *Store) Records(ctx context.Context, each func(*provisioner.Record, trust.Revision) error) error {
 	end, err := endOf(ctx, s, s.nodes, "")
 	if err != nil {
 		return fmt.Errorf("records: %w", err)
@@ -140,7 +142,7 @@ func (s *Store) Records(ctx context.Context, each func(*provisioner.Record, prov
 		if err != nil {
 			return err
 		}
-		return each(r, provisioner.Revision(m.sequence))
+		return each(r, trust.Revision(m.sequence))
 	})
 }
 
@@ -155,7 +157,7 @@ func (s *Store) History(ctx context.Context, id wire.Identity) ([]provisioner.Re
 	err = s.scanThrough(ctx, streamNodes, end, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}}, func(m message) error {
 		r, err := decodeRecord(m)
 		if err == nil {
-			history = append(history, provisioner.Revised{Record: r, Revision: provisioner.Revision(m.sequence)})
+			history = append(history, provisioner.Revised{Record: r, Revision: trust.Revision(m.sequence)})
 		}
 		return err
 	})

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -79,8 +81,8 @@ func TestWhatASilentServerHasIsNotPassedOver(t *testing.T) {
 	}
 	var came []wire.Identity
 	f := &recordFollower{
-		s: s, queue: s.handovers.open(), current: func() {}, own: func(*provisioner.Brief, provisioner.Revision) {},
-		each: func(id wire.Identity, _ []byte, _ provisioner.Revision) { came = append(came, id) },
+		s: s, queue: s.handovers.open(), current: func() {}, own: func(*provisioner.Brief, trust.Revision) {},
+		each: func(id wire.Identity, _ []byte, _ trust.Revision) { came = append(came, id) },
 	}
 	beats := func(n int) (err error) { // as run
 		for range n {

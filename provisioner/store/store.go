@@ -33,6 +33,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -431,7 +433,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 func (s *Store) Installation() Installation { return s.installation }
 
 // Record implements [provisioner.Store].
-func (s *Store) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+func (s *Store) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
 	var r provisioner.Record
 	revision, err := s.last(ctx, s.nodes, subjectNode+id.SubjectToken(), &r)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -446,11 +448,11 @@ func (s *Store) Record(ctx context.Context, id wire.Identity) (*provisioner.Reco
 	if r.Identity != id {
 		return nil, 0, fmt.Errorf("read record of %q: %w: it is of %q", id, provisioner.ErrRecord, r.Identity)
 	}
-	return &r, provisioner.Revision(revision), nil
+	return &r, trust.Revision(revision), nil
 }
 
 // Put implements [provisioner.Store].
-func (s *Store) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
+func (s *Store) Put(ctx context.Context, r *provisioner.Record, after trust.Revision) (trust.Revision, error) {
 	put := s.put
 	if r.State == provisioner.StateRevoked || r.State == provisioner.StateRetired {
 		put = s.putAnyway
@@ -460,7 +462,7 @@ func (s *Store) Put(ctx context.Context, r *provisioner.Record, after provisione
 		return 0, fmt.Errorf("write record of %q: %w", r.Identity, err)
 	}
 	s.handovers.put(r, revision)
-	return provisioner.Revision(revision), nil
+	return trust.Revision(revision), nil
 }
 
 // last decodes the newest message of a subject into dst and returns its
@@ -481,8 +483,8 @@ func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject strin
 }
 
 // put writes one message if the subject's last sequence is still after. It
-// returns [provisioner.ErrConflict] if it is not; after any other error the
-// message may be stored or may yet be, but for [provisioner.ErrStoreFull].
+// returns [trust.ErrConflict] if it is not; after any other error the
+// message may be stored or may yet be, but for [trust.ErrStoreFull].
 func (s *Store) put(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
 	b, err := encode(v)
 	if err != nil {
@@ -559,7 +561,7 @@ func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []
 		return ack.Sequence, nil
 	case err := <-f.Err():
 		if conflict(err) {
-			return 0, fmt.Errorf("%w (%w)", provisioner.ErrConflict, err)
+			return 0, fmt.Errorf("%w (%w)", trust.ErrConflict, err)
 		}
 		return 0, full(err)
 	case <-ctx.Done():

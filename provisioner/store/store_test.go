@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -37,7 +39,7 @@ func record(id wire.Identity, attempt string) *provisioner.Record {
 	}
 }
 
-func put(t *testing.T, s *site, st *store.Store, r *provisioner.Record, after provisioner.Revision) provisioner.Revision {
+func put(t *testing.T, s *site, st *store.Store, r *provisioner.Record, after trust.Revision) trust.Revision {
 	t.Helper()
 	revision, err := st.Put(s.ctx, r, after)
 	if err != nil {
@@ -96,7 +98,7 @@ func TestCompareAndSet(t *testing.T) {
 	second := put(t, s, st, record(web1, "a2"), first)
 	tests := map[string]struct {
 		id    wire.Identity
-		after provisioner.Revision
+		after trust.Revision
 	}{
 		"as if there were none":        {web1, 0},
 		"on an earlier one":            {web1, first},
@@ -107,11 +109,11 @@ func TestCompareAndSet(t *testing.T) {
 		"as if there were none, again": {web2, 0},
 	}
 	for name, tt := range tests {
-		if revision, err := st.Put(s.ctx, record(tt.id, "late"), tt.after); !errors.Is(err, provisioner.ErrConflict) || revision != 0 {
-			t.Errorf("%s: Put = %d, %v, want %v", name, revision, err, provisioner.ErrConflict)
+		if revision, err := st.Put(s.ctx, record(tt.id, "late"), tt.after); !errors.Is(err, trust.ErrConflict) || revision != 0 {
+			t.Errorf("%s: Put = %d, %v, want %v", name, revision, err, trust.ErrConflict)
 		}
 	}
-	for id, want := range map[wire.Identity]provisioner.Revision{web1: second, web2: other, "db1.example.net": 0} {
+	for id, want := range map[wire.Identity]trust.Revision{web1: second, web2: other, "db1.example.net": 0} {
 		if r, revision, err := st.Record(s.ctx, id); revision != want || err != nil || r != nil && r.Attempt == "late" {
 			t.Errorf("record of %s is %v at %d, %v, want revision %d", id, r, revision, err, want)
 		}
@@ -122,7 +124,7 @@ func TestCompareAndSet(t *testing.T) {
 func TestOneOfManyWritersWins(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
-	after := provisioner.Revision(0)
+	after := trust.Revision(0)
 	for round := range 5 {
 		var writers sync.WaitGroup
 		won := make(chan string, 16)
@@ -133,7 +135,7 @@ func TestOneOfManyWritersWins(t *testing.T) {
 				switch {
 				case err == nil:
 					won <- attempt
-				case !errors.Is(err, provisioner.ErrConflict):
+				case !errors.Is(err, trust.ErrConflict):
 					t.Errorf("Put: %v", err)
 				}
 			})
@@ -167,7 +169,7 @@ func TestAWriteWithoutAnAnswerIsAnError(t *testing.T) {
 			continue
 		}
 		// The write may come yet, between our reading and our writing.
-		if !errors.Is(err, context.Canceled) && !errors.Is(err, provisioner.ErrConflict) {
+		if !errors.Is(err, context.Canceled) && !errors.Is(err, trust.ErrConflict) {
 			t.Errorf("Put = %v, want %v", err, context.Canceled)
 		}
 	}
@@ -175,7 +177,7 @@ func TestAWriteWithoutAnAnswerIsAnError(t *testing.T) {
 		t.Errorf("Record = %v, want %v", err, context.Canceled)
 	}
 	s.conn.Close()
-	if _, err := st.Put(s.ctx, record(web2, "b1"), 0); err == nil || errors.Is(err, provisioner.ErrConflict) {
+	if _, err := st.Put(s.ctx, record(web2, "b1"), 0); err == nil || errors.Is(err, trust.ErrConflict) {
 		t.Errorf("Put on a closed connection = %v", err)
 	}
 	if r, _, err := st.Record(s.ctx, web2); err == nil {
@@ -238,7 +240,7 @@ func TestReadersLeaveNoConsumers(t *testing.T) {
 	_, _, history := st.History(s.ctx, web1)
 	for what, err := range map[string]error{
 		"history":   history,
-		"revisions": st.Revisions(s.ctx, "", func(*provisioner.Record, provisioner.Revision) error { return nil }),
+		"revisions": st.Revisions(s.ctx, "", func(*provisioner.Record, trust.Revision) error { return nil }),
 		"newest":    st.Newest(s.ctx, func(*provisioner.Record) error { return nil }),
 		"events": st.Events(s.ctx, events.Query{Since: at.Add(-time.Hour), Once: true},
 			func(*events.Stored) error { return nil }),
@@ -301,8 +303,8 @@ func TestHistoryIsInTheOrderOfWriting(t *testing.T) {
 	st, s := newStore(t)
 	history := func(id wire.Identity) (attempts []string) {
 		t.Helper()
-		last := provisioner.Revision(0)
-		err := st.Revisions(s.ctx, id, func(r *provisioner.Record, revision provisioner.Revision) error {
+		last := trust.Revision(0)
+		err := st.Revisions(s.ctx, id, func(r *provisioner.Record, revision trust.Revision) error {
 			if revision <= last || id != "" && r.Identity != id {
 				t.Errorf("history of %q: revision %d of %s after %d", id, revision, r.Identity, last)
 			}
@@ -318,7 +320,7 @@ func TestHistoryIsInTheOrderOfWriting(t *testing.T) {
 	if got := history(""); got != nil {
 		t.Errorf("history of nobody = %v", got)
 	}
-	var after1, after2 provisioner.Revision
+	var after1, after2 trust.Revision
 	for i := range 3 {
 		after1 = put(t, s, st, record(web1, fmt.Sprintf("a%d", i)), after1)
 		after2 = put(t, s, st, record(web2, fmt.Sprintf("b%d", i)), after2)
@@ -332,7 +334,7 @@ func TestHistoryIsInTheOrderOfWriting(t *testing.T) {
 	}
 	stop := errors.New("enough")
 	calls := 0
-	if err := st.Revisions(s.ctx, "", func(*provisioner.Record, provisioner.Revision) error { calls++; return stop }); !errors.Is(err, stop) || calls != 1 {
+	if err := st.Revisions(s.ctx, "", func(*provisioner.Record, trust.Revision) error { calls++; return stop }); !errors.Is(err, stop) || calls != 1 {
 		t.Errorf("Revisions = %v after %d calls, want %v after 1", err, calls, stop)
 	}
 	for i := range store.History {
@@ -348,7 +350,7 @@ func TestHistoryIsInTheOrderOfWriting(t *testing.T) {
 	if _, err := s.js.Publish(s.ctx, "muster.node."+web2.SubjectToken(), []byte("hello")); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Revisions(s.ctx, web2, func(*provisioner.Record, provisioner.Revision) error { return nil }); err == nil {
+	if err := st.Revisions(s.ctx, web2, func(*provisioner.Record, trust.Revision) error { return nil }); err == nil {
 		t.Error("a history with something else in it is no error")
 	}
 }

@@ -56,17 +56,17 @@ func TestRevocationsAreDecidedOnWhatWasSeen(t *testing.T) {
 	other := revocation("other", func(r *trust.Revocation) { r.Node = web2 })
 	for i, tt := range []struct {
 		e        *trust.Revocation
-		expected provisioner.Revision
+		expected trust.Revision
 		want     error
 	}{
 		{revocation("a", nil), 0, nil}, // 1
-		{revocation("late", nil), 0, provisioner.ErrConflict},
-		{other, 1, provisioner.ErrConflict},
+		{revocation("late", nil), 0, trust.ErrConflict},
+		{other, 1, trust.ErrConflict},
 		{other, 0, nil}, // 2
 		{revocation("b", ofRetired), 1, nil},
-		{revocation("late", nil), 1, provisioner.ErrConflict},
+		{revocation("late", nil), 1, trust.ErrConflict},
 		{revocation("t", ofToken), 0, nil},
-		{revocation("u", ofToken), 0, provisioner.ErrConflict},
+		{revocation("u", ofToken), 0, trust.ErrConflict},
 	} {
 		if _, err := log.Put(s.ctx, tt.e.LogKey(), tt.e, tt.expected); !errors.Is(err, tt.want) {
 			t.Errorf("%d: Put = %v, want %v", i, err, tt.want)
@@ -121,7 +121,7 @@ func TestARevocationThatCannotBeReadKeepsOut(t *testing.T) {
 	if r.Outstanding(web1, "") == nil || r.Token(tid) == nil || r.Outstanding(web2, "") != nil {
 		t.Error("the node and the token are not revoked, or another node is")
 	}
-	if !errors.Is(r.Err(), provisioner.ErrUnread) {
+	if !errors.Is(r.Err(), trust.ErrUnread) {
 		t.Errorf("an entry about anything: %v", r.Err())
 	}
 }

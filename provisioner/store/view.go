@@ -12,13 +12,13 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"muster/provisioner/trust"
 
-	"muster/provisioner"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // A View is the newest entry of each key below one prefix of subjects, in memory. It
-// implements [provisioner.Log]. A [Follower] keeps it up to date, in the order of the stream.
+// implements [trust.Log]. A [Follower] keeps it up to date, in the order of the stream.
 type View[V any] struct {
 	follower *Follower
 	prefix   string // of subjects, with the last dot
@@ -27,15 +27,15 @@ type View[V any] struct {
 	take     func(subject string, b []byte) error
 
 	mu      sync.RWMutex
-	newest  map[string]provisioner.Entry[V] // guarded by mu
-	list    []keyed[V]                      // guarded by mu: what All returns; nil after a change
-	watched []func(string, provisioner.Entry[V])
+	newest  map[string]trust.Entry[V] // guarded by mu
+	list    []keyed[V]                // guarded by mu: what All returns; nil after a change
+	watched []func(string, trust.Entry[V])
 }
 
 // keyed is an entry with its key.
 type keyed[V any] struct {
 	key string
-	provisioner.Entry[V]
+	trust.Entry[V]
 }
 
 // checked is what can be decoded and then looked at.
@@ -48,7 +48,7 @@ func newView[T any, P interface {
 }](prefix string, key func(P) string) *View[P] {
 	return &View[P]{
 		prefix: prefix,
-		newest: make(map[string]provisioner.Entry[P]),
+		newest: make(map[string]trust.Entry[P]),
 		take:   func(string, []byte) error { return nil },
 		decode: func(of string, data []byte) (P, error) {
 			v := P(new(T))
@@ -76,16 +76,16 @@ func decodeStrictly(data []byte, dst checked) error {
 	return dst.Check()
 }
 
-// Get implements [provisioner.Log].
-func (v *View[V]) Get(key string) (provisioner.Entry[V], bool) {
+// Get implements [trust.Log].
+func (v *View[V]) Get(key string) (trust.Entry[V], bool) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	e, ok := v.newest[key]
 	return e, ok
 }
 
-// All implements [provisioner.Log]. The entries are those of the call.
-func (v *View[V]) All() iter.Seq2[string, provisioner.Entry[V]] {
+// All implements [trust.Log]. The entries are those of the call.
+func (v *View[V]) All() iter.Seq2[string, trust.Entry[V]] {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.list == nil {
@@ -95,7 +95,7 @@ func (v *View[V]) All() iter.Seq2[string, provisioner.Entry[V]] {
 		}
 	}
 	list := v.list // is never changed
-	return func(yield func(string, provisioner.Entry[V]) bool) {
+	return func(yield func(string, trust.Entry[V]) bool) {
 		for _, k := range list {
 			if !yield(k.key, k.Entry) {
 				return
@@ -104,8 +104,8 @@ func (v *View[V]) All() iter.Seq2[string, provisioner.Entry[V]] {
 	}
 }
 
-// Watch implements [provisioner.Log].
-func (v *View[V]) Watch(applied func(string, provisioner.Entry[V])) {
+// Watch implements [trust.Log].
+func (v *View[V]) Watch(applied func(string, trust.Entry[V])) {
 	v.follower.mu.Lock() // nothing is applied meanwhile
 	defer v.follower.mu.Unlock()
 	for _, k := range v.inOrder() {
@@ -126,11 +126,11 @@ func (v *View[V]) inOrder() []keyed[V] {
 	return list
 }
 
-// Put implements [provisioner.Log]. After a write that is not acknowledged the view is brought
+// Put implements [trust.Log]. After a write that is not acknowledged the view is brought
 // to what the stream's leader has: the entry is there, which is done, or another one, which is
 // a conflict. If there is neither, the same bytes are published again under the same expected
 // sequence, of which at most one is taken.
-func (v *View[V]) Put(ctx context.Context, key string, value V, expected provisioner.Revision) (provisioner.Revision, error) {
+func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.Revision) (trust.Revision, error) {
 	b, err := json.Marshal(value)
 	if err == nil {
 		_, err = v.decode(key, b) // what would not be read is not written
@@ -150,7 +150,7 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected provisi
 			return sequence, nil
 		}
 		err = fmt.Errorf("write %s: %w", subject, err)
-		conflict := errors.Is(err, provisioner.ErrConflict)
+		conflict := errors.Is(err, trust.ErrConflict)
 		var refused *jetstream.APIError
 		if errors.Is(err, errAway) || errors.As(err, &refused) && !conflict {
 			return 0, err
@@ -164,14 +164,14 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected provisi
 			return e.Revision, nil // by a try whose acknowledgement was lost
 		}
 		if conflict || e.Revision > expected {
-			return 0, fmt.Errorf("write %s: %w", subject, provisioner.ErrConflict)
+			return 0, fmt.Errorf("write %s: %w", subject, trust.ErrConflict)
 		}
 	}
 }
 
 // publish writes once, and returns when what was acknowledged was applied. After an error that is
 // no conflict, the write may have been made or may yet be.
-func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expected uint64) (provisioner.Revision, error) {
+func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expected uint64) (trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, askAgain)
 	defer cancel()
 	condition := jetstream.WithExpectLastSequencePerSubject(expected)
@@ -183,7 +183,7 @@ func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expecte
 	if err != nil {
 		return 0, err
 	}
-	revision := provisioner.Revision(sequence)
+	revision := trust.Revision(sequence)
 	return revision, v.follower.own(ctx, revision)
 }
 
@@ -193,9 +193,9 @@ func (v *View[V]) apply(m message) {
 	if !ours {
 		return
 	}
-	e := provisioner.Entry[V]{Revision: provisioner.Revision(m.sequence), At: m.at}
+	e := trust.Entry[V]{Revision: trust.Revision(m.sequence), At: m.at}
 	if e.Value, e.Unread = v.decode(key, m.data); e.Unread != nil {
-		e.Unread = fmt.Errorf("%w: sequence %d on %s: %w", provisioner.ErrUnread, m.sequence, m.subject, e.Unread)
+		e.Unread = fmt.Errorf("%w: sequence %d on %s: %w", trust.ErrUnread, m.sequence, m.subject, e.Unread)
 	}
 	v.mu.Lock()
 	v.newest[key], v.list = e, nil

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"muster/provisioner"
 )
 
 // A note is an entry for tests.
@@ -129,7 +129,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func mustPut(t *testing.T, v *View[*note], key, text string, expected provisioner.Revision) provisioner.Revision {
+func mustPut(t *testing.T, v *View[*note], key, text string, expected trust.Revision) trust.Revision {
 	t.Helper()
 	revision, err := v.Put(t.Context(), key, &note{key, text}, expected)
 	if err != nil {
@@ -155,7 +155,7 @@ func TestViewHoldsTheNewestEntryOfEachKey(t *testing.T) {
 	makeStream(t, js, 1)
 	_, mine, _ := running(t, nc, js)
 	var seen []string
-	mine.Watch(func(key string, e provisioner.Entry[*note]) { seen = append(seen, fmt.Sprint(key, e.Revision)) })
+	mine.Watch(func(key string, e trust.Entry[*note]) { seen = append(seen, fmt.Sprint(key, e.Revision)) })
 	first := mustPut(t, mine, "a", "one", 0)
 	if text(mine, "a") != "one" {
 		t.Error("an own write is not seen")
@@ -196,11 +196,11 @@ func TestUndecodableEntryFailsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.reached(t.Context(), provisioner.Revision(ack.Sequence)); err != nil {
+		if err := f.reached(t.Context(), trust.Revision(ack.Sequence)); err != nil {
 			t.Fatal(err)
 		}
 		e, found := v.Get(key)
-		if !found || e.Value != nil || !errors.Is(e.Unread, provisioner.ErrUnread) {
+		if !found || e.Value != nil || !errors.Is(e.Unread, trust.ErrUnread) {
 			t.Errorf("%s: entry %+v, %v, want one that is unread", key, e, found)
 		}
 		mustPut(t, v, key, "said anew", e.Revision)
@@ -224,10 +224,10 @@ func TestConflictShowsWhoWasFirst(t *testing.T) {
 	_, other := follower(t, otherConn, otherJS)
 	first := mustPut(t, mine, "a", "one", 0)
 	mustPut(t, mine, "a", "two", first)
-	for _, expected := range []provisioner.Revision{0, first, first + 7} {
+	for _, expected := range []trust.Revision{0, first, first + 7} {
 		_, err := other.Put(t.Context(), "a", &note{"a", "late"}, expected)
-		if !errors.Is(err, provisioner.ErrConflict) || text(other, "a") != "two" {
-			t.Errorf("Put on %d: %v, and the entry is %q; want %v and the newest", expected, err, text(other, "a"), provisioner.ErrConflict)
+		if !errors.Is(err, trust.ErrConflict) || text(other, "a") != "two" {
+			t.Errorf("Put on %d: %v, and the entry is %q; want %v and the newest", expected, err, text(other, "a"), trust.ErrConflict)
 		}
 	}
 }
@@ -276,8 +276,8 @@ func TestLostAcknowledgement(t *testing.T) {
 	}{
 		"request-lost":      {},
 		"answer-lost":       {sent: true},
-		"another-was-first": {theirs: true, want: provisioner.ErrConflict},
-		"and-answer-lost":   {sent: true, theirs: true, want: provisioner.ErrConflict},
+		"another-was-first": {theirs: true, want: trust.ErrConflict},
+		"and-answer-lost":   {sent: true, theirs: true, want: trust.ErrConflict},
 	} {
 		l := &lossy{JetStream: js, sent: tt.sent}
 		if tt.theirs {
@@ -386,7 +386,7 @@ func TestRestartOfTheServer(t *testing.T) {
 	if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the view is too old", func() bool { return errors.Is(f.Fresh(), provisioner.ErrRevocationsUnknown) })
+	eventually(t, "the view is too old", func() bool { return errors.Is(f.Fresh(), trust.ErrRevocationsUnknown) })
 	if _, err := v.Put(t.Context(), "b", &note{"b", "two"}, 0); !errors.Is(err, errAway) {
 		t.Errorf("Put without a server = %v, want %v", err, errAway)
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -43,7 +45,7 @@ func keySubject(prefix string, id wire.Identity, keyHash string) string {
 }
 
 // Waiter implements [provisioner.WaiterStore].
-func (s *Store) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Waiter, provisioner.Revision, error) {
+func (s *Store) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Waiter, trust.Revision, error) {
 	var w provisioner.Waiter
 	revision, err := s.last(ctx, s.waiting, keySubject(subjectWaiting, id, keyHash), &w)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -55,14 +57,14 @@ func (s *Store) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*
 		}
 	}
 	if err != nil {
-		return nil, provisioner.Revision(revision), fmt.Errorf("read waiter %q: %w", id, err)
+		return nil, trust.Revision(revision), fmt.Errorf("read waiter %q: %w", id, err)
 	}
-	return &w, provisioner.Revision(revision), nil
+	return &w, trust.Revision(revision), nil
 }
 
 // PutWaiter implements [provisioner.WaiterStore]. Several provisioners that list
 // a key each at the same time may pass the bound by their number.
-func (s *Store) PutWaiter(ctx context.Context, w *provisioner.Waiter, after provisioner.Revision) error {
+func (s *Store) PutWaiter(ctx context.Context, w *provisioner.Waiter, after trust.Revision) error {
 	if err := w.Check(); err != nil {
 		return err
 	}
@@ -82,7 +84,7 @@ func (s *Store) PutWaiter(ctx context.Context, w *provisioner.Waiter, after prov
 }
 
 // DropWaiter implements [provisioner.WaiterStore].
-func (s *Store) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo provisioner.Revision) error {
+func (s *Store) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error {
 	if upTo == 0 { // which the broker takes for all
 		return nil
 	}
@@ -101,7 +103,7 @@ func (s *Store) DropWaiter(ctx context.Context, id wire.Identity, keyHash string
 
 // Waiters implements [provisioner.WaiterStore]. What cannot be read is left
 // out: a later version may have written it.
-func (s *Store) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter, provisioner.Revision) error) error {
+func (s *Store) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter, trust.Revision) error) error {
 	filter := subjectWaiting + ">"
 	if id != "" {
 		filter = subjectWaiting + id.SubjectToken() + ".*"
@@ -112,7 +114,7 @@ func (s *Store) Waiters(ctx context.Context, id wire.Identity, each func(*provis
 			s.log.WarnContext(ctx, "entry of a node that waits not read", "subject", m.subject, "err", err)
 			return nil
 		}
-		return each(&w, provisioner.Revision(m.sequence))
+		return each(&w, trust.Revision(m.sequence))
 	})
 }
 

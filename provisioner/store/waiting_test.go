@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/provisioner"
 )
 
@@ -17,7 +19,7 @@ func TestWhoAsksAgainIsNotTakenOffTheList(t *testing.T) {
 	w := &provisioner.Waiter{Schema: provisioner.WaiterSchema, Identity: web1, KeyHash: strings.Repeat("0", 64)}
 	other := *w
 	other.KeyHash = strings.Repeat("1", 64)
-	put := func(w *provisioner.Waiter, after provisioner.Revision) provisioner.Revision {
+	put := func(w *provisioner.Waiter, after trust.Revision) trust.Revision {
 		t.Helper()
 		if err := st.PutWaiter(s.ctx, w, after); err != nil {
 			t.Fatal(err)
@@ -28,13 +30,13 @@ func TestWhoAsksAgainIsNotTakenOffTheList(t *testing.T) {
 		}
 		return at
 	}
-	count := func(upTo provisioner.Revision, want int) {
+	count := func(upTo trust.Revision, want int) {
 		t.Helper()
 		if err := st.DropWaiter(s.ctx, w.Identity, w.KeyHash, upTo); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
-		err := st.Waiters(s.ctx, w.Identity, func(*provisioner.Waiter, provisioner.Revision) error { n++; return nil })
+		err := st.Waiters(s.ctx, w.Identity, func(*provisioner.Waiter, trust.Revision) error { n++; return nil })
 		if err != nil || n != want {
 			t.Errorf("%d wait when what was there at %d is dropped, want %d: %v", n, upTo, want, err)
 		}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/provisioner"
@@ -206,7 +208,7 @@ func (s *Store) marks(ctx context.Context) (*Watermark, error) {
 }
 
 // newestEpoch returns the epoch of the newest recovery, 0 if there was none.
-func newestEpoch(log provisioner.Log[*provisioner.Recovery]) uint64 {
+func newestEpoch(log trust.Log[*provisioner.Recovery]) uint64 {
 	if e, found := log.Get(provisioner.RecoveryKey); found && e.Value != nil {
 		return e.Value.Epoch
 	}

@@ -5,7 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"muster/provisioner"
+	"muster/provisioner/trust"
+
 	"muster/provisioner/events"
 )
 
@@ -19,8 +20,8 @@ func TestWritten(t *testing.T) {
 	}
 	first := put(t, s, st, record(web1, "a1"), 0)
 	put(t, s, st, record(web1, "a2"), first)
-	if _, err := st.Put(s.ctx, record(web1, "a3"), first); !errors.Is(err, provisioner.ErrConflict) {
-		t.Fatalf("a record is written on an old revision: %v, want %v", err, provisioner.ErrConflict)
+	if _, err := st.Put(s.ctx, record(web1, "a3"), first); !errors.Is(err, trust.ErrConflict) {
+		t.Fatalf("a record is written on an old revision: %v, want %v", err, trust.ErrConflict)
 	}
 	st.Emit(events.Event{Type: events.Attempt, Time: time.Now()})
 	if after, err := st.Written(s.ctx); err != nil || after != before+2 {

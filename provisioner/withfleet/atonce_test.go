@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -28,7 +30,7 @@ func (s *beforehand) happens() {
 }
 
 func (s *beforehand) Logs() *provisioner.Logs {
-	return testbed.WrapLogs(s.Store.Logs(), func(_ context.Context, _ string, put testbed.Put) (provisioner.Revision, error) {
+	return testbed.WrapLogs(s.Store.Logs(), func(_ context.Context, _ string, put testbed.Put) (trust.Revision, error) {
 		s.happens()
 		return put()
 	})
@@ -118,7 +120,7 @@ func TestAResumeEndsNoPauseOfThatMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.what = func() {
-		if _, err := testbed.Orders(other).Pauses.Begin(f.Context(), "", true, provisioner.Cause{By: "ben", Why: "we are broken into"}); err != nil {
+		if _, err := testbed.Orders(other).Pauses.Begin(f.Context(), "", true, trust.Cause{By: "ben", Why: "we are broken into"}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -157,7 +159,7 @@ func TestAnUnknownRecordKeepsItsUse(t *testing.T) {
 	ctx, cancel := context.WithCancel(f.Context())
 	defer cancel()
 	p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
-		return &slow{Store: s, put: func(r *provisioner.Record, after provisioner.Revision) {
+		return &slow{Store: s, put: func(r *provisioner.Record, after trust.Revision) {
 			late = func() {
 				if _, err := s.Put(f.Context(), r, after); err != nil {
 					t.Errorf("the late write: %v", err)
@@ -183,10 +185,10 @@ func TestAnUnknownRecordKeepsItsUse(t *testing.T) {
 // slow is a store whose records are on their way.
 type slow struct {
 	provisioner.Store
-	put func(*provisioner.Record, provisioner.Revision)
+	put func(*provisioner.Record, trust.Revision)
 }
 
-func (s *slow) Put(_ context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
+func (s *slow) Put(_ context.Context, r *provisioner.Record, after trust.Revision) (trust.Revision, error) {
 	s.put(r, after)
 	return 0, testbed.ErrInjected
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -46,7 +48,7 @@ func patiently(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node, so
 func entries(t testing.TB, f *testbed.Fleet, token string) []*provisioner.ClaimEntry {
 	t.Helper()
 	var log []*provisioner.ClaimEntry
-	err := f.Daemon().Store().Claims(f.Context(), f.TokenID(token), 0, func(e *provisioner.ClaimEntry, _ provisioner.Revision) error {
+	err := f.Daemon().Store().Claims(f.Context(), f.TokenID(token), 0, func(e *provisioner.ClaimEntry, _ trust.Revision) error {
 		log = append(log, e)
 		return nil
 	})

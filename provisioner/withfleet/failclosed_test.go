@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/google/go-cmp/cmp"
 
 	"muster/internal/daemon"
@@ -17,7 +19,6 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/testdisk"
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/broker"
 	"muster/provisioner/events"
 	"muster/provisioner/httpapi"
@@ -213,7 +214,7 @@ func TestAClockThatGoesBack(t *testing.T) {
 // acceptClock takes the clock for right, as an operator does.
 func acceptClock(t *testing.T, f *testbed.Fleet) {
 	t.Helper()
-	if err := f.Daemon().AcceptClock(f.Context(), provisioner.Cause{By: "ops", Why: "the clock is right"}); err != nil {
+	if err := f.Daemon().AcceptClock(f.Context(), trust.Cause{By: "ops", Why: "the clock is right"}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -176,7 +178,7 @@ func TestAnUnreachableStoreRefuses(t *testing.T) {
 // broken is a store whose reads fail.
 type broken struct{ provisioner.Store }
 
-func (b *broken) Record(context.Context, wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+func (b *broken) Record(context.Context, wire.Identity) (*provisioner.Record, trust.Revision, error) {
 	return nil, 0, errors.New("store is gone")
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -45,7 +47,7 @@ type grantBetween struct {
 }
 
 func (b *grantBetween) Logs() *provisioner.Logs {
-	return testbed.WrapLogs(b.Store.Logs(), func(_ context.Context, _ string, put testbed.Put) (provisioner.Revision, error) {
+	return testbed.WrapLogs(b.Store.Logs(), func(_ context.Context, _ string, put testbed.Put) (trust.Revision, error) {
 		if what := b.what; what != nil {
 			b.what = nil
 			what()

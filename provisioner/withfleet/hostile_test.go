@@ -20,6 +20,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -154,7 +156,7 @@ func TestHostileIdentities(t *testing.T) {
 		}
 	}
 	records := 0
-	if err := f.Daemon().Store().Revisions(f.Context(), "", func(r *provisioner.Record, _ provisioner.Revision) error {
+	if err := f.Daemon().Store().Revisions(f.Context(), "", func(r *provisioner.Record, _ trust.Revision) error {
 		if r.Identity != "web1.example.net" {
 			records++
 		}

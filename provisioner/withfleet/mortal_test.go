@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -80,12 +82,12 @@ func counted[T any](m *mortal, do func() (T, error)) (T, error) {
 // met keeps an error that is no answer: on a machine with much else to do the store may
 // take longer than it is given. Then there were other calls than a test counts on. m.mu is held.
 func (m *mortal) met(err error) {
-	if err != nil && !errors.Is(err, provisioner.ErrConflict) {
+	if err != nil && !errors.Is(err, trust.ErrConflict) {
 		m.slow = err
 	}
 }
 
-func (m *mortal) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+func (m *mortal) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
 	r, err := call(ctx, m, func() (provisioner.Revised, error) {
 		r, revision, err := m.Store.Record(ctx, id)
 		return provisioner.Revised{Record: r, Revision: revision}, err
@@ -93,23 +95,23 @@ func (m *mortal) Record(ctx context.Context, id wire.Identity) (*provisioner.Rec
 	return r.Record, r.Revision, err
 }
 
-func (m *mortal) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
-	return call(ctx, m, func() (provisioner.Revision, error) { return m.Store.Put(ctx, r, after) })
+func (m *mortal) Put(ctx context.Context, r *provisioner.Record, after trust.Revision) (trust.Revision, error) {
+	return call(ctx, m, func() (trust.Revision, error) { return m.Store.Put(ctx, r, after) })
 }
 
 func (m *mortal) Logs() *provisioner.Logs {
-	return testbed.WrapLogs(m.Store.Logs(), func(ctx context.Context, _ string, put testbed.Put) (provisioner.Revision, error) {
+	return testbed.WrapLogs(m.Store.Logs(), func(ctx context.Context, _ string, put testbed.Put) (trust.Revision, error) {
 		return call(ctx, m, put)
 	})
 }
 
-func (m *mortal) Claims(ctx context.Context, tid jwt.TokenID, after provisioner.Revision, each func(*provisioner.ClaimEntry, provisioner.Revision) error) error {
+func (m *mortal) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*provisioner.ClaimEntry, trust.Revision) error) error {
 	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.Claims(ctx, tid, after, each) })
 	return err
 }
 
-func (m *mortal) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after provisioner.Revision) (provisioner.Revision, error) {
-	return call(ctx, m, func() (provisioner.Revision, error) { return m.Store.AppendClaims(ctx, tid, e, after) })
+func (m *mortal) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after trust.Revision) (trust.Revision, error) {
+	return call(ctx, m, func() (trust.Revision, error) { return m.Store.AppendClaims(ctx, tid, e, after) })
 }
 
 func (m *mortal) History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error) {
@@ -127,20 +129,20 @@ type found[T any, At any] struct {
 	at   At
 }
 
-func (m *mortal) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Waiter, provisioner.Revision, error) {
-	r, err := call(ctx, m, func() (found[*provisioner.Waiter, provisioner.Revision], error) {
+func (m *mortal) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Waiter, trust.Revision, error) {
+	r, err := call(ctx, m, func() (found[*provisioner.Waiter, trust.Revision], error) {
 		w, at, err := m.Store.Waiter(ctx, id, keyHash)
-		return found[*provisioner.Waiter, provisioner.Revision]{w, at}, err
+		return found[*provisioner.Waiter, trust.Revision]{w, at}, err
 	})
 	return r.what, r.at, err
 }
 
-func (m *mortal) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo provisioner.Revision) error {
+func (m *mortal) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error {
 	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.DropWaiter(ctx, id, keyHash, upTo) })
 	return err
 }
 
-func (m *mortal) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter, provisioner.Revision) error) error {
+func (m *mortal) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter, trust.Revision) error) error {
 	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.Waiters(ctx, id, each) })
 	return err
 }

@@ -11,11 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/policies"
-	"muster/provisioner"
 	"muster/provisioner/events"
 )
 
@@ -86,7 +87,7 @@ func TestReloadRefuses(t *testing.T) {
 	process := f.Daemon().Orders().Process
 	before := process.Policy().Digest
 	f.Write("policy/more_test.rego", "package muster.enroll_test\n\ntest_wrong if 1 == 2\n")
-	if in, err := process.ReloadPolicy(f.Context(), provisioner.Cause{By: "kim", Why: "try"}); !errors.Is(err, policies.ErrInvalid) || in != nil {
+	if in, err := process.ReloadPolicy(f.Context(), trust.Cause{By: "kim", Why: "try"}); !errors.Is(err, policies.ErrInvalid) || in != nil {
 		t.Fatalf("ReloadPolicy = %+v, %v, want %v", in, err, policies.ErrInvalid)
 	}
 	f.WaitAlarm(events.AlarmPolicyRefused)
@@ -94,7 +95,7 @@ func TestReloadRefuses(t *testing.T) {
 		t.Errorf("in use: %+v, want %s still", in, before)
 	}
 	f.Write("policy/more_test.rego", "package muster.enroll_test\n\ntest_right if true\n")
-	if in, err := process.ReloadPolicy(f.Context(), provisioner.Cause{By: "kim"}); err != nil || in.Refused != "" || in.Before != before {
+	if in, err := process.ReloadPolicy(f.Context(), trust.Cause{By: "kim"}); err != nil || in.Refused != "" || in.Before != before {
 		t.Errorf("mended: %+v, %v", in, err)
 	}
 	f.WaitNoAlarm(events.AlarmPolicyRefused)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
@@ -57,7 +59,7 @@ type recorder struct {
 	attempts []string // guarded by mu
 }
 
-func (r *recorder) Put(ctx context.Context, record *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
+func (r *recorder) Put(ctx context.Context, record *provisioner.Record, after trust.Revision) (trust.Revision, error) {
 	r.mu.Lock()
 	if record.Next != nil {
 		r.serials, r.attempts = append(r.serials, record.Next.Serial), append(r.attempts, record.Attempt)

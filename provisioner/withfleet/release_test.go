@@ -39,7 +39,7 @@ func release(t *testing.T, f *testbed.Fleet, token, who string) ([]provisioner.T
 	t.Helper()
 	life, over := context.WithCancel(t.Context())
 	defer over()
-	return f.ProvisionerFor(life, nil).ReleaseClaim(f.Context(), f.TokenID(token), who, provisioner.Cause{By: "anna", Why: "the disk died"})
+	return f.ProvisionerFor(life, nil).ReleaseClaim(f.Context(), f.TokenID(token), who, trust.Cause{By: "anna", Why: "the disk died"})
 }
 
 // TestADeadNodesUseIsReleased releases the claim of a node that died before its
@@ -176,14 +176,14 @@ func TestWhatIsNotReleased(t *testing.T) {
 	}
 	for _, tid := range []string{"", ">", "*", "a.b", strings.Repeat("0", 31), strings.Repeat("0", 33), strings.Repeat("A", 32)} {
 		p := provisioners(t, f, 1)[0]
-		if _, err := p.ReleaseClaim(f.Context(), jwt.TokenID(tid), "web1.example.net", provisioner.Cause{}); !errors.Is(err, trust.ErrTokenID) {
+		if _, err := p.ReleaseClaim(f.Context(), jwt.TokenID(tid), "web1.example.net", trust.Cause{}); !errors.Is(err, trust.ErrTokenID) {
 			t.Errorf("release on token %q = %v", tid, err)
 		}
 		if _, err := p.Token(f.Context(), jwt.TokenID(tid)); !errors.Is(err, trust.ErrTokenID) {
 			t.Errorf("token %q = %v", tid, err)
 		}
 	}
-	if _, err := provisioners(t, f, 1)[0].ReleaseClaim(f.Context(), f.TokenID(f.Token(nil)), "a", provisioner.Cause{Why: strings.Repeat("x", 2000)}); err == nil {
+	if _, err := provisioners(t, f, 1)[0].ReleaseClaim(f.Context(), f.TokenID(f.Token(nil)), "a", trust.Cause{Why: strings.Repeat("x", 2000)}); err == nil {
 		t.Error("an operator's words of 2000 bytes are accepted")
 	}
 	f.Check()
@@ -212,7 +212,7 @@ func TestAReleaseLosesToANodeThatIsBack(t *testing.T) {
 		faults.BeforeClaims(func(context.Context, *provisioner.ClaimEntry) { f.Enroll(n) })
 		return faults
 	})
-	if released, err := p.ReleaseClaim(f.Context(), f.TokenID(token), n.Identity, provisioner.Cause{By: "anna"}); !errors.Is(err, provisioner.ErrClaimYoung) {
+	if released, err := p.ReleaseClaim(f.Context(), f.TokenID(token), n.Identity, trust.Cause{By: "anna"}); !errors.Is(err, provisioner.ErrClaimYoung) {
 		t.Errorf("release = %v, %v, want %v", released, err, provisioner.ErrClaimYoung)
 	}
 	if got := report(t, f, token).Used; got != 1 {

@@ -28,7 +28,7 @@ func TestRevocationsUnknownRefuseEverybody(t *testing.T) {
 	f.Faults.Blind(true)
 	f.Eventually("it is noticed", func() bool {
 		err := p.Fresh()
-		return errors.Is(err, provisioner.ErrRevocationsUnknown) && errors.Is(err, testbed.ErrInjected)
+		return errors.Is(err, trust.ErrRevocationsUnknown) && errors.Is(err, testbed.ErrInjected)
 	})
 	if code := f.Refused(f.Node("web2.example.net")); code != wire.CodeRevocationsUnknown {
 		t.Errorf("a new node: %q", code)
@@ -66,13 +66,13 @@ func (h *heldLog) Logs() *provisioner.Logs {
 
 // heldRevocations is the log itself.
 type heldRevocations struct {
-	provisioner.Log[*trust.Revocation]
+	trust.Log[*trust.Revocation]
 	h *heldLog
 }
 
-// Watch implements [provisioner.Log].
-func (l heldRevocations) Watch(applied func(string, provisioner.Entry[*trust.Revocation])) {
-	l.Log.Watch(func(key string, e provisioner.Entry[*trust.Revocation]) {
+// Watch implements [trust.Log].
+func (l heldRevocations) Watch(applied func(string, trust.Entry[*trust.Revocation])) {
+	l.Log.Watch(func(key string, e trust.Entry[*trust.Revocation]) {
 		l.h.mu.Lock()
 		defer l.h.mu.Unlock()
 		if !l.h.hold {
@@ -234,7 +234,7 @@ func TestANodeWithoutAReadableRecordIsKeptOut(t *testing.T) {
 // illegible is a store whose records this version cannot read.
 type illegible struct{ provisioner.Store }
 
-func (illegible) Record(context.Context, wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+func (illegible) Record(context.Context, wire.Identity) (*provisioner.Record, trust.Revision, error) {
 	return nil, 0, provisioner.ErrRecord
 }
 

@@ -38,7 +38,7 @@ func TestARevokedNodeIsNotRetiredByItsOldRevision(t *testing.T) {
 	inFleet(t, f, "web2.example.net")
 	p, ctx := f.Daemon().Operator(), f.Context()
 	e := &trust.Revocation{Schema: trust.RevocationSchema, ID: "elsewhere", Kind: trust.RevokedNode, By: "x", Node: "web1.example.net"}
-	seen := map[wire.Identity]provisioner.Revision{}
+	seen := map[wire.Identity]trust.Revision{}
 	for _, id := range []wire.Identity{"web1.example.net", "web2.example.net"} {
 		_, at, err := f.Daemon().Store().Record(ctx, id)
 		if err != nil {
@@ -149,7 +149,7 @@ type during struct {
 	once func()
 }
 
-func (d *during) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+func (d *during) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
 	r, after, err := d.Store.Record(ctx, id)
 	if once := d.once; once != nil {
 		d.once = nil
@@ -391,20 +391,20 @@ func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
 	f.Revoke("revoked.example.net")
 	f.Retire("retired.example.net")
 	hash := strings.Repeat("0a", 32)
-	grant := func(name, key string, ttl time.Duration, c provisioner.Cause) error {
+	grant := func(name, key string, ttl time.Duration, c trust.Cause) error {
 		_, err := testbed.Orders(p).Nodes.Grant(ctx, wire.Identity(name), operate.GrantOrder{KeyHash: key, TTL: ttl}, c)
 		return err
 	}
-	remove := func(id jwt.SignerID, c provisioner.Cause) error {
+	remove := func(id jwt.SignerID, c trust.Cause) error {
 		_, err := testbed.Orders(p).Signers.Remove(ctx, id, c)
 		return err
 	}
-	add := func(n provisioner.NewSigner, c provisioner.Cause) error {
+	add := func(n provisioner.NewSigner, c trust.Cause) error {
 		_, err := testbed.Orders(p).Signers.Add(ctx, n, c)
 		return err
 	}
-	someone, nobody := testbed.Operator(), provisioner.Cause{Why: "because"}
-	long := provisioner.Cause{By: "x", Why: strings.Repeat("x", 201)}
+	someone, nobody := testbed.Operator(), trust.Cause{Why: "because"}
+	long := trust.Cause{By: "x", Why: strings.Repeat("x", 201)}
 	anything := errors.New("any error")
 	for name, tt := range map[string]struct{ err, want error }{
 		"revoke a stranger":                {testbed.Orders(p).Nodes.Revoke(ctx, "never.example.net", someone), provisioner.ErrNoRecord},

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"github.com/google/go-cmp/cmp"
 
 	"muster/internal/daemon"
@@ -185,7 +187,7 @@ type slowTrust struct {
 }
 
 func (s *slowTrust) Logs() *provisioner.Logs {
-	return testbed.WrapLogs(s.Store.Logs(), func(_ context.Context, _ string, put testbed.Put) (provisioner.Revision, error) {
+	return testbed.WrapLogs(s.Store.Logs(), func(_ context.Context, _ string, put testbed.Put) (trust.Revision, error) {
 		s.stopped <- struct{}{}
 		<-s.goOn
 		return put()

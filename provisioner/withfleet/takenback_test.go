@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -20,7 +22,7 @@ type duringClaim struct {
 	meanwhile func()
 }
 
-func (s *duringClaim) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after provisioner.Revision) (provisioner.Revision, error) {
+func (s *duringClaim) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after trust.Revision) (trust.Revision, error) {
 	if f := s.meanwhile; f != nil {
 		s.meanwhile = nil
 		f()

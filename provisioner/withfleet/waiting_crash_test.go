@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -60,7 +62,7 @@ func asks(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) (e *wir
 func insist(f *testbed.Fleet, p *provisioner.Provisioner, order func(context.Context, *provisioner.Provisioner) error) (err error) {
 	f.Eventually("an answer to an order", func() bool {
 		err = order(f.Context(), p)
-		return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, provisioner.ErrRevocationsUnknown)
+		return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, trust.ErrRevocationsUnknown)
 	})
 	return err
 }

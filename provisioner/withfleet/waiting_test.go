@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -16,7 +18,7 @@ import (
 )
 
 // operator is who says so in these tests.
-var operator = provisioner.Cause{By: "ann", Why: "ticket 17"}
+var operator = trust.Cause{By: "ann", Why: "ticket 17"}
 
 // waiting waits until exactly these machines are listed as waiting under their
 // names, in any order.

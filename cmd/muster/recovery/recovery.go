@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/user"
 
+	"muster/provisioner/trust"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
@@ -73,7 +75,7 @@ func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
 		if err != nil {
 			return err
 		}
-		cause := provisioner.Cause{By: self.Username, Why: why}
+		cause := trust.Cause{By: self.Username, Why: why}
 		d, err := daemon.Load(where.Config, daemon.Options{Log: log, Keys: keys.Ring(ctx)}) //nolint:contextcheck // bounded by the time-out of the policy's tests
 		if err != nil {
 			return verb.OrNoSetup(where.Config, err)

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/testbed"
@@ -88,7 +90,7 @@ type faulty struct {
 	read func(ctx context.Context, id wire.Identity) error
 }
 
-func (s *faulty) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+func (s *faulty) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
 	if err := s.read(ctx, id); err != nil {
 		return nil, 0, err
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"muster/internal/keyfile"
 )
 
 // TestMain makes the test binary stand in for muster: the scripts, and the
@@ -20,6 +22,7 @@ func TestMain(m *testing.M) {
 			_ = os.Unsetenv(name) // it cannot fail for these names
 		}
 	}
+	keyfile.Rounds = 1000 // of keys that these tests encrypt; TestEncrypted of package keyfile has the real figure
 	testscript.Main(m, map[string]func(){program: main})
 }
 

@@ -211,3 +211,12 @@ func typeName(t string) string {
 		return "a mapping of keys to values"
 	}
 }
+
+// MarshalYAML returns v in YAML, indented as the files of init are.
+func MarshalYAML(v any) (string, error) {
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	err := e.Encode(v)
+	return b.String(), errors.Join(err, e.Close())
+}

@@ -100,9 +100,6 @@ func (s BrokerServer) Write(path, dir string) error {
 	if _, err := os.Lstat(dir); err == nil {
 		return fmt.Errorf("%s: %w: nothing is overwritten: give a new directory, or see `muster broker certificate`", dir, fs.ErrExist)
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return notMade(dir, "", err)
-	}
 	staging, err := newStaging(dir)
 	if err != nil {
 		return err

@@ -66,8 +66,7 @@ func (s Installation) BrokerURLs() string {
 }
 
 // Init writes a complete, working setup into dir, which must be missing or
-// empty: either all of it appears or nothing, and what a process that was killed has left
-// goes with the next one. Nothing is ever overwritten. The error lists everything wrong with s.
+// empty: either all of it appears or nothing. Nothing is ever overwritten. The error lists everything wrong with s.
 func Init(dir string, s Installation) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -79,9 +78,6 @@ func Init(dir string, s Installation) error {
 	}
 	if s.Dir, err = filepath.Abs(dir); err != nil {
 		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return notMade(dir, "", err)
 	}
 	staging, err := newStaging(dir)
 	if err != nil {

@@ -55,7 +55,7 @@ type Roll struct {
 	Reached func(string)
 }
 
-// A Rolled authority is on disk, and provisioner.yaml does not name it yet.
+// A Rolled authority is on disk, and provisioner.yaml does not name it yet: see [Rolled.Lines].
 type Rolled struct {
 	Dir         string // directory of the new authority
 	RootKey     string // path of its root's key, to be moved off the machine
@@ -64,18 +64,15 @@ type Rolled struct {
 	Brokers     bool   // they are outside, with certificates of their own to be renewed
 
 	config string        // path of provisioner.yaml, without links
-	text   []byte        // what it holds
-	before daemon.Config // what that means
-	after  daemon.Config
+	before daemon.Config // what that says
+	after  daemon.Config // what it is to say
 	keys   *keyfile.Ring
-
-	reached func(string) // of each step that is done
 }
 
 // Make puts the new authority on disk: all of it, or nothing. Nothing is ever
 // overwritten, and provisioner.yaml stays as it is. A directory that an earlier
 // run has made of the same old root is taken as it is, so that the command can
-// be repeated until provisioner.yaml is written.
+// be repeated until provisioner.yaml is changed.
 func (r *Roll) Make() (*Rolled, error) {
 	if r.Now == nil {
 		r.Now = time.Now
@@ -133,10 +130,6 @@ func (r *Roll) read() (*Rolled, error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	text, err := conffile.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
 	cfg, err := daemon.ReadConfig(path)
 	if err != nil {
 		return nil, err
@@ -147,7 +140,7 @@ func (r *Roll) read() (*Rolled, error) {
 	if r.Keys.File == "" {
 		r.Keys.File = cfg.Keys.PassphraseFile
 	}
-	return &Rolled{Brokers: cfg.Broker.URL != "", config: path, text: text, before: cfg, keys: r.Keys, reached: r.Reached}, nil
+	return &Rolled{Brokers: cfg.Broker.URL != "", config: path, before: cfg, keys: r.Keys}, nil
 }
 
 // name says what provisioner.yaml is to say.
@@ -158,6 +151,19 @@ func (r *Rolled) name(base string) {
 	r.after.CA.Previous = []daemon.PreviousConfig{{
 		Root: r.before.CA.Root, Certificate: r.before.CA.Certificate, Key: r.before.CA.Key, Cross: filepath.Join(r.Dir, crossFile),
 	}}
+}
+
+// Lines returns what provisioner.yaml is to say: its `ca:` with all that belongs to it.
+func (r *Rolled) Lines() (string, error) {
+	is := r.after.CA
+	is.Previous = slices.Clone(is.Previous)
+	before := &is.Previous[0]
+	for _, path := range []*string{&is.Root, &is.Certificate, &is.Key, &before.Root, &before.Certificate, &before.Key, &before.Cross} {
+		if rel, err := filepath.Rel(filepath.Dir(r.config), *path); err == nil && filepath.IsLocal(rel) {
+			*path = rel
+		}
+	}
+	return conffile.MarshalYAML(map[string]any{"ca": is})
 }
 
 // make makes the directory under another name first.

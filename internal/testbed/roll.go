@@ -3,12 +3,15 @@ package testbed
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 
-	"muster/internal/daemon"
 	"muster/internal/setup"
 )
 
-// Roll rolls the certificate authority over, as `muster ca roll --write` does,
+// caLines are the lines of `ca:` in a provisioner.yaml.
+var caLines = regexp.MustCompile(`(?m)^ca:\n(?:[ #].*\n)*`)
+
+// Roll rolls the certificate authority over, puts the lines of `muster ca roll` into provisioner.yaml,
 // and restarts the provisioner. It returns the new root's fingerprint.
 func (f *Fleet) Roll() string {
 	f.t.Helper()
@@ -17,9 +20,11 @@ func (f *Fleet) Roll() string {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if _, err := rolled.Write(daemon.Options{Now: f.Clock.Now}); err != nil {
+	lines, err := rolled.Lines()
+	if err != nil {
 		f.t.Fatal(err)
 	}
+	f.Write("provisioner.yaml", caLines.ReplaceAllLiteralString(f.Read("provisioner.yaml"), lines))
 	f.Stop()
 	f.Start()
 	return rolled.Fingerprint

@@ -3,14 +3,12 @@ package broker
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -18,8 +16,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-
-	"muster/internal/wire"
 )
 
 // Errors of a [Broker]'s life.
@@ -44,14 +40,13 @@ const reconnectWait = 100 * time.Millisecond
 // are safe for concurrent use.
 type Broker struct {
 	// Set by New, then read-only.
-	cfg      Config
-	host     string
-	port     int // -1 takes any; the one that was taken, once started: touched by Start only
-	webHost  string
-	webPort  int // like port, of WebSocket; 0 is none
-	gate     *Gate
-	password wire.Secret // of in-process connections
-	log      *natsLog
+	cfg     Config
+	host    string
+	port    int // -1 takes any; the one that was taken, once started: touched by Start only
+	webHost string
+	webPort int // like port, of WebSocket; 0 is none
+	gate    *Gate
+	log     *natsLog
 
 	// certificate is what new connections are shown; see SetCertificate.
 	certificate atomic.Pointer[tls.Certificate]
@@ -62,13 +57,9 @@ type Broker struct {
 	// rechecks counts the calls of Recheck; see authentication.admit.
 	rechecks atomic.Uint64
 
-	// sessions are those of the server that runs, or was started last.
-	sessions atomic.Pointer[sessions]
-
 	mu     sync.Mutex         // guards the rest
-	server *server.Server     // nil unless running
+	server *runningServer     // nil unless running
 	cancel context.CancelFunc // ends what the gate still waits for
-	lock   *os.File           // held from Start to Stop
 }
 
 // New returns a Broker that is not yet running, or an error naming everything
@@ -96,28 +87,24 @@ func New(cfg Config) (*Broker, error) {
 		bad(fmt.Errorf("%d connections, want 0 (default) or more", cfg.MaxConnections))
 	}
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
-	cfg.Handshake = cmp.Or(cfg.Handshake, DefaultHandshake)
 	if cfg.ClientCAs == nil {
 		bad(errors.New("no client authorities"))
 	}
-	cfg.Gate.ServicePassword = wire.Secret(rand.Text())
 	gate, err := NewGate(cfg.Gate)
-	if bad(err); err == nil {
-		cfg.Gate = gate.cfg // with defaults
-		if len(cfg.Certificate.Certificate) > 0 {
-			bad(checkCertificate(cfg.Certificate, cfg.Gate.TrustDomain, cfg.Gate.Now()))
-		}
-	}
+	bad(err)
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("broker: %w", errors.Join(errs...))
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Gate = gate.cfg // with defaults
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	b := &Broker{
-		cfg: cfg, host: host, port: port, webHost: webHost, webPort: webPort, gate: gate,
-		password: cfg.Gate.ServicePassword,
-		log:      newNATSLog(cfg.Log),
+		cfg:     cfg,
+		host:    host,
+		port:    port,
+		webHost: webHost,
+		webPort: webPort,
+		gate:    gate,
+		log:     newNATSLog(cfg.Log),
 	}
 	b.certificate.Store(&cfg.Certificate)
 	b.SetClientCAs(cfg.ClientCAs)
@@ -125,15 +112,8 @@ func New(cfg Config) (*Broker, error) {
 }
 
 // SetCertificate shows another certificate to connections from now on; those
-// that exist go on. It may be called at any time. After an error, which lists
-// everything wrong with c, the one before stays.
-func (b *Broker) SetCertificate(c tls.Certificate) error {
-	if err := checkCertificate(c, b.cfg.Gate.TrustDomain, b.cfg.Gate.Now()); err != nil {
-		return fmt.Errorf("broker: %w", err)
-	}
-	b.certificate.Store(&c)
-	return nil
-}
+// that exist go on. It may be called at any time.
+func (b *Broker) SetCertificate(c tls.Certificate) { b.certificate.Store(&c) }
 
 // SetClientCAs accepts the certificates of other roots from now on; connections
 // that exist go on. The pool is not to be changed afterwards. It may be called at
@@ -181,7 +161,6 @@ func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.InProcessServer(s),
 		nats.Name(name),
-		nats.UserInfo(serviceUser, string(b.password)),
 		nats.Timeout(dialTimeout), // the library's 2 s are over where the machine stands still for a moment
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(0, 0),
@@ -201,5 +180,5 @@ func (b *Broker) running() (*server.Server, error) {
 	if b.server == nil {
 		return nil, ErrNotRunning
 	}
-	return b.server, nil
+	return b.server.Server, nil
 }

@@ -138,7 +138,7 @@ func (c *callout) answer(ctx context.Context, q question) bool {
 		response.Jwt, err = c.admit(ctx, request, p)
 	}
 	if err != nil {
-		response.Error = string(c.refuse(ctx, p, err)) // for the broker's log
+		response.Error = string(c.log.refuse(ctx, p, err, c.refused)) // for the broker's log
 	}
 	if err := c.respond(q, response, broker); err != nil {
 		c.log.connection(ctx, "answer to a broker lost", slog.String("err", scrub(err.Error())))
@@ -158,17 +158,6 @@ func (c *callout) respond(q question, response *jwt.AuthorizationResponseClaims,
 		return err
 	}
 	return q.Respond(sealed)
-}
-
-// refuse logs and reports that a connection is refused, and returns the code.
-func (c *callout) refuse(ctx context.Context, p Presented, err error) wire.Code {
-	d := deny(wire.CodeDenied, err)
-	p = p.withoutSecrets()
-	c.log.refused(ctx, p, d)
-	if c.refused != nil {
-		c.refused(ctx, p, d)
-	}
-	return d.Code
 }
 
 // open returns the request in data, which broker has encrypted to us. One in
@@ -215,23 +204,12 @@ func (c *callout) admit(ctx context.Context, request *jwt.AuthorizationRequestCl
 
 // userPermissions is the form in which a broker is told what a may do. Nothing
 // in it means everything.
-func userPermissions(a *Admission) jwt.Permissions {
-	var p jwt.Permissions
-	if isEverything(a.Publish) && isEverything(a.Subscribe) {
-		return p
-	}
-	p.Pub, p.Sub = userPermission(a.Publish), userPermission(a.Subscribe)
+func userPermissions(a *Admission) (p jwt.Permissions) {
+	p.Pub.Allow, p.Sub.Allow = a.Publish, a.Subscribe
 	if a.Responses > 0 {
 		p.Resp = &jwt.ResponsePermission{MaxMsgs: a.Responses, Expires: a.ResponseTTL}
 	}
 	return p
-}
-
-func userPermission(list []string) jwt.Permission {
-	if len(list) == 0 {
-		return jwt.Permission{Deny: jwt.StringList{">"}}
-	}
-	return jwt.Permission{Allow: list}
 }
 
 // presentedTo returns what a client presents to the broker that asks. The
@@ -239,8 +217,12 @@ func userPermission(list []string) jwt.Permission {
 func presentedTo(r *jwt.AuthorizationRequestClaims) (Presented, error) {
 	o := r.ConnectOptions
 	p := Presented{
-		Name: o.Name, Token: wire.Secret(o.Token), Username: o.Username, Password: wire.Secret(o.Password),
-		Nkey: o.Nkey, Signature: o.SignedNonce, Nonce: r.ClientInformation.Nonce, Address: r.ClientInformation.Host,
+		Name:      o.Name,
+		Token:     wire.Secret(o.Token),
+		Nkey:      o.Nkey,
+		Signature: o.SignedNonce,
+		Nonce:     r.ClientInformation.Nonce,
+		Address:   r.ClientInformation.Host,
 	}
 	if i := r.ClientInformation; i.Kind != "Client" || i.Type != "nats" && i.Type != "websocket" {
 		return p, &Denied{wire.CodeDenied, fmt.Errorf("not a client connection: %.40s, %.40s", i.Kind, i.Type)}

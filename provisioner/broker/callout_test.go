@@ -190,20 +190,6 @@ func TestNewExternalListsEveryMistake(t *testing.T) {
 	}
 }
 
-// TestServerConfigListsEveryMistake says all that is wrong at once.
-func TestServerConfigListsEveryMistake(t *testing.T) {
-	t.Parallel()
-	_, err := broker.ServerConfig{Listen: "n1", Cluster: &broker.ClusterConfig{Listen: ":x"}}.Text()
-	if err == nil {
-		t.Fatal("no error")
-	}
-	for _, want := range []string{"name of the server", "server: listen", "store directory", "certificate", "issuer", "xkey", "credentials", "cluster: listen", "routes", "password"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is not in %v", want, err)
-		}
-	}
-}
-
 // TestNobodyRunsBeforeStart asks an External that has not started.
 func TestNobodyRunsBeforeStart(t *testing.T) {
 	t.Parallel()

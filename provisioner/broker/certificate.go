@@ -34,7 +34,7 @@ func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, *Denie
 	case wire.RoleNode:
 		return g.node(ctx, p, name, deadline)
 	case wire.RoleProvisioner:
-		return &Admission{Account: AccountMuster, User: name, Publish: everything(), Subscribe: everything(), Deadline: deadline}, nil
+		return &Admission{Account: AccountMuster, User: name, Deadline: deadline}, nil
 	default:
 		return nil, &Denied{wire.CodeDenied, fmt.Errorf("%w: role %q does not connect as a client", ErrCertificate, role)}
 	}

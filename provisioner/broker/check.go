@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -21,7 +20,6 @@ type authentication struct {
 	b        *Broker
 	life     context.Context            // ends with the broker
 	accounts map[string]*server.Account // set before the server starts, then read-only
-	sessions *sessions                  // of the server; set before it starts, then read-only
 }
 
 // Check implements [server.Authentication]. The server calls it for every
@@ -37,12 +35,7 @@ func (a *authentication) Check(c server.ClientAuthentication) bool {
 	if err == nil {
 		return true
 	}
-	d := deny(wire.CodeDenied, err)
-	p = p.withoutSecrets()
-	a.b.log.refused(ctx, p, d)
-	if a.b.cfg.Refused != nil {
-		a.b.cfg.Refused(ctx, p, d)
-	}
+	a.b.log.refuse(ctx, p, err, a.b.cfg.Refused)
 	return false
 }
 
@@ -54,30 +47,12 @@ func (a *authentication) admit(ctx context.Context, c server.ClientAuthenticatio
 		return err
 	}
 	a.register(c, admission)
-	if err := a.remember(c, admission, p); err != nil {
-		return err
-	}
-	// A node that was revoked since the gate looked is not among the
-	// connections that Recheck found, if it counted before we remembered.
-	// It counts before it looks, so either it sees us or we see its count.
+	// The gate may have looked before a node was revoked, and Recheck listed the connections before this one was
+	// registered. Recheck counts before it lists: either it finds the connection, or the count has changed.
 	if admission.Account == AccountFleet && a.b.rechecks.Load() != rechecks {
 		_, err = a.b.gate.Authorize(ctx, p)
 	}
 	return err
-}
-
-// remember makes a connection of the fleet known to [Broker.Recheck].
-func (a *authentication) remember(c server.ClientAuthentication, admission *Admission, p Presented) error {
-	if admission.Account != AccountFleet {
-		return nil
-	}
-	number, ok := numberOf(c)
-	if !ok {
-		// It could not be ended: rather have no fleet than that.
-		return &Denied{wire.CodeUnavailable, fmt.Errorf("connection of type %T has no number", c)}
-	}
-	a.sessions.add(wire.Identity(admission.User), session{number, certificateOf(p.Certificates[0])})
-	return nil
 }
 
 // register tells the server who c is and what it may do.
@@ -96,31 +71,28 @@ func (a *authentication) register(c server.ClientAuthentication, admission *Admi
 
 // permissions returns the server's form of what a may do, nil for everything.
 func permissions(a *Admission) *server.Permissions {
-	if isEverything(a.Publish) && isEverything(a.Subscribe) {
+	if a.Account == AccountMuster {
 		return nil
 	}
-	p := &server.Permissions{Publish: allow(a.Publish), Subscribe: allow(a.Subscribe)}
+	p := &server.Permissions{
+		Publish:   &server.SubjectPermission{Allow: a.Publish},
+		Subscribe: &server.SubjectPermission{Allow: a.Subscribe},
+	}
 	if a.Responses > 0 {
 		p.Response = &server.ResponsePermission{MaxMsgs: a.Responses, Expires: a.ResponseTTL}
 	}
 	return p
 }
 
-// allow returns the permission for the subjects in list. The server takes an
-// empty list for no limit.
-func allow(list []string) *server.SubjectPermission {
-	if len(list) == 0 {
-		return &server.SubjectPermission{Deny: []string{">"}}
-	}
-	return &server.SubjectPermission{Allow: list}
-}
-
 // present returns what c presents.
 func (a *authentication) present(c server.ClientAuthentication) (Presented, error) {
 	o := c.GetOpts()
 	p := Presented{
-		Name: o.Name, Token: wire.Secret(o.Token), Username: o.Username, Password: wire.Secret(o.Password),
-		Nkey: o.Nkey, Signature: o.Sig, Nonce: string(c.GetNonce()),
+		Name:      o.Name,
+		Token:     wire.Secret(o.Token),
+		Nkey:      o.Nkey,
+		Signature: o.Sig,
+		Nonce:     string(c.GetNonce()),
 	}
 	if addr := c.RemoteAddress(); addr != nil {
 		p.Address = addr.String()

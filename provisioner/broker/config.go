@@ -2,10 +2,8 @@ package broker
 
 import (
 	"context"
-	"crypto"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -13,8 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-
-	"muster/internal/wire"
 )
 
 // Defaults and limits of [Config].
@@ -23,10 +19,10 @@ const (
 	// limit of 20,000 file descriptors.
 	DefaultMaxConnections = 18_000
 
-	// DefaultHandshake is how long a client may take for TLS, and again for
+	// handshake is how long a client may take for TLS, and again for
 	// CONNECT. Short, since each silent connection holds a place; long enough
 	// for 5,000 clients to come back at once, which takes 4.6 s on two cores.
-	DefaultHandshake = 5 * time.Second
+	handshake = 5 * time.Second
 )
 
 // Config configures [New].
@@ -61,17 +57,13 @@ type Config struct {
 	// [Broker.SetClientCAs] replaces them while the broker runs.
 	ClientCAs *x509.CertPool
 
-	// Gate says who may connect. Its ServicePassword is not used: the broker
-	// makes its own. Its Now is the broker's clock.
+	// Gate decides about connections. Its Now is the broker's clock.
 	Gate GateConfig
 
 	// MaxConnections bounds all connections. Those that hold a token only may be two
 	// thirds of it, so that they cannot keep out the fleet. Optional; defaults to
 	// [DefaultMaxConnections].
 	MaxConnections int
-
-	// Handshake bounds TLS, and again CONNECT. Optional; defaults to [DefaultHandshake].
-	Handshake time.Duration
 
 	// Refused is called for each connection that the gate refuses, with what
 	// it presented but for the secrets. It must not block. Optional.
@@ -96,33 +88,4 @@ func splitListen(listen string) (string, int, error) {
 		port = server.RANDOM_PORT
 	}
 	return host, port, nil
-}
-
-// checkCertificate reports why cert cannot be the broker's.
-func checkCertificate(cert tls.Certificate, trustDomain string, now time.Time) error {
-	if len(cert.Certificate) == 0 || cert.PrivateKey == nil {
-		return errors.New("no certificate")
-	}
-	leaf, err := x509.ParseCertificate(cert.Certificate[0])
-	if err != nil {
-		return fmt.Errorf("certificate: %w", err)
-	}
-	role, _, err := wire.RoleOf(leaf, trustDomain)
-	if err != nil {
-		return fmt.Errorf("certificate: %w", err)
-	}
-	if role != wire.RoleBroker {
-		return fmt.Errorf("certificate: role %q, want %q", role, wire.RoleBroker)
-	}
-	key, ok := cert.PrivateKey.(crypto.Signer)
-	if !ok {
-		return fmt.Errorf("certificate: key of type %T cannot sign", cert.PrivateKey)
-	}
-	if pub, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !pub.Equal(leaf.PublicKey) {
-		return errors.New("certificate: key belongs to another")
-	}
-	if !now.Before(leaf.NotAfter) {
-		return fmt.Errorf("certificate: expired at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
-	}
-	return nil
 }

@@ -168,44 +168,21 @@ func (c *control) nextAnswer(ctx context.Context, sub *nats.Subscription, answer
 	return sub.NextMsgWithContext(ctx)
 }
 
-// connection is one of a node's, on some server.
-type connection struct {
-	server      string
-	number      uint64
-	node        wire.Identity
-	certificate string // SHA-256, hex; empty if the server knows none
-}
-
 // connections asks all servers for the connections of a node, or of all nodes, and calls each with those on one server
 // as soon as that has answered.
 func (c *control) connections(ctx context.Context, node wire.Identity, each func([]connection)) error {
-	options := server.ConnzOptions{Account: AccountFleet, Username: true, User: string(node), Limit: c.page}
+	options := connectionsOf(node, c.page)
 	for {
 		more := false
-		err := ask(ctx, c, askConnections, options, func(s server.ServerInfo, r *server.Connz) {
-			var list []connection
-			for _, conn := range r.Conns {
-				if conn.Account == AccountFleet {
-					list = append(list, connectionOf(s.ID, conn))
-				}
-			}
-			more = more || len(r.Conns) == options.Limit && options.Offset+len(r.Conns) < r.Total
-			each(list)
+		err := ask(ctx, c, askConnections, options, func(_ server.ServerInfo, r *server.Connz) {
+			more = more || options.Offset+len(r.Conns) < r.Total
+			each(connectionsIn(r))
 		})
 		if err != nil || !more {
 			return err
 		}
 		options.Offset += options.Limit - min(pageOverlap, options.Limit/2)
 	}
-}
-
-// connectionOf is what a server says of one of its connections.
-func connectionOf(id string, c *server.ConnInfo) connection {
-	held := connection{server: id, number: c.Cid, node: wire.Identity(c.AuthorizedUser)}
-	if len(c.TLSPeerCerts) > 0 {
-		held.certificate = c.TLSPeerCerts[0].CertSha256
-	}
-	return held
 }
 
 // kick drops a connection. One that has gone by itself is no error.

@@ -94,11 +94,30 @@ func NewKeys() (Keys, error) {
 	return k, nil
 }
 
-// public returns the public half of a seed of this kind.
-func public(secret wire.Secret, kind nkeys.PrefixByte, want string) (string, error) {
-	key, err := seed(secret, kind, want)
-	if err != nil {
-		return "", err
+// publicKeys are the public halves of [Keys].
+type publicKeys struct{ issuer, xkey, provisioner, system string }
+
+func (k Keys) public() (p publicKeys, err error) {
+	var errs []error
+	for _, half := range []struct {
+		what   string
+		secret wire.Secret
+		kind   nkeys.PrefixByte
+		want   string
+		dst    *string
+	}{
+		{"issuer", k.Issuer, nkeys.PrefixByteAccount, wantIssuer, &p.issuer},
+		{"xkey", k.XKey, nkeys.PrefixByteCurve, wantXKey, &p.xkey},
+		{"credentials", k.Provisioner, nkeys.PrefixByteUser, wantUser, &p.provisioner},
+		{"system credentials", k.System, nkeys.PrefixByteUser, wantUser, &p.system},
+	} {
+		key, err := seed(half.secret, half.kind, half.want)
+		if err == nil {
+			*half.dst, err = key.PublicKey()
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", half.what, err))
+		}
 	}
-	return key.PublicKey()
+	return p, errors.Join(errs...)
 }

@@ -11,8 +11,7 @@
 //   - a node's certificate: [AccountFleet], confined to its own subjects, to
 //     confirmations and to renewals;
 //   - a provisioner's certificate: [AccountMuster], with JetStream;
-//   - the password of this start, in this process: [AccountMuster] too; see
-//     [Broker.Connect].
+//   - nothing, from inside this process: [AccountMuster] too; see [Broker.Connect].
 //
 // Accounts share nothing but what is listed in accounts.go. Requests that cross
 // from the first two into MUSTER carry a Nats-Request-Info header written by

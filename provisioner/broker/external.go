@@ -44,7 +44,7 @@ type ExternalConfig struct {
 	// Keys are the installation's. Required: all of them.
 	Keys Keys
 
-	// Gate says who may connect. Its ServicePassword is not used.
+	// Gate decides about connections. Required.
 	Gate GateConfig
 
 	// Refused is called for each connection that the gate refuses, with what
@@ -112,7 +112,6 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	bad("issuer", err)
 	c.xkey, err = seed(cfg.Keys.XKey, nkeys.PrefixByteCurve, wantXKey)
 	bad("xkey", err)
-	cfg.Gate.ServicePassword = "" // no connection is from inside of the process
 	e.gate, err = NewGate(cfg.Gate)
 	bad("gate", err)
 	if len(errs) > 0 {

@@ -2,12 +2,10 @@ package broker
 
 import (
 	"context"
-	"crypto/subtle"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"muster/internal/seal"
@@ -25,16 +23,11 @@ const (
 	commandResponseTTL = 10 * time.Second
 )
 
-// serviceUser is the user name of connections from inside the process.
-const serviceUser = "muster"
-
 // Presented is what a connection presents in its CONNECT and in TLS. All of it
 // is claimed, but for Certificates, Address and InProcess.
 type Presented struct {
-	Name     string      // CONNECT name, to which the inbox is bound
-	Token    wire.Secret // provisioning token, perhaps sealed
-	Username string
-	Password wire.Secret
+	Name  string      // CONNECT name, to which the inbox is bound
+	Token wire.Secret // provisioning token, perhaps sealed
 
 	Nkey      string // name of a sealed session, empty if none; see [seal.Session.Name]
 	Signature string // the session's proof over Nonce
@@ -58,11 +51,10 @@ func (p Presented) LogValue() slog.Value {
 
 // withoutSecrets returns p without what must not leave the gate.
 func (p Presented) withoutSecrets() Presented {
-	p.Token, p.Password, p.Signature, p.Nonce = "", "", "", ""
+	p.Token, p.Signature, p.Nkey, p.Nonce = "", "", "", ""
 	if !wire.ValidConnectionName(p.Name) {
 		p.Name = ""
 	}
-	p.Username, p.Nkey = "", ""
 	return p
 }
 
@@ -77,8 +69,8 @@ type Admission struct {
 	// user of each request.
 	User string
 
-	// Publish and Subscribe list the subjects allowed; nothing else is. An
-	// empty list allows nothing.
+	// Publish and Subscribe list the subjects allowed, at least one each. In
+	// [AccountMuster] there are none, and every subject is allowed.
 	Publish   []string
 	Subscribe []string
 
@@ -118,10 +110,6 @@ type GateConfig struct {
 	// to ask for a renewal, and to nothing else. Called as AdmitNode is. Optional; nil admits none.
 	AdmitReturning func(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error
 
-	// ServicePassword admits connections from inside the process. Empty
-	// admits none. [New] chooses its own.
-	ServicePassword wire.Secret
-
 	// Now is the clock. Optional; defaults to [time.Now].
 	Now func() time.Time
 }
@@ -131,20 +119,10 @@ type Gate struct {
 	cfg GateConfig // read-only
 }
 
-// NewGate returns a Gate, or an error naming every field of cfg that is missing.
+// NewGate returns a Gate, or an error if a required field of cfg is missing.
 func NewGate(cfg GateConfig) (*Gate, error) {
-	var errs []error
-	if cfg.TrustDomain == "" {
-		errs = append(errs, errors.New("no trust domain"))
-	}
-	if cfg.VerifyToken == nil {
-		errs = append(errs, errors.New("no token verifier"))
-	}
-	if cfg.AdmitNode == nil {
-		errs = append(errs, errors.New("no allow-list of certificates"))
-	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("gate: %w", errors.Join(errs...))
+	if cfg.TrustDomain == "" || cfg.VerifyToken == nil || cfg.AdmitNode == nil {
+		return nil, errors.New("gate: want a trust domain, a token verifier and an allow-list of certificates")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -164,7 +142,7 @@ func (g *Gate) Authorize(ctx context.Context, p Presented) (*Admission, error) {
 	var d *Denied
 	switch {
 	case p.InProcess:
-		a, d = g.service(p)
+		a = &Admission{Account: AccountMuster, User: "muster"}
 	case len(p.Certificates) > 0:
 		a, d = g.certificate(ctx, p)
 	default:
@@ -174,17 +152,6 @@ func (g *Gate) Authorize(ctx context.Context, p Presented) (*Admission, error) {
 		return nil, d
 	}
 	return a, nil
-}
-
-// service admits the provisioner of this process. Over the network the same
-// password is worth nothing.
-func (g *Gate) service(p Presented) (*Admission, *Denied) {
-	want := []byte(g.cfg.ServicePassword)
-	if len(want) == 0 || p.Username != serviceUser || p.Nkey != "" ||
-		subtle.ConstantTimeCompare([]byte(p.Password), want) != 1 {
-		return nil, &Denied{wire.CodeDenied, fmt.Errorf("%w: in-process connection", ErrCredentials)}
-	}
-	return &Admission{Account: AccountMuster, User: serviceUser, Publish: everything(), Subscribe: everything()}, nil
 }
 
 // token admits a machine that has a token and nothing else.
@@ -236,9 +203,6 @@ func maxToken(p Presented) int {
 	return wire.MaxTokenBytes
 }
 
-// everything is the list that allows every subject.
-func everything() []string { return []string{">"} }
-
 // bounded returns s cut to a length fit for a log line.
 func bounded(s string) string {
 	const limit = 200
@@ -247,6 +211,3 @@ func bounded(s string) string {
 	}
 	return s[:limit] + "..."
 }
-
-// isEverything reports whether list allows every subject.
-func isEverything(list []string) bool { return slices.Contains(list, ">") }

@@ -33,9 +33,8 @@ func gateAt(t testing.TB, now, expires time.Time, edits ...func(*broker.GateConf
 			}
 			return expires, nil
 		},
-		AdmitNode:       func(context.Context, wire.Identity, broker.Certificate) error { return nil },
-		ServicePassword: "hunter2",
-		Now:             func() time.Time { return now },
+		AdmitNode: func(context.Context, wire.Identity, broker.Certificate) error { return nil },
+		Now:       func() time.Time { return now },
 	}
 	for _, edit := range edits {
 		edit(&cfg)
@@ -93,15 +92,14 @@ func TestAuthorizeAdmits(t *testing.T) {
 		"token that never expires":        {time.Time{}, broker.Presented{Name: name, Token: goodToken}, provisioning},
 		"token that outlives connections": {now.Add(48 * time.Hour), broker.Presented{Name: name, Token: goodToken}, provisioning},
 		"token of a minute":               {now.Add(time.Minute), broker.Presented{Name: name, Token: goodToken}, ending(provisioning, now.Add(time.Minute))},
-		"token beside user and password":  {time.Time{}, broker.Presented{Name: name, Token: goodToken, Username: "choria", Password: "x"}, provisioning},
 		"node":                            {time.Time{}, broker.Presented{Name: name, Certificates: chain(t, node)}, fleet},
 		"node with a token as well":       {time.Time{}, broker.Presented{Name: name, Token: goodToken, Certificates: chain(t, node)}, fleet},
 		"node that outlives its authority": {time.Time{}, broker.Presented{Name: name, Certificates: chain(t, longLived)},
 			ending(fleet, ca.cert.NotAfter)},
 		"provisioner": {time.Time{}, broker.Presented{Name: "prov1", Certificates: chain(t, boss)},
-			broker.Admission{Account: broker.AccountMuster, User: "prov1", Publish: []string{">"}, Subscribe: []string{">"}, Deadline: now.Add(5 * time.Minute)}},
-		"own process": {time.Time{}, broker.Presented{InProcess: true, Username: "muster", Password: "hunter2"},
-			broker.Admission{Account: broker.AccountMuster, User: "muster", Publish: []string{">"}, Subscribe: []string{">"}}},
+			broker.Admission{Account: broker.AccountMuster, User: "prov1", Deadline: now.Add(5 * time.Minute)}},
+		"own process": {time.Time{}, broker.Presented{InProcess: true},
+			broker.Admission{Account: broker.AccountMuster, User: "muster"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -134,13 +132,6 @@ func TestAuthorizeDenies(t *testing.T) {
 		err     error
 	}{
 		"nothing":                       {broker.Presented{Name: name}, wire.CodeTokenInvalid, broker.ErrCredentials},
-		"user and password only":        {broker.Presented{Name: name, Username: "a", Password: "b"}, wire.CodeTokenInvalid, broker.ErrCredentials},
-		"own password from outside":     {broker.Presented{Name: name, Username: "muster", Password: "hunter2"}, wire.CodeTokenInvalid, broker.ErrCredentials},
-		"wrong password inside":         {broker.Presented{InProcess: true, Username: "muster", Password: "hunter3"}, wire.CodeDenied, broker.ErrCredentials},
-		"no password inside":            {broker.Presented{InProcess: true, Username: "muster"}, wire.CodeDenied, broker.ErrCredentials},
-		"wrong user inside":             {broker.Presented{InProcess: true, Username: "root", Password: "hunter2"}, wire.CodeDenied, broker.ErrCredentials},
-		"nkey inside":                   {broker.Presented{InProcess: true, Username: "muster", Password: "hunter2", Nkey: userKey(t)}, wire.CodeDenied, broker.ErrCredentials},
-		"token inside":                  {broker.Presented{InProcess: true, Name: name, Token: goodToken}, wire.CodeDenied, broker.ErrCredentials},
 		"wrong token":                   {broker.Presented{Name: name, Token: "x"}, wire.CodeTokenInvalid, errToken},
 		"token over the limit":          {broker.Presented{Name: name, Token: wire.Secret(strings.Repeat("x", wire.MaxTokenBytes+1))}, wire.CodeTokenInvalid, broker.ErrToken},
 		"no name":                       {broker.Presented{Token: goodToken}, wire.CodeBadRequest, broker.ErrName},
@@ -254,16 +245,6 @@ func TestAdmitNodeIsAskedAboutTheCertificate(t *testing.T) {
 	}
 }
 
-func TestNewGateListsWhatIsMissing(t *testing.T) {
-	t.Parallel()
-	_, err := broker.NewGate(broker.GateConfig{})
-	for _, want := range []string{"trust domain", "token verifier", "allow-list"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("NewGate error = %v, want it to name the missing %s", err, want)
-		}
-	}
-}
-
 func TestPresentedKeepsItsSecrets(t *testing.T) {
 	t.Parallel()
 	for name, handler := range map[string]func(*buffer) slog.Handler{
@@ -273,7 +254,7 @@ func TestPresentedKeepsItsSecrets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var b buffer
-			slog.New(handler(&b)).Info("presented", "p", broker.Presented{Token: goodToken, Password: "hunter2", Username: "hunter2"})
+			slog.New(handler(&b)).Info("presented", "p", broker.Presented{Token: goodToken, Signature: "hunter2"})
 			if got := b.String(); strings.Contains(got, goodToken) || strings.Contains(got, "hunter2") {
 				t.Errorf("log line = %s", got)
 			}
@@ -284,14 +265,13 @@ func TestPresentedKeepsItsSecrets(t *testing.T) {
 // FuzzAuthorize checks that whatever strangers present is either denied, or
 // admitted to exactly one inbox and the two subjects of enrollment.
 func FuzzAuthorize(f *testing.F) {
-	f.Add("AAAAAAAAAAAAAAAAAAAAAA", goodToken, "", "", "")
-	f.Add("*", goodToken, "muster", "hunter2", "")
-	f.Add("AAAAAAAAAAAAAAAAAAAAAA", goodToken, "", "", userKey(f))
+	f.Add("AAAAAAAAAAAAAAAAAAAAAA", goodToken, "", "")
+	f.Add("*", goodToken, "signature", "")
+	f.Add("AAAAAAAAAAAAAAAAAAAAAA", goodToken, "", userKey(f))
 	gate := gateAt(f, time.Now(), time.Time{})
-	f.Fuzz(func(t *testing.T, name, token, user, password, nkey string) {
+	f.Fuzz(func(t *testing.T, name, token, signature, nkey string) {
 		a, err := gate.Authorize(t.Context(), broker.Presented{
-			Name: name, Token: wire.Secret(token), Username: user, Password: wire.Secret(password),
-			Nkey: nkey, Signature: password, Nonce: "nonce"})
+			Name: name, Token: wire.Secret(token), Nkey: nkey, Signature: signature, Nonce: "nonce"})
 		if err != nil {
 			if a != nil {
 				t.Fatal("Authorize returned an admission along with an error")

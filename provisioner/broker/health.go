@@ -39,16 +39,24 @@ const (
 // [ErrStoreFailed] once two looks in a row have found that, and nil when ctx is done. slow is told
 // why a look has no end yet, and gets nil when it has. It must not block.
 func (b *Broker) Watch(ctx context.Context, slow func(error)) error {
-	return watchHealth(ctx, slow, b.health)
+	return watchHealth(ctx, func() error {
+		b.mu.Lock()
+		r := b.server
+		b.mu.Unlock()
+		if r == nil {
+			return nil // it is stopping
+		}
+		return r.failed()
+	}, slow)
 }
 
 // watchHealth is Watch for any look.
-func watchHealth(ctx context.Context, slow func(error), health func() error) error {
+func watchHealth(ctx context.Context, health func() error, slow func(error)) error {
 	tick := time.NewTicker(healthEvery)
 	defer tick.Stop()
 	failed := false
 	for {
-		err := lookAtHealth(ctx, slow, health)
+		err := lookAtHealth(ctx, health, slow)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -65,7 +73,7 @@ func watchHealth(ctx context.Context, slow func(error), health func() error) err
 }
 
 // lookAtHealth waits for one look. No context reaches it: it ends when the disk answers.
-func lookAtHealth(ctx context.Context, slow func(error), health func() error) error {
+func lookAtHealth(ctx context.Context, health func() error, slow func(error)) error {
 	done := make(chan error, 1)
 	go func() { done <- health() }()
 	late := time.NewTimer(slowAfter)
@@ -81,17 +89,6 @@ func lookAtHealth(ctx context.Context, slow func(error), health func() error) er
 			return nil
 		}
 	}
-}
-
-// health returns why the store of the running server has failed, or nil.
-func (b *Broker) health() error {
-	b.mu.Lock()
-	s, lock := b.server, b.lock
-	b.mu.Unlock()
-	if s == nil {
-		return nil // it is stopping
-	}
-	return storeFailed(s, AccountMuster, lock)
 }
 
 // storeFailed returns why the store of a server has failed, or nil. opened is a file of its
@@ -139,11 +136,8 @@ func healthOf(s *server.Server, account string, counts func(server.HealthzError)
 // hide the loss.
 func undamaged(s *server.Server, account string) error {
 	counts := func(e server.HealthzError) bool { return !s.JetStreamIsClustered() || writeFailed(e) }
-	err := healthOf(s, account, counts)
-	for range busyLooks {
-		if !errors.Is(err, errBusy) {
-			break
-		}
+	err := errBusy
+	for look := 0; errors.Is(err, errBusy) && look < busyLooks; look++ {
 		err = healthOf(s, account, counts)
 	}
 	if err != nil {

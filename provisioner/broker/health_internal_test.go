@@ -16,18 +16,18 @@ func TestASlowDiskIsNoFailedStore(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		looks, slow, over := 0, 0, 0
-		err := watchHealth(ctx, func(err error) {
-			if err != nil {
-				slow++
-			} else {
-				over++
-			}
-		}, func() error {
+		err := watchHealth(ctx, func() error {
 			time.Sleep(7 * time.Second) //nolint:forbidigo // moves the bubble's clock
 			if looks++; looks == 3 {
 				return errors.New("a stream was busy")
 			}
 			return nil
+		}, func(err error) {
+			if err != nil {
+				slow++
+			} else {
+				over++
+			}
 		})
 		if err != nil || slow < 5 || over < slow-1 {
 			t.Errorf("watch = %v, slow %d times, over %d times", err, slow, over)

@@ -8,7 +8,7 @@ import (
 	"path"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"muster/internal/disk"
 )
 
 // nats-server writes beside the blocks of a stream an index of what is in them, and believes
@@ -34,7 +34,7 @@ const (
 func forgetIndexes(store string) error {
 	err := os.Remove(filepath.Join(store, endedWell))
 	if err == nil {
-		return syncDir(store)
+		return disk.SyncDir(store)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("store directory: %w", err)
@@ -76,17 +76,4 @@ func keepIndexes(store string) {
 		return
 	}
 	_ = f.Close() // nothing was written to it
-}
-
-// syncDir has what was removed from a directory stay removed.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("store directory: %w", err)
-	}
-	defer func() { _ = f.Close() }() // nothing was written to it
-	if err := unix.Fsync(int(f.Fd())); err != nil {
-		return fmt.Errorf("sync store directory %q: %w", dir, err)
-	}
-	return nil
 }

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -37,42 +36,6 @@ type HubConfig struct {
 	Site string
 }
 
-// checkLeaf reports what is wrong with c's place among sites.
-func (c ServerConfig) checkLeaf() error {
-	var errs []error
-	if wire.SiteOfServer(c.Name) != "" {
-		errs = append(errs, fmt.Errorf("name %q of the server: looks like one at a site", c.Name))
-	}
-	if l := c.Leaves; l != nil {
-		if _, _, err := splitListen(l.Listen); err != nil {
-			errs = append(errs, fmt.Errorf("leaves: %w", err))
-		}
-		if len(l.Names) == 0 {
-			errs = append(errs, errors.New("no names of leaves"))
-		}
-		if l.TrustDomain == "" {
-			errs = append(errs, errors.New("no trust domain of leaves"))
-		}
-	}
-	if h := c.Hub; h != nil {
-		if len(h.URLs) == 0 {
-			errs = append(errs, errors.New("no hub"))
-		}
-		for _, u := range h.URLs {
-			if _, _, err := splitListen(u); err != nil {
-				errs = append(errs, fmt.Errorf("hub: %w", err))
-			}
-		}
-		if h.Site == "" {
-			errs = append(errs, errors.New("no site"))
-		}
-		if c.Leaves != nil || c.Cluster != nil {
-			errs = append(errs, errors.New("a server that has a hub is alone, without cluster or leaves of its own"))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // serverName is the server's name in NATS.
 func (c ServerConfig) serverName() string {
 	if c.Hub == nil {
@@ -87,7 +50,7 @@ func (c ServerConfig) serverName() string {
 // good for nothing here. Only the account of the provisioners crosses, where
 // messages already say whom the broker took their sender for.
 func (c ServerConfig) leafText() string {
-	files := fmt.Sprintf("cert_file: %q, key_file: %q, ca_file: %q, timeout: %d", c.Certificate, c.Key, c.CA, int(DefaultHandshake.Seconds()))
+	files := fmt.Sprintf("cert_file: %q, key_file: %q, ca_file: %q, timeout: %d", c.Certificate, c.Key, c.CA, int(handshake.Seconds()))
 	switch {
 	case c.Leaves != nil:
 		var users []string
@@ -101,7 +64,7 @@ leafnodes {
   tls {%s, verify_and_map: true}
   authorization {timeout: %d, users: [%s]}
 }
-`, c.Leaves.Listen, files, int(DefaultHandshake.Seconds()), strings.Join(users, ", "))
+`, c.Leaves.Listen, files, int(handshake.Seconds()), strings.Join(users, ", "))
 	case c.Hub != nil:
 		var urls []string
 		for _, u := range c.Hub.URLs {

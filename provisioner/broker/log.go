@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"regexp"
 	"strings"
-	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/limit"
+	"muster/internal/wire"
 )
 
 // Lines a second, and in one go, about connections. Strangers cause these, and
@@ -22,50 +22,51 @@ const (
 )
 
 // natsLog is the logger of the NATS server. Of what the server writes about
-// clients, it passes on what kind of mishap it was, whose, and the cause if
-// that cannot hold what the client sent: the server's own lines quote the
+// clients it passes on what cannot hold what the client sent: the server's own lines quote the
 // beginning of a CONNECT, token and all.
 type natsLog struct {
 	log   *slog.Logger
 	lines *limit.Keyed[struct{}] // about clients, of which there is one kind
-
-	// failure takes the first error that keeps the server from starting.
-	failure chan error
-	up      atomic.Bool // the start is over
+	fatal chan error             // takes the first error with which the server would end the process
 }
 
 func newNATSLog(log *slog.Logger) *natsLog {
 	return &natsLog{
-		log:     log,
-		lines:   limit.NewKeyed[struct{}](limit.Rate{PerSecond: linesPerSecond, Burst: linesAtOnce}),
-		failure: make(chan error, 1),
+		log:   log,
+		lines: limit.NewKeyed[struct{}](limit.Rate{PerSecond: linesPerSecond, Burst: linesAtOnce}),
+		fatal: make(chan error, 1),
 	}
 }
 
-// startFailure returns why the server could not start, or nil. It is called
-// once for each start, when it is over.
-func (l *natsLog) startFailure() error {
-	l.up.Store(true)
-	return l.failed()
-}
-
-// failed returns why the server cannot start, or nil, during the start. It says so once.
+// failed returns why the server cannot start, or nil. It returns an error once.
 func (l *natsLog) failed() error {
 	select {
-	case err := <-l.failure:
+	case err := <-l.fatal:
 		return err
 	default:
 		return nil
 	}
 }
 
-// refused says why the gate refused a connection.
-func (l *natsLog) refused(ctx context.Context, p Presented, d *Denied) {
-	attrs := []slog.Attr{slog.String("address", p.Address), slog.String("code", string(d.Code)), slog.String("err", scrub(d.Err.Error()))}
+// refuse logs and reports that the gate refused a connection, and returns the code. report may be nil.
+func (l *natsLog) refuse(
+	ctx context.Context, p Presented, err error, report func(context.Context, Presented, *Denied),
+) wire.Code {
+	d := deny(wire.CodeDenied, err)
+	p = p.withoutSecrets()
+	var attrs []slog.Attr
 	if n := (*NotAdmitted)(nil); errors.As(d.Err, &n) {
-		attrs = append([]slog.Attr{slog.String("node", string(n.Node))}, attrs...)
+		attrs = append(attrs, slog.String("node", string(n.Node)))
 	}
-	l.connection(ctx, "connection not admitted", attrs...)
+	l.connection(ctx, "connection not admitted", append(attrs,
+		slog.String("address", p.Address),
+		slog.String("code", string(d.Code)),
+		slog.String("err", scrub(d.Err.Error())),
+	)...)
+	if report != nil {
+		report(ctx, p, d)
+	}
+	return d.Code
 }
 
 // connection writes a line that a client caused.
@@ -93,12 +94,8 @@ func logErrors(log *slog.Logger) nats.Option {
 // Noticef implements [server.Logger]. Notices are progress at start and stop,
 // but for clients that do not keep up.
 func (l *natsLog) Noticef(format string, v ...any) {
-	if !strings.Contains(format, slowConsumer) {
-		return
-	}
-	text, address, client := render(format, v)
-	if client && !strings.HasPrefix(text, slowConsumer+" Recovered") {
-		l.client(text, address)
+	if strings.Contains(format, "Slow Consumer") && !strings.Contains(format, "Recovered") {
+		l.write(slog.LevelWarn, "nats server warned", format, v)
 	}
 }
 
@@ -110,45 +107,56 @@ func (l *natsLog) Tracef(string, ...any) {}
 
 // Warnf implements [server.Logger].
 func (l *natsLog) Warnf(format string, v ...any) {
-	text, address, client := render(format, v)
-	if client {
-		l.client(text, address)
-		return
-	}
-	l.log.WarnContext(context.Background(), "nats server warned", "err", scrub(text))
+	l.write(slog.LevelWarn, "nats server warned", format, v)
 }
 
 // Errorf implements [server.Logger].
 func (l *natsLog) Errorf(format string, v ...any) {
-	text, address, client := render(format, v)
-	if client {
-		l.client(text, address)
-		return
-	}
-	l.log.ErrorContext(context.Background(), "nats server failed", "err", scrub(text))
+	l.write(slog.LevelError, "nats server failed", format, v)
 }
 
 // Fatalf implements [server.Logger]. The server expects the process to end, and
 // returns if it does not.
 func (l *natsLog) Fatalf(format string, v ...any) {
 	text, _, _ := render(format, v)
-	err := errors.New(scrub(text))
-	if !l.up.Load() {
-		select {
-		case l.failure <- err:
-			return
-		default: // the first one is the cause
-		}
+	select {
+	case l.fatal <- errors.New(scrub(text)):
+	default: // the first one is the cause
+		l.write(slog.LevelError, "nats server cannot go on", format, v)
 	}
-	l.log.ErrorContext(context.Background(), "nats server cannot go on", "err", err)
 }
+
+// write logs a line of the server's.
+func (l *natsLog) write(level slog.Level, msg, format string, v []any) {
+	ctx := context.Background()
+	text, address, client := render(format, v)
+	if !client {
+		l.log.Log(ctx, level, msg, "err", scrub(text)) //nolint:sloglint // callers pass literals
+		return
+	}
+	if refusedLine.MatchString(text) {
+		return // the gate has said so, and why
+	}
+	if !ownLine.MatchString(text) {
+		text = firstWords.FindString(text)
+	}
+	l.connection(ctx, "connection in trouble", slog.String("address", address), slog.String("err", scrub(text)))
+}
+
+// Lines of the server about a client: that the gate refused it, those in which only tokens can be secret, and
+// what of any other cannot be the client's.
+var (
+	refusedLine = regexp.MustCompile(`^(read error: )?authentication error`)
+	ownLine     = regexp.MustCompile(`^(TLS handshake error|websocket( handshake error)?|Publish Violation|Subscription Violation)\b`)
+	firstWords  = regexp.MustCompile(`^[A-Za-z ]*`)
+)
 
 // clientLine is how the server begins a line about a connection, by WebSocket or not: address,
 // number, and what the client says of itself, quoted.
 var clientLine = regexp.MustCompile(`^(\S+) - [cw]id:(\d+)(?: - "(?:[^"\\]|\\.)*")* - `)
 
-// strangerLine is what the server says of who asks for a WebSocket and has none yet: perhaps the address, and
-// what is wrong with it, in words of the stranger's own in part.
+// strangerLine is what the server says of a client that asks for a WebSocket and has none yet: perhaps the address,
+// and what is wrong with the request, in the client's words in part.
 var strangerLine = regexp.MustCompile(`(?s)^(?:(\S+) - )?(websocket handshake error: .*|websocket: .*|Not configured to accept leaf node connections)$`)
 
 // render returns what the server has to say. If that is about a client, or a stranger, it
@@ -175,50 +183,6 @@ func render(format string, v []any) (text, address string, client bool) {
 		return m[2], m[1], true
 	}
 	return text, "", false
-}
-
-// slowConsumer begins what the server says of a client that does not read.
-const slowConsumer = "Slow Consumer"
-
-// mishaps are the server's lines about connections, told by how they begin,
-// what we say instead, and whether the rest is the cause.
-var mishaps = []struct {
-	begin, msg string
-	cause      bool
-}{
-	{"authentication error", "", false},             // the gate has said so, and why
-	{"read error: authentication error", "", false}, // likewise, by WebSocket
-	{"TLS handshake error: ", "tls handshake failed", true},
-	{"websocket handshake error: ", "websocket refused", true},
-	{"websocket: ", "websocket refused", true},
-	{"Publish Violation - ", "publishing refused", true},
-	{"Subscription Violation - ", "subscription refused", true},
-	{"maximum control line exceeded", "client sent too long a line", false},
-	{"maximum payload exceeded", "client sent too large a message", false},
-	{"maximum subscriptions exceeded", "client has too many subscriptions", false},
-	{"maximum connections exceeded", "too many connections", false},
-	{"maximum account active connections exceeded", "too many connections in the account", false},
-	{slowConsumer, "slow client dropped", false},
-	{"Client parser ERROR", "client does not speak NATS", false},
-}
-
-// client passes on a line about a client.
-func (l *natsLog) client(text, address string) {
-	ctx, attr := context.Background(), slog.String("address", address)
-	for _, k := range mishaps {
-		rest, found := strings.CutPrefix(text, k.begin)
-		switch {
-		case !found:
-			continue
-		case k.msg == "":
-		case k.cause:
-			l.connection(ctx, k.msg, attr, slog.String("err", scrub(rest)))
-		default:
-			l.connection(ctx, k.msg, attr)
-		}
-		return
-	}
-	l.connection(ctx, "connection in trouble", attr)
 }
 
 // tokenShape matches a JWT, or what is left of one that was cut.

@@ -49,8 +49,8 @@ func TestTokenStaysOutOfTheLog(t *testing.T) {
 
 	eventually(t, "log of each kind", func() bool {
 		got := s.log.String()
-		return strings.Contains(got, "connection not admitted") && strings.Contains(got, "publishing refused") &&
-			strings.Contains(got, "too long a line") && strings.Contains(got, "does not speak NATS")
+		return strings.Contains(got, "connection not admitted") && strings.Contains(got, "Publish Violation") &&
+			strings.Contains(got, "maximum control line exceeded") && strings.Contains(got, "Client parser ERROR")
 	})
 	got := s.log.String()
 	for part := range strings.SplitSeq(secretToken, ".") {
@@ -104,7 +104,7 @@ func TestFailedHandshakeIsExplained(t *testing.T) {
 	s.dial(t, s.tlsConfig(newAuthority(t).issue(t, wire.RoleNode, "web1.example.net"))).hello(nil)
 	eventually(t, "explanation", func() bool {
 		got := s.log.String()
-		return strings.Contains(got, "tls handshake failed") && strings.Contains(got, "unknown authority") && strings.Contains(got, "127.0.0.1")
+		return strings.Contains(got, "TLS handshake error") && strings.Contains(got, "unknown authority") && strings.Contains(got, "127.0.0.1")
 	})
 }
 

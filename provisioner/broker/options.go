@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -22,7 +21,7 @@ const (
 	// noShortFirstPing: nats-server sends each client a PING two seconds after it has read its CONNECT,
 	// admitted or not, and who gets one before the PONG gives up: nats.go, and most other clients.
 	// So who waited for longer was lost when it was let in, and came again: a storm of 20,000 nodes at
-	// three brokers on two slow cores never ended (make chaos). nats-server's own wait is [Config.Handshake].
+	// three brokers on two slow cores never ended (make chaos). nats-server's own wait is handshake.
 	noShortFirstPing = true
 	maxClosed        = 16 // connections that have ended and that nats-server tells about, which nobody asks; its default is 10,000 of 1.5 KB
 )
@@ -34,29 +33,15 @@ const (
 	_ = uint(maxPayload - seal.MaxReplyBytes)
 )
 
-// newServer returns a server that is not yet running.
-func (b *Broker) newServer(life context.Context) (*server.Server, error) {
-	auth := &authentication{b: b, life: life}
-	opts, err := b.options(auth)
-	if err != nil {
-		return nil, err
-	}
-	s, err := server.NewServer(opts)
-	if err != nil {
-		return nil, fmt.Errorf("nats server: %w", err)
-	}
-	s.SetLoggerV2(b.log, false, false, false)
-	alive := func(number uint64) bool { return s.GetClient(number) != nil }
-	end := func(number uint64) { _ = s.DisconnectClientByID(number) } // the error says that it has gone
-	auth.sessions = newSessions(alive, end)
-	b.sessions.Store(auth.sessions)
-	auth.accounts = make(map[string]*server.Account)
+// learnAccounts looks up the accounts of a server that has not started yet.
+func (a *authentication) learnAccounts(s *server.Server) (err error) {
+	a.accounts = make(map[string]*server.Account)
 	for _, name := range []string{AccountProvisioning, AccountFleet, AccountMuster} {
-		if auth.accounts[name], err = s.LookupAccount(name); err != nil {
-			return nil, fmt.Errorf("account %s: %w", name, err)
+		if a.accounts[name], err = s.LookupAccount(name); err != nil {
+			return fmt.Errorf("account %s: %w", name, err)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // options returns the server's options.
@@ -80,8 +65,8 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	// Asked for each connection, since the authorities change while we run.
 	opts.TLSConfig.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return b.tls.Load(), nil }
 	opts.AllowNonTLS = true
-	opts.TLSTimeout = b.cfg.Handshake.Seconds()
-	opts.AuthTimeout = b.cfg.Handshake.Seconds()
+	opts.TLSTimeout = handshake.Seconds()
+	opts.AuthTimeout = handshake.Seconds()
 	opts.CustomClientAuthentication = auth
 	opts.AlwaysEnableNonce = true
 

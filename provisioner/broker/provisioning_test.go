@@ -231,21 +231,6 @@ func TestSecondConnectIsDecidedAnew(t *testing.T) {
 	}
 }
 
-func TestPasswordOfTheProcessIsNoUseOutside(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	// What Connect presents is seen by dialing the same way with TCP.
-	nc := s.muster(t)
-	user, password := nc.Opts.User, nc.Opts.Password
-	if password == "" {
-		t.Fatal("the process's own connection presents no password")
-	}
-	got := s.dial(t, nil).hello(map[string]any{"user": user, "pass": password})
-	if !slices.Contains(got, "EOF") {
-		t.Errorf("answer = %q, want the connection closed", got)
-	}
-}
-
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *broker.Config) { c.MaxConnections = 4 })
@@ -309,7 +294,7 @@ func TestLongConnect(t *testing.T) {
 
 func TestSilentClientIsDropped(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, func(c *broker.Config) { c.Handshake = 50 * time.Millisecond })
+	s := newSite(t)
 	c := s.dial(t, nil)
 	c.last() // fails unless the connection ends
 }

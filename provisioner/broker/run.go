@@ -4,83 +4,140 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Start starts the broker and returns when it takes connections and JetStream
-// is up with all its streams, or with an error when it cannot. Recovering a large
-// store takes a few seconds, which nothing can interrupt: if ctx is done meanwhile, the
-// error wraps ctx's after that. After an error nothing is left running. The error
-// wraps [ErrStoreInUse] or [ErrStoreDamaged] where that is the cause.
-func (b *Broker) Start(ctx context.Context) error {
-	if err := b.start(ctx); err != nil {
-		return fmt.Errorf("start broker: %w", err)
+const (
+	// startTimeout bounds how long a server that has read its store may take to listen.
+	startTimeout = time.Minute
+
+	// listenTry is how often it is checked whether a server cannot start.
+	listenTry = 50 * time.Millisecond
+)
+
+// A runningServer is a nats-server in this process, with the lock on its store directory.
+type runningServer struct {
+	*server.Server
+	account string   // of the streams; empty means all
+	store   string   // directory
+	lock    *os.File // nil without a store
+}
+
+// serve starts a server, and returns it when it listens on each of its ports and has read its
+// streams. Reading them takes seconds, and nothing interrupts that. prepare is called with the server
+// before it starts. After an error nothing is left running. The error wraps ctx's,
+// [ErrStoreInUse] or [ErrStoreDamaged] where that is the cause.
+func serve(
+	ctx context.Context, opts *server.Options, log *natsLog, account string, prepare func(*server.Server) error,
+) (*runningServer, error) {
+	r := &runningServer{account: account, store: opts.StoreDir}
+	if err := r.start(ctx, opts, log, prepare); err != nil {
+		if r.Server != nil {
+			r.Shutdown()
+			r.WaitForShutdown()
+		}
+		r.release()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *runningServer) start(
+	ctx context.Context, opts *server.Options, log *natsLog, prepare func(*server.Server) error,
+) (err error) {
+	if opts.JetStream {
+		if r.lock, err = lockDir(r.store); err != nil {
+			return err
+		}
+		if err := forgetIndexes(r.store); err != nil {
+			return err
+		}
+	}
+	if r.Server, err = server.NewServer(opts); err != nil {
+		return fmt.Errorf("nats server: %w", err)
+	}
+	if err := prepare(r.Server); err != nil {
+		return err
+	}
+	r.SetLoggerV2(log, false, false, false)
+	r.Start()
+	if err := r.ready(ctx, log); err != nil {
+		return fmt.Errorf("nats server: %w", err)
+	}
+	if r.lock == nil {
+		return nil
+	}
+	return undamaged(r.Server, r.account)
+}
+
+// ready waits until the server listens, and reports why it is of no use. A server that cannot
+// start says so to its logger alone, and looks as if it ran.
+func (r *runningServer) ready(ctx context.Context, log *natsLog) error {
+	for end := time.Now().Add(startTimeout); !r.ReadyForConnections(listenTry); {
+		switch err := log.failed(); {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case time.Now().After(end):
+			return errors.New("not listening")
+		}
+	}
+	switch err := log.failed(); {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case r.lock != nil && !r.JetStreamEnabled():
+		return errors.New("JetStream did not start")
 	}
 	return nil
 }
 
-func (b *Broker) start(ctx context.Context) error {
-	lock, err := lockDir(b.cfg.StoreDir)
-	if err != nil {
-		return err
+// failed returns why the store has failed, or nil.
+func (r *runningServer) failed() error { return storeFailed(r.Server, r.account, r.lock) }
+
+// stop has end stop the server, and waits for it. The indexes of its streams count at the next start if
+// the store was well.
+func (r *runningServer) stop(end func()) {
+	well := r.lock != nil && r.failed() == nil
+	end()
+	r.WaitForShutdown()
+	if well {
+		keepIndexes(r.store)
 	}
+	r.release()
+}
+
+func (r *runningServer) release() {
+	if r.lock != nil {
+		unlock(r.lock)
+	}
+}
+
+// Start starts the broker and returns when it takes connections and JetStream
+// is up with all its streams, or with an error when it cannot; see serve.
+func (b *Broker) Start(ctx context.Context) error {
 	// The gate's work for the server ends with the broker, not with the start.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s, err := b.bringUp(life)
-	if err == nil && ctx.Err() != nil {
-		shutdown(s)
-		err = context.Cause(ctx)
-	}
+	auth := &authentication{b: b, life: life}
+	opts, err := b.options(auth)
 	if err != nil {
 		cancel()
-		unlock(lock)
-		return err
+		return fmt.Errorf("start broker: %w", err)
+	}
+	r, err := serve(ctx, opts, b.log, AccountMuster, auth.learnAccounts)
+	if err != nil {
+		cancel()
+		return fmt.Errorf("start broker: %w", err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.lock, b.server, b.cancel = lock, s, cancel
+	b.server, b.cancel = r, cancel
 	return nil
-}
-
-// bringUp starts a server and returns it when it is of use. After an error nothing is
-// left of it.
-func (b *Broker) bringUp(life context.Context) (*server.Server, error) {
-	if err := forgetIndexes(b.cfg.StoreDir); err != nil {
-		return nil, err
-	}
-	s, err := b.newServer(life)
-	if err != nil {
-		return nil, err
-	}
-	s.Start()
-	if err := b.ready(s); err != nil {
-		shutdown(s)
-		return nil, err
-	}
-	return s, nil
-}
-
-// ready reports why s, whose Start has returned, is of no use. The server tells
-// its logger alone what went wrong, and looks as if it ran.
-func (b *Broker) ready(s *server.Server) error {
-	if err := b.log.startFailure(); err != nil {
-		return fmt.Errorf("nats server: %w", err)
-	}
-	if !s.JetStreamEnabled() {
-		return errors.New("nats server: JetStream did not start")
-	}
-	if !s.ReadyForConnections(time.Second) {
-		return fmt.Errorf("nats server: not listening on %q", b.cfg.Listen)
-	}
-	return undamaged(s, AccountMuster)
-}
-
-// shutdown ends s, which must not be starting.
-func shutdown(s *server.Server) {
-	s.Shutdown()
-	s.WaitForShutdown()
 }
 
 // Stop stops the broker: it takes no more connections, ends those it has, closes
@@ -90,22 +147,17 @@ func shutdown(s *server.Server) {
 // no error. Do not stop while Start is at work.
 func (b *Broker) Stop(ctx context.Context) error {
 	b.mu.Lock()
-	s, cancel, lock := b.server, b.cancel, b.lock
-	b.server, b.lock = nil, nil
+	r, cancel := b.server, b.cancel
+	b.server = nil
 	b.mu.Unlock()
-	if s == nil {
+	if r == nil {
 		return nil
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		cancel()
-		well := storeFailed(s, AccountMuster, lock) == nil
-		shutdown(s)
-		if well {
-			keepIndexes(b.cfg.StoreDir)
-		}
-		unlock(lock)
+		r.stop(r.Shutdown)
 	}()
 	select {
 	case <-ended:

@@ -15,12 +15,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// fileReady bounds the start of a server; chosen, a large store takes seconds.
-const fileReady = time.Minute
-
-// listenTry is how often it is looked whether a server cannot start; chosen.
-const listenTry = 50 * time.Millisecond
-
 // How a broker that is told to stop sends its clients away, unless its file says
 // otherwise (lame_duck_grace_period, lame_duck_duration). Chosen: both together
 // are well within the 30 s that Kubernetes, and the 90 s that systemd grant.
@@ -34,11 +28,11 @@ var ErrConfigFile = errors.New("configuration of the broker")
 
 // RunFile runs a server with a configuration file of nats-server's, as
 // [ServerConfig.Text] is one, until ctx is done, or SIGUSR2; it then stops and
-// returns nil. The error says why it did not start. On SIGHUP it reads its
+// returns nil. The error says why it did not start, or wraps [ErrStoreFailed]. On SIGHUP it reads its
 // configuration and certificates again.
 //
-// It differs from nats-server in two things. Clients that come over TLS need not
-// have a certificate: who they are is for the provisioners to say. And it always
+// It differs from nats-server in three things. Clients that come over TLS need not
+// have a certificate: the provisioners decide about them. It ends when its store has failed. And it always
 // stops in the way that nats-server calls lame duck: it takes no more clients,
 // hands over what it leads, and sends its clients to other servers one by one,
 // within ten seconds if the file does not say how long.
@@ -47,99 +41,62 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfigFile, err)
 	}
-	if opts.JetStream {
-		if err := forgetIndexes(opts.StoreDir); err != nil {
-			return err
-		}
-	}
-	s, err := server.NewServer(opts)
-	if err != nil {
-		return fmt.Errorf("nats server: %w", err)
-	}
-	l := newNATSLog(log)
-	s.SetLoggerV2(l, false, false, false)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGUSR2)
 	defer stop()
-	s.Start()
-	if err := listening(ctx, s, l); err != nil {
-		shutdown(s)
+	r, err := serve(ctx, opts, newNATSLog(log), "", func(*server.Server) error { return nil })
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
-	failed := make(chan error, 1)
-	if opts.JetStream {
-		if err := undamaged(s, ""); err != nil {
-			shutdown(s)
-			return err
-		}
-		store, err := os.Open(opts.StoreDir)
-		if err != nil {
-			shutdown(s)
-			return err
-		}
-		defer func() { _ = store.Close() }() // nothing was written to it
-		go func() {
-			slow := func(err error) {
-				if err != nil {
-					log.ErrorContext(ctx, "store does not answer", "err", err)
-				}
-			}
-			if err := watchHealth(ctx, slow, func() error { return storeFailed(s, "", store) }); err != nil {
-				failed <- err
-			}
-		}()
-	}
-	log.InfoContext(ctx, "broker is running", "broker", s.ClientURL(), "path", path)
+	log.InfoContext(ctx, "broker is running", "broker", r.ClientURL(), "path", path)
+	ended := make(chan error, 1)
+	go func() { ended <- r.watch(ctx, log) }()
 	for {
 		select {
-		case err := <-failed:
-			return err // a shutdown would write an index of what is not on disk
-		case <-ctx.Done():
+		case err := <-ended:
+			if err != nil {
+				return err // a shutdown would write an index of what is not on disk
+			}
 			log.InfoContext(ctx, "broker stopping: it takes no more clients, and sends those that it has to other brokers")
 			// Shutdown alone drops clients without a word, and ended the process by a panic if
 			// one asked for its authorization between two of its steps (before nats-server 2.15.3).
-			well := opts.JetStream && healthOf(s, "", writeFailed) == nil
-			s.LameDuckShutdown()
-			s.WaitForShutdown()
-			if well {
-				keepIndexes(opts.StoreDir)
-			}
+			r.stop(r.LameDuckShutdown)
 			return nil
 		case <-reload:
-		}
-		opts, err := fileOptions(path)
-		if err == nil {
-			err = s.ReloadOptions(opts)
-		}
-		if err != nil {
-			log.ErrorContext(ctx, "configuration not read again, the one before stays", "path", path, "err", err)
-		} else {
-			log.InfoContext(ctx, "configuration read again", "path", path)
+			r.reload(ctx, path, log)
 		}
 	}
 }
 
-// listening waits until s, whose Start has returned, listens on every port that its file
-// names, or ctx is done. Some of them it opens later, and tells its logger alone that one is
-// taken: it would wait for that for ever, and nobody would be let in meanwhile.
-func listening(ctx context.Context, s *server.Server, l *natsLog) error {
-	for end := time.Now().Add(fileReady); ; {
-		if err := l.failed(); err != nil {
-			return fmt.Errorf("nats server: %w", err)
-		}
-		if s.ReadyForConnections(listenTry) || ctx.Err() != nil {
-			break
-		}
-		if time.Now().After(end) {
-			return errors.New("nats server: not listening")
-		}
+// watch returns nil when ctx is done, and before that an error if the store has failed.
+func (r *runningServer) watch(ctx context.Context, log *slog.Logger) error {
+	if r.lock == nil {
+		<-ctx.Done()
+		return nil
 	}
-	if err := l.startFailure(); err != nil {
-		return fmt.Errorf("nats server: %w", err)
+	return watchHealth(ctx, r.failed, func(err error) {
+		if err != nil {
+			log.ErrorContext(ctx, "store does not answer", "err", err)
+		}
+	})
+}
+
+// reload reads the configuration file again. After an error the one before stays.
+func (r *runningServer) reload(ctx context.Context, path string, log *slog.Logger) {
+	opts, err := fileOptions(path)
+	if err == nil {
+		err = r.ReloadOptions(opts)
 	}
-	return nil
+	if err != nil {
+		log.ErrorContext(ctx, "configuration not read again, the one before stays", "path", path, "err", err)
+		return
+	}
+	log.InfoContext(ctx, "configuration read again", "path", path)
 }
 
 // fileOptions reads a configuration file.
@@ -173,7 +130,7 @@ func fileOptions(path string) (*server.Options, error) {
 	return opts, nil
 }
 
-// open reports whether a server with these options asks nobody who they are.
+// open reports whether a server with these options admits every client.
 func open(o *server.Options) bool {
 	return o.AuthCallout == nil && o.Username == "" && o.Authorization == "" && len(o.Users) == 0 && len(o.Nkeys) == 0 &&
 		len(o.TrustedOperators) == 0 && len(o.TrustedKeys) == 0 && !o.TLSVerify && !o.TLSMap

@@ -2,14 +2,9 @@ package broker
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
-
-	"github.com/nats-io/nkeys"
-
-	"muster/internal/wire"
 )
 
 // routeUser is the name under which servers of a cluster connect to each other.
@@ -17,7 +12,7 @@ const routeUser = "muster-route"
 
 // ServerConfig is what a nats-server needs to know to be one of [External]'s. Any
 // server of version 2.12 or later will do: older ones cannot store several
-// records at once.
+// records at once. `muster broker config` checks what it is given.
 type ServerConfig struct {
 	// Name is the server's own, unique in its cluster. Required.
 	Name string
@@ -68,9 +63,10 @@ type ClusterConfig struct {
 // Text returns the configuration in nats-server's language: the accounts and
 // limits of an embedded broker, and in the place of its gate the question to the
 // provisioners. It holds the cluster's password: keep it from others. The error
-// names everything wrong with c.
+// is about the keys.
 func (c ServerConfig) Text() (string, error) {
-	if err := c.check(); err != nil {
+	public, err := c.Keys.public()
+	if err != nil {
 		return "", fmt.Errorf("server configuration: %w", err)
 	}
 	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultMaxConnections)
@@ -78,25 +74,19 @@ func (c ServerConfig) Text() (string, error) {
 	if c.Cluster != nil {
 		servers = max(1, len(c.Cluster.Routes))
 	}
-	// All of these were found good by check.
-	provisioner, _ := public(c.Keys.Provisioner, nkeys.PrefixByteUser, wantUser)
-	system, _ := public(c.Keys.System, nkeys.PrefixByteUser, wantUser)
-	issuer, _ := public(c.Keys.Issuer, nkeys.PrefixByteAccount, wantIssuer)
-	xkey, _ := public(c.Keys.XKey, nkeys.PrefixByteCurve, wantXKey)
-
 	var b strings.Builder
 	fmt.Fprintf(&b, serverText, c.serverName(), c.Listen, c.storeText(), "", // 1 to 4
 		c.Certificate, c.Key, c.CA, // 5 to 7
 		c.MaxConnections, maxControlLine, maxPayload, // 8 to 10
-		issuer, AccountMuster, provisioner, system, xkey, // 11 to 15
-		int(DefaultHandshake.Seconds()), pingInterval, maxPingsOut) // 16 to 18
+		public.issuer, AccountMuster, public.provisioner, public.system, public.xkey, // 11 to 15
+		int(handshake.Seconds()), pingInterval, maxPingsOut) // 16 to 18
 	if c.Cluster != nil {
 		b.WriteString(c.clusterText())
 	}
 	b.WriteString(c.leafText())
 	b.WriteString(accountsConfig(servers*maxProvisioning(c.MaxConnections), c.Hub == nil, map[string]string{
-		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", provisioner),
-		AccountSystem: fmt.Sprintf(systemUser, system, controlSays[0], controlSays[1], controlSays[2], controlHears[0], controlHears[1]),
+		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", public.provisioner),
+		AccountSystem: fmt.Sprintf(systemUser, public.system, controlSays[0], controlSays[1], controlSays[2], controlHears[0], controlHears[1]),
 	}))
 	return b.String(), nil
 }
@@ -191,50 +181,5 @@ cluster {
   }
 }
 `, c.Cluster.Name, c.Cluster.Listen, strings.Join(routes, ", "), routeUser, string(c.Keys.Routes),
-		c.Certificate, c.Key, c.CA, int(DefaultHandshake.Seconds()))
-}
-
-// check reports everything wrong with c.
-func (c ServerConfig) check() error {
-	var errs []error
-	missing := func(what, value string) {
-		if value == "" {
-			errs = append(errs, fmt.Errorf("no %s", what))
-		}
-	}
-	listen := func(what, address string) {
-		if _, _, err := splitListen(address); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", what, err))
-		}
-	}
-	key := func(what string, secret wire.Secret, kind nkeys.PrefixByte, want string) {
-		if _, err := public(secret, kind, want); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", what, err))
-		}
-	}
-	missing("name of the server", c.Name)
-	listen("server", c.Listen)
-	if c.Hub == nil {
-		missing("store directory", c.StoreDir)
-	}
-	errs = append(errs, c.checkLeaf())
-	missing("certificate", c.Certificate)
-	missing("key", c.Key)
-	missing("certificate of the authority", c.CA)
-	if c.MaxStoreBytes < 0 || c.MaxConnections < 0 {
-		errs = append(errs, errors.New("limits below 0"))
-	}
-	key("issuer", c.Keys.Issuer, nkeys.PrefixByteAccount, wantIssuer)
-	key("xkey", c.Keys.XKey, nkeys.PrefixByteCurve, wantXKey)
-	key("credentials", c.Keys.Provisioner, nkeys.PrefixByteUser, wantUser)
-	key("system credentials", c.Keys.System, nkeys.PrefixByteUser, wantUser)
-	if c.Cluster != nil {
-		missing("name of the cluster", c.Cluster.Name)
-		listen("cluster", c.Cluster.Listen)
-		if len(c.Cluster.Routes) == 0 {
-			errs = append(errs, errors.New("no routes of the cluster"))
-		}
-		missing("password of the cluster", string(c.Keys.Routes))
-	}
-	return errors.Join(errs...)
+		c.Certificate, c.Key, c.CA, int(handshake.Seconds()))
 }

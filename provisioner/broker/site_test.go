@@ -6,6 +6,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -114,7 +115,7 @@ type site struct {
 	takes time.Duration // how long the gate takes for a token; only set before config
 
 	mu      sync.Mutex
-	revoked map[string]error // serial to why
+	revoked map[string]error // by the SHA-256 of the certificate
 	refused []*broker.Denied
 }
 
@@ -151,13 +152,13 @@ func (s *site) config(t testing.TB) broker.Config {
 			AdmitNode: func(_ context.Context, _ wire.Identity, c broker.Certificate) error {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				return s.revoked[c.Serial]
+				return s.revoked[c.SHA256]
 			},
 		},
 		Refused: func(_ context.Context, p broker.Presented, d *broker.Denied) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if p.Token != "" || p.Password != "" {
+			if p.Token != "" || p.Signature != "" {
 				t.Error("Refused got a secret")
 			}
 			s.refused = append(s.refused, d)
@@ -195,7 +196,7 @@ func stop(t testing.TB, b *broker.Broker) {
 func (s *site) revoke(cert tls.Certificate, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.revoked[fmt.Sprintf("%x", cert.Leaf.SerialNumber)] = why
+	s.revoked[fmt.Sprintf("%x", sha256.Sum256(cert.Leaf.Raw))] = why
 }
 
 // lastRefusal waits for the gate to refuse somebody and returns how.

@@ -30,8 +30,8 @@ func (b *Broker) webSocketOptions(opts *server.WebsocketOpts) {
 		return
 	}
 	opts.Host, opts.Port = b.webHost, b.webPort
-	opts.HandshakeTimeout = b.cfg.Handshake
-	opts.AuthTimeout = b.cfg.Handshake.Seconds()
+	opts.HandshakeTimeout = handshake
+	opts.AuthTimeout = handshake.Seconds()
 	opts.SameOrigin = true // no web page of others' has a browser connect here
 	if opts.NoTLS = b.cfg.WebSocket.Plain; opts.NoTLS {
 		return

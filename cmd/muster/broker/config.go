@@ -90,7 +90,7 @@ func (v *config) check() error {
 
 // checkCluster reports a name that nats-server would not take.
 func checkCluster(name string) error {
-	if strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
 		return fmt.Errorf("--cluster is %q, want a name without blanks", name)
 	}
 	return nil

@@ -57,11 +57,11 @@ func NewRecording(in *Input, d *Decision, err error, digest string) *Recording {
 
 // AppendLine appends the recording in JSON and a line feed to b.
 func (r *Recording) AppendLine(b []byte) ([]byte, error) {
-	line, err := wire.EncodeJSON(r)
+	line, err := wire.AppendJSON(b, r)
 	if err != nil {
 		return b, err
 	}
-	return append(append(b, line...), '\n'), nil
+	return append(line, '\n'), nil
 }
 
 // ConfigurationDigest returns the hex SHA-256 over what a policy configures, in

@@ -16,18 +16,32 @@ const Redacted = "(secret)"
 // and facts of Choria, Puppet and cloud providers call their secrets.
 var secretWords = []string{"passw", "passphrase", "secret", "token", "privatekey", "credential", "apikey", "accesskey", "psk"}
 
-// secretMarks are what a text with a secret has in it, in lower case: a word of the above as it may be written, or
-// its part before a separator, a JWT, a private key in PEM, and the escape that could spell any of them. A text with
-// none of them is not decoded.
-var secretMarks = [][]byte{
-	[]byte("pass"), []byte("secret"), []byte("token"), []byte("private"), []byte("credential"), []byte("api"),
-	[]byte("access"), []byte("psk"), []byte("eyj"), []byte(`\u`),
+// lower is the bit that makes a letter of ASCII a lower-case one.
+const lower = 'a' - 'A'
+
+// secretMarks are what a text with a secret has in it, by its first byte with [lower] set: a word of the above as it may be
+// written, or its part before a separator, a JWT, a private key in PEM, and the escape that could spell any of them. A
+// text with none of them is not decoded.
+var secretMarks = [256][]string{
+	'p':          {"pass", "private", "psk"},
+	's':          {"secret"},
+	't':          {"token"},
+	'c':          {"credential"},
+	'a':          {"api", "access"},
+	'e':          {"eyj"},
+	'\\' | lower: {`\u`},
 }
 
 // marked reports whether a text has one of the marks.
 func marked(text []byte) bool {
-	lower := bytes.ToLower(text)
-	return slices.ContainsFunc(secretMarks, func(mark []byte) bool { return bytes.Contains(lower, mark) })
+	for i := range len(text) - 1 {
+		for _, mark := range secretMarks[text[i]|lower] {
+			if text[i+1]|lower == mark[1] && len(text)-i >= len(mark) && strings.EqualFold(string(text[i:i+len(mark)]), mark) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 var ignoredInNames = strings.NewReplacer("_", "", "-", "", ".", "", " ", "")

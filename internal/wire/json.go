@@ -38,10 +38,6 @@ var (
 	jsonOutput = json.JoinOptions(jsonForm, jsontext.AllowInvalidUTF8(true))
 )
 
-// EncodeJSON returns v as compact JSON that [DecodeStrict] takes: map keys in order, durations in nanoseconds, nil
-// slices and maps as null, nothing escaped for HTML, bytes that are no UTF-8 replaced.
-func EncodeJSON(v any) ([]byte, error) { return json.Marshal(v, jsonOutput) }
-
 // DecodeStrict decodes the one JSON value in b into dst, a pointer. It refuses invalid UTF-8, data after the value,
 // nesting deeper than [MaxDepth], a member that appears twice in one object and, where dst has a struct, a member
 // that the struct does not name in exactly this spelling: two readers of a value that passes cannot disagree on what
@@ -82,11 +78,7 @@ func checkDepth(b []byte) error {
 		case '}', ']':
 			depth--
 		case '"':
-			for i++; b[i] != '"'; i++ {
-				if b[i] == '\\' {
-					i++
-				}
-			}
+			i += textLength(b[i:]) - 1
 		}
 	}
 	return nil

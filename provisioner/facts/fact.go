@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"muster/internal/wire"
 )
 
 // A Fact is something plain that a node says of itself: text, a number or a truth
@@ -34,11 +36,15 @@ func (f Facts) Value(name string) string {
 
 // MarshalJSON implements [json.Marshaler].
 func (f Facts) MarshalJSON() ([]byte, error) {
-	m := make(map[string]string, len(f))
-	for _, fact := range f {
-		m[fact.Name] = fact.Value
+	b := []byte{'{'}
+	for i, fact := range f {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b, _ = wire.AppendJSON(b, fact.Name) // a text always encodes
+		b, _ = wire.AppendJSON(append(b, ':'), fact.Value)
 	}
-	return json.Marshal(m)
+	return append(b, '}'), nil
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].

@@ -119,9 +119,9 @@ func Pick(facts json.RawMessage, wanted func(name []byte) bool) json.RawMessage 
 		if len(picked) > 1 {
 			picked = append(picked, ',')
 		}
-		quoted, err := wire.EncodeJSON(string(name))
-		picked = append(append(append(picked, quoted...), ':'), value...)
-		return err
+		picked, _ = wire.AppendJSON(picked, string(name)) // a text always encodes
+		picked = append(append(picked, ':'), value...)
+		return nil
 	})
 	if err != nil {
 		return facts

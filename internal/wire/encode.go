@@ -1,0 +1,317 @@
+package wire
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// EncodeJSON returns v as compact JSON that [DecodeStrict] takes, in the form of encoding/json without its escapes for
+// HTML, at a quarter of its time: records, replies and events are a tenth of an enrollment. A [json.RawMessage] has to
+// be valid JSON; it is written without its white space and is not checked again.
+func EncodeJSON(v any) ([]byte, error) {
+	room := encodeRoom.Get().(*[]byte)
+	defer encodeRoom.Put(room)
+	b, err := AppendJSON((*room)[:0], v)
+	if err != nil {
+		return nil, err
+	}
+	*room = b
+	return bytes.Clone(b), nil
+}
+
+// encodeRoom is of buffers, since most values need more than a first guess.
+var encodeRoom = sync.Pool{New: func() any { return new([]byte) }}
+
+// AppendJSON appends v to b as [EncodeJSON] writes it.
+func AppendJSON(b []byte, v any) ([]byte, error) {
+	value := reflect.ValueOf(v)
+	if !value.IsValid() {
+		return append(b, "null"...), nil
+	}
+	b, err := encoderOf(value.Type())(b, value)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", value.Type(), err)
+	}
+	return b, nil
+}
+
+// An appendFunc appends a value of one type to b.
+type appendFunc func(b []byte, v reflect.Value) ([]byte, error)
+
+var encoders sync.Map // of appendFunc by reflect.Type
+
+// encoderOf returns the encoder of t, which is made once.
+func encoderOf(t reflect.Type) appendFunc {
+	if f, ok := encoders.Load(t); ok {
+		return f.(appendFunc)
+	}
+	f := newEncoder(t)
+	encoders.Store(t, f)
+	return f
+}
+
+func newEncoder(t reflect.Type) appendFunc {
+	switch {
+	case t == reflect.TypeFor[json.RawMessage]():
+		return appendRaw
+	case t == reflect.TypeFor[time.Time]():
+		return appendTime
+	case t.Kind() == reflect.Pointer, t.Kind() == reflect.Interface:
+		return appendIndirect
+	case t.Implements(reflect.TypeFor[json.Marshaler]()):
+		return appendMarshaler
+	case t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
+		return appendOther
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return func(b []byte, v reflect.Value) ([]byte, error) { return appendString(b, v.String()), nil }
+	case reflect.Bool:
+		return func(b []byte, v reflect.Value) ([]byte, error) { return strconv.AppendBool(b, v.Bool()), nil }
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return func(b []byte, v reflect.Value) ([]byte, error) { return strconv.AppendInt(b, v.Int(), 10), nil }
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return func(b []byte, v reflect.Value) ([]byte, error) { return strconv.AppendUint(b, v.Uint(), 10), nil }
+	case reflect.Struct:
+		return structEncoder(t)
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return appendBytes
+		}
+		return appendSlice
+	case reflect.Map:
+		if t.Key().Kind() == reflect.String {
+			return appendMap
+		}
+	}
+	return appendOther
+}
+
+// appendIndirect appends what a pointer or an interface leads to.
+func appendIndirect(b []byte, v reflect.Value) ([]byte, error) {
+	if v.IsNil() {
+		return append(b, "null"...), nil
+	}
+	v = v.Elem()
+	return encoderOf(v.Type())(b, v)
+}
+
+// appendRaw appends JSON without its white space.
+func appendRaw(b []byte, v reflect.Value) ([]byte, error) {
+	raw := v.Bytes()
+	if len(raw) == 0 {
+		return append(b, "null"...), nil
+	}
+	return appendCompact(b, raw), nil
+}
+
+func appendCompact(b, raw []byte) []byte {
+	begin := 0
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case c == '"':
+			i += textLength(raw[i:]) - 1
+		case c <= ' ':
+			b = append(b, raw[begin:i]...)
+			begin = i + 1
+		}
+	}
+	return append(b, raw[begin:]...)
+}
+
+// textLength returns how long the quoted text is that b begins with, which may be all of b if it does not end.
+func textLength(b []byte) int {
+	for i := 1; i < len(b); i++ {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			break
+		}
+		i += n
+		slashes := 0
+		for b[i-1-slashes] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return i + 1
+		}
+	}
+	return len(b)
+}
+
+func appendTime(b []byte, v reflect.Value) ([]byte, error) {
+	at, _ := reflect.TypeAssert[time.Time](v)
+	b, err := at.AppendText(append(b, '"'))
+	return append(b, '"'), err
+}
+
+func appendMarshaler(b []byte, v reflect.Value) ([]byte, error) {
+	encoded, err := v.Interface().(json.Marshaler).MarshalJSON()
+	return appendCompact(b, encoded), err
+}
+
+// appendOther appends what encoding/json makes of a value.
+func appendOther(b []byte, v reflect.Value) ([]byte, error) {
+	encoded, err := json.Marshal(v.Interface())
+	return append(b, encoded...), err
+}
+
+func appendBytes(b []byte, v reflect.Value) ([]byte, error) {
+	if v.IsNil() {
+		return append(b, "null"...), nil
+	}
+	return append(base64.StdEncoding.AppendEncode(append(b, '"'), v.Bytes()), '"'), nil
+}
+
+func appendSlice(b []byte, v reflect.Value) ([]byte, error) {
+	if v.IsNil() {
+		return append(b, "null"...), nil
+	}
+	element, err := encoderOf(v.Type().Elem()), error(nil)
+	b = append(b, '[')
+	for i := range v.Len() {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if b, err = element(b, v.Index(i)); err != nil {
+			return nil, err
+		}
+	}
+	return append(b, ']'), nil
+}
+
+// appendMap appends a map in the order of its keys.
+func appendMap(b []byte, v reflect.Value) ([]byte, error) {
+	if v.IsNil() {
+		return append(b, "null"...), nil
+	}
+	keys, element := v.MapKeys(), encoderOf(v.Type().Elem())
+	slices.SortFunc(keys, func(x, y reflect.Value) int { return strings.Compare(x.String(), y.String()) })
+	var err error
+	b = append(b, '{')
+	for i, key := range keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, key.String()), ':')
+		if b, err = element(b, v.MapIndex(key)); err != nil {
+			return nil, err
+		}
+	}
+	return append(b, '}'), nil
+}
+
+// A member is a field of a struct as it is written.
+type member struct {
+	name                string // quoted, with its colon
+	index               []int
+	encode              appendFunc
+	omitEmpty, omitZero bool
+}
+
+func structEncoder(t reflect.Type) appendFunc {
+	var members []member
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !f.IsExported() || name == "-" || f.Anonymous && name == "" {
+			continue
+		}
+		if name == "" {
+			name = f.Name
+		}
+		members = append(members, member{
+			name:      string(appendString(nil, name)) + ":",
+			index:     f.Index,
+			encode:    encoderOf(f.Type),
+			omitEmpty: options == "omitempty",
+			omitZero:  options == "omitzero",
+		})
+	}
+	return func(b []byte, v reflect.Value) ([]byte, error) {
+		var err error
+		separator := byte('{')
+		for i := range members {
+			m := &members[i]
+			field := v.FieldByIndex(m.index)
+			if m.omitEmpty && empty(field) || m.omitZero && zero(field) {
+				continue
+			}
+			b = append(append(b, separator), m.name...)
+			separator = ','
+			if b, err = m.encode(b, field); err != nil {
+				return nil, err
+			}
+		}
+		if separator == '{' {
+			b = append(b, '{')
+		}
+		return append(b, '}'), nil
+	}
+}
+
+// empty reports what omitempty asks for.
+func empty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Map, reflect.Slice, reflect.String:
+		return v.Len() == 0
+	case reflect.Struct, reflect.Array:
+		return false
+	}
+	return v.IsZero()
+}
+
+// zero reports what omitzero asks for.
+func zero(v reflect.Value) bool {
+	if at, ok := reflect.TypeAssert[time.Time](v); ok {
+		return at.IsZero()
+	}
+	return v.IsZero()
+}
+
+// appendString appends s in quotes. Bytes that are no UTF-8 are replaced.
+func appendString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	begin := 0
+	for i := 0; i < len(s); {
+		c, size := rune(s[i]), 1
+		if c >= utf8.RuneSelf {
+			c, size = utf8.DecodeRuneInString(s[i:])
+		}
+		if c >= ' ' && c != '"' && c != '\\' && (c != utf8.RuneError || size > 1) {
+			i += size
+			continue
+		}
+		b = append(b, s[begin:i]...)
+		switch {
+		case c == '"', c == '\\':
+			b = append(b, '\\', byte(c))
+		case c == '\n':
+			b = append(b, '\\', 'n')
+		case c == '\r':
+			b = append(b, '\\', 'r')
+		case c == '\t':
+			b = append(b, '\\', 't')
+		case c == '\b':
+			b = append(b, '\\', 'b')
+		case c == '\f':
+			b = append(b, '\\', 'f')
+		case c < ' ':
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
+		default:
+			b = append(b, `\ufffd`...)
+		}
+		i += size
+		begin = i
+	}
+	return append(append(b, s[begin:]...), '"')
+}

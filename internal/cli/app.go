@@ -20,12 +20,8 @@ import (
 // parses.
 type Verbs map[string]func(context.Context) error
 
-// Check has f look at the command line of c before its verb runs, and also where
-// the form of that line is wrong: so all mistakes are said at once. f returns nil, or
-// an error with a line for each mistake that begins with the flag that it is
-// about; it opens nothing and changes nothing. A flag or an argument that was not
-// given, or has a value that cannot be, is as if it were absent, and a list may have things twice: what f says
-// of the former is not repeated. Of several, all are asked.
+// Check has f look at the command line of c before its verb runs. f returns nil, or an error with a line for each
+// mistake that begins with the flag that it is about; it opens nothing and changes nothing. Of several, all are asked.
 func (v Verbs) Check(c *kingpin.CmdClause, f func() error) {
 	name := checkOf + c.FullCommand()
 	before := v[name]
@@ -42,23 +38,12 @@ func (v Verbs) Check(c *kingpin.CmdClause, f func() error) {
 const checkOf = "check "
 
 // Mistakes returns what a verb has against its command line, which was parsed, a line each.
-func (v Verbs) Mistakes(verb string) (all []error) {
+func (v Verbs) Mistakes(verb string) error {
 	check := v[checkOf+verb]
 	if check == nil {
 		return nil
 	}
-	if err := check(context.Background()); err != nil {
-		return lines(err)
-	}
-	return nil
-}
-
-// lines returns an error for each line of err.
-func lines(err error) (all []error) {
-	for line := range strings.Lines(err.Error()) {
-		all = append(all, errors.New(strings.TrimRight(line, "\n")))
-	}
-	return all
+	return check(context.Background())
 }
 
 // Run parses the arguments, runs the verb that add has put into its map, and
@@ -73,13 +58,15 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 
 	all := Verbs{}
 	add(app, all)
-	args = joinNegatives(app.Model(), args)
+	args = joinDashes(app.Model(), args)
 	verb, err := app.Parse(args)
 	if err != nil {
-		return Report(os.Stderr, program, Usage(helpFor(app, args), mistakes(app, all, args, err)...))
+		err = mistake(app, args, err)
+	} else if err = emptyValue(app, args); err == nil {
+		err = all.Mistakes(verb)
 	}
-	if wrong := empty(app, args, all.Mistakes(verb)); wrong != nil {
-		return Report(os.Stderr, program, Usage(helpFor(app, args), wrong...))
+	if err != nil {
+		return Report(os.Stderr, program, &UsageError{Mistakes: err, Help: helpFor(app, args)})
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -177,12 +164,11 @@ func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
 		return err
 	}
-	rest := []error{errors.New("interrupted")}
-	for _, line := range lines(err) {
-		said := line.Error()
+	rest := []string{"interrupted"}
+	for said := range strings.SplitSeq(err.Error(), "\n") {
 		if !strings.Contains(said, context.Cause(ctx).Error()) && !strings.Contains(said, context.Canceled.Error()) {
-			rest = append(rest, line)
+			rest = append(rest, said)
 		}
 	}
-	return errors.Join(rest...)
+	return errors.New(strings.Join(rest, "\n"))
 }

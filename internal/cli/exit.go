@@ -32,32 +32,17 @@ func NoRestart(err error) error {
 	return noRestart{err}
 }
 
-// A UsageError lists everything that is wrong with a command line.
+// A UsageError says what is wrong with a command line.
 type UsageError struct {
-	Mistakes []error // one line each, never empty
-	Help     string  // command whose --help explains, such as "muster jwt"
+	Mistakes error  // one a line
+	Help     string // command whose --help explains, such as "muster jwt"
 }
 
 // Error implements error: one mistake per line.
-func (e *UsageError) Error() string { return errors.Join(e.Mistakes...).Error() }
+func (e *UsageError) Error() string { return e.Mistakes.Error() }
 
 // Unwrap returns the mistakes.
-func (e *UsageError) Unwrap() []error { return e.Mistakes }
-
-// Usage returns a [UsageError] over the mistakes that are not nil, or nil if
-// all of them are.
-func Usage(help string, mistakes ...error) error {
-	var found []error
-	for _, m := range mistakes {
-		if m != nil {
-			found = append(found, m)
-		}
-	}
-	if len(found) == 0 {
-		return nil
-	}
-	return &UsageError{Mistakes: found, Help: help}
-}
+func (e *UsageError) Unwrap() error { return e.Mistakes }
 
 // Report writes err to w, one line per line of it with the program's name in
 // front, and returns the exit status: [ExitUsage] for a [UsageError],

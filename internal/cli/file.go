@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/google/renameio/v2"
 )
@@ -56,10 +55,6 @@ func notWritten(path string, err error) error {
 		return fmt.Errorf("%s: directory %s does not exist (%w); make it first", path, dir, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: directory %s is not writable for you (%w); use another or change its permissions", path, dir, err)
-	case errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%s: directory %s cannot be written by anybody (%w); use another or mount it for writing", path, dir, err)
-	case errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("%s: %s is %w", path, dir, err)
 	default:
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -77,8 +72,7 @@ func WriteNew(path string, data []byte, mode fs.FileMode, force bool) error {
 }
 
 // WriteNewBy is [WriteNew] for what does not fit into memory: fill writes it,
-// and nothing appears if it returns an error. That error is returned as it is, but the error of a
-// write names path and says what to do, however fill wraps it.
+// and nothing appears if it returns an error, which is returned as it is, but for that of a write.
 func WriteNewBy(path string, mode fs.FileMode, force bool, fill func(io.Writer) error) error {
 	if err := CheckNew(path, force); err != nil {
 		return err
@@ -88,10 +82,10 @@ func WriteNewBy(path string, mode fs.FileMode, force bool, fill func(io.Writer) 
 		return notWritten(path, err)
 	}
 	defer func() { _ = f.Cleanup() }() // nothing left to do after a rename; else the cause is in the error
-	to := &destination{Writer: f}
-	if err := fill(to); to.err != nil {
-		return notWritten(path, to.err)
-	} else if err != nil {
+	if err := fill(f); err != nil {
+		if e := (*fs.PathError)(nil); errors.As(err, &e) && e.Path == f.Name() {
+			return notWritten(path, e)
+		}
 		return err
 	}
 	if force {
@@ -106,21 +100,6 @@ func WriteNewBy(path string, mode fs.FileMode, force bool, fill func(io.Writer) 
 		return notWritten(path, err)
 	}
 	return syncDir(filepath.Dir(path))
-}
-
-// A destination keeps the error of a write, which the code that fills the file may take for one of its own.
-type destination struct {
-	io.Writer
-	err error
-}
-
-// Write implements [io.Writer].
-func (d *destination) Write(p []byte) (int, error) {
-	n, err := d.Writer.Write(p)
-	if err != nil {
-		d.err = err
-	}
-	return n, err
 }
 
 // syncDir makes a new name in dir survive a power cut.

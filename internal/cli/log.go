@@ -15,10 +15,10 @@ type LogFlags struct {
 // Add adds the flags to a command. otherwise says what the level is if none is
 // given.
 func (f *LogFlags) Add(c *kingpin.CmdClause, otherwise string) {
-	c.Flag("log-level", "Least level that is logged. Default: "+otherwise+".").
-		PlaceHolder("debug|info|warn|error").EnumVar(&f.level, "debug", "info", "warn", "error")
-	c.Flag("log-format", "How the log on standard error is written: for people, or for programs.").
-		Default("text").EnumVar(&f.format, "text", "json")
+	Enum(c.Flag("log-level", "Least level that is logged. Default: "+otherwise+".").PlaceHolder("debug|info|warn|error"),
+		&f.level, "debug", "info", "warn", "error")
+	Enum(c.Flag("log-format", "How the log on standard error is written: for people, or for programs.").Default("text"),
+		&f.format, "text", "json")
 }
 
 // New returns a logger to w, and its level, which is info until somebody sets

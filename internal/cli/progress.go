@@ -13,13 +13,8 @@ type Progress struct {
 	bar *progressbar.ProgressBar // nil shows nothing
 }
 
-// NewProgress starts a bar on w for work of total steps under a label.
-func NewProgress(w io.Writer, label string, total int) *Progress {
-	return NewProgressOf(w, label, "nodes", total)
-}
-
-// NewProgressOf is [NewProgress] for steps that are something else than nodes.
-func NewProgressOf(w io.Writer, label, what string, total int) *Progress {
+// NewProgress starts a bar on w for work of total steps under a label. Steps are what, such as nodes.
+func NewProgress(w io.Writer, label, what string, total int) *Progress {
 	if !IsTerminal(w) {
 		return &Progress{}
 	}

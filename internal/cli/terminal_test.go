@@ -134,7 +134,7 @@ func TestWithoutTerminal(t *testing.T) {
 		t.Errorf("AskSecret = %q, %v, want %v", secret, err, cli.ErrNoTerminal)
 	}
 	var out bytes.Buffer
-	p := cli.NewProgress(&out, "nodes", 2)
+	p := cli.NewProgress(&out, "provisioned", "nodes", 2)
 	p.Add(2)
 	p.Done()
 	if out.Len() != 0 {
@@ -145,7 +145,7 @@ func TestWithoutTerminal(t *testing.T) {
 func TestProgressOnTerminal(t *testing.T) {
 	t.Parallel()
 	person, program := openTerminal(t)
-	p := cli.NewProgress(program, "provisioned", 2)
+	p := cli.NewProgress(program, "provisioned", "nodes", 2)
 	p.Add(1)
 	p.Done()
 	b := make([]byte, 4096)

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,9 +65,22 @@ func Duration(flag *kingpin.FlagClause, target *time.Duration, least, most time.
 	}})
 }
 
+// Enum makes a flag take one of the options.
+func Enum(flag *kingpin.FlagClause, target *string, options ...string) {
+	Flag(flag.HintOptions(options...), target, func(s string) (string, error) {
+		if slices.Contains(options, s) {
+			return s, nil
+		}
+		return "", fmt.Errorf("--%s is %q, want %s", flag.Model().Name, s, either(options))
+	})
+}
+
 // Flag makes a flag take what parse makes of its text.
 func Flag[T any](flag *kingpin.FlagClause, target *T, parse func(string) (T, error)) {
-	flag.SetValue(&value{set: setter(target, parse)})
+	flag.SetValue(&value{set: func(s string) (err error) {
+		*target, err = parse(s)
+		return named(flag, err)
+	}})
 }
 
 // Flags is Flag for one that may be repeated.
@@ -74,74 +88,27 @@ func Flags[T any](flag *kingpin.FlagClause, target *[]T, parse func(string) (T, 
 	flag.SetValue(&value{many: true, set: func(s string) error {
 		v, err := parse(s)
 		*target = append(*target, v)
-		return err
+		return named(flag, err)
 	}})
+}
+
+// named puts the name of a flag in front of what is wrong with its value, unless it is there.
+func named(flag *kingpin.FlagClause, err error) error {
+	if name := "--" + flag.Model().Name; err != nil && !strings.HasPrefix(err.Error(), name) {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return err
 }
 
 // Arg makes an argument take what parse makes of its text. The error of parse is all that is said about it.
 func Arg[T any](arg *kingpin.ArgClause, target *T, parse func(string) (T, error)) {
-	set := setter(target, parse)
-	arg.SetValue(&value{set: func(s string) error {
-		if err := set(s); err != nil {
-			return &argError{err}
-		}
-		return nil
-	}})
-}
-
-func setter[T any](target *T, parse func(string) (T, error)) func(string) error {
-	return func(s string) (err error) {
+	arg.SetValue(&value{set: func(s string) (err error) {
 		*target, err = parse(s)
 		return err
-	}
+	}})
 }
-
-// argError is the error of an argument, which says what it is about.
-type argError struct{ error }
 
 // Checked is check as a parser of text that stays as it is.
 func Checked[S ~string](check func(S) error) func(string) (S, error) {
 	return func(s string) (S, error) { return S(s), check(S(s)) }
-}
-
-// joinNegatives writes a flag and the negative value after it, such as
-// "--uses -1", as one argument, "--uses=-1". Kingpin would take -1 for a flag
-// and miss the value, so that nothing could be said about the number; of the "-"
-// of "--input -", standard input, it would make an empty value.
-func joinNegatives(app *kingpin.ApplicationModel, args []string) (joined []string) {
-	takes := make(map[string]bool)
-	note := func(flags []*kingpin.FlagModel) {
-		for _, f := range flags {
-			takes[f.Name] = takes[f.Name] || !f.IsBoolFlag()
-		}
-	}
-	note(app.Flags)
-	each(app.CmdGroupModel, func(c *kingpin.CmdModel) { note(c.Flags) })
-	for i := 0; i < len(args); i++ {
-		name, long := strings.CutPrefix(args[i], "--")
-		if long && name == "" { // nothing after this is a flag
-			return append(joined, args[i:]...)
-		}
-		if !long || !takes[name] || i+1 == len(args) || strings.HasPrefix(args[i+1], "--") {
-			joined = append(joined, args[i])
-			continue
-		}
-		next := args[i+1]
-		i++
-		// A key in base64url may begin with - as well; a flag in one letter has two.
-		if next == "-" || len(next) > 1 && next[0] == '-' && ('0' <= next[1] && next[1] <= '9' || len(next) > 2) {
-			joined = append(joined, args[i-1]+"="+next)
-		} else {
-			joined = append(joined, args[i-1], next)
-		}
-	}
-	return joined
-}
-
-// each calls f for every command of a group and below it.
-func each(group *kingpin.CmdGroupModel, f func(*kingpin.CmdModel)) {
-	for _, c := range group.Commands {
-		f(c)
-		each(c.CmdGroupModel, f)
-	}
 }

@@ -80,7 +80,7 @@ func read(_ context.Context, _ *verb.Operator, file string) (*setup.BackupInfo, 
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // only read
-	bar := cli.NewProgressOf(os.Stderr, "checking", "messages", -1)
+	bar := cli.NewProgress(os.Stderr, "checking", "messages", -1)
 	defer bar.Done()
 	info, err := setup.CheckBackup(f, func() { bar.Add(1) })
 	if err != nil {
@@ -101,7 +101,7 @@ func write(ctx context.Context, o *verb.Operator, file string) (info *setup.Back
 			return err
 		}
 		defer func() { _ = body.Close() }() // read to its end, or of no use
-		bar := cli.NewProgressOf(os.Stderr, "backup", "messages", messages)
+		bar := cli.NewProgress(os.Stderr, "backup", "messages", messages)
 		defer bar.Done()
 		// Read as a restore reads it, before it gets its name.
 		if info, err = setup.CheckBackup(io.TeeReader(body, w), func() { bar.Add(1) }); err != nil {

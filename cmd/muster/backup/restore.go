@@ -45,10 +45,10 @@ func addRestore(app *kingpin.Application, all cli.Verbs) {
 
 func (r *restore) run(ctx context.Context) error {
 	r.Config, r.Keys = r.setup.Config, r.keys.Ring(ctx)
-	bar := cli.NewProgressOf(os.Stderr, "", "messages", -1)
+	bar := cli.NewProgress(os.Stderr, "", "messages", -1)
 	r.Step = func(what string, messages int) {
 		bar.Done()
-		bar = cli.NewProgressOf(os.Stderr, what, "messages", messages)
+		bar = cli.NewProgress(os.Stderr, what, "messages", messages)
 	}
 	r.Each = func() { bar.Add(1) }
 	out, err := r.Run(ctx)

@@ -59,11 +59,11 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("bench", "Measure: enroll simulated nodes as fast as it goes.").HelpLong(help)
 	cli.Int(c.Flag("nodes", "How many nodes, in each wave.").Default("20000"), &v.cfg.Nodes)
 	cli.Int(c.Flag("concurrency", "How many nodes are in hand at a time.").Default("256"), &v.cfg.Concurrency)
-	c.Flag("connections", "A TCP connection per node, or 16 for all nodes. Default: shared.").Default("shared").
-		PlaceHolder("per-node|shared").EnumVar(&v.connections, "per-node", "shared")
+	cli.Enum(c.Flag("connections", "A TCP connection per node, or 16 for all nodes. Default: shared.").Default("shared").
+		PlaceHolder("per-node|shared"), &v.connections, "per-node", "shared")
 	c.Flag("tls", "Nodes connect over TLS.").BoolVar(&v.cfg.Connection.TLS)
 	c.Flag("sealed", "The token asks for sealing.").BoolVar(&v.cfg.Connection.Sealed)
-	c.Flag("token-key", "Key of the token's signer.").Default("rsa4096").EnumVar(&v.cfg.Token.Key, "rsa4096", "ed25519")
+	cli.Enum(c.Flag("token-key", "Key of the token's signer.").Default("rsa4096"), &v.cfg.Token.Key, "rsa4096", "ed25519")
 	cli.Int(c.Flag("uses", "Limit the token to so many nodes; 0 is no limit.").Default("0"), &v.cfg.Token.Uses)
 	cli.Int(c.Flag("facts-bytes", "Size of a node's facts.").Default("2048"), &v.cfg.FactsBytes)
 	c.Flag("policy", "Rego that decides in place of the built-in 30 lines.").PlaceHolder("FILE").StringVar(&v.policy)

@@ -96,7 +96,7 @@ func (v *flags) run(ctx context.Context) error {
 
 // progress shows a phase of the demo on standard error.
 func progress(label string, nodes int) (one, end func()) {
-	bar := cli.NewProgress(os.Stderr, label, nodes)
+	bar := cli.NewProgress(os.Stderr, label, "nodes", nodes)
 	return func() { bar.Add(1) }, bar.Done
 }
 

@@ -32,17 +32,12 @@ func (v *command) claims() (jwt.Claims, jwt.Limits, error) {
 	switch {
 	case v.given("token") && v.given("token-file"):
 		bad("--token and --token-file exclude each other")
-	case v.given("token") && s.secret == "":
-		bad("--token is empty, and an empty secret guards nothing")
 	case !v.given("token", "token-file") && !cli.IsTerminal(os.Stdin):
 		bad("no secret: give --token-file FILE or --token SECRET, or answer on a terminal")
 	}
 	brokers, err := signing.Brokers(s.urls, c.SRVDomain)
 	c.Brokers = brokers
 	mistakes = append(mistakes, err, nodePath("registration", c.Registration), nodePath("facts", c.Facts))
-	if c.Organization == "" {
-		bad("--org is empty; leave it out for %q", jwt.DefaultOrganization)
-	}
 	mistakes = append(mistakes, s.times(&c, now))
 	if s.extensions != "" {
 		c.Extensions, err = parseExtensions(s.extensions)
@@ -93,9 +88,6 @@ func (v *command) limits() (jwt.Limits, error) {
 		p, err := wire.ParsePattern(s)
 		mistakes = append(mistakes, verb.Flag("identity", err))
 		l.Identities = append(l.Identities, p)
-	}
-	if v.given("seal") && v.sign.seal == "" {
-		mistakes = append(mistakes, errors.New("--seal is empty; leave it out to sign a token that machines show in plain"))
 	}
 	if v.given("site") {
 		_, err := jwt.ParseSite(string(l.Site))

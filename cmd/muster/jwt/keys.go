@@ -34,7 +34,7 @@ type keysFlags struct {
 }
 
 func (v *command) addKeysFlags(c *kingpin.CmdClause) {
-	v.flag(c, "Keys", "type", "kind of the keys, ed25519, or rsa for Choria before 0.27.").Default("ed25519").EnumVar(&v.keys.kind, "ed25519", "rsa")
+	cli.Enum(v.flag(c, "Keys", "type", "kind of the keys, ed25519, or rsa for Choria before 0.27.").Default("ed25519"), &v.keys.kind, "ed25519", "rsa")
 	cli.Int(v.flag(c, "Keys", "bits", "size of an RSA key, 2048 to 8192.").Default("4096"), &v.keys.bits)
 	v.flag(c, "Keys", "encrypt", "encrypt the private key with a passphrase.").BoolVar(&v.keys.encrypt)
 }

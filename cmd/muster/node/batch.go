@@ -54,7 +54,7 @@ var errLeft = errors.New("not tried")
 // run calls one for each machine and returns the outcomes: as many at once as the batch has, the next as soon as one
 // is done, or with a pause one batch after the other. A machine whose request was interrupted is left.
 func (b *batch) run(ctx context.Context, name string, nodes []wire.Identity, one func(context.Context, wire.Identity) error) []error {
-	bar := cli.NewProgress(os.Stderr, name, len(nodes))
+	bar := cli.NewProgress(os.Stderr, name, "nodes", len(nodes))
 	defer bar.Done()
 	outcomes := make([]error, len(nodes))
 	for i := range outcomes {

@@ -229,7 +229,10 @@ func (v *order) none() io.WriterTo {
 func agree(ctx context.Context, name, machines string) error {
 	question := fmt.Sprintf("%s %s?", name, machines)
 	if !cli.IsTerminal(os.Stdin) {
-		return cli.Usage(verb.Program+" node "+name, fmt.Errorf("%s No terminal to ask on: say --yes", question))
+		return &cli.UsageError{
+			Mistakes: fmt.Errorf("%s No terminal to ask on: say --yes", question),
+			Help:     verb.Program + " node " + name,
+		}
 	}
 	if _, err := fmt.Fprintf(os.Stderr, "%s [y/N] ", cli.Printable(question)); err != nil {
 		return err

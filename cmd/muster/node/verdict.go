@@ -156,7 +156,7 @@ func (v *verdict) runMany(ctx context.Context) error {
 func (v *verdict) giveAll(ctx context.Context, meant []*provisioner.Waiter) ([]*provisioner.Answer, error) {
 	done := make([]*provisioner.Answer, 0, len(meant))
 	var errs []error
-	bar := cli.NewProgress(os.Stderr, v.verb, len(meant))
+	bar := cli.NewProgress(os.Stderr, v.verb, "nodes", len(meant))
 	defer bar.Done()
 	for i, w := range meant {
 		answer, err := v.give(ctx, w.Identity, httpapi.NewVerdict{Key: httpapi.Limit(w.KeyHash), TTL: v.ttl, Why: v.Why, Waiting: v.verb != "reject"})

@@ -46,7 +46,8 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	n := &newcomer{}
 	c := parent.Command("add", "Let an operator in, or change their role.").HelpLong(addHelp)
 	cli.Arg(c.Arg("name", "What events and history call them.").Required(), &n.name, cli.Checked(provisioner.CheckOperatorName))
-	c.Flag("role", "viewer looks, operator changes nodes and tokens, admin changes whom the installation trusts.").Required().EnumVar(&n.role, "viewer", "operator", "admin")
+	cli.Enum(c.Flag("role", "viewer looks, operator changes nodes and tokens, admin changes whom the installation trusts.").Required(),
+		&n.role, "viewer", "operator", "admin")
 	c.Flag("certificate", "Make a key and a certificate.").BoolVar(&n.certificate)
 	c.Flag("key", "Their public key, P-256 or Ed25519.").PlaceHolder("FILE").StringVar(&n.key)
 	c.Flag("out", "File to write with --certificate; NAME.pem if not given.").PlaceHolder("FILE").StringVar(&n.out)

@@ -67,7 +67,7 @@ func eachBatch(ctx context.Context, client *httpapi.Client, age time.Duration, l
 		return err
 	}
 	defer func() { _ = body.Close() }() // read to its end, or of no use
-	bar := cli.NewProgressOf(os.Stderr, label, "batches", n)
+	bar := cli.NewProgress(os.Stderr, label, "batches", n)
 	defer bar.Done()
 	lines, batch := bufio.NewReaderSize(body, 256<<10), bytes.Buffer{}
 	for {

@@ -321,6 +321,7 @@ func (l *link) syncStore() error {
 	if l.external != nil {
 		return nil
 	}
+	l.embedded.StageBatches(store.Batched)
 	return disk.Sync(l.cfg.StoreDir())
 }
 

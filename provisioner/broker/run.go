@@ -24,6 +24,7 @@ type runningServer struct {
 	account string   // of the streams; empty means all
 	store   string   // directory
 	lock    *os.File // nil without a store
+	staged  string   // directory in memory, see [Broker.StageBatches]; or empty
 }
 
 // serve starts a server, and returns it when it listens on each of its ports and has read its
@@ -108,6 +109,9 @@ func (r *runningServer) stop(end func()) {
 	r.WaitForShutdown()
 	if well {
 		keepIndexes(r.store)
+	}
+	if r.staged != "" {
+		_ = os.RemoveAll(r.staged) // the next start removes what stays
 	}
 	r.release()
 }

@@ -31,6 +31,9 @@ const (
 	patience = 30 * time.Millisecond
 )
 
+// Batched is the stream to which writes go in batches, where there is one server. That should stage them in memory.
+const Batched = streamNodes
+
 // A gatherer sends writes to one stream: each by itself while there are few, in
 // atomic batches when there are many.
 //

@@ -7,42 +7,71 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"muster/provisioner/trust"
-
 	"muster/internal/wire"
-	"muster/policies"
 	"muster/provisioner/events"
+	"muster/provisioner/trust"
 )
 
-// Allowances are the allow-list of the store, as this process knows it.
-type Allowances struct{ trust.Log[*Allowance] }
-
-// anyName returns the entry that lets every name in at now, or nil.
-func (as Allowances) anyName(now time.Time) *Allowance {
-	for _, e := range as.All() {
-		if a := e.Value; a != nil && AnyName(a.Pattern) && !a.over(now) {
-			return a
-		}
-	}
-	return nil
+// Allowances are the allow-list, as this process knows it. Make it with [NewAllowances].
+type Allowances struct {
+	trust.Log[*Allowance]
+	patterns *patternIndex
 }
 
-// watchAllowsAll keeps the alarm about an allow-list that lets every name in, be
-// it the store's or this provisioner's own.
+// patternIndex has the entries that cover more than one name. They are few, while whole names, which are found by their
+// key, may be a hundred thousand. It is safe for concurrent use.
+type patternIndex struct {
+	mu      sync.RWMutex
+	entries map[string]*Allowance // guarded by mu, by key
+}
+
+// NewAllowances returns the allow-list of a log.
+func NewAllowances(log trust.Log[*Allowance]) Allowances {
+	as := Allowances{Log: log, patterns: &patternIndex{entries: make(map[string]*Allowance)}}
+	log.Watch(as.patterns.apply)
+	return as
+}
+
+// apply takes the newest entry of a key in.
+func (x *patternIndex) apply(key string, e trust.Entry[*Allowance]) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if a := e.Value; a == nil || a.Removed || !strings.ContainsAny(string(a.Pattern), "*?") {
+		delete(x.entries, key)
+		return
+	}
+	x.entries[key] = e.Value
+}
+
+// first returns the entry that is in force and accepted, the first by pattern, or nil.
+func (x *patternIndex) first(now time.Time, accept func(wire.Pattern) bool) *Allowance {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var best *Allowance
+	for _, a := range x.entries {
+		if !a.Over(now) && (best == nil || a.Pattern < best.Pattern) && accept(a.Pattern) {
+			best = a
+		}
+	}
+	return best
+}
+
+// watchAllowsAll keeps the alarm about an allow-list that admits every name.
 func (p *Provisioner) watchAllowsAll(ctx context.Context) {
 	p.cfg.Alarms.Keep(ctx, events.AlarmAllowsAll, func() error {
-		switch a := p.logs.Allowances.anyName(p.now()); {
-		case a != nil && a.ExpiresAt.IsZero():
-			return fmt.Errorf("%w: `muster allow remove '%s'` ends it, which %s added at %s", errAllowsAll, a.Pattern, a.By, a.At.Format(time.RFC3339))
-		case a != nil:
-			return fmt.Errorf("%w: `muster allow remove '%s'` ends it, or %s; %s added it at %s",
-				errAllowsAll, a.Pattern, a.ExpiresAt.Format(time.RFC3339), a.By, a.At.Format(time.RFC3339))
-		case p.cfg.AllowsAll():
-			return fmt.Errorf("%w: by the allow_list file of this provisioner", errAllowsAll)
+		a := p.logs.Allowances.patterns.first(p.now(), AnyName)
+		if a == nil {
+			return nil
 		}
-		return nil
+		ends := ""
+		if !a.ExpiresAt.IsZero() {
+			ends = " or " + a.ExpiresAt.Format(time.RFC3339)
+		}
+		return fmt.Errorf("%w: `muster allow remove '%s'`%s ends it; %s added it at %s",
+			errAllowsAll, a.Pattern, ends, a.By, a.At.Format(time.RFC3339))
 	})
 }
 
@@ -51,21 +80,15 @@ func (p *Provisioner) watchAllowsAll(ctx context.Context) {
 func AnyName(p wire.Pattern) bool { return strings.Trim(string(p), "*?.-") == "" }
 
 // errAllowsAll is the cause of [events.AlarmAllowsAll].
-var errAllowsAll = errors.New("the allow-list admits every name, so whoever holds a token can enroll as anything")
+var errAllowsAll = errors.New("the allow-list admits every name, so the holder of any token can enroll as anything")
 
-// match returns the entry that covers an identity, or nil: the one for exactly this name first,
-// the others by their patterns. One that cannot be read covers none.
+// match returns the entry that covers an identity, or nil: the one for exactly this name first, else the first pattern.
+// An entry that cannot be read covers no name.
 func (as Allowances) match(id wire.Identity, now time.Time) *Allowance {
 	if e, _ := as.Get(AllowanceID(wire.Pattern(id))); e.Value != nil && e.Value.admits(id, now) {
 		return e.Value
 	}
-	var best *Allowance
-	for _, e := range as.All() {
-		if a := e.Value; a != nil && a.admits(id, now) && (best == nil || a.Pattern < best.Pattern) {
-			best = a
-		}
-	}
-	return best
+	return as.patterns.first(now, func(p wire.Pattern) bool { return p.Match(id) })
 }
 
 // stands reports whether the entry is still the one in force, and admits the identity.
@@ -84,19 +107,6 @@ func (as Allowances) List() []*Allowance {
 	}
 	slices.SortFunc(list, func(a, b *Allowance) int { return cmp.Compare(a.Pattern, b.Pattern) })
 	return list
-}
-
-// allowed returns the allow-list's word about an identity, or nil: that of
-// this provisioner's own file, or else of the store, with the entry there.
-func (p *Provisioner) allowed(id wire.Identity) (*policies.AllowEntry, *Allowance) {
-	if entry := p.cfg.Allow(id); entry != nil {
-		return entry, nil
-	}
-	a := p.logs.Allowances.match(id, p.now())
-	if a == nil {
-		return nil, nil
-	}
-	return &policies.AllowEntry{Pattern: string(a.Pattern), Comment: a.Why, ExpiresAt: a.ExpiresAt}, a
 }
 
 // AllowListChanged has the alarm about an allow-list that admits every name say what is in force now.

@@ -306,11 +306,10 @@ func (p *Provisioner) dropClones(ctx context.Context, id wire.Identity, r *Recor
 // gives it a reason to deny that it would not have otherwise. The error is errAgain if
 // another policy was loaded in between: what the two say tells nothing.
 func (p *Provisioner) refusesClones(ctx context.Context, r *Record) (refused bool, policy string, err error) {
-	entry, _ := p.allowed(r.Identity)
 	in := &policies.Input{
 		Identity: string(r.Identity), Token: policies.Token{ID: string(r.Token), Site: string(r.Site)},
 		Node:  policies.Node{State: string(r.State), Reason: string(ReasonReplay), ProvisionedAt: r.ProvisionedAt},
-		Allow: entry, Source: policies.Source{Address: r.Source, Site: string(p.cfg.Site)},
+		Allow: p.logs.Allowances.match(r.Identity, p.now()).input(), Source: policies.Source{Address: r.Source, Site: string(p.cfg.Site)},
 		Provisioner: policies.Provisioner{Site: string(p.cfg.Site), Version: p.cfg.Version},
 		Time:        p.now(),
 	}

@@ -14,7 +14,7 @@ import (
 // decide asks the policy about a classified attempt.
 func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	node := string(a.identity)
-	a.entry, a.allowance = p.allowed(a.identity)
+	a.allowance = p.logs.Allowances.match(a.identity, p.now())
 	asked := p.cfg.Policy.Digest() // before: a policy that is loaded meanwhile has not failed
 	in, d, err := p.judge(ctx, a)
 	if err == nil || ctx.Err() == nil { // what was broken off decided nothing
@@ -58,14 +58,7 @@ var errTakenBack = errors.New("what it was let in by was taken back meanwhile")
 // record is written, as [Provisioner.checkRevocations] is: a helper may have taken minutes
 // since. Approvals and grants are few, so each is worth a second read.
 func (p *Provisioner) checkLetIn(a *attempt) error {
-	stands := true
-	switch {
-	case a.allowance != nil:
-		stands = p.logs.Allowances.stands(a.allowance, a.identity, p.now())
-	case a.entry != nil:
-		entry := p.cfg.Allow(a.identity)
-		stands = entry != nil && entry.Pattern == a.entry.Pattern
-	}
+	stands := a.allowance == nil || p.logs.Allowances.stands(a.allowance, a.identity, p.now())
 	if stands && a.approval != nil && a.approval.Identity != "" { // else nobody has written it
 		answer, _ := p.logs.Answers.Of(a.identity, a.csr.KeyHash)
 		stands = answer != nil && answer.ID == a.approval.ID
@@ -106,8 +99,8 @@ func (p *Provisioner) input(a *attempt) *policies.Input {
 			Key: policies.Key{Type: a.csr.KeyType, Hash: a.csr.KeyHash},
 		},
 		Facts:  a.request.Facts,
+		Allow:  a.allowance.input(),
 		Node:   policies.Node{State: string(a.record.state()), Reason: string(a.reason)},
-		Allow:  a.entry,
 		Source: policies.Source{Address: a.source.Address, Site: string(p.siteOf(a.source))},
 		Provisioner: policies.Provisioner{
 			Site: string(p.cfg.Site), Version: p.cfg.Version,

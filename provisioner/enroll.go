@@ -62,11 +62,10 @@ type findings struct {
 	after     trust.Revision    // its revision
 	newest    *trust.Revocation // about the identity; nil if there is none
 	grant     *Grant
-	allowance *Allowance // of the store, that entry is; or nil
+	allowance *Allowance // the entry of the allow-list that covers the identity; or nil
 	approval  *Answer    // the operator's, where the policy wants one; or nil
 	reason    Reason
 	decision  *policies.Decision
-	entry     *policies.AllowEntry
 	files     wire.Files
 	confirmed *Issued // of a renewal: the offer that it confirms by the way, if any
 
@@ -510,8 +509,8 @@ func (p *Provisioner) next(a *attempt, now time.Time, offer *Issued) *Record {
 	}
 	n.Agent, n.Boot, n.Facts = a.request.Agent, a.request.Boot, p.keptFacts(a)
 	n.Decision = Decided{Reason: a.reason, Policy: a.decision.Digest, Notes: slices.Clone(a.decision.Reasons)}
-	if a.entry != nil {
-		n.Decision.Allowed = a.entry.Pattern
+	if a.allowance != nil {
+		n.Decision.Allowed = string(a.allowance.Pattern)
 	}
 	return n
 }

@@ -108,14 +108,6 @@ type Config struct {
 	// configures nodes.
 	Configurator Configurator
 
-	// Allow returns the entry of the allow-list that covers an identity, or nil.
-	// Nil: the list is empty.
-	Allow func(wire.Identity) *policies.AllowEntry
-
-	// AllowsAll reports whether Allow covers every name at present, which is an
-	// alarm, [events.AlarmAllowsAll]. It must not block. Nil: it does not.
-	AllowsAll func() bool
-
 	// Autosign is asked where the policy wants an approval that nobody has given,
 	// with the certificate request in DER. Nil is a yes, any error a no, which the
 	// log has; the node waits for a person then. Nil asks nobody.
@@ -277,12 +269,6 @@ func (cfg *Config) setDefaults() {
 	}
 	if cfg.Budget == nil {
 		cfg.Budget = NewBudget(DefaultChecksPerSecond, cfg.Now)
-	}
-	if cfg.Allow == nil {
-		cfg.Allow = func(wire.Identity) *policies.AllowEntry { return nil }
-	}
-	if cfg.AllowsAll == nil {
-		cfg.AllowsAll = func() bool { return false }
 	}
 	if cfg.Reserved == nil {
 		cfg.Reserved = func(wire.Identity, *jwt.Verified) error { return nil }

@@ -40,7 +40,7 @@ func (p *Provisioner) toldOfUnseen(ctx context.Context, a *attempt) wire.Code {
 			return CodeOf(err)
 		}
 	}
-	free.entry, _ = p.allowed(a.identity)
+	free.allowance = p.logs.Allowances.match(a.identity, p.now())
 	_, d, err := p.judge(ctx, free)
 	if err != nil {
 		return wire.CodePolicyFailed

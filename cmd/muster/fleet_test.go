@@ -48,8 +48,7 @@ func TestFromTokenToMachine(t *testing.T) {
 	agent := start(t, dir, append([]string{"server", "run"}, agentArgs("web1")...)...)
 	agent.waitFor("approval_pending")
 	agent.stop() // or it would wait as long as it was told to
-	write(t, filepath.Join(dir, "prov/allow-list.yaml"), "allow:\n  - pattern: web*.example.net\n")
-	provisioner.waitFor("allow-list read again")
+	muster(t, dir, "allow", "add", "web*.example.net", "--config", "prov/provisioner.yaml")
 	agent = start(t, dir, append([]string{"server", "run"}, agentArgs("web1")...)...)
 	agent.waitFor("mode=normal")
 

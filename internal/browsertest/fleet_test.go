@@ -48,9 +48,10 @@ func fleet(t *testing.T, nodes int) *testbed.Fleet {
 	if err := os.WriteFile(filepath.Join(shadow, "policy.rego"), []byte(shadowed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web*.example.net\n", Edit: func(c *daemon.Config) {
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: func(c *daemon.Config) {
 		c.API.Listen, c.API.Addresses, c.ShadowPolicy = "127.0.0.1:0", []string{"127.0.0.1"}, shadow
 	}})
+	f.Allow("web*.example.net")
 	for i := range nodes {
 		n := f.Node(fmt.Sprintf("web%d.example.net", i+1))
 		n.Facts = testbed.Facts(t, map[string]any{"role": "web", "rack": fmt.Sprintf("r%d", i%4), "private": testbed.Fact})

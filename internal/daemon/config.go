@@ -190,10 +190,6 @@ type Config struct {
 		MaxBytes string `yaml:"max_bytes"`
 	} `yaml:"inputs"`
 
-	// AllowList is a YAML file of names that may enroll. Read again when it
-	// changes. Optional.
-	AllowList string `yaml:"allow_list"`
-
 	// Waiting is about nodes that wait for an operator, or until the policy no
 	// longer puts them off.
 	Waiting struct {
@@ -489,7 +485,7 @@ func (c *Config) resolve(dir string) {
 	if c.Store.Replicas == 0 && c.Broker.URL != "" {
 		c.Store.Replicas = 3
 	}
-	paths := []*string{&c.DataDir, &c.CA.Root, &c.CA.Certificate, &c.CA.Key, &c.Keys.PassphraseFile, &c.Policy, &c.ShadowPolicy, &c.AllowList, &c.Configuration.Template,
+	paths := []*string{&c.DataDir, &c.CA.Root, &c.CA.Certificate, &c.CA.Key, &c.Keys.PassphraseFile, &c.Policy, &c.ShadowPolicy, &c.Configuration.Template,
 		&c.Revocations.Journal, &c.API.Certificate, &c.API.Key}
 	for i := range c.Tokens.Signers {
 		paths = append(paths, &c.Tokens.Signers[i].File)

@@ -79,25 +79,6 @@ func TestTemplateMistakesAreFoundAtTheStart(t *testing.T) {
 	}
 }
 
-// TestAMissingAllowListIsSaidOnce removes the file of a running provisioner.
-func TestAMissingAllowListIsSaidOnce(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web*.example.net\n"})
-	if err := os.Remove(filepath.Join(f.Dir, "allow-list.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	f.Eventually("it is said", func() bool { return strings.Contains(f.Log(), "allow-list not read") })
-	f.Enroll(f.Node("web1.example.net")) // the list before stays in force
-	f.Write("allow-list.yaml", "allow: []\n")
-	f.Eventually("the empty list is in force", func() bool { return strings.Contains(f.Log(), "allow-list read again") })
-	if got := f.Refused(f.Node("web2.example.net")); got != wire.CodeApprovalPending {
-		t.Errorf("refused as %s", got)
-	}
-	if n := strings.Count(f.Log(), "allow-list not read"); n != 1 {
-		t.Errorf("said %d times", n)
-	}
-}
-
 // TestAnOpenPolicyIsAStandingWarning expects it at every start, and not of the
 // default policy.
 func TestAnOpenPolicyIsAStandingWarning(t *testing.T) {

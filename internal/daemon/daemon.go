@@ -374,7 +374,6 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	}
 	return map[string]func(context.Context) error{
 		"policy":               d.parts.policy.Run,
-		"allow-list":           d.parts.allow.run,
 		"connections of nodes": d.rechecks.run,
 		"roll-over":            d.broker.watchAuthorities,
 		"clock":                d.live.clock.Load().Run,
@@ -578,7 +577,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	}
 	return provisioner.Config{
 		Autosign: autosign, Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
-		Configurator: d.parts.configurator, Observe: d.reports.observer(), Allow: d.parts.allow.match, AllowsAll: d.parts.allow.everything,
+		Configurator: d.parts.configurator, Observe: d.reports.observer(),
 		ShownFacts: d.cfg.Waiting.Facts, KeptFacts: d.cfg.Fleet.Facts, Reserved: d.parts.reserved.check, Emit: emit, Meter: d.activity, Attempts: d.attempts,
 		Alarms: d.alarms, Clock: d.live.clock.Load(),
 		Kick:       func(_ context.Context, ids ...wire.Identity) { d.rechecks.add(ids...) },

@@ -119,9 +119,8 @@ tokens: {signers: [{file: no-signer.pem}]}
 ca: {root: no-root.pem, certificate: no-issuing.pem, key: no-key.pem}
 seal: {keys: [no-seal.pem]}
 policy: no-policy
-allow_list: no-list.yaml
 configuration: {template: no-template}
-`, []string{"no-signer.pem", "no-root.pem", "no-issuing.pem", "no-key.pem", "no-seal.pem", "no-policy", "no-list.yaml", "no-template"}},
+`, []string{"no-signer.pem", "no-root.pem", "no-issuing.pem", "no-key.pem", "no-seal.pem", "no-policy", "no-template"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -3,8 +3,6 @@ package daemon_test
 import (
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,7 +15,6 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 )
 
 // A zone is a real DNS server on loopback that has one SRV record per target,
@@ -282,98 +279,5 @@ certificate := {"ttl": input.facts.ttl} if input.facts.ttl
 			}
 			f.Check()
 		})
-	}
-}
-
-// TestTheAllowListInForce edits the list in ways that are right and wrong.
-func TestTheAllowListInForce(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow: [{pattern: web1.example.net}]\n"})
-	next := 0
-	admitted := func(pattern string) bool {
-		next++
-		n := f.Node(strings.Replace(pattern, "#", fmt.Sprint(next), 1))
-		r := f.Ask(n)
-		return r.Enrolled != nil
-	}
-	if !admitted("web1.example.net") || admitted("db#.example.net") {
-		t.Fatal("the first list is not in force")
-	}
-	f.Write("allow-list.yaml", "allow: [{pattern: \"db*.example.net\"}]\n")
-	f.Eventually("the second list is in force", func() bool { return admitted("db#.example.net") })
-	mistakes := map[string]string{
-		"broken YAML":      "allow: [{pattern: ",
-		"an unknown key":   "alow: [{pattern: \"app*.example.net\"}]\n",
-		"a broken pattern": "allow: [{pattern: \"app*.example.net\"}, {pattern: \"a..b\"}]\n",
-		"no time at all":   "allow: [{pattern: \"app*.example.net\", expires: tomorrow}]\n",
-	}
-	for what, text := range mistakes {
-		before := strings.Count(f.Log(), "allow-list not read")
-		f.Write("allow-list.yaml", text)
-		f.Eventually("the log names "+what, func() bool { return strings.Count(f.Log(), "allow-list not read") > before })
-		if !admitted("db#.example.net") || admitted("app#.example.net") {
-			t.Errorf("%s: the list before it is not in force", what)
-		}
-	}
-	f.Write("allow-list.yaml", "allow: [{pattern: \"app*.example.net\"}]\n")
-	f.Eventually("the mended list is in force", func() bool { return admitted("app#.example.net") })
-	if admitted("db#.example.net") {
-		t.Error("the list before the mended one is in force")
-	}
-	f.Write("allow-list.yaml.new", "allow: [{pattern: \"new*.example.net\"}]\n")
-	if err := os.Rename(filepath.Join(f.Dir, "allow-list.yaml.new"), filepath.Join(f.Dir, "allow-list.yaml")); err != nil { // as an editor does
-		t.Fatal(err)
-	}
-	f.Eventually("the file that was put in its place is in force", func() bool { return admitted("new#.example.net") })
-	f.Check()
-}
-
-// TestExpiredEntriesDoNotCount moves the clock over the end of entries.
-func TestExpiredEntriesDoNotCount(t *testing.T) {
-	t.Parallel()
-	c := &testbed.Clock{}
-	end := c.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n" +
-		"  - {pattern: \"web*.example.net\", expires: " + end + "}\n" +
-		"  - {pattern: db1.example.net, expires: " + end + "}\n" +
-		"  - {pattern: db2.example.net, expires: " + end + "}\n" +
-		"  - {pattern: \"db3*.example.net\"}\n"})
-	token := f.Token(nil)
-	ask := func(identity string) *provisioner.Record {
-		n, err := simnode.New(identity, token)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Ask(n)
-		return f.Record(identity)
-	}
-	for _, name := range []string{"web1.example.net", "db1.example.net"} {
-		if ask(name) == nil {
-			t.Errorf("%s is not let in before the end", name)
-		}
-	}
-	f.Clock.Advance(time.Hour)
-	for _, name := range []string{"web2.example.net", "db2.example.net"} {
-		if r := ask(name); r != nil {
-			t.Errorf("%s is let in after the end by %q", name, r.Decision.Allowed)
-		}
-	}
-	if r := ask("db3.example.net"); r == nil || r.Decision.Allowed != "db3*.example.net" {
-		t.Errorf("an entry without an end: %+v", r)
-	}
-	f.Check()
-}
-
-// TestABrokenAllowListAtTheStart is an error, and so is one that cannot be read.
-func TestABrokenAllowListAtTheStart(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"allow: [{pattern: \"app*.example.net\", expires: }]\n", "allow: [{pattern: ", "allow: [{pattern: \"a..b\"}]\n"} {
-		dir := install(t, nil)
-		if err := os.WriteFile(filepath.Join(dir, "allow-list.yaml"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}); err == nil || !strings.Contains(err.Error(), "allow_list") {
-			t.Errorf("Load with %q = %v", text, err)
-		}
 	}
 }

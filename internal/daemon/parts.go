@@ -34,7 +34,6 @@ type parts struct {
 	brokerKeys   broker.Keys     // empty unless the brokers are others'
 	policy       *policies.Engine
 	shadow       *policies.Engine // nil if there is none
-	allow        *allowList
 	reserved     *reserved
 	configurator provisioner.Configurator // nil if only the policy configures
 	helper       *helper.Helper           // configurator, if it is one
@@ -105,8 +104,6 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		p.shadow, err = policies.Load(policies.Config{Paths: []string{cfg.ShadowPolicy}, Log: opts.Log, Now: opts.Now, Cache: opts.Compiled})
 		add("shadow_policy", err)
 	}
-	p.allow, err = loadAllowList(cfg.AllowList, opts)
-	add("allow_list", err)
 	p.reserved, err = newReserved(cfg, opts)
 	add("reserved", err)
 	p.configurator, err = loadConfigurator(cfg, opts)

@@ -40,7 +40,7 @@ type status struct {
 // what is in memory, and whether programs that we run are there.
 func (st *status) features(ctx context.Context) []fleet.Feature {
 	all := slices.Concat([]fleet.Feature{st.enrollmentFeature(ctx), st.sealedFeature(), st.storeFeature(), st.caFeature(), st.crlFeature()},
-		st.brokerFeatures(), st.policyFeatures(), st.configurationFeatures(), st.reportFeatures(), []fleet.Feature{st.apiFeature(), st.allowFeature(), st.webhookFeature(), st.factsFeature()})
+		st.brokerFeatures(), st.policyFeatures(), st.configurationFeatures(), st.reportFeatures(), []fleet.Feature{st.apiFeature(), st.webhookFeature(), st.factsFeature()})
 	slices.SortFunc(all, func(a, b fleet.Feature) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
@@ -241,17 +241,6 @@ func (st *status) apiFeature() fleet.Feature {
 // factsFeature says which facts we keep.
 func (st *status) factsFeature() fleet.Feature {
 	return fleet.NewFactsFeature(st.cfg.Fleet.Facts)
-}
-
-func (st *status) allowFeature() fleet.Feature {
-	if st.parts.allow.path == "" {
-		return disabled("allow_list")
-	}
-	var err error
-	if cause := st.parts.allow.unread.Load(); cause != nil {
-		err = *cause
-	}
-	return fleet.NewFeature("allow_list", err)
 }
 
 // losses says of a count that only grows how much it has grown lately. It is for

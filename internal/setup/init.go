@@ -284,7 +284,7 @@ func (s *Installation) write(dir string) error {
 			w.file(filepath.Join("policy", f.Name), 0o644, []byte(f.Content))
 		}
 	}
-	for _, name := range []string{"provisioner.yaml", "allow-list.yaml", "server.conf", "systemd/muster-provisioner.service", "systemd/muster-server.service"} {
+	for _, name := range []string{"provisioner.yaml", "server.conf", "systemd/muster-provisioner.service", "systemd/muster-server.service"} {
 		w.template(name, s)
 	}
 	if w.err == nil {

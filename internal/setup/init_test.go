@@ -49,7 +49,7 @@ func TestInitMakesAWorkingSetup(t *testing.T) {
 			t.Parallel()
 			dir := install(t, edit)
 			want := []string{"provisioner.yaml", "signer-key.pem", "signer.pem", "ca/root.pem", "ca/root-key.pem", "ca/issuing.pem", "ca/issuing-key.pem",
-				"seal-key.pem", "seal.pub", "allow-list.yaml", "server.conf", "policy", "data", "systemd/muster-provisioner.service", "systemd/muster-server.service"}
+				"seal-key.pem", "seal.pub", "server.conf", "policy", "data", "systemd/muster-provisioner.service", "systemd/muster-server.service"}
 			for _, f := range want {
 				if _, err := os.Stat(filepath.Join(dir, f)); err != nil {
 					t.Errorf("%s: %v", f, err)

@@ -56,9 +56,6 @@ type Options struct {
 	// Policy replaces the policy with this Rego. Optional.
 	Policy string
 
-	// AllowList is allow-list.yaml. Optional.
-	AllowList string
-
 	// Template is server.conf, the template of nodes' configurations. Optional.
 	Template string
 
@@ -149,9 +146,6 @@ func New(t testing.TB, opts Options) *Fleet {
 		f.start(filepath.Join(f.Dir, "provisioner.yaml"))
 	}
 	f.Write("server.conf", or(opts.Template, "identity = {{ .Identity }}\nsecret_setting = "+Setting+"\nregistration_interval = 1s\n"))
-	if opts.AllowList != "" {
-		f.Write("allow-list.yaml", opts.AllowList)
-	}
 	if opts.Policy != "" {
 		if err := os.RemoveAll(filepath.Join(f.Dir, "policy")); err != nil {
 			t.Fatal(err)
@@ -314,6 +308,16 @@ func (f *Fleet) ProvisionerFor(life context.Context, wrap func(provisioner.Store
 // Orders returns what operators may order of a provisioner that reaches no node.
 func Orders(p *provisioner.Provisioner) *operate.Orders {
 	return operate.New(operate.Config{Provisioner: p})
+}
+
+// Allow puts patterns of names on the allow-list, as an operator does.
+func (f *Fleet) Allow(patterns ...string) {
+	f.t.Helper()
+	for _, p := range patterns {
+		if _, err := f.daemon.Orders().AllowList.Add(f.Context(), p, 0, false, Operator()); err != nil {
+			f.t.Fatal(err)
+		}
+	}
 }
 
 // URL is where the broker listens, also after a restart.

@@ -30,12 +30,14 @@ func (f *Faults) Logs() *provisioner.Logs {
 // WrapLogs returns logs of which each write goes through put.
 func WrapLogs(l *provisioner.Logs, put Through) *provisioner.Logs {
 	revocations := wrapped[*trust.Revocation]{l.Revocations, "Revocation", put}
+	allowances := l.Allowances
+	allowances.Log = wrapped[*provisioner.Allowance]{l.Allowances, "Allowance", put}
 	return &provisioner.Logs{
 		Revocations: revocations,
 		Pauses:      provisioner.Pauses{Log: wrapped[*provisioner.Pause]{l.Pauses, "Pause", put}},
 		Answers:     provisioner.Answers{Log: wrapped[*provisioner.Answer]{l.Answers, "Answer", put}},
 		Grants:      wrapped[*provisioner.Grant]{l.Grants, "Grant", put},
-		Allowances:  provisioner.Allowances{Log: wrapped[*provisioner.Allowance]{l.Allowances, "Allowance", put}},
+		Allowances:  allowances,
 		Signers:     wrapped[*provisioner.SignerEntry]{l.Signers, "Signer", put},
 		Operators:   provisioner.Operators{Log: wrapped[*provisioner.OperatorEntry]{l.Operators, "Operator", put}, Revocations: revocations},
 		Recovery:    wrapped[*provisioner.Recovery]{l.Recovery, "Recovery", put},

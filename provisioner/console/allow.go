@@ -15,9 +15,10 @@ import (
 	"muster/provisioner"
 )
 
-// allowPage is the allow-list of the store, with a form for another entry.
+// allowPage is the allow-list, with a form for another entry.
 type allowPage struct {
-	Entries []*provisioner.Allowance
+	Entries []*provisioner.Allowance // the first of them
+	More    int                      // entries beyond those
 	Ends    []choice
 	Done    string
 
@@ -29,6 +30,9 @@ type allowPage struct {
 
 // ends are how long an entry may stand; a day is offered first.
 var ends = []choice{{"2h", "2 hours"}, {"24h", "a day"}, {"168h", "a week"}, {"0s", "until it is removed"}}
+
+// maxAllowRows bounds the table: a list that is imported may have tens of thousands.
+const maxAllowRows = 1000
 
 // allowActions are about one entry.
 var allowActions = []*action{
@@ -59,6 +63,9 @@ func (c allowPages) showAllow(v *visit, status int, p *allowPage) (err error) {
 	p.Ends, p.now = ends, c.cfg.Now()
 	if p.Entries, err = c.cfg.Orders.AllowList.List(v.r.Context()); err != nil {
 		return err
+	}
+	if p.More = len(p.Entries) - maxAllowRows; p.More > 0 {
+		p.Entries = p.Entries[:maxAllowRows]
 	}
 	c.show(v.w, v.r, v.login, status, "allow", "Allow-list", p)
 	return nil

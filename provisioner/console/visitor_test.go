@@ -31,9 +31,11 @@ import (
 // are called web have a token for it and all others wait for an operator.
 func served(t testing.TB) *testbed.Fleet {
 	t.Helper()
-	return testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web*.example.net\n", Edit: func(c *daemon.Config) {
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: func(c *daemon.Config) {
 		c.API.Listen, c.API.Addresses = "127.0.0.1:0", []string{"127.0.0.1"}
 	}})
+	f.Allow("web*.example.net")
+	return f
 }
 
 // A visitor is a browser without a script.

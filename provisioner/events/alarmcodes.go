@@ -37,7 +37,7 @@ var AlarmCodes = []wire.Code{
 var alarmRemedies = map[wire.Code]string{
 	AlarmClockJumped:          "set the clock of the provisioner's machine right within the hour, or let it be; if other provisioners contradict it, set right whichever clock is wrong",
 	AlarmPolicyRefused:        "mend the policy's files, or put those before back: `muster policy test` says what is wrong with them",
-	AlarmAllowsAll:            "`muster allow remove '*'`, or take it out of the allow-list's file: until then whoever has a token gets in under any free name",
+	AlarmAllowsAll:            "`muster allow remove '*'`: until then the holder of any token gets in under any free name",
 	AlarmWebhookFailed:        "`muster webhook list` says what its endpoint answers, `muster webhook test` tries it",
 	AlarmBrokersMisconfigured: "give all provisioners the same files in `cluster`, and all servers the `auth_callout` that `muster broker config` prints; the cause says what is wrong",
 	AlarmEntryUnread:          "give the order again with this version of muster, which replaces the entry; or run the version that wrote it",

@@ -8,9 +8,10 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
-// A NewAllowance is an entry for the allow-list of the store.
+// A NewAllowance is an entry for the allow-list.
 type NewAllowance struct {
 	Pattern    string        `json:"pattern"`
 	Expires    time.Duration `json:"expires_ns,omitempty"` // from now; 0 is never
@@ -24,6 +25,13 @@ type OldAllowance struct {
 	Why     string `json:"why,omitempty"`
 }
 
+// An AllowImport is all that one source wants in the allow-list.
+type AllowImport struct {
+	operate.List
+	DryRun bool   `json:"dry_run,omitempty"` // only say what would change
+	Why    string `json:"why,omitempty"`
+}
+
 func allowRoutes(s *Server) {
 	list := s.cfg.Orders.AllowList
 	get(s, viewer, "/v1/allow", func(r *http.Request) ([]*provisioner.Allowance, error) {
@@ -31,6 +39,9 @@ func allowRoutes(s *Server) {
 	})
 	change(s, operator, "/v1/allow", func(r *http.Request, q *NewAllowance, c trust.Cause) (*provisioner.Allowance, error) {
 		return list.Add(r.Context(), q.Pattern, q.Expires, q.Everything, c)
+	})
+	change(s, operator, "/v1/allow/import", func(r *http.Request, q *AllowImport, c trust.Cause) (*operate.Imported, error) {
+		return list.Import(r.Context(), q.List, q.DryRun, c)
 	})
 	// The pattern is in the body: it may hold what a path cannot.
 	change(s, operator, "/v1/allow/remove", func(r *http.Request, q *OldAllowance, c trust.Cause) (*none, error) {

@@ -132,6 +132,8 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	agent := f.Agent("db1.example.net", f.Token(nil))
 	f.WaitProvisioned(agent)
 	c.change("POST /v1/allow/remove", "", map[string]any{"pattern": "db*.example.net"}, allowed(0))
+	racks := map[string]any{"source": "racks", "entries": []map[string]any{{"pattern": "db2.example.net"}}}
+	c.change("POST /v1/allow/import", "", racks, allowed(1))
 
 	// Nodes.
 	state := func(want provisioner.State) func() bool {

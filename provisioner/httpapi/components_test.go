@@ -61,7 +61,7 @@ func TestFeaturesFailAndRecover(t *testing.T) {
 		}
 	}
 	program()
-	f := testbed.New(t, testbed.Options{AllowList: "allow: []\n", Edit: func(c *daemon.Config) {
+	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) {
 		c.Configuration.Template, c.Configuration.Helper = "", helper
 		c.Waiting.Autosign.Command = helper
 		c.ShadowPolicy = c.Policy
@@ -82,7 +82,6 @@ func TestFeaturesFailAndRecover(t *testing.T) {
 		mends    func()
 	}{
 		{"policy shadow_policy", "rego", func() { f.Write(name, "package muster.enroll\nallow if {") }, func() { f.Write(name, string(good)) }},
-		{"allow_list", "allow", func() { f.Write("allow-list.yaml", "allow: 7\n") }, func() { f.Write("allow-list.yaml", "allow:\n- pattern: web1.example.net\n") }},
 		{"helper autosign", "no such file", func() { _ = os.Remove(helper) }, program},
 		{"ca enrollment", "expired", func() { f.Clock.Advance(30 * 365 * 24 * time.Hour) }, func() { f.Clock.Advance(-30 * 365 * 24 * time.Hour) }},
 	} {

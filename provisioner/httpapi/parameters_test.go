@@ -9,6 +9,7 @@ import (
 	"muster/internal/testbed"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 // TestAMistypedFilterSelectsNobody gives filters that cannot be read, or of which only one
@@ -106,6 +107,7 @@ func TestAnOrderThatNobodyCouldCarryOutIsAMistake(t *testing.T) {
 		{"/v1/operators", httpapi.AddOperator{}},
 		{"/v1/operators/ANNA/remove", httpapi.Reason{}},
 		{"/v1/allow", httpapi.NewAllowance{Pattern: "web*", Expires: -time.Second}},
+		{"/v1/allow/import", httpapi.AllowImport{List: operate.List{Source: "racks", Entries: []operate.Listed{{Pattern: "a..b"}}}}},
 		{"/v1/allow/remove", httpapi.OldAllowance{Pattern: "web*", Why: long}},
 		{"/v1/settings/pause", httpapi.NewPause{Site: "NO SITE"}},
 		{"/v1/settings/resume", httpapi.Resumption{Why: long}},

@@ -22,9 +22,9 @@ import (
 	"muster/provisioner"
 )
 
-// Bounds on one exchange; chosen. A listing of a large store takes seconds.
+// Bounds on one exchange. The largest body is an allow-list that is imported; a listing of a large store takes seconds.
 const (
-	maxBodyBytes  = 64 << 10
+	maxBodyBytes  = 4 << 20
 	readTimeout   = 10 * time.Second
 	answerTimeout = 5 * time.Minute
 	stopTimeout   = 5 * time.Second

@@ -15,14 +15,13 @@ import (
 // ErrEverything means that a pattern covers every name, and the order does not say that this is meant.
 var ErrEverything = errors.New("this pattern lets every name in: any holder of a token can enroll as anything")
 
-// ErrNotAllowed means that the store's allow-list has no such entry.
-var ErrNotAllowed = errors.New("no such entry in the allow-list of the store")
+// ErrNotAllowed means that the allow-list has no such entry.
+var ErrNotAllowed = errors.New("no such entry in the allow-list")
 
-// AllowList is the allow-list in the store, which all provisioners share.
+// AllowList is the allow-list, which all provisioners share.
 type AllowList struct{ *base }
 
-// List returns the allow-list of the store, by pattern. Entries that have expired are among it until they are removed
-// or replaced.
+// List returns the allow-list, by pattern. Entries that have expired are among it until they are removed or replaced.
 func (l *AllowList) List(context.Context) ([]*provisioner.Allowance, error) {
 	if err := l.provisioner.Fresh(); err != nil {
 		return nil, err
@@ -48,22 +47,14 @@ func (l *AllowList) Add(
 	if err := wrong(err); err != nil {
 		return nil, fmt.Errorf("allow %.80q: %w", pattern, err)
 	}
-	a := &provisioner.Allowance{
-		Schema:  provisioner.AllowanceSchema,
-		ID:      wire.NewID(),
-		Pattern: parsed,
-		At:      l.now(),
-		Cause:   c,
-	}
+	a := l.entry(parsed, c)
 	if expires > 0 {
 		a.ExpiresAt = a.At.Add(expires)
 	}
-	e := events.Event{Type: events.Allowed, Time: l.moment(), Pattern: parsed, By: c.By, Why: c.Why}
-	if err := l.put(ctx, a, nil); err != nil {
+	err = l.change(ctx, a, func(trust.Entry[*provisioner.Allowance]) error { return nil })
+	if err != nil {
 		return nil, fmt.Errorf("allow %q: %w", pattern, err)
 	}
-	l.emit(e)
-	l.log.InfoContext(ctx, "names allowed", "pattern", a.Pattern, "until", a.ExpiresAt, "by", c.By, "why", c.Why)
 	return a, nil
 }
 
@@ -72,16 +63,9 @@ func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c trust.Ca
 	if err := wrong(c.Check()); err != nil {
 		return fmt.Errorf("disallow %.80q: %w", pattern, err)
 	}
-	a := &provisioner.Allowance{
-		Schema:  provisioner.AllowanceSchema,
-		ID:      wire.NewID(),
-		Pattern: pattern,
-		At:      l.now(),
-		Removed: true,
-		Cause:   c,
-	}
-	e := events.Event{Type: events.Disallowed, Time: l.moment(), Pattern: pattern, By: c.By, Why: c.Why}
-	err := l.put(ctx, a, func(newest trust.Entry[*provisioner.Allowance]) error {
+	a := l.entry(pattern, c)
+	a.Removed = true
+	err := l.change(ctx, a, func(newest trust.Entry[*provisioner.Allowance]) error {
 		if newest.Unread == nil && (newest.Value == nil || newest.Value.Removed) {
 			return ErrNotAllowed
 		}
@@ -90,26 +74,49 @@ func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c trust.Ca
 	if err != nil {
 		return fmt.Errorf("disallow %.80q: %w", pattern, err)
 	}
-	l.emit(e)
-	l.log.InfoContext(ctx, "names no longer allowed", "pattern", pattern, "by", c.By, "why", c.Why)
 	return nil
 }
 
-// put writes an entry in place of the newest of its pattern, if check, which may be nil, has nothing against that. An
-// entry that cannot be read is replaced.
-func (l *AllowList) put(
+// change writes an entry in place of the newest of its pattern, if check has nothing against that. An entry that cannot
+// be read is replaced.
+func (l *AllowList) change(
 	ctx context.Context, a *provisioner.Allowance, check func(newest trust.Entry[*provisioner.Allowance]) error,
 ) error {
-	_, err := trust.Change(ctx, l.logs.Allowances.Log, a.LogKey(),
-		func(newest trust.Entry[*provisioner.Allowance]) (*provisioner.Allowance, error) {
-			if check == nil {
-				return a, nil
-			}
-			return a, check(newest)
-		})
-	if err != nil {
+	err := l.put(ctx, a, func(key string) error {
+		_, err := trust.Change(ctx, l.logs.Allowances.Log, key,
+			func(newest trust.Entry[*provisioner.Allowance]) (*provisioner.Allowance, error) {
+				return a, check(newest)
+			})
+		return err
+	})
+	if err == nil {
+		l.provisioner.AllowListChanged(ctx)
+	}
+	return err
+}
+
+// entry returns a new entry about a pattern.
+func (l *AllowList) entry(pattern wire.Pattern, c trust.Cause) *provisioner.Allowance {
+	return &provisioner.Allowance{
+		Schema:  provisioner.AllowanceSchema,
+		ID:      wire.NewID(),
+		Pattern: pattern,
+		At:      l.now(),
+		Cause:   c,
+	}
+}
+
+// put has write write an entry under its key, and reports it.
+func (l *AllowList) put(ctx context.Context, a *provisioner.Allowance, write func(key string) error) error {
+	e := events.Event{Type: events.Allowed, Time: l.moment(), Pattern: a.Pattern, By: a.By, Why: a.Why}
+	message := "names allowed"
+	if a.Removed {
+		e.Type, message = events.Disallowed, "names no longer allowed"
+	}
+	if err := write(a.LogKey()); err != nil {
 		return err
 	}
-	l.provisioner.AllowListChanged(ctx)
+	l.emit(e)
+	l.log.InfoContext(ctx, message, "pattern", a.Pattern, "until", a.ExpiresAt, "by", a.By, "why", a.Why)
 	return nil
 }

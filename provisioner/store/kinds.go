@@ -54,7 +54,7 @@ func (s *Store) openViews(ctx context.Context) error {
 			Pauses:      provisioner.Pauses{Log: add(f, newView(subjectPause, (*provisioner.Pause).LogKey))},
 			Answers:     provisioner.Answers{Log: add(f, newView(subjectAnswer, (*provisioner.Answer).LogKey))},
 			Grants:      grants,
-			Allowances:  provisioner.Allowances{Log: allowances},
+			Allowances:  provisioner.NewAllowances(allowances),
 			Signers:     add(f, newView(subjectSigner, (*provisioner.SignerEntry).LogKey)),
 			Operators:   provisioner.Operators{Log: add(f, newView(subjectOperator, (*provisioner.OperatorEntry).LogKey)), Revocations: revocations},
 			Recovery:    add(f, newView(subjectRecoveries, func(*provisioner.Recovery) string { return provisioner.RecoveryKey })),

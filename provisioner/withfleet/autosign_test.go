@@ -23,10 +23,12 @@ func autosigned(t *testing.T, timeout time.Duration, script string) (f *testbed.
 	if err := os.WriteFile(path, []byte("#!/bin/sh\ndir="+dir+"\n"+script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: known*.example.net\n", Edit: func(c *daemon.Config) {
+	f = testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: func(c *daemon.Config) {
 		c.Waiting.Autosign.Command, c.Waiting.Autosign.Timeout = path, timeout
 		c.Quotas.PerToken, c.Quotas.PerSource = 0, 0
-	}}), dir
+	}})
+	f.Allow("known*.example.net")
+	return f, dir
 }
 
 // TestAutosign has a command by Puppet's contract decide: exit status 0 lets a

@@ -312,7 +312,8 @@ configuration := {"role": input.facts.role, "identity": input.identity}
 // operator, and to be let in once the allow-list covers it.
 func TestTheDefaultPolicyWaits(t *testing.T) {
 	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web*.example.net\n"})
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	f.Allow("web*.example.net")
 	stranger := f.Node("db1.example.net")
 	if got := f.Refused(stranger); got != wire.CodeApprovalPending {
 		t.Errorf("refused as %s, want %s", got, wire.CodeApprovalPending)
@@ -322,8 +323,8 @@ func TestTheDefaultPolicyWaits(t *testing.T) {
 	if r := f.Record(n.Identity); r.Decision.Allowed != "web*.example.net" {
 		t.Errorf("decision = %+v", r.Decision)
 	}
-	f.Write("allow-list.yaml", "allow:\n  - pattern: db1.example.net\n    comment: change 4711\n")
-	f.Eventually("the approved node is let in", func() bool { return f.Ask(stranger).Enrolled != nil })
+	f.Allow("db1.example.net")
+	f.Enroll(stranger)
 	f.Check()
 }
 

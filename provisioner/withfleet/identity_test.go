@@ -371,8 +371,10 @@ func refusalCode(r *wire.Reply) wire.Code {
 func TestARefusalTellsNothingOfWhatExists(t *testing.T) {
 	t.Parallel()
 	const revoked, free = "web2.example.net", "web3.example.net"
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web*.example.net\n    expires: " +
-		time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + "\n"})
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	if _, err := f.Daemon().Orders().AllowList.Add(f.Context(), "web*.example.net", time.Hour, false, operator); err != nil {
+		t.Fatal(err)
+	}
 	provisioned(f, web1)
 	provisioned(f, revoked)
 	f.Clock.Advance(2 * time.Hour)

@@ -35,7 +35,8 @@ func (s *duringClaim) AppendClaims(ctx context.Context, tid jwt.TokenID, e *prov
 // of the token is given back.
 func TestWhatIsTakenBackMeanwhileLetsNobodyIn(t *testing.T) {
 	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: owned*.example.net\n"})
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	f.Allow("owned*.example.net")
 	store := &duringClaim{}
 	p := f.Provisioner(func(s provisioner.Store) provisioner.Store { store.Store = s; return store })
 	token := f.Token(testbed.Limited(5))

@@ -97,7 +97,8 @@ func TestWaitingIsListedAndApproved(t *testing.T) {
 // ask is counted. It is the same for one whose name is another's, each key for itself.
 func TestWaitingIsNoNoise(t *testing.T) {
 	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web1.example.net\n"})
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	f.Allow("web1.example.net")
 	owner := f.Node("web1.example.net")
 	f.Apply(owner, f.Enroll(owner))
 	waits, thief := f.Node("web2.example.net"), f.Node("web1.example.net")

@@ -18,13 +18,14 @@ import (
 )
 
 const help = `Machines that were never seen get in if the allow-list has their names, under the
-policy that 'muster provisioner init' writes. These entries are in the store, for
-every provisioner, beside each one's own allow_list file.`
+policy that 'muster provisioner init' writes. Its entries are in the store, for every
+provisioner.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("allow", "Say which machines may enroll without having been seen before.").HelpLong(help)
 	addAdd(c, all)
+	addImport(c, all)
 	addList(c, all)
 	addRemove(c, all)
 }
@@ -71,40 +72,35 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-const listHelp = `Lists patterns, expired ones too, with the operator that added each, when and why. The
-entries of a provisioner's own allow_list file are not among them.
+const listHelp = `Lists patterns, expired ones too, with the operator that added each, when and why.
+SOURCE is the list that an entry was imported from.
 
   muster allow list
   muster allow list --json`
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
-	c := parent.Command("list", "List the entries of the store.").HelpLong(listHelp)
+	c := parent.Command("list", "List the entries.").HelpLong(listHelp)
 	verb.List(c, all, "/v1/allow", func(o *verb.Operator, list []*provisioner.Allowance) io.WriterTo {
 		if len(list) == 0 {
-			o.Say("the store allows no names; entries of provisioners' own files are not listed here")
+			o.Say("the allow-list is empty")
 			return nil
 		}
-		t := cli.NewTable("PATTERN", "STATE", "EXPIRES", "ADDED", "BY", "WHY")
+		t := cli.NewTable("PATTERN", "STATE", "EXPIRES", "SOURCE", "ADDED", "BY", "WHY")
 		for _, a := range list {
-			state := stateOf(a, time.Now())
+			state := "good"
+			if a.Over(time.Now()) {
+				state = "expired"
+			}
 			if provisioner.AnyName(a.Pattern) && state == "good" {
 				o.Say("warning: %s: %v", a.Pattern, operate.ErrEverything)
 			}
-			t.Add(string(a.Pattern), state, verb.Instant(a.ExpiresAt), verb.Instant(a.At), a.By, a.Why)
+			t.Add(string(a.Pattern), state, verb.Instant(a.ExpiresAt), verb.OrDash(a.Source), verb.Instant(a.At), a.By, a.Why)
 		}
 		return t
 	})
 }
 
-// stateOf says in a word what an entry is good for.
-func stateOf(a *provisioner.Allowance, now time.Time) string {
-	if !a.ExpiresAt.IsZero() && !now.Before(a.ExpiresAt) {
-		return "expired"
-	}
-	return "good"
-}
-
-const removeHelp = `Takes an entry off the store's allow-list, on every provisioner within a second.
+const removeHelp = `Takes an entry off the allow-list, on every provisioner within a second.
 Machines that got in by it stay. PATTERN is written as 'muster allow list' prints it.
 
   muster allow remove 'web*.example.net' --why 'rack 4 is done'
@@ -117,8 +113,7 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
 		return map[string]string{"removed": string(pattern)}, verb.Send(ctx, o, "/v1/allow/remove", httpapi.OldAllowance{Pattern: string(pattern), Why: o.Why})
 	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
-		// Other entries may cover the names, and so may the file of a provisioner.
-		o.Say("%s is off the store's allow-list", pattern)
+		o.Say("%s is off the allow-list", pattern) // other entries may cover its names
 		return nil
 	})
 }

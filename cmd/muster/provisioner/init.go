@@ -29,8 +29,8 @@ type initFlags struct {
 
 const initHelp = `Everything that a provisioner needs appears in DIR at once, or nothing does: a
 signer pair, a certificate authority, a seal key, provisioner.yaml, a policy
-with its tests, an allow-list, a server.conf for nodes, and systemd units. DIR
-must be missing or empty: nothing is ever overwritten.
+with its tests, a server.conf for nodes, and systemd units. DIR must be missing
+or empty: nothing is ever overwritten.
 
   muster provisioner init prov --name localhost --trust-domain example.net
   muster provisioner init /etc/muster/provisioner --listen :4222 --encrypt-keys

@@ -1,0 +1,138 @@
+package allow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/conffile"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
+	"muster/provisioner/trust"
+)
+
+const importHelp = `Brings the entries of a source to what FILE says: entries that are missing are added,
+those that differ are changed, and all others of that source end. Entries that operators
+or other sources made stay. Importing a file again is harmless, and finishes an import
+that was cut off. FILE is YAML:
+
+  allow:
+    - pattern: web*.example.net
+      comment: rack 12
+      expires: 2027-01-31T12:00:00Z
+
+  muster allow import racks.yaml --source racks --dry-run
+  muster allow import racks.yaml --source racks --why 'order 4711'`
+
+// file is an allow-list as it is written for an import.
+type file struct {
+	Allow []struct {
+		// Pattern is a name or a pattern of names. Required, and there once.
+		Pattern string `yaml:"pattern"`
+
+		// Comment is the entry's reason, in place of --why. Optional.
+		Comment string `yaml:"comment"`
+
+		// Expires ends the entry. Optional; if it is there, it has a value.
+		Expires time.Time `yaml:"expires" conffile:"limit"`
+	} `yaml:"allow"`
+
+	everything bool // a pattern that covers every name is meant
+}
+
+// Validate reports everything wrong with the file.
+func (f *file) Validate() error {
+	var errs []error
+	lines := make(map[string]int, len(f.Allow))
+	for i, e := range f.Allow {
+		_, err := wire.ParsePattern(e.Pattern)
+		first, twice := lines[e.Pattern]
+		switch {
+		case err == nil && twice:
+			err = fmt.Errorf("%q is allow[%d] already", e.Pattern, first)
+		case err == nil && provisioner.AnyName(wire.Pattern(e.Pattern)) && !f.everything:
+			err = fmt.Errorf("%w; --i-know if that is meant", operate.ErrEverything)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("allow[%d].pattern: %w", i, err))
+		}
+		lines[e.Pattern] = i
+		if err := (trust.Cause{By: "file", Why: e.Comment}).Check(); err != nil {
+			errs = append(errs, fmt.Errorf("allow[%d].comment: %w", i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// importFlags are what the flags of "muster allow import" say.
+type importFlags struct {
+	path   string
+	source string
+	iKnow  bool
+	dryRun bool
+}
+
+func addImport(parent *kingpin.CmdClause, all cli.Verbs) {
+	f := &importFlags{}
+	c := parent.Command("import", "Replace the entries of a source by those of a file.").HelpLong(importHelp)
+	c.Arg("file", "The entries, in YAML.").Required().StringVar(&f.path)
+	c.Flag("source", "The name of the list; entries of others stay.").Required().PlaceHolder("NAME").StringVar(&f.source)
+	c.Flag("dry-run", "Only say what would change.").BoolVar(&f.dryRun)
+	c.Flag("i-know", "A pattern that covers every name is meant.").BoolVar(&f.iKnow)
+	all.Check(c, func() error { return verb.Flag("source", provisioner.CheckAllowSource(f.source)) })
+	verb.Order(c, all, f.send, f.show)
+}
+
+// send reads the file and orders the import.
+func (f *importFlags) send(ctx context.Context, o *verb.Operator) (*operate.Imported, error) {
+	list := file{everything: f.iKnow}
+	if err := conffile.LoadYAML(f.path, &list); err != nil {
+		return nil, err
+	}
+	order := httpapi.AllowImport{
+		List:   operate.List{Source: f.source, Entries: []operate.Listed{}, Everything: f.iKnow},
+		DryRun: f.dryRun,
+		Why:    o.Why,
+	}
+	for _, e := range list.Allow {
+		order.Entries = append(order.Entries, operate.Listed{
+			Pattern:   wire.Pattern(e.Pattern),
+			ExpiresAt: e.Expires,
+			Comment:   e.Comment,
+		})
+	}
+	return verb.Post[*operate.Imported](ctx, o, "/v1/allow/import", order)
+}
+
+// show makes a table of what was changed.
+func (f *importFlags) show(o *verb.Operator, done *operate.Imported) io.WriterTo {
+	t := cli.NewTable("CHANGE", "PATTERN")
+	for _, c := range []struct {
+		change   string
+		patterns []wire.Pattern
+	}{{"add", done.Added}, {"change", done.Changed}, {"end", done.Ended}, {"keep", done.Kept}} {
+		for _, p := range c.patterns {
+			t.Add(c.change, string(p))
+		}
+	}
+	if len(done.Kept) > 0 {
+		o.After("keep: an operator or another source has made this entry, and it stays as it is: `muster allow list`")
+	}
+	if f.dryRun {
+		o.After("nothing was changed: this is what the import would do")
+	}
+	changes := len(done.Added) + len(done.Changed) + len(done.Ended)
+	o.After("%s, %s as they were", verb.Counted(changes, "change", "changes"), verb.Counted(done.Unchanged, "entry", "entries"))
+	if changes+len(done.Kept) == 0 {
+		return nil
+	}
+	return t
+}

@@ -9,6 +9,7 @@ import (
 
 	"muster/provisioner"
 	"muster/provisioner/ca"
+	"muster/provisioner/trust"
 )
 
 // rollover trusts previous certificate authorities for as long as a live
@@ -33,7 +34,7 @@ func (l *link) watchAuthorities(ctx context.Context) error {
 	r := &rollover{
 		authority: l.parts.authority, now: l.opts.Now, log: l.opts.Log,
 		records: func(ctx context.Context, each func(*provisioner.Record) error) error {
-			return l.Store().Newest(ctx, each)
+			return l.Store().Records(ctx, func(r *provisioner.Record, _ trust.Revision) error { return each(r) })
 		},
 		operators: func() (map[string]int, error) { return l.live.orders.Load().Operators.Issuers(l.opts.Now()) },
 		changed: func() {

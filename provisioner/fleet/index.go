@@ -27,13 +27,13 @@ var ErrReading = errors.New("the records are still being read")
 type Log interface {
 	// FollowRecords calls each with the newest record of every identity, and
 	// current when that is all there is; then each with what others write, and own
-	// with what this process does, until ctx is done. Neither keeps the bytes. An
-	// older revision may come after a newer one.
+	// with what this process does, until ctx is done. Neither keeps the bytes. own may
+	// be called from several goroutines. An older revision may come after a newer one.
 	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 		own func(*provisioner.Brief, trust.Revision), current func()) error
 
-	// Settle waits until what this process has written has come to all who follow the records.
-	Settle(ctx context.Context) error
+	// Settle returns when all that this process has written has come to those who follow the records.
+	Settle()
 
 	// FollowSeen calls each with when nodes were heard of, and then whenever one is,
 	// until ctx is done. Once it has named all that are known it calls current, with
@@ -184,19 +184,6 @@ func (x *Index) Run(ctx context.Context) error {
 	})
 	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw, x.sawAll) })
 	return g.Wait()
-}
-
-// settleWithin bounds the wait of a list for the orders before it.
-const settleWithin = 2 * time.Second
-
-// settle waits until the index has what this process has written. The error is [ErrReading] if it has not in time.
-func (x *Index) settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, settleWithin)
-	defer cancel()
-	if x.log.Settle(ctx) != nil {
-		return ErrReading
-	}
-	return nil
 }
 
 // wait waits until all of what is read has been. The error is [ErrReading] if it is not when ctx is done.

@@ -56,7 +56,7 @@ func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byt
 	}
 }
 
-func (f *feed) Settle(context.Context) error { return nil }
+func (f *feed) Settle() {}
 
 func (f *feed) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(time.Time)) error {
 	each("db1.example.net", noon.Add(time.Hour))

@@ -128,9 +128,7 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := x.settle(ctx); err != nil {
-		return nil, err
-	}
+	x.log.Settle()
 	read := []<-chan struct{}{x.current}
 	if !q.SeenBefore.IsZero() {
 		read = append(read, x.heard)

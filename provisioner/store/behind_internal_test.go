@@ -14,6 +14,17 @@ import (
 	"muster/provisioner"
 )
 
+// ahead is the leader of a stream of which the server that is read from lacks the end.
+type ahead struct{ jetstream.Stream }
+
+func (a ahead) Info(ctx context.Context, o ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	info, err := a.Stream.Info(ctx, o...)
+	if err == nil {
+		info.State.LastSeq++
+	}
+	return info, err
+}
+
 // GetLastMsgForSubject says that there is one more than the server has that is read from.
 func (a ahead) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 	m, err := a.Stream.GetLastMsgForSubject(ctx, subject)

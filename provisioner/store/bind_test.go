@@ -14,6 +14,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/store"
+	"muster/provisioner/trust"
 )
 
 // TestAStoreFollowsItsAuthority opens a store with an authority that the bound
@@ -64,9 +65,9 @@ func TestAStoreFollowsItsAuthority(t *testing.T) {
 	}
 }
 
-// TestNewest reads the newest record of each identity, once, also while another
+// TestRecords reads the newest record of each identity, once, also while another
 // provisioner writes.
-func TestNewest(t *testing.T) {
+func TestRecords(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	newest := func() map[wire.Identity]string {
@@ -74,7 +75,7 @@ func TestNewest(t *testing.T) {
 		ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
 		defer cancel()
 		seen := map[wire.Identity]string{}
-		err := st.Newest(ctx, func(r *provisioner.Record) error { seen[r.Identity] = r.Attempt; return nil })
+		err := st.Records(ctx, func(r *provisioner.Record, _ trust.Revision) error { seen[r.Identity] = r.Attempt; return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,19 +89,19 @@ func TestNewest(t *testing.T) {
 	a = put(t, s, st, record(web1, "a2"), a)
 	a = put(t, s, st, record(web1, "a3"), a)
 	if diff := cmp.Diff(map[wire.Identity]string{web1: "a3", web2: "b1"}, newest()); diff != "" {
-		t.Errorf("Newest (-want +got):\n%s", diff)
+		t.Errorf("Records (-want +got):\n%s", diff)
 	}
 	errEnough := errors.New("enough")
 	calls := 0
-	if err := st.Newest(s.ctx, func(*provisioner.Record) error { calls++; return errEnough }); !errors.Is(err, errEnough) || calls != 1 {
-		t.Errorf("Newest = %v after %d calls, want the error of the first", err, calls)
+	if err := st.Records(s.ctx, func(*provisioner.Record, trust.Revision) error { calls++; return errEnough }); !errors.Is(err, errEnough) || calls != 1 {
+		t.Errorf("Records = %v after %d calls, want the error of the first", err, calls)
 	}
 	// Each look writes in the middle of it: the record that was last moves away
 	// from where the look expects its end.
 	for range 20 {
 		ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
 		first := true
-		err := st.Newest(ctx, func(*provisioner.Record) error {
+		err := st.Records(ctx, func(*provisioner.Record, trust.Revision) error {
 			if first {
 				first = false
 				a = put(t, s, st, record(web1, wire.NewID()), a)
@@ -134,24 +135,5 @@ func TestAPartOfAStoreIsNotOpened(t *testing.T) {
 				t.Errorf("stream %s: %v, want that it is not made", name, err)
 			}
 		})
-	}
-}
-
-// TestAStoreOfBeforeIsNotPurged opens a store whose records could be purged.
-func TestAStoreOfBeforeIsNotPurged(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, t.TempDir())
-	before := jetstream.StreamConfig{Name: "MUSTER_NODES", Subjects: []string{"muster.node.*"}, MaxMsgsPerSubject: store.History, DenyDelete: true, AllowDirect: true, AllowAtomicPublish: true}
-	nodes, err := s.js.CreateStream(s.ctx, before)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st := s.open(t, ours)
-	put(t, s, st, record(web1, "a"), 0)
-	if err := nodes.Purge(s.ctx); err == nil {
-		t.Error("the records are purged")
-	}
-	if r, _, err := st.Record(s.ctx, web1); r == nil || err != nil {
-		t.Errorf("record %v, %v", r, err)
 	}
 }

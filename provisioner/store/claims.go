@@ -137,7 +137,7 @@ func (s *Store) readClaims(ctx context.Context) error {
 	if s.cluster() {
 		return nil // another server may have it
 	}
-	closed, err := newFollower(s.js, s.nc, streamClaims, s.timeout).Open(ctx)
+	closed, err := s.newFollower(streamClaims).Open(ctx)
 	if err != nil {
 		return err
 	}

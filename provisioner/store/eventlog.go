@@ -150,8 +150,8 @@ func eventConsumer(stream string, q events.Query, last uint64) jetstream.Ordered
 		c.FilterSubjects = []string{subjectAttempt + "*." + node}
 	case streamLifecycle, streamAlive:
 		c.FilterSubjects = []string{strings.Replace(wire.AllNodeEvents, "*", node, 1)}
-	default: // what nodes said is there as well, from before they had streams
-		c.FilterSubjects = []string{subjectEvent + "*.*." + node, strings.Replace(wire.AllNodeEvents, "*", node, 1)}
+	default:
+		c.FilterSubjects = []string{subjectEvent + "*.*." + node}
 	}
 	return c
 }

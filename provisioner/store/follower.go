@@ -53,6 +53,7 @@ type viewer interface{ apply(m message) }
 // goes on answering.
 type Follower struct {
 	js      jetstream.JetStream
+	infos   *infos
 	nc      *nats.Conn
 	stream  string
 	timeout time.Duration // of a write
@@ -71,8 +72,8 @@ type Follower struct {
 }
 
 // newFollower returns a follower that has read nothing and has no views.
-func newFollower(js jetstream.JetStream, nc *nats.Conn, stream string, timeout time.Duration) *Follower {
-	return &Follower{js: js, nc: nc, stream: stream, timeout: timeout, kick: make(chan struct{}, 1)}
+func (s *Store) newFollower(stream string) *Follower {
+	return &Follower{js: s.js, nc: s.nc, infos: s.infos, stream: stream, timeout: s.timeout, kick: make(chan struct{}, 1)}
 }
 
 // add makes a view one of the follower's, which has not been opened yet, and returns it.
@@ -204,16 +205,16 @@ func (f *Follower) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	f.mu.Lock()
-	had, asked := f.position, time.Now() // the position first: messages come meanwhile
+	had := f.position // before the question: messages come meanwhile
 	f.mu.Unlock()
-	stream, err := f.js.Stream(ctx, f.stream)
+	now, err := f.infos.ask(ctx, f.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return ErrStreamGone
 	}
 	if err != nil {
 		return err
 	}
-	info := stream.CachedInfo()
+	info := now.info
 	silence, err := majoritySilence(info)
 	if err == nil {
 		err = f.same(info, had)
@@ -230,7 +231,7 @@ func (f *Follower) check(ctx context.Context) error {
 		return fmt.Errorf("%w: stream %s: %d of its %d messages can be read", ErrDamaged, f.stream, f.read, info.State.Msgs)
 	}
 	f.whole = true
-	f.asOf = asked.Add(-silence)
+	f.asOf = now.asked.Add(-silence)
 	return nil
 }
 

@@ -202,23 +202,6 @@ func TestOwnRecordsAreNotRead(t *testing.T) {
 	s.agrees(t, other)
 }
 
-// TestARecordThatComesAsAWaitEndsIsKept: a follower waits in short pieces, and a
-// record that comes as one ends must not be lost: nobody asks for it again.
-func TestARecordThatComesAsAWaitEndsIsKept(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, t.TempDir())
-	st := s.open(t, ours)
-	const records = 20
-	s.enroll(t, st, records)
-	came := map[wire.Identity]bool{}
-	if err := st.FollowHastily(s.ctx, func(id wire.Identity) { came[id] = true }); err != nil {
-		t.Fatal(err)
-	}
-	if len(came) != records {
-		t.Errorf("%d of %d records came", len(came), records)
-	}
-}
-
 // TestABusyProvisionerStillReadsTheRecords has it write all the time that it reads
 // what was there at its start.
 func TestABusyProvisionerStillReadsTheRecords(t *testing.T) {

@@ -39,10 +39,10 @@ func (v *views) Fresh() error {
 
 // openViews follows entries and revocations and reads them to their end.
 func (s *Store) openViews(ctx context.Context) error {
-	r := newFollower(s.js, s.nc, streamRevocations, s.timeout)
+	r := s.newFollower(streamRevocations)
 	revocations := add(r, newView(subjectRevocation, (*trust.Revocation).LogKey))
 	revocations.scope = trust.RevocationScope
-	f := newFollower(s.js, s.nc, streamEntries, s.timeout)
+	f := s.newFollower(streamEntries)
 	grants := add(f, newView(subjectGrant, (*provisioner.Grant).LogKey))
 	allowances := add(f, newView(subjectAllowance, (*provisioner.Allowance).LogKey))
 	grants.take, allowances.take = s.take, s.take // what lets in gets none of the room for what keeps out

@@ -75,14 +75,9 @@ func (s *Store) NodeEvents(ctx context.Context, id wire.Identity) (emitted []eve
 		err = errors.Join(err, read(streamEvents, subjectEvent+strings.TrimPrefix(string(t), "io.muster.")+"."+token, MaxNodeEvents))
 	}
 	for _, t := range lifecycleTypes {
-		for _, stream := range []string{streamEvents, streamLifecycle} {
-			err = errors.Join(err, read(stream, wire.EventSubject(id, t), MaxNodeEvents))
-		}
+		err = errors.Join(err, read(streamLifecycle, wire.EventSubject(id, t), MaxNodeEvents))
 	}
 	alive, lastErr := s.lastOf(ctx, streamAlive, wire.EventSubject(id, aliveType))
-	if lastErr == nil && alive.sequence == 0 {
-		alive, lastErr = s.lastOf(ctx, streamEvents, wire.EventSubject(id, aliveType))
-	}
 	if e, ok := decodeEvent(alive); ok {
 		emitted = append(emitted, e)
 	}

@@ -1,12 +1,9 @@
 package store_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"muster/internal/wire"
 	"muster/provisioner/events"
@@ -19,51 +16,6 @@ func (s *site) remade(t *testing.T, stream string) {
 		t.Fatal(err)
 	}
 	s.open(t, ours)
-}
-
-// TestNodesAreSeenInAStreamThatWasMadeAnew follows when nodes were heard of beyond the end
-// of the stream: nobody waits until it is as long again.
-func TestNodesAreSeenInAStreamThatWasMadeAnew(t *testing.T) {
-	t.Parallel()
-	st, s := newStore(t)
-	seen := make(chan wire.Identity, 1000)
-	ctx, cancel := context.WithCancel(s.ctx)
-	ended := make(chan error, 1)
-	go func() {
-		ended <- st.FollowSeen(ctx, func(id wire.Identity, _ time.Time) { seen <- id }, func(time.Time) {})
-	}()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
-	// alive has a node speak until it is seen.
-	alive := func(id wire.Identity, n int) {
-		for {
-			for range n {
-				if err := s.conn.PublishMsg(&nats.Msg{Subject: wire.EventSubject(id, "alive"), Data: []byte("{}")}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			again := time.After(time.Second)
-			for waits := true; waits; {
-				select {
-				case who := <-seen:
-					if who == id {
-						return
-					}
-				case <-again:
-					waits = false
-				case <-s.ctx.Done():
-					t.Fatalf("%s is never seen", id)
-				}
-			}
-		}
-	}
-	alive(web1, 150)
-	s.remade(t, "MUSTER_ALIVE")
-	alive(web2, 1)
 }
 
 // TestEventsOfALogThatWasLost has somebody follow events while they are lost, and others go

@@ -49,6 +49,9 @@ func (s *Store) scanThrough(ctx context.Context, stream string, through uint64, 
 	return l.eachThrough(ctx, through, each)
 }
 
+// errBehind means that who was read from lacks the end of a stream that its leader has.
+var errBehind = errors.New("the server is behind")
+
 // each calls each for every message that is ahead of the look; see scan.
 func (l *look) each(ctx context.Context, each func(message) error) error {
 	return l.eachThrough(ctx, 0, each)
@@ -66,7 +69,7 @@ func (l *look) eachThrough(ctx context.Context, through uint64, each func(messag
 		cancel()
 		switch {
 		case err != nil && l.pending == 0 && wait.Err() != nil && ctx.Err() == nil:
-			return fmt.Errorf("scan of %s: read to sequence %d of %d: try again", l.stream, read, through)
+			return fmt.Errorf("scan of %s: %w: read to sequence %d of %d: try again", l.stream, errBehind, read, through)
 		case err != nil:
 			return fmt.Errorf("scan of %s: %w", l.stream, err)
 		case m == nil:

@@ -51,8 +51,7 @@ const (
 	streamAttempts = "MUSTER_ATTEMPTS"
 	streamInputs   = "MUSTER_INPUTS"
 
-	// These are written by nodes themselves, as much as they like. Once what they say was
-	// among the events, where it still is read.
+	// These are written by nodes themselves, as much as they like.
 	streamLifecycle = "MUSTER_LIFECYCLE"
 	streamAlive     = "MUSTER_ALIVE" // when each was last heard of: of that only the last counts
 
@@ -175,9 +174,9 @@ type Store struct {
 	log          *slog.Logger
 	gather       *gatherer // nil where every write goes alone
 	views        views
-	handovers    handovers // to those who follow the records
+	followers    followers // of the records
+	infos        *infos
 	guard        guard
-	settled      settled // up to where subscriptions were settled
 
 	opened time.Time    // before anything was written
 	acked  atomic.Int64 // how long after that a write was acknowledged last; 0 for none
@@ -233,6 +232,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	s := &Store{
 		js:         js,
 		nc:         cfg.Conn,
+		infos:      newInfos(js),
 		replicas:   cfg.Replicas,
 		capacity:   cfg.Capacity,
 		inputBytes: cfg.InputBytes,
@@ -415,7 +415,6 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			Description: "CloudEvents of provisioners"},
 		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: attemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "attempts that failed authentication"},
-		// After the events, among which these were once: no two streams have a subject.
 		{Name: streamLifecycle, Subjects: subjectsOfNodes(lifecycleTypes...), MaxBytes: lifecycleBytes, MaxMsgsPerSubject: maxLifecycle, MaxMsgSize: maxNodeEvent,
 			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
 			Description: "CloudEvents of nodes: one subject per node and type"},
@@ -461,7 +460,9 @@ func (s *Store) Put(ctx context.Context, r *provisioner.Record, after trust.Revi
 	if err != nil {
 		return 0, fmt.Errorf("write record of %q: %w", r.Identity, err)
 	}
-	s.handovers.put(r, revision)
+	for _, q := range s.followers.all() {
+		q.put(r, revision)
+	}
 	return trust.Revision(revision), nil
 }
 

@@ -241,7 +241,7 @@ func TestReadersLeaveNoConsumers(t *testing.T) {
 	for what, err := range map[string]error{
 		"history":   history,
 		"revisions": st.Revisions(s.ctx, "", func(*provisioner.Record, trust.Revision) error { return nil }),
-		"newest":    st.Newest(s.ctx, func(*provisioner.Record) error { return nil }),
+		"newest":    st.Records(s.ctx, func(*provisioner.Record, trust.Revision) error { return nil }),
 		"events": st.Events(s.ctx, events.Query{Since: at.Add(-time.Hour), Once: true},
 			func(*events.Stored) error { return nil }),
 	} {

@@ -70,7 +70,6 @@ func (s *Store) Waiting(ctx context.Context, sub events.Subscription) (uint64, e
 			return 0, fmt.Errorf("consumer %s of %s: %w", sub.Name, stream, err)
 		}
 		info := c.CachedInfo()
-		s.settled.note(stream, info)
 		n += info.NumPending + uint64(info.NumAckPending)
 	}
 	return n, nil
@@ -90,8 +89,6 @@ func subjectsOf(types []events.Type) map[string][]string {
 			if kind == aliveType {
 				stream = streamAlive
 			}
-			// What waited for its receiver when nodes got streams is to come as well.
-			all[streamEvents] = append(all[streamEvents], subjects...)
 		}
 		all[stream] = append(all[stream], subjects...)
 	}
@@ -116,7 +113,7 @@ func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerCo
 	}
 	// One ahead and no more: what is here cannot be taken by others. A server that is gone
 	// is missed as by who follows, not after the library's half a minute.
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(followAsk), jetstream.PullHeartbeat(followBeat))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(lookExpiry), jetstream.PullHeartbeat(lookBeat))
 	if err != nil {
 		return err
 	}
@@ -157,12 +154,9 @@ func giveBack(ctx context.Context, messages jetstream.MessagesContext) {
 	}
 }
 
-// subscriber returns the consumer of a subscription, which it makes if there is none: where
-// it was settled when we saw it last, if somebody has removed it since, or the server did while
-// we were cut off from it for long. What had been settled behind that comes once more. Asking twice
-// makes nothing twice: it is known by its name.
+// subscriber returns the consumer of a subscription, which it makes if there is none. Asking twice makes nothing twice:
+// it is known by its name.
 func (s *Store) subscriber(ctx context.Context, stream string, c jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	through, known := s.settled.of(stream, c.Durable)
 	there, err := s.js.Consumer(ctx, stream, c.Durable)
 	switch {
 	case err == nil: // it begins where it began
@@ -170,57 +164,8 @@ func (s *Store) subscriber(ctx context.Context, stream string, c jetstream.Consu
 		c.DeliverPolicy, c.OptStartSeq = was.DeliverPolicy, was.OptStartSeq
 	case !errors.Is(err, jetstream.ErrConsumerNotFound):
 		return nil, err
-	case known:
-		if through, err = s.within(ctx, stream, through); err != nil {
-			return nil, err
-		}
-		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, through+1
-		s.log.WarnContext(ctx, "subscription was removed by somebody else, it goes on from where it was", "subject", stream, "name", c.Durable, "revision", through)
 	}
-	consumer, err := s.js.CreateOrUpdateConsumer(ctx, stream, c)
-	if err != nil {
-		return nil, err
-	}
-	s.settled.note(stream, consumer.CachedInfo())
-	return consumer, nil
-}
-
-// within returns the sequence, or 0 if the stream is shorter: it was made anew, and all that
-// it has is new.
-func (s *Store) within(ctx context.Context, stream string, through uint64) (uint64, error) {
-	now, err := s.js.Stream(ctx, stream)
-	if err != nil {
-		return 0, err
-	}
-	if now.CachedInfo().State.LastSeq < through {
-		return 0, nil
-	}
-	return through, nil
-}
-
-// settled is up to where the consumers of subscriptions were settled when we saw them last. The
-// zero value knows none.
-type settled struct {
-	mu      sync.Mutex
-	through map[[2]string]uint64 // guarded by mu: sequence, by stream and name
-}
-
-// note takes in what a consumer is said to have settled.
-func (p *settled) note(stream string, info *jetstream.ConsumerInfo) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.through == nil {
-		p.through = make(map[[2]string]uint64)
-	}
-	p.through[[2]string{stream, info.Config.Durable}] = info.AckFloor.Stream
-}
-
-// of returns up to where a consumer was settled, not known if it was not seen yet.
-func (p *settled) of(stream, name string) (through uint64, known bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	through, known = p.through[[2]string{stream, name}]
-	return through, known
+	return s.js.CreateOrUpdateConsumer(ctx, stream, c)
 }
 
 // deliver delivers one message, and tells the broker what has become of it. If

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -232,53 +231,6 @@ func TestASubscriptionChanges(t *testing.T) {
 	if cfg := c.CachedInfo().Config; cfg.DeliverPolicy != jetstream.DeliverNewPolicy || cfg.MaxDeliver != -1 || len(cfg.FilterSubjects) != 2 {
 		t.Errorf("consumer %+v", cfg)
 	}
-}
-
-// TestASubscriptionThatIsRemovedGoesOnWhereItStood has somebody delete the consumer behind a
-// subscription while events wait for their receiver: none is lost. The next process goes on
-// from there, too.
-func TestASubscriptionThatIsRemovedGoesOnWhereItStood(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, t.TempDir())
-	st := open(t, s)
-	emit := func(node string) {
-		st.Emit(events.Event{Type: events.Refused, Node: node, Code: wire.CodeDenied, Time: time.Now()})
-	}
-	come := func(f *follower, nodes ...string) {
-		t.Helper()
-		want := make(map[string]bool)
-		for _, node := range nodes {
-			want[node] = true
-		}
-		for len(want) > 0 {
-			delete(want, f.next(t).Event.Subject)
-		}
-	}
-	var away atomic.Bool // the receiver
-	first := subscribed(t, st, func(*events.Delivery) events.Settlement {
-		return events.Settlement{Settled: !away.Load(), Again: time.Hour}
-	})
-	placed(t, s)
-	emit("settled.example.net")
-	come(first, "settled.example.net")
-	waiting(t, s, st, 0)
-	away.Store(true)
-	emit("waits1.example.net")
-	emit("waits2.example.net")
-	come(first, "waits1.example.net", "waits2.example.net")
-	waiting(t, s, st, 2)
-
-	away.Store(false)
-	if err := s.js.DeleteConsumer(s.ctx, "MUSTER_EVENTS", wanted.Name); err != nil {
-		t.Fatal(err)
-	}
-	emit("after.example.net")
-	come(first, "waits1.example.net", "waits2.example.net", "after.example.net")
-	waiting(t, s, st, 0)
-	first.stop()
-
-	emit("later.example.net")
-	come(subscribed(t, open(t, s), settled), "later.example.net")
 }
 
 // TestWhoLeavesGivesBackWhatWasOnItsWay has a subscriber leave among events that come one after the

@@ -94,6 +94,9 @@ const (
 
 	// writeMark is how often a watermark is written that says nothing new: whether the disk takes writes is known then.
 	writeMark = 10 * time.Second
+
+	// markWithin is how old an answer may be with which the watermark is compared: those of views are younger.
+	markWithin = time.Second
 )
 
 // A guard holds the streams of records to their watermark, and keeps that.
@@ -174,7 +177,7 @@ func (g *guard) looked(found *Watermark, cluster bool) error {
 // [ErrWatermark] if that cannot be written. It is nil where nothing answers, which is for [Store.Probe] to tell. It is
 // safe for concurrent use.
 func (s *Store) Missing(ctx context.Context) error {
-	found, err := s.marks(ctx)
+	found, err := s.marks(ctx, markWithin)
 	if err != nil {
 		return nil //nolint:nilerr // as said above
 	}
@@ -184,8 +187,8 @@ func (s *Store) Missing(ctx context.Context) error {
 	return nil
 }
 
-// marks looks at the streams of records. One that is not there is left out.
-func (s *Store) marks(ctx context.Context) (*Watermark, error) {
+// marks returns what the streams of records have, or had within the time. One that is not there is left out.
+func (s *Store) marks(ctx context.Context, within time.Duration) (*Watermark, error) {
 	found := &Watermark{
 		Installation: s.installation.ID,
 		At:           time.Now(),
@@ -195,14 +198,14 @@ func (s *Store) marks(ctx context.Context) (*Watermark, error) {
 		found.Epoch = newestEpoch(s.views.logs.Recovery)
 	}
 	for _, name := range kept {
-		stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, name) })
+		a, err := ask(ctx, s, func(ctx context.Context) (*answer, error) { return s.infos.recent(ctx, name, within) })
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			continue
 		case err != nil:
 			return nil, err
 		}
-		found.Streams[name] = markOf(stream.CachedInfo())
+		found.Streams[name] = markOf(a.info)
 	}
 	return found, nil
 }
@@ -223,7 +226,7 @@ func (s *Store) compare(ctx context.Context, cfg Config) error {
 	if err != nil || len(cfg.Watermarks) == 0 {
 		return err
 	}
-	found, err := s.marks(ctx)
+	found, err := s.marks(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -275,7 +278,7 @@ func adviseLost(err error) error {
 // Close writes the watermark of a store to which nothing is written any more. After an error the next start compares
 // with an older one.
 func (s *Store) Close(ctx context.Context) error {
-	found, err := s.marks(ctx)
+	found, err := s.marks(ctx, 0)
 	if err == nil {
 		s.guard.mu.Lock()
 		had := s.guard.had

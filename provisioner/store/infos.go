@@ -1,0 +1,56 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// infos asks the leaders of streams how they are, and keeps the last answers: what one part of the store asks, the
+// others need not.
+type infos struct {
+	js jetstream.JetStream
+
+	mu   sync.Mutex
+	last map[string]*answer // guarded by mu: by the stream's name
+}
+
+func newInfos(js jetstream.JetStream) *infos { return &infos{js: js, last: make(map[string]*answer)} }
+
+// An answer is what the leader of a stream said of it.
+type answer struct {
+	asked time.Time // before the question was sent
+	came  time.Time
+	info  *jetstream.StreamInfo
+}
+
+// ask asks the leader of the stream.
+func (i *infos) ask(ctx context.Context, stream string) (*answer, error) {
+	a := &answer{asked: time.Now()}
+	s, err := i.js.Stream(ctx, stream)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if err != nil {
+		delete(i.last, stream)
+		return nil, err
+	}
+	a.came, a.info = time.Now(), s.CachedInfo()
+	// Of two questions that were asked at a time, the later one may be answered first.
+	if before := i.last[stream]; before == nil || a.asked.After(before.came) || a.info.State.LastSeq >= before.info.State.LastSeq {
+		i.last[stream] = a
+	}
+	return a, nil
+}
+
+// recent returns the last answer if it was asked for within the time, and asks otherwise.
+func (i *infos) recent(ctx context.Context, stream string, within time.Duration) (*answer, error) {
+	i.mu.Lock()
+	a := i.last[stream]
+	i.mu.Unlock()
+	if a != nil && time.Since(a.asked) < within {
+		return a, nil
+	}
+	return i.ask(ctx, stream)
+}

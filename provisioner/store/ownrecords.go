@@ -1,0 +1,121 @@
+package store
+
+import (
+	"slices"
+	"sync"
+
+	"muster/provisioner"
+	"muster/provisioner/trust"
+)
+
+// maxOwnRecords bounds the records of one queue that were not taken yet, at some 400 bytes each: what a process writes
+// in a second at the highest rate. What does not fit is read from the stream.
+const maxOwnRecords = 8192
+
+// written is a record that this process has written, at the sequence with which it was acknowledged.
+type written struct {
+	brief    provisioner.Brief
+	sequence uint64
+}
+
+// An ownRecords is the queue of one follower of the records, for those that its own process writes. To have these
+// delivered and decoded was most of what listing nodes cost.
+type ownRecords struct {
+	own func(*provisioner.Brief, trust.Revision)
+
+	mu    sync.Mutex
+	items []written // guarded by mu
+
+	taking  sync.Mutex
+	spare   []written           // guarded by taking: the room of the items that were taken before
+	mine    map[uint64]struct{} // guarded by taking: sequences after through that were taken
+	through uint64              // guarded by taking: the follower has had every record up to this sequence
+}
+
+// put adds a record that was acknowledged. It keeps only texts of it.
+func (q *ownRecords) put(r *provisioner.Record, sequence uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.items) < maxOwnRecords {
+		q.items = append(q.items, written{r.Brief(), sequence})
+	}
+}
+
+// take gives the follower what is in the queue. When it returns, the follower has had all that was put before.
+func (q *ownRecords) take() {
+	q.taking.Lock()
+	defer q.taking.Unlock()
+	q.mu.Lock()
+	items := q.items
+	q.items = q.spare[:0]
+	q.mu.Unlock()
+	for i := range items {
+		q.own(&items[i].brief, trust.Revision(items[i].sequence))
+		if sequence := items[i].sequence; sequence > q.through {
+			q.mine[sequence] = struct{}{}
+		}
+	}
+	clear(items) // the texts
+	q.spare = items
+}
+
+// passed moves through past own records, and returns it.
+func (q *ownRecords) passed() uint64 {
+	q.taking.Lock()
+	defer q.taking.Unlock()
+	for {
+		if _, own := q.mine[q.through+1]; !own {
+			return q.through
+		}
+		q.through++
+		delete(q.mine, q.through)
+	}
+}
+
+// pass moves through to a sequence that was read, and reports whether its record is an own one.
+func (q *ownRecords) pass(sequence uint64) (own bool) {
+	q.taking.Lock()
+	defer q.taking.Unlock()
+	q.through = max(q.through, sequence)
+	_, own = q.mine[sequence]
+	delete(q.mine, sequence)
+	return own
+}
+
+// followers are the queues of all followers of the records in this process. The zero value is ready; it is safe for
+// concurrent use.
+type followers struct {
+	mu     sync.Mutex
+	queues []*ownRecords // guarded by mu; never changed in place
+}
+
+// all returns the queues.
+func (f *followers) all() []*ownRecords {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.queues
+}
+
+// open adds a queue; what is written from now on comes to it.
+func (f *followers) open(own func(*provisioner.Brief, trust.Revision)) *ownRecords {
+	q := &ownRecords{own: own, mine: make(map[uint64]struct{})}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.queues = append(slices.Clone(f.queues), q)
+	return q
+}
+
+// close takes a queue away.
+func (f *followers) close(q *ownRecords) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.queues = slices.DeleteFunc(slices.Clone(f.queues), func(other *ownRecords) bool { return other == q })
+}
+
+// Settle returns when all that this process has written is known to the followers of records (see
+// [Store.FollowRecords]): a list that is made then is not older than an order before it.
+func (s *Store) Settle() {
+	for _, q := range s.followers.all() {
+		q.take()
+	}
+}

@@ -66,7 +66,7 @@ func TestAKilledProvisionerOfTwo(t *testing.T) {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	const nodes = 80
+	const nodes = 60
 	f := testbed.New(t, testbed.Options{Servers: 1})
 	config := strings.NewReplacer("name: broker.fleet.test", "name: second.fleet.test", "data_dir: data", "data_dir: data-2").Replace(f.Read("provisioner.yaml"))
 	f.Write("second.yaml", config)

@@ -27,7 +27,7 @@ func TestKilledProvisionerForgetsNothing(t *testing.T) {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	const nodes = 150
+	const nodes = 60
 	dir := t.TempDir()
 	port := freePort(t)
 	muster(t, dir, "provisioner", "init", "prov", "--name", "broker.example.net", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port, "--trust-first-use")

@@ -24,7 +24,7 @@ func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	const each, kills = 3, 3
+	const each, kills = 2, 3
 	dir := t.TempDir()
 	port := freePort(t)
 	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port)

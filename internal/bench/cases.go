@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// An open loop begins nodes at this share of what the provisioner can do, for this long.
+// An open loop begins nodes at this share of what the provisioner can do, for this long, or until it has begun
+// so many times the nodes of the other cases.
 const (
 	openShare = 0.8
 	openSpan  = 30 * time.Second
+	maxOpen   = 3
 )
 
 // Cases runs the standard cases one after the other, each with a provisioner and a store of its own, and calls each
@@ -26,7 +28,7 @@ func Cases(ctx context.Context, cfg Config, each func(name string, r *Result)) e
 		{"shared connections", func(*Config) {}},
 		{"open loop at 80 % of that", func(c *Config) {
 			c.Waves, c.Rate = []Wave{WaveApplied}, openShare*peak/60
-			c.Nodes = max(1, int(c.Rate*openSpan.Seconds()))
+			c.Nodes = min(max(1, int(c.Rate*openSpan.Seconds())), maxOpen*cfg.Nodes)
 		}},
 		{fmt.Sprintf("%d records stored", cfg.Stored), func(c *Config) { c.Stored = cfg.Stored }},
 		{fmt.Sprintf("%d nodes connected", cfg.Idle), func(c *Config) { c.Idle = cfg.Idle }},

@@ -183,15 +183,12 @@ func (b *broken) Record(context.Context, wire.Identity) (*provisioner.Record, tr
 }
 
 // TestARestartInTheMiddleOfAWave stops the provisioner, as SIGTERM does, while
-// 300 nodes enroll (100 in short runs), and starts it again. Every request that was taken has its
+// 100 nodes enroll, and starts it again. Every request that was taken has its
 // reply, and every node ends provisioned.
 func TestARestartInTheMiddleOfAWave(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
-	nodes := 300
-	if testing.Short() {
-		nodes = 100
-	}
+	const nodes = 100
 	var wave sync.WaitGroup
 	half := make(chan struct{}, nodes)
 	token := f.Token(nil)

@@ -11,47 +11,28 @@ import (
 	gojwt "github.com/golang-jwt/jwt/v5"
 )
 
-// The algorithms (RFC 7518 section 3.1, RFC 8037 section 3.1). The first one of
-// a key type is the one that [Sign] uses; for RSA that is the only one that
-// every release of Choria accepts.
-const (
-	algRS256 = "RS256"
-	algRS384 = "RS384"
-	algRS512 = "RS512"
-	algES256 = "ES256"
-	algEdDSA = "EdDSA"
-)
+// methods are the algorithms (RFC 7518 section 3.1, RFC 8037 section 3.1). Naming them
+// here, instead of asking the library by name, keeps whatever else is
+// registered with it, none among them, out of reach.
+var methods = map[string]gojwt.SigningMethod{
+	"RS256": gojwt.SigningMethodRS256,
+	"RS384": gojwt.SigningMethodRS384,
+	"RS512": gojwt.SigningMethodRS512,
+	"ES256": gojwt.SigningMethodES256,
+	"EdDSA": gojwt.SigningMethodEdDSA,
+}
 
 // algorithmsOf returns the algorithms that a key of this type may be used
-// with, nil if none.
+// with, nil if none. The first one is the one that [Sign] uses; for RSA that is the only one that
+// every release of Choria accepts.
 func algorithmsOf(pub crypto.PublicKey) []string {
 	switch pub.(type) {
 	case *rsa.PublicKey:
-		return []string{algRS256, algRS384, algRS512}
+		return []string{"RS256", "RS384", "RS512"}
 	case *ecdsa.PublicKey:
-		return []string{algES256}
+		return []string{"ES256"}
 	case ed25519.PublicKey:
-		return []string{algEdDSA}
-	default:
-		return nil
-	}
-}
-
-// methodOf returns the implementation of one of our algorithms. Naming them
-// here, instead of asking the library by name, keeps whatever else is
-// registered with it, none among them, out of reach.
-func methodOf(alg string) gojwt.SigningMethod {
-	switch alg {
-	case algRS256:
-		return gojwt.SigningMethodRS256
-	case algRS384:
-		return gojwt.SigningMethodRS384
-	case algRS512:
-		return gojwt.SigningMethodRS512
-	case algES256:
-		return gojwt.SigningMethodES256
-	case algEdDSA:
-		return gojwt.SigningMethodEdDSA
+		return []string{"EdDSA"}
 	default:
 		return nil
 	}
@@ -63,7 +44,7 @@ func checkSignature(c *compact, pub crypto.PublicKey) error {
 	if !slices.Contains(algorithmsOf(pub), c.alg) {
 		return fmt.Errorf("%w: algorithm %q with a key of type %T", ErrUnsupported, c.alg, pub)
 	}
-	if methodOf(c.alg).Verify(c.signingInput, c.signature, pub) != nil {
+	if methods[c.alg].Verify(c.signingInput, c.signature, pub) != nil {
 		return ErrSignature // the libraries say no more than that, each in its own words
 	}
 	return nil

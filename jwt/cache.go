@@ -9,15 +9,17 @@ import (
 // look-up tells nothing of the texts that are there.
 type cacheKey [sha256.Size]byte
 
+// cacheSize is how many tokens are remembered: a fleet shares one token, and the operators of
+// ten fleets with a token per rack stay below it.
+const cacheSize = 1024
+
 // cache remembers verified tokens. It is safe for concurrent use.
 type cache struct {
-	size int // at most this many entries; negative or zero keeps none
-
 	mu      sync.Mutex
 	entries map[cacheKey]*Verified // guarded by mu
 }
 
-func newCache(size int) *cache { return &cache{size: size, entries: make(map[cacheKey]*Verified)} }
+func newCache() *cache { return &cache{entries: make(map[cacheKey]*Verified)} }
 
 func (c *cache) get(key cacheKey) (*Verified, bool) {
 	c.mu.Lock()
@@ -28,12 +30,9 @@ func (c *cache) get(key cacheKey) (*Verified, bool) {
 
 // add remembers a token. Where there is no room, any other one gives way.
 func (c *cache) add(key cacheKey, token *Verified) {
-	if c.size <= 0 {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.entries[key]; !ok && len(c.entries) >= c.size {
+	if _, ok := c.entries[key]; !ok && len(c.entries) >= cacheSize {
 		for other := range c.entries {
 			delete(c.entries, other)
 			break

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
+	"muster/internal/discover"
 	"muster/internal/wire"
 )
 
@@ -61,7 +59,7 @@ type Claims struct {
 	JTI       string    `json:"jti,omitempty"` // the signer's own id of the token, any text
 
 	// Extra holds the claims that this package does not know, by name. They
-	// have no effect; they are kept so that they can be shown.
+	// have no effect; they are kept so that they can be shown, and are not signed.
 	Extra map[string]json.RawMessage `json:"-"`
 }
 
@@ -138,57 +136,30 @@ func (c *Claims) Check() error {
 // IP address; an IPv6 address is in brackets. User, path, query and fragment
 // are refused: credentials have claims of their own.
 func CheckURL(s string) error {
-	text := s
-	s = withoutUsers(s) // what is wrong with it may be a password, which no log shall have
-	if !strings.Contains(text, "://") {
-		text = "nats://" + text
+	shown := withoutUsers(s) // what is wrong with it may be a password, which no log shall have
+	if shown != s {
+		return fmt.Errorf("broker %.100q has more than host:port; user and password have claims of their own", shown)
 	}
-	u, err := url.Parse(text)
-	if err != nil {
+	address := s
+	if _, rest, ok := strings.Cut(s, "://"); ok {
+		address = rest
+	}
+	if _, port, err := net.SplitHostPort(address); err != nil || port == "" {
 		return fmt.Errorf("broker %.100q is not host:port", s)
 	}
-	switch u.Scheme {
-	case "nats", "tls", "ws", "wss":
-	default:
-		return fmt.Errorf("broker %.100q has scheme %.100q, want nats, tls, ws or wss", s, u.Scheme)
-	}
-	if u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "" {
-		return fmt.Errorf("broker %.100q has more than host:port; user and password have claims of their own", s)
-	}
-	host, port, err := net.SplitHostPort(u.Host)
-	if err != nil || host == "" || port == "" {
-		return fmt.Errorf("broker %.100q is not host:port", s)
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return fmt.Errorf("broker %.100q has port %.100q, want 1 to 65535", s, port)
-	}
-	if _, err := netip.ParseAddr(host); err == nil {
-		return nil
-	}
-	if _, err := wire.ParseIdentity(strings.TrimSuffix(strings.ToLower(host), ".")); err != nil {
-		return fmt.Errorf("broker %.100q has host %.100q, want a name or an address", s, host)
-	}
-	return nil
+	_, err := discover.NormalizeURL(s, false)
+	return err
 }
 
 // LogValue implements [slog.LogValuer]. It has no secret, no extension and no
 // text that only the signer would understand.
 func (c Claims) LogValue() slog.Value {
-	attrs := []slog.Attr{
+	return slog.GroupValue(
 		slog.String("issuer", c.Issuer),
 		slog.String("organization", c.Organization),
-		slog.Bool("secure", c.Secure),
-		slog.Bool("default", c.Default),
 		slog.Any("token", c.Token),
-	}
-	if c.SRVDomain != "" {
-		attrs = append(attrs, slog.String("srv_domain", c.SRVDomain))
-	}
-	if urls := c.PublicURLs(); urls != nil {
-		attrs = append(attrs, slog.Any("urls", urls))
-	}
-	if t := c.Expiry(); !t.IsZero() {
-		attrs = append(attrs, slog.Time("expires", t))
-	}
-	return slog.GroupValue(attrs...)
+		slog.String("srv_domain", c.SRVDomain),
+		slog.Any("urls", c.PublicURLs()),
+		slog.Time("expires", c.Expiry()),
+	)
 }

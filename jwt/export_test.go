@@ -6,3 +6,6 @@ func CacheLen(v *Verifier) int {
 	defer v.cache.mu.Unlock()
 	return len(v.cache.entries)
 }
+
+// CacheSize is how many tokens a verifier remembers.
+const CacheSize = cacheSize

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -21,19 +22,15 @@ const limitsMember = "muster"
 // it. See [ParseSite].
 type Site string
 
-// MaxSiteBytes bounds a [Site]: one DNS label, chosen so that a site can be part
+// sitePattern is what a [Site] may be: at most one DNS label long, so that a site can be part
 // of a host name.
-const MaxSiteBytes = 63
+var sitePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// ParseSite returns s as a site: 1 to [MaxSiteBytes] letters, digits, `.`, `_`
+// ParseSite returns s as a site: 1 to 63 letters, digits, `.`, `_`
 // and `-`, the first of them a letter or a digit. Case matters.
 func ParseSite(s string) (Site, error) {
-	if s == "" || len(s) > MaxSiteBytes {
-		return "", fmt.Errorf("site of %d bytes, want 1 to %d", len(s), MaxSiteBytes)
-	}
-	const alphanumeric = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-	if strings.Trim(s, alphanumeric+"._-") != "" || !strings.Contains(alphanumeric, s[:1]) {
-		return "", fmt.Errorf("site %q, want letters, digits, ., _ and -, a letter or digit first", s)
+	if !sitePattern.MatchString(s) {
+		return "", fmt.Errorf("site %.80q, want 1 to 63 letters, digits, ., _ and -, a letter or digit first", s)
 	}
 	return Site(s), nil
 }
@@ -62,9 +59,6 @@ type Limits struct {
 
 // limitNames are the members of Limits.
 var limitNames = namesOf(reflect.TypeFor[Limits]())
-
-// IsZero reports whether l limits nothing.
-func (l Limits) IsZero() bool { return len(l.members()) == 0 }
 
 // members returns the limits that l sets, as JSON by name.
 func (l Limits) members() (members map[string]json.RawMessage) {
@@ -124,7 +118,7 @@ func (c *Claims) SetLimits(l Limits) error {
 	}
 	extensions := maps.Clone(c.Extensions)
 	delete(extensions, limitsMember)
-	if !l.IsZero() {
+	if len(l.members()) > 0 {
 		b, err := json.Marshal(l)
 		if err != nil {
 			return err

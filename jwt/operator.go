@@ -4,7 +4,6 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
-	"crypto/rsa"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"muster/internal/keyfile"
-	"muster/internal/wire"
 )
 
 const (
@@ -51,17 +49,6 @@ type OperatorClaims struct {
 	ExpiresAt time.Time // `exp`, at most [MaxOperatorTTL] ahead
 }
 
-// operatorClaims is the form of them. All but nbf are required.
-type operatorClaims struct {
-	Purpose   string   `json:"purpose"`
-	Subject   string   `json:"sub"`
-	Audience  audience `json:"aud"`
-	ID        string   `json:"jti"`
-	IssuedAt  int64    `json:"iat"`
-	NotBefore int64    `json:"nbf,omitempty"`
-	ExpiresAt int64    `json:"exp"`
-}
-
 // CheckOperatorKey reports why operators' tokens cannot be signed by the key:
 // it must be P-256 or Ed25519. The error wraps [ErrKey].
 func CheckOperatorKey(pub crypto.PublicKey) error {
@@ -83,13 +70,13 @@ func SignOperator(key crypto.Signer, c OperatorClaims) (string, error) {
 	if err := CheckOperatorKey(key.Public()); err != nil {
 		return "", fmt.Errorf("sign operator's token: %w", err)
 	}
-	body, err := json.Marshal(operatorClaims{
-		Purpose:   OperatorPurpose,
-		Subject:   c.Operator,
-		Audience:  audience{c.Audience},
-		ID:        c.ID,
-		IssuedAt:  c.IssuedAt.Unix(),
-		ExpiresAt: c.ExpiresAt.Unix(),
+	body, err := json.Marshal(map[string]any{
+		"purpose": OperatorPurpose,
+		"sub":     c.Operator,
+		"aud":     []string{c.Audience},
+		"jti":     c.ID,
+		"iat":     c.IssuedAt.Unix(),
+		"exp":     c.ExpiresAt.Unix(),
 	})
 	if err != nil {
 		return "", fmt.Errorf("sign operator's token: %w", err)
@@ -103,84 +90,70 @@ func SignOperator(key crypto.Signer, c OperatorClaims) (string, error) {
 
 // An OperatorToken is the text of an operator's token taken apart. Nothing in it
 // is authenticated before [OperatorToken.Verify].
-type OperatorToken struct {
-	compact *compact
-	claims  operatorClaims
-}
+type OperatorToken struct{ compact *compact }
 
 // ParseOperator takes the text of an operator's token apart, strictly. The error
-// wraps [ErrMalformed], [ErrUnsupported] or [ErrOperatorToken].
+// wraps [ErrMalformed], [ErrUnsupported], [ErrLimit] or [ErrOperatorToken].
 func ParseOperator(text string) (*OperatorToken, error) {
-	c, body, err := takeApart(text)
+	c, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	t := &OperatorToken{compact: c}
-	if err := wire.CheckStrict(body); err != nil {
-		return nil, fmt.Errorf("%w: claims: %w", ErrMalformed, err)
+	if c.claims.Purpose != OperatorPurpose {
+		return nil, fmt.Errorf("%w: purpose %.40q, want %q", ErrOperatorToken, c.claims.Purpose, OperatorPurpose)
 	}
-	if err := json.Unmarshal(body, &t.claims); err != nil {
-		return nil, fmt.Errorf("%w: claims: %.200s", ErrMalformed, err.Error()) // it quotes numbers whole
-	}
-	if t.claims.Purpose != OperatorPurpose {
-		return nil, fmt.Errorf("%w: purpose %.40q, want %q", ErrOperatorToken, t.claims.Purpose, OperatorPurpose)
-	}
-	return t, nil
+	return &OperatorToken{c}, nil
 }
 
-// Claimed returns whose token it claims to be: only good to find the key.
-func (t *OperatorToken) Claimed() string { return t.claims.Subject }
+// Claimed returns the operator that the token names: only good to find the key.
+func (t *OperatorToken) Claimed() string { return t.compact.claims.Subject }
 
 // Verify checks the token with the operator's key, for this audience, at this
 // time. The algorithm is the key's. The error wraps [ErrUnsupported],
 // [ErrSignature] or [ErrOperatorToken], and [ErrOperatorTime] if another clock
 // would accept it.
 func (t *OperatorToken) Verify(key crypto.PublicKey, audience string, now time.Time) (*OperatorClaims, error) {
-	if _, ok := key.(*rsa.PublicKey); ok { // refused when it was added; see CheckOperatorKey
-		return nil, fmt.Errorf("%w: an RSA key", ErrUnsupported)
+	if err := CheckOperatorKey(key); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
 	if err := checkSignature(t.compact, key); err != nil {
 		return nil, err
 	}
-	c := &t.claims
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	// A token for several could be shown by one of them to another.
-	if audience == "" || !slices.Equal(c.Audience, []string{audience}) {
-		bad("aud is %.80q, want %q", c.Audience, audience)
+	c := &t.compact.claims
+	switch {
+	case audience == "" || !slices.Equal(c.Audience, []string{audience}): // several could show it to each other
+		return nil, fmt.Errorf("%w: aud is %.80q, want %q", ErrOperatorToken, c.Audience, audience)
+	case c.JTI == "" || len(c.JTI) > maxOperatorID:
+		return nil, fmt.Errorf("%w: jti of %d bytes, want 1 to %d", ErrOperatorToken, len(c.JTI), maxOperatorID)
+	case c.IssuedAt.IsZero():
+		return nil, fmt.Errorf("%w: no iat", ErrOperatorToken)
 	}
-	if c.ID == "" || len(c.ID) > maxOperatorID {
-		bad("jti of %d bytes, want 1 to %d", len(c.ID), maxOperatorID)
-	}
-	if c.IssuedAt <= 0 {
-		bad("iat %d is missing or none", c.IssuedAt)
-	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("%w: %w", ErrOperatorToken, errors.Join(errs...))
-	}
-	if err := c.checkTime(now); err != nil {
+	if err := c.checkOperatorTime(now); err != nil {
 		return nil, fmt.Errorf("%w: %w: %w", ErrOperatorToken, ErrOperatorTime, err)
 	}
 	return &OperatorClaims{
 		Operator:  c.Subject,
 		Audience:  audience,
-		ID:        c.ID,
-		IssuedAt:  time.Unix(c.IssuedAt, 0).UTC(),
-		ExpiresAt: time.Unix(c.ExpiresAt, 0).UTC(),
+		ID:        c.JTI,
+		IssuedAt:  c.IssuedAt,
+		ExpiresAt: c.ExpiresAt,
 	}, nil
 }
 
-// checkTime says why the token is not good now, in one line: of a clock that is
+// checkOperatorTime says why the token is not good now, in one line: of a clock that is
 // wrong everything else follows.
-func (c *operatorClaims) checkTime(now time.Time) error {
-	begins := max(c.IssuedAt, c.NotBefore)
+func (c *Claims) checkOperatorTime(now time.Time) error {
+	begins := c.IssuedAt
+	if c.NotBefore.After(begins) {
+		begins = c.NotBefore
+	}
 	switch {
-	case begins > now.Add(operatorSkew).Unix():
-		return fmt.Errorf("it begins %s, and here it is %s", instant(time.Unix(begins, 0)), instant(now))
-	case c.ExpiresAt <= now.Unix():
-		return fmt.Errorf("it ended %s, and here it is %s", instant(time.Unix(c.ExpiresAt, 0)), instant(now))
-	case c.ExpiresAt > now.Add(MaxOperatorTTL+operatorSkew).Unix():
-		return fmt.Errorf("it ends %s, and here it is %s: want %v at most", instant(time.Unix(c.ExpiresAt, 0)), instant(now), MaxOperatorTTL)
+	case begins.After(now.Add(operatorSkew)):
+		return fmt.Errorf("it begins %s, and here it is %s", instant(begins), instant(now))
+	case !c.ExpiresAt.After(now):
+		return fmt.Errorf("it ended %s, and here it is %s", instant(c.ExpiresAt), instant(now))
+	case c.ExpiresAt.After(now.Add(MaxOperatorTTL + operatorSkew)):
+		return fmt.Errorf("it ends %s, and here it is %s: want %v at most", instant(c.ExpiresAt), instant(now), MaxOperatorTTL)
 	}
 	return nil
 }

@@ -127,7 +127,7 @@ func TestOperatorTokensThatAreRefused(t *testing.T) {
 		"a long jti":           {edit(`"jti":"1"`, `"jti":"`+strings.Repeat("1", 65)+`"`), jwt.ErrOperatorToken, "jti of 65 bytes"},
 		"no exp":               {edit(fmt.Sprintf(`,"exp":%d`, now+3600), ``), jwt.ErrOperatorTime, "it ended"},
 		"two hours":            {edit(fmt.Sprint(now+3600), fmt.Sprint(now+7200)), jwt.ErrOperatorTime, "want 1h0m0s at most"},
-		"no iat":               {edit(fmt.Sprintf(`"iat":%d,`, now), ``), jwt.ErrOperatorToken, "iat 0"},
+		"no iat":               {edit(fmt.Sprintf(`"iat":%d,`, now), ``), jwt.ErrOperatorToken, "no iat"},
 		"from the future":      {edit(fmt.Sprintf(`"iat":%d`, now), fmt.Sprintf(`"iat":%d`, now+600)), jwt.ErrOperatorTime, "it begins"},
 		"not yet":              {edit(`"sub"`, fmt.Sprintf(`"nbf":%d,"sub"`, now+600)), jwt.ErrOperatorTime, "it begins"},
 		"two names":            {edit(`"sub"`, `"sub":"ben","sub"`), jwt.ErrMalformed, "duplicate object member name \"sub\""},

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	gojwt "github.com/golang-jwt/jwt/v5"
 
 	"muster/internal/wire"
 )
@@ -25,13 +26,13 @@ type claims Claims
 // itself, the form on the token.
 type payload struct {
 	*claims
-	Token           string      `json:"cht"`
-	Password        string      `json:"chpwd,omitempty"`
-	IssuerExpiresAt numericDate `json:"issexp,omitzero"`
-	Audience        audience    `json:"aud,omitempty"`
-	ExpiresAt       numericDate `json:"exp,omitzero"`
-	NotBefore       numericDate `json:"nbf,omitzero"`
-	IssuedAt        numericDate `json:"iat,omitzero"`
+	Token           string             `json:"cht"`
+	Password        string             `json:"chpwd,omitempty"`
+	IssuerExpiresAt numericDate        `json:"issexp,omitzero"`
+	Audience        gojwt.ClaimStrings `json:"aud,omitempty"`
+	ExpiresAt       numericDate        `json:"exp,omitzero"`
+	NotBefore       numericDate        `json:"nbf,omitzero"`
+	IssuedAt        numericDate        `json:"iat,omitzero"`
 }
 
 // claimNames are the members of a payload. A name that differs from one of
@@ -87,11 +88,14 @@ func decodeClaims(b []byte) (Claims, error) {
 	c.Token, c.Password = wire.Secret(p.Token), wire.Secret(p.Password)
 	c.IssuerExpiresAt, c.ExpiresAt = time.Time(p.IssuerExpiresAt), time.Time(p.ExpiresAt)
 	c.NotBefore, c.IssuedAt = time.Time(p.NotBefore), time.Time(p.IssuedAt)
-	c.Audience, c.Organization = p.Audience, cmp.Or(c.Organization, DefaultOrganization)
+	c.Organization = cmp.Or(c.Organization, DefaultOrganization)
+	if len(p.Audience) > 0 {
+		c.Audience = p.Audience
+	}
 	return c, nil
 }
 
-// encode returns the payload of a token.
+// encode returns the payload of a token, without c.Extra.
 func (c *Claims) encode() ([]byte, error) {
 	// JSON would put U+FFFD in the place of each such byte: another secret than was given.
 	if !utf8.ValidString(string(c.Token)) || !utf8.ValidString(string(c.Password)) {
@@ -107,21 +111,7 @@ func (c *Claims) encode() ([]byte, error) {
 		NotBefore:       numericDate(c.NotBefore),
 		IssuedAt:        numericDate(c.IssuedAt),
 	}
-	b, err := json.Marshal(p) //nolint:gosec // G117: a token carries its secrets, that is what it is for
-	if err != nil || len(c.Extra) == 0 {
-		return b, err
-	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(b, &members); err != nil {
-		return nil, err
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Extra)) {
-		if slices.ContainsFunc(claimNames, func(known string) bool { return strings.EqualFold(name, known) }) {
-			return nil, fmt.Errorf("extra claim %q has a name that is taken", name)
-		}
-		members[name] = c.Extra[name]
-	}
-	return json.Marshal(members)
+	return json.Marshal(p) //nolint:gosec // G117: a token carries its secrets, that is what it is for
 }
 
 // numericDate is the NumericDate of RFC 7519 section 2, read with fractions
@@ -151,24 +141,4 @@ func (d *numericDate) UnmarshalJSON(b []byte) error {
 	}
 	*d = numericDate(time.Unix(int64(f), 0).UTC())
 	return nil
-}
-
-// audience is the claim `aud`: a string or several (RFC 7519 section 4.1.3).
-type audience []string
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (a *audience) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '"' {
-		var s string
-		err := json.Unmarshal(b, &s)
-		*a = audience{s}
-		return err
-	}
-	var list []string
-	err := json.Unmarshal(b, &list)
-	// An empty list names nobody, as no list does, and is not written again.
-	if *a = nil; len(list) > 0 {
-		*a = list
-	}
-	return err
 }

@@ -1,9 +1,6 @@
 package jwt
 
-import (
-	"log/slog"
-	"strings"
-)
+import "strings"
 
 // Unverified is what a text says about itself. Nobody vouches for it: a node
 // may follow it to a broker, and a person may read it, but nothing may be
@@ -24,9 +21,6 @@ func Peek(text string) (*Unverified, error) {
 	}
 	return &Unverified{Claims: c.claims, Limits: c.limits, Algorithm: c.alg}, nil
 }
-
-// LogValue implements [slog.LogValuer]; see [Claims.LogValue].
-func (u Unverified) LogValue() slog.Value { return u.Claims.LogValue() }
 
 // FileText returns the token in the bytes of a token file: all of them but one
 // line end at the end, which editors and echo add. Both [Peek] and

@@ -44,22 +44,8 @@ func ParsePrivateKey(b []byte, passphrase func() ([]byte, error)) (crypto.Signer
 	return signer, nil
 }
 
-// MarshalPrivateKey returns key as PKCS #8 in PEM, encrypted with passphrase
-// unless that is empty: PBES2 with AES-256-CBC and 600,000 rounds of
-// PBKDF2-HMAC-SHA256 (OWASP's figure of 2023), which [ParsePrivateKey] and
-// OpenSSL read.
-func MarshalPrivateKey(key crypto.Signer, passphrase []byte) ([]byte, error) {
-	if err := checkPublic(key.Public()); err != nil {
-		return nil, err
-	}
-	return keyfile.Marshal(key, passphrase)
-}
-
 // MarshalPublicKey returns pub as PKIX in PEM, which [ParseSigner] reads.
 func MarshalPublicKey(pub crypto.PublicKey) ([]byte, error) {
-	if err := checkPublic(pub); err != nil {
-		return nil, err
-	}
 	der, err := x509.MarshalPKIXPublicKey(pub)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrKey, err)

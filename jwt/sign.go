@@ -16,26 +16,30 @@ import (
 // again, such as a count of uses without a jti, and a token of more than
 // [MaxTokenBytes]. The error wraps [ErrKey] for a key that cannot sign tokens.
 func Sign(key crypto.Signer, c Claims) (string, error) {
-	if key == nil {
-		return "", fmt.Errorf("sign token: %w: no key", ErrKey)
-	}
-	pub := key.Public()
-	if err := checkPublic(pub); err != nil {
+	text, err := sign(key, c)
+	if err != nil {
 		return "", fmt.Errorf("sign token: %w", err)
+	}
+	return text, nil
+}
+
+func sign(key crypto.Signer, c Claims) (string, error) {
+	if key == nil {
+		return "", fmt.Errorf("%w: no key", ErrKey)
+	}
+	if err := checkPublic(key.Public()); err != nil {
+		return "", err
 	}
 	body, err := c.encode()
 	if err != nil {
-		return "", fmt.Errorf("sign token: %w", err)
+		return "", err
 	}
 	text, err := signCompact(key, body)
 	if err != nil {
-		return "", fmt.Errorf("sign token: %w", err)
-	}
-	if len(text) > MaxTokenBytes {
-		return "", fmt.Errorf("sign token: it would have %d bytes, limit %d", len(text), MaxTokenBytes)
+		return "", err
 	}
 	if _, err := parse(text); err != nil {
-		return "", fmt.Errorf("sign token: it would be refused: %w", err)
+		return "", fmt.Errorf("it would be refused: %w", err)
 	}
 	return text, nil
 }
@@ -45,7 +49,7 @@ func signCompact(key crypto.Signer, claims []byte) (string, error) {
 	alg := algorithmsOf(key.Public())[0]
 	input := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"`+alg+`","typ":"JWT"}`)) + "." +
 		base64.RawURLEncoding.EncodeToString(claims)
-	signature, err := methodOf(alg).Sign(input, key)
+	signature, err := methods[alg].Sign(input, key)
 	return input + "." + base64.RawURLEncoding.EncodeToString(signature), err
 }
 

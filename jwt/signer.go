@@ -64,11 +64,7 @@ const (
 // half, so a seed given by mistake is not noticed here.
 func ParseSigner(b []byte) (Signer, error) {
 	if key, ok := hexKey(b); ok {
-		s := Signer{Key: ed25519.PublicKey(key)}
-		if err := checkPublic(s.Key); err != nil {
-			return Signer{}, err
-		}
-		return s, nil
+		return Signer{Key: ed25519.PublicKey(key)}, nil
 	}
 	blocks, err := keyfile.Blocks(b)
 	switch {
@@ -83,7 +79,7 @@ func ParseSigner(b []byte) (Signer, error) {
 	}
 	s, err := parseSignerBlock(blocks[0])
 	if err != nil {
-		return Signer{}, err
+		return Signer{}, fmt.Errorf("%w: %w", ErrKey, err)
 	}
 	if err := checkPublic(s.Key); err != nil {
 		return Signer{}, err
@@ -91,35 +87,27 @@ func ParseSigner(b []byte) (Signer, error) {
 	return s, nil
 }
 
-func parseSignerBlock(block *pem.Block) (Signer, error) {
+func parseSignerBlock(block *pem.Block) (s Signer, err error) {
 	switch block.Type {
 	case "CERTIFICATE":
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return Signer{}, fmt.Errorf("%w: certificate: %w", ErrKey, err)
-		}
-		if cert.PublicKey == nil { // crypto/x509 knows no such kind
-			return Signer{}, fmt.Errorf("%w: certificate of another kind of key, want RSA, P-256 or Ed25519", ErrKey)
+			return s, err
 		}
 		return Signer{
-			Name: cert.Subject.CommonName, Key: cert.PublicKey,
-			NotBefore: cert.NotBefore.UTC(), NotAfter: cert.NotAfter.UTC(),
+			Name:      cert.Subject.CommonName,
+			Key:       cert.PublicKey,
+			NotBefore: cert.NotBefore.UTC(),
+			NotAfter:  cert.NotAfter.UTC(),
 		}, nil
 	case "PUBLIC KEY":
-		key, err := x509.ParsePKIXPublicKey(block.Bytes)
-		if err != nil {
-			return Signer{}, fmt.Errorf("%w: public key: %w", ErrKey, err)
-		}
-		return Signer{Key: key}, nil
+		s.Key, err = x509.ParsePKIXPublicKey(block.Bytes)
 	case "RSA PUBLIC KEY":
-		key, err := x509.ParsePKCS1PublicKey(block.Bytes)
-		if err != nil {
-			return Signer{}, fmt.Errorf("%w: public key: %w", ErrKey, err)
-		}
-		return Signer{Key: key}, nil
+		s.Key, err = x509.ParsePKCS1PublicKey(block.Bytes)
 	default:
-		return Signer{}, fmt.Errorf("%w: PEM block %q, want CERTIFICATE or PUBLIC KEY", ErrKey, block.Type)
+		err = fmt.Errorf("PEM block %q, want CERTIFICATE or PUBLIC KEY", block.Type)
 	}
+	return s, err
 }
 
 // hexKey returns the 32 bytes of a file in Choria's format: 64 hex digits and
@@ -162,8 +150,8 @@ func checkPublic(pub crypto.PublicKey) error {
 		if len(k) != ed25519.PublicKeySize {
 			return fmt.Errorf("%w: Ed25519 key of %d bytes, want %d", ErrKey, len(k), ed25519.PublicKeySize)
 		}
-	case nil:
-		return fmt.Errorf("%w: no key", ErrKey)
+	case nil: // in a certificate, of a kind that crypto/x509 does not know
+		return fmt.Errorf("%w: no key of a known kind, want RSA, P-256 or Ed25519", ErrKey)
 	default:
 		return fmt.Errorf("%w: %s, want RSA, P-256 or Ed25519", ErrKey, keyfile.Kind(pub))
 	}

@@ -105,7 +105,7 @@ func TestSecretsAreAskedOnTheTerminal(t *testing.T) {
 	}
 	view := command(t, "jwt", "view", "--json", "--show-secret", "provisioning.jwt")
 	view.Dir = cmd.Dir
-	if out, err := view.Output(); err != nil || !bytes.Contains(out, []byte(`"token": "toomanysecrets"`)) {
+	if out, err := view.Output(); err != nil || !bytes.Contains(out, []byte(`"cht": "toomanysecrets"`)) {
 		t.Errorf("the token: %v\n%s", err, out)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"muster/internal/keyfile"
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
@@ -194,7 +195,7 @@ func (s *stay) addOperators(ctx context.Context) ([]Operator, error) {
 		if err != nil {
 			return nil, err
 		}
-		private, err := jwt.MarshalPrivateKey(key, nil)
+		private, err := keyfile.Marshal(key, nil)
 		if err != nil {
 			return nil, err
 		}

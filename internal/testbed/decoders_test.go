@@ -39,7 +39,7 @@ func TestErrorsOfDecodersHoldNoSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keyPEM, err := jwt.MarshalPrivateKey(signer, nil)
+	keyPEM, err := keyfile.Marshal(signer, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

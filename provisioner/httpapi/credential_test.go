@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"muster/jwt"
+	"muster/internal/keyfile"
 	"muster/provisioner/httpapi"
 )
 
@@ -29,7 +29,7 @@ func TestACredentialThatCannotBeReadInFull(t *testing.T) {
 		}
 		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	}
-	private, err := jwt.MarshalPrivateKey(key, nil)
+	private, err := keyfile.Marshal(key, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

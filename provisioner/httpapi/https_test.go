@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/keyfile"
 	"muster/provisioner/trust"
 
 	"muster/internal/daemon"
@@ -60,7 +61,7 @@ func certified(t *testing.T, f *testbed.Fleet, name string, role provisioner.Ope
 
 func credential(t *testing.T, key crypto.Signer, chain string, f *testbed.Fleet) httpapi.Credential {
 	t.Helper()
-	private, err := jwt.MarshalPrivateKey(key, nil)
+	private, err := keyfile.Marshal(key, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"muster/cmd/muster/internal/signing"
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/keyfile"
 	"muster/jwt"
 )
 
@@ -107,7 +108,7 @@ func (v *command) makeKeys(ctx context.Context) (private, public []byte, id jwt.
 	if err != nil {
 		return nil, nil, "", fmt.Errorf("make %s key: %w", v.keys.kind, err)
 	}
-	if private, err = jwt.MarshalPrivateKey(key, passphrase); err != nil {
+	if private, err = keyfile.Marshal(key, passphrase); err != nil {
 		return nil, nil, "", err
 	}
 	if public, err = jwt.MarshalPublicKey(key.Public()); err != nil {

@@ -39,7 +39,7 @@ const (
 type signFlags struct {
 	claims              jwt.Claims // those that are as a flag says
 	limits              jwt.Limits // likewise
-	insecure, vault     bool
+	insecure            bool
 	secret, secretFile  string
 	urls, identities    []string
 	extensions          string
@@ -74,7 +74,6 @@ func (v *command) addSignFlags(c *kingpin.CmdClause) {
 	flag("protocol-v2", "Choria's protocol version 2.").BoolVar(&s.claims.ProtocolV2)
 	flag("upgrade", "allow upgrades in place.").BoolVar(&s.claims.AllowUpdate)
 	flag("update", "Choria's earlier name of --upgrade.").Hidden().BoolVar(&s.claims.AllowUpdate)
-	flag("vault", "not supported.").Hidden().BoolVar(&s.vault)
 }
 
 // checkSign returns what is wrong with the command line of sign.

@@ -49,7 +49,8 @@ func (v *command) checkView() error {
 // A shown is a token that is to be printed.
 type shown struct {
 	*jwt.Unverified
-	verified *jwt.Verified // nil if no key was given
+	verified *jwt.Verified              // nil if no key was given
+	raw      map[string]json.RawMessage // the claims as the token spells them
 	file     string
 	now      time.Time
 }
@@ -65,11 +66,13 @@ func (v *command) runView(context.Context) error {
 	if err != nil {
 		return err
 	}
-	unverified, err := jwt.Peek(text)
+	t := &shown{file: v.file, now: time.Now()}
+	if t.Unverified, err = jwt.Peek(text); err == nil {
+		t.raw, err = rawClaims(text)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", v.file, err)
 	}
-	t := &shown{Unverified: unverified, file: v.file, now: time.Now()}
 	var untimely error
 	if v.key != "" {
 		if t.verified, untimely, err = v.verify(text, t); err != nil {
@@ -147,7 +150,7 @@ func (t *shown) print() error {
 	if len(t.Extra) > 0 {
 		l.Add("Other Claims", indented(t.Extra))
 	}
-	l.Add("Standard Claims", indented(standardClaims(&t.Claims)))
+	l.Add("Standard Claims", indented(only(t.raw, "iss", "sub", "aud", "exp", "nbf", "iat", "jti")))
 	if _, err := fmt.Printf("%s\n\n", cli.Printable(heading)); err != nil {
 		return err
 	}
@@ -228,25 +231,6 @@ func (t *shown) addTimes(l *cli.Labels) {
 	default:
 		l.Addf("Expires At", "%s (expired %s ago)", verb.Instant(at), cli.Span(t.now.Sub(at)))
 	}
-}
-
-// standardClaims are those of RFC 7519 that the token has, as it spells them.
-func standardClaims(c *jwt.Claims) map[string]any {
-	m := make(map[string]any)
-	for name, value := range map[string]string{"iss": c.Issuer, "sub": c.Subject, "jti": c.JTI} {
-		if value != "" {
-			m[name] = value
-		}
-	}
-	for name, t := range map[string]time.Time{"iat": c.IssuedAt, "nbf": c.NotBefore, "exp": c.ExpiresAt} {
-		if !t.IsZero() {
-			m[name] = t.Unix()
-		}
-	}
-	if c.Audience != nil {
-		m["aud"] = c.Audience
-	}
-	return m
 }
 
 // indented writes claims, which came from JSON, as JSON for people.

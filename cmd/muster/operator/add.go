@@ -18,6 +18,7 @@ import (
 	"muster/internal/cli"
 	"muster/internal/conffile"
 	"muster/internal/daemon"
+	"muster/internal/keyfile"
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/ca"
@@ -105,7 +106,7 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *operate.Ad
 	if err != nil {
 		return nil, err
 	}
-	private, noPrivate := jwt.MarshalPrivateKey(key, nil)
+	private, noPrivate := keyfile.Marshal(key, nil)
 	public, noPublic := jwt.MarshalPublicKey(key.Public())
 	if err := errors.Join(noPrivate, noPublic); err != nil {
 		return nil, err

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"muster/internal/wire"
@@ -45,7 +43,7 @@ type Settings struct {
 // UTF-8, more than [MaxFileBytes], and a file of [FormatSettings] that was cut
 // short. A file of NUL bytes, as some file systems leave after power loss, is
 // thus an error. An empty file, or one of comments, is not: it has no settings,
-// and the caller decides whether none will do (see [Settings.Len]).
+// and the caller decides whether none will do (see [Settings.Keys]).
 func ParseSettings(b []byte) (*Settings, error) {
 	if len(b) > MaxFileBytes {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrSettings, len(b), MaxFileBytes)
@@ -151,52 +149,8 @@ func (s *Settings) Keys() []string {
 	return slices.Clone(s.keys)
 }
 
-// Len returns how many settings there are.
-func (s *Settings) Len() int {
-	if s == nil {
-		return 0
-	}
-	return len(s.keys)
-}
-
-// Bool returns the value of key as a boolean, and whether it is set: 1, true,
-// yes or on, and 0, false, no or off, in any case. Another value, an empty one
-// too, is an error that wraps [ErrSettings]; set is then true.
-func (s *Settings) Bool(key string) (value, set bool, err error) {
-	text, set := s.Get(key)
-	if !set {
-		return false, false, nil
-	}
-	switch strings.ToLower(text) {
-	case "1", "true", "yes", "on":
-		return true, true, nil
-	case "0", "false", "no", "off":
-		return false, true, nil
-	}
-	return false, true, fmt.Errorf("%w: %s: want one of 1, true, yes, on, 0, false, no and off", ErrSettings, key)
-}
-
-// Duration returns the value of key as a duration of zero or more, and whether
-// it is set: a number with a unit as in Go (90s, 5m, 1h30m), or a whole number
-// of seconds, as Choria's settings have it. Another value is an error that
-// wraps [ErrSettings]; set is then true.
-func (s *Settings) Duration(key string) (value time.Duration, set bool, err error) {
-	const maxSeconds = int64(1<<63-1) / int64(time.Second)
-	text, set := s.Get(key)
-	if !set {
-		return 0, false, nil
-	}
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 && n <= maxSeconds {
-		return time.Duration(n) * time.Second, true, nil
-	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return d, true, nil
-	}
-	return 0, true, fmt.Errorf("%w: %s: want a duration such as 90s, 5m or 24h", ErrSettings, key)
-}
-
 // String implements [fmt.Stringer] and prints no value.
-func (s *Settings) String() string { return fmt.Sprintf("(%d settings)", s.Len()) }
+func (s *Settings) String() string { return fmt.Sprintf("(%d settings)", len(s.Keys())) }
 
 // GoString implements [fmt.GoStringer] and prints no value.
 func (s *Settings) GoString() string { return s.String() }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"reflect"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +29,7 @@ func LoadYAML(path string, dst interface{ Validate() error }) error {
 	if !fatal {
 		var document yaml.Node
 		if err := yaml.Unmarshal(b, &document); err != nil {
-			return fmt.Errorf("%s: not YAML: %s", path, plain(trimYAML(err.Error()), b))
+			return fmt.Errorf("%s: not YAML: %s", path, plain(trimYAML(err.Error())))
 		}
 		errs = append(errs, emptyLimits(&document, reflect.TypeOf(dst), "")...)
 		// What was read may be wrong in other ways too; the fields that could
@@ -66,17 +65,17 @@ func decodeYAML(b []byte, dst any) (errs []error, fatal bool) {
 	var when *time.ParseError
 	switch {
 	case errors.As(err, &when):
-		return []error{fmt.Errorf("%s%.40q is no time such as 2027-01-31T12:00:00Z", placeOf(b, when.Value), when.Value)}, true
+		return []error{fmt.Errorf("%s%.40q is no time such as 2027-01-31T12:00:00Z", lineOf(b, when.Value), when.Value)}, true
 	case errors.As(err, &mistakes):
 		for _, text := range mistakes.Errors {
 			if len(errs) == maxMistakes {
 				break
 			}
-			errs = append(errs, errors.New(plain(text, b)))
+			errs = append(errs, errors.New(plain(text)))
 		}
 	case err != nil:
 		// The library's message is all there is; nobody branches on it.
-		return []error{fmt.Errorf("not YAML: %s", plain(trimYAML(err.Error()), b))}, true
+		return []error{fmt.Errorf("not YAML: %s", plain(trimYAML(err.Error())))}, true
 	}
 	var another yaml.Node
 	if err := d.Decode(&another); !errors.Is(err, io.EOF) {
@@ -107,9 +106,9 @@ var (
 	twice      = regexp.MustCompile(`^(line \d+: )mapping key (".*") already defined at line (\d+)$`)
 )
 
-// plain says a message of the YAML library about b without its words for Go's
+// plain says a message of the YAML library without its words for Go's
 // types.
-func plain(text string, b []byte) string {
+func plain(text string) string {
 	if m := unknownKey.FindStringSubmatch(text); m != nil {
 		return fmt.Sprintf("%sunknown key %q", m[1], m[2])
 	}
@@ -117,80 +116,26 @@ func plain(text string, b []byte) string {
 		return fmt.Sprintf("%skey %s is given twice, first in line %s", m[1], m[2], m[3])
 	}
 	if m := wrongType.FindStringSubmatch(text); m != nil {
-		key := keyAt(b, m[1], m[2])
-		switch {
-		case m[2] != "" && key != "":
-			return fmt.Sprintf("line %s: %s is %q, want %s", m[1], key, m[2], typeName(m[3]))
-		case m[2] != "":
-			return fmt.Sprintf("line %s: is %q, want %s", m[1], m[2], typeName(m[3]))
-		case key != "":
-			return fmt.Sprintf("line %s: %s: want %s", m[1], key, typeName(m[3]))
+		value := ""
+		if m[2] != "" {
+			value = fmt.Sprintf("is %q, ", m[2])
 		}
-		return fmt.Sprintf("line %s: want %s", m[1], typeName(m[3]))
+		return fmt.Sprintf("line %s: %swant %s", m[1], value, typeName(m[3]))
 	}
 	return text
 }
 
-// eachValue calls visit for every value below n with the keys and places that lead to it.
-func eachValue(n *yaml.Node, path string, visit func(path string, n *yaml.Node)) {
-	for i, c := range n.Content {
-		below := path
-		switch {
-		case n.Kind == yaml.SequenceNode:
-			below = fmt.Sprintf("%s[%d]", path, i)
-		case n.Kind == yaml.MappingNode && i%2 == 0:
-			continue // a key
-		case n.Kind == yaml.MappingNode:
-			below = strings.TrimPrefix(path+"."+n.Content[i-1].Value, ".")
-		}
-		visit(below, c)
-		eachValue(c, below, visit)
-	}
-}
-
-// keyAt returns the key of the value that is in this line, with those that it is
-// below, or "" if there is none or it may be one of several. The library shortens
-// long values.
-func keyAt(b []byte, line, value string) string {
-	var document yaml.Node
-	if err := yaml.Unmarshal(b, &document); err != nil {
+// lineOf returns the first line of b with this text in it, as it begins a mistake; "" if there is none.
+func lineOf(b []byte, text string) string {
+	before, _, found := bytes.Cut(b, []byte(text))
+	if !found {
 		return ""
 	}
-	var keys []string
-	eachValue(&document, "", func(path string, v *yaml.Node) {
-		if path == "" || strings.HasSuffix(path, "]") || strconv.Itoa(v.Line) != line ||
-			(v.Kind == yaml.ScalarNode) != (value != "") || !strings.HasPrefix(v.Value, strings.TrimSuffix(value, "...")) {
-			return
-		}
-		// A mapping begins where its first value does: it is not what is meant.
-		if last := len(keys) - 1; last >= 0 && strings.HasPrefix(path, keys[last]+".") {
-			keys = keys[:last]
-		}
-		keys = append(keys, path)
-	})
-	if len(keys) != 1 {
-		return ""
-	}
-	return keys[0]
-}
-
-// placeOf returns the line of the first value like this one, and its key with those that it is
-// below, as they begin a mistake; "" if there is none.
-func placeOf(b []byte, value string) (place string) {
-	var document yaml.Node
-	if err := yaml.Unmarshal(b, &document); err != nil {
-		return ""
-	}
-	eachValue(&document, "", func(path string, v *yaml.Node) {
-		if place == "" && v.Kind == yaml.ScalarNode && v.Value == value {
-			place = fmt.Sprintf("line %d: %s: ", v.Line, path)
-		}
-	})
-	return place
+	return fmt.Sprintf("line %d: ", bytes.Count(before, []byte("\n"))+1)
 }
 
 // trimYAML removes the library's name from the front of a message.
-func trimYAML(text string) string { return string(bytes.TrimPrefix([]byte(text), []byte("yaml: "))) }
+func trimYAML(text string) string { return strings.TrimPrefix(text, "yaml: ") }
 
 // typeName says what a file must hold to fill a Go type.
 func typeName(t string) string {

@@ -184,7 +184,7 @@ func (t templated) fill(data templateData) (wire.Files, error) {
 	if err != nil {
 		return wire.Files{}, fmt.Errorf("template: %w", err)
 	}
-	f := wire.Files{Configuration: make(map[string]string, settings.Len())}
+	f := wire.Files{Configuration: make(map[string]string, len(settings.Keys()))}
 	for _, k := range settings.Keys() {
 		f.Configuration[k], _ = settings.Get(k)
 	}

@@ -116,7 +116,7 @@ func (r *reserved) hosts(domain string) map[string]bool {
 	ctx, cancel := context.WithTimeout(context.Background(), targetsWait)
 	defer cancel()
 	hosts := make(map[string]bool)
-	resolver, err := discover.New(discover.Config{SRVDomain: domain, Resolvers: r.resolvers, Timeout: targetsWait, Now: r.now})
+	resolver, err := discover.New(discover.Config{SRVDomain: domain, Resolvers: r.resolvers, Timeout: targetsWait})
 	if err == nil {
 		var brokers []discover.Broker
 		brokers, err = resolver.Brokers(ctx)

@@ -21,10 +21,9 @@
 package discover
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"math/big"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -92,13 +91,8 @@ type Config struct {
 	Timeout time.Duration
 
 	// Rand returns a random number from 0 to n-1, for the weights of SRV
-	// records; n is 1 or more. It is not called concurrently. Optional;
-	// defaults to crypto/rand.
+	// records; n is 1 or more. Optional; defaults to math/rand/v2.
 	Rand func(n int64) int64
-
-	// Now is the clock by which answers expire. Optional; defaults to
-	// [time.Now].
-	Now func() time.Time
 }
 
 // A Broker is one place to try.
@@ -116,12 +110,9 @@ const SourceStatic = "static"
 // asks nobody anything.
 func New(cfg Config) (*Resolver, error) {
 	if cfg.Rand == nil {
-		cfg.Rand = randomBelow
+		cfg.Rand = rand.Int64N //nolint:gosec // weights are no secret
 	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	r := &Resolver{scheme: "nats", rand: cfg.Rand, now: cfg.Now}
+	r := &Resolver{scheme: "nats", rand: cfg.Rand}
 	if cfg.Secure {
 		r.scheme = "tls"
 	}
@@ -179,13 +170,4 @@ func checkResolver(s string) error {
 		return fmt.Errorf("resolver %.80q: want an IP address and a port, such as 192.0.2.53:53 or [2001:db8::53]:53", s)
 	}
 	return nil
-}
-
-// randomBelow is the default of [Config].Rand.
-func randomBelow(n int64) int64 {
-	v, err := rand.Int(rand.Reader, big.NewInt(n))
-	if err != nil {
-		return 0 // not reached: crypto/rand does not fail (Go 1.24)
-	}
-	return v.Int64()
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -278,69 +277,6 @@ func TestRecordsOfOtherNamesAreIgnored(t *testing.T) {
 				t.Errorf("Brokers (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestAnswerIsKeptForItsTTL(t *testing.T) {
-	t.Parallel()
-	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	tests := map[string]struct {
-		ttl   string
-		after time.Duration
-		asked int
-	}{
-		"fresh":                    {"60", 59 * time.Second, 1},
-		"expired":                  {"60", 60 * time.Second, 2},
-		"TTL 0 lasts a second":     {"0", 999 * time.Millisecond, 1},
-		"TTL 0 lasts no longer":    {"0", time.Second, 2},
-		"a huge TTL lasts an hour": {"2147483647", time.Hour, 2},
-		"the clock goes back":      {"60", -time.Second, 2},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			now := start
-			s := zone(t, choriaName+" "+tt.ttl+" IN SRV 0 0 4222 a.example.net.", choriaName+" 7200 IN SRV 0 0 4222 b.example.net.")
-			r := resolver(t, func(c *discover.Config) { c.Now = func() time.Time { return now } }, s)
-			urls(t, r)
-			now = start.Add(tt.after)
-			if got := urls(t, r); len(got) != 2 {
-				t.Errorf("Brokers = %q, want two", got)
-			}
-			if got := s.count("udp", choriaName); got != tt.asked {
-				t.Errorf("asked %d times, want %d", got, tt.asked)
-			}
-		})
-	}
-}
-
-func TestAbsenceIsNotKept(t *testing.T) {
-	t.Parallel()
-	var mu sync.Mutex
-	published := false
-	s := serve(t, func(_ string, m *dns.Msg) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		if !published {
-			m.Rcode = dns.RcodeNameError
-			return true
-		}
-		rr, err := dns.NewRR(choriaName + " 60 IN SRV 0 0 4222 a.example.net.")
-		if err != nil {
-			t.Error(err)
-		}
-		m.Answer = []dns.RR{rr}
-		return true
-	})
-	r := resolver(t, nil, s)
-	if _, err := r.Brokers(t.Context()); !errors.Is(err, discover.ErrNoBrokers) {
-		t.Fatalf("Brokers error = %v, want %v", err, discover.ErrNoBrokers)
-	}
-	mu.Lock()
-	published = true
-	mu.Unlock()
-	if got := urls(t, r); len(got) != 1 {
-		t.Errorf("Brokers = %q after publication, want one", got)
 	}
 }
 

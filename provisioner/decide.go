@@ -30,7 +30,7 @@ func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	a.decision, a.approval = d, nil
 	switch v := d.Verdict(); v {
 	case policies.VerdictAllow:
-		if a.reason == ReasonNew && p.Recovery() != nil {
+		if a.reason == ReasonNew && p.logs.InRecovery() != nil {
 			return p.approved(ctx, a) // the name may be another machine's, whose record is lost
 		}
 		return nil

@@ -165,7 +165,7 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 		next.State, next.Current, next.Next = StateRetired, nil, nil
 		event = events.Retired
 	}
-	next.keep(record, p.cfg.Clock.believed(next.UpdatedAt))
+	next.keep(record, next.UpdatedAt)
 	if err := p.publish(ctx, &next, after, nil); err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (p *Provisioner) EntryAbout(kind trust.RevocationKind, r *Record, c trust.C
 		Why:    c.Why,
 		Node:   r.Identity,
 	}
-	now := p.cfg.Clock.believed(e.At)
+	now := e.At
 	for _, c := range r.Superseded {
 		if now.Before(c.NotAfter) {
 			e.Certificates = append(e.Certificates, c)

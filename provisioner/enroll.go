@@ -45,11 +45,11 @@ type attempt struct {
 	vouching string
 
 	// Kept from round to round.
-	counted           bool           // in the quotas
-	claim             *TokenClaim    // of a limited token's use, known to be in its log; or nil
-	tries             int            // to write the record
-	firstTry, lastTry trust.Revision // the revisions that the tries were bound to
-	confirming        *Record        // of a renewal: the record that it last tried to write which confirms an offer by the way; or nil
+	counted           bool              // in the quotas
+	claim             *trust.TokenClaim // of a limited token's use, known to be in its log; or nil
+	tries             int               // to write the record
+	firstTry, lastTry trust.Revision    // the revisions that the tries were bound to
+	confirming        *Record           // of a renewal: the record that it last tried to write which confirms an offer by the way; or nil
 
 	findings
 }
@@ -499,7 +499,7 @@ func (p *Provisioner) next(a *attempt, now time.Time, offer *Issued) *Record {
 		n.comesBack(a.returning, a.former)
 	}
 	n.Next = offer
-	n.keep(a.record, p.cfg.Clock.believed(now))
+	n.keep(a.record, now)
 	n.remember(offer.KeyHash, a.vouching)
 	n.Attempt, n.UpdatedAt = a.id, now
 	n.Token, n.Signer, n.Site, n.Source = a.token.ID, a.token.Signer, a.token.Limits.Site, a.source.Address

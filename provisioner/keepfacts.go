@@ -23,7 +23,7 @@ func (p *Provisioner) keepFacts(ctx context.Context, a *attempt) error {
 	}
 	next := *a.record
 	next.Facts, next.Attempt, next.UpdatedAt = facts, a.id, p.now()
-	next.keep(a.record, p.cfg.Clock.believed(next.UpdatedAt))
+	next.keep(a.record, next.UpdatedAt)
 	err := a.watch.took(StepPublish, p.publish(ctx, &next, a.after, func() error { return p.trying(a) }))
 	if errors.Is(err, trust.ErrStoreFull) {
 		return nil // nothing was written; they come with the node's next answer

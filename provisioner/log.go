@@ -13,15 +13,15 @@ import (
 
 // Logs are the kinds of entries that provisioners share.
 type Logs struct {
-	Revocations trust.Log[*trust.Revocation] // by [trust.Revocation.LogKey]
-	Pauses      Pauses                       // by [Pause.LogKey]
-	Answers     Answers                      // by [Answer.LogKey]
-	Grants      trust.Log[*Grant]            // by [Grant.LogKey]
-	Allowances  Allowances                   // by [Allowance.LogKey]
-	Signers     trust.Log[*SignerEntry]      // by their ids
-	Operators   Operators                    // by their names
-	Recovery    trust.Log[*Recovery]         // by [RecoveryKey]
-	Unfrozen    trust.Log[*Unfreeze]         // by the tokens' ids
+	Revocations trust.Log[*trust.Revocation]  // by [trust.Revocation.LogKey]
+	Pauses      Pauses                        // by [Pause.LogKey]
+	Answers     Answers                       // by [Answer.LogKey]
+	Grants      trust.Log[*Grant]             // by [Grant.LogKey]
+	Allowances  Allowances                    // by [Allowance.LogKey]
+	Signers     trust.Log[*trust.SignerEntry] // by their ids
+	Operators   trust.Operators               // by their names
+	Recovery    trust.Log[*Recovery]          // by [RecoveryKey]
+	Unfrozen    trust.Log[*Unfreeze]          // by the tokens' ids
 
 	// Sync brings Revocations to what the store had when it was called.
 	Sync func(context.Context) error
@@ -35,15 +35,15 @@ type Logs struct {
 // error wraps [trust.ErrUnread] if that cannot be read: it lets in no key. A grant that a recovery voids is none.
 func (l *Logs) Grant(id wire.Identity) (*Grant, trust.Revision, error) {
 	e, _ := l.Grants.Get(id.SubjectToken())
-	if l.newestRecovery().voids(e.Revision) {
+	if l.NewestRecovery().voids(e.Revision) {
 		return nil, e.Revision, nil
 	}
 	return e.Value, e.Revision, e.Unread
 }
 
-// newestRecovery returns the newest recovery of the store, nil if there was none; its Entry is set. One that cannot be
+// NewestRecovery returns the newest recovery of the store, nil if there was none; its Entry is set. One that cannot be
 // read voids what was there when it was written, and has not ended.
-func (l *Logs) newestRecovery() *Recovery {
+func (l *Logs) NewestRecovery() *Recovery {
 	e, found := l.Recovery.Get(RecoveryKey)
 	switch {
 	case !found:

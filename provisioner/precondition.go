@@ -7,8 +7,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// ErrChanged means that a node is no longer as the operator saw it: look at it again. It is an [ErrState].
-var ErrChanged = fmt.Errorf("%w: changed since it was shown", ErrState)
+// ErrChanged means that a node is no longer as the operator saw it: look at it again. It is an [trust.ErrState].
+var ErrChanged = fmt.Errorf("%w: changed since it was shown", trust.ErrState)
 
 // Seen is what an operator saw of a node when ordering something. A zero member sets no condition.
 type Seen struct {

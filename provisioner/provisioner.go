@@ -70,15 +70,15 @@ func (s Source) Key() netip.Prefix { return limit.Source(s.Address) }
 
 // Config configures [New].
 type Config struct {
-	Tokens    TokenVerifier    // required
-	Policy    *policies.Engine // required
-	Authority *ca.Authority    // required
-	Store     Store            // required
+	Tokens    trust.TokenVerifier // required
+	Policy    *policies.Engine    // required
+	Authority *ca.Authority       // required
+	Store     Store               // required
 
 	// Signers are those behind Tokens, if operators may change them: Run follows
 	// the store's, and nobody is admitted while they are not known. Nil: the
 	// verifier's signers are fixed.
-	Signers *Signers
+	Signers *trust.Signers
 
 	// Installation is the id of the installation, the audience of operators' tokens.
 	Installation string
@@ -151,7 +151,7 @@ type Config struct {
 	Alarms *events.Alarms
 
 	// Clock says whether the clock can be trusted. Nil trusts it.
-	Clock *Clock
+	Clock *trust.Clock
 
 	// Site and Version describe this provisioner to tokens and policies.
 	Site    jwt.Site
@@ -175,17 +175,16 @@ type Config struct {
 // the policy, issues the certificate and keeps the record. It is safe for
 // concurrent use; requests for one identity are taken one at a time.
 type Provisioner struct {
-	cfg       Config // set by New, then read-only
-	locks     keyLocks[wire.Identity]
-	quotas    quotas
-	ledgers   *ledgers
-	claimAges claimAges
-	noted     noted
-	policy    policyHealth
-	boots     boots
-	recent    recent
-	shown     *facts.Finder // of Config.ShownFacts
-	kept      *facts.Finder // of Config.KeptFacts
+	cfg    Config // set by New, then read-only
+	locks  keyLocks[wire.Identity]
+	quotas quotas
+	uses   *trust.Uses
+	noted  noted
+	policy policyHealth
+	boots  boots
+	recent recent
+	shown  *facts.Finder // of Config.ShownFacts
+	kept   *facts.Finder // of Config.KeptFacts
 
 	waiters       *waiters
 	answered      repeats // once more, with a certificate
@@ -210,7 +209,7 @@ func New(cfg Config) (*Provisioner, error) {
 	waiters := newWaiters(cfg.Store, cfg.Log)
 	logs := cfg.Store.Logs()
 	p := &Provisioner{
-		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(cfg.Store, cfg.Log, cfg.Now),
+		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), uses: trust.NewUses(cfg.Store, cfg.Log),
 		shown: facts.NewFinder(cfg.ShownFacts), kept: facts.NewFinder(cfg.KeptFacts),
 		answered: newRepeats(answeredAtOnce, answeredEvery, cfg.Now), words: newRepeats(wordsAtOnce, wordsEvery, cfg.Now),
 		waiters:       waiters,

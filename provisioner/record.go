@@ -180,7 +180,7 @@ func (i *Issued) live(now time.Time) bool { return i != nil && now.Before(i.NotA
 // begun reports whether the certificate is live, and no clock that was ahead has it begin
 // later: nobody takes it until then, so whoever has it needs another one. It may be
 // presented one day all the same, and is superseded and revoked as any other.
-func (i *Issued) begun(now time.Time) bool { return i.live(now) && !toCome(i.NotBefore, now) }
+func (i *Issued) begun(now time.Time) bool { return i.live(now) && !now.Before(i.NotBefore) }
 
 // Live returns the serial numbers that are admitted to the fleet at now.
 func (r *Record) Live(now time.Time) []string {

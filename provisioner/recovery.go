@@ -1,7 +1,6 @@
 package provisioner
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
 
@@ -73,21 +71,17 @@ func (u *Unfreeze) Check() error {
 	return errors.Join(trust.CheckTokenID(u.Token), u.Cause.Check())
 }
 
-// Recovery returns the recovery that the store is in, nil if it is in none.
-func (p *Provisioner) Recovery() *Recovery {
-	if r := p.logs.newestRecovery(); r != nil && r.Ended.IsZero() {
+// InRecovery returns the recovery that the store is in, nil if it is in none.
+func (l *Logs) InRecovery() *Recovery {
+	if r := l.NewestRecovery(); r != nil && r.Ended.IsZero() {
 		return r
 	}
 	return nil
 }
 
-// Frozen reports whether a recovery has frozen limited tokens that were signed before it, some of which may be good
-// again.
-func (p *Provisioner) Frozen() bool { return p.logs.newestRecovery() != nil }
-
 // RecoveryAlarm is the cause of [events.AlarmRecovery], nil without one.
 func (p *Provisioner) RecoveryAlarm() error {
-	r := p.Recovery()
+	r := p.logs.InRecovery()
 	if r == nil {
 		return nil
 	}
@@ -119,32 +113,32 @@ func (c *contested) list() []wire.Identity {
 	return slices.Clone(c.names)
 }
 
-// frozen returns the recovery that has frozen a limited token, nil if none has. A token that was signed after its
+// FrozenBy returns the recovery that has frozen a limited token, nil if none has. A token that was signed after its
 // beginning has lost no use; one that does not say when it was signed may have.
-func (p *Provisioner) frozen(tid jwt.TokenID, issued time.Time) *Recovery {
-	r := p.logs.newestRecovery()
-	if !r.freezes(issued) || p.unfrozen(tid) != nil {
+func (l *Logs) FrozenBy(tid jwt.TokenID, issued time.Time) *Recovery {
+	r := l.NewestRecovery()
+	if !r.freezes(issued) || l.unfrozen(tid) != nil {
 		return nil
 	}
 	return r
 }
 
 // unfrozen returns what an operator has said of a token since the newest recovery, nil if nothing.
-func (p *Provisioner) unfrozen(tid jwt.TokenID) *Unfreeze {
-	r := p.logs.newestRecovery()
+func (l *Logs) unfrozen(tid jwt.TokenID) *Unfreeze {
+	r := l.NewestRecovery()
 	if r == nil {
 		return nil
 	}
-	u, found := p.logs.Unfrozen.Get(string(tid))
+	u, found := l.Unfrozen.Get(string(tid))
 	if !found || u.Unread != nil || u.Value.Epoch != r.Epoch {
 		return nil
 	}
 	return u.Value
 }
 
-// usesOf returns how many uses a limited token has in all.
-func (p *Provisioner) usesOf(tid jwt.TokenID, signed int) int {
-	if u := p.unfrozen(tid); u != nil {
+// UsesOf returns how many uses a limited token has in all.
+func (l *Logs) UsesOf(tid jwt.TokenID, signed int) int {
+	if u := l.unfrozen(tid); u != nil {
 		return min(signed, u.Uses)
 	}
 	return signed
@@ -152,82 +146,11 @@ func (p *Provisioner) usesOf(tid jwt.TokenID, signed int) int {
 
 // checkFrozen refuses an attempt that would take a use of a frozen token.
 func (p *Provisioner) checkFrozen(a *attempt) error {
-	r := p.frozen(a.token.ID, a.token.IssuedAt)
+	r := p.logs.FrozenBy(a.token.ID, a.token.IssuedAt)
 	if r == nil {
 		return nil
 	}
 	return refuse(string(a.identity), wire.CodeTokenFrozen,
 		fmt.Errorf("token %s is limited and was signed before the recovery that began at %s: nobody knows how many uses it has left",
 			a.token.ID, r.Began.Format(time.RFC3339)))
-}
-
-// UnfreezeToken gives a token that a recovery has frozen so many uses as left says beside those that are on record, and
-// no more than it was signed for. Asking again is harmless. The error is [ErrTokenID], or [ErrState] if no token is
-// frozen.
-func (p *Provisioner) UnfreezeToken(ctx context.Context, tid jwt.TokenID, left int, c trust.Cause) error {
-	err := errors.Join(c.Check(), trust.CheckTokenID(tid))
-	if left < 0 {
-		err = errors.Join(err, fmt.Errorf("%d uses left, want 0 or more", left))
-	}
-	if err := wrong(err); err != nil {
-		return fmt.Errorf("unfreeze token: %w", err)
-	}
-	r := p.logs.newestRecovery()
-	if r == nil {
-		return fmt.Errorf("unfreeze token %s: %w: the store never was in recovery, so no token is frozen", tid, ErrState)
-	}
-	report, err := p.Token(ctx, tid)
-	used := 0
-	switch {
-	case errors.Is(err, ErrUnknownToken): // none of its uses is on record
-	case err != nil:
-		return fmt.Errorf("unfreeze token %s: %w", tid, err)
-	default:
-		used = report.Used
-	}
-	u := &Unfreeze{
-		Schema: RecoverySchema,
-		Epoch:  r.Epoch,
-		Token:  tid,
-		Uses:   used + left,
-		At:     p.now(),
-		Cause:  c,
-	}
-	if _, err := trust.Change(ctx, p.logs.Unfrozen, string(tid), func(trust.Entry[*Unfreeze]) (*Unfreeze, error) { return u, nil }); err != nil {
-		return fmt.Errorf("unfreeze token %s: %w", tid, err)
-	}
-	p.cfg.Emit(events.Event{Type: events.TokenUnfrozen, Time: p.moment(), Token: tid, By: c.By, Why: c.Why})
-	p.cfg.Log.InfoContext(ctx, "token unfrozen", "token_id", tid, "left", left, "by", c.By, "why", c.Why)
-	return nil
-}
-
-// EndRecovery ends the recovery that the store is in: nodes whose certificates are not on record are strangers from then
-// on. What was void stays void, and limited tokens that were signed before stay frozen. Asking again is harmless; the
-// error is [ErrState] if there never was one.
-func (p *Provisioner) EndRecovery(ctx context.Context, c trust.Cause) error {
-	if err := wrong(c.Check()); err != nil {
-		return fmt.Errorf("end recovery: %w", err)
-	}
-	ended := false
-	_, err := trust.Change(ctx, p.logs.Recovery, RecoveryKey, func(e trust.Entry[*Recovery]) (*Recovery, error) {
-		switch {
-		case e.Revision == 0:
-			return nil, fmt.Errorf("%w: the store never was in recovery", ErrState)
-		case e.Unread != nil:
-			return nil, e.Unread
-		case !e.Value.Ended.IsZero():
-			return e.Value, nil
-		}
-		next := *e.Value
-		next.Entry, next.Ended, next.EndedBy, ended = e.Revision, p.now(), &c, true
-		return &next, nil
-	})
-	if err != nil {
-		return fmt.Errorf("end recovery: %w", err)
-	}
-	if ended {
-		p.cfg.Emit(events.Event{Type: events.RecoveryEnded, Time: p.moment(), By: c.By, Why: c.Why})
-		p.cfg.Log.InfoContext(ctx, "recovery ended", "by", c.By, "why", c.Why)
-	}
-	return nil
 }

@@ -86,7 +86,7 @@ func (p *Provisioner) proveRenewal(a *attempt) error {
 // admits the renewal, and recalls the token that the node came with.
 func (p *Provisioner) classifyRenewal(ctx context.Context, a *attempt) error {
 	node := string(a.identity)
-	if len(a.certificate) > 0 && p.Recovery() != nil && (a.record == nil || a.record.liveFor(a.vouching, p.now()) == nil) {
+	if len(a.certificate) > 0 && p.logs.InRecovery() != nil && (a.record == nil || a.record.liveFor(a.vouching, p.now()) == nil) {
 		return p.classifyReturning(ctx, a)
 	}
 	reason, err := classifyRenewal(a.record, claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, requested: p.now()})

@@ -37,7 +37,7 @@ func (p *Provisioner) AdmitReturning(ctx context.Context, id wire.Identity, leaf
 // checkReturning is AdmitReturning for a record that has been read, which may be nil.
 func (p *Provisioner) checkReturning(ctx context.Context, id wire.Identity, r *Record, leaf *x509.Certificate) (*Recovered, error) {
 	node := string(id)
-	is := p.Recovery()
+	is := p.logs.InRecovery()
 	if is == nil {
 		return nil, refuse(node, wire.CodeNotIssued, errOffRecord)
 	}

@@ -26,7 +26,7 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	p.watchAllowsAll(ctx)
 	// An operator must reach us while the clock is behind, to accept it. And nodes need no
 	// CRL: where one is too long, those who read it have none soon, and the fleet goes on.
-	if err := p.crls.Update(ctx); err != nil && !errors.Is(err, ErrClock) && !errors.Is(err, trust.ErrCRLTooLong) {
+	if err := p.crls.Update(ctx); err != nil && !errors.Is(err, trust.ErrClock) && !errors.Is(err, trust.ErrCRLTooLong) {
 		return fmt.Errorf("CRL: %w", err)
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner/events"
 )
@@ -40,11 +42,11 @@ func (p *Provisioner) spend(ctx context.Context, a *attempt) error {
 		if err := p.checkFrozen(a); err != nil {
 			return err
 		}
-		claim := &TokenClaim{Key: a.csr.KeyHash, Identity: a.identity, Attempt: a.id, At: p.now(), Source: events.Cut(a.source.Address, maxSourceBytes)}
-		posting := newPosting(tokenInfo(a.token, claim.At))
-		posting.claim, posting.token.Uses = claim, p.usesOf(a.token.ID, posting.token.Uses)
-		switch err := p.ledgers.post(ctx, posting); {
-		case errors.Is(err, errUsedUp):
+		claim := &trust.TokenClaim{Key: a.csr.KeyHash, Identity: a.identity, Attempt: a.id, At: p.now(), Source: events.Cut(a.source.Address, trust.MaxSourceBytes)}
+		info := trust.NewTokenInfo(a.token, claim.At)
+		info.Uses = p.logs.UsesOf(info.ID, info.Uses)
+		switch err := p.uses.Claim(ctx, info, claim); {
+		case errors.Is(err, trust.ErrUsedUp):
 			return refuse(node, wire.CodeTokenUsedUp, err)
 		case err != nil:
 			return refuse(node, p.storeCode(err), err)
@@ -85,9 +87,7 @@ func (p *Provisioner) undo(ctx context.Context, a *attempt) {
 		return
 	}
 	if err == nil {
-		posting := newPosting(tokenInfo(a.token, a.claim.At))
-		posting.release = &TokenRelease{Key: a.claim.Key, Identity: a.claim.Identity, Attempt: a.claim.Attempt, At: p.now()}
-		err = p.ledgers.post(ctx, posting)
+		err = p.uses.Release(ctx, trust.NewTokenInfo(a.token, a.claim.At), &trust.TokenRelease{Key: a.claim.Key, Identity: a.claim.Identity, Attempt: a.claim.Attempt, At: p.now()})
 	}
 	if err != nil {
 		p.cfg.Log.WarnContext(ctx, "token use stays spent", "node", a.identity, "token_id", a.token.ID, "err", err)

@@ -45,7 +45,7 @@ func (p *Provisioner) toldOfUnseen(ctx context.Context, a *attempt) wire.Code {
 	if err != nil {
 		return wire.CodePolicyFailed
 	}
-	if d.Verdict() == policies.VerdictAllow && p.Recovery() != nil {
+	if d.Verdict() == policies.VerdictAllow && p.logs.InRecovery() != nil {
 		return wire.CodeApprovalPending
 	}
 	return verdictCodes[d.Verdict()]

@@ -73,7 +73,7 @@ func (w *Waiter) Check() error {
 	if _, err := wire.ParseIdentity(string(w.Identity)); err != nil {
 		return fmt.Errorf("waiter: %w", err)
 	}
-	if !isSHA256(w.KeyHash) {
+	if !trust.IsSHA256(w.KeyHash) {
 		return fmt.Errorf("waiter %q: key hash %.80q", w.Identity, w.KeyHash)
 	}
 	return nil
@@ -133,7 +133,7 @@ func (p *Provisioner) wait(a *attempt, r *Refusal) (said bool) {
 		Schema: WaiterSchema, Identity: a.identity, KeyHash: a.csr.KeyHash, KeyType: a.csr.KeyType, Code: r.Code,
 		Names: namesOf(a), FactsBytes: len(a.request.Facts),
 		Token: a.token.ID, Signer: a.token.Signer, SignerName: a.token.SignerName,
-		Source: events.Cut(a.source.Address, maxSourceBytes), Site: p.siteOf(a.source), Sealed: a.source.Sealed, Renewal: a.renewal,
+		Source: events.Cut(a.source.Address, trust.MaxSourceBytes), Site: p.siteOf(a.source), Sealed: a.source.Sealed, Renewal: a.renewal,
 		Agent: events.Scrub(events.Cut(a.request.Agent, maxWaiterText)),
 	}
 	if d := a.decision; d != nil && r.Code != wire.CodeIdentityTaken {

@@ -37,6 +37,12 @@ func askAgain(waiting int) time.Duration {
 	return min(max(time.Duration(waiting)*time.Second/askRate, minWaitAgain), maxWaitAgain)
 }
 
+// A holder is a key for one identity.
+type holder struct {
+	key      string
+	identity wire.Identity
+}
+
 // waiters writes down who waits, off the way of the requests: a store that is
 // slow keeps nobody waiting longer. What a killed process has not written comes
 // again with the node's next try.
@@ -180,12 +186,9 @@ func (ws *waiters) write(ctx context.Context, n waiterNote) error {
 			return err
 		}
 		if before != nil {
-			now := w.LastAsked
-			if !toCome(before.Since, now) {
-				w.Since = before.Since
-			}
+			w.Since = before.Since
 			w.Asked += before.Asked
-			if before.LastAsked.After(now) && !toCome(before.LastAsked, now) {
+			if before.LastAsked.After(w.LastAsked) {
 				w.LastAsked = before.LastAsked
 			}
 		}

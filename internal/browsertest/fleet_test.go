@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/chromedp/chromedp"
 
 	"muster/internal/daemon"
@@ -18,7 +20,6 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/operate"
 )
 
@@ -88,7 +89,7 @@ func wait(t *testing.T, f *testbed.Fleet, identity string, facts map[string]any)
 }
 
 // operator adds an operator and returns a token of theirs.
-func operator(t *testing.T, f *testbed.Fleet, name string, role provisioner.OperatorRole) string {
+func operator(t *testing.T, f *testbed.Fleet, name string, role trust.OperatorRole) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -115,7 +116,7 @@ func sign(t *testing.T, f *testbed.Fleet, name string, key crypto.Signer) string
 }
 
 // signIn opens a tab in which an operator has signed in.
-func signIn(t *testing.T, f *testbed.Fleet, name string, role provisioner.OperatorRole) *tab {
+func signIn(t *testing.T, f *testbed.Fleet, name string, role trust.OperatorRole) *tab {
 	t.Helper()
 	token := operator(t, f, name, role)
 	b := open(t, f.Daemon().APIURL())

@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"github.com/chromedp/chromedp"
 
 	"muster/internal/testbed"
-	"muster/provisioner"
 )
 
 // axeSource is what axe-core is, as `make browser` installs it.
@@ -67,7 +68,7 @@ func TestEveryPage(t *testing.T) {
 	t.Parallel()
 	f := fleet(t, 40)
 	axe := axeSource(t)
-	b := signIn(t, f, "anna", provisioner.RoleAdmin)
+	b := signIn(t, f, "anna", trust.RoleAdmin)
 	b.visit("/policies")
 	b.do(chromedp.SetValue("#since", "24h", chromedp.ByQuery), chromedp.Click("#replay button", chromedp.ByQuery))
 	b.eventually("a replay comes to its end", `document.querySelector("#replay")?.innerText.includes("would flip")`)

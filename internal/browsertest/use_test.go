@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -39,7 +41,7 @@ func (b *tab) tabTo(fits string) {
 func TestByKeyboardAlone(t *testing.T) {
 	t.Parallel()
 	f := fleet(t, 6)
-	token := operator(t, f, "anna", provisioner.RoleOperator)
+	token := operator(t, f, "anna", trust.RoleOperator)
 	b := open(t, f.Daemon().APIURL())
 	b.visit("/nodes")
 	b.tabTo("#token")
@@ -97,8 +99,8 @@ func TestByKeyboardAlone(t *testing.T) {
 func TestLiveParts(t *testing.T) {
 	t.Parallel()
 	f := fleet(t, 6)
-	b := signIn(t, f, "anna", provisioner.RoleOperator)
-	queue := signIn(t, f, "ben", provisioner.RoleOperator)
+	b := signIn(t, f, "anna", trust.RoleOperator)
+	queue := signIn(t, f, "ben", trust.RoleOperator)
 	b.eventually("the page is live", `document.querySelector("#live")?.dataset.state === "on"`)
 	evaluate[bool](b, `window.stays = true`)
 	queue.visit("/approvals")
@@ -139,7 +141,7 @@ func TestLiveParts(t *testing.T) {
 func TestWithoutScripts(t *testing.T) {
 	t.Parallel()
 	f := fleet(t, 6)
-	token := operator(t, f, "anna", provisioner.RoleOperator)
+	token := operator(t, f, "anna", trust.RoleOperator)
 	b := open(t, f.Daemon().APIURL())
 	b.do(emulation.SetScriptExecutionDisabled(true))
 	b.visit("/nodes/web1.example.net/do/revoke")
@@ -159,7 +161,7 @@ func TestWithoutScripts(t *testing.T) {
 func TestALinkFromElsewhere(t *testing.T) {
 	t.Parallel()
 	f := fleet(t, 6)
-	b := signIn(t, f, "anna", provisioner.RoleViewer)
+	b := signIn(t, f, "anna", trust.RoleViewer)
 	b.do(
 		chromedp.Navigate("data:text/html,<a href='"+f.Daemon().APIURL()+"/nodes/web1.example.net'>look</a>"),
 		chromedp.Click("a", chromedp.ByQuery),
@@ -179,7 +181,7 @@ func TestALinkFromElsewhere(t *testing.T) {
 func TestAPageStaysWithItsMachine(t *testing.T) {
 	t.Parallel()
 	f := fleet(t, 6)
-	b := signIn(t, f, "anna", provisioner.RoleOperator)
+	b := signIn(t, f, "anna", trust.RoleOperator)
 	b.visit("/nodes/web1.example.net")
 	b.eventually("the page is live", `document.querySelector("#live")?.dataset.state === "on"`)
 	f.Clock.Advance(time.Minute)

@@ -30,7 +30,7 @@ type live struct {
 	nodes       atomic.Pointer[fleet.Index]
 	store       atomic.Pointer[store.Store]
 	followers   atomic.Pointer[followers]
-	clock       atomic.Pointer[provisioner.Clock]
+	clock       atomic.Pointer[trust.Clock]
 	apiURL      atomic.Value // of string
 	conn        atomic.Pointer[nats.Conn]
 	requests    atomic.Pointer[nats.Conn] // by which machines' requests come

@@ -28,6 +28,7 @@ import (
 	"muster/provisioner/natsapi"
 	"muster/provisioner/operate"
 	"muster/provisioner/store"
+	"muster/provisioner/trust"
 	"muster/provisioner/webhook"
 )
 
@@ -71,6 +72,9 @@ type Options struct {
 
 	// Webhooks are what tests change of every webhook: how soon things happen.
 	Webhooks webhook.Config
+
+	// StoreTime is what a test's clock says when that of a store outside of the process says t. Nil is t.
+	StoreTime func(t time.Time) time.Time
 
 	// Emit also gets every event; it must not block. Nil for none.
 	Emit func(events.Event)
@@ -502,7 +506,7 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 		return nil, fmt.Errorf("revocations.journal: %w", err)
 	}
 	d.live.store.Store(s)
-	clock, err := provisioner.OpenClock(ctx, provisioner.ClockConfig{Store: s, Alarms: d.alarms, Log: d.opts.Log, Now: d.opts.Now})
+	clock, err := trust.OpenClock(ctx, d.broker.clockConfig(s))
 	if err != nil {
 		return nil, err
 	}

@@ -49,10 +49,7 @@ func (l *link) watchAuthorities(ctx context.Context) error {
 		r.brokers = l.external.Shown
 	}
 	return every(ctx, l.opts.RolloverCheck, func() {
-		// What has ended only by a clock that may not be set yet is needed.
-		if l.live.clock.Load().Doubted() {
-			l.opts.Log.InfoContext(ctx, "previous certificate authorities stay trusted while the clock is in doubt")
-		} else if err := r.check(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		if err := r.check(ctx); err != nil && !errors.Is(err, context.Canceled) {
 			l.opts.Log.WarnContext(ctx, "live certificates not counted", "err", err)
 		}
 	})

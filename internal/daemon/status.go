@@ -282,7 +282,7 @@ func (st *status) state() metrics.State {
 		now.EventsDropped = s.Lost()
 	}
 	if o := st.live.orders.Load(); o != nil {
-		now.Frozen, now.Paused = st.live.provisioner.Load().Frozen(), len(o.Pauses.List())
+		now.Frozen, now.Paused = o.Recovery.Frozen(), len(o.Pauses.List())
 	}
 	for _, c := range st.CRLs() {
 		now.CRLBytes = max(now.CRLBytes, len(c.DER))

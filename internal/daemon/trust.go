@@ -51,7 +51,7 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	if d.opts.WrapJournal != nil {
 		journal = d.opts.WrapJournal(journal)
 	}
-	signers, err := provisioner.NewSigners(provisioner.SignersConfig{
+	signers, err := trust.NewSigners(trust.SignersConfig{
 		File:        d.parts.signers,
 		Entries:     cfg.Store.Logs().Signers,
 		Revocations: cfg.Store.Logs().Revocations,

@@ -5,6 +5,9 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"muster/provisioner/store"
+	"muster/provisioner/trust"
 )
 
 // withdrawalEvery is how often a provisioner looks for faults of its own.
@@ -66,8 +69,28 @@ func (l *link) ownFault() error {
 	if err := clock.Check(); err != nil {
 		return err
 	}
-	if err := clock.Contradicted(); err != nil {
+	if err := clock.Differs(); err != nil {
 		return err
 	}
 	return l.external.Unread()
+}
+
+// clockConfig has the clock compared with that of a store on other machines.
+func (l *link) clockConfig(s *store.Store) trust.ClockConfig {
+	cfg := trust.ClockConfig{
+		Store:  s,
+		Alarms: l.alarms,
+		Log:    l.opts.Log,
+		Now:    l.opts.Now,
+	}
+	if l.external != nil {
+		cfg.StoreTime = func(ctx context.Context) (time.Time, error) {
+			at, err := s.Time(ctx)
+			if l.opts.StoreTime != nil {
+				at = l.opts.StoreTime(at)
+			}
+			return at, err
+		}
+	}
+	return cfg
 }

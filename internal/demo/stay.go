@@ -17,7 +17,6 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/operate"
 	"muster/server"
 )
@@ -36,10 +35,10 @@ type Place struct {
 
 // An Operator is one that can be used at once.
 type Operator struct {
-	Name       string                   `json:"name"`
-	Role       provisioner.OperatorRole `json:"role"`
-	Credential string                   `json:"credential"` // file for --credential: key, certificate and roots
-	TokenFile  string                   `json:"token_file"` // for --token-file and the console; good for an hour
+	Name       string             `json:"name"`
+	Role       trust.OperatorRole `json:"role"`
+	Credential string             `json:"credential"` // file for --credential: key, certificate and roots
+	TokenFile  string             `json:"token_file"` // for --token-file and the console; good for an hour
 }
 
 // A Part is a part of the fleet, and what becomes of it.
@@ -181,9 +180,9 @@ func (s *stay) signTokens() error {
 // addOperators adds one of each role, with a certificate, and a token in a file beside it.
 func (s *stay) addOperators(ctx context.Context) ([]Operator, error) {
 	all := []Operator{
-		{Name: "anna", Role: provisioner.RoleAdmin},
-		{Name: "otto", Role: provisioner.RoleOperator},
-		{Name: "vera", Role: provisioner.RoleViewer},
+		{Name: "anna", Role: trust.RoleAdmin},
+		{Name: "otto", Role: trust.RoleOperator},
+		{Name: "vera", Role: trust.RoleViewer},
 	}
 	for i := range all {
 		o := &all[i]

@@ -59,12 +59,12 @@ func put(t *testing.T, f *Fleet, identity string, edit func(*provisioner.Record)
 // token if the log is new.
 func claim(t *testing.T, f *Fleet, token jwt.TokenID, uses int, nodes ...*simnode.Node) {
 	t.Helper()
-	e := &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema}
+	e := &trust.ClaimEntry{Schema: trust.ClaimSchema}
 	if uses > 0 {
-		e.Token = &provisioner.TokenInfo{ID: token, Uses: uses}
+		e.Token = &trust.TokenInfo{ID: token, Uses: uses}
 	}
 	for _, n := range nodes {
-		e.Claims = append(e.Claims, provisioner.TokenClaim{Key: hashOf(t, n), Identity: wire.Identity(n.Identity), Attempt: "attempt", At: time.Now()})
+		e.Claims = append(e.Claims, trust.TokenClaim{Key: hashOf(t, n), Identity: wire.Identity(n.Identity), Attempt: "attempt", At: time.Now()})
 	}
 	appendClaims(t, f, token, e)
 }
@@ -72,16 +72,16 @@ func claim(t *testing.T, f *Fleet, token jwt.TokenID, uses int, nodes ...*simnod
 // releaseAll releases all that a node holds.
 func releaseAll(t *testing.T, f *Fleet, token jwt.TokenID, n *simnode.Node) {
 	t.Helper()
-	appendClaims(t, f, token, &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Releases: []provisioner.TokenRelease{
+	appendClaims(t, f, token, &trust.ClaimEntry{Schema: trust.ClaimSchema, Releases: []trust.TokenRelease{
 		{Key: hashOf(t, n), Identity: wire.Identity(n.Identity), All: true, At: time.Now()},
 	}})
 }
 
-func appendClaims(t *testing.T, f *Fleet, token jwt.TokenID, e *provisioner.ClaimEntry) {
+func appendClaims(t *testing.T, f *Fleet, token jwt.TokenID, e *trust.ClaimEntry) {
 	t.Helper()
 	s := f.Daemon().Store()
 	var after trust.Revision
-	err := s.Claims(f.Context(), token, 0, func(_ *provisioner.ClaimEntry, at trust.Revision) error { after = at; return nil })
+	err := s.Claims(f.Context(), token, 0, func(_ *trust.ClaimEntry, at trust.Revision) error { after = at; return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,9 @@ func (c *Clock) unmoved() time.Time {
 	return time.Now()
 }
 
+// at returns what the clock says when the real one says t: a store's clock is moved as the fleet's is.
+func (c *Clock) at(t time.Time) time.Time { return t.Add(c.Now().Sub(time.Now())) }
+
 // Hold stops the clock, so that nothing but Advance moves it: however long a slow machine
 // takes, what comes back with time does not come back meanwhile.
 func (c *Clock) Hold() {

@@ -297,6 +297,7 @@ func (c *cluster) AddProvisioner(name string, options ...ProvisionerOption) *Pro
 			Version:   "test",
 			Log:       f.log.logger().With("provisioner", name),
 			Now:       p.Clock.Now,
+			StoreTime: f.Clock.at,
 			Resolvers: f.opts.Resolvers,
 			Emit:      f.emit,
 			Webhooks:  f.opts.Webhooks,

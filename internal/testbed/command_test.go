@@ -113,7 +113,7 @@ func TestCommandsThatAreNotSent(t *testing.T) {
 		t.Errorf("to a node that is off: %v", err)
 	}
 	f.Revoke("web1.example.net")
-	if err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart}); !errors.Is(err, provisioner.ErrState) {
+	if err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart}); !errors.Is(err, trust.ErrState) {
 		t.Errorf("to a revoked node: %v", err)
 	}
 }

@@ -127,7 +127,7 @@ type Faults struct {
 	provisioner.Store
 
 	records     plan[*provisioner.Record]
-	claims      plan[*provisioner.ClaimEntry]
+	claims      plan[*trust.ClaimEntry]
 	revocations plan[any]
 	entries     plan[any]
 
@@ -151,7 +151,7 @@ func (f *Faults) Unreadable(unreadable bool) { f.unread.Store(unreadable) }
 func (f *Faults) InjectClaims(plan ...Fault) { f.claims.inject(plan) }
 
 // BeforeClaims runs what once, right before the next append of claims.
-func (f *Faults) BeforeClaims(what func(context.Context, *provisioner.ClaimEntry)) {
+func (f *Faults) BeforeClaims(what func(context.Context, *trust.ClaimEntry)) {
 	f.claims.first(what)
 }
 
@@ -189,9 +189,9 @@ func (f *Faults) Record(ctx context.Context, id wire.Identity) (*provisioner.Rec
 	return f.Store.Record(ctx, id)
 }
 
-// AppendClaims implements [provisioner.ClaimLog].
+// AppendClaims implements [trust.ClaimLog].
 func (f *Faults) AppendClaims(
-	ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after trust.Revision,
+	ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision,
 ) (trust.Revision, error) {
 	return write(ctx, &f.claims, e, func(ctx context.Context) (trust.Revision, error) {
 		return f.Store.AppendClaims(ctx, tid, e, after)

@@ -192,7 +192,7 @@ func (f *Fleet) Start() {
 	f.t.Helper()
 	f.daemon, f.stop, f.done = run(f, "provisioner", func() (*daemon.Daemon, error) {
 		opts := daemon.Options{
-			Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, RolloverCheck: f.opts.RolloverCheck, Compiled: &compiled,
+			Version: "test", Log: f.log.logger(), Now: f.Clock.Now, StoreTime: f.Clock.at, Resolvers: f.opts.Resolvers, Emit: f.emit, RolloverCheck: f.opts.RolloverCheck, Compiled: &compiled,
 			StoreSize: f.opts.StoreSize, MaxCRL: f.opts.MaxCRL, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
 			WrapStore: func(s provisioner.Store) provisioner.Store {
 				f.Faults = &Faults{Store: s}

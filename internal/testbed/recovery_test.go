@@ -121,7 +121,7 @@ func TestARestoredStoreLetsInNothingOfBefore(t *testing.T) {
 	refused(users[1], wire.CodeApprovalPending)
 	approve(t, f, users[1])
 	refused(users[1], wire.CodeTokenFrozen)
-	if err := op.UnfreezeToken(f.Context(), f.TokenID(limited), 1, cause); err != nil {
+	if err := testbed.Orders(op).Tokens.Unfreeze(f.Context(), f.TokenID(limited), 1, cause); err != nil {
 		t.Fatal(err)
 	}
 	f.Apply(users[1], f.Enroll(users[1]))
@@ -131,7 +131,7 @@ func TestARestoredStoreLetsInNothingOfBefore(t *testing.T) {
 	f.Start()
 	op = f.Daemon().Operator()
 	refused(f.Node("another.example.net"), wire.CodeApprovalPending)
-	if err := op.EndRecovery(f.Context(), cause); err != nil {
+	if err := testbed.Orders(op).Recovery.End(f.Context(), cause); err != nil {
 		t.Fatal(err)
 	}
 	f.Enroll(f.Node("another.example.net"))
@@ -188,7 +188,7 @@ func TestAFleetComesBackByItsCertificates(t *testing.T) {
 		}
 		return provisioned()
 	})
-	if err := f.Daemon().Operator().EndRecovery(f.Context(), testbed.Operator()); err != nil {
+	if err := f.Daemon().Orders().Recovery.End(f.Context(), testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Check()

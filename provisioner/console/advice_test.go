@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // TestAdvice looks at what the page of a node tells an operator to do: links to
@@ -15,7 +15,7 @@ func TestAdvice(t *testing.T) {
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
 	waits(t, f, "db1.example.net")
-	v, viewer := signedIn(t, f, "anna", provisioner.RoleOperator), signedIn(t, f, "vera", provisioner.RoleViewer)
+	v, viewer := signedIn(t, f, "anna", trust.RoleOperator), signedIn(t, f, "vera", trust.RoleViewer)
 	const waiting = "/nodes/db1.example.net"
 	f.Eventually("the refusal is in its past", func() bool { return strings.Contains(v.see(waiting), "approve or reject the key that waits") })
 	page := v.see(waiting)

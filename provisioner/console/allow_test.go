@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"testing"
 
-	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // TestAllowList lets a machine in that waits by its name, and takes the name off
@@ -13,7 +13,7 @@ func TestAllowList(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	waits(t, f, "db1.example.net")
-	v, viewer := signedIn(t, f, "anna", provisioner.RoleOperator), signedIn(t, f, "vera", provisioner.RoleViewer)
+	v, viewer := signedIn(t, f, "anna", trust.RoleOperator), signedIn(t, f, "vera", trust.RoleViewer)
 	says(t, v.see("/allow?pattern=db1.example.net"), "web*.example.net", `value="db1.example.net"`, `href="/allow" aria-current="page"`)
 	unsaid(t, viewer.see("/allow"), `name="pattern"`)
 	if a := viewer.post("/allow", "pattern", "x*", "for", "24h", "why", "because"); a.status != http.StatusForbidden {

@@ -10,7 +10,6 @@ import (
 
 	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 // TestAnApprovedMachineIsToldApart looks at the queue between an approval and the
@@ -23,7 +22,7 @@ func TestAnApprovedMachineIsToldApart(t *testing.T) {
 	f.Refused(f.Node("web1.example.net")) // another key
 	waits(t, f, "db1.example.net")
 	waits(t, f, "db2.example.net")
-	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	v := signedIn(t, f, "anna", trust.RoleOperator)
 	f.Eventually("all wait", func() bool { return strings.Contains(v.see("/approvals"), "3 waiting") })
 	page := v.see("/approvals?tick=all")
 	says(t, page, "Tick none")
@@ -68,7 +67,7 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 	}
 	n := f.Node("db3.example.net")
 	f.Refused(n)
-	v, other := signedIn(t, f, "anna", provisioner.RoleOperator), f.Daemon().Operator()
+	v, other := signedIn(t, f, "anna", trust.RoleOperator), f.Daemon().Operator()
 	f.Eventually("all wait", func() bool { return strings.Contains(v.see("/approvals"), "3 waiting") })
 	page := v.see("/approvals")
 	db1, db2, db3 := box(t, page, "db1.example.net"), box(t, page, "db2.example.net"), box(t, page, "db3.example.net")

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/provisioner"
 )
 
@@ -40,7 +42,7 @@ func (v *visitor) confirmed(path, why string) answer {
 func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	v := signedIn(t, f, "anna", trust.RoleOperator)
 	const retired, granted, renewed = "web1.example.net", "web2.example.net", "web3.example.net"
 	for _, name := range []string{retired, granted} {
 		n := f.Node(name)

@@ -9,7 +9,6 @@ import (
 
 	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 // TestAReasonThatIsNoTextIsRefused gives a reason that JSON would spell with three times as many
@@ -20,7 +19,7 @@ func TestAReasonThatIsNoTextIsRefused(t *testing.T) {
 	f := served(t)
 	n := f.Node("db1.example.net")
 	f.Refused(n)
-	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	v := signedIn(t, f, "anna", trust.RoleOperator)
 	f.Eventually("it waits", func() bool { return strings.Contains(v.see("/approvals"), "1 waiting") })
 	one := box(t, v.see("/approvals"), "db1.example.net")
 	a := v.post("/approvals/decide", "verdict", "approve", "each", one, "why", strings.Repeat("\xff", 100))
@@ -48,7 +47,7 @@ func TestWhatCannotBeSeenIsShown(t *testing.T) {
 	n := f.Node("db1.example.net")
 	n.Facts = testbed.Facts(t, map[string]any{"role": "web\u202egnp.exe", "serialnumber": "PX-\u200b4711", "rack": "Größe 4 שלום"})
 	f.Refused(n)
-	v := signedIn(t, f, "anna", provisioner.RoleViewer)
+	v := signedIn(t, f, "anna", trust.RoleViewer)
 	f.Eventually("it waits", func() bool { return strings.Contains(v.see("/approvals"), "1 waiting") })
 	says(t, v.see("/approvals"), `<dd>web\u202egnp.exe</dd>`, `<dd>PX-\u200b4711</dd>`, "<dd>Größe 4 שלום</dd>")
 	unsaid(t, v.see("/approvals"), "\u202e", "\u200b")

@@ -24,9 +24,9 @@ type action struct {
 	Touches []string // what it does, for the page that asks first
 	Done    string   // said when it is done
 
-	role    provisioner.OperatorRole // that it needs; empty: operator
-	states  []provisioner.State      // of nodes in which it makes sense
-	command wire.Verb                // to a node; empty: it is none
+	role    trust.OperatorRole  // that it needs; empty: operator
+	states  []provisioner.State // of nodes in which it makes sense
+	command wire.Verb           // to a node; empty: it is none
 }
 
 // named returns the action of that name, nil if there is none.
@@ -69,7 +69,7 @@ func (c *Console) ordered(of func(*visit) (*order, error)) func(*visit) error {
 		if err != nil {
 			return err
 		}
-		if needs := cmp.Or(o.role, provisioner.RoleOperator); !v.login.Role.Covers(needs) {
+		if needs := cmp.Or(o.role, trust.RoleOperator); !v.login.Role.Covers(needs) {
 			return roleError(v.login, needs)
 		}
 		o.To = v.r.URL.Path

@@ -87,7 +87,7 @@ var stateWords = map[provisioner.State]string{
 func (c overviewPages) overview(v *visit) error {
 	ctx := v.r.Context()
 	page := &overviewPage{
-		Frozen:   c.cfg.Provisioner.Frozen(),
+		Frozen:   c.cfg.Orders.Recovery.Frozen(),
 		Pauses:   c.cfg.Orders.Pauses.List(),
 		Done:     done(v, pauseActions),
 		Webhooks: c.cfg.Webhooks.List(),

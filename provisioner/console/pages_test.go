@@ -56,7 +56,7 @@ func TestPagesAreHarmless(t *testing.T) {
 	if err := f.Daemon().Orders().Tokens.Revoke(f.Context(), jwt.TokenID(strings.Repeat("ab", 16)), trust.Cause{By: "x", Why: markup}); err != nil {
 		t.Fatal(err)
 	}
-	v := signedIn(t, f, "anna", provisioner.RoleAdmin)
+	v := signedIn(t, f, "anna", trust.RoleAdmin)
 	f.Eventually("events are there", func() bool { return strings.Contains(v.see("/events"), "alert(3)") })
 	forbidden := map[string]*regexp.Regexp{
 		"an inline script":     regexp.MustCompile(`(?i)<script(>| [^>]*[^r]>)[^<]|<script>`),
@@ -100,7 +100,7 @@ func TestTheOverviewCounts(t *testing.T) {
 	}
 	waits(t, f, "db1.example.net")
 	f.Enroll(f.Node("web2.example.net")) // and never confirms
-	v := signedIn(t, f, "anna", provisioner.RoleViewer)
+	v := signedIn(t, f, "anna", trust.RoleViewer)
 	f.Eventually("four keys wait", func() bool { return strings.Contains(v.see("/"), `<span class="figure">4</span> <span>waiting</span>`) })
 	says(t, v.see("/"), `<code>127.0.0.1</code></td><td class="count">3</td><td><span class="answer">identity_taken 3</span>`)
 	f.Eventually("both machines are counted", func() bool {
@@ -127,7 +127,7 @@ func TestRoles(t *testing.T) {
 	waits(t, f, "db1.example.net")
 	tid := string(f.Record("web1.example.net").Token)
 	v := stranger(t, f, nil)
-	key, _ := added(t, f, "vera", provisioner.RoleViewer, false)
+	key, _ := added(t, f, "vera", trust.RoleViewer, false)
 	v.see("/login")
 	v.post("/login", "token", tokenOf(t, f, "vera", key))
 	for _, path := range []string{"/nodes/web1.example.net", "/approvals", "/tokens/" + tid, "/policies"} {
@@ -154,7 +154,7 @@ func TestNodeActions(t *testing.T) {
 	f := served(t)
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
-	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	v := signedIn(t, f, "anna", trust.RoleOperator)
 	f.Eventually("it is listed", func() bool { return strings.Contains(v.see("/nodes?q=web"), `href="/nodes/web1.example.net"`) })
 	says(t, v.see("/nodes/web1.example.net"), "/nodes/web1.example.net/do/revoke", "It is part of the fleet")
 	form := meant(t, v.see("/nodes/web1.example.net/do/revoke"))
@@ -195,7 +195,7 @@ func TestApprovals(t *testing.T) {
 	for _, id := range []string{"db1.example.net", "db2.example.net", "db3.example.net"} {
 		waits(t, f, id)
 	}
-	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	v := signedIn(t, f, "anna", trust.RoleOperator)
 	ticked := regexp.MustCompile(`name="each" value="(db[12]\.example\.net/[0-9a-f]{64})"`).FindAllStringSubmatch(v.see("/approvals"), -1)
 	if len(ticked) != 2 {
 		t.Fatalf("%d boxes", len(ticked))
@@ -231,7 +231,7 @@ func TestATakenName(t *testing.T) {
 	if code := f.Refused(another); code != wire.CodeIdentityTaken {
 		t.Fatal(code)
 	}
-	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	v := signedIn(t, f, "anna", trust.RoleOperator)
 	grant := regexp.MustCompile(`/nodes/web1\.example\.net/do/grant\?key=([0-9a-f]{64})`)
 	var link []string
 	f.Eventually("it waits", func() bool { link = grant.FindStringSubmatch(v.see("/approvals")); return link != nil })
@@ -255,7 +255,7 @@ func TestCommandsToWhoIsAway(t *testing.T) {
 	f := served(t)
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
-	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	v := signedIn(t, f, "anna", trust.RoleOperator)
 	says(t, v.see("/nodes/web1.example.net/do/restart"), `name="command" value="`)
 	a := v.confirmed("/nodes/web1.example.net/do/restart", "stuck")
 	if a.status != http.StatusServiceUnavailable {
@@ -270,7 +270,7 @@ func TestAgentsObey(t *testing.T) {
 	f := served(t)
 	agent := f.Agent("web1.example.net", f.Token(nil))
 	f.WaitProvisioned(agent)
-	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	v := signedIn(t, f, "anna", trust.RoleOperator)
 	command := ""
 	f.Eventually("the agent takes the order", func() bool {
 		page := v.see("/nodes/web1.example.net/do/reconfigure")
@@ -294,7 +294,7 @@ func TestTokensAndPolicies(t *testing.T) {
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
 	tid := string(f.Record("web1.example.net").Token)
-	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	v := signedIn(t, f, "anna", trust.RoleOperator)
 	says(t, v.see("/tokens"), tid[:12])
 	says(t, v.see("/tokens/"+strings.Repeat("cd", 16)), "not used", "do/revoke")
 	says(t, v.see("/tokens/"+tid), "web1.example.net", "unlimited")

@@ -8,7 +8,6 @@ import (
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 // TestPausing pauses enrollment from the overview and resumes it there, with
@@ -16,7 +15,7 @@ import (
 func TestPausing(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	v, viewer := signedIn(t, f, "anna", provisioner.RoleOperator), signedIn(t, f, "vera", provisioner.RoleViewer)
+	v, viewer := signedIn(t, f, "anna", trust.RoleOperator), signedIn(t, f, "vera", trust.RoleViewer)
 	says(t, v.see("/"), `href="/enrollment/pause"`)
 	unsaid(t, viewer.see("/"), "/enrollment/")
 	if a := viewer.post("/enrollment/pause", "why", "because"); a.status != http.StatusForbidden {

@@ -9,7 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"muster/provisioner"
+	"muster/provisioner/trust"
+
 	"muster/provisioner/login"
 )
 
@@ -34,7 +35,7 @@ var (
 )
 
 // roleError says that an operator may not do something.
-func roleError(l *login.Login, needs provisioner.OperatorRole) error {
+func roleError(l *login.Login, needs trust.OperatorRole) error {
 	return &mistake{http.StatusForbidden, fmt.Errorf("you are %s (%s), and this needs %s. "+
 		"An admin changes roles with `muster operator add`", l.Role, l.Name, needs)}
 }

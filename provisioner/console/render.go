@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -60,7 +62,7 @@ type frame struct {
 
 // May reports whether the operator may do what needs the role.
 func (f *frame) May(role string) bool {
-	return f.Login != nil && f.Login.Role.Covers(provisioner.OperatorRole(role))
+	return f.Login != nil && f.Login.Role.Covers(trust.OperatorRole(role))
 }
 
 // show answers with a page. login is nil if nobody is known.

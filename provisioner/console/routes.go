@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 
+	"muster/provisioner/trust"
+
 	"muster/provisioner"
 	"muster/provisioner/login"
 )
@@ -19,14 +21,14 @@ type visit struct {
 
 // route is what a page needs.
 type route struct {
-	role  provisioner.OperatorRole // the least that may see it, or do it
+	role  trust.OperatorRole // the least that may see it, or do it
 	serve func(*visit) error
 }
 
 // table is every page for operators. What changes something is a POST, and
 // carries a form of ours.
 func (c *Console) table() map[string]route {
-	const viewer, operator = provisioner.RoleViewer, provisioner.RoleOperator
+	const viewer, operator = trust.RoleViewer, trust.RoleOperator
 	overview, nodes, approvals := overviewPages{c}, nodePages{c}, approvalPages{c}
 	allow, tokens, policies, events := allowPages{c}, tokenPages{c}, policyPages{c}, eventPages{c}
 	pages := map[string]route{

@@ -4,11 +4,12 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"fmt"
-	"muster/provisioner/login"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
+
+	"muster/provisioner/login"
 )
 
 const (

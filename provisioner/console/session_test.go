@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/testbed"
 	"muster/provisioner"
 )
@@ -14,7 +16,7 @@ import (
 func TestSigningIn(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	key, _ := added(t, f, "anna", provisioner.RoleOperator, false)
+	key, _ := added(t, f, "anna", trust.RoleOperator, false)
 	v := stranger(t, f, nil)
 	a := v.get("/nodes?state=revoked")
 	if a.status != http.StatusSeeOther || a.header.Get("Location") != "/login?next=%2Fnodes%3Fstate%3Drevoked" {
@@ -74,7 +76,7 @@ func cookieNamed(a answer, name string) string {
 func TestASessionEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	v := signedIn(t, f, "anna", provisioner.RoleViewer)
+	v := signedIn(t, f, "anna", trust.RoleViewer)
 	f.Clock.Advance(2 * time.Hour)
 	says(t, v.post("/approvals/decide", "verdict", "approve").body, "nothing was done", `name="next" value="/approvals/decide"`)
 	if a := v.get("/nodes"); a.status != http.StatusSeeOther {
@@ -85,7 +87,7 @@ func TestASessionEndsWithItsToken(t *testing.T) {
 func TestACertificateIsEnough(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	_, certificate := added(t, f, "anna", provisioner.RoleViewer, true)
+	_, certificate := added(t, f, "anna", trust.RoleViewer, true)
 	says(t, stranger(t, f, certificate).see("/"), "anna", "viewer")
 }
 
@@ -95,7 +97,7 @@ func TestFormsOfOthers(t *testing.T) {
 	f := served(t)
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
-	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	v := signedIn(t, f, "anna", trust.RoleOperator)
 	const revoke = "/nodes/web1.example.net/do/revoke"
 	mine := v.form
 	for name, secret := range map[string]string{"none": "", "a guess": strings.Repeat("A", len(mine))} {

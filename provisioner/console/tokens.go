@@ -7,8 +7,9 @@ import (
 	"net/url"
 	"slices"
 
+	"muster/provisioner/operate"
+
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/trust"
 )
 
@@ -18,25 +19,25 @@ const maxUses = 500
 
 // tokensPage is the list of tokens.
 type tokensPage struct {
-	Tokens []provisioner.TokenSummary // the newest first
-	Frozen bool                       // a recovery has frozen limited ones
+	Tokens []operate.TokenSummary // the newest first
+	Frozen bool                   // a recovery has frozen limited ones
 }
 
 // tokens lists the tokens that have been used here or were issued, and those that
 // were revoked before. It reads all claims: the page does not fetch itself again.
 func (c tokenPages) tokens(v *visit) error {
-	all, err := c.cfg.Provisioner.Tokens(v.r.Context())
+	all, err := c.cfg.Orders.Tokens.List(v.r.Context())
 	if err != nil {
 		return err
 	}
 	slices.Reverse(all)
-	return c.page(v, "tokens", "Tokens", &tokensPage{all, c.cfg.Provisioner.Frozen()})
+	return c.page(v, "tokens", "Tokens", &tokensPage{all, c.cfg.Orders.Recovery.Frozen()})
 }
 
 // tokenPage is one token with who used it.
 type tokenPage struct {
-	*provisioner.TokenSummary
-	UsedBy  []provisioner.TokenUse
+	*operate.TokenSummary
+	UsedBy  []trust.TokenUse
 	More    bool // have used it
 	Actions []*action
 	Done    string
@@ -69,11 +70,11 @@ var tokenActions = []*action{
 
 // token shows one token.
 func (c tokenPages) token(v *visit) error {
-	p, tid := c.cfg.Provisioner, jwt.TokenID(v.r.PathValue("tid"))
+	tid := jwt.TokenID(v.r.PathValue("tid"))
 	page := &tokenPage{Done: done(v, tokenActions)}
 	enough := errors.New("enough")
 	var err error
-	page.TokenSummary, err = p.EachUse(v.r.Context(), tid, func(u provisioner.TokenUse) error {
+	page.TokenSummary, err = c.cfg.Orders.Tokens.EachUse(v.r.Context(), tid, func(u trust.TokenUse) error {
 		if len(page.UsedBy) == maxUses {
 			page.More = true
 			return enough
@@ -81,14 +82,14 @@ func (c tokenPages) token(v *visit) error {
 		page.UsedBy = append(page.UsedBy, u)
 		return nil
 	})
-	if errors.Is(err, provisioner.ErrUnknownToken) { // a machine that waits, or was refused, may have shown it
-		page.TokenSummary, err = &provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: tid}}, nil
+	if errors.Is(err, operate.ErrUnknownToken) { // a machine that waits, or was refused, may have shown it
+		page.TokenSummary, err = &operate.TokenSummary{TokenInfo: trust.TokenInfo{ID: tid}}, nil
 	}
 	if err != nil && !errors.Is(err, enough) {
 		return err
 	}
 	for _, a := range tokenActions {
-		if v.login.Role.Covers(cmp.Or(a.role, provisioner.RoleOperator)) && a.Name == "revoke" && page.Revoked == nil {
+		if v.login.Role.Covers(cmp.Or(a.role, trust.RoleOperator)) && a.Name == "revoke" && page.Revoked == nil {
 			page.Actions = append(page.Actions, a)
 		}
 	}
@@ -107,12 +108,11 @@ func (c tokenPages) order(v *visit) (*order, error) {
 	}
 	o := &order{action: a, Back: "/tokens/" + string(tid), On: []string{"token " + string(tid)}}
 	o.do = func(ctx context.Context, cause trust.Cause) (err error) {
-		p := c.cfg.Provisioner
 		switch a.Name {
 		case "revoke":
 			err = c.cfg.Orders.Tokens.Revoke(ctx, tid, cause)
 		default:
-			_, err = p.ReleaseClaim(ctx, tid, o.Fields.Get("who"), cause)
+			_, err = c.cfg.Orders.Tokens.Release(ctx, tid, o.Fields.Get("who"), cause)
 		}
 		return err
 	}

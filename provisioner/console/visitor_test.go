@@ -18,12 +18,13 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/daemon"
 	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/operate"
 )
 
@@ -127,7 +128,7 @@ func (v *visitor) post(path string, fields ...string) answer {
 }
 
 // added adds an operator and returns their key, and a certificate if it is wanted.
-func added(t testing.TB, f *testbed.Fleet, name string, role provisioner.OperatorRole, certified bool) (crypto.Signer, *tls.Certificate) {
+func added(t testing.TB, f *testbed.Fleet, name string, role trust.OperatorRole, certified bool) (crypto.Signer, *tls.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -163,7 +164,7 @@ func tokenOf(t testing.TB, f *testbed.Fleet, name string, key crypto.Signer) str
 }
 
 // signedIn returns a visitor who has signed in with a token.
-func signedIn(t testing.TB, f *testbed.Fleet, name string, role provisioner.OperatorRole) *visitor {
+func signedIn(t testing.TB, f *testbed.Fleet, name string, role trust.OperatorRole) *visitor {
 	t.Helper()
 	key, _ := added(t, f, name, role, false)
 	v := stranger(t, f, nil)

@@ -13,9 +13,8 @@ import (
 
 // The codes of the alarms that refuse nothing.
 const (
-	// AlarmClockJumped: others contradict the clock, or it went ahead by more than [provisioner.maxJump] at once, or was
-	// when it was first looked at.
-	AlarmClockJumped wire.Code = "clock_jumped"
+	// AlarmClockDiffers: the clock and that of the store are more than five minutes apart.
+	AlarmClockDiffers wire.Code = "clock_differs"
 
 	// AlarmAllowsAll: an entry of the allow-list lets every name in. That is for labs,
 	// and stands for as long as the entry does, so that nobody forgets it.

@@ -28,14 +28,14 @@ const AlarmEntryUnread wire.Code = "entry_unread"
 // AlarmCodes are the codes of all alarms; docs/operations.md says of each what
 // to do.
 var AlarmCodes = []wire.Code{
-	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind, AlarmClockJumped,
+	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind, AlarmClockDiffers,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed, AlarmCRLTooLong,
 	AlarmBrokersMisconfigured, AlarmEntryUnread, AlarmRecovery, wire.CodePaused,
 }
 
 // alarmRemedies are for alarms whose codes refuse nobody.
 var alarmRemedies = map[wire.Code]string{
-	AlarmClockJumped:          "set the clock of the provisioner's machine right within the hour, or let it be; if other provisioners contradict it, set right whichever clock is wrong",
+	AlarmClockDiffers:         "set the clock of the provisioner's machine right, or that of the NATS servers",
 	AlarmPolicyRefused:        "mend the policy's files, or put those before back: `muster policy test` says what is wrong with them",
 	AlarmAllowsAll:            "`muster allow remove '*'`: until then the holder of any token gets in under any free name",
 	AlarmWebhookFailed:        "`muster webhook list` says what its endpoint answers, `muster webhook test` tries it",

@@ -62,7 +62,7 @@ const (
 	AlarmCleared Type = "io.muster.alarm.cleared" // Elapsed is how long it stood
 
 	// ClockAccepted says that an operator took the clock's word against
-	// the mark's; see [provisioner.Clock.Accept].
+	// the mark's; see [trust.Clock.Accept].
 	ClockAccepted Type = "io.muster.clock.accepted"
 )
 

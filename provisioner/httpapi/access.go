@@ -9,28 +9,27 @@ import (
 
 	"muster/provisioner/trust"
 
-	"muster/provisioner"
 	"muster/provisioner/login"
 )
 
 // The least role that a route needs.
 const (
-	anyone   provisioner.OperatorRole = "" // no credential
-	viewer                            = provisioner.RoleViewer
-	operator                          = provisioner.RoleOperator
-	admin                             = provisioner.RoleAdmin
+	anyone   trust.OperatorRole = "" // no credential
+	viewer                      = trust.RoleViewer
+	operator                    = trust.RoleOperator
+	admin                       = trust.RoleAdmin
 )
 
 // access says who may call a route.
 type access struct {
-	role    provisioner.OperatorRole // the least that is needed
-	changes bool                     // a request over HTTPS has to say why
+	role    trust.OperatorRole // the least that is needed
+	changes bool               // a request over HTTPS has to say why
 }
 
 // caller is who asks.
 type caller struct {
 	by     string
-	role   provisioner.OperatorRole
+	role   trust.OperatorRole
 	remote bool // over HTTPS
 }
 
@@ -82,7 +81,7 @@ func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 }
 
 // forbid answers an operator whose role is not enough.
-func (s *Server) forbid(w http.ResponseWriter, r *http.Request, l caller, needs provisioner.OperatorRole) {
+func (s *Server) forbid(w http.ResponseWriter, r *http.Request, l caller, needs trust.OperatorRole) {
 	s.cfg.Log.WarnContext(r.Context(), "operator's request refused",
 		"subject", subject(r), "by", l.by, "role", l.role, "needs", needs)
 	w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="muster", error="insufficient_scope", scope=%q`, needs))

@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
 )
@@ -30,13 +31,13 @@ func TestOperatorsComeInByToken(t *testing.T) {
 	t.Parallel()
 	f, other := served(t), served(t)
 	key, public := newKey(t)
-	add := func(name string, role provisioner.OperatorRole, public []byte) {
+	add := func(name string, role trust.OperatorRole, public []byte) {
 		t.Helper()
 		call(t, f, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: operate.NewOperator{Name: name, Role: role, Public: public}}, nil)
 	}
-	add("anna", provisioner.RoleAdmin, public)
+	add("anna", trust.RoleAdmin, public)
 	bens, bensPublic := newKey(t)
-	add("ben", provisioner.RoleViewer, bensPublic)
+	add("ben", trust.RoleViewer, bensPublic)
 	ask := func(token string) int {
 		t.Helper()
 		return status(t, f, remote(t, f, roots(t, f), token), http.MethodGet, "/v1/self", nil)

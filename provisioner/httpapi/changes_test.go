@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -83,7 +85,7 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	}})
 	f.AddProvisioner("second.fleet.test")
 	c := &changer{
-		t: t, f: f, done: make(map[string]bool), anna: remote(t, f, certified(t, f, "anna", provisioner.RoleAdmin), ""),
+		t: t, f: f, done: make(map[string]bool), anna: remote(t, f, certified(t, f, "anna", trust.RoleAdmin), ""),
 		other: observed(httpapi.NewClient(filepath.Join(f.Dir, "data-second.fleet.test", httpapi.SocketName))),
 	}
 	const web, node = "web1.example.net", "/v1/nodes/web1.example.net"
@@ -100,8 +102,8 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	c.change("POST /v1/operators/{name}/remove", "ben", nil, ben(true))
 	var id string // of the signer
 	build := func(removed bool) func() bool {
-		return sees(c, "/v1/signers", func(all []provisioner.SignerInfo) bool {
-			i := slices.IndexFunc(all, func(s provisioner.SignerInfo) bool { return s.Name == "build" })
+		return sees(c, "/v1/signers", func(all []trust.SignerInfo) bool {
+			i := slices.IndexFunc(all, func(s trust.SignerInfo) bool { return s.Name == "build" })
 			if i >= 0 {
 				id = string(all[i].ID)
 			}
@@ -155,8 +157,8 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	once := f.Token(testbed.Limited(1, "web9.example.net"))
 	tid := string(f.TokenID(once))
 	listed := func(revoked bool) func() bool {
-		return sees(c, "/v1/tokens", func(all []provisioner.TokenSummary) bool {
-			return slices.ContainsFunc(all, func(t provisioner.TokenSummary) bool { return string(t.ID) == tid && (t.Revoked != nil) == revoked })
+		return sees(c, "/v1/tokens", func(all []operate.TokenSummary) bool {
+			return slices.ContainsFunc(all, func(t operate.TokenSummary) bool { return string(t.ID) == tid && (t.Revoked != nil) == revoked })
 		})
 	}
 	c.change("POST /v1/tokens/issued", "", map[string]any{"token": once}, listed(false))

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/daemon"
 	"muster/internal/testbed"
-	"muster/provisioner"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 )
@@ -118,7 +119,7 @@ func TestFeaturesFailAndRecover(t *testing.T) {
 func TestSmartProxyProtocol(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	vera := certified(t, f, "vera", provisioner.RoleViewer)
+	vera := certified(t, f, "vera", trust.RoleViewer)
 	stranger := remote(t, f, httpapi.Credential{Roots: vera.Roots}, "")
 	var running []string
 	if err := stranger.Do(f.Context(), http.MethodGet, "/features", nil, &running); err != nil || !slices.Contains(running, "enrollment") || slices.Contains(running, "helper") {

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
@@ -165,7 +167,7 @@ func TestTheDocumentIsOpenAPI(t *testing.T) {
 		"Code":      codes,
 		"EventType": emitted,
 		"Verb":      names(wire.Verbs),
-		"Role":      names(provisioner.OperatorRoles()),
+		"Role":      names(trust.OperatorRoles()),
 		"Ground":    names(provisioner.Reasons),
 	} {
 		slices.Sort(want)

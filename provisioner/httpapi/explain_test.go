@@ -135,7 +135,7 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 		t.Helper()
 		f.Eventually(n.Identity+" is not approved: "+text, func() bool {
 			_, err := testbed.Orders(p).Keys.Approve(f.Context(), wire.Identity(n.Identity), keyOf(t, n), 0, testbed.Operator())
-			return errors.Is(err, provisioner.ErrState) && strings.Contains(err.Error(), text)
+			return errors.Is(err, trust.ErrState) && strings.Contains(err.Error(), text)
 		})
 	}
 	approve := func(n *simnode.Node) {

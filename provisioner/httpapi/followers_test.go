@@ -9,7 +9,6 @@ import (
 	"muster/provisioner/trust"
 
 	"muster/internal/testbed"
-	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
@@ -44,11 +43,11 @@ func TestWhoMayNoLongerLookIsCutOff(t *testing.T) {
 	key, public := newKey(t)
 	cause := trust.Cause{By: "root"}
 	for _, name := range []string{"ben", "carl"} {
-		if _, err := testbed.Orders(other).Operators.Add(f.Context(), operate.NewOperator{Name: name, Role: provisioner.RoleViewer, Public: public}, cause); err != nil {
+		if _, err := testbed.Orders(other).Operators.Add(f.Context(), operate.NewOperator{Name: name, Role: trust.RoleViewer, Public: public}, cause); err != nil {
 			t.Fatal(err)
 		}
 	}
-	vera := remote(t, f, certified(t, f, "vera", provisioner.RoleViewer), "")
+	vera := remote(t, f, certified(t, f, "vera", trust.RoleViewer), "")
 	ben, carl := remote(t, f, roots(t, f), signedBy(t, f, key, "ben")), remote(t, f, roots(t, f), signedBy(t, f, key, "carl"))
 	byVera, byBen, byCarl := follows(t, f, vera, begun), follows(t, f, ben, begun), follows(t, f, carl, begun)
 	socket := follows(t, f, client(f), begun)
@@ -90,7 +89,7 @@ func TestTheFirstRequestAfterAChangeIsRefused(t *testing.T) {
 	key, public := newKey(t)
 	_, another := newKey(t)
 	cause := trust.Cause{By: "root"}
-	heard := func(role provisioner.OperatorRole, change func() error) { // which a listing is
+	heard := func(role trust.OperatorRole, change func() error) { // which a listing is
 		t.Helper()
 		if err := change(); err != nil {
 			t.Fatal(err)
@@ -101,14 +100,14 @@ func TestTheFirstRequestAfterAChangeIsRefused(t *testing.T) {
 			t.Fatalf("operators %+v, want anna as %q", list, role)
 		}
 	}
-	add := func(role provisioner.OperatorRole, public []byte) {
+	add := func(role trust.OperatorRole, public []byte) {
 		t.Helper()
 		heard(role, func() error {
 			_, err := testbed.Orders(other).Operators.Add(f.Context(), operate.NewOperator{Name: "anna", Role: role, Public: public}, cause)
 			return err
 		})
 	}
-	add(provisioner.RoleOperator, public)
+	add(trust.RoleOperator, public)
 	anna := remote(t, f, roots(t, f), signedBy(t, f, key, "anna"))
 	asks := func(looks, changes int) {
 		t.Helper()
@@ -120,11 +119,11 @@ func TestTheFirstRequestAfterAChangeIsRefused(t *testing.T) {
 		}
 	}
 	asks(http.StatusOK, http.StatusNotFound) // there is no such node
-	add(provisioner.RoleViewer, public)
+	add(trust.RoleViewer, public)
 	asks(http.StatusOK, http.StatusForbidden)
-	add(provisioner.RoleOperator, another)
+	add(trust.RoleOperator, another)
 	asks(http.StatusUnauthorized, http.StatusUnauthorized)
-	add(provisioner.RoleAdmin, public)
+	add(trust.RoleAdmin, public)
 	asks(http.StatusOK, http.StatusNotFound)
 	heard("", func() error { return testbed.Orders(other).Operators.Remove(f.Context(), "anna", cause) })
 	asks(http.StatusUnauthorized, http.StatusUnauthorized)

@@ -2,10 +2,11 @@ package httpapi
 
 import (
 	"maps"
-	"muster/provisioner/operate"
 	"net/http"
 	"slices"
 	"strings"
+
+	"muster/provisioner/operate"
 )
 
 // Health is the answer of a process that runs.

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/operate"
+
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -54,15 +56,15 @@ func TestTokensAreSeenAndRevoked(t *testing.T) {
 	f.Apply(limited, f.Enroll(limited))
 	f.Enroll(f.Node("web2.example.net"))
 	f.Eventually("both tokens are listed", func() bool {
-		var tokens []provisioner.TokenSummary
+		var tokens []operate.TokenSummary
 		call(t, f, http.MethodGet, "/v1/tokens", nil, &tokens)
 		return len(tokens) == 2
 	})
 	var named httpapi.TokenID
 	call(t, f, http.MethodPost, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(limited.Token)}, &named)
-	var report provisioner.TokenReport
+	var report operate.TokenReport
 	call(t, f, http.MethodGet, "/v1/tokens/"+string(named.ID), nil, &report)
-	if report.Uses != 2 || report.Left == nil || *report.Left != 1 || len(report.UsedBy) != 1 || report.UsedBy[0].Identity != "web1.example.net" || report.UsedBy[0].State != provisioner.UseEnrolled || report.Revoked != nil {
+	if report.Uses != 2 || report.Left == nil || *report.Left != 1 || len(report.UsedBy) != 1 || report.UsedBy[0].Identity != "web1.example.net" || report.UsedBy[0].State != trust.UseEnrolled || report.Revoked != nil {
 		t.Errorf("limited token: %+v", report)
 	}
 	if p := refused(t, f, http.MethodPost, "/v1/tokens/"+string(named.ID)+"/release", httpapi.Release{Of: "web1.example.net"}); p.Status != http.StatusConflict {
@@ -95,7 +97,7 @@ func TestTokensAreSeenAndRevoked(t *testing.T) {
 	if report.Revoked == nil || len(report.UsedBy) != 0 {
 		t.Errorf("a revoked token that nobody has used: %+v", report)
 	}
-	var tokens []provisioner.TokenSummary
+	var tokens []operate.TokenSummary
 	call(t, f, http.MethodGet, "/v1/tokens", nil, &tokens)
 	if len(tokens) != 3 {
 		t.Errorf("%d tokens, want the two that were used and the one that was revoked", len(tokens))
@@ -130,17 +132,17 @@ func TestSignersAndNodes(t *testing.T) {
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
 
-	var signers []provisioner.SignerInfo
+	var signers []trust.SignerInfo
 	call(t, f, http.MethodGet, "/v1/signers", nil, &signers)
-	if len(signers) != 1 || signers[0].Source != provisioner.SignerOfFile {
+	if len(signers) != 1 || signers[0].Source != trust.SignerOfFile {
 		t.Fatalf("signers: %+v", signers)
 	}
 	public, err := os.ReadFile(filepath.Join(f.Dir, "signer.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var added provisioner.SignerInfo
-	call(t, f, http.MethodPost, "/v1/signers", httpapi.AddSigner{NewSigner: provisioner.NewSigner{Public: public, Name: "build", Identities: []string{"db*.example.net"}}}, &added)
+	var added trust.SignerInfo
+	call(t, f, http.MethodPost, "/v1/signers", httpapi.AddSigner{NewSigner: trust.NewSigner{Public: public, Name: "build", Identities: []string{"db*.example.net"}}}, &added)
 	if code := f.Refused(f.Node("web2.example.net")); code != wire.CodeTokenIdentity {
 		t.Errorf("a signer who is limited to others: %s", code)
 	}
@@ -181,7 +183,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"nobody":            {http.MethodPost, "/v1/nodes/web9.example.net/revoke", httpapi.Reason{}, http.StatusNotFound},
 		"unknown members":   {http.MethodPost, "/v1/nodes/web9.example.net/revoke", map[string]string{"because": "x"}, http.StatusBadRequest},
 		"too large":         {http.MethodPost, "/v1/nodes/web9.example.net/revoke", httpapi.Reason{Why: strings.Repeat("x", 100_000)}, http.StatusBadRequest},
-		"no signer":         {http.MethodPost, "/v1/signers", httpapi.AddSigner{NewSigner: provisioner.NewSigner{Public: []byte("x"), Name: "x"}}, http.StatusBadRequest},
+		"no signer":         {http.MethodPost, "/v1/signers", httpapi.AddSigner{NewSigner: trust.NewSigner{Public: []byte("x"), Name: "x"}}, http.StatusBadRequest},
 		"no such route":     {http.MethodGet, "/v1/everything", nil, http.StatusNotFound},
 		"another method":    {http.MethodDelete, "/v1/signers", nil, http.StatusMethodNotAllowed},
 		"a path that walks": {http.MethodPost, "/v1/nodes/..%2F..%2Fetc/revoke", httpapi.Reason{}, http.StatusBadRequest},

@@ -22,7 +22,6 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
@@ -51,7 +50,7 @@ func newKey(t *testing.T) (*ecdsa.PrivateKey, []byte) {
 }
 
 // certified adds an operator over the socket and returns their credential.
-func certified(t *testing.T, f *testbed.Fleet, name string, role provisioner.OperatorRole) httpapi.Credential {
+func certified(t *testing.T, f *testbed.Fleet, name string, role trust.OperatorRole) httpapi.Credential {
 	t.Helper()
 	key, public := newKey(t)
 	var added operate.AddedOperator
@@ -110,10 +109,10 @@ func TestOperatorsComeInByCertificate(t *testing.T) {
 	f := served(t)
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
-	first := certified(t, f, "anna", provisioner.RoleOperator)
+	first := certified(t, f, "anna", trust.RoleOperator)
 	anna := remote(t, f, first, "")
 	var self httpapi.Self
-	if err := anna.Do(f.Context(), http.MethodGet, "/v1/self", nil, &self); err != nil || self.By != "operator:anna" || self.Role != provisioner.RoleOperator {
+	if err := anna.Do(f.Context(), http.MethodGet, "/v1/self", nil, &self); err != nil || self.By != "operator:anna" || self.Role != trust.RoleOperator {
 		t.Fatalf("self: %+v, %v", self, err)
 	}
 	const revoke = "/v1/nodes/web1.example.net/revoke"
@@ -132,7 +131,7 @@ func TestOperatorsComeInByCertificate(t *testing.T) {
 
 	// Added again, the certificate before is worthless, on the connection that is
 	// there as well.
-	second := certified(t, f, "anna", provisioner.RoleViewer)
+	second := certified(t, f, "anna", trust.RoleViewer)
 	if got := status(t, f, anna, http.MethodGet, "/v1/self", nil); got != http.StatusUnauthorized {
 		t.Errorf("the certificate before: %d", got)
 	}
@@ -168,8 +167,8 @@ func TestOperatorsComeInByCertificate(t *testing.T) {
 func TestEachRouteAsksForItsRole(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	clients := map[provisioner.OperatorRole]*httpapi.Client{"": remote(t, f, roots(t, f), "")}
-	for _, role := range provisioner.OperatorRoles() {
+	clients := map[trust.OperatorRole]*httpapi.Client{"": remote(t, f, roots(t, f), "")}
+	for _, role := range trust.OperatorRoles() {
 		clients[role] = remote(t, f, certified(t, f, string(role), role), "")
 	}
 	fill := strings.NewReplacer("{identity}", "none.example.net", "{tid}", strings.Repeat("0", 32), "{id}", strings.Repeat("0", 64), "{name}", "nobody")
@@ -177,7 +176,7 @@ func TestEachRouteAsksForItsRole(t *testing.T) {
 		method, path, _ := strings.Cut(fill.Replace(pattern), " ")
 		for role, client := range clients {
 			needs, _ := routes().Access(pattern)
-			need := provisioner.OperatorRole(needs)
+			need := trust.OperatorRole(needs)
 			got := status(t, f, client, method, path, nil)
 			denied := got == http.StatusUnauthorized || got == http.StatusForbidden
 			want := need == "" || role.Covers(need)
@@ -186,7 +185,7 @@ func TestEachRouteAsksForItsRole(t *testing.T) {
 			}
 		}
 	}
-	if got := status(t, f, clients[provisioner.RoleAdmin], http.MethodGet, "/v1/none", nil); got != http.StatusNotFound {
+	if got := status(t, f, clients[trust.RoleAdmin], http.MethodGet, "/v1/none", nil); got != http.StatusNotFound {
 		t.Errorf("a route that does not exist: %d", got)
 	}
 }
@@ -238,9 +237,9 @@ func TestOthersCertificatesAreRefused(t *testing.T) {
 	node := f.Node("web1.example.net")
 	enrolled := f.Enroll(node)
 	f.Apply(node, enrolled)
-	foreign := certified(t, stranger, "anna", provisioner.RoleAdmin)
+	foreign := certified(t, stranger, "anna", trust.RoleAdmin)
 	foreign.Roots = roots(t, f).Roots
-	own := certified(t, f, "anna", provisioner.RoleAdmin)
+	own := certified(t, f, "anna", trust.RoleAdmin)
 	self := *own.Certificate
 	self.Certificate = [][]byte{selfSigned(t, own.Certificate)}
 	for name, c := range map[string]*tls.Certificate{
@@ -276,7 +275,7 @@ func selfSigned(t *testing.T, c *tls.Certificate) []byte {
 func TestRequestsSayNothingOfTheirSender(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	viewer := certified(t, f, "vera", provisioner.RoleViewer)
+	viewer := certified(t, f, "vera", trust.RoleViewer)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: viewer.Roots, MinVersion: tls.VersionTLS13}}
 	ask := func(edit func(*http.Request)) *http.Response {
 		t.Helper()
@@ -328,7 +327,7 @@ func TestRequestsSayNothingOfTheirSender(t *testing.T) {
 func TestHugeRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	admin := certified(t, f, "anna", provisioner.RoleAdmin)
+	admin := certified(t, f, "anna", trust.RoleAdmin)
 	if got := status(t, f, remote(t, f, admin, ""), http.MethodPost, "/v1/clock/accept", httpapi.Reason{Why: strings.Repeat("x", 1<<20)}); got != http.StatusBadRequest {
 		t.Errorf("a body of 1 MiB: %d", got)
 	}

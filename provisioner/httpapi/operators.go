@@ -5,7 +5,6 @@ import (
 
 	"muster/provisioner/trust"
 
-	"muster/provisioner"
 	"muster/provisioner/operate"
 )
 
@@ -17,8 +16,8 @@ type AddOperator struct {
 
 // A Self says who asks.
 type Self struct {
-	By   string                   `json:"by"`
-	Role provisioner.OperatorRole `json:"role"`
+	By   string             `json:"by"`
+	Role trust.OperatorRole `json:"role"`
 }
 
 func operatorRoutes(s *Server) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/testbed"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
@@ -102,7 +104,7 @@ func TestAnOrderThatNobodyCouldCarryOutIsAMistake(t *testing.T) {
 		{token + "unfreeze", httpapi.Reason{Why: long}},
 		{token + "release", httpapi.Release{Why: long}},
 		{"/v1/tokens/issued", httpapi.IssuedToken{Why: long}},
-		{"/v1/signers", httpapi.AddSigner{NewSigner: provisioner.NewSigner{Public: []byte("none")}}},
+		{"/v1/signers", httpapi.AddSigner{NewSigner: trust.NewSigner{Public: []byte("none")}}},
 		{"/v1/signers/xyz/remove", httpapi.Reason{}},
 		{"/v1/operators", httpapi.AddOperator{}},
 		{"/v1/operators/ANNA/remove", httpapi.Reason{}},

@@ -59,14 +59,14 @@ var problems = []struct {
 	remedy string
 	errs   []error
 }{
-	{http.StatusServiceUnavailable, wire.CodeClockBehind, "", []error{provisioner.ErrClock}},
+	{http.StatusServiceUnavailable, wire.CodeClockBehind, "", []error{trust.ErrClock}},
 	{http.StatusNotFound, "", "", []error{
-		provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, operate.ErrNotWaiting,
+		provisioner.ErrNoRecord, operate.ErrUnknownToken, trust.ErrNoOperator, operate.ErrNotWaiting,
 		operate.ErrNotAllowed, events.ErrUnknownWebhook, errNoCRL,
 	}},
 	{http.StatusConflict, "", "", []error{
-		provisioner.ErrState, operate.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung,
-		provisioner.ErrClaimEnrolled, fleet.ErrHeard,
+		trust.ErrState, operate.ErrNotPaused, operate.ErrNoClaim, operate.ErrClaimYoung,
+		operate.ErrClaimEnrolled, fleet.ErrHeard,
 	}},
 	{http.StatusUnprocessableEntity, "", "", []error{policies.ErrInvalid}},
 	{
@@ -87,7 +87,7 @@ var problems = []struct {
 	{http.StatusServiceUnavailable, wire.CodeCertificateFailed, "", []error{ca.ErrAuthority}},
 	{http.StatusBadRequest, "", "", []error{
 		trust.ErrTokenID, operate.ErrOperator, operate.ErrEverything, operate.ErrPauses,
-		provisioner.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor, fleet.ErrFact,
+		operate.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor, fleet.ErrFact,
 	}},
 	{http.StatusInsufficientStorage, wire.CodeStorageLow, "", []error{trust.ErrStoreFull}},
 	{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "", []error{

@@ -12,7 +12,6 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/policies"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
 	"muster/provisioner/trust"
@@ -32,7 +31,7 @@ func TestProblemsSayOfWhichKindTheyAre(t *testing.T) {
 	}
 	f.Clock.Advance(-24 * time.Hour) // before the authority began
 	_, public := newKey(t)
-	p := refused(t, f, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: operate.NewOperator{Name: "anna", Role: provisioner.RoleViewer, Public: public, Certificate: true}})
+	p := refused(t, f, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: operate.NewOperator{Name: "anna", Role: trust.RoleViewer, Public: public, Certificate: true}})
 	if p.Code == "" || p.Type != "urn:muster:problem:"+string(p.Code) || p.Title != wire.MeaningOf(p.Code).Public || p.Remedy == "" {
 		t.Errorf("with a code: %+v", *p)
 	}

@@ -74,7 +74,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g.Go(func() error {
 		srv := s.server(ctx)
 		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-			return withLogin(ctx, caller{by: peerName(c), role: provisioner.RoleAdmin})
+			return withLogin(ctx, caller{by: peerName(c), role: trust.RoleAdmin})
 		}
 		err := serve(ctx, srv, s.socket)
 		_ = os.Remove(s.cfg.Socket) // one that stays is replaced at the next start
@@ -168,7 +168,7 @@ func (u *unrouted) WriteHeader(status int) {
 func (u *unrouted) Write(b []byte) (int, error) { return len(b), nil }
 
 // get serves a question.
-func get[A any](s *Server, role provisioner.OperatorRole, path string, answer func(*http.Request) (A, error)) {
+func get[A any](s *Server, role trust.OperatorRole, path string, answer func(*http.Request) (A, error)) {
 	s.handle("GET "+path, access{role: role}, func(w http.ResponseWriter, r *http.Request) {
 		a, err := answer(r)
 		s.answer(w, r, a, err)
@@ -176,7 +176,7 @@ func get[A any](s *Server, role provisioner.OperatorRole, path string, answer fu
 }
 
 // ask serves a question with a body.
-func ask[Q, A any](s *Server, role provisioner.OperatorRole, path string, answer func(*http.Request, *Q) (A, error)) {
+func ask[Q, A any](s *Server, role trust.OperatorRole, path string, answer func(*http.Request, *Q) (A, error)) {
 	s.handle("POST "+path, access{role: role}, func(w http.ResponseWriter, r *http.Request) {
 		var q Q
 		_, err := decode(w, r, &q)
@@ -190,7 +190,7 @@ func ask[Q, A any](s *Server, role provisioner.OperatorRole, path string, answer
 }
 
 // change serves an order, which is finished also if its caller goes meanwhile. The order's reason is in the cause.
-func change[Q, A any](s *Server, role provisioner.OperatorRole, path string,
+func change[Q, A any](s *Server, role trust.OperatorRole, path string,
 	do func(*http.Request, *Q, trust.Cause) (A, error),
 ) {
 	s.handle("POST "+path, access{role, true}, func(w http.ResponseWriter, r *http.Request) {

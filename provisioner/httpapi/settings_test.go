@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
 
@@ -18,9 +19,9 @@ import (
 func TestEnrollmentIsPausedOverTheAPI(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	anna := remote(t, f, certified(t, f, "anna", provisioner.RoleOperator), "")
-	vera := remote(t, f, certified(t, f, "vera", provisioner.RoleViewer), "")
-	stranger := remote(t, f, httpapi.Credential{Roots: certified(t, f, "ruth", provisioner.RoleViewer).Roots}, "")
+	anna := remote(t, f, certified(t, f, "anna", trust.RoleOperator), "")
+	vera := remote(t, f, certified(t, f, "vera", trust.RoleViewer), "")
+	stranger := remote(t, f, httpapi.Credential{Roots: certified(t, f, "ruth", trust.RoleViewer).Roots}, "")
 	const pause, resume = "/v1/settings/pause", "/v1/settings/resume"
 	if got := status(t, f, vera, http.MethodPost, pause, httpapi.NewPause{Why: "x"}); got != http.StatusForbidden {
 		t.Errorf("a viewer pauses: %d", got)

@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"muster/provisioner"
+	"muster/provisioner/trust"
+
 	"muster/provisioner/login"
 )
 
@@ -79,7 +80,7 @@ func (o *reader) Write(p []byte) (int, error) {
 
 // mayStill returns why the reader of a stream may no longer have it: the operator was removed or has another role, or
 // the credential has ended. While that is not known the reader may: a store that does not answer has nothing to stream.
-func (s *Server) mayStill(r *http.Request, needs provisioner.OperatorRole) error {
+func (s *Server) mayStill(r *http.Request, needs trust.OperatorRole) error {
 	if l, _ := loginOf(r.Context()); !l.remote {
 		return nil
 	}

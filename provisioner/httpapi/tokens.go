@@ -3,11 +3,12 @@ package httpapi
 import (
 	"net/http"
 
+	"muster/provisioner/operate"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 )
 
 // A Reason goes with every change: why, for the history.
@@ -38,40 +39,40 @@ type Release struct {
 }
 
 func tokenRoutes(s *Server) {
-	p := s.cfg.Provisioner
+	t := s.cfg.Orders.Tokens
 	tid := func(r *http.Request) jwt.TokenID { return jwt.TokenID(r.PathValue("tid")) }
-	get(s, viewer, "/v1/tokens", func(r *http.Request) ([]provisioner.TokenSummary, error) {
-		tokens, err := p.Tokens(r.Context())
-		return append([]provisioner.TokenSummary{}, tokens...), err // a list of none is a list
+	get(s, viewer, "/v1/tokens", func(r *http.Request) ([]operate.TokenSummary, error) {
+		tokens, err := t.List(r.Context())
+		return append([]operate.TokenSummary{}, tokens...), err // a list of none is a list
 	})
-	get(s, viewer, "/v1/tokens/{tid}", func(r *http.Request) (*provisioner.TokenReport, error) {
-		return p.Token(r.Context(), tid(r))
+	get(s, viewer, "/v1/tokens/{tid}", func(r *http.Request) (*operate.TokenReport, error) {
+		return t.Get(r.Context(), tid(r))
 	})
 	// The text goes nowhere but into the verifier.
 	ask(s, viewer, "/v1/tokens/identify", func(_ *http.Request, q *TokenText) (*TokenID, error) {
-		id, err := s.cfg.Orders.Tokens.Identify(string(q.Token))
+		id, err := t.Identify(string(q.Token))
 		if err != nil {
 			return nil, badRequest(err)
 		}
 		return &TokenID{ID: id}, nil
 	})
-	change(s, operator, "/v1/tokens/issued", func(r *http.Request, q *IssuedToken, c trust.Cause) (*provisioner.TokenInfo, error) {
-		return p.IssueToken(r.Context(), string(q.Token), c)
+	change(s, operator, "/v1/tokens/issued", func(r *http.Request, q *IssuedToken, c trust.Cause) (*trust.TokenInfo, error) {
+		return t.Issue(r.Context(), string(q.Token), c)
 	})
-	change(s, operator, "/v1/tokens/{tid}/revoke", func(r *http.Request, _ *Reason, c trust.Cause) (*provisioner.TokenReport, error) {
-		if err := s.cfg.Orders.Tokens.Revoke(r.Context(), tid(r), c); err != nil {
+	change(s, operator, "/v1/tokens/{tid}/revoke", func(r *http.Request, _ *Reason, c trust.Cause) (*operate.TokenReport, error) {
+		if err := t.Revoke(r.Context(), tid(r), c); err != nil {
 			return nil, err
 		}
-		return p.Token(r.Context(), tid(r)) // the machines that used it are what to look at next
+		return t.Get(r.Context(), tid(r)) // the machines that used it are what to look at next
 	})
 	change(s, admin, "/v1/tokens/{tid}/unfreeze", func(r *http.Request, q *Unfreezing, c trust.Cause) (*none, error) {
-		return &none{}, p.UnfreezeToken(r.Context(), tid(r), q.Left, c)
+		return &none{}, t.Unfreeze(r.Context(), tid(r), q.Left, c)
 	})
 	change(s, admin, "/v1/recovery/end", func(r *http.Request, _ *Reason, c trust.Cause) (*none, error) {
-		return &none{}, p.EndRecovery(r.Context(), c)
+		return &none{}, s.cfg.Orders.Recovery.End(r.Context(), c)
 	})
-	change(s, operator, "/v1/tokens/{tid}/release", func(r *http.Request, q *Release, c trust.Cause) ([]provisioner.TokenUse, error) {
-		return p.ReleaseClaim(r.Context(), tid(r), q.Of, c)
+	change(s, operator, "/v1/tokens/{tid}/release", func(r *http.Request, q *Release, c trust.Cause) ([]trust.TokenUse, error) {
+		return t.Release(r.Context(), tid(r), q.Of, c)
 	})
 }
 
@@ -83,7 +84,7 @@ type Unfreezing struct {
 
 // An AddSigner is a signer that is to be added.
 type AddSigner struct {
-	provisioner.NewSigner
+	trust.NewSigner
 	Why string `json:"why,omitempty"`
 }
 
@@ -94,8 +95,8 @@ type Removed struct {
 
 func signerRoutes(s *Server) {
 	signers := s.cfg.Orders.Signers
-	get(s, viewer, "/v1/signers", func(r *http.Request) ([]provisioner.SignerInfo, error) { return signers.List(r.Context()) })
-	change(s, admin, "/v1/signers", func(r *http.Request, q *AddSigner, c trust.Cause) (*provisioner.SignerInfo, error) {
+	get(s, viewer, "/v1/signers", func(r *http.Request) ([]trust.SignerInfo, error) { return signers.List(r.Context()) })
+	change(s, admin, "/v1/signers", func(r *http.Request, q *AddSigner, c trust.Cause) (*trust.SignerInfo, error) {
 		return signers.Add(r.Context(), q.NewSigner, c)
 	})
 	change(s, admin, "/v1/signers/{id}/remove", func(r *http.Request, _ *Reason, c trust.Cause) (*Removed, error) {

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -59,7 +61,7 @@ func untimely(err error, leaf *x509.Certificate, now time.Time) error {
 // that it came with: the next one is checked again.
 type Login struct {
 	Name string
-	Role provisioner.OperatorRole
+	Role trust.OperatorRole
 
 	// Expires is when the token ends that it was, the zero time for a certificate.
 	Expires time.Time
@@ -73,7 +75,7 @@ func (l *Login) By() string { return "operator:" + l.Name }
 type Verifier struct {
 	provisioner *provisioner.Provisioner
 	cfg         provisioner.Config
-	operators   provisioner.Operators
+	operators   trust.Operators
 }
 
 // New returns a Verifier of the operators that a provisioner knows.
@@ -88,7 +90,7 @@ func New(p *provisioner.Provisioner) *Verifier {
 // [ErrLimited], [trust.ErrRevocationsUnknown] and [provisioner.ErrClock]; that for a credential
 // which only its time is against is an *[UntimelyError] as well.
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate, source string) (*Login, error) {
-	return v.login(ctx, source, func() (string, *provisioner.OperatorEntry, error) {
+	return v.login(ctx, source, func() (string, *trust.OperatorEntry, error) {
 		// At our clock, which the mark in the store vouches for.
 		now := v.cfg.Now()
 		role, name, err := v.cfg.Authority.Verify(leaf, intermediates, now)
@@ -117,7 +119,7 @@ func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, inte
 // signed with their key; see [jwt.SignOperator].
 func (v *Verifier) Token(ctx context.Context, text, source string) (*Login, error) {
 	var expires time.Time
-	l, err := v.login(ctx, source, func() (string, *provisioner.OperatorEntry, error) {
+	l, err := v.login(ctx, source, func() (string, *trust.OperatorEntry, error) {
 		token, err := jwt.ParseOperator(text)
 		if err != nil {
 			return "", nil, err
@@ -147,19 +149,19 @@ func (v *Verifier) Token(ctx context.Context, text, source string) (*Login, erro
 }
 
 // operator returns the entry of an operator who may come in.
-func (v *Verifier) operator(name string) (*provisioner.OperatorEntry, error) {
+func (v *Verifier) operator(name string) (*trust.OperatorEntry, error) {
 	o, found := v.operators.Of(name)
 	switch {
 	case !found:
-		return nil, provisioner.ErrNoOperator
+		return nil, trust.ErrNoOperator
 	case o.Ended != nil:
-		return nil, fmt.Errorf("%w: removed by %s", provisioner.ErrNoOperator, o.Ended.By)
+		return nil, fmt.Errorf("%w: removed by %s", trust.ErrNoOperator, o.Ended.By)
 	}
 	return o.OperatorEntry, nil
 }
 
 // login runs who on the budget of source, and reports what it refuses.
-func (v *Verifier) login(ctx context.Context, source string, who func() (name string, e *provisioner.OperatorEntry, err error)) (*Login, error) {
+func (v *Verifier) login(ctx context.Context, source string, who func() (name string, e *trust.OperatorEntry, err error)) (*Login, error) {
 	if err := v.cfg.Clock.Check(); err != nil { // what has expired would be good again
 		return nil, err
 	}
@@ -184,8 +186,8 @@ func (v *Verifier) refused(ctx context.Context, name, source string, err error) 
 	if !ok {
 		return
 	}
-	if len(name) > provisioner.MaxOperatorName {
-		name = name[:provisioner.MaxOperatorName]
+	if len(name) > trust.MaxOperatorName {
+		name = name[:trust.MaxOperatorName]
 	}
 	e := events.Event{Type: events.LoginRefused, Time: v.cfg.Now().UTC().Truncate(time.Millisecond), Operator: events.Scrub(name), Source: source, Cause: events.BoundedText(err), LeftOut: leftOut}
 	v.cfg.Emit(e)

@@ -54,7 +54,7 @@ func NodeRefusal(node wire.Identity, r *wire.Refusal) *provisioner.Refusal {
 // Command has a node do something, and returns once the order is on the node's disk: it is done then, whatever happens
 // to the agent. That it is done shows in the node's history. Asking again with the same id is harmless.
 //
-// The error is [provisioner.ErrNoRecord], [provisioner.ErrState], [ErrNoCommandKey], [ErrNodeAway], [ErrNodeSilent], or
+// The error is [provisioner.ErrNoRecord], [trust.ErrState], [ErrNoCommandKey], [ErrNodeAway], [ErrNodeSilent], or
 // the node's refusal as a *[provisioner.Refusal].
 func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c trust.Cause) (*Obeyed, error) {
 	err := c.Check()
@@ -132,15 +132,15 @@ func (n *Nodes) commandable(r *provisioner.Record, o CommandOrder) error {
 	case r == nil:
 		return provisioner.ErrNoRecord
 	case r.State == provisioner.StateRevoked || r.State == provisioner.StateRetired:
-		return fmt.Errorf("%w: it is %s", provisioner.ErrState, r.State)
+		return fmt.Errorf("%w: it is %s", trust.ErrState, r.State)
 	case n.provisioner.Revocations().Outstanding(r.Identity, r.Followed()) != nil:
-		return fmt.Errorf("%w: it is revoked", provisioner.ErrState)
+		return fmt.Errorf("%w: it is revoked", trust.ErrState)
 	case o.Verb != wire.VerbReprovision || o.Token != "":
 		return nil
 	}
 	if err := n.provisioner.TokenOver(r); err != nil {
 		return fmt.Errorf("%w: its token %s %w: give it another one first, and name that with --node-token",
-			provisioner.ErrState, r.Token, err)
+			trust.ErrState, r.Token, err)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type Nodes struct {
 	*base
 
 	command func(ctx context.Context, c wire.Command, key []byte) (*wire.Obeyed, error)
-	tokens  provisioner.TokenVerifier
+	tokens  trust.TokenVerifier
 }
 
 // Bounds of a grant's life.
@@ -42,7 +42,7 @@ type GrantOrder struct {
 func (o *GrantOrder) check(c trust.Cause) error {
 	err := errors.Join(c.Check(), checkOrderID(o.ID))
 	if o.KeyHash != "" {
-		err = errors.Join(err, provisioner.CheckKeyHash(o.KeyHash))
+		err = errors.Join(err, trust.CheckKeyHash(o.KeyHash))
 	}
 	if o.TTL < time.Minute || o.TTL > MaxGrantTTL {
 		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", o.TTL, MaxGrantTTL))
@@ -54,7 +54,7 @@ func (o *GrantOrder) check(c trust.Cause) error {
 // over that one alone: an order that comes late does not take back what was ordered since. A grant with the same id,
 // spent or not, is the answer to a repeated order.
 //
-// The error is [provisioner.ErrNoRecord], or [provisioner.ErrState] if the identity is free or revoked, if the grant with
+// The error is [provisioner.ErrNoRecord], or [trust.ErrState] if the identity is free or revoked, if the grant with
 // this id was used and another one was given since, or if another operator gives one meanwhile. After any other it may
 // have happened, and asking again is harmless.
 func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c trust.Cause) (*provisioner.Grant, error) {
@@ -119,11 +119,11 @@ func (n *Nodes) grantable(r *provisioner.Record, keyHash string) error {
 	revocations := n.provisioner.Revocations()
 	switch {
 	case r.State == provisioner.StateRetired:
-		return fmt.Errorf("%w: it is retired, any key may have it", provisioner.ErrState)
+		return fmt.Errorf("%w: it is retired, any key may have it", trust.ErrState)
 	case r.State == provisioner.StateRevoked || revocations.Outstanding(r.Identity, r.Followed()) != nil:
-		return fmt.Errorf("%w: it is revoked, retire it first", provisioner.ErrState)
+		return fmt.Errorf("%w: it is revoked, retire it first", trust.ErrState)
 	case keyHash != "" && revocations.Key(keyHash) != nil:
-		return fmt.Errorf("%w: the key: %w", provisioner.ErrState, revocations.Key(keyHash).Err())
+		return fmt.Errorf("%w: the key: %w", trust.ErrState, revocations.Key(keyHash).Err())
 	}
 	return nil
 }
@@ -135,7 +135,7 @@ func (n *Nodes) grantUsed(ctx context.Context, id wire.Identity, grant string) e
 		return err
 	}
 	if slices.ContainsFunc(history, func(r provisioner.Revised) bool { return r.Record.Grant == grant }) {
-		return fmt.Errorf("%w: this order was carried out and used, and another one was given since", provisioner.ErrState)
+		return fmt.Errorf("%w: this order was carried out and used, and another one was given since", trust.ErrState)
 	}
 	return nil
 }

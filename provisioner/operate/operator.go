@@ -37,7 +37,7 @@ type AddedOperator struct {
 // Add lets an operator in over HTTPS, on every provisioner within a second and in this process at once. An operator that
 // is there gets the new role and key in place of the former ones: the certificate before is worthless. After an error it
 // may have happened or not; adding it again is harmless. The error wraps [ca.ErrRequest] or [ca.ErrAuthority] if there is
-// no certificate, and is [provisioner.ErrState] if the operator was changed meanwhile.
+// no certificate, and is [trust.ErrState] if the operator was changed meanwhile.
 func (o *Operators) Add(ctx context.Context, n NewOperator, c trust.Cause) (*AddedOperator, error) {
 	e, err := n.entry()
 	if err = errors.Join(c.Check(), err); err != nil {
@@ -70,12 +70,12 @@ func (o *Operators) Add(ctx context.Context, n NewOperator, c trust.Cause) (*Add
 		Why:      c.Why,
 	})
 	o.log.InfoContext(ctx, "operator added", "operator", e.Name, "role", e.Role, "serial", e.Serial, "by", c.By, "why", c.Why)
-	added.OperatorInfo = describe(provisioner.KnownOperator{OperatorEntry: e})
+	added.OperatorInfo = describe(trust.KnownOperator{OperatorEntry: e})
 	return added, nil
 }
 
 // issue signs a certificate over the key of an entry, which it completes.
-func (o *Operators) issue(e *provisioner.OperatorEntry, ttl time.Duration) (chain string, err error) {
+func (o *Operators) issue(e *trust.OperatorEntry, ttl time.Duration) (chain string, err error) {
 	key, err := x509.ParsePKIXPublicKey(e.Key)
 	if err != nil {
 		return "", err
@@ -90,15 +90,15 @@ func (o *Operators) issue(e *provisioner.OperatorEntry, ttl time.Duration) (chai
 
 // Remove keeps an operator out, on every provisioner within a second and in this process at once: neither the certificate
 // nor any token of the key is good. Requests in progress are finished. Removing an operator that is removed already is
-// harmless; the error is [provisioner.ErrNoOperator] for a name that was never added.
+// harmless; the error is [trust.ErrNoOperator] for a name that was never added.
 func (o *Operators) Remove(ctx context.Context, name string, c trust.Cause) error {
-	if err := errors.Join(c.Check(), provisioner.CheckOperatorName(name)); err != nil {
+	if err := errors.Join(c.Check(), trust.CheckOperatorName(name)); err != nil {
 		return fmt.Errorf("remove operator: %w: %w", ErrOperator, err)
 	}
 	known, found := o.logs.Operators.Of(name)
 	switch {
 	case !found:
-		return fmt.Errorf("remove operator %q: %w", name, provisioner.ErrNoOperator)
+		return fmt.Errorf("remove operator %q: %w", name, trust.ErrNoOperator)
 	case known.Ended != nil:
 		return nil
 	}
@@ -142,11 +142,11 @@ func (o *Operators) Issuers(now time.Time) (map[string]int, error) {
 
 // A NewOperator is an operator who is to be added.
 type NewOperator struct {
-	// Name is what events and history call them; see [provisioner.CheckOperatorName].
+	// Name is what events and history call them; see [trust.CheckOperatorName].
 	Name string `json:"name"`
 
 	// Role is required.
-	Role provisioner.OperatorRole `json:"role"`
+	Role trust.OperatorRole `json:"role"`
 
 	// Public is their public key, P-256 or Ed25519, as [jwt.ParseSigner] reads it.
 	// Whoever asks has seen to it that they hold the private half.
@@ -160,9 +160,9 @@ type NewOperator struct {
 }
 
 // entry checks what was given, all of it, and returns it as an entry.
-func (n *NewOperator) entry() (*provisioner.OperatorEntry, error) {
-	e := &provisioner.OperatorEntry{Schema: provisioner.OperatorSchema, ID: wire.NewID(), Name: n.Name, Role: n.Role}
-	errs := []error{provisioner.CheckOperatorName(n.Name), n.Role.Check()}
+func (n *NewOperator) entry() (*trust.OperatorEntry, error) {
+	e := &trust.OperatorEntry{Schema: trust.OperatorSchema, ID: wire.NewID(), Name: n.Name, Role: n.Role}
+	errs := []error{trust.CheckOperatorName(n.Name), n.Role.Check()}
 	if n.TTL != 0 && !n.Certificate {
 		errs = append(errs, errors.New("a lifetime without a certificate: tokens have their own"))
 	}
@@ -180,19 +180,19 @@ func (n *NewOperator) entry() (*provisioner.OperatorEntry, error) {
 
 // An OperatorInfo is an operator as this provisioner knows them.
 type OperatorInfo struct {
-	Name    string                   `json:"name"`
-	Role    provisioner.OperatorRole `json:"role,omitempty"`
-	KeyType string                   `json:"key_type,omitempty"` // as [ca.KeyType] names it
-	Serial  string                   `json:"serial,omitempty"`   // of the certificate, if they have one
-	Ends    time.Time                `json:"ends,omitzero"`      // of the certificate
-	Removed bool                     `json:"removed"`
-	By      string                   `json:"by"`
-	Why     string                   `json:"why,omitempty"`
-	At      time.Time                `json:"at"`
+	Name    string             `json:"name"`
+	Role    trust.OperatorRole `json:"role,omitempty"`
+	KeyType string             `json:"key_type,omitempty"` // as [ca.KeyType] names it
+	Serial  string             `json:"serial,omitempty"`   // of the certificate, if they have one
+	Ends    time.Time          `json:"ends,omitzero"`      // of the certificate
+	Removed bool               `json:"removed"`
+	By      string             `json:"by"`
+	Why     string             `json:"why,omitempty"`
+	At      time.Time          `json:"at"`
 }
 
 // describe returns what is told of an operator.
-func describe(o provisioner.KnownOperator) OperatorInfo {
+func describe(o trust.KnownOperator) OperatorInfo {
 	if by := o.Ended; by != nil {
 		return OperatorInfo{Name: o.Name, Removed: true, By: by.By, Why: by.Why, At: by.At}
 	}

@@ -38,6 +38,7 @@ type Orders struct {
 	Operators *Operators
 	Signers   *Signers
 	Tokens    *Tokens
+	Recovery  *Recovery
 	Process   *Process
 }
 
@@ -62,7 +63,8 @@ func New(cfg Config) *Orders {
 		Pauses:    &Pauses{base: b},
 		Operators: &Operators{base: b, cfg: own},
 		Signers:   &Signers{base: b, signers: own.Signers},
-		Tokens:    &Tokens{base: b, verifier: own.Tokens},
+		Tokens:    &Tokens{base: b, verifier: own.Tokens, reserved: own.Reserved},
+		Recovery:  &Recovery{base: b},
 		Process:   &Process{base: b, cfg: own},
 	}
 }
@@ -105,7 +107,7 @@ func checkOrderID(id string) error {
 // changedMeanwhile says to an operator what a conflict means; nil stays nil.
 func changedMeanwhile(err error) error {
 	if errors.Is(err, trust.ErrConflict) {
-		return fmt.Errorf("%w: it was changed meanwhile: look at it, and ask again (%w)", provisioner.ErrState, err)
+		return fmt.Errorf("%w: it was changed meanwhile: look at it, and ask again (%w)", trust.ErrState, err)
 	}
 	return err
 }

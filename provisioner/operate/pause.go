@@ -67,7 +67,7 @@ func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trus
 }
 
 // End ends the pause of a site, or the installation's if that is empty: each is ended on its own. The error is
-// [ErrNotPaused] if there is none, and [provisioner.ErrState] if another operator pauses anew meanwhile. After any other
+// [ErrNotPaused] if there is none, and [trust.ErrState] if another operator pauses anew meanwhile. After any other
 // it may have happened, and asking again is harmless.
 func (p *Pauses) End(ctx context.Context, site jwt.Site, c trust.Cause) error {
 	if err := c.Check(); err != nil {
@@ -84,7 +84,7 @@ func (p *Pauses) End(ctx context.Context, site jwt.Site, c trust.Cause) error {
 	if errors.Is(err, trust.ErrConflict) {
 		if now := p.logs.Pauses.Of(site); now != nil {
 			err = fmt.Errorf("%w: it was paused anew meanwhile: %w: resume again if that is to end as well",
-				provisioner.ErrState, now.Because())
+				trust.ErrState, now.Because())
 		} else {
 			err = ErrNotPaused // by now
 		}

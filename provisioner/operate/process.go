@@ -55,7 +55,7 @@ func (p *Process) ReloadPolicy(ctx context.Context, c trust.Cause) (*PolicyInUse
 	return in, nil
 }
 
-// AcceptClock is [provisioner.Clock.Accept], with an event.
+// AcceptClock is [trust.Clock.Accept], with an event.
 func (p *Process) AcceptClock(ctx context.Context, c trust.Cause) error {
 	if p.cfg.Clock == nil {
 		return errors.New("accept clock: the clock is not watched")

@@ -15,7 +15,7 @@ import (
 // nor its identity get another one until an operator retires the identity.
 //
 // Once the log of revocations has the entry, every process that sees it completes the rest.
-// Asking again is harmless. The error is [provisioner.ErrNoRecord], [provisioner.ErrState] if the identity is retired,
+// Asking again is harmless. The error is [provisioner.ErrNoRecord], [trust.ErrState] if the identity is retired,
 // [provisioner.ErrChanged] if the node is not as it was seen, or [trust.ErrUnacknowledged] if the store did
 // not answer. An identity whose record cannot be read is kept out by its name alone.
 func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Seen) error {
@@ -30,7 +30,7 @@ func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, see
 		case provisioner.StateNone:
 			return nil, provisioner.ErrNoRecord
 		case provisioner.StateRetired:
-			return nil, fmt.Errorf("%w: it is retired: its certificates are revoked, and the name is free", provisioner.ErrState)
+			return nil, fmt.Errorf("%w: it is retired: its certificates are revoked, and the name is free", trust.ErrState)
 		}
 		if newest != nil && newest.Kind == trust.RevokedNode && (record.State == provisioner.StateRevoked || newest.ID != record.Revoked) {
 			return nil, nil

@@ -7,7 +7,6 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
@@ -16,7 +15,7 @@ import (
 type Signers struct {
 	*base
 
-	signers *provisioner.Signers
+	signers *trust.Signers
 }
 
 // errNoSigners says that the signers are not this provisioner's to change.
@@ -25,9 +24,9 @@ var errNoSigners = errors.New("the signers of this provisioner are fixed")
 // Add makes a signer's tokens good, on every provisioner within a second
 // and in this process at once. A signer that was removed is good again, and one
 // that is there gets the new name and limits. It returns the signer as it now
-// is. The error is [provisioner.ErrState] if another signer has the name: policies and logs
+// is. The error is [trust.ErrState] if another signer has the name: policies and logs
 // tell signers apart by it.
-func (s *Signers) Add(ctx context.Context, n provisioner.NewSigner, c trust.Cause) (*provisioner.SignerInfo, error) {
+func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (*trust.SignerInfo, error) {
 	if s.signers == nil {
 		return nil, fmt.Errorf("add signer: %w", errNoSigners)
 	}
@@ -71,7 +70,7 @@ func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (l
 	if s.signers == nil {
 		return 0, fmt.Errorf("remove signer: %w", errNoSigners)
 	}
-	if err := wrong(c.Check(), provisioner.CheckSignerID(id)); err != nil {
+	if err := wrong(c.Check(), trust.CheckSignerID(id)); err != nil {
 		return 0, fmt.Errorf("remove signer: %w", err)
 	}
 	// With its entry, the signer of all configuration files: this provisioner's may not have it.
@@ -105,7 +104,7 @@ func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (l
 
 // List returns every signer that this process knows, by name, removed
 // ones too. The error wraps [trust.ErrRevocationsUnknown] if the list may be old.
-func (s *Signers) List(context.Context) ([]provisioner.SignerInfo, error) {
+func (s *Signers) List(context.Context) ([]trust.SignerInfo, error) {
 	if s.signers == nil {
 		return nil, fmt.Errorf("list signers: %w", errNoSigners)
 	}
@@ -116,7 +115,7 @@ func (s *Signers) List(context.Context) ([]provisioner.SignerInfo, error) {
 }
 
 // replaceEntry ends an entry in whose place another one is about to be written: the order is not to undo a removal that it
-// has not seen, which is [provisioner.ErrState]. A process that dies in between leaves neither in force.
+// has not seen, which is [trust.ErrState]. A process that dies in between leaves neither in force.
 func (b *base) replaceEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c trust.Cause) error {
 	if trust.Ended(b.logs.Revocations, kind, entry) != nil {
 		return nil

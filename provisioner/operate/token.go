@@ -7,7 +7,6 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
@@ -16,7 +15,8 @@ import (
 type Tokens struct {
 	*base
 
-	verifier provisioner.TokenVerifier
+	verifier trust.TokenVerifier
+	reserved func(wire.Identity, *jwt.Verified) error
 }
 
 // Identify returns the id of a token by its text, so that one that nobody

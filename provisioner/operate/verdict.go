@@ -54,7 +54,7 @@ func (k *Keys) named(ctx context.Context, id wire.Identity, key string) (*subjec
 
 // asShown returns a key, unless it was rejected since it was shown.
 func (k *Keys) asShown(ctx context.Context, s ShownKey) (*subject, error) {
-	if err := wrong(provisioner.CheckKeyHash(s.KeyHash)); err != nil {
+	if err := wrong(trust.CheckKeyHash(s.KeyHash)); err != nil {
 		return nil, err
 	}
 	by := k.logs.Answers.Rejection(s.Identity, s.KeyHash)
@@ -63,7 +63,7 @@ func (k *Keys) asShown(ctx context.Context, s ShownKey) (*subject, error) {
 		w, err := k.waiterNamed(ctx, s.Identity, s.KeyHash)
 		return &subject{Waiter: w}, err
 	case !s.Rejected || s.Rejection != by.ID:
-		return nil, fmt.Errorf("%w: its key was rejected since it was shown to you, %s", provisioner.ErrState, by.Source())
+		return nil, fmt.Errorf("%w: its key was rejected since it was shown to you, %s", trust.ErrState, by.Source())
 	}
 	return rejectedKey(by), nil
 }
@@ -73,7 +73,7 @@ func (k *Keys) asShown(ctx context.Context, s ShownKey) (*subject, error) {
 // The approval answers the policy where it asks for one: what it denies or defers stays so.
 //
 // Asking again replaces the approval by another one, and of two only one can be spent. The error is [ErrNotWaiting], or
-// [provisioner.ErrState] if another key has the name, if name or key is revoked, or if several wait.
+// [trust.ErrState] if another key has the name, if name or key is revoked, or if several wait.
 func (k *Keys) Approve(
 	ctx context.Context, id wire.Identity, key string, ttl time.Duration, c trust.Cause,
 ) (*provisioner.Answer, error) {
@@ -81,7 +81,7 @@ func (k *Keys) Approve(
 }
 
 // ApproveShown is [Keys.Approve] about a key as it was shown. A rejection that was not shown stays, and is
-// [provisioner.ErrState].
+// [trust.ErrState].
 func (k *Keys) ApproveShown(
 	ctx context.Context, s ShownKey, ttl time.Duration, c trust.Cause,
 ) (*provisioner.Answer, error) {
@@ -121,7 +121,7 @@ func approvable(w *provisioner.Waiter) error {
 	case wire.CodeIdentityTaken:
 		return errKeepsName(w.Identity, w.KeyHash)
 	case wire.CodeDeferred:
-		return fmt.Errorf("%w: the policy puts it off, and asks for no approval: %s", provisioner.ErrState, strings.Join(w.Reasons, "; "))
+		return fmt.Errorf("%w: the policy puts it off, and asks for no approval: %s", trust.ErrState, strings.Join(w.Reasons, "; "))
 	}
 	return nil
 }
@@ -129,12 +129,12 @@ func approvable(w *provisioner.Waiter) error {
 // errKeepsName says that an approval gives no key a name that another key has.
 func errKeepsName(id wire.Identity, keyHash string) error {
 	return fmt.Errorf("%w: the name belongs to another key; if this machine is to have it, `muster node grant %s --key %s`",
-		provisioner.ErrState, id, keyHash)
+		trust.ErrState, id, keyHash)
 }
 
 // Reject keeps the key that waits for the identity out, whatever policy, allow-list and tokens say, until it is approved
 // or forgotten. key is as in [Keys.Approve]. It is in force on every provisioner within a second or two. The error is
-// [ErrNotWaiting], or [provisioner.ErrState] if several wait.
+// [ErrNotWaiting], or [trust.ErrState] if several wait.
 //
 // Asking again is harmless: a key that is rejected already stays so, and nothing is written.
 func (k *Keys) Reject(ctx context.Context, id wire.Identity, key string, c trust.Cause) (*provisioner.Answer, error) {
@@ -160,7 +160,7 @@ func (k *Keys) Reject(ctx context.Context, id wire.Identity, key string, c trust
 
 // Forget takes the key that waits for the identity off the list, and what was decided about it with it, approval or
 // rejection: if it asks again, it waits again. key is as in [Keys.Approve]; where no key waits and one key of the name was
-// rejected, that is meant by none as well. The error is [ErrNotWaiting], or [provisioner.ErrState] if several wait.
+// rejected, that is meant by none as well. The error is [ErrNotWaiting], or [trust.ErrState] if several wait.
 //
 // The process may die at any step, and asking again is harmless: the verdict goes first, since a key that is on the list
 // can be named again.
@@ -177,7 +177,7 @@ func (k *Keys) Forget(ctx context.Context, id wire.Identity, key string, c trust
 }
 
 // ForgetShown is [Keys.Forget] about a key as it was shown. A rejection that was not shown stays, and is
-// [provisioner.ErrState].
+// [trust.ErrState].
 func (k *Keys) ForgetShown(ctx context.Context, s ShownKey, c trust.Cause) (*provisioner.Answer, error) {
 	return k.forget(ctx, s.Identity, c, func() (*subject, error) { return k.asShown(ctx, s) })
 }
@@ -266,7 +266,7 @@ func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*provisioner.
 }
 
 // approval completes an approval: its times come after what it follows, also if that was written by a clock that was
-// ahead. The error is [provisioner.ErrState] if it would let the key in by nothing.
+// ahead. The error is [trust.ErrState] if it would let the key in by nothing.
 func (k *Keys) approval(ctx context.Context, a *provisioner.Answer, ttl time.Duration, s *subject) error {
 	a.ExpiresAt = a.At.Add(ttl)
 	r, _, err := k.store.Record(ctx, a.Identity)
@@ -284,23 +284,23 @@ func (k *Keys) approval(ctx context.Context, a *provisioner.Answer, ttl time.Dur
 		a.At = after.Add(time.Second)
 	}
 	err = k.letsIn(ctx, a)
-	if errors.Is(err, provisioner.ErrState) && s.rejection != nil {
+	if errors.Is(err, trust.ErrState) && s.rejection != nil {
 		err = fmt.Errorf("%w; and its key stays rejected, until `muster node forget %s --key %s`", err, a.Identity, a.KeyHash)
 	}
 	return err
 }
 
-// letsIn returns [provisioner.ErrState] if an approval lets no key in, since the name or the key is revoked, or another
+// letsIn returns [trust.ErrState] if an approval lets no key in, since the name or the key is revoked, or another
 // key has the name: see [provisioner.Provisioner.Foresee].
 func (k *Keys) letsIn(ctx context.Context, a *provisioner.Answer) error {
 	if by := k.provisioner.Revocations().Key(a.KeyHash); by != nil {
-		return fmt.Errorf("%w: the key: %w", provisioner.ErrState, by.Err())
+		return fmt.Errorf("%w: the key: %w", trust.ErrState, by.Err())
 	}
 	code, err := k.foresee(ctx, a)
 	switch code {
 	case wire.CodeIdentityRevoked:
 		return fmt.Errorf("%w: the name is revoked; if this machine is to have it, `muster node retire %s` first, which frees the name",
-			provisioner.ErrState, a.Identity)
+			trust.ErrState, a.Identity)
 	case wire.CodeIdentityTaken:
 		return errKeepsName(a.Identity, a.KeyHash)
 	}

@@ -145,7 +145,7 @@ func (k *Keys) waiterNamed(ctx context.Context, id wire.Identity, key string) (*
 		return nil, fmt.Errorf("%w with key %s; waiting with %s", ErrNotWaiting, key, strings.Join(keys, ", "))
 	case len(found) > 1:
 		return nil, fmt.Errorf("%w: %d keys wait under this name, say which one you mean with --key: %s",
-			provisioner.ErrState, len(found), strings.Join(keys, ", "))
+			trust.ErrState, len(found), strings.Join(keys, ", "))
 	}
 	return found[0], nil
 }

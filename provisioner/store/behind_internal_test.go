@@ -43,8 +43,8 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 	record := func(attempt string) *provisioner.Record {
 		return &provisioner.Record{Schema: provisioner.RecordSchema, Identity: web1, State: provisioner.StateRetired, Attempt: attempt, UpdatedAt: time.Now()}
 	}
-	claim := func(attempt string) *provisioner.ClaimEntry {
-		return &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Claims: []provisioner.TokenClaim{{Key: "k", Identity: web1, Attempt: attempt, At: time.Now()}}}
+	claim := func(attempt string) *trust.ClaimEntry {
+		return &trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{{Key: "k", Identity: web1, Attempt: attempt, At: time.Now()}}}
 	}
 	for name, tt := range map[string]struct {
 		write func(ctx context.Context, s *Store, attempt string, after trust.Revision) (trust.Revision, error)
@@ -90,7 +90,7 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 				return s.AppendClaims(ctx, token, claim(attempt), after)
 			},
 			func(ctx context.Context, s *Store, came func(string)) error {
-				return s.AllClaims(ctx, 0, func(_ jwt.TokenID, e *provisioner.ClaimEntry, _ trust.Revision) error {
+				return s.AllClaims(ctx, 0, func(_ jwt.TokenID, e *trust.ClaimEntry, _ trust.Revision) error {
 					came(e.Claims[0].Attempt)
 					return nil
 				})

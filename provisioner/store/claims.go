@@ -12,13 +12,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/jwt"
-	"muster/provisioner"
 )
 
-// Claims implements [provisioner.ClaimLog]. It asks for one entry after the
+// Claims implements [trust.ClaimLog]. It asks for one entry after the
 // other: the tail is mostly one or two long, and what answers is the leader of
 // the stream.
-func (s *Store) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*provisioner.ClaimEntry, trust.Revision) error) error {
+func (s *Store) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*trust.ClaimEntry, trust.Revision) error) error {
 	for next, n := uint64(after)+1, 0; ; next, n = next+1, n+1 {
 		if n == longTail {
 			var err error
@@ -51,7 +50,7 @@ const longTail = 16
 // minutes in which nobody claims, has all of it read again, and one question for each
 // entry takes as long as the way to the leader, thousands of times. It returns from where
 // to go on: who answers here may be behind the leader.
-func (s *Store) manyClaims(ctx context.Context, tid jwt.TokenID, next uint64, each func(*provisioner.ClaimEntry, trust.Revision) error) (uint64, error) {
+func (s *Store) manyClaims(ctx context.Context, tid jwt.TokenID, next uint64, each func(*trust.ClaimEntry, trust.Revision) error) (uint64, error) {
 	from := jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectClaims + string(tid)}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
 	}
@@ -77,8 +76,8 @@ func (s *Store) nextClaims(ctx context.Context, tid jwt.TokenID, sequence uint64
 }
 
 // decodeClaims decodes one entry and checks it.
-func decodeClaims(data []byte) (*provisioner.ClaimEntry, error) {
-	var e provisioner.ClaimEntry
+func decodeClaims(data []byte) (*trust.ClaimEntry, error) {
+	var e trust.ClaimEntry
 	if err := json.Unmarshal(data, &e); err != nil {
 		return nil, err
 	}
@@ -88,10 +87,10 @@ func decodeClaims(data []byte) (*provisioner.ClaimEntry, error) {
 	return &e, nil
 }
 
-// AppendClaims implements [provisioner.ClaimLog]. It waits no longer for the
+// AppendClaims implements [trust.ClaimLog]. It waits no longer for the
 // acknowledgement than for any other answer, so that there is time to look for
 // the entry when it does not come.
-func (s *Store) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after trust.Revision) (trust.Revision, error) {
+func (s *Store) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision) (trust.Revision, error) {
 	if err := e.Check(); err != nil {
 		return 0, err
 	}
@@ -115,8 +114,8 @@ func (s *Store) LastClaims(ctx context.Context) (trust.Revision, error) {
 	return trust.Revision(info.State.LastSeq), nil
 }
 
-// AllClaims implements [provisioner.ClaimLog].
-func (s *Store) AllClaims(ctx context.Context, after trust.Revision, each func(jwt.TokenID, *provisioner.ClaimEntry, trust.Revision) error) error {
+// AllClaims implements [trust.ClaimLog].
+func (s *Store) AllClaims(ctx context.Context, after trust.Revision, each func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error) error {
 	end, err := s.LastClaims(ctx)
 	if err != nil || end <= after {
 		return err

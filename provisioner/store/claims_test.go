@@ -28,8 +28,8 @@ const (
 )
 
 // claims returns a good entry with one claim.
-func claims(attempt string) *provisioner.ClaimEntry {
-	return &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Claims: []provisioner.TokenClaim{
+func claims(attempt string) *trust.ClaimEntry {
+	return &trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{
 		{Key: "k1", Identity: web1, Attempt: attempt, At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Source: "192.0.2.1"},
 	}}
 }
@@ -38,7 +38,7 @@ func claims(attempt string) *provisioner.ClaimEntry {
 // revision.
 func tail(t *testing.T, s *site, st *store.Store, tid jwt.TokenID, after trust.Revision) (attempts []string, newest trust.Revision) {
 	t.Helper()
-	err := st.Claims(s.ctx, tid, after, func(e *provisioner.ClaimEntry, at trust.Revision) error {
+	err := st.Claims(s.ctx, tid, after, func(e *trust.ClaimEntry, at trust.Revision) error {
 		if at <= newest || at <= after {
 			t.Errorf("revision %d after %d", at, max(newest, after))
 		}
@@ -86,7 +86,7 @@ func TestClaimsAreAppendedInTurn(t *testing.T) {
 			t.Errorf("%s: AppendClaims = %d, %v, want %v", name, at, err, trust.ErrConflict)
 		}
 	}
-	third := add(token1, "a3", provisioner.AnyRevision) // somebody who knows nothing of the log
+	third := add(token1, "a3", trust.AnyRevision) // somebody who knows nothing of the log
 	check := func(after trust.Revision, want []string) {
 		t.Helper()
 		if got, at := tail(t, s, st, token1, after); !slices.Equal(got, want) || len(want) > 0 && at != third {
@@ -106,9 +106,9 @@ func TestClaimsAreAppendedInTurn(t *testing.T) {
 		st = s.open(t, ours)
 	}
 	want := claims("a1")
-	var got *provisioner.ClaimEntry
+	var got *trust.ClaimEntry
 	enough := errors.New("enough")
-	if err := st.Claims(s.ctx, token1, 0, func(e *provisioner.ClaimEntry, _ trust.Revision) error { got = e; return enough }); !errors.Is(err, enough) {
+	if err := st.Claims(s.ctx, token1, 0, func(e *trust.ClaimEntry, _ trust.Revision) error { got = e; return enough }); !errors.Is(err, enough) {
 		t.Errorf("Claims = %v, want the error of its caller", err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -117,7 +117,7 @@ func TestClaimsAreAppendedInTurn(t *testing.T) {
 	all := []string{fmt.Sprint(token1, "a1", first), fmt.Sprint(token2, "b1", other), fmt.Sprint(token1, "a2", second), fmt.Sprint(token1, "a3", third)}
 	for after, want := range map[trust.Revision][]string{0: all, other: all[2:], third: nil} {
 		var got []string
-		if err := st.AllClaims(s.ctx, after, func(tid jwt.TokenID, e *provisioner.ClaimEntry, at trust.Revision) error {
+		if err := st.AllClaims(s.ctx, after, func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
 			got = append(got, fmt.Sprint(tid, e.Claims[0].Attempt, at))
 			return nil
 		}); err != nil {
@@ -174,18 +174,18 @@ func TestClaimsThatCannotBeAreErrors(t *testing.T) {
 		if _, err := s.js.Publish(s.ctx, "muster.claims."+string(tid), []byte(c.data)); err != nil {
 			t.Fatal(err)
 		}
-		if err := st.Claims(s.ctx, tid, 0, func(*provisioner.ClaimEntry, trust.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := st.Claims(s.ctx, tid, 0, func(*trust.ClaimEntry, trust.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q reads as claims: %v, want %s", c.data, err, c.want)
 		}
 	}
-	if err := st.AllClaims(s.ctx, 0, func(jwt.TokenID, *provisioner.ClaimEntry, trust.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), "sequence 1: ") {
+	if err := st.AllClaims(s.ctx, 0, func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), "sequence 1: ") {
 		t.Errorf("AllClaims passes over what it does not understand: %v", err)
 	}
-	if at, err := st.AppendClaims(s.ctx, token1, &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema}, 0); err == nil || errors.Is(err, trust.ErrConflict) {
+	if at, err := st.AppendClaims(s.ctx, token1, &trust.ClaimEntry{Schema: trust.ClaimSchema}, 0); err == nil || errors.Is(err, trust.ErrConflict) {
 		t.Errorf("an empty entry is written at %d, %v", at, err)
 	}
 	s.conn.Close()
-	if err := st.Claims(s.ctx, token1, 0, func(*provisioner.ClaimEntry, trust.Revision) error { return nil }); !errors.Is(err, nats.ErrConnectionClosed) {
+	if err := st.Claims(s.ctx, token1, 0, func(*trust.ClaimEntry, trust.Revision) error { return nil }); !errors.Is(err, nats.ErrConnectionClosed) {
 		t.Errorf("Claims on a closed connection are none: %v, want %v", err, nats.ErrConnectionClosed)
 	}
 }
@@ -247,8 +247,8 @@ func TestATokenIsNotedOnce(t *testing.T) {
 		t.Errorf("a note that is not there = %v, %v", got, err)
 	}
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	note := func(tid jwt.TokenID, seen time.Time) *provisioner.TokenInfo {
-		return &provisioner.TokenInfo{ID: tid, Signer: "5b1f", SignerName: "ops", JTI: "a.*>", Identities: []wire.Pattern{"web*"}, IssuedAt: at, FirstSeen: seen}
+	note := func(tid jwt.TokenID, seen time.Time) *trust.TokenInfo {
+		return &trust.TokenInfo{ID: tid, Signer: "5b1f", SignerName: "ops", JTI: "a.*>", Identities: []wire.Pattern{"web*"}, IssuedAt: at, FirstSeen: seen}
 	}
 	st.NoteToken(note(token1, at))
 	var noting sync.WaitGroup
@@ -267,7 +267,7 @@ func TestATokenIsNotedOnce(t *testing.T) {
 		t.Errorf("note, %v (-written +read):\n%s", err, diff)
 	}
 	var all []string
-	if err := st.NotedTokens(s.ctx, func(i *provisioner.TokenInfo) error { all = append(all, string(i.ID)); return nil }); err != nil {
+	if err := st.NotedTokens(s.ctx, func(i *trust.TokenInfo) error { all = append(all, string(i.ID)); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if slices.Sort(all); !slices.Equal(all, []string{"", string(token1), string(token2)}) {

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/events"
 )
 
@@ -22,9 +21,9 @@ const (
 	subjectProbe = "muster.entry.probe"
 )
 
-// ClockMark implements [provisioner.ClockStore].
-func (s *Store) ClockMark(ctx context.Context) (*provisioner.ClockMark, trust.Revision, error) {
-	var m provisioner.ClockMark
+// ClockMark implements [trust.ClockStore].
+func (s *Store) ClockMark(ctx context.Context) (*trust.ClockMark, trust.Revision, error) {
+	var m trust.ClockMark
 	revision, err := s.last(ctx, s.entries, subjectClock, &m)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, 0, nil
@@ -35,8 +34,17 @@ func (s *Store) ClockMark(ctx context.Context) (*provisioner.ClockMark, trust.Re
 	return &m, trust.Revision(revision), nil
 }
 
-// PutClockMark implements [provisioner.ClockStore].
-func (s *Store) PutClockMark(ctx context.Context, m *provisioner.ClockMark, after trust.Revision) (trust.Revision, error) {
+// Time asks the store's server what time it is.
+func (s *Store) Time(ctx context.Context) (time.Time, error) {
+	stream, err := s.js.Stream(ctx, streamRevocations)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("ask the store for the time: %w", err)
+	}
+	return stream.CachedInfo().TimeStamp, nil
+}
+
+// PutClockMark implements [trust.ClockStore].
+func (s *Store) PutClockMark(ctx context.Context, m *trust.ClockMark, after trust.Revision) (trust.Revision, error) {
 	revision, err := s.putAnyway(ctx, subjectClock, m, uint64(after))
 	if err != nil {
 		return 0, fmt.Errorf("write clock mark: %w", err)

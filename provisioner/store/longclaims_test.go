@@ -9,7 +9,6 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/broker"
 )
 
@@ -22,16 +21,16 @@ func TestALongLogTakesFewQuestions(t *testing.T) {
 	const entries, few = 2000, 200
 	const tid = jwt.TokenID("0f1e2d3c4b5a69780f1e2d3c4b5a6978")
 	for i := range entries {
-		e := &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Claims: []provisioner.TokenClaim{
+		e := &trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{
 			{Key: "k", Identity: wire.Identity(fmt.Sprintf("web%d.example.net", i)), Attempt: wire.NewID(), At: time.Unix(1, 0)},
 		}}
-		if _, err := st.AppendClaims(s.ctx, tid, e, provisioner.AnyRevision); err != nil {
+		if _, err := st.AppendClaims(s.ctx, tid, e, trust.AnyRevision); err != nil {
 			t.Fatal(err)
 		}
 	}
 	before := s.conn.Stats().OutMsgs
 	last, n := trust.Revision(0), 0
-	err := st.Claims(s.ctx, tid, 0, func(_ *provisioner.ClaimEntry, at trust.Revision) error {
+	err := st.Claims(s.ctx, tid, 0, func(_ *trust.ClaimEntry, at trust.Revision) error {
 		if at <= last {
 			t.Fatalf("entry %d after %d", at, last)
 		}

@@ -77,7 +77,7 @@ func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*provisioner.
 	if err != nil {
 		return nil, err
 	}
-	if _, err := publish(ctx, js, subjectRecovery, b, uint64(provisioner.AnyRevision)); err != nil {
+	if _, err := publish(ctx, js, subjectRecovery, b, uint64(trust.AnyRevision)); err != nil {
 		return nil, fmt.Errorf("recovery: %w", err)
 	}
 	return r, nil

@@ -9,7 +9,6 @@ import (
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/events"
 )
 
@@ -43,7 +42,7 @@ func TestTheClockMarkIsComparedAndSet(t *testing.T) {
 	if m, after, err := st.ClockMark(s.ctx); m != nil || after != 0 || err != nil {
 		t.Fatalf("ClockMark of a new store = %v at %d, %v", m, after, err)
 	}
-	first := &provisioner.ClockMark{Time: time.Unix(1000, 0).UTC()}
+	first := &trust.ClockMark{Time: time.Unix(1000, 0).UTC()}
 	revision, err := st.PutClockMark(s.ctx, first, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -540,7 +540,7 @@ var errAway = errors.New("no connection to the broker, nothing was sent")
 
 // publish makes one write by itself.
 func publish(ctx context.Context, js jetstream.JetStream, subject string, b []byte, after uint64) (uint64, error) {
-	if after == uint64(provisioner.AnyRevision) {
+	if after == uint64(trust.AnyRevision) {
 		return publishIf(ctx, js, subject, b)
 	}
 	return publishIf(ctx, js, subject, b, jetstream.WithExpectLastSequencePerSubject(after))

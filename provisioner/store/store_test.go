@@ -205,7 +205,7 @@ func TestALostAcknowledgementGivesItsPlaceBack(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(s.ctx)
 	cancel()
-	entry := &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Claims: []provisioner.TokenClaim{{Key: "k", Identity: web1, Attempt: "a1", At: time.Now()}}}
+	entry := &trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{{Key: "k", Identity: web1, Attempt: "a1", At: time.Now()}}}
 	for i := range 5 {
 		if _, err := st.AppendClaims(gone, jwt.TokenID(fmt.Sprintf("%032x", i)), entry, 0); !errors.Is(err, context.Canceled) {
 			t.Fatalf("AppendClaims = %v, want %v", err, context.Canceled)

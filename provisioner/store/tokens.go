@@ -6,17 +6,18 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/jwt"
-	"muster/provisioner"
 )
 
 // NoteToken implements [provisioner.TokenNotes]. The broker keeps the first note
 // of each token and throws later ones away, so the day on which a token was
 // first seen stays.
-func (s *Store) NoteToken(t *provisioner.TokenInfo) {
+func (s *Store) NoteToken(t *trust.TokenInfo) {
 	b, err := json.Marshal(t)
 	if err == nil {
 		err = s.take(subjectToken, b)
@@ -32,9 +33,9 @@ func (s *Store) NoteToken(t *provisioner.TokenInfo) {
 }
 
 // NotedTokens implements [provisioner.TokenNotes].
-func (s *Store) NotedTokens(ctx context.Context, each func(*provisioner.TokenInfo) error) error {
+func (s *Store) NotedTokens(ctx context.Context, each func(*trust.TokenInfo) error) error {
 	return s.scan(ctx, streamEntries, subjectToken+"*", jetstream.DeliverLastPerSubjectPolicy, func(m message) error {
-		var t provisioner.TokenInfo
+		var t trust.TokenInfo
 		if err := json.Unmarshal(m.data, &t); err != nil {
 			return fmt.Errorf("token on %s: %w", m.subject, err)
 		}
@@ -43,8 +44,8 @@ func (s *Store) NotedTokens(ctx context.Context, each func(*provisioner.TokenInf
 }
 
 // NotedToken implements [provisioner.TokenNotes].
-func (s *Store) NotedToken(ctx context.Context, tid jwt.TokenID) (*provisioner.TokenInfo, error) {
-	var t provisioner.TokenInfo
+func (s *Store) NotedToken(ctx context.Context, tid jwt.TokenID) (*trust.TokenInfo, error) {
+	var t trust.TokenInfo
 	_, err := s.last(ctx, s.entries, subjectToken+string(tid), &t)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil

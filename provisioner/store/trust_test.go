@@ -126,7 +126,7 @@ func TestARevocationThatCannotBeReadKeepsOut(t *testing.T) {
 	}
 }
 
-func signerEntry(t *testing.T, name string) *provisioner.SignerEntry {
+func signerEntry(t *testing.T, name string) *trust.SignerEntry {
 	t.Helper()
 	pub, _, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -140,7 +140,7 @@ func signerEntry(t *testing.T, name string) *provisioner.SignerEntry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &provisioner.SignerEntry{Schema: provisioner.SignerSchema, Entry: "e", ID: id, Name: name, Key: der, Sites: []jwt.Site{"ams1"},
+	return &trust.SignerEntry{Schema: trust.SignerSchema, Entry: "e", ID: id, Name: name, Key: der, Sites: []jwt.Site{"ams1"},
 		Identities: []wire.Pattern{"*.example.net"}, By: "operator", At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 }
 

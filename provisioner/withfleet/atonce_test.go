@@ -76,8 +76,8 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 				}
 				kept := func(k operate.ShownKey) {
 					t.Helper()
-					if err := say(f.Context(), p, k); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "rejected since it was shown") {
-						t.Errorf("%s = %v, want %v, and that it was rejected", verdict, err, provisioner.ErrState)
+					if err := say(f.Context(), p, k); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "rejected since it was shown") {
+						t.Errorf("%s = %v, want %v, and that it was rejected", verdict, err, trust.ErrState)
 					}
 					if code := f.Refused(n); code != wire.CodeRejected {
 						t.Errorf("the rejected key is refused as %s, want %s", code, wire.CodeRejected)
@@ -124,8 +124,8 @@ func TestAResumeEndsNoPauseOfThatMoment(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := testbed.Orders(p).Pauses.End(f.Context(), "", operator); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "ben") {
-		t.Errorf("resume = %v, want %v and who has paused", err, provisioner.ErrState)
+	if err := testbed.Orders(p).Pauses.End(f.Context(), "", operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "ben") {
+		t.Errorf("resume = %v, want %v and who has paused", err, trust.ErrState)
 	}
 	for name, p := range map[string]*provisioner.Provisioner{"one": p, "the other": other} {
 		if list := testbed.Orders(p).Pauses.List(); len(list) != 1 || !list[0].Renewals {

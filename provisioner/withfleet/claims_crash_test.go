@@ -142,7 +142,7 @@ func TestARaceOfOneKeyCostsOneUse(t *testing.T) {
 	default:
 		t.Error("nobody wrote a record before this one")
 	}
-	if r := report(t, f, token); r.Used != 1 || len(r.UsedBy) != 1 || r.UsedBy[0].State != provisioner.UseEnrolled {
+	if r := report(t, f, token); r.Used != 1 || len(r.UsedBy) != 1 || r.UsedBy[0].State != trust.UseEnrolled {
 		t.Errorf("report = %+v", r)
 	}
 	f.Check()
@@ -171,7 +171,7 @@ func TestAnUnknownRecordKeepsItsUse(t *testing.T) {
 	if _, err := p.Enroll(ctx, n.Request(), provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
 		t.Fatalf("enroll = %v, want %s", err, wire.CodeStoreUnavailable)
 	}
-	if r := report(t, f, token); r.Used != 1 || r.UsedBy[0].State != provisioner.UseClaimed {
+	if r := report(t, f, token); r.Used != 1 || r.UsedBy[0].State != trust.UseClaimed {
 		t.Errorf("report = %+v, want a claim", r)
 	}
 	late()
@@ -201,7 +201,7 @@ func TestASuspendedProcessDoesNotWriteOnAnOldClaim(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	token := f.Token(testbed.Limited(1))
 	n := node(t, "web1.example.net", token)
-	f.Faults.BeforeClaims(func(context.Context, *provisioner.ClaimEntry) { f.Clock.Advance(15 * time.Minute) })
+	f.Faults.BeforeClaims(func(context.Context, *trust.ClaimEntry) { f.Clock.Advance(15 * time.Minute) })
 	if got := f.Refused(n); got != wire.CodeUnavailable {
 		t.Errorf("refused as %s, want %s", got, wire.CodeUnavailable)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/operate"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/simnode"
@@ -45,10 +47,10 @@ func patiently(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node, so
 }
 
 // entries returns the log of a token.
-func entries(t testing.TB, f *testbed.Fleet, token string) []*provisioner.ClaimEntry {
+func entries(t testing.TB, f *testbed.Fleet, token string) []*trust.ClaimEntry {
 	t.Helper()
-	var log []*provisioner.ClaimEntry
-	err := f.Daemon().Store().Claims(f.Context(), f.TokenID(token), 0, func(e *provisioner.ClaimEntry, _ trust.Revision) error {
+	var log []*trust.ClaimEntry
+	err := f.Daemon().Store().Claims(f.Context(), f.TokenID(token), 0, func(e *trust.ClaimEntry, _ trust.Revision) error {
 		log = append(log, e)
 		return nil
 	})
@@ -59,14 +61,14 @@ func entries(t testing.TB, f *testbed.Fleet, token string) []*provisioner.ClaimE
 }
 
 // report returns what operators are told of a token.
-func report(t testing.TB, f *testbed.Fleet, token string) *provisioner.TokenReport {
+func report(t testing.TB, f *testbed.Fleet, token string) *operate.TokenReport {
 	t.Helper()
 	life, over := context.WithCancel(t.Context())
 	defer over()
 	p := f.ProvisionerFor(life, nil)
-	r, err := p.Token(f.Context(), f.TokenID(token))
-	if errors.Is(err, provisioner.ErrUnknownToken) {
-		return &provisioner.TokenReport{}
+	r, err := testbed.Orders(p).Tokens.Get(f.Context(), f.TokenID(token))
+	if errors.Is(err, operate.ErrUnknownToken) {
+		return &operate.TokenReport{}
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -313,7 +315,7 @@ func TestClaimsOfSeveralProcessesAreCounted(t *testing.T) {
 	token := f.Token(testbed.Limited(2))
 	f.Enroll(node(t, "web1.example.net", token))
 	other := provisioners(t, f, 1)[0]
-	f.Faults.BeforeClaims(func(ctx context.Context, _ *provisioner.ClaimEntry) {
+	f.Faults.BeforeClaims(func(ctx context.Context, _ *trust.ClaimEntry) {
 		if _, err := other.Enroll(ctx, node(t, "web2.example.net", token).Request(), provisioner.Source{}); err != nil {
 			t.Errorf("the other provisioner refuses: %v", err)
 		}

@@ -30,8 +30,8 @@ func TestTwoWhoGrantAtOnce(t *testing.T) {
 		return between
 	})
 	second := operate.GrantOrder{ID: wire.NewID(), KeyHash: keyHash(t, f.Node(web1))}
-	if _, err := testbed.Orders(other).Nodes.Grant(f.Context(), web1, second, operator); !errors.Is(err, provisioner.ErrState) {
-		t.Errorf("the second order: %v, want %v", err, provisioner.ErrState)
+	if _, err := testbed.Orders(other).Nodes.Grant(f.Context(), web1, second, operator); !errors.Is(err, trust.ErrState) {
+		t.Errorf("the second order: %v, want %v", err, trust.ErrState)
 	}
 	f.Apply(first, f.Enroll(first))
 	if _, err := testbed.Orders(other).Nodes.Grant(f.Context(), web1, second, operator); err != nil {

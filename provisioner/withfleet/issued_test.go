@@ -5,10 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/operate"
+
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 )
 
 // TestIssuedTokens lists one-time tokens until they are used or over, and no
@@ -23,7 +24,7 @@ func TestIssuedTokens(t *testing.T) {
 	once := func(name wire.Pattern) string { return lasting(name, time.Hour) }
 	listed := func() map[jwt.TokenID]int {
 		t.Helper()
-		tokens, err := p.Tokens(f.Context())
+		tokens, err := testbed.Orders(p).Tokens.List(f.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +39,7 @@ func TestIssuedTokens(t *testing.T) {
 	}
 	used, unused := once("web1.example.net"), once("web2.example.net")
 	for _, text := range []string{used, unused, unused} {
-		if info, err := p.IssueToken(f.Context(), text, operator); err != nil || info.ID != f.TokenID(text) || info.IssuedBy != "ann" {
+		if info, err := testbed.Orders(p).Tokens.Issue(f.Context(), text, operator); err != nil || info.ID != f.TokenID(text) || info.IssuedBy != "ann" {
 			t.Fatalf("issued %+v, %v", info, err)
 		}
 	}
@@ -48,15 +49,15 @@ func TestIssuedTokens(t *testing.T) {
 	for what, text := range map[string]string{
 		"many uses": f.Token(testbed.Limited(2, "web1.example.net")), "any name": f.Token(testbed.Limited(1)),
 		"a pattern": f.Token(testbed.Limited(1, "web*.example.net")), "no token": "x", "the broker's name": once("broker.fleet.test"),
-		"for centuries": lasting("web3.example.net", 100_000*24*time.Hour), "a while too long": lasting("web3.example.net", provisioner.MaxIssuedTTL+2*jwt.NotBeforeLeeway),
+		"for centuries": lasting("web3.example.net", 100_000*24*time.Hour), "a while too long": lasting("web3.example.net", operate.MaxIssuedTTL+2*jwt.NotBeforeLeeway),
 		"without an end": f.Token(func(c *jwt.Claims) { testbed.Limited(1, "web3.example.net")(c); c.ExpiresAt = time.Time{} }),
 	} {
-		if _, err := p.IssueToken(f.Context(), text, operator); !errors.Is(err, provisioner.ErrNotOneTime) {
+		if _, err := testbed.Orders(p).Tokens.Issue(f.Context(), text, operator); !errors.Is(err, operate.ErrNotOneTime) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	// The signer's clock is a little ahead.
-	if _, err := p.IssueToken(f.Context(), lasting("web4.example.net", provisioner.MaxIssuedTTL+jwt.NotBeforeLeeway/2), operator); err != nil {
+	if _, err := testbed.Orders(p).Tokens.Issue(f.Context(), lasting("web4.example.net", operate.MaxIssuedTTL+jwt.NotBeforeLeeway/2), operator); err != nil {
 		t.Errorf("for as long as it may be: %v", err)
 	}
 	n := f.Node("web1.example.net")

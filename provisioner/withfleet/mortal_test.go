@@ -105,12 +105,12 @@ func (m *mortal) Logs() *provisioner.Logs {
 	})
 }
 
-func (m *mortal) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*provisioner.ClaimEntry, trust.Revision) error) error {
+func (m *mortal) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*trust.ClaimEntry, trust.Revision) error) error {
 	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.Claims(ctx, tid, after, each) })
 	return err
 }
 
-func (m *mortal) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after trust.Revision) (trust.Revision, error) {
+func (m *mortal) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision) (trust.Revision, error) {
 	return call(ctx, m, func() (trust.Revision, error) { return m.Store.AppendClaims(ctx, tid, e, after) })
 }
 
@@ -147,12 +147,12 @@ func (m *mortal) Waiters(ctx context.Context, id wire.Identity, each func(*provi
 	return err
 }
 
-func (m *mortal) NoteToken(info *provisioner.TokenInfo) {
+func (m *mortal) NoteToken(info *trust.TokenInfo) {
 	_, _ = counted(m, func() (struct{}, error) { m.Store.NoteToken(info); return struct{}{}, nil })
 }
 
-func (m *mortal) NotedToken(ctx context.Context, tid jwt.TokenID) (*provisioner.TokenInfo, error) {
-	return call(ctx, m, func() (*provisioner.TokenInfo, error) { return m.Store.NotedToken(ctx, tid) })
+func (m *mortal) NotedToken(ctx context.Context, tid jwt.TokenID) (*trust.TokenInfo, error) {
+	return call(ctx, m, func() (*trust.TokenInfo, error) { return m.Store.NotedToken(ctx, tid) })
 }
 
 // dying has a new process enroll a node and die at this call. It returns how

@@ -10,6 +10,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // TestAOneTimeTokenGivesAnIdentityToAnotherKey has a reinstalled machine come
@@ -125,7 +126,7 @@ func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 			if old.Current != nil && (r.Current == nil || r.Current.Serial != old.Current.Serial) {
 				t.Errorf("current = %+v, want the old one", r.Current)
 			}
-			if got := report(t, f, token); got.Used != 1 || got.UsedBy[0].State != provisioner.UseEnrolled {
+			if got := report(t, f, token); got.Used != 1 || got.UsedBy[0].State != trust.UseEnrolled {
 				t.Errorf("report = %+v", got)
 			}
 			f.Apply(n, e)
@@ -185,7 +186,7 @@ func TestAnAgentWithAOneTimeTokenRestartsInTheMiddle(t *testing.T) {
 	f.Start()
 	a.Start()
 	f.WaitProvisioned(a)
-	if r := report(t, f, token); r.Used != 1 || r.Left == nil || *r.Left != 0 || len(r.UsedBy) != 1 || r.UsedBy[0].State != provisioner.UseEnrolled {
+	if r := report(t, f, token); r.Used != 1 || r.Left == nil || *r.Left != 0 || len(r.UsedBy) != 1 || r.UsedBy[0].State != trust.UseEnrolled {
 		t.Errorf("report = %+v", r)
 	}
 	if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeIdentityTaken {

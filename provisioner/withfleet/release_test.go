@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/operate"
+
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -35,11 +37,11 @@ func claimed(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 }
 
 // release has an operator release a claim.
-func release(t *testing.T, f *testbed.Fleet, token, who string) ([]provisioner.TokenUse, error) {
+func release(t *testing.T, f *testbed.Fleet, token, who string) ([]trust.TokenUse, error) {
 	t.Helper()
 	life, over := context.WithCancel(t.Context())
 	defer over()
-	return f.ProvisionerFor(life, nil).ReleaseClaim(f.Context(), f.TokenID(token), who, trust.Cause{By: "anna", Why: "the disk died"})
+	return testbed.Orders(f.ProvisionerFor(life, nil)).Tokens.Release(f.Context(), f.TokenID(token), who, trust.Cause{By: "anna", Why: "the disk died"})
 }
 
 // TestADeadNodesUseIsReleased releases the claim of a node that died before its
@@ -58,16 +60,16 @@ func TestADeadNodesUseIsReleased(t *testing.T) {
 		if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeTokenUsedUp {
 			t.Errorf("by %s: before the release another node is refused as %s", by, got)
 		}
-		if _, err := release(t, f, token, who(dead)); !errors.Is(err, provisioner.ErrClaimYoung) {
-			t.Errorf("by %s: release at once = %v, want %v", by, err, provisioner.ErrClaimYoung)
+		if _, err := release(t, f, token, who(dead)); !errors.Is(err, operate.ErrClaimYoung) {
+			t.Errorf("by %s: release at once = %v, want %v", by, err, operate.ErrClaimYoung)
 		}
-		f.Clock.Advance(provisioner.ReleaseAge + time.Second)
+		f.Clock.Advance(operate.ReleaseAge + time.Second)
 		released, err := release(t, f, token, who(dead))
-		if err != nil || len(released) != 1 || released[0].Key != keyHash(t, dead) || string(released[0].Identity) != dead.Identity || released[0].State != provisioner.UseReleased {
+		if err != nil || len(released) != 1 || released[0].Key != keyHash(t, dead) || string(released[0].Identity) != dead.Identity || released[0].State != trust.UseReleased {
 			t.Errorf("by %s: release = %+v, %v", by, released, err)
 		}
-		if _, err := release(t, f, token, who(dead)); !errors.Is(err, provisioner.ErrNoClaim) {
-			t.Errorf("by %s: release again = %v, want %v", by, err, provisioner.ErrNoClaim)
+		if _, err := release(t, f, token, who(dead)); !errors.Is(err, operate.ErrNoClaim) {
+			t.Errorf("by %s: release again = %v, want %v", by, err, operate.ErrNoClaim)
 		}
 		r := report(t, f, token)
 		if len(r.UsedBy) != 1 || r.UsedBy[0].ReleasedBy != "anna" || r.UsedBy[0].Why != "the disk died" || r.UsedBy[0].ReleasedAt.IsZero() || r.Used != 0 || r.Left == nil || *r.Left != 1 {
@@ -91,7 +93,7 @@ func TestADeadNodesUseIsReleased(t *testing.T) {
 func TestWhatIsNotReleased(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
-	old := provisioner.ReleaseAge + time.Minute
+	old := operate.ReleaseAge + time.Minute
 	tests := map[string]struct {
 		do   func(t *testing.T, token, identity string) (who string)
 		want error
@@ -99,17 +101,17 @@ func TestWhatIsNotReleased(t *testing.T) {
 		"nobody": {func(t *testing.T, token, identity string) string {
 			f.Enroll(node(t, identity, token))
 			return "db1.example.net"
-		}, provisioner.ErrNoClaim},
-		"nothing at all": {func(*testing.T, string, string) string { return "" }, provisioner.ErrNoClaim},
+		}, operate.ErrNoClaim},
+		"nothing at all": {func(*testing.T, string, string) string { return "" }, operate.ErrNoClaim},
 		"who is enrolled": {func(t *testing.T, token, identity string) string {
 			f.Enroll(node(t, identity, token))
 			return identity
-		}, provisioner.ErrClaimEnrolled},
+		}, operate.ErrClaimEnrolled},
 		"who is provisioned": {func(t *testing.T, token, identity string) string {
 			n := node(t, identity, token)
 			f.Apply(n, f.Enroll(n))
 			return keyHash(t, n)
-		}, provisioner.ErrClaimEnrolled},
+		}, operate.ErrClaimEnrolled},
 		"whose key has been replaced since": {func(t *testing.T, token, identity string) string {
 			n := node(t, identity, token)
 			f.Apply(n, f.Enroll(n))
@@ -120,13 +122,13 @@ func TestWhatIsNotReleased(t *testing.T) {
 				t.Fatalf("reply = %+v, %v", r, err)
 			}
 			return keyHash(t, n)
-		}, provisioner.ErrClaimEnrolled},
+		}, operate.ErrClaimEnrolled},
 		"who was retired": {func(t *testing.T, token, identity string) string {
 			n := node(t, identity, token)
 			f.Apply(n, f.Enroll(n))
 			f.PutRecord(identity, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
 			return identity
-		}, provisioner.ErrClaimEnrolled},
+		}, operate.ErrClaimEnrolled},
 		"who was retired, and whose name another has": {func(t *testing.T, token, identity string) string {
 			n := node(t, identity, token)
 			f.Apply(n, f.Enroll(n))
@@ -134,19 +136,19 @@ func TestWhatIsNotReleased(t *testing.T) {
 			other := f.Node(identity)
 			f.Apply(other, f.Enroll(other))
 			return identity
-		}, provisioner.ErrClaimEnrolled},
+		}, operate.ErrClaimEnrolled},
 		"whose name has too long a history since": {func(t *testing.T, token, identity string) string {
 			claimed(t, f, node(t, identity, token))
 			flap(f, identity)
 			return identity
-		}, provisioner.ErrClaimEnrolled},
+		}, operate.ErrClaimEnrolled},
 		"one of two keys of a name, if the other is young": {func(t *testing.T, token, identity string) string {
 			claimed(t, f, node(t, identity, token))
 			f.Clock.Advance(old)
 			claimed(t, f, node(t, identity, token))
 			f.Clock.Advance(-old)
 			return identity
-		}, provisioner.ErrClaimYoung},
+		}, operate.ErrClaimYoung},
 		"who is back": {func(t *testing.T, token, identity string) string {
 			n := node(t, identity, token)
 			claimed(t, f, n)
@@ -154,7 +156,7 @@ func TestWhatIsNotReleased(t *testing.T) {
 			claimed(t, f, n)
 			f.Clock.Advance(-old)
 			return identity
-		}, provisioner.ErrClaimYoung},
+		}, operate.ErrClaimYoung},
 	}
 	for name, tt := range tests {
 		identity := strings.Map(func(r rune) rune {
@@ -176,14 +178,14 @@ func TestWhatIsNotReleased(t *testing.T) {
 	}
 	for _, tid := range []string{"", ">", "*", "a.b", strings.Repeat("0", 31), strings.Repeat("0", 33), strings.Repeat("A", 32)} {
 		p := provisioners(t, f, 1)[0]
-		if _, err := p.ReleaseClaim(f.Context(), jwt.TokenID(tid), "web1.example.net", trust.Cause{}); !errors.Is(err, trust.ErrTokenID) {
+		if _, err := testbed.Orders(p).Tokens.Release(f.Context(), jwt.TokenID(tid), "web1.example.net", trust.Cause{}); !errors.Is(err, trust.ErrTokenID) {
 			t.Errorf("release on token %q = %v", tid, err)
 		}
-		if _, err := p.Token(f.Context(), jwt.TokenID(tid)); !errors.Is(err, trust.ErrTokenID) {
+		if _, err := testbed.Orders(p).Tokens.Get(f.Context(), jwt.TokenID(tid)); !errors.Is(err, trust.ErrTokenID) {
 			t.Errorf("token %q = %v", tid, err)
 		}
 	}
-	if _, err := provisioners(t, f, 1)[0].ReleaseClaim(f.Context(), f.TokenID(f.Token(nil)), "a", trust.Cause{Why: strings.Repeat("x", 2000)}); err == nil {
+	if _, err := testbed.Orders(provisioners(t, f, 1)[0]).Tokens.Release(f.Context(), f.TokenID(f.Token(nil)), "a", trust.Cause{Why: strings.Repeat("x", 2000)}); err == nil {
 		t.Error("an operator's words of 2000 bytes are accepted")
 	}
 	f.Check()
@@ -206,14 +208,14 @@ func TestAReleaseLosesToANodeThatIsBack(t *testing.T) {
 	token := f.Token(testbed.Limited(1))
 	n := node(t, "web1.example.net", token)
 	claimed(t, f, n)
-	f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
+	f.Clock.Advance(operate.ReleaseAge + time.Minute)
 	p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
 		faults := &testbed.Faults{Store: s}
-		faults.BeforeClaims(func(context.Context, *provisioner.ClaimEntry) { f.Enroll(n) })
+		faults.BeforeClaims(func(context.Context, *trust.ClaimEntry) { f.Enroll(n) })
 		return faults
 	})
-	if released, err := p.ReleaseClaim(f.Context(), f.TokenID(token), n.Identity, trust.Cause{By: "anna"}); !errors.Is(err, provisioner.ErrClaimYoung) {
-		t.Errorf("release = %v, %v, want %v", released, err, provisioner.ErrClaimYoung)
+	if released, err := testbed.Orders(p).Tokens.Release(f.Context(), f.TokenID(token), n.Identity, trust.Cause{By: "anna"}); !errors.Is(err, operate.ErrClaimYoung) {
+		t.Errorf("release = %v, %v, want %v", released, err, operate.ErrClaimYoung)
 	}
 	if got := report(t, f, token).Used; got != 1 {
 		t.Errorf("%d uses are held, want the node's", got)

@@ -325,7 +325,7 @@ func TestRevocationRaces(t *testing.T) {
 					return
 				}
 				err := testbed.Orders(p).Nodes.Revoke(f.Context(), web1, testbed.Operator())
-				if errors.Is(err, provisioner.ErrState) {
+				if errors.Is(err, trust.ErrState) {
 					err = nil // retired already
 				}
 				done <- err

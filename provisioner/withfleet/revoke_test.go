@@ -399,7 +399,7 @@ func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
 		_, err := testbed.Orders(p).Signers.Remove(ctx, id, c)
 		return err
 	}
-	add := func(n provisioner.NewSigner, c trust.Cause) error {
+	add := func(n trust.NewSigner, c trust.Cause) error {
 		_, err := testbed.Orders(p).Signers.Add(ctx, n, c)
 		return err
 	}
@@ -408,7 +408,7 @@ func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
 	anything := errors.New("any error")
 	for name, tt := range map[string]struct{ err, want error }{
 		"revoke a stranger":                {testbed.Orders(p).Nodes.Revoke(ctx, "never.example.net", someone), provisioner.ErrNoRecord},
-		"revoke a retired one":             {testbed.Orders(p).Nodes.Revoke(ctx, "retired.example.net", someone), provisioner.ErrState},
+		"revoke a retired one":             {testbed.Orders(p).Nodes.Revoke(ctx, "retired.example.net", someone), trust.ErrState},
 		"revoke by nobody":                 {testbed.Orders(p).Nodes.Revoke(ctx, "live.example.net", nobody), anything},
 		"revoke with an essay":             {testbed.Orders(p).Nodes.Revoke(ctx, "live.example.net", long), anything},
 		"revoke no token":                  {testbed.Orders(p).Tokens.Revoke(ctx, "x", someone), anything},
@@ -417,8 +417,8 @@ func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
 		"retire a stranger":                {testbed.Orders(p).Nodes.Retire(ctx, "never.example.net", someone), provisioner.ErrNoRecord},
 		"retire by nobody":                 {testbed.Orders(p).Nodes.Retire(ctx, "live.example.net", nobody), anything},
 		"grant a stranger":                 {grant("never.example.net", "", 0, someone), provisioner.ErrNoRecord},
-		"grant a revoked one":              {grant("revoked.example.net", "", 0, someone), provisioner.ErrState},
-		"grant a retired one":              {grant("retired.example.net", "", 0, someone), provisioner.ErrState},
+		"grant a revoked one":              {grant("revoked.example.net", "", 0, someone), trust.ErrState},
+		"grant a retired one":              {grant("retired.example.net", "", 0, someone), trust.ErrState},
 		"grant by nobody":                  {grant("live.example.net", "", 0, nobody), anything},
 		"grant no key":                     {grant("live.example.net", "x", 0, someone), anything},
 		"grant for a moment":               {grant("live.example.net", "", time.Second, someone), anything},
@@ -426,15 +426,15 @@ func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
 		"grant a negative time":            {grant("live.example.net", "", -time.Hour, someone), anything},
 		"remove no signer":                 {remove("x", someone), anything},
 		"remove by nobody":                 {remove(jwt.SignerID(hash), nobody), anything},
-		"add no signer":                    {add(provisioner.NewSigner{Name: "x"}, someone), jwt.ErrKey},
-		"add without a name in the limits": {add(provisioner.NewSigner{Public: []byte(hash), Name: "x", Identities: []string{}}, someone), anything},
-		"add without a site in them":       {add(provisioner.NewSigner{Public: []byte(hash), Name: "x", Sites: []string{}}, someone), anything},
-		"add by nobody":                    {add(provisioner.NewSigner{Public: []byte(hash), Name: "x"}, nobody), anything},
-		"add without a name":               {add(provisioner.NewSigner{Public: []byte(hash)}, someone), anything},
-		"add with two lines":               {add(provisioner.NewSigner{Public: []byte(hash), Name: "build\nsigner"}, someone), anything},
-		"add for a bad site":               {add(provisioner.NewSigner{Public: []byte(hash), Name: "x", Sites: []string{"a b"}}, someone), anything},
-		"add for bad names":                {add(provisioner.NewSigner{Public: []byte(hash), Name: "x", Identities: []string{"A.*"}}, someone), anything},
-		"add under a taken name":           {add(provisioner.NewSigner{Public: []byte(hash), Name: "signer"}, someone), provisioner.ErrState},
+		"add no signer":                    {add(trust.NewSigner{Name: "x"}, someone), jwt.ErrKey},
+		"add without a name in the limits": {add(trust.NewSigner{Public: []byte(hash), Name: "x", Identities: []string{}}, someone), anything},
+		"add without a site in them":       {add(trust.NewSigner{Public: []byte(hash), Name: "x", Sites: []string{}}, someone), anything},
+		"add by nobody":                    {add(trust.NewSigner{Public: []byte(hash), Name: "x"}, nobody), anything},
+		"add without a name":               {add(trust.NewSigner{Public: []byte(hash)}, someone), anything},
+		"add with two lines":               {add(trust.NewSigner{Public: []byte(hash), Name: "build\nsigner"}, someone), anything},
+		"add for a bad site":               {add(trust.NewSigner{Public: []byte(hash), Name: "x", Sites: []string{"a b"}}, someone), anything},
+		"add for bad names":                {add(trust.NewSigner{Public: []byte(hash), Name: "x", Identities: []string{"A.*"}}, someone), anything},
+		"add under a taken name":           {add(trust.NewSigner{Public: []byte(hash), Name: "signer"}, someone), trust.ErrState},
 	} {
 		if tt.err == nil || !errors.Is(tt.want, anything) && !errors.Is(tt.err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, tt.err, tt.want)

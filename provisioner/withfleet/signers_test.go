@@ -71,13 +71,13 @@ func TestSignersComeAndGo(t *testing.T) {
 		}
 	}
 	everywhere(web, wire.CodeTokenInvalid)
-	added, err := testbed.Orders(ps[1]).Signers.Add(f.Context(), provisioner.NewSigner{
+	added, err := testbed.Orders(ps[1]).Signers.Add(f.Context(), trust.NewSigner{
 		Public: public, Name: "racks", Sites: []string{"ams1", "lon1"}, Identities: []string{"web*.example.net"},
 	}, testbed.Operator())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &provisioner.SignerInfo{ID: id, Name: "racks", Source: provisioner.SignerOfStore, KeyType: "Ed25519", Sites: []jwt.Site{"ams1", "lon1"},
+	want := &trust.SignerInfo{ID: id, Name: "racks", Source: trust.SignerOfStore, KeyType: "Ed25519", Sites: []jwt.Site{"ams1", "lon1"},
 		Identities: []wire.Pattern{"web*.example.net"}, By: testbed.Operator().By, Why: testbed.Operator().Why, At: added.At}
 	if diff := cmp.Diff(want, added); diff != "" || added.At.IsZero() {
 		t.Errorf("added (-want +got):\n%s", diff)
@@ -88,12 +88,12 @@ func TestSignersComeAndGo(t *testing.T) {
 	everywhere(web, "")
 	everywhere(db, wire.CodeTokenIdentity)
 	// Other limits: it may sign for databases now, and elsewhere only.
-	if _, err := testbed.Orders(ps[0]).Signers.Add(f.Context(), provisioner.NewSigner{Public: public, Name: "databases", Identities: []string{"db*.example.net"}}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(ps[0]).Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "databases", Identities: []string{"db*.example.net"}}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	everywhere(db, "")
 	everywhere(signedBy(t, f, key, "web2.example.net"), wire.CodeTokenIdentity)
-	if _, err := testbed.Orders(ps[0]).Signers.Add(f.Context(), provisioner.NewSigner{Public: public, Name: "databases", Sites: []string{"lon1"}}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(ps[0]).Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "databases", Sites: []string{"lon1"}}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	everywhere(signedBy(t, f, key, "db2.example.net"), wire.CodeTokenSite)
@@ -114,10 +114,10 @@ func TestSignersComeAndGo(t *testing.T) {
 		t.Errorf("after a restart: %q", code)
 	}
 	list, err := f.Daemon().Orders().Signers.List(f.Context())
-	if err != nil || len(list) != 2 || list[0].Name != "databases" || !list[0].Removed || list[0].InFile || list[1].Name != "signer" || list[1].Source != provisioner.SignerOfFile || list[1].Removed {
+	if err != nil || len(list) != 2 || list[0].Name != "databases" || !list[0].Removed || list[0].InFile || list[1].Name != "signer" || list[1].Source != trust.SignerOfFile || list[1].Removed {
 		t.Errorf("signers %+v, %v", list, err)
 	}
-	if _, err := f.Daemon().Orders().Signers.Add(f.Context(), provisioner.NewSigner{Public: public, Name: "databases"}, testbed.Operator()); err != nil {
+	if _, err := f.Daemon().Orders().Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "databases"}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Enroll(signedBy(t, f, key, "db3.example.net"))
@@ -136,7 +136,7 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	other := another(t, f, nil)
 	n, e := inFleet(t, f, web1)
 	list, err := f.Daemon().Orders().Signers.List(f.Context())
-	if err != nil || len(list) != 1 || list[0].Source != provisioner.SignerOfFile || !list[0].InFile {
+	if err != nil || len(list) != 1 || list[0].Source != trust.SignerOfFile || !list[0].InFile {
 		t.Fatalf("signers %+v, %v", list, err)
 	}
 	if left, err := f.Daemon().Orders().Signers.Remove(f.Context(), list[0].ID, testbed.Operator()); left != 0 || err != nil {
@@ -149,7 +149,7 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	if code := codeAt(f, f.Daemon().Operator(), stranger); code != wire.CodeTokenInvalid {
 		t.Errorf("where it was removed: %q", code)
 	}
-	if _, err := f.Daemon().Orders().Nodes.Command(f.Context(), web1, operate.CommandOrder{Verb: wire.VerbReprovision}, testbed.Operator()); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "who was removed") {
+	if _, err := f.Daemon().Orders().Nodes.Command(f.Context(), web1, operate.CommandOrder{Verb: wire.VerbReprovision}, testbed.Operator()); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "who was removed") {
 		t.Errorf("a node of the fleet is sent to enroll with a token that is good no more: %v", err)
 	}
 	f.Eventually("the other provisioner refuses", func() bool {
@@ -169,7 +169,7 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	}
 	// The same key again, by somebody who has found it.
 	found, public, _ := newSigner(t)
-	if _, err := f.Daemon().Orders().Signers.Add(f.Context(), provisioner.NewSigner{Public: public, Name: "new"}, testbed.Operator()); err != nil {
+	if _, err := f.Daemon().Orders().Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "new"}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Enroll(signedBy(t, f, found, "web3.example.net"))
@@ -204,16 +204,16 @@ func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
 	slow := &slowTrust{stopped: make(chan struct{}), goOn: make(chan struct{})}
 	other := another(t, f, func(s provisioner.Store) provisioner.Store { slow.Store = s; return slow })
 	key, public, id := newSigner(t)
-	if _, err := testbed.Orders(p).Signers.Add(f.Context(), provisioner.NewSigner{Public: public, Name: "racks"}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(p).Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "racks"}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := testbed.Orders(p).Operators.Add(f.Context(), operate.NewOperator{Name: "anna", Role: provisioner.RoleViewer, Public: public}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(p).Operators.Add(f.Context(), operate.NewOperator{Name: "anna", Role: trust.RoleViewer, Public: public}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	for what, change := range map[string]struct{ add, remove func() error }{
 		"signer": {
 			add: func() error {
-				_, err := testbed.Orders(other).Signers.Add(f.Context(), provisioner.NewSigner{Public: public, Name: "racks", Sites: []string{"ams1"}}, testbed.Operator())
+				_, err := testbed.Orders(other).Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "racks", Sites: []string{"ams1"}}, testbed.Operator())
 				return err
 			},
 			remove: func() error {
@@ -223,7 +223,7 @@ func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
 		},
 		"operator": {
 			add: func() error {
-				_, err := testbed.Orders(other).Operators.Add(f.Context(), operate.NewOperator{Name: "anna", Role: provisioner.RoleAdmin, Public: public}, testbed.Operator())
+				_, err := testbed.Orders(other).Operators.Add(f.Context(), operate.NewOperator{Name: "anna", Role: trust.RoleAdmin, Public: public}, testbed.Operator())
 				return err
 			},
 			remove: func() error { return testbed.Orders(p).Operators.Remove(f.Context(), "anna", testbed.Operator()) },
@@ -236,12 +236,12 @@ func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
 			t.Fatalf("%s: removed: %v", what, err)
 		}
 		slow.goOn <- struct{}{}
-		if err := <-added; !errors.Is(err, provisioner.ErrState) {
-			t.Errorf("%s: added by who knew nothing of the removal: %v, want %v", what, err, provisioner.ErrState)
+		if err := <-added; !errors.Is(err, trust.ErrState) {
+			t.Errorf("%s: added by who knew nothing of the removal: %v, want %v", what, err, trust.ErrState)
 		}
 	}
 	signers, err := testbed.Orders(p).Signers.List(f.Context())
-	if err != nil || !slices.ContainsFunc(signers, func(s provisioner.SignerInfo) bool { return s.ID == id && s.Removed }) {
+	if err != nil || !slices.ContainsFunc(signers, func(s trust.SignerInfo) bool { return s.ID == id && s.Removed }) {
 		t.Errorf("the removed signer is trusted again: %+v, %v", signers, err)
 	}
 	operators, err := testbed.Orders(p).Operators.List(f.Context())

@@ -22,7 +22,7 @@ type duringClaim struct {
 	meanwhile func()
 }
 
-func (s *duringClaim) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after trust.Revision) (trust.Revision, error) {
+func (s *duringClaim) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision) (trust.Revision, error) {
 	if f := s.meanwhile; f != nil {
 		s.meanwhile = nil
 		f()
@@ -96,7 +96,7 @@ func TestWhatIsTakenBackMeanwhileLetsNobodyIn(t *testing.T) {
 		t.Errorf("its grant was replaced by one for another key: %q", code)
 	}
 
-	report, err := p.Token(ctx, f.TokenID(token))
+	report, err := testbed.Orders(p).Tokens.Get(ctx, f.TokenID(token))
 	if err != nil || report.Used != 0 {
 		t.Errorf("token = %+v, %v, want no use of it held", report, err)
 	}

@@ -154,7 +154,7 @@ func TestApprovalIsForOneKey(t *testing.T) {
 	f.Refused(first)
 	f.Refused(second)
 	waiting(t, f, first, second)
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", "", 0, operator); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "--key") {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", "", 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "--key") {
 		t.Errorf("approval that names no key: %v", err)
 	}
 	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", strings.Repeat("0", 64), 0, operator); !errors.Is(err, operate.ErrNotWaiting) {
@@ -172,7 +172,7 @@ func TestApprovalIsForOneKey(t *testing.T) {
 		list := waiting(t, f, first)
 		return list[0].Code == wire.CodeIdentityTaken
 	})
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", "", 0, operator); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "muster node grant web1.example.net --key "+keyHash(t, first)) {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", "", 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "muster node grant web1.example.net --key "+keyHash(t, first)) {
 		t.Errorf("approval for a name that is taken: %v", err)
 	}
 	f.Check()

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
@@ -77,7 +79,7 @@ type grant struct {
 func addGrant(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &grant{order: order{verb: "grant"}}
 	c := parent.Command("grant", "Let another key take a name over, once.").HelpLong(grantHelp + orderHelp)
-	cli.Flag(c.Flag("key", "Only the key with this SHA-256, 64 hex digits; of one machine.").PlaceHolder("HASH"), &v.key, cli.Checked(provisioner.CheckKeyHash))
+	cli.Flag(c.Flag("key", "Only the key with this SHA-256, 64 hex digits; of one machine.").PlaceHolder("HASH"), &v.key, cli.Checked(trust.CheckKeyHash))
 	cli.Duration(c.Flag("ttl", "How long the grant waits, as 30m or 1d; 1d at most.").Default("1h"), &v.ttl, time.Minute, operate.MaxGrantTTL)
 	v.addFlags(c, all)
 	all.Check(c, v.checkKey)

@@ -12,6 +12,8 @@ import (
 	"io/fs"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
@@ -20,7 +22,6 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/keyfile"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
@@ -46,7 +47,7 @@ An operator of that name gets the new role and key in place of the old ones.
 func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	n := &newcomer{}
 	c := parent.Command("add", "Let an operator in, or change their role.").HelpLong(addHelp)
-	cli.Arg(c.Arg("name", "What events and history call them.").Required(), &n.name, cli.Checked(provisioner.CheckOperatorName))
+	cli.Arg(c.Arg("name", "What events and history call them.").Required(), &n.name, cli.Checked(trust.CheckOperatorName))
 	cli.Enum(c.Flag("role", "viewer looks, operator changes nodes and tokens, admin changes whom the installation trusts.").Required(),
 		&n.role, "viewer", "operator", "admin")
 	c.Flag("certificate", "Make a key and a certificate.").BoolVar(&n.certificate)
@@ -86,7 +87,7 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *operate.Ad
 	ask := func(public []byte) (*operate.AddedOperator, error) {
 		order := httpapi.AddOperator{Why: o.Why, NewOperator: operate.NewOperator{
 			Name:        n.name,
-			Role:        provisioner.OperatorRole(n.role),
+			Role:        trust.OperatorRole(n.role),
 			Public:      public,
 			Certificate: n.certificate,
 		}}

@@ -7,11 +7,12 @@ import (
 	"net/url"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
 )
@@ -89,7 +90,7 @@ func lastAdmin(ctx context.Context, o *verb.Operator, name string) bool {
 	operators, err := verb.Get[[]operate.OperatorInfo](ctx, o, "/v1/operators")
 	found := false
 	for _, o := range operators {
-		if o.Removed || o.Role != provisioner.RoleAdmin {
+		if o.Removed || o.Role != trust.RoleAdmin {
 			continue
 		}
 		if o.Name != name {

@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/signing"
@@ -13,7 +15,6 @@ import (
 	"muster/internal/cli"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 )
 
 //nolint:gosec // help, and no credential
@@ -35,7 +36,7 @@ func addToken(parent *kingpin.CmdClause, all cli.Verbs) {
 	var ttl time.Duration
 	var keys verb.KeyFlags
 	c := parent.Command("token", "Sign a token to operate with.").HelpLong(tokenHelp)
-	cli.Arg(c.Arg("name", "The operator's name.").Required(), &name, cli.Checked(provisioner.CheckOperatorName))
+	cli.Arg(c.Arg("name", "The operator's name.").Required(), &name, cli.Checked(trust.CheckOperatorName))
 	c.Flag("key", "The operator's private key; the file of --credential will do.").Required().PlaceHolder("FILE").StringVar(&file)
 	cli.Flag(c.Flag("installation", "Id of the installation, as 'muster operator add', 'muster status' and /v1/ca say it.").Required().PlaceHolder("ID"), &installation, cli.Checked(checkInstallation))
 	cli.Duration(c.Flag("ttl", "How long it is good, as 15m; 1h at most.").Default("15m"), &ttl, time.Second, jwt.MaxOperatorTTL)

@@ -6,13 +6,14 @@ import (
 	"io"
 	"slices"
 
+	"muster/provisioner/trust"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/conffile"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
 
@@ -45,10 +46,10 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 
 // idOf returns the id of the signer that has a name or an id, or whose public half is in a file.
 func idOf(ctx context.Context, o *verb.Operator, signer string) (jwt.SignerID, error) {
-	if id := jwt.SignerID(signer); provisioner.CheckSignerID(id) == nil {
+	if id := jwt.SignerID(signer); trust.CheckSignerID(id) == nil {
 		return id, nil
 	}
-	signers, err := verb.Get[[]provisioner.SignerInfo](ctx, o, "/v1/signers")
+	signers, err := verb.Get[[]trust.SignerInfo](ctx, o, "/v1/signers")
 	if err != nil {
 		return "", err
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
@@ -17,7 +19,6 @@ import (
 	"muster/internal/conffile"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
 
@@ -42,13 +43,13 @@ and limits; one that was removed is good again.
 
 func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	var file string
-	var n provisioner.NewSigner
+	var n trust.NewSigner
 	c := parent.Command("add", "Make the tokens of a signer good.").HelpLong(addHelp)
 	c.Arg("file", "Certificate or public key.").Required().StringVar(&file)
 	cli.Flag(c.Flag("name", "What logs and policies call the signer; a certificate's common name, or the file's name, if not given.").PlaceHolder("NAME"), &n.Name, checkName)
 	cli.Flags(c.Flag("site", "Its tokens are good at this site only (repeatable).").PlaceHolder("NAME"), &n.Sites, checked(jwt.ParseSite))
 	cli.Flags(c.Flag("identity", "Its tokens are good for these machines only, as 'web*.example.net' (repeatable).").PlaceHolder("GLOB"), &n.Identities, checked(wire.ParsePattern))
-	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.SignerInfo, error) {
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*trust.SignerInfo, error) {
 		var err error
 		if n.Public, err = conffile.ReadFile(file); err != nil {
 			return nil, err
@@ -61,8 +62,8 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 			base := filepath.Base(file)
 			n.Name = cmp.Or(strings.TrimSuffix(base, filepath.Ext(base)), base)
 		}
-		return verb.Post[*provisioner.SignerInfo](ctx, o, "/v1/signers", httpapi.AddSigner{NewSigner: n, Why: o.Why})
-	}, func(o *verb.Operator, s *provisioner.SignerInfo) io.WriterTo {
+		return verb.Post[*trust.SignerInfo](ctx, o, "/v1/signers", httpapi.AddSigner{NewSigner: n, Why: o.Why})
+	}, func(o *verb.Operator, s *trust.SignerInfo) io.WriterTo {
 		switch now, limits := time.Now(), limitsOf(s); {
 		case !s.NotAfter.IsZero() && now.After(s.NotAfter):
 			o.Say("signer %s is added, but its certificate ended %s: none of its tokens is good, add one that has not ended", s.Name, verb.Instant(s.NotAfter))
@@ -79,8 +80,8 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 
 // checkName refuses a name that is too long.
 func checkName(name string) (string, error) {
-	if len(name) > provisioner.MaxSignerNameBytes {
-		return "", fmt.Errorf("--name has %d bytes, want 1 to %d", len(name), provisioner.MaxSignerNameBytes)
+	if len(name) > trust.MaxSignerNameBytes {
+		return "", fmt.Errorf("--name has %d bytes, want 1 to %d", len(name), trust.MaxSignerNameBytes)
 	}
 	return name, nil
 }
@@ -94,7 +95,7 @@ func checked[T any](parse func(string) (T, error)) func(string) (string, error) 
 }
 
 // limitsOf says what a signer's tokens are good for.
-func limitsOf(s *provisioner.SignerInfo) string {
+func limitsOf(s *trust.SignerInfo) string {
 	var parts []string
 	for _, p := range s.Identities {
 		parts = append(parts, string(p))
@@ -113,12 +114,12 @@ were added or removed since, with the machines and sites that their tokens are g
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List signers with their limits, removed ones too.").HelpLong(listHelp)
-	verb.List(c, all, "/v1/signers", func(_ *verb.Operator, signers []provisioner.SignerInfo) io.WriterTo {
+	verb.List(c, all, "/v1/signers", func(_ *verb.Operator, signers []trust.SignerInfo) io.WriterTo {
 		t := cli.NewTable("SIGNER", "STATE", "KEY", "FROM", "FOR", "VALID UNTIL", "ID")
 		for i := range signers {
 			s := &signers[i]
 			from := "provisioner.yaml"
-			if s.Source == provisioner.SignerOfStore {
+			if s.Source == trust.SignerOfStore {
 				from = "added by " + s.By
 			}
 			state, of := "good", limitsOf(s)

@@ -5,11 +5,13 @@ import (
 	"io"
 	"math"
 
+	"muster/provisioner/operate"
+	"muster/provisioner/trust"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
 
@@ -24,16 +26,16 @@ by its file.
 func addRevoke(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("revoke", "Make a token worthless, everywhere within a second.").HelpLong(revokeHelp)
 	token := tokenArg(c)
-	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.TokenReport, error) {
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*operate.TokenReport, error) {
 		path, _, err := token.path(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		return verb.Post[*provisioner.TokenReport](ctx, o, path+"/revoke", httpapi.Reason{Why: o.Why})
-	}, func(o *verb.Operator, r *provisioner.TokenReport) io.WriterTo {
+		return verb.Post[*operate.TokenReport](ctx, o, path+"/revoke", httpapi.Reason{Why: o.Why})
+	}, func(o *verb.Operator, r *operate.TokenReport) io.WriterTo {
 		enrolled := 0
 		for _, u := range r.UsedBy {
-			if u.State == provisioner.UseEnrolled {
+			if u.State == trust.UseEnrolled {
 				enrolled++
 			}
 		}
@@ -58,13 +60,13 @@ func addRelease(parent *kingpin.CmdClause, all cli.Verbs) {
 	token := tokenArg(c)
 	var of, id string
 	c.Arg("of", "The machine's name, or the hash of its key.").Required().StringVar(&of)
-	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (released []provisioner.TokenUse, err error) {
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (released []trust.TokenUse, err error) {
 		var path string
 		if path, id, err = token.path(ctx, o); err != nil {
 			return nil, err
 		}
-		return verb.Post[[]provisioner.TokenUse](ctx, o, path+"/release", httpapi.Release{Of: of, Why: o.Why})
-	}, func(o *verb.Operator, released []provisioner.TokenUse) io.WriterTo {
+		return verb.Post[[]trust.TokenUse](ctx, o, path+"/release", httpapi.Release{Of: of, Why: o.Why})
+	}, func(o *verb.Operator, released []trust.TokenUse) io.WriterTo {
 		o.Say("%s of token %s given back", verb.Counted(len(released), "use", "uses"), id)
 		return uses(released)
 	})

@@ -7,6 +7,10 @@ import (
 	"io"
 	"time"
 
+	"muster/provisioner/operate"
+
+	"muster/provisioner/trust"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/signing"
@@ -15,7 +19,6 @@ import (
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
 
@@ -31,8 +34,8 @@ type issue struct {
 
 // issued is a token with what the provisioner knows of it.
 type issued struct {
-	Token string                `json:"token"`
-	Info  provisioner.TokenInfo `json:"info"`
+	Token string          `json:"token"`
+	Info  trust.TokenInfo `json:"info"`
 }
 
 const issueHelp = `Signs a token for one machine, good for one use and a short time, prints it, and
@@ -56,7 +59,7 @@ func addIssue(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Flag(c.Flag("site", "Only site where it may be used.").PlaceHolder("NAME"), &i.site, jwt.ParseSite)
 	c.Flag("ca", "Certificate of the authority that the machine shall insist on, PEM.").PlaceHolder("FILE").StringVar(&i.ca)
 	c.Flag("seal", "Public key to which the machine seals its request, a file or its text.").PlaceHolder("FILE").StringVar(&i.seal)
-	cli.Duration(c.Flag("ttl", "How long it is good, as 30m or 1d; 30d at most.").Default("1h"), &i.ttl, time.Minute, provisioner.MaxIssuedTTL)
+	cli.Duration(c.Flag("ttl", "How long it is good, as 30m or 1d; 30d at most.").Default("1h"), &i.ttl, time.Minute, operate.MaxIssuedTTL)
 	all.Check(c, func() error { _, _, err := i.claims(time.Now().UTC()); return err })
 	verb.Order(c, all, i.run, func(o *verb.Operator, t *issued) io.WriterTo {
 		o.Say("token %s for %s, once, until %s", t.Info.ID, i.node, verb.Instant(t.Info.ExpiresAt))
@@ -75,7 +78,7 @@ func (i *issue) run(ctx context.Context, o *verb.Operator) (*issued, error) {
 		return nil, err
 	}
 	listed := httpapi.IssuedToken{TokenText: httpapi.TokenText{Token: wire.Secret(text)}, Why: o.Why}
-	info, err := verb.Post[provisioner.TokenInfo](ctx, o, "/v1/tokens/issued", listed)
+	info, err := verb.Post[trust.TokenInfo](ctx, o, "/v1/tokens/issued", listed)
 	return &issued{text, info}, err
 }
 

@@ -5,11 +5,12 @@ import (
 	"io"
 	"time"
 
+	"muster/provisioner/operate"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/provisioner"
 )
 
 const listHelp = `Lists every token with which a node has enrolled, wherever it was signed, the oldest
@@ -20,7 +21,7 @@ first, and those that were revoked before they were used.
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List tokens that were used here, with the uses they have left.").HelpLong(listHelp)
-	verb.List(c, all, "/v1/tokens", func(o *verb.Operator, tokens []provisioner.TokenSummary) io.WriterTo {
+	verb.List(c, all, "/v1/tokens", func(o *verb.Operator, tokens []operate.TokenSummary) io.WriterTo {
 		if len(tokens) == 0 {
 			o.Say("no token has been used here yet")
 			return nil
@@ -46,16 +47,16 @@ will, 'muster token release' gives the use back.
 func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("show", "Show a token and the machines that used it.").HelpLong(showHelp)
 	token := tokenArg(c)
-	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.TokenReport, error) {
+	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*operate.TokenReport, error) {
 		path, _, err := token.path(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		return verb.Get[*provisioner.TokenReport](ctx, o, path)
+		return verb.Get[*operate.TokenReport](ctx, o, path)
 	}, show)
 }
 
-func show(o *verb.Operator, r *provisioner.TokenReport) io.WriterTo {
+func show(o *verb.Operator, r *operate.TokenReport) io.WriterTo {
 	token := &r.TokenSummary
 	l := &cli.Labels{}
 	l.Add("Token ID", string(r.ID))

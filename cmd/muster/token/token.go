@@ -8,13 +8,15 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/operate"
+	"muster/provisioner/trust"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/signing"
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
 
@@ -65,7 +67,7 @@ func (t *one) path(ctx context.Context, o *verb.Operator) (path, id string, err 
 }
 
 // usesText says how many of a token's uses are taken.
-func usesText(t *provisioner.TokenSummary) string {
+func usesText(t *operate.TokenSummary) string {
 	if t.Signer == "" {
 		return "-" // revoked before it was used: nothing else is known
 	}
@@ -76,7 +78,7 @@ func usesText(t *provisioner.TokenSummary) string {
 }
 
 // stateOf says in a word what a token is good for.
-func stateOf(t *provisioner.TokenSummary, now time.Time) string {
+func stateOf(t *operate.TokenSummary, now time.Time) string {
 	switch {
 	case t.Revoked != nil:
 		return "revoked"
@@ -92,7 +94,7 @@ func stateOf(t *provisioner.TokenSummary, now time.Time) string {
 }
 
 // forText says what a token is limited to.
-func forText(t *provisioner.TokenSummary) string {
+func forText(t *operate.TokenSummary) string {
 	var parts []string
 	for _, p := range t.Identities {
 		parts = append(parts, string(p))
@@ -107,11 +109,11 @@ func forText(t *provisioner.TokenSummary) string {
 }
 
 // uses makes a table of uses.
-func uses(list []provisioner.TokenUse) *cli.Table {
+func uses(list []trust.TokenUse) *cli.Table {
 	t := cli.NewTable("NODE", "USE", "AT", "FROM", "KEY")
 	for _, u := range list {
 		state := string(u.State)
-		if u.State == provisioner.UseReleased {
+		if u.State == trust.UseReleased {
 			by := u.ReleasedBy
 			if by == "" {
 				by = "the refused attempt"

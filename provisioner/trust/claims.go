@@ -1,12 +1,10 @@
-package provisioner
+package trust
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"time"
-
-	"muster/provisioner/trust"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -22,12 +20,12 @@ const ClaimSchema = 1
 // batch stays below 150 KB, of the 1 MiB that a broker takes by default.
 const (
 	maxBatch       = 256
-	maxSourceBytes = 64
+	MaxSourceBytes = 64
 )
 
 // AnyRevision appends an entry whatever comes before it. It is for entries that
 // count nothing.
-const AnyRevision = ^trust.Revision(0)
+const AnyRevision = ^Revision(0)
 
 // A ClaimLog keeps, for each limited token, an append-only log of who has
 // claimed a use of it and of what was given back. Nothing in it is ever
@@ -41,19 +39,19 @@ type ClaimLog interface {
 	// in order, and stops at the first error of each. Every entry has passed
 	// [ClaimEntry.Check]. It may miss what was appended while it reads, and
 	// nothing that comes before what it has read.
-	Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*ClaimEntry, trust.Revision) error) error
+	Claims(ctx context.Context, tid jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error
 
 	// AppendClaims appends an entry, provided that the newest revision of the
 	// token's log is still after; 0 means that there is none, and [AnyRevision]
 	// that it may be any. It returns nil
-	// once the entry is on disk and [trust.ErrConflict] if it was not written. After
+	// once the entry is on disk and [ErrConflict] if it was not written. After
 	// any other error it may have been written or may yet be: read before
 	// deciding.
-	AppendClaims(ctx context.Context, tid jwt.TokenID, e *ClaimEntry, after trust.Revision) (trust.Revision, error)
+	AppendClaims(ctx context.Context, tid jwt.TokenID, e *ClaimEntry, after Revision) (Revision, error)
 
 	// AllClaims calls each for every entry of every log after the revision, in the
 	// order in which they were written, and stops at the first error of each.
-	AllClaims(ctx context.Context, after trust.Revision, each func(jwt.TokenID, *ClaimEntry, trust.Revision) error) error
+	AllClaims(ctx context.Context, after Revision, each func(jwt.TokenID, *ClaimEntry, Revision) error) error
 }
 
 // A ClaimEntry is one write to a token's log: what many requests of one process

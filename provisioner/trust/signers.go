@@ -1,4 +1,4 @@
-package provisioner
+package trust
 
 import (
 	"errors"
@@ -11,13 +11,12 @@ import (
 
 	"muster/jwt"
 	"muster/provisioner/ca"
-	"muster/provisioner/trust"
 )
 
 // A TokenVerifier authenticates tokens, as [jwt.Verifier] does.
 type TokenVerifier interface {
 	// VerifyFrom returns what a token says. Its errors are those of
-	// [jwt.Verifier.VerifyFrom], and [trust.ErrRevocationsUnknown].
+	// [jwt.Verifier.VerifyFrom], and [ErrRevocationsUnknown].
 	VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, error)
 }
 
@@ -27,8 +26,8 @@ type SignersConfig struct {
 	// is allowed: then only those of the store count.
 	File []jwt.Signer
 
-	Entries     trust.Log[*SignerEntry]      // of the store; required
-	Revocations trust.Log[*trust.Revocation] // of the store; required
+	Entries     Log[*SignerEntry] // of the store; required
+	Revocations Log[*Revocation]  // of the store; required
 
 	// Now is the clock. Optional; defaults to [time.Now].
 	Now func() time.Time
@@ -67,9 +66,9 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 		}
 		s.file[id] = f
 	}
-	cfg.Entries.Watch(func(string, trust.Entry[*SignerEntry]) { s.change() })
-	cfg.Revocations.Watch(func(_ string, e trust.Entry[*trust.Revocation]) {
-		if e.Value == nil || e.Value.Kind == trust.RemovedSigner {
+	cfg.Entries.Watch(func(string, Entry[*SignerEntry]) { s.change() })
+	cfg.Revocations.Watch(func(_ string, e Entry[*Revocation]) {
+		if e.Value == nil || e.Value.Kind == RemovedSigner {
 			s.change()
 		}
 	})
@@ -128,30 +127,30 @@ func (s *Signers) trustedSigners() []jwt.Signer {
 			signers[jwt.SignerID(key)] = signer
 		}
 	}
-	maps.DeleteFunc(signers, func(id jwt.SignerID, _ jwt.Signer) bool { return s.ended(id) != nil })
+	maps.DeleteFunc(signers, func(id jwt.SignerID, _ jwt.Signer) bool { return s.Ended(id) != nil })
 	return slices.Collect(maps.Values(signers))
 }
 
 // ended returns why a signer does not count: what ended its entry or, without one, the signer of
 // the configuration; nil if it counts, or is not known. An entry that cannot be read does not count.
-func (s *Signers) ended(id jwt.SignerID) *trust.Revocation {
+func (s *Signers) Ended(id jwt.SignerID) *Revocation {
 	entry := string(id)
 	if e, found := s.cfg.Entries.Get(entry); e.Unread != nil {
-		return unreadEntry(trust.RemovedSigner, entry, e.At)
+		return UnreadEntry(RemovedSigner, entry, e.At)
 	} else if found {
 		entry = e.Value.Entry
 	}
-	return trust.Ended(s.cfg.Revocations, trust.RemovedSigner, entry)
+	return Ended(s.cfg.Revocations, RemovedSigner, entry)
 }
 
 // unreadEntry stands for what ends an entry that cannot be read.
-func unreadEntry(kind trust.RevocationKind, name string, at time.Time) *trust.Revocation {
-	return &trust.Revocation{
+func UnreadEntry(kind RevocationKind, name string, at time.Time) *Revocation {
+	return &Revocation{
 		Kind: kind,
 		Name: name,
 		At:   at.UTC().Truncate(time.Second),
-		By:   trust.CauseUnread.By,
-		Why:  trust.CauseUnread.Why,
+		By:   CauseUnread.By,
+		Why:  CauseUnread.Why,
 	}
 }
 
@@ -180,7 +179,7 @@ func (s *Signers) List() []SignerInfo {
 		describe(s.info(i), signer)
 	}
 	for _, e := range s.cfg.Revocations.All() { // of provisioners that have others in their files
-		if e.Value == nil || e.Value.Kind != trust.RemovedSigner || CheckSignerID(jwt.SignerID(e.Value.Entry)) != nil {
+		if e.Value == nil || e.Value.Kind != RemovedSigner || CheckSignerID(jwt.SignerID(e.Value.Entry)) != nil {
 			continue
 		}
 		id := jwt.SignerID(e.Value.Entry)
@@ -200,7 +199,7 @@ func (s *Signers) List() []SignerInfo {
 
 // info adds what ended the signer.
 func (s *Signers) info(i SignerInfo) SignerInfo {
-	if by := s.ended(i.ID); by != nil {
+	if by := s.Ended(i.ID); by != nil {
 		i.Source, i.Removed, i.By, i.Why, i.At = SignerOfStore, true, by.By, by.Why, by.At
 	}
 	return i

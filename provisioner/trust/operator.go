@@ -1,4 +1,4 @@
-package provisioner
+package trust
 
 import (
 	"cmp"
@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"muster/provisioner/trust"
 )
 
 // OperatorSchema is the version of an operator entry's JSON form. An entry of another
@@ -105,9 +103,9 @@ var ErrNoOperator = errors.New("no such operator")
 
 // Operators are those of the store, as this process knows them.
 type Operators struct {
-	trust.Log[*OperatorEntry]
+	Log[*OperatorEntry]
 
-	Revocations trust.Log[*trust.Revocation]
+	Revocations Log[*Revocation]
 }
 
 // A KnownOperator is the newest entry about an operator, and what ended it, nil if it counts. An
@@ -115,14 +113,14 @@ type Operators struct {
 type KnownOperator struct {
 	*OperatorEntry
 
-	Ended *trust.Revocation
+	Ended *Revocation
 }
 
-func (o Operators) known(name string, e trust.Entry[*OperatorEntry]) KnownOperator {
+func (o Operators) known(name string, e Entry[*OperatorEntry]) KnownOperator {
 	if e.Unread != nil {
-		return KnownOperator{&OperatorEntry{Name: name}, unreadEntry(trust.RemovedOperator, name, e.At)}
+		return KnownOperator{&OperatorEntry{Name: name}, UnreadEntry(RemovedOperator, name, e.At)}
 	}
-	return KnownOperator{e.Value, trust.Ended(o.Revocations, trust.RemovedOperator, e.Value.ID)}
+	return KnownOperator{e.Value, Ended(o.Revocations, RemovedOperator, e.Value.ID)}
 }
 
 // Of returns what is known of an operator, and whether there is any such.

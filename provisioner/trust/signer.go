@@ -1,4 +1,4 @@
-package provisioner
+package trust
 
 import (
 	"crypto/x509"
@@ -75,7 +75,7 @@ func (e *SignerEntry) signer() (jwt.Signer, error) {
 // CheckSignerID reports why id cannot be a signer's: they are 64 lower-case hex
 // digits.
 func CheckSignerID(id jwt.SignerID) error {
-	if !isSHA256(string(id)) {
+	if !IsSHA256(string(id)) {
 		return fmt.Errorf("signer id %.80q, want the SHA-256 of the public key, 64 lower-case hex digits", id)
 	}
 	return nil

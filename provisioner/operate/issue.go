@@ -1,4 +1,4 @@
-package provisioner
+package operate
 
 import (
 	"context"
@@ -28,16 +28,16 @@ const (
 	issueLook    = 20 * time.Millisecond
 )
 
-// IssueToken lists a token that somebody has just signed for one machine: good
+// Issue lists a token that somebody has just signed for one machine: good
 // for one use, for exactly one name, until it expires, [MaxIssuedTTL] from now at
 // most. It is listed until it is used or over. Its text is verified and goes nowhere else. Listing it again is
 // harmless. The error wraps [ErrNotOneTime], or is that of [jwt.Verifier.Verify]
 // if it would not be good here.
-func (p *Provisioner) IssueToken(ctx context.Context, text string, c trust.Cause) (*TokenInfo, error) {
+func (t *Tokens) Issue(ctx context.Context, text string, c trust.Cause) (*trust.TokenInfo, error) {
 	if err := wrong(c.Check()); err != nil {
 		return nil, fmt.Errorf("issue token: %w", err)
 	}
-	token, err := p.cfg.Tokens.VerifyFrom(text, nil)
+	token, err := t.verifier.VerifyFrom(text, nil)
 	if err != nil {
 		return nil, fmt.Errorf("issue token: %w: %w", ErrNotOneTime, err)
 	}
@@ -46,7 +46,7 @@ func (p *Provisioner) IssueToken(ctx context.Context, text string, c trust.Cause
 		return nil, fmt.Errorf("issue token: %w: want 1 use, 1 name and an end", ErrNotOneTime)
 	}
 	// The clock of who signed it may be ahead of ours.
-	if left := token.Expiry().Sub(p.now()); left > MaxIssuedTTL+jwt.NotBeforeLeeway {
+	if left := token.Expiry().Sub(t.now()); left > MaxIssuedTTL+jwt.NotBeforeLeeway {
 		return nil, fmt.Errorf("issue token: %w: good until %s, want %v from now at most: sign another one",
 			ErrNotOneTime, token.Expiry().UTC().Format(time.RFC3339), MaxIssuedTTL)
 	}
@@ -54,29 +54,29 @@ func (p *Provisioner) IssueToken(ctx context.Context, text string, c trust.Cause
 	if err != nil {
 		return nil, fmt.Errorf("issue token: %w: %w", ErrNotOneTime, err)
 	}
-	if err := p.cfg.Reserved(id, token); err != nil {
+	if err := t.reserved(id, token); err != nil {
 		return nil, fmt.Errorf("issue token: %w: %w", ErrNotOneTime, err)
 	}
-	info := tokenInfo(token, p.now())
+	info := trust.NewTokenInfo(token, t.now())
 	info.IssuedBy = c.By
-	told := events.Event{Type: events.TokenIssued, Time: p.moment(), Node: string(id), Token: info.ID, Signer: info.Signer, By: c.By, Why: c.Why}
-	if err := p.noteIssued(ctx, info); err != nil {
+	told := events.Event{Type: events.TokenIssued, Time: t.moment(), Node: string(id), Token: info.ID, Signer: info.Signer, By: c.By, Why: c.Why}
+	if err := t.noteIssued(ctx, info); err != nil {
 		return nil, fmt.Errorf("issue token %s: %w", info.ID, err)
 	}
-	p.cfg.Emit(told)
-	p.cfg.Log.InfoContext(ctx, "token issued", "node", id, "token_id", info.ID, "by", c.By, "why", c.Why, "until", info.ExpiresAt)
+	t.emit(told)
+	t.log.InfoContext(ctx, "token issued", "node", id, "token_id", info.ID, "by", c.By, "why", c.Why, "until", info.ExpiresAt)
 	return info, nil
 }
 
 // noteIssued writes a token down and waits until it is there.
-func (p *Provisioner) noteIssued(ctx context.Context, info *TokenInfo) error {
+func (t *Tokens) noteIssued(ctx context.Context, info *trust.TokenInfo) error {
 	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
 	defer cancel()
-	p.cfg.Store.NoteToken(info)
+	t.store.NoteToken(info)
 	tick := time.NewTicker(issueLook)
 	defer tick.Stop()
 	for {
-		noted, err := p.cfg.Store.NotedToken(ctx, info.ID)
+		noted, err := t.store.NotedToken(ctx, info.ID)
 		if err != nil || noted != nil {
 			return err
 		}

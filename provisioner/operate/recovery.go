@@ -1,0 +1,90 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/events"
+	"muster/provisioner/trust"
+)
+
+// A Recovery is what operators order of the store's recovery.
+type Recovery struct{ *base }
+
+// Frozen reports whether a recovery has frozen limited tokens that were signed before it, some of which may be good
+// again.
+func (r *Recovery) Frozen() bool { return r.logs.NewestRecovery() != nil }
+
+// Unfreeze gives a token that a recovery has frozen so many uses as left says beside those that are on record, and
+// no more than it was signed for. Asking again is harmless. The error is [ErrTokenID], or [trust.ErrState] if no token is
+// frozen.
+func (t *Tokens) Unfreeze(ctx context.Context, tid jwt.TokenID, left int, c trust.Cause) error {
+	err := errors.Join(c.Check(), trust.CheckTokenID(tid))
+	if left < 0 {
+		err = errors.Join(err, fmt.Errorf("%d uses left, want 0 or more", left))
+	}
+	if err := wrong(err); err != nil {
+		return fmt.Errorf("unfreeze token: %w", err)
+	}
+	r := t.logs.NewestRecovery()
+	if r == nil {
+		return fmt.Errorf("unfreeze token %s: %w: the store never was in recovery, so no token is frozen", tid, trust.ErrState)
+	}
+	report, err := t.Get(ctx, tid)
+	used := 0
+	switch {
+	case errors.Is(err, ErrUnknownToken): // none of its uses is on record
+	case err != nil:
+		return fmt.Errorf("unfreeze token %s: %w", tid, err)
+	default:
+		used = report.Used
+	}
+	u := &provisioner.Unfreeze{
+		Schema: provisioner.RecoverySchema,
+		Epoch:  r.Epoch,
+		Token:  tid,
+		Uses:   used + left,
+		At:     t.now(),
+		Cause:  c,
+	}
+	if _, err := trust.Change(ctx, t.logs.Unfrozen, string(tid), func(trust.Entry[*provisioner.Unfreeze]) (*provisioner.Unfreeze, error) { return u, nil }); err != nil {
+		return fmt.Errorf("unfreeze token %s: %w", tid, err)
+	}
+	t.emit(events.Event{Type: events.TokenUnfrozen, Time: t.moment(), Token: tid, By: c.By, Why: c.Why})
+	t.log.InfoContext(ctx, "token unfrozen", "token_id", tid, "left", left, "by", c.By, "why", c.Why)
+	return nil
+}
+
+// End ends the recovery that the store is in: nodes whose certificates are not on record are strangers from then
+// on. What was void stays void, and limited tokens that were signed before stay frozen. Asking again is harmless; the
+// error is [trust.ErrState] if there never was one.
+func (r *Recovery) End(ctx context.Context, c trust.Cause) error {
+	if err := wrong(c.Check()); err != nil {
+		return fmt.Errorf("end recovery: %w", err)
+	}
+	ended := false
+	_, err := trust.Change(ctx, r.logs.Recovery, provisioner.RecoveryKey, func(e trust.Entry[*provisioner.Recovery]) (*provisioner.Recovery, error) {
+		switch {
+		case e.Revision == 0:
+			return nil, fmt.Errorf("%w: the store never was in recovery", trust.ErrState)
+		case e.Unread != nil:
+			return nil, e.Unread
+		case !e.Value.Ended.IsZero():
+			return e.Value, nil
+		}
+		next := *e.Value
+		next.Entry, next.Ended, next.EndedBy, ended = e.Revision, r.now(), &c, true
+		return &next, nil
+	})
+	if err != nil {
+		return fmt.Errorf("end recovery: %w", err)
+	}
+	if ended {
+		r.emit(events.Event{Type: events.RecoveryEnded, Time: r.moment(), By: c.By, Why: c.Why})
+		r.log.InfoContext(ctx, "recovery ended", "by", c.By, "why", c.Why)
+	}
+	return nil
+}

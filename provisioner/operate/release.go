@@ -1,0 +1,162 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/provisioner"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner/events"
+	"muster/provisioner/trust"
+)
+
+// ReleaseAge is how old a claim must be before an operator may release it. No
+// attempt lives longer than two minutes, so the one that made the claim is
+// dead; the rest is for clocks of provisioners that differ.
+const ReleaseAge = 10 * time.Minute
+
+// Reasons why a claim is not released. Each is wrapped with the details.
+var (
+	// ErrNoClaim means that nobody of that name holds a use of the token:
+	// there is nothing to do.
+	ErrNoClaim = errors.New("no use of the token is held")
+
+	// ErrClaimYoung means that the claim's attempt may still be alive: try
+	// again after [ReleaseAge], at the same provisioner if a clock was ahead.
+	ErrClaimYoung = errors.New("the claim is too young")
+
+	// ErrClaimEnrolled means that the key has had a certificate: the use is
+	// spent for good.
+	ErrClaimEnrolled = errors.New("the key is enrolled")
+)
+
+// Release gives back the uses of a token that who holds, the hash of a key
+// or an identity, and that have not led to a certificate: the machine died
+// between its claim and its record. It returns what it released.
+//
+// It releases nothing that may yet become a certificate, or has been one: a
+// claim must be older than [ReleaseAge], and its key on no revision of its
+// identity's record. It is written under the revision of the log that this was
+// decided on, so that no new claim of the same key can slip in between. If one
+// of several does not qualify, none is released.
+//
+// The error wraps [trust.ErrTokenID], [ErrNoClaim], [ErrClaimYoung] or
+// [ErrClaimEnrolled]; after any other one the release may have been written.
+// Repeating it is harmless: what is released is not held.
+func (t *Tokens) Release(ctx context.Context, tid jwt.TokenID, who string, cause trust.Cause) ([]trust.TokenUse, error) {
+	if err := wrong(cause.Check(), trust.CheckTokenID(tid)); err != nil {
+		return nil, fmt.Errorf("release claim: %w", err)
+	}
+	released, err := t.release(ctx, tid, who, cause)
+	if err != nil {
+		return nil, fmt.Errorf("release claim of %.300q on token %s: %w", who, tid, err)
+	}
+	return released, nil
+}
+
+// tellReleased emits the events of uses that the log has as given back.
+func (t *Tokens) tellReleased(ctx context.Context, tid jwt.TokenID, released []trust.TokenUse, at time.Time, cause trust.Cause) {
+	for _, u := range released {
+		t.emit(events.Event{Type: events.TokenReleased, Time: at, Node: string(u.Identity), Token: tid, Source: u.Source, By: cause.By, Why: cause.Why})
+		t.log.InfoContext(ctx, "token use released", "token_id", tid, "node", u.Identity, "by", cause.By, "why", cause.Why)
+	}
+}
+
+// release decides, writes and tells, again and again until nothing came in between.
+// It reads the log itself and not through the ledger, which keeps no times.
+func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string, cause trust.Cause) ([]trust.TokenUse, error) {
+	var decided []trust.TokenUse
+	unsure := false // decided may have been written
+	told := t.moment()
+	for range maxRounds {
+		l, err := trust.ReadBook(ctx, t.store, tid)
+		if err != nil {
+			return nil, err
+		}
+		held := slices.DeleteFunc(l.Uses, func(u *trust.Use) bool { return !u.Held() || u.Key != who && string(u.Identity) != who })
+		if len(held) == 0 {
+			if unsure {
+				t.tellReleased(ctx, tid, decided, told, cause)
+				return decided, nil // written by a round before, whose acknowledgement was lost
+			}
+			return nil, ErrNoClaim
+		}
+		now := t.now()
+		e := &trust.ClaimEntry{Schema: trust.ClaimSchema}
+		decided = nil
+		for _, u := range held {
+			if err := t.releasable(ctx, u, now); err != nil {
+				return nil, err
+			}
+			e.Releases = append(e.Releases, trust.TokenRelease{Key: u.Key, Identity: u.Identity, All: true, At: now, By: cause.By, Why: cause.Why})
+			u.Give(e.Releases[len(e.Releases)-1])
+			decided = append(decided, u.TokenUse)
+		}
+		_, err = t.store.AppendClaims(ctx, tid, e, l.At)
+		if err == nil {
+			t.tellReleased(ctx, tid, decided, told, cause)
+			return decided, nil
+		}
+		if ctx.Err() != nil || errors.Is(err, trust.ErrStoreFull) {
+			return nil, err
+		}
+		// Conflict or not acknowledged: look again.
+		unsure = unsure || !errors.Is(err, trust.ErrConflict)
+	}
+	return nil, fmt.Errorf("%w, %d times in a row", trust.ErrConflict, maxRounds)
+}
+
+// releasable returns why a use cannot be released, or nil.
+func (t *Tokens) releasable(ctx context.Context, u *trust.Use, now time.Time) error {
+	if age := now.Sub(u.Claimed()); age < ReleaseAge {
+		return fmt.Errorf("%w: key %s for %q claimed %v ago, want %v: its attempt may still be under way",
+			ErrClaimYoung, u.Key, u.Identity, age.Truncate(time.Second), ReleaseAge)
+	}
+	newest, revision, err := t.store.Record(ctx, u.Identity)
+	if err != nil {
+		return err
+	}
+	if newest == nil {
+		return nil
+	}
+	history, complete, err := t.store.History(ctx, u.Identity)
+	if err != nil {
+		return err
+	}
+	if len(history) == 0 || history[len(history)-1].Revision < revision {
+		return fmt.Errorf("history of %q ends before revision %d: try again", u.Identity, revision)
+	}
+	for _, r := range history {
+		if mentions(r.Record, u.Key) {
+			return fmt.Errorf("%w: key %s is on the record of %q at revision %d", ErrClaimEnrolled, u.Key, u.Identity, r.Revision)
+		}
+	}
+	if !complete && history[0].Record.UpdatedAt.After(u.At.Add(-ReleaseAge)) {
+		return fmt.Errorf("%w, perhaps: the history of %q does not go back to its claim at %s", ErrClaimEnrolled, u.Identity, u.At.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// mentions reports whether the key has, or has had, a certificate of the record.
+func mentions(r *provisioner.Record, key string) bool {
+	return slices.Contains(r.Lineage, key) || r.Current != nil && r.Current.KeyHash == key || r.Next != nil && r.Next.KeyHash == key
+}
+
+// onRecord reports whether the key is on a revision of the identity's record.
+// The newest is looked at first, since nearly all are found there.
+func (t *Tokens) onRecord(ctx context.Context, id wire.Identity, key string) (bool, error) {
+	newest, _, err := t.store.Record(ctx, id)
+	if err != nil || newest == nil {
+		return false, err
+	}
+	if mentions(newest, key) {
+		return true, nil
+	}
+	history, _, err := t.store.History(ctx, id)
+	return slices.ContainsFunc(history, func(r provisioner.Revised) bool { return mentions(r.Record, key) }), err
+}

@@ -1,0 +1,247 @@
+package trust
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/events"
+)
+
+// maxClockError is how far this process's clock may be behind the newest time on record, and from the store's clock: what
+// NTP may take back at once, and what two provisioners may differ by. Certificates are backdated by as much. Chosen.
+const maxClockError = 5 * time.Minute
+
+// Times of looking at clocks; chosen.
+const (
+	clockTick    = time.Second
+	markEvery    = time.Minute      // between two writes of the mark
+	clockLook    = 5 * time.Second  // between two looks at the store's clock, or at the mark while the clock is behind it
+	clockTimeout = 10 * time.Second // for one read and write
+)
+
+// ErrClock means that the clock is behind the newest time on record: nothing
+// is issued until it is right again, or until [Clock.Accept].
+var ErrClock = errors.New("clock is behind")
+
+// ErrClockDiffers means that the clock and that of the store differ, see [Clock.Differs].
+var ErrClockDiffers = errors.New("clock is not that of the store")
+
+// A ClockMark is the newest time that a provisioner of this store has seen. It
+// only ever grows, but for an operator who says that it was wrong.
+type ClockMark struct {
+	Time time.Time `json:"time"`
+
+	// Accepted counts how often an operator has set the mark back; the last of
+	// them and why.
+	Accepted int    `json:"accepted,omitempty"`
+	Cause    *Cause `json:"cause,omitempty"`
+}
+
+// A ClockStore keeps the mark.
+type ClockStore interface {
+	// ClockMark returns the mark and its revision; nil and 0 if there is none.
+	ClockMark(ctx context.Context) (*ClockMark, Revision, error)
+
+	// PutClockMark writes the mark under compare-and-set; see [ErrConflict].
+	PutClockMark(ctx context.Context, m *ClockMark, after Revision) (Revision, error)
+}
+
+// ClockConfig configures [OpenClock].
+type ClockConfig struct {
+	Store  ClockStore     // required
+	Alarms *events.Alarms // required
+	Log    *slog.Logger   // required
+
+	// StoreTime asks the store what time it is. Nil: it is on this machine.
+	StoreTime func(context.Context) (time.Time, error)
+
+	// Now is the clock that is watched. Required.
+	Now func() time.Time
+}
+
+// A Clock watches the provisioner's clock against a mark in the store that all
+// provisioners share. A clock that went back would let tokens and certificates
+// live again that are over; so none are issued by it. It goes on by itself once
+// the clock is right. Start it with Run. Safe for concurrent use; a nil Clock watches nothing.
+type Clock struct {
+	cfg     ClockConfig  // set by OpenClock, then read-only
+	mark    atomic.Int64 // newest time seen, Unix seconds
+	differs atomic.Pointer[error]
+
+	mu       sync.Mutex
+	accepted int       // guarded by mu: of the stored mark that was last seen
+	stored   int64     // guarded by mu: its time; 0 if none was seen
+	synced   time.Time // guarded by mu: when we last read or wrote it; monotonic
+	asked    time.Time // guarded by mu: when we last asked the store's clock; monotonic
+	agreed   int       // guarded by mu: how many answers in a row were near ours
+}
+
+// OpenClock reads the mark. An error is the store's: without a mark nobody knows
+// whether the clock is right. A store without one takes the clock's word.
+func OpenClock(ctx context.Context, cfg ClockConfig) (*Clock, error) {
+	c := &Clock{cfg: cfg}
+	m, _, err := cfg.Store.ClockMark(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("clock: %w", err)
+	}
+	if m != nil {
+		c.accepted, c.stored = m.Accepted, m.Time.Unix()
+	}
+	c.mark.Store(max(c.stored, c.wall().Unix()))
+	return c, nil
+}
+
+// wall is the clock without Go's monotonic reading.
+func (c *Clock) wall() time.Time { return c.cfg.Now().UTC().Round(0) }
+
+// Check returns nil if the clock is not behind, and an error that wraps
+// [ErrClock] if it is. It takes nanoseconds and reads no store.
+func (c *Clock) Check() error {
+	if c == nil {
+		return nil
+	}
+	now, mark := c.wall(), time.Unix(c.mark.Load(), 0).UTC()
+	if behind := mark.Sub(now); behind > maxClockError {
+		return fmt.Errorf("%w: it says %s, and the newest time on record is %s, %v ahead (limit %v)", ErrClock,
+			now.Format(time.RFC3339), mark.Format(time.RFC3339), behind.Round(time.Second), maxClockError)
+	}
+	return nil
+}
+
+// Differs returns an error that wraps [ErrClockDiffers] if the clock and the store's are more than five minutes apart, until
+// two answers of the store in a row agree with it again. It reads no store.
+func (c *Clock) Differs() error {
+	if c == nil {
+		return nil
+	}
+	if why := c.differs.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
+// Run watches the clock until ctx is done. It returns nil.
+func (c *Clock) Run(ctx context.Context) error {
+	tick := time.NewTicker(clockTick)
+	defer tick.Stop()
+	for {
+		c.look(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// look takes in what the clock says now, and keeps mark and alarms with it.
+// Looking twice is harmless: the mark only grows.
+func (c *Clock) look(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	defer cancel()
+	mono := time.Now()
+	if c.cfg.StoreTime != nil && mono.Sub(c.asked) >= clockLook {
+		c.asked = mono
+		c.compare(ctx)
+	}
+	if now := c.wall().Unix(); c.Differs() == nil && now > c.mark.Load() {
+		c.mark.Store(now)
+	}
+	due := c.mark.Load()-c.stored >= int64(markEvery/time.Second) && (c.synced.IsZero() || mono.Sub(c.synced) >= markEvery)
+	if due || c.Check() != nil && mono.Sub(c.synced) >= clockLook {
+		c.synced = mono
+		if err := c.sync(ctx); err != nil && ctx.Err() == nil {
+			c.cfg.Log.WarnContext(ctx, "clock mark not written", "err", err)
+		}
+	}
+	c.cfg.Alarms.Set(ctx, wire.CodeClockBehind, c.Check())
+	c.cfg.Alarms.Set(ctx, events.AlarmClockDiffers, c.Differs())
+}
+
+// compare asks the store what time it is. An answer that took long says nothing. The caller holds mu.
+func (c *Clock) compare(ctx context.Context) {
+	begun := time.Now()
+	theirs, err := c.cfg.StoreTime(ctx)
+	if err != nil || time.Since(begun) > maxClockError/2 {
+		return
+	}
+	now := c.wall()
+	if off := now.Sub(theirs); off.Abs() > maxClockError {
+		why := fmt.Errorf("%w: it says %s, and the store says %s (limit %v)", ErrClockDiffers,
+			now.Format(time.RFC3339), theirs.UTC().Format(time.RFC3339), maxClockError)
+		c.agreed = 0
+		c.differs.Store(&why)
+		return
+	}
+	if c.agreed++; c.agreed >= 2 {
+		c.differs.Store(nil)
+	}
+}
+
+// sync merges the stored mark and ours: the later one wins, unless an operator
+// has set the stored one back since we last saw it. The caller holds mu.
+func (c *Clock) sync(ctx context.Context) error {
+	_, err := c.put(ctx, func(m ClockMark) (ClockMark, bool) {
+		if m.Accepted != c.accepted {
+			c.mark.Store(m.Time.Unix())
+		}
+		c.mark.Store(max(c.mark.Load(), m.Time.Unix()))
+		next := m
+		next.Time = time.Unix(c.mark.Load(), 0).UTC()
+		return next, next.Time.After(m.Time)
+	})
+	return err
+}
+
+// Accept takes the clock as it is for right and sets the mark to it: for a mark
+// that was wrong, since the clock had jumped ahead once. Other provisioners
+// follow within seconds. An error is the store's; nothing has changed then, or
+// the write may have happened: accepting again is harmless.
+func (c *Clock) Accept(ctx context.Context, why Cause) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next, err := c.put(ctx, func(m ClockMark) (ClockMark, bool) {
+		return ClockMark{Time: c.wall().Truncate(time.Second), Accepted: m.Accepted + 1, Cause: &why}, true
+	})
+	if err != nil {
+		return fmt.Errorf("accept clock: %w", err)
+	}
+	c.mark.Store(next.Time.Unix())
+	c.cfg.Alarms.Clear(ctx, wire.CodeClockBehind)
+	c.cfg.Log.WarnContext(ctx, "clock accepted", "by", why.By, "reason", why.Why)
+	return nil
+}
+
+// put writes what change makes of the stored mark, if that says so, and keeps what is stored then. The caller holds mu.
+func (c *Clock) put(ctx context.Context, change func(ClockMark) (ClockMark, bool)) (ClockMark, error) {
+	for range maxChanges {
+		var m ClockMark
+		stored, after, err := c.cfg.Store.ClockMark(ctx)
+		if err != nil {
+			return m, err
+		}
+		if stored != nil {
+			m = *stored
+		}
+		next, write := change(m)
+		if write {
+			if _, err = c.cfg.Store.PutClockMark(ctx, &next, after); errors.Is(err, ErrConflict) {
+				continue // another provisioner moved it
+			} else if err != nil {
+				return m, err
+			}
+			m = next
+		}
+		c.accepted, c.stored = m.Accepted, m.Time.Unix()
+		return m, nil
+	}
+	return ClockMark{}, ErrConflict
+}

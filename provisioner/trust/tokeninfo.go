@@ -1,0 +1,37 @@
+package trust
+
+import (
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner/events"
+)
+
+// TokenInfo is what operators are told of a token that has been used here, be
+// it one that was signed elsewhere and never registered. It holds no secret of
+// the token.
+type TokenInfo struct {
+	ID         jwt.TokenID    `json:"tid"`
+	Signer     jwt.SignerID   `json:"signer"`
+	SignerName string         `json:"signer_name"`
+	JTI        string         `json:"jti,omitempty"`  // the signer's own id, cut to 128 bytes
+	Uses       int            `json:"uses,omitempty"` // 0: unlimited
+	Identities []wire.Pattern `json:"identities,omitempty"`
+	Site       jwt.Site       `json:"site,omitempty"`
+	IssuedAt   time.Time      `json:"issued_at,omitzero"`
+	ExpiresAt  time.Time      `json:"expires_at,omitzero"` // zero: never
+	FirstSeen  time.Time      `json:"first_seen,omitzero"` // of one that was issued here: when it was; zero if it was revoked before
+	IssuedBy   string         `json:"issued_by,omitempty"` // operator, if it was
+}
+
+// maxJTIBytes bounds the one text of a token that its signer may choose freely.
+const MaxJTIBytes = 128
+
+// tokenInfo describes a token.
+func NewTokenInfo(v *jwt.Verified, seen time.Time) *TokenInfo {
+	return &TokenInfo{
+		ID: v.ID, Signer: v.Signer, SignerName: v.SignerName, JTI: events.Cut(v.JTI, MaxJTIBytes), Uses: v.Limits.Uses, Identities: v.Limits.Identities,
+		Site: v.Limits.Site, IssuedAt: v.IssuedAt.UTC(), ExpiresAt: v.Expiry().UTC(), FirstSeen: seen,
+	}
+}

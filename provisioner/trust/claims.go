@@ -19,7 +19,7 @@ const ClaimSchema = 1
 // identity of 253, an attempt of 22, an address of 64 and their names. So a
 // batch stays below 150 KB, of the 1 MiB that a broker takes by default.
 const (
-	maxBatch       = 256
+	MaxBatch       = 256
 	MaxSourceBytes = 64
 )
 

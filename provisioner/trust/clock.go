@@ -93,7 +93,7 @@ func OpenClock(ctx context.Context, cfg ClockConfig) (*Clock, error) {
 	if m != nil {
 		c.accepted, c.stored = m.Accepted, m.Time.Unix()
 	}
-	c.mark.Store(max(c.stored, c.wall().Unix()))
+	c.mark.Store(c.stored)
 	return c, nil
 }
 
@@ -152,7 +152,7 @@ func (c *Clock) look(ctx context.Context) {
 		c.asked = mono
 		c.compare(ctx)
 	}
-	if now := c.wall().Unix(); c.Differs() == nil && now > c.mark.Load() {
+	if now := c.wall().Unix(); now > c.mark.Load() && (c.cfg.StoreTime == nil || c.agreed > 0) {
 		c.mark.Store(now)
 	}
 	due := c.mark.Load()-c.stored >= int64(markEvery/time.Second) && (c.synced.IsZero() || mono.Sub(c.synced) >= markEvery)

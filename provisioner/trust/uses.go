@@ -121,7 +121,7 @@ func (u *Uses) run(ctx context.Context, t *tokenUses) {
 	for {
 		u.mu.Lock()
 		var batch []*posting
-		for len(t.queue) > 0 && len(batch) < maxBatch {
+		for len(t.queue) > 0 && len(batch) < MaxBatch {
 			if p := t.queue[0]; !p.gone.Load() {
 				batch = append(batch, p)
 			}

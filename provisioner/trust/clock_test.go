@@ -1,0 +1,130 @@
+package trust_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"muster/provisioner/events"
+	"muster/provisioner/trust"
+)
+
+// markStore keeps a mark in memory.
+type markStore struct {
+	mu     sync.Mutex
+	mark   *trust.ClockMark
+	at     trust.Revision
+	writes int
+}
+
+func (m *markStore) ClockMark(context.Context) (*trust.ClockMark, trust.Revision, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mark, m.at, nil
+}
+
+func (m *markStore) PutClockMark(_ context.Context, mark *trust.ClockMark, after trust.Revision) (trust.Revision, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if after != m.at {
+		return 0, trust.ErrConflict
+	}
+	m.mark, m.at, m.writes = mark, m.at+1, m.writes+1
+	return m.at, nil
+}
+
+// watched starts a clock that is off by what the pointer says.
+func watched(t *testing.T, m *markStore, off *atomic.Int64, storeTime bool) *trust.Clock {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	cfg := trust.ClockConfig{
+		Store:  m,
+		Log:    log,
+		Alarms: events.NewAlarms(events.AlarmConfig{Log: log, Now: time.Now}),
+		Now:    func() time.Time { return time.Now().Add(time.Duration(off.Load())) },
+	}
+	if storeTime {
+		cfg.StoreTime = func(context.Context) (time.Time, error) { return time.Now(), nil }
+	}
+	c, err := trust.OpenClock(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = c.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	synctest.Wait()
+	return c
+}
+
+// TestAClockThatGoesBackIssuesNothing sets a clock back on one machine, and has an operator accept it.
+func TestAClockThatGoesBackIssuesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, off := &markStore{}, &atomic.Int64{}
+		c := watched(t, m, off, false)
+		time.Sleep(2 * time.Second) // it has been looked at
+		off.Store(int64(-4 * time.Minute))
+		if err := c.Check(); err != nil {
+			t.Errorf("four minutes behind: %v", err)
+		}
+		off.Store(int64(-time.Hour))
+		if err := c.Check(); !errors.Is(err, trust.ErrClock) {
+			t.Errorf("an hour behind: %v, want %v", err, trust.ErrClock)
+		}
+		again := watched(t, m, off, false)
+		if err := again.Check(); !errors.Is(err, trust.ErrClock) {
+			t.Errorf("an hour behind at the start: %v, want %v", err, trust.ErrClock)
+		}
+		if err := again.Accept(t.Context(), trust.Cause{By: "ops"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if err := errors.Join(c.Check(), again.Check()); err != nil {
+			t.Errorf("accepted by one of two: %v", err)
+		}
+	})
+}
+
+// TestTheMarkIsWrittenOnceAMinute lets an hour pass.
+func TestTheMarkIsWrittenOnceAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, off := &markStore{}, &atomic.Int64{}
+		watched(t, m, off, false)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if m.writes < 55 || m.writes > 62 {
+			t.Errorf("%d writes in an hour, want one a minute", m.writes)
+		}
+	})
+}
+
+// TestAClockThatIsNotTheStoresStaysOffTheRecord has one of two provisioners have a clock that is ahead.
+func TestAClockThatIsNotTheStoresStaysOffTheRecord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, right, ahead := &markStore{}, &atomic.Int64{}, &atomic.Int64{}
+		ahead.Store(int64(time.Hour))
+		one := watched(t, m, right, true)
+		other := watched(t, m, ahead, true)
+		time.Sleep(10 * time.Minute)
+		if err := other.Differs(); !errors.Is(err, trust.ErrClockDiffers) {
+			t.Errorf("an hour ahead of the store: %v, want %v", err, trust.ErrClockDiffers)
+		}
+		if err := errors.Join(one.Check(), one.Differs()); err != nil {
+			t.Errorf("the clock that is right: %v", err)
+		}
+		ahead.Store(0)
+		time.Sleep(11 * time.Second) // two answers
+		if err := errors.Join(other.Check(), other.Differs()); err != nil {
+			t.Errorf("set right: %v", err)
+		}
+	})
+}

@@ -43,7 +43,7 @@ func TestADeathAtEveryStep(t *testing.T) {
 			before: func(_ *provisioner.Provisioner, n *simnode.Node) {
 				dying(t, f, 2, false, n)
 			},
-			steps: 6, // one conflict: the new process has not read the log, and reads it
+			steps: 5, // one conflict: the new process has not read the log, and reads it
 		},
 	}
 	i := 0

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
@@ -10,6 +9,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"muster/internal/wire"
 )
 
 // ErrCursor means that a cursor is not one of ours, or of another list: begin
@@ -19,14 +20,9 @@ var ErrCursor = errors.New("not a cursor of this list")
 // A place is where a list goes on: behind the node with this key and name. It
 // names no position, so nodes that come and go before it change nothing.
 type place struct {
-	Key  int64  `json:"k"`
-	Name string `json:"n"`
-	List string `json:"l"` // what the list is of
-}
-
-// before reports whether the place is before that of a node.
-func (p *place) before(key int64, name []byte) bool {
-	return p.Key < key || p.Key == key && p.Name < string(name)
+	Key  int64         `json:"k"`
+	Name wire.Identity `json:"n"`
+	List string        `json:"l"` // what the list is of
 }
 
 // list tells lists apart: by their filter and order.
@@ -40,15 +36,15 @@ func (q *Query) list() string {
 }
 
 // cursor returns the cursor of what comes after the node.
-func (q *Query) cursor(key int64, name string) string {
-	b, _ := json.Marshal(place{key, name, q.list()}) // cannot fail
+func (q *Query) cursor(n *node) string {
+	b, _ := json.Marshal(place{q.Sort.key(n), n.id, q.list()}) // cannot fail
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// after returns the place of the query's cursor, nil if it has none.
+// after returns the place of the query's cursor, one before all nodes if it has none.
 func (q *Query) after() (*place, error) {
 	if q.Cursor == "" {
-		return nil, nil
+		return &place{Key: math.MinInt64}, nil
 	}
 	b, err := base64.RawURLEncoding.DecodeString(q.Cursor)
 	p := new(place)
@@ -64,57 +60,50 @@ func (q *Query) after() (*place, error) {
 	return p, nil
 }
 
-// first keeps the first entries of all that it is offered, in an order.
-type first struct {
-	x     *Index
-	key   func(*entry) int64
-	limit int
-	kept  []kept // in order
-	more  bool   // there were others
-}
-
-type kept struct {
-	key int64
-	e   *entry
-}
-
-func newFirst(x *Index, by Order, limit int) *first {
-	f := &first{x: x, limit: limit}
-	switch by {
-	case ByExpiry:
-		f.key = func(e *entry) int64 {
-			if e.expires == 0 {
-				return math.MaxInt64
-			}
-			return e.expires
-		}
-	case ByChanged:
-		f.key = func(e *entry) int64 { return -e.updated }
-	default:
-		f.key = func(*entry) int64 { return 0 }
+// key returns what nodes are sorted by in this order.
+func (o Order) key(n *node) int64 {
+	switch {
+	case o == ByExpiry && n.expires == 0:
+		return math.MaxInt64
+	case o == ByExpiry:
+		return n.expires
+	case o == ByChanged:
+		return -n.changed
 	}
-	return f
+	return 0
 }
 
-// offer keeps an entry that is among the first so far.
-func (f *first) offer(key int64, e *entry) {
-	one := kept{key, e}
-	full := len(f.kept) == f.limit
-	f.more = f.more || full
-	if full && f.compare(one, f.kept[f.limit-1]) > 0 {
+// first keeps the first nodes of all that are offered, in an order and behind a place.
+type first struct {
+	by    Order
+	after *place
+	limit int
+	kept  []*node // in order once they were cut
+	more  bool    // there were others
+}
+
+// offer keeps a node that may be among the first.
+func (f *first) offer(n *node) {
+	if cmp.Or(cmp.Compare(f.by.key(n), f.after.Key), cmp.Compare(n.id, f.after.Name)) <= 0 {
 		return
 	}
-	if full {
-		f.kept = f.kept[:f.limit-1]
+	if f.more && f.compare(n, f.kept[f.limit-1]) > 0 {
+		return
 	}
-	i, _ := slices.BinarySearchFunc(f.kept, one, f.compare)
-	f.kept = slices.Insert(f.kept, i, one)
+	if f.kept = append(f.kept, n); len(f.kept) == 2*f.limit {
+		f.cut()
+	}
 }
 
-// compare says which of two comes first.
-func (f *first) compare(a, b kept) int {
-	if c := cmp.Compare(a.key, b.key); c != 0 {
-		return c
+// cut keeps no more than the limit.
+func (f *first) cut() {
+	slices.SortFunc(f.kept, f.compare)
+	if len(f.kept) > f.limit {
+		f.kept, f.more = f.kept[:f.limit], true
 	}
-	return bytes.Compare(f.x.name(a.e), f.x.name(b.e))
+}
+
+// compare says which of two nodes comes first.
+func (f *first) compare(a, b *node) int {
+	return cmp.Or(cmp.Compare(f.by.key(a), f.by.key(b)), cmp.Compare(a.id, b.id))
 }

@@ -23,14 +23,14 @@ const factEnd = "\x1f"
 
 // Facts returns the names of the facts that nodes can be found by, in order. They
 // are not to be changed.
-func (x *Index) Facts() []string { return x.facts }
+func (x *Index) Facts() []string { return x.kept }
 
 // packFacts returns those of the facts that are kept here as one text: nodes that
 // say the same share it. Without any it is "".
 func (x *Index) packFacts(facts facts.Facts) string {
-	values := make([]string, len(x.facts))
+	values := make([]string, len(x.kept))
 	for _, f := range facts {
-		if i, kept := slices.BinarySearch(x.facts, f.Name); kept && !strings.Contains(f.Value, factEnd) {
+		if i, kept := slices.BinarySearch(x.kept, f.Name); kept && !strings.Contains(f.Value, factEnd) {
 			values[i] = f.Value
 		}
 	}
@@ -42,8 +42,8 @@ func (x *Index) unpackFacts(packed string) (all facts.Facts) {
 	if packed == "" {
 		return nil
 	}
-	all = make(facts.Facts, 0, len(x.facts))
-	for _, name := range x.facts {
+	all = make(facts.Facts, 0, len(x.kept))
+	for _, name := range x.kept {
 		var value string
 		if value, packed, _ = strings.Cut(packed, factEnd); value != "" {
 			all = append(all, facts.Fact{Name: name, Value: value})
@@ -84,7 +84,7 @@ func (x *Index) askedFacts(texts []string) ([]askedFact, error) {
 	var asked []askedFact
 	var unknown []string
 	for _, f := range filters {
-		place, ok := slices.BinarySearch(x.facts, f.Name)
+		place, ok := slices.BinarySearch(x.kept, f.Name)
 		if !ok && !slices.Contains(unknown, f.Name) {
 			unknown = append(unknown, f.Name)
 		}
@@ -92,23 +92,9 @@ func (x *Index) askedFacts(texts []string) ([]askedFact, error) {
 	}
 	if len(unknown) > 0 {
 		return nil, fmt.Errorf("fact %.80q: %w: of each node are kept %s; name it in fleet.facts of provisioner.yaml, and nodes are found by it once they renew or `muster node reconfigure --all` has asked them",
-			strings.Join(unknown, ", "), ErrFact, cmp.Or(strings.Join(x.facts, ", "), "none"))
+			strings.Join(unknown, ", "), ErrFact, cmp.Or(strings.Join(x.kept, ", "), "none"))
 	}
 	return asked, nil
-}
-
-// withFacts reports of each text whether nodes whose facts it is are asked for; nil
-// if nothing is. There are fewer texts than nodes, unless a fact is kept that is
-// another with each node. The caller holds mu.
-func (x *Index) withFacts(asked []askedFact) []bool {
-	if len(asked) == 0 {
-		return nil
-	}
-	fit := make([]bool, len(x.texts))
-	for n := range x.texts {
-		fit[n] = !slices.ContainsFunc(asked, func(a askedFact) bool { return !a.fits(x.texts[n].s) })
-	}
-	return fit
 }
 
 // fits reports whether a node with these facts is asked for.

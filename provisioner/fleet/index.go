@@ -3,20 +3,18 @@ package fleet
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"muster/provisioner/trust"
-
 	"golang.org/x/sync/errgroup"
 
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // ErrReading means that the records have not all been read yet since the
@@ -41,114 +39,27 @@ type Log interface {
 	FollowSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error
 }
 
-// An entry is a node in the index. It has no pointers: texts that many nodes share
-// are numbers, and names are in one piece.
-type entry struct {
-	revision trust.Revision
-	updated  int64 // Unix, ns
-	first    int64 // Unix, ns
-	owned    int64 // Unix, s
-	expires  int64 // Unix, s; 0: no certificate
-	seen     int64 // Unix, s; 0: never heard of in the fleet
-	name     uint32
-	next     uint32 // number+1 of another entry with the same hash, 0: none
-	site     uint32
-	token    uint32
-	policy   uint32
-	agent    uint32
-	facts    uint32 // all of them in one text
-	serial   [16]byte
-	nameLen  uint8
-	state    uint8
-	reason   uint8
-	flags    uint8
-}
-
-// Flags of an entry.
-const (
-	flagKnown = 1 << iota // has a record
-	flagCloned
-	flagOffered
-)
-
-// is reports whether the entry has a flag.
-func (e *entry) is(flag uint8) bool { return e.flags&flag != 0 }
-
-// flagIf returns the flag if it is to be set.
-func flagIf(set bool, flag uint8) uint8 {
-	if set {
-		return flag
-	}
-	return 0
-}
-
-// Sizes of pieces: so little is copied when there are more nodes, and nothing of it
-// twice. A name is in one of them whole.
-const (
-	entriesOfPiece = 4096
-	bytesOfPiece   = 1 << 16
-)
-
-// pieces hold entries, in the order in which they came, and their names.
-type pieces struct {
-	entries [][]entry // all but the last are full
-	names   [][]byte  // pieces of bytesOfPiece, each with as many names as fit
-	count   uint32
-}
-
-// add adds an entry, and returns it; it stays where it is.
-func (p *pieces) add(name string, next uint32) *entry {
-	if n := len(p.names); n == 0 || len(p.names[n-1])+len(name) > bytesOfPiece {
-		p.names = append(p.names, make([]byte, 0, bytesOfPiece))
-	}
-	if p.count%entriesOfPiece == 0 {
-		p.entries = append(p.entries, make([]entry, 0, entriesOfPiece))
-	}
-	names, entries := &p.names[len(p.names)-1], &p.entries[len(p.entries)-1]
-	*entries = append(*entries, entry{name: uint32((len(p.names)-1)*bytesOfPiece + len(*names)), nameLen: uint8(len(name)), next: next})
-	*names = append(*names, name...)
-	p.count++
-	return &(*entries)[len(*entries)-1]
-}
-
-// at returns an entry by its number.
-func (p *pieces) at(n uint32) *entry { return &p.entries[n/entriesOfPiece][n%entriesOfPiece] }
-
-// all are all entries.
-func (p *pieces) all(yield func(*entry) bool) {
-	for _, piece := range p.entries {
-		for i := range piece {
-			if !yield(&piece[i]) {
-				return
-			}
-		}
-	}
-}
-
-// A text is one that many nodes share: a policy has one digest, a site one name.
-type text struct {
-	s    string
-	uses int // entries that have it
-}
+// namesChunk is how many bytes of names are in one piece of memory, since the garbage collector looks at each piece.
+const namesChunk = 64 << 10
 
 // An Index is all nodes in short. Make one with [NewIndex]. It is safe for
 // concurrent use.
 type Index struct {
 	log    Log
 	logger *slog.Logger
-	facts  []string // names of those that are kept, in order
-	seed   maphash.Seed
+	kept   []string // names of the facts that are kept, in order
 
 	current chan struct{} // closed once all records have been read
 	heard   chan struct{} // closed once it is known when nodes were heard of
 
-	mu      sync.RWMutex
-	entries pieces            // guarded by mu
-	byHash  map[uint64]uint32 // guarded by mu: hash of the name to number+1
-	texts   []text            // guarded by mu: what many nodes share; 0 is ""
-	textNo  map[string]uint32 // guarded by mu
-	free    []uint32          // guarded by mu: numbers of texts that nobody has any more
-	since   time.Time         // guarded by mu: since when it is known, once heard is closed
+	mu     sync.RWMutex
+	nodes  []node                // guarded by mu, in the order in which they came
+	byName map[wire.Identity]int // guarded by mu: place in nodes
+	names  strings.Builder       // guarded by mu: the newest chunk of names
+	shared interned[shared]      // guarded by mu
+	tokens interned[jwt.TokenID] // guarded by mu
+	facts  interned[string]      // guarded by mu: of each node all in one text
+	since  time.Time             // guarded by mu: since when it is known, once heard is closed
 }
 
 // NewIndex returns an empty index of log. logger is told of records that cannot
@@ -161,13 +72,13 @@ func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 	return &Index{
 		log:     log,
 		logger:  logger,
-		facts:   slices.Compact(slices.Sorted(slices.Values(facts))),
-		seed:    maphash.MakeSeed(),
+		kept:    slices.Compact(slices.Sorted(slices.Values(facts))),
 		current: make(chan struct{}),
 		heard:   make(chan struct{}),
-		byHash:  make(map[uint64]uint32),
-		texts:   make([]text, 1),
-		textNo:  map[string]uint32{"": 0},
+		byName:  make(map[wire.Identity]int),
+		shared:  newInterned[shared](),
+		tokens:  newInterned[jwt.TokenID](),
+		facts:   newInterned[string](),
 	}
 }
 
@@ -202,8 +113,8 @@ func wait(ctx context.Context, read ...<-chan struct{}) error {
 func (x *Index) known() (n int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	for e := range x.entries.all {
-		if e.is(flagKnown) {
+	for i := range x.nodes {
+		if x.nodes[i].recorded() {
 			n++
 		}
 	}
@@ -229,30 +140,36 @@ func (x *Index) put(r *provisioner.Brief, at trust.Revision) {
 	facts := x.packFacts(r.Facts)
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e := x.entry(string(r.Identity))
-	if at < e.revision {
+	n := x.node(r.Identity)
+	if at < n.revision {
 		return // read again, or handed over late
 	}
-	e.revision, e.flags = at, flagKnown|flagIf(r.Cloned, flagCloned)|flagIf(r.Offered, flagOffered)
-	e.updated, e.first, e.owned, e.expires = nanos(r.Updated), nanos(r.FirstEnrolled), seconds(r.Owned), seconds(r.Expires)
-	x.text(&e.site, string(r.Site))
-	x.text(&e.token, string(r.Token))
-	x.text(&e.policy, r.Policy)
-	x.text(&e.agent, r.Agent)
-	x.text(&e.facts, facts)
-	e.state, e.reason = number(states, r.State), number(reasons, r.Reason)
-	e.serial = packSerial(r.Serial)
+	n.revision = at
+	n.changed, n.enrolled = nanos(r.Updated), nanos(r.FirstEnrolled)
+	n.owned, n.expires = nanos(r.Owned), nanos(r.Expires)
+	n.serial = packSerial(r.Serial)
+	x.facts.set(&n.facts, facts)
+	x.tokens.set(&n.token, r.Token)
+	x.shared.set(&n.shared, shared{
+		state:   r.State,
+		site:    r.Site,
+		policy:  r.Policy,
+		reason:  r.Reason,
+		agent:   r.Agent,
+		offered: r.Offered,
+		cloned:  r.Cloned,
+	})
 }
 
 // saw takes in when a node was heard of.
 func (x *Index) saw(id wire.Identity, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e := x.entry(string(id))
-	e.seen = max(e.seen, seconds(at))
+	n := x.node(id)
+	n.seen = max(n.seen, nanos(at))
 }
 
-// sawAll takes in that it is known who was heard of since then. FollowSeen calls it once.
+// sawAll takes in that it is known which nodes were heard of since then. FollowSeen calls it once.
 func (x *Index) sawAll(since time.Time) {
 	x.mu.Lock()
 	x.since = since
@@ -260,106 +177,38 @@ func (x *Index) sawAll(since time.Time) {
 	close(x.heard)
 }
 
-// entry returns the entry of a name, which is made if there is none. The caller
+// node returns the node of a name, which is added if it is not there. It is good until the next is added. The caller
 // holds mu.
-func (x *Index) entry(name string) *entry {
-	if e := x.find(wire.Identity(name)); e != nil {
-		return e
+func (x *Index) node(id wire.Identity) *node {
+	if n := x.find(id); n != nil {
+		return n
 	}
-	hash := maphash.String(x.seed, name)
-	e := x.entries.add(name, x.byHash[hash])
-	x.byHash[hash] = x.entries.count
-	return e
+	if x.names.Len()+len(id) > x.names.Cap() {
+		x.names.Reset()
+		x.names.Grow(namesChunk)
+	}
+	start := x.names.Len()
+	x.names.WriteString(string(id))
+	id = wire.Identity(x.names.String()[start:])
+	x.byName[id] = len(x.nodes)
+	x.nodes = append(x.nodes, node{id: id})
+	return &x.nodes[len(x.nodes)-1]
 }
 
-// name returns the name of an entry. The caller holds mu.
-func (x *Index) name(e *entry) []byte {
-	start := e.name % bytesOfPiece
-	return x.entries.names[e.name/bytesOfPiece][start : start+uint32(e.nameLen)]
-}
-
-// text sets the number of a text of an entry. A text that no entry has any more is
-// forgotten: nodes say what their agent is, and each could say something else every
-// time. The caller holds mu.
-func (x *Index) text(number *uint32, s string) {
-	old := *number
-	if x.texts[old].s == s {
-		return
+// find returns the node of a name, nil if there is none. The caller holds mu.
+func (x *Index) find(id wire.Identity) *node {
+	if i, ok := x.byName[id]; ok {
+		return &x.nodes[i]
 	}
-	n, ok := x.textNo[s]
-	if !ok {
-		s = strings.Clone(s) // what it came in is much larger
-		if k := len(x.free); k > 0 {
-			n, x.free = x.free[k-1], x.free[:k-1]
-			x.texts[n].s = s
-		} else {
-			n = uint32(len(x.texts))
-			x.texts = append(x.texts, text{s: s})
-		}
-		x.textNo[s] = n
-	}
-	x.texts[n].uses++
-	*number = n
-	if old == 0 {
-		return // "", which stays
-	}
-	if x.texts[old].uses--; x.texts[old].uses == 0 {
-		delete(x.textNo, x.texts[old].s)
-		x.texts[old].s = ""
-		x.free = append(x.free, old)
-	}
+	return nil
 }
 
 // Find returns what is known of one node, false if it has no record.
 func (x *Index) Find(id wire.Identity) (Node, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if e := x.find(id); e != nil && e.is(flagKnown) {
-		return x.node(e), true
+	if n := x.find(id); n != nil && n.recorded() {
+		return x.shown(n), true
 	}
 	return Node{}, false
-}
-
-// find returns the entry of a name, nil if there is none. The caller holds mu.
-func (x *Index) find(id wire.Identity) *entry {
-	for n := x.byHash[maphash.String(x.seed, string(id))]; n != 0; {
-		e := x.entries.at(n - 1)
-		if string(x.name(e)) == string(id) {
-			return e
-		}
-		n = e.next
-	}
-	return nil
-}
-
-// node returns an entry as it is shown. The caller holds mu.
-func (x *Index) node(e *entry) Node {
-	return Node{
-		Identity:      wire.Identity(x.name(e)),
-		State:         states[e.state],
-		Site:          jwt.Site(x.texts[e.site].s),
-		Serial:        unpackSerial(e.serial),
-		Expires:       instant(e.expires, 0),
-		Offered:       e.is(flagOffered),
-		Cloned:        e.is(flagCloned),
-		Token:         jwt.TokenID(x.texts[e.token].s),
-		Policy:        x.texts[e.policy].s,
-		Reason:        reasons[e.reason],
-		Agent:         x.texts[e.agent].s,
-		Facts:         x.unpackFacts(x.texts[e.facts].s),
-		FirstEnrolled: instant(0, e.first),
-		Changed:       instant(0, e.updated),
-		OwnedSince:    instant(e.owned, 0),
-		Seen:          instant(e.lastSeen(), 0),
-		Revision:      e.revision,
-	}
-}
-
-// lastSeen is when the node was last heard of, in seconds: in the fleet, or by its
-// record that was written.
-func (e *entry) lastSeen() int64 {
-	if e.state == stateByOperator[0] || e.state == stateByOperator[1] {
-		return max(e.seen, e.first/int64(time.Second)) // later it was the operator who was heard of
-	}
-	return max(e.seen, e.updated/int64(time.Second))
 }

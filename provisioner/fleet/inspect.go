@@ -114,8 +114,8 @@ func (x *Index) lastHeard(ctx context.Context, id wire.Identity) (last, begun ti
 	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if e := x.find(id); e != nil {
-		last = instant(e.lastSeen(), 0)
+	if n := x.find(id); n != nil {
+		last = instant(x.heardOf(n))
 	}
 	return last, x.since, nil
 }

@@ -1,17 +1,14 @@
 package fleet
 
 import (
-	"encoding/hex"
-	"slices"
-	"strings"
+	"math/big"
 	"time"
-
-	"muster/provisioner/trust"
 
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/facts"
+	"muster/provisioner/trust"
 )
 
 // A Node is a node in short. What is not known is empty or zero.
@@ -43,42 +40,84 @@ type Node struct {
 	Revision trust.Revision `json:"revision"`
 }
 
-// states and reasons are what is kept as a number. What is not in the list is 0.
-var (
-	states = []provisioner.State{
-		provisioner.StateNone, provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked, provisioner.StateRetired,
-	}
-	reasons = []provisioner.Reason{
-		"", provisioner.ReasonNew, provisioner.ReasonReplay, provisioner.ReasonContinue, provisioner.ReasonContinuity,
-		provisioner.ReasonGrant, provisioner.ReasonRenew, provisioner.ReasonOneTimeToken,
-	}
-	stateByOperator  = [2]uint8{number(states, provisioner.StateRevoked), number(states, provisioner.StateRetired)}
-	stateProvisioned = number(states, provisioner.StateProvisioned)
-)
+// A node is a node in the index.
+type node struct {
+	id       wire.Identity
+	revision trust.Revision // 0: it has no record
 
-// number returns the place of v in a list, 0 if it is not in it.
-func number[T comparable](list []T, v T) uint8 { return uint8(max(0, slices.Index(list, v))) }
+	// Unix time in ns, 0 for none.
+	changed, enrolled, owned, expires, seen int64
 
-// packSerial returns a serial number in its bytes; ours have 128 bits.
+	serial               [16]byte // ours have 128 bits
+	shared, token, facts uint32   // numbers of what is interned
+}
+
+// shared is what many nodes have in common.
+type shared struct {
+	state           provisioner.State
+	site            jwt.Site
+	policy          string
+	reason          provisioner.Reason
+	agent           string
+	offered, cloned bool
+}
+
+// recorded reports whether the node has a record.
+func (n *node) recorded() bool { return n.revision != 0 }
+
+// of returns what a node shares with others. The caller holds mu.
+func (x *Index) of(n *node) *shared { return &x.shared.values[n.shared] }
+
+// heardOf is when a node was last heard of: in the fleet, or by its record that was written. The caller holds mu.
+func (x *Index) heardOf(n *node) int64 {
+	switch x.of(n).state {
+	case provisioner.StateRevoked, provisioner.StateRetired:
+		return max(n.seen, n.enrolled) // it was an operator who has changed the record
+	}
+	return max(n.seen, n.changed)
+}
+
+// shown returns a node as it is shown. The caller holds mu.
+func (x *Index) shown(n *node) Node {
+	s := x.of(n)
+	return Node{
+		Identity:      n.id,
+		State:         s.state,
+		Site:          s.site,
+		Serial:        unpackSerial(n.serial),
+		Expires:       instant(n.expires).Truncate(time.Second),
+		Offered:       s.offered,
+		Cloned:        s.cloned,
+		Token:         x.tokens.values[n.token],
+		Policy:        s.policy,
+		Reason:        s.reason,
+		Agent:         s.agent,
+		Facts:         x.unpackFacts(x.facts.values[n.facts]),
+		FirstEnrolled: instant(n.enrolled),
+		Changed:       instant(n.changed),
+		OwnedSince:    instant(n.owned).Truncate(time.Second),
+		Seen:          instant(x.heardOf(n)).Truncate(time.Second),
+		Revision:      n.revision,
+	}
+}
+
+// packSerial returns a serial number, of at most 128 bits, in its bytes.
 func packSerial(s string) (b [16]byte) {
-	if n := len(s); n <= 32 {
-		raw, err := hex.DecodeString(strings.Repeat("0", 32-n) + s)
-		if err == nil {
-			copy(b[:], raw)
-		}
+	if n, ok := new(big.Int).SetString(s, 16); ok && n.BitLen() <= 8*len(b) {
+		n.FillBytes(b[:])
 	}
 	return b
 }
 
-// unpackSerial is the inverse of packSerial, with an even number of digits.
+// unpackSerial is the inverse of packSerial.
 func unpackSerial(b [16]byte) string {
-	i := 0
-	for i < len(b) && b[i] == 0 {
-		i++
+	if b == [16]byte{} {
+		return ""
 	}
-	return strings.TrimPrefix(hex.EncodeToString(b[i:]), "0")
+	return new(big.Int).SetBytes(b[:]).Text(16)
 }
 
+// nanos returns a time in Unix ns, 0 for none.
 func nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -86,17 +125,10 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-func seconds(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.Unix()
-}
-
-// instant returns a time in UTC, the zero time for none.
-func instant(s, ns int64) time.Time {
-	if s == 0 && ns == 0 {
+// instant is the inverse of nanos, in UTC.
+func instant(ns int64) time.Time {
+	if ns == 0 {
 		return time.Time{}
 	}
-	return time.Unix(s, ns).UTC()
+	return time.Unix(0, ns).UTC()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -28,6 +29,11 @@ const (
 	ByExpiry  Order = "expires" // who expires first comes first, who has no certificate last
 	ByChanged Order = "changed" // the newest change comes first
 )
+
+// states are those that a record has.
+var states = []provisioner.State{
+	provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked, provisioner.StateRetired,
+}
 
 // A Filter selects nodes by all that is set. The zero value selects every node
 // that has a record.
@@ -77,7 +83,7 @@ type Page struct {
 func (q *Query) Check() error {
 	var errs []error
 	for _, s := range q.States {
-		if !slices.Contains(states[1:], s) {
+		if !slices.Contains(states, s) {
 			errs = append(errs, fmt.Errorf("state: %.40q, want enrolled, provisioned, revoked or retired", s))
 		}
 	}
@@ -138,40 +144,49 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	s := x.selection(&q.Filter, facts)
-	first := newFirst(x, q.Sort, q.Limit)
-	counts := make([]int, len(states))
-	unheard, unknown := !q.SeenBefore.IsZero() && !q.SeenBefore.After(x.since), 0
-	for e := range x.entries.all {
-		if !s.selects(e) {
-			continue
-		}
-		if unheard {
-			unknown++
-			continue
-		}
-		counts[e.state]++
-		if key := first.key(e); after == nil || after.before(key, x.name(e)) {
-			first.offer(key, e)
+	p := &Page{States: make(map[provisioner.State]int)}
+	unheard := !q.SeenBefore.IsZero() && !q.SeenBefore.After(x.since)
+	first := &first{by: q.Sort, after: after, limit: q.Limit}
+	for i := range x.nodes {
+		n := &x.nodes[i]
+		switch {
+		case !x.selects(&q.Filter, n, facts):
+		case unheard:
+			p.Unknown++
+		default:
+			p.Total++
+			p.States[x.of(n).state]++
+			first.offer(n)
 		}
 	}
-	p := x.page(&q, first, counts)
-	if p.Unknown = unknown; unknown > 0 {
+	if p.Unknown > 0 {
 		p.HeardSince = x.since
+	}
+	first.cut()
+	p.Nodes = make([]Node, 0, len(first.kept))
+	for _, n := range first.kept {
+		p.Nodes = append(p.Nodes, x.shown(n))
+	}
+	if first.more {
+		p.Next = q.cursor(first.kept[len(first.kept)-1])
 	}
 	return p, nil
 }
 
-// page makes the page of what was found. The caller holds mu.
-func (x *Index) page(q *Query, f *first, counts []int) *Page {
-	p := &Page{Nodes: make([]Node, 0, len(f.kept))}
-	for _, k := range f.kept {
-		p.Nodes = append(p.Nodes, x.node(k.e))
+// selects reports whether a node is asked for, with what is asked of its facts. The caller holds mu.
+func (x *Index) selects(f *Filter, n *node, facts []askedFact) bool {
+	s := x.of(n)
+	switch {
+	case !n.recorded(),
+		len(f.States) > 0 && !slices.Contains(f.States, s.state),
+		f.Site != "" && s.site != f.Site,
+		f.Token != "" && x.tokens.values[n.token] != f.Token,
+		!strings.HasPrefix(s.policy, f.Policy),
+		!strings.HasPrefix(string(n.id), f.Prefix),
+		!f.ExpiresBefore.IsZero() && (n.expires == 0 || !instant(n.expires).Before(f.ExpiresBefore)),
+		!f.SeenBefore.IsZero() && !instant(x.heardOf(n)).Before(f.SeenBefore),
+		f.Match != "" && !f.Match.Match(n.id):
+		return false
 	}
-	p.Total, p.States = byState(counts)
-	if f.more {
-		last := f.kept[len(f.kept)-1]
-		p.Next = q.cursor(last.key, string(x.name(last.e)))
-	}
-	return p
+	return !slices.ContainsFunc(facts, func(a askedFact) bool { return !a.fits(x.facts.values[n.facts]) })
 }

@@ -27,44 +27,36 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	s := &Summary{}
-	counts := make([]int, len(states))
-	today, day, week := now.Unix(), now.Add(24*time.Hour).Unix(), now.Add(7*24*time.Hour).Unix()
-	for e := range x.entries.all {
-		if !e.is(flagKnown) {
+	s := &Summary{States: make(map[provisioner.State]int)}
+	for i := range x.nodes {
+		n := &x.nodes[i]
+		if !n.recorded() {
 			continue
 		}
-		counts[e.state]++
-		if e.is(flagCloned) {
+		had := x.of(n)
+		s.Total++
+		s.States[had.state]++
+		if had.cloned {
 			s.Cloned++
 		}
-		if e.state != stateProvisioned {
-			continue
-		}
-		if e.expires <= today {
-			s.Expired++
-			continue
-		}
-		s.Live++
-		if e.expires <= day {
-			s.Day++
-		}
-		if e.expires <= week {
-			s.Week++
+		if had.state == provisioner.StateProvisioned {
+			s.count(instant(n.expires).Sub(now))
 		}
 	}
-	s.Total, s.States = byState(counts)
 	return s, nil
 }
 
-// byState returns counts by the number of the state as they are shown.
-func byState(counts []int) (total int, named map[provisioner.State]int) {
-	named = make(map[provisioner.State]int)
-	for i, n := range counts {
-		total += n
-		if n > 0 {
-			named[states[i]] = n
-		}
+// count counts a certificate by how long it is still good.
+func (s *Summary) count(left time.Duration) {
+	if left <= 0 {
+		s.Expired++
+		return
 	}
-	return total, named
+	s.Live++
+	if left <= 24*time.Hour {
+		s.Day++
+	}
+	if left <= 7*24*time.Hour {
+		s.Week++
+	}
 }

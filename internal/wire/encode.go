@@ -277,41 +277,39 @@ func zero(v reflect.Value) bool {
 	return v.IsZero()
 }
 
+// plainText has the bytes that stand for themselves in a quoted text.
+var plainText = func() (plain [256]bool) {
+	for c := ' '; c < utf8.RuneSelf; c++ {
+		plain[c] = c != '"' && c != '\\'
+	}
+	return plain
+}()
+
 // appendString appends s in quotes. Bytes that are no UTF-8 are replaced.
 func appendString(b []byte, s string) []byte {
-	const hex = "0123456789abcdef"
 	b = append(b, '"')
 	begin := 0
 	for i := 0; i < len(s); {
-		c, size := rune(s[i]), 1
-		if c >= utf8.RuneSelf {
-			c, size = utf8.DecodeRuneInString(s[i:])
+		if plainText[s[i]] {
+			i++
+			continue
 		}
-		if c >= ' ' && c != '"' && c != '\\' && (c != utf8.RuneError || size > 1) {
+		c, size := utf8.DecodeRuneInString(s[i:])
+		if c >= utf8.RuneSelf && (c != utf8.RuneError || size > 1) {
 			i += size
 			continue
 		}
-		b = append(b, s[begin:i]...)
-		switch {
-		case c == '"', c == '\\':
-			b = append(b, '\\', byte(c))
-		case c == '\n':
-			b = append(b, '\\', 'n')
-		case c == '\r':
-			b = append(b, '\\', 'r')
-		case c == '\t':
-			b = append(b, '\\', 't')
-		case c == '\b':
-			b = append(b, '\\', 'b')
-		case c == '\f':
-			b = append(b, '\\', 'f')
-		case c < ' ':
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
-		default:
-			b = append(b, `\ufffd`...)
-		}
+		b = appendEscape(append(b, s[begin:i]...), c)
 		i += size
 		begin = i
 	}
 	return append(append(b, s[begin:]...), '"')
+}
+
+// appendEscape appends a character that does not stand for itself.
+func appendEscape(b []byte, c rune) []byte {
+	if i := strings.IndexRune("\"\\\b\f\n\r\t", c); i >= 0 {
+		return append(b, '\\', "\"\\bfnrt"[i])
+	}
+	return fmt.Appendf(b, `\u%04x`, c)
 }

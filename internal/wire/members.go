@@ -53,7 +53,13 @@ func EachMember(object []byte, each func(name []byte, value json.RawMessage) err
 // A scanner passes over JSON.
 type scanner struct{ rest []byte }
 
-func (s *scanner) skipSpace() { s.rest = bytes.TrimLeft(s.rest, " \t\r\n") }
+func (s *scanner) skipSpace() {
+	n := 0
+	for n < len(s.rest) && (s.rest[n] == ' ' || s.rest[n] == '\n' || s.rest[n] == '\r' || s.rest[n] == '\t') {
+		n++
+	}
+	s.rest = s.rest[n:]
+}
 
 // takes reports whether c comes next, and passes over it.
 func (s *scanner) takes(c byte) bool {

@@ -17,16 +17,21 @@ type activity struct {
 
 	now func() time.Time // monotonic
 
-	mu      sync.Mutex
-	seconds [60]answered          // guarded by mu: of the last minute, by second
-	minutes [60]map[wire.Code]int // guarded by mu: refusals of the last hour
-	minute  [60]int64             // guarded by mu: of which minute each is
+	mu    sync.Mutex
+	slots [slots]answered // guarded by mu: of the last hour
 }
 
-// answered counts what was granted in one second.
+// What was answered is counted by spans of ten seconds.
+const (
+	slotSeconds = 10
+	slots       = 3600 / slotSeconds
+)
+
+// answered counts what was answered in one span.
 type answered struct {
-	second             int64
+	span               int64 // since 1970
 	enrolled, renewals int
+	refused            map[wire.Code]int // codes are those of the table: bounded
 }
 
 func newActivity(m *metrics.Metrics) *activity { return &activity{Metrics: m, now: time.Now} }
@@ -38,13 +43,9 @@ func (a *activity) Done(k provisioner.RequestKind, d time.Duration, refused wire
 		a.refuse(refused)
 		return
 	}
-	second := a.now().Unix()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := &a.seconds[second%60]
-	if s.second != second {
-		*s = answered{second: second}
-	}
+	s := a.slot()
 	switch k {
 	case provisioner.RequestEnroll:
 		s.enrolled++
@@ -66,40 +67,44 @@ func (a *activity) ConnectionRefused(c wire.Code) {
 	a.refuse(c)
 }
 
-// refuse counts a refusal. One who waits asks every few seconds, and is counted
-// among those who wait.
+// refuse counts a refusal. A node that waits asks every few seconds, and is counted
+// among those that wait.
 func (a *activity) refuse(c wire.Code) {
 	if c.Waits() {
 		return
 	}
-	minute := a.now().Unix() / 60
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	i := minute % 60
-	if a.minute[i] != minute || a.minutes[i] == nil {
-		a.minute[i], a.minutes[i] = minute, make(map[wire.Code]int)
-	}
-	a.minutes[i][c]++ // codes are those of the table: bounded
+	a.slot().refused[c]++
 }
 
-// lately returns the sums.
+// slot returns the count of now; a.mu is held.
+func (a *activity) slot() *answered {
+	span := a.now().Unix() / slotSeconds
+	s := &a.slots[span%slots]
+	if s.span != span || s.refused == nil {
+		*s = answered{span: span, refused: make(map[wire.Code]int)}
+	}
+	return s
+}
+
+// lately returns what was granted in the last minute, and refused in the last hour.
 func (a *activity) lately() *fleet.Activity {
-	now := a.now().Unix()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	sum := &fleet.Activity{Refused: make(map[wire.Code]int)}
-	for _, s := range a.seconds {
-		if ago := now - s.second; ago >= 0 && ago < 60 { // not of a clock that was ahead
-			sum.Enrolled += s.enrolled
-			sum.Renewed += s.renewals
-		}
-	}
-	for i, codes := range a.minutes {
-		if ago := now/60 - a.minute[i]; ago < 0 || ago >= 60 {
+	now := a.now().Unix() / slotSeconds
+	for _, s := range a.slots {
+		ago := now - s.span
+		if ago < 0 || ago >= slots { // not of a clock that was ahead
 			continue
 		}
-		for c, n := range codes {
+		for c, n := range s.refused {
 			sum.Refused[c] += n
+		}
+		if ago < 60/slotSeconds {
+			sum.Enrolled += s.enrolled
+			sum.Renewed += s.renewals
 		}
 	}
 	return sum

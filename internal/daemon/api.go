@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -82,20 +80,11 @@ type api struct {
 	shown atomic.Pointer[tls.Certificate]
 
 	path, key string // of the file
-	now       func() time.Time
-
-	mu       sync.Mutex
-	modified time.Time // guarded by mu: of the file that is shown
-	looked   time.Time // guarded by mu
 }
-
-// apiLook is how often a certificate's file is looked at; chosen, whoever renews
-// it does so days before its end.
-const apiLook = 10 * time.Second
 
 // newAPI returns the certificate of the listener, nil without one.
 func newAPI(cfg Config, authority *ca.Authority, opts Options) (*api, error) {
-	a := &api{path: cfg.API.Certificate, key: cfg.API.Key, now: opts.Now}
+	a := &api{path: cfg.API.Certificate, key: cfg.API.Key}
 	if a.path != "" {
 		return a, a.load()
 	}
@@ -110,26 +99,11 @@ func newAPI(cfg Config, authority *ca.Authority, opts Options) (*api, error) {
 
 // load reads the certificate's file.
 func (a *api) load() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.shown.Load() != nil && time.Since(a.looked) < apiLook {
-		return nil
-	}
-	a.looked = time.Now()
-	info, err := os.Stat(a.path)
-	if err != nil {
-		return err
-	}
-	if a.shown.Load() != nil && info.ModTime().Equal(a.modified) {
-		return nil
-	}
 	c, err := keyPair(a.path, a.key)
-	if err != nil {
-		return err
+	if err == nil {
+		a.shown.Store(&c)
 	}
-	a.modified = info.ModTime()
-	a.shown.Store(&c)
-	return nil
+	return err
 }
 
 // keyPair reads a certificate and its key. The error names the files.
@@ -141,7 +115,7 @@ func keyPair(certificate, key string) (tls.Certificate, error) {
 	return c, err
 }
 
-// certificate returns what to show. A file that cannot be read, or is of another
+// certificate returns what to show. A file is read for each connection, so that it can be renewed. One that cannot be read, or is of another
 // key half-way through its renewal, leaves what was shown before.
 func (a *api) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var err error

@@ -172,9 +172,6 @@ func LoadBrokerKeys(c *ExternalConfig) (broker.Keys, error) {
 		path string
 		dst  *wire.Secret
 	}{{c.Credentials, &k.Provisioner}, {c.SystemCredentials, &k.System}, {c.Callout.Issuer, &k.Issuer}, {c.Callout.XKey, &k.XKey}} {
-		if f.path == "" {
-			continue // said already
-		}
 		line, err := keyfile.ReadLine(f.path)
 		if err != nil {
 			errs = append(errs, err)

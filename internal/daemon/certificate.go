@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,20 +17,9 @@ import (
 	"muster/provisioner/ca"
 )
 
-const (
-	// certificateCheck is how often the broker's certificate is looked at; it
-	// is renewed days before it ends.
-	certificateCheck = time.Hour
-
-	// certificateRetry is how often an authority that cannot issue is asked
-	// again. A clock that is set right, which is the likely cause where
-	// nothing expires in earnest, should not be waited for longer.
-	certificateRetry = 10 * time.Second
-
-	// certificateLook is how often it is looked whether the certificate is valid by the
-	// clock as it is now; chosen. Until then no node of the fleet comes in.
-	certificateLook = time.Minute
-)
+// certificateLook is how often it is looked whether the broker's certificate is to be renewed, which is so days before
+// its end, or is not valid by the clock as it is now: until then no node of the fleet comes in.
+const certificateLook = time.Minute
 
 // brokerCertificate is the certificate that the embedded broker shows, or that
 // the provisioner shows to others. It is issued at each start, with a key that
@@ -105,9 +93,8 @@ func (c *Config) BrokerRequest(name string) ca.Request {
 
 // run hands the broker a new certificate in time, until ctx is done.
 func (c *brokerCertificate) run(ctx context.Context, show func(tls.Certificate) error) error {
-	often := min(certificateCheck, c.cfg.Certificates.MaxLifetime/10)
-	next := time.NewTimer(min(often, certificateRetry))
-	defer next.Stop()
+	look := time.NewTicker(min(certificateLook, c.cfg.Certificates.MaxLifetime/10))
+	defer look.Stop()
 	var failure string
 	for {
 		select {
@@ -115,9 +102,8 @@ func (c *brokerCertificate) run(ctx context.Context, show func(tls.Certificate) 
 			return nil
 		case <-c.again:
 			c.renew = c.now()
-		case <-next.C:
+		case <-look.C:
 		}
-		next.Reset(min(often, certificateLook))
 		// One that was issued while the clock was ahead is good for nobody once that is right.
 		if now := c.now(); now.Before(c.renew) && !now.Before(c.from) {
 			continue
@@ -126,17 +112,13 @@ func (c *brokerCertificate) run(ctx context.Context, show func(tls.Certificate) 
 		if err == nil {
 			err = show(certificate)
 		}
-		switch {
-		case err == nil:
+		if err == nil {
 			failure = ""
 			c.log.InfoContext(ctx, "certificate renewed", "of", c.name())
 			continue
-		case errors.Is(err, ca.ErrAuthority):
-			next.Reset(min(often, certificateRetry))
-		default:
-			c.renew = c.now().Add(often) // issued, and not shown
 		}
-		if err.Error() != failure { // the same is not worth a line every ten seconds
+		c.renew = c.now()           // it may have been issued, and not shown
+		if err.Error() != failure { // the same is not worth a line a minute
 			failure = err.Error()
 			c.log.ErrorContext(ctx, "certificate not renewed", "of", c.name(), "err", err)
 		}

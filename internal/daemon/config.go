@@ -403,28 +403,6 @@ func (c *Config) validateLifetimes(v *Mistakes) {
 	}
 }
 
-// otherwise returns c with values in the place of those of which the authority would say once
-// more what [Config.Validate] has said of them.
-func (c *Config) otherwise() Config {
-	const name, domain = "provisioner.invalid", "invalid"
-	sound := *c
-	bad := func(check func(*Mistakes)) bool {
-		v := &Mistakes{}
-		check(v)
-		return len(v.errs) > 0
-	}
-	if bad(c.validateLifetimes) {
-		sound.Certificates = DefaultConfig().Certificates
-	}
-	if bad(func(v *Mistakes) { v.Name("name", c.Name) }) {
-		sound.Name = name
-	}
-	if bad(func(v *Mistakes) { v.Name("trust_domain", c.TrustDomain) }) {
-		sound.TrustDomain = domain
-	}
-	return sound
-}
-
 func (c *Config) validateBroker(v *Mistakes) {
 	if c.Broker.URL != "" {
 		c.validateExternal(v)

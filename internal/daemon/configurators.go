@@ -23,10 +23,7 @@ import (
 )
 
 // A templated configurator fills a server.conf that has Go template actions.
-type templated struct {
-	t     *template.Template
-	facts map[string]bool // those that it names; nil if it may look at any
-}
+type templated struct{ t *template.Template }
 
 // templateData is what a template sees.
 type templateData struct {
@@ -61,7 +58,7 @@ func newTemplate(text string) (templated, error) {
 	if err != nil {
 		return templated{}, err
 	}
-	filled := templated{t, factsOf(t)}
+	filled := templated{t}
 	for _, defined := range t.Templates() {
 		guard(defined.Root)
 	}
@@ -157,18 +154,18 @@ func (t templated) render(in *policies.Input) (wire.Files, error) {
 		Facts: map[string]any{}, Extensions: map[string]any{},
 	}
 	data.Hostname, data.Domain, _ = strings.Cut(data.Identity, ".")
-	if facts := t.pick(in.Facts); len(facts) > 0 {
-		d := json.NewDecoder(bytes.NewReader(facts))
-		d.UseNumber()
-		if err := d.Decode(&data.Facts); err != nil {
-			return wire.Files{}, fmt.Errorf("facts: %w", err)
+	for _, o := range []struct {
+		what string
+		text json.RawMessage
+		into *map[string]any
+	}{{"facts", in.Facts, &data.Facts}, {"extensions", in.Token.Extensions, &data.Extensions}} {
+		if len(o.text) == 0 {
+			continue
 		}
-	}
-	if len(in.Token.Extensions) > 0 {
-		d := json.NewDecoder(bytes.NewReader(in.Token.Extensions))
-		d.UseNumber() // as of facts: 12345678 is not 1.2345678e+07
-		if err := d.Decode(&data.Extensions); err != nil {
-			return wire.Files{}, fmt.Errorf("extensions: %w", err)
+		d := json.NewDecoder(bytes.NewReader(o.text))
+		d.UseNumber() // 12345678 is not 1.2345678e+07
+		if err := d.Decode(o.into); err != nil {
+			return wire.Files{}, fmt.Errorf("%s: %w", o.what, err)
 		}
 	}
 	return t.fill(data)

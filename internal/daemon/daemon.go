@@ -141,14 +141,12 @@ func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
 	if edit != nil {
 		edit(&cfg)
 	}
-	var errs []error
 	if err := cfg.Validate(); err != nil {
+		var errs []error
 		for line := range strings.Lines(err.Error()) {
 			errs = append(errs, fmt.Errorf("%s: %s", path, strings.TrimSuffix(line, "\n")))
 		}
-		// What the values that are there lead to is worth knowing, too.
-		_, err := loadParts(cfg.otherwise(), opts.complete())
-		return nil, errors.Join(append(errs, err)...)
+		return nil, errors.Join(errs...)
 	}
 	return New(cfg, opts)
 }
@@ -261,10 +259,8 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 		return startError(err)
 	}
 	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		err = errors.Join(err, d.broker.Stop(stop))
-		d.opts.Log.InfoContext(stop, "provisioner stopped")
+		err = errors.Join(err, d.stopBroker(ctx))
+		d.opts.Log.InfoContext(ctx, "provisioner stopped")
 	}()
 	conn, err := d.broker.Connect("provisioner")
 	if err != nil {
@@ -294,6 +290,13 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	d.logWritten(ctx)
 	d.closeStore(ctx)
 	return err
+}
+
+// stopBroker stops the broker, also once ctx is done.
+func (d *Daemon) stopBroker(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	return d.broker.Stop(ctx)
 }
 
 // serve answers requests until ctx is done, and then those in hand, while all tasks run.
@@ -423,11 +426,7 @@ func (d *Daemon) WithStore(ctx context.Context, name string, do func(store.Confi
 	if err := d.broker.Start(starting); err != nil {
 		return startError(err)
 	}
-	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		err = errors.Join(err, d.broker.Stop(stop))
-	}()
+	defer func() { err = errors.Join(err, d.stopBroker(ctx)) }()
 	conn, err := d.broker.Connect(name)
 	if err != nil {
 		return err

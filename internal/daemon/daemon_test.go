@@ -79,8 +79,7 @@ fleet: {facts: [os.name, "a b", db_password, os.name]}
 			"certificates.lifetime: ", "certificates.max_lifetime: ", "configuration.helper: ", "configuration.timeout: ",
 			"quotas.per_token: ", "quotas.per_source: ", "reserved[0]: ",
 			`fleet.facts: fact "a b": want a name of 1 to 64 letters`, `fleet.facts: fact "db_password": is called as secrets are`, `fleet.facts: fact "os.name": named twice`,
-			// and at once what the files would say
-			"no-seal.pem: no such file", "/r: no such file", "/k: no such file"}},
+		}},
 		"a broker in the process and others": {`
 name: prov1.example.net
 trust_domain: example.net
@@ -91,7 +90,7 @@ tokens: {signers: [{file: no-signer.pem}]}
 ca: {root: r, certificate: c, key: k}
 policy: p
 `, []string{"broker.listen: set together with broker.url", "store.replicas: is 6", "broker.system_credentials: missing", "broker.callout.issuer: missing",
-			"broker.tls: ", "broker.max_connections: ", "no-login: no such file", "no-xkey: no such file"}},
+			"broker.tls: ", "broker.max_connections: "}},
 		"copies on one server": {`
 name: prov1.example.net
 trust_domain: example.net
@@ -235,7 +234,6 @@ func TestACertificateForItsKeyIsNamed(t *testing.T) {
 func TestAWrongKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	dir, other := install(t, nil), install(t, nil)
-	right := readText(t, filepath.Join(dir, "ca/issuing-key.pem"))
 	b, err := os.ReadFile(filepath.Join(other, "ca/issuing-key.pem"))
 	if err != nil {
 		t.Fatal(err)
@@ -243,39 +241,9 @@ func TestAWrongKeyIsRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "ca/issuing-key.pem"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}); err == nil {
-		t.Error("accepted")
-	}
-	// Beside other mistakes, each is said once, with its file.
-	path := filepath.Join(dir, "provisioner.yaml")
-	for _, edit := range [][2]string{
-		{"\nname: prov1.example.net", "\nname: Prov1"}, {"\ntrust_domain: example.net", "\ntrust_domain: Net"}, {"\n  # lifetime: 720h", "\n  lifetime: 5s"},
-	} {
-		text := strings.Replace(readText(t, path), edit[0], edit[1], 1)
-		if !strings.Contains(text, edit[1]) {
-			t.Fatalf("provisioner.yaml has no %q", edit[0])
-		}
-		writeText(t, path, text)
-	}
-	for key, last := range map[string]string{
-		"ca/issuing-key.pem": `ca: DIR/ca/root.pem, DIR/ca/issuing.pem and DIR/ca/issuing-key.pem: certificate authority: key does not belong to the issuing certificate`,
-		"right-key.pem":      "",
-	} {
-		if last == "" {
-			writeText(t, filepath.Join(dir, key), right)
-			if err := os.Chmod(filepath.Join(dir, key), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		edited := filepath.Join(dir, "edited.yaml")
-		writeText(t, edited, strings.Replace(readText(t, path), "key: ca/issuing-key.pem", "key: "+key, 1))
-		want := strings.TrimSpace(`DIR/edited.yaml: name: not a valid identity: "Prov1": label "Prov1" has 'P', want a-z, 0-9 and -
-DIR/edited.yaml: trust_domain: not a valid identity: "Net": label "Net" has 'N', want a-z, 0-9 and -
-DIR/edited.yaml: certificates.lifetime: is 5s, want 1m0s to certificates.max_lifetime, 2160h0m0s
-` + last)
-		if _, err := daemon.Load(edited, daemon.Options{Compiled: &compiled}); err == nil || strings.ReplaceAll(err.Error(), dir, "DIR") != want {
-			t.Errorf("Load with %s = %v, want\n%s", key, err, want)
-		}
+	want := "ca: DIR/ca/root.pem, DIR/ca/issuing.pem and DIR/ca/issuing-key.pem: certificate authority: key does not belong to the issuing certificate"
+	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}); err == nil || strings.ReplaceAll(err.Error(), dir, "DIR") != want {
+		t.Errorf("Load = %v, want %s", err, want)
 	}
 	// And a token signer that is a private key is named as such.
 	pem, err := os.ReadFile(filepath.Join(dir, "signer-key.pem"))

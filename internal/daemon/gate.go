@@ -143,20 +143,11 @@ func (g *gate) connectionRefused(_ context.Context, p broker.Presented, denied *
 	g.reports.observe(e)
 }
 
-// told is a refusal of which only the cause is said.
-type told struct{ *provisioner.Refusal }
-
-// Error implements error.
-func (t told) Error() string { return t.Err.Error() }
-
-// Unwrap returns the refusal.
-func (t told) Unwrap() error { return t.Refusal }
-
 // denied is a refusal in the broker's words, which name code and node already.
 func denied(err error) *broker.Denied {
 	var r *provisioner.Refusal
 	if errors.As(err, &r) && r.Err != nil {
-		return &broker.Denied{Code: r.Code, Err: told{r}}
+		return &broker.Denied{Code: r.Code, Err: r.Err}
 	}
 	return &broker.Denied{Code: provisioner.CodeOf(err), Err: err}
 }

@@ -187,13 +187,3 @@ func (k *keeper) deliver(ctx context.Context) {
 		}
 	}
 }
-
-// AcceptClock takes the clock as it is for right, against the mark in the
-// store; see [trust.Clock.Accept].
-func (d *Daemon) AcceptClock(ctx context.Context, why trust.Cause) error {
-	o := d.live.orders.Load()
-	if o == nil {
-		return errNotOpen
-	}
-	return o.Process.AcceptClock(ctx, why)
-}

@@ -43,9 +43,7 @@ type parts struct {
 	webhooks     []webhook.Config
 }
 
-// loadParts reads everything that cfg names, and reports everything wrong at
-// once. Of a configuration that is not valid it reads what is named, for the
-// errors only.
+// loadParts reads everything that cfg, which is valid, names, and reports everything wrong at once.
 func loadParts(cfg Config, opts Options) (*parts, error) {
 	p := &parts{site: jwt.Site(cfg.Site)}
 	var errs []error
@@ -57,17 +55,13 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	keys := cfg.Keyring(&opts.Keys)
 	defer keys.Forget()
 	var err error
-	if len(cfg.Tokens.Signers) > 0 {
-		p.signers, err = loadSigners(cfg, opts)
-		add("tokens", err)
+	p.signers, err = loadSigners(cfg, opts)
+	add("tokens", err)
+	p.authority, err = LoadAuthority(cfg, opts.Now, keys)
+	for _, err := range leaves(err) {
+		add("ca", err)
 	}
-	if cfg.CA.Root != "" && cfg.CA.Certificate != "" && cfg.CA.Key != "" {
-		p.authority, err = LoadAuthority(cfg, opts.Now, keys)
-		for _, err := range leaves(err) {
-			add("ca", err)
-		}
-	}
-	if p.authority != nil && len(cfg.Broker.Names) > 0 {
+	if p.authority != nil {
 		p.certificate = &brokerCertificate{cfg: cfg, authority: p.authority, now: opts.Now, log: opts.Log, again: make(chan struct{}, 1)}
 		p.shown, err = p.certificate.issue()
 		if !errors.Is(err, ca.ErrAuthority) { // it is for Run to say; see [Daemon.Usable]
@@ -92,14 +86,10 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		p.opener, err = seal.NewOpener(p.sealKeys...)
 		add("seal.keys", err)
 	}
-	if cfg.DataDir != "" {
-		add("data_dir", checkDataDir(cfg.DataDir))
-		add("revocations.journal", backup.CheckJournal(cfg.JournalPath()))
-	}
-	if cfg.Policy != "" {
-		p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log, Now: opts.Now, Cache: opts.Compiled})
-		add("policy", err)
-	}
+	add("data_dir", checkDataDir(cfg.DataDir))
+	add("revocations.journal", backup.CheckJournal(cfg.JournalPath()))
+	p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log, Now: opts.Now, Cache: opts.Compiled})
+	add("policy", err)
 	if cfg.ShadowPolicy != "" {
 		p.shadow, err = policies.Load(policies.Config{Paths: []string{cfg.ShadowPolicy}, Log: opts.Log, Now: opts.Now, Cache: opts.Compiled})
 		add("shadow_policy", err)
@@ -127,9 +117,6 @@ func loadSigners(cfg Config, opts Options) ([]jwt.Signer, error) {
 	var errs []error
 	var signers []jwt.Signer
 	for _, c := range cfg.Tokens.Signers {
-		if c.File == "" {
-			continue // said already
-		}
 		b, err := conffile.ReadFile(c.File)
 		if err != nil {
 			errs = append(errs, err)

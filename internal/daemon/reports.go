@@ -43,17 +43,16 @@ func newReports(b *base) (*reports, error) {
 
 // observer returns who is told of each decision, nil if nobody is.
 func (r *reports) observer() func(*policies.Input, *policies.Decision, error, string) {
-	switch {
-	case r.shadow == nil && r.recorder == nil:
+	if r.shadow == nil && r.recorder == nil {
 		return nil
-	case r.shadow == nil:
-		return r.recorder.Observe
-	case r.recorder == nil:
-		return r.shadow.observe
 	}
 	return func(in *policies.Input, decision *policies.Decision, err error, asked string) {
-		r.recorder.Observe(in, decision, err, asked)
-		r.shadow.observe(in, decision, err, asked)
+		if r.recorder != nil {
+			r.recorder.Observe(in, decision, err, asked)
+		}
+		if r.shadow != nil {
+			r.shadow.observe(in, decision, err, asked)
+		}
 	}
 }
 

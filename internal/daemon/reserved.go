@@ -33,18 +33,17 @@ type reserved struct {
 	now       func() time.Time
 
 	mu      sync.Mutex
-	targets map[string]*srvTargets // guarded by mu; by domain
+	targets map[string]srvTargets // guarded by mu; by domain
 }
 
 // srvTargets are the hosts that an SRV domain leads to.
 type srvTargets struct {
-	mu    sync.Mutex // held during a lookup, so that there is one at a time
 	hosts map[string]bool
 	again time.Time // when to look again
 }
 
 func newReserved(cfg Config, opts Options) (*reserved, error) {
-	r := &reserved{names: make(map[wire.Identity]string), resolvers: opts.Resolvers, log: opts.Log, now: opts.Now, targets: make(map[string]*srvTargets)}
+	r := &reserved{names: make(map[wire.Identity]string), resolvers: opts.Resolvers, log: opts.Log, now: opts.Now, targets: make(map[string]srvTargets)}
 	r.names[wire.Identity(cfg.Name)] = "this provisioner"
 	for _, n := range cfg.Broker.Names {
 		r.names[wire.Identity(n)] = "the broker"
@@ -99,17 +98,7 @@ func hostOf(broker string) string {
 func (r *reserved) hosts(domain string) map[string]bool {
 	r.mu.Lock()
 	t := r.targets[domain]
-	if t == nil {
-		if len(r.targets) >= maxSRVDomains {
-			clear(r.targets)
-		}
-		t = &srvTargets{}
-		r.targets[domain] = t
-	}
 	r.mu.Unlock()
-
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if now := r.now(); now.Before(t.again) && t.again.Sub(now) <= targetsFresh { // else the clock was ahead
 		return t.hosts
 	}
@@ -127,8 +116,14 @@ func (r *reserved) hosts(domain string) map[string]bool {
 	if err != nil {
 		r.log.WarnContext(ctx, "names of brokers not known: not reserved", "subject", domain, "err", err)
 		t.again = r.now().Add(targetsRetry)
-		return t.hosts
+	} else {
+		t = srvTargets{hosts, r.now().Add(targetsFresh)}
 	}
-	t.hosts, t.again = hosts, r.now().Add(targetsFresh)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.targets) >= maxSRVDomains {
+		clear(r.targets)
+	}
+	r.targets[domain] = t
 	return t.hosts
 }

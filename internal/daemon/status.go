@@ -32,8 +32,6 @@ type status struct {
 	budget    *provisioner.Budget
 	attempts  *events.Attempts
 	inHand    *atomic.Int64
-
-	eventsLost, inputsLost losses // only touched by the register
 }
 
 // features returns what the parts of this provisioner do now, by name. It reads
@@ -211,15 +209,15 @@ func (st *status) configurationFeatures() []fleet.Feature {
 func (st *status) reportFeatures() []fleet.Feature {
 	events, inputs := fleet.NewFeature("events", nil), disabled("inputs")
 	if s := st.Store(); s != nil {
-		if n := st.eventsLost.lately(s.Lost(), time.Now()); n > 0 {
-			events = fleet.NewFeature("events", fmt.Errorf("%d events were lost within the last minute", n))
+		if n := s.Lost(); n > 0 {
+			events.Reason = fmt.Sprintf("%d events were lost since the start", n)
 		}
 	}
 	if st.reports.recorder != nil {
 		_, dropped := st.reports.recorder.Counts()
 		inputs = fleet.NewFeature("inputs", nil)
-		if n := st.inputsLost.lately(dropped, time.Now()); n > 0 {
-			inputs = fleet.NewFeature("inputs", fmt.Errorf("%d decisions were not recorded within the last minute", n))
+		if dropped > 0 {
+			inputs.Reason = fmt.Sprintf("%d decisions were not recorded since the start", dropped)
 		}
 		inputs.Settings = map[string]string{"max_bytes": st.cfg.Inputs.MaxBytes}
 	}
@@ -241,31 +239,6 @@ func (st *status) apiFeature() fleet.Feature {
 // factsFeature says which facts we keep.
 func (st *status) factsFeature() fleet.Feature {
 	return fleet.NewFactsFeature(st.cfg.Fleet.Facts)
-}
-
-// losses says of a count that only grows how much it has grown lately. It is for
-// one goroutine.
-type losses struct {
-	before uint64
-	since  time.Time // when it grew last, zero if it never has
-	grown  uint64
-}
-
-// lossesFor is how long a loss keeps a feature failed; chosen, long enough to be seen.
-const lossesFor = time.Minute
-
-// lately takes the count as it is now.
-func (l *losses) lately(count uint64, now time.Time) uint64 {
-	if count > l.before {
-		if now.Sub(l.since) > lossesFor {
-			l.grown = 0
-		}
-		l.grown, l.before, l.since = l.grown+count-l.before, count, now
-	}
-	if l.since.IsZero() || now.Sub(l.since) > lossesFor {
-		return 0
-	}
-	return l.grown
 }
 
 // state is what metrics look up at a scrape.

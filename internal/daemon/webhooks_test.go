@@ -54,15 +54,16 @@ func TestMistakesInWebhooksAreListedAtOnce(t *testing.T) {
   - {name: pager, url: "https://hush:hush@/path", secret: missing.secret}
   - {name: pager, url: "https://hooks.example.net/#hush", timeout: 31s, ca: missing.pem}
 `, []string{"webhooks[0].name: ", "webhooks[0].url: want https", "webhooks[0].events: no type of events begins with \"nonsense\"", "webhooks[0].events: no type of events begins with \"more.of.it\"",
-			"webhooks[0].timeout: is 500ms, want 1s to 30s", "webhooks[1].url: ", "webhooks[1]: secret: ", "missing.secret: no such file",
-			"webhooks[2].name: is \"pager\", which another one has", "webhooks[2].url: ", "webhooks[2].secret: missing", "webhooks[2].timeout: ", "missing.pem: no such file"}},
+			"webhooks[0].timeout: is 500ms, want 1s to 30s", "webhooks[1].url: ",
+			"webhooks[2].name: is \"pager\", which another one has", "webhooks[2].url: ", "webhooks[2].secret: missing", "webhooks[2].timeout: "}},
 		"files": {`
   - {name: a, url: "https://hooks.example.net", secret: short.secret}
   - {name: b, url: "https://hooks.example.net", secret: empty.secret, ca: no.pem}
+  - {name: e, url: "https://hooks.example.net", secret: missing.secret, ca: missing.pem}
   - {name: c, url: "https://hooks.example.net", secret: open.secret}
   - {name: d, url: "https://hooks.example.net", secret: many.secret}
 `, []string{"webhooks[0]: secret: ", "short.secret: line 1, 3: want whsec_", "empty.secret: empty: want whsec_", "no.pem: no certificate in PEM",
-			"webhooks[2]: secret: ", "chmod 600", "many.secret: 5 secrets, limit 4"}},
+			"missing.secret: no such file", "missing.pem: no such file", "webhooks[3]: secret: ", "chmod 600", "many.secret: 5 secrets, limit 4"}},
 		"keys":     {"  - {titel: a}\n", []string{"titel"}},
 		"too many": {strings.Repeat("  - {name: a, url: \"https://hooks.example.net\", secret: good.secret}\n", 17), []string{"webhooks: has 17, limit 16"}},
 	} {

@@ -214,7 +214,7 @@ func TestAClockThatGoesBack(t *testing.T) {
 // acceptClock takes the clock for right, as an operator does.
 func acceptClock(t *testing.T, f *testbed.Fleet) {
 	t.Helper()
-	if err := f.Daemon().AcceptClock(f.Context(), trust.Cause{By: "ops", Why: "the clock is right"}); err != nil {
+	if err := f.Daemon().Orders().Process.AcceptClock(f.Context(), trust.Cause{By: "ops", Why: "the clock is right"}); err != nil {
 		t.Fatal(err)
 	}
 }

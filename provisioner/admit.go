@@ -186,6 +186,6 @@ const watchEvery = 200 * time.Millisecond
 // watchViews raises and clears the alarms about the views.
 func (p *Provisioner) watchViews(ctx context.Context) {
 	p.cfg.Alarms.Set(ctx, wire.CodeRevocationsUnknown, p.Fresh())
-	p.cfg.Alarms.Set(ctx, events.AlarmEntryUnread, p.unread.err())
+	p.cfg.Alarms.Set(ctx, events.AlarmEntryUnread, p.unread.Err())
 	p.watchAllowsAll(ctx)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/ca"
@@ -40,7 +42,7 @@ type claim struct {
 	keyHash   string
 	vouching  string // key hash of a proven continuity, "" without one
 	token     *jwt.Verified
-	grant     *Grant // for this identity; nil if there is none
+	grant     *orders.Grant // for this identity; nil if there is none
 	requested time.Time
 }
 
@@ -76,7 +78,7 @@ func classify(r *Record, c claim) (Reason, error) {
 		return ReasonContinuity, nil
 	case namesAnew(c.token, r, c.requested):
 		return ReasonOneTimeToken, nil
-	case c.grant.admits(r, c.keyHash, c.requested):
+	case r.grantedBy(c.grant, c.keyHash, c.requested):
 		return ReasonGrant, nil
 	}
 	return "", errTaken

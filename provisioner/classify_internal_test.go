@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/internal/wire"
 	"muster/jwt"
 )
@@ -25,8 +27,8 @@ func TestClassify(t *testing.T) {
 	provisioned := record(StateProvisioned, issued("a", live), nil, "old", "a")
 	offered := record(StateProvisioned, issued("a", live), issued("b", live), "a", "b")
 	taken := record(StateProvisioned, issued("a", live), issued("b", live), "b") // b was let in by a grant
-	grant := func(edit func(*Grant)) *Grant {
-		g := &Grant{ID: "g", ExpiresAt: now.Add(live)}
+	grant := func(edit func(*orders.Grant)) *orders.Grant {
+		g := &orders.Grant{ID: "g", ExpiresAt: now.Add(live)}
 		if edit != nil {
 			edit(g)
 		}
@@ -108,11 +110,11 @@ func TestClassify(t *testing.T) {
 
 		"a grant":                       {provisioned, claim{keyHash: "c", grant: grant(nil)}, ReasonGrant, nil},
 		"a grant beside continuity":     {provisioned, claim{keyHash: "c", vouching: "a", grant: grant(nil)}, ReasonContinuity, nil},
-		"a grant for this key":          {provisioned, claim{keyHash: "c", grant: grant(func(g *Grant) { g.KeyHash = "c" })}, ReasonGrant, nil},
-		"a grant for some other key":    {provisioned, claim{keyHash: "c", grant: grant(func(g *Grant) { g.KeyHash = "d" })}, "", errTaken},
-		"a grant at its end":            {provisioned, claim{keyHash: "c", grant: grant(func(g *Grant) { g.ExpiresAt = now })}, "", errTaken},
-		"a grant that has been spent":   {provisioned, claim{keyHash: "c", grant: grant(func(g *Grant) { g.ID = "spent" })}, "", errTaken},
-		"a grant without an id":         {provisioned, claim{keyHash: "c", grant: grant(func(g *Grant) { g.ID = "" })}, "", errTaken},
+		"a grant for this key":          {provisioned, claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.KeyHash = "c" })}, ReasonGrant, nil},
+		"a grant for some other key":    {provisioned, claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.KeyHash = "d" })}, "", errTaken},
+		"a grant at its end":            {provisioned, claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.ExpiresAt = now })}, "", errTaken},
+		"a grant that has been spent":   {provisioned, claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.ID = "spent" })}, "", errTaken},
+		"a grant without an id":         {provisioned, claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.ID = "" })}, "", errTaken},
 		"a key that needs no grant":     {provisioned, claim{keyHash: "a", grant: grant(nil)}, ReasonReplay, nil},
 		"a lineage of nothing and none": {record(StateProvisioned, issued("a", live), nil), claim{keyHash: "c"}, "", errTaken},
 	}
@@ -258,10 +260,10 @@ func TestLineageKeepsTheNewestKeys(t *testing.T) {
 func TestGrantStands(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	open, over := &Grant{ID: "g", ExpiresAt: now.Add(1)}, &Grant{ID: "g", ExpiresAt: now}
+	open, over := &orders.Grant{ID: "g", ExpiresAt: now.Add(1)}, &orders.Grant{ID: "g", ExpiresAt: now}
 	owned := &Record{State: StateProvisioned}
 	tests := map[string]struct {
-		grant  *Grant
+		grant  *orders.Grant
 		record *Record
 		want   bool
 	}{
@@ -279,7 +281,7 @@ func TestGrantStands(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := tt.grant.Stands(tt.record, now); got != tt.want {
+			if got := tt.record.Granted(tt.grant, now); got != tt.want {
 				t.Errorf("Stands = %v, want %v", got, tt.want)
 			}
 		})

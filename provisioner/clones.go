@@ -309,7 +309,7 @@ func (p *Provisioner) refusesClones(ctx context.Context, r *Record) (refused boo
 	in := &policies.Input{
 		Identity: string(r.Identity), Token: policies.Token{ID: string(r.Token), Site: string(r.Site)},
 		Node:  policies.Node{State: string(r.State), Reason: string(ReasonReplay), ProvisionedAt: r.ProvisionedAt},
-		Allow: p.logs.Allowances.match(r.Identity, p.now()).input(), Source: policies.Source{Address: r.Source, Site: string(p.cfg.Site)},
+		Allow: p.logs.Allowances.Match(r.Identity, p.now()).Input(), Source: policies.Source{Address: r.Source, Site: string(p.cfg.Site)},
 		Provisioner: policies.Provisioner{Site: string(p.cfg.Site), Version: p.cfg.Version},
 		Time:        p.now(),
 	}

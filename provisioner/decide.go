@@ -14,7 +14,7 @@ import (
 // decide asks the policy about a classified attempt.
 func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	node := string(a.identity)
-	a.allowance = p.logs.Allowances.match(a.identity, p.now())
+	a.allowance = p.logs.Allowances.Match(a.identity, p.now())
 	asked := p.cfg.Policy.Digest() // before: a policy that is loaded meanwhile has not failed
 	in, d, err := p.judge(ctx, a)
 	if err == nil || ctx.Err() == nil { // what was broken off decided nothing
@@ -58,7 +58,7 @@ var errTakenBack = errors.New("what it was let in by was taken back meanwhile")
 // record is written, as [Provisioner.checkRevocations] is: a helper may have taken minutes
 // since. Approvals and grants are few, so each is worth a second read.
 func (p *Provisioner) checkLetIn(a *attempt) error {
-	stands := a.allowance == nil || p.logs.Allowances.stands(a.allowance, a.identity, p.now())
+	stands := a.allowance == nil || p.logs.Allowances.Stands(a.allowance, a.identity, p.now())
 	if stands && a.approval != nil && a.approval.Identity != "" { // else nobody has written it
 		answer, _ := p.logs.Answers.Of(a.identity, a.csr.KeyHash)
 		stands = answer != nil && answer.ID == a.approval.ID
@@ -99,7 +99,7 @@ func (p *Provisioner) input(a *attempt) *policies.Input {
 			Key: policies.Key{Type: a.csr.KeyType, Hash: a.csr.KeyHash},
 		},
 		Facts:  a.request.Facts,
-		Allow:  a.allowance.input(),
+		Allow:  a.allowance.Input(),
 		Node:   policies.Node{State: string(a.record.state()), Reason: string(a.reason)},
 		Source: policies.Source{Address: a.source.Address, Site: string(p.siteOf(a.source))},
 		Provisioner: policies.Provisioner{

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/policies"
@@ -61,9 +63,9 @@ type findings struct {
 	doubt     error             // a refusal if the record may not be on disk: good for a write only
 	after     trust.Revision    // its revision
 	newest    *trust.Revocation // about the identity; nil if there is none
-	grant     *Grant
-	allowance *Allowance // the entry of the allow-list that covers the identity; or nil
-	approval  *Answer    // the operator's, where the policy wants one; or nil
+	grant     *orders.Grant
+	allowance *orders.Allowance // the entry of the allow-list that covers the identity; or nil
+	approval  *orders.Answer    // the operator's, where the policy wants one; or nil
 	reason    Reason
 	decision  *policies.Decision
 	files     wire.Files

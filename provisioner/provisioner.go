@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"golang.org/x/time/rate"
 
 	"muster/internal/limit"
@@ -189,8 +191,8 @@ type Provisioner struct {
 	waiters       *waiters
 	answered      repeats // once more, with a certificate
 	words         repeats // what nodes confirm again, or cannot use, and renewals that are refused
-	logs          *Logs
-	unread        unread
+	logs          *orders.Logs
+	unread        *orders.Unread
 	pausedReports *rate.Limiter // a fleet that waits for the end of a pause would push its own history out of the events
 	revocations   *trust.Revocations
 	enforcing     *enforcement
@@ -215,10 +217,10 @@ func New(cfg Config) (*Provisioner, error) {
 		waiters:       waiters,
 		pausedReports: rate.NewLimiter(reportsPerSecond, reportsAtOnce),
 		logs:          logs,
+		unread:        orders.WatchUnread(logs),
 		enforcing:     newEnforcement(),
 	}
-	logs.watch(&p.unread)
-	logs.Answers.watch(waiters.forget)
+	logs.Answers.WatchVerdicts(func(a *orders.Answer) { waiters.forget(holder{a.KeyHash, a.Identity}) })
 	p.revocations = trust.NewRevocations(trust.RevocationsConfig{Log: logs.Revocations, Journal: cfg.Journal, Applied: p.enforcing.applied})
 	p.crls = trust.NewCRLs(trust.CRLConfig{
 		Authority:   cfg.Authority,

@@ -78,11 +78,11 @@ type Record struct {
 	Attempt string `json:"attempt"`
 
 	// Grant is the id of the grant that was last spent, which makes grants
-	// one-shot: see [Grant].
+	// one-shot: see [orders.Grant].
 	Grant string `json:"grant,omitempty"`
 
 	// Approval is the approval that was last spent, nil if none ever was: see
-	// [Answer]. It stays over retirement, as Grant does.
+	// [orders.Answer]. It stays over retirement, as Grant does.
 	Approval *SpentApproval `json:"approval,omitempty"`
 
 	// Revoked is the id of the newest revocation or retirement of the identity that this record
@@ -242,4 +242,15 @@ func (r *Record) Check() error {
 		return fmt.Errorf("record of %q: no attempt", r.Identity)
 	}
 	return nil
+}
+
+// A SpentApproval says which approval let a record's key in.
+type SpentApproval struct {
+	ID string    `json:"id"`
+	At time.Time `json:"at"` // when it was spent
+	By string    `json:"by,omitempty"`
+
+	// KeyHash is the key that it was for: asking again because the reply was lost
+	// takes no other approval.
+	KeyHash string `json:"key_hash,omitempty"`
 }

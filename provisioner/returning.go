@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"muster/internal/wire"
@@ -15,7 +16,7 @@ import (
 
 // Recovered says that a node came back in a recovery by a certificate that was not on record.
 type Recovered struct {
-	Epoch uint64    `json:"epoch"` // of the [Recovery]
+	Epoch uint64    `json:"epoch"` // of the [orders.Recovery]
 	Key   string    `json:"key"`   // [ca.KeyHash] of that certificate
 	After time.Time `json:"after"` // what was on record began no later
 }
@@ -145,4 +146,38 @@ func (n *Record) comesBack(back *Recovered, former trust.RevokedCertificate) {
 	if !slices.ContainsFunc(n.Superseded, func(c trust.RevokedCertificate) bool { return c.Serial == former.Serial }) {
 		n.Superseded = append(slices.Clone(n.Superseded), former)
 	}
+}
+
+// RecoveryAlarm is the cause of [events.AlarmRecovery], nil without one.
+func (p *Provisioner) RecoveryAlarm() error {
+	r := p.logs.InRecovery()
+	if r == nil {
+		return nil
+	}
+	err := fmt.Errorf("the store is in recovery since %s: nodes come back by their certificates, other names need an approval; "+
+		"muster recovery end, once the fleet is back", r.Began.Format(time.RFC3339))
+	if names := p.contested.list(); len(names) > 0 {
+		err = fmt.Errorf("%w; revoked, since two keys came back for the name: %v", err, names)
+	}
+	return err
+}
+
+// contested are names. The zero value is none; it is safe for concurrent use.
+type contested struct {
+	mu    sync.Mutex
+	names []wire.Identity // guarded by mu
+}
+
+func (c *contested) add(id wire.Identity) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.names, id) {
+		c.names = append(c.names, id)
+	}
+}
+
+func (c *contested) list() []wire.Identity {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.names)
 }

@@ -40,7 +40,7 @@ func (p *Provisioner) toldOfUnseen(ctx context.Context, a *attempt) wire.Code {
 			return CodeOf(err)
 		}
 	}
-	free.allowance = p.logs.Allowances.match(a.identity, p.now())
+	free.allowance = p.logs.Allowances.Match(a.identity, p.now())
 	_, d, err := p.judge(ctx, free)
 	if err != nil {
 		return wire.CodePolicyFailed

@@ -13,10 +13,11 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/internal/daemon"
 	"muster/internal/disk"
 	"muster/internal/keyfile"
-	"muster/provisioner"
 	"muster/provisioner/backup"
 	"muster/provisioner/broker"
 	"muster/provisioner/store"
@@ -51,8 +52,8 @@ type Restore struct {
 // Restored says what a restore has done.
 type Restored struct {
 	*BackupInfo
-	Revocations int                   `json:"revocations"` // that came from the journals
-	Recovery    *provisioner.Recovery `json:"recovery"`    // that the store is in now
+	Revocations int              `json:"revocations"` // that came from the journals
+	Recovery    *orders.Recovery `json:"recovery"`    // that the store is in now
 }
 
 // Run restores. No provisioner opens the store before all of it is there. What a restore
@@ -276,8 +277,8 @@ type filling struct {
 // filling prepares to fill a store. The recovery begins after everything that the backup or a journal has: the clock of
 // a machine that is new may not be set yet.
 func (r *Restore) filling(cfg daemon.Config, info *BackupInfo, own *backup.Journal, entries []*trust.Revocation) (*filling, error) {
-	is := &provisioner.Recovery{
-		Schema: provisioner.RecoverySchema,
+	is := &orders.Recovery{
+		Schema: orders.RecoverySchema,
 		Began:  r.Now().UTC().Truncate(time.Second),
 		Backup: info.ID,
 		Cause:  trust.Cause{By: "muster restore", Why: "a backup of " + info.StartedAt.UTC().Format(time.RFC3339)},

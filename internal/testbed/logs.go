@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"muster/provisioner"
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 )
 
 // Logs implements [provisioner.Store].
-func (f *Faults) Logs() *provisioner.Logs {
+func (f *Faults) Logs() *orders.Logs {
 	logs := WrapLogs(f.Store.Logs(), func(ctx context.Context, kind string, put Put) (trust.Revision, error) {
 		entries := &f.entries
 		if kind == "Revocation" {
@@ -28,20 +29,20 @@ func (f *Faults) Logs() *provisioner.Logs {
 }
 
 // WrapLogs returns logs of which each write goes through put.
-func WrapLogs(l *provisioner.Logs, put Through) *provisioner.Logs {
+func WrapLogs(l *orders.Logs, put Through) *orders.Logs {
 	revocations := wrapped[*trust.Revocation]{l.Revocations, "Revocation", put}
 	allowances := l.Allowances
-	allowances.Log = wrapped[*provisioner.Allowance]{l.Allowances, "Allowance", put}
-	return &provisioner.Logs{
+	allowances.Log = wrapped[*orders.Allowance]{l.Allowances, "Allowance", put}
+	return &orders.Logs{
 		Revocations: revocations,
-		Pauses:      provisioner.Pauses{Log: wrapped[*provisioner.Pause]{l.Pauses, "Pause", put}},
-		Answers:     provisioner.Answers{Log: wrapped[*provisioner.Answer]{l.Answers, "Answer", put}},
-		Grants:      wrapped[*provisioner.Grant]{l.Grants, "Grant", put},
+		Pauses:      orders.Pauses{Log: wrapped[*orders.Pause]{l.Pauses, "Pause", put}},
+		Answers:     orders.Answers{Log: wrapped[*orders.Answer]{l.Answers, "Answer", put}},
+		Grants:      wrapped[*orders.Grant]{l.Grants, "Grant", put},
 		Allowances:  allowances,
 		Signers:     wrapped[*trust.SignerEntry]{l.Signers, "Signer", put},
 		Operators:   trust.Operators{Log: wrapped[*trust.OperatorEntry]{l.Operators, "Operator", put}, Revocations: revocations},
-		Recovery:    wrapped[*provisioner.Recovery]{l.Recovery, "Recovery", put},
-		Unfrozen:    wrapped[*provisioner.Unfreeze]{l.Unfrozen, "Unfreeze", put},
+		Recovery:    wrapped[*orders.Recovery]{l.Recovery, "Recovery", put},
+		Unfrozen:    wrapped[*orders.Unfreeze]{l.Unfrozen, "Unfreeze", put},
 		Sync:        l.Sync,
 		Fresh:       l.Fresh,
 	}

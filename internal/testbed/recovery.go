@@ -5,9 +5,10 @@ import (
 	"errors"
 	"path/filepath"
 
+	"muster/provisioner/orders"
+
 	"muster/internal/daemon"
 	"muster/internal/setup"
-	"muster/provisioner"
 	"muster/provisioner/store"
 )
 
@@ -29,7 +30,7 @@ func Damaged(f *Fleet, serves bool) error {
 }
 
 // AcceptLoss has the store of the stopped provisioner go on with what it has, in recovery.
-func AcceptLoss(f *Fleet) *provisioner.Recovery {
+func AcceptLoss(f *Fleet) *orders.Recovery {
 	f.t.Helper()
 	r, err := setup.AcceptLoss(f.Context(), f.load(), Operator())
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"muster/provisioner/orders"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
@@ -95,11 +97,11 @@ func (p *nodePage) read() {
 }
 
 // chip says in a word how a name stands that has no record.
-func (p *nodePage) chip(rejected []*provisioner.Answer) (word, tone string) {
+func (p *nodePage) chip(rejected []*orders.Answer) (word, tone string) {
 	switch {
 	case len(p.Waiting) > 0:
 		return "waits", "warn"
-	case slices.ContainsFunc(rejected, func(a *provisioner.Answer) bool { return a.Identity == p.Identity }):
+	case slices.ContainsFunc(rejected, func(a *orders.Answer) bool { return a.Identity == p.Identity }):
 		return "rejected", "bad"
 	case p.Explain != nil && len(p.Explain.Refusals) > 0:
 		return "refused", "bad"

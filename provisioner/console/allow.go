@@ -9,16 +9,17 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 // allowPage is the allow-list, with a form for another entry.
 type allowPage struct {
-	Entries []*provisioner.Allowance // the first of them
-	More    int                      // entries beyond those
+	Entries []*orders.Allowance // the first of them
+	More    int                 // entries beyond those
 	Ends    []choice
 	Done    string
 
@@ -50,7 +51,7 @@ var allowActions = []*action{
 }
 
 // Good reports whether an entry lets machines in.
-func (p *allowPage) Good(a *provisioner.Allowance) bool {
+func (p *allowPage) Good(a *orders.Allowance) bool {
 	return a.ExpiresAt.IsZero() || p.now.Before(a.ExpiresAt)
 }
 
@@ -84,7 +85,7 @@ func (c allowPages) addAllowance(v *visit) error {
 	}
 	if pattern, err := wire.ParsePattern(p.Pattern); err != nil {
 		wrong = errors.Join(wrong, err)
-	} else if provisioner.AnyName(pattern) { // for labs, where there is a command line
+	} else if orders.AnyName(pattern) { // for labs, where there is a command line
 		wrong = errors.Join(wrong, fmt.Errorf("%q lets every machine in that has a token: name a part of your names, such as web*.example.net", pattern))
 	}
 	status := http.StatusBadRequest

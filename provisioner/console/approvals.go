@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
@@ -25,11 +27,11 @@ type approvalsPage struct {
 	Waiting  []*provisioner.Waiter
 	More     int  // that wait as well
 	Tick     bool // all who are on the page
-	Rejected []*provisioner.Answer
+	Rejected []*orders.Answer
 	Done     string
 	Problem  string // with what was sent
 
-	approved map[string]*provisioner.Answer // by key and identity: who has not come back since
+	approved map[string]*orders.Answer // by key and identity: who has not come back since
 }
 
 // All is how many wait.
@@ -37,7 +39,7 @@ func (p *approvalsPage) All() int { return len(p.Waiting) + p.More }
 
 // Approved is the approval of a key that has not come back since, nil if there is
 // none.
-func (p *approvalsPage) Approved(w *provisioner.Waiter) *provisioner.Answer {
+func (p *approvalsPage) Approved(w *provisioner.Waiter) *orders.Answer {
 	return p.approved[w.KeyHash+string(w.Identity)]
 }
 
@@ -115,7 +117,7 @@ func (c approvalPages) approvals(v *visit) error {
 		Prefix:   strings.ToLower(strings.TrimSpace(v.r.FormValue("q"))),
 		Done:     done(v, verdicts),
 		Tick:     v.r.Form.Has("tick"),
-		approved: make(map[string]*provisioner.Answer),
+		approved: make(map[string]*orders.Answer),
 	}
 	if v.r.Form.Has("none") {
 		p.Problem = "Nothing was ticked: tick the machines that are meant."
@@ -157,7 +159,7 @@ func eachShown(k operate.ShownKey) string {
 }
 
 // Box is what a box to tick a rejected key has: whoever lifts the rejection was shown it.
-func (*approvalsPage) Box(a *provisioner.Answer) string {
+func (*approvalsPage) Box(a *orders.Answer) string {
 	return eachShown(operate.ShownKey{Identity: a.Identity, KeyHash: a.KeyHash, Rejected: true, Rejection: a.ID})
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -32,8 +34,8 @@ type overviewPage struct {
 	Codes      []row
 	Refused    int // of all codes
 	Frozen     bool
-	Pauses     []*provisioner.Pause // the installation's first
-	Done       string               // what was just done
+	Pauses     []*orders.Pause // the installation's first
+	Done       string          // what was just done
 	Alarms     []alarm
 	Sources    []source
 	Components []*fleet.HeardComponent

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -37,7 +39,7 @@ type Finding struct {
 
 // A Foresee says what the key of an open approval is told when it asks next: see
 // [provisioner.Provisioner.Foresee].
-type Foresee func(context.Context, *provisioner.Answer, *provisioner.Record, *provisioner.Grant) wire.Code
+type Foresee func(context.Context, *orders.Answer, *provisioner.Record, *orders.Grant) wire.Code
 
 // Explain says how a node stands at now, and what comes of approvals as foresee has it. The
 // error is [provisioner.ErrNoRecord] if nothing is known under this name.
@@ -73,7 +75,7 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 	e.admittedByApproval(verdicts)
 	for _, a := range verdicts {
 		next := wire.Code("")
-		if a.Verdict == provisioner.VerdictApprove && a.Open(now) {
+		if a.Verdict == orders.VerdictApprove && a.Open(now) {
 			next = foresee(ctx, a, record, grant)
 		}
 		e.verdict(a, next)
@@ -178,10 +180,10 @@ func (e *explainer) provisioned(r *provisioner.Record) {
 }
 
 // grant explains a grant that waits for its key; g may be nil.
-func (e *explainer) grant(g *provisioner.Grant) {
+func (e *explainer) grant(g *orders.Grant) {
 	switch {
 	case !waits(g, e.record, e.now):
-	case g.Stands(e.record, e.now):
+	case e.record.Granted(g, e.now):
 		key := "Another key"
 		if g.KeyHash != "" {
 			key = "The key " + g.KeyHash

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
@@ -27,7 +29,7 @@ type NodeLog interface {
 	NodeEvents(ctx context.Context, id wire.Identity) ([]events.Event, bool, error)
 
 	// Logs returns what operators have ordered.
-	Logs() *provisioner.Logs
+	Logs() *orders.Logs
 }
 
 // An Inspector answers questions about one node, from the store. It is safe for concurrent use.
@@ -43,16 +45,16 @@ func NewInspector(log NodeLog, index *Index) *Inspector { return &Inspector{log:
 type Report struct {
 	Record   *provisioner.Record `json:"record"` // without the key that proves commands to the node
 	Revision trust.Revision      `json:"revision"`
-	Grant    *provisioner.Grant  `json:"grant,omitempty"` // the newest, used or not
+	Grant    *orders.Grant       `json:"grant,omitempty"` // the newest, used or not
 	Seen     time.Time           `json:"seen,omitzero"`   // see [Node]
 
 	// GrantOver is that the grant is not used, its time is not over, and it lets no key in: see
-	// [provisioner.Grant.Stands].
+	// [orders.Grant.Stands].
 	GrantOver bool `json:"grant_over,omitempty"`
 }
 
 // Granted is the grant if it waits for its key, nil if there is none or if it was used.
-func (r *Report) Granted() *provisioner.Grant {
+func (r *Report) Granted() *orders.Grant {
 	if r.Grant == nil || r.Grant.ID == r.Record.Grant {
 		return nil
 	}
@@ -80,12 +82,12 @@ func (x *Inspector) Report(ctx context.Context, id wire.Identity, now time.Time)
 		Revision:  revision,
 		Grant:     grant,
 		Seen:      node.Seen,
-		GrantOver: waits(grant, record, now) && !grant.Stands(record, now),
+		GrantOver: waits(grant, record, now) && !record.Granted(grant, now),
 	}, nil
 }
 
 // waits reports whether a grant, which may be nil, is neither used nor past its time.
-func waits(g *provisioner.Grant, r *provisioner.Record, now time.Time) bool {
+func waits(g *orders.Grant, r *provisioner.Record, now time.Time) bool {
 	return g != nil && now.Before(g.ExpiresAt) && (r == nil || r.Grant != g.ID)
 }
 

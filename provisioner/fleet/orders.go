@@ -8,6 +8,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/orders"
 )
 
 // DoneBy are the events by which a node that was commanded is known to have done
@@ -19,8 +20,8 @@ var DoneBy = map[wire.Verb]events.Type{
 	wire.VerbShutdown:    events.ServerShutdown,
 }
 
-// orders are the verbs in words.
-var orders = map[wire.Verb]string{
+// verbSentences are the verbs in words.
+var verbSentences = map[wire.Verb]string{
 	wire.VerbReprovision: "to be provisioned again",
 	wire.VerbReconfigure: "to ask for its configuration anew",
 	wire.VerbRestart:     "to start its agent anew",
@@ -108,12 +109,12 @@ func (e *explainer) order(o *order) {
 		became = "it has not answered, and may not have taken the order"
 		do = []Action{e.about("node "+string(o.verb), "order it once more")}
 	}
-	e.add("commanded", "%s ordered it at %s %s%s: %s.", o.by, stamp(o.at), orders[o.verb], because(o.why), became).Do = do
+	e.add("commanded", "%s ordered it at %s %s%s: %s.", o.by, stamp(o.at), verbSentences[o.verb], because(o.why), became).Do = do
 }
 
 // verdicts returns the verdicts in force about keys of id that events tell of, the
 // last one first.
-func (x *Inspector) verdicts(ctx context.Context, id wire.Identity, emitted []events.Event) ([]*provisioner.Answer, error) {
+func (x *Inspector) verdicts(ctx context.Context, id wire.Identity, emitted []events.Event) ([]*orders.Answer, error) {
 	var keys []string
 	for i := len(emitted) - 1; i >= 0 && len(keys) < maxVerdicts; i-- {
 		switch e := &emitted[i]; e.Type {
@@ -123,7 +124,7 @@ func (x *Inspector) verdicts(ctx context.Context, id wire.Identity, emitted []ev
 			}
 		}
 	}
-	var all []*provisioner.Answer
+	var all []*orders.Answer
 	for _, key := range keys {
 		if a, _ := x.log.Logs().Answers.Of(id, key); a != nil {
 			all = append(all, a)
@@ -150,32 +151,32 @@ func (e *explainer) spent() *provisioner.SpentApproval {
 	return e.record.Approval
 }
 
-func (e *explainer) admittedByApproval(verdicts []*provisioner.Answer) {
+func (e *explainer) admittedByApproval(verdicts []*orders.Answer) {
 	spent := e.spent()
 	if spent == nil || !e.admitted(spent.KeyHash) {
 		return
 	}
 	why := ""
-	if i := slices.IndexFunc(verdicts, func(a *provisioner.Answer) bool { return a.ID == spent.ID }); i >= 0 {
+	if i := slices.IndexFunc(verdicts, func(a *orders.Answer) bool { return a.ID == spent.ID }); i >= 0 {
 		why = because(verdicts[i].Why)
 	}
 	e.add("approved", "Its key was let in at %s with the approval of %s%s.", stamp(spent.At), spent.By, why)
 }
 
 // verdict explains what an operator has said of a key; next is what the key of an open approval is told next.
-func (e *explainer) verdict(a *provisioner.Answer, next wire.Code) {
+func (e *explainer) verdict(a *orders.Answer, next wire.Code) {
 	key := func(verb, text string) Action {
 		return Action{Verb: verb, Identity: e.Identity, Key: a.KeyHash, Text: text}
 	}
 	spent := e.spent()
 	switch {
-	case a.Verdict == provisioner.VerdictReject:
+	case a.Verdict == orders.VerdictReject:
 		e.add("key_rejected", "The key %s was rejected at %s by %s%s: it stays out.", a.KeyHash, stamp(a.At), a.By, because(a.Why)).Do =
 			[]Action{
 				key("node approve", "let the rejected key in after all"),
 				key("node forget", "have the rejected key wait again"),
 			}
-	case a.Verdict != provisioner.VerdictApprove, e.admitted(a.KeyHash), spent != nil && !a.At.After(spent.At):
+	case a.Verdict != orders.VerdictApprove, e.admitted(a.KeyHash), spent != nil && !a.At.After(spent.At):
 		// Taken back, used, or given before another key came in.
 	case a.Open(e.now):
 		e.open(a, next, key)
@@ -187,7 +188,7 @@ func (e *explainer) verdict(a *provisioner.Answer, next wire.Code) {
 }
 
 // open explains an approval whose time is not over, by the code that its key is told next.
-func (e *explainer) open(a *provisioner.Answer, next wire.Code, key func(verb, text string) Action) {
+func (e *explainer) open(a *orders.Answer, next wire.Code, key func(verb, text string) Action) {
 	said := "The key " + a.KeyHash + " was approved at " + stamp(a.At) + " by " + a.By + because(a.Why)
 	switch next {
 	case "":

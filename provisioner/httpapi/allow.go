@@ -4,10 +4,11 @@ import (
 	"net/http"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/operate"
 )
 
@@ -34,10 +35,10 @@ type AllowImport struct {
 
 func allowRoutes(s *Server) {
 	list := s.cfg.Orders.AllowList
-	get(s, viewer, "/v1/allow", func(r *http.Request) ([]*provisioner.Allowance, error) {
+	get(s, viewer, "/v1/allow", func(r *http.Request) ([]*orders.Allowance, error) {
 		return list.List(r.Context())
 	})
-	change(s, operator, "/v1/allow", func(r *http.Request, q *NewAllowance, c trust.Cause) (*provisioner.Allowance, error) {
+	change(s, operator, "/v1/allow", func(r *http.Request, q *NewAllowance, c trust.Cause) (*orders.Allowance, error) {
 		return list.Add(r.Context(), q.Pattern, q.Expires, q.Everything, c)
 	})
 	change(s, operator, "/v1/allow/import", func(r *http.Request, q *AllowImport, c trust.Cause) (*operate.Imported, error) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/daemon"
@@ -128,7 +130,7 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	c.waits(func() { f.Refused(f.Node("web3.example.net")) })
 	c.change("POST /v1/nodes/{identity}/forget", "web3.example.net", nil, pending(0, 1))
 	allowed := func(want int) func() bool {
-		return sees(c, "/v1/allow", func(all []provisioner.Allowance) bool { return len(all) == want })
+		return sees(c, "/v1/allow", func(all []orders.Allowance) bool { return len(all) == want })
 	}
 	c.change("POST /v1/allow", "", map[string]any{"pattern": "db*.example.net"}, allowed(1))
 	agent := f.Agent("db1.example.net", f.Token(nil))

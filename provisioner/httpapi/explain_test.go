@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
@@ -53,7 +54,7 @@ func textOf(e *fleet.Explanation) string {
 func TestVerdictsAreExplained(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
-	decide := func(identity, verb string, v httpapi.NewVerdict) (a provisioner.Answer) {
+	decide := func(identity, verb string, v httpapi.NewVerdict) (a orders.Answer) {
 		t.Helper()
 		f.Eventually(identity+" waits", func() bool {
 			var p httpapi.Pending

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
@@ -87,7 +89,7 @@ func orderRoutes(s *Server) {
 			return nodes.Command(ctx, id, operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Seen}, c)
 		})
 	}
-	changeNode(s, "grant", func(ctx context.Context, id wire.Identity, q *NewGrant, c trust.Cause) (*provisioner.Grant, error) {
+	changeNode(s, "grant", func(ctx context.Context, id wire.Identity, q *NewGrant, c trust.Cause) (*orders.Grant, error) {
 		order := operate.GrantOrder{ID: q.ID, KeyHash: string(q.KeyHash), TTL: q.TTL, Seen: q.Seen}
 		return nodes.Grant(ctx, id, order, c)
 	})

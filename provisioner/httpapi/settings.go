@@ -3,15 +3,16 @@ package httpapi
 import (
 	"net/http"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/jwt"
-	"muster/provisioner"
 )
 
 // Settings are those of the installation, the same on every provisioner.
 type Settings struct {
-	Pauses []*provisioner.Pause `json:"pauses"` // that stand, the installation's first
+	Pauses []*orders.Pause `json:"pauses"` // that stand, the installation's first
 }
 
 // A NewPause pauses enrollment.

@@ -6,8 +6,9 @@ import (
 	"net/http"
 	"strings"
 
+	"muster/provisioner/orders"
+
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/fleet"
 )
 
@@ -19,7 +20,7 @@ type Status struct {
 	Nodes        *fleet.Summary       `json:"nodes,omitempty"` // nil while the records are being read
 	Waiting      int                  `json:"waiting"`         // keys that wait for an operator, or for the policy
 	Activity     fleet.Activity       `json:"activity"`
-	Pauses       []*provisioner.Pause `json:"pauses"`
+	Pauses       []*orders.Pause      `json:"pauses"`
 	Frozen       bool                 `json:"frozen"`  // a recovery has frozen limited tokens
 	Unknown      []string             `json:"unknown"` // what could not be found out
 

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
@@ -16,7 +18,7 @@ import (
 // Pending is who waits, and who was rejected.
 type Pending struct {
 	Waiting  []*provisioner.Waiter `json:"waiting"`  // the longest first
-	Rejected []*provisioner.Answer `json:"rejected"` // the oldest first
+	Rejected []*orders.Answer      `json:"rejected"` // the oldest first
 }
 
 // A NewVerdict is an operator's verdict about a key that waits.
@@ -50,7 +52,7 @@ func waitingRoutes(s *Server) {
 		if err != nil {
 			return nil, err
 		}
-		answer := &Pending{Waiting: []*provisioner.Waiter{}, Rejected: []*provisioner.Answer{}}
+		answer := &Pending{Waiting: []*provisioner.Waiter{}, Rejected: []*orders.Answer{}}
 		for _, w := range waiting {
 			if meant(w) {
 				answer.Waiting = append(answer.Waiting, w)
@@ -64,16 +66,16 @@ func waitingRoutes(s *Server) {
 		}
 		return answer, nil
 	})
-	changeNode(s, "approve", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*provisioner.Answer, error) {
+	changeNode(s, "approve", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*orders.Answer, error) {
 		if q.Waiting {
 			return keys.ApproveShown(ctx, q.shown(id), q.TTL, c)
 		}
 		return keys.Approve(ctx, id, string(q.Key), q.TTL, c)
 	})
-	changeNode(s, "reject", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*provisioner.Answer, error) {
+	changeNode(s, "reject", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*orders.Answer, error) {
 		return keys.Reject(ctx, id, string(q.Key), c) // which lifts nothing
 	})
-	changeNode(s, "forget", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*provisioner.Answer, error) {
+	changeNode(s, "forget", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*orders.Answer, error) {
 		if q.Waiting {
 			return keys.ForgetShown(ctx, q.shown(id), c)
 		}

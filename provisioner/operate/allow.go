@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
@@ -22,7 +23,7 @@ var ErrNotAllowed = errors.New("no such entry in the allow-list")
 type AllowList struct{ *base }
 
 // List returns the allow-list, by pattern. Entries that have expired are among it until they are removed or replaced.
-func (l *AllowList) List(context.Context) ([]*provisioner.Allowance, error) {
+func (l *AllowList) List(context.Context) ([]*orders.Allowance, error) {
 	if err := l.provisioner.Fresh(); err != nil {
 		return nil, err
 	}
@@ -35,13 +36,13 @@ func (l *AllowList) List(context.Context) ([]*provisioner.Allowance, error) {
 // within a second.
 func (l *AllowList) Add(
 	ctx context.Context, pattern string, expires time.Duration, all bool, c trust.Cause,
-) (*provisioner.Allowance, error) {
+) (*orders.Allowance, error) {
 	parsed, err := wire.ParsePattern(pattern)
 	err = errors.Join(err, c.Check())
 	if expires < 0 {
 		err = errors.Join(err, fmt.Errorf("expires in %v, want more than nothing", expires))
 	}
-	if err == nil && provisioner.AnyName(parsed) && !all {
+	if err == nil && orders.AnyName(parsed) && !all {
 		err = errors.Join(err, ErrEverything)
 	}
 	if err := wrong(err); err != nil {
@@ -51,7 +52,7 @@ func (l *AllowList) Add(
 	if expires > 0 {
 		a.ExpiresAt = a.At.Add(expires)
 	}
-	err = l.change(ctx, a, func(trust.Entry[*provisioner.Allowance]) error { return nil })
+	err = l.change(ctx, a, func(trust.Entry[*orders.Allowance]) error { return nil })
 	if err != nil {
 		return nil, fmt.Errorf("allow %q: %w", pattern, err)
 	}
@@ -65,7 +66,7 @@ func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c trust.Ca
 	}
 	a := l.entry(pattern, c)
 	a.Removed = true
-	err := l.change(ctx, a, func(newest trust.Entry[*provisioner.Allowance]) error {
+	err := l.change(ctx, a, func(newest trust.Entry[*orders.Allowance]) error {
 		if newest.Unread == nil && (newest.Value == nil || newest.Value.Removed) {
 			return ErrNotAllowed
 		}
@@ -80,11 +81,11 @@ func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c trust.Ca
 // change writes an entry in place of the newest of its pattern, if check has nothing against that. An entry that cannot
 // be read is replaced.
 func (l *AllowList) change(
-	ctx context.Context, a *provisioner.Allowance, check func(newest trust.Entry[*provisioner.Allowance]) error,
+	ctx context.Context, a *orders.Allowance, check func(newest trust.Entry[*orders.Allowance]) error,
 ) error {
 	err := l.put(ctx, a, func(key string) error {
 		_, err := trust.Change(ctx, l.logs.Allowances.Log, key,
-			func(newest trust.Entry[*provisioner.Allowance]) (*provisioner.Allowance, error) {
+			func(newest trust.Entry[*orders.Allowance]) (*orders.Allowance, error) {
 				return a, check(newest)
 			})
 		return err
@@ -96,9 +97,9 @@ func (l *AllowList) change(
 }
 
 // entry returns a new entry about a pattern.
-func (l *AllowList) entry(pattern wire.Pattern, c trust.Cause) *provisioner.Allowance {
-	return &provisioner.Allowance{
-		Schema:  provisioner.AllowanceSchema,
+func (l *AllowList) entry(pattern wire.Pattern, c trust.Cause) *orders.Allowance {
+	return &orders.Allowance{
+		Schema:  orders.AllowanceSchema,
 		ID:      wire.NewID(),
 		Pattern: pattern,
 		At:      l.now(),
@@ -107,7 +108,7 @@ func (l *AllowList) entry(pattern wire.Pattern, c trust.Cause) *provisioner.Allo
 }
 
 // put has write write an entry under its key, and reports it.
-func (l *AllowList) put(ctx context.Context, a *provisioner.Allowance, write func(key string) error) error {
+func (l *AllowList) put(ctx context.Context, a *orders.Allowance, write func(key string) error) error {
 	e := events.Event{Type: events.Allowed, Time: l.moment(), Pattern: a.Pattern, By: a.By, Why: a.Why}
 	message := "names allowed"
 	if a.Removed {

@@ -8,10 +8,11 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"golang.org/x/sync/errgroup"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/trust"
 )
 
@@ -87,13 +88,13 @@ func (l *AllowList) Import(ctx context.Context, list List, dryRun bool, c trust.
 
 // check reports everything wrong with the list that is imported for a cause.
 func (l *List) check(c trust.Cause) error {
-	errs := []error{provisioner.CheckAllowSource(l.Source)}
+	errs := []error{orders.CheckAllowSource(l.Source)}
 	seen := make(map[wire.Pattern]bool, len(l.Entries))
 	for i, e := range l.Entries {
 		_, err := wire.ParsePattern(string(e.Pattern))
 		switch c.Why = e.Comment; {
 		case err != nil:
-		case provisioner.AnyName(e.Pattern) && !l.Everything:
+		case orders.AnyName(e.Pattern) && !l.Everything:
 			err = fmt.Errorf("%q: %w", e.Pattern, ErrEverything)
 		case seen[e.Pattern]:
 			err = fmt.Errorf("%q is there twice", e.Pattern)
@@ -110,7 +111,7 @@ func (l *List) check(c trust.Cause) error {
 
 // An allowWrite is an entry to write, and the revision that it replaces.
 type allowWrite struct {
-	entry *provisioner.Allowance
+	entry *orders.Allowance
 	after trust.Revision
 }
 
@@ -122,7 +123,7 @@ func (l *AllowList) plan(list List, c trust.Cause) (writes []allowWrite, result 
 	for _, e := range list.Entries {
 		wanted[e.Pattern] = e.ExpiresAt.IsZero() || now.Before(e.ExpiresAt)
 	}
-	write := func(after trust.Revision, pattern wire.Pattern, change func(*provisioner.Allowance)) {
+	write := func(after trust.Revision, pattern wire.Pattern, change func(*orders.Allowance)) {
 		a := l.entry(pattern, c)
 		a.Source = list.Source
 		change(a)
@@ -130,7 +131,7 @@ func (l *AllowList) plan(list List, c trust.Cause) (writes []allowWrite, result 
 	}
 	for _, newest := range l.logs.Allowances.All() {
 		if a := newest.Value; a != nil && !a.Removed && a.Source == list.Source && !wanted[a.Pattern] {
-			write(newest.Revision, a.Pattern, func(a *provisioner.Allowance) { a.Removed = true })
+			write(newest.Revision, a.Pattern, func(a *orders.Allowance) { a.Removed = true })
 			result.Ended = append(result.Ended, a.Pattern)
 		}
 	}
@@ -139,7 +140,7 @@ func (l *AllowList) plan(list List, c trust.Cause) (writes []allowWrite, result 
 		if !wanted[e.Pattern] {
 			continue
 		}
-		newest, _ := l.logs.Allowances.Get(provisioner.AllowanceID(e.Pattern))
+		newest, _ := l.logs.Allowances.Get(orders.AllowanceID(e.Pattern))
 		a := newest.Value
 		switch {
 		case a == nil || a.Removed || a.Over(now) && a.Source != list.Source:
@@ -153,7 +154,7 @@ func (l *AllowList) plan(list List, c trust.Cause) (writes []allowWrite, result 
 		default:
 			result.Changed = append(result.Changed, e.Pattern)
 		}
-		write(newest.Revision, e.Pattern, func(a *provisioner.Allowance) {
+		write(newest.Revision, e.Pattern, func(a *orders.Allowance) {
 			a.ExpiresAt, a.Why = e.ExpiresAt.UTC(), cmp.Or(e.Comment, a.Why)
 		})
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
@@ -57,7 +59,7 @@ func (o *GrantOrder) check(c trust.Cause) error {
 // The error is [provisioner.ErrNoRecord], or [trust.ErrState] if the identity is free or revoked, if the grant with
 // this id was used and another one was given since, or if another operator gives one meanwhile. After any other it may
 // have happened, and asking again is harmless.
-func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c trust.Cause) (*provisioner.Grant, error) {
+func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c trust.Cause) (*orders.Grant, error) {
 	o.TTL = cmp.Or(o.TTL, DefaultGrantTTL)
 	if err := o.check(c); err != nil {
 		return nil, fmt.Errorf("grant %q: %w", id, err)
@@ -69,7 +71,7 @@ func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c tru
 	return g, nil
 }
 
-func (n *Nodes) grant(ctx context.Context, id wire.Identity, o GrantOrder, c trust.Cause) (*provisioner.Grant, error) {
+func (n *Nodes) grant(ctx context.Context, id wire.Identity, o GrantOrder, c trust.Cause) (*orders.Grant, error) {
 	record, at, err := n.store.Record(ctx, id)
 	if err == nil {
 		err = n.grantable(record, o.KeyHash)
@@ -92,7 +94,7 @@ func (n *Nodes) grant(ctx context.Context, id wire.Identity, o GrantOrder, c tru
 		return nil, err
 	}
 	now := n.now()
-	g := &provisioner.Grant{
+	g := &orders.Grant{
 		ID:        o.ID,
 		Identity:  id,
 		KeyHash:   o.KeyHash,

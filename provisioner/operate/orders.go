@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
@@ -73,7 +75,7 @@ func New(cfg Config) *Orders {
 type base struct {
 	provisioner *provisioner.Provisioner
 	store       provisioner.Store
-	logs        *provisioner.Logs
+	logs        *orders.Logs
 	emit        func(events.Event)
 	log         *slog.Logger
 	clock       func() time.Time

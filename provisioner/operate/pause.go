@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/provisioner/orders"
+
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
@@ -24,7 +25,7 @@ var ErrNotPaused = errors.New("not paused")
 type Pauses struct{ *base }
 
 // List returns what is paused, the installation first and then sites by name.
-func (p *Pauses) List() []*provisioner.Pause { return p.logs.Pauses.List() }
+func (p *Pauses) List() []*orders.Pause { return p.logs.Pauses.List() }
 
 // Standing returns what is paused as an error, nil if nothing is: the state of the alarm [wire.CodePaused].
 func (p *Pauses) Standing() error {
@@ -40,9 +41,9 @@ func (p *Pauses) Standing() error {
 // Confirmations and connections to the fleet go on; so do renewals, unless renewals is true. Requests in progress are
 // finished. It replaces a pause of the same site. The error is [ErrPauses]; after any other it may have happened, and
 // asking again is harmless.
-func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trust.Cause) (*provisioner.Pause, error) {
-	s := &provisioner.Pause{
-		Schema:   provisioner.PauseSchema,
+func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trust.Cause) (*orders.Pause, error) {
+	s := &orders.Pause{
+		Schema:   orders.PauseSchema,
 		Site:     site,
 		Renewals: renewals,
 		At:       p.now(),
@@ -57,7 +58,7 @@ func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trus
 	}
 	e := events.Event{Type: events.Paused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why}
 	_, err = trust.Change(ctx, p.logs.Pauses.Log, s.LogKey(),
-		func(trust.Entry[*provisioner.Pause]) (*provisioner.Pause, error) { return s, nil })
+		func(trust.Entry[*orders.Pause]) (*orders.Pause, error) { return s, nil })
 	if err != nil {
 		return nil, fmt.Errorf("pause %s: %w", s.Scope(), err)
 	}
@@ -73,7 +74,7 @@ func (p *Pauses) End(ctx context.Context, site jwt.Site, c trust.Cause) error {
 	if err := c.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrPauses, err)
 	}
-	over := &provisioner.Pause{Schema: provisioner.PauseSchema, Site: site, Resumed: true, At: p.now(), Cause: c}
+	over := &orders.Pause{Schema: orders.PauseSchema, Site: site, Resumed: true, At: p.now(), Cause: c}
 	before, _ := p.logs.Pauses.Get(over.LogKey())
 	s := p.logs.Pauses.Of(site)
 	if s == nil {

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/provisioner/orders"
+
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
@@ -42,15 +43,15 @@ func (t *Tokens) Unfreeze(ctx context.Context, tid jwt.TokenID, left int, c trus
 	default:
 		used = report.Used
 	}
-	u := &provisioner.Unfreeze{
-		Schema: provisioner.RecoverySchema,
+	u := &orders.Unfreeze{
+		Schema: orders.RecoverySchema,
 		Epoch:  r.Epoch,
 		Token:  tid,
 		Uses:   used + left,
 		At:     t.now(),
 		Cause:  c,
 	}
-	if _, err := trust.Change(ctx, t.logs.Unfrozen, string(tid), func(trust.Entry[*provisioner.Unfreeze]) (*provisioner.Unfreeze, error) { return u, nil }); err != nil {
+	if _, err := trust.Change(ctx, t.logs.Unfrozen, string(tid), func(trust.Entry[*orders.Unfreeze]) (*orders.Unfreeze, error) { return u, nil }); err != nil {
 		return fmt.Errorf("unfreeze token %s: %w", tid, err)
 	}
 	t.emit(events.Event{Type: events.TokenUnfrozen, Time: t.moment(), Token: tid, By: c.By, Why: c.Why})
@@ -66,7 +67,7 @@ func (r *Recovery) End(ctx context.Context, c trust.Cause) error {
 		return fmt.Errorf("end recovery: %w", err)
 	}
 	ended := false
-	_, err := trust.Change(ctx, r.logs.Recovery, provisioner.RecoveryKey, func(e trust.Entry[*provisioner.Recovery]) (*provisioner.Recovery, error) {
+	_, err := trust.Change(ctx, r.logs.Recovery, orders.RecoveryKey, func(e trust.Entry[*orders.Recovery]) (*orders.Recovery, error) {
 		switch {
 		case e.Revision == 0:
 			return nil, fmt.Errorf("%w: the store never was in recovery", trust.ErrState)

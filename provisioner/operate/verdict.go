@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
@@ -30,11 +32,11 @@ type ShownKey struct {
 // subject is the key that a verdict is about, and the rejection that the verdict lifts: nil if the key is not rejected.
 type subject struct {
 	*provisioner.Waiter
-	rejection *provisioner.Answer
+	rejection *orders.Answer
 }
 
 // rejectedKey is a key that is no longer on the list.
-func rejectedKey(by *provisioner.Answer) *subject {
+func rejectedKey(by *orders.Answer) *subject {
 	return &subject{
 		&provisioner.Waiter{Identity: by.Identity, KeyHash: by.KeyHash, Code: wire.CodeRejected},
 		by,
@@ -69,14 +71,14 @@ func (k *Keys) asShown(ctx context.Context, s ShownKey) (*subject, error) {
 }
 
 // Approve lets the key that waits for the identity in, once, within ttl, which is [DefaultApprovalTTL] if 0 and
-// [provisioner.MaxApprovalTTL] at most. key is the hash of that key or its beginning, and may be empty if only one waits.
+// [orders.MaxApprovalTTL] at most. key is the hash of that key or its beginning, and may be empty if only one waits.
 // The approval answers the policy where it asks for one: what it denies or defers stays so.
 //
 // Asking again replaces the approval by another one, and of two only one can be spent. The error is [ErrNotWaiting], or
 // [trust.ErrState] if another key has the name, if name or key is revoked, or if several wait.
 func (k *Keys) Approve(
 	ctx context.Context, id wire.Identity, key string, ttl time.Duration, c trust.Cause,
-) (*provisioner.Answer, error) {
+) (*orders.Answer, error) {
 	return k.approve(ctx, id, ttl, c, func() (*subject, error) { return k.named(ctx, id, key) })
 }
 
@@ -84,25 +86,25 @@ func (k *Keys) Approve(
 // [trust.ErrState].
 func (k *Keys) ApproveShown(
 	ctx context.Context, s ShownKey, ttl time.Duration, c trust.Cause,
-) (*provisioner.Answer, error) {
+) (*orders.Answer, error) {
 	return k.approve(ctx, s.Identity, ttl, c, func() (*subject, error) { return k.asShown(ctx, s) })
 }
 
 // approve lets the key in that choose returns, if an approval is what that waits for.
 func (k *Keys) approve(
 	ctx context.Context, id wire.Identity, ttl time.Duration, c trust.Cause, choose func() (*subject, error),
-) (*provisioner.Answer, error) {
+) (*orders.Answer, error) {
 	if ttl == 0 {
 		ttl = DefaultApprovalTTL
 	}
 	err := c.Check()
-	if ttl < time.Minute || ttl > provisioner.MaxApprovalTTL {
-		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, provisioner.MaxApprovalTTL))
+	if ttl < time.Minute || ttl > orders.MaxApprovalTTL {
+		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, orders.MaxApprovalTTL))
 	}
 	if err := wrong(err); err != nil {
 		return nil, fmt.Errorf("approve %q: %w", id, err)
 	}
-	a, err := k.decide(ctx, verdict{provisioner.VerdictApprove, ttl, c}, func() (*subject, error) {
+	a, err := k.decide(ctx, verdict{orders.VerdictApprove, ttl, c}, func() (*subject, error) {
 		s, err := choose()
 		if err == nil {
 			err = approvable(s.Waiter)
@@ -137,12 +139,12 @@ func errKeepsName(id wire.Identity, keyHash string) error {
 // [ErrNotWaiting], or [trust.ErrState] if several wait.
 //
 // Asking again is harmless: a key that is rejected already stays so, and nothing is written.
-func (k *Keys) Reject(ctx context.Context, id wire.Identity, key string, c trust.Cause) (*provisioner.Answer, error) {
+func (k *Keys) Reject(ctx context.Context, id wire.Identity, key string, c trust.Cause) (*orders.Answer, error) {
 	if err := wrong(c.Check()); err != nil {
 		return nil, fmt.Errorf("reject %q: %w", id, err)
 	}
-	var before *provisioner.Answer
-	a, err := k.decide(ctx, verdict{provisioner.VerdictReject, 0, c}, func() (*subject, error) {
+	var before *orders.Answer
+	a, err := k.decide(ctx, verdict{orders.VerdictReject, 0, c}, func() (*subject, error) {
 		w, err := k.waiterNamed(ctx, id, key)
 		if errors.Is(err, ErrNotWaiting) {
 			before = k.rejectedOnly(id, key)
@@ -164,7 +166,7 @@ func (k *Keys) Reject(ctx context.Context, id wire.Identity, key string, c trust
 //
 // The process may die at any step, and asking again is harmless: the verdict goes first, since a key that is on the list
 // can be named again.
-func (k *Keys) Forget(ctx context.Context, id wire.Identity, key string, c trust.Cause) (*provisioner.Answer, error) {
+func (k *Keys) Forget(ctx context.Context, id wire.Identity, key string, c trust.Cause) (*orders.Answer, error) {
 	return k.forget(ctx, id, c, func() (*subject, error) {
 		s, err := k.named(ctx, id, key)
 		if errors.Is(err, ErrNotWaiting) && key == "" {
@@ -178,17 +180,17 @@ func (k *Keys) Forget(ctx context.Context, id wire.Identity, key string, c trust
 
 // ForgetShown is [Keys.Forget] about a key as it was shown. A rejection that was not shown stays, and is
 // [trust.ErrState].
-func (k *Keys) ForgetShown(ctx context.Context, s ShownKey, c trust.Cause) (*provisioner.Answer, error) {
+func (k *Keys) ForgetShown(ctx context.Context, s ShownKey, c trust.Cause) (*orders.Answer, error) {
 	return k.forget(ctx, s.Identity, c, func() (*subject, error) { return k.asShown(ctx, s) })
 }
 
 func (k *Keys) forget(
 	ctx context.Context, id wire.Identity, c trust.Cause, choose func() (*subject, error),
-) (*provisioner.Answer, error) {
+) (*orders.Answer, error) {
 	if err := wrong(c.Check()); err != nil {
 		return nil, fmt.Errorf("forget %q: %w", id, err)
 	}
-	a, err := k.decide(ctx, verdict{provisioner.VerdictNone, 0, c}, choose)
+	a, err := k.decide(ctx, verdict{orders.VerdictNone, 0, c}, choose)
 	if err != nil {
 		return nil, fmt.Errorf("forget %q: %w", id, err)
 	}
@@ -197,7 +199,7 @@ func (k *Keys) forget(
 
 // verdict is what an operator says of a key.
 type verdict struct {
-	provisioner.Verdict
+	orders.Verdict
 	ttl   time.Duration // of an approval
 	cause trust.Cause
 }
@@ -207,7 +209,7 @@ const maxRounds = 8
 
 // decide says a verdict about the key that choose returns, and chooses again if another verdict about the key is written
 // meanwhile: an order lifts no rejection that its operator did not know of.
-func (k *Keys) decide(ctx context.Context, v verdict, choose func() (*subject, error)) (*provisioner.Answer, error) {
+func (k *Keys) decide(ctx context.Context, v verdict, choose func() (*subject, error)) (*orders.Answer, error) {
 	for range maxRounds {
 		s, err := choose()
 		if err != nil {
@@ -224,13 +226,13 @@ func (k *Keys) decide(ctx context.Context, v verdict, choose func() (*subject, e
 // it returns nil. Every step may be the last: what was not done is done when it is asked for again, and a rejected key is
 // taken off by [Keys.Waiting]. The error is [trust.ErrConflict] if the key is rejected by another verdict than when
 // it was chosen, or if another verdict was written meanwhile.
-func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*provisioner.Answer, error) {
+func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*orders.Answer, error) {
 	newest, after := k.logs.Answers.Of(s.Identity, s.KeyHash) // one that cannot be read is a rejection
-	if newest != nil && newest.Verdict == provisioner.VerdictReject && (s.rejection == nil || s.rejection.ID != newest.ID) {
+	if newest != nil && newest.Verdict == orders.VerdictReject && (s.rejection == nil || s.rejection.ID != newest.ID) {
 		return nil, trust.ErrConflict
 	}
-	a := &provisioner.Answer{
-		Schema:   provisioner.AnswerSchema,
+	a := &orders.Answer{
+		Schema:   orders.AnswerSchema,
 		ID:       wire.NewID(),
 		Identity: s.Identity,
 		KeyHash:  s.KeyHash,
@@ -240,7 +242,7 @@ func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*provisioner.
 	}
 	var listed trust.Revision
 	var err error
-	if v.Verdict == provisioner.VerdictApprove {
+	if v.Verdict == orders.VerdictApprove {
 		err = k.approval(ctx, a, v.ttl, s)
 	} else if _, listed, err = k.store.Waiter(ctx, s.Identity, s.KeyHash); errors.Is(err, provisioner.ErrRecord) {
 		err = nil // read before the verdict: a provisioner that has read the verdict lists the key's next request
@@ -257,7 +259,7 @@ func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*provisioner.
 		return a, nil
 	}
 	if err := k.store.DropWaiter(ctx, s.Identity, s.KeyHash, listed); err != nil {
-		if v.Verdict == provisioner.VerdictNone {
+		if v.Verdict == orders.VerdictNone {
 			return nil, fmt.Errorf("what was said of its key is forgotten, and it is still on the list: %w", err)
 		}
 		k.log.WarnContext(ctx, "rejected node still on the list", "node", a.Identity, "key", a.KeyHash, "err", err)
@@ -267,7 +269,7 @@ func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*provisioner.
 
 // approval completes an approval: its times come after what it follows, also if that was written by a clock that was
 // ahead. The error is [trust.ErrState] if it would let the key in by nothing.
-func (k *Keys) approval(ctx context.Context, a *provisioner.Answer, ttl time.Duration, s *subject) error {
+func (k *Keys) approval(ctx context.Context, a *orders.Answer, ttl time.Duration, s *subject) error {
 	a.ExpiresAt = a.At.Add(ttl)
 	r, _, err := k.store.Record(ctx, a.Identity)
 	if err != nil {
@@ -292,7 +294,7 @@ func (k *Keys) approval(ctx context.Context, a *provisioner.Answer, ttl time.Dur
 
 // letsIn returns [trust.ErrState] if an approval lets no key in, since the name or the key is revoked, or another
 // key has the name: see [provisioner.Provisioner.Foresee].
-func (k *Keys) letsIn(ctx context.Context, a *provisioner.Answer) error {
+func (k *Keys) letsIn(ctx context.Context, a *orders.Answer) error {
 	if by := k.provisioner.Revocations().Key(a.KeyHash); by != nil {
 		return fmt.Errorf("%w: the key: %w", trust.ErrState, by.Err())
 	}
@@ -308,16 +310,16 @@ func (k *Keys) letsIn(ctx context.Context, a *provisioner.Answer) error {
 }
 
 // report emits the event of a verdict that is in the store.
-func (k *Keys) report(ctx context.Context, a *provisioner.Answer, decided time.Time) {
+func (k *Keys) report(ctx context.Context, a *orders.Answer, decided time.Time) {
 	e := events.Event{Time: decided, Node: string(a.Identity), Key: a.KeyHash, By: a.By, Why: a.Why}
 	switch a.Verdict {
-	case provisioner.VerdictApprove:
+	case orders.VerdictApprove:
 		e.Type = events.Approved
 		k.log.InfoContext(ctx, "node approved", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why, "until", a.ExpiresAt)
-	case provisioner.VerdictReject:
+	case orders.VerdictReject:
 		e.Type = events.Rejected
 		k.log.InfoContext(ctx, "node rejected", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why)
-	case provisioner.VerdictNone:
+	case orders.VerdictNone:
 		e.Type = events.Forgotten
 		k.log.InfoContext(ctx, "node forgotten", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why)
 	}

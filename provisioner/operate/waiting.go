@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
@@ -81,10 +83,10 @@ func (k *Keys) over(ctx context.Context, w *provisioner.Waiter, few bool) (bool,
 func (k *Keys) Count(ctx context.Context) (int, error) { return k.store.CountWaiters(ctx) }
 
 // Rejected returns the rejections in force, the oldest first.
-func (k *Keys) Rejected() []*provisioner.Answer { return k.logs.Answers.Rejected() }
+func (k *Keys) Rejected() []*orders.Answer { return k.logs.Answers.Rejected() }
 
 // Approval returns the approval that lets a key in which waits for one, nil if there is none that counts.
-func (k *Keys) Approval(ctx context.Context, w *provisioner.Waiter) (*provisioner.Answer, error) {
+func (k *Keys) Approval(ctx context.Context, w *provisioner.Waiter) (*orders.Answer, error) {
 	answer, _ := k.logs.Answers.Of(w.Identity, w.KeyHash)
 	if w.Code != wire.CodeApprovalPending || answer == nil {
 		return nil, nil
@@ -97,7 +99,7 @@ func (k *Keys) Approval(ctx context.Context, w *provisioner.Waiter) (*provisione
 }
 
 // foresee says what the key of an approval is told when it asks next.
-func (k *Keys) foresee(ctx context.Context, a *provisioner.Answer) (wire.Code, error) {
+func (k *Keys) foresee(ctx context.Context, a *orders.Answer) (wire.Code, error) {
 	record, _, err := k.store.Record(ctx, a.Identity)
 	if err != nil {
 		return "", err
@@ -173,8 +175,8 @@ func shortKey(hash string) string { return events.Cut(hash, 2*minKeyPrefix) }
 
 // rejectedOnly returns the rejection of an identity's key whose hash begins with key, which may be empty; nil if there
 // is none, or several.
-func (k *Keys) rejectedOnly(id wire.Identity, key string) *provisioner.Answer {
-	var found *provisioner.Answer
+func (k *Keys) rejectedOnly(id wire.Identity, key string) *orders.Answer {
+	var found *orders.Answer
 	for _, a := range k.Rejected() {
 		if a.Identity != id || !strings.HasPrefix(a.KeyHash, key) {
 			continue

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"github.com/google/go-cmp/cmp"
@@ -72,9 +74,9 @@ func begin(t testing.TB, s *site) *store.Import {
 }
 
 // recovery is what a restore begins.
-func recovery() *provisioner.Recovery {
-	return &provisioner.Recovery{
-		Schema: provisioner.RecoverySchema,
+func recovery() *orders.Recovery {
+	return &orders.Recovery{
+		Schema: orders.RecoverySchema,
 		Began:  time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC),
 		Cause:  trust.Cause{By: "tester"},
 	}
@@ -116,7 +118,7 @@ func filled(t *testing.T) (*store.Store, *site) {
 	revoke(t, s, st, revocation("r1", nil))
 	revoke(t, s, st, revocation("r2", ofToken))
 	_, err4 := st.PutClockMark(s.ctx, &trust.ClockMark{Time: at}, 0)
-	signer, grant := signerEntry(t, "web"), &provisioner.Grant{ID: "g", Identity: web1, At: at, ExpiresAt: at.Add(time.Hour)}
+	signer, grant := signerEntry(t, "web"), &orders.Grant{ID: "g", Identity: web1, At: at, ExpiresAt: at.Add(time.Hour)}
 	_, err5 := st.Logs().Signers.Put(s.ctx, signer.LogKey(), signer, 0)
 	_, err6 := st.Logs().Grants.Put(s.ctx, grant.LogKey(), grant, 0)
 	if err := errors.Join(err1, err4, err5, err6); err != nil {
@@ -147,7 +149,7 @@ func TestAnImportIsWhatWasExported(t *testing.T) {
 			t.Errorf("%s (-exported +restored):\n%s", m.Subject, diff)
 		}
 	}
-	if e, _ := restored.Logs().Recovery.Get(provisioner.RecoveryKey); e.Value == nil || e.Value.Epoch != 1 || mark.Epoch != 1 {
+	if e, _ := restored.Logs().Recovery.Get(orders.RecoveryKey); e.Value == nil || e.Value.Epoch != 1 || mark.Epoch != 1 {
 		t.Errorf("recovery %+v and watermark of epoch %d, want the first", e.Value, mark.Epoch)
 	}
 	if n := mark.Streams["MUSTER_REVOCATIONS"].Messages; n != 2 {

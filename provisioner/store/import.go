@@ -9,10 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"muster/provisioner"
 	"muster/provisioner/trust"
 )
 
@@ -235,7 +236,7 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 		i.installation = slices.Clone(data)
 		return nil
 	case subject == subjectRecovery:
-		var r provisioner.Recovery
+		var r orders.Recovery
 		if err := json.Unmarshal(data, &r); err != nil {
 			return err
 		}
@@ -292,7 +293,7 @@ func (i *Import) await(ctx context.Context, left int) error {
 
 // Finish begins the recovery of the store, in an epoch that comes after that of the backup and after is's, and sees that
 // all that was written is there. Nobody opens the store before Done.
-func (i *Import) Finish(ctx context.Context, is *provisioner.Recovery) error {
+func (i *Import) Finish(ctx context.Context, is *orders.Recovery) error {
 	if i.installation == nil {
 		return errors.New("restore: the backup has no installation")
 	}

@@ -3,10 +3,11 @@ package store
 import (
 	"context"
 
+	"muster/provisioner/orders"
+
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
-	"muster/provisioner"
 	"muster/provisioner/trust"
 )
 
@@ -26,7 +27,7 @@ const (
 type views struct {
 	entries     *Follower
 	revocations *Follower
-	logs        provisioner.Logs
+	logs        orders.Logs
 }
 
 // Fresh returns nil while all views are at most [trust.MaxAge] old.
@@ -43,22 +44,22 @@ func (s *Store) openViews(ctx context.Context) error {
 	revocations := add(r, newView(subjectRevocation, (*trust.Revocation).LogKey))
 	revocations.scope = trust.RevocationScope
 	f := s.newFollower(streamEntries)
-	grants := add(f, newView(subjectGrant, (*provisioner.Grant).LogKey))
-	allowances := add(f, newView(subjectAllowance, (*provisioner.Allowance).LogKey))
+	grants := add(f, newView(subjectGrant, (*orders.Grant).LogKey))
+	allowances := add(f, newView(subjectAllowance, (*orders.Allowance).LogKey))
 	grants.take, allowances.take = s.take, s.take // what lets in gets none of the room for what keeps out
 	s.views = views{
 		entries:     f,
 		revocations: r,
-		logs: provisioner.Logs{
+		logs: orders.Logs{
 			Revocations: revocations,
-			Pauses:      provisioner.Pauses{Log: add(f, newView(subjectPause, (*provisioner.Pause).LogKey))},
-			Answers:     provisioner.Answers{Log: add(f, newView(subjectAnswer, (*provisioner.Answer).LogKey))},
+			Pauses:      orders.Pauses{Log: add(f, newView(subjectPause, (*orders.Pause).LogKey))},
+			Answers:     orders.Answers{Log: add(f, newView(subjectAnswer, (*orders.Answer).LogKey))},
 			Grants:      grants,
-			Allowances:  provisioner.NewAllowances(allowances),
+			Allowances:  orders.NewAllowances(allowances),
 			Signers:     add(f, newView(subjectSigner, (*trust.SignerEntry).LogKey)),
 			Operators:   trust.Operators{Log: add(f, newView(subjectOperator, (*trust.OperatorEntry).LogKey)), Revocations: revocations},
-			Recovery:    add(f, newView(subjectRecoveries, func(*provisioner.Recovery) string { return provisioner.RecoveryKey })),
-			Unfrozen:    add(f, newView(subjectUnfreeze, func(u *provisioner.Unfreeze) string { return string(u.Token) })),
+			Recovery:    add(f, newView(subjectRecoveries, func(*orders.Recovery) string { return orders.RecoveryKey })),
+			Unfrozen:    add(f, newView(subjectUnfreeze, func(u *orders.Unfreeze) string { return string(u.Token) })),
 			Sync:        r.check,
 			Fresh:       s.views.Fresh,
 		},
@@ -72,7 +73,7 @@ func (s *Store) openViews(ctx context.Context) error {
 }
 
 // Logs implements [provisioner.Store].
-func (s *Store) Logs() *provisioner.Logs { return &s.views.logs }
+func (s *Store) Logs() *orders.Logs { return &s.views.logs }
 
 // Run keeps what Logs returns up to date until ctx is done, and returns nil then. Its errors are
 // [ErrStreamGone] and [ErrStreamShorter]: the process cannot go on.

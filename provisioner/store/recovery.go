@@ -7,17 +7,17 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"muster/provisioner"
 )
 
-const subjectRecovery = subjectRecoveries + provisioner.RecoveryKey
+const subjectRecovery = subjectRecoveries + orders.RecoveryKey
 
 // lastRecovery returns the newest recovery that the store has, nil if there was none. One that cannot be read is an error.
-func lastRecovery(ctx context.Context, js jetstream.JetStream) (*provisioner.Recovery, error) {
+func lastRecovery(ctx context.Context, js jetstream.JetStream) (*orders.Recovery, error) {
 	m, err := lastEntry(ctx, js, subjectRecovery)
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
@@ -25,7 +25,7 @@ func lastRecovery(ctx context.Context, js jetstream.JetStream) (*provisioner.Rec
 	if err != nil {
 		return nil, fmt.Errorf("read recovery: %w", err)
 	}
-	var r provisioner.Recovery
+	var r orders.Recovery
 	if err := json.Unmarshal(m.Data, &r); err != nil {
 		return nil, fmt.Errorf("read recovery: %w", err)
 	}
@@ -35,7 +35,7 @@ func lastRecovery(ctx context.Context, js jetstream.JetStream) (*provisioner.Rec
 // AcceptLoss begins a recovery in the store that cfg describes, which no provisioner may serve meanwhile: what the store
 // has counts from now on, whatever its watermark says. It may end at any step and be repeated: each call begins another
 // epoch. It returns the recovery, which says what is lost.
-func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*provisioner.Recovery, error) {
+func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recovery, error) {
 	cfg = cfg.complete()
 	js, err := cfg.jetStream()
 	if err != nil {
@@ -58,8 +58,8 @@ func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*provisioner.
 	if err != nil {
 		return nil, err
 	}
-	r := &provisioner.Recovery{
-		Schema: provisioner.RecoverySchema,
+	r := &orders.Recovery{
+		Schema: orders.RecoverySchema,
 		Epoch:  1,
 		Began:  cfg.Now().UTC().Truncate(time.Second),
 		Cause:  why,

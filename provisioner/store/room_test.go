@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
@@ -18,7 +20,7 @@ func TestRoomIsHeldBackForRevocations(t *testing.T) {
 	st, s := newStore(t)
 	revision := put(t, s, st, record(web1, "a"), 0)
 	st.SetRoom(1)
-	g := &provisioner.Grant{ID: wire.NewID(), Identity: web2, ExpiresAt: time.Now()}
+	g := &orders.Grant{ID: wire.NewID(), Identity: web2, ExpiresAt: time.Now()}
 	for range 2 { // being refused gives nothing back
 		if _, err := st.Put(s.ctx, record(web2, "b"), 0); !errors.Is(err, trust.ErrStoreFull) {
 			t.Errorf("Put = %v, want %v", err, trust.ErrStoreFull)

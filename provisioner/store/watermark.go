@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"muster/provisioner"
 )
 
 var (
@@ -52,7 +52,7 @@ func markOf(info *jetstream.StreamInfo) Mark {
 // damaged block: the watermark, kept outside of the store's directory, is what tells.
 type Watermark struct {
 	Installation string          `json:"installation"`
-	Epoch        uint64          `json:"epoch"` // of the newest [provisioner.Recovery]; 0 if there was none
+	Epoch        uint64          `json:"epoch"` // of the newest [orders.Recovery]; 0 if there was none
 	At           time.Time       `json:"at"`
 	Streams      map[string]Mark `json:"streams"`
 }
@@ -211,8 +211,8 @@ func (s *Store) marks(ctx context.Context, within time.Duration) (*Watermark, er
 }
 
 // newestEpoch returns the epoch of the newest recovery, 0 if there was none.
-func newestEpoch(log trust.Log[*provisioner.Recovery]) uint64 {
-	if e, found := log.Get(provisioner.RecoveryKey); found && e.Value != nil {
+func newestEpoch(log trust.Log[*orders.Recovery]) uint64 {
+	if e, found := log.Get(orders.RecoveryKey); found && e.Value != nil {
 		return e.Value.Epoch
 	}
 	return 0

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"github.com/google/go-cmp/cmp"
 
 	_ "muster/internal/eventcheck" // checks what fleets emit
@@ -165,7 +167,7 @@ func TestUnreadableEntriesLetInNothing(t *testing.T) {
 	if code := codeAt(f, p, waits); code != wire.CodeApprovalPending {
 		t.Fatalf("before: %q", code)
 	}
-	for _, key := range []string{"allow." + provisioner.AllowanceID("db*.example.net"), "verdict." + wire.Identity(web1).SubjectToken() + "." + keyHash(t, waits)} {
+	for _, key := range []string{"allow." + orders.AllowanceID("db*.example.net"), "verdict." + wire.Identity(web1).SubjectToken() + "." + keyHash(t, waits)} {
 		if err := conn.Publish("muster.entry."+key, []byte(`{"schema":99,"verdict":"approve"}`)); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/testbed"
@@ -29,7 +31,7 @@ func (s *beforehand) happens() {
 	}
 }
 
-func (s *beforehand) Logs() *provisioner.Logs {
+func (s *beforehand) Logs() *orders.Logs {
 	return testbed.WrapLogs(s.Store.Logs(), func(_ context.Context, _ string, put testbed.Put) (trust.Revision, error) {
 		s.happens()
 		return put()
@@ -66,7 +68,7 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 					}
 					waiting(t, f, n)
 				}
-				reject := func() *provisioner.Answer {
+				reject := func() *orders.Answer {
 					t.Helper()
 					a, err := testbed.Orders(other).Keys.Reject(f.Context(), web1, "", operator)
 					if err != nil {
@@ -85,7 +87,7 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 				}
 				k := operate.ShownKey{Identity: web1, KeyHash: keyHash(t, n)}
 				ask()
-				var first *provisioner.Answer
+				var first *orders.Answer
 				s.what = func() { first = reject() }
 				kept(k)
 				k.Rejected, k.Rejection = true, first.ID

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/simnode"
@@ -24,7 +26,7 @@ func TestADeathAtEveryStep(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
 	grant := func(id wire.Identity) {
-		if err := putGrant(f, &provisioner.Grant{ID: wire.NewID(), Identity: id, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}); err != nil {
+		if err := putGrant(f, &orders.Grant{ID: wire.NewID(), Identity: id, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 	}

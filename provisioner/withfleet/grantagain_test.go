@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/testbed"
@@ -46,7 +48,7 @@ type grantBetween struct {
 	what func()
 }
 
-func (b *grantBetween) Logs() *provisioner.Logs {
+func (b *grantBetween) Logs() *orders.Logs {
 	return testbed.WrapLogs(b.Store.Logs(), func(_ context.Context, _ string, put testbed.Put) (trust.Revision, error) {
 		if what := b.what; what != nil {
 			b.what = nil

@@ -5,12 +5,13 @@ import (
 	"crypto/x509"
 	"testing"
 
+	"muster/provisioner/orders"
+
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/ca"
 )
 
@@ -50,7 +51,7 @@ func forged(data []byte) *nats.Msg {
 func putGrant(f interface {
 	Daemon() *daemon.Daemon
 	Context() context.Context
-}, g *provisioner.Grant) error {
+}, g *orders.Grant) error {
 	grants := f.Daemon().Store().Logs().Grants
 	newest, _ := grants.Get(g.LogKey())
 	_, err := grants.Put(f.Context(), g.LogKey(), g, newest.Revision)

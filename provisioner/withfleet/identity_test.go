@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
@@ -66,7 +68,7 @@ func (s story) again(n *simnode.Node) claimant {
 
 // grant lets another key in, for this name and for an hour unless g says
 // otherwise.
-func (s story) grant(t *testing.T, g provisioner.Grant) {
+func (s story) grant(t *testing.T, g orders.Grant) {
 	t.Helper()
 	g.ID = wire.NewID()
 	if g.Identity == "" {
@@ -196,50 +198,50 @@ func TestIdentityBelongsToItsKeys(t *testing.T) {
 
 		"a grant": {false, func(t *testing.T, s story) claimant {
 			s.own()
-			s.grant(t, provisioner.Grant{})
+			s.grant(t, orders.Grant{})
 			return s.stranger()
 		}, provisioner.ReasonGrant, ""},
 		"a grant, spent": {false, func(t *testing.T, s story) claimant {
 			s.own()
-			s.grant(t, provisioner.Grant{})
+			s.grant(t, orders.Grant{})
 			s.own()
 			return s.stranger()
 		}, "", wire.CodeIdentityTaken},
 		"a grant, spent by a machine that never confirmed": {false, func(t *testing.T, s story) claimant {
 			s.own()
-			s.grant(t, provisioner.Grant{})
+			s.grant(t, orders.Grant{})
 			s.Enroll(s.node())
 			return s.stranger()
 		}, "", wire.CodeIdentityTaken},
 		"a grant, spent: the machine before it": {false, func(t *testing.T, s story) claimant {
 			n, _ := s.own()
-			s.grant(t, provisioner.Grant{})
+			s.grant(t, orders.Grant{})
 			s.own()
 			return s.again(n)
 		}, "", wire.CodeIdentityTaken},
 		"a grant, spent: the machine itself, again": {false, func(t *testing.T, s story) claimant {
 			s.own()
-			s.grant(t, provisioner.Grant{})
+			s.grant(t, orders.Grant{})
 			n := s.node()
 			s.Enroll(n)
 			return s.again(n)
 		}, provisioner.ReasonReplay, ""},
 		"a second grant after the first is spent": {false, func(t *testing.T, s story) claimant {
 			s.own()
-			s.grant(t, provisioner.Grant{})
+			s.grant(t, orders.Grant{})
 			s.own()
-			s.grant(t, provisioner.Grant{})
+			s.grant(t, orders.Grant{})
 			return s.stranger()
 		}, provisioner.ReasonGrant, ""},
 		"a grant, expired": {true, func(t *testing.T, s story) claimant {
 			s.own()
-			s.grant(t, provisioner.Grant{})
+			s.grant(t, orders.Grant{})
 			s.Clock.Advance(time.Hour + time.Second)
 			return s.stranger()
 		}, "", wire.CodeIdentityTaken},
 		"a grant, left over from an owner before": {true, func(t *testing.T, s story) claimant {
 			s.own()
-			s.grant(t, provisioner.Grant{ExpiresAt: s.Clock.Now().Add(24 * time.Hour)})
+			s.grant(t, orders.Grant{ExpiresAt: s.Clock.Now().Add(24 * time.Hour)})
 			s.Retire(s.name)
 			s.Clock.Advance(2 * time.Second)
 			s.own()
@@ -248,25 +250,25 @@ func TestIdentityBelongsToItsKeys(t *testing.T) {
 		"a grant for this fingerprint": {false, func(t *testing.T, s story) claimant {
 			s.own()
 			n := s.stranger()
-			s.grant(t, provisioner.Grant{KeyHash: keyHash(t, n.Node)})
+			s.grant(t, orders.Grant{KeyHash: keyHash(t, n.Node)})
 			return n
 		}, provisioner.ReasonGrant, ""},
 		"a grant for another fingerprint": {false, func(t *testing.T, s story) claimant {
 			s.own()
-			s.grant(t, provisioner.Grant{KeyHash: keyHash(t, s.node())})
+			s.grant(t, orders.Grant{KeyHash: keyHash(t, s.node())})
 			return s.stranger()
 		}, "", wire.CodeIdentityTaken},
 		"a grant for a fingerprint, spent": {false, func(t *testing.T, s story) claimant {
 			s.own()
 			n := s.stranger()
-			s.grant(t, provisioner.Grant{KeyHash: keyHash(t, n.Node)})
+			s.grant(t, orders.Grant{KeyHash: keyHash(t, n.Node)})
 			s.Apply(n.Node, s.Enroll(n.Node))
 			return s.stranger()
 		}, "", wire.CodeIdentityTaken},
 		"a grant for another name": {false, func(t *testing.T, s story) claimant {
 			s.own()
-			s.grant(t, provisioner.Grant{Identity: wire.Identity(strings.TrimSuffix(s.name, ".net"))})
-			s.grant(t, provisioner.Grant{Identity: wire.Identity(strings.TrimSuffix(s.name, ".example.net"))})
+			s.grant(t, orders.Grant{Identity: wire.Identity(strings.TrimSuffix(s.name, ".net"))})
+			s.grant(t, orders.Grant{Identity: wire.Identity(strings.TrimSuffix(s.name, ".example.net"))})
 			return s.stranger()
 		}, "", wire.CodeIdentityTaken},
 
@@ -299,7 +301,7 @@ func TestIdentityBelongsToItsKeys(t *testing.T) {
 		"revoked: with a grant": {false, func(t *testing.T, s story) claimant {
 			s.own()
 			s.PutRecord(s.name, revoke)
-			s.grant(t, provisioner.Grant{})
+			s.grant(t, orders.Grant{})
 			return s.stranger()
 		}, "", wire.CodeIdentityRevoked},
 		"revoked, then expired": {true, func(t *testing.T, s story) claimant {

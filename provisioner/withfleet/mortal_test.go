@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/simnode"
@@ -99,7 +101,7 @@ func (m *mortal) Put(ctx context.Context, r *provisioner.Record, after trust.Rev
 	return call(ctx, m, func() (trust.Revision, error) { return m.Store.Put(ctx, r, after) })
 }
 
-func (m *mortal) Logs() *provisioner.Logs {
+func (m *mortal) Logs() *orders.Logs {
 	return testbed.WrapLogs(m.Store.Logs(), func(ctx context.Context, _ string, put testbed.Put) (trust.Revision, error) {
 		return call(ctx, m, put)
 	})

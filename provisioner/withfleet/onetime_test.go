@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -63,7 +65,7 @@ func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 		},
 		"beside a grant": {
 			prepare: func(t *testing.T, s story) {
-				if err := putGrant(s, &provisioner.Grant{ID: wire.NewID(), Identity: wire.Identity(s.name), At: s.Clock.Now(), ExpiresAt: s.Clock.Now().Add(time.Hour)}); err != nil {
+				if err := putGrant(s, &orders.Grant{ID: wire.NewID(), Identity: wire.Identity(s.name), At: s.Clock.Now(), ExpiresAt: s.Clock.Now().Add(time.Hour)}); err != nil {
 					t.Fatal(err)
 				}
 			},

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -58,7 +60,7 @@ type heldLog struct {
 }
 
 // Logs implements [provisioner.Store].
-func (h *heldLog) Logs() *provisioner.Logs {
+func (h *heldLog) Logs() *orders.Logs {
 	logs := *h.Store.Logs()
 	logs.Revocations = heldRevocations{logs.Revocations, h}
 	return &logs

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"github.com/google/go-cmp/cmp"
@@ -186,7 +188,7 @@ type slowTrust struct {
 	stopped, goOn chan struct{}
 }
 
-func (s *slowTrust) Logs() *provisioner.Logs {
+func (s *slowTrust) Logs() *orders.Logs {
 	return testbed.WrapLogs(s.Store.Logs(), func(_ context.Context, _ string, put testbed.Put) (trust.Revision, error) {
 		s.stopped <- struct{}{}
 		<-s.goOn

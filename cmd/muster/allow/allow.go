@@ -7,12 +7,13 @@ import (
 	"io"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
 )
@@ -51,20 +52,20 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Duration(c.Flag("expires", "When the entry ends, as 2h or 7d from now; never if absent.").PlaceHolder("DURATION"), &e.expires, time.Second, 100*cli.Year)
 	c.Flag("i-know", "A lone * is meant: the holder of any token can enroll as anything.").BoolVar(&e.iKnow)
 	all.Check(c, func() error {
-		if provisioner.AnyName(e.pattern) && e.pattern != "" && !e.iKnow {
+		if orders.AnyName(e.pattern) && e.pattern != "" && !e.iKnow {
 			return fmt.Errorf("%w; --i-know if that is meant", operate.ErrEverything)
 		}
 		return nil
 	})
-	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.Allowance, error) {
-		return verb.Post[*provisioner.Allowance](ctx, o, "/v1/allow", httpapi.NewAllowance{
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*orders.Allowance, error) {
+		return verb.Post[*orders.Allowance](ctx, o, "/v1/allow", httpapi.NewAllowance{
 			Pattern:    string(e.pattern),
 			Expires:    e.expires,
 			Everything: e.iKnow,
 			Why:        o.Why,
 		})
-	}, func(o *verb.Operator, a *provisioner.Allowance) io.WriterTo {
-		if provisioner.AnyName(a.Pattern) {
+	}, func(o *verb.Operator, a *orders.Allowance) io.WriterTo {
+		if orders.AnyName(a.Pattern) {
 			o.Say("warning: %v; it is an alarm until `muster allow remove '%s'`", operate.ErrEverything, a.Pattern)
 		}
 		o.Say("%s may enroll", a.Pattern)
@@ -80,7 +81,7 @@ SOURCE is the list that an entry was imported from.
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List the entries.").HelpLong(listHelp)
-	verb.List(c, all, "/v1/allow", func(o *verb.Operator, list []*provisioner.Allowance) io.WriterTo {
+	verb.List(c, all, "/v1/allow", func(o *verb.Operator, list []*orders.Allowance) io.WriterTo {
 		if len(list) == 0 {
 			o.Say("the allow-list is empty")
 			return nil
@@ -91,7 +92,7 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 			if a.Over(time.Now()) {
 				state = "expired"
 			}
-			if provisioner.AnyName(a.Pattern) && state == "good" {
+			if orders.AnyName(a.Pattern) && state == "good" {
 				o.Say("warning: %s: %v", a.Pattern, operate.ErrEverything)
 			}
 			t.Add(string(a.Pattern), state, verb.Instant(a.ExpiresAt), verb.OrDash(a.Source), verb.Instant(a.At), a.By, a.Why)

@@ -7,13 +7,14 @@ import (
 	"io"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/conffile"
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
 	"muster/provisioner/trust"
@@ -58,7 +59,7 @@ func (f *file) Validate() error {
 		switch {
 		case err == nil && twice:
 			err = fmt.Errorf("%q is allow[%d] already", e.Pattern, first)
-		case err == nil && provisioner.AnyName(wire.Pattern(e.Pattern)) && !f.everything:
+		case err == nil && orders.AnyName(wire.Pattern(e.Pattern)) && !f.everything:
 			err = fmt.Errorf("%w; --i-know if that is meant", operate.ErrEverything)
 		}
 		if err != nil {
@@ -87,7 +88,7 @@ func addImport(parent *kingpin.CmdClause, all cli.Verbs) {
 	c.Flag("source", "The name of the list; entries of others stay.").Required().PlaceHolder("NAME").StringVar(&f.source)
 	c.Flag("dry-run", "Only say what would change.").BoolVar(&f.dryRun)
 	c.Flag("i-know", "A pattern that covers every name is meant.").BoolVar(&f.iKnow)
-	all.Check(c, func() error { return verb.Flag("source", provisioner.CheckAllowSource(f.source)) })
+	all.Check(c, func() error { return verb.Flag("source", orders.CheckAllowSource(f.source)) })
 	verb.Order(c, all, f.send, f.show)
 }
 

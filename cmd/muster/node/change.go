@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -97,7 +99,7 @@ func (v *grant) checkKey() error {
 func (v *grant) run(ctx context.Context) error {
 	var until atomic.Pointer[time.Time]
 	return v.order.run(ctx, func(ctx context.Context, w *targets, id wire.Identity) error {
-		g, err := verb.Post[provisioner.Grant](ctx, &v.Operator, pathOf(id, "/grant"), httpapi.NewGrant{
+		g, err := verb.Post[orders.Grant](ctx, &v.Operator, pathOf(id, "/grant"), httpapi.NewGrant{
 			Seen:    w.Seen[id],
 			ID:      w.ID,
 			KeyHash: httpapi.Limit(v.key),

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"muster/provisioner/orders"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
@@ -73,7 +75,7 @@ func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-func rejections(rejected []*provisioner.Answer) io.WriterTo {
+func rejections(rejected []*orders.Answer) io.WriterTo {
 	t := cli.NewTable("NODE", "KEY", "REJECTED", "BY", "WHY")
 	for _, a := range rejected {
 		t.Add(string(a.Identity), verb.Short(a.KeyHash), verb.Instant(a.At), a.By, a.Why)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"time"
 
+	"muster/provisioner/orders"
+
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
@@ -65,7 +67,7 @@ func addVerdict(parent *kingpin.CmdClause, all cli.Verbs, name, help, long, done
 	cli.Arg(c.Arg("node", "Its name."), &v.identity, wire.ParseIdentity)
 	cli.Flag(c.Flag("key", "The SHA-256 of its key, or the first 8 hex digits or more; needed where several machines wait under one name.").PlaceHolder("HASH"), &v.key, cli.Checked(operate.CheckKeyPrefix))
 	if name == "approve" {
-		cli.Duration(c.Flag("ttl", "How long the approval waits, as 30m or 1d; 7d at most.").Default("24h"), &v.ttl, time.Minute, provisioner.MaxApprovalTTL)
+		cli.Duration(c.Flag("ttl", "How long the approval waits, as 30m or 1d; 7d at most.").Default("24h"), &v.ttl, time.Minute, orders.MaxApprovalTTL)
 	}
 	c.Flag("all", "All machines that wait, or of them those that fit the flags below.").BoolVar(&v.all)
 	addWaitingFlags(c, &v.WaitingFilter)
@@ -98,7 +100,7 @@ func (v *verdict) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return verb.ShowDone(&v.Output, answer, func(a *provisioner.Answer) io.WriterTo {
+	return verb.ShowDone(&v.Output, answer, func(a *orders.Answer) io.WriterTo {
 		next := ""
 		if v.verb == "approve" {
 			next = ", and gets in with its next try, until " + verb.Instant(a.ExpiresAt)
@@ -109,8 +111,8 @@ func (v *verdict) run(ctx context.Context) error {
 }
 
 // give gives the verdict about one key.
-func (v *verdict) give(ctx context.Context, id wire.Identity, n httpapi.NewVerdict) (*provisioner.Answer, error) {
-	return verb.Post[*provisioner.Answer](ctx, &v.Operator, pathOf(id, "/"+v.verb), n)
+func (v *verdict) give(ctx context.Context, id wire.Identity, n httpapi.NewVerdict) (*orders.Answer, error) {
+	return verb.Post[*orders.Answer](ctx, &v.Operator, pathOf(id, "/"+v.verb), n)
 }
 
 // runMany gives the verdict about all that are meant, by the keys that were
@@ -128,7 +130,7 @@ func (v *verdict) runMany(ctx context.Context) error {
 		}
 	}
 	if len(meant) == 0 {
-		return verb.Show(&v.Output, []*provisioner.Answer{}, func([]*provisioner.Answer) io.WriterTo {
+		return verb.Show(&v.Output, []*orders.Answer{}, func([]*orders.Answer) io.WriterTo {
 			v.Say("no machines that fit are waiting")
 			return nil
 		})
@@ -143,7 +145,7 @@ func (v *verdict) runMany(ctx context.Context) error {
 		}
 	}
 	done, err := v.giveAll(ctx, meant)
-	return errors.Join(err, verb.ShowDone(&v.Output, done, func([]*provisioner.Answer) io.WriterTo {
+	return errors.Join(err, verb.ShowDone(&v.Output, done, func([]*orders.Answer) io.WriterTo {
 		if len(done) > 0 { // else it is said what was in the way of each
 			v.Say("%s %s", verb.Counted(len(done), "machine is", "machines are"), v.done)
 		}
@@ -153,8 +155,8 @@ func (v *verdict) runMany(ctx context.Context) error {
 
 // giveAll goes on where a machine is what is in the way, and ends where each of the rest would meet the same,
 // such as no provisioner that answers.
-func (v *verdict) giveAll(ctx context.Context, meant []*provisioner.Waiter) ([]*provisioner.Answer, error) {
-	done := make([]*provisioner.Answer, 0, len(meant))
+func (v *verdict) giveAll(ctx context.Context, meant []*provisioner.Waiter) ([]*orders.Answer, error) {
+	done := make([]*orders.Answer, 0, len(meant))
 	var errs []error
 	bar := cli.NewProgress(os.Stderr, v.verb, "nodes", len(meant))
 	defer bar.Done()

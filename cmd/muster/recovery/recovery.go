@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/user"
 
+	"muster/provisioner/orders"
+
 	"muster/provisioner/trust"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -16,7 +18,6 @@ import (
 	"muster/internal/cli"
 	"muster/internal/daemon"
 	"muster/internal/setup"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
 
@@ -84,7 +85,7 @@ func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
 		if err != nil {
 			return verb.OrNotYours(err)
 		}
-		return verb.Show(&where.Output, begun, func(r *provisioner.Recovery) io.WriterTo {
+		return verb.Show(&where.Output, begun, func(r *orders.Recovery) io.WriterTo {
 			where.After("start the provisioner; once the fleet is back: muster recovery end")
 			lost := r.Lost
 			if lost == "" {

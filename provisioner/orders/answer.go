@@ -1,8 +1,6 @@
-package provisioner
+package orders
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -43,17 +41,6 @@ type Answer struct {
 	trust.Cause
 }
 
-// A SpentApproval says which approval let a record's key in.
-type SpentApproval struct {
-	ID string    `json:"id"`
-	At time.Time `json:"at"` // when it was spent
-	By string    `json:"by,omitempty"`
-
-	// KeyHash is the key that it was for: asking again because the reply was lost
-	// takes no other approval.
-	KeyHash string `json:"key_hash,omitempty"`
-}
-
 // Check reports what about an answer cannot be.
 func (a *Answer) Check() error {
 	if a.Schema != AnswerSchema {
@@ -73,25 +60,6 @@ func (a *Answer) Check() error {
 	return a.Cause.Check()
 }
 
-// admits reports whether the approval lets its key have the identity of r, which
-// may be nil. One that is spent still answers the key that spent it, which asks
-// for the same certificate once again since the reply was lost. Approvals that
-// were given before another one was spent are for a machine that came too late.
-func (a *Answer) admits(r *Record, reason Reason, now time.Time) bool {
-	if a == nil || a.Verdict != VerdictApprove {
-		return false
-	}
-	if r != nil && r.Approval != nil {
-		if r.Approval.ID == a.ID {
-			return reason == ReasonReplay
-		}
-		if !a.At.After(r.Approval.At) {
-			return false
-		}
-	}
-	return a.Open(now)
-}
-
 // Open reports whether the time of an approval is not over at now.
 func (a *Answer) Open(now time.Time) bool {
 	return now.Before(a.ExpiresAt)
@@ -101,36 +69,3 @@ func (a *Answer) Open(now time.Time) bool {
 func (a *Answer) LogKey() string { return answerKey(a.Identity, a.KeyHash) }
 
 func answerKey(id wire.Identity, keyHash string) string { return id.SubjectToken() + "." + keyHash }
-
-// approved answers the policy's question for a person.
-func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
-	node := string(a.identity)
-	if r := a.record; a.reason == ReasonReplay && r.Approval != nil && r.Approval.KeyHash == a.csr.KeyHash {
-		return nil
-	}
-	if answer := p.approval(a.identity, a.csr.KeyHash, a.record, a.reason); answer != nil {
-		a.approval = answer
-		return nil
-	}
-	if p.cfg.Autosign == nil || p.logs.InRecovery() != nil {
-		return refuse(node, wire.CodeApprovalPending, because(a.decision))
-	}
-	if err := p.cfg.Autosign(ctx, a.identity, a.request.CSR); err != nil {
-		return refuse(node, wire.CodeApprovalPending, errors.Join(because(a.decision), err))
-	}
-	a.approval = &Answer{ID: wire.NewID(), Cause: trust.Cause{By: AutosignBy}}
-	return nil
-}
-
-// approval returns the approval that lets a key have the identity of r, which may be nil, on
-// the ground of reason; nil if there is none.
-func (p *Provisioner) approval(id wire.Identity, keyHash string, r *Record, reason Reason) *Answer {
-	answer, at := p.logs.Answers.Of(id, keyHash)
-	if !p.logs.NewestRecovery().voids(at) && p.counts(answer, r, reason) {
-		return answer
-	}
-	return nil
-}
-
-// AutosignBy is who approved what the operators' command did.
-const AutosignBy = "autosign"

@@ -1,4 +1,4 @@
-package provisioner
+package orders
 
 import (
 	"crypto/sha256"
@@ -73,8 +73,8 @@ func (a *Allowance) Over(now time.Time) bool {
 	return a.Removed || !a.ExpiresAt.IsZero() && !now.Before(a.ExpiresAt)
 }
 
-// input is what policies see of the entry, nil of none.
-func (a *Allowance) input() *policies.AllowEntry {
+// Input is what policies see of the entry, nil of none.
+func (a *Allowance) Input() *policies.AllowEntry {
 	if a == nil {
 		return nil
 	}

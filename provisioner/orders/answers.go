@@ -1,4 +1,4 @@
-package provisioner
+package orders
 
 import (
 	"fmt"
@@ -64,27 +64,6 @@ func (as Answers) Rejected() []*Answer {
 	return list
 }
 
-// watch calls answered for the key of each verdict.
-func (as Answers) watch(answered func(holder)) {
-	as.Watch(func(key string, e trust.Entry[*Answer]) {
-		a := answerOf(key, e)
-		answered(holder{a.KeyHash, a.Identity})
-	})
-}
-
-// checkRejected refuses a key that an operator has rejected. Connections to the fleet are not refused: a revocation is
-// for those.
-func (p *Provisioner) checkRejected(a *attempt) error {
-	if a.csr == nil {
-		return nil
-	}
-	by := p.logs.Answers.Rejection(a.identity, a.csr.KeyHash)
-	if by == nil {
-		return nil
-	}
-	return refuse(string(a.identity), wire.CodeRejected, fmt.Errorf("rejected %s", by.Source()))
-}
-
 // Source says which operator gave a verdict, when and why.
 func (a *Answer) Source() string {
 	why := a.Why
@@ -92,4 +71,9 @@ func (a *Answer) Source() string {
 		why = ": " + why
 	}
 	return fmt.Sprintf("by %s at %s%s", a.By, a.At.Format(time.RFC3339), why)
+}
+
+// WatchVerdicts calls answered for each verdict, as [trust.Log] does.
+func (as Answers) WatchVerdicts(answered func(*Answer)) {
+	as.Watch(func(key string, e trust.Entry[*Answer]) { answered(answerOf(key, e)) })
 }

@@ -1,17 +1,13 @@
-package provisioner
+package orders
 
 import (
 	"cmp"
-	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
 
@@ -59,40 +55,21 @@ func (x *patternIndex) first(now time.Time, accept func(wire.Pattern) bool) *All
 	return best
 }
 
-// watchAllowsAll keeps the alarm about an allow-list that admits every name.
-func (p *Provisioner) watchAllowsAll(ctx context.Context) {
-	p.cfg.Alarms.Keep(ctx, events.AlarmAllowsAll, func() error {
-		a := p.logs.Allowances.patterns.first(p.now(), AnyName)
-		if a == nil {
-			return nil
-		}
-		ends := ""
-		if !a.ExpiresAt.IsZero() {
-			ends = " or " + a.ExpiresAt.Format(time.RFC3339)
-		}
-		return fmt.Errorf("%w: `muster allow remove '%s'`%s ends it; %s added it at %s",
-			errAllowsAll, a.Pattern, ends, a.By, a.At.Format(time.RFC3339))
-	})
-}
-
 // AnyName reports whether a pattern covers names without naming anything of
 // them: a lone *, but also `**.*` or `*.*.*`.
 func AnyName(p wire.Pattern) bool { return strings.Trim(string(p), "*?.-") == "" }
 
-// errAllowsAll is the cause of [events.AlarmAllowsAll].
-var errAllowsAll = errors.New("the allow-list admits every name, so the holder of any token can enroll as anything")
-
-// match returns the entry that covers an identity, or nil: the one for exactly this name first, else the first pattern.
+// Match returns the entry that covers an identity, or nil: the one for exactly this name first, else the first pattern.
 // An entry that cannot be read covers no name.
-func (as Allowances) match(id wire.Identity, now time.Time) *Allowance {
+func (as Allowances) Match(id wire.Identity, now time.Time) *Allowance {
 	if e, _ := as.Get(AllowanceID(wire.Pattern(id))); e.Value != nil && e.Value.admits(id, now) {
 		return e.Value
 	}
 	return as.patterns.first(now, func(p wire.Pattern) bool { return p.Match(id) })
 }
 
-// stands reports whether the entry is still the one in force, and admits the identity.
-func (as Allowances) stands(a *Allowance, id wire.Identity, now time.Time) bool {
+// Stands reports whether the entry is still the one in force, and admits the identity.
+func (as Allowances) Stands(a *Allowance, id wire.Identity, now time.Time) bool {
 	e, _ := as.Get(a.LogKey())
 	return e.Value != nil && e.Value.ID == a.ID && e.Value.admits(id, now)
 }
@@ -109,5 +86,5 @@ func (as Allowances) List() []*Allowance {
 	return list
 }
 
-// AllowListChanged has the alarm about an allow-list that admits every name say what is in force now.
-func (p *Provisioner) AllowListChanged(ctx context.Context) { p.watchAllowsAll(ctx) }
+// AnyName returns an entry in force that admits every name, or nil.
+func (as Allowances) AnyName(now time.Time) *Allowance { return as.patterns.first(now, AnyName) }

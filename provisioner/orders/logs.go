@@ -1,4 +1,4 @@
-package provisioner
+package orders
 
 import (
 	"context"
@@ -35,7 +35,7 @@ type Logs struct {
 // error wraps [trust.ErrUnread] if that cannot be read: it lets in no key. A grant that a recovery voids is none.
 func (l *Logs) Grant(id wire.Identity) (*Grant, trust.Revision, error) {
 	e, _ := l.Grants.Get(id.SubjectToken())
-	if l.NewestRecovery().voids(e.Revision) {
+	if l.NewestRecovery().Voids(e.Revision) {
 		return nil, e.Revision, nil
 	}
 	return e.Value, e.Revision, e.Unread
@@ -58,15 +58,15 @@ func (l *Logs) NewestRecovery() *Recovery {
 	return &r
 }
 
-// unread are the keys whose newest entry cannot be decoded. The zero value has none; it is safe
+// Unread are the keys whose newest entry cannot be decoded. Make it with [WatchUnread]; it is safe
 // for concurrent use.
-type unread struct {
+type Unread struct {
 	mu  sync.Mutex
 	why map[string]error // guarded by mu, by kind and key
 }
 
 // watchUnread keeps the unread entries of a log.
-func watchUnread[V any](u *unread, kind string, log trust.Log[V]) {
+func watchUnread[V any](u *Unread, kind string, log trust.Log[V]) {
 	log.Watch(func(key string, e trust.Entry[V]) {
 		u.mu.Lock()
 		defer u.mu.Unlock()
@@ -79,8 +79,8 @@ func watchUnread[V any](u *unread, kind string, log trust.Log[V]) {
 	})
 }
 
-// err returns the cause of [events.AlarmEntryUnread], nil if every entry can be decoded.
-func (u *unread) err() error {
+// Err returns the cause of [events.AlarmEntryUnread], nil if every entry can be decoded.
+func (u *Unread) Err() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, what := range slices.Sorted(maps.Keys(u.why)) {
@@ -89,8 +89,9 @@ func (u *unread) err() error {
 	return nil
 }
 
-// watch keeps the unread entries of all logs.
-func (l *Logs) watch(u *unread) {
+// WatchUnread watches all logs but that of revocations, which keep out by being there.
+func WatchUnread(l *Logs) *Unread {
+	u := &Unread{}
 	watchUnread(u, "pause", l.Pauses.Log)
 	watchUnread(u, "verdict", l.Answers.Log)
 	watchUnread(u, "grant", l.Grants)
@@ -99,4 +100,5 @@ func (l *Logs) watch(u *unread) {
 	watchUnread(u, "operator", l.Operators.Log)
 	watchUnread(u, "recovery", l.Recovery)
 	watchUnread(u, "frozen token", l.Unfrozen)
+	return u
 }

@@ -1,4 +1,4 @@
-package provisioner
+package orders
 
 import (
 	"cmp"
@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/trust"
 )
@@ -106,9 +105,9 @@ func (ps Pauses) Of(site jwt.Site) *Pause {
 	return pausedBy(key, e)
 }
 
-// about returns a pause that covers one of the sites, or nil. A renewal is
+// About returns a pause that covers one of the sites, or nil. A renewal is
 // covered by those that say so.
-func (ps Pauses) about(renewal bool, sites ...jwt.Site) *Pause {
+func (ps Pauses) About(renewal bool, sites ...jwt.Site) *Pause {
 	for _, site := range append([]jwt.Site{""}, sites...) {
 		if s := ps.Of(site); s != nil && (s.Renewals || !renewal) {
 			return s
@@ -127,14 +126,4 @@ func (ps Pauses) List() []*Pause {
 	}
 	slices.SortFunc(list, func(a, b *Pause) int { return cmp.Compare(a.Site, b.Site) })
 	return list
-}
-
-// checkPaused refuses an attempt while there is a pause that covers it: that of
-// the installation, of the site where the node is, or of its token's.
-func (p *Provisioner) checkPaused(a *attempt) error {
-	s := p.logs.Pauses.about(a.renewal, p.siteOf(a.source), a.token.Limits.Site)
-	if s == nil {
-		return nil
-	}
-	return refuse(string(a.identity), wire.CodePaused, s.Because())
 }

@@ -1,13 +1,10 @@
-package provisioner
+package orders
 
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
-	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/trust"
 )
@@ -46,8 +43,8 @@ func (r *Recovery) Check() error {
 	return r.Cause.Check()
 }
 
-// voids reports whether an entry of a grant or an approval is void. It may be called on nil.
-func (r *Recovery) voids(at trust.Revision) bool { return r != nil && at < r.Entry }
+// Voids reports whether an entry of a grant or an approval is void. It may be called on nil.
+func (r *Recovery) Voids(at trust.Revision) bool { return r != nil && at < r.Entry }
 
 // freezes reports whether a token that was signed at a time has a number of uses that is not known. It may be called on
 // nil.
@@ -79,40 +76,6 @@ func (l *Logs) InRecovery() *Recovery {
 	return nil
 }
 
-// RecoveryAlarm is the cause of [events.AlarmRecovery], nil without one.
-func (p *Provisioner) RecoveryAlarm() error {
-	r := p.logs.InRecovery()
-	if r == nil {
-		return nil
-	}
-	err := fmt.Errorf("the store is in recovery since %s: nodes come back by their certificates, other names need an approval; "+
-		"muster recovery end, once the fleet is back", r.Began.Format(time.RFC3339))
-	if names := p.contested.list(); len(names) > 0 {
-		err = fmt.Errorf("%w; revoked, since two keys came back for the name: %v", err, names)
-	}
-	return err
-}
-
-// contested are names. The zero value is none; it is safe for concurrent use.
-type contested struct {
-	mu    sync.Mutex
-	names []wire.Identity // guarded by mu
-}
-
-func (c *contested) add(id wire.Identity) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !slices.Contains(c.names, id) {
-		c.names = append(c.names, id)
-	}
-}
-
-func (c *contested) list() []wire.Identity {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.names)
-}
-
 // FrozenBy returns the recovery that has frozen a limited token, nil if none has. A token that was signed after its
 // beginning has lost no use; one that does not say when it was signed may have.
 func (l *Logs) FrozenBy(tid jwt.TokenID, issued time.Time) *Recovery {
@@ -142,15 +105,4 @@ func (l *Logs) UsesOf(tid jwt.TokenID, signed int) int {
 		return min(signed, u.Uses)
 	}
 	return signed
-}
-
-// checkFrozen refuses an attempt that would take a use of a frozen token.
-func (p *Provisioner) checkFrozen(a *attempt) error {
-	r := p.logs.FrozenBy(a.token.ID, a.token.IssuedAt)
-	if r == nil {
-		return nil
-	}
-	return refuse(string(a.identity), wire.CodeTokenFrozen,
-		fmt.Errorf("token %s is limited and was signed before the recovery that began at %s: nobody knows how many uses it has left",
-			a.token.ID, r.Began.Format(time.RFC3339)))
 }

@@ -1,0 +1,134 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/provisioner/orders"
+
+	"muster/internal/wire"
+	"muster/provisioner/events"
+	"muster/provisioner/trust"
+)
+
+// approved answers the policy's question for a person.
+func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
+	node := string(a.identity)
+	if r := a.record; a.reason == ReasonReplay && r.Approval != nil && r.Approval.KeyHash == a.csr.KeyHash {
+		return nil
+	}
+	if answer := p.approval(a.identity, a.csr.KeyHash, a.record, a.reason); answer != nil {
+		a.approval = answer
+		return nil
+	}
+	if p.cfg.Autosign == nil || p.logs.InRecovery() != nil {
+		return refuse(node, wire.CodeApprovalPending, because(a.decision))
+	}
+	if err := p.cfg.Autosign(ctx, a.identity, a.request.CSR); err != nil {
+		return refuse(node, wire.CodeApprovalPending, errors.Join(because(a.decision), err))
+	}
+	a.approval = &orders.Answer{ID: wire.NewID(), Cause: trust.Cause{By: AutosignBy}}
+	return nil
+}
+
+// approval returns the approval that lets a key have the identity of r, which may be nil, on
+// the ground of reason; nil if there is none.
+func (p *Provisioner) approval(id wire.Identity, keyHash string, r *Record, reason Reason) *orders.Answer {
+	answer, at := p.logs.Answers.Of(id, keyHash)
+	if !p.logs.NewestRecovery().Voids(at) && p.counts(answer, r, reason) {
+		return answer
+	}
+	return nil
+}
+
+// AutosignBy is who approved what the operators' command did.
+const AutosignBy = "autosign"
+
+// admittedBy reports whether the approval lets its key have the identity of the record, which
+// may be nil. One that is spent still answers the key that spent it, which asks
+// for the same certificate once again since the reply was lost. Approvals that
+// were given before another one was spent are for a machine that came too late.
+func (r *Record) admittedBy(a *orders.Answer, reason Reason, now time.Time) bool {
+	if a == nil || a.Verdict != orders.VerdictApprove {
+		return false
+	}
+	if r != nil && r.Approval != nil {
+		if r.Approval.ID == a.ID {
+			return reason == ReasonReplay
+		}
+		if !a.At.After(r.Approval.At) {
+			return false
+		}
+	}
+	return a.Open(now)
+}
+
+// checkRejected refuses a key that an operator has rejected. Connections to the fleet are not refused: a revocation is
+// for those.
+func (p *Provisioner) checkRejected(a *attempt) error {
+	if a.csr == nil {
+		return nil
+	}
+	by := p.logs.Answers.Rejection(a.identity, a.csr.KeyHash)
+	if by == nil {
+		return nil
+	}
+	return refuse(string(a.identity), wire.CodeRejected, fmt.Errorf("rejected %s", by.Source()))
+}
+
+// checkPaused refuses an attempt while there is a pause that covers it: that of
+// the installation, of the site where the node is, or of its token's.
+func (p *Provisioner) checkPaused(a *attempt) error {
+	s := p.logs.Pauses.About(a.renewal, p.siteOf(a.source), a.token.Limits.Site)
+	if s == nil {
+		return nil
+	}
+	return refuse(string(a.identity), wire.CodePaused, s.Because())
+}
+
+// checkFrozen refuses an attempt that would take a use of a frozen token.
+func (p *Provisioner) checkFrozen(a *attempt) error {
+	r := p.logs.FrozenBy(a.token.ID, a.token.IssuedAt)
+	if r == nil {
+		return nil
+	}
+	return refuse(string(a.identity), wire.CodeTokenFrozen,
+		fmt.Errorf("token %s is limited and was signed before the recovery that began at %s: nobody knows how many uses it has left",
+			a.token.ID, r.Began.Format(time.RFC3339)))
+}
+
+// AllowListChanged has the alarm about an allow-list that admits every name say what is in force now.
+func (p *Provisioner) AllowListChanged(ctx context.Context) { p.watchAllowsAll(ctx) }
+
+// watchAllowsAll keeps the alarm about an allow-list that admits every name.
+func (p *Provisioner) watchAllowsAll(ctx context.Context) {
+	p.cfg.Alarms.Keep(ctx, events.AlarmAllowsAll, func() error {
+		a := p.logs.Allowances.AnyName(p.now())
+		if a == nil {
+			return nil
+		}
+		ends := ""
+		if !a.ExpiresAt.IsZero() {
+			ends = " or " + a.ExpiresAt.Format(time.RFC3339)
+		}
+		return fmt.Errorf("%w: `muster allow remove '%s'`%s ends it; %s added it at %s",
+			errAllowsAll, a.Pattern, ends, a.By, a.At.Format(time.RFC3339))
+	})
+}
+
+// errAllowsAll is the cause of [events.AlarmAllowsAll].
+var errAllowsAll = errors.New("the allow-list admits every name, so the holder of any token can enroll as anything")
+
+// grantedBy reports whether the grant lets the key have the identity of the record. One that
+// was given while the identity was another machine's is not for this one.
+func (r *Record) grantedBy(g *orders.Grant, keyHash string, now time.Time) bool {
+	if g == nil || g.ID == "" || g.ID == r.Grant || !g.Open(now) || g.KeyHash != "" && g.KeyHash != keyHash {
+		return false
+	}
+	if g.Owned.IsZero() { // of before grants said so, or against a record that does not say
+		return !g.At.Before(r.OwnedSince)
+	}
+	return g.Owned.Equal(r.OwnedSince) // no clock has to agree with another one
+}

@@ -3,7 +3,10 @@ package server
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"time"
+
+	"muster/server/link"
 )
 
 // backoff spreads retries: each wait is a random part, between half and all, of
@@ -32,6 +35,16 @@ func (b *backoff) told(d time.Duration) time.Duration {
 	b.reset()
 	d = max(d, b.min/2)
 	return d + time.Duration(b.random()*float64(d/4))
+}
+
+// after returns how long to wait after an attempt that ended with err: as long as the provisioner
+// said, so that it can spread its backlog, else until the next try.
+func (b *backoff) after(err error) time.Duration {
+	var refused link.Refusal
+	if errors.As(err, &refused) && refused.Wait() > 0 {
+		return b.told(refused.Wait())
+	}
+	return max(b.next(), link.SlowedBy(err))
 }
 
 // rounded returns a wait as it is told to people: whole seconds, below that

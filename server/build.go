@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"muster/internal/discover"
 )
 
 // Settings that a custom build compiles in, as Choria's custom builds do:
@@ -65,14 +63,6 @@ func readBuild() (compiledIn, error) {
 		srvDomain: strings.TrimSpace(buildSRVDomain),
 		byDefault: flag("buildDefault", buildDefault),
 		secure:    flag("buildSecure", buildSecure),
-	}
-	for _, u := range b.brokers {
-		if _, err := discover.NormalizeURL(u, false); err != nil {
-			errs = append(errs, fmt.Errorf("compiled-in buildBrokers: %w", err))
-		}
-	}
-	if len(b.brokers) > 0 && b.srvDomain != "" {
-		errs = append(errs, errors.New("compiled-in buildBrokers and buildSRVDomain are both set, want one"))
 	}
 	return b, errors.Join(errs...)
 }

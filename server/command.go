@@ -170,17 +170,11 @@ func (c *commands) reply(ctx context.Context, m *nats.Msg, r *wire.CommandReply)
 
 // malformedCommand is the answer to what is no command.
 func malformedCommand(err error) *wire.Refusal {
-	code := wire.CodeBadRequest
-	switch {
-	case errors.Is(err, wire.ErrTooLarge):
-		code = wire.CodeTooLarge
-	case errors.Is(err, wire.ErrVersion):
-		code = wire.CodeUnsupportedVersion
+	r := &wire.Refusal{Code: wire.CodeBadRequest}
+	if errors.Is(err, wire.ErrVersion) {
+		r.Code, r.Versions = wire.CodeUnsupportedVersion, wire.SupportedVersions
 	}
-	meaning := wire.MeaningOf(code)
-	r := &wire.Refusal{Code: code, Message: meaning.Public, Remedy: meaning.Remedy}
-	if code == wire.CodeUnsupportedVersion {
-		r.Versions = wire.SupportedVersions
-	}
+	meaning := wire.MeaningOf(r.Code)
+	r.Message, r.Remedy = meaning.Public, meaning.Remedy
 	return r
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"muster/internal/conffile"
 	"muster/internal/discover"
 	"muster/internal/wire"
+	"muster/server/files"
 	"muster/server/link"
 )
 
@@ -82,19 +82,11 @@ type words struct {
 // whatever it is, says is what the file says about provisioning and the node's name, as
 // far as that can be made out.
 func readConf(path string) (c *conf, says words, err error) {
-	fi, err := os.Stat(path)
+	b, err := files.Read(path, maxConfBytes)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, says, fmt.Errorf("%s: %w", path, ErrMissing)
 	case err != nil:
-		return nil, says, fmt.Errorf("%w: %w", ErrUnusable, err)
-	case !fi.Mode().IsRegular():
-		return nil, says, fmt.Errorf("%s: %w: not a file", path, ErrUnusable)
-	case fi.Size() > maxConfBytes:
-		return nil, says, fmt.Errorf("%s: %w: %d bytes, limit %d", path, ErrUnusable, fi.Size(), maxConfBytes)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
 		return nil, says, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	says = scanWords(b)
@@ -205,33 +197,16 @@ type confReader struct {
 	errs     []error
 }
 
-// read hands the value of a setting to set, if the file has one. The names mean
-// the same, so a file that sets two of them differently contradicts itself.
+// read hands the value of a setting to set, if the file has one: under the first of its names.
 func (r *confReader) read(names []string, set func(string) error) {
-	found := ""
 	for _, name := range names {
-		v, ok := r.settings.Get(name)
-		switch {
-		case !ok:
-			continue
-		case found == "":
-			found = name
+		if v, ok := r.settings.Get(name); ok {
 			if err := set(v); err != nil {
 				r.errs = append(r.errs, fmt.Errorf("%s: %w", name, err))
 			}
-		default:
-			if first, _ := r.settings.Get(found); !sameValue(first, v) {
-				r.errs = append(r.errs, fmt.Errorf("%s and %s mean the same and differ", found, name))
-			}
+			return
 		}
 	}
-}
-
-// sameValue compares two values of one setting; booleans by what they say.
-func sameValue(a, b string) bool {
-	x, errX := parseBool(a)
-	y, errY := parseBool(b)
-	return a == b || errX == nil && errY == nil && x == y
 }
 
 // parseInterval reads seconds, as Choria writes them, or a duration with its
@@ -253,16 +228,15 @@ func parseInterval(s string, zero bool) (time.Duration, error) {
 }
 
 // parseLevel reads a level of ours or of Choria's.
-func parseLevel(s string) (slog.Level, error) {
+func parseLevel(s string) (level slog.Level, err error) {
 	switch strings.ToLower(s) {
-	case "debug":
-		return slog.LevelDebug, nil
-	case "info":
-		return slog.LevelInfo, nil
-	case "warn", "warning":
+	case "warning":
 		return slog.LevelWarn, nil
-	case "error", "fatal":
+	case "fatal":
 		return slog.LevelError, nil
 	}
-	return 0, fmt.Errorf("is %.80q, want debug, info, warn or error", s)
+	if level.UnmarshalText([]byte(s)) != nil {
+		err = fmt.Errorf("is %.80q, want debug, info, warn or error", s)
+	}
+	return level, err
 }

@@ -111,26 +111,6 @@ func (cfg Config) complete() (Config, compiledIn, error) {
 	if err := link.CheckProxy(cfg.Proxy); err != nil {
 		errs = append(errs, err)
 	}
-	for _, d := range []struct {
-		name    string
-		value   *time.Duration
-		standby time.Duration
-	}{
-		{"minimum backoff", &cfg.BackoffMin, time.Second},
-		{"maximum backoff", &cfg.BackoffMax, max(time.Minute, cfg.BackoffMin)},
-		{"request timeout", &cfg.RequestTimeout, 15 * time.Second},
-		{"alive interval", &cfg.AliveInterval, 0},
-		{"watch interval", &cfg.WatchInterval, 2 * time.Second},
-		{"limit on refusals", &cfg.RefusedLimit, 10 * time.Minute},
-	} {
-		if *d.value < 0 {
-			errs = append(errs, fmt.Errorf("%s %v, want more than zero", d.name, *d.value))
-		}
-		*d.value = cmp.Or(*d.value, d.standby)
-	}
-	if cfg.BackoffMin > cfg.BackoffMax {
-		errs = append(errs, fmt.Errorf("minimum backoff %v, maximum %v", cfg.BackoffMin, cfg.BackoffMax))
-	}
 	build, err := readBuild()
 	if cfg.hooks.build != nil {
 		build, err = *cfg.hooks.build, nil
@@ -143,6 +123,11 @@ func (cfg Config) complete() (Config, compiledIn, error) {
 }
 
 func (cfg *Config) fillIn() {
+	cfg.BackoffMin = cmp.Or(cfg.BackoffMin, time.Second)
+	cfg.BackoffMax = cmp.Or(cfg.BackoffMax, max(time.Minute, cfg.BackoffMin))
+	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, 15*time.Second)
+	cfg.WatchInterval = cmp.Or(cfg.WatchInterval, 2*time.Second)
+	cfg.RefusedLimit = cmp.Or(cfg.RefusedLimit, 10*time.Minute)
 	cfg.ConfFile = cmp.Or(cfg.ConfFile, DefaultConfFile)
 	cfg.SSLDir = cmp.Or(cfg.SSLDir, DefaultSSLDir)
 	cfg.Version = cmp.Or(cfg.Version, "unknown")

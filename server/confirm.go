@@ -21,35 +21,34 @@ const confirmTries = 3
 func (a *agent) confirmSoon(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) error {
 	wait := a.newBackoff()
 	for try := 1; ; try++ {
-		after, err := a.confirm(ctx, conn, key, p)
+		err := a.confirm(ctx, conn, key, p)
 		if err == nil || errors.Is(err, errDisowned) || try == confirmTries || conn.IsClosed() || ctx.Err() != nil {
 			return err
 		}
-		a.pause(ctx, max(wait.next(), min(after, a.cfg.RequestTimeout)), a.state.watched(nil))
+		a.pause(ctx, min(wait.after(err), a.cfg.RequestTimeout), a.state.watched(nil))
 	}
 }
 
 // confirm tells the provisioner that the set is in force, and records that once
 // it is on record there. It may be on record after an error too, and is then
-// acknowledged again. The duration is how long to wait with the next try, if the
-// provisioner said so. The error may wrap errDisowned.
-func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) (time.Duration, error) {
+// acknowledged again. The error may wrap errDisowned.
+func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) error {
 	if err := a.sets.dir.Sync(); err != nil { // or a power failure would bring back the set before
-		return 0, fmt.Errorf("put the set on disk: %w", err)
+		return fmt.Errorf("put the set on disk: %w", err)
 	}
 	reply, err := a.sendApplied(ctx, conn, key, p)
 	switch {
 	case err != nil:
-		return link.SlowedBy(err), err
+		return err
 	case reply.Refusal != nil:
 		r := link.Refusal{Refusal: reply.Refusal}
 		err = r
 		if r.Code == wire.CodeNotIssued || r.Code == wire.CodeAppliedSignature {
 			err = fmt.Errorf("%w: %w", errDisowned, r)
 		}
-		return r.Wait(), advice.New(err, r.Remedy())
+		return advice.New(err, r.Remedy())
 	case reply.Applied == nil || reply.Applied.Serial != p.Serial:
-		return 0, fmt.Errorf("%w: not an answer to a confirmation", errReply)
+		return fmt.Errorf("%w: not an answer to a confirmation", errReply)
 	}
 	a.announce = true
 	if err := a.sets.confirm(p); err != nil {
@@ -57,7 +56,7 @@ func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer,
 			"node", p.Identity, "serial", p.Serial, "err", err)
 	}
 	a.cfg.hooks.steps("confirmed")
-	return 0, nil
+	return nil
 }
 
 // sendApplied sends p, signed by the key that it is about.
@@ -95,13 +94,12 @@ func (c *confirming) settle(ctx context.Context, conn *link.Conn) error {
 		c.next = time.Now().Add(maxInterval) // nothing makes one in this mode
 		return nil
 	}
-	after, err := c.confirm(ctx, conn, c.creds.Key, *p)
-	if err == nil {
+	if err = c.confirm(ctx, conn, c.creds.Key, *p); err == nil {
 		c.notices.solved(msgUnconfirmed)
 		c.provisioned(ctx, conn, c.identity, c.creds.Serial)
 		return nil
 	}
-	c.next = time.Now().Add(max(after, c.wait.next()))
+	c.next = time.Now().Add(c.wait.after(err))
 	if ctx.Err() == nil {
 		c.notices.problem(ctx, slog.LevelWarn, msgUnconfirmed, link.Explain(err, fleetPeer), "node", c.identity)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,8 +78,8 @@ func (d *doctor) fail(what string, err error, remedy string) {
 // enrollAgain is what to do where only another enrollment helps.
 func (d *doctor) enrollAgain() string {
 	switch {
-	case d.view.foreign != nil:
-		return advice.Of(d.view.foreign)
+	case d.view.blocked != nil:
+		return advice.Of(d.view.blocked)
 	case d.view.says.No:
 		return remedyAllow
 	}
@@ -141,12 +142,8 @@ func (d *doctor) checkTerms(t *token, bad Status) {
 		expiry = "expires " + t.expires.Format(time.RFC3339)
 	}
 	remedy := t.outOfDate(d.clock.now(), d.cfg.Now())
-	var names []string
-	covered := len(t.limits.Identities) == 0
-	for _, p := range t.limits.Identities {
-		names = append(names, string(p))
-		covered = covered || p.Match(d.view.identity)
-	}
+	matches := func(p wire.Pattern) bool { return p.Match(d.view.identity) }
+	covered := len(t.limits.Identities) == 0 || slices.ContainsFunc(t.limits.Identities, matches)
 	fi, err := os.Stat(t.file)
 	switch {
 	case remedy != "":
@@ -154,7 +151,7 @@ func (d *doctor) checkTerms(t *token, bad Status) {
 	case !covered:
 		d.say(bad, what,
 			"sign a token whose --identity covers the name and replace the file, or give this node a name that it covers",
-			"%s is for %s, and this node is %s", t.file, strings.Join(names, ", "), d.view.identity)
+			"%s is for %s, and this node is %s", t.file, t.limits.Identities, d.view.identity)
 	case err == nil && fi.Mode().Perm()&0o007 != 0:
 		d.say(StatusWarn, what, "chmod 0600 "+t.file, "%s can be read by every user of this machine (mode %04o)",
 			t.file, fi.Mode().Perm())
@@ -189,12 +186,8 @@ func (d *doctor) checkWork() {
 		if err := d.sets.dir.Check(); err != nil && !errors.Is(err, fs.ErrNotExist) { // the agent makes what is missing
 			d.fail("files", link.Explain(adviseOccupied(err), link.Peer{}), "")
 		}
-		if !d.sets.dir.Staged() {
-			d.say(StatusWarn, "enrollment", "start the agent", "not enrolled, and never asked")
-		} else {
-			d.say(StatusWarn, "enrollment", "see the agent's log; an operator sees why with `muster node explain "+string(d.view.identity)+"`",
-				"not enrolled yet")
-		}
+		d.say(StatusWarn, "enrollment", "start the agent, and see its log; an operator sees why with `muster node explain "+
+			string(d.view.identity)+"`", "not enrolled yet")
 	}
 }
 

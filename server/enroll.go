@@ -37,71 +37,44 @@ func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool,
 		facts := watch(e.cfg.factsFile(v.token, v.conf))
 		err = e.attempt(ctx, v)
 		var refused link.Refusal
-		isRefusal := errors.As(err, &refused)
+		message, other := msgFailed, msgRefused
+		if errors.As(err, &refused) {
+			e.answered = time.Now()
+			message, other = msgRefused, msgFailed
+		}
 		switch {
 		case err == nil:
-			e.notices.solved(msgFailed, msgRefused, msgWaiting)
+			e.notices.solved(msgFailed, msgRefused)
 			return true, nil
 		case ctx.Err() != nil:
 			return false, nil
-		case isRefusal && refused.Code == wire.CodeShutdown:
+		case refused.Refusal != nil && refused.Code == wire.CodeShutdown:
 			e.cfg.Log.WarnContext(ctx, "agent ends, a policy asks for it", "node", id, "code", refused.Code,
 				"err", refused.Error(), "remedy", refused.Remedy())
 			e.observe(Event{Kind: EventRefused, Code: refused.Code})
 			return false, errStopped
-		case e.givesUp(ctx, v, err), e.admittedAgain(ctx, v):
-			return false, nil
-		case isRefusal:
-			e.answered = time.Now()
-			e.pause(ctx, e.refused(ctx, id, err, refused), v.watched, facts)
-		default:
-			e.pause(ctx, e.failed(ctx, id, err), v.watched, facts)
 		}
+		pause := e.wait.after(err)
+		e.notices.solved(other)
+		e.attemptFailed(ctx, message, err, pause, "node", id)
+		if e.givesUp(ctx, v, err) || e.state.forgetDoubt() {
+			return false, nil
+		}
+		e.pause(ctx, pause, v.watched, facts)
 	}
 	return false, nil
 }
 
-// failed logs why an attempt led to no answer, and returns how long
-// to wait.
-func (e *enroller) failed(ctx context.Context, id wire.Identity, err error) time.Duration {
-	pause := max(e.wait.next(), link.SlowedBy(err))
-	e.notices.solved(msgWaiting)
-	e.notices.problem(ctx, slog.LevelWarn, msgFailed, err, "node", id, "retry_in", rounded(pause))
-	e.observe(Event{Kind: EventFailed, Err: err, Elapsed: e.elapsed()})
-	return pause
-}
-
-// refused logs a refusal, and returns how long to wait: as long as
-// the provisioner said, so that it can spread its backlog. A provisioner that
-// says when to come back works, so waits of the agent's own begin anew.
-func (e *enroller) refused(ctx context.Context, id wire.Identity, err error, r link.Refusal) time.Duration {
-	pause := e.wait.next()
-	if told := r.Wait(); told > 0 {
-		pause = e.wait.told(told)
+// attemptFailed logs and reports that an attempt to enroll, to renew or to reconfigure has failed.
+func (a *agent) attemptFailed(ctx context.Context, message string, err error, wait time.Duration, attrs ...any) {
+	e := Event{Kind: EventFailed, Err: err, Elapsed: a.elapsed()}
+	var refused link.Refusal
+	if errors.As(err, &refused) {
+		e.Kind, e.Code, e.Err = EventRefused, refused.Code, nil
+		attrs = append(attrs, "code", refused.Code)
 	}
-	e.notices.solved(msgFailed)
-	attrs := []any{"node", id, "code", r.Code, "retry_in", rounded(pause)}
-	if what := waitsFor(r.Code); what != "" {
-		e.notices.solved(msgRefused)
-		e.notices.problem(ctx, slog.LevelWarn, msgWaiting, err, append(attrs, "waits_for", what)...)
-	} else {
-		e.notices.solved(msgWaiting)
-		e.notices.problem(ctx, slog.LevelWarn, msgRefused, err, attrs...)
-	}
-	e.observe(Event{Kind: EventRefused, Code: r.Code, Elapsed: e.elapsed()})
-	return pause
-}
-
-// waitsFor says what a node that was refused with the code waits for, or ""
-// if nothing but a change of node, token or policy would help it.
-func waitsFor(code wire.Code) string {
-	switch code {
-	case wire.CodeApprovalPending:
-		return "an operator's approval"
-	case wire.CodeDeferred:
-		return "the policy, which puts it off"
-	}
-	return ""
+	a.notices.problem(ctx, slog.LevelWarn, message, err, append(attrs, "retry_in", rounded(wait))...)
+	a.observe(e)
 }
 
 // attempt makes one attempt to enroll, at each broker in turn until one leads
@@ -234,48 +207,16 @@ func (e *enroller) continuity(r *wire.EnrollRequest, key crypto.Signer) (*wire.C
 	return vouch(held, r.ID, r.Identity, r.CSR)
 }
 
-// givesUp reports whether an order to reprovision is over because a provisioner
-// refuses the node for good, or because none has answered for RefusedLimit: its
-// token has ended, say. The node goes back to the fleet with what it has.
+// givesUp ends an order to reprovision that a provisioner refuses for good, or that none has
+// answered for RefusedLimit, since the token has ended, say. The node goes back to the fleet with what it has.
 func (e *enroller) givesUp(ctx context.Context, v *view, err error) bool {
-	if !e.orders.Doing(wire.VerbReprovision) || v.creds == nil {
-		return false
-	}
-	event := Event{Kind: EventFailed, Err: err, Elapsed: e.elapsed()}
 	var refused link.Refusal
-	if errors.As(err, &refused) {
-		if wire.MeaningOf(refused.Code).Retry {
-			return false
-		}
-		event.Kind, event.Code, event.Err = EventRefused, refused.Code, nil
-	} else if time.Since(e.answered) < e.cfg.RefusedLimit {
+	final := errors.As(err, &refused) && !wire.MeaningOf(refused.Code).Retry
+	over := final || time.Since(e.answered) >= e.cfg.RefusedLimit
+	if !over || v.creds == nil || !e.orders.Doing(wire.VerbReprovision) {
 		return false
 	}
-	e.cfg.Log.WarnContext(ctx, "node is not reprovisioned, and goes on with what it has", "node", v.identity,
-		"code", event.Code, "err", err)
-	e.observe(event)
+	e.cfg.Log.WarnContext(ctx, "node is not reprovisioned, and goes on with what it has", "node", v.identity, "err", err)
 	e.obeyed(ctx, wire.VerbReprovision)
-	return true
-}
-
-// admittedAgain reports whether brokers take a certificate again that they had
-// refused, as after an outage: then the node need not enroll, which its token
-// may not be good for any more. One that a provisioner has disowned is tried no
-// sooner than RefusedLimit after that, since brokers may take what provisioners
-// go on to disown.
-func (e *enroller) admittedAgain(ctx context.Context, v *view) bool {
-	doubt := e.state.doubt
-	if doubt == nil || v.creds == nil || errors.Is(doubt,
-		errDisowned) && time.Since(e.state.doubted) < e.cfg.RefusedLimit {
-		return false
-	}
-	conn, err := e.reachFleet(ctx, v)
-	if err != nil {
-		return false
-	}
-	conn.End()
-	e.state.doubt = nil
-	e.cfg.Log.InfoContext(ctx, "brokers take the certificate again", "node", v.identity, "broker", conn.Broker,
-		"serial", v.creds.Serial)
 	return true
 }

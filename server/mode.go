@@ -60,19 +60,11 @@ type Situation struct {
 	// possible, the node stays what it is.
 	Ordered bool
 
-	// Exposed says that others may read the private key on the disk. The node
-	// neither uses it nor makes another: nobody but its operator can tell
-	// whether the name is still its own, and closing the file may be all that
-	// is needed.
-	Exposed error
-
-	// Unread says that there is a server.conf that cannot be read now, so that nobody
-	// knows what it says: it may forbid to provision, or be in good order.
-	Unread error
-
-	// Foreign says that key and certificate on the disk are another node's.
-	// Provisioning would replace them, and a node has no second key.
-	Foreign error
+	// Blocked is what keeps the node from both modes until its operator has mended it: other
+	// users may read its key, and closing the file may be all that is needed; key and certificate
+	// are another node's, and provisioning would replace them; or server.conf cannot be read, and may
+	// forbid to provision.
+	Blocked error
 }
 
 // Decide chooses the mode, and says why in one clause. Choria's nodes decide
@@ -82,9 +74,7 @@ type Situation struct {
 // unconfigured server.
 //
 //	provision   configuration   certificate   token          mode
-//	any         any             exposed       any            error
-//	any         any             foreign       any            error
-//	any         cannot be read                any            error
+//	blocked                                   any            error
 //	false       usable          usable        any            normal
 //	false       otherwise                     any            error
 //	any         usable          disowned      any            provisioning, if the set was never confirmed
@@ -94,10 +84,6 @@ type Situation struct {
 //	unset       usable          usable        any            normal
 //	unset       otherwise                     by default     provisioning
 //	unset       otherwise                     not, or none   error
-//
-// A key and a certificate that are another node's are never provisioned over,
-// not even where an operator says provision = true: the key is all that proves
-// the other name, and who destroys it locks that node out for good.
 //
 // The error wraps [ErrMode].
 func (s Situation) Decide() (Mode, string, error) {
@@ -110,16 +96,8 @@ func (s Situation) Decide() (Mode, string, error) {
 	case says.Other != "":
 		return impossible("change it to one of these, or remove the line",
 			"server.conf says provision = %.80q, want true or false", says.Other)
-	case s.Exposed != nil:
-		return impossible(advice.Of(s.Exposed), "%w", s.Exposed)
-	case s.Foreign != nil && s.Conf != nil:
-		return impossible("if server.conf named this node before, put that back; "+advice.Of(s.Foreign), "%w; %w",
-			s.Foreign, s.Conf)
-	case s.Foreign != nil:
-		return impossible(advice.Of(s.Foreign), "%w", s.Foreign)
-	case s.Unread != nil:
-		return impossible("let the agent read the file: check its owner and mode, and the disk",
-			"what server.conf says is not known: %w", s.Unread)
+	case s.Blocked != nil:
+		return impossible(advice.Of(s.Blocked), "%w", s.Blocked)
 	case s.Pending && s.Conf == nil && s.Credentials != nil && s.Token == nil:
 		return ModeProvisioning, s.Credentials.Error(), nil
 	case says.No && configured:

@@ -23,9 +23,7 @@ func TestDecide(t *testing.T) {
 		byDefault bool
 		creds     error
 		pending   bool
-		foreign   error
-		exposed   error
-		unread    error
+		blocked   error
 		want      server.Mode // 0: an error
 	}{
 		"configured":                                {want: server.ModeNormal},
@@ -56,23 +54,17 @@ func TestDecide(t *testing.T) {
 		"disowned before it was confirmed":          {creds: bad, pending: true, want: server.ModeProvisioning},
 		"disowned, says false, before confirmed":    {creds: bad, pending: true, says: no, want: server.ModeProvisioning},
 		"disowned before confirmed, no token":       {creds: bad, pending: true, token: missing},
-		"another node's directory, by default":      {conf: missing, creds: bad, byDefault: true, foreign: bad},
-		"another node's directory, says true":       {creds: bad, says: yes, foreign: bad},
-		"another node's directory, says false":      {creds: bad, says: no, foreign: bad},
-		"another node's directory, unconfirmed":     {creds: bad, pending: true, foreign: bad},
-		"key open to others, by default":            {conf: missing, creds: bad, byDefault: true, exposed: bad},
-		"key open to others, says true":             {creds: bad, says: yes, exposed: bad},
-		"key open to others, says false":            {creds: bad, says: no, exposed: bad},
-		"key open to others, unconfirmed":           {creds: bad, pending: true, exposed: bad},
-		"unreadable configuration, by default":      {conf: broken, unread: bad, byDefault: true},
-		"unreadable configuration, unconfirmed":     {conf: broken, unread: bad, creds: bad, pending: true, byDefault: true},
+		"blocked, by default":                       {conf: missing, creds: bad, byDefault: true, blocked: bad},
+		"blocked, says true":                        {creds: bad, says: yes, blocked: bad},
+		"blocked, says false":                       {creds: bad, says: no, blocked: bad},
+		"blocked, unconfirmed":                      {creds: bad, pending: true, blocked: bad},
 		"unconfirmed, in good order":                {pending: true, says: no, want: server.ModeNormal},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := server.Situation{Conf: tt.conf, Provision: tt.says, Token: tt.token, ByDefault: tt.byDefault,
-				Credentials: tt.creds, Pending: tt.pending, Foreign: tt.foreign, Exposed: tt.exposed, Unread: tt.unread}
+				Credentials: tt.creds, Pending: tt.pending, Blocked: tt.blocked}
 			mode, reason, err := s.Decide()
 			switch {
 			case mode != tt.want:

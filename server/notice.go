@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
-	"strings"
+	"regexp"
 	"time"
 
 	"muster/server/advice"
@@ -13,7 +13,6 @@ import (
 const (
 	msgFailed       = "enrollment failed"
 	msgRefused      = "enrollment refused"
-	msgWaiting      = "node waits"
 	msgDates        = "token is out of date by this machine's clock"
 	msgFacts        = "facts not sent"
 	msgUnreachable  = "fleet not reached"
@@ -27,18 +26,20 @@ const (
 	msgUnpinned     = "broker is not verified while provisioning"
 )
 
-// toldAgain is after how long what was logged is logged again, and maxNotices
-// bounds how many texts of one message are remembered.
-const (
-	toldAgain  = time.Hour
-	maxNotices = 16
-)
+// toldAgain is after how long what was logged is logged again.
+const toldAgain = time.Hour
 
 // notices remembers what was logged, so that a failure that repeats every
 // minute is a line an hour.
 type notices struct {
 	log  *slog.Logger
-	told map[string]map[string]time.Time // by message and gist
+	told map[string]notice // by message
+}
+
+// notice is what a message was logged for last.
+type notice struct {
+	gist string
+	at   time.Time
 }
 
 // problem logs err with its remedy, unless the message was logged for the same
@@ -46,29 +47,16 @@ type notices struct {
 func (n *notices) problem(ctx context.Context, level slog.Level, message string, err error, attrs ...any) bool {
 	text := err.Error()
 	attrs = append(attrs, "err", text)
-	if !n.news(message, gist(text)) {
+	last, about := n.told[message], gist(text)
+	if last.gist == about && time.Since(last.at) < toldAgain {
 		n.log.DebugContext(ctx, message, attrs...) //nolint:sloglint // callers pass literals
 		return false
 	}
+	n.told[message] = notice{gist: about, at: time.Now()}
 	if remedy := advice.Of(err); remedy != "" {
 		attrs = append(attrs, "remedy", remedy)
 	}
 	n.log.Log(ctx, level, message, attrs...) //nolint:sloglint // callers pass literals
-	return true
-}
-
-// news reports whether to log a message for what text says, and notes that.
-func (n *notices) news(message, text string) bool {
-	if at, ok := n.told[message][text]; ok && time.Since(at) < toldAgain {
-		return false
-	}
-	if n.told == nil {
-		n.told = make(map[string]map[string]time.Time)
-	}
-	if n.told[message] == nil || len(n.told[message]) == maxNotices {
-		n.told[message] = make(map[string]time.Time)
-	}
-	n.told[message][text] = time.Now()
 	return true
 }
 
@@ -79,18 +67,8 @@ func (n *notices) solved(messages ...string) {
 	}
 }
 
-// gist returns text without what differs each time: instants, and the local
+// varying is what differs each time in one error: instants, and the local
 // ports of connections, as in `read tcp 10.0.0.1:34567->10.0.0.2:4222`.
-func gist(text string) string {
-	var words []string
-	for _, w := range strings.Fields(text) {
-		if _, err := time.Parse(time.RFC3339, w); err == nil {
-			continue
-		}
-		if _, remote, ok := strings.Cut(w, "->"); ok {
-			w = remote
-		}
-		words = append(words, w)
-	}
-	return strings.Join(words, " ")
-}
+var varying = regexp.MustCompile(`\d{4}-\d\d-\d\dT\S+|\S+->`)
+
+func gist(text string) string { return varying.ReplaceAllString(text, "") }

@@ -30,11 +30,8 @@ func decodePending(b []byte) (*pending, error) {
 	if err := wire.DecodeStrict(b, &p); err != nil {
 		return nil, err
 	}
-	if _, err := wire.ParseIdentity(p.Identity); err != nil {
-		return nil, err
-	}
-	if p.Serial == "" || p.Digest == "" {
-		return nil, errors.New("serial or digest missing")
+	if p.Identity == "" || p.Serial == "" || p.Digest == "" {
+		return nil, errors.New("identity, serial or digest missing")
 	}
 	return &p, nil
 }

@@ -1,12 +1,10 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"muster/internal/wire"
@@ -21,8 +19,8 @@ const backdate = 5 * time.Minute
 
 // maxRenewalWait bounds the wait between two attempts to renew: a third of the
 // usual life of 30 days leaves room for 240 of them. mostRenewals is how many a
-// machine whose clock is ahead makes in a certificate's life at most; a
-// provisioner refuses more than 64 that have not expired.
+// machine whose clock is ahead, to which each certificate is due for its renewal at once, makes in a
+// certificate's life at most; a provisioner refuses more than 64 that have not expired.
 const (
 	maxRenewalWait = time.Hour
 	mostRenewals   = 24
@@ -97,7 +95,7 @@ func (r *renewal) renewalDue() bool {
 // mayTry reports whether the wait after the last try is over.
 func (r *renewal) mayTry() bool {
 	now := time.Now()
-	return !now.Before(r.next) && !now.Before(r.renewNot)
+	return !now.Before(r.next) && (r.returning || !now.Before(r.renewNot))
 }
 
 // reconfigureDue reports whether it is time to ask for the configuration.
@@ -117,7 +115,7 @@ func (r *renewal) renew(ctx context.Context, conn *link.Conn) {
 		return
 	}
 	leaf := r.creds.Leaf()
-	wait := max(r.wait.next(), r.told(err))
+	wait := r.wait.after(err)
 	wait = min(wait, max(leaf.NotAfter.Sub(r.clock.at(leaf.NotBefore))/2, r.cfg.BackoffMin))
 	r.next = time.Now().Add(wait)
 	r.failed(ctx, msgRenewal, err, wait)
@@ -131,7 +129,7 @@ func (r *renewal) reconfigure(ctx context.Context, conn *link.Conn) {
 		r.notices.solved(msgReconfigure)
 		return
 	}
-	wait := cmp.Or(r.told(err), r.configurationWait.next())
+	wait := r.configurationWait.after(err)
 	r.nextConfiguration = time.Now().Add(wait)
 	var refused link.Refusal
 	if errors.As(err, &refused) && !wire.MeaningOf(refused.Code).Retry {
@@ -140,27 +138,10 @@ func (r *renewal) reconfigure(ctx context.Context, conn *link.Conn) {
 	r.failed(ctx, msgReconfigure, err, wait)
 }
 
-// told is how long the provisioner said to wait.
-func (r *renewal) told(err error) time.Duration {
-	var refused link.Refusal
-	if errors.As(err, &refused) {
-		return refused.Wait()
-	}
-	return link.SlowedBy(err)
-}
-
 func (r *renewal) failed(ctx context.Context, message string, err error, wait time.Duration) {
-	if ctx.Err() != nil {
-		return
+	if ctx.Err() == nil {
+		r.attemptFailed(ctx, message, link.Explain(err, fleetPeer), wait, "node", r.identity, "serial", r.creds.Serial)
 	}
-	e := Event{Kind: EventFailed, Err: err, Elapsed: r.elapsed()}
-	var refused link.Refusal
-	if errors.As(err, &refused) {
-		e.Kind, e.Code, e.Err = EventRefused, refused.Code, nil
-	}
-	r.observe(e)
-	r.notices.problem(ctx, slog.LevelWarn, message, link.Explain(err, fleetPeer),
-		"node", r.identity, "serial", r.creds.Serial, "retry_in", rounded(wait))
 }
 
 // ask asks for a certificate and a configuration, with a key that is not the one

@@ -87,7 +87,7 @@ func newAgent(cfg Config) (*agent, error) {
 		sets:    sets,
 		clock:   loadClock(sets.own(clockFile), cfg.Now),
 		orders:  orders.New(sets.own(ordersFile), cfg.hooks.sync, cfg.hooks.steps),
-		notices: &notices{log: cfg.Log},
+		notices: &notices{log: cfg.Log, told: make(map[string]notice)},
 		dialer: link.New(link.Config{
 			Resolvers: cfg.Resolvers,
 			Resolver:  cfg.hooks.resolver,

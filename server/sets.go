@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 
 	"muster/internal/wire"
@@ -59,13 +58,6 @@ func newSets(cfg Config) (*sets, error) {
 	if err != nil {
 		return nil, err
 	}
-	if fi, err := os.Stat(ssl); err == nil && !fi.IsDir() {
-		return nil, fmt.Errorf("ssl directory %q is a file, want a directory", ssl)
-	}
-	if fi, err := os.Stat(conf); err == nil && fi.IsDir() {
-		return nil, fmt.Errorf("configuration file %q is a directory, want the name of a file, such as %s",
-			conf, filepath.Join(conf, confName))
-	}
 	shown := map[string]string{confName: conf}
 	for _, name := range []string{keyFile, certificateFile, caFile, policyDir} {
 		shown[name] = filepath.Join(ssl, name)
@@ -73,8 +65,6 @@ func newSets(cfg Config) (*sets, error) {
 	dir := files.New(files.Config{
 		Dir:   ssl,
 		Shown: shown,
-		Kept:  []string{confName},
-		Log:   cfg.Log,
 		Step:  cfg.hooks.steps,
 		Sync:  cfg.hooks.sync,
 	})

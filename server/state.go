@@ -58,7 +58,7 @@ type view struct {
 	says    ProvisionWord // of server.conf, usable or not
 	named   bool          // its name is that in server.conf, usable or not
 	damaged bool          // there is a server.conf, and it cannot be used
-	foreign error         // key and certificate are another node's
+	blocked error         // see [Situation]
 	watched watched       // all that was read, from before it was
 }
 
@@ -71,9 +71,6 @@ func (s *state) look() (*view, error) {
 	var says words
 	v.conf, says, sit.Conf = readConf(s.sets.conf)
 	sit.Provision, sit.Conf = says.ProvisionWord, link.OneLine(sit.Conf)
-	if cannotRead(sit.Conf) {
-		sit.Unread = sit.Conf
-	}
 	v.says, v.damaged = sit.Provision, errors.Is(sit.Conf, ErrUnusable)
 	v.token, sit.Token = readToken(s.tokenFiles(), s.build)
 	sit.Token = link.OneLine(sit.Token)
@@ -86,13 +83,9 @@ func (s *state) look() (*view, error) {
 	v.creds, sit.Credentials = s.sets.credentials(v.identity, s.clock.at)
 	if sit.Credentials == nil {
 		s.name = v.identity
-	} else {
-		v.foreign = s.sets.foreign(v.identity)
-		sit.Foreign = v.foreign
 	}
-	if errors.Is(sit.Credentials, keyfile.ErrExposed) {
-		sit.Exposed = sit.Credentials
-	}
+	sit.Blocked = s.blocked(v.identity, sit)
+	v.blocked = sit.Blocked
 	if sit.Credentials == nil && s.doubt != nil {
 		sit.Credentials = s.doubt
 		p, err := s.sets.pending()
@@ -101,6 +94,28 @@ func (s *state) look() (*view, error) {
 	sit.Ordered = s.orders.Doing(wire.VerbReprovision)
 	v.mode, v.reason, err = sit.Decide()
 	return v, err
+}
+
+// blocked returns [Situation].Blocked.
+func (s *state) blocked(id wire.Identity, sit Situation) error {
+	if errors.Is(sit.Credentials, keyfile.ErrExposed) {
+		return sit.Credentials
+	}
+	if sit.Credentials != nil {
+		foreign := s.sets.foreign(id)
+		if foreign != nil && sit.Conf != nil {
+			return advice.New(fmt.Errorf("%w; %w", foreign, sit.Conf),
+				"if server.conf named this node before, put that back; "+advice.Of(foreign))
+		}
+		if foreign != nil {
+			return foreign
+		}
+	}
+	if cannotRead(sit.Conf) {
+		return advice.Errorf("let the agent read the file: check its owner and mode, and the disk",
+			"what server.conf says is not known: %w", sit.Conf)
+	}
+	return nil
 }
 
 // identity returns the node's name: from Config, else server.conf, else the
@@ -163,6 +178,16 @@ func (s *state) mayEnroll(why error) bool {
 	}
 	s.doubt = before
 	return false
+}
+
+// forgetDoubt reports whether a doubt about the certificate is so old that the certificate is to be tried again: brokers
+// may take it, as after an outage, and the token may not be good any more.
+func (s *state) forgetDoubt() bool {
+	if s.doubt == nil || time.Since(s.doubted) < s.cfg.RefusedLimit {
+		return false
+	}
+	s.doubt = nil
+	return true
 }
 
 func hostname() (string, error) { return os.Hostname() }

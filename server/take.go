@@ -38,7 +38,10 @@ func (a *agent) take(ctx context.Context, conn *link.Conn, reply *wire.Reply, wa
 		return nil, fmt.Errorf("apply: %w", err)
 	}
 	a.state.doubt, a.state.contact = nil, contact{}
-	a.putOffRenewal(ctx, o.creds.Leaf())
+	if leaf := o.creds.Leaf(); !a.clock.at(leaf.NotBefore).Before(renewAt(leaf, 0)) { // the machine's clock is ahead
+		_, life := lifeOf(leaf)
+		a.renewNot = time.Now().Add(life / mostRenewals)
+	}
 	message := "configuration applied"
 	if want.renewed {
 		message = "certificate renewed"
@@ -73,23 +76,6 @@ func (a *agent) complain(ctx context.Context, conn *link.Conn, key crypto.Signer
 		return why
 	}
 	return link.Slow(why, a.newBackoff().told(wait))
-}
-
-// putOffRenewal looks at a certificate that was just given out. One that is due
-// for its renewal already says that the machine's clock is ahead: each that
-// follows would be renewed at once, too. So the next renewal waits, by the
-// process's clock.
-func (a *agent) putOffRenewal(ctx context.Context, leaf *x509.Certificate) {
-	at := a.clock.at(leaf.NotBefore)
-	if at.Before(renewAt(leaf, 0)) {
-		return
-	}
-	_, life := lifeOf(leaf)
-	wait := max(leaf.NotAfter.Sub(at)/2, life/mostRenewals)
-	a.renewNot = time.Now().Add(wait)
-	a.cfg.Log.WarnContext(ctx, "a certificate that was just given out is due for its renewal by this machine's clock",
-		"until", leaf.NotAfter, "retry_in", rounded(wait),
-		"remedy", fmt.Sprintf("the clock says %s: set it, if it is ahead", a.cfg.Now().UTC().Format(time.RFC3339)))
 }
 
 // obeyed says that orders with these verbs are done.

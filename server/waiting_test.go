@@ -10,15 +10,14 @@ import (
 	"muster/server"
 )
 
-// TestANodeThatWaitsSaysSo says once for what it waits and who can help, in the
-// log, however often it asks.
+// TestANodeThatWaitsSaysSo has a node say once that it waits and what helps, however often it asks.
 func TestANodeThatWaitsSaysSo(t *testing.T) {
 	t.Parallel()
-	tests := map[wire.Code]struct{ waitsFor, remedy string }{
-		wire.CodeApprovalPending: {"an operator's approval", "an operator lets it in with `muster node approve web1.example.net --key KEY`"},
-		wire.CodeDeferred:        {"the policy, which puts it off", "`muster node pending --details --prefix web1.example.net` says why"},
+	tests := map[wire.Code]string{
+		wire.CodeApprovalPending: "an operator lets it in with `muster node approve web1.example.net --key KEY`",
+		wire.CodeDeferred:        "`muster node pending --details --prefix web1.example.net` says why",
 	}
-	for code, tt := range tests {
+	for code, says := range tests {
 		t.Run(string(code), func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
@@ -31,15 +30,15 @@ func TestANodeThatWaitsSaysSo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			remedy := strings.ReplaceAll(tt.remedy, "KEY", csr.KeyHash[:16])
-			if n := f.countLog(`level=WARN msg="node waits"`, "node=web1.example.net", "code="+string(code), tt.waitsFor, "retry_in=10ms", remedy); n != 1 || f.countLog("node waits") != 1 || f.countLog("enrollment refused") != 0 {
+			remedy := strings.ReplaceAll(says, "KEY", csr.KeyHash[:16])
+			if n := f.countLog(`level=WARN msg="enrollment refused"`, "node=web1.example.net", "code="+string(code), "retry_in=10ms", remedy); n != 1 || f.countLog("enrollment refused") != 1 {
 				t.Errorf("said %d times, want once:\n%s", n, f.log.String())
 			}
 			// Denied now, and then told to wait again: both are news.
 			f.set(func() { f.enroll = refuse(wire.CodeDenied, 10*time.Millisecond) })
-			f.awaitLog("enrollment refused")
+			f.await("the other refusal", func() bool { return f.countLog("enrollment refused") == 2 })
 			f.set(func() { f.enroll = refuse(code, 10*time.Millisecond) })
-			f.await("the line again", func() bool { return f.countLog("node waits") == 2 })
+			f.await("the line again", func() bool { return f.countLog("enrollment refused") == 3 })
 			f.set(func() { f.enroll = nil })
 			a.await(server.EventConfirmed, 1)
 		})

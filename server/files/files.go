@@ -23,14 +23,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 )
 
 // ErrOccupied means that something stands where a set is to be shown and cannot
@@ -46,14 +44,10 @@ const (
 
 // A File is one file of a set.
 type File struct {
-	Name  string // slash-separated path within the set
-	Data  []byte
-	Mode  fs.FileMode // permissions, whatever the umask
-	Owner *Owner      // nil: the process's user and group
+	Name string // slash-separated path within the set
+	Data []byte
+	Mode fs.FileMode // permissions, whatever the umask
 }
-
-// An Owner is a user and a group by their numbers.
-type Owner struct{ UID, GID int }
 
 // Config configures [New].
 type Config struct {
@@ -63,13 +57,6 @@ type Config struct {
 	// Shown maps top-level names of the sets to the paths at which programs find
 	// them. Names that are not in it have no path but [Dir.Path].
 	Shown map[string]string
-
-	// Kept are shown names whose plain file is kept beside the link that takes its
-	// place, as NAME.before-TIME.
-	Kept []string
-
-	// Log receives a line for each file that is kept. Optional.
-	Log *slog.Logger
 
 	// Step is called after each change on disk, and Sync in place of fsync(2) of a
 	// directory. For tests; optional.
@@ -87,9 +74,6 @@ type Dir struct {
 
 // New returns a Dir. It touches no file.
 func New(cfg Config) *Dir {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
 	if cfg.Step == nil {
 		cfg.Step = func(string) {}
 	}
@@ -129,12 +113,6 @@ func (d *Dir) StagedPath(name string) string {
 	return filepath.Join(d.cfg.Dir, nextLink, filepath.FromSlash(name))
 }
 
-// Staged reports whether a set is being made.
-func (d *Dir) Staged() bool {
-	_, err := os.Stat(filepath.Join(d.cfg.Dir, nextLink))
-	return err == nil
-}
-
 // Begin begins the next set with its first files, in place of one that was
 // begun before. They are on disk, names and all, when it returns nil; until
 // then the former one may be there still.
@@ -160,19 +138,6 @@ func (d *Dir) Begin(first ...File) error {
 		return err
 	}
 	return d.Sync()
-}
-
-// Stage adds a file to the set being made. Its name is on disk when it returns.
-func (d *Dir) Stage(f File) error {
-	root, next, err := d.openNext()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	if err := d.write(root, next, f); err != nil {
-		return err
-	}
-	return d.cfg.Sync(filepath.Join(d.cfg.Dir, next))
 }
 
 func (d *Dir) openNext() (root *os.Root, next string, err error) {
@@ -337,9 +302,6 @@ func (d *Dir) write(root *os.Root, generation string, f File) error {
 		return err
 	}
 	_, err = file.Write(f.Data)
-	if err == nil && f.Owner != nil {
-		err = file.Chown(f.Owner.UID, f.Owner.GID)
-	}
 	err = errors.Join(err, file.Chmod(f.Mode.Perm()), file.Sync(), file.Close())
 	if err == nil {
 		d.cfg.Step("wrote " + f.Name)
@@ -365,20 +327,4 @@ func (d *Dir) showing() []string {
 	}
 	slices.Sort(dirs)
 	return slices.DeleteFunc(slices.Compact(dirs), func(dir string) bool { return dir == d.cfg.Dir })
-}
-
-// keep gives a file a second name, by which it stays when a link takes its place.
-func (d *Dir) keep(at string) error {
-	to := at + ".before-" + time.Now().UTC().Format("20060102T150405.000Z")
-	if err := os.Link(at, to); err != nil { // some file systems have no links
-		b, err := os.ReadFile(at)
-		if err == nil {
-			err = Replace(to, b, 0o600)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	d.cfg.Log.Warn("file kept under another name, a link takes its place", "path", at, "kept", to)
-	return nil
 }

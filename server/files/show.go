@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 )
@@ -109,9 +108,6 @@ func (d *Dir) adopt(root *os.Root, name string, mode fs.FileMode) error {
 		if err := d.cfg.Sync(dir); err != nil {
 			return err
 		}
-	}
-	if slices.Contains(d.cfg.Kept, name) {
-		return d.keep(at)
 	}
 	return nil
 }

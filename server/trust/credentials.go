@@ -94,18 +94,11 @@ func CheckNames(leaf *x509.Certificate, id wire.Identity) (trustDomain string, e
 // Owner returns the name in a certificate, or "" if it is id's, of whatever
 // authority.
 func Owner(leaf *x509.Certificate, id wire.Identity) string {
-	role, name, err := wire.RoleOf(leaf, domainOf(leaf))
-	switch {
-	case err == nil && role == wire.RoleNode && name == string(id):
+	if _, err := CheckNames(leaf, id); err == nil {
 		return ""
-	case err == nil && role == wire.RoleNode:
+	}
+	if role, name, err := wire.RoleOf(leaf, domainOf(leaf)); err == nil && role == wire.RoleNode {
 		return name
-	case err == nil:
-		return fmt.Sprintf("%s %s", role, name)
-	case leaf.VerifyHostname(string(id)) == nil:
-		return ""
-	case len(leaf.DNSNames) > 0:
-		return fmt.Sprintf("%.200q", leaf.DNSNames[0])
 	}
 	return fmt.Sprintf("%.200q", leaf.Subject.String())
 }

@@ -29,12 +29,11 @@ func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) erro
 	default:
 		return fmt.Errorf("autosign: %w: not asked, it is asked about %d nodes already", ErrFailed, cap(h.asked))
 	}
-	select {
-	case h.slot <- struct{}{}:
-		defer func() { <-h.slot }()
-	case <-ctx.Done():
-		return fmt.Errorf("autosign: %w: waiting for its turn (%d run already): %w", ErrTimeout, cap(h.slot), ctx.Err())
+	done, err := h.turn(ctx)
+	if err != nil {
+		return fmt.Errorf("autosign: %w", err)
 	}
+	defer done()
 	start := time.Now() // elapsed time only
 	input := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr})
 	_, stderr, err := h.run(ctx, input, string(id))

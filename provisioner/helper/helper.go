@@ -15,7 +15,7 @@
 //	  "jwt": {"cht": "", "chpwd": "", "chs": false, "chu": "...", ...}
 //	}
 //
-// Standard output is one JSON object of at most [Config].MaxOutput bytes:
+// Standard output is one JSON object of at most 1 MiB:
 //
 //	{
 //	  "defer": false, "msg": "", "shutdown": false,
@@ -30,8 +30,7 @@
 // "defer" does not let a node in. Standard error goes to the log. The exit
 // status is 0, or the output does not count.
 //
-// The process gets PATH, HOME, LANG, TZ and TMPDIR of ours, and [Config].Env;
-// nothing else, since our environment may hold a passphrase. It is the leader
+// The process gets PATH, HOME, LANG, TZ and TMPDIR of ours and nothing else, since our environment may hold a passphrase. It is the leader
 // of a process group, which is killed when it ends or its time is up.
 //
 // # Trust
@@ -50,7 +49,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -72,10 +70,12 @@ var (
 	ErrOutput = errors.New("helper gave no usable output")
 )
 
+// maxOutput bounds standard output: twice what a reply can carry, wire.MaxReplyBytes.
+const maxOutput = 1 << 20
+
 // Defaults of [Config].
 const (
-	DefaultTimeout   = 10 * time.Second // as in Choria
-	DefaultMaxOutput = 1 << 20          // twice what a reply can carry, wire.MaxReplyBytes
+	DefaultTimeout = 10 * time.Second // as in Choria
 
 	// DefaultConcurrency is how many helpers run at once. They mostly wait for
 	// some inventory to answer; chosen, not measured.
@@ -91,15 +91,9 @@ type Config struct {
 	// Timeout bounds one run, from its start. Optional; [DefaultTimeout].
 	Timeout time.Duration
 
-	// MaxOutput bounds standard output, in bytes. Optional; [DefaultMaxOutput].
-	MaxOutput int
-
 	// Concurrency bounds how many run at once; others wait. Optional;
 	// [DefaultConcurrency].
 	Concurrency int
-
-	// Env holds variables for the process, as "NAME=value". Optional.
-	Env []string
 
 	// Log receives what a helper prints on standard error. Optional; discards
 	// by default.
@@ -118,34 +112,18 @@ type Helper struct {
 // New checks that the command exists and can be executed, and starts nothing.
 // The program may be replaced while the provisioner runs.
 func New(cfg Config) (*Helper, error) {
-	var errs []error
-	h := &Helper{}
 	if len(cfg.Command) == 0 {
-		errs = append(errs, errors.New("no command"))
-	} else if path, err := exec.LookPath(cfg.Command[0]); err != nil {
-		errs = append(errs, err) // names the program
-	} else if h.path, err = filepath.Abs(path); err != nil {
-		errs = append(errs, err)
+		return nil, errors.New("helper: no command")
 	}
-	if cfg.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("time-out %v, want 0 (default) or more", cfg.Timeout))
+	h := &Helper{}
+	path, err := exec.LookPath(cfg.Command[0])
+	if err == nil {
+		h.path, err = filepath.Abs(path)
 	}
-	if cfg.MaxOutput < 0 {
-		errs = append(errs, fmt.Errorf("output limit of %d bytes, want 0 (default) or more", cfg.MaxOutput))
-	}
-	if cfg.Concurrency < 0 {
-		errs = append(errs, fmt.Errorf("concurrency %d, want 0 (default) or more", cfg.Concurrency))
-	}
-	for _, v := range cfg.Env {
-		if i := strings.IndexByte(v, '='); i < 1 {
-			errs = append(errs, errors.New("variable without a name or value, want NAME=value")) // not shown: may be a secret
-		}
-	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("helper: %w", errors.Join(errs...))
+	if err != nil {
+		return nil, fmt.Errorf("helper: %w", err) // it names the program
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
-	cfg.MaxOutput = cmp.Or(cfg.MaxOutput, DefaultMaxOutput)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	h.cfg = cfg
 	h.slot = make(chan struct{}, cmp.Or(cfg.Concurrency, DefaultConcurrency)) // one place per process
@@ -155,7 +133,6 @@ func New(cfg Config) (*Helper, error) {
 			h.env = append(h.env, name+"="+v)
 		}
 	}
-	h.env = append(h.env, cfg.Env...)
 	return h, nil
 }
 
@@ -177,16 +154,11 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
-	select {
-	case h.slot <- struct{}{}:
-		defer func() { <-h.slot }()
-	case <-ctx.Done():
-		why := ErrFailed
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			why = ErrTimeout
-		}
-		return nil, fmt.Errorf("%w: waiting for its turn (%d run already): %w", why, cap(h.slot), ctx.Err())
+	done, err := h.turn(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
 	start := time.Now() // elapsed time only; a run is never dated
 	output, stderr, err := h.run(ctx, input)
 	elapsed := time.Since(start)
@@ -206,6 +178,20 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 			slog.Duration("elapsed", elapsed), slog.Bool("ok", err == nil), slog.String("stderr", string(stderr)))
 	}
 	return response, err
+}
+
+// turn waits until the command may run, for as long as ctx allows. done ends it.
+func (h *Helper) turn(ctx context.Context) (done func(), err error) {
+	select {
+	case h.slot <- struct{}{}:
+		return func() { <-h.slot }, nil
+	case <-ctx.Done():
+	}
+	why := ErrFailed
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		why = ErrTimeout
+	}
+	return nil, fmt.Errorf("%w: waiting for its turn (%d run already): %w", why, cap(h.slot), ctx.Err())
 }
 
 // checkFiles confines the names of pushed policies, which become file names on the node.

@@ -107,12 +107,12 @@ func (r *Response) LogValue() slog.Value {
 
 // output is the document on standard output.
 type output struct {
-	Defer          *bool                      `json:"defer"`
-	Shutdown       *bool                      `json:"shutdown"`
-	Msg            *string                    `json:"msg"`
-	Configuration  map[string]json.RawMessage `json:"configuration"`
-	ActionPolicies map[string]json.RawMessage `json:"action_policies"`
-	OPAPolicies    map[string]json.RawMessage `json:"opa_policies"`
+	Defer          bool               `json:"defer"`
+	Shutdown       bool               `json:"shutdown"`
+	Msg            string             `json:"msg"`
+	Configuration  map[string]*string `json:"configuration"`
+	ActionPolicies map[string]*string `json:"action_policies"`
+	OPAPolicies    map[string]*string `json:"opa_policies"`
 
 	// What Choria's helpers may also give, and muster does itself.
 	Key          json.RawMessage `json:"key"`
@@ -147,10 +147,10 @@ func decode(b []byte) (*Response, error) {
 			return nil, fmt.Errorf("%w: member %q is set, want none: muster issues certificates itself and upgrades nothing", ErrOutput, m.name)
 		}
 	}
-	var r Response
+	r := Response{Defer: out.Defer, Shutdown: out.Shutdown, Msg: out.Msg}
 	for _, m := range []struct {
 		name string
-		from map[string]json.RawMessage
+		from map[string]*string
 		to   *map[string]string
 	}{
 		{"configuration", out.Configuration, &r.Files.Configuration},
@@ -164,11 +164,6 @@ func decode(b []byte) (*Response, error) {
 	}
 	if err := checkFiles(r.Files); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
-	}
-	r.Defer = out.Defer != nil && *out.Defer
-	r.Shutdown = out.Shutdown != nil && *out.Shutdown
-	if out.Msg != nil {
-		r.Msg = *out.Msg
 	}
 	return &r, nil
 }
@@ -188,22 +183,17 @@ func empty(v json.RawMessage) bool {
 	}
 }
 
-// texts returns an object of strings, nil if from is. The first other value in
-// the order of keys is refused by its key.
-func texts(from map[string]json.RawMessage) (map[string]string, error) {
+// texts returns an object of strings, nil if from is. The first null in the order of keys is refused by its key.
+func texts(from map[string]*string) (map[string]string, error) {
 	if from == nil {
 		return nil, nil
 	}
 	to := make(map[string]string, len(from))
 	for _, key := range slices.Sorted(maps.Keys(from)) {
-		if from[key][0] != '"' {
+		if from[key] == nil {
 			return nil, fmt.Errorf("key %q is not a string", key)
 		}
-		var s string
-		if err := json.Unmarshal(from[key], &s); err != nil {
-			return nil, fmt.Errorf("key %q: %w", key, err)
-		}
-		to[key] = s
+		to[key] = *from[key]
 	}
 	return to, nil
 }

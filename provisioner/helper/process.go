@@ -32,7 +32,7 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Timeout, ErrTimeout)
 	defer cancel()
 
-	stdout := &limited{limit: h.cfg.MaxOutput, full: func() { stop(errTooMuch) }}
+	stdout := &limited{limit: maxOutput, full: func() { stop(errTooMuch) }}
 	stderr := &tail{limit: maxStderr}
 	cmd := exec.CommandContext(ctx, h.path, slices.Concat(h.cfg.Command[1:], args)...)
 	cmd.Args[0] = h.cfg.Command[0]
@@ -52,7 +52,7 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 	cause := context.Cause(ctx)
 	switch {
 	case stdout.over:
-		return nil, stderr.bytes(), fmt.Errorf("%w: more than %d bytes on standard output", ErrOutput, h.cfg.MaxOutput)
+		return nil, stderr.bytes(), fmt.Errorf("%w: more than %d bytes on standard output", ErrOutput, maxOutput)
 	case err == nil:
 		return stdout.b.Bytes(), stderr.bytes(), nil
 	case errors.Is(cause, ErrTimeout):

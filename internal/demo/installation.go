@@ -42,7 +42,6 @@ type installation struct {
 
 	agentLog *slog.Logger
 	agents   sync.WaitGroup
-	stops    map[string]func() // switch a machine off, by its name
 }
 
 // home is where the provisioner's files are.
@@ -59,11 +58,7 @@ func install(cfg Config, trustFirstUse bool, emit func(events.Event)) (*installa
 	}
 	listen := l.Addr().String() // if another process takes it before the broker, that does not start
 	_ = l.Close()
-	in := &installation{
-		cfg:   cfg,
-		url:   strings.Replace(listen, "127.0.0.1", "localhost", 1),
-		stops: make(map[string]func()),
-	}
+	in := &installation{cfg: cfg, url: strings.Replace(listen, "127.0.0.1", "localhost", 1)}
 	err = setup.Init(in.home(), setup.Installation{
 		Name:          "provisioner.demo.muster",
 		TrustDomain:   "demo.muster",
@@ -138,7 +133,7 @@ func (in *installation) serve(ctx context.Context, play func(context.Context) er
 }
 
 // sign returns a token that is good for a month, changed by edit if that is not nil.
-func (in *installation) sign(key crypto.Signer, edit func(*jwt.Claims, *jwt.Limits)) (string, error) {
+func (in *installation) sign(key crypto.Signer, edit func(*jwt.Limits)) (string, error) {
 	now := time.Now().UTC().Truncate(time.Second)
 	c := jwt.Claims{
 		Token:        wire.Secret(rand.Text()),
@@ -155,7 +150,7 @@ func (in *installation) sign(key crypto.Signer, edit func(*jwt.Claims, *jwt.Limi
 	}
 	l := jwt.Limits{CA: in.daemon.CAFingerprint(), Seal: in.daemon.SealKey()}
 	if edit != nil {
-		edit(&c, &l)
+		edit(&l)
 	}
 	if err := c.SetLimits(l); err != nil {
 		return "", err
@@ -168,7 +163,7 @@ func (in *installation) tokenFile(name string) string {
 }
 
 // issue writes a token of the installation's signer to its file.
-func (in *installation) issue(name string, edit func(*jwt.Claims, *jwt.Limits)) (string, error) {
+func (in *installation) issue(name string, edit func(*jwt.Limits)) (string, error) {
 	text, err := in.sign(in.key, edit)
 	if err != nil {
 		return "", err
@@ -198,16 +193,14 @@ func (in *installation) enroll(ctx context.Context, all []machine, until server.
 	for _, m := range all {
 		done := make(chan struct{})
 		var once sync.Once // a node that enrolls again confirms again
-		running, stop := context.WithCancel(ctx)
-		in.stops[m.name] = stop
 		in.agents.Go(func() {
-			err := in.runAgent(running, m, func(e server.Event) {
+			err := in.runAgent(ctx, m, func(e server.Event) {
 				if e.Kind == until {
 					once.Do(func() { reached(e); one(); close(done) })
 				}
 			})
 			if err != nil {
-				in.agentLog.ErrorContext(running, "agent has ended", "agent", m.name, "err", err)
+				in.agentLog.ErrorContext(ctx, "agent has ended", "agent", m.name, "err", err)
 			}
 		})
 		if m.member {

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -49,22 +48,16 @@ type Part struct {
 	Example string `json:"example"` // name of one of them
 
 	role, token string
-	facts       map[string]any
 	member      bool
 }
 
 // parts divides a fleet of n nodes. The first part has what is left over.
 func parts(n int) []Part {
-	few := max(1, n/500)
 	all := []Part{
 		{Name: "members", What: "provisioned and connected", role: "web", token: "fleet", member: true},
 		{Name: "waiting", What: "wait for your approval", Nodes: max(2, n/60), role: "edge", token: "open"},
-		{Name: "denied", What: "denied by the policy: in quarantine", Nodes: max(1, n/150), role: "lab", token: "fleet",
-			facts: map[string]any{"quarantine": true}},
-		{Name: "limited", What: "share a token that is good for two fewer of them", Nodes: few + 2, role: "kiosk", token: "limited"},
-		{Name: "expired", What: "come with a token of last week", Nodes: few, role: "old", token: "expired"},
-		{Name: "revoked", What: "revoked, and keep trying", Nodes: few, role: "app", token: "fleet", member: true},
-		{Name: "retired", What: "switched off and retired: the name is free", Nodes: few, role: "db", token: "fleet", member: true},
+		{Name: "denied", What: "denied by the policy: in quarantine", Nodes: max(1, n/150), role: "lab", token: "fleet"},
+		{Name: "revoked", What: "revoked, and keep trying", Nodes: max(1, n/500), role: "app", token: "fleet", member: true},
 	}
 	all[0].Nodes = n
 	for i := range all {
@@ -78,18 +71,17 @@ func parts(n int) []Part {
 
 // machine returns one of a part.
 func (p *Part) machine(i int) machine {
-	m := machine{fmt.Sprintf("%s%d.example.net", p.role, i+1), p.token, map[string]any{
+	return machine{fmt.Sprintf("%s%d.example.net", p.role, i+1), p.token, map[string]any{
 		"role":         p.role,
 		"rack":         fmt.Sprintf("ams1-r%02d", 1+i/20),
 		"kernel":       "linux",
 		"serialnumber": fmt.Sprintf("PX-%s-%05d", p.role, i+1),
+		"quarantine":   p.Name == "denied",
 	}, p.member}
-	maps.Copy(m.facts, p.facts)
-	return m
 }
 
-// Stay makes an installation with operators and a fleet of real agents of which some are waiting, refused, revoked or
-// retired, calls ready, and keeps it until ctx is done; then it returns nil. The files are left in cfg.Dir.
+// Stay makes an installation with operators and a fleet of real agents of which some are waiting, refused or revoked,
+// calls ready, and keeps it until ctx is done; then it returns nil. The files are left in cfg.Dir.
 func Stay(ctx context.Context, cfg Config, ready func(*Place)) error {
 	in, err := install(cfg, false, nil) //nolint:contextcheck // bounded by the time-out of the policy's tests
 	if err != nil {
@@ -109,7 +101,7 @@ type stay struct {
 	parts []Part
 }
 
-// run starts the fleet, revokes and retires some of it, and keeps it until ctx is done.
+// run starts the fleet, revokes some of it, and keeps it until ctx is done.
 func (s *stay) run(ctx context.Context, ready func(*Place)) error {
 	if err := s.signTokens(); err != nil {
 		return err
@@ -131,13 +123,8 @@ func (s *stay) run(ctx context.Context, ready func(*Place)) error {
 	nodes, cause := s.daemon.Orders().Nodes, trust.Cause{By: "demo", Why: "to see one"}
 	for _, part := range s.parts {
 		for i := range part.Nodes {
-			id := wire.Identity(part.machine(i).name)
-			switch part.Name {
-			case "revoked":
-				err = errors.Join(err, nodes.Revoke(ctx, id, cause))
-			case "retired":
-				s.stops[string(id)]()
-				err = errors.Join(err, nodes.Retire(ctx, id, cause))
+			if part.Name == "revoked" {
+				err = errors.Join(err, nodes.Revoke(ctx, wire.Identity(part.machine(i).name), cause))
 			}
 		}
 	}
@@ -157,24 +144,11 @@ func (s *stay) run(ctx context.Context, ready func(*Place)) error {
 
 // signTokens writes the tokens of the fleet. The default policy lets names in that a token lists.
 func (s *stay) signTokens() error {
-	for name, edit := range map[string]func(*jwt.Claims, *jwt.Limits){
-		"open": nil,
-		"fleet": func(_ *jwt.Claims, l *jwt.Limits) {
-			l.Identities = []wire.Pattern{"web*.example.net", "app*.example.net", "db*.example.net", "lab*.example.net"}
-		},
-		"limited": func(_ *jwt.Claims, l *jwt.Limits) {
-			l.Identities, l.Uses = []wire.Pattern{"kiosk*.example.net"}, max(1, s.cfg.Nodes/500)
-		},
-		"expired": func(c *jwt.Claims, l *jwt.Limits) {
-			c.IssuedAt, c.NotBefore = c.IssuedAt.AddDate(0, 0, -14), c.NotBefore.AddDate(0, 0, -14)
-			c.ExpiresAt = c.IssuedAt.AddDate(0, 0, 7)
-		},
-	} {
-		if _, err := s.issue(name, edit); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, open := s.issue("open", nil)
+	_, fleet := s.issue("fleet", func(l *jwt.Limits) {
+		l.Identities = []wire.Pattern{"web*.example.net", "app*.example.net", "lab*.example.net"}
+	})
+	return errors.Join(open, fleet)
 }
 
 // addOperators adds one of each role, with a certificate, and a token in a file beside it.

@@ -29,7 +29,7 @@ TLS with what is on its disk, and a few nodes that must be refused try their luc
 
 With --stay, makes a fleet to operate instead, and keeps it until Ctrl-C: with
 operators of each role, an API and a console, and machines that wait for approval or
-are refused, revoked or retired. It prints what to try.
+are refused or revoked. It prints what to try.
 
   muster demo
   muster demo --nodes 1000 --keep demo  # look at logs and files afterwards

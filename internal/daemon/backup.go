@@ -12,13 +12,13 @@ import (
 )
 
 // Backup writes a backup of the open store to w, in the name of by, after it has called started with about how many
-// messages it will have. Requests go on meanwhile; see [store.Store.Export] for what makes it consistent.
+// messages it will have. Requests go on meanwhile; see [store.Backup.Export] for what makes it consistent.
 func (d *Daemon) Backup(ctx context.Context, by string, started func(messages uint64), w io.Writer) error {
 	s := d.Store()
 	if s == nil {
 		return errNotOpen
 	}
-	messages, err := s.Pending(ctx)
+	messages, err := s.Backup.Pending(ctx)
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
@@ -47,7 +47,7 @@ func writeBackup(ctx context.Context, s *store.Store, w io.Writer, header backup
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Export(ctx, b); err != nil {
+	if err := s.Backup.Export(ctx, b); err != nil {
 		b.Abandon()
 		return nil, err
 	}

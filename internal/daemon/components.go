@@ -34,7 +34,7 @@ type register struct {
 // newRegister returns the daemon's register. The store is open.
 func (d *Daemon) newRegister(ctx context.Context) *register {
 	since := d.opts.Now().UTC().Truncate(time.Second)
-	r := &register{put: d.Store().PutComponent, all: d.Store().Components, heard: d.opts.Now, lately: d.activity.lately}
+	r := &register{put: d.Store().Components.PutComponent, all: d.Store().Components.Components, heard: d.opts.Now, lately: d.activity.lately}
 	r.look = func(ctx context.Context) *fleet.Component {
 		return &fleet.Component{
 			Schema: fleet.ComponentSchema, Name: d.cfg.Name, Process: d.id, Version: d.opts.Version, Site: d.parts.site, URL: d.APIURL(), Since: since,

@@ -393,7 +393,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 		"broker certificate":   func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.broker.show) },
 		"connections":          d.broker.authenticate,
 		"queue groups":         d.withdrawn.run,
-		"webhooks":             func(ctx context.Context) error { return d.webhooks.Run(ctx, d.Store()) },
+		"webhooks":             func(ctx context.Context) error { return d.webhooks.Run(ctx, d.Store().Subscriptions) },
 		"API certificate":      d.parts.api.run,
 		"list of nodes":        nodes.Run,
 		"components":           register.run,
@@ -505,7 +505,7 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 		return nil, fmt.Errorf("revocations.journal: %w", err)
 	}
 	d.live.store.Store(s)
-	clock, err := trust.OpenClock(ctx, d.broker.clockConfig(s))
+	clock, err := trust.OpenClock(ctx, d.broker.clockConfig(s.Clock))
 	if err != nil {
 		return nil, err
 	}
@@ -591,7 +591,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	}, nil
 }
 
-// Inputs writes what decisions saw in the last age; see [store.Store.Inputs].
+// Inputs writes what decisions saw in the last age; see [store.Inputs.Read].
 func (d *Daemon) Inputs(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	return d.reports.Inputs(ctx, age, started, w)
 }

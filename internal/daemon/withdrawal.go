@@ -76,7 +76,7 @@ func (l *link) ownFault() error {
 }
 
 // clockConfig has the clock compared with that of a store on other machines.
-func (l *link) clockConfig(s *store.Store) trust.ClockConfig {
+func (l *link) clockConfig(s *store.Clock) trust.ClockConfig {
 	cfg := trust.ClockConfig{
 		Store:  s,
 		Alarms: l.alarms,

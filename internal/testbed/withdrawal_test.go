@@ -40,12 +40,12 @@ func TestASiteIsServedWhileItsOwnCannot(t *testing.T) {
 // whether it could.
 func onRecord(f *testbed.Fleet) bool {
 	s := f.Daemon().Store()
-	mark, after, err := s.ClockMark(f.Context())
+	mark, after, err := s.Clock.ClockMark(f.Context())
 	if err != nil || mark == nil {
 		return false // the provisioner has just begun
 	}
 	mark.Time = f.Clock.Now()
-	_, err = s.PutClockMark(f.Context(), mark, after)
+	_, err = s.Clock.PutClockMark(f.Context(), mark, after)
 	return err == nil
 }
 
@@ -72,7 +72,7 @@ func TestAProvisionerWhoseClockIsAheadWithdraws(t *testing.T) {
 		}
 		return true
 	})
-	if mark, _, err := f.Daemon().Store().ClockMark(f.Context()); err != nil || mark.Time.Sub(f.Clock.Now()) > -behind/2 {
+	if mark, _, err := f.Daemon().Store().Clock.ClockMark(f.Context()); err != nil || mark.Time.Sub(f.Clock.Now()) > -behind/2 {
 		t.Errorf("the clock that is ahead is on record: %+v, %v", mark, err)
 	}
 	second.Clock.Advance(behind)

@@ -29,11 +29,8 @@ const noLeader jetstream.ErrorCode = 10008
 // again; chosen, a tenth of a second is nothing beside an election.
 const leaderless = 100 * time.Millisecond
 
-// Replicas is on how many servers each record is.
-func (s *Store) Replicas() int { return s.replicas }
-
 // cluster reports whether the streams are on more than one server.
-func (s *Store) cluster() bool { return s.replicas > 1 }
+func (c *client) cluster() bool { return c.replicas > 1 }
 
 // besides is after what time a cluster is asked a second time while it may yet answer the
 // first, and so on: what was asked right before it had a leader is never answered, and what a
@@ -43,8 +40,8 @@ const besides = time.Second
 
 // ask asks until there is an answer or ctx is done, if the streams are a cluster's. Several
 // questions may be in hand at once, so it is one that only reads.
-func ask[T any](ctx context.Context, s *Store, question func(context.Context) (T, error)) (T, error) {
-	if !s.cluster() {
+func ask[T any](ctx context.Context, c *client, question func(context.Context) (T, error)) (T, error) {
+	if !c.cluster() {
 		return question(ctx)
 	}
 	return insist(ctx, question)
@@ -91,14 +88,16 @@ func insist[T any](ctx context.Context, question func(context.Context) (T, error
 }
 
 // info asks the leader of the stream how it is.
-func (s *Store) info(ctx context.Context, stream jetstream.Stream, options ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
-	return ask(ctx, s, func(ctx context.Context) (*jetstream.StreamInfo, error) { return stream.Info(ctx, options...) })
+func (c *client) info(ctx context.Context, stream string, options ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	return ask(ctx, c, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+		return c.handles[stream].Info(ctx, options...)
+	})
 }
 
 // askInTurn is ask for what makes something: one question at a time, which is harmless to
 // ask again.
-func askInTurn[T any](ctx context.Context, s *Store, question func(context.Context) (T, error)) (T, error) {
-	if !s.cluster() {
+func askInTurn[T any](ctx context.Context, c *client, question func(context.Context) (T, error)) (T, error) {
+	if !c.cluster() {
 		return question(ctx)
 	}
 	for {
@@ -124,8 +123,8 @@ func unanswered(err error) bool {
 }
 
 // acknowledged bounds the wait for the acknowledgement of one write.
-func (s *Store) acknowledged(ctx context.Context) (context.Context, context.CancelFunc) {
-	if s.cluster() {
+func (c *client) acknowledged(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.cluster() {
 		return context.WithTimeout(ctx, askAgain)
 	}
 	return context.WithCancel(ctx)
@@ -143,9 +142,9 @@ const resets = 4
 const forsaken = 10 * time.Second
 
 // ordered makes a consumer for one look through a stream.
-func (s *Store) ordered(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
+func (c *client) ordered(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
 	cfg.MaxResetAttempts, cfg.InactiveThreshold = cmp.Or(cfg.MaxResetAttempts, resets), forsaken
-	return askInTurn(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) { return s.js.OrderedConsumer(ctx, stream, cfg) })
+	return askInTurn(ctx, c, func(ctx context.Context) (jetstream.Consumer, error) { return c.js.OrderedConsumer(ctx, stream, cfg) })
 }
 
 // answers waits until JetStream answers, or ctx is done. The error is that of
@@ -157,15 +156,15 @@ func answers(ctx context.Context, js jetstream.JetStream) error {
 
 // atLeast returns how many replicas the streams are to have: as many as are
 // asked for, or as any of them has.
-func (s *Store) atLeast(ctx context.Context) (int, error) {
-	replicas := s.replicas
-	for _, c := range streams(replicas, 0, 0) {
-		stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, c.Name) })
+func (c *client) atLeast(ctx context.Context) (int, error) {
+	replicas := c.replicas
+	for _, want := range streams(replicas, 0, 0) {
+		stream, err := ask(ctx, c, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, want.Name) })
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue
 		}
 		if err != nil {
-			return 0, fmt.Errorf("stream %s: %w", c.Name, err)
+			return 0, fmt.Errorf("stream %s: %w", want.Name, err)
 		}
 		replicas = max(replicas, stream.CachedInfo().Config.Replicas)
 	}

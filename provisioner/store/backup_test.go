@@ -57,7 +57,7 @@ func (e *exported) texts(subject string) (texts []string) {
 func export(t testing.TB, s *site, st *store.Store) *exported {
 	t.Helper()
 	e := &exported{}
-	if err := st.Export(s.ctx, e); err != nil {
+	if err := st.Backup.Export(s.ctx, e); err != nil {
 		t.Fatal(err)
 	}
 	return e
@@ -117,7 +117,7 @@ func filled(t *testing.T) (*store.Store, *site) {
 	_, err1 := st.AppendClaims(s.ctx, "00112233445566778899aabbccddeeff", claims("a1"), 0)
 	revoke(t, s, st, revocation("r1", nil))
 	revoke(t, s, st, revocation("r2", ofToken))
-	_, err4 := st.PutClockMark(s.ctx, &trust.ClockMark{Time: at}, 0)
+	_, err4 := st.Clock.PutClockMark(s.ctx, &trust.ClockMark{Time: at}, 0)
 	signer, grant := signerEntry(t, "web"), &orders.Grant{ID: "g", Identity: web1, At: at, ExpiresAt: at.Add(time.Hour)}
 	_, err5 := st.Logs().Signers.Put(s.ctx, signer.LogKey(), signer, 0)
 	_, err6 := st.Logs().Grants.Put(s.ctx, grant.LogKey(), grant, 0)
@@ -202,7 +202,7 @@ func TestAnExportMissesNobody(t *testing.T) {
 			after = put(t, s, st, record(web2, "a"+strconv.Itoa(i)), after)
 		}
 	}
-	if err := st.Export(s.ctx, out); err != nil {
+	if err := st.Backup.Export(s.ctx, out); err != nil {
 		t.Fatal(err)
 	}
 	all := out.texts("muster.node." + web2.SubjectToken())
@@ -277,7 +277,7 @@ func BenchmarkBackup(b *testing.B) {
 		var size counter
 		w, err := backup.NewWriter(&size, backup.Header{ID: "b", Installation: "i", CAFingerprint: ours, StartedAt: time.Now()})
 		if err == nil {
-			err = st.Export(ctx, w)
+			err = st.Backup.Export(ctx, w)
 		}
 		if err == nil {
 			_, err = w.Close(time.Now())

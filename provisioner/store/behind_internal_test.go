@@ -79,10 +79,10 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 				return s.Put(ctx, record(attempt), after)
 			},
 			func(ctx context.Context, s *Store, came func(string)) error {
-				if a, ok := s.claims.(ahead); ok { // of which nobody writes one here
-					s.claims = a.Stream
+				if a, ok := s.handles[streamClaims].(ahead); ok { // of which nobody writes one here
+					s.handles[streamClaims] = a.Stream
 				}
-				return s.Export(ctx, sinkOfRecords(came))
+				return s.Backup.Export(ctx, sinkOfRecords(came))
 			},
 		},
 		"claims": {
@@ -105,7 +105,9 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.nodes, s.claims = ahead{s.nodes}, ahead{s.claims}
+			for _, name := range []string{streamNodes, streamClaims} {
+				s.handles[name] = ahead{s.handles[name]}
+			}
 			s.timeout = time.Second
 			if err := tt.read(ctx, s, func(string) {}); err == nil || !strings.Contains(err.Error(), "read to sequence 1 of 2: try again") {
 				t.Errorf("from a server that stays behind: %v", err)
@@ -154,7 +156,7 @@ func TestAHistoryThatIsCutShortIsNone(t *testing.T) {
 	if _, err := s.Put(ctx, r, 0); err != nil {
 		t.Fatal(err)
 	}
-	s.nodes, s.timeout = ahead{s.nodes}, time.Second
+	s.handles[streamNodes], s.timeout = ahead{s.handles[streamNodes]}, time.Second
 	if h, complete, err := s.History(ctx, "web1.example.net"); h != nil || complete || err == nil || !strings.Contains(err.Error(), "read to sequence 1 of 2") {
 		t.Errorf("history from a server that is behind: %v, complete %v, %v", h, complete, err)
 	}

@@ -29,7 +29,7 @@ type Binding struct {
 func (s *Store) bind(ctx context.Context, fingerprint string, former []string, now time.Time) error {
 	for range 3 {
 		var found Installation
-		sequence, err := s.last(ctx, s.entries, subjectInstallation, &found)
+		sequence, err := s.last(ctx, streamEntries, subjectInstallation, &found)
 		next := found
 		switch {
 		case errors.Is(err, jetstream.ErrMsgNotFound):

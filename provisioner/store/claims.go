@@ -14,10 +14,13 @@ import (
 	"muster/jwt"
 )
 
+// A ClaimLog keeps the claims of uses of limited tokens.
+type ClaimLog struct{ *client }
+
 // Claims implements [trust.ClaimLog]. It asks for one entry after the
 // other: the tail is mostly one or two long, and what answers is the leader of
 // the stream.
-func (s *Store) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*trust.ClaimEntry, trust.Revision) error) error {
+func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*trust.ClaimEntry, trust.Revision) error) error {
 	for next, n := uint64(after)+1, 0; ; next, n = next+1, n+1 {
 		if n == longTail {
 			var err error
@@ -50,7 +53,7 @@ const longTail = 16
 // minutes in which nobody claims, has all of it read again, and one question for each
 // entry takes as long as the way to the leader, thousands of times. It returns from where
 // to go on: who answers here may be behind the leader.
-func (s *Store) manyClaims(ctx context.Context, tid jwt.TokenID, next uint64, each func(*trust.ClaimEntry, trust.Revision) error) (uint64, error) {
+func (s *ClaimLog) manyClaims(ctx context.Context, tid jwt.TokenID, next uint64, each func(*trust.ClaimEntry, trust.Revision) error) (uint64, error) {
 	from := jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectClaims + string(tid)}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
 	}
@@ -67,11 +70,11 @@ func (s *Store) manyClaims(ctx context.Context, tid jwt.TokenID, next uint64, ea
 
 // nextClaims returns the first entry of the token at the sequence or after it,
 // or [jetstream.ErrMsgNotFound].
-func (s *Store) nextClaims(ctx context.Context, tid jwt.TokenID, sequence uint64) (*jetstream.RawStreamMsg, error) {
+func (s *ClaimLog) nextClaims(ctx context.Context, tid jwt.TokenID, sequence uint64) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return ask(ctx, s, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return s.claims.GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(subjectClaims+string(tid)))
+	return ask(ctx, s.client, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return s.handles[streamClaims].GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(subjectClaims+string(tid)))
 	})
 }
 
@@ -90,7 +93,7 @@ func decodeClaims(data []byte) (*trust.ClaimEntry, error) {
 // AppendClaims implements [trust.ClaimLog]. It waits no longer for the
 // acknowledgement than for any other answer, so that there is time to look for
 // the entry when it does not come.
-func (s *Store) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision) (trust.Revision, error) {
+func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision) (trust.Revision, error) {
 	if err := e.Check(); err != nil {
 		return 0, err
 	}
@@ -104,10 +107,10 @@ func (s *Store) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.Clai
 }
 
 // LastClaims returns the revision of the newest entry of all logs, 0 if there is none.
-func (s *Store) LastClaims(ctx context.Context) (trust.Revision, error) {
+func (s *ClaimLog) LastClaims(ctx context.Context) (trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	info, err := s.info(ctx, s.claims)
+	info, err := s.info(ctx, streamClaims)
 	if err != nil {
 		return 0, fmt.Errorf("read claims: %w", err)
 	}
@@ -115,7 +118,7 @@ func (s *Store) LastClaims(ctx context.Context) (trust.Revision, error) {
 }
 
 // AllClaims implements [trust.ClaimLog].
-func (s *Store) AllClaims(ctx context.Context, after trust.Revision, each func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error) error {
+func (s *ClaimLog) AllClaims(ctx context.Context, after trust.Revision, each func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error) error {
 	end, err := s.LastClaims(ctx)
 	if err != nil || end <= after {
 		return err

@@ -21,10 +21,13 @@ const (
 	subjectProbe = "muster.entry.probe"
 )
 
+// A Clock keeps the newest time on record.
+type Clock struct{ *client }
+
 // ClockMark implements [trust.ClockStore].
-func (s *Store) ClockMark(ctx context.Context) (*trust.ClockMark, trust.Revision, error) {
+func (s *Clock) ClockMark(ctx context.Context) (*trust.ClockMark, trust.Revision, error) {
 	var m trust.ClockMark
-	revision, err := s.last(ctx, s.entries, subjectClock, &m)
+	revision, err := s.last(ctx, streamEntries, subjectClock, &m)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, 0, nil
 	}
@@ -34,17 +37,17 @@ func (s *Store) ClockMark(ctx context.Context) (*trust.ClockMark, trust.Revision
 	return &m, trust.Revision(revision), nil
 }
 
-// Time asks the store's server what time it is.
-func (s *Store) Time(ctx context.Context) (time.Time, error) {
-	stream, err := s.js.Stream(ctx, streamRevocations)
+// Time returns what time it is on the store's server.
+func (s *Clock) Time(ctx context.Context) (time.Time, error) {
+	a, err := s.infos.recent(ctx, streamRevocations, time.Second)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("ask the store for the time: %w", err)
 	}
-	return stream.CachedInfo().TimeStamp, nil
+	return a.info.TimeStamp.Add(time.Since(a.came)), nil
 }
 
 // PutClockMark implements [trust.ClockStore].
-func (s *Store) PutClockMark(ctx context.Context, m *trust.ClockMark, after trust.Revision) (trust.Revision, error) {
+func (s *Clock) PutClockMark(ctx context.Context, m *trust.ClockMark, after trust.Revision) (trust.Revision, error) {
 	revision, err := s.putAnyway(ctx, subjectClock, m, uint64(after))
 	if err != nil {
 		return 0, fmt.Errorf("write clock mark: %w", err)
@@ -83,7 +86,7 @@ const reported = 2 * time.Minute
 //
 // Streams of reports acknowledge nothing (see streams). So the event is looked for instead; if another one of its kind
 // came right behind it, it is not found, and reporting it again is harmless.
-func (s *Store) Report(ctx context.Context, e events.Event) error {
+func (s *EventLog) Report(ctx context.Context, e events.Event) error {
 	b, err := s.cloudEvent(e)
 	if err != nil {
 		return fmt.Errorf("report %s: %w", e.Type, err)

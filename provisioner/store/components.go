@@ -38,8 +38,11 @@ func componentsStream(replicas int, direct bool, capacity int64) jetstream.Strea
 	}
 }
 
+// Components keep the newest word of each provisioner.
+type Components struct{ *client }
+
 // PutComponent implements [fleet.ComponentStore].
-func (s *Store) PutComponent(ctx context.Context, c *fleet.Component) error {
+func (s *Components) PutComponent(ctx context.Context, c *fleet.Component) error {
 	subject := subjectComponent + strings.ReplaceAll(c.Name, ".", "_") // as identities are written
 	if _, err := s.append(ctx, subject, c, wire.NewID()); err != nil {
 		return fmt.Errorf("write component %q: %w", c.Name, err)
@@ -48,7 +51,7 @@ func (s *Store) PutComponent(ctx context.Context, c *fleet.Component) error {
 }
 
 // Components implements [fleet.ComponentStore].
-func (s *Store) Components(ctx context.Context) ([]*fleet.HeardComponent, error) {
+func (s *Components) Components(ctx context.Context) ([]*fleet.HeardComponent, error) {
 	var all []*fleet.HeardComponent
 	err := s.scan(ctx, streamComponents, subjectComponent+"*", jetstream.DeliverAllPolicy, func(m message) error {
 		c := &fleet.HeardComponent{Heard: m.at.UTC()}
@@ -66,14 +69,14 @@ func (s *Store) Components(ctx context.Context) ([]*fleet.HeardComponent, error)
 
 // append writes one message under an id that makes a repetition harmless, and
 // returns its sequence once it is on disk.
-func (s *Store) append(ctx context.Context, subject string, v any, id string) (uint64, error) {
+func (c *client) append(ctx context.Context, subject string, v any, id string) (uint64, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	ack, err := s.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: b}, jetstream.WithMsgID(id))
+	ack, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: b}, jetstream.WithMsgID(id))
 	if err != nil {
 		return 0, full(err)
 	}

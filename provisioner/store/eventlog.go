@@ -45,7 +45,7 @@ func placeIn(p *events.Place, stream string) *uint64 {
 
 // Events implements [events.Log]. The streams are merged by the
 // time at which the broker stored each event.
-func (s *Store) Events(ctx context.Context, q events.Query, each func(*events.Stored) error) error {
+func (s *EventLog) Events(ctx context.Context, q events.Query, each func(*events.Stored) error) error {
 	g, running := errgroup.WithContext(ctx)
 	m := merger{each: each}
 	for i, stream := range logStreams {
@@ -63,7 +63,7 @@ func (s *Store) Events(ctx context.Context, q events.Query, each func(*events.St
 
 // readEvents sends what a stream has, and will have, to out, and at first where
 // it stands. With q.Once it closes out at the end.
-func (s *Store) readEvents(ctx context.Context, stream string, q events.Query, out chan<- found) error {
+func (s *EventLog) readEvents(ctx context.Context, stream string, q events.Query, out chan<- found) error {
 	fail := func(err error) error { return fmt.Errorf("read %s: %w", stream, err) }
 	send := func(f found) error {
 		select {
@@ -73,7 +73,7 @@ func (s *Store) readEvents(ctx context.Context, stream string, q events.Query, o
 			return ctx.Err()
 		}
 	}
-	info, err := ask(ctx, s, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+	info, err := ask(ctx, s.client, func(ctx context.Context) (*jetstream.StreamInfo, error) {
 		st, err := s.js.Stream(ctx, stream)
 		if err != nil {
 			return nil, err

@@ -2,6 +2,7 @@ package store
 
 import (
 	"strings"
+	"sync"
 	"time"
 
 	"muster/internal/wire"
@@ -20,13 +21,23 @@ type cloudEvent struct {
 	Data            events.Event `json:"data"`
 }
 
+// An EventLog takes events, and reads them.
+type EventLog struct {
+	*client
+
+	mu    sync.Mutex
+	count int       // guarded by mu: events lost since the last warning
+	all   uint64    // guarded by mu: events lost since the store was opened
+	next  time.Time // guarded by mu: when there may be another warning
+}
+
 // Emit publishes an event without waiting for it: an event is a report and not
 // the truth, which is in the records, and a slow disk must not hold up
 // enrollment for it. It goes into the buffer of the connection, which flushes it
 // at once, again after the broker was away, and when the edges stop; what does not
 // fit is lost, and counted. All of it, up to its being in the stream, is 7 µs of
 // CPU (measured, BenchmarkEmit), so there is no queue before that.
-func (s *Store) Emit(e events.Event) {
+func (s *EventLog) Emit(e events.Event) {
 	b, err := s.cloudEvent(e)
 	if err == nil {
 		err = s.nc.Publish(eventSubject(e), b)
@@ -42,27 +53,27 @@ const warnLost = time.Minute
 
 // lost counts a lost event, and tells how many there were before it since it last
 // told.
-func (s *Store) lost(e events.Event, err error) {
-	s.losses.Lock()
-	defer s.losses.Unlock()
-	s.losses.count++
-	s.losses.all++
-	if time.Now().Before(s.losses.next) {
+func (s *EventLog) lost(e events.Event, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count++
+	s.all++
+	if time.Now().Before(s.next) {
 		return
 	}
-	s.log.Warn("events lost", "left_out", s.losses.count-1, "subject", e.Type, "node", e.Node, "err", err)
-	s.losses.count, s.losses.next = 0, time.Now().Add(warnLost)
+	s.log.Warn("events lost", "left_out", s.count-1, "subject", e.Type, "node", e.Node, "err", err)
+	s.count, s.next = 0, time.Now().Add(warnLost)
 }
 
 // Lost returns how many events were lost since the store was opened.
-func (s *Store) Lost() uint64 {
-	s.losses.Lock()
-	defer s.losses.Unlock()
-	return s.losses.all
+func (s *EventLog) Lost() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all
 }
 
 // cloudEvent encodes an event.
-func (s *Store) cloudEvent(e events.Event) ([]byte, error) {
+func (s *EventLog) cloudEvent(e events.Event) ([]byte, error) {
 	c := cloudEvent{
 		SpecVersion: "1.0", ID: wire.NewID(), Source: "io.muster.provisioner/" + s.installation.ID, Type: string(e.Type),
 		Subject: e.Node, Time: e.Time.UTC(), DataContentType: "application/json", Data: e,

@@ -36,6 +36,9 @@ type Sink interface {
 	Message(sequence uint64, subject string, data []byte) error
 }
 
+// A Backup reads what a backup needs.
+type Backup struct{ *client }
+
 // Export reads all that a backup needs, while others write, in the order that
 // makes it consistent. It stops at the first error of the sink.
 //
@@ -43,7 +46,7 @@ type Sink interface {
 // end: every identity's newest record of that instant is among it, since a
 // message that has been passed by can only go when [History] newer ones of its
 // subject have come, which are still ahead then.
-func (s *Store) Export(ctx context.Context, to Sink) error {
+func (s *Backup) Export(ctx context.Context, to Sink) error {
 	for _, name := range kept {
 		if err := to.Stream(name); err != nil {
 			return err
@@ -55,12 +58,11 @@ func (s *Store) Export(ctx context.Context, to Sink) error {
 	return nil
 }
 
-func (s *Store) export(ctx context.Context, name string, to Sink) error {
-	stream := s.handle(name)
+func (s *Backup) export(ctx context.Context, name string, to Sink) error {
 	// What its leader has must come: a scan that stopped early would free whoever comes
 	// after. In a cluster the one that is read from may be some milliseconds behind, which
 	// must not be the end of a long backup.
-	end, err := endOf(ctx, s, stream, "")
+	end, err := endOf(ctx, s.client, name, "")
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", name, err)
 	}
@@ -70,18 +72,13 @@ func (s *Store) export(ctx context.Context, name string, to Sink) error {
 }
 
 // Pending returns how many messages an export would read now, for progress.
-func (s *Store) Pending(ctx context.Context) (n uint64, err error) {
+func (s *Backup) Pending(ctx context.Context) (n uint64, err error) {
 	for _, name := range kept {
-		info, err := s.info(ctx, s.handle(name))
+		info, err := s.info(ctx, name)
 		if err != nil {
 			return 0, fmt.Errorf("stream %s: %w", name, err)
 		}
 		n += info.State.Msgs
 	}
 	return n, nil
-}
-
-// handle returns the handle of one of the streams that are kept.
-func (s *Store) handle(name string) jetstream.Stream {
-	return map[string]jetstream.Stream{streamNodes: s.nodes, streamClaims: s.claims, streamEntries: s.entries, streamRevocations: s.revocations}[name]
 }

@@ -23,7 +23,7 @@ const followAgain = 200 * time.Millisecond
 // that is kept when it was heard of, it calls current with since when that is kept: of
 // whoever it has not named nobody knows whether it was heard of before. The calls
 // are from several goroutines, and of one node not in the order of its times.
-func (s *Store) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error {
+func (s *EventLog) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error {
 	var mu sync.Mutex
 	read := map[string]bool{} // guarded by mu: streams that were read to their end
 	all := []string{streamLifecycle, streamAlive}
@@ -40,7 +40,7 @@ func (s *Store) FollowSeen(ctx context.Context, each func(wire.Identity, time.Ti
 				if read[stream] = true; len(read) < len(all) || current == nil {
 					return nil
 				}
-				info, err := s.info(following, s.reports[streamAlive])
+				info, err := s.info(following, streamAlive)
 				if err != nil {
 					return err
 				}
@@ -55,7 +55,7 @@ func (s *Store) FollowSeen(ctx context.Context, each func(wire.Identity, time.Ti
 
 // follow calls each for the last message of each subject, and for all that come
 // after. Whenever these are all for now it calls current; an error of that is as one of the store.
-func (s *Store) follow(ctx context.Context, stream, filter string, each func(message), current func() error) error {
+func (s *EventLog) follow(ctx context.Context, stream, filter string, each func(message), current func() error) error {
 	last, said := uint64(0), ""
 	reached := func() error { said = ""; return current() }
 	for {
@@ -80,7 +80,7 @@ func (s *Store) follow(ctx context.Context, stream, filter string, each func(mes
 //
 // Going on after it loses nothing: messages come in their order, so the last one
 // of each subject has either been had or is still to come.
-func (s *Store) followFrom(ctx context.Context, stream, filter string, last *uint64, each func(message), current func() error) error {
+func (s *EventLog) followFrom(ctx context.Context, stream, filter string, last *uint64, each func(message), current func() error) error {
 	// One try: follow has more patience than the library, and less time.
 	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MaxResetAttempts: 1}
 	if *last > 0 {

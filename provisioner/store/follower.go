@@ -72,8 +72,8 @@ type Follower struct {
 }
 
 // newFollower returns a follower that has read nothing and has no views.
-func (s *Store) newFollower(stream string) *Follower {
-	return &Follower{js: s.js, nc: s.nc, infos: s.infos, stream: stream, timeout: s.timeout, kick: make(chan struct{}, 1)}
+func (c *client) newFollower(stream string) *Follower {
+	return &Follower{js: c.js, nc: c.nc, infos: c.infos, stream: stream, timeout: c.timeout, kick: make(chan struct{}, 1)}
 }
 
 // add makes a view one of the follower's, which has not been opened yet, and returns it.

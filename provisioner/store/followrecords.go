@@ -35,7 +35,7 @@ const (
 //
 // A store that does not answer is asked again. The error is [ErrDamaged] if a server leaves out records that it has:
 // end the process.
-func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
+func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 	own func(*provisioner.Brief, trust.Revision), current func(),
 ) error {
 	f := &recordFollower{s: s, each: each, current: current, queue: s.followers.open(own)}
@@ -68,7 +68,7 @@ func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []by
 // while all up to there are own records, it reads nothing. A sequence that is not known as an own one counts as
 // another's with the next look only, since its acknowledgement may be on the way.
 type recordFollower struct {
-	s       *Store
+	s       *RecordStore
 	each    func(wire.Identity, []byte, trust.Revision)
 	current func()
 	queue   *ownRecords
@@ -108,7 +108,7 @@ func (f *recordFollower) readAll(ctx context.Context) error {
 	}
 	defer l.close(ctx)
 	want, came := l.pending, uint64(0)
-	end, err := endOf(ctx, f.s, f.s.nodes, "")
+	end, err := endOf(ctx, f.s.client, streamNodes, "")
 	if err != nil {
 		return err
 	}

@@ -4,47 +4,61 @@ import (
 	"context"
 	"fmt"
 
-	"muster/provisioner/trust"
-
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
-// Revisions calls each for every revision that is kept of the record of id, or
-// of all records if id is empty, in the order in which they were written. It
-// stops at the first error of each and returns it. Records that are written
-// meanwhile may or may not be among them. If it returns nil, none was left out that was
-// there before.
-func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*provisioner.Record, trust.Revision) error) error {
-	filter := subjectNode + "*"
+// Records implements [provisioner.TokenNotes].
+func (s *RecordStore) Records(ctx context.Context, each func(*provisioner.Record, trust.Revision) error) error {
+	// The last message is the newest of its subject: it comes, or a later one in its place.
+	newest := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subjectNode + "*"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
+	return s.read(ctx, "", newest, each)
+}
+
+// Revisions calls each for every revision that is kept of the record of id, or of all records if id is empty, in the
+// order in which they were written. It stops at the first error of each and returns it. Records that are written
+// meanwhile may or may not be among them. If it returns nil, none was left out that was there before.
+func (s *RecordStore) Revisions(ctx context.Context, id wire.Identity, each func(*provisioner.Record, trust.Revision) error) error {
+	subject, filter := "", subjectNode+"*"
 	if id != "" {
-		filter = subjectNode + id.SubjectToken()
+		subject = subjectNode + id.SubjectToken()
+		filter = subject
 	}
-	info, err := s.info(ctx, s.nodes, jetstream.WithSubjectFilter(filter))
+	return s.read(ctx, subject, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}}, each)
+}
+
+// read reads records, up to the last that the stream's leader has now; of one subject if that is not empty.
+func (s *RecordStore) read(ctx context.Context, subject string, cfg jetstream.OrderedConsumerConfig, each func(*provisioner.Record, trust.Revision) error) error {
+	end, err := endOf(ctx, s.client, streamNodes, subject)
 	if err != nil {
-		return fmt.Errorf("history: %w", err)
+		return fmt.Errorf("records: %w", err)
 	}
-	if len(info.State.Subjects) == 0 {
-		// Whatever was written has a subject that the filter covers, and its newest
-		// message stays.
-		if last := info.State.LastSeq; id == "" && last > 0 {
-			return fmt.Errorf("history: %s ends at sequence %d, has %d messages and names no subject of theirs: ask again", streamNodes, last, info.State.Msgs)
-		}
+	if end == 0 {
 		return nil
 	}
-	end := info.State.LastSeq
-	if id != "" {
-		if end, err = endOf(ctx, s, s.nodes, filter); err != nil {
-			return fmt.Errorf("history: %w", err)
-		}
-	}
-	return s.scanThrough(ctx, streamNodes, end, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}}, func(m message) error {
+	return s.scanThrough(ctx, streamNodes, end, cfg, func(m message) error {
 		r, err := decodeRecord(m)
 		if err != nil {
-			return fmt.Errorf("history: %w", err)
+			return err
 		}
 		return each(r, trust.Revision(m.sequence))
 	})
+}
+
+// History implements [provisioner.TokenNotes].
+func (s *RecordStore) History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error) {
+	var history []provisioner.Revised
+	err := s.Revisions(ctx, id, func(r *provisioner.Record, at trust.Revision) error {
+		history = append(history, provisioner.Revised{Record: r, Revision: at})
+		return nil
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("history of %q: %w", id, err)
+	}
+	// A full history may have lost its beginning. One revision that came while we read may have pushed out another
+	// that we have not seen.
+	return history, len(history) < History-1, nil
 }

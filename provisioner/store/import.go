@@ -328,8 +328,7 @@ func (i *Import) Done(ctx context.Context) (*Watermark, error) {
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
-	s := &Store{js: i.js, nc: i.cfg.Conn, infos: newInfos(i.js), timeout: i.cfg.Timeout}
-	mark, err := s.marks(ctx, 0)
+	mark, err := newClient(i.js, i.cfg).marks(ctx, 0)
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}

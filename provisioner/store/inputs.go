@@ -189,11 +189,14 @@ func (r *Recorder) write(s *Store, batch []byte) error {
 	return s.nc.Publish(subjectInputs, r.packed) // which copies it
 }
 
-// Inputs writes what decisions saw in the last age, a [policies.Recording] in
+// Inputs are what decisions saw.
+type Inputs struct{ *client }
+
+// Read writes what decisions saw in the last age, a [policies.Recording] in
 // JSON a line and a blank line after each batch, the oldest first. started gets
 // the number of batches before anything is written. The age is by the broker's
 // clock and to the second.
-func (s *Store) Inputs(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
+func (s *Inputs) Read(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	since := time.Now().Add(-age - batchWait).UTC()
 	l, err := s.look(ctx, streamInputs, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectInputs}, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since,

@@ -29,7 +29,7 @@ var errStalled = errors.New("nothing comes of what is ahead")
 
 // A look reads a stream once, by a consumer of its own. It is not safe for concurrent use. Close it.
 type look struct {
-	s        *Store
+	c        *client
 	stream   string
 	consumer jetstream.Consumer
 	messages jetstream.MessagesContext
@@ -39,15 +39,15 @@ type look struct {
 }
 
 // look begins to read what a consumer of that configuration gets.
-func (s *Store) look(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, options ...jetstream.PullMessagesOpt) (*look, error) {
-	consumer, err := s.ordered(ctx, stream, cfg)
+func (c *client) look(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, options ...jetstream.PullMessagesOpt) (*look, error) {
+	consumer, err := c.ordered(ctx, stream, cfg)
 	if err != nil {
 		return nil, err
 	}
-	l := &look{s: s, stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}
+	l := &look{c: c, stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}
 	options = append(options, jetstream.PullExpiry(lookExpiry), jetstream.PullHeartbeat(lookBeat))
 	if l.messages, err = consumer.Messages(options...); err != nil {
-		s.drop(ctx, stream, consumer)
+		c.drop(ctx, stream, consumer)
 		return nil, err
 	}
 	return l, nil
@@ -56,7 +56,7 @@ func (s *Store) look(ctx context.Context, stream string, cfg jetstream.OrderedCo
 // close ends it, and drops the consumer.
 func (l *look) close(ctx context.Context) {
 	l.messages.Stop()
-	l.s.drop(ctx, l.stream, l.consumer)
+	l.c.drop(ctx, l.stream, l.consumer)
 }
 
 // next returns the next message. While some are ahead, it returns nil if they turn out to have been removed, and
@@ -97,7 +97,7 @@ func (l *look) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata,
 
 // ahead asks whether anything is still ahead, or on its way.
 func (l *look) ahead(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, l.c.timeout)
 	defer cancel()
 	info, err := l.consumer.Info(ctx)
 	if err != nil {

@@ -55,7 +55,7 @@ func subjectsOfNodes(types ...string) (subjects []string) {
 // io.muster.server.*, the time at which the broker got it, and of its content the
 // serial of its certificate alone. Attempts under this name that proved nothing
 // are among them: anybody may have made those.
-func (s *Store) NodeEvents(ctx context.Context, id wire.Identity) (emitted []events.Event, complete bool, err error) {
+func (s *EventLog) NodeEvents(ctx context.Context, id wire.Identity) (emitted []events.Event, complete bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	complete = true
@@ -89,9 +89,9 @@ func (s *Store) NodeEvents(ctx context.Context, id wire.Identity) (emitted []eve
 }
 
 // lastOf returns the last message of a subject, the zero message if there is none.
-func (s *Store) lastOf(ctx context.Context, stream, subject string) (message, error) {
-	handle := s.reports[stream]
-	m, err := ask(ctx, s, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+func (c *client) lastOf(ctx context.Context, stream, subject string) (message, error) {
+	handle := c.handles[stream]
+	m, err := ask(ctx, c, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return handle.GetLastMsgForSubject(ctx, subject)
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -105,17 +105,17 @@ func (s *Store) lastOf(ctx context.Context, stream, subject string) (message, er
 
 // tail returns the last messages of a subject, the oldest first, limit of them at
 // most, and whether these are all.
-func (s *Store) tail(ctx context.Context, stream, subject string, limit int) (found []message, complete bool, err error) {
+func (c *client) tail(ctx context.Context, stream, subject string, limit int) (found []message, complete bool, err error) {
 	// Of most types a node has none, which is cheap to find out.
-	last, err := s.lastOf(ctx, stream, subject)
+	last, err := c.lastOf(ctx, stream, subject)
 	if err != nil || last.sequence == 0 {
 		return nil, err == nil, err
 	}
-	from, err := s.tailStart(ctx, stream, subject, last.sequence, limit)
+	from, err := c.tailStart(ctx, stream, subject, last.sequence, limit)
 	if err != nil {
 		return nil, false, err
 	}
-	err = s.scanWith(ctx, stream, tailConfig(subject, from), func(m message) error {
+	err = c.scanWith(ctx, stream, tailConfig(subject, from), func(m message) error {
 		found = append(found, m)
 		return nil
 	})
@@ -130,15 +130,15 @@ func (s *Store) tail(ctx context.Context, stream, subject string, limit int) (fo
 
 // tailStart returns a sequence from which on a subject has limit messages or more, but
 // not many times more, or 1 if it has fewer in all. last is the sequence of its last.
-func (s *Store) tailStart(ctx context.Context, stream, subject string, last uint64, limit int) (uint64, error) {
+func (c *client) tailStart(ctx context.Context, stream, subject string, last uint64, limit int) (uint64, error) {
 	from, beyond := uint64(1), last
 	for probe := from; ; {
-		consumer, err := s.ordered(ctx, stream, tailConfig(subject, probe))
+		consumer, err := c.ordered(ctx, stream, tailConfig(subject, probe))
 		if err != nil {
 			return 0, fmt.Errorf("tail of %s: %w", subject, err)
 		}
 		n := consumer.CachedInfo().NumPending
-		s.drop(ctx, stream, consumer)
+		c.drop(ctx, stream, consumer)
 		switch {
 		case n < uint64(limit) && probe == 1:
 			return 1, nil

@@ -114,7 +114,7 @@ func (f *followers) close(q *ownRecords) {
 
 // Settle returns when all that this process has written is known to the followers of records (see
 // [Store.FollowRecords]): a list that is made then is not older than an order before it.
-func (s *Store) Settle() {
+func (s *RecordStore) Settle() {
 	for _, q := range s.followers.all() {
 		q.take()
 	}

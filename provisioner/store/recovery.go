@@ -44,13 +44,13 @@ func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recov
 	if err := answers(ctx, js); err != nil {
 		return nil, fmt.Errorf("recovery: %w", err)
 	}
-	s := &Store{js: js, nc: cfg.Conn, infos: newInfos(js), timeout: cfg.Timeout, log: cfg.Log}
-	mark, err := s.guard.open(cfg.Watermarks)
+	var files guard
+	mark, err := files.open(cfg.Watermarks)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = s.guard.close() }() // what was written is on disk
-	found, err := s.marks(ctx, 0)
+	defer func() { _ = files.close() }() // what was written is on disk
+	found, err := newClient(js, cfg).marks(ctx, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -52,8 +52,8 @@ const messageOverhead = 256
 func (s *Store) SetRoom(bytes int64) { s.room.Store(bytes) }
 
 // take takes a message's room, or returns [trust.ErrStoreFull].
-func (s *Store) take(subject string, b []byte) error {
-	if s.room.Add(-int64(len(subject)+len(b)+messageOverhead)) < 0 {
+func (c *client) take(subject string, b []byte) error {
+	if c.room.Add(-int64(len(subject)+len(b)+messageOverhead)) < 0 {
 		return fmt.Errorf("%w: the rest is for revocations", trust.ErrStoreFull)
 	}
 	return nil

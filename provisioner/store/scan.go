@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"muster/provisioner/trust"
-
 	"github.com/nats-io/nats.go/jetstream"
 
-	"muster/internal/wire"
 	"muster/provisioner"
 )
 
@@ -27,21 +24,21 @@ type message struct {
 // order in which they were written, or only for the last one of each subject. It
 // stops at the first error of each. Messages that are written meanwhile may or
 // may not be among them.
-func (s *Store) scan(ctx context.Context, stream, filter string, which jetstream.DeliverPolicy, each func(message) error) error {
-	return s.scanWith(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: which}, each)
+func (c *client) scan(ctx context.Context, stream, filter string, which jetstream.DeliverPolicy, each func(message) error) error {
+	return c.scanWith(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: which}, each)
 }
 
 // scanWith is scan for what a consumer of that configuration gets.
-func (s *Store) scanWith(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
-	return s.scanThrough(ctx, stream, 0, cfg, each)
+func (c *client) scanWith(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
+	return c.scanThrough(ctx, stream, 0, cfg, each)
 }
 
 // scanThrough is scanWith that does not end before the sequence. In a cluster the broker has
 // any of the servers that have the stream read it, which may lack its end: what its leader
 // has (see [endOf]) is waited for, no longer than for an answer. Then the error says how far
 // it came: try again.
-func (s *Store) scanThrough(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
-	l, err := s.look(ctx, stream, cfg)
+func (c *client) scanThrough(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
+	l, err := c.look(ctx, stream, cfg)
 	if err != nil {
 		return fmt.Errorf("scan of %s: %w", stream, err)
 	}
@@ -63,7 +60,7 @@ func (l *look) eachThrough(ctx context.Context, through uint64, each func(messag
 	for read := uint64(0); l.pending > 0 || read < through; { // of an empty set nothing would ever be delivered
 		wait, cancel := ctx, context.CancelFunc(func() {})
 		if l.pending == 0 {
-			wait, cancel = context.WithTimeout(ctx, l.s.timeout)
+			wait, cancel = context.WithTimeout(ctx, l.c.timeout)
 		}
 		m, meta, err := l.next(wait)
 		cancel()
@@ -85,18 +82,18 @@ func (l *look) eachThrough(ctx context.Context, through uint64, each func(messag
 
 // endOf returns the sequence of the last message that the leader of the stream has, or has
 // of one subject if that is not empty; 0 if there is none.
-func endOf(ctx context.Context, s *Store, stream jetstream.Stream, subject string) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+func endOf(ctx context.Context, c *client, stream, subject string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	if subject == "" {
-		info, err := s.info(ctx, stream)
+		info, err := c.info(ctx, stream)
 		if err != nil {
 			return 0, err
 		}
 		return info.State.LastSeq, nil
 	}
-	m, err := ask(ctx, s, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return stream.GetLastMsgForSubject(ctx, subject)
+	m, err := ask(ctx, c, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return c.handles[stream].GetLastMsgForSubject(ctx, subject)
 	})
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
@@ -110,10 +107,10 @@ func endOf(ctx context.Context, s *Store, stream jetstream.Stream, subject strin
 // drop takes a consumer away that is not needed any more. The broker would do it
 // by itself after a while, but it has room for so many only, and who asks often
 // must not take them from those who need one. What fails is left to it.
-func (s *Store) drop(ctx context.Context, stream string, consumer jetstream.Consumer) {
+func (c *client) drop(ctx context.Context, stream string, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
-	_ = s.js.DeleteConsumer(ctx, stream, consumer.CachedInfo().Name)
+	_ = c.js.DeleteConsumer(ctx, stream, consumer.CachedInfo().Name)
 }
 
 // dropTimeout bounds the wait for a consumer to be gone; chosen, it takes less
@@ -130,44 +127,4 @@ func decodeRecord(m message) (*provisioner.Record, error) {
 		return nil, fmt.Errorf("sequence %d: record of %q on %s", m.sequence, r.Identity, m.subject)
 	}
 	return &r, nil
-}
-
-// Records implements [provisioner.TokenNotes].
-func (s *Store) Records(ctx context.Context, each func(*provisioner.Record, trust.Revision) error) error {
-	end, err := endOf(ctx, s, s.nodes, "")
-	if err != nil {
-		return fmt.Errorf("records: %w", err)
-	}
-	// The last message is the newest of its subject: it comes, or a later one in its place.
-	newest := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subjectNode + "*"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
-	return s.scanThrough(ctx, streamNodes, end, newest, func(m message) error {
-		r, err := decodeRecord(m)
-		if err != nil {
-			return err
-		}
-		return each(r, trust.Revision(m.sequence))
-	})
-}
-
-// History implements [provisioner.TokenNotes].
-func (s *Store) History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error) {
-	var history []provisioner.Revised
-	subject := subjectNode + id.SubjectToken()
-	end, err := endOf(ctx, s, s.nodes, subject)
-	if err != nil {
-		return nil, false, fmt.Errorf("history of %q: %w", id, err)
-	}
-	err = s.scanThrough(ctx, streamNodes, end, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}}, func(m message) error {
-		r, err := decodeRecord(m)
-		if err == nil {
-			history = append(history, provisioner.Revised{Record: r, Revision: trust.Revision(m.sequence)})
-		}
-		return err
-	})
-	if err != nil {
-		return nil, false, err
-	}
-	// A full history may have lost its beginning. One revision that came while
-	// we read may have pushed out one that we have not seen.
-	return history, len(history) < History-1, nil
 }

@@ -31,9 +31,12 @@ const (
 	leaving = time.Second
 )
 
+// Subscriptions deliver events, to webhooks.
+type Subscriptions struct{ *client }
+
 // Subscribe implements [events.Subscriptions], with a durable consumer on
 // each stream that has events of the types.
-func (s *Store) Subscribe(ctx context.Context, sub events.Subscription, each func(context.Context, *events.Delivery) events.Settlement) {
+func (s *Subscriptions) Subscribe(ctx context.Context, sub events.Subscription, each func(context.Context, *events.Delivery) events.Settlement) {
 	var g sync.WaitGroup
 	for stream, subjects := range subjectsOf(sub.Types) {
 		c := consumerOf(sub, subjects)
@@ -59,7 +62,7 @@ func (s *Store) Subscribe(ctx context.Context, sub events.Subscription, each fun
 }
 
 // Waiting implements [events.Subscriptions].
-func (s *Store) Waiting(ctx context.Context, sub events.Subscription) (uint64, error) {
+func (s *Subscriptions) Waiting(ctx context.Context, sub events.Subscription) (uint64, error) {
 	var n uint64
 	for stream := range subjectsOf(sub.Types) {
 		c, err := s.js.Consumer(ctx, stream, sub.Name)
@@ -106,8 +109,8 @@ func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerCo
 
 // serve delivers what a stream has for a subscription, until that fails or ctx is
 // done. It returns once what is in hand is settled.
-func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *events.Delivery) events.Settlement) error {
-	consumer, err := askInTurn(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) { return s.subscriber(ctx, stream, c) })
+func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *events.Delivery) events.Settlement) error {
+	consumer, err := askInTurn(ctx, s.client, func(ctx context.Context) (jetstream.Consumer, error) { return s.subscriber(ctx, stream, c) })
 	if err != nil {
 		return err
 	}
@@ -156,7 +159,7 @@ func giveBack(ctx context.Context, messages jetstream.MessagesContext) {
 
 // subscriber returns the consumer of a subscription, which it makes if there is none. Asking twice makes nothing twice:
 // it is known by its name.
-func (s *Store) subscriber(ctx context.Context, stream string, c jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+func (s *Subscriptions) subscriber(ctx context.Context, stream string, c jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	there, err := s.js.Consumer(ctx, stream, c.Durable)
 	switch {
 	case err == nil: // it begins where it began
@@ -170,7 +173,7 @@ func (s *Store) subscriber(ctx context.Context, stream string, c jetstream.Consu
 
 // deliver delivers one message, and tells the broker what has become of it. If
 // that is lost, or we are killed before, it comes again.
-func (s *Store) deliver(ctx context.Context, stream string, m jetstream.Msg, each func(context.Context, *events.Delivery) events.Settlement) {
+func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.Msg, each func(context.Context, *events.Delivery) events.Settlement) {
 	meta, err := m.Metadata()
 	var e *events.Stored
 	if err == nil {
@@ -199,7 +202,7 @@ func (s *Store) deliver(ctx context.Context, stream string, m jetstream.Msg, eac
 
 // deliveryID is what tells a message from all others, whoever reads it. The id of
 // the event will not do: a node chooses its own.
-func (s *Store) deliveryID(stream string, meta *jetstream.MsgMetadata) string {
+func (s *Subscriptions) deliveryID(stream string, meta *jetstream.MsgMetadata) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", s.installation.ID, stream, meta.Sequence.Stream, meta.Timestamp.UnixNano()))
 	return hex.EncodeToString(sum[:16])
 }

@@ -6,18 +6,20 @@ import (
 	"errors"
 	"fmt"
 
-	"muster/provisioner/trust"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/jwt"
+	"muster/provisioner/trust"
 )
+
+// TokenNotes keeps what is known of tokens without a limit.
+type TokenNotes struct{ *client }
 
 // NoteToken implements [provisioner.TokenNotes]. The broker keeps the first note
 // of each token and throws later ones away, so the day on which a token was
 // first seen stays.
-func (s *Store) NoteToken(t *trust.TokenInfo) {
+func (s *TokenNotes) NoteToken(t *trust.TokenInfo) {
 	b, err := json.Marshal(t)
 	if err == nil {
 		err = s.take(subjectToken, b)
@@ -33,7 +35,7 @@ func (s *Store) NoteToken(t *trust.TokenInfo) {
 }
 
 // NotedTokens implements [provisioner.TokenNotes].
-func (s *Store) NotedTokens(ctx context.Context, each func(*trust.TokenInfo) error) error {
+func (s *TokenNotes) NotedTokens(ctx context.Context, each func(*trust.TokenInfo) error) error {
 	return s.scan(ctx, streamEntries, subjectToken+"*", jetstream.DeliverLastPerSubjectPolicy, func(m message) error {
 		var t trust.TokenInfo
 		if err := json.Unmarshal(m.data, &t); err != nil {
@@ -44,9 +46,9 @@ func (s *Store) NotedTokens(ctx context.Context, each func(*trust.TokenInfo) err
 }
 
 // NotedToken implements [provisioner.TokenNotes].
-func (s *Store) NotedToken(ctx context.Context, tid jwt.TokenID) (*trust.TokenInfo, error) {
+func (s *TokenNotes) NotedToken(ctx context.Context, tid jwt.TokenID) (*trust.TokenInfo, error) {
 	var t trust.TokenInfo
-	_, err := s.last(ctx, s.entries, subjectToken+string(tid), &t)
+	_, err := s.last(ctx, streamEntries, subjectToken+string(tid), &t)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}

@@ -95,7 +95,7 @@ func makeStream(t *testing.T, js jetstream.JetStream, replicas int) {
 // follower opens a process's follower with its view, not running yet.
 func follower(t *testing.T, nc *nats.Conn, js jetstream.JetStream) (*Follower, *View[*note]) {
 	t.Helper()
-	f := (&Store{js: js, nc: nc, infos: newInfos(js), timeout: 10 * time.Second}).newFollower(testStream)
+	f := newClient(js, Config{Conn: nc, Timeout: 10 * time.Second}).newFollower(testStream)
 	v := add(f, newView("note.", func(n *note) string { return n.Key }))
 	closed, err := f.Open(t.Context())
 	if err != nil {
@@ -334,7 +334,7 @@ func TestGapIsFilled(t *testing.T) {
 		}
 	}
 	<-js.PublishAsyncComplete()
-	fresh := (&Store{js: js, nc: nc, infos: newInfos(js), timeout: time.Second}).newFollower(testStream)
+	fresh := newClient(js, Config{Conn: nc, Timeout: time.Second}).newFollower(testStream)
 	all := add(fresh, newView("note.", func(n *note) string { return n.Key }))
 	eventually(t, "all is read, in as many checks as it takes", func() bool { return fresh.check(t.Context()) == nil })
 	if text(all, "k0") == "" || text(all, fmt.Sprintf("k%d", 2*fetchMessages+2)) == "" || fresh.position != 2*fetchMessages+3 {

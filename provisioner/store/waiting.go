@@ -44,10 +44,13 @@ func keySubject(prefix string, id wire.Identity, keyHash string) string {
 	return prefix + id.SubjectToken() + "." + keyHash
 }
 
+// A WaiterStore keeps the keys that wait for an identity.
+type WaiterStore struct{ *client }
+
 // Waiter implements [provisioner.WaiterStore].
-func (s *Store) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Waiter, trust.Revision, error) {
+func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Waiter, trust.Revision, error) {
 	var w provisioner.Waiter
-	revision, err := s.last(ctx, s.waiting, keySubject(subjectWaiting, id, keyHash), &w)
+	revision, err := s.last(ctx, streamWaiting, keySubject(subjectWaiting, id, keyHash), &w)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, 0, nil
 	}
@@ -64,12 +67,12 @@ func (s *Store) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*
 
 // PutWaiter implements [provisioner.WaiterStore]. Several provisioners that list
 // a key each at the same time may pass the bound by their number.
-func (s *Store) PutWaiter(ctx context.Context, w *provisioner.Waiter, after trust.Revision) error {
+func (s *WaiterStore) PutWaiter(ctx context.Context, w *provisioner.Waiter, after trust.Revision) error {
 	if err := w.Check(); err != nil {
 		return err
 	}
 	if after == 0 {
-		info, err := s.info(ctx, s.waiting, jetstream.WithSubjectFilter(subjectWaiting+w.Identity.SubjectToken()+".*"))
+		info, err := s.info(ctx, streamWaiting, jetstream.WithSubjectFilter(subjectWaiting+w.Identity.SubjectToken()+".*"))
 		if err != nil {
 			return fmt.Errorf("count waiters %q: %w", w.Identity, err)
 		}
@@ -84,7 +87,7 @@ func (s *Store) PutWaiter(ctx context.Context, w *provisioner.Waiter, after trus
 }
 
 // DropWaiter implements [provisioner.WaiterStore].
-func (s *Store) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error {
+func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error {
 	if upTo == 0 { // which the broker takes for all
 		return nil
 	}
@@ -92,8 +95,8 @@ func (s *Store) DropWaiter(ctx context.Context, id wire.Identity, keyHash string
 	defer cancel()
 	// The broker purges what is before a sequence: what is gone stays gone if it is asked
 	// again, and what came since stays.
-	_, err := askInTurn(ctx, s, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.waiting.Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
+	_, err := askInTurn(ctx, s.client, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.handles[streamWaiting].Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
 	})
 	if err != nil {
 		return fmt.Errorf("remove waiter %q: %w", id, err)
@@ -103,7 +106,7 @@ func (s *Store) DropWaiter(ctx context.Context, id wire.Identity, keyHash string
 
 // Waiters implements [provisioner.WaiterStore]. What cannot be read is left
 // out: a later version may have written it.
-func (s *Store) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter, trust.Revision) error) error {
+func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter, trust.Revision) error) error {
 	filter := subjectWaiting + ">"
 	if id != "" {
 		filter = subjectWaiting + id.SubjectToken() + ".*"
@@ -127,10 +130,10 @@ func decode(data []byte, dst checked) error {
 }
 
 // CountWaiters implements [provisioner.WaiterStore].
-func (s *Store) CountWaiters(ctx context.Context) (int, error) {
+func (s *WaiterStore) CountWaiters(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	info, err := s.info(ctx, s.waiting)
+	info, err := s.info(ctx, streamWaiting)
 	if err != nil {
 		return 0, fmt.Errorf("count who waits: %w", err)
 	}

@@ -181,24 +181,22 @@ func (s *Store) Missing(ctx context.Context) error {
 	if err != nil {
 		return nil //nolint:nilerr // as said above
 	}
+	found.Epoch = newestEpoch(s.views.logs.Recovery)
 	if err := s.guard.looked(found, s.cluster()); err != nil {
 		return fmt.Errorf("store: %w", adviseLost(err))
 	}
 	return nil
 }
 
-// marks returns what the streams of records have, or had within the time. One that is not there is left out.
-func (s *Store) marks(ctx context.Context, within time.Duration) (*Watermark, error) {
+// marks returns, for epoch 0, what the streams of records have, or had within the time. One that is not there is left out.
+func (c *client) marks(ctx context.Context, within time.Duration) (*Watermark, error) {
 	found := &Watermark{
-		Installation: s.installation.ID,
+		Installation: c.installation.ID,
 		At:           time.Now(),
 		Streams:      make(map[string]Mark),
 	}
-	if s.views.logs.Recovery != nil { // the views are open
-		found.Epoch = newestEpoch(s.views.logs.Recovery)
-	}
 	for _, name := range kept {
-		a, err := ask(ctx, s, func(ctx context.Context) (*answer, error) { return s.infos.recent(ctx, name, within) })
+		a, err := ask(ctx, c, func(ctx context.Context) (*answer, error) { return c.infos.recent(ctx, name, within) })
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			continue
@@ -280,6 +278,7 @@ func adviseLost(err error) error {
 func (s *Store) Close(ctx context.Context) error {
 	found, err := s.marks(ctx, 0)
 	if err == nil {
+		found.Epoch = newestEpoch(s.views.logs.Recovery)
 		s.guard.mu.Lock()
 		had := s.guard.had
 		if len(s.guard.files) > 0 && (had == nil || had.Missing(found.Streams) == nil) {

@@ -1,0 +1,156 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/provisioner"
+	"muster/provisioner/trust"
+)
+
+// maxPending bounds writes that are sent and not yet acknowledged. It is above
+// the number of requests that the edge works on at once, so that nobody waits
+// here.
+const maxPending = 4096
+
+// A client asks the streams of a store, and writes to them. All parts of a store share one.
+type client struct {
+	js           jetstream.JetStream
+	nc           *nats.Conn
+	infos        *infos
+	handles      map[string]jetstream.Stream // by the stream's name; read-only once the store is open
+	installation Installation                // read-only once the store is open
+	replicas     int
+	timeout      time.Duration
+	log          *slog.Logger
+
+	opened time.Time    // before anything was written
+	acked  atomic.Int64 // how long after that a write was acknowledged last; 0 for none
+	room   atomic.Int64 // bytes that are not held back for revocations; see [Store.SetRoom]
+}
+
+// newClient returns a client that has no handles of streams yet.
+func newClient(js jetstream.JetStream, cfg Config) *client {
+	c := &client{
+		js:       js,
+		nc:       cfg.Conn,
+		infos:    newInfos(js),
+		handles:  make(map[string]jetstream.Stream),
+		replicas: cfg.Replicas,
+		timeout:  cfg.Timeout,
+		log:      cfg.Log,
+		opened:   time.Now(),
+	}
+	c.room.Store(math.MaxInt64)
+	return c
+}
+
+// last decodes the newest message of a subject into dst and returns its
+// sequence. There is none: [jetstream.ErrMsgNotFound].
+func (c *client) last(ctx context.Context, stream, subject string, dst any) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	m, err := ask(ctx, c, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return c.handles[stream].GetLastMsgForSubject(ctx, subject)
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := json.Unmarshal(m.Data, dst); err != nil {
+		return m.Sequence, fmt.Errorf("%w: sequence %d: %w", provisioner.ErrRecord, m.Sequence, err)
+	}
+	return m.Sequence, nil
+}
+
+// put writes one message if the subject's last sequence is still after. It
+// returns [trust.ErrConflict] if it is not; after any other error the
+// message may be stored or may yet be, but for [trust.ErrStoreFull].
+func (c *client) put(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return 0, err
+	}
+	if err := c.take(subject, b); err != nil {
+		return 0, err
+	}
+	return c.publish(ctx, subject, b, after)
+}
+
+// putAnyway is put for what may take up the room that is held back: what keeps
+// somebody out, and what is bounded and small.
+func (c *client) putAnyway(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return 0, err
+	}
+	return c.publish(ctx, subject, b, after)
+}
+
+// publish makes one write by itself, which may take as long as this store waits for an acknowledgement.
+func (c *client) publish(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
+	ctx, cancel := c.acknowledged(ctx)
+	defer cancel()
+	revision, err := publish(ctx, c.js, subject, b, after)
+	c.note(err)
+	return revision, err
+}
+
+// note notes when a write was acknowledged last.
+func (c *client) note(err error) {
+	if err == nil {
+		c.acked.Store(int64(time.Since(c.opened)))
+	}
+}
+
+// errAway is said of a write that was not sent: nats.go would keep it until the
+// connection is back, hours later perhaps, when the attempt has been given up and an
+// operator may have given its claim to another. A connection that is lost right behind
+// the look at it keeps one that was sent in that microsecond.
+var errAway = errors.New("no connection to the broker, nothing was sent")
+
+// publish makes one write by itself.
+func publish(ctx context.Context, js jetstream.JetStream, subject string, b []byte, after uint64) (uint64, error) {
+	if after == uint64(trust.AnyRevision) {
+		return publishIf(ctx, js, subject, b)
+	}
+	return publishIf(ctx, js, subject, b, jetstream.WithExpectLastSequencePerSubject(after))
+}
+
+// publishIf makes one write by itself under conditions.
+func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []byte, conditions ...jetstream.PublishOpt) (uint64, error) {
+	if !js.Conn().IsConnected() {
+		return 0, errAway
+	}
+	// Asynchronous: the broker has many writes in hand at once, each of which
+	// waits for its own acknowledgement here.
+	f, err := js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, append(conditions, jetstream.WithRetryAttempts(0))...)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case ack := <-f.Ok():
+		return ack.Sequence, nil
+	case err := <-f.Err():
+		if conflict(err) {
+			return 0, fmt.Errorf("%w (%w)", trust.ErrConflict, err)
+		}
+		return 0, full(err)
+	case <-ctx.Done():
+		return 0, fmt.Errorf("no acknowledgement: %w", ctx.Err())
+	}
+}
+
+// conflict reports whether a write was refused since another one came before it.
+func conflict(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}

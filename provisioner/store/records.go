@@ -1,0 +1,72 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/trust"
+)
+
+// A RecordStore keeps the records of nodes.
+type RecordStore struct {
+	*client
+
+	gather    *gatherer // nil where every write goes alone
+	followers followers
+}
+
+// Record implements [provisioner.Store].
+func (s *RecordStore) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
+	var r provisioner.Record
+	revision, err := s.last(ctx, streamNodes, subjectNode+id.SubjectToken(), &r)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read record of %q: %w", id, err)
+	}
+	if err := r.Check(); err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", provisioner.ErrRecord, err)
+	}
+	if r.Identity != id {
+		return nil, 0, fmt.Errorf("read record of %q: %w: it is of %q", id, provisioner.ErrRecord, r.Identity)
+	}
+	return &r, trust.Revision(revision), nil
+}
+
+// Put implements [provisioner.Store]. A record that takes something away may take up the room that is held back.
+func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trust.Revision) (trust.Revision, error) {
+	subject := subjectNode + r.Identity.SubjectToken()
+	b, err := wire.EncodeJSON(r)
+	if err == nil && r.State != provisioner.StateRevoked && r.State != provisioner.StateRetired {
+		err = s.take(subject, b)
+	}
+	var revision uint64
+	if err == nil {
+		revision, err = s.write(ctx, subject, b, uint64(after))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("write record of %q: %w", r.Identity, err)
+	}
+	for _, q := range s.followers.all() {
+		q.put(r, revision)
+	}
+	return trust.Revision(revision), nil
+}
+
+// write writes a record, which may gather with others on the way.
+func (s *RecordStore) write(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
+	if s.gather == nil {
+		return s.publish(ctx, subject, b, after)
+	}
+	ctx, cancel := s.acknowledged(ctx)
+	defer cancel()
+	revision, err := s.gather.put(ctx, subject, b, after)
+	s.note(err)
+	return revision, err
+}

@@ -1,0 +1,164 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Streams and their subjects. They are never renamed.
+const (
+	streamNodes    = "MUSTER_NODES"
+	streamClaims   = "MUSTER_CLAIMS"
+	streamEntries  = "MUSTER_ENTRIES"
+	streamEvents   = "MUSTER_EVENTS"
+	streamAttempts = "MUSTER_ATTEMPTS"
+	streamInputs   = "MUSTER_INPUTS"
+
+	// These are written by nodes themselves, as much as they like.
+	streamLifecycle = "MUSTER_LIFECYCLE"
+	streamAlive     = "MUSTER_ALIVE" // when each was last heard of: of that only the last counts
+
+	subjectNode         = "muster.node."
+	subjectClaims       = "muster.claims."
+	subjectEntries      = "muster.entry.>"
+	subjectInstallation = "muster.entry.installation"
+	subjectToken        = "muster.entry.token."
+	subjectEvent        = "muster.event."
+	subjectAttempt      = "muster.attempt."
+	subjectInputs       = "muster.inputs"
+)
+
+// History is how many revisions of a record are kept: what `history` shows of
+// a node. More would let a node that flaps fill the disk.
+const History = 64
+
+// Bounds of the event streams on a disk that has room; the oldest go first. An event is about 500
+// bytes.
+const (
+	maxEventBytes     = 1 << 30
+	maxAttemptBytes   = 64 << 20
+	maxLifecycleBytes = 256 << 20
+
+	// leastReportBytes is the least that is worth a stream: 2,000 events. Chosen.
+	leastReportBytes = 1 << 20
+
+	// maxLifecycle bounds the events of one type that a node can have there, as
+	// maxNodeEvent does each of them: so it has 2.4 MiB at most, about a hundredth,
+	// and takes room from nobody else. One more than is read of a node, so that it is
+	// seen that there were more. Ours have 450 bytes.
+	maxLifecycle = MaxNodeEvents + 1
+	maxNodeEvent = 4 << 10
+)
+
+// leastDuplicates is the shortest time for which JetStream remembers ids of messages
+// (its own minimum). Records have none, since their revision is what makes a doubled write
+// harmless. But a broker that starts reads all messages of that time, two minutes by default:
+// after a storm a million of them, whose subjects it then keeps in memory a second time.
+// What nodes say has none either, and a node that gave its events some of 4 KiB each had
+// the broker remember 2.6 GB of them after 15 s.
+const leastDuplicates = 100 * time.Millisecond
+
+// streams are the configurations of all streams. None has a maximum age: a
+// clock that jumps must not delete anything.
+func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig {
+	// With one replica a direct read is answered by the only copy. With more it
+	// may come from one that lags, so those reads go to the leader.
+	direct := replicas == 1
+	// Events are reports: what a power failure takes of the last moment is in the
+	// records. Syncing each of them as well made enrollment slower by a fifth to
+	// two fifths (measured, BenchmarkEnroll). Only one replica can do without.
+	mode := jetstream.DefaultPersistMode
+	if replicas == 1 {
+		mode = jetstream.AsyncPersistMode
+	}
+	// A node that publishes an event chooses where the acknowledgement would go,
+	// and that is a subject of this account, another's record say, at a broker that
+	// was configured before events were services. So reports are not acknowledged;
+	// nobody waits for it.
+	eventBytes, attemptBytes, lifecycleBytes := int64(maxEventBytes), int64(maxAttemptBytes), int64(maxLifecycleBytes)
+	inputBytes = cmp.Or(inputBytes, DefaultInputBytes)
+	if capacity > 0 {
+		eventBytes, attemptBytes, inputBytes = min(eventBytes, capacity/8), min(attemptBytes, capacity/32), min(inputBytes, capacity/8)
+		lifecycleBytes = min(lifecycleBytes, capacity/32)
+	}
+	return []jetstream.StreamConfig{
+		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true, Duplicates: leastDuplicates,
+			Description: "one subject per identity; its revisions are the node's history"},
+		// A message that is gone would be a use that is back: never a key-value
+		// bucket, whose history ends at 64.
+		{Name: streamClaims, Subjects: []string{subjectClaims + "*"}, MaxMsgsPerSubject: -1, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct,
+			Description: "one subject per limited token; what is spent of it"},
+		taken(jetstream.StreamConfig{
+			Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas,
+			Description: "installation, grants, tokens seen, signers, the clock's mark",
+		}),
+		revocationsStream(replicas),
+		waitingStream(replicas, direct, capacity),
+		componentsStream(replicas, direct, capacity),
+		{Name: streamEvents, Subjects: []string{subjectEvent + ">"}, MaxBytes: eventBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
+			Description: "CloudEvents of provisioners"},
+		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: attemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
+			Description: "attempts that failed authentication"},
+		{Name: streamLifecycle, Subjects: subjectsOfNodes(lifecycleTypes...), MaxBytes: lifecycleBytes, MaxMsgsPerSubject: maxLifecycle, MaxMsgSize: maxNodeEvent,
+			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
+			Description: "CloudEvents of nodes: one subject per node and type"},
+		// One for each node, however many there are: a bound on all of them would have
+		// nodes that live count as unheard of, in a fleet that is large enough.
+		{Name: streamAlive, Subjects: subjectsOfNodes(aliveType), MaxMsgsPerSubject: 1, MaxMsgSize: maxNodeEvent,
+			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
+			Description: "one subject per node; when it was last heard of"},
+		{Name: streamInputs, Subjects: []string{subjectInputs}, MaxBytes: inputBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
+			Description: "what decisions saw, in batches"},
+	}
+}
+
+// make makes a stream, or changes it to cfg. Servers set aside what a new one may take at
+// most: where they have less, of reports less is kept, since a provisioner that cannot start
+// for the sake of reports is the worse of the two.
+func (c *client) make(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	for want := cfg.MaxBytes; ; cfg.MaxBytes /= 2 {
+		stream, err := askInTurn(ctx, c, func(ctx context.Context) (jetstream.Stream, error) { return c.createOrUpdate(ctx, cfg) })
+		switch {
+		case noRoom(err) && isReports(cfg.Name) && cfg.MaxBytes >= 2*leastReportBytes:
+			continue
+		case otherwise(err):
+			return nil, fmt.Errorf("%w: if a later version of muster had the store, start that one; docs/operations.md, Another version, says how to go back", err)
+		case err == nil && cfg.MaxBytes < want:
+			c.log.WarnContext(ctx, "the servers have no room for all reports that are to be kept: give them more", "stream", cfg.Name, "bytes", cfg.MaxBytes, "want", want)
+		}
+		return stream, err
+	}
+}
+
+// createOrUpdate makes a stream, or changes it to cfg. A log of events that is made begins at the
+// microseconds since 1970: a reader that goes on at a place in one that was lost has a place
+// before all of it, and gets all of it, however long it has become. None takes more than an
+// event a microsecond.
+func (c *client) createOrUpdate(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
+	if !slices.Contains(logStreams[:], cfg.Name) {
+		return c.js.CreateOrUpdateStream(ctx, cfg)
+	}
+	stream, err := c.js.Stream(ctx, cfg.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		cfg.FirstSeq = uint64(max(0, time.Now().UnixMicro()))
+		if stream, err = c.js.CreateStream(ctx, cfg); !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return stream, err
+		}
+		stream, err = c.js.Stream(ctx, cfg.Name) // another provisioner was first
+	}
+	if err != nil {
+		return nil, err
+	}
+	// For good: told of a later beginning, the broker would take away what comes before it.
+	cfg.FirstSeq = stream.CachedInfo().Config.FirstSeq
+	return c.js.UpdateStream(ctx, cfg)
+}
+
+// isReports tells the streams of reports from those of records.
+func isReports(name string) bool { return !slices.Contains(kept, name) }

@@ -3,6 +3,7 @@ package server_test
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -203,7 +204,7 @@ func TestSettingsSayWhereTheyComeFrom(t *testing.T) {
 	}{
 		"token": {token: file, want: []string{"Provisioning Default: true (token)", "Provisioning TLS: false (token)", "Provisioning Token: set (token)",
 			"Provisioning Brokers: prov1.example.net:4222, prov2.example.net:4222 (token)", "Provisioning JWT file: " + file + " (command line)"}},
-		"nothing": {token: missing, want: []string{"Provisioning Default: false (default)", "Provisioning TLS: false (default)", "Provisioning Token: not set",
+		"nothing": {token: missing, want: []string{"Provisioning Default: false (default)", "Provisioning TLS: false (default)", "Provisioning Token: not set (default)",
 			"Provisioning JWT file: " + missing + " (command line)"}},
 		"switched off": {token: file, conf: off, want: []string{"Provisioning Default: false (configuration)"}},
 		"compiled in": {build: func(c *server.Config) { c.SetBuild(bare, "", "example.net", true, true) }, want: []string{"Provisioning Default: true (compiled in)",
@@ -224,8 +225,8 @@ func TestSettingsSayWhereTheyComeFrom(t *testing.T) {
 				t.Fatal(err)
 			}
 			var lines []string
-			for _, l := range settings.Lines() {
-				lines = append(lines, l[0]+": "+l[1])
+			for _, s := range settings.List {
+				lines = append(lines, fmt.Sprintf("%s: %v (%s)", s.Name, s.Value, s.Source))
 			}
 			text := "\n" + strings.Join(lines, "\n") + "\n"
 			for _, want := range tt.want {

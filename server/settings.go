@@ -20,32 +20,17 @@ const (
 	SourceDefault       Source = "default"
 )
 
-// A Setting is a value and where it comes from.
-type Setting[T any] struct {
-	Value  T      `json:"value"`
+// A Setting is part of how this build provisions this machine, and where it comes from.
+type Setting struct {
+	Name   string `json:"name"` // as in Choria's `buildinfo`
+	Value  any    `json:"value"`
 	Source Source `json:"source"`
 }
 
 // Settings are what decides how this build provisions this machine. Its JSON
 // form is what `buildinfo --json` prints as `provisioning`.
 type Settings struct {
-	// Default is whether the node enrolls when it has no usable configuration.
-	Default Setting[bool] `json:"default"`
-
-	// TLS is whether it insists on TLS while it does.
-	TLS Setting[bool] `json:"tls"`
-
-	// TokenFile is the token that was found, or where it is looked for first.
-	TokenFile Setting[string] `json:"token_file"`
-
-	// TokenSet is whether the token carries the secret that guards the node's
-	// remote verbs. The secret itself is shown nowhere.
-	TokenSet bool `json:"token_set"`
-
-	// Brokers or SRVDomain is where it enrolls. Both are empty without a token
-	// and nothing compiled in.
-	Brokers   Setting[[]string] `json:"brokers"`
-	SRVDomain Setting[string]   `json:"srv_domain"`
+	List []Setting `json:"settings"` // in Choria's order
 
 	// Problem says why there is no token, or none that can be used. Empty if
 	// there is.
@@ -64,87 +49,71 @@ func ReadSettings(cfg Config) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokens := (&state{cfg: cfg, build: build}).tokenFiles()
-	set := &Settings{TokenFile: Setting[string]{tokens[0], SourceDefault}}
-	switch {
-	case cfg.TokenFile != "":
-		set.TokenFile.Source = SourceFlag
-	case build.tokenFile != "":
-		set.TokenFile.Source = SourceCompiledIn
-	}
-	set.Default = Setting[bool]{build.byDefault, compiledOr(build.byDefault)}
-	set.TLS = Setting[bool]{build.secure, compiledOr(build.secure)}
-	set.Brokers = Setting[[]string]{build.brokers, compiledOr(len(build.brokers) > 0)}
-	set.SRVDomain = Setting[string]{build.srvDomain, compiledOr(build.srvDomain != "")}
-
-	switch t, err := readToken(tokens, build); {
-	case err == nil:
-		set.fill(t, build)
-		if err := t.usable(); err != nil {
-			set.Problem = err.Error()
+	set := &Settings{}
+	paths := (&state{cfg: cfg, build: build}).tokenFiles()
+	t, err := readToken(paths, build)
+	if err == nil {
+		err = t.usable()
+	} else {
+		if errors.Is(err, ErrMissing) {
+			err = fmt.Errorf("no token: %w", err)
 		}
-	case errors.Is(err, ErrMissing):
-		set.Unread = fmt.Errorf("no token: %w", err)
-		set.Problem = set.Unread.Error()
-	default:
 		set.Unread = link.OneLine(err)
-		set.Problem = set.Unread.Error()
+		t = &token{
+			file:      paths[0],
+			urls:      build.brokers,
+			srv:       build.srvDomain,
+			secure:    build.secure,
+			byDefault: build.byDefault,
+		}
 	}
-	_, says, _ := readConf(cfg.ConfFile) // what it says about provisioning counts even if the rest cannot be used
-	if says.Yes != says.No {
-		set.Default = Setting[bool]{says.Yes, SourceConfiguration}
+	if err != nil {
+		set.Problem = link.OneLine(err).Error()
 	}
+	set.list(cfg, build, t)
 	return set, nil
 }
 
-// fill takes over what the token says.
-func (set *Settings) fill(t *token, build compiledIn) {
-	set.TokenFile.Value = t.file
-	set.TokenSet = t.claims.Token != ""
-	if !build.byDefault {
-		set.Default = Setting[bool]{t.byDefault, SourceToken}
+// list fills in the settings, which are those of t.
+func (set *Settings) list(cfg Config, build compiledIn, t *token) {
+	from := func(compiledIn bool) Source {
+		switch {
+		case compiledIn:
+			return SourceCompiledIn
+		case set.Unread == nil:
+			return SourceToken
+		}
+		return SourceDefault
 	}
-	if !build.secure {
-		set.TLS = Setting[bool]{t.secure, SourceToken}
+	byDefault := Setting{"Provisioning Default", t.byDefault, from(build.byDefault)}
+	_, says, _ := readConf(cfg.ConfFile) // what it says about provisioning counts even if the rest cannot be used
+	if says.Yes != says.No {
+		byDefault.Value, byDefault.Source = says.Yes, SourceConfiguration
 	}
-	if len(t.claims.URLs()) > 0 || t.claims.SRVDomain != "" {
-		set.Brokers = Setting[[]string]{t.claims.URLs(), SourceToken}
-		set.SRVDomain = Setting[string]{t.claims.SRVDomain, SourceToken}
+	secret := "not set" // which guards the node's remote verbs, and is shown nowhere
+	if t.claims.Token != "" {
+		secret = "set"
 	}
-}
-
-func compiledOr(set bool) Source {
-	if set {
-		return SourceCompiledIn
+	file := Setting{"Provisioning JWT file", t.file, SourceDefault}
+	switch {
+	case cfg.TokenFile != "":
+		file.Source = SourceFlag
+	case build.tokenFile != "":
+		file.Source = SourceCompiledIn
 	}
-	return SourceDefault
-}
-
-// Lines returns the settings as label and value, in the order and with the
-// labels of Choria's `buildinfo`.
-func (set *Settings) Lines() [][2]string {
-	with := func(value any, from Source) string { return fmt.Sprintf("%v (%s)", value, from) }
-	secret := "not set"
-	if set.TokenSet {
-		secret = with("set", SourceToken)
+	set.List = []Setting{
+		byDefault,
+		{"Provisioning TLS", t.secure, from(build.secure)},
+		{"Provisioning Target Resolver", "Default", SourceDefault},
+		{"Default Provisioning Agent", true, SourceDefault},
+		{"Provisioning Token", secret, from(false)},
 	}
-	lines := [][2]string{
-		{"Provisioning Default", with(set.Default.Value, set.Default.Source)},
-		{"Provisioning TLS", with(set.TLS.Value, set.TLS.Source)},
-		{"Provisioning Target Resolver", with("Default", SourceDefault)},
-		{"Default Provisioning Agent", with(true, SourceDefault)},
-		{"Provisioning Token", secret},
+	brokers := from(len(t.claims.URLs()) == 0 && t.claims.SRVDomain == "")
+	if t.srv != "" {
+		set.List = append(set.List, Setting{"Provisioning SRV Domain", t.srv, brokers})
 	}
-	if set.SRVDomain.Value != "" {
-		lines = append(lines, [2]string{"Provisioning SRV Domain", with(set.SRVDomain.Value, set.SRVDomain.Source)})
+	if len(t.urls) > 0 {
+		set.List = append(set.List, Setting{"Provisioning Brokers", strings.Join(t.urls, ", "), brokers})
 	}
-	if len(set.Brokers.Value) > 0 {
-		lines = append(lines, [2]string{"Provisioning Brokers", with(strings.Join(set.Brokers.Value, ", "),
-			set.Brokers.Source)})
-	}
-	lines = append(lines, [2]string{"Provisioning JWT file", with(set.TokenFile.Value, set.TokenFile.Source)})
-	if set.Problem != "" {
-		lines = append(lines, [2]string{"Problem", set.Problem})
-	}
-	return lines
+	set.List = append(set.List, file)
 }

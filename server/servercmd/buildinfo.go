@@ -2,7 +2,6 @@ package servercmd
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -18,17 +17,10 @@ type BuildInfo struct {
 	Version      string           `json:"version"`
 	Go           string           `json:"go"`
 	Platform     string           `json:"platform"` // GOOS/GOARCH
-	Dependencies []Dependency     `json:"dependencies"`
 	Provisioning *server.Settings `json:"provisioning"`
 }
 
-// A Dependency is a module that was linked in.
-type Dependency struct {
-	Path    string `json:"path"`
-	Version string `json:"version"`
-}
-
-// buildInfoVerb is "buildinfo": what this program is made of, and how it
+// buildInfoVerb is "buildinfo": which program this is, and how it
 // provisions this machine.
 type buildInfoVerb struct {
 	cfg  server.Config
@@ -46,14 +38,14 @@ asks no other program.
 func AddBuildInfo(to Parent, all Verbs) {
 	v := &buildInfoVerb{out: os.Stdout}
 	c := to.Command("buildinfo",
-		"Show version, dependencies and provisioning settings, and where each setting comes from.")
+		"Show version and provisioning settings, and where each setting comes from.")
 	c.HelpLong(fmt.Sprintf(buildInfoHelp, called(to, "buildinfo")))
 	c.Flag("token",
 		"Provisioning token. Default: the path compiled in, else /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
 		PlaceHolder("FILE").StringVar(&v.cfg.TokenFile)
 	c.Flag("config", "Configuration, which may switch provisioning on or off. Default: "+server.DefaultConfFile+".").
 		Default(server.DefaultConfFile).PlaceHolder("FILE").StringVar(&v.cfg.ConfFile)
-	c.Flag("json", "Print an object {version, go, platform, dependencies, provisioning}.").BoolVar(&v.json)
+	c.Flag("json", "Print an object {version, go, platform, provisioning}.").BoolVar(&v.json)
 	all[c.FullCommand()] = v.run
 }
 
@@ -62,19 +54,11 @@ func (v *buildInfoVerb) run(context.Context) error {
 	if err != nil {
 		return err
 	}
-	linked := buildInfo()
 	info := BuildInfo{
 		Version:      cli.Version(),
-		Go:           cmp.Or(linked.GoVersion, runtime.Version()),
+		Go:           runtime.Version(),
 		Platform:     runtime.GOOS + "/" + runtime.GOARCH,
-		Dependencies: []Dependency{},
 		Provisioning: settings,
-	}
-	for _, d := range linked.Deps {
-		if d.Replace != nil {
-			d = d.Replace
-		}
-		info.Dependencies = append(info.Dependencies, Dependency{Path: d.Path, Version: d.Version})
 	}
 	if v.json {
 		err = printJSON(v.out, info)
@@ -87,22 +71,20 @@ func (v *buildInfoVerb) run(context.Context) error {
 	return err
 }
 
-// print writes the layout of Choria's buildinfo, except that the long list of
-// dependencies does not come last: the settings are what people look for.
+// print writes the layout of Choria's buildinfo.
 func (info *BuildInfo) print(w io.Writer) error {
 	var b bytes.Buffer
 	var build, provisioning cli.Labels
 	build.Add("Version", info.Version)
 	build.Add("Go", info.Go)
 	build.Add("Platform", info.Platform)
-	for _, line := range info.Provisioning.Lines() {
-		provisioning.Add(line[0], line[1])
+	for _, s := range info.Provisioning.List {
+		provisioning.Addf(s.Name, "%v (%s)", s.Value, s.Source)
 	}
-	b.WriteString("Dependencies:\n")
-	for _, d := range info.Dependencies {
-		fmt.Fprintf(&b, "  %s %s\n", d.Path, d.Version)
+	if info.Provisioning.Problem != "" {
+		provisioning.Add("Problem", info.Provisioning.Problem)
 	}
-	b.WriteString("\nBuild:\n")
+	b.WriteString("Build:\n")
 	_, _ = build.WriteTo(&b) // a buffer takes all
 	b.WriteString("\nServer Settings:\n")
 	_, _ = provisioning.WriteTo(&b)

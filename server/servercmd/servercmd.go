@@ -9,7 +9,6 @@ package servercmd
 
 import (
 	"fmt"
-	"runtime/debug"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -64,12 +63,4 @@ func (f *files) add(c *kingpin.CmdClause) {
 		}
 		return nil
 	})
-}
-
-// buildInfo is what the linker recorded; empty if it recorded nothing.
-func buildInfo() *debug.BuildInfo {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info
-	}
-	return &debug.BuildInfo{}
 }

@@ -18,16 +18,11 @@ type FeatureState string
 
 // The states of a feature.
 const (
-	FeatureUninitialized FeatureState = "uninitialized" // nothing is known of it yet
-	FeatureLoaded        FeatureState = "loaded"        // read, and not in use yet
-	FeatureStarting      FeatureState = "starting"
-	FeatureRunning       FeatureState = "running"
-	FeatureDisabled      FeatureState = "disabled" // by the configuration or an operator
-	FeatureFailed        FeatureState = "failed"   // Reason says why
+	FeatureStarting FeatureState = "starting"
+	FeatureRunning  FeatureState = "running"
+	FeatureDisabled FeatureState = "disabled" // by the configuration or an operator
+	FeatureFailed   FeatureState = "failed"   // Reason says why
 )
-
-// FeatureStates are all of them.
-var FeatureStates = []FeatureState{FeatureUninitialized, FeatureLoaded, FeatureStarting, FeatureRunning, FeatureDisabled, FeatureFailed}
 
 // A Feature is a part of a provisioner that an operator would ask about. It holds
 // no secret.
@@ -82,11 +77,6 @@ func (a *Activity) Add(other *Activity) {
 func (c *Component) Check() error {
 	if c.Schema != ComponentSchema || c.Name == "" {
 		return fmt.Errorf("component %.80q: schema %d, want %d and a name", c.Name, c.Schema, ComponentSchema)
-	}
-	for _, f := range c.Features {
-		if !slices.Contains(FeatureStates, f.State) {
-			return fmt.Errorf("component %q: feature %.80q is %.80q", c.Name, f.Name, f.State)
-		}
 	}
 	return nil
 }
@@ -153,20 +143,14 @@ func NewFeature(name string, err error) Feature {
 	return f
 }
 
-// The feature that says which facts a provisioner keeps of nodes: its setting [SettingKept] names them, in order. It is
-// disabled where there are none. Lists by a fact lack the nodes that came to a provisioner which does not keep it.
-const (
-	FeatureFacts = "facts"
-	SettingKept  = "kept"
-)
-
-// NewFactsFeature returns the feature of a provisioner that keeps the facts of these names.
+// NewFactsFeature returns the feature that says which facts a provisioner keeps of nodes; it is disabled where there are
+// none. Lists by a fact lack the nodes that came to a provisioner which does not keep it.
 func NewFactsFeature(names []string) Feature {
-	f := NewFeature(FeatureFacts, nil)
+	f := NewFeature("facts", nil)
 	if len(names) == 0 {
 		f.State = FeatureDisabled
 		return f
 	}
-	f.Settings = map[string]string{SettingKept: strings.Join(slices.Sorted(slices.Values(names)), ", ")}
+	f.Settings = map[string]string{"kept": strings.Join(slices.Sorted(slices.Values(names)), ", ")}
 	return f
 }

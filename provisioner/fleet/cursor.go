@@ -27,7 +27,7 @@ type place struct {
 
 // list tells lists apart: by their filter and order.
 func (q *Query) list() string {
-	b, _ := json.Marshal(struct { // cannot fail: texts, and times that Check has seen
+	b, _ := json.Marshal(struct { // fails for years beyond 9999 alone
 		Filter Filter
 		Sort   Order
 	}{q.Filter, q.Sort})

@@ -1,8 +1,8 @@
 package fleet
 
 import (
-	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -112,25 +112,20 @@ func (e *explainer) order(o *order) {
 	e.add("commanded", "%s ordered it at %s %s%s: %s.", o.by, stamp(o.at), verbSentences[o.verb], because(o.why), became).Do = do
 }
 
-// verdicts returns the verdicts in force about keys of id that events tell of, the
-// last one first.
-func (x *Inspector) verdicts(ctx context.Context, id wire.Identity, emitted []events.Event) ([]*orders.Answer, error) {
-	var keys []string
-	for i := len(emitted) - 1; i >= 0 && len(keys) < maxVerdicts; i-- {
-		switch e := &emitted[i]; e.Type {
-		case events.Approved, events.Rejected, events.Forgotten:
-			if e.Key != "" && !slices.Contains(keys, e.Key) {
-				keys = append(keys, e.Key)
-			}
+// verdicts returns the newest verdicts about keys of id, the last one first.
+func (x *Inspector) verdicts(id wire.Identity) (all []*orders.Answer) {
+	answers := x.log.Logs().Answers
+	for key := range answers.All() {
+		token, hash, _ := strings.Cut(key, ".")
+		if token != id.SubjectToken() {
+			continue
 		}
-	}
-	var all []*orders.Answer
-	for _, key := range keys {
-		if a, _ := x.log.Logs().Answers.Of(id, key); a != nil {
+		if a, _ := answers.Of(id, hash); a != nil {
 			all = append(all, a)
 		}
 	}
-	return all, nil
+	slices.SortFunc(all, func(a, b *orders.Answer) int { return b.At.Compare(a.At) })
+	return all[:min(len(all), maxVerdicts)]
 }
 
 // admitted reports whether a key has the name.

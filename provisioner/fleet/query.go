@@ -97,11 +97,6 @@ func (q *Query) Check() error {
 			errs = append(errs, fmt.Errorf("token: %w", err))
 		}
 	}
-	for i, at := range []time.Time{q.ExpiresBefore, q.SeenBefore} {
-		if _, err := at.MarshalText(); err != nil { // package time reads some that it does not write
-			errs = append(errs, fmt.Errorf("%s: no instant: %w", []string{"expires_before", "seen_before"}[i], err))
-		}
-	}
 	_, err := parseFacts(q.Facts)
 	errs = append(errs, err)
 	if q.Sort != "" && q.Sort != ByName && q.Sort != ByExpiry && q.Sort != ByChanged {

@@ -22,7 +22,6 @@ type nodesPage struct {
 	States  []provisioner.State
 	Site    string
 	Within  string
-	Before  string // the instant that Within was when the first page was made; empty on that
 	Withins []choice
 	Token   string
 	Policy  string
@@ -56,7 +55,7 @@ func (c nodePages) nodes(v *visit) error {
 	given := v.r.URL.Query()
 	p := &nodesPage{
 		Query: strings.ToLower(strings.TrimSpace(given.Get("q"))), State: given.Get("state"), States: states, Site: strings.TrimSpace(given.Get("site")),
-		Within: given.Get("within"), Before: given.Get("before"), Withins: withins, Token: given.Get("token"), Policy: given.Get("policy"), Kept: c.cfg.Fleet.Facts(), Sort: given.Get("sort"), Sorts: sorts,
+		Within: given.Get("within"), Withins: withins, Token: given.Get("token"), Policy: given.Get("policy"), Kept: c.cfg.Fleet.Facts(), Sort: given.Get("sort"), Sorts: sorts,
 	}
 	for _, fact := range given["fact"] {
 		if fact = strings.TrimSpace(fact); fact != "" {
@@ -81,13 +80,9 @@ func (c nodePages) nodes(v *visit) error {
 		return nil
 	}
 	if q.Cursor != "" {
-		p.First = p.link("") // anew, by the time of then
+		p.First = p.link("")
 	}
 	if p.Page.Next != "" {
-		// Of a filter that goes by the time a list has pages only if it stays at one.
-		if !q.ExpiresBefore.IsZero() {
-			p.Before = q.ExpiresBefore.Format(time.RFC3339)
-		}
 		p.Next = p.link(p.Page.Next)
 	}
 	return c.page(v, "nodes", "Nodes", p)
@@ -109,11 +104,6 @@ func (p *nodesPage) query(now time.Time) (q fleet.Query, err error) {
 			return q, badRequest(fmt.Errorf("expires within %.40q: want one of the list", p.Within))
 		}
 		q.ExpiresBefore = now.Add(within).UTC().Truncate(time.Second)
-		if p.Before != "" {
-			if q.ExpiresBefore, err = time.Parse(time.RFC3339, p.Before); err != nil {
-				return q, badRequest(fmt.Errorf("before: %.40q, want a time as the link to the next page has it", p.Before))
-			}
-		}
 		if len(q.States) == 0 {
 			q.States = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
 		}
@@ -130,9 +120,6 @@ func (p *nodesPage) Filtered() bool {
 // link returns the address of the page at a cursor.
 func (p *nodesPage) link(cursor string) string {
 	v := make(url.Values)
-	if cursor != "" && p.Before != "" {
-		v.Set("before", p.Before)
-	}
 	for name, value := range map[string]string{
 		"q": p.Query, "state": p.State, "site": p.Site, "within": p.Within, "token": p.Token, "policy": p.Policy, "sort": p.Sort, "cursor": cursor,
 	} {

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,7 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrCursor means that a cursor is not one of ours, or of another list: begin
+// ErrCursor means that a cursor is not one of ours, or of another order: begin
 // again without one.
 var ErrCursor = errors.New("not a cursor of this list")
 
@@ -22,22 +21,12 @@ var ErrCursor = errors.New("not a cursor of this list")
 type place struct {
 	Key  int64         `json:"k"`
 	Name wire.Identity `json:"n"`
-	List string        `json:"l"` // what the list is of
-}
-
-// list tells lists apart: by their filter and order.
-func (q *Query) list() string {
-	b, _ := json.Marshal(struct { // fails for years beyond 9999 alone
-		Filter Filter
-		Sort   Order
-	}{q.Filter, q.Sort})
-	sum := sha256.Sum256(b)
-	return base64.RawURLEncoding.EncodeToString(sum[:9])
+	Sort Order         `json:"s"`
 }
 
 // cursor returns the cursor of what comes after the node.
 func (q *Query) cursor(n *node) string {
-	b, _ := json.Marshal(place{q.Sort.key(n), n.id, q.list()}) // cannot fail
+	b, _ := json.Marshal(place{q.Sort.key(n), n.id, q.Sort}) // cannot fail
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
@@ -54,8 +43,8 @@ func (q *Query) after() (*place, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %.80q", ErrCursor, q.Cursor)
 	}
-	if p.List != q.list() {
-		return nil, fmt.Errorf("%w: filter or order have changed since the page before", ErrCursor)
+	if p.Sort != q.Sort {
+		return nil, fmt.Errorf("%w: it was sorted by %q", ErrCursor, p.Sort)
 	}
 	return p, nil
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/facts"
@@ -116,16 +114,5 @@ func TestFactsThatCannotBeAsked(t *testing.T) {
 		case !tt.kept && strings.Contains(err.Error(), "\n"):
 			t.Errorf("%s: in several lines: %v", name, err)
 		}
-	}
-	f.put(t, says("web2", "role", "web"))
-	p, err := x.List(context.Background(), fleet.Query{Filter: fleet.Filter{Facts: []string{"role=web"}}, Limit: 1})
-	if err != nil || p.Next == "" {
-		t.Fatalf("first page: %+v, %v", p, err)
-	}
-	if _, err := x.List(context.Background(), fleet.Query{Filter: fleet.Filter{Facts: []string{"role=w*"}}, Cursor: p.Next}); !errors.Is(err, fleet.ErrCursor) {
-		t.Errorf("cursor of another filter: %v", err)
-	}
-	if diff := cmp.Diff(facts.Facts{{Name: "role", Value: "web"}}, p.Nodes[0].Facts); diff != "" {
-		t.Errorf("-want +listed\n%s", diff)
 	}
 }

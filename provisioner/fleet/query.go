@@ -58,7 +58,7 @@ type Query struct {
 	Filter
 	Sort   Order  // "" is [ByName]
 	Limit  int    // 0 is [DefaultLimit]
-	Cursor string // the Next of the page before, with the same filter and order; "" for the first
+	Cursor string // the Next of the page before, in the same order; "" for the first
 }
 
 // A Page is a part of a list. Going from cursor to cursor until there is no Next

@@ -21,11 +21,11 @@ func backupRoutes(s *Server) {
 			s.fail(w, r, err)
 			return
 		}
-		s.stream(w, r, answer, func(ctx context.Context, started func(messages uint64), w io.Writer) error {
+		s.stream(w, r, answer, func(ctx context.Context, started func(messages uint64), out *reader) error {
 			return s.cfg.Backup(ctx, cause.By, func(messages uint64) {
 				s.cfg.Orders.Process.BackupBegun(cause)
 				started(messages)
-			}, w)
+			}, out)
 		})
 	})
 }

@@ -81,5 +81,6 @@ func New(cfg Config) (*Server, error) {
 	} {
 		routes(s)
 	}
+	s.mux.HandleFunc("/", s.unrouted)
 	return s, nil
 }

@@ -17,17 +17,11 @@ import (
 	"muster/provisioner/events"
 )
 
+// eventBeat is how often a stream of server-sent events without any says that it is alive: most proxies cut what is
+// silent for 60 s.
+const eventBeat = 15 * time.Second
+
 const (
-	// eventStall is how long whoever follows events may take nothing of them;
-	// then the connection is cut. Nothing is kept for a slow reader but what is
-	// in the socket's buffer and some hundred events that were read ahead: it
-	// goes on from its last id. Chosen.
-	eventStall = 10 * time.Second
-
-	// eventBeat is how often a stream of server-sent events without any says that
-	// it is alive, for proxies that cut what is silent. Chosen; most wait 60 s.
-	eventBeat = 15 * time.Second
-
 	typeSSE    = "text/event-stream"
 	typeNDJSON = "application/x-ndjson"
 )
@@ -35,37 +29,29 @@ const (
 // eventRoutes serve events, as server-sent events, or as JSON lines to clients that accept those: past ones and then
 // those that come, or with once=true no more than there are.
 func eventRoutes(s *Server) {
-	s.handle("GET /v1/events", access{role: viewer}, func(w http.ResponseWriter, r *http.Request) {
+	need := access{role: viewer}
+	s.handle("GET /v1/events", need, func(w http.ResponseWriter, r *http.Request) {
 		v, wrong := parameters(r, "after", "since", "type", "node", "code", "once")
 		q, err := eventQuery(r.Header.Get("Last-Event-ID"), v)
 		if err = errors.Join(wrong, err); err != nil {
 			s.fail(w, r, badRequest(err))
 			return
 		}
-		out := &eventWriter{w: w, control: http.NewResponseController(w), lines: strings.Contains(r.Header.Get("Accept"), typeNDJSON)}
-		w.Header().Set("Content-Type", typeSSE)
-		if out.lines {
-			w.Header().Set("Content-Type", typeNDJSON)
+		answer := stream{need: need, form: typeSSE}
+		if strings.Contains(r.Header.Get("Accept"), typeNDJSON) {
+			answer.form = typeNDJSON
 		}
-		w.Header().Set("Cache-Control", "no-store")
-		if r.Method == http.MethodHead { // its answer has an end: there is nothing to come
-			return
-		}
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		defer context.AfterFunc(s.stopping, cancel)()  //nolint:contextcheck // the server's end ends its streams
-		err = out.control.SetReadDeadline(time.Time{}) // the request was read within its time; there is no end to the answer
-		if err == nil {
-			err = out.write(nil)
-		}
-		if err == nil {
-			err = s.follow(ctx, q, out, func() error { return s.mayStill(r, viewer) })
-		}
-		// A write that the client does not take ends the request's context as well.
-		if err != nil && (ctx.Err() == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
-			s.cfg.Log.WarnContext(r.Context(), "events cut off", "by", by(r.Context()), "err", err)
-			panic(http.ErrAbortHandler) // all that can still be said: this is not the end
-		}
+		s.stream(w, r, answer, func(ctx context.Context, started func(uint64), out *reader) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(s.stopping, cancel)() //nolint:contextcheck // the server's end ends its streams
+			started(0)
+			err := s.follow(ctx, q, &eventWriter{out: out, lines: answer.form == typeNDJSON})
+			if ctx.Err() != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+				return nil
+			}
+			return err
+		})
 	})
 }
 
@@ -108,13 +94,13 @@ func eventQuery(lastID string, v url.Values) (q events.Query, err error) {
 }
 
 // follow writes events until ctx is done, there is no more, the client does not take them, or may no longer.
-func (s *Server) follow(ctx context.Context, q events.Query, out *eventWriter, mayStill func() error) error {
+func (s *Server) follow(ctx context.Context, q events.Query, out *eventWriter) error {
 	emitted := make(chan *events.Stored)
 	read := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel()
-		for range read { // until the reader has ended; what it says is of no interest now
+		for range read { // until the reader has ended
 		}
 	}()
 	go func() {
@@ -141,7 +127,7 @@ func (s *Server) follow(ctx context.Context, q events.Query, out *eventWriter, m
 		case <-beat.C:
 			err = out.beat()
 		case <-check.C:
-			err = mayStill()
+			err = out.out.mayStill()
 		}
 		if err != nil {
 			return err
@@ -151,9 +137,8 @@ func (s *Server) follow(ctx context.Context, q events.Query, out *eventWriter, m
 
 // eventWriter writes events in one of the two forms.
 type eventWriter struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	lines   bool
+	out   *reader
+	lines bool
 }
 
 // event writes one event.
@@ -163,9 +148,9 @@ func (o *eventWriter) event(e *events.Stored) error {
 		return err
 	}
 	if o.lines {
-		return o.write(append(b, '\n'))
+		return o.out.send(append(b, '\n'))
 	}
-	return o.write(fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", e.Place, e.Type, b))
+	return o.out.send(fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", e.Place, e.Type, b))
 }
 
 // beat shows that the stream is alive. JSON lines have no comments.
@@ -173,17 +158,7 @@ func (o *eventWriter) beat() error {
 	if o.lines {
 		return nil
 	}
-	return o.write([]byte(":\n\n"))
-}
-
-func (o *eventWriter) write(b []byte) error {
-	if err := o.control.SetWriteDeadline(time.Now().Add(eventStall)); err != nil {
-		return err
-	}
-	if _, err := o.w.Write(b); err != nil {
-		return err
-	}
-	return o.control.Flush()
+	return o.out.send([]byte(":\n\n"))
 }
 
 // Events asks for events and calls each with every one, until there is no more,

@@ -20,8 +20,8 @@ func inputsRoutes(s *Server) {
 			s.fail(w, r, err)
 			return
 		}
-		s.stream(w, r, answer, func(ctx context.Context, started func(batches uint64), w io.Writer) error {
-			return s.cfg.Inputs(ctx, age, started, w)
+		s.stream(w, r, answer, func(ctx context.Context, started func(batches uint64), out *reader) error {
+			return s.cfg.Inputs(ctx, age, started, out)
 		})
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,9 +100,11 @@ func (s *Server) Run(ctx context.Context) error {
 // server returns what both listeners have in common.
 func (s *Server) server(ctx context.Context) *http.Server {
 	return &http.Server{
-		Handler: http.HandlerFunc(s.serveRoute), ReadTimeout: readTimeout, WriteTimeout: answerTimeout,
-		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug), // strangers cause these
+		Handler:      s.mux,
+		ReadTimeout:  readTimeout,
+		WriteTimeout: answerTimeout,
+		BaseContext:  func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		ErrorLog:     slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug), // strangers cause these
 	}
 }
 
@@ -125,47 +128,24 @@ func serve(ctx context.Context, srv *http.Server, l net.Listener) (err error) {
 	return err
 }
 
-// serveRoute serves a request. One for which there is no route is the console's,
-// or is answered by a problem document as well: below /v1/, and where there is a route for
-// another method.
-func (s *Server) serveRoute(w http.ResponseWriter, r *http.Request) {
-	if _, pattern := s.mux.Handler(r); pattern == "" {
-		if s.cfg.Console != nil && r.TLS != nil && !strings.HasPrefix(r.URL.Path, "/v1/") && !s.hasPath(r) {
-			s.cfg.Console.ServeHTTP(w, r)
-			return
-		}
-		w = &unrouted{w, r}
+// unrouted serves requests that no route takes: the console does over HTTPS, but below /v1/.
+func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
+	other := !slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost}, r.Method)
+	if s.cfg.Console != nil && r.TLS != nil && !other && !strings.HasPrefix(r.URL.Path, "/v1/") {
+		s.cfg.Console.ServeHTTP(w, r)
+		return
 	}
-	s.mux.ServeHTTP(w, r)
-}
-
-// hasPath reports whether there is a route for the path of a request, by whatever method.
-func (s *Server) hasPath(r *http.Request) bool {
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		other := *r
-		other.Method = method
-		if _, pattern := s.mux.Handler(&other); pattern != "" {
-			return true
-		}
+	path := strings.Trim(fmt.Sprintf("%.200q", r.URL.Path), `"`)
+	p := &Problem{
+		Detail: fmt.Sprintf("there is no %.20s %s", r.Method, path),
+		Status: http.StatusNotFound,
+		Remedy: "/openapi.json says what there is",
 	}
-	return false
+	if other {
+		p.Status = http.StatusMethodNotAllowed
+	}
+	p.write(w)
 }
-
-// unrouted puts a problem in the place of what [http.ServeMux] says of a request
-// that it has no route for.
-type unrouted struct {
-	http.ResponseWriter
-	r *http.Request
-}
-
-// WriteHeader implements [http.ResponseWriter].
-func (u *unrouted) WriteHeader(status int) {
-	path := strings.Trim(fmt.Sprintf("%.200q", u.r.URL.Path), `"`)
-	(&Problem{Detail: fmt.Sprintf("there is no %.20s %s", u.r.Method, path), Status: status, Remedy: "/openapi.json says what there is"}).write(u.ResponseWriter)
-}
-
-// Write implements [http.ResponseWriter].
-func (u *unrouted) Write(b []byte) (int, error) { return len(b), nil }
 
 // get serves a question.
 func get[A any](s *Server, role trust.OperatorRole, path string, answer func(*http.Request) (A, error)) {

@@ -27,29 +27,32 @@ const (
 type stream struct {
 	need   access // of its route
 	form   string // content type
-	pieces string // header with about how many pieces it has, for progress
+	pieces string // header with about how many pieces it has, for progress; optional
 }
 
 // stream answers with what write writes, after it has called started once.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, to stream,
-	write func(ctx context.Context, started func(pieces uint64), w io.Writer) error,
+	write func(ctx context.Context, started func(pieces uint64), out *reader) error,
 ) {
 	w.Header().Set("Content-Type", to.form)
 	if r.Method == http.MethodHead { // nothing is read for an answer that has no body
 		return
 	}
 	out := &reader{ResponseWriter: w, mayStill: func() error { return s.mayStill(r, to.need.role) }, looked: time.Now()}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the request was read within its time
 	begun := false
 	err := write(r.Context(), func(pieces uint64) {
 		begun = true
-		w.Header().Set(to.pieces, strconv.FormatUint(pieces, 10))
+		if to.pieces != "" {
+			w.Header().Set(to.pieces, strconv.FormatUint(pieces, 10))
+		}
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush() // the next write fails as well
 	}, out)
 	if err == nil {
 		return
 	}
-	s.cfg.Log.ErrorContext(r.Context(), "answer not read to its end", "subject", r.Method+" "+r.URL.Path, "by", by(r.Context()), "err", err)
+	s.cfg.Log.WarnContext(r.Context(), "answer not read to its end", "subject", r.Method+" "+r.URL.Path, "by", by(r.Context()), "err", err)
 	if begun {
 		panic(http.ErrAbortHandler) // all that can still be said: it is not whole
 	}
@@ -76,6 +79,14 @@ func (o *reader) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return o.ResponseWriter.Write(p)
+}
+
+// send writes p at once.
+func (o *reader) send(p []byte) error {
+	if _, err := o.Write(p); err != nil {
+		return err
+	}
+	return http.NewResponseController(o.ResponseWriter).Flush()
 }
 
 // mayStill returns why the reader of a stream may no longer have it: the operator was removed or has another role, or

@@ -1,8 +1,7 @@
 // Package backup is the form of a backup file: what of a store has to be kept,
 // as one stream that is written and read from front to back in little memory.
 //
-// The file is a line that says what it is, then items compressed with zstd, then
-// the SHA-256 of all bytes before it. An item is a byte for its kind, its length
+// The file is a line that says what it is, then one frame of zstd, with its sum, of items. An item is a byte for its kind, its length
 // and its content: one header, then for each stream its name and its messages in
 // their order, and in the end a summary with the counts. So a file that was cut
 // short or altered, anywhere, is known for it when it is read to its end, and
@@ -48,10 +47,6 @@ type Header struct {
 
 	StartedAt time.Time `json:"started_at"` // what was written before is in it
 	By        string    `json:"by,omitempty"`
-
-	// Marked are the provisioners in whose journals it stands that this backup
-	// was begun, before anything was read. Nil in one of an earlier version.
-	Marked []string `json:"marked,omitempty"`
 }
 
 // Check reports what of a header cannot be.

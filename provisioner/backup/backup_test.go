@@ -14,7 +14,7 @@ import (
 	"muster/provisioner/backup"
 )
 
-var header = backup.Header{ID: "b1", Installation: "i1", CAFingerprint: "ca", StartedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "root", Marked: []string{"p1", "p2"}}
+var header = backup.Header{ID: "b1", Installation: "i1", CAFingerprint: "ca", StartedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "root"}
 
 // sample writes a backup with two streams.
 func sample(t testing.TB, messages int) []byte {
@@ -81,19 +81,45 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDamage cuts a backup at every place and alters every byte: none passes for
-// a whole one.
+// all reads a backup to its end and returns all that it has as text.
+func all(file []byte) (string, error) {
+	r, err := backup.NewReader(bytes.NewReader(file))
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	text := fmt.Sprintf("%+v\n", r.Header)
+	for {
+		m, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return text + fmt.Sprintf("%+v", *r.Summary()), nil
+		}
+		if err != nil {
+			return "", err
+		}
+		text += fmt.Sprintf("%+v\n", *m)
+	}
+}
+
+// TestDamage cuts a backup at every place and alters every bit: none passes for a whole one with anything else in it.
+// Some bits of zstd's headers mean nothing for what is in a frame.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	file := sample(t, 20)
+	whole, err := all(file)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range file {
 		if _, _, err := read(file[:i]); !errors.Is(err, backup.ErrDamaged) {
 			t.Fatalf("cut to %d of %d bytes: %v, want ErrDamaged", i, len(file), err)
 		}
-		altered := bytes.Clone(file)
-		altered[i] ^= 0x40
-		if _, _, err := read(altered); err == nil {
-			t.Fatalf("byte %d of %d altered: taken for whole", i, len(file))
+		for bit := range 8 {
+			altered := bytes.Clone(file)
+			altered[i] ^= 1 << bit
+			if has, err := all(altered); err == nil && has != whole {
+				t.Fatalf("bit %d of byte %d of %d altered: taken for whole", bit, i, len(file))
+			}
 		}
 	}
 	for _, more := range []string{"x", string(file), strings.Repeat("\x00", 40)} {
@@ -141,7 +167,7 @@ func FuzzReader(f *testing.F) {
 		defer r.Close()
 		for {
 			if _, err := r.Next(); err != nil {
-				if errors.Is(err, io.EOF) && len(b) < 48 {
+				if errors.Is(err, io.EOF) && len(b) < 16 {
 					t.Errorf("%d bytes are a whole backup", len(b))
 				}
 				return

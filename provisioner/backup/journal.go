@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"muster/internal/disk"
 	"muster/provisioner/trust"
 )
 
@@ -74,7 +75,7 @@ func OpenJournal(path string) (*Journal, error) {
 		err = fmt.Errorf("%s: %w", path, ErrJournalInUse)
 	}
 	if err == nil && missing != nil {
-		err = syncDir(filepath.Dir(path))
+		err = disk.SyncDir(filepath.Dir(path))
 	}
 	whole := 0
 	if err == nil {
@@ -267,12 +268,3 @@ func (j *Journal) Entries() ([]*trust.Revocation, error) {
 
 // Close closes the file. What was appended is on disk.
 func (j *Journal) Close() error { return j.file.Close() }
-
-// syncDir has a file that was made in a directory stay there.
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}

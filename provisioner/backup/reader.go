@@ -4,12 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"hash"
 	"io"
 	"io/fs"
 	"slices"
@@ -21,7 +18,6 @@ import (
 type Reader struct {
 	Header Header // set by NewReader
 
-	tail    *tailed
 	packed  *zstd.Decoder
 	items   *bufio.Reader
 	summary Summary // of what was read so far
@@ -32,18 +28,17 @@ type Reader struct {
 // NewReader reads the beginning of a backup. The error wraps [ErrDamaged] if it
 // is none, or says of which version it is.
 func NewReader(r io.Reader) (*Reader, error) {
-	b := &Reader{tail: &tailed{r: bufio.NewReaderSize(r, 64<<10), sum: sha256.New()}}
+	b := &Reader{}
 	first := make([]byte, len(magic))
-	_, err := io.ReadFull(b.tail, first)
+	_, err := io.ReadFull(r, first)
 	if unread(err) {
 		return nil, err
 	}
 	if err != nil || string(first) != magic {
 		return nil, damaged("it does not begin with %q", magic)
 	}
-	// A writer's window is 4 MiB; one goroutine, so that the end of the input is
-	// read exactly when the end of the items is.
-	if b.packed, err = zstd.NewReader(b.tail, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(16<<20)); err != nil {
+	// A writer's window is 4 MiB. The decoder checks the sum of the frame.
+	if b.packed, err = zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(16<<20)); err != nil {
 		return nil, err
 	}
 	b.items = bufio.NewReaderSize(b.packed, 64<<10)
@@ -130,11 +125,11 @@ func (r *Reader) end(content []byte) error {
 		return damaged("it has %+v, and should have %+v", r.summary.Streams, want.Streams)
 	}
 	r.summary = want
-	if _, err := r.items.ReadByte(); !errors.Is(err, io.EOF) {
+	switch _, err := r.items.ReadByte(); {
+	case err == nil:
 		return damaged("something comes after its end")
-	}
-	if !r.tail.whole() {
-		return damaged("its content does not have its sum")
+	case !errors.Is(err, io.EOF):
+		return cut(err)
 	}
 	r.ended = true
 	return nil
@@ -185,35 +180,4 @@ func strictJSON(b []byte, v any) error {
 		return damaged("more than one value in an item")
 	}
 	return nil
-}
-
-// tailed reads all but the last bytes of its input, which are the sum of those
-// before.
-type tailed struct {
-	r   *bufio.Reader
-	sum hash.Hash
-	end []byte // set at the end of the input
-}
-
-// Read implements [io.Reader].
-func (t *tailed) Read(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	ahead, err := t.r.Peek(sha256.Size + 1)
-	if errors.Is(err, io.EOF) {
-		t.end = bytes.Clone(ahead)
-		return 0, io.EOF
-	}
-	if err != nil {
-		return 0, err
-	}
-	n, err := t.r.Read(p[:min(len(p), t.r.Buffered()-sha256.Size)])
-	t.sum.Write(p[:n])
-	return n, err
-}
-
-// whole reports whether the input has ended with the sum of what was read.
-func (t *tailed) whole() bool {
-	return len(t.end) == sha256.Size && subtle.ConstantTimeCompare(t.end, t.sum.Sum(nil)) == 1
 }

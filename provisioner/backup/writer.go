@@ -1,12 +1,10 @@
 package backup
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"time"
 
@@ -16,8 +14,6 @@ import (
 // A Writer writes a backup. After an error it is of no use, and neither is what
 // it has written. It is for one goroutine.
 type Writer struct {
-	out     io.Writer // gets the sum
-	sum     hash.Hash
 	packed  *zstd.Encoder
 	summary Summary
 	scratch []byte
@@ -29,15 +25,14 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	if err := h.Check(); err != nil {
 		return nil, err
 	}
-	b := &Writer{out: w, sum: sha256.New()}
-	both := io.MultiWriter(w, b.sum)
-	if _, err := io.WriteString(both, magic); err != nil {
+	b := &Writer{}
+	if _, err := io.WriteString(w, magic); err != nil {
 		return nil, err
 	}
 	var err error
 	// One goroutine: a backup that runs beside a provisioner is not to take a
 	// second core from it.
-	if b.packed, err = zstd.NewWriter(both, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1)); err != nil {
+	if b.packed, err = zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1)); err != nil {
 		return nil, err
 	}
 	return b, b.json(itemHeader, h)
@@ -68,7 +63,7 @@ func (w *Writer) Message(sequence uint64, subject string, data []byte) error {
 	return w.item(itemMessage, b)
 }
 
-// Close ends the backup with its summary and its sum. It does not close what it
+// Close ends the backup with its summary and the sum of the frame. It does not close what it
 // was written to. Without it there is no backup.
 func (w *Writer) Close(at time.Time) (*Summary, error) {
 	w.summary.EndedAt = at
@@ -76,9 +71,6 @@ func (w *Writer) Close(at time.Time) (*Summary, error) {
 		return nil, err
 	}
 	if err := w.packed.Close(); err != nil {
-		return nil, err
-	}
-	if _, err := w.out.Write(w.sum.Sum(nil)); err != nil {
 		return nil, err
 	}
 	return &w.summary, nil

@@ -12,6 +12,7 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
+	"muster/provisioner/operate"
 )
 
 // TestARejectionWhileTheCommandAsksStays has a machine be rejected after the command has
@@ -36,7 +37,7 @@ func TestARejectionWhileTheCommandAsksStays(t *testing.T) {
 			cmd.Stdin = stream
 			asks := startCommand(t, cmd)
 			asks.waitFor(verb + ` 2 machines\? \[y/N\] `)
-			if _, err := testbed.Orders(p).Keys.Reject(f.Context(), wire.Identity(bad.Identity), "", trust.Cause{By: "ben", Why: "not ours"}); err != nil {
+			if _, err := testbed.Orders(p).Keys.Reject(f.Context(), operate.Named(wire.Identity(bad.Identity), ""), trust.Cause{By: "ben", Why: "not ours"}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.WriteString(person, "y\n"); err != nil {

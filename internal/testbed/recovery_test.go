@@ -61,7 +61,7 @@ func approve(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 	t.Helper()
 	key := keyHash(t, n)
 	f.Eventually("approved", func() bool {
-		_, err := f.Daemon().Orders().Keys.Approve(f.Context(), wire.Identity(n.Identity), key, 0, testbed.Operator())
+		_, err := f.Daemon().Orders().Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), key), 0, testbed.Operator())
 		return err == nil
 	})
 }

@@ -150,8 +150,8 @@ func (c approvalPages) approvals(v *visit) error {
 
 // eachShown writes a key as a box to tick has it: identity/key, and for one that is shown as
 // rejected identity/key/rejection.
-func eachShown(k operate.ShownKey) string {
-	text := string(k.Identity) + "/" + k.KeyHash
+func eachShown(k operate.KeyChoice) string {
+	text := string(k.Identity) + "/" + k.Key
 	if k.Rejected {
 		text += "/" + k.Rejection
 	}
@@ -160,15 +160,15 @@ func eachShown(k operate.ShownKey) string {
 
 // Box is what a box to tick a rejected key has: whoever lifts the rejection was shown it.
 func (*approvalsPage) Box(a *orders.Answer) string {
-	return eachShown(operate.ShownKey{Identity: a.Identity, KeyHash: a.KeyHash, Rejected: true, Rejection: a.ID})
+	return eachShown(operate.KeyChoice{Identity: a.Identity, Key: a.KeyHash, Shown: true, Rejected: true, Rejection: a.ID})
 }
 
 // readChosen reads what was ticked, as eachShown writes it.
-func readChosen(each []string) ([]operate.ShownKey, error) {
+func readChosen(each []string) ([]operate.KeyChoice, error) {
 	if len(each) > maxWaiting {
 		return nil, badRequest(fmt.Errorf("%d machines, limit %d at once", len(each), maxWaiting))
 	}
-	var all []operate.ShownKey
+	var all []operate.KeyChoice
 	for _, text := range each {
 		name, rest, _ := strings.Cut(text, "/")
 		key, rejection, rejected := strings.Cut(rest, "/")
@@ -176,7 +176,7 @@ func readChosen(each []string) ([]operate.ShownKey, error) {
 		if err != nil || key == "" {
 			return nil, badRequest(fmt.Errorf("%.80q: want a name, a slash and the hash of a key", text))
 		}
-		all = append(all, operate.ShownKey{Identity: id, KeyHash: key, Rejected: rejected, Rejection: rejection})
+		all = append(all, operate.KeyChoice{Identity: id, Key: key, Shown: true, Rejected: rejected, Rejection: rejection})
 	}
 	return all, nil
 }
@@ -202,7 +202,7 @@ func (c approvalPages) verdict(v *visit) (*order, error) {
 	}
 	o := &order{action: a, Back: "/approvals", Fields: url.Values{"verdict": {a.Name}, "each": v.r.PostForm["each"]}}
 	for _, one := range all {
-		on := fmt.Sprintf("%s, key %s", one.Identity, short(one.KeyHash))
+		on := fmt.Sprintf("%s, key %s", one.Identity, short(one.Key))
 		if one.Rejected {
 			on += ", which is rejected"
 		}
@@ -214,17 +214,17 @@ func (c approvalPages) verdict(v *visit) (*order, error) {
 
 // say says a verdict of each key. It goes on where one of them no longer waits, and says so in the end: each verdict
 // stands by itself, and said again it is the same.
-func (c approvalPages) say(ctx context.Context, verdict string, all []operate.ShownKey, cause trust.Cause) error {
+func (c approvalPages) say(ctx context.Context, verdict string, all []operate.KeyChoice, cause trust.Cause) error {
 	var errs []error
 	for _, one := range all {
 		var err error
 		switch verdict {
 		case "approve":
-			_, err = c.cfg.Orders.Keys.ApproveShown(ctx, one, 0, cause)
+			_, err = c.cfg.Orders.Keys.Approve(ctx, one, 0, cause)
 		case "reject":
-			_, err = c.cfg.Orders.Keys.Reject(ctx, one.Identity, one.KeyHash, cause)
+			_, err = c.cfg.Orders.Keys.Reject(ctx, one, cause)
 		default:
-			_, err = c.cfg.Orders.Keys.ForgetShown(ctx, one, cause)
+			_, err = c.cfg.Orders.Keys.Forget(ctx, one, cause)
 		}
 		if err != nil {
 			errs = append(errs, err)

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"muster/provisioner/operate"
 	"net/http"
 	"regexp"
 	"strings"
@@ -73,7 +74,7 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 	db1, db2, db3 := box(t, page, "db1.example.net"), box(t, page, "db2.example.net"), box(t, page, "db3.example.net")
 	reject := func(id wire.Identity, why string) {
 		t.Helper()
-		if _, err := testbed.Orders(other).Keys.Reject(f.Context(), id, "", trust.Cause{By: "operator:ben", Why: why}); err != nil {
+		if _, err := testbed.Orders(other).Keys.Reject(f.Context(), operate.Named(id, ""), trust.Cause{By: "operator:ben", Why: why}); err != nil {
 			t.Fatal(err)
 		}
 	}

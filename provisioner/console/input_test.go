@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"muster/provisioner/operate"
 	"net/http"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func TestAReasonThatIsNoTextIsRefused(t *testing.T) {
 		t.Errorf("it is refused with %s, want it to wait", code)
 	}
 	// By whatever edge it comes.
-	if _, err := f.Daemon().Orders().Keys.Approve(f.Context(), "db1.example.net", "", 0, trust.Cause{By: "anna", Why: strings.Repeat("\xff", 100)}); err == nil {
+	if _, err := f.Daemon().Orders().Keys.Approve(f.Context(), operate.Named("db1.example.net", ""), 0, trust.Cause{By: "anna", Why: strings.Repeat("\xff", 100)}); err == nil {
 		t.Error("the provisioner takes it")
 	}
 	if a := v.post("/approvals/decide", "verdict", "approve", "each", one, "why", strings.Repeat("ÿ", 100)); a.status != http.StatusSeeOther {

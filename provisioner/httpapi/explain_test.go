@@ -135,14 +135,14 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	refused := func(n *simnode.Node, text string) {
 		t.Helper()
 		f.Eventually(n.Identity+" is not approved: "+text, func() bool {
-			_, err := testbed.Orders(p).Keys.Approve(f.Context(), wire.Identity(n.Identity), keyOf(t, n), 0, testbed.Operator())
+			_, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), keyOf(t, n)), 0, testbed.Operator())
 			return errors.Is(err, trust.ErrState) && strings.Contains(err.Error(), text)
 		})
 	}
 	approve := func(n *simnode.Node) {
 		t.Helper()
 		f.Eventually(n.Identity+" can be approved", func() bool {
-			_, err := testbed.Orders(p).Keys.Approve(f.Context(), wire.Identity(n.Identity), keyOf(t, n), 0, testbed.Operator())
+			_, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), keyOf(t, n)), 0, testbed.Operator())
 			return err == nil
 		})
 	}
@@ -201,7 +201,7 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	letIn(f.Node("taken.example.net"))
 	refused(other, "`muster node grant taken.example.net --key "+keyOf(t, other)+"`")
 	is(other, "and the name belongs to another key: it lets no key in", wire.CodeIdentityTaken)
-	if _, err := testbed.Orders(p).Keys.Reject(f.Context(), "taken.example.net", keyOf(t, other), testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(p).Keys.Reject(f.Context(), operate.Named("taken.example.net", keyOf(t, other)), testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	refused(other, "its key stays rejected, until `muster node forget taken.example.net --key "+keyOf(t, other)+"`")

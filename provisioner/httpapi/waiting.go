@@ -32,9 +32,9 @@ type NewVerdict struct {
 	Waiting bool `json:"waiting,omitempty"`
 }
 
-// shown is the key that is meant, if it is meant as it was on the list.
-func (v NewVerdict) shown(id wire.Identity) operate.ShownKey {
-	return operate.ShownKey{Identity: id, KeyHash: string(v.Key)}
+// of is the key that is meant.
+func (v *NewVerdict) of(id wire.Identity) operate.KeyChoice {
+	return operate.KeyChoice{Identity: id, Key: string(v.Key), Shown: v.Waiting}
 }
 
 // waitingRoutes serves who waits, as a [WaitingFilter] in the query selects, and
@@ -67,18 +67,12 @@ func waitingRoutes(s *Server) {
 		return answer, nil
 	})
 	changeNode(s, "approve", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*orders.Answer, error) {
-		if q.Waiting {
-			return keys.ApproveShown(ctx, q.shown(id), q.TTL, c)
-		}
-		return keys.Approve(ctx, id, string(q.Key), q.TTL, c)
+		return keys.Approve(ctx, q.of(id), q.TTL, c)
 	})
 	changeNode(s, "reject", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*orders.Answer, error) {
-		return keys.Reject(ctx, id, string(q.Key), c) // which lifts nothing
+		return keys.Reject(ctx, q.of(id), c)
 	})
 	changeNode(s, "forget", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*orders.Answer, error) {
-		if q.Waiting {
-			return keys.ForgetShown(ctx, q.shown(id), c)
-		}
-		return keys.Forget(ctx, id, string(q.Key), c)
+		return keys.Forget(ctx, q.of(id), c)
 	})
 }

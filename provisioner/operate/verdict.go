@@ -19,15 +19,20 @@ import (
 // DefaultApprovalTTL is how long an approval lets its key in: for a machine that is switched on tomorrow.
 const DefaultApprovalTTL = 24 * time.Hour
 
-// A ShownKey is a key as it was shown to the operator that decides about it: waiting, or rejected by the verdict that was
-// shown.
-type ShownKey struct {
+// A KeyChoice says which key an order is about: one that is named, see [Named], or one as the operator was shown it.
+type KeyChoice struct {
 	Identity wire.Identity
-	KeyHash  string // 64 hex digits
+	Key      string // its hash; of a key that is named also the beginning, or nothing if only one waits
 
-	Rejected  bool   // it was shown as rejected
-	Rejection string // with it: the id of that verdict; empty is of one that could not be read
+	// Shown is that the key was on a list, waiting, or rejected by the verdict that was shown: a rejection since then
+	// stays, and is [trust.ErrState].
+	Shown     bool
+	Rejected  bool
+	Rejection string // the id of that verdict; empty is of one that could not be read
 }
+
+// Named is the key of an identity whose hash begins with key, which may be empty if only one waits.
+func Named(id wire.Identity, key string) KeyChoice { return KeyChoice{Identity: id, Key: key} }
 
 // subject is the key that a verdict is about, and the rejection that the verdict lifts: nil if the key is not rejected.
 type subject struct {
@@ -43,57 +48,42 @@ func rejectedKey(by *orders.Answer) *subject {
 	}
 }
 
-// named returns the key of an identity that is named by its hash, rejected or waiting, or the one that waits.
-func (k *Keys) named(ctx context.Context, id wire.Identity, key string) (*subject, error) {
-	if len(key) >= minKeyPrefix {
-		if a := k.rejectedOnly(id, key); a != nil {
+// choose returns the key that is meant: rejected or waiting.
+func (k *Keys) choose(ctx context.Context, c KeyChoice) (*subject, error) {
+	if c.Shown {
+		return k.asShown(ctx, c)
+	}
+	if len(c.Key) >= minKeyPrefix {
+		if a := k.rejectedOnly(c.Identity, c.Key); a != nil {
 			return rejectedKey(a), nil
 		}
 	}
-	w, err := k.waiterNamed(ctx, id, key)
+	w, err := k.waiterNamed(ctx, c.Identity, c.Key)
 	return &subject{Waiter: w}, err
 }
 
 // asShown returns a key, unless it was rejected since it was shown.
-func (k *Keys) asShown(ctx context.Context, s ShownKey) (*subject, error) {
-	if err := wrong(trust.CheckKeyHash(s.KeyHash)); err != nil {
+func (k *Keys) asShown(ctx context.Context, c KeyChoice) (*subject, error) {
+	if err := wrong(trust.CheckKeyHash(c.Key)); err != nil {
 		return nil, err
 	}
-	by := k.logs.Answers.Rejection(s.Identity, s.KeyHash)
+	by := k.logs.Answers.Rejection(c.Identity, c.Key)
 	switch {
 	case by == nil:
-		w, err := k.waiterNamed(ctx, s.Identity, s.KeyHash)
+		w, err := k.waiterNamed(ctx, c.Identity, c.Key)
 		return &subject{Waiter: w}, err
-	case !s.Rejected || s.Rejection != by.ID:
+	case !c.Rejected || c.Rejection != by.ID:
 		return nil, fmt.Errorf("%w: its key was rejected since it was shown to you, %s", trust.ErrState, by.Source())
 	}
 	return rejectedKey(by), nil
 }
 
-// Approve lets the key that waits for the identity in, once, within ttl, which is [DefaultApprovalTTL] if 0 and
-// [orders.MaxApprovalTTL] at most. key is the hash of that key or its beginning, and may be empty if only one waits.
-// The approval answers the policy where it asks for one: what it denies or defers stays so.
+// Approve lets a key that waits in, once, within ttl, which is [DefaultApprovalTTL] if 0 and [orders.MaxApprovalTTL] at
+// most. The approval answers the policy where it asks for one: what it denies or defers stays so.
 //
 // Asking again replaces the approval by another one, and of two only one can be spent. The error is [ErrNotWaiting], or
 // [trust.ErrState] if another key has the name, if name or key is revoked, or if several wait.
-func (k *Keys) Approve(
-	ctx context.Context, id wire.Identity, key string, ttl time.Duration, c trust.Cause,
-) (*orders.Answer, error) {
-	return k.approve(ctx, id, ttl, c, func() (*subject, error) { return k.named(ctx, id, key) })
-}
-
-// ApproveShown is [Keys.Approve] about a key as it was shown. A rejection that was not shown stays, and is
-// [trust.ErrState].
-func (k *Keys) ApproveShown(
-	ctx context.Context, s ShownKey, ttl time.Duration, c trust.Cause,
-) (*orders.Answer, error) {
-	return k.approve(ctx, s.Identity, ttl, c, func() (*subject, error) { return k.asShown(ctx, s) })
-}
-
-// approve lets the key in that choose returns, if an approval is what that waits for.
-func (k *Keys) approve(
-	ctx context.Context, id wire.Identity, ttl time.Duration, c trust.Cause, choose func() (*subject, error),
-) (*orders.Answer, error) {
+func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration, c trust.Cause) (*orders.Answer, error) {
 	if ttl == 0 {
 		ttl = DefaultApprovalTTL
 	}
@@ -102,17 +92,17 @@ func (k *Keys) approve(
 		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, orders.MaxApprovalTTL))
 	}
 	if err := wrong(err); err != nil {
-		return nil, fmt.Errorf("approve %q: %w", id, err)
+		return nil, fmt.Errorf("approve %q: %w", of.Identity, err)
 	}
 	a, err := k.decide(ctx, verdict{orders.VerdictApprove, ttl, c}, func() (*subject, error) {
-		s, err := choose()
+		s, err := k.choose(ctx, of)
 		if err == nil {
 			err = approvable(s.Waiter)
 		}
 		return s, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("approve %q: %w", id, err)
+		return nil, fmt.Errorf("approve %q: %w", of.Identity, err)
 	}
 	return a, nil
 }
@@ -134,20 +124,20 @@ func errKeepsName(id wire.Identity, keyHash string) error {
 		trust.ErrState, id, keyHash)
 }
 
-// Reject keeps the key that waits for the identity out, whatever policy, allow-list and tokens say, until it is approved
-// or forgotten. key is as in [Keys.Approve]. It is in force on every provisioner within a second or two. The error is
-// [ErrNotWaiting], or [trust.ErrState] if several wait.
+// Reject keeps a key that waits out, whatever policy, allow-list and tokens say, until it is approved or forgotten. It is
+// in force on every provisioner within a second or two. The error is [ErrNotWaiting], or [trust.ErrState] if several
+// wait.
 //
 // Asking again is harmless: a key that is rejected already stays so, and nothing is written.
-func (k *Keys) Reject(ctx context.Context, id wire.Identity, key string, c trust.Cause) (*orders.Answer, error) {
+func (k *Keys) Reject(ctx context.Context, of KeyChoice, c trust.Cause) (*orders.Answer, error) {
 	if err := wrong(c.Check()); err != nil {
-		return nil, fmt.Errorf("reject %q: %w", id, err)
+		return nil, fmt.Errorf("reject %q: %w", of.Identity, err)
 	}
 	var before *orders.Answer
 	a, err := k.decide(ctx, verdict{orders.VerdictReject, 0, c}, func() (*subject, error) {
-		w, err := k.waiterNamed(ctx, id, key)
+		w, err := k.waiterNamed(ctx, of.Identity, of.Key)
 		if errors.Is(err, ErrNotWaiting) {
-			before = k.rejectedOnly(id, key)
+			before = k.rejectedOnly(of.Identity, of.Key)
 		}
 		return &subject{Waiter: w}, err
 	})
@@ -155,44 +145,32 @@ func (k *Keys) Reject(ctx context.Context, id wire.Identity, key string, c trust
 		return before, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reject %q: %w", id, err)
+		return nil, fmt.Errorf("reject %q: %w", of.Identity, err)
 	}
 	return a, nil
 }
 
-// Forget takes the key that waits for the identity off the list, and what was decided about it with it, approval or
-// rejection: if it asks again, it waits again. key is as in [Keys.Approve]; where no key waits and one key of the name was
-// rejected, that is meant by none as well. The error is [ErrNotWaiting], or [trust.ErrState] if several wait.
+// Forget takes a key that waits off the list, and what was decided about it with it, approval or rejection: if it asks
+// again, it waits again. Where no key waits and one key of the name was rejected, an empty key means that one. The error
+// is [ErrNotWaiting], or [trust.ErrState] if several wait.
 //
 // The process may die at any step, and asking again is harmless: the verdict goes first, since a key that is on the list
 // can be named again.
-func (k *Keys) Forget(ctx context.Context, id wire.Identity, key string, c trust.Cause) (*orders.Answer, error) {
-	return k.forget(ctx, id, c, func() (*subject, error) {
-		s, err := k.named(ctx, id, key)
-		if errors.Is(err, ErrNotWaiting) && key == "" {
-			if only := k.rejectedOnly(id, ""); only != nil {
+func (k *Keys) Forget(ctx context.Context, of KeyChoice, c trust.Cause) (*orders.Answer, error) {
+	if err := wrong(c.Check()); err != nil {
+		return nil, fmt.Errorf("forget %q: %w", of.Identity, err)
+	}
+	a, err := k.decide(ctx, verdict{orders.VerdictNone, 0, c}, func() (*subject, error) {
+		s, err := k.choose(ctx, of)
+		if errors.Is(err, ErrNotWaiting) && of.Key == "" {
+			if only := k.rejectedOnly(of.Identity, ""); only != nil {
 				return rejectedKey(only), nil
 			}
 		}
 		return s, err
 	})
-}
-
-// ForgetShown is [Keys.Forget] about a key as it was shown. A rejection that was not shown stays, and is
-// [trust.ErrState].
-func (k *Keys) ForgetShown(ctx context.Context, s ShownKey, c trust.Cause) (*orders.Answer, error) {
-	return k.forget(ctx, s.Identity, c, func() (*subject, error) { return k.asShown(ctx, s) })
-}
-
-func (k *Keys) forget(
-	ctx context.Context, id wire.Identity, c trust.Cause, choose func() (*subject, error),
-) (*orders.Answer, error) {
-	if err := wrong(c.Check()); err != nil {
-		return nil, fmt.Errorf("forget %q: %w", id, err)
-	}
-	a, err := k.decide(ctx, verdict{orders.VerdictNone, 0, c}, choose)
 	if err != nil {
-		return nil, fmt.Errorf("forget %q: %w", id, err)
+		return nil, fmt.Errorf("forget %q: %w", of.Identity, err)
 	}
 	return a, nil
 }

@@ -42,13 +42,13 @@ func (s *beforehand) Logs() *orders.Logs {
 // somebody decides about it who was shown it as it was: who decides is told.
 func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 	t.Parallel()
-	verdicts := map[string]func(context.Context, *provisioner.Provisioner, operate.ShownKey) error{
-		"approve": func(ctx context.Context, p *provisioner.Provisioner, k operate.ShownKey) error {
-			_, err := testbed.Orders(p).Keys.ApproveShown(ctx, k, 0, operator)
+	verdicts := map[string]func(context.Context, *provisioner.Provisioner, operate.KeyChoice) error{
+		"approve": func(ctx context.Context, p *provisioner.Provisioner, k operate.KeyChoice) error {
+			_, err := testbed.Orders(p).Keys.Approve(ctx, k, 0, operator)
 			return err
 		},
-		"forget": func(ctx context.Context, p *provisioner.Provisioner, k operate.ShownKey) error {
-			_, err := testbed.Orders(p).Keys.ForgetShown(ctx, k, operator)
+		"forget": func(ctx context.Context, p *provisioner.Provisioner, k operate.KeyChoice) error {
+			_, err := testbed.Orders(p).Keys.Forget(ctx, k, operator)
 			return err
 		},
 	}
@@ -70,13 +70,13 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 				}
 				reject := func() *orders.Answer {
 					t.Helper()
-					a, err := testbed.Orders(other).Keys.Reject(f.Context(), web1, "", operator)
+					a, err := testbed.Orders(other).Keys.Reject(f.Context(), operate.Named(web1, ""), operator)
 					if err != nil {
 						t.Error(err)
 					}
 					return a
 				}
-				kept := func(k operate.ShownKey) {
+				kept := func(k operate.KeyChoice) {
 					t.Helper()
 					if err := say(f.Context(), p, k); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "rejected since it was shown") {
 						t.Errorf("%s = %v, want %v, and that it was rejected", verdict, err, trust.ErrState)
@@ -85,14 +85,14 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 						t.Errorf("the rejected key is refused as %s, want %s", code, wire.CodeRejected)
 					}
 				}
-				k := operate.ShownKey{Identity: web1, KeyHash: keyHash(t, n)}
+				k := operate.KeyChoice{Identity: web1, Key: keyHash(t, n), Shown: true}
 				ask()
 				var first *orders.Answer
 				s.what = func() { first = reject() }
 				kept(k)
 				k.Rejected, k.Rejection = true, first.ID
 				s.what = func() {
-					if _, err := testbed.Orders(other).Keys.Forget(f.Context(), web1, "", operator); err != nil {
+					if _, err := testbed.Orders(other).Keys.Forget(f.Context(), operate.Named(web1, ""), operator); err != nil {
 						t.Error(err)
 					}
 					ask()

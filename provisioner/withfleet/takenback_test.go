@@ -72,11 +72,11 @@ func TestWhatIsTakenBackMeanwhileLetsNobodyIn(t *testing.T) {
 	f.Refused(approved)
 	key := keyHash(t, approved)
 	f.Eventually("it can be approved", func() bool {
-		_, err := testbed.Orders(p).Keys.Approve(ctx, "approved.example.net", key, 0, operator)
+		_, err := testbed.Orders(p).Keys.Approve(ctx, operate.Named("approved.example.net", key), 0, operator)
 		return err == nil
 	})
 	forget := func() error {
-		_, err := testbed.Orders(p).Keys.Forget(ctx, "approved.example.net", key, operator)
+		_, err := testbed.Orders(p).Keys.Forget(ctx, operate.Named("approved.example.net", key), operator)
 		return err
 	}
 	if code := ask(approved, forget); code != wire.CodeApprovalPending {

@@ -13,6 +13,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 // eachDeath calls scene for a death before and after every call to the store,
@@ -79,7 +80,7 @@ func TestADeathAtEveryStepOfAnApproval(t *testing.T) {
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: testbed.Quotas(0, 0)})
 	approves := func(n *simnode.Node) func(context.Context, *provisioner.Provisioner) error {
 		return func(ctx context.Context, p *provisioner.Provisioner) error {
-			_, err := testbed.Orders(p).Keys.Approve(ctx, wire.Identity(n.Identity), "", 0, operator)
+			_, err := testbed.Orders(p).Keys.Approve(ctx, operate.Named(wire.Identity(n.Identity), ""), 0, operator)
 			return err
 		}
 	}

@@ -73,7 +73,7 @@ func TestWaitingIsListedAndApproved(t *testing.T) {
 	f.Stop()
 	f.Start()
 	waiting(t, f, n)
-	a, err := f.Daemon().Orders().Keys.Approve(f.Context(), "web1.example.net", "", 0, operator)
+	a, err := f.Daemon().Orders().Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator)
 	if err != nil || a.KeyHash != keyHash(t, n) || a.ExpiresAt.Sub(a.At) != operate.DefaultApprovalTTL {
 		t.Fatalf("approval = %+v, %v", a, err)
 	}
@@ -154,13 +154,13 @@ func TestApprovalIsForOneKey(t *testing.T) {
 	f.Refused(first)
 	f.Refused(second)
 	waiting(t, f, first, second)
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", "", 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "--key") {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "--key") {
 		t.Errorf("approval that names no key: %v", err)
 	}
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", strings.Repeat("0", 64), 0, operator); !errors.Is(err, operate.ErrNotWaiting) {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", strings.Repeat("0", 64)), 0, operator); !errors.Is(err, operate.ErrNotWaiting) {
 		t.Errorf("approval of a key that does not wait: %v", err)
 	}
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", keyHash(t, second)[:12], 0, operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", keyHash(t, second)[:12]), 0, operator); err != nil {
 		t.Fatal(err)
 	}
 	if code := f.Refused(first); code != wire.CodeApprovalPending {
@@ -172,7 +172,7 @@ func TestApprovalIsForOneKey(t *testing.T) {
 		list := waiting(t, f, first)
 		return list[0].Code == wire.CodeIdentityTaken
 	})
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", "", 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "muster node grant web1.example.net --key "+keyHash(t, first)) {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "muster node grant web1.example.net --key "+keyHash(t, first)) {
 		t.Errorf("approval for a name that is taken: %v", err)
 	}
 	f.Check()
@@ -188,7 +188,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		t.Helper()
 		f.Refused(n)
 		waiting(t, f, n)
-		if _, err := testbed.Orders(p).Keys.Approve(f.Context(), wire.Identity(n.Identity), keyHash(t, n), time.Hour, operator); err != nil {
+		if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), keyHash(t, n)), time.Hour, operator); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -199,13 +199,13 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		t.Errorf("another key than the one that was approved: %s", code)
 	}
 	waiting(t, f, n, changed)
-	if _, err := testbed.Orders(p).Keys.Forget(f.Context(), "web1.example.net", keyHash(t, n), operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Forget(f.Context(), operate.Named("web1.example.net", keyHash(t, n)), operator); err != nil {
 		t.Fatal(err)
 	}
 	if code := f.Refused(n); code != wire.CodeApprovalPending {
 		t.Errorf("a key that was approved and forgotten: %s", code)
 	}
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", keyHash(t, changed), 0, operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", keyHash(t, changed)), 0, operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Apply(changed, f.Enroll(changed))
@@ -225,7 +225,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		list, err := testbed.Orders(p).Keys.Waiting(f.Context(), "web3.example.net")
 		return err == nil && len(list) == 1
 	})
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web3.example.net", "", time.Hour, operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web3.example.net", ""), time.Hour, operator); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := testbed.Orders(p).AllowList.Add(f.Context(), "web3.example.net", 0, false, operator); err != nil {
@@ -242,7 +242,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		t.Errorf("an approval from before the machine was retired: %q", code)
 	}
 	f.Eventually("it waits again", func() bool {
-		_, err := testbed.Orders(p).Keys.Approve(f.Context(), "web3.example.net", "", time.Hour, operator)
+		_, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web3.example.net", ""), time.Hour, operator)
 		return err == nil
 	})
 	f.Apply(listed, f.Enroll(listed))
@@ -253,7 +253,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		list, err := testbed.Orders(p).Keys.Waiting(f.Context(), "web2.example.net")
 		return err == nil && len(list) == 1
 	})
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web2.example.net", "", time.Hour, operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web2.example.net", ""), time.Hour, operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Clock.Advance(time.Hour + time.Second)
@@ -272,7 +272,7 @@ func TestRejectionIsFinal(t *testing.T) {
 	n := f.Node("web1.example.net")
 	f.Refused(n)
 	waiting(t, f, n)
-	if _, err := f.Daemon().Orders().Keys.Reject(f.Context(), "web1.example.net", "", operator); err != nil {
+	if _, err := f.Daemon().Orders().Keys.Reject(f.Context(), operate.Named("web1.example.net", ""), operator); err != nil {
 		t.Fatal(err)
 	}
 	waiting(t, f)
@@ -291,7 +291,7 @@ func TestRejectionIsFinal(t *testing.T) {
 		t.Errorf("rejected: %+v", r)
 	}
 	other := f.Node("web1.example.net")
-	if _, err := testbed.Orders(p).Keys.Forget(f.Context(), "web1.example.net", keyHash(t, n), operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Forget(f.Context(), operate.Named("web1.example.net", keyHash(t, n)), operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Apply(n, f.Enroll(n))

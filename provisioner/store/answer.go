@@ -32,14 +32,7 @@ const leaderless = 100 * time.Millisecond
 // cluster reports whether the streams are on more than one server.
 func (c *client) cluster() bool { return c.replicas > 1 }
 
-// besides is after what time a cluster is asked a second time while it may yet answer the
-// first, and so on: what was asked right before it had a leader is never answered, and what a
-// busy one takes long for is not asked in vain. Chosen, above the tenths of a second that an
-// answer takes when both cores have more than they can do (measured in a storm of nodes).
-const besides = time.Second
-
-// ask asks until there is an answer or ctx is done, if the streams are a cluster's. Several
-// questions may be in hand at once, so it is one that only reads.
+// ask asks once, or until there is an answer or ctx is done if the streams are a cluster's. To ask again must be harmless.
 func ask[T any](ctx context.Context, c *client, question func(context.Context) (T, error)) (T, error) {
 	if !c.cluster() {
 		return question(ctx)
@@ -47,59 +40,8 @@ func ask[T any](ctx context.Context, c *client, question func(context.Context) (
 	return insist(ctx, question)
 }
 
-// insist does the work of ask. Each question has [askAgain]; the first answer counts.
+// insist asks until there is an answer or ctx is done. Each question has [askAgain].
 func insist[T any](ctx context.Context, question func(context.Context) (T, error)) (T, error) {
-	type answer struct {
-		what T
-		err  error
-	}
-	asking, cancel := context.WithCancel(ctx)
-	defer cancel()
-	answers, inHand := make(chan answer), 0
-	put := func() {
-		one, cancel := context.WithTimeout(asking, askAgain)
-		defer cancel()
-		what, err := question(one)
-		select {
-		case answers <- answer{what, err}:
-		case <-asking.Done():
-		}
-	}
-	next := time.NewTimer(0)
-	defer next.Stop()
-	for {
-		select {
-		case <-next.C:
-			inHand++
-			go put()
-			next.Reset(besides)
-		case a := <-answers:
-			if a.err == nil || ctx.Err() != nil || !unanswered(a.err) {
-				return a.what, a.err
-			}
-			if inHand--; inHand == 0 {
-				next.Reset(leaderless) // it may have said at once that it has no leader
-			}
-		case <-ctx.Done():
-			var none T
-			return none, ctx.Err()
-		}
-	}
-}
-
-// info asks the leader of the stream how it is.
-func (c *client) info(ctx context.Context, stream string, options ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
-	return ask(ctx, c, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		return c.handles[stream].Info(ctx, options...)
-	})
-}
-
-// askInTurn is ask for what makes something: one question at a time, which is harmless to
-// ask again.
-func askInTurn[T any](ctx context.Context, c *client, question func(context.Context) (T, error)) (T, error) {
-	if !c.cluster() {
-		return question(ctx)
-	}
 	for {
 		one, cancel := context.WithTimeout(ctx, askAgain)
 		answer, err := question(one)
@@ -112,6 +54,13 @@ func askInTurn[T any](ctx context.Context, c *client, question func(context.Cont
 		case <-time.After(leaderless): // it may have said at once that it has no leader
 		}
 	}
+}
+
+// info asks the leader of the stream how it is.
+func (c *client) info(ctx context.Context, stream string, options ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	return ask(ctx, c, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+		return c.handles[stream].Info(ctx, options...)
+	})
 }
 
 // unanswered tells no answer, or that there is nobody to answer just now, from one
@@ -144,7 +93,7 @@ const forsaken = 10 * time.Second
 // ordered makes a consumer for one look through a stream.
 func (c *client) ordered(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
 	cfg.MaxResetAttempts, cfg.InactiveThreshold = cmp.Or(cfg.MaxResetAttempts, resets), forsaken
-	return askInTurn(ctx, c, func(ctx context.Context) (jetstream.Consumer, error) { return c.js.OrderedConsumer(ctx, stream, cfg) })
+	return ask(ctx, c, func(ctx context.Context) (jetstream.Consumer, error) { return c.js.OrderedConsumer(ctx, stream, cfg) })
 }
 
 // answers waits until JetStream answers, or ctx is done. The error is that of

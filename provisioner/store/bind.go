@@ -56,44 +56,33 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 // is in it although id, of the one that is known to be here, is not empty, or although there
 // are records; or a stream of records is not there that an installation has. Made
 // anew it would be empty: every name would be free, every use of a token there again, or
-// nobody revoked. Which installation it is is for bind.
+// nobody revoked. Which installation it is is for bind. It returns what the streams of records have.
 //
 // A new store has its streams before its installation, so one that was made by half has
 // neither installation nor records.
-func whole(ctx context.Context, js jetstream.JetStream, id string) error {
-	_, err := lastEntry(ctx, js, subjectInstallation)
-	installed := err == nil
-	switch {
-	case !installed && !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, jetstream.ErrMsgNotFound):
-		return fmt.Errorf("read installation: %w", err)
-	case !installed && id != "":
-		return fmt.Errorf("%w: that of installation %s, which revocations.journal is of: restore a backup; without one, all tokens have their uses again and nothing is revoked once the journal is moved away", ErrLost, id)
+func (c *client) whole(ctx context.Context, id string) (found *Watermark, err error) {
+	found, err = c.marks(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	// After the streams: another provisioner may be making the store.
+	there, err := newestEntry[Installation](ctx, c.js, subjectInstallation)
+	if err != nil {
+		return nil, err
+	}
+	installed := there != nil
+	if !installed && id != "" {
+		return nil, fmt.Errorf("%w: that of installation %s, which revocations.journal is of: restore a backup; without one, all tokens have their uses again and nothing is revoked once the journal is moved away", ErrLost, id)
 	}
 	for _, name := range kept {
-		info, err := insist(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-			stream, err := js.Stream(ctx, name)
-			if err != nil {
-				return nil, err
-			}
-			return stream.CachedInfo(), nil
-		})
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound) && installed:
-			return lost(name)
-		case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
-			return fmt.Errorf("stream %s: %w", name, err)
-		case err == nil && !installed && name != streamEntries && info.State.Msgs > 0:
-			// Another provisioner may have made the store since it was looked at.
-			switch _, err := lastEntry(ctx, js, subjectInstallation); {
-			case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrMsgNotFound):
-				return lost(streamEntries)
-			case err != nil:
-				return fmt.Errorf("read installation: %w", err)
-			}
-			return nil
+		switch mark, there := found.Streams[name]; {
+		case installed && !there:
+			return nil, lost(name)
+		case !installed && name != streamEntries && mark.Messages > 0:
+			return nil, lost(streamEntries)
 		}
 	}
-	return nil
+	return found, nil
 }
 
 // lost says what is to be done about a stream of records that is gone.

@@ -8,11 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"muster/internal/wire"
 	"muster/provisioner/fleet"
+	"muster/provisioner/trust"
 )
 
 const (
@@ -44,7 +43,7 @@ type Components struct{ *client }
 // PutComponent implements [fleet.ComponentStore].
 func (s *Components) PutComponent(ctx context.Context, c *fleet.Component) error {
 	subject := subjectComponent + strings.ReplaceAll(c.Name, ".", "_") // as identities are written
-	if _, err := s.append(ctx, subject, c, wire.NewID()); err != nil {
+	if _, err := s.putAnyway(ctx, subject, c, uint64(trust.AnyRevision)); err != nil {
 		return fmt.Errorf("write component %q: %w", c.Name, err)
 	}
 	return nil
@@ -65,20 +64,4 @@ func (s *Components) Components(ctx context.Context) ([]*fleet.HeardComponent, e
 	}
 	slices.SortFunc(all, func(a, b *fleet.HeardComponent) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
-}
-
-// append writes one message under an id that makes a repetition harmless, and
-// returns its sequence once it is on disk.
-func (c *client) append(ctx context.Context, subject string, v any, id string) (uint64, error) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	ack, err := c.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: b}, jetstream.WithMsgID(id))
-	if err != nil {
-		return 0, full(err)
-	}
-	return ack.Sequence, nil
 }

@@ -73,12 +73,12 @@ func (s *Backup) export(ctx context.Context, name string, to Sink) error {
 
 // Pending returns how many messages an export would read now, for progress.
 func (s *Backup) Pending(ctx context.Context) (n uint64, err error) {
-	for _, name := range kept {
-		info, err := s.info(ctx, name)
-		if err != nil {
-			return 0, fmt.Errorf("stream %s: %w", name, err)
-		}
-		n += info.State.Msgs
+	found, err := s.marks(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range found.Streams {
+		n += m.Messages
 	}
 	return n, nil
 }

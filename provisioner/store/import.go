@@ -148,7 +148,7 @@ func (i *Import) clear(ctx context.Context) error {
 		messages += stream.CachedInfo().State.Msgs
 	}
 	if messages > 0 {
-		r, err := lastRestore(ctx, i.js)
+		r, err := newestEntry[restore](ctx, i.js, subjectRestore)
 		if err != nil {
 			return err
 		}
@@ -166,37 +166,32 @@ func (i *Import) clear(ctx context.Context) error {
 	return nil
 }
 
-// lastRestore returns what the newest restore has said, nil if there was none.
-func lastRestore(ctx context.Context, js jetstream.JetStream) (*restore, error) {
-	m, err := lastEntry(ctx, js, subjectRestore)
-	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read restore: %w", err)
-	}
-	var r restore
-	if err := json.Unmarshal(m.Data, &r); err != nil {
-		return nil, fmt.Errorf("read restore: %w", err)
-	}
-	return &r, nil
-}
-
-// lastEntry returns the last entry of the subject. Nobody knows yet whether the
-// streams are a cluster's, so it is asked for until there is an answer.
-func lastEntry(ctx context.Context, js jetstream.JetStream, subject string) (*jetstream.RawStreamMsg, error) {
-	return insist(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+// newestEntry returns the newest entry of the subject, nil if there is none. It is not known yet whether the streams are
+// a cluster's, so it is asked for until there is an answer.
+func newestEntry[T any](ctx context.Context, js jetstream.JetStream, subject string) (*T, error) {
+	m, err := insist(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		stream, err := js.Stream(ctx, streamEntries)
 		if err != nil {
 			return nil, err
 		}
 		return stream.GetLastMsgForSubject(ctx, subject)
 	})
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	entry := new(T)
+	if err == nil {
+		err = json.Unmarshal(m.Data, entry)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", subject, err)
+	}
+	return entry, nil
 }
 
 // checkRestored returns [ErrHalfRestored] if the newest restore is not over.
 func checkRestored(ctx context.Context, js jetstream.JetStream) error {
-	r, err := lastRestore(ctx, js)
+	r, err := newestEntry[restore](ctx, js, subjectRestore)
 	if err != nil || r == nil {
 		return err
 	}

@@ -54,8 +54,6 @@ func TestAStreamThatGetsItsLeaderLate(t *testing.T) {
 		"how many wait":          func(ctx context.Context, s *Store) error { _, err := s.CountWaiters(ctx); return err },
 		"whether one more waits": func(ctx context.Context, s *Store) error { return s.PutWaiter(ctx, w, 0) },
 		"to drop who waits":      func(ctx context.Context, s *Store) error { return s.DropWaiter(ctx, w.Identity, w.KeyHash, 1) },
-		"how much is written":    func(ctx context.Context, s *Store) error { _, err := s.Written(ctx); return err },
-		"how much there is":      func(ctx context.Context, s *Store) error { _, err := s.Backup.Pending(ctx); return err },
 		"the history of a node":  func(ctx context.Context, s *Store) error { return s.Revisions(ctx, w.Identity, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {

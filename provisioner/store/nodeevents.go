@@ -27,13 +27,7 @@ var nodeEventTypes = []events.Type{
 	events.Approved, events.Rejected, events.Forgotten, events.Commanded,
 }
 
-const (
-	// enough is how many times more messages than are wanted are read, rather than
-	// looked for where they begin; chosen, reading 1,000 takes a few milliseconds.
-	enough = 5
-
-	lifecyclePrefix = "io.muster.server."
-)
+const lifecyclePrefix = "io.muster.server."
 
 // lifecycleTypes are the last parts of the subjects of what nodes say themselves, but for
 // aliveType, which they repeat.
@@ -104,63 +98,21 @@ func (c *client) lastOf(ctx context.Context, stream, subject string) (message, e
 }
 
 // tail returns the last messages of a subject, the oldest first, limit of them at
-// most, and whether these are all.
+// most, and whether these are all that are kept.
 func (c *client) tail(ctx context.Context, stream, subject string, limit int) (found []message, complete bool, err error) {
 	// Of most types a node has none, which is cheap to find out.
 	last, err := c.lastOf(ctx, stream, subject)
 	if err != nil || last.sequence == 0 {
 		return nil, err == nil, err
 	}
-	from, err := c.tailStart(ctx, stream, subject, last.sequence, limit)
-	if err != nil {
-		return nil, false, err
-	}
-	err = c.scanWith(ctx, stream, tailConfig(subject, from), func(m message) error {
-		found = append(found, m)
+	complete = true
+	err = c.scan(ctx, stream, subject, jetstream.DeliverAllPolicy, func(m message) error {
+		if found = append(found, m); len(found) > limit {
+			found, complete = found[1:], false
+		}
 		return nil
 	})
-	if err != nil {
-		return nil, false, err
-	}
-	if excess := len(found) - limit; excess > 0 {
-		return found[excess:], false, nil
-	}
-	return found, from == 1, nil
-}
-
-// tailStart returns a sequence from which on a subject has limit messages or more, but
-// not many times more, or 1 if it has fewer in all. last is the sequence of its last.
-func (c *client) tailStart(ctx context.Context, stream, subject string, last uint64, limit int) (uint64, error) {
-	from, beyond := uint64(1), last
-	for probe := from; ; {
-		consumer, err := c.ordered(ctx, stream, tailConfig(subject, probe))
-		if err != nil {
-			return 0, fmt.Errorf("tail of %s: %w", subject, err)
-		}
-		n := consumer.CachedInfo().NumPending
-		c.drop(ctx, stream, consumer)
-		switch {
-		case n < uint64(limit) && probe == 1:
-			return 1, nil
-		case n < uint64(limit):
-			beyond = probe
-		case n <= enough*uint64(limit):
-			return probe, nil
-		default:
-			from = probe
-		}
-		if beyond-from <= 1 {
-			return from, nil
-		}
-		probe = from + (beyond-from)/2
-	}
-}
-
-// tailConfig is a consumer of the messages of a subject from a sequence on.
-func tailConfig(subject string, from uint64) jetstream.OrderedConsumerConfig {
-	return jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
-	}
+	return found, complete, err
 }
 
 // decodeEvent returns the event in a message, if it is one of ours or of a node.

@@ -3,34 +3,15 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
 	"muster/provisioner/orders"
 
 	"muster/provisioner/trust"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 const subjectRecovery = subjectRecoveries + orders.RecoveryKey
-
-// lastRecovery returns the newest recovery that the store has, nil if there was none. One that cannot be read is an error.
-func lastRecovery(ctx context.Context, js jetstream.JetStream) (*orders.Recovery, error) {
-	m, err := lastEntry(ctx, js, subjectRecovery)
-	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read recovery: %w", err)
-	}
-	var r orders.Recovery
-	if err := json.Unmarshal(m.Data, &r); err != nil {
-		return nil, fmt.Errorf("read recovery: %w", err)
-	}
-	return &r, nil
-}
 
 // AcceptLoss begins a recovery in the store that cfg describes, which no provisioner may serve meanwhile: what the store
 // has counts from now on, whatever its watermark says. It may end at any step and be repeated: each call begins another
@@ -54,7 +35,7 @@ func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recov
 	if err != nil {
 		return nil, err
 	}
-	before, err := lastRecovery(ctx, js)
+	before, err := newestEntry[orders.Recovery](ctx, js, subjectRecovery)
 	if err != nil {
 		return nil, err
 	}

@@ -19,20 +19,6 @@ const (
 	errCodeNoPeers   jetstream.ErrorCode = 10005 // or for want of servers
 )
 
-// Errors of JetStream about a stream that cannot become as it is to be: something of it cannot
-// be changed back, or another one has its subjects.
-const (
-	errCodeUnchangeable jetstream.ErrorCode = 10052
-	errCodeOverlap      jetstream.ErrorCode = 10065
-)
-
-// otherwise reports whether a stream was not made or changed since the streams that are there
-// are made otherwise, as a later version may make them.
-func otherwise(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && slices.Contains([]jetstream.ErrorCode{errCodeUnchangeable, errCodeOverlap}, api.ErrorCode)
-}
-
 // noRoom reports whether a stream was not made for want of room, perhaps.
 func noRoom(err error) bool {
 	var api *jetstream.APIError

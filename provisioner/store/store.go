@@ -149,10 +149,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := checkRestored(ctx, js); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	if err := whole(ctx, js, cfg.Installation); err != nil {
+	c := newClient(js, cfg)
+	found, err := c.whole(ctx, cfg.Installation)
+	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	c := newClient(js, cfg)
 	s := &Store{
 		client:        c,
 		RecordStore:   &RecordStore{client: c},
@@ -170,7 +171,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	// Before a stream is made: what is missing must not look like what was never there.
-	if err := s.compare(ctx, cfg); err != nil {
+	if err := s.compare(ctx, cfg, found); err != nil {
 		return nil, fmt.Errorf("store: %w", errors.Join(err, s.guard.close()))
 	}
 	if err := s.open(ctx, cfg); err != nil {
@@ -240,13 +241,13 @@ func (s *Store) Replicas() int { return s.replicas }
 // acknowledged when it is on disk: records, claims, revocations and entries.
 // Events are not counted.
 func (s *Store) Written(ctx context.Context) (uint64, error) {
+	found, err := s.marks(ctx, 0)
+	if err != nil {
+		return 0, fmt.Errorf("writes: %w", err)
+	}
 	var all uint64
-	for _, name := range kept {
-		info, err := s.info(ctx, name)
-		if err != nil {
-			return 0, fmt.Errorf("writes: %w", err)
-		}
-		all += info.State.LastSeq
+	for _, m := range found.Streams {
+		all += m.Last
 	}
 	return all, nil
 }

@@ -397,52 +397,6 @@ func TestAStoreBelongsToItsAuthority(t *testing.T) {
 	}
 }
 
-// TestAStoreOfALaterVersionIsSaidToBe has streams of which this version cannot make what it
-// wants: it opens nothing, says what may be the reason, and changes no record.
-func TestAStoreOfALaterVersionIsSaidToBe(t *testing.T) {
-	t.Parallel()
-	for name, later := range map[string]func(*site) error{
-		"something that cannot be taken back": func(s *site) error {
-			stream, err := s.js.Stream(s.ctx, "MUSTER_NODES")
-			if err != nil {
-				return err
-			}
-			c := stream.CachedInfo().Config
-			c.AllowMsgTTL = true
-			_, err = s.js.UpdateStream(s.ctx, c)
-			return err
-		},
-		"another stream for the same": func(s *site) error {
-			stream, err := s.js.Stream(s.ctx, "MUSTER_ATTEMPTS")
-			if err != nil {
-				return err
-			}
-			c := stream.CachedInfo().Config
-			c.Subjects = []string{"muster.attempt.here.>"}
-			if _, err := s.js.UpdateStream(s.ctx, c); err != nil {
-				return err
-			}
-			_, err = s.js.CreateStream(s.ctx, jetstream.StreamConfig{Name: "MUSTER_LATER", Subjects: []string{"muster.attempt.there.>"}})
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			st, s := newStore(t)
-			put(t, s, st, record(web1, "a1"), 0)
-			if err := later(s); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours}); err == nil || !strings.Contains(err.Error(), "if a later version of muster had the store") {
-				t.Errorf("Open: %v, want that a later version may have had the store", err)
-			}
-			if r, _, err := st.Record(s.ctx, web1); r == nil || r.Attempt != "a1" || err != nil {
-				t.Errorf("the record is %v, %v", r, err)
-			}
-		})
-	}
-}
-
 // TestStreamsKeepWhatMustBeKept looks at the broker's own word about the
 // streams: nothing that must not be forgotten ends by age or can be deleted.
 func TestStreamsKeepWhatMustBeKept(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -123,12 +122,10 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 // for the sake of reports is the worse of the two.
 func (c *client) make(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	for want := cfg.MaxBytes; ; cfg.MaxBytes /= 2 {
-		stream, err := askInTurn(ctx, c, func(ctx context.Context) (jetstream.Stream, error) { return c.createOrUpdate(ctx, cfg) })
+		stream, err := ask(ctx, c, func(ctx context.Context) (jetstream.Stream, error) { return c.createOrUpdate(ctx, cfg) })
 		switch {
 		case noRoom(err) && isReports(cfg.Name) && cfg.MaxBytes >= 2*leastReportBytes:
 			continue
-		case otherwise(err):
-			return nil, fmt.Errorf("%w: if a later version of muster had the store, start that one; docs/operations.md, Another version, says how to go back", err)
 		case err == nil && cfg.MaxBytes < want:
 			c.log.WarnContext(ctx, "the servers have no room for all reports that are to be kept: give them more", "stream", cfg.Name, "bytes", cfg.MaxBytes, "want", want)
 		}

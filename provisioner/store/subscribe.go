@@ -25,10 +25,6 @@ const (
 	// resubscribe is how long to wait before a stream is asked again that did not
 	// give its events. Chosen.
 	resubscribe = time.Second
-
-	// leaving is how long to wait for what is on its way when we leave. Chosen, far above the
-	// milliseconds that it takes, and so short that nobody who stops waits for a broker that is away.
-	leaving = time.Second
 )
 
 // Subscriptions deliver events, to webhooks.
@@ -110,7 +106,7 @@ func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerCo
 // serve delivers what a stream has for a subscription, until that fails or ctx is
 // done. It returns once what is in hand is settled.
 func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *events.Delivery) events.Settlement) error {
-	consumer, err := askInTurn(ctx, s.client, func(ctx context.Context) (jetstream.Consumer, error) { return s.subscriber(ctx, stream, c) })
+	consumer, err := ask(ctx, s.client, func(ctx context.Context) (jetstream.Consumer, error) { return s.subscriber(ctx, stream, c) })
 	if err != nil {
 		return err
 	}
@@ -122,7 +118,7 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 	}
 	var g sync.WaitGroup
 	defer g.Wait()
-	defer giveBack(ctx, messages)
+	defer messages.Stop()
 	slots := make(chan struct{}, atOnce)
 	for {
 		select {
@@ -138,22 +134,6 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 			defer func() { <-slots }()
 			s.deliver(ctx, stream, m, each)
 		})
-	}
-}
-
-// giveBack ends messages, and gives back what was on its way to us when we left, so that it comes to
-// whoever is there, or to us, at once: unsaid, the broker waits for us as long as an event may be in hand.
-// If that is lost, or we are killed before, it does.
-func giveBack(ctx context.Context, messages jetstream.MessagesContext) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaving)
-	defer cancel()
-	messages.Drain()
-	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return
-		}
-		_ = m.Nak()
 	}
 }
 

@@ -232,39 +232,3 @@ func TestASubscriptionChanges(t *testing.T) {
 		t.Errorf("consumer %+v", cfg)
 	}
 }
-
-// TestWhoLeavesGivesBackWhatWasOnItsWay has a subscriber leave among events that come one after the
-// other: who comes after it has all the others long before the first could have been taken for dead.
-func TestWhoLeavesGivesBackWhatWasOnItsWay(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, t.TempDir())
-	st := open(t, s)
-	const count = 200
-	got := make(map[string]bool)
-	take := func(d events.Delivery) { got[d.Event.Subject] = true }
-	for leaves := range 4 {
-		f := subscribed(t, st, settled)
-		placed(t, s)
-		for i := range count {
-			st.Emit(events.Event{Type: events.Refused, Node: fmt.Sprintf("node%d-%d.example.net", leaves, i), Code: wire.CodeDenied, Time: time.Now()})
-		}
-		for range 10 {
-			take(f.next(t))
-		}
-		f.stop()
-		for len(f.got) > 0 {
-			take(<-f.got)
-		}
-	}
-	rest := subscribed(t, st, settled)
-	late := time.NewTimer(wanted.Hold / 2)
-	defer late.Stop()
-	for len(got) < 4*count {
-		select {
-		case d := <-rest.got:
-			take(d)
-		case <-late.C:
-			t.Fatalf("%d of %d events came", len(got), 4*count)
-		}
-	}
-}

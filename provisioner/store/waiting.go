@@ -95,7 +95,7 @@ func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash 
 	defer cancel()
 	// The broker purges what is before a sequence: what is gone stays gone if it is asked
 	// again, and what came since stays.
-	_, err := askInTurn(ctx, s.client, func(ctx context.Context) (struct{}, error) {
+	_, err := ask(ctx, s.client, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.handles[streamWaiting].Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
 	})
 	if err != nil {

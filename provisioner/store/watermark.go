@@ -196,7 +196,7 @@ func (c *client) marks(ctx context.Context, within time.Duration) (*Watermark, e
 		Streams:      make(map[string]Mark),
 	}
 	for _, name := range kept {
-		a, err := ask(ctx, c, func(ctx context.Context) (*answer, error) { return c.infos.recent(ctx, name, within) })
+		a, err := insist(ctx, func(ctx context.Context) (*answer, error) { return c.infos.recent(ctx, name, within) })
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			continue
@@ -219,16 +219,12 @@ func newestEpoch(log trust.Log[*orders.Recovery]) uint64 {
 // compare holds a store that is being opened to its watermark. A recovery that the watermark does not know of was begun
 // since, by an operator who accepted a loss, or by a restore: then what is found counts. Where the watermark of a
 // cluster shows more, the streams get their time: see [Store.Missing].
-func (s *Store) compare(ctx context.Context, cfg Config) error {
+func (s *Store) compare(ctx context.Context, cfg Config, found *Watermark) error {
 	mark, err := s.guard.open(cfg.Watermarks)
 	if err != nil || len(cfg.Watermarks) == 0 {
 		return err
 	}
-	found, err := s.marks(ctx, 0)
-	if err != nil {
-		return err
-	}
-	recovery, err := lastRecovery(ctx, s.js)
+	recovery, err := newestEntry[orders.Recovery](ctx, s.js, subjectRecovery)
 	if err != nil {
 		return err
 	}

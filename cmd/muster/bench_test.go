@@ -205,9 +205,11 @@ func TestBenchCases(t *testing.T) {
 	}
 	t.Parallel()
 	cmd := command(t, "bench", "--cases", "--json", "--nodes", "40", "--stored", "20", "--idle", "10", "--token-key", "ed25519")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("%v: %s%s", err, out, stderr.String())
 	}
 	var names []string
 	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {

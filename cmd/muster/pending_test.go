@@ -84,7 +84,7 @@ func TestPendingVerbs(t *testing.T) {
 	provisioner.waitFor("node provisioned")
 
 	ask("allow", "add", "db*.example.net", "--expires", "2h", "--why", "rack 5")
-	want(ask("allow", "list"), `^db\*\.example\.net  good +20\S+Z +20\S+Z +\S+ +rack 5$`)
+	want(ask("allow", "list"), `^db\*\.example\.net  good +20\S+Z +\S+ +20\S+Z +\S+ +rack 5$`)
 	ask("allow", "remove", "db*.example.net")
 	want(ask("allow", "list"), `\A\z`)
 
@@ -99,7 +99,7 @@ func TestPendingVerbs(t *testing.T) {
 	for _, tt := range []struct{ args, status, says string }{
 		{"node approve", "2", "no name"},
 		{"node approve web9.example.net", "1", "nobody waits under this name"},
-		{"node approve web9.example.net --all --ttl x", "2", "give one or the other"},
+		{"node approve web9.example.net --all", "2", "give one or the other"},
 		{"node approve web9.example.net --prefix web", "2", "give one or the other"},
 		{"node approve web9.example.net --ttl 0s", "2", `--ttl is "0s", want 1m to 7d`},
 		{"node approve web9.example.net --ttl 8d", "2", `--ttl is "8d", want 1m to 7d`},
@@ -115,8 +115,8 @@ func TestPendingVerbs(t *testing.T) {
 		{"node reconfigure web1.example.net --node-token prov/seal.pub", "1", "muster: --node-token: prov/seal.pub: malformed token: "},
 		{"node reconfigure web1.example.net --node-token /dev/zero", "1", "so it is no token"},
 		{"operator add anna --role admin --key /dev/zero", "1", "--key: /dev/zero: more than 1048576 bytes, the limit"},
-		{"backup - --why x", "2", "no stream"},
-		{"restore -", "2", "no stream"},
+		{"backup - --why x", "2", "no stream can be in its place"},
+		{"restore -", "2", "no stream can be in its place"},
 		{"broker config --name n1 --leaf-listen 0.0.0.0:7422", "2", "--leaf-listen without --leaf"},
 		{"node pending --token eyJh", "2", "8 to 32 lower-case hex digits"},
 		{"allow add db*.example.net --expires 0s", "2", "want 1s to 100y"},
@@ -127,7 +127,7 @@ func TestPendingVerbs(t *testing.T) {
 		{"token issue web4.example.net --key prov/signer-key.pem --urls localhost:4222 --ttl 0s", "2", "--ttl"},
 		{"allow add *", "2", "--i-know"},
 		{"allow remove nosuch", "1", "no such entry"},
-		{"token issue web* --key prov/signer-key.pem --ttl x", "2", "--ttl"},
+		{"token issue web4.example.net --key prov/signer-key.pem --ttl x", "2", "--ttl"},
 	} {
 		cmd := command(t, append(strings.Fields(tt.args), config...)...)
 		cmd.Dir = dir

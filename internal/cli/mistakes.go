@@ -62,6 +62,9 @@ func emptyValue(app *kingpin.Application, args []string) error {
 		case *kingpin.FlagClause:
 			return fmt.Errorf("--%s is empty: give it a value, or leave it out", clause.Model().Name)
 		case *kingpin.ArgClause:
+			if slices.Contains(args, "-") { // which kingpin makes empty
+				return fmt.Errorf("<%s> is -, and no stream can be in its place: ./- is a file of that name", clause.Model().Name)
+			}
 			return fmt.Errorf("<%s> is empty%s", clause.Model().Name, clauseOf(clause.Model().Help))
 		}
 	}

@@ -43,11 +43,10 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	o.AddFlags(c)
 	o.AddWhy(c)
 	all.Check(c, func() error {
-		err := checkFile(file, "a backup appears when it is whole, and is no stream")
 		if check {
-			return err
+			return nil
 		}
-		return errors.Join(err, o.CheckChange())
+		return o.CheckChange()
 	})
 	all[c.FullCommand()] = func(ctx context.Context) error {
 		run := write
@@ -63,14 +62,6 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 		}))
 	}
 	addRestore(app, all)
-}
-
-// checkFile reports a name that stands for a stream.
-func checkFile(file, why string) error {
-	if file == "" || file == "-" { // which kingpin makes empty
-		return errors.New("give the name of a file: " + why + " (./- is a file of that name)")
-	}
-	return nil
 }
 
 // read reads the backup that is there.

@@ -39,7 +39,6 @@ func addRestore(app *kingpin.Application, all cli.Verbs) {
 	c.Flag("journal", "Journal of another provisioner on the same store, where this one's is lost; can be repeated.").PlaceHolder("FILE").StringsVar(&r.Journals)
 	r.setup.AddFlags(c)
 	r.keys.AddFlags(c)
-	all.Check(c, func() error { return checkFile(r.File, "a backup is read twice, so it is no stream") })
 	all[c.FullCommand()] = cli.CleansUp(r.run)
 }
 

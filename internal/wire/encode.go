@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/base64"
 	"encoding/json"
@@ -83,7 +84,7 @@ func newEncoder(t reflect.Type) appendFunc {
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return func(b []byte, v reflect.Value) ([]byte, error) { return strconv.AppendUint(b, v.Uint(), 10), nil }
 	case reflect.Struct:
-		return structEncoder(t)
+		return appendStruct
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
 			return appendBytes
@@ -210,52 +211,61 @@ func appendMap(b []byte, v reflect.Value) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// A member is a field of a struct as it is written.
+// A member is a field of a struct.
 type member struct {
-	name                string // quoted, with its colon
+	name                string
+	quoted              string // with its colon
 	index               []int
 	encode              appendFunc
 	omitEmpty, omitZero bool
 }
 
-func structEncoder(t reflect.Type) appendFunc {
+var memberLists sync.Map // of []member by reflect.Type
+
+// membersOf returns the members of a struct, which are found once.
+func membersOf(t reflect.Type) []member {
+	if found, ok := memberLists.Load(t); ok {
+		return found.([]member)
+	}
 	var members []member
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if !f.IsExported() || name == "-" || f.Anonymous && name == "" {
 			continue
 		}
-		if name == "" {
-			name = f.Name
-		}
+		name = cmp.Or(name, f.Name)
 		members = append(members, member{
-			name:      string(appendString(nil, name)) + ":",
+			name:      name,
+			quoted:    string(appendString(nil, name)) + ":",
 			index:     f.Index,
 			encode:    encoderOf(f.Type),
 			omitEmpty: options == "omitempty",
 			omitZero:  options == "omitzero",
 		})
 	}
-	return func(b []byte, v reflect.Value) ([]byte, error) {
-		var err error
-		separator := byte('{')
-		for i := range members {
-			m := &members[i]
-			field := v.FieldByIndex(m.index)
-			if m.omitEmpty && empty(field) || m.omitZero && zero(field) {
-				continue
-			}
-			b = append(append(b, separator), m.name...)
-			separator = ','
-			if b, err = m.encode(b, field); err != nil {
-				return nil, err
-			}
+	memberLists.Store(t, members)
+	return members
+}
+
+func appendStruct(b []byte, v reflect.Value) ([]byte, error) {
+	members := membersOf(v.Type())
+	b = append(b, '{')
+	begin := len(b)
+	var err error
+	for i := range members {
+		m := &members[i]
+		field := v.FieldByIndex(m.index)
+		if m.omitEmpty && empty(field) || m.omitZero && zero(field) {
+			continue
 		}
-		if separator == '{' {
-			b = append(b, '{')
+		if len(b) > begin {
+			b = append(b, ',')
 		}
-		return append(b, '}'), nil
+		if b, err = m.encode(append(b, m.quoted...), field); err != nil {
+			return nil, err
+		}
 	}
+	return append(b, '}'), nil
 }
 
 // empty reports what omitempty asks for.

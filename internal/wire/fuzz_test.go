@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"muster/internal/wire"
@@ -48,6 +49,30 @@ func FuzzEachMember(f *testing.F) {
 			if got[name] != string(value) {
 				t.Fatalf("EachMember(%q): %q is %q, want %q", b, name, got[name], value)
 			}
+		}
+	})
+}
+
+// FuzzDecodeStrict holds [wire.DecodeStrict] to encoding/json: what it takes, that takes as well, for the same value.
+func FuzzDecodeStrict(f *testing.F) {
+	addGolden(f)
+	for _, s := range []string{
+		`{"text":"\ud83d\ude00 \ud83d","bytes":"AAH+/w==","raw":{"a":[1]},"pointer":{"int":-1},"nil":null,"texts":[null,"x"]}`,
+		`{"map":{"a":"b"},"any":{"x":[1.5e3]},"at":"2026-02-03T04:05:06Z","address":"::1","triple":[1,2,3],"span":1}`,
+		`{"bool":true,"envelope":{"v":1,"sealed":false,"body":{}},"configuration":{"k":"v"},"uint":18446744073709551615}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if wire.CheckStrict(b) == nil && !json.Valid(b) {
+			t.Fatalf("CheckStrict takes %q", b)
+		}
+		var got, want everyKind
+		if wire.DecodeStrict(b, &got) != nil {
+			return
+		}
+		if err := json.Unmarshal(b, &want); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("DecodeStrict(%q) = %+v, want %+v, %v", b, got, want, err)
 		}
 	})
 }

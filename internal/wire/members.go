@@ -14,14 +14,11 @@ var errMembers = fmt.Errorf("%w: no JSON object", ErrJSON)
 // and does not check them: the object was decoded strictly when it was received. A text that is no object is an error
 // that wraps [ErrJSON]. name is good until each returns.
 func EachMember(object []byte, each func(name []byte, value json.RawMessage) error) error {
-	s := scanner{object}
+	s := scanner{text: object}
 	if !s.takes('{') {
 		return errMembers
 	}
-	if s.takes('}') {
-		return s.end()
-	}
-	for {
+	for more := !s.takes('}'); more; {
 		quoted := s.value()
 		if len(quoted) < 2 || quoted[0] != '"' || !s.takes(':') {
 			return errMembers
@@ -41,51 +38,50 @@ func EachMember(object []byte, each func(name []byte, value json.RawMessage) err
 		if err := each(name, value); err != nil {
 			return err
 		}
-		if s.takes('}') {
-			return s.end()
-		}
-		if !s.takes(',') {
+		if more = !s.takes('}'); more && !s.takes(',') {
 			return errMembers
 		}
 	}
-}
-
-// A scanner passes over JSON.
-type scanner struct{ rest []byte }
-
-func (s *scanner) skipSpace() {
-	n := 0
-	for n < len(s.rest) && (s.rest[n] == ' ' || s.rest[n] == '\n' || s.rest[n] == '\r' || s.rest[n] == '\t') {
-		n++
-	}
-	s.rest = s.rest[n:]
-}
-
-// takes reports whether c comes next, and passes over it.
-func (s *scanner) takes(c byte) bool {
-	s.skipSpace()
-	if len(s.rest) == 0 || s.rest[0] != c {
-		return false
-	}
-	s.rest = s.rest[1:]
-	return true
-}
-
-// end returns an error unless nothing is left.
-func (s *scanner) end() error {
-	if s.skipSpace(); len(s.rest) > 0 {
+	if !s.ended() {
 		return errMembers
 	}
 	return nil
 }
 
+// A scanner passes over JSON.
+type scanner struct {
+	text []byte
+	at   int // an index, since a slice of what is left would cost write barriers
+}
+
+// next returns the byte that comes next behind white space, and 0 at the end.
+func (s *scanner) next() byte {
+	for ; s.at < len(s.text); s.at++ {
+		if c := s.text[s.at]; c != ' ' && c != '\n' && c != '\r' && c != '\t' {
+			return c
+		}
+	}
+	return 0
+}
+
+// takes reports whether c comes next, and passes over it.
+func (s *scanner) takes(c byte) bool {
+	if s.next() != c {
+		return false
+	}
+	s.at++
+	return true
+}
+
+// ended reports whether nothing is left.
+func (s *scanner) ended() bool { return s.next() == 0 && s.at == len(s.text) }
+
 // value passes over the value that comes next, and returns it; empty if none does.
 func (s *scanner) value() []byte {
-	s.skipSpace()
-	n := valueLength(s.rest)
-	value := s.rest[:n:n]
-	s.rest = s.rest[n:]
-	return value
+	s.next()
+	begin := s.at
+	s.at += valueLength(s.text[begin:])
+	return s.text[begin:s.at:s.at]
 }
 
 // valueLength returns how long the value is that b begins with; 0 if it does not end.

@@ -58,17 +58,24 @@ func (p *Provisioner) authentic(text, source string) (*jwt.Verified, error) {
 	return token, err
 }
 
+// A Gate says who may connect. It is safe for concurrent use.
+type Gate struct {
+	*Provisioner
+
+	contested contested // names of which two keys came back in a recovery
+}
+
 // AdmitToken returns the token, or a *[Refusal] if it is not good or revoked.
 // The broker asks it for every connection that presents one, and requests are
 // proven again. What it costs to refuse is on the budget of source, an address.
 // It does not ask how old the revocations are: whoever is let in
 // here can only ask, and is then told to come back.
-func (p *Provisioner) AdmitToken(text, source string) (*jwt.Verified, error) {
-	token, err := p.authentic(text, source)
+func (g *Gate) AdmitToken(text, source string) (*jwt.Verified, error) {
+	token, err := g.authentic(text, source)
 	if err != nil {
 		return nil, refuse("", TokenCode(err), err)
 	}
-	if by := p.revocations.Token(token.ID); by != nil {
+	if by := g.revocations.Token(token.ID); by != nil {
 		return nil, refuse("", wire.CodeTokenRevoked, by.Err())
 	}
 	return token, nil
@@ -80,36 +87,36 @@ func (p *Provisioner) AdmitToken(text, source string) (*jwt.Verified, error) {
 // a store that does not answer, revocations that are not known, and a clock that
 // is behind: expired certificates would be good again by it. Connections that
 // are there stay.
-func (p *Provisioner) AdmitNode(ctx context.Context, id wire.Identity, serial string) error {
+func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) error {
 	node := string(id)
-	if err := p.cfg.Clock.Check(); err != nil {
+	if err := g.cfg.Clock.Check(); err != nil {
 		return refuse(node, wire.CodeClockBehind, err)
 	}
-	if err := p.Fresh(); err != nil {
+	if err := g.Fresh(); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	// Before the record: one from a restored store knows nothing of it.
-	if by := p.revocations.Serial(serial); by != nil {
+	if by := g.revocations.Serial(serial); by != nil {
 		return refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
-	r, _, err := p.cfg.Store.Record(ctx, id)
+	r, _, err := g.cfg.Store.Record(ctx, id)
 	if err != nil {
-		return p.refuseUnread(id, err)
+		return g.refuseUnread(id, err)
 	}
-	if err := p.KnowFollowed(ctx, r); err != nil {
+	if err := g.KnowFollowed(ctx, r); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
-	if err := p.admits(id, r); err != nil {
+	if err := g.admits(id, r); err != nil {
 		return err
 	}
-	if !slices.Contains(r.Live(p.now()), serial) {
+	if !slices.Contains(r.Live(g.now()), serial) {
 		return refuse(node, wire.CodeNotIssued, fmt.Errorf("certificate %s is not live for %s", serial, id))
 	}
 	for _, issued := range []*Issued{r.Current, r.Next} {
 		if issued == nil || issued.Serial != serial || !slices.Contains(r.Lineage, issued.KeyHash) {
 			continue // a key that lost the name is live until the other one has confirmed
 		}
-		if by := p.revocations.Lost(id, issued.KeyHash); by != nil { // the record is of before that
+		if by := g.revocations.Lost(id, issued.KeyHash); by != nil { // the record is of before that
 			return refuse(node, wire.CodeIdentityTaken, by.Err())
 		}
 	}
@@ -119,18 +126,18 @@ func (p *Provisioner) AdmitNode(ctx context.Context, id wire.Identity, serial st
 // refuseUnread refuses a node whose record could not be read, for which unread is
 // the reason. That it is revoked is known without the record: then its
 // connections are dropped, and do not stay until the store answers.
-func (p *Provisioner) refuseUnread(id wire.Identity, unread error) error {
-	if by := p.revocations.Outstanding(id, ""); by != nil {
+func (g *Gate) refuseUnread(id wire.Identity, unread error) error {
+	if by := g.revocations.Outstanding(id, ""); by != nil {
 		return refuse(string(id), wire.CodeIdentityRevoked, by.Err())
 	}
-	return refuse(string(id), p.storeCode(unread), unread)
+	return refuse(string(id), g.storeCode(unread), unread)
 }
 
 // admits returns nil unless nobody is admitted as id, whose record is r or nil,
 // whatever certificate they have.
-func (p *Provisioner) admits(id wire.Identity, r *Record) error {
+func (g *Gate) admits(id wire.Identity, r *Record) error {
 	node := string(id)
-	if by := p.revocations.Outstanding(id, r.Followed()); by != nil {
+	if by := g.revocations.Outstanding(id, r.Followed()); by != nil {
 		return refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
 	if r.state() == StateRevoked {
@@ -148,32 +155,32 @@ func (p *Provisioner) admits(id wire.Identity, r *Record) error {
 // is written: a helper may have taken minutes since.
 //
 // An attempt without a token, as a renewal is one, has no token to lose.
-func (p *Provisioner) checkRevocations(ctx context.Context, a *attempt) error {
+func (a *proof) checkRevocations(ctx context.Context) error {
 	node := a.request.Identity
-	if err := p.Fresh(); err != nil {
+	if err := a.Fresh(); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	if a.request.Token != "" {
 		// A signer may have been removed, and a token may have expired. The
 		// verifier remembers tokens: this is a hash and a lookup.
-		token, err := p.authentic(string(a.request.Token), a.source.Address)
+		token, err := a.authentic(string(a.request.Token), a.source.Address)
 		if err != nil {
 			return refuse(node, TokenCode(err), err)
 		}
-		if by := p.revocations.Token(token.ID); by != nil {
+		if by := a.revocations.Token(token.ID); by != nil {
 			return refuse(node, wire.CodeTokenRevoked, by.Err())
 		}
 	}
 	for _, key := range []string{a.keyHash(), a.vouching} {
-		if by := p.revocations.Key(key); by != nil {
+		if by := a.revocations.Key(key); by != nil {
 			return refuse(node, wire.CodeIdentityRevoked, by.Err())
 		}
 	}
-	return p.checkRejected(a)
+	return a.checkRejected()
 }
 
 // keyHash is the hash of the key that asks, "" before that is known.
-func (a *attempt) keyHash() string {
+func (a *proof) keyHash() string {
 	if a.csr == nil {
 		return ""
 	}

@@ -174,15 +174,22 @@ func (b *boots) forget(id wire.Identity, boot string) {
 	b.seen[id] = slices.DeleteFunc(b.seen[id], func(s sighting) bool { return s.boot == boot })
 }
 
+// Clones notices that two live machines use one identity. It is safe for concurrent use.
+type Clones struct {
+	*Provisioner
+
+	boots boots
+}
+
 // Heard takes in that a node in the fleet spoke: its boot instance, and the
 // serial of the certificate that it uses, as its lifecycle events say. The
 // identity is the broker's word, the rest the node's. Every process hears every
 // node. It returns quickly unless two machines speak for one identity; then it
 // reads and perhaps writes a record, once in [cloneLook], and ctx bounds that.
-func (p *Provisioner) Heard(ctx context.Context, id wire.Identity, boot, serial string) {
-	now := p.cfg.Now()
-	other, cloned := p.boots.see(id, boot, now)
-	if !cloned || !p.boots.mayLook(id, now) {
+func (c *Clones) Heard(ctx context.Context, id wire.Identity, boot, serial string) {
+	now := c.cfg.Now()
+	other, cloned := c.boots.see(id, boot, now)
+	if !cloned || !c.boots.mayLook(id, now) {
 		return
 	}
 	owner := func(r *Record) bool {
@@ -190,14 +197,14 @@ func (p *Provisioner) Heard(ctx context.Context, id wire.Identity, boot, serial 
 			return i != nil && i.Serial == serial && slices.Contains(r.Lineage, i.KeyHash)
 		})
 	}
-	p.cloned(ctx, id, boot, other, owner)
+	c.cloned(ctx, id, boot, other, owner)
 }
 
 // heard takes in that an attempt was granted: its key is the identity's, and it is
 // no recorded one, unless it came in plain. The caller holds the identity's lock.
-func (p *Provisioner) heard(ctx context.Context, a *attempt) {
+func (a *attempt) heard(ctx context.Context) {
 	if a.reason.changesHands() {
-		p.boots.forget(a.identity, "")
+		a.Clones.boots.forget(a.identity, "")
 	}
 	if !a.renewal && (!a.source.Sealed || a.token.Limits.Seal == "") {
 		// Whoever listened has the token and the certificate request, and can send
@@ -205,9 +212,9 @@ func (p *Provisioner) heard(ctx context.Context, a *attempt) {
 		// the fleet the machine speaks for itself.
 		return
 	}
-	other, cloned := p.boots.see(a.identity, a.request.Boot, p.cfg.Now())
+	other, cloned := a.Clones.boots.see(a.identity, a.request.Boot, a.cfg.Now())
 	if cloned {
-		p.cloned(ctx, a.identity, a.request.Boot, other, func(*Record) bool { return true })
+		a.Clones.cloned(ctx, a.identity, a.request.Boot, other, func(*Record) bool { return true })
 	}
 }
 
@@ -223,33 +230,33 @@ func (p *Provisioner) heard(ctx context.Context, a *attempt) {
 // What is on record stands for every pair: boot instances are the node's word,
 // and one that makes new ones up would have a revision written and a report made
 // for each. Only another policy is asked again.
-func (p *Provisioner) cloned(ctx context.Context, id wire.Identity, boot string, other sighting, owner func(*Record) bool) {
+func (c *Clones) cloned(ctx context.Context, id wire.Identity, boot string, other sighting, owner func(*Record) bool) {
 	for range maxRounds {
-		r, after, err := p.cfg.Store.Record(ctx, id)
+		r, after, err := c.cfg.Store.Record(ctx, id)
 		if err != nil {
-			_ = p.storeCode(err) // whoever watches the store says so; the clones will speak again
+			_ = c.storeCode(err) // whoever watches the store says so; the clones will speak again
 			return
 		}
 		if r == nil || r.State == StateRevoked || r.State == StateRetired || !owner(r) {
-			p.boots.forget(id, boot)
+			c.boots.forget(id, boot)
 			return
 		}
 		// A time to come says nothing of who had it then.
 		if other.last.Before(r.OwnedSince) {
-			p.boots.forget(id, other.boot) // of an owner before
+			c.boots.forget(id, other.boot) // of an owner before
 			return
 		}
-		digest := p.cfg.Policy.Digest()
+		digest := c.cfg.Policy.Digest()
 		known := r.Cloned != nil // of this owner: see own
 		if known && (r.Cloned.Refused || r.Cloned.Policy == digest) {
-			p.dropClones(ctx, id, r)
+			c.dropClones(ctx, id, r)
 			return
 		}
-		c := &Cloned{Boots: [2]string{boot, other.boot}, At: p.now()}
+		found := &Cloned{Boots: [2]string{boot, other.boot}, At: c.now()}
 		if known {
-			*c = *r.Cloned
+			*found = *r.Cloned
 		}
-		c.Refused, c.Policy, err = p.refusesClones(ctx, r)
+		found.Refused, found.Policy, err = c.refusesClones(ctx, r)
 		if errors.Is(err, errAgain) {
 			continue
 		}
@@ -257,31 +264,31 @@ func (p *Provisioner) cloned(ctx context.Context, id wire.Identity, boot string,
 			// Without a word from the policy the machines stay as they are, and it is
 			// asked again when they speak again.
 			if ctx.Err() == nil { // what was broken off has not failed
-				p.policy.failed(ctx, p.cfg.Alarms, digest, err)
+				c.policy.failed(ctx, c.cfg.Alarms, digest, err)
 			}
 			return
 		}
 		next := *r
-		next.Cloned, next.Attempt, next.UpdatedAt = c, wire.NewID(), p.now()
+		next.Cloned, next.Attempt, next.UpdatedAt = found, wire.NewID(), c.now()
 		next.keep(r, next.UpdatedAt)
-		err = p.publish(ctx, &next, after, nil)
+		err = c.publish(ctx, &next, after, nil)
 		if errors.Is(err, errAgain) {
 			continue
 		}
 		if err != nil {
-			p.cfg.Log.WarnContext(ctx, "clones not put on record", "node", id, "code", CodeOf(err), "err", err)
+			c.cfg.Log.WarnContext(ctx, "clones not put on record", "node", id, "code", CodeOf(err), "err", err)
 			return
 		}
 		if !known {
-			p.sayCloned(ctx, id, &next)
+			c.sayCloned(ctx, id, &next)
 		}
-		p.dropClones(ctx, id, &next)
+		c.dropClones(ctx, id, &next)
 		return
 	}
 }
 
 // sayCloned reports clones that are now on record.
-func (p *Provisioner) sayCloned(ctx context.Context, id wire.Identity, r *Record) {
+func (c *Clones) sayCloned(ctx context.Context, id wire.Identity, r *Record) {
 	cause := fmt.Sprintf("boot instances %s", strings.Join(r.Cloned.Boots[:], " and "))
 	e := events.Event{Type: events.Cloned, Time: r.Cloned.At, Node: string(id), Cause: cause, Policy: r.Cloned.Policy, Attempt: r.Attempt}
 	if r.Cloned.Refused {
@@ -290,14 +297,14 @@ func (p *Provisioner) sayCloned(ctx context.Context, id wire.Identity, r *Record
 	if r.Current != nil {
 		e.Serial = r.Current.Serial
 	}
-	p.cfg.Emit(e)
-	p.cfg.Log.ErrorContext(ctx, "two live machines use one key", "node", id, "code", e.Code, "serial", e.Serial, "err", cause)
+	c.cfg.Emit(e)
+	c.cfg.Log.ErrorContext(ctx, "two live machines use one key", "node", id, "code", e.Code, "serial", e.Serial, "err", cause)
 }
 
 // dropClones drops the connections of clones that are kept out.
-func (p *Provisioner) dropClones(ctx context.Context, id wire.Identity, r *Record) {
+func (c *Clones) dropClones(ctx context.Context, id wire.Identity, r *Record) {
 	if r.clonesRefused() {
-		p.cfg.Kick(ctx, id)
+		c.cfg.Kick(ctx, id)
 	}
 }
 
@@ -305,24 +312,24 @@ func (p *Provisioner) dropClones(ctx context.Context, id wire.Identity, r *Recor
 // it is, and once as a cloned node. It wants neither machine if being cloned
 // gives it a reason to deny that it would not have otherwise. The error is errAgain if
 // another policy was loaded in between: what the two say tells nothing.
-func (p *Provisioner) refusesClones(ctx context.Context, r *Record) (refused bool, policy string, err error) {
+func (c *Clones) refusesClones(ctx context.Context, r *Record) (refused bool, policy string, err error) {
 	in := &policies.Input{
 		Identity: string(r.Identity), Token: policies.Token{ID: string(r.Token), Site: string(r.Site)},
 		Node:  policies.Node{State: string(r.State), Reason: string(ReasonReplay), ProvisionedAt: r.ProvisionedAt},
-		Allow: p.logs.Allowances.Match(r.Identity, p.now()).Input(), Source: policies.Source{Address: r.Source, Site: string(p.cfg.Site)},
-		Provisioner: policies.Provisioner{Site: string(p.cfg.Site), Version: p.cfg.Version},
-		Time:        p.now(),
+		Allow: c.logs.Allowances.Match(r.Identity, c.now()).Input(), Source: policies.Source{Address: r.Source, Site: string(c.cfg.Site)},
+		Provisioner: policies.Provisioner{Site: string(c.cfg.Site), Version: c.cfg.Version},
+		Time:        c.now(),
 	}
 	if r.Current != nil {
 		in.Node.Serial, in.Node.ExpiresAt = r.Current.Serial, r.Current.NotAfter
 		in.CSR.Key.Hash = r.Current.KeyHash
 	}
-	before, err := p.cfg.Policy.Decide(ctx, in)
+	before, err := c.cfg.Policy.Decide(ctx, in)
 	if err != nil {
 		return false, "", err
 	}
 	in.Node.Cloned = true
-	after, err := p.cfg.Policy.Decide(ctx, in)
+	after, err := c.cfg.Policy.Decide(ctx, in)
 	if err != nil {
 		return false, "", err
 	}

@@ -12,26 +12,26 @@ import (
 )
 
 // decide asks the policy about a classified attempt.
-func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
+func (a *attempt) decide(ctx context.Context) error {
 	node := string(a.identity)
-	a.allowance = p.logs.Allowances.Match(a.identity, p.now())
-	asked := p.cfg.Policy.Digest() // before: a policy that is loaded meanwhile has not failed
-	in, d, err := p.judge(ctx, a)
+	a.allowance = a.logs.Allowances.Match(a.identity, a.now())
+	asked := a.cfg.Policy.Digest() // before: a policy that is loaded meanwhile has not failed
+	in, d, err := a.judge(ctx)
 	if err == nil || ctx.Err() == nil { // what was broken off decided nothing
-		p.cfg.Observe(in, d, err, asked)
+		a.cfg.Observe(in, d, err, asked)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			p.policy.failed(ctx, p.cfg.Alarms, asked, err)
+			a.policy.failed(ctx, a.cfg.Alarms, asked, err)
 		}
 		return refuse(node, wire.CodePolicyFailed, err)
 	}
-	p.policy.decided(ctx, p.cfg.Alarms, d.Digest)
+	a.policy.decided(ctx, a.cfg.Alarms, d.Digest)
 	a.decision, a.approval = d, nil
 	switch v := d.Verdict(); v {
 	case policies.VerdictAllow:
-		if a.reason == ReasonNew && p.logs.InRecovery() != nil {
-			return p.approved(ctx, a) // the name may be another machine's, whose record is lost
+		if a.reason == ReasonNew && a.logs.InRecovery() != nil {
+			return a.approved(ctx) // the name may be another machine's, whose record is lost
 		}
 		return nil
 	case policies.VerdictDeny:
@@ -44,7 +44,7 @@ func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	case policies.VerdictDefer:
 		return refuse(node, wire.CodeDeferred, because(d))
 	case policies.VerdictApproval:
-		return p.approved(ctx, a)
+		return a.approved(ctx)
 	default:
 		return refuse(node, wire.CodePolicyFailed, fmt.Errorf("verdict %q", v))
 	}
@@ -55,16 +55,16 @@ var errTakenBack = errors.New("what it was let in by was taken back meanwhile")
 
 // checkLetIn begins a round anew if what the attempt was let in by has been taken back
 // since: an entry of the allow-list, an approval or a grant. It is asked right before the
-// record is written, as [Provisioner.checkRevocations] is: a helper may have taken minutes
+// record is written, as [proof.checkRevocations] is: a helper may have taken minutes
 // since. Approvals and grants are few, so each is worth a second read.
-func (p *Provisioner) checkLetIn(a *attempt) error {
-	stands := a.allowance == nil || p.logs.Allowances.Stands(a.allowance, a.identity, p.now())
+func (a *attempt) checkLetIn() error {
+	stands := a.allowance == nil || a.logs.Allowances.Stands(a.allowance, a.identity, a.now())
 	if stands && a.approval != nil && a.approval.Identity != "" { // else nobody has written it
-		answer, _ := p.logs.Answers.Of(a.identity, a.csr.KeyHash)
+		answer, _ := a.logs.Answers.Of(a.identity, a.csr.KeyHash)
 		stands = answer != nil && answer.ID == a.approval.ID
 	}
 	if stands && a.reason == ReasonGrant {
-		grant, _, _ := p.logs.Grant(a.identity) // one that cannot be read is another one
+		grant, _, _ := a.logs.Grant(a.identity) // one that cannot be read is another one
 		stands = grant != nil && grant.ID == a.grant.ID
 	}
 	if !stands {
@@ -74,9 +74,9 @@ func (p *Provisioner) checkLetIn(a *attempt) error {
 }
 
 // judge evaluates the policy.
-func (p *Provisioner) judge(ctx context.Context, a *attempt) (*policies.Input, *policies.Decision, error) {
-	in := p.input(a)
-	d, err := p.cfg.Policy.Decide(ctx, in)
+func (a *attempt) judge(ctx context.Context) (*policies.Input, *policies.Decision, error) {
+	in := a.input()
+	d, err := a.cfg.Policy.Decide(ctx, in)
 	return in, d, err
 }
 
@@ -90,7 +90,7 @@ func because(d *policies.Decision) error {
 }
 
 // input is what the policy sees. The token goes in without its secrets.
-func (p *Provisioner) input(a *attempt) *policies.Input {
+func (a *attempt) input() *policies.Input {
 	in := &policies.Input{
 		Identity: string(a.identity),
 		Token:    tokenInput(a.token),
@@ -101,11 +101,11 @@ func (p *Provisioner) input(a *attempt) *policies.Input {
 		Facts:  a.request.Facts,
 		Allow:  a.allowance.Input(),
 		Node:   policies.Node{State: string(a.record.state()), Reason: string(a.reason)},
-		Source: policies.Source{Address: a.source.Address, Site: string(p.siteOf(a.source))},
+		Source: policies.Source{Address: a.source.Address, Site: string(a.siteOf(a.source))},
 		Provisioner: policies.Provisioner{
-			Site: string(p.cfg.Site), Version: p.cfg.Version,
+			Site: string(a.cfg.Site), Version: a.cfg.Version,
 		},
-		Time: p.now(),
+		Time: a.now(),
 	}
 	if r := a.record; r != nil {
 		in.Node.Cloned = a.cloned()
@@ -143,14 +143,14 @@ func tokenInput(v *jwt.Verified) policies.Token {
 // configure makes the configuration: the policy's if it gave one, else the
 // configurator's. What a node could not write as server.conf is refused here,
 // before anything is on record.
-func (p *Provisioner) configure(ctx context.Context, a *attempt) error {
+func (a *attempt) configure(ctx context.Context) error {
 	node := string(a.identity)
 	a.files = wire.Files{Configuration: a.decision.Configuration}
 	if a.decision.Configuration == nil {
-		if p.cfg.Configurator == nil {
+		if a.cfg.Configurator == nil {
 			return refuse(node, wire.CodeConfigurationFailed, errors.New("the policy gives no configuration, and neither a template nor a helper is set"))
 		}
-		files, err := p.cfg.Configurator.Configure(ctx, Subject{
+		files, err := a.cfg.Configurator.Configure(ctx, Subject{
 			Identity: a.identity, Token: a.token, CSR: a.csr, CSRDER: a.request.CSR, Facts: a.request.Facts, Source: a.source,
 		})
 		var r *Refusal

@@ -16,14 +16,16 @@ import (
 // An enforcement says of which identities entries were applied whose records may have to follow.
 // It is safe for concurrent use.
 type enforcement struct {
+	*Provisioner
+
 	wake chan struct{} // has room for one
 
 	mu      sync.Mutex
 	touched map[wire.Identity]struct{} // guarded by mu
 }
 
-func newEnforcement() *enforcement {
-	return &enforcement{wake: make(chan struct{}, 1), touched: make(map[wire.Identity]struct{})}
+func newEnforcement(p *Provisioner) *enforcement {
+	return &enforcement{Provisioner: p, wake: make(chan struct{}, 1), touched: make(map[wire.Identity]struct{})}
 }
 
 // applied notes an entry of the log of revocations.
@@ -67,23 +69,23 @@ const (
 // enforceAll drops the connections of every identity with new entries to this process's broker,
 // and brings each record to what the log says of it, until ctx is done. Every process does that,
 // so that it is completed wherever another one ended.
-func (p *Provisioner) enforceAll(ctx context.Context) error {
-	waiting := p.enforcing.take() // of before the start: no node was connected then
+func (e *enforcement) enforceAll(ctx context.Context) error {
+	waiting := e.take() // of before the start: no node was connected then
 	failed := false
 	for ctx.Err() == nil {
-		if touched := p.enforcing.take(); len(touched) > 0 {
-			p.cfg.Kick(ctx, touched...) // the gate knows the entries already
+		if touched := e.take(); len(touched) > 0 {
+			e.cfg.Kick(ctx, touched...) // the gate knows the entries already
 			waiting = append(touched, waiting...)
 		}
 		if len(waiting) > 0 {
 			id := waiting[0]
-			err := p.enforceSoon(ctx, id)
+			err := e.enforceSoon(ctx, id)
 			waiting = waiting[1:]
 			if err != nil {
 				waiting = append(waiting, id) // behind the others: it may be only this one
 			}
 			if err != nil && !failed && ctx.Err() == nil {
-				p.cfg.Log.WarnContext(ctx, "revocations not yet on record, they are in force all the same", "node", id, "err", err)
+				e.cfg.Log.WarnContext(ctx, "revocations not yet on record, they are in force all the same", "node", id, "err", err)
 			}
 			if failed = err != nil; !failed {
 				continue
@@ -95,7 +97,7 @@ func (p *Provisioner) enforceAll(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-p.enforcing.wake:
+		case <-e.wake:
 		case <-again:
 		}
 	}
@@ -104,12 +106,12 @@ func (p *Provisioner) enforceAll(ctx context.Context) error {
 
 // enforceSoon is Enforce, in the time that one identity has. What was begun is finished while
 // the process stops.
-func (p *Provisioner) enforceSoon(ctx context.Context, id wire.Identity) error {
+func (e *enforcement) enforceSoon(ctx context.Context, id wire.Identity) error {
 	finishing, end := Finishing(ctx)
 	defer end()
 	bounded, cancel := context.WithTimeout(finishing, enforceTimeout)
 	defer cancel()
-	return p.Enforce(bounded, id)
+	return e.Enforce(bounded, id)
 }
 
 // Enforce brings the record of an identity to what the newest entry of the log
@@ -119,7 +121,7 @@ func (p *Provisioner) enforceSoon(ctx context.Context, id wire.Identity) error {
 // retirement, so that an old entry does not hit the machine that has the name since.
 func (p *Provisioner) Enforce(ctx context.Context, id wire.Identity) error {
 	for round := range maxRounds {
-		err := p.enforceOnce(ctx, id)
+		err := p.enforcing.enforceOnce(ctx, id)
 		if !errors.Is(err, errAgain) {
 			return err
 		}
@@ -132,33 +134,33 @@ func (p *Provisioner) Enforce(ctx context.Context, id wire.Identity) error {
 	return errAgain
 }
 
-func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
-	record, after, err := p.cfg.Store.Record(ctx, id)
+func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
+	record, after, err := e.cfg.Store.Record(ctx, id)
 	if err != nil || record == nil {
 		return err
 	}
-	if err := p.KnowFollowed(ctx, record); err != nil {
+	if err := e.KnowFollowed(ctx, record); err != nil {
 		return err
 	}
-	entry, newest := p.revocations.About(id)
+	entry, newest := e.revocations.About(id)
 	if !applies(entry, record) {
 		return nil
 	}
 	// A certificate may have been issued since the entry was written, and a
 	// restored record may be of before it: the entries must name all that this
 	// revision of the record does.
-	want, err := p.EntryAbout(entry.Kind, record, trust.Cause{By: entry.By, Why: entry.Why})
+	want, err := e.EntryAbout(entry.Kind, record, trust.Cause{By: entry.By, Why: entry.Why})
 	if err != nil {
 		return err
 	}
-	if p.revocations.Lacks(want) {
-		if err := p.revocations.Put(ctx, want, newest); err != nil && !errors.Is(err, trust.ErrConflict) {
+	if e.revocations.Lacks(want) {
+		if err := e.revocations.Put(ctx, want, newest); err != nil && !errors.Is(err, trust.ErrConflict) {
 			return err
 		}
 		return errAgain
 	}
 	next := *record
-	next.State, next.Revoked, next.UpdatedAt, next.Attempt = StateRevoked, entry.ID, p.now(), wire.NewID()
+	next.State, next.Revoked, next.UpdatedAt, next.Attempt = StateRevoked, entry.ID, e.now(), wire.NewID()
 	next.Operator = &trust.Cause{By: entry.By, Why: entry.Why}
 	event := events.Revoked
 	if entry.Kind == trust.RetiredNode {
@@ -166,11 +168,11 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 		event = events.Retired
 	}
 	next.keep(record, next.UpdatedAt)
-	if err := p.publish(ctx, &next, after, nil); err != nil {
+	if err := e.publish(ctx, &next, after, nil); err != nil {
 		return err
 	}
-	p.cfg.Emit(events.Event{Type: event, Time: p.moment(), Node: string(id), By: entry.By, Why: entry.Why, Attempt: next.Attempt})
-	p.cfg.Log.InfoContext(ctx, "node kept out", "node", id, "state", next.State, "by", entry.By, "why", entry.Why)
+	e.cfg.Emit(events.Event{Type: event, Time: e.moment(), Node: string(id), By: entry.By, Why: entry.Why, Attempt: next.Attempt})
+	e.cfg.Log.InfoContext(ctx, "node kept out", "node", id, "state", next.State, "by", entry.By, "why", entry.Why)
 	return nil
 }
 

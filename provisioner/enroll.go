@@ -29,9 +29,10 @@ var errAgain = errors.New("the record was written by somebody else")
 // errForeign says that a certificate cannot be given out again by this process.
 var errForeign = errors.New("the certificate on record is of an authority that this provisioner does not know: has it been rolled over since this one was started?")
 
-// An attempt is one enroll request on its way through the steps. Each step adds
-// what it has proven; what is not yet proven is in the request only.
-type attempt struct {
+// A proof is one request to enroll or to renew, and what is proven of it. What is not yet proven is in the request only.
+type proof struct {
+	*Provisioner
+
 	id      string // unique to the attempt, on every record it writes
 	watch   stopwatch
 	request *wire.EnrollRequest
@@ -45,6 +46,12 @@ type attempt struct {
 	token    *jwt.Verified // of a renewal: as the record remembers it, set by each round
 	csr      *ca.CSR
 	vouching string
+}
+
+// An attempt is one request on its way through the steps. Each step adds
+// what it has found.
+type attempt struct {
+	proof
 
 	// Kept from round to round.
 	counted           bool              // in the quotas
@@ -91,11 +98,11 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
 	defer cancel()
 	start := p.cfg.Now()
-	a := &attempt{id: wire.NewID(), watch: p.watch(), request: r, source: source}
-	enrolled, written, err := p.enroll(ctx, a)
+	a := &attempt{proof: proof{Provisioner: p, id: wire.NewID(), watch: p.watch(), request: r, source: source}}
+	enrolled, written, err := a.enroll(ctx)
 	a.watch.done(RequestEnroll, err)
 	if err != nil {
-		return nil, p.refused(ctx, a, err)
+		return nil, a.refused(ctx, err)
 	}
 	e := a.event(events.Enrolled, p.moment())
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
@@ -114,13 +121,13 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 
 // refused logs and emits a refusal, once for every request, but for those of keys
 // that wait and have been told so lately, and of nodes that have shown their certificate and are refused too often.
-func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error {
+func (a *attempt) refused(ctx context.Context, err error) error {
 	var r *Refusal
 	if !errors.As(err, &r) {
 		r = refuse(a.request.Identity, wire.CodeUnavailable, err)
 	}
-	told := p.wait(a, r)
-	e := RefusalEvent(r, p.moment(), a.source.Address)
+	told := a.wait(r)
+	e := RefusalEvent(r, a.moment(), a.source.Address)
 	e.Reason, e.Attempt = string(a.reason), a.id
 	if a.token != nil {
 		e.Token, e.Signer, e.Site = a.token.ID, a.token.Signer, a.token.Limits.Site
@@ -129,13 +136,13 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 		e.Policy = a.decision.Digest
 	}
 	if told {
-		p.cfg.Attempts.Count(&e)
+		a.cfg.Attempts.Count(&e)
 		return r
 	}
-	if !p.reported(ctx, &e) || a.ofNode() && !p.words.say(&e) {
+	if !a.reported(ctx, &e) || a.ofNode() && !a.words.say(&e) {
 		return r
 	}
-	p.cfg.Emit(e)
+	a.cfg.Emit(e)
 	level := slog.LevelWarn
 	if r.Code == wire.CodeDeferred || r.Code == wire.CodeApprovalPending || r.Code == wire.CodeShutdown {
 		level = slog.LevelInfo
@@ -144,29 +151,29 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 	if a.renewal {
 		msg = "renewal refused"
 	}
-	p.cfg.Log.Log(ctx, level, msg, "node", e.Node, "code", r.Code, //nolint:sloglint // one of two literals
+	a.cfg.Log.Log(ctx, level, msg, "node", e.Node, "code", r.Code, //nolint:sloglint // one of two literals
 		"source", a.source.Address, "token_id", e.Token, "err", e.Cause)
 	return r
 }
 
 // ofNode reports whether the attempt is of the node that it names: of another, nobody is to have
 // anything left out.
-func (a *attempt) ofNode() bool {
+func (a *proof) ofNode() bool {
 	return a.source.Node != "" && string(a.source.Node) == a.request.Identity
 }
 
-func (p *Provisioner) enroll(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
+func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
 	// Before the token, whose dates a clock that went back gets wrong.
-	if err := p.cfg.Clock.Check(); err != nil {
+	if err := a.cfg.Clock.Check(); err != nil {
 		return nil, false, refuse(a.request.Identity, wire.CodeClockBehind, err)
 	}
-	if err := a.watch.took(StepProve, p.prove(a)); err != nil {
+	if err := a.watch.took(StepProve, a.prove()); err != nil {
 		return nil, false, err
 	}
-	if err := p.checkRevocations(ctx, a); err != nil {
+	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err
 	}
-	unlock, err := p.locks.lock(ctx, a.identity, func() error { return p.estranged(ctx, a) })
+	unlock, err := a.locks.lock(ctx, a.identity, func() error { return a.estranged(ctx) })
 	if a.watch.took(StepWait, err) != nil {
 		if r := (*Refusal)(nil); errors.As(err, &r) {
 			return nil, false, r
@@ -175,29 +182,29 @@ func (p *Provisioner) enroll(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	}
 	defer unlock()
 	for range maxRounds {
-		enrolled, written, err := p.round(ctx, a)
+		enrolled, written, err := a.round(ctx)
 		if err == nil {
-			p.heard(ctx, a)
+			a.heard(ctx)
 		}
 		if !errors.Is(err, errAgain) {
 			if err != nil {
-				p.undo(ctx, a)
+				a.undo(ctx)
 			}
 			return enrolled, written, err
 		}
 	}
-	p.undo(ctx, a)
+	a.undo(ctx)
 	return nil, false, refuse(string(a.identity), wire.CodeBusy, fmt.Errorf("%w, %d times in a row", errAgain, maxRounds))
 }
 
 // estranged returns a refusal if the name is another's, or nobody's any more, before the attempt
 // waits for its turn: whoever has a token could have the machine whose name it is find
 // no place to wait in. What it lets through is decided in the attempt's turn.
-func (p *Provisioner) estranged(ctx context.Context, a *attempt) error {
-	err := p.classify(ctx, a)
+func (a *attempt) estranged(ctx context.Context) error {
+	err := a.classify(ctx)
 	switch CodeOf(err) {
 	case wire.CodeIdentityTaken, wire.CodeIdentityRevoked:
-		return p.asUnseen(ctx, a, err)
+		return a.asUnseen(ctx, err)
 	}
 	return nil
 }
@@ -205,22 +212,22 @@ func (p *Provisioner) estranged(ctx context.Context, a *attempt) error {
 // prove checks all that can be checked without looking at the store: the
 // identity's form, the token, the certificate request's signature. The token
 // comes first after the form, so that a stranger without one learns nothing.
-func (p *Provisioner) prove(a *attempt) error {
-	if err := p.proveRequest(a); err != nil || a.renewal {
+func (a *proof) prove() error {
+	if err := a.proveRequest(); err != nil || a.renewal {
 		return err
 	}
 	// Without a turn: it may ask DNS for the token's brokers, and who waits for an
 	// answer with a turn in hand would stop everybody.
-	if err := p.cfg.Reserved(a.identity, a.token); err != nil {
+	if err := a.cfg.Reserved(a.identity, a.token); err != nil {
 		return refuse(a.request.Identity, wire.CodeIdentityReserved, err)
 	}
 	return nil
 }
 
 // proveRequest is the part of prove that only computes.
-func (p *Provisioner) proveRequest(a *attempt) error {
+func (a *proof) proveRequest() error {
 	if a.renewal {
-		return p.proveRenewal(a)
+		return a.proveRenewal()
 	}
 	r := a.request
 	id, err := wire.ParseIdentity(r.Identity)
@@ -228,7 +235,7 @@ func (p *Provisioner) proveRequest(a *attempt) error {
 		return refuse(r.Identity, wire.CodeIdentityInvalid, err)
 	}
 	a.identity = id
-	token, err := p.authentic(string(r.Token), a.source.Address)
+	token, err := a.authentic(string(r.Token), a.source.Address)
 	if err != nil {
 		return refuse(r.Identity, TokenCode(err), err)
 	}
@@ -239,15 +246,15 @@ func (p *Provisioner) proveRequest(a *attempt) error {
 		// token, must not get what the operator meant to be sealed.
 		return refuse(r.Identity, wire.CodeSealedInvalid, fmt.Errorf("token %s is to be sealed, and came in plain", token.ID))
 	}
-	if err := token.Admits(id, p.siteOf(a.source)); err != nil {
+	if err := token.Admits(id, a.siteOf(a.source)); err != nil {
 		return refuse(r.Identity, TokenCode(err), err)
 	}
-	return p.proveKey(a)
+	return a.proveKey()
 }
 
 // proveKey checks the certificate request and, if there is one, the key that
 // vouches for it.
-func (p *Provisioner) proveKey(a *attempt) (err error) {
+func (a *proof) proveKey() (err error) {
 	r := a.request
 	if a.csr, err = ca.ParseCSR(r.CSR); err != nil {
 		return refuse(r.Identity, wire.CodeCSRInvalid, err)
@@ -286,77 +293,77 @@ func TokenCode(err error) wire.Code {
 // round takes a proven attempt from the newest record to the write. It is
 // begun again when somebody else wrote in between: nothing of it has left the
 // process then. The bool reports whether a write was made.
-func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
+func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	a.findings = findings{}
-	err := p.classify(ctx, a)
+	err := a.classify(ctx)
 	if err == nil {
-		err = p.checkLost(a)
+		err = a.checkLost()
 	}
 	if a.watch.took(StepClassify, err) != nil {
-		return nil, false, p.asUnseen(ctx, a, err)
+		return nil, false, a.asUnseen(ctx, err)
 	}
-	if err := p.checkPaused(a); err != nil {
+	if err := a.checkPaused(); err != nil {
 		return nil, false, err
 	}
 	if a.returning == nil {
-		if err := p.pace(a); err != nil {
+		if err := a.pace(); err != nil {
 			return nil, false, err
 		}
 	}
-	if err := p.roomFor(a); err != nil {
+	if err := a.roomFor(); err != nil {
 		return nil, false, err
 	}
-	if err := a.watch.took(StepDecide, p.decide(ctx, a)); err != nil {
+	if err := a.watch.took(StepDecide, a.decide(ctx)); err != nil {
 		return nil, false, err
 	}
-	if err := a.watch.took(StepConfigure, p.configure(ctx, a)); err != nil {
+	if err := a.watch.took(StepConfigure, a.configure(ctx)); err != nil {
 		return nil, false, err
 	}
 	if a.reason == ReasonReplay {
-		return p.replay(ctx, a)
+		return a.replay(ctx)
 	}
-	certificate, err := p.issue(a)
+	certificate, err := a.issue()
 	if a.watch.took(StepIssue, err) != nil {
 		return nil, false, refuse(string(a.identity), issueCode(err), err)
 	}
 	if a.reason == ReasonNew && !a.counted {
-		if err := p.quotas.take(a.token.ID, a.source.Address); err != nil {
+		if err := a.quotas.take(a.token.ID, a.source.Address); err != nil {
 			return nil, false, refuse(string(a.identity), wire.CodeQuotaExceeded, err)
 		}
 		a.counted = true
 	}
 	// The first write. Only what others do at the same time can refuse the
 	// request from here on.
-	if err := a.watch.took(StepClaim, p.spend(ctx, a)); err != nil {
+	if err := a.watch.took(StepClaim, a.spend(ctx)); err != nil {
 		return nil, false, err
 	}
 	offer := &Issued{
 		Serial: certificate.Serial, KeyHash: a.csr.KeyHash, DER: certificate.DER,
 		NotBefore: certificate.NotBefore, NotAfter: certificate.NotAfter,
-		Digest: wire.Digest(certificate.Chain, a.files), OfferedAt: p.now(),
+		Digest: wire.Digest(certificate.Chain, a.files), OfferedAt: a.now(),
 	}
-	if err := p.checkRevocations(ctx, a); err != nil {
+	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err
 	}
-	if err := p.checkLetIn(a); err != nil {
+	if err := a.checkLetIn(); err != nil {
 		return nil, false, err
 	}
-	next := p.next(a, p.now(), offer)
-	if err := a.watch.took(StepPublish, p.publish(ctx, next, a.after, func() error { return p.trying(a) })); err != nil {
+	next := a.next(a.now(), offer)
+	if err := a.watch.took(StepPublish, a.publish(ctx, next, a.after, func() error { return a.trying() })); err != nil {
 		return nil, false, err
 	}
 	if a.reason.handsOver() {
-		if err := p.handOver(ctx, a.record, next, a.gives()); err != nil {
+		if err := a.handOver(ctx, a.record, next, a.gives()); err != nil {
 			return nil, false, err
 		}
 	}
-	p.tellSuperseded(a.record, next)
-	return p.enrolled(offer, certificate.Chain, a.files), true, nil
+	a.tellSuperseded(a.record, next)
+	return a.enrolled(offer, certificate.Chain, a.files), true, nil
 }
 
 // issue signs the certificate that was decided on.
-func (p *Provisioner) issue(a *attempt) (*ca.Certificate, error) {
-	return p.cfg.Authority.Issue(ca.Request{
+func (a *attempt) issue() (*ca.Certificate, error) {
+	return a.cfg.Authority.Issue(ca.Request{
 		Role: wire.RoleNode, Name: string(a.identity), PublicKey: a.csr.PublicKey,
 		TTL: a.decision.Certificate.TTL, DNSNames: a.decision.Certificate.DNSNames, ServerAuth: a.decision.Certificate.ServerAuth,
 	})
@@ -364,27 +371,27 @@ func (p *Provisioner) issue(a *attempt) (*ca.Certificate, error) {
 
 // classify reads the newest record and says on what ground the attempt may
 // have it.
-func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
+func (a *attempt) classify(ctx context.Context) error {
 	node := string(a.identity)
 	var err error
-	if a.record, a.after, err = p.cfg.Store.Record(ctx, a.identity); err != nil {
-		return refuse(node, p.storeCode(err), err)
+	if a.record, a.after, err = a.cfg.Store.Record(ctx, a.identity); err != nil {
+		return refuse(node, a.storeCode(err), err)
 	}
-	a.doubt = p.writable(node)
-	if err := p.KnowFollowed(ctx, a.record); err != nil {
+	a.doubt = a.writable(node)
+	if err := a.KnowFollowed(ctx, a.record); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
-	a.newest, _ = p.revocations.About(a.identity)
-	if by := p.revocations.Outstanding(a.identity, a.record.Followed()); by != nil {
+	a.newest, _ = a.revocations.About(a.identity)
+	if by := a.revocations.Outstanding(a.identity, a.record.Followed()); by != nil {
 		return refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
 	if a.renewal {
-		return p.classifyRenewal(ctx, a)
+		return a.classifyRenewal(ctx)
 	}
-	c := claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, token: a.token, requested: p.now()}
+	c := claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, token: a.token, requested: a.now()}
 	a.reason, err = classify(a.record, c)
 	if errors.Is(err, errTaken) {
-		if c.grant, _, err = p.logs.Grant(a.identity); err != nil {
+		if c.grant, _, err = a.logs.Grant(a.identity); err != nil {
 			return refuse(node, wire.CodeUnavailable, err)
 		}
 		a.grant = c.grant
@@ -402,53 +409,53 @@ func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
 // replay answers a key that already has a live certificate: the same one
 // again, with the configuration as it is now. If that is what the record says
 // was offered, nothing is written but facts that have changed.
-func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
-	if err := p.checkRevocations(ctx, a); err != nil {
+func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
+	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err
 	}
-	if err := p.handOverAgain(ctx, a.record); err != nil {
+	if err := a.handOverAgain(ctx, a.record); err != nil {
 		return nil, false, err
 	}
-	now := p.now()
+	now := a.now()
 	offered := a.record.begunFor(a.csr.KeyHash, now)
 	if offered == nil {
 		return nil, false, errAgain // it has expired since the record was read
 	}
-	if by := p.revocations.Serial(offered.Serial); by != nil {
+	if by := a.revocations.Serial(offered.Serial); by != nil {
 		// The record is of before its entry, or of an older store.
 		return nil, false, refuse(string(a.identity), wire.CodeIdentityRevoked, by.Err())
 	}
-	if p.cfg.Authority.IssuerOf(offered.DER) == "" {
+	if a.cfg.Authority.IssuerOf(offered.DER) == "" {
 		// The authority was rolled over, and this process has not been restarted since. It
 		// would put its own issuing certificate behind one of another, on record too.
 		return nil, false, refuse(string(a.identity), wire.CodeUnavailable, errForeign)
 	}
-	chain := p.cfg.Authority.Chain(offered.DER)
+	chain := a.cfg.Authority.Chain(offered.DER)
 	digest := wire.Digest(chain, a.files)
 	if digest == offered.Digest && !a.record.clonesRefused() && !a.otherSecret() {
 		if a.doubt != nil {
 			return nil, false, a.doubt // or the node has what nobody knows of after a restart
 		}
-		if err := p.keepFacts(ctx, a); err != nil {
+		if err := a.keepFacts(ctx); err != nil {
 			return nil, false, err
 		}
-		p.tellFormer(a.record)
-		return p.enrolled(offered, chain, a.files), false, nil
+		a.tellFormer(a.record)
+		return a.enrolled(offered, chain, a.files), false, nil
 	}
 	// The configuration has changed since, or the policy lets a cloned node in
 	// again. The new digest must be on record
 	// before the node hears of it, or its confirmation would match nothing.
-	if err := p.young(a, now); err != nil {
+	if err := a.young(now); err != nil {
 		return nil, false, err
 	}
 	offer := *offered
 	offer.Digest = digest // and it is as old as it was: see tooSoon and namesAnew
-	next := p.next(a, now, &offer)
-	if err := a.watch.took(StepPublish, p.publish(ctx, next, a.after, func() error { return p.trying(a) })); err != nil {
+	next := a.next(now, &offer)
+	if err := a.watch.took(StepPublish, a.publish(ctx, next, a.after, func() error { return a.trying() })); err != nil {
 		return nil, false, err
 	}
-	p.tellSuperseded(a.record, next)
-	return p.enrolled(&offer, chain, a.files), true, nil
+	a.tellSuperseded(a.record, next)
+	return a.enrolled(&offer, chain, a.files), true, nil
 }
 
 // enrolled is what the node gets for an offer that is on record. The chain is
@@ -462,7 +469,7 @@ func (p *Provisioner) enrolled(offer *Issued, chain string, files wire.Files) *w
 
 // next returns the record that offers the certificate: the newest one with the
 // offer as its next. The record before it stays as it is.
-func (p *Provisioner) next(a *attempt, now time.Time, offer *Issued) *Record {
+func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	n := &Record{Schema: RecordSchema, Identity: a.identity, State: StateEnrolled, FirstEnrolledAt: now}
 	switch {
 	case a.reason != ReasonNew && a.record != nil && a.record.State != StateRetired:
@@ -509,7 +516,7 @@ func (p *Provisioner) next(a *attempt, now time.Time, offer *Issued) *Record {
 		n.Terms = a.token.Terms()
 		n.CommandKey = CommandKey(a.token, a.identity)
 	}
-	n.Agent, n.Boot, n.Facts = a.request.Agent, a.request.Boot, p.keptFacts(a)
+	n.Agent, n.Boot, n.Facts = a.request.Agent, a.request.Boot, a.keptFacts()
 	n.Decision = Decided{Reason: a.reason, Policy: a.decision.Digest, Notes: slices.Clone(a.decision.Reasons)}
 	if a.allowance != nil {
 		n.Decision.Allowed = string(a.allowance.Pattern)

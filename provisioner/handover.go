@@ -65,12 +65,12 @@ func (r Reason) handsOver() bool { return r == ReasonGrant || r == ReasonOneTime
 
 // checkLost refuses a key that lost the identity, unless it is given to it again. The record may be
 // of a store that was restored.
-func (p *Provisioner) checkLost(a *attempt) error {
+func (a *attempt) checkLost() error {
 	if a.reason == ReasonNew || a.reason.handsOver() {
 		return nil
 	}
 	for _, key := range []string{a.keyHash(), a.vouching} {
-		if by := p.revocations.Lost(a.identity, key); by != nil {
+		if by := a.revocations.Lost(a.identity, key); by != nil {
 			return refuse(string(a.identity), wire.CodeIdentityTaken, by.Err())
 		}
 	}

@@ -38,11 +38,11 @@ func (p *Provisioner) writable(node string) error {
 // roomFor returns a refusal if the attempt would add to a disk that is nearly
 // full. What is left of it is for those who are on record: their renewals,
 // confirmations and revocations go on.
-func (p *Provisioner) roomFor(a *attempt) error {
+func (a *attempt) roomFor() error {
 	if a.reason != ReasonNew {
 		return nil
 	}
-	if err := p.cfg.Alarms.Stands(wire.CodeStorageLow); err != nil {
+	if err := a.cfg.Alarms.Stands(wire.CodeStorageLow); err != nil {
 		return refuse(string(a.identity), wire.CodeStorageLow, err)
 	}
 	return nil

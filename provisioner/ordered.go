@@ -14,19 +14,19 @@ import (
 )
 
 // approved answers the policy's question for a person.
-func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
+func (a *attempt) approved(ctx context.Context) error {
 	node := string(a.identity)
 	if r := a.record; a.reason == ReasonReplay && r.Approval != nil && r.Approval.KeyHash == a.csr.KeyHash {
 		return nil
 	}
-	if answer := p.approval(a.identity, a.csr.KeyHash, a.record, a.reason); answer != nil {
+	if answer := a.Provisioner.approval(a.identity, a.csr.KeyHash, a.record, a.reason); answer != nil {
 		a.approval = answer
 		return nil
 	}
-	if p.cfg.Autosign == nil || p.logs.InRecovery() != nil {
+	if a.cfg.Autosign == nil || a.logs.InRecovery() != nil {
 		return refuse(node, wire.CodeApprovalPending, because(a.decision))
 	}
-	if err := p.cfg.Autosign(ctx, a.identity, a.request.CSR); err != nil {
+	if err := a.cfg.Autosign(ctx, a.identity, a.request.CSR); err != nil {
 		return refuse(node, wire.CodeApprovalPending, errors.Join(because(a.decision), err))
 	}
 	a.approval = &orders.Answer{ID: wire.NewID(), Cause: trust.Cause{By: AutosignBy}}
@@ -67,11 +67,11 @@ func (r *Record) admittedBy(a *orders.Answer, reason Reason, now time.Time) bool
 
 // checkRejected refuses a key that an operator has rejected. Connections to the fleet are not refused: a revocation is
 // for those.
-func (p *Provisioner) checkRejected(a *attempt) error {
+func (a *proof) checkRejected() error {
 	if a.csr == nil {
 		return nil
 	}
-	by := p.logs.Answers.Rejection(a.identity, a.csr.KeyHash)
+	by := a.logs.Answers.Rejection(a.identity, a.csr.KeyHash)
 	if by == nil {
 		return nil
 	}
@@ -80,8 +80,8 @@ func (p *Provisioner) checkRejected(a *attempt) error {
 
 // checkPaused refuses an attempt while there is a pause that covers it: that of
 // the installation, of the site where the node is, or of its token's.
-func (p *Provisioner) checkPaused(a *attempt) error {
-	s := p.logs.Pauses.About(a.renewal, p.siteOf(a.source), a.token.Limits.Site)
+func (a *attempt) checkPaused() error {
+	s := a.logs.Pauses.About(a.renewal, a.siteOf(a.source), a.token.Limits.Site)
 	if s == nil {
 		return nil
 	}
@@ -89,8 +89,8 @@ func (p *Provisioner) checkPaused(a *attempt) error {
 }
 
 // checkFrozen refuses an attempt that would take a use of a frozen token.
-func (p *Provisioner) checkFrozen(a *attempt) error {
-	r := p.logs.FrozenBy(a.token.ID, a.token.IssuedAt)
+func (a *attempt) checkFrozen() error {
+	r := a.logs.FrozenBy(a.token.ID, a.token.IssuedAt)
 	if r == nil {
 		return nil
 	}

@@ -80,9 +80,9 @@ func (i *Issued) forCRL() (trust.RevokedCertificate, error) {
 // pace refuses an attempt whose certificate would be one too many for now. What
 // a node asks for by its keys alone is paced; a new identity has its quotas, and
 // a grant and a one-time token are the operator's word.
-func (p *Provisioner) pace(a *attempt) error {
-	c := claim{keyHash: a.csr.KeyHash, vouching: a.vouching, requested: p.now()}
-	wait, err := a.record.tooSoon(a.reason, c, func(serial string) bool { return p.revocations.Serial(serial) != nil })
+func (a *attempt) pace() error {
+	c := claim{keyHash: a.csr.KeyHash, vouching: a.vouching, requested: a.now()}
+	wait, err := a.record.tooSoon(a.reason, c, func(serial string) bool { return a.revocations.Serial(serial) != nil })
 	if err != nil {
 		r := refuse(string(a.identity), wire.CodeBusy, err)
 		r.After = wait
@@ -125,7 +125,7 @@ func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) boo
 // young refuses an attempt that would put an earlier certificate, with another
 // configuration, in the place of a young offer for another key: that is about to be
 // confirmed, and what came late, or was recorded, must not end it.
-func (p *Provisioner) young(a *attempt, now time.Time) error {
+func (a *attempt) young(now time.Time) error {
 	wait, err := a.record.youngOffer(a.csr.KeyHash, now)
 	if err != nil {
 		r := refuse(string(a.identity), wire.CodeBusy, err)

@@ -52,7 +52,7 @@ type Source struct {
 	Server string
 
 	// Node is the identity in the certificate that the connection authenticated
-	// with, admitted by [Provisioner.AdmitNode]. Empty for a connection that
+	// with, admitted by [Gate.AdmitNode]. Empty for a connection that
 	// presented anything else.
 	Node wire.Identity
 
@@ -82,9 +82,6 @@ type Config struct {
 	// verifier's signers are fixed.
 	Signers *trust.Signers
 
-	// Installation is the id of the installation, the audience of operators' tokens.
-	Installation string
-
 	// Journal keeps revocations outside the store. Nil: a store that is restored from a
 	// backup forgets what was revoked since.
 	Journal Journal
@@ -93,18 +90,10 @@ type Config struct {
 	// be called with nodes that have none. Nil if there is no broker.
 	Kick func(context.Context, ...wire.Identity)
 
-	// CRLValidity is how long a CRL is valid: it is signed anew when half of that
-	// has passed. Optional; default 24 h.
-	CRLValidity time.Duration
-
-	// MaxCRL is how many bytes a CRL may have. Optional; default [trust.MaxCRLBytes].
-	MaxCRL int
-
-	// Listed takes all CRLs, as [trust.CRLs.All] returns them, whenever one of
-	// them is new; first before CatchUp returns. Calls come one at a time; those
-	// after the first hold up the next CRL while they last. False has it called again
-	// soon. Nil for none.
-	Listed func(context.Context, []*trust.CRL) bool
+	CRL   CRLConfig
+	Facts FactsConfig
+	Self
+	Reports
 
 	// Configurator makes what the policy leaves open. Nil: only the policy
 	// configures nodes.
@@ -114,14 +103,6 @@ type Config struct {
 	// with the certificate request in DER. Nil is a yes, any error a no, which the
 	// log has; the node waits for a person then. Nil asks nobody.
 	Autosign func(ctx context.Context, id wire.Identity, csr []byte) error
-
-	// ShownFacts names the facts that are kept of nodes that wait, for operators
-	// to see; see [facts.DefaultShown]. At most [facts.MaxShown]. Empty: none.
-	ShownFacts []string
-
-	// KeptFacts names the facts that are kept with a node's record, for operators to
-	// find nodes by; see [facts.DefaultKept] and [facts.CheckKept]. Empty: none.
-	KeptFacts []string
 
 	// Reserved says why an identity can never be a node's, or nil. It is given
 	// the token since names in its URLs are brokers' names. Nil reserves
@@ -133,6 +114,59 @@ type Config struct {
 	// block, and being told twice is harmless. Nil tells nobody.
 	Superseded func(wire.Identity)
 
+	// Clock says whether the clock can be trusted. Nil trusts it.
+	Clock *trust.Clock
+
+	// Quotas bound how many identities that were never seen are let in.
+	Quotas Quotas
+
+	// Budget bounds what those who have proven nothing can have checked and
+	// written down. Share it with the broker's gate. Nil: [DefaultChecksPerSecond].
+	Budget *Budget
+
+	// Now is the clock. Optional; defaults to [time.Now].
+	Now func() time.Time
+}
+
+// CRLConfig is how CRLs are made.
+type CRLConfig struct {
+	// Validity is how long a CRL is valid: it is signed anew when half of that
+	// has passed. Optional; default 24 h.
+	Validity time.Duration
+
+	// MaxBytes is how many bytes a CRL may have. Optional; default [trust.MaxCRLBytes].
+	MaxBytes int
+
+	// Listed takes all CRLs, as [trust.CRLs.All] returns them, whenever one of
+	// them is new; first before CatchUp returns. Calls come one at a time; those
+	// after the first hold up the next CRL while they last. False has it called again
+	// soon. Nil for none.
+	Listed func(context.Context, []*trust.CRL) bool
+}
+
+// FactsConfig is which facts are kept.
+type FactsConfig struct {
+	// Shown names the facts that are kept of nodes that wait, for operators
+	// to see; see [facts.DefaultShown]. At most [facts.MaxShown]. Empty: none.
+	Shown []string
+
+	// Kept names the facts that are kept with a node's record, for operators to
+	// find nodes by; see [facts.DefaultKept] and [facts.CheckKept]. Empty: none.
+	Kept []string
+}
+
+// Self is what this provisioner is.
+type Self struct {
+	// Installation is the id of the installation, the audience of operators' tokens.
+	Installation string
+
+	// Site and Version describe this provisioner to tokens and policies.
+	Site    jwt.Site
+	Version string
+}
+
+// Reports are where a provisioner tells what happens.
+type Reports struct {
 	// Emit takes events. It must not block. Nil drops them.
 	Emit func(events.Event)
 
@@ -152,41 +186,26 @@ type Config struct {
 	// wrong. Optional; defaults to alarms that nobody but the log hears of.
 	Alarms *events.Alarms
 
-	// Clock says whether the clock can be trusted. Nil trusts it.
-	Clock *trust.Clock
-
-	// Site and Version describe this provisioner to tokens and policies.
-	Site    jwt.Site
-	Version string
-
-	// Quotas bound how many identities that were never seen are let in.
-	Quotas Quotas
-
-	// Budget bounds what those who have proven nothing can have checked and
-	// written down. Share it with the broker's gate. Nil: [DefaultChecksPerSecond].
-	Budget *Budget
-
 	// Log gets one line per decision. Optional; discards by default.
 	Log *slog.Logger
-
-	// Now is the clock. Optional; defaults to [time.Now].
-	Now func() time.Time
 }
 
 // A Provisioner decides over enrollment: it proves what a request claims, asks
 // the policy, issues the certificate and keeps the record. It is safe for
 // concurrent use; requests for one identity are taken one at a time.
 type Provisioner struct {
+	Gate   *Gate
+	Clones *Clones
+
 	cfg    Config // set by New, then read-only
 	locks  keyLocks[wire.Identity]
 	quotas quotas
 	uses   *trust.Uses
 	noted  noted
 	policy policyHealth
-	boots  boots
 	recent recent
-	shown  *facts.Finder // of Config.ShownFacts
-	kept   *facts.Finder // of Config.KeptFacts
+	shown  *facts.Finder // of FactsConfig
+	kept   *facts.Finder // of FactsConfig
 
 	waiters       *waiters
 	answered      repeats // once more, with a certificate
@@ -197,8 +216,7 @@ type Provisioner struct {
 	revocations   *trust.Revocations
 	enforcing     *enforcement
 	crls          *trust.CRLs
-	crlsFailed    bool      // only touched by keepCRLs
-	contested     contested // names of which two keys came back in a recovery
+	crlsFailed    bool // only touched by keepCRLs
 }
 
 // New returns a Provisioner or an error naming all that cfg lacks. It starts
@@ -212,22 +230,22 @@ func New(cfg Config) (*Provisioner, error) {
 	logs := cfg.Store.Logs()
 	p := &Provisioner{
 		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), uses: trust.NewUses(cfg.Store, cfg.Log),
-		shown: facts.NewFinder(cfg.ShownFacts), kept: facts.NewFinder(cfg.KeptFacts),
+		shown: facts.NewFinder(cfg.Facts.Shown), kept: facts.NewFinder(cfg.Facts.Kept),
 		answered: newRepeats(answeredAtOnce, answeredEvery, cfg.Now), words: newRepeats(wordsAtOnce, wordsEvery, cfg.Now),
 		waiters:       waiters,
 		pausedReports: rate.NewLimiter(reportsPerSecond, reportsAtOnce),
 		logs:          logs,
 		unread:        orders.WatchUnread(logs),
-		enforcing:     newEnforcement(),
 	}
+	p.Gate, p.Clones, p.enforcing = &Gate{Provisioner: p}, &Clones{Provisioner: p}, newEnforcement(p)
 	logs.Answers.WatchVerdicts(func(a *orders.Answer) { waiters.forget(holder{a.KeyHash, a.Identity}) })
 	p.revocations = trust.NewRevocations(trust.RevocationsConfig{Log: logs.Revocations, Journal: cfg.Journal, Applied: p.enforcing.applied})
 	p.crls = trust.NewCRLs(trust.CRLConfig{
 		Authority:   cfg.Authority,
 		Revocations: p.revocations,
-		Validity:    cfg.CRLValidity,
-		MaxBytes:    cfg.MaxCRL,
-		Listed:      cfg.Listed,
+		Validity:    cfg.CRL.Validity,
+		MaxBytes:    cfg.CRL.MaxBytes,
+		Listed:      cfg.CRL.Listed,
 		Clock:       cfg.Clock.Check,
 		Log:         cfg.Log,
 		Now:         cfg.Now,
@@ -250,12 +268,12 @@ func (cfg *Config) check() error {
 	if cfg.Quotas.PerToken < 0 || cfg.Quotas.PerSource < 0 {
 		errs = append(errs, fmt.Errorf("quotas of %d per token and %d per source, want 0 (none) or more", cfg.Quotas.PerToken, cfg.Quotas.PerSource))
 	}
-	if n := len(cfg.ShownFacts); n > facts.MaxShown {
+	if n := len(cfg.Facts.Shown); n > facts.MaxShown {
 		errs = append(errs, fmt.Errorf("%d facts to be shown, limit %d", n, facts.MaxShown))
 	}
-	errs = append(errs, facts.CheckKept(cfg.KeptFacts)...)
-	if cfg.CRLValidity != 0 && (cfg.CRLValidity < trust.MinCRLValidity || cfg.CRLValidity > trust.MaxCRLValidity) {
-		errs = append(errs, fmt.Errorf("CRL valid for %v, want %v to %v", cfg.CRLValidity, trust.MinCRLValidity, trust.MaxCRLValidity))
+	errs = append(errs, facts.CheckKept(cfg.Facts.Kept)...)
+	if cfg.CRL.Validity != 0 && (cfg.CRL.Validity < trust.MinCRLValidity || cfg.CRL.Validity > trust.MaxCRLValidity) {
+		errs = append(errs, fmt.Errorf("CRL valid for %v, want %v to %v", cfg.CRL.Validity, trust.MinCRLValidity, trust.MaxCRLValidity))
 	}
 	return errors.Join(errs...)
 }
@@ -289,11 +307,11 @@ func (cfg *Config) setDefaults() {
 	if cfg.Kick == nil {
 		cfg.Kick = func(context.Context, ...wire.Identity) {}
 	}
-	if cfg.CRLValidity == 0 {
-		cfg.CRLValidity = trust.DefaultCRLValidity
+	if cfg.CRL.Validity == 0 {
+		cfg.CRL.Validity = trust.DefaultCRLValidity
 	}
-	if cfg.Listed == nil {
-		cfg.Listed = func(context.Context, []*trust.CRL) bool { return true }
+	if cfg.CRL.Listed == nil {
+		cfg.CRL.Listed = func(context.Context, []*trust.CRL) bool { return true }
 	}
 	if cfg.Alarms == nil {
 		cfg.Alarms = events.NewAlarms(events.AlarmConfig{Log: cfg.Log, Now: cfg.Now})

@@ -120,7 +120,7 @@ type Record struct {
 	Agent string `json:"agent,omitempty"`
 	Boot  string `json:"boot,omitempty"`
 
-	// Facts are those of [Config.KeptFacts] that the node said when it was last
+	// Facts are those of [FactsConfig] that the node said when it was last
 	// answered: its own word. None on records of before there were any, and on
 	// those that a provisioner wrote which keeps none.
 	Facts facts.Facts `json:"facts,omitempty"`

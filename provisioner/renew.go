@@ -44,13 +44,27 @@ var errUnconfirmed = errors.New("two certificates of the key that vouches are li
 // its key in hardware means it.
 func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source Source) (*wire.Enrolled, error) {
 	start := p.cfg.Now()
-	a := &attempt{id: wire.NewID(), watch: p.watch(), source: source, renewal: true, certificate: r.Certificate, request: &wire.EnrollRequest{
-		ID: r.ID, Identity: r.Identity, CSR: r.CSR, Facts: r.Facts, Agent: r.Agent, Boot: r.Boot, Continuity: &r.Continuity,
+	a := &attempt{proof: proof{
+		Provisioner: p,
+		id:          wire.NewID(),
+		watch:       p.watch(),
+		source:      source,
+		renewal:     true,
+		certificate: r.Certificate,
+		request: &wire.EnrollRequest{
+			ID:         r.ID,
+			Identity:   r.Identity,
+			CSR:        r.CSR,
+			Facts:      r.Facts,
+			Agent:      r.Agent,
+			Boot:       r.Boot,
+			Continuity: &r.Continuity,
+		},
 	}}
-	enrolled, written, err := p.enroll(ctx, a)
+	enrolled, written, err := a.enroll(ctx)
 	a.watch.done(RequestRenew, err)
 	if err != nil {
-		return nil, p.refused(ctx, a, err)
+		return nil, a.refused(ctx, err)
 	}
 	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id { // which a member of a cluster that was behind did not show
 		p.tellProvisioned(ctx, p.provisionedEvent(a.confirming, a.id, a.source))
@@ -69,7 +83,7 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 // proveRenewal checks all of a renewal that can be checked without looking at
 // the store. The session comes first: nobody but the node itself has its
 // signatures looked at.
-func (p *Provisioner) proveRenewal(a *attempt) error {
+func (a *proof) proveRenewal() error {
 	r := a.request
 	id, err := wire.ParseIdentity(r.Identity)
 	if err != nil {
@@ -79,17 +93,17 @@ func (p *Provisioner) proveRenewal(a *attempt) error {
 		return refuse(r.Identity, wire.CodeRenewSession, fmt.Errorf("renewal for %q over a session of %q", id, a.source.Node))
 	}
 	a.identity = id
-	return p.proveKey(a)
+	return a.proveKey()
 }
 
 // classifyRenewal says whether the newest record, which has just been read,
 // admits the renewal, and recalls the token that the node came with.
-func (p *Provisioner) classifyRenewal(ctx context.Context, a *attempt) error {
+func (a *attempt) classifyRenewal(ctx context.Context) error {
 	node := string(a.identity)
-	if len(a.certificate) > 0 && p.logs.InRecovery() != nil && (a.record == nil || a.record.liveFor(a.vouching, p.now()) == nil) {
-		return p.classifyReturning(ctx, a)
+	if len(a.certificate) > 0 && a.logs.InRecovery() != nil && (a.record == nil || a.record.liveFor(a.vouching, a.now()) == nil) {
+		return a.classifyReturning(ctx)
 	}
-	reason, err := classifyRenewal(a.record, claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, requested: p.now()})
+	reason, err := classifyRenewal(a.record, claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, requested: a.now()})
 	switch {
 	case errors.Is(err, errRevoked):
 		return refuse(node, wire.CodeIdentityRevoked, err)
@@ -222,10 +236,10 @@ func (p *Provisioner) tellFormer(r *Record) {
 
 // SerialOf returns the serial of the node's certificate on record with this digest, the lower-case hex SHA-256 of its
 // DER, or "" if there is none.
-func (p *Provisioner) SerialOf(ctx context.Context, id wire.Identity, digest string) (string, error) {
-	r, _, err := p.cfg.Store.Record(ctx, id)
+func (g *Gate) SerialOf(ctx context.Context, id wire.Identity, digest string) (string, error) {
+	r, _, err := g.cfg.Store.Record(ctx, id)
 	if err != nil {
-		return "", p.refuseUnread(id, err)
+		return "", g.refuseUnread(id, err)
 	}
 	if r == nil {
 		return "", nil

@@ -82,8 +82,11 @@ func TestClassifyRenewal(t *testing.T) {
 			}
 			// Whatever the node holds that vouches stays live, also if it never hears
 			// of the new certificate.
-			a := &attempt{vouching: tt.vouching, renewal: true, token: &jwt.Verified{}, request: &wire.EnrollRequest{}, findings: findings{reason: got, record: tt.record, decision: &policies.Decision{}}}
-			after := new(Provisioner).next(a, now, &Issued{Serial: "new", KeyHash: tt.asks, NotAfter: now.Add(life)})
+			a := &attempt{
+				proof:    proof{Provisioner: new(Provisioner), vouching: tt.vouching, renewal: true, token: &jwt.Verified{}, request: &wire.EnrollRequest{}},
+				findings: findings{reason: got, record: tt.record, decision: &policies.Decision{}},
+			}
+			after := a.next(now, &Issued{Serial: "new", KeyHash: tt.asks, NotAfter: now.Add(life)})
 			for _, i := range []*Issued{tt.record.Current, tt.record.Next} {
 				held := i.live(now) && i.KeyHash == tt.vouching
 				if held && !slices.Contains(after.Live(now), i.Serial) {

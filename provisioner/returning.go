@@ -26,35 +26,35 @@ var errOffRecord = errors.New("the certificate is not on record")
 // AdmitReturning returns nil if, while the store is in recovery, the node may come back by a certificate that is not on
 // record: to ask for a renewal, and nothing else. TLS has verified that the node has its key. Two keys that come back for
 // one name are refused both, and the name is revoked: one of them was stolen, or lost the name since the backup.
-func (p *Provisioner) AdmitReturning(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error {
-	r, _, err := p.cfg.Store.Record(ctx, id)
+func (g *Gate) AdmitReturning(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error {
+	r, _, err := g.cfg.Store.Record(ctx, id)
 	if err != nil {
-		return p.refuseUnread(id, err)
+		return g.refuseUnread(id, err)
 	}
-	_, err = p.checkReturning(ctx, id, r, leaf)
+	_, err = g.checkReturning(ctx, id, r, leaf)
 	return err
 }
 
 // checkReturning is AdmitReturning for a record that has been read, which may be nil.
-func (p *Provisioner) checkReturning(ctx context.Context, id wire.Identity, r *Record, leaf *x509.Certificate) (*Recovered, error) {
+func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record, leaf *x509.Certificate) (*Recovered, error) {
 	node := string(id)
-	is := p.logs.InRecovery()
+	is := g.logs.InRecovery()
 	if is == nil {
 		return nil, refuse(node, wire.CodeNotIssued, errOffRecord)
 	}
-	if err := p.cfg.Authority.CheckNode(leaf, id, p.now()); err != nil {
+	if err := g.cfg.Authority.CheckNode(leaf, id, g.now()); err != nil {
 		return nil, refuse(node, wire.CodeNotIssued, fmt.Errorf("%w: %w", errOffRecord, err))
 	}
 	key, err := ca.KeyHash(leaf.PublicKey)
 	if err != nil {
 		return nil, refuse(node, wire.CodeNotIssued, err)
 	}
-	for _, by := range []*trust.Revocation{p.revocations.Serial(ca.Serial(leaf)), p.revocations.Key(key), p.revocations.Lost(id, key)} {
+	for _, by := range []*trust.Revocation{g.revocations.Serial(ca.Serial(leaf)), g.revocations.Key(key), g.revocations.Lost(id, key)} {
 		if by != nil {
 			return nil, refuse(node, wire.CodeIdentityRevoked, by.Err())
 		}
 	}
-	if err := p.admits(id, r); err != nil {
+	if err := g.admits(id, r); err != nil {
 		return nil, err
 	}
 	back := &Recovered{Epoch: is.Epoch, Key: key, After: r.newestBegin()}
@@ -66,7 +66,7 @@ func (p *Provisioner) checkReturning(ctx context.Context, id wire.Identity, r *R
 			leaf.NotBefore.Format(time.RFC3339), back.After.Format(time.RFC3339)))
 	}
 	if r != nil && r.Recovered != nil && r.Recovered.Epoch == is.Epoch && !slices.Contains(r.Lineage, key) {
-		return nil, p.contest(ctx, r, key)
+		return nil, g.contest(ctx, r, key)
 	}
 	return back, nil
 }
@@ -88,16 +88,16 @@ func (r *Record) newestBegin() (newest time.Time) {
 }
 
 // contest revokes a name for which two keys have come back, and returns the refusal of the second.
-func (p *Provisioner) contest(ctx context.Context, r *Record, key string) error {
+func (g *Gate) contest(ctx context.Context, r *Record, key string) error {
 	why := fmt.Sprintf("keys %.16s and %.16s both came back for this name in the recovery of the store", r.Recovered.Key, key)
-	p.contested.add(r.Identity)
-	entry, err := p.EntryAbout(trust.RevokedNode, r, trust.Cause{By: "muster", Why: why})
+	g.contested.add(r.Identity)
+	entry, err := g.EntryAbout(trust.RevokedNode, r, trust.Cause{By: "muster", Why: why})
 	if err == nil {
-		_, newest := p.revocations.About(r.Identity)
-		err = p.revocations.Put(ctx, entry, newest) // a conflict is decided with the node's next request
+		_, newest := g.revocations.About(r.Identity)
+		err = g.revocations.Put(ctx, entry, newest) // a conflict is decided with the node's next request
 	}
 	if err == nil {
-		err = p.Enforce(ctx, r.Identity)
+		err = g.Enforce(ctx, r.Identity)
 	}
 	if err != nil {
 		return refuse(string(r.Identity), wire.CodeStoreUnavailable, err)
@@ -106,7 +106,7 @@ func (p *Provisioner) contest(ctx context.Context, r *Record, key string) error 
 }
 
 // classifyReturning classifies the renewal of a certificate that is not on record.
-func (p *Provisioner) classifyReturning(ctx context.Context, a *attempt) error {
+func (a *attempt) classifyReturning(ctx context.Context) error {
 	node := string(a.identity)
 	leaf, err := x509.ParseCertificate(a.certificate)
 	if err != nil {
@@ -116,17 +116,17 @@ func (p *Provisioner) classifyReturning(ctx context.Context, a *attempt) error {
 	if err != nil || key != a.vouching {
 		return refuse(node, wire.CodeRenewSession, errors.New("the certificate is for another key than the one that vouches"))
 	}
-	if a.returning, err = p.checkReturning(ctx, a.identity, a.record, leaf); err != nil {
+	if a.returning, err = a.Gate.checkReturning(ctx, a.identity, a.record, leaf); err != nil {
 		return err
 	}
 	a.former = trust.RevokedCertificate{
 		Serial:   ca.Serial(leaf),
 		NotAfter: leaf.NotAfter,
-		Issuer:   p.cfg.Authority.IssuerOf(leaf.Raw),
+		Issuer:   a.cfg.Authority.IssuerOf(leaf.Raw),
 	}
 	a.reason = ReasonRenew
 	if a.record != nil {
-		if now := p.now(); a.record.begunFor(a.csr.KeyHash, now) != nil && slices.Contains(a.record.Lineage, a.csr.KeyHash) {
+		if now := a.now(); a.record.begunFor(a.csr.KeyHash, now) != nil && slices.Contains(a.record.Lineage, a.csr.KeyHash) {
 			a.reason = ReasonReplay
 		}
 		a.token, err = a.record.recall()
@@ -149,14 +149,14 @@ func (n *Record) comesBack(back *Recovered, former trust.RevokedCertificate) {
 }
 
 // RecoveryAlarm is the cause of [events.AlarmRecovery], nil without one.
-func (p *Provisioner) RecoveryAlarm() error {
-	r := p.logs.InRecovery()
+func (g *Gate) RecoveryAlarm() error {
+	r := g.logs.InRecovery()
 	if r == nil {
 		return nil
 	}
 	err := fmt.Errorf("the store is in recovery since %s: nodes come back by their certificates, other names need an approval; "+
 		"muster recovery end, once the fleet is back", r.Began.Format(time.RFC3339))
-	if names := p.contested.list(); len(names) > 0 {
+	if names := g.contested.list(); len(names) > 0 {
 		err = fmt.Errorf("%w; revoked, since two keys came back for the name: %v", err, names)
 	}
 	return err

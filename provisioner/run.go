@@ -20,7 +20,7 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if err := p.revocations.Restore(ctx); err != nil {
 		return fmt.Errorf("revocations: %w", err)
 	}
-	if err := p.RecoveryAlarm(); err != nil {
+	if err := p.Gate.RecoveryAlarm(); err != nil {
 		p.cfg.Log.WarnContext(ctx, "in recovery", "err", err)
 	}
 	p.watchAllowsAll(ctx)
@@ -37,7 +37,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return every(ctx, watchEvery, p.watchViews) })
 	g.Go(func() error { return every(ctx, watchEvery, p.journalRead) })
-	g.Go(func() error { return p.enforceAll(ctx) })
+	g.Go(func() error { return p.enforcing.enforceAll(ctx) })
 	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
 	g.Go(func() error { return p.waiters.run(ctx) })
 	return g.Wait()

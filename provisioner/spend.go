@@ -33,38 +33,38 @@ func (r Reason) spends() bool { return r.changesHands() }
 //
 // The process may die behind this line: the use is spent, and the same node
 // asking again claims it again at no cost.
-func (p *Provisioner) spend(ctx context.Context, a *attempt) error {
+func (a *attempt) spend(ctx context.Context) error {
 	node := string(a.identity)
 	if a.token.Limits.Uses == 0 || !a.reason.spends() {
 		return nil
 	}
 	if a.claim == nil {
-		if err := p.checkFrozen(a); err != nil {
+		if err := a.checkFrozen(); err != nil {
 			return err
 		}
-		claim := &trust.TokenClaim{Key: a.csr.KeyHash, Identity: a.identity, Attempt: a.id, At: p.now(), Source: events.Cut(a.source.Address, trust.MaxSourceBytes)}
+		claim := &trust.TokenClaim{Key: a.csr.KeyHash, Identity: a.identity, Attempt: a.id, At: a.now(), Source: events.Cut(a.source.Address, trust.MaxSourceBytes)}
 		info := trust.NewTokenInfo(a.token, claim.At)
-		info.Uses = p.logs.UsesOf(info.ID, info.Uses)
-		switch err := p.uses.Claim(ctx, info, claim); {
+		info.Uses = a.logs.UsesOf(info.ID, info.Uses)
+		switch err := a.uses.Claim(ctx, info, claim); {
 		case errors.Is(err, trust.ErrUsedUp):
 			return refuse(node, wire.CodeTokenUsedUp, err)
 		case err != nil:
-			return refuse(node, p.storeCode(err), err)
+			return refuse(node, a.storeCode(err), err)
 		}
 		a.claim = claim
 	}
-	return p.checkClaim(a)
+	return a.checkClaim()
 }
 
 // checkClaim refuses an attempt that has outlived its claim: a process that was
 // suspended must not write on one that an operator may have released as dead
 // meanwhile.
-func (p *Provisioner) checkClaim(a *attempt) error {
+func (a *attempt) checkClaim() error {
 	if a.claim == nil {
 		return nil
 	}
 	// A clock that has gone back does not say how long that was.
-	if age := p.now().Sub(a.claim.At); age.Abs() > maxAttempt {
+	if age := a.now().Sub(a.claim.At); age.Abs() > maxAttempt {
 		return refuse(string(a.identity), wire.CodeUnavailable, fmt.Errorf("%w: claimed %v ago, limit %v", errStale, age.Truncate(time.Second), maxAttempt))
 	}
 	return nil
@@ -74,23 +74,23 @@ func (p *Provisioner) checkClaim(a *attempt) error {
 // the use of its token. It does so only if it is
 // certain that the attempt has written no record: a use that stays spent can be
 // released by an operator, a certificate too many can not be undone.
-func (p *Provisioner) undo(ctx context.Context, a *attempt) {
+func (a *attempt) undo(ctx context.Context) {
 	if a.claim == nil && !a.counted {
 		return
 	}
-	err := p.unwritten(ctx, a)
+	err := a.unwritten(ctx)
 	if err == nil && a.counted {
-		p.quotas.giveBack(a.token.ID, a.source.Address)
+		a.quotas.giveBack(a.token.ID, a.source.Address)
 		a.counted = false
 	}
 	if a.claim == nil {
 		return
 	}
 	if err == nil {
-		err = p.uses.Release(ctx, trust.NewTokenInfo(a.token, a.claim.At), &trust.TokenRelease{Key: a.claim.Key, Identity: a.claim.Identity, Attempt: a.claim.Attempt, At: p.now()})
+		err = a.uses.Release(ctx, trust.NewTokenInfo(a.token, a.claim.At), &trust.TokenRelease{Key: a.claim.Key, Identity: a.claim.Identity, Attempt: a.claim.Attempt, At: a.now()})
 	}
 	if err != nil {
-		p.cfg.Log.WarnContext(ctx, "token use stays spent", "node", a.identity, "token_id", a.token.ID, "err", err)
+		a.cfg.Log.WarnContext(ctx, "token use stays spent", "node", a.identity, "token_id", a.token.ID, "err", err)
 	}
 }
 
@@ -99,11 +99,11 @@ func (p *Provisioner) undo(ctx context.Context, a *attempt) {
 // was bound to, and nobody's revision since its first try is its own. A write
 // whose acknowledgement was lost, and which somebody else has written over, is
 // found in the history.
-func (p *Provisioner) unwritten(ctx context.Context, a *attempt) error {
+func (a *attempt) unwritten(ctx context.Context) error {
 	if a.tries == 0 {
 		return nil
 	}
-	history, complete, err := p.cfg.Store.History(ctx, a.identity)
+	history, complete, err := a.cfg.Store.History(ctx, a.identity)
 	switch {
 	case err != nil:
 		return err
@@ -119,8 +119,8 @@ func (p *Provisioner) unwritten(ctx context.Context, a *attempt) error {
 
 // trying notes that the attempt is about to write a record over the newest one,
 // unless it has become too old for that.
-func (p *Provisioner) trying(a *attempt) error {
-	if err := p.checkClaim(a); err != nil {
+func (a *attempt) trying() error {
+	if err := a.checkClaim(); err != nil {
 		return err
 	}
 	if a.tries == 0 {

@@ -12,12 +12,12 @@ import (
 // asUnseen has whoever asks for a name that is another's told what they would be told
 // of one that nobody has ever had: a token lies on every machine, and with a refusal of
 // its own for names on record, or a wait of another length, it would list the fleet.
-// err is the refusal of [Provisioner.classify], and returned with no more than that
+// err is the refusal of [attempt.classify], and returned with no more than that
 // added. Where a name that nobody has would be given out, it is told as
 // [wire.Code.ToldAs] says: who would get it sees that it does not.
 //
 // The node itself, by its key or by the word of one, is told how its name stands.
-func (p *Provisioner) asUnseen(ctx context.Context, a *attempt, err error) error {
+func (a *attempt) asUnseen(ctx context.Context, err error) error {
 	var r *Refusal
 	if a.renewal || !errors.As(err, &r) || r.Code != wire.CodeIdentityTaken && r.Code != wire.CodeIdentityRevoked {
 		return err
@@ -25,27 +25,27 @@ func (p *Provisioner) asUnseen(ctx context.Context, a *attempt, err error) error
 	if a.record != nil && (slices.Contains(a.record.Lineage, a.csr.KeyHash) || slices.Contains(a.record.Lineage, a.vouching)) {
 		return err
 	}
-	r.As = p.toldOfUnseen(ctx, a)
+	r.As = a.toldOfUnseen(ctx)
 	return r
 }
 
 // toldOfUnseen returns the code with which the attempt would be refused if nobody had ever
 // had its name, up to the policy's verdict; "" if that lets it in. It takes the steps of
-// [Provisioner.round], and leaves nothing behind: no decision was made.
-func (p *Provisioner) toldOfUnseen(ctx context.Context, a *attempt) wire.Code {
-	free := &attempt{id: a.id, request: a.request, source: a.source, identity: a.identity, token: a.token, csr: a.csr,
-		findings: findings{reason: ReasonNew}}
-	for _, check := range []func(*attempt) error{p.checkPaused, p.roomFor} {
-		if err := check(free); err != nil {
+// [attempt.round], and leaves nothing behind: no decision was made.
+func (a *attempt) toldOfUnseen(ctx context.Context) wire.Code {
+	free := &attempt{proof: a.proof, findings: findings{reason: ReasonNew}}
+	free.renewal = false
+	for _, check := range []func() error{free.checkPaused, free.roomFor} {
+		if err := check(); err != nil {
 			return CodeOf(err)
 		}
 	}
-	free.allowance = p.logs.Allowances.Match(a.identity, p.now())
-	_, d, err := p.judge(ctx, free)
+	free.allowance = a.logs.Allowances.Match(a.identity, a.now())
+	d, err := a.cfg.Policy.Decide(ctx, free.input())
 	if err != nil {
 		return wire.CodePolicyFailed
 	}
-	if d.Verdict() == policies.VerdictAllow && p.logs.InRecovery() != nil {
+	if d.Verdict() == policies.VerdictAllow && a.logs.InRecovery() != nil {
 		return wire.CodeApprovalPending
 	}
 	return verdictCodes[d.Verdict()]

@@ -44,7 +44,7 @@ type Waiter struct {
 	Reasons []string  `json:"reasons,omitempty"` // the policy's words
 
 	Names      []string          `json:"names,omitempty"`       // in its certificate request, other than the identity
-	Facts      map[string]string `json:"facts,omitempty"`       // those that may be shown, see [Config.ShownFacts]
+	Facts      map[string]string `json:"facts,omitempty"`       // those that may be shown, see [FactsConfig]
 	FactsBytes int               `json:"facts_bytes,omitempty"` // of all that it sent
 
 	Token      jwt.TokenID  `json:"tid,omitempty"`
@@ -116,7 +116,7 @@ type WaiterStore interface {
 // waits asks every few seconds, for days, and events of that would push all others
 // out. So does a machine that was installed anew, or one whose name is a mistake,
 // for a name that is another's: each of its asks counts in [events.Attempts] all the same.
-func (p *Provisioner) wait(a *attempt, r *Refusal) (said bool) {
+func (a *attempt) wait(r *Refusal) (said bool) {
 	switch r.Code {
 	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
 	case wire.CodeIdentityRevoked:
@@ -133,7 +133,7 @@ func (p *Provisioner) wait(a *attempt, r *Refusal) (said bool) {
 		Schema: WaiterSchema, Identity: a.identity, KeyHash: a.csr.KeyHash, KeyType: a.csr.KeyType, Code: r.Code,
 		Names: namesOf(a), FactsBytes: len(a.request.Facts),
 		Token: a.token.ID, Signer: a.token.Signer, SignerName: a.token.SignerName,
-		Source: events.Cut(a.source.Address, trust.MaxSourceBytes), Site: p.siteOf(a.source), Sealed: a.source.Sealed, Renewal: a.renewal,
+		Source: events.Cut(a.source.Address, trust.MaxSourceBytes), Site: a.siteOf(a.source), Sealed: a.source.Sealed, Renewal: a.renewal,
 		Agent: events.Scrub(events.Cut(a.request.Agent, maxWaiterText)),
 	}
 	if d := a.decision; d != nil && r.Code != wire.CodeIdentityTaken {
@@ -142,8 +142,8 @@ func (p *Provisioner) wait(a *attempt, r *Refusal) (said bool) {
 			w.Reasons = append(w.Reasons, events.Scrub(why))
 		}
 	}
-	now := p.now()
-	again, said := p.waiters.note(w, now, func() { w.Facts = p.shown.Shown(a.request.Facts) })
+	now := a.now()
+	again, said := a.waiters.note(w, now, func() { w.Facts = a.shown.Shown(a.request.Facts) })
 	if as := r.as(); r.After == 0 && (as == wire.CodeApprovalPending || as == wire.CodeIdentityTaken) {
 		r.After = again
 	}

@@ -125,7 +125,7 @@ func (b *base) paused() error {
 // inRecovery returns why the store is in recovery, nil if it is not or that is not known yet.
 func (b *base) inRecovery() error {
 	if p := b.live.provisioner.Load(); p != nil {
-		return p.RecoveryAlarm()
+		return p.Gate.RecoveryAlarm()
 	}
 	return nil
 }

@@ -514,7 +514,7 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 	if err != nil {
 		return nil, err
 	}
-	own.Listed, own.MaxCRL = (&crlFile{path: d.cfg.crlPath(), log: d.opts.Log}).write, d.opts.MaxCRL
+	own.CRL.Listed, own.CRL.MaxBytes = (&crlFile{path: d.cfg.crlPath(), log: d.opts.Log}).write, d.opts.MaxCRL
 	p, err := d.provisionerOn(ctx, context.WithoutCancel(ctx), own)
 	if err != nil {
 		return nil, err
@@ -579,15 +579,29 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 		autosign = d.parts.autosign.Approve
 	}
 	return provisioner.Config{
-		Autosign: autosign, Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
-		Configurator: d.parts.configurator, Observe: d.reports.observer(),
-		ShownFacts: d.cfg.Waiting.Facts, KeptFacts: d.cfg.Fleet.Facts, Reserved: d.parts.reserved.check, Emit: emit, Meter: d.activity, Attempts: d.attempts,
-		Alarms: d.alarms, Clock: d.live.clock.Load(),
-		Kick:       func(_ context.Context, ids ...wire.Identity) { d.rechecks.add(ids...) },
-		Superseded: func(id wire.Identity) { d.rechecks.add(id) },
-		Site:       d.parts.site, Version: d.opts.Version,
-		Quotas: provisioner.Quotas{PerToken: d.cfg.Quotas.PerToken, PerSource: d.cfg.Quotas.PerSource}, Budget: d.budget,
-		Log: d.opts.Log, Now: d.opts.Now,
+		Policy:       d.parts.policy,
+		Authority:    d.parts.authority,
+		Store:        records,
+		Configurator: d.parts.configurator,
+		Autosign:     autosign,
+		Reserved:     d.parts.reserved.check,
+		Clock:        d.live.clock.Load(),
+		Kick:         func(_ context.Context, ids ...wire.Identity) { d.rechecks.add(ids...) },
+		Superseded:   func(id wire.Identity) { d.rechecks.add(id) },
+		Quotas:       provisioner.Quotas{PerToken: d.cfg.Quotas.PerToken, PerSource: d.cfg.Quotas.PerSource},
+		Budget:       d.budget,
+		Now:          d.opts.Now,
+		CRL:          provisioner.CRLConfig{Validity: d.cfg.CRL.Validity},
+		Facts:        provisioner.FactsConfig{Shown: d.cfg.Waiting.Facts, Kept: d.cfg.Fleet.Facts},
+		Self:         provisioner.Self{Installation: s.Installation().ID, Site: d.parts.site, Version: d.opts.Version},
+		Reports: provisioner.Reports{
+			Observe:  d.reports.observer(),
+			Emit:     emit,
+			Meter:    d.activity,
+			Attempts: d.attempts,
+			Alarms:   d.alarms,
+			Log:      d.opts.Log,
+		},
 	}, nil
 }
 

@@ -39,7 +39,7 @@ func (g *gate) verifyToken(p broker.Presented) (expires time.Time, err error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	v, err := operator.AdmitToken(string(text), p.Address)
+	v, err := operator.Gate.AdmitToken(string(text), p.Address)
 	if err == nil && seal.IsSealedToken(string(p.Token)) {
 		g.budget.Refund(p.Address)
 	}
@@ -102,11 +102,11 @@ func (g *gate) admitNode(ctx context.Context, id wire.Identity, c broker.Certifi
 	serial := c.Serial
 	if serial == "" {
 		var err error
-		if serial, err = p.SerialOf(ctx, id, c.SHA256); err != nil {
+		if serial, err = p.Gate.SerialOf(ctx, id, c.SHA256); err != nil {
 			return denied(err)
 		}
 	}
-	if err := p.AdmitNode(ctx, id, serial); err != nil {
+	if err := p.Gate.AdmitNode(ctx, id, serial); err != nil {
 		return denied(err)
 	}
 	return nil
@@ -118,7 +118,7 @@ func (g *gate) admitReturning(ctx context.Context, id wire.Identity, leaf *x509.
 	if p == nil {
 		return &broker.Denied{Code: wire.CodeUnavailable, Err: errors.New("the store is not open yet")}
 	}
-	if err := p.AdmitReturning(ctx, id, leaf); err != nil {
+	if err := p.Gate.AdmitReturning(ctx, id, leaf); err != nil {
 		return denied(err)
 	}
 	return nil

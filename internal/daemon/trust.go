@@ -60,8 +60,7 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	if err != nil {
 		return nil, err
 	}
-	cfg.Installation = d.Store().Installation().ID
-	cfg.Tokens, cfg.Signers, cfg.Journal, cfg.CRLValidity = signers, signers, journal, d.cfg.CRL.Validity
+	cfg.Tokens, cfg.Signers, cfg.Journal = signers, signers, journal
 	p, err := provisioner.New(cfg)
 	if err != nil {
 		return nil, err

@@ -75,5 +75,5 @@ func (s *Service) hear(ctx context.Context, m *nats.Msg) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	s.cfg.Provisioner.Heard(ctx, id, e.Data.Boot, e.Data.Serial)
+	s.cfg.Provisioner.Clones.Heard(ctx, id, e.Data.Boot, e.Data.Serial)
 }

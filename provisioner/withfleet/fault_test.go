@@ -168,7 +168,7 @@ func TestAnUnreachableStoreRefuses(t *testing.T) {
 	if err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
 		t.Errorf("enroll = %v, want %s", err, wire.CodeStoreUnavailable)
 	}
-	if err := p.AdmitNode(f.Context(), "web1.example.net", "1"); err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
+	if err := p.Gate.AdmitNode(f.Context(), "web1.example.net", "1"); err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
 		t.Errorf("admit = %v, want %s", err, wire.CodeStoreUnavailable)
 	}
 	f.Enroll(n)

@@ -38,14 +38,14 @@ func TestRevocationsUnknownRefuseEverybody(t *testing.T) {
 	if code := f.Refused(n); code != wire.CodeRevocationsUnknown {
 		t.Errorf("a replay: %q", code)
 	}
-	if err := p.AdmitNode(f.Context(), web1, e.Serial); provisioner.CodeOf(err) != wire.CodeRevocationsUnknown {
+	if err := p.Gate.AdmitNode(f.Context(), web1, e.Serial); provisioner.CodeOf(err) != wire.CodeRevocationsUnknown {
 		t.Errorf("to the fleet: %v", err)
 	}
 	f.Faults.Blind(false)
 	f.Eventually("it is known again", func() bool { return p.Fresh() == nil })
 	f.Enroll(f.Node("web2.example.net"))
 	f.Enroll(n)
-	if err := p.AdmitNode(f.Context(), web1, e.Serial); err != nil {
+	if err := p.Gate.AdmitNode(f.Context(), web1, e.Serial); err != nil {
 		t.Errorf("to the fleet: %v", err)
 	}
 	f.Check()

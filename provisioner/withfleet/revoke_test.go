@@ -61,7 +61,7 @@ func TestARevokedNodeIsNotRetiredByItsOldRevision(t *testing.T) {
 // can tell.
 func tokenID(t *testing.T, f *testbed.Fleet, text string) jwt.TokenID {
 	t.Helper()
-	v, err := f.Daemon().Operator().AdmitToken(text, "")
+	v, err := f.Daemon().Operator().Gate.AdmitToken(text, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 		t.Errorf("a node of the fleet is sent to enroll with a token that is good no more: %v", err)
 	}
 	f.Eventually("the other provisioner refuses", func() bool {
-		_, err := other.AdmitToken(n.Token, "")
+		_, err := other.Gate.AdmitToken(n.Token, "")
 		return errors.Is(err, jwt.ErrUnknownSigner)
 	})
 	for range 2 {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/facts"
@@ -78,14 +80,14 @@ type briefIssued struct {
 }
 
 // DecodeBrief returns what the JSON form of a record says in short, without decoding the rest. The error wraps
-// [ErrRecord].
+// [trust.ErrRecord].
 func DecodeBrief(record []byte) (Brief, error) {
 	var r brief
 	if err := wire.DecodeKnown(record, &r); err != nil {
-		return Brief{}, fmt.Errorf("%w: %w", ErrRecord, err)
+		return Brief{}, fmt.Errorf("%w: %w", trust.ErrRecord, err)
 	}
 	if r.Schema != RecordSchema || moves[r.State] == nil || r.State == StateNone {
-		return Brief{}, fmt.Errorf("%w: of %q: schema %d in state %q, want schema %d", ErrRecord, r.Identity, r.Schema, r.State, RecordSchema)
+		return Brief{}, fmt.Errorf("%w: of %q: schema %d in state %q, want schema %d", trust.ErrRecord, r.Identity, r.Schema, r.State, RecordSchema)
 	}
 	b := Brief{
 		Identity: r.Identity, State: r.State, Site: r.Site, Token: r.Token, Policy: r.Decision.Policy, Reason: r.Decision.Reason,

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/orders"
 
 	"muster/internal/wire"
@@ -109,7 +111,7 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	p.note(a.token)
 	switch {
 	case written:
-		p.waiters.gone(holder{a.csr.KeyHash, a.identity}, a.approval != nil)
+		p.waiters.Gone(waiting.Holder{Key: a.csr.KeyHash, Identity: a.identity}, a.approval != nil)
 	case !p.answered.say(&e):
 		return enrolled, nil
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"muster/provisioner/orders"
 
 	"muster/internal/wire"
@@ -36,7 +38,7 @@ func (p *Provisioner) Foresee(ctx context.Context, a *orders.Answer, r *Record, 
 		// approval since the name has its owner.
 		w, _, err := p.cfg.Store.Waiter(ctx, a.Identity, a.KeyHash)
 		switch {
-		case err != nil && !errors.Is(err, ErrRecord):
+		case err != nil && !errors.Is(err, trust.ErrRecord):
 			return p.storeCode(err)
 		case err != nil, w == nil, w.Code != wire.CodeApprovalPending, !w.LastAsked.After(r.Owned()):
 			return wire.CodeIdentityTaken

@@ -17,7 +17,7 @@ import (
 // storeCode is the code of a store's error. A record that cannot be read is one
 // identity's trouble; anything else may be everybody's.
 func (p *Provisioner) storeCode(err error) wire.Code {
-	if errors.Is(err, ErrRecord) {
+	if errors.Is(err, trust.ErrRecord) {
 		return wire.CodeUnavailable
 	}
 	if errors.Is(err, trust.ErrStoreFull) {

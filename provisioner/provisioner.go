@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"time"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/orders"
 
 	"golang.org/x/time/rate"
@@ -207,7 +209,7 @@ type Provisioner struct {
 	shown  *facts.Finder // of FactsConfig
 	kept   *facts.Finder // of FactsConfig
 
-	waiters       *waiters
+	waiters       *waiting.List
 	answered      repeats // once more, with a certificate
 	words         repeats // what nodes confirm again, or cannot use, and renewals that are refused
 	logs          *orders.Logs
@@ -226,7 +228,7 @@ func New(cfg Config) (*Provisioner, error) {
 		return nil, fmt.Errorf("provisioner: %w", err)
 	}
 	cfg.setDefaults()
-	waiters := newWaiters(cfg.Store, cfg.Log)
+	waiters := waiting.NewList(cfg.Store, cfg.Log)
 	logs := cfg.Store.Logs()
 	p := &Provisioner{
 		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), uses: trust.NewUses(cfg.Store, cfg.Log),
@@ -238,7 +240,7 @@ func New(cfg Config) (*Provisioner, error) {
 		unread:        orders.WatchUnread(logs),
 	}
 	p.Gate, p.Clones, p.enforcing = &Gate{Provisioner: p}, &Clones{Provisioner: p}, newEnforcement(p)
-	logs.Answers.WatchVerdicts(func(a *orders.Answer) { waiters.forget(holder{a.KeyHash, a.Identity}) })
+	logs.Answers.WatchVerdicts(func(a *orders.Answer) { waiters.Forget(waiting.Holder{Key: a.KeyHash, Identity: a.Identity}) })
 	p.revocations = trust.NewRevocations(trust.RevocationsConfig{Log: logs.Revocations, Journal: cfg.Journal, Applied: p.enforcing.applied})
 	p.crls = trust.NewCRLs(trust.CRLConfig{
 		Authority:   cfg.Authority,

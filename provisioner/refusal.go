@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"muster/provisioner/waiting"
+
 	"muster/internal/wire"
 	"muster/provisioner/events"
 )
@@ -63,7 +65,7 @@ func (r *Refusal) Message() *wire.Refusal {
 func retryAfter(c wire.Code) time.Duration {
 	switch {
 	case c == wire.CodeApprovalPending || c == wire.CodeIdentityTaken:
-		return maxWaitAgain
+		return waiting.MaxAgain
 	case c == wire.CodeDeferred || c == wire.CodePaused || c == wire.CodeQuotaExceeded || c == wire.CodeTokenUsedUp:
 		return time.Minute
 	case c == wire.CodeNotIssued || c == wire.CodeAppliedSignature:

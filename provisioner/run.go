@@ -39,7 +39,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	g.Go(func() error { return every(ctx, watchEvery, p.journalRead) })
 	g.Go(func() error { return p.enforcing.enforceAll(ctx) })
 	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
-	g.Go(func() error { return p.waiters.run(ctx) })
+	g.Go(func() error { return p.waiters.Run(ctx) })
 	return g.Wait()
 }
 

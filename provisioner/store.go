@@ -2,7 +2,8 @@ package provisioner
 
 import (
 	"context"
-	"errors"
+
+	"muster/provisioner/waiting"
 
 	"muster/provisioner/orders"
 
@@ -11,17 +12,13 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrRecord means that what the store holds cannot be a record of ours, or
-// not of this version: the store answers, and the one identity needs a person.
-var ErrRecord = errors.New("record cannot be read")
-
 // A Store keeps what provisioners must not forget. Any number of them may
 // share one. All methods are safe for concurrent use and block until the
 // answer is there or the context is done.
 type Store interface {
 	// Record returns the newest record of id with its revision, or nil and 0 if
 	// there is none. Every record it returns has passed [Record.Check]; one that
-	// does not is [ErrRecord].
+	// does not is [trust.ErrRecord].
 	Record(ctx context.Context, id wire.Identity) (*Record, trust.Revision, error)
 
 	// Put writes r, provided that the newest revision of its identity is still
@@ -35,5 +32,5 @@ type Store interface {
 
 	trust.ClaimLog
 	TokenNotes
-	WaiterStore
+	waiting.Store
 }

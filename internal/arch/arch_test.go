@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"jwt", "policies", "provisioner/ca", "provisioner/helper"},
 	{"provisioner/events"},
 	{"provisioner/trust", "provisioner/facts"},
-	{"provisioner/orders"},
+	{"provisioner/orders", "provisioner/waiting"},
 	{"provisioner"},
 	{"provisioner/operate", "provisioner/fleet", "provisioner/login"},
 	{"provisioner/natsapi", "provisioner/httpapi", "provisioner/console", "provisioner/broker", "provisioner/store",

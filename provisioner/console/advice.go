@@ -5,10 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/orders"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/fleet"
 )
 
@@ -81,7 +82,7 @@ func (p *nodePage) advice(a fleet.Action) advice {
 func (p *nodePage) read() {
 	for _, f := range p.Explain.Findings {
 		code := wire.Code(f.Code)
-		waits := slices.ContainsFunc(p.Waiting, func(w *provisioner.Waiter) bool { return w.Code == code })
+		waits := slices.ContainsFunc(p.Waiting, func(w *waiting.Key) bool { return w.Code == code })
 		if !waits {
 			p.Says = append(p.Says, f.Text)
 		}

@@ -8,12 +8,13 @@ import (
 	"net/url"
 	"strings"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/orders"
 
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/operate"
 )
 
@@ -24,7 +25,7 @@ const maxWaiting = 200
 // approvalsPage is who waits, and who was rejected.
 type approvalsPage struct {
 	Prefix   string
-	Waiting  []*provisioner.Waiter
+	Waiting  []*waiting.Key
 	More     int  // that wait as well
 	Tick     bool // all who are on the page
 	Rejected []*orders.Answer
@@ -39,20 +40,20 @@ func (p *approvalsPage) All() int { return len(p.Waiting) + p.More }
 
 // Approved is the approval of a key that has not come back since, nil if there is
 // none.
-func (p *approvalsPage) Approved(w *provisioner.Waiter) *orders.Answer {
+func (p *approvalsPage) Approved(w *waiting.Key) *orders.Answer {
 	return p.approved[w.KeyHash+string(w.Identity)]
 }
 
 // Approvals is how many of those on the page are approved.
 func (p *approvalsPage) Approvals() int {
-	return p.count(func(w *provisioner.Waiter) bool { return p.Approved(w) != nil })
+	return p.count(func(w *waiting.Key) bool { return p.Approved(w) != nil })
 }
 
 // Ticks is how many can be ticked at once.
 func (p *approvalsPage) Ticks() int { return p.count(p.Approvable) }
 
 // count counts keys on the page.
-func (p *approvalsPage) count(is func(*provisioner.Waiter) bool) (n int) {
+func (p *approvalsPage) count(is func(*waiting.Key) bool) (n int) {
 	for _, w := range p.Waiting {
 		if is(w) {
 			n++
@@ -63,7 +64,7 @@ func (p *approvalsPage) count(is func(*provisioner.Waiter) bool) (n int) {
 
 // Approvable reports whether an approval is what a key waits for. Those that are
 // put off, or want another key's name, are ticked one by one.
-func (p *approvalsPage) Approvable(w *provisioner.Waiter) bool {
+func (p *approvalsPage) Approvable(w *waiting.Key) bool {
 	return w.Code == wire.CodeApprovalPending && p.Approved(w) == nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
@@ -19,7 +21,7 @@ type nodePage struct {
 	Explain  *fleet.Explanation
 	Moments  []fleet.Moment // the newest first
 	Complete bool
-	Waiting  []*provisioner.Waiter
+	Waiting  []*waiting.Key
 	Actions  []*action // that make sense in its state
 	Done     string    // what was just done
 	Says     []string  // how it stands

@@ -126,7 +126,7 @@ func (x *Index) known() (n int) {
 func (x *Index) take(ctx context.Context, id wire.Identity, b []byte, at trust.Revision) {
 	r, err := provisioner.DecodeBrief(b)
 	if err == nil && r.Identity != id {
-		err = provisioner.ErrRecord
+		err = trust.ErrRecord
 	}
 	if err != nil {
 		x.logger.WarnContext(ctx, "record left out of the list of nodes", "node", id, "revision", uint64(at), "err", err)

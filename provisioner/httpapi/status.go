@@ -44,7 +44,7 @@ func statusRoutes(s *Server) {
 func (s *Server) status(ctx context.Context) *Status {
 	p := s.cfg.Provisioner
 	now := &Status{
-		Installation: p.Installation(), Provisioners: []*StatusProvisioner{}, Pauses: s.cfg.Orders.Pauses.List(), Frozen: s.cfg.Orders.Recovery.Frozen(),
+		Installation: p.Config().Installation, Provisioners: []*StatusProvisioner{}, Pauses: s.cfg.Orders.Pauses.List(), Frozen: s.cfg.Orders.Recovery.Frozen(),
 		Activity: fleet.Activity{Refused: map[wire.Code]int{}}, Unknown: []string{}, Standing: []string{},
 	}
 	unknown := func(what string, err error) {

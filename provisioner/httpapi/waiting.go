@@ -6,19 +6,20 @@ import (
 	"net/http"
 	"time"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/orders"
 
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/operate"
 )
 
 // Pending is who waits, and who was rejected.
 type Pending struct {
-	Waiting  []*provisioner.Waiter `json:"waiting"`  // the longest first
-	Rejected []*orders.Answer      `json:"rejected"` // the oldest first
+	Waiting  []*waiting.Key   `json:"waiting"`  // the longest first
+	Rejected []*orders.Answer `json:"rejected"` // the oldest first
 }
 
 // A NewVerdict is an operator's verdict about a key that waits.
@@ -48,12 +49,12 @@ func waitingRoutes(s *Server) {
 		if err = errors.Join(wrong, err); err != nil {
 			return nil, badRequest(err)
 		}
-		waiting, err := keys.Waiting(r.Context(), "")
+		all, err := keys.Waiting(r.Context(), "")
 		if err != nil {
 			return nil, err
 		}
-		answer := &Pending{Waiting: []*provisioner.Waiter{}, Rejected: []*orders.Answer{}}
-		for _, w := range waiting {
+		answer := &Pending{Waiting: []*waiting.Key{}, Rejected: []*orders.Answer{}}
+		for _, w := range all {
 			if meant(w) {
 				answer.Waiting = append(answer.Waiting, w)
 			}

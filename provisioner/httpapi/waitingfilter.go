@@ -8,9 +8,10 @@ import (
 	"slices"
 	"strings"
 
+	"muster/provisioner/waiting"
+
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 	"muster/provisioner/facts"
 )
 
@@ -56,9 +57,9 @@ func (f *WaitingFilter) matches(id wire.Identity) bool {
 const shortest = 8
 
 // Compile returns what selects, or all that is wrong with the filter.
-func (f *WaitingFilter) Compile() (func(*provisioner.Waiter) bool, error) {
+func (f *WaitingFilter) Compile() (func(*waiting.Key) bool, error) {
 	var errs []error
-	wants := []func(*provisioner.Waiter) bool{func(w *provisioner.Waiter) bool { return f.matches(w.Identity) }}
+	wants := []func(*waiting.Key) bool{func(w *waiting.Key) bool { return f.matches(w.Identity) }}
 	for _, name := range f.Names {
 		_, err := wire.ParsePattern(name)
 		errs = append(errs, err)
@@ -66,18 +67,18 @@ func (f *WaitingFilter) Compile() (func(*provisioner.Waiter) bool, error) {
 	if f.Site != "" {
 		site, err := jwt.ParseSite(f.Site)
 		errs = append(errs, err)
-		wants = append(wants, func(w *provisioner.Waiter) bool { return w.Site == site })
+		wants = append(wants, func(w *waiting.Key) bool { return w.Site == site })
 	}
 	if f.Token != "" {
 		if n := len(f.Token); n < shortest || n > 32 || strings.Trim(f.Token, "0123456789abcdef") != "" {
 			errs = append(errs, fmt.Errorf("token %.80q, want %d to 32 lower-case hex digits of its id", f.Token, shortest))
 		}
-		wants = append(wants, func(w *provisioner.Waiter) bool { return strings.HasPrefix(string(w.Token), f.Token) })
+		wants = append(wants, func(w *waiting.Key) bool { return strings.HasPrefix(string(w.Token), f.Token) })
 	}
 	if f.From != "" {
 		within, err := rangeOf(f.From)
 		errs = append(errs, err)
-		wants = append(wants, func(w *provisioner.Waiter) bool {
+		wants = append(wants, func(w *waiting.Key) bool {
 			at, err := netip.ParseAddr(w.Source)
 			return err == nil && within.Contains(at.Unmap())
 		})
@@ -85,7 +86,7 @@ func (f *WaitingFilter) Compile() (func(*provisioner.Waiter) bool, error) {
 	for _, fact := range f.Facts {
 		want, err := facts.ParseFilter(fact)
 		errs = append(errs, err)
-		wants = append(wants, func(w *provisioner.Waiter) bool {
+		wants = append(wants, func(w *waiting.Key) bool {
 			shown, has := w.Facts[want.Name]
 			return has && want.Match(shown)
 		})
@@ -93,8 +94,8 @@ func (f *WaitingFilter) Compile() (func(*provisioner.Waiter) bool, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return func(w *provisioner.Waiter) bool {
-		return !slices.ContainsFunc(wants, func(want func(*provisioner.Waiter) bool) bool { return !want(w) })
+	return func(w *waiting.Key) bool {
+		return !slices.ContainsFunc(wants, func(want func(*waiting.Key) bool) bool { return !want(w) })
 	}, nil
 }
 

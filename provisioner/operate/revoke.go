@@ -20,7 +20,7 @@ import (
 // not answer. An identity whose record cannot be read is kept out by its name alone.
 func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Seen) error {
 	return n.takeBack(ctx, "revoke", id, c, func(record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error) (*trust.Revocation, error) {
-		if errors.Is(err, provisioner.ErrRecord) {
+		if errors.Is(err, trust.ErrRecord) {
 			return n.provisioner.EntryAbout(trust.RevokedNode, &provisioner.Record{Identity: id}, c)
 		}
 		if err != nil {

@@ -7,12 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/orders"
 
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/events"
 )
 
@@ -36,14 +37,14 @@ func Named(id wire.Identity, key string) KeyChoice { return KeyChoice{Identity: 
 
 // subject is the key that a verdict is about, and the rejection that the verdict lifts: nil if the key is not rejected.
 type subject struct {
-	*provisioner.Waiter
+	*waiting.Key
 	rejection *orders.Answer
 }
 
 // rejectedKey is a key that is no longer on the list.
 func rejectedKey(by *orders.Answer) *subject {
 	return &subject{
-		&provisioner.Waiter{Identity: by.Identity, KeyHash: by.KeyHash, Code: wire.CodeRejected},
+		&waiting.Key{Identity: by.Identity, KeyHash: by.KeyHash, Code: wire.CodeRejected},
 		by,
 	}
 }
@@ -59,7 +60,7 @@ func (k *Keys) choose(ctx context.Context, c KeyChoice) (*subject, error) {
 		}
 	}
 	w, err := k.waiterNamed(ctx, c.Identity, c.Key)
-	return &subject{Waiter: w}, err
+	return &subject{Key: w}, err
 }
 
 // asShown returns a key, unless it was rejected since it was shown.
@@ -71,7 +72,7 @@ func (k *Keys) asShown(ctx context.Context, c KeyChoice) (*subject, error) {
 	switch {
 	case by == nil:
 		w, err := k.waiterNamed(ctx, c.Identity, c.Key)
-		return &subject{Waiter: w}, err
+		return &subject{Key: w}, err
 	case !c.Rejected || c.Rejection != by.ID:
 		return nil, fmt.Errorf("%w: its key was rejected since it was shown to you, %s", trust.ErrState, by.Source())
 	}
@@ -97,7 +98,7 @@ func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration, c t
 	a, err := k.decide(ctx, verdict{orders.VerdictApprove, ttl, c}, func() (*subject, error) {
 		s, err := k.choose(ctx, of)
 		if err == nil {
-			err = approvable(s.Waiter)
+			err = approvable(s.Key)
 		}
 		return s, err
 	})
@@ -108,7 +109,7 @@ func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration, c t
 }
 
 // approvable returns an error if an approval is not what the key waits for.
-func approvable(w *provisioner.Waiter) error {
+func approvable(w *waiting.Key) error {
 	switch w.Code {
 	case wire.CodeIdentityTaken:
 		return errKeepsName(w.Identity, w.KeyHash)
@@ -139,7 +140,7 @@ func (k *Keys) Reject(ctx context.Context, of KeyChoice, c trust.Cause) (*orders
 		if errors.Is(err, ErrNotWaiting) {
 			before = k.rejectedOnly(of.Identity, of.Key)
 		}
-		return &subject{Waiter: w}, err
+		return &subject{Key: w}, err
 	})
 	if before != nil {
 		return before, nil
@@ -222,7 +223,7 @@ func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*orders.Answe
 	var err error
 	if v.Verdict == orders.VerdictApprove {
 		err = k.approval(ctx, a, v.ttl, s)
-	} else if _, listed, err = k.store.Waiter(ctx, s.Identity, s.KeyHash); errors.Is(err, provisioner.ErrRecord) {
+	} else if _, listed, err = k.store.Waiter(ctx, s.Identity, s.KeyHash); errors.Is(err, trust.ErrRecord) {
 		err = nil // read before the verdict: a provisioner that has read the verdict lists the key's next request
 	}
 	if err != nil {

@@ -9,12 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/orders"
 
 	"muster/provisioner/trust"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/events"
 )
 
@@ -34,40 +35,40 @@ const fewWaiting = 64
 
 // Waiting returns the keys that wait, the longest first, for one identity if id is not empty. Keys that have got in
 // meanwhile, or were rejected, are left out, and taken off the list.
-func (k *Keys) Waiting(ctx context.Context, id wire.Identity) ([]*provisioner.Waiter, error) {
+func (k *Keys) Waiting(ctx context.Context, id wire.Identity) ([]*waiting.Key, error) {
 	type entry struct {
-		*provisioner.Waiter
+		*waiting.Key
 		at trust.Revision
 	}
 	var list []entry
-	err := k.store.Waiters(ctx, id, func(w *provisioner.Waiter, at trust.Revision) error {
+	err := k.store.Waiters(ctx, id, func(w *waiting.Key, at trust.Revision) error {
 		list = append(list, entry{w, at})
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	waiting := make([]*provisioner.Waiter, 0, len(list))
+	still := make([]*waiting.Key, 0, len(list))
 	for _, w := range list {
-		over, err := k.over(ctx, w.Waiter, len(list) <= fewWaiting)
+		over, err := k.over(ctx, w.Key, len(list) <= fewWaiting)
 		if err != nil {
 			return nil, err
 		}
 		if !over {
-			waiting = append(waiting, w.Waiter)
+			still = append(still, w.Key)
 		} else if err := k.store.DropWaiter(ctx, w.Identity, w.KeyHash, w.at); err != nil {
 			k.log.WarnContext(ctx, "key that does not wait is still on the list", "node", w.Identity, "key", w.KeyHash, "err", err)
 		}
 	}
-	slices.SortFunc(waiting, func(a, b *provisioner.Waiter) int {
+	slices.SortFunc(still, func(a, b *waiting.Key) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.KeyHash, b.KeyHash))
 	})
-	return waiting, nil
+	return still, nil
 }
 
 // over reports whether a key on the list no longer waits: it was rejected, or has got in. Its record is read if few
 // wait, or if it has been silent.
-func (k *Keys) over(ctx context.Context, w *provisioner.Waiter, few bool) (bool, error) {
+func (k *Keys) over(ctx context.Context, w *waiting.Key, few bool) (bool, error) {
 	if k.logs.Answers.Rejection(w.Identity, w.KeyHash) != nil {
 		return true, nil
 	}
@@ -76,7 +77,7 @@ func (k *Keys) over(ctx context.Context, w *provisioner.Waiter, few bool) (bool,
 		return false, nil
 	}
 	r, _, err := k.store.Record(ctx, w.Identity)
-	return err == nil && w.IsIn(r, silent), err
+	return err == nil && r.HasIn(w, silent), err
 }
 
 // Count returns how many keys wait.
@@ -86,7 +87,7 @@ func (k *Keys) Count(ctx context.Context) (int, error) { return k.store.CountWai
 func (k *Keys) Rejected() []*orders.Answer { return k.logs.Answers.Rejected() }
 
 // Approval returns the approval that lets a key in which waits for one, nil if there is none that counts.
-func (k *Keys) Approval(ctx context.Context, w *provisioner.Waiter) (*orders.Answer, error) {
+func (k *Keys) Approval(ctx context.Context, w *waiting.Key) (*orders.Answer, error) {
 	answer, _ := k.logs.Answers.Of(w.Identity, w.KeyHash)
 	if w.Code != wire.CodeApprovalPending || answer == nil {
 		return nil, nil
@@ -124,24 +125,24 @@ func CheckKeyPrefix(key string) error {
 }
 
 // waiterNamed returns the one key that waits for the identity and whose hash begins with key, which may be empty.
-func (k *Keys) waiterNamed(ctx context.Context, id wire.Identity, key string) (*provisioner.Waiter, error) {
+func (k *Keys) waiterNamed(ctx context.Context, id wire.Identity, key string) (*waiting.Key, error) {
 	if err := wrong(CheckKeyPrefix(key)); err != nil {
 		return nil, err
 	}
-	waiting, err := k.Waiting(ctx, id)
+	listed, err := k.Waiting(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	var found []*provisioner.Waiter
+	var found []*waiting.Key
 	var keys []string
-	for _, w := range waiting {
+	for _, w := range listed {
 		keys = append(keys, shortKey(w.KeyHash))
 		if strings.HasPrefix(w.KeyHash, key) {
 			found = append(found, w)
 		}
 	}
 	switch {
-	case len(waiting) == 0:
+	case len(listed) == 0:
 		return nil, k.noneWaits(id)
 	case len(found) == 0:
 		return nil, fmt.Errorf("%w with key %s; waiting with %s", ErrNotWaiting, key, strings.Join(keys, ", "))

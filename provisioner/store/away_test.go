@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/trust"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/store"
 )
 
@@ -117,15 +118,15 @@ func TestAListThatIsCutOffIsNotTakenForWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const waiting = 1200 // more than the library asks for at once
-	for i := range waiting {
-		w := &provisioner.Waiter{Schema: provisioner.WaiterSchema, Identity: wire.Identity(fmt.Sprintf("web%d.example.net", i)), KeyHash: strings.Repeat("0", 64)}
+	const many = 1200 // more than the library asks for at once
+	for i := range many {
+		w := &waiting.Key{Schema: waiting.Schema, Identity: wire.Identity(fmt.Sprintf("web%d.example.net", i)), KeyHash: strings.Repeat("0", 64)}
 		if err := st.PutWaiter(t.Context(), w, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
 	came := map[wire.Identity]bool{}
-	err = st.Waiters(t.Context(), "", func(w *provisioner.Waiter, _ trust.Revision) error {
+	err = st.Waiters(t.Context(), "", func(w *waiting.Key, _ trust.Revision) error {
 		if came[w.Identity] {
 			t.Errorf("%s comes twice", w.Identity)
 		}
@@ -135,7 +136,7 @@ func TestAListThatIsCutOffIsNotTakenForWhole(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || len(came) != waiting {
-		t.Errorf("%d of %d wait, %v; want all", len(came), waiting, err)
+	if err != nil || len(came) != many {
+		t.Errorf("%d of %d wait, %v; want all", len(came), many, err)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"muster/provisioner"
 	"muster/provisioner/trust"
 )
 
@@ -66,7 +65,7 @@ func (c *client) last(ctx context.Context, stream, subject string, dst any) (uin
 		return 0, err
 	}
 	if err := json.Unmarshal(m.Data, dst); err != nil {
-		return m.Sequence, fmt.Errorf("%w: sequence %d: %w", provisioner.ErrRecord, m.Sequence, err)
+		return m.Sequence, fmt.Errorf("%w: sequence %d: %w", trust.ErrRecord, m.Sequence, err)
 	}
 	return m.Sequence, nil
 }

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"muster/provisioner/waiting"
 
-	"muster/provisioner"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // lateLeader is a stream that does not answer until it is asked again, as one that had no leader.
@@ -49,7 +49,7 @@ func (l lateLeader) GetLastMsgForSubject(ctx context.Context, subject string) (*
 // asked: what is asked then is never answered, so it is asked again.
 func TestAStreamThatGetsItsLeaderLate(t *testing.T) {
 	t.Parallel()
-	w := &provisioner.Waiter{Schema: provisioner.WaiterSchema, Identity: "web1.example.net", KeyHash: strings.Repeat("0", 64)}
+	w := &waiting.Key{Schema: waiting.Schema, Identity: "web1.example.net", KeyHash: strings.Repeat("0", 64)}
 	for name, question := range map[string]func(context.Context, *Store) error{
 		"how many wait":          func(ctx context.Context, s *Store) error { _, err := s.CountWaiters(ctx); return err },
 		"whether one more waits": func(ctx context.Context, s *Store) error { return s.PutWaiter(ctx, w, 0) },

@@ -31,10 +31,10 @@ func (s *RecordStore) Record(ctx context.Context, id wire.Identity) (*provisione
 		return nil, 0, fmt.Errorf("read record of %q: %w", id, err)
 	}
 	if err := r.Check(); err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", provisioner.ErrRecord, err)
+		return nil, 0, fmt.Errorf("%w: %w", trust.ErrRecord, err)
 	}
 	if r.Identity != id {
-		return nil, 0, fmt.Errorf("read record of %q: %w: it is of %q", id, provisioner.ErrRecord, r.Identity)
+		return nil, 0, fmt.Errorf("read record of %q: %w: it is of %q", id, trust.ErrRecord, r.Identity)
 	}
 	return &r, trust.Revision(revision), nil
 }

@@ -95,7 +95,7 @@ func open(t *testing.T, s *site) *store.Store {
 }
 
 // waiting waits until so many events wait.
-func waiting(t *testing.T, s *site, st *store.Store, want uint64) {
+func thoseWaiting(t *testing.T, s *site, st *store.Store, want uint64) {
 	t.Helper()
 	for {
 		n, err := st.Subscriptions.Waiting(s.ctx, wanted)
@@ -138,7 +138,7 @@ func TestSubscribersGoOnWhereTheyStand(t *testing.T) {
 	if ids[events.Refused] == ids[events.Attempt] {
 		t.Error("two events with one id")
 	}
-	waiting(t, s, st, 1)
+	thoseWaiting(t, s, st, 1)
 	f.stop()
 	stop() // the broker ends as well: all is on its disk
 
@@ -148,7 +148,7 @@ func TestSubscribersGoOnWhereTheyStand(t *testing.T) {
 	if d := again.next(t); d.Event.Type != events.Refused || d.ID != ids[events.Refused] || d.Tries < 4 {
 		t.Errorf("delivered %s as %s for the %dth time, want the refusal", d.Event.Type, d.ID, d.Tries)
 	}
-	waiting(t, s, st, 0)
+	thoseWaiting(t, s, st, 0)
 }
 
 // TestSubscribersShare has two take from one subscription: each event is one's.
@@ -176,7 +176,7 @@ func TestSubscribersShare(t *testing.T) {
 		}
 		seen[d.Event.Subject] = true
 	}
-	waiting(t, s, st, 0)
+	thoseWaiting(t, s, st, 0)
 }
 
 // unasked waits until the broker knows that nobody asks for more: what comes before

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/trust"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 // The stream of those who wait.
@@ -47,16 +48,16 @@ func keySubject(prefix string, id wire.Identity, keyHash string) string {
 // A WaiterStore keeps the keys that wait for an identity.
 type WaiterStore struct{ *client }
 
-// Waiter implements [provisioner.WaiterStore].
-func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Waiter, trust.Revision, error) {
-	var w provisioner.Waiter
+// Waiter implements [waiting.Store].
+func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*waiting.Key, trust.Revision, error) {
+	var w waiting.Key
 	revision, err := s.last(ctx, streamWaiting, keySubject(subjectWaiting, id, keyHash), &w)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, 0, nil
 	}
 	if err == nil {
 		if err = w.Check(); err != nil {
-			err = fmt.Errorf("%w: %w", provisioner.ErrRecord, err)
+			err = fmt.Errorf("%w: %w", trust.ErrRecord, err)
 		}
 	}
 	if err != nil {
@@ -65,9 +66,9 @@ func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash stri
 	return &w, trust.Revision(revision), nil
 }
 
-// PutWaiter implements [provisioner.WaiterStore]. Several provisioners that list
+// PutWaiter implements [waiting.Store]. Several provisioners that list
 // a key each at the same time may pass the bound by their number.
-func (s *WaiterStore) PutWaiter(ctx context.Context, w *provisioner.Waiter, after trust.Revision) error {
+func (s *WaiterStore) PutWaiter(ctx context.Context, w *waiting.Key, after trust.Revision) error {
 	if err := w.Check(); err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func (s *WaiterStore) PutWaiter(ctx context.Context, w *provisioner.Waiter, afte
 			return fmt.Errorf("count waiters %q: %w", w.Identity, err)
 		}
 		if len(info.State.Subjects) >= maxWaitingKeys {
-			return fmt.Errorf("write waiter %q: %w: %d", w.Identity, provisioner.ErrWaiters, maxWaitingKeys)
+			return fmt.Errorf("write waiter %q: %w: %d", w.Identity, waiting.ErrTooMany, maxWaitingKeys)
 		}
 	}
 	if _, err := s.put(ctx, keySubject(subjectWaiting, w.Identity, w.KeyHash), w, uint64(after)); err != nil {
@@ -86,7 +87,7 @@ func (s *WaiterStore) PutWaiter(ctx context.Context, w *provisioner.Waiter, afte
 	return nil
 }
 
-// DropWaiter implements [provisioner.WaiterStore].
+// DropWaiter implements [waiting.Store].
 func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error {
 	if upTo == 0 { // which the broker takes for all
 		return nil
@@ -104,15 +105,15 @@ func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash 
 	return nil
 }
 
-// Waiters implements [provisioner.WaiterStore]. What cannot be read is left
+// Waiters implements [waiting.Store]. What cannot be read is left
 // out: a later version may have written it.
-func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter, trust.Revision) error) error {
+func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*waiting.Key, trust.Revision) error) error {
 	filter := subjectWaiting + ">"
 	if id != "" {
 		filter = subjectWaiting + id.SubjectToken() + ".*"
 	}
 	return s.scan(ctx, streamWaiting, filter, jetstream.DeliverAllPolicy, func(m message) error {
-		var w provisioner.Waiter
+		var w waiting.Key
 		if err := decode(m.data, &w); err != nil {
 			s.log.WarnContext(ctx, "entry of a node that waits not read", "subject", m.subject, "err", err)
 			return nil
@@ -129,7 +130,7 @@ func decode(data []byte, dst checked) error {
 	return dst.Check()
 }
 
-// CountWaiters implements [provisioner.WaiterStore].
+// CountWaiters implements [waiting.Store].
 func (s *WaiterStore) CountWaiters(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

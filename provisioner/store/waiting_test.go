@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"muster/provisioner/trust"
+	"muster/provisioner/waiting"
 
-	"muster/provisioner"
+	"muster/provisioner/trust"
 )
 
 // TestWhoAsksAgainIsNotTakenOffTheList drops an entry of those who wait as it was
@@ -16,10 +16,10 @@ func TestWhoAsksAgainIsNotTakenOffTheList(t *testing.T) {
 	s, stop := start(t, t.TempDir())
 	defer stop()
 	st := s.open(t, ours)
-	w := &provisioner.Waiter{Schema: provisioner.WaiterSchema, Identity: web1, KeyHash: strings.Repeat("0", 64)}
+	w := &waiting.Key{Schema: waiting.Schema, Identity: web1, KeyHash: strings.Repeat("0", 64)}
 	other := *w
 	other.KeyHash = strings.Repeat("1", 64)
-	put := func(w *provisioner.Waiter, after trust.Revision) trust.Revision {
+	put := func(w *waiting.Key, after trust.Revision) trust.Revision {
 		t.Helper()
 		if err := st.PutWaiter(s.ctx, w, after); err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func TestWhoAsksAgainIsNotTakenOffTheList(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := 0
-		err := st.Waiters(s.ctx, w.Identity, func(*provisioner.Waiter, trust.Revision) error { n++; return nil })
+		err := st.Waiters(s.ctx, w.Identity, func(*waiting.Key, trust.Revision) error { n++; return nil })
 		if err != nil || n != want {
 			t.Errorf("%d wait when what was there at %d is dropped, want %d: %v", n, upTo, want, err)
 		}

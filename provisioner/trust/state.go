@@ -24,3 +24,7 @@ func IsSHA256(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && len(b) == 32 && hex.EncodeToString(b) == s
 }
+
+// ErrRecord means that what the store holds cannot be a record of ours, or
+// not of this version: the store answers, and the one identity needs a person.
+var ErrRecord = errors.New("record cannot be read")

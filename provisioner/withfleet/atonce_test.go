@@ -66,7 +66,7 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 					if code := f.Refused(n); code != wire.CodeApprovalPending {
 						t.Fatalf("it does not wait: %s", code)
 					}
-					waiting(t, f, n)
+					thoseWaiting(t, f, n)
 				}
 				reject := func() *orders.Answer {
 					t.Helper()

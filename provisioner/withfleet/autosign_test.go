@@ -70,7 +70,7 @@ exit 1
 			t.Errorf("%s: %s, want approval_pending", n.Identity, code)
 		}
 	}
-	waiting(t, f, waits...)
+	thoseWaiting(t, f, waits...)
 	for line := range strings.Lines(f.Log()) {
 		if len(line) > 32<<10 {
 			t.Errorf("a line of %d bytes in the log: %.200s", len(line), line)

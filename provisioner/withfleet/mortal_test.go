@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/orders"
 
 	"muster/provisioner/trust"
@@ -131,10 +133,10 @@ type found[T any, At any] struct {
 	at   At
 }
 
-func (m *mortal) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Waiter, trust.Revision, error) {
-	r, err := call(ctx, m, func() (found[*provisioner.Waiter, trust.Revision], error) {
+func (m *mortal) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*waiting.Key, trust.Revision, error) {
+	r, err := call(ctx, m, func() (found[*waiting.Key, trust.Revision], error) {
 		w, at, err := m.Store.Waiter(ctx, id, keyHash)
-		return found[*provisioner.Waiter, trust.Revision]{w, at}, err
+		return found[*waiting.Key, trust.Revision]{w, at}, err
 	})
 	return r.what, r.at, err
 }
@@ -144,7 +146,7 @@ func (m *mortal) DropWaiter(ctx context.Context, id wire.Identity, keyHash strin
 	return err
 }
 
-func (m *mortal) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter, trust.Revision) error) error {
+func (m *mortal) Waiters(ctx context.Context, id wire.Identity, each func(*waiting.Key, trust.Revision) error) error {
 	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.Waiters(ctx, id, each) })
 	return err
 }

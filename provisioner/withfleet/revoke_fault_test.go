@@ -226,8 +226,8 @@ func TestANodeWithoutAReadableRecordIsKeptOut(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	_, e := inFleet(t, f, web1)
 	p := another(t, f, func(s provisioner.Store) provisioner.Store { return &illegible{Store: s} })
-	if err := testbed.Orders(p).Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err, provisioner.ErrRecord) {
-		t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrRecord)
+	if err := testbed.Orders(p).Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err, trust.ErrRecord) {
+		t.Errorf("RevokeNode = %v, want %v", err, trust.ErrRecord)
 	}
 	f.Eventually("its certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) }) // by a provisioner that can read it
 	f.Check()
@@ -237,7 +237,7 @@ func TestANodeWithoutAReadableRecordIsKeptOut(t *testing.T) {
 type illegible struct{ provisioner.Store }
 
 func (illegible) Record(context.Context, wire.Identity) (*provisioner.Record, trust.Revision, error) {
-	return nil, 0, provisioner.ErrRecord
+	return nil, 0, trust.ErrRecord
 }
 
 // TestRevocationRaces lets something else be written to the record between the

@@ -7,12 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/trust"
 
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/operate"
 )
@@ -22,16 +23,16 @@ var operator = trust.Cause{By: "ann", Why: "ticket 17"}
 
 // waiting waits until exactly these machines are listed as waiting under their
 // names, in any order.
-func waiting(t *testing.T, f *testbed.Fleet, nodes ...*simnode.Node) []*provisioner.Waiter {
+func thoseWaiting(t *testing.T, f *testbed.Fleet, nodes ...*simnode.Node) []*waiting.Key {
 	t.Helper()
-	var list []*provisioner.Waiter
+	var list []*waiting.Key
 	f.Eventually("those who wait are listed", func() bool {
 		var err error
 		if list, err = f.Daemon().Orders().Keys.Waiting(f.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		return len(list) == len(nodes) && !slices.ContainsFunc(nodes, func(n *simnode.Node) bool {
-			return !slices.ContainsFunc(list, func(w *provisioner.Waiter) bool {
+			return !slices.ContainsFunc(list, func(w *waiting.Key) bool {
 				return w.KeyHash == keyHash(t, n) && string(w.Identity) == n.Identity
 			})
 		})
@@ -63,7 +64,7 @@ func TestWaitingIsListedAndApproved(t *testing.T) {
 	if r := reply.Refusal; r == nil || r.Code != wire.CodeApprovalPending || r.RetryAfter <= 0 {
 		t.Fatalf("reply = %+v, want approval_pending and when to come back", reply)
 	}
-	w := waiting(t, f, n)[0]
+	w := thoseWaiting(t, f, n)[0]
 	if w.Code != wire.CodeApprovalPending || w.Asked != 1 || w.Source != "127.0.0.1" || w.Token != f.TokenID(n.Token) || w.SignerName != "signer" || w.KeyType != "P-256" || len(w.Reasons) != 1 {
 		t.Errorf("listed as %+v", w)
 	}
@@ -72,7 +73,7 @@ func TestWaitingIsListedAndApproved(t *testing.T) {
 	}
 	f.Stop()
 	f.Start()
-	waiting(t, f, n)
+	thoseWaiting(t, f, n)
 	a, err := f.Daemon().Orders().Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator)
 	if err != nil || a.KeyHash != keyHash(t, n) || a.ExpiresAt.Sub(a.At) != operate.DefaultApprovalTTL {
 		t.Fatalf("approval = %+v, %v", a, err)
@@ -82,7 +83,7 @@ func TestWaitingIsListedAndApproved(t *testing.T) {
 	f.Start()
 	f.Apply(n, f.Enroll(n))
 	f.Enroll(n) // again: its certificate is live, and costs no approval
-	waiting(t, f)
+	thoseWaiting(t, f)
 	if got := f.Record("web1.example.net").Approval; got == nil || got.ID != a.ID || got.By != "ann" {
 		t.Errorf("on record: approval %+v, want %s by ann", got, a.ID)
 	}
@@ -136,7 +137,7 @@ func TestWaitingIsNoNoise(t *testing.T) {
 	f.Eventually("each ask is counted", func() bool {
 		for _, n := range []*simnode.Node{waits, thief} {
 			list, err := f.Daemon().Orders().Keys.Waiting(f.Context(), wire.Identity(n.Identity))
-			if err != nil || !slices.ContainsFunc(list, func(w *provisioner.Waiter) bool { return w.KeyHash == keyHash(t, n) && w.Asked >= 4 }) {
+			if err != nil || !slices.ContainsFunc(list, func(w *waiting.Key) bool { return w.KeyHash == keyHash(t, n) && w.Asked >= 4 }) {
 				return false
 			}
 		}
@@ -153,7 +154,7 @@ func TestApprovalIsForOneKey(t *testing.T) {
 	first, second := f.Node("web1.example.net"), f.Node("web1.example.net")
 	f.Refused(first)
 	f.Refused(second)
-	waiting(t, f, first, second)
+	thoseWaiting(t, f, first, second)
 	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "--key") {
 		t.Errorf("approval that names no key: %v", err)
 	}
@@ -169,7 +170,7 @@ func TestApprovalIsForOneKey(t *testing.T) {
 	f.Apply(second, f.Enroll(second))
 	f.Refused(first)
 	f.Eventually("the other one waits for a name that is taken", func() bool {
-		list := waiting(t, f, first)
+		list := thoseWaiting(t, f, first)
 		return list[0].Code == wire.CodeIdentityTaken
 	})
 	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "muster node grant web1.example.net --key "+keyHash(t, first)) {
@@ -187,7 +188,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 	approve := func(n *simnode.Node) {
 		t.Helper()
 		f.Refused(n)
-		waiting(t, f, n)
+		thoseWaiting(t, f, n)
 		if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), keyHash(t, n)), time.Hour, operator); err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +199,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 	if code := f.Refused(changed); code != wire.CodeApprovalPending {
 		t.Errorf("another key than the one that was approved: %s", code)
 	}
-	waiting(t, f, n, changed)
+	thoseWaiting(t, f, n, changed)
 	if _, err := testbed.Orders(p).Keys.Forget(f.Context(), operate.Named("web1.example.net", keyHash(t, n)), operator); err != nil {
 		t.Fatal(err)
 	}
@@ -271,11 +272,11 @@ func TestRejectionIsFinal(t *testing.T) {
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	n := f.Node("web1.example.net")
 	f.Refused(n)
-	waiting(t, f, n)
+	thoseWaiting(t, f, n)
 	if _, err := f.Daemon().Orders().Keys.Reject(f.Context(), operate.Named("web1.example.net", ""), operator); err != nil {
 		t.Fatal(err)
 	}
-	waiting(t, f)
+	thoseWaiting(t, f)
 	f.Write("allow-list.yaml", "allow:\n  - pattern: web1.example.net\n")
 	f.Stop()
 	f.Start()
@@ -285,7 +286,7 @@ func TestRejectionIsFinal(t *testing.T) {
 	if !strings.Contains(f.Cause("web1.example.net"), "rejected by ann") {
 		t.Errorf("cause: %s", f.Cause("web1.example.net"))
 	}
-	waiting(t, f)
+	thoseWaiting(t, f)
 	p := f.Daemon().Operator()
 	if r := testbed.Orders(p).Keys.Rejected(); len(r) != 1 || r[0].KeyHash != keyHash(t, n) || r[0].Why != "ticket 17" {
 		t.Errorf("rejected: %+v", r)

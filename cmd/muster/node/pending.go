@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/orders"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -15,7 +17,6 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
 
@@ -30,8 +31,8 @@ func addWaitingFlags(c *kingpin.CmdClause, f *httpapi.WaitingFilter) {
 		PlaceHolder("NAME=VALUE").StringsVar(&f.Facts)
 }
 
-// waiting asks for the machines that wait.
-func waiting(ctx context.Context, o *verb.Operator, f *httpapi.WaitingFilter) (*httpapi.Pending, error) {
+// pendingKeys asks for the machines that wait.
+func pendingKeys(ctx context.Context, o *verb.Operator, f *httpapi.WaitingFilter) (*httpapi.Pending, error) {
 	return verb.Get[*httpapi.Pending](ctx, o, "/v1/waiting?"+f.Query().Encode())
 }
 
@@ -55,7 +56,7 @@ func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
 	c.Flag("rejected", "List the keys that were rejected instead.").BoolVar(&rejected)
 	all.Check(c, func() error { _, err := f.Compile(); return err })
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Pending, error) {
-		return waiting(ctx, o, &f)
+		return pendingKeys(ctx, o, &f)
 	}, func(o *verb.Operator, p *httpapi.Pending) io.WriterTo {
 		switch {
 		case rejected && len(p.Rejected) == 0:
@@ -83,18 +84,18 @@ func rejections(rejected []*orders.Answer) io.WriterTo {
 	return t
 }
 
-func waitingTable(waiting []*provisioner.Waiter) *cli.Table {
+func waitingTable(keys []*waiting.Key) *cli.Table {
 	t := cli.NewTable("NODE", "KEY", "WAITS FOR", "SINCE", "ASKED", "FROM", "SITE", "TOKEN ID")
-	for _, w := range waiting {
+	for _, w := range keys {
 		t.Add(string(w.Identity), verb.Short(w.KeyHash), string(w.Code), verb.Instant(w.Since), fmt.Sprint(w.Asked), verb.OrDash(w.Source), verb.OrDash(w.Site), string(w.Token))
 	}
 	return t
 }
 
 // waiters says all that is known of each machine that waits.
-func waiters(waiting []*provisioner.Waiter) io.WriterTo {
+func waiters(keys []*waiting.Key) io.WriterTo {
 	var parts cli.Parts
-	for _, w := range waiting {
+	for _, w := range keys {
 		l := &cli.Labels{}
 		l.Add("Node", string(w.Identity))
 		l.Addf("Key SHA-256", "%s (%s)", w.KeyHash, w.KeyType)

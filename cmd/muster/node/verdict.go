@@ -9,6 +9,8 @@ import (
 	"os"
 	"time"
 
+	"muster/provisioner/waiting"
+
 	"muster/provisioner/orders"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -16,7 +18,6 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
 )
@@ -119,11 +120,11 @@ func (v *verdict) give(ctx context.Context, id wire.Identity, n httpapi.NewVerdi
 // shown: a machine that comes meanwhile is not among them, nor is a rejection of
 // meanwhile lifted. To run it again is harmless: a machine that is in or rejected no longer waits.
 func (v *verdict) runMany(ctx context.Context) error {
-	pending, err := waiting(ctx, &v.Operator, &v.WaitingFilter)
+	pending, err := pendingKeys(ctx, &v.Operator, &v.WaitingFilter)
 	if err != nil {
 		return err
 	}
-	var meant []*provisioner.Waiter
+	var meant []*waiting.Key
 	for _, w := range pending.Waiting {
 		if v.verb != "approve" || w.Code == wire.CodeApprovalPending {
 			meant = append(meant, w)
@@ -155,7 +156,7 @@ func (v *verdict) runMany(ctx context.Context) error {
 
 // giveAll goes on where a machine is what is in the way, and ends where each of the rest would meet the same,
 // such as no provisioner that answers.
-func (v *verdict) giveAll(ctx context.Context, meant []*provisioner.Waiter) ([]*orders.Answer, error) {
+func (v *verdict) giveAll(ctx context.Context, meant []*waiting.Key) ([]*orders.Answer, error) {
 	done := make([]*orders.Answer, 0, len(meant))
 	var errs []error
 	bar := cli.NewProgress(os.Stderr, v.verb, "nodes", len(meant))

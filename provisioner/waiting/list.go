@@ -1,10 +1,9 @@
-package provisioner
+package waiting
 
 import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +19,7 @@ const (
 	waiterQueue   = 1024        // notes that wait to be written; more are dropped and come again
 	waiterTimeout = 15 * time.Second
 	waiterSaid    = 10 * time.Minute // that a key still waits is an event so often; its entry has every ask
+	maxTries      = 8                // to write an entry that other processes write
 	maxSeen       = 100_000          // keys that a process remembers; then it begins anew
 )
 
@@ -28,63 +28,63 @@ const (
 // interval reaches maxWaitAgain: 10,000 waiting nodes take a fifth of a core.
 const (
 	minWaitAgain = 3 * time.Second
-	maxWaitAgain = 20 * time.Second
+	MaxAgain     = 20 * time.Second
 	askRate      = 100
 )
 
 // askAgain returns when one of so many waiting keys is to ask again.
 func askAgain(waiting int) time.Duration {
-	return min(max(time.Duration(waiting)*time.Second/askRate, minWaitAgain), maxWaitAgain)
+	return min(max(time.Duration(waiting)*time.Second/askRate, minWaitAgain), MaxAgain)
 }
 
 // A holder is a key for one identity.
-type holder struct {
-	key      string
-	identity wire.Identity
+type Holder struct {
+	Key      string
+	Identity wire.Identity
 }
 
 // waiters writes down who waits, off the way of the requests: a store that is
 // slow keeps nobody waiting longer. What a killed process has not written comes
 // again with the node's next try.
-type waiters struct {
-	store WaiterStore
+type List struct {
+	store Store
 	log   *slog.Logger
 	queue chan waiterNote
 
 	mu   sync.Mutex
-	seen map[holder]*waitSeen // guarded by mu
+	seen map[Holder]*waitSeen // guarded by mu
 }
 
 // A waitSeen is what this process remembers of a key that waits.
 type waitSeen struct {
 	asked  int       // since it was last written
 	noted  time.Time // when it was last queued
-	listed *Waiter   // as it was then
+	listed *Key      // as it was then
 	said   time.Time // when it was last an event that it waits
 	as     wire.Code // and for what
 }
 
 // A waiterNote is an entry to write, or to remove.
 type waiterNote struct {
-	waiter *Waiter
+	waiter *Key
 	gone   bool
 	upTo   trust.Revision // what is removed was written by then; 0: whatever is there
 }
 
-func newWaiters(store WaiterStore, log *slog.Logger) *waiters {
-	return &waiters{store: store, log: log, queue: make(chan waiterNote, waiterQueue), seen: make(map[holder]*waitSeen)}
+func NewList(store Store, log *slog.Logger) *List {
+	return &List{store: store, log: log, queue: make(chan waiterNote, waiterQueue), seen: make(map[Holder]*waitSeen)}
 }
 
-// note takes in that a key asked and waits, or is told so: for a revoked name nobody is
+// Note takes in that a key asked and waits, or is told so: for a revoked name nobody is
 // listed. finish completes the entry if it is to be written. It does not block, and returns when to ask again, and whether it
 // was an event lately that the key waits for this.
-func (ws *waiters) note(w *Waiter, now time.Time, finish func()) (again time.Duration, said bool) {
+func (ws *List) Note(w *Key, now time.Time, finish func()) (again time.Duration, said bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	s := ws.seen[w.holder()]
 	if s == nil {
 		if len(ws.seen) >= maxSeen {
-			ws.seen = make(map[holder]*waitSeen)
+			ws.seen = make(map[Holder]*waitSeen)
 		}
 		s = &waitSeen{}
 		ws.seen[w.holder()] = s
@@ -111,9 +111,9 @@ func (ws *waiters) note(w *Waiter, now time.Time, finish func()) (again time.Dur
 	return again, said
 }
 
-// gone takes in that a key has got in. Unless sure, it is looked at only if
+// Gone takes in that a key has got in. Unless sure, it is looked at only if
 // this process knows it to be listed: another may, and a listing finds it then.
-func (ws *waiters) gone(h holder, sure bool) {
+func (ws *List) Gone(h Holder, sure bool) {
 	ws.mu.Lock()
 	_, known := ws.seen[h]
 	ws.mu.Unlock()
@@ -124,20 +124,20 @@ func (ws *waiters) gone(h holder, sure bool) {
 
 // remove takes off the list what was on it at the revision upTo, or whatever is
 // there if that is 0. What is lost of it, a listing finds again.
-func (ws *waiters) remove(h holder, upTo trust.Revision) {
+func (ws *List) remove(h Holder, upTo trust.Revision) {
 	ws.mu.Lock()
 	delete(ws.seen, h)
 	ws.mu.Unlock()
 	select {
-	case ws.queue <- waiterNote{waiter: &Waiter{Identity: h.identity, KeyHash: h.key}, gone: true, upTo: upTo}:
+	case ws.queue <- waiterNote{waiter: &Key{Identity: h.Identity, KeyHash: h.Key}, gone: true, upTo: upTo}:
 	default:
 	}
 }
 
-// forget lets the next ask of a key be written at once: it may not be on the list
-// any more, whichever provisioner has taken it off. It may be, too, so that gone
+// Forget lets the next ask of a key be written at once: it may not be on the list
+// any more, whichever provisioner has taken it off. It may be, too, so that Gone
 // still looks: who was approved may get in by something else, and spends nothing.
-func (ws *waiters) forget(h holder) {
+func (ws *List) Forget(h Holder) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if s := ws.seen[h]; s != nil {
@@ -145,8 +145,8 @@ func (ws *waiters) forget(h holder) {
 	}
 }
 
-// run writes until ctx is done. It returns nil.
-func (ws *waiters) run(ctx context.Context) error {
+// Run writes until ctx is done. It returns nil.
+func (ws *List) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -156,9 +156,9 @@ func (ws *waiters) run(ctx context.Context) error {
 			err := ws.write(bounded, n)
 			cancel()
 			if err != nil && ctx.Err() == nil {
-				ws.forget(n.waiter.holder())
+				ws.Forget(n.waiter.holder())
 				level := slog.LevelWarn
-				if errors.Is(err, ErrWaiters) {
+				if errors.Is(err, ErrTooMany) {
 					level = slog.LevelDebug // somebody makes up keys: the log has its refusals
 				}
 				ws.log.Log(ctx, level, "node that waits not listed", "node", n.waiter.Identity, "err", err)
@@ -168,21 +168,21 @@ func (ws *waiters) run(ctx context.Context) error {
 }
 
 // write adds to what is on the list, or takes off it.
-func (ws *waiters) write(ctx context.Context, n waiterNote) error {
+func (ws *List) write(ctx context.Context, n waiterNote) error {
 	if n.gone {
 		if n.upTo == 0 {
 			_, at, err := ws.store.Waiter(ctx, n.waiter.Identity, n.waiter.KeyHash)
-			if err != nil && !errors.Is(err, ErrRecord) || at == 0 {
+			if err != nil && !errors.Is(err, trust.ErrRecord) || at == 0 {
 				return err
 			}
 			n.upTo = at
 		}
 		return ws.store.DropWaiter(ctx, n.waiter.Identity, n.waiter.KeyHash, n.upTo)
 	}
-	for range maxRounds {
+	for range maxTries {
 		w := *n.waiter
 		before, after, err := ws.store.Waiter(ctx, w.Identity, w.KeyHash)
-		if err != nil && !errors.Is(err, ErrRecord) {
+		if err != nil && !errors.Is(err, trust.ErrRecord) {
 			return err
 		}
 		if before != nil {
@@ -198,18 +198,3 @@ func (ws *waiters) write(ctx context.Context, n waiterNote) error {
 	}
 	return trust.ErrConflict
 }
-
-// IsIn reports whether a key that is on the list has got in by the record, which may be nil.
-// Whoever has been silent for long does not wait; who asked of late may wait for what comes
-// after the certificate that it has.
-func (w *Waiter) IsIn(r *Record, stale bool) bool {
-	if s := r.state(); s != StateEnrolled && s != StateProvisioned || !slices.Contains(r.Lineage, w.KeyHash) {
-		return false
-	}
-	return stale || slices.ContainsFunc([]*Issued{r.Next, r.Current}, func(i *Issued) bool {
-		return i != nil && i.KeyHash == w.KeyHash && i.OfferedAt.After(w.LastAsked)
-	})
-}
-
-// Installation returns the id of the installation, "" if it was not given.
-func (p *Provisioner) Installation() string { return p.cfg.Installation }

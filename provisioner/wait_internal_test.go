@@ -3,6 +3,8 @@ package provisioner
 import (
 	"testing"
 	"time"
+
+	"muster/provisioner/waiting"
 )
 
 // TestWhoIsInDoesNotWait says of whom a list of those who wait is rid at once: of keys that
@@ -27,8 +29,8 @@ func TestWhoIsInDoesNotWait(t *testing.T) {
 		"revoked since":             {&Record{State: StateRevoked, Current: offered("a", time.Second), Lineage: []string{"a"}}, false, false},
 		"retired, as a new machine": {&Record{State: StateRetired, Lineage: []string{"a"}}, false, false},
 	} {
-		w := &Waiter{KeyHash: "a", LastAsked: asked}
-		if in, silent := w.IsIn(tt.record, false), w.IsIn(tt.record, true); in != tt.in || silent != tt.inSilent {
+		w := &waiting.Key{KeyHash: "a", LastAsked: asked}
+		if in, silent := tt.record.HasIn(w, false), tt.record.HasIn(w, true); in != tt.in || silent != tt.inSilent {
 			t.Errorf("%s: in %v, and %v of who is silent; want %v and %v", name, in, silent, tt.in, tt.inSilent)
 		}
 	}

@@ -1,4 +1,4 @@
-package provisioner
+package waiting
 
 import (
 	"context"
@@ -10,18 +10,17 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner/events"
 )
 
 // WaiterSchema is the version of a waiter's JSON form.
-const WaiterSchema = 1
+const Schema = 1
 
 // Bounds of what is kept of those who wait: whoever has a token can make up
 // names, keys and facts. All chosen.
 const (
-	MaxWaiterReasons = 8   // each of policies.MaxReasonBytes at most
-	MaxWaiterNames   = 16  // of each kind in the certificate request
-	maxWaiterText    = 253 // bytes of one of them, as long as an identity
+	MaxReasons = 8   // each of policies.MaxReasonBytes at most
+	MaxNames   = 16  // of each kind in the certificate request
+	MaxText    = 253 // bytes of one of them, as long as an identity
 )
 
 // A Waiter is a key that asked for an identity and has to wait: for an
@@ -31,7 +30,7 @@ const (
 //
 // It is a report that people decide on, never what a decision rests on: one
 // that is lost comes again with the node's next try.
-type Waiter struct {
+type Key struct {
 	Schema   int           `json:"schema"`
 	Identity wire.Identity `json:"identity"`
 	KeyHash  string        `json:"key_hash"` // [ca.KeyHash]
@@ -44,7 +43,7 @@ type Waiter struct {
 	Reasons []string  `json:"reasons,omitempty"` // the policy's words
 
 	Names      []string          `json:"names,omitempty"`       // in its certificate request, other than the identity
-	Facts      map[string]string `json:"facts,omitempty"`       // those that may be shown, see [FactsConfig]
+	Facts      map[string]string `json:"facts,omitempty"`       // those that may be shown, see [provisioner.FactsConfig]
 	FactsBytes int               `json:"facts_bytes,omitempty"` // of all that it sent
 
 	Token      jwt.TokenID  `json:"tid,omitempty"`
@@ -63,12 +62,12 @@ type Waiter struct {
 }
 
 // holder is the key and the identity that wait.
-func (w *Waiter) holder() holder { return holder{w.KeyHash, w.Identity} }
+func (w *Key) holder() Holder { return Holder{w.KeyHash, w.Identity} }
 
 // Check reports what about a waiter cannot be.
-func (w *Waiter) Check() error {
-	if w.Schema != WaiterSchema {
-		return fmt.Errorf("waiter %q: schema %d, want %d", w.Identity, w.Schema, WaiterSchema)
+func (w *Key) Check() error {
+	if w.Schema != Schema {
+		return fmt.Errorf("waiter %q: schema %d, want %d", w.Identity, w.Schema, Schema)
 	}
 	if _, err := wire.ParseIdentity(string(w.Identity)); err != nil {
 		return fmt.Errorf("waiter: %w", err)
@@ -81,17 +80,17 @@ func (w *Waiter) Check() error {
 
 // ErrWaiters means that so many keys wait for one identity that another one is
 // not listed.
-var ErrWaiters = errors.New("too many keys wait for this name")
+var ErrTooMany = errors.New("too many keys wait for this name")
 
 // A WaiterStore keeps who waits: bounded, so that the oldest go where too many
 // wait. All provisioners share it.
-type WaiterStore interface {
+type Store interface {
 	// Waiter returns the entry of a key, or nil and 0 if it does not wait.
-	Waiter(ctx context.Context, id wire.Identity, keyHash string) (*Waiter, trust.Revision, error)
+	Waiter(ctx context.Context, id wire.Identity, keyHash string) (*Key, trust.Revision, error)
 
 	// PutWaiter writes an entry under compare-and-set. The error is [trust.ErrConflict] if
-	// another one came before it, and [ErrWaiters] if too many wait already.
-	PutWaiter(ctx context.Context, w *Waiter, after trust.Revision) error
+	// another one came before it, and [ErrTooMany] if too many wait already.
+	PutWaiter(ctx context.Context, w *Key, after trust.Revision) error
 
 	// DropWaiter removes an entry, unless it was written again after the revision
 	// upTo: who has asked since goes on waiting. One that is not there is no error,
@@ -103,63 +102,5 @@ type WaiterStore interface {
 
 	// Waiters calls each for every entry, or for those of one identity if id is
 	// not empty, and stops at the first error of each.
-	Waiters(ctx context.Context, id wire.Identity, each func(*Waiter, trust.Revision) error) error
-}
-
-// wait notes that the attempt was told to wait, if its code says so, and sets
-// when it is to ask again if it waits for an operator. A name that is taken is
-// told as an approval that is pending, and must take as long; so must a revoked
-// one that is told so (see asUnseen), for which nobody is listed: no answer about a
-// key lets it have that.
-//
-// It reports whether that was an event lately and is not to be one again: one who
-// waits asks every few seconds, for days, and events of that would push all others
-// out. So does a machine that was installed anew, or one whose name is a mistake,
-// for a name that is another's: each of its asks counts in [events.Attempts] all the same.
-func (a *attempt) wait(r *Refusal) (said bool) {
-	switch r.Code {
-	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
-	case wire.CodeIdentityRevoked:
-		if r.As == "" {
-			return false
-		}
-	default:
-		return false
-	}
-	if a.csr == nil || a.token == nil {
-		return false
-	}
-	w := &Waiter{
-		Schema: WaiterSchema, Identity: a.identity, KeyHash: a.csr.KeyHash, KeyType: a.csr.KeyType, Code: r.Code,
-		Names: namesOf(a), FactsBytes: len(a.request.Facts),
-		Token: a.token.ID, Signer: a.token.Signer, SignerName: a.token.SignerName,
-		Source: events.Cut(a.source.Address, trust.MaxSourceBytes), Site: a.siteOf(a.source), Sealed: a.source.Sealed, Renewal: a.renewal,
-		Agent: events.Scrub(events.Cut(a.request.Agent, maxWaiterText)),
-	}
-	if d := a.decision; d != nil && r.Code != wire.CodeIdentityTaken {
-		w.Policy = d.Digest
-		for _, why := range d.Why()[:min(len(d.Why()), MaxWaiterReasons)] {
-			w.Reasons = append(w.Reasons, events.Scrub(why))
-		}
-	}
-	now := a.now()
-	again, said := a.waiters.note(w, now, func() { w.Facts = a.shown.Shown(a.request.Facts) })
-	if as := r.as(); r.After == 0 && (as == wire.CodeApprovalPending || as == wire.CodeIdentityTaken) {
-		r.After = again
-	}
-	return said
-}
-
-// namesOf returns the names that the certificate request asks for and no
-// certificate would have, bounded.
-func namesOf(a *attempt) []string {
-	var names []string
-	for _, list := range [][]string{a.csr.DNSNames, a.csr.IPAddresses, a.csr.URIs, a.csr.Emails} {
-		for _, name := range list[:min(len(list), MaxWaiterNames)] {
-			if name != string(a.identity) {
-				names = append(names, events.Scrub(events.Cut(name, maxWaiterText)))
-			}
-		}
-	}
-	return names
+	Waiters(ctx context.Context, id wire.Identity, each func(*Key, trust.Revision) error) error
 }

@@ -49,6 +49,7 @@ const (
 	tagSet             = 0x31
 	tagKeyIdentifier   = 0x80 // [0] of an AuthorityKeyIdentifier
 	tagVersion         = 0xa0 // [0] of a TBSCertificate
+	tagAttributes      = 0xa0 // [0] of a CertificationRequestInfo
 	tagDNSName         = 0x82 // [2] of a GeneralName
 	tagURI             = 0x86 // [6]
 	tagExtensions      = 0xa3 // [3] of a TBSCertificate

@@ -44,6 +44,9 @@ var csrSignatures = []x509.SignatureAlgorithm{
 // well-formed request is refused: other encodings, trailing data, a weak key. The
 // error wraps [ErrCSR], and no input makes ParseCSR panic.
 func ParseCSR(der []byte) (*CSR, error) {
+	if c := usualCSR(der); c != nil {
+		return c, nil
+	}
 	c, err := parseCSR(der)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCSR, err)

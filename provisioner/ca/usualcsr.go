@@ -1,0 +1,73 @@
+package ca
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"encoding/hex"
+
+	"muster/internal/wire"
+)
+
+var (
+	derVersion0         = []byte{tagInteger, 1, 0}
+	derExtensionRequest = []byte{6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14} // 1.2.840.113549.1.9.14
+)
+
+// usualCSR is [ParseCSR] for what nearly all nodes send: a request for one identity, as common name and as DNS name,
+// with a P-256 key, in the form of crypto/x509. It takes name, key and signature from where they stand then, writes
+// the request anew from them, and takes it for usual if that is der, byte for byte: nothing else can be in it. For
+// all others, and if the signature is wrong, it returns nil, and the general way says why. It saves a quarter of the
+// time, the reflection of encoding/asn1.
+func usualCSR(der []byte) *CSR {
+	_, request, _, _ := readDER(der, tagSequence)
+	info, fields, behind, _ := readDER(request, tagSequence)
+	_, _, fields, _ = readDER(fields, tagInteger)
+	_, subject, fields, _ := readDER(fields, tagSequence)
+	spki, _, _, _ := readDER(fields, tagSequence)
+	_, _, behind, _ = readDER(behind, tagSequence)
+	_, bits, _, ok := readDER(behind, tagBitString)
+	point, p256 := bytes.CutPrefix(spki, p256KeyHeader)
+	if !ok || len(bits) == 0 || !p256 {
+		return nil // what could not be read before has left nothing to read here
+	}
+	name, signature := commonName(subject), bits[1:]
+	if _, err := wire.ParseIdentity(string(name)); err != nil || !bytes.Equal(der, signed(usualInfo(name, spki), signature)) {
+		return nil
+	}
+	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), point)
+	if err != nil {
+		return nil
+	}
+	if digest := sha256.Sum256(info); !ecdsa.VerifyASN1(key, digest[:], signature) {
+		return nil
+	}
+	hash := sha256.Sum256(spki)
+	return &CSR{
+		CommonName: string(name),
+		DNSNames:   []string{string(name)},
+		PublicKey:  key,
+		KeyHash:    hex.EncodeToString(hash[:]),
+		KeyType:    elliptic.P256().Params().Name,
+	}
+}
+
+// commonName returns the text at the end of a subject with one attribute, nil if there is none.
+func commonName(subject []byte) []byte {
+	_, set, _, _ := readDER(subject, tagSet)
+	_, attribute, _, _ := readDER(set, tagSequence)
+	text, _ := bytes.CutPrefix(attribute, derCommonName)
+	_, name, _, _ := readDER(text, tagPrintableString)
+	return name
+}
+
+// usualInfo returns the CertificationRequestInfo (RFC 2986 section 4.1) of a usual request.
+func usualInfo(name, spki []byte) []byte {
+	// An identity has no character that a PrintableString has not.
+	subject := der(tagSequence, der(tagSet, der(tagSequence, derCommonName, der(tagPrintableString, name))))
+	names := der(tagSequence, derSubjectAltName, der(tagOctetString, der(tagSequence, der(tagDNSName, name))))
+	extensions := der(tagSet, der(tagSequence, names))
+	attributes := der(tagAttributes, der(tagSequence, derExtensionRequest, extensions))
+	return der(tagSequence, derVersion0, subject, spki, attributes)
+}

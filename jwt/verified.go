@@ -39,26 +39,17 @@ type Verified struct {
 	Signer     SignerID // whose key verified the signature
 	SignerName string   // what operators call them, never empty
 
-	by         *signer
-	extensions json.RawMessage // encoded once per text, nil where nobody verified
-	terms      json.RawMessage // likewise
+	by    *signer
+	terms json.RawMessage // encoded once per text, nil where nothing was verified
 }
 
 // ExtensionsJSON returns the claim extensions as one JSON object, nil if it is
-// empty. The bytes are shared, and not to be changed.
+// empty.
 func (v *Verified) ExtensionsJSON() json.RawMessage {
-	if v.extensions != nil || len(v.Extensions) == 0 {
-		return v.extensions
-	}
-	return encodeExtensions(v.Extensions)
-}
-
-// encodeExtensions encodes what was decoded once, and so encodes again.
-func encodeExtensions(extensions map[string]json.RawMessage) json.RawMessage {
-	if len(extensions) == 0 {
+	if len(v.Extensions) == 0 {
 		return nil
 	}
-	b, _ := json.Marshal(extensions)
+	b, _ := json.Marshal(v.Extensions) // what was decoded encodes again
 	return b
 }
 

@@ -140,7 +140,6 @@ func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
 		Signer:     by.id,
 		SignerName: by.Name,
 		by:         by,
-		extensions: encodeExtensions(c.claims.Extensions),
 	}
 	found.terms = found.Terms()
 	return found, nil

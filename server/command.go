@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"muster/server/orders"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,9 +15,8 @@ import (
 )
 
 // Bounds on what is asked and not yet answered. A provisioner answers a nonce at
-// once.
+// once, and asks again if another one has asked since.
 const (
-	maxQuestions   = 16
 	questionTTL    = 30 * time.Second
 	commandBacklog = 16
 )
@@ -32,28 +30,22 @@ type question struct {
 // commands are what a node in normal mode is told to do.
 type commands struct {
 	duty
-	renewal   *renewal
-	questions []question // the oldest first
+	renewal  *renewal
+	question question // the last one; empty if there is none
 }
 
 // ask returns a new nonce for the command.
 func (c *commands) ask(id string) string {
-	q := question{id: id, nonce: wire.NewID(), until: time.Now().Add(questionTTL)}
-	c.questions = append(c.questions, q)
-	c.questions = c.questions[max(0, len(c.questions)-maxQuestions):]
-	return q.nonce
+	c.question = question{id: id, nonce: wire.NewID(), until: time.Now().Add(questionTTL)}
+	return c.question.nonce
 }
 
-// answers reports whether a command answers a question, and takes that away:
-// each is good for one proof, a wrong one included.
+// answers reports whether a command answers the question, and takes that away:
+// it is good for one proof, a wrong one included.
 func (c *commands) answers(m *wire.Command) bool {
-	i := slices.IndexFunc(c.questions, func(q question) bool { return q.id == m.ID && q.nonce == m.Nonce })
-	if i < 0 {
-		return false
-	}
-	fresh := time.Now().Before(c.questions[i].until)
-	c.questions = slices.Delete(c.questions, i, i+1)
-	return fresh
+	q := c.question
+	c.question = question{}
+	return q.nonce != "" && q.id == m.ID && q.nonce == m.Nonce && time.Now().Before(q.until)
 }
 
 // take answers one message on the node's command subject, and does what it says.

@@ -51,8 +51,8 @@ func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer,
 		return fmt.Errorf("%w: not an answer to a confirmation", errReply)
 	}
 	a.announce = true
-	if err := a.sets.confirm(p); err != nil {
-		a.cfg.Log.WarnContext(ctx, "confirmation is accepted, and stays on disk: the next agent confirms once more",
+	if err := a.sets.confirm(); err != nil {
+		a.cfg.Log.WarnContext(ctx, "confirmation is accepted, and stays on disk: the node confirms once more",
 			"node", p.Identity, "serial", p.Serial, "err", err)
 	}
 	a.cfg.hooks.steps("confirmed")
@@ -97,6 +97,7 @@ func (c *confirming) settle(ctx context.Context, conn *link.Conn) error {
 	if err = c.confirm(ctx, conn, c.creds.Key, *p); err == nil {
 		c.notices.solved(msgUnconfirmed)
 		c.provisioned(ctx, conn, c.identity, c.creds.Serial)
+		c.next = time.Now().Add(maxInterval)
 		return nil
 	}
 	c.next = time.Now().Add(c.wait.after(err))

@@ -98,8 +98,7 @@ func (a *agent) lifecycleEvent(typ string, v *view) ([]byte, error) {
 }
 
 // publishEvent publishes a lifecycle event. An event that is lost with its
-// connection is lost: the next alive event says the same, and comes with the next
-// connection if it may have been one of those.
+// connection is lost: the next alive event says the same.
 func (a *agent) publishEvent(ctx context.Context, conn *link.Conn, typ string, v *view) {
 	b, err := a.lifecycleEvent(typ, v)
 	if err == nil {

@@ -64,11 +64,10 @@ func (a *agent) serve(ctx context.Context, v *view) error {
 				wait.reset()
 				pause = wait.next()
 			}
-			a.quiet = !a.notices.problem(ctx, slog.LevelWarn, msgLost, lostError(conn), "node", v.identity,
+			a.notices.problem(ctx, slog.LevelWarn, msgLost, lostError(conn), "node", v.identity,
 				"broker", conn.Broker, "retry_in", rounded(pause))
 		case ctx.Err() == nil:
-			told := a.notices.problem(ctx, slog.LevelWarn, msgUnreachable, err, "node", v.identity, "retry_in", rounded(pause))
-			a.quiet = a.quiet && !told
+			a.notices.problem(ctx, slog.LevelWarn, msgUnreachable, err, "node", v.identity, "retry_in", rounded(pause))
 			a.observe(Event{Kind: EventFailed, Err: err})
 			if m.enrollsAgain() {
 				return nil
@@ -92,12 +91,7 @@ func lostError(conn *link.Conn) error {
 // stay does the node's duties over one connection, and ends it.
 func (m *member) stay(ctx context.Context, conn *link.Conn) (again bool, err error) {
 	defer conn.End()
-	level := slog.LevelInfo
-	if m.quiet { // the loss before was not logged, either
-		level = slog.LevelDebug
-	}
-	m.cfg.Log.Log(ctx, level, "connected to the fleet", "node", m.identity, "broker", conn.Broker, "serial",
-		m.creds.Serial)
+	m.cfg.Log.InfoContext(ctx, "connected to the fleet", "node", m.identity, "broker", conn.Broker, "serial", m.creds.Serial)
 	m.observe(Event{Kind: EventConnected, Serial: m.creds.Serial, Broker: conn.Broker})
 	m.saveClock(ctx)
 	return m.hold(ctx, conn)
@@ -156,7 +150,7 @@ func (m *member) enrollsAgain() bool {
 // hold returns when the connection is lost, when ctx is done, or, with true,
 // when the files ask for another look.
 func (m *member) hold(ctx context.Context, conn *link.Conn) (again bool, err error) {
-	m.commands.questions = nil // nonces are of one connection
+	m.commands.question = question{} // nonces are of one connection
 	incoming := make(chan *nats.Msg, commandBacklog)
 	if _, err := conn.ChanSubscribe(wire.CommandSubject(m.identity), incoming); err != nil {
 		m.cfg.Log.WarnContext(ctx, "no commands are taken on this connection", "node", m.identity, "err", err)
@@ -172,7 +166,6 @@ func (m *member) hold(ctx context.Context, conn *link.Conn) (again bool, err err
 	for {
 		select {
 		case <-conn.Closed:
-			m.reports.lost()
 			return false, nil
 		case msg := <-incoming:
 			again, err := m.commands.take(ctx, conn, msg)
@@ -251,7 +244,6 @@ type reports struct {
 	every     time.Duration // 0: never
 	nextFile  time.Time
 	nextAlive time.Time
-	saidAlive time.Time
 }
 
 // newReports sets the times of the first of each: registration at once, alive
@@ -267,13 +259,6 @@ func newReports(d duty) *reports {
 	return r
 }
 
-// lost has an alive event follow that may have been lost with its connection.
-func (r *reports) lost() {
-	if time.Since(r.saidAlive) < link.GoneAfter {
-		r.nextAlive = time.Time{}
-	}
-}
-
 // publish publishes what is due, and reports whether that was an alive event.
 func (r *reports) publish(ctx context.Context, conn *link.Conn) bool {
 	now := time.Now()
@@ -284,7 +269,7 @@ func (r *reports) publish(ctx context.Context, conn *link.Conn) bool {
 	if now.Before(r.nextAlive) {
 		return false
 	}
-	r.nextAlive, r.saidAlive = now.Add(r.alive()), now
+	r.nextAlive = now.Add(r.alive())
 	r.publishEvent(ctx, conn, lifecycleAlive, r.view)
 	return true
 }

@@ -43,21 +43,20 @@ type notice struct {
 }
 
 // problem logs err with its remedy, unless the message was logged for the same
-// within the hour. It reports whether it did.
-func (n *notices) problem(ctx context.Context, level slog.Level, message string, err error, attrs ...any) bool {
+// within the hour.
+func (n *notices) problem(ctx context.Context, level slog.Level, message string, err error, attrs ...any) {
 	text := err.Error()
 	attrs = append(attrs, "err", text)
 	last, about := n.told[message], gist(text)
 	if last.gist == about && time.Since(last.at) < toldAgain {
 		n.log.DebugContext(ctx, message, attrs...) //nolint:sloglint // callers pass literals
-		return false
+		return
 	}
 	n.told[message] = notice{gist: about, at: time.Now()}
 	if remedy := advice.Of(err); remedy != "" {
 		attrs = append(attrs, "remedy", remedy)
 	}
 	n.log.Log(ctx, level, message, attrs...) //nolint:sloglint // callers pass literals
-	return true
 }
 
 // solved forgets messages, so that their next occurrence is news again.

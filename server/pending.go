@@ -49,17 +49,10 @@ func (s *sets) pending() (*pending, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.dir.Path(appliedFile), err)
 	}
-	if s.confirmed == p.Serial+" "+p.Digest {
-		return nil, nil
-	}
 	return p, nil
 }
 
-// confirm records that p is confirmed. It is not synced: a power failure that
+// confirm records that what was pending is confirmed. It is not synced: a power failure that
 // brings the file back costs one confirmation more, which is acknowledged like
-// the first. After an error this agent does not confirm p again, and the next
-// one does.
-func (s *sets) confirm(p pending) error {
-	s.confirmed = p.Serial + " " + p.Digest
-	return os.Remove(s.dir.Path(appliedFile))
-}
+// the first.
+func (s *sets) confirm() error { return os.Remove(s.dir.Path(appliedFile)) }

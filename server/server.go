@@ -46,7 +46,6 @@ type agent struct {
 	notices *notices
 	state   *state
 
-	quiet    bool      // the last loss of a connection was not logged
 	started  bool      // the startup event is out
 	announce bool      // the provisioned event is due
 	begun    time.Time // when it began to enroll or renew; zero if it has not

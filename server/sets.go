@@ -45,8 +45,6 @@ type sets struct {
 	ssl  string
 	conf string
 	log  *slog.Logger
-
-	confirmed string // serial and digest of a confirmation that could not be put on disk
 }
 
 func newSets(cfg Config) (*sets, error) {
@@ -81,7 +79,6 @@ func (s *sets) apply(ctx context.Context, set []files.File) error {
 	if err := s.dir.Switch(set, keyFile, csrFile); err != nil {
 		return adviseOccupied(err)
 	}
-	s.confirmed = ""
 	if err := s.dir.Clean(); err != nil {
 		s.log.ErrorContext(ctx, "set before not cleared away", "err", err)
 	}

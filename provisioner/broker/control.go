@@ -55,8 +55,7 @@ type control struct {
 	nc       *nats.Conn
 	appeared func() // called when a server is heard of that was not known; may be nil
 
-	page          int           // see connectionsPage; tests have smaller ones
-	answerTimeout time.Duration // see the constant
+	page int // see connectionsPage; tests have smaller ones
 
 	mu      sync.Mutex
 	servers map[string]time.Time // guarded by mu: when a server was last heard of, by id
@@ -68,7 +67,7 @@ func (c *control) follow(ctx context.Context) error {
 		c.alive(strings.Split(m.Subject, ".")[2]) // of a pattern with as many
 	})
 	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, c.answerTimeout)
+		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 		defer cancel()
 		err = c.nc.FlushWithContext(ctx)
 	}
@@ -127,7 +126,7 @@ func ask[T any](ctx context.Context, c *control, subject string, request any, ea
 	if err := c.nc.PublishRequest(subject, inbox, body); err != nil {
 		return fmt.Errorf("ask %s: %w", subject, err)
 	}
-	waiting, cancel := context.WithTimeout(ctx, c.answerTimeout)
+	waiting, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	answered := make(map[string]bool)
 	var errs []error

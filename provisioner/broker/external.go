@@ -79,8 +79,6 @@ type External struct {
 	callout *callout
 	log     *slog.Logger
 
-	answerTimeout time.Duration // see the constant; tests have a longer one
-
 	mu      sync.Mutex
 	control *control // guarded by mu; nil unless started
 }
@@ -96,7 +94,7 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	}
 	bad("url", CheckURLs(cfg.URLs))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	e := &External{log: cfg.Log, answerTimeout: answerTimeout}
+	e := &External{log: cfg.Log}
 	c := &callout{
 		refused:   cfg.Refused,
 		log:       newNATSLog(cfg.Log),
@@ -162,11 +160,10 @@ func (e *External) Start(ctx context.Context) error {
 		return fmt.Errorf("connect to account %s of %s: %w", AccountSystem, e.cfg.URLs, err)
 	}
 	c := &control{
-		nc:            nc,
-		appeared:      e.cfg.Appeared,
-		page:          connectionsPage,
-		answerTimeout: e.answerTimeout,
-		servers:       make(map[string]time.Time),
+		nc:       nc,
+		appeared: e.cfg.Appeared,
+		page:     connectionsPage,
+		servers:  make(map[string]time.Time),
 	}
 	if err = c.follow(ctx); err == nil {
 		err = c.checkServer(ctx)

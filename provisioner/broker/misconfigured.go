@@ -53,7 +53,7 @@ func (c *control) checkServer(ctx context.Context) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	if err := c.nc.FlushWithContext(ctx); err != nil {
 		return err

@@ -141,7 +141,7 @@ func (e *External) recheck(ctx context.Context, node wire.Identity, wanted map[w
 	err = c.connections(ctx, node, func(list []connection) {
 		checks.Go(func() error { return e.gate.recheck(ctx, list, wanted, c.kick) })
 	})
-	return errors.Join(err, checks.Wait(), c.nc.FlushTimeout(c.answerTimeout))
+	return errors.Join(err, checks.Wait(), c.nc.FlushTimeout(answerTimeout))
 }
 
 // connection is one of a node's, on some server.

@@ -37,9 +37,6 @@ const (
 const (
 	pingEvery   = 30 * time.Second
 	maxPingsOut = 2
-
-	// GoneAfter is how long it takes at most until a lost connection is noticed.
-	GoneAfter = (maxPingsOut + 1) * pingEvery
 )
 
 // lateRefusal is after how long a refusal is not the provisioners' word: a

@@ -85,7 +85,7 @@ func (v *config) check() error {
 	if v.leafListenSet && len(v.leaves.Names) == 0 {
 		err = errors.New("--leaf-listen without --leaf: which brokers of sites are let in?")
 	}
-	return errors.Join(err, v.checkPorts(), v.checkHub())
+	return errors.Join(err, v.checkHub())
 }
 
 // checkCluster reports a name that nats-server would not take.
@@ -118,27 +118,6 @@ func checkPeer(address string) error {
 		return fmt.Errorf("%q is not HOST:PORT", address)
 	}
 	return checkAddress(address)
-}
-
-// checkPorts reports listeners of the server with the same port, which it would say
-// only when it is run.
-func (v *config) checkPorts() error {
-	var errs []error
-	listeners := [][2]string{{"--listen", v.server.Listen}}
-	if len(v.cluster.Routes) > 0 {
-		listeners = append(listeners, [2]string{"--cluster-listen", v.cluster.Listen})
-	}
-	if len(v.leaves.Names) > 0 {
-		listeners = append(listeners, [2]string{"--leaf-listen", v.leaves.Listen})
-	}
-	for i, l := range listeners {
-		for _, other := range listeners[:i] {
-			if _, port, err := net.SplitHostPort(l[1]); err == nil && strings.HasSuffix(other[1], ":"+port) {
-				errs = append(errs, fmt.Errorf("%s and %s: both are port %s, want one each", other[0], l[0], port))
-			}
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // checkHub reports what is wrong with the flags of a broker of a site.

@@ -50,7 +50,7 @@ type Claims struct {
 	PublicKey       string    `json:"public_key,omitempty"` // hex Ed25519; kept as found
 	IssuerExpiresAt time.Time `json:"-"`                    // end of the issuer's own token (issexp)
 
-	Issuer    string    `json:"iss,omitempty"` // who made it, for people
+	Issuer    string    `json:"iss,omitempty"` // the maker, for people
 	Subject   string    `json:"sub,omitempty"` // the purpose once more
 	Audience  []string  `json:"-"`             // nil if absent or empty (aud)
 	ExpiresAt time.Time `json:"-"`             // first instant at which it is refused (exp)
@@ -76,7 +76,7 @@ func (c *Claims) URLs() []string {
 	return urls
 }
 
-// PublicURLs is URLs for whoever is to see or to keep them: without what stands before
+// PublicURLs is URLs for logs and records: without what stands before
 // the @ of each.
 func (c *Claims) PublicURLs() []string {
 	if !strings.Contains(c.Brokers, "@") { // nearly always, and asked with each request

@@ -3,11 +3,11 @@
 // A provisioning token is one compact JWS (RFC 7515) over the claims of RFC
 // 7519 and those of Choria's provisioning tokens, see [Claims]. It is written
 // for a whole fleet, lies on every machine of it, and says where the brokers
-// are and who vouches for the machine. What only muster knows is in [Limits],
+// are and which signer vouches for the machine. What only muster knows is in [Limits],
 // inside the claim `extensions`, so that either tool reads the other's tokens.
 //
 // The package has two halves. [Sign] and [Verifier] are for operators and
-// provisioners, who hold keys. [Peek] is for nodes, which hold none: to them
+// provisioners, which hold keys. [Peek] is for nodes, which hold none: to them
 // a token is a hint where to go, and it proves nothing.
 //
 // # Trust

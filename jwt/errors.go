@@ -29,7 +29,7 @@ var (
 	ErrUnknownSigner = errors.New("token signed by an unknown signer")
 
 	// ErrSignature means that no signer's key verifies the signature: the
-	// token was altered, or signed by somebody else.
+	// token was altered, or signed with another key.
 	ErrSignature = errors.New("token signature does not verify")
 
 	// ErrExpired means that the token's time is over: sign a new one.

@@ -139,7 +139,7 @@ func (c *Claims) SetLimits(l Limits) error {
 // if there is one that this version does not know, else [ErrMalformed].
 func (c *Claims) Limits() (Limits, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.Extensions)) {
-		if name != limitsMember && strings.EqualFold(name, limitsMember) { // a limit that nobody would keep
+		if name != limitsMember && strings.EqualFold(name, limitsMember) { // a limit that would not be enforced
 			return Limits{}, fmt.Errorf("%w: extensions: member %q, want it spelled %q", ErrMalformed, name, limitsMember)
 		}
 	}

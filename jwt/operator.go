@@ -15,7 +15,7 @@ import (
 
 const (
 	// OperatorPurpose is the `purpose` of operators' tokens, so that a
-	// provisioning token is none, whoever has signed it.
+	// provisioning token is none, whichever key has signed it.
 	OperatorPurpose = "muster_operator"
 
 	// MaxOperatorTTL is how long an operator's token may live from the time at

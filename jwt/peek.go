@@ -2,7 +2,7 @@ package jwt
 
 import "strings"
 
-// Unverified is what a text says about itself. Nobody vouches for it: a node
+// Unverified is what a text says about itself. It is not authenticated: a node
 // may follow it to a broker, and a person may read it, but nothing may be
 // granted by it.
 type Unverified struct {

@@ -11,7 +11,7 @@ import (
 // Sign returns the token over c, signed with key: RS256 for an RSA key, ES256
 // for P-256, EdDSA for Ed25519. It writes exactly the claims that it is given
 // and sets none; times are cut to the second, and an empty organization stays
-// away. So it also makes tokens that nobody accepts, expired ones for example:
+// away. So it also makes tokens that no verifier accepts, expired ones for example:
 // use [Claims.Check] before. It does refuse claims that it could not read
 // again, such as a count of uses without a jti, and a token of more than
 // [MaxTokenBytes]. The error wraps [ErrKey] for a key that cannot sign tokens.

@@ -23,7 +23,7 @@ import (
 // SubjectPublicKeyInfo.
 type SignerID string
 
-// A Signer is somebody whose tokens are accepted, and what they may sign for.
+// A Signer is a key with which accepted tokens are signed, and what it may sign for.
 type Signer struct {
 	// Name is what operators call the signer. [ParseSigner] sets it to the
 	// common name of a certificate; the caller may set another. If it is

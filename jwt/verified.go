@@ -31,7 +31,7 @@ type Verified struct {
 	//
 	// or, where there is no jti, over the same with "input" and the signing
 	// input (header and claims) instead. The spaces are not part of it. It
-	// does not depend on the signature, since whoever holds a token signed with
+	// does not depend on the signature, since the holder of a token signed with
 	// ES256 can make a second signature that is as good, nor is it the jti
 	// itself, which may hold anything.
 	ID TokenID

@@ -10,7 +10,7 @@ import (
 )
 
 // NotBeforeLeeway is how far the provisioner's clock may be behind the one of
-// the operator who has just signed a token with `nbf` now. It is the most that
+// the operator that has just signed a token with `nbf` now. It is the most that
 // is usual (RFC 7519 section 4.1.5: a few minutes). There is none for `exp`:
 // an end is a promise.
 const NotBeforeLeeway = 60 * time.Second
@@ -87,7 +87,7 @@ func (v *Verifier) Verify(text string) (*Verified, error) { return v.VerifyFrom(
 // VerifyFrom is [Verifier.Verify] for a text that a stranger sent: the check of
 // its signature is charged to their budget before it is made, and given back
 // if the token turns out authentic. A text that is remembered costs nothing, so
-// those who hold a token that was good before do not feel what others spend. If
+// holders of a token that was good before do not feel what other senders spend. If
 // the budget is spent, the error wraps [ErrBudget], and the text may be a good
 // token. A nil budget is endless.
 func (v *Verifier) VerifyFrom(text string, budget Budget) (*Verified, error) {

@@ -29,7 +29,7 @@ func (b *backoff) next() time.Duration {
 
 // told returns how long to wait where a provisioner has said so: up to a quarter
 // longer, so that nodes that were told the same do not come back together, and not
-// shorter than the shortest wait of our own, since anybody in between can put any
+// shorter than the shortest wait of our own, since anything in between can put any
 // number into a refusal in plain. Afterwards waits begin anew.
 func (b *backoff) told(d time.Duration) time.Duration {
 	b.reset()

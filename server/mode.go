@@ -33,7 +33,7 @@ func (m Mode) String() string {
 }
 
 // ErrMode means that what is on the node's disk allows neither mode. The text
-// around it says what is missing; somebody has to mend it.
+// around it says what is missing; an operator has to mend it.
 var ErrMode = errors.New("neither provisioning nor normal mode is possible")
 
 // A Situation is what a node finds on its disk when it chooses its mode. The

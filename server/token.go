@@ -18,7 +18,7 @@ import (
 )
 
 // A token is a provisioning token as it lies on the node, with what this build
-// adds to it. Nobody has verified it.
+// adds to it. It is not verified.
 type token struct {
 	file      string
 	text      wire.Secret

@@ -23,7 +23,7 @@ const MaxFileBytes = 1 << 20
 // has one in every line.
 const maxMistakes = 16
 
-// ReadFile reads a file that somebody has named, such as a key, a certificate or a
+// ReadFile reads a file that an operator has named, such as a key, a certificate or a
 // token: one of at most [MaxFileBytes]. What has no end, like a device, is refused
 // as well. Errors name the path.
 func ReadFile(path string) ([]byte, error) {

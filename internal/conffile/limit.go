@@ -14,7 +14,7 @@ import (
 //	Identities []string `yaml:"identities" conffile:"limit"`
 //
 // A limit that is written without a value, or with an empty one in its list, is a mistake, as is
-// a time that counts as none. YAML would pass over it, and whoever has put a # in front of the
+// a time that counts as none. YAML would pass over it, and a # in front of the
 // last name that is good would have made all of them good.
 const limitTag = "limit"
 

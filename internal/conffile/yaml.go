@@ -74,7 +74,7 @@ func decodeYAML(b []byte, dst any) (errs []error, fatal bool) {
 			errs = append(errs, errors.New(plain(text)))
 		}
 	case err != nil:
-		// The library's message is all there is; nobody branches on it.
+		// The library's message is all there is.
 		return []error{fmt.Errorf("not YAML: %s", plain(trimYAML(err.Error())))}, true
 	}
 	var another yaml.Node

@@ -7,15 +7,15 @@
 //
 // # Trust
 //
-// DNS is not authenticated. Whoever answers can send a node to any host, even
+// DNS is not authenticated. A false answer can send a node to any host, even
 // outside of the domain asked for, and RFC 2782 means it so: the broker of
 // one domain may well be run by another. What is proven is proven later. In the
 // fleet account the broker must show a certificate of the pinned authority with
 // the broker's role and the DNS name of the target, so a false answer reaches
 // another genuine broker at worst. RFC 9525 section 6.1 would have the
 // certificate name the domain that the token names (the SRV-ID), because a
-// target out of DNS proves nothing to somebody who trusts a public authority;
-// here nobody but a broker can have such a certificate at all. Before that, with
+// target out of DNS proves nothing under a public authority;
+// here only a broker can have such a certificate at all. Before that, with
 // a provisioning token, sealed mode protects what is sent; in plain mode
 // nothing does, and docs/threats.md says so.
 package discover
@@ -35,8 +35,8 @@ import (
 // Why there are no brokers to try. Each error of [Resolver.Brokers] wraps
 // exactly one; ask again later after any of them.
 var (
-	// ErrNoBrokers means that the domain has no usable SRV record. Somebody
-	// has to publish one.
+	// ErrNoBrokers means that the domain has no usable SRV record. The
+	// operator has to publish one.
 	ErrNoBrokers = errors.New("no brokers found")
 
 	// ErrNotOffered means that the domain says decidedly that it offers no
@@ -107,7 +107,7 @@ type Broker struct {
 const SourceStatic = "static"
 
 // New returns a resolver, or an error that lists everything wrong with cfg. It
-// asks nobody anything.
+// asks no name server.
 func New(cfg Config) (*Resolver, error) {
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Int64N //nolint:gosec // weights are no secret

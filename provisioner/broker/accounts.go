@@ -19,7 +19,7 @@ const (
 	// has JetStream.
 	AccountMuster = "MUSTER"
 
-	// AccountSystem is nats-server's own. Nobody is admitted to an embedded
+	// AccountSystem is nats-server's own. No client is admitted to an embedded
 	// broker's; provisioners that share other servers watch them there.
 	AccountSystem = "SYS"
 )
@@ -34,14 +34,14 @@ const (
 	maxFleetSubscriptions        = 16
 )
 
-// How long a broker remembers where an answer would go. It is what can be had of it by who
-// asks over and over and is not answered: 350 bytes for each of 50,000 requests a second from one
+// How long a broker remembers where an answer would go. A client that asks over and over without an answer
+// costs it as much memory: 350 bytes for each of 50,000 requests a second from one
 // connection (measured), for two minutes by default.
 const (
 	// requestThreshold is how long a provisioner works on a request at most
 	// (natsapi.Config.Timeout), twice as long as a node waits.
 	requestThreshold = "30s"
-	// eventThreshold is that of events and registration data, which nobody answers. Chosen.
+	// eventThreshold is that of events and registration data, which are not answered.
 	eventThreshold = "100ms"
 )
 
@@ -51,9 +51,9 @@ func maxProvisioning(maxConnections int) int { return max(1, maxConnections*2/3)
 // accountsConfig returns the accounts in nats-server's configuration language.
 //
 // Requests are services: the reply finds its way back over the boundary, and
-// share makes the server tell the responder who asks. That goes for commands
+// share makes the server tell the responder which client asks. That goes for commands
 // too, from MUSTER to FLEET: over an exported stream a node's answer would stay
-// in FLEET. So are events and registration data, which nobody is to answer: over
+// in FLEET. So are events and registration data, which are not to be answered: over
 // a stream the sender's choice of where an answer goes would be a subject of
 // MUSTER, a record of another node's say, and JetStream answers when it is overrun.
 //

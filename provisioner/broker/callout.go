@@ -35,7 +35,7 @@ const (
 	maxCalloutsWaiting    = 4096
 
 	// maxCalloutWait is how long a question may have waited when its turn comes. When more
-	// is asked than can be answered, all who get their turn have waited that long. A broker
+	// is asked than can be answered, all questions have waited that long when their turn comes. A broker
 	// gives a client up after 5 s, and has work of its own before and after: with 4 s nearly
 	// every answer came too late, so that all came again, and a storm of 20,000 nodes at
 	// three brokers on two slow cores never ended. With a second, and nothing else, it took two
@@ -104,9 +104,9 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 }
 
 // taken waits until the broker has taken what was sent to it. It reads answers one after
-// the other, and takes as long for one as we do: what it has not read would be a queue in which nobody
-// sees that it is too late. So each of us has one answer under way, and who waits does so where
-// the time is looked at. If the broker is another one than we are connected to this is
+// the other, and takes as long for one as we do: what it has not read would be a queue in which late answers are not
+// seen. So each worker has one answer under way, and questions wait where
+// their age is checked. If the broker is another one than we are connected to this is
 // only as far as that.
 func taken(ctx context.Context, nc *nats.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
@@ -175,7 +175,7 @@ func (c *callout) open(data []byte, broker string) (*jwt.AuthorizationRequestCla
 	if err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
-	if !nkeys.IsValidPublicUserKey(request.UserNkey) { // package jwt has no answer about nobody, nil instead of one
+	if !nkeys.IsValidPublicUserKey(request.UserNkey) { // package jwt returns nil for another one
 		return nil, fmt.Errorf("request: about the user %.80q, want the public key of one", request.UserNkey)
 	}
 	return request, nil

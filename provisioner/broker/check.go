@@ -55,7 +55,7 @@ func (a *authentication) admit(ctx context.Context, c server.ClientAuthenticatio
 	return err
 }
 
-// register tells the server who c is and what it may do.
+// register tells the server the user and the permissions of c.
 func (a *authentication) register(c server.ClientAuthentication, admission *Admission) {
 	u := &server.User{
 		Username:    admission.User,

@@ -54,10 +54,10 @@ func seed(secret wire.Secret, kind nkeys.PrefixByte, want string) (nkeys.KeyPair
 }
 
 // Keys are what the provisioners of one installation share to serve brokers
-// outside of their processes: whoever has them can let anybody in. Each is a
+// outside of their processes: their holder can admit any client. Each is a
 // seed of an nkey, which is one line of text.
 type Keys struct {
-	// Issuer signs who a connection is; the brokers know its public half.
+	// Issuer signs the admissions of connections; the brokers know its public half.
 	Issuer wire.Secret
 
 	// XKey opens what the brokers ask: it holds the tokens of connections.

@@ -20,10 +20,10 @@ var (
 
 	// ErrCertificate means that a certificate does not admit its holder: out
 	// of its time, of another role, form or installation.
-	ErrCertificate = errors.New("certificate admits nobody here")
+	ErrCertificate = errors.New("certificate is not admitted here")
 
 	// ErrToken means that a token is too large or over.
-	ErrToken = errors.New("token admits nobody here")
+	ErrToken = errors.New("token is not admitted here")
 
 	// ErrNkey means that a connection claims an nkey where it can prove none, or
 	// none where it has to.

@@ -1,4 +1,4 @@
-// Package broker runs a NATS server inside this process and decides who may
+// Package broker runs a NATS server inside this process and decides which clients may
 // connect to it as what. It is the only package that knows nats-server.
 //
 // One port takes plain, TLS and mutual TLS connections, since a machine that is

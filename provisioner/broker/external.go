@@ -67,7 +67,7 @@ type ExternalConfig struct {
 
 // External is a NATS server, or a cluster of them, outside of this process. It
 // must be configured as [ServerConfig.Text] says: with the accounts of an embedded
-// broker, and asking us who may connect. Any number of provisioners share the
+// broker, and asking us about each connection. Any number of provisioners share the
 // questions. Make one with [NewExternal]. Its methods are safe for concurrent
 // use.
 type External struct {
@@ -153,7 +153,7 @@ func onlyHere(urls string) bool {
 // wraps ctx's, [ErrMisconfigured] or [ErrNotSynced].
 func (e *External) Start(ctx context.Context) error {
 	if e.cfg.TLS == nil && !onlyHere(e.cfg.URLs) {
-		e.log.WarnContext(ctx, "brokers are spoken to without TLS: who listens reads what nodes are given in plain mode; say tls:// in broker.url", "subject", e.cfg.URLs)
+		e.log.WarnContext(ctx, "connections to brokers are without TLS, so that what nodes are given in plain mode can be read on the way; say tls:// in broker.url", "subject", e.cfg.URLs)
 	}
 	nc, err := e.dial(ctx, "provisioner control", e.system, nats.CustomInboxPrefix(controlInbox))
 	if err != nil {

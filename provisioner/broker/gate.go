@@ -64,7 +64,7 @@ type Admission struct {
 	// [AccountMuster].
 	Account string
 
-	// User says who connected: an identity in FLEET, "provisioning", the
+	// User is the connected client: an identity in FLEET, "provisioning", the
 	// name of a provisioner, "muster". It is what the broker reports as the
 	// user of each request.
 	User string
@@ -114,7 +114,7 @@ type GateConfig struct {
 	Now func() time.Time
 }
 
-// A Gate decides who may connect as what. It is safe for concurrent use.
+// A Gate decides about connections. It is safe for concurrent use.
 type Gate struct {
 	cfg GateConfig // read-only
 }
@@ -133,7 +133,7 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 // Authorize decides about one connection. The error is a *[Denied], and the
 // admission is then nil.
 //
-// A certificate decides alone: where it admits nobody, a token beside it is not
+// A certificate decides alone: where it is not admitted, a token beside it is not
 // looked at, or a node could be had to give up its identity without noticing. A
 // node whose certificate has expired comes back with its token and without the
 // certificate.

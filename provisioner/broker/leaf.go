@@ -15,9 +15,8 @@ type LeavesConfig struct {
 	// Listen is where they reach it, host:port. Required.
 	Listen string
 
-	// Names are those servers' own, as in their certificates: nobody else gets
-	// in, whoever signed a certificate for whom. Required. Who is one can do in
-	// [AccountMuster] what a provisioner can.
+	// Names are those servers' own, as in their certificates: no other server gets
+	// in. Required. A leaf can do in [AccountMuster] what a provisioner can.
 	Names []string
 
 	// TrustDomain is that of the installation's certificates. Required.
@@ -48,7 +47,7 @@ func (c ServerConfig) serverName() string {
 // the certificate of a broker, and the one that is come to knows the other by the
 // role and name in it: a node's or a provisioner's, of the same authority, is
 // good for nothing here. Only the account of the provisioners crosses, where
-// messages already say whom the broker took their sender for.
+// messages already name their sender as the broker knows it.
 func (c ServerConfig) leafText() string {
 	files := fmt.Sprintf("cert_file: %q, key_file: %q, ca_file: %q, timeout: %d", c.Certificate, c.Key, c.CA, int(handshake.Seconds()))
 	switch {
@@ -71,7 +70,7 @@ leafnodes {
 			urls = append(urls, fmt.Sprintf("%q", "tls://"+u))
 		}
 		return fmt.Sprintf(`
-# The brokers that have the streams. Whom provisioners of the site do not answer,
+# The brokers that have the streams. If no provisioner of the site answers,
 # those of elsewhere do.
 default_js_domain: {%s: %s}
 leafnodes {

@@ -44,7 +44,7 @@ func lockDir(dir string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("lock store directory %q: %w", dir, err)
 	}
-	// Who had it may have taken the file away: a lock on that keeps nobody off.
+	// The holder before may have removed the file: a lock on that excludes no other process.
 	mine, err := f.Stat()
 	if there, gone := os.Stat(f.Name()); err != nil || gone != nil || !os.SameFile(mine, there) {
 		_ = f.Close() // nothing was written to it

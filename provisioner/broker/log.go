@@ -15,7 +15,7 @@ import (
 )
 
 // Lines a second, and in one go, about connections. Strangers cause these, and
-// more of them would tell nobody more; chosen.
+// more of them would say nothing new.
 const (
 	linesPerSecond = 20
 	linesAtOnce    = 100

@@ -24,8 +24,8 @@ var ErrMisconfigured = errors.New("the servers are not configured as `muster bro
 // ErrNotSynced means that a broker acknowledges before it has synced.
 var ErrNotSynced = errors.New("broker acknowledges writes that are not on disk: set jetstream.sync_interval to always, as `muster broker config` does, and restart it")
 
-// orderNobody is an order to no server: the id of one is a public key.
-var orderNobody = fmt.Sprintf(orderKick, "nobody")
+// orderNoServer is an order to no server: the id of one is a public key.
+var orderNoServer = fmt.Sprintf(orderKick, "none")
 
 // Unread returns why a question of a server about a connection could not be read, nil if none failed in the last ten
 // minutes.
@@ -48,7 +48,7 @@ func (c *control) checkServer(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = inbox.Unsubscribe() }()
-	for _, subject := range []string{askConnections, askJetStream, orderNobody} {
+	for _, subject := range []string{askConnections, askJetStream, orderNoServer} {
 		if err := c.nc.Publish(subject, nil); err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 	"muster/internal/seal"
 )
 
-// Settings of the server that nobody needs to change.
+// Settings of the server that are the same for every installation.
 const (
 	maxControlLine = 16 << 10    // a sealed token of 11 KiB in CONNECT, whose other members take 314 bytes
 	maxPayload     = 8 << 20     // what provisioners may publish. Nodes' accounts have limits of their own
@@ -19,11 +19,11 @@ const (
 	pingInterval   = time.Minute // with maxPingsOut, a dead peer holds its place for three minutes
 	maxPingsOut    = 2
 	// noShortFirstPing: nats-server sends each client a PING two seconds after it has read its CONNECT,
-	// admitted or not, and who gets one before the PONG gives up: nats.go, and most other clients.
-	// So who waited for longer was lost when it was let in, and came again: a storm of 20,000 nodes at
+	// admitted or not, and a client that gets one before the PONG gives up: nats.go, and most other clients.
+	// So a client that waited for longer was lost when it was admitted, and came again: a storm of 20,000 nodes at
 	// three brokers on two slow cores never ended (make chaos). nats-server's own wait is handshake.
 	noShortFirstPing = true
-	maxClosed        = 16 // connections that have ended and that nats-server tells about, which nobody asks; its default is 10,000 of 1.5 KB
+	maxClosed        = 16 // ended connections that nats-server remembers; its default is 10,000 of 1.5 KB
 )
 
 // What does not fit keeps this from being compiled: the longest sealed token with

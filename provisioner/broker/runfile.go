@@ -115,7 +115,7 @@ func fileOptions(path string) (*server.Options, error) {
 		return nil, fmt.Errorf("%s: correct it there, or print the file again with `muster broker config`", why)
 	}
 	if open(opts) {
-		return nil, fmt.Errorf("%s: names nobody who may connect, so anybody might do anything, as with an empty or half-written file: write it with `muster broker config`", path)
+		return nil, fmt.Errorf("%s: admits every client to everything, as an empty or half-written file does: write it with `muster broker config`", path)
 	}
 	opts.NoSigs, opts.NoLog = true, true
 	opts.DisableJetStreamBanner = true

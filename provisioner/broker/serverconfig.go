@@ -92,8 +92,8 @@ func (c ServerConfig) Text() (string, error) {
 }
 
 // serverText is the configuration but for cluster and accounts.
-const serverText = `# A broker of muster's, as 'muster broker config' printed it. The accounts and who
-# may speak to whom are muster's protocol; change names, addresses and limits.
+const serverText = `# A broker of muster's, as 'muster broker config' printed it. The accounts and their
+# permissions are muster's protocol; change names, addresses and limits.
 server_name: %[1]q
 listen: %[2]q
 max_connections: %[8]d
@@ -114,7 +114,7 @@ tls {
 allow_non_tls: true
 
 %[3]s
-# Provisioners say who may connect as what. That nkeys are users here has the
+# Provisioners decide about connections. That nkeys are users here has the
 # server ask every client for a signature, which sealed tokens need.
 authorization {
   timeout: %[16]d

@@ -13,7 +13,7 @@ type Usage struct {
 	Stored int64 // bytes of all streams
 
 	// Promised is what streams with a bound may still take: they grow without
-	// anybody being asked.
+	// a check of the limit.
 	Promised int64
 
 	Limit int64

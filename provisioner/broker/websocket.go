@@ -18,9 +18,9 @@ type WebSocketConfig struct {
 	Listen string
 
 	// Plain takes connections without TLS on it, for behind a proxy that ends
-	// TLS. The broker sees no certificate of a node's then, and so nobody comes
+	// TLS. The broker sees no certificate of a node's then, and so no node comes
 	// into [AccountFleet] that way; and all connections come from the proxy's
-	// address, whatever the proxy says in X-Forwarded-For: anybody could.
+	// address, whatever the proxy says in X-Forwarded-For, which any client can send.
 	Plain bool
 }
 

@@ -26,7 +26,7 @@ type Peer struct {
 }
 
 // Explain adds to an error of a connection what to do. Its causes are known
-// only to readers who know brokers and nats.go. What has a remedy keeps it.
+// only to readers that know brokers and nats.go. What has a remedy keeps it.
 func Explain(err error, p Peer) error {
 	if err == nil || advice.Given(err) || errors.Is(err, context.Canceled) {
 		return err

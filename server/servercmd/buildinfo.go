@@ -66,7 +66,7 @@ func (v *buildInfoVerb) run(context.Context) error {
 		err = info.print(v.out)
 	}
 	if err == nil && v.cfg.TokenFile != "" {
-		err = settings.Unread // somebody asked for this very token
+		err = settings.Unread // this very token was asked for
 	}
 	return err
 }

@@ -109,11 +109,11 @@ func (d *doctor) checkMode() {
 
 func (d *doctor) checkToken() {
 	const what = "token"
-	t, err := readToken(d.state.tokenFiles(), d.build)
 	bad := StatusFail
 	if d.view.mode == ModeNormal {
 		bad = StatusWarn // it is not needed until the node enrolls again
 	}
+	t, err := readToken(d.state.tokenFiles(), d.build)
 	switch {
 	case errors.Is(err, ErrMissing) && d.view.mode == ModeNormal:
 		d.say(StatusOK, what, "", "none, and none is needed in normal mode")
@@ -131,20 +131,14 @@ func (d *doctor) checkToken() {
 		d.say(StatusWarn, "authority", "sign the token with --ca",
 			"the token pins none, so this node takes the first that answers")
 	}
-	d.checkTerms(t, bad)
-}
-
-// checkTerms checks when, and for which names, a token is good.
-func (d *doctor) checkTerms(t *token, bad Status) {
-	const what = "token"
 	expiry := "never expires"
 	if !t.expires.IsZero() {
 		expiry = "expires " + t.expires.Format(time.RFC3339)
 	}
-	remedy := t.outOfDate(d.clock.now(), d.cfg.Now())
 	matches := func(p wire.Pattern) bool { return p.Match(d.view.identity) }
 	covered := len(t.limits.Identities) == 0 || slices.ContainsFunc(t.limits.Identities, matches)
 	fi, err := os.Stat(t.file)
+	remedy := t.outOfDate(d.clock.now(), d.cfg.Now())
 	switch {
 	case remedy != "":
 		d.say(bad, what, remedy, "%s is out of date, %s", t.file, expiry)
@@ -156,10 +150,8 @@ func (d *doctor) checkTerms(t *token, bad Status) {
 		d.say(StatusWarn, what, "chmod 0600 "+t.file, "%s can be read by every user of this machine (mode %04o)",
 			t.file, fi.Mode().Perm())
 	default:
-		d.say(StatusOK, what, "", "%s, %s, provisions by default: %v, TLS: %v", t.file, expiry, t.byDefault, t.secure)
-	}
-	if key, err := t.sealKey(); t.sealed() && err == nil {
-		d.say(StatusOK, "sealing", "", "what is sent to enroll can be read only with the seal key %s", key.ID())
+		d.say(StatusOK, what, "", "%s, %s, provisions by default: %v, TLS: %v, sealed: %v",
+			t.file, expiry, t.byDefault, t.secure, t.sealed())
 	}
 }
 

@@ -232,7 +232,7 @@ func TestTheDoctorSpeaksSealed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, detail := range map[string]string{"connection": "admits this node with the sealed token", "sealing": "only with the seal key"} {
+	for what, detail := range map[string]string{"connection": "admits this node with the sealed token", "token": "sealed: true"} {
 		if s := finding(findings, what); s.Status != server.StatusOK || !strings.Contains(s.Detail, detail) {
 			t.Errorf("%s: %+v", what, s)
 		}

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -19,8 +18,7 @@ type Usage struct {
 	Limit int64
 }
 
-// Usage returns what JetStream has stored. The error is [ErrNotRunning], or
-// says that the server has no JetStream.
+// Usage returns what JetStream has stored. The error may be [ErrNotRunning].
 func (b *Broker) Usage() (Usage, error) {
 	s, err := b.running()
 	if err != nil {
@@ -29,9 +27,6 @@ func (b *Broker) Usage() (Usage, error) {
 	info, err := s.Jsz(&server.JSzOptions{Streams: true, Config: true})
 	if err != nil {
 		return Usage{}, fmt.Errorf("usage of the store: %w", err)
-	}
-	if info.Disabled {
-		return Usage{}, errors.New("usage of the store: JetStream is off")
 	}
 	u := Usage{Stored: int64(info.Store), Limit: info.Config.MaxStore}
 	for _, account := range info.AccountDetails {

@@ -27,8 +27,8 @@ func (p *Provisioner) Fresh() error {
 	return p.logs.Fresh()
 }
 
-// awaitFresh is Fresh for an operator: views that are too old may come up to date within [trust.MaxAge].
-func (p *Provisioner) awaitFresh(ctx context.Context) error {
+// AwaitFresh is Fresh for an operator: views that are too old may come up to date within [trust.MaxAge].
+func (p *Provisioner) AwaitFresh(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, trust.MaxAge)
 	defer cancel()
 	again := time.NewTicker(50 * time.Millisecond)
@@ -130,7 +130,7 @@ func (g *Gate) refuseUnread(id wire.Identity, unread error) error {
 	if by := g.revocations.Outstanding(id, ""); by != nil {
 		return refuse(string(id), wire.CodeIdentityRevoked, by.Err())
 	}
-	return refuse(string(id), g.storeCode(unread), unread)
+	return refuse(string(id), storeCode(unread), unread)
 }
 
 // admits returns nil unless nobody is admitted as id, whose record is r or nil,
@@ -191,8 +191,8 @@ func (a *proof) keyHash() string {
 const watchEvery = 200 * time.Millisecond
 
 // watchViews raises and clears the alarms about the views.
-func (p *Provisioner) watchViews(ctx context.Context) {
-	p.cfg.Alarms.Set(ctx, wire.CodeRevocationsUnknown, p.Fresh())
-	p.cfg.Alarms.Set(ctx, events.AlarmEntryUnread, p.unread.Err())
-	p.watchAllowsAll(ctx)
+func (w *watcher) watchViews(ctx context.Context) {
+	w.cfg.Alarms.Set(ctx, wire.CodeRevocationsUnknown, w.Fresh())
+	w.cfg.Alarms.Set(ctx, events.AlarmEntryUnread, w.unread.Err())
+	w.watchAllowsAll(ctx)
 }

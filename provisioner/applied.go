@@ -20,10 +20,15 @@ import (
 // that cannot use an offer says so likewise (see [wire.Unusable]): nothing is
 // written, and the refusal with [wire.CodeOfferUnusable] tells whoever watches.
 func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Source) error {
-	attempt := wire.NewID()
-	watch := p.watch()
-	record, repeated, err := p.applied(ctx, &watch, m, attempt, source)
-	watch.done(RequestConfirm, err)
+	c := &confirmation{
+		Provisioner: p,
+		m:           m,
+		source:      source,
+		attempt:     wire.NewID(),
+		watch:       p.watch(),
+	}
+	record, repeated, err := c.confirm(ctx)
+	c.watch.done(RequestConfirm, err)
 	if err != nil {
 		var r *Refusal
 		if !errors.As(err, &r) {
@@ -41,7 +46,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		p.cfg.Log.WarnContext(ctx, msg, "node", e.Node, "code", r.Code, "source", source.Address, "err", e.Cause) //nolint:sloglint // one of two literals
 		return r
 	}
-	e := p.provisionedEvent(record, attempt, source)
+	e := p.provisionedEvent(record, c.attempt, source)
 	if e.Repeated = repeated; !repeated || p.words.say(&e) {
 		p.tellProvisioned(ctx, e)
 	}
@@ -61,29 +66,39 @@ func (p *Provisioner) tellProvisioned(ctx context.Context, e events.Event) {
 	p.cfg.Log.InfoContext(ctx, "node provisioned", "node", e.Node, "serial", e.Serial, "source", e.Source, "repeated", e.Repeated)
 }
 
-// applied reports whether the confirmation was on record already.
-func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.Applied, attempt string, source Source) (*Record, bool, error) {
-	id, err := wire.ParseIdentity(m.Identity)
+// A confirmation is on its way to the record.
+type confirmation struct {
+	*Provisioner
+
+	m       *wire.Applied
+	source  Source
+	attempt string
+	watch   stopwatch
+}
+
+// confirm returns the record, and whether the confirmation was on it already.
+func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
+	id, err := wire.ParseIdentity(c.m.Identity)
 	if err != nil {
-		return nil, false, refuse(m.Identity, wire.CodeIdentityInvalid, err)
+		return nil, false, refuse(c.m.Identity, wire.CodeIdentityInvalid, err)
 	}
-	unlock, err := p.locks.lock(ctx, id, func() error { return p.unprovenBy(ctx, id, m) })
-	if watch.took(StepWait, err) != nil {
+	unlock, err := c.locks.lock(ctx, id, func() error { return c.unproven(ctx, id) })
+	if c.watch.took(StepWait, err) != nil {
 		if r := (*Refusal)(nil); errors.As(err, &r) {
 			return nil, false, r
 		}
-		return nil, false, refuse(m.Identity, wire.CodeBusy, err)
+		return nil, false, refuse(c.m.Identity, wire.CodeBusy, err)
 	}
 	defer unlock()
-	record, after := p.recent.take(id, p.now())
+	record, after := c.recent.take(id, c.now())
 	for range maxRounds {
 		remembered := record != nil
 		if !remembered {
-			if record, after, err = p.cfg.Store.Record(ctx, id); err != nil {
-				return nil, false, refuse(m.Identity, p.storeCode(err), err)
+			if record, after, err = c.cfg.Store.Record(ctx, id); err != nil {
+				return nil, false, refuse(c.m.Identity, storeCode(err), err)
 			}
 		}
-		offer, repeated, err := p.confirm(record, m)
+		offer, repeated, err := confirmed(record, c.m)
 		if remembered && (err != nil || repeated) {
 			record = nil // see recent: this would not be a write
 			continue
@@ -91,43 +106,39 @@ func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.App
 		if err != nil {
 			return nil, false, err
 		}
-		source.proven()
-		source.Proven = nil // once, however many rounds
+		c.source.proven()
+		c.source.Proven = nil // once, however many rounds
 		if repeated {
-			p.tellFormer(record)
+			c.records.tellFormer(record)
 			return record, true, nil
 		}
-		now := p.now()
-		_ = watch.took(StepClassify, nil)
+		now := c.now()
+		_ = c.watch.took(StepClassify, nil)
 		next := *record
 		next.State, next.Current, next.Next = StateProvisioned, offer, nil
-		next.ProvisionedAt, next.UpdatedAt, next.Attempt = now, now, attempt
+		next.ProvisionedAt, next.UpdatedAt, next.Attempt = now, now, c.attempt
 		next.keep(record, now)
-		err = watch.took(StepPublish, p.publish(ctx, &next, after, nil))
+		err = c.watch.took(StepPublish, c.records.publish(ctx, &next, after, nil))
 		if err == nil {
-			p.tellSuperseded(record, &next)
+			c.records.tellSuperseded(record, &next)
 		}
 		if !errors.Is(err, errAgain) {
 			return &next, false, err
 		}
 		record = nil
 	}
-	return nil, false, refuse(m.Identity, wire.CodeBusy, errAgain)
+	return nil, false, refuse(c.m.Identity, wire.CodeBusy, errAgain)
 }
 
-// unprovenBy returns a refusal if m is of nothing that is on record, before it waits for its turn:
+// unproven returns a refusal if it is of nothing that is on record, before it waits for its turn:
 // anybody may send one about any node, which would find no place to wait in.
-func (p *Provisioner) unprovenBy(ctx context.Context, id wire.Identity, m *wire.Applied) error {
-	record, _, err := p.cfg.Store.Record(ctx, id)
+func (c *confirmation) unproven(ctx context.Context, id wire.Identity) error {
+	record, _, err := c.cfg.Store.Record(ctx, id)
 	if err != nil {
-		return refuse(m.Identity, p.storeCode(err), err)
+		return refuse(c.m.Identity, storeCode(err), err)
 	}
-	_, _, err = p.confirm(record, m)
+	_, _, err = confirmed(record, c.m)
 	return err
-}
-
-func (p *Provisioner) confirm(r *Record, m *wire.Applied) (*Issued, bool, error) {
-	return confirmed(r, m)
 }
 
 // confirmed returns the offer on the record that m confirms, and whether it is

@@ -234,7 +234,7 @@ func (c *Clones) cloned(ctx context.Context, id wire.Identity, boot string, othe
 	for range maxRounds {
 		r, after, err := c.cfg.Store.Record(ctx, id)
 		if err != nil {
-			_ = c.storeCode(err) // whoever watches the store says so; the clones will speak again
+			_ = storeCode(err) // whoever watches the store says so; the clones will speak again
 			return
 		}
 		if r == nil || r.State == StateRevoked || r.State == StateRetired || !owner(r) {
@@ -271,7 +271,7 @@ func (c *Clones) cloned(ctx context.Context, id wire.Identity, boot string, othe
 		next := *r
 		next.Cloned, next.Attempt, next.UpdatedAt = found, wire.NewID(), c.now()
 		next.keep(r, next.UpdatedAt)
-		err = c.publish(ctx, &next, after, nil)
+		err = c.records.publish(ctx, &next, after, nil)
 		if errors.Is(err, errAgain) {
 			continue
 		}

@@ -19,8 +19,8 @@ func CommandKey(token *jwt.Verified, id wire.Identity) []byte {
 
 // otherSecret reports whether the node has come with a token of another secret
 // than the one that its record knows how to prove.
-func (a *attempt) otherSecret() bool {
-	return !a.renewal && !bytes.Equal(CommandKey(a.token, a.identity), a.record.CommandKey)
+func (a *proof) otherSecret(r *Record) bool {
+	return !a.renewal && !bytes.Equal(CommandKey(a.token, a.identity), r.CommandKey)
 }
 
 // TokenOver says why the token on a record would not let its node in again, in words that follow its id; nil if it would.

@@ -18,22 +18,22 @@ const crlEvery = 400 * time.Millisecond
 func (p *Provisioner) CRLs() *trust.CRLs { return p.crls }
 
 // keepCRLs signs the CRLs that are due, for Run.
-func (p *Provisioner) keepCRLs(ctx context.Context) {
-	err := p.crls.Update(ctx)
+func (w *watcher) keepCRLs(ctx context.Context) {
+	err := w.crls.Update(ctx)
 	if ctx.Err() != nil {
 		return
 	}
-	if err != nil && !p.crlsFailed {
-		p.cfg.Log.ErrorContext(ctx, "CRL not brought up to date, the one before stays in use until it lapses", "err", err)
+	if err != nil && !w.crlsFailed {
+		w.cfg.Log.ErrorContext(ctx, "CRL not brought up to date, the one before stays in use until it lapses", "err", err)
 	}
 	switch {
 	case err == nil:
-		p.cfg.Alarms.Clear(ctx, events.AlarmCRLTooLong)
+		w.cfg.Alarms.Clear(ctx, events.AlarmCRLTooLong)
 	case errors.Is(err, trust.ErrCRLTooLong):
-		p.cfg.Alarms.Raise(ctx, events.AlarmCRLTooLong, err)
+		w.cfg.Alarms.Raise(ctx, events.AlarmCRLTooLong, err)
 	}
-	if err == nil && p.crlsFailed {
-		p.cfg.Log.InfoContext(ctx, "CRL is up to date again", "number", p.crls.Newest().Number)
+	if err == nil && w.crlsFailed {
+		w.cfg.Log.InfoContext(ctx, "CRL is up to date again", "number", w.crls.Newest().Number)
 	}
-	p.crlsFailed = err != nil
+	w.crlsFailed = err != nil
 }

@@ -16,7 +16,8 @@ func (a *attempt) decide(ctx context.Context) error {
 	node := string(a.identity)
 	a.allowance = a.logs.Allowances.Match(a.identity, a.now())
 	asked := a.cfg.Policy.Digest() // before: a policy that is loaded meanwhile has not failed
-	in, d, err := a.judge(ctx)
+	in := a.input()
+	d, err := a.cfg.Policy.Decide(ctx, in)
 	if err == nil || ctx.Err() == nil { // what was broken off decided nothing
 		a.cfg.Observe(in, d, err, asked)
 	}
@@ -71,13 +72,6 @@ func (a *attempt) checkLetIn() error {
 		return fmt.Errorf("%w: %w", errAgain, errTakenBack)
 	}
 	return nil
-}
-
-// judge evaluates the policy.
-func (a *attempt) judge(ctx context.Context) (*policies.Input, *policies.Decision, error) {
-	in := a.input()
-	d, err := a.cfg.Policy.Decide(ctx, in)
-	return in, d, err
 }
 
 // because is the cause of a verdict in the policy's own words, nil if it has

@@ -149,7 +149,7 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 	// A certificate may have been issued since the entry was written, and a
 	// restored record may be of before it: the entries must name all that this
 	// revision of the record does.
-	want, err := e.EntryAbout(entry.Kind, record, trust.Cause{By: entry.By, Why: entry.Why})
+	want, err := EntryAbout(entry.Kind, record, e.now(), trust.Cause{By: entry.By, Why: entry.Why})
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 		event = events.Retired
 	}
 	next.keep(record, next.UpdatedAt)
-	if err := e.publish(ctx, &next, after, nil); err != nil {
+	if err := e.records.publish(ctx, &next, after, nil); err != nil {
 		return err
 	}
 	e.cfg.Emit(events.Event{Type: event, Time: e.moment(), Node: string(id), By: entry.By, Why: entry.Why, Attempt: next.Attempt})
@@ -198,21 +198,20 @@ func (p *Provisioner) KnowFollowed(ctx context.Context, r *Record) error {
 	return p.logs.Sync(ctx)
 }
 
-// EntryAbout returns the entry that revokes or retires the identity of a record: with every
+// EntryAbout returns the entry of now that revokes or retires the identity of a record: with every
 // certificate that has not expired, superseded ones too, since a copy of a node's disk has those
 // as well. One that has expired by a clock that is not believed yet is named like a live one: it
 // is live again once the clock is set right.
-func (p *Provisioner) EntryAbout(kind trust.RevocationKind, r *Record, c trust.Cause) (*trust.Revocation, error) {
+func EntryAbout(kind trust.RevocationKind, r *Record, now time.Time, c trust.Cause) (*trust.Revocation, error) {
 	e := &trust.Revocation{
 		Schema: trust.RevocationSchema,
 		ID:     wire.NewID(),
 		Kind:   kind,
-		At:     p.now(),
+		At:     now,
 		By:     c.By,
 		Why:    c.Why,
 		Node:   r.Identity,
 	}
-	now := e.At
 	for _, c := range r.Superseded {
 		if now.Before(c.NotAfter) {
 			e.Certificates = append(e.Certificates, c)

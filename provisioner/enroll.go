@@ -351,15 +351,15 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 		return nil, false, err
 	}
 	next := a.next(a.now(), offer)
-	if err := a.watch.took(StepPublish, a.publish(ctx, next, a.after, func() error { return a.trying() })); err != nil {
+	if err := a.watch.took(StepPublish, a.records.publish(ctx, next, a.after, func() error { return a.trying() })); err != nil {
 		return nil, false, err
 	}
 	if a.reason.handsOver() {
-		if err := a.handOver(ctx, a.record, next, a.gives()); err != nil {
+		if err := a.records.handOver(ctx, a.record, next, givenBy(a)); err != nil {
 			return nil, false, err
 		}
 	}
-	a.tellSuperseded(a.record, next)
+	a.records.tellSuperseded(a.record, next)
 	return a.enrolled(offer, certificate.Chain, a.files), true, nil
 }
 
@@ -377,9 +377,9 @@ func (a *attempt) classify(ctx context.Context) error {
 	node := string(a.identity)
 	var err error
 	if a.record, a.after, err = a.cfg.Store.Record(ctx, a.identity); err != nil {
-		return refuse(node, a.storeCode(err), err)
+		return refuse(node, storeCode(err), err)
 	}
-	a.doubt = a.writable(node)
+	a.doubt = a.records.writable(node)
 	if err := a.KnowFollowed(ctx, a.record); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
@@ -415,7 +415,7 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err
 	}
-	if err := a.handOverAgain(ctx, a.record); err != nil {
+	if err := a.records.handOverAgain(ctx, a.record); err != nil {
 		return nil, false, err
 	}
 	now := a.now()
@@ -434,29 +434,30 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	}
 	chain := a.cfg.Authority.Chain(offered.DER)
 	digest := wire.Digest(chain, a.files)
-	if digest == offered.Digest && !a.record.clonesRefused() && !a.otherSecret() {
+	if digest == offered.Digest && !a.record.clonesRefused() && !a.otherSecret(a.record) {
 		if a.doubt != nil {
 			return nil, false, a.doubt // or the node has what nobody knows of after a restart
 		}
 		if err := a.keepFacts(ctx); err != nil {
 			return nil, false, err
 		}
-		a.tellFormer(a.record)
+		a.records.tellFormer(a.record)
 		return a.enrolled(offered, chain, a.files), false, nil
 	}
 	// The configuration has changed since, or the policy lets a cloned node in
 	// again. The new digest must be on record
-	// before the node hears of it, or its confirmation would match nothing.
-	if err := a.young(now); err != nil {
+	// before the node hears of it, or its confirmation would match nothing. It does not end a young offer for another
+	// key: that is about to be confirmed, and what came late, or was recorded, must not.
+	if err := a.tooEarly(a.record.youngOffer(a.csr.KeyHash, now)); err != nil {
 		return nil, false, err
 	}
 	offer := *offered
 	offer.Digest = digest // and it is as old as it was: see tooSoon and namesAnew
 	next := a.next(now, &offer)
-	if err := a.watch.took(StepPublish, a.publish(ctx, next, a.after, func() error { return a.trying() })); err != nil {
+	if err := a.watch.took(StepPublish, a.records.publish(ctx, next, a.after, func() error { return a.trying() })); err != nil {
 		return nil, false, err
 	}
-	a.tellSuperseded(a.record, next)
+	a.records.tellSuperseded(a.record, next)
 	return a.enrolled(&offer, chain, a.files), true, nil
 }
 

@@ -39,7 +39,7 @@ func (p *Provisioner) Foresee(ctx context.Context, a *orders.Answer, r *Record, 
 		w, _, err := p.cfg.Store.Waiter(ctx, a.Identity, a.KeyHash)
 		switch {
 		case err != nil && !errors.Is(err, trust.ErrRecord):
-			return p.storeCode(err)
+			return storeCode(err)
 		case err != nil, w == nil, w.Code != wire.CodeApprovalPending, !w.LastAsked.After(r.Owned()):
 			return wire.CodeIdentityTaken
 		}

@@ -12,8 +12,8 @@ import (
 // handOver writes that the keys of the record before lost the identity to the key of the record
 // after it, which is written: a store that is restored would give the name back to them. The
 // reply waits for it. Writing it again is harmless: the entry has the id of the attempt.
-func (p *Provisioner) handOver(ctx context.Context, before, after *Record, c trust.Cause) error {
-	of, err := p.EntryAbout(trust.RevokedNode, before, c)
+func (w *records) handOver(ctx context.Context, before, after *Record, c trust.Cause) error {
+	of, err := EntryAbout(trust.RevokedNode, before, w.now(), c)
 	if err != nil {
 		return refuse(string(after.Identity), wire.CodeUnavailable, err)
 	}
@@ -29,32 +29,32 @@ func (p *Provisioner) handOver(ctx context.Context, before, after *Record, c tru
 		To:     after.Next.KeyHash,
 	}
 	for range maxRounds {
-		if p.revocations.Knows(e.ID) || len(e.Keys) == 0 {
+		if w.revocations.Knows(e.ID) || len(e.Keys) == 0 {
 			return nil
 		}
-		_, newest := p.revocations.About(e.Node)
-		if err = p.revocations.Put(ctx, e, newest); err == nil {
+		_, newest := w.revocations.About(e.Node)
+		if err = w.revocations.Put(ctx, e, newest); err == nil {
 			return nil
 		}
 		if !errors.Is(err, trust.ErrConflict) {
 			break
 		}
 	}
-	return refuse(string(after.Identity), p.storeCode(err), err)
+	return refuse(string(after.Identity), storeCode(err), err)
 }
 
 // handOverAgain is handOver for a record whose reply may be lost: its key asks again.
-func (p *Provisioner) handOverAgain(ctx context.Context, r *Record) error {
-	if r.Next == nil || !r.Decision.Reason.handsOver() || p.revocations.Knows(r.Attempt) {
+func (w *records) handOverAgain(ctx context.Context, r *Record) error {
+	if r.Next == nil || !r.Decision.Reason.handsOver() || w.revocations.Knows(r.Attempt) {
 		return nil
 	}
-	history, _, err := p.cfg.Store.History(ctx, r.Identity)
+	history, _, err := w.cfg.Store.History(ctx, r.Identity)
 	if err != nil {
-		return refuse(string(r.Identity), p.storeCode(err), err)
+		return refuse(string(r.Identity), storeCode(err), err)
 	}
 	for i, h := range history {
 		if h.Record.Attempt == r.Attempt && i > 0 {
-			return p.handOver(ctx, history[i-1].Record, r, trust.Cause{By: "muster", Why: string(r.Decision.Reason)})
+			return w.handOver(ctx, history[i-1].Record, r, trust.Cause{By: "muster", Why: string(r.Decision.Reason)})
 		}
 	}
 	return nil
@@ -77,8 +77,8 @@ func (a *attempt) checkLost() error {
 	return nil
 }
 
-// gives is the cause of a hand-over.
-func (a *attempt) gives() trust.Cause {
+// givenBy is the cause of a hand-over.
+func givenBy(a *attempt) trust.Cause {
 	if a.reason == ReasonGrant && a.grant.By != "" {
 		return trust.Cause{By: a.grant.By, Why: a.grant.Why}
 	}

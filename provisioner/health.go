@@ -16,7 +16,7 @@ import (
 
 // storeCode is the code of a store's error. A record that cannot be read is one
 // identity's trouble; anything else may be everybody's.
-func (p *Provisioner) storeCode(err error) wire.Code {
+func storeCode(err error) wire.Code {
 	if errors.Is(err, trust.ErrRecord) {
 		return wire.CodeUnavailable
 	}
@@ -28,8 +28,8 @@ func (p *Provisioner) storeCode(err error) wire.Code {
 
 // writable returns a refusal while the store is known to be away: what cannot
 // be put on record is not begun, and the node does not wait for a time-out.
-func (p *Provisioner) writable(node string) error {
-	if err := p.cfg.Alarms.Stands(wire.CodeStoreUnavailable); err != nil {
+func (w *records) writable(node string) error {
+	if err := w.cfg.Alarms.Stands(wire.CodeStoreUnavailable); err != nil {
 		return refuse(node, wire.CodeStoreUnavailable, err)
 	}
 	return nil

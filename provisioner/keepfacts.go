@@ -10,7 +10,7 @@ import (
 )
 
 // keptFacts returns what is kept of the attempt's facts.
-func (a *attempt) keptFacts() facts.Facts { return a.kept.Kept(a.request.Facts) }
+func (a *proof) keptFacts() facts.Facts { return a.kept.Kept(a.request.Facts) }
 
 // keepFacts writes the facts of a node that gets what it has, if they are others
 // than those on record. It may be the last step: the node asks again, and with the
@@ -24,7 +24,7 @@ func (a *attempt) keepFacts(ctx context.Context) error {
 	next := *a.record
 	next.Facts, next.Attempt, next.UpdatedAt = facts, a.id, a.now()
 	next.keep(a.record, next.UpdatedAt)
-	err := a.watch.took(StepPublish, a.publish(ctx, &next, a.after, func() error { return a.trying() }))
+	err := a.watch.took(StepPublish, a.records.publish(ctx, &next, a.after, func() error { return a.trying() }))
 	if errors.Is(err, trust.ErrStoreFull) {
 		return nil // nothing was written; they come with the node's next answer
 	}

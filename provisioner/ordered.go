@@ -80,7 +80,7 @@ func (a *proof) checkRejected() error {
 
 // checkPaused refuses an attempt while there is a pause that covers it: that of
 // the installation, of the site where the node is, or of its token's.
-func (a *attempt) checkPaused() error {
+func (a *proof) checkPaused() error {
 	s := a.logs.Pauses.About(a.renewal, a.siteOf(a.source), a.token.Limits.Site)
 	if s == nil {
 		return nil
@@ -89,7 +89,7 @@ func (a *attempt) checkPaused() error {
 }
 
 // checkFrozen refuses an attempt that would take a use of a frozen token.
-func (a *attempt) checkFrozen() error {
+func (a *proof) checkFrozen() error {
 	r := a.logs.FrozenBy(a.token.ID, a.token.IssuedAt)
 	if r == nil {
 		return nil
@@ -100,12 +100,12 @@ func (a *attempt) checkFrozen() error {
 }
 
 // AllowListChanged has the alarm about an allow-list that admits every name say what is in force now.
-func (p *Provisioner) AllowListChanged(ctx context.Context) { p.watchAllowsAll(ctx) }
+func (p *Provisioner) AllowListChanged(ctx context.Context) { p.watcher.watchAllowsAll(ctx) }
 
 // watchAllowsAll keeps the alarm about an allow-list that admits every name.
-func (p *Provisioner) watchAllowsAll(ctx context.Context) {
-	p.cfg.Alarms.Keep(ctx, events.AlarmAllowsAll, func() error {
-		a := p.logs.Allowances.AnyName(p.now())
+func (w *watcher) watchAllowsAll(ctx context.Context) {
+	w.cfg.Alarms.Keep(ctx, events.AlarmAllowsAll, func() error {
+		a := w.logs.Allowances.AnyName(w.now())
 		if a == nil {
 			return nil
 		}

@@ -77,18 +77,22 @@ func (i *Issued) forCRL() (trust.RevokedCertificate, error) {
 	return trust.RevokedCertificate{Serial: i.Serial, NotAfter: i.NotAfter, Issuer: hex.EncodeToString(certificate.AuthorityKeyId)}, nil
 }
 
+// tooEarly refuses an attempt for now, because of err; nil if that is nil.
+func (a *proof) tooEarly(wait time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	r := refuse(string(a.identity), wire.CodeBusy, err)
+	r.After = wait
+	return r
+}
+
 // pace refuses an attempt whose certificate would be one too many for now. What
 // a node asks for by its keys alone is paced; a new identity has its quotas, and
 // a grant and a one-time token are the operator's word.
 func (a *attempt) pace() error {
 	c := claim{keyHash: a.csr.KeyHash, vouching: a.vouching, requested: a.now()}
-	wait, err := a.record.tooSoon(a.reason, c, func(serial string) bool { return a.revocations.Serial(serial) != nil })
-	if err != nil {
-		r := refuse(string(a.identity), wire.CodeBusy, err)
-		r.After = wait
-		return r
-	}
-	return nil
+	return a.tooEarly(a.record.tooSoon(a.reason, c, func(serial string) bool { return a.revocations.Serial(serial) != nil }))
 }
 
 // tooSoon returns why the claim that is admitted on the given ground has to wait
@@ -120,19 +124,6 @@ func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) boo
 		return wait, fmt.Errorf("%d superseded certificates have not expired, limit %d", count, maxSuperseded)
 	}
 	return 0, nil
-}
-
-// young refuses an attempt that would put an earlier certificate, with another
-// configuration, in the place of a young offer for another key: that is about to be
-// confirmed, and what came late, or was recorded, must not end it.
-func (a *attempt) young(now time.Time) error {
-	wait, err := a.record.youngOffer(a.csr.KeyHash, now)
-	if err != nil {
-		r := refuse(string(a.identity), wire.CodeBusy, err)
-		r.After = wait
-		return r
-	}
-	return nil
 }
 
 // youngOffer returns why what is on offer must not give way to something for the key

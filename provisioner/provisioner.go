@@ -199,6 +199,9 @@ type Provisioner struct {
 	Gate   *Gate
 	Clones *Clones
 
+	records *records
+	watcher *watcher
+
 	cfg    Config // set by New, then read-only
 	locks  keyLocks[wire.Identity]
 	quotas quotas
@@ -218,7 +221,6 @@ type Provisioner struct {
 	revocations   *trust.Revocations
 	enforcing     *enforcement
 	crls          *trust.CRLs
-	crlsFailed    bool // only touched by keepCRLs
 }
 
 // New returns a Provisioner or an error naming all that cfg lacks. It starts
@@ -239,6 +241,7 @@ func New(cfg Config) (*Provisioner, error) {
 		logs:          logs,
 		unread:        orders.WatchUnread(logs),
 	}
+	p.records, p.watcher = &records{p}, &watcher{Provisioner: p}
 	p.Gate, p.Clones, p.enforcing = &Gate{Provisioner: p}, &Clones{Provisioner: p}, newEnforcement(p)
 	logs.Answers.WatchVerdicts(func(a *orders.Answer) { waiters.Forget(waiting.Holder{Key: a.KeyHash, Identity: a.Identity}) })
 	p.revocations = trust.NewRevocations(trust.RevocationsConfig{Log: logs.Revocations, Journal: cfg.Journal, Applied: p.enforcing.applied})
@@ -348,6 +351,3 @@ func (s Source) proven() {
 
 // Config returns what the provisioner was made of, with the defaults filled in.
 func (p *Provisioner) Config() Config { return p.cfg }
-
-// AwaitFresh is [Provisioner.Fresh] for an operator: views that are too old may come up to date within [trust.MaxAge].
-func (p *Provisioner) AwaitFresh(ctx context.Context) error { return p.awaitFresh(ctx) }

@@ -18,6 +18,9 @@ const (
 	publishBackoffMax = 2 * time.Second
 )
 
+// records writes records, and tells what ends with them.
+type records struct{ *Provisioner }
+
 // publish writes the record if its identity's newest revision is still after,
 // and returns once the write is known to be on disk. It returns errAgain if
 // somebody else's write came first, and a refusal if the outcome could not be
@@ -39,13 +42,13 @@ const (
 // more (see [recent]).
 //
 // Right before each write, before is called if it is not nil; its error ends it.
-func (p *Provisioner) publish(ctx context.Context, r *Record, after trust.Revision, before func() error) error {
+func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, before func() error) error {
 	if err := checkNext(r); err != nil {
 		return refuse(string(r.Identity), wire.CodeUnavailable, err)
 	}
 	wait, first := publishBackoff, true
 	for {
-		if err := p.writable(string(r.Identity)); err != nil {
+		if err := w.writable(string(r.Identity)); err != nil {
 			return err
 		}
 		if before != nil {
@@ -53,15 +56,15 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after trust.Revisi
 				return err
 			}
 		}
-		well, done := p.cfg.Alarms.Until(ctx, wire.CodeStoreUnavailable)
-		revision, err := p.cfg.Store.Put(well, r, after)
+		well, done := w.cfg.Alarms.Until(ctx, wire.CodeStoreUnavailable)
+		revision, err := w.cfg.Store.Put(well, r, after)
 		if err == nil {
 			done()
-			p.recent.remember(r, revision, p.now())
+			w.recent.remember(r, revision, w.now())
 			return nil
 		}
 		done()
-		newest, revision, rerr := p.cfg.Store.Record(ctx, r.Identity)
+		newest, revision, rerr := w.cfg.Store.Record(ctx, r.Identity)
 		switch {
 		case rerr == nil && newest != nil && newest.carries(r):
 			return nil
@@ -71,10 +74,10 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after trust.Revisi
 			return errAgain
 		case errors.Is(err, trust.ErrStoreFull):
 			// Room is made by people: the node comes back rather than wait for them.
-			return refuse(string(r.Identity), p.storeCode(err), err)
+			return refuse(string(r.Identity), storeCode(err), err)
 		}
 		first = false
-		p.cfg.Log.WarnContext(ctx, "record not acknowledged", "node", r.Identity, "revision", uint64(after), "err", err)
+		w.cfg.Log.WarnContext(ctx, "record not acknowledged", "node", r.Identity, "revision", uint64(after), "err", err)
 		select {
 		case <-ctx.Done():
 			return refuse(string(r.Identity), wire.CodeStoreUnavailable, fmt.Errorf("write record: outcome unknown: %w", err))

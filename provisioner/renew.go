@@ -219,18 +219,18 @@ func (r *Record) recall() (*jwt.Verified, error) {
 
 // tellSuperseded tells whoever holds connections if a certificate that was live
 // before is not any more.
-func (p *Provisioner) tellSuperseded(before, after *Record) {
-	live := after.Live(p.now())
-	if slices.ContainsFunc(before.Live(p.now()), func(serial string) bool { return !slices.Contains(live, serial) }) {
-		p.cfg.Superseded(after.Identity)
+func (w *records) tellSuperseded(before, after *Record) {
+	live := after.Live(w.now())
+	if slices.ContainsFunc(before.Live(w.now()), func(serial string) bool { return !slices.Contains(live, serial) }) {
+		w.cfg.Superseded(after.Identity)
 	}
 }
 
 // tellFormer is tellSuperseded for a record that was found as it is to be: whoever wrote it may have ended
 // before it told, or may not know that it has written it.
-func (p *Provisioner) tellFormer(r *Record) {
+func (w *records) tellFormer(r *Record) {
 	if len(r.Superseded) > 0 {
-		p.cfg.Superseded(r.Identity)
+		w.cfg.Superseded(r.Identity)
 	}
 }
 

@@ -91,7 +91,7 @@ func (r *Record) newestBegin() (newest time.Time) {
 func (g *Gate) contest(ctx context.Context, r *Record, key string) error {
 	why := fmt.Sprintf("keys %.16s and %.16s both came back for this name in the recovery of the store", r.Recovered.Key, key)
 	g.contested.add(r.Identity)
-	entry, err := g.EntryAbout(trust.RevokedNode, r, trust.Cause{By: "muster", Why: why})
+	entry, err := EntryAbout(trust.RevokedNode, r, g.now(), trust.Cause{By: "muster", Why: why})
 	if err == nil {
 		_, newest := g.revocations.About(r.Identity)
 		err = g.revocations.Put(ctx, entry, newest) // a conflict is decided with the node's next request

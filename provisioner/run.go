@@ -23,7 +23,7 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if err := p.Gate.RecoveryAlarm(); err != nil {
 		p.cfg.Log.WarnContext(ctx, "in recovery", "err", err)
 	}
-	p.watchAllowsAll(ctx)
+	p.watcher.watchAllowsAll(ctx)
 	// An operator must reach us while the clock is behind, to accept it. And nodes need no
 	// CRL: where one is too long, those who read it have none soon, and the fleet goes on.
 	if err := p.crls.Update(ctx); err != nil && !errors.Is(err, trust.ErrClock) && !errors.Is(err, trust.ErrCRLTooLong) {
@@ -35,18 +35,25 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 // Run completes revocations, keeps the CRLs, lists who waits, and journals the revocations of other provisioners, until ctx is done. It owns every goroutine of the package and returns nil.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
-	g.Go(func() error { return every(ctx, watchEvery, p.watchViews) })
-	g.Go(func() error { return every(ctx, watchEvery, p.journalRead) })
+	g.Go(func() error { return every(ctx, watchEvery, p.watcher.watchViews) })
+	g.Go(func() error { return every(ctx, watchEvery, p.watcher.journalRead) })
 	g.Go(func() error { return p.enforcing.enforceAll(ctx) })
-	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
+	g.Go(func() error { return every(ctx, crlEvery, p.watcher.keepCRLs) })
 	g.Go(func() error { return p.waiters.Run(ctx) })
 	return g.Wait()
 }
 
+// A watcher keeps journal, CRLs and alarms up with the views.
+type watcher struct {
+	*Provisioner
+
+	crlsFailed bool
+}
+
 // journalRead journals what was read of revocations.
-func (p *Provisioner) journalRead(ctx context.Context) {
-	if err := p.revocations.WriteJournal(); err != nil {
-		p.cfg.Log.ErrorContext(ctx, "revocations not journaled", "err", err)
+func (w *watcher) journalRead(ctx context.Context) {
+	if err := w.revocations.WriteJournal(); err != nil {
+		w.cfg.Log.ErrorContext(ctx, "revocations not journaled", "err", err)
 	}
 }
 

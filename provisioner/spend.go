@@ -49,7 +49,7 @@ func (a *attempt) spend(ctx context.Context) error {
 		case errors.Is(err, trust.ErrUsedUp):
 			return refuse(node, wire.CodeTokenUsedUp, err)
 		case err != nil:
-			return refuse(node, a.storeCode(err), err)
+			return refuse(node, storeCode(err), err)
 		}
 		a.claim = claim
 	}

@@ -21,7 +21,7 @@ import (
 func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Seen) error {
 	return n.takeBack(ctx, "revoke", id, c, func(record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error) (*trust.Revocation, error) {
 		if errors.Is(err, trust.ErrRecord) {
-			return n.provisioner.EntryAbout(trust.RevokedNode, &provisioner.Record{Identity: id}, c)
+			return provisioner.EntryAbout(trust.RevokedNode, &provisioner.Record{Identity: id}, n.now(), c)
 		}
 		if err != nil {
 			return nil, err
@@ -38,7 +38,7 @@ func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, see
 		if err := checkSeen(record, at, seen); err != nil {
 			return nil, err
 		}
-		return n.provisioner.EntryAbout(trust.RevokedNode, record, c)
+		return provisioner.EntryAbout(trust.RevokedNode, record, n.now(), c)
 	})
 }
 
@@ -70,7 +70,7 @@ func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, see
 			// Revoked, and its record lost with what a restored store has forgotten.
 			record = &provisioner.Record{Identity: id}
 		}
-		return n.provisioner.EntryAbout(trust.RetiredNode, record, c)
+		return provisioner.EntryAbout(trust.RetiredNode, record, n.now(), c)
 	})
 }
 

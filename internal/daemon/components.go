@@ -21,28 +21,33 @@ const (
 
 // A register says what this provisioner's features do, here and to all others.
 type register struct {
+	*Daemon
+	since    time.Time
 	self     atomic.Pointer[fleet.Component]
-	look     func(context.Context) *fleet.Component
-	put      func(context.Context, *fleet.Component) error
-	all      func(context.Context) ([]*fleet.HeardComponent, error)
-	heard    func() time.Time
-	lately   func() *fleet.Activity
 	saidAt   time.Time        // only touched by run
 	lastSaid *fleet.Component // only touched by run
 }
 
 // newRegister returns the daemon's register. The store is open.
 func (d *Daemon) newRegister(ctx context.Context) *register {
-	since := d.opts.Now().UTC().Truncate(time.Second)
-	r := &register{put: d.Store().Components.PutComponent, all: d.Store().Components.Components, heard: d.opts.Now, lately: d.activity.lately}
-	r.look = func(ctx context.Context) *fleet.Component {
-		return &fleet.Component{
-			Schema: fleet.ComponentSchema, Name: d.cfg.Name, Process: d.id, Version: d.opts.Version, Site: d.parts.site, URL: d.APIURL(), Since: since,
-			Features: d.status.features(ctx), Alarms: d.alarms.Standing(),
-		}
-	}
+	r := &register{Daemon: d, since: d.opts.Now().UTC().Truncate(time.Second)}
 	r.self.Store(r.look(ctx))
 	return r
+}
+
+// look returns this provisioner as it is now.
+func (r *register) look(ctx context.Context) *fleet.Component {
+	return &fleet.Component{
+		Schema:   fleet.ComponentSchema,
+		Name:     r.cfg.Name,
+		Process:  r.id,
+		Version:  r.opts.Version,
+		Site:     r.parts.site,
+		URL:      r.APIURL(),
+		Since:    r.since,
+		Features: r.status.features(ctx),
+		Alarms:   r.alarms.Standing(),
+	}
 }
 
 // run looks at the features until ctx is done, tells the store what has changed
@@ -74,8 +79,8 @@ func (r *register) say(ctx context.Context, c *fleet.Component) {
 	ctx, cancel := context.WithTimeout(ctx, componentTimeout)
 	defer cancel()
 	said := *c // what is done lately differs each time, and is no reason to say so
-	said.Activity = r.lately()
-	if r.put(ctx, &said) != nil {
+	said.Activity = r.activity.lately()
+	if r.Store().Components.PutComponent(ctx, &said) != nil {
 		return
 	}
 	r.saidAt, r.lastSaid = time.Now(), c
@@ -84,7 +89,7 @@ func (r *register) say(ctx context.Context, c *fleet.Component) {
 // Self returns this provisioner with its features as they were a second ago.
 func (r *register) Self() *fleet.Component {
 	self := *r.self.Load()
-	self.Activity = r.lately()
+	self.Activity = r.activity.lately()
 	return &self
 }
 
@@ -94,9 +99,9 @@ func (r *register) All(ctx context.Context) ([]*fleet.HeardComponent, error) {
 	bounded, cancel := context.WithTimeout(ctx, componentTimeout)
 	defer cancel()
 	self := r.Self()
-	all, err := r.all(bounded)
+	all, err := r.Store().Components.Components(bounded)
 	if err != nil {
-		return []*fleet.HeardComponent{{Component: *self, Heard: r.heard().UTC()}}, errors.Join(errOthersUnknown, err)
+		return []*fleet.HeardComponent{{Component: *self, Heard: r.opts.Now().UTC()}}, errors.Join(errOthersUnknown, err)
 	}
 	fleet.MarkGone(all)
 	for _, c := range all {

@@ -489,15 +489,31 @@ func (c *Config) resolve(dir string) {
 // ReadConfig reads a configuration file and checks it. Paths in it are made
 // those of files.
 func ReadConfig(path string) (Config, error) {
+	cfg, err := readForm(path)
+	if err != nil {
+		return Config{}, err
+	}
+	if err := cfg.Validate(); err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return cfg, nil
+}
+
+// form is a configuration of which only the form is checked while it is read:
+// what its values are worth comes after.
+type form Config
+
+// Validate accepts every value.
+func (*form) Validate() error { return nil }
+
+// readForm reads a configuration file of which only the form is checked.
+func readForm(path string) (Config, error) {
 	form := form(DefaultConfig())
 	if err := conffile.LoadYAML(path, &form); err != nil {
 		return Config{}, err
 	}
 	cfg := Config(form)
 	cfg.resolve(filepath.Dir(path))
-	if err := cfg.Validate(); err != nil {
-		return Config{}, fmt.Errorf("%s: %w", path, err)
-	}
 	return cfg, nil
 }
 

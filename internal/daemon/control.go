@@ -4,7 +4,6 @@ import (
 	"errors"
 	"path/filepath"
 
-	"muster/internal/conffile"
 	"muster/provisioner/httpapi"
 )
 
@@ -12,15 +11,13 @@ import (
 // file at path is for. It looks at data_dir only: what else is wrong with the
 // file is no reason not to reach a provisioner that runs.
 func SocketOf(path string) (string, error) {
-	form := form(DefaultConfig())
-	if err := conffile.LoadYAML(path, &form); err != nil {
+	cfg, err := readForm(path)
+	if err != nil {
 		return "", err
 	}
-	cfg := Config(form)
 	if cfg.DataDir == "" {
 		return "", errors.New(path + ": data_dir: missing")
 	}
-	cfg.resolve(filepath.Dir(path))
 	return cfg.socket(), nil
 }
 

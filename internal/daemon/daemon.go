@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
-	"muster/internal/conffile"
 	"muster/internal/disk"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
@@ -132,12 +130,10 @@ func Load(path string, opts Options) (*Daemon, error) { return LoadWith(path, op
 // LoadWith is [Load] with a last change to the configuration, for callers that
 // start a daemon of their own on some other port or quota than the file says.
 func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
-	form := form(DefaultConfig())
-	if err := conffile.LoadYAML(path, &form); err != nil {
+	cfg, err := readForm(path)
+	if err != nil {
 		return nil, err
 	}
-	cfg := Config(form)
-	cfg.resolve(filepath.Dir(path))
 	if edit != nil {
 		edit(&cfg)
 	}
@@ -150,13 +146,6 @@ func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
 	}
 	return New(cfg, opts)
 }
-
-// form is a configuration of which only the form is checked while it is read:
-// what its values are worth comes after.
-type form Config
-
-// Validate accepts every value.
-func (*form) Validate() error { return nil }
 
 // New makes a Daemon from a valid configuration: it reads every file that cfg
 // names, compiles the policy and runs its tests, and reports everything wrong at

@@ -131,16 +131,13 @@ func seenText(s provisioner.Seen) string {
 	return fmt.Sprintf("%d-%d", s.Revision, s.OwnedSince.Unix())
 }
 
-// errNotSeen means that a form does not say what its page showed.
-var errNotSeen = errors.New("the form does not say which machine is meant: open the machine's page again")
-
 // parseSeen is the inverse of seenText.
 func parseSeen(text string) (provisioner.Seen, error) {
 	revision, owned, _ := strings.Cut(text, "-")
 	at, err := strconv.ParseUint(revision, 10, 64)
 	seconds, bad := strconv.ParseInt(owned, 10, 64)
 	if err != nil || bad != nil || at == 0 {
-		return provisioner.Seen{}, badRequest(errNotSeen)
+		return provisioner.Seen{}, badRequest(errors.New("the form does not say which machine is meant: open the machine's page again"))
 	}
 	return provisioner.Seen{Revision: trust.Revision(at), OwnedSince: time.Unix(seconds, 0).UTC()}, nil
 }

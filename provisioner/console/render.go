@@ -13,6 +13,7 @@ import (
 
 	"muster/provisioner/trust"
 
+	"muster/internal/cli"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
@@ -96,8 +97,8 @@ func functions(now func() time.Time) template.FuncMap {
 		"number": number,
 		"remedy": remedies,
 		"tone":   tone,
-		"prose":  prose, "odd": func(n int) bool { return n%2 == 1 }, "sentence": sentence, "plain": plain,
-		"what":    func(t *told) string { return plain(whatOf(t)) },
+		"prose":  prose, "odd": func(n int) bool { return n%2 == 1 }, "sentence": sentence, "plain": cli.Printable,
+		"what":    func(t *told) string { return cli.Printable(whatOf(t)) },
 		"kind":    func(t events.Type) string { return strings.TrimPrefix(string(t), "io.muster.") },
 		"once":    func(who string) string { return strings.TrimPrefix(who, "operator:") },
 		"machine": machine,

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/url"
@@ -88,10 +87,8 @@ func (c tokenPages) token(v *visit) error {
 	if err != nil && !errors.Is(err, enough) {
 		return err
 	}
-	for _, a := range tokenActions {
-		if v.login.Role.Covers(cmp.Or(a.role, trust.RoleOperator)) && a.Name == "revoke" && page.Revoked == nil {
-			page.Actions = append(page.Actions, a)
-		}
+	if v.login.Role.Covers(trust.RoleOperator) && page.Revoked == nil {
+		page.Actions = []*action{named(tokenActions, "revoke")}
 	}
 	return c.page(v, "token", "Token "+short(tid), page)
 }

@@ -29,9 +29,12 @@ type told struct {
 // minute is what happened in a minute.
 type minute struct {
 	at      int64 // Unix minute; what is older than an hour is of an earlier round
-	let     int   // enrolled or renewed
-	refused int
+	Let     int   // enrolled or renewed
+	Refused int
 }
+
+// At is when the minute began.
+func (m minute) At() time.Time { return time.Unix(m.at*60, 0) }
 
 // An activity is what the log of events said in the last hour. It reads the log
 // once somebody has looked at a page, so that consoles that nobody uses cost
@@ -132,14 +135,14 @@ func (a *activity) count(t *told) {
 	switch t.Type {
 	case events.Enrolled, events.Renewed:
 		if !t.Data.Repeated {
-			m.let++
+			m.Let++
 		}
 	case events.Refused:
 		if !t.Data.Code.Waits() { // counted among the machines that wait
-			m.refused++
+			m.Refused++
 		}
 	case events.Attempt, events.LoginRefused:
-		m.refused += 1 + int(t.Data.LeftOut)
+		m.Refused += 1 + int(t.Data.LeftOut)
 	}
 }
 

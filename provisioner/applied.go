@@ -35,7 +35,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 			r = refuse(m.Identity, wire.CodeUnavailable, err)
 		}
 		e := RefusalEvent(r, p.moment(), source.Address)
-		if !p.reported(ctx, &e) || r.Code == wire.CodeOfferUnusable && !p.words.say(&e) {
+		if !p.reported(ctx, &e) || r.Code == wire.CodeOfferUnusable && !p.said.words.say(&e) {
 			return r
 		}
 		p.cfg.Emit(e)
@@ -47,7 +47,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		return r
 	}
 	e := p.provisionedEvent(record, c.attempt, source)
-	if e.Repeated = repeated; !repeated || p.words.say(&e) {
+	if e.Repeated = repeated; !repeated || p.said.words.say(&e) {
 		p.tellProvisioned(ctx, e)
 	}
 	return nil

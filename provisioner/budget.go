@@ -115,7 +115,7 @@ func (b *Budget) Sources() int {
 func (p *Provisioner) reported(ctx context.Context, e *events.Event) bool {
 	e.OfSource = p.cfg.Attempts.Count(e)
 	if e.Code == wire.CodePaused {
-		return p.pausedReports.Allow()
+		return p.said.paused.Allow()
 	}
 	if e.Type != events.Attempt {
 		return true

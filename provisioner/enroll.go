@@ -112,7 +112,7 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	switch {
 	case written:
 		p.waiters.Gone(waiting.Holder{Key: a.csr.KeyHash, Identity: a.identity}, a.approval != nil)
-	case !p.answered.say(&e):
+	case !p.said.answered.say(&e):
 		return enrolled, nil
 	}
 	p.cfg.Emit(e)
@@ -141,7 +141,7 @@ func (a *attempt) refused(ctx context.Context, err error) error {
 		a.cfg.Attempts.Count(&e)
 		return r
 	}
-	if !a.reported(ctx, &e) || a.ofNode() && !a.words.say(&e) {
+	if !a.reported(ctx, &e) || a.ofNode() && !a.said.words.say(&e) {
 		return r
 	}
 	a.cfg.Emit(e)

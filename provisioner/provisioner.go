@@ -13,8 +13,6 @@ import (
 
 	"muster/provisioner/orders"
 
-	"golang.org/x/time/rate"
-
 	"muster/internal/limit"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -212,15 +210,13 @@ type Provisioner struct {
 	shown  *facts.Finder // of FactsConfig
 	kept   *facts.Finder // of FactsConfig
 
-	waiters       *waiting.List
-	answered      repeats // once more, with a certificate
-	words         repeats // what nodes confirm again, or cannot use, and renewals that are refused
-	logs          *orders.Logs
-	unread        *orders.Unread
-	pausedReports *rate.Limiter // a fleet that waits for the end of a pause would push its own history out of the events
-	revocations   *trust.Revocations
-	enforcing     *enforcement
-	crls          *trust.CRLs
+	waiters     *waiting.List
+	said        said
+	logs        *orders.Logs
+	unread      *orders.Unread
+	revocations *trust.Revocations
+	enforcing   *enforcement
+	crls        *trust.CRLs
 }
 
 // New returns a Provisioner or an error naming all that cfg lacks. It starts
@@ -235,11 +231,10 @@ func New(cfg Config) (*Provisioner, error) {
 	p := &Provisioner{
 		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), uses: trust.NewUses(cfg.Store, cfg.Log),
 		shown: facts.NewFinder(cfg.Facts.Shown), kept: facts.NewFinder(cfg.Facts.Kept),
-		answered: newRepeats(answeredAtOnce, answeredEvery, cfg.Now), words: newRepeats(wordsAtOnce, wordsEvery, cfg.Now),
-		waiters:       waiters,
-		pausedReports: rate.NewLimiter(reportsPerSecond, reportsAtOnce),
-		logs:          logs,
-		unread:        orders.WatchUnread(logs),
+		said:    newSaid(cfg.Now),
+		waiters: waiters,
+		logs:    logs,
+		unread:  orders.WatchUnread(logs),
 	}
 	p.records, p.watcher = &records{p}, &watcher{Provisioner: p}
 	p.Gate, p.Clones, p.enforcing = &Gate{Provisioner: p}, &Clones{Provisioner: p}, newEnforcement(p)

@@ -71,7 +71,7 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	}
 	e := a.event(events.Renewed, p.moment())
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
-	if !written && !p.answered.say(&e) {
+	if !written && !p.said.answered.say(&e) {
 		return enrolled, nil
 	}
 	p.cfg.Emit(e)

@@ -3,6 +3,8 @@ package provisioner
 import (
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"muster/internal/limit"
 	"muster/provisioner/events"
 )
@@ -31,4 +33,19 @@ func (r repeats) say(e *events.Event) bool {
 		e.LeftOut = leftOut
 	}
 	return ok
+}
+
+// said bounds the events of what is said again and again.
+type said struct {
+	answered repeats       // once more, with a certificate
+	words    repeats       // what nodes confirm again, or cannot use, and renewals that are refused
+	paused   *rate.Limiter // a fleet that waits for the end of a pause would push its own history out of the events
+}
+
+func newSaid(now func() time.Time) said {
+	return said{
+		answered: newRepeats(answeredAtOnce, answeredEvery, now),
+		words:    newRepeats(wordsAtOnce, wordsEvery, now),
+		paused:   rate.NewLimiter(reportsPerSecond, reportsAtOnce),
+	}
 }

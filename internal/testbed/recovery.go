@@ -18,7 +18,7 @@ func Damaged(f *Fleet, serves bool) error {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), patience)
 	defer cancel()
-	err := f.load().Run(ctx, func() {
+	err := load(f).Run(ctx, func() {
 		if !serves {
 			f.t.Error("a provisioner serves from a damaged store")
 		}
@@ -32,7 +32,7 @@ func Damaged(f *Fleet, serves bool) error {
 // AcceptLoss has the store of the stopped provisioner go on with what it has, in recovery.
 func AcceptLoss(f *Fleet) *orders.Recovery {
 	f.t.Helper()
-	r, err := setup.AcceptLoss(f.Context(), f.load(), Operator())
+	r, err := setup.AcceptLoss(f.Context(), load(f), Operator())
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func AcceptLoss(f *Fleet) *orders.Recovery {
 }
 
 // load loads the fleet's provisioner once more.
-func (f *Fleet) load() *daemon.Daemon {
+func load(f *Fleet) *daemon.Daemon {
 	f.t.Helper()
 	opts := daemon.Options{Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Compiled: &compiled}
 	d, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {

@@ -368,7 +368,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	if err != nil {
 		return nil, err
 	}
-	return map[string]func(context.Context) error{
+	all := map[string]func(context.Context) error{
 		"policy":               d.parts.policy.Run,
 		"connections of nodes": d.rechecks.run,
 		"roll-over":            d.broker.watchAuthorities,
@@ -381,14 +381,17 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 		"orders":               d.Store().Run,
 		"broker certificate":   func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.broker.show) },
 		"connections":          d.broker.authenticate,
-		"queue groups":         d.withdrawn.run,
 		"webhooks":             func(ctx context.Context) error { return d.webhooks.Run(ctx, d.Store().Subscriptions) },
 		"API certificate":      d.parts.api.run,
 		"list of nodes":        nodes.Run,
 		"components":           register.run,
 		"operators":            operators.Run,
 		"console":              pages.Run,
-	}, nil
+	}
+	if d.broker.external != nil { // a broker inside of the process has one provisioner alone, which answers always
+		all["queue groups"] = d.withdrawn.run
+	}
+	return all, nil
 }
 
 // fail has Run return err, if it is the first.

@@ -142,7 +142,8 @@ func (n *conn) ask(subject string, payload []byte) ([]byte, error) {
 	}
 	n.slot++
 	n.out = fmt.Appendf(n.out, "SUB %s%d %d\r\n", n.inbox, n.slot, n.slot)
-	n.publish(subject, n.slot, payload)
+	n.out = fmt.Appendf(n.out, "PUB %s %s%d %d\r\n", subject, n.inbox, n.slot, len(payload))
+	n.out = append(append(n.out, payload...), "\r\n"...)
 	if _, err := n.Write(n.out); err != nil {
 		return nil, err
 	}
@@ -152,12 +153,6 @@ func (n *conn) ask(subject string, payload []byte) ([]byte, error) {
 			return bytes.Clone(m.payload), errors.Join(err, m.err)
 		}
 	}
-}
-
-// publish adds a request to what is to be sent; slot tells its reply from those to other requests.
-func (n *conn) publish(subject string, slot uint64, payload []byte) {
-	n.out = fmt.Appendf(n.out, "PUB %s %s%d %d\r\n", subject, n.inbox, slot, len(payload))
-	n.out = append(append(n.out, payload...), "\r\n"...)
 }
 
 // A message is a reply, if its slot is not 0. Its payload is valid until the next one.

@@ -80,7 +80,7 @@ func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet,
 			if err != nil {
 				return nil, err
 			}
-			f.links = append(f.links, &sharedLink{credentials: c})
+			f.links = append(f.links, &sharedLink{credentials: c, url: s.url, secure: f.secure})
 		}
 	}
 	f.nodes = make([]*node, cfg.Nodes)

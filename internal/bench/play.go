@@ -126,7 +126,7 @@ func (f *fleet) attempt(n *node, own *link) (err error) {
 	l := *own
 	switch {
 	case n.own == nil:
-		l, err = n.link.take(f.dial)
+		l = n.link
 	case l == nil:
 		if l, err = f.dial(n.own); err == nil {
 			*own = l

@@ -1,12 +1,13 @@
 package provisioner_test
 
 import (
-	"muster/provisioner/operate"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"muster/provisioner/operate"
 
 	"muster/internal/daemon"
 	"muster/internal/simnode"

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner/broker"
 	"muster/provisioner/trust"
 
 	"muster/internal/daemon"
@@ -323,8 +324,8 @@ func TestOnlyLiveCertificatesAreAdmitted(t *testing.T) {
 	admitted := func(when, serial string, want wire.Code) {
 		t.Helper()
 		err := f.Daemon().Admits(f.Context(), "web1.example.net", serial)
-		var r *provisioner.Refusal
-		if want == "" && err != nil || want != "" && (!errors.As(err, &r) || r.Code != want) {
+		var denied *broker.Denied
+		if want == "" && err != nil || want != "" && (!errors.As(err, &denied) || denied.Code != want) {
 			t.Errorf("%s: %v, want code %q", when, err, want)
 		}
 	}
@@ -332,7 +333,8 @@ func TestOnlyLiveCertificatesAreAdmitted(t *testing.T) {
 	admitted("a serial that was never issued", "1", wire.CodeNotIssued)
 	f.Apply(n, first)
 	admitted("confirmed", first.Serial, "")
-	if err := f.Daemon().Admits(f.Context(), "web2.example.net", first.Serial); err == nil || provisioner.CodeOf(err) != wire.CodeNotIssued {
+	var denied *broker.Denied
+	if err := f.Daemon().Admits(f.Context(), "web2.example.net", first.Serial); !errors.As(err, &denied) || denied.Code != wire.CodeNotIssued {
 		t.Errorf("as another identity: %v", err)
 	}
 	f.Clock.Advance(31 * 24 * time.Hour)

@@ -277,7 +277,7 @@ func TestRejectionIsFinal(t *testing.T) {
 		t.Fatal(err)
 	}
 	thoseWaiting(t, f)
-	f.Write("allow-list.yaml", "allow:\n  - pattern: web1.example.net\n")
+	f.Allow("web1.example.net")
 	f.Stop()
 	f.Start()
 	if r := f.Ask(n).Refusal; r == nil || r.Code != wire.CodeDenied || strings.Contains(r.Message+r.Remedy, "reject") {

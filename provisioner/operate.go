@@ -16,11 +16,3 @@ func (e *OrderError) Error() string { return e.Err.Error() }
 
 // Unwrap returns what is wrong.
 func (e *OrderError) Unwrap() error { return e.Err }
-
-// wrong returns what is wrong with an order as an [OrderError], nil if nothing is.
-func wrong(errs ...error) error {
-	if err := errors.Join(errs...); err != nil {
-		return &OrderError{err}
-	}
-	return nil
-}

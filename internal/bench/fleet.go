@@ -134,7 +134,7 @@ func (n *node) session() *seal.Session {
 	if n.own != nil {
 		return n.own.session
 	}
-	return n.link.credentials.session
+	return n.link.session
 }
 
 // each calls do for each number below n, by several workers, until one fails.

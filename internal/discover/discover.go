@@ -110,7 +110,7 @@ const SourceStatic = "static"
 // asks no name server.
 func New(cfg Config) (*Resolver, error) {
 	if cfg.Rand == nil {
-		cfg.Rand = rand.Int64N //nolint:gosec // weights are no secret
+		cfg.Rand = rand.Int64N
 	}
 	r := &Resolver{scheme: "nats", rand: cfg.Rand}
 	if cfg.Secure {

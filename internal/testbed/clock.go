@@ -30,7 +30,7 @@ func (c *Clock) unmoved() time.Time {
 }
 
 // at returns what the clock says when the real one says t: a store's clock is moved as the fleet's is.
-func (c *Clock) at(t time.Time) time.Time { return t.Add(c.Now().Sub(time.Now())) }
+func (c *Clock) at(t time.Time) time.Time { return t.Add(time.Until(c.Now())) }
 
 // Hold stops the clock, so that nothing but Advance moves it: however long a slow machine
 // takes, what comes back with time does not come back meanwhile.

@@ -110,14 +110,13 @@ func (l *AllowList) entry(pattern wire.Pattern, c trust.Cause) *orders.Allowance
 // put has write write an entry under its key, and reports it.
 func (l *AllowList) put(ctx context.Context, a *orders.Allowance, write func(key string) error) error {
 	e := events.Event{Type: events.Allowed, Time: l.moment(), Pattern: a.Pattern, By: a.By, Why: a.Why}
-	message := "names allowed"
 	if a.Removed {
-		e.Type, message = events.Disallowed, "names no longer allowed"
+		e.Type = events.Disallowed
 	}
 	if err := write(a.LogKey()); err != nil {
 		return err
 	}
 	l.emit(e)
-	l.log.InfoContext(ctx, message, "pattern", a.Pattern, "until", a.ExpiresAt, "by", a.By, "why", a.Why)
+	l.log.InfoContext(ctx, "allow-list changed", "pattern", a.Pattern, "subject", e.Type, "until", a.ExpiresAt, "by", a.By, "why", a.Why)
 	return nil
 }

@@ -69,7 +69,7 @@ func TestAClockThatGoesBackIssuesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, off := &markStore{}, &atomic.Int64{}
 		c := watched(t, m, off, false)
-		time.Sleep(2 * time.Second) // it has been looked at
+		time.Sleep(2 * time.Second) //nolint:forbidigo // moves the bubble's clock: it has been looked at
 		off.Store(int64(-4 * time.Minute))
 		if err := c.Check(); err != nil {
 			t.Errorf("four minutes behind: %v", err)
@@ -85,7 +85,7 @@ func TestAClockThatGoesBackIssuesNothing(t *testing.T) {
 		if err := again.Accept(t.Context(), trust.Cause{By: "ops"}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * time.Second) //nolint:forbidigo // moves the bubble's clock
 		if err := errors.Join(c.Check(), again.Check()); err != nil {
 			t.Errorf("accepted by one of two: %v", err)
 		}
@@ -98,7 +98,7 @@ func TestTheMarkIsWrittenOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, off := &markStore{}, &atomic.Int64{}
 		watched(t, m, off, false)
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) //nolint:forbidigo // moves the bubble's clock
 		synctest.Wait()
 		if m.writes < 55 || m.writes > 62 {
 			t.Errorf("%d writes in an hour, want one a minute", m.writes)
@@ -114,7 +114,7 @@ func TestAClockThatIsNotTheStoresStaysOffTheRecord(t *testing.T) {
 		ahead.Store(int64(time.Hour))
 		one := watched(t, m, right, true)
 		other := watched(t, m, ahead, true)
-		time.Sleep(10 * time.Minute)
+		time.Sleep(10 * time.Minute) //nolint:forbidigo // moves the bubble's clock
 		if err := other.Differs(); !errors.Is(err, trust.ErrClockDiffers) {
 			t.Errorf("an hour ahead of the store: %v, want %v", err, trust.ErrClockDiffers)
 		}
@@ -122,7 +122,7 @@ func TestAClockThatIsNotTheStoresStaysOffTheRecord(t *testing.T) {
 			t.Errorf("the clock that is right: %v", err)
 		}
 		ahead.Store(0)
-		time.Sleep(11 * time.Second) // two answers
+		time.Sleep(11 * time.Second) //nolint:forbidigo // moves the bubble's clock: two answers
 		if err := errors.Join(other.Check(), other.Differs()); err != nil {
 			t.Errorf("set right: %v", err)
 		}

@@ -131,7 +131,7 @@ func (s *Signers) trustedSigners() []jwt.Signer {
 	return slices.Collect(maps.Values(signers))
 }
 
-// ended returns why a signer does not count: what ended its entry or, without one, the signer of
+// Ended returns why a signer does not count: what ended its entry or, without one, the signer of
 // the configuration; nil if it counts, or is not known. An entry that cannot be read does not count.
 func (s *Signers) Ended(id jwt.SignerID) *Revocation {
 	entry := string(id)
@@ -143,7 +143,7 @@ func (s *Signers) Ended(id jwt.SignerID) *Revocation {
 	return Ended(s.cfg.Revocations, RemovedSigner, entry)
 }
 
-// unreadEntry stands for what ends an entry that cannot be read.
+// UnreadEntry stands for what ends an entry that cannot be read.
 func UnreadEntry(kind RevocationKind, name string, at time.Time) *Revocation {
 	return &Revocation{
 		Kind: kind,

@@ -19,7 +19,7 @@ func CheckKeyHash(text string) error {
 	return nil
 }
 
-// isSHA256 reports whether s is 64 lower-case hex digits.
+// IsSHA256 reports whether s is 64 lower-case hex digits.
 func IsSHA256(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && len(b) == 32 && hex.EncodeToString(b) == s

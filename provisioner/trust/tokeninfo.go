@@ -25,10 +25,10 @@ type TokenInfo struct {
 	IssuedBy   string         `json:"issued_by,omitempty"` // operator, if it was
 }
 
-// maxJTIBytes bounds the one text of a token that its signer may choose freely.
+// MaxJTIBytes bounds the one text of a token that its signer may choose freely.
 const MaxJTIBytes = 128
 
-// tokenInfo describes a token.
+// NewTokenInfo describes a token that was first seen at a time.
 func NewTokenInfo(v *jwt.Verified, seen time.Time) *TokenInfo {
 	return &TokenInfo{
 		ID: v.ID, Signer: v.Signer, SignerName: v.SignerName, JTI: events.Cut(v.JTI, MaxJTIBytes), Uses: v.Limits.Uses, Identities: v.Limits.Identities,

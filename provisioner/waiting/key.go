@@ -12,7 +12,7 @@ import (
 	"muster/jwt"
 )
 
-// WaiterSchema is the version of a waiter's JSON form.
+// Schema is the version of a key's JSON form.
 const Schema = 1
 
 // Bounds of what is kept of those who wait: whoever has a token can make up
@@ -23,7 +23,7 @@ const (
 	MaxText    = 253 // bytes of one of them, as long as an identity
 )
 
-// A Waiter is a key that asked for an identity and has to wait: for an
+// A Key is one that asked for an identity and has to wait: for an
 // operator, or until the policy no longer puts it off. It is what the node
 // presented when it asked last, which is proven but for the facts and the
 // names in its certificate request. It holds no secret.
@@ -78,11 +78,11 @@ func (w *Key) Check() error {
 	return nil
 }
 
-// ErrWaiters means that so many keys wait for one identity that another one is
+// ErrTooMany means that so many keys wait for one identity that another one is
 // not listed.
 var ErrTooMany = errors.New("too many keys wait for this name")
 
-// A WaiterStore keeps who waits: bounded, so that the oldest go where too many
+// A Store keeps the keys that wait: bounded, so that the oldest go where too many
 // wait. All provisioners share it.
 type Store interface {
 	// Waiter returns the entry of a key, or nil and 0 if it does not wait.

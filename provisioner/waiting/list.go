@@ -37,14 +37,14 @@ func askAgain(waiting int) time.Duration {
 	return min(max(time.Duration(waiting)*time.Second/askRate, minWaitAgain), MaxAgain)
 }
 
-// A holder is a key for one identity.
+// A Holder is a key for one identity.
 type Holder struct {
 	Key      string
 	Identity wire.Identity
 }
 
-// waiters writes down who waits, off the way of the requests: a store that is
-// slow keeps nobody waiting longer. What a killed process has not written comes
+// A List writes down the keys that wait, off the way of the requests: a store that is
+// slow makes no node wait longer. It is safe for concurrent use. What a killed process has not written comes
 // again with the node's next try.
 type List struct {
 	store Store
@@ -71,6 +71,7 @@ type waiterNote struct {
 	upTo   trust.Revision // what is removed was written by then; 0: whatever is there
 }
 
+// NewList returns a list that is kept in the store. Nothing is written before Run.
 func NewList(store Store, log *slog.Logger) *List {
 	return &List{store: store, log: log, queue: make(chan waiterNote, waiterQueue), seen: make(map[Holder]*waitSeen)}
 }

@@ -89,5 +89,5 @@ Then:
 Keep %s somewhere off this machine.
 `, verb.Quoted(rolled.Dir), verb.Quoted(r.Config), lines, verb.Quoted(r.Config), brokers,
 		verb.Quoted(filepath.Join(rolled.Dir, "root.pem")), verb.Quoted(rolled.RootKey))
-	return err
+	return verb.Unprinted(verb.Quoted(rolled.Dir)+" is ready", err)
 }

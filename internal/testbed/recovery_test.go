@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -194,15 +196,27 @@ func TestAFleetComesBackByItsCertificates(t *testing.T) {
 	f.Check()
 }
 
-// comeBack has a node ask for a renewal by a certificate that is not on record.
+// comeBack has a node ask for a renewal by a certificate that is not on record, again and with the same key when its
+// connection was dropped meanwhile: it is none of a node on record.
 func comeBack(t *testing.T, f *testbed.Fleet, n *simnode.Node, e *wire.Enrolled) (*wire.Reply, error) {
+	t.Helper()
+	next := f.Successor(n)
+	for {
+		r, err := comeBackOnce(t, f, n, e, next)
+		if !errors.Is(err, nats.ErrConnectionClosed) || f.Context().Err() != nil {
+			return r, err
+		}
+	}
+}
+
+func comeBackOnce(t *testing.T, f *testbed.Fleet, n *simnode.Node, e *wire.Enrolled, next *simnode.Node) (*wire.Reply, error) {
 	t.Helper()
 	nc, err := n.DialFleet(f.URL(), e)
 	if err != nil {
 		return nil, err
 	}
 	defer nc.Close()
-	request, err := n.Renewal(f.Successor(n))
+	request, err := n.Renewal(next)
 	if err != nil {
 		return nil, err
 	}

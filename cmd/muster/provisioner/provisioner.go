@@ -100,7 +100,7 @@ func tuneGC() {
 
 // gcPercent is for a heap of 40 MB, of a busy provisioner without many nodes: enrolling one makes 130 kB
 // of garbage and leaves 2 kB.
-const gcPercent = 200
+const gcPercent = 180
 
 // profiled writes a CPU profile of run, if there is a file for it.
 func profiled(file string, run func() error) (err error) {

@@ -74,9 +74,7 @@ var networks atomic.Int32
 func newNetwork(t *testing.T, hosts int) *network {
 	t.Helper()
 	testproc.Needs(t, "ip")
-	if os.Getuid() != 0 {
-		t.Skip("a network of its own takes root")
-	}
+	testproc.NeedsRoot(t)
 	n := &network{t: t}
 	number := networks.Add(1)
 	for i := range hosts + 1 {

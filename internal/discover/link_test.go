@@ -32,9 +32,7 @@ func TestANameServerOnTheLink(t *testing.T) {
 	t.Parallel()
 	const link = "cable"
 	if os.Getenv(inChild) == "" {
-		if os.Getuid() != 0 {
-			t.Skip("a network of its own takes root")
-		}
+		testproc.NeedsRoot(t)
 		testproc.Needs(t, "unshare", "ip")
 		cmd := exec.CommandContext(t.Context(), "unshare", "--net", os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
 		cmd.Env = append(os.Environ(), inChild+"=1")

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"muster/internal/setup"
+	"muster/internal/testproc"
 )
 
 // rolled makes the next authority of a setup.
@@ -25,9 +26,7 @@ func rolled(t *testing.T, dir string) *setup.Rolled {
 // the provisioner runs as, who has to be able to read it afterwards.
 func TestRollIsTheOwnersOfTheOldKey(t *testing.T) {
 	t.Parallel()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can give files away")
-	}
+	testproc.NeedsRoot(t)
 	const uid, gid = 12345, 23456
 	dir := install(t, nil)
 	each := func(do func(path string, info fs.FileInfo)) {

@@ -24,5 +24,17 @@ func Needs(t testing.TB, programs ...string) {
 	}
 }
 
+// NeedsRoot skips a test of what only root may do. In `make ci` that fails the test.
+func NeedsRoot(t testing.TB) {
+	t.Helper()
+	switch {
+	case os.Geteuid() == 0:
+	case InCI():
+		t.Fatal("wants root")
+	default:
+		t.Skip("wants root: `make ci` runs it")
+	}
+}
+
 // InCI says that `make ci` runs the tests: what cannot be tested then is a failure.
 func InCI() bool { return os.Getenv("MUSTER_CI") != "" }

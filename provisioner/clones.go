@@ -241,7 +241,6 @@ func (c *Clones) cloned(ctx context.Context, id wire.Identity, boot string, othe
 			c.boots.forget(id, boot)
 			return
 		}
-		// A time to come says nothing of who had it then.
 		if other.last.Before(r.OwnedSince) {
 			c.boots.forget(id, other.boot) // of an owner before
 			return

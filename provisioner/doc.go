@@ -4,8 +4,9 @@
 //
 // It knows no transport, no file and no database. Requests come in through
 // package natsapi, the record is kept behind [Store], the certificate comes
-// from package ca, the decision from package policies. DESIGN.md beside this
-// file has the argument why no step can lose or double anything.
+// from package ca, the decision from package policies. What operators have ordered
+// is in package orders, what must not be believed in package trust. [Provisioner.Enroll]
+// says why no step can lose or double anything.
 //
 // # Trust
 //

@@ -200,8 +200,7 @@ func (p *Provisioner) KnowFollowed(ctx context.Context, r *Record) error {
 
 // EntryAbout returns the entry of now that revokes or retires the identity of a record: with every
 // certificate that has not expired, superseded ones too, since a copy of a node's disk has those
-// as well. One that has expired by a clock that is not believed yet is named like a live one: it
-// is live again once the clock is set right.
+// as well.
 func EntryAbout(kind trust.RevocationKind, r *Record, now time.Time, c trust.Cause) (*trust.Revocation, error) {
 	e := &trust.Revocation{
 		Schema: trust.RevocationSchema,

@@ -60,7 +60,7 @@ func (u *Use) Give(r TokenRelease) {
 	}
 }
 
-// A holder is what a use belongs to: a key for one identity. DESIGN.md counts
+// A holder is what a use belongs to: a key for one identity. The promise counts
 // keys; counting the identity as well is stricter, since one key could
 // otherwise collect any number of names for a single use.
 type holder struct {

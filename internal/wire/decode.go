@@ -207,7 +207,7 @@ func (d *decoder) object(v reflect.Value) *jsonError {
 			return err
 		}
 		if !names.add(name) {
-			return &jsonError{said: fmt.Sprintf("duplicate object member name %.80q", name)}
+			return &jsonError{said: "duplicate object member name ", cause: fmt.Sprintf("%.80q", name)}
 		}
 		if !d.takes(':') {
 			return d.wrong("want a colon")

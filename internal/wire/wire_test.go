@@ -259,3 +259,14 @@ func TestWaitIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestAMistakeIsToldAsItStands: a member's name that is written twice is told as it is, also one that looks like a verb of
+// package fmt.
+func TestAMistakeIsToldAsItStands(t *testing.T) {
+	t.Parallel()
+	err := wire.CheckStrict([]byte(`{"a":{"%q%q":1,"%q%q":2}}`))
+	const want = `not strict JSON: duplicate object member name "%q%q"`
+	if !errors.Is(err, wire.ErrJSON) || err.Error() != want {
+		t.Errorf("CheckStrict = %v, want %s", err, want)
+	}
+}

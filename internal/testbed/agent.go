@@ -29,15 +29,28 @@ type Agent struct {
 // of its starts. It is stopped when the test ends, or by Stop.
 func (f *Fleet) Agent(identity, token string, edit ...func(*server.Config)) *Agent {
 	f.t.Helper()
-	base := f.t.TempDir()
-	a := &Agent{edit: edit, Identity: identity, Dir: filepath.Join(base, "node"), Token: filepath.Join(base, "provisioning.jwt"), f: f}
-	if err := os.WriteFile(a.Token, []byte(token), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	a := f.newAgent(identity, token, edit...)
 	f.mu.Lock()
 	f.agents = append(f.agents, a)
 	f.mu.Unlock()
 	a.Start()
+	return a
+}
+
+// newAgent returns one that was never started, with its token on its disk. It is stopped when the test ends.
+func (f *Fleet) newAgent(identity, token string, edit ...func(*server.Config)) *Agent {
+	f.t.Helper()
+	base := f.t.TempDir()
+	a := &Agent{
+		Identity: identity,
+		Dir:      filepath.Join(base, "node"),
+		Token:    filepath.Join(base, "provisioning.jwt"),
+		f:        f,
+		edit:     edit,
+	}
+	if err := os.WriteFile(a.Token, []byte(token), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
 	f.t.Cleanup(func() {
 		if a.stop != nil {
 			a.Stop()

@@ -12,15 +12,11 @@ import (
 func (a *Agent) Clone() *Agent {
 	f := a.f
 	f.t.Helper()
-	base := f.t.TempDir()
-	b := &Agent{Identity: a.Identity, Dir: filepath.Join(base, "node"), Token: filepath.Join(base, "provisioning.jwt"), f: f}
 	token, err := os.ReadFile(a.Token)
-	if err == nil {
-		err = os.WriteFile(b.Token, token, 0o600)
-	}
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	b := f.newAgent(a.Identity, string(token))
 	// A set loses files soon after it is in force: what is to be confirmed, and that
 	// it is untried.
 	f.Eventually("a copy of the disk", func() bool {
@@ -40,10 +36,5 @@ func (a *Agent) Clone() *Agent {
 		}
 	}
 	b.Start()
-	f.t.Cleanup(func() {
-		if b.stop != nil {
-			b.Stop()
-		}
-	})
 	return b
 }

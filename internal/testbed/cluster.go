@@ -2,7 +2,6 @@ package testbed
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -325,19 +324,4 @@ func (p *Provisioner) Stop() {
 	case <-time.After(patience):
 		p.f.t.Error("provisioner does not stop")
 	}
-}
-
-// EnrolledBy returns the name of the provisioner that was the first to enroll a
-// node, "" for the fleet's first.
-func (c *cluster) EnrolledBy(identity string) string {
-	f := c.fleet
-	f.t.Helper()
-	for line := range strings.Lines(f.Log()) {
-		var said struct{ Msg, Node, Provisioner string }
-		if json.Unmarshal([]byte(line), &said) == nil && said.Msg == "node enrolled" && said.Node == identity {
-			return said.Provisioner
-		}
-	}
-	f.t.Errorf("no log line says that %s was enrolled", identity)
-	return ""
 }

@@ -418,3 +418,13 @@ func Facts(t testing.TB, facts any) json.RawMessage {
 	}
 	return b
 }
+
+// Read returns what a file of the setup holds.
+func (f *Fleet) Read(name string) string {
+	f.t.Helper()
+	b, err := os.ReadFile(filepath.Join(f.Dir, name))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return string(b)
+}

@@ -15,7 +15,6 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/wire"
 	"muster/provisioner"
-	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
 
@@ -250,13 +249,6 @@ func (f *Fleet) OnCRL(serial string) bool {
 	return onCRL(f.t, f.daemon.CRL(), serial)
 }
 
-// OnCRLOf reports whether the newest CRL of the issuer with the key id names the
-// certificate.
-func (f *Fleet) OnCRLOf(issuer, serial string) bool {
-	f.t.Helper()
-	return slices.ContainsFunc(f.daemon.CRLs(), func(c *trust.CRL) bool { return c.Issuer == issuer && onCRL(f.t, c, serial) })
-}
-
 // onCRL reports whether a CRL names the certificate. Nil names none.
 func onCRL(t testing.TB, c *trust.CRL, serial string) bool {
 	t.Helper()
@@ -268,25 +260,4 @@ func onCRL(t testing.TB, c *trust.CRL, serial string) bool {
 		t.Fatal(err)
 	}
 	return slices.ContainsFunc(list.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Text(16) == serial })
-}
-
-// Restored drops the events about certificates that are on no record: somebody
-// has put a backup in place of the store, and what it forgets did not happen.
-func (f *Fleet) Restored() {
-	f.t.Helper()
-	known := map[string]bool{"": true}
-	err := f.daemon.Store().Revisions(f.Context(), "", func(r *provisioner.Record, _ trust.Revision) error {
-		for _, i := range []*provisioner.Issued{r.Current, r.Next} {
-			if i != nil {
-				known[i.Serial] = true
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.events = slices.DeleteFunc(f.events, func(e events.Event) bool { return !known[e.Serial] })
 }

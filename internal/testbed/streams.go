@@ -67,38 +67,6 @@ func (c *cluster) streams() ([]stream, error) {
 	return streamList(c.fleet.Context(), c.fleet.daemon)
 }
 
-// Replicas are how many copies of each stream there are to be, by its name.
-func (c *cluster) Replicas() map[string]int {
-	c.t.Helper()
-	list, err := c.streams()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	replicas := map[string]int{}
-	for _, s := range list {
-		replicas[s.Config.Name] = s.Config.Replicas
-	}
-	return replicas
-}
-
-// Leader is the server of a cluster that leads a stream.
-func (c *cluster) Leader(name string) *Server {
-	c.t.Helper()
-	var leader *Server
-	c.fleet.Eventually("stream "+name+" has a leader", func() bool {
-		list, err := c.streams()
-		for _, s := range list {
-			for _, server := range c.servers {
-				if err == nil && s.Config.Name == name && s.Cluster.Leader == server.Name {
-					leader = server
-				}
-			}
-		}
-		return leader != nil
-	})
-	return leader
-}
-
 // led reports whether every stream of a cluster has a leader, who answers for it. After a
 // server was killed or stopped that takes an election, and a question that is asked
 // meanwhile may never be answered.

@@ -1,11 +1,12 @@
 package testbed
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"muster/internal/setup"
+	"muster/provisioner/trust"
 )
 
 // caLines are the lines of `ca:` in a provisioner.yaml.
@@ -30,12 +31,9 @@ func (f *Fleet) Roll() string {
 	return rolled.Fingerprint
 }
 
-// Read returns what a file of the setup holds.
-func (f *Fleet) Read(name string) string {
+// OnCRLOf reports whether the newest CRL of the issuer with the key id names the
+// certificate.
+func (f *Fleet) OnCRLOf(issuer, serial string) bool {
 	f.t.Helper()
-	b, err := os.ReadFile(filepath.Join(f.Dir, name))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return string(b)
+	return slices.ContainsFunc(f.daemon.CRLs(), func(c *trust.CRL) bool { return c.Issuer == issuer && onCRL(f.t, c, serial) })
 }

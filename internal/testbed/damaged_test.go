@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 
+	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/orders"
+	"muster/provisioner/trust"
 
 	"muster/internal/daemon"
 	"muster/internal/setup"
@@ -50,4 +54,25 @@ func load(f *Fleet) *daemon.Daemon {
 		f.t.Fatal(err)
 	}
 	return d
+}
+
+// Restored drops the events about certificates that are on no record: somebody
+// has put a backup in place of the store, and what it forgets did not happen.
+func (f *Fleet) Restored() {
+	f.t.Helper()
+	known := map[string]bool{"": true}
+	err := f.daemon.Store().Revisions(f.Context(), "", func(r *provisioner.Record, _ trust.Revision) error {
+		for _, i := range []*provisioner.Issued{r.Current, r.Next} {
+			if i != nil {
+				known[i.Serial] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = slices.DeleteFunc(f.events, func(e events.Event) bool { return !known[e.Serial] })
 }

@@ -1,0 +1,53 @@
+package testbed
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// Replicas are how many copies of each stream there are to be, by its name.
+func (c *cluster) Replicas() map[string]int {
+	c.t.Helper()
+	list, err := c.streams()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	replicas := map[string]int{}
+	for _, s := range list {
+		replicas[s.Config.Name] = s.Config.Replicas
+	}
+	return replicas
+}
+
+// Leader is the server of a cluster that leads a stream.
+func (c *cluster) Leader(name string) *Server {
+	c.t.Helper()
+	var leader *Server
+	c.fleet.Eventually("stream "+name+" has a leader", func() bool {
+		list, err := c.streams()
+		for _, s := range list {
+			for _, server := range c.servers {
+				if err == nil && s.Config.Name == name && s.Cluster.Leader == server.Name {
+					leader = server
+				}
+			}
+		}
+		return leader != nil
+	})
+	return leader
+}
+
+// EnrolledBy returns the name of the provisioner that was the first to enroll a
+// node, "" for the fleet's first.
+func (c *cluster) EnrolledBy(identity string) string {
+	f := c.fleet
+	f.t.Helper()
+	for line := range strings.Lines(f.Log()) {
+		var said struct{ Msg, Node, Provisioner string }
+		if json.Unmarshal([]byte(line), &said) == nil && said.Msg == "node enrolled" && said.Node == identity {
+			return said.Provisioner
+		}
+	}
+	f.t.Errorf("no log line says that %s was enrolled", identity)
+	return ""
+}

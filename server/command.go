@@ -111,10 +111,10 @@ func (c *commands) accept(cmd *wire.Command) (repeated bool, code wire.Code, err
 			questionTTL)
 	}
 	// Without a secret nothing is proven. Choria's nodes take every command then.
-	if c.token == nil || c.token.claims.Token == "" {
+	if c.token == nil || c.token.Token == "" {
 		return false, wire.CodeCommandProof, errors.New("this node has no token with a shared secret")
 	}
-	if !wire.CheckCommandProof(wire.CommandKey(c.token.claims.Token, c.identity), cmd) {
+	if !wire.CheckCommandProof(wire.CommandKey(c.token.Token, c.identity), cmd) {
 		return false, wire.CodeCommandProof, fmt.Errorf("command %s is not proven by the secret of %s", cmd.ID, c.token.file)
 	}
 	if c.orders.Has(cmd.ID) {
@@ -144,7 +144,7 @@ func (c *commands) impossible(verb wire.Verb) error {
 	case c.token.usable() != nil:
 		return c.token.usable()
 	case c.token.expired(c.clock.now()):
-		return fmt.Errorf("token %s expired at %s", c.token.file, c.token.expires.Format(time.RFC3339))
+		return fmt.Errorf("token %s expired at %s", c.token.file, c.token.Expiry().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -48,7 +48,6 @@ type conf struct {
 	identity             wire.Identity
 	brokers              []string
 	srvDomain            string
-	proxy                string
 	factsFile            string
 	registrationFile     string
 	registrationInterval time.Duration // 0: never
@@ -63,7 +62,6 @@ var (
 	keyIdentity     = []string{"identity"}
 	keyBrokers      = []string{"brokers", "plugin.choria.middleware_hosts"}
 	keySRVDomain    = []string{"srv_domain", "plugin.choria.srv_domain"}
-	keyProxy        = []string{"proxy"}
 	keyFacts        = []string{"facts_file"}
 	keyRegistration = []string{"registration_file", "plugin.choria.registration.file_content.data"}
 	keyRegInterval  = []string{"registration_interval", "registerinterval"}
@@ -172,7 +170,6 @@ func parseConf(b []byte) (*conf, error) {
 		return nil
 	})
 	r.read(keySRVDomain, func(v string) error { c.srvDomain = v; return nil })
-	r.read(keyProxy, func(v string) error { c.proxy = v; return link.CheckProxy(v) })
 	r.read(keyFacts, func(v string) error { c.factsFile = v; return nil })
 	r.read(keyRegistration, func(v string) error { c.registrationFile = v; return nil })
 	r.read(keyRegInterval, func(v string) (err error) { c.registrationInterval, err = parseInterval(v, true); return err })
@@ -189,6 +186,18 @@ func parseConf(b []byte) (*conf, error) {
 		return nil, errors.Join(r.errs...)
 	}
 	return c, nil
+}
+
+// splitList splits a comma separated list, trims its elements and drops empty
+// ones.
+func splitList(s string) []string {
+	var list []string
+	for e := range strings.SplitSeq(s, ",") {
+		if e = strings.TrimSpace(e); e != "" {
+			list = append(list, e)
+		}
+	}
+	return list
 }
 
 // confReader collects the mistakes of a file.

@@ -25,7 +25,7 @@ func TestParseConf(t *testing.T) {
 		want *conf // nil: an error; intervals of 0 stand for the defaults
 	}{
 		"one unknown key":           {"shade = blue\n", &conf{}},
-		"ours":                      {"provision = no\nidentity=web1.example.net\nbrokers = a:1, b:2\nfacts_file=/f\nproxy = http://u:p@p:3128\nregistration_file=/r\nregistration_interval=10\nalive_interval = 2m\nlog_level = warn\n", &conf{provision: no(), identity: "web1.example.net", brokers: []string{"a:1", "b:2"}, factsFile: "/f", proxy: "http://u:p@p:3128", registrationFile: "/r", registrationInterval: 10 * time.Second, aliveInterval: 2 * time.Minute, logLevel: &level}},
+		"ours":                      {"provision = no\nidentity=web1.example.net\nbrokers = a:1, b:2\nfacts_file=/f\nregistration_file=/r\nregistration_interval=10\nalive_interval = 2m\nlog_level = warn\n", &conf{provision: no(), identity: "web1.example.net", brokers: []string{"a:1", "b:2"}, factsFile: "/f", registrationFile: "/r", registrationInterval: 10 * time.Second, aliveInterval: 2 * time.Minute, logLevel: &level}},
 		"Choria's":                  {"plugin.choria.server.provision = 1\nplugin.choria.middleware_hosts = a:1\nplugin.yaml = /f\nplugin.choria.registration.file_content.data=/r\nregisterinterval = 30\nloglevel = warning\n", &conf{provision: yes(), brokers: []string{"a:1"}, registrationFile: "/r", registrationInterval: 30 * time.Second, logLevel: &level}},
 		"both names, one meaning":   {"provision = true\nplugin.choria.server.provision = 1\n", &conf{provision: yes()}},
 		"domain":                    {"srv_domain = example.net\n", &conf{srvDomain: "example.net"}},

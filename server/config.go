@@ -2,22 +2,30 @@ package server
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"muster/internal/wire"
 	"muster/server/files"
-	"muster/server/link"
+)
+
+// Where the token is looked for if no flag says.
+var defaultTokenFiles = []string{"/etc/provisioning.jwt", "/etc/choria/provisioning.jwt"}
+
+// Default places of the files that the agent keeps.
+const (
+	DefaultConfFile = "/etc/muster/server.conf"
+	DefaultSSLDir   = "/etc/muster/ssl"
 )
 
 // Config configures [New]. The zero value is an agent with the default paths.
 type Config struct {
-	// TokenFile is the provisioning token. Optional; defaults to the path
-	// compiled in, else to the first that exists of /etc/provisioning.jwt and
-	// /etc/choria/provisioning.jwt. It is read again for each attempt.
+	// TokenFile is the provisioning token. Optional; defaults to the first that
+	// exists of /etc/provisioning.jwt and /etc/choria/provisioning.jwt. It is read
+	// again for each attempt.
 	TokenFile string
 
 	// ConfFile is server.conf, which provisioning makes a symbolic link into
@@ -36,12 +44,6 @@ type Config struct {
 	// FactsFile is a JSON object that is sent when enrolling, in place of the
 	// file that token or server.conf name. Optional.
 	FactsFile string
-
-	// Proxy is the HTTP proxy through which brokers are reached by WebSocket,
-	// http://host:port, perhaps with user:password@ in front of the host, or
-	// "none". Optional; defaults to `proxy` in server.conf, else to what
-	// HTTPS_PROXY, HTTP_PROXY and NO_PROXY say.
-	Proxy string
 
 	// Resolvers are the name servers to ask for SRV records, as address and
 	// port. Optional; defaults to those of /etc/resolv.conf.
@@ -96,33 +98,16 @@ type hooks struct {
 	registration time.Duration          // in place of the interval in server.conf
 	ping, late   time.Duration          // see link.Config
 	resolver     *net.Resolver          // of brokers' names
-	build        *compiledIn            // in place of the linker's
 	machine      func() (string, error) // host name
 }
 
 // complete checks cfg and fills in defaults.
-func (cfg Config) complete() (Config, compiledIn, error) {
-	var errs []error
+func (cfg Config) complete() (Config, error) {
 	if cfg.Identity != "" {
 		if _, err := wire.ParseIdentity(cfg.Identity); err != nil {
-			errs = append(errs, fmt.Errorf("identity: %w", err))
+			return Config{}, fmt.Errorf("server: identity: %w", err)
 		}
 	}
-	if err := link.CheckProxy(cfg.Proxy); err != nil {
-		errs = append(errs, err)
-	}
-	build, err := readBuild()
-	if cfg.hooks.build != nil {
-		build, err = *cfg.hooks.build, nil
-	}
-	if err = errors.Join(append(errs, err)...); err != nil {
-		return Config{}, compiledIn{}, fmt.Errorf("server: %w", err)
-	}
-	cfg.fillIn()
-	return cfg, build, nil
-}
-
-func (cfg *Config) fillIn() {
 	cfg.BackoffMin = cmp.Or(cfg.BackoffMin, time.Second)
 	cfg.BackoffMax = cmp.Or(cfg.BackoffMax, max(time.Minute, cfg.BackoffMin))
 	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, 15*time.Second)
@@ -145,6 +130,7 @@ func (cfg *Config) fillIn() {
 		cfg.hooks.steps = func(string) {}
 	}
 	if cfg.hooks.machine == nil {
-		cfg.hooks.machine = hostname
+		cfg.hooks.machine = os.Hostname
 	}
+	return cfg, nil
 }

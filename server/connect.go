@@ -14,21 +14,20 @@ import (
 	"muster/server/trust"
 )
 
-// fleetBrokers is where the fleet is: what server.conf says, else the token,
-// else what is compiled in.
-func (a *agent) fleetBrokers(v *view) (urls []string, srv string) {
+// fleetBrokers is where the fleet is: what server.conf says, else the token.
+func (v *view) fleetBrokers() (urls []string, srv string) {
 	if c := v.conf; c != nil && (len(c.brokers) > 0 || c.srvDomain != "") {
 		return c.brokers, c.srvDomain
 	}
 	if v.token != nil {
-		return v.token.urls, v.token.srv
+		return v.token.URLs(), v.token.SRVDomain
 	}
-	return a.build.brokers, a.build.srvDomain
+	return nil, ""
 }
 
 // reachFleet connects to the first broker of the fleet that takes the node.
 func (a *agent) reachFleet(ctx context.Context, v *view) (*link.Conn, error) {
-	urls, srv := a.fleetBrokers(v)
+	urls, srv := v.fleetBrokers()
 	if len(urls) == 0 && srv == "" {
 		return nil, advice.Errorf("set brokers in server.conf", "no brokers configured")
 	}
@@ -59,7 +58,7 @@ var fleetPeer = link.Peer{Normal: true, Secure: true, Refused: "the broker does 
 	"an operator sees which with `muster node explain` and this node's name"}
 
 func (a *agent) connectFleet(ctx context.Context, v *view, b discover.Broker) (*link.Conn, error) {
-	return a.dialer.Connect(ctx, b, v.proxy(), link.Presented{TLS: v.creds.TLS(b.Host, a.clock.at)})
+	return a.dialer.Connect(ctx, b, link.Presented{TLS: v.creds.TLS(b.Host, a.clock.at)})
 }
 
 // connectToken connects with the node's token.
@@ -69,26 +68,26 @@ func (a *agent) connectToken(ctx context.Context, v *view, b discover.Broker) (*
 		return nil, err
 	}
 	p.TLS = a.tokenTLS(ctx, v.token, b)
-	return a.dialer.Connect(ctx, b, v.proxy(), p)
+	return a.dialer.Connect(ctx, b, p)
 }
 
 // tokenTLS says whether and how a connection that presents the token is TLS.
 func (a *agent) tokenTLS(ctx context.Context, t *token, b discover.Broker) *tls.Config {
 	switch {
-	case !t.secure && !link.HasTLS(b.URL):
+	case !t.Secure && !link.HasTLS(b.URL):
 		return nil
-	case t.limits.CA == "":
+	case t.Limits.CA == "":
 		a.notices.problem(ctx, slog.LevelWarn, msgUnpinned, advice.New(errors.New("the token pins no authority"),
 			"sign the token with --ca, so that nodes know which authority to expect"), "broker", b.URL)
 		return trust.UnpinnedTLS()
 	}
 	behindProxy := t.sealed() && strings.HasPrefix(b.URL, "wss:")
-	return trust.PinnedTLS(t.limits.CA, b.Host, behindProxy, a.clock.at)
+	return trust.PinnedTLS(t.Limits.CA, b.Host, behindProxy, a.clock.at)
 }
 
 // tokenPeer is a broker that the node meets with its token.
 func (a *agent) tokenPeer(t *token, b discover.Broker) link.Peer {
-	p := link.Peer{Secure: t.secure || link.HasTLS(b.URL), Refused: t.outOfDate(a.clock.now(), a.cfg.Now())}
+	p := link.Peer{Secure: t.Secure || link.HasTLS(b.URL), Refused: t.outOfDate(a.clock.now(), a.cfg.Now())}
 	switch {
 	case p.Refused != "":
 	case t.sealed():
@@ -98,12 +97,4 @@ func (a *agent) tokenPeer(t *token, b discover.Broker) link.Peer {
 		p.Refused = "the token is not signed by a signer that the broker trusts, or is not valid now: see the broker's log, or replace " + t.file
 	}
 	return p
-}
-
-// proxy is the setting of server.conf.
-func (v *view) proxy() string {
-	if v.conf == nil {
-		return ""
-	}
-	return v.conf.proxy
 }

@@ -3,7 +3,6 @@ package server_test
 import (
 	"crypto/x509"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -191,22 +190,6 @@ func TestTokensThatCannotBeUsedAreWaitedOut(t *testing.T) {
 			a.await(server.EventConfirmed, 1)
 		})
 	}
-}
-
-func TestCompiledInSettings(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	c := f.claims()
-	c.Brokers, c.Default = "", false
-	file := filepath.Join(t.TempDir(), "baked.jwt")
-	writeToken(t, file, c)
-	if err := os.Remove(cfg.TokenFile); err != nil {
-		t.Fatal(err)
-	}
-	cfg.TokenFile = ""
-	cfg.SetBuild(file, f.url(), "", true, false)
-	f.run(cfg).await(server.EventConfirmed, 1)
 }
 
 func TestFactsThatCannotBeSentKeepTheNodeFromAsking(t *testing.T) {

@@ -113,7 +113,7 @@ func (d *doctor) checkToken() {
 	if d.view.mode == ModeNormal {
 		bad = StatusWarn // it is not needed until the node enrolls again
 	}
-	t, err := readToken(d.state.tokenFiles(), d.build)
+	t, err := readToken(d.state.tokenFiles())
 	switch {
 	case errors.Is(err, ErrMissing) && d.view.mode == ModeNormal:
 		d.say(StatusOK, what, "", "none, and none is needed in normal mode")
@@ -127,16 +127,16 @@ func (d *doctor) checkToken() {
 		d.fail(what, err, "")
 		return
 	}
-	if t.limits.CA == "" && d.view.mode != ModeNormal {
+	if t.Limits.CA == "" && d.view.mode != ModeNormal {
 		d.say(StatusWarn, "authority", "sign the token with --ca",
 			"the token pins none, so this node takes the first that answers")
 	}
 	expiry := "never expires"
-	if !t.expires.IsZero() {
-		expiry = "expires " + t.expires.Format(time.RFC3339)
+	if end := t.Expiry(); !end.IsZero() {
+		expiry = "expires " + end.Format(time.RFC3339)
 	}
 	matches := func(p wire.Pattern) bool { return p.Match(d.view.identity) }
-	covered := len(t.limits.Identities) == 0 || slices.ContainsFunc(t.limits.Identities, matches)
+	covered := len(t.Limits.Identities) == 0 || slices.ContainsFunc(t.Limits.Identities, matches)
 	fi, err := os.Stat(t.file)
 	remedy := t.outOfDate(d.clock.now(), d.cfg.Now())
 	switch {
@@ -145,13 +145,13 @@ func (d *doctor) checkToken() {
 	case !covered:
 		d.say(bad, what,
 			"sign a token whose --identity covers the name and replace the file, or give this node a name that it covers",
-			"%s is for %s, and this node is %s", t.file, t.limits.Identities, d.view.identity)
+			"%s is for %s, and this node is %s", t.file, t.Limits.Identities, d.view.identity)
 	case err == nil && fi.Mode().Perm()&0o007 != 0:
 		d.say(StatusWarn, what, "chmod 0600 "+t.file, "%s can be read by every user of this machine (mode %04o)",
 			t.file, fi.Mode().Perm())
 	default:
 		d.say(StatusOK, what, "", "%s, %s, provisions by default: %v, TLS: %v, sealed: %v",
-			t.file, expiry, t.byDefault, t.secure, t.sealed())
+			t.file, expiry, t.Default, t.Secure, t.sealed())
 	}
 }
 
@@ -216,10 +216,10 @@ func (d *doctor) checkCertificate() {
 
 // checkBrokers resolves the brokers of the mode that the agent would be in.
 func (d *doctor) checkBrokers(ctx context.Context) []discover.Broker {
-	urls, srv := d.fleetBrokers(&d.view)
+	urls, srv := d.view.fleetBrokers()
 	secure := true
 	if t := d.view.token; d.view.mode != ModeNormal && t != nil {
-		urls, srv, secure = t.urls, t.srv, t.secure
+		urls, srv, secure = t.URLs(), t.SRVDomain, t.Secure
 	}
 	what := "brokers"
 	if srv != "" {

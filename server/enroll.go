@@ -99,7 +99,7 @@ func (e *enroller) attempt(ctx context.Context, v *view) error {
 	if err != nil {
 		return err
 	}
-	brokers, err := e.dialer.Brokers(ctx, t.urls, t.srv, t.secure)
+	brokers, err := e.dialer.Brokers(ctx, t.URLs(), t.SRVDomain, t.Secure)
 	if err != nil {
 		return link.Explain(err, link.Peer{})
 	}
@@ -147,7 +147,7 @@ func (e *enroller) enrollAt(ctx context.Context, conn *link.Conn, request wire.E
 	o, err := e.take(ctx, conn, reply, expectation{
 		identity:  v.identity,
 		key:       st.key,
-		authority: trust.Authority{Pin: v.token.limits.CA},
+		authority: trust.Authority{Pin: v.token.Limits.CA},
 		now:       e.clock.at,
 		named:     v.named,
 	})

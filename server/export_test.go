@@ -29,11 +29,6 @@ func (cfg *Config) SetRegistration(every time.Duration) { cfg.hooks.registration
 // SetResolver sets what looks up the names of brokers.
 func (cfg *Config) SetResolver(r *net.Resolver) { cfg.hooks.resolver = r }
 
-// SetBuild sets what is compiled in.
-func (cfg *Config) SetBuild(tokenFile, brokers, srvDomain string, byDefault, secure bool) {
-	cfg.hooks.build = &compiledIn{tokenFile: tokenFile, brokers: splitList(brokers), srvDomain: srvDomain, byDefault: byDefault, secure: secure}
-}
-
 // SetMachineName sets what the machine is called.
 func (cfg *Config) SetMachineName(name string) { cfg.NameMachineBy(func() string { return name }) }
 

@@ -25,7 +25,7 @@ const remedyFacts = "make the file one JSON object; the node asks again once it 
 func (cfg *Config) factsFile(t *token, c *conf) string {
 	file := cfg.FactsFile
 	if t != nil {
-		file = cmp.Or(file, t.claims.Facts)
+		file = cmp.Or(file, t.Facts)
 	}
 	if c != nil {
 		file = cmp.Or(file, c.factsFile)

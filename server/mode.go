@@ -43,7 +43,7 @@ type Situation struct {
 	Conf      error         // about server.conf
 	Provision ProvisionWord // what it says, usable or not
 	Token     error         // about the token: readable, and a token; nothing is verified
-	ByDefault bool          // the token's chpd, or compiled in
+	ByDefault bool          // the token's chpd
 
 	// Credentials is about key, certificate and authority together. An expired
 	// certificate, another machine's, or one that a provisioner has disowned

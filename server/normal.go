@@ -128,7 +128,7 @@ func (m *member) reach(ctx context.Context) (*link.Conn, error) {
 	if c.reached || !c.refused.IsZero() || now.Sub(c.unreached) < m.cfg.RefusedLimit || m.token == nil {
 		return nil, err
 	}
-	conn, failed := m.reachAny(ctx, m.view, m.token.urls, m.token.srv)
+	conn, failed := m.reachAny(ctx, m.view, m.token.URLs(), m.token.SRVDomain)
 	if failed != nil {
 		return nil, err
 	}
@@ -252,7 +252,7 @@ type reports struct {
 func newReports(d duty) *reports {
 	r := &reports{duty: d, file: d.conf.registrationFile, every: d.conf.registrationInterval}
 	if r.file == "" && d.token != nil {
-		r.file = d.token.claims.Registration
+		r.file = d.token.Registration
 	}
 	r.every = cmp.Or(d.cfg.hooks.registration, r.every)
 	r.nextAlive = time.Now().Add(time.Duration(d.cfg.hooks.random() * float64(d.alive())))

@@ -191,7 +191,7 @@ func (r *renewal) ask(ctx context.Context, conn *link.Conn, fresh bool) error {
 		renewed:   fresh,
 	}
 	if r.token != nil {
-		want.authority.Pin = r.token.limits.CA
+		want.authority.Pin = r.token.Limits.CA
 	}
 	if _, err := r.take(ctx, conn, reply, want); err != nil {
 		return err

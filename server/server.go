@@ -37,7 +37,6 @@ type Server struct {
 // An agent is what its modes share.
 type agent struct {
 	cfg     Config
-	build   compiledIn
 	boot    string // random per agent, so that restarts can be told apart
 	sets    *sets
 	clock   *clock
@@ -71,7 +70,7 @@ func New(cfg Config) (*Server, error) {
 }
 
 func newAgent(cfg Config) (*agent, error) {
-	cfg, build, err := cfg.complete()
+	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +80,6 @@ func newAgent(cfg Config) (*agent, error) {
 	}
 	a := &agent{
 		cfg:     cfg,
-		build:   build,
 		boot:    wire.NewID(),
 		sets:    sets,
 		clock:   loadClock(sets.own(clockFile), cfg.Now),
@@ -90,7 +88,6 @@ func newAgent(cfg Config) (*agent, error) {
 		dialer: link.New(link.Config{
 			Resolvers: cfg.Resolvers,
 			Resolver:  cfg.hooks.resolver,
-			Proxy:     cfg.Proxy,
 			Timeout:   cfg.RequestTimeout,
 			Ping:      cfg.hooks.ping,
 			Late:      cfg.hooks.late,
@@ -98,7 +95,7 @@ func newAgent(cfg Config) (*agent, error) {
 			Step:      cfg.hooks.steps,
 		}),
 	}
-	a.state = &state{cfg: cfg, build: build, sets: sets, clock: a.clock, orders: a.orders}
+	a.state = &state{cfg: cfg, sets: sets, clock: a.clock, orders: a.orders}
 	return a, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"muster/server/orders"
-	"os"
 	"time"
 
 	"muster/internal/keyfile"
@@ -28,7 +27,6 @@ var (
 // given, and what it has heard of its certificate.
 type state struct {
 	cfg    Config
-	build  compiledIn
 	sets   *sets
 	clock  *clock
 	orders *orders.Orders
@@ -72,9 +70,9 @@ func (s *state) look() (*view, error) {
 	v.conf, says, sit.Conf = readConf(s.sets.conf)
 	sit.Provision, sit.Conf = says.ProvisionWord, link.OneLine(sit.Conf)
 	v.says, v.damaged = sit.Provision, errors.Is(sit.Conf, ErrUnusable)
-	v.token, sit.Token = readToken(s.tokenFiles(), s.build)
+	v.token, sit.Token = readToken(s.tokenFiles())
 	sit.Token = link.OneLine(sit.Token)
-	sit.ByDefault = v.token != nil && v.token.byDefault
+	sit.ByDefault = v.token != nil && v.token.Default
 	var err error
 	if v.identity, err = s.identity(says.names); err != nil {
 		return nil, err
@@ -153,11 +151,8 @@ func (s *state) identity(names []string) (wire.Identity, error) {
 
 // tokenFiles are the paths that may hold the token, in order.
 func (s *state) tokenFiles() []string {
-	switch {
-	case s.cfg.TokenFile != "":
+	if s.cfg.TokenFile != "" {
 		return []string{s.cfg.TokenFile}
-	case s.build.tokenFile != "":
-		return []string{s.build.tokenFile}
 	}
 	return defaultTokenFiles
 }
@@ -189,5 +184,3 @@ func (s *state) forgetDoubt() bool {
 	s.doubt = nil
 	return true
 }
-
-func hostname() (string, error) { return os.Hostname() }

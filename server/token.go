@@ -17,24 +17,17 @@ import (
 	"muster/server/link"
 )
 
-// A token is a provisioning token as it lies on the node, with what this build
-// adds to it. It is not verified.
+// A token is a provisioning token as it lies on the node. It is not verified.
 type token struct {
-	file      string
-	text      wire.Secret
-	claims    jwt.Claims
-	limits    jwt.Limits
-	urls      []string // of the token, else compiled in
-	srv       string   // domain; of the token, else compiled in
-	secure    bool     // TLS is insisted on
-	byDefault bool     // provision unless the configuration says not to
-	expires   time.Time
+	*jwt.Unverified
+	file string
+	text wire.Secret
 }
 
 // readToken reads the first of paths that exists. The error wraps
 // [ErrMissing] if none does, [ErrUnusable] otherwise, and never holds any of
 // the token's text.
-func readToken(paths []string, build compiledIn) (*token, error) {
+func readToken(paths []string) (*token, error) {
 	for _, file := range paths {
 		b, err := files.Read(file, wire.MaxTokenBytes+2) // and a line end
 		if errors.Is(err, fs.ErrNotExist) {
@@ -43,65 +36,37 @@ func readToken(paths []string, build compiledIn) (*token, error) {
 		if err != nil {
 			return nil, fmt.Errorf("token: %w: %w", ErrUnusable, err)
 		}
-		t, err := parseToken(jwt.FileText(b), build)
+		text := jwt.FileText(b)
+		peeked, err := jwt.Peek(text)
 		if err != nil {
 			return nil, fmt.Errorf("token %s: %w: %w", file, ErrUnusable, err)
 		}
-		t.file = file
-		return t, nil
+		return &token{peeked, file, wire.Secret(text)}, nil
 	}
 	return nil, fmt.Errorf("%s: %w", strings.Join(paths, " or "), ErrMissing)
-}
-
-// parseToken peeks at a token and adds the compiled-in settings.
-func parseToken(text string, build compiledIn) (*token, error) {
-	peeked, err := jwt.Peek(text)
-	if err != nil {
-		return nil, err
-	}
-	t := &token{
-		text:      wire.Secret(text),
-		claims:    peeked.Claims,
-		limits:    peeked.Limits,
-		urls:      peeked.URLs(),
-		srv:       peeked.SRVDomain,
-		secure:    peeked.Secure || build.secure,
-		byDefault: peeked.Default || build.byDefault,
-		expires:   peeked.Expiry(),
-	}
-	if len(t.urls) == 0 && t.srv == "" {
-		t.urls, t.srv = build.brokers, build.srvDomain
-	}
-	return t, nil
 }
 
 // usable reports why the node cannot enroll with the token, whatever its
 // signature is worth. Choria's nodes refuse the same tokens. The agent waits for
 // another file.
 func (t *token) usable() error {
-	c := t.claims
-	if len(c.URLs()) == 0 && c.SRVDomain == "" {
-		c.Brokers, c.SRVDomain = strings.Join(t.urls, ","), t.srv
-	}
-	if err := c.Check(); err != nil {
+	if err := t.Check(); err != nil {
 		return advice.Errorf("sign a token without the mistake and replace the file", "token %s cannot be used: %w",
 			t.file, link.OneLine(err))
-	}
-	if t.sealed() {
-		if _, err := t.sealKey(); err != nil {
-			return err
-		}
 	}
 	return nil
 }
 
 // expired says that by this node's clock the token is over. The node tries all
 // the same, because it is the provisioner's clock that counts.
-func (t *token) expired(now time.Time) bool { return !t.expires.IsZero() && !now.Before(t.expires) }
+func (t *token) expired(now time.Time) bool {
+	end := t.Expiry()
+	return !end.IsZero() && !now.Before(end)
+}
 
 // early says that by this node's clock the token is not valid yet. The node
 // tries all the same, as above.
-func (t *token) early(now time.Time) bool { return now.Before(t.claims.NotBefore) }
+func (t *token) early(now time.Time) bool { return now.Before(t.NotBefore) }
 
 // outOfDate says what to do about a token that is over, or not valid yet, by
 // this node's clock; nothing if it is neither. clock is what the machine's clock
@@ -111,13 +76,13 @@ func (t *token) outOfDate(now, clock time.Time) string {
 	switch {
 	case t.expired(now) && !t.expired(clock):
 		return fmt.Sprintf("the token expired at %s, and the agent has run here at %s, which this clock, at %s, does not know: set the clock, and sign a new token and replace %s",
-			t.expires.Format(time.RFC3339), now.UTC().Format(time.RFC3339), at, t.file)
+			t.Expiry().Format(time.RFC3339), now.UTC().Format(time.RFC3339), at, t.file)
 	case t.expired(now):
 		return fmt.Sprintf("the token expired at %s, and this clock says %s: sign a new token and replace %s, or set the clock if it is wrong",
-			t.expires.Format(time.RFC3339), at, t.file)
+			t.Expiry().Format(time.RFC3339), at, t.file)
 	case t.early(now):
 		return fmt.Sprintf("the token is valid from %s, and this clock says %s: wait until then, or set the clock if it is wrong, or sign a token that is valid earlier and replace %s",
-			t.claims.NotBefore.Format(time.RFC3339), at, t.file)
+			t.NotBefore.Format(time.RFC3339), at, t.file)
 	}
 	return ""
 }
@@ -125,21 +90,7 @@ func (t *token) outOfDate(now, clock time.Time) string {
 // sealed reports whether the token asks for sealed mode: it, and every request
 // on the connection that presents it, go sealed to a provisioner's key. Nothing
 // on the network leads back to plain; only the file decides.
-func (t *token) sealed() bool { return t.limits.Seal != "" }
-
-// sealKey returns the key that the token names. It is for tokens that name one.
-func (t *token) sealKey() (seal.PublicKey, error) {
-	k, err := seal.ParsePublicKey(t.limits.Seal)
-	if err != nil {
-		return seal.PublicKey{}, t.noSealKey(err)
-	}
-	return k, nil
-}
-
-func (t *token) noSealKey(err error) error {
-	return advice.Errorf("sign a token with the --seal of this fleet's provisioner and replace the file",
-		"token %s cannot be used: extensions.muster.seal: %w", t.file, err)
-}
+func (t *token) sealed() bool { return t.Limits.Seal != "" }
 
 // presented is what a connection with the token presents to a broker. In sealed
 // mode that is a session which is new for each connection, and the connection
@@ -148,21 +99,19 @@ func (t *token) noSealKey(err error) error {
 func (t *token) presented() (link.Presented, error) {
 	if !t.sealed() {
 		options := []nats.Option{nats.Token(string(t.text))}
-		if t.claims.Username != "" {
-			options = append(options, nats.UserInfo(t.claims.Username, string(t.claims.Password)))
+		if t.Username != "" {
+			options = append(options, nats.UserInfo(t.Username, string(t.Password)))
 		}
 		return link.Presented{Options: options}, nil
 	}
-	key, err := t.sealKey()
-	if err != nil {
-		return link.Presented{}, err
-	}
-	session, err := seal.NewSession(key, t.text)
-	if errors.Is(err, seal.ErrKey) { // a point of small order is refused only here
-		return link.Presented{}, t.noSealKey(err)
+	key, err := seal.ParsePublicKey(t.Limits.Seal)
+	var session *seal.Session
+	if err == nil {
+		session, err = seal.NewSession(key, t.text)
 	}
 	if err != nil {
-		return link.Presented{}, err
+		return link.Presented{}, advice.Errorf("sign a token with the --seal of this fleet's provisioner and replace the file",
+			"token %s cannot be used: extensions.muster.seal: %w", t.file, err)
 	}
 	options := []nats.Option{nats.Token(session.Token()), nats.Nkey(session.Name(), session.Prove)}
 	return link.Presented{Options: options, Session: session}, nil

@@ -136,38 +136,3 @@ func signFor(t *testing.T, brokers string) string {
 	}
 	return text + "\n"
 }
-
-// TestSettingsCanBeCompiledIn builds the command as a custom build does.
-func TestSettingsCanBeCompiledIn(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "baked.jwt")
-	key := ed25519.NewKeyFromSeed([]byte(strings.Repeat("s", ed25519.SeedSize)))
-	text, err := jwt.Sign(key, jwt.Claims{Token: "toomanysecrets", Purpose: jwt.Purpose})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	command := filepath.Join(dir, program)
-	flags := ""
-	for name, value := range map[string]string{"TokenFile": file, "SRVDomain": "provision.example.net", "Default": "true", "Secure": "true"} {
-		flags += " -X muster/server.build" + name + "=" + value
-	}
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", command, "-ldflags", flags, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	out, err := exec.CommandContext(t.Context(), command, "buildinfo", "--config", filepath.Join(dir, "none")).CombinedOutput()
-	if err != nil {
-		t.Fatalf("buildinfo: %v\n%s", err, out)
-	}
-	for _, want := range []string{
-		"Provisioning Default: true (compiled in)", "Provisioning TLS: true (compiled in)", "Provisioning Token: set (token)",
-		"Provisioning SRV Domain: provision.example.net (compiled in)", "Provisioning JWT file: " + file + " (compiled in)",
-	} {
-		if !strings.Contains(string(out), want+"\n") {
-			t.Errorf("no %q in:\n%s", want, out)
-		}
-	}
-}

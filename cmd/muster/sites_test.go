@@ -19,7 +19,7 @@ func TestTheSiteExamples(t *testing.T) {
 	t.Parallel()
 	tests := map[string][]string{ // what each prints in the end
 		"sites":     {"web1 was enrolled by the provisioner of its site", "web2 was enrolled by the hub's"},
-		"websocket": {"web1 enrolled and joined the fleet through the proxy, by "},
+		"websocket": {"web1 enrolled and joined the fleet through wss://"},
 	}
 	for name, wants := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A provisioner that takes nodes by WebSocket, and a node that reaches it through
-# an HTTP proxy and by nothing else. See README.md.
+# A provisioner that takes nodes by WebSocket, and a node that comes by it and by
+# nothing else. See README.md.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -19,9 +19,8 @@ trap 'exit 1' INT TERM
 
 muster=${MUSTER:-$work/muster}
 [ -n "${MUSTER:-}" ] || go build -o "$muster" ./cmd/muster
-go build -o "$work/proxy" ./examples/websocket/proxy
 
-web=$address:$((port + 2)) proxy=$address:$((port + 3))
+web=$address:$((port + 2))
 
 # Waits until a log has a line; 60 s are far more than it takes.
 await() {
@@ -43,27 +42,17 @@ await() {
 sed -e 's/^  # websocket:/  websocket:/' -e "s/^  #   listen: \":443\"/    listen: \"$web\"/" "$work/p/provisioner.yaml" > "$work/edited"
 mv "$work/edited" "$work/p/provisioner.yaml"
 
-# What nodes get keeps their proxy.
-printf 'identity = {{ .Identity }}\nproxy = http://%s\n' "$proxy" > "$work/p/server.conf"
-
 "$muster" provisioner run --config "$work/p/provisioner.yaml" > "$work/provisioner.log" 2>&1 &
-pids="$pids $!"
-"$work/proxy" "$proxy" > "$work/proxy.log" 2>&1 &
 pids="$pids $!"
 await provisioner 'provisioner is serving'
 
 "$muster" jwt "$work/provisioning.jwt" "$work/p/signer-key.pem" --token "$(od -An -tx1 -N16 /dev/urandom | tr -d ' \n')" \
   --urls "wss://$web" --default --seal "$work/p/seal.pub" --ca "$work/p/ca/root.pem" > /dev/null
 
-# Before it has a configuration, a node learns of its proxy from this file, or from
-# HTTPS_PROXY in its environment (which loopback addresses like ours never use).
-mkdir "$work/web1"
-printf 'provision = true\nproxy = http://%s\n' "$proxy" > "$work/web1/server.conf"
 "$muster" server run --token "$work/provisioning.jwt" --identity web1.example.net --config "$work/web1/server.conf" \
   --ssl-dir "$work/web1/ssl" > "$work/web1.log" 2>&1 &
 pids="$pids $!"
 await web1 'connected to the fleet'
 await provisioner 'node enrolled.*web1.example.net'
 
-tunnels=$(grep -c "tunnel to $web" "$work/proxy.log")
-echo "web1 enrolled and joined the fleet through the proxy, by $tunnels connections to wss://$web"
+echo "web1 enrolled and joined the fleet through wss://$web"

@@ -88,7 +88,7 @@ var owners = map[string][]string{
 	"github.com/schollz/progressbar":  {"internal/cli"},
 	"github.com/agnivade/levenshtein": {"internal/cli"},
 	"golang.org/x/term":               {"internal/cli"},
-	"golang.org/x/net":                {"server/link", "provisioner/httpapi"},
+	"golang.org/x/net":                {"provisioner/httpapi"},
 	"github.com/santhosh-tekuri":      {"internal/eventcheck"},
 	"github.com/KimMachineGun":        {"cmd/muster/provisioner"},
 	"github.com/chromedp":             {},

@@ -52,7 +52,6 @@ var ErrUnanswered = errors.New("no provisioner told the broker in time whether t
 type Config struct {
 	Resolvers []string      // name servers to ask for SRV records; default: the system's
 	Resolver  *net.Resolver // of brokers' names; default: the system's
-	Proxy     string        // as [Dialer.Connect] has it, and comes first
 	Timeout   time.Duration // how long an answer is waited for; default 15 s
 	Ping      time.Duration // how often the broker is asked whether it is there; default 30 s
 	Late      time.Duration // after how long a refusal is not the provisioners'; default 4 s
@@ -109,16 +108,12 @@ func (c *Conn) End() {
 	<-c.Closed
 }
 
-// Connect makes a connection to b, through the HTTP proxy that proxy or the
-// environment names, if any. Its name is random, since the broker lets a
+// Connect makes a connection to b. Its name is random, since the broker lets a
 // connection listen nowhere but in the inbox of its name.
-func (d *Dialer) Connect(ctx context.Context, b discover.Broker, proxy string, p Presented) (*Conn, error) {
+func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Presented) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout+time.Second) // nats.go's own comes first
 	defer cancel()
-	way, err := d.way(ctx, b, proxy)
-	if err != nil {
-		return nil, fmt.Errorf("broker %s: %w", b.URL, err)
-	}
+	way := &way{ctx: ctx, net: net.Dialer{Timeout: dialTimeout, Resolver: d.cfg.Resolver}}
 	if p.TLS != nil {
 		way.tls = p.TLS.Clone()
 		way.tls.ServerName = cmp.Or(way.tls.ServerName, b.Host)

@@ -7,13 +7,11 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"net/url"
 	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
 
-	"muster/internal/discover"
 	"muster/internal/wire"
 	"muster/server/advice"
 )
@@ -22,10 +20,9 @@ import (
 // makes TLS in its place, so that [wire.Admission] sees what is said over it.
 // Until release is called the connection ends with the context.
 type way struct {
-	ctx   context.Context
-	net   net.Dialer
-	proxy *url.URL    // nil for none
-	tls   *tls.Config // nil for none
+	ctx context.Context
+	net net.Dialer
+	tls *tls.Config // nil for none
 
 	mu        sync.Mutex // guards what follows
 	err       error
@@ -33,17 +30,9 @@ type way struct {
 	admission *wire.Admission
 }
 
-func (d *Dialer) way(ctx context.Context, b discover.Broker, proxy string) (*way, error) {
-	p, err := d.proxyFor(b, proxy)
-	if err != nil {
-		return nil, err
-	}
-	return &way{ctx: ctx, net: net.Dialer{Timeout: dialTimeout, Resolver: d.cfg.Resolver}, proxy: p}, nil
-}
-
 // Dial implements [nats.CustomDialer].
 func (w *way) Dial(_, address string) (net.Conn, error) {
-	plain, err := w.dial(address)
+	plain, err := w.net.DialContext(w.ctx, "tcp", address)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err = err; err != nil {
@@ -56,23 +45,6 @@ func (w *way) Dial(_, address string) (net.Conn, error) {
 	}
 	w.admission = wire.NewAdmission(conn)
 	return w.admission, nil
-}
-
-func (w *way) dial(address string) (net.Conn, error) {
-	if w.proxy == nil {
-		return w.net.DialContext(w.ctx, "tcp", address)
-	}
-	conn, err := w.net.DialContext(w.ctx, "tcp", w.proxy.Host)
-	if err != nil {
-		return nil, fmt.Errorf("proxy: %w", err)
-	}
-	stop := context.AfterFunc(w.ctx, func() { _ = conn.Close() })
-	defer stop()
-	if err := tunnel(w.ctx, conn, w.proxy, address); err != nil {
-		_ = conn.Close()
-		return nil, err
-	}
-	return conn, nil
 }
 
 // SkipTLSHandshake tells nats.go whether to leave TLS to the dialer.

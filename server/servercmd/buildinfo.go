@@ -17,7 +17,8 @@ type BuildInfo struct {
 	Version      string           `json:"version"`
 	Go           string           `json:"go"`
 	Platform     string           `json:"platform"` // GOOS/GOARCH
-	Provisioning *server.Settings `json:"provisioning"`
+	Provisioning []server.Setting `json:"provisioning"`
+	Problem      string           `json:"problem,omitempty"` // why there is no token, or none that can be used
 }
 
 // buildInfoVerb is "buildinfo": which program this is, and how it
@@ -38,19 +39,19 @@ asks no other program.
 func AddBuildInfo(to Parent, all Verbs) {
 	v := &buildInfoVerb{out: os.Stdout}
 	c := to.Command("buildinfo",
-		"Show version and provisioning settings, and where each setting comes from.")
+		"Show version and provisioning settings.")
 	c.HelpLong(fmt.Sprintf(buildInfoHelp, called(to, "buildinfo")))
 	c.Flag("token",
-		"Provisioning token. Default: the path compiled in, else /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
+		"Provisioning token. Default: /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
 		PlaceHolder("FILE").StringVar(&v.cfg.TokenFile)
 	c.Flag("config", "Configuration, which may switch provisioning on or off. Default: "+server.DefaultConfFile+".").
 		Default(server.DefaultConfFile).PlaceHolder("FILE").StringVar(&v.cfg.ConfFile)
-	c.Flag("json", "Print an object {version, go, platform, provisioning}.").BoolVar(&v.json)
+	c.Flag("json", "Print an object {version, go, platform, provisioning, problem}.").BoolVar(&v.json)
 	all[c.FullCommand()] = v.run
 }
 
 func (v *buildInfoVerb) run(context.Context) error {
-	settings, err := server.ReadSettings(v.cfg)
+	settings, problem, err := server.ReadSettings(v.cfg)
 	if err != nil {
 		return err
 	}
@@ -60,13 +61,16 @@ func (v *buildInfoVerb) run(context.Context) error {
 		Platform:     runtime.GOOS + "/" + runtime.GOARCH,
 		Provisioning: settings,
 	}
+	if problem != nil {
+		info.Problem = problem.Error()
+	}
 	if v.json {
 		err = printJSON(v.out, info)
 	} else {
 		err = info.print(v.out)
 	}
 	if err == nil && v.cfg.TokenFile != "" {
-		err = settings.Unread // this very token was asked for
+		err = problem // this very token was asked for
 	}
 	return err
 }
@@ -78,11 +82,11 @@ func (info *BuildInfo) print(w io.Writer) error {
 	build.Add("Version", info.Version)
 	build.Add("Go", info.Go)
 	build.Add("Platform", info.Platform)
-	for _, s := range info.Provisioning.List {
-		provisioning.Addf(s.Name, "%v (%s)", s.Value, s.Source)
+	for _, s := range info.Provisioning {
+		provisioning.Addf(s.Name, "%v", s.Value)
 	}
-	if info.Provisioning.Problem != "" {
-		provisioning.Add("Problem", info.Provisioning.Problem)
+	if info.Problem != "" {
+		provisioning.Add("Problem", info.Problem)
 	}
 	b.WriteString("Build:\n")
 	_, _ = build.WriteTo(&b) // a buffer takes all

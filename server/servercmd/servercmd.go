@@ -45,7 +45,7 @@ func (f *files) add(c *kingpin.CmdClause) {
 	c.Flag("config", "Configuration, `key = value` lines. Made a symbolic link into the SSL directory when the node is provisioned. Default: "+server.DefaultConfFile+".").
 		Default(server.DefaultConfFile).PlaceHolder("FILE").StringVar(&f.cfg.ConfFile)
 	c.Flag("token",
-		"Provisioning token. Default: the path compiled in, else /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
+		"Provisioning token. Default: /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
 		PlaceHolder("FILE").StringVar(&f.cfg.TokenFile)
 	c.Flag("ssl-dir",
 		"Directory of key, certificate, authority and all else that provisioning brings. Other files in it are left alone. Default: "+server.DefaultSSLDir+".").

@@ -76,7 +76,7 @@ func (c *Config) apiRequest() ca.Request {
 
 // api is the HTTPS listener's certificate: our own, or a file's.
 type api struct {
-	own   *brokerCertificate // nil if it is a file's
+	own   *ownCertificate // nil if it is a file's
 	shown atomic.Pointer[tls.Certificate]
 
 	path, key string // of the file
@@ -88,7 +88,13 @@ func newAPI(cfg Config, authority *ca.Authority, opts Options) (*api, error) {
 	if a.path != "" {
 		return a, a.load()
 	}
-	a.own = &brokerCertificate{cfg: cfg, authority: authority, now: opts.Now, log: opts.Log, again: make(chan struct{}, 1), what: "API", ask: (*Config).apiRequest}
+	a.own = &ownCertificate{
+		what:      "API",
+		request:   cfg.apiRequest(),
+		authority: authority,
+		now:       opts.Now,
+		log:       opts.Log,
+	}
 	shown, err := a.own.issue()
 	if errors.Is(err, ca.ErrAuthority) { // it is for Run to say, as with the broker's
 		return a, nil
@@ -133,7 +139,7 @@ func (a *api) run(ctx context.Context) error {
 	if a == nil || a.own == nil {
 		return nil
 	}
-	return a.own.run(ctx, func(c tls.Certificate) error { a.shown.Store(&c); return nil })
+	return a.own.run(ctx, func(c tls.Certificate) { a.shown.Store(&c) })
 }
 
 // usable returns why the listener cannot show a certificate that is good now, or
@@ -156,13 +162,6 @@ func (a *api) usable(now time.Time) error {
 
 // errNoCertificate means that none could be issued so far.
 var errNoCertificate = errors.New("there is no certificate yet")
-
-// wish has another certificate made, if it is our own.
-func (a *api) wish() {
-	if a != nil && a.own != nil {
-		a.own.wish()
-	}
-}
 
 // operators makes the operators' edge.
 func (d *Daemon) operators(nodes *fleet.Index, register *register, pages http.Handler) (*httpapi.Server, error) {

@@ -231,13 +231,12 @@ func (l *link) verifyBroker(state tls.ConnectionState) error {
 }
 
 // show shows another certificate from now on.
-func (l *link) show(c tls.Certificate) error {
+func (l *link) show(c tls.Certificate) {
 	if l.embedded != nil {
 		l.embedded.SetCertificate(c)
-		return nil
+		return
 	}
 	l.shown.Store(&c)
-	return nil
 }
 
 // authenticate has brokers that are not ours ask about connections, until ctx

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -21,51 +20,31 @@ import (
 // its end, or is not valid by the clock as it is now: until then no node of the fleet comes in.
 const certificateLook = time.Minute
 
-// brokerCertificate is the certificate that the embedded broker shows, or that
-// the provisioner shows to others. It is issued at each start, with a key that
-// never touches the disk, and again at two thirds of its life.
-type brokerCertificate struct {
-	cfg       Config
+// An ownCertificate is one that the installation's authority issues for the broker or the API, at each start and again
+// at two thirds of its life, with a key that never touches the disk.
+type ownCertificate struct {
+	what      string // for messages
+	request   ca.Request
 	authority *ca.Authority
 	now       func() time.Time
 	log       *slog.Logger
-	again     chan struct{} // holds one wish for another certificate before its time
-
-	what string                   // "broker" if empty
-	ask  func(*Config) ca.Request // nil asks for the broker's
 
 	renew time.Time // when the last one is to be followed by another; see issue
 	from  time.Time // when the last one begins
 }
 
-// name says whose certificate it is.
-func (c *brokerCertificate) name() string { return cmp.Or(c.what, "broker") }
-
-// wish asks run for another certificate: the chain has changed.
-func (c *brokerCertificate) wish() {
-	select {
-	case c.again <- struct{}{}:
-	default: // one is wished for already
-	}
-}
-
 // issue makes a new key and certificate. The error wraps [ca.ErrAuthority] if
 // the authority cannot issue. It is called by one goroutine at a time.
-func (c *brokerCertificate) issue() (tls.Certificate, error) {
+func (c *ownCertificate) issue() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("%s key: %w", c.name(), err)
+		return tls.Certificate{}, fmt.Errorf("%s key: %w", c.what, err)
 	}
-	r := c.cfg.BrokerRequest(c.cfg.Name)
-	if c.ask != nil {
-		r = c.ask(&c.cfg)
-	} else if c.cfg.Broker.URL != "" {
-		r = ca.Request{Role: wire.RoleProvisioner, Name: c.cfg.Name, TTL: c.cfg.Certificates.MaxLifetime}
-	}
+	r := c.request
 	r.PublicKey = key.Public()
 	issued, err := c.authority.Issue(r)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("%s certificate: %w", c.name(), err)
+		return tls.Certificate{}, fmt.Errorf("%s certificate: %w", c.what, err)
 	}
 	certificate := tls.Certificate{PrivateKey: key}
 	// The root goes along: a node that knows only its hash can check it.
@@ -81,6 +60,14 @@ func (c *brokerCertificate) issue() (tls.Certificate, error) {
 	return certificate, nil
 }
 
+// ownRequest asks for the certificate of the broker in the process, or for the one that is shown to others.
+func (c *Config) ownRequest() ca.Request {
+	if c.Broker.URL == "" {
+		return c.BrokerRequest(c.Name)
+	}
+	return ca.Request{Role: wire.RoleProvisioner, Name: c.Name, TTL: c.Certificates.MaxLifetime}
+}
+
 // BrokerRequest asks for the certificate of a broker of this name, under which
 // nodes look for it by what the configuration says.
 func (c *Config) BrokerRequest(name string) ca.Request {
@@ -91,17 +78,15 @@ func (c *Config) BrokerRequest(name string) ca.Request {
 	return r
 }
 
-// run hands the broker a new certificate in time, until ctx is done.
-func (c *brokerCertificate) run(ctx context.Context, show func(tls.Certificate) error) error {
-	look := time.NewTicker(min(certificateLook, c.cfg.Certificates.MaxLifetime/10))
+// run shows a new certificate in time, until ctx is done. It returns nil.
+func (c *ownCertificate) run(ctx context.Context, show func(tls.Certificate)) error {
+	look := time.NewTicker(min(certificateLook, c.request.TTL/10))
 	defer look.Stop()
 	var failure string
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.again:
-			c.renew = c.now()
 		case <-look.C:
 		}
 		// One that was issued while the clock was ahead is good for nobody once that is right.
@@ -110,17 +95,14 @@ func (c *brokerCertificate) run(ctx context.Context, show func(tls.Certificate) 
 		}
 		certificate, err := c.issue()
 		if err == nil {
-			err = show(certificate)
-		}
-		if err == nil {
+			show(certificate)
 			failure = ""
-			c.log.InfoContext(ctx, "certificate renewed", "of", c.name())
+			c.log.InfoContext(ctx, "certificate renewed", "of", c.what)
 			continue
 		}
-		c.renew = c.now()           // it may have been issued, and not shown
 		if err.Error() != failure { // the same is not worth a line a minute
 			failure = err.Error()
-			c.log.ErrorContext(ctx, "certificate not renewed", "of", c.name(), "err", err)
+			c.log.ErrorContext(ctx, "certificate not renewed", "of", c.what, "err", err)
 		}
 	}
 }

@@ -19,13 +19,13 @@ import (
 
 // newCertificate returns a broker's certificate of this lifetime, with an
 // authority that was made now.
-func newCertificate(t *testing.T, life time.Duration) (*brokerCertificate, *x509.CertPool) {
+func newCertificate(t *testing.T, life time.Duration) (*ownCertificate, *x509.CertPool) {
 	t.Helper()
 	return newCertificateBy(t, life, time.Now)
 }
 
 // newCertificateBy is newCertificate by another clock.
-func newCertificateBy(t *testing.T, life time.Duration, clock func() time.Time) (*brokerCertificate, *x509.CertPool) {
+func newCertificateBy(t *testing.T, life time.Duration, clock func() time.Time) (*ownCertificate, *x509.CertPool) {
 	t.Helper()
 	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test", Now: time.Now})
 	if err != nil {
@@ -46,7 +46,7 @@ func newCertificateBy(t *testing.T, life time.Duration, clock func() time.Time) 
 	cfg := DefaultConfig()
 	cfg.Name, cfg.Certificates.MaxLifetime = "broker.fleet.test", life
 	cfg.Broker.Names, cfg.Broker.Addresses = []string{"nats.fleet.test"}, []string{"192.0.2.1", "2001:db8::1"}
-	return &brokerCertificate{cfg: cfg, authority: authority, now: clock, log: slog.New(slog.DiscardHandler), again: make(chan struct{}, 1)}, authority.Roots()
+	return &ownCertificate{what: "broker", request: cfg.ownRequest(), authority: authority, now: clock, log: slog.New(slog.DiscardHandler)}, authority.Roots()
 }
 
 // leafOf checks that a node would take the certificate for the broker's now, and
@@ -97,7 +97,7 @@ func TestTheBrokersCertificateIsRenewedInTime(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				shown, ended := make(chan tls.Certificate), make(chan error, 1)
 				go func() {
-					ended <- c.run(ctx, func(next tls.Certificate) error { shown <- next; return nil })
+					ended <- c.run(ctx, func(next tls.Certificate) { shown <- next })
 				}()
 				for range 5 {
 					next := leafOf(t, <-shown, roots)
@@ -119,49 +119,9 @@ func TestTheBrokersCertificateIsRenewedInTime(t *testing.T) {
 	}
 }
 
-// TestARenewalThatFailsIsTriedAgain has the broker refuse what it is shown, and
-// expects another try well before the certificate's end.
-func TestARenewalThatFailsIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const life = 90 * 24 * time.Hour
-		c, _ := newCertificate(t, life)
-		if _, err := c.issue(); err != nil {
-			t.Fatal(err)
-		}
-		start := time.Now()
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		tries, ended := make(chan time.Duration), make(chan error, 1)
-		go func() {
-			failures := 3
-			ended <- c.run(ctx, func(tls.Certificate) error {
-				tries <- time.Since(start)
-				if failures--; failures >= 0 {
-					return errors.New("not now")
-				}
-				return nil
-			})
-		}()
-		const due = 60 * 24 * time.Hour
-		want := []time.Duration{due, due + time.Minute, due + 2*time.Minute, due + 3*time.Minute, 2*due + 3*time.Minute}
-		for i, w := range want {
-			select {
-			case got := <-tries:
-				if got < w || got > w+10*time.Minute {
-					t.Errorf("try %d after %v, want %v", i+1, got, w)
-				}
-			case err := <-ended:
-				t.Fatalf("run gave up: %v", err)
-			}
-		}
-	})
-}
-
 // TestAnAuthorityThatCannotIssueIsAskedAgain begins a year before the authority
 // does, as a machine whose clock has lost its battery: the broker gets its
-// certificate soon after the clock is right. It gets another one at once when
-// that is wished for.
+// certificate soon after the clock is right.
 func TestAnAuthorityThatCannotIssueIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -178,7 +138,7 @@ func TestAnAuthorityThatCannotIssueIsAskedAgain(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		shown := make(chan time.Time)
-		go func() { _ = c.run(ctx, func(tls.Certificate) error { shown <- time.Now(); return nil }) }()
+		go func() { _ = c.run(ctx, func(tls.Certificate) { shown <- time.Now() }) }()
 		select {
 		case <-shown:
 			t.Fatal("a certificate of an authority that is not valid yet")
@@ -188,11 +148,6 @@ func TestAnAuthorityThatCannotIssueIsAskedAgain(t *testing.T) {
 		start := time.Now()
 		if got := (<-shown).Sub(start); got > certificateLook {
 			t.Errorf("a certificate after %v, want within %v", got, certificateLook)
-		}
-		start = time.Now()
-		c.wish()
-		if got := (<-shown).Sub(start); got != 0 {
-			t.Errorf("another one after %v, want at once", got)
 		}
 	})
 }
@@ -234,12 +189,11 @@ func TestACertificateFromTheFutureIsReplaced(t *testing.T) {
 		defer stop()
 		shown := make(chan tls.Certificate)
 		go func() {
-			_ = c.run(ctx, func(c tls.Certificate) error {
+			_ = c.run(ctx, func(c tls.Certificate) {
 				select {
 				case shown <- c:
 				case <-ctx.Done():
 				}
-				return nil
 			})
 		}()
 		<-time.After(time.Minute)

@@ -51,10 +51,6 @@ type Options struct {
 	// before keys.passphrase_file.
 	Keys keyfile.Ring
 
-	// RolloverCheck is how often the provisioner looks whether a previous
-	// certificate authority is still needed. 0 is every hour.
-	RolloverCheck time.Duration
-
 	// StoreSize returns what the store in dir may take now, and what of its disk
 	// it may ever take, for tests of a store that is full on a disk that is not.
 	// Nil asks the file system.
@@ -93,9 +89,6 @@ func (o Options) complete() Options {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.RolloverCheck == 0 {
-		o.RolloverCheck = time.Hour
 	}
 	if o.StoreSize == nil {
 		o.StoreSize = storeSize
@@ -371,7 +364,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	all := map[string]func(context.Context) error{
 		"policy":               d.parts.policy.Run,
 		"connections of nodes": d.rechecks.run,
-		"roll-over":            d.broker.watchAuthorities,
+		"roll-over":            d.watchAuthorities,
 		"clock":                d.live.clock.Load().Run,
 		"states":               d.keeper.keepStates,
 		"store":                d.keeper.keepStore,

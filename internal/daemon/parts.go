@@ -28,7 +28,7 @@ type parts struct {
 	site         jwt.Site
 	signers      []jwt.Signer // of provisioner.yaml
 	authority    *ca.Authority
-	certificate  *brokerCertificate
+	certificate  *ownCertificate
 	shown        tls.Certificate // the broker's first, or ours
 	api          *api            // nil without one
 	brokerKeys   broker.Keys     // empty unless the brokers are others'
@@ -62,7 +62,13 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		add("ca", err)
 	}
 	if p.authority != nil {
-		p.certificate = &brokerCertificate{cfg: cfg, authority: p.authority, now: opts.Now, log: opts.Log, again: make(chan struct{}, 1)}
+		p.certificate = &ownCertificate{
+			what:      "broker",
+			request:   cfg.ownRequest(),
+			authority: p.authority,
+			now:       opts.Now,
+			log:       opts.Log,
+		}
 		p.shown, err = p.certificate.issue()
 		if !errors.Is(err, ca.ErrAuthority) { // it is for Run to say; see [Daemon.Usable]
 			add("broker", err)

@@ -135,7 +135,7 @@ func (r *Roll) read() (*Rolled, error) {
 		return nil, err
 	}
 	if len(cfg.CA.Previous) > 0 {
-		return nil, fmt.Errorf("%s: ca.previous is there: the last roll-over is not over; take its lines out once the provisioner's log says that the authority before is not trusted any more", path)
+		return nil, fmt.Errorf("%s: ca.previous is there: the last roll-over is not over; take its lines out once the provisioner's log says that the authority before has no live certificate", path)
 	}
 	if r.Keys.File == "" {
 		r.Keys.File = cfg.Keys.PassphraseFile

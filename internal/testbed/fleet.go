@@ -72,10 +72,6 @@ type Options struct {
 	// is the agent's.
 	Alive time.Duration
 
-	// RolloverCheck is how often the provisioner looks whether a previous
-	// certificate authority is still needed. Optional.
-	RolloverCheck time.Duration
-
 	// StoreSize is what the provisioner's store may take, in place of what its
 	// disk has. Optional.
 	StoreSize func(dir string) (limit, capacity int64, err error)
@@ -192,7 +188,7 @@ func (f *Fleet) Start() {
 	f.t.Helper()
 	f.daemon, f.stop, f.done = run(f, "provisioner", func() (*daemon.Daemon, error) {
 		opts := daemon.Options{
-			Version: "test", Log: f.log.logger(), Now: f.Clock.Now, StoreTime: f.Clock.at, Resolvers: f.opts.Resolvers, Emit: f.emit, RolloverCheck: f.opts.RolloverCheck, Compiled: &compiled,
+			Version: "test", Log: f.log.logger(), Now: f.Clock.Now, StoreTime: f.Clock.at, Resolvers: f.opts.Resolvers, Emit: f.emit, Compiled: &compiled,
 			StoreSize: f.opts.StoreSize, MaxCRL: f.opts.MaxCRL, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
 			WrapStore: func(s provisioner.Store) provisioner.Store {
 				f.Faults = &Faults{Store: s}

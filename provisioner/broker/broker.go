@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -50,9 +49,6 @@ type Broker struct {
 
 	// certificate is what new connections are shown; see SetCertificate.
 	certificate atomic.Pointer[tls.Certificate]
-
-	// tls is what new TLS connections are accepted with; see SetClientCAs.
-	tls atomic.Pointer[tls.Config]
 
 	// rechecks counts the calls of Recheck; see authentication.admit.
 	rechecks atomic.Uint64
@@ -107,18 +103,12 @@ func New(cfg Config) (*Broker, error) {
 		log:     newNATSLog(cfg.Log),
 	}
 	b.certificate.Store(&cfg.Certificate)
-	b.SetClientCAs(cfg.ClientCAs)
 	return b, nil
 }
 
 // SetCertificate shows another certificate to connections from now on; those
 // that exist go on. It may be called at any time.
 func (b *Broker) SetCertificate(c tls.Certificate) { b.certificate.Store(&c) }
-
-// SetClientCAs accepts the certificates of other roots from now on; connections
-// that exist go on. The pool is not to be changed afterwards. It may be called at
-// any time.
-func (b *Broker) SetClientCAs(roots *x509.CertPool) { b.tls.Store(b.tlsConfig(roots)) }
 
 // URL returns where the broker listens, nats://host:port; where that is every
 // address of the machine, with the loopback address as host. It is empty unless

@@ -101,16 +101,8 @@ func (a *authentication) present(c server.ClientAuthentication) (Presented, erro
 	if c.Kind() != server.CLIENT {
 		return p, &Denied{wire.CodeDenied, errors.New("not a client connection")}
 	}
-	if state := c.GetTLSConnectionState(); state != nil && len(state.PeerCertificates) > 0 {
-		if len(state.VerifiedChains) > 0 {
-			p.Certificates = state.VerifiedChains[0]
-			return p, nil
-		}
-		chain, err := a.b.verified(state.PeerCertificates) // of WebSocket
-		if err != nil {
-			return p, &Denied{wire.CodeDenied, err}
-		}
-		p.Certificates = chain
+	if state := c.GetTLSConnectionState(); state != nil && len(state.VerifiedChains) > 0 {
+		p.Certificates = state.VerifiedChains[0]
 	}
 	return p, nil
 }

@@ -54,7 +54,6 @@ type Config struct {
 	Certificate tls.Certificate
 
 	// ClientCAs are the roots of the installation's certificates. Required.
-	// [Broker.SetClientCAs] replaces them while the broker runs.
 	ClientCAs *x509.CertPool
 
 	// Gate decides about connections. Its Now is the broker's clock.

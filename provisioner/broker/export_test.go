@@ -1,8 +1,6 @@
 package broker
 
 import (
-	"crypto/tls"
-
 	"github.com/nats-io/nats-server/v2/server"
 )
 
@@ -21,8 +19,3 @@ const AllCommands = allCommands
 
 // Render is what the logger makes of a line of the server's.
 func Render(format string, v ...any) (text, address string, client bool) { return render(format, v) }
-
-// ShownBy returns the certificate that a server shows.
-func ShownBy(url string, config *tls.Config) ([]byte, error) {
-	return (&External{cfg: ExternalConfig{TLS: config}}).shown(url)
-}

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"time"
 
@@ -61,9 +60,7 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts.JetStreamMaxMemory = maxMemoryBytes
 	opts.SyncAlways = !b.cfg.Unsynced // or one replica acknowledges up to two minutes before it syncs
 
-	opts.TLSConfig = b.tlsConfig(b.cfg.ClientCAs)
-	// Asked for each connection, since the authorities change while we run.
-	opts.TLSConfig.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return b.tls.Load(), nil }
+	opts.TLSConfig = b.tlsConfig()
 	opts.AllowNonTLS = true
 	opts.TLSTimeout = handshake.Seconds()
 	opts.AuthTimeout = handshake.Seconds()
@@ -83,10 +80,10 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 }
 
 // tlsConfig returns what TLS connections are accepted with.
-func (b *Broker) tlsConfig(clientCAs *x509.CertPool) *tls.Config {
+func (b *Broker) tlsConfig() *tls.Config {
 	return &tls.Config{
 		GetCertificate: b.shown,
-		ClientCAs:      clientCAs,
+		ClientCAs:      b.cfg.ClientCAs,
 		ClientAuth:     tls.VerifyClientCertIfGiven,
 		MinVersion:     tls.VersionTLS12,
 		Time:           b.cfg.Gate.Now,

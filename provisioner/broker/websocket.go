@@ -1,9 +1,6 @@
 package broker
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"fmt"
 	"net/url"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -36,28 +33,7 @@ func (b *Broker) webSocketOptions(opts *server.WebsocketOpts) {
 	if opts.NoTLS = b.cfg.WebSocket.Plain; opts.NoTLS {
 		return
 	}
-	opts.TLSConfig = b.tlsConfig(nil)
-	// Not verified here: this configuration is the only one that the server
-	// ever asks for, and the authorities change while it runs. See verified.
-	opts.TLSConfig.ClientAuth = tls.RequestClientCert
-}
-
-// verified returns the chain of a client certificate that TLS has not verified,
-// leaf first, by the authorities of now. TLS has seen to it that the client holds
-// the key. It is what [tls.VerifyClientCertIfGiven] does.
-func (b *Broker) verified(certificates []*x509.Certificate) ([]*x509.Certificate, error) {
-	between := x509.NewCertPool()
-	for _, c := range certificates[1:] {
-		between.AddCert(c)
-	}
-	chains, err := certificates[0].Verify(x509.VerifyOptions{
-		Roots: b.tls.Load().ClientCAs, Intermediates: between, CurrentTime: b.cfg.Gate.Now(),
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCertificate, err)
-	}
-	return chains[0], nil
+	opts.TLSConfig = b.tlsConfig()
 }
 
 // WebSocketURL returns where nodes connect by WebSocket, wss://host:port or

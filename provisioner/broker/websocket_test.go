@@ -101,14 +101,6 @@ func TestFleetByWebSocket(t *testing.T) {
 			t.Errorf("a certificate that is %s was taken", what)
 		}
 	}
-	pool := s.ca.pool()
-	pool.AddCert(other.cert)
-	s.SetClientCAs(pool)
-	if nc, err := s.web(s.mutual(foreign)); err != nil {
-		t.Errorf("of an authority that has become ours: %v", err)
-	} else {
-		nc.Close()
-	}
 
 	closed := make(chan struct{})
 	nc.SetClosedHandler(func(*nats.Conn) { close(closed) })

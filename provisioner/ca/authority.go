@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -89,9 +87,7 @@ type Authority struct {
 	previous      []Previous
 	fingerprint   string
 	layout        *layout // of usual certificates; nil if there are none
-
-	mu    sync.Mutex // held while trust is replaced
-	trust atomic.Pointer[trust]
+	trust         trust
 }
 
 // New checks cfg and returns the authority that it describes, or an error that
@@ -127,7 +123,7 @@ func New(cfg Config) (*Authority, error) {
 	if pub, ok := cfg.Issuing.PublicKey.(*ecdsa.PublicKey); ok && pub.Curve == elliptic.P256() {
 		a.layout = newLayout(cfg.Issuing)
 	}
-	a.trust.Store(a.newTrust(map[string]bool{}))
+	a.trust = a.newTrust()
 	return a, nil
 }
 
@@ -141,14 +137,14 @@ func (a *Authority) Fingerprint() string { return a.fingerprint }
 
 // RootsPEM returns the root certificates to trust in PEM, a node's ca.pem: the
 // present one, then those of previous authorities that are trusted.
-func (a *Authority) RootsPEM() string { return a.trust.Load().rootsPEM }
+func (a *Authority) RootsPEM() string { return a.trust.rootsPEM }
 
 // TrustPEM returns what a node gets in order to trust the roots: [Authority.RootsPEM],
 // and then the cross certificates by which they vouch for each other.
-func (a *Authority) TrustPEM() string { return a.trust.Load().trustPEM }
+func (a *Authority) TrustPEM() string { return a.trust.trustPEM }
 
 // Roots returns a pool of the roots of [Authority.RootsPEM]. It is the caller's.
-func (a *Authority) Roots() *x509.CertPool { return a.trust.Load().roots.Clone() }
+func (a *Authority) Roots() *x509.CertPool { return a.trust.roots.Clone() }
 
 // Chain returns what a TLS peer presents, in PEM: the certificate in leafDER,
 // which this authority has issued, and then the issuing one, present or
@@ -163,7 +159,7 @@ func (a *Authority) Chain(leafDER []byte) string {
 			}
 		}
 	}
-	return encodePEM(leafDER) + a.trust.Load().chainPEM
+	return encodePEM(leafDER) + a.trust.chainPEM
 }
 
 // Usable reports why the authority cannot issue now: the error wraps

@@ -88,7 +88,7 @@ func (a *Authority) Issue(r Request) (*Certificate, error) {
 		return nil, fmt.Errorf("issue certificate for %q: %w: %w", r.Name, ErrAuthority, err)
 	}
 	return &Certificate{
-		DER: der, Chain: encodePEM(der) + a.trust.Load().chainPEM, Serial: template.SerialNumber.Text(16),
+		DER: der, Chain: encodePEM(der) + a.trust.chainPEM, Serial: template.SerialNumber.Text(16),
 		NotBefore: template.NotBefore, NotAfter: template.NotAfter, PublicKeyHash: hash,
 	}, nil
 }

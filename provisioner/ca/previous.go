@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,8 +20,7 @@ import (
 const MaxPrevious = 2
 
 // Previous is an authority that the present one has taken over from. It issues
-// nothing any more; what it has issued is good until it expires, or until
-// [Authority.SetTrusted] says otherwise.
+// nothing any more; what it has issued is good until it expires.
 type Previous struct {
 	// Root and Issuing are its certificates. Required. Root may be the present
 	// one, of which Issuing was then an earlier issuing CA.
@@ -45,19 +43,15 @@ type Issuer struct {
 	Name        string    // its common name
 	Fingerprint string    // of its root; see [Authority.Fingerprint]
 	NotAfter    time.Time // the earlier end of root and issuing certificate, UTC
-	Present     bool      // it is the one that issues
-	Trusted     bool      // what it has issued is accepted
 }
 
-// trust is what the authority accepts and hands out. It is replaced whole.
+// trust is what the authority accepts and hands out.
 type trust struct {
 	roots         *x509.CertPool // never handed out
 	intermediates *x509.CertPool // never handed out
 	rootsPEM      string
 	trustPEM      string
-	chainPEM      string          // behind a certificate of the present issuer
-	unwanted      map[string]bool // as SetTrusted was told, by issuing key id
-	trusted       int             // how many of the previous ones are, from the newest on
+	chainPEM      string // behind a certificate of the present issuer
 }
 
 // keyID names an issuing certificate.
@@ -114,16 +108,9 @@ func vouched(from, to *x509.Certificate, previous []Previous) bool {
 	return false
 }
 
-// newTrust puts together what follows from which authorities are unwanted. One
-// between the present one and another that is trusted stays: nodes follow the
-// roots' words for each other from one to the next.
-func (a *Authority) newTrust(unwanted map[string]bool) *trust {
-	t := &trust{roots: x509.NewCertPool(), intermediates: x509.NewCertPool(), unwanted: unwanted}
-	for i, p := range a.previous {
-		if !unwanted[keyID(p.Issuing)] {
-			t.trusted = i + 1
-		}
-	}
+// newTrust puts together what follows from the authorities.
+func (a *Authority) newTrust() trust {
+	t := trust{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
 	var roots, cross, chain strings.Builder
 	seen := map[string]bool{}
 	add := func(b *strings.Builder, c *x509.Certificate) {
@@ -135,7 +122,7 @@ func (a *Authority) newTrust(unwanted map[string]bool) *trust {
 	t.roots.AddCert(a.root)
 	t.intermediates.AddCert(a.issuing)
 	add(&roots, a.root)
-	for _, p := range a.previous[:t.trusted] {
+	for _, p := range a.previous {
 		t.roots.AddCert(p.Root)
 		t.intermediates.AddCert(p.Issuing)
 		add(&roots, p.Root)
@@ -145,56 +132,22 @@ func (a *Authority) newTrust(unwanted map[string]bool) *trust {
 	}
 	seen = map[string]bool{}
 	add(&chain, a.issuing)
-	for i, p := range a.previous {
+	for _, p := range a.previous {
 		for _, c := range p.Cross {
 			if bytes.Equal(c.RawIssuer, p.Root.RawSubject) {
 				add(&chain, c)
 			}
-		}
-		// Not trusted any more, it can still vouch towards a node whose token
-		// pins it: that needs the certificate itself.
-		if i >= t.trusted && !strings.Contains(roots.String(), encodePEM(p.Root.Raw)) {
-			add(&chain, p.Root)
 		}
 	}
 	t.rootsPEM, t.trustPEM, t.chainPEM = roots.String(), roots.String()+cross.String(), chain.String()
 	return t
 }
 
-// SetTrusted says whether certificates of the previous issuer with the key id
-// are accepted, and whether nodes are told to. It reports whether that changed
-// anything; for the present issuer, or an unknown one, it does not. The
-// authority vouches for itself by the cross certificates of previous ones
-// either way: that helps those who know only them, and trusts nobody.
-//
-// An issuer between the present one and a trusted one stays trusted until that
-// is not. It may be called at any time; saying the same again is harmless.
-func (a *Authority) SetTrusted(issuer string, trusted bool) bool {
-	if !slices.ContainsFunc(a.previous, func(p Previous) bool { return keyID(p.Issuing) == issuer }) {
-		return false
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	before := a.trust.Load()
-	if before.unwanted[issuer] == !trusted {
-		return false
-	}
-	unwanted := maps.Clone(before.unwanted)
-	unwanted[issuer] = !trusted
-	after := a.newTrust(unwanted)
-	a.trust.Store(after)
-	return after.trusted != before.trusted
-}
-
 // Issuers returns the present issuer and then the previous ones.
 func (a *Authority) Issuers() []Issuer {
-	t := a.trust.Load()
 	all := []Issuer{describe(a.root, a.issuing)}
-	all[0].Present, all[0].Trusted = true, true
-	for n, p := range a.previous {
-		i := describe(p.Root, p.Issuing)
-		i.Trusted = n < t.trusted
-		all = append(all, i)
+	for _, p := range a.previous {
+		all = append(all, describe(p.Root, p.Issuing))
 	}
 	return all
 }

@@ -40,8 +40,7 @@ func (a *Authority) verify(leaf *x509.Certificate, intermediates []*x509.Certifi
 	if at.IsZero() {
 		at = a.now()
 	}
-	t := a.trust.Load()
-	pool := t.intermediates
+	pool := a.trust.intermediates
 	if len(intermediates) > 0 {
 		pool = pool.Clone()
 		for _, c := range intermediates {
@@ -50,7 +49,7 @@ func (a *Authority) verify(leaf *x509.Certificate, intermediates []*x509.Certifi
 	}
 	// Every profile has clientAuth, and one without it is not ours.
 	if _, err := leaf.Verify(x509.VerifyOptions{
-		Roots: t.roots, Intermediates: pool, CurrentTime: at,
+		Roots: a.trust.roots, Intermediates: pool, CurrentTime: at,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}); err != nil {
 		return "", "", err

@@ -19,8 +19,8 @@ the old root vouch for the new one by a cross certificate, so that nodes and
 tokens that know only the old root go on. The key of the old root is needed
 once. Prints the lines that provisioner.yaml is to have in place of its 'ca:'.
 
-Put them there, and restart the provisioner. It issues from the new authority, trusts
-both, and drops the old one when no live certificate needs it. Running this again
+Put them there, and restart the provisioner. It issues from the new authority and trusts
+both; its log says when no live certificate is of the old one. Running this again
 before provisioner.yaml is changed makes nothing new.
 
   muster ca roll

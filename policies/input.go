@@ -107,7 +107,7 @@ type Node struct {
 	Serial string `json:"serial"`
 
 	// Cloned says that two live machines were seen to use the identity's key. A
-	// policy that denies for it keeps both out of the fleet.
+	// policy that denies for it gives neither another certificate.
 	Cloned bool `json:"cloned"`
 
 	ProvisionedAt time.Time `json:"provisioned_at,omitzero"` // when the node last confirmed

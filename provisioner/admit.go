@@ -143,9 +143,6 @@ func (g *Gate) admits(id wire.Identity, r *Record) error {
 	if r.state() == StateRevoked {
 		return refuse(node, wire.CodeIdentityRevoked, errRevoked)
 	}
-	if r.clonesRefused() {
-		return refuse(node, wire.CodeIdentityCloned, errCloned)
-	}
 	return nil
 }
 

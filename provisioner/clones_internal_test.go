@@ -66,38 +66,9 @@ func TestBootsAreBounded(t *testing.T) {
 	if n := len(b.seen); n != maxTracked {
 		t.Errorf("%d identities, want %d", n, maxTracked)
 	}
-	b.forget("node5.example.net", "")
-	b.forget("nobody.example.net", "a")
+	b.forget("node5.example.net")
+	b.forget("nobody.example.net")
 	if n := len(b.seen); n > maxTracked {
 		t.Errorf("%d identities after forgetting, want at most %d", n, maxTracked)
-	}
-}
-
-func TestMayLook(t *testing.T) {
-	t.Parallel()
-	var b boots
-	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	for i, tt := range []struct {
-		id   wire.Identity
-		at   time.Duration
-		want bool
-	}{
-		{"web1", 0, true},
-		{"web1", cloneLook - 1, false},
-		{"web2", cloneLook - 1, true},
-		{"web1", cloneLook, true},
-		{"web1", cloneLook - 1, false},
-		{"web1", -24 * time.Hour, true}, // the clock went back
-		{"web1", -24 * time.Hour, false},
-	} {
-		if got := b.mayLook(tt.id, start.Add(tt.at)); got != tt.want {
-			t.Errorf("%d: %s at %v: %v, want %v", i, tt.id, tt.at, got, tt.want)
-		}
-	}
-	for i := range maxTracked + 100 {
-		b.mayLook(wire.Identity(fmt.Sprintf("node%d.example.net", i)), start)
-	}
-	if n := len(b.looked); n != maxTracked {
-		t.Errorf("%d identities, want %d", n, maxTracked)
 	}
 }

@@ -36,7 +36,7 @@ func (a *attempt) decide(ctx context.Context) error {
 		}
 		return nil
 	case policies.VerdictDeny:
-		if a.cloned() && a.record.Cloned.Refused {
+		if a.cloned() {
 			return refuse(node, wire.CodeIdentityCloned, because(d))
 		}
 		return refuse(node, wire.CodeDenied, because(d))

@@ -434,7 +434,7 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	}
 	chain := a.cfg.Authority.Chain(offered.DER)
 	digest := wire.Digest(chain, a.files)
-	if digest == offered.Digest && !a.record.clonesRefused() && !a.otherSecret(a.record) {
+	if digest == offered.Digest && !a.otherSecret(a.record) {
 		if a.doubt != nil {
 			return nil, false, a.doubt // or the node has what nobody knows of after a restart
 		}
@@ -444,8 +444,7 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 		a.records.tellFormer(a.record)
 		return a.enrolled(offered, chain, a.files), false, nil
 	}
-	// The configuration has changed since, or the policy lets a cloned node in
-	// again. The new digest must be on record
+	// The configuration has changed since. The new digest must be on record
 	// before the node hears of it, or its confirmation would match nothing. It does not end a young offer for another
 	// key: that is about to be confirmed, and what came late, or was recorded, must not.
 	if err := a.tooEarly(a.record.youngOffer(a.csr.KeyHash, now)); err != nil {
@@ -506,7 +505,9 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	if a.confirmed != nil {
 		a.confirming = n
 	}
-	n.own(a.reason, now)
+	if a.reason.changesHands() {
+		n.OwnedSince, n.Cloned = now, nil
+	}
 	if a.returning != nil {
 		n.comesBack(a.returning, a.former)
 	}

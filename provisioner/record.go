@@ -168,10 +168,6 @@ type Issued struct {
 	NotAfter  time.Time `json:"not_after"`
 	Digest    string    `json:"digest"` // [wire.Digest] of what was offered
 	OfferedAt time.Time `json:"offered_at"`
-
-	// Barred says that nobody is admitted with it any more: two machines had its key,
-	// the policy refused both, and the name was given to another one since.
-	Barred bool `json:"barred,omitempty"`
 }
 
 // live reports whether the certificate exists and has not expired at now.
@@ -189,7 +185,7 @@ func (r *Record) Live(now time.Time) []string {
 	}
 	var serials []string
 	for _, i := range []*Issued{r.Current, r.Next} {
-		if i.live(now) && !i.Barred && !slices.Contains(serials, i.Serial) {
+		if i.live(now) && !slices.Contains(serials, i.Serial) {
 			serials = append(serials, i.Serial)
 		}
 	}

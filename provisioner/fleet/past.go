@@ -165,7 +165,7 @@ func changes(before, r *provisioner.Record) (all []Moment) {
 		add(Applied, Moment{Serial: c.Serial, Until: c.NotAfter, Digest: c.Digest})
 	}
 	if r.Cloned != nil && before.Cloned == nil {
-		add(Cloned, Moment{Policy: r.Cloned.Policy})
+		add(Cloned, Moment{})
 	}
 	if r.State != before.State && r.Operator != nil {
 		switch r.State {

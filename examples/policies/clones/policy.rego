@@ -1,7 +1,7 @@
 # Nobody with a copied key.
 #
 # Two live machines that use one key are found by muster and always reported.
-# This keeps both out of the fleet until an operator has found the copy and
+# This gives neither another certificate until an operator has found the copy and
 # retired the identity: nobody can tell which of them is the honest one.
 package muster.enroll
 

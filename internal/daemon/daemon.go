@@ -149,8 +149,14 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	alarms := events.NewAlarms(events.AlarmConfig{Name: cfg.Name, Emit: opts.Emit, Log: opts.Log, Now: opts.Now})
-	d := &Daemon{
+	var d *Daemon
+	alarms := events.NewAlarms(events.AlarmConfig{
+		Name: cfg.Name,
+		Emit: func(e events.Event) { d.reports.report(e) },
+		Log:  opts.Log,
+		Now:  opts.Now,
+	})
+	d = &Daemon{
 		base:     &base{cfg: cfg, opts: opts, parts: parts, alarms: alarms},
 		id:       wire.NewID(),
 		budget:   provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now),

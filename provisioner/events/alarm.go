@@ -39,8 +39,7 @@ type AlarmConfig struct {
 	// Name is the provisioner's, the node of the events: alarms are a process's.
 	Name string
 
-	// Emit takes the events at once, whatever ails the store. It must not block.
-	// Optional.
+	// Emit takes the events. It must not block. Optional.
 	Emit func(Event)
 
 	// Log gets one line when an alarm is raised and one when it is cleared.
@@ -51,24 +50,17 @@ type AlarmConfig struct {
 	Now func() time.Time
 }
 
-// maxUnwritten bounds the events kept for a store that is not there. Alarms
-// that come and go while it is away are few; of a thousand the newest tell
-// enough.
-const maxUnwritten = 1000
-
-// Alarms are the alarms of one process. They outlive the store: its events are
-// kept for it until [Alarms.Deliver]. Each code has one owner, who raises and
-// clears it; where several goroutines do so, they use [Alarms.Keep]. Safe for concurrent use.
+// Alarms are the alarms of one process. Each code has one owner, which raises and clears it; where several goroutines do
+// so, they use [Alarms.Keep]. Safe for concurrent use.
 type Alarms struct {
 	cfg AlarmConfig // set by NewAlarms, then read-only
 
 	// keeping holds one token, which whoever looks at a state has until the alarm says so.
 	keeping chan struct{}
 
-	mu        sync.RWMutex
-	standing  map[wire.Code]*standing // guarded by mu
-	unwritten []Event                 // guarded by mu: not yet in the store, oldest first
-	waiting   map[*waiter]struct{}    // guarded by mu: contexts that end with an alarm
+	mu       sync.RWMutex
+	standing map[wire.Code]*standing // guarded by mu
+	waiting  map[*waiter]struct{}    // guarded by mu: contexts that end with an alarm
 }
 
 // waiter is a context of [Alarms.Until].
@@ -88,6 +80,9 @@ type standing struct {
 func NewAlarms(cfg AlarmConfig) *Alarms {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Emit == nil {
+		cfg.Emit = func(Event) {}
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -128,7 +123,7 @@ func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
 	now := a.cfg.Now().UTC().Truncate(time.Millisecond)
 	a.standing[code] = &standing{Alarm: Alarm{Code: code, Cause: cause.Error(), Since: now}, began: time.Now(), err: cause}
 	a.cfg.Log.ErrorContext(ctx, "alarm raised", "code", code, "err", cause)
-	a.emit(Event{Type: AlarmRaised, Time: now, Node: a.cfg.Name, Code: code, Cause: cause.Error(), Attempt: wire.NewID()})
+	a.cfg.Emit(Event{Type: AlarmRaised, Time: now, Node: a.cfg.Name, Code: code, Cause: cause.Error(), Attempt: wire.NewID()})
 	for w := range a.waiting {
 		if w.code == code {
 			w.cancel(cause)
@@ -151,20 +146,8 @@ func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
 	delete(a.standing, code)
 	elapsed := time.Since(s.began)
 	a.cfg.Log.InfoContext(ctx, "alarm cleared", "code", code, "elapsed", elapsed, "err", s.err)
-	a.emit(Event{Type: AlarmCleared, Time: a.cfg.Now().UTC().Truncate(time.Millisecond), Node: a.cfg.Name, Code: code, Cause: s.Cause,
+	a.cfg.Emit(Event{Type: AlarmCleared, Time: a.cfg.Now().UTC().Truncate(time.Millisecond), Node: a.cfg.Name, Code: code, Cause: s.Cause,
 		Elapsed: elapsed, Attempt: wire.NewID()})
-}
-
-// emit hands an event on and keeps it for the store. The caller holds mu, so
-// that events come in the order of what they say.
-func (a *Alarms) emit(e Event) {
-	if a.cfg.Emit != nil {
-		a.cfg.Emit(e)
-	}
-	a.unwritten = append(a.unwritten, e)
-	if n := len(a.unwritten) - maxUnwritten; n > 0 {
-		a.unwritten = slices.Delete(a.unwritten, 0, n)
-	}
 }
 
 // Stands returns the newest cause of an alarm, or nil if it is not raised.
@@ -211,31 +194,4 @@ func (a *Alarms) Standing() []Alarm {
 		return cmp.Or(x.Since.Compare(y.Since), cmp.Compare(x.Code, y.Code))
 	})
 	return all
-}
-
-// Deliver writes the events that are not in the store yet, in their order, and
-// stops at the first that cannot be written; it is then the first of the next
-// call. write may see an event again whose acknowledgement was lost: its
-// Attempt tells. One call at a time.
-func (a *Alarms) Deliver(ctx context.Context, write func(context.Context, Event) error) error {
-	for {
-		a.mu.RLock()
-		var next Event
-		if len(a.unwritten) > 0 {
-			next = a.unwritten[0]
-		}
-		a.mu.RUnlock()
-		if next.Type == "" {
-			return nil
-		}
-		if err := write(ctx, next); err != nil {
-			return err
-		}
-		a.mu.Lock()
-		// It may be gone already, if a flood of others has pushed it out.
-		if a.unwritten[0].Attempt == next.Attempt {
-			a.unwritten = slices.Delete(a.unwritten, 0, 1)
-		}
-		a.mu.Unlock()
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -71,65 +70,6 @@ func TestAnAlarmIsAState(t *testing.T) {
 	}
 	if got := strings.Count(log.String(), "alarm raised"); got != 2 {
 		t.Errorf("%d lines say that an alarm was raised, want 2:\n%s", got, log)
-	}
-}
-
-// TestAlarmsReachTheStoreWhenItIsBack loses writes and acknowledgements: every
-// event arrives, in its order, and what arrives twice is known by its attempt.
-func TestAlarmsReachTheStoreWhenItIsBack(t *testing.T) {
-	t.Parallel()
-	a, emitted, _ := listened()
-	for i := range 5 {
-		a.Raise(t.Context(), wire.Code(fmt.Sprint("code", i)), errors.New("cause"))
-	}
-	var stored []string
-	fails := 0
-	write := func(_ context.Context, e events.Event) error {
-		fails++
-		switch fails % 3 {
-		case 1:
-			return errors.New("lost")
-		case 2:
-			stored = append(stored, e.Attempt)
-			return errors.New("stored, and the answer was lost")
-		}
-		if len(stored) == 0 || stored[len(stored)-1] != e.Attempt {
-			stored = append(stored, e.Attempt)
-		}
-		return nil
-	}
-	for a.Deliver(t.Context(), write) != nil {
-	}
-	var want []string
-	for _, e := range *emitted {
-		want = append(want, e.Attempt)
-	}
-	if diff := cmp.Diff(want, stored); diff != "" {
-		t.Errorf("stored: -want +got\n%s", diff)
-	}
-	if err := a.Deliver(t.Context(), func(context.Context, events.Event) error { return errors.New("called") }); err != nil {
-		t.Errorf("Deliver with nothing to deliver = %v", err)
-	}
-}
-
-// TestAStoreThatStaysAway keeps the newest events only.
-func TestAStoreThatStaysAway(t *testing.T) {
-	t.Parallel()
-	a, emitted, _ := listened()
-	for range 800 {
-		a.Raise(t.Context(), wire.CodeStorageLow, errors.New("cause"))
-		a.Clear(t.Context(), wire.CodeStorageLow)
-	}
-	var first string
-	n := 0
-	err := a.Deliver(t.Context(), func(_ context.Context, e events.Event) error {
-		if n++; n == 1 {
-			first = e.Attempt
-		}
-		return nil
-	})
-	if err != nil || n != 1000 || first != (*emitted)[600].Attempt {
-		t.Errorf("Deliver = %v after %d events, want the newest 1000", err, n)
 	}
 }
 

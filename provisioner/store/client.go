@@ -32,9 +32,7 @@ type client struct {
 	timeout      time.Duration
 	log          *slog.Logger
 
-	opened time.Time    // before anything was written
-	acked  atomic.Int64 // how long after that a write was acknowledged last; 0 for none
-	room   atomic.Int64 // bytes that are not held back for revocations; see [Store.SetRoom]
+	room atomic.Int64 // bytes that are not held back for revocations; see [Store.SetRoom]
 }
 
 // newClient returns a client that has no handles of streams yet.
@@ -47,7 +45,6 @@ func newClient(js jetstream.JetStream, cfg Config) *client {
 		replicas: cfg.Replicas,
 		timeout:  cfg.Timeout,
 		log:      cfg.Log,
-		opened:   time.Now(),
 	}
 	c.room.Store(math.MaxInt64)
 	return c
@@ -98,16 +95,7 @@ func (c *client) putAnyway(ctx context.Context, subject string, v any, after uin
 func (c *client) publish(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
 	ctx, cancel := c.acknowledged(ctx)
 	defer cancel()
-	revision, err := publish(ctx, c.js, subject, b, after)
-	c.note(err)
-	return revision, err
-}
-
-// note notes when a write was acknowledged last.
-func (c *client) note(err error) {
-	if err == nil {
-		c.acked.Store(int64(time.Since(c.opened)))
-	}
+	return publish(ctx, c.js, subject, b, after)
 }
 
 // errAway is said of a write that was not sent: nats.go would keep it until the

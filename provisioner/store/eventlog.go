@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,16 +17,21 @@ import (
 	"muster/provisioner/events"
 )
 
-// eventsAhead is how many events of each stream are read ahead of whoever takes
-// them: at 500 bytes each, 64 KiB of memory for a slow reader, and no more.
+// eventsAhead is how many events of each stream are read ahead of a slow reader: at 500 bytes each, 64 KiB of memory.
 const eventsAhead = 128
+
+// MaxNodeEvents bounds how many events of one type are read of one node, the newest: a machine that is refused asks every
+// few minutes, for weeks.
+const MaxNodeEvents = 200
 
 // found is an event of one of the streams, or that there is none for now.
 type found struct {
+	source  *source
 	event   *events.Stored // nil if it was none, or is not wanted
 	stored  time.Time
 	place   uint64
 	pending uint64 // behind it
+	ended   bool   // the stream has no more
 }
 
 // logStreams are the streams of which the log of events consists.
@@ -43,15 +50,54 @@ func placeIn(p *events.Place, stream string) *uint64 {
 	return &p.Events
 }
 
-// Events implements [events.Log]. The streams are merged by the
-// time at which the broker stored each event.
+// NodeEvents returns the events about id that are kept, the oldest first: of each type the newest [MaxNodeEvents].
+// complete is false if there were more. Attempts under this name that proved nothing are among them: anybody may have
+// made those. Of what nodes say themselves the time is the broker's.
+func (s *EventLog) NodeEvents(ctx context.Context, id wire.Identity) (all []events.Event, complete bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	complete = true
+	newest := make(map[events.Type][]events.Event)
+	query := events.Query{Node: id, Since: time.Unix(0, 0), Once: true}
+	err = s.Events(ctx, query, func(stored *events.Stored) error {
+		var e events.Event
+		if json.Unmarshal(stored.Data, &e) != nil {
+			return nil
+		}
+		e.Type, e.Time, e.Node = stored.Type, stored.Time, string(id)
+		if strings.HasPrefix(string(e.Type), events.OfServer) {
+			e.Time = stored.RecordedTime
+		}
+		same := append(newest[e.Type], e)
+		if len(same) > MaxNodeEvents {
+			same, complete = same[1:], false
+		}
+		newest[e.Type] = same
+		return nil
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("events of %q: %w", id, err)
+	}
+	for _, t := range slices.Sorted(maps.Keys(newest)) {
+		all = append(all, newest[t]...)
+	}
+	slices.SortStableFunc(all, func(a, b events.Event) int { return a.Time.Compare(b.Time) })
+	return all, complete, nil
+}
+
+// Events implements [events.Log]. The streams are merged by the time at which the broker stored each event.
 func (s *EventLog) Events(ctx context.Context, q events.Query, each func(*events.Stored) error) error {
 	g, running := errgroup.WithContext(ctx)
-	m := merger{each: each}
-	for i, stream := range logStreams {
-		in := make(chan found)
-		m.sources[i] = source{stream: stream, in: in, behind: true}
-		g.Go(func() error { return s.readEvents(running, stream, q, in) })
+	m := merger{each: each, in: make(chan found)}
+	for _, stream := range logStreams {
+		from := &source{stream: stream, behind: true, more: make(chan struct{}, 1)}
+		m.sources = append(m.sources, from)
+		g.Go(func() error {
+			if err := s.readEvents(running, from, q, m.in); err != nil {
+				return fmt.Errorf("read %s: %w", stream, err)
+			}
+			return nil
+		})
 	}
 	g.Go(func() error { return m.run(running) })
 	err := g.Wait()
@@ -61,39 +107,35 @@ func (s *EventLog) Events(ctx context.Context, q events.Query, each func(*events
 	return err
 }
 
-// readEvents sends what a stream has, and will have, to out, and at first where
-// it stands. With q.Once it closes out at the end.
-func (s *EventLog) readEvents(ctx context.Context, stream string, q events.Query, out chan<- found) error {
-	fail := func(err error) error { return fmt.Errorf("read %s: %w", stream, err) }
+// readEvents sends what a stream has, and will have, to out, and at first where it stands.
+func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query, out chan<- found) error {
 	send := func(f found) error {
+		f.source = from
 		select {
 		case out <- f:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		select {
+		case <-from.more:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	info, err := ask(ctx, s.client, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		st, err := s.js.Stream(ctx, stream)
-		if err != nil {
-			return nil, err
-		}
-		return st.CachedInfo(), nil
-	})
+	end, err := endOf(ctx, s.client, from.stream, "")
 	if err != nil {
-		return fail(err)
+		return err
 	}
-	l, err := s.look(ctx, stream, eventConsumer(stream, q, info.State.LastSeq), jetstream.PullMaxMessages(eventsAhead), jetstream.PullThresholdMessages(eventsAhead/2))
+	l, err := s.look(ctx, from.stream, eventConsumer(from.stream, q, end),
+		jetstream.PullMaxMessages(eventsAhead), jetstream.PullThresholdMessages(eventsAhead/2))
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	defer l.close(ctx)
-	begin := info.State.LastSeq
+	begin := end
 	if q.After != nil {
-		if place := *placeIn(q.After, stream); place > 0 && place+1 < info.Config.FirstSeq {
-			s.log.WarnContext(ctx, "events are read from the beginning of their log: the place to go on at is in one that was lost", "stream", stream, "revision", place)
-		}
-		begin = behind(stream, *q.After, info.State.LastSeq)
+		begin = behind(from.stream, q.After, end)
 	} else if l.pending > 0 {
 		begin = 0 // the first event says where it is
 	}
@@ -103,11 +145,16 @@ func (s *EventLog) readEvents(ctx context.Context, stream string, q events.Query
 	for !q.Once || l.pending > 0 {
 		m, meta, err := l.next(ctx)
 		if err != nil {
-			return fail(err)
+			return err
 		}
 		f := found{} // what was to come has had to make room
 		if m != nil {
-			f = found{event: storedEvent(m.Subject(), m.Data(), meta.Timestamp), stored: meta.Timestamp, place: meta.Sequence.Stream, pending: meta.NumPending}
+			f = found{
+				event:   storedEvent(m.Subject(), m.Data(), meta.Timestamp),
+				stored:  meta.Timestamp,
+				place:   meta.Sequence.Stream,
+				pending: meta.NumPending,
+			}
 		}
 		if f.event != nil && !q.Wants(f.event) {
 			f.event = nil
@@ -116,28 +163,24 @@ func (s *EventLog) readEvents(ctx context.Context, stream string, q events.Query
 			return err
 		}
 	}
-	close(out)
-	return nil
+	return send(found{ended: true})
 }
 
-// behind is where a place is in a stream that ends at last: of a log that was lost since,
-// all is new. That one begins behind the place (see [Store.createOrUpdate]), unless it was made by a
-// provisioner that did not yet see to it, or has only lost its end: once such a one is as
-// long again, what came before the place is passed over.
-func behind(stream string, p events.Place, last uint64) uint64 {
-	if place := *placeIn(&p, stream); place <= last {
+// behind is where a place is in a stream that ends at last. If the log was lost since and is shorter than the place, all
+// of it is new.
+func behind(stream string, p *events.Place, last uint64) uint64 {
+	if place := *placeIn(p, stream); place <= last {
 		return place
 	}
 	return 0
 }
 
-// eventConsumer says where in a stream q begins, and what of it the broker need
-// not send.
+// eventConsumer says where in a stream q begins, and what of it the broker need not send.
 func eventConsumer(stream string, q events.Query, last uint64) jetstream.OrderedConsumerConfig {
 	c := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: last + 1}
 	switch {
 	case q.After != nil:
-		c.OptStartSeq = behind(stream, *q.After, last) + 1
+		c.OptStartSeq = behind(stream, q.After, last) + 1
 	case !q.Since.IsZero():
 		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &q.Since
 	}
@@ -156,48 +199,53 @@ func eventConsumer(stream string, q events.Query, last uint64) jetstream.Ordered
 	return c
 }
 
-// storedEvent decodes a message of the streams, or returns nil if it is no
-// event. recorded is when the broker stored it. What a node publishes of itself is taken for no more than that: its
-// type and its subject are those of the subject that the broker let it publish
-// on, and what is not known of a lifecycle event is left out.
+// storedEvent decodes a message of the streams, or returns nil if it is no event. recorded is when the broker stored it.
+// What a node publishes of itself is taken for no more than that: its type and its subject are those of the subject that
+// the broker let it publish on, and what is not known of a lifecycle event is left out.
 func storedEvent(subject string, data []byte, recorded time.Time) *events.Stored {
-	var e events.Stored
-	if json.Unmarshal(data, &e) != nil {
+	e := &events.Stored{}
+	if json.Unmarshal(data, e) != nil {
 		return nil
 	}
-	if strings.HasPrefix(subject, subjectEvent) || strings.HasPrefix(subject, subjectAttempt) {
-		e.RecordedTime = recorded.UTC()
-		return &e
+	if !strings.HasPrefix(subject, subjectEvent) && !strings.HasPrefix(subject, subjectAttempt) {
+		id, kind, ok := nodeEvent(subject)
+		if !ok {
+			return nil
+		}
+		var err error
+		if e, err = events.CleanLifecycle(id, kind, e); err != nil {
+			return nil
+		}
 	}
-	parts := strings.Split(subject, ".")
-	if len(parts) < 2 {
-		return nil
+	e.RecordedTime = recorded.UTC()
+	return e
+}
+
+// nodeEvent returns which node speaks on a subject, and the type of what it says.
+func nodeEvent(subject string) (id wire.Identity, typ string, ok bool) {
+	rest, ok := strings.CutPrefix(subject, strings.TrimSuffix(wire.AllNodeEvents, "*.*"))
+	if !ok {
+		return "", "", false
 	}
-	id, err := wire.ParseSubjectToken(parts[len(parts)-2])
-	if err != nil {
-		return nil
-	}
-	clean, err := events.CleanLifecycle(id, parts[len(parts)-1], &e)
-	if err != nil {
-		return nil
-	}
-	clean.RecordedTime = recorded.UTC()
-	return clean
+	token, typ, _ := strings.Cut(rest, ".")
+	id, err := wire.ParseSubjectToken(token)
+	return id, typ, err == nil
 }
 
 // source is one stream of a merge.
 type source struct {
 	stream string
-	in     <-chan found
 	head   *found
-	behind bool // more is there and on its way
-	ended  bool
+	behind bool          // more is there and on its way
+	ended  bool          // it has no more
+	more   chan struct{} // has room for one: the head was taken
 }
 
 // merger hands on what the streams have.
 type merger struct {
 	each    func(*events.Stored) error
-	sources [len(logStreams)]source
+	in      chan found // the next head of a source that has none
+	sources []*source
 	place   events.Place
 }
 
@@ -207,88 +255,63 @@ var errEnded = errors.New("ended")
 // run merges until all streams have ended, or ctx is done.
 func (m *merger) run(ctx context.Context) error {
 	for {
-		if err := m.fill(ctx); err != nil {
-			if errors.Is(err, errEnded) {
-				return nil
-			}
-			return err
-		}
-		if err := m.emit(); err != nil {
-			return err
-		}
-	}
-}
-
-// fill waits until it is known which event is next: each stream has shown one, or
-// has none for now.
-func (m *merger) fill(ctx context.Context) error {
-	for {
-		heads, waits, ended := 0, 0, 0
-		for i := range m.sources {
-			switch s := &m.sources[i]; {
-			case s.head != nil:
-				heads++
-			case s.ended:
-				ended++
-			case s.behind:
-				waits++
-			}
-		}
-		if ended == len(m.sources) {
-			return errEnded
-		}
-		if heads > 0 && waits == 0 {
+		oldest, err := m.next(ctx)
+		if errors.Is(err, errEnded) {
 			return nil
 		}
-		a, b, c, d := &m.sources[0], &m.sources[1], &m.sources[2], &m.sources[3]
+		if err == nil {
+			err = m.emit(oldest)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// next waits until it is known which event is next, since each stream has shown one or has none for now, and returns the
+// source that has it.
+func (m *merger) next(ctx context.Context) (*source, error) {
+	for {
+		var oldest *source
+		waits, ended := false, true
+		for _, s := range m.sources {
+			if s.head != nil && (oldest == nil || s.head.stored.Before(oldest.head.stored)) {
+				oldest = s
+			}
+			waits = waits || s.head == nil && s.behind
+			ended = ended && s.ended
+		}
+		switch {
+		case ended:
+			return nil, errEnded
+		case oldest != nil && !waits:
+			return oldest, nil
+		}
 		select {
-		case f, ok := <-a.open():
-			a.take(f, ok)
-		case f, ok := <-b.open():
-			b.take(f, ok)
-		case f, ok := <-c.open():
-			c.take(f, ok)
-		case f, ok := <-d.open():
-			d.take(f, ok)
+		case f := <-m.in:
+			s := f.source
+			s.behind, s.ended = f.pending > 0, f.ended
+			if f.ended {
+				s.more <- struct{}{}
+			} else {
+				s.head = &f
+			}
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 }
 
-// open returns where the stream's next message comes from; nil, which never has
-// one, while there is one already or if there is no more.
-func (s *source) open() <-chan found {
-	if s.head != nil || s.ended {
-		return nil
-	}
-	return s.in
-}
-
-// take takes in what came.
-func (s *source) take(f found, ok bool) {
-	if !ok {
-		s.ended, s.behind = true, false
-		return
-	}
-	s.head, s.behind = &f, f.pending > 0
-}
-
-// emit hands on the oldest head.
-func (m *merger) emit() error {
-	var oldest *source
-	for i := range m.sources {
-		if s := &m.sources[i]; s.head != nil && (oldest == nil || s.head.stored.Before(oldest.head.stored)) {
-			oldest = s
-		}
-	}
-	f := oldest.head
-	oldest.head = nil
-	place := placeIn(&m.place, oldest.stream)
+// emit hands on the head of a source.
+func (m *merger) emit(s *source) error {
+	f := s.head
+	s.head = nil
+	s.more <- struct{}{}
+	place := placeIn(&m.place, s.stream)
 	*place = max(*place, f.place)
 	for _, other := range m.sources {
 		if other.head != nil && other.head.place > 0 {
-			// Nothing before it is wanted: whoever goes on from here need not look.
+			// Nothing before it is wanted: a reader that goes on from here need not look.
 			place := placeIn(&m.place, other.stream)
 			*place = max(*place, other.head.place-1)
 		}

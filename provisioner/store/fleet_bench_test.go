@@ -34,7 +34,7 @@ func BenchmarkFleet(b *testing.B) {
 		id := node(i)
 		emit(id, events.Enrolled, events.Provisioned, events.Refused, events.Attempt)
 		for _, t := range []string{"startup", "alive"} {
-			if err := s.conn.Publish(wire.EventSubject(id, t), []byte(`{"type":"io.muster.server.`+t+`","data":{"serial":"5b1f"}}`)); err != nil {
+			if err := s.conn.Publish(wire.EventSubject(id, t), []byte(`{"time":"2026-03-01T12:00:00Z","data":{"serial":"5b1f"}}`)); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -42,9 +42,7 @@ func BenchmarkFleet(b *testing.B) {
 			emit(noisy, events.Refused)
 		}
 	}
-	if err := st.Report(s.ctx, events.Event{Type: events.Granted, Time: at, Node: string(noisy), Attempt: "last"}); err != nil {
-		b.Fatal(err)
-	}
+	s.emitted(b, st, events.Event{Type: events.Granted, Time: at, Node: string(noisy)})
 	x := fleet.NewIndex(st, nil, nil)
 	one := fleet.NewInspector(st, x)
 	ctx, cancel := context.WithCancel(s.ctx)

@@ -146,9 +146,7 @@ func TestNodeEvents(t *testing.T) {
 		}
 	}
 	last := events.Event{Type: events.Granted, Time: at.Add(2 * time.Hour), Node: string(web1), By: "me", Why: "disk", Attempt: "g"}
-	if err := st.Report(s.ctx, last); err != nil {
-		t.Fatal(err)
-	}
+	s.emitted(t, st, last)
 	emitted, complete, err := st.NodeEvents(s.ctx, web1)
 	if err != nil || complete {
 		t.Fatalf("complete %v, %v", complete, err)

@@ -290,9 +290,6 @@ func (f *Follower) same(info *jetstream.StreamInfo, had uint64) error {
 func (f *Follower) fill(ctx context.Context, state jetstream.StreamState, alone bool) error {
 	for tries := 1; ; tries++ {
 		f.mu.Lock()
-		if state.Msgs == 0 { // which has a sequence all the same if it was made with one
-			f.move(max(f.position, state.LastSeq))
-		}
 		after := f.position
 		f.mu.Unlock()
 		if after >= state.LastSeq {

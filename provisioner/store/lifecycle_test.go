@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
-	"muster/provisioner/broker"
 	"muster/provisioner/events"
 	"muster/provisioner/store"
 )
@@ -99,8 +98,8 @@ func TestANodeTakesNoRoomFromOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info := emitted.CachedInfo(); info.State.LastSeq+1 != info.Config.FirstSeq {
-		t.Errorf("%d events are where the provisioners' are", info.State.LastSeq+1-info.Config.FirstSeq)
+	if n := emitted.CachedInfo().State.Msgs; n != 0 {
+		t.Errorf("%d events are where the provisioners' are", n)
 	}
 }
 
@@ -181,17 +180,4 @@ func TestEveryNodeWasHeardOf(t *testing.T) {
 	if types, complete := s.lives(t, st, nodes[0], "io.muster.server.startup"); !complete || len(types) != 2 {
 		t.Errorf("the first node has said %q, all of it: %v", types, complete)
 	}
-}
-
-// TestAStoreOpensWhereReportsHaveLittleRoom gives it servers on which most of the disk is
-// taken: it keeps fewer reports.
-func TestAStoreOpensWhereReportsHaveLittleRoom(t *testing.T) {
-	t.Parallel()
-	s, _ := startWith(t, broker.Config{StoreDir: t.TempDir(), MaxStoreBytes: 1400 << 20}) // all reports want 1.7 GiB together
-	st := open(t, s)
-	s.said(t, web1, "startup", 0)
-	s.said(t, web1, "alive", 0)
-	s.lives(t, st, web1, "io.muster.server.alive")
-	s.lives(t, st, web1, "io.muster.server.startup")
-	open(t, s) // and again
 }

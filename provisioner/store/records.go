@@ -66,7 +66,5 @@ func (s *RecordStore) write(ctx context.Context, subject string, b []byte, after
 	}
 	ctx, cancel := s.acknowledged(ctx)
 	defer cancel()
-	revision, err := s.gather.put(ctx, subject, b, after)
-	s.note(err)
-	return revision, err
+	return s.gather.put(ctx, subject, b, after)
 }

@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -18,9 +17,8 @@ func (s *site) remade(t *testing.T, stream string) {
 	s.open(t, ours)
 }
 
-// TestEventsOfALogThatWasLost has somebody follow events while they are lost, and others go
-// on behind the last one that they had, before the new log is as long and after it: all that
-// are new come, once.
+// TestEventsOfALogThatWasLost has a reader go on behind the last event of a log that was lost since: all events of the new
+// one come, once.
 func TestEventsOfALogThatWasLost(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
@@ -60,59 +58,11 @@ func TestEventsOfALogThatWasLost(t *testing.T) {
 	written(50)
 	place := read(events.Query{Since: time.Now().Add(-time.Hour)}, 50)
 
-	began, went := make(chan bool, 1), make(chan int, 1)
-	go func() {
-		// As whoever follows does: cut off, go on behind what came last.
-		after, came := events.Place{Events: place.Events - 1}, 0
-		ended := errors.New("all have come")
-		for came < 11 && s.ctx.Err() == nil {
-			_ = st.Events(s.ctx, events.Query{After: &after}, func(e *events.Stored) error {
-				after = e.Place
-				if came++; came == 1 {
-					began <- true
-				}
-				if came == 11 {
-					return ended
-				}
-				return nil
-			})
-		}
-		went <- came
-	}()
-	<-began
 	s.remade(t, "MUSTER_EVENTS")
 	write(web2, 10)
 	written(10)
-	if came := <-went; came != 11 {
-		t.Errorf("to whoever follows a log that is lost %d events come, want its last one and 10", came)
-	}
-
 	next := read(events.Query{After: &place}, 10)
 	write(web2, 70)
 	written(80)
 	read(events.Query{After: &next}, 70)
-	read(events.Query{After: &place}, 80) // of one that was away all the time
-}
-
-// TestALogOfEventsBeginsWhereItBegan opens the store again, as one is that is upgraded or
-// gets replicas: its logs keep their events, and their places.
-func TestALogOfEventsBeginsWhereItBegan(t *testing.T) {
-	t.Parallel()
-	st, s := newStore(t)
-	s.said(t, web1, "startup", 0)
-	s.lives(t, st, web1, "io.muster.server.startup")
-	before, err := s.js.Stream(s.ctx, "MUSTER_LIFECYCLE")
-	if err != nil {
-		t.Fatal(err)
-	}
-	open(t, s)
-	after, err := s.js.Stream(s.ctx, "MUSTER_LIFECYCLE")
-	if err != nil {
-		t.Fatal(err)
-	}
-	was, is := before.CachedInfo(), after.CachedInfo()
-	if is.State.Msgs != 1 || is.State.FirstSeq != was.State.FirstSeq || is.Config.FirstSeq != was.Config.FirstSeq || was.Config.FirstSeq == 0 {
-		t.Errorf("it begins at %d, by its configuration at %d, with %d events; want %d, %d and 1",
-			is.State.FirstSeq, is.Config.FirstSeq, is.State.Msgs, was.State.FirstSeq, was.Config.FirstSeq)
-	}
 }

@@ -7,34 +7,7 @@ import (
 	"time"
 
 	"muster/provisioner/trust"
-
-	"muster/internal/wire"
-	"muster/provisioner/events"
 )
-
-// TestReportsAreKeptOnce repeats a report whose acknowledgement was lost.
-func TestReportsAreKeptOnce(t *testing.T) {
-	t.Parallel()
-	st, s := newStore(t)
-	e := events.Event{Type: events.AlarmRaised, Time: time.Now(), Code: wire.CodeStorageLow, Attempt: wire.NewID()}
-	for range 3 {
-		if err := st.Report(s.ctx, e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	other := e
-	other.Attempt = wire.NewID()
-	if err := st.Report(s.ctx, other); err != nil {
-		t.Fatal(err)
-	}
-	stream, err := s.js.Stream(s.ctx, "MUSTER_EVENTS")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := stream.CachedInfo().State.Msgs; n != 2 {
-		t.Errorf("%d events, want 2", n)
-	}
-}
 
 func TestTheClockMarkIsComparedAndSet(t *testing.T) {
 	t.Parallel()

@@ -11,19 +11,12 @@ import (
 )
 
 // Errors of JetStream at its limit, which nats.go has no names for: of a write, at the limit
-// of the server or of our account, and of a stream that is to be made.
+// of the server or of our account.
 const (
 	errCodeAccount   jetstream.ErrorCode = 10002
 	errCodeResources jetstream.ErrorCode = 10023
 	errCodeStorage   jetstream.ErrorCode = 10047
-	errCodeNoPeers   jetstream.ErrorCode = 10005 // or for want of servers
 )
-
-// noRoom reports whether a stream was not made for want of room, perhaps.
-func noRoom(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && slices.Contains([]jetstream.ErrorCode{errCodeAccount, errCodeResources, errCodeStorage, errCodeNoPeers}, api.ErrorCode)
-}
 
 // messageOverhead is more than what JetStream adds to a message of ours.
 const messageOverhead = 256

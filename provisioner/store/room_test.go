@@ -45,35 +45,3 @@ func TestRoomIsHeldBackForRevocations(t *testing.T) {
 		t.Errorf("PutGrant with room = %v", err)
 	}
 }
-
-// TestWroteIsAboutNow has a store say that it has acknowledged a write, for a moment: neither
-// a write of before counts, nor one that was refused.
-func TestWroteIsAboutNow(t *testing.T) {
-	t.Parallel()
-	st, s := newStore(t)
-	notAnyMore := func() {
-		t.Helper()
-		for st.Wrote() {
-			select {
-			case <-time.After(10 * time.Millisecond):
-			case <-s.ctx.Done():
-				t.Fatal("a write of long ago counts")
-			}
-		}
-	}
-	notAnyMore() // what it wrote when it was opened
-	if _, err := st.Put(s.ctx, record(web1, "a"), 7); !errors.Is(err, trust.ErrConflict) {
-		t.Errorf("Put = %v, want %v", err, trust.ErrConflict)
-	}
-	if st.Wrote() {
-		t.Error("a write that was refused counts")
-	}
-	revision := put(t, s, st, record(web1, "a"), 0)
-	for !st.Wrote() { // a second later already, on a machine with much else to do
-		if s.ctx.Err() != nil {
-			t.Fatal("a store that acknowledges writes says it does not")
-		}
-		revision = put(t, s, st, record(web1, "a"), revision)
-	}
-	notAnyMore()
-}

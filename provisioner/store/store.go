@@ -183,7 +183,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // open makes the streams that are missing, binds the store to its installation and reads the views.
 func (s *Store) open(ctx context.Context, cfg Config) error {
 	for _, want := range streams(s.replicas, cfg.Capacity, cfg.InputBytes) {
-		stream, err := s.make(ctx, want)
+		stream, err := ask(ctx, s.client, func(ctx context.Context) (jetstream.Stream, error) {
+			return s.js.CreateOrUpdateStream(ctx, want)
+		})
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", want.Name, err)
 		}

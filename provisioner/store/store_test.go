@@ -502,9 +502,21 @@ func TestEventsGoWhereTheyBelong(t *testing.T) {
 	}
 }
 
+// emitted emits an event, the first of its kind about its node, and waits until it is in the store.
+func (s *site) emitted(t testing.TB, st *store.Store, e events.Event) {
+	t.Helper()
+	st.Emit(e)
+	stream, err := s.js.Stream(s.ctx, "MUSTER_EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := strings.TrimPrefix(string(e.Type), "io.muster.")
+	eventually(t, s, stream, "muster.event."+kind+"."+wire.Identity(e.Node).SubjectToken())
+}
+
 // eventually waits for the first message of a subject: events are not awaited
 // by who emits them.
-func eventually(t *testing.T, s *site, stream jetstream.Stream, subject string) *jetstream.RawStreamMsg {
+func eventually(t testing.TB, s *site, stream jetstream.Stream, subject string) *jetstream.RawStreamMsg {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -2,12 +2,12 @@ package store
 
 import (
 	"cmp"
-	"context"
-	"errors"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
 )
 
 // Streams and their subjects. They are never renamed.
@@ -43,9 +43,6 @@ const (
 	maxEventBytes     = 1 << 30
 	maxAttemptBytes   = 64 << 20
 	maxLifecycleBytes = 256 << 20
-
-	// leastReportBytes is the least that is worth a stream: 2,000 events. Chosen.
-	leastReportBytes = 1 << 20
 
 	// maxLifecycle bounds the events of one type that a node can have there, as
 	// maxNodeEvent does each of them: so it has 2.4 MiB at most, about a hundredth,
@@ -100,9 +97,9 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 		revocationsStream(replicas),
 		waitingStream(replicas, direct, capacity),
 		componentsStream(replicas, direct, capacity),
-		{Name: streamEvents, Subjects: []string{subjectEvent + ">"}, MaxBytes: eventBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
+		{Name: streamEvents, Subjects: []string{subjectEvent + ">"}, MaxBytes: eventBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
 			Description: "CloudEvents of provisioners"},
-		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: attemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
+		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: attemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
 			Description: "attempts that failed authentication"},
 		{Name: streamLifecycle, Subjects: subjectsOfNodes(lifecycleTypes...), MaxBytes: lifecycleBytes, MaxMsgsPerSubject: maxLifecycle, MaxMsgSize: maxNodeEvent,
 			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
@@ -112,50 +109,20 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 		{Name: streamAlive, Subjects: subjectsOfNodes(aliveType), MaxMsgsPerSubject: 1, MaxMsgSize: maxNodeEvent,
 			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
 			Description: "one subject per node; when it was last heard of"},
-		{Name: streamInputs, Subjects: []string{subjectInputs}, MaxBytes: inputBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
+		{Name: streamInputs, Subjects: []string{subjectInputs}, MaxBytes: inputBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
 			Description: "what decisions saw, in batches"},
 	}
 }
 
-// make makes a stream, or changes it to cfg. Servers set aside what a new one may take at
-// most: where they have less, of reports less is kept, since a provisioner that cannot start
-// for the sake of reports is the worse of the two.
-func (c *client) make(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
-	for want := cfg.MaxBytes; ; cfg.MaxBytes /= 2 {
-		stream, err := ask(ctx, c, func(ctx context.Context) (jetstream.Stream, error) { return c.createOrUpdate(ctx, cfg) })
-		switch {
-		case noRoom(err) && isReports(cfg.Name) && cfg.MaxBytes >= 2*leastReportBytes:
-			continue
-		case err == nil && cfg.MaxBytes < want:
-			c.log.WarnContext(ctx, "the servers have no room for all reports that are to be kept: give them more", "stream", cfg.Name, "bytes", cfg.MaxBytes, "want", want)
-		}
-		return stream, err
-	}
-}
+// lifecycleTypes are the last parts of the subjects of what nodes say themselves, but for aliveType, which they repeat.
+var lifecycleTypes = []string{"startup", "provisioned", "shutdown"}
 
-// createOrUpdate makes a stream, or changes it to cfg. A log of events that is made begins at the
-// microseconds since 1970: a reader that goes on at a place in one that was lost has a place
-// before all of it, and gets all of it, however long it has become. None takes more than an
-// event a microsecond.
-func (c *client) createOrUpdate(ctx context.Context, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
-	if !slices.Contains(logStreams[:], cfg.Name) {
-		return c.js.CreateOrUpdateStream(ctx, cfg)
-	}
-	stream, err := c.js.Stream(ctx, cfg.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		cfg.FirstSeq = uint64(max(0, time.Now().UnixMicro()))
-		if stream, err = c.js.CreateStream(ctx, cfg); !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return stream, err
-		}
-		stream, err = c.js.Stream(ctx, cfg.Name) // another provisioner was first
-	}
-	if err != nil {
-		return nil, err
-	}
-	// For good: told of a later beginning, the broker would take away what comes before it.
-	cfg.FirstSeq = stream.CachedInfo().Config.FirstSeq
-	return c.js.UpdateStream(ctx, cfg)
-}
+const aliveType = "alive"
 
-// isReports tells the streams of reports from those of records.
-func isReports(name string) bool { return !slices.Contains(kept, name) }
+// subjectsOfNodes are those of all nodes' own events of some types.
+func subjectsOfNodes(types ...string) (subjects []string) {
+	for _, t := range types {
+		subjects = append(subjects, strings.TrimSuffix(wire.AllNodeEvents, "*")+t)
+	}
+	return subjects
+}

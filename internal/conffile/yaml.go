@@ -5,41 +5,43 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"regexp"
-	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 )
 
 // LoadYAML fills dst, a pointer to a struct that already holds the defaults,
-// from the YAML file at path, and then validates it. Keys that dst has no field
-// for, keys given twice, a second document and limits that hold nothing (see
-// [limitTag]) are errors; an empty file leaves the defaults. The error has a line
-// for each mistake, each beginning with path: those of the file's form and those
-// that Validate found, which may join several with [errors.Join]. After an error
-// dst is unspecified.
-func LoadYAML(path string, dst interface{ Validate() error }) error {
+// from the YAML file at path. Keys that dst has no field for, keys given twice, a second document and
+// keys without a value in an entry of a list are errors; an empty file leaves the defaults. The error has a line
+// for each mistake, each beginning with path. After an error dst is unspecified.
+func LoadYAML(path string, dst any) error {
 	b, err := ReadFile(path)
 	if err != nil {
 		return err
 	}
-	errs, fatal := decodeYAML(b, dst)
-	if !fatal {
-		var document yaml.Node
-		if err := yaml.Unmarshal(b, &document); err != nil {
-			return fmt.Errorf("%s: not YAML: %s", path, plain(trimYAML(err.Error())))
+	if err := decodeYAML(b, dst); err != nil {
+		return Prefix(path, err)
+	}
+	var document yaml.Node
+	if err := yaml.Unmarshal(b, &document); err != nil {
+		return Prefix(path, err)
+	}
+	return Prefix(path, errors.Join(emptyValues(&document, false)...))
+}
+
+// Prefix puts a path or a key in front of each of the errors that were joined into err.
+func Prefix(prefix string, err error) error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, e := range joined.Unwrap() {
+			all = append(all, Prefix(prefix, e))
 		}
-		errs = append(errs, emptyLimits(&document, reflect.TypeOf(dst), "")...)
-		// What was read may be wrong in other ways too; the fields that could
-		// not be read keep their defaults.
-		errs = append(errs, leaves(dst.Validate())...)
+		return errors.Join(all...)
 	}
-	for i, err := range errs {
-		errs[i] = fmt.Errorf("%s: %w", path, err)
+	if err == nil {
+		return nil
 	}
-	return errors.Join(errs...)
+	return fmt.Errorf("%s: %w", prefix, err)
 }
 
 // CheckYAML reports what a reader of the text b that is less strict would pass over in
@@ -48,113 +50,45 @@ func LoadYAML(path string, dst interface{ Validate() error }) error {
 // is no YAML is a mistake too, and an empty one is none.
 func CheckYAML(b []byte) error {
 	var anything any
-	errs, _ := decodeYAML(b, &anything)
-	return errors.Join(errs...)
+	return decodeYAML(b, &anything)
 }
 
-// decodeYAML decodes the one document in b into dst. It returns the mistakes
-// and whether they kept it from being read at all.
-func decodeYAML(b []byte, dst any) (errs []error, fatal bool) {
+// decodeYAML decodes the one document in b into dst.
+func decodeYAML(b []byte, dst any) error {
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	err := d.Decode(dst)
 	if errors.Is(err, io.EOF) {
-		return nil, false
+		return nil
 	}
-	var mistakes *yaml.TypeError
-	var when *time.ParseError
-	switch {
-	case errors.As(err, &when):
-		return []error{fmt.Errorf("%s%.40q is no time such as 2027-01-31T12:00:00Z", lineOf(b, when.Value), when.Value)}, true
-	case errors.As(err, &mistakes):
-		for _, text := range mistakes.Errors {
-			if len(errs) == maxMistakes {
-				break
-			}
-			errs = append(errs, errors.New(plain(text)))
+	var errs []error
+	if mistakes := (*yaml.TypeError)(nil); errors.As(err, &mistakes) {
+		for _, text := range mistakes.Errors[:min(len(mistakes.Errors), maxMistakes)] {
+			errs = append(errs, errors.New(unknownKey.ReplaceAllString(text, `unknown key "$1"`)))
 		}
-	case err != nil:
-		// The library's message is all there is.
-		return []error{fmt.Errorf("not YAML: %s", plain(trimYAML(err.Error())))}, true
+	} else if err != nil {
+		return err
 	}
 	var another yaml.Node
 	if err := d.Decode(&another); !errors.Is(err, io.EOF) {
 		errs = append(errs, errors.New("more than one document, want one"))
 	}
-	return errs, false
+	return errors.Join(errs...)
 }
 
-// leaves returns the errors that [errors.Join] joined into err.
-func leaves(err error) []error {
-	if err == nil {
-		return nil
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{err}
-	}
-	var all []error
-	for _, e := range joined.Unwrap() {
-		all = append(all, leaves(e)...)
-	}
-	return all
-}
+// unknownKey is what the YAML library says of a key without a field, with the name of a Go type.
+var unknownKey = regexp.MustCompile(`(?s)field (.*?) not found in type .+$`)
 
-var (
-	unknownKey = regexp.MustCompile(`(?s)^(line \d+: )field (.*?) not found in type .+$`)
-	wrongType  = regexp.MustCompile("(?s)^line (\\d+): cannot unmarshal \\S+ (?:`(.*)` )?into (.*)$")
-	twice      = regexp.MustCompile(`^(line \d+: )mapping key (".*") already defined at line (\d+)$`)
-)
-
-// plain says a message of the YAML library without its words for Go's
-// types.
-func plain(text string) string {
-	if m := unknownKey.FindStringSubmatch(text); m != nil {
-		return fmt.Sprintf("%sunknown key %q", m[1], m[2])
+// emptyValues returns a mistake for each key of a list's entries, and for each entry, that has no value. Such keys
+// limit what is allowed, or end it, and a # in front of the last value would have lifted the limit.
+func emptyValues(n *yaml.Node, inList bool) (errs []error) {
+	if inList && (n.ShortTag() == "!!null" || n.Kind == yaml.SequenceNode && len(n.Content) == 0) {
+		return []error{fmt.Errorf("line %d: an entry of a list, or a key in one, has no value: give it one, or take it out", n.Line)}
 	}
-	if m := twice.FindStringSubmatch(text); m != nil {
-		return fmt.Sprintf("%skey %s is given twice, first in line %s", m[1], m[2], m[3])
+	for _, c := range n.Content {
+		errs = append(errs, emptyValues(c, inList || n.Kind == yaml.SequenceNode)...)
 	}
-	if m := wrongType.FindStringSubmatch(text); m != nil {
-		value := ""
-		if m[2] != "" {
-			value = fmt.Sprintf("is %q, ", m[2])
-		}
-		return fmt.Sprintf("line %s: %swant %s", m[1], value, typeName(m[3]))
-	}
-	return text
-}
-
-// lineOf returns the first line of b with this text in it, as it begins a mistake; "" if there is none.
-func lineOf(b []byte, text string) string {
-	before, _, found := bytes.Cut(b, []byte(text))
-	if !found {
-		return ""
-	}
-	return fmt.Sprintf("line %d: ", bytes.Count(before, []byte("\n"))+1)
-}
-
-// trimYAML removes the library's name from the front of a message.
-func trimYAML(text string) string { return strings.TrimPrefix(text, "yaml: ") }
-
-// typeName says what a file must hold to fill a Go type.
-func typeName(t string) string {
-	switch {
-	case t == "time.Duration":
-		return "a duration such as 90s or 24h"
-	case t == "bool":
-		return "true or false"
-	case t == "string":
-		return "a text"
-	case regexp.MustCompile(`^u?int(8|16|32|64)?$`).MatchString(t):
-		return "a whole number"
-	case regexp.MustCompile(`^float(32|64)$`).MatchString(t):
-		return "a number"
-	case len(t) > 2 && t[:2] == "[]":
-		return "a list"
-	default:
-		return "a mapping of keys to values"
-	}
+	return errs
 }
 
 // MarshalYAML returns v in YAML, indented as the files of init are.

@@ -54,10 +54,7 @@ func LoadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring) (*ca.Au
 		MaxTTL: cfg.Certificates.MaxLifetime, DefaultTTL: cfg.Certificates.Lifetime, Now: now,
 	})
 	if err != nil {
-		for _, err := range leaves(err) {
-			note(fmt.Errorf("%s, %s and %s: %w", cfg.CA.Root, cfg.CA.Certificate, cfg.CA.Key, err))
-		}
-		return nil, errors.Join(errs...)
+		return nil, conffile.Prefix(fmt.Sprintf("%s, %s and %s", cfg.CA.Root, cfg.CA.Certificate, cfg.CA.Key), err)
 	}
 	return authority, nil
 }

@@ -204,8 +204,8 @@ type Config struct {
 		// the certificate request in PEM on stdin, and exit status 0 is a yes.
 		// Anything else leaves the node waiting for a person.
 		Autosign struct {
-			// Command is a command line, as of configuration.helper. Empty asks nobody.
-			Command string `yaml:"command"`
+			// Command is a program and its arguments, as of configuration.helper. Optional.
+			Command []string `yaml:"command"`
 
 			// Timeout bounds one run, 100ms to 10s. Defaults to 10s.
 			Timeout time.Duration `yaml:"timeout"`
@@ -230,10 +230,10 @@ type Config struct {
 		// Template is a server.conf with Go template actions. Optional.
 		Template string `yaml:"template"`
 
-		// Helper is a command line that gets the request as JSON on stdin and
+		// Helper is a program and its arguments. It gets the request as JSON on stdin and
 		// answers with JSON on stdout, as Choria's provisioner runs it. A
 		// program without a slash is looked up in PATH. Optional.
-		Helper string `yaml:"helper"`
+		Helper []string `yaml:"helper"`
 
 		// Timeout bounds one run of the helper, 100ms to 5m. Defaults to 10s.
 		Timeout time.Duration `yaml:"timeout"`
@@ -297,8 +297,8 @@ type SignerConfig struct {
 	// Sites and Identities limit what the signer's tokens are good for, whatever
 	// the tokens themselves say. Absent is no limit, and a list that is there
 	// has something in it.
-	Sites      []string `yaml:"sites" conffile:"limit"`
-	Identities []string `yaml:"identities" conffile:"limit"`
+	Sites      []string `yaml:"sites"`
+	Identities []string `yaml:"identities"`
 }
 
 // minInputBytes is a few batches of inputs.
@@ -375,7 +375,7 @@ func (c *Config) Validate() error {
 	if n := len(c.Waiting.Facts); n > facts.MaxShown {
 		v.Bad("waiting.facts", "has %d, limit %d", n, facts.MaxShown)
 	}
-	if c.Configuration.Template != "" && c.Configuration.Helper != "" {
+	if c.Configuration.Template != "" && len(c.Configuration.Helper) > 0 {
 		v.Bad("configuration.helper", "set together with configuration.template: only one can make the configuration")
 	}
 	if t := c.Configuration.Timeout; t < 100*time.Millisecond || t > 5*time.Minute {
@@ -494,25 +494,17 @@ func ReadConfig(path string) (Config, error) {
 		return Config{}, err
 	}
 	if err := cfg.Validate(); err != nil {
-		return Config{}, fmt.Errorf("%s: %w", path, err)
+		return Config{}, conffile.Prefix(path, err)
 	}
 	return cfg, nil
 }
 
-// form is a configuration of which only the form is checked while it is read:
-// what its values are worth comes after.
-type form Config
-
-// Validate accepts every value.
-func (*form) Validate() error { return nil }
-
 // readForm reads a configuration file of which only the form is checked.
 func readForm(path string) (Config, error) {
-	form := form(DefaultConfig())
-	if err := conffile.LoadYAML(path, &form); err != nil {
+	cfg := DefaultConfig()
+	if err := conffile.LoadYAML(path, &cfg); err != nil {
 		return Config{}, err
 	}
-	cfg := Config(form)
 	cfg.resolve(filepath.Dir(path))
 	return cfg, nil
 }
@@ -531,7 +523,7 @@ func (v *Mistakes) Bad(key, format string, args ...any) {
 // Check takes in err, unless it is nil.
 func (v *Mistakes) Check(key string, err error) {
 	if err != nil {
-		v.errs = append(v.errs, fmt.Errorf("%s: %w", key, err))
+		v.errs = append(v.errs, conffile.Prefix(key, err))
 	}
 }
 

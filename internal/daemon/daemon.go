@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
+	"muster/internal/conffile"
 	"muster/internal/disk"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
@@ -131,11 +132,7 @@ func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
 		edit(&cfg)
 	}
 	if err := cfg.Validate(); err != nil {
-		var errs []error
-		for line := range strings.Lines(err.Error()) {
-			errs = append(errs, fmt.Errorf("%s: %s", path, strings.TrimSuffix(line, "\n")))
-		}
-		return nil, errors.Join(errs...)
+		return nil, conffile.Prefix(path, err)
 	}
 	return New(cfg, opts)
 }

@@ -69,7 +69,7 @@ tokens: {signers: [{sites: ["?"], identities: ["a..b"]}]}
 ca: {root: r, certificate: c, key: k}
 certificates: {lifetime: 10000h, max_lifetime: 9000h}
 policy: p
-configuration: {template: t, helper: h, timeout: 1h}
+configuration: {template: t, helper: [h], timeout: 1h}
 seal: {keys: [no-seal.pem]}
 quotas: {per_token: -1, per_source: -2}
 reserved: ["[a]"]

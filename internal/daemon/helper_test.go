@@ -28,7 +28,7 @@ func helped(t *testing.T, script string, timeout time.Duration) (testbed.Options
 	}
 	return testbed.Options{Edit: func(c *daemon.Config) {
 		c.Configuration.Template, c.Configuration.Timeout = "", timeout
-		c.Configuration.Helper = "/bin/sh " + path + " " + dir
+		c.Configuration.Helper = []string{"/bin/sh", path, dir}
 	}}, dir
 }
 

@@ -49,7 +49,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	var errs []error
 	add := func(key string, err error) {
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+			errs = append(errs, conffile.Prefix(key, err))
 		}
 	}
 	keys := cfg.Keyring(&opts.Keys)
@@ -58,9 +58,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	p.signers, err = loadSigners(cfg, opts)
 	add("tokens", err)
 	p.authority, err = LoadAuthority(cfg, opts.Now, keys)
-	for _, err := range leaves(err) {
-		add("ca", err)
-	}
+	add("ca", err)
 	if p.authority != nil {
 		p.certificate = &ownCertificate{
 			what:      "broker",
@@ -160,7 +158,7 @@ func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error
 			return nil, err
 		}
 		return t, nil
-	case cfg.Configuration.Helper != "":
+	case len(cfg.Configuration.Helper) > 0:
 		h, err := newHelper(cfg, cfg.Configuration.Helper, cfg.Configuration.Timeout, opts)
 		if err != nil {
 			return nil, err
@@ -171,12 +169,9 @@ func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error
 	}
 }
 
-// newHelper returns what runs a command line of the configuration.
-func newHelper(cfg Config, line string, timeout time.Duration, opts Options) (*helper.Helper, error) {
-	command, err := helper.Split(line)
-	if err != nil {
-		return nil, fmt.Errorf("helper: %w", err)
-	}
+// newHelper returns what runs a command of the configuration.
+func newHelper(cfg Config, command []string, timeout time.Duration, opts Options) (*helper.Helper, error) {
+	command = slices.Clone(command)
 	// A program beside the configuration, as every other path.
 	if strings.Contains(command[0], "/") && !filepath.IsAbs(command[0]) {
 		command[0] = filepath.Join(cfg.dir, command[0])
@@ -192,7 +187,7 @@ const maxAutosign = 10 * time.Second
 // loadAutosign returns the command that approves nodes, nil if there is none.
 func loadAutosign(cfg Config, opts Options) (*helper.Helper, error) {
 	c := cfg.Waiting.Autosign
-	if c.Command == "" {
+	if len(c.Command) == 0 {
 		return nil, nil
 	}
 	if c.Timeout != 0 && (c.Timeout < 100*time.Millisecond || c.Timeout > maxAutosign) {

@@ -65,9 +65,7 @@ func (c *Config) validateWebhooks(v *Mistakes) {
 		}
 		v.Required(key+".secret", w.Secret)
 		if _, err := webhook.Types(w.Events); err != nil {
-			for _, err := range leaves(err) {
-				v.Check(key+".events", err)
-			}
+			v.Check(key+".events", err)
 		}
 		if t := w.Timeout; t != 0 && (t < webhook.MinTimeout || t > webhook.MaxTimeout) {
 			v.Bad(key+".timeout", "is %v, want %v to %v", t, webhook.MinTimeout, webhook.MaxTimeout)
@@ -75,22 +73,12 @@ func (c *Config) validateWebhooks(v *Mistakes) {
 	}
 }
 
-// leaves returns the errors that were joined into err.
-func leaves(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	return []error{err}
-}
-
 // loadWebhooks loads all, and adds what is wrong with each.
 func loadWebhooks(cfg Config, opts Options, add func(key string, err error)) []webhook.Config {
 	var all []webhook.Config
 	for i := range cfg.Webhooks {
 		w, err := loadWebhook(&cfg.Webhooks[i], opts)
-		for _, err := range leaves(err) {
-			add(fmt.Sprintf("webhooks[%d]", i), err)
-		}
+		add(fmt.Sprintf("webhooks[%d]", i), err)
 		all = append(all, w)
 	}
 	return all

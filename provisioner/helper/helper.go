@@ -84,7 +84,7 @@ const (
 
 // Config configures [New].
 type Config struct {
-	// Command is the program and its arguments; see [Split]. A name without a
+	// Command is the program and its arguments. A name without a
 	// slash is looked up in PATH. No shell is involved. Required.
 	Command []string
 

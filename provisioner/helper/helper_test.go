@@ -50,7 +50,7 @@ func newHelper(t testing.TB, text string, edit func(*helper.Config)) *helper.Hel
 }
 
 var web1 = helper.Request{
-	Identity: "web1.example.net", CSRPEM: "csr-pem", PublicKeyPEM: "key-pem", AgentVersion: "1.2.3",
+	Identity: "web1.example.net", CSRPEM: "csr-pem", PublicKeyPEM: "key-pem",
 	Facts:  json.RawMessage(`{"role": "web"}`),
 	Claims: map[string]any{"chs": false, "chu": "prov1:4222", "cht": "toomanysecrets", "chpwd": "hunter2", "ou": "choria"},
 }
@@ -180,8 +180,8 @@ func TestInput(t *testing.T) {
 			if err := json.Unmarshal([]byte(got.Inventory), &inventory); err != nil {
 				t.Fatalf("inventory is no JSON: %v", err)
 			}
-			if string(inventory.Facts) != tt.facts || inventory.Version != tt.request.AgentVersion {
-				t.Errorf("inventory = %s, want facts %s and version %q", got.Inventory, tt.facts, tt.request.AgentVersion)
+			if string(inventory.Facts) != tt.facts {
+				t.Errorf("inventory = %s, want facts %s", got.Inventory, tt.facts)
 			}
 		})
 	}
@@ -264,10 +264,10 @@ func TestProcesses(t *testing.T) {
 	}{
 		"sleeps for ever":                       {child + `wait`, 300 * time.Millisecond, helper.ErrTimeout},
 		"sleeps for ever, deaf":                 {`trap '' TERM INT HUP; ` + child + `while :; do wait; done`, 300 * time.Millisecond, helper.ErrTimeout},
-		"ends, its child holds the output":      {child + `echo '{}'`, 30 * time.Second, nil},
+		"ends, its child holds the output":      {child + `echo '{}'`, 30 * time.Second, helper.ErrFailed},
 		"fails, its child holds the output":     {child + `exit 3`, 30 * time.Second, helper.ErrFailed},
 		"prints for ever, with a child":         {child + `while :; do echo 0123456789012345678901234567890123456789; done`, 30 * time.Second, helper.ErrOutput},
-		"ends, its grandchild holds the output": {`(` + child + `) ; echo '{}'`, 30 * time.Second, nil},
+		"ends, its grandchild holds the output": {`(` + child + `) ; echo '{}'`, 30 * time.Second, helper.ErrFailed},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -20,9 +20,6 @@ type Request struct {
 	// Facts is the JSON object that the node sent, unproven. Nil means {}.
 	Facts json.RawMessage
 
-	// AgentVersion is the version that the node says it runs, "" if unknown.
-	AgentVersion string
-
 	// Claims are those of the verified token, under Choria's names: chs, chu,
 	// chsrv, chpd, ou, extensions and so on. Whatever they hold, the members cht
 	// and chpwd, which are secrets, go out empty. Nil means none.
@@ -44,7 +41,7 @@ type inventory struct {
 	Facts          json.RawMessage `json:"facts"`
 	Machines       []string        `json:"machines"`
 	MainCollective string          `json:"main_collective"`
-	Version        string          `json:"version"`
+	Version        string          `json:"version"` // muster gives none
 	Upgradable     bool            `json:"upgradable"`
 }
 
@@ -57,7 +54,7 @@ func (r Request) encode() ([]byte, error) {
 	none := []string{}
 	inv, err := json.Marshal(inventory{
 		Agents: none, Classes: none, Collectives: []string{"provisioning"}, DataPlugins: none, Facts: facts,
-		Machines: none, MainCollective: "provisioning", Version: r.AgentVersion,
+		Machines: none, MainCollective: "provisioning",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode facts of %q: %w", r.Identity, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -14,9 +15,7 @@ import (
 // stack trace's worth.
 const maxStderr = 4 << 10
 
-// drainDelay bounds the wait for output after the process group has been
-// killed. What still holds a pipe open by then has left the group, and is
-// left alone.
+// drainDelay bounds the wait for output after the command has ended: a process that it started may hold a pipe open.
 const drainDelay = time.Second
 
 // errTooMuch ends a run whose output is over the limit.
@@ -39,15 +38,15 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 	cmd.Env = h.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), stdout, stderr
 	cmd.WaitDelay = drainDelay
-	g := newGroup(cmd)
-	cmd.Cancel = g.kill
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	killGroup := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = killGroup
 
 	if err := cmd.Start(); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
-	// Children that outlive their parent would hold its output open.
-	g.end()
 	err := cmd.Wait()
+	_ = killGroup() // as a rule no process is left
 
 	cause := context.Cause(ctx)
 	switch {

@@ -63,8 +63,8 @@ func TestFeaturesFailAndRecover(t *testing.T) {
 	}
 	program()
 	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) {
-		c.Configuration.Template, c.Configuration.Helper = "", helper
-		c.Waiting.Autosign.Command = helper
+		c.Configuration.Template, c.Configuration.Helper = "", []string{helper}
+		c.Waiting.Autosign.Command = []string{helper}
 		c.ShadowPolicy = c.Policy
 	}})
 	policy, err := os.ReadDir(filepath.Join(f.Dir, "policy"))

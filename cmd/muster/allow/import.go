@@ -43,14 +43,14 @@ type file struct {
 		Comment string `yaml:"comment"`
 
 		// Expires ends the entry. Optional; if it is there, it has a value.
-		Expires time.Time `yaml:"expires" conffile:"limit"`
+		Expires time.Time `yaml:"expires"`
 	} `yaml:"allow"`
 
 	everything bool // a pattern that covers every name is meant
 }
 
-// Validate reports everything wrong with the file.
-func (f *file) Validate() error {
+// validate reports everything wrong with the values of the file.
+func (f *file) validate() error {
 	var errs []error
 	lines := make(map[string]int, len(f.Allow))
 	for i, e := range f.Allow {
@@ -97,6 +97,9 @@ func (f *importFlags) send(ctx context.Context, o *verb.Operator) (*operate.Impo
 	list := file{everything: f.iKnow}
 	if err := conffile.LoadYAML(f.path, &list); err != nil {
 		return nil, err
+	}
+	if err := list.validate(); err != nil {
+		return nil, conffile.Prefix(f.path, err)
 	}
 	order := httpapi.AllowImport{
 		List:   operate.List{Source: f.source, Entries: []operate.Listed{}, Everything: f.iKnow},

@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-nodes=${NODES:-2000}
+nodes=${NODES:-20}
 provisioners=${PROVISIONERS:-2}
 address=${ADDRESS:-127.0.0.1}
 port=${PORT:-14220}
@@ -24,7 +24,6 @@ muster=${MUSTER:-$work/muster}
 nats_server=${NATS_SERVER:-$work/nats-server}
 [ -n "${MUSTER:-}" ] || go build -o "$muster" ./cmd/muster
 [ -n "${NATS_SERVER:-}" ] || go build -o "$nats_server" github.com/nats-io/nats-server/v2
-go build -o "$work/wave" ./examples/cluster/wave
 
 servers= nats= routes=
 for i in 1 2 3; do
@@ -87,8 +86,27 @@ done
 "$muster" jwt "$work/provisioning.jwt" "$work/p1/signer-key.pem" --insecure --token "$(od -An -tx1 -N16 /dev/urandom | tr -d ' \n')" \
   --urls "$(echo "$nats" | sed 's#nats://##g')" --default --seal "$work/p1/seal.pub" --ca "$work/p1/ca/root.pem" > /dev/null
 
-if ! "$work/wave" --urls "$nats" --token "$work/provisioning.jwt" --nodes "$nodes"; then
-  cat "$work"/*.log
-  exit 1
-fi
-"$muster" node revoke node000000.example.net --why "an example" --config "$work/p1/provisioner.yaml"
+# Each node takes one of the three servers.
+i=1
+while [ "$i" -le "$nodes" ]; do
+  "$muster" server run --token "$work/provisioning.jwt" --identity "node$i.example.net" \
+    --config "$work/node$i/server.conf" --ssl-dir "$work/node$i/ssl" > "$work/node$i.log" 2>&1 &
+  pids="$pids $!"
+  i=$((i + 1))
+done
+i=1
+left=1200
+while [ "$i" -le "$nodes" ]; do
+  if grep -sq 'connected to the fleet' "$work/node$i.log"; then
+    i=$((i + 1))
+    continue
+  fi
+  left=$((left - 1))
+  if [ "$left" -eq 0 ]; then
+    cat "$work"/*.log
+    exit 1
+  fi
+  sleep 0.25
+done
+echo "$nodes nodes are in the fleet"
+"$muster" node revoke node1.example.net --why "an example" --config "$work/p1/provisioner.yaml"

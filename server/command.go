@@ -139,7 +139,7 @@ func (c *commands) impossible(verb wire.Verb) error {
 			return advice.InText(err)
 		}
 	case verb != wire.VerbReprovision:
-	case c.says.No:
+	case c.Provision.No:
 		return errors.New("server.conf says provision = false")
 	case c.token.usable() != nil:
 		return c.token.usable()

@@ -87,7 +87,7 @@ func (a *agent) tokenTLS(ctx context.Context, t *token, b discover.Broker) *tls.
 
 // tokenPeer is a broker that the node meets with its token.
 func (a *agent) tokenPeer(t *token, b discover.Broker) link.Peer {
-	p := link.Peer{Secure: t.Secure || link.HasTLS(b.URL), Refused: t.outOfDate(a.clock.now(), a.cfg.Now())}
+	p := link.Peer{Secure: t.Secure || link.HasTLS(b.URL), Refused: t.outOfDate(a.clock.now())}
 	switch {
 	case p.Refused != "":
 	case t.sealed():

@@ -86,7 +86,7 @@ func (e *enroller) attempt(ctx context.Context, v *view) error {
 		return err
 	}
 	// The node tries all the same: it is the provisioner's clock that counts.
-	if remedy := t.outOfDate(e.clock.now(), e.cfg.Now()); remedy != "" {
+	if remedy := t.outOfDate(e.clock.now()); remedy != "" {
 		e.notices.problem(ctx, slog.LevelWarn, msgDates, advice.Errorf(remedy, "token %s", t.file), "node", v.identity)
 	} else {
 		e.notices.solved(msgDates)
@@ -178,7 +178,7 @@ func (e *enroller) refusalRemedy(r link.Refusal, v *view, key crypto.Signer) str
 	case wire.CodeDeferred:
 		return fmt.Sprintf("nothing, it asks again by itself; `muster node pending --details --prefix %s` says why the policy puts it off", v.identity)
 	case wire.CodeTokenExpired, wire.CodeTokenNotYetValid:
-		return cmp.Or(v.token.outOfDate(e.clock.now(), e.cfg.Now()), r.Remedy())
+		return cmp.Or(v.token.outOfDate(e.clock.now()), r.Remedy())
 	}
 	return r.Remedy()
 }

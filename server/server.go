@@ -197,7 +197,7 @@ func (s *Server) supervise(ctx context.Context) error {
 // enter logs that a mode is entered.
 func (s *Server) enter(ctx context.Context, v *view) {
 	level := slog.LevelInfo
-	if v.mode == ModeProvisioning && v.damaged {
+	if v.mode == ModeProvisioning && errors.Is(v.Conf, ErrUnusable) {
 		level = slog.LevelWarn // a configuration was there, and is about to be replaced
 	}
 	s.cfg.Log.Log(ctx, level, "mode entered", "node", v.identity, "mode", v.mode.String(), "reason", v.reason)

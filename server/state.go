@@ -46,6 +46,7 @@ type contact struct {
 
 // A view is what a look at the disk found.
 type view struct {
+	Situation
 	mode     Mode
 	reason   string
 	identity wire.Identity
@@ -53,11 +54,8 @@ type view struct {
 	token    *token             // nil likewise
 	creds    *trust.Credentials // nil likewise
 
-	says    ProvisionWord // of server.conf, usable or not
-	named   bool          // its name is that in server.conf, usable or not
-	damaged bool          // there is a server.conf, and it cannot be used
-	blocked error         // see [Situation]
-	watched watched       // all that was read, from before it was
+	named   bool    // its name is that in server.conf, usable or not
+	watched watched // all that was read, from before it was
 }
 
 // look reads everything that decides the mode, and decides. The error wraps
@@ -65,32 +63,29 @@ type view struct {
 func (s *state) look() (*view, error) {
 	paths := []string{s.sets.dir.Path(keyFile), s.sets.dir.Path(certificateFile), s.sets.dir.Path(caFile)}
 	v := &view{watched: s.watched(paths)}
-	var sit Situation
 	var says words
-	v.conf, says, sit.Conf = readConf(s.sets.conf)
-	sit.Provision, sit.Conf = says.ProvisionWord, link.OneLine(sit.Conf)
-	v.says, v.damaged = sit.Provision, errors.Is(sit.Conf, ErrUnusable)
-	v.token, sit.Token = readToken(s.tokenFiles())
-	sit.Token = link.OneLine(sit.Token)
-	sit.ByDefault = v.token != nil && v.token.Default
+	v.conf, says, v.Conf = readConf(s.sets.conf)
+	v.Provision, v.Conf = says.ProvisionWord, link.OneLine(v.Conf)
+	v.token, v.Token = readToken(s.tokenFiles())
+	v.Token = link.OneLine(v.Token)
+	v.ByDefault = v.token != nil && v.token.Default
 	var err error
 	if v.identity, err = s.identity(says.names); err != nil {
 		return nil, err
 	}
 	v.named = s.cfg.Identity == "" && len(says.names) > 0
-	v.creds, sit.Credentials = s.sets.credentials(v.identity, s.clock.at)
-	if sit.Credentials == nil {
+	v.creds, v.Credentials = s.sets.credentials(v.identity, s.clock.at)
+	if v.Credentials == nil {
 		s.name = v.identity
 	}
-	sit.Blocked = s.blocked(v.identity, sit)
-	v.blocked = sit.Blocked
-	if sit.Credentials == nil && s.doubt != nil {
-		sit.Credentials = s.doubt
+	v.Blocked = s.blocked(v.identity, v.Situation)
+	if v.Credentials == nil && s.doubt != nil {
+		v.Credentials = s.doubt
 		p, err := s.sets.pending()
-		sit.Pending = p != nil || err != nil
+		v.Pending = p != nil || err != nil
 	}
-	sit.Ordered = s.orders.Doing(wire.VerbReprovision)
-	v.mode, v.reason, err = sit.Decide()
+	v.Ordered = s.orders.Doing(wire.VerbReprovision)
+	v.mode, v.reason, err = v.Decide()
 	return v, err
 }
 

@@ -64,23 +64,15 @@ func (t *token) expired(now time.Time) bool {
 	return !end.IsZero() && !now.Before(end)
 }
 
-// early says that by this node's clock the token is not valid yet. The node
-// tries all the same, as above.
-func (t *token) early(now time.Time) bool { return now.Before(t.NotBefore) }
-
 // outOfDate says what to do about a token that is over, or not valid yet, by
-// this node's clock; nothing if it is neither. clock is what the machine's clock
-// says, which may be earlier than now: see clock.now.
-func (t *token) outOfDate(now, clock time.Time) string {
-	at := clock.UTC().Format(time.RFC3339)
+// this node's clock; nothing if it is neither.
+func (t *token) outOfDate(now time.Time) string {
+	at := now.UTC().Format(time.RFC3339)
 	switch {
-	case t.expired(now) && !t.expired(clock):
-		return fmt.Sprintf("the token expired at %s, and the agent has run here at %s, which this clock, at %s, does not know: set the clock, and sign a new token and replace %s",
-			t.Expiry().Format(time.RFC3339), now.UTC().Format(time.RFC3339), at, t.file)
 	case t.expired(now):
 		return fmt.Sprintf("the token expired at %s, and this clock says %s: sign a new token and replace %s, or set the clock if it is wrong",
 			t.Expiry().Format(time.RFC3339), at, t.file)
-	case t.early(now):
+	case now.Before(t.NotBefore):
 		return fmt.Sprintf("the token is valid from %s, and this clock says %s: wait until then, or set the clock if it is wrong, or sign a token that is valid earlier and replace %s",
 			t.NotBefore.Format(time.RFC3339), at, t.file)
 	}

@@ -121,7 +121,7 @@ func TestDemoCommand(t *testing.T) {
 		openssl(t, node, "verify", "-x509_strict", "-CAfile", "ca.pem", "-untrusted", "certificate.pem", "certificate.pem")
 	}
 	table := muster(t, dir, "demo", "--nodes", "2")
-	if !regexp.MustCompile(`(?m)^provisioned +2 of 2 nodes$`).MatchString(table) || strings.Contains(table, "\x1b") {
+	if !regexp.MustCompile(`(?m)^provisioned +2 of 2 nodes, in the fleet over mutual TLS$`).MatchString(table) || strings.Contains(table, "\x1b") {
 		t.Errorf("table:\n%s", table)
 	}
 	cmd := command(t, "demo", "--nodes", "0")

@@ -6,12 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
-	"sync"
 	"time"
-
-	"muster/provisioner/events"
-	"muster/server"
 )
 
 // MaxNodes bounds a demo: each node takes two connections, and one process has about 20,000 descriptors for both of
@@ -24,8 +19,8 @@ type Config struct {
 	Dir     string // where everything goes; missing or empty
 	Version string
 
-	// Progress is called at the beginning of each phase with a label and a number of nodes. It returns what is called
-	// for each node that is done, perhaps concurrently, and what is called at the end of the phase. Required.
+	// Progress is called at the beginning of a phase with a label and a number of nodes. It returns what is called
+	// for each node that is done, and what is called at the end of the phase. Required.
 	Progress func(label string, nodes int) (one, end func())
 }
 
@@ -37,10 +32,9 @@ func (c Config) timeout() time.Duration {
 // A Result is what became of a demo, also its form with --json.
 type Result struct {
 	Nodes          int       `json:"nodes"`            // agents started
-	Provisioned    int       `json:"provisioned"`      // of them: files on disk, confirmed, on record
-	Connected      int       `json:"connected"`        // of them: reconnected over mutual TLS with what is on disk
+	Provisioned    int       `json:"provisioned"`      // of them: in the fleet, over mutual TLS with what is on disk
 	Refused        int       `json:"refused"`          // of the nodes that must be
-	NodesPerMinute float64   `json:"nodes_per_minute"` // from the first start to the last confirmation
+	NodesPerMinute float64   `json:"nodes_per_minute"` // until the last of them was in the fleet
 	Seconds        float64   `json:"seconds"`
 	Dir            string    `json:"dir"`
 	Example        string    `json:"example"` // directory of one node
@@ -48,72 +42,51 @@ type Result struct {
 	Missing        []string  `json:"missing"` // everything that should have been and was not
 }
 
-// Refusal is one node that had to be refused.
+// A Refusal is one node that had to be refused.
 type Refusal struct {
-	Node     string `json:"node"`
-	What     string `json:"what"`           // what is wrong with it
-	Code     string `json:"code"`           // why it was refused
-	Told     string `json:"told,omitempty"` // what the node was told, if that is not all
-	Cause    string `json:"cause"`          // for the operator
-	Expected string `json:"expected"`       // the code that it should be
+	Node string `json:"node"`
+	What string `json:"what"` // what is wrong with it
+	Told string `json:"told"` // what the node is told: the broker's word, or a provisioner's code
 }
 
 // Run makes a fleet and returns what became of it. Result.Missing is empty if everything is as it should be. An error
 // means that the demo itself could not run. The files are left in cfg.Dir.
-func Run(ctx context.Context, cfg Config) (_ *Result, err error) {
-	d := &run{result: &Result{Nodes: cfg.Nodes, Dir: cfg.Dir, Refusals: []Refusal{}, Missing: []string{}}}
-	if d.installation, err = install(cfg, true, d.emit); err != nil { //nolint:contextcheck // bounded by the time-out of the policy's tests
+func Run(ctx context.Context, cfg Config) (*Result, error) {
+	in, err := install(cfg, true) //nolint:contextcheck // bounded by the time-out of the policy's tests
+	if err != nil {
 		return nil, err
 	}
-	return d.result, d.serve(ctx, d.play)
+	d := &run{in, &Result{Nodes: cfg.Nodes, Dir: cfg.Dir, Refusals: []Refusal{}, Missing: []string{}}}
+	return d.result, in.serve(ctx, d.play)
 }
 
 // run is one demo that ends.
 type run struct {
 	*installation
-	token string // the fleet's
-
-	mu     sync.Mutex     // guards all that follows
-	events []events.Event // refusals
-	last   time.Time      // the last confirmation
 	result *Result
 }
 
-func (d *run) emit(e events.Event) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if e.Code != "" {
-		d.events = append(d.events, e)
-	}
-}
-
 // play plays the whole demo against the running provisioner.
-func (d *run) play(ctx context.Context) (err error) {
-	if d.token, err = d.issue("provisioning", nil); err != nil {
+func (d *run) play(ctx context.Context) error {
+	token, err := d.issue("provisioning", nil)
+	if err != nil {
 		return err
 	}
 	if err := d.provision(ctx); err != nil {
 		return err
 	}
-	if err := d.refuse(ctx); err != nil {
-		return err
-	}
-	slices.Sort(d.result.Missing)
-	return nil
+	return d.refuse(ctx, token)
 }
 
 // missing notes something that should have been.
 func (d *run) missing(format string, args ...any) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.result.Missing = append(d.result.Missing, fmt.Sprintf(format, args...))
 }
 
 // identity is the name of a node.
 func identity(i int) string { return fmt.Sprintf("node%04d.demo.muster", i+1) }
 
-// provision runs the agents until all are provisioned, or the time is up, then checks what is on their disks, and
-// stops them.
+// provision runs the agents until all are in the fleet, or the time is up, and stops them.
 func (d *run) provision(ctx context.Context) error {
 	agents, stop := context.WithCancel(ctx)
 	defer d.agents.Wait()
@@ -124,26 +97,14 @@ func (d *run) provision(ctx context.Context) error {
 		all[i] = machine{identity(i), "provisioning", facts, true}
 	}
 	start := time.Now()
-	d.enroll(agents, all, server.EventConfirmed, func(server.Event) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.result.Provisioned++
-		d.last = time.Now()
-	})
-	d.measure(start)
-	d.check()
-	return ctx.Err()
-}
-
-// measure fills in how fast it went.
-func (d *run) measure(start time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	r := d.result
-	if r.Example = d.dir(identity(0)); r.Provisioned == 0 {
-		return
-	}
-	took := d.last.Sub(start)
+	r.Provisioned = d.enroll(agents, all)
+	took := time.Since(start)
+	r.Example = d.dir(identity(0))
 	r.Seconds = float64(took.Milliseconds()) / 1000
 	r.NodesPerMinute = math.Round(float64(r.Provisioned) / took.Minutes())
+	if r.Provisioned < r.Nodes {
+		d.missing("%d of %d nodes are not provisioned", r.Nodes-r.Provisioned, r.Nodes)
+	}
+	return ctx.Err()
 }

@@ -21,7 +21,6 @@ import (
 	"muster/internal/setup"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner/events"
 	"muster/server"
 )
 
@@ -38,7 +37,6 @@ type installation struct {
 	url    string // of the broker, as tokens name it
 	daemon *daemon.Daemon
 	key    crypto.Signer // of the token's signer
-	logs   []*os.File
 
 	agentLog *slog.Logger
 	agents   sync.WaitGroup
@@ -47,8 +45,8 @@ type installation struct {
 // home is where the provisioner's files are.
 func (in *installation) home() string { return filepath.Join(in.cfg.Dir, "provisioner") }
 
-// install makes an installation as an operator would. emit is told of its events.
-func install(cfg Config, trustFirstUse bool, emit func(events.Event)) (*installation, error) {
+// install makes an installation as an operator would.
+func install(cfg Config, trustFirstUse bool) (*installation, error) {
 	if entries, err := os.ReadDir(cfg.Dir); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("%s: not empty (%s, ...): give a new directory", cfg.Dir, entries[0].Name())
 	}
@@ -91,7 +89,7 @@ func install(cfg Config, trustFirstUse bool, emit func(events.Event)) (*installa
 	if in.agentLog, err = in.log("agents.log"); err != nil {
 		return nil, err
 	}
-	options := daemon.Options{Version: cfg.Version, Log: log, Emit: emit}
+	options := daemon.Options{Version: cfg.Version, Log: log}
 	in.daemon, err = daemon.LoadWith(filepath.Join(in.home(), "provisioner.yaml"), options, func(c *daemon.Config) {
 		c.Quotas.PerSource = 0 // all nodes have one address
 		c.API.Listen, c.API.Names, c.API.Addresses = "127.0.0.1:0", []string{"localhost"}, []string{"127.0.0.1"}
@@ -105,7 +103,6 @@ func (in *installation) log(name string) (*slog.Logger, error) {
 	if err != nil {
 		return nil, err
 	}
-	in.logs = append(in.logs, file)
 	return slog.New(slog.NewTextHandler(file, nil)), nil
 }
 
@@ -125,11 +122,7 @@ func (in *installation) serve(ctx context.Context, play func(context.Context) er
 			return ctx.Err() // nil if the provisioner did not start; its error says why
 		}
 	})
-	err := g.Wait()
-	for _, file := range in.logs {
-		err = errors.Join(err, file.Close())
-	}
-	return err
+	return g.Wait()
 }
 
 // sign returns a token that is good for a month, changed by edit if that is not nil.
@@ -182,37 +175,40 @@ type machine struct {
 // dir is where a node's files are.
 func (in *installation) dir(name string) string { return filepath.Join(in.cfg.Dir, "nodes", name) }
 
-// enroll starts the agents of all machines and returns when all members have come to an event, which reached is told
-// of, or the time is up. The agents end with ctx.
-func (in *installation) enroll(ctx context.Context, all []machine, until server.EventKind, reached func(server.Event)) {
-	limit, cancel := context.WithTimeout(ctx, in.cfg.timeout())
-	defer cancel()
+// enroll starts the agents of all machines, which end with ctx, and returns how many of the members are in the fleet:
+// once all are, or the time is up.
+func (in *installation) enroll(ctx context.Context, all []machine) (joined int) {
 	one, end := in.cfg.Progress("enrolling", len(all))
 	defer end()
-	var waiting sync.WaitGroup
+	members, joins := 0, make(chan struct{}, len(all))
 	for _, m := range all {
-		done := make(chan struct{})
-		var once sync.Once // a node that enrolls again confirms again
+		if m.member {
+			members++
+		}
+		join := sync.OnceFunc(func() { joins <- struct{}{} })
 		in.agents.Go(func() {
 			err := in.runAgent(ctx, m, func(e server.Event) {
-				if e.Kind == until {
-					once.Do(func() { reached(e); one(); close(done) })
+				if e.Kind == server.EventConnected && m.member {
+					join()
 				}
 			})
 			if err != nil {
 				in.agentLog.ErrorContext(ctx, "agent has ended", "agent", m.name, "err", err)
 			}
 		})
-		if m.member {
-			waiting.Go(func() {
-				select {
-				case <-done:
-				case <-limit.Done():
-				}
-			})
+	}
+	limit := time.After(in.cfg.timeout())
+	for ; joined < members; joined++ {
+		select {
+		case <-joins:
+			one()
+		case <-limit:
+			return joined
+		case <-ctx.Done():
+			return joined
 		}
 	}
-	waiting.Wait()
+	return joined
 }
 
 // runAgent runs a machine's agent until ctx is done. observe is told of its events.

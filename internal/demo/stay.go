@@ -17,7 +17,6 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/operate"
-	"muster/server"
 )
 
 // MinStay is the least number of nodes of a fleet that stays: some of each part.
@@ -83,7 +82,7 @@ func (p *Part) machine(i int) machine {
 // Stay makes an installation with operators and a fleet of real agents of which some are waiting, refused or revoked,
 // calls ready, and keeps it until ctx is done; then it returns nil. The files are left in cfg.Dir.
 func Stay(ctx context.Context, cfg Config, ready func(*Place)) error {
-	in, err := install(cfg, false, nil) //nolint:contextcheck // bounded by the time-out of the policy's tests
+	in, err := install(cfg, false) //nolint:contextcheck // bounded by the time-out of the policy's tests
 	if err != nil {
 		return err
 	}
@@ -119,7 +118,7 @@ func (s *stay) run(ctx context.Context, ready func(*Place)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer s.agents.Wait()
 	defer stop()
-	s.enroll(ctx, all, server.EventConnected, func(server.Event) {})
+	s.enroll(ctx, all)
 	nodes, cause := s.daemon.Orders().Nodes, trust.Cause{By: "demo", Why: "to see one"}
 	for _, part := range s.parts {
 		for i := range part.Nodes {

@@ -13,18 +13,14 @@ var (
 	openTestRego string
 )
 
-// Builtin returns the policies that come with muster, each with its tests:
-// default.rego, default_test.rego, then open.rego, open_test.rego. The first
-// pair lets a machine in that has been seen, or that the allow-list or its
-// token names, and lets others wait for approval. The second pair also lets
-// in every name that was never seen, for labs: whoever holds a token can
-// then claim any free name. A policy is one pair or the other, not both.
-func Builtin() []File { return append(builtin(false), builtin(true)...) }
-
-// builtin returns one of the two policies.
-func builtin(open bool) []File {
+// Builtin returns the files of a policy that comes with muster, and its tests, by
+// name. It lets a machine in that has been seen, or that the allow-list or its
+// token names, and lets others wait for approval. The open one also lets
+// in every name that was never seen, for labs: the holder of a token can
+// then claim any free name.
+func Builtin(open bool) map[string]string {
 	if open {
-		return []File{{"open.rego", openRego}, {"open_test.rego", openTestRego}}
+		return map[string]string{"open.rego": openRego, "open_test.rego": openTestRego}
 	}
-	return []File{{"default.rego", defaultRego}, {"default_test.rego", defaultTestRego}}
+	return map[string]string{"default.rego": defaultRego, "default_test.rego": defaultTestRego}
 }

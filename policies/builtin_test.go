@@ -1,46 +1,29 @@
 package policies_test
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"muster/policies"
 )
 
+// TestBuiltin tries the policies that init writes.
 func TestBuiltin(t *testing.T) {
 	t.Parallel()
-	var names []string
-	for _, f := range policies.Builtin() {
-		names = append(names, f.Name)
-	}
-	if diff := cmp.Diff([]string{"default.rego", "default_test.rego", "open.rego", "open_test.rego"}, names); diff != "" {
-		t.Fatalf("Builtin: -want +got\n%s", diff)
-	}
-	// Written to a directory, a pair is the policy that Config.Builtin takes.
-	for variant, pair := range map[bool][]policies.File{false: policies.Builtin()[:2], true: policies.Builtin()[2:]} {
+	for open, want := range map[bool][]string{false: {"default.rego", "default_test.rego"}, true: {"open.rego", "open_test.rego"}} {
 		dir := t.TempDir()
-		for _, f := range pair {
-			write(t, filepath.Join(dir, f.Name), f.Content)
+		for name, content := range policies.Builtin(open) {
+			write(t, filepath.Join(dir, name), content)
 		}
-		written, err := policies.Load(policies.Config{Paths: []string{dir}})
-		if err != nil {
-			t.Fatal(err)
+		if names := slices.Sorted(maps.Keys(policies.Builtin(open))); !slices.Equal(names, want) {
+			t.Errorf("files %q, want %q", names, want)
 		}
-		embedded, err := policies.Load(policies.Config{Builtin: true, TrustFirstUse: variant})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if written.Digest() != embedded.Digest() {
-			t.Errorf("digest of %s is %s on disk, %s embedded", pair[0].Name, written.Digest(), embedded.Digest())
-		}
-		results, err := embedded.Test(t.Context())
-		if err != nil || len(results) < 5 {
-			t.Errorf("%d tests of %s, %v, want at least 5", len(results), pair[0].Name, err)
+		if results, err := policies.Test(t.Context(), []string{dir}); err != nil || len(results) < 5 {
+			t.Errorf("%d tests of %s, %v, want at least 5", len(results), want[0], err)
 		}
 	}
 }
@@ -76,11 +59,11 @@ func TestBuiltinDecisions(t *testing.T) {
 			verdicts{policies.VerdictDeny, policies.VerdictDeny}},
 		"no names at all": {func(in *policies.Input) { in.CSR = policies.CSR{} }, verdicts{policies.VerdictApproval, policies.VerdictAllow}},
 	}
-	closed, err := policies.Load(policies.Config{Builtin: true})
+	closed, err := policies.Load(policies.Config{Paths: builtin()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	open, err := policies.Load(policies.Config{Builtin: true, TrustFirstUse: true})
+	open, err := policies.Load(policies.Config{Paths: []string{"builtin/open.rego"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,11 +108,14 @@ func TestExamples(t *testing.T) {
 		name := filepath.Base(filepath.Dir(f))
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := policies.Config{Paths: []string{filepath.Dir(f)}, Builtin: !slices.Contains(alone, name)}
-			if _, err := policies.Load(cfg); err != nil {
+			paths := []string{filepath.Dir(f)}
+			if !slices.Contains(alone, name) {
+				paths = append(paths, builtin()...)
+			}
+			if _, err := policies.Load(policies.Config{Paths: paths}); err != nil {
 				t.Fatal(err)
 			}
-			results, err := policies.Test(t.Context(), cfg)
+			results, err := policies.Test(t.Context(), paths)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -144,12 +130,12 @@ func TestExamples(t *testing.T) {
 // Examples that are for use beside another are, all together.
 func TestExamplesCombined(t *testing.T) {
 	t.Parallel()
-	e, err := policies.Load(policies.Config{Builtin: true, Paths: []string{
+	e, err := policies.Load(policies.Config{Paths: append(builtin(),
 		"../examples/policies/deny-names/policy.rego",
 		"../examples/policies/per-environment/policy.rego",
 		"../examples/policies/freeze/policy.rego",
 		"../examples/policies/freeze/data.json",
-	}})
+	)})
 	if err != nil {
 		t.Fatal(err)
 	}

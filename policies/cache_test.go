@@ -16,7 +16,7 @@ func TestACacheSharesWhatPasses(t *testing.T) {
 	t.Parallel()
 	var cache policies.Cache
 	with := func(files fstest.MapFS) (*policies.Engine, error) {
-		return policies.Load(policies.Config{FS: files, Cache: &cache})
+		return policies.Load(policies.Config{Paths: at(t, files), Cache: &cache})
 	}
 	const tested = "package muster.enroll_test\n\nimport data.muster.enroll\n\ntest_it if enroll.allow == "
 	good, err := with(fstest.MapFS{"p.rego": {Data: []byte(allowAll)}, "p_test.rego": {Data: []byte(tested + "true")}})

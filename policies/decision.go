@@ -1,9 +1,6 @@
 package policies
 
-import (
-	"log/slog"
-	"time"
-)
+import "time"
 
 // A Verdict is what a decision comes to.
 type Verdict string
@@ -89,11 +86,4 @@ func (d *Decision) Why() []string {
 	default:
 		return d.Reasons
 	}
-}
-
-// LogValue keeps the configuration's values out of the log.
-func (d *Decision) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("verdict", string(d.Verdict())), slog.Any("reasons", d.Why()),
-		slog.Duration("ttl", d.Certificate.TTL), slog.Int("configuration", len(d.Configuration)),
-		slog.String("policy", d.Digest))
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"unicode/utf8"
+	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 )
@@ -119,14 +119,7 @@ func cut(s string, n int) string {
 		return s
 	}
 	const mark = "..."
-	s = s[:n-len(mark)]
-	for len(s) > 0 {
-		if r, size := utf8.DecodeLastRuneInString(s); r != utf8.RuneError || size > 1 {
-			break
-		}
-		s = s[:len(s)-1]
-	}
-	return s + mark
+	return strings.ToValidUTF8(s[:n-len(mark)], "") + mark
 }
 
 func (c *Certificate) decode(v ast.Value) error {

@@ -2,8 +2,10 @@ package policies_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"testing/fstest"
+	"os"
+	"path/filepath"
 
 	"muster/policies"
 )
@@ -19,8 +21,15 @@ deny contains "the rack is full" if input.facts.rack == 4
 
 configuration := {"identity": input.identity}
 `
-	engine, err := policies.Load(policies.Config{FS: fstest.MapFS{"web.rego": {Data: []byte(rules)}}})
+	dir, err := os.MkdirTemp("", "policy")
 	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	err = os.WriteFile(filepath.Join(dir, "web.rego"), []byte(rules), 0o600)
+	engine, lerr := policies.Load(policies.Config{Paths: []string{dir}})
+	if err = errors.Join(err, lerr); err != nil {
 		fmt.Println(err)
 		return
 	}

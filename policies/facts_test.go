@@ -63,7 +63,7 @@ func TestPolicySeesItsFacts(t *testing.T) {
 			if lib, ok := libraries[name]; ok { // only there: it may look at facts that the rule does not
 				files["lib.rego"] = &fstest.MapFile{Data: []byte(lib)}
 			}
-			e, err := policies.Load(policies.Config{FS: files})
+			e, err := policies.Load(policies.Config{Paths: at(t, files)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -118,14 +118,16 @@ func TestExamplesDecideAsWithEverything(t *testing.T) {
 	for _, path := range append(paths, "") {
 		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
 			t.Parallel()
-			cfg := policies.Config{Builtin: true}
+			cfg := policies.Config{Paths: builtin()}
 			if path != "" {
 				text, err := os.ReadFile(path)
 				if err != nil {
 					t.Fatal(err)
 				}
-				cfg.Builtin = !strings.Contains(string(text), "default allow")
-				cfg.Paths = []string{filepath.Dir(path)}
+				if strings.Contains(string(text), "default allow") {
+					cfg.Paths = nil
+				}
+				cfg.Paths = append(cfg.Paths, filepath.Dir(path))
 			}
 			e, err := policies.Load(cfg)
 			if err != nil {

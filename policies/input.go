@@ -3,8 +3,11 @@ package policies
 import (
 	"bytes"
 	"encoding/json"
-	"log/slog"
+	"errors"
+	"fmt"
 	"time"
+
+	"muster/internal/wire"
 )
 
 // An Input is what a policy sees of one request: the document `input`. Its
@@ -133,11 +136,21 @@ type Provisioner struct {
 	Version string `json:"version"`
 }
 
-// LogValue keeps facts, extensions and evidence out of the log.
-func (in *Input) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("node", in.Identity), slog.String("token_id", in.Token.ID),
-		slog.String("site", in.Provisioner.Site), slog.String("state", in.Node.State),
-		slog.String("reason", in.Node.Reason), slog.Int("facts_bytes", len(in.Facts)))
+// ParseInput decodes an input as it is recorded, or as a person writes it: what is
+// not given is as of a machine that was never seen, and the certificate request's
+// names are the identity's. A member that there is none of is a mistake.
+func ParseInput(b []byte) (*Input, error) {
+	in := &Input{Node: Node{State: "none", Reason: "new"}}
+	if err := wire.DecodeStrict(b, in); err != nil {
+		return nil, fmt.Errorf("input: %w", err)
+	}
+	if in.Identity == "" {
+		return nil, errors.New("input: no identity")
+	}
+	if in.CSR.CommonName == "" && in.CSR.DNSNames == nil {
+		in.CSR.CommonName, in.CSR.DNSNames = in.Identity, []string{in.Identity}
+	}
+	return in, nil
 }
 
 // complete returns a copy as policies see it: lists and objects are never null,

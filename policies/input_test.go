@@ -3,8 +3,6 @@ package policies_test
 import (
 	"bytes"
 	"encoding/json"
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -85,22 +83,15 @@ func TestInputJSON(t *testing.T) {
 	}
 }
 
-func TestLogShowsNoContents(t *testing.T) {
+func TestParseInput(t *testing.T) {
 	t.Parallel()
-	in := stranger()
-	in.Facts, in.Token.Extensions = []byte(`{"password":"hunter2"}`), []byte(`{"password":"hunter2"}`)
-	d := &policies.Decision{Allow: true, Configuration: map[string]string{"plugin.password": "hunter2"}}
-	for name, handler := range map[string]func(*bytes.Buffer) slog.Handler{
-		"text": func(b *bytes.Buffer) slog.Handler { return slog.NewTextHandler(b, nil) },
-		"json": func(b *bytes.Buffer) slog.Handler { return slog.NewJSONHandler(b, nil) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var b bytes.Buffer
-			slog.New(handler(&b)).InfoContext(t.Context(), "decided", "input", in, "decision", d)
-			if got := b.String(); strings.Contains(got, "hunter2") || !strings.Contains(got, "web1.example.net") || !strings.Contains(got, "allow") {
-				t.Errorf("log line = %s", got)
-			}
-		})
+	in, err := policies.ParseInput([]byte(`{"identity":"web1.example.net","facts":{"role":"web"}}`))
+	if err != nil || in.Node.Reason != "new" || in.Node.State != "none" || len(in.CSR.DNSNames) != 1 || in.CSR.CommonName != in.Identity {
+		t.Errorf("ParseInput = %+v, %v", in, err)
+	}
+	for name, text := range map[string]string{"no identity": `{}`, "a misspelling": `{"identity":"a.b","fact":{}}`, "no JSON": `x`} {
+		if in, err := policies.ParseInput([]byte(text)); err == nil || in != nil {
+			t.Errorf("%s: %+v, %v, want an error alone", name, in, err)
+		}
 	}
 }

@@ -130,9 +130,6 @@ func TestPathsWithoutAPolicyAreNamed(t *testing.T) {
 			t.Errorf("Load(%q) = %v, want %s", paths, err, want)
 		}
 	}
-	if _, err := policies.Load(policies.Config{FS: fstest.MapFS{}}); err == nil || err.Error() != "policy cannot be used: no policy (*.rego)" {
-		t.Errorf("Load of no file = %v", err)
-	}
 }
 
 func TestLoadConfig(t *testing.T) {
@@ -144,12 +141,10 @@ func TestLoadConfig(t *testing.T) {
 		want error // nil: any
 	}{
 		"nothing":               {policies.Config{}, policies.ErrInvalid},
-		"variant of nothing":    {policies.Config{Paths: []string{dir}, TrustFirstUse: true}, policies.ErrInvalid},
 		"missing":               {policies.Config{Paths: []string{filepath.Join(dir, "missing")}}, fs.ErrNotExist},
 		"one of two missing":    {policies.Config{Paths: []string{dir, filepath.Join(dir, "missing.rego")}}, fs.ErrNotExist},
-		"negative time-out":     {policies.Config{Builtin: true, Timeout: -1}, nil},
 		"twice":                 {policies.Config{Paths: []string{dir, filepath.Join(dir, "p.rego")}}, policies.ErrInvalid},
-		"both built-in and own": {policies.Config{Builtin: true, FS: fstest.MapFS{"p.rego": {Data: []byte("package muster.enroll\n\ndefault allow := true\n")}}}, policies.ErrInvalid},
+		"both built-in and own": {policies.Config{Paths: append(builtin(), at(t, module("default allow := true"))...)}, policies.ErrInvalid},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -251,8 +246,8 @@ func TestLoadWarns(t *testing.T) {
 	var b bytes.Buffer
 	_, err := policies.Load(policies.Config{
 		Log: slog.New(slog.NewTextHandler(&b, nil)),
-		FS: module("default allow := false\n\nallow if helper(1)\n\nhelper(x) if x == 1\n\nfine := 2\n\nreasons contains sprintf(\"%d\", [fine])\n\n" +
-			"denied contains \"x\" if input.facts.bad\n\ndenied contains \"y\" if input.facts.worse\n"),
+		Paths: at(t, module("default allow := false\n\nallow if helper(1)\n\nhelper(x) if x == 1\n\nfine := 2\n\nreasons contains sprintf(\"%d\", [fine])\n\n"+
+			"denied contains \"x\" if input.facts.bad\n\ndenied contains \"y\" if input.facts.worse\n")),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -274,25 +269,25 @@ func TestTest(t *testing.T) {
 		"p_test.rego": {Data: []byte("package muster.enroll_test\n\nimport data.muster.enroll\n\ntest_good if enroll.allow\n\n" +
 			"test_bad if {\n\tprint(\"here\")\n\tnot enroll.allow\n}\n\ntodo_test_later if false\n")},
 	}
-	got, err := policies.Test(t.Context(), policies.Config{FS: files})
+	got, err := policies.Test(t.Context(), at(t, files))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range got {
-		got[i].Elapsed = 0
+		got[i].Elapsed, got[i].File = 0, filepath.Base(got[i].File)
 	}
 	want := []policies.TestResult{
-		{Name: "data.muster.enroll_test.test_good", File: "p_test.rego", Line: 5, Passed: true},
-		{Name: "data.muster.enroll_test.test_bad", File: "p_test.rego", Line: 7, Output: "here\n"},
-		{Name: "data.muster.enroll_test.todo_test_later", File: "p_test.rego", Line: 12, Skipped: true},
+		{Name: "data.muster.enroll_test.test_good", File: "p_test.rego", Line: 5, Result: "pass"},
+		{Name: "data.muster.enroll_test.test_bad", File: "p_test.rego", Line: 7, Result: "fail", Output: "here\n"},
+		{Name: "data.muster.enroll_test.todo_test_later", File: "p_test.rego", Line: 12, Result: "skip"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Test: -want +got\n%s", diff)
 	}
-	if _, err := policies.Load(policies.Config{FS: files}); !errors.Is(err, policies.ErrInvalid) {
+	if _, err := policies.Load(policies.Config{Paths: at(t, files)}); !errors.Is(err, policies.ErrInvalid) {
 		t.Errorf("Load = %v, want %v", err, policies.ErrInvalid)
 	}
-	if _, err := policies.Test(t.Context(), policies.Config{FS: fstest.MapFS{"p.rego": {Data: []byte("package")}}}); !errors.Is(err, policies.ErrInvalid) {
+	if _, err := policies.Test(t.Context(), at(t, fstest.MapFS{"p.rego": {Data: []byte("package")}})); !errors.Is(err, policies.ErrInvalid) {
 		t.Errorf("Test of what does not compile = %v, want %v", err, policies.ErrInvalid)
 	}
 }

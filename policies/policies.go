@@ -27,7 +27,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -49,29 +48,16 @@ var ErrInvalid = errors.New("policy cannot be used")
 // function failed, or the time was up. The caller must deny.
 var ErrPolicy = errors.New("policy gave no decision")
 
-// DefaultTimeout bounds one evaluation. It takes 30 µs to 1 ms; a second is
+// timeout bounds one evaluation. It takes 30 µs to 1 ms; a second is
 // far beyond that, and still shorter than a node waits.
-const DefaultTimeout = time.Second
+const timeout = time.Second
 
-// Config says where the policy is. At least one of Paths, FS and Builtin is
-// required; several are put together.
+// Config says where the policy is.
 type Config struct {
 	// Paths are Rego or data files, or directories. Of a directory, and of those
 	// below it, these are taken: *.rego, data.json, data.yaml and data.yml;
-	// names that begin with a dot are not. Files named *_test.rego are tests.
+	// names that begin with a dot are not. Files named *_test.rego are tests. Required.
 	Paths []string
-
-	// FS is read in the same way as a directory. It is not watched.
-	FS fs.FS
-
-	// Builtin takes the policy that comes with muster, see [Builtin].
-	Builtin bool
-
-	// TrustFirstUse makes Builtin the open variant.
-	TrustFirstUse bool
-
-	// Timeout bounds one evaluation. Optional; [DefaultTimeout].
-	Timeout time.Duration
 
 	// Log receives a line per reload, and warnings about the policy. Optional;
 	// discards by default.
@@ -97,16 +83,9 @@ type Engine struct {
 // Load reads, compiles and tests a policy. It starts nothing; see [Engine.Run].
 // The error is of the file system, or wraps [ErrInvalid].
 func Load(cfg Config) (*Engine, error) {
-	if len(cfg.Paths) == 0 && cfg.FS == nil && !cfg.Builtin {
+	if len(cfg.Paths) == 0 {
 		return nil, fmt.Errorf("%w: none is configured", ErrInvalid)
 	}
-	if cfg.TrustFirstUse && !cfg.Builtin {
-		return nil, fmt.Errorf("%w: trust on first use is a variant of the built-in policy, which is not asked for", ErrInvalid)
-	}
-	if cfg.Timeout < 0 {
-		return nil, fmt.Errorf("policy time-out is %v, want 0 (default) or more", cfg.Timeout)
-	}
-	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -118,11 +97,11 @@ func Load(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Test compiles the policy of cfg and runs its tests, whether they pass or
+// Test compiles the policy at paths and runs its tests, whether they pass or
 // not: it is for trying a policy out, where [Load] is for using one. The error is
 // of the file system, or wraps [ErrInvalid] if the policy does not compile.
-func Test(ctx context.Context, cfg Config) ([]TestResult, error) {
-	all, err := read(&cfg)
+func Test(ctx context.Context, paths []string) ([]TestResult, error) {
+	all, err := read(paths)
 	if err != nil {
 		return nil, err
 	}
@@ -154,12 +133,12 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 	}
 	// Not a context with a time-out: that would cost a goroutine per decision.
 	cancel := topdown.NewCancel()
-	defer time.AfterFunc(e.cfg.Timeout, cancel.Cancel).Stop()
+	defer time.AfterFunc(timeout, cancel.Cancel).Stop()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 	results, err := p.query.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(in.Time), rego.EvalExternalCancel(cancel), rego.EvalMetrics(metrics.NoOp()))
 	if err != nil {
 		if cancel.Cancelled() { //nolint:misspell // OPA spells it so
-			return nil, fmt.Errorf("%w: %w (limit %v): %s", ErrPolicy, cmp.Or(ctx.Err(), context.DeadlineExceeded), e.cfg.Timeout, redact(err.Error()))
+			return nil, fmt.Errorf("%w: %w (limit %v): %s", ErrPolicy, cmp.Or(ctx.Err(), context.DeadlineExceeded), timeout, redact(err.Error()))
 		}
 		return nil, fmt.Errorf("%w: %s", ErrPolicy, redact(err.Error()))
 	}
@@ -180,11 +159,6 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 // configured paths, so that provisioners which keep one policy in different
 // places agree on it.
 func (e *Engine) Digest() string { return e.current.Load().digest }
-
-// Test runs the tests of the policy in use.
-func (e *Engine) Test(ctx context.Context) ([]TestResult, error) {
-	return e.current.Load().test(ctx)
-}
 
 // Reload reads the policy again and uses it from the next decision on, if it
 // compiles and its tests pass. Otherwise the policy stays what it was, and
@@ -221,7 +195,7 @@ func (e *Engine) reload(ctx context.Context) (bool, error) {
 // take is Reload, and reports whether there is a new policy. Files that are
 // those in use are not compiled again. The caller holds mu.
 func (e *Engine) take(ctx context.Context) (bool, error) {
-	all, err := read(&e.cfg)
+	all, err := read(e.cfg.Paths)
 	if err != nil {
 		return false, err
 	}

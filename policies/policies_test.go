@@ -15,12 +15,25 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // load returns an engine for one module whose package line is given.
 func load(t testing.TB, rules string) *policies.Engine {
 	t.Helper()
-	e, err := policies.Load(policies.Config{FS: module(rules), Now: func() time.Time { return noon }})
+	e, err := policies.Load(policies.Config{Paths: at(t, module(rules)), Now: func() time.Time { return noon }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return e
 }
+
+// at returns the paths of files that it writes.
+func at(t testing.TB, files fstest.MapFS) []string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, files); err != nil {
+		t.Fatal(err)
+	}
+	return []string{dir}
+}
+
+// builtin are the paths of the policy that comes with muster.
+func builtin() []string { return []string{"builtin/default.rego", "builtin/default_test.rego"} }
 
 // module returns a directory that holds one policy file.
 func module(rules string) fstest.MapFS {

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -40,11 +41,15 @@ func TestSelectInput(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e, err := Load(Config{FS: fstest.MapFS{
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, fstest.MapFS{
 				"p.rego": {Data: []byte("package muster.enroll\n\n" + tt.rules + "\n")},
 				// What only tests look at is not selected.
 				"p_test.rego": {Data: []byte("package muster.enroll_test\n\ntest_input if object.get(input, \"tested\", true) with input as {}\n")},
-			}})
+			}); err != nil {
+				t.Fatal(err)
+			}
+			e, err := Load(Config{Paths: []string{dir}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,12 +19,6 @@ import (
 // be a list of every machine: 100,000 names of 100 bytes are 10 MB.
 const maxFileBytes = 32 << 20
 
-// A File is one file of a policy.
-type File struct {
-	Name    string // base name, as "default.rego"
-	Content string
-}
-
 // A source is one file as it was read.
 type source struct {
 	path    string // where it was read, for error messages
@@ -51,23 +45,11 @@ func wanted(name string) bool {
 // the files of a config map, to which the visible names are links.
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
-// read reads the sources of cfg. Errors are of the file system, or wrap [ErrInvalid] if there is nothing to read.
-func read(cfg *Config) ([]source, error) {
+// read reads the sources at paths. Errors are of the file system, or wrap [ErrInvalid] if there is nothing to read.
+func read(paths []string) ([]source, error) {
 	var all []source
-	if cfg.Builtin {
-		for _, f := range builtin(cfg.TrustFirstUse) {
-			all = append(all, source{path: "builtin/" + f.Name, name: f.Name, content: []byte(f.Content)})
-		}
-	}
-	if cfg.FS != nil {
-		found, err := readTree(cfg.FS, "")
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, found...)
-	}
 	var unread []error
-	for _, p := range cfg.Paths {
+	for _, p := range paths {
 		found, err := readPath(p)
 		unread = append(unread, err)
 		all = append(all, found...)
@@ -79,17 +61,15 @@ func read(cfg *Config) ([]source, error) {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.path, b.path))
 	})
 	if !slices.ContainsFunc(all, func(s source) bool { return !s.isTest() && !s.isData() }) {
-		if len(cfg.Paths) == 0 {
-			return nil, fmt.Errorf("%w: no policy (*.rego)", ErrInvalid)
-		}
-		return nil, fmt.Errorf("%w: no policy (*.rego) in %s: want a Rego file that is no test, or a directory with one", ErrInvalid, strings.Join(cfg.Paths, ", "))
+		return nil, fmt.Errorf("%w: no policy (*.rego) in %s: want a Rego file that is no test, or a directory with one",
+			ErrInvalid, strings.Join(paths, ", "))
 	}
-	seen := make(map[string]struct{}, len(all))
+	seen := make(map[string]bool, len(all))
 	for _, s := range all {
-		if _, twice := seen[s.path]; twice {
+		if seen[s.path] {
 			return nil, fmt.Errorf("%w: %s is given twice", ErrInvalid, s.path)
 		}
-		seen[s.path] = struct{}{}
+		seen[s.path] = true
 	}
 	return all, nil
 }
@@ -100,27 +80,22 @@ func readPath(p string) ([]source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w: want a Rego file, or a directory of them", err)
 	}
-	if info.IsDir() {
-		return readTree(os.DirFS(p), p)
+	if !info.IsDir() {
+		dir, name := filepath.Split(p)
+		one, err := readFile(dir, name, info)
+		return []source{one}, err
 	}
-	dir, name := filepath.Split(p)
-	one, err := readFile(os.DirFS(cmp.Or(dir, ".")), dir, name, info)
-	return []source{one}, err
-}
-
-// readTree reads everything wanted in fsys. The paths of what it returns begin with root.
-func readTree(fsys fs.FS, root string) ([]source, error) {
 	var all []source
-	err := walk(fsys, func(name string, info fs.FileInfo) error {
-		one, err := readFile(fsys, root, name, info)
+	err = walk(p, func(name string, info fs.FileInfo) error {
+		one, err := readFile(p, name, info)
 		all = append(all, one)
 		return err
 	})
 	return all, err
 }
 
-// readFile reads one file in fsys, whose path begins with root.
-func readFile(fsys fs.FS, root, name string, info fs.FileInfo) (source, error) {
+// readFile reads one file below root.
+func readFile(root, name string, info fs.FileInfo) (source, error) {
 	file := source{path: filepath.Join(root, name), name: name}
 	if !info.Mode().IsRegular() { // reading a pipe or a device may never end
 		return file, fmt.Errorf("%s: is a device, a pipe or the like, want a file", file.path)
@@ -129,12 +104,13 @@ func readFile(fsys fs.FS, root, name string, info fs.FileInfo) (source, error) {
 		return file, fmt.Errorf("%s: %d bytes, limit %d", file.path, info.Size(), maxFileBytes)
 	}
 	var err error
-	file.content, err = fs.ReadFile(fsys, name)
+	file.content, err = os.ReadFile(file.path)
 	return file, err
 }
 
-// walk visits every wanted file in fsys. It follows links to files, not to directories below the first.
-func walk(fsys fs.FS, visit func(name string, info fs.FileInfo) error) error {
+// walk visits every wanted file below dir. It follows links to files, not to directories below the first.
+func walk(dir string, visit func(name string, info fs.FileInfo) error) error {
+	fsys := os.DirFS(dir)
 	return fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:

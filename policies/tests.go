@@ -3,7 +3,6 @@ package policies
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,34 +17,14 @@ const testTimeout = 5 * time.Second
 
 // A TestResult is the result of one rule `test_...` of a policy.
 type TestResult struct {
-	Name    string        // as "data.muster.enroll_test.test_stranger_waits"
-	File    string        // where the rule is
-	Line    int           // from 1
-	Passed  bool          // false if skipped
-	Skipped bool          // its name begins with "todo_"
-	Err     error         // what went wrong, other than that it does not hold; or nil
-	Failed  []string      // the cases of the test that failed, if it has cases
-	Output  string        // of print, with line feeds; "" if none
-	Elapsed time.Duration // of this test
-}
-
-// String says on one line what came of the test, with its file and line.
-func (r TestResult) String() string {
-	what := "fail"
-	switch {
-	case r.Passed:
-		what = "pass"
-	case r.Skipped:
-		what = "skip"
-	}
-	s := fmt.Sprintf("%s:%d: %s %s", r.File, r.Line, what, r.Name)
-	if len(r.Failed) > 0 {
-		s += fmt.Sprintf(" %q", r.Failed)
-	}
-	if r.Err != nil {
-		s += ": " + r.Err.Error()
-	}
-	return s
+	Name    string   `json:"name"`             // as "data.muster.enroll_test.test_stranger_waits"
+	File    string   `json:"file"`             // where the rule is
+	Line    int      `json:"line"`             // from 1
+	Result  string   `json:"result"`           // "pass", "fail", or "skip" if its name begins with "todo_"
+	Error   string   `json:"error,omitempty"`  // what went wrong, other than that it does not hold
+	Failed  []string `json:"failed,omitempty"` // the cases of the test that failed, if it has cases
+	Output  string   `json:"output,omitempty"` // of print, with line feeds
+	Elapsed float64  `json:"seconds"`
 }
 
 // test runs the policy's own tests, under the same rules as decisions. The
@@ -63,7 +42,7 @@ func (p *policy) test(ctx context.Context) ([]TestResult, error) {
 	if err != nil {
 		return nil, invalid(compileErrors(err))
 	}
-	var results []TestResult
+	results := []TestResult{}
 	for r := range ch { // to the end: the runner's goroutines wait for us
 		results = append(results, newTestResult(r))
 	}
@@ -79,11 +58,18 @@ func (p *policy) test(ctx context.Context) ([]TestResult, error) {
 func newTestResult(r *tester.Result) TestResult {
 	t := TestResult{
 		Name:    r.Package + "." + r.Name,
-		Passed:  r.Pass(),
-		Skipped: r.Skip,
-		Err:     r.Error,
+		Result:  "fail",
 		Output:  string(r.Output),
-		Elapsed: r.Duration,
+		Elapsed: r.Duration.Seconds(),
+	}
+	switch {
+	case r.Skip:
+		t.Result = "skip"
+	case r.Pass():
+		t.Result = "pass"
+	}
+	if r.Error != nil {
+		t.Error = r.Error.Error()
 	}
 	if r.Location != nil {
 		t.File, t.Line = r.Location.File, r.Location.Row
@@ -101,8 +87,8 @@ func newTestResult(r *tester.Result) TestResult {
 func failures(results []TestResult) error {
 	var errs []error
 	for _, r := range results {
-		if !r.Passed && !r.Skipped {
-			errs = append(errs, errors.New(r.String()))
+		if r.Result == "fail" {
+			errs = append(errs, fmt.Errorf("%s:%d: fail %s %q %s", r.File, r.Line, r.Name, r.Failed, r.Error))
 		}
 	}
 	if len(errs) == 0 {

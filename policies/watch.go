@@ -17,12 +17,8 @@ const pollInterval = time.Second
 // Run looks at the files of [Config].Paths every second until ctx is done and reloads the policy when they have
 // changed and then rested for a second, as [Engine.Reload] does: half a policy may compile too, without the denials
 // that come at its end. A policy that is refused is logged as an error, once, and the one in use stays. Run returns
-// nil. Without Paths it just waits.
+// nil.
 func (e *Engine) Run(ctx context.Context) error {
-	if len(e.cfg.Paths) == 0 {
-		<-ctx.Done()
-		return nil
-	}
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	var before, done, logged string // stamps of the last look and of the last reading, and the last failure
@@ -58,12 +54,8 @@ func (e *Engine) follow(ctx context.Context, logged string) error {
 		return nil
 	case err != nil && err.Error() != logged:
 		e.cfg.Log.ErrorContext(ctx, "policy not reloaded, the one before stays in use", "policy", e.Digest(), "err", err)
-	case err != nil:
-	case changed:
-		e.cfg.Log.InfoContext(ctx, "policy reloaded",
-			"policy", e.Digest(), "before", old, "elapsed", e.cfg.Now().Sub(start))
-	case logged != "":
-		e.cfg.Log.InfoContext(ctx, "policy files are again those in use", "policy", e.Digest())
+	case err == nil && (changed || logged != ""): // after a failure, the files may be those in use again
+		e.cfg.Log.InfoContext(ctx, "policy reloaded", "policy", e.Digest(), "before", old, "elapsed", e.cfg.Now().Sub(start))
 	}
 	return err
 }
@@ -79,7 +71,7 @@ func stamps(paths []string) string {
 		info, err := os.Stat(p)
 		switch {
 		case err == nil && info.IsDir():
-			err = walk(os.DirFS(p), stamp)
+			err = walk(p, stamp)
 		case err == nil:
 			err = stamp(p, info)
 		}

@@ -249,16 +249,3 @@ func TestRunKeepsGoodPolicy(t *testing.T) {
 		})
 	}
 }
-
-func TestRunWithoutPaths(t *testing.T) {
-	t.Parallel()
-	e, err := policies.Load(policies.Config{Builtin: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := e.Run(ctx); err != nil {
-		t.Errorf("Run = %v", err)
-	}
-}

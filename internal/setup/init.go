@@ -278,11 +278,8 @@ func (s *Installation) write(dir string) error {
 	if s.Cluster != "" {
 		w.brokerKeys()
 	}
-	for _, f := range policies.Builtin() {
-		open := strings.HasPrefix(f.Name, "open")
-		if open == s.TrustFirstUse {
-			w.file(filepath.Join("policy", f.Name), 0o644, []byte(f.Content))
-		}
+	for name, content := range policies.Builtin(s.TrustFirstUse) {
+		w.file(filepath.Join("policy", name), 0o644, []byte(content))
 	}
 	for _, name := range []string{"provisioner.yaml", "server.conf", "systemd/muster-provisioner.service", "systemd/muster-server.service"} {
 		w.template(name, s)

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,11 +32,11 @@ type eval struct {
 	values        bool
 }
 
-const evalHelp = `Asks a policy about one machine, and says what it decides, why, and which rules
-fired; of the others, which line did not hold. The machine is described by a file
-(--input, - is standard input), as policies/README.md says: what is left out is as of
-a machine that was never seen. Or it is the newest that the provisioner has recorded
-of a machine (--node).
+const evalHelp = `Asks a policy about one machine, and says what it decides and why. The machine is
+described by a file (--input, - is standard input), as policies/README.md says: what
+is left out is as of a machine that was never seen. Or it is the newest that the
+provisioner has recorded of a machine (--node). What single rules come to is for
+opa eval --explain=fails, which takes the same files.
 
   muster policy eval prov/policy --input machine.json
   muster policy eval prov/policy --node web1.example.net --since 12h --values
@@ -45,7 +46,7 @@ no decision, 2 if the command line makes no sense.`
 
 func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &eval{}
-	c := parent.Command("eval", "Ask a policy about one machine, and see which rules fire.").HelpLong(evalHelp)
+	c := parent.Command("eval", "Ask a policy about one machine.").HelpLong(evalHelp)
 	c.Arg("policy", "Rego file, or directory of them.").Required().StringVar(&v.policy)
 	c.Flag("input", "The machine, JSON.").PlaceHolder("FILE").StringVar(&v.input)
 	cli.Flag(c.Flag("node", "Name of a machine that has asked."), &v.node, wire.ParseIdentity)
@@ -77,11 +78,8 @@ func (v *eval) run(ctx context.Context) error {
 	if err = errors.Join(err, unread); err != nil {
 		return err
 	}
-	trace := engine.Explain(ctx, in)
-	if err := verb.Show(&v.Output, v.answer(trace), v.show); err != nil {
-		return err
-	}
-	return trace.Err
+	d, err := engine.Decide(ctx, in)
+	return cmp.Or(verb.Show(&v.Output, v.answer(d, err), v.show), err)
 }
 
 // read returns the input that is asked about.
@@ -143,31 +141,31 @@ func (v *eval) recorded(ctx context.Context) (*policies.Input, error) {
 
 // answerJSON is what the policy says, for programs.
 type answerJSON struct {
-	Verdict       policies.Verdict     `json:"verdict"`
-	Reasons       []string             `json:"reasons"`
-	Policy        string               `json:"policy,omitempty"`
-	TTL           string               `json:"ttl,omitempty"`
-	DNSNames      []string             `json:"dns_names,omitempty"`
-	ServerAuth    bool                 `json:"server_auth,omitempty"`
-	Configuration map[string]string    `json:"configuration,omitempty"`
-	Error         string               `json:"error,omitempty"`
-	Rules         []policies.RuleTrace `json:"rules"`
+	Verdict       policies.Verdict  `json:"verdict"`
+	Reasons       []string          `json:"reasons"`
+	Policy        string            `json:"policy,omitempty"`
+	TTL           string            `json:"ttl,omitempty"`
+	DNSNames      []string          `json:"dns_names,omitempty"`
+	ServerAuth    bool              `json:"server_auth,omitempty"`
+	Configuration map[string]string `json:"configuration,omitempty"`
+	Error         string            `json:"error,omitempty"`
 }
 
 // answer returns what the policy says, with the values that may be seen.
-func (v *eval) answer(t *policies.Trace) *answerJSON {
-	a := &answerJSON{Verdict: t.Verdict, Rules: t.Rules}
-	if t.Err != nil {
-		a.Error = t.Err.Error()
-		return a
+func (v *eval) answer(d *policies.Decision, err error) *answerJSON {
+	if err != nil {
+		return &answerJSON{Verdict: policies.VerdictFailed, Error: err.Error()}
 	}
-	d := t.Decision
-	a.Reasons, a.Policy, a.DNSNames, a.ServerAuth = d.Why(), d.Digest, d.Certificate.DNSNames, d.Certificate.ServerAuth
+	a := &answerJSON{
+		Verdict:       d.Verdict(),
+		Reasons:       d.Why(),
+		Policy:        d.Digest,
+		DNSNames:      d.Certificate.DNSNames,
+		ServerAuth:    d.Certificate.ServerAuth,
+		Configuration: d.Configuration,
+	}
 	if d.Certificate.TTL > 0 {
 		a.TTL = d.Certificate.TTL.String()
-	}
-	if d.Configuration != nil {
-		a.Configuration = maps.Clone(d.Configuration)
 	}
 	for key := range a.Configuration {
 		if !v.values || policies.IsSecretName(key) {
@@ -198,18 +196,5 @@ func (v *eval) show(a *answerJSON) io.WriterTo {
 		}
 		l.Add("Configuration", strings.Join(keys, "\n"))
 	}
-	if len(a.Rules) == 0 {
-		return l
-	}
-	table := cli.NewTable("RULE", "WHERE", "FIRED", "DID NOT HOLD")
-	for _, r := range a.Rules {
-		fired, failed := "no", ""
-		if r.Fired > 0 {
-			fired = "yes"
-		} else if r.Failed > 0 {
-			failed = fmt.Sprintf("line %d: %s", r.Failed, r.Text)
-		}
-		table.Add(r.Rule, fmt.Sprintf("%s:%d", r.File, r.Line), fired, failed)
-	}
-	return cli.Parts{l, table}
+	return l
 }

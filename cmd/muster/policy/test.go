@@ -33,65 +33,30 @@ func addTest(parent *kingpin.CmdClause, all cli.Verbs) {
 	all[c.FullCommand()] = func(ctx context.Context) error { return runTests(ctx, &o, paths) }
 }
 
-// resultJSON is a test's result for programs.
-type resultJSON struct {
-	Name    string   `json:"name"`
-	File    string   `json:"file"`
-	Line    int      `json:"line"`
-	Result  string   `json:"result"` // "pass", "fail" or "skip"
-	Error   string   `json:"error,omitempty"`
-	Failed  []string `json:"failed,omitempty"`
-	Output  string   `json:"output,omitempty"`
-	Elapsed float64  `json:"seconds"`
-}
-
-func newResult(r *policies.TestResult) resultJSON {
-	j := resultJSON{
-		Name:    r.Name,
-		File:    r.File,
-		Line:    r.Line,
-		Result:  "fail",
-		Failed:  r.Failed,
-		Output:  r.Output,
-		Elapsed: r.Elapsed.Seconds(),
-	}
-	switch {
-	case r.Passed:
-		j.Result = "pass"
-	case r.Skipped:
-		j.Result = "skip"
-	}
-	if r.Err != nil {
-		j.Error = r.Err.Error()
-	}
-	return j
-}
-
 func runTests(ctx context.Context, o *verb.Output, paths []string) error {
-	results, err := policies.Test(ctx, policies.Config{Paths: paths})
+	results, err := policies.Test(ctx, paths)
 	if err != nil {
 		return err
 	}
-	all, failed := []resultJSON{}, 0
-	for i := range results {
-		r := newResult(&results[i])
-		if all = append(all, r); r.Result == "fail" {
+	failed := 0
+	for _, r := range results {
+		if r.Result == "fail" {
 			failed++
 		}
 	}
-	if err := verb.Show(o, all, showResults); err != nil {
+	if err := verb.Show(o, results, showResults); err != nil {
 		return err
 	}
-	if len(all) == 0 {
+	if len(results) == 0 {
 		return errors.New("the policy has no tests: write rules test_... in a file named *_test.rego")
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %d tests failed", failed, len(all))
+		return fmt.Errorf("%d of %d tests failed", failed, len(results))
 	}
 	return nil
 }
 
-func showResults(all []resultJSON) io.WriterTo {
+func showResults(all []policies.TestResult) io.WriterTo {
 	if len(all) == 0 {
 		return nil
 	}

@@ -109,11 +109,10 @@ func (b *Budget) Sources() int {
 	return max(b.reports.Len(), b.checks.Len())
 }
 
-// reported counts a refusal, and says whether a refusal is to be reported, in the log and as the
+// reported says whether a refusal is to be reported, in the log and as the
 // event e. All are, but for the attempts of those who have proven nothing and
 // make too many of them, and but for most of those who wait for a pause to end.
 func (p *Provisioner) reported(ctx context.Context, e *events.Event) bool {
-	e.OfSource = p.cfg.Attempts.Count(e)
 	if e.Code == wire.CodePaused {
 		return p.said.paused.Allow()
 	}

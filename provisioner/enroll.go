@@ -138,7 +138,6 @@ func (a *attempt) refused(ctx context.Context, err error) error {
 		e.Policy = a.decision.Digest
 	}
 	if told {
-		a.cfg.Attempts.Count(&e)
 		return r
 	}
 	if !a.reported(ctx, &e) || a.ofNode() && !a.said.words.say(&e) {

@@ -179,9 +179,6 @@ type Reports struct {
 	// Optional.
 	Meter Meter
 
-	// Attempts counts those that fail. Optional.
-	Attempts *events.Attempts
-
 	// Alarms takes what an operator must act on, and says what is known to be
 	// wrong. Optional; defaults to alarms that nobody but the log hears of.
 	Alarms *events.Alarms

@@ -19,7 +19,7 @@ import (
 // It reports whether that was an event lately and is not to be one again: one who
 // waits asks every few seconds, for days, and events of that would push all others
 // out. So does a machine that was installed anew, or one whose name is a mistake,
-// for a name that is another's: each of its asks counts in [events.Attempts] all the same.
+// for a name that is another's.
 func (a *attempt) wait(r *Refusal) (said bool) {
 	switch r.Code {
 	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:

@@ -32,7 +32,7 @@ func TestShellsCompleteVerbs(t *testing.T) {
 
 	// As bash does when somebody presses Tab.
 	for typed, want := range map[string]string{
-		"node rep": "reprovision", "att": "attempts", "node list --unse": "--unseen", "operator add --role vi": "viewer", "components --al": "--all",
+		"node rep": "reprovision", "node list --unse": "--unseen", "operator add --role vi": "viewer",
 	} {
 		words := strings.Fields(typed)
 		tab := exec.CommandContext(t.Context(), "bash", "-c", `eval "$(muster --completion-script-bash)"; COMP_WORDS=(muster "$@"); COMP_CWORD=$#; _muster_bash_autocomplete; echo "${COMPREPLY[@]}"`, "bash")

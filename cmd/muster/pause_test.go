@@ -40,9 +40,6 @@ func TestPauseAndResume(t *testing.T) {
 		t.Errorf("status --check: %v: %s", err, b)
 	}
 	muster(t, dir, append([]string{"status"}, config...)...)
-	if out := muster(t, dir, append([]string{"components", "--all"}, config...)...); !strings.Contains(out, "shadow_policy  disabled") {
-		t.Errorf("components: %s", out)
-	}
 	if out := muster(t, dir, append([]string{"resume", "--json"}, config...)...); !strings.Contains(out, `"pauses": []`) {
 		t.Errorf("resumed: %s", out)
 	}

@@ -26,8 +26,6 @@ func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {
 		"jwt new.jwt " + key + " --token-file pipe --srv example.net",
 		"jwt new.jwt " + key + " --token a --srv example.net --ca pipe",
 		"jwt new.jwt " + key + " --token a --srv example.net --seal pipe",
-		"token issue web1 --key pipe --urls localhost:4222",
-		"token issue web1 --key " + key + " --urls localhost:4222 --secret-file pipe",
 		"backup pipe --check",
 		"policy eval " + policy + " --input pipe",
 		"signer add pipe",

@@ -166,7 +166,7 @@ var errNoCertificate = errors.New("there is no certificate yet")
 // operators makes the operators' edge.
 func (d *Daemon) operators(nodes *fleet.Index, register *register, pages http.Handler) (*httpapi.Server, error) {
 	cfg := httpapi.Config{
-		Socket: d.cfg.socket(), Provisioner: d.Operator(), Orders: d.Orders(), Login: login.New(d.Operator()), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Nodes: fleet.NewInspector(d.Store(), nodes), Components: register, Events: d.Store(), Webhooks: d.webhooks, Attempts: d.attempts,
+		Socket: d.cfg.socket(), Provisioner: d.Operator(), Orders: d.Orders(), Login: login.New(d.Operator()), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Nodes: fleet.NewInspector(d.Store(), nodes), Components: register, Events: d.Store(), Webhooks: d.webhooks,
 		Metrics: d.reports.metrics.Handler(),
 		Ready:   d.status.ready, Log: d.opts.Log, Now: d.opts.Now,
 	}

@@ -21,7 +21,6 @@ func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Conso
 		Fleet:       nodes,
 		Nodes:       fleet.NewInspector(d.Store(), nodes),
 		Events:      d.Store(),
-		Attempts:    d.attempts,
 		Webhooks:    d.webhooks,
 		Components:  register.All,
 		Problem: func(err error) (status int, what, remedy string) {

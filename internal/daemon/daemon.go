@@ -106,7 +106,6 @@ type Daemon struct {
 	status    *status
 	reports   *reports
 	budget    *provisioner.Budget // of the gate and of every provisioner
-	attempts  *events.Attempts
 	gate      *gate
 	rechecks  *rechecker
 	keeper    *keeper
@@ -154,12 +153,11 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		Now:  opts.Now,
 	})
 	d = &Daemon{
-		base:     &base{cfg: cfg, opts: opts, parts: parts, alarms: alarms},
-		id:       wire.NewID(),
-		budget:   provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now),
-		attempts: events.NewAttempts(),
-		inHand:   new(atomic.Int64),
-		failed:   make(chan error, 1),
+		base:   &base{cfg: cfg, opts: opts, parts: parts, alarms: alarms},
+		id:     wire.NewID(),
+		budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now),
+		inHand: new(atomic.Int64),
+		failed: make(chan error, 1),
 	}
 	if d.reports, err = newReports(d.base); err != nil {
 		return nil, err
@@ -172,7 +170,6 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		reports:  d.reports,
 		webhooks: d.webhooks,
 		budget:   d.budget,
-		attempts: d.attempts,
 		inHand:   d.inHand,
 	}
 	d.reports.metrics = metrics.New(opts.Version, d.status.state)
@@ -180,7 +177,6 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 	d.gate = &gate{
 		base:     d.base,
 		budget:   d.budget,
-		attempts: d.attempts,
 		activity: d.activity,
 		reports:  d.reports,
 	}
@@ -583,12 +579,11 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 		Facts:        provisioner.FactsConfig{Shown: d.cfg.Waiting.Facts, Kept: d.cfg.Fleet.Facts},
 		Self:         provisioner.Self{Installation: s.Installation().ID, Site: d.parts.site, Version: d.opts.Version},
 		Reports: provisioner.Reports{
-			Observe:  d.reports.observer(),
-			Emit:     emit,
-			Meter:    d.activity,
-			Attempts: d.attempts,
-			Alarms:   d.alarms,
-			Log:      d.opts.Log,
+			Observe: d.reports.observer(),
+			Emit:    emit,
+			Meter:   d.activity,
+			Alarms:  d.alarms,
+			Log:     d.opts.Log,
 		},
 	}, nil
 }

@@ -19,7 +19,6 @@ import (
 type gate struct {
 	*base
 	budget   *provisioner.Budget // shared with every provisioner
-	attempts *events.Attempts
 	activity *activity
 	reports  *reports
 }
@@ -132,7 +131,6 @@ func (g *gate) connectionRefused(_ context.Context, p broker.Presented, denied *
 	if n := (*broker.NotAdmitted)(nil); errors.As(denied.Err, &n) {
 		e.Node, e.Serial = string(n.Node), n.Serial // asking about that node finds it
 	}
-	e.OfSource = g.attempts.Count(&e)
 	var ok bool
 	if e.LeftOut, ok = g.budget.Report(p.Address); !ok {
 		return // the broker's own lines are limited likewise

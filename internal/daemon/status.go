@@ -30,7 +30,6 @@ type status struct {
 	webhooks  *webhook.Set
 	keeper    *keeper
 	budget    *provisioner.Budget
-	attempts  *events.Attempts
 	inHand    *atomic.Int64
 }
 
@@ -245,8 +244,8 @@ func (st *status) factsFeature() fleet.Feature {
 func (st *status) state() metrics.State {
 	now := metrics.State{
 		InHand: st.inHand.Load(), Sources: st.budget.Sources(), Alarms: st.alarms.Standing(), AuthorityEnds: st.parts.authority.NotAfter(),
-		Webhooks: st.webhooks.List(), TopSource: st.attempts.Most(),
-		StoreUp: st.Store() != nil && st.alarms.Stands(wire.CodeStoreUnavailable) == nil,
+		Webhooks: st.webhooks.List(),
+		StoreUp:  st.Store() != nil && st.alarms.Stands(wire.CodeStoreUnavailable) == nil,
 	}
 	if x := st.live.nodes.Load(); x != nil {
 		now.Certificates, _ = x.Summary(st.opts.Now()) // nil while the records are being read

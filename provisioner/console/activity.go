@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"muster/internal/limit"
 	"muster/provisioner/events"
 )
 
@@ -137,13 +138,22 @@ func (a *activity) count(t *told) {
 		if !t.Data.Repeated {
 			m.Let++
 		}
+	default:
+		m.Refused += refusals(t)
+	}
+}
+
+// refusals returns how many refusals an event stands for. Machines that wait are counted elsewhere.
+func refusals(t *told) int {
+	switch t.Type {
 	case events.Refused:
-		if !t.Data.Code.Waits() { // counted among the machines that wait
-			m.Refused++
+		if !t.Data.Code.Waits() {
+			return 1
 		}
 	case events.Attempt, events.LoginRefused:
-		m.Refused += 1 + int(t.Data.LeftOut)
+		return 1 + int(t.Data.LeftOut)
 	}
+	return 0
 }
 
 // newest returns the newest events that are wanted, the newest first, n at most.
@@ -157,6 +167,20 @@ func (a *activity) newest(n int, wants func(*told) bool) []*told {
 		}
 	}
 	return found
+}
+
+// sources returns the addresses from which most was refused, of the events that are kept, n at most.
+func (a *activity) sources(n int) []row {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	counts := make(map[string]int)
+	for _, t := range a.kept {
+		if refused := refusals(t); refused > 0 {
+			counts[limit.SourceName(limit.Source(t.Data.Source), t.Data.Source)] += refused
+		}
+	}
+	all := mostFirst(counts)
+	return all[:min(n, len(all))]
 }
 
 // hour returns what happened in each minute of the last hour, the oldest first, and why that is not known.

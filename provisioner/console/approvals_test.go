@@ -1,11 +1,12 @@
 package console_test
 
 import (
-	"muster/provisioner/operate"
 	"net/http"
 	"regexp"
 	"strings"
 	"testing"
+
+	"muster/provisioner/operate"
 
 	"muster/provisioner/trust"
 

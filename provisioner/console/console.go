@@ -41,8 +41,7 @@ type Config struct {
 	Nodes       *fleet.Inspector         // required
 	Events      events.Log               // required
 
-	Attempts *events.Attempts // failed ones at this provisioner; required
-	Webhooks events.Webhooks  // of this process; required
+	Webhooks events.Webhooks // of this process; required
 
 	// Components returns the provisioners of the installation. Required.
 	Components func(context.Context) ([]*fleet.HeardComponent, error)

@@ -1,10 +1,11 @@
 package console_test
 
 import (
-	"muster/provisioner/operate"
 	"net/http"
 	"strings"
 	"testing"
+
+	"muster/provisioner/operate"
 
 	"muster/provisioner/trust"
 

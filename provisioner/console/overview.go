@@ -37,7 +37,7 @@ type overviewPage struct {
 	Pauses     []*orders.Pause // the installation's first
 	Done       string          // what was just done
 	Alarms     []alarm
-	Sources    []source
+	Sources    []row // of refusals
 	Components []*fleet.HeardComponent
 	Webhooks   []events.Webhook
 	Missing    []string // of what could not be asked
@@ -51,28 +51,16 @@ type alarm struct {
 	Remedy string
 }
 
-// A source is an address with the attempts that failed from there.
-type source struct {
-	events.FailedAttempts
-	Answers []codeCount // the most first
-}
-
-// codeCount says how often a code was the answer.
-type codeCount struct {
-	Code  wire.Code
-	Count int
-}
-
-// mostFirst returns counts by code, the highest first.
-func mostFirst[N int | int64 | uint64](counts map[wire.Code]N) []codeCount {
-	all := make([]codeCount, 0, len(counts))
-	for code, n := range counts {
-		all = append(all, codeCount{code, int(n)})
+// mostFirst returns a row for each of counts, the highest first.
+func mostFirst[K ~string](counts map[K]int) []row {
+	all := make([]row, 0, len(counts))
+	for label, n := range counts {
+		all = append(all, row{Label: string(label), Count: n, Tone: "warn"})
 	}
-	slices.SortFunc(all, func(a, b codeCount) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Code, b.Code))
+	slices.SortFunc(all, func(a, b row) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Label, b.Label))
 	})
-	return all
+	return bars(all)
 }
 
 // states are those that are shown, in their order.
@@ -94,10 +82,8 @@ func (c overviewPages) overview(v *visit) error {
 		Done:     done(v, pauseActions),
 		Webhooks: c.cfg.Webhooks.List(),
 		Chart:    newRateChart(c.activity.hour()),
+		Sources:  c.activity.sources(worstSources),
 		Feed:     c.activity.newest(feedLength, func(*told) bool { return true }),
-	}
-	for _, f := range c.cfg.Attempts.Sources(worstSources) {
-		page.Sources = append(page.Sources, source{f, mostFirst(f.Codes)})
 	}
 	var err error
 	page.Nodes, err = c.cfg.Fleet.Summary(c.cfg.Now())
@@ -149,15 +135,10 @@ func (p *overviewPage) readComponents() {
 			}
 		}
 	}
-	for _, n := range mostFirst(activity.Refused) {
-		p.Refused += n.Count
-		p.Codes = append(p.Codes, row{
-			Label: string(n.Code),
-			Link:  "/events?code=" + url.QueryEscape(string(n.Code)),
-			Count: n.Count,
-			Tone:  "warn",
-			Title: wire.MeaningOf(n.Code).Remedy,
-		})
+	p.Codes = mostFirst(activity.Refused)
+	for i := range p.Codes {
+		r := &p.Codes[i]
+		p.Refused += r.Count
+		r.Link, r.Title = "/events?code="+url.QueryEscape(r.Label), wire.MeaningOf(wire.Code(r.Label)).Remedy
 	}
-	bars(p.Codes)
 }

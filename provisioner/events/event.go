@@ -1,5 +1,5 @@
 // Package events is what a provisioner reports: the events of enrollment and of operators' orders as CloudEvents, the
-// log in which they are read again, subscriptions and webhooks, alarms, and the count of failed attempts by source.
+// log in which they are read again, subscriptions and webhooks and alarms.
 // It decides nothing and stores nothing.
 package events
 
@@ -32,7 +32,6 @@ const (
 	Forgotten     Type = "io.muster.node.forgotten" // of Key: it no longer waits, and what was said of it no longer counts
 	Allowed       Type = "io.muster.allow.added"    // of Pattern
 	Disallowed    Type = "io.muster.allow.removed"  // of Pattern
-	TokenIssued   Type = "io.muster.token.issued"   // for Node
 	Commanded     Type = "io.muster.node.commanded" // Verb; with a Cause if the node may not have taken it
 	TokenRevoked  Type = "io.muster.token.revoked"
 	SignerAdded   Type = "io.muster.signer.added"
@@ -104,14 +103,13 @@ type Event struct {
 	Attempt  string        `json:"attempt,omitempty"`
 	Policy   string        `json:"policy,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns,omitempty"`
-	LeftOut  int64         `json:"left_out,omitempty"`  // in attempts: how many before it, from anywhere, were not reported; else of its node
-	OfSource int64         `json:"of_source,omitempty"` // in refusals: how many its source has made, with this one
-	Operator string        `json:"operator,omitempty"`  // who is added, removed or not let in
-	Role     string        `json:"role,omitempty"`      // of who is added
-	Verb     wire.Verb     `json:"verb,omitempty"`      // of a command
-	Command  string        `json:"command,omitempty"`   // its id
-	By       string        `json:"by,omitempty"`        // who has ordered it
-	Why      string        `json:"why,omitempty"`       // in the operator's words
-	Renewals bool          `json:"renewals,omitempty"`  // paused: those too
-	Repeated bool          `json:"repeated,omitempty"`  // nothing was written: a retry got its answer again
+	LeftOut  int64         `json:"left_out,omitempty"` // in attempts: how many before it, from anywhere, were not reported; else of its node
+	Operator string        `json:"operator,omitempty"` // who is added, removed or not let in
+	Role     string        `json:"role,omitempty"`     // of who is added
+	Verb     wire.Verb     `json:"verb,omitempty"`     // of a command
+	Command  string        `json:"command,omitempty"`  // its id
+	By       string        `json:"by,omitempty"`       // who has ordered it
+	Why      string        `json:"why,omitempty"`      // in the operator's words
+	Renewals bool          `json:"renewals,omitempty"` // paused: those too
+	Repeated bool          `json:"repeated,omitempty"` // nothing was written: a retry got its answer again
 }

@@ -163,7 +163,6 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 			return slices.ContainsFunc(all, func(t operate.TokenSummary) bool { return string(t.ID) == tid && (t.Revoked != nil) == revoked })
 		})
 	}
-	c.change("POST /v1/tokens/issued", "", map[string]any{"token": once}, listed(false))
 	c.change("POST /v1/tokens/{tid}/revoke", tid, nil, listed(true))
 
 	paused := func(want int) func() bool {

@@ -39,7 +39,6 @@ type Config struct {
 	Components Components       // the provisioners of the installation and their features; required
 	Events     events.Log       // required
 	Webhooks   events.Webhooks  // of this process; required
-	Attempts   *events.Attempts // those that have failed; required
 	Metrics    http.Handler     // answers GET /metrics; required
 
 	// Ready returns what keeps this provisioner from serving, by name, nil where
@@ -77,7 +76,7 @@ func New(cfg Config) (*Server, error) {
 	for _, routes := range []func(*Server){
 		tokenRoutes, signerRoutes, nodeRoutes, orderRoutes, waitingRoutes, allowRoutes, settingRoutes, componentRoutes,
 		statusRoutes, operatorRoutes, backupRoutes, inputsRoutes, policyRoutes, eventRoutes, webhookRoutes,
-		attemptRoutes, healthRoutes, downloadRoutes, openAPIRoute,
+		healthRoutes, downloadRoutes, openAPIRoute,
 	} {
 		routes(s)
 	}

@@ -1,13 +1,9 @@
 package httpapi
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/base64"
-	"encoding/json"
+	"context"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -37,8 +33,7 @@ func downloadRoutes(s *Server) {
 		w.Header().Set("Content-Type", typePEM)
 		_, _ = io.WriteString(w, s.cfg.Orders.Process.Authority().Roots) // the client has gone
 	})
-	// A CRL may have 64 MiB, and needs no credential: it is written piece by piece, so that a slow reader does not
-	// cost as much memory again.
+	get(s, anyone, "/v1/crl", s.crls)
 	crls := func(path, form string, write func(io.Writer, []*trust.CRL) error) {
 		s.handle("GET "+path, access{}, func(w http.ResponseWriter, r *http.Request) {
 			found, err := s.crls(r)
@@ -50,7 +45,6 @@ func downloadRoutes(s *Server) {
 			_ = write(w, found) // the client has gone
 		})
 	}
-	crls("/v1/crl", typeJSON, writeCRLs)
 	crls("/v1/crl.pem", typePEM, func(w io.Writer, crls []*trust.CRL) error {
 		for _, c := range crls {
 			if err := pem.Encode(w, &pem.Block{Type: "X509 CRL", Bytes: c.DER}); err != nil {
@@ -85,25 +79,8 @@ func (s *Server) crls(r *http.Request) ([]*trust.CRL, error) {
 	return all, nil
 }
 
-// writeCRLs writes CRLs as JSON, as package json would.
-func writeCRLs(w io.Writer, crls []*trust.CRL) error {
-	const here = `"der":"AA=="`
-	out, before := bufio.NewWriter(w), "[" // which keeps the first error
-	for _, c := range crls {
-		short := *c
-		short.DER = []byte{0} // here, and nowhere else: in a text there are no quotes
-		b, err := json.Marshal(&short)
-		if err != nil {
-			return err
-		}
-		head, tail, _ := bytes.Cut(b, []byte(here))
-		_, _ = fmt.Fprintf(out, `%s%s"der":"`, before, head)
-		text := base64.NewEncoder(base64.StdEncoding, out)
-		_, _ = text.Write(c.DER)
-		_ = text.Close()
-		_, _ = fmt.Fprintf(out, `"%s`, tail)
-		before = ","
-	}
-	_, _ = out.WriteString("]\n")
-	return out.Flush()
+// CRLs asks for the CRLs of all issuers in PEM. Close them. Errors are those of [Client.Do].
+func (c *Client) CRLs(ctx context.Context) (io.ReadCloser, error) {
+	pem, _, err := c.stream(ctx, http.MethodGet, "/v1/crl.pem", "", nil)
+	return pem, err
 }

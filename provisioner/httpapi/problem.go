@@ -87,7 +87,7 @@ var problems = []struct {
 	{http.StatusServiceUnavailable, wire.CodeCertificateFailed, "", []error{ca.ErrAuthority}},
 	{http.StatusBadRequest, "", "", []error{
 		trust.ErrTokenID, operate.ErrOperator, operate.ErrEverything, operate.ErrPauses,
-		operate.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor, fleet.ErrFact,
+		wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor, fleet.ErrFact,
 	}},
 	{http.StatusInsufficientStorage, wire.CodeStorageLow, "", []error{trust.ErrStoreFull}},
 	{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "", []error{

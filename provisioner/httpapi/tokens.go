@@ -21,12 +21,6 @@ type TokenText struct {
 	Token wire.Secret `json:"token"`
 }
 
-// An IssuedToken is a one-time token that is to be listed.
-type IssuedToken struct {
-	TokenText
-	Why string `json:"why,omitempty"`
-}
-
 // TokenID names a token.
 type TokenID struct {
 	ID jwt.TokenID `json:"tid"`
@@ -55,9 +49,6 @@ func tokenRoutes(s *Server) {
 			return nil, badRequest(err)
 		}
 		return &TokenID{ID: id}, nil
-	})
-	change(s, operator, "/v1/tokens/issued", func(r *http.Request, q *IssuedToken, c trust.Cause) (*trust.TokenInfo, error) {
-		return t.Issue(r.Context(), string(q.Token), c)
 	})
 	change(s, operator, "/v1/tokens/{tid}/revoke", func(r *http.Request, _ *Reason, c trust.Cause) (*operate.TokenReport, error) {
 		if err := t.Revoke(r.Context(), tid(r), c); err != nil {

@@ -16,7 +16,6 @@ import (
 type State struct {
 	InHand        int64          // requests that are being worked on
 	Sources       int            // of attempts, lately
-	TopSource     int64          // failed attempts of the source with the most, since the start
 	Alarms        []events.Alarm // that stand
 	StoreUp       bool           // it can be written, as far as is known
 	EventsDropped uint64         // since the start
@@ -43,7 +42,6 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	now, out := s(), looked{c}
 	out.gauge("muster_requests_in_hand", "Requests that are being worked on.", float64(now.InHand))
 	out.gauge("muster_attempt_sources", "Addresses from which requests that prove nothing have come within the last seconds.", float64(now.Sources))
-	out.gauge("muster_attempts_top_source", "Failed attempts of the source with the most, since the start; GET /v1/attempts says which it is.", float64(now.TopSource))
 	out.gauge("muster_store_up", "1 if the store can be written, as far as is known.", truth(now.StoreUp))
 	out.gauge("muster_tokens_frozen", "1 if a recovery has frozen the limited tokens that were signed before it.", truth(now.Frozen))
 	out.gauge("muster_enrollment_paused", "Pauses of enrollment that stand: of the installation, or of sites.", float64(now.Paused))

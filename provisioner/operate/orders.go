@@ -65,7 +65,7 @@ func New(cfg Config) *Orders {
 		Pauses:    &Pauses{base: b},
 		Operators: &Operators{base: b, cfg: own},
 		Signers:   &Signers{base: b, signers: own.Signers},
-		Tokens:    &Tokens{base: b, verifier: own.Tokens, reserved: own.Reserved},
+		Tokens:    &Tokens{base: b, verifier: own.Tokens},
 		Recovery:  &Recovery{base: b},
 		Process:   &Process{base: b, cfg: own},
 	}

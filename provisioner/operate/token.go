@@ -16,7 +16,6 @@ type Tokens struct {
 	*base
 
 	verifier trust.TokenVerifier
-	reserved func(wire.Identity, *jwt.Verified) error
 }
 
 // Identify returns the id of a token by its text, so that one that nobody

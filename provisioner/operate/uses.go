@@ -95,7 +95,7 @@ func (t *Tokens) List(ctx context.Context) ([]TokenSummary, error) {
 		tokens = append(tokens, summarize(tid, b.Token, b.Held))
 	}
 	err = t.store.NotedTokens(ctx, func(i *trust.TokenInfo) error {
-		if books[i.ID] == nil && (i.Uses == 0 || t.now().Before(i.ExpiresAt)) { // else it was issued, and is over unused
+		if books[i.ID] == nil {
 			tokens = append(tokens, summarize(i.ID, i, 0))
 		}
 		return nil

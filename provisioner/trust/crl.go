@@ -41,7 +41,7 @@ var ErrCRLTooLong = errors.New("CRL is too long")
 type CRL struct {
 	Issuer     string    `json:"issuer"` // key identifier, lower-case hex
 	Number     uint64    `json:"number"`
-	DER        []byte    `json:"der"`
+	DER        []byte    `json:"-"`
 	ThisUpdate time.Time `json:"this_update"` // when it was signed; the list itself says crlSkew earlier
 	NextUpdate time.Time `json:"next_update"`
 

@@ -21,8 +21,7 @@ type TokenInfo struct {
 	Site       jwt.Site       `json:"site,omitempty"`
 	IssuedAt   time.Time      `json:"issued_at,omitzero"`
 	ExpiresAt  time.Time      `json:"expires_at,omitzero"` // zero: never
-	FirstSeen  time.Time      `json:"first_seen,omitzero"` // of one that was issued here: when it was; zero if it was revoked before
-	IssuedBy   string         `json:"issued_by,omitempty"` // operator, if it was
+	FirstSeen  time.Time      `json:"first_seen,omitzero"` // zero if it was revoked before
 }
 
 // MaxJTIBytes bounds the one text of a token that its signer may choose freely.

@@ -2,10 +2,10 @@
 package ca
 
 import (
-	"bytes"
 	"context"
-	"encoding/pem"
+	"errors"
 	"io"
+	"os"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -13,7 +13,6 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/setup"
-	"muster/provisioner/trust"
 )
 
 // Add adds the verbs.
@@ -73,15 +72,23 @@ names. They also lie as crl.pem in the data directory, always the newest, for
 brokers and others that read files.
 
   muster ca crl > crl.pem
-  muster ca crl --json`
+  muster ca crl | openssl crl -noout -nextupdate`
 
 func addCRL(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("crl", "Print the certificate revocation lists.").HelpLong(crlHelp)
-	verb.List(c, all, "/v1/crl", func(_ *verb.Operator, crls []trust.CRL) io.WriterTo {
-		var b bytes.Buffer
-		for _, c := range crls {
-			b.Write(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: c.DER}))
+	o := &verb.Operator{}
+	o.AddFlags(c)
+	all.Check(c, o.CheckURL)
+	all[c.FullCommand()] = func(ctx context.Context) error {
+		client, err := o.Client()
+		if err != nil {
+			return err
 		}
-		return &b
-	})
+		crls, err := client.CRLs(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(os.Stdout, crls)
+		return errors.Join(err, crls.Close())
+	}
 }

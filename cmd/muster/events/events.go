@@ -1,4 +1,4 @@
-// Package events has "muster events" and "muster attempts".
+// Package events has "muster events".
 package events
 
 import (
@@ -41,7 +41,7 @@ type filter struct {
 	node             wire.Identity
 }
 
-// Add adds both verbs.
+// Add adds the verb.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	f, o := &filter{}, &verb.Operator{}
 	c := app.Command("events", "Show what happens in the fleet.").HelpLong(help)
@@ -54,7 +54,6 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	all.Check(c, o.CheckURL)
 	all.Check(c, func() error { _, err := f.query(time.Now()); return err })
 	all[c.FullCommand()] = func(ctx context.Context) error { return f.run(ctx, o) }
-	addAttempts(app, all)
 }
 
 // query returns what is asked for, or all that is wrong with it.

@@ -1,4 +1,4 @@
-// Package status has "muster status" and "muster components".
+// Package status has "muster status".
 package status
 
 import (
@@ -25,7 +25,7 @@ should look at.
 Exits with 0 if it could be asked, 1 if not, or with --check if anything stands, 2 if
 the command line makes no sense.`
 
-// Add adds both verbs.
+// Add adds the verb.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	var check bool
 	c := app.Command("status", "Show how the installation is.").HelpLong(help)
@@ -45,7 +45,6 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 		}
 		return fmt.Errorf("%s, the first: %s", verb.Counted(len(standing), "matter stands", "matters stand"), standing[0])
 	}
-	addComponents(app, all)
 }
 
 func show(_ *verb.Operator, s *httpapi.Status) io.WriterTo {

@@ -28,7 +28,6 @@ that was never used.`
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("token", "See which machines used provisioning tokens, and revoke them.").HelpLong(help)
-	addIssue(c, all)
 	addList(c, all)
 	addShow(c, all)
 	addRevoke(c, all)

@@ -281,9 +281,7 @@ func TestCheckHearsOfEverything(t *testing.T) {
 			f.emit(events.Event{Type: events.Refused, Cause: "because of " + Setting})
 		}, "was reported"},
 		"a token in the store's events": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			if err := f.Daemon().Store().Report(f.Context(), events.Event{Type: events.Attempt, Cause: n.Token}); err != nil {
-				t.Fatal(err)
-			}
+			f.Daemon().Store().Emit(events.Event{Type: events.Attempt, Cause: n.Token})
 		}, "was stored on muster.attempt"},
 		"a pushed value in a record": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			put(t, f, web1, func(r *provisioner.Record) { r.Decision.Notes = []string{Setting} })

@@ -69,9 +69,6 @@ func TestEveryPage(t *testing.T) {
 	f := fleet(t, 40)
 	axe := axeSource(t)
 	b := signIn(t, f, "anna", trust.RoleAdmin)
-	b.visit("/policies")
-	b.do(chromedp.SetValue("#since", "24h", chromedp.ByQuery), chromedp.Click("#replay button", chromedp.ByQuery))
-	b.eventually("a replay comes to its end", `document.querySelector("#replay")?.innerText.includes("would flip")`)
 	pages := pagesOf(f)
 	for _, look := range []struct {
 		name          string

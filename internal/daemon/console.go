@@ -1,11 +1,6 @@
 package daemon
 
 import (
-	"bytes"
-	"context"
-	"io"
-
-	"muster/policies"
 	"muster/provisioner/console"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
@@ -33,9 +28,6 @@ func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Conso
 	}
 	if d.reports.shadow != nil {
 		cfg.Shadow = d.reports.shadow.told
-		if d.reports.recorder != nil {
-			cfg.Replay = d.reports.replayShadow
-		}
 	}
 	return console.New(cfg)
 }
@@ -43,27 +35,4 @@ func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Conso
 // told says what has come of the shadow policy.
 func (s *shadow) told() *console.Shadow {
 	return &console.Shadow{Digest: s.policy.Digest(), Compared: s.compared.Load(), Differed: s.differed.Load(), LeftOut: s.leftOut.Load()}
-}
-
-// replayWriter replays the whole lines of what is written to it.
-type replayWriter struct {
-	ctx    context.Context // of the replay: a writer gets none
-	replay *policies.Replay
-	rest   []byte
-}
-
-var _ io.Writer = (*replayWriter)(nil)
-
-// Write implements [io.Writer].
-func (w *replayWriter) Write(b []byte) (int, error) {
-	w.rest = append(w.rest, b...)
-	end := bytes.LastIndexByte(w.rest, '\n') + 1
-	if end == 0 {
-		return len(b), nil
-	}
-	if _, err := w.replay.Lines(w.ctx, w.rest[:end]); err != nil {
-		return 0, err
-	}
-	w.rest = append(w.rest[:0], w.rest[end:]...)
-	return len(b), nil
 }

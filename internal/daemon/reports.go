@@ -103,14 +103,3 @@ func (r *reports) observe(e events.Event) {
 		r.opts.Emit(e)
 	}
 }
-
-// replayShadow runs the shadow policy over what decisions saw in the last age, on
-// one core: requests keep the others.
-func (r *reports) replayShadow(ctx context.Context, age time.Duration) (*policies.ReplayReport, error) {
-	replay := policies.NewReplay(r.parts.shadow)
-	err := r.Inputs(ctx, age, func(uint64) {}, &replayWriter{ctx: ctx, replay: replay})
-	if err != nil {
-		return nil, err
-	}
-	return replay.Report(), nil
-}

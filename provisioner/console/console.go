@@ -18,10 +18,8 @@ import (
 	"embed"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
-	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
@@ -54,10 +52,6 @@ type Config struct {
 	// there is none.
 	Shadow func() *Shadow
 
-	// Replay runs the shadow policy over what decisions saw in the last age. Nil:
-	// there is none, or nothing is recorded.
-	Replay func(ctx context.Context, age time.Duration) (*policies.ReplayReport, error)
-
 	// Version is the program's. Optional.
 	Version string
 
@@ -77,11 +71,10 @@ type Shadow struct {
 
 // A Console serves the pages. Make one with [New], and Run it, once.
 type Console struct {
-	cfg       Config
-	mux       *http.ServeMux
-	pages     pages
-	activity  *activity
-	replaying sync.Mutex // held while a replay runs
+	cfg      Config
+	mux      *http.ServeMux
+	pages    pages
+	activity *activity
 }
 
 // New returns a Console. It reads nothing and starts nothing.

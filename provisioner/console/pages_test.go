@@ -146,7 +146,7 @@ func TestRoles(t *testing.T) {
 	}
 	v.see("/approvals")
 	for _, path := range []string{
-		"/nodes/web1.example.net/do/revoke", "/approvals/decide", "/tokens/" + tid + "/do/revoke", "/policies/reload", "/policies/replay",
+		"/nodes/web1.example.net/do/revoke", "/approvals/decide", "/tokens/" + tid + "/do/revoke", "/policies/reload",
 	} {
 		if a := v.post(path, "why", "because", "verdict", "approve", "each", "db1.example.net/00"); a.status != http.StatusForbidden {
 			t.Errorf("POST %s: %d", path, a.status)

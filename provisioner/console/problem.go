@@ -29,7 +29,6 @@ func badRequest(err error) error { return &mistake{http.StatusBadRequest, err} }
 var (
 	errNoPage      = &mistake{http.StatusNotFound, errors.New("there is no such page")}
 	errNoReason    = &mistake{http.StatusBadRequest, errors.New("say why: it goes into the history, for operators who look at it later")}
-	errReplaying   = &mistake{http.StatusConflict, errors.New("a replay is running already: wait for it")}
 	errForeignForm = &mistake{http.StatusForbidden,
 		errors.New("this form is not one of the console's, or is too old: go back, load the page again, and send it once more")}
 )

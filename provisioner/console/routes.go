@@ -42,7 +42,6 @@ func (c *Console) table() map[string]route {
 		"GET /tokens":            {viewer, tokens.tokens},
 		"GET /tokens/{tid}":      {viewer, tokens.token},
 		"GET /policies":          {viewer, policies.policies},
-		"POST /policies/replay":  {operator, policies.replay},
 		"GET /events":            {viewer, events.events},
 	}
 	for path, of := range map[string]func(*visit) (*order, error){
@@ -73,7 +72,7 @@ func (c *Console) routes() {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, need) })
 	}
 	// A browser that loads the answer to a form again, or an operator who signs in anew on it, comes here.
-	for path, to := range map[string]string{"/approvals/decide": "/approvals", "/policies/replay": "/policies", "/logout": "/"} {
+	for path, to := range map[string]string{"/approvals/decide": "/approvals", "/logout": "/"} {
 		c.mux.Handle("GET "+path, http.RedirectHandler(to, http.StatusSeeOther))
 	}
 	c.mux.HandleFunc("GET /login", c.showLogin)

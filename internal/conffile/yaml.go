@@ -31,7 +31,8 @@ func LoadYAML(path string, dst any) error {
 
 // Prefix puts a path or a key in front of each of the errors that were joined into err.
 func Prefix(prefix string, err error) error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if ok && err.Error() == errors.Join(joined.Unwrap()...).Error() { // else it is one error with several causes
 		var all []error
 		for _, e := range joined.Unwrap() {
 			all = append(all, Prefix(prefix, e))

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,6 +20,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner/broker"
 	"muster/provisioner/store"
+	"muster/provisioner/trust"
 )
 
 // MaxReplicas is JetStream's own limit.
@@ -108,8 +110,8 @@ type link struct {
 }
 
 // newLink makes the broker that the configuration is about, or the connection to others. appeared is called when a
-// server of others has appeared, withdrawn says whether they are to ask other provisioners.
-func newLink(b *base, g *gate, appeared func(), withdrawn func() (bool, <-chan struct{})) (*link, error) {
+// server of others has appeared.
+func newLink(b *base, g *gate, appeared func()) (*link, error) {
 	l := &link{base: b, asked: make(chan struct{})}
 	l.shown.Store(&b.parts.shown)
 	config := broker.GateConfig{
@@ -127,14 +129,14 @@ func newLink(b *base, g *gate, appeared func(), withdrawn func() (bool, <-chan s
 		return nil, fmt.Errorf("broker.tls: %w", err)
 	}
 	l.external, err = broker.NewExternal(broker.ExternalConfig{
-		URLs:      b.cfg.Broker.URL,
-		TLS:       tls,
-		Keys:      b.parts.brokerKeys,
-		Gate:      config,
-		Refused:   g.connectionRefused,
-		Log:       b.opts.Log,
-		Appeared:  appeared,
-		Withdrawn: withdrawn,
+		URLs:     b.cfg.Broker.URL,
+		TLS:      tls,
+		Keys:     b.parts.brokerKeys,
+		Gate:     config,
+		Refused:  g.connectionRefused,
+		Log:      b.opts.Log,
+		Appeared: appeared,
+		Fault:    l.ownFault,
 	})
 	l.brokers = l.external
 	return l, err
@@ -328,4 +330,31 @@ func storeSize(dir string) (limit, most int64, err error) {
 	}
 	most, err = disk.StoreCapacity(dir)
 	return limit, most, err
+}
+
+// ownFault returns why this provisioner must not answer nodes and brokers, nil if it may: its clock is wrong, or it
+// cannot read what brokers ask. It is for brokers outside of the process, which have other provisioners to ask.
+func (l *link) ownFault() error {
+	clock := l.live.clock.Load()
+	return cmp.Or(clock.Check(), clock.Differs(), l.external.Unread())
+}
+
+// clockConfig has the clock compared with that of a store on other machines.
+func (l *link) clockConfig(s *store.Clock) trust.ClockConfig {
+	cfg := trust.ClockConfig{
+		Store:  s,
+		Alarms: l.alarms,
+		Log:    l.opts.Log,
+		Now:    l.opts.Now,
+	}
+	if l.external != nil {
+		cfg.StoreTime = func(ctx context.Context) (time.Time, error) {
+			at, err := s.Time(ctx)
+			if l.opts.StoreTime != nil {
+				at = l.opts.StoreTime(at)
+			}
+			return at, err
+		}
+	}
+	return cfg
 }

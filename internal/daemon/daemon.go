@@ -101,19 +101,18 @@ func (o Options) complete() Options {
 // and start it with Run, once.
 type Daemon struct {
 	*base
-	id        string // of this process, for other provisioners
-	broker    *link
-	status    *status
-	reports   *reports
-	budget    *provisioner.Budget // of the gate and of every provisioner
-	gate      *gate
-	rechecks  *rechecker
-	keeper    *keeper
-	webhooks  *webhook.Set
-	activity  *activity
-	withdrawn *withdrawal
-	inHand    *atomic.Int64 // requests that are being worked on
-	failed    chan error    // has room for the first failed write; see Run
+	id       string // of this process, for other provisioners
+	broker   *link
+	status   *status
+	reports  *reports
+	budget   *provisioner.Budget // of the gate and of every provisioner
+	gate     *gate
+	rechecks *rechecker
+	keeper   *keeper
+	webhooks *webhook.Set
+	activity *activity
+	inHand   *atomic.Int64 // requests that are being worked on
+	failed   chan error    // has room for the first failed write; see Run
 }
 
 // Load makes a Daemon from the configuration file at path. The error has a line
@@ -180,13 +179,12 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		activity: d.activity,
 		reports:  d.reports,
 	}
-	d.withdrawn = newWithdrawal(func() error { return d.broker.ownFault() }, opts.Log)
-	if d.broker, err = newLink(d.base, d.gate, func() { d.rechecks.all() }, d.withdrawn.now); err != nil {
+	if d.broker, err = newLink(d.base, d.gate, func() { d.rechecks.all() }); err != nil {
 		return nil, err
 	}
 	d.rechecks = newRechecker(d.broker, opts.Log)
 	d.keeper = newKeeper(d.broker, d.fail)
-	d.status.broker, d.status.withdrawn, d.status.keeper = d.broker, d.withdrawn, d.keeper
+	d.status.broker, d.status.keeper = d.broker, d.keeper
 	return d, nil
 }
 
@@ -360,7 +358,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]func(context.Context) error{
+	return map[string]func(context.Context) error{
 		"policy":               d.parts.policy.Run,
 		"connections of nodes": d.rechecks.run,
 		"roll-over":            d.watchAuthorities,
@@ -379,11 +377,7 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 		"components":           register.run,
 		"operators":            operators.Run,
 		"console":              pages.Run,
-	}
-	if d.broker.external != nil { // a broker inside of the process has one provisioner alone, which answers always
-		all["queue groups"] = d.withdrawn.run
-	}
-	return all, nil
+	}, nil
 }
 
 // fail has Run return err, if it is the first.
@@ -503,16 +497,25 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 	if err != nil {
 		return nil, err
 	}
-	service, err := natsapi.New(natsapi.Config{
-		Conn: requests, Provisioner: p, Installation: s.Installation().ID, Opener: d.parts.opener, Budget: d.budget,
-		InHand: d.inHand, Withdrawn: d.withdrawn.now, Busy: d.reports.metrics.Busy, Log: d.opts.Log,
-	})
+	edge := natsapi.Config{
+		Conn:         requests,
+		Provisioner:  p,
+		Installation: s.Installation().ID,
+		Opener:       d.parts.opener,
+		Budget:       d.budget,
+		InHand:       d.inHand,
+		Busy:         d.reports.metrics.Busy,
+		Log:          d.opts.Log,
+	}
+	if d.broker.external != nil {
+		edge.Fault = d.broker.ownFault
+	}
+	service, err := natsapi.New(edge)
 	if err != nil {
 		return nil, err
 	}
 	d.live.provisioner.Store(p)
 	d.live.orders.Store(operate.New(operate.Config{Provisioner: p, Command: natsapi.NewCommander(conn).Command}))
-	d.withdrawn.look(ctx) // before the first request is taken
 	return service, nil
 }
 

@@ -108,7 +108,7 @@ tokens:
       identities:
       # - web*.example.net
     - {file: other.pem, sites: []}
-`, []string{"tokens.signers[0].identities: is empty, which would be no limit", "tokens.signers[1].sites: is empty, which would be no limit"}},
+`, []string{"line 5: an entry of a list, or a key in one, has no value", "line 7: an entry of a list, or a key in one, has no value"}},
 		"files that are not there": {`
 name: prov1.example.net
 trust_domain: example.net

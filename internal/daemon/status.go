@@ -24,13 +24,12 @@ import (
 // A status says what the parts of a provisioner do now: as features, as metrics, and whether it is ready.
 type status struct {
 	*base
-	broker    *link
-	reports   *reports
-	withdrawn *withdrawal
-	webhooks  *webhook.Set
-	keeper    *keeper
-	budget    *provisioner.Budget
-	inHand    *atomic.Int64
+	broker   *link
+	reports  *reports
+	webhooks *webhook.Set
+	keeper   *keeper
+	budget   *provisioner.Budget
+	inHand   *atomic.Int64
 }
 
 // features returns what the parts of this provisioner do now, by name. It reads
@@ -62,9 +61,6 @@ func (st *status) enrollmentFeature(ctx context.Context) fleet.Feature {
 			errs = append(errs, fmt.Errorf("%s: %w", what, err))
 		}
 	}
-	if out, _ := st.withdrawn.now(); out {
-		errs = append(errs, errWithdrawn)
-	}
 	f := fleet.NewFeature(name, errors.Join(errs...))
 	f.Settings = map[string]string{"site": string(st.parts.site), "trust_domain": st.cfg.TrustDomain}
 	if pauses := o.Pauses.List(); len(pauses) > 0 && f.State == fleet.FeatureRunning {
@@ -75,9 +71,6 @@ func (st *status) enrollmentFeature(ctx context.Context) fleet.Feature {
 	}
 	return f
 }
-
-// errWithdrawn says that nodes are served all the same.
-var errWithdrawn = errors.New("requests are left to other provisioners meanwhile")
 
 func (st *status) sealedFeature() fleet.Feature {
 	if st.parts.opener == nil {

@@ -1,4 +1,4 @@
-// Package queuegroup takes messages of a NATS queue group, except while its process has withdrawn from it.
+// Package queuegroup takes messages of a NATS queue group, except while its process has a fault of its own.
 package queuegroup
 
 import (
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -18,6 +19,9 @@ const (
 	MaxPendingBytes = 64 << 20
 )
 
+// faultEvery is how often a process looks for a fault of its own.
+const faultEvery = 200 * time.Millisecond
+
 // A Group is a member of a queue group on some subjects.
 type Group struct {
 	Conn     *nats.Conn
@@ -25,28 +29,29 @@ type Group struct {
 	Subjects []string
 	Take     nats.MsgHandler // must not block
 
-	// Withdrawn says whether this process has left the group for a fault of its own, and returns a channel that is
-	// closed when that may have changed. Optional.
-	Withdrawn func() (withdrawn bool, changed <-chan struct{})
+	// Fault returns why this process must leave the messages to other members, nil if it may take them. Optional.
+	Fault func() error
 }
 
-// Run takes messages until ctx is done, except while the process has withdrawn: what it was sent before is taken. It
+// Run takes messages until ctx is done, except while the process has a fault: what it was sent before is taken. It
 // keeps the connection meanwhile: a process whose clock is behind might not get another one. It returns nil, or why a
 // subscription could not be made or ended, after the last call of Take. ready, if not nil, is called once messages are
 // taken, or the process has found that it must not.
 func (g *Group) Run(ctx context.Context, ready func()) error {
 	var subs []*nats.Subscription
+	var look <-chan time.Time
+	if g.Fault != nil {
+		tick := time.NewTicker(faultEvery)
+		defer tick.Stop()
+		look = tick.C
+	}
 	for begun := false; ; begun = true {
-		var withdrawn bool
-		var changed <-chan struct{}
-		if g.Withdrawn != nil {
-			withdrawn, changed = g.Withdrawn()
-		}
+		out := g.Fault != nil && g.Fault() != nil
 		var err error
 		switch {
-		case withdrawn && subs != nil:
+		case out && subs != nil:
 			err, subs = Drain(subs...), nil
-		case !withdrawn && subs == nil:
+		case !out && subs == nil:
 			subs, err = g.Subscribe()
 		}
 		if err == nil && !begun { // later the broker may be away, and is told once it is back
@@ -61,7 +66,7 @@ func (g *Group) Run(ctx context.Context, ready func()) error {
 		select {
 		case <-ctx.Done():
 			return Drain(subs...)
-		case <-changed:
+		case <-look:
 		}
 	}
 }

@@ -46,13 +46,13 @@ const (
 // callout answers what brokers ask about connections, with the gate that an
 // embedded broker asks.
 type callout struct {
-	gate      *Gate
-	issuer    nkeys.KeyPair
-	xkey      nkeys.KeyPair
-	refused   func(context.Context, Presented, *Denied) // may be nil
-	log       *natsLog
-	withdrawn func() (withdrawn bool, changed <-chan struct{})
-	workers   int // how many answers are under way at once
+	gate    *Gate
+	issuer  nkeys.KeyPair
+	xkey    nkeys.KeyPair
+	refused func(context.Context, Presented, *Denied) // may be nil
+	log     *natsLog
+	fault   func() error // may be nil
+	workers int          // how many answers are under way at once
 
 	unread atomic.Pointer[unreadQuestion] // the last one; nil if there was none
 }
@@ -91,11 +91,11 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 		})
 	}
 	group := &queuegroup.Group{
-		Conn:      nc,
-		Name:      calloutQueue,
-		Subjects:  []string{server.AuthCalloutSubject},
-		Take:      put,
-		Withdrawn: c.withdrawn,
+		Conn:     nc,
+		Name:     calloutQueue,
+		Subjects: []string{server.AuthCalloutSubject},
+		Take:     put,
+		Fault:    c.fault,
 	}
 	err := group.Run(ctx, ready)
 	close(questions)

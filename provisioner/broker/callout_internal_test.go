@@ -96,8 +96,7 @@ func asking(t testing.TB, asked func(), edit ...func(*jwt.AuthorizationRequestCl
 	if err != nil {
 		t.Fatal(err)
 	}
-	c = &callout{gate: gate, issuer: issuer, xkey: xkey, log: newNATSLog(slog.New(slog.DiscardHandler)),
-		withdrawn: func() (bool, <-chan struct{}) { return false, nil }}
+	c = &callout{gate: gate, issuer: issuer, xkey: xkey, log: newNATSLog(slog.New(slog.DiscardHandler))}
 	return c, sealed, nats.Header{server.AuthRequestXKeyHeader: {theirs}}
 }
 

@@ -56,10 +56,9 @@ type ExternalConfig struct {
 	// to be dropped meanwhile. It must not block. Optional.
 	Appeared func()
 
-	// Withdrawn says whether this process has left the queue group that answers questions of brokers, for a
-	// fault of its own, and returns a channel that is closed when that may have changed. It must not block.
-	// Optional.
-	Withdrawn func() (withdrawn bool, changed <-chan struct{})
+	// Fault returns why this process must leave the questions of brokers to others, nil if it may answer. It must not
+	// block. Optional.
+	Fault func() error
 
 	// Log receives refused connections. Optional; discards by default.
 	Log *slog.Logger
@@ -96,10 +95,10 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	e := &External{log: cfg.Log}
 	c := &callout{
-		refused:   cfg.Refused,
-		log:       newNATSLog(cfg.Log),
-		withdrawn: cfg.Withdrawn,
-		workers:   calloutWorkersPerCore * runtime.GOMAXPROCS(0),
+		refused: cfg.Refused,
+		log:     newNATSLog(cfg.Log),
+		fault:   cfg.Fault,
+		workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0),
 	}
 	var err error
 	e.muster, err = login(cfg.Keys.Provisioner)

@@ -84,9 +84,9 @@ type Config struct {
 	// how many writes are on their way. Optional; several services may share one.
 	InHand *atomic.Int64
 
-	// Withdrawn says whether this process has left the queue group for a fault of its own, and
-	// returns a channel that is closed when that may have changed. It must not block. Optional.
-	Withdrawn func() (withdrawn bool, changed <-chan struct{})
+	// Fault returns why this process must leave the requests to others, nil if it may answer. It must not block.
+	// Optional.
+	Fault func() error
 
 	// Busy is called for each request that finds no room. It must not block.
 	// Optional.
@@ -205,11 +205,11 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 // group is the queue group in which provisioners share requests.
 func (s *Service) group(take nats.MsgHandler) *queuegroup.Group {
 	return &queuegroup.Group{
-		Conn:      s.cfg.Conn,
-		Name:      wire.QueueProvisioners,
-		Subjects:  []string{s.cfg.Prefix + wire.SubjectEnroll, s.cfg.Prefix + wire.SubjectApplied, s.cfg.Prefix + wire.SubjectRenew},
-		Take:      take,
-		Withdrawn: s.cfg.Withdrawn,
+		Conn:     s.cfg.Conn,
+		Name:     wire.QueueProvisioners,
+		Subjects: []string{s.cfg.Prefix + wire.SubjectEnroll, s.cfg.Prefix + wire.SubjectApplied, s.cfg.Prefix + wire.SubjectRenew},
+		Take:     take,
+		Fault:    s.cfg.Fault,
 	}
 }
 

@@ -20,6 +20,7 @@ type compact struct {
 	alg          string
 	signingInput string
 	signature    []byte
+	payload      []byte // the claims as the token spells them
 	claims       Claims
 	limits       Limits
 }
@@ -45,11 +46,10 @@ func parse(text string) (*compact, error) {
 	if err != nil {
 		return nil, err
 	}
-	claims, err := decodePart("claims", parts[1])
-	if err != nil {
+	if c.payload, err = decodePart("claims", parts[1]); err != nil {
 		return nil, err
 	}
-	if c.claims, err = decodeClaims(claims); err != nil {
+	if c.claims, err = decodeClaims(c.payload); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
 	if c.limits, err = c.claims.Limits(); err != nil {

@@ -3,7 +3,6 @@ package jwt
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 )
 
 // terms is the JSON shape of what [Verified.Terms] returns.
@@ -13,7 +12,7 @@ type terms struct {
 }
 
 // Terms returns what the token says, as JSON and without its secrets (cht and
-// chpwd are empty, broker URLs have no user and no password, and claims that
+// chpwd are empty, and claims that
 // this package does not know, which may hold anything, are left out): what a provisioner remembers of the token that let a node
 // in, for [Recall]. It is about as long as the token. The bytes are shared, and not to
 // be changed.
@@ -23,7 +22,6 @@ func (v *Verified) Terms() json.RawMessage {
 	}
 	c := v.Claims
 	c.Token, c.Password, c.Extra = "", "", nil
-	c.Brokers = withoutUsers(c.Brokers)
 	claims, err := c.encode()
 	if err == nil {
 		claims, err = json.Marshal(terms{Signer: v.SignerName, Claims: claims})
@@ -52,21 +50,4 @@ func Recall(id TokenID, signer SignerID, remembered json.RawMessage) (*Verified,
 		return nil, fmt.Errorf("terms of token %s: %w", id, err)
 	}
 	return &Verified{Claims: c, Limits: limits, ID: id, Signer: signer, SignerName: t.Signer}, nil
-}
-
-// withoutUsers returns broker URLs, comma separated, without what stands before
-// the @ of each: a password, where there is one. It looks at the text, since a
-// URL that does not parse may hold one, too.
-func withoutUsers(list string) string {
-	urls := strings.Split(list, ",")
-	for i, u := range urls {
-		start := 0
-		if j := strings.Index(u, "://"); j >= 0 {
-			start = j + len("://")
-		}
-		if at := strings.LastIndexByte(u, '@'); at >= start {
-			urls[i] = u[:start] + u[at+1:]
-		}
-	}
-	return strings.Join(urls, ",")
 }

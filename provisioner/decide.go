@@ -125,7 +125,7 @@ func (p *Provisioner) siteOf(s Source) jwt.Site {
 func tokenInput(v *jwt.Verified) policies.Token {
 	t := policies.Token{
 		ID: string(v.ID), Signer: v.SignerName, Issuer: v.Issuer, Org: v.Organization, Site: string(v.Limits.Site), Uses: v.Limits.Uses,
-		IssuedAt: v.IssuedAt, ExpiresAt: v.Expiry(), Secure: v.Secure, URLs: v.PublicURLs(), SRVDomain: v.SRVDomain, Default: v.Default,
+		IssuedAt: v.IssuedAt, ExpiresAt: v.Expiry(), Secure: v.Secure, URLs: v.URLs(), SRVDomain: v.SRVDomain, Default: v.Default,
 		Extensions: v.ExtensionsJSON(),
 	}
 	for _, p := range v.Limits.Identities {

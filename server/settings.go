@@ -53,7 +53,7 @@ func ReadSettings(cfg Config) (list []Setting, problem, err error) {
 	if t.SRVDomain != "" {
 		list = append(list, Setting{"Provisioning SRV Domain", t.SRVDomain})
 	}
-	if urls := t.PublicURLs(); len(urls) > 0 {
+	if urls := t.URLs(); len(urls) > 0 {
 		list = append(list, Setting{"Provisioning Brokers", strings.Join(urls, ", ")})
 	}
 	return append(list, Setting{"Provisioning JWT file", t.file}), link.OneLine(problem), nil

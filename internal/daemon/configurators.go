@@ -228,7 +228,7 @@ func said(msg string) error {
 func choriaClaims(s provisioner.Subject) map[string]any {
 	t := s.Token
 	m := map[string]any{
-		"chs": t.Secure, "chu": strings.Join(t.PublicURLs(), ","), "chsrv": t.SRVDomain, "chpd": t.Default, "chrd": t.Registration, "chf": t.Facts,
+		"chs": t.Secure, "chu": strings.Join(t.URLs(), ","), "chsrv": t.SRVDomain, "chpd": t.Default, "chrd": t.Registration, "chf": t.Facts,
 		"chusr": t.Username, "ou": t.Organization, "v2": t.ProtocolV2, "update": t.AllowUpdate, "purpose": t.Purpose,
 		"extensions": t.Extensions, "iss": t.Issuer, "sub": t.Subject, "jti": t.JTI,
 	}

@@ -68,7 +68,7 @@ func (r *reserved) check(id wire.Identity, token *jwt.Verified) error {
 			return fmt.Errorf("%s is reserved by the pattern %s", id, p)
 		}
 	}
-	for _, u := range token.PublicURLs() { // one with a password is none that hostOf knows
+	for _, u := range token.URLs() {
 		if hostOf(u) == string(id) {
 			return fmt.Errorf("%s is a broker of the token's", id)
 		}

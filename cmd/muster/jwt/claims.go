@@ -41,11 +41,7 @@ func (v *command) claims() (jwt.Claims, jwt.Limits, error) {
 	limits, err := v.limits()
 	mistakes = append(mistakes, err)
 	if _, ok := c.Extensions["muster"]; ok {
-		if v.given("uses", "identity", "site", "ca", "seal") {
-			bad("--extensions has a member \"muster\", and so do --uses, --identity, --site, --ca and --seal: use one way or the other")
-		} else if _, err := c.Limits(); err != nil {
-			bad("--extensions: %w", err)
-		}
+		bad("--extensions has a member \"muster\", which is what --uses, --identity, --site, --ca and --seal are for")
 	}
 	return c, limits, errors.Join(mistakes...)
 }

@@ -1,10 +1,7 @@
 package jwt
 
 import (
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
-	"strings"
 
 	"muster/jwt"
 )
@@ -41,22 +38,8 @@ func (t *shown) json(secrets bool) *tokenJSON {
 	if !secrets {
 		delete(out.Claims, "cht")
 		delete(out.Claims, "chpwd")
-		if urls := strings.Join(t.PublicURLs(), ","); urls != "" {
-			out.Claims["chu"] = json.RawMessage(fmt.Sprintf("%q", urls))
-		}
 	}
 	return out
-}
-
-// rawClaims returns the claims of a token that [jwt.Peek] has read, as the token spells them.
-func rawClaims(text string) (claims map[string]json.RawMessage, err error) {
-	_, rest, _ := strings.Cut(text, ".")
-	part, _, _ := strings.Cut(rest, ".")
-	b, err := base64.RawURLEncoding.DecodeString(part)
-	if err != nil {
-		return nil, err
-	}
-	return claims, json.Unmarshal(b, &claims)
 }
 
 // only returns the claims with these names.

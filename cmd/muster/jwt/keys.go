@@ -8,7 +8,6 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -25,30 +24,25 @@ const keysHelp = `Writes a private key, readable by its owner only, and its publ
 provisioner.yaml's signers or 'muster signer add' take: both, or neither.
 
   %[1]s keys signer-key.pem signer.pem
-  %[1]s keys signer-key.pem signer.pem --type rsa --bits 3072 --encrypt`
+  %[1]s keys signer-key.pem signer.pem --type rsa --encrypt`
+
+// rsaBits is the size of RSA keys.
+const rsaBits = 4096
 
 // keysFlags are the flags of keys.
 type keysFlags struct {
 	kind    string
-	bits    int
 	encrypt bool
 }
 
 func (v *command) addKeysFlags(c *kingpin.CmdClause) {
-	cli.Enum(v.flag(c, "Keys", "type", "kind of the keys, ed25519, or rsa for Choria before 0.27.").Default("ed25519"), &v.keys.kind, "ed25519", "rsa")
-	cli.Int(v.flag(c, "Keys", "bits", "size of an RSA key, 2048 to 8192.").Default("4096"), &v.keys.bits)
+	cli.Enum(v.flag(c, "Keys", "type", "kind of the keys: ed25519, or rsa, of 4096 bits, for Choria before 0.27.").Default("ed25519"), &v.keys.kind, "ed25519", "rsa")
 	v.flag(c, "Keys", "encrypt", "encrypt the private key with a passphrase.").BoolVar(&v.keys.encrypt)
 }
 
 // checkKeys returns what is wrong with the command line of keys.
 func (v *command) checkKeys() error {
 	mistakes := []error{v.refuse("keys")}
-	if v.given("bits") && v.keys.kind != "rsa" {
-		mistakes = append(mistakes, errors.New("--bits is for --type rsa only"))
-	}
-	if v.keys.bits < 2048 || v.keys.bits > 8192 {
-		mistakes = append(mistakes, fmt.Errorf("--bits is %d, want 2048 to 8192", v.keys.bits))
-	}
 	if v.given("passphrase-file") && !v.keys.encrypt {
 		mistakes = append(mistakes, errors.New("--passphrase-file without --encrypt"))
 	}
@@ -69,21 +63,14 @@ func (v *command) runKeys(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The public key is on its disk before the private one is put in the place of
-	// another: all that can fail then is a name.
-	written := false
-	err = cli.WriteNewBy(v.key, 0o644, v.force, func(w io.Writer) error {
-		if _, err := w.Write(public); err != nil {
-			return err
-		}
-		err := cli.WriteNew(v.file, private, 0o600, v.force)
-		written = err == nil
+	if err := cli.WriteNew(v.key, public, 0o644, v.force); err != nil {
 		return err
-	})
-	if err != nil && written && !v.force {
-		err = errors.Join(err, os.Remove(v.file)) // ours, made a moment ago
 	}
-	if err != nil {
+	// Last: a private key that is replaced is lost for good.
+	if err := cli.WriteNew(v.file, private, 0o600, v.force); err != nil {
+		if !v.force {
+			err = errors.Join(err, os.Remove(v.key)) // ours, made a moment ago
+		}
 		return err
 	}
 	verb.Say("Saved private key to %s and public key to %s, SHA-256 %s", v.file, v.key, id)
@@ -101,7 +88,7 @@ func (v *command) makeKeys(ctx context.Context) (private, public []byte, id jwt.
 	}
 	var key crypto.Signer
 	if v.keys.kind == "rsa" {
-		key, err = rsa.GenerateKey(rand.Reader, v.keys.bits)
+		key, err = rsa.GenerateKey(rand.Reader, rsaBits)
 	} else {
 		_, key, err = ed25519.GenerateKey(rand.Reader)
 	}

@@ -73,7 +73,6 @@ func (v *command) addSignFlags(c *kingpin.CmdClause) {
 		PlaceHolder("FILE").StringVar(&s.seal)
 	flag("protocol-v2", "Choria's protocol version 2.").BoolVar(&s.claims.ProtocolV2)
 	flag("upgrade", "allow upgrades in place.").BoolVar(&s.claims.AllowUpdate)
-	flag("update", "Choria's earlier name of --upgrade.").Hidden().BoolVar(&s.claims.AllowUpdate)
 }
 
 // checkSign returns what is wrong with the command line of sign.
@@ -103,10 +102,8 @@ func (v *command) runSign(ctx context.Context) error {
 	if err := signing.Pin(&limits, v.sign.ca, v.sign.seal); err != nil {
 		return err
 	}
-	if _, ok := claims.Extensions["muster"]; !ok {
-		if err := claims.SetLimits(limits); err != nil {
-			return err
-		}
+	if err := claims.SetLimits(limits); err != nil {
+		return err
 	}
 	key, err := signing.Key(ctx, v.key, v.passphraseFile, signing.SignerRemedy)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"muster/jwt"
 )
 
-const viewHelp = `Prints what a token says, without its secrets. With a key, one that does not verify is
-not printed at all; one that is genuine and not good now is, and that is a failure.
+const viewHelp = `Prints what a token says, without its secrets. With a key, one that does not verify, or
+is not good now, is not printed at all.
 
   %[1]s view provisioning.jwt
   %[1]s view provisioning.jwt signer.pem --json
@@ -56,8 +56,7 @@ type shown struct {
 }
 
 // runView prints a token, verified if there is a key. A token that does not
-// verify is not printed at all; one that is authentic but outside its time is,
-// and fails afterwards.
+// verify is not printed at all.
 func (v *command) runView(context.Context) error {
 	text, err := signing.ReadToken(v.file)
 	if errors.Is(err, signing.ErrPEM) {
@@ -68,69 +67,44 @@ func (v *command) runView(context.Context) error {
 	}
 	t := &shown{file: v.file, now: time.Now()}
 	if t.Unverified, err = jwt.Peek(text); err == nil {
-		t.raw, err = rawClaims(text)
+		err = json.Unmarshal([]byte(t.Payload), &t.raw)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", v.file, err)
 	}
-	var untimely error
 	if v.key != "" {
-		if t.verified, untimely, err = v.verify(text, t); err != nil {
+		if t.verified, err = v.verify(text); err != nil {
 			return err
 		}
 	}
 	if v.view.json {
-		err = verb.WriteJSON(os.Stdout, t.json(v.view.showSecret))
-	} else {
-		err = t.print()
+		return verb.WriteJSON(os.Stdout, t.json(v.view.showSecret))
 	}
-	return errors.Join(err, untimely)
+	return t.print()
 }
 
-// verify verifies a token with the key file. If all is right but the token's
-// time, it returns the token and, as untimely, the reason.
-func (v *command) verify(text string, t *shown) (verified *jwt.Verified, untimely, err error) {
+// verify verifies a token with the key file.
+func (v *command) verify(text string) (*jwt.Verified, error) {
 	b, err := conffile.ReadFile(v.key)
 	if err != nil {
-		return nil, nil, verb.OrMissing(err, "give the certificate or public key of its signer, as the signer.pem that `muster provisioner init` made")
+		return nil, verb.OrMissing(err, "give the certificate or public key of its signer, as the signer.pem that `muster provisioner init` made")
 	}
 	signer, err := jwt.ParseSigner(b)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", v.key, err)
+		return nil, fmt.Errorf("%s: %w", v.key, err)
 	}
-	if verified, err = verifyAt(text, signer, t.now); err == nil {
-		return verified, nil, nil
-	}
-	err = fmt.Errorf("%s: %w", v.file, err)
-	var at time.Time
-	switch {
-	case errors.Is(err, jwt.ErrExpired):
-		at = t.Expiry().Add(-time.Second)
-	case errors.Is(err, jwt.ErrNotYetValid):
-		at = t.NotBefore
-	case errors.Is(err, jwt.ErrSignature), errors.Is(err, jwt.ErrUnknownSigner):
-		return nil, nil, fmt.Errorf("%w; instead of %s, give the certificate or public key of its signer", err, v.key)
-	default:
-		return nil, nil, err
-	}
-	// The signature and the signer are right, so the claims are authentic and
-	// may be shown. Ask again as of a time when the token was good; the
-	// signer's certificate, which has been found valid today, may be younger.
-	signer.NotBefore, signer.NotAfter = time.Time{}, time.Time{}
-	verified, again := verifyAt(text, signer, at)
-	if again != nil {
-		return nil, nil, err
-	}
-	return verified, err, nil
-}
-
-// verifyAt verifies a token as of an instant.
-func verifyAt(text string, signer jwt.Signer, at time.Time) (*jwt.Verified, error) {
-	verifier, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{signer}, Now: func() time.Time { return at }})
+	verifier, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{signer}})
 	if err != nil {
 		return nil, err
 	}
-	return verifier.Verify(text)
+	verified, err := verifier.Verify(text)
+	switch {
+	case errors.Is(err, jwt.ErrSignature), errors.Is(err, jwt.ErrUnknownSigner):
+		return nil, fmt.Errorf("%s: %w; instead of %s, give the certificate or public key of its signer", v.file, err, v.key)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", v.file, err)
+	}
+	return verified, nil
 }
 
 // print writes a token in Choria's layout.
@@ -175,7 +149,7 @@ func (t *shown) addClaims(l *cli.Labels) {
 	l.Add("Token", token)
 	l.Addf("Secure", "%t", c.Secure)
 	optional(l, "SRV Domain", c.SRVDomain)
-	optional(l, "URLS", strings.Join(c.PublicURLs(), ", "))
+	optional(l, "URLS", strings.Join(c.URLs(), ", "))
 	l.Addf("Provisioning by default", "%t", c.Default)
 	optional(l, "Provisioning Registration Data", c.Registration)
 	optional(l, "Provisioning Facts", c.Facts)

@@ -31,27 +31,14 @@ var ErrPEM = errors.New("PEM, not a token")
 
 // ReadToken returns the text of a token in a file. The error may wrap [ErrPEM].
 func ReadToken(path string) (string, error) {
-	f, err := os.Open(path)
+	b, err := conffile.ReadFile(path)
 	if err != nil {
 		return "", verb.OrMissing(err, "give the file that `muster jwt sign` wrote")
-	}
-	defer func() { _ = f.Close() }()                             // only read
-	b, err := io.ReadAll(io.LimitReader(f, jwt.MaxTokenBytes+3)) // a line end, and one byte too many
-	if err != nil {
-		return "", err
 	}
 	if strings.HasPrefix(string(b), "-----BEGIN ") {
 		return "", fmt.Errorf("%s: %w", path, ErrPEM)
 	}
-	text := jwt.FileText(b)
-	if len(text) > jwt.MaxTokenBytes {
-		size := fmt.Sprintf("more than %d bytes", jwt.MaxTokenBytes)
-		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
-			size = fmt.Sprintf("%d bytes, limit %d", info.Size(), jwt.MaxTokenBytes)
-		}
-		return "", fmt.Errorf("%s: %s, so it is no token; give the file that `muster jwt sign` wrote", path, size)
-	}
-	return text, nil
+	return jwt.FileText(b), nil
 }
 
 // SignerRemedy says where there is a key to sign provisioning tokens with.

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +91,7 @@ const forsaken = 10 * time.Second
 
 // ordered makes a consumer for one look through a stream.
 func (c *client) ordered(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
-	cfg.MaxResetAttempts, cfg.InactiveThreshold = cmp.Or(cfg.MaxResetAttempts, resets), forsaken
+	cfg.MaxResetAttempts, cfg.InactiveThreshold = resets, forsaken
 	return ask(ctx, c, func(ctx context.Context) (jetstream.Consumer, error) { return c.js.OrderedConsumer(ctx, stream, cfg) })
 }
 

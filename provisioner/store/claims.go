@@ -57,7 +57,7 @@ func (s *ClaimLog) manyClaims(ctx context.Context, tid jwt.TokenID, next uint64,
 	from := jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectClaims + string(tid)}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
 	}
-	err := s.scanWith(ctx, streamClaims, from, func(m message) error {
+	err := s.scan(ctx, streamClaims, 0, from, func(m message) error {
 		e, err := decodeClaims(m.data)
 		if err != nil {
 			return fmt.Errorf("sequence %d: %w", m.sequence, err)
@@ -124,7 +124,7 @@ func (s *ClaimLog) AllClaims(ctx context.Context, after trust.Revision, each fun
 		return err
 	}
 	from := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subjectClaims + "*"}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(after) + 1}
-	return s.scanThrough(ctx, streamClaims, uint64(end), from, func(m message) error {
+	return s.scan(ctx, streamClaims, uint64(end), from, func(m message) error {
 		e, err := decodeClaims(m.data)
 		if err != nil {
 			return fmt.Errorf("sequence %d: %w", m.sequence, err)

@@ -52,7 +52,7 @@ func (s *Components) PutComponent(ctx context.Context, c *fleet.Component) error
 // Components implements [fleet.ComponentStore].
 func (s *Components) Components(ctx context.Context) ([]*fleet.HeardComponent, error) {
 	var all []*fleet.HeardComponent
-	err := s.scan(ctx, streamComponents, subjectComponent+"*", jetstream.DeliverAllPolicy, func(m message) error {
+	err := s.scan(ctx, streamComponents, 0, newest(subjectComponent+"*"), func(m message) error {
 		c := &fleet.HeardComponent{Heard: m.at.UTC()}
 		if errors.Join(json.Unmarshal(m.data, &c.Component), c.Check()) == nil {
 			all = append(all, c)

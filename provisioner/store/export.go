@@ -66,7 +66,7 @@ func (s *Backup) export(ctx context.Context, name string, to Sink) error {
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", name, err)
 	}
-	return s.scanThrough(ctx, name, end, jetstream.OrderedConsumerConfig{FilterSubjects: []string{">"}}, func(m message) error {
+	return s.scan(ctx, name, end, jetstream.OrderedConsumerConfig{}, func(m message) error {
 		return to.Message(m.sequence, m.subject, m.data)
 	})
 }

@@ -40,28 +40,7 @@ func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity
 ) error {
 	f := &recordFollower{s: s, each: each, current: current, queue: s.followers.open(own)}
 	defer s.followers.close(f.queue)
-	tick := time.NewTicker(followEvery)
-	defer tick.Stop()
-	said := ""
-	for {
-		err := f.check(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, ErrDamaged):
-			return err
-		case err == nil:
-			said = ""
-		case err.Error() != said: // once, not at each look
-			said = err.Error()
-			s.log.WarnContext(ctx, "store is followed again", "stream", streamNodes, "err", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+	return s.poll(ctx, streamNodes, followEvery, func() error { return f.check(ctx) })
 }
 
 // A recordFollower reads the records that its process has not written itself. It looks at the stream's last sequence:
@@ -101,8 +80,7 @@ func (f *recordFollower) check(ctx context.Context) error {
 // readAll reads the newest record of each identity. A server leaves out, in silence, what it cannot read: so those that
 // come are counted.
 func (f *recordFollower) readAll(ctx context.Context) error {
-	newest := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subjectNode + "*"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
-	l, err := f.s.look(ctx, streamNodes, newest)
+	l, err := f.s.look(ctx, streamNodes, newest(subjectNode+"*"))
 	if err != nil {
 		return err
 	}
@@ -112,7 +90,7 @@ func (f *recordFollower) readAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = l.eachThrough(ctx, end, func(m message) error {
+	err = l.each(ctx, end, func(m message) error {
 		f.tell(ctx, m)
 		if m.sequence <= end {
 			came++
@@ -145,7 +123,7 @@ func (f *recordFollower) readThrough(ctx context.Context, through uint64) error 
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:    f.queue.passed() + 1,
 	}
-	err := f.s.scanThrough(ctx, streamNodes, through, from, func(m message) error {
+	err := f.s.scan(ctx, streamNodes, through, from, func(m message) error {
 		if m.sequence > through {
 			return errEnded
 		}

@@ -14,8 +14,7 @@ import (
 // Records implements [provisioner.TokenNotes].
 func (s *RecordStore) Records(ctx context.Context, each func(*provisioner.Record, trust.Revision) error) error {
 	// The last message is the newest of its subject: it comes, or a later one in its place.
-	newest := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subjectNode + "*"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
-	return s.read(ctx, "", newest, each)
+	return s.read(ctx, "", newest(subjectNode+"*"), each)
 }
 
 // Revisions calls each for every revision that is kept of the record of id, or of all records if id is empty, in the
@@ -39,7 +38,7 @@ func (s *RecordStore) read(ctx context.Context, subject string, cfg jetstream.Or
 	if end == 0 {
 		return nil
 	}
-	return s.scanThrough(ctx, streamNodes, end, cfg, func(m message) error {
+	return s.scan(ctx, streamNodes, end, cfg, func(m message) error {
 		r, err := decodeRecord(m)
 		if err != nil {
 			return err

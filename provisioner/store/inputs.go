@@ -214,7 +214,7 @@ func (s *Inputs) Read(ctx context.Context, age time.Duration, started func(batch
 	}
 	defer packed.Close()
 	var batch []byte
-	return l.each(ctx, func(m message) error {
+	return l.each(ctx, 0, func(m message) error {
 		if batch, err = packed.DecodeAll(m.data, batch[:0]); err != nil {
 			return fmt.Errorf("inputs: sequence %d: %w", m.sequence, err)
 		}

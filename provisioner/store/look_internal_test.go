@@ -66,7 +66,7 @@ func TestWhoStoodStillGoesOn(t *testing.T) {
 	}
 	defer l.close(ctx)
 	var came []string
-	err = l.each(ctx, func(m message) error {
+	err = l.each(ctx, 0, func(m message) error {
 		came = append(came, strings.TrimPrefix(m.subject, subjectNode))
 		return s.js.DeleteConsumer(ctx, streamNodes, l.consumer.CachedInfo().Name)
 	})

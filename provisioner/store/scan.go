@@ -20,43 +20,31 @@ type message struct {
 	at       time.Time // by the broker's clock
 }
 
-// scan calls each for every message of the stream that the filter covers, in the
-// order in which they were written, or only for the last one of each subject. It
-// stops at the first error of each. Messages that are written meanwhile may or
-// may not be among them.
-func (c *client) scan(ctx context.Context, stream, filter string, which jetstream.DeliverPolicy, each func(message) error) error {
-	return c.scanWith(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: which}, each)
-}
-
-// scanWith is scan for what a consumer of that configuration gets.
-func (c *client) scanWith(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
-	return c.scanThrough(ctx, stream, 0, cfg, each)
-}
-
-// scanThrough is scanWith that does not end before the sequence. In a cluster the broker has
-// any of the servers that have the stream read it, which may lack its end: what its leader
-// has (see [endOf]) is waited for, no longer than for an answer. Then the error says how far
-// it came: try again.
-func (c *client) scanThrough(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
+// scan calls each for every message of the stream that a consumer of that configuration gets, in the order in which they
+// were written. It stops at the first error of each. Messages that are written meanwhile may or may not be among them.
+//
+// It does not end before the sequence. In a cluster the broker has any of the servers that have the stream read it, which
+// may lack its end: what its leader has (see [endOf]) is waited for, no longer than for an answer. Then the error says how
+// far it came: try again.
+func (c *client) scan(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
 	l, err := c.look(ctx, stream, cfg)
 	if err != nil {
 		return fmt.Errorf("scan of %s: %w", stream, err)
 	}
 	defer l.close(ctx)
-	return l.eachThrough(ctx, through, each)
+	return l.each(ctx, through, each)
+}
+
+// newest is the configuration of a consumer that gets the last message of each subject that the filter covers.
+func newest(filter string) jetstream.OrderedConsumerConfig {
+	return jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
 }
 
 // errBehind means that who was read from lacks the end of a stream that its leader has.
 var errBehind = errors.New("the server is behind")
 
-// each calls each for every message that is ahead of the look; see scan.
-func (l *look) each(ctx context.Context, each func(message) error) error {
-	return l.eachThrough(ctx, 0, each)
-}
-
-// eachThrough is each, for those up to the sequence, too, that are not there yet; see
-// scanThrough.
-func (l *look) eachThrough(ctx context.Context, through uint64, each func(message) error) error {
+// each calls each for every message that is ahead of the look, and does not end before the sequence; see [client.scan].
+func (l *look) each(ctx context.Context, through uint64, each func(message) error) error {
 	for read := uint64(0); l.pending > 0 || read < through; { // of an empty set nothing would ever be delivered
 		wait, cancel := ctx, context.CancelFunc(func() {})
 		if l.pending == 0 {

@@ -36,7 +36,7 @@ func (s *TokenNotes) NoteToken(t *trust.TokenInfo) {
 
 // NotedTokens implements [provisioner.TokenNotes].
 func (s *TokenNotes) NotedTokens(ctx context.Context, each func(*trust.TokenInfo) error) error {
-	return s.scan(ctx, streamEntries, subjectToken+"*", jetstream.DeliverLastPerSubjectPolicy, func(m message) error {
+	return s.scan(ctx, streamEntries, 0, newest(subjectToken+"*"), func(m message) error {
 		var t trust.TokenInfo
 		if err := json.Unmarshal(m.data, &t); err != nil {
 			return fmt.Errorf("token on %s: %w", m.subject, err)

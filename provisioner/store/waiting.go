@@ -112,7 +112,7 @@ func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*
 	if id != "" {
 		filter = subjectWaiting + id.SubjectToken() + ".*"
 	}
-	return s.scan(ctx, streamWaiting, filter, jetstream.DeliverAllPolicy, func(m message) error {
+	return s.scan(ctx, streamWaiting, 0, newest(filter), func(m message) error {
 		var w waiting.Key
 		if err := decode(m.data, &w); err != nil {
 			s.log.WarnContext(ctx, "entry of a node that waits not read", "subject", m.subject, "err", err)

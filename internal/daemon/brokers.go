@@ -340,9 +340,9 @@ func (l *link) ownFault() error {
 }
 
 // clockConfig has the clock compared with that of a store on other machines.
-func (l *link) clockConfig(s *store.Clock) trust.ClockConfig {
+func (l *link) clockConfig(s *store.Store) trust.ClockConfig {
 	cfg := trust.ClockConfig{
-		Store:  s,
+		Marks:  s.Clock,
 		Alarms: l.alarms,
 		Log:    l.opts.Log,
 		Now:    l.opts.Now,

@@ -483,11 +483,7 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 		return nil, fmt.Errorf("revocations.journal: %w", err)
 	}
 	d.live.store.Store(s)
-	clock, err := trust.OpenClock(ctx, d.broker.clockConfig(s.Clock))
-	if err != nil {
-		return nil, err
-	}
-	d.live.clock.Store(clock)
+	d.live.clock.Store(trust.NewClock(d.broker.clockConfig(s)))
 	own, err := d.provisionerConfig(d.opts.WrapStore)
 	if err != nil {
 		return nil, err

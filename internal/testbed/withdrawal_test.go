@@ -8,6 +8,7 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/jwt"
+	"muster/provisioner/trust"
 )
 
 // behind is by how much a clock goes back: more than it may.
@@ -40,12 +41,13 @@ func TestASiteIsServedWhileItsOwnCannot(t *testing.T) {
 // whether it could.
 func onRecord(f *testbed.Fleet) bool {
 	s := f.Daemon().Store()
-	mark, after, err := s.Clock.ClockMark(f.Context())
-	if err != nil || mark == nil {
+	e, found := s.Clock.Get(trust.ClockKey)
+	if !found {
 		return false // the provisioner has just begun
 	}
+	mark := *e.Value
 	mark.Time = f.Clock.Now()
-	_, err = s.Clock.PutClockMark(f.Context(), mark, after)
+	_, err := s.Clock.Put(f.Context(), trust.ClockKey, &mark, e.Revision)
 	return err == nil
 }
 
@@ -72,8 +74,8 @@ func TestAProvisionerWhoseClockIsAheadWithdraws(t *testing.T) {
 		}
 		return true
 	})
-	if mark, _, err := f.Daemon().Store().Clock.ClockMark(f.Context()); err != nil || mark.Time.Sub(f.Clock.Now()) > -behind/2 {
-		t.Errorf("the clock that is ahead is on record: %+v, %v", mark, err)
+	if mark, found := f.Daemon().Store().Clock.Get(trust.ClockKey); !found || mark.Value.Time.Sub(f.Clock.Now()) > -behind/2 {
+		t.Errorf("the clock that is ahead is on record: %+v", mark)
 	}
 	second.Clock.Advance(behind)
 	f.Eventually("it serves again", func() bool { return served("second.fleet.test") })

@@ -117,7 +117,7 @@ func filled(t *testing.T) (*store.Store, *site) {
 	_, err1 := st.AppendClaims(s.ctx, "00112233445566778899aabbccddeeff", claims("a1"), 0)
 	revoke(t, s, st, revocation("r1", nil))
 	revoke(t, s, st, revocation("r2", ofToken))
-	_, err4 := st.Clock.PutClockMark(s.ctx, &trust.ClockMark{Time: at}, 0)
+	_, err4 := st.Clock.Put(s.ctx, trust.ClockKey, &trust.ClockMark{Time: at}, 0)
 	signer, grant := signerEntry(t, "web"), &orders.Grant{ID: "g", Identity: web1, At: at, ExpiresAt: at.Add(time.Hour)}
 	_, err5 := st.Logs().Signers.Put(s.ctx, signer.LogKey(), signer, 0)
 	_, err6 := st.Logs().Grants.Put(s.ctx, grant.LogKey(), grant, 0)

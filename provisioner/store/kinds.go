@@ -21,6 +21,7 @@ const (
 	subjectOperator   = "muster.entry.operator."
 	subjectRecoveries = "muster.entry.recovery."
 	subjectUnfreeze   = "muster.entry.unfreeze."
+	subjectClock      = "muster.entry.clock."
 )
 
 // views are what this process follows of the store.
@@ -64,6 +65,7 @@ func (s *Store) openViews(ctx context.Context) error {
 			Fresh:       s.views.Fresh,
 		},
 	}
+	s.Clock = add(f, newView(subjectClock, func(*trust.ClockMark) string { return trust.ClockKey }))
 	for _, f := range []*Follower{r, f} {
 		if _, err := f.Open(ctx); err != nil { // the subscription ends with the connection
 			return err

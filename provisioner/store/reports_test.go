@@ -1,32 +1,9 @@
 package store_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
-	"time"
-
-	"muster/provisioner/trust"
 )
-
-func TestTheClockMarkIsComparedAndSet(t *testing.T) {
-	t.Parallel()
-	st, s := newStore(t)
-	if m, after, err := st.Clock.ClockMark(s.ctx); m != nil || after != 0 || err != nil {
-		t.Fatalf("ClockMark of a new store = %v at %d, %v", m, after, err)
-	}
-	first := &trust.ClockMark{Time: time.Unix(1000, 0).UTC()}
-	revision, err := st.Clock.PutClockMark(s.ctx, first, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.Clock.PutClockMark(s.ctx, first, 0); !errors.Is(err, trust.ErrConflict) {
-		t.Errorf("a second first mark = %v, want %v", err, trust.ErrConflict)
-	}
-	if m, after, err := st.Clock.ClockMark(s.ctx); err != nil || !m.Time.Equal(first.Time) || after != revision {
-		t.Errorf("ClockMark = %v at %d, %v, want %v at %d", m, after, err, first, revision)
-	}
-}
 
 // TestAProbeIsAWrite: a store whose connection is gone, or whose stream is, has
 // none.

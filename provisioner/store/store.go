@@ -27,6 +27,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/provisioner/trust"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -106,7 +108,7 @@ type Store struct {
 
 	Subscriptions *Subscriptions
 	Components    *Components
-	Clock         *Clock
+	Clock         trust.Log[*trust.ClockMark] // by [trust.ClockKey]
 	Inputs        *Inputs
 	Backup        *Backup
 
@@ -163,7 +165,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		EventLog:      &EventLog{client: c},
 		Subscriptions: &Subscriptions{c},
 		Components:    &Components{c},
-		Clock:         &Clock{c},
 		Inputs:        &Inputs{c},
 		Backup:        &Backup{c},
 	}

@@ -21,8 +21,8 @@ const maxClockError = 5 * time.Minute
 const (
 	clockTick    = time.Second
 	markEvery    = time.Minute      // between two writes of the mark
-	clockLook    = 5 * time.Second  // between two looks at the store's clock, or at the mark while the clock is behind it
-	clockTimeout = 10 * time.Second // for one read and write
+	clockLook    = 5 * time.Second  // between two looks at the store's clock
+	clockTimeout = 10 * time.Second // for one look
 )
 
 // ErrClock means that the clock is behind the newest time on record: nothing
@@ -43,20 +43,22 @@ type ClockMark struct {
 	Cause    *Cause `json:"cause,omitempty"`
 }
 
-// A ClockStore keeps the mark.
-type ClockStore interface {
-	// ClockMark returns the mark and its revision; nil and 0 if there is none.
-	ClockMark(ctx context.Context) (*ClockMark, Revision, error)
+// ClockKey is the key of the one mark.
+const ClockKey = "mark"
 
-	// PutClockMark writes the mark under compare-and-set; see [ErrConflict].
-	PutClockMark(ctx context.Context, m *ClockMark, after Revision) (Revision, error)
+// Check reports that a mark has no time.
+func (m *ClockMark) Check() error {
+	if m.Time.IsZero() {
+		return errors.New("clock mark without a time")
+	}
+	return nil
 }
 
-// ClockConfig configures [OpenClock].
+// ClockConfig configures [NewClock].
 type ClockConfig struct {
-	Store  ClockStore     // required
-	Alarms *events.Alarms // required
-	Log    *slog.Logger   // required
+	Marks  Log[*ClockMark] // required
+	Alarms *events.Alarms  // required
+	Log    *slog.Logger    // required
 
 	// StoreTime asks the store what time it is. Nil: it is on this machine.
 	StoreTime func(context.Context) (time.Time, error)
@@ -70,31 +72,37 @@ type ClockConfig struct {
 // live again that are over; so none are issued by it. It goes on by itself once
 // the clock is right. Start it with Run. Safe for concurrent use; a nil Clock watches nothing.
 type Clock struct {
-	cfg     ClockConfig  // set by OpenClock, then read-only
+	cfg     ClockConfig  // set by NewClock, then read-only
 	mark    atomic.Int64 // newest time seen, Unix seconds
 	differs atomic.Pointer[error]
 
 	mu       sync.Mutex
 	accepted int       // guarded by mu: of the stored mark that was last seen
-	stored   int64     // guarded by mu: its time; 0 if none was seen
-	synced   time.Time // guarded by mu: when we last read or wrote it; monotonic
+	wrote    time.Time // guarded by mu: when we last tried to write it; monotonic
 	asked    time.Time // guarded by mu: when we last asked the store's clock; monotonic
 	agreed   int       // guarded by mu: how many answers in a row were near ours
 }
 
-// OpenClock reads the mark. An error is the store's: without a mark nobody knows
-// whether the clock is right. A store without one takes the clock's word.
-func OpenClock(ctx context.Context, cfg ClockConfig) (*Clock, error) {
+// NewClock returns a clock that knows the mark of the store. A store without one takes the clock's word.
+func NewClock(cfg ClockConfig) *Clock {
 	c := &Clock{cfg: cfg}
-	m, _, err := cfg.Store.ClockMark(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("clock: %w", err)
+	c.stored()
+	return c
+}
+
+// stored takes in the mark of the store, and returns its time, 0 if there is none. The later one of that and ours wins,
+// unless an operator has set the stored one back since it was last seen. The caller holds mu.
+func (c *Clock) stored() int64 {
+	e, _ := c.cfg.Marks.Get(ClockKey)
+	if e.Value == nil {
+		return 0
 	}
-	if m != nil {
-		c.accepted, c.stored = m.Accepted, m.Time.Unix()
+	at := e.Value.Time.Unix()
+	if e.Value.Accepted != c.accepted || at > c.mark.Load() {
+		c.mark.Store(at)
 	}
-	c.mark.Store(c.stored)
-	return c, nil
+	c.accepted = e.Value.Accepted
+	return at
 }
 
 // wall is the clock without Go's monotonic reading.
@@ -152,13 +160,13 @@ func (c *Clock) look(ctx context.Context) {
 		c.asked = mono
 		c.compare(ctx)
 	}
+	stored := c.stored()
 	if now := c.wall().Unix(); now > c.mark.Load() && (c.cfg.StoreTime == nil || c.agreed > 0) {
 		c.mark.Store(now)
 	}
-	due := c.mark.Load()-c.stored >= int64(markEvery/time.Second) && (c.synced.IsZero() || mono.Sub(c.synced) >= markEvery)
-	if due || c.Check() != nil && mono.Sub(c.synced) >= clockLook {
-		c.synced = mono
-		if err := c.sync(ctx); err != nil && ctx.Err() == nil {
+	if c.mark.Load()-stored >= int64(markEvery/time.Second) && (c.wrote.IsZero() || mono.Sub(c.wrote) >= markEvery) {
+		c.wrote = mono
+		if err := c.put(ctx); err != nil && ctx.Err() == nil {
 			c.cfg.Log.WarnContext(ctx, "clock mark not written", "err", err)
 		}
 	}
@@ -186,17 +194,16 @@ func (c *Clock) compare(ctx context.Context) {
 	}
 }
 
-// sync merges the stored mark and ours: the later one wins, unless an operator
-// has set the stored one back since we last saw it. The caller holds mu.
-func (c *Clock) sync(ctx context.Context) error {
-	_, err := c.put(ctx, func(m ClockMark) (ClockMark, bool) {
-		if m.Accepted != c.accepted {
-			c.mark.Store(m.Time.Unix())
+// put writes our mark, unless another provisioner was first with a later one. The caller holds mu.
+func (c *Clock) put(ctx context.Context) error {
+	_, err := Change(ctx, c.cfg.Marks, ClockKey, func(newest Entry[*ClockMark]) (*ClockMark, error) {
+		c.stored()
+		var next ClockMark
+		if newest.Value != nil {
+			next = *newest.Value
 		}
-		c.mark.Store(max(c.mark.Load(), m.Time.Unix()))
-		next := m
 		next.Time = time.Unix(c.mark.Load(), 0).UTC()
-		return next, next.Time.After(m.Time)
+		return &next, nil
 	})
 	return err
 }
@@ -208,40 +215,18 @@ func (c *Clock) sync(ctx context.Context) error {
 func (c *Clock) Accept(ctx context.Context, why Cause) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next, err := c.put(ctx, func(m ClockMark) (ClockMark, bool) {
-		return ClockMark{Time: c.wall().Truncate(time.Second), Accepted: m.Accepted + 1, Cause: &why}, true
+	_, err := Change(ctx, c.cfg.Marks, ClockKey, func(newest Entry[*ClockMark]) (*ClockMark, error) {
+		next := ClockMark{Time: c.wall().Truncate(time.Second), Accepted: 1, Cause: &why}
+		if newest.Value != nil {
+			next.Accepted += newest.Value.Accepted
+		}
+		return &next, nil
 	})
 	if err != nil {
 		return fmt.Errorf("accept clock: %w", err)
 	}
-	c.mark.Store(next.Time.Unix())
+	c.stored()
 	c.cfg.Alarms.Clear(ctx, wire.CodeClockBehind)
 	c.cfg.Log.WarnContext(ctx, "clock accepted", "by", why.By, "reason", why.Why)
 	return nil
-}
-
-// put writes what change makes of the stored mark, if that says so, and keeps what is stored then. The caller holds mu.
-func (c *Clock) put(ctx context.Context, change func(ClockMark) (ClockMark, bool)) (ClockMark, error) {
-	for range maxChanges {
-		var m ClockMark
-		stored, after, err := c.cfg.Store.ClockMark(ctx)
-		if err != nil {
-			return m, err
-		}
-		if stored != nil {
-			m = *stored
-		}
-		next, write := change(m)
-		if write {
-			if _, err = c.cfg.Store.PutClockMark(ctx, &next, after); errors.Is(err, ErrConflict) {
-				continue // another provisioner moved it
-			} else if err != nil {
-				return m, err
-			}
-			m = next
-		}
-		c.accepted, c.stored = m.Accepted, m.Time.Unix()
-		return m, nil
-	}
-	return ClockMark{}, ErrConflict
 }

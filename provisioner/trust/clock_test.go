@@ -14,36 +14,33 @@ import (
 	"muster/provisioner/trust"
 )
 
-// markStore keeps a mark in memory.
-type markStore struct {
+// marks keep a mark in memory.
+type marks struct {
+	memoryLog[*trust.ClockMark]
+
 	mu     sync.Mutex
-	mark   *trust.ClockMark
-	at     trust.Revision
 	writes int
 }
 
-func (m *markStore) ClockMark(context.Context) (*trust.ClockMark, trust.Revision, error) {
+func (m *marks) Get(key string) (trust.Entry[*trust.ClockMark], bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.mark, m.at, nil
+	return m.memoryLog.Get(key)
 }
 
-func (m *markStore) PutClockMark(_ context.Context, mark *trust.ClockMark, after trust.Revision) (trust.Revision, error) {
+func (m *marks) Put(ctx context.Context, key string, mark *trust.ClockMark, after trust.Revision) (trust.Revision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if after != m.at {
-		return 0, trust.ErrConflict
-	}
-	m.mark, m.at, m.writes = mark, m.at+1, m.writes+1
-	return m.at, nil
+	m.writes++
+	return m.memoryLog.Put(ctx, key, mark, after)
 }
 
 // watched starts a clock that is off by what the pointer says.
-func watched(t *testing.T, m *markStore, off *atomic.Int64, storeTime bool) *trust.Clock {
+func watched(t *testing.T, m *marks, off *atomic.Int64, storeTime bool) *trust.Clock {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	cfg := trust.ClockConfig{
-		Store:  m,
+		Marks:  m,
 		Log:    log,
 		Alarms: events.NewAlarms(events.AlarmConfig{Log: log, Now: time.Now}),
 		Now:    func() time.Time { return time.Now().Add(time.Duration(off.Load())) },
@@ -51,10 +48,7 @@ func watched(t *testing.T, m *markStore, off *atomic.Int64, storeTime bool) *tru
 	if storeTime {
 		cfg.StoreTime = func(context.Context) (time.Time, error) { return time.Now(), nil }
 	}
-	c, err := trust.OpenClock(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := trust.NewClock(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = c.Run(ctx) })
@@ -67,7 +61,7 @@ func watched(t *testing.T, m *markStore, off *atomic.Int64, storeTime bool) *tru
 func TestAClockThatGoesBackIssuesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m, off := &markStore{}, &atomic.Int64{}
+		m, off := &marks{}, &atomic.Int64{}
 		c := watched(t, m, off, false)
 		time.Sleep(2 * time.Second) //nolint:forbidigo // moves the bubble's clock: it has been looked at
 		off.Store(int64(-4 * time.Minute))
@@ -96,7 +90,7 @@ func TestAClockThatGoesBackIssuesNothing(t *testing.T) {
 func TestTheMarkIsWrittenOnceAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m, off := &markStore{}, &atomic.Int64{}
+		m, off := &marks{}, &atomic.Int64{}
 		watched(t, m, off, false)
 		time.Sleep(time.Hour) //nolint:forbidigo // moves the bubble's clock
 		synctest.Wait()
@@ -110,7 +104,7 @@ func TestTheMarkIsWrittenOnceAMinute(t *testing.T) {
 func TestAClockThatIsNotTheStoresStaysOffTheRecord(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m, right, ahead := &markStore{}, &atomic.Int64{}, &atomic.Int64{}
+		m, right, ahead := &marks{}, &atomic.Int64{}, &atomic.Int64{}
 		ahead.Store(int64(time.Hour))
 		one := watched(t, m, right, true)
 		other := watched(t, m, ahead, true)

@@ -177,7 +177,7 @@ func TestAClockThatGoesBack(t *testing.T) {
 	e := f.Enroll(n)
 	f.Eventually("the mark is in the store", func() bool {
 		for _, m := range f.Stored() {
-			if m.Subject == "muster.entry.clock" {
+			if m.Subject == "muster.entry.clock.mark" {
 				return true
 			}
 		}

@@ -20,8 +20,8 @@ func provisionerBehind(r *run) {
 }
 
 // provisionerAhead sets the provisioner's clock ahead by a year while nodes
-// enroll, and back again. A jump that is taken back within an hour is on no
-// record, so that nobody is locked out.
+// enroll, and back again. The right clock is behind what is on record then, and
+// issues nothing until the operator does what the alarm says.
 func provisionerAhead(r *run) {
 	r.renewed = true // what was issued before has ended by that clock
 	r.embedded(size(150, 5000))
@@ -30,6 +30,8 @@ func provisionerAhead(r *run) {
 	r.d.clock.move(year)
 	r.somewhere(0.5, 0.7)
 	r.d.clock.move(0)
+	r.d.p.waitFor("code=clock_behind")
+	r.d.muster("provisioner", "accept-clock", "--why", "the clock was a year ahead", "--config", "prov/provisioner.yaml")
 	r.recovers()
 	r.settle()
 }

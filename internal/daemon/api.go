@@ -168,7 +168,7 @@ func (d *Daemon) operators(nodes *fleet.Index, register *register, pages http.Ha
 	cfg := httpapi.Config{
 		Socket: d.cfg.socket(), Provisioner: d.Operator(), Orders: d.Orders(), Login: login.New(d.Operator()), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Nodes: fleet.NewInspector(d.Store(), nodes), Components: register, Events: d.Store(), Webhooks: d.webhooks,
 		Metrics: d.reports.metrics.Handler(),
-		Ready:   d.status.ready, Log: d.opts.Log, Now: d.opts.Now,
+		Ready:   status{d}.ready, Log: d.opts.Log, Now: d.opts.Now,
 	}
 	if d.parts.api != nil {
 		cfg.Console = pages

@@ -51,16 +51,6 @@ func (b *base) Usable() error { return b.parts.authority.Usable() }
 // RootsPEM returns the installation's root certificates.
 func (b *base) RootsPEM() string { return b.parts.authority.RootsPEM() }
 
-// connected reports whether the connections of the store and of requests are there.
-func (b *base) connected() bool {
-	for _, c := range []*nats.Conn{b.live.conn.Load(), b.live.requests.Load()} {
-		if c == nil || !c.IsConnected() {
-			return false
-		}
-	}
-	return true
-}
-
 // SealKey returns the public key to which new tokens are to be sealed, in the
 // form of a token's `seal`: the first of the configuration. It is empty if there
 // is none.

@@ -45,7 +45,7 @@ func (r *register) look(ctx context.Context) *fleet.Component {
 		Site:     r.parts.site,
 		URL:      r.APIURL(),
 		Since:    r.since,
-		Features: r.status.features(ctx),
+		Features: status{r.Daemon}.features(ctx),
 		Alarms:   r.alarms.Standing(),
 	}
 }

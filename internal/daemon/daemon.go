@@ -103,7 +103,6 @@ type Daemon struct {
 	*base
 	id       string // of this process, for other provisioners
 	broker   *link
-	status   *status
 	reports  *reports
 	budget   *provisioner.Budget // of the gate and of every provisioner
 	gate     *gate
@@ -164,14 +163,7 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 	if d.webhooks, err = webhook.New(parts.webhooks, alarms); err != nil {
 		return nil, err
 	}
-	d.status = &status{
-		base:     d.base,
-		reports:  d.reports,
-		webhooks: d.webhooks,
-		budget:   d.budget,
-		inHand:   d.inHand,
-	}
-	d.reports.metrics = metrics.New(opts.Version, d.status.state)
+	d.reports.metrics = metrics.New(opts.Version, status{d}.state)
 	d.activity = newActivity(d.reports.metrics)
 	d.gate = &gate{
 		base:     d.base,
@@ -184,7 +176,6 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 	}
 	d.rechecks = newRechecker(d.broker, opts.Log)
 	d.keeper = newKeeper(d.broker, d.fail)
-	d.status.broker, d.status.keeper = d.broker, d.keeper
 	return d, nil
 }
 

@@ -7,50 +7,61 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
-	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/metrics"
-	"muster/provisioner/trust"
-	"muster/provisioner/webhook"
 )
 
 // A status says what the parts of a provisioner do now: as features, as metrics, and whether it is ready.
-type status struct {
-	*base
-	broker   *link
-	reports  *reports
-	webhooks *webhook.Set
-	keeper   *keeper
-	budget   *provisioner.Budget
-	inHand   *atomic.Int64
-}
+type status struct{ *Daemon }
 
 // features returns what the parts of this provisioner do now, by name. It reads
 // what is in memory, and whether programs that we run are there.
-func (st *status) features(ctx context.Context) []fleet.Feature {
-	all := slices.Concat([]fleet.Feature{st.enrollmentFeature(ctx), st.sealedFeature(), st.storeFeature(), st.caFeature(), st.crlFeature()},
-		st.brokerFeatures(), st.policyFeatures(), st.configurationFeatures(), st.reportFeatures(), []fleet.Feature{st.apiFeature(), st.webhookFeature(), st.factsFeature()})
+func (st status) features(ctx context.Context) []fleet.Feature {
+	p, cfg := st.parts, &st.cfg
+	alarm := func(code wire.Code) func() error { return func() error { return st.alarms.Stands(code) } }
+	never := func() error { return nil }
+	all := []fleet.Feature{st.enrollmentFeature(ctx), st.calloutFeature(), fleet.NewFactsFeature(cfg.Fleet.Facts)}
+	for _, f := range []struct {
+		name    string
+		enabled bool
+		fault   func() error // of one that is enabled
+	}{
+		{"api", p.api != nil, func() error { return p.api.usable(st.opts.Now()) }},
+		{"autosign", p.autosign != nil, p.autosign.Check},
+		{"broker", true, st.connected},
+		{"ca", true, st.Usable},
+		{"crl", true, st.crlFault},
+		{"helper", p.helper != nil, p.helper.Check},
+		{"inputs", st.reports.recorder != nil, never},
+		{"policy", true, func() error { return cmp.Or(p.policy.Refused(), st.alarms.Stands(wire.CodePolicyFailed)) }},
+		{"sealed", p.opener != nil, never},
+		{"shadow_policy", p.shadow != nil, p.shadow.Refused},
+		{"store", true, alarm(wire.CodeStoreUnavailable)},
+		{"template", cfg.Configuration.Template != "", never},
+		{"webhooks", len(cfg.Webhooks) > 0, alarm(events.AlarmWebhookFailed)},
+		{"websocket", cfg.Broker.WebSocket.Listen != "", st.connected},
+	} {
+		if f.enabled {
+			all = append(all, fleet.NewFeature(f.name, f.fault()))
+		} else {
+			all = append(all, fleet.Feature{Name: f.name, State: fleet.FeatureDisabled})
+		}
+	}
 	slices.SortFunc(all, func(a, b fleet.Feature) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
-// disabled is a feature that the configuration does not ask for.
-func disabled(name string) fleet.Feature {
-	return fleet.Feature{Name: name, State: fleet.FeatureDisabled}
-}
-
 // enrollmentFeature is what all others are for: it has failed while nobody new
 // could be let in.
-func (st *status) enrollmentFeature(ctx context.Context) fleet.Feature {
+func (st status) enrollmentFeature(ctx context.Context) fleet.Feature {
 	const name = "enrollment"
-	o := st.live.orders.Load()
+	o := st.Orders()
 	if o == nil {
 		return fleet.Feature{Name: name, State: fleet.FeatureStarting}
 	}
@@ -62,7 +73,6 @@ func (st *status) enrollmentFeature(ctx context.Context) fleet.Feature {
 		}
 	}
 	f := fleet.NewFeature(name, errors.Join(errs...))
-	f.Settings = map[string]string{"site": string(st.parts.site), "trust_domain": st.cfg.TrustDomain}
 	if pauses := o.Pauses.List(); len(pauses) > 0 && f.State == fleet.FeatureRunning {
 		f.Reason = o.Pauses.Standing().Error()
 		if pauses[0].Site == "" || pauses[0].Site == st.parts.site {
@@ -72,169 +82,46 @@ func (st *status) enrollmentFeature(ctx context.Context) fleet.Feature {
 	return f
 }
 
-func (st *status) sealedFeature() fleet.Feature {
-	if st.parts.opener == nil {
-		return disabled("sealed")
+// calloutFeature has failed while brokers of others do not ask, or cannot be understood.
+func (st status) calloutFeature() fleet.Feature {
+	const name = "callout"
+	if st.broker.external == nil {
+		return fleet.Feature{Name: name, State: fleet.FeatureDisabled}
 	}
-	f := fleet.NewFeature("sealed", nil)
-	for _, k := range st.parts.sealKeys {
-		f.Capabilities = append(f.Capabilities, "key:"+k.Public().ID())
+	if cause := st.broker.unasked.Load(); cause != nil {
+		return fleet.NewFeature(name, *cause)
 	}
-	return f
+	select {
+	case <-st.broker.asked:
+		return fleet.NewFeature(name, st.broker.external.Unread())
+	default:
+		return fleet.Feature{Name: name, State: fleet.FeatureStarting}
+	}
 }
 
-func (st *status) storeFeature() fleet.Feature {
-	f := fleet.NewFeature("store", st.alarms.Stands(wire.CodeStoreUnavailable))
-	if s := st.Store(); s != nil {
-		f.Settings = map[string]string{"replicas": strconv.Itoa(s.Replicas())}
-	}
-	if low := st.alarms.Stands(wire.CodeStorageLow); low != nil && f.State == fleet.FeatureRunning {
-		f.Reason = low.Error() // new names wait, and the rest goes on
-	}
-	return f
-}
-
-func (st *status) caFeature() fleet.Feature {
-	f := fleet.NewFeature("ca", st.Usable())
-	f.Settings = map[string]string{"fingerprint": st.CAFingerprint(), "trust_domain": st.cfg.TrustDomain}
-	f.Capabilities = []string{"until:" + st.parts.authority.NotAfter().UTC().Format(time.RFC3339)}
-	return f
-}
-
-// webhookFeature has failed while an endpoint takes nothing.
-func (st *status) webhookFeature() fleet.Feature {
-	all := st.webhooks.List()
-	if len(all) == 0 {
-		return disabled("webhooks")
-	}
-	f := fleet.NewFeature("webhooks", st.alarms.Stands(events.AlarmWebhookFailed))
-	for _, w := range all {
-		f.Capabilities = append(f.Capabilities, "webhook:"+w.Name)
-	}
-	return f
-}
-
-// crlFeature has failed when the newest list of one issuer is over: whoever reads
-// it has nothing to go by.
-func (st *status) crlFeature() fleet.Feature {
-	all := st.CRLs()
-	if len(all) == 0 {
-		return fleet.Feature{Name: "crl", State: fleet.FeatureStarting}
-	}
+// crlFault returns which of the newest CRLs are over, nil if none is.
+func (st status) crlFault() error {
 	var errs []error
-	var has []string
-	for _, c := range all {
+	for _, c := range st.CRLs() {
 		if st.opts.Now().After(c.NextUpdate) {
 			errs = append(errs, fmt.Errorf("number %d of issuer %s ended at %s", c.Number, c.Issuer, c.NextUpdate.Format(time.RFC3339)))
 		}
-		has = append(has, fmt.Sprintf("issuer:%s", c.Issuer))
 	}
-	f := fleet.NewFeature("crl", errors.Join(errs...))
-	f.Capabilities = has
-	f.Settings = map[string]string{"validity": cmp.Or(st.cfg.CRL.Validity, trust.DefaultCRLValidity).String()}
-	return f
+	return errors.Join(errs...)
 }
 
-// errNotConnected says that a connection of ours to the broker is not there.
-var errNotConnected = errors.New("not connected to the broker")
-
-func (st *status) brokerFeatures() []fleet.Feature {
-	var err error
-	if !st.connected() {
-		err = errNotConnected
-	}
-	f := fleet.NewFeature("broker", err)
-	callout, websocket := disabled("callout"), disabled("websocket")
-	if st.broker.embedded != nil {
-		f.Settings = map[string]string{"kind": "embedded", "listen": st.cfg.Broker.Listen}
-		if st.cfg.Broker.WebSocket.Listen != "" {
-			websocket = fleet.NewFeature("websocket", err)
-			websocket.Settings = map[string]string{"listen": st.cfg.Broker.WebSocket.Listen}
-		}
-		return []fleet.Feature{f, callout, websocket}
-	}
-	f.Settings = map[string]string{"kind": "external"} // URLs of others may hold credentials
-	callout = fleet.Feature{Name: "callout", State: fleet.FeatureStarting}
-	select {
-	case <-st.broker.asked:
-		callout.State = fleet.FeatureRunning
-	default:
-	}
-	if cause := st.broker.unasked.Load(); cause != nil {
-		callout = fleet.NewFeature("callout", *cause)
-	} else if err := st.broker.external.Unread(); err != nil {
-		callout = fleet.NewFeature("callout", err)
-	}
-	return []fleet.Feature{f, callout, websocket}
-}
-
-func (st *status) policyFeatures() []fleet.Feature {
-	decides := fleet.NewFeature("policy", cmp.Or(st.parts.policy.Refused(), st.alarms.Stands(wire.CodePolicyFailed)))
-	decides.Capabilities = []string{"digest:" + st.parts.policy.Digest()}
-	shadow := disabled("shadow_policy")
-	if st.parts.shadow != nil {
-		shadow = fleet.NewFeature("shadow_policy", st.parts.shadow.Refused())
-		shadow.Capabilities = []string{"digest:" + st.parts.shadow.Digest()}
-	}
-	return []fleet.Feature{decides, shadow}
-}
-
-// configurationFeatures are the template, the helper, and the command that
-// approves. What programs answer is each node's own matter; whether they are there
-// is not.
-func (st *status) configurationFeatures() []fleet.Feature {
-	template, helped, autosign := disabled("template"), disabled("helper"), disabled("autosign")
-	if st.cfg.Configuration.Template != "" {
-		template = fleet.NewFeature("template", nil)
-	}
-	if h := st.parts.helper; h != nil {
-		helped = fleet.NewFeature("helper", h.Check())
-		helped.Settings = map[string]string{"program": h.Program()} // arguments may hold secrets
-	}
-	if h := st.parts.autosign; h != nil {
-		autosign = fleet.NewFeature("autosign", h.Check())
-		autosign.Settings = map[string]string{"program": h.Program()}
-	}
-	return []fleet.Feature{template, helped, autosign}
-}
-
-func (st *status) reportFeatures() []fleet.Feature {
-	events, inputs := fleet.NewFeature("events", nil), disabled("inputs")
-	if s := st.Store(); s != nil {
-		if n := s.Lost(); n > 0 {
-			events.Reason = fmt.Sprintf("%d events were lost since the start", n)
+// connected returns an error unless the connections of the store and of requests are there.
+func (st status) connected() error {
+	for _, c := range []*nats.Conn{st.live.conn.Load(), st.live.requests.Load()} {
+		if c == nil || !c.IsConnected() {
+			return errors.New("not connected to the broker")
 		}
 	}
-	if st.reports.recorder != nil {
-		_, dropped := st.reports.recorder.Counts()
-		inputs = fleet.NewFeature("inputs", nil)
-		if dropped > 0 {
-			inputs.Reason = fmt.Sprintf("%d decisions were not recorded since the start", dropped)
-		}
-		inputs.Settings = map[string]string{"max_bytes": st.cfg.Inputs.MaxBytes}
-	}
-	return []fleet.Feature{events, inputs}
-}
-
-func (st *status) apiFeature() fleet.Feature {
-	if st.parts.api == nil {
-		return disabled("api") // the socket is there all the same, or nobody could ask
-	}
-	f := fleet.NewFeature("api", st.parts.api.usable(st.opts.Now()))
-	f.Settings = map[string]string{"listen": st.cfg.API.Listen}
-	if names := slices.Concat(st.cfg.API.Names, st.cfg.API.Addresses); len(names) > 0 {
-		f.Settings["names"] = strings.Join(names, ", ")
-	}
-	return f
-}
-
-// factsFeature says which facts we keep.
-func (st *status) factsFeature() fleet.Feature {
-	return fleet.NewFactsFeature(st.cfg.Fleet.Facts)
+	return nil
 }
 
 // state is what metrics look up at a scrape.
-func (st *status) state() metrics.State {
+func (st status) state() metrics.State {
 	now := metrics.State{
 		InHand: st.inHand.Load(), Sources: st.budget.Sources(), Alarms: st.alarms.Standing(), AuthorityEnds: st.parts.authority.NotAfter(),
 		Webhooks: st.webhooks.List(),
@@ -259,7 +146,7 @@ func (st *status) state() metrics.State {
 }
 
 // ready returns what keeps the daemon from enrolling nodes, by name.
-func (st *status) ready(context.Context) map[string]error {
+func (st status) ready(context.Context) map[string]error {
 	return map[string]error{
 		"store":       st.alarms.Stands(wire.CodeStoreUnavailable),
 		"revocations": st.Operator().Fresh(),

@@ -136,9 +136,6 @@ func New(cfg Config) (*Helper, error) {
 	return h, nil
 }
 
-// Program returns the path of the program.
-func (h *Helper) Program() string { return h.path }
-
 // Check returns why the program cannot be run now, or nil. It starts nothing.
 func (h *Helper) Check() error {
 	_, err := exec.LookPath(h.path)

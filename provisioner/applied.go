@@ -35,7 +35,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 			r = refuse(m.Identity, wire.CodeUnavailable, err)
 		}
 		e := RefusalEvent(r, p.moment(), source.Address)
-		if !p.reported(ctx, &e) || r.Code == wire.CodeOfferUnusable && !p.said.words.say(&e) {
+		if !p.reported(ctx, &e) || r.Code == wire.CodeOfferUnusable && !say(p.said.words, &e) {
 			return r
 		}
 		p.cfg.Emit(e)
@@ -47,7 +47,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		return r
 	}
 	e := p.provisionedEvent(record, c.attempt, source)
-	if e.Repeated = repeated; !repeated || p.said.words.say(&e) {
+	if e.Repeated = repeated; !repeated || say(p.said.words, &e) {
 		p.tellProvisioned(ctx, e)
 	}
 	return nil
@@ -82,12 +82,9 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 	if err != nil {
 		return nil, false, refuse(c.m.Identity, wire.CodeIdentityInvalid, err)
 	}
-	unlock, err := c.locks.lock(ctx, id, func() error { return c.unproven(ctx, id) })
+	unlock, err := c.turn(ctx, id, func() error { return c.unproven(ctx, id) })
 	if c.watch.took(StepWait, err) != nil {
-		if r := (*Refusal)(nil); errors.As(err, &r) {
-			return nil, false, r
-		}
-		return nil, false, refuse(c.m.Identity, wire.CodeBusy, err)
+		return nil, false, err
 	}
 	defer unlock()
 	record, after := c.recent.take(id, c.now())

@@ -36,7 +36,7 @@ const (
 
 // A Budget bounds what senders that have proven nothing can make a provisioner do, by their address
 // ([limit.Source]): costly checks that fail, and lines about them. The broker's gate and the provisioner share one.
-// It is safe for concurrent use; a nil one bounds nothing.
+// It is safe for concurrent use.
 //
 // Machines behind one address share its budget with an attacker there. All addresses together have a budget, too:
 // with enough addresses, an attacker can have every check refused. Tokens that were good before are not checked
@@ -68,14 +68,10 @@ func NewBudget(checksPerSecond int, now func() time.Time) *Budget {
 
 // Charge takes the price of one check from the budget of a source, an IP address with or without a port. False means
 // that it is spent: do not check, and tell the sender to come back ([wire.CodeSourceLimited]).
-func (b *Budget) Charge(source string) bool { return b == nil || b.checks.Allow(limit.Source(source)) }
+func (b *Budget) Charge(source string) bool { return b.checks.Allow(limit.Source(source)) }
 
 // Refund gives back what was charged for a check that succeeded.
-func (b *Budget) Refund(source string) {
-	if b != nil {
-		b.checks.Refund(limit.Source(source))
-	}
-}
+func (b *Budget) Refund(source string) { b.checks.Refund(limit.Source(source)) }
 
 // Of returns the budget of one source, for [jwt.Verifier.VerifyFrom].
 func (b *Budget) Of(source string) jwt.Budget { return sourceBudget{b, source} }
@@ -95,17 +91,11 @@ func (s sourceBudget) Refund() { s.budget.Refund(s.source) }
 // Report says whether one more refused attempt from a source is to be written down, and if so, how many of that
 // source have not been since the last one that was.
 func (b *Budget) Report(source string) (leftOut int64, ok bool) {
-	if b == nil {
-		return 0, true
-	}
 	return b.reports.Take(limit.Source(source))
 }
 
 // Sources returns how many sources have lately sent what proved nothing and was charged or reported.
 func (b *Budget) Sources() int {
-	if b == nil {
-		return 0
-	}
 	return max(b.reports.Len(), b.checks.Len())
 }
 

@@ -23,17 +23,14 @@ func (w *watcher) keepCRLs(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	if err != nil && !w.crlsFailed {
+	switch failed := err != nil; {
+	case failed && !w.crlsFailed:
 		w.cfg.Log.ErrorContext(ctx, "CRL not brought up to date, the one before stays in use until it lapses", "err", err)
-	}
-	switch {
-	case err == nil:
-		w.cfg.Alarms.Clear(ctx, events.AlarmCRLTooLong)
-	case errors.Is(err, trust.ErrCRLTooLong):
-		w.cfg.Alarms.Raise(ctx, events.AlarmCRLTooLong, err)
-	}
-	if err == nil && w.crlsFailed {
+	case !failed && w.crlsFailed:
 		w.cfg.Log.InfoContext(ctx, "CRL is up to date again", "number", w.crls.Newest().Number)
 	}
 	w.crlsFailed = err != nil
+	if err == nil || errors.Is(err, trust.ErrCRLTooLong) {
+		w.cfg.Alarms.Set(ctx, events.AlarmCRLTooLong, err)
+	}
 }

@@ -29,25 +29,16 @@ func (a *attempt) decide(ctx context.Context) error {
 	}
 	a.policy.decided(ctx, a.cfg.Alarms, d.Digest)
 	a.decision, a.approval = d, nil
-	switch v := d.Verdict(); v {
-	case policies.VerdictAllow:
-		if a.reason == ReasonNew && a.logs.InRecovery() != nil {
-			return a.approved(ctx) // the name may be another machine's, whose record is lost
-		}
-		return nil
-	case policies.VerdictDeny:
-		if a.cloned() {
-			return refuse(node, wire.CodeIdentityCloned, because(d))
-		}
-		return refuse(node, wire.CodeDenied, because(d))
-	case policies.VerdictShutdown:
-		return refuse(node, wire.CodeShutdown, because(d))
-	case policies.VerdictDefer:
-		return refuse(node, wire.CodeDeferred, because(d))
-	case policies.VerdictApproval:
+	switch v := d.Verdict(); {
+	case v == policies.VerdictApproval,
+		v == policies.VerdictAllow && a.reason == ReasonNew && a.logs.InRecovery() != nil: // the name of a lost record?
 		return a.approved(ctx)
+	case v == policies.VerdictAllow:
+		return nil
+	case v == policies.VerdictDeny && a.cloned():
+		return refuse(node, wire.CodeIdentityCloned, because(d))
 	default:
-		return refuse(node, wire.CodePolicyFailed, fmt.Errorf("verdict %q", v))
+		return refuse(node, verdictCodes[v], because(d))
 	}
 }
 

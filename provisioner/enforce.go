@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// An enforcement says of which identities entries were applied whose records may have to follow.
+// An enforcement has the records of identities follow the log of revocations.
 // It is safe for concurrent use.
 type enforcement struct {
 	*Provisioner
@@ -21,19 +22,21 @@ type enforcement struct {
 	wake chan struct{} // has room for one
 
 	mu      sync.Mutex
-	touched map[wire.Identity]struct{} // guarded by mu
+	running bool                       // guarded by mu; before that no node is connected
+	due     map[wire.Identity]struct{} // guarded by mu: identities with entries that are perhaps not on record
 }
 
 func newEnforcement(p *Provisioner) *enforcement {
-	return &enforcement{Provisioner: p, wake: make(chan struct{}, 1), touched: make(map[wire.Identity]struct{})}
+	return &enforcement{Provisioner: p, wake: make(chan struct{}, 1), due: make(map[wire.Identity]struct{})}
 }
 
-// applied notes an entry of the log of revocations.
+// applied notes an entry of the log of revocations, and drops the connections of its identity.
 func (e *enforcement) applied(r *trust.Revocation) {
-	if r.Node != "" {
-		e.mu.Lock()
-		e.touched[r.Node] = struct{}{}
-		e.mu.Unlock()
+	if r.Node == "" {
+		return
+	}
+	if e.put(r.Node) {
+		e.cfg.Kick(r.Node)
 	}
 	select {
 	case e.wake <- struct{}{}:
@@ -41,15 +44,21 @@ func (e *enforcement) applied(r *trust.Revocation) {
 	}
 }
 
-// take returns the identities since the last call.
+// put notes an identity, and reports whether nodes may be connected.
+func (e *enforcement) put(id wire.Identity) (running bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.due[id] = struct{}{}
+	return e.running
+}
+
+// take returns the identities that are due.
 func (e *enforcement) take() []wire.Identity {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	ids := make([]wire.Identity, 0, len(e.touched))
-	for id := range e.touched {
-		ids = append(ids, id)
-	}
-	clear(e.touched)
+	ids := slices.Collect(maps.Keys(e.due))
+	clear(e.due)
+	e.running = true
 	return ids
 }
 
@@ -66,42 +75,33 @@ const (
 	enforceAgain = time.Second
 )
 
-// enforceAll drops the connections of every identity with new entries to this process's broker,
-// and brings each record to what the log says of it, until ctx is done. Every process does that,
-// so that it is completed wherever another one ended.
+// enforceAll brings the record of every identity with new entries to what the log says of it, until
+// ctx is done. Every process does that, so that it is completed wherever another one ended.
 func (e *enforcement) enforceAll(ctx context.Context) error {
-	waiting := e.take() // of before the start: no node was connected then
 	failed := false
-	for ctx.Err() == nil {
-		if touched := e.take(); len(touched) > 0 {
-			e.cfg.Kick(ctx, touched...) // the gate knows the entries already
-			waiting = append(touched, waiting...)
-		}
-		if len(waiting) > 0 {
-			id := waiting[0]
+	for {
+		var again <-chan time.Time
+		for _, id := range e.take() {
 			err := e.enforceSoon(ctx, id)
-			waiting = waiting[1:]
-			if err != nil {
-				waiting = append(waiting, id) // behind the others: it may be only this one
+			if ctx.Err() != nil {
+				return nil
 			}
-			if err != nil && !failed && ctx.Err() == nil {
+			if err != nil {
+				e.put(id)
+				again = time.After(enforceAgain)
+			}
+			if err != nil && !failed {
 				e.cfg.Log.WarnContext(ctx, "revocations not yet on record, they are in force all the same", "node", id, "err", err)
 			}
-			if failed = err != nil; !failed {
-				continue
-			}
-		}
-		again := (<-chan time.Time)(nil)
-		if len(waiting) > 0 {
-			again = time.After(enforceAgain)
+			failed = err != nil
 		}
 		select {
 		case <-ctx.Done():
+			return nil
 		case <-e.wake:
 		case <-again:
 		}
 	}
-	return nil
 }
 
 // enforceSoon is Enforce, in the time that one identity has. What was begun is finished while

@@ -99,26 +99,45 @@ type findings struct {
 func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source Source) (*wire.Enrolled, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
 	defer cancel()
-	start := p.cfg.Now()
 	a := &attempt{proof: proof{Provisioner: p, id: wire.NewID(), watch: p.watch(), request: r, source: source}}
 	enrolled, written, err := a.enroll(ctx)
 	a.watch.done(RequestEnroll, err)
 	if err != nil {
 		return nil, a.refused(ctx, err)
 	}
-	e := a.event(events.Enrolled, p.moment())
-	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
 	p.note(a.token)
-	switch {
-	case written:
+	if written {
 		p.waiters.Gone(waiting.Holder{Key: a.csr.KeyHash, Identity: a.identity}, a.approval != nil)
-	case !p.said.answered.say(&e):
-		return enrolled, nil
 	}
-	p.cfg.Emit(e)
-	p.cfg.Log.InfoContext(ctx, "node enrolled", "node", a.identity, "serial", enrolled.Serial, "reason", a.reason,
-		"token_id", a.token.ID, "site", p.cfg.Site, "source", source.Address, "repeated", !written, "elapsed", e.Elapsed)
+	a.granted(ctx, events.Enrolled, "node enrolled", enrolled, written)
 	return enrolled, nil
+}
+
+// granted logs and emits what a node got, once for every write, and for some of the answers without one.
+func (a *attempt) granted(ctx context.Context, t events.Type, msg string, enrolled *wire.Enrolled, written bool) {
+	e := events.Event{
+		Type:     t,
+		Time:     a.moment(),
+		Node:     string(a.identity),
+		Reason:   string(a.reason),
+		Token:    a.token.ID,
+		Signer:   a.token.Signer,
+		Site:     a.token.Limits.Site,
+		Source:   a.source.Address,
+		Sealed:   a.source.Sealed,
+		Attempt:  a.id,
+		Policy:   a.decision.Digest,
+		Serial:   enrolled.Serial,
+		Digest:   enrolled.Digest,
+		Elapsed:  time.Since(a.watch.begun),
+		Repeated: !written,
+	}
+	if !written && !say(a.said.answered, &e) {
+		return
+	}
+	a.cfg.Emit(e)
+	a.cfg.Log.InfoContext(ctx, msg, "node", a.identity, "serial", e.Serial, "reason", a.reason, //nolint:sloglint // one of two literals
+		"token_id", e.Token, "site", a.cfg.Site, "source", e.Source, "repeated", e.Repeated, "elapsed", e.Elapsed)
 }
 
 // refused logs and emits a refusal, once for every request, but for those of keys
@@ -140,7 +159,7 @@ func (a *attempt) refused(ctx context.Context, err error) error {
 	if told {
 		return r
 	}
-	if !a.reported(ctx, &e) || a.ofNode() && !a.said.words.say(&e) {
+	if !a.reported(ctx, &e) || a.ofNode() && !say(a.said.words, &e) {
 		return r
 	}
 	a.cfg.Emit(e)
@@ -174,12 +193,9 @@ func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err
 	}
-	unlock, err := a.locks.lock(ctx, a.identity, func() error { return a.estranged(ctx) })
+	unlock, err := a.turn(ctx, a.identity, func() error { return a.estranged(ctx) })
 	if a.watch.took(StepWait, err) != nil {
-		if r := (*Refusal)(nil); errors.As(err, &r) {
-			return nil, false, r
-		}
-		return nil, false, refuse(string(a.identity), wire.CodeBusy, err)
+		return nil, false, err
 	}
 	defer unlock()
 	for range maxRounds {
@@ -471,7 +487,7 @@ func (p *Provisioner) enrolled(offer *Issued, chain string, files wire.Files) *w
 // next returns the record that offers the certificate: the newest one with the
 // offer as its next. The record before it stays as it is.
 func (a *attempt) next(now time.Time, offer *Issued) *Record {
-	n := &Record{Schema: RecordSchema, Identity: a.identity, State: StateEnrolled, FirstEnrolledAt: now}
+	n := &Record{Schema: RecordSchema, Identity: a.identity, State: StateEnrolled, FirstEnrolledAt: now, OwnedSince: now}
 	switch {
 	case a.reason != ReasonNew && a.record != nil && a.record.State != StateRetired:
 		copied := *a.record
@@ -525,14 +541,4 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		n.Decision.Allowed = string(a.allowance.Pattern)
 	}
 	return n
-}
-
-// event returns an event about the attempt.
-func (a *attempt) event(t events.Type, now time.Time) events.Event {
-	e := events.Event{Type: t, Time: now, Node: string(a.identity), Reason: string(a.reason), Token: a.token.ID, Signer: a.token.Signer,
-		Site: a.token.Limits.Site, Source: a.source.Address, Sealed: a.source.Sealed, Attempt: a.id}
-	if a.decision != nil {
-		e.Policy = a.decision.Digest
-	}
-	return e
 }

@@ -40,7 +40,7 @@ func (p *Provisioner) Foresee(ctx context.Context, a *orders.Answer, r *Record, 
 		switch {
 		case err != nil && !errors.Is(err, trust.ErrRecord):
 			return storeCode(err)
-		case err != nil, w == nil, w.Code != wire.CodeApprovalPending, !w.LastAsked.After(r.Owned()):
+		case err != nil, w == nil, w.Code != wire.CodeApprovalPending, !w.LastAsked.After(r.OwnedSince):
 			return wire.CodeIdentityTaken
 		}
 	}

@@ -3,7 +3,6 @@ package provisioner
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,34 +56,29 @@ const policyQuiet = time.Minute
 // fails, and cleared by one that does not if the policy has been changed
 // since, or has been quiet for [policyQuiet]. The zero value is ready.
 type policyHealth struct {
-	failing atomic.Bool // so that a healthy policy costs no lock
+	last atomic.Pointer[policyFailure] // nil while it is well, so that a healthy policy costs no lock
+}
 
-	mu     sync.Mutex
-	digest string    // guarded by mu: of the policy that failed last
-	last   time.Time // guarded by mu: when; monotonic
+type policyFailure struct {
+	digest string    // of the policy
+	at     time.Time // monotonic
 }
 
 // failed takes in that the policy gave no decision.
 func (h *policyHealth) failed(ctx context.Context, alarms *events.Alarms, digest string, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.failing.Store(true)
-	h.digest, h.last = digest, time.Now()
+	h.last.Store(&policyFailure{digest, time.Now()})
 	alarms.Raise(ctx, wire.CodePolicyFailed, err)
 }
 
 // decided takes in that it gave one.
 func (h *policyHealth) decided(ctx context.Context, alarms *events.Alarms, digest string) {
-	if !h.failing.Load() {
+	f := h.last.Load()
+	if f == nil || digest == f.digest && time.Since(f.at) < policyQuiet {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if digest == h.digest && time.Since(h.last) < policyQuiet {
-		return
+	if h.last.CompareAndSwap(f, nil) {
+		alarms.Clear(ctx, wire.CodePolicyFailed)
 	}
-	h.failing.Store(false)
-	alarms.Clear(ctx, wire.CodePolicyFailed)
 }
 
 // issueCode is the code of an authority's error.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"muster/internal/wire"
 )
 
 // maxWaiting is how many requests for one identity may wait for the one in
@@ -11,32 +13,30 @@ import (
 // somebody who wants our workers to wait.
 const maxWaiting = 8
 
-// errCrowded says that too many requests for one key, an identity, are waiting.
+// errCrowded says that too many requests for one identity are waiting.
 var errCrowded = errors.New("too many requests for this identity at once")
 
-// keyLocks lets one request per key through at a time: an identity, or a pattern of the
-// allow-list. It spares work and keeps requests from racing each other within the process;
-// between processes, compare-and-set decides. The zero value is ready.
-type keyLocks[K comparable] struct {
-	most int // how many may wait for one key; 0: as many as there are
-
+// locks lets one request per identity through at a time. It spares work and keeps requests
+// from racing each other within the process; between processes, compare-and-set decides. The
+// zero value is ready.
+type locks struct {
 	mu   sync.Mutex
-	held map[K]*keyLock // guarded by mu; only keys with requests in hand
+	held map[wire.Identity]*lock // guarded by mu; only identities with requests in hand
 }
 
-type keyLock struct {
-	turn  chan struct{} // holds one token while nobody has the lock
-	users int           // guarded by keyLocks.mu: the holder and those who wait
+type lock struct {
+	turn  chan struct{} // holds one token while no request has the lock
+	users int           // guarded by locks.mu: the holder and those who wait
 }
 
-// lock waits for the key's turn and returns what gives it up. It fails
+// lock waits for the identity's turn and returns what gives it up. It fails
 // with errCrowded, or with the context's error.
 //
-// Before it waits for somebody else, it asks worth, and fails with its error: who would be
-// refused in any case must not fill the places of those who would not. Nil is always.
-func (l *keyLocks[K]) lock(ctx context.Context, key K, worth func() error) (unlock func(), err error) {
+// Before it waits for another request, it asks worth, and fails with its error: a request that
+// is refused in any case must not fill the places of those that are not.
+func (l *locks) lock(ctx context.Context, id wire.Identity, worth func() error) (unlock func(), err error) {
 	l.mu.Lock()
-	if l.held[key] != nil && worth != nil {
+	if l.held[id] != nil {
 		l.mu.Unlock()
 		if err := worth(); err != nil {
 			return nil, err
@@ -44,15 +44,15 @@ func (l *keyLocks[K]) lock(ctx context.Context, key K, worth func() error) (unlo
 		l.mu.Lock()
 	}
 	if l.held == nil {
-		l.held = make(map[K]*keyLock)
+		l.held = make(map[wire.Identity]*lock)
 	}
-	k := l.held[key]
+	k := l.held[id]
 	if k == nil {
-		k = &keyLock{turn: make(chan struct{}, 1)}
+		k = &lock{turn: make(chan struct{}, 1)}
 		k.turn <- struct{}{}
-		l.held[key] = k
+		l.held[id] = k
 	}
-	if l.most > 0 && k.users > l.most {
+	if k.users > maxWaiting {
 		l.mu.Unlock()
 		return nil, errCrowded
 	}
@@ -63,7 +63,7 @@ func (l *keyLocks[K]) lock(ctx context.Context, key K, worth func() error) (unlo
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if k.users--; k.users == 0 {
-			delete(l.held, key)
+			delete(l.held, id)
 		}
 	}
 	select {
@@ -73,4 +73,13 @@ func (l *keyLocks[K]) lock(ctx context.Context, key K, worth func() error) (unlo
 		leave()
 		return nil, ctx.Err()
 	}
+}
+
+// turn waits for the turn of a request and returns what gives it up, or a *[Refusal].
+func (p *Provisioner) turn(ctx context.Context, id wire.Identity, worth func() error) (unlock func(), err error) {
+	unlock, err = p.locks.lock(ctx, id, worth)
+	if r := (*Refusal)(nil); err != nil && !errors.As(err, &r) {
+		err = refuse(string(id), wire.CodeBusy, err)
+	}
+	return unlock, err
 }

@@ -10,6 +10,8 @@ import (
 	"muster/internal/wire"
 )
 
+func worthy() error { return nil }
+
 const web1, web2 wire.Identity = "web1.example.net", "web2.example.net"
 
 // TestOneRequestPerIdentityAtATime queues requests for one identity and expects
@@ -18,15 +20,15 @@ const web1, web2 wire.Identity = "web1.example.net", "web2.example.net"
 func TestOneRequestPerIdentityAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := keyLocks[wire.Identity]{most: maxWaiting}
-		unlock, err := l.lock(t.Context(), web1, nil)
+		var l locks
+		unlock, err := l.lock(t.Context(), web1, worthy)
 		if err != nil {
 			t.Fatal(err)
 		}
 		passed := make(chan func(), maxWaiting)
 		for range maxWaiting {
 			go func() {
-				next, err := l.lock(t.Context(), web1, nil)
+				next, err := l.lock(t.Context(), web1, worthy)
 				if err != nil {
 					t.Error(err)
 				}
@@ -37,10 +39,10 @@ func TestOneRequestPerIdentityAtATime(t *testing.T) {
 		if len(passed) != 0 {
 			t.Fatalf("%d passed while the first had the lock", len(passed))
 		}
-		if _, err := l.lock(t.Context(), web1, nil); !errors.Is(err, errCrowded) {
+		if _, err := l.lock(t.Context(), web1, worthy); !errors.Is(err, errCrowded) {
 			t.Errorf("one more than may wait: %v, want %v", err, errCrowded)
 		}
-		other, err := l.lock(t.Context(), web2, nil)
+		other, err := l.lock(t.Context(), web2, worthy)
 		if err != nil {
 			t.Errorf("another identity: %v", err)
 		}
@@ -65,20 +67,20 @@ func TestOneRequestPerIdentityAtATime(t *testing.T) {
 func TestWhoGivesUpWaitingLeavesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := keyLocks[wire.Identity]{most: maxWaiting}
-		unlock, err := l.lock(t.Context(), web1, nil)
+		var l locks
+		unlock, err := l.lock(t.Context(), web1, worthy)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 3 * maxWaiting { // more than may wait at once: who has left does not count
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if _, err := l.lock(ctx, web1, nil); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := l.lock(ctx, web1, worthy); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("waited and got %v", err)
 			}
 			cancel()
 		}
 		unlock()
-		if again, err := l.lock(t.Context(), web1, nil); err != nil {
+		if again, err := l.lock(t.Context(), web1, worthy); err != nil {
 			t.Error(err)
 		} else {
 			again()
@@ -93,7 +95,7 @@ func TestWhoGivesUpWaitingLeavesNothing(t *testing.T) {
 func TestWhoHasNothingToWaitForDoesNot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := keyLocks[wire.Identity]{most: 1}
+		var l locks
 		nothing := errors.New("nothing to wait for")
 		worthless := func() error { return nothing }
 		unlock, err := l.lock(t.Context(), web1, worthless)
@@ -107,7 +109,7 @@ func TestWhoHasNothingToWaitForDoesNot(t *testing.T) {
 		}
 		done := make(chan error)
 		go func() {
-			unlock, err := l.lock(t.Context(), web1, func() error { return nil })
+			unlock, err := l.lock(t.Context(), web1, worthy)
 			if err == nil {
 				unlock()
 			}

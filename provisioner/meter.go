@@ -22,20 +22,10 @@ const (
 	StepIssue                 // the certificate is signed
 	StepClaim                 // a use of a limited token is on disk
 	StepPublish               // the record is on disk
-	steps
 )
 
-// Steps are all of them.
-var Steps = []Step{StepProve, StepWait, StepClassify, StepDecide, StepConfigure, StepIssue, StepClaim, StepPublish}
-
-// String returns the name that metrics use.
-func (s Step) String() string {
-	names := [steps]string{"prove", "wait", "classify", "decide", "configure", "issue", "claim", "publish"}
-	if s < 0 || s >= steps {
-		return "unknown"
-	}
-	return names[s]
-}
+// Steps are the names that metrics use for them.
+var Steps = [...]string{"prove", "wait", "classify", "decide", "configure", "issue", "claim", "publish"}
 
 // A RequestKind is what a request is for.
 type RequestKind int
@@ -45,20 +35,10 @@ const (
 	RequestEnroll RequestKind = iota
 	RequestRenew
 	RequestConfirm
-	requestKinds
 )
 
-// RequestKinds are all of them.
-var RequestKinds = []RequestKind{RequestEnroll, RequestRenew, RequestConfirm}
-
-// String returns the name that metrics use.
-func (k RequestKind) String() string {
-	names := [requestKinds]string{"enroll", "renew", "confirm"}
-	if k < 0 || k >= requestKinds {
-		return "unknown"
-	}
-	return names[k]
-}
+// RequestKinds are the names that metrics use for them.
+var RequestKinds = [...]string{"enroll", "renew", "confirm"}
 
 // A Meter takes measurements of requests. Its methods are called on the way of
 // each request, from many goroutines: they must not block, and should cost less
@@ -74,18 +54,6 @@ type Meter interface {
 	// Rejected is called for what was not even a request.
 	Rejected(wire.Code)
 }
-
-// unmetered is the Meter of a provisioner that has none.
-type unmetered struct{}
-
-// Step implements [Meter].
-func (unmetered) Step(Step, time.Duration) {}
-
-// Done implements [Meter].
-func (unmetered) Done(RequestKind, time.Duration, wire.Code) {}
-
-// Rejected implements [Meter].
-func (unmetered) Rejected(wire.Code) {}
 
 // A stopwatch measures the steps of one request. It goes by the monotonic
 // clock: the provisioner's own may be the trouble.

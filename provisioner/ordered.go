@@ -127,8 +127,5 @@ func (r *Record) grantedBy(g *orders.Grant, keyHash string, now time.Time) bool 
 	if g == nil || g.ID == "" || g.ID == r.Grant || !g.Open(now) || g.KeyHash != "" && g.KeyHash != keyHash {
 		return false
 	}
-	if g.Owned.IsZero() { // of before grants said so, or against a record that does not say
-		return !g.At.Before(r.OwnedSince)
-	}
 	return g.Owned.Equal(r.OwnedSince) // no clock has to agree with another one
 }

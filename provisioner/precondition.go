@@ -13,7 +13,7 @@ var ErrChanged = fmt.Errorf("%w: changed since it was shown", trust.ErrState)
 // Seen is what an operator saw of a node when ordering something. A zero member sets no condition.
 type Seen struct {
 	Revision   trust.Revision `json:"revision,omitempty"`   // of the record
-	OwnedSince time.Time      `json:"owned_since,omitzero"` // [Record.Owned], compared to the second: the machine that has the name
+	OwnedSince time.Time      `json:"owned_since,omitzero"` // [Record.OwnedSince], compared to the second: the machine that has the name
 }
 
 // Check returns [ErrChanged] if the newest record of a node, nil if there is none, is not what was seen.
@@ -23,8 +23,8 @@ func (s Seen) Check(r *Record, at trust.Revision) error {
 		return nil
 	case r == nil:
 		return fmt.Errorf("%w: there is no record", ErrChanged)
-	case !s.OwnedSince.IsZero() && r.Owned().Unix() != s.OwnedSince.Unix():
-		return fmt.Errorf("%w: another machine has the name since %s", ErrChanged, r.Owned().UTC().Format(time.RFC3339))
+	case !s.OwnedSince.IsZero() && r.OwnedSince.Unix() != s.OwnedSince.Unix():
+		return fmt.Errorf("%w: another machine has the name since %s", ErrChanged, r.OwnedSince.UTC().Format(time.RFC3339))
 	case s.Revision != 0 && s.Revision != at:
 		return fmt.Errorf("%w: the record was written at %s", ErrChanged, r.UpdatedAt.UTC().Format(time.RFC3339))
 	}

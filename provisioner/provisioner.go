@@ -3,10 +3,9 @@ package provisioner
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
+	"sync"
 	"time"
 
 	"muster/provisioner/waiting"
@@ -70,12 +69,12 @@ type Source struct {
 // likes, the /64 of that. Whoever has no address has one in common, the zero value.
 func (s Source) Key() netip.Prefix { return limit.Source(s.Address) }
 
-// Config configures [New].
+// Config configures [New]. All is required but what may be nil.
 type Config struct {
-	Tokens    trust.TokenVerifier // required
-	Policy    *policies.Engine    // required
-	Authority *ca.Authority       // required
-	Store     Store               // required
+	Tokens    trust.TokenVerifier
+	Policy    *policies.Engine
+	Authority *ca.Authority
+	Store     Store
 
 	// Signers are those behind Tokens, if operators may change them: Run follows
 	// the store's, and nobody is admitted while they are not known. Nil: the
@@ -86,9 +85,9 @@ type Config struct {
 	// backup forgets what was revoked since.
 	Journal Journal
 
-	// Kick drops the live connections of nodes to this process's broker. It may
-	// be called with nodes that have none. Nil if there is no broker.
-	Kick func(context.Context, ...wire.Identity)
+	// Kick has the connections of a node looked at, of which a certificate has ceased to be
+	// live, or may have. It must not block, and being told twice is harmless.
+	Kick func(wire.Identity)
 
 	CRL   CRLConfig
 	Facts FactsConfig
@@ -105,14 +104,8 @@ type Config struct {
 	Autosign func(ctx context.Context, id wire.Identity, csr []byte) error
 
 	// Reserved says why an identity can never be a node's, or nil. It is given
-	// the token since names in its URLs are brokers' names. Nil reserves
-	// nothing.
+	// the token since names in its URLs are brokers' names.
 	Reserved func(wire.Identity, *jwt.Verified) error
-
-	// Superseded is told of nodes of which a certificate has ceased to be live,
-	// or may have: whoever holds connections looks at theirs again. It must not
-	// block, and being told twice is harmless. Nil tells nobody.
-	Superseded func(wire.Identity)
 
 	// Clock says whether the clock can be trusted. Nil trusts it.
 	Clock *trust.Clock
@@ -121,17 +114,17 @@ type Config struct {
 	Quotas Quotas
 
 	// Budget bounds what those who have proven nothing can have checked and
-	// written down. Share it with the broker's gate. Nil: [DefaultChecksPerSecond].
+	// written down. Share it with the broker's gate.
 	Budget *Budget
 
-	// Now is the clock. Optional; defaults to [time.Now].
+	// Now is the clock.
 	Now func() time.Time
 }
 
 // CRLConfig is how CRLs are made.
 type CRLConfig struct {
 	// Validity is how long a CRL is valid: it is signed anew when half of that
-	// has passed. Optional; default 24 h.
+	// has passed.
 	Validity time.Duration
 
 	// MaxBytes is how many bytes a CRL may have. Optional; default [trust.MaxCRLBytes].
@@ -167,7 +160,7 @@ type Self struct {
 
 // Reports are where a provisioner tells what happens.
 type Reports struct {
-	// Emit takes events. It must not block. Nil drops them.
+	// Emit takes events. It must not block.
 	Emit func(events.Event)
 
 	// Observe takes each decision of the policy with what it was made on, or the
@@ -176,14 +169,13 @@ type Reports struct {
 	Observe func(in *policies.Input, d *policies.Decision, err error, asked string)
 
 	// Meter takes how long requests and their steps took, and what became of them.
-	// Optional.
 	Meter Meter
 
 	// Alarms takes what an operator must act on, and says what is known to be
-	// wrong. Optional; defaults to alarms that nobody but the log hears of.
+	// wrong.
 	Alarms *events.Alarms
 
-	// Log gets one line per decision. Optional; discards by default.
+	// Log gets one line per decision.
 	Log *slog.Logger
 }
 
@@ -198,10 +190,10 @@ type Provisioner struct {
 	watcher *watcher
 
 	cfg    Config // set by New, then read-only
-	locks  keyLocks[wire.Identity]
+	locks  locks
 	quotas quotas
 	uses   *trust.Uses
-	noted  noted
+	noted  sync.Map // of jwt.TokenID: unlimited tokens that this process has noted; operators sign few of them
 	policy policyHealth
 	recent recent
 	shown  *facts.Finder // of FactsConfig
@@ -216,18 +208,22 @@ type Provisioner struct {
 	crls        *trust.CRLs
 }
 
-// New returns a Provisioner or an error naming all that cfg lacks. It starts
-// nothing.
-func New(cfg Config) (*Provisioner, error) {
-	if err := cfg.check(); err != nil {
-		return nil, fmt.Errorf("provisioner: %w", err)
+// New returns a Provisioner. It starts nothing.
+func New(cfg Config) *Provisioner {
+	if cfg.Observe == nil {
+		cfg.Observe = func(*policies.Input, *policies.Decision, error, string) {}
 	}
-	cfg.setDefaults()
+	if cfg.CRL.Listed == nil {
+		cfg.CRL.Listed = func(context.Context, []*trust.CRL) bool { return true }
+	}
 	waiters := waiting.NewList(cfg.Store, cfg.Log)
 	logs := cfg.Store.Logs()
 	p := &Provisioner{
-		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), uses: trust.NewUses(cfg.Store, cfg.Log),
-		shown: facts.NewFinder(cfg.Facts.Shown), kept: facts.NewFinder(cfg.Facts.Kept),
+		cfg:     cfg,
+		quotas:  newQuotas(cfg.Quotas, cfg.Now),
+		uses:    trust.NewUses(cfg.Store, cfg.Log),
+		shown:   facts.NewFinder(cfg.Facts.Shown),
+		kept:    facts.NewFinder(cfg.Facts.Kept),
 		said:    newSaid(cfg.Now),
 		waiters: waiters,
 		logs:    logs,
@@ -247,72 +243,7 @@ func New(cfg Config) (*Provisioner, error) {
 		Log:         cfg.Log,
 		Now:         cfg.Now,
 	})
-	return p, nil
-}
-
-// check returns all that is wrong with a configuration.
-func (cfg *Config) check() error {
-	var errs []error
-	missing := func(absent bool, what string) {
-		if absent {
-			errs = append(errs, errors.New("no "+what))
-		}
-	}
-	missing(cfg.Tokens == nil, "token verifier")
-	missing(cfg.Policy == nil, "policy")
-	missing(cfg.Authority == nil, "certificate authority")
-	missing(cfg.Store == nil, "store")
-	if cfg.Quotas.PerToken < 0 || cfg.Quotas.PerSource < 0 {
-		errs = append(errs, fmt.Errorf("quotas of %d per token and %d per source, want 0 (none) or more", cfg.Quotas.PerToken, cfg.Quotas.PerSource))
-	}
-	if n := len(cfg.Facts.Shown); n > facts.MaxShown {
-		errs = append(errs, fmt.Errorf("%d facts to be shown, limit %d", n, facts.MaxShown))
-	}
-	errs = append(errs, facts.CheckKept(cfg.Facts.Kept)...)
-	if cfg.CRL.Validity != 0 && (cfg.CRL.Validity < trust.MinCRLValidity || cfg.CRL.Validity > trust.MaxCRLValidity) {
-		errs = append(errs, fmt.Errorf("CRL valid for %v, want %v to %v", cfg.CRL.Validity, trust.MinCRLValidity, trust.MaxCRLValidity))
-	}
-	return errors.Join(errs...)
-}
-
-// setDefaults fills in what may be left out.
-func (cfg *Config) setDefaults() {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Budget == nil {
-		cfg.Budget = NewBudget(DefaultChecksPerSecond, cfg.Now)
-	}
-	if cfg.Reserved == nil {
-		cfg.Reserved = func(wire.Identity, *jwt.Verified) error { return nil }
-	}
-	if cfg.Superseded == nil {
-		cfg.Superseded = func(wire.Identity) {}
-	}
-	if cfg.Emit == nil {
-		cfg.Emit = func(events.Event) {}
-	}
-	if cfg.Observe == nil {
-		cfg.Observe = func(*policies.Input, *policies.Decision, error, string) {}
-	}
-	if cfg.Meter == nil {
-		cfg.Meter = unmetered{}
-	}
-	if cfg.Kick == nil {
-		cfg.Kick = func(context.Context, ...wire.Identity) {}
-	}
-	if cfg.CRL.Validity == 0 {
-		cfg.CRL.Validity = trust.DefaultCRLValidity
-	}
-	if cfg.CRL.Listed == nil {
-		cfg.CRL.Listed = func(context.Context, []*trust.CRL) bool { return true }
-	}
-	if cfg.Alarms == nil {
-		cfg.Alarms = events.NewAlarms(events.AlarmConfig{Log: cfg.Log, Now: cfg.Now})
-	}
+	return p
 }
 
 // now is the clock as it crosses boundaries: UTC, to the second.
@@ -341,5 +272,5 @@ func (s Source) proven() {
 	}
 }
 
-// Config returns what the provisioner was made of, with the defaults filled in.
+// Config returns what the provisioner was made of.
 func (p *Provisioner) Config() Config { return p.cfg }

@@ -92,11 +92,14 @@ type Record struct {
 
 	// Operator says who ordered this revision, if an operator did.
 	Operator *trust.Cause `json:"operator,omitempty"`
+
 	// Cloned says that two live machines speak for the identity. Nil if none
 	// were noticed since OwnedSince, when the identity last changed hands: when
 	// it was enrolled anew, or given away by a grant or a one-time token.
-	Cloned     *Cloned   `json:"cloned,omitempty"`
-	OwnedSince time.Time `json:"owned_since,omitzero"`
+	Cloned *Cloned `json:"cloned,omitempty"`
+
+	// OwnedSince is since when the machine that has the identity has it, or had it last.
+	OwnedSince time.Time `json:"owned_since"`
 
 	// Recovered says that the node came back in a recovery; nil if not since it was enrolled.
 	Recovered *Recovered `json:"recovered,omitempty"`
@@ -138,17 +141,6 @@ func (r *Record) Followed() string {
 		return ""
 	}
 	return r.Revoked
-}
-
-// Owned is since when the machine that has the identity has it, or had it last. Records of
-// before they said so begin with when the identity was first enrolled.
-func (r *Record) Owned() time.Time { return owned(r.OwnedSince, r.FirstEnrolledAt) }
-
-func owned(since, first time.Time) time.Time {
-	if since.IsZero() {
-		return first
-	}
-	return since
 }
 
 // Decided says why the last revision is as it is.

@@ -43,7 +43,6 @@ var errUnconfirmed = errors.New("two certificates of the key that vouches are li
 // and a new one for the same key from then on: at that time a node that has
 // its key in hardware means it.
 func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source Source) (*wire.Enrolled, error) {
-	start := p.cfg.Now()
 	a := &attempt{proof: proof{
 		Provisioner: p,
 		id:          wire.NewID(),
@@ -69,14 +68,7 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id { // which a member of a cluster that was behind did not show
 		p.tellProvisioned(ctx, p.provisionedEvent(a.confirming, a.id, a.source))
 	}
-	e := a.event(events.Renewed, p.moment())
-	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
-	if !written && !p.said.answered.say(&e) {
-		return enrolled, nil
-	}
-	p.cfg.Emit(e)
-	p.cfg.Log.InfoContext(ctx, "certificate renewed", "node", a.identity, "serial", enrolled.Serial, "reason", a.reason,
-		"token_id", a.token.ID, "site", p.cfg.Site, "source", source.Address, "repeated", !written, "elapsed", e.Elapsed)
+	a.granted(ctx, events.Renewed, "certificate renewed", enrolled, written)
 	return enrolled, nil
 }
 
@@ -206,6 +198,9 @@ func (r *Record) confirmBy(vouching string, now time.Time) *Issued {
 // recall returns the token that the node came with, as far as it is
 // remembered. Without terms that is its id, its signer and its site.
 func (r *Record) recall() (*jwt.Verified, error) {
+	if r == nil {
+		r = &Record{} // of a node that came back in a recovery
+	}
 	if len(r.Terms) == 0 {
 		return &jwt.Verified{ID: r.Token, Signer: r.Signer, SignerName: string(r.Signer),
 			Claims: jwt.Claims{Organization: jwt.DefaultOrganization}, Limits: jwt.Limits{Site: r.Site}}, nil
@@ -222,7 +217,7 @@ func (r *Record) recall() (*jwt.Verified, error) {
 func (w *records) tellSuperseded(before, after *Record) {
 	live := after.Live(w.now())
 	if slices.ContainsFunc(before.Live(w.now()), func(serial string) bool { return !slices.Contains(live, serial) }) {
-		w.cfg.Superseded(after.Identity)
+		w.cfg.Kick(after.Identity)
 	}
 }
 
@@ -230,7 +225,7 @@ func (w *records) tellSuperseded(before, after *Record) {
 // before it told, or may not know that it has written it.
 func (w *records) tellFormer(r *Record) {
 	if len(r.Superseded) > 0 {
-		w.cfg.Superseded(r.Identity)
+		w.cfg.Kick(r.Identity)
 	}
 }
 

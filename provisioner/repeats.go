@@ -18,34 +18,27 @@ const (
 	wordsAtOnce, wordsEvery       = 20, 30 * time.Second // of confirmations, complaints and renewals refused
 )
 
-// repeats bounds what one node has said of it, by its identity.
-type repeats struct{ *limit.Keyed[string] }
-
-func newRepeats(atOnce int, every time.Duration, now func() time.Time) repeats {
-	return repeats{limit.NewKeyed[string](limit.Rate{PerSecond: 1 / every.Seconds(), Burst: atOnce, Now: now})}
-}
-
-// say reports whether e is to be said of its node, and if so, notes in it how many were not
-// since the last one that was.
-func (r repeats) say(e *events.Event) bool {
-	leftOut, ok := r.Take(e.Node)
-	if ok {
-		e.LeftOut = leftOut
-	}
-	return ok
-}
-
-// said bounds the events of what is said again and again.
+// said bounds the events of what is said again and again, of each node by its identity.
 type said struct {
-	answered repeats       // once more, with a certificate
-	words    repeats       // what nodes confirm again, or cannot use, and renewals that are refused
-	paused   *rate.Limiter // a fleet that waits for the end of a pause would push its own history out of the events
+	answered *limit.Keyed[string] // once more, with a certificate
+	words    *limit.Keyed[string] // what nodes confirm again, or cannot use, and renewals that are refused
+	paused   *rate.Limiter        // a fleet that waits for the end of a pause would push its own history out of the events
 }
 
 func newSaid(now func() time.Time) said {
 	return said{
-		answered: newRepeats(answeredAtOnce, answeredEvery, now),
-		words:    newRepeats(wordsAtOnce, wordsEvery, now),
+		answered: limit.NewKeyed[string](limit.Rate{PerSecond: 1 / answeredEvery.Seconds(), Burst: answeredAtOnce, Now: now}),
+		words:    limit.NewKeyed[string](limit.Rate{PerSecond: 1 / wordsEvery.Seconds(), Burst: wordsAtOnce, Now: now}),
 		paused:   rate.NewLimiter(reportsPerSecond, reportsAtOnce),
 	}
+}
+
+// say reports whether e is to be said of its node, and if so, notes in it how many were not
+// since the last one that was.
+func say(of *limit.Keyed[string], e *events.Event) bool {
+	leftOut, ok := of.Take(e.Node)
+	if ok {
+		e.LeftOut = leftOut
+	}
+	return ok
 }

@@ -129,11 +129,8 @@ func (a *attempt) classifyReturning(ctx context.Context) error {
 		if now := a.now(); a.record.begunFor(a.csr.KeyHash, now) != nil && slices.Contains(a.record.Lineage, a.csr.KeyHash) {
 			a.reason = ReasonReplay
 		}
-		a.token, err = a.record.recall()
-	} else {
-		a.token, err = (&Record{Identity: a.identity}).recall()
 	}
-	if err != nil {
+	if a.token, err = a.record.recall(); err != nil {
 		return refuse(node, wire.CodeUnavailable, err)
 	}
 	return nil

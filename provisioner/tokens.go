@@ -2,7 +2,6 @@ package provisioner
 
 import (
 	"context"
-	"sync"
 
 	"muster/provisioner/trust"
 
@@ -40,34 +39,13 @@ type Revised struct {
 	Revision trust.Revision
 }
 
-// maxNoted bounds the memory of a process of what it has noted; past it the
-// memory is emptied, and notes are written again to no effect.
-const maxNoted = 100_000
-
-// noted remembers which tokens this process has noted. The zero value is ready.
-type noted struct {
-	mu   sync.Mutex
-	seen map[jwt.TokenID]struct{} // guarded by mu
-}
-
-// first reports whether the token comes for the first time.
-func (n *noted) first(tid jwt.TokenID) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, ok := n.seen[tid]; ok {
-		return false
-	}
-	if n.seen == nil || len(n.seen) >= maxNoted {
-		n.seen = make(map[jwt.TokenID]struct{})
-	}
-	n.seen[tid] = struct{}{}
-	return true
-}
-
 // note writes down a token with which a node has enrolled. A limited one is
 // described by its log of claims.
 func (p *Provisioner) note(v *jwt.Verified) {
-	if v.Limits.Uses == 0 && p.noted.first(v.ID) {
+	if v.Limits.Uses > 0 {
+		return
+	}
+	if _, noted := p.noted.LoadOrStore(v.ID, true); !noted {
 		p.cfg.Store.NoteToken(trust.NewTokenInfo(v, p.now()))
 	}
 }

@@ -61,10 +61,7 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 		return nil, err
 	}
 	cfg.Tokens, cfg.Signers, cfg.Journal = signers, signers, journal
-	p, err := provisioner.New(cfg)
-	if err != nil {
-		return nil, err
-	}
+	p := provisioner.New(cfg)
 	if err := p.CatchUp(ctx); err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func (p *nodePage) Owner() string {
 	if p.Report == nil {
 		return ""
 	}
-	return strconv.FormatInt(p.Report.Record.Owned().Unix(), 10)
+	return strconv.FormatInt(p.Report.Record.OwnedSince.Unix(), 10)
 }
 
 // Link is where an action is asked for, with the machine that it is for: the page's.

@@ -123,7 +123,7 @@ func (c nodePages) seen(v *visit, id wire.Identity) (provisioner.Seen, error) {
 
 // seenOf is what a page about a node shows: what is ordered on it is for that alone.
 func seenOf(r *fleet.Report) provisioner.Seen {
-	return provisioner.Seen{Revision: r.Revision, OwnedSince: r.Record.Owned()}
+	return provisioner.Seen{Revision: r.Revision, OwnedSince: r.Record.OwnedSince}
 }
 
 // seenText writes what was seen for links and forms, REVISION-SECONDS.

@@ -121,7 +121,7 @@ func record(name string, edit func(*provisioner.Record)) *provisioner.Record {
 	r := &provisioner.Record{
 		Schema: provisioner.RecordSchema, Identity: wire.Identity(name), State: provisioner.StateProvisioned, Current: i, Lineage: []string{"k"}, Attempt: "a",
 		Token: "0f1e2d3c4b5a69780f1e2d3c4b5a6978", Site: "ams1", Agent: "1.0", Decision: provisioner.Decided{Reason: provisioner.ReasonNew, Policy: "p1p1"},
-		FirstEnrolledAt: noon, UpdatedAt: noon,
+		FirstEnrolledAt: noon, OwnedSince: noon, UpdatedAt: noon,
 	}
 	if edit != nil {
 		edit(r)

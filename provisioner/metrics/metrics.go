@@ -76,7 +76,7 @@ func New(version string, state func() State) *Metrics {
 	m.confirmations = m.counter("muster_confirmations_total", "Confirmations of nodes that certificate and configuration are on their disks.")
 	repeated := m.vec("muster_repeated_answers_total", "Requests that got an earlier answer again, without a write.", "request")
 	for _, k := range provisioner.RequestKinds {
-		m.repeated = append(m.repeated, repeated.WithLabelValues(k.String()))
+		m.repeated = append(m.repeated, repeated.WithLabelValues(k))
 	}
 	m.refusals = m.codes("muster_refusals_total", "Requests that were refused although somebody is behind them: their token or certificate is good.")
 	m.attempts = m.codes("muster_attempts_refused_total", "Requests that were refused and prove nothing about their sender.")
@@ -87,11 +87,11 @@ func New(version string, state func() State) *Metrics {
 
 	durations := m.histogram("muster_step_duration_seconds", "Time of each step of a request, refused or not.", "step")
 	for _, s := range provisioner.Steps {
-		m.steps = append(m.steps, durations.WithLabelValues(s.String()))
+		m.steps = append(m.steps, durations.WithLabelValues(s))
 	}
 	durations = m.histogram("muster_request_duration_seconds", "Time from a request's being decoded to its answer, refused or not.", "request")
 	for _, k := range provisioner.RequestKinds {
-		m.requests = append(m.requests, durations.WithLabelValues(k.String()))
+		m.requests = append(m.requests, durations.WithLabelValues(k))
 	}
 	return m
 }

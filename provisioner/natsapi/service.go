@@ -54,7 +54,7 @@ type Config struct {
 	Opener *seal.Opener
 
 	// Budget is charged for opening what strangers sealed. Share it with the
-	// provisioner. Optional; nil bounds nothing.
+	// provisioner.
 	Budget *provisioner.Budget
 
 	// Prefix stands before all subjects, for a service of its own beside

@@ -52,6 +52,9 @@ func putGrant(f interface {
 	Daemon() *daemon.Daemon
 	Context() context.Context
 }, g *orders.Grant) error {
+	if r, _, err := f.Daemon().Store().Record(f.Context(), g.Identity); err == nil && r != nil && g.Owned.IsZero() {
+		g.Owned = r.OwnedSince
+	}
 	grants := f.Daemon().Store().Logs().Grants
 	newest, _ := grants.Get(g.LogKey())
 	_, err := grants.Put(f.Context(), g.LogKey(), g, newest.Revision)

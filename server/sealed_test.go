@@ -43,11 +43,11 @@ func (f *fleet) opened(m *nats.Msg) []byte {
 	if err != nil || !e.Sealed || opener == nil {
 		return m.Data
 	}
-	open := opener.OpenRequest
+	purpose := seal.PurposeEnroll
 	if m.Subject == wire.SubjectApplied {
-		open = opener.OpenApplied
+		purpose = seal.PurposeApplied
 	}
-	message, sealer, err := open(e)
+	message, sealer, err := opener.Open(purpose, e)
 	if err != nil {
 		return m.Data
 	}

@@ -15,7 +15,7 @@ import (
 func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {
 	t.Parallel()
 	keys := t.TempDir()
-	muster(t, keys, "jwt", "keys", "key.pem", "key.pub")
+	openssl(t, keys, "genpkey", "-algorithm", "ed25519", "-out", "key.pem")
 	key := filepath.Join(keys, "key.pem")
 	policy := filepath.Join(keys, "policy.rego")
 	write(t, policy, "package muster.enroll\n\nallow if true\n")

@@ -63,7 +63,7 @@ func TestWebhook(t *testing.T) {
 		t.Errorf("test of an endpoint that refuses: %v: %s", err, out)
 	}
 
-	muster(t, dir, "jwt", "keys", "other.pem", "other.pub")
+	openssl(t, dir, "genpkey", "-algorithm", "ed25519", "-out", "other.pem")
 	muster(t, dir, "jwt", "t.jwt", "other.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port, "--default")
 	node := start(t, dir, "server", "run", "--token", "t.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	next := func() string {

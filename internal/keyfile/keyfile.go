@@ -138,9 +138,6 @@ func parseBlock(block *pem.Block, passphrase func() ([]byte, error)) (crypto.Pri
 		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
 	case block.Type == "EC PRIVATE KEY":
 		key, err = x509.ParseECPrivateKey(block.Bytes)
-	case block.Type == "OPENSSH PRIVATE KEY":
-		return nil, fmt.Errorf("%w: an OpenSSH key; "+
-			"rewrite a copy of it with `ssh-keygen -p -m PKCS8 -f COPY`", ErrKey)
 	default:
 		return nil, fmt.Errorf("%w: PEM block %.40q, want PRIVATE KEY", ErrKey, block.Type)
 	}
@@ -206,16 +203,14 @@ func Marshal(key crypto.PrivateKey, passphrase []byte) ([]byte, error) {
 // words of errors: "RSA", "P-384", "Ed25519", "X25519".
 func Kind(key any) string {
 	switch k := key.(type) {
-	case *rsa.PrivateKey, *rsa.PublicKey:
+	case interface{ Public() crypto.PublicKey }:
+		return Kind(k.Public())
+	case *rsa.PublicKey:
 		return "RSA"
-	case *ecdsa.PrivateKey:
-		return k.Curve.Params().Name
 	case *ecdsa.PublicKey:
 		return k.Curve.Params().Name
-	case ed25519.PrivateKey, ed25519.PublicKey:
+	case ed25519.PublicKey:
 		return "Ed25519"
-	case *ecdh.PrivateKey:
-		return fmt.Sprint(k.Curve())
 	case *ecdh.PublicKey:
 		return fmt.Sprint(k.Curve())
 	default:

@@ -14,9 +14,6 @@ import (
 // LoadCredentialEncrypted=muster-passphrase:FILE.
 const Credential = "muster-passphrase" //nolint:gosec // a name, no secret
 
-// tries is how often a person may answer for one key.
-const tries = 3
-
 // A Ring reads private keys from files, and finds the passphrase of those that
 // are encrypted: in File, else among the systemd credentials, else by asking.
 // It is looked for when the first encrypted key needs it, and remembered for
@@ -113,34 +110,38 @@ func (r *Ring) key(path string) (key crypto.PrivateKey, encrypted bool, err erro
 		return nil, false, err
 	}
 	defer clear(b)
-	if !Encrypted(b) {
-		key, err := Parse(b, nil)
-		return named(path, key, false, err)
+	if encrypted = Encrypted(b); encrypted {
+		key, err = r.decrypt(b, path)
+	} else if key, err = Parse(b, nil); err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
 	}
+	return key, encrypted, err
+}
+
+// decrypt decrypts the key in b, which path held, with the passphrase that is
+// remembered, or another one that it then remembers.
+func (r *Ring) decrypt(b []byte, path string) (crypto.PrivateKey, error) {
 	if r.secret != nil {
 		key, err := r.open(b, r.secret)
-		if err == nil || !errors.Is(err, ErrPassphrase) || r.File != "" {
-			return named(path, key, true, err)
-		}
-	}
-	prompt := "Passphrase for " + path + ": "
-	for try := 1; ; try++ {
-		secret, err := r.find(path, prompt)
-		if err != nil {
-			return nil, false, err
-		}
-		key, err := r.open(b, secret)
 		if err == nil {
-			r.Forget()
-			r.secret = secret
-			return key, true, nil
+			return key, nil
 		}
-		clear(secret)
-		if try == tries || !errors.Is(err, ErrPassphrase) || !r.asks() {
-			return nil, false, fmt.Errorf("%s: %w", path, err)
+		if !errors.Is(err, ErrPassphrase) || r.File != "" {
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		prompt = "Wrong. Passphrase for " + path + ": "
 	}
+	secret, err := r.find(path)
+	if err != nil {
+		return nil, err
+	}
+	key, err := r.open(b, secret)
+	if err != nil {
+		clear(secret)
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	r.Forget()
+	r.secret = secret
+	return key, nil
 }
 
 // open decrypts a key with a copy of the secret, since Parse clears what it is
@@ -149,17 +150,8 @@ func (r *Ring) open(b, secret []byte) (crypto.PrivateKey, error) {
 	return Parse(b, func() ([]byte, error) { return bytes.Clone(secret), nil })
 }
 
-// asks reports whether the passphrase comes from a person, who can try again.
-func (r *Ring) asks() bool {
-	if r.File != "" || r.Ask == nil {
-		return false
-	}
-	_, err := r.credential()
-	return errors.Is(err, fs.ErrNotExist)
-}
-
 // find returns the passphrase from the first source that there is.
-func (r *Ring) find(path, prompt string) ([]byte, error) {
+func (r *Ring) find(path string) ([]byte, error) {
 	if r.File != "" {
 		return ReadLine(r.File)
 	}
@@ -171,7 +163,7 @@ func (r *Ring) find(path, prompt string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w: the key is encrypted; give its passphrase in a file (keys.passphrase_file or --passphrase-file), "+
 			"as the systemd credential %s, or on a terminal", path, ErrPassphrase, Credential)
 	}
-	return r.Ask(prompt)
+	return r.Ask("Passphrase for " + path + ": ")
 }
 
 // credential returns the passphrase that systemd has brought. There is none:
@@ -180,18 +172,5 @@ func (r *Ring) credential() ([]byte, error) {
 	if r.Credentials == "" {
 		return nil, fs.ErrNotExist
 	}
-	path := filepath.Join(r.Credentials, Credential)
-	b, err := read(path, maxLineBytes, false)
-	if err != nil {
-		return nil, err
-	}
-	return line(path, b)
-}
-
-// named puts the file's name in front of an error.
-func named(path string, key crypto.PrivateKey, encrypted bool, err error) (crypto.PrivateKey, bool, error) {
-	if err != nil {
-		return nil, false, fmt.Errorf("%s: %w", path, err)
-	}
-	return key, encrypted, nil
+	return readLine(filepath.Join(r.Credentials, Credential), nil)
 }

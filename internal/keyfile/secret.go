@@ -27,24 +27,17 @@ var ErrExposed = errors.New("lets others in")
 // [ErrExposed]: what was looked at is what is read, whatever happens to the
 // path meanwhile. Links are followed. Of a pipe, such as /dev/fd/3, no
 // permissions are asked.
-func ReadSecret(path string) ([]byte, error) { return read(path, maxKeyBytes, true) }
+func ReadSecret(path string) ([]byte, error) { return read(path, 0, maxKeyBytes, exposed) }
 
 // ReadFile is [ReadSecret] for what has to be a regular file: everything else is an error.
-// It does not wait for somebody to write to a pipe, which may be for ever.
+// It does not wait for a writer of a pipe, which may be for ever.
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err // names the path already
-	}
-	defer func() { _ = f.Close() }() // nothing was written
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a file", path)
-	}
-	return readOpen(f, info, path, maxKeyBytes, true)
+	return read(path, syscall.O_NONBLOCK, maxKeyBytes, func(path string, info fs.FileInfo) error {
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("%s: not a file", path)
+		}
+		return exposed(path, info)
+	})
 }
 
 // ReadKey is [ReadSecret] for a private key. Of a file that is open to others
@@ -55,7 +48,7 @@ func ReadKey(path string) ([]byte, error) {
 	if !errors.Is(err, ErrExposed) {
 		return b, err
 	}
-	if b, failed := read(path, maxKeyBytes, false); failed == nil {
+	if b, failed := read(path, 0, maxKeyBytes, nil); failed == nil {
 		defer clear(b)
 		secret := bytes.Contains(b, []byte(typePlain+"-----")) // perhaps in a block that cannot be read
 		if _, failed := privateBlock(b); failed != nil && !secret && bytes.Contains(b, []byte("-----BEGIN ")) {
@@ -67,41 +60,42 @@ func ReadKey(path string) ([]byte, error) {
 
 // ReadLine returns the only line of a secret file, without its end, at most
 // 4 KiB and not empty, under the conditions of [ReadSecret].
-func ReadLine(path string) ([]byte, error) {
-	b, err := read(path, maxLineBytes, true)
+func ReadLine(path string) ([]byte, error) { return readLine(path, exposed) }
+
+func readLine(path string, check func(string, fs.FileInfo) error) ([]byte, error) {
+	b, err := read(path, 0, maxLineBytes, check)
 	if err != nil {
 		return nil, err
 	}
-	return line(path, b)
+	b = bytes.TrimSuffix(bytes.TrimSuffix(b, []byte("\n")), []byte("\r"))
+	switch {
+	case len(b) == 0:
+		return nil, fmt.Errorf("%s: empty, want a secret on one line", path)
+	case bytes.ContainsAny(b, "\r\n"):
+		return nil, fmt.Errorf("%s: several lines, want a secret on one line", path)
+	}
+	return b, nil
 }
 
-func read(path string, limit int64, private bool) ([]byte, error) {
-	f, err := os.Open(path)
+// read reads a file of at most limit bytes that passes check, unless that is nil.
+func read(path string, flag int, limit int64, check func(string, fs.FileInfo) error) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|flag, 0)
 	if err != nil {
 		return nil, err // names the path already
 	}
 	defer func() { _ = f.Close() }() // nothing was written
 	info, err := f.Stat()
+	if err == nil && check != nil {
+		err = check(path, info)
+	}
 	if err != nil {
 		return nil, err
-	}
-	return readOpen(f, info, path, limit, private)
-}
-
-func readOpen(f *os.File, info fs.FileInfo, path string, limit int64, private bool) ([]byte, error) {
-	if private {
-		if err := exposed(path, info); err != nil {
-			return nil, err
-		}
 	}
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("%s: secret of more than %d bytes", path, limit)
 	}
-	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s: secret of more than %d bytes", path, limit)
-	}
-	return b, nil
+	return b, err
 }
 
 // CheckPrivate returns [ErrExposed] if path is a regular file that is open to others: for what may
@@ -120,18 +114,6 @@ func exposed(path string, info fs.FileInfo) error {
 		return fmt.Errorf("%s: mode %04o %w: chmod 600 %s", path, mode, ErrExposed, shellWord(path))
 	}
 	return nil
-}
-
-// line returns the only line in b, which path held.
-func line(path string, b []byte) ([]byte, error) {
-	b = bytes.TrimSuffix(bytes.TrimSuffix(b, []byte("\n")), []byte("\r"))
-	switch {
-	case len(b) == 0:
-		return nil, fmt.Errorf("%s: empty, want a secret on one line", path)
-	case bytes.ContainsAny(b, "\r\n"):
-		return nil, fmt.Errorf("%s: several lines, want a secret on one line", path)
-	}
-	return b, nil
 }
 
 // shellWord writes a path so that a shell takes it for one word and chmod for

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"muster/internal/seal"
+	"muster/internal/wire"
 )
 
 // TestOneSessionManyMessages carries a connection's three messages to one opener,
@@ -69,8 +70,8 @@ func TestAMessageIsOfItsSession(t *testing.T) {
 	}
 	for name, o := range map[string]*seal.Opener{"remembered": o, "new": testOpener(t, "a")} {
 		t.Run(name, func(t *testing.T) {
-			refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: recorded.Key, Encapsulated: mine.Encapsulated, Ciphertext: recorded.Ciphertext}, seal.ErrOpen)
-			refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: recorded.Key, Encapsulated: recorded.Encapsulated, Ciphertext: mine.Ciphertext}, seal.ErrOpen)
+			refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: recorded.Key, Encapsulated: mine.Encapsulated, Ciphertext: recorded.Ciphertext}, seal.ErrOpen)
+			refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: recorded.Key, Encapsulated: recorded.Encapsulated, Ciphertext: mine.Ciphertext}, seal.ErrOpen)
 			refused(t, o, seal.PurposeApplied, recorded, seal.ErrOpen)
 			refused(t, o, seal.PurposeConnect, recorded, seal.ErrOpen)
 		})

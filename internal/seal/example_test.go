@@ -15,11 +15,11 @@ func Example() {
 	// The node has the public key from its token.
 	public, _ := seal.ParsePublicKey(private.Public().String())
 	session, _ := seal.NewSession(public, "eyJhbGciOiJFZERTQSJ9...")
-	request, replies, _ := session.EncodeRequest(&wire.EnrollRequest{ID: "r1", Identity: "web1.example.net", Boot: "b1"})
+	request, replies, _ := session.Encode(&wire.EnrollRequest{ID: "r1", Identity: "web1.example.net", Boot: "b1"})
 
 	// The provisioner.
 	envelope, _ := wire.Open(request, wire.MaxMessageBytes)
-	message, sealer, _ := opener.OpenRequest(envelope)
+	message, sealer, _ := opener.Open(seal.PurposeEnroll, envelope)
 	r, _ := wire.DecodeEnroll(message)
 	answer, _ := sealer.EncodeReply(&wire.Reply{ID: r.ID, Refusal: &wire.Refusal{Code: wire.CodeBusy}})
 

@@ -1,5 +1,7 @@
 package seal
 
+import "muster/internal/wire"
+
 // Padding, for tests of its own.
 var (
 	Pad    = pad
@@ -8,7 +10,7 @@ var (
 )
 
 // SealUnpadded seals b as it is, as a stranger's program might.
-func (s *Session) SealUnpadded(purpose Purpose, b []byte) (*Sealed, error) {
+func (s *Session) SealUnpadded(purpose Purpose, b []byte) (*wire.Envelope, error) {
 	sealed, _, err := s.seal(purpose, append(make([]byte, saltBytes), b...))
 	return sealed, err
 }

@@ -18,8 +18,8 @@ func FuzzOpenRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, open := range []func(*wire.Envelope) ([]byte, *seal.ReplySealer, error){o.OpenRequest, o.OpenApplied} {
-			message, reply, err := open(e)
+		for _, purpose := range []seal.Purpose{seal.PurposeEnroll, seal.PurposeApplied} {
+			message, reply, err := o.Open(purpose, e)
 			if (err != nil) != (message == nil) || (err != nil) != (reply == nil) {
 				t.Fatalf("message %q, reply %v, error %v", message, reply, err)
 			}

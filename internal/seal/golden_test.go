@@ -31,7 +31,7 @@ const (
 func writeGolden(t testing.TB) {
 	t.Helper()
 	session := testSession(t, "golden")
-	raw, _, err := session.EncodeRequest(request())
+	raw, _, err := session.Encode(request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func writeGolden(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, sealer, err := testOpener(t, "golden").OpenRequest(e)
+	_, sealer, err := testOpener(t, "golden").Open(seal.PurposeEnroll, e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func goldenExchange(t testing.TB) ([]byte, *seal.ReplySealer, *seal.ReplyOpener)
 	if err != nil {
 		t.Fatal(err)
 	}
-	message, sealer, err := testOpener(t, "golden").OpenRequest(e)
+	message, sealer, err := testOpener(t, "golden").Open(seal.PurposeEnroll, e)
 	if err != nil {
 		t.Fatal(err)
 	}

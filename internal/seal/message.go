@@ -28,21 +28,15 @@ const (
 	MaxReplyBytes = (maxFrameBytes+2)/3*4 + replyFrame
 )
 
-// EncodeRequest returns an enroll request in a sealed envelope. The opener is
-// for the replies to it; a retry is sealed anew and has an opener of its own.
-// The error wraps [wire.ErrTooLarge] if the plain message is above
-// [MaxRequestBytes].
-func (s *Session) EncodeRequest(message any) ([]byte, *ReplyOpener, error) {
-	return s.encode(PurposeEnroll, message)
-}
-
-// EncodeApplied returns a confirmation in a sealed envelope; otherwise it is
-// like [Session.EncodeRequest].
-func (s *Session) EncodeApplied(message *wire.Applied) ([]byte, *ReplyOpener, error) {
-	return s.encode(PurposeApplied, message)
-}
-
-func (s *Session) encode(purpose Purpose, message any) ([]byte, *ReplyOpener, error) {
+// Encode returns a message in a sealed envelope: a *[wire.Applied] for that
+// purpose, and any other as an enroll request. The opener is for the replies to it;
+// a retry is sealed anew and has an opener of its own. The error wraps
+// [wire.ErrTooLarge] if the plain message is above [MaxRequestBytes].
+func (s *Session) Encode(message any) ([]byte, *ReplyOpener, error) {
+	purpose := PurposeEnroll
+	if _, is := message.(*wire.Applied); is {
+		purpose = PurposeApplied
+	}
 	plain, err := wire.Encode(message)
 	if err != nil {
 		return nil, nil, fmt.Errorf("seal: %w", err)
@@ -55,27 +49,6 @@ func (s *Session) encode(purpose Purpose, message any) ([]byte, *ReplyOpener, er
 		return nil, nil, err
 	}
 	return wire.EncodeSealed(m.Key, m.Encapsulated, m.Ciphertext), reply, nil
-}
-
-// OpenRequest opens the enroll request in e, which [wire.Open] has decoded.
-// What it returns is a plain message, a stranger's, for [wire.DecodeEnroll].
-// Every reply from here on, whatever the message turns out to be, goes through
-// the ReplySealer. The error wraps [ErrPlain], [ErrUnknownKey] or [ErrOpen].
-func (o *Opener) OpenRequest(e *wire.Envelope) (message []byte, reply *ReplySealer, err error) {
-	return o.openEnvelope(PurposeEnroll, e)
-}
-
-// OpenApplied opens the confirmation in e, for [wire.DecodeApplied]; otherwise
-// it is like [Opener.OpenRequest].
-func (o *Opener) OpenApplied(e *wire.Envelope) (message []byte, reply *ReplySealer, err error) {
-	return o.openEnvelope(PurposeApplied, e)
-}
-
-func (o *Opener) openEnvelope(purpose Purpose, e *wire.Envelope) ([]byte, *ReplySealer, error) {
-	if !e.Sealed {
-		return nil, nil, ErrPlain
-	}
-	return o.Open(purpose, &Sealed{Key: e.Key, Encapsulated: e.Encapsulated, Ciphertext: e.Ciphertext})
 }
 
 // EncodeReply returns message, a *[wire.Reply], in a sealed envelope. The error

@@ -37,7 +37,7 @@ func reply() *wire.Reply {
 // sendRequest encodes m, and decodes it as far as a provisioner does.
 func sendRequest(t testing.TB, m any) (raw []byte, e *wire.Envelope, opener *seal.ReplyOpener) {
 	t.Helper()
-	raw, opener, err := testSession(t, "a").EncodeRequest(m)
+	raw, opener, err := testSession(t, "a").Encode(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestEnrollSealed(t *testing.T) {
 	t.Parallel()
 	raw, e, opener := sendRequest(t, request())
 	hides(t, raw, secretToken, secretFact, "web1.example.net", "DER of the request", "identity")
-	message, sealer, err := testOpener(t, "a").OpenRequest(e)
+	message, sealer, err := testOpener(t, "a").Open(seal.PurposeEnroll, e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestAppliedSealed(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
 	applied := &wire.Applied{ID: "Zb0J", Identity: "web1.example.net", Serial: "5b1f", Digest: "9f86", Signature: []byte("signature")}
-	raw, opener, err := testSession(t, "a").EncodeApplied(applied)
+	raw, opener, err := testSession(t, "a").Encode(applied)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,10 +116,10 @@ func TestAppliedSealed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, r, err := o.OpenRequest(e); !errors.Is(err, seal.ErrOpen) || m != nil || r != nil {
+	if m, r, err := o.Open(seal.PurposeEnroll, e); !errors.Is(err, seal.ErrOpen) || m != nil || r != nil {
 		t.Errorf("a confirmation opened as a request: %q, %v", m, err)
 	}
-	message, sealer, err := o.OpenApplied(e)
+	message, sealer, err := o.Open(seal.PurposeApplied, e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestAppliedSealed(t *testing.T) {
 		t.Errorf("reply (-sent +opened):\n%s", d)
 	}
 	_, e, _ = sendRequest(t, request())
-	if m, r, err := o.OpenApplied(e); !errors.Is(err, seal.ErrOpen) || m != nil || r != nil {
+	if m, r, err := o.Open(seal.PurposeApplied, e); !errors.Is(err, seal.ErrOpen) || m != nil || r != nil {
 		t.Errorf("a request opened as a confirmation: %q, %v", m, err)
 	}
 }
@@ -167,7 +167,7 @@ func TestRequestsThatDoNotOpen(t *testing.T) {
 			t.Parallel()
 			_, e, _ := sendRequest(t, request())
 			tt.edit(e)
-			message, reply, err := testOpener(t, "a").OpenRequest(e)
+			message, reply, err := testOpener(t, "a").Open(seal.PurposeEnroll, e)
 			if !errors.Is(err, tt.want) || (err != nil) != (message == nil) || (err != nil) != (reply == nil) {
 				t.Errorf("OpenRequest = %q, %v, %v; want %v", message, reply, err, tt.want)
 			}
@@ -182,12 +182,12 @@ func TestRepliesThatAreIgnored(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
 	_, e, opener := sendRequest(t, request())
-	_, sealer, err := o.OpenRequest(e)
+	_, sealer, err := o.Open(seal.PurposeEnroll, e)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, otherEnvelope, _ := sendRequest(t, request())
-	_, otherSealer, err := o.OpenRequest(otherEnvelope)
+	_, otherSealer, err := o.Open(seal.PurposeEnroll, otherEnvelope)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,11 +265,11 @@ func TestLargestRequest(t *testing.T) {
 	plain := func(n int) string { // a message that is n bytes in its envelope
 		return strings.Repeat("x", n-len(`{"v":1,"sealed":false,"body":""}`))
 	}
-	b, _, err := k.EncodeRequest(plain(seal.MaxRequestBytes))
+	b, _, err := k.Encode(plain(seal.MaxRequestBytes))
 	if err != nil || len(b) > wire.MaxMessageBytes || len(b) <= wire.MaxMessageBytes-350 { // 350: a block in base64
 		t.Errorf("largest request: %d bytes, %v; want at most %d, and no room for a block more", len(b), err, wire.MaxMessageBytes)
 	}
-	if b, r, err := k.EncodeRequest(plain(seal.MaxRequestBytes + 1)); !errors.Is(err, wire.ErrTooLarge) || b != nil || r != nil {
+	if b, r, err := k.Encode(plain(seal.MaxRequestBytes + 1)); !errors.Is(err, wire.ErrTooLarge) || b != nil || r != nil {
 		t.Errorf("a byte more: %d bytes, %v", len(b), err)
 	}
 	full := request()
@@ -277,14 +277,14 @@ func TestLargestRequest(t *testing.T) {
 	full.Facts = json.RawMessage(`{"a":"` + strings.Repeat("f", wire.MaxFactsBytes-8) + `"}`)
 	full.CSR = make([]byte, 5<<10)
 	_, e, _ := sendRequest(t, full)
-	message, _, err := testOpener(t, "a").OpenRequest(e)
+	message, _, err := testOpener(t, "a").Open(seal.PurposeEnroll, e)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := wire.DecodeEnroll(message); err != nil {
 		t.Errorf("full token and facts: %v", err)
 	}
-	if _, _, err := k.EncodeRequest(make(chan int)); err == nil {
+	if _, _, err := k.Encode(make(chan int)); err == nil {
 		t.Error("a channel was encoded")
 	}
 }

@@ -1,6 +1,10 @@
 package seal
 
-import "fmt"
+import (
+	"fmt"
+
+	"muster/internal/wire"
+)
 
 // An Opener holds the provisioner's private keys and opens what was sealed to
 // any of them. It remembers the sessions that it has opened lately, which only
@@ -29,21 +33,25 @@ func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 	return o, nil
 }
 
-// Open opens s, which must have been sealed for purpose. The plaintext may be
-// empty. It is whatever a stranger wanted it to be: sealing takes no secret. The
-// same s opens any number of times.
+// Open opens e, which [wire.Open] has decoded and which must have been sealed for
+// purpose. The plaintext may be empty. It is whatever a stranger wanted it to be:
+// sealing takes no secret. The same e opens any number of times. Every reply from
+// here on, whatever the message turns out to be, goes through the ReplySealer.
 //
-// The error wraps [ErrUnknownKey] or [ErrOpen]. There is no ReplySealer then,
-// and any reply can only be a plain one, which the node will not believe.
-func (o *Opener) Open(purpose Purpose, s *Sealed) (plaintext []byte, reply *ReplySealer, err error) {
-	if err := checkFrame("ciphertext", s.Ciphertext, maxCiphertextBytes); err != nil {
+// The error wraps [ErrPlain], [ErrUnknownKey] or [ErrOpen]. There is no ReplySealer
+// then, and any reply can only be a plain one, which the node will not believe.
+func (o *Opener) Open(purpose Purpose, e *wire.Envelope) (plaintext []byte, reply *ReplySealer, err error) {
+	if !e.Sealed {
+		return nil, nil, ErrPlain
+	}
+	if err := checkFrame("ciphertext", e.Ciphertext, maxCiphertextBytes); err != nil {
 		return nil, nil, err // before anything is computed
 	}
-	session, keep, err := o.session(s.Key, s.Encapsulated)
+	session, keep, err := o.session(e.Key, e.Encapsulated)
 	if err != nil {
 		return nil, nil, err
 	}
-	plaintext, x, err := session.open(purpose, s.Ciphertext)
+	plaintext, x, err := session.open(purpose, e.Ciphertext)
 	if err != nil {
 		return nil, nil, err
 	}

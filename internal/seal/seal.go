@@ -41,20 +41,12 @@ const (
 // maxCiphertextBytes bounds what is opened: the largest message, padded.
 const maxCiphertextBytes = saltBytes + (lengthBytes+wire.MaxMessageBytes+padTo-1)/padTo*padTo + tagBytes
 
-// Sealed is something that was sealed, the three members of a sealed
-// [wire.Envelope]. Nothing in it is authenticated.
-type Sealed struct {
-	Key          string // [PublicKey.ID] of the key that it is sealed to
-	Encapsulated []byte // HPKE's encapsulated key, 32 bytes: it names the session
-	Ciphertext   []byte // 32 bytes of salt, a multiple of 256 bytes, and 16
-}
-
 // Seal seals plaintext of at most [wire.MaxMessageBytes], which may be empty.
 // Sealing the same twice gives results that have nothing in common but the
 // session. The [ReplyOpener] opens replies to this one message.
 //
 // The error wraps [wire.ErrTooLarge].
-func (s *Session) Seal(purpose Purpose, plaintext []byte) (*Sealed, *ReplyOpener, error) {
+func (s *Session) Seal(purpose Purpose, plaintext []byte) (*wire.Envelope, *ReplyOpener, error) {
 	if len(plaintext) > wire.MaxMessageBytes {
 		return nil, nil, fmt.Errorf("seal: %w: %d bytes, limit %d", wire.ErrTooLarge, len(plaintext), wire.MaxMessageBytes)
 	}
@@ -71,7 +63,7 @@ func newFrame(n int) []byte {
 }
 
 // seal seals what stands padded behind the place of the salt, where it lies.
-func (s *Session) seal(purpose Purpose, frame []byte) (*Sealed, *ReplyOpener, error) {
+func (s *Session) seal(purpose Purpose, frame []byte) (*wire.Envelope, *ReplyOpener, error) {
 	salt, body := frame[:saltBytes], frame[saltBytes:]
 	if _, err := rand.Read(salt); err != nil {
 		return nil, nil, fmt.Errorf("seal: %w", err)
@@ -81,5 +73,6 @@ func (s *Session) seal(purpose Purpose, frame []byte) (*Sealed, *ReplyOpener, er
 		return nil, nil, fmt.Errorf("seal: %w", err)
 	}
 	ct := c.Seal(salt, c.nonce, body, nil)
-	return &Sealed{Key: s.key, Encapsulated: s.enc, Ciphertext: ct}, &ReplyOpener{newExchange(replies, ct)}, nil
+	e := &wire.Envelope{Version: wire.Version, Sealed: true, Key: s.key, Encapsulated: s.enc, Ciphertext: ct}
+	return e, &ReplyOpener{newExchange(replies, ct)}, nil
 }

@@ -57,7 +57,7 @@ func testSession(t testing.TB, name string) *seal.Session {
 }
 
 // mustSeal seals to the key of that name, in a new session.
-func mustSeal(t testing.TB, name string, purpose seal.Purpose, plaintext string) (*seal.Sealed, *seal.ReplyOpener) {
+func mustSeal(t testing.TB, name string, purpose seal.Purpose, plaintext string) (*wire.Envelope, *seal.ReplyOpener) {
 	t.Helper()
 	s, reply, err := testSession(t, name).Seal(purpose, []byte(plaintext))
 	if err != nil {
@@ -68,7 +68,7 @@ func mustSeal(t testing.TB, name string, purpose seal.Purpose, plaintext string)
 
 // refused checks that s does not open, for the reason want, and that nothing
 // comes beside the error.
-func refused(t *testing.T, o *seal.Opener, purpose seal.Purpose, s *seal.Sealed, want error) {
+func refused(t *testing.T, o *seal.Opener, purpose seal.Purpose, s *wire.Envelope, want error) {
 	t.Helper()
 	plaintext, reply, err := o.Open(purpose, s)
 	if !errors.Is(err, want) || plaintext != nil || reply != nil {
@@ -114,7 +114,7 @@ func TestThereAndBack(t *testing.T) {
 }
 
 // tokenText is s as a sealed token.
-func tokenText(s *seal.Sealed) string {
+func tokenText(s *wire.Envelope) string {
 	enc := base64.RawURLEncoding
 	return strings.Join([]string{"muster-sealed-v1", s.Key, enc.EncodeToString(s.Encapsulated), enc.EncodeToString(s.Ciphertext)}, ".")
 }
@@ -143,13 +143,13 @@ func TestNoBitIsFree(t *testing.T) {
 		}
 	}
 	t.Run("key", eachBit([]byte(s.Key), func(t *testing.T, b []byte) {
-		refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: string(b), Encapsulated: s.Encapsulated, Ciphertext: s.Ciphertext}, seal.ErrUnknownKey)
+		refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: string(b), Encapsulated: s.Encapsulated, Ciphertext: s.Ciphertext}, seal.ErrUnknownKey)
 	}))
 	t.Run("encapsulated key", eachBit(s.Encapsulated, func(t *testing.T, b []byte) {
-		refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: s.Key, Encapsulated: b, Ciphertext: s.Ciphertext}, seal.ErrOpen)
+		refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: s.Key, Encapsulated: b, Ciphertext: s.Ciphertext}, seal.ErrOpen)
 	}))
 	t.Run("ciphertext", eachBit(s.Ciphertext, func(t *testing.T, b []byte) {
-		refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: s.Key, Encapsulated: s.Encapsulated, Ciphertext: b}, seal.ErrOpen)
+		refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: s.Key, Encapsulated: s.Encapsulated, Ciphertext: b}, seal.ErrOpen)
 	}))
 	t.Run("reply", eachBit(frame, func(t *testing.T, b []byte) {
 		if got, err := opener.Open(b); !errors.Is(err, seal.ErrOpen) || got != nil {
@@ -164,28 +164,28 @@ func TestWhatDoesNotOpen(t *testing.T) {
 	other, _ := mustSeal(t, "a", seal.PurposeEnroll, "question")
 	foreign, _ := mustSeal(t, "c", seal.PurposeEnroll, "question")
 	tests := map[string]struct {
-		edit func(*seal.Sealed)
+		edit func(*wire.Envelope)
 		want error
 	}{
-		"as it is":                       {func(*seal.Sealed) {}, nil},
-		"a key that is not held":         {func(s *seal.Sealed) { *s = *foreign }, seal.ErrUnknownKey},
-		"no key":                         {func(s *seal.Sealed) { s.Key = "" }, seal.ErrUnknownKey},
-		"the other key that is held":     {func(s *seal.Sealed) { s.Key = testKey(t, "b").Public().ID() }, seal.ErrOpen},
-		"encapsulated key of another":    {func(s *seal.Sealed) { s.Encapsulated = other.Encapsulated }, seal.ErrOpen},
-		"ciphertext of another":          {func(s *seal.Sealed) { s.Ciphertext = other.Ciphertext }, seal.ErrOpen},
-		"no encapsulated key":            {func(s *seal.Sealed) { s.Encapsulated = nil }, seal.ErrOpen},
-		"encapsulated key of 31 bytes":   {func(s *seal.Sealed) { s.Encapsulated = s.Encapsulated[:31] }, seal.ErrOpen},
-		"encapsulated key of 33 bytes":   {func(s *seal.Sealed) { s.Encapsulated = append(s.Encapsulated, 0) }, seal.ErrOpen},
-		"encapsulated key of zeros":      {func(s *seal.Sealed) { s.Encapsulated = make([]byte, 32) }, seal.ErrOpen},
-		"no ciphertext":                  {func(s *seal.Sealed) { s.Ciphertext = nil }, seal.ErrOpen},
-		"salt and tag only":              {func(s *seal.Sealed) { s.Ciphertext = s.Ciphertext[:48] }, seal.ErrOpen},
-		"a salt of its own":              {func(s *seal.Sealed) { s.Ciphertext[31]++ }, seal.ErrOpen},
-		"salt of another":                {func(s *seal.Sealed) { copy(s.Ciphertext, other.Ciphertext[:32]) }, seal.ErrOpen},
-		"truncated by a byte":            {func(s *seal.Sealed) { s.Ciphertext = s.Ciphertext[:len(s.Ciphertext)-1] }, seal.ErrOpen},
-		"truncated by a block":           {func(s *seal.Sealed) { s.Ciphertext = s.Ciphertext[:len(s.Ciphertext)-256] }, seal.ErrOpen},
-		"longer by a byte":               {func(s *seal.Sealed) { s.Ciphertext = append(s.Ciphertext, 0) }, seal.ErrOpen},
-		"longer by a block":              {func(s *seal.Sealed) { s.Ciphertext = append(s.Ciphertext, make([]byte, 256)...) }, seal.ErrOpen},
-		"far too long":                   {func(s *seal.Sealed) { s.Ciphertext = make([]byte, 1<<20+48) }, seal.ErrOpen},
+		"as it is":                       {func(*wire.Envelope) {}, nil},
+		"a key that is not held":         {func(s *wire.Envelope) { *s = *foreign }, seal.ErrUnknownKey},
+		"no key":                         {func(s *wire.Envelope) { s.Key = "" }, seal.ErrUnknownKey},
+		"the other key that is held":     {func(s *wire.Envelope) { s.Key = testKey(t, "b").Public().ID() }, seal.ErrOpen},
+		"encapsulated key of another":    {func(s *wire.Envelope) { s.Encapsulated = other.Encapsulated }, seal.ErrOpen},
+		"ciphertext of another":          {func(s *wire.Envelope) { s.Ciphertext = other.Ciphertext }, seal.ErrOpen},
+		"no encapsulated key":            {func(s *wire.Envelope) { s.Encapsulated = nil }, seal.ErrOpen},
+		"encapsulated key of 31 bytes":   {func(s *wire.Envelope) { s.Encapsulated = s.Encapsulated[:31] }, seal.ErrOpen},
+		"encapsulated key of 33 bytes":   {func(s *wire.Envelope) { s.Encapsulated = append(s.Encapsulated, 0) }, seal.ErrOpen},
+		"encapsulated key of zeros":      {func(s *wire.Envelope) { s.Encapsulated = make([]byte, 32) }, seal.ErrOpen},
+		"no ciphertext":                  {func(s *wire.Envelope) { s.Ciphertext = nil }, seal.ErrOpen},
+		"salt and tag only":              {func(s *wire.Envelope) { s.Ciphertext = s.Ciphertext[:48] }, seal.ErrOpen},
+		"a salt of its own":              {func(s *wire.Envelope) { s.Ciphertext[31]++ }, seal.ErrOpen},
+		"salt of another":                {func(s *wire.Envelope) { copy(s.Ciphertext, other.Ciphertext[:32]) }, seal.ErrOpen},
+		"truncated by a byte":            {func(s *wire.Envelope) { s.Ciphertext = s.Ciphertext[:len(s.Ciphertext)-1] }, seal.ErrOpen},
+		"truncated by a block":           {func(s *wire.Envelope) { s.Ciphertext = s.Ciphertext[:len(s.Ciphertext)-256] }, seal.ErrOpen},
+		"longer by a byte":               {func(s *wire.Envelope) { s.Ciphertext = append(s.Ciphertext, 0) }, seal.ErrOpen},
+		"longer by a block":              {func(s *wire.Envelope) { s.Ciphertext = append(s.Ciphertext, make([]byte, 256)...) }, seal.ErrOpen},
+		"far too long":                   {func(s *wire.Envelope) { s.Ciphertext = make([]byte, 1<<20+48) }, seal.ErrOpen},
 		"sealed without padding":         {unpadded(t, []byte("question")), seal.ErrOpen},
 		"padded with something":          {unpadded(t, append(byHand("question")[:255], 1)), seal.ErrOpen},
 		"padded by a block too much":     {unpadded(t, append(byHand("question"), make([]byte, 256)...)), seal.ErrOpen},
@@ -216,8 +216,8 @@ func padOf(n int) []byte {
 }
 
 // unpadded makes of a sealed message one that holds b as it is.
-func unpadded(t *testing.T, b []byte) func(*seal.Sealed) {
-	return func(s *seal.Sealed) {
+func unpadded(t *testing.T, b []byte) func(*wire.Envelope) {
+	return func(s *wire.Envelope) {
 		raw, err := testSession(t, "a").SealUnpadded(seal.PurposeEnroll, b)
 		if err != nil {
 			t.Fatal(err)

@@ -110,7 +110,7 @@ type Session struct {
 }
 
 // NewSession agrees on a secret with the holder of k and seals the token with
-// it. How long that gets says [SealedTokenBytes].
+// it.
 //
 // The error wraps [wire.ErrTooLarge] for a token above [wire.MaxTokenBytes] or
 // [ErrKey] if k is the zero value; it does not print the token.

@@ -2,7 +2,6 @@ package seal
 
 import (
 	"crypto/hmac"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,14 +20,6 @@ const (
 
 	maxTokenCiphertext = saltBytes + (lengthBytes+wire.MaxTokenBytes+padTo-1)/padTo*padTo + tagBytes
 )
-
-// SealedTokenBytes returns how long [NewSession] makes a token of n bytes. A NATS
-// broker that muster did not configure takes 4,096 bytes of CONNECT, of which
-// 314 are not the token, so there n may be 2,556 at most.
-func SealedTokenBytes(n int) int {
-	enc := base64.RawURLEncoding
-	return len(tokenPrefix) + enc.EncodedLen(idBytes) + 1 + enc.EncodedLen(encapsulatedBytes) + 1 + enc.EncodedLen(saltBytes+padded(n)+tagBytes)
-}
 
 // IsSealedToken reports whether s is a sealed token, of this version or of
 // another: something for [Opener.OpenToken] and never for a JWT parser.
@@ -86,7 +77,7 @@ func (o *Opener) OpenToken(p Presented) (wire.Secret, error) {
 }
 
 // parseToken takes a sealed token apart.
-func parseToken(s string) (*Sealed, error) {
+func parseToken(s string) (*wire.Envelope, error) {
 	if len(s) > MaxSealedTokenBytes {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrOpen, len(s), MaxSealedTokenBytes)
 	}
@@ -106,5 +97,5 @@ func parseToken(s string) (*Sealed, error) {
 	if err := checkFrame("ciphertext", ct, maxCiphertextBytes); err != nil {
 		return nil, err
 	}
-	return &Sealed{Key: parts[0], Encapsulated: enc, Ciphertext: ct}, nil
+	return &wire.Envelope{Key: parts[0], Encapsulated: enc, Ciphertext: ct}, nil
 }

@@ -1,7 +1,6 @@
 package simnode
 
 import (
-	"errors"
 	"net"
 
 	"github.com/nats-io/nats.go"
@@ -79,11 +78,5 @@ func EncodeIn(session *seal.Session, message any) (b []byte, opener *seal.ReplyO
 		b, err = wire.Encode(message)
 		return b, nil, err
 	}
-	switch m := message.(type) {
-	case *wire.EnrollRequest:
-		return session.EncodeRequest(m)
-	case *wire.Applied:
-		return session.EncodeApplied(m)
-	}
-	return nil, nil, errors.New("only enroll requests and confirmations are sealed")
+	return session.Encode(message)
 }

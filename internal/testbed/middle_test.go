@@ -471,10 +471,10 @@ func TestOnlyTheSealKeyAnswers(t *testing.T) {
 			continue
 		}
 		e.Key = key.Public().ID()
-		if _, _, err := thief.OpenRequest(e); err == nil {
+		if _, _, err := thief.Open(seal.PurposeEnroll, e); err == nil {
 			t.Errorf("%s %s opens as a request", fr.Op, fr.Args)
 		}
-		if _, _, err := thief.OpenApplied(e); err == nil {
+		if _, _, err := thief.Open(seal.PurposeApplied, e); err == nil {
 			t.Errorf("%s %s opens as a confirmation", fr.Op, fr.Args)
 		}
 	}

@@ -181,7 +181,7 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	request, opener, err := simnode.Session(nc).EncodeRequest(n.Request())
+	request, opener, err := simnode.Session(nc).Encode(n.Request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 	if err := json.Unmarshal(request, &stolen); err != nil {
 		t.Fatal(err)
 	}
-	mine, o, err := simnode.Session(thief).EncodeRequest(f.Node("web2.example.net").Request())
+	mine, o, err := simnode.Session(thief).Encode(f.Node("web2.example.net").Request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 		t.Errorf("a recorded request under another session: %v, want %v", err, seal.ErrPlain)
 	}
 	r := f.Node("web2.example.net").Request()
-	b, o, err := f.Session().EncodeRequest(r)
+	b, o, err := f.Session().Encode(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +321,7 @@ func sealedConfirmationsAreWorthTheirSignature(t *testing.T, f *Fleet) {
 	}
 	t.Cleanup(fleet.Close)
 	for name, nc := range map[string]*nats.Conn{"sealed": f.Dial(n.Token), "plain": f.Dial(f.Token(nil)), "fleet": fleet} {
-		b, opener, err := f.Session().EncodeApplied(a)
+		b, opener, err := f.Session().Encode(a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -405,7 +405,7 @@ func TestSealKeysAreRotated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, opener, err := former.EncodeRequest(n.Request())
+	b, opener, err := former.Encode(n.Request())
 	if err != nil {
 		t.Fatal(err)
 	}

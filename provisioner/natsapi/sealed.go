@@ -12,7 +12,7 @@ import (
 // errBudget means that a source has had too much opened that did not open.
 var errBudget = errors.New("too many sealed messages of this source did not open")
 
-// sealedPrefix is how [seal.EncodeRequest] begins. It only saves decoding an
+// sealedPrefix is how [seal.Session.Encode] begins. It only saves decoding an
 // envelope twice: one that is spelled in another way is found out as well.
 var sealedPrefix = fmt.Appendf(nil, `{"v":%d,"sealed":true,`, wire.Version)
 
@@ -47,11 +47,11 @@ func (s *Service) open(c *call) ([]byte, error) {
 	if !s.cfg.Budget.Charge(c.source.Address) {
 		return nil, errBudget
 	}
-	open := s.cfg.Opener.OpenRequest
+	purpose := seal.PurposeEnroll
 	if s.isApplied(c.Msg) {
-		open = s.cfg.Opener.OpenApplied
+		purpose = seal.PurposeApplied
 	}
-	message, sealer, err := open(e)
+	message, sealer, err := s.cfg.Opener.Open(purpose, e)
 	if err != nil {
 		return nil, err
 	}

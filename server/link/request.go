@@ -120,17 +120,7 @@ func (c *Conn) encode(message any) ([]byte, func([]byte) (*wire.Reply, error), e
 		b, err := wire.Encode(message)
 		return b, wire.DecodeReply, err
 	}
-	var b []byte
-	var opener *seal.ReplyOpener
-	var err error
-	switch m := message.(type) {
-	case *wire.EnrollRequest:
-		b, opener, err = c.session.EncodeRequest(m)
-	case *wire.Applied:
-		b, opener, err = c.session.EncodeApplied(m)
-	default:
-		err = fmt.Errorf("a %T is never sent over a connection with a token", message)
-	}
+	b, opener, err := c.session.Encode(message)
 	if errors.Is(err, wire.ErrTooLarge) {
 		err = advice.New(err, "leave out facts, or sign a shorter token: sealing takes a third of what a message can hold")
 	}

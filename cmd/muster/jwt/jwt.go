@@ -27,7 +27,6 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 // help is formatted with the name of the command.
 const help = `    %[1]s FILE [KEY]           view, verified if there is a public key
     %[1]s FILE KEY --urls ...  sign with a private key
-    %[1]s keys PRIVATE PUBLIC  make a pair of keys
 
   %[1]s provisioning.jwt signer-key.pem --insecure --token-file secret \
     --urls localhost:4222 --default
@@ -37,8 +36,8 @@ FILE is viewed if it exists and no flag of signing is given. The verbs sign and
 view say it outright. Flags may stand anywhere. Each is for the verbs that its
 heading, or the start of its help, names; the others refuse it.
 
-A file whose name is a verb (sign, provisioning, prov, p, view, show, v, s or
-keys) is written with its directory, such as ./p.`
+A file whose name is a verb (sign, provisioning, prov, p, view, show, v or s) is
+written with its directory, such as ./p.`
 
 // command is one spelling. Its flags belong to all its verbs, so that they may stand
 // anywhere on the command line; each verb refuses those that it has no use for.
@@ -46,12 +45,11 @@ type command struct {
 	name  string // "muster jwt" or "muster tool jwt"
 	flags []flag
 
-	file, key      string // arguments; for keys the private and the public file
+	file, key      string // arguments
 	passphraseFile string
 	force          bool
 	sign           signFlags
 	view           viewFlags
-	keys           keysFlags
 }
 
 // A flag is one of a command's, with the verbs that it is for.
@@ -66,10 +64,9 @@ func add(c *kingpin.CmdClause, name string, all cli.Verbs) {
 	c.HelpLong(fmt.Sprintf(help, name))
 	v.addSignFlags(c)
 	v.addViewFlags(c)
-	v.addKeysFlags(c)
-	v.flag(c, "Sign, keys", "passphrase-file", "file with the passphrase of the private key; else MUSTER_PASSPHRASE or the terminal.").
+	v.flag(c, "Sign", "passphrase-file", "file with the passphrase of the private key; else MUSTER_PASSPHRASE or the terminal.").
 		PlaceHolder("FILE").StringVar(&v.passphraseFile)
-	v.flag(c, "Sign, keys", "force", "replace files that exist.").BoolVar(&v.force)
+	v.flag(c, "Sign", "force", "replace files that exist.").BoolVar(&v.force)
 
 	auto := c.Command("auto", "View or sign, whichever fits.").Default().Hidden()
 	auto.Arg("file", "The token.").Required().StringVar(&v.file)
@@ -88,12 +85,6 @@ func add(c *kingpin.CmdClause, name string, all cli.Verbs) {
 	view.Arg("key", "Certificate or public key of the signer.").StringVar(&v.key)
 	all.Check(view, v.checkView)
 	all[view.FullCommand()] = v.runView
-
-	keys := c.Command("keys", "Make a pair of keys for signing tokens.").HelpLong(fmt.Sprintf(keysHelp, name))
-	keys.Arg("private", "Where to write the private key.").Required().StringVar(&v.file)
-	keys.Arg("public", "Where to write the public key.").Required().StringVar(&v.key)
-	all.Check(keys, v.checkKeys)
-	all[keys.FullCommand()] = v.runKeys
 }
 
 // flag adds a flag for some of the verbs, whose names begin its help.

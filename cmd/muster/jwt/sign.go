@@ -12,7 +12,6 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/keyfile"
-	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/jwt"
 )
@@ -28,7 +27,7 @@ share with the provisioner, and may be limited: to uses, names, a site, a time.
 // Sizes from which a token may not fit into the line with which a node connects
 // to a broker that is not muster's: nats-server reads 4,096 bytes
 // (max_control_line), about 200 of which are not the token, 314 of them where it
-// is sealed, which makes it a third longer as well; see [seal.SealedTokenBytes].
+// is sealed, which makes it a third longer as well.
 // In plain 2,600 leaves room for a user and a password.
 const (
 	warnTokenBytes  = 2600
@@ -140,14 +139,13 @@ func (v *command) readSecret(ctx context.Context) (wire.Secret, error) {
 // warnLong warns of a token that may not fit into the line with which a machine
 // connects.
 func warnLong(n int, claims jwt.Claims) {
-	limit, is := warnTokenBytes, fmt.Sprintf("the token has %d bytes", n)
+	limit := warnTokenBytes
 	if l, err := claims.Limits(); err == nil && l.Seal != "" {
 		limit = warnSealedBytes
-		is += fmt.Sprintf(", and %d when it is sealed", seal.SealedTokenBytes(n))
 	}
 	if n > limit {
-		verb.Say("warning: %s; above %d a broker with NATS's default max_control_line of 4096 "+
-			"may refuse the connection (muster's own brokers take 16384)", is, limit)
+		verb.Say("warning: the token has %d bytes; above %d a broker with NATS's default max_control_line of 4096 "+
+			"may refuse the connection (muster's own brokers take 16384)", n, limit)
 	}
 }
 

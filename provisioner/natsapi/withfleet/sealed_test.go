@@ -91,7 +91,7 @@ func TestRefusalsOfSealedRequestsAreSealed(t *testing.T) {
 		}, wire.CodeTooLarge},
 	}
 	for name, tt := range tests {
-		b, o, err := session.EncodeRequest(tt.message(n.Request()))
+		b, o, err := session.Encode(tt.message(n.Request()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestRefusalsOfSealedRequestsAreSealed(t *testing.T) {
 		}
 	}
 	// A sealed message within a sealed message is nothing that anybody sends.
-	inner, _, err := session.EncodeRequest(n.Request())
+	inner, _, err := session.Encode(n.Request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestOtherSpellingsOfAnEnvelopeAreOpened(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	n := f.SealedNode("web1.example.net")
 	nc := f.Dial(n.Token)
-	b, o, err := simnode.Session(nc).EncodeRequest(n.Request())
+	b, o, err := simnode.Session(nc).Encode(n.Request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestWithoutASealKeyNothingIsOpened(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	conn := service(t, f, "test.", nil, nil)
 	r := f.SealedNode("web1.example.net").Request()
-	b, _, err := f.Session().EncodeRequest(r)
+	b, _, err := f.Session().Encode(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestARequestOfNobodyIsRefused(t *testing.T) {
 		"the name, and something more": func(b []byte) *nats.Msg { return of(subject, session.Name()+"A", b) },
 	} {
 		r := f.SealedNode("web1.example.net").Request()
-		b, o, err := session.EncodeRequest(r)
+		b, o, err := session.Encode(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +235,7 @@ func TestAnyProvisionerOpensWhatIsOfASession(t *testing.T) {
 		}
 		return r
 	}
-	request := func() ([]byte, *seal.ReplyOpener, error) { return session.EncodeRequest(n.Request()) }
+	request := func() ([]byte, *seal.ReplyOpener, error) { return session.Encode(n.Request()) }
 	first, again := ask("one.", wire.SubjectEnroll, request), ask("two.", wire.SubjectEnroll, request)
 	if first.Enrolled == nil || again.Enrolled == nil || first.Enrolled.Serial != again.Enrolled.Serial {
 		t.Fatalf("replies %+v and %+v, want the same certificate", first, again)
@@ -244,7 +244,7 @@ func TestAnyProvisionerOpensWhatIsOfASession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := ask("three.", wire.SubjectApplied, func() ([]byte, *seal.ReplyOpener, error) { return session.EncodeApplied(a) }); r.Applied == nil {
+	if r := ask("three.", wire.SubjectApplied, func() ([]byte, *seal.ReplyOpener, error) { return session.Encode(a) }); r.Applied == nil {
 		t.Errorf("confirmation: %+v", r)
 	}
 	for _, want := range []events.Type{events.Enrolled, events.Provisioned} {
@@ -268,7 +268,7 @@ func TestOpeningIsCharged(t *testing.T) {
 	n := f.SealedNode("web1.example.net")
 	session := f.Session()
 	send := func(user string, damage bool) ([]byte, *seal.ReplyOpener) {
-		b, o, err := session.EncodeRequest(n.Request())
+		b, o, err := session.Encode(n.Request())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,7 +328,7 @@ func TestSealedGarbageIsCharged(t *testing.T) {
 				if token != "" {
 					r.Token = token
 				}
-				b, o, err := session.EncodeRequest(r)
+				b, o, err := session.Encode(r)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -347,7 +347,7 @@ func TestSealedGarbageIsCharged(t *testing.T) {
 				if kind == "confirmation" {
 					var err error
 					subject = wire.SubjectApplied
-					if b, o, err = session.EncodeApplied(&wire.Applied{ID: wire.NewID(), Identity: "web1.example.net", Serial: "1", Digest: "1", Signature: []byte("x")}); err != nil {
+					if b, o, err = session.Encode(&wire.Applied{ID: wire.NewID(), Identity: "web1.example.net", Serial: "1", Digest: "1", Signature: []byte("x")}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -392,10 +392,10 @@ func TestABusyProvisionerSaysSoSealed(t *testing.T) {
 		if request {
 			r := n.Request()
 			r.ID = id
-			b, o, err = session.EncodeRequest(r)
+			b, o, err = session.Encode(r)
 		} else {
 			subject = wire.SubjectApplied
-			b, o, err = session.EncodeApplied(&wire.Applied{ID: id, Identity: identity})
+			b, o, err = session.Encode(&wire.Applied{ID: id, Identity: identity})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -481,7 +481,7 @@ func TestEverybodyIsToldSomething(t *testing.T) {
 	openers := map[string]*seal.ReplyOpener{} // by reply subject
 	for range requests {
 		r := n.Request()
-		b, o, err := session.EncodeRequest(r)
+		b, o, err := session.Encode(r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -42,50 +41,32 @@ func ReadToken(path string) (string, error) {
 }
 
 // SignerRemedy says where there is a key to sign provisioning tokens with.
-const SignerRemedy = "give the signer-key.pem that `muster provisioner init` made, or make a pair of keys with `muster jwt keys`"
+const SignerRemedy = "give the signer-key.pem that `muster provisioner init` made"
 
-// Key reads a private key, and its passphrase if it is encrypted. A person gets three
-// tries. remedy says what to give if there is no such file.
+// Key reads a private key, and its passphrase if it is encrypted: from the file, from MUSTER_PASSPHRASE, or from a
+// person. remedy says what to give if there is no such file.
 func Key(ctx context.Context, path, passphraseFile, remedy string) (crypto.Signer, error) {
 	b, err := keyfile.ReadKey(path)
 	if err != nil {
 		return nil, verb.OrMissing(err, remedy)
 	}
-	asked := false
-	ask := func() (secret []byte, err error) {
-		secret, asked, err = Passphrase(ctx, passphraseFile, "Passphrase for "+path+": ", cli.AskSecret)
+	key, err := jwt.ParsePrivateKey(b, func() ([]byte, error) {
+		if passphraseFile != "" {
+			return keyfile.ReadLine(passphraseFile)
+		}
+		if env := os.Getenv("MUSTER_PASSPHRASE"); env != "" {
+			return []byte(env), nil
+		}
+		secret, err := cli.AskSecret(ctx, os.Stdin, os.Stderr, "Passphrase for "+path+": ")
+		if errors.Is(err, cli.ErrNoTerminal) {
+			err = errors.New("a passphrase is needed: give --passphrase-file FILE, set MUSTER_PASSPHRASE, or answer on a terminal")
+		}
 		return secret, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	const tries = 3
-	for try := 1; ; try++ {
-		key, err := jwt.ParsePrivateKey(b, ask)
-		if err == nil {
-			return key, nil
-		}
-		if !asked || !errors.Is(err, jwt.ErrPassphrase) || try == tries {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		verb.Say("wrong passphrase, try again (%d of %d)", try+1, tries)
-	}
-}
-
-// Asker is one of the ways of asking in package cli.
-type Asker func(ctx context.Context, in *os.File, out io.Writer, prompt string) ([]byte, error)
-
-// Passphrase returns the passphrase of a key, and whether a person gave it.
-func Passphrase(ctx context.Context, file, prompt string, ask Asker) (secret []byte, asked bool, err error) {
-	if file != "" {
-		secret, err = keyfile.ReadLine(file)
-		return secret, false, err
-	}
-	if env := os.Getenv("MUSTER_PASSPHRASE"); env != "" {
-		return []byte(env), false, nil
-	}
-	secret, err = ask(ctx, os.Stdin, os.Stderr, prompt)
-	if errors.Is(err, cli.ErrNoTerminal) {
-		err = errors.New("a passphrase is needed: give --passphrase-file FILE, set MUSTER_PASSPHRASE, or answer on a terminal")
-	}
-	return secret, err == nil, err
+	return key, nil
 }
 
 // Brokers returns the brokers that --urls has, with commas between, and all that is wrong with --urls and --srv.

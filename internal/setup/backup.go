@@ -29,13 +29,14 @@ var ErrUnknown = errors.New("this version of muster cannot read what is in it")
 
 // CheckBackup reads a backup to its end and checks that it is whole, or the error wraps
 // [backup.ErrDamaged], and that this version of muster can restore it, or it wraps
-// [ErrUnknown]. each, if not nil, is called after every message.
-func CheckBackup(r io.Reader, each func()) (*BackupInfo, error) {
+// [ErrUnknown]. each is called with every message.
+func CheckBackup(ctx context.Context, r io.Reader, each func()) (*BackupInfo, error) {
 	var takes int64
 	info, err := readBackup(r, func(m *backup.Message) error {
-		if each != nil {
-			each()
+		if err := ctx.Err(); err != nil {
+			return err
 		}
+		each()
 		takes += int64(len(m.Subject) + len(m.Data) + besideMessage)
 		if err := store.CheckKept(m.Stream, m.Sequence, m.Subject, m.Data); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnknown, err)
@@ -49,34 +50,18 @@ func CheckBackup(r io.Reader, each func()) (*BackupInfo, error) {
 	return info, nil
 }
 
-// CheckBackupFile is [CheckBackup] of the file at path, until ctx ends, whose error it then
-// returns.
+// CheckBackupFile is [CheckBackup] of the file at path.
 func CheckBackupFile(ctx context.Context, path string, each func()) (*BackupInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // only read
-	info, err := CheckBackup(&ending{ctx, f}, each)
+	info, err := CheckBackup(ctx, f, each)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return info, nil
-}
-
-// An ending reader fails with the error of ctx once that is done: a backup may have
-// gigabytes, and whoever has it read may think better of it.
-type ending struct {
-	ctx context.Context //nolint:containedctx // a Reader has no other place for it
-	r   io.Reader
-}
-
-// Read implements [io.Reader].
-func (e *ending) Read(p []byte) (int, error) {
-	if err := e.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return e.r.Read(p)
 }
 
 // readBackup calls each for every message of a backup, and returns what it is

@@ -30,11 +30,11 @@ func TestWhatAnotherVersionWroteIsToldFromWhatIsCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := file.Bytes()
-	_, err = CheckBackup(bytes.NewReader(whole), nil)
+	_, err = CheckBackup(t.Context(), bytes.NewReader(whole), func() {})
 	if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "stream MUSTER_NODES: sequence 7: ") {
 		t.Errorf("of another version: %v", err)
 	}
-	_, err = CheckBackup(bytes.NewReader(whole[:len(whole)-40]), nil)
+	_, err = CheckBackup(t.Context(), bytes.NewReader(whole[:len(whole)-40]), func() {})
 	if !errors.Is(err, backup.ErrDamaged) || errors.Is(err, ErrUnknown) {
 		t.Errorf("cut: %v", err)
 	}

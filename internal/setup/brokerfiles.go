@@ -96,24 +96,13 @@ func (s BrokerServer) Write(path, dir string) error {
 	if err != nil {
 		return err
 	}
-	dir = filepath.Clean(dir)
-	if _, err := os.Lstat(dir); err == nil {
-		return fmt.Errorf("%s: %w: nothing is overwritten: give a new directory, or see `muster broker certificate`", dir, fs.ErrExist)
-	}
-	staging, err := newStaging(dir)
-	if err != nil {
-		return err
-	}
-	defer staging.remove()
-	w := &writer{dir: staging.dir}
-	for name, content := range files {
-		w.file(name, 0o600, content)
-	}
-	w.file(serverConfigFile, 0o600, []byte(text))
-	if w.err != nil {
-		return staging.notMade(w.err)
-	}
-	return staging.place(0o700)
+	return makeDir(filepath.Clean(dir), 0o700, func(w *writer) error {
+		for name, content := range files {
+			w.file(name, 0o600, content)
+		}
+		w.file(serverConfigFile, 0o600, []byte(text))
+		return w.err
+	})
 }
 
 // Renew puts a new key and certificate, and the authority's roots as they are

@@ -45,7 +45,6 @@ type Installation struct {
 	Passphrase    []byte   // encrypts all private keys; none leaves them plain
 	Dir           string   // set by Init: where it is, for the units
 	Now           func() time.Time
-	Reached       func(string) // told of each step that is done, for tests that kill it there; nil tells nobody
 }
 
 // BrokerURLs is what tokens and nodes are given: the broker's names with its
@@ -79,33 +78,24 @@ func Init(dir string, s Installation) error {
 	if s.Dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	staging, err := newStaging(dir)
-	if err != nil {
+	return makeDir(dir, 0o755, func(w *writer) error { // the keys in it are 0600
+		if err := s.write(w); err != nil {
+			return err
+		}
+		// An empty directory gives way. If it has been filled meanwhile, this fails and nothing is lost.
+		err := os.Remove(dir)
+		if errors.Is(err, syscall.EBUSY) {
+			return fmt.Errorf("%s: has a disk or a volume mounted on it, whose place nothing can take: give a directory in it, such as %s",
+				dir, filepath.Join(dir, "provisioner"))
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		return err
-	}
-	defer staging.remove()
-	s.Reached("staged")
-	if err := s.write(staging.dir); err != nil {
-		return staging.notMade(err)
-	}
-	s.Reached("written")
-	// An empty directory gives way. If somebody has filled it meanwhile, this
-	// fails and nothing is lost.
-	if err := os.Remove(dir); errors.Is(err, syscall.EBUSY) {
-		return fmt.Errorf("%s: has a disk or a volume mounted on it, whose place nothing can take: give a directory in it, such as %s", dir, filepath.Join(dir, "provisioner"))
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	s.Reached("cleared")
-	if err := staging.place(0o755); err != nil { // the keys in it are 0600
-		return err
-	}
-	s.Reached("placed")
-	return nil
+	})
 }
 
-// placeFor returns where a setup goes that is to be dir, which must be missing or empty:
-// a link stays, and leads to it.
+// placeFor returns where a setup goes that is to be dir, which must be missing or empty. Links are followed.
 func placeFor(dir string) (string, error) {
 	if strings.ContainsFunc(dir, unicode.IsControl) { // units and what init prints have it in a line
 		return "", fmt.Errorf("%q: has a control character in its name: give another directory", dir)
@@ -122,18 +112,10 @@ func placeFor(dir string) (string, error) {
 	if dir = filepath.Clean(dir); dir == "." {
 		return "", errors.New(".: is where you are, and the new setup takes its place: name it from the directory above")
 	}
-	info, err := os.Lstat(dir)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode()&fs.ModeSymlink == 0 {
-		return dir, nil
+	if place, err := filepath.EvalSymlinks(dir); err == nil {
+		return place, nil
 	}
-	if err != nil {
-		return "", err
-	}
-	place, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return "", fmt.Errorf("%s: leads nowhere: make the directory that it leads to, or take the link away", dir)
-	}
-	return place, nil
+	return dir, nil
 }
 
 // Check reports everything wrong with s at once, each line naming the flag of
@@ -181,9 +163,6 @@ func (s *Installation) complete() {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	if s.Reached == nil {
-		s.Reached = func(string) {}
-	}
 }
 
 // nameServers adds the names and addresses in the URLs of a cluster to those
@@ -206,43 +185,9 @@ func (s *Installation) nameServers() {
 	}
 }
 
-// OnlyHere reports whether the broker listens on loopback although it has names
-// under which nodes elsewhere would look for it.
-func (s *Installation) OnlyHere() bool {
-	host, _, err := net.SplitHostPort(s.Listen)
-	ip := net.ParseIP(host)
-	return s.Cluster == "" && (s.Listen == "" || err == nil && ip != nil && ip.IsLoopback()) &&
-		slices.ContainsFunc(append([]string{s.Name}, s.BrokerNames...), func(n string) bool { return n != "localhost" })
-}
-
-// HiddenFromUnits returns what keeps the systemd units that [Init] writes from seeing dir, and
-// which directory it hides from them: "" twice if they see it. Links are followed, and are
-// in the way themselves.
-func HiddenFromUnits(dir string) (setting, hidden string) {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return "", "" // of a directory that is where nobody knows
-	}
-	resolved, err := filepath.EvalSymlinks(abs)
-	if err != nil {
-		resolved = abs
-	}
-	for _, h := range []struct{ setting, dir string }{
-		{"ProtectHome=yes", "/home"}, {"ProtectHome=yes", "/root"}, {"ProtectHome=yes", "/run/user"},
-		{"PrivateTmp=yes", "/tmp"}, {"PrivateTmp=yes", "/var/tmp"},
-	} {
-		for _, path := range []string{abs, resolved} {
-			if path == h.dir || strings.HasPrefix(path, h.dir+"/") {
-				return h.setting, h.dir
-			}
-		}
-	}
-	return "", ""
-}
-
-// write makes all files below dir.
-func (s *Installation) write(dir string) error {
-	w := &writer{dir: dir, passphrase: s.Passphrase}
+// write makes all files.
+func (s *Installation) write(w *writer) error {
+	w.passphrase = s.Passphrase
 	authority, err := ca.Generate(ca.GenerateConfig{TrustDomain: s.TrustDomain, Name: s.TrustDomain, Now: s.Now})
 	if err != nil {
 		return err
@@ -272,7 +217,6 @@ func (s *Installation) write(dir string) error {
 		return err
 	}
 	w.key("seal-key.pem", x)
-	s.Reached("keys written")
 	w.file("seal.pub", 0o644, []byte(sealKey.Public().String()+"\n"))
 
 	if s.Cluster != "" {
@@ -285,7 +229,7 @@ func (s *Installation) write(dir string) error {
 		w.template(name, s)
 	}
 	if w.err == nil {
-		data := filepath.Join(dir, "data")
+		data := filepath.Join(w.dir, "data")
 		w.err = errors.Join(os.Mkdir(data, 0o700), os.Chmod(data, 0o700)) //nolint:gosec // a directory
 	}
 	return w.err

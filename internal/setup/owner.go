@@ -10,14 +10,10 @@ import (
 // giveToOwnerOf makes dir and all in it the owner's of another file, if we are root: a provisioner that runs as
 // another user has to read it.
 func giveToOwnerOf(like, dir string) error {
-	info, err := os.Stat(like)
+	owner, err := os.Stat(like)
 	if err != nil {
 		return err
 	}
-	return giveTo(info, dir)
-}
-
-func giveTo(owner fs.FileInfo, dir string) error {
 	stat, ok := owner.Sys().(*syscall.Stat_t)
 	if !ok || os.Geteuid() != 0 {
 		return nil

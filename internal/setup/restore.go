@@ -30,10 +30,6 @@ type Restore struct {
 	Config string // path of provisioner.yaml, of any of them. Required
 	File   string // the backup. Required
 
-	// Journals are journals of other provisioners on the same store, besides the
-	// one that Config names: any one has all revocations that its provisioner knew. Optional.
-	Journals []string
-
 	// Step is told what is being done, and of how many messages, once before
 	// each pass over them; Each is called after every message. Optional.
 	Step func(what string, messages int)
@@ -52,7 +48,7 @@ type Restore struct {
 // Restored says what a restore has done.
 type Restored struct {
 	*BackupInfo
-	Revocations int              `json:"revocations"` // that came from the journals
+	Revocations int              `json:"revocations"` // that came from the journal
 	Recovery    *orders.Recovery `json:"recovery"`    // that the store is in now
 }
 
@@ -102,7 +98,7 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 		defer release()
 	}
 	r.Reached("locked")
-	own, entries, err := r.journals(cfg, info)
+	own, entries, err := r.openJournal(cfg, info)
 	if err != nil {
 		return nil, err
 	}
@@ -140,50 +136,27 @@ func (r *Restore) setDefaults() {
 	}
 }
 
-// journals opens the journal that the configuration names, and returns it with all revocations that it or one of the
-// others has, each once, in their order. They are locked meanwhile: no provisioner writes them.
-func (r *Restore) journals(cfg daemon.Config, info *BackupInfo) (own *backup.Journal, entries []*trust.Revocation, err error) {
-	known := make(map[string]bool)
-	for i, path := range append([]string{cfg.JournalPath()}, r.Journals...) {
-		j, err := backup.OpenJournal(path)
-		if err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("revocations.journal: %w", err), closed(own))
-		}
-		if i == 0 {
-			own = j
-			err = giveToOwnerOf(cfg.DataDir, path)
-		}
-		if id := j.Installation(); err == nil && id != "" && id != info.Installation {
-			err = fmt.Errorf("%s is of installation %s, the backup of %s: name the journal that belongs to it, or move this one away",
-				path, id, info.Installation)
-		}
-		all, readErr := j.Entries()
-		if err = errors.Join(err, readErr); err != nil {
-			return nil, nil, errors.Join(err, j.Close(), closed(own))
-		}
-		for _, e := range all {
-			if !known[e.ID] {
-				known[e.ID] = true
-				entries = append(entries, e)
-			}
-		}
-		if i > 0 {
-			_ = j.Close() // only read
-		}
+// openJournal opens the journal that the configuration names, and returns it with its revocations. It is locked
+// meanwhile: no provisioner writes it.
+func (r *Restore) openJournal(cfg daemon.Config, info *BackupInfo) (*backup.Journal, []*trust.Revocation, error) {
+	path := cfg.JournalPath()
+	j, err := backup.OpenJournal(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("revocations.journal: %w", err)
 	}
-	return own, entries, nil
+	err = giveToOwnerOf(cfg.DataDir, path)
+	if id := j.Installation(); err == nil && id != "" && id != info.Installation {
+		err = fmt.Errorf("%s is of installation %s, the backup of %s: put the journal that belongs to it there, or move this one away",
+			path, id, info.Installation)
+	}
+	entries, readErr := j.Entries()
+	if err := errors.Join(err, readErr); err != nil {
+		return nil, nil, errors.Join(err, j.Close())
+	}
+	return j, entries, nil
 }
 
-// closed closes a journal that may be nil.
-func closed(j *backup.Journal) error {
-	if j == nil {
-		return nil
-	}
-	return j.Close()
-}
-
-// missing reports all files that are not there. A journal that is opened is made:
-// one that was named and is missing would count as one in which nothing happened.
+// missing reports all files that are not there.
 func (r *Restore) missing() error {
 	var errs []error
 	look := func(format, path string) {
@@ -196,9 +169,6 @@ func (r *Restore) missing() error {
 		errs = append(errs, fmt.Errorf("backup: %s is no regular file, and is read twice: put what is in it into one", r.File))
 	}
 	look("configuration of the provisioner: %w: name it with --config; it has the authority that the backup is of", r.Config)
-	for _, path := range r.Journals {
-		look("--journal: %w", path)
-	}
 	return errors.Join(errs...)
 }
 
@@ -274,7 +244,7 @@ type filling struct {
 	marks   []*store.WatermarkFile
 }
 
-// filling prepares to fill a store. The recovery begins after everything that the backup or a journal has: the clock of
+// filling prepares to fill a store. The recovery begins after everything that the backup or the journal has: the clock of
 // a machine that is new may not be set yet.
 func (r *Restore) filling(cfg daemon.Config, info *BackupInfo, own *backup.Journal, entries []*trust.Revocation) (*filling, error) {
 	is := &orders.Recovery{
@@ -320,7 +290,7 @@ func (f *filling) close() {
 	}
 }
 
-// copy writes the backup's messages and what the journals have to a store, says that it is one, and brings journal and
+// copy writes the backup's messages and what the journal has to a store, says that it is one, and brings journal and
 // watermark to it.
 func (f *filling) copy(ctx context.Context, into *store.Import) error {
 	file, err := os.Open(f.File)

@@ -1,8 +1,7 @@
 package setup
 
 import (
-	"bytes"
-	"crypto"
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -36,23 +35,12 @@ type Roll struct {
 	// root-key.pem beside that.
 	RootKey string
 
-	// Dir is the directory to make. Optional; defaults to ca-<number> beside
-	// provisioner.yaml.
-	Dir string
-
 	// Keys finds the passphrase of the old keys, if they are encrypted. The
 	// new ones are encrypted as the old ones are.
 	Keys *keyfile.Ring
 
-	// Passphrase encrypts both new keys, whatever the old ones are. Optional.
-	Passphrase []byte
-
 	// Now is the clock. Optional; defaults to [time.Now].
 	Now func() time.Time
-
-	// Reached is told of each step that is done, for tests that kill it there.
-	// Optional.
-	Reached func(string)
 }
 
 // A Rolled authority is on disk, and provisioner.yaml does not name it yet: see [Rolled.Lines].
@@ -80,9 +68,6 @@ func (r *Roll) Make() (*Rolled, error) {
 	if r.Keys == nil {
 		r.Keys = &keyfile.Ring{}
 	}
-	if r.Reached == nil {
-		r.Reached = func(string) {}
-	}
 	out, err := r.read()
 	if err != nil {
 		return nil, err
@@ -91,23 +76,14 @@ func (r *Roll) Make() (*Rolled, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := filepath.Dir(out.config)
-	if out.Dir = r.Dir; out.Dir == "" {
-		_, n := ca.Generation(old)
-		out.Dir = filepath.Join(base, fmt.Sprintf("ca-%d", n+1))
-	}
-	if out.Dir, err = filepath.Abs(out.Dir); err != nil {
-		return nil, err
-	}
-	if inUse := []string{base, filepath.Dir(out.before.CA.Root), filepath.Dir(out.before.CA.Certificate), filepath.Dir(out.before.CA.Key)}; slices.Contains(inUse, out.Dir) {
-		return nil, fmt.Errorf("%s has what is in use now: give the new authority a directory of its own", out.Dir)
-	}
+	_, n := ca.Generation(old)
+	out.Dir = filepath.Join(filepath.Dir(out.config), fmt.Sprintf("ca-%d", n+1))
 	out.RootKey = filepath.Join(out.Dir, rootKeyFile)
-	out.name(base)
+	out.name()
 	switch _, err := os.Lstat(out.Dir); {
 	case err == nil:
 		if _, err := os.Stat(filepath.Join(out.Dir, rootFile)); err != nil { // what is made here appears whole
-			return nil, fmt.Errorf("%s is there and cannot be used: it has no authority that a roll-over made; give another directory with --dir, or take it away", out.Dir)
+			return nil, fmt.Errorf("%s is there and cannot be used: it has no authority that a roll-over made; take it away", out.Dir)
 		}
 		out.Found = true
 	case !errors.Is(err, fs.ErrNotExist):
@@ -116,7 +92,6 @@ func (r *Roll) Make() (*Rolled, error) {
 		if err := r.make(out, old); err != nil {
 			return nil, err
 		}
-		r.Reached("made")
 	}
 	return out, out.check(r.Now)
 }
@@ -144,7 +119,7 @@ func (r *Roll) read() (*Rolled, error) {
 }
 
 // name says what provisioner.yaml is to say.
-func (r *Rolled) name(base string) {
+func (r *Rolled) name() {
 	r.after = r.before
 	r.after.CA.Root, r.after.CA.Certificate = filepath.Join(r.Dir, rootFile), filepath.Join(r.Dir, issuingFile)
 	r.after.CA.Key = filepath.Join(r.Dir, issuingKeyFile)
@@ -172,7 +147,7 @@ func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 	if keyPath == "" {
 		keyPath = filepath.Join(filepath.Dir(out.before.CA.Root), rootKeyFile)
 	}
-	rootKey, rootPass, err := r.open(keyPath)
+	rootKey, rootPass, err := r.Keys.SignerAndPassphrase(keyPath)
 	if errors.Is(err, fs.ErrNotExist) && r.RootKey == "" {
 		return fmt.Errorf("%w: bring the root's key back for this, or say with --root-key where it is", err)
 	}
@@ -180,7 +155,7 @@ func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 		return err
 	}
 	defer clear(rootPass)
-	_, issuingPass, err := r.open(out.before.CA.Key)
+	_, issuingPass, err := r.Keys.SignerAndPassphrase(out.before.CA.Key)
 	if err != nil {
 		return err
 	}
@@ -189,53 +164,16 @@ func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 	if err != nil {
 		return fmt.Errorf("%s and %s: %w", out.before.CA.Root, keyPath, err)
 	}
-	owner, err := os.Stat(out.before.CA.Key)
-	if err != nil {
-		return err
-	}
-	return writeDir(out.Dir, owner, r.Reached, func(w *writer) {
+	return makeDir(out.Dir, 0o755, func(w *writer) error { // the keys in it are 0600
 		w.file(rootFile, 0o644, []byte(next.RootPEM))
 		w.file(issuingFile, 0o644, []byte(next.IssuingPEM))
 		w.file(crossFile, 0o644, []byte(next.CrossPEM))
 		w.passphrase = rootPass
 		w.key(rootKeyFile, next.RootKey)
-		r.Reached("root written")
 		w.passphrase = issuingPass
 		w.key(issuingKeyFile, next.IssuingKey)
+		return cmp.Or(w.err, giveToOwnerOf(out.before.CA.Key, w.dir))
 	})
-}
-
-// open reads an old key, and returns with it what the key that follows is to be
-// encrypted with.
-func (r *Roll) open(path string) (crypto.Signer, []byte, error) {
-	key, passphrase, err := r.Keys.SignerAndPassphrase(path)
-	if err != nil || len(r.Passphrase) == 0 {
-		return key, passphrase, err
-	}
-	clear(passphrase)
-	return key, bytes.Clone(r.Passphrase), nil
-}
-
-// writeDir makes a directory with what fill writes: all of it, or nothing. As
-// far as we may, it is made the owner's of a file beside which it belongs: a
-// provisioner that runs as another user has to read it.
-func writeDir(dir string, owner fs.FileInfo, reached func(string), fill func(*writer)) error {
-	staging, err := newStaging(dir)
-	if err != nil {
-		return err
-	}
-	defer staging.remove()
-	reached("staged")
-	w := &writer{dir: staging.dir}
-	fill(w)
-	if w.err != nil {
-		return staging.notMade(w.err)
-	}
-	if err := giveTo(owner, staging.dir); err != nil {
-		return staging.notMade(err)
-	}
-	reached("written")
-	return staging.place(0o755) // the keys in it are 0600
 }
 
 // check sees that the new authority can be read and takes over from the old one.

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,6 +11,20 @@ import (
 	"muster/internal/disk"
 )
 
+// makeDir makes a directory with what fill writes: all of it, or nothing.
+func makeDir(dir string, mode fs.FileMode, fill func(*writer) error) error {
+	staging, err := newStaging(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(staging.dir) }() // the next run names what is left
+	w := &writer{dir: staging.dir}
+	if err := cmp.Or(fill(w), w.err); err != nil {
+		return staging.notMade(err)
+	}
+	return staging.place(mode)
+}
+
 // A staging is a directory that is filled under another name, and then gets its own by one rename: all of it
 // appears, or nothing.
 type staging struct {
@@ -17,8 +32,7 @@ type staging struct {
 	final string // its own name
 }
 
-// newStaging makes a directory beside final that only its owner can look into. End it
-// with remove, whatever happens.
+// newStaging makes a directory beside final that only its owner can look into.
 func newStaging(final string) (*staging, error) {
 	s := &staging{dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".new"), final: final}
 	if err := os.MkdirAll(filepath.Dir(final), 0o755); err != nil {
@@ -32,8 +46,7 @@ func newStaging(final string) (*staging, error) {
 		return nil, s.notMade(err)
 	}
 	if err := os.Chmod(s.dir, 0o700); err != nil { //nolint:gosec // a directory, whatever the umask
-		s.remove()
-		return nil, s.notMade(err)
+		return nil, s.notMade(errors.Join(err, os.Remove(s.dir)))
 	}
 	return s, nil
 }
@@ -55,13 +68,10 @@ func (s *staging) place(mode fs.FileMode) error {
 	}
 	// Not onto anything: an empty directory would give way to a rename.
 	if _, err := os.Lstat(s.final); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w", s.final, fs.ErrExist)
+		return fmt.Errorf("%s: %w: nothing is overwritten: give a new directory", s.final, fs.ErrExist)
 	}
 	return errors.Join(os.Rename(s.dir, s.final), disk.SyncDir(filepath.Dir(s.final)))
 }
-
-// remove takes away what has not got its name.
-func (s *staging) remove() { _ = os.RemoveAll(s.dir) } // the next run names what is left
 
 // notMade is what keeps the directory from being made. An error about a file names the directory instead.
 func (s *staging) notMade(err error) error {

@@ -65,19 +65,10 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 }
 
 // read reads the backup that is there.
-func read(_ context.Context, _ *verb.Operator, file string) (*setup.BackupInfo, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // only read
+func read(ctx context.Context, _ *verb.Operator, file string) (*setup.BackupInfo, error) {
 	bar := cli.NewProgress(os.Stderr, "checking", "messages", -1)
 	defer bar.Done()
-	info, err := setup.CheckBackup(f, func() { bar.Add(1) })
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return info, nil
+	return setup.CheckBackupFile(ctx, file, func() { bar.Add(1) })
 }
 
 // write makes a backup.
@@ -95,7 +86,7 @@ func write(ctx context.Context, o *verb.Operator, file string) (info *setup.Back
 		bar := cli.NewProgress(os.Stderr, "backup", "messages", messages)
 		defer bar.Done()
 		// Read as a restore reads it, before it gets its name.
-		if info, err = setup.CheckBackup(io.TeeReader(body, w), func() { bar.Add(1) }); err != nil {
+		if info, err = setup.CheckBackup(ctx, io.TeeReader(body, w), func() { bar.Add(1) }); err != nil {
 			what := "the provisioner's log says why"
 			if errors.Is(err, setup.ErrUnknown) {
 				what = "make the backup with the version of muster that wrote it"

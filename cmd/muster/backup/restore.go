@@ -18,12 +18,13 @@ what is left of the old store first, and leave the journal where it is. The new
 store appears whole or not at all: after a failure, do it again. With broker.url,
 the store is in the empty cluster there, and no provisioner of it may run.
 
-Revocations that are newer than the backup come from the journal of any provisioner
-of the store. All else that is newer is lost, so the store is in recovery then: see
-'muster recovery --help'.
+Revocations that are newer than the backup come from the journal that the
+configuration names: if it is lost, copy that of another provisioner there first.
+All else that is newer is lost, so the store is in recovery then: see 'muster
+recovery --help'.
 
   muster restore /var/backups/muster-monday
-  muster restore monday --journal prov2/revocations.journal --config prov/provisioner.yaml`
+  muster restore monday --config prov/provisioner.yaml`
 
 // restore is what the flags of "muster restore" say.
 type restore struct {
@@ -36,7 +37,6 @@ func addRestore(app *kingpin.Application, all cli.Verbs) {
 	r := &restore{}
 	c := app.Command("restore", "Put a backup into the provisioner's empty store.").HelpLong(restoreHelp)
 	c.Arg("file", "The backup.").Required().StringVar(&r.File)
-	c.Flag("journal", "Journal of another provisioner on the same store, where this one's is lost; can be repeated.").PlaceHolder("FILE").StringsVar(&r.Journals)
 	r.setup.AddFlags(c)
 	r.keys.AddFlags(c)
 	all[c.FullCommand()] = cli.CleansUp(r.run)

@@ -29,8 +29,7 @@ before provisioner.yaml is changed makes nothing new.
 // roll is what the flags of "muster ca roll" say.
 type roll struct {
 	setup.Roll
-	keys    verb.KeyFlags
-	encrypt bool
+	keys verb.KeyFlags
 }
 
 func addRoll(parent *kingpin.CmdClause, all cli.Verbs) {
@@ -38,8 +37,6 @@ func addRoll(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("roll", "Make a new certificate authority that takes over from the old one.").HelpLong(rollHelp)
 	verb.Config(c, "Configuration file.", &r.Config)
 	c.Flag("root-key", "Key of the old root; root-key.pem beside its certificate if not given.").PlaceHolder("FILE").StringVar(&r.RootKey)
-	c.Flag("dir", "Directory to make; ca-2 and so on beside the configuration if not given.").PlaceHolder("DIR").StringVar(&r.Dir)
-	c.Flag("encrypt-keys", "Encrypt the new keys also if the old ones are not.").BoolVar(&r.encrypt)
 	r.keys.AddFlags(c)
 	all[c.FullCommand()] = cli.CleansUp(r.run)
 }
@@ -48,15 +45,6 @@ func (r *roll) run(ctx context.Context) error {
 	ring := r.keys.Ring(ctx)
 	r.Keys = &ring
 	defer ring.Forget()
-	if r.encrypt {
-		secret, err := r.keys.Choose(ctx)
-		if err != nil {
-			return err
-		}
-		defer clear(secret)
-		r.Passphrase = secret
-		ring.Remember(secret) // the new keys are read again, and --passphrase-file may be a pipe
-	}
 	rolled, err := r.Make()
 	if err != nil {
 		return verb.OrNoSetup(r.Config, err)

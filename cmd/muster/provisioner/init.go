@@ -30,7 +30,8 @@ type initFlags struct {
 const initHelp = `Everything that a provisioner needs appears in DIR at once, or nothing does: a
 signer pair, a certificate authority, a seal key, provisioner.yaml, a policy
 with its tests, a server.conf for nodes, and systemd units. DIR must be missing
-or empty: nothing is ever overwritten.
+or empty: nothing is ever overwritten. The units do not see /home and /tmp: for a
+service, take a directory such as /etc/muster/provisioner.
 
   muster provisioner init prov --name localhost --trust-domain example.net
   muster provisioner init /etc/muster/provisioner --listen :4222 --encrypt-keys
@@ -94,7 +95,7 @@ func (s *initFlags) run(ctx context.Context) error {
 	if s.TrustFirstUse {
 		verb.Say("warning: --trust-first-use: the holder of a token can enroll under any name that was never seen")
 	}
-	if s.OnlyHere() {
+	if !s.listenSet && s.Cluster == "" && s.Name != "localhost" {
 		verb.Say("warning: the broker listens on this machine only: nodes elsewhere need --listen :4222, or broker.listen in provisioner.yaml")
 	}
 	_, err := os.Stdout.WriteString(s.next())
@@ -142,9 +143,6 @@ present it. The third is such a node, in a directory of its own; on a real one, 
 	}
 	if s.encrypt {
 		b.WriteString("The first two ask for the passphrase on a terminal, or take --passphrase-file FILE; for a unit see LoadCredentialEncrypted in systemd/.\n")
-	}
-	if setting, hidden := setup.HiddenFromUnits(s.dir); hidden != "" {
-		fmt.Fprintf(&b, "The units in %s see nothing below %s (%s): for a service make the setup elsewhere, such as in /etc/muster/provisioner.\n", path("systemd"), hidden, setting)
 	}
 	fmt.Fprintf(&b, "Keep %s somewhere off this machine.\n", path("ca", "root-key.pem"))
 	return b.String()

@@ -2,10 +2,8 @@ package provisioner
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"muster/provisioner/events"
 	"muster/provisioner/trust"
 )
 
@@ -30,7 +28,4 @@ func (w *watcher) keepCRLs(ctx context.Context) {
 		w.cfg.Log.InfoContext(ctx, "CRL is up to date again", "number", w.crls.Newest().Number)
 	}
 	w.crlsFailed = err != nil
-	if err == nil || errors.Is(err, trust.ErrCRLTooLong) {
-		w.cfg.Alarms.Set(ctx, events.AlarmCRLTooLong, err)
-	}
 }

@@ -127,9 +127,6 @@ type CRLConfig struct {
 	// has passed.
 	Validity time.Duration
 
-	// MaxBytes is how many bytes a CRL may have. Optional; default [trust.MaxCRLBytes].
-	MaxBytes int
-
 	// Listed takes all CRLs, as [trust.CRLs.All] returns them, whenever one of
 	// them is new; first before CatchUp returns. Calls come one at a time; those
 	// after the first hold up the next CRL while they last. False has it called again
@@ -237,7 +234,6 @@ func New(cfg Config) *Provisioner {
 		Authority:   cfg.Authority,
 		Revocations: p.revocations,
 		Validity:    cfg.CRL.Validity,
-		MaxBytes:    cfg.CRL.MaxBytes,
 		Listed:      cfg.CRL.Listed,
 		Clock:       cfg.Clock.Check,
 		Log:         cfg.Log,

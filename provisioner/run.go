@@ -24,9 +24,8 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 		p.cfg.Log.WarnContext(ctx, "in recovery", "err", err)
 	}
 	p.watcher.watchAllowsAll(ctx)
-	// An operator must reach us while the clock is behind, to accept it. And nodes need no
-	// CRL: where one is too long, those who read it have none soon, and the fleet goes on.
-	if err := p.crls.Update(ctx); err != nil && !errors.Is(err, trust.ErrClock) && !errors.Is(err, trust.ErrCRLTooLong) {
+	// An operator must reach us while the clock is behind, to accept it.
+	if err := p.crls.Update(ctx); err != nil && !errors.Is(err, trust.ErrClock) {
 		return fmt.Errorf("CRL: %w", err)
 	}
 	return nil

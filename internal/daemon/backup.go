@@ -47,7 +47,7 @@ func writeBackup(ctx context.Context, s *store.Store, w io.Writer, header backup
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Backup.Export(ctx, b); err != nil {
+	if err := s.Backup.Export(ctx, b.Message); err != nil {
 		b.Abandon()
 		return nil, err
 	}

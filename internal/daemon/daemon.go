@@ -57,9 +57,6 @@ type Options struct {
 	// Nil asks the file system.
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
-	// MaxCRL is how many bytes a CRL may have, for tests without a million certificates.
-	// Optional; default [trust.MaxCRLBytes].
-	MaxCRL int
 
 	// Compiled shares policies with other daemons that have it, for tests with many of
 	// them. Nil for none.
@@ -479,7 +476,7 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 	if err != nil {
 		return nil, err
 	}
-	own.CRL.Listed, own.CRL.MaxBytes = (&crlFile{path: d.cfg.crlPath(), log: d.opts.Log}).write, d.opts.MaxCRL
+	own.CRL.Listed = (&crlFile{path: d.cfg.crlPath(), log: d.opts.Log}).write
 	p, err := d.provisionerOn(ctx, context.WithoutCancel(ctx), own)
 	if err != nil {
 		return nil, err

@@ -18,10 +18,7 @@ func TestWhatAnotherVersionWroteIsToldFromWhatIsCut(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)
 	w, err := backup.NewWriter(&file, backup.Header{ID: "b1", Installation: "i1", CAFingerprint: strings.Repeat("a", 64), StartedAt: now, By: "root"})
 	if err == nil {
-		err = w.Stream("MUSTER_NODES")
-	}
-	if err == nil {
-		err = w.Message(7, "muster.node.web1", []byte(`{"version":99}`))
+		err = w.Message("MUSTER_NODES", 7, "muster.node.web1", []byte(`{"version":99}`))
 	}
 	if err == nil {
 		_, err = w.Close(now)

@@ -76,9 +76,6 @@ type Options struct {
 	// disk has. Optional.
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
-	// MaxCRL is how many bytes a CRL may have. Optional.
-	MaxCRL int
-
 	// Servers starts so many nats-server processes in a cluster, in place of the
 	// broker inside the provisioner; see [Fleet.Servers]. Optional.
 	Servers int
@@ -189,7 +186,7 @@ func (f *Fleet) Start() {
 	f.daemon, f.stop, f.done = run(f, "provisioner", func() (*daemon.Daemon, error) {
 		opts := daemon.Options{
 			Version: "test", Log: f.log.logger(), Now: f.Clock.Now, StoreTime: f.Clock.at, Resolvers: f.opts.Resolvers, Emit: f.emit, Compiled: &compiled,
-			StoreSize: f.opts.StoreSize, MaxCRL: f.opts.MaxCRL, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
+			StoreSize: f.opts.StoreSize, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
 			WrapStore: func(s provisioner.Store) provisioner.Store {
 				f.Faults = &Faults{Store: s}
 				return f.Faults

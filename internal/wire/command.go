@@ -33,9 +33,6 @@ var Verbs = []Verb{VerbReprovision, VerbReconfigure, VerbRestart, VerbShutdown}
 // few short members and at most one refusal.
 const MaxCommandBytes = 4 << 10
 
-// CommandKeyBytes is the length of what [CommandKey] returns.
-const CommandKeyBytes = sha256.Size
-
 // A Command has a node do something. It is sent to [CommandSubject] twice:
 // without nonce and proof, which the node answers with a nonce of its own, and
 // with both. So a command that somebody recorded is worth nothing later, and no

@@ -1,12 +1,10 @@
 // Package backup is the form of a backup file: what of a store has to be kept,
 // as one stream that is written and read from front to back in little memory.
 //
-// The file is a line that says what it is, then one frame of zstd, with its sum, of items. An item is a byte for its kind, its length
-// and its content: one header, then for each stream its name and its messages in
-// their order, and in the end a summary with the counts. So a file that was cut
-// short or altered, anywhere, is known for it when it is read to its end, and
-// not before: whoever acts on a message acts on one that is not verified yet,
-// and has to be able to take it back.
+// The file is a line that says what it is, then one frame of zstd, with its sum, of lines of JSON: a header, the messages
+// of each stream in their order, and in the end a summary with the counts. So a file that was cut short or altered,
+// anywhere, is known for it when it is read to its end, and not before: a caller that acts on a message acts on one that
+// is not verified yet, and has to be able to take it back.
 //
 // The sum is against accidents. It is no signature: whoever can write the file
 // can write another sum. A backup holds no secret, but whoever can alter it
@@ -16,8 +14,10 @@
 package backup
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -28,7 +28,7 @@ const Version = 1
 const magic = "muster backup 1\n"
 
 // maxItemBytes bounds one item: the largest message that the broker takes, 8
-// MiB, and its subject.
+// MiB, its subject and the names of members.
 const maxItemBytes = 8<<20 + 64<<10
 
 // ErrDamaged means that a file is no backup, or not as it was written: cut
@@ -92,21 +92,40 @@ func (s *Summary) Last(stream string) uint64 {
 	return 0
 }
 
-// A Message is one message of a stream.
-type Message struct {
-	Stream   string
-	Sequence uint64 // its place in the stream, 1 or more
-	Subject  string
-	Data     []byte // the reader's; good until the next one is read
+// add counts a message, which comes after all others of its stream.
+func (s *Summary) add(m *Message) error {
+	n := len(s.Streams)
+	if n == 0 || s.Streams[n-1].Name != m.Stream {
+		if m.Stream == "" || slices.ContainsFunc(s.Streams, func(t Stream) bool { return t.Name == m.Stream }) {
+			return fmt.Errorf("stream %.80q comes twice, or has no name", m.Stream)
+		}
+		s.Streams = append(s.Streams, Stream{Name: m.Stream})
+		n++
+	}
+	t := &s.Streams[n-1]
+	if m.Sequence <= t.Last {
+		return fmt.Errorf("message %d of %s after %d", m.Sequence, t.Name, t.Last)
+	}
+	t.Messages++
+	t.Bytes += uint64(len(m.Subject) + len(m.Data))
+	t.Last = m.Sequence
+	return nil
 }
 
-// Kinds of items.
-const (
-	itemHeader  = 'H'
-	itemStream  = 'S'
-	itemMessage = 'M'
-	itemSummary = 'E'
-)
+// A Message is one message of a stream.
+type Message struct {
+	Stream   string          `json:"stream"`
+	Sequence uint64          `json:"sequence"` // its place in the stream, 1 or more
+	Subject  string          `json:"subject"`
+	Data     json.RawMessage `json:"data"`
+}
+
+// An item is a line of a backup; exactly one of its members is set.
+type item struct {
+	Header  *Header  `json:"header,omitempty"`
+	Message *Message `json:"message,omitempty"`
+	Summary *Summary `json:"summary,omitempty"`
+}
 
 // damaged says what about a file is not as it was written.
 func damaged(format string, args ...any) error {

@@ -25,11 +25,8 @@ func sample(t testing.TB, messages int) []byte {
 		t.Fatal(err)
 	}
 	for _, stream := range []string{"ONE", "TWO"} {
-		if err := w.Stream(stream); err != nil {
-			t.Fatal(err)
-		}
 		for i := range messages {
-			if err := w.Message(uint64(2*i+1), fmt.Sprintf("%s.%d", stream, i), []byte(strings.Repeat("x", i))); err != nil {
+			if err := w.Message(stream, uint64(2*i+1), fmt.Sprintf("%s.%d", stream, i), []byte(`"`+strings.Repeat("x", i)+`"`)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -55,7 +52,7 @@ func read(file []byte) (n int, s *backup.Summary, err error) {
 		if err != nil {
 			return n, nil, err
 		}
-		if want := fmt.Sprintf("%s.%d", m.Stream, len(m.Data)); m.Subject != want {
+		if want := fmt.Sprintf("%s.%d", m.Stream, len(m.Data)-2); m.Subject != want {
 			return n, nil, fmt.Errorf("subject %s, want %s", m.Subject, want)
 		}
 		n++
@@ -137,13 +134,13 @@ func TestUnfinished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Message(1, "a", nil); err == nil {
-		t.Error("a message of no stream is written")
+	if err := w.Message("ONE", 1, "a", []byte("{")); err == nil {
+		t.Error("a message that is no JSON is written")
 	}
-	if err := errors.Join(w.Stream("ONE"), w.Message(3, "a", nil)); err != nil {
+	if err := w.Message("ONE", 3, "a", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Message(3, "b", nil); err == nil {
+	if err := w.Message("ONE", 3, "b", []byte("{}")); err == nil {
 		t.Error("a sequence is written twice")
 	}
 	w.Abandon()

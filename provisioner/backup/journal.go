@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"muster/internal/disk"
+	"muster/internal/wire"
 	"muster/provisioner/trust"
 )
 
@@ -65,7 +66,7 @@ const journalVersion = 1
 // or [ErrJournalDamaged].
 func OpenJournal(path string) (*Journal, error) {
 	_, missing := os.Lstat(path)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -82,17 +83,12 @@ func OpenJournal(path string) (*Journal, error) {
 		whole, err = j.load(f)
 	}
 	if err == nil {
-		err = errors.Join(f.Truncate(int64(whole)), seekEnd(f))
+		err = f.Truncate(int64(whole))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return j, nil
-}
-
-func seekEnd(f *os.File) error {
-	_, err := f.Seek(0, io.SeekEnd)
-	return err
 }
 
 // CheckJournal reports why the file at path, if there is one, cannot be the journal. It changes nothing.
@@ -141,7 +137,7 @@ func (j *Journal) take(line []byte) error {
 	}
 	if j.sum == "" {
 		var head journalHead
-		if err := strictJSON(text, &head); err != nil {
+		if err := wire.DecodeStrict(text, &head); err != nil {
 			return err
 		}
 		if head.Journal != journalVersion || head.Installation == "" {
@@ -151,7 +147,7 @@ func (j *Journal) take(line []byte) error {
 		j.installation = head.Installation
 	} else {
 		var e trust.Revocation
-		if err := strictJSON(text, &e); err != nil {
+		if err := wire.DecodeStrict(text, &e); err != nil {
 			return err
 		}
 		if err := e.Check(); err != nil {

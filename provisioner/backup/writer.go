@@ -1,14 +1,14 @@
 package backup
 
 import (
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"muster/internal/wire"
 )
 
 // A Writer writes a backup. After an error it is of no use, and neither is what
@@ -35,39 +35,28 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	if b.packed, err = zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1)); err != nil {
 		return nil, err
 	}
-	return b, b.json(itemHeader, h)
+	return b, b.item(&item{Header: &h})
 }
 
-// Stream begins the messages of a stream.
-func (w *Writer) Stream(name string) error {
-	w.summary.Streams = append(w.summary.Streams, Stream{Name: name})
-	return w.item(itemStream, []byte(name))
-}
-
-// Message adds a message to the stream that was begun last. Sequences ascend.
-func (w *Writer) Message(sequence uint64, subject string, data []byte) error {
-	if len(w.summary.Streams) == 0 {
-		return errors.New("a message of no stream")
+// Message adds a message, whose data is JSON. Those of one stream follow each other, and their sequences ascend.
+func (w *Writer) Message(stream string, sequence uint64, subject string, data []byte) error {
+	m := &Message{
+		Stream:   stream,
+		Sequence: sequence,
+		Subject:  subject,
+		Data:     data,
 	}
-	s := &w.summary.Streams[len(w.summary.Streams)-1]
-	if sequence <= s.Last {
-		return fmt.Errorf("message %d of %s after %d", sequence, s.Name, s.Last)
+	if err := wire.CheckStrict(data); err != nil {
+		return fmt.Errorf("message %d of %s: %w", sequence, stream, err)
 	}
-	s.Messages++
-	s.Bytes += uint64(len(subject) + len(data))
-	s.Last = sequence
-	b := binary.AppendUvarint(w.scratch[:0], sequence)
-	b = binary.AppendUvarint(b, uint64(len(subject)))
-	b = append(append(b, subject...), data...)
-	w.scratch = b
-	return w.item(itemMessage, b)
+	return errors.Join(w.summary.add(m), w.item(&item{Message: m}))
 }
 
 // Close ends the backup with its summary and the sum of the frame. It does not close what it
 // was written to. Without it there is no backup.
 func (w *Writer) Close(at time.Time) (*Summary, error) {
 	w.summary.EndedAt = at
-	if err := w.json(itemSummary, w.summary); err != nil {
+	if err := w.item(&item{Summary: &w.summary}); err != nil {
 		return nil, err
 	}
 	if err := w.packed.Close(); err != nil {
@@ -81,24 +70,15 @@ func (w *Writer) Abandon() {
 	w.packed.Reset(nil) // what was not written is of no use
 }
 
-func (w *Writer) json(kind byte, v any) error {
-	b, err := json.Marshal(v)
+func (w *Writer) item(i *item) error {
+	b, err := wire.AppendJSON(w.scratch[:0], i)
 	if err != nil {
 		return err
 	}
-	return w.item(kind, b)
-}
-
-func (w *Writer) item(kind byte, content []byte) error {
-	if len(content) > maxItemBytes {
-		return fmt.Errorf("item of %d bytes, limit %d", len(content), maxItemBytes)
+	w.scratch = append(b, '\n')
+	if len(w.scratch) > maxItemBytes {
+		return fmt.Errorf("item of %d bytes, limit %d", len(w.scratch), maxItemBytes)
 	}
-	var head [1 + binary.MaxVarintLen64]byte
-	head[0] = kind
-	n := 1 + binary.PutUvarint(head[1:], uint64(len(content)))
-	if _, err := w.packed.Write(head[:n]); err != nil {
-		return err
-	}
-	_, err := w.packed.Write(content)
+	_, err = w.packed.Write(w.scratch)
 	return err
 }

@@ -10,10 +10,6 @@ import (
 // events. It refuses nothing.
 const AlarmWebhookFailed wire.Code = "webhook_failed"
 
-// AlarmCRLTooLong is the code of the alarm that so many certificates are revoked and have
-// not ended that no CRL has room for them. It refuses nothing.
-const AlarmCRLTooLong wire.Code = "crl_too_long"
-
 // AlarmBrokersMisconfigured is the code of the alarm that brokers outside of the process ask with other keys than ours.
 // It refuses nothing by itself.
 const AlarmBrokersMisconfigured wire.Code = "brokers_misconfigured"
@@ -29,7 +25,7 @@ const AlarmEntryUnread wire.Code = "entry_unread"
 // to do.
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind, AlarmClockDiffers,
-	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed, AlarmCRLTooLong,
+	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed,
 	AlarmBrokersMisconfigured, AlarmEntryUnread, AlarmRecovery, wire.CodePaused,
 }
 
@@ -42,7 +38,6 @@ var alarmRemedies = map[wire.Code]string{
 	AlarmBrokersMisconfigured: "give all provisioners the same files in `cluster`, and all servers the `auth_callout` that `muster broker config` prints; the cause says what is wrong",
 	AlarmEntryUnread:          "give the order again with this version of muster, which replaces the entry; or run the version that wrote it",
 	AlarmRecovery:             "once the fleet is back, `muster recovery end`; approve names that have no certificate with their keys; `muster token unfreeze` gives a limited token the uses that it has left",
-	AlarmCRLTooLong:           "have those who read the CRL do without until certificates on it have ended; a shorter `certificates.lifetime` has them end sooner from now on",
 }
 
 // Codes returns the codes that events have: of refusals, and of alarms.

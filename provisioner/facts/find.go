@@ -106,25 +106,3 @@ func (f *foundFact) text() string {
 	_ = json.Unmarshal(f.raw, &s) // checked when it was received
 	return s
 }
-
-// Pick returns an object with those members of facts that are wanted by their names, as they are: decoding
-// 20 KB for the sake of two facts takes most of the time that a template takes. Facts that are no JSON object are
-// returned as they are, for the decoder to say what is wrong.
-func Pick(facts json.RawMessage, wanted func(name []byte) bool) json.RawMessage {
-	picked := []byte{'{'}
-	err := wire.EachMember(facts, func(name []byte, value json.RawMessage) error {
-		if !wanted(name) {
-			return nil
-		}
-		if len(picked) > 1 {
-			picked = append(picked, ',')
-		}
-		picked, _ = wire.AppendJSON(picked, string(name)) // a text always encodes
-		picked = append(append(picked, ':'), value...)
-		return nil
-	})
-	if err != nil {
-		return facts
-	}
-	return append(picked, '}')
-}

@@ -8,7 +8,6 @@ import (
 
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
-	"muster/provisioner/trust"
 )
 
 // State is what is looked up at a scrape. What is not known yet is nil, and not
@@ -62,7 +61,6 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	}
 	if now.CRLBytes > 0 {
 		out.gauge("muster_crl_bytes", "Size of the longest list of revoked certificates.", float64(now.CRLBytes))
-		out.gauge("muster_crl_limit_bytes", "Size above which none is signed.", trust.MaxCRLBytes)
 	}
 	if k := now.Certificates; k != nil {
 		const soon = "Those of muster_certificates_live that end within the time; renewal is due at two thirds of their life."

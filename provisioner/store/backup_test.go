@@ -28,20 +28,31 @@ import (
 
 // exported is a backup in memory.
 type exported struct {
-	streams  []string
 	messages []backup.Message
 	before   func(backup.Message) // called before a message is taken; nil for nothing
 }
 
-func (e *exported) Stream(name string) error { e.streams = append(e.streams, name); return nil }
-
-func (e *exported) Message(sequence uint64, subject string, data []byte) error {
-	m := backup.Message{Stream: e.streams[len(e.streams)-1], Sequence: sequence, Subject: subject, Data: slices.Clone(data)}
+// take takes a message; see [store.Backup.Export].
+func (e *exported) take(stream string, sequence uint64, subject string, data []byte) error {
+	m := backup.Message{
+		Stream:   stream,
+		Sequence: sequence,
+		Subject:  subject,
+		Data:     slices.Clone(data),
+	}
 	if e.before != nil {
 		e.before(m)
 	}
 	e.messages = append(e.messages, m)
 	return nil
+}
+
+// streams returns the names of the streams, in their order.
+func (e *exported) streams() (names []string) {
+	for _, m := range e.messages {
+		names = append(names, m.Stream)
+	}
+	return slices.Compact(names)
 }
 
 // texts returns what is on a subject, in order.
@@ -57,7 +68,7 @@ func (e *exported) texts(subject string) (texts []string) {
 func export(t testing.TB, s *site, st *store.Store) *exported {
 	t.Helper()
 	e := &exported{}
-	if err := st.Backup.Export(s.ctx, e); err != nil {
+	if err := st.Backup.Export(s.ctx, e.take); err != nil {
 		t.Fatal(err)
 	}
 	return e
@@ -131,7 +142,7 @@ func TestAnImportIsWhatWasExported(t *testing.T) {
 	t.Parallel()
 	st, s := filled(t)
 	out := export(t, s, st)
-	if diff := cmp.Diff(store.KeptStreams(), out.streams); diff != "" {
+	if diff := cmp.Diff(store.KeptStreams(), out.streams()); diff != "" {
 		t.Errorf("streams in their order:\n%s", diff)
 	}
 	into, stop := start(t, t.TempDir())
@@ -145,7 +156,11 @@ func TestAnImportIsWhatWasExported(t *testing.T) {
 	}
 	again := export(t, into, restored)
 	for _, m := range out.messages {
-		if diff := cmp.Diff(out.texts(m.Subject), again.texts(m.Subject)); diff != "" {
+		is := again.texts(m.Subject)
+		if m.Subject == "muster.entry.installation" {
+			is = is[1:] // behind the one that said that it was being restored
+		}
+		if diff := cmp.Diff(out.texts(m.Subject), is); diff != "" {
 			t.Errorf("%s (-exported +restored):\n%s", m.Subject, diff)
 		}
 	}
@@ -202,7 +217,7 @@ func TestAnExportMissesNobody(t *testing.T) {
 			after = put(t, s, st, record(web2, "a"+strconv.Itoa(i)), after)
 		}
 	}
-	if err := st.Backup.Export(s.ctx, out); err != nil {
+	if err := st.Backup.Export(s.ctx, out.take); err != nil {
 		t.Fatal(err)
 	}
 	all := out.texts("muster.node." + web2.SubjectToken())
@@ -277,7 +292,7 @@ func BenchmarkBackup(b *testing.B) {
 		var size counter
 		w, err := backup.NewWriter(&size, backup.Header{ID: "b", Installation: "i", CAFingerprint: ours, StartedAt: time.Now()})
 		if err == nil {
-			err = st.Backup.Export(ctx, w)
+			err = st.Backup.Export(ctx, w.Message)
 		}
 		if err == nil {
 			_, err = w.Close(time.Now())

@@ -82,7 +82,7 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 				if a, ok := s.handles[streamClaims].(ahead); ok { // of which nobody writes one here
 					s.handles[streamClaims] = a.Stream
 				}
-				return s.Backup.Export(ctx, sinkOfRecords(came))
+				return s.Backup.Export(ctx, exportsRecords(came))
 			},
 		},
 		"claims": {
@@ -128,20 +128,19 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 	}
 }
 
-// sinkOfRecords is told of the attempts of an export's records.
-type sinkOfRecords func(attempt string)
-
-func (sinkOfRecords) Stream(string) error { return nil }
-
-func (s sinkOfRecords) Message(sequence uint64, subject string, data []byte) error {
-	if strings.HasPrefix(subject, subjectNode) {
+// exportsRecords calls each with the attempts of an export's records.
+func exportsRecords(each func(attempt string)) func(stream string, sequence uint64, subject string, data []byte) error {
+	return func(_ string, sequence uint64, subject string, data []byte) error {
+		if !strings.HasPrefix(subject, subjectNode) {
+			return nil
+		}
 		r, err := decodeRecord(message{subject: subject, data: data, sequence: sequence})
 		if err != nil {
 			return err
 		}
-		s(r.Attempt)
+		each(r.Attempt)
+		return nil
 	}
-	return nil
 }
 
 // TestAHistoryThatIsCutShortIsNone reads what a server has of an identity that lacks its end.

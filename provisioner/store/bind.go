@@ -36,6 +36,8 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 			next = Installation{ID: wire.NewID(), CreatedAt: now}
 		case err != nil:
 			return fmt.Errorf("read installation: %w", err)
+		case found.Restoring != "":
+			return found.halfRestored()
 		case found.CAFingerprint == fingerprint:
 			s.installation = found
 			return nil
@@ -71,6 +73,9 @@ func (c *client) whole(ctx context.Context, id string) (found *Watermark, err er
 		return nil, err
 	}
 	installed := there != nil
+	if installed && there.Restoring != "" {
+		return nil, there.halfRestored()
+	}
 	if !installed && id != "" {
 		return nil, fmt.Errorf("%w: that of installation %s, which revocations.journal is of: restore a backup; without one, all tokens have their uses again and nothing is revoked once the journal is moved away", ErrLost, id)
 	}
@@ -89,6 +94,11 @@ func (c *client) whole(ctx context.Context, id string) (found *Watermark, err er
 func lost(stream string) error {
 	return fmt.Errorf("%w: stream %s is not there, and others of the store are: it was deleted, or its disk is another one: "+
 		"give the servers the disks back that have it, or restore a backup into an empty store", ErrLost, stream)
+}
+
+// halfRestored is the error of a store whose restore is not over.
+func (i Installation) halfRestored() error {
+	return fmt.Errorf("%w: that of backup %s, begun at %s: restore once more", ErrHalfRestored, i.Restoring, i.CreatedAt.Format(time.RFC3339))
 }
 
 // refuse says why an authority does not get this installation's store.

@@ -28,47 +28,32 @@ import (
 // Whatever comes after the reading of each is for the journal.
 var kept = []string{streamNodes, streamClaims, streamEntries, streamRevocations}
 
-// A Sink takes an export: the name of each stream, and then its messages.
-type Sink interface {
-	Stream(name string) error
-
-	// Message takes a message. The data is the callee's.
-	Message(sequence uint64, subject string, data []byte) error
-}
-
 // A Backup reads what a backup needs.
 type Backup struct{ *client }
 
-// Export reads all that a backup needs, while others write, in the order that
-// makes it consistent. It stops at the first error of the sink.
+// Export calls each for every message that a backup needs, while others write, in the order that makes it consistent. It
+// stops at the first error of each.
 //
 // Of each stream it reads what was there at one instant, when it came to the
 // end: every identity's newest record of that instant is among it, since a
 // message that has been passed by can only go when [History] newer ones of its
 // subject have come, which are still ahead then.
-func (s *Backup) Export(ctx context.Context, to Sink) error {
+func (s *Backup) Export(ctx context.Context, each func(stream string, sequence uint64, subject string, data []byte) error) error {
 	for _, name := range kept {
-		if err := to.Stream(name); err != nil {
-			return err
+		// What its leader has must come: a scan that stopped early would free whoever comes
+		// after. In a cluster the one that is read from may be some milliseconds behind, which
+		// must not be the end of a long backup.
+		end, err := endOf(ctx, s.client, name, "")
+		if err == nil {
+			err = s.scan(ctx, name, end, jetstream.OrderedConsumerConfig{}, func(m message) error {
+				return each(name, m.sequence, m.subject, m.data)
+			})
 		}
-		if err := s.export(ctx, name, to); err != nil {
-			return fmt.Errorf("export: %w", err)
+		if err != nil {
+			return fmt.Errorf("export: stream %s: %w", name, err)
 		}
 	}
 	return nil
-}
-
-func (s *Backup) export(ctx context.Context, name string, to Sink) error {
-	// What its leader has must come: a scan that stopped early would free whoever comes
-	// after. In a cluster the one that is read from may be some milliseconds behind, which
-	// must not be the end of a long backup.
-	end, err := endOf(ctx, s.client, name, "")
-	if err != nil {
-		return fmt.Errorf("stream %s: %w", name, err)
-	}
-	return s.scan(ctx, name, end, jetstream.OrderedConsumerConfig{}, func(m message) error {
-		return to.Message(m.sequence, m.subject, m.data)
-	})
 }
 
 // Pending returns how many messages an export would read now, for progress.

@@ -23,7 +23,7 @@ const DefaultInputBytes = 256 << 20
 
 // Bounds of a [Recorder]; chosen.
 const (
-	// maxQueued and maxQueuedBytes bound what waits to be written: a second at
+	// maxQueued and maxQueuedBytes bound what waits to be written: batchWait at
 	// the highest rate, and what 500 of the largest facts take.
 	maxQueued      = 8192
 	maxQueuedBytes = 16 << 20
@@ -32,7 +32,7 @@ const (
 	// its first decision waits for others at most. Larger batches compress hardly better,
 	// and compressed they are far below a broker's limit of 1 MiB a message.
 	batchBytes = 256 << 10
-	batchWait  = time.Second
+	batchWait  = 500 * time.Millisecond
 
 	inputOverhead = 1 << 10 // of an input beside its facts and extensions
 )
@@ -41,8 +41,7 @@ const (
 // holds nobody up: what it cannot keep up with is dropped, and counted. Make one
 // with [NewRecorder].
 type Recorder struct {
-	log  *slog.Logger
-	full chan struct{} // has room for one: a batch has gathered
+	log *slog.Logger
 
 	mu      sync.Mutex
 	waiting []decided // guarded by mu
@@ -76,14 +75,13 @@ func NewRecorder(log *slog.Logger) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("recorder: %w", err)
 	}
-	return &Recorder{log: log, full: make(chan struct{}, 1), encoder: encoder}, nil
+	return &Recorder{log: log, encoder: encoder}, nil
 }
 
 // Observe takes a decision; it is what [provisioner.Config].Observe wants. It
 // never blocks and does not look at what it takes, so a request pays for a place
-// in a queue and no more (below 0.1 µs, BenchmarkObserve). Only when a batch has
-// gathered does it wake Run: waking a goroutine costs more than the rest. Safe for
-// concurrent use.
+// in a queue and no more (below 0.1 µs, BenchmarkObserve): waking a goroutine would
+// cost more than the rest. Safe for concurrent use.
 func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, asked string) {
 	size := int64(len(in.Facts) + len(in.Token.Extensions) + len(in.Evidence) + inputOverhead)
 	r.mu.Lock()
@@ -92,16 +90,9 @@ func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, 
 		r.waiting = append(r.waiting, decided{in, d, err, asked})
 		r.bytes += size
 	}
-	full := r.bytes >= batchBytes
 	r.mu.Unlock()
 	if !room {
 		r.dropped.Add(1)
-	}
-	if full {
-		select {
-		case r.full <- struct{}{}:
-		default: // it knows
-		}
 	}
 }
 
@@ -114,32 +105,25 @@ func (r *Recorder) Counts() (recorded, dropped uint64) { return r.recorded.Load(
 // is killed loses what waits: a second's decisions, which are a report and not the
 // truth.
 func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
-	late := time.NewTicker(batchWait)
-	defer late.Stop()
+	tick := time.NewTicker(batchWait)
+	defer tick.Stop()
 	for warned := uint64(0); ; {
-		stopped, all := false, true
 		select {
-		case <-r.full:
-			all = false // what begins another batch waits for more
-		case <-late.C:
+		case <-tick.C:
 		case <-ctx.Done():
-			stopped = true
 		}
 		r.encode(ctx, open())
-		if all {
-			r.flush(ctx, open())
-		}
 		if dropped := r.dropped.Load(); dropped >= 2*warned+1 { // the first, and each time it doubles
 			warned = dropped
 			r.log.WarnContext(ctx, "decisions are not recorded: there are too many at once, or the store takes none", "left_out", dropped)
 		}
-		if stopped {
+		if ctx.Err() != nil {
 			return nil
 		}
 	}
 }
 
-// encode puts what waits into batches, and writes those that are full.
+// encode writes what waits, in batches.
 func (r *Recorder) encode(ctx context.Context, s *Store) {
 	r.mu.Lock()
 	waiting := r.waiting
@@ -156,6 +140,7 @@ func (r *Recorder) encode(ctx context.Context, s *Store) {
 			r.flush(ctx, s)
 		}
 	}
+	r.flush(ctx, s)
 	clear(waiting) // what it refers to may go
 	r.spare = waiting[:0]
 }

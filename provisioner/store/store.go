@@ -125,6 +125,9 @@ type Installation struct {
 	// Former are the authorities that the store was bound to before, the oldest
 	// first.
 	Former []Binding `json:"former,omitempty"`
+
+	// Restoring is the id of the backup that is being restored; the rest is the backup's once that is over.
+	Restoring string `json:"restoring,omitempty"`
 }
 
 // Open connects a Store to its streams, which it makes if they are missing. It
@@ -146,9 +149,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	if err := answers(ctx, js); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	if err := checkRestored(ctx, js); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	c := newClient(js, cfg)
@@ -204,12 +204,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	if err := s.openViews(ctx); err != nil {
 		return err
 	}
-	if err := s.readClaims(ctx); err != nil {
-		return err
-	}
-	// Once more: a restore that began meanwhile was first, or fails for what we
-	// have bound; see [NewImport].
-	return checkRestored(ctx, s.js)
+	return s.readClaims(ctx)
 }
 
 // complete returns cfg with defaults for what is not set.

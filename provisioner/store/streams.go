@@ -60,7 +60,7 @@ const (
 // the broker remember 2.6 GB of them after 15 s.
 const leastDuplicates = 100 * time.Millisecond
 
-// streams are the configurations of all streams. None has a maximum age: a
+// streams are the configurations of all streams; that of entries comes first, see [NewImport]. None has a maximum age: a
 // clock that jumps must not delete anything.
 func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig {
 	// With one replica a direct read is answered by the only copy. With more it
@@ -84,16 +84,16 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 		lifecycleBytes = min(lifecycleBytes, capacity/32)
 	}
 	return []jetstream.StreamConfig{
+		taken(jetstream.StreamConfig{
+			Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas,
+			Description: "installation, grants, tokens seen, signers, the clock's mark",
+		}),
 		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true, Duplicates: leastDuplicates,
 			Description: "one subject per identity; its revisions are the node's history"},
 		// A message that is gone would be a use that is back: never a key-value
 		// bucket, whose history ends at 64.
 		{Name: streamClaims, Subjects: []string{subjectClaims + "*"}, MaxMsgsPerSubject: -1, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct,
 			Description: "one subject per limited token; what is spent of it"},
-		taken(jetstream.StreamConfig{
-			Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas,
-			Description: "installation, grants, tokens seen, signers, the clock's mark",
-		}),
 		revocationsStream(replicas),
 		waitingStream(replicas, direct, capacity),
 		componentsStream(replicas, direct, capacity),

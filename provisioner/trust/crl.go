@@ -1,7 +1,6 @@
 package trust
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,10 +20,6 @@ const (
 )
 
 const (
-	// MaxCRLBytes bounds a CRL, which is signed, kept and handed out in one piece. It is room
-	// for 1.35 million retired or 1.8 million revoked certificates that have not expired.
-	MaxCRLBytes = 64 << 20
-
 	// crlSkew is how far lists are dated back, as certificates are: a reader whose clock is
 	// behind takes a list that is not valid yet for none, and refuses every node.
 	crlSkew = 5 * time.Minute
@@ -33,9 +28,6 @@ const (
 	// is revoked is listed within a second while that many take less than a tenth.
 	crlShare = 10
 )
-
-// ErrCRLTooLong means that there is no next CRL before certificates on it have ended.
-var ErrCRLTooLong = errors.New("CRL is too long")
 
 // A CRL is a signed list of revoked certificates.
 type CRL struct {
@@ -55,9 +47,6 @@ type CRLConfig struct {
 
 	// Validity is how long a CRL is valid: it is signed anew when half of that has passed.
 	Validity time.Duration
-
-	// MaxBytes is how many bytes a CRL may have. Optional; default [MaxCRLBytes].
-	MaxBytes int
 
 	// Listed takes all CRLs, as [CRLs.All] returns them, whenever one of them is new. Calls come
 	// one at a time; false has it called again soon.
@@ -198,36 +187,20 @@ func (c *CRLs) sign(issuer string, before *CRL) (*CRL, error) {
 			since = now
 		}
 	}
-	most := cmp.Or(c.cfg.MaxBytes, MaxCRLBytes)
-	n, err := c.signSince(next, revoked, since)
-	if err == nil && len(next.DER) > most && since.Before(now) {
-		// Better without those that have ended than never another one.
-		n, err = c.signSince(next, revoked, now)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if len(next.DER) > most {
-		return nil, fmt.Errorf("%w: %d bytes with %d certificates that have not ended, limit %d", ErrCRLTooLong, len(next.DER), n, most)
-	}
-	return next, nil
-}
-
-// signSince signs the list of what had not ended before since, and returns how many these are.
-func (c *CRLs) signSince(next *CRL, all []listedCertificate, since time.Time) (n int, err error) {
-	request := ca.CRLRequest{Number: next.Number, ThisUpdate: next.ThisUpdate.Add(-crlSkew), NextUpdate: next.NextUpdate}
-	for _, r := range all {
+	request := ca.CRLRequest{Number: next.Number, ThisUpdate: now.Add(-crlSkew), NextUpdate: next.NextUpdate}
+	for _, r := range revoked {
 		if r.NotAfter.Before(since) {
 			continue
 		}
-		revoked := ca.Revoked{Serial: r.Serial, At: r.by.At}
+		entry := ca.Revoked{Serial: r.Serial, At: r.by.At}
 		if r.by.Kind == RetiredNode {
-			revoked.Reason = ca.ReasonCessation
+			entry.Reason = ca.ReasonCessation
 		}
-		request.Revoked = append(request.Revoked, revoked)
+		request.Revoked = append(request.Revoked, entry)
 	}
-	next.DER, err = c.cfg.Authority.SignCRL(next.Issuer, request)
-	return len(request.Revoked), err
+	var err error
+	next.DER, err = c.cfg.Authority.SignCRL(issuer, request)
+	return next, err
 }
 
 // now is the clock as it crosses boundaries: UTC, to the second.

@@ -12,7 +12,7 @@ import (
 )
 
 // RevocationSchema is the version of a revocation's JSON form. An entry of another schema cannot
-// be read, and keeps out what its key names.
+// be read: a provisioner of an older version admits no node then.
 const RevocationSchema = 1
 
 // A RevocationKind says what an entry takes back.
@@ -68,23 +68,18 @@ type RevokedCertificate struct {
 	Issuer   string    `json:"issuer"`    // key identifier of its issuer, lower-case hex
 }
 
-// The keys of revocations begin with what they are about.
-const (
-	keyToken    = "token."
-	keyNode     = "node."
-	keySigner   = "signer."
-	keyOperator = "operator."
-)
+// keyNode begins the keys of revocations about a node, which have more than one each.
+const keyNode = "node."
 
 // LogKey returns the key of the entry in the log.
 func (r *Revocation) LogKey() string {
 	switch r.Kind {
 	case RevokedToken:
-		return keyToken + string(r.Token)
+		return "token." + string(r.Token)
 	case RemovedSigner:
-		return keySigner + r.Entry
+		return "signer." + r.Entry
 	case RemovedOperator:
-		return keyOperator + r.Entry
+		return "operator." + r.Entry
 	}
 	return keyNode + r.Node.SubjectToken() + "." + r.ID
 }
@@ -98,32 +93,6 @@ func RevocationScope(key string) string {
 		return keyNode + token + ".*"
 	}
 	return key
-}
-
-// unread returns the entry that stands for one that cannot be read: it revokes what its key
-// names. It is nil if the key names nothing that this version knows.
-func unread(key string, e Entry[*Revocation]) *Revocation {
-	r := &Revocation{At: e.At.UTC().Truncate(time.Second), By: CauseUnread.By, Why: CauseUnread.Why, ID: key}
-	if id, ok := strings.CutPrefix(key, keyToken); ok {
-		r.Kind, r.Token = RevokedToken, jwt.TokenID(id)
-		return r
-	}
-	if id, ok := strings.CutPrefix(key, keySigner); ok {
-		r.Kind, r.Entry = RemovedSigner, id
-		return r
-	}
-	if id, ok := strings.CutPrefix(key, keyOperator); ok {
-		r.Kind, r.Entry = RemovedOperator, id
-		return r
-	}
-	rest, ok := strings.CutPrefix(key, keyNode)
-	token, id, _ := strings.Cut(rest, ".")
-	node, err := wire.ParseSubjectToken(token)
-	if !ok || err != nil {
-		return nil
-	}
-	r.Kind, r.Node, r.ID = RevokedNode, node, id
-	return r
 }
 
 // Check reports what about an entry cannot be. It is run on every entry that is
@@ -170,7 +139,7 @@ func Ended(log Log[*Revocation], kind RevocationKind, id string) *Revocation {
 	case !found:
 		return nil
 	case e.Unread != nil:
-		return unread(key, e)
+		return UnreadEntry(kind, id, e.At)
 	}
 	return e.Value
 }

@@ -52,7 +52,7 @@ type Revocations struct {
 	keys        map[string][]*Revocation       // by key hash, until lifted
 	nodes       map[wire.Identity]nodeEntries  // by identity
 	listed      map[string][]listedCertificate // by issuer, each certificate once; only appended to
-	unknown     error                          // why an entry could be about any node or token
+	unknown     error                          // why an entry cannot be read
 }
 
 // nodeEntries are the entries about one identity.
@@ -94,8 +94,7 @@ func NewRevocations(cfg RevocationsConfig) *Revocations {
 	return r
 }
 
-// Err returns why an entry cannot be read that could be about any node or token, nil if there is
-// none.
+// Err returns why an entry cannot be read, nil if all can. It could be about any node or token.
 func (r *Revocations) Err() error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -275,16 +274,15 @@ func (r *Revocations) putAgain(ctx context.Context, e *Revocation) error {
 }
 
 // applied takes in an entry of the log.
-func (r *Revocations) applied(key string, e Entry[*Revocation]) {
+func (r *Revocations) applied(_ string, e Entry[*Revocation]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	entry := e.Value
 	if e.Unread != nil {
-		if entry = unread(key, e); entry == nil {
-			r.unknown = e.Unread
-			return
-		}
-	} else if r.cfg.Journal != nil {
+		r.unknown = e.Unread
+		return
+	}
+	if r.cfg.Journal != nil {
 		r.unjournaled = append(r.unjournaled, entry)
 	}
 	r.ids[entry.ID] = struct{}{}

@@ -1,11 +1,11 @@
 package trust
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -178,21 +178,8 @@ func (s *Signers) List() []SignerInfo {
 		}
 		describe(s.info(i), signer)
 	}
-	for _, e := range s.cfg.Revocations.All() { // of provisioners that have others in their files
-		if e.Value == nil || e.Value.Kind != RemovedSigner || CheckSignerID(jwt.SignerID(e.Value.Entry)) != nil {
-			continue
-		}
-		id := jwt.SignerID(e.Value.Entry)
-		_, inFile := s.file[id]
-		if _, inStore := s.cfg.Entries.Get(string(id)); !inFile && !inStore {
-			describe(s.info(SignerInfo{ID: id, Source: SignerOfStore}), jwt.Signer{Name: e.Value.Name})
-		}
-	}
 	slices.SortFunc(list, func(a, b SignerInfo) int {
-		if c := strings.Compare(a.Name, b.Name); c != 0 {
-			return c
-		}
-		return strings.Compare(string(a.ID), string(b.ID))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
 	return list
 }
@@ -203,16 +190,6 @@ func (s *Signers) info(i SignerInfo) SignerInfo {
 		i.Source, i.Removed, i.By, i.Why, i.At = SignerOfStore, true, by.By, by.Why, by.At
 	}
 	return i
-}
-
-// named returns a signer that counts and has the name, and another key than id.
-func (s *Signers) named(name string, id jwt.SignerID) *SignerInfo {
-	for _, i := range s.List() {
-		if i.Name == name && i.ID != id && !i.Removed {
-			return &i
-		}
-	}
-	return nil
 }
 
 // Trusted returns how many signers count.
@@ -226,10 +203,12 @@ func (s *Signers) Trusted() int {
 	return n
 }
 
-// CheckName returns [ErrState] if another signer has the name, of all that are known here.
+// CheckName returns [ErrState] if another signer that counts has the name, of all that are known here.
 func (s *Signers) CheckName(e *SignerEntry) error {
-	if other := s.named(e.Name, e.ID); other != nil {
-		return fmt.Errorf("%w: signer %s has that name", ErrState, other.ID)
+	for _, i := range s.List() {
+		if i.Name == e.Name && i.ID != e.ID && !i.Removed {
+			return fmt.Errorf("%w: signer %s has that name", ErrState, i.ID)
+		}
 	}
 	return nil
 }

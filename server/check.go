@@ -2,6 +2,7 @@ package server
 
 import (
 	"crypto"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -54,7 +55,7 @@ func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
 		return nil, advice.Errorf(remedyPushed, "%w: configuration: %w", errReply, err)
 	}
 	o := &offer{creds: creds, pending: pending{Identity: string(want.identity), Serial: e.Serial, Digest: e.Digest}}
-	applied, err := o.pending.encode()
+	applied, err := json.Marshal(o.pending)
 	if err != nil {
 		return nil, err
 	}

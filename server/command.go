@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"muster/server/orders"
 	"time"
+
+	"muster/server/orders"
 
 	"github.com/nats-io/nats.go"
 

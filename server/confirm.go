@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -12,22 +11,6 @@ import (
 	"muster/server/advice"
 	"muster/server/link"
 )
-
-// confirmTries is how often a confirmation is sent over the connection that
-// brought the certificate, before normal mode takes over.
-const confirmTries = 3
-
-// confirmSoon confirms over the connection of the enrollment.
-func (a *agent) confirmSoon(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) error {
-	wait := a.newBackoff()
-	for try := 1; ; try++ {
-		err := a.confirm(ctx, conn, key, p)
-		if err == nil || errors.Is(err, errDisowned) || try == confirmTries || conn.IsClosed() || ctx.Err() != nil {
-			return err
-		}
-		a.pause(ctx, min(wait.after(err), a.cfg.RequestTimeout), a.state.watched(nil))
-	}
-}
 
 // confirm tells the provisioner that the set is in force, and records that once
 // it is on record there. It may be on record after an error too, and is then

@@ -155,7 +155,7 @@ func (e *enroller) enrollAt(ctx context.Context, conn *link.Conn, request wire.E
 		return true, err
 	}
 	e.obeyed(ctx, wire.VerbReprovision, wire.VerbReconfigure)
-	err = e.confirmSoon(ctx, conn, st.key, o.pending)
+	err = e.confirm(ctx, conn, st.key, o.pending)
 	switch {
 	case errors.Is(err, errDisowned):
 		e.state.doubt, e.state.doubted = err, time.Now()

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+
 	"muster/server/files"
 
 	"muster/internal/wire"
@@ -58,42 +59,31 @@ func (a *agent) facts(ctx context.Context, v *view) (json.RawMessage, error) {
 // names the file and has a remedy; it wraps [ErrMissing] if there is no file.
 func readFacts(file string) (json.RawMessage, error) {
 	b, err := files.Read(file, maxFactsFile)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, advice.Errorf("write the machine's facts there, as a JSON object, if a policy asks for any",
 			"%s: %w", file, ErrMissing)
-	}
-	if cannotRead(err) {
+	case cannotRead(err):
 		return nil, advice.New(err, "let the agent read the file: check owner and mode of it and of the directories above")
-	}
-	if err != nil {
+	case err != nil:
 		return nil, advice.New(err, remedyFacts)
 	}
-	facts, err := parseFacts(b)
-	if err != nil {
-		return nil, advice.New(fmt.Errorf("%s: %w", file, err), cmp.Or(advice.Of(err), remedyFacts))
-	}
-	return facts, nil
-}
-
-func parseFacts(b []byte) (json.RawMessage, error) {
-	b = bytes.TrimSpace(b)
-	if len(b) == 0 {
-		return nil, errors.New("empty")
+	if b = bytes.TrimSpace(b); len(b) == 0 {
+		return nil, advice.Errorf(remedyFacts, "%s: empty", file)
 	}
 	if err := wire.CheckStrict(b); err != nil {
-		return nil, err
+		return nil, advice.Errorf(remedyFacts, "%s: %w", file, err)
 	}
 	if b[0] != '{' {
-		return nil, errors.New("not a JSON object")
+		return nil, advice.Errorf(remedyFacts, "%s: not a JSON object", file)
 	}
-	// As it will be sent, which writes < > and & as escapes.
-	compact, err := json.Marshal(json.RawMessage(b))
+	compact, err := json.Marshal(json.RawMessage(b)) // as it will be sent, which writes < > and & as escapes
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if n := len(compact); n > wire.MaxFactsBytes {
 		return nil, advice.Errorf("leave out facts that no policy asks for; the node asks again once the file has changed",
-			"%d bytes, limit %d", n, wire.MaxFactsBytes)
+			"%s: %d bytes, limit %d", file, n, wire.MaxFactsBytes)
 	}
 	return compact, nil
 }

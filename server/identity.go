@@ -13,13 +13,6 @@ import (
 // hostsFile maps addresses to names on every Unix.
 const hostsFile = "/etc/hosts"
 
-// CheckIdentity reports what is wrong with a name for [Config].Identity. The
-// error is one clause that quotes the name.
-func CheckIdentity(name string) error {
-	_, err := wire.ParseIdentity(name)
-	return err
-}
-
 // machineIdentity is the identity of a machine with this host name: the name if
 // it is qualified, else the qualified name that /etc/hosts gives to it, else the
 // bare name. DNS is not asked: a machine whose name depended on whether DNS

@@ -5,8 +5,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"muster/server/orders"
 	"time"
+
+	"muster/server/orders"
 
 	"github.com/nats-io/nats.go"
 

@@ -1,12 +1,12 @@
 package server
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"muster/server/files"
 	"os"
+
+	"muster/server/files"
 
 	"muster/internal/wire"
 )
@@ -20,36 +20,24 @@ type pending struct {
 	Digest   string `json:"digest"`
 }
 
-func (p pending) encode() ([]byte, error) {
-	b, err := json.Marshal(p)
-	return append(b, '\n'), err
-}
-
-func decodePending(b []byte) (*pending, error) {
-	var p pending
-	if err := wire.DecodeStrict(b, &p); err != nil {
-		return nil, err
-	}
-	if p.Identity == "" || p.Serial == "" || p.Digest == "" {
-		return nil, errors.New("identity, serial or digest missing")
-	}
-	return &p, nil
-}
-
 // pending returns what is yet to be confirmed, or nil if there is nothing.
 func (s *sets) pending() (*pending, error) {
-	b, err := files.Read(s.dir.Path(appliedFile), 4<<10)
+	path := s.dir.Path(appliedFile)
+	b, err := files.Read(path, 4<<10)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	p, err := decodePending(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.dir.Path(appliedFile), err)
+	var p pending
+	if err := wire.DecodeStrict(b, &p); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return p, nil
+	if p.Identity == "" || p.Serial == "" || p.Digest == "" {
+		return nil, fmt.Errorf("%s: identity, serial or digest missing", path)
+	}
+	return &p, nil
 }
 
 // confirm records that what was pending is confirmed. It is not synced: a power failure that

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"muster/server/orders"
 	"slices"
 	"syscall"
 	"time"
+
+	"muster/server/orders"
 
 	"muster/internal/wire"
 	"muster/server/advice"

@@ -144,7 +144,7 @@ func (s *sets) foreign(id wire.Identity) error {
 		return nil
 	}
 	renamed := ""
-	if CheckIdentity(owner) == nil {
+	if _, err := wire.ParseIdentity(owner); err == nil {
 		renamed = fmt.Sprintf("if this machine is called otherwise since, set identity = %s in server.conf; else ", owner)
 	}
 	return advice.Errorf(fmt.Sprintf("%sgive this node a directory and a configuration of its own (--ssl-dir, --config); "+

@@ -3,8 +3,9 @@ package server
 import (
 	"errors"
 	"fmt"
-	"muster/server/orders"
 	"time"
+
+	"muster/server/orders"
 
 	"muster/internal/keyfile"
 	"muster/internal/wire"

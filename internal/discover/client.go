@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/miekg/dns"
 )
@@ -17,47 +16,15 @@ import (
 // lost datagram is not a failure yet.
 const rounds = 2
 
-// client asks name servers. It is read-only after newClient.
-type client struct {
-	resolvers  []string // as address and port; empty: those of resolvConf
-	resolvConf string
-	timeout    time.Duration
-}
-
-// newClient checks the part of cfg that is about name servers. The error may
-// join several.
-func newClient(cfg Config) (client, error) {
-	var errs []error
-	if len(cfg.Resolvers) > maxResolvers {
-		errs = append(errs, fmt.Errorf("%d resolvers, limit %d", len(cfg.Resolvers), maxResolvers))
-	}
-	for _, s := range cfg.Resolvers[:min(len(cfg.Resolvers), maxResolvers)] {
-		if err := checkResolver(s); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if cfg.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("timeout %v, want 0 (default) or more", cfg.Timeout))
-	}
-	if len(errs) > 0 {
-		return client{}, errors.Join(errs...)
-	}
-	return client{
-		resolvers:  append([]string(nil), cfg.Resolvers...),
-		resolvConf: cmp.Or(cfg.ResolvConf, "/etc/resolv.conf"),
-		timeout:    cmp.Or(cfg.Timeout, defaultTimeout),
-	}, nil
-}
-
 // servers returns the name servers to ask. Those of the machine are read each
 // time: a laptop moves, and a DHCP lease may come after the agent.
-func (c client) servers() []string {
-	if len(c.resolvers) > 0 {
-		return c.resolvers
+func (r *Resolver) servers() []string {
+	if len(r.cfg.Resolvers) > 0 {
+		return r.cfg.Resolvers
 	}
 	var servers []string
-	if conf, err := dns.ClientConfigFromFile(c.resolvConf); err == nil {
-		for _, s := range conf.Servers[:min(len(conf.Servers), maxResolvers)] {
+	if conf, err := dns.ClientConfigFromFile(r.cfg.ResolvConf); err == nil {
+		for _, s := range conf.Servers {
 			servers = append(servers, net.JoinHostPort(s, conf.Port))
 		}
 	}
@@ -76,11 +43,11 @@ func from(servers []string, first string) []string {
 // lookup asks for the SRV records of name until one of the servers has answered,
 // with records or by saying that there are none. The error wraps [ErrLookup] and
 // says what each server did.
-func (c client) lookup(ctx context.Context, name string, servers []string) (answer, error) {
+func (r *Resolver) lookup(ctx context.Context, name string, servers []string) (answer, error) {
 	failures := make(map[string]error, len(servers))
 	for range rounds {
 		for _, server := range servers {
-			m, err := c.ask(ctx, name, server)
+			m, err := r.ask(ctx, name, server)
 			if err == nil {
 				return newAnswer(name, server, m), nil
 			}
@@ -100,15 +67,15 @@ func (c client) lookup(ctx context.Context, name string, servers []string) (answ
 // ask puts one question to one name server, over UDP and, if the answer does
 // not fit, over TCP. The message that it returns answers this question, and says
 // that it succeeded or that the name does not exist.
-func (c client) ask(ctx context.Context, name, server string) (*dns.Msg, error) {
+func (r *Resolver) ask(ctx context.Context, name, server string) (*dns.Msg, error) {
 	// Without EDNS(0): servers that stumble over it are older than those that
 	// serve no TCP are rare, and nearly every list of brokers fits 512 bytes.
 	question := new(dns.Msg)
 	question.SetQuestion(dns.Fqdn(name), dns.TypeSRV)
-	reply, err := c.exchange(ctx, "udp", question, server)
+	reply, err := r.exchange(ctx, "udp", question, server)
 	// A truncated message may end within a record, which is an error too.
 	if reply != nil && reply.Id == question.Id && reply.Truncated {
-		reply, err = c.exchange(ctx, "tcp", question, server)
+		reply, err = r.exchange(ctx, "tcp", question, server)
 	}
 	if err != nil {
 		return nil, err
@@ -130,8 +97,8 @@ func (c client) ask(ctx context.Context, name, server string) (*dns.Msg, error) 
 
 // exchange sends one message and returns the reply, which may come beside an
 // error where it could be read in part.
-func (c client) exchange(ctx context.Context, network string, m *dns.Msg, server string) (*dns.Msg, error) {
-	dc := dns.Client{Net: network, Timeout: c.timeout, UDPSize: dns.DefaultMsgSize}
+func (r *Resolver) exchange(ctx context.Context, network string, m *dns.Msg, server string) (*dns.Msg, error) {
+	dc := dns.Client{Net: network, Timeout: r.cfg.Timeout, UDPSize: dns.DefaultMsgSize}
 	conn, err := dc.DialContext(ctx, server)
 	if err != nil {
 		return nil, err
@@ -143,7 +110,7 @@ func (c client) exchange(ctx context.Context, network string, m *dns.Msg, server
 	reply, _, err := dc.ExchangeWithConnContext(ctx, m, conn)
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
-		err = fmt.Errorf("no answer over %s within %v", network, c.timeout)
+		err = fmt.Errorf("no answer over %s within %v", network, r.cfg.Timeout)
 	}
 	return reply, err
 }

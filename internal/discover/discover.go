@@ -21,10 +21,10 @@
 package discover
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -39,10 +39,6 @@ var (
 	// operator has to publish one.
 	ErrNoBrokers = errors.New("no brokers found")
 
-	// ErrNotOffered means that the domain says decidedly that it offers no
-	// such service: its only target is "." (RFC 2782).
-	ErrNotOffered = errors.New("the domain does not offer brokers")
-
 	// ErrLookup means that no name server gave an answer that could be used,
 	// so nothing is known.
 	ErrLookup = errors.New("name servers gave no answer")
@@ -52,16 +48,9 @@ var (
 // for only where the first does not exist or is empty.
 var services = [...]string{"_choria-provisioner._tcp", "_muster-provisioner._tcp"}
 
-// Bounds on configuration.
-const (
-	maxURLs      = 64
-	maxResolvers = 16
-
-	// defaultTimeout bounds one question to one name server. Stub resolvers
-	// wait 5 s; a resolver that is alive answers within 2 s even if it has to
-	// ask around.
-	defaultTimeout = 2 * time.Second
-)
+// defaultTimeout bounds one question to one name server. Stub resolvers wait 5 s; a
+// resolver that is alive answers within 2 s even if it has to ask around.
+const defaultTimeout = 2 * time.Second
 
 // Config configures [New]. Exactly one of URLs and SRVDomain is given.
 type Config struct {
@@ -99,7 +88,6 @@ type Config struct {
 type Broker struct {
 	URL    string // scheme://host:port, always with a port
 	Host   string // IP address without brackets, or lower-case host name without trailing dot
-	Port   int    // 1 to 65535
 	Source string // "static", or the name of the SRV record that it came from
 }
 
@@ -109,24 +97,17 @@ const SourceStatic = "static"
 // New returns a resolver, or an error that lists everything wrong with cfg. It
 // asks no name server.
 func New(cfg Config) (*Resolver, error) {
+	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
+	cfg.ResolvConf = cmp.Or(cfg.ResolvConf, "/etc/resolv.conf")
 	if cfg.Rand == nil {
 		cfg.Rand = rand.Int64N
 	}
-	r := &Resolver{scheme: "nats", rand: cfg.Rand}
-	if cfg.Secure {
-		r.scheme = "tls"
-	}
+	r := &Resolver{cfg: cfg}
 	var errs []error
-	switch {
-	case len(cfg.URLs) > 0 && cfg.SRVDomain != "":
-		errs = append(errs, errors.New("both URLs and an SRV domain, want one of them"))
-	case len(cfg.URLs) == 0 && cfg.SRVDomain == "":
-		errs = append(errs, errors.New("neither URLs nor an SRV domain"))
+	if (len(cfg.URLs) > 0) == (cfg.SRVDomain != "") {
+		errs = append(errs, errors.New("want URLs or an SRV domain, and not both"))
 	}
-	if len(cfg.URLs) > maxURLs {
-		errs = append(errs, fmt.Errorf("%d URLs, limit %d", len(cfg.URLs), maxURLs))
-	}
-	for _, s := range cfg.URLs[:min(len(cfg.URLs), maxURLs)] {
+	for _, s := range cfg.URLs {
 		b, err := parseURL(s, cfg.Secure)
 		if err != nil {
 			errs = append(errs, err)
@@ -139,10 +120,6 @@ func New(cfg Config) (*Resolver, error) {
 		if r.domain, err = parseDomain(cfg.SRVDomain); err != nil {
 			errs = append(errs, err)
 		}
-	}
-	var err error
-	if r.dns, err = newClient(cfg); err != nil {
-		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("brokers: %w", errors.Join(errs...))
@@ -161,13 +138,4 @@ func parseDomain(s string) (string, error) {
 		return "", fmt.Errorf("SRV domain of %d bytes, limit %d", len(domain), limit)
 	}
 	return string(domain), nil
-}
-
-// checkResolver reports why s is no address of a name server.
-func checkResolver(s string) error {
-	addr, err := netip.ParseAddrPort(s)
-	if err != nil || addr.Port() == 0 {
-		return fmt.Errorf("resolver %.80q: want an IP address and a port, such as 192.0.2.53:53 or [2001:db8::53]:53", s)
-	}
-	return nil
 }

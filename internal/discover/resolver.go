@@ -2,7 +2,6 @@ package discover
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -12,17 +11,15 @@ import (
 
 // A Resolver finds brokers. It is safe for concurrent use if [Config].Rand is.
 type Resolver struct {
+	cfg    Config
 	static []Broker // nil with a domain
 	domain string
-	scheme string // of brokers out of DNS
-	dns    client
-	rand   func(n int64) int64
 }
 
 // Brokers returns the brokers in the order to try, at least one. With URLs that
 // is their order; with a domain it is that of RFC 2782, asked for and drawn anew by each
 // call, so that many nodes spread by the weights. It may block until every name server has been asked in vain,
-// or ctx is done. The error wraps [ErrNoBrokers], [ErrNotOffered] or
+// or ctx is done. The error wraps [ErrNoBrokers] or
 // [ErrLookup] and names the servers and the records.
 func (r *Resolver) Brokers(ctx context.Context) ([]Broker, error) {
 	if r.domain == "" {
@@ -32,9 +29,13 @@ func (r *Resolver) Brokers(ctx context.Context) ([]Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("brokers of %s: %w", r.domain, err)
 	}
+	scheme := "nats"
+	if r.cfg.Secure {
+		scheme = "tls"
+	}
 	var brokers []Broker
-	for _, s := range order(records, r.rand) {
-		brokers = append(brokers, newBroker(r.scheme, s.target, int(s.port), name))
+	for _, s := range order(records, r.cfg.Rand) {
+		brokers = append(brokers, newBroker(scheme, s.target, int(s.port), name))
 	}
 	return brokers, nil
 }
@@ -44,7 +45,6 @@ func newBroker(scheme, host string, port int, source string) Broker {
 	return Broker{
 		URL:    scheme + "://" + net.JoinHostPort(host, strconv.Itoa(port)),
 		Host:   host,
-		Port:   port,
 		Source: source,
 	}
 }
@@ -52,20 +52,19 @@ func newBroker(scheme, host string, port int, source string) Broker {
 // records returns the SRV records of the domain, and the name that has them.
 func (r *Resolver) records(ctx context.Context) (string, []srv, error) {
 	var none []string
-	servers := r.dns.servers()
+	servers := r.servers()
 	for _, service := range services {
 		name := service + "." + r.domain
-		answer, err := r.dns.lookup(ctx, name, servers)
+		answer, err := r.lookup(ctx, name, servers)
 		if err != nil {
 			return "", nil, err
 		}
 		servers = from(servers, answer.server) // a dead one is not waited for again
 		usable, err := answer.usable()
-		if errors.Is(err, ErrNoBrokers) {
-			none = append(none, err.Error())
-			continue
+		if err == nil {
+			return name, usable, nil
 		}
-		return name, usable, err
+		none = append(none, err.Error())
 	}
 	return "", nil, fmt.Errorf("%w: %s", ErrNoBrokers, strings.Join(none, "; "))
 }

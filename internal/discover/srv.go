@@ -59,19 +59,15 @@ func newAnswer(name, server string, m *dns.Msg) answer {
 	return a
 }
 
-// usable returns the records that can be tried, best priority first. It is [ErrNotOffered] if the only target is ".", and
-// [ErrNoBrokers] if there is none that names a host and a port.
+// usable returns the records that can be tried, best priority first. The error says why
+// there is none that names a host and a port.
 //
 // RFC 2782 forbids targets that are aliases. Whether one is shows only when it
 // is dialed, and then it works: nothing is gained by refusing it here.
 func (a answer) usable() ([]srv, error) {
 	var records []srv
-	root, first := 0, ""
+	first := ""
 	for _, r := range slices.SortedStableFunc(slices.Values(a.found), func(x, y *dns.SRV) int { return cmp.Compare(x.Priority, y.Priority) }) {
-		if r.Target == "." {
-			root++
-			continue
-		}
 		target, err := wire.ParseIdentity(strings.ToLower(strings.TrimSuffix(r.Target, ".")))
 		if err == nil && r.Port == 0 {
 			err = fmt.Errorf("%s has port 0", target)
@@ -89,16 +85,14 @@ func (a answer) usable() ([]srv, error) {
 	}
 	switch {
 	case len(records) > 0:
+		return records, nil
 	case !a.exists:
-		return nil, fmt.Errorf("%w: %s says that %s does not exist", ErrNoBrokers, a.server, a.name)
+		return nil, fmt.Errorf("%s says that %s does not exist", a.server, a.name)
 	case len(a.found) == 0:
-		return nil, fmt.Errorf("%w: %s says that %s has no SRV record", ErrNoBrokers, a.server, a.name)
-	case root == len(a.found):
-		return nil, fmt.Errorf("%w: %s says that the target of %s is \".\"", ErrNotOffered, a.server, a.name)
+		return nil, fmt.Errorf("%s says that %s has no SRV record", a.server, a.name)
 	default:
-		return nil, fmt.Errorf("%w: no target of %s can be used: %s", ErrNoBrokers, a.name, first)
+		return nil, fmt.Errorf("no target of %s can be used: %s", a.name, first)
 	}
-	return records, nil
 }
 
 // order returns at most [maxRecords] in the order to try, by the algorithm of RFC 2782, page

@@ -85,9 +85,9 @@ func TestStaticBrokersKeepTheirOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []discover.Broker{
-		{URL: "nats://prov2.example.net:4223", Host: "prov2.example.net", Port: 4223, Source: discover.SourceStatic},
-		{URL: "tls://prov1.example.net:4222", Host: "prov1.example.net", Port: 4222, Source: discover.SourceStatic},
-		{URL: "nats://[::1]:4222", Host: "::1", Port: 4222, Source: discover.SourceStatic},
+		{URL: "nats://prov2.example.net:4223", Host: "prov2.example.net", Source: discover.SourceStatic},
+		{URL: "tls://prov1.example.net:4222", Host: "prov1.example.net", Source: discover.SourceStatic},
+		{URL: "nats://[::1]:4222", Host: "::1", Source: discover.SourceStatic},
 	}
 	for range 2 { // the first result is the caller's to change
 		got, err := r.Brokers(t.Context())

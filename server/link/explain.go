@@ -68,22 +68,19 @@ var causes = []struct {
 	{isAlert,
 		"the broker refused the TLS handshake: see its log; an expired or disowned node certificate is the usual cause"},
 	{as[*net.DNSError], "the broker's name does not resolve: check the name, and the resolver of this machine"},
-	{is(discover.ErrNotOffered), "the SRV record says that provisioning is not offered in this domain"},
 	{is(discover.ErrNoBrokers, discover.ErrLookup),
 		"check the SRV records of the domain, and the resolver of this machine"},
 	{is(syscall.ECONNREFUSED), "nothing listens there: start the broker, or check address and port"},
 	{is(syscall.EHOSTUNREACH, syscall.ENETUNREACH), "there is no route, or a firewall says so: " +
 		"check this machine's network, and firewalls between here and the broker"},
-	{is(nats.ErrNoInfoReceived),
-		"something else answers there: check address and port, and whether this network wants a login first"},
-	{text("invalid websocket connection"),
+	{func(err error) bool {
+		return is(nats.ErrNoInfoReceived)(err) || text("invalid websocket connection")(err)
+	},
 		"something else answers there: check address and port, and whether this network wants a login first"},
 	{is(syscall.ECONNRESET, syscall.EPIPE, io.EOF), "the other end closes the connection at once: " +
 		"check address and port, the broker's log, as it may be full, and firewalls in between"},
 	{is(nats.ErrTimeout, os.ErrDeadlineExceeded, context.DeadlineExceeded), "no answer in time: " +
 		"check the network and firewalls between here and the broker, and the broker's load"},
-	{is(syscall.EMFILE, syscall.ENFILE),
-		"no more files can be opened: raise the agent's limit (LimitNOFILE= of its unit), or see what has them open"},
 	{is(syscall.ENOSPC, syscall.EDQUOT), "free some space"},
 	{is(syscall.EBUSY), "mount the directory above it, or choose another --config or --ssl-dir"},
 	{is(syscall.EROFS, syscall.EPERM, os.ErrPermission),

@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/wire"
 	"muster/server"
 )
 
@@ -58,7 +59,7 @@ func (f *files) add(c *kingpin.CmdClause) {
 		if f.cfg.Identity == "" {
 			return nil
 		}
-		if err := server.CheckIdentity(f.cfg.Identity); err != nil {
+		if _, err := wire.ParseIdentity(f.cfg.Identity); err != nil {
 			return fmt.Errorf("--identity: %w", err)
 		}
 		return nil

@@ -165,8 +165,6 @@ func (e *Engine) Digest() string { return e.current.Load().digest }
 // the error says why: it is of the file system, wraps [ErrInvalid], or is
 // the context's. Concurrent calls take turns.
 func (e *Engine) Reload(ctx context.Context) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	_, err := e.reload(ctx)
 	return err
 }
@@ -180,21 +178,19 @@ func (e *Engine) Refused() error {
 	return nil
 }
 
-// reload is take, and remembers what it came to.
-func (e *Engine) reload(ctx context.Context) (bool, error) {
-	changed, err := e.take(ctx)
-	switch {
-	case err == nil:
-		e.refusal.Store(nil)
-	case ctx.Err() == nil: // else it was broken off
-		e.refusal.Store(&err)
-	}
-	return changed, err
-}
-
-// take is Reload, and reports whether there is a new policy. Files that are
-// those in use are not compiled again. The caller holds mu.
-func (e *Engine) take(ctx context.Context) (bool, error) {
+// reload is Reload, and reports whether there is a new policy. Files that are
+// those in use are not compiled again.
+func (e *Engine) reload(ctx context.Context) (changed bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer func() {
+		switch {
+		case err == nil:
+			e.refusal.Store(nil)
+		case ctx.Err() == nil: // else it was broken off
+			e.refusal.Store(&err)
+		}
+	}()
 	all, err := read(e.cfg.Paths)
 	if err != nil {
 		return false, err

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"time"
 
 	"muster/internal/wire"
 )
@@ -23,14 +22,6 @@ type Recording struct {
 	Verdict Verdict  `json:"verdict"`
 	Reasons []string `json:"reasons,omitempty"` // as [Decision.Why] gives them, or why there is none
 
-	// TTL, DNSNames and ServerAuth are what the policy wanted of the certificate.
-	TTL        time.Duration `json:"ttl_ns,omitempty"`
-	DNSNames   []string      `json:"dns_names,omitempty"`
-	ServerAuth bool          `json:"server_auth,omitempty"`
-
-	// Configuration is a digest, see [ConfigurationDigest]: the values are not kept.
-	Configuration string `json:"configuration,omitempty"`
-
 	Policy string `json:"policy"` // digest of the policy that decided
 
 	// Redacted says that something was left out of the input, so that a policy
@@ -47,8 +38,7 @@ func NewRecording(in *Input, d *Decision, err error, digest string) *Recording {
 		r.Verdict, r.Reasons = VerdictFailed, []string{shapes(fmt.Sprint(err))}
 		return r
 	}
-	r.Verdict, r.Configuration, r.Policy = d.Verdict(), ConfigurationDigest(d.Configuration), d.Digest
-	r.TTL, r.DNSNames, r.ServerAuth = d.Certificate.TTL, d.Certificate.DNSNames, d.Certificate.ServerAuth
+	r.Verdict, r.Policy = d.Verdict(), d.Digest
 	for _, why := range d.Why() {
 		r.Reasons = append(r.Reasons, shapes(why))
 	}

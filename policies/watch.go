@@ -45,8 +45,6 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // follow reloads the policy and logs what came of it, other than the failure that was logged before.
 func (e *Engine) follow(ctx context.Context, logged string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	start, old := e.cfg.Now(), e.Digest()
 	changed, err := e.reload(ctx)
 	switch {

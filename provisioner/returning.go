@@ -42,7 +42,11 @@ func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record, 
 	if is == nil {
 		return nil, refuse(node, wire.CodeNotIssued, errOffRecord)
 	}
-	if err := g.cfg.Authority.CheckNode(leaf, id, g.now()); err != nil {
+	role, name, err := g.cfg.Authority.Verify(leaf, nil, g.now())
+	if err == nil && (role != wire.RoleNode || name != node) {
+		err = fmt.Errorf("it is of %s %.100q", role, name)
+	}
+	if err != nil {
 		return nil, refuse(node, wire.CodeNotIssued, fmt.Errorf("%w: %w", errOffRecord, err))
 	}
 	key, err := ca.KeyHash(leaf.PublicKey)

@@ -60,7 +60,7 @@ func TestPolicyWorkbench(t *testing.T) {
 	next := "package muster.enroll\n\ndefault allow := false\n\nallow if input.facts.role == \"db\"\n\ndeny contains \"no web here\" if startswith(input.identity, \"web\")\n"
 	write(t, filepath.Join(dir, "next/next.rego"), next)
 	run(1, `^web1\.example\.net +allow +deny +\d+ +no web here$`, "policy", "replay", "next")
-	run(1, `^1 decision about 1 machine replayed, \d+ a second: 1 machine would flip, 0 would get something else$`, "policy", "replay", "next")
+	run(1, `^1 decision about 1 machine replayed: 1 machine would flip$`, "policy", "replay", "next")
 	run(0, `^deny +next/next\.rego:7 +yes$`, "policy", "eval", "next", "--node", "web1.example.net")
 	write(t, filepath.Join(dir, "in.json"), `{"identity":"db1.example.net","facts":{"role":"db"}}`)
 	run(0, `"verdict": "allow"`, "policy", "eval", "next", "--input", "in.json", "--json")

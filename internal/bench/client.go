@@ -153,7 +153,6 @@ func member(reply []byte, name string) string {
 // verify checks what every node was offered, once the clock has stopped: real machines have cores of their own for
 // that. A node with something wrong has failed.
 func (f *fleet) verify(ctx context.Context) error {
-	f.cfg.Progress("verifying")
 	return each(ctx, len(f.nodes), runtime.GOMAXPROCS(0), func(i int) error {
 		n := f.nodes[i]
 		if n.offer == nil {

@@ -44,8 +44,6 @@ type Config struct {
 
 	// Program starts this program with other arguments. Required.
 	Program func(args ...string) *exec.Cmd
-
-	Progress func(phase string) // is told of each phase. Required
 }
 
 // A Connection is how nodes connect.

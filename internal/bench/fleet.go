@@ -73,7 +73,6 @@ func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet,
 	if cfg.Connection.TLS {
 		f.secure = brokerTLS(u.Hostname(), f.root)
 	}
-	cfg.Progress("preparing")
 	if cfg.Connection.Shared {
 		for range min(sharedLinks, cfg.Concurrency) {
 			c, err := f.newCredentials()

@@ -246,7 +246,6 @@ func (s *serving) fill(ctx context.Context, cfg *Config) (err error) {
 			return ctx.Err()
 		}
 		run, now := runID(), time.Now().UTC().Truncate(time.Second)
-		cfg.Progress("filling the store")
 		return each(ctx, cfg.Stored, fillers, func(i int) error {
 			_, err := d.Store().Put(ctx, storedRecord(identityOf(run, i), now), 0)
 			return err

@@ -112,7 +112,6 @@ func (s *serving) wave(ctx context.Context, cfg *Config, kind Wave) (*wave, erro
 
 // measure plays the wave by the clock.
 func (s *serving) measure(ctx context.Context, w *wave) (err error) {
-	w.cfg.Progress("enrolling")
 	runtime.GC() // each wave begins with what it needs
 	defer yield()()
 	if w.before, err = usageOf(s.pids); err != nil {
@@ -142,7 +141,6 @@ func (s *serving) idle(ctx context.Context, cfg *Config, result *Result) (end fu
 	if w.count.provisioned < cfg.Idle {
 		return nil, fmt.Errorf("provision idle nodes: %d of %d, %v", w.count.provisioned, cfg.Idle, w.count.why)
 	}
-	cfg.Progress("connecting")
 	var mu sync.Mutex
 	var conns []*nats.Conn
 	end = func() {

@@ -153,13 +153,13 @@ func compareWithX509(t *testing.T, a *Authority, r Request) (usual bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.CheckSignatureFrom(a.issuing); err != nil {
+		if err := c.CheckSignatureFrom(a.cfg.Issuing); err != nil {
 			t.Fatal(err)
 		}
 		return c.RawTBSCertificate
 	}
 	got := tbs(a.sign(&r, template))
-	if want := tbs(x509.CreateCertificate(rand.Reader, template, a.issuing, r.PublicKey, a.key)); !bytes.Equal(got, want) {
+	if want := tbs(x509.CreateCertificate(rand.Reader, template, a.cfg.Issuing, r.PublicKey, a.cfg.Key)); !bytes.Equal(got, want) {
 		t.Errorf("%s %q:\ngot  %x\nwant %x", r.Role, r.Name, got, want)
 	}
 	return a.layout.usual(&r, template)

@@ -77,17 +77,10 @@ type Config struct {
 // safe for concurrent use if its key is; keys of the standard library are. All
 // that ever changes of it is which previous authorities it trusts.
 type Authority struct {
-	// Set by New, then read-only.
-	root, issuing *x509.Certificate
-	key           crypto.Signer
-	trustDomain   string
-	maxTTL        time.Duration
-	defaultTTL    time.Duration
-	now           func() time.Time
-	previous      []Previous
-	fingerprint   string
-	layout        *layout // of usual certificates; nil if there are none
-	trust         trust
+	cfg         Config // set by New, then read-only, as the rest
+	fingerprint string
+	layout      *layout // of usual certificates; nil if there are none
+	trust       trust
 }
 
 // New checks cfg and returns the authority that it describes, or an error that
@@ -109,26 +102,13 @@ func New(cfg Config) (*Authority, error) {
 		return nil, errors.Join(errs...)
 	}
 
-	a := &Authority{
-		root:        cfg.Root,
-		issuing:     cfg.Issuing,
-		key:         cfg.Key,
-		trustDomain: cfg.TrustDomain,
-		maxTTL:      cfg.MaxTTL,
-		defaultTTL:  cfg.DefaultTTL,
-		now:         cfg.Now,
-		previous:    slices.Clone(cfg.Previous),
-		fingerprint: certificateFingerprint(cfg.Root.Raw),
-	}
+	cfg.Previous = slices.Clone(cfg.Previous)
+	a := &Authority{cfg: cfg, fingerprint: certificateFingerprint(cfg.Root.Raw), trust: cfg.newTrust()}
 	if pub, ok := cfg.Issuing.PublicKey.(*ecdsa.PublicKey); ok && pub.Curve == elliptic.P256() {
 		a.layout = newLayout(cfg.Issuing)
 	}
-	a.trust = a.newTrust()
 	return a, nil
 }
-
-// TrustDomain returns the host part of the authority's SPIFFE IDs.
-func (a *Authority) TrustDomain() string { return a.trustDomain }
 
 // Fingerprint returns the lower-case hex SHA-256 over the DER of the root
 // certificate: what a token pins as `ca`, and what binds a store to this
@@ -152,9 +132,9 @@ func (a *Authority) Roots() *x509.CertPool { return a.trust.roots.Clone() }
 // previous roots vouch for the present one, so that whoever knows only those
 // can verify the chain too.
 func (a *Authority) Chain(leafDER []byte) string {
-	if len(a.previous) > 0 {
+	if len(a.cfg.Previous) > 0 {
 		if leaf, err := x509.ParseCertificate(leafDER); err == nil {
-			if c := a.issuerOf(leaf); c != nil && c != a.issuing {
+			if c := a.issuerOf(leaf); c != nil && c != a.cfg.Issuing {
 				return encodePEM(leafDER) + encodePEM(c.Raw)
 			}
 		}
@@ -172,5 +152,5 @@ func (a *Authority) Usable() error {
 // NotAfter returns the last instant at which a certificate of this authority
 // can be valid: the earlier end of root and issuing certificate, in UTC.
 func (a *Authority) NotAfter() time.Time {
-	return slices.MinFunc([]time.Time{a.root.NotAfter, a.issuing.NotAfter}, time.Time.Compare).UTC()
+	return slices.MinFunc([]time.Time{a.cfg.Root.NotAfter, a.cfg.Issuing.NotAfter}, time.Time.Compare).UTC()
 }

@@ -22,12 +22,6 @@ func (cfg *Config) check() []error {
 		errs = append(errs, errors.New("key does not belong to the issuing certificate"))
 	}
 	errs = appendError(errs, checkTrustDomain(cfg.TrustDomain))
-	if cfg.MaxTTL < MinTTL {
-		errs = append(errs, fmt.Errorf("maximum lifetime %v, want %v or more", cfg.MaxTTL, MinTTL))
-	}
-	if cfg.DefaultTTL < MinTTL || cfg.DefaultTTL > cfg.MaxTTL {
-		errs = append(errs, fmt.Errorf("default lifetime %v, want %v to %v", cfg.DefaultTTL, MinTTL, cfg.MaxTTL))
-	}
 	return append(errs, cfg.checkPrevious()...)
 }
 

@@ -41,14 +41,14 @@ type Revoked struct {
 
 // IssuerKeyID returns the subject key identifier of the issuing certificate, in
 // lower-case hex: what every certificate and CRL of it names as its authority.
-func (a *Authority) IssuerKeyID() string { return keyID(a.issuing) }
+func (a *Authority) IssuerKeyID() string { return keyID(a.cfg.Issuing) }
 
 // CRLIssuers returns the key ids of the issuers whose CRLs are to be signed, each
 // once: the present one, and then, the newest first, previous ones that have
 // their keys and that have not expired. Whether those are trusted plays no part.
 func (a *Authority) CRLIssuers() []string {
-	ids, now := []string{a.IssuerKeyID()}, a.now()
-	for _, p := range a.previous {
+	ids, now := []string{a.IssuerKeyID()}, a.cfg.Now()
+	for _, p := range a.cfg.Previous {
 		i := describe(p.Root, p.Issuing)
 		if p.Key != nil && !now.After(i.NotAfter) && !slices.Contains(ids, i.KeyID) {
 			ids = append(ids, i.KeyID)
@@ -60,9 +60,9 @@ func (a *Authority) CRLIssuers() []string {
 // crlSigner returns certificate and key of an issuer, nil if there is no key.
 func (a *Authority) crlSigner(issuer string) (*x509.Certificate, crypto.Signer) {
 	if issuer == a.IssuerKeyID() {
-		return a.issuing, a.key
+		return a.cfg.Issuing, a.cfg.Key
 	}
-	for _, p := range a.previous {
+	for _, p := range a.cfg.Previous {
 		if p.Key != nil && keyID(p.Issuing) == issuer {
 			return p.Issuing, p.Key
 		}

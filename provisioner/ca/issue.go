@@ -51,12 +51,11 @@ type Request struct {
 
 // A Certificate is an issued certificate and what records keep of it.
 type Certificate struct {
-	DER           []byte
-	Chain         string    // PEM: the certificate, then the issuing one
-	Serial        string    // [Serial]: 32 lower-case hex digits
-	NotBefore     time.Time // UTC, in whole seconds
-	NotAfter      time.Time // UTC, in whole seconds; last instant of validity
-	PublicKeyHash string    // [KeyHash]
+	DER       []byte
+	Chain     string    // PEM: the certificate, then the issuing one
+	Serial    string    // [Serial]: 32 lower-case hex digits
+	NotBefore time.Time // UTC, in whole seconds
+	NotAfter  time.Time // UTC, in whole seconds; last instant of validity
 }
 
 // Serial returns the serial number of c as records and messages write it:
@@ -79,17 +78,13 @@ func (a *Authority) Issue(r Request) (*Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("issue certificate for %q: %w", r.Name, err)
 	}
-	hash, err := KeyHash(r.PublicKey)
-	if err != nil {
-		return nil, fmt.Errorf("issue certificate for %q: %w: %w", r.Name, ErrRequest, err)
-	}
 	der, err := a.sign(&r, template)
 	if err != nil {
 		return nil, fmt.Errorf("issue certificate for %q: %w: %w", r.Name, ErrAuthority, err)
 	}
 	return &Certificate{
 		DER: der, Chain: encodePEM(der) + a.trust.chainPEM, Serial: template.SerialNumber.Text(16),
-		NotBefore: template.NotBefore, NotAfter: template.NotAfter, PublicKeyHash: hash,
+		NotBefore: template.NotBefore, NotAfter: template.NotAfter,
 	}, nil
 }
 
@@ -101,7 +96,7 @@ var errSignature = errors.New("the key's signature does not verify")
 // verified. One of crypto/ecdsa in this process is not, see docs/adr/0023-the-hot-path.md.
 func (a *Authority) sign(r *Request, template *x509.Certificate) ([]byte, error) {
 	if !a.layout.usual(r, template) {
-		return x509.CreateCertificate(rand.Reader, template, a.issuing, r.PublicKey, a.key)
+		return x509.CreateCertificate(rand.Reader, template, a.cfg.Issuing, r.PublicKey, a.cfg.Key)
 	}
 	spki, err := encodeKey(r.PublicKey)
 	if err != nil {
@@ -109,18 +104,18 @@ func (a *Authority) sign(r *Request, template *x509.Certificate) ([]byte, error)
 	}
 	tbs := a.layout.assemble(template, spki)
 	digest := sha256.Sum256(tbs)
-	if key, inMemory := a.key.(*ecdsa.PrivateKey); inMemory {
+	if key, inMemory := a.cfg.Key.(*ecdsa.PrivateKey); inMemory {
 		signature, err := key.Sign(nil, digest[:], crypto.SHA256) // deterministic (RFC 6979): less work
 		if err != nil {
 			return nil, err
 		}
 		return signed(tbs, signature), nil
 	}
-	signature, err := a.key.Sign(rand.Reader, digest[:], crypto.SHA256)
+	signature, err := a.cfg.Key.Sign(rand.Reader, digest[:], crypto.SHA256)
 	if err != nil {
 		return nil, err
 	}
-	if pub, ok := a.issuing.PublicKey.(*ecdsa.PublicKey); !ok || !ecdsa.VerifyASN1(pub, digest[:], signature) {
+	if pub, ok := a.cfg.Issuing.PublicKey.(*ecdsa.PublicKey); !ok || !ecdsa.VerifyASN1(pub, digest[:], signature) {
 		return nil, errSignature
 	}
 	return signed(tbs, signature), nil
@@ -147,7 +142,7 @@ func (a *Authority) template(r *Request, s *subject) (*x509.Certificate, error) 
 		SubjectKeyId:          keyID,
 		DNSNames:              s.dnsNames,
 		IPAddresses:           s.addresses,
-		URIs:                  []*url.URL{wire.RoleURI(a.trustDomain, r.Role, r.Name)},
+		URIs:                  []*url.URL{wire.RoleURI(a.cfg.TrustDomain, r.Role, r.Name)},
 	}
 	// A subject that does not fit is left empty, and crypto/x509 then makes the
 	// alternative names critical, as RFC 5280 section 4.2.1.6 asks.
@@ -159,13 +154,13 @@ func (a *Authority) template(r *Request, s *subject) (*x509.Certificate, error) 
 // now on. It never reaches beyond either end of the authority's own
 // certificates, where no verifier would accept it anyway.
 func (a *Authority) validity(ttl time.Duration) (notBefore, notAfter time.Time, err error) {
-	now := a.now().UTC()
-	if err := errors.Join(checkValid("root", a.root, now), checkValid("issuing", a.issuing, now)); err != nil {
+	now := a.cfg.Now().UTC()
+	if err := errors.Join(checkValid("root", a.cfg.Root, now), checkValid("issuing", a.cfg.Issuing, now)); err != nil {
 		return time.Time{}, time.Time{}, err
 	}
 	notBefore = now.Add(-Backdate).Truncate(time.Second)
 	notAfter = now.Add(ttl).Truncate(time.Second)
-	for _, c := range []*x509.Certificate{a.root, a.issuing} {
+	for _, c := range []*x509.Certificate{a.cfg.Root, a.cfg.Issuing} {
 		if notBefore.Before(c.NotBefore) {
 			notBefore = c.NotBefore.UTC()
 		}

@@ -63,6 +63,7 @@ func (cfg *Config) checkPrevious() []error {
 		return []error{fmt.Errorf("%d previous authorities, limit %d", len(cfg.Previous), MaxPrevious)}
 	}
 	var errs []error
+	newer := []*x509.Certificate{cfg.Root} // the newest comes first, and each root vouches for a newer one
 	for i, p := range cfg.Previous {
 		bad := func(err error) { errs = append(errs, fmt.Errorf("previous authority %d: %w", i+1, err)) }
 		if p.Root == nil || p.Issuing == nil {
@@ -78,30 +79,25 @@ func (cfg *Config) checkPrevious() []error {
 		if p.Key != nil && !samePublicKey(p.Issuing.PublicKey, p.Key.Public()) {
 			bad(errors.New("key does not belong to its issuing certificate"))
 		}
-		if !vouched(p.Root, cfg.Root, cfg.Previous) {
+		if !vouches(p.Root, newer, cfg.Previous) {
 			bad(errors.New("no cross certificate by which its root vouches for the present one; `muster ca roll` makes it"))
 		}
+		newer = append(newer, p.Root)
 	}
 	return errs
 }
 
-// vouched reports whether from stands behind to: they are the same, or a cross
-// certificate of the previous authorities says so, or several in a row do. Time
-// plays no part: it is the holder of from's key who has spoken.
-func vouched(from, to *x509.Certificate, previous []Previous) bool {
-	if from.Equal(to) {
-		return true
-	}
-	for i, p := range previous {
-		for _, c := range p.Cross {
-			if wire.Vouches(c, from, to, time.Time{}) == nil {
+// vouches reports whether one of the roots is from, or a cross certificate of the previous
+// authorities says that from stands behind it. Time plays no part: it is the holder of
+// from's key who has spoken.
+func vouches(from *x509.Certificate, roots []*x509.Certificate, previous []Previous) bool {
+	for _, to := range roots {
+		if from.Equal(to) {
+			return true
+		}
+		for _, p := range previous {
+			if slices.ContainsFunc(p.Cross, func(c *x509.Certificate) bool { return wire.Vouches(c, from, to, time.Time{}) == nil }) {
 				return true
-			}
-			// The newest comes first, and each root vouches for a newer one.
-			for _, next := range previous[:i] {
-				if next.Root != nil && wire.Vouches(c, from, next.Root, time.Time{}) == nil && vouched(next.Root, to, previous[:i]) {
-					return true
-				}
 			}
 		}
 	}
@@ -109,7 +105,7 @@ func vouched(from, to *x509.Certificate, previous []Previous) bool {
 }
 
 // newTrust puts together what follows from the authorities.
-func (a *Authority) newTrust() trust {
+func (cfg *Config) newTrust() trust {
 	t := trust{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
 	var roots, cross, chain strings.Builder
 	seen := map[string]bool{}
@@ -119,10 +115,10 @@ func (a *Authority) newTrust() trust {
 			b.WriteString(text)
 		}
 	}
-	t.roots.AddCert(a.root)
-	t.intermediates.AddCert(a.issuing)
-	add(&roots, a.root)
-	for _, p := range a.previous {
+	t.roots.AddCert(cfg.Root)
+	t.intermediates.AddCert(cfg.Issuing)
+	add(&roots, cfg.Root)
+	for _, p := range cfg.Previous {
 		t.roots.AddCert(p.Root)
 		t.intermediates.AddCert(p.Issuing)
 		add(&roots, p.Root)
@@ -131,8 +127,8 @@ func (a *Authority) newTrust() trust {
 		}
 	}
 	seen = map[string]bool{}
-	add(&chain, a.issuing)
-	for _, p := range a.previous {
+	add(&chain, cfg.Issuing)
+	for _, p := range cfg.Previous {
 		for _, c := range p.Cross {
 			if bytes.Equal(c.RawIssuer, p.Root.RawSubject) {
 				add(&chain, c)
@@ -145,8 +141,8 @@ func (a *Authority) newTrust() trust {
 
 // Issuers returns the present issuer and then the previous ones.
 func (a *Authority) Issuers() []Issuer {
-	all := []Issuer{describe(a.root, a.issuing)}
-	for _, p := range a.previous {
+	all := []Issuer{describe(a.cfg.Root, a.cfg.Issuing)}
+	for _, p := range a.cfg.Previous {
 		all = append(all, describe(p.Root, p.Issuing))
 	}
 	return all
@@ -174,36 +170,14 @@ func (a *Authority) IssuerOf(leafDER []byte) string {
 	return ""
 }
 
-// CheckNode returns why a certificate is none of the node that this authority, or one before it, has issued and that is
-// good at now; nil if it is.
-func (a *Authority) CheckNode(leaf *x509.Certificate, id wire.Identity, now time.Time) error {
-	issuer := a.issuerOf(leaf)
-	if issuer == nil {
-		return errors.New("it is of another authority")
-	}
-	if err := leaf.CheckSignatureFrom(issuer); err != nil {
-		return err
-	}
-	role, name, err := wire.RoleOf(leaf, a.trustDomain)
-	switch {
-	case err != nil:
-		return err
-	case role != wire.RoleNode || name != string(id):
-		return fmt.Errorf("it is of %s %.100q", role, name)
-	case now.Before(leaf.NotBefore) || !now.Before(leaf.NotAfter):
-		return fmt.Errorf("it is good from %s to %s", leaf.NotBefore.Format(time.RFC3339), leaf.NotAfter.Format(time.RFC3339))
-	}
-	return nil
-}
-
 func (a *Authority) issuerOf(leaf *x509.Certificate) *x509.Certificate {
 	is := func(c *x509.Certificate) bool {
 		return bytes.Equal(leaf.AuthorityKeyId, c.SubjectKeyId) && bytes.Equal(leaf.RawIssuer, c.RawSubject)
 	}
-	if is(a.issuing) {
-		return a.issuing
+	if is(a.cfg.Issuing) {
+		return a.cfg.Issuing
 	}
-	for _, p := range a.previous {
+	for _, p := range a.cfg.Previous {
 		if is(p.Issuing) {
 			return p.Issuing
 		}
@@ -215,7 +189,7 @@ func (a *Authority) issuerOf(leaf *x509.Certificate) *x509.Certificate {
 // one: what a store may be bound to before it is bound to this authority.
 func (a *Authority) Former() []string {
 	var all []string
-	for _, p := range a.previous {
+	for _, p := range a.cfg.Previous {
 		if f := certificateFingerprint(p.Root.Raw); f != a.fingerprint && !slices.Contains(all, f) {
 			all = append(all, f)
 		}

@@ -87,10 +87,10 @@ func (a *Authority) subject(r *Request) (*subject, error) {
 	_, err := KeyType(r.PublicKey)
 	errs = appendError(errs, err)
 	if s.ttl == 0 {
-		s.ttl = a.defaultTTL
+		s.ttl = a.cfg.DefaultTTL
 	}
-	if s.ttl < MinTTL || s.ttl > a.maxTTL {
-		bad("lifetime %v, want %v to %v", s.ttl, MinTTL, a.maxTTL)
+	if s.ttl < MinTTL || s.ttl > a.cfg.MaxTTL {
+		bad("lifetime %v, want %v to %v", s.ttl, MinTTL, a.cfg.MaxTTL)
 	}
 	if r.ServerAuth && !p.mayServe {
 		bad("a certificate of role %s cannot be a TLS server's", r.Role)

@@ -38,7 +38,7 @@ func (a *Authority) verify(leaf *x509.Certificate, intermediates []*x509.Certifi
 		return "", "", errors.New("a CA's certificate")
 	}
 	if at.IsZero() {
-		at = a.now()
+		at = a.cfg.Now()
 	}
 	pool := a.trust.intermediates
 	if len(intermediates) > 0 {
@@ -54,7 +54,7 @@ func (a *Authority) verify(leaf *x509.Certificate, intermediates []*x509.Certifi
 	}); err != nil {
 		return "", "", err
 	}
-	role, name, err := wire.RoleOf(leaf, a.trustDomain)
+	role, name, err := wire.RoleOf(leaf, a.cfg.TrustDomain)
 	if err != nil {
 		return "", "", err
 	}

@@ -109,11 +109,6 @@ func (v *flags) run(ctx context.Context) error {
 		cmd.Args[0] = verb.Program
 		return cmd
 	}
-	v.cfg.Progress = func(phase string) {
-		if cli.IsTerminal(os.Stderr) {
-			verb.Say("%s", phase)
-		}
-	}
 	if v.policy != "" {
 		if v.cfg.Policy, err = conffile.ReadFile(v.policy); err != nil {
 			return fmt.Errorf("--policy: %w", err)

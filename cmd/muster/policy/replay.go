@@ -27,9 +27,7 @@ type replay struct {
 }
 
 const replayHelp = `Runs a policy over what the provisioner's decisions saw, and lists the machines
-that would flip: which verdict it was, which it would be, and why. Of machines that
-keep their verdict it says which members of the decision would differ. What a
-template or a helper makes of a machine is not compared.
+that would flip: which verdict it was, which it would be, and why.
 
 Nothing is changed. Inputs are recorded without secrets (see inputs in
 provisioner.yaml): a policy that looks at one may decide otherwise here.
@@ -50,13 +48,6 @@ func addReplay(parent *kingpin.CmdClause, all cli.Verbs) {
 	all[c.FullCommand()] = v.run
 }
 
-// A replayed is the report, for programs.
-type replayed struct {
-	*policies.ReplayReport
-	Elapsed float64 `json:"seconds"`
-	Rate    float64 `json:"decisions_per_second"`
-}
-
 func (v *replay) run(ctx context.Context) error {
 	next, unusable := load(v.policy) //nolint:contextcheck // it takes none: tests of policies are bounded
 	client, unreachable := v.Client()
@@ -64,13 +55,11 @@ func (v *replay) run(ctx context.Context) error {
 		return err
 	}
 	r := policies.NewReplay(next)
-	start := time.Now()
 	if err := overBatches(ctx, client, r, v.since); err != nil {
 		return err
 	}
-	elapsed := time.Since(start).Seconds()
 	report := r.Report()
-	if err := verb.Show(&v.Output, &replayed{report, elapsed, float64(report.Decisions) / elapsed}, showReplay); err != nil {
+	if err := verb.Show(&v.Output, report, showReplay); err != nil {
 		return err
 	}
 	if report.Flipped > 0 {
@@ -98,28 +87,18 @@ func overBatches(ctx context.Context, client *httpapi.Client, r *policies.Replay
 }
 
 // showReplay tells a person what a policy would do.
-func showReplay(r *replayed) io.WriterTo {
+func showReplay(r *policies.ReplayReport) io.WriterTo {
 	t := &cli.Table{}
 	if r.Flipped > 0 {
 		t.Add("NODE", "WAS", "WOULD BE", "DECISIONS", "WHY")
 	}
 	for _, n := range r.Differences {
-		if n.Flips {
-			t.Add(n.Node, string(n.From), string(n.To), fmt.Sprint(n.Times), strings.Join(n.Reasons, "; "))
-		}
-	}
-	if r.Changed > 0 {
-		t.Add("NODE", "WOULD DIFFER IN")
-	}
-	for _, n := range r.Differences {
-		if !n.Flips {
-			t.Add(n.Node, strings.Join(n.Changes, ", "))
-		}
+		t.Add(n.Node, string(n.From), string(n.To), fmt.Sprint(n.Times), strings.Join(n.Reasons, "; "))
 	}
 	var b bytes.Buffer // a write into it does not fail
 	_, _ = t.WriteTo(&b)
-	fmt.Fprintf(&b, "%s about %s replayed, %.0f a second: %s would flip, %d would get something else\n",
-		verb.Counted(r.Decisions, "decision", "decisions"), verb.Machines(r.Nodes), r.Rate, verb.Machines(r.Flipped), r.Changed)
+	fmt.Fprintf(&b, "%s about %s replayed: %s would flip\n",
+		verb.Counted(r.Decisions, "decision", "decisions"), verb.Machines(r.Nodes), verb.Machines(r.Flipped))
 	if r.Redacted > 0 {
 		fmt.Fprintf(&b, "%d inputs had secrets that were not recorded: a policy that looks at those may decide otherwise\n", r.Redacted)
 	}

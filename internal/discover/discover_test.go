@@ -307,10 +307,10 @@ func TestNewRefuses(t *testing.T) {
 			discover.Config{URLs: []string{"http://a", "b:0"}},
 			[]string{`scheme "http"`, `port "0"`},
 		},
-		"no domain":       {discover.Config{SRVDomain: "_tcp.example.net"}, []string{"SRV domain"}},
-		"too long":        {discover.Config{SRVDomain: strings.Repeat("a.", 120) + "example.net"}, []string{"limit"}},
-		"an address":      {discover.Config{SRVDomain: "192.0.2.1"}, []string{"SRV domain"}},
-		"only a root":     {discover.Config{SRVDomain: "."}, []string{"SRV domain"}},
+		"no domain":   {discover.Config{SRVDomain: "_tcp.example.net"}, []string{"SRV domain"}},
+		"too long":    {discover.Config{SRVDomain: strings.Repeat("a.", 120) + "example.net"}, []string{"limit"}},
+		"an address":  {discover.Config{SRVDomain: "192.0.2.1"}, []string{"SRV domain"}},
+		"only a root": {discover.Config{SRVDomain: "."}, []string{"SRV domain"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

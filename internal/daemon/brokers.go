@@ -42,7 +42,7 @@ type brokers interface {
 // `muster provisioner init --cluster` makes them.
 type ExternalConfig struct {
 	// Credentials and SystemCredentials log in to the accounts MUSTER and SYS:
-	// files with the seed of a user nkey, or user:password, on one line.
+	// files with the seed of a user nkey, on one line.
 	// Required with url.
 	Credentials       string `yaml:"credentials"`
 	SystemCredentials string `yaml:"system_credentials"`

@@ -79,9 +79,6 @@ func New(cfg Config) (*Broker, error) {
 	if cfg.StoreDir == "" {
 		bad(errors.New("no store directory"))
 	}
-	if cfg.MaxConnections < 0 {
-		bad(fmt.Errorf("%d connections, want 0 (default) or more", cfg.MaxConnections))
-	}
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
 	if cfg.ClientCAs == nil {
 		bad(errors.New("no client authorities"))

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
@@ -23,13 +22,9 @@ const (
 	wantXKey   = "the seed of an xkey (SX...)"
 )
 
-// login returns the option that connects with a secret of one line: the seed of
-// a user nkey (SU...), or user:password.
+// login returns the option that connects with the seed of a user nkey.
 func login(secret wire.Secret) (nats.Option, error) {
-	if user, password, ok := strings.Cut(string(secret), ":"); ok && user != "" && password != "" {
-		return nats.UserInfo(user, password), nil
-	}
-	key, err := seed(secret, nkeys.PrefixByteUser, wantUser+", or user:password")
+	key, err := seed(secret, nkeys.PrefixByteUser, wantUser)
 	if err != nil {
 		return nil, err
 	}

@@ -22,8 +22,7 @@ const (
 )
 
 // natsLog is the logger of the NATS server. Of what the server writes about
-// clients it passes on what cannot hold what the client sent: the server's own lines quote the
-// beginning of a CONNECT, token and all.
+// clients it passes on little, since such lines quote the beginning of a CONNECT, token and all.
 type natsLog struct {
 	log   *slog.Logger
 	lines *limit.Keyed[struct{}] // about clients, of which there is one kind
@@ -130,34 +129,24 @@ func (l *natsLog) Fatalf(format string, v ...any) {
 func (l *natsLog) write(level slog.Level, msg, format string, v []any) {
 	ctx := context.Background()
 	text, address, client := render(format, v)
-	if !client {
+	switch {
+	case !client:
 		l.log.Log(ctx, level, msg, "err", scrub(text)) //nolint:sloglint // callers pass literals
-		return
+	case clientTrouble.MatchString(text):
+		l.connection(ctx, "connection in trouble", slog.String("address", address), slog.String("err", scrub(text)))
 	}
-	if refusedLine.MatchString(text) {
-		return // the gate has said so, and why
-	}
-	if !ownLine.MatchString(text) {
-		text = firstWords.FindString(text)
-	}
-	l.connection(ctx, "connection in trouble", slog.String("address", address), slog.String("err", scrub(text)))
 }
 
-// Lines of the server about a client: that the gate refused it, those in which only tokens can be secret, and
-// what of any other cannot be the client's.
-var (
-	refusedLine = regexp.MustCompile(`^(read error: )?authentication error`)
-	ownLine     = regexp.MustCompile(`^(TLS handshake error|websocket( handshake error)?|Publish Violation|Subscription Violation)\b`)
-	firstWords  = regexp.MustCompile(`^[A-Za-z ]*`)
-)
+// clientTrouble is what the server says of clients that an operator can act on and in which only tokens can be secret.
+// The gate logs the connections that it refuses.
+var clientTrouble = regexp.MustCompile(`^(TLS handshake error|Publish Violation|Subscription Violation)\b`)
 
 // clientLine is how the server begins a line about a connection, by WebSocket or not: address,
 // number, and what the client says of itself, quoted.
 var clientLine = regexp.MustCompile(`^(\S+) - [cw]id:(\d+)(?: - "(?:[^"\\]|\\.)*")* - `)
 
-// strangerLine is what the server says of a client that asks for a WebSocket and has none yet: perhaps the address,
-// and what is wrong with the request, in the client's words in part.
-var strangerLine = regexp.MustCompile(`(?s)^(?:(\S+) - )?(websocket handshake error: .*|websocket: .*|Not configured to accept leaf node connections)$`)
+// strangerLine is how the server begins a line about a client that asks for a WebSocket and has none yet.
+var strangerLine = regexp.MustCompile(`^(\S+ - )?(websocket\b|Not configured to accept leaf node connections)`)
 
 // render returns what the server has to say. If that is about a client, or a stranger, it
 // returns the client's address and leaves out everything the server writes
@@ -179,10 +168,7 @@ func render(format string, v []any) (text, address string, client bool) {
 	if m := clientLine.FindStringSubmatchIndex(text); m != nil {
 		return text[m[1]:], text[m[2]:m[3]], true
 	}
-	if m := strangerLine.FindStringSubmatch(text); m != nil {
-		return m[2], m[1], true
-	}
-	return text, "", false
+	return text, "", strangerLine.MatchString(text)
 }
 
 // tokenShape matches a JWT, or what is left of one that was cut.

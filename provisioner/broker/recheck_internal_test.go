@@ -32,7 +32,10 @@ func newServers(t *testing.T) *servers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys.System = "control:secret"
+	public, err := keys.public()
+	if err != nil {
+		t.Fatal(err)
+	}
 	fleet, system := server.NewAccount(AccountFleet), server.NewAccount(AccountSystem)
 	permitted := &server.Permissions{
 		Publish:   &server.SubjectPermission{Allow: controlSays[:]},
@@ -45,9 +48,9 @@ func newServers(t *testing.T) *servers {
 		Users: []*server.User{
 			{Username: "web1.example.net", Password: "secret", Account: fleet},
 			{Username: "web2.example.net", Password: "secret", Account: fleet},
-			{Username: "control", Password: "secret", Account: system, Permissions: permitted},
 			{Username: "other", Password: "secret", Account: system},
 		},
+		Nkeys: []*server.NkeyUser{{Nkey: public.system, Account: system, Permissions: permitted}},
 	})
 	if err != nil {
 		t.Fatal(err)

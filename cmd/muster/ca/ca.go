@@ -71,7 +71,8 @@ present issuing CA's, and then those of previous ones whose keys ca.previous
 names. They also lie as crl.pem in the data directory, always the newest, for
 brokers and others that read files.
 
-  muster ca crl > crl.pem`
+  muster ca crl > crl.pem
+  muster ca crl --config prov/provisioner.yaml`
 
 func addCRL(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("crl", "Print the certificate revocation lists.").HelpLong(crlHelp)

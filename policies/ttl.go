@@ -26,7 +26,7 @@ func parseTTL(v ast.Value) (d time.Duration, err error) {
 		if text, found := strings.CutSuffix(string(v), "d"); found {
 			var days uint64
 			days, err = strconv.ParseUint(text, 10, 16)
-			d = time.Duration(days) * 24 * time.Hour //nolint:gosec // of 16 bits
+			d = time.Duration(days) * 24 * time.Hour
 		} else {
 			d, err = time.ParseDuration(string(v))
 		}

@@ -16,7 +16,6 @@ import (
 	"muster/jwt"
 	"muster/policies"
 	"muster/provisioner"
-	"muster/provisioner/backup"
 	"muster/provisioner/broker"
 	"muster/provisioner/ca"
 	"muster/provisioner/helper"
@@ -91,7 +90,6 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		add("seal.keys", err)
 	}
 	add("data_dir", checkDataDir(cfg.DataDir))
-	add("revocations.journal", backup.CheckJournal(cfg.JournalPath()))
 	p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log, Now: opts.Now, Cache: opts.Compiled})
 	add("policy", err)
 	if cfg.ShadowPolicy != "" {

@@ -91,20 +91,6 @@ func OpenJournal(path string) (*Journal, error) {
 	return j, nil
 }
 
-// CheckJournal reports why the file at path, if there is one, cannot be the journal. It changes nothing.
-func CheckJournal(path string) error {
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }() // only read
-	_, err = (&Journal{path: path, ids: make(map[string]bool)}).load(f)
-	return err
-}
-
 // load reads the file and returns how many bytes of it are whole lines.
 func (j *Journal) load(f *os.File) (whole int, err error) {
 	info, err := f.Stat()

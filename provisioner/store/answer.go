@@ -95,13 +95,6 @@ func (c *client) ordered(ctx context.Context, stream string, cfg jetstream.Order
 	return ask(ctx, c, func(ctx context.Context) (jetstream.Consumer, error) { return c.js.OrderedConsumer(ctx, stream, cfg) })
 }
 
-// answers waits until JetStream answers, or ctx is done. The error is that of
-// the last question.
-func answers(ctx context.Context, js jetstream.JetStream) error {
-	_, err := insist(ctx, js.AccountInfo)
-	return err
-}
-
 // atLeast returns how many replicas the streams are to have: as many as are
 // asked for, or as any of them has.
 func (c *client) atLeast(ctx context.Context) (int, error) {

@@ -14,12 +14,6 @@ import (
 	"muster/internal/wire"
 )
 
-// A Binding is an authority that a store was bound to.
-type Binding struct {
-	CAFingerprint string    `json:"ca"` // hex SHA-256 of the root certificate
-	Until         time.Time `json:"until"`
-}
-
 // bind reads the installation from the store or, in a new store, writes it. A
 // store that is bound to a former authority is bound to this one. Either write
 // is made under the condition that nobody wrote before, so that of two
@@ -43,8 +37,6 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 			return nil
 		case !slices.Contains(former, found.CAFingerprint):
 			return found.refuse(fingerprint)
-		default:
-			next.Former = append(slices.Clone(found.Former), Binding{found.CAFingerprint, now})
 		}
 		next.CAFingerprint = fingerprint
 		if _, err = s.putAnyway(ctx, subjectInstallation, next, sequence); err != nil && !errors.Is(err, trust.ErrConflict) {
@@ -103,10 +95,6 @@ func (i Installation) halfRestored() error {
 
 // refuse says why an authority does not get this installation's store.
 func (i Installation) refuse(fingerprint string) error {
-	if slices.ContainsFunc(i.Former, func(b Binding) bool { return b.CAFingerprint == fingerprint }) {
-		return fmt.Errorf("%w: its CA was rolled over to the certificate %s, and ours is the one before, %s: "+
-			"use the `ca:` of the provisioner that rolled it over", ErrInstallation, i.CAFingerprint, fingerprint)
-	}
 	return fmt.Errorf("%w: it is bound to the CA certificate %s, ours is %s: use the data directory that belongs to this CA, "+
-		"or list the CA before it in ca.previous", ErrInstallation, i.CAFingerprint, fingerprint)
+		"list it in ca.previous if ours was rolled over from it, or use the `ca:` of the provisioner that rolled ours over", ErrInstallation, i.CAFingerprint, fingerprint)
 }

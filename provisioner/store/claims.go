@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -17,77 +15,36 @@ import (
 // A ClaimLog keeps the claims of uses of limited tokens.
 type ClaimLog struct{ *client }
 
-// Claims implements [trust.ClaimLog]. It asks for one entry after the
-// other: the tail is mostly one or two long, and what answers is the leader of
-// the stream.
+// Claims implements [trust.ClaimLog]. What is read of a replica that is behind is appended to in vain: that is a conflict.
 func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*trust.ClaimEntry, trust.Revision) error) error {
-	for next, n := uint64(after)+1, 0; ; next, n = next+1, n+1 {
-		if n == longTail {
-			var err error
-			if next, err = s.manyClaims(ctx, tid, next, each); err != nil {
-				return fmt.Errorf("read claims of token %s: %w", tid, err)
-			}
-		}
-		m, err := s.nextClaims(ctx, tid, next)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil
-		}
+	for more := true; more; {
+		bounded, cancel := context.WithTimeout(ctx, s.timeout)
+		var err error
+		more, err = ask(bounded, s.client, func(ctx context.Context) (bool, error) {
+			return s.fetch(ctx, streamClaims, subjectClaims+string(tid), uint64(after)+1, func(m message) error {
+				e, err := decodeClaims(m)
+				if err == nil {
+					after = trust.Revision(m.sequence)
+					err = each(e, after)
+				}
+				return err
+			})
+		})
+		cancel()
 		if err != nil {
 			return fmt.Errorf("read claims of token %s: %w", tid, err)
 		}
-		next = m.Sequence
-		e, err := decodeClaims(m.Data)
-		if err != nil {
-			return fmt.Errorf("read claims of token %s: sequence %d: %w", tid, next, err)
-		}
-		if err := each(e, trust.Revision(next)); err != nil {
-			return err
-		}
 	}
-}
-
-// longTail is after how many entries the rest is not asked for one by one; chosen.
-const longTail = 16
-
-// manyClaims is Claims from a sequence on, for a log that is long: a restart, or ten
-// minutes in which nobody claims, has all of it read again, and one question for each
-// entry takes as long as the way to the leader, thousands of times. It returns from where
-// to go on: who answers here may be behind the leader.
-func (s *ClaimLog) manyClaims(ctx context.Context, tid jwt.TokenID, next uint64, each func(*trust.ClaimEntry, trust.Revision) error) (uint64, error) {
-	from := jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{subjectClaims + string(tid)}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
-	}
-	err := s.scan(ctx, streamClaims, 0, from, func(m message) error {
-		e, err := decodeClaims(m.data)
-		if err != nil {
-			return fmt.Errorf("sequence %d: %w", m.sequence, err)
-		}
-		next = m.sequence + 1
-		return each(e, trust.Revision(m.sequence))
-	})
-	return next, err
-}
-
-// nextClaims returns the first entry of the token at the sequence or after it,
-// or [jetstream.ErrMsgNotFound].
-func (s *ClaimLog) nextClaims(ctx context.Context, tid jwt.TokenID, sequence uint64) (*jetstream.RawStreamMsg, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	return ask(ctx, s.client, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return s.handles[streamClaims].GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(subjectClaims+string(tid)))
-	})
+	return nil
 }
 
 // decodeClaims decodes one entry and checks it.
-func decodeClaims(data []byte) (*trust.ClaimEntry, error) {
-	var e trust.ClaimEntry
-	if err := json.Unmarshal(data, &e); err != nil {
-		return nil, err
+func decodeClaims(m message) (*trust.ClaimEntry, error) {
+	e := &trust.ClaimEntry{}
+	if err := decode(m.data, e); err != nil {
+		return nil, fmt.Errorf("sequence %d: %w", m.sequence, err)
 	}
-	if err := e.Check(); err != nil {
-		return nil, err
-	}
-	return &e, nil
+	return e, nil
 }
 
 // AppendClaims implements [trust.ClaimLog]. It waits no longer for the
@@ -106,28 +63,17 @@ func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.C
 	return trust.Revision(revision), nil
 }
 
-// LastClaims returns the revision of the newest entry of all logs, 0 if there is none.
-func (s *ClaimLog) LastClaims(ctx context.Context) (trust.Revision, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	info, err := s.info(ctx, streamClaims)
-	if err != nil {
-		return 0, fmt.Errorf("read claims: %w", err)
-	}
-	return trust.Revision(info.State.LastSeq), nil
-}
-
 // AllClaims implements [trust.ClaimLog].
 func (s *ClaimLog) AllClaims(ctx context.Context, after trust.Revision, each func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error) error {
-	end, err := s.LastClaims(ctx)
-	if err != nil || end <= after {
+	end, err := endOf(ctx, s.client, streamClaims, "")
+	if err != nil || end <= uint64(after) {
 		return err
 	}
-	from := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subjectClaims + "*"}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(after) + 1}
-	return s.scan(ctx, streamClaims, uint64(end), from, func(m message) error {
-		e, err := decodeClaims(m.data)
+	from := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(after) + 1}
+	return s.scan(ctx, streamClaims, end, from, func(m message) error {
+		e, err := decodeClaims(m)
 		if err != nil {
-			return fmt.Errorf("sequence %d: %w", m.sequence, err)
+			return err
 		}
 		return each(jwt.TokenID(strings.TrimPrefix(m.subject, subjectClaims)), e, trust.Revision(m.sequence))
 	})

@@ -35,6 +35,16 @@ type client struct {
 	room atomic.Int64 // bytes that are not held back for revocations; see [Store.SetRoom]
 }
 
+// connect returns a client of the streams, once JetStream answers.
+func connect(ctx context.Context, cfg Config, options ...jetstream.JetStreamOpt) (*client, error) {
+	options = append(options, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))
+	js, err := jetstream.New(cfg.Conn, options...)
+	if err == nil {
+		_, err = insist(ctx, js.AccountInfo)
+	}
+	return newClient(js, cfg), err
+}
+
 // newClient returns a client that has no handles of streams yet.
 func newClient(js jetstream.JetStream, cfg Config) *client {
 	c := &client{

@@ -2,7 +2,7 @@ package store
 
 import (
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster/internal/wire"
@@ -25,10 +25,7 @@ type cloudEvent struct {
 type EventLog struct {
 	*client
 
-	mu    sync.Mutex
-	count int       // guarded by mu: events lost since the last warning
-	all   uint64    // guarded by mu: events lost since the store was opened
-	next  time.Time // guarded by mu: when there may be another warning
+	lost atomic.Uint64 // events that could not be published
 }
 
 // Emit publishes an event without waiting for it: an event is a report and not
@@ -42,35 +39,17 @@ func (s *EventLog) Emit(e events.Event) {
 	if err == nil {
 		err = s.nc.Publish(eventSubject(e), b)
 	}
-	if err != nil {
-		s.lost(e, err)
-	}
-}
-
-// warnLost is the least time between two warnings of lost events: while the broker
-// is away there are as many as requests.
-const warnLost = time.Minute
-
-// lost counts a lost event, and tells how many there were before it since it last
-// told.
-func (s *EventLog) lost(e events.Event, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.count++
-	s.all++
-	if time.Now().Before(s.next) {
+	if err == nil {
 		return
 	}
-	s.log.Warn("events lost", "left_out", s.count-1, "subject", e.Type, "node", e.Node, "err", err)
-	s.count, s.next = 0, time.Now().Add(warnLost)
+	// While the broker is away there are as many as requests: the first is logged, and each time the number doubles.
+	if n := s.lost.Add(1); n&(n-1) == 0 {
+		s.log.Warn("events lost", "left_out", n-1, "subject", e.Type, "node", e.Node, "err", err)
+	}
 }
 
 // Lost returns how many events were lost since the store was opened.
-func (s *EventLog) Lost() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.all
-}
+func (s *EventLog) Lost() uint64 { return s.lost.Load() }
 
 // cloudEvent encodes an event.
 func (s *EventLog) cloudEvent(e events.Event) ([]byte, error) {

@@ -2,11 +2,9 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -52,13 +50,10 @@ type viewer interface{ apply(m message) }
 // subscription is not told that its stream was deleted, and a leader that lost its majority
 // goes on answering.
 type Follower struct {
-	js      jetstream.JetStream
-	infos   *infos
-	nc      *nats.Conn
-	stream  string
-	timeout time.Duration // of a write
-	views   []viewer
-	kick    chan struct{} // has room for one: there is a gap
+	client *client
+	stream string
+	views  []viewer
+	kick   chan struct{} // has room for one: there is a gap
 
 	mu       sync.Mutex
 	created  time.Time     // guarded by mu
@@ -73,7 +68,7 @@ type Follower struct {
 
 // newFollower returns a follower that has read nothing and has no views.
 func (c *client) newFollower(stream string) *Follower {
-	return &Follower{js: c.js, nc: c.nc, infos: c.infos, stream: stream, timeout: c.timeout, kick: make(chan struct{}, 1)}
+	return &Follower{client: c, stream: stream, kick: make(chan struct{}, 1)}
 }
 
 // add makes a view one of the follower's, which has not been opened yet, and returns it.
@@ -87,12 +82,12 @@ func add[V any](f *Follower, v *View[V]) *View[V] {
 // what is republished, and grow old. close ends the subscription.
 func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
 	// Before the first question for the end, so that nothing falls between.
-	sub, err := f.nc.Subscribe(republished+f.stream+".>", f.pushed)
+	sub, err := f.client.nc.Subscribe(republished+f.stream+".>", f.pushed)
 	if err != nil {
 		return nil, fmt.Errorf("follow %s: %w", f.stream, err)
 	}
 	closed = func() { _ = sub.Unsubscribe() }
-	err = f.nc.FlushTimeout(f.timeout)
+	err = f.client.nc.FlushTimeout(f.client.timeout)
 	for err == nil && f.Fresh() != nil {
 		err = f.check(ctx)
 		if f.note(err); err != nil && !isFatal(err) && ctx.Err() == nil {
@@ -164,17 +159,16 @@ func (f *Follower) Fresh() error {
 // pushed takes in what the stream has republished, in order. Behind a gap the next check reads
 // the message with what was missed.
 func (f *Follower) pushed(m *nats.Msg) {
-	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	taken, err := storedMessage(m)
 	if err != nil {
 		return // not the stream's; the next check finds what is
 	}
-	at, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
-	case sequence == f.position+1:
-		f.apply(message{subject: m.Header.Get(jetstream.SubjectHeader), data: m.Data, sequence: sequence, at: at})
-	case sequence > f.position:
+	case taken.sequence == f.position+1:
+		f.apply(taken)
+	case taken.sequence > f.position:
 		select {
 		case f.kick <- struct{}{}:
 		default: // it was kicked already
@@ -207,7 +201,7 @@ func (f *Follower) check(ctx context.Context) error {
 	f.mu.Lock()
 	had := f.position // before the question: messages come meanwhile
 	f.mu.Unlock()
-	now, err := f.infos.ask(ctx, f.stream)
+	now, err := f.client.infos.ask(ctx, f.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return ErrStreamGone
 	}
@@ -315,55 +309,21 @@ func (f *Follower) fill(ctx context.Context, state jetstream.StreamState, alone 
 }
 
 const (
-	fetchAgain    = 20 * time.Millisecond
-	fetchTries    = 5
-	fetchMessages = 5000
-	fetchBytes    = 4 << 20
+	fetchAgain = 20 * time.Millisecond
+	fetchTries = 5
 )
 
 // fetch applies the next messages after a sequence, in order, and returns how many these are.
-// Any replica may answer, which has as many as it has.
 func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
-	request, err := json.Marshal(map[string]any{"seq": after + 1, "batch": fetchMessages, "max_bytes": fetchBytes})
-	if err != nil {
-		return 0, err
-	}
-	inbox := f.nc.NewInbox()
-	sub, err := f.nc.SubscribeSync(inbox)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = sub.Unsubscribe() }()
-	if err := f.nc.PublishRequest("$JS.API.DIRECT.GET."+f.stream, inbox, request); err != nil {
-		return 0, err
-	}
-	for before := uint64(0); ; n++ {
-		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return n, err
-		}
-		switch status := m.Header.Get("Status"); status {
-		case "":
-		case "204", "404": // the end of the batch, or there are none
-			return n, nil
-		default:
-			return n, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
-		}
-		sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
-		if err != nil {
-			return n, fmt.Errorf("direct get: %w", err)
-		}
-		if follows := m.Header.Get(jetstream.LastSequenceHeader); follows != strconv.FormatUint(before, 10) {
-			return n, fmt.Errorf("direct get: sequence %d follows %s, want %d", sequence, follows, before)
-		}
-		before = sequence // a message of the batch that was dropped is missed
-		at, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+	_, err = f.client.fetch(ctx, f.stream, "", after+1, func(m message) error {
 		f.mu.Lock()
-		if sequence > f.position { // it was not pushed meanwhile
-			f.apply(message{subject: m.Header.Get(jetstream.SubjectHeader), data: m.Data, sequence: sequence, at: at})
+		defer f.mu.Unlock()
+		if n++; m.sequence > f.position { // it was not pushed meanwhile
+			f.apply(m)
 		}
-		f.mu.Unlock()
-	}
+		return nil
+	})
+	return n, err
 }
 
 // reached waits until every message up to a sequence was applied, or ctx is done.

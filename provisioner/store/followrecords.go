@@ -28,7 +28,7 @@ const (
 // FollowRecords calls each with the newest record of every identity, in its JSON form, in the order in which they were
 // written, and current when that was all there is. Then it calls each with what other processes write, and own with
 // what this Store writes, until ctx is done; it then returns nil. Neither may keep what it gets, except texts. own may
-// be called from several goroutines.
+// be called from several goroutines. A Store has one follower of records at a time.
 //
 // Of several revisions that are written at about the same time only the newest may come. An older revision may come
 // after a newer one: compare them. A record of this Store that is acknowledged late comes to each as well.
@@ -38,8 +38,9 @@ const (
 func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 	own func(*provisioner.Brief, trust.Revision), current func(),
 ) error {
-	f := &recordFollower{s: s, each: each, current: current, queue: s.followers.open(own)}
-	defer s.followers.close(f.queue)
+	f := &recordFollower{s: s, each: each, current: current, queue: &ownRecords{own: own, mine: make(map[uint64]struct{})}}
+	s.own.Store(f.queue)
+	defer s.own.Store(nil)
 	return s.poll(ctx, streamNodes, followEvery, func() error { return f.check(ctx) })
 }
 

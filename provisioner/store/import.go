@@ -35,8 +35,8 @@ const acknowledgedIn = time.Minute
 // Every step may be the last. The first write is an installation that is being restored, and [Open] refuses a store that
 // has one. The next restore begins by throwing away what that one has left. The last write is the backup's installation.
 type Import struct {
-	cfg Config
-	js  jetstream.JetStream
+	cfg    Config
+	client *client
 
 	installation []byte // held back to the end
 	epoch        uint64 // of the newest recovery
@@ -65,18 +65,15 @@ func (i *Import) begin(ctx context.Context, backup string) (err error) {
 		err = fmt.Errorf("%s: %w", m.Subject, full(err))
 		i.failed.CompareAndSwap(nil, &err)
 	}
-	i.js, err = i.cfg.jetStream(jetstream.WithPublishAsyncTimeout(acknowledgedIn), jetstream.WithPublishAsyncErrHandler(failed))
+	i.client, err = connect(ctx, i.cfg, jetstream.WithPublishAsyncTimeout(acknowledgedIn), jetstream.WithPublishAsyncErrHandler(failed))
 	if err != nil {
-		return err
-	}
-	if err := answers(ctx, i.js); err != nil {
 		return err
 	}
 	if err := i.clear(ctx); err != nil {
 		return err
 	}
 	for _, c := range streams(i.cfg.Replicas, i.cfg.Capacity, i.cfg.InputBytes) {
-		if _, err := i.js.CreateStream(ctx, c); err != nil {
+		if _, err := i.client.js.CreateStream(ctx, c); err != nil {
 			return fmt.Errorf("stream %s: %w", c.Name, full(err))
 		}
 		if c.Name != streamEntries { // the first of them
@@ -100,7 +97,7 @@ func (i *Import) clear(ctx context.Context) error {
 	var found []string
 	messages := uint64(0)
 	for _, c := range streams(i.cfg.Replicas, i.cfg.Capacity, i.cfg.InputBytes) {
-		stream, err := i.js.Stream(ctx, c.Name)
+		stream, err := i.client.js.Stream(ctx, c.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue
 		}
@@ -111,7 +108,7 @@ func (i *Import) clear(ctx context.Context) error {
 		messages += stream.CachedInfo().State.Msgs
 	}
 	if messages > 0 {
-		there, err := newestEntry[Installation](ctx, i.js, subjectInstallation)
+		there, err := newestEntry[Installation](ctx, i.client.js, subjectInstallation)
 		if err != nil {
 			return err
 		}
@@ -120,7 +117,7 @@ func (i *Import) clear(ctx context.Context) error {
 		}
 	}
 	for _, name := range slices.Backward(found) { // the stream that says so goes last
-		if err := i.js.DeleteStream(ctx, name); err != nil {
+		if err := i.client.js.DeleteStream(ctx, name); err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
 		}
 	}
@@ -153,7 +150,7 @@ func newestEntry[T any](ctx context.Context, js jetstream.JetStream, subject str
 // install writes the installation, if nothing else has written one: it is our first message, and then our last.
 func (i *Import) install(ctx context.Context, installation []byte) error {
 	after := min(i.last[streamEntries], 1)
-	_, err := publish(ctx, i.js, subjectInstallation, installation, after)
+	_, err := publish(ctx, i.client.js, subjectInstallation, installation, after)
 	if errors.Is(err, trust.ErrConflict) {
 		return fmt.Errorf("%w: somebody else writes to stream %s: stop all provisioners", ErrNotEmpty, streamEntries)
 	}
@@ -191,7 +188,7 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 // publish writes without waiting for the acknowledgement, unless many are missing: the store takes messages in the order in
 // which they were sent.
 func (i *Import) publish(ctx context.Context, stream, subject string, data []byte) error {
-	_, err := i.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: data}, jetstream.WithRetryAttempts(0), jetstream.WithStallWait(acknowledgedIn))
+	_, err := i.client.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: data}, jetstream.WithRetryAttempts(0), jetstream.WithStallWait(acknowledgedIn))
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", stream, err)
 	}
@@ -205,7 +202,7 @@ func (i *Import) publish(ctx context.Context, stream, subject string, data []byt
 // await waits until everything that was published is acknowledged.
 func (i *Import) await(ctx context.Context) error {
 	select {
-	case <-i.js.PublishAsyncComplete():
+	case <-i.client.js.PublishAsyncComplete():
 	case <-ctx.Done():
 		return fmt.Errorf("no acknowledgement: %w", ctx.Err())
 	}
@@ -249,7 +246,7 @@ func (i *Import) Done(ctx context.Context) (*Watermark, error) {
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
-	mark, err := newClient(i.js, i.cfg).marks(ctx, 0)
+	mark, err := i.client.marks(ctx, 0)
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
@@ -261,7 +258,7 @@ func (i *Import) Done(ctx context.Context) (*Watermark, error) {
 // else: so every revocation and every claim has the place that it is to have.
 func (i *Import) checkPlaces(ctx context.Context) error {
 	for _, name := range kept {
-		stream, err := i.js.Stream(ctx, name)
+		stream, err := i.client.js.Stream(ctx, name)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
 		}

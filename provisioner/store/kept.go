@@ -23,7 +23,7 @@ func CheckKept(stream string, sequence uint64, subject string, data []byte) erro
 		_, err = decodeRecord(message{subject: subject, data: data, sequence: sequence})
 	case streamClaims:
 		if err = startsWith(subject, subjectClaims); err == nil {
-			_, err = decodeClaims(data)
+			_, err = decodeClaims(message{data: data, sequence: sequence})
 		}
 	case streamEntries:
 		if err = startsWith(subject, strings.TrimSuffix(subjectEntries, ">")); err == nil && !json.Valid(data) {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"slices"
 	"sync"
 
 	"muster/provisioner"
@@ -18,7 +17,7 @@ type written struct {
 	sequence uint64
 }
 
-// An ownRecords is the queue of one follower of the records, for those that its own process writes. To have these
+// An ownRecords is the queue of the follower of the records, for those that its own process writes. To have these
 // delivered and decoded was most of what listing nodes cost.
 type ownRecords struct {
 	own func(*provisioner.Brief, trust.Revision)
@@ -82,40 +81,10 @@ func (q *ownRecords) pass(sequence uint64) (own bool) {
 	return own
 }
 
-// followers are the queues of all followers of the records in this process. The zero value is ready; it is safe for
-// concurrent use.
-type followers struct {
-	mu     sync.Mutex
-	queues []*ownRecords // guarded by mu; never changed in place
-}
-
-// all returns the queues.
-func (f *followers) all() []*ownRecords {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.queues
-}
-
-// open adds a queue; what is written from now on comes to it.
-func (f *followers) open(own func(*provisioner.Brief, trust.Revision)) *ownRecords {
-	q := &ownRecords{own: own, mine: make(map[uint64]struct{})}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.queues = append(slices.Clone(f.queues), q)
-	return q
-}
-
-// close takes a queue away.
-func (f *followers) close(q *ownRecords) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.queues = slices.DeleteFunc(slices.Clone(f.queues), func(other *ownRecords) bool { return other == q })
-}
-
-// Settle returns when all that this process has written is known to the followers of records (see
+// Settle returns when all that this process has written is known to the follower of records (see
 // [Store.FollowRecords]): a list that is made then is not older than an order before it.
 func (s *RecordStore) Settle() {
-	for _, q := range s.followers.all() {
+	if q := s.own.Load(); q != nil {
 		q.take()
 	}
 }

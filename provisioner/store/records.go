@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -16,8 +17,8 @@ import (
 type RecordStore struct {
 	*client
 
-	gather    *gatherer // nil where every write goes alone
-	followers followers
+	gather *gatherer                  // nil where every write goes alone
+	own    atomic.Pointer[ownRecords] // of the follower; nil without one
 }
 
 // Record implements [provisioner.Store].
@@ -53,7 +54,7 @@ func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trus
 	if err != nil {
 		return 0, fmt.Errorf("write record of %q: %w", r.Identity, err)
 	}
-	for _, q := range s.followers.all() {
+	if q := s.own.Load(); q != nil {
 		q.put(r, revision)
 	}
 	return trust.Revision(revision), nil

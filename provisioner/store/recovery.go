@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -18,11 +17,8 @@ const subjectRecovery = subjectRecoveries + orders.RecoveryKey
 // epoch. It returns the recovery, which says what is lost.
 func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recovery, error) {
 	cfg = cfg.complete()
-	js, err := cfg.jetStream()
+	c, err := connect(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("recovery: %w", err)
-	}
-	if err := answers(ctx, js); err != nil {
 		return nil, fmt.Errorf("recovery: %w", err)
 	}
 	var files guard
@@ -31,11 +27,11 @@ func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recov
 		return nil, err
 	}
 	defer func() { _ = files.close() }() // what was written is on disk
-	found, err := newClient(js, cfg).marks(ctx, 0)
+	found, err := c.marks(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	before, err := newestEntry[orders.Recovery](ctx, js, subjectRecovery)
+	before, err := newestEntry[orders.Recovery](ctx, c.js, subjectRecovery)
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +50,7 @@ func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recov
 			r.Lost = lost.Error()
 		}
 	}
-	b, err := json.Marshal(r)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := publish(ctx, js, subjectRecovery, b, uint64(trust.AnyRevision)); err != nil {
+	if _, err := c.putAnyway(ctx, subjectRecovery, r, uint64(trust.AnyRevision)); err != nil {
 		return nil, fmt.Errorf("recovery: %w", err)
 	}
 	return r, nil

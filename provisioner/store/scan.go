@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/provisioner"
@@ -90,6 +93,72 @@ func endOf(ctx context.Context, c *client, stream, subject string) (uint64, erro
 		return 0, err
 	}
 	return m.Sequence, nil
+}
+
+// Bounds of one answer to [client.fetch].
+const (
+	fetchMessages = 5000
+	fetchBytes    = 4 << 20
+)
+
+// fetch calls each for the messages from a sequence on that the filter covers, in their order, as many as come in one
+// answer, and reports whether there are more. Any replica may answer, which has as many as it has.
+func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, each func(message) error) (more bool, err error) {
+	wanted := map[string]any{"seq": from, "batch": fetchMessages, "max_bytes": fetchBytes}
+	if filter != "" {
+		wanted["next_by_subj"] = filter
+	}
+	request, err := json.Marshal(wanted)
+	if err != nil {
+		return false, err
+	}
+	inbox := c.nc.NewInbox()
+	sub, err := c.nc.SubscribeSync(inbox)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := c.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, request); err != nil {
+		return false, err
+	}
+	for before := "0"; ; {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return false, err
+		}
+		switch status := m.Header.Get("Status"); status {
+		case "":
+		case "204", "404": // the end of the answer, or there are none
+			return !slices.Contains([]string{"", "0"}, m.Header.Get(headerPending)), nil
+		default:
+			return false, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
+		}
+		// A message of the answer that was dropped is missed.
+		if follows := m.Header.Get(jetstream.LastSequenceHeader); follows != before {
+			return false, fmt.Errorf("direct get: a message that follows %s, want %s", follows, before)
+		}
+		next, err := storedMessage(m)
+		if err == nil {
+			err = each(next)
+		}
+		if err != nil {
+			return false, err
+		}
+		before = m.Header.Get(jetstream.SequenceHeader)
+	}
+}
+
+// headerPending says how many messages are behind one.
+const headerPending = "Nats-Num-Pending"
+
+// storedMessage returns the message of a stream in one that the stream has republished or sent.
+func storedMessage(m *nats.Msg) (message, error) {
+	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return message{}, err
+	}
+	at, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+	return message{m.Header.Get(jetstream.SubjectHeader), m.Data, sequence, at}, nil
 }
 
 // drop takes a consumer away that is not needed any more. The broker would do it

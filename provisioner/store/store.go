@@ -122,10 +122,6 @@ type Installation struct {
 	CAFingerprint string    `json:"ca"` // hex SHA-256 of the root certificate
 	CreatedAt     time.Time `json:"created_at"`
 
-	// Former are the authorities that the store was bound to before, the oldest
-	// first.
-	Former []Binding `json:"former,omitempty"`
-
 	// Restoring is the id of the backup that is being restored; the rest is the backup's once that is over.
 	Restoring string `json:"restoring,omitempty"`
 }
@@ -144,14 +140,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	// A write whose acknowledgement is lost would keep its place among those under way
 	// for as long as the connection lives, also when nobody waits for it any more. Once
 	// all places were taken, nothing could be written, while all else looked well.
-	js, err := cfg.jetStream(jetstream.WithPublishAsyncTimeout(cfg.Timeout))
+	c, err := connect(ctx, cfg, jetstream.WithPublishAsyncTimeout(cfg.Timeout))
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	if err := answers(ctx, js); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	c := newClient(js, cfg)
 	found, err := c.whole(ctx, cfg.Installation)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -188,7 +180,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 			return s.js.CreateOrUpdateStream(ctx, want)
 		})
 		if err != nil {
-			return fmt.Errorf("stream %s: %w", want.Name, err)
+			return fmt.Errorf("stream %s: %w", want.Name, full(err))
 		}
 		s.handles[want.Name] = stream
 	}
@@ -222,11 +214,6 @@ func (cfg Config) complete() Config {
 		cfg.Now = time.Now
 	}
 	return cfg
-}
-
-// jetStream returns the interface to the streams.
-func (cfg Config) jetStream(more ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
-	return jetstream.New(cfg.Conn, append(more, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))...)
 }
 
 // Installation returns the id and binding of the store.

@@ -92,7 +92,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			Description: "one subject per identity; its revisions are the node's history"},
 		// A message that is gone would be a use that is back: never a key-value
 		// bucket, whose history ends at 64.
-		{Name: streamClaims, Subjects: []string{subjectClaims + "*"}, MaxMsgsPerSubject: -1, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct,
+		{Name: streamClaims, Subjects: []string{subjectClaims + "*"}, MaxMsgsPerSubject: -1, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: true,
 			Description: "one subject per limited token; what is spent of it"},
 		revocationsStream(replicas),
 		waitingStream(replicas, direct, capacity),

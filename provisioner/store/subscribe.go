@@ -37,21 +37,7 @@ func (s *Subscriptions) Subscribe(ctx context.Context, sub events.Subscription, 
 	for stream, subjects := range subjectsOf(sub.Types) {
 		c := consumerOf(sub, subjects)
 		g.Go(func() {
-			said := ""
-			for ctx.Err() == nil {
-				err := s.serve(ctx, stream, c, sub.AtOnce, each)
-				if ctx.Err() != nil {
-					return
-				}
-				if said != err.Error() { // once, not once a second
-					said = err.Error()
-					s.log.WarnContext(ctx, "events not delivered", "subject", stream, "name", sub.Name, "err", err)
-				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(resubscribe):
-				}
-			}
+			_ = s.poll(ctx, stream, resubscribe, func() error { return s.serve(ctx, stream, c, sub.AtOnce, each) }) // never damaged
 		})
 	}
 	g.Wait()

@@ -142,7 +142,7 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 	if err != nil {
 		return 0, fmt.Errorf("write %s: %w", subject, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, v.follower.timeout)
+	ctx, cancel := context.WithTimeout(ctx, v.follower.client.timeout)
 	defer cancel()
 	for unsure := false; ; {
 		sequence, err := v.publish(ctx, subject, b, uint64(expected))
@@ -179,7 +179,7 @@ func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expecte
 		key := strings.TrimPrefix(subject, v.prefix)
 		condition = jetstream.WithExpectLastSequenceForSubject(expected, v.prefix+v.scope(key))
 	}
-	sequence, err := publishIf(ctx, v.follower.js, subject, b, condition)
+	sequence, err := publishIf(ctx, v.follower.client.js, subject, b, condition)
 	if err != nil {
 		return 0, err
 	}

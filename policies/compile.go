@@ -183,7 +183,7 @@ func compileErrors(err error) []error {
 	}
 	var errs []error
 	for _, e := range list {
-		errs = append(errs, explain(e))
+		errs = append(errs, e)
 	}
 	return errs
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"muster/internal/wire"
@@ -62,7 +63,7 @@ func (p *Provisioner) authentic(text, source string) (*jwt.Verified, error) {
 type Gate struct {
 	*Provisioner
 
-	contested contested // names of which two keys came back in a recovery
+	contested sync.Map // of wire.Identity: names for which two keys came back in a recovery
 }
 
 // AdmitToken returns the token, or a *[Refusal] if it is not good or revoked.

@@ -101,13 +101,6 @@ func (b *boots) see(id wire.Identity, boot string, now time.Time) (other sightin
 	return sighting{}, false
 }
 
-// forget drops the boot instances of an identity.
-func (b *boots) forget(id wire.Identity) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.seen, id)
-}
-
 // Clones notices that two live machines use one identity. It is safe for concurrent use.
 type Clones struct {
 	*Provisioner
@@ -119,40 +112,20 @@ type Clones struct {
 // serial of the certificate that it uses, as its lifecycle events say. The
 // identity is the broker's word, the rest the node's. Every process hears every
 // node. It returns quickly unless two machines speak for one identity; then it
-// reads and perhaps writes a record, and ctx bounds that.
-func (c *Clones) Heard(ctx context.Context, id wire.Identity, boot, serial string) {
-	c.spoke(ctx, id, boot, func(r *Record) bool {
-		return slices.ContainsFunc([]*Issued{r.Current, r.Next}, func(i *Issued) bool {
-			return i != nil && i.Serial == serial && slices.Contains(r.Lineage, i.KeyHash)
-		})
-	})
-}
-
-// heard takes in that an attempt was granted: its key is the identity's, and it is
-// no recorded one, unless it came in plain. The caller holds the identity's lock.
-func (a *attempt) heard(ctx context.Context) {
-	if a.reason.changesHands() {
-		a.Clones.boots.forget(a.identity)
-	}
-	if !a.renewal && (!a.source.Sealed || a.token.Limits.Seal == "") {
-		// A listener has the token and the certificate request, and can send
-		// them again with any boot instance: nothing in it proves the key anew. In
-		// the fleet the machine speaks for itself.
-		return
-	}
-	a.Clones.spoke(ctx, a.identity, a.request.Boot, func(*Record) bool { return true })
-}
-
-// spoke puts two machines with one identity on record and reports them. owner tells whether
-// the one that spoke belongs to the record: a machine that an identity was taken from, by a
-// grant, speaks until its successor has confirmed, and is no clone.
+// puts that on record and reports it, and ctx bounds that.
 //
-// Every step may be the last: the pattern is seen again with a later word of
-// either machine, and what is on record is not written again.
-func (c *Clones) spoke(ctx context.Context, id wire.Identity, boot string, owner func(*Record) bool) {
+// A machine that an identity was taken from, by a grant, speaks until its successor has
+// confirmed, and is no clone. Every step may be the last: the pattern is seen again with a
+// later word of either machine, and what is on record is not written again.
+func (c *Clones) Heard(ctx context.Context, id wire.Identity, boot, serial string) {
 	other, cloned := c.boots.see(id, boot, c.cfg.Now())
 	if !cloned {
 		return
+	}
+	owner := func(r *Record) bool {
+		return slices.ContainsFunc([]*Issued{r.Current, r.Next}, func(i *Issued) bool {
+			return i != nil && i.Serial == serial && slices.Contains(r.Lineage, i.KeyHash)
+		})
 	}
 	for range maxRounds {
 		r, after, err := c.cfg.Store.Record(ctx, id)

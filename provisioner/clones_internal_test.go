@@ -66,9 +66,4 @@ func TestBootsAreBounded(t *testing.T) {
 	if n := len(b.seen); n != maxTracked {
 		t.Errorf("%d identities, want %d", n, maxTracked)
 	}
-	b.forget("node5.example.net")
-	b.forget("nobody.example.net")
-	if n := len(b.seen); n > maxTracked {
-		t.Errorf("%d identities after forgetting, want at most %d", n, maxTracked)
-	}
 }

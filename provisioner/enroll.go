@@ -200,9 +200,6 @@ func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
 	defer unlock()
 	for range maxRounds {
 		enrolled, written, err := a.round(ctx)
-		if err == nil {
-			a.heard(ctx)
-		}
 		if !errors.Is(err, errAgain) {
 			if err != nil {
 				a.undo(ctx)

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// maxRecent is how many records are remembered at least, once there are so
-	// many; twice as many at most, of about 2 kB each. Chosen: nodes confirm within
-	// seconds, and 140,000 a minute are 2,300 a second.
-	maxRecent = 4096
+	// maxRecent is how many records are remembered, of about 2 kB each; past it all are forgotten,
+	// and the nodes in hand cost a read. Nodes confirm within seconds, and 140,000 a minute are
+	// 2,300 a second.
+	maxRecent = 8192
 
 	// recentFor is how long a record is remembered. Chosen: a node that confirms
 	// later has had to write a large configuration, and a read does not matter.
@@ -35,8 +35,8 @@ const (
 // restored from a backup does not: that no process outlives that with its
 // memory, [recentFor] sees to as well. The zero value is ready.
 type recent struct {
-	mu         sync.Mutex
-	young, old map[wire.Identity]remembered // guarded by mu; a record is in one of them
+	mu   sync.Mutex
+	kept map[wire.Identity]remembered // guarded by mu
 }
 
 // remembered is a record that must not be changed.
@@ -51,15 +51,14 @@ type remembered struct {
 func (m *recent) remember(r *Record, revision trust.Revision, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.young, r.Identity)
-	delete(m.old, r.Identity)
 	if r.Next == nil {
+		delete(m.kept, r.Identity)
 		return
 	}
-	if m.young == nil || len(m.young) >= maxRecent {
-		m.young, m.old = make(map[wire.Identity]remembered), m.young
+	if m.kept == nil || len(m.kept) >= maxRecent {
+		m.kept = make(map[wire.Identity]remembered)
 	}
-	m.young[r.Identity] = remembered{r, revision, now}
+	m.kept[r.Identity] = remembered{r, revision, now}
 }
 
 // take returns the record of id and its revision, and forgets it. It returns nil
@@ -68,12 +67,8 @@ func (m *recent) remember(r *Record, revision trust.Revision, now time.Time) {
 func (m *recent) take(id wire.Identity, now time.Time) (*Record, trust.Revision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	found, ok := m.young[id]
-	if !ok {
-		found, ok = m.old[id]
-	}
-	delete(m.young, id)
-	delete(m.old, id)
+	found, ok := m.kept[id]
+	delete(m.kept, id)
 	if !ok || now.Sub(found.at).Abs() > recentFor {
 		return nil, 0
 	}

@@ -36,14 +36,14 @@ func TestRecentRecords(t *testing.T) {
 	if r, _ := m.take("a", now); r != nil {
 		t.Errorf("%+v, after a record without an offer", r)
 	}
-	const n = 5 * maxRecent
+	const n = 5*maxRecent + maxRecent/2
 	for i := range n {
 		m.remember(record(fmt.Sprint(i)), trust.Revision(i), now)
-		if got := len(m.young) + len(m.old); got > 2*maxRecent {
-			t.Fatalf("%d records remembered, limit %d", got, 2*maxRecent)
+		if got := len(m.kept); got > maxRecent {
+			t.Fatalf("%d records remembered, limit %d", got, maxRecent)
 		}
 	}
-	for i := n - maxRecent; i < n; i++ {
+	for i := n - maxRecent/2; i < n; i++ {
 		if r, revision := m.take(wire.Identity(fmt.Sprint(i)), now); r == nil || revision != trust.Revision(i) {
 			t.Fatalf("record %d of %d is forgotten", i, n)
 		}

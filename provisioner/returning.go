@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"muster/internal/wire"
@@ -94,7 +93,7 @@ func (r *Record) newestBegin() (newest time.Time) {
 // contest revokes a name for which two keys have come back, and returns the refusal of the second.
 func (g *Gate) contest(ctx context.Context, r *Record, key string) error {
 	why := fmt.Sprintf("keys %.16s and %.16s both came back for this name in the recovery of the store", r.Recovered.Key, key)
-	g.contested.add(r.Identity)
+	g.contested.Store(r.Identity, true)
 	entry, err := EntryAbout(trust.RevokedNode, r, g.now(), trust.Cause{By: "muster", Why: why})
 	if err == nil {
 		_, newest := g.revocations.About(r.Identity)
@@ -157,28 +156,8 @@ func (g *Gate) RecoveryAlarm() error {
 	}
 	err := fmt.Errorf("the store is in recovery since %s: nodes come back by their certificates, other names need an approval; "+
 		"muster recovery end, once the fleet is back", r.Began.Format(time.RFC3339))
-	if names := g.contested.list(); len(names) > 0 {
-		err = fmt.Errorf("%w; revoked, since two keys came back for the name: %v", err, names)
+	for name := range g.contested.Range {
+		err = fmt.Errorf("%w; %v is revoked, since two keys came back for it", err, name)
 	}
 	return err
-}
-
-// contested are names. The zero value is none; it is safe for concurrent use.
-type contested struct {
-	mu    sync.Mutex
-	names []wire.Identity // guarded by mu
-}
-
-func (c *contested) add(id wire.Identity) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !slices.Contains(c.names, id) {
-		c.names = append(c.names, id)
-	}
-}
-
-func (c *contested) list() []wire.Identity {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Clone(c.names)
 }

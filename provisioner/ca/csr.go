@@ -39,6 +39,12 @@ var csrSignatures = []x509.SignatureAlgorithm{
 	x509.SHA256WithRSAPSS, x509.SHA384WithRSAPSS, x509.SHA512WithRSAPSS,
 }
 
+// Bounds of what a request may ask for.
+const (
+	maxCSRParts        = 16 // names, and extensions
+	maxCSRSubjectBytes = 1 << 10
+)
+
 // ParseCSR reads a certificate request in DER of at most [wire.MaxCSRBytes] and
 // checks its signature, so that whoever made it has the key. Anything but one
 // well-formed request is refused: other encodings, trailing data, a weak key. The
@@ -71,8 +77,11 @@ func parseCSR(der []byte) (*CSR, error) {
 	if req.PublicKey == nil {
 		return nil, fmt.Errorf("%w: unknown algorithm", ErrKey)
 	}
-	if err := checkBounds(req); err != nil {
-		return nil, err
+	// None of it reaches a certificate, but policies, events and logs see it.
+	names := len(req.DNSNames) + len(req.IPAddresses) + len(req.URIs) + len(req.EmailAddresses)
+	if names > maxCSRParts || len(req.Extensions) > maxCSRParts || len(req.RawSubject) > maxCSRSubjectBytes {
+		return nil, fmt.Errorf("%d names, %d extensions and a subject of %d bytes, want at most %d, %d and %d",
+			names, len(req.Extensions), len(req.RawSubject), maxCSRParts, maxCSRParts, maxCSRSubjectBytes)
 	}
 	c := &CSR{PublicKey: req.PublicKey}
 	if c.KeyType, err = KeyType(req.PublicKey); err != nil {
@@ -122,24 +131,4 @@ func printable(s string) bool {
 		}
 	}
 	return utf8.ValidString(s)
-}
-
-// Bounds of what a request may ask for. None of it reaches a certificate, but policies, events and logs see it.
-const (
-	maxCSRNames        = 16
-	maxCSRExtensions   = 16
-	maxCSRSubjectBytes = 1 << 10
-)
-
-func checkBounds(req *x509.CertificateRequest) error {
-	names := len(req.DNSNames) + len(req.IPAddresses) + len(req.URIs) + len(req.EmailAddresses)
-	switch {
-	case len(req.RawSubject) > maxCSRSubjectBytes:
-		return fmt.Errorf("subject of %d bytes, limit %d", len(req.RawSubject), maxCSRSubjectBytes)
-	case len(req.Extensions) > maxCSRExtensions:
-		return fmt.Errorf("%d extensions, limit %d", len(req.Extensions), maxCSRExtensions)
-	case names > maxCSRNames:
-		return fmt.Errorf("%d names, limit %d", names, maxCSRNames)
-	}
-	return nil
 }

@@ -3,7 +3,6 @@ package provisioner_test
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -124,54 +123,6 @@ func TestRebootsAreNoClones(t *testing.T) {
 	f.Eventually("it is back", func() bool { return said(f, a.Identity, connected) > reboots })
 	if n := cloneEvents(f, a.Identity); n != 0 || f.Record(a.Identity).Cloned != nil {
 		t.Errorf("%d reports of clones, record %+v, want none", n, f.Record(a.Identity).Cloned)
-	}
-	f.Check()
-}
-
-// TestClonesThatOnlyEnroll are found by their requests.
-func TestClonesThatOnlyEnroll(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	one := f.SealedNode("web1.example.net")
-	two := *one
-	two.Boot = wire.NewID()
-	f.Enroll(one)
-	f.Enroll(&two)
-	f.Enroll(one) // at once: it may be a retry that was on its way when the machine restarted
-	if n := cloneEvents(f, one.Identity); n != 0 {
-		t.Fatalf("%d reports of clones within the grace", n)
-	}
-	f.Clock.Advance(grace)
-	f.Enroll(&two)
-	if n := cloneEvents(f, one.Identity); n != 0 {
-		t.Fatalf("%d reports of clones although only the later machine spoke", n)
-	}
-	f.Enroll(one)
-	if n := cloneEvents(f, one.Identity); n != 1 {
-		t.Errorf("%d reports of clones, want one", n)
-	}
-	f.Check()
-}
-
-// TestAPolicyThatForgivesClones answers machines again that one before it
-// refused.
-func TestAPolicyThatForgivesClones(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Policy: refusesClones(t)})
-	one := f.SealedNode("web1.example.net")
-	two := *one
-	two.Boot = wire.NewID()
-	e := f.Enroll(one)
-	f.Enroll(&two)
-	f.Clock.Advance(grace)
-	f.Enroll(one)
-	if code := f.Refused(one); code != wire.CodeIdentityCloned {
-		t.Fatalf("enroll = %s, want %s", code, wire.CodeIdentityCloned)
-	}
-	f.Write(filepath.Join("policy", "policy.rego"), "package muster.enroll\n\nallow := true\n")
-	f.Eventually("the new policy lets them in", func() bool { return f.Ask(one).Enrolled != nil })
-	if err := f.Daemon().Admits(f.Context(), wire.Identity(one.Identity), e.Serial); err != nil {
-		t.Errorf("Admits = %v, want it admitted", err)
 	}
 	f.Check()
 }

@@ -46,7 +46,7 @@ first only, --applied the second only.
   muster bench --rate 1500 --nodes 45000        # latency at a given load
   muster bench --applied --stored 1000000       # start with so many records
   muster bench --applied --idle 10000           # with so many nodes connected
-  muster bench --cases                          # the standard cases, in one table
+  muster bench --cases                          # the standard cases
 
 With --rate, nodes begin at that rate whatever becomes of those before, and
 latency counts from when they were to begin. The provisioner's answer 'busy' is
@@ -130,22 +130,15 @@ func (v *flags) run(ctx context.Context) error {
 	return nil
 }
 
-// runCases prints a row for each case as soon as it was run, or an object for programs.
+// runCases prints a table for each case as soon as it was run, or an object for programs.
 func (v *flags) runCases(ctx context.Context, w io.Writer) error {
-	if !v.JSON() {
-		_, _ = fmt.Fprintf(w, "%-40s %9s %9s %7s %7s %6s %6s %6s %6s %6s\n", "", "enrolled", "prov'd", "serving",
-			"nodes'", "p50", "p99", "peak", "idle", "start")
-		_, _ = fmt.Fprintf(w, "%-40s %9s %9s %7s %7s %6s %6s %6s %6s %6s\n", "case", "a minute", "a minute", "µs/node",
-			"µs/node", "ms", "ms", "MB", "MB", "ms")
-	}
 	return bench.Cases(ctx, v.cfg, func(name string, r *bench.Result) {
 		if v.JSON() {
 			_ = json.NewEncoder(w).Encode(map[string]any{"case": name, "result": r})
 			return
 		}
-		_, _ = fmt.Fprintf(w, "%-40s %9.0f %9.0f %7.0f %7.0f %6.0f %6.0f %6.0f %6.0f %6.0f\n", name, r.NodesPerMinute,
-			r.ProvisionedPerMinute, r.ServingCPU, r.DriverCPU, r.P50, r.P99, float64(r.PeakMemory)/1e6,
-			float64(r.IdleMemory)/1e6, r.StartMS)
+		_, _ = fmt.Fprintf(w, "\n%s\n", name)
+		_, _ = table(r).WriteTo(w)
 	})
 }
 

@@ -29,7 +29,6 @@ type eval struct {
 	policy, input string
 	node          wire.Identity
 	since         time.Duration
-	values        bool
 }
 
 const evalHelp = `Asks a policy about one machine, and says what it decides and why. The machine is
@@ -39,7 +38,7 @@ provisioner has recorded of a machine (--node). What single rules come to is for
 opa eval --explain=fails, which takes the same files.
 
   muster policy eval prov/policy --input machine.json
-  muster policy eval prov/policy --node web1.example.net --since 12h --values
+  muster policy eval prov/policy --node web1.example.net --since 12h
 
 Exits with 0 if the policy decides, whatever that is, 1 if it does not compile or gives
 no decision, 2 if the command line makes no sense.`
@@ -51,7 +50,6 @@ func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
 	c.Flag("input", "The machine, JSON.").PlaceHolder("FILE").StringVar(&v.input)
 	cli.Flag(c.Flag("node", "Name of a machine that has asked."), &v.node, wire.ParseIdentity)
 	cli.Duration(c.Flag("since", "With --node: how far back to look, as 12h or 7d.").Default("7d"), &v.since, time.Second, 100*cli.Year)
-	c.Flag("values", "Also show the values of the configuration; what is called like a secret is not shown.").BoolVar(&v.values)
 	v.AddFlags(c)
 	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run
@@ -168,7 +166,7 @@ func (v *eval) answer(d *policies.Decision, err error) *answerJSON {
 		a.TTL = d.Certificate.TTL.String()
 	}
 	for key := range a.Configuration {
-		if !v.values || policies.IsSecretName(key) {
+		if policies.IsSecretName(key) {
 			a.Configuration[key] = policies.Redacted
 		}
 	}
@@ -188,9 +186,7 @@ func (v *eval) show(a *answerJSON) io.WriterTo {
 	if len(a.DNSNames) > 0 {
 		l.Add("More DNS Names", strings.Join(a.DNSNames, " "))
 	}
-	if keys := slices.Sorted(maps.Keys(a.Configuration)); len(keys) > 0 && !v.values {
-		l.Add("Configuration", strings.Join(keys, " "))
-	} else if len(keys) > 0 {
+	if keys := slices.Sorted(maps.Keys(a.Configuration)); len(keys) > 0 {
 		for i, key := range keys {
 			keys[i] = key + " = " + a.Configuration[key]
 		}

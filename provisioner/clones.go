@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,9 +16,8 @@ import (
 // hands: by a grant or a one-time token, or when it is enrolled anew after a
 // retirement. Until then it is noticed once. Policies see it as input.node.cloned.
 type Cloned struct {
-	// Boots are the boot instances that spoke in turn, the one that was first
-	// heard of first.
-	Boots [2]string `json:"boots"`
+	// Machines are the two that spoke in turn.
+	Machines [2]Machine `json:"machines"`
 
 	At time.Time `json:"at"` // when it was noticed
 }
@@ -37,6 +35,21 @@ func (a *attempt) cloned() bool {
 	return a.record != nil && a.record.Cloned != nil && !a.reason.changesHands()
 }
 
+// A Machine is what is known of one that speaks for an identity.
+type Machine struct {
+	Boot string `json:"boot"` // boot instance: differs after each start of the agent
+
+	// Address is where its broker sees it, by what the node was told. Empty if it did not say.
+	Address string `json:"address,omitempty"`
+}
+
+func (m Machine) String() string {
+	if m.Address == "" {
+		return "boot instance " + m.Boot
+	}
+	return "boot instance " + m.Boot + " at " + m.Address
+}
+
 const (
 	// cloneGrace is how long after a new boot instance an earlier one may still
 	// be heard: requests and events sent before a reboot, which were on their way
@@ -48,9 +61,10 @@ const (
 	maxBootName = 64      // bytes; what requests may have (package wire)
 )
 
-// A sighting is a boot instance that spoke for an identity.
+// A sighting is a machine that spoke for an identity.
 type sighting struct {
-	boot        string
+	Machine
+
 	first, last time.Time
 }
 
@@ -63,12 +77,12 @@ type boots struct {
 	seen map[wire.Identity][]sighting // guarded by mu; in the order of their first
 }
 
-// see takes in that a boot instance spoke, and returns the one that came up
+// see takes in that a machine spoke, and returns the one that came up
 // after it and beside which it cannot have outlived a reboot, if there is one.
 // Both are forgotten then: what they say is the nodes' word, and must not cost more
 // than one look at the record in [cloneGrace].
-func (b *boots) see(id wire.Identity, boot string, now time.Time) (other sighting, cloned bool) {
-	if boot == "" || len(boot) > maxBootName {
+func (b *boots) see(id wire.Identity, m Machine, now time.Time) (other sighting, cloned bool) {
+	if m.Boot == "" || len(m.Boot) > maxBootName {
 		return sighting{}, false
 	}
 	b.mu.Lock()
@@ -77,7 +91,7 @@ func (b *boots) see(id wire.Identity, boot string, now time.Time) (other sightin
 		b.seen = make(map[wire.Identity][]sighting)
 	}
 	all := b.seen[id]
-	i := slices.IndexFunc(all, func(s sighting) bool { return s.boot == boot })
+	i := slices.IndexFunc(all, func(s sighting) bool { return s.Boot == m.Boot })
 	if i < 0 {
 		if all == nil && len(b.seen) >= maxTracked {
 			for some := range b.seen {
@@ -88,7 +102,7 @@ func (b *boots) see(id wire.Identity, boot string, now time.Time) (other sightin
 		if len(all) == maxBoots {
 			all = slices.Delete(all, 0, 1)
 		}
-		b.seen[id] = append(all, sighting{boot: boot, first: now, last: now})
+		b.seen[id] = append(all, sighting{Machine: m, first: now, last: now})
 		return sighting{}, false
 	}
 	all[i].last = now
@@ -108,7 +122,7 @@ type Clones struct {
 	boots boots
 }
 
-// Heard takes in that a node in the fleet spoke: its boot instance, and the
+// Heard takes in that a node in the fleet spoke: which machine, and the
 // serial of the certificate that it uses, as its lifecycle events say. The
 // identity is the broker's word, the rest the node's. Every process hears every
 // node. It returns quickly unless two machines speak for one identity; then it
@@ -117,8 +131,8 @@ type Clones struct {
 // A machine that an identity was taken from, by a grant, speaks until its successor has
 // confirmed, and is no clone. Every step may be the last: the pattern is seen again with a
 // later word of either machine, and what is on record is not written again.
-func (c *Clones) Heard(ctx context.Context, id wire.Identity, boot, serial string) {
-	other, cloned := c.boots.see(id, boot, c.cfg.Now())
+func (c *Clones) Heard(ctx context.Context, id wire.Identity, m Machine, serial string) {
+	other, cloned := c.boots.see(id, m, c.cfg.Now())
 	if !cloned {
 		return
 	}
@@ -134,7 +148,7 @@ func (c *Clones) Heard(ctx context.Context, id wire.Identity, boot, serial strin
 			return
 		}
 		next := *r
-		next.Cloned = &Cloned{Boots: [2]string{boot, other.boot}, At: c.now()}
+		next.Cloned = &Cloned{Machines: [2]Machine{other.Machine, m}, At: c.now()}
 		next.Attempt, next.UpdatedAt = wire.NewID(), next.Cloned.At
 		next.keep(r, next.UpdatedAt)
 		err = c.records.publish(ctx, &next, after, nil)
@@ -149,7 +163,7 @@ func (c *Clones) Heard(ctx context.Context, id wire.Identity, boot, serial strin
 			Type:    events.Cloned,
 			Time:    next.Cloned.At,
 			Node:    string(id),
-			Cause:   "boot instances " + strings.Join(next.Cloned.Boots[:], " and "),
+			Cause:   other.String() + " and " + m.String(),
 			Attempt: next.Attempt,
 		}
 		if r.Current != nil {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -69,15 +70,16 @@ type cloudEvent struct {
 // lifecycle is what a lifecycle event says.
 type lifecycle struct {
 	Identity string `json:"identity"`
-	Version  string `json:"version"` // of the agent
-	Boot     string `json:"boot"`    // differs after each start of the agent
+	Version  string `json:"version"`           // of the agent
+	Boot     string `json:"boot"`              // differs after each start of the agent
+	Address  net.IP `json:"address,omitempty"` // of the node, as its broker sees it
 	Mode     string `json:"mode"`
 	Serial   string `json:"serial"`  // of the certificate
 	Expires  string `json:"expires"` // when that ends, RFC 3339
 }
 
-// lifecycleEvent returns a lifecycle event of a node in normal mode.
-func (a *agent) lifecycleEvent(typ string, v *view) ([]byte, error) {
+// lifecycleEvent returns a lifecycle event of a node in normal mode. A nil address is not known.
+func (a *agent) lifecycleEvent(typ string, v *view, address net.IP) ([]byte, error) {
 	return json.Marshal(cloudEvent{
 		SpecVersion:     "1.0",
 		ID:              wire.NewID(),
@@ -90,6 +92,7 @@ func (a *agent) lifecycleEvent(typ string, v *view) ([]byte, error) {
 			Identity: string(v.identity),
 			Version:  a.cfg.Version,
 			Boot:     a.boot,
+			Address:  address,
 			Mode:     v.mode.String(),
 			Serial:   v.creds.Serial,
 			Expires:  v.creds.Leaf().NotAfter.UTC().Format(time.RFC3339),
@@ -100,7 +103,8 @@ func (a *agent) lifecycleEvent(typ string, v *view) ([]byte, error) {
 // publishEvent publishes a lifecycle event. An event that is lost with its
 // connection is lost: the next alive event says the same.
 func (a *agent) publishEvent(ctx context.Context, conn *link.Conn, typ string, v *view) {
-	b, err := a.lifecycleEvent(typ, v)
+	address, _ := conn.GetClientIP() // an old broker does not tell
+	b, err := a.lifecycleEvent(typ, v, address)
 	if err == nil {
 		m := nats.NewMsg(wire.EventSubject(v.identity, typ))
 		m.Header.Set("Content-Type", "application/cloudevents+json")

@@ -24,7 +24,8 @@ const (
 type Lifecycle struct {
 	Identity wire.Identity `json:"identity"` // of the session that it came over
 	Version  string        `json:"version,omitempty"`
-	Boot     string        `json:"boot,omitempty"` // differs after each start of the agent
+	Boot     string        `json:"boot,omitempty"`    // differs after each start of the agent
+	Address  string        `json:"address,omitempty"` // that its broker sees, by what the node was told
 	Mode     string        `json:"mode,omitempty"`
 	Serial   string        `json:"serial,omitempty"`
 	Expires  string        `json:"expires,omitempty"` // RFC 3339, by the certificate
@@ -49,7 +50,7 @@ func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 		return nil, errLifecycle
 	}
 	said.Identity = id
-	for _, s := range []*string{&said.Version, &said.Boot, &said.Mode, &said.Serial, &said.Expires} {
+	for _, s := range []*string{&said.Version, &said.Boot, &said.Address, &said.Mode, &said.Serial, &said.Expires} {
 		*s = bounded(*s)
 	}
 	if _, err := time.Parse(time.RFC3339, said.Expires); err != nil {

@@ -93,13 +93,13 @@ var Types = []Meaning{
 	{WebhookTest, "An operator tries a webhook. It is sent to that only.",
 		[]string{"by"}, nil},
 	{ServerStartup, "A node's agent has begun to serve the fleet.",
-		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
+		[]string{"identity"}, []string{"version", "boot", "address", "mode", "serial", "expires"}},
 	{ServerAlive, "A node's agent is alive.",
-		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
+		[]string{"identity"}, []string{"version", "boot", "address", "mode", "serial", "expires"}},
 	{ServerProvisioned, "A node's agent has put a certificate and a configuration in force.",
-		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
+		[]string{"identity"}, []string{"version", "boot", "address", "mode", "serial", "expires"}},
 	{ServerShutdown, "A node's agent is about to end.",
-		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
+		[]string{"identity"}, []string{"version", "boot", "address", "mode", "serial", "expires"}},
 }
 
 // MeaningOf returns the table's entry for t, or nil if there is none.
@@ -156,6 +156,7 @@ var Members = []Member{
 	{"version", "string", "of the agent", "1.4.0"},
 	{"boot", "string", "differs after each start of the agent", "q3ZpX0bT8mK1"},
 	{"mode", "string", "the agent's mode", "normal"},
+	{"address", "string", "of the node, as its broker sees it", "192.0.2.7"},
 	{"expires", "string", "when the certificate ends, RFC 3339", "2026-12-22T10:00:00Z"},
 }
 

@@ -3,12 +3,14 @@ package natsapi
 import (
 	"context"
 	"encoding/json"
+	"net/netip"
 	"strings"
 
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/limit"
 	"muster/internal/wire"
+	"muster/provisioner"
 )
 
 // eventQueue is how many lifecycle events may wait while one of them has a
@@ -53,7 +55,8 @@ func subjectNode(subject string) string {
 // the node's word, but for the subject that it comes on.
 type nodeEvent struct {
 	Data struct {
-		Boot   string `json:"boot"`
+		provisioner.Machine
+
 		Serial string `json:"serial"`
 	} `json:"data"`
 }
@@ -75,5 +78,8 @@ func (s *Service) hear(ctx context.Context, m *nats.Msg) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	s.cfg.Provisioner.Clones.Heard(ctx, id, e.Data.Boot, e.Data.Serial)
+	if _, err := netip.ParseAddr(e.Data.Address); err != nil {
+		e.Data.Address = ""
+	}
+	s.cfg.Provisioner.Clones.Heard(ctx, id, e.Data.Machine, e.Data.Serial)
 }

@@ -22,11 +22,11 @@ func refusesClones(t *testing.T) string {
 	return string(b) + "\nallow := true\n"
 }
 
-// cloneEvents counts the reports of clones.
+// cloneEvents counts the reports of clones that name the addresses of both.
 func cloneEvents(f *testbed.Fleet, identity string) int {
 	n := 0
 	for _, e := range f.Events() {
-		if e.Type == events.Cloned && e.Node == identity {
+		if e.Type == events.Cloned && e.Node == identity && strings.Count(e.Cause, " at 127.0.0.1") == 2 {
 			n++
 		}
 	}
@@ -77,8 +77,9 @@ func TestACopiedDisk(t *testing.T) {
 				return f.Record(a.Identity).Cloned != nil
 			})
 			r := f.Record(a.Identity)
-			if r.Cloned.Boots[0] == r.Cloned.Boots[1] {
-				t.Errorf("record says %+v, want two boots", r.Cloned)
+			one, two := r.Cloned.Machines[0], r.Cloned.Machines[1]
+			if one.Boot == two.Boot || one.Address != "127.0.0.1" || two.Address != "127.0.0.1" {
+				t.Errorf("record says %+v, want two boots and their addresses", r.Cloned)
 			}
 			if err := f.Daemon().Admits(f.Context(), wire.Identity(a.Identity), r.Current.Serial); err != nil {
 				t.Errorf("Admits = %v, want it admitted", err)

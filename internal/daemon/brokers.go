@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"muster/internal/conffile"
 	"muster/internal/disk"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
@@ -57,24 +57,11 @@ type ExternalConfig struct {
 		// encrypted, on one line. Required with url.
 		XKey string `yaml:"xkey"`
 	} `yaml:"callout"`
-
-	// TLS is for servers whose certificates are of another authority.
-	TLS struct {
-		// CA is a file with the roots of the servers' certificates, PEM.
-		// Defaults to the installation's own, and the servers are brokers of its
-		// then.
-		CA string `yaml:"ca"`
-
-		// Certificate and Key are files with what the provisioner shows, PEM.
-		// Without them it issues itself a certificate, and keeps it in memory.
-		Certificate string `yaml:"certificate"`
-		Key         string `yaml:"key"`
-	} `yaml:"tls"`
 }
 
 // paths returns all paths in c.
 func (c *ExternalConfig) paths() []*string {
-	return []*string{&c.Credentials, &c.SystemCredentials, &c.Callout.Issuer, &c.Callout.XKey, &c.TLS.CA, &c.TLS.Certificate, &c.TLS.Key}
+	return []*string{&c.Credentials, &c.SystemCredentials, &c.Callout.Issuer, &c.Callout.XKey}
 }
 
 func (c *Config) validateExternal(v *Mistakes) {
@@ -86,9 +73,6 @@ func (c *Config) validateExternal(v *Mistakes) {
 	v.Required("broker.system_credentials", e.SystemCredentials)
 	v.Required("broker.callout.issuer", e.Callout.Issuer)
 	v.Required("broker.callout.xkey", e.Callout.XKey)
-	if (e.TLS.Certificate == "") != (e.TLS.Key == "") {
-		v.Bad("broker.tls", "has one of certificate and key, want both or neither")
-	}
 	if c.Broker.WebSocket.Listen != "" {
 		v.Bad("broker.websocket.listen", "set together with broker.url: it is for the servers' own configuration")
 	}
@@ -124,13 +108,10 @@ func newLink(b *base, g *gate, appeared func()) (*link, error) {
 	if b.cfg.Broker.URL == "" {
 		return l, l.embed(config, g.connectionRefused)
 	}
-	tls, err := l.brokerTLS()
-	if err != nil {
-		return nil, fmt.Errorf("broker.tls: %w", err)
-	}
+	var err error
 	l.external, err = broker.NewExternal(broker.ExternalConfig{
 		URLs:     b.cfg.Broker.URL,
-		TLS:      tls,
+		TLS:      l.brokerTLS(),
 		Keys:     b.parts.brokerKeys,
 		Gate:     config,
 		Refused:  g.connectionRefused,
@@ -184,42 +165,17 @@ func LoadBrokerKeys(c *ExternalConfig) (broker.Keys, error) {
 }
 
 // brokerTLS returns what brokers of others are spoken to with: nil for no TLS.
-func (l *link) brokerTLS() (*tls.Config, error) {
-	c := l.cfg.Broker.External.TLS
-	if c.CA == "" && c.Certificate == "" && !strings.Contains(l.cfg.Broker.URL, "tls://") {
-		return nil, nil
+func (l *link) brokerTLS() *tls.Config {
+	if !strings.Contains(l.cfg.Broker.URL, "tls://") {
+		return nil
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Time: l.opts.Now, GetClientCertificate: l.shownToBroker}
-	if c.Certificate != "" {
-		// Read for each connection, so that it can be renewed while we run.
-		read := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			certificate, err := keyPair(c.Certificate, c.Key)
-			return &certificate, err
-		}
-		if _, err := read(nil); err != nil {
-			return nil, err
-		}
-		config.GetClientCertificate = read
+	return &tls.Config{
+		MinVersion:           tls.VersionTLS12,
+		Time:                 l.opts.Now,
+		RootCAs:              l.parts.authority.Roots(),
+		VerifyConnection:     l.verifyBroker,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return l.shown.Load(), nil },
 	}
-	if c.CA == "" {
-		config.RootCAs = l.parts.authority.Roots()
-		config.VerifyConnection = l.verifyBroker
-		return config, nil
-	}
-	b, err := conffile.ReadFile(c.CA)
-	if err != nil {
-		return nil, err
-	}
-	config.RootCAs = x509.NewCertPool()
-	if !config.RootCAs.AppendCertsFromPEM(b) {
-		return nil, fmt.Errorf("%s: no certificate in it", c.CA)
-	}
-	return config, nil
-}
-
-// shownToBroker returns the certificate of this provisioner.
-func (l *link) shownToBroker(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	return l.shown.Load(), nil
 }
 
 // verifyBroker refuses everybody's certificate but a broker's: nodes have some
@@ -248,24 +204,18 @@ func (l *link) authenticate(ctx context.Context) error {
 	if l.external == nil {
 		return nil
 	}
-	again := time.NewTicker(time.Second)
-	defer again.Stop()
-	var once sync.Once
+	asked := sync.OnceFunc(func() { close(l.asked) })
 	for {
 		err := l.external.Authenticate(ctx, func() {
 			l.unasked.Store(nil)
-			once.Do(func() { close(l.asked) })
+			asked()
 		})
 		if ctx.Err() != nil {
 			return nil
 		}
 		l.unasked.Store(&err)
 		l.opts.Log.WarnContext(ctx, "brokers do not ask who may connect, trying again", "err", err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-again.C:
-		}
+		sleep(ctx, time.Second)
 	}
 }
 
@@ -286,20 +236,25 @@ func (l *link) openStore(ctx context.Context, cfg store.Config) (*store.Store, e
 	if l.external == nil {
 		return store.Open(ctx, cfg)
 	}
+	open := func(ctx context.Context) (*store.Store, error) { return store.Open(ctx, cfg) }
+	return Persist(ctx, l.opts.Log, open, store.ErrInstallation, store.ErrNoWatermark)
+}
+
+// Persist calls use each second until it succeeds or fails with one of the final errors, or the store has had the time
+// to come up.
+func Persist[T any](
+	ctx context.Context, log *slog.Logger, use func(context.Context) (T, error), final ...error,
+) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeComesUp)
 	defer cancel()
-	again := time.NewTicker(time.Second)
-	defer again.Stop()
 	for {
-		s, err := store.Open(ctx, cfg)
-		if err == nil || errors.Is(err, store.ErrInstallation) || errors.Is(err, store.ErrNoWatermark) || ctx.Err() != nil {
-			return s, err
+		v, err := use(ctx)
+		if err == nil || slices.ContainsFunc(final, func(f error) bool { return errors.Is(err, f) }) {
+			return v, err
 		}
-		l.opts.Log.WarnContext(ctx, "the store is not of use yet, trying again", "err", err)
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-again.C:
+		log.WarnContext(ctx, "the store is not of use yet, trying again", "err", err)
+		if !sleep(ctx, time.Second) {
+			return v, err
 		}
 	}
 }

@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -347,9 +349,6 @@ func (c *Config) Validate() error {
 	v.Required("ca.root", c.CA.Root)
 	v.Required("ca.certificate", c.CA.Certificate)
 	v.Required("ca.key", c.CA.Key)
-	if n := len(c.CA.Previous); n > ca.MaxPrevious {
-		v.Bad("ca.previous", "has %d authorities, limit %d", n, ca.MaxPrevious)
-	}
 	for i, p := range c.CA.Previous {
 		v.Required(fmt.Sprintf("ca.previous[%d].root", i), p.Root)
 		v.Required(fmt.Sprintf("ca.previous[%d].certificate", i), p.Certificate)
@@ -360,10 +359,9 @@ func (c *Config) Validate() error {
 	for i, k := range c.Seal.Keys {
 		v.Required(fmt.Sprintf("seal.keys[%d]", i), k)
 	}
-	c.validateLifetimes(v)
-	if l := c.CRL.Validity; l < trust.MinCRLValidity || l > trust.MaxCRLValidity {
-		v.Bad("crl.validity", "is %v, want %v to %v", l, trust.MinCRLValidity, trust.MaxCRLValidity)
-	}
+	within(v, "certificates.max_lifetime", c.Certificates.MaxLifetime, ca.MinTTL, LongestLifetime)
+	within(v, "certificates.lifetime", c.Certificates.Lifetime, ca.MinTTL, c.Certificates.MaxLifetime)
+	within(v, "crl.validity", c.CRL.Validity, trust.MinCRLValidity, trust.MaxCRLValidity)
 	v.Required("policy", c.Policy)
 	most, err := disk.ParseSize(c.Inputs.MaxBytes)
 	if v.Check("inputs.max_bytes", err); err == nil && c.Inputs.MaxBytes != "" && most < minInputBytes {
@@ -378,28 +376,19 @@ func (c *Config) Validate() error {
 	if c.Configuration.Template != "" && len(c.Configuration.Helper) > 0 {
 		v.Bad("configuration.helper", "set together with configuration.template: only one can make the configuration")
 	}
-	if t := c.Configuration.Timeout; t < 100*time.Millisecond || t > 5*time.Minute {
-		v.Bad("configuration.timeout", "is %v, want 100ms to 5m", t)
-	}
-	for key, n := range map[string]int{"quotas.per_token": c.Quotas.PerToken, "quotas.per_source": c.Quotas.PerSource} {
-		if n < 0 {
-			v.Bad(key, "is %d, want 0 (no bound) or more", n)
-		}
-	}
-	if n := c.Quotas.VerificationsPerSource; n < 0 || n > maxVerifications {
-		v.Bad("quotas.verifications_per_source", "is %d, want 0 (no bound) to %d", n, maxVerifications)
-	}
+	within(v, "configuration.timeout", c.Configuration.Timeout, 100*time.Millisecond, 5*time.Minute)
+	within(v, "quotas.per_token", c.Quotas.PerToken, 0, math.MaxInt)
+	within(v, "quotas.per_source", c.Quotas.PerSource, 0, math.MaxInt)
+	within(v, "quotas.verifications_per_source", c.Quotas.VerificationsPerSource, 0, maxVerifications)
 	v.Patterns("reserved", c.Reserved)
 	c.validateWebhooks(v)
 	return v.Err()
 }
 
-func (c *Config) validateLifetimes(v *Mistakes) {
-	if l := c.Certificates.MaxLifetime; l < ca.MinTTL || l > LongestLifetime {
-		v.Bad("certificates.max_lifetime", "is %v, want %v to %v", l, ca.MinTTL, LongestLifetime)
-	}
-	if l := c.Certificates.Lifetime; l < ca.MinTTL || l > c.Certificates.MaxLifetime {
-		v.Bad("certificates.lifetime", "is %v, want %v to certificates.max_lifetime, %v", l, ca.MinTTL, c.Certificates.MaxLifetime)
+// within wants a value between two others.
+func within[T cmp.Ordered](v *Mistakes, key string, value, least, most T) {
+	if value < least || value > most {
+		v.Bad(key, "is %v, want %v to %v", value, least, most)
 	}
 }
 
@@ -412,9 +401,7 @@ func (c *Config) validateBroker(v *Mistakes) {
 			v.Bad("store.replicas", "is %d, and without broker.url there is one server", c.Store.Replicas)
 		}
 	}
-	if n := c.Store.Replicas; n < 0 || n > MaxReplicas {
-		v.Bad("store.replicas", "is %d, want 1 to %d", n, MaxReplicas)
-	}
+	within(v, "store.replicas", c.Store.Replicas, 0, MaxReplicas)
 	if len(c.Broker.Names) == 0 {
 		v.Bad("broker.names", "missing: the host names under which nodes reach the broker")
 	}
@@ -429,28 +416,22 @@ func (c *Config) validateBroker(v *Mistakes) {
 	} else if w.Plain {
 		v.Bad("broker.websocket.plain", "set without broker.websocket.listen")
 	}
-	if c.Broker.MaxConnections < 0 {
-		v.Bad("broker.max_connections", "is %d, want 0 (default) or more", c.Broker.MaxConnections)
-	}
+	within(v, "broker.max_connections", c.Broker.MaxConnections, 0, math.MaxInt)
 }
 
 func (s *SignerConfig) validate(v *Mistakes, key string) {
 	v.Required(key+".file", s.File)
 	for i, site := range s.Sites {
-		if _, err := jwt.ParseSite(site); err != nil {
-			v.Check(fmt.Sprintf("%s.sites[%d]", key, i), err)
-		}
+		_, err := jwt.ParseSite(site)
+		v.Check(fmt.Sprintf("%s.sites[%d]", key, i), err)
 	}
 	v.Patterns(key+".identities", s.Identities)
 }
 
 // name is what logs call the signer.
 func (s *SignerConfig) name() string {
-	if s.Name != "" {
-		return s.Name
-	}
 	base := filepath.Base(s.File)
-	return strings.TrimSuffix(base, filepath.Ext(base))
+	return cmp.Or(s.Name, strings.TrimSuffix(base, filepath.Ext(base)))
 }
 
 // resolve makes every path relative to dir, the configuration file's directory,
@@ -536,12 +517,10 @@ func (v *Mistakes) Required(key, value string) {
 
 // Name wants a lower-case host name.
 func (v *Mistakes) Name(key, value string) {
-	if value == "" {
-		v.Bad(key, "missing")
-		return
+	if v.Required(key, value); value != "" {
+		_, err := wire.ParseIdentity(value)
+		v.Check(key, err)
 	}
-	_, err := wire.ParseIdentity(value)
-	v.Check(key, err)
 }
 
 // Listen wants an IP address, or none, and a port.

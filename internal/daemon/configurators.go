@@ -17,7 +17,6 @@ import (
 
 	"muster/internal/conffile"
 	"muster/internal/wire"
-	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/helper"
 )
@@ -141,31 +140,27 @@ func joinValues(list any, separator string) (string, error) {
 
 // Configure implements [provisioner.Configurator].
 func (t templated) Configure(_ context.Context, s provisioner.Subject) (wire.Files, error) {
-	return t.render(&policies.Input{Identity: string(s.Identity), Facts: s.Facts, Token: policies.Token{
-		Site: string(s.Token.Limits.Site), Org: s.Token.Organization, URLs: s.Token.URLs(), SRVDomain: s.Token.SRVDomain, Extensions: s.Token.ExtensionsJSON(),
-	}})
-}
-
-// render fills the template for a node from what its policy saw, which has all that a
-// template sees: so it can be done again from what is recorded.
-func (t templated) render(in *policies.Input) (wire.Files, error) {
 	data := templateData{
-		Identity: in.Identity, Site: in.Token.Site, Org: in.Token.Org, URLs: in.Token.URLs, SRVDomain: in.Token.SRVDomain,
-		Facts: map[string]any{}, Extensions: map[string]any{},
+		Identity:   string(s.Identity),
+		Facts:      map[string]any{},
+		Site:       string(s.Token.Limits.Site),
+		Org:        s.Token.Organization,
+		URLs:       s.Token.URLs(),
+		SRVDomain:  s.Token.SRVDomain,
+		Extensions: map[string]any{},
 	}
 	data.Hostname, data.Domain, _ = strings.Cut(data.Identity, ".")
-	for _, o := range []struct {
-		what string
+	for what, of := range map[string]struct {
 		text json.RawMessage
 		into *map[string]any
-	}{{"facts", in.Facts, &data.Facts}, {"extensions", in.Token.Extensions, &data.Extensions}} {
-		if len(o.text) == 0 {
+	}{"facts": {s.Facts, &data.Facts}, "extensions": {s.Token.ExtensionsJSON(), &data.Extensions}} {
+		if len(of.text) == 0 {
 			continue
 		}
-		d := json.NewDecoder(bytes.NewReader(o.text))
+		d := json.NewDecoder(bytes.NewReader(of.text))
 		d.UseNumber() // 12345678 is not 1.2345678e+07
-		if err := d.Decode(o.into); err != nil {
-			return wire.Files{}, fmt.Errorf("%s: %w", o.what, err)
+		if err := d.Decode(of.into); err != nil {
+			return wire.Files{}, fmt.Errorf("%s: %w", what, err)
 		}
 	}
 	return t.fill(data)

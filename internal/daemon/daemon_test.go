@@ -85,12 +85,12 @@ name: prov1.example.net
 trust_domain: example.net
 data_dir: data
 store: {replicas: 6}
-broker: {listen: ":4222", url: "tls://n1:4222", names: [broker.example.net], max_connections: 5, credentials: no-login, callout: {xkey: no-xkey}, tls: {key: k}}
+broker: {listen: ":4222", url: "tls://n1:4222", names: [broker.example.net], max_connections: 5, credentials: no-login, callout: {xkey: no-xkey}}
 tokens: {signers: [{file: no-signer.pem}]}
 ca: {root: r, certificate: c, key: k}
 policy: p
 `, []string{"broker.listen: set together with broker.url", "store.replicas: is 6", "broker.system_credentials: missing", "broker.callout.issuer: missing",
-			"broker.tls: ", "broker.max_connections: "}},
+			"broker.max_connections: "}},
 		"copies on one server": {`
 name: prov1.example.net
 trust_domain: example.net

@@ -94,30 +94,28 @@ func (g *gate) sealKeyIDs() string {
 
 // admitNode lets the broker ask for the certificates on record.
 func (g *gate) admitNode(ctx context.Context, id wire.Identity, c broker.Certificate) error {
-	p := g.live.provisioner.Load()
-	if p == nil {
-		return &broker.Denied{Code: wire.CodeUnavailable, Err: errors.New("the store is not open yet")}
-	}
-	serial := c.Serial
-	if serial == "" {
-		var err error
-		if serial, err = p.Gate.SerialOf(ctx, id, c.SHA256); err != nil {
-			return denied(err)
+	return g.ask(func(gate *provisioner.Gate) (err error) {
+		if c.Serial == "" {
+			if c.Serial, err = gate.SerialOf(ctx, id, c.SHA256); err != nil {
+				return err
+			}
 		}
-	}
-	if err := p.Gate.AdmitNode(ctx, id, serial); err != nil {
-		return denied(err)
-	}
-	return nil
+		return gate.AdmitNode(ctx, id, c.Serial)
+	})
 }
 
 // admitReturning asks the provisioner about a node that comes back in a recovery.
 func (g *gate) admitReturning(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error {
+	return g.ask(func(gate *provisioner.Gate) error { return gate.AdmitReturning(ctx, id, leaf) })
+}
+
+// ask asks the provisioner's gate about a node.
+func (g *gate) ask(about func(*provisioner.Gate) error) error {
 	p := g.live.provisioner.Load()
 	if p == nil {
-		return &broker.Denied{Code: wire.CodeUnavailable, Err: errors.New("the store is not open yet")}
+		return &broker.Denied{Code: wire.CodeUnavailable, Err: errNotOpen}
 	}
-	if err := p.Gate.AdmitReturning(ctx, id, leaf); err != nil {
+	if err := about(p.Gate); err != nil {
 		return denied(err)
 	}
 	return nil

@@ -60,15 +60,13 @@ func (c *Config) validateWebhooks(v *Mistakes) {
 			v.Bad(key+".name", "is %q, which another one has", w.Name)
 		}
 		names[w.Name] = true
-		if _, err := webhook.ParseURL(w.URL); err != nil {
-			v.Check(key+".url", err)
-		}
+		_, err := webhook.ParseURL(w.URL)
+		v.Check(key+".url", err)
 		v.Required(key+".secret", w.Secret)
-		if _, err := webhook.Types(w.Events); err != nil {
-			v.Check(key+".events", err)
-		}
-		if t := w.Timeout; t != 0 && (t < webhook.MinTimeout || t > webhook.MaxTimeout) {
-			v.Bad(key+".timeout", "is %v, want %v to %v", t, webhook.MinTimeout, webhook.MaxTimeout)
+		_, err = webhook.Types(w.Events)
+		v.Check(key+".events", err)
+		if w.Timeout != 0 {
+			within(v, key+".timeout", w.Timeout, webhook.MinTimeout, webhook.MaxTimeout)
 		}
 	}
 }

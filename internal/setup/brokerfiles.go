@@ -6,10 +6,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -118,11 +116,8 @@ func (s BrokerServer) Renew(path, dir string) error {
 	if err != nil {
 		return err
 	}
-	var of fs.FileInfo
-	for _, name := range []string{serverCertificateFile, serverKeyFile} {
-		if of, err = os.Stat(filepath.Join(dir, name)); err != nil {
-			return fmt.Errorf("%w: want the directory that `muster broker config --write` made", err)
-		}
+	if _, err := os.Stat(filepath.Join(dir, serverKeyFile)); err != nil {
+		return fmt.Errorf("%w: want the directory that `muster broker config --write` made", err)
 	}
 	// One that cannot be read is replaced, whoever's it was.
 	// Whose it is says its URI: all servers have the names under which nodes look for any.
@@ -134,28 +129,10 @@ func (s BrokerServer) Renew(path, dir string) error {
 	}
 	var errs []error
 	for name, content := range files {
-		errs = append(errs, replaceFile(filepath.Join(dir, name), content, of))
+		path := filepath.Join(dir, name)
+		errs = append(errs, renameio.WriteFile(path, content, 0o600), giveToOwnerOf(dir, path)) // the server need not be root
 	}
 	return errors.Join(errs...)
-}
-
-// replaceFile puts content in the place of a file, for the owner of another one if we are
-// root: the server need not be.
-func replaceFile(path string, content []byte, of fs.FileInfo) error {
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o600))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Cleanup() }() // nothing left to do after a rename; else the cause is in the error
-	if stat, ok := of.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
-		if err := f.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
-			return err
-		}
-	}
-	if _, err := f.Write(content); err != nil {
-		return err
-	}
-	return f.CloseAtomicallyReplace()
 }
 
 // certificate issues the server's certificate and returns it with all that goes

@@ -73,7 +73,7 @@ func TestACertificateOfAnotherServerIsNotReplaced(t *testing.T) {
 	key := filepath.Join(files, "key.pem")
 	const nobody = 65534
 	if os.Geteuid() == 0 {
-		if err := os.Chown(key, nobody, nobody); err != nil {
+		if err := os.Chown(files, nobody, nobody); err != nil {
 			t.Fatal(err)
 		}
 	}

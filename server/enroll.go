@@ -204,7 +204,7 @@ func (e *enroller) continuity(r *wire.EnrollRequest, key crypto.Signer) (*wire.C
 	if held == nil || trust.SamePublicKey(held.Public(), key.Public()) {
 		return nil, nil
 	}
-	return vouch(held, r.ID, r.Identity, r.CSR)
+	return wire.Vouch(held, r.ID, r.Identity, r.CSR)
 }
 
 // givesUp ends an order to reprovision that a provisioner refuses for good, or that none has

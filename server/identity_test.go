@@ -56,7 +56,7 @@ func (f *fleet) pushesNoName() {
 func TestANodeKeepsItsNameWhileItRuns(t *testing.T) {
 	t.Parallel()
 	for later, ends := range map[string]string{
-		"db1.example.net": "belongs to web1.example.net, and this node is db1.example.net: if this machine is called otherwise since, set identity = web1.example.net in server.conf",
+		"db1.example.net": "belongs to web1.example.net, and this node is db1.example.net: give this node a directory and a configuration of its own (--ssl-dir, --config); or remove ",
 		"localhost":       "no name yet",
 	} {
 		t.Run(later, func(t *testing.T) {

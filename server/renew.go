@@ -165,7 +165,7 @@ func (r *renewal) ask(ctx context.Context, conn *link.Conn, fresh bool) error {
 		Agent:    r.agentName(),
 		Boot:     r.boot,
 	}
-	word, err := vouch(r.creds.Key, request.ID, request.Identity, request.CSR)
+	word, err := wire.Vouch(r.creds.Key, request.ID, request.Identity, request.CSR)
 	if err != nil {
 		return err
 	}

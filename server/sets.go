@@ -143,13 +143,9 @@ func (s *sets) foreign(id wire.Identity) error {
 	if err != nil || owner == "" {
 		return nil
 	}
-	renamed := ""
-	if _, err := wire.ParseIdentity(owner); err == nil {
-		renamed = fmt.Sprintf("if this machine is called otherwise since, set identity = %s in server.conf; else ", owner)
-	}
-	return advice.Errorf(fmt.Sprintf("%sgive this node a directory and a configuration of its own (--ssl-dir, --config); "+
-		"or remove %s, if it came with a copied disk or %s is given up", renamed, s.ssl, owner),
-		"%s belongs to %s, and this node is %s", s.ssl, owner, id)
+	return advice.Errorf(fmt.Sprintf("give this node a directory and a configuration of its own (--ssl-dir, --config); "+
+		"or remove %s, if it came with a copied disk or %s is given up; or set identity = %s in server.conf, if this machine "+
+		"is called otherwise since", s.ssl, owner, owner), "%s belongs to %s, and this node is %s", s.ssl, owner, id)
 }
 
 // cannotRead reports whether a file may be there, whole, and could not be read now.

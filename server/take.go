@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"time"
@@ -84,20 +83,6 @@ func (a *agent) obeyed(ctx context.Context, verbs ...wire.Verb) {
 		a.cfg.Log.WarnContext(ctx, "order stays on disk, and the next agent does it once more", "path", a.orders.Path(),
 			"err", err)
 	}
-}
-
-// vouch returns a key's word for the request with this id, identity and
-// certificate request.
-func vouch(key crypto.Signer, id, identity string, csr []byte) (*wire.Continuity, error) {
-	spki, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return nil, fmt.Errorf("continuity: %w", err)
-	}
-	signature, err := wire.Sign(key, wire.ContinuityDigest(id, identity, csr))
-	if err != nil {
-		return nil, fmt.Errorf("continuity: %w", err)
-	}
-	return &wire.Continuity{PublicKey: spki, Signature: signature}, nil
 }
 
 // agentName is what the agent calls itself in requests, cut to the protocol's limit.

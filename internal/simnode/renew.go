@@ -2,11 +2,9 @@ package simnode
 
 import (
 	"context"
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -31,26 +29,12 @@ func (n *Node) Successor() (*Node, error) {
 // is its own next.
 func (n *Node) Renewal(next *Node) (*wire.RenewRequest, error) {
 	r := &wire.RenewRequest{ID: wire.NewID(), Identity: n.Identity, CSR: next.CSR, Facts: n.Facts, Agent: "simnode", Boot: n.Boot}
-	c, err := Vouch(n.Key, r.ID, r.Identity, r.CSR)
+	c, err := wire.Vouch(n.Key, r.ID, r.Identity, r.CSR)
 	if err != nil {
 		return nil, err
 	}
 	r.Continuity = *c
 	return r, nil
-}
-
-// Vouch returns a key's word for the request with this id, identity and
-// certificate request.
-func Vouch(key crypto.Signer, id, identity string, csr []byte) (*wire.Continuity, error) {
-	spki, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return nil, fmt.Errorf("continuity: %w", err)
-	}
-	signature, err := wire.Sign(key, wire.ContinuityDigest(id, identity, csr))
-	if err != nil {
-		return nil, fmt.Errorf("continuity: %w", err)
-	}
-	return &wire.Continuity{PublicKey: spki, Signature: signature}, nil
 }
 
 // Renew sends a renewal over the connection of the fleet ([Node.DialFleet]) and

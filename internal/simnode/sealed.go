@@ -22,12 +22,6 @@ func credentials(token string) ([]nats.Option, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Sealed(key, token)
-}
-
-// Sealed returns the options of a connection that presents a token sealed to
-// key, whatever the token says, and whose requests [Enroll] and [Apply] seal.
-func Sealed(key seal.PublicKey, token string) ([]nats.Option, error) {
 	session, err := seal.NewSession(key, wire.Secret(token))
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/x509"
 	"errors"
 	"fmt"
 )
@@ -30,6 +31,20 @@ func AppliedDigest(identity, serial, digest string) [sha256.Size]byte {
 func ContinuityDigest(requestID, identity string, csr []byte) [sha256.Size]byte {
 	sum := sha256.Sum256(csr)
 	return sha256.Sum256([]byte("muster continuity v1\n" + requestID + "\n" + identity + "\n" + string(sum[:])))
+}
+
+// Vouch returns a key's word for the request with this id, identity and
+// certificate request.
+func Vouch(key crypto.Signer, requestID, identity string, csr []byte) (*Continuity, error) {
+	spki, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, fmt.Errorf("continuity: %w", err)
+	}
+	signature, err := Sign(key, ContinuityDigest(requestID, identity, csr))
+	if err != nil {
+		return nil, fmt.Errorf("continuity: %w", err)
+	}
+	return &Continuity{PublicKey: spki, Signature: signature}, nil
 }
 
 // Sign signs a digest of this package with a node's key: ECDSA in ASN.1, RSA

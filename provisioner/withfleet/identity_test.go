@@ -436,7 +436,7 @@ func TestASmallNameGivesNothingOnALargeOne(t *testing.T) {
 	nc := f.DialFleet(n, given)
 	renewal := must(n.Renewal(f.Node(large)))(t)
 	renewal.Identity = large
-	renewal.Continuity = *must(simnode.Vouch(n.Key, renewal.ID, large, renewal.CSR))(t)
+	renewal.Continuity = *must(wire.Vouch(n.Key, renewal.ID, large, renewal.CSR))(t)
 	if reply, err := simnode.Renew(f.Context(), nc, renewal); err != nil || refusalCode(reply) != wire.CodeRenewSession {
 		t.Errorf("a renewal over the session of %s: %+v, %v", small, reply, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"muster/cmd/muster/internal/signing"
@@ -32,7 +31,7 @@ func (v *command) claims() (jwt.Claims, jwt.Limits, error) {
 	}
 	brokers, err := signing.Brokers(s.urls, c.SRVDomain)
 	c.Brokers = brokers
-	mistakes = append(mistakes, err, nodePath("registration", c.Registration), nodePath("facts", c.Facts))
+	mistakes = append(mistakes, err)
 	mistakes = append(mistakes, s.times(&c, now))
 	if s.extensions != "" {
 		c.Extensions, err = parseExtensions(s.extensions)
@@ -85,16 +84,6 @@ func (v *command) limits() (jwt.Limits, error) {
 		mistakes = append(mistakes, verb.Flag("site", err))
 	}
 	return l, errors.Join(mistakes...)
-}
-
-// nodePath returns a mistake if the flag names a file on the machines by a
-// relative path.
-func nodePath(flag, path string) error {
-	windows := len(path) > 2 && path[1] == ':' // where Choria runs, too
-	if path == "" || strings.HasPrefix(path, "/") || windows {
-		return nil
-	}
-	return fmt.Errorf("--%s is %q, want a full path such as /etc/facts.json: it is a file on the machines, not here", flag, path)
 }
 
 // parseExtensions parses the one JSON object in text.

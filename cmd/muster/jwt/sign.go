@@ -76,13 +76,8 @@ func (v *command) addSignFlags(c *kingpin.CmdClause) {
 
 // checkSign returns what is wrong with the command line of sign.
 func (v *command) checkSign() error {
-	var nothing error
-	if !v.means("sign") { // perhaps a file happens to be called like the verb
-		nothing = fmt.Errorf("this would sign the token %q with the private key %q, and no flag says what it is to hold; "+
-			"if sign, provisioning, prov or p was meant as a file, write ./ in front of it", v.file, v.key)
-	}
 	_, _, err := v.claims()
-	return errors.Join(v.refuse("sign"), nothing, err)
+	return errors.Join(v.refuse("sign"), err)
 }
 
 // runSign signs a token into a file, or leaves no file.

@@ -30,7 +30,7 @@ func service(t *testing.T, f *testbed.Fleet, prefix string, wrap func(provisione
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := natsapi.Config{Conn: conn, Provisioner: p, Installation: "x", Prefix: prefix}
+	cfg := natsapi.Config{Conn: conn, Provisioner: p, Installation: "x", Prefix: prefix, Budget: provisioner.NewBudget(1000, time.Now)}
 	if edit != nil {
 		edit(&cfg)
 	}

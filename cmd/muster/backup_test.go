@@ -41,7 +41,7 @@ func TestBackupAndRestore(t *testing.T) {
 	agent := start(t, dir, "server", "run", "--token", "two.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	provisioner.waitFor("node provisioned")
 
-	run(0, `^store\.backup is whole: 2 revisions of nodes, 1 claims, [0-9]+ entries, 0 revocations, of 20\S+Z to 20\S+Z\n$`, "backup", "store.backup")
+	run(0, `^store\.backup is whole: 2 revisions of nodes, 1 claims, [0-9]+ entries, of 20\S+Z to 20\S+Z\n$`, "backup", "store.backup")
 	info, err := os.Stat(filepath.Join(dir, "store.backup"))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: want mode 0600", info, err)

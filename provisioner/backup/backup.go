@@ -82,16 +82,6 @@ func (s *Summary) Messages() (n uint64) {
 	return n
 }
 
-// Last returns the sequence of the last message of a stream, 0 if it has none.
-func (s *Summary) Last(stream string) uint64 {
-	for _, t := range s.Streams {
-		if t.Name == stream {
-			return t.Last
-		}
-	}
-	return 0
-}
-
 // add counts a message, which comes after all others of its stream.
 func (s *Summary) add(m *Message) error {
 	n := len(s.Streams)

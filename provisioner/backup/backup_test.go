@@ -63,7 +63,7 @@ func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	file := sample(t, 300)
 	n, s, err := read(file)
-	if err != nil || n != 600 || s.Messages() != 600 || s.Last("TWO") != 599 || s.Last("THREE") != 0 || !s.EndedAt.Equal(header.StartedAt.Add(time.Minute)) {
+	if err != nil || n != 600 || s.Messages() != 600 || !s.EndedAt.Equal(header.StartedAt.Add(time.Minute)) {
 		t.Fatalf("read %d messages, %+v, %v", n, s, err)
 	}
 	r, err := backup.NewReader(bytes.NewReader(file))

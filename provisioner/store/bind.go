@@ -9,8 +9,6 @@ import (
 
 	"muster/provisioner/trust"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"muster/internal/wire"
 )
 
@@ -22,24 +20,24 @@ import (
 // other.
 func (s *Store) bind(ctx context.Context, fingerprint string, former []string, now time.Time) error {
 	for range 3 {
-		var found Installation
-		sequence, err := s.last(ctx, streamEntries, subjectInstallation, &found)
-		next := found
+		found, revision, err := last[Installation](ctx, s.client, streamEntries, subjectInstallation)
+		next := Installation{ID: wire.NewID(), CreatedAt: now}
 		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound):
-			next = Installation{ID: wire.NewID(), CreatedAt: now}
 		case err != nil:
 			return fmt.Errorf("read installation: %w", err)
+		case found == nil:
 		case found.Restoring != "":
 			return found.halfRestored()
 		case found.CAFingerprint == fingerprint:
-			s.installation = found
+			s.installation = *found
 			return nil
 		case !slices.Contains(former, found.CAFingerprint):
 			return found.refuse(fingerprint)
+		default:
+			next = *found
 		}
 		next.CAFingerprint = fingerprint
-		if _, err = s.putAnyway(ctx, subjectInstallation, next, sequence); err != nil && !errors.Is(err, trust.ErrConflict) {
+		if _, err = s.putAnyway(ctx, subjectInstallation, next, uint64(revision)); err != nil && !errors.Is(err, trust.ErrConflict) {
 			return fmt.Errorf("write installation: %w", err)
 		}
 	}

@@ -60,21 +60,29 @@ func newClient(js jetstream.JetStream, cfg Config) *client {
 	return c
 }
 
-// last decodes the newest message of a subject into dst and returns its
-// sequence. There is none: [jetstream.ErrMsgNotFound].
-func (c *client) last(ctx context.Context, stream, subject string, dst any) (uint64, error) {
+// last returns the newest message of a subject, decoded, and its sequence; nil and 0 if there is none. What cannot be decoded
+// is [trust.ErrRecord], with its sequence.
+func last[T any](ctx context.Context, c *client, stream, subject string) (*T, trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	m, err := ask(ctx, c, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return c.handles[stream].GetLastMsgForSubject(ctx, subject)
 	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, nil
+	}
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
-	if err := json.Unmarshal(m.Data, dst); err != nil {
-		return m.Sequence, fmt.Errorf("%w: sequence %d: %w", trust.ErrRecord, m.Sequence, err)
+	v := new(T)
+	err = json.Unmarshal(m.Data, v)
+	if is, ok := any(v).(checked); ok && err == nil {
+		err = is.Check()
 	}
-	return m.Sequence, nil
+	if err != nil {
+		return nil, trust.Revision(m.Sequence), fmt.Errorf("%w: sequence %d: %w", trust.ErrRecord, m.Sequence, err)
+	}
+	return v, trust.Revision(m.Sequence), nil
 }
 
 // put writes one message if the subject's last sequence is still after. It

@@ -56,14 +56,13 @@ type Follower struct {
 	kick   chan struct{} // has room for one: there is a gap
 
 	mu       sync.Mutex
-	created  time.Time     // guarded by mu
-	position uint64        // guarded by mu: every message up to here was applied
-	moved    chan struct{} // guarded by mu: closed when the position moves; nil while none waits
-	read     uint64        // guarded by mu: how many messages these were
-	whole    bool          // guarded by mu: what was read is all that the stream has
-	asOf     time.Time     // guarded by mu: monotonic
-	shorter  time.Time     // guarded by mu: since when the stream is shorter than position; zero if it is not
-	failed   error         // guarded by mu: of the last check
+	created  time.Time // guarded by mu
+	position uint64    // guarded by mu: every message up to here was applied
+	read     uint64    // guarded by mu: how many messages these were
+	whole    bool      // guarded by mu: what was read is all that the stream has
+	asOf     time.Time // guarded by mu: monotonic
+	shorter  time.Time // guarded by mu: since when the stream is shorter than position; zero if it is not
+	failed   error     // guarded by mu: of the last check
 }
 
 // newFollower returns a follower that has read nothing and has no views.
@@ -133,22 +132,15 @@ func isFatal(err error) bool {
 	return errors.Is(err, ErrStreamGone) || errors.Is(err, ErrStreamShorter) || errors.Is(err, ErrDamaged)
 }
 
-// Age returns how old the views are, by the monotonic clock: every message that was in the
+// Fresh returns nil while the views are at most [trust.MaxAge] old, by the monotonic clock: every message that was in the
 // stream so long ago was applied.
-func (f *Follower) Age() time.Duration {
+func (f *Follower) Fresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return time.Since(f.asOf)
-}
-
-// Fresh returns nil while the views are at most [trust.MaxAge] old.
-func (f *Follower) Fresh() error {
-	age := f.Age()
+	age := time.Since(f.asOf)
 	if age <= trust.MaxAge {
 		return nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	err := fmt.Errorf("%w: %s last seen %v ago, limit %v", trust.ErrRevocationsUnknown, f.stream, age.Round(time.Millisecond), trust.MaxAge)
 	if f.failed != nil {
 		return fmt.Errorf("%w: %w", err, f.failed)
@@ -182,16 +174,7 @@ func (f *Follower) apply(m message) {
 		v.apply(m)
 	}
 	f.read++
-	f.move(m.sequence)
-}
-
-// move moves the position. The caller holds mu.
-func (f *Follower) move(position uint64) {
-	f.position = position
-	if f.moved != nil {
-		close(f.moved)
-		f.moved = nil
-	}
+	f.position = m.sequence
 }
 
 // check asks for the stream's end and reads up to there.
@@ -326,37 +309,13 @@ func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
 	return n, err
 }
 
-// reached waits until every message up to a sequence was applied, or ctx is done.
-func (f *Follower) reached(ctx context.Context, sequence trust.Revision) error {
-	for {
-		f.mu.Lock()
-		position := f.position
-		if f.moved == nil {
-			f.moved = make(chan struct{})
-		}
-		moved := f.moved
-		f.mu.Unlock()
-		if position >= uint64(sequence) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("follow %s: read to sequence %d, want %d: %w", f.stream, position, sequence, ctx.Err())
-		case <-moved:
-		}
-	}
-}
-
-// own waits until an own write was applied, which mostly was pushed before its acknowledgement
-// came.
-func (f *Follower) own(ctx context.Context, sequence trust.Revision) error {
-	pushed, cancel := context.WithTimeout(ctx, ownPushed)
-	defer cancel()
-	if f.reached(pushed, sequence) == nil {
+// reach returns once every message up to a sequence was applied, which mostly was pushed before its acknowledgement came.
+func (f *Follower) reach(ctx context.Context, sequence uint64) error {
+	f.mu.Lock()
+	position := f.position
+	f.mu.Unlock()
+	if position >= sequence {
 		return nil
 	}
 	return f.check(ctx)
 }
-
-// ownPushed is how long an own write may take to be pushed before it is read.
-const ownPushed = 20 * time.Millisecond

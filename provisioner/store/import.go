@@ -41,7 +41,7 @@ type Import struct {
 	installation []byte // held back to the end
 	epoch        uint64 // of the newest recovery
 	last         map[string]uint64
-	revoked      map[string]bool       // ids of revocations
+	revoked      map[string]bool       // subjects of revocations
 	failed       atomic.Pointer[error] // of the first write that was not acknowledged
 }
 
@@ -176,11 +176,7 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 		}
 		i.epoch = max(i.epoch, r.Epoch)
 	case stream == streamRevocations:
-		var r trust.Revocation
-		if err := json.Unmarshal(data, &r); err != nil {
-			return err
-		}
-		i.revoked[r.ID] = true
+		i.revoked[subject] = true
 	}
 	return i.publish(ctx, stream, subject, data)
 }
@@ -226,9 +222,6 @@ func (i *Import) Finish(ctx context.Context, is *orders.Recovery) error {
 	if err == nil {
 		err = i.await(ctx)
 	}
-	if err == nil {
-		err = i.checkPlaces(ctx)
-	}
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
@@ -271,11 +264,12 @@ func (i *Import) checkPlaces(ctx context.Context) error {
 
 // AppendRevocation adds a revocation of a journal, and reports whether the backup did not have it.
 func (i *Import) AppendRevocation(ctx context.Context, r *trust.Revocation) (added bool, err error) {
-	if i.revoked[r.ID] {
+	subject := subjectRevocation + r.LogKey()
+	if i.revoked[subject] {
 		return false, nil
 	}
-	i.revoked[r.ID] = true
-	return true, i.append(ctx, streamRevocations, subjectRevocation+r.LogKey(), r)
+	i.revoked[subject] = true
+	return true, i.append(ctx, streamRevocations, subject, r)
 }
 
 func (i *Import) append(ctx context.Context, stream, subject string, v any) error {

@@ -2,11 +2,8 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -23,21 +20,14 @@ type RecordStore struct {
 
 // Record implements [provisioner.Store].
 func (s *RecordStore) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
-	var r provisioner.Record
-	revision, err := s.last(ctx, streamNodes, subjectNode+id.SubjectToken(), &r)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, 0, nil
+	r, revision, err := last[provisioner.Record](ctx, s.client, streamNodes, subjectNode+id.SubjectToken())
+	if r != nil && r.Identity != id {
+		err = fmt.Errorf("%w: it is of %q", trust.ErrRecord, r.Identity)
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("read record of %q: %w", id, err)
 	}
-	if err := r.Check(); err != nil {
-		return nil, 0, fmt.Errorf("%w: %w", trust.ErrRecord, err)
-	}
-	if r.Identity != id {
-		return nil, 0, fmt.Errorf("read record of %q: %w: it is of %q", id, trust.ErrRecord, r.Identity)
-	}
-	return &r, trust.Revision(revision), nil
+	return r, revision, nil
 }
 
 // Put implements [provisioner.Store]. A record that takes something away may take up the room that is held back.

@@ -80,8 +80,7 @@ func subjectsOf(types []events.Type) map[string][]string {
 	return all
 }
 
-// consumerOf is the consumer behind a subscription. Where it begins can never be
-// changed; all else is by whoever asks.
+// consumerOf is the consumer behind a subscription. Where it begins can never be changed.
 func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: sub.Name, DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy,
@@ -92,7 +91,9 @@ func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerCo
 // serve delivers what a stream has for a subscription, until that fails or ctx is
 // done. It returns once what is in hand is settled.
 func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *events.Delivery) events.Settlement) error {
-	consumer, err := ask(ctx, s.client, func(ctx context.Context) (jetstream.Consumer, error) { return s.subscriber(ctx, stream, c) })
+	consumer, err := ask(ctx, s.client, func(ctx context.Context) (jetstream.Consumer, error) {
+		return s.js.CreateOrUpdateConsumer(ctx, stream, c)
+	})
 	if err != nil {
 		return err
 	}
@@ -121,20 +122,6 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 			s.deliver(ctx, stream, m, each)
 		})
 	}
-}
-
-// subscriber returns the consumer of a subscription, which it makes if there is none. Asking twice makes nothing twice:
-// it is known by its name.
-func (s *Subscriptions) subscriber(ctx context.Context, stream string, c jetstream.ConsumerConfig) (jetstream.Consumer, error) {
-	there, err := s.js.Consumer(ctx, stream, c.Durable)
-	switch {
-	case err == nil: // it begins where it began
-		was := there.CachedInfo().Config
-		c.DeliverPolicy, c.OptStartSeq = was.DeliverPolicy, was.OptStartSeq
-	case !errors.Is(err, jetstream.ErrConsumerNotFound):
-		return nil, err
-	}
-	return s.js.CreateOrUpdateConsumer(ctx, stream, c)
 }
 
 // deliver delivers one message, and tells the broker what has become of it. If

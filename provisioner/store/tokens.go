@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -47,13 +46,9 @@ func (s *TokenNotes) NotedTokens(ctx context.Context, each func(*trust.TokenInfo
 
 // NotedToken implements [provisioner.TokenNotes].
 func (s *TokenNotes) NotedToken(ctx context.Context, tid jwt.TokenID) (*trust.TokenInfo, error) {
-	var t trust.TokenInfo
-	_, err := s.last(ctx, streamEntries, subjectToken+string(tid), &t)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
-	}
+	t, _, err := last[trust.TokenInfo](ctx, s.client, streamEntries, subjectToken+string(tid))
 	if err != nil {
 		return nil, fmt.Errorf("read note of token %s: %w", tid, err)
 	}
-	return &t, nil
+	return t, nil
 }

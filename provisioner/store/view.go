@@ -183,8 +183,7 @@ func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expecte
 	if err != nil {
 		return 0, err
 	}
-	revision := trust.Revision(sequence)
-	return revision, v.follower.own(ctx, revision)
+	return trust.Revision(sequence), v.follower.reach(ctx, sequence)
 }
 
 // apply takes a message in if it is of this view. The caller holds the follower's lock.

@@ -196,7 +196,7 @@ func TestUndecodableEntryFailsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.reached(t.Context(), trust.Revision(ack.Sequence)); err != nil {
+		if err := f.reach(t.Context(), ack.Sequence); err != nil {
 			t.Fatal(err)
 		}
 		e, found := v.Get(key)

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"muster/provisioner/waiting"
@@ -50,20 +49,11 @@ type WaiterStore struct{ *client }
 
 // Waiter implements [waiting.Store].
 func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*waiting.Key, trust.Revision, error) {
-	var w waiting.Key
-	revision, err := s.last(ctx, streamWaiting, keySubject(subjectWaiting, id, keyHash), &w)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, 0, nil
-	}
-	if err == nil {
-		if err = w.Check(); err != nil {
-			err = fmt.Errorf("%w: %w", trust.ErrRecord, err)
-		}
-	}
+	w, revision, err := last[waiting.Key](ctx, s.client, streamWaiting, keySubject(subjectWaiting, id, keyHash))
 	if err != nil {
-		return nil, trust.Revision(revision), fmt.Errorf("read waiter %q: %w", id, err)
+		return nil, revision, fmt.Errorf("read waiter %q: %w", id, err)
 	}
-	return &w, trust.Revision(revision), nil
+	return w, revision, nil
 }
 
 // PutWaiter implements [waiting.Store]. Several provisioners that list

@@ -55,7 +55,7 @@ type Input struct {
 	Evidence json.RawMessage `json:"evidence"`
 
 	// Time is when the request is decided, by the provisioner's clock; also what
-	// time.now_ns gives. Zero means the engine's clock.
+	// time.now_ns gives.
 	Time time.Time `json:"time"`
 }
 
@@ -140,7 +140,7 @@ type Provisioner struct {
 // not given is as of a machine that was never seen, and the certificate request's
 // names are the identity's. A member that there is none of is a mistake.
 func ParseInput(b []byte) (*Input, error) {
-	in := &Input{Node: Node{State: "none", Reason: "new"}}
+	in := &Input{Node: Node{State: "none", Reason: "new"}, Time: time.Now().UTC().Truncate(time.Second)}
 	if err := wire.DecodeStrict(b, in); err != nil {
 		return nil, fmt.Errorf("input: %w", err)
 	}

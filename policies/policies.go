@@ -63,9 +63,6 @@ type Config struct {
 	// discards by default.
 	Log *slog.Logger
 
-	// Now is the clock of inputs without a time. Optional; [time.Now].
-	Now func() time.Time
-
 	// Cache shares policies with other engines that have it. Optional; an engine
 	// without one compiles its own.
 	Cache *Cache
@@ -87,9 +84,6 @@ func Load(cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("%w: none is configured", ErrInvalid)
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
 	e := &Engine{cfg: cfg}
 	if err := e.Reload(context.Background()); err != nil {
 		return nil, err
@@ -122,11 +116,6 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 			d, err = nil, fmt.Errorf("%w: panic: %s", ErrPolicy, redact(fmt.Sprint(r)))
 		}
 	}()
-	if in.Time.IsZero() {
-		timed := *in
-		timed.Time = e.cfg.Now().UTC().Truncate(time.Second)
-		in = &timed
-	}
 	input, err := in.value(p.input)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)

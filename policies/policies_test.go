@@ -15,7 +15,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // load returns an engine for one module whose package line is given.
 func load(t testing.TB, rules string) *policies.Engine {
 	t.Helper()
-	e, err := policies.Load(policies.Config{Paths: at(t, module(rules)), Now: func() time.Time { return noon }})
+	e, err := policies.Load(policies.Config{Paths: at(t, module(rules))})
 	if err != nil {
 		t.Fatal(err)
 	}

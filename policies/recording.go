@@ -3,6 +3,8 @@ package policies
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 
 	"muster/internal/wire"
@@ -45,13 +47,17 @@ func NewRecording(in *Input, d *Decision, err error, digest string) *Recording {
 	return r
 }
 
-// AppendLine appends the recording in JSON and a line feed to b.
-func (r *Recording) AppendLine(b []byte) ([]byte, error) {
-	line, err := wire.AppendJSON(b, r)
-	if err != nil {
-		return b, err
+// ParseRecording decodes a recording.
+func ParseRecording(line []byte) (*Recording, error) {
+	var r Recording
+	err := json.Unmarshal(line, &r)
+	if err == nil && r.Input == nil {
+		err = errors.New("no input")
 	}
-	return append(line, '\n'), nil
+	if err != nil {
+		return nil, fmt.Errorf("recorded decision: %w", err)
+	}
+	return &r, nil
 }
 
 // ConfigurationDigest returns the hex SHA-256 over what a policy configures, in

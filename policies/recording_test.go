@@ -42,37 +42,6 @@ func TestRecordingHoldsWhatWasSeen(t *testing.T) {
 	}
 }
 
-// TestAppendLine: a line is one line, and says what json.Marshal says, whatever
-// else looks like facts.
-func TestAppendLine(t *testing.T) {
-	t.Parallel()
-	for _, facts := range []string{"", "null", `{}`, `{"a":1}`, "{\n\t\"a\" :\r\n [1]}", `{"facts":{},"node":{"x":{}}}`} {
-		for _, evidence := range []string{"", `{"a":1,"facts":{},"node":{}}`} {
-			in := stranger()
-			in.Facts = []byte(facts)
-			if evidence != "" {
-				in.Evidence = []byte(evidence)
-			}
-			in.Token.Extensions = []byte(`{"a":1,"facts":{},"node":{}}`)
-			in.CSR.DNSNames = []string{`,"facts":{},"node":{`}
-			in.Source.Address = `,"facts":{},"node":{`
-			r := policies.NewRecording(in, &policies.Decision{Deny: []string{`,"facts":{},"node":{`}}, nil, "d")
-			line, err := r.AppendLine([]byte("x"))
-			if err != nil || line[0] != 'x' || strings.Count(string(line), "\n") != 1 || line[len(line)-1] != '\n' {
-				t.Fatalf("facts %q: %q, %v", facts, line, err)
-			}
-			var got, want any
-			b, err := json.Marshal(r)
-			if err = errors.Join(err, json.Unmarshal(b, &want), json.Unmarshal(line[1:], &got)); err != nil {
-				t.Fatalf("facts %q: %v: %s", facts, err, line)
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("facts %q: -marshaled +appended\n%s", facts, diff)
-			}
-		}
-	}
-}
-
 // TestRecordingHoldsNoSecrets looks for what nodes and operators may have put
 // where it does not belong.
 func TestRecordingHoldsNoSecrets(t *testing.T) {

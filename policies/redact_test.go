@@ -9,6 +9,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/types"
 
+	"muster/internal/wire"
 	"muster/policies"
 )
 
@@ -66,7 +67,7 @@ func TestWhatIsCalledASecretIsNotRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := policies.NewRecording(&policies.Input{Identity: "web1.example.net", Facts: facts}, &policies.Decision{Allow: true}, nil, "")
-		line, err := r.AppendLine(nil)
+		line, err := wire.AppendJSON(nil, r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,24 +1,18 @@
 package policies
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
-	"sync"
 	"time"
 )
 
 // A Replay asks a policy about inputs that were recorded, and keeps what it
-// decides otherwise. Make one with [NewReplay]. Safe for concurrent use.
+// decides otherwise. Make one with [NewReplay].
 type Replay struct {
-	next *Engine // the policy to try
-
-	mu     sync.Mutex
-	report ReplayReport           // guarded by mu
-	nodes  map[string]*NodeReplay // guarded by mu; nil of one that does not flip
+	next   *Engine // the policy to try
+	report ReplayReport
+	nodes  map[string]*NodeReplay // nil of one that does not flip
 }
 
 // A ReplayReport is what came of a [Replay].
@@ -51,31 +45,6 @@ func NewReplay(next *Engine) *Replay {
 	return &Replay{next: next, nodes: make(map[string]*NodeReplay)}
 }
 
-// Lines replays recordings in JSON, one a line; empty lines are passed over. It
-// returns how many there were. The error is of a line that is no recording, or
-// the context's.
-func (r *Replay) Lines(ctx context.Context, lines []byte) (int, error) {
-	n := 0
-	for line := range bytes.Lines(lines) {
-		if line = bytes.TrimSpace(line); len(line) == 0 {
-			continue
-		}
-		var recorded Recording
-		if err := json.Unmarshal(line, &recorded); err != nil {
-			return n, fmt.Errorf("recorded decision: %w", err)
-		}
-		if recorded.Input == nil {
-			return n, fmt.Errorf("recorded decision: no input")
-		}
-		if err := ctx.Err(); err != nil {
-			return n, err
-		}
-		r.Add(ctx, &recorded)
-		n++
-	}
-	return n, nil
-}
-
 // Add replays one recording.
 func (r *Replay) Add(ctx context.Context, recorded *Recording) {
 	n := &NodeReplay{
@@ -91,8 +60,6 @@ func (r *Replay) Add(ctx context.Context, recorded *Recording) {
 	} else {
 		n.To, n.Reasons = d.Verdict(), d.Why()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.report.Decisions++
 	if recorded.Redacted {
 		r.report.Redacted++
@@ -103,7 +70,7 @@ func (r *Replay) Add(ctx context.Context, recorded *Recording) {
 	r.keep(n)
 }
 
-// keep takes in what came of one decision. The caller holds mu.
+// keep takes in what came of one decision.
 func (r *Replay) keep(n *NodeReplay) {
 	before := r.nodes[n.Node]
 	switch {
@@ -119,19 +86,16 @@ func (r *Replay) keep(n *NodeReplay) {
 	}
 }
 
-// Report returns what came of it so far. It is the caller's.
+// Report returns what came of it.
 func (r *Replay) Report() *ReplayReport {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	report := r.report
+	report := &r.report
 	report.Policy, report.Nodes, report.Differences = r.next.Digest(), len(r.nodes), []*NodeReplay{}
 	for _, n := range r.nodes {
 		if n != nil {
-			copied := *n
-			report.Differences = append(report.Differences, &copied)
+			report.Differences = append(report.Differences, n)
 		}
 	}
 	report.Flipped = len(report.Differences)
 	slices.SortFunc(report.Differences, func(a, b *NodeReplay) int { return cmp.Compare(a.Node, b.Node) })
-	return &report
+	return report
 }

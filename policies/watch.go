@@ -45,7 +45,7 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // follow reloads the policy and logs what came of it, other than the failure that was logged before.
 func (e *Engine) follow(ctx context.Context, logged string) error {
-	start, old := e.cfg.Now(), e.Digest()
+	start, old := time.Now(), e.Digest()
 	changed, err := e.reload(ctx)
 	switch {
 	case ctx.Err() != nil: // stopped in the middle, which is no fault of the policy
@@ -53,7 +53,7 @@ func (e *Engine) follow(ctx context.Context, logged string) error {
 	case err != nil && err.Error() != logged:
 		e.cfg.Log.ErrorContext(ctx, "policy not reloaded, the one before stays in use", "policy", e.Digest(), "err", err)
 	case err == nil && (changed || logged != ""): // after a failure, the files may be those in use again
-		e.cfg.Log.InfoContext(ctx, "policy reloaded", "policy", e.Digest(), "before", old, "elapsed", e.cfg.Now().Sub(start))
+		e.cfg.Log.InfoContext(ctx, "policy reloaded", "policy", e.Digest(), "before", old, "elapsed", time.Since(start))
 	}
 	return err
 }

@@ -115,13 +115,6 @@ func (b *boots) see(id wire.Identity, m Machine, now time.Time) (other sighting,
 	return sighting{}, false
 }
 
-// Clones notices that two live machines use one identity. It is safe for concurrent use.
-type Clones struct {
-	*Provisioner
-
-	boots boots
-}
-
 // Heard takes in that a node in the fleet spoke: which machine, and the
 // serial of the certificate that it uses, as its lifecycle events say. The
 // identity is the broker's word, the rest the node's. Every process hears every
@@ -131,8 +124,8 @@ type Clones struct {
 // A machine that an identity was taken from, by a grant, speaks until its successor has
 // confirmed, and is no clone. Every step may be the last: the pattern is seen again with a
 // later word of either machine, and what is on record is not written again.
-func (c *Clones) Heard(ctx context.Context, id wire.Identity, m Machine, serial string) {
-	other, cloned := c.boots.see(id, m, c.cfg.Now())
+func (p *Provisioner) Heard(ctx context.Context, id wire.Identity, m Machine, serial string) {
+	other, cloned := p.boots.see(id, m, p.cfg.Now())
 	if !cloned {
 		return
 	}
@@ -142,21 +135,21 @@ func (c *Clones) Heard(ctx context.Context, id wire.Identity, m Machine, serial 
 		})
 	}
 	for range maxRounds {
-		r, after, err := c.cfg.Store.Record(ctx, id)
+		r, after, err := p.cfg.Store.Record(ctx, id)
 		if err != nil || r == nil || r.Cloned != nil || r.State == StateRevoked || r.State == StateRetired ||
 			!owner(r) || other.last.Before(r.OwnedSince) {
 			return
 		}
 		next := *r
-		next.Cloned = &Cloned{Machines: [2]Machine{other.Machine, m}, At: c.now()}
+		next.Cloned = &Cloned{Machines: [2]Machine{other.Machine, m}, At: p.now()}
 		next.Attempt, next.UpdatedAt = wire.NewID(), next.Cloned.At
 		next.keep(r, next.UpdatedAt)
-		err = c.records.publish(ctx, &next, after, nil)
+		err = p.records.publish(ctx, &next, after, nil)
 		if errors.Is(err, errAgain) {
 			continue
 		}
 		if err != nil {
-			c.cfg.Log.WarnContext(ctx, "clones not put on record", "node", id, "code", CodeOf(err), "err", err)
+			p.cfg.Log.WarnContext(ctx, "clones not put on record", "node", id, "code", CodeOf(err), "err", err)
 			return
 		}
 		e := events.Event{
@@ -169,8 +162,8 @@ func (c *Clones) Heard(ctx context.Context, id wire.Identity, m Machine, serial 
 		if r.Current != nil {
 			e.Serial = r.Current.Serial
 		}
-		c.cfg.Emit(e)
-		c.cfg.Log.ErrorContext(ctx, "two live machines use one key", "node", id, "serial", e.Serial, "err", e.Cause)
+		p.cfg.Emit(e)
+		p.cfg.Log.ErrorContext(ctx, "two live machines use one key", "node", id, "serial", e.Serial, "err", e.Cause)
 		return
 	}
 }

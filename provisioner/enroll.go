@@ -69,7 +69,6 @@ type attempt struct {
 // somebody else has written the record, and what was found before may be about nobody any more.
 type findings struct {
 	record    *Record           // the newest, nil if none
-	doubt     error             // a refusal if the record may not be on disk: good for a write only
 	after     trust.Revision    // its revision
 	newest    *trust.Revocation // about the identity; nil if there is none
 	grant     *orders.Grant
@@ -391,7 +390,6 @@ func (a *attempt) classify(ctx context.Context) error {
 	if a.record, a.after, err = a.cfg.Store.Record(ctx, a.identity); err != nil {
 		return refuse(node, storeCode(err), err)
 	}
-	a.doubt = a.records.writable(node)
 	if err := a.KnowFollowed(ctx, a.record); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
@@ -447,8 +445,8 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	chain := a.cfg.Authority.Chain(offered.DER)
 	digest := wire.Digest(chain, a.files)
 	if digest == offered.Digest && !a.otherSecret(a.record) {
-		if a.doubt != nil {
-			return nil, false, a.doubt // or the node has what nobody knows of after a restart
+		if err := a.records.writable(string(a.identity)); err != nil {
+			return nil, false, err // the record may not be on disk: the node would have what is not known after a restart
 		}
 		if err := a.keepFacts(ctx); err != nil {
 			return nil, false, err

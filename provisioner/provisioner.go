@@ -180,8 +180,7 @@ type Reports struct {
 // the policy, issues the certificate and keeps the record. It is safe for
 // concurrent use; requests for one identity are taken one at a time.
 type Provisioner struct {
-	Gate   *Gate
-	Clones *Clones
+	Gate *Gate
 
 	records *records
 	watcher *watcher
@@ -193,6 +192,7 @@ type Provisioner struct {
 	noted  sync.Map // of jwt.TokenID: unlimited tokens that this process has noted; operators sign few of them
 	policy policyHealth
 	recent recent
+	boots  boots
 	shown  *facts.Finder // of FactsConfig
 	kept   *facts.Finder // of FactsConfig
 
@@ -227,7 +227,7 @@ func New(cfg Config) *Provisioner {
 		unread:  orders.WatchUnread(logs),
 	}
 	p.records, p.watcher = &records{p}, &watcher{Provisioner: p}
-	p.Gate, p.Clones, p.enforcing = &Gate{Provisioner: p}, &Clones{Provisioner: p}, newEnforcement(p)
+	p.Gate, p.enforcing = &Gate{Provisioner: p}, newEnforcement(p)
 	logs.Answers.WatchVerdicts(func(a *orders.Answer) { waiters.Forget(waiting.Holder{Key: a.KeyHash, Identity: a.Identity}) })
 	p.revocations = trust.NewRevocations(trust.RevocationsConfig{Log: logs.Revocations, Journal: cfg.Journal, Applied: p.enforcing.applied})
 	p.crls = trust.NewCRLs(trust.CRLConfig{

@@ -94,12 +94,8 @@ func New(cfg Config) (*Authority, error) {
 	cfg.MaxTTL = cmp.Or(cfg.MaxTTL, DefaultMaxTTL)
 	cfg.DefaultTTL = cmp.Or(cfg.DefaultTTL, min(DefaultTTL, cfg.MaxTTL))
 
-	errs := cfg.check()
-	for i, err := range errs {
-		errs[i] = fmt.Errorf("certificate authority: %w", err)
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	if err := errors.Join(cfg.check()...); err != nil {
+		return nil, fmt.Errorf("certificate authority: %w", err)
 	}
 
 	cfg.Previous = slices.Clone(cfg.Previous)

@@ -21,16 +21,8 @@ func (cfg *Config) check() []error {
 	if !samePublicKey(cfg.Issuing.PublicKey, cfg.Key.Public()) {
 		errs = append(errs, errors.New("key does not belong to the issuing certificate"))
 	}
-	errs = appendError(errs, checkTrustDomain(cfg.TrustDomain))
+	errs = append(errs, checkTrustDomain(cfg.TrustDomain))
 	return append(errs, cfg.checkPrevious()...)
-}
-
-// appendError appends err to errs unless it is nil.
-func appendError(errs []error, err error) []error {
-	if err != nil {
-		errs = append(errs, err)
-	}
-	return errs
 }
 
 // checkTrustDomain reports why s is no trust domain. SPIFFE would also allow

@@ -71,12 +71,12 @@ func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generate
 	if cfg.Name == "" {
 		cfg.Name = "muster"
 	}
-	errs := appendError(nil, checkTrustDomain(cfg.TrustDomain))
+	err := checkTrustDomain(cfg.TrustDomain)
 	if len(cfg.Name) > maxAuthorityName || !printable(cfg.Name) {
-		errs = append(errs, fmt.Errorf("name %.80q: want 1 to %d bytes of printable UTF-8", cfg.Name, maxAuthorityName))
+		err = errors.Join(err, fmt.Errorf("name %.80q: want 1 to %d bytes of printable UTF-8", cfg.Name, maxAuthorityName))
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("generate authority: %w", errors.Join(errs...))
+	if err != nil {
+		return nil, fmt.Errorf("generate authority: %w", err)
 	}
 
 	number := ""

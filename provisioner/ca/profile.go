@@ -80,12 +80,12 @@ func (a *Authority) subject(r *Request) (*subject, error) {
 		return nil, fmt.Errorf("%w: role %.40q, want node, broker, provisioner or operator", ErrRequest, r.Role)
 	}
 	s := &subject{ttl: r.TTL, usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	errs = appendError(errs, checkName(r.Role, r.Name))
+	errs = append(errs, checkName(r.Role, r.Name))
 	if len(r.Name) <= maxCommonName {
 		s.commonName = r.Name
 	}
 	_, err := KeyType(r.PublicKey)
-	errs = appendError(errs, err)
+	errs = append(errs, err)
 	if s.ttl == 0 {
 		s.ttl = a.cfg.DefaultTTL
 	}
@@ -98,9 +98,8 @@ func (a *Authority) subject(r *Request) (*subject, error) {
 	if p.serverAuth || r.ServerAuth {
 		s.usages = append(s.usages, x509.ExtKeyUsageServerAuth)
 	}
-	errs = append(errs, s.addNames(p, r)...)
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("%w: %w", ErrRequest, errors.Join(errs...))
+	if err := errors.Join(append(errs, s.addNames(p, r)...)...); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	return s, nil
 }

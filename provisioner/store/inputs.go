@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"muster/internal/wire"
 	"muster/policies"
 )
 
@@ -130,12 +131,12 @@ func (r *Recorder) encode(ctx context.Context, s *Store) {
 	r.waiting, r.bytes = r.spare, 0
 	r.mu.Unlock()
 	for _, d := range waiting {
-		longer, err := policies.NewRecording(d.in, d.d, d.err, d.asked).AppendLine(r.batch)
+		longer, err := wire.AppendJSON(r.batch, policies.NewRecording(d.in, d.d, d.err, d.asked))
 		if err != nil {
 			r.dropped.Add(1) // a time beyond the year 9999, say
 			continue
 		}
-		r.batch = longer
+		r.batch = append(longer, '\n')
 		if r.n++; len(r.batch) >= batchBytes {
 			r.flush(ctx, s)
 		}

@@ -1,9 +1,9 @@
 package policy
 
 import (
+	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -110,21 +110,15 @@ func (v *eval) recorded(ctx context.Context) (*policies.Input, error) {
 		return nil, err
 	}
 	var newest *policies.Recording
-	err = eachBatch(ctx, client, v.since, "looking", func(batch []byte, one func()) error {
-		one()
-		for line := range strings.Lines(string(batch)) {
-			if !strings.Contains(line, strconv.Quote(string(v.node))) {
-				continue // quick, and good for nearly all of them
-			}
-			var r policies.Recording
-			if err := json.Unmarshal([]byte(line), &r); err != nil {
-				return fmt.Errorf("recorded decision: %w", err)
-			}
-			if r.Input != nil && r.Input.Identity == string(v.node) && (newest == nil || !r.Input.Time.Before(newest.Input.Time)) {
-				newest = &r
-			}
+	err = eachRecorded(ctx, client, v.since, "looking", func(line []byte) error {
+		if !bytes.Contains(line, []byte(strconv.Quote(string(v.node)))) {
+			return nil // quick, and good for nearly all of them
 		}
-		return nil
+		r, err := policies.ParseRecording(line)
+		if err == nil && r.Input.Identity == string(v.node) && (newest == nil || !r.Input.Time.Before(newest.Input.Time)) {
+			newest = r
+		}
+		return err
 	})
 	switch {
 	case err != nil:

@@ -3,7 +3,6 @@ package policy
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +58,9 @@ func load(path string) (*policies.Engine, error) {
 	return policies.Load(policies.Config{Paths: []string{path}})
 }
 
-// eachBatch asks for recorded decisions and calls each for every batch of lines, which is the
-// callee's from then on. label is what the progress bar says; one says that a batch is done.
-func eachBatch(ctx context.Context, client *httpapi.Client, age time.Duration, label string, each func(batch []byte, one func()) error) error {
+// eachRecorded asks for recorded decisions and calls each for the line of every one, which is
+// good until the next. label is what the progress bar says.
+func eachRecorded(ctx context.Context, client *httpapi.Client, age time.Duration, label string, each func(line []byte) error) error {
 	body, n, err := client.Inputs(ctx, age)
 	if err != nil {
 		return err
@@ -69,21 +68,20 @@ func eachBatch(ctx context.Context, client *httpapi.Client, age time.Duration, l
 	defer func() { _ = body.Close() }() // read to its end, or of no use
 	bar := cli.NewProgress(os.Stderr, label, "batches", n)
 	defer bar.Done()
-	lines, batch := bufio.NewReaderSize(body, 256<<10), bytes.Buffer{}
+	lines := bufio.NewReaderSize(body, 256<<10)
 	for {
 		line, err := lines.ReadBytes('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
+		switch {
+		case err != nil && !errors.Is(err, io.EOF):
 			return fmt.Errorf("recorded decisions: %w; the provisioner's log says why", err)
-		}
-		batch.Write(line)
-		if len(line) == 1 || err != nil { // a blank line ends a batch
-			if err := each(bytes.Clone(batch.Bytes()), func() { bar.Add(1) }); err != nil {
-				return err
-			}
-			batch.Reset()
-		}
-		if err != nil {
+		case len(line) == 0:
 			return nil
+		case len(line) == 1: // a blank line ends a batch
+			bar.Add(1)
+			continue
+		}
+		if err := each(line); err != nil {
+			return err
 		}
 	}
 }

@@ -2,21 +2,19 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
-	"golang.org/x/sync/errgroup"
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/policies"
-	"muster/provisioner/httpapi"
 )
 
 // replay is what the flags of "muster policy replay" say.
@@ -55,7 +53,14 @@ func (v *replay) run(ctx context.Context) error {
 		return err
 	}
 	r := policies.NewReplay(next)
-	if err := overBatches(ctx, client, r, v.since); err != nil {
+	err := eachRecorded(ctx, client, v.since, "replaying", func(line []byte) error {
+		recorded, err := policies.ParseRecording(line)
+		if err == nil {
+			r.Add(ctx, recorded)
+		}
+		return cmp.Or(err, ctx.Err())
+	})
+	if err != nil {
 		return err
 	}
 	report := r.Report()
@@ -66,24 +71,6 @@ func (v *replay) run(ctx context.Context) error {
 		return fmt.Errorf("the policy decides otherwise about %d of %d machines", report.Flipped, report.Nodes)
 	}
 	return nil
-}
-
-// overBatches has all cores replay what the provisioner has recorded.
-func overBatches(ctx context.Context, client *httpapi.Client, r *policies.Replay, age time.Duration) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	err := eachBatch(ctx, client, age, "replaying", func(batch []byte, one func()) error {
-		g.Go(func() error {
-			_, err := r.Lines(ctx, batch)
-			one()
-			return err
-		})
-		return ctx.Err()
-	})
-	if failed := g.Wait(); failed != nil {
-		return failed
-	}
-	return err
 }
 
 // showReplay tells a person what a policy would do.

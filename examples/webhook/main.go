@@ -19,37 +19,31 @@ import (
 )
 
 const (
-	maxBodyBytes = 1 << 20
-	tolerance    = 5 * time.Minute // as Standard Webhooks' libraries have it
-
-	// Bounds of a secret, those of Standard Webhooks and of muster. Anybody can sign with
-	// an empty one.
-	minSecretBytes = 24
-	maxSecretBytes = 64
+	maxBodyBytes   = 1 << 20
+	minSecretBytes = 24              // as Standard Webhooks has it; anybody can sign with an empty one
+	tolerance      = 5 * time.Minute // likewise
 )
 
 func main() {
-	if err := serve(os.Args[1:], os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "webhook:", err)
-		os.Exit(1) //nolint:forbidigo // this is main
+	if len(os.Args) != 5 {
+		fmt.Fprintln(os.Stderr, "usage: webhook ADDRESS CERTIFICATE KEY SECRET-FILE")
+		os.Exit(2) //nolint:forbidigo // this is main
 	}
+	fmt.Fprintln(os.Stderr, "webhook:", serve(os.Args[1], os.Args[2], os.Args[3], os.Args[4]))
+	os.Exit(1) //nolint:forbidigo // this is main
 }
 
-// serve takes events and writes them to out.
-func serve(args []string, out io.Writer) error {
-	const want = 4
-	if len(args) != want {
-		return errors.New("want ADDRESS CERTIFICATE KEY SECRET-FILE")
-	}
-	text, err := os.ReadFile(args[3])
+// serve takes events and prints them.
+func serve(address, certificate, privateKey, secretFile string) error {
+	text, err := os.ReadFile(secretFile)
 	if err != nil {
 		return err
 	}
-	key, err := secret(string(text))
-	if err != nil {
-		return fmt.Errorf("%s: %w", args[3], err)
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(strings.TrimSpace(string(text)), "whsec_"))
+	if err != nil || len(key) < minSecretBytes {
+		return fmt.Errorf("%s: want whsec_ and %d or more random bytes in base64", secretFile, minSecretBytes)
 	}
-	s := &http.Server{Addr: args[0], ReadTimeout: tolerance, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := &http.Server{Addr: address, ReadTimeout: tolerance, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
 		if err == nil {
 			err = verify(key, r.Header, body, time.Now())
@@ -58,23 +52,10 @@ func serve(args []string, out io.Writer) error {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		// The same event may come again: whoever must not act twice remembers
-		// the id, for 72 hours.
-		_, _ = fmt.Fprintf(out, "%s %s\n", r.Header.Get("webhook-id"), body)
+		// The same event may come again: what must not act twice remembers the id, for 72 hours.
+		_, _ = fmt.Fprintf(os.Stdout, "%s %s\n", r.Header.Get("webhook-id"), body)
 	})}
-	return s.ListenAndServeTLS(args[1], args[2])
-}
-
-// secret reads the one that signs.
-func secret(text string) ([]byte, error) {
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(strings.TrimSpace(text), "whsec_"))
-	if err != nil {
-		return nil, errors.New("want whsec_ and base64")
-	}
-	if len(key) < minSecretBytes || len(key) > maxSecretBytes {
-		return nil, fmt.Errorf("secret of %d bytes, want whsec_ and %d to %d random bytes in base64: the file that secret in provisioner.yaml names", len(key), minSecretBytes, maxSecretBytes)
-	}
-	return key, nil
+	return s.ListenAndServeTLS(certificate, privateKey)
 }
 
 // verify says what is wrong with a request: nothing in it counts before.

@@ -31,22 +31,13 @@ func (c Config) timeout() time.Duration {
 
 // A Result is what became of a demo, also its form with --json.
 type Result struct {
-	Nodes          int       `json:"nodes"`            // agents started
-	Provisioned    int       `json:"provisioned"`      // of them: in the fleet, over mutual TLS with what is on disk
-	Refused        int       `json:"refused"`          // of the nodes that must be
-	NodesPerMinute float64   `json:"nodes_per_minute"` // until the last of them was in the fleet
-	Seconds        float64   `json:"seconds"`
-	Dir            string    `json:"dir"`
-	Example        string    `json:"example"` // directory of one node
-	Refusals       []Refusal `json:"refusals"`
-	Missing        []string  `json:"missing"` // everything that should have been and was not
-}
-
-// A Refusal is one node that had to be refused.
-type Refusal struct {
-	Node string `json:"node"`
-	What string `json:"what"` // what is wrong with it
-	Told string `json:"told"` // what the node is told: the broker's word, or a provisioner's code
+	Nodes          int      `json:"nodes"`            // agents started
+	Provisioned    int      `json:"provisioned"`      // of them: in the fleet, over mutual TLS with what is on disk
+	NodesPerMinute float64  `json:"nodes_per_minute"` // until the last of them was in the fleet
+	Seconds        float64  `json:"seconds"`
+	Dir            string   `json:"dir"`
+	Example        string   `json:"example"` // directory of one node
+	Missing        []string `json:"missing"` // everything that should have been and was not
 }
 
 // Run makes a fleet and returns what became of it. Result.Missing is empty if everything is as it should be. An error
@@ -56,55 +47,34 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &run{in, &Result{Nodes: cfg.Nodes, Dir: cfg.Dir, Refusals: []Refusal{}, Missing: []string{}}}
-	return d.result, in.serve(ctx, d.play)
-}
-
-// run is one demo that ends.
-type run struct {
-	*installation
-	result *Result
-}
-
-// play plays the whole demo against the running provisioner.
-func (d *run) play(ctx context.Context) error {
-	token, err := d.issue("provisioning", nil)
-	if err != nil {
-		return err
-	}
-	if err := d.provision(ctx); err != nil {
-		return err
-	}
-	return d.refuse(ctx, token)
-}
-
-// missing notes something that should have been.
-func (d *run) missing(format string, args ...any) {
-	d.result.Missing = append(d.result.Missing, fmt.Sprintf(format, args...))
+	r := &Result{Nodes: cfg.Nodes, Dir: cfg.Dir, Missing: []string{}}
+	return r, in.serve(ctx, func(ctx context.Context) error { return in.provision(ctx, r) })
 }
 
 // identity is the name of a node.
 func identity(i int) string { return fmt.Sprintf("node%04d.demo.muster", i+1) }
 
 // provision runs the agents until all are in the fleet, or the time is up, and stops them.
-func (d *run) provision(ctx context.Context) error {
+func (in *installation) provision(ctx context.Context, r *Result) error {
+	if err := in.issue("provisioning", nil); err != nil {
+		return err
+	}
 	agents, stop := context.WithCancel(ctx)
-	defer d.agents.Wait()
+	defer in.agents.Wait()
 	defer stop()
-	all := make([]machine, d.cfg.Nodes)
+	all := make([]machine, r.Nodes)
 	facts := map[string]any{"role": "web", "datacenter": "demo", "kernel": "linux", "cores": 2}
 	for i := range all {
 		all[i] = machine{identity(i), "provisioning", facts, true}
 	}
 	start := time.Now()
-	r := d.result
-	r.Provisioned = d.enroll(agents, all)
+	r.Provisioned = in.enroll(agents, all)
 	took := time.Since(start)
-	r.Example = d.dir(identity(0))
+	r.Example = in.dir(identity(0))
 	r.Seconds = float64(took.Milliseconds()) / 1000
 	r.NodesPerMinute = math.Round(float64(r.Provisioned) / took.Minutes())
 	if r.Provisioned < r.Nodes {
-		d.missing("%d of %d nodes are not provisioned", r.Nodes-r.Provisioned, r.Nodes)
+		r.Missing = append(r.Missing, fmt.Sprintf("%d of %d nodes are not provisioned", r.Nodes-r.Provisioned, r.Nodes))
 	}
 	return ctx.Err()
 }

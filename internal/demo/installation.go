@@ -125,8 +125,9 @@ func (in *installation) serve(ctx context.Context, play func(context.Context) er
 	return g.Wait()
 }
 
-// sign returns a token that is good for a month, changed by edit if that is not nil.
-func (in *installation) sign(key crypto.Signer, edit func(*jwt.Limits)) (string, error) {
+// issue writes a token of the installation's signer to its file. It is good for a month, and changed by edit if that
+// is not nil.
+func (in *installation) issue(name string, edit func(*jwt.Limits)) error {
 	now := time.Now().UTC().Truncate(time.Second)
 	c := jwt.Claims{
 		Token:        wire.Secret(rand.Text()),
@@ -146,22 +147,17 @@ func (in *installation) sign(key crypto.Signer, edit func(*jwt.Limits)) (string,
 		edit(&l)
 	}
 	if err := c.SetLimits(l); err != nil {
-		return "", err
+		return err
 	}
-	return jwt.Sign(key, c)
+	text, err := jwt.Sign(in.key, c)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(in.tokenFile(name), []byte(text+"\n"), 0o600)
 }
 
 func (in *installation) tokenFile(name string) string {
 	return filepath.Join(in.cfg.Dir, "tokens", name+".jwt")
-}
-
-// issue writes a token of the installation's signer to its file.
-func (in *installation) issue(name string, edit func(*jwt.Limits)) (string, error) {
-	text, err := in.sign(in.key, edit)
-	if err != nil {
-		return "", err
-	}
-	return text, os.WriteFile(in.tokenFile(name), []byte(text+"\n"), 0o600)
 }
 
 // A machine is one with an agent.

@@ -143,8 +143,8 @@ func (s *stay) run(ctx context.Context, ready func(*Place)) error {
 
 // signTokens writes the tokens of the fleet. The default policy lets names in that a token lists.
 func (s *stay) signTokens() error {
-	_, open := s.issue("open", nil)
-	_, fleet := s.issue("fleet", func(l *jwt.Limits) {
+	open := s.issue("open", nil)
+	fleet := s.issue("fleet", func(l *jwt.Limits) {
 		l.Identities = []wire.Pattern{"web*.example.net", "app*.example.net", "lab*.example.net"}
 	})
 	return errors.Join(open, fleet)

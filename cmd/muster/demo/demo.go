@@ -25,7 +25,7 @@ type flags struct {
 
 const help = `Starts a provisioner with its broker and NODES real agents on loopback, each with
 a directory and a TCP connection of its own. Every node joins the fleet over mutual
-TLS with what is on its disk, and a few nodes that must be refused try their luck.
+TLS with what is on its disk.
 
 With --stay, makes a fleet to operate instead, and keeps it until Ctrl-C: with
 operators of each role, an API and a console, and machines that wait for approval or
@@ -156,14 +156,9 @@ func result(r *demo.Result) io.WriterTo {
 	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }
 	row("provisioned", "%d of %d nodes, in the fleet over mutual TLS", r.Provisioned, r.Nodes)
 	row("rate", "%.0f nodes a minute (%d in %.2f s)", r.NodesPerMinute, r.Provisioned, r.Seconds)
-	row("refused", "%d of %d that must be", r.Refused, len(r.Refusals))
 	if r.Example != "" {
 		row("files of one node", "%s", r.Example)
 		row("logs", "%s, agents.log", filepath.Join(r.Dir, "provisioner.log"))
 	}
-	refused := cli.NewTable("NODE", "WHAT IS WRONG", "THE NODE IS TOLD")
-	for _, f := range r.Refusals {
-		refused.Add(f.Node, f.What, f.Told)
-	}
-	return cli.Parts{t, refused}
+	return t
 }

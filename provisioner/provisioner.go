@@ -83,7 +83,7 @@ type Config struct {
 
 	// Journal keeps revocations outside the store. Nil: a store that is restored from a
 	// backup forgets what was revoked since.
-	Journal Journal
+	Journal trust.Journal
 
 	// Kick has the connections of a node looked at, of which a certificate has ceased to be
 	// live, or may have. It must not block, and being told twice is harmless.

@@ -72,7 +72,7 @@ type Options struct {
 
 	// WrapJournal stands between the provisioner and its journal, to inject faults
 	// in tests. Nil for none.
-	WrapJournal func(provisioner.Journal) provisioner.Journal
+	WrapJournal func(trust.Journal) trust.Journal
 
 	// WrapStore stands between the provisioner and its store, to inject faults
 	// in tests. Nil for none.

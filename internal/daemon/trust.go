@@ -47,7 +47,7 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	if f == nil {
 		return nil, errors.New("the store is not open")
 	}
-	var journal provisioner.Journal = f.journal
+	var journal trust.Journal = f.journal
 	if d.opts.WrapJournal != nil {
 		journal = d.opts.WrapJournal(journal)
 	}

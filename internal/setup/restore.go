@@ -149,11 +149,10 @@ func (r *Restore) openJournal(cfg daemon.Config, info *BackupInfo) (*backup.Jour
 		err = fmt.Errorf("%s is of installation %s, the backup of %s: put the journal that belongs to it there, or move this one away",
 			path, id, info.Installation)
 	}
-	entries, readErr := j.Entries()
-	if err := errors.Join(err, readErr); err != nil {
+	if err != nil {
 		return nil, nil, errors.Join(err, j.Close())
 	}
-	return j, entries, nil
+	return j, j.Entries(), nil
 }
 
 // missing reports all files that are not there.

@@ -43,7 +43,7 @@ func (c *checker) claims() {
 	limits := maps.Clone(c.f.limited)
 	c.f.tokens.mu.Unlock()
 	held := map[jwt.TokenID]map[string]map[string]bool{} // by token, key and identity: attempts
-	err := c.f.daemon.Store().AllClaims(c.f.Context(), 0, func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
+	err := c.f.daemon.Store().AllClaims(c.f.Context(), func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
 		h := held[tid]
 		if (h == nil) != (e.Token != nil) {
 			c.bad("claims of token %s at %d: says of which token: %v, is the first: %v", tid, at, e.Token != nil, h == nil)

@@ -85,7 +85,7 @@ type Options struct {
 	Sites []string
 
 	// Journal stands between the provisioner and its journal. Optional.
-	Journal func(provisioner.Journal) provisioner.Journal
+	Journal func(trust.Journal) trust.Journal
 
 	// Webhooks are what is changed of every webhook. Optional.
 	Webhooks webhook.Config

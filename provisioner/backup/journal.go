@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -35,7 +36,7 @@ var (
 )
 
 // A Journal keeps the revocations of an installation in a file outside the store, which a store that is restored from a
-// backup may have forgotten. It implements [provisioner.Journal] and is safe for concurrent use. Close it.
+// backup may have forgotten. It implements [trust.Journal] and is safe for concurrent use. Close it.
 //
 // The file is only ever appended to: a line for each entry, "SUM JSON", on disk before the call returns. SUM is the
 // SHA-256, in hex, of the sum of the line before and the JSON; the first line names the installation. A last line without
@@ -179,7 +180,7 @@ func (j *Journal) Begin(installation string) error {
 	return nil
 }
 
-// Append implements [provisioner.Journal]. [Journal.Begin] comes before.
+// Append implements [trust.Journal]. [Journal.Begin] comes before.
 func (j *Journal) Append(entries ...*trust.Revocation) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -241,11 +242,11 @@ func (j *Journal) Err() error {
 	return j.failed
 }
 
-// Entries implements [provisioner.Journal].
-func (j *Journal) Entries() ([]*trust.Revocation, error) {
+// Entries implements [trust.Journal].
+func (j *Journal) Entries() []*trust.Revocation {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return append([]*trust.Revocation(nil), j.entries...), nil
+	return slices.Clone(j.entries)
 }
 
 // Close closes the file. What was appended is on disk.

@@ -80,7 +80,7 @@ func (t *Tokens) fillStanding(s *TokenSummary) {
 // those that were revoked before, in the order in which they were first seen.
 func (t *Tokens) List(ctx context.Context) ([]TokenSummary, error) {
 	books := make(map[jwt.TokenID]*trust.Book)
-	err := t.store.AllClaims(ctx, 0, func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
+	err := t.store.AllClaims(ctx, func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
 		if books[tid] == nil {
 			books[tid] = &trust.Book{}
 		}

@@ -90,7 +90,7 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 				return s.AppendClaims(ctx, token, claim(attempt), after)
 			},
 			func(ctx context.Context, s *Store, came func(string)) error {
-				return s.AllClaims(ctx, 0, func(_ jwt.TokenID, e *trust.ClaimEntry, _ trust.Revision) error {
+				return s.AllClaims(ctx, func(_ jwt.TokenID, e *trust.ClaimEntry, _ trust.Revision) error {
 					came(e.Claims[0].Attempt)
 					return nil
 				})

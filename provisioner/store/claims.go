@@ -64,13 +64,12 @@ func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.C
 }
 
 // AllClaims implements [trust.ClaimLog].
-func (s *ClaimLog) AllClaims(ctx context.Context, after trust.Revision, each func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error) error {
+func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error) error {
 	end, err := endOf(ctx, s.client, streamClaims, "")
-	if err != nil || end <= uint64(after) {
+	if err != nil {
 		return err
 	}
-	from := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(after) + 1}
-	return s.scan(ctx, streamClaims, end, from, func(m message) error {
+	return s.scan(ctx, streamClaims, end, jetstream.OrderedConsumerConfig{}, func(m message) error {
 		e, err := decodeClaims(m)
 		if err != nil {
 			return err

@@ -57,13 +57,18 @@ func (s *Backup) Export(ctx context.Context, each func(stream string, sequence u
 }
 
 // Pending returns how many messages an export would read now, for progress.
-func (s *Backup) Pending(ctx context.Context) (n uint64, err error) {
-	found, err := s.marks(ctx, 0)
+func (s *Backup) Pending(ctx context.Context) (uint64, error) {
+	return s.sum(ctx, func(m Mark) uint64 { return m.Messages })
+}
+
+// sum adds up a number of all streams that are kept.
+func (c *client) sum(ctx context.Context, of func(Mark) uint64) (n uint64, err error) {
+	found, err := c.marks(ctx, 0)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("numbers of the streams: %w", err)
 	}
 	for _, m := range found.Streams {
-		n += m.Messages
+		n += of(m)
 	}
 	return n, nil
 }

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,27 +15,24 @@ func KeptStreams() []string { return slices.Clone(kept) }
 // no stream that is kept, on another's subject, or of content that no
 // provisioner of this version could read.
 func CheckKept(stream string, sequence uint64, subject string, data []byte) error {
-	var err error
-	switch stream {
-	case streamNodes:
-		_, err = decodeRecord(message{subject: subject, data: data, sequence: sequence})
-	case streamClaims:
-		if err = startsWith(subject, subjectClaims); err == nil {
-			_, err = decodeClaims(message{data: data, sequence: sequence})
-		}
-	case streamEntries:
-		if err = startsWith(subject, strings.TrimSuffix(subjectEntries, ">")); err == nil && !json.Valid(data) {
-			err = errors.New("no JSON")
-		}
-	case streamRevocations:
-		var r trust.Revocation
-		if err = json.Unmarshal(data, &r); err == nil {
-			if err = r.Check(); err == nil && subject != subjectRevocation+r.LogKey() {
-				err = fmt.Errorf("revocation on %s", subject)
-			}
-		}
-	default:
+	prefix, is := keptSubjects[stream]
+	if !is {
 		return fmt.Errorf("stream %.80q: none that is kept", stream)
+	}
+	var err error
+	m := message{subject: subject, data: data, sequence: sequence}
+	switch {
+	case !strings.HasPrefix(subject, prefix) || subject == prefix:
+		err = fmt.Errorf("message on %.80q", subject)
+	case stream == streamNodes:
+		_, err = decodeRecord(m)
+	case stream == streamClaims:
+		_, err = decodeClaims(m)
+	case stream == streamRevocations:
+		var r trust.Revocation
+		if err = decode(data, &r); err == nil && subject != subjectRevocation+r.LogKey() {
+			err = fmt.Errorf("revocation on %s", subject)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("stream %s: sequence %d: %w", stream, sequence, err)
@@ -45,9 +40,10 @@ func CheckKept(stream string, sequence uint64, subject string, data []byte) erro
 	return nil
 }
 
-func startsWith(subject, prefix string) error {
-	if !strings.HasPrefix(subject, prefix) || len(subject) == len(prefix) {
-		return fmt.Errorf("message on %.80q", subject)
-	}
-	return nil
+// keptSubjects are what the subjects of each stream that is kept begin with.
+var keptSubjects = map[string]string{
+	streamNodes:       subjectNode,
+	streamClaims:      subjectClaims,
+	streamEntries:     strings.TrimSuffix(subjectEntries, ">"),
+	streamRevocations: subjectRevocation,
 }

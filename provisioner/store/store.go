@@ -226,13 +226,5 @@ func (s *Store) Replicas() int { return s.replicas }
 // acknowledged when it is on disk: records, claims, revocations and entries.
 // Events are not counted.
 func (s *Store) Written(ctx context.Context) (uint64, error) {
-	found, err := s.marks(ctx, 0)
-	if err != nil {
-		return 0, fmt.Errorf("writes: %w", err)
-	}
-	var all uint64
-	for _, m := range found.Streams {
-		all += m.Last
-	}
-	return all, nil
+	return s.sum(ctx, func(m Mark) uint64 { return m.Last })
 }

@@ -49,9 +49,9 @@ type ClaimLog interface {
 	// deciding.
 	AppendClaims(ctx context.Context, tid jwt.TokenID, e *ClaimEntry, after Revision) (Revision, error)
 
-	// AllClaims calls each for every entry of every log after the revision, in the
+	// AllClaims calls each for every entry of every log, in the
 	// order in which they were written, and stops at the first error of each.
-	AllClaims(ctx context.Context, after Revision, each func(jwt.TokenID, *ClaimEntry, Revision) error) error
+	AllClaims(ctx context.Context, each func(jwt.TokenID, *ClaimEntry, Revision) error) error
 }
 
 // A ClaimEntry is one write to a token's log: what many requests of one process

@@ -21,7 +21,7 @@ type Journal interface {
 	Append(entries ...*Revocation) error
 
 	// Entries returns all entries in the order in which they were written.
-	Entries() ([]*Revocation, error)
+	Entries() []*Revocation
 }
 
 // RevocationsConfig configures [NewRevocations].
@@ -248,11 +248,7 @@ func (r *Revocations) Restore(ctx context.Context) error {
 	if r.cfg.Journal == nil {
 		return nil
 	}
-	entries, err := r.cfg.Journal.Entries()
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
+	for _, e := range r.cfg.Journal.Entries() {
 		if err := r.putAgain(ctx, e); err != nil {
 			return fmt.Errorf("revocation %s of the journal: %w", e.ID, err)
 		}

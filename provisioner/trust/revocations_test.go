@@ -204,7 +204,7 @@ func (j *memoryJournal) Append(entries ...*trust.Revocation) error {
 	return nil
 }
 
-func (j *memoryJournal) Entries() ([]*trust.Revocation, error) { return j.entries, nil }
+func (j *memoryJournal) Entries() []*trust.Revocation { return j.entries }
 
 func (j *memoryJournal) ids() (ids []string) {
 	for _, e := range j.entries {

@@ -2,7 +2,6 @@ package trust
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -47,9 +46,6 @@ type Signers struct {
 
 // NewSigners checks cfg and returns the signers.
 func NewSigners(cfg SignersConfig) (*Signers, error) {
-	if cfg.Entries == nil || cfg.Revocations == nil {
-		return nil, errors.New("signers: no entries or no revocations")
-	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

@@ -11,7 +11,7 @@ type Filter struct {
 	Name  string
 	Value string // * and ? stand for any text and any character
 
-	pattern string // for path.Match, to which a slash is a separator; "": the value itself is asked for
+	pattern string // for path.Match, to which a slash is a separator
 }
 
 // ParseFilter reads NAME=VALUE.
@@ -21,18 +21,11 @@ func ParseFilter(text string) (Filter, error) {
 	if !ok || name == "" || err != nil {
 		return Filter{}, fmt.Errorf("fact %.80q, want NAME=VALUE", text)
 	}
-	f := Filter{Name: name, Value: value}
-	if strings.ContainsAny(value, `*?[\`) {
-		f.pattern = noSlash(value)
-	}
-	return f, nil
+	return Filter{Name: name, Value: value, pattern: noSlash(value)}, nil
 }
 
 // Match reports whether a value is asked for.
 func (f Filter) Match(value string) bool {
-	if f.pattern == "" {
-		return f.Value == value
-	}
 	ok, _ := path.Match(f.pattern, noSlash(value))
 	return ok
 }

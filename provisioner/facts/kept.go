@@ -40,13 +40,8 @@ func CheckKept(names []string) (errs []error) {
 
 // isName reports whether a fact that is called so can be kept.
 func isName(name string) bool {
-	for i := range len(name) {
-		c := name[i]
-		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && strings.IndexByte("_-:/.", c) < 0 {
-			return false
-		}
-	}
-	return len(name) <= maxNameBytes && !slices.Contains(strings.Split(name, "."), "")
+	const chars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-:/."
+	return len(name) <= maxNameBytes && strings.Trim(name, chars) == "" && !slices.Contains(strings.Split(name, "."), "")
 }
 
 // Kept returns those of the facts that are looked for and can be kept: whole, or not at all, so that a filter by a value

@@ -2,8 +2,9 @@ package facts
 
 import (
 	"encoding/json"
-	"muster/provisioner/events"
 	"strings"
+
+	"muster/provisioner/events"
 )
 
 // DefaultShown are the facts that are kept of nodes that wait: what tells

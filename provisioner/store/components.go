@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"muster/provisioner/fleet"
 	"muster/provisioner/trust"
 )
@@ -23,19 +21,6 @@ const (
 	// provisioners, above what anybody has. The one that was silent longest goes.
 	maxComponentBytes = 1 << 20
 )
-
-// componentsStream is the configuration of the stream of provisioners and their
-// features. It says what was the case some seconds ago and is in no backup.
-func componentsStream(replicas int, direct bool, capacity int64) jetstream.StreamConfig {
-	size := int64(maxComponentBytes)
-	if capacity > 0 {
-		size = min(size, capacity/256)
-	}
-	return jetstream.StreamConfig{
-		Name: streamComponents, Subjects: []string{subjectComponent + "*"}, MaxMsgsPerSubject: 1, MaxBytes: size,
-		Replicas: replicas, AllowDirect: direct, Description: "one subject per provisioner: its features",
-	}
-}
 
 // Components keep the newest word of each provisioner.
 type Components struct{ *client }

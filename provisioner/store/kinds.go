@@ -24,19 +24,12 @@ const (
 	subjectClock      = "muster.entry.clock."
 )
 
-// views are what this process follows of the store.
-type views struct {
-	entries     *Follower
-	revocations *Follower
-	logs        orders.Logs
-}
-
-// Fresh returns nil while all views are at most [trust.MaxAge] old.
-func (v *views) Fresh() error {
-	if err := v.revocations.Fresh(); err != nil {
+// fresh returns nil while all views are at most [trust.MaxAge] old.
+func (s *Store) fresh() error {
+	if err := s.revocations.Fresh(); err != nil {
 		return err
 	}
-	return v.entries.Fresh()
+	return s.entries.Fresh()
 }
 
 // openViews follows entries and revocations and reads them to their end.
@@ -48,22 +41,19 @@ func (s *Store) openViews(ctx context.Context) error {
 	grants := add(f, newView(subjectGrant, (*orders.Grant).LogKey))
 	allowances := add(f, newView(subjectAllowance, (*orders.Allowance).LogKey))
 	grants.take, allowances.take = s.take, s.take // what lets in gets none of the room for what keeps out
-	s.views = views{
-		entries:     f,
-		revocations: r,
-		logs: orders.Logs{
-			Revocations: revocations,
-			Pauses:      orders.Pauses{Log: add(f, newView(subjectPause, (*orders.Pause).LogKey))},
-			Answers:     orders.Answers{Log: add(f, newView(subjectAnswer, (*orders.Answer).LogKey))},
-			Grants:      grants,
-			Allowances:  orders.NewAllowances(allowances),
-			Signers:     add(f, newView(subjectSigner, (*trust.SignerEntry).LogKey)),
-			Operators:   trust.Operators{Log: add(f, newView(subjectOperator, (*trust.OperatorEntry).LogKey)), Revocations: revocations},
-			Recovery:    add(f, newView(subjectRecoveries, func(*orders.Recovery) string { return orders.RecoveryKey })),
-			Unfrozen:    add(f, newView(subjectUnfreeze, func(u *orders.Unfreeze) string { return string(u.Token) })),
-			Sync:        r.check,
-			Fresh:       s.views.Fresh,
-		},
+	s.entries, s.revocations = f, r
+	s.logs = orders.Logs{
+		Revocations: revocations,
+		Pauses:      orders.Pauses{Log: add(f, newView(subjectPause, (*orders.Pause).LogKey))},
+		Answers:     orders.Answers{Log: add(f, newView(subjectAnswer, (*orders.Answer).LogKey))},
+		Grants:      grants,
+		Allowances:  orders.NewAllowances(allowances),
+		Signers:     add(f, newView(subjectSigner, (*trust.SignerEntry).LogKey)),
+		Operators:   trust.Operators{Log: add(f, newView(subjectOperator, (*trust.OperatorEntry).LogKey)), Revocations: revocations},
+		Recovery:    add(f, newView(subjectRecoveries, func(*orders.Recovery) string { return orders.RecoveryKey })),
+		Unfrozen:    add(f, newView(subjectUnfreeze, func(u *orders.Unfreeze) string { return string(u.Token) })),
+		Sync:        r.check,
+		Fresh:       s.fresh,
 	}
 	s.Clock = add(f, newView(subjectClock, func(*trust.ClockMark) string { return trust.ClockKey }))
 	for _, f := range []*Follower{r, f} {
@@ -75,14 +65,14 @@ func (s *Store) openViews(ctx context.Context) error {
 }
 
 // Logs implements [provisioner.Store].
-func (s *Store) Logs() *orders.Logs { return &s.views.logs }
+func (s *Store) Logs() *orders.Logs { return &s.logs }
 
 // Run keeps what Logs returns up to date until ctx is done, and returns nil then. Its errors are
 // [ErrStreamGone] and [ErrStreamShorter]: the process cannot go on.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.views.entries.Run(ctx) })
-	g.Go(func() error { return s.views.revocations.Run(ctx) })
+	g.Go(func() error { return s.entries.Run(ctx) })
+	g.Go(func() error { return s.revocations.Run(ctx) })
 	return g.Wait()
 }
 

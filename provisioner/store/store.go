@@ -27,6 +27,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/provisioner/orders"
 	"muster/provisioner/trust"
 
 	"github.com/nats-io/nats.go"
@@ -112,8 +113,10 @@ type Store struct {
 	Inputs        *Inputs
 	Backup        *Backup
 
-	views views
-	guard guard
+	entries     *Follower
+	revocations *Follower
+	logs        orders.Logs
+	guard       guard
 }
 
 // Installation is what ties a store to its certificate authority.

@@ -12,12 +12,13 @@ import (
 
 // Streams and their subjects. They are never renamed.
 const (
-	streamNodes    = "MUSTER_NODES"
-	streamClaims   = "MUSTER_CLAIMS"
-	streamEntries  = "MUSTER_ENTRIES"
-	streamEvents   = "MUSTER_EVENTS"
-	streamAttempts = "MUSTER_ATTEMPTS"
-	streamInputs   = "MUSTER_INPUTS"
+	streamNodes       = "MUSTER_NODES"
+	streamClaims      = "MUSTER_CLAIMS"
+	streamEntries     = "MUSTER_ENTRIES"
+	streamRevocations = "MUSTER_REVOCATIONS"
+	streamEvents      = "MUSTER_EVENTS"
+	streamAttempts    = "MUSTER_ATTEMPTS"
+	streamInputs      = "MUSTER_INPUTS"
 
 	// These are written by nodes themselves, as much as they like.
 	streamLifecycle = "MUSTER_LIFECYCLE"
@@ -26,6 +27,7 @@ const (
 	subjectNode         = "muster.node."
 	subjectClaims       = "muster.claims."
 	subjectEntries      = "muster.entry.>"
+	subjectRevocation   = "muster.revocation." // + its key
 	subjectInstallation = "muster.entry.installation"
 	subjectToken        = "muster.entry.token."
 	subjectEvent        = "muster.event."
@@ -77,11 +79,11 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 	// and that is a subject of this account, another's record say, at a broker that
 	// was configured before events were services. So reports are not acknowledged;
 	// nobody waits for it.
-	eventBytes, attemptBytes, lifecycleBytes := int64(maxEventBytes), int64(maxAttemptBytes), int64(maxLifecycleBytes)
-	inputBytes = cmp.Or(inputBytes, DefaultInputBytes)
-	if capacity > 0 {
-		eventBytes, attemptBytes, inputBytes = min(eventBytes, capacity/8), min(attemptBytes, capacity/32), min(inputBytes, capacity/8)
-		lifecycleBytes = min(lifecycleBytes, capacity/32)
+	most := func(bytes, share int64) int64 { // on a disk of that capacity
+		if capacity > 0 {
+			return min(bytes, capacity/share)
+		}
+		return bytes
 	}
 	return []jetstream.StreamConfig{
 		taken(jetstream.StreamConfig{
@@ -94,14 +96,22 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 		// bucket, whose history ends at 64.
 		{Name: streamClaims, Subjects: []string{subjectClaims + "*"}, MaxMsgsPerSubject: -1, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: true,
 			Description: "one subject per limited token; what is spent of it"},
-		revocationsStream(replicas),
-		waitingStream(replicas, direct, capacity),
-		componentsStream(replicas, direct, capacity),
-		{Name: streamEvents, Subjects: []string{subjectEvent + ">"}, MaxBytes: eventBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
+		// Nothing of it is ever deleted, for age, size or by hand: a revocation that is forgotten admits a node.
+		taken(jetstream.StreamConfig{
+			Name: streamRevocations, Subjects: []string{subjectRevocation + ">"}, DenyDelete: true, DenyPurge: true, Replicas: replicas,
+			Description: "revoked tokens, revoked and retired nodes, in the order of their revocation",
+		}),
+		// The oldest go where too many wait: a node that still does asks again.
+		{Name: streamWaiting, Subjects: []string{subjectWaiting + ">"}, MaxMsgsPerSubject: 1, MaxBytes: most(maxWaitingBytes, 32), Replicas: replicas, AllowDirect: direct,
+			Description: "one subject per key that waits for an identity"},
+		// It says what was the case some seconds ago and is in no backup.
+		{Name: streamComponents, Subjects: []string{subjectComponent + "*"}, MaxMsgsPerSubject: 1, MaxBytes: most(maxComponentBytes, 256), Replicas: replicas, AllowDirect: direct,
+			Description: "one subject per provisioner: its features"},
+		{Name: streamEvents, Subjects: []string{subjectEvent + ">"}, MaxBytes: most(maxEventBytes, 8), Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
 			Description: "CloudEvents of provisioners"},
-		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: attemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
+		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: most(maxAttemptBytes, 32), Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
 			Description: "attempts that failed authentication"},
-		{Name: streamLifecycle, Subjects: subjectsOfNodes(lifecycleTypes...), MaxBytes: lifecycleBytes, MaxMsgsPerSubject: maxLifecycle, MaxMsgSize: maxNodeEvent,
+		{Name: streamLifecycle, Subjects: subjectsOfNodes(lifecycleTypes...), MaxBytes: most(maxLifecycleBytes, 32), MaxMsgsPerSubject: maxLifecycle, MaxMsgSize: maxNodeEvent,
 			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
 			Description: "CloudEvents of nodes: one subject per node and type"},
 		// One for each node, however many there are: a bound on all of them would have
@@ -109,7 +119,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 		{Name: streamAlive, Subjects: subjectsOfNodes(aliveType), MaxMsgsPerSubject: 1, MaxMsgSize: maxNodeEvent,
 			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
 			Description: "one subject per node; when it was last heard of"},
-		{Name: streamInputs, Subjects: []string{subjectInputs}, MaxBytes: inputBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
+		{Name: streamInputs, Subjects: []string{subjectInputs}, MaxBytes: most(cmp.Or(inputBytes, DefaultInputBytes), 8), Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
 			Description: "what decisions saw, in batches"},
 	}
 }

@@ -26,19 +26,6 @@ const (
 	maxWaitingKeys  = 16        // of one identity
 )
 
-// waitingStream is the configuration of the stream of those who wait. The oldest
-// go where too many wait: whoever still does asks again.
-func waitingStream(replicas int, direct bool, capacity int64) jetstream.StreamConfig {
-	size := int64(maxWaitingBytes)
-	if capacity > 0 {
-		size = min(size, capacity/32)
-	}
-	return jetstream.StreamConfig{
-		Name: streamWaiting, Subjects: []string{subjectWaiting + ">"}, MaxMsgsPerSubject: 1, MaxBytes: size,
-		Replicas: replicas, AllowDirect: direct, Description: "one subject per key that waits for an identity",
-	}
-}
-
 // keySubject is the subject of a key of an identity.
 func keySubject(prefix string, id wire.Identity, keyHash string) string {
 	return prefix + id.SubjectToken() + "." + keyHash

@@ -181,7 +181,7 @@ func (s *Store) Missing(ctx context.Context) error {
 	if err != nil {
 		return nil //nolint:nilerr // as said above
 	}
-	found.Epoch = newestEpoch(s.views.logs.Recovery)
+	found.Epoch = newestEpoch(s.logs.Recovery)
 	if err := s.guard.looked(found, s.cluster()); err != nil {
 		return fmt.Errorf("store: %w", adviseLost(err))
 	}
@@ -274,7 +274,7 @@ func adviseLost(err error) error {
 func (s *Store) Close(ctx context.Context) error {
 	found, err := s.marks(ctx, 0)
 	if err == nil {
-		found.Epoch = newestEpoch(s.views.logs.Recovery)
+		found.Epoch = newestEpoch(s.logs.Recovery)
 		s.guard.mu.Lock()
 		had := s.guard.had
 		if len(s.guard.files) > 0 && (had == nil || had.Missing(found.Streams) == nil) {

@@ -90,10 +90,10 @@ func last[T any](ctx context.Context, c *client, stream, subject string) (*T, tr
 // message may be stored or may yet be, but for [trust.ErrStoreFull].
 func (c *client) put(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
 	b, err := json.Marshal(v)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		err = c.take(subject, b)
 	}
-	if err := c.take(subject, b); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	return c.publish(ctx, subject, b, after)

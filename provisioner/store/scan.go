@@ -177,7 +177,7 @@ const dropTimeout = time.Second
 // decodeRecord decodes a record that was found on its subject.
 func decodeRecord(m message) (*provisioner.Record, error) {
 	var r provisioner.Record
-	if err := errors.Join(json.Unmarshal(m.data, &r), r.Check()); err != nil {
+	if err := decode(m.data, &r); err != nil {
 		return nil, fmt.Errorf("sequence %d: %w", m.sequence, err)
 	}
 	if m.subject != subjectNode+r.Identity.SubjectToken() {

@@ -152,40 +152,33 @@ func UnreadEntry(kind RevocationKind, name string, at time.Time) *Revocation {
 
 // List returns every signer that this process knows, removed ones too, by name.
 func (s *Signers) List() []SignerInfo {
+	known := maps.Clone(s.file)
+	for id := range s.cfg.Entries.All() {
+		known[jwt.SignerID(id)] = s.file[jwt.SignerID(id)]
+	}
 	var list []SignerInfo
-	describe := func(i SignerInfo, signer jwt.Signer) {
+	for id, signer := range known {
+		_, inFile := s.file[id]
+		i := SignerInfo{ID: id, Source: SignerOfFile, InFile: inFile}
+		if e, found := s.cfg.Entries.Get(string(id)); found {
+			i.Source = SignerOfStore
+			if v := e.Value; v != nil {
+				signer, _ = v.signer() // which was checked
+				i.By, i.Why, i.At = v.By, v.Why, v.At
+			}
+		}
+		if by := s.Ended(id); by != nil {
+			i.Source, i.Removed, i.By, i.Why, i.At = SignerOfStore, true, by.By, by.Why, by.At
+		}
 		i.Name, i.NotBefore, i.NotAfter = signer.Name, signer.NotBefore, signer.NotAfter
 		i.Sites, i.Identities = slices.Clone(signer.Sites), slices.Clone(signer.Identities)
 		i.KeyType, _ = ca.KeyType(signer.Key) // one that no node may have has no name there
 		list = append(list, i)
 	}
-	for id, f := range s.file {
-		if _, found := s.cfg.Entries.Get(string(id)); !found {
-			describe(s.info(SignerInfo{ID: id, Source: SignerOfFile, InFile: true}), f)
-		}
-	}
-	for key, entry := range s.cfg.Entries.All() {
-		id := jwt.SignerID(key)
-		signer, inFile := s.file[id]
-		i := SignerInfo{ID: id, Source: SignerOfStore, InFile: inFile}
-		if e := entry.Value; e != nil {
-			signer, _ = e.signer() // which was checked
-			i.By, i.Why, i.At = e.By, e.Why, e.At
-		}
-		describe(s.info(i), signer)
-	}
 	slices.SortFunc(list, func(a, b SignerInfo) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
 	return list
-}
-
-// info adds what ended the signer.
-func (s *Signers) info(i SignerInfo) SignerInfo {
-	if by := s.Ended(i.ID); by != nil {
-		i.Source, i.Removed, i.By, i.Why, i.At = SignerOfStore, true, by.By, by.Why, by.At
-	}
-	return i
 }
 
 // Trusted returns how many signers count.

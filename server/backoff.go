@@ -1,8 +1,6 @@
 package server
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"time"
 
@@ -57,10 +55,3 @@ func rounded(d time.Duration) time.Duration {
 }
 
 func (b *backoff) reset() { b.tries = 0 }
-
-// randomFloat returns a uniform number in [0,1) of 53 bits.
-func randomFloat() float64 {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails (crypto/rand, Go 1.24)
-	return float64(binary.BigEndian.Uint64(b[:])>>11) / (1 << 53)
-}

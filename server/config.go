@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"time"
@@ -121,7 +122,7 @@ func (cfg Config) complete() (Config, error) {
 		cfg.Now = time.Now
 	}
 	if cfg.hooks.random == nil {
-		cfg.hooks.random = randomFloat
+		cfg.hooks.random = rand.Float64
 	}
 	if cfg.hooks.sync == nil {
 		cfg.hooks.sync = files.SyncDir

@@ -53,7 +53,7 @@ func (a *agent) reachAny(ctx context.Context, v *view, urls []string, srv string
 }
 
 // fleetPeer is a broker that the node meets with its certificate.
-var fleetPeer = link.Peer{Normal: true, Secure: true, Refused: "the broker does not admit this node's certificate: " +
+var fleetPeer = link.Peer{Secure: true, Refused: "the broker does not admit this node's certificate: " +
 	"it may be revoked, superseded, or of after a backup that was restored; " +
 	"an operator sees which with `muster node explain` and this node's name"}
 

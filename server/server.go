@@ -122,11 +122,11 @@ func adviseWritable(err error) error {
 // the node's files allow no mode ([ErrMode]): those need a person. Once it
 // works, such things are logged, and it waits for them to be mended.
 func (s *Server) Run(ctx context.Context) error {
-	held, err := lockFile(s.sets.own(lockName))
+	release, err := lockFile(s.sets.own(lockName))
 	if err != nil {
 		return fmt.Errorf("server: %w", adviseWritable(err))
 	}
-	defer held.release()
+	defer release()
 	stop := context.AfterFunc(ctx, func() {
 		s.cfg.Log.InfoContext(ctx, "agent stopping", "reason", context.Cause(ctx).Error())
 	})

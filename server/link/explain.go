@@ -20,7 +20,6 @@ import (
 
 // A Peer is what [Explain] knows of the connection that failed.
 type Peer struct {
-	Normal  bool   // with a certificate, not a token
 	Secure  bool   // TLS was asked for
 	Refused string // what to do if the broker does not admit the node
 }
@@ -35,7 +34,7 @@ func Explain(err error, p Peer) error {
 		return advice.New(err, p.Refused)
 	}
 	var unknown x509.UnknownAuthorityError
-	if errors.As(err, &unknown) && !p.Secure && !p.Normal {
+	if errors.As(err, &unknown) && !p.Secure {
 		return advice.New(err, "the broker insists on TLS, which the token does not ask for: "+
 			"let the broker accept plain connections of nodes, or sign the token with --no-insecure")
 	}

@@ -48,11 +48,11 @@ const lateRefusal = 4 * time.Second
 // told it in time whether to admit it.
 var ErrUnanswered = errors.New("no provisioner told the broker in time whether to admit this node")
 
-// Config configures [New]. The zero value can be used.
+// Config configures [New].
 type Config struct {
 	Resolvers []string      // name servers to ask for SRV records; default: the system's
 	Resolver  *net.Resolver // of brokers' names; default: the system's
-	Timeout   time.Duration // how long an answer is waited for; default 15 s
+	Timeout   time.Duration // how long an answer is waited for
 	Ping      time.Duration // how often the broker is asked whether it is there; default 30 s
 	Late      time.Duration // after how long a refusal is not the provisioners'; default 4 s
 	Log       *slog.Logger
@@ -64,13 +64,8 @@ type Dialer struct{ cfg Config }
 
 // New returns a Dialer.
 func New(cfg Config) *Dialer {
-	cfg.Timeout = cmp.Or(cfg.Timeout, 15*time.Second)
 	cfg.Ping = cmp.Or(cfg.Ping, pingEvery)
 	cfg.Late = cmp.Or(cfg.Late, lateRefusal)
-	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	if cfg.Step == nil {
-		cfg.Step = func(string) {}
-	}
 	return &Dialer{cfg}
 }
 

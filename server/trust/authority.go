@@ -111,13 +111,7 @@ func (a Authority) Check(c *Credentials, cross []*x509.Certificate, now Clock) e
 				root.Subject, fingerprint(root))
 		}
 	}
-	var pinned []*x509.Certificate
-	for _, cert := range slices.Concat(c.Roots, others) {
-		if fingerprint(cert) == a.Pin {
-			pinned = append(pinned, cert)
-			break
-		}
-	}
+	pinned := slices.DeleteFunc(slices.Concat(c.Roots, others), func(c *x509.Certificate) bool { return fingerprint(c) != a.Pin })
 	if root := unvouched(pinned, c.Roots, others, at); root != nil {
 		return advice.Errorf(remedyPin,
 			"authority %.200q, sha256 %.16s, is not the one that the token pins, sha256 %.16s, nor does that one vouch for it",

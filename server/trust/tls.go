@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"slices"
 	"time"
 
 	"muster/internal/wire"
@@ -37,12 +38,7 @@ func PinnedTLS(pin, host string, public bool, now Clock) *tls.Config {
 }
 
 func verifyPinned(chain []*x509.Certificate, pin, host string, now Clock) error {
-	var pinned []*x509.Certificate
-	for _, c := range chain {
-		if fingerprint(c) == pin {
-			pinned = append(pinned, c)
-		}
-	}
+	pinned := slices.DeleteFunc(slices.Clone(chain), func(c *x509.Certificate) bool { return fingerprint(c) != pin })
 	if len(pinned) == 0 {
 		return advice.Errorf(remedyPin+", or the broker sends its certificate without the root",
 			"broker does not present the authority that the token pins, sha256 %.16s", pin)

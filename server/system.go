@@ -1,5 +1,3 @@
-//go:build unix
-
 package server
 
 import (
@@ -12,13 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lock is a file that is locked.
-type lock struct{ file *os.File }
-
 // lockFile takes an exclusive flock on path, which it creates. The kernel
 // releases it when the process ends, however it ends. The file stays: removing
 // it would let two processes lock two files of one name.
-func lockFile(path string) (*lock, error) {
+func lockFile(path string) (release func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		// On a disk that has become read-only, a node that has its certificate works on.
@@ -35,14 +30,12 @@ func lockFile(path string) (*lock, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	return &lock{f}, nil
-}
-
-func (l *lock) release() {
-	// Before closing: a child process that is being started has the file open,
-	// too, until it runs its program.
-	_ = unix.Flock(int(l.file.Fd()), unix.LOCK_UN)
-	_ = l.file.Close()
+	return func() {
+		// Before closing: a child process that is being started has the file open,
+		// too, until it runs its program.
+		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+		_ = f.Close()
+	}, nil
 }
 
 // inode returns the number of a file on its device.

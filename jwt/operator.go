@@ -78,10 +78,10 @@ func SignOperator(key crypto.Signer, c OperatorClaims) (string, error) {
 		"iat":     c.IssuedAt.Unix(),
 		"exp":     c.ExpiresAt.Unix(),
 	})
-	if err != nil {
-		return "", fmt.Errorf("sign operator's token: %w", err)
+	var text string
+	if err == nil {
+		text, err = signCompact(key, body)
 	}
-	text, err := signCompact(key, body)
 	if err != nil {
 		return "", fmt.Errorf("sign operator's token: %w", err)
 	}

@@ -38,36 +38,31 @@ type Ring struct {
 }
 
 // Signer returns the key in the file, which must be able to sign. The error
-// wraps [ErrExposed], [ErrKey] or [ErrPassphrase] and names the file; nobody is
+// wraps [ErrExposed], [ErrKey] or [ErrPassphrase] and names the file; no person is
 // asked unless the key is encrypted.
 func (r *Ring) Signer(path string) (crypto.Signer, error) {
-	key, _, err := r.signer(path)
-	return key, err
+	signer, passphrase, err := r.SignerAndPassphrase(path)
+	clear(passphrase)
+	return signer, err
 }
 
 // SignerAndPassphrase is [Ring.Signer], and returns with the key the passphrase
 // with which it is encrypted, for another that is to be encrypted like it; nil if
 // it is not. That is a copy and the caller's to clear. The file is read once: a
-// pipe has nothing for whoever looks again.
+// pipe has nothing for a second look.
 func (r *Ring) SignerAndPassphrase(path string) (crypto.Signer, []byte, error) {
-	key, encrypted, err := r.signer(path)
-	if err != nil || !encrypted {
-		return key, nil, err
-	}
-	return key, bytes.Clone(r.secret), nil
-}
-
-// signer is Signer, and reports whether the key is encrypted.
-func (r *Ring) signer(path string) (crypto.Signer, bool, error) {
 	key, encrypted, err := r.key(path)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	signer, ok := key.(crypto.Signer)
-	if !ok {
-		return nil, false, fmt.Errorf("%s: %w: %s cannot sign, want an RSA, P-256 or Ed25519 key", path, ErrKey, Kind(key))
+	switch {
+	case !ok:
+		return nil, nil, fmt.Errorf("%s: %w: %s cannot sign, want an RSA, P-256 or Ed25519 key", path, ErrKey, Kind(key))
+	case encrypted:
+		return signer, bytes.Clone(r.secret), nil
 	}
-	return signer, encrypted, nil
+	return signer, nil, nil
 }
 
 // X25519 is [Ring.Signer] for a key that others seal to.

@@ -33,8 +33,8 @@ const help = `    %[1]s FILE [KEY]           view, verified if there is a public
   %[1]s provisioning.jwt signer.pem
 
 FILE is viewed if it exists and no flag of signing is given. The verbs sign and
-view say it outright. Flags may stand anywhere. Each is for the verbs that its
-heading, or the start of its help, names; the others refuse it.
+view say it outright. Flags may stand anywhere. Each is for the verb that the
+start of its help names; the other refuses it.
 
 A file whose name is a verb (sign, provisioning, prov, p, view, show, v or s) is
 written with its directory, such as ./p.`
@@ -52,11 +52,10 @@ type command struct {
 	view           viewFlags
 }
 
-// A flag is one of a command's, with the verbs that it is for.
+// A flag is one of a command's, with the verb that it is for.
 type flag struct {
-	name  string
-	verbs string
-	given *bool // it is on the command line
+	name, verb string
+	given      *bool // it is on the command line
 }
 
 func add(c *kingpin.CmdClause, name string, all cli.Verbs) {
@@ -87,11 +86,11 @@ func add(c *kingpin.CmdClause, name string, all cli.Verbs) {
 	all[view.FullCommand()] = v.runView
 }
 
-// flag adds a flag for some of the verbs, whose names begin its help.
-func (v *command) flag(c *kingpin.CmdClause, verbs, name, help string) *kingpin.FlagClause {
-	f := flag{name, strings.ToLower(verbs), new(bool)}
+// flag adds a flag for one of the verbs, whose name begins its help.
+func (v *command) flag(c *kingpin.CmdClause, verb, name, help string) *kingpin.FlagClause {
+	f := flag{name, strings.ToLower(verb), new(bool)}
 	v.flags = append(v.flags, f)
-	return c.Flag(name, verbs+": "+help).IsSetByUser(f.given)
+	return c.Flag(name, verb+": "+help).IsSetByUser(f.given)
 }
 
 // given reports whether one of the flags is on the command line.
@@ -101,14 +100,14 @@ func (v *command) given(names ...string) bool {
 
 // means reports whether a flag of the verb is on the command line.
 func (v *command) means(verb string) bool {
-	return slices.ContainsFunc(v.flags, func(f flag) bool { return *f.given && strings.Contains(f.verbs, verb) })
+	return slices.ContainsFunc(v.flags, func(f flag) bool { return *f.given && f.verb == verb })
 }
 
 // refuse reports the flags on the command line that are not for the verb.
 func (v *command) refuse(verb string) error {
 	var mistakes []error
 	for _, f := range v.flags {
-		if *f.given && !strings.Contains(f.verbs, verb) {
+		if *f.given && f.verb != verb {
 			mistakes = append(mistakes, fmt.Errorf("--%s has no meaning for `%s %s`", f.name, v.name, verb))
 		}
 	}

@@ -1,8 +1,5 @@
 package policies
 
-// SamePolicy reports whether two engines share one compiled policy.
-func SamePolicy(a, b *Engine) bool { return a.current.Load() == b.current.Load() }
-
 // Whole returns an engine with the policy of e that gives it the whole input, for
 // tests that compare.
 func (e *Engine) Whole() *Engine {

@@ -62,10 +62,6 @@ type Config struct {
 	// Log receives a line per reload, and warnings about the policy. Optional;
 	// discards by default.
 	Log *slog.Logger
-
-	// Cache shares policies with other engines that have it. Optional; an engine
-	// without one compiles its own.
-	Cache *Cache
 }
 
 // An Engine holds a policy and decides by it. It is safe for concurrent use.
@@ -188,7 +184,14 @@ func (e *Engine) reload(ctx context.Context) (changed bool, err error) {
 	if now := e.current.Load(); now != nil && now.files == files {
 		return false, nil
 	}
-	p, err := e.cfg.Cache.policy(ctx, files, all)
+	p, err := compile(ctx, all)
+	if err != nil {
+		return false, err
+	}
+	results, err := p.test(ctx)
+	if err == nil {
+		err = failures(results)
+	}
 	if err != nil {
 		return false, err
 	}

@@ -30,19 +30,9 @@ func (p *Provisioner) Fresh() error {
 
 // AwaitFresh is Fresh for an operator: views that are too old may come up to date within [trust.MaxAge].
 func (p *Provisioner) AwaitFresh(ctx context.Context) error {
-	waiting, cancel := context.WithTimeout(ctx, trust.MaxAge)
-	defer cancel()
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
-	for {
-		err := p.Fresh()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-waiting.Done():
+	for deadline := time.Now().Add(trust.MaxAge); ; time.Sleep(50 * time.Millisecond) {
+		if err := p.Fresh(); err == nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return err
-		case <-again.C:
 		}
 	}
 }

@@ -46,22 +46,32 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		p.cfg.Log.WarnContext(ctx, msg, "node", e.Node, "code", r.Code, "source", source.Address, "err", e.Cause) //nolint:sloglint // one of two literals
 		return r
 	}
-	e := p.provisionedEvent(record, c.attempt, source)
-	if e.Repeated = repeated; !repeated || say(p.said.words, &e) {
-		p.tellProvisioned(ctx, e)
-	}
+	p.tellProvisioned(ctx, record, c.attempt, source, repeated)
 	return nil
 }
 
-// provisionedEvent returns the event of a confirmation, for what the record that it is on
-// has as the current certificate.
-func (p *Provisioner) provisionedEvent(r *Record, attempt string, source Source) events.Event {
-	return events.Event{Type: events.Provisioned, Time: p.moment(), Node: string(r.Identity), Serial: r.Current.Serial, Digest: r.Current.Digest, Reason: string(r.Decision.Reason),
-		Token: r.Token, Signer: r.Signer, Site: r.Site, Source: source.Address, Sealed: source.Sealed, Attempt: attempt, Policy: r.Decision.Policy}
-}
-
-// tellProvisioned emits the event of a confirmation that is on record.
-func (p *Provisioner) tellProvisioned(ctx context.Context, e events.Event) {
+// tellProvisioned emits the event of a confirmation that is on record, for the current certificate. Of
+// repetitions it emits some.
+func (p *Provisioner) tellProvisioned(ctx context.Context, r *Record, attempt string, source Source, repeated bool) {
+	e := events.Event{
+		Type:     events.Provisioned,
+		Time:     p.moment(),
+		Node:     string(r.Identity),
+		Serial:   r.Current.Serial,
+		Digest:   r.Current.Digest,
+		Reason:   string(r.Decision.Reason),
+		Token:    r.Token,
+		Signer:   r.Signer,
+		Site:     r.Site,
+		Source:   source.Address,
+		Sealed:   source.Sealed,
+		Attempt:  attempt,
+		Policy:   r.Decision.Policy,
+		Repeated: repeated,
+	}
+	if repeated && !say(p.said.words, &e) {
+		return
+	}
 	p.cfg.Emit(e)
 	p.cfg.Log.InfoContext(ctx, "node provisioned", "node", e.Node, "serial", e.Serial, "source", e.Source, "repeated", e.Repeated)
 }

@@ -26,7 +26,7 @@ type Cloned struct {
 // to a machine that did not have it: what was noticed of the one before is not
 // about this one.
 func (r Reason) changesHands() bool {
-	return r == ReasonNew || r == ReasonGrant || r == ReasonOneTimeToken
+	return r == ReasonNew || r.handsOver()
 }
 
 // cloned reports whether the attempt is for a cloned identity, and leaves it in

@@ -497,7 +497,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 			n.Revoked = a.newest.ID
 		}
 	}
-	if a.reason == ReasonGrant || a.reason == ReasonOneTimeToken {
+	if a.reason.handsOver() {
 		// The operator has given the identity to another machine: the keys
 		// before it lose their claim, and the live certificate stays only
 		// until the new one is confirmed.

@@ -66,7 +66,7 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 		return nil, a.refused(ctx, err)
 	}
 	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id { // which a member of a cluster that was behind did not show
-		p.tellProvisioned(ctx, p.provisionedEvent(a.confirming, a.id, a.source))
+		p.tellProvisioned(ctx, a.confirming, a.id, a.source, false)
 	}
 	a.granted(ctx, events.Renewed, "certificate renewed", enrolled, written)
 	return enrolled, nil

@@ -21,11 +21,6 @@ const maxAttempt = 2 * time.Minute
 // errStale says that an attempt has outlived its claim.
 var errStale = errors.New("the attempt took too long")
 
-// spends reports whether a certificate on this ground costs a use of a limited
-// token: another key gets an identity by virtue of the token. A key of the
-// record's lineage, or one vouched for by it, has the identity already.
-func (r Reason) spends() bool { return r.changesHands() }
-
 // spend claims a use of a limited token for the attempt. All that can refuse
 // the request on its merits is behind it, so what follows is only the record.
 // The claim is kept when the attempt goes round again: a second call writes
@@ -35,7 +30,7 @@ func (r Reason) spends() bool { return r.changesHands() }
 // asking again claims it again at no cost.
 func (a *attempt) spend(ctx context.Context) error {
 	node := string(a.identity)
-	if a.token.Limits.Uses == 0 || !a.reason.spends() {
+	if a.token.Limits.Uses == 0 || !a.reason.changesHands() { // a key that has the identity owes it no token
 		return nil
 	}
 	if a.claim == nil {

@@ -8,14 +8,9 @@ import (
 	"muster/internal/wire"
 )
 
-// Limits of a [Config]. Keys and requests are held in memory, about 2 KiB a node, and for a sealed one as much as
-// its facts on top. A process has about 20,000 descriptors.
-const (
-	MaxNodes        = 2_000_000
-	MaxConcurrency  = 10_000
-	MaxProvisioners = 16
-	MaxIdle         = 16_000
-)
+// maxNodes bounds the nodes of a wave, the uses of a token and the records. Keys and requests are held in memory,
+// about 2 KiB a node, and for a sealed one as much as its facts on top.
+const maxNodes = 2_000_000
 
 // A Wave is how far nodes go.
 type Wave string
@@ -40,7 +35,6 @@ type Config struct {
 	Idle         int    // nodes connected over mutual TLS meanwhile
 	Provisioners int    // beside a broker with a process of its own; 0 is one with its broker inside
 	Dir          string // for the temporary directory; empty is the system's
-	Profile      string // file for a CPU profile of the provisioner
 
 	// Program starts this program with other arguments. Required.
 	Program func(args ...string) *exec.Cmd
@@ -67,13 +61,13 @@ func (c *Config) Check() error {
 		flag             string
 		got, least, most int
 	}{
-		{"nodes", c.Nodes, 1, MaxNodes},
-		{"concurrency", c.Concurrency, 1, MaxConcurrency},
+		{"nodes", c.Nodes, 1, maxNodes},
+		{"concurrency", c.Concurrency, 1, 10_000},
 		{"facts-bytes", c.FactsBytes, minFacts, wire.MaxFactsBytes},
-		{"uses", c.Token.Uses, 0, MaxNodes},
-		{"stored", c.Stored, 0, MaxNodes},
-		{"idle", c.Idle, 0, MaxIdle},
-		{"provisioners", c.Provisioners, 0, MaxProvisioners},
+		{"uses", c.Token.Uses, 0, maxNodes},
+		{"stored", c.Stored, 0, maxNodes},
+		{"idle", c.Idle, 0, 16_000}, // a process has about 20,000 descriptors,
+		{"provisioners", c.Provisioners, 0, 16},
 	} {
 		if n.got < n.least || n.got > n.most {
 			bad("--%s is %d, want %d to %d", n.flag, n.got, n.least, n.most)

@@ -45,13 +45,9 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 }
 
 // served has one wave served by processes of its own, so that each is measured from a fresh start. The last wave is
-// the one that is profiled, and that has idle nodes beside it.
+// the one that has idle nodes beside it.
 func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool, result *Result) error {
-	profile := ""
-	if last {
-		profile = cfg.Profile
-	}
-	if err := s.start(ctx, cfg, profile); err != nil {
+	if err := s.start(ctx, cfg); err != nil {
 		return err
 	}
 	defer func() { _ = s.halt() }() // below, unless something fails

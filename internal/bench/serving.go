@@ -54,19 +54,13 @@ type server struct {
 	ended chan struct{} // closed when it has ended
 }
 
-// start runs the serving processes, one after the other, each with its log in a file as under a unit. The last one is
-// profiled if there is a file for it.
-func (s *serving) start(ctx context.Context, cfg *Config, profile string) error {
-	commands := s.commands(cfg)
-	if profile != "" {
-		last := len(commands) - 1
-		commands[last] = append(commands[last], "--cpuprofile", profile)
-	}
+// start runs the serving processes, one after the other, each with its log in a file as under a unit.
+func (s *serving) start(ctx context.Context, cfg *Config) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	s.pids, s.url = nil, "nats://"+s.broker
 	began := time.Now()
-	for i, args := range commands {
+	for i, args := range s.commands(cfg) {
 		p, err := startServer(cfg.Program(args...), filepath.Join(s.dir, strconv.Itoa(i)+".log"))
 		if err != nil {
 			return err

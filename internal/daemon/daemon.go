@@ -57,10 +57,6 @@ type Options struct {
 	// Nil asks the file system.
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
-	// Compiled shares policies with other daemons that have it, for tests with many of
-	// them. Nil for none.
-	Compiled *policies.Cache
-
 	// Webhooks are what tests change of every webhook: how soon things happen.
 	Webhooks webhook.Config
 

@@ -12,11 +12,7 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/setup"
 	"muster/jwt"
-	"muster/policies"
 )
-
-// compiled are the policies of all daemons of these tests: most have the same one.
-var compiled policies.Cache
 
 // install makes a setup for a provisioner on any free port.
 func install(t *testing.T, edit func(*setup.Installation)) string {
@@ -128,7 +124,7 @@ configuration: {template: no-template}
 			if err := os.WriteFile(path, []byte(tt.yaml), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			_, err := daemon.Load(path, daemon.Options{Compiled: &compiled})
+			_, err := daemon.Load(path, daemon.Options{})
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -147,7 +143,7 @@ func TestAnotherInstallationsStoreIsRefused(t *testing.T) {
 	t.Parallel()
 	one, two := install(t, nil), install(t, nil)
 	start := func(dir string, data string) error {
-		d, err := daemon.LoadWith(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}, func(c *daemon.Config) { c.DataDir = data })
+		d, err := daemon.LoadWith(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}, func(c *daemon.Config) { c.DataDir = data })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +178,7 @@ func TestAPortThatIsTakenIsNamedByItsKey(t *testing.T) {
 			c.API.Listen, c.API.Names = busy.Addr().String(), []string{"prov1.example.net"}
 		},
 	} {
-		d, err := daemon.LoadWith(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}, edit)
+		d, err := daemon.LoadWith(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}, edit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +200,7 @@ func TestSecretsThatOthersCanReadAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled})
+	_, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{})
 	if err == nil || strings.Count(err.Error(), "chmod 600") != 2 {
 		t.Errorf("Load = %v, want chmod 600 for both keys", err)
 	}
@@ -224,7 +220,7 @@ func TestACertificateForItsKeyIsNamed(t *testing.T) {
 		text := strings.Replace(readText(t, path), "\napi:\n", "\napi:\n  listen: 127.0.0.1:0\n  certificate: ca/issuing.pem\n  key: "+key+"\n", 1)
 		edited := filepath.Join(dir, "edited.yaml")
 		writeText(t, edited, text)
-		if _, err := daemon.Load(edited, daemon.Options{Compiled: &compiled}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := daemon.Load(edited, daemon.Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Load with key %s = %v, want %q in it", key, err, want)
 		}
 	}
@@ -242,7 +238,7 @@ func TestAWrongKeyIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "ca: DIR/ca/root.pem, DIR/ca/issuing.pem and DIR/ca/issuing-key.pem: certificate authority: key does not belong to the issuing certificate"
-	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}); err == nil || strings.ReplaceAll(err.Error(), dir, "DIR") != want {
+	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}); err == nil || strings.ReplaceAll(err.Error(), dir, "DIR") != want {
 		t.Errorf("Load = %v, want %s", err, want)
 	}
 	// And a token signer that is a private key is named as such.

@@ -90,10 +90,10 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		add("seal.keys", err)
 	}
 	add("data_dir", checkDataDir(cfg.DataDir))
-	p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log, Cache: opts.Compiled})
+	p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log})
 	add("policy", err)
 	if cfg.ShadowPolicy != "" {
-		p.shadow, err = policies.Load(policies.Config{Paths: []string{cfg.ShadowPolicy}, Log: opts.Log, Cache: opts.Compiled})
+		p.shadow, err = policies.Load(policies.Config{Paths: []string{cfg.ShadowPolicy}, Log: opts.Log})
 		add("shadow_policy", err)
 	}
 	p.reserved, err = newReserved(cfg, opts)

@@ -29,7 +29,7 @@ func webhooks(t *testing.T, yaml string, files map[string]string) error {
 	if err := os.WriteFile(path, []byte(string(b)+"\nwebhooks:\n"+yaml), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err = daemon.Load(path, daemon.Options{Compiled: &compiled})
+	_, err = daemon.Load(path, daemon.Options{})
 	return err
 }
 

@@ -16,11 +16,7 @@ import (
 	"muster/internal/keyfile"
 	"muster/internal/setup"
 	"muster/internal/wire"
-	"muster/policies"
 )
-
-// compiled are the policies of all daemons of these tests: most have the same one.
-var compiled policies.Cache
 
 // install makes a setup for a provisioner on any free port.
 func install(t *testing.T, edit func(*setup.Installation)) string {
@@ -64,7 +60,7 @@ func TestInitMakesAWorkingSetup(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			d, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled})
+			d, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{})
 			if err != nil {
 				t.Fatalf("the setup does not load: %v", err)
 			}

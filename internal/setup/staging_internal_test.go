@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"muster/internal/daemon"
-	"muster/policies"
 )
 
 // leftovers makes what a killed process leaves of a directory before that gets its name.
@@ -60,13 +59,12 @@ func TestAKilledInitIsRepeated(t *testing.T) {
 // one where there is one.
 func TestAKilledRollIsRepeated(t *testing.T) {
 	t.Parallel()
-	var compiled policies.Cache
 	dir := filepath.Join(t.TempDir(), "p")
 	if err := Init(dir, Installation{Name: "broker.example.net", TrustDomain: "example.net", Listen: "127.0.0.1:0"}); err != nil {
 		t.Fatal(err)
 	}
 	leftovers(t, filepath.Join(dir, "ca-2"))
-	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}); err != nil {
+	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}); err != nil {
 		t.Errorf("it does not load: %v", err)
 	}
 	roll := func() (*Rolled, error) { return (&Roll{Config: filepath.Join(dir, "provisioner.yaml")}).Make() }

@@ -300,7 +300,6 @@ func (c *cluster) AddProvisioner(name string, options ...ProvisionerOption) *Pro
 			Resolvers: f.opts.Resolvers,
 			Emit:      f.emit,
 			Webhooks:  f.opts.Webhooks,
-			Compiled:  &compiled,
 		}
 		return daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, edit)
 	})

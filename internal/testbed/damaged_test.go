@@ -46,7 +46,7 @@ func AcceptLoss(f *Fleet) *orders.Recovery {
 // load loads the fleet's provisioner once more.
 func load(f *Fleet) *daemon.Daemon {
 	f.t.Helper()
-	opts := daemon.Options{Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Compiled: &compiled}
+	opts := daemon.Options{Version: "test", Log: f.log.logger(), Now: f.Clock.Now}
 	d, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {
 		c.Broker.Listen = f.cfg.Broker.Listen
 	})

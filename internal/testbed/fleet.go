@@ -23,7 +23,6 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/setup"
 	"muster/internal/wire"
-	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/operate"
@@ -43,9 +42,6 @@ const (
 // patience is how long anything in a test may take before the test fails. It
 // is far above what is needed: machines are slow at times.
 const patience = 60 * time.Second
-
-// compiled are the policies of all fleets of the process: most have the same one.
-var compiled policies.Cache
 
 // Options change a fleet from the open one for labs.
 type Options struct {
@@ -185,7 +181,7 @@ func (f *Fleet) Start() {
 	f.t.Helper()
 	f.daemon, f.stop, f.done = run(f, "provisioner", func() (*daemon.Daemon, error) {
 		opts := daemon.Options{
-			Version: "test", Log: f.log.logger(), Now: f.Clock.Now, StoreTime: f.Clock.at, Resolvers: f.opts.Resolvers, Emit: f.emit, Compiled: &compiled,
+			Version: "test", Log: f.log.logger(), Now: f.Clock.Now, StoreTime: f.Clock.at, Resolvers: f.opts.Resolvers, Emit: f.emit,
 			StoreSize: f.opts.StoreSize, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
 			WrapStore: func(s provisioner.Store) provisioner.Store {
 				f.Faults = &Faults{Store: s}

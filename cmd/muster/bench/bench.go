@@ -78,7 +78,6 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 		BoolVar(&v.cases)
 	c.Flag("dir", "Where the temporary directory is made: the disk that is measured. Default: $TMPDIR or /tmp.").
 		PlaceHolder("DIR").StringVar(&v.cfg.Dir)
-	c.Flag("cpuprofile", "Write a CPU profile of the provisioner, for go tool pprof.").PlaceHolder("FILE").StringVar(&v.cfg.Profile)
 	v.AddJSON(c)
 	all.Check(c, func() error {
 		v.complete()
@@ -155,13 +154,9 @@ func table(r *bench.Result) io.WriterTo {
 	for _, code := range slices.Sorted(maps.Keys(r.Refusals)) {
 		row("refusals", "%d %s", r.Refusals[code], code)
 	}
-	if r.Broken+r.Unanswered > 0 {
-		row("asked again", "%d after a broken connection, %d without a reply", r.Broken, r.Unanswered)
-	}
 	row("CPU per node", "%.0f µs serving, %.0f µs for the simulated nodes", r.ServingCPU, r.DriverCPU)
 	row("peak memory", "%.0f MB serving", float64(r.PeakMemory)/1e6)
 	row("disk per node", "%.0f bytes", r.WrittenPerNode)
-	row("machine before", "P-256 signature checked in %.0f µs, fsync %.0f µs", r.Verify, r.Fsync)
 	row("start", "%.2f s, then %.0f MB; %d records", r.StartMS/1000, float64(r.StartMemory)/1e6, r.Stored)
 	if r.Idle > 0 {
 		row("connected fleet", "%d nodes over mutual TLS: %.0f MB", r.Idle, float64(r.IdleMemory)/1e6)

@@ -48,7 +48,6 @@ func writeBackup(ctx context.Context, s *store.Store, w io.Writer, header backup
 		return nil, err
 	}
 	if err := s.Backup.Export(ctx, b.Message); err != nil {
-		b.Abandon()
 		return nil, err
 	}
 	return b.Close(now().UTC().Truncate(time.Second))

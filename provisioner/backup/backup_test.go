@@ -143,7 +143,6 @@ func TestUnfinished(t *testing.T) {
 	if err := w.Message("ONE", 3, "b", []byte("{}")); err == nil {
 		t.Error("a sequence is written twice")
 	}
-	w.Abandon()
 	if _, _, err := read(b.Bytes()); !errors.Is(err, backup.ErrDamaged) {
 		t.Errorf("%v, want ErrDamaged", err)
 	}

@@ -65,11 +65,6 @@ func (w *Writer) Close(at time.Time) (*Summary, error) {
 	return &w.summary, nil
 }
 
-// Abandon ends the work of a Writer that is not to be closed.
-func (w *Writer) Abandon() {
-	w.packed.Reset(nil) // what was not written is of no use
-}
-
 func (w *Writer) item(i *item) error {
 	b, err := wire.AppendJSON(w.scratch[:0], i)
 	if err != nil {

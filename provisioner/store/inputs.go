@@ -66,11 +66,8 @@ type decided struct {
 	asked string
 }
 
-// NewRecorder returns a Recorder. Nothing is written until Run. log is optional.
+// NewRecorder returns a Recorder. Nothing is written until Run.
 func NewRecorder(log *slog.Logger) (*Recorder, error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
 	// One goroutine: it runs beside enrollment. No checksum: JetStream has one.
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -52,7 +53,7 @@ func TestDecisionsAreRecorded(t *testing.T) {
 	if all, batches := recordings(t, s, st); len(all) != 0 || batches != 0 {
 		t.Errorf("at first: %d recordings in %d batches", len(all), batches)
 	}
-	r, err := store.NewRecorder(nil)
+	r, err := store.NewRecorder(slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestDecisionsAreRecorded(t *testing.T) {
 func TestRecorderHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	for name, facts := range map[string]int{"by number": 22, "by bytes": 30 << 10} {
-		r, err := store.NewRecorder(nil)
+		r, err := store.NewRecorder(slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +122,7 @@ func TestRecorderHoldsNobodyUp(t *testing.T) {
 // BenchmarkObserve is what recording costs a request; BenchmarkRecordInputs is what it
 // costs the machine, the broker included.
 func BenchmarkObserve(b *testing.B) {
-	r, err := store.NewRecorder(nil)
+	r, err := store.NewRecorder(slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func BenchmarkRecordInputs(b *testing.B) {
 	for _, facts := range []int{2 << 10, 20 << 10} {
 		b.Run(fmt.Sprintf("%dKiB", facts>>10), func(b *testing.B) {
 			st, s := newStore(b)
-			r, err := store.NewRecorder(nil)
+			r, err := store.NewRecorder(slog.New(slog.DiscardHandler))
 			if err != nil {
 				b.Fatal(err)
 			}

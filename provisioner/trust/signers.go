@@ -28,7 +28,7 @@ type SignersConfig struct {
 	Entries     Log[*SignerEntry] // of the store; required
 	Revocations Log[*Revocation]  // of the store; required
 
-	// Now is the clock. Optional; defaults to [time.Now].
+	// Now is the clock. Required.
 	Now func() time.Time
 }
 
@@ -46,9 +46,6 @@ type Signers struct {
 
 // NewSigners checks cfg and returns the signers.
 func NewSigners(cfg SignersConfig) (*Signers, error) {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
 	if len(cfg.File) > 0 {
 		if _, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: cfg.File, Now: cfg.Now}); err != nil {
 			return nil, err

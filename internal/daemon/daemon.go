@@ -489,13 +489,9 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 	if d.broker.external != nil {
 		edge.Fault = d.broker.ownFault
 	}
-	service, err := natsapi.New(edge)
-	if err != nil {
-		return nil, err
-	}
 	d.live.provisioner.Store(p)
 	d.live.orders.Store(operate.New(operate.Config{Provisioner: p, Command: natsapi.NewCommander(conn).Command}))
-	return service, nil
+	return natsapi.New(edge), nil
 }
 
 // storeConfig is the configuration of the store, which may take so many bytes at most.
@@ -571,7 +567,11 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 
 // Inputs writes what decisions saw in the last age; see [store.Inputs.Read].
 func (d *Daemon) Inputs(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
-	return d.reports.Inputs(ctx, age, started, w)
+	s := d.Store()
+	if s == nil {
+		return errNotOpen
+	}
+	return s.Inputs.Read(ctx, age, started, w)
 }
 
 // Connect returns one more connection to the account of provisioners. Close it

@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"context"
-	"io"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -85,15 +83,6 @@ func (r *reports) record(ctx context.Context) error {
 		return nil
 	}
 	return r.recorder.Run(ctx, func() *store.Store { return r.Store() })
-}
-
-// Inputs writes what decisions saw in the last age; see [store.Inputs.Read].
-func (r *reports) Inputs(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
-	s := r.Store()
-	if s == nil {
-		return errNotOpen
-	}
-	return s.Inputs.Read(ctx, age, started, w)
 }
 
 // observe hands an event to those who are told beside the store.

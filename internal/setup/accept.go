@@ -18,8 +18,5 @@ func AcceptLoss(ctx context.Context, d *daemon.Daemon, why trust.Cause) (r *orde
 		r, err = store.AcceptLoss(ctx, cfg, why)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return r, nil
+	return r, err
 }

@@ -76,13 +76,7 @@ func New(cfg Config) (*Broker, error) {
 			bad(fmt.Errorf("WebSocket: %w", err))
 		}
 	}
-	if cfg.StoreDir == "" {
-		bad(errors.New("no store directory"))
-	}
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
-	if cfg.ClientCAs == nil {
-		bad(errors.New("no client authorities"))
-	}
 	gate, err := NewGate(cfg.Gate)
 	bad(err)
 	if len(errs) > 0 {

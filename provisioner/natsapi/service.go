@@ -106,24 +106,8 @@ type Service struct {
 	backlog *limit.Backlog
 }
 
-// New checks cfg and returns a Service. It starts nothing.
-func New(cfg Config) (*Service, error) {
-	var errs []error
-	if cfg.Conn == nil {
-		errs = append(errs, errors.New("no connection"))
-	}
-	if cfg.Provisioner == nil {
-		errs = append(errs, errors.New("no provisioner"))
-	}
-	if cfg.Installation == "" {
-		errs = append(errs, errors.New("no installation id"))
-	}
-	if cfg.Workers < 0 || cfg.Queue < 0 || cfg.MaxWait < 0 || cfg.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("%d workers, queue of %d, wait of %v, timeout %v: want 0 (default) or more", cfg.Workers, cfg.Queue, cfg.MaxWait, cfg.Timeout))
-	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("nats edge: %w", errors.Join(errs...))
-	}
+// New returns a Service. It starts nothing.
+func New(cfg Config) *Service {
 	cfg.Workers = cmp.Or(cfg.Workers, 256)
 	cfg.Queue = cmp.Or(cfg.Queue, 2048)
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, 5*time.Second)
@@ -133,7 +117,7 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Busy == nil {
 		cfg.Busy = func() {}
 	}
-	return &Service{cfg: cfg, backlog: limit.NewBacklog(nil)}, nil
+	return &Service{cfg: cfg, backlog: limit.NewBacklog(nil)}
 }
 
 // Run serves until ctx is done. It then takes no further request, finishes all

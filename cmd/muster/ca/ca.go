@@ -40,29 +40,17 @@ func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
 		if err != nil {
 			return verb.OrNoSetup(s.Config, err)
 		}
-		return verb.Show(&s.Output, authorities, func(authorities []setup.AuthorityInfo) io.WriterTo {
+		return verb.Show(&s.Output, authorities, func(certificates []setup.CertificateInfo) io.WriterTo {
 			t := cli.NewTable("", "certificate", "valid until", "sha256")
-			for _, a := range authorities {
-				addRows(t, a, time.Now())
+			for _, c := range certificates {
+				end := c.NotAfter.UTC().Format(time.DateOnly)
+				if time.Now().After(c.NotAfter) {
+					end += " (expired)"
+				}
+				t.Add(c.Authority, c.What+" "+c.Name, end, c.Fingerprint)
 			}
 			return t
 		})
-	}
-}
-
-// addRows adds a row for each certificate of an authority.
-func addRows(t *cli.Table, a setup.AuthorityInfo, now time.Time) {
-	which := "previous"
-	if a.Present {
-		which = "present"
-	}
-	for _, c := range a.Certificates() {
-		end := c.NotAfter.UTC().Format(time.DateOnly)
-		if now.After(c.NotAfter) {
-			end += " (expired)"
-		}
-		t.Add(which, c.What+" "+c.Name, end, c.Fingerprint)
-		which = ""
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,10 +33,7 @@ func service(t *testing.T, f *testbed.Fleet, prefix string, wrap func(provisione
 	if edit != nil {
 		edit(&cfg)
 	}
-	s, err := natsapi.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := natsapi.New(cfg)
 	ctx, stop := context.WithCancel(t.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- s.Run(ctx, func() { close(ready) }) }()
@@ -182,20 +178,6 @@ func TestProvisionersShareTheRequests(t *testing.T) {
 	}
 }
 
-// TestWhatNewRefuses names everything that is missing at once.
-func TestWhatNewRefuses(t *testing.T) {
-	t.Parallel()
-	_, err := natsapi.New(natsapi.Config{Workers: -1})
-	if err == nil {
-		t.Fatal("accepted")
-	}
-	for _, want := range []string{"connection", "provisioner", "installation", "-1 workers"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("error lacks %q: %v", want, err)
-		}
-	}
-}
-
 // TestRunSaysThatItCannotBegin expects an error rather than a service that hears
 // nothing.
 func TestRunSaysThatItCannotBegin(t *testing.T) {
@@ -207,10 +189,7 @@ func TestRunSaysThatItCannotBegin(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-	s, err := natsapi.New(natsapi.Config{Conn: conn, Provisioner: p, Installation: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := natsapi.New(natsapi.Config{Conn: conn, Provisioner: p, Installation: "x"})
 	if err := s.Run(f.Context(), nil); !errors.Is(err, nats.ErrConnectionClosed) {
 		t.Errorf("Run = %v, want %v", err, nats.ErrConnectionClosed)
 	}

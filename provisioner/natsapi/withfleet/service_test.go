@@ -80,10 +80,7 @@ func TestABusyProvisionerSaysWhenToComeBack(t *testing.T) {
 	}
 	defer conn.Close()
 	// Subjects of its own keep the fleet's first provisioner out of it.
-	service, err := natsapi.New(natsapi.Config{Conn: conn, Provisioner: p, Installation: "x", Workers: 1, Queue: 1, Prefix: "test."})
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := natsapi.New(natsapi.Config{Conn: conn, Provisioner: p, Installation: "x", Workers: 1, Queue: 1, Prefix: "test."})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	ready := make(chan struct{})
@@ -144,10 +141,7 @@ func TestWhoHasWaitedTooLongIsSentAway(t *testing.T) {
 	}
 	defer conn.Close()
 	// Subjects of its own keep the fleet's first provisioner out of it.
-	service, err := natsapi.New(natsapi.Config{Conn: conn, Provisioner: f.Provisioner(nil), Installation: "x", MaxWait: 1, Prefix: "test."})
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := natsapi.New(natsapi.Config{Conn: conn, Provisioner: f.Provisioner(nil), Installation: "x", MaxWait: 1, Prefix: "test."})
 	ctx, stop := context.WithCancel(t.Context())
 	ended, ready := make(chan error, 1), make(chan struct{})
 	go func() { ended <- service.Run(ctx, func() { close(ready) }) }()

@@ -146,22 +146,20 @@ func classifyRenewal(r *Record, c claim) (Reason, error) {
 	return ReasonRenew, nil
 }
 
-// liveFor returns the newest certificate for the key that is live at now, or
-// nil.
+// liveFor returns the newest certificate for the key that is live at now, or nil.
 func (r *Record) liveFor(keyHash string, now time.Time) *Issued {
-	for _, i := range []*Issued{r.Next, r.Current} {
-		if i.live(now) && i.KeyHash == keyHash {
-			return i
-		}
-	}
-	return nil
+	return r.newestFor(keyHash, func(i *Issued) bool { return i.live(now) })
 }
 
 // begunFor returns the newest certificate for the key that has begun at now, see
 // [Issued.begun], or nil.
 func (r *Record) begunFor(keyHash string, now time.Time) *Issued {
+	return r.newestFor(keyHash, func(i *Issued) bool { return i.begun(now) })
+}
+
+func (r *Record) newestFor(keyHash string, good func(*Issued) bool) *Issued {
 	for _, i := range []*Issued{r.Next, r.Current} {
-		if i.begun(now) && i.KeyHash == keyHash {
+		if i != nil && i.KeyHash == keyHash && good(i) {
 			return i
 		}
 	}

@@ -49,9 +49,9 @@ func (a *Authority) IssuerKeyID() string { return keyID(a.cfg.Issuing) }
 func (a *Authority) CRLIssuers() []string {
 	ids, now := []string{a.IssuerKeyID()}, a.cfg.Now()
 	for _, p := range a.cfg.Previous {
-		i := describe(p.Root, p.Issuing)
-		if p.Key != nil && !now.After(i.NotAfter) && !slices.Contains(ids, i.KeyID) {
-			ids = append(ids, i.KeyID)
+		expired := now.After(p.Root.NotAfter) || now.After(p.Issuing.NotAfter)
+		if id := keyID(p.Issuing); p.Key != nil && !expired && !slices.Contains(ids, id) {
+			ids = append(ids, id)
 		}
 	}
 	return ids

@@ -39,10 +39,9 @@ type Previous struct {
 
 // An Issuer is one of the authorities that certificates in use can be of.
 type Issuer struct {
-	KeyID       string    // lower-case hex subject key identifier of the issuing certificate
-	Name        string    // its common name
-	Fingerprint string    // of its root; see [Authority.Fingerprint]
-	NotAfter    time.Time // the earlier end of root and issuing certificate, UTC
+	KeyID       string // lower-case hex subject key identifier of the issuing certificate
+	Name        string // its common name
+	Fingerprint string // of its root; see [Authority.Fingerprint]
 }
 
 // trust is what the authority accepts and hands out.
@@ -149,11 +148,7 @@ func (a *Authority) Issuers() []Issuer {
 }
 
 func describe(root, issuing *x509.Certificate) Issuer {
-	end := issuing.NotAfter
-	if root.NotAfter.Before(end) {
-		end = root.NotAfter
-	}
-	return Issuer{KeyID: keyID(issuing), Name: issuing.Subject.CommonName, Fingerprint: certificateFingerprint(root.Raw), NotAfter: end.UTC()}
+	return Issuer{KeyID: keyID(issuing), Name: issuing.Subject.CommonName, Fingerprint: certificateFingerprint(root.Raw)}
 }
 
 // IssuerOf returns the key id of the issuer, present or previous, of the

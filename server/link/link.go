@@ -1,5 +1,5 @@
 // Package link connects a node to a broker of its fleet, and asks provisioners
-// over the connection: names and proxies, TLS, sealed messages, and what it
+// over the connection: names, TLS, sealed messages, and what it
 // means if one of them fails.
 package link
 

@@ -48,13 +48,16 @@ func TestAllowImport(t *testing.T) {
 	if strings.Contains(list, "web*") || !strings.Contains(list, "racks") || !strings.Contains(list, "rack 5") || !strings.Contains(list, "db*") {
 		t.Errorf("listed after that:\n%s", list)
 	}
-	out, err := imports("allow:\n- pattern: A..b\n- pattern: x.example.net\n- pattern: x.example.net\n- {pattern: y.example.net, expires: }\n")
-	for _, want := range []string{"allow[0].pattern", "allow[2].pattern", "allow[3].expires"} {
+	out, err := imports("allow:\n- pattern: A..b\n- pattern: x.example.net\n- pattern: x.example.net\n")
+	for _, want := range []string{"entry 1: ", "entry 3: "} {
 		if err == nil || strings.Count(out, want) != 1 {
 			t.Errorf("not said once: %s\n%s", want, out)
 		}
 	}
-	if out, err := imports("allow:\n- pattern: '*'\n"); err == nil || !strings.Contains(out, "--i-know") {
+	if out, err := imports("allow:\n- {pattern: y.example.net, expires: }\n"); err == nil || !strings.Contains(out, "has no value") {
+		t.Errorf("an end without a value: %v: %s", err, out)
+	}
+	if out, err := imports("allow:\n- pattern: '*'\n"); err == nil || !strings.Contains(out, "lets every name in") {
 		t.Errorf("a list of every name: %v: %s", err, out)
 	}
 	f.Check()

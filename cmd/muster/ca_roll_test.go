@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,10 +14,6 @@ import (
 // names, nor the directory with all of it, and do what needs no key.
 func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
 	t.Parallel()
-	self, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, tt := range []struct{ closed, args string }{
 		{"prov/seal-key.pem", "provisioner run --check"},
 		{"prov", "provisioner run --check"},
@@ -43,7 +38,7 @@ func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
 			}
 			cmd.Dir = dir
 			out, _ := cmd.CombinedOutput()
-			want := ": permission denied\nmuster: " + tt.closed + " belongs to " + self.Username + ": run this as root or as the provisioner's user\n"
+			want := ": permission denied: run this as root or as the provisioner's user\n"
 			if cmd.ProcessState.ExitCode() != 1 || !strings.HasSuffix(string(out), want) {
 				t.Errorf("exit %d: %s want %s", cmd.ProcessState.ExitCode(), out, want)
 			}

@@ -45,7 +45,7 @@ func TestEvents(t *testing.T) {
 	}
 	for flag, wrong := range map[string]string{"--since": "soon", "--type": "nonsense", "--node": "Web1"} {
 		cmd := command(t, "events", flag, wrong, "--config", filepath.Join(dir, "prov/provisioner.yaml"))
-		if b, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(b), flag+": ") {
+		if b, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(b), flag[2:]+": ") {
 			t.Errorf("mistake in %s: %v: %s", flag, err, b)
 		}
 	}

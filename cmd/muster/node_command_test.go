@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestNodeCommands has an operator command an agent, both processes, by name and
-// by a file of names.
+// TestNodeCommands has an operator command an agent, both processes.
 func TestNodeCommands(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -37,8 +36,7 @@ func TestNodeCommands(t *testing.T) {
 	agent.waitFor("a command asks for it")
 	agent.waitFor("(?s)connected to the fleet.*connected to the fleet")
 
-	write(t, filepath.Join(dir, "names"), "# the web\nweb1.example.net\nweb2.example.net\n")
-	fails("say --yes", "node", "restart", "--from", filepath.Join(dir, "names"))
-	fails("1 machine failed", "node", "restart", "--from", filepath.Join(dir, "names"), "--yes")
+	fails("say --yes", "node", "restart", "web1.example.net", "web2.example.net")
+	fails("1 machine failed", "node", "restart", "web1.example.net", "web2.example.net", "--yes")
 	agent.waitFor("agent ends, to be started again")
 }

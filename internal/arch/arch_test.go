@@ -47,7 +47,7 @@ var agent = map[string][]string{
 // tools are for people and tests who look at the whole: they import what they need, and only tools and commands import
 // them.
 var tools = []string{"internal/testbed", "internal/simnode", "internal/demo", "internal/bench", "internal/chaos", "internal/browsertest",
-	"internal/testdisk", "internal/testproc", "internal/eventcheck", "internal/arch", "examples/"}
+	"internal/testdisk", "internal/testproc", "internal/arch", "examples/"}
 
 // isTool reports whether a package is a tool, or a package of tests alone.
 func isTool(name string) bool {
@@ -89,7 +89,7 @@ var owners = map[string][]string{
 	"github.com/agnivade/levenshtein": {"internal/cli"},
 	"golang.org/x/term":               {"internal/cli"},
 	"golang.org/x/net":                {"provisioner/httpapi"},
-	"github.com/santhosh-tekuri":      {"internal/eventcheck"},
+	"github.com/santhosh-tekuri":      {},
 	"github.com/KimMachineGun":        {"cmd/muster/provisioner"},
 	"github.com/chromedp":             {},
 	"github.com/zmap":                 {},
@@ -171,28 +171,6 @@ func TestLayout(t *testing.T) {
 func downward(name, imported string) bool {
 	const nouns, shared = "cmd/muster/", "cmd/muster/internal/"
 	return name == "cmd/muster" && strings.HasPrefix(imported, nouns) || strings.HasPrefix(name, nouns) && strings.HasPrefix(imported, shared)
-}
-
-// TestEventsOfFleetsAreChecked wants eventcheck wherever tests have fleets.
-func TestEventsOfFleetsAreChecked(t *testing.T) {
-	t.Parallel()
-	// Tests of these start hundreds of processes of themselves, which have no
-	// fleets and would all compile schemas.
-	without := []string{"muster/cmd/muster", "muster/internal/chaos"}
-	const testbed, check = "muster/internal/testbed", "muster/internal/eventcheck"
-	found := 0
-	for _, p := range list(t, "muster/...") {
-		imports := append(p.TestImports, p.XTestImports...)
-		if !slices.Contains(imports, testbed) || slices.Contains(without, p.ImportPath) {
-			continue
-		}
-		if found++; !slices.Contains(imports, check) {
-			t.Errorf("tests of %s have fleets, and nothing checks their events: import %s", p.ImportPath, check)
-		}
-	}
-	if found == 0 {
-		t.Error("no package has tests with fleets")
-	}
 }
 
 // TestTestsWithFleetsAreApart wants no tests inside a package beside tests of it that

@@ -182,7 +182,7 @@ func firstKey(call *ast.CallExpr) int {
 		if strings.EqualFold(on, "log") {
 			return 1
 		}
-	case "Log":
+	case "Log", "report":
 		return 3
 	case "problem":
 		return 5

@@ -16,7 +16,6 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"muster/internal/daemon"
-	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"

@@ -7,9 +7,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 )
@@ -71,43 +69,15 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second signal ends the process
-	return Report(os.Stderr, program, interrupted(ctx, await(ctx, all[verb])))
+	return Report(os.Stderr, program, interrupted(ctx, all[verb](ctx)))
 }
 
-// grace is how long a verb without [CleansUp] may go on after the first signal. It may wait in a
-// call that no context ends, such as to open a pipe that has no writer.
-const grace = time.Second
-
-// await returns what the verb does, or the error of ctx if the verb takes too long to notice its end.
-func await(ctx context.Context, verb func(context.Context) error) error {
-	var cleansUp atomic.Bool
-	done := make(chan error, 1) // the verb may outlive await
-	go func() { done <- verb(context.WithValue(ctx, cleansUpKey{}, &cleansUp)) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	var late <-chan time.Time
-	if !cleansUp.Load() {
-		late = time.After(grace)
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-late:
-		return ctx.Err()
-	}
-}
-
-// cleansUpKey is the key of the context value by which a verb says that it is to be waited for.
-type cleansUpKey struct{}
-
-// CleansUp is for a verb that has things to remove at its end, keys among them: [Run] waits for it after
-// a signal, and its context also ends when the terminal goes, unless the caller has that ignored
-// (nohup). To print into a closed pipe is an error in place of the end of the process.
+// CleansUp is for a verb that has things to remove at its end, keys among them: its context also ends when the terminal
+// goes, unless the caller has that ignored (nohup). To print into a closed pipe is an error in place of the end of the
+// process.
 func CleansUp(verb func(context.Context) error) func(context.Context) error {
-	return Drains(func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		signal.Ignore(syscall.SIGPIPE)
 		if signal.Ignored(syscall.SIGHUP) {
 			return verb(ctx)
 		}
@@ -115,35 +85,6 @@ func CleansUp(verb func(context.Context) error) func(context.Context) error {
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 		defer stop()
 		return interrupted(ctx, verb(ctx))
-	})
-}
-
-// Drains is CleansUp for a verb that has a use of its own for SIGHUP.
-func Drains(verb func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if waited, ok := ctx.Value(cleansUpKey{}).(*atomic.Bool); ok {
-			waited.Store(true)
-		}
-		signal.Ignore(syscall.SIGPIPE)
-		return verb(ctx)
-	}
-}
-
-// Serves is for a verb that goes on until it is told to stop. It is CleansUp, but to end because
-// of a SIGHUP is an error: the sender wants files to be read again, as with other daemons, and a
-// service manager starts again only what failed.
-func Serves(verb func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		hung := false
-		err := CleansUp(func(inner context.Context) error {
-			err := verb(inner)
-			hung = inner.Err() != nil && ctx.Err() == nil
-			return err
-		})(ctx)
-		if err == nil && hung {
-			return errors.New("ended by SIGHUP, to be started again: by SIGTERM it ends for good")
-		}
-		return err
 	}
 }
 

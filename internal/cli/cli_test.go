@@ -199,10 +199,10 @@ func TestWriteNewNames(t *testing.T) {
 		closed = "/sys" // closed to root as well
 	}
 	for name, tt := range map[string]struct{ path, want string }{
-		"no directory":      {dir + "/none/key", "directory " + dir + "/none does not exist (no such file or directory); make it first"},
-		"closed directory":  {closed + "/key", "directory " + closed + " is not writable for you (permission denied); use another or change its permissions"},
-		"file as directory": {file + "/key", "not a directory"},
-		"directory as file": {dir, "is a directory, want the name of a file"},
+		"no directory":      {dir + "/none/key", "directory " + dir + "/none: no such file or directory"},
+		"closed directory":  {closed + "/key", "directory " + closed + ": permission denied"},
+		"file as directory": {file + "/key", "directory " + file + ": not a directory"},
+		"directory as file": {dir, "is a directory, a device or the like, and is never replaced; want the name of a file"},
 		"over a file":       {file, "file already exists; nothing was written, use --force to replace it"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestWriteNewNames(t *testing.T) {
 			err := cli.WriteNew(tt.path, []byte("x"), 0o600, false)
 			want := tt.path + ": " + tt.want
 			if errors.Is(err, syscall.EROFS) { // as /sys is in many containers
-				want = tt.path + ": read-only file system"
+				want = tt.path + ": directory " + closed + ": read-only file system"
 			}
 			if err == nil || err.Error() != want {
 				t.Errorf("error %v\nwant  %s", err, want)

@@ -20,44 +20,30 @@ var ErrExists = fmt.Errorf("%w; nothing was written, use --force to replace it",
 // error wraps [ErrExists] if there is something at path and force is not set.
 func CheckNew(path string, force bool) error {
 	if to, err := os.Stat(path); err == nil && !to.Mode().IsRegular() { // of a link, the target counts
-		if to.IsDir() {
-			return fmt.Errorf("%s: is a directory, want the name of a file", path)
-		}
-		// Such as /dev/stdout: a file would take its name.
-		return fmt.Errorf("%s: is a device, a pipe or the like, and is never replaced; want the name of a file", path)
+		return fmt.Errorf("%s: is a directory, a device or the like, and is never replaced; want the name of a file", path)
 	}
 	_, err := os.Lstat(path)
 	switch {
 	case err == nil && !force:
 		return fmt.Errorf("%s: %w", path, ErrExists)
-	case err == nil:
-		return nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return notWritten(path, err)
+	case errors.Is(err, fs.ErrNotExist):
+		_, err = os.Stat(filepath.Dir(path))
 	}
-	if _, err := os.Stat(filepath.Dir(path)); err != nil {
-		return notWritten(path, err)
-	}
-	return nil
+	return notWritten(path, err)
 }
 
 // notWritten says that path cannot be written because of err, which names a
-// temporary file or a directory in its place, and what to do.
+// temporary file or a directory in its place. Of nil it returns nil.
 func notWritten(path string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if e := (*fs.PathError)(nil); errors.As(err, &e) {
 		err = e.Err
 	} else if e := (*os.LinkError)(nil); errors.As(err, &e) {
 		err = e.Err
 	}
-	dir := filepath.Dir(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: directory %s does not exist (%w); make it first", path, dir, err)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s: directory %s is not writable for you (%w); use another or change its permissions", path, dir, err)
-	default:
-		return fmt.Errorf("%s: %w", path, err)
-	}
+	return fmt.Errorf("%s: directory %s: %w", path, filepath.Dir(path), err)
 }
 
 // WriteNew writes data to a file that appears complete and with exactly these

@@ -4,47 +4,36 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/agnivade/levenshtein"
 	"github.com/alecthomas/kingpin/v2"
 )
 
-// mistake says in our words why kingpin refuses a command line: it names the first thing that is wrong.
+// mistake adds to what kingpin has against a command line the flag or command that may be meant.
 func mistake(app *kingpin.Application, args []string, refused error) error {
 	parsed, _ := app.ParseContext(args) // its error, if any, is the one that is refused
-	if parsed == nil {
+	at := strings.IndexAny(refused.Error(), `'"`)
+	if parsed == nil || at < 0 {
 		return refused
 	}
-	kind, name := refused.Error(), ""
-	if at := strings.IndexAny(kind, `'"`); at >= 0 {
-		name, _, _ = strings.Cut(kind[at+1:], kind[at:at+1])
-		kind = strings.TrimSpace(kind[:at])
+	quoted := refused.Error()[at:]
+	word, _, _ := strings.Cut(quoted[1:], quoted[:1])
+	switch {
+	case strings.HasPrefix(refused.Error(), "unknown"):
+		if meant := nearest(word, flagsOf(app, parsed)); meant != "" {
+			return fmt.Errorf("%w: did you mean %s?", refused, meant)
+		}
+	case strings.HasPrefix(refused.Error(), "expected command"):
+		group, above := app.Model().CmdGroupModel, app.Name+" "
+		if c := parsed.SelectedCommand; c != nil {
+			group, above = c.Model().CmdGroupModel, above+c.FullCommand()+" "
+		}
+		if meant := nearest(word, commandsIn(group)); meant != "" {
+			return fmt.Errorf("%w: did you mean `%s`?", refused, above+meant)
+		}
 	}
-	switch kind {
-	case "unknown long flag", "unknown short flag":
-		return noFlag(app, parsed, name)
-	case "expected argument for flag":
-		return fmt.Errorf("%s wants a value", name)
-	case "flag":
-		return fmt.Errorf("--%s is given more than once", name)
-	case "required flag(s)":
-		return fmt.Errorf("%s is missing%s", name, helpOfFlag(flagsOf(app, parsed), name))
-	case "required argument":
-		return fmt.Errorf("<%s> is missing%s", name, helpOfArgument(parsed, name))
-	case "must select a subcommand of":
-		group := parsed.SelectedCommand.Model().CmdGroupModel
-		return fmt.Errorf("`%s %s` is followed by a command: %s", app.Name, name, either(commandsIn(group)))
-	case "expected command but got":
-		return noCommand(app, parsed, name)
-	case "unexpected argument":
-		return fmt.Errorf("unexpected argument %q", name)
-	}
-	if what, ok := strings.CutPrefix(kind, "unexpected "); ok {
-		return fmt.Errorf("unexpected argument %q", what)
-	}
-	return refused // a value that its flag or argument does not take: the error names both
+	return refused
 }
 
 // emptyValue reports the first flag or argument whose value is empty: an unset variable of a shell must not pass for
@@ -65,48 +54,10 @@ func emptyValue(app *kingpin.Application, args []string) error {
 			if slices.Contains(args, "-") { // which kingpin makes empty
 				return fmt.Errorf("<%s> is -, and no stream can be in its place: ./- is a file of that name", clause.Model().Name)
 			}
-			return fmt.Errorf("<%s> is empty%s", clause.Model().Name, clauseOf(clause.Model().Help))
+			return fmt.Errorf("<%s> is empty: give it a value", clause.Model().Name)
 		}
 	}
 	return nil
-}
-
-// noFlag says that there is no such flag, and which one may be meant.
-func noFlag(app *kingpin.Application, parsed *kingpin.ParseContext, flag string) error {
-	var names []string
-	for _, f := range flagsOf(app, parsed) {
-		if !f.Hidden {
-			names = append(names, f.Name)
-		}
-	}
-	if meant := nearest(strings.TrimLeft(flag, "-"), names); meant != "" {
-		return fmt.Errorf("no flag %s: did you mean --%s?", flag, meant)
-	}
-	if parsed.SelectedCommand == nil {
-		return fmt.Errorf("no flag %s in front of a command: write it behind that", flag)
-	}
-	return fmt.Errorf("no flag %s", flag)
-}
-
-// noCommand says that there is no such command, and which one may be meant.
-func noCommand(app *kingpin.Application, parsed *kingpin.ParseContext, word string) error {
-	group, above := app.Model().CmdGroupModel, ""
-	if c := parsed.SelectedCommand; c != nil {
-		group, above = c.Model().CmdGroupModel, c.FullCommand()+" "
-	}
-	if meant := nearest(word, commandsIn(group)); meant != "" {
-		return fmt.Errorf("no command %q: did you mean `%s %s%s`?", above+word, app.Name, above, meant)
-	}
-	var elsewhere []string
-	each(app.Model().CmdGroupModel, func(c *kingpin.CmdModel) {
-		if c.Name == word && !c.Hidden {
-			elsewhere = append(elsewhere, app.Name+" "+c.FullCommand)
-		}
-	})
-	if len(elsewhere) > 0 {
-		return fmt.Errorf("no command %q: there is `%s`", above+word, elsewhere[0])
-	}
-	return fmt.Errorf("no command %q", above+word)
 }
 
 // nearest returns the one of the words that word begins, else the one that is at most two letters off; "" if none is.
@@ -123,64 +74,20 @@ func nearest(word string, words []string) string {
 	return meant
 }
 
-// DidYouMean returns what to append to a message that word is none of the words, which are codes and the like.
-func DidYouMean[S ~string](word string, words []S) string {
-	all := make([]string, 0, len(words))
-	for _, w := range words {
-		all = append(all, string(w))
-	}
-	if meant := nearest(word, all); meant != "" {
-		return ": did you mean " + meant + "?"
-	}
-	return ""
-}
-
-// either writes words as a choice.
-func either(words []string) string {
-	last := len(words) - 1
-	if last < 1 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:last], ", ") + " or " + words[last]
-}
-
-// clauseOf makes a sentence of help the end of another.
-func clauseOf(sentence string) string {
-	sentence = strings.TrimSuffix(sentence, ".")
-	first, size := utf8.DecodeRuneInString(sentence)
-	second, _ := utf8.DecodeRuneInString(sentence[size:])
-	if unicode.IsUpper(second) {
-		return ": " + sentence // a name, such as SPIFFE
-	}
-	return ": " + string(unicode.ToLower(first)) + sentence[size:]
-}
-
-func helpOfFlag(flags []*kingpin.FlagModel, name string) string {
-	i := slices.IndexFunc(flags, func(f *kingpin.FlagModel) bool { return "--"+f.Name == name })
-	if i < 0 {
-		return ""
-	}
-	return clauseOf(flags[i].Help)
-}
-
-func helpOfArgument(parsed *kingpin.ParseContext, name string) string {
-	args := parsed.SelectedCommand.Model().Args
-	i := slices.IndexFunc(args, func(a *kingpin.ArgModel) bool { return a.Name == name })
-	if i < 0 {
-		return ""
-	}
-	return clauseOf(args[i].Help)
-}
-
-// flagsOf returns the flags of the program and of the commands that were recognized.
-func flagsOf(app *kingpin.Application, parsed *kingpin.ParseContext) []*kingpin.FlagModel {
+// flagsOf returns the flags of the program and of the commands that were recognized, which are not hidden.
+func flagsOf(app *kingpin.Application, parsed *kingpin.ParseContext) (names []string) {
 	flags := slices.Clone(app.Model().Flags)
 	for _, e := range parsed.Elements {
 		if c, ok := e.Clause.(*kingpin.CmdClause); ok {
 			flags = append(flags, c.Model().Flags...)
 		}
 	}
-	return flags
+	for _, f := range flags {
+		if !f.Hidden {
+			names = append(names, "--"+f.Name)
+		}
+	}
+	return names
 }
 
 // commandsIn returns the names of the commands of a group that are not hidden.

@@ -71,7 +71,7 @@ func Enum(flag *kingpin.FlagClause, target *string, options ...string) {
 		if slices.Contains(options, s) {
 			return s, nil
 		}
-		return "", fmt.Errorf("--%s is %q, want %s", flag.Model().Name, s, either(options))
+		return "", fmt.Errorf("--%s is %q, want %s", flag.Model().Name, s, strings.Join(options, ", "))
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"muster/internal/daemon"
-	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/internal/testbed"
 	"muster/internal/wire"
 )

@@ -2,10 +2,8 @@ package console
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -97,13 +95,7 @@ func (a *activity) run(ctx context.Context) error {
 // tell reads an event's data. What it cannot read stays empty: it is shown by its
 // type.
 func tell(e *events.Stored) *told {
-	t := &told{Stored: e}
-	_ = json.Unmarshal(e.Data, &t.Data)
-	t.Data.Type, t.Data.Time = e.Type, e.Time
-	if t.Data.Node == "" && strings.HasPrefix(string(e.Type), "io.muster.server.") {
-		t.Data.Node = e.Subject
-	}
-	return t
+	return &told{Stored: e, Data: e.Read()}
 }
 
 // take takes an event in.

@@ -35,9 +35,7 @@ func (c tokenPages) tokens(v *visit) error {
 
 // tokenPage is one token with who used it.
 type tokenPage struct {
-	*operate.TokenSummary
-	UsedBy  []trust.TokenUse
-	More    bool // have used it
+	*operate.TokenReport
 	Actions []*action
 	Done    string
 }
@@ -71,20 +69,13 @@ var tokenActions = []*action{
 func (c tokenPages) token(v *visit) error {
 	tid := jwt.TokenID(v.r.PathValue("tid"))
 	page := &tokenPage{Done: done(v, tokenActions)}
-	enough := errors.New("enough")
 	var err error
-	page.TokenSummary, err = c.cfg.Orders.Tokens.EachUse(v.r.Context(), tid, func(u trust.TokenUse) error {
-		if len(page.UsedBy) == maxUses {
-			page.More = true
-			return enough
-		}
-		page.UsedBy = append(page.UsedBy, u)
-		return nil
-	})
+	page.TokenReport, err = c.cfg.Orders.Tokens.Get(v.r.Context(), tid, maxUses)
 	if errors.Is(err, operate.ErrUnknownToken) { // a machine that waits, or was refused, may have shown it
-		page.TokenSummary, err = &operate.TokenSummary{TokenInfo: trust.TokenInfo{ID: tid}}, nil
+		unknown := operate.TokenSummary{TokenInfo: trust.TokenInfo{ID: tid}}
+		page.TokenReport, err = &operate.TokenReport{TokenSummary: unknown}, nil
 	}
-	if err != nil && !errors.Is(err, enough) {
+	if err != nil {
 		return err
 	}
 	if v.login.Role.Covers(trust.RoleOperator) && page.Revoked == nil {

@@ -21,7 +21,6 @@ import (
 	"muster/provisioner/trust"
 
 	"muster/internal/daemon"
-	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"

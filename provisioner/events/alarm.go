@@ -55,7 +55,7 @@ type AlarmConfig struct {
 type Alarms struct {
 	cfg AlarmConfig // set by NewAlarms, then read-only
 
-	// keeping holds one token, which whoever looks at a state has until the alarm says so.
+	// keeping holds one token, which the caller that looks at a state has until the alarm says so.
 	keeping chan struct{}
 
 	mu       sync.RWMutex

@@ -2,8 +2,9 @@ package events_test
 
 import (
 	"encoding/json"
-	"muster/provisioner/events"
 	"testing"
+
+	"muster/provisioner/events"
 )
 
 // TestALifecycleEventCanBeWrittenAgain has a node say a time that is out of range in UTC.

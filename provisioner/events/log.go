@@ -31,6 +31,18 @@ type Stored struct {
 	Place Place `json:"-"`
 }
 
+// Read returns the event. What nodes say themselves has the time of the broker, since a node's clock may be far off.
+// Data that cannot be read is left out.
+func (s *Stored) Read() Event {
+	var e Event
+	_ = json.Unmarshal(s.Data, &e)
+	e.Type, e.Time = s.Type, s.Time
+	if strings.HasPrefix(string(s.Type), OfServer) {
+		e.Time, e.Node = s.RecordedTime, s.Subject
+	}
+	return e
+}
+
 // A Place is a position in the log of events, just behind an event. The log is
 // four streams: what provisioners say, what strangers cause, what nodes say of their
 // life, and that they live. The zero value is its beginning.
@@ -44,13 +56,12 @@ func (p Place) String() string {
 // errPlace says what a place looks like.
 var errPlace = errors.New("want four numbers with dashes between, as in the id of an event of the stream")
 
-// ParsePlace reads a place. Its last two numbers may be missing, as they were in those
-// from before nodes had streams, whose beginning they then are.
+// ParsePlace reads a place.
 func ParsePlace(s string) (Place, error) {
 	fields := strings.Split(s, "-")
 	var p Place
 	parts := []*uint64{&p.Events, &p.Attempts, &p.Lifecycle, &p.Alive}
-	if len(fields) != 2 && len(fields) != len(parts) {
+	if len(fields) != len(parts) {
 		return Place{}, fmt.Errorf("place %.64q: %w", s, errPlace)
 	}
 	for i, field := range fields {

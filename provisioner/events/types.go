@@ -159,28 +159,3 @@ var Members = []Member{
 	{"address", "string", "of the node, as its broker sees it", "192.0.2.7"},
 	{"expires", "string", "when the certificate ends, RFC 3339", "2026-12-22T10:00:00Z"},
 }
-
-// Schema returns the JSON Schema (2020-12) of a whole event of the type: a
-// CloudEvent whose data has the members of the table and no others.
-func (m *Meaning) Schema() map[string]any {
-	members := map[string]any{}
-	for _, member := range Members {
-		if slices.Contains(m.Always, member.Name) || slices.Contains(m.Sometimes, member.Name) {
-			members[member.Name] = map[string]any{"type": member.Type}
-		}
-	}
-	text, moment := map[string]any{"type": "string", "minLength": 1}, map[string]any{"type": "string", "format": "date-time"}
-	return map[string]any{
-		"$schema":  "https://json-schema.org/draft/2020-12/schema",
-		"$id":      "urn:muster:event:" + string(m.Type),
-		"type":     "object",
-		"required": []string{"specversion", "id", "source", "type", "time", "datacontenttype", "data"},
-		"properties": map[string]any{
-			"specversion": map[string]any{"const": "1.0"}, "id": text, "source": text, "type": map[string]any{"const": string(m.Type)},
-			"subject": map[string]any{"type": "string"}, "time": moment, "recordedtime": moment,
-			"datacontenttype": map[string]any{"const": "application/json"},
-			"data":            map[string]any{"type": "object", "required": m.Always, "properties": members, "additionalProperties": false},
-		},
-		"additionalProperties": false,
-	}
-}

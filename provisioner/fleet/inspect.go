@@ -104,9 +104,15 @@ func (x *Inspector) Unheard(ctx context.Context, id wire.Identity, since time.Ti
 	case !last.Before(since):
 		return fmt.Errorf("%w: it was heard of at %s", ErrHeard, stamp(last))
 	case !since.After(begun):
-		return fmt.Errorf("%w: the store keeps since %s when nodes were heard of", ErrHeard, stamp(begun))
+		return notKept(begun)
 	}
 	return nil
+}
+
+// notKept says that the store does not know which nodes were heard of before a time. It has begun anew if it was lost,
+// or restored from a backup.
+func notKept(since time.Time) error {
+	return fmt.Errorf("%w: the store keeps since %s when nodes were heard of", ErrHeard, stamp(since))
 }
 
 // lastHeard returns when a node was last heard of, the zero time for never, and since when that is kept.

@@ -11,9 +11,9 @@ import (
 	"muster/provisioner/orders"
 )
 
-// DoneBy are the events by which a node that was commanded is known to have done
+// doneBy are the events by which a node that was commanded is known to have done
 // it: its confirmation is on record, or its agent has said so.
-var DoneBy = map[wire.Verb]events.Type{
+var doneBy = map[wire.Verb]events.Type{
 	wire.VerbReprovision: events.Provisioned,
 	wire.VerbReconfigure: events.Provisioned,
 	wire.VerbRestart:     events.ServerStartup,
@@ -28,27 +28,29 @@ var verbSentences = map[wire.Verb]string{
 	wire.VerbShutdown:    "to stop its agent",
 }
 
-// An order is the last command to a node, and what has become of it.
-type order struct {
+// A Command is the last command to a node, and what has become of it.
+type Command struct {
+	Command string    // its id
+	Ended   time.Time // when it was done or refused, zero if neither is known
+	Refused wire.Code // with Ended: the node was refused what it needs
+	Cause   string    // of that
+
 	verb    wire.Verb
 	by, why string
 	at      time.Time // by the provisioner's clock, when it was first given
 	taken   bool      // the node has said so
-	ended   time.Time // when it was done or refused, zero if neither is known
-	refused wire.Code // with ended: the node was refused what it needs
 }
 
-// orderOf returns the last command among events, nil if there is none. One that
+// CommandOf returns the last command among the events of a node, nil if there is none. One that
 // was sent again is the same.
-func orderOf(emitted []events.Event) *order {
-	var o *order
-	var id string
+func CommandOf(emitted []events.Event) *Command {
+	var o *Command
 	for _, e := range slices.Backward(emitted) {
 		switch {
 		case e.Type != events.Commanded:
 		case o == nil:
-			id, o = e.Command, &order{verb: e.Verb, by: e.By, why: e.Why, at: e.Time, taken: e.Cause == ""}
-		case e.Command == id:
+			o = &Command{Command: e.Command, verb: e.Verb, by: e.By, why: e.Why, at: e.Time, taken: e.Cause == ""}
+		case e.Command == o.Command:
 			o.at, o.taken = e.Time, o.taken || e.Cause == ""
 		}
 	}
@@ -59,17 +61,17 @@ func orderOf(emitted []events.Event) *order {
 }
 
 // follow finds out what has become of the order. A node that was refused may still come back once it was helped.
-func (o *order) follow(emitted []events.Event) {
+func (o *Command) follow(emitted []events.Event) {
 	for i := range emitted {
 		e := &emitted[i]
 		switch {
 		case e.Time.Before(o.at):
 			continue
-		case e.Type == DoneBy[o.verb]:
-			o.ended, o.refused = e.Time, ""
+		case e.Type == doneBy[o.verb]:
+			o.Ended, o.Refused, o.Cause = e.Time, "", ""
 			return
-		case e.Type == events.Refused && !wire.MeaningOf(e.Code).Retry && DoneBy[o.verb] == events.Provisioned:
-			o.ended, o.refused = e.Time, e.Code
+		case e.Type == events.Refused && !wire.MeaningOf(e.Code).Retry && doneBy[o.verb] == events.Provisioned:
+			o.Ended, o.Refused, o.Cause = e.Time, e.Code, e.Cause
 		}
 	}
 }
@@ -77,7 +79,7 @@ func (o *order) follow(emitted []events.Event) {
 // lastOrder explains the last command to a node that is let in, and what its agent has
 // said last.
 func (e *explainer) lastOrder(emitted []events.Event) {
-	if o := orderOf(emitted); o != nil {
+	if o := CommandOf(emitted); o != nil {
 		e.order(o)
 	}
 	for _, last := range slices.Backward(emitted) {
@@ -92,14 +94,14 @@ func (e *explainer) lastOrder(emitted []events.Event) {
 	}
 }
 
-func (e *explainer) order(o *order) {
+func (e *explainer) order(o *Command) {
 	var became string
 	var do []Action
 	switch {
-	case o.refused != "":
-		became = "it was refused at " + stamp(o.ended) + ": " + string(o.refused)
-	case !o.ended.IsZero():
-		became = "done at " + stamp(o.ended)
+	case o.Refused != "":
+		became = "it was refused at " + stamp(o.Ended) + ": " + string(o.Refused)
+	case !o.Ended.IsZero():
+		became = "done at " + stamp(o.Ended)
 	case o.taken:
 		became = "it has taken the order, and was not heard to have done it"
 		if e.now.Sub(o.at) >= slowToConfirm {

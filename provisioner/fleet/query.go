@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ type Filter struct {
 	Prefix        string       // of the name
 	Match         wire.Pattern // the name
 	ExpiresBefore time.Time    // has a certificate that ends before
-	SeenBefore    time.Time    // not heard of since, or never; see [Page] for those of whom nobody knows
+	SeenBefore    time.Time    // not heard of since, or never
 	Token         jwt.TokenID
 	Policy        string // the digest, or how it begins
 
@@ -52,6 +53,9 @@ type Filter struct {
 	// facts that are kept can be asked for: see [ErrFact].
 	Facts []string
 }
+
+// IsZero reports whether it selects every node.
+func (f *Filter) IsZero() bool { return reflect.ValueOf(*f).IsZero() }
 
 // A Query asks for one page of a list.
 type Query struct {
@@ -71,12 +75,6 @@ type Page struct {
 	// Total and States count all that the filter selects, on whatever page.
 	Total  int                       `json:"total"`
 	States map[provisioner.State]int `json:"states"`
-
-	// Unknown counts nodes that are in no page though they were not heard of since
-	// SeenBefore: that is before HeardSince, when the store began to keep it, so that
-	// nobody knows. It has begun anew if it was lost, or restored from a backup.
-	Unknown    int       `json:"unknown,omitempty"`
-	HeardSince time.Time `json:"heard_since,omitzero"` // set if there are any
 }
 
 // Check reports everything that is wrong with the query.
@@ -86,6 +84,17 @@ func (q *Query) Check() error {
 		if !slices.Contains(states, s) {
 			errs = append(errs, fmt.Errorf("state: %.40q, want enrolled, provisioned, revoked or retired", s))
 		}
+	}
+	if q.Site != "" {
+		if _, err := jwt.ParseSite(string(q.Site)); err != nil {
+			errs = append(errs, fmt.Errorf("site: %w", err))
+		}
+	}
+	if strings.Trim(q.Prefix, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" {
+		errs = append(errs, fmt.Errorf("prefix: %.80q, and names are of a-z, 0-9, - and dots", q.Prefix))
+	}
+	if strings.Trim(q.Policy, "0123456789abcdef") != "" || len(q.Policy) > 64 {
+		errs = append(errs, fmt.Errorf("policy: %.80q, want 1 to 64 lower-case hex digits of its digest", q.Policy))
 	}
 	if q.Match != "" {
 		if _, err := wire.ParsePattern(string(q.Match)); err != nil {
@@ -109,8 +118,8 @@ func (q *Query) Check() error {
 }
 
 // List returns a page, once the records have been read and, if it asks for that, when
-// nodes were heard of. The error is [ErrReading] if they are not when ctx is done, [ErrCursor], [ErrFact], or what is wrong with
-// the query.
+// nodes were heard of. The error is [ErrReading] if they are not when ctx is done, [ErrHeard] if the store does not go
+// back to SeenBefore, [ErrCursor], [ErrFact], or what is wrong with the query.
 func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
@@ -140,22 +149,17 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	p := &Page{States: make(map[provisioner.State]int)}
-	unheard := !q.SeenBefore.IsZero() && !q.SeenBefore.After(x.since)
+	if !q.SeenBefore.IsZero() && !q.SeenBefore.After(x.since) {
+		return nil, notKept(x.since)
+	}
 	first := &first{by: q.Sort, after: after, limit: q.Limit}
 	for i := range x.nodes {
 		n := &x.nodes[i]
-		switch {
-		case !x.selects(&q.Filter, n, facts):
-		case unheard:
-			p.Unknown++
-		default:
+		if x.selects(&q.Filter, n, facts) {
 			p.Total++
 			p.States[x.of(n).state]++
 			first.offer(n)
 		}
-	}
-	if p.Unknown > 0 {
-		p.HeardSince = x.since
 	}
 	first.cut()
 	p.Nodes = make([]Node, 0, len(first.kept))

@@ -20,7 +20,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"

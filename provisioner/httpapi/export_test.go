@@ -7,7 +7,6 @@ var Write = (*Problem).write
 var (
 	ParseNodeQuery  = parseNodeQuery
 	ParseEventQuery = eventQuery
-	WaitingFilterOf = waitingFilterOf
 )
 
 // Routes returns the patterns of all routes.

@@ -32,6 +32,9 @@ type Release struct {
 	Why string `json:"why,omitempty"`
 }
 
+// maxTokenUses bounds the uses of one token in an answer, so that it stays below 4 MB.
+const maxTokenUses = 10_000
+
 func tokenRoutes(s *Server) {
 	t := s.cfg.Orders.Tokens
 	tid := func(r *http.Request) jwt.TokenID { return jwt.TokenID(r.PathValue("tid")) }
@@ -40,7 +43,7 @@ func tokenRoutes(s *Server) {
 		return append([]operate.TokenSummary{}, tokens...), err // a list of none is a list
 	})
 	get(s, viewer, "/v1/tokens/{tid}", func(r *http.Request) (*operate.TokenReport, error) {
-		return t.Get(r.Context(), tid(r))
+		return t.Get(r.Context(), tid(r), maxTokenUses)
 	})
 	// The text goes nowhere but into the verifier.
 	ask(s, viewer, "/v1/tokens/identify", func(_ *http.Request, q *TokenText) (*TokenID, error) {
@@ -54,7 +57,7 @@ func tokenRoutes(s *Server) {
 		if err := t.Revoke(r.Context(), tid(r), c); err != nil {
 			return nil, err
 		}
-		return t.Get(r.Context(), tid(r)) // the machines that used it are what to look at next
+		return t.Get(r.Context(), tid(r), maxTokenUses) // the machines that used it are what to look at next
 	})
 	change(s, admin, "/v1/tokens/{tid}/unfreeze", func(r *http.Request, q *Unfreezing, c trust.Cause) (*none, error) {
 		return &none{}, t.Unfreeze(r.Context(), tid(r), q.Left, c)

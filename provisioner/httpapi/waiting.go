@@ -3,9 +3,16 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
+	"muster/provisioner/facts"
+	"muster/provisioner/fleet"
 	"muster/provisioner/waiting"
 
 	"muster/provisioner/orders"
@@ -38,13 +45,75 @@ func (v *NewVerdict) of(id wire.Identity) operate.KeyChoice {
 	return operate.KeyChoice{Identity: id, Key: string(v.Key), Shown: v.Waiting}
 }
 
-// waitingRoutes serves who waits, as a [WaitingFilter] in the query selects, and
-// takes verdicts.
+// A WaitingFilter selects some of the keys that wait: by name, site, token and facts as nodes are selected, and by
+// address.
+type WaitingFilter struct {
+	fleet.Filter
+	From string // address that it came from, or a range as 192.0.2.0/24
+}
+
+// IsZero reports whether it selects every key.
+func (f *WaitingFilter) IsZero() bool { return f.From == "" && f.Filter.IsZero() }
+
+// Query returns it as the query of a request.
+func (f *WaitingFilter) Query() url.Values {
+	v := NodeQuery(fleet.Query{Filter: f.Filter})
+	if f.From != "" {
+		v.Set("from", f.From)
+	}
+	return v
+}
+
+// Compile returns what selects, or all that is wrong with the filter.
+func (f *WaitingFilter) Compile() (func(*waiting.Key) bool, error) {
+	err := (&fleet.Query{Filter: f.Filter}).Check()
+	var within netip.Prefix
+	if f.From != "" {
+		var wrong error
+		within, wrong = rangeOf(f.From)
+		err = errors.Join(err, wrong)
+	}
+	var wanted []facts.Filter
+	for _, text := range f.Facts {
+		want, _ := facts.ParseFilter(text) // checked
+		wanted = append(wanted, want)
+	}
+	return func(w *waiting.Key) bool {
+		at, _ := netip.ParseAddr(w.Source)
+		return f.matches(w.Identity) && (f.Site == "" || w.Site == f.Site) && (f.Token == "" || w.Token == f.Token) &&
+			(f.From == "" || within.Contains(at.Unmap())) &&
+			!slices.ContainsFunc(wanted, func(want facts.Filter) bool {
+				shown, has := w.Facts[want.Name]
+				return !has || !want.Match(shown)
+			})
+	}, err
+}
+
+// matches reports whether the filter's names cover an identity.
+func (f *WaitingFilter) matches(id wire.Identity) bool {
+	return strings.HasPrefix(string(id), f.Prefix) && (f.Match == "" || f.Match.Match(id))
+}
+
+// rangeOf returns the addresses that text names: one, or a range.
+func rangeOf(text string) (netip.Prefix, error) {
+	if at, err := netip.ParseAddr(text); err == nil {
+		at = at.Unmap()
+		return netip.PrefixFrom(at, at.BitLen()), nil
+	}
+	within, err := netip.ParsePrefix(text)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("from: address %.80q, want one as 192.0.2.1, or a range as 192.0.2.0/24", text)
+	}
+	return within.Masked(), nil
+}
+
+// waitingRoutes serve which keys wait, as a [WaitingFilter] in the query selects, and take verdicts.
 func waitingRoutes(s *Server) {
 	keys := s.cfg.Orders.Keys
 	get(s, viewer, "/v1/waiting", func(r *http.Request) (*Pending, error) {
-		v, wrong := parameters(r, "prefix", "name*", "site", "token", "from", "fact*")
-		filter := waitingFilterOf(v)
+		v, wrong := parameters(r, "prefix", "match", "site", "token", "from", "fact*")
+		q, _ := parseNodeQuery(v) // what of it cannot be parsed is no parameter here
+		filter := WaitingFilter{Filter: q.Filter, From: v.Get("from")}
 		meant, err := filter.Compile()
 		if err = errors.Join(wrong, err); err != nil {
 			return nil, badRequest(err)

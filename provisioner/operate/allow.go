@@ -36,7 +36,8 @@ func (l *AllowList) List(context.Context) ([]*orders.Allowance, error) {
 // within a second.
 func (l *AllowList) Add(
 	ctx context.Context, pattern string, expires time.Duration, all bool, c trust.Cause,
-) (*orders.Allowance, error) {
+) (a *orders.Allowance, err error) {
+	defer about(&err, "allow %.80q", pattern)
 	parsed, err := wire.ParsePattern(pattern)
 	err = errors.Join(err, c.Check())
 	if expires < 0 {
@@ -46,36 +47,29 @@ func (l *AllowList) Add(
 		err = errors.Join(err, ErrEverything)
 	}
 	if err := wrong(err); err != nil {
-		return nil, fmt.Errorf("allow %.80q: %w", pattern, err)
+		return nil, err
 	}
-	a := l.entry(parsed, c)
+	a = l.entry(parsed, c)
 	if expires > 0 {
 		a.ExpiresAt = a.At.Add(expires)
 	}
-	err = l.change(ctx, a, func(trust.Entry[*orders.Allowance]) error { return nil })
-	if err != nil {
-		return nil, fmt.Errorf("allow %q: %w", pattern, err)
-	}
-	return a, nil
+	return a, l.change(ctx, a, func(trust.Entry[*orders.Allowance]) error { return nil })
 }
 
 // Remove removes the entry of a pattern. Nodes that it has let in stay. The error is [ErrNotAllowed] if there is none.
-func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c trust.Cause) error {
+func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c trust.Cause) (err error) {
+	defer about(&err, "disallow %.80q", pattern)
 	if err := wrong(c.Check()); err != nil {
-		return fmt.Errorf("disallow %.80q: %w", pattern, err)
+		return err
 	}
 	a := l.entry(pattern, c)
 	a.Removed = true
-	err := l.change(ctx, a, func(newest trust.Entry[*orders.Allowance]) error {
+	return l.change(ctx, a, func(newest trust.Entry[*orders.Allowance]) error {
 		if newest.Unread == nil && (newest.Value == nil || newest.Value.Removed) {
 			return ErrNotAllowed
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("disallow %.80q: %w", pattern, err)
-	}
-	return nil
 }
 
 // change writes an entry in place of the newest of its pattern, if check has nothing against that. An entry that cannot
@@ -109,14 +103,14 @@ func (l *AllowList) entry(pattern wire.Pattern, c trust.Cause) *orders.Allowance
 
 // put has write write an entry under its key, and reports it.
 func (l *AllowList) put(ctx context.Context, a *orders.Allowance, write func(key string) error) error {
-	e := events.Event{Type: events.Allowed, Time: l.moment(), Pattern: a.Pattern, By: a.By, Why: a.Why}
+	e := l.event(events.Allowed, a.Cause)
+	e.Pattern = a.Pattern
 	if a.Removed {
 		e.Type = events.Disallowed
 	}
 	if err := write(a.LogKey()); err != nil {
 		return err
 	}
-	l.emit(e)
-	l.log.InfoContext(ctx, "allow-list changed", "pattern", a.Pattern, "subject", e.Type, "until", a.ExpiresAt, "by", a.By, "why", a.Why)
+	l.report(ctx, "allow-list changed", e, "pattern", a.Pattern, "subject", e.Type, "until", a.ExpiresAt)
 	return nil
 }

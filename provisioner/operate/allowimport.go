@@ -18,9 +18,9 @@ import (
 
 // A Listed is an entry of a list that is imported.
 type Listed struct {
-	Pattern   wire.Pattern `json:"pattern"`
-	ExpiresAt time.Time    `json:"expires_at,omitzero"` // zero: never
-	Comment   string       `json:"comment,omitempty"`   // in place of the import's reason
+	Pattern   wire.Pattern `json:"pattern" yaml:"pattern"`
+	ExpiresAt time.Time    `json:"expires_at,omitzero" yaml:"expires"` // zero: never
+	Comment   string       `json:"comment,omitempty" yaml:"comment"`   // in place of the import's reason
 }
 
 // A List is all that one source wants in the allow-list.
@@ -50,9 +50,10 @@ const importWriters = 16
 // that source end. Entries of operators and of other sources stay. Each change is one write under compare-and-set, so
 // that an import that was cut off, or met another change, is finished by importing again. Entries that have expired
 // count as missing from the list. With dryRun nothing is written.
-func (l *AllowList) Import(ctx context.Context, list List, dryRun bool, c trust.Cause) (*Imported, error) {
+func (l *AllowList) Import(ctx context.Context, list List, dryRun bool, c trust.Cause) (_ *Imported, err error) {
+	defer about(&err, "import the allow-list of %.80q", list.Source)
 	if err := wrong(list.check(c), c.Check()); err != nil {
-		return nil, fmt.Errorf("import the allow-list of %.80q: %w", list.Source, err)
+		return nil, err
 	}
 	if err := l.provisioner.Fresh(); err != nil {
 		return nil, err
@@ -78,10 +79,10 @@ func (l *AllowList) Import(ctx context.Context, list List, dryRun bool, c trust.
 			return nil
 		})
 	}
-	err := g.Wait()
+	err = g.Wait()
 	l.provisioner.AllowListChanged(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("import the allow-list of %q: %w; importing it again finishes this", list.Source, err)
+		return nil, fmt.Errorf("%w; importing it again finishes this", err)
 	}
 	return result, nil
 }

@@ -56,45 +56,36 @@ func NodeRefusal(node wire.Identity, r *wire.Refusal) *provisioner.Refusal {
 //
 // The error is [provisioner.ErrNoRecord], [trust.ErrState], [ErrNoCommandKey], [ErrNodeAway], [ErrNodeSilent], or
 // the node's refusal as a *[provisioner.Refusal].
-func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c trust.Cause) (*Obeyed, error) {
-	err := c.Check()
+func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c trust.Cause) (_ *Obeyed, err error) {
+	defer about(&err, "%.80s %q", o.Verb, id)
+	err = c.Check()
 	if !slices.Contains(wire.Verbs, o.Verb) {
 		err = errors.Join(err, fmt.Errorf("verb %.80q, want one of %q", string(o.Verb), wire.Verbs))
 	}
 	if err := wrong(err, checkOrderID(o.ID)); err != nil {
-		return nil, fmt.Errorf("command %q: %w", id, err)
+		return nil, err
 	}
 	if o.ID == "" {
 		o.ID = wire.NewID()
 	}
 	key, err := n.commandKey(ctx, id, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", o.Verb, id, err)
+		return nil, err
 	}
-	ordered := n.moment() // before the node may do it, so that what it does then is later
+	e := n.event(events.Commanded, c)
 	accepted, err := n.command(ctx, wire.Command{ID: o.ID, Identity: string(id), Verb: o.Verb}, key)
 	if err != nil && !errors.Is(err, ErrNodeSilent) {
-		return nil, fmt.Errorf("%s %q: %w", o.Verb, id, err)
+		return nil, err
 	}
 	// Of an order that may have been taken there is an event, too.
-	e := events.Event{
-		Type:    events.Commanded,
-		Time:    ordered,
-		Node:    string(id),
-		Verb:    o.Verb,
-		Command: o.ID,
-		By:      c.By,
-		Why:     c.Why,
-		Cause:   events.ErrorText(err),
-	}
+	e.Node, e.Verb, e.Command, e.Cause = string(id), o.Verb, o.ID, events.ErrorText(err)
 	if accepted != nil {
 		e.Repeated = accepted.Repeated
 	}
-	n.emit(e)
-	n.log.InfoContext(ctx, "node commanded", "node", id, "verb", string(o.Verb), "command", o.ID, "by", c.By, "why", c.Why,
+	n.report(ctx, "node commanded", e, "node", id, "verb", string(o.Verb), "command", o.ID,
 		"repeated", e.Repeated, "err", e.Cause)
 	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", o.Verb, id, err)
+		return nil, err
 	}
 	return &Obeyed{ID: o.ID, Repeated: accepted.Repeated}, nil
 }

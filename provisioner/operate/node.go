@@ -59,19 +59,12 @@ func (o *GrantOrder) check(c trust.Cause) error {
 // The error is [provisioner.ErrNoRecord], or [trust.ErrState] if the identity is free or revoked, if the grant with
 // this id was used and another one was given since, or if another operator gives one meanwhile. After any other it may
 // have happened, and asking again is harmless.
-func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c trust.Cause) (*orders.Grant, error) {
+func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c trust.Cause) (_ *orders.Grant, err error) {
+	defer about(&err, "grant %q", id)
 	o.TTL = cmp.Or(o.TTL, DefaultGrantTTL)
 	if err := o.check(c); err != nil {
-		return nil, fmt.Errorf("grant %q: %w", id, err)
+		return nil, err
 	}
-	g, err := n.grant(ctx, id, o, c)
-	if err != nil {
-		return nil, fmt.Errorf("grant %q: %w", id, err)
-	}
-	return g, nil
-}
-
-func (n *Nodes) grant(ctx context.Context, id wire.Identity, o GrantOrder, c trust.Cause) (*orders.Grant, error) {
 	record, at, err := n.store.Record(ctx, id)
 	if err == nil {
 		err = n.grantable(record, o.KeyHash)
@@ -104,12 +97,12 @@ func (n *Nodes) grant(ctx context.Context, id wire.Identity, o GrantOrder, c tru
 		By:        c.By,
 		Why:       c.Why,
 	}
-	e := events.Event{Type: events.Granted, Time: n.moment(), Node: string(id), By: c.By, Why: c.Why}
+	e := n.event(events.Granted, c)
+	e.Node = string(id)
 	if _, err := n.logs.Grants.Put(ctx, g.LogKey(), g, after); err != nil {
 		return nil, changedMeanwhile(err)
 	}
-	n.emit(e)
-	n.log.InfoContext(ctx, "takeover granted", "node", id, "by", c.By, "why", c.Why, "until", g.ExpiresAt)
+	n.report(ctx, "takeover granted", e, "node", id, "until", g.ExpiresAt)
 	return g, nil
 }
 

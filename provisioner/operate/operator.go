@@ -38,38 +38,31 @@ type AddedOperator struct {
 // is there gets the new role and key in place of the former ones: the certificate before is worthless. After an error it
 // may have happened or not; adding it again is harmless. The error wraps [ca.ErrRequest] or [ca.ErrAuthority] if there is
 // no certificate, and is [trust.ErrState] if the operator was changed meanwhile.
-func (o *Operators) Add(ctx context.Context, n NewOperator, c trust.Cause) (*AddedOperator, error) {
+func (o *Operators) Add(ctx context.Context, n NewOperator, c trust.Cause) (_ *AddedOperator, err error) {
+	defer about(&err, "add operator %.80q", n.Name)
 	e, err := n.entry()
 	if err = errors.Join(c.Check(), err); err != nil {
-		return nil, fmt.Errorf("add operator: %w: %w", ErrOperator, err)
+		return nil, fmt.Errorf("%w: %w", ErrOperator, err)
 	}
 	before, _ := o.logs.Operators.Get(n.Name)
 	e.At, e.By, e.Why = o.now(), c.By, c.Why
 	added := &AddedOperator{Roots: o.cfg.Authority.RootsPEM(), Installation: o.cfg.Installation}
 	if n.Certificate {
 		if added.Chain, err = o.issue(e, n.TTL); err != nil {
-			return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
+			return nil, err
 		}
 	}
-	ordered := o.moment()
+	event := o.event(events.OperatorAdded, c)
+	event.Operator, event.Role, event.Serial = e.Name, string(e.Role), e.Serial
 	if former := before.Value; former != nil { // a store that is restored must not have it again
 		if err := o.replaceEntry(ctx, trust.RemovedOperator, former.ID, n.Name, c); err != nil {
-			return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
+			return nil, err
 		}
 	}
 	if _, err := o.logs.Operators.Put(ctx, e.LogKey(), e, before.Revision); err != nil {
-		return nil, fmt.Errorf("add operator %q: %w", n.Name, changedMeanwhile(err))
+		return nil, changedMeanwhile(err)
 	}
-	o.emit(events.Event{
-		Type:     events.OperatorAdded,
-		Time:     ordered,
-		Operator: e.Name,
-		Role:     string(e.Role),
-		Serial:   e.Serial,
-		By:       c.By,
-		Why:      c.Why,
-	})
-	o.log.InfoContext(ctx, "operator added", "operator", e.Name, "role", e.Role, "serial", e.Serial, "by", c.By, "why", c.Why)
+	o.report(ctx, "operator added", event, "operator", e.Name, "role", e.Role, "serial", e.Serial)
 	added.OperatorInfo = describe(trust.KnownOperator{OperatorEntry: e})
 	return added, nil
 }
@@ -91,24 +84,24 @@ func (o *Operators) issue(e *trust.OperatorEntry, ttl time.Duration) (chain stri
 // Remove keeps an operator out, on every provisioner within a second and in this process at once: neither the certificate
 // nor any token of the key is good. Requests in progress are finished. Removing an operator that is removed already is
 // harmless; the error is [trust.ErrNoOperator] for a name that was never added.
-func (o *Operators) Remove(ctx context.Context, name string, c trust.Cause) error {
+func (o *Operators) Remove(ctx context.Context, name string, c trust.Cause) (err error) {
+	defer about(&err, "remove operator %.80q", name)
 	if err := errors.Join(c.Check(), trust.CheckOperatorName(name)); err != nil {
-		return fmt.Errorf("remove operator: %w: %w", ErrOperator, err)
+		return fmt.Errorf("%w: %w", ErrOperator, err)
 	}
 	known, found := o.logs.Operators.Of(name)
 	switch {
 	case !found:
-		return fmt.Errorf("remove operator %q: %w", name, trust.ErrNoOperator)
+		return trust.ErrNoOperator
 	case known.Ended != nil:
 		return nil
 	}
-	ordered := o.moment()
-	err := o.endEntry(ctx, trust.RemovedOperator, known.ID, name, c)
-	if err != nil {
-		return fmt.Errorf("remove operator %q: %w", name, err)
+	e := o.event(events.OperatorRemoved, c)
+	e.Operator = name
+	if err := o.endEntry(ctx, trust.RemovedOperator, known.ID, name, c); err != nil {
+		return err
 	}
-	o.emit(events.Event{Type: events.OperatorRemoved, Time: ordered, Operator: name, By: c.By, Why: c.Why})
-	o.log.InfoContext(ctx, "operator removed", "operator", name, "by", c.By, "why", c.Why)
+	o.report(ctx, "operator removed", e, "operator", name)
 	return nil
 }
 

@@ -95,6 +95,25 @@ func wrong(errs ...error) error {
 	return nil
 }
 
+// about puts in front of an error what the order was.
+func about(err *error, format string, args ...any) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), *err)
+	}
+}
+
+// event returns the event of an order, which is reported once the order is in the store. Its time is now, since what
+// comes of the order is later.
+func (b *base) event(t events.Type, c trust.Cause) events.Event {
+	return events.Event{Type: t, Time: b.moment(), By: c.By, Why: c.Why}
+}
+
+// report emits the event of an order that is in the store, and logs it with the attributes attrs.
+func (b *base) report(ctx context.Context, msg string, e events.Event, attrs ...any) {
+	b.emit(e)
+	b.log.InfoContext(ctx, msg, append(attrs, "by", e.By, "why", e.Why)...) //nolint:sloglint // callers have literals
+}
+
 // maxOrderID bounds an id that a caller has made; ours have 22 letters.
 const maxOrderID = 64
 

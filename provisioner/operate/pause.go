@@ -56,14 +56,14 @@ func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trus
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPauses, err)
 	}
-	e := events.Event{Type: events.Paused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why}
+	e := p.event(events.Paused, c)
+	e.Site, e.Renewals = site, renewals
 	_, err = trust.Change(ctx, p.logs.Pauses.Log, s.LogKey(),
 		func(trust.Entry[*orders.Pause]) (*orders.Pause, error) { return s, nil })
 	if err != nil {
 		return nil, fmt.Errorf("pause %s: %w", s.Scope(), err)
 	}
-	p.emit(e)
-	p.log.WarnContext(ctx, "enrollment paused", "site", site, "renewals", renewals, "by", c.By, "why", c.Why)
+	p.report(ctx, "enrollment paused", e, "site", site, "renewals", renewals)
 	return s, nil
 }
 
@@ -80,20 +80,12 @@ func (p *Pauses) End(ctx context.Context, site jwt.Site, c trust.Cause) error {
 	if s == nil {
 		return fmt.Errorf("resume %s: %w", over.Scope(), ErrNotPaused)
 	}
-	e := events.Event{Type: events.Resumed, Time: p.moment(), Site: site, Elapsed: over.At.Sub(s.At), By: c.By, Why: c.Why}
+	e := p.event(events.Resumed, c)
+	e.Site, e.Elapsed = site, over.At.Sub(s.At)
 	_, err := p.logs.Pauses.Put(ctx, over.LogKey(), over, before.Revision)
-	if errors.Is(err, trust.ErrConflict) {
-		if now := p.logs.Pauses.Of(site); now != nil {
-			err = fmt.Errorf("%w: it was paused anew meanwhile: %w: resume again if that is to end as well",
-				trust.ErrState, now.Because())
-		} else {
-			err = ErrNotPaused // by now
-		}
-	}
 	if err != nil {
-		return fmt.Errorf("resume %s: %w", s.Scope(), err)
+		return fmt.Errorf("resume %s: %w", s.Scope(), changedMeanwhile(err))
 	}
-	p.emit(e)
-	p.log.InfoContext(ctx, "enrollment resumed", "site", site, "elapsed", e.Elapsed, "by", c.By, "why", c.Why)
+	p.report(ctx, "enrollment resumed", e, "site", site, "elapsed", e.Elapsed)
 	return nil
 }

@@ -40,7 +40,8 @@ func (p *Process) ReloadPolicy(ctx context.Context, c trust.Cause) (*PolicyInUse
 		return nil, err // the caller has gone, and nothing is known of the files
 	}
 	p.cfg.Alarms.Keep(ctx, events.AlarmPolicyRefused, p.cfg.Policy.Refused)
-	e := events.Event{Type: events.PolicyReloaded, Time: p.moment(), Policy: p.cfg.Policy.Digest(), By: c.By, Why: c.Why}
+	e := p.event(events.PolicyReloaded, c)
+	e.Policy = p.cfg.Policy.Digest()
 	if err != nil {
 		e.Type, e.Cause = events.PolicyRefused, events.ErrorText(err)
 	}
@@ -63,19 +64,15 @@ func (p *Process) AcceptClock(ctx context.Context, c trust.Cause) error {
 	if err := p.cfg.Clock.Accept(ctx, c); err != nil {
 		return err
 	}
-	p.emit(events.Event{
-		Type:  events.ClockAccepted,
-		Time:  p.moment(),
-		Cause: fmt.Sprintf("by %s: %s", c.By, c.Why),
-		By:    c.By,
-		Why:   c.Why,
-	})
+	e := p.event(events.ClockAccepted, c)
+	e.Cause = fmt.Sprintf("by %s: %s", c.By, c.Why)
+	p.emit(e)
 	return nil
 }
 
 // BackupBegun emits the event that a backup has been begun.
 func (p *Process) BackupBegun(c trust.Cause) {
-	p.emit(events.Event{Type: events.BackupBegun, Time: p.moment(), By: c.By, Why: c.Why})
+	p.emit(p.event(events.BackupBegun, c))
 }
 
 // An AuthorityInfo is what everybody may know of the installation.

@@ -22,24 +22,25 @@ func (r *Recovery) Frozen() bool { return r.logs.NewestRecovery() != nil }
 // Unfreeze gives a token that a recovery has frozen so many uses as left says beside those that are on record, and
 // no more than it was signed for. Asking again is harmless. The error is [ErrTokenID], or [trust.ErrState] if no token is
 // frozen.
-func (t *Tokens) Unfreeze(ctx context.Context, tid jwt.TokenID, left int, c trust.Cause) error {
-	err := errors.Join(c.Check(), trust.CheckTokenID(tid))
+func (t *Tokens) Unfreeze(ctx context.Context, tid jwt.TokenID, left int, c trust.Cause) (err error) {
+	defer about(&err, "unfreeze token %.80q", string(tid))
+	err = errors.Join(c.Check(), trust.CheckTokenID(tid))
 	if left < 0 {
 		err = errors.Join(err, fmt.Errorf("%d uses left, want 0 or more", left))
 	}
 	if err := wrong(err); err != nil {
-		return fmt.Errorf("unfreeze token: %w", err)
+		return err
 	}
 	r := t.logs.NewestRecovery()
 	if r == nil {
-		return fmt.Errorf("unfreeze token %s: %w: the store never was in recovery, so no token is frozen", tid, trust.ErrState)
+		return fmt.Errorf("%w: the store never was in recovery, so no token is frozen", trust.ErrState)
 	}
-	report, err := t.Get(ctx, tid)
+	report, err := t.Get(ctx, tid, 1)
 	used := 0
 	switch {
 	case errors.Is(err, ErrUnknownToken): // none of its uses is on record
 	case err != nil:
-		return fmt.Errorf("unfreeze token %s: %w", tid, err)
+		return err
 	default:
 		used = report.Used
 	}
@@ -51,23 +52,27 @@ func (t *Tokens) Unfreeze(ctx context.Context, tid jwt.TokenID, left int, c trus
 		At:     t.now(),
 		Cause:  c,
 	}
-	if _, err := trust.Change(ctx, t.logs.Unfrozen, string(tid), func(trust.Entry[*orders.Unfreeze]) (*orders.Unfreeze, error) { return u, nil }); err != nil {
-		return fmt.Errorf("unfreeze token %s: %w", tid, err)
+	_, err = trust.Change(ctx, t.logs.Unfrozen, string(tid),
+		func(trust.Entry[*orders.Unfreeze]) (*orders.Unfreeze, error) { return u, nil })
+	if err != nil {
+		return err
 	}
-	t.emit(events.Event{Type: events.TokenUnfrozen, Time: t.moment(), Token: tid, By: c.By, Why: c.Why})
-	t.log.InfoContext(ctx, "token unfrozen", "token_id", tid, "left", left, "by", c.By, "why", c.Why)
+	e := t.event(events.TokenUnfrozen, c)
+	e.Token = tid
+	t.report(ctx, "token unfrozen", e, "token_id", tid, "left", left)
 	return nil
 }
 
 // End ends the recovery that the store is in: nodes whose certificates are not on record are strangers from then
 // on. What was void stays void, and limited tokens that were signed before stay frozen. Asking again is harmless; the
 // error is [trust.ErrState] if there never was one.
-func (r *Recovery) End(ctx context.Context, c trust.Cause) error {
+func (r *Recovery) End(ctx context.Context, c trust.Cause) (err error) {
+	defer about(&err, "end recovery")
 	if err := wrong(c.Check()); err != nil {
-		return fmt.Errorf("end recovery: %w", err)
+		return err
 	}
 	ended := false
-	_, err := trust.Change(ctx, r.logs.Recovery, orders.RecoveryKey, func(e trust.Entry[*orders.Recovery]) (*orders.Recovery, error) {
+	_, err = trust.Change(ctx, r.logs.Recovery, orders.RecoveryKey, func(e trust.Entry[*orders.Recovery]) (*orders.Recovery, error) {
 		switch {
 		case e.Revision == 0:
 			return nil, fmt.Errorf("%w: the store never was in recovery", trust.ErrState)
@@ -80,12 +85,8 @@ func (r *Recovery) End(ctx context.Context, c trust.Cause) error {
 		next.Entry, next.Ended, next.EndedBy, ended = e.Revision, r.now(), &c, true
 		return &next, nil
 	})
-	if err != nil {
-		return fmt.Errorf("end recovery: %w", err)
+	if err == nil && ended {
+		r.report(ctx, "recovery ended", r.event(events.RecoveryEnded, c))
 	}
-	if ended {
-		r.emit(events.Event{Type: events.RecoveryEnded, Time: r.moment(), By: c.By, Why: c.Why})
-		r.log.InfoContext(ctx, "recovery ended", "by", c.By, "why", c.Why)
-	}
-	return nil
+	return err
 }

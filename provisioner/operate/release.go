@@ -48,31 +48,27 @@ var (
 // The error wraps [trust.ErrTokenID], [ErrNoClaim], [ErrClaimYoung] or
 // [ErrClaimEnrolled]; after any other one the release may have been written.
 // Repeating it is harmless: what is released is not held.
-func (t *Tokens) Release(ctx context.Context, tid jwt.TokenID, who string, cause trust.Cause) ([]trust.TokenUse, error) {
+func (t *Tokens) Release(ctx context.Context, tid jwt.TokenID, who string, cause trust.Cause) (_ []trust.TokenUse, err error) {
+	defer about(&err, "release claim of %.300q on token %.80q", who, string(tid))
 	if err := wrong(cause.Check(), trust.CheckTokenID(tid)); err != nil {
-		return nil, fmt.Errorf("release claim: %w", err)
+		return nil, err
 	}
-	released, err := t.release(ctx, tid, who, cause)
-	if err != nil {
-		return nil, fmt.Errorf("release claim of %.300q on token %s: %w", who, tid, err)
-	}
-	return released, nil
+	return t.release(ctx, tid, who, cause)
 }
 
-// tellReleased emits the events of uses that the log has as given back.
-func (t *Tokens) tellReleased(ctx context.Context, tid jwt.TokenID, released []trust.TokenUse, at time.Time, cause trust.Cause) {
+// tellReleased reports uses that the log has as given back, by events with what e says of each.
+func (t *Tokens) tellReleased(ctx context.Context, e events.Event, released []trust.TokenUse) {
 	for _, u := range released {
-		t.emit(events.Event{Type: events.TokenReleased, Time: at, Node: string(u.Identity), Token: tid, Source: u.Source, By: cause.By, Why: cause.Why})
-		t.log.InfoContext(ctx, "token use released", "token_id", tid, "node", u.Identity, "by", cause.By, "why", cause.Why)
+		e.Node, e.Source = string(u.Identity), u.Source
+		t.report(ctx, "token use released", e, "token_id", e.Token, "node", u.Identity)
 	}
 }
 
 // release decides, writes and tells, again and again until nothing came in between.
 // It reads the log itself and not through the ledger, which keeps no times.
 func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string, cause trust.Cause) ([]trust.TokenUse, error) {
-	var decided []trust.TokenUse
-	unsure := false // decided may have been written
-	told := t.moment()
+	e := t.event(events.TokenReleased, cause)
+	e.Token = tid
 	for range maxRounds {
 		l, err := trust.ReadBook(ctx, t.store, tid)
 		if err != nil {
@@ -80,33 +76,27 @@ func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string, cause
 		}
 		held := slices.DeleteFunc(l.Uses, func(u *trust.Use) bool { return !u.Held() || u.Key != who && string(u.Identity) != who })
 		if len(held) == 0 {
-			if unsure {
-				t.tellReleased(ctx, tid, decided, told, cause)
-				return decided, nil // written by a round before, whose acknowledgement was lost
-			}
 			return nil, ErrNoClaim
 		}
 		now := t.now()
-		e := &trust.ClaimEntry{Schema: trust.ClaimSchema}
-		decided = nil
+		entry := &trust.ClaimEntry{Schema: trust.ClaimSchema}
+		var decided []trust.TokenUse
 		for _, u := range held {
 			if err := t.releasable(ctx, u, now); err != nil {
 				return nil, err
 			}
-			e.Releases = append(e.Releases, trust.TokenRelease{Key: u.Key, Identity: u.Identity, All: true, At: now, By: cause.By, Why: cause.Why})
-			u.Give(e.Releases[len(e.Releases)-1])
+			entry.Releases = append(entry.Releases, trust.TokenRelease{Key: u.Key, Identity: u.Identity, All: true, At: now, By: cause.By, Why: cause.Why})
+			u.Give(entry.Releases[len(entry.Releases)-1])
 			decided = append(decided, u.TokenUse)
 		}
-		_, err = t.store.AppendClaims(ctx, tid, e, l.At)
+		_, err = t.store.AppendClaims(ctx, tid, entry, l.At)
 		if err == nil {
-			t.tellReleased(ctx, tid, decided, told, cause)
+			t.tellReleased(ctx, e, decided)
 			return decided, nil
 		}
-		if ctx.Err() != nil || errors.Is(err, trust.ErrStoreFull) {
+		if !errors.Is(err, trust.ErrConflict) {
 			return nil, err
 		}
-		// Conflict or not acknowledged: look again.
-		unsure = unsure || !errors.Is(err, trust.ErrConflict)
 	}
 	return nil, fmt.Errorf("%w, %d times in a row", trust.ErrConflict, maxRounds)
 }

@@ -90,23 +90,21 @@ type takenBack func(record *provisioner.Record, at trust.Revision, newest *trust
 
 // takeBack writes the entry that decide makes of what is known of an identity, nil for none, and
 // brings the record to it. It decides anew where another entry came first.
-func (n *Nodes) takeBack(ctx context.Context, verb string, id wire.Identity, c trust.Cause, decide takenBack) error {
+func (n *Nodes) takeBack(ctx context.Context, verb string, id wire.Identity, c trust.Cause, decide takenBack) (err error) {
+	defer about(&err, "%s %q", verb, id)
 	if err := wrong(c.Check()); err != nil {
-		return fmt.Errorf("%s %q: %w", verb, id, err)
+		return err
 	}
-	err := error(trust.ErrConflict)
+	err = trust.ErrConflict
 	for range maxRounds {
 		if err = n.takeBackOnce(ctx, id, decide); !errors.Is(err, trust.ErrConflict) {
 			break
 		}
 	}
-	if err == nil {
-		err = n.provisioner.Enforce(ctx, id)
-	}
 	if err != nil {
-		return fmt.Errorf("%s %q: %w", verb, id, err)
+		return err
 	}
-	return nil
+	return n.provisioner.Enforce(ctx, id)
 }
 
 // takeBackOnce returns [trust.ErrConflict] if another entry came first.

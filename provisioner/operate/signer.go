@@ -26,16 +26,18 @@ var errNoSigners = errors.New("the signers of this provisioner are fixed")
 // that is there gets the new name and limits. It returns the signer as it now
 // is. The error is [trust.ErrState] if another signer has the name: policies and logs
 // tell signers apart by it.
-func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (*trust.SignerInfo, error) {
+func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (_ *trust.SignerInfo, err error) {
+	defer about(&err, "add signer %.80q", n.Name)
 	if s.signers == nil {
-		return nil, fmt.Errorf("add signer: %w", errNoSigners)
+		return nil, errNoSigners
 	}
 	e, err := n.Entry()
 	if err = wrong(c.Check(), err); err != nil {
-		return nil, fmt.Errorf("add signer: %w", err)
+		return nil, err
 	}
 	e.By, e.Why, e.At = c.By, c.Why, s.now()
-	told := events.Event{Type: events.SignerAdded, Time: s.moment(), Signer: e.ID, By: c.By, Why: c.Why}
+	added := s.event(events.SignerAdded, c)
+	added.Signer = e.ID
 	err = s.signers.CheckName(e)
 	before, _ := s.logs.Signers.Get(e.LogKey())
 	if err == nil && before.Value != nil {
@@ -46,16 +48,15 @@ func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (*t
 		err = changedMeanwhile(err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("add signer %q: %w", e.Name, err)
+		return nil, err
 	}
-	s.emit(told)
-	s.log.InfoContext(ctx, "signer added", "signer", e.ID, "name", e.Name, "by", c.By, "why", c.Why)
+	s.report(ctx, "signer added", added, "signer", e.ID, "name", e.Name)
 	for _, i := range s.signers.List() {
 		if i.ID == e.ID {
 			return &i, nil
 		}
 	}
-	return nil, fmt.Errorf("add signer %q: written and not found", e.Name)
+	return nil, errors.New("written and not found")
 }
 
 // Remove makes the tokens of a signer worthless, on every provisioner
@@ -67,11 +68,12 @@ func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (*t
 // want of another one. Then nobody enrolls until a signer is added; renewals
 // and the fleet go on.
 func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (left int, err error) {
+	defer about(&err, "remove signer %.80q", string(id))
 	if s.signers == nil {
-		return 0, fmt.Errorf("remove signer: %w", errNoSigners)
+		return 0, errNoSigners
 	}
 	if err := wrong(c.Check(), trust.CheckSignerID(id)); err != nil {
-		return 0, fmt.Errorf("remove signer: %w", err)
+		return 0, err
 	}
 	// With its entry, the signer of all configuration files: this provisioner's may not have it.
 	entries, name := []string{string(id)}, ""
@@ -87,15 +89,15 @@ func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (l
 	if e, _ := s.logs.Signers.Get(string(id)); e.Value != nil {
 		entries = append(entries, e.Value.Entry)
 	}
-	told := events.Event{Type: events.SignerRemoved, Time: s.moment(), Signer: id, By: c.By, Why: c.Why}
+	removed := s.event(events.SignerRemoved, c)
+	removed.Signer = id
 	for _, entry := range entries {
 		if err := s.endEntry(ctx, trust.RemovedSigner, entry, name, c); err != nil {
-			return 0, fmt.Errorf("remove signer %s: %w", id, err)
+			return 0, err
 		}
 	}
-	s.emit(told)
 	left = s.signers.Trusted()
-	s.log.InfoContext(ctx, "signer removed", "signer", id, "name", name, "by", c.By, "why", c.Why, "left", left)
+	s.report(ctx, "signer removed", removed, "signer", id, "name", name, "left", left)
 	if left == 0 {
 		s.log.WarnContext(ctx, "no signer is left: no node enrolls until one is added")
 	}

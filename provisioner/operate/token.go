@@ -3,7 +3,6 @@ package operate
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -33,9 +32,10 @@ func (t *Tokens) Identify(text string) (jwt.TokenID, error) {
 // process at once. The token need not be known: it may have been signed
 // elsewhere and never used. Nodes that enrolled with it stay. Asking again is
 // harmless. The error is [trust.ErrUnacknowledged] if the store did not answer.
-func (t *Tokens) Revoke(ctx context.Context, id jwt.TokenID, c trust.Cause) error {
+func (t *Tokens) Revoke(ctx context.Context, id jwt.TokenID, c trust.Cause) (err error) {
+	defer about(&err, "revoke token %.80q", string(id))
 	if err := wrong(c.Check(), trust.CheckTokenID(id)); err != nil {
-		return fmt.Errorf("revoke token: %w", err)
+		return err
 	}
 	if t.provisioner.Revocations().Token(id) != nil {
 		return nil
@@ -49,15 +49,14 @@ func (t *Tokens) Revoke(ctx context.Context, id jwt.TokenID, c trust.Cause) erro
 		Why:    c.Why,
 		Token:  id,
 	}
-	told := events.Event{Type: events.TokenRevoked, Time: t.moment(), Token: id, By: c.By, Why: c.Why}
-	err := t.provisioner.Revocations().Put(ctx, entry, 0)
+	e := t.event(events.TokenRevoked, c)
+	e.Token = id
+	err = t.provisioner.Revocations().Put(ctx, entry, 0)
 	if errors.Is(err, trust.ErrConflict) { // another provisioner was first
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("revoke token %s: %w", id, err)
+	if err == nil {
+		t.report(ctx, "token revoked", e, "token_id", id)
 	}
-	t.emit(told)
-	t.log.InfoContext(ctx, "token revoked", "token_id", id, "by", c.By, "why", c.Why)
-	return nil
+	return err
 }

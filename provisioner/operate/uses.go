@@ -46,11 +46,8 @@ func (t TokenSummary) UsedUp() bool { return t.Uses > 0 && t.Remaining() == 0 }
 type TokenReport struct {
 	TokenSummary
 	UsedBy []trust.TokenUse `json:"used_by"` // in the order of their first claims
-	More   bool             `json:"more"`    // there are more than [MaxTokenUses]
+	More   bool             `json:"more"`    // there are more than were asked for
 }
-
-// MaxTokenUses bounds a [TokenReport]: chosen so that it stays below 4 MB.
-const MaxTokenUses = 10_000
 
 // summarize counts. The info is nil if the log does not begin with one.
 func summarize(tid jwt.TokenID, info *trust.TokenInfo, held int) TokenSummary {
@@ -78,9 +75,10 @@ func (t *Tokens) fillStanding(s *TokenSummary) {
 
 // List returns every token with which a node has enrolled or claimed a use, and
 // those that were revoked before, in the order in which they were first seen.
-func (t *Tokens) List(ctx context.Context) ([]TokenSummary, error) {
+func (t *Tokens) List(ctx context.Context) (tokens []TokenSummary, err error) {
+	defer about(&err, "list tokens")
 	books := make(map[jwt.TokenID]*trust.Book)
-	err := t.store.AllClaims(ctx, func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
+	err = t.store.AllClaims(ctx, func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
 		if books[tid] == nil {
 			books[tid] = &trust.Book{}
 		}
@@ -88,9 +86,8 @@ func (t *Tokens) List(ctx context.Context) ([]TokenSummary, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list tokens: %w", err)
+		return nil, err
 	}
-	var tokens []TokenSummary
 	for tid, b := range books {
 		tokens = append(tokens, summarize(tid, b.Token, b.Held))
 	}
@@ -101,7 +98,7 @@ func (t *Tokens) List(ctx context.Context) ([]TokenSummary, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list tokens: %w", err)
+		return nil, err
 	}
 	listed := make(map[jwt.TokenID]bool, len(tokens))
 	for i := range tokens {
@@ -119,13 +116,13 @@ func (t *Tokens) List(ctx context.Context) ([]TokenSummary, error) {
 	return tokens, nil
 }
 
-// Get returns one token with at most [MaxTokenUses] of its uses. The error
+// Get returns one token with at most so many of its uses. The error
 // wraps [trust.ErrTokenID] or [ErrUnknownToken], or says what of the store cannot be
 // read.
-func (t *Tokens) Get(ctx context.Context, tid jwt.TokenID) (*TokenReport, error) {
+func (t *Tokens) Get(ctx context.Context, tid jwt.TokenID, most int) (*TokenReport, error) {
 	report := &TokenReport{UsedBy: []trust.TokenUse{}}
-	summary, err := t.EachUse(ctx, tid, func(u trust.TokenUse) error {
-		if len(report.UsedBy) == MaxTokenUses {
+	summary, err := t.eachUse(ctx, tid, func(u trust.TokenUse) error {
+		if len(report.UsedBy) == most {
 			report.More = true
 			return errEnough
 		}
@@ -142,11 +139,11 @@ func (t *Tokens) Get(ctx context.Context, tid jwt.TokenID) (*TokenReport, error)
 // errEnough ends an iteration.
 var errEnough = errors.New("enough")
 
-// EachUse calls each for every use of a token and stops at its first error,
+// eachUse calls each for every use of a token and stops at its first error,
 // which it returns with the summary. Of a limited token that is one read a use;
 // of an unlimited one it reads every record of the fleet, a million in about
-// three seconds, so each is also the place to show progress or to stop.
-func (t *Tokens) EachUse(ctx context.Context, tid jwt.TokenID, each func(trust.TokenUse) error) (*TokenSummary, error) {
+// three seconds.
+func (t *Tokens) eachUse(ctx context.Context, tid jwt.TokenID, each func(trust.TokenUse) error) (*TokenSummary, error) {
 	if err := trust.CheckTokenID(tid); err != nil {
 		return nil, err
 	}

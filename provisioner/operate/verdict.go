@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,28 +85,23 @@ func (k *Keys) asShown(ctx context.Context, c KeyChoice) (*subject, error) {
 //
 // Asking again replaces the approval by another one, and of two only one can be spent. The error is [ErrNotWaiting], or
 // [trust.ErrState] if another key has the name, if name or key is revoked, or if several wait.
-func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration, c trust.Cause) (*orders.Answer, error) {
-	if ttl == 0 {
-		ttl = DefaultApprovalTTL
-	}
-	err := c.Check()
+func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration, c trust.Cause) (_ *orders.Answer, err error) {
+	defer about(&err, "approve %q", of.Identity)
+	ttl = cmp.Or(ttl, DefaultApprovalTTL)
+	err = c.Check()
 	if ttl < time.Minute || ttl > orders.MaxApprovalTTL {
 		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, orders.MaxApprovalTTL))
 	}
 	if err := wrong(err); err != nil {
-		return nil, fmt.Errorf("approve %q: %w", of.Identity, err)
+		return nil, err
 	}
-	a, err := k.decide(ctx, verdict{orders.VerdictApprove, ttl, c}, func() (*subject, error) {
+	return k.decide(ctx, verdict{orders.VerdictApprove, ttl, c}, func() (*subject, error) {
 		s, err := k.choose(ctx, of)
 		if err == nil {
 			err = approvable(s.Key)
 		}
 		return s, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("approve %q: %w", of.Identity, err)
-	}
-	return a, nil
 }
 
 // approvable returns an error if an approval is not what the key waits for.
@@ -130,9 +126,10 @@ func errKeepsName(id wire.Identity, keyHash string) error {
 // wait.
 //
 // Asking again is harmless: a key that is rejected already stays so, and nothing is written.
-func (k *Keys) Reject(ctx context.Context, of KeyChoice, c trust.Cause) (*orders.Answer, error) {
+func (k *Keys) Reject(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orders.Answer, err error) {
+	defer about(&err, "reject %q", of.Identity)
 	if err := wrong(c.Check()); err != nil {
-		return nil, fmt.Errorf("reject %q: %w", of.Identity, err)
+		return nil, err
 	}
 	var before *orders.Answer
 	a, err := k.decide(ctx, verdict{orders.VerdictReject, 0, c}, func() (*subject, error) {
@@ -145,10 +142,7 @@ func (k *Keys) Reject(ctx context.Context, of KeyChoice, c trust.Cause) (*orders
 	if before != nil {
 		return before, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reject %q: %w", of.Identity, err)
-	}
-	return a, nil
+	return a, err
 }
 
 // Forget takes a key that waits off the list, and what was decided about it with it, approval or rejection: if it asks
@@ -157,11 +151,12 @@ func (k *Keys) Reject(ctx context.Context, of KeyChoice, c trust.Cause) (*orders
 //
 // The process may die at any step, and asking again is harmless: the verdict goes first, since a key that is on the list
 // can be named again.
-func (k *Keys) Forget(ctx context.Context, of KeyChoice, c trust.Cause) (*orders.Answer, error) {
+func (k *Keys) Forget(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orders.Answer, err error) {
+	defer about(&err, "forget %q", of.Identity)
 	if err := wrong(c.Check()); err != nil {
-		return nil, fmt.Errorf("forget %q: %w", of.Identity, err)
+		return nil, err
 	}
-	a, err := k.decide(ctx, verdict{orders.VerdictNone, 0, c}, func() (*subject, error) {
+	return k.decide(ctx, verdict{orders.VerdictNone, 0, c}, func() (*subject, error) {
 		s, err := k.choose(ctx, of)
 		if errors.Is(err, ErrNotWaiting) && of.Key == "" {
 			if only := k.rejectedOnly(of.Identity, ""); only != nil {
@@ -170,10 +165,16 @@ func (k *Keys) Forget(ctx context.Context, of KeyChoice, c trust.Cause) (*orders
 		}
 		return s, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("forget %q: %w", of.Identity, err)
-	}
-	return a, nil
+}
+
+// verdicts are what is said of verdicts in events and in the log.
+var verdicts = map[orders.Verdict]struct {
+	event   events.Type
+	message string
+}{
+	orders.VerdictApprove: {events.Approved, "node approved"},
+	orders.VerdictReject:  {events.Rejected, "node rejected"},
+	orders.VerdictNone:    {events.Forgotten, "node forgotten"},
 }
 
 // verdict is what an operator says of a key.
@@ -229,11 +230,13 @@ func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*orders.Answe
 	if err != nil {
 		return nil, err
 	}
-	decided := k.moment()
+	said := verdicts[v.Verdict]
+	e := k.event(said.event, v.cause)
+	e.Node, e.Key = string(a.Identity), a.KeyHash
 	if _, err := k.logs.Answers.Put(ctx, a.LogKey(), a, after); err != nil {
 		return nil, err
 	}
-	k.report(ctx, a, decided)
+	k.report(ctx, said.message, e, "node", a.Identity, "key", a.KeyHash, "until", a.ExpiresAt)
 	if listed == 0 {
 		return a, nil
 	}
@@ -286,21 +289,4 @@ func (k *Keys) letsIn(ctx context.Context, a *orders.Answer) error {
 		return errKeepsName(a.Identity, a.KeyHash)
 	}
 	return err
-}
-
-// report emits the event of a verdict that is in the store.
-func (k *Keys) report(ctx context.Context, a *orders.Answer, decided time.Time) {
-	e := events.Event{Time: decided, Node: string(a.Identity), Key: a.KeyHash, By: a.By, Why: a.Why}
-	switch a.Verdict {
-	case orders.VerdictApprove:
-		e.Type = events.Approved
-		k.log.InfoContext(ctx, "node approved", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why, "until", a.ExpiresAt)
-	case orders.VerdictReject:
-		e.Type = events.Rejected
-		k.log.InfoContext(ctx, "node rejected", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why)
-	case orders.VerdictNone:
-		e.Type = events.Forgotten
-		k.log.InfoContext(ctx, "node forgotten", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why)
-	}
-	k.emit(e)
 }

@@ -60,14 +60,8 @@ func (s *EventLog) NodeEvents(ctx context.Context, id wire.Identity) (all []even
 	newest := make(map[events.Type][]events.Event)
 	query := events.Query{Node: id, Since: time.Unix(0, 0), Once: true}
 	err = s.Events(ctx, query, func(stored *events.Stored) error {
-		var e events.Event
-		if json.Unmarshal(stored.Data, &e) != nil {
-			return nil
-		}
-		e.Type, e.Time, e.Node = stored.Type, stored.Time, string(id)
-		if strings.HasPrefix(string(e.Type), events.OfServer) {
-			e.Time = stored.RecordedTime
-		}
+		e := stored.Read()
+		e.Node = string(id)
 		same := append(newest[e.Type], e)
 		if len(same) > MaxNodeEvents {
 			same, complete = same[1:], false

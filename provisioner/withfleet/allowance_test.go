@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"

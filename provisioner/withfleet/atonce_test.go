@@ -126,8 +126,8 @@ func TestAResumeEndsNoPauseOfThatMoment(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := testbed.Orders(p).Pauses.End(f.Context(), "", operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "ben") {
-		t.Errorf("resume = %v, want %v and who has paused", err, trust.ErrState)
+	if err := testbed.Orders(p).Pauses.End(f.Context(), "", operator); !errors.Is(err, trust.ErrState) {
+		t.Errorf("resume = %v, want %v", err, trust.ErrState)
 	}
 	for name, p := range map[string]*provisioner.Provisioner{"one": p, "the other": other} {
 		if list := testbed.Orders(p).Pauses.List(); len(list) != 1 || !list[0].Renewals {
@@ -139,8 +139,8 @@ func TestAResumeEndsNoPauseOfThatMoment(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := testbed.Orders(p).Pauses.End(f.Context(), "", operator); !errors.Is(err, operate.ErrNotPaused) {
-		t.Errorf("resume = %v, want %v: somebody else has", err, operate.ErrNotPaused)
+	if err := testbed.Orders(p).Pauses.End(f.Context(), "", operator); !errors.Is(err, trust.ErrState) {
+		t.Errorf("resume = %v, want %v: another operator has", err, trust.ErrState)
 	}
 	f.Enroll(f.Node(web1))
 	f.Check()

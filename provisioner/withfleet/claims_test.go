@@ -66,7 +66,7 @@ func report(t testing.TB, f *testbed.Fleet, token string) *operate.TokenReport {
 	life, over := context.WithCancel(t.Context())
 	defer over()
 	p := f.ProvisionerFor(life, nil)
-	r, err := testbed.Orders(p).Tokens.Get(f.Context(), f.TokenID(token))
+	r, err := testbed.Orders(p).Tokens.Get(f.Context(), f.TokenID(token), 100)
 	if errors.Is(err, operate.ErrUnknownToken) {
 		return &operate.TokenReport{}
 	}

@@ -181,7 +181,7 @@ func TestWhatIsNotReleased(t *testing.T) {
 		if _, err := testbed.Orders(p).Tokens.Release(f.Context(), jwt.TokenID(tid), "web1.example.net", trust.Cause{}); !errors.Is(err, trust.ErrTokenID) {
 			t.Errorf("release on token %q = %v", tid, err)
 		}
-		if _, err := testbed.Orders(p).Tokens.Get(f.Context(), jwt.TokenID(tid)); !errors.Is(err, trust.ErrTokenID) {
+		if _, err := testbed.Orders(p).Tokens.Get(f.Context(), jwt.TokenID(tid), 100); !errors.Is(err, trust.ErrTokenID) {
 			t.Errorf("token %q = %v", tid, err)
 		}
 	}

@@ -96,7 +96,7 @@ func TestWhatIsTakenBackMeanwhileLetsNobodyIn(t *testing.T) {
 		t.Errorf("its grant was replaced by one for another key: %q", code)
 	}
 
-	report, err := testbed.Orders(p).Tokens.Get(ctx, f.TokenID(token))
+	report, err := testbed.Orders(p).Tokens.Get(ctx, f.TokenID(token), 100)
 	if err != nil || report.Used != 0 {
 		t.Errorf("token = %+v, %v, want no use of it held", report, err)
 	}

@@ -2,10 +2,7 @@ package allow
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"time"
 
 	"muster/provisioner/orders"
 
@@ -17,7 +14,6 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
-	"muster/provisioner/trust"
 )
 
 const importHelp = `Brings the entries of a source to what FILE says: entries that are missing are added,
@@ -32,46 +28,6 @@ that was cut off. FILE is YAML:
 
   muster allow import racks.yaml --source racks --dry-run
   muster allow import racks.yaml --source racks --why 'order 4711'`
-
-// file is an allow-list as it is written for an import.
-type file struct {
-	Allow []struct {
-		// Pattern is a name or a pattern of names. Required, and there once.
-		Pattern string `yaml:"pattern"`
-
-		// Comment is the entry's reason, in place of --why. Optional.
-		Comment string `yaml:"comment"`
-
-		// Expires ends the entry. Optional; if it is there, it has a value.
-		Expires time.Time `yaml:"expires"`
-	} `yaml:"allow"`
-
-	everything bool // a pattern that covers every name is meant
-}
-
-// validate reports everything wrong with the values of the file.
-func (f *file) validate() error {
-	var errs []error
-	lines := make(map[string]int, len(f.Allow))
-	for i, e := range f.Allow {
-		_, err := wire.ParsePattern(e.Pattern)
-		first, twice := lines[e.Pattern]
-		switch {
-		case err == nil && twice:
-			err = fmt.Errorf("%q is allow[%d] already", e.Pattern, first)
-		case err == nil && orders.AnyName(wire.Pattern(e.Pattern)) && !f.everything:
-			err = fmt.Errorf("%w; --i-know if that is meant", operate.ErrEverything)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("allow[%d].pattern: %w", i, err))
-		}
-		lines[e.Pattern] = i
-		if err := (trust.Cause{By: "file", Why: e.Comment}).Check(); err != nil {
-			errs = append(errs, fmt.Errorf("allow[%d].comment: %w", i, err))
-		}
-	}
-	return errors.Join(errs...)
-}
 
 // importFlags are what the flags of "muster allow import" say.
 type importFlags struct {
@@ -94,25 +50,14 @@ func addImport(parent *kingpin.CmdClause, all cli.Verbs) {
 
 // send reads the file and orders the import.
 func (f *importFlags) send(ctx context.Context, o *verb.Operator) (*operate.Imported, error) {
-	list := file{everything: f.iKnow}
-	if err := conffile.LoadYAML(f.path, &list); err != nil {
+	var file struct {
+		Allow []operate.Listed `yaml:"allow"`
+	}
+	if err := conffile.LoadYAML(f.path, &file); err != nil {
 		return nil, err
 	}
-	if err := list.validate(); err != nil {
-		return nil, conffile.Prefix(f.path, err)
-	}
-	order := httpapi.AllowImport{
-		List:   operate.List{Source: f.source, Entries: []operate.Listed{}, Everything: f.iKnow},
-		DryRun: f.dryRun,
-		Why:    o.Why,
-	}
-	for _, e := range list.Allow {
-		order.Entries = append(order.Entries, operate.Listed{
-			Pattern:   wire.Pattern(e.Pattern),
-			ExpiresAt: e.Expires,
-			Comment:   e.Comment,
-		})
-	}
+	list := operate.List{Source: f.source, Entries: append([]operate.Listed{}, file.Allow...), Everything: f.iKnow}
+	order := httpapi.AllowImport{List: list, DryRun: f.dryRun, Why: o.Why}
 	return verb.Post[*operate.Imported](ctx, o, "/v1/allow/import", order)
 }
 

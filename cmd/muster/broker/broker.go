@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -74,7 +76,8 @@ func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("run", "Run a broker alone.").HelpLong(runHelp)
 	c.Arg("file", "Its configuration.").Required().StringVar(&file)
 	flags.Add(c, "info")
-	all[c.FullCommand()] = cli.Drains(func(ctx context.Context) error {
+	all[c.FullCommand()] = func(ctx context.Context) error {
+		signal.Ignore(syscall.SIGPIPE) // what reads the log may end, and the broker goes on
 		log, _ := flags.New(os.Stderr)
 		if strings.HasSuffix(file, ".yaml") {
 			return errors.New(file + ": want a configuration of nats-server's, as 'muster broker config' prints it")
@@ -84,5 +87,5 @@ func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 			return cli.NoRestart(err)
 		}
 		return err
-	})
+	}
 }

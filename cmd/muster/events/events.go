@@ -70,12 +70,6 @@ func (f *filter) query(now time.Time) (events.Query, error) {
 	if f.typ != "" && !strings.HasPrefix(f.typ, "io.") {
 		q.Type = "io.muster." + f.typ
 	}
-	if !events.TypeBegins(q.Type) {
-		mistakes = append(mistakes, fmt.Errorf("--type: no type begins with %q", q.Type))
-	}
-	if codes := events.Codes(); f.code != "" && !slices.Contains(codes, q.Code) {
-		mistakes = append(mistakes, fmt.Errorf("--code: no refusal and no alarm has the code %q%s", f.code, cli.DidYouMean(f.code, codes)))
-	}
 	return q, errors.Join(mistakes...)
 }
 

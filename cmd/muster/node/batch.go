@@ -21,13 +21,11 @@ import (
 // A batch says how a verb goes over many machines.
 type batch struct {
 	size        int
-	pause       time.Duration
 	maxFailures int
 }
 
 func (b *batch) addFlags(c *kingpin.CmdClause) {
 	cli.IntIn(c.Flag("batch", "How many machines are in hand at once.").Default("50"), &b.size, 1, 1000)
-	cli.Duration(c.Flag("pause-between", "Wait so long after each batch, as 10s.").Default("0s"), &b.pause, 0, cli.Year)
 	cli.IntIn(c.Flag("max-failures", "Stop once more machines than this have failed.").Default("10"), &b.maxFailures, 0, math.MaxInt)
 }
 
@@ -51,46 +49,37 @@ type failure struct {
 // errLeft is the outcome of a machine that the batch did not come to.
 var errLeft = errors.New("not tried")
 
-// run calls one for each machine and returns the outcomes: as many at once as the batch has, the next as soon as one
-// is done, or with a pause one batch after the other. A machine whose request was interrupted is left.
-func (b *batch) run(ctx context.Context, name string, nodes []wire.Identity, one func(context.Context, wire.Identity) error) []error {
-	bar := cli.NewProgress(os.Stderr, name, "nodes", len(nodes))
+// run calls one for each of so many machines and returns the outcomes: as many at once as the batch has, the next as soon as one
+// is done. A machine whose request was interrupted is left.
+func (b *batch) run(ctx context.Context, name string, nodes int, one func(context.Context, int) error) []error {
+	bar := cli.NewProgress(os.Stderr, name, "nodes", nodes)
 	defer bar.Done()
-	outcomes := make([]error, len(nodes))
+	outcomes := make([]error, nodes)
 	for i := range outcomes {
 		outcomes[i] = errLeft
 	}
 	var failed atomic.Int64
 	stopped := func() bool { return ctx.Err() != nil || failed.Load() > int64(b.maxFailures) }
-	together := len(nodes)
-	if b.pause > 0 {
-		together = b.size
-	}
-	for first := 0; first < len(nodes) && !stopped(); first += together {
-		if first > 0 && !sleep(ctx, b.pause) {
-			break
-		}
-		var g errgroup.Group
-		g.SetLimit(b.size)
-		for i := first; i < min(first+together, len(nodes)); i++ {
-			g.Go(func() error {
-				if stopped() {
-					return nil
-				}
-				err := one(ctx, nodes[i])
-				if err != nil && ctx.Err() != nil {
-					return nil
-				}
-				if err != nil && !leftAlone(err) {
-					failed.Add(1)
-				}
-				outcomes[i] = err
-				bar.Add(1)
+	var g errgroup.Group
+	g.SetLimit(b.size)
+	for i := range nodes {
+		g.Go(func() error {
+			if stopped() {
 				return nil
-			})
-		}
-		_ = g.Wait() // errors are in the outcomes
+			}
+			err := one(ctx, i)
+			if err != nil && ctx.Err() != nil {
+				return nil
+			}
+			if err != nil && !leftAlone(err) {
+				failed.Add(1)
+			}
+			outcomes[i] = err
+			bar.Add(1)
+			return nil
+		})
 	}
+	_ = g.Wait() // errors are in the outcomes
 	return outcomes
 }
 

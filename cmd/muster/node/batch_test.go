@@ -19,8 +19,9 @@ func TestBatchStopsAfterMaxFailures(t *testing.T) {
 		nodes = append(nodes, wire.Identity(name))
 	}
 	var told []wire.Identity
-	b := batch{size: 1, pause: 1, maxFailures: 0}
-	outcomes := b.run(t.Context(), "restart", nodes, func(_ context.Context, id wire.Identity) error {
+	b := batch{size: 1, maxFailures: 0}
+	outcomes := b.run(t.Context(), "restart", len(nodes), func(_ context.Context, i int) error {
+		id := nodes[i]
 		told = append(told, id)
 		switch id {
 		case "b":

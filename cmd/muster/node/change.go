@@ -29,7 +29,7 @@ const revokeHelp = `Drops the machine's connections within a second, puts its ce
 and gives it no other, also if it has a good token. 'muster node retire' lifts it.
 
   muster node revoke web1.example.net --why 'stolen laptop'
-  muster node revoke --from stolen.txt --why 'theft at ams1'`
+  muster node revoke web1.example.net web2.example.net --why 'theft at ams1'`
 
 const retireHelp = `Revokes what certificates the machine still has and frees its name for any key: the
 next machine that comes with this name is treated as new. Use it for machines

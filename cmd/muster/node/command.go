@@ -23,8 +23,8 @@ The command is proven to the node by the shared secret of its token, and done on
 however often it is sent.
 
 With --wait a machine counts as done when it %s,
-and as failed if that takes longer than --wait-for, or if it is refused: so --batch,
---pause-between and --max-failures keep a bad change from the rest of the fleet.`
+and as failed if that takes longer than --wait-for, or if it is refused: so --batch
+and --max-failures keep a bad change from the rest of the fleet.`
 
 // command is one of the verbs that a node itself carries out.
 type command struct {
@@ -54,7 +54,7 @@ confirms it. It gets no new certificate, unless it is time for one.
 		`The agent takes up a new version of its program, if there is one at its place.
 
   muster node restart web1.example.net --why 'new version'
-  muster node restart --all --wait --batch 100 --pause-between 30s`, "starts its agent anew", "is in the fleet again")
+  muster node restart --all --wait --batch 10`, "starts its agent anew", "is in the fleet again")
 	addCommand(parent, all, wire.VerbShutdown, "Stop the agents of machines.",
 		`The agent ends with status 0 and stays away until it is started, or until the next boot.
 
@@ -93,7 +93,7 @@ func (v *command) run(ctx context.Context) error {
 	if !v.wait || v.dryRun {
 		return v.order.run(ctx, send, func() string { return v.does })
 	}
-	watch, err := startWatch(ctx, client, wire.Verb(v.verb))
+	watch, err := startWatch(ctx, client)
 	if err != nil {
 		return err
 	}

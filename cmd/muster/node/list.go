@@ -67,7 +67,6 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 }
 
 func showList(o *verb.Operator, p *fleet.Page) io.WriterTo {
-	sayUnknown(o, p)
 	if p.Total == 0 {
 		o.Say("no machine fits")
 		return nil

@@ -20,7 +20,7 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// An order is a verb for one machine or many: named, in a file, or chosen from the fleet by a filter.
+// An order is a verb for one machine or many: named, or chosen from the fleet by a filter.
 type order struct {
 	verb.Operator
 	filter
@@ -29,16 +29,14 @@ type order struct {
 	minUnseen time.Duration // the shortest span of --unseen
 
 	names       []string
-	from        string
 	all         bool
 	dryRun, yes bool
 }
 
 const orderHelp = `
 
-Of several machines - named here, in a file with --from, or chosen from the fleet with
---all and filters as of 'muster node list' - --batch are in hand at once, and the verb
-stops once more than --max-failures have failed. It shows first how many machines it is
+Of several machines - named here, or chosen from the fleet with --all and filters as
+of 'muster node list' - --batch are in hand at once, and the verb stops once more than --max-failures have failed. It shows first how many machines it is
 about, and asks unless --yes; --dry-run shows all of them and does nothing. Which
 machines they are is settled then: one that is not any more what it was chosen for is
 left alone, and named. An order that was interrupted can be given again: what is ordered
@@ -50,7 +48,6 @@ the answer was no, 2 if the command line makes no sense.`
 // addFlags adds the arguments and flags, with what is checked of them.
 func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
 	c.Arg("nodes", "Their names.").StringsVar(&v.names)
-	c.Flag("from", "File with names, one a line; - is standard input.").PlaceHolder("FILE").StringVar(&v.from)
 	c.Flag("all", "Every machine that the verb is for, or of them those that fit the flags below.").BoolVar(&v.all)
 	v.filter.addFlags(c)
 	v.batch.addFlags(c)
@@ -65,20 +62,14 @@ func (v *order) filtered() bool { return v.all || !v.empty() }
 
 // check reports all that is wrong with the command line.
 func (v *order) check() error {
-	ways := 0
-	for _, way := range []bool{len(v.names) > 0, v.from != "", v.filtered()} {
-		if way {
-			ways++
-		}
-	}
 	var choice error
 	switch {
-	case ways == 0:
-		choice = errors.New("name machines, or a file of names with --from, or choose them with --all, --state, --site, --prefix, --match, --fact, --unseen and the like")
-	case ways > 1:
-		choice = errors.New("names, --from, and --all or a filter: only one of them can be")
+	case len(v.names) == 0 && !v.filtered():
+		choice = errors.New("name machines, or choose them with --all, --state, --site, --prefix, --match, --fact, --unseen and the like")
+	case len(v.names) > 0 && v.filtered():
+		choice = errors.New("names, and --all or a filter: only one of them can be")
 	}
-	_, unnamed := identities(v.names, "")
+	_, unnamed := identities(v.names)
 	q, err := v.query(fleet.Query{}, time.Now())
 	if before := q.SeenBefore; err == nil && !before.IsZero() && time.Since(before) < v.minUnseen {
 		err = fmt.Errorf("--unseen: %s is less than %s ago: machines that run say so every half hour only, and would fit; want 1h or more (m is minutes, M months)", verb.Instant(before), cli.Span(v.minUnseen))
@@ -133,8 +124,8 @@ func (v *order) run(ctx context.Context, one func(context.Context, *targets, wir
 		}
 	}
 	r := &result{ID: w.ID, Verb: v.verb, Chosen: len(w.Nodes)}
-	r.count(w.Nodes, v.batch.run(ctx, v.verb, w.Nodes, func(ctx context.Context, id wire.Identity) error {
-		return one(ctx, w, id)
+	r.count(w.Nodes, v.batch.run(ctx, v.verb, len(w.Nodes), func(ctx context.Context, i int) error {
+		return one(ctx, w, w.Nodes[i])
 	}))
 	said := r.Alone
 	if r.Chosen > 1 { // else the error says it
@@ -169,8 +160,21 @@ func (v *order) targets(ctx context.Context) (*targets, error) {
 		return w, v.choose(ctx, w)
 	}
 	var err error
-	w.Nodes, err = identities(v.names, v.from)
+	w.Nodes, err = identities(v.names)
 	return w, err
+}
+
+// identities returns the machines that are named, each once and in order. The error lists the names that are none.
+func identities(names []string) (ids []wire.Identity, err error) {
+	seen := map[wire.Identity]bool{}
+	for _, name := range names {
+		id, wrong := wire.ParseIdentity(name)
+		if err = errors.Join(err, wrong); !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
 }
 
 // choose has the machines that the filter fits be those of w. The ones in a state that the verb is not for are
@@ -186,9 +190,6 @@ func (v *order) choose(ctx context.Context, w *targets) error {
 	w.SeenBefore = q.SeenBefore
 	w.Seen, w.counts = map[wire.Identity]provisioner.Seen{}, map[provisioner.State]int{}
 	return pages(ctx, &v.Operator, q, func(p *fleet.Page) int {
-		if len(w.Nodes) == 0 {
-			sayUnknown(&v.Operator, p)
-		}
 		for i := range p.Nodes {
 			n := &p.Nodes[i]
 			w.Nodes = append(w.Nodes, n.Identity)
@@ -207,7 +208,7 @@ type preview struct {
 	Nodes  []wire.Identity           `json:"nodes"`
 }
 
-// show prints what the verb would touch: names that --from takes.
+// show prints what the verb would touch: names, one a line.
 func (v *order) show(w *targets) error {
 	p := &preview{Verb: v.verb, Chosen: len(w.Nodes), States: w.counts, Nodes: append([]wire.Identity{}, w.Nodes...)}
 	return verb.Show(&v.Output, p, func(*preview) io.WriterTo {

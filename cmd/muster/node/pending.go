@@ -22,13 +22,8 @@ import (
 
 // addWaitingFlags adds the flags that select waiting machines.
 func addWaitingFlags(c *kingpin.CmdClause, f *httpapi.WaitingFilter) {
-	c.Flag("prefix", "Only names that begin so.").PlaceHolder("TEXT").StringVar(&f.Prefix)
-	c.Flag("match", "Only names that fit, label by label, as 'web*.example.net'; may be repeated.").PlaceHolder("GLOB").StringsVar(&f.Names)
-	c.Flag("site", "Only machines that came to brokers of this site.").PlaceHolder("NAME").StringVar(&f.Site)
-	c.Flag("token", "Only machines that presented this token, by its id or the first 8 digits or more.").PlaceHolder("ID").StringVar(&f.Token)
-	c.Flag("from", "Only machines of this address, or range as 192.0.2.0/24.").PlaceHolder("ADDRESS").StringVar(&f.From)
-	c.Flag("fact", "Only machines that presented this fact, of those that --details shows; * in VALUE is any text. May be repeated: all must fit.").
-		PlaceHolder("NAME=VALUE").StringsVar(&f.Facts)
+	addNameFlags(c, &f.Filter)
+	c.Flag("from", "Came from this address, or range as 192.0.2.0/24.").PlaceHolder("ADDRESS").StringVar(&f.From)
 }
 
 // pendingKeys asks for the machines that wait.
@@ -54,7 +49,7 @@ func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
 	addWaitingFlags(c, &f)
 	c.Flag("details", "All that is known of each, facts too.").BoolVar(&details)
 	c.Flag("rejected", "List the keys that were rejected instead.").BoolVar(&rejected)
-	all.Check(c, func() error { _, err := f.Compile(); return err })
+	all.Check(c, func() error { _, err := f.Compile(); return verb.Flags(err) })
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Pending, error) {
 		return pendingKeys(ctx, o, &f)
 	}, func(o *verb.Operator, p *httpapi.Pending) io.WriterTo {

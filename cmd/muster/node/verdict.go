@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"muster/provisioner/waiting"
@@ -84,6 +84,7 @@ func (v *verdict) many() bool { return v.all || !v.IsZero() }
 // check returns all that is wrong with how the flags go together.
 func (v *verdict) check() error {
 	_, err := v.Compile()
+	err = verb.Flags(err)
 	switch {
 	case v.many() && (v.identity != "" || v.key != ""):
 		err = errors.Join(err, errors.New("a name or --key is about one machine, --all and filters are about many: give one or the other"))
@@ -154,29 +155,29 @@ func (v *verdict) runMany(ctx context.Context) error {
 	}))
 }
 
-// giveAll goes on where a machine is what is in the way, and ends where each of the rest would meet the same,
-// such as no provisioner that answers.
+// giveAll gives the verdict about each, ten at once, and stops once more than ten have failed.
 func (v *verdict) giveAll(ctx context.Context, meant []*waiting.Key) ([]*orders.Answer, error) {
-	done := make([]*orders.Answer, 0, len(meant))
+	answers := make([]*orders.Answer, len(meant))
+	order := httpapi.NewVerdict{TTL: v.ttl, Why: v.Why, Waiting: v.verb != "reject"}
+	many := batch{size: 10, maxFailures: 10}
+	outcomes := many.run(ctx, v.verb, len(meant), func(ctx context.Context, i int) (err error) {
+		order := order
+		order.Key = httpapi.Limit(meant[i].KeyHash)
+		answers[i], err = v.give(ctx, meant[i].Identity, order)
+		return err
+	})
+	done := slices.DeleteFunc(answers, func(a *orders.Answer) bool { return a == nil })
+	left := 0
 	var errs []error
-	bar := cli.NewProgress(os.Stderr, v.verb, "nodes", len(meant))
-	defer bar.Done()
-	for i, w := range meant {
-		answer, err := v.give(ctx, w.Identity, httpapi.NewVerdict{Key: httpapi.Limit(w.KeyHash), TTL: v.ttl, Why: v.Why, Waiting: v.verb != "reject"})
-		bar.Add(1)
-		if err == nil {
-			done = append(done, answer)
-			continue
+	for _, err := range outcomes {
+		if errors.Is(err, errLeft) {
+			left++
+		} else {
+			errs = append(errs, err)
 		}
-		errs = append(errs, err)
-		var p *httpapi.Problem
-		if errors.As(err, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusConflict) {
-			continue
-		}
-		if left := len(meant) - i - 1; left > 0 {
-			errs = append(errs, fmt.Errorf("%s: run this again", verb.Counted(left, "machine was not tried", "machines were not tried")))
-		}
-		break
+	}
+	if left > 0 {
+		errs = append(errs, fmt.Errorf("%s: run this again", verb.Counted(left, "machine was not tried", "machines were not tried")))
 	}
 	return done, errors.Join(errs...)
 }

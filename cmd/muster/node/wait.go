@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,7 +27,6 @@ const (
 // fleet: that a node was commanded, and what has become of it since, both in the
 // order and by the clocks of provisioners, so that ours does not matter.
 type watch struct {
-	verb wire.Verb
 	stop func() // ends it
 
 	mu      sync.Mutex
@@ -38,22 +35,20 @@ type watch struct {
 
 // An awaited is a node that is to do a command.
 type awaited struct {
-	command   string     // its id
-	commanded time.Time  // zero: not yet, as far as is known
-	ended     time.Time  // when something happened that may be the end of it
-	cause     error      // of that; nil: done
-	told      chan error // has room for one
+	command string         // its id
+	events  []events.Event // that the node is known by
+	told    chan error     // has room for one
 }
 
 // startWatch begins to hear.
-func startWatch(ctx context.Context, client *httpapi.Client, verb wire.Verb) (*watch, error) {
+func startWatch(ctx context.Context, client *httpapi.Client) (*watch, error) {
 	since, err := client.Clock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var reading sync.WaitGroup
-	w := &watch{verb: verb, waiting: map[wire.Identity]*awaited{}}
+	w := &watch{waiting: map[wire.Identity]*awaited{}}
 	w.stop = func() {
 		cancel()
 		reading.Wait()
@@ -80,8 +75,7 @@ func (w *watch) follow(ctx context.Context, client *httpapi.Client, since time.T
 	}
 }
 
-// hear takes in an event. Events of a moment may be read in any order, and some of what happened before the
-// command are read after it: of what may be the command's end, the last counts.
+// hear takes in an event. Events of a moment may come in any order: of the node's, those since its command count.
 func (w *watch) hear(e *events.Stored) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,29 +83,18 @@ func (w *watch) hear(e *events.Stored) {
 	if a == nil {
 		return
 	}
-	var d events.Event
-	if json.Unmarshal(e.Data, &d) != nil {
+	a.events = append(a.events, e.Read())
+	o := fleet.CommandOf(a.events)
+	if o == nil || o.Command != a.command || o.Ended.IsZero() {
 		return
 	}
-	at, cause := e.Time, error(nil)
-	switch {
-	case e.Type == events.Commanded && d.Command == a.command:
-		a.commanded, at = e.Time, time.Time{}
-	case e.Type == events.Refused && !wire.MeaningOf(d.Code).Retry:
-		cause = fmt.Errorf("it has taken the command, and was refused: %s: %s", d.Code, d.Cause)
-	case e.Type != fleet.DoneBy[w.verb]:
-		return
-	case strings.HasPrefix(string(e.Type), events.OfServer):
-		at = e.RecordedTime // a node's own clock may be far off
+	var err error
+	if o.Refused != "" {
+		err = fmt.Errorf("it has taken the command, and was refused: %s: %s", o.Refused, o.Cause)
 	}
-	if !at.Before(a.ended) && !at.IsZero() {
-		a.ended, a.cause = at, cause
-	}
-	if !a.commanded.IsZero() && !a.ended.IsZero() && !a.ended.Before(a.commanded) {
-		select {
-		case a.told <- a.cause:
-		default: // it is known already
-		}
+	select {
+	case a.told <- err:
+	default: // it is known already
 	}
 }
 

@@ -24,8 +24,8 @@ func TestWhatEndsACommand(t *testing.T) {
 		at := noon.Add(time.Duration(ms) * time.Millisecond)
 		return &events.Stored{Type: kind, Subject: "web1", Time: at, RecordedTime: at, Data: raw}
 	}
-	commanded := func(ms int) *events.Stored {
-		return event(events.Commanded, ms, events.Event{Command: "c1"})
+	commanded := func(verb wire.Verb, ms int) *events.Stored {
+		return event(events.Commanded, ms, events.Event{Command: "c1", Verb: verb})
 	}
 	provisioned := func(ms int) *events.Stored {
 		return event(events.Provisioned, ms, events.Event{})
@@ -41,23 +41,22 @@ func TestWhatEndsACommand(t *testing.T) {
 	}
 	type history []*events.Stored
 	for name, test := range map[string]struct {
-		verb wire.Verb
 		read history
 		want []error // what is told; none: it is still waited for
 	}{
-		"done":                                   {wire.VerbReconfigure, history{commanded(10), provisioned(20)}, []error{nil}},
-		"done, read before the command":          {wire.VerbReconfigure, history{provisioned(20), commanded(10)}, []error{nil}},
-		"the end of the command before":          {wire.VerbReconfigure, history{provisioned(9), commanded(10)}, nil},
-		"the same, read late":                    {wire.VerbReconfigure, history{commanded(10), provisioned(9)}, nil},
-		"a refusal before the command":           {wire.VerbReprovision, history{denied(5), commanded(10)}, nil},
-		"refused":                                {wire.VerbReprovision, history{commanded(10), denied(20)}, []error{refused}},
-		"refused, then done, and read backwards": {wire.VerbReprovision, history{provisioned(30), denied(20), commanded(10)}, []error{nil}},
-		"another's command":                      {wire.VerbReconfigure, history{event(events.Commanded, 10, events.Event{Command: "c2"}), provisioned(20)}, nil},
-		"a start, by the broker's clock":         {wire.VerbRestart, history{commanded(10), started(20)}, []error{nil}},
-		"a start before":                         {wire.VerbRestart, history{started(5), commanded(10)}, nil},
+		"done":                                   {history{commanded(wire.VerbReconfigure, 10), provisioned(20)}, []error{nil}},
+		"done, read before the command":          {history{provisioned(20), commanded(wire.VerbReconfigure, 10)}, []error{nil}},
+		"the end of the command before":          {history{provisioned(9), commanded(wire.VerbReconfigure, 10)}, nil},
+		"the same, read late":                    {history{commanded(wire.VerbReconfigure, 10), provisioned(9)}, nil},
+		"a refusal before the command":           {history{denied(5), commanded(wire.VerbReprovision, 10)}, nil},
+		"refused":                                {history{commanded(wire.VerbReprovision, 10), denied(20)}, []error{refused}},
+		"refused, then done, and read backwards": {history{provisioned(30), denied(20), commanded(wire.VerbReprovision, 10)}, []error{nil}},
+		"another's command":                      {history{event(events.Commanded, 10, events.Event{Command: "c2", Verb: wire.VerbReconfigure}), provisioned(20)}, nil},
+		"a start, by the broker's clock":         {history{commanded(wire.VerbRestart, 10), started(20)}, []error{nil}},
+		"a start before":                         {history{started(5), commanded(wire.VerbRestart, 10)}, nil},
 	} {
 		a := &awaited{command: "c1", told: make(chan error, 1)}
-		w := &watch{verb: test.verb, waiting: map[wire.Identity]*awaited{"web1": a}}
+		w := &watch{waiting: map[wire.Identity]*awaited{"web1": a}}
 		for _, e := range test.read {
 			w.hear(e)
 		}

@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"time"
 
-	"muster/provisioner/trust"
-
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
@@ -69,34 +67,13 @@ key.
 
 func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	var name string
-	last := false
 	c := parent.Command("remove", "Keep an operator out: certificate and tokens are worthless.").HelpLong(removeHelp)
 	c.Arg("name", "As 'muster operator list' prints it.").Required().StringVar(&name)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
-		last = lastAdmin(ctx, o, name) // before: an operator that has removed itself cannot ask any more
 		err := verb.Send(ctx, o, "/v1/operators/"+url.PathEscape(name)+"/remove", httpapi.Reason{Why: o.Why})
 		return map[string]string{"operator": name, "done": "remove"}, err
 	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
 		o.Say("%s is removed", name)
-		if last {
-			o.Say("no admin is left: 'muster operator add' on a provisioner's machine makes one")
-		}
 		return nil
 	})
-}
-
-// lastAdmin reports whether no other operator is admin; not if that cannot be found out.
-func lastAdmin(ctx context.Context, o *verb.Operator, name string) bool {
-	operators, err := verb.Get[[]operate.OperatorInfo](ctx, o, "/v1/operators")
-	found := false
-	for _, o := range operators {
-		if o.Removed || o.Role != trust.RoleAdmin {
-			continue
-		}
-		if o.Name != name {
-			return false
-		}
-		found = true
-	}
-	return err == nil && found
 }

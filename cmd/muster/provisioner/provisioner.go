@@ -46,8 +46,8 @@ file; 'muster provisioner init' writes one with every key explained.
   muster provisioner run --config prov/provisioner.yaml
   muster provisioner run --check  # is the configuration right?
 
-Exits with 0 when it was told to stop, or with --check if all is right, else 1; with 1 after
-SIGHUP and for what another start may end, such as a full disk: a service manager starts it
+Exits with 0 when it was told to stop, also by SIGHUP, or with --check if all is right, else
+1; with 1 for what another start may end, such as a full disk: a service manager starts it
 again; with 78 where only a person helps: the configuration, a damaged store or journal,
 another installation; with 2 if the command line makes no sense.`
 
@@ -59,7 +59,7 @@ func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 	c.Flag("cpuprofile", "Write a CPU profile of all that it does, until it stops.").Hidden().PlaceHolder("FILE").StringVar(&r.profile)
 	r.keys.AddFlags(c)
 	r.log.Add(c, "info")
-	all[c.FullCommand()] = cli.Serves(r.run) // the reader of the log may end, and the provisioner goes on
+	all[c.FullCommand()] = cli.CleansUp(r.run) // the reader of the log may end, and the provisioner goes on
 }
 
 func (r *run) run(ctx context.Context) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 
 	"muster/provisioner/trust"
 
@@ -12,7 +11,6 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/conffile"
 	"muster/jwt"
 	"muster/provisioner/httpapi"
 )
@@ -22,12 +20,12 @@ also if provisioner.yaml names the signer. Machines that enrolled with its token
 stay as they are.
 
   muster signer remove build --why 'the key was on a public image'
-  muster signer remove build.pem`
+  muster signer remove build --json`
 
 func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	var signer string
 	c := parent.Command("remove", "Make the tokens of a signer worthless.").HelpLong(removeHelp)
-	c.Arg("signer", "Its name or id, as 'muster signer list' prints them, or the file of its public half.").Required().StringVar(&signer)
+	c.Arg("signer", "Its name or id, as 'muster signer list' prints them.").Required().StringVar(&signer)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (removed httpapi.Removed, err error) {
 		id, err := idOf(ctx, o, signer)
 		if err != nil {
@@ -44,7 +42,7 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-// idOf returns the id of the signer that has a name or an id, or whose public half is in a file.
+// idOf returns the id of the signer that has a name or an id.
 func idOf(ctx context.Context, o *verb.Operator, signer string) (jwt.SignerID, error) {
 	if id := jwt.SignerID(signer); trust.CheckSignerID(id) == nil {
 		return id, nil
@@ -53,30 +51,18 @@ func idOf(ctx context.Context, o *verb.Operator, signer string) (jwt.SignerID, e
 	if err != nil {
 		return "", err
 	}
-	// A name is free once its signer is removed: of several, the one that is not removed is meant.
-	var good, removed []jwt.SignerID
+	var named []jwt.SignerID
 	for i := range signers {
-		switch s := &signers[i]; {
-		case s.Name != signer:
-		case s.Removed:
-			removed = append(removed, s.ID)
-		default:
-			good = append(good, s.ID)
+		if s := &signers[i]; s.Name == signer && !s.Removed {
+			named = append(named, s.ID)
 		}
 	}
-	if len(good) > 1 { // added at the same time, or in a provisioner.yaml as well
-		return "", fmt.Errorf("%d signers have the name %q, say which by its id: %s", len(good), signer, verb.Joined(good))
-	}
-	if named := slices.Concat(good, removed); len(named) > 0 {
+	switch len(named) {
+	case 0:
+		return "", fmt.Errorf("%q is neither the name nor the id of a signer: see `muster signer list`", signer)
+	case 1:
 		return named[0], nil
 	}
-	b, err := conffile.ReadFile(signer)
-	if err != nil {
-		return "", fmt.Errorf("%q is neither the name or id of a signer nor the file of one: see `muster signer list`", signer)
-	}
-	parsed, err := jwt.ParseSigner(b)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", signer, err)
-	}
-	return jwt.Fingerprint(parsed.Key)
+	// Added at the same time, or in a provisioner.yaml as well.
+	return "", fmt.Errorf("%d signers have the name %q, say which by its id: %s", len(named), signer, verb.Joined(named))
 }

@@ -26,7 +26,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"muster/internal/daemon"
-	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"muster/internal/eventcheck"
+	"muster/internal/testbed"
 	"muster/provisioner/events"
 	"muster/provisioner/webhook"
 )
@@ -71,7 +71,7 @@ func TestATestEventIsSigned(t *testing.T) {
 	if a.Cause != "" || a.Status != http.StatusAccepted || a.Body != "thank you" || a.ID != m.id || a.Elapsed <= 0 {
 		t.Errorf("answer %+v", a)
 	}
-	if err := eventcheck.Check(m.body); err != nil || m.event.Type != events.WebhookTest || !strings.Contains(string(m.event.Data), `"by":"ada"`) {
+	if err := testbed.CheckEvent(m.body); err != nil || m.event.Type != events.WebhookTest || !strings.Contains(string(m.event.Data), `"by":"ada"`) {
 		t.Errorf("delivered %s: %v", m.body, err)
 	}
 }

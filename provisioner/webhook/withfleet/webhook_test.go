@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/daemon"
-	"muster/internal/eventcheck"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -70,7 +69,7 @@ func TestRefusalsAreDelivered(t *testing.T) {
 			continue // of a machine that stood still
 		}
 		types[m.event.Type] = m
-		if err := eventcheck.Check(m.body); err != nil {
+		if err := testbed.CheckEvent(m.body); err != nil {
 			t.Errorf("delivered %s: %v", m.body, err)
 		}
 		if m.kind != "application/cloudevents+json" || len(m.id) != 32 {

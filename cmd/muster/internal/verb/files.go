@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
-	"path/filepath"
-	"strconv"
-	"syscall"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -38,32 +34,12 @@ func OrNoSetup(config string, err error) error {
 	return OrNotYours(err)
 }
 
-// OrNotYours returns err, and, if it is that a file may not be read, the owner of
-// the file. Of nil it returns nil.
+// OrNotYours returns err, and, if it is that a file may not be read, what to do about that. Of nil it returns nil.
 func OrNotYours(err error) error {
-	var file *fs.PathError
-	if !errors.As(err, &file) || !errors.Is(file, fs.ErrPermission) {
-		return err
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: run this as root or as the provisioner's user", err)
 	}
-	path := file.Path
-	info, closed := os.Stat(path)
-	for closed != nil && filepath.Dir(path) != path { // the directory is closed as well
-		path = filepath.Dir(path)
-		info, closed = os.Stat(path)
-	}
-	if closed != nil {
-		return err
-	}
-	of, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return err
-	}
-	id := strconv.FormatUint(uint64(of.Uid), 10)
-	name := "user " + id
-	if account, err := user.LookupId(id); err == nil {
-		name = account.Username
-	}
-	return fmt.Errorf("%w\n%s belongs to %s: run this as root or as the provisioner's user", err, path, name)
+	return err
 }
 
 // KeyFlags are the flags of verbs that read encrypted keys.

@@ -2,14 +2,13 @@ package verb
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"muster/jwt"
 )
 
 // Instant writes a time for people, "-" for none.
@@ -82,11 +81,10 @@ func Flag(name string, err error) error {
 	return fmt.Errorf("--%s: %w", name, err)
 }
 
-// CheckSite reports a value of --site that is no site, "" apart.
-func CheckSite(site string) error {
-	if site == "" {
+// Flags writes what is wrong with a query, a line each, as of the flags, which are called as its parameters are.
+func Flags(err error) error {
+	if err == nil {
 		return nil
 	}
-	_, err := jwt.ParseSite(site)
-	return Flag("site", err)
+	return errors.New("--" + strings.ReplaceAll(err.Error(), "\n", "\n--"))
 }

@@ -7,19 +7,15 @@ import (
 	"muster/provisioner/events"
 )
 
-// TestPlaces writes places down and reads them again, as whoever follows events does
-// with what it saw last, also those of before nodes had streams.
+// TestPlaces writes places down and reads them again, as a follower of events does
+// with what it saw last.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
 	want := events.Place{Events: 1, Attempts: 18446744073709551615, Lifecycle: 3, Alive: 4}
 	if got, err := events.ParsePlace(want.String()); got != want || err != nil {
 		t.Errorf("%s is read as %s, %v", want, got, err)
 	}
-	want.Lifecycle, want.Alive = 0, 0
-	if got, err := events.ParsePlace("1-18446744073709551615"); got != want || err != nil {
-		t.Errorf("a place of two numbers is read as %s, %v; want %s", got, err, want)
-	}
-	for _, s := range []string{"", "1", "1-", "-1-2", "1-2-", "1-2-3", "1-2-3-4-5", "1-x-3-4", "1-2-3-18446744073709551616", strings.Repeat("1-", 1000)} {
+	for _, s := range []string{"", "1", "1-", "1-2", "-1-2", "1-2-", "1-2-3", "1-2-3-4-5", "1-x-3-4", "1-2-3-18446744073709551616", strings.Repeat("1-", 1000)} {
 		if got, err := events.ParsePlace(s); err == nil {
 			t.Errorf("%.64q is read as %s", s, got)
 		} else if len(err.Error()) > 200 {

@@ -30,9 +30,19 @@ func (p *Provisioner) Fresh() error {
 
 // AwaitFresh is Fresh for an operator: views that are too old may come up to date within [trust.MaxAge].
 func (p *Provisioner) AwaitFresh(ctx context.Context) error {
-	for deadline := time.Now().Add(trust.MaxAge); ; time.Sleep(50 * time.Millisecond) {
-		if err := p.Fresh(); err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+	ctx, cancel := context.WithTimeout(ctx, trust.MaxAge)
+	defer cancel()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for {
+		err := p.Fresh()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
 			return err
+		case <-look.C:
 		}
 	}
 }

@@ -39,9 +39,7 @@ type Client struct {
 // NewClient returns a client for the socket at path. It opens nothing.
 func NewClient(path string) *Client {
 	return &Client{socket: path, base: "http://provisioner", http: &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		},
+		DialContext:           func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path) },
 		ResponseHeaderTimeout: silentTimeout,
 	}}}
 }

@@ -159,7 +159,7 @@ func TestBrokerRun(t *testing.T) {
 	}
 
 	nobodys := command(t, "broker", "certificate", t.TempDir(), "--config", filepath.Join(dir, "prov/provisioner.yaml"), "--name", "n1")
-	if out, err := nobodys.CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate.pem: no such file or directory: want the directory that `muster broker config --write` made\n") {
+	if out, err := nobodys.CombinedOutput(); err == nil || !strings.Contains(string(out), "key.pem: no such file or directory: want the directory that `muster broker config --write` made\n") {
 		t.Errorf("the certificate in an empty directory is replaced: %v\n%s", err, out)
 	}
 

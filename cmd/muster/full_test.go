@@ -25,8 +25,8 @@ func TestNoSpace(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"jwt", "sign", at("x.jwt"), prov + "/signer-key.pem", "--token", "a", "--srv", "example.net"}, at("x.jwt") + ": no space left on device"},
-		{[]string{"jwt", "sign", at("x.jwt"), prov + "/signer-key.pem", "--token", "a", "--srv", "example.net", "--force"}, at("x.jwt") + ": no space left on device"},
+		{[]string{"jwt", "sign", at("x.jwt"), prov + "/signer-key.pem", "--token", "a", "--srv", "example.net"}, at("x.jwt") + ": directory " + disk.Dir + ": no space left on device"},
+		{[]string{"jwt", "sign", at("x.jwt"), prov + "/signer-key.pem", "--token", "a", "--srv", "example.net", "--force"}, at("x.jwt") + ": directory " + disk.Dir + ": no space left on device"},
 		{[]string{"provisioner", "init", at("prov"), "--name", "localhost", "--trust-domain", "example.net"}, at("prov") + ": cannot be made: no space left on device"},
 		{[]string{"broker", "config", "--config", prov + "/provisioner.yaml", "--name", "localhost", "--write", "--dir", at("n1")}, at("n1") + ": cannot be made: no space left on device"},
 	} {

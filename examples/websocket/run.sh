@@ -42,6 +42,9 @@ await() {
 sed -e 's/^  # websocket:/  websocket:/' -e "s/^  #   listen: \":443\"/    listen: \"$web\"/" "$work/p/provisioner.yaml" > "$work/edited"
 mv "$work/edited" "$work/p/provisioner.yaml"
 
+# What nodes get names no broker, so they stay with that of their token.
+printf 'identity = {{ .Identity }}\n' > "$work/p/server.conf"
+
 "$muster" provisioner run --config "$work/p/provisioner.yaml" > "$work/provisioner.log" 2>&1 &
 pids="$pids $!"
 await provisioner 'provisioner is serving'

@@ -28,9 +28,9 @@ the key and certificate of another node is not provisioned over.
 
 Files that change it reads by itself.
 
-Exits with 0 when it was told to stop, by SIGTERM, SIGHUP or an operator, 1 if it
-cannot go on, and after an order to restart, for a service manager to start it
-again, 2 if the command line makes no sense.`
+Exits with 0 when it was told to stop, by SIGTERM, SIGHUP or an operator, 1 if
+it cannot go on, and after an order to restart, for a service manager to start
+it again, 2 if the command line makes no sense.`
 
 // AddRun adds the verb run: the agent itself.
 func AddRun(to Parent, all Verbs) {

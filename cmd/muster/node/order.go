@@ -35,12 +35,13 @@ type order struct {
 
 const orderHelp = `
 
-Of several machines - named here, or chosen from the fleet with --all and filters as
-of 'muster node list' - --batch are in hand at once, and the verb stops once more than --max-failures have failed. It shows first how many machines it is
-about, and asks unless --yes; --dry-run shows all of them and does nothing. Which
-machines they are is settled then: one that is not any more what it was chosen for is
-left alone, and named. An order that was interrupted can be given again: what is ordered
-twice is done twice, and --json names the machines that are left.
+The machines are named here, or chosen from the fleet with --all and filters as of
+'muster node list'. It shows first how many machines it is about, and asks unless --yes;
+--dry-run shows all of them and does nothing. Which machines they are is settled then:
+one that is not any more what it was chosen for is left alone, and named. --batch are in
+hand at once, and the verb stops once more than --max-failures have failed. An order that
+was interrupted can be given again: what is ordered twice is done twice, and --json names
+the machines that are left.
 
 Exits with 0 if all machines are done, 1 if one has failed, is left or left alone, or
 the answer was no, 2 if the command line makes no sense.`

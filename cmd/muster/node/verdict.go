@@ -168,16 +168,21 @@ func (v *verdict) giveAll(ctx context.Context, meant []*waiting.Key) ([]*orders.
 	})
 	done := slices.DeleteFunc(answers, func(a *orders.Answer) bool { return a == nil })
 	left := 0
+	var unanswered error // the same for each
 	var errs []error
 	for _, err := range outcomes {
-		if errors.Is(err, errLeft) {
+		switch {
+		case errors.Is(err, errLeft):
 			left++
-		} else {
+		case errors.Is(err, httpapi.ErrNotServing):
+			left++
+			unanswered = err
+		default:
 			errs = append(errs, err)
 		}
 	}
 	if left > 0 {
-		errs = append(errs, fmt.Errorf("%s: run this again", verb.Counted(left, "machine was not tried", "machines were not tried")))
+		errs = append(errs, unanswered, fmt.Errorf("%s: run this again", verb.Counted(left, "machine was not tried", "machines were not tried")))
 	}
 	return done, errors.Join(errs...)
 }

@@ -93,7 +93,7 @@ func (a *Authority) Issue(r Request) (*Certificate, error) {
 var errSignature = errors.New("the key's signature does not verify")
 
 // sign returns the signed certificate, in DER. The signature of a key outside of the process, as in an HSM, is
-// verified. One of crypto/ecdsa in this process is not, see docs/adr/0023-the-hot-path.md.
+// verified. One of crypto/ecdsa in this process is not, see docs/adr/0015-decode-once-sign-once.md.
 func (a *Authority) sign(r *Request, template *x509.Certificate) ([]byte, error) {
 	if !a.layout.usual(r, template) {
 		return x509.CreateCertificate(rand.Reader, template, a.cfg.Issuing, r.PublicKey, a.cfg.Key)

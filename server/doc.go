@@ -18,7 +18,7 @@
 // random id and if the certificate in it is for this node's key and name, under
 // the pinned authority where the token pins one (package trust). In plain mode,
 // without a pin, that is as much as Choria's nodes can know; see
-// docs/threats.md.
+// docs/security.md.
 //
 // The private key is made here, is written with mode 0600 and goes nowhere.
 //

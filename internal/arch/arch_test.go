@@ -47,7 +47,7 @@ var agent = map[string][]string{
 // tools are for people and tests who look at the whole: they import what they need, and only tools and commands import
 // them.
 var tools = []string{"internal/testbed", "internal/simnode", "internal/demo", "internal/bench", "internal/chaos", "internal/browsertest",
-	"internal/testdisk", "internal/testproc", "internal/arch", "examples/"}
+	"internal/testdisk", "internal/testdoc", "internal/testproc", "internal/arch", "examples/"}
 
 // isTool reports whether a package is a tool, or a package of tests alone.
 func isTool(name string) bool {

@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// TestDocumentsNameRealTests keeps docs/threats.md from claiming what no test
+// TestDocumentsNameRealTests keeps docs/security.md from claiming what no test
 // shows any more.
 func TestDocumentsNameRealTests(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/threats.md")
+	doc, err := os.ReadFile("../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,11 +29,11 @@ func TestDocumentsNameRealTests(t *testing.T) {
 	}
 	named := regexp.MustCompile("`([a-z]+)\\.((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(doc), -1)
 	if len(named) == 0 {
-		t.Fatal("docs/threats.md names no test")
+		t.Fatal("docs/security.md names no test")
 	}
 	for _, m := range named {
 		if !defines(t, dirs[m[1]], m[2]) {
-			t.Errorf("docs/threats.md names %s.%s, which does not exist", m[1], m[2])
+			t.Errorf("docs/security.md names %s.%s, which does not exist", m[1], m[2])
 		}
 	}
 }

@@ -17,7 +17,7 @@
 // target out of DNS proves nothing under a public authority;
 // here only a broker can have such a certificate at all. Before that, with
 // a provisioning token, sealed mode protects what is sent; in plain mode
-// nothing does, and docs/threats.md says so.
+// nothing does, and docs/security.md says so.
 package discover
 
 import (

@@ -10,7 +10,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// CheckEvent returns why a CloudEvent in JSON is not one of docs/events.md: its data has the members of its type and no
+// CheckEvent returns why a CloudEvent in JSON is not one of docs/reference/events.md: its data has the members of its type and no
 // others.
 func CheckEvent(b []byte) error {
 	var e events.Stored

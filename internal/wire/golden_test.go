@@ -13,12 +13,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"muster/internal/testdoc"
 	"muster/internal/wire"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// golden are the messages of docs/protocol.md. The files are never edited once
+// golden are the messages of docs/reference/protocol.md. The files are never edited once
 // a version is released, only added to: they are what other programs send.
 var golden = map[string]any{
 	"enroll.json": &wire.EnrollRequest{
@@ -126,11 +127,11 @@ func TestGoldenMessages(t *testing.T) {
 	}
 }
 
-// TestProtocolDocument holds docs/protocol.md to the golden files: each of its
-// examples is one of them, and none is missing; and its codes to the one table of them.
+// TestProtocolDocument holds docs/reference/protocol.md to the golden files: each of its
+// examples is one of them, and none is missing.
 func TestProtocolDocument(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/protocol.md")
+	doc, err := os.ReadFile("../../docs/reference/protocol.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,26 +141,24 @@ func TestProtocolDocument(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(string(doc), "```json\n"+string(b)+"```") {
-			t.Errorf("docs/protocol.md does not show %s as it is", name)
+			t.Errorf("docs/reference/protocol.md does not show %s as it is", name)
 		}
 	}
-	var want, got []string
+}
+
+// TestCodesAreDocumented holds docs/reference/codes.md to the table of codes.
+func TestCodesAreDocumented(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("| code | message to the node | remedy |\n|---|---|---|\n")
 	for _, m := range wire.Codes {
 		told := ""
 		if m.Told != "" {
 			told = " (the node is told `" + string(m.Told) + "`)"
 		}
-		want = append(want, "| `"+string(m.Code)+"` | "+m.Public+" | "+m.Remedy+told+" |")
+		b.WriteString("| `" + string(m.Code) + "` | " + m.Public + " | " + m.Remedy + told + " |\n")
 	}
-	_, table, _ := strings.Cut(string(doc), "## Refusal codes\n")
-	for line := range strings.Lines(table) {
-		if strings.HasPrefix(line, "| `") {
-			got = append(got, strings.TrimSuffix(line, "\n"))
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("codes of docs/protocol.md (-table of codes +document):\n%s", diff)
-	}
+	testdoc.Generated(t, "../../docs/reference/codes.md", *update, b.String())
 }
 
 func TestDecodersRefuse(t *testing.T) {

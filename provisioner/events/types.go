@@ -21,7 +21,7 @@ var (
 	byOperator = []string{"by", "why"}
 )
 
-// Types is the one table of events, in the order of docs/events.md. Types
+// Types is the one table of events, in the order of docs/reference/events.md. Types
 // and members are never renamed, and none changes its meaning; new ones may come.
 var Types = []Meaning{
 	{Enrolled, "A node has enrolled: its certificate is on record and on its way. With repeated it was before: of a node that asks again and again, five are said at once, and one each ten minutes; left_out counts the others.",
@@ -128,7 +128,7 @@ type Member struct {
 // Members are all of them.
 var Members = []Member{
 	{"node", "string", "identity; in an attempt as claimed, at most 253 bytes", "web1.example.net"},
-	{"code", "string", "why it was refused, the true code (protocol.md), or the alarm's", "denied"},
+	{"code", "string", "why it was refused, the true code (see codes.md), or the alarm's", "denied"},
 	{"cause", "string", "the same in words, for operators", "the policy gave no reason"},
 	{"reason", "string", "on what ground the key has the identity: new, replay, continue, continuity, grant, renew, one_time_token", "new"},
 	{"serial", "string", "of the certificate, lower-case hex", "5b1f0c9e6f0d4b0e8a41c3d2e7f60718"},

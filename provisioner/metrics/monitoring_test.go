@@ -2,6 +2,8 @@ package metrics_test
 
 import (
 	"encoding/json"
+	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,11 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/testdoc"
 	"muster/internal/testproc"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/metrics"
 )
+
+var update = flag.Bool("update", false, "rewrite the generated documents")
 
 const monitoring = "../../examples/monitoring"
 
@@ -28,14 +33,22 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
+// everything is a state that exports every metric.
+func everything() metrics.State {
+	return metrics.State{
+		Stored:        &metrics.Stored{},
+		Certificates:  &fleet.Summary{},
+		AuthorityEnds: time.Now(),
+		CRLBytes:      1,
+		Webhooks:      []events.Webhook{{Name: "pager"}},
+	}
+}
+
 // TestExamplesNameWhatIsExported finds every metric that the dashboard and the
 // rules name among those that are exported, and the other way round.
 func TestExamplesNameWhatIsExported(t *testing.T) {
 	t.Parallel()
-	m := metrics.New("v1", func() metrics.State {
-		return metrics.State{Stored: &metrics.Stored{}, Certificates: &fleet.Summary{}, AuthorityEnds: time.Now(), CRLBytes: 1,
-			Webhooks: []events.Webhook{{Name: "pager"}}}
-	})
+	m := metrics.New("v1", everything)
 	exported := map[string]bool{}
 	for _, line := range regexp.MustCompile(`(?m)^# TYPE (muster_\w+) (\w+)$`).FindAllStringSubmatch(scrape(t, m), -1) {
 		exported[line[1]] = true
@@ -94,6 +107,20 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 			t.Errorf("docs/operations.md does not say what to do about %s", a[1])
 		}
 	}
+}
+
+// TestMetricsAreDocumented holds docs/reference/metrics.md to what is exported.
+func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
+	text := scrape(t, metrics.New("v1", everything))
+	var b strings.Builder
+	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
+	for _, m := range regexp.MustCompile(`(?m)^# HELP (muster_\w+) (.*)\n# TYPE \w+ (\w+)\n\w+(?:{(.*)})?`).FindAllStringSubmatch(text, -1) {
+		labels := regexp.MustCompile(`(\w+)="[^"]*",?`).ReplaceAllString(m[4], "`$1` ")
+		labels = strings.ReplaceAll(strings.TrimSpace(labels), " `le`", "")
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m[1], m[3], labels, m[2])
+	}
+	testdoc.Generated(t, "../../docs/reference/metrics.md", *update, strings.ReplaceAll(b.String(), "|  |", "| |"))
 }
 
 // TestRulesPassPromtool has Prometheus' own tool read the rules, and every expression of the dashboard as a rule.

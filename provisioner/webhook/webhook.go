@@ -106,7 +106,7 @@ func Types(names []string) ([]events.Type, error) {
 			}
 		}
 		if !found {
-			errs = append(errs, fmt.Errorf("no type of events begins with %.64q, see docs/events.md", name))
+			errs = append(errs, fmt.Errorf("no type of events begins with %.64q, see docs/reference/events.md", name))
 		}
 	}
 	if len(errs) > 0 {

@@ -22,7 +22,7 @@ import (
 )
 
 const help = `Prints what has happened in the fleet, the oldest first, a line for each event: when,
-what, which node, and why. docs/events.md has all types. With --json each line is
+what, which node, and why. docs/reference/events.md has all types. With --json each line is
 the whole event, a CloudEvent.
 
 With --follow it goes on with what happens from then on, until it is interrupted.

@@ -220,7 +220,7 @@ func TestAReplyAimedAtAnother(t *testing.T) {
 	defer cancel()
 	m, err := sub.NextMsgWithContext(ctx)
 	if err != nil {
-		t.Fatalf("NATS now keeps such replies away; say so in docs/threats.md: %v", err)
+		t.Fatalf("NATS now keeps such replies away; say so in docs/security.md: %v", err)
 	}
 	reply, err := wire.DecodeReply(m.Data)
 	if err != nil || reply.ID != r.ID {

@@ -29,57 +29,57 @@ type batch struct {
 	writes []*write
 	ack    jetstream.PubAckFuture // nil if it could not be sent
 
-	waiting atomic.Int64  // members that wait for the outcome
-	ended   sync.Once     // it no longer counts as on its way
-	done    chan struct{} // closed when sequence and err say the outcome
-	last    uint64        // sequence of its last write
-	err     error
+	waiters      atomic.Int64  // members that wait for the outcome
+	endOnce      sync.Once     // it no longer counts as on its way
+	done         chan struct{} // closed when sequence and err say the outcome
+	lastSequence uint64        // sequence of its last write
+	err          error
 }
 
 // gather makes a batch of the head of the queue. Of two writes to one subject
 // the second waits: it could not know the revision of the first.
-func (g *gatherer) gather() *batch {
+func (g *batcher) makeBatch() *batch {
 	b := &batch{id: wire.NewID(), done: make(chan struct{})}
-	subjects := make(map[string]bool, most)
+	subjects := make(map[string]bool, maxBatch)
 	rest := g.queue[:0:0]
 	for _, w := range g.queue {
-		if len(b.writes) == most || subjects[w.subject] {
+		if len(b.writes) == maxBatch || subjects[w.subject] {
 			rest = append(rest, w)
 			continue
 		}
 		subjects[w.subject] = true
-		w.place = len(b.writes)
+		w.index = len(b.writes)
 		b.writes = append(b.writes, w)
 	}
 	g.queue = rest
 	g.batches++
 	g.batched += len(b.writes)
-	b.waiting.Store(int64(len(b.writes)))
+	b.waiters.Store(int64(len(b.writes)))
 	return b
 }
 
 // send sends batches and tells their members. Only the last message of a batch is
 // acknowledged.
-func (g *gatherer) send(batches []*batch) {
+func (g *batcher) send(batches []*batch) {
 	for _, b := range batches {
 		if err := g.publish(b); err != nil {
-			g.settle(b, 0, err)
+			g.finish(b, 0, err)
 		}
 		for _, w := range b.writes {
-			w.turn <- b
+			w.assigned <- b
 		}
 	}
 }
 
 // publish sends one batch.
-func (g *gatherer) publish(b *batch) error {
+func (g *batcher) publish(b *batch) error {
 	if !g.nc.IsConnected() {
-		return errAway
+		return errDisconnected
 	}
 	for i, w := range b.writes {
 		m := &nats.Msg{Subject: w.subject, Data: w.data, Header: nats.Header{
 			headerBatchID: {b.id}, headerBatchSequence: {strconv.Itoa(i + 1)},
-			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(w.after, 10)},
+			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(w.expected, 10)},
 		}}
 		if i < len(b.writes)-1 {
 			if err := g.nc.PublishMsg(m); err != nil {
@@ -99,10 +99,10 @@ func (g *gatherer) publish(b *batch) error {
 
 // await returns the outcome of a member of the batch. The acknowledgement comes
 // to one of those who wait for it, who tells the others.
-func (g *gatherer) await(ctx context.Context, b *batch, w *write) (uint64, error) {
+func (g *batcher) await(ctx context.Context, b *batch, w *write) (uint64, error) {
 	defer func() {
-		if b.waiting.Add(-1) == 0 {
-			g.end(b) // if nobody has stayed for the acknowledgement
+		if b.waiters.Add(-1) == 0 {
+			g.release(b) // if nobody has stayed for the acknowledgement
 		}
 	}()
 	var ok <-chan *jetstream.PubAck
@@ -113,34 +113,34 @@ func (g *gatherer) await(ctx context.Context, b *batch, w *write) (uint64, error
 	select {
 	case <-b.done:
 	case ack := <-ok:
-		g.settle(b, ack.Sequence, nil)
+		g.finish(b, ack.Sequence, nil)
 	case err := <-failed:
-		g.settle(b, 0, err)
+		g.finish(b, 0, err)
 	case <-ctx.Done():
 		return 0, fmt.Errorf("no acknowledgement: %w", ctx.Err())
 	}
 	if b.err == nil {
 		// A batch has the stream to itself, so its sequences follow each other.
-		return b.last - uint64(len(b.writes)-1-w.place), nil
+		return b.lastSequence - uint64(len(b.writes)-1-w.index), nil
 	}
-	return g.again(ctx, b.err, w)
+	return g.retryAlone(ctx, b.err, w)
 }
 
 // settle says how a batch ended, once.
-func (g *gatherer) settle(b *batch, last uint64, err error) {
-	b.last, b.err = last, err
+func (g *batcher) finish(b *batch, last uint64, err error) {
+	b.lastSequence, b.err = last, err
 	close(b.done)
-	g.end(b)
+	g.release(b)
 }
 
 // end makes room for the next batch.
-func (g *gatherer) end(b *batch) {
-	b.ended.Do(func() {
-		g.arrived(func() {
+func (g *batcher) release(b *batch) {
+	b.endOnce.Do(func() {
+		g.completed(func() {
 			g.batches--
 			g.batched -= len(b.writes)
 			if b.err != nil {
-				g.sober = sobriety
+				g.noWaitLeft = noWaitWrites
 			}
 		})
 	})
@@ -149,16 +149,16 @@ func (g *gatherer) end(b *batch) {
 // again makes a write whose batch was refused with this error by itself, so that
 // it learns its own outcome. If the broker did not answer it is not repeated: the
 // batch may yet be written.
-func (g *gatherer) again(ctx context.Context, refused error, w *write) (uint64, error) {
+func (g *batcher) retryAlone(ctx context.Context, refused error, w *write) (uint64, error) {
 	var api *jetstream.APIError
 	if !errors.As(refused, &api) {
 		return 0, refused
 	}
-	sequence, err := publish(ctx, g.js, w.subject, w.data, w.after)
-	if errors.Is(err, trust.ErrConflict) && !conflict(refused) {
+	sequence, err := publish(ctx, g.js, w.subject, w.data, w.expected)
+	if errors.Is(err, trust.ErrConflict) && !isConflict(refused) {
 		// A broker that had trouble may show it all the same, and it would be our
 		// own write that is in the way.
-		return 0, fmt.Errorf("outcome unknown, after its batch was refused: %w", full(refused))
+		return 0, fmt.Errorf("outcome unknown, after its batch was refused: %w", wrapFull(refused))
 	}
 	return sequence, err
 }

@@ -20,24 +20,24 @@ import (
 // other.
 func (s *Store) bind(ctx context.Context, fingerprint string, former []string, now time.Time) error {
 	for range 3 {
-		found, revision, err := last[Installation](ctx, s.client, streamEntries, subjectInstallation)
+		found, revision, err := getLast[Installation](ctx, s.client, streamEntries, subjectInstallation)
 		next := Installation{ID: wire.NewID(), CreatedAt: now}
 		switch {
 		case err != nil:
 			return fmt.Errorf("read installation: %w", err)
 		case found == nil:
 		case found.Restoring != "":
-			return found.halfRestored()
+			return found.errHalfRestored()
 		case found.CAFingerprint == fingerprint:
 			s.installation = *found
 			return nil
 		case !slices.Contains(former, found.CAFingerprint):
-			return found.refuse(fingerprint)
+			return found.errWrongAuthority(fingerprint)
 		default:
 			next = *found
 		}
 		next.CAFingerprint = fingerprint
-		if _, err = s.putAnyway(ctx, subjectInstallation, next, uint64(revision)); err != nil && !errors.Is(err, trust.ErrConflict) {
+		if _, err = s.putReserved(ctx, subjectInstallation, next, uint64(revision)); err != nil && !errors.Is(err, trust.ErrConflict) {
 			return fmt.Errorf("write installation: %w", err)
 		}
 	}
@@ -52,7 +52,7 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 //
 // A new store has its streams before its installation, so one that was made by half has
 // neither installation nor records.
-func (c *client) whole(ctx context.Context, id string) (found *Watermark, err error) {
+func (c *client) checkComplete(ctx context.Context, id string) (found *Watermark, err error) {
 	found, err = c.marks(ctx, 0)
 	if err != nil {
 		return nil, err
@@ -64,35 +64,35 @@ func (c *client) whole(ctx context.Context, id string) (found *Watermark, err er
 	}
 	installed := there != nil
 	if installed && there.Restoring != "" {
-		return nil, there.halfRestored()
+		return nil, there.errHalfRestored()
 	}
 	if !installed && id != "" {
 		return nil, fmt.Errorf("%w: that of installation %s, which revocations.journal is of: restore a backup; without one, all tokens have their uses again and nothing is revoked once the journal is moved away", ErrLost, id)
 	}
-	for _, name := range kept {
+	for _, name := range durableStreams {
 		switch mark, there := found.Streams[name]; {
 		case installed && !there:
-			return nil, lost(name)
+			return nil, errStreamLost(name)
 		case !installed && name != streamEntries && mark.Messages > 0:
-			return nil, lost(streamEntries)
+			return nil, errStreamLost(streamEntries)
 		}
 	}
 	return found, nil
 }
 
 // lost says what is to be done about a stream of records that is gone.
-func lost(stream string) error {
+func errStreamLost(stream string) error {
 	return fmt.Errorf("%w: stream %s is not there, and others of the store are: it was deleted, or its disk is another one: "+
 		"give the servers the disks back that have it, or restore a backup into an empty store", ErrLost, stream)
 }
 
 // halfRestored is the error of a store whose restore is not over.
-func (i Installation) halfRestored() error {
+func (i Installation) errHalfRestored() error {
 	return fmt.Errorf("%w: that of backup %s, begun at %s: restore once more", ErrHalfRestored, i.Restoring, i.CreatedAt.Format(time.RFC3339))
 }
 
 // refuse says why an authority does not get this installation's store.
-func (i Installation) refuse(fingerprint string) error {
+func (i Installation) errWrongAuthority(fingerprint string) error {
 	return fmt.Errorf("%w: it is bound to the CA certificate %s, ours is %s: use the data directory that belongs to this CA, "+
 		"list it in ca.previous if ours was rolled over from it, or use the `ca:` of the provisioner that rolled ours over", ErrInstallation, i.CAFingerprint, fingerprint)
 }

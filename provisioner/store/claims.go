@@ -20,7 +20,7 @@ func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revi
 	for more := true; more; {
 		bounded, cancel := context.WithTimeout(ctx, s.timeout)
 		var err error
-		more, err = ask(bounded, s.client, func(ctx context.Context) (bool, error) {
+		more, err = retryIfClustered(bounded, s.client, func(ctx context.Context) (bool, error) {
 			return s.fetch(ctx, streamClaims, subjectClaims+string(tid), uint64(after)+1, func(m message) error {
 				e, err := decodeClaims(m)
 				if err == nil {
@@ -65,7 +65,7 @@ func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.C
 
 // AllClaims implements [trust.ClaimLog].
 func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error) error {
-	end, err := endOf(ctx, s.client, streamClaims, "")
+	end, err := leaderEnd(ctx, s.client, streamClaims, "")
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.
 // readClaims reads all claims of a store on one server, and compares their number with what the stream says it has: a use
 // whose claim cannot be read would be there again.
 func (s *Store) readClaims(ctx context.Context) error {
-	if s.cluster() {
+	if s.clustered() {
 		return nil // another server may have it
 	}
 	closed, err := s.newFollower(streamClaims).Open(ctx)

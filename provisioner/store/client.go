@@ -25,7 +25,7 @@ const maxPending = 4096
 type client struct {
 	js           jetstream.JetStream
 	nc           *nats.Conn
-	infos        *infos
+	infos        *infoCache
 	handles      map[string]jetstream.Stream // by the stream's name; read-only once the store is open
 	installation Installation                // read-only once the store is open
 	replicas     int
@@ -40,7 +40,7 @@ func connect(ctx context.Context, cfg Config, options ...jetstream.JetStreamOpt)
 	options = append(options, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))
 	js, err := jetstream.New(cfg.Conn, options...)
 	if err == nil {
-		_, err = insist(ctx, js.AccountInfo)
+		_, err = retryUntilDone(ctx, js.AccountInfo)
 	}
 	return newClient(js, cfg), err
 }
@@ -50,7 +50,7 @@ func newClient(js jetstream.JetStream, cfg Config) *client {
 	c := &client{
 		js:       js,
 		nc:       cfg.Conn,
-		infos:    newInfos(js),
+		infos:    newInfoCache(js),
 		handles:  make(map[string]jetstream.Stream),
 		replicas: cfg.Replicas,
 		timeout:  cfg.Timeout,
@@ -62,10 +62,10 @@ func newClient(js jetstream.JetStream, cfg Config) *client {
 
 // last returns the newest message of a subject, decoded, and its sequence; nil and 0 if there is none. What cannot be decoded
 // is [trust.ErrRecord], with its sequence.
-func last[T any](ctx context.Context, c *client, stream, subject string) (*T, trust.Revision, error) {
+func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T, trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	m, err := ask(ctx, c, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	m, err := retryIfClustered(ctx, c, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return c.handles[stream].GetLastMsgForSubject(ctx, subject)
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -76,7 +76,7 @@ func last[T any](ctx context.Context, c *client, stream, subject string) (*T, tr
 	}
 	v := new(T)
 	err = json.Unmarshal(m.Data, v)
-	if is, ok := any(v).(checked); ok && err == nil {
+	if is, ok := any(v).(checker); ok && err == nil {
 		err = is.Check()
 	}
 	if err != nil {
@@ -91,7 +91,7 @@ func last[T any](ctx context.Context, c *client, stream, subject string) (*T, tr
 func (c *client) put(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
 	b, err := json.Marshal(v)
 	if err == nil {
-		err = c.take(subject, b)
+		err = c.useRoom(subject, b)
 	}
 	if err != nil {
 		return 0, err
@@ -101,7 +101,7 @@ func (c *client) put(ctx context.Context, subject string, v any, after uint64) (
 
 // putAnyway is put for what may take up the room that is held back: what keeps
 // somebody out, and what is bounded and small.
-func (c *client) putAnyway(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
+func (c *client) putReserved(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return 0, err
@@ -111,7 +111,7 @@ func (c *client) putAnyway(ctx context.Context, subject string, v any, after uin
 
 // publish makes one write by itself, which may take as long as this store waits for an acknowledgement.
 func (c *client) publish(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
-	ctx, cancel := c.acknowledged(ctx)
+	ctx, cancel := c.withAckTimeout(ctx)
 	defer cancel()
 	return publish(ctx, c.js, subject, b, after)
 }
@@ -120,7 +120,7 @@ func (c *client) publish(ctx context.Context, subject string, b []byte, after ui
 // connection is back, hours later perhaps, when the attempt has been given up and an
 // operator may have given its claim to another. A connection that is lost right behind
 // the look at it keeps one that was sent in that microsecond.
-var errAway = errors.New("no connection to the broker, nothing was sent")
+var errDisconnected = errors.New("no connection to the broker, nothing was sent")
 
 // publish makes one write by itself.
 func publish(ctx context.Context, js jetstream.JetStream, subject string, b []byte, after uint64) (uint64, error) {
@@ -133,7 +133,7 @@ func publish(ctx context.Context, js jetstream.JetStream, subject string, b []by
 // publishIf makes one write by itself under conditions.
 func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []byte, conditions ...jetstream.PublishOpt) (uint64, error) {
 	if !js.Conn().IsConnected() {
-		return 0, errAway
+		return 0, errDisconnected
 	}
 	// Asynchronous: the broker has many writes in hand at once, each of which
 	// waits for its own acknowledgement here.
@@ -145,17 +145,17 @@ func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []
 	case ack := <-f.Ok():
 		return ack.Sequence, nil
 	case err := <-f.Err():
-		if conflict(err) {
+		if isConflict(err) {
 			return 0, fmt.Errorf("%w (%w)", trust.ErrConflict, err)
 		}
-		return 0, full(err)
+		return 0, wrapFull(err)
 	case <-ctx.Done():
 		return 0, fmt.Errorf("no acknowledgement: %w", ctx.Err())
 	}
 }
 
 // conflict reports whether a write was refused since another one came before it.
-func conflict(err error) bool {
+func isConflict(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }

@@ -16,7 +16,7 @@ func (s *Store) Time(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("ask the store for the time: %w", err)
 	}
-	return a.info.TimeStamp.Add(time.Since(a.came)), nil
+	return a.info.TimeStamp.Add(time.Since(a.received)), nil
 }
 
 // Probe writes something of no meaning, and returns nil once it is on disk: a
@@ -25,7 +25,7 @@ func (s *Store) Time(ctx context.Context) (time.Time, error) {
 // well and only has no room is [trust.ErrStoreFull].
 func (s *Store) Probe(ctx context.Context) error {
 	if _, err := s.js.Publish(ctx, subjectProbe, []byte("{}"), jetstream.WithRetryAttempts(0)); err != nil {
-		return fmt.Errorf("probe store: %w", full(err))
+		return fmt.Errorf("probe store: %w", wrapFull(err))
 	}
 	return nil
 }

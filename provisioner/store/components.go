@@ -28,7 +28,7 @@ type Components struct{ *client }
 // PutComponent implements [fleet.ComponentStore].
 func (s *Components) PutComponent(ctx context.Context, c *fleet.Component) error {
 	subject := subjectComponent + strings.ReplaceAll(c.Name, ".", "_") // as identities are written
-	if _, err := s.putAnyway(ctx, subject, c, uint64(trust.AnyRevision)); err != nil {
+	if _, err := s.putReserved(ctx, subject, c, uint64(trust.AnyRevision)); err != nil {
 		return fmt.Errorf("write component %q: %w", c.Name, err)
 	}
 	return nil
@@ -37,7 +37,7 @@ func (s *Components) PutComponent(ctx context.Context, c *fleet.Component) error
 // Components implements [fleet.ComponentStore].
 func (s *Components) Components(ctx context.Context) ([]*fleet.HeardComponent, error) {
 	var all []*fleet.HeardComponent
-	err := s.scan(ctx, streamComponents, 0, newest(subjectComponent+"*"), func(m message) error {
+	err := s.scan(ctx, streamComponents, 0, lastPerSubject(subjectComponent+"*"), func(m message) error {
 		c := &fleet.HeardComponent{Heard: m.at.UTC()}
 		if errors.Join(json.Unmarshal(m.data, &c.Component), c.Check()) == nil {
 			all = append(all, c)

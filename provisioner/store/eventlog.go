@@ -25,20 +25,20 @@ const eventsAhead = 128
 const MaxNodeEvents = 200
 
 // found is an event of one of the streams, or that there is none for now.
-type found struct {
-	source  *source
-	event   *events.Stored // nil if it was none, or is not wanted
-	stored  time.Time
-	place   uint64
-	pending uint64 // behind it
-	ended   bool   // the stream has no more
+type mergeItem struct {
+	source      *source
+	event       *events.Stored // nil if it was none, or is not wanted
+	stored      time.Time
+	sequence    uint64
+	pending     uint64 // behind it
+	endOfStream bool   // the stream has no more
 }
 
 // logStreams are the streams of which the log of events consists.
-var logStreams = [...]string{streamEvents, streamAttempts, streamLifecycle, streamAlive}
+var eventStreams = [...]string{streamEvents, streamAttempts, streamLifecycle, streamAlive}
 
 // placeIn is the part of a place that is about one of them.
-func placeIn(p *events.Place, stream string) *uint64 {
+func cursorIn(p *events.Place, stream string) *uint64 {
 	switch stream {
 	case streamAttempts:
 		return &p.Attempts
@@ -82,9 +82,9 @@ func (s *EventLog) NodeEvents(ctx context.Context, id wire.Identity) (all []even
 // Events implements [events.Log]. The streams are merged by the time at which the broker stored each event.
 func (s *EventLog) Events(ctx context.Context, q events.Query, each func(*events.Stored) error) error {
 	g, running := errgroup.WithContext(ctx)
-	m := merger{each: each, in: make(chan found)}
-	for _, stream := range logStreams {
-		from := &source{stream: stream, behind: true, more: make(chan struct{}, 1)}
+	m := merger{each: each, in: make(chan mergeItem)}
+	for _, stream := range eventStreams {
+		from := &source{stream: stream, hasMore: true, consumed: make(chan struct{}, 1)}
 		m.sources = append(m.sources, from)
 		g.Go(func() error {
 			if err := s.readEvents(running, from, q, m.in); err != nil {
@@ -102,8 +102,8 @@ func (s *EventLog) Events(ctx context.Context, q events.Query, each func(*events
 }
 
 // readEvents sends what a stream has, and will have, to out, and at first where it stands.
-func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query, out chan<- found) error {
-	send := func(f found) error {
+func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query, out chan<- mergeItem) error {
+	send := func(f mergeItem) error {
 		f.source = from
 		select {
 		case out <- f:
@@ -111,17 +111,17 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 			return ctx.Err()
 		}
 		select {
-		case <-from.more:
+		case <-from.consumed:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	end, err := endOf(ctx, s.client, from.stream, "")
+	end, err := leaderEnd(ctx, s.client, from.stream, "")
 	if err != nil {
 		return err
 	}
-	l, err := s.look(ctx, from.stream, eventConsumer(from.stream, q, end),
+	l, err := s.openReader(ctx, from.stream, eventConsumer(from.stream, q, end),
 		jetstream.PullMaxMessages(eventsAhead), jetstream.PullThresholdMessages(eventsAhead/2))
 	if err != nil {
 		return err
@@ -129,11 +129,11 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 	defer l.close(ctx)
 	begin := end
 	if q.After != nil {
-		begin = behind(from.stream, q.After, end)
+		begin = resumeSequence(from.stream, q.After, end)
 	} else if l.pending > 0 {
 		begin = 0 // the first event says where it is
 	}
-	if err := send(found{place: begin, pending: l.pending}); err != nil {
+	if err := send(mergeItem{sequence: begin, pending: l.pending}); err != nil {
 		return err
 	}
 	for !q.Once || l.pending > 0 {
@@ -141,13 +141,13 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 		if err != nil {
 			return err
 		}
-		f := found{} // what was to come has had to make room
+		f := mergeItem{} // what was to come has had to make room
 		if m != nil {
-			f = found{
-				event:   storedEvent(m.Subject(), m.Data(), meta.Timestamp),
-				stored:  meta.Timestamp,
-				place:   meta.Sequence.Stream,
-				pending: meta.NumPending,
+			f = mergeItem{
+				event:    storedEvent(m.Subject(), m.Data(), meta.Timestamp),
+				stored:   meta.Timestamp,
+				sequence: meta.Sequence.Stream,
+				pending:  meta.NumPending,
 			}
 		}
 		if f.event != nil && !q.Wants(f.event) {
@@ -157,13 +157,13 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 			return err
 		}
 	}
-	return send(found{ended: true})
+	return send(mergeItem{endOfStream: true})
 }
 
 // behind is where a place is in a stream that ends at last. If the log was lost since and is shorter than the place, all
 // of it is new.
-func behind(stream string, p *events.Place, last uint64) uint64 {
-	if place := *placeIn(p, stream); place <= last {
+func resumeSequence(stream string, p *events.Place, last uint64) uint64 {
+	if place := *cursorIn(p, stream); place <= last {
 		return place
 	}
 	return 0
@@ -174,7 +174,7 @@ func eventConsumer(stream string, q events.Query, last uint64) jetstream.Ordered
 	c := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: last + 1}
 	switch {
 	case q.After != nil:
-		c.OptStartSeq = behind(stream, q.After, last) + 1
+		c.OptStartSeq = resumeSequence(stream, q.After, last) + 1
 	case !q.Since.IsZero():
 		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &q.Since
 	}
@@ -228,29 +228,29 @@ func nodeEvent(subject string) (id wire.Identity, typ string, ok bool) {
 
 // source is one stream of a merge.
 type source struct {
-	stream string
-	head   *found
-	behind bool          // more is there and on its way
-	ended  bool          // it has no more
-	more   chan struct{} // has room for one: the head was taken
+	stream      string
+	head        *mergeItem
+	hasMore     bool          // more is there and on its way
+	endOfStream bool          // it has no more
+	consumed    chan struct{} // has room for one: the head was taken
 }
 
 // merger hands on what the streams have.
 type merger struct {
 	each    func(*events.Stored) error
-	in      chan found // the next head of a source that has none
+	in      chan mergeItem // the next head of a source that has none
 	sources []*source
-	place   events.Place
+	cursor  events.Place
 }
 
 // errEnded ends what reads a stream, or merges all, and has all that it wants.
-var errEnded = errors.New("ended")
+var errEndOfStream = errors.New("ended")
 
 // run merges until all streams have ended, or ctx is done.
 func (m *merger) run(ctx context.Context) error {
 	for {
 		oldest, err := m.next(ctx)
-		if errors.Is(err, errEnded) {
+		if errors.Is(err, errEndOfStream) {
 			return nil
 		}
 		if err == nil {
@@ -272,21 +272,21 @@ func (m *merger) next(ctx context.Context) (*source, error) {
 			if s.head != nil && (oldest == nil || s.head.stored.Before(oldest.head.stored)) {
 				oldest = s
 			}
-			waits = waits || s.head == nil && s.behind
-			ended = ended && s.ended
+			waits = waits || s.head == nil && s.hasMore
+			ended = ended && s.endOfStream
 		}
 		switch {
 		case ended:
-			return nil, errEnded
+			return nil, errEndOfStream
 		case oldest != nil && !waits:
 			return oldest, nil
 		}
 		select {
 		case f := <-m.in:
 			s := f.source
-			s.behind, s.ended = f.pending > 0, f.ended
-			if f.ended {
-				s.more <- struct{}{}
+			s.hasMore, s.endOfStream = f.pending > 0, f.endOfStream
+			if f.endOfStream {
+				s.consumed <- struct{}{}
 			} else {
 				s.head = &f
 			}
@@ -300,19 +300,19 @@ func (m *merger) next(ctx context.Context) (*source, error) {
 func (m *merger) emit(s *source) error {
 	f := s.head
 	s.head = nil
-	s.more <- struct{}{}
-	place := placeIn(&m.place, s.stream)
-	*place = max(*place, f.place)
+	s.consumed <- struct{}{}
+	place := cursorIn(&m.cursor, s.stream)
+	*place = max(*place, f.sequence)
 	for _, other := range m.sources {
-		if other.head != nil && other.head.place > 0 {
+		if other.head != nil && other.head.sequence > 0 {
 			// Nothing before it is wanted: a reader that goes on from here need not look.
-			place := placeIn(&m.place, other.stream)
-			*place = max(*place, other.head.place-1)
+			place := cursorIn(&m.cursor, other.stream)
+			*place = max(*place, other.head.sequence-1)
 		}
 	}
 	if f.event == nil {
 		return nil
 	}
-	f.event.Place = m.place
+	f.event.Place = m.cursor
 	return m.each(f.event)
 }

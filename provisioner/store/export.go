@@ -26,7 +26,7 @@ import (
 //     record says, and no CRL covers more of them than are there.
 //
 // Whatever comes after the reading of each is for the journal.
-var kept = []string{streamNodes, streamClaims, streamEntries, streamRevocations}
+var durableStreams = []string{streamNodes, streamClaims, streamEntries, streamRevocations}
 
 // A Backup reads what a backup needs.
 type Backup struct{ *client }
@@ -39,11 +39,11 @@ type Backup struct{ *client }
 // message that has been passed by can only go when [History] newer ones of its
 // subject have come, which are still ahead then.
 func (s *Backup) Export(ctx context.Context, each func(stream string, sequence uint64, subject string, data []byte) error) error {
-	for _, name := range kept {
+	for _, name := range durableStreams {
 		// What its leader has must come: a scan that stopped early would free whoever comes
 		// after. In a cluster the one that is read from may be some milliseconds behind, which
 		// must not be the end of a long backup.
-		end, err := endOf(ctx, s.client, name, "")
+		end, err := leaderEnd(ctx, s.client, name, "")
 		if err == nil {
 			err = s.scan(ctx, name, end, jetstream.OrderedConsumerConfig{}, func(m message) error {
 				return each(name, m.sequence, m.subject, m.data)
@@ -58,11 +58,11 @@ func (s *Backup) Export(ctx context.Context, each func(stream string, sequence u
 
 // Pending returns how many messages an export would read now, for progress.
 func (s *Backup) Pending(ctx context.Context) (uint64, error) {
-	return s.sum(ctx, func(m Mark) uint64 { return m.Messages })
+	return s.sumMarks(ctx, func(m Mark) uint64 { return m.Messages })
 }
 
 // sum adds up a number of all streams that are kept.
-func (c *client) sum(ctx context.Context, of func(Mark) uint64) (n uint64, err error) {
+func (c *client) sumMarks(ctx context.Context, of func(Mark) uint64) (n uint64, err error) {
 	found, err := c.marks(ctx, 0)
 	if err != nil {
 		return 0, fmt.Errorf("numbers of the streams: %w", err)

@@ -28,21 +28,21 @@ const (
 	// checkEvery is how often the leader is asked for the stream's end: often enough that
 	// views stay below [trust.MaxAge] although a leader hears of its followers only once
 	// a second.
-	checkEvery = 500 * time.Millisecond
+	checkInterval = 500 * time.Millisecond
 
 	// checkTimeout bounds one check: what takes longer says nothing that is still worth knowing.
 	checkTimeout = trust.MaxAge
 
 	// shorterFor is how long a stream must be shorter than what was read of it until it counts
 	// as damaged: a replica can deliver what its leader has not applied yet.
-	shorterFor = time.Second
+	shorterGrace = time.Second
 
 	// republished is where streams that are followed publish what they took.
-	republished = "muster.taken."
+	republishPrefix = "muster.taken."
 )
 
 // A viewer is a [View] as its follower knows it.
-type viewer interface{ apply(m message) }
+type applier interface{ apply(m message) }
 
 // A Follower keeps the views of one stream up to date. The stream republishes each message
 // that it took; once in checkEvery the leader is asked for creation time and last sequence,
@@ -52,26 +52,26 @@ type viewer interface{ apply(m message) }
 type Follower struct {
 	client *client
 	stream string
-	views  []viewer
-	kick   chan struct{} // has room for one: there is a gap
+	views  []applier
+	gap    chan struct{} // has room for one: there is a gap
 
-	mu       sync.Mutex
-	created  time.Time // guarded by mu
-	position uint64    // guarded by mu: every message up to here was applied
-	read     uint64    // guarded by mu: how many messages these were
-	whole    bool      // guarded by mu: what was read is all that the stream has
-	asOf     time.Time // guarded by mu: monotonic
-	shorter  time.Time // guarded by mu: since when the stream is shorter than position; zero if it is not
-	failed   error     // guarded by mu: of the last check
+	mu           sync.Mutex
+	created      time.Time // guarded by mu
+	position     uint64    // guarded by mu: every message up to here was applied
+	applied      uint64    // guarded by mu: how many messages these were
+	complete     bool      // guarded by mu: what was read is all that the stream has
+	asOf         time.Time // guarded by mu: monotonic
+	shorterSince time.Time // guarded by mu: since when the stream is shorter than position; zero if it is not
+	lastErr      error     // guarded by mu: of the last check
 }
 
 // newFollower returns a follower that has read nothing and has no views.
 func (c *client) newFollower(stream string) *Follower {
-	return &Follower{client: c, stream: stream, kick: make(chan struct{}, 1)}
+	return &Follower{client: c, stream: stream, gap: make(chan struct{}, 1)}
 }
 
 // add makes a view one of the follower's, which has not been opened yet, and returns it.
-func add[V any](f *Follower, v *View[V]) *View[V] {
+func addView[V any](f *Follower, v *View[V]) *View[V] {
 	v.follower = f
 	f.views = append(f.views, v)
 	return v
@@ -81,7 +81,7 @@ func add[V any](f *Follower, v *View[V]) *View[V] {
 // what is republished, and grow old. close ends the subscription.
 func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
 	// Before the first question for the end, so that nothing falls between.
-	sub, err := f.client.nc.Subscribe(republished+f.stream+".>", f.pushed)
+	sub, err := f.client.nc.Subscribe(republishPrefix+f.stream+".>", f.onRepublished)
 	if err != nil {
 		return nil, fmt.Errorf("follow %s: %w", f.stream, err)
 	}
@@ -89,9 +89,9 @@ func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
 	err = f.client.nc.FlushTimeout(f.client.timeout)
 	for err == nil && f.Fresh() != nil {
 		err = f.check(ctx)
-		if f.note(err); err != nil && !isFatal(err) && ctx.Err() == nil {
+		if f.setLastErr(err); err != nil && !isFatal(err) && ctx.Err() == nil {
 			err = nil
-			time.Sleep(leaderless) //nolint:forbidigo // a cluster may have no leader yet, and says so only when asked
+			time.Sleep(retryPause) //nolint:forbidigo // a cluster may have no leader yet, and says so only when asked
 		}
 	}
 	if err != nil {
@@ -102,20 +102,20 @@ func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
 }
 
 // note keeps the outcome of the last check, for [Follower.Fresh] to say.
-func (f *Follower) note(err error) {
+func (f *Follower) setLastErr(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.failed = err
+	f.lastErr = err
 }
 
 // Run checks until ctx is done, and returns nil then. Its errors are [ErrStreamGone] and
 // [ErrStreamShorter]; while nothing answers the views grow old.
 func (f *Follower) Run(ctx context.Context) error {
-	tick := time.NewTicker(checkEvery)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
 		err := f.check(ctx)
-		f.note(err)
+		f.setLastErr(err)
 		if isFatal(err) && ctx.Err() == nil {
 			return fmt.Errorf("follow %s: %w", f.stream, err)
 		}
@@ -123,7 +123,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-		case <-f.kick:
+		case <-f.gap:
 		}
 	}
 }
@@ -142,15 +142,15 @@ func (f *Follower) Fresh() error {
 		return nil
 	}
 	err := fmt.Errorf("%w: %s last seen %v ago, limit %v", trust.ErrRevocationsUnknown, f.stream, age.Round(time.Millisecond), trust.MaxAge)
-	if f.failed != nil {
-		return fmt.Errorf("%w: %w", err, f.failed)
+	if f.lastErr != nil {
+		return fmt.Errorf("%w: %w", err, f.lastErr)
 	}
 	return err
 }
 
 // pushed takes in what the stream has republished, in order. Behind a gap the next check reads
 // the message with what was missed.
-func (f *Follower) pushed(m *nats.Msg) {
+func (f *Follower) onRepublished(m *nats.Msg) {
 	taken, err := storedMessage(m)
 	if err != nil {
 		return // not the stream's; the next check finds what is
@@ -162,7 +162,7 @@ func (f *Follower) pushed(m *nats.Msg) {
 		f.apply(taken)
 	case taken.sequence > f.position:
 		select {
-		case f.kick <- struct{}{}:
+		case f.gap <- struct{}{}:
 		default: // it was kicked already
 		}
 	}
@@ -173,7 +173,7 @@ func (f *Follower) apply(m message) {
 	for _, v := range f.views {
 		v.apply(m)
 	}
-	f.read++
+	f.applied++
 	f.position = m.sequence
 }
 
@@ -194,20 +194,20 @@ func (f *Follower) check(ctx context.Context) error {
 	info := now.info
 	silence, err := majoritySilence(info)
 	if err == nil {
-		err = f.same(info, had)
+		err = f.checkUnchanged(info, had)
 	}
 	if err == nil {
-		err = f.fill(ctx, info.State, info.Config.Replicas <= 1)
+		err = f.catchUp(ctx, info.State, info.Config.Replicas <= 1)
 	}
 	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.whole && f.read < info.State.Msgs {
-		return fmt.Errorf("%w: stream %s: %d of its %d messages can be read", ErrDamaged, f.stream, f.read, info.State.Msgs)
+	if !f.complete && f.applied < info.State.Msgs {
+		return fmt.Errorf("%w: stream %s: %d of its %d messages can be read", ErrDamaged, f.stream, f.applied, info.State.Msgs)
 	}
-	f.whole = true
+	f.complete = true
 	f.asOf = now.asked.Add(-silence)
 	return nil
 }
@@ -239,7 +239,7 @@ func majoritySilence(info *jetstream.StreamInfo) (time.Duration, error) {
 }
 
 // same returns an error unless the stream is the one that was read, with all that was read.
-func (f *Follower) same(info *jetstream.StreamInfo, had uint64) error {
+func (f *Follower) checkUnchanged(info *jetstream.StreamInfo, had uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -249,14 +249,14 @@ func (f *Follower) same(info *jetstream.StreamInfo, had uint64) error {
 		return fmt.Errorf("%w and made anew", ErrStreamGone)
 	}
 	if info.State.LastSeq >= had {
-		f.shorter = time.Time{}
+		f.shorterSince = time.Time{}
 		return nil
 	}
 	err := fmt.Errorf("%w: it ends at sequence %d, read to %d", ErrStreamShorter, info.State.LastSeq, had)
-	if f.shorter.IsZero() {
-		f.shorter = time.Now()
+	if f.shorterSince.IsZero() {
+		f.shorterSince = time.Now()
 	}
-	if time.Since(f.shorter) < shorterFor {
+	if time.Since(f.shorterSince) < shorterGrace {
 		return errors.New("perhaps: " + err.Error()) // not fatal yet
 	}
 	return err
@@ -264,7 +264,7 @@ func (f *Follower) same(info *jetstream.StreamInfo, had uint64) error {
 
 // fill reads what comes after the position up to the stream's end. On one server, alone, what cannot be read then is
 // damaged.
-func (f *Follower) fill(ctx context.Context, state jetstream.StreamState, alone bool) error {
+func (f *Follower) catchUp(ctx context.Context, state jetstream.StreamState, alone bool) error {
 	for tries := 1; ; tries++ {
 		f.mu.Lock()
 		after := f.position
@@ -286,13 +286,13 @@ func (f *Follower) fill(ctx context.Context, state jetstream.StreamState, alone 
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("read to sequence %d of %d: %w", after, state.LastSeq, ctx.Err())
-		case <-time.After(fetchAgain):
+		case <-time.After(fetchPause):
 		}
 	}
 }
 
 const (
-	fetchAgain = 20 * time.Millisecond
+	fetchPause = 20 * time.Millisecond
 	fetchTries = 5
 )
 
@@ -310,7 +310,7 @@ func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
 }
 
 // reach returns once every message up to a sequence was applied, which mostly was pushed before its acknowledgement came.
-func (f *Follower) reach(ctx context.Context, sequence uint64) error {
+func (f *Follower) catchUpTo(ctx context.Context, sequence uint64) error {
 	f.mu.Lock()
 	position := f.position
 	f.mu.Unlock()

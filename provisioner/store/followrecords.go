@@ -16,13 +16,13 @@ import (
 const (
 	// followEvery is how often the stream of records is looked at: what another process writes is known after two
 	// looks, within a second.
-	followEvery = 400 * time.Millisecond
+	followInterval = 400 * time.Millisecond
 
 	// takeEvery is after how many records that are read the own ones are taken, which come meanwhile.
-	takeEvery = 1000
+	drainEvery = 1000
 
 	// maxLacking is how often in a row the first reading may lack records that the stream is said to have.
-	maxLacking = 2
+	maxShortReads = 2
 )
 
 // FollowRecords calls each with the newest record of every identity, in its JSON form, in the order in which they were
@@ -38,10 +38,10 @@ const (
 func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 	own func(*provisioner.Brief, trust.Revision), current func(),
 ) error {
-	f := &recordFollower{s: s, each: each, current: current, queue: &ownRecords{own: own, mine: make(map[uint64]struct{})}}
+	f := &recordFollower{s: s, each: each, current: current, queue: &ownRecords{deliver: own, sequences: make(map[uint64]struct{})}}
 	s.own.Store(f.queue)
 	defer s.own.Store(nil)
-	return s.poll(ctx, streamNodes, followEvery, func() error { return f.check(ctx) })
+	return s.poll(ctx, streamNodes, followInterval, func() error { return f.check(ctx) })
 }
 
 // A recordFollower reads the records that its process has not written itself. It looks at the stream's last sequence:
@@ -53,26 +53,26 @@ type recordFollower struct {
 	current func()
 	queue   *ownRecords
 
-	whole   bool   // the first reading came to its end
-	known   uint64 // last sequence of the stream at the look before
-	lacking int    // how often in a row the first reading lacked records
+	complete     bool   // the first reading came to its end
+	lastSequence uint64 // last sequence of the stream at the look before
+	shortReads   int    // how often in a row the first reading lacked records
 }
 
 // check reads what has come up to the look before, or everything at first.
 func (f *recordFollower) check(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, askAgain)
+	bounded, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	now, err := f.s.infos.ask(bounded, streamNodes)
 	if err != nil {
 		return err
 	}
-	through := f.known
-	f.known = now.info.State.LastSeq
-	f.queue.take()
+	through := f.lastSequence
+	f.lastSequence = now.info.State.LastSeq
+	f.queue.drain()
 	switch {
-	case !f.whole:
+	case !f.complete:
 		return f.readAll(ctx)
-	case f.queue.passed() < through:
+	case f.queue.advance() < through:
 		return f.readThrough(ctx, through)
 	}
 	return nil
@@ -81,29 +81,29 @@ func (f *recordFollower) check(ctx context.Context) error {
 // readAll reads the newest record of each identity. A server leaves out, in silence, what it cannot read: so those that
 // come are counted.
 func (f *recordFollower) readAll(ctx context.Context) error {
-	l, err := f.s.look(ctx, streamNodes, newest(subjectNode+"*"))
+	l, err := f.s.openReader(ctx, streamNodes, lastPerSubject(subjectNode+"*"))
 	if err != nil {
 		return err
 	}
 	defer l.close(ctx)
 	want, came := l.pending, uint64(0)
-	end, err := endOf(ctx, f.s.client, streamNodes, "")
+	end, err := leaderEnd(ctx, f.s.client, streamNodes, "")
 	if err != nil {
 		return err
 	}
 	err = l.each(ctx, end, func(m message) error {
-		f.tell(ctx, m)
+		f.deliver(ctx, m)
 		if m.sequence <= end {
 			came++
 		}
-		if came%takeEvery == 0 {
-			f.queue.take()
+		if came%drainEvery == 0 {
+			f.queue.drain()
 		}
 		return nil
 	})
-	if came < want && (err == nil || errors.Is(err, errBehind)) && !f.s.cluster() { // else another server may have it
+	if came < want && (err == nil || errors.Is(err, errBehind)) && !f.s.clustered() { // else another server may have it
 		err = fmt.Errorf("%w: %d of the %d records of stream %s can be read", ErrDamaged, came, want, streamNodes)
-		if f.lacking++; f.lacking < maxLacking {
+		if f.shortReads++; f.shortReads < maxShortReads {
 			return errors.New(err.Error()) // one that is written very often may have gone meanwhile
 		}
 		return adviseLost(err)
@@ -111,8 +111,8 @@ func (f *recordFollower) readAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.queue.pass(end)
-	f.whole = true
+	f.queue.skipTo(end)
+	f.complete = true
 	f.current()
 	return nil
 }
@@ -122,26 +122,26 @@ func (f *recordFollower) readThrough(ctx context.Context, through uint64) error 
 	from := jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectNode + "*"},
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:    f.queue.passed() + 1,
+		OptStartSeq:    f.queue.advance() + 1,
 	}
 	err := f.s.scan(ctx, streamNodes, through, from, func(m message) error {
 		if m.sequence > through {
-			return errEnded
+			return errEndOfStream
 		}
-		if own := f.queue.pass(m.sequence); !own {
-			f.tell(ctx, m)
+		if own := f.queue.skipTo(m.sequence); !own {
+			f.deliver(ctx, m)
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnded) {
+	if err != nil && !errors.Is(err, errEndOfStream) {
 		return err
 	}
-	f.queue.pass(through)
+	f.queue.skipTo(through)
 	return nil
 }
 
 // tell tells of one record.
-func (f *recordFollower) tell(ctx context.Context, m message) {
+func (f *recordFollower) deliver(ctx context.Context, m message) {
 	if id, err := wire.ParseSubjectToken(m.subject[len(subjectNode):]); err == nil {
 		f.each(id, m.data, trust.Revision(m.sequence))
 	} else {

@@ -14,7 +14,7 @@ import (
 // Records implements [provisioner.TokenNotes].
 func (s *RecordStore) Records(ctx context.Context, each func(*provisioner.Record, trust.Revision) error) error {
 	// The last message is the newest of its subject: it comes, or a later one in its place.
-	return s.read(ctx, "", newest(subjectNode+"*"), each)
+	return s.read(ctx, "", lastPerSubject(subjectNode+"*"), each)
 }
 
 // Revisions calls each for every revision that is kept of the record of id, or of all records if id is empty, in the
@@ -31,7 +31,7 @@ func (s *RecordStore) Revisions(ctx context.Context, id wire.Identity, each func
 
 // read reads records, up to the last that the stream's leader has now; of one subject if that is not empty.
 func (s *RecordStore) read(ctx context.Context, subject string, cfg jetstream.OrderedConsumerConfig, each func(*provisioner.Record, trust.Revision) error) error {
-	end, err := endOf(ctx, s.client, streamNodes, subject)
+	end, err := leaderEnd(ctx, s.client, streamNodes, subject)
 	if err != nil {
 		return fmt.Errorf("records: %w", err)
 	}

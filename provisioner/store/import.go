@@ -27,7 +27,7 @@ var ErrHalfRestored = errors.New("store was not restored to its end")
 
 // acknowledgedIn is how long one acknowledgement may take, far above the 4 to 9 s in which a cluster elects a leader
 // (measured).
-const acknowledgedIn = time.Minute
+const restoreAckTimeout = time.Minute
 
 // An Import fills an empty store with what a backup has. Nothing serves from it
 // until Done has returned nil. It is for one goroutine.
@@ -42,7 +42,7 @@ type Import struct {
 	epoch        uint64 // of the newest recovery
 	last         map[string]uint64
 	revoked      map[string]bool       // subjects of revocations
-	failed       atomic.Pointer[error] // of the first write that was not acknowledged
+	firstErr     atomic.Pointer[error] // of the first write that was not acknowledged
 }
 
 // NewImport prepares an empty store for the backup with this id. It returns
@@ -50,7 +50,7 @@ type Import struct {
 // configuration's CAFingerprint is not used.
 func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) {
 	i := &Import{
-		cfg:     cfg.complete(),
+		cfg:     cfg.withDefaults(),
 		last:    make(map[string]uint64),
 		revoked: make(map[string]bool),
 	}
@@ -62,10 +62,10 @@ func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) 
 
 func (i *Import) begin(ctx context.Context, backup string) (err error) {
 	failed := func(_ jetstream.JetStream, m *nats.Msg, err error) {
-		err = fmt.Errorf("%s: %w", m.Subject, full(err))
-		i.failed.CompareAndSwap(nil, &err)
+		err = fmt.Errorf("%s: %w", m.Subject, wrapFull(err))
+		i.firstErr.CompareAndSwap(nil, &err)
 	}
-	i.client, err = connect(ctx, i.cfg, jetstream.WithPublishAsyncTimeout(acknowledgedIn), jetstream.WithPublishAsyncErrHandler(failed))
+	i.client, err = connect(ctx, i.cfg, jetstream.WithPublishAsyncTimeout(restoreAckTimeout), jetstream.WithPublishAsyncErrHandler(failed))
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (i *Import) begin(ctx context.Context, backup string) (err error) {
 	}
 	for _, c := range streams(i.cfg.Replicas, i.cfg.Capacity, i.cfg.InputBytes) {
 		if _, err := i.client.js.CreateStream(ctx, c); err != nil {
-			return fmt.Errorf("stream %s: %w", c.Name, full(err))
+			return fmt.Errorf("stream %s: %w", c.Name, wrapFull(err))
 		}
 		if c.Name != streamEntries { // the first of them
 			continue
@@ -127,7 +127,7 @@ func (i *Import) clear(ctx context.Context) error {
 // newestEntry returns the newest entry of the subject, nil if there is none. It is not known yet whether the streams are
 // a cluster's, so it is asked for until there is an answer.
 func newestEntry[T any](ctx context.Context, js jetstream.JetStream, subject string) (*T, error) {
-	m, err := insist(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	m, err := retryUntilDone(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		stream, err := js.Stream(ctx, streamEntries)
 		if err != nil {
 			return nil, err
@@ -184,12 +184,12 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 // publish writes without waiting for the acknowledgement, unless many are missing: the store takes messages in the order in
 // which they were sent.
 func (i *Import) publish(ctx context.Context, stream, subject string, data []byte) error {
-	_, err := i.client.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: data}, jetstream.WithRetryAttempts(0), jetstream.WithStallWait(acknowledgedIn))
+	_, err := i.client.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: data}, jetstream.WithRetryAttempts(0), jetstream.WithStallWait(restoreAckTimeout))
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", stream, err)
 	}
 	i.last[stream]++
-	if failed := i.failed.Load(); failed != nil {
+	if failed := i.firstErr.Load(); failed != nil {
 		return *failed
 	}
 	return ctx.Err()
@@ -202,7 +202,7 @@ func (i *Import) await(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("no acknowledgement: %w", ctx.Err())
 	}
-	if failed := i.failed.Load(); failed != nil {
+	if failed := i.firstErr.Load(); failed != nil {
 		return *failed
 	}
 	return nil
@@ -210,14 +210,14 @@ func (i *Import) await(ctx context.Context) error {
 
 // Finish begins the recovery of the store, in an epoch that comes after that of the backup and after is's, and sees that
 // all that was written is there. Nobody opens the store before Done.
-func (i *Import) Finish(ctx context.Context, is *orders.Recovery) error {
+func (i *Import) Finish(ctx context.Context, recovery *orders.Recovery) error {
 	if i.installation == nil {
 		return errors.New("restore: the backup has no installation")
 	}
-	is.Epoch = max(is.Epoch, i.epoch) + 1
-	err := is.Check()
+	recovery.Epoch = max(recovery.Epoch, i.epoch) + 1
+	err := recovery.Check()
 	if err == nil {
-		err = i.append(ctx, streamEntries, subjectRecovery, is)
+		err = i.append(ctx, streamEntries, subjectRecovery, recovery)
 	}
 	if err == nil {
 		err = i.await(ctx)
@@ -225,14 +225,14 @@ func (i *Import) Finish(ctx context.Context, is *orders.Recovery) error {
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	i.epoch = is.Epoch
+	i.epoch = recovery.Epoch
 	return nil
 }
 
 // Done writes the installation: the store can be opened from then on. Finish has returned nil before. After an error it
 // may be written or not; the next restore finds out. It returns the watermark of the store.
 func (i *Import) Done(ctx context.Context) (*Watermark, error) {
-	err := i.checkPlaces(ctx)
+	err := i.checkSequences(ctx)
 	if err == nil {
 		err = i.install(ctx, i.installation)
 	}
@@ -249,8 +249,8 @@ func (i *Import) Done(ctx context.Context) (*Watermark, error) {
 
 // checkPlaces sees that the streams have what was written to them and nothing
 // else: so every revocation and every claim has the place that it is to have.
-func (i *Import) checkPlaces(ctx context.Context) error {
-	for _, name := range kept {
+func (i *Import) checkSequences(ctx context.Context) error {
+	for _, name := range durableStreams {
 		stream, err := i.client.js.Stream(ctx, name)
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)

@@ -44,26 +44,26 @@ const (
 type Recorder struct {
 	log *slog.Logger
 
-	mu      sync.Mutex
-	waiting []decided // guarded by mu
-	bytes   int64     // guarded by mu: of waiting
+	mu    sync.Mutex
+	queue []observation // guarded by mu
+	bytes int64         // guarded by mu: of waiting
 
 	// Only touched by Run.
 	encoder *zstd.Encoder
-	spare   []decided // room for waiting
-	batch   []byte    // what is to be written
-	n       uint64    // decisions in it
-	packed  []byte    // the last batch, compressed, for its room
+	spare   []observation // room for waiting
+	batch   []byte        // what is to be written
+	n       uint64        // decisions in it
+	packed  []byte        // the last batch, compressed, for its room
 
 	recorded, dropped atomic.Uint64
 }
 
 // decided is one decision on its way into the store.
-type decided struct {
-	in    *policies.Input
-	d     *policies.Decision
-	err   error
-	asked string
+type observation struct {
+	input    *policies.Input
+	decision *policies.Decision
+	err      error
+	asked    string
 }
 
 // NewRecorder returns a Recorder. Nothing is written until Run.
@@ -83,9 +83,9 @@ func NewRecorder(log *slog.Logger) (*Recorder, error) {
 func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, asked string) {
 	size := int64(len(in.Facts) + len(in.Token.Extensions) + len(in.Evidence) + inputOverhead)
 	r.mu.Lock()
-	room := len(r.waiting) < maxQueued && r.bytes+size <= maxQueuedBytes
+	room := len(r.queue) < maxQueued && r.bytes+size <= maxQueuedBytes
 	if room {
-		r.waiting = append(r.waiting, decided{in, d, err, asked})
+		r.queue = append(r.queue, observation{in, d, err, asked})
 		r.bytes += size
 	}
 	r.mu.Unlock()
@@ -124,11 +124,11 @@ func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
 // encode writes what waits, in batches.
 func (r *Recorder) encode(ctx context.Context, s *Store) {
 	r.mu.Lock()
-	waiting := r.waiting
-	r.waiting, r.bytes = r.spare, 0
+	waiting := r.queue
+	r.queue, r.bytes = r.spare, 0
 	r.mu.Unlock()
 	for _, d := range waiting {
-		longer, err := wire.AppendJSON(r.batch, policies.NewRecording(d.in, d.d, d.err, d.asked))
+		longer, err := wire.AppendJSON(r.batch, policies.NewRecording(d.input, d.decision, d.err, d.asked))
 		if err != nil {
 			r.dropped.Add(1) // a time beyond the year 9999, say
 			continue
@@ -181,7 +181,7 @@ type Inputs struct{ *client }
 // clock and to the second.
 func (s *Inputs) Read(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	since := time.Now().Add(-age - batchWait).UTC()
-	l, err := s.look(ctx, streamInputs, jetstream.OrderedConsumerConfig{
+	l, err := s.openReader(ctx, streamInputs, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectInputs}, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since,
 	})
 	if err != nil {

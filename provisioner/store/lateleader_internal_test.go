@@ -80,7 +80,7 @@ func clustered(t *testing.T, instead func(jetstream.JetStream) jetstream.JetStre
 	ctx, open := stores(t)
 	s := open()
 	s.js = instead(s.js)
-	s.infos = newInfos(s.js)
+	s.infos = newInfoCache(s.js)
 	s.replicas = 3 // as far as waiting goes
 	return ctx, s
 }

@@ -12,7 +12,7 @@ import (
 const maxOwnRecords = 8192
 
 // written is a record that this process has written, at the sequence with which it was acknowledged.
-type written struct {
+type ownRecord struct {
 	brief    provisioner.Brief
 	sequence uint64
 }
@@ -20,15 +20,15 @@ type written struct {
 // An ownRecords is the queue of the follower of the records, for those that its own process writes. To have these
 // delivered and decoded was most of what listing nodes cost.
 type ownRecords struct {
-	own func(*provisioner.Brief, trust.Revision)
+	deliver func(*provisioner.Brief, trust.Revision)
 
 	mu    sync.Mutex
-	items []written // guarded by mu
+	items []ownRecord // guarded by mu
 
-	taking  sync.Mutex
-	spare   []written           // guarded by taking: the room of the items that were taken before
-	mine    map[uint64]struct{} // guarded by taking: sequences after through that were taken
-	through uint64              // guarded by taking: the follower has had every record up to this sequence
+	drainMu   sync.Mutex
+	spare     []ownRecord         // guarded by taking: the room of the items that were taken before
+	sequences map[uint64]struct{} // guarded by taking: sequences after through that were taken
+	position  uint64              // guarded by taking: the follower has had every record up to this sequence
 }
 
 // put adds a record that was acknowledged. It keeps only texts of it.
@@ -36,22 +36,22 @@ func (q *ownRecords) put(r *provisioner.Record, sequence uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.items) < maxOwnRecords {
-		q.items = append(q.items, written{r.Brief(), sequence})
+		q.items = append(q.items, ownRecord{r.Brief(), sequence})
 	}
 }
 
 // take gives the follower what is in the queue. When it returns, the follower has had all that was put before.
-func (q *ownRecords) take() {
-	q.taking.Lock()
-	defer q.taking.Unlock()
+func (q *ownRecords) drain() {
+	q.drainMu.Lock()
+	defer q.drainMu.Unlock()
 	q.mu.Lock()
 	items := q.items
 	q.items = q.spare[:0]
 	q.mu.Unlock()
 	for i := range items {
-		q.own(&items[i].brief, trust.Revision(items[i].sequence))
-		if sequence := items[i].sequence; sequence > q.through {
-			q.mine[sequence] = struct{}{}
+		q.deliver(&items[i].brief, trust.Revision(items[i].sequence))
+		if sequence := items[i].sequence; sequence > q.position {
+			q.sequences[sequence] = struct{}{}
 		}
 	}
 	clear(items) // the texts
@@ -59,25 +59,25 @@ func (q *ownRecords) take() {
 }
 
 // passed moves through past own records, and returns it.
-func (q *ownRecords) passed() uint64 {
-	q.taking.Lock()
-	defer q.taking.Unlock()
+func (q *ownRecords) advance() uint64 {
+	q.drainMu.Lock()
+	defer q.drainMu.Unlock()
 	for {
-		if _, own := q.mine[q.through+1]; !own {
-			return q.through
+		if _, own := q.sequences[q.position+1]; !own {
+			return q.position
 		}
-		q.through++
-		delete(q.mine, q.through)
+		q.position++
+		delete(q.sequences, q.position)
 	}
 }
 
 // pass moves through to a sequence that was read, and reports whether its record is an own one.
-func (q *ownRecords) pass(sequence uint64) (own bool) {
-	q.taking.Lock()
-	defer q.taking.Unlock()
-	q.through = max(q.through, sequence)
-	_, own = q.mine[sequence]
-	delete(q.mine, sequence)
+func (q *ownRecords) skipTo(sequence uint64) (own bool) {
+	q.drainMu.Lock()
+	defer q.drainMu.Unlock()
+	q.position = max(q.position, sequence)
+	_, own = q.sequences[sequence]
+	delete(q.sequences, sequence)
 	return own
 }
 
@@ -85,6 +85,6 @@ func (q *ownRecords) pass(sequence uint64) (own bool) {
 // [Store.FollowRecords]): a list that is made then is not older than an order before it.
 func (s *RecordStore) Settle() {
 	if q := s.own.Load(); q != nil {
-		q.take()
+		q.drain()
 	}
 }

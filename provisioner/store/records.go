@@ -14,13 +14,13 @@ import (
 type RecordStore struct {
 	*client
 
-	gather *gatherer                  // nil where every write goes alone
-	own    atomic.Pointer[ownRecords] // of the follower; nil without one
+	batcher *batcher                   // nil where every write goes alone
+	own     atomic.Pointer[ownRecords] // of the follower; nil without one
 }
 
 // Record implements [provisioner.Store].
 func (s *RecordStore) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
-	r, revision, err := last[provisioner.Record](ctx, s.client, streamNodes, subjectNode+id.SubjectToken())
+	r, revision, err := getLast[provisioner.Record](ctx, s.client, streamNodes, subjectNode+id.SubjectToken())
 	if r != nil && r.Identity != id {
 		err = fmt.Errorf("%w: it is of %q", trust.ErrRecord, r.Identity)
 	}
@@ -35,7 +35,7 @@ func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trus
 	subject := subjectNode + r.Identity.SubjectToken()
 	b, err := wire.EncodeJSON(r)
 	if err == nil && r.State != provisioner.StateRevoked && r.State != provisioner.StateRetired {
-		err = s.take(subject, b)
+		err = s.useRoom(subject, b)
 	}
 	var revision uint64
 	if err == nil {
@@ -52,10 +52,10 @@ func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trus
 
 // write writes a record, which may gather with others on the way.
 func (s *RecordStore) write(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
-	if s.gather == nil {
+	if s.batcher == nil {
 		return s.publish(ctx, subject, b, after)
 	}
-	ctx, cancel := s.acknowledged(ctx)
+	ctx, cancel := s.withAckTimeout(ctx)
 	defer cancel()
-	return s.gather.put(ctx, subject, b, after)
+	return s.batcher.put(ctx, subject, b, after)
 }

@@ -16,7 +16,7 @@ const subjectRecovery = subjectRecoveries + orders.RecoveryKey
 // has counts from now on, whatever its watermark says. It may end at any step and be repeated: each call begins another
 // epoch. It returns the recovery, which says what is lost.
 func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recovery, error) {
-	cfg = cfg.complete()
+	cfg = cfg.withDefaults()
 	c, err := connect(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("recovery: %w", err)
@@ -50,7 +50,7 @@ func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recov
 			r.Lost = lost.Error()
 		}
 	}
-	if _, err := c.putAnyway(ctx, subjectRecovery, r, uint64(trust.AnyRevision)); err != nil {
+	if _, err := c.putReserved(ctx, subjectRecovery, r, uint64(trust.AnyRevision)); err != nil {
 		return nil, fmt.Errorf("recovery: %w", err)
 	}
 	return r, nil

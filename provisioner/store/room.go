@@ -31,7 +31,7 @@ const messageOverhead = 256
 func (s *Store) SetRoom(bytes int64) { s.room.Store(bytes) }
 
 // take takes a message's room, or returns [trust.ErrStoreFull].
-func (c *client) take(subject string, b []byte) error {
+func (c *client) useRoom(subject string, b []byte) error {
 	if c.room.Add(-int64(len(subject)+len(b)+messageOverhead)) < 0 {
 		return fmt.Errorf("%w: the rest is for revocations", trust.ErrStoreFull)
 	}
@@ -40,7 +40,7 @@ func (c *client) take(subject string, b []byte) error {
 
 // full makes an error of JetStream at its limit a [trust.ErrStoreFull], and leaves
 // all others as they are.
-func full(err error) error {
+func wrapFull(err error) error {
 	var api *jetstream.APIError
 	if errors.As(err, &api) && slices.Contains([]jetstream.ErrorCode{errCodeAccount, errCodeResources, errCodeStorage}, api.ErrorCode) {
 		return fmt.Errorf("%w: %w", trust.ErrStoreFull, err)

@@ -30,7 +30,7 @@ type message struct {
 // may lack its end: what its leader has (see [endOf]) is waited for, no longer than for an answer. Then the error says how
 // far it came: try again.
 func (c *client) scan(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
-	l, err := c.look(ctx, stream, cfg)
+	l, err := c.openReader(ctx, stream, cfg)
 	if err != nil {
 		return fmt.Errorf("scan of %s: %w", stream, err)
 	}
@@ -39,7 +39,7 @@ func (c *client) scan(ctx context.Context, stream string, through uint64, cfg je
 }
 
 // newest is the configuration of a consumer that gets the last message of each subject that the filter covers.
-func newest(filter string) jetstream.OrderedConsumerConfig {
+func lastPerSubject(filter string) jetstream.OrderedConsumerConfig {
 	return jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
 }
 
@@ -47,7 +47,7 @@ func newest(filter string) jetstream.OrderedConsumerConfig {
 var errBehind = errors.New("the server is behind")
 
 // each calls each for every message that is ahead of the look, and does not end before the sequence; see [client.scan].
-func (l *look) each(ctx context.Context, through uint64, each func(message) error) error {
+func (l *streamReader) each(ctx context.Context, through uint64, each func(message) error) error {
 	for read := uint64(0); l.pending > 0 || read < through; { // of an empty set nothing would ever be delivered
 		wait, cancel := ctx, context.CancelFunc(func() {})
 		if l.pending == 0 {
@@ -73,7 +73,7 @@ func (l *look) each(ctx context.Context, through uint64, each func(message) erro
 
 // endOf returns the sequence of the last message that the leader of the stream has, or has
 // of one subject if that is not empty; 0 if there is none.
-func endOf(ctx context.Context, c *client, stream, subject string) (uint64, error) {
+func leaderEnd(ctx context.Context, c *client, stream, subject string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	if subject == "" {
@@ -83,7 +83,7 @@ func endOf(ctx context.Context, c *client, stream, subject string) (uint64, erro
 		}
 		return info.State.LastSeq, nil
 	}
-	m, err := ask(ctx, c, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+	m, err := retryIfClustered(ctx, c, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return c.handles[stream].GetLastMsgForSubject(ctx, subject)
 	})
 	switch {
@@ -164,15 +164,15 @@ func storedMessage(m *nats.Msg) (message, error) {
 // drop takes a consumer away that is not needed any more. The broker would do it
 // by itself after a while, but it has room for so many only, and who asks often
 // must not take them from those who need one. What fails is left to it.
-func (c *client) drop(ctx context.Context, stream string, consumer jetstream.Consumer) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+func (c *client) deleteConsumer(ctx context.Context, stream string, consumer jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()
 	_ = c.js.DeleteConsumer(ctx, stream, consumer.CachedInfo().Name)
 }
 
 // dropTimeout bounds the wait for a consumer to be gone; chosen, it takes less
 // than a millisecond.
-const dropTimeout = time.Second
+const deleteTimeout = time.Second
 
 // decodeRecord decodes a record that was found on its subject.
 func decodeRecord(m message) (*provisioner.Record, error) {

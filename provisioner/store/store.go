@@ -139,7 +139,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Conn == nil || cfg.CAFingerprint == "" {
 		return nil, errors.New("store: no connection or no certificate authority given")
 	}
-	cfg = cfg.complete()
+	cfg = cfg.withDefaults()
 	// A write whose acknowledgement is lost would keep its place among those under way
 	// for as long as the connection lives, also when nobody waits for it any more. Once
 	// all places were taken, nothing could be written, while all else looked well.
@@ -147,7 +147,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	found, err := c.whole(ctx, cfg.Installation)
+	found, err := c.checkComplete(ctx, cfg.Installation)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
@@ -163,11 +163,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		Inputs:        &Inputs{c},
 		Backup:        &Backup{c},
 	}
-	if c.replicas, err = c.atLeast(ctx); err != nil {
+	if c.replicas, err = c.wantedReplicas(ctx); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	// Before a stream is made: what is missing must not look like what was never there.
-	if err := s.compare(ctx, cfg, found); err != nil {
+	if err := s.compareWatermark(ctx, cfg, found); err != nil {
 		return nil, fmt.Errorf("store: %w", errors.Join(err, s.guard.close()))
 	}
 	if err := s.open(ctx, cfg); err != nil {
@@ -179,11 +179,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // open makes the streams that are missing, binds the store to its installation and reads the views.
 func (s *Store) open(ctx context.Context, cfg Config) error {
 	for _, want := range streams(s.replicas, cfg.Capacity, cfg.InputBytes) {
-		stream, err := ask(ctx, s.client, func(ctx context.Context) (jetstream.Stream, error) {
+		stream, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (jetstream.Stream, error) {
 			return s.js.CreateOrUpdateStream(ctx, want)
 		})
 		if err != nil {
-			return fmt.Errorf("stream %s: %w", want.Name, full(err))
+			return fmt.Errorf("stream %s: %w", want.Name, wrapFull(err))
 		}
 		s.handles[want.Name] = stream
 	}
@@ -191,7 +191,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	// A broker that does not know atomic batches has not kept the setting, and
 	// would write each message of one by itself.
 	if s.replicas == 1 && s.handles[streamNodes].CachedInfo().Config.AllowAtomicPublish {
-		s.gather = &gatherer{js: s.js, nc: s.nc, inHand: cfg.InHand, wait: patience}
+		s.batcher = &batcher{js: s.js, nc: s.nc, inHand: cfg.InHand, maxWait: maxBatchWait}
 	}
 	if err := s.bind(ctx, cfg.CAFingerprint, cfg.Former, cfg.Now().UTC().Truncate(time.Second)); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 }
 
 // complete returns cfg with defaults for what is not set.
-func (cfg Config) complete() Config {
+func (cfg Config) withDefaults() Config {
 	if cfg.Replicas == 0 {
 		cfg.Replicas = 1
 	}
@@ -229,5 +229,5 @@ func (s *Store) Replicas() int { return s.replicas }
 // acknowledged when it is on disk: records, claims, revocations and entries.
 // Events are not counted.
 func (s *Store) Written(ctx context.Context) (uint64, error) {
-	return s.sum(ctx, func(m Mark) uint64 { return m.Last })
+	return s.sumMarks(ctx, func(m Mark) uint64 { return m.Last })
 }

@@ -60,7 +60,7 @@ const (
 // after a storm a million of them, whose subjects it then keeps in memory a second time.
 // What nodes say has none either, and a node that gave its events some of 4 KiB each had
 // the broker remember 2.6 GB of them after 15 s.
-const leastDuplicates = 100 * time.Millisecond
+const minDuplicateWindow = 100 * time.Millisecond
 
 // streams are the configurations of all streams; that of entries comes first, see [NewImport]. None has a maximum age: a
 // clock that jumps must not delete anything.
@@ -79,47 +79,47 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 	// and that is a subject of this account, another's record say, at a broker that
 	// was configured before events were services. So reports are not acknowledged;
 	// nobody waits for it.
-	most := func(bytes, share int64) int64 { // on a disk of that capacity
+	capped := func(bytes, share int64) int64 { // on a disk of that capacity
 		if capacity > 0 {
 			return min(bytes, capacity/share)
 		}
 		return bytes
 	}
 	return []jetstream.StreamConfig{
-		taken(jetstream.StreamConfig{
+		republishing(jetstream.StreamConfig{
 			Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas,
 			Description: "installation, grants, tokens seen, signers, the clock's mark",
 		}),
-		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true, Duplicates: leastDuplicates,
+		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true, Duplicates: minDuplicateWindow,
 			Description: "one subject per identity; its revisions are the node's history"},
 		// A message that is gone would be a use that is back: never a key-value
 		// bucket, whose history ends at 64.
 		{Name: streamClaims, Subjects: []string{subjectClaims + "*"}, MaxMsgsPerSubject: -1, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: true,
 			Description: "one subject per limited token; what is spent of it"},
 		// Nothing of it is ever deleted, for age, size or by hand: a revocation that is forgotten admits a node.
-		taken(jetstream.StreamConfig{
+		republishing(jetstream.StreamConfig{
 			Name: streamRevocations, Subjects: []string{subjectRevocation + ">"}, DenyDelete: true, DenyPurge: true, Replicas: replicas,
 			Description: "revoked tokens, revoked and retired nodes, in the order of their revocation",
 		}),
 		// The oldest go where too many wait: a node that still does asks again.
-		{Name: streamWaiting, Subjects: []string{subjectWaiting + ">"}, MaxMsgsPerSubject: 1, MaxBytes: most(maxWaitingBytes, 32), Replicas: replicas, AllowDirect: direct,
+		{Name: streamWaiting, Subjects: []string{subjectWaiting + ">"}, MaxMsgsPerSubject: 1, MaxBytes: capped(maxWaitingBytes, 32), Replicas: replicas, AllowDirect: direct,
 			Description: "one subject per key that waits for an identity"},
 		// It says what was the case some seconds ago and is in no backup.
-		{Name: streamComponents, Subjects: []string{subjectComponent + "*"}, MaxMsgsPerSubject: 1, MaxBytes: most(maxComponentBytes, 256), Replicas: replicas, AllowDirect: direct,
+		{Name: streamComponents, Subjects: []string{subjectComponent + "*"}, MaxMsgsPerSubject: 1, MaxBytes: capped(maxComponentBytes, 256), Replicas: replicas, AllowDirect: direct,
 			Description: "one subject per provisioner: its features"},
-		{Name: streamEvents, Subjects: []string{subjectEvent + ">"}, MaxBytes: most(maxEventBytes, 8), Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
+		{Name: streamEvents, Subjects: []string{subjectEvent + ">"}, MaxBytes: capped(maxEventBytes, 8), Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: minDuplicateWindow,
 			Description: "CloudEvents of provisioners"},
-		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: most(maxAttemptBytes, 32), Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
+		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: capped(maxAttemptBytes, 32), Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: minDuplicateWindow,
 			Description: "attempts that failed authentication"},
-		{Name: streamLifecycle, Subjects: subjectsOfNodes(lifecycleTypes...), MaxBytes: most(maxLifecycleBytes, 32), MaxMsgsPerSubject: maxLifecycle, MaxMsgSize: maxNodeEvent,
-			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
+		{Name: streamLifecycle, Subjects: subjectsOfNodes(lifecycleTypes...), MaxBytes: capped(maxLifecycleBytes, 32), MaxMsgsPerSubject: maxLifecycle, MaxMsgSize: maxNodeEvent,
+			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: minDuplicateWindow,
 			Description: "CloudEvents of nodes: one subject per node and type"},
 		// One for each node, however many there are: a bound on all of them would have
 		// nodes that live count as unheard of, in a fleet that is large enough.
 		{Name: streamAlive, Subjects: subjectsOfNodes(aliveType), MaxMsgsPerSubject: 1, MaxMsgSize: maxNodeEvent,
-			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
+			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: minDuplicateWindow,
 			Description: "one subject per node; when it was last heard of"},
-		{Name: streamInputs, Subjects: []string{subjectInputs}, MaxBytes: most(cmp.Or(inputBytes, DefaultInputBytes), 8), Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
+		{Name: streamInputs, Subjects: []string{subjectInputs}, MaxBytes: capped(cmp.Or(inputBytes, DefaultInputBytes), 8), Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: minDuplicateWindow,
 			Description: "what decisions saw, in batches"},
 	}
 }

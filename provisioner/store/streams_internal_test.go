@@ -13,7 +13,7 @@ func TestSeveralReplicasAreReadFromTheLeader(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{1, 3} {
 		for _, c := range streams(replicas, 0, 0) {
-			if !slices.Contains(kept, c.Name) || c.RePublish != nil || c.Name == streamClaims {
+			if !slices.Contains(durableStreams, c.Name) || c.RePublish != nil || c.Name == streamClaims {
 				continue // nothing is decided on them, or they are read up to where the leader is
 			}
 			if c.AllowDirect != (replicas == 1) || c.Replicas != replicas {

@@ -20,11 +20,11 @@ const (
 	// be tried again; those behind them wait in the stream. Chosen: as many as it
 	// takes for one that its receiver will never like not to hold up the others,
 	// and few enough that one that is away is not asked all the time.
-	maxUnsettled = 256
+	maxAckPending = 256
 
 	// resubscribe is how long to wait before a stream is asked again that did not
 	// give its events. Chosen.
-	resubscribe = time.Second
+	resubscribePause = time.Second
 )
 
 // Subscriptions deliver events, to webhooks.
@@ -37,7 +37,7 @@ func (s *Subscriptions) Subscribe(ctx context.Context, sub events.Subscription, 
 	for stream, subjects := range subjectsOf(sub.Types) {
 		c := consumerOf(sub, subjects)
 		g.Go(func() {
-			_ = s.poll(ctx, stream, resubscribe, func() error { return s.serve(ctx, stream, c, sub.AtOnce, each) }) // never damaged
+			_ = s.poll(ctx, stream, resubscribePause, func() error { return s.serve(ctx, stream, c, sub.AtOnce, each) }) // never damaged
 		})
 	}
 	g.Wait()
@@ -84,14 +84,14 @@ func subjectsOf(types []events.Type) map[string][]string {
 func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: sub.Name, DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: sub.Hold, InactiveThreshold: sub.Forget, MaxDeliver: -1, MaxAckPending: maxUnsettled, FilterSubjects: subjects,
+		AckWait: sub.Hold, InactiveThreshold: sub.Forget, MaxDeliver: -1, MaxAckPending: maxAckPending, FilterSubjects: subjects,
 	}
 }
 
 // serve delivers what a stream has for a subscription, until that fails or ctx is
 // done. It returns once what is in hand is settled.
 func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *events.Delivery) events.Settlement) error {
-	consumer, err := ask(ctx, s.client, func(ctx context.Context) (jetstream.Consumer, error) {
+	consumer, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (jetstream.Consumer, error) {
 		return s.js.CreateOrUpdateConsumer(ctx, stream, c)
 	})
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 	}
 	// One ahead and no more: what is here cannot be taken by others. A server that is gone
 	// is missed as by who follows, not after the library's half a minute.
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(lookExpiry), jetstream.PullHeartbeat(lookBeat))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat))
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.
 		_ = m.Term() // no event, and never will be; untold it only comes again
 		return
 	}
-	*placeIn(&e.Place, stream) = meta.Sequence.Stream
+	*cursorIn(&e.Place, stream) = meta.Sequence.Stream
 	done := each(ctx, &events.Delivery{Event: e, Tries: int(meta.NumDelivered), ID: s.deliveryID(stream, meta)})
 	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()

@@ -21,7 +21,7 @@ type TokenNotes struct{ *client }
 func (s *TokenNotes) NoteToken(t *trust.TokenInfo) {
 	b, err := json.Marshal(t)
 	if err == nil {
-		err = s.take(subjectToken, b)
+		err = s.useRoom(subjectToken, b)
 	}
 	if err == nil {
 		m := &nats.Msg{Subject: subjectToken + string(t.ID), Data: b, Header: nats.Header{}}
@@ -35,7 +35,7 @@ func (s *TokenNotes) NoteToken(t *trust.TokenInfo) {
 
 // NotedTokens implements [provisioner.TokenNotes].
 func (s *TokenNotes) NotedTokens(ctx context.Context, each func(*trust.TokenInfo) error) error {
-	return s.scan(ctx, streamEntries, 0, newest(subjectToken+"*"), func(m message) error {
+	return s.scan(ctx, streamEntries, 0, lastPerSubject(subjectToken+"*"), func(m message) error {
 		var t trust.TokenInfo
 		if err := json.Unmarshal(m.data, &t); err != nil {
 			return fmt.Errorf("token on %s: %w", m.subject, err)
@@ -46,7 +46,7 @@ func (s *TokenNotes) NotedTokens(ctx context.Context, each func(*trust.TokenInfo
 
 // NotedToken implements [provisioner.TokenNotes].
 func (s *TokenNotes) NotedToken(ctx context.Context, tid jwt.TokenID) (*trust.TokenInfo, error) {
-	t, _, err := last[trust.TokenInfo](ctx, s.client, streamEntries, subjectToken+string(tid))
+	t, _, err := getLast[trust.TokenInfo](ctx, s.client, streamEntries, subjectToken+string(tid))
 	if err != nil {
 		return nil, fmt.Errorf("read note of token %s: %w", tid, err)
 	}

@@ -24,32 +24,32 @@ type View[V any] struct {
 	prefix   string // of subjects, with the last dot
 	decode   func(key string, data []byte) (V, error)
 	scope    func(key string) string // what compare-and-set is about, if not the key alone
-	take     func(subject string, b []byte) error
+	useRoom  func(subject string, b []byte) error
 
 	mu      sync.RWMutex
 	newest  map[string]trust.Entry[V] // guarded by mu
-	list    []keyed[V]                // guarded by mu: what All returns; nil after a change
+	list    []keyedEntry[V]           // guarded by mu: what All returns; nil after a change
 	watched []func(string, trust.Entry[V])
 }
 
 // keyed is an entry with its key.
-type keyed[V any] struct {
+type keyedEntry[V any] struct {
 	key string
 	trust.Entry[V]
 }
 
 // checked is what can be decoded and then looked at.
-type checked interface{ Check() error }
+type checker interface{ Check() error }
 
 // newView returns the empty view of a kind of entries, each of which says itself what its key is.
 func newView[T any, P interface {
 	*T
-	checked
+	checker
 }](prefix string, key func(P) string) *View[P] {
 	return &View[P]{
-		prefix: prefix,
-		newest: make(map[string]trust.Entry[P]),
-		take:   func(string, []byte) error { return nil },
+		prefix:  prefix,
+		newest:  make(map[string]trust.Entry[P]),
+		useRoom: func(string, []byte) error { return nil },
 		decode: func(of string, data []byte) (P, error) {
 			v := P(new(T))
 			if err := decodeStrictly(data, v); err != nil {
@@ -64,7 +64,7 @@ func newView[T any, P interface {
 }
 
 // decodeStrictly decodes JSON without unknown members into dst and checks it.
-func decodeStrictly(data []byte, dst checked) error {
+func decodeStrictly(data []byte, dst checker) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(dst); err != nil {
@@ -89,9 +89,9 @@ func (v *View[V]) All() iter.Seq2[string, trust.Entry[V]] {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.list == nil {
-		v.list = make([]keyed[V], 0, len(v.newest))
+		v.list = make([]keyedEntry[V], 0, len(v.newest))
 		for key, e := range v.newest {
-			v.list = append(v.list, keyed[V]{key, e})
+			v.list = append(v.list, keyedEntry[V]{key, e})
 		}
 	}
 	list := v.list // is never changed
@@ -115,14 +115,14 @@ func (v *View[V]) Watch(applied func(string, trust.Entry[V])) {
 }
 
 // inOrder returns the entries in the order of their revisions.
-func (v *View[V]) inOrder() []keyed[V] {
+func (v *View[V]) inOrder() []keyedEntry[V] {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	list := make([]keyed[V], 0, len(v.newest))
+	list := make([]keyedEntry[V], 0, len(v.newest))
 	for key, e := range v.newest {
-		list = append(list, keyed[V]{key, e})
+		list = append(list, keyedEntry[V]{key, e})
 	}
-	slices.SortFunc(list, func(a, b keyed[V]) int { return cmp.Compare(a.Revision, b.Revision) })
+	slices.SortFunc(list, func(a, b keyedEntry[V]) int { return cmp.Compare(a.Revision, b.Revision) })
 	return list
 }
 
@@ -137,7 +137,7 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 	}
 	subject := v.prefix + key
 	if err == nil {
-		err = v.take(subject, b)
+		err = v.useRoom(subject, b)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("write %s: %w", subject, err)
@@ -152,7 +152,7 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 		err = fmt.Errorf("write %s: %w", subject, err)
 		conflict := errors.Is(err, trust.ErrConflict)
 		var refused *jetstream.APIError
-		if errors.Is(err, errAway) || errors.As(err, &refused) && !conflict {
+		if errors.Is(err, errDisconnected) || errors.As(err, &refused) && !conflict {
 			return 0, err
 		}
 		unsure = unsure || !conflict
@@ -172,7 +172,7 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 // publish writes once, and returns when what was acknowledged was applied. After an error that is
 // no conflict, the write may have been made or may yet be.
 func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expected uint64) (trust.Revision, error) {
-	ctx, cancel := context.WithTimeout(ctx, askAgain)
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	condition := jetstream.WithExpectLastSequencePerSubject(expected)
 	if v.scope != nil {
@@ -183,7 +183,7 @@ func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expecte
 	if err != nil {
 		return 0, err
 	}
-	return trust.Revision(sequence), v.follower.reach(ctx, sequence)
+	return trust.Revision(sequence), v.follower.catchUpTo(ctx, sequence)
 }
 
 // apply takes a message in if it is of this view. The caller holds the follower's lock.

@@ -78,13 +78,13 @@ func makeStream(t *testing.T, js jetstream.JetStream, replicas int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	_, err := insist(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+	_, err := retryUntilDone(ctx, func(ctx context.Context) (jetstream.Stream, error) {
 		return js.CreateStream(ctx, jetstream.StreamConfig{
 			Name:        testStream,
 			Subjects:    []string{"note.>"},
 			AllowDirect: true,
 			Replicas:    replicas,
-			RePublish:   &jetstream.RePublish{Source: "note.>", Destination: republished + testStream + ".>"},
+			RePublish:   &jetstream.RePublish{Source: "note.>", Destination: republishPrefix + testStream + ".>"},
 		})
 	})
 	if err != nil {
@@ -96,7 +96,7 @@ func makeStream(t *testing.T, js jetstream.JetStream, replicas int) {
 func follower(t *testing.T, nc *nats.Conn, js jetstream.JetStream) (*Follower, *View[*note]) {
 	t.Helper()
 	f := newClient(js, Config{Conn: nc, Timeout: 10 * time.Second}).newFollower(testStream)
-	v := add(f, newView("note.", func(n *note) string { return n.Key }))
+	v := addView(f, newView("note.", func(n *note) string { return n.Key }))
 	closed, err := f.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func TestUndecodableEntryFailsClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.reach(t.Context(), ack.Sequence); err != nil {
+		if err := f.catchUpTo(t.Context(), ack.Sequence); err != nil {
 			t.Fatal(err)
 		}
 		e, found := v.Get(key)
@@ -316,9 +316,9 @@ func TestGapIsFilled(t *testing.T) {
 	gap := &nats.Msg{Header: nats.Header{}, Data: []byte(`{"key":"z","text":"after the gap"}`)}
 	gap.Header.Set(jetstream.SequenceHeader, fmt.Sprint(at+9000))
 	gap.Header.Set(jetstream.SubjectHeader, "note.z")
-	f.pushed(gap)
-	if f.position != at || text(v, "z") != "" || len(f.kick) != 1 {
-		t.Errorf("position %d, entry %q, kicked %d: want %d, no entry, and a check", f.position, text(v, "z"), len(f.kick), at)
+	f.onRepublished(gap)
+	if f.position != at || text(v, "z") != "" || len(f.gap) != 1 {
+		t.Errorf("position %d, entry %q, kicked %d: want %d, no entry, and a check", f.position, text(v, "z"), len(f.gap), at)
 	}
 	closed, err := f.Open(t.Context()) // a second subscription, whose end leaves none
 	if err != nil {
@@ -335,7 +335,7 @@ func TestGapIsFilled(t *testing.T) {
 	}
 	<-js.PublishAsyncComplete()
 	fresh := newClient(js, Config{Conn: nc, Timeout: time.Second}).newFollower(testStream)
-	all := add(fresh, newView("note.", func(n *note) string { return n.Key }))
+	all := addView(fresh, newView("note.", func(n *note) string { return n.Key }))
 	eventually(t, "all is read, in as many checks as it takes", func() bool { return fresh.check(t.Context()) == nil })
 	if text(all, "k0") == "" || text(all, fmt.Sprintf("k%d", 2*fetchMessages+2)) == "" || fresh.position != 2*fetchMessages+3 {
 		t.Errorf("read to %d, want all", fresh.position)
@@ -387,8 +387,8 @@ func TestRestartOfTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the view is too old", func() bool { return errors.Is(f.Fresh(), trust.ErrRevocationsUnknown) })
-	if _, err := v.Put(t.Context(), "b", &note{"b", "two"}, 0); !errors.Is(err, errAway) {
-		t.Errorf("Put without a server = %v, want %v", err, errAway)
+	if _, err := v.Put(t.Context(), "b", &note{"b", "two"}, 0); !errors.Is(err, errDisconnected) {
+		t.Errorf("Put without a server = %v, want %v", err, errDisconnected)
 	}
 	srv = serve(t, dir, port)
 	eventually(t, "the view is fresh", func() bool { return f.Fresh() == nil })

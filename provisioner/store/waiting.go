@@ -36,7 +36,7 @@ type WaiterStore struct{ *client }
 
 // Waiter implements [waiting.Store].
 func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*waiting.Key, trust.Revision, error) {
-	w, revision, err := last[waiting.Key](ctx, s.client, streamWaiting, keySubject(subjectWaiting, id, keyHash))
+	w, revision, err := getLast[waiting.Key](ctx, s.client, streamWaiting, keySubject(subjectWaiting, id, keyHash))
 	if err != nil {
 		return nil, revision, fmt.Errorf("read waiter %q: %w", id, err)
 	}
@@ -73,7 +73,7 @@ func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash 
 	defer cancel()
 	// The broker purges what is before a sequence: what is gone stays gone if it is asked
 	// again, and what came since stays.
-	_, err := ask(ctx, s.client, func(ctx context.Context) (struct{}, error) {
+	_, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.handles[streamWaiting].Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
 	})
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*
 	if id != "" {
 		filter = subjectWaiting + id.SubjectToken() + ".*"
 	}
-	return s.scan(ctx, streamWaiting, 0, newest(filter), func(m message) error {
+	return s.scan(ctx, streamWaiting, 0, lastPerSubject(filter), func(m message) error {
 		var w waiting.Key
 		if err := decode(m.data, &w); err != nil {
 			s.log.WarnContext(ctx, "entry of a node that waits not read", "subject", m.subject, "err", err)
@@ -100,7 +100,7 @@ func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*
 }
 
 // decode decodes JSON into dst and checks it.
-func decode(data []byte, dst checked) error {
+func decode(data []byte, dst checker) error {
 	if err := json.Unmarshal(data, dst); err != nil {
 		return err
 	}

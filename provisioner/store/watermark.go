@@ -72,7 +72,7 @@ func (w *Watermark) Missing(found map[string]Mark) error {
 		case now.Last < before.Last || now.Messages < before.Messages || now.Subjects < before.Subjects:
 			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages up to %d about %d keys, %s it had %d up to %d about %d",
 				ErrDamaged, name, now.Messages, now.Last, now.Subjects, since, before.Messages, before.Last, before.Subjects))
-		case unlimited(name) && now.Last-now.Messages > before.Last-before.Messages:
+		case keepsAll(name) && now.Last-now.Messages > before.Last-before.Messages:
 			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages, its last is number %d",
 				ErrDamaged, name, now.Messages, now.Last))
 		}
@@ -81,32 +81,32 @@ func (w *Watermark) Missing(found map[string]Mark) error {
 }
 
 // unlimited reports whether no message of a stream ever goes.
-func unlimited(stream string) bool { return stream == streamClaims || stream == streamRevocations }
+func keepsAll(stream string) bool { return stream == streamClaims || stream == streamRevocations }
 
 // same reports whether two watermarks say the same of the streams.
-func (w *Watermark) same(other *Watermark) bool {
+func (w *Watermark) equal(other *Watermark) bool {
 	return other != nil && w.Epoch == other.Epoch && maps.Equal(w.Streams, other.Streams)
 }
 
 const (
 	// settling is for how long the streams of a cluster may have less than before: a new leader may still be applying.
-	settling = 30 * time.Second
+	clusterGrace = 30 * time.Second
 
 	// writeMark is how often a watermark is written that says nothing new: whether the disk takes writes is known then.
-	writeMark = 10 * time.Second
+	watermarkInterval = 10 * time.Second
 
 	// markWithin is how old an answer may be with which the watermark is compared: those of views are younger.
-	markWithin = time.Second
+	markMaxAge = time.Second
 )
 
 // A guard holds the streams of records to their watermark, and keeps that.
 type guard struct {
-	mu      sync.Mutex
-	files   []*WatermarkFile // guarded by mu; none if no watermark is kept
-	had     *Watermark       // guarded by mu: of the newest look; nil before the first
-	written *Watermark       // guarded by mu: what the files have; nil if that is not known
-	wrote   time.Time        // guarded by mu: when they were written last
-	less    time.Time        // guarded by mu: since when the streams have less, zero if they do not
+	mu        sync.Mutex
+	files     []*WatermarkFile // guarded by mu; none if no watermark is kept
+	previous  *Watermark       // guarded by mu: of the newest look; nil before the first
+	written   *Watermark       // guarded by mu: what the files have; nil if that is not known
+	writtenAt time.Time        // guarded by mu: when they were written last
+	lessSince time.Time        // guarded by mu: since when the streams have less, zero if they do not
 }
 
 // open opens the files and returns the newest watermark that one of them has, nil if there is none.
@@ -143,29 +143,29 @@ func (g *guard) write(w *Watermark) error {
 			return fmt.Errorf("%w: %w", ErrWatermark, err)
 		}
 	}
-	g.written, g.wrote = w, time.Now()
+	g.written, g.writtenAt = w, time.Now()
 	return nil
 }
 
 // looked takes in a new look at the streams. What is written is the look before it: of an atomic batch the server
 // shows the messages before they are synced.
-func (g *guard) looked(found *Watermark, cluster bool) error {
+func (g *guard) observe(found *Watermark, cluster bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	had := g.had
+	had := g.previous
 	if had != nil && found.Epoch <= had.Epoch {
 		if err := had.Missing(found.Streams); err != nil {
-			if g.less.IsZero() {
-				g.less = time.Now()
+			if g.lessSince.IsZero() {
+				g.lessSince = time.Now()
 			}
-			if cluster && time.Since(g.less) < settling {
+			if cluster && time.Since(g.lessSince) < clusterGrace {
 				return nil
 			}
 			return err
 		}
 	}
-	g.had, g.less = found, time.Time{}
-	if had == nil || had.same(g.written) && time.Since(g.wrote) < writeMark {
+	g.previous, g.lessSince = found, time.Time{}
+	if had == nil || had.equal(g.written) && time.Since(g.writtenAt) < watermarkInterval {
 		return nil
 	}
 	return g.write(had)
@@ -177,12 +177,12 @@ func (g *guard) looked(found *Watermark, cluster bool) error {
 // [ErrWatermark] if that cannot be written. It is nil where nothing answers, which is for [Store.Probe] to tell. It is
 // safe for concurrent use.
 func (s *Store) Missing(ctx context.Context) error {
-	found, err := s.marks(ctx, markWithin)
+	found, err := s.marks(ctx, markMaxAge)
 	if err != nil {
 		return nil //nolint:nilerr // as said above
 	}
 	found.Epoch = newestEpoch(s.logs.Recovery)
-	if err := s.guard.looked(found, s.cluster()); err != nil {
+	if err := s.guard.observe(found, s.clustered()); err != nil {
 		return fmt.Errorf("store: %w", adviseLost(err))
 	}
 	return nil
@@ -195,8 +195,8 @@ func (c *client) marks(ctx context.Context, within time.Duration) (*Watermark, e
 		At:           time.Now(),
 		Streams:      make(map[string]Mark),
 	}
-	for _, name := range kept {
-		a, err := insist(ctx, func(ctx context.Context) (*answer, error) { return c.infos.recent(ctx, name, within) })
+	for _, name := range durableStreams {
+		a, err := retryUntilDone(ctx, func(ctx context.Context) (*timedInfo, error) { return c.infos.recent(ctx, name, within) })
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			continue
@@ -219,7 +219,7 @@ func newestEpoch(log trust.Log[*orders.Recovery]) uint64 {
 // compare holds a store that is being opened to its watermark. A recovery that the watermark does not know of was begun
 // since, by an operator who accepted a loss, or by a restore: then what is found counts. Where the watermark of a
 // cluster shows more, the streams get their time: see [Store.Missing].
-func (s *Store) compare(ctx context.Context, cfg Config, found *Watermark) error {
+func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Watermark) error {
 	mark, err := s.guard.open(cfg.Watermarks)
 	if err != nil || len(cfg.Watermarks) == 0 {
 		return err
@@ -244,7 +244,7 @@ func (s *Store) compare(ctx context.Context, cfg Config, found *Watermark) error
 		s.log.WarnContext(ctx, "watermark begins anew with the recovery of the store", "epoch", found.Epoch)
 		return nil
 	case cfg.FirstWatermark: // a cluster's
-		s.guard.had, s.guard.written = mark, mark
+		s.guard.previous, s.guard.written = mark, mark
 		return nil
 	}
 	return adviseLost(mark.Missing(found.Streams))
@@ -276,7 +276,7 @@ func (s *Store) Close(ctx context.Context) error {
 	if err == nil {
 		found.Epoch = newestEpoch(s.logs.Recovery)
 		s.guard.mu.Lock()
-		had := s.guard.had
+		had := s.guard.previous
 		if len(s.guard.files) > 0 && (had == nil || had.Missing(found.Streams) == nil) {
 			err = s.guard.write(found)
 		}

@@ -35,27 +35,27 @@ func (s *Store) fresh() error {
 // openViews follows entries and revocations and reads them to their end.
 func (s *Store) openViews(ctx context.Context) error {
 	r := s.newFollower(streamRevocations)
-	revocations := add(r, newView(subjectRevocation, (*trust.Revocation).LogKey))
+	revocations := addView(r, newView(subjectRevocation, (*trust.Revocation).LogKey))
 	revocations.scope = trust.RevocationScope
 	f := s.newFollower(streamEntries)
-	grants := add(f, newView(subjectGrant, (*orders.Grant).LogKey))
-	allowances := add(f, newView(subjectAllowance, (*orders.Allowance).LogKey))
-	grants.take, allowances.take = s.take, s.take // what lets in gets none of the room for what keeps out
+	grants := addView(f, newView(subjectGrant, (*orders.Grant).LogKey))
+	allowances := addView(f, newView(subjectAllowance, (*orders.Allowance).LogKey))
+	grants.useRoom, allowances.useRoom = s.useRoom, s.useRoom // what lets in gets none of the room for what keeps out
 	s.entries, s.revocations = f, r
 	s.logs = orders.Logs{
 		Revocations: revocations,
-		Pauses:      orders.Pauses{Log: add(f, newView(subjectPause, (*orders.Pause).LogKey))},
-		Answers:     orders.Answers{Log: add(f, newView(subjectAnswer, (*orders.Answer).LogKey))},
+		Pauses:      orders.Pauses{Log: addView(f, newView(subjectPause, (*orders.Pause).LogKey))},
+		Answers:     orders.Answers{Log: addView(f, newView(subjectAnswer, (*orders.Answer).LogKey))},
 		Grants:      grants,
 		Allowances:  orders.NewAllowances(allowances),
-		Signers:     add(f, newView(subjectSigner, (*trust.SignerEntry).LogKey)),
-		Operators:   trust.Operators{Log: add(f, newView(subjectOperator, (*trust.OperatorEntry).LogKey)), Revocations: revocations},
-		Recovery:    add(f, newView(subjectRecoveries, func(*orders.Recovery) string { return orders.RecoveryKey })),
-		Unfrozen:    add(f, newView(subjectUnfreeze, func(u *orders.Unfreeze) string { return string(u.Token) })),
+		Signers:     addView(f, newView(subjectSigner, (*trust.SignerEntry).LogKey)),
+		Operators:   trust.Operators{Log: addView(f, newView(subjectOperator, (*trust.OperatorEntry).LogKey)), Revocations: revocations},
+		Recovery:    addView(f, newView(subjectRecoveries, func(*orders.Recovery) string { return orders.RecoveryKey })),
+		Unfrozen:    addView(f, newView(subjectUnfreeze, func(u *orders.Unfreeze) string { return string(u.Token) })),
 		Sync:        r.check,
 		Fresh:       s.fresh,
 	}
-	s.Clock = add(f, newView(subjectClock, func(*trust.ClockMark) string { return trust.ClockKey }))
+	s.Clock = addView(f, newView(subjectClock, func(*trust.ClockMark) string { return trust.ClockKey }))
 	for _, f := range []*Follower{r, f} {
 		if _, err := f.Open(ctx); err != nil { // the subscription ends with the connection
 			return err
@@ -77,8 +77,8 @@ func (s *Store) Run(ctx context.Context) error {
 }
 
 // taken has a stream whose views processes follow republish what it took.
-func taken(c jetstream.StreamConfig) jetstream.StreamConfig {
+func republishing(c jetstream.StreamConfig) jetstream.StreamConfig {
 	c.AllowDirect = true // gaps are read from any replica, up to where the leader is
-	c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: republished + c.Name + ".>"}
+	c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: republishPrefix + c.Name + ".>"}
 	return c
 }

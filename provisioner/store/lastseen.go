@@ -11,7 +11,7 @@ import (
 )
 
 // seenEvery is how often it is looked at which nodes were heard of.
-const seenEvery = time.Second
+const lastSeenInterval = time.Second
 
 // FollowSeen calls each with when nodes of the fleet were heard of over their own connections, and then whenever one is,
 // until ctx is done; it then returns nil. That a node speaks is the broker's word, and so is the time. Once it has named
@@ -19,7 +19,7 @@ const seenEvery = time.Second
 // whether it was heard of before. The calls about one node are not in the order of its times.
 func (s *EventLog) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error {
 	last := make(map[string]uint64)
-	return s.poll(ctx, streamAlive, seenEvery, func() error {
+	return s.poll(ctx, streamAlive, lastSeenInterval, func() error {
 		var alive time.Time // when that stream was made
 		for _, stream := range []string{streamLifecycle, streamAlive} {
 			now, err := s.infos.ask(ctx, stream)
@@ -31,7 +31,7 @@ func (s *EventLog) FollowSeen(ctx context.Context, each func(wire.Identity, time
 				continue
 			}
 			// Messages come in their order, so the last one of each subject has either been had or is still to come.
-			cfg := newest(wire.AllNodeEvents)
+			cfg := lastPerSubject(wire.AllNodeEvents)
 			if last[stream] > 0 {
 				cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last[stream]+1
 			}

@@ -18,62 +18,62 @@ import (
 // askAgain is how long a cluster may take to answer; chosen, below the 4 to 9 s
 // for which it has no leader when one was killed (measured), and far above the
 // milliseconds that an answer takes.
-const askAgain = 3 * time.Second
+const attemptTimeout = 3 * time.Second
 
 // noLeader is JSClusterNotAvailErr of nats-server, "JetStream system temporarily
 // unavailable", which nats.go has no name for.
-const noLeader jetstream.ErrorCode = 10008
+const errCodeNoLeader jetstream.ErrorCode = 10008
 
 // leaderless is how long to wait before a cluster that has no leader is asked
 // again; chosen, a tenth of a second is nothing beside an election.
-const leaderless = 100 * time.Millisecond
+const retryPause = 100 * time.Millisecond
 
 // cluster reports whether the streams are on more than one server.
-func (c *client) cluster() bool { return c.replicas > 1 }
+func (c *client) clustered() bool { return c.replicas > 1 }
 
 // ask asks once, or until there is an answer or ctx is done if the streams are a cluster's. To ask again must be harmless.
-func ask[T any](ctx context.Context, c *client, question func(context.Context) (T, error)) (T, error) {
-	if !c.cluster() {
-		return question(ctx)
+func retryIfClustered[T any](ctx context.Context, c *client, query func(context.Context) (T, error)) (T, error) {
+	if !c.clustered() {
+		return query(ctx)
 	}
-	return insist(ctx, question)
+	return retryUntilDone(ctx, query)
 }
 
 // insist asks until there is an answer or ctx is done. Each question has [askAgain].
-func insist[T any](ctx context.Context, question func(context.Context) (T, error)) (T, error) {
+func retryUntilDone[T any](ctx context.Context, query func(context.Context) (T, error)) (T, error) {
 	for {
-		one, cancel := context.WithTimeout(ctx, askAgain)
-		answer, err := question(one)
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		result, err := query(attempt)
 		cancel()
-		if err == nil || ctx.Err() != nil || !unanswered(err) {
-			return answer, err
+		if err == nil || ctx.Err() != nil || !isUnavailable(err) {
+			return result, err
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(leaderless): // it may have said at once that it has no leader
+		case <-time.After(retryPause): // it may have said at once that it has no leader
 		}
 	}
 }
 
 // info asks the leader of the stream how it is.
 func (c *client) info(ctx context.Context, stream string, options ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
-	return ask(ctx, c, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+	return retryIfClustered(ctx, c, func(ctx context.Context) (*jetstream.StreamInfo, error) {
 		return c.handles[stream].Info(ctx, options...)
 	})
 }
 
 // unanswered tells no answer, or that there is nobody to answer just now, from one
 // that is an error.
-func unanswered(err error) bool {
+func isUnavailable(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
-		errors.As(err, &api) && api.ErrorCode == noLeader
+		errors.As(err, &api) && api.ErrorCode == errCodeNoLeader
 }
 
 // acknowledged bounds the wait for the acknowledgement of one write.
-func (c *client) acknowledged(ctx context.Context) (context.Context, context.CancelFunc) {
-	if c.cluster() {
-		return context.WithTimeout(ctx, askAgain)
+func (c *client) withAckTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.clustered() {
+		return context.WithTimeout(ctx, attemptTimeout)
 	}
 	return context.WithCancel(ctx)
 }
@@ -82,25 +82,25 @@ func (c *client) acknowledged(ctx context.Context) (context.Context, context.Can
 // itself it never stops, and does not look at anybody's context meanwhile. Chosen: four
 // times take 7 s where the answer is that there is none, as long as an election takes, and
 // 47 s where there is no answer.
-const resets = 4
+const maxConsumerResets = 4
 
 // forsaken is how long the broker keeps a consumer that nobody asks for anything: whoever
 // goes before it is made does not drop it. Chosen, far above the milliseconds that a look
 // takes to begin; a reader that stands still for longer is given another.
-const forsaken = 10 * time.Second
+const consumerIdleLimit = 10 * time.Second
 
 // ordered makes a consumer for one look through a stream.
-func (c *client) ordered(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
-	cfg.MaxResetAttempts, cfg.InactiveThreshold = resets, forsaken
-	return ask(ctx, c, func(ctx context.Context) (jetstream.Consumer, error) { return c.js.OrderedConsumer(ctx, stream, cfg) })
+func (c *client) orderedConsumer(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
+	cfg.MaxResetAttempts, cfg.InactiveThreshold = maxConsumerResets, consumerIdleLimit
+	return retryIfClustered(ctx, c, func(ctx context.Context) (jetstream.Consumer, error) { return c.js.OrderedConsumer(ctx, stream, cfg) })
 }
 
 // atLeast returns how many replicas the streams are to have: as many as are
 // asked for, or as any of them has.
-func (c *client) atLeast(ctx context.Context) (int, error) {
+func (c *client) wantedReplicas(ctx context.Context) (int, error) {
 	replicas := c.replicas
 	for _, want := range streams(replicas, 0, 0) {
-		stream, err := ask(ctx, c, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, want.Name) })
+		stream, err := retryIfClustered(ctx, c, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, want.Name) })
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue
 		}

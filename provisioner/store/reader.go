@@ -13,59 +13,59 @@ import (
 const (
 	// lookBeat is how often the broker says that it is still there, and lookExpiry how often it is asked for more. The
 	// library misses a broker that is gone, and a request that was lost on its way, after two beats.
-	lookBeat   = 2 * time.Second
-	lookExpiry = 10 * time.Second
+	pullHeartbeat = 2 * time.Second
+	pullExpiry    = 10 * time.Second
 
 	// lookNext is how long a message that is ahead may take before the broker is asked what has become of it. The library
 	// counts beats while it is waited for only.
-	lookNext = 5 * time.Second
+	nextTimeout = 5 * time.Second
 
 	// lookStalled is how many times in a row the broker may say that some are ahead while nothing comes.
-	lookStalled = 2
+	maxStalls = 2
 )
 
 // errStalled means that nothing comes of what a stream is said to have.
 var errStalled = errors.New("nothing comes of what is ahead")
 
 // A look reads a stream once, by a consumer of its own. It is not safe for concurrent use. Close it.
-type look struct {
-	c        *client
-	stream   string
-	consumer jetstream.Consumer
-	messages jetstream.MessagesContext
-	pending  uint64 // messages ahead of it, as the broker last said
-	of       string // the consumer of the last message; the library makes new ones
-	last     uint64 // that one's number of it
+type streamReader struct {
+	c            *client
+	stream       string
+	consumer     jetstream.Consumer
+	messages     jetstream.MessagesContext
+	pending      uint64 // messages ahead of it, as the broker last said
+	consumerName string // the consumer of the last message; the library makes new ones
+	consumerSeq  uint64 // that one's number of it
 }
 
 // look begins to read what a consumer of that configuration gets.
-func (c *client) look(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, options ...jetstream.PullMessagesOpt) (*look, error) {
-	consumer, err := c.ordered(ctx, stream, cfg)
+func (c *client) openReader(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, options ...jetstream.PullMessagesOpt) (*streamReader, error) {
+	consumer, err := c.orderedConsumer(ctx, stream, cfg)
 	if err != nil {
 		return nil, err
 	}
-	l := &look{c: c, stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}
-	options = append(options, jetstream.PullExpiry(lookExpiry), jetstream.PullHeartbeat(lookBeat))
+	l := &streamReader{c: c, stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}
+	options = append(options, jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat))
 	if l.messages, err = consumer.Messages(options...); err != nil {
-		c.drop(ctx, stream, consumer)
+		c.deleteConsumer(ctx, stream, consumer)
 		return nil, err
 	}
 	return l, nil
 }
 
 // close ends it, and drops the consumer.
-func (l *look) close(ctx context.Context) {
+func (l *streamReader) close(ctx context.Context) {
 	l.messages.Stop()
-	l.c.drop(ctx, l.stream, l.consumer)
+	l.c.deleteConsumer(ctx, l.stream, l.consumer)
 }
 
 // next returns the next message. While some are ahead, it returns nil if they turn out to have been removed, and
 // [errStalled] if nothing comes; else it waits until one is written or ctx is done.
-func (l *look) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata, error) {
+func (l *streamReader) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata, error) {
 	for silent := 0; ; {
 		wait, cancel := ctx, context.CancelFunc(func() {})
 		if l.pending > 0 {
-			wait, cancel = context.WithTimeout(ctx, lookNext)
+			wait, cancel = context.WithTimeout(ctx, nextTimeout)
 		}
 		m, err := l.messages.Next(jetstream.NextContext(wait))
 		cancel()
@@ -75,20 +75,20 @@ func (l *look) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata,
 			if err != nil {
 				return nil, nil, err
 			}
-			l.pending, l.of, l.last = meta.NumPending, meta.Consumer, meta.Sequence.Consumer
+			l.pending, l.consumerName, l.consumerSeq = meta.NumPending, meta.Consumer, meta.Sequence.Consumer
 			return m, meta, nil
 		case ctx.Err() != nil:
 			return nil, nil, ctx.Err()
 		case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout):
 			return nil, nil, err
 		}
-		switch ahead, err := l.ahead(ctx); {
+		switch ahead, err := l.stillPending(ctx); {
 		case err != nil: // it is for the library to notice that nothing answers
 		case !ahead:
 			l.pending = 0
 			return nil, nil, nil
 		default:
-			if silent++; silent == lookStalled {
+			if silent++; silent == maxStalls {
 				return nil, nil, fmt.Errorf("%w: %d messages of stream %s", errStalled, l.pending, l.stream)
 			}
 		}
@@ -96,15 +96,15 @@ func (l *look) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata,
 }
 
 // ahead asks whether anything is still ahead, or on its way.
-func (l *look) ahead(ctx context.Context) (bool, error) {
+func (l *streamReader) stillPending(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.timeout)
 	defer cancel()
 	info, err := l.consumer.Info(ctx)
 	if err != nil {
 		return false, err
 	}
-	last := l.last
-	if info.Name != l.of {
+	last := l.consumerSeq
+	if info.Name != l.consumerName {
 		last = 0
 	}
 	return info.NumPending > 0 || info.Delivered.Consumer > last, nil

@@ -60,7 +60,7 @@ func TestWhoStoodStillGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l, err := s.look(ctx, streamNodes, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}, jetstream.PullMaxMessages(1))
+	l, err := s.openReader(ctx, streamNodes, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}, jetstream.PullMaxMessages(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestWaitsNoLongerForWhatIsRemoved(t *testing.T) {
 	if _, err := s.js.Publish(ctx, subjectWaiting+"first", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	l, err := s.look(ctx, streamWaiting, jetstream.OrderedConsumerConfig{})
+	l, err := s.openReader(ctx, streamWaiting, jetstream.OrderedConsumerConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

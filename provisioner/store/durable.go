@@ -9,13 +9,13 @@ import (
 )
 
 // KeptStreams returns the names of the streams that a backup has, in its order.
-func KeptStreams() []string { return slices.Clone(kept) }
+func KeptStreams() []string { return slices.Clone(durableStreams) }
 
 // CheckKept reports why a message of a backup cannot be one of a store: it is of
 // no stream that is kept, on another's subject, or of content that no
 // provisioner of this version could read.
 func CheckKept(stream string, sequence uint64, subject string, data []byte) error {
-	prefix, is := keptSubjects[stream]
+	prefix, is := durablePrefixes[stream]
 	if !is {
 		return fmt.Errorf("stream %.80q: none that is kept", stream)
 	}
@@ -41,7 +41,7 @@ func CheckKept(stream string, sequence uint64, subject string, data []byte) erro
 }
 
 // keptSubjects are what the subjects of each stream that is kept begin with.
-var keptSubjects = map[string]string{
+var durablePrefixes = map[string]string{
 	streamNodes:       subjectNode,
 	streamClaims:      subjectClaims,
 	streamEntries:     strings.TrimSuffix(subjectEntries, ">"),

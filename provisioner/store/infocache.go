@@ -10,25 +10,27 @@ import (
 
 // infos asks the leaders of streams how they are, and keeps the last answers: what one part of the store asks, the
 // others need not.
-type infos struct {
+type infoCache struct {
 	js jetstream.JetStream
 
 	mu   sync.Mutex
-	last map[string]*answer // guarded by mu: by the stream's name
+	last map[string]*timedInfo // guarded by mu: by the stream's name
 }
 
-func newInfos(js jetstream.JetStream) *infos { return &infos{js: js, last: make(map[string]*answer)} }
+func newInfoCache(js jetstream.JetStream) *infoCache {
+	return &infoCache{js: js, last: make(map[string]*timedInfo)}
+}
 
 // An answer is what the leader of a stream said of it.
-type answer struct {
-	asked time.Time // before the question was sent
-	came  time.Time
-	info  *jetstream.StreamInfo
+type timedInfo struct {
+	asked    time.Time // before the question was sent
+	received time.Time
+	info     *jetstream.StreamInfo
 }
 
 // ask asks the leader of the stream.
-func (i *infos) ask(ctx context.Context, stream string) (*answer, error) {
-	a := &answer{asked: time.Now()}
+func (i *infoCache) ask(ctx context.Context, stream string) (*timedInfo, error) {
+	a := &timedInfo{asked: time.Now()}
 	s, err := i.js.Stream(ctx, stream)
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -36,16 +38,16 @@ func (i *infos) ask(ctx context.Context, stream string) (*answer, error) {
 		delete(i.last, stream)
 		return nil, err
 	}
-	a.came, a.info = time.Now(), s.CachedInfo()
+	a.received, a.info = time.Now(), s.CachedInfo()
 	// Of two questions that were asked at a time, the later one may be answered first.
-	if before := i.last[stream]; before == nil || a.asked.After(before.came) || a.info.State.LastSeq >= before.info.State.LastSeq {
+	if before := i.last[stream]; before == nil || a.asked.After(before.received) || a.info.State.LastSeq >= before.info.State.LastSeq {
 		i.last[stream] = a
 	}
 	return a, nil
 }
 
 // recent returns the last answer if it was asked for within the time, and asks otherwise.
-func (i *infos) recent(ctx context.Context, stream string, within time.Duration) (*answer, error) {
+func (i *infoCache) recent(ctx context.Context, stream string, within time.Duration) (*timedInfo, error) {
 	i.mu.Lock()
 	a := i.last[stream]
 	i.mu.Unlock()

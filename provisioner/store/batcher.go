@@ -18,17 +18,17 @@ import (
 // batch pays from some 12 records on, which was no worse than 6 or 8 (measured, open loop). Where the broker stages it on disk, for lack of memory, it is synced six
 // times and costs 1.5 ms.
 const (
-	fewest   = 12 // writes that make a batch
-	most     = 64 // writes in a batch: some 160 kB, for which the broker has its smallest buffer (256 KiB); it takes 1000
-	abreast  = 2  // writes on their way alone before others wait: the disk has the next when it is done with one
-	underway = 2  // full batches on their way; the broker takes 50
-	sobriety = 64 // writes that go without waiting after waiting was of no use
+	minBatch     = 12 // writes that make a batch
+	maxBatch     = 64 // writes in a batch: some 160 kB, for which the broker has its smallest buffer (256 KiB); it takes 1000
+	maxSingles   = 2  // writes on their way alone before others wait: the disk has the next when it is done with one
+	maxBatches   = 2  // full batches on their way; the broker takes 50
+	noWaitWrites = 64 // writes that go without waiting after waiting was of no use
 
 	// patience is how long the first of a batch waits for those that are in hand.
 	// Chosen: at 140,000 nodes a minute, two writes each, two full batches come in that
 	// time. With 20 ms batches were sent half full whenever a collection of garbage had
 	// made a queue, and cost the time that the queue needed.
-	patience = 30 * time.Millisecond
+	maxBatchWait = 30 * time.Millisecond
 )
 
 // Batched is the stream to which writes go in batches, where there is one server. That should stage them in memory.
@@ -52,59 +52,59 @@ const Batched = streamNodes
 //
 // There is no goroutine to it: whoever joins, or gets an acknowledgement, sends
 // what is due.
-type gatherer struct {
-	js     jetstream.JetStream
-	nc     *nats.Conn
-	inHand *atomic.Int64 // requests that will probably write; may be nil
-	wait   time.Duration // patience, but in tests
+type batcher struct {
+	js      jetstream.JetStream
+	nc      *nats.Conn
+	inHand  *atomic.Int64 // requests that will probably write; may be nil
+	maxWait time.Duration // patience, but in tests
 
-	mu      sync.Mutex
-	queue   []*write // first come, first served
-	alone   int      // writes on their way by themselves
-	batches int      // batches on their way
-	batched int      // writes in those
-	sober   int      // so many more writes go without waiting for company
-	armed   bool     // a timer will call advance
+	mu         sync.Mutex
+	queue      []*write // first come, first served
+	singles    int      // writes on their way by themselves
+	batches    int      // batches on their way
+	batched    int      // writes in those
+	noWaitLeft int      // so many more writes go without waiting for company
+	timerSet   bool     // a timer will call advance
 }
 
 // A write is one message on its way.
 type write struct {
-	subject string
-	data    []byte
-	after   uint64
-	joined  time.Time
+	subject  string
+	data     []byte
+	expected uint64
+	joined   time.Time
 
-	turn  chan *batch // gets the batch that carries it, or nil when it may go alone; has room for it
-	place int         // in the batch, from 0
+	assigned chan *batch // gets the batch that carries it, or nil when it may go alone; has room for it
+	index    int         // in the batch, from 0
 }
 
 // put makes one write if the subject's last sequence is still after. See
 // [Store.publish] for what it returns.
-func (g *gatherer) put(ctx context.Context, subject string, data []byte, after uint64) (uint64, error) {
-	w := &write{subject: subject, data: data, after: after, joined: time.Now(), turn: make(chan *batch, 1)}
+func (g *batcher) put(ctx context.Context, subject string, data []byte, after uint64) (uint64, error) {
+	w := &write{subject: subject, data: data, expected: after, joined: time.Now(), assigned: make(chan *batch, 1)}
 	g.mu.Lock()
 	g.queue = append(g.queue, w)
-	send := g.advance(false)
+	send := g.dispatch(false)
 	g.mu.Unlock()
 	g.send(send)
 	var b *batch
 	select {
-	case b = <-w.turn:
+	case b = <-w.assigned:
 	case <-ctx.Done():
-		if g.leave(w) {
+		if g.dequeue(w) {
 			return 0, fmt.Errorf("not sent: %w", ctx.Err())
 		}
-		b = <-w.turn // it was its turn just now
+		b = <-w.assigned // it was its turn just now
 	}
 	if b != nil {
 		return g.await(ctx, b, w)
 	}
-	defer g.arrived(func() { g.alone-- })
+	defer g.completed(func() { g.singles-- })
 	return publish(ctx, g.js, subject, data, after)
 }
 
 // leave takes w out of the queue, and reports whether it was there.
-func (g *gatherer) leave(w *write) bool {
+func (g *batcher) dequeue(w *write) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := slices.Index(g.queue, w)
@@ -117,10 +117,10 @@ func (g *gatherer) leave(w *write) bool {
 
 // arrived notes that something is no longer on its way, and sends what waited
 // for that.
-func (g *gatherer) arrived(note func()) {
+func (g *batcher) completed(note func()) {
 	g.mu.Lock()
 	note()
-	send := g.advance(true)
+	send := g.dispatch(true)
 	g.mu.Unlock()
 	g.send(send)
 }
@@ -128,32 +128,32 @@ func (g *gatherer) arrived(note func()) {
 // advance gives those in the queue their turn whose turn it is, and returns the
 // batches that the caller has to send; acked says that something is off its way
 // since. g.mu is held.
-func (g *gatherer) advance(acked bool) (send []*batch) {
+func (g *batcher) dispatch(acked bool) (send []*batch) {
 	for len(g.queue) > 0 {
 		n := len(g.queue)
 		waited := time.Since(g.queue[0].joined)
-		coming := g.coming()
+		coming := g.expectedWrites()
 		switch {
-		case n >= most && g.batches < underway:
-			send = append(send, g.gather())
-		case g.batches > 0, g.alone >= abreast && !acked:
+		case n >= maxBatch && g.batches < maxBatches:
+			send = append(send, g.makeBatch())
+		case g.batches > 0, g.singles >= maxSingles && !acked:
 			return send // the next acknowledgement calls again
-		case g.sober == 0 && coming > 0 && n+coming >= fewest && waited < g.wait:
-			g.wake(g.wait - waited)
+		case g.noWaitLeft == 0 && coming > 0 && n+coming >= minBatch && waited < g.maxWait:
+			g.dispatchAfter(g.maxWait - waited)
 			return send
-		case n >= fewest:
-			send = append(send, g.gather())
-		case g.alone >= abreast:
+		case n >= minBatch:
+			send = append(send, g.makeBatch())
+		case g.singles >= maxSingles:
 			return send
 		default:
-			if g.sober == 0 && waited >= g.wait && coming > 0 {
-				g.sober = sobriety
+			if g.noWaitLeft == 0 && waited >= g.maxWait && coming > 0 {
+				g.noWaitLeft = noWaitWrites
 			}
-			g.sober = max(0, g.sober-1)
+			g.noWaitLeft = max(0, g.noWaitLeft-1)
 			w := g.queue[0]
 			g.queue = g.queue[1:]
-			g.alone++
-			w.turn <- nil
+			g.singles++
+			w.assigned <- nil
 		}
 	}
 	return send
@@ -161,18 +161,18 @@ func (g *gatherer) advance(acked bool) (send []*batch) {
 
 // coming returns how many requests are in hand that have not come here with their
 // write.
-func (g *gatherer) coming() int {
+func (g *batcher) expectedWrites() int {
 	if g.inHand == nil {
 		return 0
 	}
-	return max(0, int(g.inHand.Load())-len(g.queue)-g.alone-g.batched)
+	return max(0, int(g.inHand.Load())-len(g.queue)-g.singles-g.batched)
 }
 
 // wake has advance called after d.
-func (g *gatherer) wake(d time.Duration) {
-	if g.armed {
+func (g *batcher) dispatchAfter(d time.Duration) {
+	if g.timerSet {
 		return
 	}
-	g.armed = true
-	time.AfterFunc(d, func() { g.arrived(func() { g.armed = false }) })
+	g.timerSet = true
+	time.AfterFunc(d, func() { g.completed(func() { g.timerSet = false }) })
 }

@@ -31,7 +31,7 @@ func (d *Daemon) Backup(ctx context.Context, by string, started func(messages ui
 	}
 	started(messages)
 	// A backup of a store that has lost something would be restored one day as a whole one.
-	if err := s.Missing(ctx); err != nil {
+	if err := s.CheckWatermark(ctx); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	summary, err := writeBackup(ctx, s, w, header, d.opts.Now)

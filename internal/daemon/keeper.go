@@ -145,7 +145,7 @@ func (k *keeper) keepStore(ctx context.Context) error {
 func (k *keeper) missing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return k.store().Missing(ctx)
+	return k.store().CheckWatermark(ctx)
 }
 
 // probe returns why the store takes no writes, or nil. One that is full answers.

@@ -38,7 +38,7 @@ func CheckBackup(ctx context.Context, r io.Reader, each func()) (*BackupInfo, er
 		}
 		each()
 		takes += int64(len(m.Subject) + len(m.Data) + besideMessage)
-		if err := store.CheckKept(m.Stream, m.Sequence, m.Subject, m.Data); err != nil {
+		if err := store.CheckMessage(m.Stream, m.Sequence, m.Subject, m.Data); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
 		return nil

@@ -48,7 +48,7 @@ func TestDamageToTheStoreStopsTheStart(t *testing.T) {
 	if err := os.CopyFS(saved, os.DirFS(data)); err != nil {
 		t.Fatal(err)
 	}
-	for _, stream := range store.KeptStreams() {
+	for _, stream := range store.DurableStreams() {
 		for _, damage := range damages {
 			for _, killed := range []bool{false, true} {
 				name := fmt.Sprintf("%s, %s, killed %v", stream, damage.what, killed)

@@ -44,7 +44,7 @@ func letIn(f *testbed.Fleet, n *simnode.Node) bool {
 // never there, since all names would be free.
 func TestAStreamThatIsDeleted(t *testing.T) {
 	t.Parallel()
-	for _, stream := range store.KeptStreams() {
+	for _, stream := range store.DurableStreams() {
 		t.Run(stream, func(t *testing.T) {
 			t.Parallel()
 			f := testbed.New(t, testbed.Options{Servers: 1})
@@ -88,7 +88,7 @@ func TestNoRecordsArePurged(t *testing.T) {
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
 	js := careless(t, f)
-	for _, name := range store.KeptStreams() {
+	for _, name := range store.DurableStreams() {
 		stream, err := js.Stream(f.Context(), name)
 		if err != nil {
 			t.Fatal(err)

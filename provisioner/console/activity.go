@@ -49,7 +49,7 @@ type activity struct {
 	mu      sync.Mutex
 	minutes [minutes]minute // guarded by mu: a ring by minute
 	kept    []*told         // guarded by mu: the newest last
-	place   *events.Place   // guarded by mu: of the last event
+	place   *events.Cursor   // guarded by mu: of the last event
 	broken  error           // guarded by mu: why the log is not read
 }
 
@@ -103,7 +103,7 @@ func (a *activity) take(e *events.Stored) {
 	t := tell(e)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	place := e.Place
+	place := e.Cursor
 	a.place, a.broken = &place, nil
 	a.count(t)
 	if e.Type != events.ServerAlive { // said again and again, of the whole fleet

@@ -27,8 +27,8 @@ type Stored struct {
 	// type are in [Types].
 	Data json.RawMessage `json:"data"`
 
-	// Place is where it stands in the log.
-	Place Place `json:"-"`
+	// Cursor is where it stands in the log.
+	Cursor Cursor `json:"-"`
 }
 
 // Read returns the event. What nodes say themselves has the time of the broker, since a node's clock may be far off.
@@ -43,31 +43,31 @@ func (s *Stored) Read() Event {
 	return e
 }
 
-// A Place is a position in the log of events, just behind an event. The log is
+// A Cursor is a position in the log of events, just behind an event. The log is
 // four streams: what provisioners say, what strangers cause, what nodes say of their
 // life, and that they live. The zero value is its beginning.
-type Place struct{ Events, Attempts, Lifecycle, Alive uint64 }
+type Cursor struct{ Events, Attempts, Lifecycle, Alive uint64 }
 
-// String returns the form that [ParsePlace] reads.
-func (p Place) String() string {
+// String returns the form that [ParseCursor] reads.
+func (p Cursor) String() string {
 	return fmt.Sprintf("%d-%d-%d-%d", p.Events, p.Attempts, p.Lifecycle, p.Alive)
 }
 
 // errPlace says what a place looks like.
 var errPlace = errors.New("want four numbers with dashes between, as in the id of an event of the stream")
 
-// ParsePlace reads a place.
-func ParsePlace(s string) (Place, error) {
+// ParseCursor reads a place.
+func ParseCursor(s string) (Cursor, error) {
 	fields := strings.Split(s, "-")
-	var p Place
+	var p Cursor
 	parts := []*uint64{&p.Events, &p.Attempts, &p.Lifecycle, &p.Alive}
 	if len(fields) != len(parts) {
-		return Place{}, fmt.Errorf("place %.64q: %w", s, errPlace)
+		return Cursor{}, fmt.Errorf("place %.64q: %w", s, errPlace)
 	}
 	for i, field := range fields {
 		n, err := strconv.ParseUint(field, 10, 64)
 		if err != nil {
-			return Place{}, fmt.Errorf("place %.64q: %w", s, errPlace)
+			return Cursor{}, fmt.Errorf("place %.64q: %w", s, errPlace)
 		}
 		*parts[i] = n
 	}
@@ -80,7 +80,7 @@ type Query struct {
 	// After is a place to go on behind, Since a time to begin at; at most one of
 	// them. What the log has lost of its beginning is left out. Without either the
 	// events that come from now on are wanted.
-	After *Place
+	After *Cursor
 	Since time.Time
 
 	Type string        // prefix of the type; "" for any

@@ -33,10 +33,10 @@ type Log interface {
 	// Settle returns when all that this process has written has come to those who follow the records.
 	Settle()
 
-	// FollowSeen calls each with when nodes were heard of, and then whenever one is,
+	// FollowLastSeen calls each with when nodes were heard of, and then whenever one is,
 	// until ctx is done. Once it has named all that are known it calls current, with
 	// since when that is known. The calls may be from several goroutines.
-	FollowSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error
+	FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error
 }
 
 // namesChunk is how many bytes of names are in one piece of memory, since the garbage collector looks at each piece.
@@ -93,7 +93,7 @@ func (x *Index) Run(ctx context.Context) error {
 	g.Go(func() error {
 		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at trust.Revision) { x.take(ctx, id, b, at) }, x.put, current)
 	})
-	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw, x.sawAll) })
+	g.Go(func() error { return x.log.FollowLastSeen(ctx, x.saw, x.sawAll) })
 	return g.Wait()
 }
 

@@ -58,7 +58,7 @@ func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byt
 
 func (f *feed) Settle() {}
 
-func (f *feed) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(time.Time)) error {
+func (f *feed) FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(time.Time)) error {
 	each("db1.example.net", noon.Add(time.Hour))
 	each("never.example.net", noon) // without a record
 	if f.hold != nil {

@@ -62,7 +62,7 @@ func eventQuery(lastID string, v url.Values) (q events.Query, err error) {
 		lastID = v.Get("after")
 	}
 	if lastID != "" {
-		place, err := events.ParsePlace(lastID)
+		place, err := events.ParseCursor(lastID)
 		errs = append(errs, err)
 		q.After = &place
 	}
@@ -150,7 +150,7 @@ func (o *eventWriter) event(e *events.Stored) error {
 	if o.lines {
 		return o.out.send(append(b, '\n'))
 	}
-	return o.out.send(fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", e.Place, e.Type, b))
+	return o.out.send(fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", e.Cursor, e.Type, b))
 }
 
 // beat shows that the stream is alive. JSON lines have no comments.

@@ -142,7 +142,7 @@ func TestAnImportIsWhatWasExported(t *testing.T) {
 	t.Parallel()
 	st, s := filled(t)
 	out := export(t, s, st)
-	if diff := cmp.Diff(store.KeptStreams(), out.streams()); diff != "" {
+	if diff := cmp.Diff(store.DurableStreams(), out.streams()); diff != "" {
 		t.Errorf("streams in their order:\n%s", diff)
 	}
 	into, stop := start(t, t.TempDir())
@@ -242,11 +242,11 @@ func TestMessagesThatNoStoreHasAreRefused(t *testing.T) {
 		"a revocation":        {"MUSTER_REVOCATIONS", "muster.revocation.token.x", "{}", "schema 0, want 1"},
 		"an entry elsewhere":  {"MUSTER_ENTRIES", "muster.node.web1_example_net", "{}", `message on "muster.node.web1_example_net"`},
 	} {
-		if err := store.CheckKept(m.stream, 1, m.subject, []byte(m.data)); err == nil || !strings.Contains(err.Error(), m.want) {
+		if err := store.CheckMessage(m.stream, 1, m.subject, []byte(m.data)); err == nil || !strings.Contains(err.Error(), m.want) {
 			t.Errorf("%s: %v, want %s", name, err, m.want)
 		}
 	}
-	if err := store.CheckKept("MUSTER_NODES", 1, "muster.node.web1_example_net", good); err != nil {
+	if err := store.CheckMessage("MUSTER_NODES", 1, "muster.node.web1_example_net", good); err != nil {
 		t.Error(err)
 	}
 }

@@ -110,7 +110,7 @@ func TestRecords(t *testing.T) {
 // TestAPartOfAStoreIsNotOpened takes a stream of records away: none is made anew in its place.
 func TestAPartOfAStoreIsNotOpened(t *testing.T) {
 	t.Parallel()
-	for _, name := range store.KeptStreams() {
+	for _, name := range store.DurableStreams() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			st, s := newStore(t)

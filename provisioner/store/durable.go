@@ -8,13 +8,13 @@ import (
 	"muster/provisioner/trust"
 )
 
-// KeptStreams returns the names of the streams that a backup has, in its order.
-func KeptStreams() []string { return slices.Clone(durableStreams) }
+// DurableStreams returns the names of the streams that a backup has, in its order.
+func DurableStreams() []string { return slices.Clone(durableStreams) }
 
-// CheckKept reports why a message of a backup cannot be one of a store: it is of
+// CheckMessage reports why a message of a backup cannot be one of a store: it is of
 // no stream that is kept, on another's subject, or of content that no
 // provisioner of this version could read.
-func CheckKept(stream string, sequence uint64, subject string, data []byte) error {
+func CheckMessage(stream string, sequence uint64, subject string, data []byte) error {
 	prefix, is := durablePrefixes[stream]
 	if !is {
 		return fmt.Errorf("stream %.80q: none that is kept", stream)

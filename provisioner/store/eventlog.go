@@ -38,7 +38,7 @@ type mergeItem struct {
 var eventStreams = [...]string{streamEvents, streamAttempts, streamLifecycle, streamAlive}
 
 // placeIn is the part of a place that is about one of them.
-func cursorIn(p *events.Place, stream string) *uint64 {
+func cursorIn(p *events.Cursor, stream string) *uint64 {
 	switch stream {
 	case streamAttempts:
 		return &p.Attempts
@@ -162,7 +162,7 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 
 // behind is where a place is in a stream that ends at last. If the log was lost since and is shorter than the place, all
 // of it is new.
-func resumeSequence(stream string, p *events.Place, last uint64) uint64 {
+func resumeSequence(stream string, p *events.Cursor, last uint64) uint64 {
 	if place := *cursorIn(p, stream); place <= last {
 		return place
 	}
@@ -240,7 +240,7 @@ type merger struct {
 	each    func(*events.Stored) error
 	in      chan mergeItem // the next head of a source that has none
 	sources []*source
-	cursor  events.Place
+	cursor  events.Cursor
 }
 
 // errEnded ends what reads a stream, or merges all, and has all that it wants.
@@ -313,6 +313,6 @@ func (m *merger) emit(s *source) error {
 	if f.event == nil {
 		return nil
 	}
-	f.event.Place = m.cursor
+	f.event.Cursor = m.cursor
 	return m.each(f.event)
 }

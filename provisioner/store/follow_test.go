@@ -217,7 +217,7 @@ func TestWhatCannotBeFollowedIsSaidOnce(t *testing.T) {
 	defer cancel()
 	current, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- st.FollowSeen(ctx, func(wire.Identity, time.Time) {}, func(time.Time) { close(current) })
+		ended <- st.FollowLastSeen(ctx, func(wire.Identity, time.Time) {}, func(time.Time) { close(current) })
 	}()
 	f.wait(t, "it is current", func() bool { return f.currents > 0 })
 	<-current

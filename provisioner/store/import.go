@@ -158,9 +158,9 @@ func (i *Import) install(ctx context.Context, installation []byte) error {
 	return err
 }
 
-// Message takes the next message of the backup; see [CheckKept] for the errors. It is written as it is.
+// Message takes the next message of the backup; see [CheckMessage] for the errors. It is written as it is.
 func (i *Import) Message(ctx context.Context, stream string, sequence uint64, subject string, data []byte) error {
-	if err := CheckKept(stream, sequence, subject, data); err != nil {
+	if err := CheckMessage(stream, sequence, subject, data); err != nil {
 		return err
 	}
 	switch {

@@ -13,11 +13,11 @@ import (
 // seenEvery is how often it is looked at which nodes were heard of.
 const lastSeenInterval = time.Second
 
-// FollowSeen calls each with when nodes of the fleet were heard of over their own connections, and then whenever one is,
+// FollowLastSeen calls each with when nodes of the fleet were heard of over their own connections, and then whenever one is,
 // until ctx is done; it then returns nil. That a node speaks is the broker's word, and so is the time. Once it has named
 // every node that is kept, it calls current with since when that is kept: of a node that it has not named it is not known
 // whether it was heard of before. The calls about one node are not in the order of its times.
-func (s *EventLog) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error {
+func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error {
 	last := make(map[string]uint64)
 	return s.poll(ctx, streamAlive, lastSeenInterval, func() error {
 		var alive time.Time // when that stream was made

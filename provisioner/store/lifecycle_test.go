@@ -138,7 +138,7 @@ func (s *site) heard(t *testing.T, st *store.Store) ([]wire.Identity, time.Time)
 	var mu sync.Mutex
 	seen := map[wire.Identity]time.Time{} // guarded by mu
 	var since time.Time
-	err := st.FollowSeen(ctx, func(id wire.Identity, at time.Time) {
+	err := st.FollowLastSeen(ctx, func(id wire.Identity, at time.Time) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen[id] = at

@@ -40,12 +40,12 @@ func TestEventsOfALogThatWasLost(t *testing.T) {
 			}
 		}
 	}
-	read := func(q events.Query, want int) (last events.Place) {
+	read := func(q events.Query, want int) (last events.Cursor) {
 		t.Helper()
 		q.Once = true
 		came := 0
 		err := st.Events(s.ctx, q, func(e *events.Stored) error {
-			last = e.Place
+			last = e.Cursor
 			came++
 			return nil
 		})

@@ -428,7 +428,7 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		// A claim that is gone would be a use that is back, and a revocation that
 		// is gone would let in who must stay out.
 		claims := name == "MUSTER_CLAIMS" || name == "MUSTER_REVOCATIONS"
-		if slices.Contains(store.KeptStreams(), name) != c.DenyPurge || claims && c.MaxMsgsPerSubject != -1 {
+		if slices.Contains(store.DurableStreams(), name) != c.DenyPurge || claims && c.MaxMsgsPerSubject != -1 {
 			t.Errorf("%s: can be purged: %v, %d messages a subject", name, !c.DenyPurge, c.MaxMsgsPerSubject)
 		}
 		alive := name == "MUSTER_ALIVE" // one of each node, of so many bytes

@@ -136,7 +136,7 @@ func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.
 		_ = m.Term() // no event, and never will be; untold it only comes again
 		return
 	}
-	*cursorIn(&e.Place, stream) = meta.Sequence.Stream
+	*cursorIn(&e.Cursor, stream) = meta.Sequence.Stream
 	done := each(ctx, &events.Delivery{Event: e, Tries: int(meta.NumDelivered), ID: s.deliveryID(stream, meta)})
 	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()

@@ -171,12 +171,12 @@ func (g *guard) observe(found *Watermark, cluster bool) error {
 	return g.write(had)
 }
 
-// Missing returns an error that wraps [ErrDamaged] if a stream of records was deleted, made anew or has less than at
+// CheckWatermark returns an error that wraps [ErrDamaged] if a stream of records was deleted, made anew or has less than at
 // an earlier call, or than the watermark says: another store came back, or messages were removed that are never
 // removed. In a cluster that must last for 30 s. It keeps the watermark: call it once a second. The error wraps
 // [ErrWatermark] if that cannot be written. It is nil where nothing answers, which is for [Store.Probe] to tell. It is
 // safe for concurrent use.
-func (s *Store) Missing(ctx context.Context) error {
+func (s *Store) CheckWatermark(ctx context.Context) error {
 	found, err := s.marks(ctx, markMaxAge)
 	if err != nil {
 		return nil //nolint:nilerr // as said above
@@ -218,7 +218,7 @@ func newestEpoch(log trust.Log[*orders.Recovery]) uint64 {
 
 // compare holds a store that is being opened to its watermark. A recovery that the watermark does not know of was begun
 // since, by an operator who accepted a loss, or by a restore: then what is found counts. Where the watermark of a
-// cluster shows more, the streams get their time: see [Store.Missing].
+// cluster shows more, the streams get their time: see [Store.CheckWatermark].
 func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Watermark) error {
 	mark, err := s.guard.open(cfg.Watermarks)
 	if err != nil || len(cfg.Watermarks) == 0 {

@@ -15,12 +15,11 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Revocations returns what this process knows of revocations.
+// Revocations returns this process's view of revocations.
 func (p *Provisioner) Revocations() *trust.Revocations { return p.revocations }
 
-// Fresh returns nil while this process knows all that operators had ordered [trust.MaxAge] ago, and an
-// error that wraps [trust.ErrRevocationsUnknown] else: no request is decided then, and no connection
-// admitted.
+// Fresh returns nil if this process knows every order older than [trust.MaxAge]; else the error wraps
+// [trust.ErrRevocationsUnknown], and no request or connection is admitted.
 func (p *Provisioner) Fresh() error {
 	if err := p.revocations.Err(); err != nil {
 		return fmt.Errorf("%w: %w", trust.ErrRevocationsUnknown, err)
@@ -28,7 +27,7 @@ func (p *Provisioner) Fresh() error {
 	return p.logs.Fresh()
 }
 
-// AwaitFresh is Fresh for an operator: views that are too old may come up to date within [trust.MaxAge].
+// AwaitFresh is Fresh, but waits up to [trust.MaxAge] for the views.
 func (p *Provisioner) AwaitFresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, trust.MaxAge)
 	defer cancel()
@@ -47,9 +46,8 @@ func (p *Provisioner) AwaitFresh(ctx context.Context) error {
 	}
 }
 
-// authentic returns the token that a stranger presents, on the budget of source, an address. Of one
-// that nobody has signed whom we know, the error has a fingerprint, by which to find who holds it:
-// it has no id that could be believed.
+// authentic verifies a token on the budget of source. The id of a token without a good signature cannot be believed,
+// so the error has a fingerprint of its text.
 func (p *Provisioner) authentic(text, source string) (*jwt.Verified, error) {
 	token, err := p.cfg.Tokens.VerifyFrom(text, p.cfg.Budget.Of(source))
 	if errors.Is(err, jwt.ErrSignature) || errors.Is(err, jwt.ErrUnknownSigner) {
@@ -59,18 +57,15 @@ func (p *Provisioner) authentic(text, source string) (*jwt.Verified, error) {
 	return token, err
 }
 
-// A Gate says who may connect. It is safe for concurrent use.
+// A Gate decides which connections are admitted. It is safe for concurrent use.
 type Gate struct {
 	*Provisioner
 
-	contested sync.Map // of wire.Identity: names for which two keys came back in a recovery
+	contested sync.Map // of wire.Identity: names that two keys claimed in a recovery
 }
 
-// AdmitToken returns the token, or a *[Refusal] if it is not good or revoked.
-// The broker asks it for every connection that presents one, and requests are
-// proven again. What it costs to refuse is on the budget of source, an address.
-// It does not ask how old the revocations are: whoever is let in
-// here can only ask, and is then told to come back.
+// AdmitToken returns the verified token, or a *[Refusal], on the budget of source, an address. The broker calls it
+// for connections with a token. Stale revocations do not matter here, since each request is checked again.
 func (g *Gate) AdmitToken(text, source string) (*jwt.Verified, error) {
 	token, err := g.authentic(text, source)
 	if err != nil {
@@ -82,12 +77,8 @@ func (g *Gate) AdmitToken(text, source string) (*jwt.Verified, error) {
 	return token, nil
 }
 
-// AdmitNode returns nil if the certificate with the serial is live on the
-// record of id: current, or offered and not yet confirmed. The broker asks it
-// for every connection to the fleet. Anything else keeps the node out, including
-// a store that does not answer, revocations that are not known, and a clock that
-// is behind: expired certificates would be good again by it. Connections that
-// are there stay.
+// AdmitNode returns nil if the certificate with the serial is live on the record of id. The broker calls it for
+// connections to the fleet. It fails closed: a clock that is behind would make expired certificates good again.
 func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) error {
 	node := string(id)
 	if err := g.cfg.Clock.Check(); err != nil {
@@ -96,7 +87,7 @@ func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) e
 	if err := g.Fresh(); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
-	// Before the record: one from a restored store knows nothing of it.
+	// Before the record, which a restore may have made older.
 	if by := g.revocations.Serial(serial); by != nil {
 		return refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
@@ -115,18 +106,16 @@ func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) e
 	}
 	for _, issued := range []*Issued{r.Current, r.Next} {
 		if issued == nil || issued.Serial != serial || !slices.Contains(r.Lineage, issued.KeyHash) {
-			continue // a key that lost the name is live until the other one has confirmed
+			continue // a lost key is live until the new one has confirmed
 		}
-		if by := g.revocations.Lost(id, issued.KeyHash); by != nil { // the record is of before that
+		if by := g.revocations.Lost(id, issued.KeyHash); by != nil { // the record is older
 			return refuse(node, wire.CodeIdentityTaken, by.Err())
 		}
 	}
 	return nil
 }
 
-// refuseUnread refuses a node whose record could not be read, for which unread is
-// the reason. That it is revoked is known without the record: then its
-// connections are dropped, and do not stay until the store answers.
+// refuseUnread refuses a node whose record is unreadable. A revocation is known without it.
 func (g *Gate) refuseUnread(id wire.Identity, unread error) error {
 	if by := g.revocations.Outstanding(id, ""); by != nil {
 		return refuse(string(id), wire.CodeIdentityRevoked, by.Err())
@@ -134,8 +123,7 @@ func (g *Gate) refuseUnread(id wire.Identity, unread error) error {
 	return refuse(string(id), storeCode(unread), unread)
 }
 
-// admits returns nil unless nobody is admitted as id, whose record is r or nil,
-// whatever certificate they have.
+// admits refuses a revoked identity. r may be nil.
 func (g *Gate) admits(id wire.Identity, r *Record) error {
 	node := string(id)
 	if by := g.revocations.Outstanding(id, r.Followed()); by != nil {
@@ -147,20 +135,14 @@ func (g *Gate) admits(id wire.Identity, r *Record) error {
 	return nil
 }
 
-// checkRevocations refuses an attempt whose token or keys are revoked, or that
-// comes while this process does not know what is, or what else operators have said. It is asked early, so that
-// nothing is done for who must not get it, and once more right before the record
-// is written: a helper may have taken minutes since.
-//
-// An attempt without a token, as a renewal is one, has no token to lose.
+// checkRevocations runs early, and again right before the write, since a helper may take minutes.
 func (a *proof) checkRevocations(ctx context.Context) error {
 	node := a.request.Identity
 	if err := a.Fresh(); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	if a.request.Token != "" {
-		// A signer may have been removed, and a token may have expired. The
-		// verifier remembers tokens: this is a hash and a lookup.
+		// The signer may be removed or the token expired. Verified tokens are cached, so this is cheap.
 		token, err := a.authentic(string(a.request.Token), a.source.Address)
 		if err != nil {
 			return refuse(node, TokenCode(err), err)
@@ -177,7 +159,6 @@ func (a *proof) checkRevocations(ctx context.Context) error {
 	return a.checkRejected()
 }
 
-// keyHash is the hash of the key that asks, "" before that is known.
 func (a *proof) keyHash() string {
 	if a.csr == nil {
 		return ""
@@ -185,10 +166,8 @@ func (a *proof) keyHash() string {
 	return a.csr.KeyHash
 }
 
-// watchEvery is how often the state of the views is looked at, for alarms.
 const watchEvery = 200 * time.Millisecond
 
-// watchViews raises and clears the alarms about the views.
 func (w *watcher) watchViews(ctx context.Context) {
 	w.cfg.Alarms.Set(ctx, wire.CodeRevocationsUnknown, w.Fresh())
 	w.cfg.Alarms.Set(ctx, events.AlarmEntryUnread, w.unread.Err())

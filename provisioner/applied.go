@@ -10,15 +10,10 @@ import (
 	"muster/provisioner/events"
 )
 
-// Applied takes a node's confirmation that an offer is on its disk and makes it
-// the current one; the certificate before it is superseded and no longer
-// admitted. It returns nil once that is on disk, or a *[Refusal].
+// Applied makes the offer that a node confirms current. It returns nil once that is on disk, or a *[Refusal].
 //
-// A confirmation is worth its signature only: it comes over a connection that
-// anybody with a token can have. One for what is already current is
-// acknowledged without a write, so a lost acknowledgement costs nothing. A node
-// that cannot use an offer says so likewise (see [wire.Unusable]): nothing is
-// written, and the refusal with [wire.CodeOfferUnusable] tells whoever watches.
+// Only the signature proves a confirmation. Repeating it is harmless and writes nothing. An unusable offer
+// ([wire.Unusable]) is refused with [wire.CodeOfferUnusable], without a write.
 func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Source) error {
 	c := &confirmation{
 		Provisioner: p,
@@ -40,7 +35,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		}
 		p.cfg.Emit(e)
 		msg := "confirmation refused"
-		if r.Code == wire.CodeOfferUnusable { // which is what it says
+		if r.Code == wire.CodeOfferUnusable {
 			msg = "offer refused by its node"
 		}
 		p.cfg.Log.WarnContext(ctx, msg, "node", e.Node, "code", r.Code, "source", source.Address, "err", e.Cause) //nolint:sloglint // one of two literals
@@ -50,8 +45,6 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 	return nil
 }
 
-// tellProvisioned emits the event of a confirmation that is on record, for the current certificate. Of
-// repetitions it emits some.
 func (p *Provisioner) tellProvisioned(ctx context.Context, r *Record, attempt string, source Source, repeated bool) {
 	e := events.Event{
 		Type:     events.Provisioned,
@@ -76,7 +69,6 @@ func (p *Provisioner) tellProvisioned(ctx context.Context, r *Record, attempt st
 	p.cfg.Log.InfoContext(ctx, "node provisioned", "node", e.Node, "serial", e.Serial, "source", e.Source, "repeated", e.Repeated)
 }
 
-// A confirmation is on its way to the record.
 type confirmation struct {
 	*Provisioner
 
@@ -86,7 +78,7 @@ type confirmation struct {
 	watch   stopwatch
 }
 
-// confirm returns the record, and whether the confirmation was on it already.
+// confirm also returns whether the record had the confirmation already.
 func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 	id, err := wire.ParseIdentity(c.m.Identity)
 	if err != nil {
@@ -107,14 +99,14 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 		}
 		offer, repeated, err := confirmed(record, c.m)
 		if remembered && (err != nil || repeated) {
-			record = nil // see recent: this would not be a write
+			record = nil // see recentOffers
 			continue
 		}
 		if err != nil {
 			return nil, false, err
 		}
 		c.source.proven()
-		c.source.Proven = nil // once, however many rounds
+		c.source.Proven = nil
 		if repeated {
 			c.records.tellFormer(record)
 			return record, true, nil
@@ -137,8 +129,7 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 	return nil, false, refuse(c.m.Identity, wire.CodeBusy, errAgain)
 }
 
-// unproven returns a refusal if it is of nothing that is on record, before it waits for its turn:
-// anybody may send one about any node, which would find no place to wait in.
+// precheck keeps token holders from filling a node's queue.
 func (c *confirmation) unproven(ctx context.Context, id wire.Identity) error {
 	record, _, err := c.cfg.Store.Record(ctx, id)
 	if err != nil {
@@ -148,10 +139,8 @@ func (c *confirmation) unproven(ctx context.Context, id wire.Identity) error {
 	return err
 }
 
-// confirmed returns the offer on the record that m confirms, and whether it is
-// the current one already. A stranger learns only that it was not what was
-// issued. A node's word that it cannot use the offer is a refusal with
-// [wire.CodeOfferUnusable]: of what the node was given, and the node's own.
+// matchOffer returns the offer that m confirms, and whether it is current already. The refusal tells a stranger
+// nothing about the record.
 func confirmed(r *Record, m *wire.Applied) (*Issued, bool, error) {
 	if r == nil || r.State == StateRetired {
 		return nil, false, refuse(m.Identity, wire.CodeNotIssued, fmt.Errorf("no certificate of %q is live", m.Identity))
@@ -171,7 +160,7 @@ func confirmed(r *Record, m *wire.Applied) (*Issued, bool, error) {
 		if err := wire.CheckSignature(key, wire.AppliedDigest(m.Identity, m.Serial, m.Digest), m.Signature); err != nil {
 			return nil, false, refuse(m.Identity, wire.CodeAppliedSignature, err)
 		}
-		if r.State == StateRevoked { // the node's own to know, by its key
+		if r.State == StateRevoked {
 			return nil, false, refuse(m.Identity, wire.CodeIdentityRevoked, errRevoked)
 		}
 		if unusable {

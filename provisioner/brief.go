@@ -12,34 +12,31 @@ import (
 	"muster/provisioner/facts"
 )
 
-// A Brief is what a list of nodes says of a record.
+// A Brief is a record as lists of nodes show it.
 type Brief struct {
 	Identity wire.Identity
 	State    State
 	Site     jwt.Site
-	Token    jwt.TokenID // with which it last enrolled; empty if none is known
+	Token    jwt.TokenID // of the last enrollment
 	Policy   string      // digest of the policy that decided last
-	Reason   Reason      // on what ground it was last let in
+	Reason   Reason
 	Agent    string
 	Facts    facts.Facts
-	Cloned   bool // two live machines speak for it
+	Cloned   bool
 	Offered  bool // the newest certificate is not confirmed yet
 
-	// Superseded is that there are certificates that were live, are not any more, and may not
-	// have expired.
 	Superseded bool
 
-	// Serial and Expires are of the certificate in use: the one that the node has
-	// confirmed, else the one that it was offered. Empty and zero if there is none.
+	// Serial and Expires are of the confirmed certificate, else of the offer.
 	Serial  string
 	Expires time.Time
 
 	FirstEnrolled time.Time
-	Owned         time.Time // see [Record.OwnedSince]
-	Updated       time.Time // when the record was written
+	Owned         time.Time
+	Updated       time.Time
 }
 
-// Brief returns what the record says in short. It shares the record's texts.
+// Brief returns the record in short, and shares its memory.
 func (r *Record) Brief() Brief {
 	b := Brief{
 		Identity: r.Identity, State: r.State, Site: r.Site, Token: r.Token, Policy: r.Decision.Policy, Reason: r.Decision.Reason,
@@ -52,7 +49,7 @@ func (r *Record) Brief() Brief {
 	return b
 }
 
-// DecodeBrief returns what the JSON form of a record says in short. The error wraps [trust.ErrRecord].
+// DecodeBrief reads a record in JSON. The error wraps [trust.ErrRecord].
 func DecodeBrief(record []byte) (Brief, error) {
 	var r Record
 	err := wire.DecodeKnown(record, &r)

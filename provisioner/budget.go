@@ -11,43 +11,33 @@ import (
 	"muster/provisioner/events"
 )
 
-// DefaultChecksPerSecond is how many failed checks a second one source has, if
-// nothing else is configured: at 325 µs for the dearest kind, under two percent
-// of a core.
+// DefaultChecksPerSecond is the default per source: at 325 µs for RSA-4096, under two percent of a core.
 const DefaultChecksPerSecond = 50
 
 const (
-	// burstSeconds is how many seconds' worth a source may use at once. A rack of
-	// machines with a damaged token that boots together is told what is wrong
-	// with it, each of them.
+	// in seconds: a rack that boots with a damaged token gets its refusals at once.
 	burstSeconds = 4
 
-	// allSources is how many times the limit of one source all of them have
-	// together: 1,000 forgeries a second cost a third of a core.
+	// in limits of one source: 1,000 forgeries a second cost a third of a core.
 	allSources = 20
 
-	// reportsPerSecond and reportsAtOnce bound what is written of the refused
-	// attempts of one source; allReports is how many times that all have
-	// together. More would tell nobody more; chosen.
+	// Reports of refused attempts, per source and of all in multiples of that.
 	reportsPerSecond = 10
 	reportsAtOnce    = 100
 	allReports       = 5
 )
 
-// A Budget bounds what senders that have proven nothing can make a provisioner do, by their address
-// ([limit.Source]): costly checks that fail, and lines about them. The broker's gate and the provisioner share one.
-// It is safe for concurrent use.
+// A Budget bounds failed checks and reports of senders that have proven nothing, by source address ([limit.Source]).
+// Broker and provisioner share one. It is safe for concurrent use.
 //
-// Machines behind one address share its budget with an attacker there. All addresses together have a budget, too:
-// with enough addresses, an attacker can have every check refused. Tokens that were good before are not checked
-// again (package jwt), so only machines with tokens not presented yet wait, while the attack lasts.
+// Machines share the budget of their address with an attacker there. Tokens verified before cost nothing, so an
+// attack delays only tokens that are new to this process.
 type Budget struct {
-	checks  *limit.Keyed[netip.Prefix] // nil is endless
+	checks  *limit.Keyed[netip.Prefix]
 	reports *limit.Keyed[netip.Prefix]
 }
 
-// NewBudget returns a Budget of so many failed checks a second and source, 0
-// for no bound. Four seconds' worth can be used at once.
+// NewBudget returns a Budget of failed checks a second and source, 0 for no limit.
 func NewBudget(checksPerSecond int, now func() time.Time) *Budget {
 	b := &Budget{reports: limit.NewKeyed[netip.Prefix](limit.Rate{
 		PerSecond: reportsPerSecond,
@@ -66,17 +56,16 @@ func NewBudget(checksPerSecond int, now func() time.Time) *Budget {
 	return b
 }
 
-// Charge takes the price of one check from the budget of a source, an IP address with or without a port. False means
-// that it is spent: do not check, and tell the sender to come back ([wire.CodeSourceLimited]).
+// Charge takes one check from the budget of a source, an IP address with or without a port. False: refuse with
+// [wire.CodeSourceLimited] without a check.
 func (b *Budget) Charge(source string) bool { return b.checks.Allow(limit.Source(source)) }
 
-// Refund gives back what was charged for a check that succeeded.
+// Refund undoes Charge after a check that succeeded.
 func (b *Budget) Refund(source string) { b.checks.Refund(limit.Source(source)) }
 
 // Of returns the budget of one source, for [jwt.Verifier.VerifyFrom].
 func (b *Budget) Of(source string) jwt.Budget { return sourceBudget{b, source} }
 
-// sourceBudget is the part of a Budget that belongs to a source.
 type sourceBudget struct {
 	budget *Budget
 	source string
@@ -88,20 +77,16 @@ func (s sourceBudget) Charge() bool { return s.budget.Charge(s.source) }
 // Refund implements [jwt.Budget].
 func (s sourceBudget) Refund() { s.budget.Refund(s.source) }
 
-// Report says whether one more refused attempt from a source is to be written down, and if so, how many of that
-// source have not been since the last one that was.
+// Report says whether to report a refused attempt, and how many were left out before it.
 func (b *Budget) Report(source string) (leftOut int64, ok bool) {
 	return b.reports.Take(limit.Source(source))
 }
 
-// Sources returns how many sources have lately sent what proved nothing and was charged or reported.
+// Sources returns the number of sources charged or reported lately.
 func (b *Budget) Sources() int {
 	return max(b.reports.Len(), b.checks.Len())
 }
 
-// reported says whether a refusal is to be reported, in the log and as the
-// event e. All are, but for the attempts of those who have proven nothing and
-// make too many of them, and but for most of those who wait for a pause to end.
 func (p *Provisioner) reported(ctx context.Context, e *events.Event) bool {
 	if e.Code == wire.CodePaused {
 		return p.said.paused.Allow()

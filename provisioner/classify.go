@@ -17,56 +17,49 @@ import (
 // A Reason says why a key may have an identity.
 type Reason string
 
-// The reasons. An identity belongs to its keys: another key than the record's
-// needs one of the last three.
+// The reasons. Another key than the record's needs one of the last four.
 const (
-	ReasonNew        Reason = "new"        // never seen, or retired
+	ReasonNew        Reason = "new"        // no record, or retired
 	ReasonReplay     Reason = "replay"     // the key of a live certificate
 	ReasonContinue   Reason = "continue"   // a key of the lineage, without a live certificate
 	ReasonContinuity Reason = "continuity" // another key, vouched for by a key of the lineage
-	ReasonGrant      Reason = "grant"      // another key, let in once by an operator
-	ReasonRenew      Reason = "renew"      // any key, vouched for by a live certificate's over its own session
+	ReasonGrant      Reason = "grant"      // another key, admitted once by an operator
+	// any key, vouched for by a live certificate's over its session
+	ReasonRenew Reason = "renew"
 
-	// ReasonOneTimeToken is another key, let in by a token that is good for one
-	// use and names exactly this identity, see [namesAnew].
+	// ReasonOneTimeToken is another key with a single-use token for exactly this identity.
 	ReasonOneTimeToken Reason = "one_time_token"
 )
 
-// Reasons are all of them.
+// Reasons has all reasons.
 var Reasons = []Reason{ReasonNew, ReasonReplay, ReasonContinue, ReasonContinuity, ReasonGrant, ReasonRenew, ReasonOneTimeToken}
 
-// A claim is who asks for an identity, with everything about it proven except
-// that the identity is theirs.
+// A claim is a request for an identity, proven but for the right to it.
 type claim struct {
 	identity  wire.Identity
 	keyHash   string
-	vouching  string // key hash of a proven continuity, "" without one
+	vouching  string // proven continuity key, or ""
 	token     *jwt.Verified
-	grant     *orders.Grant // for this identity; nil if there is none
+	grant     *orders.Grant // for this identity, or nil
 	requested time.Time
 }
 
-// errTaken says that an identity belongs to another key.
 var errTaken = errors.New("the identity belongs to another key")
 
-// errRevoked says that an identity has been revoked.
 var errRevoked = errors.New("the identity is revoked")
 
-// classify says on what ground the claim may have the identity of the record,
-// which may be nil. It looks at nothing else, so that its table test is the
-// whole rule. The error is errTaken or errRevoked.
+// classify returns the reason why the claim may have the identity of r, or errTaken or errRevoked. It depends on its
+// arguments only; r may be nil.
 func classify(r *Record, c claim) (Reason, error) {
 	switch r.state() {
 	case StateNone, StateRetired:
 		return ReasonNew, nil
 	case StateRevoked:
-		// Before replay: a revoked node asks with the right key, too.
+		// before replay: the key is right
 		return "", errRevoked
 	}
 	for _, i := range []*Issued{r.Next, r.Current} {
-		// A key that a grant has replaced is none of the lineage's any more: its
-		// certificate is live until the new one is confirmed, and nothing is
-		// offered to it.
+		// A key that a grant replaced is live until the new key confirms, but gets no offers.
 		if i.begun(c.requested) && i.KeyHash == c.keyHash && slices.Contains(r.Lineage, c.keyHash) {
 			return ReasonReplay, nil
 		}
@@ -84,19 +77,11 @@ func classify(r *Record, c claim) (Reason, error) {
 	return "", errTaken
 }
 
-// namesAnew reports whether the token gives the identity of the record to
-// another key: it is for one use, for this identity and no other, and was signed
-// after the record's newest certificate was offered.
+// reassignedBy reports whether the token is for one use, names exactly the record's identity and was signed after its
+// newest offer, confirmed or not. An earlier token may have lain on an image while the present owner enrolled.
 //
-// A token that was signed earlier must not: it could have been left on an image
-// or in a mailbox while the machine that now has the name was enrolled with
-// another. The newest certificate is meant whether or not the node has confirmed
-// it yet, so that the outcome does not depend on a confirmation that is late.
-// Tokens count in whole seconds: one of the same second may have come before.
-// One from the future would outlast every certificate, and is good for none.
-//
-// Another key cannot use the same token again: it is spent, and its use by the
-// first key has made a certificate that is newer than the token.
+// Token times are whole seconds, so one of the same second counts as earlier. A token from the future would outlast
+// every certificate and is refused. A second key cannot use the token: its use made a newer certificate.
 func namesAnew(t *jwt.Verified, r *Record, now time.Time) bool {
 	if t == nil || t.Limits.Uses != 1 || len(t.Limits.Identities) != 1 || string(t.Limits.Identities[0]) != string(r.Identity) {
 		return false
@@ -116,9 +101,7 @@ func namesAnew(t *jwt.Verified, r *Record, now time.Time) bool {
 	return r.Current != nil || r.Next != nil
 }
 
-// vouchingKey checks the continuity of a request and returns the hash of the
-// key that vouches, "" if there is no continuity. A continuity that does not
-// verify is an error rather than none: nobody sends one by accident.
+// vouchingKey verifies the continuity of a request and returns its key's hash, "" without continuity.
 func vouchingKey(r *wire.EnrollRequest) (string, error) {
 	if r.Continuity == nil {
 		return "", nil
@@ -127,7 +110,6 @@ func vouchingKey(r *wire.EnrollRequest) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("continuity: public key: %w", err)
 	}
-	// No node has had a certificate for a key of another kind, so none vouches.
 	if _, err := ca.KeyType(pub); err != nil {
 		return "", fmt.Errorf("continuity: %w", err)
 	}

@@ -11,35 +11,27 @@ import (
 	"muster/provisioner/events"
 )
 
-// Cloned is on the record of an identity that two live machines speak for: a
-// copied disk, or a key that was stolen. It goes when the identity changes
-// hands: by a grant or a one-time token, or when it is enrolled anew after a
-// retirement. Until then it is noticed once. Policies see it as input.node.cloned.
+// Cloned marks an identity that two live machines use: a copied disk or a stolen key. It is set once until the
+// identity changes hands. Policies see it as input.node.cloned.
 type Cloned struct {
-	// Machines are the two that spoke in turn.
 	Machines [2]Machine `json:"machines"`
 
-	At time.Time `json:"at"` // when it was noticed
+	At time.Time `json:"at"`
 }
 
-// changesHands reports whether a certificate on this ground gives the identity
-// to a machine that did not have it: what was noticed of the one before is not
-// about this one.
 func (r Reason) changesHands() bool {
 	return r == ReasonNew || r.handsOver()
 }
 
-// cloned reports whether the attempt is for a cloned identity, and leaves it in
-// the same hands.
 func (a *attempt) cloned() bool {
 	return a.record != nil && a.record.Cloned != nil && !a.reason.changesHands()
 }
 
-// A Machine is what is known of one that speaks for an identity.
+// A Machine is one that uses an identity.
 type Machine struct {
-	Boot string `json:"boot"` // boot instance: differs after each start of the agent
+	Boot string `json:"boot"` // boot instance: new at each start of the agent
 
-	// Address is where its broker sees it, by what the node was told. Empty if it did not say.
+	// Address is where the broker saw it, according to the node; may be "".
 	Address string `json:"address,omitempty"`
 }
 
@@ -51,36 +43,29 @@ func (m Machine) String() string {
 }
 
 const (
-	// cloneGrace is how long after a new boot instance an earlier one may still
-	// be heard: requests and events sent before a reboot, which were on their way
-	// or in a queue. A request is worked on for 30 s at most.
+	// Messages of an earlier boot may arrive after a reboot. A request takes 30 s at most.
 	cloneGrace = time.Minute
 
-	maxBoots    = 4       // remembered per identity: of more machines with one key, any two give it away
-	maxTracked  = 1 << 18 // identities remembered, of 200 bytes each; past it any one is forgotten
-	maxBootName = 64      // bytes; what requests may have (package wire)
+	maxBoots    = 4       // per identity
+	maxTracked  = 1 << 18 // identities of 200 bytes; at the limit an arbitrary one is dropped
+	maxBootName = 64
 )
 
-// A sighting is a machine that spoke for an identity.
 type sighting struct {
 	Machine
 
 	first, last time.Time
 }
 
-// boots remembers which boot instances spoke for each identity, in this
-// process. A machine that starts again never uses its earlier boot instance
-// again: so one that speaks, then another, then the first again are two live
-// machines. The zero value is ready.
+// boots has the boot instances of each identity. A restarted machine never uses an earlier one again, so A, then B,
+// then A are two live machines. The zero value is ready.
 type boots struct {
 	mu   sync.Mutex
-	seen map[wire.Identity][]sighting // guarded by mu; in the order of their first
+	seen map[wire.Identity][]sighting // guarded by mu; sorted by first
 }
 
-// see takes in that a machine spoke, and returns the one that came up
-// after it and beside which it cannot have outlived a reboot, if there is one.
-// Both are forgotten then: what they say is the nodes' word, and must not cost more
-// than one look at the record in [cloneGrace].
+// observe notes a message of a machine. If an earlier machine speaks again, it returns the later one and forgets
+// both, so that lying nodes cost one read of the record per [cloneGrace].
 func (b *boots) see(id wire.Identity, m Machine, now time.Time) (other sighting, cloned bool) {
 	if m.Boot == "" || len(m.Boot) > maxBootName {
 		return sighting{}, false
@@ -115,15 +100,11 @@ func (b *boots) see(id wire.Identity, m Machine, now time.Time) (other sighting,
 	return sighting{}, false
 }
 
-// Heard takes in that a node in the fleet spoke: which machine, and the
-// serial of the certificate that it uses, as its lifecycle events say. The
-// identity is the broker's word, the rest the node's. Every process hears every
-// node. It returns quickly unless two machines speak for one identity; then it
-// puts that on record and reports it, and ctx bounds that.
+// Heard notes a message of a fleet node: its machine and its certificate's serial. Only the identity is proven. If
+// two machines use one identity, Heard puts that on record and reports it; else it does not block.
 //
-// A machine that an identity was taken from, by a grant, speaks until its successor has
-// confirmed, and is no clone. Every step may be the last: the pattern is seen again with a
-// later word of either machine, and what is on record is not written again.
+// A crash is harmless: the next message shows it again. A machine that lost its identity by a grant may speak until
+// its successor confirms, and is no clone.
 func (p *Provisioner) Heard(ctx context.Context, id wire.Identity, m Machine, serial string) {
 	other, cloned := p.boots.see(id, m, p.cfg.Now())
 	if !cloned {

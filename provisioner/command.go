@@ -9,7 +9,7 @@ import (
 	"muster/jwt"
 )
 
-// CommandKey is what proves commands to a node that came with the token, nil if that has no secret.
+// CommandKey proves commands to a node that enrolled with the token; nil if the token has no secret.
 func CommandKey(token *jwt.Verified, id wire.Identity) []byte {
 	if token.Token == "" {
 		return nil
@@ -17,13 +17,11 @@ func CommandKey(token *jwt.Verified, id wire.Identity) []byte {
 	return wire.CommandKey(token.Token, id)
 }
 
-// otherSecret reports whether the node has come with a token of another secret
-// than the one that its record knows how to prove.
 func (a *proof) otherSecret(r *Record) bool {
 	return !a.renewal && !bytes.Equal(CommandKey(a.token, a.identity), r.CommandKey)
 }
 
-// TokenOver says why the token on a record would not let its node in again, in words that follow its id; nil if it would.
+// TokenUnusable returns why the recorded token would not admit its node again, worded to follow its id, or nil.
 func (p *Provisioner) TokenOver(r *Record) error {
 	if p.revocations.Token(r.Token) != nil {
 		return errors.New("is revoked")

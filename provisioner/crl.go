@@ -7,15 +7,12 @@ import (
 	"muster/provisioner/trust"
 )
 
-// crlEvery is how often it is looked whether another CRL is due. What is
-// revoked between two looks shares one.
+// Revocations within an interval share a CRL.
 const crlEvery = 400 * time.Millisecond
 
-// CRLs returns what this process has signed of its issuers' CRLs: none before
-// [Provisioner.CatchUp], or if the clock is behind.
+// CRLs returns the CRLs of this process: none before [Provisioner.CatchUp].
 func (p *Provisioner) CRLs() *trust.CRLs { return p.crls }
 
-// keepCRLs signs the CRLs that are due, for Run.
 func (w *watcher) keepCRLs(ctx context.Context) {
 	err := w.crls.Update(ctx)
 	if ctx.Err() != nil {

@@ -11,14 +11,13 @@ import (
 	"muster/policies"
 )
 
-// decide asks the policy about a classified attempt.
 func (a *attempt) decide(ctx context.Context) error {
 	node := string(a.identity)
 	a.allowance = a.logs.Allowances.Match(a.identity, a.now())
-	asked := a.cfg.Policy.Digest() // before: a policy that is loaded meanwhile has not failed
+	asked := a.cfg.Policy.Digest() // first: a policy loaded meanwhile is not to blame
 	in := a.input()
 	d, err := a.cfg.Policy.Decide(ctx, in)
-	if err == nil || ctx.Err() == nil { // what was broken off decided nothing
+	if err == nil || ctx.Err() == nil { // a canceled evaluation is no decision
 		a.cfg.Observe(in, d, err, asked)
 	}
 	if err != nil {
@@ -31,7 +30,8 @@ func (a *attempt) decide(ctx context.Context) error {
 	a.decision, a.approval = d, nil
 	switch v := d.Verdict(); {
 	case v == policies.VerdictApproval,
-		v == policies.VerdictAllow && a.reason == ReasonNew && a.logs.InRecovery() != nil: // the name of a lost record?
+		// perhaps the name of a lost record
+		v == policies.VerdictAllow && a.reason == ReasonNew && a.logs.InRecovery() != nil:
 		return a.approved(ctx)
 	case v == policies.VerdictAllow:
 		return nil
@@ -42,21 +42,18 @@ func (a *attempt) decide(ctx context.Context) error {
 	}
 }
 
-// errTakenBack says that an operator has taken back what an attempt was decided on.
 var errTakenBack = errors.New("what it was let in by was taken back meanwhile")
 
-// checkLetIn begins a round anew if what the attempt was let in by has been taken back
-// since: an entry of the allow-list, an approval or a grant. It is asked right before the
-// record is written, as [proof.checkRevocations] is: a helper may have taken minutes
-// since. Approvals and grants are few, so each is worth a second read.
+// checkStillAdmitted starts a new round if the allow-list entry, approval or grant was withdrawn. It runs right
+// before the write, since a helper may take minutes.
 func (a *attempt) checkLetIn() error {
 	stands := a.allowance == nil || a.logs.Allowances.Stands(a.allowance, a.identity, a.now())
-	if stands && a.approval != nil && a.approval.Identity != "" { // else nobody has written it
+	if stands && a.approval != nil && a.approval.Identity != "" { // else autosign's, which is not on record
 		answer, _ := a.logs.Answers.Of(a.identity, a.csr.KeyHash)
 		stands = answer != nil && answer.ID == a.approval.ID
 	}
 	if stands && a.reason == ReasonGrant {
-		grant, _, _ := a.logs.Grant(a.identity) // one that cannot be read is another one
+		grant, _, _ := a.logs.Grant(a.identity) // an unreadable grant counts as withdrawn
 		stands = grant != nil && grant.ID == a.grant.ID
 	}
 	if !stands {
@@ -65,8 +62,6 @@ func (a *attempt) checkLetIn() error {
 	return nil
 }
 
-// because is the cause of a verdict in the policy's own words, nil if it has
-// none.
 func because(d *policies.Decision) error {
 	if why := d.Why(); len(why) > 0 {
 		return fmt.Errorf("policy: %s", strings.Join(why, "; "))
@@ -74,7 +69,7 @@ func because(d *policies.Decision) error {
 	return nil
 }
 
-// input is what the policy sees. The token goes in without its secrets.
+// input leaves out the token's secrets.
 func (a *attempt) input() *policies.Input {
 	in := &policies.Input{
 		Identity: string(a.identity),
@@ -102,9 +97,7 @@ func (a *attempt) input() *policies.Input {
 	return in
 }
 
-// siteOf returns the site that a request comes from: that of the broker where the
-// node connected, which may be at another site than this provisioner, or else
-// this provisioner's own.
+// siteOf returns the site of the node's broker, else this provisioner's own.
 func (p *Provisioner) siteOf(s Source) jwt.Site {
 	if site := wire.SiteOfServer(s.Server); site != "" {
 		return jwt.Site(site)
@@ -112,7 +105,7 @@ func (p *Provisioner) siteOf(s Source) jwt.Site {
 	return p.cfg.Site
 }
 
-// tokenInput is what policies see of a token: its claims without the secrets.
+// tokenInput leaves out the secrets.
 func tokenInput(v *jwt.Verified) policies.Token {
 	t := policies.Token{
 		ID: string(v.ID), Signer: v.SignerName, Issuer: v.Issuer, Org: v.Organization, Site: string(v.Limits.Site), Uses: v.Limits.Uses,
@@ -125,9 +118,7 @@ func tokenInput(v *jwt.Verified) policies.Token {
 	return t
 }
 
-// configure makes the configuration: the policy's if it gave one, else the
-// configurator's. What a node could not write as server.conf is refused here,
-// before anything is on record.
+// configure refuses what a node could not write as server.conf.
 func (a *attempt) configure(ctx context.Context) error {
 	node := string(a.identity)
 	a.files = wire.Files{Configuration: a.decision.Configuration}

@@ -14,23 +14,22 @@ import (
 	"muster/provisioner/trust"
 )
 
-// An enforcement has the records of identities follow the log of revocations.
-// It is safe for concurrent use.
+// An enforcement applies revocations to records. It is safe for concurrent use.
 type enforcement struct {
 	*Provisioner
 
-	wake chan struct{} // has room for one
+	wake chan struct{} // capacity 1
 
 	mu      sync.Mutex
-	running bool                       // guarded by mu; before that no node is connected
-	due     map[wire.Identity]struct{} // guarded by mu: identities with entries that are perhaps not on record
+	running bool                       // guarded by mu; false while no node is connected yet
+	due     map[wire.Identity]struct{} // guarded by mu: identities whose records may lack a revocation
 }
 
 func newEnforcement(p *Provisioner) *enforcement {
 	return &enforcement{Provisioner: p, wake: make(chan struct{}, 1), due: make(map[wire.Identity]struct{})}
 }
 
-// applied notes an entry of the log of revocations, and drops the connections of its identity.
+// applied takes a new entry of the log.
 func (e *enforcement) applied(r *trust.Revocation) {
 	if r.Node == "" {
 		return
@@ -40,11 +39,10 @@ func (e *enforcement) applied(r *trust.Revocation) {
 	}
 	select {
 	case e.wake <- struct{}{}:
-	default: // it was woken already
+	default: // already signaled
 	}
 }
 
-// put notes an identity, and reports whether nodes may be connected.
 func (e *enforcement) put(id wire.Identity) (running bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -52,7 +50,6 @@ func (e *enforcement) put(id wire.Identity) (running bool) {
 	return e.running
 }
 
-// take returns the identities that are due.
 func (e *enforcement) take() []wire.Identity {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,20 +60,17 @@ func (e *enforcement) take() []wire.Identity {
 }
 
 const (
-	// enforceTimeout bounds the work for one identity, so that one that is written
-	// to all the time does not hold the others up.
+	// per identity, so that one busy record does not delay the rest
 	enforceTimeout = 5 * time.Second
 
-	// enforcePause is by how much longer each time a record is left alone that another process
-	// writes: the broker refuses a second write before the first can be read.
+	// increment per round: the broker refuses a second write before the first can be read
 	enforcePause = 10 * time.Millisecond
 
-	// enforceAgain is how long an identity waits whose record could not be written.
+	// retry interval
 	enforceAgain = time.Second
 )
 
-// enforceAll brings the record of every identity with new entries to what the log says of it, until
-// ctx is done. Every process does that, so that it is completed wherever another one ended.
+// enforceAll runs in every process, so it completes the work of one that has stopped.
 func (e *enforcement) enforceAll(ctx context.Context) error {
 	failed := false
 	for {
@@ -104,8 +98,7 @@ func (e *enforcement) enforceAll(ctx context.Context) error {
 	}
 }
 
-// enforceSoon is Enforce, in the time that one identity has. What was begun is finished while
-// the process stops.
+// enforceSoon finishes within enforceTimeout even if the process stops.
 func (e *enforcement) enforceSoon(ctx context.Context, id wire.Identity) error {
 	finishing, end := Finishing(ctx)
 	defer end()
@@ -114,11 +107,9 @@ func (e *enforcement) enforceSoon(ctx context.Context, id wire.Identity) error {
 	return e.Enforce(bounded, id)
 }
 
-// Enforce brings the record of an identity to what the newest entry of the log
-// says of it: revoked, or retired. Two at once meet in the compare-and-set.
-//
-// An entry is applied once: the record names the newest one that it has followed, also over a
-// retirement, so that an old entry does not hit the machine that has the name since.
+// Enforce brings the record of an identity to the newest entry about it: revoked or retired. Concurrent calls meet in
+// the compare-and-set. An entry is applied once: the record names the newest one applied, so that an old entry does
+// not hit a later owner.
 func (p *Provisioner) Enforce(ctx context.Context, id wire.Identity) error {
 	for round := range maxRounds {
 		err := p.enforcing.enforceOnce(ctx, id)
@@ -146,9 +137,8 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if !applies(entry, record) {
 		return nil
 	}
-	// A certificate may have been issued since the entry was written, and a
-	// restored record may be of before it: the entries must name all that this
-	// revision of the record does.
+	// The entries must name each certificate and key of this revision. One may be newer than the entry, or the record
+	// may be restored.
 	want, err := EntryAbout(entry.Kind, record, e.now(), trust.Cause{By: entry.By, Why: entry.Why})
 	if err != nil {
 		return err
@@ -176,8 +166,7 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 	return nil
 }
 
-// applies reports whether the newest entry about an identity, nil without one, is still to be
-// written to its record.
+// applies reports whether the newest entry about an identity, or nil, is still to be applied.
 func applies(entry *trust.Revocation, r *Record) bool {
 	switch {
 	case entry == nil, entry.ID == r.Revoked, r.State == StateRetired:
@@ -188,9 +177,7 @@ func applies(entry *trust.Revocation, r *Record) bool {
 	return r.State != StateRevoked
 }
 
-// KnowFollowed reads the log of revocations once more if the record, which may be nil, has
-// followed an entry that this process does not know: its view is behind the record, unless the
-// store was restored.
+// SyncRevocations reads the log again if the record, which may be nil, names an entry unknown to this process.
 func (p *Provisioner) KnowFollowed(ctx context.Context, r *Record) error {
 	if r == nil || r.Revoked == "" || p.revocations.Knows(r.Revoked) {
 		return nil
@@ -198,9 +185,8 @@ func (p *Provisioner) KnowFollowed(ctx context.Context, r *Record) error {
 	return p.logs.Sync(ctx)
 }
 
-// EntryAbout returns the entry of now that revokes or retires the identity of a record: with every
-// certificate that has not expired, superseded ones too, since a copy of a node's disk has those
-// as well.
+// EntryAbout returns a new entry that revokes or retires the identity of a record, with all unexpired certificates: a
+// copied disk has superseded ones too.
 func EntryAbout(kind trust.RevocationKind, r *Record, now time.Time, c trust.Cause) (*trust.Revocation, error) {
 	e := &trust.Revocation{
 		Schema: trust.RevocationSchema,

@@ -20,81 +20,71 @@ import (
 	"muster/provisioner/trust"
 )
 
-// maxRounds bounds how often one request starts over because somebody else
-// wrote the record first. Requests for one identity are serialized in a
-// process, so a conflict means another process; two in a row are rare.
+// maxRounds bounds conflicts with other processes. Two in a row are rare.
 const maxRounds = 8
 
-// errAgain says that the record changed under a round: begin it again.
+// errAgain starts another round.
 var errAgain = errors.New("the record was written by somebody else")
 
-// errForeign says that a certificate cannot be given out again by this process.
 var errForeign = errors.New("the certificate on record is of an authority that this provisioner does not know: has it been rolled over since this one was started?")
 
-// A proof is one request to enroll or to renew, and what is proven of it. What is not yet proven is in the request only.
+// A proof is one request with what is proven of it. Unproven data is in the request only.
 type proof struct {
 	*Provisioner
 
-	id      string // unique to the attempt, on every record it writes
+	id      string // unique; on every record that the attempt writes
 	watch   stopwatch
 	request *wire.EnrollRequest
 	source  Source
-	renewal bool // request is a renewal in that form: without a token, over the node's own session
+	renewal bool // without a token, over the node's session
 
-	certificate []byte // of a renewal in a recovery: the one that the node has, in DER
+	certificate []byte // of a renewal in a recovery: the node's certificate in DER
 
 	// Set by prove.
 	identity wire.Identity
-	token    *jwt.Verified // of a renewal: as the record remembers it, set by each round
+	token    *jwt.Verified // of a renewal: from the record, set by each round
 	csr      *ca.CSR
 	vouching string
 }
 
-// An attempt is one request on its way through the steps. Each step adds
-// what it has found.
+// An attempt is one request on its way through the steps.
 type attempt struct {
 	proof
 
 	// Kept from round to round.
-	counted           bool              // in the quotas
-	claim             *trust.TokenClaim // of a limited token's use, known to be in its log; or nil
+	counted           bool              // by the quotas
+	claim             *trust.TokenClaim // in the log of claims, or nil
 	tries             int               // to write the record
-	firstTry, lastTry trust.Revision    // the revisions that the tries were bound to
-	confirming        *Record           // of a renewal: the record that it last tried to write which confirms an offer by the way; or nil
+	firstTry, lastTry trust.Revision    // revisions that the tries were bound to
+	// of a renewal: the record last tried that also confirms an offer, or nil
+	confirming *Record
 
 	findings
 }
 
-// findings are what one round of an attempt finds and decides. The next one begins without:
-// somebody else has written the record, and what was found before may be about nobody any more.
+// findings are the results of one round.
 type findings struct {
-	record    *Record           // the newest, nil if none
-	after     trust.Revision    // its revision
-	newest    *trust.Revocation // about the identity; nil if there is none
+	record    *Record // newest, or nil
+	after     trust.Revision
+	newest    *trust.Revocation // about the identity, or nil
 	grant     *orders.Grant
-	allowance *orders.Allowance // the entry of the allow-list that covers the identity; or nil
-	approval  *orders.Answer    // the operator's, where the policy wants one; or nil
+	allowance *orders.Allowance // covers the identity; or nil
+	approval  *orders.Answer    // if the policy wants one, or nil
 	reason    Reason
 	decision  *policies.Decision
 	files     wire.Files
-	confirmed *Issued // of a renewal: the offer that it confirms by the way, if any
+	confirmed *Issued // of a renewal: the offer that it confirms, or nil
 
-	// Of a node that comes back in a recovery: how, and by which certificate.
+	// Of a node that comes back in a recovery.
 	returning *Recovered
 	former    trust.RevokedCertificate
 }
 
-// Enroll takes a request from proof to a certificate on record, in the order
-// of docs/architecture.md: nothing that can fail on its merits comes after the
-// write, and nothing is returned before it is acknowledged. It returns what
-// the node gets, or a *[Refusal].
+// Enroll takes a request from proof to a certificate on record, in the order of docs/architecture.md. The error is a
+// *[Refusal]. Every check that can refuse comes before the write, and nothing is returned before its acknowledgement.
 //
-// Every step may be the last. Until the write there is nothing to undo. After
-// it the same request again finds its own key on the record and gets the same
-// certificate, so a lost reply costs nothing either.
-//
-// When the context ends during the write, the record may have been written or
-// may yet be; the next request finds out.
+// A crash at any step is harmless: before the write there is nothing to undo, and after it the same request gets the
+// same certificate. If the context ends during the write, the next request reads its outcome.
 func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source Source) (*wire.Enrolled, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
 	defer cancel()
@@ -112,7 +102,6 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	return enrolled, nil
 }
 
-// granted logs and emits what a node got, once for every write, and for some of the answers without one.
 func (a *attempt) granted(ctx context.Context, t events.Type, msg string, enrolled *wire.Enrolled, written bool) {
 	e := events.Event{
 		Type:     t,
@@ -139,8 +128,7 @@ func (a *attempt) granted(ctx context.Context, t events.Type, msg string, enroll
 		"token_id", e.Token, "site", a.cfg.Site, "source", e.Source, "repeated", e.Repeated, "elapsed", e.Elapsed)
 }
 
-// refused logs and emits a refusal, once for every request, but for those of keys
-// that wait and have been told so lately, and of nodes that have shown their certificate and are refused too often.
+// reportRefused leaves out repeated refusals of pending keys, and of nodes with a certificate.
 func (a *attempt) refused(ctx context.Context, err error) error {
 	var r *Refusal
 	if !errors.As(err, &r) {
@@ -175,14 +163,13 @@ func (a *attempt) refused(ctx context.Context, err error) error {
 	return r
 }
 
-// ofNode reports whether the attempt is of the node that it names: of another, nobody is to have
-// anything left out.
+// fromNamedNode reports whether the request came over the session of the node that it names.
 func (a *proof) ofNode() bool {
 	return a.source.Node != "" && string(a.source.Node) == a.request.Identity
 }
 
 func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
-	// Before the token, whose dates a clock that went back gets wrong.
+	// First, since a wrong clock misjudges the token's dates.
 	if err := a.cfg.Clock.Check(); err != nil {
 		return nil, false, refuse(a.request.Identity, wire.CodeClockBehind, err)
 	}
@@ -210,9 +197,7 @@ func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
 	return nil, false, refuse(string(a.identity), wire.CodeBusy, fmt.Errorf("%w, %d times in a row", errAgain, maxRounds))
 }
 
-// estranged returns a refusal if the name is another's, or nobody's any more, before the attempt
-// waits for its turn: whoever has a token could have the machine whose name it is find
-// no place to wait in. What it lets through is decided in the attempt's turn.
+// checkOwner refuses before queueing, so that token holders cannot fill the queue of another machine's name.
 func (a *attempt) estranged(ctx context.Context) error {
 	err := a.classify(ctx)
 	switch CodeOf(err) {
@@ -222,22 +207,18 @@ func (a *attempt) estranged(ctx context.Context) error {
 	return nil
 }
 
-// prove checks all that can be checked without looking at the store: the
-// identity's form, the token, the certificate request's signature. The token
-// comes first after the form, so that a stranger without one learns nothing.
+// prove checks what needs no store. A sender without a good token learns nothing more.
 func (a *proof) prove() error {
 	if err := a.proveRequest(); err != nil || a.renewal {
 		return err
 	}
-	// Without a turn: it may ask DNS for the token's brokers, and who waits for an
-	// answer with a turn in hand would stop everybody.
+	// Not under the lock: this may ask DNS for the token's brokers.
 	if err := a.cfg.Reserved(a.identity, a.token); err != nil {
 		return refuse(a.request.Identity, wire.CodeIdentityReserved, err)
 	}
 	return nil
 }
 
-// proveRequest is the part of prove that only computes.
 func (a *proof) proveRequest() error {
 	if a.renewal {
 		return a.proveRenewal()
@@ -255,8 +236,7 @@ func (a *proof) proveRequest() error {
 	a.token = token
 	a.source.proven()
 	if token.Limits.Seal != "" && !a.source.Sealed {
-		// The node was to seal it. Whoever made it do otherwise, or found the
-		// token, must not get what the operator meant to be sealed.
+		// The sender may be a token thief, and the reply would be readable.
 		return refuse(r.Identity, wire.CodeSealedInvalid, fmt.Errorf("token %s is to be sealed, and came in plain", token.ID))
 	}
 	if err := token.Admits(id, a.siteOf(a.source)); err != nil {
@@ -265,8 +245,6 @@ func (a *proof) proveRequest() error {
 	return a.proveKey()
 }
 
-// proveKey checks the certificate request and, if there is one, the key that
-// vouches for it.
 func (a *proof) proveKey() (err error) {
 	r := a.request
 	if a.csr, err = ca.ParseCSR(r.CSR); err != nil {
@@ -281,7 +259,7 @@ func (a *proof) proveKey() (err error) {
 	return nil
 }
 
-// TokenCode turns an error of package jwt into a code.
+// TokenCode returns the code for an error of package jwt.
 func TokenCode(err error) wire.Code {
 	switch {
 	case errors.Is(err, jwt.ErrBudget):
@@ -303,9 +281,8 @@ func TokenCode(err error) wire.Code {
 	}
 }
 
-// round takes a proven attempt from the newest record to the write. It is
-// begun again when somebody else wrote in between: nothing of it has left the
-// process then. The bool reports whether a write was made.
+// round takes a proven attempt from the newest record to the write. After errAgain nothing has left the process. The
+// bool reports whether a write was made.
 func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	a.findings = findings{}
 	err := a.classify(ctx)
@@ -345,8 +322,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 		}
 		a.counted = true
 	}
-	// The first write. Only what others do at the same time can refuse the
-	// request from here on.
+	// The first write. From here on only concurrent writes can refuse the request.
 	if err := a.watch.took(StepClaim, a.spend(ctx)); err != nil {
 		return nil, false, err
 	}
@@ -374,7 +350,6 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	return a.enrolled(offer, certificate.Chain, a.files), true, nil
 }
 
-// issue signs the certificate that was decided on.
 func (a *attempt) issue() (*ca.Certificate, error) {
 	return a.cfg.Authority.Issue(ca.Request{
 		Role: wire.RoleNode, Name: string(a.identity), PublicKey: a.csr.PublicKey,
@@ -382,8 +357,6 @@ func (a *attempt) issue() (*ca.Certificate, error) {
 	})
 }
 
-// classify reads the newest record and says on what ground the attempt may
-// have it.
 func (a *attempt) classify(ctx context.Context) error {
 	node := string(a.identity)
 	var err error
@@ -418,9 +391,7 @@ func (a *attempt) classify(ctx context.Context) error {
 	return err
 }
 
-// replay answers a key that already has a live certificate: the same one
-// again, with the configuration as it is now. If that is what the record says
-// was offered, nothing is written but facts that have changed.
+// replay returns the live certificate again, with the present configuration.
 func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err
@@ -431,22 +402,21 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	now := a.now()
 	offered := a.record.begunFor(a.csr.KeyHash, now)
 	if offered == nil {
-		return nil, false, errAgain // it has expired since the record was read
+		return nil, false, errAgain // expired meanwhile
 	}
 	if by := a.revocations.Serial(offered.Serial); by != nil {
-		// The record is of before its entry, or of an older store.
+		// the record is older
 		return nil, false, refuse(string(a.identity), wire.CodeIdentityRevoked, by.Err())
 	}
 	if a.cfg.Authority.IssuerOf(offered.DER) == "" {
-		// The authority was rolled over, and this process has not been restarted since. It
-		// would put its own issuing certificate behind one of another, on record too.
+		// The authority was rolled over since this process started.
 		return nil, false, refuse(string(a.identity), wire.CodeUnavailable, errForeign)
 	}
 	chain := a.cfg.Authority.Chain(offered.DER)
 	digest := wire.Digest(chain, a.files)
 	if digest == offered.Digest && !a.otherSecret(a.record) {
 		if err := a.records.writable(string(a.identity)); err != nil {
-			return nil, false, err // the record may not be on disk: the node would have what is not known after a restart
+			return nil, false, err // the record may not be on disk
 		}
 		if err := a.keepFacts(ctx); err != nil {
 			return nil, false, err
@@ -454,14 +424,13 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 		a.records.tellFormer(a.record)
 		return a.enrolled(offered, chain, a.files), false, nil
 	}
-	// The configuration has changed since. The new digest must be on record
-	// before the node hears of it, or its confirmation would match nothing. It does not end a young offer for another
-	// key: that is about to be confirmed, and what came late, or was recorded, must not.
+	// The new digest must be on record before the node gets it, or its confirmation matches nothing. A recent offer
+	// for another key is about to be confirmed, and this request may be late.
 	if err := a.tooEarly(a.record.youngOffer(a.csr.KeyHash, now)); err != nil {
 		return nil, false, err
 	}
 	offer := *offered
-	offer.Digest = digest // and it is as old as it was: see tooSoon and namesAnew
+	offer.Digest = digest // OfferedAt stays: see tooSoon and reassignedBy
 	next := a.next(now, &offer)
 	if err := a.watch.took(StepPublish, a.records.publish(ctx, next, a.after, func() error { return a.trying() })); err != nil {
 		return nil, false, err
@@ -470,8 +439,6 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	return a.enrolled(&offer, chain, a.files), true, nil
 }
 
-// enrolled is what the node gets for an offer that is on record. The chain is
-// the one that the offer's digest is over.
 func (p *Provisioner) enrolled(offer *Issued, chain string, files wire.Files) *wire.Enrolled {
 	return &wire.Enrolled{
 		Serial: offer.Serial, Certificate: chain, CA: p.cfg.Authority.TrustPEM(),
@@ -479,8 +446,6 @@ func (p *Provisioner) enrolled(offer *Issued, chain string, files wire.Files) *w
 	}
 }
 
-// next returns the record that offers the certificate: the newest one with the
-// offer as its next. The record before it stays as it is.
 func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	n := &Record{Schema: RecordSchema, Identity: a.identity, State: StateEnrolled, FirstEnrolledAt: now, OwnedSince: now}
 	switch {
@@ -488,19 +453,17 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		copied := *a.record
 		n = &copied
 	case a.record != nil:
-		n.Grant, n.Approval = a.record.Grant, a.record.Approval // spent stays spent when the identity was retired
+		n.Grant, n.Approval = a.record.Grant, a.record.Approval // spent stays spent over a retirement
 	}
 	if a.reason == ReasonNew || a.record.state() == StateRetired {
-		// What was said of the identity so far is not about this machine.
+		// Revocations so far are about an earlier machine.
 		n.Revoked = a.record.Followed()
 		if a.newest != nil {
 			n.Revoked = a.newest.ID
 		}
 	}
 	if a.reason.handsOver() {
-		// The operator has given the identity to another machine: the keys
-		// before it lose their claim, and the live certificate stays only
-		// until the new one is confirmed.
+		// The live certificate stays until the new one is confirmed.
 		n.Lineage = nil
 	}
 	if a.reason == ReasonGrant {

@@ -13,18 +13,15 @@ import (
 	"muster/internal/wire"
 )
 
-// Foresee says what the key of an approval is told when it asks next, as far as its name, its
-// key and what operators have said decide that: the code it is refused with, or "" if it gets
-// in. The policy and the machine's token still have their say. r is the record of the identity
-// and g the newest grant for it; each may be nil. Whether a is open is for [orders.Answer.Open].
+// Forecast returns the code that the key of an approval will be refused with, or "" if it is admitted, apart from
+// policy and token. r is the identity's record and g its newest grant; each may be nil. Whether a is open is for
+// [orders.Answer.Open].
 //
-// It asks what enrollment asks, so that nobody is promised what does not come:
-//   - [wire.CodeIdentityRevoked]: the name is revoked, or the key is
+//   - [wire.CodeIdentityRevoked]: the name or the key is revoked
 //   - [wire.CodeIdentityTaken]: the name belongs to another key
-//   - [wire.CodeApprovalPending]: the approval is none any more, since the name was taken
-//     away from the machine that had it, or another approval was spent
-//   - [wire.CodePaused]: it counts, and enrollment is paused everywhere
-//   - any other: that cannot be said now, for this reason
+//   - [wire.CodeApprovalPending]: the approval is void by a later revocation or retirement, or another one was spent
+//   - [wire.CodePaused]: enrollment is paused everywhere
+//   - any other code: the reason why no forecast is possible
 func (p *Provisioner) Foresee(ctx context.Context, a *orders.Answer, r *Record, g *orders.Grant) wire.Code {
 	if p.Fresh() != nil || p.KnowFollowed(ctx, r) != nil {
 		return wire.CodeRevocationsUnknown
@@ -34,8 +31,7 @@ func (p *Provisioner) Foresee(ctx context.Context, a *orders.Answer, r *Record, 
 	}
 	reason, err := classify(r, claim{identity: a.Identity, keyHash: a.KeyHash, grant: g, requested: p.now()})
 	if err != nil {
-		// It may be vouched for, as in a renewal: then it has come as far as to wait for an
-		// approval since the name has its owner.
+		// A key that an owner's key vouches for is pending for an approval, not taken.
 		w, _, err := p.cfg.Store.Waiter(ctx, a.Identity, a.KeyHash)
 		switch {
 		case err != nil && !errors.Is(err, trust.ErrRecord):
@@ -53,9 +49,8 @@ func (p *Provisioner) Foresee(ctx context.Context, a *orders.Answer, r *Record, 
 	return ""
 }
 
-// counts reports whether the approval, which may be nil, lets its key have the identity of r,
-// which may be nil, on the ground of reason. What was said before the name was taken away
-// was of the machine that had it, also if that got in by other means and never spent it.
+// approvalCounts reports whether the approval admits its key; a and r may be nil. An approval from before a
+// revocation or retirement was for the former owner.
 func (p *Provisioner) counts(a *orders.Answer, r *Record, reason Reason) bool {
 	if !r.admittedBy(a, reason, p.now()) {
 		return false
@@ -64,9 +59,7 @@ func (p *Provisioner) counts(a *orders.Answer, r *Record, reason Reason) bool {
 	return out == nil || a.At.After(out.At)
 }
 
-// Granted reports whether the grant lets its key, or the next other key if it is for any, have
-// the identity of r, which may be nil: its time is not over, it is not spent, and the machine
-// that it was given against still has the name. A nil grant lets nobody.
+// GrantApplies reports whether the grant, which may be nil, still admits its key to the identity of r.
 func (r *Record) Granted(g *orders.Grant, now time.Time) bool {
 	return g != nil && slices.Contains([]State{StateEnrolled, StateProvisioned}, r.state()) && r.grantedBy(g, g.KeyHash, now)
 }

@@ -9,9 +9,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// handOver writes that the keys of the record before lost the identity to the key of the record
-// after it, which is written: a store that is restored would give the name back to them. The
-// reply waits for it. Writing it again is harmless: the entry has the id of the attempt.
+// handOver writes the loss of the keys before, so that a restored store does not give the name back. The reply waits
+// for it. Repeating it is harmless: the entry's id is the attempt's.
 func (w *records) handOver(ctx context.Context, before, after *Record, c trust.Cause) error {
 	of, err := EntryAbout(trust.RevokedNode, before, w.now(), c)
 	if err != nil {
@@ -43,7 +42,7 @@ func (w *records) handOver(ctx context.Context, before, after *Record, c trust.C
 	return refuse(string(after.Identity), storeCode(err), err)
 }
 
-// handOverAgain is handOver for a record whose reply may be lost: its key asks again.
+// handOverAgain completes a hand-over whose process died.
 func (w *records) handOverAgain(ctx context.Context, r *Record) error {
 	if r.Next == nil || !r.Decision.Reason.handsOver() || w.revocations.Knows(r.Attempt) {
 		return nil
@@ -60,11 +59,9 @@ func (w *records) handOverAgain(ctx context.Context, r *Record) error {
 	return nil
 }
 
-// handsOver reports whether another key gets the identity, and those before lose it.
 func (r Reason) handsOver() bool { return r == ReasonGrant || r == ReasonOneTimeToken }
 
-// checkLost refuses a key that lost the identity, unless it is given to it again. The record may be
-// of a store that was restored.
+// checkLost refuses keys that lost the identity. A restored record may not show that.
 func (a *attempt) checkLost() error {
 	if a.reason == ReasonNew || a.reason.handsOver() {
 		return nil
@@ -77,7 +74,6 @@ func (a *attempt) checkLost() error {
 	return nil
 }
 
-// givenBy is the cause of a hand-over.
 func givenBy(a *attempt) trust.Cause {
 	if a.reason == ReasonGrant && a.grant.By != "" {
 		return trust.Cause{By: a.grant.By, Why: a.grant.Why}

@@ -13,8 +13,6 @@ import (
 	"muster/provisioner/events"
 )
 
-// storeCode is the code of a store's error. A record that cannot be read is one
-// identity's trouble; anything else may be everybody's.
 func storeCode(err error) wire.Code {
 	if errors.Is(err, trust.ErrRecord) {
 		return wire.CodeUnavailable
@@ -25,8 +23,7 @@ func storeCode(err error) wire.Code {
 	return wire.CodeStoreUnavailable
 }
 
-// writable returns a refusal while the store is known to be away: what cannot
-// be put on record is not begun, and the node does not wait for a time-out.
+// checkStore refuses while the store is down, so that nodes do not wait for a time-out.
 func (w *records) writable(node string) error {
 	if err := w.cfg.Alarms.Stands(wire.CodeStoreUnavailable); err != nil {
 		return refuse(node, wire.CodeStoreUnavailable, err)
@@ -34,9 +31,8 @@ func (w *records) writable(node string) error {
 	return nil
 }
 
-// roomFor returns a refusal if the attempt would add to a disk that is nearly
-// full. What is left of it is for those who are on record: their renewals,
-// confirmations and revocations go on.
+// checkStorage refuses new nodes if the disk is nearly full, to leave room for renewals, confirmations and
+// revocations.
 func (a *attempt) roomFor() error {
 	if a.reason != ReasonNew {
 		return nil
@@ -47,30 +43,25 @@ func (a *attempt) roomFor() error {
 	return nil
 }
 
-// policyQuiet is how long a policy must not have failed before its alarm is
-// cleared: one that fails for some requests and not for others would otherwise
-// raise it again with each. Chosen.
+// A policy that fails for some requests only must not raise the alarm with each.
 const policyQuiet = time.Minute
 
-// policyHealth owns the alarm of the policy. It is raised when an evaluation
-// fails, and cleared by one that does not if the policy has been changed
-// since, or has been quiet for [policyQuiet]. The zero value is ready.
+// policyHealth raises the policy's alarm at a failure, and clears it once the policy has changed or was quiet for
+// [policyQuiet]. The zero value is ready.
 type policyHealth struct {
-	last atomic.Pointer[policyFailure] // nil while it is well, so that a healthy policy costs no lock
+	last atomic.Pointer[policyFailure] // nil while healthy, so that this needs no lock
 }
 
 type policyFailure struct {
-	digest string    // of the policy
-	at     time.Time // monotonic
+	digest string
+	at     time.Time
 }
 
-// failed takes in that the policy gave no decision.
 func (h *policyHealth) failed(ctx context.Context, alarms *events.Alarms, digest string, err error) {
 	h.last.Store(&policyFailure{digest, time.Now()})
 	alarms.Raise(ctx, wire.CodePolicyFailed, err)
 }
 
-// decided takes in that it gave one.
 func (h *policyHealth) decided(ctx context.Context, alarms *events.Alarms, digest string) {
 	f := h.last.Load()
 	if f == nil || digest == f.digest && time.Since(f.at) < policyQuiet {
@@ -81,7 +72,6 @@ func (h *policyHealth) decided(ctx context.Context, alarms *events.Alarms, diges
 	}
 }
 
-// issueCode is the code of an authority's error.
 func issueCode(err error) wire.Code {
 	if errors.Is(err, ca.ErrExpired) {
 		return wire.CodeAuthorityExpired

@@ -9,13 +9,9 @@ import (
 	"muster/provisioner/trust"
 )
 
-// keptFacts returns what is kept of the attempt's facts.
 func (a *proof) keptFacts() facts.Facts { return a.kept.Kept(a.request.Facts) }
 
-// keepFacts writes the facts of a node that gets what it has, if they are others
-// than those on record. It may be the last step: the node asks again, and with the
-// same facts nothing is written. Facts are for operators: what the node gets is on record
-// as it is, so a store without room for others is no reason to refuse it.
+// updateFacts writes the facts of a replay. Neither a crash nor a full store matters: the next request tries again.
 func (a *attempt) keepFacts(ctx context.Context) error {
 	facts := a.keptFacts()
 	if a.kept == nil || slices.Equal(facts, a.record.Facts) {
@@ -26,7 +22,7 @@ func (a *attempt) keepFacts(ctx context.Context) error {
 	next.keep(a.record, next.UpdatedAt)
 	err := a.watch.took(StepPublish, a.records.publish(ctx, &next, a.after, func() error { return a.trying() }))
 	if errors.Is(err, trust.ErrStoreFull) {
-		return nil // nothing was written; they come with the node's next answer
+		return nil
 	}
 	return err
 }

@@ -8,32 +8,24 @@ import (
 	"muster/internal/wire"
 )
 
-// maxWaiting is how many requests for one identity may wait for the one in
-// hand. A node sends one at a time; the rest are repeats after a time-out, or
-// somebody who wants our workers to wait.
+// A node sends one request at a time; more are repeats after time-outs, or an attack on the workers.
 const maxWaiting = 8
 
-// errCrowded says that too many requests for one identity are waiting.
 var errCrowded = errors.New("too many requests for this identity at once")
 
-// locks lets one request per identity through at a time. It spares work and keeps requests
-// from racing each other within the process; between processes, compare-and-set decides. The
-// zero value is ready.
+// locks serializes requests for one identity in this process. The zero value is ready.
 type locks struct {
 	mu   sync.Mutex
-	held map[wire.Identity]*lock // guarded by mu; only identities with requests in hand
+	held map[wire.Identity]*lock // guarded by mu
 }
 
 type lock struct {
-	turn  chan struct{} // holds one token while no request has the lock
-	users int           // guarded by locks.mu: the holder and those who wait
+	turn  chan struct{} // holds one token while unlocked
+	users int           // guarded by locks.mu: the holder and those that wait
 }
 
-// lock waits for the identity's turn and returns what gives it up. It fails
-// with errCrowded, or with the context's error.
-//
-// Before it waits for another request, it asks worth, and fails with its error: a request that
-// is refused in any case must not fill the places of those that are not.
+// lock waits for the identity and returns its unlock function, or errTooManyWaiting or the context's error. Before
+// queueing it calls precheck: requests that will be refused must not fill the queue.
 func (l *locks) lock(ctx context.Context, id wire.Identity, worth func() error) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.held[id] != nil {
@@ -75,7 +67,6 @@ func (l *locks) lock(ctx context.Context, id wire.Identity, worth func() error) 
 	}
 }
 
-// turn waits for the turn of a request and returns what gives it up, or a *[Refusal].
 func (p *Provisioner) turn(ctx context.Context, id wire.Identity, worth func() error) (unlock func(), err error) {
 	unlock, err = p.locks.lock(ctx, id, worth)
 	if r := (*Refusal)(nil); err != nil && !errors.As(err, &r) {

@@ -6,28 +6,25 @@ import (
 	"muster/internal/wire"
 )
 
-// A Step is one of the steps that a request goes through, in their order. One
-// that is gone through again, since somebody else wrote the record first, is
-// taken again.
+// A Step is a step of a request. Each round takes its steps again.
 type Step int
 
-// The steps of an enrollment or a renewal. A confirmation has StepWait,
-// StepClassify and StepPublish only. Those that compute include the wait for a core.
+// The steps. A confirmation has StepWait, StepClassify and StepPublish only. Times include waiting for a core.
 const (
 	StepProve     Step = iota // token, certificate request, signatures
 	StepWait                  // for other requests of the same identity
-	StepClassify              // the record is read and classified
+	StepClassify              // read and classify the record
 	StepDecide                // policy
 	StepConfigure             // policy, template or helper
-	StepIssue                 // the certificate is signed
-	StepClaim                 // a use of a limited token is on disk
-	StepPublish               // the record is on disk
+	StepIssue                 // sign the certificate
+	StepClaim                 // write a use of a limited token
+	StepPublish               // write the record
 )
 
-// Steps are the names that metrics use for them.
+// Steps are their names in metrics.
 var Steps = [...]string{"prove", "wait", "classify", "decide", "configure", "issue", "claim", "publish"}
 
-// A RequestKind is what a request is for.
+// A RequestKind is the purpose of a request.
 type RequestKind int
 
 // The kinds of requests.
@@ -37,39 +34,33 @@ const (
 	RequestConfirm
 )
 
-// RequestKinds are the names that metrics use for them.
+// RequestKinds are their names in metrics.
 var RequestKinds = [...]string{"enroll", "renew", "confirm"}
 
-// A Meter takes measurements of requests. Its methods are called on the way of
-// each request, from many goroutines: they must not block, and should cost less
-// than 100 ns.
+// A Meter measures requests. Its concurrent methods must not block, and should take less than 100 ns.
 type Meter interface {
-	// Step says how long a step took, whether or not it ended in a refusal.
+	// Step reports the duration of a step, refused or not.
 	Step(Step, time.Duration)
 
-	// Done says how long a request took in all, and the code of its refusal, or
-	// "" if it was granted.
+	// Done reports the duration of a request and the code of its refusal, or "".
 	Done(RequestKind, time.Duration, wire.Code)
 
-	// Rejected is called for what was not even a request.
+	// Rejected counts a message that could not be decoded.
 	Rejected(wire.Code)
 }
 
-// A stopwatch measures the steps of one request. It goes by the monotonic
-// clock: the provisioner's own may be the trouble.
+// A stopwatch goes by the monotonic clock, since Config.Now may be wrong.
 type stopwatch struct {
 	meter      Meter
 	begun, lap time.Time
 }
 
-// watch returns a stopwatch that has just been started.
 func (p *Provisioner) watch() stopwatch {
 	now := time.Now()
 	return stopwatch{meter: p.cfg.Meter, begun: now, lap: now}
 }
 
-// took says that the step is over that began where the one before it ended, and
-// returns its error. It is meant to stand around the call.
+// took ends a step and returns err.
 func (w *stopwatch) took(s Step, err error) error {
 	now := time.Now()
 	w.meter.Step(s, now.Sub(w.lap))
@@ -77,7 +68,6 @@ func (w *stopwatch) took(s Step, err error) error {
 	return err
 }
 
-// done says that the request is over.
 func (w *stopwatch) done(k RequestKind, err error) {
 	w.meter.Done(k, time.Since(w.begun), CodeOf(err))
 }

@@ -7,12 +7,11 @@ import (
 // ErrNoRecord means that an identity has never enrolled here.
 var ErrNoRecord = errors.New("no such node")
 
-// An OrderError says all that is wrong with an order as it was given, whatever state things
-// are in: nothing was done, and given again it is refused again.
+// An OrderError is an order that is invalid in itself; nothing was done.
 type OrderError struct{ Err error }
 
 // Error implements error.
 func (e *OrderError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (e *OrderError) Unwrap() error { return e.Err }

@@ -13,7 +13,6 @@ import (
 	"muster/provisioner/trust"
 )
 
-// approved answers the policy's question for a person.
 func (a *attempt) approved(ctx context.Context) error {
 	node := string(a.identity)
 	if r := a.record; a.reason == ReasonReplay && r.Approval != nil && r.Approval.KeyHash == a.csr.KeyHash {
@@ -33,8 +32,7 @@ func (a *attempt) approved(ctx context.Context) error {
 	return nil
 }
 
-// approval returns the approval that lets a key have the identity of r, which may be nil, on
-// the ground of reason; nil if there is none.
+// approval returns the approval that admits a key to the identity of r, which may be nil; or nil.
 func (p *Provisioner) approval(id wire.Identity, keyHash string, r *Record, reason Reason) *orders.Answer {
 	answer, at := p.logs.Answers.Of(id, keyHash)
 	if !p.logs.NewestRecovery().Voids(at) && p.counts(answer, r, reason) {
@@ -43,13 +41,11 @@ func (p *Provisioner) approval(id wire.Identity, keyHash string, r *Record, reas
 	return nil
 }
 
-// AutosignBy is who approved what the operators' command did.
+// AutosignBy is the author of autosign's approvals.
 const AutosignBy = "autosign"
 
-// admittedBy reports whether the approval lets its key have the identity of the record, which
-// may be nil. One that is spent still answers the key that spent it, which asks
-// for the same certificate once again since the reply was lost. Approvals that
-// were given before another one was spent are for a machine that came too late.
+// admittedBy reports whether the approval admits its key; r may be nil. A spent approval still serves replays of its
+// key. Approvals older than the spent one are void.
 func (r *Record) admittedBy(a *orders.Answer, reason Reason, now time.Time) bool {
 	if a == nil || a.Verdict != orders.VerdictApprove {
 		return false
@@ -65,8 +61,7 @@ func (r *Record) admittedBy(a *orders.Answer, reason Reason, now time.Time) bool
 	return a.Open(now)
 }
 
-// checkRejected refuses a key that an operator has rejected. Connections to the fleet are not refused: a revocation is
-// for those.
+// checkRejected does not apply to fleet connections: they need a revocation.
 func (a *proof) checkRejected() error {
 	if a.csr == nil {
 		return nil
@@ -78,8 +73,6 @@ func (a *proof) checkRejected() error {
 	return refuse(string(a.identity), wire.CodeRejected, fmt.Errorf("rejected %s", by.Source()))
 }
 
-// checkPaused refuses an attempt while there is a pause that covers it: that of
-// the installation, of the site where the node is, or of its token's.
 func (a *proof) checkPaused() error {
 	s := a.logs.Pauses.About(a.renewal, a.siteOf(a.source), a.token.Limits.Site)
 	if s == nil {
@@ -88,7 +81,6 @@ func (a *proof) checkPaused() error {
 	return refuse(string(a.identity), wire.CodePaused, s.Because())
 }
 
-// checkFrozen refuses an attempt that would take a use of a frozen token.
 func (a *proof) checkFrozen() error {
 	r := a.logs.FrozenBy(a.token.ID, a.token.IssuedAt)
 	if r == nil {
@@ -99,10 +91,9 @@ func (a *proof) checkFrozen() error {
 			a.token.ID, r.Began.Format(time.RFC3339)))
 }
 
-// AllowListChanged has the alarm about an allow-list that admits every name say what is in force now.
+// AllowListChanged updates the alarm about an allow-list that admits every name.
 func (p *Provisioner) AllowListChanged(ctx context.Context) { p.watcher.watchAllowsAll(ctx) }
 
-// watchAllowsAll keeps the alarm about an allow-list that admits every name.
 func (w *watcher) watchAllowsAll(ctx context.Context) {
 	w.cfg.Alarms.Keep(ctx, events.AlarmAllowsAll, func() error {
 		a := w.logs.Allowances.AnyName(w.now())
@@ -118,14 +109,12 @@ func (w *watcher) watchAllowsAll(ctx context.Context) {
 	})
 }
 
-// errAllowsAll is the cause of [events.AlarmAllowsAll].
 var errAllowsAll = errors.New("the allow-list admits every name, so the holder of any token can enroll as anything")
 
-// grantedBy reports whether the grant lets the key have the identity of the record. One that
-// was given while the identity was another machine's is not for this one.
+// grantedBy reports whether the grant admits the key. A grant against an earlier owner does not count.
 func (r *Record) grantedBy(g *orders.Grant, keyHash string, now time.Time) bool {
 	if g == nil || g.ID == "" || g.ID == r.Grant || !g.Open(now) || g.KeyHash != "" && g.KeyHash != keyHash {
 		return false
 	}
-	return g.Owned.Equal(r.OwnedSince) // no clock has to agree with another one
+	return g.Owned.Equal(r.OwnedSince) // equality, so that clocks need not agree
 }

@@ -12,28 +12,20 @@ import (
 )
 
 const (
-	// offerPace is how long an offer that is not confirmed is kept from being
-	// replaced by one for another key. Chosen: a node that has lost its staged key
-	// waits no longer than a reboot takes, and whoever has a node's key collects
-	// no more than 30 certificates an hour.
+	// An unconfirmed offer is protected from an offer for another key. A node that lost its staged key waits no
+	// longer than a reboot takes; a stolen key gets 30 certificates an hour at most.
 	offerPace = 2 * time.Minute
 
-	// maxSuperseded is how many superseded certificates may be unexpired before no
-	// more are issued. Chosen: with a certificate of 30 days renewed every 20 there
-	// are two, and 64 of them are 10 kB of a record.
+	// Unexpired superseded certificates of a record: 30 days renewed every 20 leave two, and 64 are 10 kB.
 	maxSuperseded = 64
 
-	// busyForLong is when a node is to ask again that has to wait for a certificate
-	// to expire or for an operator, who may come at any time.
+	// for a node that waits for a certificate to expire
 	busyForLong = 5 * time.Minute
 )
 
-// keep takes over from the record before what must not be forgotten of its
-// certificates: those that are neither current nor next any more, until they
-// expire by a time that is believed: what has expired only by a clock that went
-// ahead at once, and may be wrong, can still be presented when it is set right.
-// Every write of a record that follows another goes through it, since the
-// revisions that named a certificate are kept only for so long.
+// keepSuperseded takes over the unexpired certificates of the record before that are no longer current or next.
+// believed must not come from a clock that may have jumped ahead. Every write over another record calls it, since old
+// revisions go.
 func (r *Record) keep(before *Record, believed time.Time) {
 	if before == nil {
 		return
@@ -57,9 +49,8 @@ func (r *Record) keep(before *Record, believed time.Time) {
 	r.Superseded = kept
 }
 
-// superseded returns what is remembered of the certificate once it is neither
-// current nor next. What does not parse keeps its serial and has no issuer: on
-// no CRL, but nobody can present it either.
+// superseded returns the entry for Record.Superseded. An unparsable certificate is on no CRL, but cannot be presented
+// either.
 func (i *Issued) superseded() trust.RevokedCertificate {
 	c, err := i.forCRL()
 	if err != nil {
@@ -68,7 +59,6 @@ func (i *Issued) superseded() trust.RevokedCertificate {
 	return c
 }
 
-// forCRL returns what a CRL needs to know of the certificate.
 func (i *Issued) forCRL() (trust.RevokedCertificate, error) {
 	certificate, err := x509.ParseCertificate(i.DER)
 	if err != nil {
@@ -77,7 +67,7 @@ func (i *Issued) forCRL() (trust.RevokedCertificate, error) {
 	return trust.RevokedCertificate{Serial: i.Serial, NotAfter: i.NotAfter, Issuer: hex.EncodeToString(certificate.AuthorityKeyId)}, nil
 }
 
-// tooEarly refuses an attempt for now, because of err; nil if that is nil.
+// busy returns nil if err is nil.
 func (a *proof) tooEarly(wait time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -87,35 +77,31 @@ func (a *proof) tooEarly(wait time.Duration, err error) error {
 	return r
 }
 
-// pace refuses an attempt whose certificate would be one too many for now. What
-// a node asks for by its keys alone is paced; a new identity has its quotas, and
-// a grant and a one-time token are the operator's word.
+// pace limits certificates that a node gets by its keys alone. New identities have quotas; grants and one-time tokens
+// are an operator's decision.
 func (a *attempt) pace() error {
 	c := claim{keyHash: a.csr.KeyHash, vouching: a.vouching, requested: a.now()}
 	return a.tooEarly(a.record.tooSoon(a.reason, c, func(serial string) bool { return a.revocations.Serial(serial) != nil }))
 }
 
-// tooSoon returns why the claim that is admitted on the given ground has to wait
-// for its certificate, and how long, or nil.
+// tooSoon returns why the claim has to wait, and how long.
 func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) bool) (time.Duration, error) {
 	if reason != ReasonRenew && reason != ReasonContinue && reason != ReasonContinuity {
 		return 0, nil
 	}
 	now := c.requested
-	// Who renews with the key of an offer holds it, which is as good as its
-	// confirmation.
+	// A renewal with the offer's key proves that the node has the offer.
 	if reason != ReasonRenew || r.Next == nil || r.Next.KeyHash != c.vouching {
 		if wait, err := r.youngOffer(c.keyHash, now); err != nil {
 			return wait, err
 		}
 	}
 	if len(r.Live(now)) == 0 {
-		return 0, nil // once for each life of a certificate: a node is not kept out for what it was
+		return 0, nil // an expired node may come back at once
 	}
 	count, wait := 0, busyForLong
 	for _, s := range r.Superseded {
-		// What the log names needs no record: a machine does not wait for the
-		// certificates of one whose name was retired.
+		// A new owner does not wait for certificates that the log names.
 		if now.Before(s.NotAfter) && !revoked(s.Serial) {
 			count, wait = count+1, min(wait, s.NotAfter.Sub(now))
 		}
@@ -126,11 +112,9 @@ func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) boo
 	return 0, nil
 }
 
-// youngOffer returns why what is on offer must not give way to something for the key
-// yet, and for how long, or nil. What was offered again since, with another
-// configuration, is as old as its certificate: who repeats a request with other facts
-// would keep the machine from its next certificate for ever. But the confirmed
-// certificate, offered again, is as young as the record.
+// recentOffer returns why the offer on record must not yet be replaced by one for the key, and for how long. An offer
+// with another configuration keeps its time, or repeated requests would block the node for ever. If the confirmed
+// certificate was offered again, the record's time counts.
 func (r *Record) youngOffer(keyHash string, now time.Time) (time.Duration, error) {
 	n := r.Next
 	if !n.live(now) || n.KeyHash == keyHash {
@@ -140,7 +124,7 @@ func (r *Record) youngOffer(keyHash string, now time.Time) (time.Duration, error
 	if r.Current != nil && r.Current.Serial == n.Serial {
 		offered = r.UpdatedAt
 	}
-	// Clocks of provisioners differ: an offer from the near future is as young.
+	// clocks of provisioners differ
 	if age := now.Sub(offered).Abs(); age < offerPace {
 		return offerPace - age, fmt.Errorf("certificate %s for another key was offered %v ago and is not confirmed, want %v", n.Serial, age, offerPace)
 	}

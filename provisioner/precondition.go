@@ -7,16 +7,16 @@ import (
 	"muster/provisioner/trust"
 )
 
-// ErrChanged means that a node is no longer as the operator saw it: look at it again. It is an [trust.ErrState].
+// ErrChanged means that the node has changed since the operator saw it. It is an [trust.ErrState].
 var ErrChanged = fmt.Errorf("%w: changed since it was shown", trust.ErrState)
 
-// Seen is what an operator saw of a node when ordering something. A zero member sets no condition.
+// A Precondition is the state in which an order applies. A zero member sets no condition.
 type Seen struct {
 	Revision   trust.Revision `json:"revision,omitempty"`   // of the record
-	OwnedSince time.Time      `json:"owned_since,omitzero"` // [Record.OwnedSince], compared to the second: the machine that has the name
+	OwnedSince time.Time      `json:"owned_since,omitzero"` // [Record.OwnedSince], compared by the second
 }
 
-// Check returns [ErrChanged] if the newest record of a node, nil if there is none, is not what was seen.
+// Check returns [ErrChanged] if the newest record, or nil, does not meet the precondition.
 func (s Seen) Check(r *Record, at trust.Revision) error {
 	switch {
 	case s == Seen{}:

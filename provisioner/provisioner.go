@@ -22,16 +22,14 @@ import (
 	"muster/provisioner/trust"
 )
 
-// A Configurator makes the configuration of a node where the policy gives
-// none.
+// A Configurator makes the configuration of a node for which the policy gives none.
 type Configurator interface {
-	// Configure returns the files for the node. An error that is a *Refusal
-	// keeps its code; any other is [wire.CodeConfigurationFailed].
+	// Configure returns the files for the node. An error that is a *Refusal keeps its code; any other is
+	// [wire.CodeConfigurationFailed].
 	Configure(ctx context.Context, s Subject) (wire.Files, error)
 }
 
-// A Subject is the node that a configuration is for. Its token and its key are
-// proven, its facts are what it says.
+// A Subject is the node that a configuration is for. Its facts are unproven.
 type Subject struct {
 	Identity wire.Identity
 	Token    *jwt.Verified
@@ -41,52 +39,40 @@ type Subject struct {
 	Source   Source
 }
 
-// A Source is where a request came from, as the broker says: the node cannot
-// forge it.
+// A Source is the origin of a request according to the broker.
 type Source struct {
 	Address string // host, without port; "" if unknown
 
-	// Server is what the broker that took the connection calls itself, "" if
-	// unknown. It says at which site the sender is.
+	// Server is the name of the node's broker, "" if unknown. The site follows from it.
 	Server string
 
-	// Node is the identity in the certificate that the connection authenticated
-	// with, admitted by [Gate.AdmitNode]. Empty for a connection that
-	// presented anything else.
+	// Node is the identity of a connection admitted by [Gate.AdmitNode], else "".
 	Node wire.Identity
 
-	// Sealed says that the request came sealed to this provisioner and, if it
-	// is to enroll, from the connection that it was sealed for.
+	// Sealed: the request was sealed to this provisioner and, to enroll, for its connection.
 	Sealed bool
 
-	// Proven, if not nil, is called once it is known that the request is of
-	// somebody: its token is authentic, or its confirmation signed by whom it
-	// names. What a transport charged for the request it gives back then.
+	// Proven is called once token or signature is verified, for the transport to refund its charge. May be nil.
 	Proven func()
 }
 
-// Key is what the sender is counted under: its address, or in IPv6, where a machine has as many as it
-// likes, the /64 of that. Whoever has no address has one in common, the zero value.
+// Key is what rate limits count by: the address, or its /64 in IPv6.
 func (s Source) Key() netip.Prefix { return limit.Source(s.Address) }
 
-// Config configures [New]. All is required but what may be nil.
+// Config configures [New]. Members are required unless they say what nil means.
 type Config struct {
 	Tokens    trust.TokenVerifier
 	Policy    *policies.Engine
 	Authority *ca.Authority
 	Store     Store
 
-	// Signers are those behind Tokens, if operators may change them: Run follows
-	// the store's, and nobody is admitted while they are not known. Nil: the
-	// verifier's signers are fixed.
+	// Signers are the signers behind Tokens, as operators change them. Nil: they are fixed.
 	Signers *trust.Signers
 
-	// Journal keeps revocations outside the store. Nil: a store that is restored from a
-	// backup forgets what was revoked since.
+	// Journal keeps revocations outside the store. Nil: a restored store forgets those since the backup.
 	Journal trust.Journal
 
-	// Kick has the connections of a node looked at, of which a certificate has ceased to be
-	// live, or may have. It must not block, and being told twice is harmless.
+	// Kick has the connections of a node checked again. It must not block; repeated calls are harmless.
 	Kick func(wire.Identity)
 
 	CRL   CRLConfig
@@ -94,107 +80,90 @@ type Config struct {
 	Self
 	Reports
 
-	// Configurator makes what the policy leaves open. Nil: only the policy
-	// configures nodes.
+	// Nil: only the policy configures nodes.
 	Configurator Configurator
 
-	// Autosign is asked where the policy wants an approval that nobody has given,
-	// with the certificate request in DER. Nil is a yes, any error a no, which the
-	// log has; the node waits for a person then. Nil asks nobody.
+	// Autosign is asked, with the certificate request in DER, if an approval is missing. Nil approves; an error
+	// leaves the node pending. A nil Autosign approves nothing.
 	Autosign func(ctx context.Context, id wire.Identity, csr []byte) error
 
-	// Reserved says why an identity can never be a node's, or nil. It is given
-	// the token since names in its URLs are brokers' names.
+	// Reserved returns why an identity is no node's, or nil. The token's URLs name brokers.
 	Reserved func(wire.Identity, *jwt.Verified) error
 
-	// Clock says whether the clock can be trusted. Nil trusts it.
+	// Nil: the clock is trusted.
 	Clock *trust.Clock
 
-	// Quotas bound how many identities that were never seen are let in.
 	Quotas Quotas
 
-	// Budget bounds what those who have proven nothing can have checked and
-	// written down. Share it with the broker's gate.
+	// Budget is shared with the broker's gate.
 	Budget *Budget
 
-	// Now is the clock.
 	Now func() time.Time
 }
 
 // CRLConfig is how CRLs are made.
 type CRLConfig struct {
-	// Validity is how long a CRL is valid: it is signed anew when half of that
-	// has passed.
+	// Validity is a CRL's; it is renewed at half of that.
 	Validity time.Duration
 
-	// Listed takes all CRLs, as [trust.CRLs.All] returns them, whenever one of
-	// them is new; first before CatchUp returns. Calls come one at a time; those
-	// after the first hold up the next CRL while they last. False has it called again
-	// soon. Nil for none.
+	// Listed takes all CRLs ([trust.CRLs.All]) when one is new, first before CatchUp returns. A slow call delays the
+	// next CRL. False asks for another call soon. May be nil.
 	Listed func(context.Context, []*trust.CRL) bool
 }
 
-// FactsConfig is which facts are kept.
+// FactsConfig names the facts that are kept.
 type FactsConfig struct {
-	// Shown names the facts that are kept of nodes that wait, for operators
-	// to see; see [facts.DefaultShown]. At most [facts.MaxShown]. Empty: none.
+	// Shown names the facts that operators see of pending nodes, at most [facts.MaxShown].
 	Shown []string
 
-	// Kept names the facts that are kept with a node's record, for operators to
-	// find nodes by; see [facts.DefaultKept] and [facts.CheckKept]. Empty: none.
+	// Kept names the facts that are kept with a record; see [facts.CheckKept].
 	Kept []string
 }
 
-// Self is what this provisioner is.
+// Self describes this provisioner.
 type Self struct {
-	// Installation is the id of the installation, the audience of operators' tokens.
+	// Installation is its id, the audience of operators' tokens.
 	Installation string
 
-	// Site and Version describe this provisioner to tokens and policies.
 	Site    jwt.Site
 	Version string
 }
 
-// Reports are where a provisioner tells what happens.
+// Reports are the outputs of a provisioner.
 type Reports struct {
-	// Emit takes events. It must not block.
+	// Emit must not block.
 	Emit func(events.Event)
 
-	// Observe takes each decision of the policy with what it was made on, or the
-	// error in place of a decision with the digest of the policy that was asked.
-	// It must not block, and nobody changes any of it afterwards. Nil for none.
+	// Observe takes each decision with its input, or the error and the digest of the policy. It must not block; its
+	// arguments do not change. May be nil.
 	Observe func(in *policies.Input, d *policies.Decision, err error, asked string)
 
-	// Meter takes how long requests and their steps took, and what became of them.
 	Meter Meter
 
-	// Alarms takes what an operator must act on, and says what is known to be
-	// wrong.
 	Alarms *events.Alarms
 
 	// Log gets one line per decision.
 	Log *slog.Logger
 }
 
-// A Provisioner decides over enrollment: it proves what a request claims, asks
-// the policy, issues the certificate and keeps the record. It is safe for
-// concurrent use; requests for one identity are taken one at a time.
+// A Provisioner decides over enrollment. It is safe for concurrent use, and takes requests for one identity one at a
+// time.
 type Provisioner struct {
 	Gate *Gate
 
 	records *records
 	watcher *watcher
 
-	cfg    Config // set by New, then read-only
+	cfg    Config // read-only after New
 	locks  locks
 	quotas quotas
 	uses   *trust.Uses
-	noted  sync.Map // of jwt.TokenID: unlimited tokens that this process has noted; operators sign few of them
+	noted  sync.Map // of jwt.TokenID: unlimited tokens that are noted
 	policy policyHealth
 	recent recent
 	boots  boots
-	shown  *facts.Finder // of FactsConfig
-	kept   *facts.Finder // of FactsConfig
+	shown  *facts.Finder
+	kept   *facts.Finder
 
 	waiters     *waiting.List
 	said        said
@@ -242,15 +211,13 @@ func New(cfg Config) *Provisioner {
 	return p
 }
 
-// now is the clock as it crosses boundaries: UTC, to the second.
+// now is the time on records.
 func (p *Provisioner) now() time.Time { return p.cfg.Now().UTC().Truncate(time.Second) }
 
-// moment is the time that events have: finer than that of records, since what
-// happens to a node within a second is read in its order.
+// moment is the time on events, finer so that those of one second keep their order.
 func (p *Provisioner) moment() time.Time { return p.cfg.Now().UTC().Truncate(time.Millisecond) }
 
-// Reject logs and emits the refusal of something that is not even a request:
-// a message that could not be decoded. It returns the refusal to send.
+// Reject reports and returns the refusal of a message that could not be decoded.
 func (p *Provisioner) Reject(ctx context.Context, code wire.Code, err error, source Source) *Refusal {
 	r := refuse("", code, err)
 	p.cfg.Meter.Rejected(code)
@@ -261,12 +228,11 @@ func (p *Provisioner) Reject(ctx context.Context, code wire.Code, err error, sou
 	return r
 }
 
-// proven tells whoever transported a request that it is not a stranger's.
 func (s Source) proven() {
 	if s.Proven != nil {
 		s.Proven()
 	}
 }
 
-// Config returns what the provisioner was made of.
+// Config returns the configuration.
 func (p *Provisioner) Config() Config { return p.cfg }

@@ -11,37 +11,26 @@ import (
 	"muster/internal/wire"
 )
 
-// Between two tries of a write whose outcome is unknown. A broker that lost its
-// leader takes 4 to 9 s to write again (measured), so there is no hurry.
+// A broker that lost its leader writes again after 4 to 9 s (measured).
 const (
 	publishBackoff    = 50 * time.Millisecond
 	publishBackoffMax = 2 * time.Second
 )
 
-// records writes records, and tells what ends with them.
 type records struct{ *Provisioner }
 
-// publish writes the record if its identity's newest revision is still after,
-// and returns once the write is known to be on disk. It returns errAgain if
-// somebody else's write came first, and a refusal if the outcome could not be
-// learned before the context ended, or before the store was found to be away.
+// publish writes the record if its identity's newest revision is still after, and returns once it is on disk. The
+// error is errAgain after another write, else a refusal. before, if not nil, runs ahead of each write, and its error
+// ends the attempt.
 //
-// An unknown outcome is cured by reading: if the newest record is what we wrote,
-// the write happened and its acknowledgement was lost; if the newest
-// is still after, the identical bytes are written again under the same
-// condition. Should the first write arrive late, the second meets a conflict
-// and finds it. Nothing is ever signed anew on the way.
+// After an unknown outcome it reads. If the newest record is r, only the acknowledgement was lost. If the newest
+// revision is still after, it writes the identical bytes under the same condition; should the first write arrive
+// late, the second is a conflict, and is read again.
 //
-// A member of a cluster that is behind may answer the read: then what we wrote is
-// somebody else's write, and the attempt begins again, once more with what is
-// behind perhaps, and signs anew. The write that it meets in the end carries our
-// attempt, and another certificate than the one in hand: so the attempt alone does
-// not tell (see [Record.carries]).
+// A cluster member that is behind may answer the read. Then the attempt signs anew, and may meet its own first write
+// with another certificate: its id alone does not prove that a record is r.
 //
-// A record that was acknowledged is remembered, and must not be changed any
-// more (see [recent]).
-//
-// Right before each write, before is called if it is not nil; its error ends it.
+// An acknowledged record must not be changed (see [recentOffers]).
 func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, before func() error) error {
 	if err := checkNext(r); err != nil {
 		return refuse(string(r.Identity), wire.CodeUnavailable, err)
@@ -69,11 +58,10 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 		case rerr == nil && newest != nil && newest.carries(r):
 			return nil
 		case rerr == nil && revision != after, errors.Is(err, trust.ErrConflict) && (rerr == nil || first):
-			// If it cannot be read, a first write that meets another one is still no
-			// doubt: nothing of ours is under way. What begins again is refused then.
+			// A conflict of the first write leaves no doubt: no write of this attempt is under way.
 			return errAgain
 		case errors.Is(err, trust.ErrStoreFull):
-			// Room is made by people: the node comes back rather than wait for them.
+			// Only an operator can make room.
 			return refuse(string(r.Identity), storeCode(err), err)
 		}
 		first = false
@@ -87,8 +75,7 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 	}
 }
 
-// carries reports whether r is what a write of w has left: by the same attempt,
-// with the same certificates and configurations.
+// carries reports whether r is the result of writing w.
 func (r *Record) carries(w *Record) bool {
 	same := func(a, b *Issued) bool {
 		if a == nil || b == nil {
@@ -99,7 +86,7 @@ func (r *Record) carries(w *Record) bool {
 	return r.Attempt == w.Attempt && r.State == w.State && same(r.Current, w.Current) && same(r.Next, w.Next)
 }
 
-// checkNext keeps a record that could not be read back from being written.
+// checkNext refuses a record that could not be read back.
 func checkNext(r *Record) error {
 	if err := r.Check(); err != nil {
 		return err

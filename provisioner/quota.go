@@ -9,19 +9,17 @@ import (
 	"muster/jwt"
 )
 
-// Quotas bound how many identities that were never seen before are let in per
-// hour, since a holder of a token can make names up. Both allow a burst of a
-// whole hour's worth; 0 means no bound. They are counted in each process on
-// its own and start anew with it.
+// Quotas bound the new identities per hour, since token holders can invent names. The burst is an hour's worth; 0
+// means no bound. Each process counts for itself.
 type Quotas struct {
-	PerToken  int // by token id
+	PerToken  int
 	PerSource int // by address, or the /64 of an IPv6 address
 }
 
 type quotas struct {
 	limits  Quotas
 	tokens  *limit.Keyed[jwt.TokenID]  // nil: no bound
-	sources *limit.Keyed[netip.Prefix] // likewise
+	sources *limit.Keyed[netip.Prefix] // nil: no bound
 }
 
 func newQuotas(limits Quotas, now func() time.Time) quotas {
@@ -32,7 +30,6 @@ func newQuotas(limits Quotas, now func() time.Time) quotas {
 	}
 }
 
-// hourly returns a limit of so many an hour, nil for none.
 func hourly[K comparable](n int, now func() time.Time) *limit.Keyed[K] {
 	if n == 0 {
 		return nil
@@ -40,8 +37,6 @@ func hourly[K comparable](n int, now func() time.Time) *limit.Keyed[K] {
 	return limit.NewKeyed[K](limit.Rate{PerSecond: float64(n) / 3600, Burst: n, Keys: 1_000_000, Now: now})
 }
 
-// take counts one new identity, or says which quota it would exceed. Nothing is
-// counted then.
 func (q *quotas) take(token jwt.TokenID, source string) error {
 	key := limit.Source(source)
 	if !q.tokens.Allow(token) {
@@ -54,7 +49,6 @@ func (q *quotas) take(token jwt.TokenID, source string) error {
 	return nil
 }
 
-// giveBack takes back what take counted: the identity was not let in after all.
 func (q *quotas) giveBack(token jwt.TokenID, source string) {
 	q.tokens.Refund(token)
 	q.sources.Refund(limit.Source(source))

@@ -13,27 +13,22 @@ import (
 	"muster/provisioner/events"
 )
 
-// A Refusal is the provisioner's answer to a request that it does not grant.
-// Every error returned by [Provisioner.Enroll], [Provisioner.Renew] and [Provisioner.Applied] is a
-// *Refusal, so a transport need only choose how to spell it.
-//
-// Err is written for operators: it goes to the log and the events and never to
-// the node. What the node is told is [Refusal.Message], which says nothing that
-// the sender did not know.
+// A Refusal is the answer to a request that is not granted. [Provisioner.Enroll], [Provisioner.Renew] and
+// [Provisioner.Applied] return no other errors. Err is for log and events only; the node gets [Refusal.Message],
+// which tells it nothing new.
 type Refusal struct {
-	Node  string    // identity as claimed, perhaps no identity at all
+	Node  string    // as claimed; may be invalid
 	Code  wire.Code // the true code
-	As    wire.Code // refuse as if it were this one, in every respect but the operator's; empty is Code
+	As    wire.Code // told to the node if not empty, to hide the true one
 	After time.Duration
-	Err   error // cause; may be nil
+	Err   error // may be nil
 }
 
-// refuse returns a refusal of the node with the code, because of err.
 func refuse(node string, code wire.Code, err error) *Refusal {
 	return &Refusal{Node: node, Code: code, Err: err}
 }
 
-// Error says everything, for operators.
+// Error returns the text for operators.
 func (r *Refusal) Error() string {
 	if r.Err == nil {
 		return fmt.Sprintf("refuse %q: %s: %s", r.Node, r.Code, wire.MeaningOf(r.Code).Public)
@@ -44,10 +39,10 @@ func (r *Refusal) Error() string {
 // Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// as is the code that the node is refused with, before [wire.Code.ToldAs].
+// public is the code for the node, before [wire.Code.ToldAs].
 func (r *Refusal) as() wire.Code { return cmp.Or(r.As, r.Code) }
 
-// Message returns what the node is told.
+// Message returns the message for the node.
 func (r *Refusal) Message() *wire.Refusal {
 	told := wire.MeaningOf(r.as().ToldAs())
 	return &wire.Refusal{
@@ -58,10 +53,8 @@ func (r *Refusal) Message() *wire.Refusal {
 	}
 }
 
-// retryAfter is when a refused node should ask again if nobody has computed a
-// better time. Nodes add jitter. Nodes that wait for a person
-// are told by askAgain. What only a changed node or token can cure is asked about
-// every five minutes, since people mend things without telling the node.
+// retryAfter is the default. Nodes add jitter. They also retry if only a changed node or token helps, since a repair
+// may not reach them.
 func retryAfter(c wire.Code) time.Duration {
 	switch {
 	case c == wire.CodeApprovalPending || c == wire.CodeIdentityTaken:
@@ -71,8 +64,7 @@ func retryAfter(c wire.Code) time.Duration {
 	case c == wire.CodeNotIssued || c == wire.CodeAppliedSignature:
 		return time.Second
 	case c == wire.CodeSourceLimited:
-		// By then a budget that nobody goes on spending is whole again. Spread,
-		// since those who share an address are told so together.
+		// An unused budget is full by then. Nodes behind one address are refused together, so they are spread.
 		return burstSeconds*time.Second + rand.N(2*burstSeconds*time.Second) //nolint:gosec // spreads load, hides nothing
 	case wire.MeaningOf(c).Retry:
 		return 10 * time.Second
@@ -81,8 +73,7 @@ func retryAfter(c wire.Code) time.Duration {
 	}
 }
 
-// CodeOf returns the code of a refusal anywhere in err's chain,
-// [wire.CodeUnavailable] for any other error, and "" for none.
+// CodeOf returns the code of a refusal, [wire.CodeUnavailable] for other errors, and "" for nil.
 func CodeOf(err error) wire.Code {
 	if err == nil {
 		return ""
@@ -94,9 +85,7 @@ func CodeOf(err error) wire.Code {
 	return wire.CodeUnavailable
 }
 
-// authentication lists the refusals of requests about which nothing is proven.
-// Their events go to a bounded stream of their own, so that a flood of
-// forgeries cannot push the fleet's history out.
+// unproven requests have a bounded event stream of their own, so that a flood cannot displace the fleet's history.
 var authentication = map[wire.Code]bool{
 	wire.CodeBadRequest: true, wire.CodeTooLarge: true, wire.CodeUnsupportedVersion: true, wire.CodeSealedUnsupported: true,
 	wire.CodeIdentityInvalid: true, wire.CodeTokenInvalid: true, wire.CodeTokenExpired: true, wire.CodeTokenNotYetValid: true,
@@ -112,14 +101,12 @@ func RefusalEvent(r *Refusal, now time.Time, source string) events.Event {
 		e.Type = events.Attempt
 	}
 	if len(e.Node) > wire.MaxIdentityBytes {
-		// Dots at its end, or what is cut could be another node's name.
+		// marked as cut: the rest could be another node's name
 		e.Node = e.Node[:wire.MaxIdentityBytes-3] + "..."
 	}
 	e.Node, e.Cause = events.Scrub(e.Node), events.BoundedText(r.Err)
 	return e
 }
 
-// Authenticates reports whether a refusal with the code is of a request about
-// which something was proven. All others are attempts: what they say of
-// themselves is a stranger's word.
+// Authenticated reports whether something was proven of a request refused with the code.
 func Authenticates(c wire.Code) bool { return !authentication[c] }

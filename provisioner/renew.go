@@ -15,33 +15,19 @@ import (
 	"muster/provisioner/events"
 )
 
-// errSession says that a renewal is not by a certificate that is live.
 var errSession = errors.New("not by a live certificate of this node")
 
-// errUnconfirmed says that it cannot be told which of two certificates for one
-// key the node holds.
 var errUnconfirmed = errors.New("two certificates of the key that vouches are live, and the later one was never confirmed")
 
-// Renew gives a node the certificate after the live one by whose session it
-// asks, through the same steps as [Provisioner.Enroll] and under the same
-// promises: nothing is returned before it is on record, and asking again is
-// harmless. It returns what the node gets, or a *[Refusal].
+// Renew gives a node its next certificate, with the steps and guarantees of [Provisioner.Enroll]. The error is a
+// *[Refusal].
 //
-// There is no token. That the node is who it says it is, is proven twice: by
-// its session ([Source].Node), and by a signature of a live certificate's key
-// over the request. What its token said is taken from the record; that token
-// may be over, revoked or used up by now, which stops no renewal. Neither
-// quotas nor uses are counted.
+// The node is proven by its session ([Source].Node) and by a signature of a live certificate's key. The token's
+// claims come from the record; an expired, revoked or used-up token does not stop a renewal.
 //
-// The new certificate becomes the record's next one, and the current one stays
-// live until the node has confirmed it: a reply, or a confirmation, that is lost
-// at any point leaves the node with a certificate that is admitted. The same
-// new key again gets the same certificate again.
-//
-// A renewal for the key that is certified already gets the live certificate
-// again before two thirds of its life are over, as every other repetition does,
-// and a new one for the same key from then on: at that time a node that has
-// its key in hardware means it.
+// The current certificate stays live until the node confirms the next one, so a lost message always leaves an
+// admitted certificate. The same key gets the same certificate again; the key of the current certificate (in
+// hardware, say) gets a new one after two thirds of its life.
 func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source Source) (*wire.Enrolled, error) {
 	a := &attempt{proof: proof{
 		Provisioner: p,
@@ -65,16 +51,15 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	if err != nil {
 		return nil, a.refused(ctx, err)
 	}
-	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id { // which a member of a cluster that was behind did not show
+	// a cluster member that was behind hid our own write
+	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id {
 		p.tellProvisioned(ctx, a.confirming, a.id, a.source, false)
 	}
 	a.granted(ctx, events.Renewed, "certificate renewed", enrolled, written)
 	return enrolled, nil
 }
 
-// proveRenewal checks all of a renewal that can be checked without looking at
-// the store. The session comes first: nobody but the node itself has its
-// signatures looked at.
+// The session comes first, so that only the node itself causes signature checks.
 func (a *proof) proveRenewal() error {
 	r := a.request
 	id, err := wire.ParseIdentity(r.Identity)
@@ -88,8 +73,6 @@ func (a *proof) proveRenewal() error {
 	return a.proveKey()
 }
 
-// classifyRenewal says whether the newest record, which has just been read,
-// admits the renewal, and recalls the token that the node came with.
 func (a *attempt) classifyRenewal(ctx context.Context) error {
 	node := string(a.identity)
 	if len(a.certificate) > 0 && a.logs.InRecovery() != nil && (a.record == nil || a.record.liveFor(a.vouching, a.now()) == nil) {
@@ -108,15 +91,12 @@ func (a *attempt) classifyRenewal(ctx context.Context) error {
 	if a.token, err = a.record.recall(); err != nil {
 		return refuse(node, wire.CodeUnavailable, err)
 	}
-	// Whether the name is reserved is not asked: the node has it, and would be
-	// lost at the end of its certificate to a rule that is newer than it.
+	// Reserved is not asked: a newer rule must not lose a node that has the name.
 	return nil
 }
 
-// classifyRenewal says on what ground the renewal of c.vouching to c.keyHash is
-// admitted: [ReasonRenew], or [ReasonReplay] if what it asks for is live
-// already. It looks at nothing but the record, which may be nil. The error is
-// errRevoked, errTaken, errSession or errUnconfirmed.
+// classifyRenewal returns [ReasonRenew], [ReasonReplay] if the result is live already, or errRevoked, errTaken,
+// errSession or errUnconfirmed. It depends on its arguments only; r may be nil.
 func classifyRenewal(r *Record, c claim) (Reason, error) {
 	switch r.state() {
 	case StateNone, StateRetired:
@@ -129,8 +109,7 @@ func classifyRenewal(r *Record, c claim) (Reason, error) {
 		return "", errSession
 	}
 	if !slices.Contains(r.Lineage, c.vouching) {
-		// A grant has given the identity to another machine. This one's
-		// certificate is live until that one has confirmed, and not a day longer.
+		// A grant gave the identity away. This certificate is live until the other key confirms.
 		return "", errTaken
 	}
 	if begun := r.begunFor(c.keyHash, now); begun != nil && slices.Contains(r.Lineage, c.keyHash) &&
@@ -138,21 +117,16 @@ func classifyRenewal(r *Record, c claim) (Reason, error) {
 		return ReasonReplay, nil
 	}
 	if r.twoLiveFor(c.vouching, now) {
-		// Either may be the one that the node holds, and only one of them can
-		// stay beside another. Whoever holds the later one can confirm it, and
-		// the earlier one ends first.
+		// Only one can stay beside another. A node with the later one can confirm it, and the earlier one ends first.
 		return "", errUnconfirmed
 	}
 	return ReasonRenew, nil
 }
 
-// liveFor returns the newest certificate for the key that is live at now, or nil.
 func (r *Record) liveFor(keyHash string, now time.Time) *Issued {
 	return r.newestFor(keyHash, func(i *Issued) bool { return i.live(now) })
 }
 
-// begunFor returns the newest certificate for the key that has begun at now, see
-// [Issued.begun], or nil.
 func (r *Record) begunFor(keyHash string, now time.Time) *Issued {
 	return r.newestFor(keyHash, func(i *Issued) bool { return i.begun(now) })
 }
@@ -166,25 +140,20 @@ func (r *Record) newestFor(keyHash string, good func(*Issued) bool) *Issued {
 	return nil
 }
 
-// twoLiveFor reports whether the current and the next certificate are live, are
-// two, and are both for the key. One certificate that is offered again with
-// another configuration is not two; neither is one that has not begun, since no broker
-// has taken it.
+// twoLiveFor reports whether current and next are two valid certificates for the key.
 func (r *Record) twoLiveFor(keyHash string, now time.Time) bool {
 	return r.Current.begun(now) && r.Next.begun(now) && r.Current.Serial != r.Next.Serial &&
 		r.Current.KeyHash == keyHash && r.Next.KeyHash == keyHash
 }
 
-// renewable returns when two thirds of the certificate's life are over, counted
-// from when it was issued rather than from when it says it begins.
+// renewable returns when two thirds of the certificate's life since its issue are over.
 func (i *Issued) renewable() time.Time {
 	start := i.NotBefore.Add(ca.Backdate)
 	return start.Add(i.NotAfter.Sub(start) * 2 / 3)
 }
 
-// confirmBy makes next the current certificate if the key that vouches for a
-// renewal is next's and not current's, and returns it then: who renews with the
-// key of an offer holds it, and it is about to lose its place to the one after.
+// confirmNext makes next current if it has the key that vouches for a renewal: the node has the offer, which the
+// renewal replaces.
 func (r *Record) confirmBy(vouching string, now time.Time) *Issued {
 	if !r.Next.live(now) || r.Next.KeyHash != vouching || r.Current.live(now) && r.Current.KeyHash == vouching {
 		return nil
@@ -193,8 +162,7 @@ func (r *Record) confirmBy(vouching string, now time.Time) *Issued {
 	return r.Current
 }
 
-// recall returns the token that the node came with, as far as it is
-// remembered. Without terms that is its id, its signer and its site.
+// storedToken returns the token as recorded.
 func (r *Record) recall() (*jwt.Verified, error) {
 	if r == nil {
 		r = &Record{} // of a node that came back in a recovery
@@ -210,8 +178,7 @@ func (r *Record) recall() (*jwt.Verified, error) {
 	return token, nil
 }
 
-// tellSuperseded tells whoever holds connections if a certificate that was live
-// before is not any more.
+// kickSuperseded has connections checked if a certificate is no longer live.
 func (w *records) tellSuperseded(before, after *Record) {
 	live := after.Live(w.now())
 	if slices.ContainsFunc(before.Live(w.now()), func(serial string) bool { return !slices.Contains(live, serial) }) {
@@ -219,16 +186,14 @@ func (w *records) tellSuperseded(before, after *Record) {
 	}
 }
 
-// tellFormer is tellSuperseded for a record that was found as it is to be: whoever wrote it may have ended
-// before it told, or may not know that it has written it.
+// kickFormer is for a record that needed no write: its writer may have died first.
 func (w *records) tellFormer(r *Record) {
 	if len(r.Superseded) > 0 {
 		w.cfg.Kick(r.Identity)
 	}
 }
 
-// SerialOf returns the serial of the node's certificate on record with this digest, the lower-case hex SHA-256 of its
-// DER, or "" if there is none.
+// SerialOf returns the serial of the recorded certificate with this SHA-256 of its DER, in lower-case hex, or "".
 func (g *Gate) SerialOf(ctx context.Context, id wire.Identity, digest string) (string, error) {
 	r, _, err := g.cfg.Store.Record(ctx, id)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 type Recovered struct {
 	Epoch uint64    `json:"epoch"` // of the [orders.Recovery]
 	Key   string    `json:"key"`   // [ca.KeyHash] of that certificate
-	After time.Time `json:"after"` // what was on record began no later
+	After time.Time `json:"after"` // start of the newest certificate on record
 }
 
 var errOffRecord = errors.New("the certificate is not on record")
 
-// AdmitReturning returns nil if, while the store is in recovery, the node may come back by a certificate that is not on
-// record: to ask for a renewal, and nothing else. TLS has verified that the node has its key. Two keys that come back for
-// one name are refused both, and the name is revoked: one of them was stolen, or lost the name since the backup.
+// AdmitReturning returns nil if the store is in recovery and the node may come back, only to renew, by a certificate
+// that is not on record. TLS has proven the key. If two keys come back, the name is revoked, since one of them is
+// stolen or has lost the name.
 func (g *Gate) AdmitReturning(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error {
 	r, _, err := g.cfg.Store.Record(ctx, id)
 	if err != nil {
@@ -34,7 +34,6 @@ func (g *Gate) AdmitReturning(ctx context.Context, id wire.Identity, leaf *x509.
 	return err
 }
 
-// checkReturning is AdmitReturning for a record that has been read, which may be nil.
 func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record, leaf *x509.Certificate) (*Recovered, error) {
 	node := string(id)
 	is := g.logs.InRecovery()
@@ -74,7 +73,6 @@ func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record, 
 	return back, nil
 }
 
-// newestBegin returns when the newest certificate of a record began, which may be nil; of a retired one, when that was.
 func (r *Record) newestBegin() (newest time.Time) {
 	if r == nil {
 		return newest
@@ -90,14 +88,13 @@ func (r *Record) newestBegin() (newest time.Time) {
 	return newest
 }
 
-// contest revokes a name for which two keys have come back, and returns the refusal of the second.
 func (g *Gate) contest(ctx context.Context, r *Record, key string) error {
 	why := fmt.Sprintf("keys %.16s and %.16s both came back for this name in the recovery of the store", r.Recovered.Key, key)
 	g.contested.Store(r.Identity, true)
 	entry, err := EntryAbout(trust.RevokedNode, r, g.now(), trust.Cause{By: "muster", Why: why})
 	if err == nil {
 		_, newest := g.revocations.About(r.Identity)
-		err = g.revocations.Put(ctx, entry, newest) // a conflict is decided with the node's next request
+		err = g.revocations.Put(ctx, entry, newest) // the node's next request resolves a conflict
 	}
 	if err == nil {
 		err = g.Enforce(ctx, r.Identity)
@@ -108,7 +105,6 @@ func (g *Gate) contest(ctx context.Context, r *Record, key string) error {
 	return refuse(string(r.Identity), wire.CodeIdentityRevoked, errors.New(why))
 }
 
-// classifyReturning classifies the renewal of a certificate that is not on record.
 func (a *attempt) classifyReturning(ctx context.Context) error {
 	node := string(a.identity)
 	leaf, err := x509.ParseCertificate(a.certificate)
@@ -139,7 +135,6 @@ func (a *attempt) classifyReturning(ctx context.Context) error {
 	return nil
 }
 
-// comesBack enters in a record that a node has come back by a certificate that was not on it.
 func (n *Record) comesBack(back *Recovered, former trust.RevokedCertificate) {
 	n.Recovered = back
 	n.remember(back.Key)
@@ -148,7 +143,7 @@ func (n *Record) comesBack(back *Recovered, former trust.RevokedCertificate) {
 	}
 }
 
-// RecoveryAlarm is the cause of [events.AlarmRecovery], nil without one.
+// RecoveryAlarm returns the cause of [events.AlarmRecovery], or nil.
 func (g *Gate) RecoveryAlarm() error {
 	r := g.logs.InRecovery()
 	if r == nil {

@@ -11,11 +11,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// CatchUp reads what must be known before anybody is served: revocations, of
-// which those in the journal that the store lacks are appended to it again, and CRLs, of which there is an unexpired one of each issuer when it
-// returns, unless one is too long, or the clock is behind: they stay until it is right. It may be
-// called again after an error. Until then, and without Run after [trust.MaxAge],
-// everybody is refused.
+// CatchUp reads revocations, appends those that only the journal has, and signs CRLs, unless the clock is behind. It
+// may be called again. Before it returns, and after [trust.MaxAge] without Run, all requests are refused.
 func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if err := p.revocations.Restore(ctx); err != nil {
 		return fmt.Errorf("revocations: %w", err)
@@ -24,14 +21,15 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 		p.cfg.Log.WarnContext(ctx, "in recovery", "err", err)
 	}
 	p.watcher.watchAllowsAll(ctx)
-	// An operator must reach us while the clock is behind, to accept it.
+	// An operator must be able to connect and accept the clock.
 	if err := p.crls.Update(ctx); err != nil && !errors.Is(err, trust.ErrClock) {
 		return fmt.Errorf("CRL: %w", err)
 	}
 	return nil
 }
 
-// Run completes revocations, keeps the CRLs, lists who waits, and journals the revocations of other provisioners, until ctx is done. It owns every goroutine of the package and returns nil.
+// Run completes revocations and keeps CRLs, pending list and journal until ctx is done. It owns every goroutine of
+// the package and returns nil.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return every(ctx, watchEvery, p.watcher.watchViews) })
@@ -42,21 +40,18 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// A watcher keeps journal, CRLs and alarms up with the views.
 type watcher struct {
 	*Provisioner
 
 	crlsFailed bool
 }
 
-// journalRead journals what was read of revocations.
 func (w *watcher) journalRead(ctx context.Context) {
 	if err := w.revocations.WriteJournal(); err != nil {
 		w.cfg.Log.ErrorContext(ctx, "revocations not journaled", "err", err)
 	}
 }
 
-// every calls what again and again until ctx is done.
 func every(ctx context.Context, d time.Duration, what func(context.Context)) error {
 	tick := time.NewTicker(d)
 	defer tick.Stop()

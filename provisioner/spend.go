@@ -13,24 +13,16 @@ import (
 	"muster/provisioner/events"
 )
 
-// maxAttempt is how long an attempt may live, whatever the edge allows it: the
-// edge ends requests after 30 s (natsapi.Config.Timeout). [ReleaseClaim] takes
-// claims for dead that are much older.
+// An edge ends requests after 30 s (natsapi.Config.Timeout). [operate.ReleaseClaim] takes much older claims for dead.
 const maxAttempt = 2 * time.Minute
 
-// errStale says that an attempt has outlived its claim.
 var errStale = errors.New("the attempt took too long")
 
-// spend claims a use of a limited token for the attempt. All that can refuse
-// the request on its merits is behind it, so what follows is only the record.
-// The claim is kept when the attempt goes round again: a second call writes
-// nothing.
-//
-// The process may die behind this line: the use is spent, and the same node
-// asking again claims it again at no cost.
+// claimUse runs after all checks of the request itself. If the process dies after it, the same key claims the same
+// use again. Further rounds keep the claim.
 func (a *attempt) spend(ctx context.Context) error {
 	node := string(a.identity)
-	if a.token.Limits.Uses == 0 || !a.reason.changesHands() { // a key that has the identity owes it no token
+	if a.token.Limits.Uses == 0 || !a.reason.changesHands() { // an owner needs no token
 		return nil
 	}
 	if a.claim == nil {
@@ -51,24 +43,20 @@ func (a *attempt) spend(ctx context.Context) error {
 	return a.checkClaim()
 }
 
-// checkClaim refuses an attempt that has outlived its claim: a process that was
-// suspended must not write on one that an operator may have released as dead
-// meanwhile.
+// A suspended process must not write after an operator released its claim.
 func (a *attempt) checkClaim() error {
 	if a.claim == nil {
 		return nil
 	}
-	// A clock that has gone back does not say how long that was.
+	// Abs, since the clock may have gone back
 	if age := a.now().Sub(a.claim.At); age.Abs() > maxAttempt {
 		return refuse(string(a.identity), wire.CodeUnavailable, fmt.Errorf("%w: claimed %v ago, limit %v", errStale, age.Truncate(time.Second), maxAttempt))
 	}
 	return nil
 }
 
-// undo gives back what a refused attempt has taken: its place in the quotas and
-// the use of its token. It does so only if it is
-// certain that the attempt has written no record: a use that stays spent can be
-// released by an operator, a certificate too many can not be undone.
+// undo returns quota and token use, but only if no record can have been written. Operators can release a spent use,
+// but cannot take back a certificate.
 func (a *attempt) undo(ctx context.Context) {
 	if a.claim == nil && !a.counted {
 		return
@@ -89,11 +77,8 @@ func (a *attempt) undo(ctx context.Context) {
 	}
 }
 
-// unwritten returns nil if it is certain that the attempt wrote no record and
-// never will: the record has moved on from the revision that its last write
-// was bound to, and nobody's revision since its first try is its own. A write
-// whose acknowledgement was lost, and which somebody else has written over, is
-// found in the history.
+// checkUnwritten returns nil if the attempt certainly wrote no record and never will: the record has moved past its
+// last write's revision, and no revision since its first try is its own.
 func (a *attempt) unwritten(ctx context.Context) error {
 	if a.tries == 0 {
 		return nil
@@ -112,8 +97,6 @@ func (a *attempt) unwritten(ctx context.Context) error {
 	return nil
 }
 
-// trying notes that the attempt is about to write a record over the newest one,
-// unless it has become too old for that.
 func (a *attempt) trying() error {
 	if err := a.checkClaim(); err != nil {
 		return err
@@ -122,8 +105,7 @@ func (a *attempt) trying() error {
 		a.firstTry, a.lastTry = a.after, a.after
 	}
 	a.tries++
-	// A read from a member of a cluster that is behind makes a later try one over
-	// an older revision, while the write over the newer one is still on its way.
+	// After a stale read from a cluster member, a later try has an older revision.
 	a.firstTry, a.lastTry = min(a.firstTry, a.after), max(a.lastTry, a.after)
 	return nil
 }

@@ -9,27 +9,22 @@ import (
 	"muster/jwt"
 )
 
-// A TokenNotes keeps what is known of tokens without a limit, and reads records
-// for what is asked about all tokens.
+// A TokenNotes keeps notes of unlimited tokens.
 type TokenNotes interface {
-	// NoteToken writes down a token, if it has not been yet, without waiting
-	// for it. A note that is lost is written by the next process.
+	// NoteToken writes a note of a new token without waiting. If it is lost, the next process writes it.
 	NoteToken(t *trust.TokenInfo)
 
-	// NotedTokens calls each for every token that was noted, and stops at the
-	// first error of each.
+	// NotedTokens stops at the first error of each.
 	NotedTokens(ctx context.Context, each func(*trust.TokenInfo) error) error
 
-	// NotedToken returns the note of a token, or nil if there is none.
+	// NotedToken returns the note of a token, or nil.
 	NotedToken(ctx context.Context, tid jwt.TokenID) (*trust.TokenInfo, error)
 
-	// Records calls each for the newest record of every identity, and stops at
-	// the first error of each. Records that are written meanwhile may come in
-	// their earlier form, or twice.
+	// Records calls each for the newest record of every identity, until an error. Records written meanwhile may come
+	// in their earlier form, or twice.
 	Records(ctx context.Context, each func(*Record, trust.Revision) error) error
 
-	// History returns the revisions of the record of id that are kept, the
-	// oldest first, and whether these are all that there have ever been.
+	// History returns the kept revisions, oldest first, and whether no others ever existed.
 	History(ctx context.Context, id wire.Identity) (history []Revised, complete bool, err error)
 }
 
@@ -39,8 +34,6 @@ type Revised struct {
 	Revision trust.Revision
 }
 
-// note writes down a token with which a node has enrolled. A limited one is
-// described by its log of claims.
 func (p *Provisioner) note(v *jwt.Verified) {
 	if v.Limits.Uses > 0 {
 		return

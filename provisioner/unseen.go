@@ -9,14 +9,8 @@ import (
 	"muster/policies"
 )
 
-// asUnseen has whoever asks for a name that is another's told what they would be told
-// of one that nobody has ever had: a token lies on every machine, and with a refusal of
-// its own for names on record, or a wait of another length, it would list the fleet.
-// err is the refusal of [attempt.classify], and returned with no more than that
-// added. Where a name that nobody has would be given out, it is told as
-// [wire.Code.ToldAs] says: who would get it sees that it does not.
-//
-// The node itself, by its key or by the word of one, is told how its name stands.
+// concealExistence answers as for an unknown name, in code and retry time, so that a token holder cannot enumerate
+// the fleet. Keys of the lineage get the true code.
 func (a *attempt) asUnseen(ctx context.Context, err error) error {
 	var r *Refusal
 	if a.renewal || !errors.As(err, &r) || r.Code != wire.CodeIdentityTaken && r.Code != wire.CodeIdentityRevoked {
@@ -29,9 +23,7 @@ func (a *attempt) asUnseen(ctx context.Context, err error) error {
 	return r
 }
 
-// toldOfUnseen returns the code with which the attempt would be refused if nobody had ever
-// had its name, up to the policy's verdict; "" if that lets it in. It takes the steps of
-// [attempt.round], and leaves nothing behind: no decision was made.
+// codeForUnknownName follows [attempt.round] up to the verdict without side effects; "" means admitted.
 func (a *attempt) toldOfUnseen(ctx context.Context) wire.Code {
 	free := &attempt{proof: a.proof, findings: findings{reason: ReasonNew}}
 	free.renewal = false
@@ -51,7 +43,6 @@ func (a *attempt) toldOfUnseen(ctx context.Context) wire.Code {
 	return verdictCodes[d.Verdict()]
 }
 
-// verdictCodes says as what a verdict refuses; [policies.VerdictAllow] does not.
 var verdictCodes = map[policies.Verdict]wire.Code{
 	policies.VerdictDeny:     wire.CodeDenied,
 	policies.VerdictShutdown: wire.CodeShutdown,

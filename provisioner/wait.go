@@ -10,16 +10,9 @@ import (
 	"muster/provisioner/trust"
 )
 
-// wait notes that the attempt was told to wait, if its code says so, and sets
-// when it is to ask again if it waits for an operator. A name that is taken is
-// told as an approval that is pending, and must take as long; so must a revoked
-// one that is told so (see asUnseen), for which nobody is listed: no answer about a
-// key lets it have that.
-//
-// It reports whether that was an event lately and is not to be one again: one who
-// waits asks every few seconds, for days, and events of that would push all others
-// out. So does a machine that was installed anew, or one whose name is a mistake,
-// for a name that is another's.
+// notePending lists the attempt if its code says so, sets its retry time, and reports whether it was reported lately.
+// Concealed refusals must take as long as pending ones. Pending nodes ask for days, and their events would displace
+// the rest.
 func (a *attempt) wait(r *Refusal) (said bool) {
 	switch r.Code {
 	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
@@ -54,8 +47,7 @@ func (a *attempt) wait(r *Refusal) (said bool) {
 	return said
 }
 
-// namesOf returns the names that the certificate request asks for and no
-// certificate would have, bounded.
+// namesOf returns the other names that the certificate request asks for; no certificate gets them.
 func namesOf(a *attempt) []string {
 	var names []string
 	for _, list := range [][]string{a.csr.DNSNames, a.csr.IPAddresses, a.csr.URIs, a.csr.Emails} {
@@ -68,9 +60,8 @@ func namesOf(a *attempt) []string {
 	return names
 }
 
-// HasIn reports whether a key that waits has got in by the record, which may be nil.
-// Whoever has been silent for long does not wait; who asked of late may wait for what comes
-// after the certificate that it has.
+// HasEnrolled reports whether r, which may be nil, has admitted a pending key. A key that asked lately may be pending
+// for its next certificate; a stale one is not.
 func (r *Record) HasIn(w *waiting.Key, stale bool) bool {
 	if s := r.state(); s != StateEnrolled && s != StateProvisioned || !slices.Contains(r.Lineage, w.KeyHash) {
 		return false

@@ -2,11 +2,11 @@ package policies
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"muster/internal/span"
 )
 
 // maxTTL bounds a lifetime: beyond it, seconds added to a date would run past
@@ -14,22 +14,15 @@ import (
 // authority's own limit is far below.
 const maxTTL = 100 * 365 * 24 * time.Hour
 
-// parseTTL reads a lifetime: a number of seconds, or text such as "90m",
-// "720h" or "30d". A day has 24 hours. It is at least a second, and
-// whole seconds, since certificates know no smaller unit.
+// parseTTL reads a lifetime: a number of seconds, or a span such as "12h" or "30d". Certificates know no smaller unit
+// than a second.
 func parseTTL(v ast.Value) (d time.Duration, err error) {
-	const want = `want a duration such as "720h" or "30d", or a number of seconds`
+	const want = `want a span such as "12h" or "30d", or a number of seconds`
 	switch v := v.(type) {
 	case ast.Number:
 		d, err = time.ParseDuration(string(v) + "s")
 	case ast.String:
-		if text, found := strings.CutSuffix(string(v), "d"); found {
-			var days uint64
-			days, err = strconv.ParseUint(text, 10, 16)
-			d = time.Duration(days) * 24 * time.Hour
-		} else {
-			d, err = time.ParseDuration(string(v))
-		}
+		d, err = span.Parse(string(v))
 	default:
 		return 0, fmt.Errorf("is %s, %s", kind(v), want)
 	}
@@ -37,7 +30,7 @@ func parseTTL(v ast.Value) (d time.Duration, err error) {
 		return 0, fmt.Errorf("is %.40s, %s", v, want)
 	}
 	if d < time.Second || d > maxTTL || d%time.Second != 0 {
-		return 0, fmt.Errorf("is %v, want 1s to %v in whole seconds", d, maxTTL)
+		return 0, fmt.Errorf("is %v, want 1s to %s in whole seconds", d, span.Format(maxTTL))
 	}
 	return d, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"muster/internal/conffile"
 	"muster/internal/discover"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/server/files"
 	"muster/server/link"
@@ -218,16 +219,15 @@ func (r *confReader) read(names []string, set func(string) error) {
 	}
 }
 
-// parseInterval reads seconds, as Choria writes them, or a duration with its
-// unit. Zero means never, where that is allowed.
+// parseInterval reads seconds, as Choria writes them, or a span. If zero is set, 0 means never.
 func parseInterval(s string, zero bool) (time.Duration, error) {
-	d, err := time.ParseDuration(s)
+	d, err := span.Parse(s)
 	if n, e := strconv.ParseUint(s, 10, 31); e == nil {
 		d, err = time.Duration(n)*time.Second, nil
 	}
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("is %.80q, want seconds or a duration such as 5m", s)
+		return 0, fmt.Errorf("is %.80q, want seconds or a span such as 5m", s)
 	case zero && d == 0:
 		return 0, nil
 	case d < minInterval || d > maxInterval:

@@ -40,7 +40,7 @@ func TestParseConf(t *testing.T) {
 		"interval without a number": {"registration_interval = often\n", nil},
 		"interval of 1 s":           {"registration_interval = 1\n", &conf{registrationInterval: time.Second}},
 		"interval of 1 ms":          {"registration_interval = 1ms\n", nil},
-		"interval of a week":        {"registration_interval = 168h\n", nil},
+		"interval of a week":        {"registration_interval = 1w\n", nil},
 		"alive never":               {"alive_interval = 0\n", nil},
 		"unknown level":             {"log_level = loud\n", nil},
 	}

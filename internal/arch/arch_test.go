@@ -17,6 +17,7 @@ import (
 // packages of lower layers, and none of its own: so edges never import each other. A package that is in no layer, and not
 // the agent's, is a decision: it wants a line in docs/adr.
 var layers = [][]string{
+	{"internal/span"},
 	{"internal/wire", "internal/cli", "internal/disk", "internal/limit", "internal/keyfile", "internal/queuegroup"},
 	{"internal/conffile", "internal/seal", "internal/discover"},
 	{"jwt", "policies", "provisioner/ca", "provisioner/helper"},
@@ -34,7 +35,7 @@ var layers = [][]string{
 // agent is what the agent on a node is made of, and what each of its packages imports besides internal/wire. It links
 // nothing of the provisioner.
 var agent = map[string][]string{
-	"server": {"internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "jwt",
+	"server": {"internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "internal/span", "jwt",
 		"server/advice", "server/files", "server/link", "server/orders", "server/trust"},
 	"server/advice":    {},
 	"server/files":     {},

@@ -14,25 +14,8 @@ import (
 	"time"
 
 	"muster/internal/cli"
+	"muster/internal/span"
 )
-
-func TestParseDuration(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]time.Duration{
-		"1y": cli.Year, "30d": 30 * cli.Day, "12h": 12 * time.Hour, "1d12h": 36 * time.Hour, "2M": 60 * cli.Day, "2m": 2 * time.Minute,
-		"1w": cli.Week, "90s": 90 * time.Second, "0s": 0, "1Y1W1D1H1S": cli.Year + cli.Week + cli.Day + time.Hour + time.Second,
-		"292y": 292 * cli.Year,
-	} {
-		if got, err := cli.ParseDuration(in); err != nil || got != want {
-			t.Errorf("ParseDuration(%q) = %v, %v, want %v", in, got, err, want)
-		}
-	}
-	for _, in := range []string{"", "1", "y", "1 y", "-1y", "+1y", "1.5h", "1x", "1yy", "y1", "293y", "99999999999999999999s", "1µs", "292y292y"} {
-		if got, err := cli.ParseDuration(in); err == nil || got != 0 {
-			t.Errorf("ParseDuration(%q) = %v, %v, want an error", in, got, err)
-		}
-	}
-}
 
 // TestDurationOf refuses what is outside of the limits, and says them and the flag.
 func TestDurationOf(t *testing.T) {
@@ -41,11 +24,11 @@ func TestDurationOf(t *testing.T) {
 		"1m": "", "30d": "", "1M": "", "59s": `--ttl is "59s", want 1m to 30d`, "0s": `--ttl is "0s", want 1m to 30d`,
 		"30d1s": `--ttl is "30d1s", want 1m to 30d`, "100000d": `--ttl is "100000d", want 1m to 30d`,
 		"300y": `--ttl: "300y" is longer than 292 years; want 1m to 30d`, "99999999999999999999s": `--ttl: "99999999999999999999s" is longer than 292 years; want 1m to 30d`,
-		"99999999999999999999x": `--ttl: "99999999999999999999x" is not a duration such as 1y, 30d, 12h or 1d12h; want 1m to 30d`, "-1d": `--ttl: "-1d" is not a duration such as 1y, 30d, 12h or 1d12h; want 1m to 30d`,
+		"99999999999999999999x": `--ttl: "99999999999999999999x" is not a span such as 90s, 30m, 12h, 30d or 2w; want 1m to 30d`, "-1d": `--ttl: "-1d" is not a span such as 90s, 30m, 12h, 30d or 2w; want 1m to 30d`,
 	} {
-		got, err := cli.DurationOf("ttl", in, time.Minute, 30*cli.Day)
+		got, err := cli.DurationOf("ttl", in, time.Minute, 30*span.Day)
 		if err == nil && want == "" {
-			if meant, _ := cli.ParseDuration(in); got != meant {
+			if meant, _ := span.Parse(in); got != meant {
 				t.Errorf("DurationOf(%q) = %v, want %v", in, got, meant)
 			}
 			continue
@@ -53,42 +36,6 @@ func TestDurationOf(t *testing.T) {
 		if err == nil || err.Error() != want || got != 0 {
 			t.Errorf("DurationOf(%q) = %v, %v, want %q", in, got, err, want)
 		}
-	}
-}
-
-func TestSpan(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[time.Duration]string{
-		0: "less than 1s", time.Second: "1s", 90 * time.Second: "1m 30s", -36 * time.Hour: "1d 12h",
-		cli.Year + 40*cli.Day + time.Hour: "1y 40d", cli.Year + time.Hour: "1y", 10 * cli.Day: "10d",
-		999 * time.Millisecond: "less than 1s", 1500 * time.Millisecond: "2s", 59600 * time.Millisecond: "1m",
-		cli.Year - time.Millisecond: "1y", cli.Year - time.Hour: "364d 23h", 2*cli.Year - time.Hour: "2y",
-		12*time.Hour - 10*time.Second: "12h", cli.Day - 40*time.Second: "23h 59m", cli.Day - 20*time.Second: "1d",
-	} {
-		if got := cli.Span(in); got != want {
-			t.Errorf("Span(%v) = %q, want %q", in, got, want)
-		}
-	}
-}
-
-func TestParseInstant(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	for in, want := range map[string]time.Time{
-		"2027-01-31T12:00:00Z": time.Date(2027, 1, 31, 12, 0, 0, 0, time.UTC), "2027-01-31T12:00:00+02:00": time.Date(2027, 1, 31, 10, 0, 0, 0, time.UTC),
-		"12h": now.Add(12 * time.Hour),
-	} {
-		if got, err := cli.ParseInstant(in, now); err != nil || !got.Equal(want) {
-			t.Errorf("ParseInstant(%q) = %v, %v, want %v", in, got, err, want)
-		}
-	}
-	for _, in := range []string{"", "tomorrow", "2027-01-31", "-12h", "0001-01-01T00:00:00Z"} {
-		if got, err := cli.ParseInstant(in, now); err == nil || !got.IsZero() {
-			t.Errorf("ParseInstant(%q) = %v, %v, want an error", in, got, err)
-		}
-	}
-	if _, err := cli.ParseInstant("99999999999d", now); err == nil || err.Error() != `"99999999999d" is longer than 292 years` {
-		t.Errorf("ParseInstant of 99999999999d = %v, want that it is too long", err)
 	}
 }
 

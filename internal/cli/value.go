@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/span"
 )
 
 // value implements [kingpin.Value] by a function. An empty text is left to [Run], which refuses it for all flags.
@@ -56,13 +58,29 @@ func IntIn[T int | int64](flag *kingpin.FlagClause, target *T, least, most T) {
 	}})
 }
 
-// Duration makes a flag take a duration of least to most, as [ParseDuration] reads it.
+// Duration makes a flag take a duration of least to most, as [span.Parse] reads it.
 func Duration(flag *kingpin.FlagClause, target *time.Duration, least, most time.Duration) {
 	name := flag.Model().Name
 	flag.SetValue(&value{set: func(s string) (err error) {
 		*target, err = DurationOf(name, s, least, most)
 		return err
 	}})
+}
+
+// DurationOf reads a span for a flag and wants it to be least to most. The error begins with the flag and says the limits.
+func DurationOf(flag, s string, least, most time.Duration) (time.Duration, error) {
+	limits := span.Format(least) + " to " + span.Format(most)
+	if least == 0 {
+		limits = "0s to " + span.Format(most)
+	}
+	d, err := span.Parse(s)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("--%s: %w; want %s", flag, err, limits)
+	case d < least || d > most:
+		return 0, fmt.Errorf("--%s is %q, want %s", flag, s, limits)
+	}
+	return d, nil
 }
 
 // Enum makes a flag take one of the options.

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"muster/internal/span"
 )
 
 // LoadYAML fills dst, a pointer to a struct that already holds the defaults,
@@ -90,6 +93,19 @@ func emptyValues(n *yaml.Node, inList bool) (errs []error) {
 		errs = append(errs, emptyValues(c, inList || n.Kind == yaml.SequenceNode)...)
 	}
 	return errs
+}
+
+// A Span is a time.Duration in a YAML file, such as 12h or 30d; see [span.Parse].
+type Span time.Duration
+
+// UnmarshalYAML implements [yaml.Unmarshaler].
+func (s *Span) UnmarshalYAML(n *yaml.Node) error {
+	d, err := span.Parse(n.Value)
+	if err != nil {
+		return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %v", n.Line, err)}}
+	}
+	*s = Span(d)
+	return nil
 }
 
 // MarshalYAML returns v in YAML, indented as the files of init are.

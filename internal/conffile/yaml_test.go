@@ -21,7 +21,7 @@ type fleet struct {
 		URL  string `yaml:"url"`
 		Port uint16 `yaml:"port"`
 	} `yaml:"broker"`
-	Lifetime time.Duration     `yaml:"lifetime"`
+	Lifetime conffile.Span     `yaml:"lifetime"`
 	Open     bool              `yaml:"open"`
 	Sites    []string          `yaml:"sites"`
 	Labels   map[string]string `yaml:"labels"`
@@ -44,7 +44,7 @@ func write(t testing.TB, text string) string {
 
 func TestLoadYAML(t *testing.T) {
 	t.Parallel()
-	defaults := fleet{Name: "blue", Lifetime: 24 * time.Hour}
+	defaults := fleet{Name: "blue", Lifetime: conffile.Span(24 * time.Hour)}
 	tests := map[string]struct {
 		in   string
 		want func(*fleet)
@@ -53,7 +53,7 @@ func TestLoadYAML(t *testing.T) {
 		"comments":        {"# nothing\n", func(*fleet) {}},
 		"one document":    {"---\nname: red\n", func(f *fleet) { f.Name = "red" }},
 		"nested":          {"broker:\n  url: nats://a\n  port: 4222\n", func(f *fleet) { f.Broker.URL, f.Broker.Port = "nats://a", 4222 }},
-		"durations":       {"lifetime: 90m\n", func(f *fleet) { f.Lifetime = 90 * time.Minute }},
+		"durations":       {"lifetime: 30d\n", func(f *fleet) { f.Lifetime = conffile.Span(720 * time.Hour) }},
 		"lists and maps":  {"sites: [ams, fra]\nlabels: {a: b}\n", func(f *fleet) { f.Sites, f.Labels = []string{"ams", "fra"}, map[string]string{"a": "b"} }},
 		"a default again": {"open: false\nname: blue\n", func(*fleet) {}},
 	}
@@ -84,14 +84,14 @@ func TestLoadYAMLRefuses(t *testing.T) {
 		"unknown nested key":            {"broker:\n  ulr: x\n", []string{`line 2: unknown key "ulr"`}},
 		"key in capitals":               {"Name: red\n", []string{`line 1: unknown key "Name"`}},
 		"key given twice":               {"name: red\nopen: true\nname: green\n", []string{`line 3: mapping key "name" already defined at line 1`}},
-		"no duration":                   {"lifetime: soon\n", []string{"line 1: cannot unmarshal !!str `soon` into time.Duration"}},
+		"no duration":                   {"lifetime: soon\n", []string{`line 1: "soon" is not a span such as 90s, 30m, 12h, 30d or 2w`}},
 		"number out of range":           {"broker: {port: 70000}\n", []string{"line 1: cannot unmarshal !!int `70000` into uint16"}},
 		"no boolean":                    {"open: perhaps\n", []string{"line 1: cannot unmarshal !!str `perhaps` into bool"}},
 		"no list":                       {"sites: ams\n", []string{"line 1: cannot unmarshal !!str `ams` into []string"}},
 		"no text":                       {"name: [a]\n", []string{`line 1: cannot unmarshal !!seq into string`}},
 		"two documents":                 {"name: red\n---\nname: green\n", []string{`more than one document, want one`}},
 		"rubbish behind it":             {"name: red\n--- [\n", []string{`more than one document, want one`}},
-		"all at once":                   {"naem: red\nlifetime: soon\n", []string{`line 1: unknown key "naem"`, "line 2: cannot unmarshal !!str `soon` into time.Duration"}},
+		"all at once":                   {"naem: red\nlifetime: soon\n", []string{`line 1: unknown key "naem"`, `line 2: "soon" is not a span such as 90s, 30m, 12h, 30d or 2w`}},
 		"a limit without a value":       {"signers:\n  - name: a\n    sites:\n    # - ams\n", []string{`line 3: ` + noValue}},
 		"a limit that is an empty list": {"signers: [{sites: [ams]}, {sites: []}]\n", []string{`line 1: ` + noValue}},
 		"a limit with nothing in it":    {"signers:\n  - sites:\n      - ams\n      - # b\n      - ~\n", []string{`line 4: ` + noValue, `line 5: ` + noValue}},
@@ -102,7 +102,7 @@ func TestLoadYAMLRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := write(t, tt.in)
-			err := conffile.LoadYAML(path, &fleet{Name: "blue", Lifetime: 24 * time.Hour})
+			err := conffile.LoadYAML(path, &fleet{Name: "blue", Lifetime: conffile.Span(24 * time.Hour)})
 			if err == nil {
 				t.Fatal("LoadYAML = nil, want an error")
 			}
@@ -127,7 +127,7 @@ func TestLoadYAMLOfWhatIsNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := write(t, in)
-			err := conffile.LoadYAML(path, &fleet{Name: "blue", Lifetime: 24 * time.Hour})
+			err := conffile.LoadYAML(path, &fleet{Name: "blue", Lifetime: conffile.Span(24 * time.Hour)})
 			if err == nil || !strings.HasPrefix(err.Error(), path+": ") {
 				t.Errorf("LoadYAML error = %v, want one that begins with the path", err)
 			}

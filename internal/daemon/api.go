@@ -67,7 +67,7 @@ func (c *APIConfig) validate(v *Mistakes) {
 
 // apiRequest asks for the certificate of the HTTPS listener.
 func (c *Config) apiRequest() ca.Request {
-	r := ca.Request{Role: wire.RoleProvisioner, Name: c.Name, TTL: c.Certificates.MaxLifetime, DNSNames: c.API.Names, ServerAuth: true}
+	r := ca.Request{Role: wire.RoleProvisioner, Name: c.Name, TTL: time.Duration(c.Certificates.MaxLifetime), DNSNames: c.API.Names, ServerAuth: true}
 	for _, a := range c.API.Addresses {
 		r.IPAddresses = append(r.IPAddresses, net.ParseIP(a))
 	}

@@ -51,7 +51,7 @@ func LoadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring) (*ca.Au
 	}
 	authority, err := ca.New(ca.Config{
 		Root: root, Issuing: issuing, Key: key, TrustDomain: cfg.TrustDomain, Previous: previous,
-		MaxTTL: cfg.Certificates.MaxLifetime, DefaultTTL: cfg.Certificates.Lifetime, Now: now,
+		MaxTTL: time.Duration(cfg.Certificates.MaxLifetime), DefaultTTL: time.Duration(cfg.Certificates.Lifetime), Now: now,
 	})
 	if err != nil {
 		return nil, conffile.Prefix(fmt.Sprintf("%s, %s and %s", cfg.CA.Root, cfg.CA.Certificate, cfg.CA.Key), err)

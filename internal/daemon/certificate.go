@@ -65,13 +65,13 @@ func (c *Config) ownRequest() ca.Request {
 	if c.Broker.URL == "" {
 		return c.BrokerRequest(c.Name)
 	}
-	return ca.Request{Role: wire.RoleProvisioner, Name: c.Name, TTL: c.Certificates.MaxLifetime}
+	return ca.Request{Role: wire.RoleProvisioner, Name: c.Name, TTL: time.Duration(c.Certificates.MaxLifetime)}
 }
 
 // BrokerRequest asks for the certificate of a broker of this name, under which
 // nodes look for it by what the configuration says.
 func (c *Config) BrokerRequest(name string) ca.Request {
-	r := ca.Request{Role: wire.RoleBroker, Name: name, TTL: c.Certificates.MaxLifetime, DNSNames: c.Broker.Names}
+	r := ca.Request{Role: wire.RoleBroker, Name: name, TTL: time.Duration(c.Certificates.MaxLifetime), DNSNames: c.Broker.Names}
 	for _, a := range c.Broker.Addresses {
 		r.IPAddresses = append(r.IPAddresses, net.ParseIP(a))
 	}

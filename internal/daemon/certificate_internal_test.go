@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"muster/internal/conffile"
 	"muster/internal/wire"
 	"muster/provisioner/ca"
 )
@@ -44,7 +45,7 @@ func newCertificateBy(t *testing.T, life time.Duration, clock func() time.Time) 
 		t.Fatal(err)
 	}
 	cfg := DefaultConfig()
-	cfg.Name, cfg.Certificates.MaxLifetime = "broker.fleet.test", life
+	cfg.Name, cfg.Certificates.MaxLifetime = "broker.fleet.test", conffile.Span(life)
 	cfg.Broker.Names, cfg.Broker.Addresses = []string{"nats.fleet.test"}, []string{"192.0.2.1", "2001:db8::1"}
 	return &ownCertificate{what: "broker", request: cfg.ownRequest(), authority: authority, now: clock, log: slog.New(slog.DiscardHandler)}, authority.Roots()
 }

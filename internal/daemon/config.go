@@ -150,18 +150,18 @@ type Config struct {
 	// Certificates sets what nodes get unless the policy says otherwise.
 	Certificates struct {
 		// Lifetime is 1m to max_lifetime. Defaults to 720h.
-		Lifetime time.Duration `yaml:"lifetime"`
+		Lifetime conffile.Span `yaml:"lifetime"`
 
 		// MaxLifetime is the most that a policy may ask for, up to 8760h, [LongestLifetime].
 		// Defaults to 2160h.
-		MaxLifetime time.Duration `yaml:"max_lifetime"`
+		MaxLifetime conffile.Span `yaml:"max_lifetime"`
 	} `yaml:"certificates"`
 
 	// CRL is the list of revoked certificates, data_dir/crl.pem.
 	CRL struct {
 		// Validity is how long each list is valid, 10m to 720h; the next is signed
 		// when half of it has passed. Defaults to 24h.
-		Validity time.Duration `yaml:"validity"`
+		Validity conffile.Span `yaml:"validity"`
 	} `yaml:"crl"`
 
 	// Revocations is what is kept of them outside the store.
@@ -210,7 +210,7 @@ type Config struct {
 			Command []string `yaml:"command"`
 
 			// Timeout bounds one run, 100ms to 10s. Defaults to 10s.
-			Timeout time.Duration `yaml:"timeout"`
+			Timeout conffile.Span `yaml:"timeout"`
 		} `yaml:"autosign"`
 	} `yaml:"waiting"`
 
@@ -238,7 +238,7 @@ type Config struct {
 		Helper []string `yaml:"helper"`
 
 		// Timeout bounds one run of the helper, 100ms to 5m. Defaults to 10s.
-		Timeout time.Duration `yaml:"timeout"`
+		Timeout conffile.Span `yaml:"timeout"`
 	} `yaml:"configuration"`
 
 	// Quotas bound how many never-seen identities are let in per hour; 0 is no
@@ -312,12 +312,12 @@ const maxVerifications = 100_000
 // DefaultConfig returns the configuration of an empty file.
 func DefaultConfig() Config {
 	var c Config
-	c.Certificates.Lifetime = ca.DefaultTTL
-	c.Certificates.MaxLifetime = ca.DefaultMaxTTL
+	c.Certificates.Lifetime = conffile.Span(ca.DefaultTTL)
+	c.Certificates.MaxLifetime = conffile.Span(ca.DefaultMaxTTL)
 	c.Waiting.Facts = facts.DefaultShown()
 	c.Fleet.Facts = facts.DefaultKept()
-	c.CRL.Validity = trust.DefaultCRLValidity
-	c.Configuration.Timeout = 10 * time.Second
+	c.CRL.Validity = conffile.Span(trust.DefaultCRLValidity)
+	c.Configuration.Timeout = conffile.Span(10 * time.Second)
 	c.Inputs.Enabled = true
 	c.Quotas.PerToken = 500_000
 	c.Quotas.PerSource = 20_000
@@ -359,9 +359,10 @@ func (c *Config) Validate() error {
 	for i, k := range c.Seal.Keys {
 		v.Required(fmt.Sprintf("seal.keys[%d]", i), k)
 	}
-	within(v, "certificates.max_lifetime", c.Certificates.MaxLifetime, ca.MinTTL, LongestLifetime)
-	within(v, "certificates.lifetime", c.Certificates.Lifetime, ca.MinTTL, c.Certificates.MaxLifetime)
-	within(v, "crl.validity", c.CRL.Validity, trust.MinCRLValidity, trust.MaxCRLValidity)
+	within(v, "certificates.max_lifetime", time.Duration(c.Certificates.MaxLifetime), ca.MinTTL, LongestLifetime)
+	within(v, "certificates.lifetime", time.Duration(c.Certificates.Lifetime), ca.MinTTL,
+		time.Duration(c.Certificates.MaxLifetime))
+	within(v, "crl.validity", time.Duration(c.CRL.Validity), trust.MinCRLValidity, trust.MaxCRLValidity)
 	v.Required("policy", c.Policy)
 	most, err := disk.ParseSize(c.Inputs.MaxBytes)
 	if v.Check("inputs.max_bytes", err); err == nil && c.Inputs.MaxBytes != "" && most < minInputBytes {
@@ -376,7 +377,7 @@ func (c *Config) Validate() error {
 	if c.Configuration.Template != "" && len(c.Configuration.Helper) > 0 {
 		v.Bad("configuration.helper", "set together with configuration.template: only one can make the configuration")
 	}
-	within(v, "configuration.timeout", c.Configuration.Timeout, 100*time.Millisecond, 5*time.Minute)
+	within(v, "configuration.timeout", time.Duration(c.Configuration.Timeout), 100*time.Millisecond, 5*time.Minute)
 	within(v, "quotas.per_token", c.Quotas.PerToken, 0, math.MaxInt)
 	within(v, "quotas.per_source", c.Quotas.PerSource, 0, math.MaxInt)
 	within(v, "quotas.verifications_per_source", c.Quotas.VerificationsPerSource, 0, maxVerifications)

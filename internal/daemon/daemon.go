@@ -552,7 +552,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 		Quotas:       provisioner.Quotas{PerToken: d.cfg.Quotas.PerToken, PerSource: d.cfg.Quotas.PerSource},
 		Budget:       d.budget,
 		Now:          d.opts.Now,
-		CRL:          provisioner.CRLConfig{Validity: d.cfg.CRL.Validity},
+		CRL:          provisioner.CRLConfig{Validity: time.Duration(d.cfg.CRL.Validity)},
 		Facts:        provisioner.FactsConfig{Shown: d.cfg.Waiting.Facts, Kept: d.cfg.Fleet.Facts},
 		Self:         provisioner.Self{Installation: s.Installation().ID, Site: d.parts.site, Version: d.opts.Version},
 		Reports: provisioner.Reports{

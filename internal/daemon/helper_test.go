@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/conffile"
 	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
@@ -27,7 +28,7 @@ func helped(t *testing.T, script string, timeout time.Duration) (testbed.Options
 		t.Fatal(err)
 	}
 	return testbed.Options{Edit: func(c *daemon.Config) {
-		c.Configuration.Template, c.Configuration.Timeout = "", timeout
+		c.Configuration.Template, c.Configuration.Timeout = "", conffile.Span(timeout)
 		c.Configuration.Helper = []string{"/bin/sh", path, dir}
 	}}, dir
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"muster/internal/conffile"
 	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
@@ -242,7 +243,7 @@ func TestTheConfigurationsLimitsAreInForce(t *testing.T) {
 	t.Run("lifetime", func(t *testing.T) {
 		t.Parallel()
 		f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) {
-			c.Certificates.Lifetime, c.Certificates.MaxLifetime = time.Hour, 2*time.Hour
+			c.Certificates.Lifetime, c.Certificates.MaxLifetime = conffile.Span(time.Hour), conffile.Span(2*time.Hour)
 		}, Policy: `package muster.enroll
 
 default allow := true

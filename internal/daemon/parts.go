@@ -157,7 +157,7 @@ func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error
 		}
 		return t, nil
 	case len(cfg.Configuration.Helper) > 0:
-		h, err := newHelper(cfg, cfg.Configuration.Helper, cfg.Configuration.Timeout, opts)
+		h, err := newHelper(cfg, cfg.Configuration.Helper, time.Duration(cfg.Configuration.Timeout), opts)
 		if err != nil {
 			return nil, err
 		}
@@ -188,8 +188,9 @@ func loadAutosign(cfg Config, opts Options) (*helper.Helper, error) {
 	if len(c.Command) == 0 {
 		return nil, nil
 	}
-	if c.Timeout != 0 && (c.Timeout < 100*time.Millisecond || c.Timeout > maxAutosign) {
-		return nil, fmt.Errorf("timeout: %v, want 100ms to %v", c.Timeout, maxAutosign)
+	timeout := time.Duration(c.Timeout)
+	if timeout != 0 && (timeout < 100*time.Millisecond || timeout > maxAutosign) {
+		return nil, fmt.Errorf("timeout: %v, want 100ms to %v", timeout, maxAutosign)
 	}
-	return newHelper(cfg, c.Command, c.Timeout, opts)
+	return newHelper(cfg, c.Command, timeout, opts)
 }

@@ -35,7 +35,7 @@ type WebhookConfig struct {
 	Events []string `yaml:"events"`
 
 	// Timeout bounds one request, 1s to 30s. Defaults to 15s.
-	Timeout time.Duration `yaml:"timeout"`
+	Timeout conffile.Span `yaml:"timeout"`
 
 	// CA are the authorities of the endpoint's certificate, PEM. Defaults to the
 	// system's.
@@ -66,7 +66,7 @@ func (c *Config) validateWebhooks(v *Mistakes) {
 		_, err = webhook.Types(w.Events)
 		v.Check(key+".events", err)
 		if w.Timeout != 0 {
-			within(v, key+".timeout", w.Timeout, webhook.MinTimeout, webhook.MaxTimeout)
+			within(v, key+".timeout", time.Duration(w.Timeout), webhook.MinTimeout, webhook.MaxTimeout)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func loadWebhooks(cfg Config, opts Options, add func(key string, err error)) []w
 // loadWebhook reads the files of a webhook, whose other values are valid.
 func loadWebhook(c *WebhookConfig, opts Options) (webhook.Config, error) {
 	cfg := opts.Webhooks // what tests change
-	cfg.Name, cfg.URL, cfg.Timeout, cfg.Version, cfg.Log, cfg.Now = c.Name, c.URL, c.Timeout, opts.Version, opts.Log, opts.Now
+	cfg.Name, cfg.URL, cfg.Timeout, cfg.Version, cfg.Log, cfg.Now = c.Name, c.URL, time.Duration(c.Timeout), opts.Version, opts.Log, opts.Now
 	names := c.Events
 	if len(names) == 0 {
 		names = webhook.DefaultEvents

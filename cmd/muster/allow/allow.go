@@ -13,6 +13,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
@@ -49,7 +50,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	e := &entry{}
 	c := parent.Command("add", "Allow names.").HelpLong(addHelp)
 	cli.Arg(c.Arg("pattern", "A name, or a pattern of names.").Required(), &e.pattern, wire.ParsePattern)
-	cli.Duration(c.Flag("expires", "When the entry ends, as 2h or 7d from now; never if absent.").PlaceHolder("DURATION"), &e.expires, time.Second, 100*cli.Year)
+	cli.Duration(c.Flag("expires", "When the entry ends, as 2h or 7d from now; never if absent.").PlaceHolder("DURATION"), &e.expires, time.Second, 100*span.Year)
 	c.Flag("i-know", "A lone * is meant: the holder of any token can enroll as anything.").BoolVar(&e.iKnow)
 	all.Check(c, func() error {
 		if orders.AnyName(e.pattern) && e.pattern != "" && !e.iKnow {

@@ -17,6 +17,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner/events"
 )
@@ -60,13 +61,11 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 func (f *filter) query(now time.Time) (events.Query, error) {
 	q := events.Query{Type: f.typ, Code: wire.Code(f.code), Node: f.node, Once: !f.follow}
 	var mistakes []error
-	if d, err := cli.ParseDuration(f.since); err == nil {
-		q.Since = now.Add(-d)
-	} else if q.Since, err = time.Parse(time.RFC3339, f.since); err != nil || q.Since.IsZero() { // which to us is no time
-		mistakes = append(mistakes, fmt.Errorf("--since: %q, want 1h, 7d or a time like %s", f.since, now.UTC().Format(time.RFC3339)))
-	} else if q.Since.After(now.Add(cli.Day)) { // clocks differ: it may be the time of an event
-		mistakes = append(mistakes, fmt.Errorf("--since: %s is yet to come, want what is over; --follow alone shows what comes", f.since))
+	var err error
+	if q.Since, err = span.ParsePast(f.since, now); q.Since.After(now.Add(span.Day)) { // clocks differ by less
+		err = fmt.Errorf("%s is in the future: want a time in the past; --follow alone shows new events", f.since)
 	}
+	mistakes = append(mistakes, verb.Flag("since", err))
 	if f.typ != "" && !strings.HasPrefix(f.typ, "io.") {
 		q.Type = "io.muster." + f.typ
 	}

@@ -10,6 +10,7 @@ import (
 	"muster/cmd/muster/internal/signing"
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/jwt"
 )
@@ -50,12 +51,12 @@ func (s *signFlags) times(c *jwt.Claims, now time.Time) error {
 	c.IssuedAt, c.NotBefore = now, now
 	var early, late error
 	if s.notBefore != "" {
-		at, err := cli.ParseInstant(s.notBefore, now)
+		at, err := span.ParseTime(s.notBefore, now)
 		if early = verb.Flag("not-before", err); err == nil {
 			c.NotBefore = at
 		}
 	}
-	d, err := cli.ParseDuration(s.validity)
+	d, err := span.Parse(s.validity)
 	switch c.ExpiresAt = c.NotBefore.Add(d); {
 	case err != nil:
 		late = fmt.Errorf("--validity: %w", err)

@@ -17,6 +17,7 @@ import (
 	"muster/internal/cli"
 	"muster/internal/conffile"
 	"muster/internal/seal"
+	"muster/internal/span"
 	"muster/jwt"
 )
 
@@ -195,15 +196,15 @@ func (t *shown) addLimits(l *cli.Labels) {
 // addTimes adds when the token is good.
 func (t *shown) addTimes(l *cli.Labels) {
 	if at := t.NotBefore; at.After(t.now) {
-		l.Addf("Valid From", "%s (in %s)", verb.Instant(at), cli.Span(at.Sub(t.now)))
+		l.Addf("Valid From", "%s (in %s)", verb.Instant(at), span.Format(at.Sub(t.now)))
 	}
 	switch at := t.Expiry(); {
 	case at.IsZero():
 		l.Add("Expires At", "never")
 	case at.After(t.now):
-		l.Addf("Expires At", "%s (in %s)", verb.Instant(at), cli.Span(at.Sub(t.now)))
+		l.Addf("Expires At", "%s (in %s)", verb.Instant(at), span.Format(at.Sub(t.now)))
 	default:
-		l.Addf("Expires At", "%s (expired %s ago)", verb.Instant(at), cli.Span(t.now.Sub(at)))
+		l.Addf("Expires At", "%s (expired %s ago)", verb.Instant(at), span.Format(t.now.Sub(at)))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"muster/cmd/muster/internal/signing"
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/httpapi"
@@ -66,7 +67,7 @@ func addCommand(parent *kingpin.CmdClause, all cli.Verbs, name wire.Verb, help, 
 	v := &command{order: order{verb: string(name)}, does: does, after: after}
 	c := parent.Command(v.verb, help).HelpLong(long + fmt.Sprintf(commandHelp, after) + orderHelp)
 	c.Flag("wait", "Wait until each machine "+after+".").BoolVar(&v.wait)
-	cli.Duration(c.Flag("wait-for", "How long for each, as 90s or 5m.").Default("2m").IsSetByUser(&v.waitForSet), &v.waitFor, time.Second, cli.Year)
+	cli.Duration(c.Flag("wait-for", "How long for each, as 90s or 5m.").Default("2m").IsSetByUser(&v.waitForSet), &v.waitFor, time.Second, span.Year)
 	c.Flag("node-token", "Token that the machines have, if it is not the one they enrolled with.").PlaceHolder("FILE").StringVar(&v.token)
 	v.addFlags(c, all)
 	all.Check(c, func() error {

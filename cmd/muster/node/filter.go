@@ -9,7 +9,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
-	"muster/internal/cli"
+	"muster/internal/span"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
@@ -52,14 +52,12 @@ func (f *filter) query(q fleet.Query, now time.Time) (fleet.Query, error) {
 	}
 	var expires, unseen error
 	if f.expiresBefore != "" {
-		q.ExpiresBefore, expires = cli.ParseInstant(f.expiresBefore, now)
+		q.ExpiresBefore, expires = span.ParseTime(f.expiresBefore, now)
 	}
 	if f.unseen != "" {
-		q.SeenBefore, unseen = cli.ParseInstant(f.unseen, now)
-		if d, err := cli.ParseDuration(f.unseen); err == nil { // a span is one that has passed
-			q.SeenBefore = now.Add(-d)
-		} else if unseen == nil && q.SeenBefore.After(now) {
-			unseen = fmt.Errorf("%s is to come: want a time that has passed, every machine would fit", verb.Instant(q.SeenBefore))
+		q.SeenBefore, unseen = span.ParsePast(f.unseen, now)
+		if q.SeenBefore.After(now) {
+			unseen = fmt.Errorf("%s is in the future, and every node would match: want a time in the past", verb.Instant(q.SeenBefore))
 		}
 	}
 	return q, errors.Join(verb.Flag("expires-before", expires), verb.Flag("unseen", unseen), verb.Flags(q.Check()))

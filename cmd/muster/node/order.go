@@ -15,6 +15,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
@@ -73,7 +74,7 @@ func (v *order) check() error {
 	_, unnamed := identities(v.names)
 	q, err := v.query(fleet.Query{}, time.Now())
 	if before := q.SeenBefore; err == nil && !before.IsZero() && time.Since(before) < v.minUnseen {
-		err = fmt.Errorf("--unseen: %s is less than %s ago: machines that run say so every half hour only, and would fit; want 1h or more (m is minutes, M months)", verb.Instant(before), cli.Span(v.minUnseen))
+		err = fmt.Errorf("--unseen: %s is less than %s ago: machines that run say so every half hour only, and would fit; want 1h or more (m is minutes, M months)", verb.Instant(before), span.Format(v.minUnseen))
 	}
 	return errors.Join(choice, unnamed, err)
 }

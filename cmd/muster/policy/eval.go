@@ -19,6 +19,7 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/conffile"
+	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/policies"
 )
@@ -49,7 +50,7 @@ func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
 	c.Arg("policy", "Rego file, or directory of them.").Required().StringVar(&v.policy)
 	c.Flag("input", "The machine, JSON.").PlaceHolder("FILE").StringVar(&v.input)
 	cli.Flag(c.Flag("node", "Name of a machine that has asked."), &v.node, wire.ParseIdentity)
-	cli.Duration(c.Flag("since", "With --node: how far back to look, as 12h or 7d.").Default("7d"), &v.since, time.Second, 100*cli.Year)
+	cli.Duration(c.Flag("since", "With --node: how far back to look, as 12h or 7d.").Default("7d"), &v.since, time.Second, 100*span.Year)
 	v.AddFlags(c)
 	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run
@@ -124,7 +125,7 @@ func (v *eval) recorded(ctx context.Context) (*policies.Input, error) {
 	case err != nil:
 		return nil, err
 	case newest == nil:
-		return nil, fmt.Errorf("no decision about %s is recorded in the last %s", v.node, cli.Span(v.since))
+		return nil, fmt.Errorf("no decision about %s is recorded in the last %s", v.node, span.Format(v.since))
 	case newest.Redacted:
 		v.Say("what looked like a secret was not recorded of %s", v.node)
 	}

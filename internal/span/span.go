@@ -1,0 +1,129 @@
+// Package span reads and writes spans of time as operators do: 90s, 30m, 12h, 30d, 2w. Flags, policies,
+// provisioner.yaml and server.conf all use it.
+package span
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Spans without a calendar: a month is 30 days and a year 365, as in Choria's flags.
+const (
+	Day   = 24 * time.Hour
+	Week  = 7 * Day
+	Month = 30 * Day
+	Year  = 365 * Day
+)
+
+// units are read in this order. M is a month and m a minute; the other units are read in either case.
+var units = []struct {
+	name string
+	span time.Duration
+}{
+	{"ms", time.Millisecond}, {"y", Year}, {"M", Month}, {"w", Week}, {"d", Day}, {"h", time.Hour}, {"m", time.Minute},
+	{"s", time.Second},
+}
+
+// errTooLong means that a span does not fit into a [time.Duration].
+var errTooLong = errors.New("longer than 292 years")
+
+// Parse reads a span such as 90s, 30d or 1d12h: whole numbers with the units y, M (month), w, d, h, m (minute), s
+// and ms, without a sign or a fraction.
+func Parse(s string) (time.Duration, error) {
+	bad := fmt.Errorf("%.80q is not a span such as 90s, 30m, 12h, 30d or 2w", s)
+	if s == "" {
+		return 0, bad
+	}
+	var sum time.Duration
+	for rest := s; rest != ""; {
+		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
+		unit, length := unitOf(rest[digits:])
+		if digits == 0 || unit == 0 {
+			return 0, bad
+		}
+		n, err := strconv.ParseInt(rest[:digits], 10, 64) // err: too many digits
+		if err != nil || n > int64((1<<63-1-sum)/unit) {
+			return 0, fmt.Errorf("%.80q is %w", s, errTooLong)
+		}
+		sum += time.Duration(n) * unit
+		rest = rest[digits+length:]
+	}
+	return sum, nil
+}
+
+// unitOf returns the unit that s begins with and the length of its name, zero for none.
+func unitOf(s string) (unit time.Duration, length int) {
+	for _, u := range units {
+		begins := s[:min(len(u.name), len(s))]
+		if begins == u.name || u.name != "M" && u.name != "m" && strings.ToLower(begins) == u.name {
+			return u.span, len(u.name)
+		}
+	}
+	return 0, 0
+}
+
+// shown are the units that [Format] writes. Months are left out because m is a minute.
+var shown = []struct {
+	letter byte
+	span   time.Duration
+}{{'y', Year}, {'d', Day}, {'h', time.Hour}, {'m', time.Minute}, {'s', time.Second}}
+
+// Format writes the largest unit of a span and the one below it, rounded to the nearest, as in 1y 20d, 3d 4h, 12s.
+// The sign is left out.
+func Format(d time.Duration) string {
+	if d = d.Abs(); d < time.Second {
+		return "less than 1s"
+	}
+	for i, u := range shown {
+		if d >= u.span {
+			d = d.Round(shown[min(i+1, len(shown)-1)].span)
+			break
+		}
+	}
+	var parts []string // two at most: rounding has made the other units zero
+	for _, u := range shown {
+		if n := d / u.span; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d%c", n, u.letter))
+			d -= n * u.span
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// Age writes a span for a column of a table, in one unit: 45s, 90m, 30h, 12d. The sign is left out.
+func Age(d time.Duration) string {
+	d = d.Abs()
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 2*Day:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/Day)
+}
+
+// ParseTime reads a time in RFC 3339, or a span from now.
+func ParseTime(s string, now time.Time) (time.Time, error) { return parseTime(s, now, 1) }
+
+// ParsePast reads a time in RFC 3339, or a span back from now.
+func ParsePast(s string, now time.Time) (time.Time, error) { return parseTime(s, now, -1) }
+
+// parseTime reads a time, or a span that sign adds to now or takes from it.
+func parseTime(s string, now time.Time, sign time.Duration) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, s); err == nil && !t.IsZero() { // programs write no time as the zero time
+		return t.UTC(), nil
+	}
+	d, err := Parse(s)
+	if errors.Is(err, errTooLong) {
+		return time.Time{}, err
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%.80q is neither a span such as 12h or 7d nor a time such as 2027-01-31T12:00:00Z", s)
+	}
+	return now.Add(sign * d).UTC(), nil
+}

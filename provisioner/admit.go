@@ -95,7 +95,7 @@ func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) e
 	if err != nil {
 		return g.refuseUnread(id, err)
 	}
-	if err := g.KnowFollowed(ctx, r); err != nil {
+	if err := g.SyncRevocations(ctx, r); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	if err := g.admits(id, r); err != nil {
@@ -126,7 +126,7 @@ func (g *Gate) refuseUnread(id wire.Identity, unread error) error {
 // admits refuses a revoked identity. r may be nil.
 func (g *Gate) admits(id wire.Identity, r *Record) error {
 	node := string(id)
-	if by := g.revocations.Outstanding(id, r.Followed()); by != nil {
+	if by := g.revocations.Outstanding(id, r.AppliedRevocation()); by != nil {
 		return refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
 	if r.state() == StateRevoked {

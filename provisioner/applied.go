@@ -30,7 +30,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 			r = refuse(m.Identity, wire.CodeUnavailable, err)
 		}
 		e := RefusalEvent(r, p.moment(), source.Address)
-		if !p.reported(ctx, &e) || r.Code == wire.CodeOfferUnusable && !say(p.said.words, &e) {
+		if !p.shouldReport(ctx, &e) || r.Code == wire.CodeOfferUnusable && !allowRepeat(p.repeats.messages, &e) {
 			return r
 		}
 		p.cfg.Emit(e)
@@ -41,11 +41,11 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		p.cfg.Log.WarnContext(ctx, msg, "node", e.Node, "code", r.Code, "source", source.Address, "err", e.Cause) //nolint:sloglint // one of two literals
 		return r
 	}
-	p.tellProvisioned(ctx, record, c.attempt, source, repeated)
+	p.reportProvisioned(ctx, record, c.attempt, source, repeated)
 	return nil
 }
 
-func (p *Provisioner) tellProvisioned(ctx context.Context, r *Record, attempt string, source Source, repeated bool) {
+func (p *Provisioner) reportProvisioned(ctx context.Context, r *Record, attempt string, source Source, repeated bool) {
 	e := events.Event{
 		Type:     events.Provisioned,
 		Time:     p.moment(),
@@ -62,7 +62,7 @@ func (p *Provisioner) tellProvisioned(ctx context.Context, r *Record, attempt st
 		Policy:   r.Decision.Policy,
 		Repeated: repeated,
 	}
-	if repeated && !say(p.said.words, &e) {
+	if repeated && !allowRepeat(p.repeats.messages, &e) {
 		return
 	}
 	p.cfg.Emit(e)
@@ -84,7 +84,7 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 	if err != nil {
 		return nil, false, refuse(c.m.Identity, wire.CodeIdentityInvalid, err)
 	}
-	unlock, err := c.turn(ctx, id, func() error { return c.unproven(ctx, id) })
+	unlock, err := c.lockIdentity(ctx, id, func() error { return c.precheck(ctx, id) })
 	if c.watch.took(StepWait, err) != nil {
 		return nil, false, err
 	}
@@ -97,7 +97,7 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 				return nil, false, refuse(c.m.Identity, storeCode(err), err)
 			}
 		}
-		offer, repeated, err := confirmed(record, c.m)
+		offer, repeated, err := matchOffer(record, c.m)
 		if remembered && (err != nil || repeated) {
 			record = nil // see recentOffers
 			continue
@@ -108,7 +108,7 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 		c.source.proven()
 		c.source.Proven = nil
 		if repeated {
-			c.records.tellFormer(record)
+			c.records.kickFormer(record)
 			return record, true, nil
 		}
 		now := c.now()
@@ -116,10 +116,10 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 		next := *record
 		next.State, next.Current, next.Next = StateProvisioned, offer, nil
 		next.ProvisionedAt, next.UpdatedAt, next.Attempt = now, now, c.attempt
-		next.keep(record, now)
+		next.keepSuperseded(record, now)
 		err = c.watch.took(StepPublish, c.records.publish(ctx, &next, after, nil))
 		if err == nil {
-			c.records.tellSuperseded(record, &next)
+			c.records.kickSuperseded(record, &next)
 		}
 		if !errors.Is(err, errAgain) {
 			return &next, false, err
@@ -130,18 +130,18 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 }
 
 // precheck keeps token holders from filling a node's queue.
-func (c *confirmation) unproven(ctx context.Context, id wire.Identity) error {
+func (c *confirmation) precheck(ctx context.Context, id wire.Identity) error {
 	record, _, err := c.cfg.Store.Record(ctx, id)
 	if err != nil {
 		return refuse(c.m.Identity, storeCode(err), err)
 	}
-	_, _, err = confirmed(record, c.m)
+	_, _, err = matchOffer(record, c.m)
 	return err
 }
 
 // matchOffer returns the offer that m confirms, and whether it is current already. The refusal tells a stranger
 // nothing about the record.
-func confirmed(r *Record, m *wire.Applied) (*Issued, bool, error) {
+func matchOffer(r *Record, m *wire.Applied) (*Issued, bool, error) {
 	if r == nil || r.State == StateRetired {
 		return nil, false, refuse(m.Identity, wire.CodeNotIssued, fmt.Errorf("no certificate of %q is live", m.Identity))
 	}

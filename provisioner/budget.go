@@ -87,9 +87,9 @@ func (b *Budget) Sources() int {
 	return max(b.reports.Len(), b.checks.Len())
 }
 
-func (p *Provisioner) reported(ctx context.Context, e *events.Event) bool {
+func (p *Provisioner) shouldReport(ctx context.Context, e *events.Event) bool {
 	if e.Code == wire.CodePaused {
-		return p.said.paused.Allow()
+		return p.repeats.paused.Allow()
 	}
 	if e.Type != events.Attempt {
 		return true

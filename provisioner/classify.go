@@ -60,7 +60,7 @@ func classify(r *Record, c claim) (Reason, error) {
 	}
 	for _, i := range []*Issued{r.Next, r.Current} {
 		// A key that a grant replaced is live until the new key confirms, but gets no offers.
-		if i.begun(c.requested) && i.KeyHash == c.keyHash && slices.Contains(r.Lineage, c.keyHash) {
+		if i.valid(c.requested) && i.KeyHash == c.keyHash && slices.Contains(r.Lineage, c.keyHash) {
 			return ReasonReplay, nil
 		}
 	}
@@ -69,7 +69,7 @@ func classify(r *Record, c claim) (Reason, error) {
 		return ReasonContinue, nil
 	case c.vouching != "" && slices.Contains(r.Lineage, c.vouching):
 		return ReasonContinuity, nil
-	case namesAnew(c.token, r, c.requested):
+	case reassignedBy(c.token, r, c.requested):
 		return ReasonOneTimeToken, nil
 	case r.grantedBy(c.grant, c.keyHash, c.requested):
 		return ReasonGrant, nil
@@ -82,7 +82,7 @@ func classify(r *Record, c claim) (Reason, error) {
 //
 // Token times are whole seconds, so one of the same second counts as earlier. A token from the future would outlast
 // every certificate and is refused. A second key cannot use the token: its use made a newer certificate.
-func namesAnew(t *jwt.Verified, r *Record, now time.Time) bool {
+func reassignedBy(t *jwt.Verified, r *Record, now time.Time) bool {
 	if t == nil || t.Limits.Uses != 1 || len(t.Limits.Identities) != 1 || string(t.Limits.Identities[0]) != string(r.Identity) {
 		return false
 	}

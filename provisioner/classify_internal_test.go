@@ -238,8 +238,8 @@ func TestLineageKeepsTheNewestKeys(t *testing.T) {
 	t.Parallel()
 	r := &Record{}
 	for i := range MaxLineage + 5 {
-		r.remember(string(rune('A' + i)))
-		r.remember("kept")
+		r.addKey(string(rune('A' + i)))
+		r.addKey("kept")
 	}
 	if len(r.Lineage) != MaxLineage || r.Lineage[MaxLineage-1] != "kept" || r.Lineage[MaxLineage-2] != string(rune('A'+MaxLineage+4)) {
 		t.Errorf("lineage = %q, want the newest %d, each once", r.Lineage, MaxLineage)
@@ -249,7 +249,7 @@ func TestLineageKeepsTheNewestKeys(t *testing.T) {
 	}
 	before := slices.Clone(r.Lineage)
 	copied := *r
-	copied.remember("new")
+	copied.addKey("new")
 	if !slices.Equal(r.Lineage, before) {
 		t.Error("a key remembered by a copy changed the record that it was made of")
 	}
@@ -281,7 +281,7 @@ func TestGrantStands(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := tt.record.Granted(tt.grant, now); got != tt.want {
+			if got := tt.record.GrantApplies(tt.grant, now); got != tt.want {
 				t.Errorf("Stands = %v, want %v", got, tt.want)
 			}
 		})

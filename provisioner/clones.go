@@ -66,7 +66,7 @@ type boots struct {
 
 // observe notes a message of a machine. If an earlier machine speaks again, it returns the later one and forgets
 // both, so that lying nodes cost one read of the record per [cloneGrace].
-func (b *boots) see(id wire.Identity, m Machine, now time.Time) (other sighting, cloned bool) {
+func (b *boots) observe(id wire.Identity, m Machine, now time.Time) (other sighting, cloned bool) {
 	if m.Boot == "" || len(m.Boot) > maxBootName {
 		return sighting{}, false
 	}
@@ -100,13 +100,13 @@ func (b *boots) see(id wire.Identity, m Machine, now time.Time) (other sighting,
 	return sighting{}, false
 }
 
-// Heard notes a message of a fleet node: its machine and its certificate's serial. Only the identity is proven. If
-// two machines use one identity, Heard puts that on record and reports it; else it does not block.
+// NoteMachine notes a message of a fleet node: its machine and its certificate's serial. Only the identity is proven. If
+// two machines use one identity, NoteMachine puts that on record and reports it; else it does not block.
 //
 // A crash is harmless: the next message shows it again. A machine that lost its identity by a grant may speak until
 // its successor confirms, and is no clone.
-func (p *Provisioner) Heard(ctx context.Context, id wire.Identity, m Machine, serial string) {
-	other, cloned := p.boots.see(id, m, p.cfg.Now())
+func (p *Provisioner) NoteMachine(ctx context.Context, id wire.Identity, m Machine, serial string) {
+	other, cloned := p.boots.observe(id, m, p.cfg.Now())
 	if !cloned {
 		return
 	}
@@ -124,7 +124,7 @@ func (p *Provisioner) Heard(ctx context.Context, id wire.Identity, m Machine, se
 		next := *r
 		next.Cloned = &Cloned{Machines: [2]Machine{other.Machine, m}, At: p.now()}
 		next.Attempt, next.UpdatedAt = wire.NewID(), next.Cloned.At
-		next.keep(r, next.UpdatedAt)
+		next.keepSuperseded(r, next.UpdatedAt)
 		err = p.records.publish(ctx, &next, after, nil)
 		if errors.Is(err, errAgain) {
 			continue

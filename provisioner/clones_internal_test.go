@@ -37,7 +37,7 @@ func TestBoots(t *testing.T) {
 			t.Parallel()
 			var b boots
 			for i, w := range tt.said {
-				other, cloned := b.see("web1.example.net", Machine{Boot: w.boot}, start.Add(w.at))
+				other, cloned := b.observe("web1.example.net", Machine{Boot: w.boot}, start.Add(w.at))
 				want := ""
 				if i == len(tt.said)-1 {
 					want = tt.want
@@ -55,13 +55,13 @@ func TestBootsAreBounded(t *testing.T) {
 	var b boots
 	now := time.Now()
 	for i := range 100 {
-		b.see("web1.example.net", Machine{Boot: fmt.Sprint(i)}, now)
+		b.observe("web1.example.net", Machine{Boot: fmt.Sprint(i)}, now)
 	}
 	if n := len(b.seen["web1.example.net"]); n != maxBoots {
 		t.Errorf("%d boot instances of one identity, want %d", n, maxBoots)
 	}
 	for i := range maxTracked + 100 {
-		b.see(wire.Identity(fmt.Sprintf("node%d.example.net", i)), Machine{Boot: "a"}, now)
+		b.observe(wire.Identity(fmt.Sprintf("node%d.example.net", i)), Machine{Boot: "a"}, now)
 	}
 	if n := len(b.seen); n != maxTracked {
 		t.Errorf("%d identities, want %d", n, maxTracked)

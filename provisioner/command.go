@@ -22,14 +22,14 @@ func (a *proof) otherSecret(r *Record) bool {
 }
 
 // TokenUnusable returns why the recorded token would not admit its node again, worded to follow its id, or nil.
-func (p *Provisioner) TokenOver(r *Record) error {
+func (p *Provisioner) TokenUnusable(r *Record) error {
 	if p.revocations.Token(r.Token) != nil {
 		return errors.New("is revoked")
 	}
 	if p.cfg.Signers != nil && p.cfg.Signers.Ended(r.Signer) != nil {
 		return fmt.Errorf("is of signer %s, who was removed", r.Signer)
 	}
-	token, err := r.recall()
+	token, err := r.storedToken()
 	if err != nil {
 		return err
 	}

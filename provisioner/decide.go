@@ -32,21 +32,21 @@ func (a *attempt) decide(ctx context.Context) error {
 	case v == policies.VerdictApproval,
 		// perhaps the name of a lost record
 		v == policies.VerdictAllow && a.reason == ReasonNew && a.logs.InRecovery() != nil:
-		return a.approved(ctx)
+		return a.checkApproved(ctx)
 	case v == policies.VerdictAllow:
 		return nil
 	case v == policies.VerdictDeny && a.cloned():
-		return refuse(node, wire.CodeIdentityCloned, because(d))
+		return refuse(node, wire.CodeIdentityCloned, policyReasons(d))
 	default:
-		return refuse(node, verdictCodes[v], because(d))
+		return refuse(node, verdictCodes[v], policyReasons(d))
 	}
 }
 
-var errTakenBack = errors.New("what it was let in by was taken back meanwhile")
+var errWithdrawn = errors.New("what it was let in by was taken back meanwhile")
 
 // checkStillAdmitted starts a new round if the allow-list entry, approval or grant was withdrawn. It runs right
 // before the write, since a helper may take minutes.
-func (a *attempt) checkLetIn() error {
+func (a *attempt) checkStillAdmitted() error {
 	stands := a.allowance == nil || a.logs.Allowances.Stands(a.allowance, a.identity, a.now())
 	if stands && a.approval != nil && a.approval.Identity != "" { // else autosign's, which is not on record
 		answer, _ := a.logs.Answers.Of(a.identity, a.csr.KeyHash)
@@ -57,12 +57,12 @@ func (a *attempt) checkLetIn() error {
 		stands = grant != nil && grant.ID == a.grant.ID
 	}
 	if !stands {
-		return fmt.Errorf("%w: %w", errAgain, errTakenBack)
+		return fmt.Errorf("%w: %w", errAgain, errWithdrawn)
 	}
 	return nil
 }
 
-func because(d *policies.Decision) error {
+func policyReasons(d *policies.Decision) error {
 	if why := d.Why(); len(why) > 0 {
 		return fmt.Errorf("policy: %s", strings.Join(why, "; "))
 	}

@@ -130,7 +130,7 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if err != nil || record == nil {
 		return err
 	}
-	if err := e.KnowFollowed(ctx, record); err != nil {
+	if err := e.SyncRevocations(ctx, record); err != nil {
 		return err
 	}
 	entry, newest := e.revocations.About(id)
@@ -157,7 +157,7 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 		next.State, next.Current, next.Next = StateRetired, nil, nil
 		event = events.Retired
 	}
-	next.keep(record, next.UpdatedAt)
+	next.keepSuperseded(record, next.UpdatedAt)
 	if err := e.records.publish(ctx, &next, after, nil); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func applies(entry *trust.Revocation, r *Record) bool {
 }
 
 // SyncRevocations reads the log again if the record, which may be nil, names an entry unknown to this process.
-func (p *Provisioner) KnowFollowed(ctx context.Context, r *Record) error {
+func (p *Provisioner) SyncRevocations(ctx context.Context, r *Record) error {
 	if r == nil || r.Revoked == "" || p.revocations.Knows(r.Revoked) {
 		return nil
 	}

@@ -26,7 +26,7 @@ const maxRounds = 8
 // errAgain starts another round.
 var errAgain = errors.New("the record was written by somebody else")
 
-var errForeign = errors.New("the certificate on record is of an authority that this provisioner does not know: has it been rolled over since this one was started?")
+var errUnknownIssuer = errors.New("the certificate on record is of an authority that this provisioner does not know: has it been rolled over since this one was started?")
 
 // A proof is one request with what is proven of it. Unproven data is in the request only.
 type proof struct {
@@ -92,17 +92,17 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	enrolled, written, err := a.enroll(ctx)
 	a.watch.done(RequestEnroll, err)
 	if err != nil {
-		return nil, a.refused(ctx, err)
+		return nil, a.reportRefused(ctx, err)
 	}
 	p.note(a.token)
 	if written {
-		p.waiters.Gone(waiting.Holder{Key: a.csr.KeyHash, Identity: a.identity}, a.approval != nil)
+		p.pending.Gone(waiting.Holder{Key: a.csr.KeyHash, Identity: a.identity}, a.approval != nil)
 	}
-	a.granted(ctx, events.Enrolled, "node enrolled", enrolled, written)
+	a.reportGranted(ctx, events.Enrolled, "node enrolled", enrolled, written)
 	return enrolled, nil
 }
 
-func (a *attempt) granted(ctx context.Context, t events.Type, msg string, enrolled *wire.Enrolled, written bool) {
+func (a *attempt) reportGranted(ctx context.Context, t events.Type, msg string, enrolled *wire.Enrolled, written bool) {
 	e := events.Event{
 		Type:     t,
 		Time:     a.moment(),
@@ -120,7 +120,7 @@ func (a *attempt) granted(ctx context.Context, t events.Type, msg string, enroll
 		Elapsed:  time.Since(a.watch.begun),
 		Repeated: !written,
 	}
-	if !written && !say(a.said.answered, &e) {
+	if !written && !allowRepeat(a.repeats.replies, &e) {
 		return
 	}
 	a.cfg.Emit(e)
@@ -129,12 +129,12 @@ func (a *attempt) granted(ctx context.Context, t events.Type, msg string, enroll
 }
 
 // reportRefused leaves out repeated refusals of pending keys, and of nodes with a certificate.
-func (a *attempt) refused(ctx context.Context, err error) error {
+func (a *attempt) reportRefused(ctx context.Context, err error) error {
 	var r *Refusal
 	if !errors.As(err, &r) {
 		r = refuse(a.request.Identity, wire.CodeUnavailable, err)
 	}
-	told := a.wait(r)
+	told := a.notePending(r)
 	e := RefusalEvent(r, a.moment(), a.source.Address)
 	e.Reason, e.Attempt = string(a.reason), a.id
 	if a.token != nil {
@@ -146,7 +146,7 @@ func (a *attempt) refused(ctx context.Context, err error) error {
 	if told {
 		return r
 	}
-	if !a.reported(ctx, &e) || a.ofNode() && !say(a.said.words, &e) {
+	if !a.shouldReport(ctx, &e) || a.fromNamedNode() && !allowRepeat(a.repeats.messages, &e) {
 		return r
 	}
 	a.cfg.Emit(e)
@@ -164,7 +164,7 @@ func (a *attempt) refused(ctx context.Context, err error) error {
 }
 
 // fromNamedNode reports whether the request came over the session of the node that it names.
-func (a *proof) ofNode() bool {
+func (a *proof) fromNamedNode() bool {
 	return a.source.Node != "" && string(a.source.Node) == a.request.Identity
 }
 
@@ -179,7 +179,7 @@ func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err
 	}
-	unlock, err := a.turn(ctx, a.identity, func() error { return a.estranged(ctx) })
+	unlock, err := a.lockIdentity(ctx, a.identity, func() error { return a.checkOwner(ctx) })
 	if a.watch.took(StepWait, err) != nil {
 		return nil, false, err
 	}
@@ -198,11 +198,11 @@ func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
 }
 
 // checkOwner refuses before queueing, so that token holders cannot fill the queue of another machine's name.
-func (a *attempt) estranged(ctx context.Context) error {
+func (a *attempt) checkOwner(ctx context.Context) error {
 	err := a.classify(ctx)
 	switch CodeOf(err) {
 	case wire.CodeIdentityTaken, wire.CodeIdentityRevoked:
-		return a.asUnseen(ctx, err)
+		return a.concealExistence(ctx, err)
 	}
 	return nil
 }
@@ -290,7 +290,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 		err = a.checkLost()
 	}
 	if a.watch.took(StepClassify, err) != nil {
-		return nil, false, a.asUnseen(ctx, err)
+		return nil, false, a.concealExistence(ctx, err)
 	}
 	if err := a.checkPaused(); err != nil {
 		return nil, false, err
@@ -300,7 +300,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 			return nil, false, err
 		}
 	}
-	if err := a.roomFor(); err != nil {
+	if err := a.checkStorage(); err != nil {
 		return nil, false, err
 	}
 	if err := a.watch.took(StepDecide, a.decide(ctx)); err != nil {
@@ -323,7 +323,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 		a.counted = true
 	}
 	// The first write. From here on only concurrent writes can refuse the request.
-	if err := a.watch.took(StepClaim, a.spend(ctx)); err != nil {
+	if err := a.watch.took(StepClaim, a.claimUse(ctx)); err != nil {
 		return nil, false, err
 	}
 	offer := &Issued{
@@ -334,19 +334,19 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err
 	}
-	if err := a.checkLetIn(); err != nil {
+	if err := a.checkStillAdmitted(); err != nil {
 		return nil, false, err
 	}
 	next := a.next(a.now(), offer)
-	if err := a.watch.took(StepPublish, a.records.publish(ctx, next, a.after, func() error { return a.trying() })); err != nil {
+	if err := a.watch.took(StepPublish, a.records.publish(ctx, next, a.after, func() error { return a.beginWrite() })); err != nil {
 		return nil, false, err
 	}
 	if a.reason.handsOver() {
-		if err := a.records.handOver(ctx, a.record, next, givenBy(a)); err != nil {
+		if err := a.records.handOver(ctx, a.record, next, handOverCause(a)); err != nil {
 			return nil, false, err
 		}
 	}
-	a.records.tellSuperseded(a.record, next)
+	a.records.kickSuperseded(a.record, next)
 	return a.enrolled(offer, certificate.Chain, a.files), true, nil
 }
 
@@ -363,11 +363,11 @@ func (a *attempt) classify(ctx context.Context) error {
 	if a.record, a.after, err = a.cfg.Store.Record(ctx, a.identity); err != nil {
 		return refuse(node, storeCode(err), err)
 	}
-	if err := a.KnowFollowed(ctx, a.record); err != nil {
+	if err := a.SyncRevocations(ctx, a.record); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	a.newest, _ = a.revocations.About(a.identity)
-	if by := a.revocations.Outstanding(a.identity, a.record.Followed()); by != nil {
+	if by := a.revocations.Outstanding(a.identity, a.record.AppliedRevocation()); by != nil {
 		return refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
 	if a.renewal {
@@ -400,7 +400,7 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 		return nil, false, err
 	}
 	now := a.now()
-	offered := a.record.begunFor(a.csr.KeyHash, now)
+	offered := a.record.validFor(a.csr.KeyHash, now)
 	if offered == nil {
 		return nil, false, errAgain // expired meanwhile
 	}
@@ -410,32 +410,32 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	}
 	if a.cfg.Authority.IssuerOf(offered.DER) == "" {
 		// The authority was rolled over since this process started.
-		return nil, false, refuse(string(a.identity), wire.CodeUnavailable, errForeign)
+		return nil, false, refuse(string(a.identity), wire.CodeUnavailable, errUnknownIssuer)
 	}
 	chain := a.cfg.Authority.Chain(offered.DER)
 	digest := wire.Digest(chain, a.files)
 	if digest == offered.Digest && !a.otherSecret(a.record) {
-		if err := a.records.writable(string(a.identity)); err != nil {
+		if err := a.records.checkStore(string(a.identity)); err != nil {
 			return nil, false, err // the record may not be on disk
 		}
-		if err := a.keepFacts(ctx); err != nil {
+		if err := a.updateFacts(ctx); err != nil {
 			return nil, false, err
 		}
-		a.records.tellFormer(a.record)
+		a.records.kickFormer(a.record)
 		return a.enrolled(offered, chain, a.files), false, nil
 	}
 	// The new digest must be on record before the node gets it, or its confirmation matches nothing. A recent offer
 	// for another key is about to be confirmed, and this request may be late.
-	if err := a.tooEarly(a.record.youngOffer(a.csr.KeyHash, now)); err != nil {
+	if err := a.busy(a.record.protectedOffer(a.csr.KeyHash, now)); err != nil {
 		return nil, false, err
 	}
 	offer := *offered
 	offer.Digest = digest // OfferedAt stays: see tooSoon and reassignedBy
 	next := a.next(now, &offer)
-	if err := a.watch.took(StepPublish, a.records.publish(ctx, next, a.after, func() error { return a.trying() })); err != nil {
+	if err := a.watch.took(StepPublish, a.records.publish(ctx, next, a.after, func() error { return a.beginWrite() })); err != nil {
 		return nil, false, err
 	}
-	a.records.tellSuperseded(a.record, next)
+	a.records.kickSuperseded(a.record, next)
 	return a.enrolled(&offer, chain, a.files), true, nil
 }
 
@@ -457,7 +457,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	}
 	if a.reason == ReasonNew || a.record.state() == StateRetired {
 		// Revocations so far are about an earlier machine.
-		n.Revoked = a.record.Followed()
+		n.Revoked = a.record.AppliedRevocation()
 		if a.newest != nil {
 			n.Revoked = a.newest.ID
 		}
@@ -473,7 +473,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		n.Approval = &SpentApproval{ID: a.approval.ID, At: now, By: a.approval.By, KeyHash: a.csr.KeyHash}
 	}
 	if a.reason == ReasonRenew {
-		a.confirmed = n.confirmBy(a.vouching, now)
+		a.confirmed = n.confirmNext(a.vouching, now)
 	}
 	if a.confirmed != nil {
 		a.confirming = n
@@ -482,11 +482,11 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		n.OwnedSince, n.Cloned = now, nil
 	}
 	if a.returning != nil {
-		n.comesBack(a.returning, a.former)
+		n.markRecovered(a.returning, a.former)
 	}
 	n.Next = offer
-	n.keep(a.record, now)
-	n.remember(offer.KeyHash, a.vouching)
+	n.keepSuperseded(a.record, now)
+	n.addKey(offer.KeyHash, a.vouching)
 	n.Attempt, n.UpdatedAt = a.id, now
 	n.Token, n.Signer, n.Site, n.Source = a.token.ID, a.token.Signer, a.token.Limits.Site, a.source.Address
 	if !a.renewal {

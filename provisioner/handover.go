@@ -74,7 +74,7 @@ func (a *attempt) checkLost() error {
 	return nil
 }
 
-func givenBy(a *attempt) trust.Cause {
+func handOverCause(a *attempt) trust.Cause {
 	if a.reason == ReasonGrant && a.grant.By != "" {
 		return trust.Cause{By: a.grant.By, Why: a.grant.Why}
 	}

@@ -24,7 +24,7 @@ func storeCode(err error) wire.Code {
 }
 
 // checkStore refuses while the store is down, so that nodes do not wait for a time-out.
-func (w *records) writable(node string) error {
+func (w *records) checkStore(node string) error {
 	if err := w.cfg.Alarms.Stands(wire.CodeStoreUnavailable); err != nil {
 		return refuse(node, wire.CodeStoreUnavailable, err)
 	}
@@ -33,7 +33,7 @@ func (w *records) writable(node string) error {
 
 // checkStorage refuses new nodes if the disk is nearly full, to leave room for renewals, confirmations and
 // revocations.
-func (a *attempt) roomFor() error {
+func (a *attempt) checkStorage() error {
 	if a.reason != ReasonNew {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 // A node sends one request at a time; more are repeats after time-outs, or an attack on the workers.
 const maxWaiting = 8
 
-var errCrowded = errors.New("too many requests for this identity at once")
+var errTooManyWaiting = errors.New("too many requests for this identity at once")
 
 // locks serializes requests for one identity in this process. The zero value is ready.
 type locks struct {
@@ -20,17 +20,17 @@ type locks struct {
 }
 
 type lock struct {
-	turn  chan struct{} // holds one token while unlocked
+	free  chan struct{} // holds one token while unlocked
 	users int           // guarded by locks.mu: the holder and those that wait
 }
 
 // lock waits for the identity and returns its unlock function, or errTooManyWaiting or the context's error. Before
 // queueing it calls precheck: requests that will be refused must not fill the queue.
-func (l *locks) lock(ctx context.Context, id wire.Identity, worth func() error) (unlock func(), err error) {
+func (l *locks) lock(ctx context.Context, id wire.Identity, precheck func() error) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.held[id] != nil {
 		l.mu.Unlock()
-		if err := worth(); err != nil {
+		if err := precheck(); err != nil {
 			return nil, err
 		}
 		l.mu.Lock()
@@ -40,13 +40,13 @@ func (l *locks) lock(ctx context.Context, id wire.Identity, worth func() error) 
 	}
 	k := l.held[id]
 	if k == nil {
-		k = &lock{turn: make(chan struct{}, 1)}
-		k.turn <- struct{}{}
+		k = &lock{free: make(chan struct{}, 1)}
+		k.free <- struct{}{}
 		l.held[id] = k
 	}
 	if k.users > maxWaiting {
 		l.mu.Unlock()
-		return nil, errCrowded
+		return nil, errTooManyWaiting
 	}
 	k.users++
 	l.mu.Unlock()
@@ -59,16 +59,16 @@ func (l *locks) lock(ctx context.Context, id wire.Identity, worth func() error) 
 		}
 	}
 	select {
-	case <-k.turn:
-		return func() { k.turn <- struct{}{}; leave() }, nil
+	case <-k.free:
+		return func() { k.free <- struct{}{}; leave() }, nil
 	case <-ctx.Done():
 		leave()
 		return nil, ctx.Err()
 	}
 }
 
-func (p *Provisioner) turn(ctx context.Context, id wire.Identity, worth func() error) (unlock func(), err error) {
-	unlock, err = p.locks.lock(ctx, id, worth)
+func (p *Provisioner) lockIdentity(ctx context.Context, id wire.Identity, precheck func() error) (unlock func(), err error) {
+	unlock, err = p.locks.lock(ctx, id, precheck)
 	if r := (*Refusal)(nil); err != nil && !errors.As(err, &r) {
 		err = refuse(string(id), wire.CodeBusy, err)
 	}

@@ -39,8 +39,8 @@ func TestOneRequestPerIdentityAtATime(t *testing.T) {
 		if len(passed) != 0 {
 			t.Fatalf("%d passed while the first had the lock", len(passed))
 		}
-		if _, err := l.lock(t.Context(), web1, worthy); !errors.Is(err, errCrowded) {
-			t.Errorf("one more than may wait: %v, want %v", err, errCrowded)
+		if _, err := l.lock(t.Context(), web1, worthy); !errors.Is(err, errTooManyWaiting) {
+			t.Errorf("one more than may wait: %v, want %v", err, errTooManyWaiting)
 		}
 		other, err := l.lock(t.Context(), web2, worthy)
 		if err != nil {

@@ -14,19 +14,19 @@ import (
 const (
 	// An unconfirmed offer is protected from an offer for another key. A node that lost its staged key waits no
 	// longer than a reboot takes; a stolen key gets 30 certificates an hour at most.
-	offerPace = 2 * time.Minute
+	minOfferAge = 2 * time.Minute
 
 	// Unexpired superseded certificates of a record: 30 days renewed every 20 leave two, and 64 are 10 kB.
 	maxSuperseded = 64
 
 	// for a node that waits for a certificate to expire
-	busyForLong = 5 * time.Minute
+	maxBusyRetry = 5 * time.Minute
 )
 
 // keepSuperseded takes over the unexpired certificates of the record before that are no longer current or next.
 // believed must not come from a clock that may have jumped ahead. Every write over another record calls it, since old
 // revisions go.
-func (r *Record) keep(before *Record, believed time.Time) {
+func (r *Record) keepSuperseded(before *Record, believed time.Time) {
 	if before == nil {
 		return
 	}
@@ -68,7 +68,7 @@ func (i *Issued) forCRL() (trust.RevokedCertificate, error) {
 }
 
 // busy returns nil if err is nil.
-func (a *proof) tooEarly(wait time.Duration, err error) error {
+func (a *proof) busy(wait time.Duration, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (a *proof) tooEarly(wait time.Duration, err error) error {
 // are an operator's decision.
 func (a *attempt) pace() error {
 	c := claim{keyHash: a.csr.KeyHash, vouching: a.vouching, requested: a.now()}
-	return a.tooEarly(a.record.tooSoon(a.reason, c, func(serial string) bool { return a.revocations.Serial(serial) != nil }))
+	return a.busy(a.record.tooSoon(a.reason, c, func(serial string) bool { return a.revocations.Serial(serial) != nil }))
 }
 
 // tooSoon returns why the claim has to wait, and how long.
@@ -92,14 +92,14 @@ func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) boo
 	now := c.requested
 	// A renewal with the offer's key proves that the node has the offer.
 	if reason != ReasonRenew || r.Next == nil || r.Next.KeyHash != c.vouching {
-		if wait, err := r.youngOffer(c.keyHash, now); err != nil {
+		if wait, err := r.protectedOffer(c.keyHash, now); err != nil {
 			return wait, err
 		}
 	}
 	if len(r.Live(now)) == 0 {
 		return 0, nil // an expired node may come back at once
 	}
-	count, wait := 0, busyForLong
+	count, wait := 0, maxBusyRetry
 	for _, s := range r.Superseded {
 		// A new owner does not wait for certificates that the log names.
 		if now.Before(s.NotAfter) && !revoked(s.Serial) {
@@ -112,10 +112,10 @@ func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) boo
 	return 0, nil
 }
 
-// recentOffer returns why the offer on record must not yet be replaced by one for the key, and for how long. An offer
+// protectedOffer returns why the offer on record must not yet be replaced by one for the key, and for how long. An offer
 // with another configuration keeps its time, or repeated requests would block the node for ever. If the confirmed
 // certificate was offered again, the record's time counts.
-func (r *Record) youngOffer(keyHash string, now time.Time) (time.Duration, error) {
+func (r *Record) protectedOffer(keyHash string, now time.Time) (time.Duration, error) {
 	n := r.Next
 	if !n.live(now) || n.KeyHash == keyHash {
 		return 0, nil
@@ -125,8 +125,8 @@ func (r *Record) youngOffer(keyHash string, now time.Time) (time.Duration, error
 		offered = r.UpdatedAt
 	}
 	// clocks of provisioners differ
-	if age := now.Sub(offered).Abs(); age < offerPace {
-		return offerPace - age, fmt.Errorf("certificate %s for another key was offered %v ago and is not confirmed, want %v", n.Serial, age, offerPace)
+	if age := now.Sub(offered).Abs(); age < minOfferAge {
+		return minOfferAge - age, fmt.Errorf("certificate %s for another key was offered %v ago and is not confirmed, want %v", n.Serial, age, minOfferAge)
 	}
 	return 0, nil
 }

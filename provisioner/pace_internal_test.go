@@ -35,22 +35,22 @@ func TestTooSoon(t *testing.T) {
 		revoked        string
 		want           time.Duration // 0: at once
 	}{
-		"another key, at once":                     {offered(0, day), ReasonRenew, "a", "c", "", offerPace},
-		"another key, by an offer from the future": {offered(-time.Second, day), ReasonRenew, "a", "c", "", offerPace - time.Second},
-		"another key, just before":                 {offered(offerPace-time.Second, day), ReasonRenew, "a", "c", "", time.Second},
-		"another key, in time":                     {offered(offerPace, day), ReasonRenew, "a", "c", "", 0},
+		"another key, at once":                     {offered(0, day), ReasonRenew, "a", "c", "", minOfferAge},
+		"another key, by an offer from the future": {offered(-time.Second, day), ReasonRenew, "a", "c", "", minOfferAge - time.Second},
+		"another key, just before":                 {offered(minOfferAge-time.Second, day), ReasonRenew, "a", "c", "", time.Second},
+		"another key, in time":                     {offered(minOfferAge, day), ReasonRenew, "a", "c", "", 0},
 		"another key, after an offer that ended":   {offered(0, 0), ReasonRenew, "a", "c", "", 0},
 		"another key, by the offered one":          {offered(0, day), ReasonRenew, "b", "c", "", 0},
-		"vouched for by the offered one":           {offered(0, day), ReasonContinuity, "b", "c", "", offerPace},
-		"vouched for":                              {offered(0, day), ReasonContinuity, "a", "c", "", offerPace},
-		"an earlier key":                           {offered(0, day), ReasonContinue, "", "old", "", offerPace},
+		"vouched for by the offered one":           {offered(0, day), ReasonContinuity, "b", "c", "", minOfferAge},
+		"vouched for":                              {offered(0, day), ReasonContinuity, "a", "c", "", minOfferAge},
+		"an earlier key":                           {offered(0, day), ReasonContinue, "", "old", "", minOfferAge},
 		"the key that was offered":                 {offered(0, day), ReasonRenew, "a", "b", "", 0},
 		"what is live":                             {offered(0, day), ReasonReplay, "", "a", "", 0},
 		"a grant":                                  {offered(0, day), ReasonGrant, "", "c", "", 0},
 		"a one-time token":                         {offered(0, day), ReasonOneTimeToken, "", "c", "", 0},
 		"never seen":                               {nil, ReasonNew, "", "c", "", 0},
 
-		"as many as there may be":                 {full(maxSuperseded, day, live), ReasonRenew, "a", "c", "", busyForLong},
+		"as many as there may be":                 {full(maxSuperseded, day, live), ReasonRenew, "a", "c", "", maxBusyRetry},
 		"the first expires soon":                  {full(maxSuperseded, time.Second, live), ReasonRenew, "a", "c", "", time.Second},
 		"one less":                                {full(maxSuperseded-1, day, live), ReasonRenew, "a", "c", "", 0},
 		"as many, expired":                        {full(maxSuperseded, 0, live), ReasonRenew, "a", "c", "", 0},
@@ -96,7 +96,7 @@ func TestKeep(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tt.after.keep(tt.before, now)
+			tt.after.keepSuperseded(tt.before, now)
 			var got []string
 			for _, c := range tt.after.Superseded {
 				got = append(got, c.Serial)
@@ -115,7 +115,7 @@ func TestRememberHoldsTheLiveKeys(t *testing.T) {
 	for i := range 3 * MaxLineage {
 		key := fmt.Sprint("k", i)
 		r.Next = &Issued{KeyHash: key}
-		r.remember(key, "vouching")
+		r.addKey(key, "vouching")
 	}
 	if len(r.Lineage) != MaxLineage || r.Lineage[0] != "vouching" || r.Lineage[1] != "current" || r.Lineage[2] != fmt.Sprint("k", 3*MaxLineage-MaxLineage+2) {
 		t.Errorf("lineage = %v", r.Lineage)

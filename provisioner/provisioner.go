@@ -160,13 +160,13 @@ type Provisioner struct {
 	uses   *trust.Uses
 	noted  sync.Map // of jwt.TokenID: unlimited tokens that are noted
 	policy policyHealth
-	recent recent
+	recent recentOffers
 	boots  boots
 	shown  *facts.Finder
 	kept   *facts.Finder
 
-	waiters     *waiting.List
-	said        said
+	pending     *waiting.List
+	repeats     repeatLimits
 	logs        *orders.Logs
 	unread      *orders.Unread
 	revocations *trust.Revocations
@@ -182,7 +182,7 @@ func New(cfg Config) *Provisioner {
 	if cfg.CRL.Listed == nil {
 		cfg.CRL.Listed = func(context.Context, []*trust.CRL) bool { return true }
 	}
-	waiters := waiting.NewList(cfg.Store, cfg.Log)
+	pending := waiting.NewList(cfg.Store, cfg.Log)
 	logs := cfg.Store.Logs()
 	p := &Provisioner{
 		cfg:     cfg,
@@ -190,14 +190,14 @@ func New(cfg Config) *Provisioner {
 		uses:    trust.NewUses(cfg.Store, cfg.Log),
 		shown:   facts.NewFinder(cfg.Facts.Shown),
 		kept:    facts.NewFinder(cfg.Facts.Kept),
-		said:    newSaid(cfg.Now),
-		waiters: waiters,
+		repeats: newRepeatLimits(cfg.Now),
+		pending: pending,
 		logs:    logs,
 		unread:  orders.WatchUnread(logs),
 	}
 	p.records, p.watcher = &records{p}, &watcher{Provisioner: p}
 	p.Gate, p.enforcing = &Gate{Provisioner: p}, newEnforcement(p)
-	logs.Answers.WatchVerdicts(func(a *orders.Answer) { waiters.Forget(waiting.Holder{Key: a.KeyHash, Identity: a.Identity}) })
+	logs.Answers.WatchVerdicts(func(a *orders.Answer) { pending.Forget(waiting.Holder{Key: a.KeyHash, Identity: a.Identity}) })
 	p.revocations = trust.NewRevocations(trust.RevocationsConfig{Log: logs.Revocations, Journal: cfg.Journal, Applied: p.enforcing.applied})
 	p.crls = trust.NewCRLs(trust.CRLConfig{
 		Authority:   cfg.Authority,
@@ -221,7 +221,7 @@ func (p *Provisioner) moment() time.Time { return p.cfg.Now().UTC().Truncate(tim
 func (p *Provisioner) Reject(ctx context.Context, code wire.Code, err error, source Source) *Refusal {
 	r := refuse("", code, err)
 	p.cfg.Meter.Rejected(code)
-	if e := RefusalEvent(r, p.moment(), source.Address); p.reported(ctx, &e) {
+	if e := RefusalEvent(r, p.moment(), source.Address); p.shouldReport(ctx, &e) {
 		p.cfg.Emit(e)
 		p.cfg.Log.WarnContext(ctx, "request rejected", "code", code, "source", source.Address, "err", e.Cause)
 	}

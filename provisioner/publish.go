@@ -37,7 +37,7 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 	}
 	wait, first := publishBackoff, true
 	for {
-		if err := w.writable(string(r.Identity)); err != nil {
+		if err := w.checkStore(string(r.Identity)); err != nil {
 			return err
 		}
 		if before != nil {
@@ -49,7 +49,7 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 		revision, err := w.cfg.Store.Put(well, r, after)
 		if err == nil {
 			done()
-			w.recent.remember(r, revision, w.now())
+			w.recent.put(r, revision, w.now())
 			return nil
 		}
 		done()

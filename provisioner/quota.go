@@ -49,7 +49,7 @@ func (q *quotas) take(token jwt.TokenID, source string) error {
 	return nil
 }
 
-func (q *quotas) giveBack(token jwt.TokenID, source string) {
+func (q *quotas) refund(token jwt.TokenID, source string) {
 	q.tokens.Refund(token)
 	q.sources.Refund(limit.Source(source))
 }

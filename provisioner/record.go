@@ -111,7 +111,7 @@ type Record struct {
 }
 
 // AppliedRevocation returns r.Revoked; r may be nil.
-func (r *Record) Followed() string {
+func (r *Record) AppliedRevocation() string {
 	if r == nil {
 		return ""
 	}
@@ -142,7 +142,7 @@ func (i *Issued) live(now time.Time) bool { return i != nil && now.Before(i.NotA
 
 // valid is live for a certificate that has begun. A clock that was ahead may have made one that begins later; it is
 // superseded and revoked like any other.
-func (i *Issued) begun(now time.Time) bool { return i.live(now) && !now.Before(i.NotBefore) }
+func (i *Issued) valid(now time.Time) bool { return i.live(now) && !now.Before(i.NotBefore) }
 
 // Live returns the serials that are admitted to the fleet.
 func (r *Record) Live(now time.Time) []string {
@@ -167,7 +167,7 @@ func (r *Record) state() State {
 
 // addKey appends the key to the lineage. At the limit the oldest key goes that is neither a certificate's nor in
 // hold: a node whose live key is forgotten could not come back.
-func (r *Record) remember(keyHash string, hold ...string) {
+func (r *Record) addKey(keyHash string, hold ...string) {
 	hold = append(slices.Clone(hold), keyHash)
 	for _, i := range []*Issued{r.Current, r.Next} {
 		if i != nil {

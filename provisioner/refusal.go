@@ -17,11 +17,11 @@ import (
 // [Provisioner.Applied] return no other errors. Err is for log and events only; the node gets [Refusal.Message],
 // which tells it nothing new.
 type Refusal struct {
-	Node  string    // as claimed; may be invalid
-	Code  wire.Code // the true code
-	As    wire.Code // told to the node if not empty, to hide the true one
-	After time.Duration
-	Err   error // may be nil
+	Node       string    // as claimed; may be invalid
+	Code       wire.Code // the true code
+	PublicCode wire.Code // told to the node if not empty, to hide the true one
+	After      time.Duration
+	Err        error // may be nil
 }
 
 func refuse(node string, code wire.Code, err error) *Refusal {
@@ -40,16 +40,16 @@ func (r *Refusal) Error() string {
 func (r *Refusal) Unwrap() error { return r.Err }
 
 // public is the code for the node, before [wire.Code.ToldAs].
-func (r *Refusal) as() wire.Code { return cmp.Or(r.As, r.Code) }
+func (r *Refusal) public() wire.Code { return cmp.Or(r.PublicCode, r.Code) }
 
 // Message returns the message for the node.
 func (r *Refusal) Message() *wire.Refusal {
-	told := wire.MeaningOf(r.as().ToldAs())
+	told := wire.MeaningOf(r.public().ToldAs())
 	return &wire.Refusal{
 		Code:       told.Code,
 		Message:    told.Public,
 		Remedy:     told.Remedy,
-		RetryAfter: cmp.Or(r.After, retryAfter(r.as())).Milliseconds(),
+		RetryAfter: cmp.Or(r.After, retryAfter(r.public())).Milliseconds(),
 	}
 }
 
@@ -86,7 +86,7 @@ func CodeOf(err error) wire.Code {
 }
 
 // unproven requests have a bounded event stream of their own, so that a flood cannot displace the fleet's history.
-var authentication = map[wire.Code]bool{
+var unproven = map[wire.Code]bool{
 	wire.CodeBadRequest: true, wire.CodeTooLarge: true, wire.CodeUnsupportedVersion: true, wire.CodeSealedUnsupported: true,
 	wire.CodeIdentityInvalid: true, wire.CodeTokenInvalid: true, wire.CodeTokenExpired: true, wire.CodeTokenNotYetValid: true,
 	wire.CodeNotIssued: true, wire.CodeAppliedSignature: true, wire.CodeSourceLimited: true,
@@ -97,7 +97,7 @@ var authentication = map[wire.Code]bool{
 // RefusalEvent returns the event for a refusal.
 func RefusalEvent(r *Refusal, now time.Time, source string) events.Event {
 	e := events.Event{Type: events.Refused, Time: now, Node: r.Node, Code: r.Code, Source: source}
-	if authentication[r.Code] {
+	if unproven[r.Code] {
 		e.Type = events.Attempt
 	}
 	if len(e.Node) > wire.MaxIdentityBytes {
@@ -109,4 +109,4 @@ func RefusalEvent(r *Refusal, now time.Time, source string) events.Event {
 }
 
 // Authenticated reports whether something was proven of a request refused with the code.
-func Authenticates(c wire.Code) bool { return !authentication[c] }
+func Authenticated(c wire.Code) bool { return !unproven[c] }

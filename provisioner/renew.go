@@ -49,13 +49,13 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	enrolled, written, err := a.enroll(ctx)
 	a.watch.done(RequestRenew, err)
 	if err != nil {
-		return nil, a.refused(ctx, err)
+		return nil, a.reportRefused(ctx, err)
 	}
 	// a cluster member that was behind hid our own write
 	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id {
-		p.tellProvisioned(ctx, a.confirming, a.id, a.source, false)
+		p.reportProvisioned(ctx, a.confirming, a.id, a.source, false)
 	}
-	a.granted(ctx, events.Renewed, "certificate renewed", enrolled, written)
+	a.reportGranted(ctx, events.Renewed, "certificate renewed", enrolled, written)
 	return enrolled, nil
 }
 
@@ -88,7 +88,7 @@ func (a *attempt) classifyRenewal(ctx context.Context) error {
 		return refuse(node, wire.CodeRenewSession, err)
 	}
 	a.reason = reason
-	if a.token, err = a.record.recall(); err != nil {
+	if a.token, err = a.record.storedToken(); err != nil {
 		return refuse(node, wire.CodeUnavailable, err)
 	}
 	// Reserved is not asked: a newer rule must not lose a node that has the name.
@@ -112,8 +112,8 @@ func classifyRenewal(r *Record, c claim) (Reason, error) {
 		// A grant gave the identity away. This certificate is live until the other key confirms.
 		return "", errTaken
 	}
-	if begun := r.begunFor(c.keyHash, now); begun != nil && slices.Contains(r.Lineage, c.keyHash) &&
-		(c.vouching != c.keyHash || now.Before(begun.renewable())) {
+	if valid := r.validFor(c.keyHash, now); valid != nil && slices.Contains(r.Lineage, c.keyHash) &&
+		(c.vouching != c.keyHash || now.Before(valid.renewable())) {
 		return ReasonReplay, nil
 	}
 	if r.twoLiveFor(c.vouching, now) {
@@ -127,8 +127,8 @@ func (r *Record) liveFor(keyHash string, now time.Time) *Issued {
 	return r.newestFor(keyHash, func(i *Issued) bool { return i.live(now) })
 }
 
-func (r *Record) begunFor(keyHash string, now time.Time) *Issued {
-	return r.newestFor(keyHash, func(i *Issued) bool { return i.begun(now) })
+func (r *Record) validFor(keyHash string, now time.Time) *Issued {
+	return r.newestFor(keyHash, func(i *Issued) bool { return i.valid(now) })
 }
 
 func (r *Record) newestFor(keyHash string, good func(*Issued) bool) *Issued {
@@ -142,7 +142,7 @@ func (r *Record) newestFor(keyHash string, good func(*Issued) bool) *Issued {
 
 // twoLiveFor reports whether current and next are two valid certificates for the key.
 func (r *Record) twoLiveFor(keyHash string, now time.Time) bool {
-	return r.Current.begun(now) && r.Next.begun(now) && r.Current.Serial != r.Next.Serial &&
+	return r.Current.valid(now) && r.Next.valid(now) && r.Current.Serial != r.Next.Serial &&
 		r.Current.KeyHash == keyHash && r.Next.KeyHash == keyHash
 }
 
@@ -154,7 +154,7 @@ func (i *Issued) renewable() time.Time {
 
 // confirmNext makes next current if it has the key that vouches for a renewal: the node has the offer, which the
 // renewal replaces.
-func (r *Record) confirmBy(vouching string, now time.Time) *Issued {
+func (r *Record) confirmNext(vouching string, now time.Time) *Issued {
 	if !r.Next.live(now) || r.Next.KeyHash != vouching || r.Current.live(now) && r.Current.KeyHash == vouching {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (r *Record) confirmBy(vouching string, now time.Time) *Issued {
 }
 
 // storedToken returns the token as recorded.
-func (r *Record) recall() (*jwt.Verified, error) {
+func (r *Record) storedToken() (*jwt.Verified, error) {
 	if r == nil {
 		r = &Record{} // of a node that came back in a recovery
 	}
@@ -179,7 +179,7 @@ func (r *Record) recall() (*jwt.Verified, error) {
 }
 
 // kickSuperseded has connections checked if a certificate is no longer live.
-func (w *records) tellSuperseded(before, after *Record) {
+func (w *records) kickSuperseded(before, after *Record) {
 	live := after.Live(w.now())
 	if slices.ContainsFunc(before.Live(w.now()), func(serial string) bool { return !slices.Contains(live, serial) }) {
 		w.cfg.Kick(after.Identity)
@@ -187,7 +187,7 @@ func (w *records) tellSuperseded(before, after *Record) {
 }
 
 // kickFormer is for a record that needed no write: its writer may have died first.
-func (w *records) tellFormer(r *Record) {
+func (w *records) kickFormer(r *Record) {
 	if len(r.Superseded) > 0 {
 		w.cfg.Kick(r.Identity)
 	}

@@ -125,19 +125,19 @@ func (a *attempt) classifyReturning(ctx context.Context) error {
 	}
 	a.reason = ReasonRenew
 	if a.record != nil {
-		if now := a.now(); a.record.begunFor(a.csr.KeyHash, now) != nil && slices.Contains(a.record.Lineage, a.csr.KeyHash) {
+		if now := a.now(); a.record.validFor(a.csr.KeyHash, now) != nil && slices.Contains(a.record.Lineage, a.csr.KeyHash) {
 			a.reason = ReasonReplay
 		}
 	}
-	if a.token, err = a.record.recall(); err != nil {
+	if a.token, err = a.record.storedToken(); err != nil {
 		return refuse(node, wire.CodeUnavailable, err)
 	}
 	return nil
 }
 
-func (n *Record) comesBack(back *Recovered, former trust.RevokedCertificate) {
+func (n *Record) markRecovered(back *Recovered, former trust.RevokedCertificate) {
 	n.Recovered = back
-	n.remember(back.Key)
+	n.addKey(back.Key)
 	if !slices.ContainsFunc(n.Superseded, func(c trust.RevokedCertificate) bool { return c.Serial == former.Serial }) {
 		n.Superseded = append(slices.Clone(n.Superseded), former)
 	}

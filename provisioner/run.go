@@ -33,10 +33,10 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return every(ctx, watchEvery, p.watcher.watchViews) })
-	g.Go(func() error { return every(ctx, watchEvery, p.watcher.journalRead) })
+	g.Go(func() error { return every(ctx, watchEvery, p.watcher.writeJournal) })
 	g.Go(func() error { return p.enforcing.enforceAll(ctx) })
 	g.Go(func() error { return every(ctx, crlEvery, p.watcher.keepCRLs) })
-	g.Go(func() error { return p.waiters.Run(ctx) })
+	g.Go(func() error { return p.pending.Run(ctx) })
 	return g.Wait()
 }
 
@@ -46,7 +46,7 @@ type watcher struct {
 	crlsFailed bool
 }
 
-func (w *watcher) journalRead(ctx context.Context) {
+func (w *watcher) writeJournal(ctx context.Context) {
 	if err := w.revocations.WriteJournal(); err != nil {
 		w.cfg.Log.ErrorContext(ctx, "revocations not journaled", "err", err)
 	}

@@ -51,7 +51,7 @@ func (c nodePages) node(v *visit) error {
 	case err == nil:
 		p.Moments, p.Complete = past.Moments, past.Complete
 		slices.Reverse(p.Moments)
-		if p.Explain, err = x.Explain(ctx, id, c.cfg.Now().UTC(), c.cfg.Provisioner.Foresee); err != nil {
+		if p.Explain, err = x.Explain(ctx, id, c.cfg.Now().UTC(), c.cfg.Provisioner.Forecast); err != nil {
 			return err
 		}
 	case !errors.Is(err, provisioner.ErrNoRecord) || p.Report == nil && len(p.Waiting) == 0:

@@ -38,7 +38,7 @@ type Finding struct {
 }
 
 // A Foresee says what the key of an open approval is told when it asks next: see
-// [provisioner.Provisioner.Foresee].
+// [provisioner.Provisioner.Forecast].
 type Foresee func(context.Context, *orders.Answer, *provisioner.Record, *orders.Grant) wire.Code
 
 // Explain says how a node stands at now, and what comes of approvals as foresee has it. The
@@ -180,7 +180,7 @@ func (e *explainer) provisioned(r *provisioner.Record) {
 func (e *explainer) grant(g *orders.Grant) {
 	switch {
 	case !waits(g, e.record, e.now):
-	case e.record.Granted(g, e.now):
+	case e.record.GrantApplies(g, e.now):
 		key := "Another key"
 		if g.KeyHash != "" {
 			key = "The key " + g.KeyHash

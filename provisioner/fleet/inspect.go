@@ -82,7 +82,7 @@ func (x *Inspector) Report(ctx context.Context, id wire.Identity, now time.Time)
 		Revision:  revision,
 		Grant:     grant,
 		Seen:      node.Seen,
-		GrantOver: waits(grant, record, now) && !record.Granted(grant, now),
+		GrantOver: waits(grant, record, now) && !record.GrantApplies(grant, now),
 	}, nil
 }
 

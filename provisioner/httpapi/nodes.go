@@ -47,7 +47,7 @@ func nodeRoutes(s *Server) {
 		return s.cfg.Nodes.Past(r.Context(), id)
 	})
 	getNode(s, "/explain", func(r *http.Request, id wire.Identity) (*fleet.Explanation, error) {
-		return s.cfg.Nodes.Explain(r.Context(), id, s.cfg.Now().UTC(), s.cfg.Provisioner.Foresee)
+		return s.cfg.Nodes.Explain(r.Context(), id, s.cfg.Now().UTC(), s.cfg.Provisioner.Forecast)
 	})
 }
 

@@ -138,7 +138,7 @@ func (m *Metrics) Done(k provisioner.RequestKind, d time.Duration, refused wire.
 	m.requests[k].Observe(d.Seconds())
 	switch {
 	case refused == "":
-	case provisioner.Authenticates(refused):
+	case provisioner.Authenticated(refused):
 		count(m.refusals, refused)
 	default:
 		count(m.attempts, refused)

@@ -81,5 +81,5 @@ func (s *Service) hear(ctx context.Context, m *nats.Msg) {
 	if _, err := netip.ParseAddr(e.Data.Address); err != nil {
 		e.Data.Address = ""
 	}
-	s.cfg.Provisioner.Heard(ctx, id, e.Data.Machine, e.Data.Serial)
+	s.cfg.Provisioner.NoteMachine(ctx, id, e.Data.Machine, e.Data.Serial)
 }

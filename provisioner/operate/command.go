@@ -124,12 +124,12 @@ func (n *Nodes) commandable(r *provisioner.Record, o CommandOrder) error {
 		return provisioner.ErrNoRecord
 	case r.State == provisioner.StateRevoked || r.State == provisioner.StateRetired:
 		return fmt.Errorf("%w: it is %s", trust.ErrState, r.State)
-	case n.provisioner.Revocations().Outstanding(r.Identity, r.Followed()) != nil:
+	case n.provisioner.Revocations().Outstanding(r.Identity, r.AppliedRevocation()) != nil:
 		return fmt.Errorf("%w: it is revoked", trust.ErrState)
 	case o.Verb != wire.VerbReprovision || o.Token != "":
 		return nil
 	}
-	if err := n.provisioner.TokenOver(r); err != nil {
+	if err := n.provisioner.TokenUnusable(r); err != nil {
 		return fmt.Errorf("%w: its token %s %w: give it another one first, and name that with --node-token",
 			trust.ErrState, r.Token, err)
 	}

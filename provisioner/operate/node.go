@@ -115,7 +115,7 @@ func (n *Nodes) grantable(r *provisioner.Record, keyHash string) error {
 	switch {
 	case r.State == provisioner.StateRetired:
 		return fmt.Errorf("%w: it is retired, any key may have it", trust.ErrState)
-	case r.State == provisioner.StateRevoked || revocations.Outstanding(r.Identity, r.Followed()) != nil:
+	case r.State == provisioner.StateRevoked || revocations.Outstanding(r.Identity, r.AppliedRevocation()) != nil:
 		return fmt.Errorf("%w: it is revoked, retire it first", trust.ErrState)
 	case keyHash != "" && revocations.Key(keyHash) != nil:
 		return fmt.Errorf("%w: the key: %w", trust.ErrState, revocations.Key(keyHash).Err())

@@ -58,7 +58,7 @@ func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, see
 			return nil, provisioner.ErrNoRecord
 		case record == nil && !revoked, stateOf(record) == provisioner.StateRetired && !revoked:
 			return nil, nil
-		case len(seen) > 0 && revoked && newest.ID != record.Followed() && stateOf(record) != provisioner.StateRevoked: // a stolen machine's name must not be freed
+		case len(seen) > 0 && revoked && newest.ID != record.AppliedRevocation() && stateOf(record) != provisioner.StateRevoked: // a stolen machine's name must not be freed
 			return nil, fmt.Errorf("%w: it is revoked", provisioner.ErrChanged)
 		case record != nil && newest != nil && newest.Kind == trust.RetiredNode && newest.ID != record.Revoked:
 			return nil, nil // by another provisioner
@@ -111,7 +111,7 @@ func (n *Nodes) takeBack(ctx context.Context, verb string, id wire.Identity, c t
 func (n *Nodes) takeBackOnce(ctx context.Context, id wire.Identity, decide takenBack) error {
 	record, at, err := n.store.Record(ctx, id)
 	if err == nil {
-		err = n.provisioner.KnowFollowed(ctx, record)
+		err = n.provisioner.SyncRevocations(ctx, record)
 	}
 	newest, expected := n.provisioner.Revocations().About(id)
 	entry, err := decide(record, at, newest, err)

@@ -275,7 +275,7 @@ func (k *Keys) approval(ctx context.Context, a *orders.Answer, ttl time.Duration
 }
 
 // letsIn returns [trust.ErrState] if an approval lets no key in, since the name or the key is revoked, or another
-// key has the name: see [provisioner.Provisioner.Foresee].
+// key has the name: see [provisioner.Provisioner.Forecast].
 func (k *Keys) letsIn(ctx context.Context, a *orders.Answer) error {
 	if by := k.provisioner.Revocations().Key(a.KeyHash); by != nil {
 		return fmt.Errorf("%w: the key: %w", trust.ErrState, by.Err())

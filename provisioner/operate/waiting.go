@@ -77,7 +77,7 @@ func (k *Keys) over(ctx context.Context, w *waiting.Key, few bool) (bool, error)
 		return false, nil
 	}
 	r, _, err := k.store.Record(ctx, w.Identity)
-	return err == nil && r.HasIn(w, silent), err
+	return err == nil && r.HasEnrolled(w, silent), err
 }
 
 // Count returns how many keys wait.
@@ -109,7 +109,7 @@ func (k *Keys) foresee(ctx context.Context, a *orders.Answer) (wire.Code, error)
 	if err != nil {
 		return "", err
 	}
-	return k.provisioner.Foresee(ctx, a, record, grant), nil
+	return k.provisioner.Forecast(ctx, a, record, grant), nil
 }
 
 // minKeyPrefix is how much of a key's hash an operator must give at least, in hex digits: short enough to read out, and

@@ -21,9 +21,9 @@ const (
 // processes write too, so an entry is good only for a write under compare-and-set on its revision; anything else is
 // decided on a record that was read. After a restore a revision may name another record, so no entry may outlive
 // [recentFor]. The zero value is ready.
-type recent struct {
-	mu   sync.Mutex
-	kept map[wire.Identity]remembered // guarded by mu
+type recentOffers struct {
+	mu      sync.Mutex
+	records map[wire.Identity]remembered // guarded by mu
 }
 
 // remembered is a record that must not be changed.
@@ -34,25 +34,25 @@ type remembered struct {
 }
 
 // put drops records without an offer, since no confirmation follows.
-func (m *recent) remember(r *Record, revision trust.Revision, now time.Time) {
+func (m *recentOffers) put(r *Record, revision trust.Revision, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r.Next == nil {
-		delete(m.kept, r.Identity)
+		delete(m.records, r.Identity)
 		return
 	}
-	if m.kept == nil || len(m.kept) >= maxRecent {
-		m.kept = make(map[wire.Identity]remembered)
+	if m.records == nil || len(m.records) >= maxRecent {
+		m.records = make(map[wire.Identity]remembered)
 	}
-	m.kept[r.Identity] = remembered{r, revision, now}
+	m.records[r.Identity] = remembered{r, revision, now}
 }
 
 // take removes the record of id, and returns it if it was written within [recentFor]. The clock may have gone back.
-func (m *recent) take(id wire.Identity, now time.Time) (*Record, trust.Revision) {
+func (m *recentOffers) take(id wire.Identity, now time.Time) (*Record, trust.Revision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	found, ok := m.kept[id]
-	delete(m.kept, id)
+	found, ok := m.records[id]
+	delete(m.records, id)
 	if !ok || now.Sub(found.at).Abs() > recentFor {
 		return nil, 0
 	}

@@ -22,11 +22,11 @@ import (
 //   - [wire.CodeApprovalPending]: the approval is void by a later revocation or retirement, or another one was spent
 //   - [wire.CodePaused]: enrollment is paused everywhere
 //   - any other code: the reason why no forecast is possible
-func (p *Provisioner) Foresee(ctx context.Context, a *orders.Answer, r *Record, g *orders.Grant) wire.Code {
-	if p.Fresh() != nil || p.KnowFollowed(ctx, r) != nil {
+func (p *Provisioner) Forecast(ctx context.Context, a *orders.Answer, r *Record, g *orders.Grant) wire.Code {
+	if p.Fresh() != nil || p.SyncRevocations(ctx, r) != nil {
 		return wire.CodeRevocationsUnknown
 	}
-	if p.revocations.Key(a.KeyHash) != nil || p.revocations.Outstanding(a.Identity, r.Followed()) != nil || r.state() == StateRevoked {
+	if p.revocations.Key(a.KeyHash) != nil || p.revocations.Outstanding(a.Identity, r.AppliedRevocation()) != nil || r.state() == StateRevoked {
 		return wire.CodeIdentityRevoked
 	}
 	reason, err := classify(r, claim{identity: a.Identity, keyHash: a.KeyHash, grant: g, requested: p.now()})
@@ -41,7 +41,7 @@ func (p *Provisioner) Foresee(ctx context.Context, a *orders.Answer, r *Record, 
 		}
 	}
 	switch {
-	case !p.counts(a, r, reason):
+	case !p.approvalCounts(a, r, reason):
 		return wire.CodeApprovalPending
 	case p.logs.Pauses.About(false, "", "") != nil:
 		return wire.CodePaused
@@ -51,7 +51,7 @@ func (p *Provisioner) Foresee(ctx context.Context, a *orders.Answer, r *Record, 
 
 // approvalCounts reports whether the approval admits its key; a and r may be nil. An approval from before a
 // revocation or retirement was for the former owner.
-func (p *Provisioner) counts(a *orders.Answer, r *Record, reason Reason) bool {
+func (p *Provisioner) approvalCounts(a *orders.Answer, r *Record, reason Reason) bool {
 	if !r.admittedBy(a, reason, p.now()) {
 		return false
 	}
@@ -60,6 +60,6 @@ func (p *Provisioner) counts(a *orders.Answer, r *Record, reason Reason) bool {
 }
 
 // GrantApplies reports whether the grant, which may be nil, still admits its key to the identity of r.
-func (r *Record) Granted(g *orders.Grant, now time.Time) bool {
+func (r *Record) GrantApplies(g *orders.Grant, now time.Time) bool {
 	return g != nil && slices.Contains([]State{StateEnrolled, StateProvisioned}, r.state()) && r.grantedBy(g, g.KeyHash, now)
 }

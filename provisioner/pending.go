@@ -13,11 +13,11 @@ import (
 // notePending lists the attempt if its code says so, sets its retry time, and reports whether it was reported lately.
 // Concealed refusals must take as long as pending ones. Pending nodes ask for days, and their events would displace
 // the rest.
-func (a *attempt) wait(r *Refusal) (said bool) {
+func (a *attempt) notePending(r *Refusal) (said bool) {
 	switch r.Code {
 	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
 	case wire.CodeIdentityRevoked:
-		if r.As == "" {
+		if r.PublicCode == "" {
 			return false
 		}
 	default:
@@ -40,8 +40,8 @@ func (a *attempt) wait(r *Refusal) (said bool) {
 		}
 	}
 	now := a.now()
-	again, said := a.waiters.Note(w, now, func() { w.Facts = a.shown.Shown(a.request.Facts) })
-	if as := r.as(); r.After == 0 && (as == wire.CodeApprovalPending || as == wire.CodeIdentityTaken) {
+	again, said := a.pending.Note(w, now, func() { w.Facts = a.shown.Shown(a.request.Facts) })
+	if as := r.public(); r.After == 0 && (as == wire.CodeApprovalPending || as == wire.CodeIdentityTaken) {
 		r.After = again
 	}
 	return said
@@ -62,7 +62,7 @@ func namesOf(a *attempt) []string {
 
 // HasEnrolled reports whether r, which may be nil, has admitted a pending key. A key that asked lately may be pending
 // for its next certificate; a stale one is not.
-func (r *Record) HasIn(w *waiting.Key, stale bool) bool {
+func (r *Record) HasEnrolled(w *waiting.Key, stale bool) bool {
 	if s := r.state(); s != StateEnrolled && s != StateProvisioned || !slices.Contains(r.Lineage, w.KeyHash) {
 		return false
 	}

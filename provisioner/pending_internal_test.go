@@ -30,7 +30,7 @@ func TestWhoIsInDoesNotWait(t *testing.T) {
 		"retired, as a new machine": {&Record{State: StateRetired, Lineage: []string{"a"}}, false, false},
 	} {
 		w := &waiting.Key{KeyHash: "a", LastAsked: asked}
-		if in, silent := tt.record.HasIn(w, false), tt.record.HasIn(w, true); in != tt.in || silent != tt.inSilent {
+		if in, silent := tt.record.HasEnrolled(w, false), tt.record.HasEnrolled(w, true); in != tt.in || silent != tt.inSilent {
 			t.Errorf("%s: in %v, and %v of who is silent; want %v and %v", name, in, silent, tt.in, tt.inSilent)
 		}
 	}

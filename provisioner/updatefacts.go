@@ -12,15 +12,15 @@ import (
 func (a *proof) keptFacts() facts.Facts { return a.kept.Kept(a.request.Facts) }
 
 // updateFacts writes the facts of a replay. Neither a crash nor a full store matters: the next request tries again.
-func (a *attempt) keepFacts(ctx context.Context) error {
+func (a *attempt) updateFacts(ctx context.Context) error {
 	facts := a.keptFacts()
 	if a.kept == nil || slices.Equal(facts, a.record.Facts) {
 		return nil
 	}
 	next := *a.record
 	next.Facts, next.Attempt, next.UpdatedAt = facts, a.id, a.now()
-	next.keep(a.record, next.UpdatedAt)
-	err := a.watch.took(StepPublish, a.records.publish(ctx, &next, a.after, func() error { return a.trying() }))
+	next.keepSuperseded(a.record, next.UpdatedAt)
+	err := a.watch.took(StepPublish, a.records.publish(ctx, &next, a.after, func() error { return a.beginWrite() }))
 	if errors.Is(err, trust.ErrStoreFull) {
 		return nil
 	}

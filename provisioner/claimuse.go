@@ -20,7 +20,7 @@ var errStale = errors.New("the attempt took too long")
 
 // claimUse runs after all checks of the request itself. If the process dies after it, the same key claims the same
 // use again. Further rounds keep the claim.
-func (a *attempt) spend(ctx context.Context) error {
+func (a *attempt) claimUse(ctx context.Context) error {
 	node := string(a.identity)
 	if a.token.Limits.Uses == 0 || !a.reason.changesHands() { // an owner needs no token
 		return nil
@@ -61,9 +61,9 @@ func (a *attempt) undo(ctx context.Context) {
 	if a.claim == nil && !a.counted {
 		return
 	}
-	err := a.unwritten(ctx)
+	err := a.checkUnwritten(ctx)
 	if err == nil && a.counted {
-		a.quotas.giveBack(a.token.ID, a.source.Address)
+		a.quotas.refund(a.token.ID, a.source.Address)
 		a.counted = false
 	}
 	if a.claim == nil {
@@ -79,7 +79,7 @@ func (a *attempt) undo(ctx context.Context) {
 
 // checkUnwritten returns nil if the attempt certainly wrote no record and never will: the record has moved past its
 // last write's revision, and no revision since its first try is its own.
-func (a *attempt) unwritten(ctx context.Context) error {
+func (a *attempt) checkUnwritten(ctx context.Context) error {
 	if a.tries == 0 {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (a *attempt) unwritten(ctx context.Context) error {
 	return nil
 }
 
-func (a *attempt) trying() error {
+func (a *attempt) beginWrite() error {
 	if err := a.checkClaim(); err != nil {
 		return err
 	}

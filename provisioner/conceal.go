@@ -11,7 +11,7 @@ import (
 
 // concealExistence answers as for an unknown name, in code and retry time, so that a token holder cannot enumerate
 // the fleet. Keys of the lineage get the true code.
-func (a *attempt) asUnseen(ctx context.Context, err error) error {
+func (a *attempt) concealExistence(ctx context.Context, err error) error {
 	var r *Refusal
 	if a.renewal || !errors.As(err, &r) || r.Code != wire.CodeIdentityTaken && r.Code != wire.CodeIdentityRevoked {
 		return err
@@ -19,15 +19,15 @@ func (a *attempt) asUnseen(ctx context.Context, err error) error {
 	if a.record != nil && (slices.Contains(a.record.Lineage, a.csr.KeyHash) || slices.Contains(a.record.Lineage, a.vouching)) {
 		return err
 	}
-	r.As = a.toldOfUnseen(ctx)
+	r.PublicCode = a.codeForUnknownName(ctx)
 	return r
 }
 
 // codeForUnknownName follows [attempt.round] up to the verdict without side effects; "" means admitted.
-func (a *attempt) toldOfUnseen(ctx context.Context) wire.Code {
+func (a *attempt) codeForUnknownName(ctx context.Context) wire.Code {
 	free := &attempt{proof: a.proof, findings: findings{reason: ReasonNew}}
 	free.renewal = false
-	for _, check := range []func() error{free.checkPaused, free.roomFor} {
+	for _, check := range []func() error{free.checkPaused, free.checkStorage} {
 		if err := check(); err != nil {
 			return CodeOf(err)
 		}

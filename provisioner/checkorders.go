@@ -13,7 +13,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-func (a *attempt) approved(ctx context.Context) error {
+func (a *attempt) checkApproved(ctx context.Context) error {
 	node := string(a.identity)
 	if r := a.record; a.reason == ReasonReplay && r.Approval != nil && r.Approval.KeyHash == a.csr.KeyHash {
 		return nil
@@ -23,10 +23,10 @@ func (a *attempt) approved(ctx context.Context) error {
 		return nil
 	}
 	if a.cfg.Autosign == nil || a.logs.InRecovery() != nil {
-		return refuse(node, wire.CodeApprovalPending, because(a.decision))
+		return refuse(node, wire.CodeApprovalPending, policyReasons(a.decision))
 	}
 	if err := a.cfg.Autosign(ctx, a.identity, a.request.CSR); err != nil {
-		return refuse(node, wire.CodeApprovalPending, errors.Join(because(a.decision), err))
+		return refuse(node, wire.CodeApprovalPending, errors.Join(policyReasons(a.decision), err))
 	}
 	a.approval = &orders.Answer{ID: wire.NewID(), Cause: trust.Cause{By: AutosignBy}}
 	return nil
@@ -35,7 +35,7 @@ func (a *attempt) approved(ctx context.Context) error {
 // approval returns the approval that admits a key to the identity of r, which may be nil; or nil.
 func (p *Provisioner) approval(id wire.Identity, keyHash string, r *Record, reason Reason) *orders.Answer {
 	answer, at := p.logs.Answers.Of(id, keyHash)
-	if !p.logs.NewestRecovery().Voids(at) && p.counts(answer, r, reason) {
+	if !p.logs.NewestRecovery().Voids(at) && p.approvalCounts(answer, r, reason) {
 		return answer
 	}
 	return nil

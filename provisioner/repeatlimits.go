@@ -1,0 +1,41 @@
+package provisioner
+
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"muster/internal/limit"
+	"muster/provisioner/events"
+)
+
+// A key holder can repeat requests without end, and all nodes share one event log. 100,000 broken nodes may ask each
+// minute for days; operators that commanded a node wait for the other messages.
+const (
+	repliesBurst, repliesInterval   = 5, 10 * time.Minute
+	messagesBurst, messagesInterval = 20, 30 * time.Second
+)
+
+// repeatLimits bounds events about repeated requests, per identity.
+type repeatLimits struct {
+	replies  *limit.Keyed[string] // certificate returned again
+	messages *limit.Keyed[string] // repeated confirmations, unusable offers, refused renewals
+	paused   *rate.Limiter        // of all nodes together
+}
+
+func newRepeatLimits(now func() time.Time) repeatLimits {
+	return repeatLimits{
+		replies:  limit.NewKeyed[string](limit.Rate{PerSecond: 1 / repliesInterval.Seconds(), Burst: repliesBurst, Now: now}),
+		messages: limit.NewKeyed[string](limit.Rate{PerSecond: 1 / messagesInterval.Seconds(), Burst: messagesBurst, Now: now}),
+		paused:   rate.NewLimiter(reportsPerSecond, reportsAtOnce),
+	}
+}
+
+// allowRepeat reports whether e is reported, and sets e.LeftOut.
+func allowRepeat(of *limit.Keyed[string], e *events.Event) bool {
+	leftOut, ok := of.Take(e.Node)
+	if ok {
+		e.LeftOut = leftOut
+	}
+	return ok
+}

@@ -49,7 +49,7 @@ type activity struct {
 	mu      sync.Mutex
 	minutes [minutes]minute // guarded by mu: a ring by minute
 	kept    []*told         // guarded by mu: the newest last
-	place   *events.Cursor   // guarded by mu: of the last event
+	place   *events.Cursor  // guarded by mu: of the last event
 	broken  error           // guarded by mu: why the log is not read
 }
 

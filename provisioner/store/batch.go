@@ -23,21 +23,21 @@ const (
 	headerBatchCommit   = "Nats-Batch-Commit"
 )
 
-// A batch is some writes that are made together or not at all.
+// A batch is a set of writes of which all or none is stored.
 type batch struct {
 	id     string
 	writes []*write
-	ack    jetstream.PubAckFuture // nil if it could not be sent
+	ack    jetstream.PubAckFuture // nil if it was not sent
 
 	waiters      atomic.Int64  // members that wait for the outcome
-	endOnce      sync.Once     // it no longer counts as on its way
-	done         chan struct{} // closed when sequence and err say the outcome
-	lastSequence uint64        // sequence of its last write
+	endOnce      sync.Once     // it is no longer counted as in flight
+	done         chan struct{} // closed when lastSequence and err are final
+	lastSequence uint64
 	err          error
 }
 
-// gather makes a batch of the head of the queue. Of two writes to one subject
-// the second waits: it could not know the revision of the first.
+// makeBatch takes a batch from the head of the queue. A second write to a subject stays in the queue, since the
+// revision of the first is not known yet.
 func (g *batcher) makeBatch() *batch {
 	b := &batch{id: wire.NewID(), done: make(chan struct{})}
 	subjects := make(map[string]bool, maxBatch)
@@ -58,8 +58,7 @@ func (g *batcher) makeBatch() *batch {
 	return b
 }
 
-// send sends batches and tells their members. Only the last message of a batch is
-// acknowledged.
+// send sends batches and hands each member its batch. The broker acknowledges only the last message of a batch.
 func (g *batcher) send(batches []*batch) {
 	for _, b := range batches {
 		if err := g.publish(b); err != nil {
@@ -71,7 +70,6 @@ func (g *batcher) send(batches []*batch) {
 	}
 }
 
-// publish sends one batch.
 func (g *batcher) publish(b *batch) error {
 	if !g.nc.IsConnected() {
 		return errDisconnected
@@ -97,12 +95,12 @@ func (g *batcher) publish(b *batch) error {
 	return nil
 }
 
-// await returns the outcome of a member of the batch. The acknowledgement comes
-// to one of those who wait for it, who tells the others.
+// await returns the outcome of one member. The member that receives the acknowledgement closes the batch for the other
+// members.
 func (g *batcher) await(ctx context.Context, b *batch, w *write) (uint64, error) {
 	defer func() {
 		if b.waiters.Add(-1) == 0 {
-			g.release(b) // if nobody has stayed for the acknowledgement
+			g.release(b) // if no member waited for the acknowledgement
 		}
 	}()
 	var ok <-chan *jetstream.PubAck
@@ -120,20 +118,19 @@ func (g *batcher) await(ctx context.Context, b *batch, w *write) (uint64, error)
 		return 0, fmt.Errorf("no acknowledgement: %w", ctx.Err())
 	}
 	if b.err == nil {
-		// A batch has the stream to itself, so its sequences follow each other.
+		// The sequences of a batch are consecutive.
 		return b.lastSequence - uint64(len(b.writes)-1-w.index), nil
 	}
 	return g.retryAlone(ctx, b.err, w)
 }
 
-// settle says how a batch ended, once.
+// finish sets the outcome of a batch. It is called once.
 func (g *batcher) finish(b *batch, last uint64, err error) {
 	b.lastSequence, b.err = last, err
 	close(b.done)
 	g.release(b)
 }
 
-// end makes room for the next batch.
 func (g *batcher) release(b *batch) {
 	b.endOnce.Do(func() {
 		g.completed(func() {
@@ -146,9 +143,8 @@ func (g *batcher) release(b *batch) {
 	})
 }
 
-// again makes a write whose batch was refused with this error by itself, so that
-// it learns its own outcome. If the broker did not answer it is not repeated: the
-// batch may yet be written.
+// retryAlone repeats one write of a refused batch by itself, so that it gets its own outcome. Without an answer nothing
+// is repeated: the batch may still be stored.
 func (g *batcher) retryAlone(ctx context.Context, refused error, w *write) (uint64, error) {
 	var api *jetstream.APIError
 	if !errors.As(refused, &api) {
@@ -156,8 +152,7 @@ func (g *batcher) retryAlone(ctx context.Context, refused error, w *write) (uint
 	}
 	sequence, err := publish(ctx, g.js, w.subject, w.data, w.expected)
 	if errors.Is(err, trust.ErrConflict) && !isConflict(refused) {
-		// A broker that had trouble may show it all the same, and it would be our
-		// own write that is in the way.
+		// A broker with a failing disk may store a batch that it refused. Then our own write causes the conflict.
 		return 0, fmt.Errorf("outcome unknown, after its batch was refused: %w", wrapFull(refused))
 	}
 	return sequence, err

@@ -12,10 +12,10 @@ import (
 	"muster/jwt"
 )
 
-// A ClaimLog keeps the claims of uses of limited tokens.
+// A ClaimLog keeps the claims of limited tokens.
 type ClaimLog struct{ *client }
 
-// Claims implements [trust.ClaimLog]. What is read of a replica that is behind is appended to in vain: that is a conflict.
+// Claims implements [trust.ClaimLog]. A stale replica does no harm: an append after its end is a conflict.
 func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*trust.ClaimEntry, trust.Revision) error) error {
 	for more := true; more; {
 		bounded, cancel := context.WithTimeout(ctx, s.timeout)
@@ -38,7 +38,6 @@ func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revi
 	return nil
 }
 
-// decodeClaims decodes one entry and checks it.
 func decodeClaims(m message) (*trust.ClaimEntry, error) {
 	e := &trust.ClaimEntry{}
 	if err := decode(m.data, e); err != nil {
@@ -47,9 +46,8 @@ func decodeClaims(m message) (*trust.ClaimEntry, error) {
 	return e, nil
 }
 
-// AppendClaims implements [trust.ClaimLog]. It waits no longer for the
-// acknowledgement than for any other answer, so that there is time to look for
-// the entry when it does not come.
+// AppendClaims implements [trust.ClaimLog]. It returns early enough for the caller to look for an entry without an
+// acknowledgement.
 func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision) (trust.Revision, error) {
 	if err := e.Check(); err != nil {
 		return 0, err
@@ -78,11 +76,11 @@ func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.
 	})
 }
 
-// readClaims reads all claims of a store on one server, and compares their number with what the stream says it has: a use
-// whose claim cannot be read would be there again.
+// readClaims reads all claims of a store on one server and compares their number with the stream's: a claim that cannot
+// be read would be a use given back.
 func (s *Store) readClaims(ctx context.Context) error {
 	if s.clustered() {
-		return nil // another server may have it
+		return nil // another server may have an intact copy
 	}
 	closed, err := s.newFollower(streamClaims).Open(ctx)
 	if err != nil {

@@ -16,26 +16,25 @@ import (
 	"muster/provisioner/trust"
 )
 
-// maxPending bounds writes that are sent and not yet acknowledged. It is above
-// the number of requests that the edge works on at once, so that nobody waits
-// here.
+// maxPending bounds writes without an acknowledgement. It exceeds the requests that the edges handle at once, so no
+// write waits here.
 const maxPending = 4096
 
-// A client asks the streams of a store, and writes to them. All parts of a store share one.
+// A client reads and writes the streams of a store. All parts of a store share one.
 type client struct {
 	js           jetstream.JetStream
 	nc           *nats.Conn
 	infos        *infoCache
-	handles      map[string]jetstream.Stream // by the stream's name; read-only once the store is open
+	handles      map[string]jetstream.Stream // by name; read-only once the store is open
 	installation Installation                // read-only once the store is open
 	replicas     int
 	timeout      time.Duration
 	log          *slog.Logger
 
-	room atomic.Int64 // bytes that are not held back for revocations; see [Store.SetRoom]
+	room atomic.Int64 // bytes left before the reserve for revocations; see [Store.SetRoom]
 }
 
-// connect returns a client of the streams, once JetStream answers.
+// connect returns a client once JetStream answers.
 func connect(ctx context.Context, cfg Config, options ...jetstream.JetStreamOpt) (*client, error) {
 	options = append(options, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))
 	js, err := jetstream.New(cfg.Conn, options...)
@@ -45,7 +44,7 @@ func connect(ctx context.Context, cfg Config, options ...jetstream.JetStreamOpt)
 	return newClient(js, cfg), err
 }
 
-// newClient returns a client that has no handles of streams yet.
+// newClient returns a client without stream handles.
 func newClient(js jetstream.JetStream, cfg Config) *client {
 	c := &client{
 		js:       js,
@@ -60,8 +59,8 @@ func newClient(js jetstream.JetStream, cfg Config) *client {
 	return c
 }
 
-// last returns the newest message of a subject, decoded, and its sequence; nil and 0 if there is none. What cannot be decoded
-// is [trust.ErrRecord], with its sequence.
+// getLast returns the newest message of a subject, decoded, with its sequence; nil and 0 if there is none. A message
+// that cannot be decoded is [trust.ErrRecord], with its sequence.
 func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T, trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -85,9 +84,8 @@ func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T,
 	return v, trust.Revision(m.Sequence), nil
 }
 
-// put writes one message if the subject's last sequence is still after. It
-// returns [trust.ErrConflict] if it is not; after any other error the
-// message may be stored or may yet be, but for [trust.ErrStoreFull].
+// put writes one message if the subject's last sequence is still after, else it returns [trust.ErrConflict]. After
+// other errors except [trust.ErrStoreFull] the message may be stored, now or later.
 func (c *client) put(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
 	b, err := json.Marshal(v)
 	if err == nil {
@@ -99,8 +97,7 @@ func (c *client) put(ctx context.Context, subject string, v any, after uint64) (
 	return c.publish(ctx, subject, b, after)
 }
 
-// putAnyway is put for what may take up the room that is held back: what keeps
-// somebody out, and what is bounded and small.
+// putReserved is put for writes that may use the reserve: what takes access away, and what is small and bounded.
 func (c *client) putReserved(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -109,20 +106,18 @@ func (c *client) putReserved(ctx context.Context, subject string, v any, after u
 	return c.publish(ctx, subject, b, after)
 }
 
-// publish makes one write by itself, which may take as long as this store waits for an acknowledgement.
+// publish makes one write within the time that this store waits for an acknowledgement.
 func (c *client) publish(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
 	ctx, cancel := c.withAckTimeout(ctx)
 	defer cancel()
 	return publish(ctx, c.js, subject, b, after)
 }
 
-// errAway is said of a write that was not sent: nats.go would keep it until the
-// connection is back, hours later perhaps, when the attempt has been given up and an
-// operator may have given its claim to another. A connection that is lost right behind
-// the look at it keeps one that was sent in that microsecond.
+// errDisconnected refuses to send a write without a connection. nats.go would buffer it and send it hours later, when
+// an operator may have given its claim to another node. A write is still buffered if the connection breaks in the
+// microseconds after this check.
 var errDisconnected = errors.New("no connection to the broker, nothing was sent")
 
-// publish makes one write by itself.
 func publish(ctx context.Context, js jetstream.JetStream, subject string, b []byte, after uint64) (uint64, error) {
 	if after == uint64(trust.AnyRevision) {
 		return publishIf(ctx, js, subject, b)
@@ -130,13 +125,12 @@ func publish(ctx context.Context, js jetstream.JetStream, subject string, b []by
 	return publishIf(ctx, js, subject, b, jetstream.WithExpectLastSequencePerSubject(after))
 }
 
-// publishIf makes one write by itself under conditions.
+// publishIf makes one write under conditions.
 func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []byte, conditions ...jetstream.PublishOpt) (uint64, error) {
 	if !js.Conn().IsConnected() {
 		return 0, errDisconnected
 	}
-	// Asynchronous: the broker has many writes in hand at once, each of which
-	// waits for its own acknowledgement here.
+	// Asynchronous: the broker works on many writes at once, and each waits here for its own acknowledgement.
 	f, err := js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, append(conditions, jetstream.WithRetryAttempts(0))...)
 	if err != nil {
 		return 0, err
@@ -154,7 +148,7 @@ func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []
 	}
 }
 
-// conflict reports whether a write was refused since another one came before it.
+// isConflict reports whether a write was refused because its expected sequence is out of date.
 func isConflict(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)

@@ -10,7 +10,7 @@ import (
 
 const subjectProbe = "muster.entry.probe"
 
-// Time returns what time it is on the store's server.
+// Time returns the time of the store's server.
 func (s *Store) Time(ctx context.Context) (time.Time, error) {
 	a, err := s.infos.recent(ctx, streamRevocations, time.Second)
 	if err != nil {
@@ -19,10 +19,9 @@ func (s *Store) Time(ctx context.Context) (time.Time, error) {
 	return a.info.TimeStamp.Add(time.Since(a.received)), nil
 }
 
-// Probe writes something of no meaning, and returns nil once it is on disk: a
-// store that answers reads may have lost its disk. Whoever asks gives ctx a
-// deadline, since a broken one does not answer at all. The error of one that is
-// well and only has no room is [trust.ErrStoreFull].
+// Probe writes a message without meaning and returns nil once it is on disk: a store that answers reads may have lost
+// its disk. Give ctx a deadline, since a broken store never answers. [trust.ErrStoreFull] means that the store works
+// and has no room.
 func (s *Store) Probe(ctx context.Context) error {
 	if _, err := s.js.Publish(ctx, subjectProbe, []byte("{}"), jetstream.WithRetryAttempts(0)); err != nil {
 		return fmt.Errorf("probe store: %w", wrapFull(err))

@@ -17,17 +17,16 @@ const (
 
 	subjectComponent = "muster.component."
 
-	// maxComponentBytes bounds the stream: four kilobytes for each of 256
-	// provisioners, above what anybody has. The one that was silent longest goes.
+	// maxComponentBytes is room for 256 provisioners of 4 KiB each. The one that was silent longest is dropped first.
 	maxComponentBytes = 1 << 20
 )
 
-// Components keep the newest word of each provisioner.
+// Components keep the newest report of each provisioner.
 type Components struct{ *client }
 
 // PutComponent implements [fleet.ComponentStore].
 func (s *Components) PutComponent(ctx context.Context, c *fleet.Component) error {
-	subject := subjectComponent + strings.ReplaceAll(c.Name, ".", "_") // as identities are written
+	subject := subjectComponent + strings.ReplaceAll(c.Name, ".", "_") // as in identities
 	if _, err := s.putReserved(ctx, subject, c, uint64(trust.AnyRevision)); err != nil {
 		return fmt.Errorf("write component %q: %w", c.Name, err)
 	}

@@ -8,12 +8,11 @@ import (
 	"muster/provisioner/trust"
 )
 
-// DurableStreams returns the names of the streams that a backup has, in its order.
+// DurableStreams returns the names of the streams in a backup, in its order.
 func DurableStreams() []string { return slices.Clone(durableStreams) }
 
-// CheckMessage reports why a message of a backup cannot be one of a store: it is of
-// no stream that is kept, on another's subject, or of content that no
-// provisioner of this version could read.
+// CheckMessage returns an error if a message of a backup cannot come from a store: unknown stream, wrong subject, or
+// content that this version cannot read.
 func CheckMessage(stream string, sequence uint64, subject string, data []byte) error {
 	prefix, is := durablePrefixes[stream]
 	if !is {
@@ -40,7 +39,7 @@ func CheckMessage(stream string, sequence uint64, subject string, data []byte) e
 	return nil
 }
 
-// keptSubjects are what the subjects of each stream that is kept begin with.
+// durablePrefixes begin the subjects of each durable stream.
 var durablePrefixes = map[string]string{
 	streamNodes:       subjectNode,
 	streamClaims:      subjectClaims,

@@ -17,27 +17,25 @@ import (
 	"muster/provisioner/events"
 )
 
-// eventsAhead is how many events of each stream are read ahead of a slow reader: at 500 bytes each, 64 KiB of memory.
+// eventsAhead is how many events of each stream are read ahead of a slow reader: 64 KiB at 500 bytes each.
 const eventsAhead = 128
 
-// MaxNodeEvents bounds how many events of one type are read of one node, the newest: a machine that is refused asks every
-// few minutes, for weeks.
+// MaxNodeEvents bounds the events of one type that are read of one node: a refused node asks every few minutes, for
+// weeks.
 const MaxNodeEvents = 200
 
-// found is an event of one of the streams, or that there is none for now.
+// mergeItem is the next event of a stream, or says that there is none for now.
 type mergeItem struct {
 	source      *source
-	event       *events.Stored // nil if it was none, or is not wanted
+	event       *events.Stored // nil if it is no event or not wanted
 	stored      time.Time
 	sequence    uint64
-	pending     uint64 // behind it
-	endOfStream bool   // the stream has no more
+	pending     uint64 // messages behind it
+	endOfStream bool
 }
 
-// logStreams are the streams of which the log of events consists.
 var eventStreams = [...]string{streamEvents, streamAttempts, streamLifecycle, streamAlive}
 
-// placeIn is the part of a place that is about one of them.
 func cursorIn(p *events.Cursor, stream string) *uint64 {
 	switch stream {
 	case streamAttempts:
@@ -50,9 +48,9 @@ func cursorIn(p *events.Cursor, stream string) *uint64 {
 	return &p.Events
 }
 
-// NodeEvents returns the events about id that are kept, the oldest first: of each type the newest [MaxNodeEvents].
-// complete is false if there were more. Attempts under this name that proved nothing are among them: anybody may have
-// made those. Of what nodes say themselves the time is the broker's.
+// NodeEvents returns the stored events about id, oldest first: of each type the newest [MaxNodeEvents]. complete is
+// false if there were more. They include refused attempts under this name, which anyone may have made. Events of the
+// node itself have the broker's time.
 func (s *EventLog) NodeEvents(ctx context.Context, id wire.Identity) (all []events.Event, complete bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -101,7 +99,7 @@ func (s *EventLog) Events(ctx context.Context, q events.Query, each func(*events
 	return err
 }
 
-// readEvents sends what a stream has, and will have, to out, and at first where it stands.
+// readEvents sends the events of one stream to out, after a first item that says where reading begins.
 func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query, out chan<- mergeItem) error {
 	send := func(f mergeItem) error {
 		f.source = from
@@ -131,7 +129,7 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 	if q.After != nil {
 		begin = resumeSequence(from.stream, q.After, end)
 	} else if l.pending > 0 {
-		begin = 0 // the first event says where it is
+		begin = 0 // the first event has its sequence
 	}
 	if err := send(mergeItem{sequence: begin, pending: l.pending}); err != nil {
 		return err
@@ -141,7 +139,7 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 		if err != nil {
 			return err
 		}
-		f := mergeItem{} // what was to come has had to make room
+		f := mergeItem{} // the pending messages were deleted to make room
 		if m != nil {
 			f = mergeItem{
 				event:    storedEvent(m.Subject(), m.Data(), meta.Timestamp),
@@ -160,8 +158,8 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 	return send(mergeItem{endOfStream: true})
 }
 
-// behind is where a place is in a stream that ends at last. If the log was lost since and is shorter than the place, all
-// of it is new.
+// resumeSequence returns the cursor's sequence in a stream that ends at last. A stream shorter than the cursor was lost
+// and made anew, so all of it is new.
 func resumeSequence(stream string, p *events.Cursor, last uint64) uint64 {
 	if place := *cursorIn(p, stream); place <= last {
 		return place
@@ -169,7 +167,7 @@ func resumeSequence(stream string, p *events.Cursor, last uint64) uint64 {
 	return 0
 }
 
-// eventConsumer says where in a stream q begins, and what of it the broker need not send.
+// eventConsumer returns where in a stream q begins, and filters at the broker what q excludes.
 func eventConsumer(stream string, q events.Query, last uint64) jetstream.OrderedConsumerConfig {
 	c := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: last + 1}
 	switch {
@@ -193,9 +191,8 @@ func eventConsumer(stream string, q events.Query, last uint64) jetstream.Ordered
 	return c
 }
 
-// storedEvent decodes a message of the streams, or returns nil if it is no event. recorded is when the broker stored it.
-// What a node publishes of itself is taken for no more than that: its type and its subject are those of the subject that
-// the broker let it publish on, and what is not known of a lifecycle event is left out.
+// storedEvent decodes a message, and returns nil if it is no event. recorded is when the broker stored it. An event of
+// a node has the type and node of its subject, which the broker enforces. Unknown members are dropped.
 func storedEvent(subject string, data []byte, recorded time.Time) *events.Stored {
 	e := &events.Stored{}
 	if json.Unmarshal(data, e) != nil {
@@ -215,7 +212,7 @@ func storedEvent(subject string, data []byte, recorded time.Time) *events.Stored
 	return e
 }
 
-// nodeEvent returns which node speaks on a subject, and the type of what it says.
+// nodeEvent returns the node and the event type in a subject.
 func nodeEvent(subject string) (id wire.Identity, typ string, ok bool) {
 	rest, ok := strings.CutPrefix(subject, strings.TrimSuffix(wire.AllNodeEvents, "*.*"))
 	if !ok {
@@ -230,20 +227,20 @@ func nodeEvent(subject string) (id wire.Identity, typ string, ok bool) {
 type source struct {
 	stream      string
 	head        *mergeItem
-	hasMore     bool          // more is there and on its way
-	endOfStream bool          // it has no more
-	consumed    chan struct{} // has room for one: the head was taken
+	hasMore     bool // it has more messages on the way
+	endOfStream bool
+	consumed    chan struct{} // capacity 1: the head was taken
 }
 
-// merger hands on what the streams have.
+// merger merges the streams of events.
 type merger struct {
 	each    func(*events.Stored) error
-	in      chan mergeItem // the next head of a source that has none
+	in      chan mergeItem // the next head of a source without one
 	sources []*source
 	cursor  events.Cursor
 }
 
-// errEnded ends what reads a stream, or merges all, and has all that it wants.
+// errEndOfStream ends a reader that has read all it wants.
 var errEndOfStream = errors.New("ended")
 
 // run merges until all streams have ended, or ctx is done.
@@ -262,8 +259,7 @@ func (m *merger) run(ctx context.Context) error {
 	}
 }
 
-// next waits until it is known which event is next, since each stream has shown one or has none for now, and returns the
-// source that has it.
+// next waits until each source has a head or has none for now, and returns the source of the oldest.
 func (m *merger) next(ctx context.Context) (*source, error) {
 	for {
 		var oldest *source
@@ -305,7 +301,7 @@ func (m *merger) emit(s *source) error {
 	*place = max(*place, f.sequence)
 	for _, other := range m.sources {
 		if other.head != nil && other.head.sequence > 0 {
-			// Nothing before it is wanted: a reader that goes on from here need not look.
+			// No event before it is wanted, so a later reader may skip them.
 			place := cursorIn(&m.cursor, other.stream)
 			*place = max(*place, other.head.sequence-1)
 		}

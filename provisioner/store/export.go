@@ -7,42 +7,34 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// kept are the streams that a backup has, in the order in which they are read.
-// The rest are reports.
+// durableStreams are the streams that a backup has, in the order in which they are read. The other streams are reports.
 //
-// They are read one after the other while provisioners write, so each is of a
-// later instant than the one before it. The order is what makes that harmless:
-// what comes later may only know more.
+// The order makes a backup consistent although provisioners write while it is read:
 //
-//   - Records come first. Whatever a record rests on was on disk before it: the
-//     claim of its token's use, the authority that the store is bound to, the
-//     revocations that it has followed. All that is in what is read after it.
-//   - Claims come after: one without its record is a use that is claimed and not
-//     enrolled, which costs its node nothing. A record without its claim would
-//     give a use back.
-//   - Entries come after: whom an installation is bound to, signers, CRLs. A
-//     signer that was removed after the records were read is removed in them.
-//   - Revocations come last: what they revoke stays revoked whatever an older
-//     record says, and no CRL covers more of them than are there.
+//   - Records first. What a record rests on was on disk before it, so it is in the streams read later: the claim of
+//     its token's use, the authority, the revocations.
+//   - Claims after records. A claim without its record costs a node nothing. A record without its claim would give a
+//     use back.
+//   - Entries after claims: installation, signers, CRLs. A signer removed after the records were read is removed in
+//     them.
+//   - Revocations last: what they revoke stays revoked whatever an older record says.
 //
-// Whatever comes after the reading of each is for the journal.
+// What is written after a stream was read is in the journal only.
 var durableStreams = []string{streamNodes, streamClaims, streamEntries, streamRevocations}
 
 // A Backup reads what a backup needs.
 type Backup struct{ *client }
 
-// Export calls each for every message that a backup needs, while others write, in the order that makes it consistent. It
-// stops at the first error of each.
+// Export calls each for every message of a backup, in the order of the streams, while provisioners write. It stops at
+// the first error of each.
 //
-// Of each stream it reads what was there at one instant, when it came to the
-// end: every identity's newest record of that instant is among it, since a
-// message that has been passed by can only go when [History] newer ones of its
-// subject have come, which are still ahead then.
+// Of each stream it reads what was there at one instant, when it reached the end. The newest record of every identity
+// at that instant is included: a message is dropped only after [History] newer ones of its subject, which are still
+// ahead.
 func (s *Backup) Export(ctx context.Context, each func(stream string, sequence uint64, subject string, data []byte) error) error {
 	for _, name := range durableStreams {
-		// What its leader has must come: a scan that stopped early would free whoever comes
-		// after. In a cluster the one that is read from may be some milliseconds behind, which
-		// must not be the end of a long backup.
+		// A scan that ends early would free revoked names. Wait for all that the leader has, since another replica may
+		// lag by milliseconds.
 		end, err := leaderEnd(ctx, s.client, name, "")
 		if err == nil {
 			err = s.scan(ctx, name, end, jetstream.OrderedConsumerConfig{}, func(m message) error {
@@ -56,12 +48,11 @@ func (s *Backup) Export(ctx context.Context, each func(stream string, sequence u
 	return nil
 }
 
-// Pending returns how many messages an export would read now, for progress.
+// Pending returns how many messages an export would read now.
 func (s *Backup) Pending(ctx context.Context) (uint64, error) {
 	return s.sumMarks(ctx, func(m Mark) uint64 { return m.Messages })
 }
 
-// sum adds up a number of all streams that are kept.
 func (c *client) sumMarks(ctx context.Context, of func(Mark) uint64) (n uint64, err error) {
 	found, err := c.marks(ctx, 0)
 	if err != nil {

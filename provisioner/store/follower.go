@@ -14,73 +14,68 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Errors of [Follower.Run], after which the process cannot go on.
+// Errors of [Follower.Run]. End the process.
 var (
-	// ErrStreamGone means that a stream that is followed was deleted, or deleted and made anew.
+	// ErrStreamGone means that a followed stream was deleted, and perhaps made anew.
 	ErrStreamGone = errors.New("the stream that is followed was deleted")
 
-	// ErrStreamShorter means that the end of a stream is gone that was read: what is written
-	// there next would not be seen.
+	// ErrStreamShorter means that a stream has lost messages that were read. What is written next would not be seen.
 	ErrStreamShorter = errors.New("the store has lost entries that were read")
 )
 
 const (
-	// checkEvery is how often the leader is asked for the stream's end: often enough that
-	// views stay below [trust.MaxAge] although a leader hears of its followers only once
-	// a second.
+	// checkInterval is how often the leader is asked for the stream's end. Views stay younger than [trust.MaxAge]
+	// although a leader hears from its replicas only once a second.
 	checkInterval = 500 * time.Millisecond
 
-	// checkTimeout bounds one check: what takes longer says nothing that is still worth knowing.
+	// checkTimeout bounds one check: an answer older than that is useless.
 	checkTimeout = trust.MaxAge
 
-	// shorterFor is how long a stream must be shorter than what was read of it until it counts
-	// as damaged: a replica can deliver what its leader has not applied yet.
+	// shorterGrace is how long a stream must be shorter than read until it counts as damaged: a replica can deliver
+	// what its leader has not applied yet.
 	shorterGrace = time.Second
 
-	// republished is where streams that are followed publish what they took.
+	// republishPrefix begins the subjects on which followed streams republish their messages.
 	republishPrefix = "muster.taken."
 )
 
-// A viewer is a [View] as its follower knows it.
 type applier interface{ apply(m message) }
 
-// A Follower keeps the views of one stream up to date. The stream republishes each message
-// that it took; once in checkEvery the leader is asked for creation time and last sequence,
-// and what was missed is read. That, and not what arrives, says how old the views are: a
-// subscription is not told that its stream was deleted, and a leader that lost its majority
-// goes on answering.
+// A Follower keeps the views of one stream up to date. The stream republishes each message; every checkInterval the
+// leader is asked for creation time and last sequence, and missing messages are read. The age of the views comes from
+// these checks alone: a subscription does not notice that its stream was deleted, and a leader without a majority goes
+// on answering.
 type Follower struct {
 	client *client
 	stream string
 	views  []applier
-	gap    chan struct{} // has room for one: there is a gap
+	gap    chan struct{} // capacity 1: a message was missed
 
 	mu           sync.Mutex
 	created      time.Time // guarded by mu
 	position     uint64    // guarded by mu: every message up to here was applied
-	applied      uint64    // guarded by mu: how many messages these were
-	complete     bool      // guarded by mu: what was read is all that the stream has
+	applied      uint64    // guarded by mu: number of messages applied
+	complete     bool      // guarded by mu: the number of messages read agreed with the stream's once
 	asOf         time.Time // guarded by mu: monotonic
 	shorterSince time.Time // guarded by mu: since when the stream is shorter than position; zero if it is not
 	lastErr      error     // guarded by mu: of the last check
 }
 
-// newFollower returns a follower that has read nothing and has no views.
 func (c *client) newFollower(stream string) *Follower {
 	return &Follower{client: c, stream: stream, gap: make(chan struct{}, 1)}
 }
 
-// add makes a view one of the follower's, which has not been opened yet, and returns it.
+// addView adds a view to a follower that is not open yet, and returns the view.
 func addView[V any](f *Follower, v *View[V]) *View[V] {
 	v.follower = f
 	f.views = append(f.views, v)
 	return v
 }
 
-// Open subscribes and reads the stream to its end. Until [Follower.Run] is called, views get
-// what is republished, and grow old. close ends the subscription.
+// Open subscribes and reads the stream to its end. closed ends the subscription. Until [Follower.Run] is called, the
+// views get republished messages but grow old.
 func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
-	// Before the first question for the end, so that nothing falls between.
+	// Before the first check, so that no message falls between.
 	sub, err := f.client.nc.Subscribe(republishPrefix+f.stream+".>", f.onRepublished)
 	if err != nil {
 		return nil, fmt.Errorf("follow %s: %w", f.stream, err)
@@ -101,15 +96,15 @@ func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
 	return closed, nil
 }
 
-// note keeps the outcome of the last check, for [Follower.Fresh] to say.
+// setLastErr keeps the outcome of the last check for [Follower.Fresh].
 func (f *Follower) setLastErr(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lastErr = err
 }
 
-// Run checks until ctx is done, and returns nil then. Its errors are [ErrStreamGone] and
-// [ErrStreamShorter]; while nothing answers the views grow old.
+// Run checks until ctx is done; then it returns nil. Its errors are [ErrStreamGone], [ErrStreamShorter] and
+// [ErrDamaged]. While the stream does not answer, the views grow old.
 func (f *Follower) Run(ctx context.Context) error {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
@@ -132,8 +127,8 @@ func isFatal(err error) bool {
 	return errors.Is(err, ErrStreamGone) || errors.Is(err, ErrStreamShorter) || errors.Is(err, ErrDamaged)
 }
 
-// Fresh returns nil while the views are at most [trust.MaxAge] old, by the monotonic clock: every message that was in the
-// stream so long ago was applied.
+// Fresh returns nil while the views are at most [trust.MaxAge] old by the monotonic clock: every message stored before
+// that was applied.
 func (f *Follower) Fresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,12 +143,11 @@ func (f *Follower) Fresh() error {
 	return err
 }
 
-// pushed takes in what the stream has republished, in order. Behind a gap the next check reads
-// the message with what was missed.
+// onRepublished applies the next message. After a gap the next check reads what is missing.
 func (f *Follower) onRepublished(m *nats.Msg) {
 	taken, err := storedMessage(m)
 	if err != nil {
-		return // not the stream's; the next check finds what is
+		return // not from the stream; checks find what is missing
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,12 +157,12 @@ func (f *Follower) onRepublished(m *nats.Msg) {
 	case taken.sequence > f.position:
 		select {
 		case f.gap <- struct{}{}:
-		default: // it was kicked already
+		default: // a check is due already
 		}
 	}
 }
 
-// apply gives the message after the position to the views. The caller holds mu.
+// apply gives the next message to the views. The caller holds mu.
 func (f *Follower) apply(m message) {
 	for _, v := range f.views {
 		v.apply(m)
@@ -177,12 +171,12 @@ func (f *Follower) apply(m message) {
 	f.position = m.sequence
 }
 
-// check asks for the stream's end and reads up to there.
+// check asks for the stream's end and reads up to it.
 func (f *Follower) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	f.mu.Lock()
-	had := f.position // before the question: messages come meanwhile
+	had := f.position // before the request: messages arrive meanwhile
 	f.mu.Unlock()
 	now, err := f.client.infos.ask(ctx, f.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -212,8 +206,8 @@ func (f *Follower) check(ctx context.Context) error {
 	return nil
 }
 
-// majoritySilence returns for how long the leader of the stream has not heard of a majority
-// of its replicas. A leader that is cut off from them goes on answering as one.
+// majoritySilence returns how long the leader has not heard from a majority of its replicas. A leader that is cut off
+// from them goes on answering.
 func majoritySilence(info *jetstream.StreamInfo) (time.Duration, error) {
 	if info.Cluster == nil {
 		return 0, nil
@@ -238,7 +232,7 @@ func majoritySilence(info *jetstream.StreamInfo) (time.Duration, error) {
 	return silent[needed-1], nil
 }
 
-// same returns an error unless the stream is the one that was read, with all that was read.
+// checkUnchanged returns an error unless the stream is the one that was read and still has all that was read.
 func (f *Follower) checkUnchanged(info *jetstream.StreamInfo, had uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -262,8 +256,7 @@ func (f *Follower) checkUnchanged(info *jetstream.StreamInfo, had uint64) error 
 	return err
 }
 
-// fill reads what comes after the position up to the stream's end. On one server, alone, what cannot be read then is
-// damaged.
+// catchUp reads from the position to the stream's end. On a single server, a message that cannot be read is damage.
 func (f *Follower) catchUp(ctx context.Context, state jetstream.StreamState, alone bool) error {
 	for tries := 1; ; tries++ {
 		f.mu.Lock()
@@ -282,7 +275,7 @@ func (f *Follower) catchUp(ctx context.Context, state jetstream.StreamState, alo
 		if alone && tries > fetchTries {
 			return fmt.Errorf("%w: stream %s can be read to message %d of %d", ErrDamaged, f.stream, after, state.LastSeq)
 		}
-		// The replica that answered is behind its leader.
+		// The replica that answered lags behind its leader.
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("read to sequence %d of %d: %w", after, state.LastSeq, ctx.Err())
@@ -296,12 +289,12 @@ const (
 	fetchTries = 5
 )
 
-// fetch applies the next messages after a sequence, in order, and returns how many these are.
+// fetch applies messages after a sequence, in order, and returns their number.
 func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
 	_, err = f.client.fetch(ctx, f.stream, "", after+1, func(m message) error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if n++; m.sequence > f.position { // it was not pushed meanwhile
+		if n++; m.sequence > f.position { // not republished meanwhile
 			f.apply(m)
 		}
 		return nil
@@ -309,7 +302,8 @@ func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
 	return n, err
 }
 
-// reach returns once every message up to a sequence was applied, which mostly was pushed before its acknowledgement came.
+// catchUpTo returns once every message up to a sequence was applied. Mostly it was republished before its
+// acknowledgement came.
 func (f *Follower) catchUpTo(ctx context.Context, sequence uint64) error {
 	f.mu.Lock()
 	position := f.position

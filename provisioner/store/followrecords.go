@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// followEvery is how often the stream of records is looked at: what another process writes is known after two
-	// looks, within a second.
+	// followInterval is how often the last sequence of the records is read. A record of another process is known after
+	// two checks, within a second.
 	followInterval = 400 * time.Millisecond
 
-	// takeEvery is after how many records that are read the own ones are taken, which come meanwhile.
+	// drainEvery is after how many records the own ones are taken from their queue while many are read.
 	drainEvery = 1000
 
-	// maxLacking is how often in a row the first reading may lack records that the stream is said to have.
+	// maxShortReads is after how many short readings in a row a store counts as damaged.
 	maxShortReads = 2
 )
 
-// FollowRecords calls each with the newest record of every identity, in its JSON form, in the order in which they were
-// written, and current when that was all there is. Then it calls each with what other processes write, and own with
-// what this Store writes, until ctx is done; it then returns nil. Neither may keep what it gets, except texts. own may
-// be called from several goroutines. A Store has one follower of records at a time.
+// FollowRecords calls each with the newest record of every identity, as JSON in the order of writing, and then current.
+// Then it calls each for records of other processes, and own for those of this Store, until ctx is done; then it
+// returns nil. Neither may keep its argument, except strings. own may be called from several goroutines. A Store has
+// one follower of records at a time.
 //
-// Of several revisions that are written at about the same time only the newest may come. An older revision may come
-// after a newer one: compare them. A record of this Store that is acknowledged late comes to each as well.
+// Of revisions written at about the same time only the newest may come, and an older revision may come after a newer
+// one: compare them. A record of this Store that is acknowledged late comes to each as well.
 //
-// A store that does not answer is asked again. The error is [ErrDamaged] if a server leaves out records that it has:
+// A store that does not answer is asked again. The error is [ErrDamaged] if a server cannot read records that it has:
 // end the process.
 func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 	own func(*provisioner.Brief, trust.Revision), current func(),
@@ -44,21 +44,21 @@ func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity
 	return s.poll(ctx, streamNodes, followInterval, func() error { return f.check(ctx) })
 }
 
-// A recordFollower reads the records that its process has not written itself. It looks at the stream's last sequence:
-// while all up to there are own records, it reads nothing. A sequence that is not known as an own one counts as
-// another's with the next look only, since its acknowledgement may be on the way.
+// A recordFollower reads the records of other processes. It asks for the stream's last sequence and reads nothing while
+// all up to there are own records. An unknown sequence is read one check later, since its acknowledgement may be on the
+// way.
 type recordFollower struct {
 	s       *RecordStore
 	each    func(wire.Identity, []byte, trust.Revision)
 	current func()
 	queue   *ownRecords
 
-	complete     bool   // the first reading came to its end
-	lastSequence uint64 // last sequence of the stream at the look before
-	shortReads   int    // how often in a row the first reading lacked records
+	complete     bool   // the first reading is complete
+	lastSequence uint64 // of the stream at the check before
+	shortReads   int    // short first readings in a row
 }
 
-// check reads what has come up to the look before, or everything at first.
+// check reads what was written before the previous check; at first everything.
 func (f *recordFollower) check(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -78,8 +78,7 @@ func (f *recordFollower) check(ctx context.Context) error {
 	return nil
 }
 
-// readAll reads the newest record of each identity. A server leaves out, in silence, what it cannot read: so those that
-// come are counted.
+// readAll reads the newest record of each identity, and counts them: a server silently leaves out what it cannot read.
 func (f *recordFollower) readAll(ctx context.Context) error {
 	l, err := f.s.openReader(ctx, streamNodes, lastPerSubject(subjectNode+"*"))
 	if err != nil {
@@ -101,10 +100,10 @@ func (f *recordFollower) readAll(ctx context.Context) error {
 		}
 		return nil
 	})
-	if came < want && (err == nil || errors.Is(err, errBehind)) && !f.s.clustered() { // else another server may have it
+	if came < want && (err == nil || errors.Is(err, errBehind)) && !f.s.clustered() { // another server may have it
 		err = fmt.Errorf("%w: %d of the %d records of stream %s can be read", ErrDamaged, came, want, streamNodes)
 		if f.shortReads++; f.shortReads < maxShortReads {
-			return errors.New(err.Error()) // one that is written very often may have gone meanwhile
+			return errors.New(err.Error()) // a record written very often may have been replaced meanwhile
 		}
 		return adviseLost(err)
 	}
@@ -140,7 +139,6 @@ func (f *recordFollower) readThrough(ctx context.Context, through uint64) error 
 	return nil
 }
 
-// tell tells of one record.
 func (f *recordFollower) deliver(ctx context.Context, m message) {
 	if id, err := wire.ParseSubjectToken(m.subject[len(subjectNode):]); err == nil {
 		f.each(id, m.data, trust.Revision(m.sequence))

@@ -18,22 +18,21 @@ import (
 	"muster/provisioner/trust"
 )
 
-// ErrNotEmpty means that a restore found something where it wants to write.
+// ErrNotEmpty means that a restore found data in its target.
 var ErrNotEmpty = errors.New("store is not empty")
 
-// ErrHalfRestored means that a restore was cut short: what is in the store is
-// not what the backup has. Restore once more; nothing may be served until then.
+// ErrHalfRestored means that a restore was cut short: the store lacks data of the backup. Restore once more; serve
+// nothing until then.
 var ErrHalfRestored = errors.New("store was not restored to its end")
 
-// acknowledgedIn is how long one acknowledgement may take, far above the 4 to 9 s in which a cluster elects a leader
-// (measured).
+// restoreAckTimeout bounds one acknowledgement, far above the 4 to 9 s of an election (measured).
 const restoreAckTimeout = time.Minute
 
-// An Import fills an empty store with what a backup has. Nothing serves from it
-// until Done has returned nil. It is for one goroutine.
+// An Import fills an empty store from a backup. Serve nothing from the store until Done has returned nil. It is for one
+// goroutine.
 //
-// Every step may be the last. The first write is an installation that is being restored, and [Open] refuses a store that
-// has one. The next restore begins by throwing away what that one has left. The last write is the backup's installation.
+// A crash at any step is safe. The first write is an installation that is marked as being restored, and [Open] refuses
+// such a store. The next restore begins by deleting the remains. The last write is the backup's installation.
 type Import struct {
 	cfg    Config
 	client *client
@@ -42,12 +41,11 @@ type Import struct {
 	epoch        uint64 // of the newest recovery
 	last         map[string]uint64
 	revoked      map[string]bool       // subjects of revocations
-	firstErr     atomic.Pointer[error] // of the first write that was not acknowledged
+	firstErr     atomic.Pointer[error] // of the first write without acknowledgement
 }
 
-// NewImport prepares an empty store for the backup with this id. It returns
-// [ErrNotEmpty] if anything of ours is there that a restore has not begun. The
-// configuration's CAFingerprint is not used.
+// NewImport prepares an empty store for the backup with this id. It returns [ErrNotEmpty] if the store has data that no
+// restore has written. CAFingerprint is not used.
 func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) {
 	i := &Import{
 		cfg:     cfg.withDefaults(),
@@ -76,10 +74,10 @@ func (i *Import) begin(ctx context.Context, backup string) (err error) {
 		if _, err := i.client.js.CreateStream(ctx, c); err != nil {
 			return fmt.Errorf("stream %s: %w", c.Name, wrapFull(err))
 		}
-		if c.Name != streamEntries { // the first of them
+		if c.Name != streamEntries { // the first stream
 			continue
 		}
-		// As the first message of all: of a restore and a provisioner that opens the store at the same time, one is first.
+		// As the first message: a provisioner that opens the store at the same time comes before or after.
 		marked, err := json.Marshal(Installation{CreatedAt: i.cfg.Now().UTC().Truncate(time.Second), Restoring: backup})
 		if err == nil {
 			err = i.install(ctx, marked)
@@ -91,8 +89,7 @@ func (i *Import) begin(ctx context.Context, backup string) (err error) {
 	return nil
 }
 
-// clear takes away what a restore that was cut short has left, and what has
-// never been written to.
+// clear deletes the remains of a restore that was cut short, and empty streams.
 func (i *Import) clear(ctx context.Context) error {
 	var found []string
 	messages := uint64(0)
@@ -116,7 +113,7 @@ func (i *Import) clear(ctx context.Context) error {
 			return fmt.Errorf("%w: it has %d messages in %s", ErrNotEmpty, messages, strings.Join(found, ", "))
 		}
 	}
-	for _, name := range slices.Backward(found) { // the stream that says so goes last
+	for _, name := range slices.Backward(found) { // the stream with the mark goes last
 		if err := i.client.js.DeleteStream(ctx, name); err != nil {
 			return fmt.Errorf("stream %s: %w", name, err)
 		}
@@ -124,8 +121,8 @@ func (i *Import) clear(ctx context.Context) error {
 	return nil
 }
 
-// newestEntry returns the newest entry of the subject, nil if there is none. It is not known yet whether the streams are
-// a cluster's, so it is asked for until there is an answer.
+// newestEntry returns the newest entry of the subject, nil if there is none. It retries until there is an answer, since
+// it is not known yet whether the streams are a cluster's.
 func newestEntry[T any](ctx context.Context, js jetstream.JetStream, subject string) (*T, error) {
 	m, err := retryUntilDone(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		stream, err := js.Stream(ctx, streamEntries)
@@ -147,7 +144,7 @@ func newestEntry[T any](ctx context.Context, js jetstream.JetStream, subject str
 	return entry, nil
 }
 
-// install writes the installation, if nothing else has written one: it is our first message, and then our last.
+// install writes the installation if no other process has written one: our first message, and later our last.
 func (i *Import) install(ctx context.Context, installation []byte) error {
 	after := min(i.last[streamEntries], 1)
 	_, err := publish(ctx, i.client.js, subjectInstallation, installation, after)
@@ -158,7 +155,7 @@ func (i *Import) install(ctx context.Context, installation []byte) error {
 	return err
 }
 
-// Message takes the next message of the backup; see [CheckMessage] for the errors. It is written as it is.
+// Message takes the next message of the backup and writes it unchanged; see [CheckMessage] for the errors.
 func (i *Import) Message(ctx context.Context, stream string, sequence uint64, subject string, data []byte) error {
 	if err := CheckMessage(stream, sequence, subject, data); err != nil {
 		return err
@@ -181,8 +178,8 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 	return i.publish(ctx, stream, subject, data)
 }
 
-// publish writes without waiting for the acknowledgement, unless many are missing: the store takes messages in the order in
-// which they were sent.
+// publish writes without waiting for the acknowledgement unless many are missing. The store takes messages in the order
+// of sending.
 func (i *Import) publish(ctx context.Context, stream, subject string, data []byte) error {
 	_, err := i.client.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: data}, jetstream.WithRetryAttempts(0), jetstream.WithStallWait(restoreAckTimeout))
 	if err != nil {
@@ -208,8 +205,8 @@ func (i *Import) await(ctx context.Context) error {
 	return nil
 }
 
-// Finish begins the recovery of the store, in an epoch that comes after that of the backup and after is's, and sees that
-// all that was written is there. Nobody opens the store before Done.
+// Finish begins the recovery of the store, in an epoch after those of the backup and of recovery, and waits until
+// everything is acknowledged. Call Done next.
 func (i *Import) Finish(ctx context.Context, recovery *orders.Recovery) error {
 	if i.installation == nil {
 		return errors.New("restore: the backup has no installation")
@@ -229,8 +226,8 @@ func (i *Import) Finish(ctx context.Context, recovery *orders.Recovery) error {
 	return nil
 }
 
-// Done writes the installation: the store can be opened from then on. Finish has returned nil before. After an error it
-// may be written or not; the next restore finds out. It returns the watermark of the store.
+// Done writes the installation, after which the store can be opened, and returns the store's watermark. Finish must
+// have returned nil. After an error the installation may be written or not; restoring again is safe.
 func (i *Import) Done(ctx context.Context) (*Watermark, error) {
 	err := i.checkSequences(ctx)
 	if err == nil {
@@ -247,8 +244,8 @@ func (i *Import) Done(ctx context.Context) (*Watermark, error) {
 	return mark, nil
 }
 
-// checkPlaces sees that the streams have what was written to them and nothing
-// else: so every revocation and every claim has the place that it is to have.
+// checkSequences returns an error unless the streams have exactly what was written to them, so that every claim and
+// revocation has its sequence.
 func (i *Import) checkSequences(ctx context.Context) error {
 	for _, name := range durableStreams {
 		stream, err := i.client.js.Stream(ctx, name)
@@ -262,7 +259,7 @@ func (i *Import) checkSequences(ctx context.Context) error {
 	return nil
 }
 
-// AppendRevocation adds a revocation of a journal, and reports whether the backup did not have it.
+// AppendRevocation adds a revocation from a journal, and reports whether the backup lacked it.
 func (i *Import) AppendRevocation(ctx context.Context, r *trust.Revocation) (added bool, err error) {
 	subject := subjectRevocation + r.LogKey()
 	if i.revoked[subject] {

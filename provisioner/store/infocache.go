@@ -8,8 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// infos asks the leaders of streams how they are, and keeps the last answers: what one part of the store asks, the
-// others need not.
+// infoCache asks the leaders of streams for their state, and keeps the last answers for other parts of the store.
 type infoCache struct {
 	js jetstream.JetStream
 
@@ -21,14 +20,13 @@ func newInfoCache(js jetstream.JetStream) *infoCache {
 	return &infoCache{js: js, last: make(map[string]*timedInfo)}
 }
 
-// An answer is what the leader of a stream said of it.
+// timedInfo is the answer of a stream's leader.
 type timedInfo struct {
-	asked    time.Time // before the question was sent
+	asked    time.Time // before the request was sent
 	received time.Time
 	info     *jetstream.StreamInfo
 }
 
-// ask asks the leader of the stream.
 func (i *infoCache) ask(ctx context.Context, stream string) (*timedInfo, error) {
 	a := &timedInfo{asked: time.Now()}
 	s, err := i.js.Stream(ctx, stream)
@@ -39,14 +37,14 @@ func (i *infoCache) ask(ctx context.Context, stream string) (*timedInfo, error) 
 		return nil, err
 	}
 	a.received, a.info = time.Now(), s.CachedInfo()
-	// Of two questions that were asked at a time, the later one may be answered first.
+	// Answers to concurrent requests may come out of order.
 	if before := i.last[stream]; before == nil || a.asked.After(before.received) || a.info.State.LastSeq >= before.info.State.LastSeq {
 		i.last[stream] = a
 	}
 	return a, nil
 }
 
-// recent returns the last answer if it was asked for within the time, and asks otherwise.
+// recent returns the last answer if it is younger than within, and asks otherwise.
 func (i *infoCache) recent(ctx context.Context, stream string, within time.Duration) (*timedInfo, error) {
 	i.mu.Lock()
 	a := i.last[stream]

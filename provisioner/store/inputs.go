@@ -17,48 +17,42 @@ import (
 	"muster/policies"
 )
 
-// DefaultInputBytes bounds what decisions saw, compressed. With 2 KB of facts,
-// of which machines have much in common, a decision takes some 100 to 300 bytes
-// in a batch: a million decisions or more.
+// DefaultInputBytes bounds the stored policy inputs, compressed. With 2 KB of facts a decision takes 100 to 300 bytes
+// in a batch, so this is a million decisions or more.
 const DefaultInputBytes = 256 << 20
 
-// Bounds of a [Recorder]; chosen.
 const (
-	// maxQueued and maxQueuedBytes bound what waits to be written: batchWait at
-	// the highest rate, and what 500 of the largest facts take.
+	// maxQueued and maxQueuedBytes bound the queue: batchWait at the highest rate, and 500 of the largest facts.
 	maxQueued      = 8192
 	maxQueuedBytes = 16 << 20
 
-	// batchBytes is when a batch is written, uncompressed, and batchWait how long
-	// its first decision waits for others at most. Larger batches compress hardly better,
-	// and compressed they are far below a broker's limit of 1 MiB a message.
+	// A batch is written at batchBytes, uncompressed, or after batchWait. Larger batches hardly compress better;
+	// compressed they stay far below a broker's limit of 1 MiB a message.
 	batchBytes = 256 << 10
 	batchWait  = 500 * time.Millisecond
 
-	inputOverhead = 1 << 10 // of an input beside its facts and extensions
+	inputOverhead = 1 << 10 // of an input besides facts and extensions
 )
 
-// A Recorder writes what decisions saw into the store, in compressed batches. It
-// holds nobody up: what it cannot keep up with is dropped, and counted. Make one
-// with [NewRecorder].
+// A Recorder writes inputs of policy decisions into the store, in compressed batches. It delays no request: what it
+// cannot keep up with is dropped and counted. Make one with [NewRecorder].
 type Recorder struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
 	queue []observation // guarded by mu
-	bytes int64         // guarded by mu: of waiting
+	bytes int64         // guarded by mu: of the queue
 
-	// Only touched by Run.
+	// Owned by Run.
 	encoder *zstd.Encoder
-	spare   []observation // room for waiting
-	batch   []byte        // what is to be written
-	n       uint64        // decisions in it
-	packed  []byte        // the last batch, compressed, for its room
+	spare   []observation // memory for the next queue
+	batch   []byte        // encoded decisions
+	n       uint64        // their number
+	packed  []byte        // the last batch, compressed; reused
 
 	recorded, dropped atomic.Uint64
 }
 
-// decided is one decision on its way into the store.
 type observation struct {
 	input    *policies.Input
 	decision *policies.Decision
@@ -68,7 +62,7 @@ type observation struct {
 
 // NewRecorder returns a Recorder. Nothing is written until Run.
 func NewRecorder(log *slog.Logger) (*Recorder, error) {
-	// One goroutine: it runs beside enrollment. No checksum: JetStream has one.
+	// One goroutine, beside enrollment. No checksum: JetStream has one.
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
 	if err != nil {
 		return nil, fmt.Errorf("recorder: %w", err)
@@ -76,10 +70,8 @@ func NewRecorder(log *slog.Logger) (*Recorder, error) {
 	return &Recorder{log: log, encoder: encoder}, nil
 }
 
-// Observe takes a decision; it is what [provisioner.Config].Observe wants. It
-// never blocks and does not look at what it takes, so a request pays for a place
-// in a queue and no more (below 0.1 µs, BenchmarkObserve): waking a goroutine would
-// cost more than the rest. Safe for concurrent use.
+// Observe queues a decision; it serves as [provisioner.Config].Observe. It never blocks and costs less than 0.1 µs
+// (BenchmarkObserve), since it neither encodes nor wakes a goroutine. Safe for concurrent use.
 func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, asked string) {
 	size := int64(len(in.Facts) + len(in.Token.Extensions) + len(in.Evidence) + inputOverhead)
 	r.mu.Lock()
@@ -94,14 +86,12 @@ func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, 
 	}
 }
 
-// Counts returns how many decisions were handed to the broker, and how many were
-// dropped, since there were too many at once or the store could take none.
+// Counts returns how many decisions were sent to the broker, and how many were dropped because of overload or an
+// unavailable store.
 func (r *Recorder) Counts() (recorded, dropped uint64) { return r.recorded.Load(), r.dropped.Load() }
 
-// Run writes into the store that open returns until ctx is done, then what still
-// waits, and returns nil. It owns every goroutine of the recorder. A process that
-// is killed loses what waits: a second's decisions, which are a report and not the
-// truth.
+// Run writes into the store that open returns until ctx is done, then writes the rest and returns nil. It owns every
+// goroutine of the recorder. A killed process loses up to a second of decisions, which are only reports.
 func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
 	tick := time.NewTicker(batchWait)
 	defer tick.Stop()
@@ -111,7 +101,7 @@ func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
 		case <-ctx.Done():
 		}
 		r.encode(ctx, open())
-		if dropped := r.dropped.Load(); dropped >= 2*warned+1 { // the first, and each time it doubles
+		if dropped := r.dropped.Load(); dropped >= 2*warned+1 { // the first, and each time the number doubles
 			warned = dropped
 			r.log.WarnContext(ctx, "decisions are not recorded: there are too many at once, or the store takes none", "left_out", dropped)
 		}
@@ -121,7 +111,7 @@ func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
 	}
 }
 
-// encode writes what waits, in batches.
+// encode writes the queue, in batches.
 func (r *Recorder) encode(ctx context.Context, s *Store) {
 	r.mu.Lock()
 	waiting := r.queue
@@ -130,7 +120,7 @@ func (r *Recorder) encode(ctx context.Context, s *Store) {
 	for _, d := range waiting {
 		longer, err := wire.AppendJSON(r.batch, policies.NewRecording(d.input, d.decision, d.err, d.asked))
 		if err != nil {
-			r.dropped.Add(1) // a time beyond the year 9999, say
+			r.dropped.Add(1) // for example a time after the year 9999
 			continue
 		}
 		r.batch = append(longer, '\n')
@@ -139,11 +129,11 @@ func (r *Recorder) encode(ctx context.Context, s *Store) {
 		}
 	}
 	r.flush(ctx, s)
-	clear(waiting) // what it refers to may go
+	clear(waiting) // for the garbage collector
 	r.spare = waiting[:0]
 }
 
-// flush writes what has been encoded, if anything has.
+// flush writes the encoded decisions, if there are any.
 func (r *Recorder) flush(ctx context.Context, s *Store) {
 	if r.n == 0 {
 		return
@@ -157,28 +147,26 @@ func (r *Recorder) flush(ctx context.Context, s *Store) {
 	r.batch, r.n = r.batch[:0], 0
 }
 
-// write hands one batch to the broker, which does not acknowledge it: nobody
-// waits for that.
+// write sends one batch to the broker without an acknowledgement.
 func (r *Recorder) write(s *Store, batch []byte) error {
 	switch {
 	case s == nil:
 		return errors.New("the store is not open")
 	case !s.nc.IsConnected():
-		return errors.New("the broker is away") // what waits in the connection is for events
+		return errors.New("the broker is away") // the buffer of the connection is for events
 	case s.room.Load() <= 0:
 		return errors.New("the rest of the disk is for revocations")
 	}
 	r.packed = r.encoder.EncodeAll(batch, r.packed[:0])
-	return s.nc.Publish(subjectInputs, r.packed) // which copies it
+	return s.nc.Publish(subjectInputs, r.packed) // copies the data
 }
 
-// Inputs are what decisions saw.
+// Inputs reads recorded policy inputs.
 type Inputs struct{ *client }
 
-// Read writes what decisions saw in the last age, a [policies.Recording] in
-// JSON a line and a blank line after each batch, the oldest first. started gets
-// the number of batches before anything is written. The age is by the broker's
-// clock and to the second.
+// Read writes the inputs of decisions of the last age, oldest first: one [policies.Recording] as JSON per line, and a
+// blank line after each batch. started gets the number of batches before anything is written. The age is exact to the
+// second, by the broker's clock.
 func (s *Inputs) Read(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	since := time.Now().Add(-age - batchWait).UTC()
 	l, err := s.openReader(ctx, streamInputs, jetstream.OrderedConsumerConfig{

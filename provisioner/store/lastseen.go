@@ -10,13 +10,12 @@ import (
 	"muster/internal/wire"
 )
 
-// seenEvery is how often it is looked at which nodes were heard of.
 const lastSeenInterval = time.Second
 
-// FollowLastSeen calls each with when nodes of the fleet were heard of over their own connections, and then whenever one is,
-// until ctx is done; it then returns nil. That a node speaks is the broker's word, and so is the time. Once it has named
-// every node that is kept, it calls current with since when that is kept: of a node that it has not named it is not known
-// whether it was heard of before. The calls about one node are not in the order of its times.
+// FollowLastSeen calls each with the time at which each node was last heard of, and again for each later message, until
+// ctx is done; then it returns nil. Node and time are the broker's word. After all stored nodes it calls current with
+// the time since which they are stored: whether another node was heard of before that is unknown. Calls for one node
+// are not in order of time.
 func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error {
 	last := make(map[string]uint64)
 	return s.poll(ctx, streamAlive, lastSeenInterval, func() error {
@@ -30,7 +29,7 @@ func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, 
 			if now.info.State.LastSeq <= last[stream] {
 				continue
 			}
-			// Messages come in their order, so the last one of each subject has either been had or is still to come.
+			// Messages come in order, so the last one of each subject was read or is still to come.
 			cfg := lastPerSubject(wire.AllNodeEvents)
 			if last[stream] > 0 {
 				cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last[stream]+1
@@ -54,8 +53,8 @@ func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, 
 	})
 }
 
-// poll calls check, and again after each time, until ctx is done, and returns nil then. What fails is tried again and
-// logged once; [ErrDamaged] is returned.
+// poll calls check at once and then at each tick until ctx is done; then it returns nil. Other errors are logged once
+// and retried, except [ErrDamaged], which is returned.
 func (c *client) poll(ctx context.Context, stream string, every time.Duration, check func() error) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -7,18 +7,17 @@ import (
 	"muster/provisioner/trust"
 )
 
-// maxOwnRecords bounds the records of one queue that were not taken yet, at some 400 bytes each: what a process writes
-// in a second at the highest rate. What does not fit is read from the stream.
+// maxOwnRecords bounds one queue, at some 400 bytes a record: a second of writes at the highest rate. Records beyond it
+// are read from the stream.
 const maxOwnRecords = 8192
 
-// written is a record that this process has written, at the sequence with which it was acknowledged.
 type ownRecord struct {
 	brief    provisioner.Brief
 	sequence uint64
 }
 
-// An ownRecords is the queue of the follower of the records, for those that its own process writes. To have these
-// delivered and decoded was most of what listing nodes cost.
+// An ownRecords queues for the follower the records that its own process has written. Reading these from the stream was
+// most of the cost of listing nodes.
 type ownRecords struct {
 	deliver func(*provisioner.Brief, trust.Revision)
 
@@ -26,12 +25,12 @@ type ownRecords struct {
 	items []ownRecord // guarded by mu
 
 	drainMu   sync.Mutex
-	spare     []ownRecord         // guarded by taking: the room of the items that were taken before
-	sequences map[uint64]struct{} // guarded by taking: sequences after through that were taken
-	position  uint64              // guarded by taking: the follower has had every record up to this sequence
+	spare     []ownRecord         // guarded by drainMu: memory for the next items
+	sequences map[uint64]struct{} // guarded by drainMu: drained sequences after position
+	position  uint64              // guarded by drainMu: the follower has every record up to this sequence
 }
 
-// put adds a record that was acknowledged. It keeps only texts of it.
+// put adds an acknowledged record. It keeps only strings of it.
 func (q *ownRecords) put(r *provisioner.Record, sequence uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -40,7 +39,7 @@ func (q *ownRecords) put(r *provisioner.Record, sequence uint64) {
 	}
 }
 
-// take gives the follower what is in the queue. When it returns, the follower has had all that was put before.
+// drain gives the queued records to the follower, and returns after all that were put before.
 func (q *ownRecords) drain() {
 	q.drainMu.Lock()
 	defer q.drainMu.Unlock()
@@ -54,11 +53,11 @@ func (q *ownRecords) drain() {
 			q.sequences[sequence] = struct{}{}
 		}
 	}
-	clear(items) // the texts
+	clear(items) // release the strings
 	q.spare = items
 }
 
-// passed moves through past own records, and returns it.
+// advance moves position past drained records, and returns it.
 func (q *ownRecords) advance() uint64 {
 	q.drainMu.Lock()
 	defer q.drainMu.Unlock()
@@ -71,7 +70,7 @@ func (q *ownRecords) advance() uint64 {
 	}
 }
 
-// pass moves through to a sequence that was read, and reports whether its record is an own one.
+// skipTo moves position to a sequence that was read, and reports whether its record is an own one.
 func (q *ownRecords) skipTo(sequence uint64) (own bool) {
 	q.drainMu.Lock()
 	defer q.drainMu.Unlock()
@@ -81,8 +80,8 @@ func (q *ownRecords) skipTo(sequence uint64) (own bool) {
 	return own
 }
 
-// Settle returns when all that this process has written is known to the follower of records (see
-// [Store.FollowRecords]): a list that is made then is not older than an order before it.
+// Settle returns once the follower of records (see [RecordStore.FollowRecords]) has all that this process has written.
+// A list made then includes every earlier order.
 func (s *RecordStore) Settle() {
 	if q := s.own.Load(); q != nil {
 		q.drain()

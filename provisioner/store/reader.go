@@ -11,34 +11,34 @@ import (
 )
 
 const (
-	// lookBeat is how often the broker says that it is still there, and lookExpiry how often it is asked for more. The
-	// library misses a broker that is gone, and a request that was lost on its way, after two beats.
+	// The broker sends a heartbeat every pullHeartbeat and gets a new pull request every pullExpiry. nats.go notices a
+	// dead broker or a lost request after two missing heartbeats.
 	pullHeartbeat = 2 * time.Second
 	pullExpiry    = 10 * time.Second
 
-	// lookNext is how long a message that is ahead may take before the broker is asked what has become of it. The library
-	// counts beats while it is waited for only.
+	// nextTimeout is how long a pending message may take before the broker is asked again. nats.go counts heartbeats
+	// only while a caller waits.
 	nextTimeout = 5 * time.Second
 
-	// lookStalled is how many times in a row the broker may say that some are ahead while nothing comes.
+	// maxStalls is how often in a row the broker may claim pending messages while none comes.
 	maxStalls = 2
 )
 
-// errStalled means that nothing comes of what a stream is said to have.
+// errStalled means that pending messages of a stream do not come.
 var errStalled = errors.New("nothing comes of what is ahead")
 
-// A look reads a stream once, by a consumer of its own. It is not safe for concurrent use. Close it.
+// A streamReader reads a stream once, through a consumer of its own. It is not safe for concurrent use. Close it.
 type streamReader struct {
 	c            *client
 	stream       string
 	consumer     jetstream.Consumer
 	messages     jetstream.MessagesContext
-	pending      uint64 // messages ahead of it, as the broker last said
-	consumerName string // the consumer of the last message; the library makes new ones
-	consumerSeq  uint64 // that one's number of it
+	pending      uint64 // as the broker last said
+	consumerName string // of the last message; nats.go makes new consumers
+	consumerSeq  uint64 // sequence of the last message in that consumer
 }
 
-// look begins to read what a consumer of that configuration gets.
+// openReader begins to read what a consumer with cfg gets.
 func (c *client) openReader(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, options ...jetstream.PullMessagesOpt) (*streamReader, error) {
 	consumer, err := c.orderedConsumer(ctx, stream, cfg)
 	if err != nil {
@@ -53,14 +53,13 @@ func (c *client) openReader(ctx context.Context, stream string, cfg jetstream.Or
 	return l, nil
 }
 
-// close ends it, and drops the consumer.
 func (l *streamReader) close(ctx context.Context) {
 	l.messages.Stop()
 	l.c.deleteConsumer(ctx, l.stream, l.consumer)
 }
 
-// next returns the next message. While some are ahead, it returns nil if they turn out to have been removed, and
-// [errStalled] if nothing comes; else it waits until one is written or ctx is done.
+// next returns the next message. While messages are pending, it returns nil if they were deleted meanwhile, and
+// [errStalled] if none comes. Otherwise it waits until one is written or ctx is done.
 func (l *streamReader) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata, error) {
 	for silent := 0; ; {
 		wait, cancel := ctx, context.CancelFunc(func() {})
@@ -83,7 +82,7 @@ func (l *streamReader) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgM
 			return nil, nil, err
 		}
 		switch ahead, err := l.stillPending(ctx); {
-		case err != nil: // it is for the library to notice that nothing answers
+		case err != nil: // nats.go notices a broker that does not answer
 		case !ahead:
 			l.pending = 0
 			return nil, nil, nil
@@ -95,7 +94,7 @@ func (l *streamReader) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgM
 	}
 }
 
-// ahead asks whether anything is still ahead, or on its way.
+// stillPending reports whether a message is still pending or on its way.
 func (l *streamReader) stillPending(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.timeout)
 	defer cancel()

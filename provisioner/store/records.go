@@ -14,7 +14,7 @@ import (
 type RecordStore struct {
 	*client
 
-	batcher *batcher                   // nil where every write goes alone
+	batcher *batcher                   // nil if every write goes alone
 	own     atomic.Pointer[ownRecords] // of the follower; nil without one
 }
 
@@ -30,7 +30,7 @@ func (s *RecordStore) Record(ctx context.Context, id wire.Identity) (*provisione
 	return r, revision, nil
 }
 
-// Put implements [provisioner.Store]. A record that takes something away may take up the room that is held back.
+// Put implements [provisioner.Store]. Revoked and retired records may use the reserve.
 func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trust.Revision) (trust.Revision, error) {
 	subject := subjectNode + r.Identity.SubjectToken()
 	b, err := wire.EncodeJSON(r)
@@ -50,7 +50,7 @@ func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trus
 	return trust.Revision(revision), nil
 }
 
-// write writes a record, which may gather with others on the way.
+// write writes a record, perhaps in a batch.
 func (s *RecordStore) write(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
 	if s.batcher == nil {
 		return s.publish(ctx, subject, b, after)

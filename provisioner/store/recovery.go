@@ -12,9 +12,9 @@ import (
 
 const subjectRecovery = subjectRecoveries + orders.RecoveryKey
 
-// AcceptLoss begins a recovery in the store that cfg describes, which no provisioner may serve meanwhile: what the store
-// has counts from now on, whatever its watermark says. It may end at any step and be repeated: each call begins another
-// epoch. It returns the recovery, which says what is lost.
+// AcceptLoss begins a recovery in the store of cfg: what the store has counts from now on, whatever its watermark says.
+// No provisioner may serve the store meanwhile. It may be cut short and repeated: each call begins another epoch. It
+// returns the recovery, with what is lost.
 func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recovery, error) {
 	cfg = cfg.withDefaults()
 	c, err := connect(ctx, cfg)
@@ -26,7 +26,7 @@ func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recov
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = files.close() }() // what was written is on disk
+	defer func() { _ = files.close() }() // all writes are synced
 	found, err := c.marks(ctx, 0)
 	if err != nil {
 		return nil, err

@@ -10,28 +10,23 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A cluster without a leader answers nothing, and does not answer later what was
-// asked meanwhile. So a cluster is asked again, and a write that was not
-// acknowledged is reported as one whose outcome is unknown while there is time to
-// look for it.
+// A cluster without a leader neither answers nor keeps requests. So requests to a cluster are repeated, and a write
+// without an acknowledgement is reported as unknown while there is time to look for it.
 
-// askAgain is how long a cluster may take to answer; chosen, below the 4 to 9 s
-// for which it has no leader when one was killed (measured), and far above the
-// milliseconds that an answer takes.
+// attemptTimeout bounds one request to a cluster. It is below the 4 to 9 s without a leader after one was killed
+// (measured).
 const attemptTimeout = 3 * time.Second
 
-// noLeader is JSClusterNotAvailErr of nats-server, "JetStream system temporarily
-// unavailable", which nats.go has no name for.
+// errCodeNoLeader is JSClusterNotAvailErr of nats-server, "JetStream system temporarily unavailable". nats.go does not
+// name it.
 const errCodeNoLeader jetstream.ErrorCode = 10008
 
-// leaderless is how long to wait before a cluster that has no leader is asked
-// again; chosen, a tenth of a second is nothing beside an election.
 const retryPause = 100 * time.Millisecond
 
-// cluster reports whether the streams are on more than one server.
 func (c *client) clustered() bool { return c.replicas > 1 }
 
-// ask asks once, or until there is an answer or ctx is done if the streams are a cluster's. To ask again must be harmless.
+// retryIfClustered runs the query once on one server, and until it is answered or ctx is done in a cluster. The query
+// must be harmless to repeat.
 func retryIfClustered[T any](ctx context.Context, c *client, query func(context.Context) (T, error)) (T, error) {
 	if !c.clustered() {
 		return query(ctx)
@@ -39,7 +34,7 @@ func retryIfClustered[T any](ctx context.Context, c *client, query func(context.
 	return retryUntilDone(ctx, query)
 }
 
-// insist asks until there is an answer or ctx is done. Each question has [askAgain].
+// retryUntilDone repeats the query until it is answered or ctx is done. Each attempt has [attemptTimeout].
 func retryUntilDone[T any](ctx context.Context, query func(context.Context) (T, error)) (T, error) {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
@@ -50,27 +45,26 @@ func retryUntilDone[T any](ctx context.Context, query func(context.Context) (T, 
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(retryPause): // it may have said at once that it has no leader
+		case <-time.After(retryPause): // a leaderless server may have refused at once
 		}
 	}
 }
 
-// info asks the leader of the stream how it is.
+// info asks the leader of the stream for its state.
 func (c *client) info(ctx context.Context, stream string, options ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
 	return retryIfClustered(ctx, c, func(ctx context.Context) (*jetstream.StreamInfo, error) {
 		return c.handles[stream].Info(ctx, options...)
 	})
 }
 
-// unanswered tells no answer, or that there is nobody to answer just now, from one
-// that is an error.
+// isUnavailable reports whether err means that no server answered for the stream.
 func isUnavailable(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
 		errors.As(err, &api) && api.ErrorCode == errCodeNoLeader
 }
 
-// acknowledged bounds the wait for the acknowledgement of one write.
+// withAckTimeout bounds the wait for the acknowledgement of one write.
 func (c *client) withAckTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if c.clustered() {
 		return context.WithTimeout(ctx, attemptTimeout)
@@ -78,25 +72,21 @@ func (c *client) withAckTimeout(ctx context.Context) (context.Context, context.C
 	return context.WithCancel(ctx)
 }
 
-// resets is how often the library asks for an ordered consumer again that is gone. By
-// itself it never stops, and does not look at anybody's context meanwhile. Chosen: four
-// times take 7 s where the answer is that there is none, as long as an election takes, and
-// 47 s where there is no answer.
+// maxConsumerResets bounds how often nats.go makes a lost ordered consumer again. Without it the library never stops
+// and ignores contexts. Four attempts take 7 s if the broker refuses, about as long as an election, and 47 s if it is
+// silent.
 const maxConsumerResets = 4
 
-// forsaken is how long the broker keeps a consumer that nobody asks for anything: whoever
-// goes before it is made does not drop it. Chosen, far above the milliseconds that a look
-// takes to begin; a reader that stands still for longer is given another.
+// consumerIdleLimit is how long the broker keeps a consumer without requests, since a killed process does not delete
+// its own. A reader that pauses for longer gets a new one.
 const consumerIdleLimit = 10 * time.Second
 
-// ordered makes a consumer for one look through a stream.
 func (c *client) orderedConsumer(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
 	cfg.MaxResetAttempts, cfg.InactiveThreshold = maxConsumerResets, consumerIdleLimit
 	return retryIfClustered(ctx, c, func(ctx context.Context) (jetstream.Consumer, error) { return c.js.OrderedConsumer(ctx, stream, cfg) })
 }
 
-// atLeast returns how many replicas the streams are to have: as many as are
-// asked for, or as any of them has.
+// wantedReplicas returns the larger of the configured number of replicas and that of existing streams.
 func (c *client) wantedReplicas(ctx context.Context) (int, error) {
 	replicas := c.replicas
 	for _, want := range streams(replicas, 0, 0) {

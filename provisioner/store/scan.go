@@ -15,7 +15,7 @@ import (
 	"muster/provisioner"
 )
 
-// A message is one of a stream, as a scan meets it.
+// A message is a message of a stream.
 type message struct {
 	subject  string
 	data     []byte
@@ -23,12 +23,11 @@ type message struct {
 	at       time.Time // by the broker's clock
 }
 
-// scan calls each for every message of the stream that a consumer of that configuration gets, in the order in which they
-// were written. It stops at the first error of each. Messages that are written meanwhile may or may not be among them.
+// scan calls each for every message that a consumer with cfg gets, in the order of writing. It stops at the first error
+// of each. Messages written meanwhile may be included.
 //
-// It does not end before the sequence. In a cluster the broker has any of the servers that have the stream read it, which
-// may lack its end: what its leader has (see [endOf]) is waited for, no longer than for an answer. Then the error says how
-// far it came: try again.
+// It does not end before the sequence through. In a cluster any replica may answer and lack the end that the leader has
+// (see [leaderEnd]): scan waits for it as long as for an answer. Then the error is errBehind: try again.
 func (c *client) scan(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
 	l, err := c.openReader(ctx, stream, cfg)
 	if err != nil {
@@ -38,17 +37,17 @@ func (c *client) scan(ctx context.Context, stream string, through uint64, cfg je
 	return l.each(ctx, through, each)
 }
 
-// newest is the configuration of a consumer that gets the last message of each subject that the filter covers.
+// lastPerSubject returns the configuration of a consumer that gets the last message of each subject of the filter.
 func lastPerSubject(filter string) jetstream.OrderedConsumerConfig {
 	return jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
 }
 
-// errBehind means that who was read from lacks the end of a stream that its leader has.
+// errBehind means that a replica lacks the end of a stream that its leader has.
 var errBehind = errors.New("the server is behind")
 
-// each calls each for every message that is ahead of the look, and does not end before the sequence; see [client.scan].
+// each calls each for every message, and does not end before the sequence through; see [client.scan].
 func (l *streamReader) each(ctx context.Context, through uint64, each func(message) error) error {
-	for read := uint64(0); l.pending > 0 || read < through; { // of an empty set nothing would ever be delivered
+	for read := uint64(0); l.pending > 0 || read < through; { // an empty set delivers nothing
 		wait, cancel := ctx, context.CancelFunc(func() {})
 		if l.pending == 0 {
 			wait, cancel = context.WithTimeout(ctx, l.c.timeout)
@@ -61,7 +60,7 @@ func (l *streamReader) each(ctx context.Context, through uint64, each func(messa
 		case err != nil:
 			return fmt.Errorf("scan of %s: %w", l.stream, err)
 		case m == nil:
-			continue // what was ahead has been removed
+			continue // the pending messages were deleted
 		}
 		if err := each(message{m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp}); err != nil {
 			return err
@@ -71,8 +70,8 @@ func (l *streamReader) each(ctx context.Context, through uint64, each func(messa
 	return nil
 }
 
-// endOf returns the sequence of the last message that the leader of the stream has, or has
-// of one subject if that is not empty; 0 if there is none.
+// leaderEnd returns the sequence of the last message that the stream's leader has, of one subject if that is not empty;
+// 0 if there is none.
 func leaderEnd(ctx context.Context, c *client, stream, subject string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -95,14 +94,13 @@ func leaderEnd(ctx context.Context, c *client, stream, subject string) (uint64, 
 	return m.Sequence, nil
 }
 
-// Bounds of one answer to [client.fetch].
 const (
 	fetchMessages = 5000
 	fetchBytes    = 4 << 20
 )
 
-// fetch calls each for the messages from a sequence on that the filter covers, in their order, as many as come in one
-// answer, and reports whether there are more. Any replica may answer, which has as many as it has.
+// fetch calls each for one answer's worth of messages that match the filter, from a sequence on, and reports whether
+// there are more. Any replica may answer, with what it has.
 func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, each func(message) error) (more bool, err error) {
 	wanted := map[string]any{"seq": from, "batch": fetchMessages, "max_bytes": fetchBytes}
 	if filter != "" {
@@ -128,12 +126,12 @@ func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, 
 		}
 		switch status := m.Header.Get("Status"); status {
 		case "":
-		case "204", "404": // the end of the answer, or there are none
+		case "204", "404": // end of the answer, or no messages
 			return !slices.Contains([]string{"", "0"}, m.Header.Get(headerPending)), nil
 		default:
 			return false, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
 		}
-		// A message of the answer that was dropped is missed.
+		// Each message names the one before it, so a dropped message is noticed.
 		if follows := m.Header.Get(jetstream.LastSequenceHeader); follows != before {
 			return false, fmt.Errorf("direct get: a message that follows %s, want %s", follows, before)
 		}
@@ -148,10 +146,10 @@ func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, 
 	}
 }
 
-// headerPending says how many messages are behind one.
+// headerPending is the number of messages behind one.
 const headerPending = "Nats-Num-Pending"
 
-// storedMessage returns the message of a stream in one that the stream has republished or sent.
+// storedMessage returns the stream's message in one that was republished or fetched.
 func storedMessage(m *nats.Msg) (message, error) {
 	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err != nil {
@@ -161,20 +159,18 @@ func storedMessage(m *nats.Msg) (message, error) {
 	return message{m.Header.Get(jetstream.SubjectHeader), m.Data, sequence, at}, nil
 }
 
-// drop takes a consumer away that is not needed any more. The broker would do it
-// by itself after a while, but it has room for so many only, and who asks often
-// must not take them from those who need one. What fails is left to it.
+// deleteConsumer deletes a consumer at once, since the broker's number of consumers is limited. On an error the broker
+// deletes it after [consumerIdleLimit].
 func (c *client) deleteConsumer(ctx context.Context, stream string, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()
 	_ = c.js.DeleteConsumer(ctx, stream, consumer.CachedInfo().Name)
 }
 
-// dropTimeout bounds the wait for a consumer to be gone; chosen, it takes less
-// than a millisecond.
+// deleteTimeout bounds the deletion of a consumer, which takes less than a millisecond.
 const deleteTimeout = time.Second
 
-// decodeRecord decodes a record that was found on its subject.
+// decodeRecord decodes a record and compares its identity with its subject.
 func decodeRecord(m message) (*provisioner.Record, error) {
 	var r provisioner.Record
 	if err := decode(m.data, &r); err != nil {

@@ -16,28 +16,25 @@ import (
 )
 
 const (
-	// maxUnsettled bounds the events of a subscription that were tried and wait to
-	// be tried again; those behind them wait in the stream. Chosen: as many as it
-	// takes for one that its receiver will never like not to hold up the others,
-	// and few enough that one that is away is not asked all the time.
+	// maxAckPending bounds the events of a subscription that were tried and wait for a retry; later events wait in the
+	// stream. Enough that one event that always fails does not block the other events, and few enough that an
+	// unreachable receiver is not called all the time.
 	maxAckPending = 256
 
-	// resubscribe is how long to wait before a stream is asked again that did not
-	// give its events. Chosen.
+	// resubscribePause is the wait after a stream did not deliver.
 	resubscribePause = time.Second
 )
 
 // Subscriptions deliver events, to webhooks.
 type Subscriptions struct{ *client }
 
-// Subscribe implements [events.Subscriptions], with a durable consumer on
-// each stream that has events of the types.
+// Subscribe implements [events.Subscriptions], with a durable consumer on each stream that has events of the types.
 func (s *Subscriptions) Subscribe(ctx context.Context, sub events.Subscription, each func(context.Context, *events.Delivery) events.Settlement) {
 	var g sync.WaitGroup
 	for stream, subjects := range subjectsOf(sub.Types) {
 		c := consumerOf(sub, subjects)
 		g.Go(func() {
-			_ = s.poll(ctx, stream, resubscribePause, func() error { return s.serve(ctx, stream, c, sub.AtOnce, each) }) // never damaged
+			_ = s.poll(ctx, stream, resubscribePause, func() error { return s.serve(ctx, stream, c, sub.AtOnce, each) }) // never ErrDamaged
 		})
 	}
 	g.Wait()
@@ -49,7 +46,7 @@ func (s *Subscriptions) Waiting(ctx context.Context, sub events.Subscription) (u
 	for stream := range subjectsOf(sub.Types) {
 		c, err := s.js.Consumer(ctx, stream, sub.Name)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			continue // nobody has asked yet
+			continue // no subscriber yet
 		}
 		if err != nil {
 			return 0, fmt.Errorf("consumer %s of %s: %w", sub.Name, stream, err)
@@ -60,7 +57,7 @@ func (s *Subscriptions) Waiting(ctx context.Context, sub events.Subscription) (u
 	return n, nil
 }
 
-// subjectsOf returns the subjects of the types by their streams.
+// subjectsOf returns the subjects of the types, by stream.
 func subjectsOf(types []events.Type) map[string][]string {
 	all := map[string][]string{}
 	for _, t := range types {
@@ -80,7 +77,7 @@ func subjectsOf(types []events.Type) map[string][]string {
 	return all
 }
 
-// consumerOf is the consumer behind a subscription. Where it begins can never be changed.
+// consumerOf returns the consumer of a subscription. Its start can never be changed.
 func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: sub.Name, DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy,
@@ -88,8 +85,8 @@ func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerCo
 	}
 }
 
-// serve delivers what a stream has for a subscription, until that fails or ctx is
-// done. It returns once what is in hand is settled.
+// serve delivers the messages of a stream until that fails or ctx is done, and returns once all deliveries in hand are
+// settled.
 func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *events.Delivery) events.Settlement) error {
 	consumer, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (jetstream.Consumer, error) {
 		return s.js.CreateOrUpdateConsumer(ctx, stream, c)
@@ -97,8 +94,8 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 	if err != nil {
 		return err
 	}
-	// One ahead and no more: what is here cannot be taken by others. A server that is gone
-	// is missed as by who follows, not after the library's half a minute.
+	// Fetch only one message ahead, since no other process can take it meanwhile. Heartbeats find a dead server sooner
+	// than the library's 30 s.
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat))
 	if err != nil {
 		return err
@@ -124,8 +121,8 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 	}
 }
 
-// deliver delivers one message, and tells the broker what has become of it. If
-// that is lost, or we are killed before, it comes again.
+// deliver delivers one message and settles it with the broker. If that is lost, or the process is killed before, the
+// message comes again.
 func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.Msg, each func(context.Context, *events.Delivery) events.Settlement) {
 	meta, err := m.Metadata()
 	var e *events.Stored
@@ -133,7 +130,7 @@ func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.
 		e = storedEvent(m.Subject(), m.Data(), meta.Timestamp)
 	}
 	if e == nil {
-		_ = m.Term() // no event, and never will be; untold it only comes again
+		_ = m.Term() // not an event; without this it would come again
 		return
 	}
 	*cursorIn(&e.Cursor, stream) = meta.Sequence.Stream
@@ -153,8 +150,8 @@ func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.
 	}
 }
 
-// deliveryID is what tells a message from all others, whoever reads it. The id of
-// the event will not do: a node chooses its own.
+// deliveryID returns an id that is the same for all readers of a message and for no other message. The event's own id
+// is not unique: nodes choose theirs.
 func (s *Subscriptions) deliveryID(stream string, meta *jetstream.MsgMetadata) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", s.installation.ID, stream, meta.Sequence.Stream, meta.Timestamp.UnixNano()))
 	return hex.EncodeToString(sum[:16])

@@ -12,12 +12,11 @@ import (
 	"muster/provisioner/trust"
 )
 
-// TokenNotes keeps what is known of tokens without a limit.
+// TokenNotes keeps what is known of unlimited tokens.
 type TokenNotes struct{ *client }
 
-// NoteToken implements [provisioner.TokenNotes]. The broker keeps the first note
-// of each token and throws later ones away, so the day on which a token was
-// first seen stays.
+// NoteToken implements [provisioner.TokenNotes]. The broker keeps only the first note of each token, so the day on
+// which the token was first seen stays.
 func (s *TokenNotes) NoteToken(t *trust.TokenInfo) {
 	b, err := json.Marshal(t)
 	if err == nil {

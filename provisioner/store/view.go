@@ -17,8 +17,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A View is the newest entry of each key below one prefix of subjects, in memory. It
-// implements [trust.Log]. A [Follower] keeps it up to date, in the order of the stream.
+// A View holds the newest entry of each key below a subject prefix in memory. It implements [trust.Log]. A [Follower]
+// keeps it up to date, in the order of the stream.
 type View[V any] struct {
 	follower *Follower
 	prefix   string // of subjects, with the last dot
@@ -28,20 +28,18 @@ type View[V any] struct {
 
 	mu      sync.RWMutex
 	newest  map[string]trust.Entry[V] // guarded by mu
-	list    []keyedEntry[V]           // guarded by mu: what All returns; nil after a change
+	list    []keyedEntry[V]           // guarded by mu: result of All, never changed in place; nil after a change
 	watched []func(string, trust.Entry[V])
 }
 
-// keyed is an entry with its key.
 type keyedEntry[V any] struct {
 	key string
 	trust.Entry[V]
 }
 
-// checked is what can be decoded and then looked at.
 type checker interface{ Check() error }
 
-// newView returns the empty view of a kind of entries, each of which says itself what its key is.
+// newView returns an empty view of entries; key returns an entry's key.
 func newView[T any, P interface {
 	*T
 	checker
@@ -63,7 +61,7 @@ func newView[T any, P interface {
 	}
 }
 
-// decodeStrictly decodes JSON without unknown members into dst and checks it.
+// decodeStrictly decodes JSON without unknown members and checks it.
 func decodeStrictly(data []byte, dst checker) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -84,7 +82,7 @@ func (v *View[V]) Get(key string) (trust.Entry[V], bool) {
 	return e, ok
 }
 
-// All implements [trust.Log]. The entries are those of the call.
+// All implements [trust.Log]. The entries are those at the time of the call.
 func (v *View[V]) All() iter.Seq2[string, trust.Entry[V]] {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -94,7 +92,7 @@ func (v *View[V]) All() iter.Seq2[string, trust.Entry[V]] {
 			v.list = append(v.list, keyedEntry[V]{key, e})
 		}
 	}
-	list := v.list // is never changed
+	list := v.list
 	return func(yield func(string, trust.Entry[V]) bool) {
 		for _, k := range list {
 			if !yield(k.key, k.Entry) {
@@ -126,14 +124,13 @@ func (v *View[V]) inOrder() []keyedEntry[V] {
 	return list
 }
 
-// Put implements [trust.Log]. After a write that is not acknowledged the view is brought
-// to what the stream's leader has: the entry is there, which is done, or another one, which is
-// a conflict. If there is neither, the same bytes are published again under the same expected
-// sequence, of which at most one is taken.
+// Put implements [trust.Log]. Without an acknowledgement it brings the view up to the leader's end. If the entry is
+// there, Put is done; if another is there, that is a conflict. If neither, it publishes the same bytes again under the
+// same expected sequence, so at most one write is stored.
 func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.Revision) (trust.Revision, error) {
 	b, err := json.Marshal(value)
 	if err == nil {
-		_, err = v.decode(key, b) // what would not be read is not written
+		_, err = v.decode(key, b) // what readers would reject is not written
 	}
 	subject := v.prefix + key
 	if err == nil {
@@ -156,12 +153,12 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 			return 0, err
 		}
 		unsure = unsure || !conflict
-		if readErr := v.follower.check(ctx); readErr != nil { // what the leader has, this view has then
+		if readErr := v.follower.check(ctx); readErr != nil { // now the view has what the leader has
 			return 0, errors.Join(err, readErr)
 		}
 		e, _ := v.Get(key)
 		if there, _ := json.Marshal(e.Value); unsure && e.Revision > expected && bytes.Equal(there, b) {
-			return e.Revision, nil // by a try whose acknowledgement was lost
+			return e.Revision, nil // an attempt whose acknowledgement was lost
 		}
 		if conflict || e.Revision > expected {
 			return 0, fmt.Errorf("write %s: %w", subject, trust.ErrConflict)
@@ -169,8 +166,8 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 	}
 }
 
-// publish writes once, and returns when what was acknowledged was applied. After an error that is
-// no conflict, the write may have been made or may yet be.
+// publish writes once and returns when the write was applied. After an error other than a conflict the write may be
+// stored, now or later.
 func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expected uint64) (trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -186,7 +183,7 @@ func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expecte
 	return trust.Revision(sequence), v.follower.catchUpTo(ctx, sequence)
 }
 
-// apply takes a message in if it is of this view. The caller holds the follower's lock.
+// apply applies a message if it belongs to this view. The caller holds the follower's lock.
 func (v *View[V]) apply(m message) {
 	key, ours := strings.CutPrefix(m.subject, v.prefix)
 	if !ours {

@@ -11,7 +11,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Subjects of entries, each followed by a key; the keys are package provisioner's.
+// Subjects of entries, each followed by a key that package provisioner defines.
 const (
 	subjectPause      = "muster.entry.pause."
 	subjectAnswer     = "muster.entry.verdict."
@@ -40,7 +40,7 @@ func (s *Store) openViews(ctx context.Context) error {
 	f := s.newFollower(streamEntries)
 	grants := addView(f, newView(subjectGrant, (*orders.Grant).LogKey))
 	allowances := addView(f, newView(subjectAllowance, (*orders.Allowance).LogKey))
-	grants.useRoom, allowances.useRoom = s.useRoom, s.useRoom // what lets in gets none of the room for what keeps out
+	grants.useRoom, allowances.useRoom = s.useRoom, s.useRoom // what grants access may not use the reserve
 	s.entries, s.revocations = f, r
 	s.logs = orders.Logs{
 		Revocations: revocations,
@@ -67,8 +67,8 @@ func (s *Store) openViews(ctx context.Context) error {
 // Logs implements [provisioner.Store].
 func (s *Store) Logs() *orders.Logs { return &s.logs }
 
-// Run keeps what Logs returns up to date until ctx is done, and returns nil then. Its errors are
-// [ErrStreamGone] and [ErrStreamShorter]: the process cannot go on.
+// Run keeps the views of Logs up to date until ctx is done; then it returns nil. On an error, see [Follower.Run], end
+// the process.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.entries.Run(ctx) })
@@ -76,9 +76,9 @@ func (s *Store) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// taken has a stream whose views processes follow republish what it took.
+// republishing makes a stream republish its messages to followers.
 func republishing(c jetstream.StreamConfig) jetstream.StreamConfig {
-	c.AllowDirect = true // gaps are read from any replica, up to where the leader is
+	c.AllowDirect = true // gaps are read from any replica, up to the leader's end
 	c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: republishPrefix + c.Name + ".>"}
 	return c
 }

@@ -14,19 +14,17 @@ import (
 	"muster/internal/wire"
 )
 
-// The stream of those who wait.
 const (
 	streamWaiting  = "MUSTER_WAITING"
 	subjectWaiting = "muster.waiting." // + identity + key hash
 )
 
-// Bounds of the stream of those who wait; chosen. An entry has about 1 KiB.
+// Limits of the stream of pending nodes. An entry has about 1 KiB.
 const (
 	maxWaitingBytes = 128 << 20 // some 100,000 entries
 	maxWaitingKeys  = 16        // of one identity
 )
 
-// keySubject is the subject of a key of an identity.
 func keySubject(prefix string, id wire.Identity, keyHash string) string {
 	return prefix + id.SubjectToken() + "." + keyHash
 }
@@ -43,8 +41,8 @@ func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash stri
 	return w, revision, nil
 }
 
-// PutWaiter implements [waiting.Store]. Several provisioners that list
-// a key each at the same time may pass the bound by their number.
+// PutWaiter implements [waiting.Store]. Provisioners that list a key each at the same time may exceed the limit by
+// their number.
 func (s *WaiterStore) PutWaiter(ctx context.Context, w *waiting.Key, after trust.Revision) error {
 	if err := w.Check(); err != nil {
 		return err
@@ -66,13 +64,12 @@ func (s *WaiterStore) PutWaiter(ctx context.Context, w *waiting.Key, after trust
 
 // DropWaiter implements [waiting.Store].
 func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error {
-	if upTo == 0 { // which the broker takes for all
+	if upTo == 0 { // the broker takes 0 for all
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	// The broker purges what is before a sequence: what is gone stays gone if it is asked
-	// again, and what came since stays.
+	// The broker purges what is before a sequence, so repeating it is harmless, and newer messages stay.
 	_, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.handles[streamWaiting].Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
 	})
@@ -82,8 +79,7 @@ func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash 
 	return nil
 }
 
-// Waiters implements [waiting.Store]. What cannot be read is left
-// out: a later version may have written it.
+// Waiters implements [waiting.Store]. An entry that cannot be read is left out: a later version may have written it.
 func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*waiting.Key, trust.Revision) error) error {
 	filter := subjectWaiting + ">"
 	if id != "" {
@@ -99,7 +95,6 @@ func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*
 	})
 }
 
-// decode decodes JSON into dst and checks it.
 func decode(data []byte, dst checker) error {
 	if err := json.Unmarshal(data, dst); err != nil {
 		return err

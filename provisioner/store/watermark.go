@@ -21,15 +21,15 @@ var (
 	// disk, restore a backup, or accept the loss.
 	ErrDamaged = errors.New("the store has lost data")
 
-	// ErrNoWatermark means that a store has messages and nothing says how many it had. It is treated as [ErrDamaged].
+	// ErrNoWatermark means that a store has messages but no watermark. Treat it as [ErrDamaged].
 	ErrNoWatermark = fmt.Errorf("%w, or its watermark", ErrDamaged)
 
 	// ErrWatermark means that a watermark could not be written: the disk takes no writes. End the process.
 	ErrWatermark = errors.New("the watermark could not be written")
 )
 
-// A Mark is what a stream had when it was last looked at. Nothing is ever deleted from the streams that are marked; of
-// one key only the newest messages may be kept, each new one in place of an old one. So none of the numbers shrinks.
+// A Mark says what a stream had at a time. Messages of marked streams are never deleted; of one key only the newest may
+// be kept, each new one in place of an old one. So none of the numbers shrinks.
 type Mark struct {
 	Created  time.Time `json:"created"`
 	First    uint64    `json:"first"` // sequence; 0 of an empty stream, as Last
@@ -38,7 +38,6 @@ type Mark struct {
 	Subjects uint64    `json:"subjects"`
 }
 
-// markOf returns the mark of a stream as its leader describes it.
 func markOf(info *jetstream.StreamInfo) Mark {
 	s := info.State
 	m := Mark{Created: info.Created, Messages: s.Msgs, Subjects: s.NumSubjects}
@@ -48,8 +47,8 @@ func markOf(info *jetstream.StreamInfo) Mark {
 	return m
 }
 
-// A Watermark says what the streams of records had at a time. nats-server drops, in silence, what stands behind a
-// damaged block: the watermark, kept outside of the store's directory, is what tells.
+// A Watermark says what the durable streams had at a time. nats-server silently drops what stands behind a damaged
+// block; the watermark, outside of the store's directory, reveals that.
 type Watermark struct {
 	Installation string          `json:"installation"`
 	Epoch        uint64          `json:"epoch"` // of the newest [orders.Recovery]; 0 if there was none
@@ -57,7 +56,7 @@ type Watermark struct {
 	Streams      map[string]Mark `json:"streams"`
 }
 
-// Missing returns what found lacks of the watermark, as an error that wraps [ErrDamaged], or nil.
+// Missing returns an error that wraps [ErrDamaged] if found lacks something of the watermark.
 func (w *Watermark) Missing(found map[string]Mark) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(w.Streams)) {
@@ -80,36 +79,35 @@ func (w *Watermark) Missing(found map[string]Mark) error {
 	return errors.Join(errs...)
 }
 
-// unlimited reports whether no message of a stream ever goes.
+// keepsAll reports whether a stream never drops a message.
 func keepsAll(stream string) bool { return stream == streamClaims || stream == streamRevocations }
 
-// same reports whether two watermarks say the same of the streams.
 func (w *Watermark) equal(other *Watermark) bool {
 	return other != nil && w.Epoch == other.Epoch && maps.Equal(w.Streams, other.Streams)
 }
 
 const (
-	// settling is for how long the streams of a cluster may have less than before: a new leader may still be applying.
+	// clusterGrace is how long a cluster may have less than before: a new leader may still be applying.
 	clusterGrace = 30 * time.Second
 
-	// writeMark is how often a watermark is written that says nothing new: whether the disk takes writes is known then.
+	// watermarkInterval is how often an unchanged watermark is written, to test whether the disk takes writes.
 	watermarkInterval = 10 * time.Second
 
-	// markWithin is how old an answer may be with which the watermark is compared: those of views are younger.
+	// markMaxAge bounds the age of the answers that are compared with the watermark.
 	markMaxAge = time.Second
 )
 
-// A guard holds the streams of records to their watermark, and keeps that.
+// A guard compares the durable streams with their watermark and keeps the watermark up to date.
 type guard struct {
 	mu        sync.Mutex
-	files     []*WatermarkFile // guarded by mu; none if no watermark is kept
-	previous  *Watermark       // guarded by mu: of the newest look; nil before the first
-	written   *Watermark       // guarded by mu: what the files have; nil if that is not known
-	writtenAt time.Time        // guarded by mu: when they were written last
-	lessSince time.Time        // guarded by mu: since when the streams have less, zero if they do not
+	files     []*WatermarkFile // guarded by mu; empty if no watermark is kept
+	previous  *Watermark       // guarded by mu: last observed; nil before the first
+	written   *Watermark       // guarded by mu: content of the files; nil if unknown
+	writtenAt time.Time        // guarded by mu: time of the last write
+	lessSince time.Time        // guarded by mu: since when the streams have less; zero if they do not
 }
 
-// open opens the files and returns the newest watermark that one of them has, nil if there is none.
+// open opens the files and returns their newest watermark, nil if there is none.
 func (g *guard) open(paths []string) (newest *Watermark, err error) {
 	for _, path := range paths {
 		f, w, err := OpenWatermark(path)
@@ -124,7 +122,6 @@ func (g *guard) open(paths []string) (newest *Watermark, err error) {
 	return newest, nil
 }
 
-// close closes the files.
 func (g *guard) close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -147,8 +144,8 @@ func (g *guard) write(w *Watermark) error {
 	return nil
 }
 
-// looked takes in a new look at the streams. What is written is the look before it: of an atomic batch the server
-// shows the messages before they are synced.
+// observe compares the state of the streams with the previous one and writes that one. The newest state is not written,
+// since the server shows messages of an atomic batch before they are synced.
 func (g *guard) observe(found *Watermark, cluster bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -171,15 +168,14 @@ func (g *guard) observe(found *Watermark, cluster bool) error {
 	return g.write(had)
 }
 
-// CheckWatermark returns an error that wraps [ErrDamaged] if a stream of records was deleted, made anew or has less than at
-// an earlier call, or than the watermark says: another store came back, or messages were removed that are never
-// removed. In a cluster that must last for 30 s. It keeps the watermark: call it once a second. The error wraps
-// [ErrWatermark] if that cannot be written. It is nil where nothing answers, which is for [Store.Probe] to tell. It is
-// safe for concurrent use.
+// CheckWatermark returns an error that wraps [ErrDamaged] if a durable stream was deleted, made anew, or has less than
+// before. In a cluster that must last for 30 s. It also writes the watermark; an error that wraps [ErrWatermark] means
+// that this is impossible. Call it once a second. It returns nil if the store does not answer; [Store.Probe] detects
+// that. It is safe for concurrent use.
 func (s *Store) CheckWatermark(ctx context.Context) error {
 	found, err := s.marks(ctx, markMaxAge)
 	if err != nil {
-		return nil //nolint:nilerr // as said above
+		return nil //nolint:nilerr // see above
 	}
 	found.Epoch = newestEpoch(s.logs.Recovery)
 	if err := s.guard.observe(found, s.clustered()); err != nil {
@@ -188,7 +184,7 @@ func (s *Store) CheckWatermark(ctx context.Context) error {
 	return nil
 }
 
-// marks returns, for epoch 0, what the streams of records have, or had within the time. One that is not there is left out.
+// marks returns the state of the durable streams, at most within old, without the epoch. Missing streams are left out.
 func (c *client) marks(ctx context.Context, within time.Duration) (*Watermark, error) {
 	found := &Watermark{
 		Installation: c.installation.ID,
@@ -216,9 +212,8 @@ func newestEpoch(log trust.Log[*orders.Recovery]) uint64 {
 	return 0
 }
 
-// compare holds a store that is being opened to its watermark. A recovery that the watermark does not know of was begun
-// since, by an operator who accepted a loss, or by a restore: then what is found counts. Where the watermark of a
-// cluster shows more, the streams get their time: see [Store.CheckWatermark].
+// compareWatermark compares a store that is being opened with its watermark. A newer recovery (an accepted loss or a
+// restore) makes what is found count. A cluster with less gets time: see [Store.CheckWatermark].
 func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Watermark) error {
 	mark, err := s.guard.open(cfg.Watermarks)
 	if err != nil || len(cfg.Watermarks) == 0 {
@@ -238,12 +233,12 @@ func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Waterma
 		if !found.empty() {
 			s.log.InfoContext(ctx, "first watermark of this provisioner is what the store has", "path", cfg.Watermarks[0])
 		}
-		// Before anything is in a new store: a process that is killed then must not leave messages and no watermark.
+		// Before a new store has messages: a process that is killed then must not leave messages without a watermark.
 		return s.guard.write(found)
 	case found.Epoch > mark.Epoch:
 		s.log.WarnContext(ctx, "watermark begins anew with the recovery of the store", "epoch", found.Epoch)
 		return nil
-	case cfg.FirstWatermark: // a cluster's
+	case cfg.FirstWatermark: // a cluster
 		s.guard.previous, s.guard.written = mark, mark
 		return nil
 	}
@@ -260,7 +255,7 @@ func (w *Watermark) empty() bool {
 	return true
 }
 
-// adviseLost adds to a loss what an operator can do about it; nil stays nil.
+// adviseLost adds to a loss what an operator can do; nil stays nil.
 func adviseLost(err error) error {
 	if !errors.Is(err, ErrDamaged) {
 		return err
@@ -269,8 +264,8 @@ func adviseLost(err error) error {
 		"or go on with the loss: muster recovery begin --accept-loss", err)
 }
 
-// Close writes the watermark of a store to which nothing is written any more. After an error the next start compares
-// with an older one.
+// Close writes the watermark after the last write to the store. After an error the next start compares with an older
+// watermark.
 func (s *Store) Close(ctx context.Context) error {
 	found, err := s.marks(ctx, 0)
 	if err == nil {

@@ -29,15 +29,14 @@ type batch struct {
 	writes []*write
 	ack    jetstream.PubAckFuture // nil if it was not sent
 
-	waiters      atomic.Int64  // members that wait for the outcome
-	endOnce      sync.Once     // it is no longer counted as in flight
-	done         chan struct{} // closed when lastSequence and err are final
+	waiters      atomic.Int64
+	endOnce      sync.Once
+	done         chan struct{} // closed when lastSequence and err are set
 	lastSequence uint64
 	err          error
 }
 
-// makeBatch takes a batch from the head of the queue. A second write to a subject stays in the queue, since the
-// revision of the first is not known yet.
+// makeBatch takes a batch from the queue. A second write to a subject must wait for the revision of the first.
 func (g *batcher) makeBatch() *batch {
 	b := &batch{id: wire.NewID(), done: make(chan struct{})}
 	subjects := make(map[string]bool, maxBatch)
@@ -58,7 +57,7 @@ func (g *batcher) makeBatch() *batch {
 	return b
 }
 
-// send sends batches and hands each member its batch. The broker acknowledges only the last message of a batch.
+// send sends batches. The broker acknowledges only the last message of each.
 func (g *batcher) send(batches []*batch) {
 	for _, b := range batches {
 		if err := g.publish(b); err != nil {
@@ -95,12 +94,11 @@ func (g *batcher) publish(b *batch) error {
 	return nil
 }
 
-// await returns the outcome of one member. The member that receives the acknowledgement closes the batch for the other
-// members.
+// await returns the outcome of one member. The member that receives the acknowledgement finishes the batch.
 func (g *batcher) await(ctx context.Context, b *batch, w *write) (uint64, error) {
 	defer func() {
 		if b.waiters.Add(-1) == 0 {
-			g.release(b) // if no member waited for the acknowledgement
+			g.release(b)
 		}
 	}()
 	var ok <-chan *jetstream.PubAck
@@ -124,7 +122,6 @@ func (g *batcher) await(ctx context.Context, b *batch, w *write) (uint64, error)
 	return g.retryAlone(ctx, b.err, w)
 }
 
-// finish sets the outcome of a batch. It is called once.
 func (g *batcher) finish(b *batch, last uint64, err error) {
 	b.lastSequence, b.err = last, err
 	close(b.done)
@@ -143,7 +140,7 @@ func (g *batcher) release(b *batch) {
 	})
 }
 
-// retryAlone repeats one write of a refused batch by itself, so that it gets its own outcome. Without an answer nothing
+// retryAlone sends one write of a refused batch by itself, so that it gets its own outcome. Without an answer nothing
 // is repeated: the batch may still be stored.
 func (g *batcher) retryAlone(ctx context.Context, refused error, w *write) (uint64, error) {
 	var api *jetstream.APIError
@@ -152,7 +149,7 @@ func (g *batcher) retryAlone(ctx context.Context, refused error, w *write) (uint
 	}
 	sequence, err := publish(ctx, g.js, w.subject, w.data, w.expected)
 	if errors.Is(err, trust.ErrConflict) && !isConflict(refused) {
-		// A broker with a failing disk may store a batch that it refused. Then our own write causes the conflict.
+		// A broker with a failing disk may store a batch that it refused. The conflict is then with our own write.
 		return 0, fmt.Errorf("outcome unknown, after its batch was refused: %w", wrapFull(refused))
 	}
 	return sequence, err

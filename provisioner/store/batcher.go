@@ -12,48 +12,45 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Limits of batching. A single server syncs one write after the other, but syncs a batch once whatever its size. A
-// batch costs 0.6 ms of CPU and 40 µs a record, a single write 110 to 150 µs (estimated from BenchmarkPut with 16 and
-// 256 writers). So batches pay from some 12 records on. A batch that the broker stages on disk, for lack of memory,
-// costs 1.5 ms and six syncs.
+// Limits of batching. A single server syncs each write or batch once. A batch costs 0.6 ms of CPU and 40 µs a record, a
+// single write 110 to 150 µs (BenchmarkPut with 16 and 256 writers). A batch that the broker stages on disk costs 1.5
+// ms and six syncs.
 const (
-	minBatch     = 12 // writes that make a batch
-	maxBatch     = 64 // some 160 kB, below the broker's smallest buffer of 256 KiB; its limit is 1000 writes
-	maxSingles   = 2  // single writes in flight before other writes wait: the disk never idles
-	maxBatches   = 2  // full batches in flight; the broker's limit is 50
-	noWaitWrites = 64 // writes that go at once after waiting was useless
+	minBatch     = 12
+	maxBatch     = 64 // some 160 kB, within the broker's smallest buffer of 256 KiB
+	maxSingles   = 2  // so that the disk never idles
+	maxBatches   = 2  // the broker's limit is 50
+	noWaitWrites = 64 // writes that do not wait after waiting was useless
 
-	// maxBatchWait is how long the first write waits for expected ones. At 140,000 nodes a minute, two writes each, two
-	// full batches come in that time. With 20 ms, batches went out half full after each garbage collection.
+	// maxBatchWait is how long the first write waits for expected ones. At 140,000 nodes a minute two full batches come
+	// in that time. With 20 ms, batches went out half full after each garbage collection.
 	maxBatchWait = 30 * time.Millisecond
 )
 
-// Batched is the stream whose writes go in batches on a single server. The server should stage them in memory.
+// Batched is the stream that gets batches on a single server, which should stage them in memory.
 const Batched = streamNodes
 
-// A batcher sends writes to one stream: singly while there are few, in atomic batches when there are many.
+// A batcher sends writes to one stream: singly while there are few, in atomic batches when there are many. A write
+// waits only behind unacknowledged writes, or if Config.InHand says that a batch will fill within [maxBatchWait].
 //
-// A write waits in two cases only: earlier writes are not acknowledged, so it would wait behind them anyway; or
-// Config.InHand says that a batch will fill within [maxBatchWait]. A lone write never waits.
+// A refused batch is sent again as single writes of the same bytes, so that one member's conflict does not fail the
+// other members. That is harmless, since nothing of a refused batch was written. If the acknowledgement of a batch is
+// lost, the outcome is unknown to each member.
 //
-// A batch that the broker refuses is sent again as single writes of the same bytes under the same revisions, so that
-// one member's conflict does not fail the other members. That is harmless: nothing of a refused batch was written. If
-// the acknowledgement of a batch is lost, the outcome is unknown to each member, as for a single write.
-//
-// It has no goroutine: each caller that adds a write or gets an acknowledgement sends what is due.
+// There is no goroutine: callers that add a write or get an acknowledgement send what is due.
 type batcher struct {
 	js      jetstream.JetStream
 	nc      *nats.Conn
-	inHand  *atomic.Int64 // requests that will probably write; may be nil
-	maxWait time.Duration // [maxBatchWait], except in tests
+	inHand  *atomic.Int64 // may be nil
+	maxWait time.Duration
 
 	mu         sync.Mutex
-	queue      []*write // in order of arrival
-	singles    int      // single writes in flight
-	batches    int      // batches in flight
-	batched    int      // writes in batches in flight
-	noWaitLeft int      // writes left that go without waiting
-	timerSet   bool     // a timer will call dispatch
+	queue      []*write
+	singles    int // in flight
+	batches    int // in flight
+	batched    int // writes in batches in flight
+	noWaitLeft int
+	timerSet   bool
 }
 
 type write struct {
@@ -62,11 +59,11 @@ type write struct {
 	expected uint64
 	joined   time.Time
 
-	assigned chan *batch // its batch, or nil to go alone; capacity 1
-	index    int         // in the batch, from 0
+	assigned chan *batch // nil: go alone; capacity 1
+	index    int
 }
 
-// put makes one write if the subject's last sequence is still after. See [client.put] for its errors.
+// put makes one write. See [client.put] for its errors.
 func (g *batcher) put(ctx context.Context, subject string, data []byte, after uint64) (uint64, error) {
 	w := &write{subject: subject, data: data, expected: after, joined: time.Now(), assigned: make(chan *batch, 1)}
 	g.mu.Lock()
@@ -81,7 +78,7 @@ func (g *batcher) put(ctx context.Context, subject string, data []byte, after ui
 		if g.dequeue(w) {
 			return 0, fmt.Errorf("not sent: %w", ctx.Err())
 		}
-		b = <-w.assigned // assigned just now
+		b = <-w.assigned
 	}
 	if b != nil {
 		return g.await(ctx, b, w)
@@ -90,7 +87,6 @@ func (g *batcher) put(ctx context.Context, subject string, data []byte, after ui
 	return publish(ctx, g.js, subject, data, after)
 }
 
-// dequeue removes w from the queue, and reports whether it was there.
 func (g *batcher) dequeue(w *write) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,7 +98,7 @@ func (g *batcher) dequeue(w *write) bool {
 	return true
 }
 
-// completed runs note, which records that a write or a batch is no longer in flight, and sends what waited for that.
+// completed runs note, which takes a write or batch out of flight, and sends what waited for that.
 func (g *batcher) completed(note func()) {
 	g.mu.Lock()
 	note()
@@ -111,8 +107,8 @@ func (g *batcher) completed(note func()) {
 	g.send(send)
 }
 
-// dispatch assigns queued writes that are due, and returns the batches for the caller to send. acked says that a write
-// or a batch has left flight since the last call. The caller holds g.mu.
+// dispatch assigns the writes that are due, and returns batches for the caller to send. acked says that a write or
+// batch has left flight. The caller holds g.mu.
 func (g *batcher) dispatch(acked bool) (send []*batch) {
 	for len(g.queue) > 0 {
 		n := len(g.queue)
@@ -144,7 +140,7 @@ func (g *batcher) dispatch(acked bool) (send []*batch) {
 	return send
 }
 
-// expectedWrites returns the number of requests in hand whose write is neither queued nor sent.
+// expectedWrites counts requests in hand without a queued or sent write.
 func (g *batcher) expectedWrites() int {
 	if g.inHand == nil {
 		return 0

@@ -12,9 +12,9 @@ import (
 	"muster/internal/wire"
 )
 
-// bind reads the installation, or writes it in a new store. A store bound to a former authority is bound to this one.
-// Both writes are compare-and-set: of two provisioners that open a new store the second reads what the first wrote, and
-// a crash leaves one binding or the other.
+// bind reads the installation, or writes it in a new store. A store of a former authority is bound to this one. Both
+// writes are compare-and-set, so of two provisioners the second reads what the first wrote, and a crash leaves one
+// binding or the other.
 func (s *Store) bind(ctx context.Context, fingerprint string, former []string, now time.Time) error {
 	for range 3 {
 		found, revision, err := getLast[Installation](ctx, s.client, streamEntries, subjectInstallation)
@@ -41,9 +41,8 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 	return errors.New("installation: written and not found")
 }
 
-// checkComplete returns [ErrLost] if part of a store is missing: the installation with this id (if not empty), an
-// installation beside records, or a stream of records. A stream made anew would be empty: names free, tokens unspent,
-// nothing revoked. A crash while a store is made leaves neither installation nor records. It returns what the streams
+// checkComplete returns [ErrLost] if the expected installation, the installation beside records, or a stream of records
+// is missing. Made anew, it would be empty: names free, tokens unspent, nothing revoked. It returns what the streams
 // have.
 func (c *client) checkComplete(ctx context.Context, id string) (found *Watermark, err error) {
 	found, err = c.marks(ctx, 0)

@@ -15,7 +15,7 @@ import (
 // A ClaimLog keeps the claims of limited tokens.
 type ClaimLog struct{ *client }
 
-// Claims implements [trust.ClaimLog]. A stale replica does no harm: an append after its end is a conflict.
+// Claims implements [trust.ClaimLog]. A stale replica is harmless: an append after its end is a conflict.
 func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*trust.ClaimEntry, trust.Revision) error) error {
 	for more := true; more; {
 		bounded, cancel := context.WithTimeout(ctx, s.timeout)
@@ -46,8 +46,7 @@ func decodeClaims(m message) (*trust.ClaimEntry, error) {
 	return e, nil
 }
 
-// AppendClaims implements [trust.ClaimLog]. It returns early enough for the caller to look for an entry without an
-// acknowledgement.
+// AppendClaims implements [trust.ClaimLog].
 func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision) (trust.Revision, error) {
 	if err := e.Check(); err != nil {
 		return 0, err
@@ -76,11 +75,10 @@ func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.
 	})
 }
 
-// readClaims reads all claims of a store on one server and compares their number with the stream's: a claim that cannot
-// be read would be a use given back.
+// readClaims checks on a single server that all claims can be read: an unreadable claim would give a use back.
 func (s *Store) readClaims(ctx context.Context) error {
 	if s.clustered() {
-		return nil // another server may have an intact copy
+		return nil
 	}
 	closed, err := s.newFollower(streamClaims).Open(ctx)
 	if err != nil {

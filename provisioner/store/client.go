@@ -16,11 +16,10 @@ import (
 	"muster/provisioner/trust"
 )
 
-// maxPending bounds writes without an acknowledgement. It exceeds the requests that the edges handle at once, so no
-// write waits here.
+// maxPending exceeds the requests that the edges handle at once, so no write waits here.
 const maxPending = 4096
 
-// A client reads and writes the streams of a store. All parts of a store share one.
+// A client reads and writes the streams. All parts of a store share one.
 type client struct {
 	js           jetstream.JetStream
 	nc           *nats.Conn
@@ -31,10 +30,10 @@ type client struct {
 	timeout      time.Duration
 	log          *slog.Logger
 
-	room atomic.Int64 // bytes left before the reserve for revocations; see [Store.SetRoom]
+	room atomic.Int64 // see [Store.SetRoom]
 }
 
-// connect returns a client once JetStream answers.
+// connect returns once JetStream answers.
 func connect(ctx context.Context, cfg Config, options ...jetstream.JetStreamOpt) (*client, error) {
 	options = append(options, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))
 	js, err := jetstream.New(cfg.Conn, options...)
@@ -44,7 +43,6 @@ func connect(ctx context.Context, cfg Config, options ...jetstream.JetStreamOpt)
 	return newClient(js, cfg), err
 }
 
-// newClient returns a client without stream handles.
 func newClient(js jetstream.JetStream, cfg Config) *client {
 	c := &client{
 		js:       js,
@@ -59,8 +57,8 @@ func newClient(js jetstream.JetStream, cfg Config) *client {
 	return c
 }
 
-// getLast returns the newest message of a subject, decoded, with its sequence; nil and 0 if there is none. A message
-// that cannot be decoded is [trust.ErrRecord], with its sequence.
+// getLast returns the newest message of a subject with its sequence; nil and 0 if there is none, and [trust.ErrRecord]
+// with its sequence if it cannot be decoded.
 func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T, trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -97,7 +95,7 @@ func (c *client) put(ctx context.Context, subject string, v any, after uint64) (
 	return c.publish(ctx, subject, b, after)
 }
 
-// putReserved is put for writes that may use the reserve: what takes access away, and what is small and bounded.
+// putReserved is put for what may use the reserve: what takes access away, and what is small and bounded.
 func (c *client) putReserved(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -106,16 +104,14 @@ func (c *client) putReserved(ctx context.Context, subject string, v any, after u
 	return c.publish(ctx, subject, b, after)
 }
 
-// publish makes one write within the time that this store waits for an acknowledgement.
 func (c *client) publish(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
 	ctx, cancel := c.withAckTimeout(ctx)
 	defer cancel()
 	return publish(ctx, c.js, subject, b, after)
 }
 
-// errDisconnected refuses to send a write without a connection. nats.go would buffer it and send it hours later, when
-// an operator may have given its claim to another node. A write is still buffered if the connection breaks in the
-// microseconds after this check.
+// errDisconnected means that nothing was sent. nats.go would buffer the write and send it hours later, when its claim
+// may belong to another node. The buffer still gets writes in the microseconds after a connection breaks.
 var errDisconnected = errors.New("no connection to the broker, nothing was sent")
 
 func publish(ctx context.Context, js jetstream.JetStream, subject string, b []byte, after uint64) (uint64, error) {
@@ -125,12 +121,11 @@ func publish(ctx context.Context, js jetstream.JetStream, subject string, b []by
 	return publishIf(ctx, js, subject, b, jetstream.WithExpectLastSequencePerSubject(after))
 }
 
-// publishIf makes one write under conditions.
 func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []byte, conditions ...jetstream.PublishOpt) (uint64, error) {
 	if !js.Conn().IsConnected() {
 		return 0, errDisconnected
 	}
-	// Asynchronous: the broker works on many writes at once, and each waits here for its own acknowledgement.
+	// Asynchronous: the broker works on many writes at once.
 	f, err := js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, append(conditions, jetstream.WithRetryAttempts(0))...)
 	if err != nil {
 		return 0, err
@@ -148,7 +143,6 @@ func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []
 	}
 }
 
-// isConflict reports whether a write was refused because its expected sequence is out of date.
 func isConflict(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)

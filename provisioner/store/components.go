@@ -17,7 +17,7 @@ const (
 
 	subjectComponent = "muster.component."
 
-	// maxComponentBytes is room for 256 provisioners of 4 KiB each. The one that was silent longest is dropped first.
+	// Room for 256 provisioners of 4 KiB each. The one that was silent longest is dropped first.
 	maxComponentBytes = 1 << 20
 )
 
@@ -26,7 +26,7 @@ type Components struct{ *client }
 
 // PutComponent implements [fleet.ComponentStore].
 func (s *Components) PutComponent(ctx context.Context, c *fleet.Component) error {
-	subject := subjectComponent + strings.ReplaceAll(c.Name, ".", "_") // as in identities
+	subject := subjectComponent + strings.ReplaceAll(c.Name, ".", "_")
 	if _, err := s.putReserved(ctx, subject, c, uint64(trust.AnyRevision)); err != nil {
 		return fmt.Errorf("write component %q: %w", c.Name, err)
 	}

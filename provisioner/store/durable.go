@@ -8,11 +8,10 @@ import (
 	"muster/provisioner/trust"
 )
 
-// DurableStreams returns the names of the streams in a backup, in its order.
+// DurableStreams returns the streams of a backup, in its order.
 func DurableStreams() []string { return slices.Clone(durableStreams) }
 
-// CheckMessage returns an error if a message of a backup cannot come from a store: unknown stream, wrong subject, or
-// content that this version cannot read.
+// CheckMessage returns an error if no store of this version can have written a message of a backup.
 func CheckMessage(stream string, sequence uint64, subject string, data []byte) error {
 	prefix, is := durablePrefixes[stream]
 	if !is {
@@ -39,7 +38,6 @@ func CheckMessage(stream string, sequence uint64, subject string, data []byte) e
 	return nil
 }
 
-// durablePrefixes begin the subjects of each durable stream.
 var durablePrefixes = map[string]string{
 	streamNodes:       subjectNode,
 	streamClaims:      subjectClaims,

@@ -17,20 +17,19 @@ import (
 	"muster/provisioner/events"
 )
 
-// eventsAhead is how many events of each stream are read ahead of a slow reader: 64 KiB at 500 bytes each.
+// eventsAhead bounds what is read ahead for a slow reader: 64 KiB of each stream.
 const eventsAhead = 128
 
-// MaxNodeEvents bounds the events of one type that are read of one node: a refused node asks every few minutes, for
-// weeks.
+// MaxNodeEvents bounds the events of one type that are read of one node: a refused node asks for weeks.
 const MaxNodeEvents = 200
 
 // mergeItem is the next event of a stream, or says that there is none for now.
 type mergeItem struct {
 	source      *source
-	event       *events.Stored // nil if it is no event or not wanted
+	event       *events.Stored // nil if not wanted
 	stored      time.Time
 	sequence    uint64
-	pending     uint64 // messages behind it
+	pending     uint64
 	endOfStream bool
 }
 
@@ -48,9 +47,9 @@ func cursorIn(p *events.Cursor, stream string) *uint64 {
 	return &p.Events
 }
 
-// NodeEvents returns the stored events about id, oldest first: of each type the newest [MaxNodeEvents]. complete is
-// false if there were more. They include refused attempts under this name, which anyone may have made. Events of the
-// node itself have the broker's time.
+// NodeEvents returns the events about id, oldest first: of each type the newest [MaxNodeEvents]. complete is false if
+// there were more. Refused attempts under this name are included, which anyone may have made. The node's own events
+// have the broker's time.
 func (s *EventLog) NodeEvents(ctx context.Context, id wire.Identity) (all []events.Event, complete bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -77,7 +76,7 @@ func (s *EventLog) NodeEvents(ctx context.Context, id wire.Identity) (all []even
 	return all, complete, nil
 }
 
-// Events implements [events.Log]. The streams are merged by the time at which the broker stored each event.
+// Events implements [events.Log]. It merges the streams by the broker's time.
 func (s *EventLog) Events(ctx context.Context, q events.Query, each func(*events.Stored) error) error {
 	g, running := errgroup.WithContext(ctx)
 	m := merger{each: each, in: make(chan mergeItem)}
@@ -99,7 +98,7 @@ func (s *EventLog) Events(ctx context.Context, q events.Query, each func(*events
 	return err
 }
 
-// readEvents sends the events of one stream to out, after a first item that says where reading begins.
+// readEvents sends the events of one stream, after a first item that says where reading begins.
 func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query, out chan<- mergeItem) error {
 	send := func(f mergeItem) error {
 		f.source = from
@@ -139,7 +138,7 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 		if err != nil {
 			return err
 		}
-		f := mergeItem{} // the pending messages were deleted to make room
+		f := mergeItem{} // pending messages were deleted to make room
 		if m != nil {
 			f = mergeItem{
 				event:    storedEvent(m.Subject(), m.Data(), meta.Timestamp),
@@ -158,8 +157,8 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 	return send(mergeItem{endOfStream: true})
 }
 
-// resumeSequence returns the cursor's sequence in a stream that ends at last. A stream shorter than the cursor was lost
-// and made anew, so all of it is new.
+// resumeSequence returns the cursor's sequence in a stream that ends at last, and 0 in a shorter stream, which was lost
+// and made anew.
 func resumeSequence(stream string, p *events.Cursor, last uint64) uint64 {
 	if place := *cursorIn(p, stream); place <= last {
 		return place
@@ -167,7 +166,6 @@ func resumeSequence(stream string, p *events.Cursor, last uint64) uint64 {
 	return 0
 }
 
-// eventConsumer returns where in a stream q begins, and filters at the broker what q excludes.
 func eventConsumer(stream string, q events.Query, last uint64) jetstream.OrderedConsumerConfig {
 	c := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: last + 1}
 	switch {
@@ -191,8 +189,8 @@ func eventConsumer(stream string, q events.Query, last uint64) jetstream.Ordered
 	return c
 }
 
-// storedEvent decodes a message, and returns nil if it is no event. recorded is when the broker stored it. An event of
-// a node has the type and node of its subject, which the broker enforces. Unknown members are dropped.
+// storedEvent decodes a message, and returns nil if it is no event. A node's own event gets type and node from its
+// subject, which the broker enforces.
 func storedEvent(subject string, data []byte, recorded time.Time) *events.Stored {
 	e := &events.Stored{}
 	if json.Unmarshal(data, e) != nil {
@@ -212,7 +210,6 @@ func storedEvent(subject string, data []byte, recorded time.Time) *events.Stored
 	return e
 }
 
-// nodeEvent returns the node and the event type in a subject.
 func nodeEvent(subject string) (id wire.Identity, typ string, ok bool) {
 	rest, ok := strings.CutPrefix(subject, strings.TrimSuffix(wire.AllNodeEvents, "*.*"))
 	if !ok {
@@ -223,16 +220,14 @@ func nodeEvent(subject string) (id wire.Identity, typ string, ok bool) {
 	return id, typ, err == nil
 }
 
-// source is one stream of a merge.
 type source struct {
 	stream      string
 	head        *mergeItem
-	hasMore     bool // it has more messages on the way
+	hasMore     bool
 	endOfStream bool
 	consumed    chan struct{} // capacity 1: the head was taken
 }
 
-// merger merges the streams of events.
 type merger struct {
 	each    func(*events.Stored) error
 	in      chan mergeItem // the next head of a source without one
@@ -240,10 +235,8 @@ type merger struct {
 	cursor  events.Cursor
 }
 
-// errEndOfStream ends a reader that has read all it wants.
 var errEndOfStream = errors.New("ended")
 
-// run merges until all streams have ended, or ctx is done.
 func (m *merger) run(ctx context.Context) error {
 	for {
 		oldest, err := m.next(ctx)
@@ -259,7 +252,7 @@ func (m *merger) run(ctx context.Context) error {
 	}
 }
 
-// next waits until each source has a head or has none for now, and returns the source of the oldest.
+// next returns the source with the oldest head, once each source has one or has none for now.
 func (m *merger) next(ctx context.Context) (*source, error) {
 	for {
 		var oldest *source
@@ -292,7 +285,6 @@ func (m *merger) next(ctx context.Context) (*source, error) {
 	}
 }
 
-// emit hands on the head of a source.
 func (m *merger) emit(s *source) error {
 	f := s.head
 	s.head = nil
@@ -301,7 +293,7 @@ func (m *merger) emit(s *source) error {
 	*place = max(*place, f.sequence)
 	for _, other := range m.sources {
 		if other.head != nil && other.head.sequence > 0 {
-			// No event before it is wanted, so a later reader may skip them.
+			// No event before it is wanted.
 			place := cursorIn(&m.cursor, other.stream)
 			*place = max(*place, other.head.sequence-1)
 		}

@@ -9,7 +9,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// cloudEvent is the JSON form of CloudEvents 1.0.
+// cloudEvent is CloudEvents 1.0.
 type cloudEvent struct {
 	SpecVersion     string       `json:"specversion"`
 	ID              string       `json:"id"`
@@ -28,9 +28,9 @@ type EventLog struct {
 	lost atomic.Uint64 // events that could not be published
 }
 
-// Emit publishes an event without waiting: events are reports, and a slow disk must not delay enrollment. The
-// connection buffers events while the broker is away; what does not fit is lost and counted. No queue is needed: one
-// event costs 7 µs of CPU up to the stream (BenchmarkEmit).
+// Emit publishes an event without waiting: events are reports, and a slow disk must not delay enrollment. While the
+// broker is away the connection buffers; what does not fit is lost and counted. One event costs 7 µs of CPU
+// (BenchmarkEmit).
 func (s *EventLog) Emit(e events.Event) {
 	b, err := s.cloudEvent(e)
 	if err == nil {
@@ -39,7 +39,7 @@ func (s *EventLog) Emit(e events.Event) {
 	if err == nil {
 		return
 	}
-	// While the broker is away each request may lose one: log the first, and each time the number doubles.
+	// Log the first, and each time the number doubles.
 	if n := s.lost.Add(1); n&(n-1) == 0 {
 		s.log.Warn("events lost", "left_out", n-1, "subject", e.Type, "node", e.Node, "err", err)
 	}
@@ -56,7 +56,7 @@ func (s *EventLog) cloudEvent(e events.Event) ([]byte, error) {
 	return wire.EncodeJSON(c)
 }
 
-// eventSubject returns the subject of an event: type, then node. A claimed name that is no identity is left out.
+// eventSubject ends in the node, or in _ for a claimed name that is no identity.
 func eventSubject(e events.Event) string {
 	node := "_"
 	if id, err := wire.ParseIdentity(e.Node); err == nil {

@@ -14,28 +14,24 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Errors of [Follower.Run]. End the process.
+// Errors of [Follower.Run].
 var (
 	// ErrStreamGone means that a followed stream was deleted, and perhaps made anew.
 	ErrStreamGone = errors.New("the stream that is followed was deleted")
 
-	// ErrStreamShorter means that a stream has lost messages that were read. What is written next would not be seen.
+	// ErrStreamShorter means that a stream has lost messages that were read.
 	ErrStreamShorter = errors.New("the store has lost entries that were read")
 )
 
 const (
-	// checkInterval is how often the leader is asked for the stream's end. Views stay younger than [trust.MaxAge]
-	// although a leader hears from its replicas only once a second.
+	// checkInterval keeps views younger than [trust.MaxAge], although a leader hears from replicas once a second.
 	checkInterval = 500 * time.Millisecond
 
-	// checkTimeout bounds one check: an answer older than that is useless.
 	checkTimeout = trust.MaxAge
 
-	// shorterGrace is how long a stream must be shorter than read until it counts as damaged: a replica can deliver
-	// what its leader has not applied yet.
+	// shorterGrace is how long a stream may be shorter than read: a replica can be ahead of its leader.
 	shorterGrace = time.Second
 
-	// republishPrefix begins the subjects on which followed streams republish their messages.
 	republishPrefix = "muster.taken."
 )
 
@@ -45,6 +41,8 @@ type applier interface{ apply(m message) }
 // leader is asked for creation time and last sequence, and missing messages are read. The age of the views comes from
 // these checks alone: a subscription does not notice that its stream was deleted, and a leader without a majority goes
 // on answering.
+//
+// mu guards the fields after it.
 type Follower struct {
 	client *client
 	stream string
@@ -52,28 +50,28 @@ type Follower struct {
 	gap    chan struct{} // capacity 1: a message was missed
 
 	mu           sync.Mutex
-	created      time.Time // guarded by mu
-	position     uint64    // guarded by mu: every message up to here was applied
-	applied      uint64    // guarded by mu: number of messages applied
-	complete     bool      // guarded by mu: the number of messages read agreed with the stream's once
-	asOf         time.Time // guarded by mu: monotonic
-	shorterSince time.Time // guarded by mu: since when the stream is shorter than position; zero if it is not
-	lastErr      error     // guarded by mu: of the last check
+	created      time.Time
+	position     uint64    // every message up to here was applied
+	applied      uint64    // number of messages applied
+	complete     bool      // applied has reached the stream's own count once
+	asOf         time.Time // monotonic
+	shorterSince time.Time // zero if the stream is not shorter than position
+	lastErr      error     // of the last check
 }
 
 func (c *client) newFollower(stream string) *Follower {
 	return &Follower{client: c, stream: stream, gap: make(chan struct{}, 1)}
 }
 
-// addView adds a view to a follower that is not open yet, and returns the view.
+// addView adds a view to a follower that is not open yet.
 func addView[V any](f *Follower, v *View[V]) *View[V] {
 	v.follower = f
 	f.views = append(f.views, v)
 	return v
 }
 
-// Open subscribes and reads the stream to its end. closed ends the subscription. Until [Follower.Run] is called, the
-// views get republished messages but grow old.
+// Open subscribes and reads the stream to its end. closed ends the subscription. Before [Follower.Run] the views grow
+// old.
 func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
 	// Before the first check, so that no message falls between.
 	sub, err := f.client.nc.Subscribe(republishPrefix+f.stream+".>", f.onRepublished)
@@ -96,7 +94,6 @@ func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
 	return closed, nil
 }
 
-// setLastErr keeps the outcome of the last check for [Follower.Fresh].
 func (f *Follower) setLastErr(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,7 +101,7 @@ func (f *Follower) setLastErr(err error) {
 }
 
 // Run checks until ctx is done; then it returns nil. Its errors are [ErrStreamGone], [ErrStreamShorter] and
-// [ErrDamaged]. While the stream does not answer, the views grow old.
+// [ErrDamaged]: end the process.
 func (f *Follower) Run(ctx context.Context) error {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
@@ -127,8 +124,7 @@ func isFatal(err error) bool {
 	return errors.Is(err, ErrStreamGone) || errors.Is(err, ErrStreamShorter) || errors.Is(err, ErrDamaged)
 }
 
-// Fresh returns nil while the views are at most [trust.MaxAge] old by the monotonic clock: every message stored before
-// that was applied.
+// Fresh returns nil while the views have every message that is older than [trust.MaxAge], by the monotonic clock.
 func (f *Follower) Fresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,11 +139,11 @@ func (f *Follower) Fresh() error {
 	return err
 }
 
-// onRepublished applies the next message. After a gap the next check reads what is missing.
+// onRepublished applies the next message. A gap is left to the next check.
 func (f *Follower) onRepublished(m *nats.Msg) {
 	taken, err := storedMessage(m)
 	if err != nil {
-		return // not from the stream; checks find what is missing
+		return // not from the stream
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +153,7 @@ func (f *Follower) onRepublished(m *nats.Msg) {
 	case taken.sequence > f.position:
 		select {
 		case f.gap <- struct{}{}:
-		default: // a check is due already
+		default:
 		}
 	}
 }
@@ -171,7 +167,6 @@ func (f *Follower) apply(m message) {
 	f.position = m.sequence
 }
 
-// check asks for the stream's end and reads up to it.
 func (f *Follower) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -206,8 +201,7 @@ func (f *Follower) check(ctx context.Context) error {
 	return nil
 }
 
-// majoritySilence returns how long the leader has not heard from a majority of its replicas. A leader that is cut off
-// from them goes on answering.
+// majoritySilence returns how long the leader has not heard from a majority of its replicas.
 func majoritySilence(info *jetstream.StreamInfo) (time.Duration, error) {
 	if info.Cluster == nil {
 		return 0, nil
@@ -232,7 +226,7 @@ func majoritySilence(info *jetstream.StreamInfo) (time.Duration, error) {
 	return silent[needed-1], nil
 }
 
-// checkUnchanged returns an error unless the stream is the one that was read and still has all that was read.
+// checkUnchanged returns an error if the stream was made anew or lost messages that were read.
 func (f *Follower) checkUnchanged(info *jetstream.StreamInfo, had uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -256,7 +250,7 @@ func (f *Follower) checkUnchanged(info *jetstream.StreamInfo, had uint64) error 
 	return err
 }
 
-// catchUp reads from the position to the stream's end. On a single server, a message that cannot be read is damage.
+// catchUp reads up to the stream's end. On a single server, an unreadable message is damage.
 func (f *Follower) catchUp(ctx context.Context, state jetstream.StreamState, alone bool) error {
 	for tries := 1; ; tries++ {
 		f.mu.Lock()
@@ -289,7 +283,6 @@ const (
 	fetchTries = 5
 )
 
-// fetch applies messages after a sequence, in order, and returns their number.
 func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
 	_, err = f.client.fetch(ctx, f.stream, "", after+1, func(m message) error {
 		f.mu.Lock()
@@ -302,8 +295,7 @@ func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
 	return n, err
 }
 
-// catchUpTo returns once every message up to a sequence was applied. Mostly it was republished before its
-// acknowledgement came.
+// catchUpTo returns once every message up to a sequence was applied.
 func (f *Follower) catchUpTo(ctx context.Context, sequence uint64) error {
 	f.mu.Lock()
 	position := f.position

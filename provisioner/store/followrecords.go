@@ -14,27 +14,23 @@ import (
 )
 
 const (
-	// followInterval is how often the last sequence of the records is read. A record of another process is known after
-	// two checks, within a second.
+	// A record of another process is known after two checks, within a second.
 	followInterval = 400 * time.Millisecond
 
-	// drainEvery is after how many records the own ones are taken from their queue while many are read.
+	// drainEvery is after how many records that are read the queue of own records is drained.
 	drainEvery = 1000
 
-	// maxShortReads is after how many short readings in a row a store counts as damaged.
+	// maxShortReads is after how many short first readings in a row a store counts as damaged.
 	maxShortReads = 2
 )
 
 // FollowRecords calls each with the newest record of every identity, as JSON in the order of writing, and then current.
 // Then it calls each for records of other processes, and own for those of this Store, until ctx is done; then it
-// returns nil. Neither may keep its argument, except strings. own may be called from several goroutines. A Store has
-// one follower of records at a time.
+// returns nil. Neither may keep its argument, except strings. own is called from several goroutines. A Store has one
+// such follower at a time.
 //
-// Of revisions written at about the same time only the newest may come, and an older revision may come after a newer
-// one: compare them. A record of this Store that is acknowledged late comes to each as well.
-//
-// A store that does not answer is asked again. The error is [ErrDamaged] if a server cannot read records that it has:
-// end the process.
+// Compare revisions: an older one may come after a newer one, and each may get an own record as well. On [ErrDamaged] a
+// server cannot read records that it has: end the process.
 func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 	own func(*provisioner.Brief, trust.Revision), current func(),
 ) error {
@@ -44,18 +40,17 @@ func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity
 	return s.poll(ctx, streamNodes, followInterval, func() error { return f.check(ctx) })
 }
 
-// A recordFollower reads the records of other processes. It asks for the stream's last sequence and reads nothing while
-// all up to there are own records. An unknown sequence is read one check later, since its acknowledgement may be on the
-// way.
+// A recordFollower reads nothing while all new sequences are own records. It reads an unknown sequence one check later,
+// since its acknowledgement may be on the way.
 type recordFollower struct {
 	s       *RecordStore
 	each    func(wire.Identity, []byte, trust.Revision)
 	current func()
 	queue   *ownRecords
 
-	complete     bool   // the first reading is complete
+	complete     bool
 	lastSequence uint64 // of the stream at the check before
-	shortReads   int    // short first readings in a row
+	shortReads   int
 }
 
 // check reads what was written before the previous check; at first everything.
@@ -78,7 +73,7 @@ func (f *recordFollower) check(ctx context.Context) error {
 	return nil
 }
 
-// readAll reads the newest record of each identity, and counts them: a server silently leaves out what it cannot read.
+// readAll reads the newest record of each identity and counts them: a server silently leaves out what it cannot read.
 func (f *recordFollower) readAll(ctx context.Context) error {
 	l, err := f.s.openReader(ctx, streamNodes, lastPerSubject(subjectNode+"*"))
 	if err != nil {
@@ -103,7 +98,7 @@ func (f *recordFollower) readAll(ctx context.Context) error {
 	if came < want && (err == nil || errors.Is(err, errBehind)) && !f.s.clustered() { // another server may have it
 		err = fmt.Errorf("%w: %d of the %d records of stream %s can be read", ErrDamaged, came, want, streamNodes)
 		if f.shortReads++; f.shortReads < maxShortReads {
-			return errors.New(err.Error()) // a record written very often may have been replaced meanwhile
+			return errors.New(err.Error()) // one that is often written may have been replaced
 		}
 		return adviseLost(err)
 	}
@@ -116,7 +111,6 @@ func (f *recordFollower) readAll(ctx context.Context) error {
 	return nil
 }
 
-// readThrough reads the records up to a sequence that have not come yet.
 func (f *recordFollower) readThrough(ctx context.Context, through uint64) error {
 	from := jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectNode + "*"},

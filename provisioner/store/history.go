@@ -13,13 +13,12 @@ import (
 
 // Records implements [provisioner.TokenNotes].
 func (s *RecordStore) Records(ctx context.Context, each func(*provisioner.Record, trust.Revision) error) error {
-	// The last message is the newest of its subject, so it comes, or a later one instead.
+	// The last message is the newest of its subject.
 	return s.read(ctx, "", lastPerSubject(subjectNode+"*"), each)
 }
 
 // Revisions calls each for every stored revision of the record of id, or of all records if id is empty, in the order of
-// writing. It stops at the first error of each and returns it. Without an error no revision is missing that was there
-// before the call; later ones may be included.
+// writing. It stops at the first error of each. Revisions written meanwhile may be included.
 func (s *RecordStore) Revisions(ctx context.Context, id wire.Identity, each func(*provisioner.Record, trust.Revision) error) error {
 	subject, filter := "", subjectNode+"*"
 	if id != "" {
@@ -29,7 +28,7 @@ func (s *RecordStore) Revisions(ctx context.Context, id wire.Identity, each func
 	return s.read(ctx, subject, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}}, each)
 }
 
-// read reads records up to the leader's last message, of one subject if that is not empty.
+// read reads up to the leader's last message, of one subject if that is not empty.
 func (s *RecordStore) read(ctx context.Context, subject string, cfg jetstream.OrderedConsumerConfig, each func(*provisioner.Record, trust.Revision) error) error {
 	end, err := leaderEnd(ctx, s.client, streamNodes, subject)
 	if err != nil {
@@ -57,6 +56,6 @@ func (s *RecordStore) History(ctx context.Context, id wire.Identity) ([]provisio
 	if err != nil {
 		return nil, false, fmt.Errorf("history of %q: %w", id, err)
 	}
-	// A full history may have lost its beginning, and a revision written meanwhile may have replaced one not read yet.
+	// A full history may have lost its beginning, or one revision meanwhile.
 	return history, len(history) < History-1, nil
 }

@@ -21,18 +21,16 @@ import (
 // ErrNotEmpty means that a restore found data in its target.
 var ErrNotEmpty = errors.New("store is not empty")
 
-// ErrHalfRestored means that a restore was cut short: the store lacks data of the backup. Restore once more; serve
-// nothing until then.
+// ErrHalfRestored means that a restore was cut short. Restore once more; serve nothing until then.
 var ErrHalfRestored = errors.New("store was not restored to its end")
 
-// restoreAckTimeout bounds one acknowledgement, far above the 4 to 9 s of an election (measured).
+// restoreAckTimeout is far above the 4 to 9 s of an election (measured).
 const restoreAckTimeout = time.Minute
 
-// An Import fills an empty store from a backup. Serve nothing from the store until Done has returned nil. It is for one
-// goroutine.
+// An Import fills an empty store from a backup. Serve nothing before Done has returned nil. It is for one goroutine.
 //
-// A crash at any step is safe. The first write is an installation that is marked as being restored, and [Open] refuses
-// such a store. The next restore begins by deleting the remains. The last write is the backup's installation.
+// A crash at any step is safe. The first write marks the store as being restored, and [Open] refuses it. The next
+// restore deletes the remains. The last write is the backup's installation.
 type Import struct {
 	cfg    Config
 	client *client
@@ -40,12 +38,12 @@ type Import struct {
 	installation []byte // held back to the end
 	epoch        uint64 // of the newest recovery
 	last         map[string]uint64
-	revoked      map[string]bool       // subjects of revocations
+	revoked      map[string]bool       // subjects
 	firstErr     atomic.Pointer[error] // of the first write without acknowledgement
 }
 
-// NewImport prepares an empty store for the backup with this id. It returns [ErrNotEmpty] if the store has data that no
-// restore has written. CAFingerprint is not used.
+// NewImport prepares an empty store for the backup with this id. It returns [ErrNotEmpty] if the store has data that is
+// not a restore's. CAFingerprint is not used.
 func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) {
 	i := &Import{
 		cfg:     cfg.withDefaults(),
@@ -74,7 +72,7 @@ func (i *Import) begin(ctx context.Context, backup string) (err error) {
 		if _, err := i.client.js.CreateStream(ctx, c); err != nil {
 			return fmt.Errorf("stream %s: %w", c.Name, wrapFull(err))
 		}
-		if c.Name != streamEntries { // the first stream
+		if c.Name != streamEntries {
 			continue
 		}
 		// As the first message: a provisioner that opens the store at the same time comes before or after.
@@ -89,7 +87,7 @@ func (i *Import) begin(ctx context.Context, backup string) (err error) {
 	return nil
 }
 
-// clear deletes the remains of a restore that was cut short, and empty streams.
+// clear deletes empty streams and the remains of a restore that was cut short.
 func (i *Import) clear(ctx context.Context) error {
 	var found []string
 	messages := uint64(0)
@@ -121,8 +119,8 @@ func (i *Import) clear(ctx context.Context) error {
 	return nil
 }
 
-// newestEntry returns the newest entry of the subject, nil if there is none. It retries until there is an answer, since
-// it is not known yet whether the streams are a cluster's.
+// newestEntry returns the newest entry of the subject, nil if there is none. It works before the number of replicas is
+// known.
 func newestEntry[T any](ctx context.Context, js jetstream.JetStream, subject string) (*T, error) {
 	m, err := retryUntilDone(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		stream, err := js.Stream(ctx, streamEntries)
@@ -144,7 +142,6 @@ func newestEntry[T any](ctx context.Context, js jetstream.JetStream, subject str
 	return entry, nil
 }
 
-// install writes the installation if no other process has written one: our first message, and later our last.
 func (i *Import) install(ctx context.Context, installation []byte) error {
 	after := min(i.last[streamEntries], 1)
 	_, err := publish(ctx, i.client.js, subjectInstallation, installation, after)
@@ -155,7 +152,7 @@ func (i *Import) install(ctx context.Context, installation []byte) error {
 	return err
 }
 
-// Message takes the next message of the backup and writes it unchanged; see [CheckMessage] for the errors.
+// Message writes the next message of the backup unchanged; see [CheckMessage] for the errors.
 func (i *Import) Message(ctx context.Context, stream string, sequence uint64, subject string, data []byte) error {
 	if err := CheckMessage(stream, sequence, subject, data); err != nil {
 		return err
@@ -178,8 +175,7 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 	return i.publish(ctx, stream, subject, data)
 }
 
-// publish writes without waiting for the acknowledgement unless many are missing. The store takes messages in the order
-// of sending.
+// publish waits for acknowledgements only if many are missing. The store keeps the order of sending.
 func (i *Import) publish(ctx context.Context, stream, subject string, data []byte) error {
 	_, err := i.client.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: data}, jetstream.WithRetryAttempts(0), jetstream.WithStallWait(restoreAckTimeout))
 	if err != nil {
@@ -192,7 +188,6 @@ func (i *Import) publish(ctx context.Context, stream, subject string, data []byt
 	return ctx.Err()
 }
 
-// await waits until everything that was published is acknowledged.
 func (i *Import) await(ctx context.Context) error {
 	select {
 	case <-i.client.js.PublishAsyncComplete():
@@ -226,8 +221,8 @@ func (i *Import) Finish(ctx context.Context, recovery *orders.Recovery) error {
 	return nil
 }
 
-// Done writes the installation, after which the store can be opened, and returns the store's watermark. Finish must
-// have returned nil. After an error the installation may be written or not; restoring again is safe.
+// Done writes the installation, after which the store can be opened. Call it after Finish. After an error the
+// installation may be written; restoring again is safe.
 func (i *Import) Done(ctx context.Context) (*Watermark, error) {
 	err := i.checkSequences(ctx)
 	if err == nil {
@@ -244,8 +239,7 @@ func (i *Import) Done(ctx context.Context) (*Watermark, error) {
 	return mark, nil
 }
 
-// checkSequences returns an error unless the streams have exactly what was written to them, so that every claim and
-// revocation has its sequence.
+// checkSequences returns an error unless the streams have exactly what was written to them.
 func (i *Import) checkSequences(ctx context.Context) error {
 	for _, name := range durableStreams {
 		stream, err := i.client.js.Stream(ctx, name)

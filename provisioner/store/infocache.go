@@ -8,19 +8,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// infoCache asks the leaders of streams for their state, and keeps the last answers for other parts of the store.
+// infoCache keeps the last answers of stream leaders, for all parts of the store.
 type infoCache struct {
 	js jetstream.JetStream
 
 	mu   sync.Mutex
-	last map[string]*timedInfo // guarded by mu: by the stream's name
+	last map[string]*timedInfo // guarded by mu
 }
 
 func newInfoCache(js jetstream.JetStream) *infoCache {
 	return &infoCache{js: js, last: make(map[string]*timedInfo)}
 }
 
-// timedInfo is the answer of a stream's leader.
 type timedInfo struct {
 	asked    time.Time // before the request was sent
 	received time.Time
@@ -44,7 +43,6 @@ func (i *infoCache) ask(ctx context.Context, stream string) (*timedInfo, error) 
 	return a, nil
 }
 
-// recent returns the last answer if it is younger than within, and asks otherwise.
 func (i *infoCache) recent(ctx context.Context, stream string, within time.Duration) (*timedInfo, error) {
 	i.mu.Lock()
 	a := i.last[stream]

@@ -17,25 +17,23 @@ import (
 	"muster/policies"
 )
 
-// DefaultInputBytes bounds the stored policy inputs, compressed. With 2 KB of facts a decision takes 100 to 300 bytes
-// in a batch, so this is a million decisions or more.
+// DefaultInputBytes is a million decisions or more: with 2 KB of facts one takes 100 to 300 bytes in a batch.
 const DefaultInputBytes = 256 << 20
 
 const (
-	// maxQueued and maxQueuedBytes bound the queue: batchWait at the highest rate, and 500 of the largest facts.
+	// Limits of the queue: batchWait at the highest rate, and 500 of the largest facts.
 	maxQueued      = 8192
 	maxQueuedBytes = 16 << 20
 
-	// A batch is written at batchBytes, uncompressed, or after batchWait. Larger batches hardly compress better;
-	// compressed they stay far below a broker's limit of 1 MiB a message.
+	// A batch is written at batchBytes, uncompressed, or after batchWait. Larger batches hardly compress better.
 	batchBytes = 256 << 10
 	batchWait  = 500 * time.Millisecond
 
-	inputOverhead = 1 << 10 // of an input besides facts and extensions
+	inputOverhead = 1 << 10 // besides facts and extensions
 )
 
-// A Recorder writes inputs of policy decisions into the store, in compressed batches. It delays no request: what it
-// cannot keep up with is dropped and counted. Make one with [NewRecorder].
+// A Recorder writes inputs of policy decisions into the store. It delays no request: what it cannot keep up with is
+// dropped and counted. Make one with [NewRecorder].
 type Recorder struct {
 	log *slog.Logger
 
@@ -46,9 +44,9 @@ type Recorder struct {
 	// Owned by Run.
 	encoder *zstd.Encoder
 	spare   []observation // memory for the next queue
-	batch   []byte        // encoded decisions
-	n       uint64        // their number
-	packed  []byte        // the last batch, compressed; reused
+	batch   []byte
+	n       uint64 // decisions in batch
+	packed  []byte // memory for the compressed batch
 
 	recorded, dropped atomic.Uint64
 }
@@ -60,9 +58,9 @@ type observation struct {
 	asked    string
 }
 
-// NewRecorder returns a Recorder. Nothing is written until Run.
+// NewRecorder returns a Recorder that writes nothing before Run.
 func NewRecorder(log *slog.Logger) (*Recorder, error) {
-	// One goroutine, beside enrollment. No checksum: JetStream has one.
+	// One goroutine, beside enrollment. JetStream has a checksum.
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
 	if err != nil {
 		return nil, fmt.Errorf("recorder: %w", err)
@@ -70,8 +68,8 @@ func NewRecorder(log *slog.Logger) (*Recorder, error) {
 	return &Recorder{log: log, encoder: encoder}, nil
 }
 
-// Observe queues a decision; it serves as [provisioner.Config].Observe. It never blocks and costs less than 0.1 µs
-// (BenchmarkObserve), since it neither encodes nor wakes a goroutine. Safe for concurrent use.
+// Observe queues a decision, for [provisioner.Config].Observe. It never blocks and costs less than 0.1 µs
+// (BenchmarkObserve). Safe for concurrent use.
 func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, asked string) {
 	size := int64(len(in.Facts) + len(in.Token.Extensions) + len(in.Evidence) + inputOverhead)
 	r.mu.Lock()
@@ -86,12 +84,11 @@ func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, 
 	}
 }
 
-// Counts returns how many decisions were sent to the broker, and how many were dropped because of overload or an
-// unavailable store.
+// Counts returns how many decisions were sent to the broker, and how many were dropped.
 func (r *Recorder) Counts() (recorded, dropped uint64) { return r.recorded.Load(), r.dropped.Load() }
 
-// Run writes into the store that open returns until ctx is done, then writes the rest and returns nil. It owns every
-// goroutine of the recorder. A killed process loses up to a second of decisions, which are only reports.
+// Run writes into the store that open returns until ctx is done, then writes the rest and returns nil. A killed process
+// loses up to a second of decisions, which are only reports.
 func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
 	tick := time.NewTicker(batchWait)
 	defer tick.Stop()
@@ -111,7 +108,6 @@ func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
 	}
 }
 
-// encode writes the queue, in batches.
 func (r *Recorder) encode(ctx context.Context, s *Store) {
 	r.mu.Lock()
 	waiting := r.queue
@@ -120,7 +116,7 @@ func (r *Recorder) encode(ctx context.Context, s *Store) {
 	for _, d := range waiting {
 		longer, err := wire.AppendJSON(r.batch, policies.NewRecording(d.input, d.decision, d.err, d.asked))
 		if err != nil {
-			r.dropped.Add(1) // for example a time after the year 9999
+			r.dropped.Add(1) // a time after the year 9999
 			continue
 		}
 		r.batch = append(longer, '\n')
@@ -129,11 +125,10 @@ func (r *Recorder) encode(ctx context.Context, s *Store) {
 		}
 	}
 	r.flush(ctx, s)
-	clear(waiting) // for the garbage collector
+	clear(waiting)
 	r.spare = waiting[:0]
 }
 
-// flush writes the encoded decisions, if there are any.
 func (r *Recorder) flush(ctx context.Context, s *Store) {
 	if r.n == 0 {
 		return
@@ -147,26 +142,25 @@ func (r *Recorder) flush(ctx context.Context, s *Store) {
 	r.batch, r.n = r.batch[:0], 0
 }
 
-// write sends one batch to the broker without an acknowledgement.
+// write does not wait for an acknowledgement.
 func (r *Recorder) write(s *Store, batch []byte) error {
 	switch {
 	case s == nil:
 		return errors.New("the store is not open")
 	case !s.nc.IsConnected():
-		return errors.New("the broker is away") // the buffer of the connection is for events
+		return errors.New("the broker is away") // the connection's buffer is for events
 	case s.room.Load() <= 0:
 		return errors.New("the rest of the disk is for revocations")
 	}
 	r.packed = r.encoder.EncodeAll(batch, r.packed[:0])
-	return s.nc.Publish(subjectInputs, r.packed) // copies the data
+	return s.nc.Publish(subjectInputs, r.packed)
 }
 
 // Inputs reads recorded policy inputs.
 type Inputs struct{ *client }
 
-// Read writes the inputs of decisions of the last age, oldest first: one [policies.Recording] as JSON per line, and a
-// blank line after each batch. started gets the number of batches before anything is written. The age is exact to the
-// second, by the broker's clock.
+// Read writes the inputs of the last age, oldest first: one [policies.Recording] as JSON per line, and a blank line
+// after each batch. started gets the number of batches first. The age is by the broker's clock, to the second.
 func (s *Inputs) Read(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	since := time.Now().Add(-age - batchWait).UTC()
 	l, err := s.openReader(ctx, streamInputs, jetstream.OrderedConsumerConfig{

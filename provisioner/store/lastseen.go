@@ -12,14 +12,13 @@ import (
 
 const lastSeenInterval = time.Second
 
-// FollowLastSeen calls each with the time at which each node was last heard of, and again for each later message, until
-// ctx is done; then it returns nil. Node and time are the broker's word. After all stored nodes it calls current with
-// the time since which they are stored: whether another node was heard of before that is unknown. Calls for one node
-// are not in order of time.
+// FollowLastSeen calls each with the time, by the broker's clock, at which each node was last heard of, and again for
+// each later message, until ctx is done; then it returns nil. After all stored nodes it calls current with the start of
+// the stored times. Calls for one node are not in order of time.
 func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error {
 	last := make(map[string]uint64)
 	return s.poll(ctx, streamAlive, lastSeenInterval, func() error {
-		var alive time.Time // when that stream was made
+		var alive time.Time
 		for _, stream := range []string{streamLifecycle, streamAlive} {
 			now, err := s.infos.ask(ctx, stream)
 			if err != nil {
@@ -53,8 +52,8 @@ func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, 
 	})
 }
 
-// poll calls check at once and then at each tick until ctx is done; then it returns nil. Other errors are logged once
-// and retried, except [ErrDamaged], which is returned.
+// poll calls check at each tick until ctx is done; then it returns nil. It logs each error once and goes on, but
+// returns [ErrDamaged].
 func (c *client) poll(ctx context.Context, stream string, every time.Duration, check func() error) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -7,8 +7,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// maxOwnRecords bounds one queue, at some 400 bytes a record: a second of writes at the highest rate. Records beyond it
-// are read from the stream.
+// maxOwnRecords is a second of writes at the highest rate, at some 400 bytes each. Further records are read from the
+// stream.
 const maxOwnRecords = 8192
 
 type ownRecord struct {
@@ -16,8 +16,8 @@ type ownRecord struct {
 	sequence uint64
 }
 
-// An ownRecords queues for the follower the records that its own process has written. Reading these from the stream was
-// most of the cost of listing nodes.
+// An ownRecords queues the records that its own process has written, for the follower. Reading these from the stream
+// was most of the cost of listing nodes.
 type ownRecords struct {
 	deliver func(*provisioner.Brief, trust.Revision)
 
@@ -25,12 +25,12 @@ type ownRecords struct {
 	items []ownRecord // guarded by mu
 
 	drainMu   sync.Mutex
-	spare     []ownRecord         // guarded by drainMu: memory for the next items
-	sequences map[uint64]struct{} // guarded by drainMu: drained sequences after position
-	position  uint64              // guarded by drainMu: the follower has every record up to this sequence
+	spare     []ownRecord         // guarded by drainMu: memory for items
+	sequences map[uint64]struct{} // guarded by drainMu: drained, after position
+	position  uint64              // guarded by drainMu: the follower has every record up to here
 }
 
-// put adds an acknowledged record. It keeps only strings of it.
+// put keeps only strings of the record.
 func (q *ownRecords) put(r *provisioner.Record, sequence uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -39,7 +39,7 @@ func (q *ownRecords) put(r *provisioner.Record, sequence uint64) {
 	}
 }
 
-// drain gives the queued records to the follower, and returns after all that were put before.
+// drain gives the follower all records that were put before.
 func (q *ownRecords) drain() {
 	q.drainMu.Lock()
 	defer q.drainMu.Unlock()
@@ -53,11 +53,11 @@ func (q *ownRecords) drain() {
 			q.sequences[sequence] = struct{}{}
 		}
 	}
-	clear(items) // release the strings
+	clear(items)
 	q.spare = items
 }
 
-// advance moves position past drained records, and returns it.
+// advance moves position past drained records.
 func (q *ownRecords) advance() uint64 {
 	q.drainMu.Lock()
 	defer q.drainMu.Unlock()
@@ -70,7 +70,7 @@ func (q *ownRecords) advance() uint64 {
 	}
 }
 
-// skipTo moves position to a sequence that was read, and reports whether its record is an own one.
+// skipTo moves position to a sequence that was read, and reports whether the record is an own one.
 func (q *ownRecords) skipTo(sequence uint64) (own bool) {
 	q.drainMu.Lock()
 	defer q.drainMu.Unlock()
@@ -80,8 +80,8 @@ func (q *ownRecords) skipTo(sequence uint64) (own bool) {
 	return own
 }
 
-// Settle returns once the follower of records (see [RecordStore.FollowRecords]) has all that this process has written.
-// A list made then includes every earlier order.
+// Settle returns once the follower has all records that this process has written. A list made then includes every
+// earlier order.
 func (s *RecordStore) Settle() {
 	if q := s.own.Load(); q != nil {
 		q.drain()

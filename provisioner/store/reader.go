@@ -11,23 +11,20 @@ import (
 )
 
 const (
-	// The broker sends a heartbeat every pullHeartbeat and gets a new pull request every pullExpiry. nats.go notices a
-	// dead broker or a lost request after two missing heartbeats.
+	// nats.go notices a dead broker or a lost pull request after two missing heartbeats.
 	pullHeartbeat = 2 * time.Second
 	pullExpiry    = 10 * time.Second
 
-	// nextTimeout is how long a pending message may take before the broker is asked again. nats.go counts heartbeats
-	// only while a caller waits.
+	// nextTimeout is the wait for a pending message before the broker is asked again.
 	nextTimeout = 5 * time.Second
 
-	// maxStalls is how often in a row the broker may claim pending messages while none comes.
+	// maxStalls bounds how often in a row the broker claims pending messages while none comes.
 	maxStalls = 2
 )
 
-// errStalled means that pending messages of a stream do not come.
 var errStalled = errors.New("nothing comes of what is ahead")
 
-// A streamReader reads a stream once, through a consumer of its own. It is not safe for concurrent use. Close it.
+// A streamReader reads a stream once. It is not safe for concurrent use. Close it.
 type streamReader struct {
 	c            *client
 	stream       string
@@ -35,10 +32,9 @@ type streamReader struct {
 	messages     jetstream.MessagesContext
 	pending      uint64 // as the broker last said
 	consumerName string // of the last message; nats.go makes new consumers
-	consumerSeq  uint64 // sequence of the last message in that consumer
+	consumerSeq  uint64 // of the last message in that consumer
 }
 
-// openReader begins to read what a consumer with cfg gets.
 func (c *client) openReader(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, options ...jetstream.PullMessagesOpt) (*streamReader, error) {
 	consumer, err := c.orderedConsumer(ctx, stream, cfg)
 	if err != nil {
@@ -58,8 +54,8 @@ func (l *streamReader) close(ctx context.Context) {
 	l.c.deleteConsumer(ctx, l.stream, l.consumer)
 }
 
-// next returns the next message. While messages are pending, it returns nil if they were deleted meanwhile, and
-// [errStalled] if none comes. Otherwise it waits until one is written or ctx is done.
+// next returns the next message; or nil if pending messages were deleted; or [errStalled]. If none is pending it waits
+// for one until ctx is done.
 func (l *streamReader) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata, error) {
 	for silent := 0; ; {
 		wait, cancel := ctx, context.CancelFunc(func() {})
@@ -82,7 +78,7 @@ func (l *streamReader) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgM
 			return nil, nil, err
 		}
 		switch ahead, err := l.stillPending(ctx); {
-		case err != nil: // nats.go notices a broker that does not answer
+		case err != nil: // nats.go notices that
 		case !ahead:
 			l.pending = 0
 			return nil, nil, nil
@@ -94,7 +90,6 @@ func (l *streamReader) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgM
 	}
 }
 
-// stillPending reports whether a message is still pending or on its way.
 func (l *streamReader) stillPending(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.c.timeout)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 type RecordStore struct {
 	*client
 
-	batcher *batcher                   // nil if every write goes alone
-	own     atomic.Pointer[ownRecords] // of the follower; nil without one
+	batcher *batcher // nil if every write goes alone
+	own     atomic.Pointer[ownRecords]
 }
 
 // Record implements [provisioner.Store].
@@ -50,7 +50,6 @@ func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trus
 	return trust.Revision(revision), nil
 }
 
-// write writes a record, perhaps in a batch.
 func (s *RecordStore) write(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
 	if s.batcher == nil {
 		return s.publish(ctx, subject, b, after)

@@ -12,9 +12,8 @@ import (
 
 const subjectRecovery = subjectRecoveries + orders.RecoveryKey
 
-// AcceptLoss begins a recovery in the store of cfg: what the store has counts from now on, whatever its watermark says.
-// No provisioner may serve the store meanwhile. It may be cut short and repeated: each call begins another epoch. It
-// returns the recovery, with what is lost.
+// AcceptLoss begins a recovery: what the store has counts from now on, whatever its watermark says. No provisioner may
+// serve the store meanwhile. Repeating it is harmless: each call begins another epoch. The recovery says what is lost.
 func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recovery, error) {
 	cfg = cfg.withDefaults()
 	c, err := connect(ctx, cfg)

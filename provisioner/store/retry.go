@@ -10,23 +10,21 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A cluster without a leader neither answers nor keeps requests. So requests to a cluster are repeated, and a write
-// without an acknowledgement is reported as unknown while there is time to look for it.
+// A cluster without a leader neither answers nor keeps requests, so requests to a cluster are repeated. A write without
+// an acknowledgement is reported as unknown while there is time to look for it.
 
-// attemptTimeout bounds one request to a cluster. It is below the 4 to 9 s without a leader after one was killed
-// (measured).
+// attemptTimeout is below the 4 to 9 s that a cluster has no leader after one was killed (measured).
 const attemptTimeout = 3 * time.Second
 
-// errCodeNoLeader is JSClusterNotAvailErr of nats-server, "JetStream system temporarily unavailable". nats.go does not
-// name it.
+// JSClusterNotAvailErr of nats-server; nats.go does not name it.
 const errCodeNoLeader jetstream.ErrorCode = 10008
 
 const retryPause = 100 * time.Millisecond
 
 func (c *client) clustered() bool { return c.replicas > 1 }
 
-// retryIfClustered runs the query once on one server, and until it is answered or ctx is done in a cluster. The query
-// must be harmless to repeat.
+// retryIfClustered runs the query once on one server, and in a cluster until there is an answer. The query must be
+// harmless to repeat.
 func retryIfClustered[T any](ctx context.Context, c *client, query func(context.Context) (T, error)) (T, error) {
 	if !c.clustered() {
 		return query(ctx)
@@ -34,7 +32,6 @@ func retryIfClustered[T any](ctx context.Context, c *client, query func(context.
 	return retryUntilDone(ctx, query)
 }
 
-// retryUntilDone repeats the query until it is answered or ctx is done. Each attempt has [attemptTimeout].
 func retryUntilDone[T any](ctx context.Context, query func(context.Context) (T, error)) (T, error) {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
@@ -45,26 +42,23 @@ func retryUntilDone[T any](ctx context.Context, query func(context.Context) (T, 
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(retryPause): // a leaderless server may have refused at once
+		case <-time.After(retryPause): // a leaderless server refuses at once
 		}
 	}
 }
 
-// info asks the leader of the stream for its state.
 func (c *client) info(ctx context.Context, stream string, options ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
 	return retryIfClustered(ctx, c, func(ctx context.Context) (*jetstream.StreamInfo, error) {
 		return c.handles[stream].Info(ctx, options...)
 	})
 }
 
-// isUnavailable reports whether err means that no server answered for the stream.
 func isUnavailable(err error) bool {
 	var api *jetstream.APIError
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
 		errors.As(err, &api) && api.ErrorCode == errCodeNoLeader
 }
 
-// withAckTimeout bounds the wait for the acknowledgement of one write.
 func (c *client) withAckTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if c.clustered() {
 		return context.WithTimeout(ctx, attemptTimeout)
@@ -72,13 +66,12 @@ func (c *client) withAckTimeout(ctx context.Context) (context.Context, context.C
 	return context.WithCancel(ctx)
 }
 
-// maxConsumerResets bounds how often nats.go makes a lost ordered consumer again. Without it the library never stops
-// and ignores contexts. Four attempts take 7 s if the broker refuses, about as long as an election, and 47 s if it is
-// silent.
+// maxConsumerResets bounds how often nats.go remakes a lost consumer; by default it never stops and ignores contexts.
+// Four attempts take 7 s if the broker refuses, as long as an election, and 47 s if it is silent.
 const maxConsumerResets = 4
 
-// consumerIdleLimit is how long the broker keeps a consumer without requests, since a killed process does not delete
-// its own. A reader that pauses for longer gets a new one.
+// consumerIdleLimit is how long the broker keeps the consumer of a killed process. A reader that pauses for longer gets
+// a new one.
 const consumerIdleLimit = 10 * time.Second
 
 func (c *client) orderedConsumer(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
@@ -86,7 +79,7 @@ func (c *client) orderedConsumer(ctx context.Context, stream string, cfg jetstre
 	return retryIfClustered(ctx, c, func(ctx context.Context) (jetstream.Consumer, error) { return c.js.OrderedConsumer(ctx, stream, cfg) })
 }
 
-// wantedReplicas returns the larger of the configured number of replicas and that of existing streams.
+// wantedReplicas returns the larger number of the configuration and of existing streams.
 func (c *client) wantedReplicas(ctx context.Context) (int, error) {
 	replicas := c.replicas
 	for _, want := range streams(replicas, 0, 0) {

@@ -15,7 +15,6 @@ import (
 	"muster/provisioner"
 )
 
-// A message is a message of a stream.
 type message struct {
 	subject  string
 	data     []byte
@@ -23,11 +22,11 @@ type message struct {
 	at       time.Time // by the broker's clock
 }
 
-// scan calls each for every message that a consumer with cfg gets, in the order of writing. It stops at the first error
-// of each. Messages written meanwhile may be included.
+// scan calls each for every message that a consumer with cfg gets, in the order of writing, and stops at the first
+// error of each. Messages written meanwhile may be included.
 //
-// It does not end before the sequence through. In a cluster any replica may answer and lack the end that the leader has
-// (see [leaderEnd]): scan waits for it as long as for an answer. Then the error is errBehind: try again.
+// It does not end before the sequence through. A replica may lack the end that its leader has (see [leaderEnd]): scan
+// waits for it, then returns errBehind.
 func (c *client) scan(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
 	l, err := c.openReader(ctx, stream, cfg)
 	if err != nil {
@@ -37,15 +36,13 @@ func (c *client) scan(ctx context.Context, stream string, through uint64, cfg je
 	return l.each(ctx, through, each)
 }
 
-// lastPerSubject returns the configuration of a consumer that gets the last message of each subject of the filter.
+// lastPerSubject configures a consumer for the last message of each subject.
 func lastPerSubject(filter string) jetstream.OrderedConsumerConfig {
 	return jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
 }
 
-// errBehind means that a replica lacks the end of a stream that its leader has.
 var errBehind = errors.New("the server is behind")
 
-// each calls each for every message, and does not end before the sequence through; see [client.scan].
 func (l *streamReader) each(ctx context.Context, through uint64, each func(message) error) error {
 	for read := uint64(0); l.pending > 0 || read < through; { // an empty set delivers nothing
 		wait, cancel := ctx, context.CancelFunc(func() {})
@@ -60,7 +57,7 @@ func (l *streamReader) each(ctx context.Context, through uint64, each func(messa
 		case err != nil:
 			return fmt.Errorf("scan of %s: %w", l.stream, err)
 		case m == nil:
-			continue // the pending messages were deleted
+			continue
 		}
 		if err := each(message{m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp}); err != nil {
 			return err
@@ -70,8 +67,8 @@ func (l *streamReader) each(ctx context.Context, through uint64, each func(messa
 	return nil
 }
 
-// leaderEnd returns the sequence of the last message that the stream's leader has, of one subject if that is not empty;
-// 0 if there is none.
+// leaderEnd returns the last sequence that the stream's leader has, of one subject if that is not empty; 0 if there is
+// none.
 func leaderEnd(ctx context.Context, c *client, stream, subject string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -99,8 +96,8 @@ const (
 	fetchBytes    = 4 << 20
 )
 
-// fetch calls each for one answer's worth of messages that match the filter, from a sequence on, and reports whether
-// there are more. Any replica may answer, with what it has.
+// fetch calls each for the messages of one answer, from a sequence on, and reports whether there are more. Any replica
+// may answer, with what it has.
 func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, each func(message) error) (more bool, err error) {
 	wanted := map[string]any{"seq": from, "batch": fetchMessages, "max_bytes": fetchBytes}
 	if filter != "" {
@@ -126,12 +123,12 @@ func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, 
 		}
 		switch status := m.Header.Get("Status"); status {
 		case "":
-		case "204", "404": // end of the answer, or no messages
+		case "204", "404":
 			return !slices.Contains([]string{"", "0"}, m.Header.Get(headerPending)), nil
 		default:
 			return false, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
 		}
-		// Each message names the one before it, so a dropped message is noticed.
+		// Each message names the one before it, so a lost message is noticed.
 		if follows := m.Header.Get(jetstream.LastSequenceHeader); follows != before {
 			return false, fmt.Errorf("direct get: a message that follows %s, want %s", follows, before)
 		}
@@ -146,7 +143,6 @@ func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, 
 	}
 }
 
-// headerPending is the number of messages behind one.
 const headerPending = "Nats-Num-Pending"
 
 // storedMessage returns the stream's message in one that was republished or fetched.
@@ -159,18 +155,15 @@ func storedMessage(m *nats.Msg) (message, error) {
 	return message{m.Header.Get(jetstream.SubjectHeader), m.Data, sequence, at}, nil
 }
 
-// deleteConsumer deletes a consumer at once, since the broker's number of consumers is limited. On an error the broker
-// deletes it after [consumerIdleLimit].
+// deleteConsumer saves the broker from too many consumers. On an error the broker deletes it after [consumerIdleLimit].
 func (c *client) deleteConsumer(ctx context.Context, stream string, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()
 	_ = c.js.DeleteConsumer(ctx, stream, consumer.CachedInfo().Name)
 }
 
-// deleteTimeout bounds the deletion of a consumer, which takes less than a millisecond.
 const deleteTimeout = time.Second
 
-// decodeRecord decodes a record and compares its identity with its subject.
 func decodeRecord(m message) (*provisioner.Record, error) {
 	var r provisioner.Record
 	if err := decode(m.data, &r); err != nil {

@@ -1,18 +1,11 @@
 // Package store keeps the provisioners' state in JetStream. No other package knows JetStream.
 //
-// # Guarantees
+// What it reports as written is on disk: the broker syncs every write before it acknowledges (for a cluster see `muster
+// broker config`). Every write is compare-and-set on a sequence, so of two writers that decided on the same revision
+// one gets a conflict. It never repeats a write whose outcome is unknown, since only the caller can tell its own write
+// from another's.
 //
-// What this package reports as written is on disk: the broker syncs every write before it acknowledges (package broker;
-// for a cluster see `muster broker config`). Every write is compare-and-set on a sequence, so of two writers that
-// decided on the same revision one gets a conflict.
-//
-// Any client with write access to the account MUSTER can forge records. Any reader of the store's directory can read
-// everything except secrets; the store holds none.
-//
-// # Limits
-//
-// It does not judge whether a record may follow another; the provisioner does. It does not repeat a write whose outcome
-// is unknown, since only the caller can tell its own write from another's.
+// Any client with write access to the account MUSTER can forge records. The store holds no secrets.
 package store
 
 import (
@@ -38,53 +31,48 @@ var ErrLost = errors.New("the store is gone")
 
 // Config configures [Open].
 type Config struct {
-	// Conn is a connection to the account that holds the streams. Required. The caller closes it after the store's last
-	// use.
+	// Conn connects to the account of the streams. Required. The caller closes it after the store's last use.
 	Conn *nats.Conn
 
-	// CAFingerprint binds a new store to its certificate authority, and is compared with that of an existing store.
-	// Required.
+	// CAFingerprint binds a new store to its certificate authority, and must match an existing store. Required.
 	CAFingerprint string
 
-	// Former are fingerprints of authorities that have vouched for this one, as the caller has verified. A store bound
-	// to one of them is bound to this one. Optional.
+	// Former are fingerprints of authorities that have vouched for this one, as the caller has verified. Their stores
+	// are bound to this one. Optional.
 	Former []string
 
-	// Watermarks are files outside of the store's directory that say what the store had; see [Watermark]. The first is
-	// on the store's disk. Without any, losses between two runs go unnoticed.
+	// Watermarks are files outside of the store's directory, the first on the store's disk; see [Watermark]. Without
+	// any, losses between two runs go unnoticed.
 	Watermarks []string
 
-	// FirstWatermark accepts what the store has as the first watermark if there is none. Set it only if the store is on
-	// other servers: a missing watermark of a local store means a loss.
+	// FirstWatermark accepts a store without a watermark. Set it only for a store on other servers: a missing watermark
+	// of a local store means a loss.
 	FirstWatermark bool
 
-	// Installation is the id of the expected store, if known: no new store is made then. Optional.
+	// Installation is the id of the expected store: no new store is made then. Optional.
 	Installation string
 
-	// Replicas of each stream, 1 to 5. Streams with more replicas keep them, since fewer means losing copies. Default
-	// 1.
+	// Replicas of each stream, 1 to 5. Streams with more keep them. Default 1.
 	Replicas int
 
-	// Capacity is the disk space for the streams in bytes. Events may take an eighth of it. Optional; zero means no
-	// limit.
+	// Capacity is the disk space for the streams in bytes. Events may take an eighth of it. Zero means no limit.
 	Capacity int64
 
-	// InputBytes bounds the compressed policy inputs; the oldest go first. An eighth of Capacity is another limit.
-	// Optional; zero is [DefaultInputBytes].
+	// InputBytes bounds the compressed policy inputs, as does an eighth of Capacity. Zero is [DefaultInputBytes].
 	InputBytes int64
 
-	// InHand counts the requests in progress, each of which will probably write a record. It lets writes wait for a
-	// full batch. Optional.
+	// InHand counts the requests in progress that will probably write a record, so that writes wait for a full batch.
+	// Optional.
 	InHand *atomic.Int64
 
-	// Timeout bounds one read or write. Optional; default 12 s, since a cluster without a leader answers again after 4
-	// to 9 s (measured).
+	// Timeout bounds one read or write. Default 12 s: a cluster without a leader answers again after 4 to 9 s
+	// (measured).
 	Timeout time.Duration
 
-	// Log is optional; discards by default.
+	// Log discards by default.
 	Log *slog.Logger
 
-	// Now stamps the installation. Optional; defaults to [time.Now].
+	// Now defaults to [time.Now].
 	Now func() time.Time
 }
 
@@ -115,20 +103,20 @@ type Installation struct {
 	CAFingerprint string    `json:"ca"` // hex SHA-256 of the root certificate
 	CreatedAt     time.Time `json:"created_at"`
 
-	// Restoring is the id of the backup that is being restored. The other members come from the backup at the end.
+	// Restoring is the id of the backup that is being restored. The other members come at the end.
 	Restoring string `json:"restoring,omitempty"`
 }
 
 // Open connects a Store to its streams and makes missing ones. In a cluster without a leader it waits until ctx is
-// done. Errors include [ErrInstallation], [ErrLost], [ErrDamaged], and [ErrHalfRestored] during or after an unfinished
-// restore. After an error there is nothing to close.
+// done. Errors include [ErrInstallation], [ErrLost], [ErrDamaged] and [ErrHalfRestored]; then there is nothing to
+// close.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Conn == nil || cfg.CAFingerprint == "" {
 		return nil, errors.New("store: no connection or no certificate authority given")
 	}
 	cfg = cfg.withDefaults()
-	// Without a time-out a write whose acknowledgement is lost would count as pending for the life of the connection.
-	// At maxPending such writes the store could write nothing any more.
+	// Without a time-out, writes whose acknowledgement is lost would stay pending, and at maxPending the store could
+	// not write.
 	c, err := connect(ctx, cfg, jetstream.WithPublishAsyncTimeout(cfg.Timeout))
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -162,7 +150,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// open makes missing streams, binds the store to its installation and reads the views.
 func (s *Store) open(ctx context.Context, cfg Config) error {
 	for _, want := range streams(s.replicas, cfg.Capacity, cfg.InputBytes) {
 		stream, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (jetstream.Stream, error) {
@@ -174,7 +161,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 		s.handles[want.Name] = stream
 	}
 	// A cluster syncs its log once for many writes, so it needs no batches. A broker without atomic batches drops the
-	// setting and would write each message by itself.
+	// setting.
 	if s.replicas == 1 && s.handles[streamNodes].CachedInfo().Config.AllowAtomicPublish {
 		s.batcher = &batcher{js: s.js, nc: s.nc, inHand: cfg.InHand, maxWait: maxBatchWait}
 	}
@@ -187,7 +174,6 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	return s.readClaims(ctx)
 }
 
-// withDefaults returns cfg with defaults for unset fields.
 func (cfg Config) withDefaults() Config {
 	if cfg.Replicas == 0 {
 		cfg.Replicas = 1
@@ -210,8 +196,7 @@ func (s *Store) Installation() Installation { return s.installation }
 // Replicas returns the number of copies of each record.
 func (s *Store) Replicas() int { return s.replicas }
 
-// Written returns the number of messages ever written to the synced streams: records, claims, revocations and entries,
-// but not events.
+// Written returns the number of messages ever written to the durable streams.
 func (s *Store) Written(ctx context.Context) (uint64, error) {
 	return s.sumMarks(ctx, func(m Mark) uint64 { return m.Last })
 }

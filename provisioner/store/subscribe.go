@@ -16,19 +16,17 @@ import (
 )
 
 const (
-	// maxAckPending bounds the events of a subscription that were tried and wait for a retry; later events wait in the
-	// stream. Enough that one event that always fails does not block the other events, and few enough that an
-	// unreachable receiver is not called all the time.
+	// maxAckPending bounds the events of a subscription that wait for a retry. One that always fails must not block the
+	// other events, and an unreachable receiver must not be called all the time.
 	maxAckPending = 256
 
-	// resubscribePause is the wait after a stream did not deliver.
 	resubscribePause = time.Second
 )
 
 // Subscriptions deliver events, to webhooks.
 type Subscriptions struct{ *client }
 
-// Subscribe implements [events.Subscriptions], with a durable consumer on each stream that has events of the types.
+// Subscribe implements [events.Subscriptions], with a durable consumer on each stream.
 func (s *Subscriptions) Subscribe(ctx context.Context, sub events.Subscription, each func(context.Context, *events.Delivery) events.Settlement) {
 	var g sync.WaitGroup
 	for stream, subjects := range subjectsOf(sub.Types) {
@@ -46,7 +44,7 @@ func (s *Subscriptions) Waiting(ctx context.Context, sub events.Subscription) (u
 	for stream := range subjectsOf(sub.Types) {
 		c, err := s.js.Consumer(ctx, stream, sub.Name)
 		if errors.Is(err, jetstream.ErrConsumerNotFound) {
-			continue // no subscriber yet
+			continue
 		}
 		if err != nil {
 			return 0, fmt.Errorf("consumer %s of %s: %w", sub.Name, stream, err)
@@ -57,7 +55,6 @@ func (s *Subscriptions) Waiting(ctx context.Context, sub events.Subscription) (u
 	return n, nil
 }
 
-// subjectsOf returns the subjects of the types, by stream.
 func subjectsOf(types []events.Type) map[string][]string {
 	all := map[string][]string{}
 	for _, t := range types {
@@ -85,8 +82,7 @@ func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerCo
 	}
 }
 
-// serve delivers the messages of a stream until that fails or ctx is done, and returns once all deliveries in hand are
-// settled.
+// serve delivers until that fails or ctx is done, and returns once all deliveries are settled.
 func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *events.Delivery) events.Settlement) error {
 	consumer, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (jetstream.Consumer, error) {
 		return s.js.CreateOrUpdateConsumer(ctx, stream, c)
@@ -94,8 +90,7 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 	if err != nil {
 		return err
 	}
-	// Fetch only one message ahead, since no other process can take it meanwhile. Heartbeats find a dead server sooner
-	// than the library's 30 s.
+	// Only one ahead, since no other process can take it meanwhile.
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat))
 	if err != nil {
 		return err
@@ -121,8 +116,7 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 	}
 }
 
-// deliver delivers one message and settles it with the broker. If that is lost, or the process is killed before, the
-// message comes again.
+// deliver delivers one message and settles it. If that is lost, the message comes again.
 func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.Msg, each func(context.Context, *events.Delivery) events.Settlement) {
 	meta, err := m.Metadata()
 	var e *events.Stored
@@ -130,7 +124,7 @@ func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.
 		e = storedEvent(m.Subject(), m.Data(), meta.Timestamp)
 	}
 	if e == nil {
-		_ = m.Term() // not an event; without this it would come again
+		_ = m.Term() // not an event; it would come again
 		return
 	}
 	*cursorIn(&e.Cursor, stream) = meta.Sequence.Stream
@@ -150,8 +144,7 @@ func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.
 	}
 }
 
-// deliveryID returns an id that is the same for all readers of a message and for no other message. The event's own id
-// is not unique: nodes choose theirs.
+// deliveryID is unique and the same for all readers. The event's own id is not unique: nodes choose theirs.
 func (s *Subscriptions) deliveryID(stream string, meta *jetstream.MsgMetadata) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", s.installation.ID, stream, meta.Sequence.Stream, meta.Timestamp.UnixNano()))
 	return hex.EncodeToString(sum[:16])

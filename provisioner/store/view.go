@@ -17,18 +17,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A View holds the newest entry of each key below a subject prefix in memory. It implements [trust.Log]. A [Follower]
-// keeps it up to date, in the order of the stream.
+// A View holds the newest entry of each key below a subject prefix in memory, as a [trust.Log]. A [Follower] keeps it
+// up to date.
 type View[V any] struct {
 	follower *Follower
-	prefix   string // of subjects, with the last dot
+	prefix   string // with the last dot
 	decode   func(key string, data []byte) (V, error)
-	scope    func(key string) string // what compare-and-set is about, if not the key alone
+	scope    func(key string) string // subject of compare-and-set, if not the key
 	useRoom  func(subject string, b []byte) error
 
 	mu      sync.RWMutex
 	newest  map[string]trust.Entry[V] // guarded by mu
-	list    []keyedEntry[V]           // guarded by mu: result of All, never changed in place; nil after a change
+	list    []keyedEntry[V]           // guarded by mu: for All, never changed in place; nil after a change
 	watched []func(string, trust.Entry[V])
 }
 
@@ -39,7 +39,6 @@ type keyedEntry[V any] struct {
 
 type checker interface{ Check() error }
 
-// newView returns an empty view of entries; key returns an entry's key.
 func newView[T any, P interface {
 	*T
 	checker
@@ -61,7 +60,6 @@ func newView[T any, P interface {
 	}
 }
 
-// decodeStrictly decodes JSON without unknown members and checks it.
 func decodeStrictly(data []byte, dst checker) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -82,7 +80,7 @@ func (v *View[V]) Get(key string) (trust.Entry[V], bool) {
 	return e, ok
 }
 
-// All implements [trust.Log]. The entries are those at the time of the call.
+// All implements [trust.Log].
 func (v *View[V]) All() iter.Seq2[string, trust.Entry[V]] {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -112,7 +110,7 @@ func (v *View[V]) Watch(applied func(string, trust.Entry[V])) {
 	v.watched = append(v.watched, applied)
 }
 
-// inOrder returns the entries in the order of their revisions.
+// inOrder sorts by revision.
 func (v *View[V]) inOrder() []keyedEntry[V] {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -124,9 +122,9 @@ func (v *View[V]) inOrder() []keyedEntry[V] {
 	return list
 }
 
-// Put implements [trust.Log]. Without an acknowledgement it brings the view up to the leader's end. If the entry is
-// there, Put is done; if another is there, that is a conflict. If neither, it publishes the same bytes again under the
-// same expected sequence, so at most one write is stored.
+// Put implements [trust.Log]. Without an acknowledgement it reads up to the leader's end. If the entry is there, Put is
+// done; if another is there, that is a conflict; else it publishes the same bytes again under the same expected
+// sequence, so at most one write is stored.
 func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.Revision) (trust.Revision, error) {
 	b, err := json.Marshal(value)
 	if err == nil {
@@ -158,7 +156,7 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 		}
 		e, _ := v.Get(key)
 		if there, _ := json.Marshal(e.Value); unsure && e.Revision > expected && bytes.Equal(there, b) {
-			return e.Revision, nil // an attempt whose acknowledgement was lost
+			return e.Revision, nil // its acknowledgement was lost
 		}
 		if conflict || e.Revision > expected {
 			return 0, fmt.Errorf("write %s: %w", subject, trust.ErrConflict)
@@ -166,8 +164,8 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 	}
 }
 
-// publish writes once and returns when the write was applied. After an error other than a conflict the write may be
-// stored, now or later.
+// publish writes once and returns when that was applied. After an error other than a conflict the write may be stored,
+// now or later.
 func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expected uint64) (trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -183,7 +181,7 @@ func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expecte
 	return trust.Revision(sequence), v.follower.catchUpTo(ctx, sequence)
 }
 
-// apply applies a message if it belongs to this view. The caller holds the follower's lock.
+// apply applies a message of this view. The caller holds the follower's lock.
 func (v *View[V]) apply(m message) {
 	key, ours := strings.CutPrefix(m.subject, v.prefix)
 	if !ours {

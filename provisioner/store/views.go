@@ -11,7 +11,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Subjects of entries, each followed by a key that package provisioner defines.
+// Subjects of entries, each followed by a key.
 const (
 	subjectPause      = "muster.entry.pause."
 	subjectAnswer     = "muster.entry.verdict."
@@ -24,7 +24,6 @@ const (
 	subjectClock      = "muster.entry.clock."
 )
 
-// fresh returns nil while all views are at most [trust.MaxAge] old.
 func (s *Store) fresh() error {
 	if err := s.revocations.Fresh(); err != nil {
 		return err
@@ -32,7 +31,6 @@ func (s *Store) fresh() error {
 	return s.entries.Fresh()
 }
 
-// openViews follows entries and revocations and reads them to their end.
 func (s *Store) openViews(ctx context.Context) error {
 	r := s.newFollower(streamRevocations)
 	revocations := addView(r, newView(subjectRevocation, (*trust.Revocation).LogKey))
@@ -57,7 +55,7 @@ func (s *Store) openViews(ctx context.Context) error {
 	}
 	s.Clock = addView(f, newView(subjectClock, func(*trust.ClockMark) string { return trust.ClockKey }))
 	for _, f := range []*Follower{r, f} {
-		if _, err := f.Open(ctx); err != nil { // the subscription ends with the connection
+		if _, err := f.Open(ctx); err != nil { // ends with the connection
 			return err
 		}
 	}
@@ -67,8 +65,7 @@ func (s *Store) openViews(ctx context.Context) error {
 // Logs implements [provisioner.Store].
 func (s *Store) Logs() *orders.Logs { return &s.logs }
 
-// Run keeps the views of Logs up to date until ctx is done; then it returns nil. On an error, see [Follower.Run], end
-// the process.
+// Run keeps the views up to date until ctx is done; then it returns nil. See [Follower.Run] for the errors.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.entries.Run(ctx) })
@@ -76,9 +73,8 @@ func (s *Store) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// republishing makes a stream republish its messages to followers.
 func republishing(c jetstream.StreamConfig) jetstream.StreamConfig {
-	c.AllowDirect = true // gaps are read from any replica, up to the leader's end
+	c.AllowDirect = true // gaps are read from any replica
 	c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: republishPrefix + c.Name + ".>"}
 	return c
 }

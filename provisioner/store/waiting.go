@@ -19,10 +19,10 @@ const (
 	subjectWaiting = "muster.waiting." // + identity + key hash
 )
 
-// Limits of the stream of pending nodes. An entry has about 1 KiB.
+// An entry has about 1 KiB.
 const (
-	maxWaitingBytes = 128 << 20 // some 100,000 entries
-	maxWaitingKeys  = 16        // of one identity
+	maxWaitingBytes = 128 << 20
+	maxWaitingKeys  = 16 // of one identity
 )
 
 func keySubject(prefix string, id wire.Identity, keyHash string) string {
@@ -41,8 +41,7 @@ func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash stri
 	return w, revision, nil
 }
 
-// PutWaiter implements [waiting.Store]. Provisioners that list a key each at the same time may exceed the limit by
-// their number.
+// PutWaiter implements [waiting.Store]. Concurrent provisioners may exceed the limit by their number.
 func (s *WaiterStore) PutWaiter(ctx context.Context, w *waiting.Key, after trust.Revision) error {
 	if err := w.Check(); err != nil {
 		return err
@@ -69,7 +68,7 @@ func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash 
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	// The broker purges what is before a sequence, so repeating it is harmless, and newer messages stay.
+	// Harmless to repeat: newer messages stay.
 	_, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.handles[streamWaiting].Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
 	})
@@ -79,7 +78,7 @@ func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash 
 	return nil
 }
 
-// Waiters implements [waiting.Store]. An entry that cannot be read is left out: a later version may have written it.
+// Waiters implements [waiting.Store]. An unreadable entry is left out: a later version may have written it.
 func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*waiting.Key, trust.Revision) error) error {
 	filter := subjectWaiting + ">"
 	if id != "" {

@@ -17,22 +17,22 @@ import (
 )
 
 var (
-	// ErrDamaged means that a store has less than its [Watermark] says. Do not write to it: bring back a copy of the
-	// disk, restore a backup, or accept the loss.
+	// ErrDamaged means that a store has less than its [Watermark]. Do not write to it: restore a copy of the disk or a
+	// backup, or accept the loss.
 	ErrDamaged = errors.New("the store has lost data")
 
 	// ErrNoWatermark means that a store has messages but no watermark. Treat it as [ErrDamaged].
 	ErrNoWatermark = fmt.Errorf("%w, or its watermark", ErrDamaged)
 
-	// ErrWatermark means that a watermark could not be written: the disk takes no writes. End the process.
+	// ErrWatermark means that a watermark could not be written. End the process.
 	ErrWatermark = errors.New("the watermark could not be written")
 )
 
-// A Mark says what a stream had at a time. Messages of marked streams are never deleted; of one key only the newest may
-// be kept, each new one in place of an old one. So none of the numbers shrinks.
+// A Mark is the state of a durable stream. Its messages are never deleted, only replaced by newer ones of their key, so
+// no number shrinks.
 type Mark struct {
 	Created  time.Time `json:"created"`
-	First    uint64    `json:"first"` // sequence; 0 of an empty stream, as Last
+	First    uint64    `json:"first"` // 0 of an empty stream, as Last
 	Last     uint64    `json:"last"`
 	Messages uint64    `json:"messages"`
 	Subjects uint64    `json:"subjects"`
@@ -47,16 +47,16 @@ func markOf(info *jetstream.StreamInfo) Mark {
 	return m
 }
 
-// A Watermark says what the durable streams had at a time. nats-server silently drops what stands behind a damaged
-// block; the watermark, outside of the store's directory, reveals that.
+// A Watermark is the state of the durable streams at a time, kept outside of the store's directory. nats-server
+// silently drops what stands behind a damaged block; the watermark reveals that.
 type Watermark struct {
 	Installation string          `json:"installation"`
-	Epoch        uint64          `json:"epoch"` // of the newest [orders.Recovery]; 0 if there was none
+	Epoch        uint64          `json:"epoch"` // of the newest [orders.Recovery], or 0
 	At           time.Time       `json:"at"`
 	Streams      map[string]Mark `json:"streams"`
 }
 
-// Missing returns an error that wraps [ErrDamaged] if found lacks something of the watermark.
+// Missing returns [ErrDamaged], wrapped, if found has less than w.
 func (w *Watermark) Missing(found map[string]Mark) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(w.Streams)) {
@@ -79,7 +79,6 @@ func (w *Watermark) Missing(found map[string]Mark) error {
 	return errors.Join(errs...)
 }
 
-// keepsAll reports whether a stream never drops a message.
 func keepsAll(stream string) bool { return stream == streamClaims || stream == streamRevocations }
 
 func (w *Watermark) equal(other *Watermark) bool {
@@ -90,24 +89,23 @@ const (
 	// clusterGrace is how long a cluster may have less than before: a new leader may still be applying.
 	clusterGrace = 30 * time.Second
 
-	// watermarkInterval is how often an unchanged watermark is written, to test whether the disk takes writes.
+	// watermarkInterval is how often an unchanged watermark is written, to test the disk.
 	watermarkInterval = 10 * time.Second
 
-	// markMaxAge bounds the age of the answers that are compared with the watermark.
 	markMaxAge = time.Second
 )
 
-// A guard compares the durable streams with their watermark and keeps the watermark up to date.
+// A guard compares the durable streams with their watermark and keeps that up to date. mu guards the fields after it.
 type guard struct {
 	mu        sync.Mutex
-	files     []*WatermarkFile // guarded by mu; empty if no watermark is kept
-	previous  *Watermark       // guarded by mu: last observed; nil before the first
-	written   *Watermark       // guarded by mu: content of the files; nil if unknown
-	writtenAt time.Time        // guarded by mu: time of the last write
-	lessSince time.Time        // guarded by mu: since when the streams have less; zero if they do not
+	files     []*WatermarkFile // empty if no watermark is kept
+	previous  *Watermark       // last observed; nil before the first
+	written   *Watermark       // content of the files; nil if unknown
+	writtenAt time.Time
+	lessSince time.Time // zero if the streams have not less than before
 }
 
-// open opens the files and returns their newest watermark, nil if there is none.
+// open returns the newest watermark in the files, nil if there is none.
 func (g *guard) open(paths []string) (newest *Watermark, err error) {
 	for _, path := range paths {
 		f, w, err := OpenWatermark(path)
@@ -133,7 +131,7 @@ func (g *guard) close() error {
 	return errors.Join(errs...)
 }
 
-// write writes a watermark to all files. The caller holds mu.
+// The caller holds mu.
 func (g *guard) write(w *Watermark) error {
 	for _, f := range g.files {
 		if err := f.Write(w); err != nil {
@@ -144,8 +142,8 @@ func (g *guard) write(w *Watermark) error {
 	return nil
 }
 
-// observe compares the state of the streams with the previous one and writes that one. The newest state is not written,
-// since the server shows messages of an atomic batch before they are synced.
+// observe compares found with the previous state, and writes the previous one: the server shows messages of an atomic
+// batch before they are synced.
 func (g *guard) observe(found *Watermark, cluster bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -168,14 +166,13 @@ func (g *guard) observe(found *Watermark, cluster bool) error {
 	return g.write(had)
 }
 
-// CheckWatermark returns an error that wraps [ErrDamaged] if a durable stream was deleted, made anew, or has less than
-// before. In a cluster that must last for 30 s. It also writes the watermark; an error that wraps [ErrWatermark] means
-// that this is impossible. Call it once a second. It returns nil if the store does not answer; [Store.Probe] detects
-// that. It is safe for concurrent use.
+// CheckWatermark returns [ErrDamaged], wrapped, if a durable stream was deleted, made anew, or has less than before, in
+// a cluster for 30 s. It also writes the watermark, or returns [ErrWatermark], wrapped. Call it once a second. It
+// returns nil if the store does not answer. It is safe for concurrent use.
 func (s *Store) CheckWatermark(ctx context.Context) error {
 	found, err := s.marks(ctx, markMaxAge)
 	if err != nil {
-		return nil //nolint:nilerr // see above
+		return nil //nolint:nilerr // [Store.Probe] detects that
 	}
 	found.Epoch = newestEpoch(s.logs.Recovery)
 	if err := s.guard.observe(found, s.clustered()); err != nil {
@@ -184,7 +181,7 @@ func (s *Store) CheckWatermark(ctx context.Context) error {
 	return nil
 }
 
-// marks returns the state of the durable streams, at most within old, without the epoch. Missing streams are left out.
+// marks returns the state of the durable streams, at most within old, without the epoch and without missing streams.
 func (c *client) marks(ctx context.Context, within time.Duration) (*Watermark, error) {
 	found := &Watermark{
 		Installation: c.installation.ID,
@@ -204,7 +201,7 @@ func (c *client) marks(ctx context.Context, within time.Duration) (*Watermark, e
 	return found, nil
 }
 
-// newestEpoch returns the epoch of the newest recovery, 0 if there was none.
+// newestEpoch returns 0 if there was no recovery.
 func newestEpoch(log trust.Log[*orders.Recovery]) uint64 {
 	if e, found := log.Get(orders.RecoveryKey); found && e.Value != nil {
 		return e.Value.Epoch
@@ -212,8 +209,8 @@ func newestEpoch(log trust.Log[*orders.Recovery]) uint64 {
 	return 0
 }
 
-// compareWatermark compares a store that is being opened with its watermark. A newer recovery (an accepted loss or a
-// restore) makes what is found count. A cluster with less gets time: see [Store.CheckWatermark].
+// compareWatermark compares a store that is being opened with its watermark. After a recovery (an accepted loss or a
+// restore) what is found counts. A cluster gets time: see [Store.CheckWatermark].
 func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Watermark) error {
 	mark, err := s.guard.open(cfg.Watermarks)
 	if err != nil || len(cfg.Watermarks) == 0 {
@@ -233,7 +230,7 @@ func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Waterma
 		if !found.empty() {
 			s.log.InfoContext(ctx, "first watermark of this provisioner is what the store has", "path", cfg.Watermarks[0])
 		}
-		// Before a new store has messages: a process that is killed then must not leave messages without a watermark.
+		// First of all: a process that is killed must not leave messages without a watermark.
 		return s.guard.write(found)
 	case found.Epoch > mark.Epoch:
 		s.log.WarnContext(ctx, "watermark begins anew with the recovery of the store", "epoch", found.Epoch)
@@ -245,7 +242,6 @@ func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Waterma
 	return adviseLost(mark.Missing(found.Streams))
 }
 
-// empty reports whether no stream has a message.
 func (w *Watermark) empty() bool {
 	for _, m := range w.Streams {
 		if m.Messages > 0 {
@@ -255,7 +251,7 @@ func (w *Watermark) empty() bool {
 	return true
 }
 
-// adviseLost adds to a loss what an operator can do; nil stays nil.
+// adviseLost adds what an operator can do to [ErrDamaged].
 func adviseLost(err error) error {
 	if !errors.Is(err, ErrDamaged) {
 		return err
@@ -264,8 +260,7 @@ func adviseLost(err error) error {
 		"or go on with the loss: muster recovery begin --accept-loss", err)
 }
 
-// Close writes the watermark after the last write to the store. After an error the next start compares with an older
-// watermark.
+// Close writes the watermark after the store's last write. After an error the next start compares with an older one.
 func (s *Store) Close(ctx context.Context) error {
 	found, err := s.marks(ctx, 0)
 	if err == nil {

@@ -10,8 +10,8 @@ import (
 	"os"
 )
 
-// Limits of the file. Two slots are written in place by turns: after a torn write the other slot is intact, and neither
-// a rename nor a sync of the directory is needed (0.17 ms instead of 0.64, measured).
+// Two slots are written in place by turns, so after a torn write one is intact. A rename with its syncs takes 0.64 ms
+// instead of 0.17 (measured).
 const (
 	slotBytes  = 4 << 10
 	slotHeader = 4 + 8 + 4 // magic, counter, length; big-endian
@@ -23,11 +23,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // A WatermarkFile keeps the newest [Watermark]. It is not safe for concurrent use. Close it.
 type WatermarkFile struct {
 	file    *os.File
-	counter uint64 // of the newest valid slot; the next write goes to slot counter%2
+	counter uint64 // of the newest slot; the next write goes to slot counter%2
 }
 
-// OpenWatermark opens or makes the file at path. A new file is preallocated, so that a full disk cannot block later
-// writes. The watermark is nil if the file is new or damaged.
+// OpenWatermark opens or makes the file. A new file is preallocated, so that a full disk cannot block writes. The
+// watermark is nil if the file is new or damaged.
 func OpenWatermark(path string) (*WatermarkFile, *Watermark, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -52,7 +52,6 @@ func OpenWatermark(path string) (*WatermarkFile, *Watermark, error) {
 	return w, newest, nil
 }
 
-// readSlot returns the watermark in a slot with its counter, nil if there is no valid one.
 func readSlot(slot []byte) (*Watermark, uint64) {
 	length := int(binary.BigEndian.Uint32(slot[12:]))
 	end := slotHeader + length
@@ -67,8 +66,8 @@ func readSlot(slot []byte) (*Watermark, uint64) {
 	return &w, binary.BigEndian.Uint64(slot[4:])
 }
 
-// Write replaces the older slot and returns once it is on disk. After an error the previous watermark is intact; the
-// disk takes no writes: end the process.
+// Write replaces the older slot and syncs. After an error the previous watermark is intact and the disk takes no
+// writes: end the process.
 func (f *WatermarkFile) Write(w *Watermark) error {
 	text, err := json.Marshal(w)
 	if err != nil {

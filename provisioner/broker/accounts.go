@@ -6,59 +6,49 @@ import (
 	"muster/internal/wire"
 )
 
-// The accounts. A connection is in exactly one, and a message crosses from one
-// to another only where this file says so.
+// A connection is in exactly one account; see accountsConfig.
 const (
-	// AccountProvisioning holds machines that have a token and no certificate.
+	// AccountProvisioning is for nodes with only a token.
 	AccountProvisioning = "PROVISIONING"
 
-	// AccountFleet holds provisioned nodes.
+	// AccountFleet is for provisioned nodes.
 	AccountFleet = "FLEET"
 
-	// AccountMuster holds provisioners and their JetStream. No other account
-	// has JetStream.
+	// AccountMuster is for provisioners; only it has JetStream.
 	AccountMuster = "MUSTER"
 
-	// AccountSystem is nats-server's own. No client is admitted to an embedded
-	// broker's; provisioners that share other servers watch them there.
+	// AccountSystem is nats-server's own. Provisioners with external servers use it; an embedded broker admits no
+	// client.
 	AccountSystem = "SYS"
 )
 
-// allCommands covers what [wire.CommandSubject] returns for every node.
+// allCommands covers [wire.CommandSubject] of every node.
 const allCommands = "muster.v1.command.*"
 
-// Limits per connection on subscriptions. An agent uses two or three: its
-// inbox and its commands; chosen to leave room and to stop a flood.
+// Limits per connection. An agent needs two or three.
 const (
 	maxProvisioningSubscriptions = 8
 	maxFleetSubscriptions        = 16
 )
 
-// How long a broker remembers where an answer would go. A client that asks over and over without an answer
-// costs it as much memory: 350 bytes for each of 50,000 requests a second from one
-// connection (measured), for two minutes by default.
+// How long a broker remembers a reply subject, at 350 bytes each; the default is two minutes. One connection can
+// cause 50,000 a second (measured).
 const (
-	// requestThreshold is how long a provisioner works on a request at most
-	// (natsapi.Config.Timeout), twice as long as a node waits.
+	// requestThreshold is natsapi.Config.Timeout.
 	requestThreshold = "30s"
-	// eventThreshold is that of events and registration data, which are not answered.
+	// eventThreshold is for events and registration data, which get no reply.
 	eventThreshold = "100ms"
 )
 
-// maxProvisioning is how many of a server's connections may hold a token only, so that they cannot keep out the fleet.
 func maxProvisioning(maxConnections int) int { return max(1, maxConnections*2/3) }
 
-// accountsConfig returns the accounts in nats-server's configuration language.
+// accountsConfig returns the accounts in nats-server's language.
 //
-// Requests are services: the reply finds its way back over the boundary, and
-// share makes the server tell the responder which client asks. That goes for commands
-// too, from MUSTER to FLEET: over an exported stream a node's answer would stay
-// in FLEET. So are events and registration data, which are not to be answered: over
-// a stream the sender's choice of where an answer goes would be a subject of
-// MUSTER, a record of another node's say, and JetStream answers when it is overrun.
+// All crossings are services; share tells the responder which client asks. Over an exported stream a node's answer
+// to a command would stay in FLEET. An event over a stream could name a reply subject in MUSTER, such as another
+// node's record, and JetStream replies there when overrun.
 //
-// Of the members of each account, users has more; nil for our own server, which needs none. Without store the
-// streams are on other servers.
+// users adds members to accounts. Without store, the streams are elsewhere.
 func accountsConfig(provisioning int, store bool, users map[string]string) string {
 	return fmt.Sprintf(`
 system_account: %[4]s

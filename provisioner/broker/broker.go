@@ -19,47 +19,41 @@ import (
 
 // Errors of a [Broker]'s life.
 var (
-	// ErrNotRunning means that the broker has not started, or has stopped.
+	// ErrNotRunning means that the broker is not started, or stopped.
 	ErrNotRunning = errors.New("broker is not running")
 
-	// ErrNoCertificate means that the broker has no certificate yet, so that no
-	// client gets TLS. Give it one with [Broker.SetCertificate].
+	// ErrNoCertificate means that TLS needs [Broker.SetCertificate] first.
 	ErrNoCertificate = errors.New("broker has no certificate")
 
-	// ErrStoreInUse means that another broker, of this or of another process,
-	// serves the directory. Stop it, or use its URL.
+	// ErrStoreInUse means that another broker has the directory.
 	ErrStoreInUse = errors.New("store directory is in use by another broker")
 )
 
-// reconnectWait is between two tries of a connection from inside the process:
-// there is no network to spare.
+// reconnectWait is short because the connection stays inside the process.
 const reconnectWait = 100 * time.Millisecond
 
-// A Broker is a NATS server in this process. Make one with [New]. Its methods
-// are safe for concurrent use.
+// A Broker is a NATS server in this process. It is safe for concurrent use.
 type Broker struct {
 	// Set by New, then read-only.
 	cfg     Config
 	host    string
-	port    int // -1 takes any; the one that was taken, once started: touched by Start only
+	port    int // -1 takes any; Start sets the port that was taken
 	webHost string
-	webPort int // like port, of WebSocket; 0 is none
+	webPort int // like port, for WebSocket; 0 is none
 	gate    *Gate
 	log     *natsLog
 
-	// certificate is what new connections are shown; see SetCertificate.
 	certificate atomic.Pointer[tls.Certificate]
 
-	// rechecks counts the calls of Recheck; see authentication.admit.
+	// rechecks counts calls of Recheck; see authentication.admit.
 	rechecks atomic.Uint64
 
 	mu     sync.Mutex         // guards the rest
 	server *runningServer     // nil unless running
-	cancel context.CancelFunc // ends what the gate still waits for
+	cancel context.CancelFunc // cancels pending calls of the gate
 }
 
-// New returns a Broker that is not yet running, or an error naming everything
-// wrong with cfg. It starts no goroutine and touches no file.
+// New lists everything wrong with cfg. It starts no goroutine and touches no file.
 func New(cfg Config) (*Broker, error) {
 	var errs []error
 	bad := func(err error) {
@@ -97,13 +91,10 @@ func New(cfg Config) (*Broker, error) {
 	return b, nil
 }
 
-// SetCertificate shows another certificate to connections from now on; those
-// that exist go on. It may be called at any time.
+// SetCertificate affects new connections only.
 func (b *Broker) SetCertificate(c tls.Certificate) { b.certificate.Store(&c) }
 
-// URL returns where the broker listens, nats://host:port; where that is every
-// address of the machine, with the loopback address as host. It is empty unless
-// the broker is running.
+// URL is nats://host:port as this machine reaches it, or "" unless running.
 func (b *Broker) URL() string {
 	s, err := b.running()
 	if err != nil {
@@ -120,7 +111,7 @@ func (b *Broker) URL() string {
 	return "nats://" + reachable(host, strconv.Itoa(addr.Port))
 }
 
-// reachable returns the address of a listener as this machine reaches it.
+// reachable replaces the unspecified address by loopback.
 func reachable(host, port string) string {
 	switch host {
 	case "", "0.0.0.0":
@@ -131,9 +122,8 @@ func reachable(host, port string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Connect returns a connection from inside the process into [AccountMuster],
-// where it may do everything. It reconnects for as long as it is not closed; close it
-// before [Broker.Stop]. The error is [ErrNotRunning] or one of nats.go.
+// Connect returns an unrestricted connection to [AccountMuster], which reconnects until closed. Close it before
+// [Broker.Stop].
 func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 	s, err := b.running()
 	if err != nil {
@@ -142,7 +132,7 @@ func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 	all := append([]nats.Option{
 		nats.InProcessServer(s),
 		nats.Name(name),
-		nats.Timeout(dialTimeout), // the library's 2 s are over where the machine stands still for a moment
+		nats.Timeout(dialTimeout), // the default of 2 s is too short for a machine that pauses
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(0, 0),
 		logErrors(b.cfg.Log),
@@ -154,7 +144,6 @@ func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// running returns the server, or [ErrNotRunning].
 func (b *Broker) running() (*server.Server, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

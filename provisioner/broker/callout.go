@@ -21,30 +21,22 @@ import (
 	"muster/internal/wire"
 )
 
-// calloutQueue is the queue group in which the provisioners share what brokers
-// ask.
+// calloutQueue shares callout requests among provisioners.
 const calloutQueue = "muster-callout"
 
-// Work on questions of brokers; chosen.
 const (
-	// calloutWorkersPerCore is how many answers are under way to brokers at once, for each
-	// worker has one (see taken). So it is what bounds them where a broker is far: at 50 ms,
-	// 300 a second with 16 and 1,030 with 64, of 1,220 with 128.
-	// 128 of them are 32 ms of a broker's work.
+	// calloutWorkersPerCore bounds the answers in flight (see awaitDelivery). With a broker 50 ms away, 16 workers
+	// answered 300 a second, 64 1,030, and 128 1,220.
 	calloutWorkersPerCore = 64
 	maxCalloutsWaiting    = 4096
 
-	// maxCalloutWait is how long a question may have waited when its turn comes. When more
-	// is asked than can be answered, all questions have waited that long when their turn comes. A broker
-	// gives a client up after 5 s, and has work of its own before and after: with 4 s nearly
-	// every answer came too late, so that all came again, and a storm of 20,000 nodes at
-	// three brokers on two slow cores never ended. With a second, and nothing else, it took two
-	// minutes (measured, make chaos); see taken for the rest.
+	// maxCalloutWait is how old a request may be when a worker takes it. A broker drops its client after 5 s. In a
+	// storm of 20,000 nodes every request waits that long: with 4 s nearly all answers came too late and it never
+	// ended, with 1 s it took two minutes (make chaos).
 	maxCalloutWait = time.Second
 )
 
-// callout answers what brokers ask about connections, with the gate that an
-// embedded broker asks.
+// callout answers the auth callout of brokers with the gate.
 type callout struct {
 	gate    *Gate
 	issuer  nkeys.KeyPair
@@ -52,31 +44,29 @@ type callout struct {
 	refused func(context.Context, Presented, *Denied) // may be nil
 	log     *natsLog
 	fault   func() error // may be nil
-	workers int          // how many answers are under way at once
+	workers int          // answers in flight at most
 
-	unread atomic.Pointer[unreadQuestion] // the last one; nil if there was none
+	unread atomic.Pointer[unreadQuestion] // nil if there was none
 }
 
-// unreadQuestion is a question that could not be read.
+// unreadableRequest is one that could not be decrypted or decoded.
 type unreadQuestion struct {
 	at  time.Time // monotonic
 	err error
 }
 
-// question is a request of a broker's that waits for its answer.
 type question struct {
 	*nats.Msg
 	since time.Time
 }
 
-// run answers until ctx is done, and then what it has taken. It returns once the
-// last answer has left, or the error for which it cannot ask for questions.
+// run answers until ctx is done, then finishes the requests received. It returns after the last answer has left.
 func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	questions := make(chan question, maxCalloutsWaiting)
 	put := func(m *nats.Msg) {
 		select {
 		case questions <- question{m, time.Now()}:
-		default: // the client of one behind so many has given up before it is answered
+		default: // the client would give up before its turn
 		}
 	}
 	work := context.WithoutCancel(ctx)
@@ -103,22 +93,18 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	return errors.Join(err, nc.FlushTimeout(admitTimeout))
 }
 
-// taken waits until the broker has taken what was sent to it. It reads answers one after
-// the other, and takes as long for one as we do: what it has not read would be a queue in which late answers are not
-// seen. So each worker has one answer under way, and questions wait where
-// their age is checked. If the broker is another one than we are connected to this is
-// only as far as that.
+// awaitDelivery waits until the connected broker has read the answer. Otherwise unread answers pile up where their
+// age is not checked.
 func taken(ctx context.Context, nc *nats.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
-	_ = nc.FlushWithContext(ctx) // the error says that the broker has gone, and its clients with it
+	_ = nc.FlushWithContext(ctx) // an error means that the broker and its clients are gone
 }
 
-// answer answers one question, unless its client has given up, and reports whether it did. Answering
-// twice is harmless, since a broker takes the first answer: so is not answering,
-// since the client comes back.
+// answer reports whether it answered. Answering twice is harmless, since the broker takes the first answer; so is
+// not answering, since the client reconnects.
 func (c *callout) answer(ctx context.Context, q question) bool {
-	waited := time.Since(q.since) // not by the gate's clock, which may jump
+	waited := time.Since(q.since) // the gate's clock may jump
 	if waited > maxCalloutWait {
 		return false
 	}
@@ -147,7 +133,6 @@ func (c *callout) answer(ctx context.Context, q question) bool {
 	return true
 }
 
-// respond signs an answer and sends it, encrypted to the broker.
 func (c *callout) respond(q question, response *jwt.AuthorizationResponseClaims, broker string) error {
 	text, err := response.Encode(c.issuer)
 	if err != nil {
@@ -160,9 +145,7 @@ func (c *callout) respond(q question, response *jwt.AuthorizationResponseClaims,
 	return q.Respond(sealed)
 }
 
-// open returns the request in data, which broker has encrypted to us. One in
-// clear is not answered: the token of the connection was on the wire between
-// brokers, and the configuration that we print does not do that.
+// open decrypts a request. A request in clear gets no answer: it exposes the token between brokers.
 func (c *callout) open(data []byte, broker string) (*jwt.AuthorizationRequestClaims, error) {
 	if broker == "" {
 		return nil, errors.New("the request is not encrypted: set auth_callout's xkey as `muster broker config` does")
@@ -175,14 +158,12 @@ func (c *callout) open(data []byte, broker string) (*jwt.AuthorizationRequestCla
 	if err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
-	if !nkeys.IsValidPublicUserKey(request.UserNkey) { // package jwt returns nil for another one
+	if !nkeys.IsValidPublicUserKey(request.UserNkey) { // package jwt returns nil for any other
 		return nil, fmt.Errorf("request: about the user %.80q, want the public key of one", request.UserNkey)
 	}
 	return request, nil
 }
 
-// admit asks the gate and returns its admission as the user that the broker is
-// to take the client for.
 func (c *callout) admit(ctx context.Context, request *jwt.AuthorizationRequestClaims, p Presented) (string, error) {
 	admission, err := c.gate.Authorize(ctx, p)
 	if err != nil {
@@ -190,20 +171,18 @@ func (c *callout) admit(ctx context.Context, request *jwt.AuthorizationRequestCl
 	}
 	u := jwt.NewUserClaims(request.UserNkey)
 	u.Audience = admission.Account
-	// The broker reports this as the user of each request, as an embedded one
-	// does: the name of a sealed session, if the gate has seen it proven.
+	// The broker reports this name with each request.
 	u.Name = cmp.Or(p.Nkey, admission.User)
 	u.Permissions = userPermissions(admission)
 	if !admission.Deadline.IsZero() {
-		// Brokers have the real clock, and the gate ours; NATS counts whole seconds.
+		// Brokers use the real clock, the gate uses ours, and NATS counts whole seconds.
 		left := max(admission.Deadline.Sub(c.gate.cfg.Now()), time.Second)
 		u.Expires = time.Now().Add(left).Unix()
 	}
 	return u.Encode(c.issuer)
 }
 
-// userPermissions is the form in which a broker is told what a may do. Nothing
-// in it means everything.
+// userPermissions returns no permissions for everything allowed.
 func userPermissions(a *Admission) (p jwt.Permissions) {
 	p.Pub.Allow, p.Sub.Allow = a.Publish, a.Subscribe
 	if a.Responses > 0 {
@@ -212,8 +191,7 @@ func userPermissions(a *Admission) (p jwt.Permissions) {
 	return p
 }
 
-// presentedTo returns what a client presents to the broker that asks. The
-// broker has verified the certificates; see present for what that leaves to do.
+// presentedTo trusts the broker's verification of certificates.
 func presentedTo(r *jwt.AuthorizationRequestClaims) (Presented, error) {
 	o := r.ConnectOptions
 	p := Presented{

@@ -13,9 +13,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// certificate admits the holder of a certificate. TLS has verified the chain's
-// signatures and the possession of its key when the connection began; times,
-// usage and role are looked at here again, by our clock.
+// certificate rechecks validity, usage and role by the gate's clock; TLS verified chain and key.
 func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, *Denied) {
 	deadline, err := g.checkChain(p.Certificates)
 	if err != nil {
@@ -27,7 +25,7 @@ func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, *Denie
 		return nil, &Denied{wire.CodeDenied, fmt.Errorf("%w: %w", ErrCertificate, err)}
 	}
 	if p.Nkey != "" {
-		// It would be reported in place of the name in the certificate.
+		// It would be reported instead of the name.
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: nkey beside a certificate", ErrNkey)}
 	}
 	switch role {
@@ -40,7 +38,6 @@ func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, *Denie
 	}
 }
 
-// node admits a node of the fleet.
 func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time.Time) (*Admission, *Denied) {
 	id, err := wire.ParseIdentity(name)
 	if err != nil {
@@ -81,13 +78,12 @@ func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time
 	}, nil
 }
 
-// certificateOf returns what is asked about a certificate.
 func certificateOf(c *x509.Certificate) Certificate {
 	sum := sha256.Sum256(c.Raw)
 	return Certificate{Serial: ca.Serial(c), SHA256: hex.EncodeToString(sum[:])}
 }
 
-// checkChain returns when the first certificate of a verified chain ends.
+// checkChain returns when the first certificate of a chain expires.
 func (g *Gate) checkChain(chain []*x509.Certificate) (time.Time, error) {
 	now, deadline := g.cfg.Now(), chain[0].NotAfter
 	for _, cert := range chain {

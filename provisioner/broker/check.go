@@ -10,21 +10,17 @@ import (
 	"muster/internal/wire"
 )
 
-// admitTimeout bounds one decision of the gate. Chosen below the time after
-// which clients give up connecting.
+// admitTimeout is below the time-out of connecting clients.
 const admitTimeout = 4 * time.Second
 
-// authentication asks the gate on behalf of the NATS server. It replaces every
-// other way to authenticate that the server has.
+// authentication asks the gate for nats-server.
 type authentication struct {
 	b        *Broker
 	life     context.Context            // ends with the broker
 	accounts map[string]*server.Account // set before the server starts, then read-only
 }
 
-// Check implements [server.Authentication]. The server calls it for every
-// CONNECT, on the connection's own goroutine; a second CONNECT on the same
-// connection is decided anew.
+// Check implements [server.Authentication]. It runs on the connection's goroutine for every CONNECT.
 func (a *authentication) Check(c server.ClientAuthentication) bool {
 	ctx, cancel := context.WithTimeout(a.life, admitTimeout)
 	defer cancel()
@@ -39,7 +35,6 @@ func (a *authentication) Check(c server.ClientAuthentication) bool {
 	return false
 }
 
-// admit asks the gate and registers what it says.
 func (a *authentication) admit(ctx context.Context, c server.ClientAuthentication, p Presented) error {
 	rechecks := a.b.rechecks.Load()
 	admission, err := a.b.gate.Authorize(ctx, p)
@@ -47,15 +42,14 @@ func (a *authentication) admit(ctx context.Context, c server.ClientAuthenticatio
 		return err
 	}
 	a.register(c, admission)
-	// The gate may have looked before a node was revoked, and Recheck listed the connections before this one was
-	// registered. Recheck counts before it lists: either it finds the connection, or the count has changed.
+	// The node may be revoked after the decision, while Recheck lists connections without this one. Recheck counts
+	// before it lists, so it finds the connection or the count has changed.
 	if admission.Account == AccountFleet && a.b.rechecks.Load() != rechecks {
 		_, err = a.b.gate.Authorize(ctx, p)
 	}
 	return err
 }
 
-// register tells the server the user and the permissions of c.
 func (a *authentication) register(c server.ClientAuthentication, admission *Admission) {
 	u := &server.User{
 		Username:    admission.User,
@@ -63,13 +57,13 @@ func (a *authentication) register(c server.ClientAuthentication, admission *Admi
 		Permissions: permissions(admission),
 	}
 	if !admission.Deadline.IsZero() {
-		// The server's timer runs on the real clock, and the gate on ours.
+		// The server's timer uses the real clock, the gate uses ours.
 		u.ConnectionDeadline = time.Now().Add(admission.Deadline.Sub(a.b.cfg.Gate.Now()))
 	}
 	c.RegisterUser(u)
 }
 
-// permissions returns the server's form of what a may do, nil for everything.
+// permissions returns nil for everything.
 func permissions(a *Admission) *server.Permissions {
 	if a.Account == AccountMuster {
 		return nil
@@ -84,7 +78,6 @@ func permissions(a *Admission) *server.Permissions {
 	return p
 }
 
-// present returns what c presents.
 func (a *authentication) present(c server.ClientAuthentication) (Presented, error) {
 	o := c.GetOpts()
 	p := Presented{

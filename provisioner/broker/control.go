@@ -16,55 +16,50 @@ import (
 	"muster/internal/wire"
 )
 
-// What servers are asked in [AccountSystem], and what they say there by
-// themselves.
+// Subjects of [AccountSystem].
 const (
 	askConnections = "$SYS.REQ.SERVER.PING.CONNZ"
 	askJetStream   = "$SYS.REQ.SERVER.PING.JSZ"
 	orderKick      = "$SYS.REQ.SERVER.%s.KICK"
-	heardAlive     = "$SYS.SERVER.*.STATSZ" // every 10 s from each
+	heardAlive     = "$SYS.SERVER.*.STATSZ" // every 10 s from each server
 
-	controlInbox = "_INBOX.muster" // where the answers go
+	controlInbox = "_INBOX.muster"
 )
 
-// What servers permit us there, by the configuration that they have.
+// Permissions of provisioners in [AccountSystem].
 var (
 	controlSays  = [...]string{askConnections, askJetStream, fmt.Sprintf(orderKick, "*")}
 	controlHears = [...]string{controlInbox + ".>", heardAlive}
 )
 
 const (
-	// forgetServer is after how long without a sign of life a server need not
-	// answer any more; three and a half of its signs.
+	// A server that is silent for serverSilence, 3.5 status messages, is no longer expected to answer.
 	forgetServer = 35 * time.Second
 
-	// answerTimeout bounds the wait for servers that are known and silent, and quiet is how long after an answer
-	// another one may come from a server that is not known yet. An answer takes 2 ms.
+	// answerTimeout is for known servers, answerGap for servers that are not known yet. An answer takes 2 ms.
 	answerTimeout = 2 * time.Second
 	quiet         = 100 * time.Millisecond
 
-	// connectionsPage is how many connections servers are asked for at once. Each is 1.1 KB, all servers answer at
-	// once, and one drops us where more than 64 MiB waits for us. pageOverlap is how many of the page before are asked
-	// for again: those that end meanwhile let the ones behind them move up.
+	// connectionsPage entries are 1.1 KB each, from all servers at once; a client with 64 MiB pending is dropped.
+	// Pages overlap, because entries move up when connections end.
 	connectionsPage = 8 << 10
 	pageOverlap     = 64
 )
 
-// control is a connection to the servers' own account: it knows which servers there are, and asks all of them.
+// control is a connection to the system account.
 type control struct {
 	nc       *nats.Conn
-	appeared func() // called when a server is heard of that was not known; may be nil
+	appeared func() // called when an unknown server appears; may be nil
 
-	page int // see connectionsPage; tests have smaller ones
+	page int // connectionsPage, or less in tests
 
 	mu      sync.Mutex
-	servers map[string]time.Time // guarded by mu: when a server was last heard of, by id
+	servers map[string]time.Time // guarded by mu: last sign of life by server id
 }
 
-// follow learns which servers there are, from their signs of life.
 func (c *control) follow(ctx context.Context) error {
 	_, err := c.nc.Subscribe(heardAlive, func(m *nats.Msg) {
-		c.alive(strings.Split(m.Subject, ".")[2]) // of a pattern with as many
+		c.alive(strings.Split(m.Subject, ".")[2]) // the pattern has as many tokens
 	})
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -77,7 +72,6 @@ func (c *control) follow(ctx context.Context) error {
 	return nil
 }
 
-// alive notes that a server lives.
 func (c *control) alive(id string) {
 	c.mu.Lock()
 	last, known := c.servers[id]
@@ -88,7 +82,6 @@ func (c *control) alive(id string) {
 	}
 }
 
-// missing returns the servers that are known to live and not among those that answered.
 func (c *control) missing(answered map[string]bool) (ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,15 +96,13 @@ func (c *control) missing(answered map[string]bool) (ids []string) {
 	return ids
 }
 
-// reported is what a server says of itself.
 type reported[T any] struct {
 	Server server.ServerInfo `json:"server"`
 	Data   *T                `json:"data"`
-	Error  *server.ApiError  `json:"error"` // instead of the data
+	Error  *server.ApiError  `json:"error"` // set instead of Data
 }
 
-// ask asks all servers and calls each with every answer that has data. The error says which servers are known to live
-// and did not answer, and which refused to.
+// query passes every reply with data to each. The error names live servers without one.
 func ask[T any](ctx context.Context, c *control, subject string, request any, each func(server.ServerInfo, *T)) error {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -156,8 +147,7 @@ func ask[T any](ctx context.Context, c *control, subject string, request any, ea
 	return errors.Join(errs...)
 }
 
-// nextAnswer waits for an answer: for as long as ctx while a server is missing, else for one of a server that is not
-// known yet.
+// nextAnswer waits for answerGap once no server is missing.
 func (c *control) nextAnswer(ctx context.Context, sub *nats.Subscription, answered map[string]bool) (*nats.Msg, error) {
 	if len(answered) > 0 && len(c.missing(answered)) == 0 {
 		var cancel context.CancelFunc
@@ -167,8 +157,7 @@ func (c *control) nextAnswer(ctx context.Context, sub *nats.Subscription, answer
 	return sub.NextMsgWithContext(ctx)
 }
 
-// connections asks all servers for the connections of a node, or of all nodes, and calls each with those on one server
-// as soon as that has answered.
+// connections lists connections of a node, or of all if node is empty, page by page.
 func (c *control) connections(ctx context.Context, node wire.Identity, each func([]connection)) error {
 	options := connectionsOf(node, c.page)
 	for {
@@ -184,13 +173,12 @@ func (c *control) connections(ctx context.Context, node wire.Identity, each func
 	}
 }
 
-// kick drops a connection. One that has gone by itself is no error.
+// kick ignores a connection that has ended.
 func (c *control) kick(conn connection) error {
 	body, err := json.Marshal(server.KickClientReq{CID: conn.number})
 	if err != nil {
 		return err
 	}
-	// A server obeys only an order that asks for an answer. The answer is not read: that the connection has gone by
-	// then is the usual one.
+	// The server ignores a request without a reply subject.
 	return c.nc.PublishRequest(fmt.Sprintf(orderKick, conn.server), c.nc.NewInbox(), body)
 }

@@ -11,18 +11,16 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrKey means that a secret is not of the form that it must have; the error
-// around it names the form and never holds the secret.
+// ErrKey means a seed of the wrong form. Its text never contains the seed.
 var ErrKey = errors.New("not a key of this kind")
 
-// The forms of seeds, for people.
+// Forms of seeds, for error texts.
 const (
 	wantUser   = "the seed of a user nkey (SU...)"
 	wantIssuer = "the seed of an account nkey (SA...)"
 	wantXKey   = "the seed of an xkey (SX...)"
 )
 
-// login returns the option that connects with the seed of a user nkey.
 func login(secret wire.Secret) (nats.Option, error) {
 	key, err := seed(secret, nkeys.PrefixByteUser, wantUser)
 	if err != nil {
@@ -35,7 +33,6 @@ func login(secret wire.Secret) (nats.Option, error) {
 	return nats.Nkey(public, key.Sign), nil
 }
 
-// seed returns the nkey of a seed, which must be of this kind.
 func seed(secret wire.Secret, kind nkeys.PrefixByte, want string) (nkeys.KeyPair, error) {
 	prefix, _, err := nkeys.DecodeSeed([]byte(secret))
 	if err != nil || prefix != kind {
@@ -48,27 +45,23 @@ func seed(secret wire.Secret, kind nkeys.PrefixByte, want string) (nkeys.KeyPair
 	return key, nil
 }
 
-// Keys are what the provisioners of one installation share to serve brokers
-// outside of their processes: their holder can admit any client. Each is a
-// seed of an nkey, which is one line of text.
+// Keys let their holder admit any client. All but Routes are seeds of nkeys.
 type Keys struct {
-	// Issuer signs the admissions of connections; the brokers know its public half.
+	// Issuer signs admissions.
 	Issuer wire.Secret
 
-	// XKey opens what the brokers ask: it holds the tokens of connections.
+	// XKey decrypts callout requests, which hold tokens.
 	XKey wire.Secret
 
-	// Provisioner and System are the logins to the accounts MUSTER and SYS.
+	// Provisioner and System log in to the accounts MUSTER and SYS.
 	Provisioner wire.Secret
 	System      wire.Secret
 
-	// Routes is the password by which the servers of a cluster know each other.
-	// No certificate would do: each of the installation's could pass for theirs.
-	// Provisioners do not need it.
+	// Routes is the password between servers of a cluster. A certificate would not do: every node has one.
 	Routes wire.Secret
 }
 
-// NewKeys makes keys.
+// NewKeys generates keys.
 func NewKeys() (Keys, error) {
 	var k Keys
 	for _, of := range []struct {
@@ -89,7 +82,6 @@ func NewKeys() (Keys, error) {
 	return k, nil
 }
 
-// publicKeys are the public halves of [Keys].
 type publicKeys struct{ issuer, xkey, provisioner, system string }
 
 func (k Keys) public() (p publicKeys, err error) {

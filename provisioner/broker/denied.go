@@ -7,36 +7,29 @@ import (
 	"muster/internal/wire"
 )
 
-// Causes for which a connection is refused. A *[Denied] wraps one of them, or
-// what a function of [GateConfig] returned.
+// Causes of refusals.
 var (
-	// ErrCredentials means that a connection presents nothing that could
-	// admit it: no token, no certificate, a wrong password.
+	// ErrCredentials means neither token nor certificate.
 	ErrCredentials = errors.New("no usable credentials")
 
-	// ErrName means that the CONNECT name is not one to which an inbox can be
-	// bound; see [wire.ValidConnectionName].
+	// ErrName means a bad CONNECT name; see [wire.ValidConnectionName].
 	ErrName = errors.New("connection name is not 22 base64url characters")
 
-	// ErrCertificate means that a certificate does not admit its holder: out
-	// of its time, of another role, form or installation.
+	// ErrCertificate means an expired certificate, or one of another role, form or installation.
 	ErrCertificate = errors.New("certificate is not admitted here")
 
-	// ErrToken means that a token is too large or over.
+	// ErrToken means a token too large or expired.
 	ErrToken = errors.New("token is not admitted here")
 
-	// ErrNkey means that a connection claims an nkey where it can prove none, or
-	// none where it has to.
+	// ErrNkey means an nkey that cannot be proven, or is missing.
 	ErrNkey = errors.New("nkey not proven")
 )
 
-// Denied says why a connection is refused. The refused client is told nothing
-// but "Authorization Violation": NATS has no room for more.
+// Denied says why a connection is refused. The client sees only "Authorization Violation".
 type Denied struct {
-	// Code is stable and for programs: metrics, explanations.
 	Code wire.Code
 
-	// Err is for the operator. It holds no secret.
+	// Err is for the operator, without secrets.
 	Err error
 }
 
@@ -44,8 +37,7 @@ func (d *Denied) Error() string { return fmt.Sprintf("connection denied: %s: %v"
 
 func (d *Denied) Unwrap() error { return d.Err }
 
-// NotAdmitted is the cause where a node of the fleet is refused that has proven that
-// the certificate is its own.
+// NotAdmitted means that a node with a proven certificate is refused.
 type NotAdmitted struct {
 	Node   wire.Identity
 	Serial string // of its certificate; see [ca.Serial]
@@ -58,8 +50,7 @@ func (n *NotAdmitted) Error() string {
 
 func (n *NotAdmitted) Unwrap() error { return n.Err }
 
-// deny returns err as a *Denied: as the one it wraps if there is one, so that
-// functions of [GateConfig] can choose the code, else under code.
+// deny prefers the *Denied that err wraps, so that functions of [GateConfig] choose the code.
 func deny(code wire.Code, err error) *Denied {
 	var d *Denied
 	if errors.As(err, &d) {

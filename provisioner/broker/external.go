@@ -19,12 +19,10 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// dialTimeout bounds one try of one server; chosen, servers that restart take
-// connections and do not answer for a while.
+// dialTimeout bounds one attempt. Restarting servers accept connections before they answer.
 const dialTimeout = 5 * time.Second
 
-// A server that hangs, or that the network hides, is left for another one after
-// at most three of these; chosen, an answer takes milliseconds.
+// A hanging server is left after three pings.
 const (
 	serverPing     = 3 * time.Second
 	serverPingsOut = 2
@@ -32,43 +30,33 @@ const (
 
 // ExternalConfig configures [NewExternal].
 type ExternalConfig struct {
-	// URLs are the servers, nats://host:port or tls://host:port, comma separated.
-	// One of them that answers is enough: it names the others. Required.
+	// URLs are nats:// or tls://host:port, comma separated; one reachable server is enough. Required.
 	URLs string
 
-	// TLS is what servers are spoken to with. Optional; without it they are
-	// spoken to in clear, which is for a host or a network of one's own. The
-	// caller may change what its functions return.
+	// TLS is optional; without it connections are in clear. The caller may change what its functions return.
 	TLS *tls.Config
 
-	// Keys are the installation's. Required: all of them.
+	// Keys are required, all of them.
 	Keys Keys
 
-	// Gate decides about connections. Required.
 	Gate GateConfig
 
-	// Refused is called for each connection that the gate refuses, with what
-	// it presented but for the secrets. It must not block. Optional.
+	// Refused is called for each refused connection, without secrets. It must not block. Optional.
 	Refused func(ctx context.Context, p Presented, d *Denied)
 
-	// Appeared is called when a server is heard of that was not there, or was
-	// silent for so long that it was forgotten: it may have connections that were
-	// to be dropped meanwhile. It must not block. Optional.
+	// Appeared is called when a server appears or returns after silence: it may have connections to drop. It must
+	// not block. Optional.
 	Appeared func()
 
-	// Fault returns why this process must leave the questions of brokers to others, nil if it may answer. It must not
-	// block. Optional.
+	// Fault returns why callout requests must go to other provisioners. It must not block. Optional.
 	Fault func() error
 
-	// Log receives refused connections. Optional; discards by default.
+	// Log is optional.
 	Log *slog.Logger
 }
 
-// External is a NATS server, or a cluster of them, outside of this process. It
-// must be configured as [ServerConfig.Text] says: with the accounts of an embedded
-// broker, and asking us about each connection. Any number of provisioners share the
-// questions. Make one with [NewExternal]. Its methods are safe for concurrent
-// use.
+// External is a NATS server or cluster outside this process, configured by [ServerConfig.Text]. Provisioners share
+// its auth callout. It is safe for concurrent use.
 type External struct {
 	// Set by NewExternal, then read-only.
 	cfg     ExternalConfig
@@ -82,8 +70,7 @@ type External struct {
 	control *control // guarded by mu; nil unless started
 }
 
-// NewExternal returns an External that has no connection yet, or an error naming
-// everything wrong with cfg.
+// NewExternal lists everything wrong with cfg. It does not connect.
 func NewExternal(cfg ExternalConfig) (*External, error) {
 	var errs []error
 	bad := func(what string, err error) {
@@ -119,12 +106,12 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	return e, nil
 }
 
-// CheckURLs reports why urls cannot be those of servers.
+// CheckURLs checks [ExternalConfig].URLs.
 func CheckURLs(urls string) error {
 	for i, text := range strings.Split(urls, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))
 		switch {
-		case err == nil && u.User != nil || strings.Contains(text, "@"): // and it is not repeated
+		case err == nil && u.User != nil || strings.Contains(text, "@"): // the text may hold a password, so it is not quoted
 			return fmt.Errorf("server %d has a user in it: passwords go into the file of the credentials", i+1)
 		case err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls":
 			return fmt.Errorf("server %d is %.100q, want nats://host:port or tls://host:port, comma separated", i+1, text)
@@ -133,7 +120,6 @@ func CheckURLs(urls string) error {
 	return nil
 }
 
-// onlyHere reports whether all servers are on this machine.
 func onlyHere(urls string) bool {
 	for text := range strings.SplitSeq(urls, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))
@@ -147,9 +133,8 @@ func onlyHere(urls string) bool {
 	return true
 }
 
-// Start connects and returns when some server has answered and all that did sync
-// their writes, or when ctx is done: a server may be about to come up. The error
-// wraps ctx's, [ErrMisconfigured] or [ErrNotSynced].
+// Start retries until a server answers and all answering servers sync writes, or ctx is done. The error may wrap
+// [ErrMisconfigured] or [ErrNotSynced].
 func (e *External) Start(ctx context.Context) error {
 	if e.cfg.TLS == nil && !onlyHere(e.cfg.URLs) {
 		e.log.WarnContext(ctx, "connections to brokers are without TLS, so that what nodes are given in plain mode can be read on the way; say tls:// in broker.url", "subject", e.cfg.URLs)
@@ -180,7 +165,6 @@ func (e *External) Start(ctx context.Context) error {
 	return nil
 }
 
-// running returns the connection to the servers' own account, or [ErrNotRunning].
 func (e *External) running() (*control, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -190,8 +174,7 @@ func (e *External) running() (*control, error) {
 	return e.control, nil
 }
 
-// dial connects, over and over until ctx is done. What is wrong with the
-// credentials is said at once.
+// dial retries until ctx is done, except on wrong credentials.
 func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (*nats.Conn, error) {
 	all := append(e.options(name), opts...)
 	said := ""
@@ -206,7 +189,7 @@ func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (
 		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
 			err = fmt.Errorf("%w: it is of none that provisioner.yaml names under ca or ca.previous: make it another certificate with `muster broker certificate`, or put the lines of ca.previous back", err)
 		}
-		if err.Error() != said { // once, until it is something else
+		if err.Error() != said {
 			said = err.Error()
 			e.log.WarnContext(ctx, "no broker answers, trying again", "subject", e.cfg.URLs, "err", err)
 		}
@@ -218,13 +201,12 @@ func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (
 	}
 }
 
-// options are those of every connection, but for the login.
 func (e *External) options(name string) []nats.Option {
 	all := []nats.Option{
 		nats.Name(name), nats.Timeout(dialTimeout), nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
 		nats.PingInterval(serverPing), nats.MaxPingsOutstanding(serverPingsOut),
-		nats.IgnoreAuthErrorAbort(), // a server that is starting may refuse, and be right a moment later
+		nats.IgnoreAuthErrorAbort(), // a starting server may refuse at first
 		logErrors(e.log),
 	}
 	if e.cfg.TLS != nil {
@@ -233,14 +215,11 @@ func (e *External) options(name string) []nats.Option {
 	return all
 }
 
-// Connect returns a connection into [AccountMuster], where it may do everything.
-// It reconnects for as long as it is not closed, to whichever server answers.
-// The error is one of nats.go's.
+// Connect returns an unrestricted connection to [AccountMuster], which reconnects until closed.
 func (e *External) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 	return e.connect(context.Background(), name, opts...)
 }
 
-// connect is Connect, for no longer than ctx.
 func (e *External) connect(ctx context.Context, name string, opts ...nats.Option) (*nats.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -251,11 +230,8 @@ func (e *External) connect(ctx context.Context, name string, opts ...nats.Option
 	return nc, nil
 }
 
-// Authenticate answers the questions of the servers about connections until ctx
-// is done, over a connection of its own. It then takes no further question,
-// answers those in hand and returns nil. Start it once the gate has what it asks
-// for: of several provisioners any one is asked. ready, if not nil, is called
-// once questions are taken, or this process has found that it must not.
+// Authenticate answers callout requests until ctx is done, finishes those received and returns nil. Start it once
+// the gate has its data. ready, if not nil, is called when requests are accepted or Fault prevents that.
 func (e *External) Authenticate(ctx context.Context, ready func()) error {
 	nc, err := e.connect(ctx, "provisioner callout")
 	if err != nil {
@@ -265,11 +241,10 @@ func (e *External) Authenticate(ctx context.Context, ready func()) error {
 	return e.callout.run(ctx, nc, ready)
 }
 
-// URL returns where the servers are, as configured.
+// URL returns the configured URLs.
 func (e *External) URL() string { return e.cfg.URLs }
 
-// Stop ends what Start began. The servers go on. Stopping twice, or what never
-// ran, is no error.
+// Stop ends Start's connection. Stopping again is no error.
 func (e *External) Stop(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -12,44 +12,37 @@ import (
 	"muster/internal/wire"
 )
 
-// TokenConnection is how long a connection that presented a token may last:
-// enrolling takes seconds, and waiting for an approval is done by coming back.
+// TokenConnection bounds a connection with a token. A node that waits for approval reconnects.
 const TokenConnection = 10 * time.Minute
 
-// Answers to commands: one for each, within the time that a provisioner waits
-// at most; chosen, a node answers at once and works afterwards.
+// A node replies to a command at once and works afterwards.
 const (
 	commandResponses   = 1
 	commandResponseTTL = 10 * time.Second
 )
 
-// Presented is what a connection presents in its CONNECT and in TLS. All of it
-// is claimed, but for Certificates, Address and InProcess.
+// Presented is what a client presents. Only Certificates, Address and InProcess are verified.
 type Presented struct {
-	Name  string      // CONNECT name, to which the inbox is bound
+	Name  string      // CONNECT name, part of the inbox
 	Token wire.Secret // provisioning token, perhaps sealed
 
-	Nkey      string // name of a sealed session, empty if none; see [seal.Session.Name]
-	Signature string // the session's proof over Nonce
-	Nonce     string // what the broker asked the client to sign
+	Nkey      string // name of a sealed session or empty; see [seal.Session.Name]
+	Signature string // the session's signature of Nonce
+	Nonce     string // the broker's challenge
 
-	// Certificates is the client's chain as TLS verified it for client
-	// authentication, leaf first. Nil if the client sent none, or came
-	// without TLS.
+	// Certificates is the chain as TLS verified it for client authentication, leaf first; may be nil.
 	Certificates []*x509.Certificate
 
 	Address   string // of the client, host:port; for people
-	InProcess bool   // the client is in the broker's process
+	InProcess bool
 }
 
-// LogValue keeps secrets, and whatever else a stranger may have put into the
-// wrong field, out of the log.
+// LogValue omits secrets and whatever a client put into the wrong field.
 func (p Presented) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("address", p.Address), slog.String("name", bounded(p.Name)),
 		slog.Bool("token", p.Token != ""), slog.Int("certificates", len(p.Certificates)))
 }
 
-// withoutSecrets returns p without what must not leave the gate.
 func (p Presented) withoutSecrets() Presented {
 	p.Token, p.Signature, p.Nkey, p.Nonce = "", "", "", ""
 	if !wire.ValidConnectionName(p.Name) {
@@ -60,66 +53,53 @@ func (p Presented) withoutSecrets() Presented {
 
 // Admission is what a connection may do, and until when.
 type Admission struct {
-	// Account is one of [AccountProvisioning], [AccountFleet] and
-	// [AccountMuster].
 	Account string
 
-	// User is the connected client: an identity in FLEET, "provisioning", the
-	// name of a provisioner, "muster". It is what the broker reports as the
-	// user of each request.
+	// User is reported with each request: an identity in FLEET, "provisioning", a provisioner's name, or "muster".
 	User string
 
-	// Publish and Subscribe list the subjects allowed, at least one each. In
-	// [AccountMuster] there are none, and every subject is allowed.
+	// Publish and Subscribe list the subjects allowed; in [AccountMuster], where all are, they are empty.
 	Publish   []string
 	Subscribe []string
 
-	// Responses is how many messages may be published to the reply subject of
-	// one received, within ResponseTTL of receiving it. Zero is none.
+	// Responses is how many replies to a received message are allowed, within ResponseTTL.
 	Responses   int
 	ResponseTTL time.Duration
 
-	// Deadline is when the connection ends. Zero means never.
+	// Deadline ends the connection. Zero means never.
 	Deadline time.Time
 }
 
 // GateConfig configures [NewGate].
 type GateConfig struct {
-	// TrustDomain is the trust domain of the installation's certificates.
-	// Required.
+	// TrustDomain is required.
 	TrustDomain string
 
-	// VerifyToken verifies the token of a connection, and returns when it ends, the zero time if never. Its size and the connection's name have been
-	// checked. The token may be sealed (see [seal.IsSealedToken]); then there is a
-	// Nkey, which the broker reports as the user of each request, in place of
-	// [Admission.User]: it must not go unproven ([seal.Opener.OpenToken] sees to
-	// that). Otherwise there is none. An error refuses the connection, as [wire.CodeTokenInvalid]
-	// unless it wraps a *[Denied] with another code; it must not contain the
-	// token. Called concurrently. Required.
+	// VerifyToken returns when a token expires, or zero. Size and connection name are already checked. A sealed
+	// token ([seal.IsSealedToken]) comes with an Nkey, which is reported instead of [Admission.User], so
+	// VerifyToken must check its proof ([seal.Opener.OpenToken]). An error refuses as [wire.CodeTokenInvalid]
+	// unless it wraps a *[Denied]; it must not contain the token. Called concurrently. Required.
 	VerifyToken func(p Presented) (expires time.Time, err error)
 
-	// AdmitNode says whether the certificate is the current or the next one on record for
-	// the node. An error refuses the connection, as [wire.CodeDenied] unless
-	// it wraps a *[Denied] with another code. It is asked when a node connects, and about
-	// connections that there are ([Broker.Recheck], [External.Recheck]). Called concurrently, with a
-	// deadline of a few seconds. Required: an allow-list, so that a
-	// certificate that is on no record admits no node.
+	// AdmitNode returns nil only for a node's current or next certificate on record, when it connects and in
+	// Recheck. An error refuses as [wire.CodeDenied] unless it wraps a *[Denied]. Called concurrently, with a
+	// deadline. Required.
 	AdmitNode func(ctx context.Context, id wire.Identity, c Certificate) error
 
-	// AdmitReturning is asked about a node whose certificate AdmitNode refuses with [wire.CodeNotIssued]: nil admits it
-	// to ask for a renewal, and to nothing else. Called as AdmitNode is. Optional; nil admits none.
+	// AdmitReturning decides, as AdmitNode does, about a node refused with [wire.CodeNotIssued]; nil admits it only
+	// to request a renewal. Optional.
 	AdmitReturning func(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error
 
-	// Now is the clock. Optional; defaults to [time.Now].
+	// Now defaults to [time.Now].
 	Now func() time.Time
 }
 
-// A Gate decides about connections. It is safe for concurrent use.
+// A Gate is safe for concurrent use.
 type Gate struct {
 	cfg GateConfig // read-only
 }
 
-// NewGate returns a Gate, or an error if a required field of cfg is missing.
+// NewGate checks required fields.
 func NewGate(cfg GateConfig) (*Gate, error) {
 	if cfg.TrustDomain == "" || cfg.VerifyToken == nil || cfg.AdmitNode == nil {
 		return nil, errors.New("gate: want a trust domain, a token verifier and an allow-list of certificates")
@@ -130,13 +110,8 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 	return &Gate{cfg: cfg}, nil
 }
 
-// Authorize decides about one connection. The error is a *[Denied], and the
-// admission is then nil.
-//
-// A certificate decides alone: where it is not admitted, a token beside it is not
-// looked at, or a node could be had to give up its identity without noticing. A
-// node whose certificate has expired comes back with its token and without the
-// certificate.
+// Authorize returns a *[Denied] as its error. A certificate decides alone: with a fallback to the token, a node
+// could be made to give up its identity unnoticed. A node whose certificate expired reconnects with only its token.
 func (g *Gate) Authorize(ctx context.Context, p Presented) (*Admission, error) {
 	var a *Admission
 	var d *Denied
@@ -154,7 +129,6 @@ func (g *Gate) Authorize(ctx context.Context, p Presented) (*Admission, error) {
 	return a, nil
 }
 
-// token admits a machine that has a token and nothing else.
 func (g *Gate) token(p Presented) (*Admission, *Denied) {
 	switch {
 	case p.Token == "":
@@ -168,7 +142,7 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 	case p.Nkey != "" && !sealed(p):
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: beside a token that is not sealed", ErrNkey)}
 	case p.Nkey == "" && sealed(p):
-		// Nothing would tie it to this connection: it may be a recorded one.
+		// Nothing ties it to this connection: it may be a recorded one.
 		return nil, &Denied{wire.CodeSealedInvalid, fmt.Errorf("%w: sealed token without the name of its session", ErrNkey)}
 	}
 	expires, err := g.cfg.VerifyToken(p)
@@ -192,10 +166,8 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 	}, nil
 }
 
-// sealed reports whether a connection presents a sealed token.
 func sealed(p Presented) bool { return seal.IsSealedToken(string(p.Token)) }
 
-// maxToken is how long the token that a connection presents may be.
 func maxToken(p Presented) int {
 	if sealed(p) {
 		return seal.MaxSealedTokenBytes
@@ -203,7 +175,6 @@ func maxToken(p Presented) int {
 	return wire.MaxTokenBytes
 }
 
-// bounded returns s cut to a length fit for a log line.
 func bounded(s string) string {
 	const limit = 200
 	if len(s) <= limit {

@@ -11,46 +11,39 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Errors of the store in a broker's process.
 var (
-	// ErrStoreFailed means that the store has failed a write, or that its directory is not the
-	// one that was opened. nats-server does not write there again, and shows what is not on disk:
-	// end the process, without [Broker.Stop], and start another one.
+	// ErrStoreFailed means a failed write or a replaced directory. nats-server then shows data that is not on disk:
+	// exit without [Broker.Stop] and start again.
 	ErrStoreFailed = errors.New("the store has failed")
 
-	// ErrStoreDamaged means that a stream in the store directory could not be read. To start
-	// again does not help.
+	// ErrStoreDamaged means an unreadable stream. Restarting does not help.
 	ErrStoreDamaged = errors.New("the store is damaged")
 )
 
 const (
 	healthEvery = time.Second
 
-	// slowAfter is when a disk counts as slow: a look waits for the lock of a stream that is
-	// being written.
+	// slowAfter is long, since a check waits for the lock of a stream being written.
 	slowAfter = 5 * time.Second
 
-	// busyLooks is how often a busy server is asked again at a start: each look waits for a millisecond, so that is
-	// five seconds at least.
+	// maxBusyChecks of a millisecond each make five seconds.
 	busyLooks = 5000
 )
 
-// Watch looks each second whether the store has failed. It returns an error that wraps
-// [ErrStoreFailed] once two looks in a row have found that, and nil when ctx is done. slow is told
-// why a look has no end yet, and gets nil when it has. It must not block.
+// Watch returns [ErrStoreFailed] after two failed checks in a row, a second apart, and nil when ctx is done. slow
+// gets an error while a check hangs, and nil when it ends; it must not block.
 func (b *Broker) Watch(ctx context.Context, slow func(error)) error {
 	return watchHealth(ctx, func() error {
 		b.mu.Lock()
 		r := b.server
 		b.mu.Unlock()
 		if r == nil {
-			return nil // it is stopping
+			return nil // the broker is stopping
 		}
 		return r.failed()
 	}, slow)
 }
 
-// watchHealth is Watch for any look.
 func watchHealth(ctx context.Context, health func() error, slow func(error)) error {
 	tick := time.NewTicker(healthEvery)
 	defer tick.Stop()
@@ -72,7 +65,7 @@ func watchHealth(ctx context.Context, health func() error, slow func(error)) err
 	}
 }
 
-// lookAtHealth waits for one look. No context reaches it: it ends when the disk answers.
+// checkHealth's goroutine ends when the disk answers.
 func lookAtHealth(ctx context.Context, health func() error, slow func(error)) error {
 	done := make(chan error, 1)
 	go func() { done <- health() }()
@@ -91,8 +84,7 @@ func lookAtHealth(ctx context.Context, health func() error, slow func(error)) er
 	}
 }
 
-// storeFailed returns why the store of a server has failed, or nil. opened is a file of its
-// directory that was opened at the start. An empty account is all.
+// storeFailed takes a file of the directory that was opened at startup. An empty account means all.
 func storeFailed(s *server.Server, account string, opened *os.File) error {
 	mine, err := opened.Stat()
 	if err != nil {
@@ -107,17 +99,16 @@ func storeFailed(s *server.Server, account string, opened *os.File) error {
 	if err := healthOf(s, account, writeFailed); !errors.Is(err, errBusy) {
 		return err
 	}
-	return nil // the next look tells
+	return nil // the next check decides
 }
 
-// errBusy means that a server has not looked at its streams: its listener did not answer within a millisecond.
+// errBusy means no answer within a millisecond.
 var errBusy = errors.New("the server was busy")
 
-// writeFailed reports whether a server says that it could not write a stream. What else a running server says ends by
-// itself: a stream that is being made is on disk before the server knows it, a replica may be behind.
+// writeFailed selects errors that last; a new stream or a replica that is behind passes.
 func writeFailed(e server.HealthzError) bool { return strings.Contains(e.Error, "write error") }
 
-// healthOf returns what a server says of its streams, as far as it counts, or [errBusy].
+// healthOf returns the errors that counts selects, or [errBusy].
 func healthOf(s *server.Server, account string, counts func(server.HealthzError) bool) error {
 	var errs []error
 	for _, e := range s.Healthz(&server.HealthzOptions{Account: account, Details: true}).Errors {
@@ -131,9 +122,8 @@ func healthOf(s *server.Server, account string, counts func(server.HealthzError)
 	return errors.Join(errs...)
 }
 
-// undamaged returns an error that wraps [ErrStoreDamaged] if a server that has just started could
-// not read a stream. It is asked before any stream is made: one in place of a damaged one would
-// hide the loss.
+// checkDamage returns [ErrStoreDamaged] if a stream is unreadable. A new stream in its place would hide the loss,
+// so call it before creating any.
 func undamaged(s *server.Server, account string) error {
 	counts := func(e server.HealthzError) bool { return !s.JetStreamIsClustered() || writeFailed(e) }
 	err := errBusy

@@ -11,26 +11,20 @@ import (
 	"muster/internal/disk"
 )
 
-// nats-server writes beside the blocks of a stream an index of what is in them, and believes
-// it when it starts, without a look at the blocks. It makes the index of what it has in
-// memory, every two minutes and when it ends. A server whose disk failed, was unmounted, and
-// was mounted again where it had been, had looked for its blocks in an empty directory
-// meanwhile, and concluded that there are no messages. It wrote that down when it ended,
-// onto the disk with all of them, and the next server had none (v2.15.2; TestADiskThatIsAway).
-//
-// So an index counts only if the server that wrote it ended well. Without, all is
-// read from the blocks, which are what was synced.
+// nats-server writes an index beside a stream's blocks, every two minutes and at shutdown, and trusts it at
+// startup. If a disk was unmounted and mounted again meanwhile, the index says that there are no messages, and the
+// next server has none (v2.15.2; TestADiskThatIsAway). So an index counts only after a clean shutdown; otherwise
+// the synced blocks are read.
 const (
 	indexFile = "index.db" // v2.15.3, streamStreamStateFile
-	blocksDir = "msgs"     // where it is, of a stream and of a Raft log
+	blocksDir = "msgs"     // its directory, in streams and Raft logs
 
-	// endedWell is the file in a store directory that says that the last server on it
-	// met no trouble with its files, and ended.
+	// cleanShutdownFile is written when a server ends with a healthy store.
 	endedWell = "ended-well"
 )
 
-// forgetIndexes takes away the indexes in a store, unless the last server on it ended well.
-// It may end after each step: what says so goes first, and for good.
+// removeUntrustedIndexes removes the indexes unless the last server shut down cleanly. A crash after any step is
+// harmless: the marker is removed first and synced.
 func forgetIndexes(store string) error {
 	err := os.Remove(filepath.Join(store, endedWell))
 	if err == nil {
@@ -59,7 +53,7 @@ func forgetIndexes(store string) error {
 	return nil
 }
 
-// ReadAnew has the next server on a store read all of its blocks, and believe no index.
+// RebuildIndexes makes the next start read all blocks.
 func ReadAnew(store string) error {
 	err := os.Remove(filepath.Join(store, endedWell))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -68,8 +62,7 @@ func ReadAnew(store string) error {
 	return err
 }
 
-// keepIndexes says that the server on a store has ended, and has met no trouble. If that
-// cannot be written the next start takes longer, and nothing else.
+// markCleanShutdown ignores errors: the next start then only takes longer.
 func keepIndexes(store string) {
 	f, err := os.OpenFile(filepath.Join(store, endedWell), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {

@@ -7,35 +7,31 @@ import (
 	"muster/internal/wire"
 )
 
-// hubDomain is how JetStream at the hub is called from sites.
+// hubDomain is JetStream's domain at the hub.
 const hubDomain = "hub"
 
-// LeavesConfig has a server take the servers of sites as its leaves.
+// LeavesConfig accepts the servers of sites as leaves.
 type LeavesConfig struct {
-	// Listen is where they reach it, host:port. Required.
+	// Listen is host:port for leaves. Required.
 	Listen string
 
-	// Names are those servers' own, as in their certificates: no other server gets
-	// in. Required. A leaf can do in [AccountMuster] what a provisioner can.
+	// Names are the leaves' certified names. A leaf can do in [AccountMuster] what a provisioner can. Required.
 	Names []string
 
-	// TrustDomain is that of the installation's certificates. Required.
+	// TrustDomain is required.
 	TrustDomain string
 }
 
-// HubConfig makes a server the leaf of others, at a site. It has no streams then:
-// all are at the hub.
+// HubConfig makes a site's server a leaf of the hub, without streams of its own.
 type HubConfig struct {
-	// URLs are where the others take leaves, host:port each. Required.
+	// URLs are the hub's host:port for leaves. Required.
 	URLs []string
 
-	// Site is what tokens and provisioners there are labeled with. Required. It
-	// is a part of the server's name in NATS, by which provisioners anywhere
-	// learn where a request comes from.
+	// Site labels tokens and provisioners there. As part of the server's name it tells provisioners where a request
+	// comes from. Required.
 	Site string
 }
 
-// serverName is the server's name in NATS.
 func (c ServerConfig) serverName() string {
 	if c.Hub == nil {
 		return c.Name
@@ -43,11 +39,8 @@ func (c ServerConfig) serverName() string {
 	return wire.ServerName(c.Name, c.Hub.Site)
 }
 
-// leafText is the block about leaves or the hub, if there are any. Both ends show
-// the certificate of a broker, and the one that is come to knows the other by the
-// role and name in it: a node's or a provisioner's, of the same authority, is
-// good for nothing here. Only the account of the provisioners crosses, where
-// messages already name their sender as the broker knows it.
+// leafText is the block for leaves or hub. The hub checks role and name in a leaf's certificate, so a node's or
+// provisioner's is refused. Only AccountMuster crosses.
 func (c ServerConfig) leafText() string {
 	files := fmt.Sprintf("cert_file: %q, key_file: %q, ca_file: %q, timeout: %d", c.Certificate, c.Key, c.CA, int(handshake.Seconds()))
 	switch {

@@ -9,16 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile is the file in StoreDir whose lock says that a broker serves it.
 const lockFile = "broker.lock"
 
-// LockFile returns the file in a store directory whose lock says that a broker
-// serves it.
+// LockFile is the lock file of a store directory.
 func LockFile(dir string) string { return filepath.Join(dir, lockFile) }
 
-// Lock keeps brokers off a store directory, which it makes if it is missing,
-// until release is called or the process ends. It returns [ErrStoreInUse] if one
-// serves it.
+// Lock keeps brokers off a directory, made if missing, until release or the end of the process. It returns
+// [ErrStoreInUse] if a broker has it.
 func Lock(dir string) (release func(), err error) {
 	f, err := lockDir(dir)
 	if err != nil {
@@ -27,8 +24,6 @@ func Lock(dir string) (release func(), err error) {
 	return func() { unlock(f) }, nil
 }
 
-// lockDir makes dir if it is missing and locks it against other brokers until
-// the file it returns is closed, or the process ends however it ends.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("store directory: %w", err)
@@ -47,9 +42,8 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// unlock gives a directory free. Unlocking comes before closing: a child process
-// that is being started has the file open, too, until it runs its program.
+// unlock unlocks before closing, because a child process before exec still has the file open.
 func unlock(f *os.File) {
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
-	_ = f.Close() // nothing was written to it; the end of the process unlocks it as well
+	_ = f.Close() // nothing was written to it
 }

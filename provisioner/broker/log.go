@@ -14,19 +14,17 @@ import (
 	"muster/internal/wire"
 )
 
-// Lines a second, and in one go, about connections. Strangers cause these, and
-// more of them would say nothing new.
+// Limits of lines about connections, which any client can cause.
 const (
 	linesPerSecond = 20
 	linesAtOnce    = 100
 )
 
-// natsLog is the logger of the NATS server. Of what the server writes about
-// clients it passes on little, since such lines quote the beginning of a CONNECT, token and all.
+// natsLog drops most lines about clients, because they quote CONNECT with the token.
 type natsLog struct {
 	log   *slog.Logger
-	lines *limit.Keyed[struct{}] // about clients, of which there is one kind
-	fatal chan error             // takes the first error with which the server would end the process
+	lines *limit.Keyed[struct{}] // limits lines about clients
+	fatal chan error             // receives the first fatal error
 }
 
 func newNATSLog(log *slog.Logger) *natsLog {
@@ -37,7 +35,7 @@ func newNATSLog(log *slog.Logger) *natsLog {
 	}
 }
 
-// failed returns why the server cannot start, or nil. It returns an error once.
+// failed returns why the server cannot start, once.
 func (l *natsLog) failed() error {
 	select {
 	case err := <-l.fatal:
@@ -47,7 +45,7 @@ func (l *natsLog) failed() error {
 	}
 }
 
-// refuse logs and reports that the gate refused a connection, and returns the code. report may be nil.
+// refuse logs a refused connection and returns the code. report may be nil.
 func (l *natsLog) refuse(
 	ctx context.Context, p Presented, err error, report func(context.Context, Presented, *Denied),
 ) wire.Code {
@@ -68,7 +66,6 @@ func (l *natsLog) refuse(
 	return d.Code
 }
 
-// connection writes a line that a client caused.
 func (l *natsLog) connection(ctx context.Context, msg string, attrs ...slog.Attr) {
 	leftOut, ok := l.lines.Take(struct{}{})
 	if !ok {
@@ -80,8 +77,7 @@ func (l *natsLog) connection(ctx context.Context, msg string, attrs ...slog.Attr
 	l.log.LogAttrs(ctx, slog.LevelWarn, msg, attrs...) //nolint:sloglint // callers pass literals
 }
 
-// logErrors logs the errors that nats.go meets on a connection and can return to no caller; by default it prints them.
-// Messages with malformed headers are left out: clients cause them as often as they like.
+// logErrors logs asynchronous errors of nats.go, except malformed headers, which any client can cause.
 func logErrors(log *slog.Logger) nats.Option {
 	return nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
 		if !errors.Is(err, nats.ErrBadHeaderMsg) {
@@ -90,8 +86,7 @@ func logErrors(log *slog.Logger) nats.Option {
 	})
 }
 
-// Noticef implements [server.Logger]. Notices are progress at start and stop,
-// but for clients that do not keep up.
+// Noticef implements [server.Logger]. Only slow consumers matter.
 func (l *natsLog) Noticef(format string, v ...any) {
 	if strings.Contains(format, "Slow Consumer") && !strings.Contains(format, "Recovered") {
 		l.write(slog.LevelWarn, "nats server warned", format, v)
@@ -114,18 +109,16 @@ func (l *natsLog) Errorf(format string, v ...any) {
 	l.write(slog.LevelError, "nats server failed", format, v)
 }
 
-// Fatalf implements [server.Logger]. The server expects the process to end, and
-// returns if it does not.
+// Fatalf implements [server.Logger].
 func (l *natsLog) Fatalf(format string, v ...any) {
 	text, _, _ := render(format, v)
 	select {
 	case l.fatal <- errors.New(scrub(text)):
-	default: // the first one is the cause
+	default: // the first error is the cause
 		l.write(slog.LevelError, "nats server cannot go on", format, v)
 	}
 }
 
-// write logs a line of the server's.
 func (l *natsLog) write(level slog.Level, msg, format string, v []any) {
 	ctx := context.Background()
 	text, address, client := render(format, v)
@@ -137,22 +130,17 @@ func (l *natsLog) write(level slog.Level, msg, format string, v []any) {
 	}
 }
 
-// clientTrouble is what the server says of clients that an operator can act on and in which only tokens can be secret.
-// The gate logs the connections that it refuses.
+// clientTrouble matches lines that help an operator and hold no secrets but tokens.
 var clientTrouble = regexp.MustCompile(`^(TLS handshake error|Publish Violation|Subscription Violation)\b`)
 
-// clientLine is how the server begins a line about a connection, by WebSocket or not: address,
-// number, and what the client says of itself, quoted.
+// clientLine matches the prefix of a line about a connection: address, number, quoted details.
 var clientLine = regexp.MustCompile(`^(\S+) - [cw]id:(\d+)(?: - "(?:[^"\\]|\\.)*")* - `)
 
-// strangerLine is how the server begins a line about a client that asks for a WebSocket and has none yet.
+// handshakeLine matches lines about clients that have no connection yet.
 var strangerLine = regexp.MustCompile(`^(\S+ - )?(websocket\b|Not configured to accept leaf node connections)`)
 
-// render returns what the server has to say. If that is about a client, or a stranger, it
-// returns the client's address and leaves out everything the server writes
-// before the message. That must happen before formatting, because the server
-// makes what a client says of itself part of the format: a client could have
-// "%[1]1000000d" written a thousand times.
+// render formats a line and returns the client's address if it is about one. It drops the server's prefix before
+// formatting, because that holds client-controlled text: "%[1]1000000d" a thousand times.
 func render(format string, v []any) (text, address string, client bool) {
 	m := clientLine.FindStringSubmatchIndex(format)
 	if m != nil {
@@ -164,18 +152,17 @@ func render(format string, v []any) (text, address string, client bool) {
 	if client {
 		return text, address, true
 	}
-	// Lines that the server limits by itself come with the client as an argument.
+	// Rate-limited lines carry the client as an argument.
 	if m := clientLine.FindStringSubmatchIndex(text); m != nil {
 		return text[m[1]:], text[m[2]:m[3]], true
 	}
 	return text, "", strangerLine.MatchString(text)
 }
 
-// tokenShape matches a JWT, or what is left of one that was cut.
+// tokenShape matches a JWT, even truncated.
 var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*`)
 
-// scrub returns text fit for a log: bounded, and without anything that looks
-// like a token.
+// scrub removes tokens and truncates.
 func scrub(text string) string {
 	return bounded(tokenShape.ReplaceAllString(text, "(secret)"))
 }

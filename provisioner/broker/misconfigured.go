@@ -14,21 +14,19 @@ import (
 	"muster/internal/seal"
 )
 
-// unreadFor is how long a question counts that could not be read: nodes may ask seldom.
+// unreadableFor is long, since nodes may connect rarely.
 const unreadFor = 10 * time.Minute
 
-// ErrMisconfigured means that servers do not do what they do as [ServerConfig.Text]
-// configures them.
+// ErrMisconfigured means a server not configured by [ServerConfig.Text].
 var ErrMisconfigured = errors.New("the servers are not configured as `muster broker config` prints it")
 
-// ErrNotSynced means that a broker acknowledges before it has synced.
+// ErrNotSynced means acknowledged writes may be lost.
 var ErrNotSynced = errors.New("broker acknowledges writes that are not on disk: set jetstream.sync_interval to always, as `muster broker config` does, and restart it")
 
-// orderNoServer is an order to no server: the id of one is a public key.
+// kickNoServer reaches no server, since ids are public keys.
 var orderNoServer = fmt.Sprintf(orderKick, "none")
 
-// Unread returns why a question of a server about a connection could not be read, nil if none failed in the last ten
-// minutes.
+// CalloutError returns why a callout request of the last ten minutes could not be read, or nil.
 func (e *External) Unread() error {
 	if last := e.callout.unread.Load(); last != nil && time.Since(last.at) < unreadFor {
 		return fmt.Errorf("a question about a connection was not answered: %w", last.err)
@@ -36,9 +34,8 @@ func (e *External) Unread() error {
 	return nil
 }
 
-// checkServer reports [ErrMisconfigured] if the server that we are connected to does not permit what it takes to drop
-// connections, or does not take messages as large as replies may be. It tries without effect: questions ask for no
-// answer, and the server that gets an order does not exist.
+// checkServer returns [ErrMisconfigured] if the server lets us drop no connections or limits messages below
+// replies' size. Its requests have no effect.
 func (c *control) checkServer(ctx context.Context) error {
 	if limit := c.nc.MaxPayload(); limit < int64(seal.MaxReplyBytes) {
 		return fmt.Errorf("%w: max_payload is %d, and replies to nodes have up to %d bytes", ErrMisconfigured, limit, seal.MaxReplyBytes)
@@ -64,9 +61,8 @@ func (c *control) checkServer(ctx context.Context) error {
 	return nil
 }
 
-// checkSync reports [ErrNotSynced] if a server says that it acknowledges before
-// it syncs. Servers that do not answer now are not looked at: in a cluster that is
-// being restarted there is always one. It asks until some server answers.
+// checkSync returns [ErrNotSynced] if a server acknowledges before syncing. It waits for one answer; silent servers
+// are skipped, since one may be restarting.
 func (c *control) checkSync(ctx context.Context) error {
 	for {
 		answers := 0

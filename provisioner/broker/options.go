@@ -10,29 +10,25 @@ import (
 	"muster/internal/seal"
 )
 
-// Settings of the server that are the same for every installation.
+// Settings that are the same for every installation.
 const (
-	maxControlLine = 16 << 10    // a sealed token of 11 KiB in CONNECT, whose other members take 314 bytes
-	maxPayload     = 8 << 20     // what provisioners may publish. Nodes' accounts have limits of their own
-	maxMemoryBytes = 64 << 20    // JetStream's streams in memory; we have none
-	pingInterval   = time.Minute // with maxPingsOut, a dead peer holds its place for three minutes
+	maxControlLine = 16 << 10    // a sealed token of 11 KiB; the rest of CONNECT takes 314 bytes
+	maxPayload     = 8 << 20     // for provisioners; accounts of nodes have lower limits
+	maxMemoryBytes = 64 << 20    // nats-server wants a limit; muster has no streams in memory
+	pingInterval   = time.Minute // with maxPingsOut, a dead peer is dropped after three minutes
 	maxPingsOut    = 2
-	// noShortFirstPing: nats-server sends each client a PING two seconds after it has read its CONNECT,
-	// admitted or not, and a client that gets one before the PONG gives up: nats.go, and most other clients.
-	// So a client that waited for longer was lost when it was admitted, and came again: a storm of 20,000 nodes at
-	// three brokers on two slow cores never ended (make chaos). nats-server's own wait is handshake.
+	// noShortFirstPing: nats-server pings two seconds after CONNECT even before it admits the client. Clients such
+	// as nats.go then give up, so slow admissions were repeated: a storm of 20,000 nodes never ended (make chaos).
 	noShortFirstPing = true
-	maxClosed        = 16 // ended connections that nats-server remembers; its default is 10,000 of 1.5 KB
+	maxClosed        = 16 // ended connections remembered; the default is 10,000 of 1.5 KB
 )
 
-// What does not fit keeps this from being compiled: the longest sealed token with
-// the rest of CONNECT, and the longest sealed reply.
+// The build fails if a sealed token or reply does not fit.
 const (
 	_ = uint(maxControlLine - seal.MaxSealedTokenBytes - 400)
 	_ = uint(maxPayload - seal.MaxReplyBytes)
 )
 
-// learnAccounts looks up the accounts of a server that has not started yet.
 func (a *authentication) learnAccounts(s *server.Server) (err error) {
 	a.accounts = make(map[string]*server.Account)
 	for _, name := range []string{AccountProvisioning, AccountFleet, AccountMuster} {
@@ -43,7 +39,6 @@ func (a *authentication) learnAccounts(s *server.Server) (err error) {
 	return nil
 }
 
-// options returns the server's options.
 func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts := &server.Options{}
 	if err := opts.ProcessConfigString(accountsConfig(maxProvisioning(b.cfg.MaxConnections), true, nil)); err != nil {
@@ -58,7 +53,7 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts.StoreDir = b.cfg.StoreDir
 	opts.JetStreamMaxStore = b.cfg.MaxStoreBytes
 	opts.JetStreamMaxMemory = maxMemoryBytes
-	opts.SyncAlways = !b.cfg.Unsynced // or one replica acknowledges up to two minutes before it syncs
+	opts.SyncAlways = !b.cfg.Unsynced // otherwise one replica acknowledges up to two minutes before it syncs
 
 	opts.TLSConfig = b.tlsConfig()
 	opts.AllowNonTLS = true
@@ -79,7 +74,6 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	return opts, nil
 }
 
-// tlsConfig returns what TLS connections are accepted with.
 func (b *Broker) tlsConfig() *tls.Config {
 	return &tls.Config{
 		GetCertificate: b.shown,
@@ -87,12 +81,11 @@ func (b *Broker) tlsConfig() *tls.Config {
 		ClientAuth:     tls.VerifyClientCertIfGiven,
 		MinVersion:     tls.VersionTLS12,
 		Time:           b.cfg.Gate.Now,
-		// A resumed session would carry over a verification made earlier.
+		// A resumed session would carry over an earlier verification.
 		SessionTicketsDisabled: true,
 	}
 }
 
-// shown returns the certificate for new connections.
 func (b *Broker) shown(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c := b.certificate.Load()
 	if len(c.Certificate) == 0 {

@@ -13,13 +13,13 @@ import (
 	"muster/internal/wire"
 )
 
-// A Certificate is one of a node's, as far as it is known: a server knows the digest alone of those of its connections.
+// A Certificate identifies a node's certificate.
 type Certificate struct {
 	Serial string // see [ca.Serial]; empty if not known
 	SHA256 string // of its DER, lower-case hex
 }
 
-// unsure are the refusals that say nothing about the node: its connections stay until it is known.
+// undecided codes say nothing about the node, so its connections stay.
 var unsure = map[wire.Code]bool{
 	wire.CodeBusy:               true,
 	wire.CodeClockBehind:        true,
@@ -28,8 +28,7 @@ var unsure = map[wire.Code]bool{
 	wire.CodeUnavailable:        true,
 }
 
-// recheck drops the connections in the list, of the wanted nodes or, if that is nil, of all, that would not be admitted
-// now. The error says about what it is not known.
+// recheck drops the listed connections that would not be admitted now. If wanted is nil, it checks all nodes.
 func (g *Gate) recheck(
 	ctx context.Context, list []connection, wanted map[wire.Identity]bool, drop func(connection) error,
 ) error {
@@ -54,7 +53,7 @@ func (g *Gate) recheck(
 	return first
 }
 
-// stillAdmits reports whether a connection would be admitted now. The error means that this is not known.
+// stillAdmits returns an error if the answer is not known.
 func (g *Gate) stillAdmits(ctx context.Context, c connection) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
@@ -65,12 +64,10 @@ func (g *Gate) stillAdmits(ctx context.Context, c connection) (bool, error) {
 	return err == nil, nil
 }
 
-// fewNodes is for how many nodes at most a server is asked about each by itself, which takes it a few ms, and not
-// for all connections of the fleet.
+// maxSingleQueries is up to how many nodes are queried one by one, a few ms each, before all connections are
+// listed.
 const fewNodes = 8
 
-// eachOf calls recheck for each of few nodes, or once for the connections of all nodes, of which those of the wanted
-// ones count.
 func eachOf(ids []wire.Identity, recheck func(node wire.Identity, wanted map[wire.Identity]bool) error) error {
 	var errs []error
 	if len(ids) <= fewNodes {
@@ -86,16 +83,15 @@ func eachOf(ids []wire.Identity, recheck func(node wire.Identity, wanted map[wir
 	return recheck("", wanted)
 }
 
-// Recheck drops the connections of these nodes that would not be admitted now, and makes sure that none which is being
-// admitted meanwhile stays: write the record or the revocation first, then recheck. Call it again after an error,
-// which says why something is not known.
+// Recheck drops connections of nodes that would not be admitted now, even those still being admitted. Call it after
+// writing the record or revocation, and again after an error.
 func (b *Broker) Recheck(ctx context.Context, ids ...wire.Identity) error {
 	return eachOf(ids, func(node wire.Identity, wanted map[wire.Identity]bool) error {
 		return b.recheck(ctx, node, wanted)
 	})
 }
 
-// RecheckAll is [Broker.Recheck] for every node that has a connection.
+// RecheckAll rechecks every connected node.
 func (b *Broker) RecheckAll(ctx context.Context) error { return b.recheck(ctx, "", nil) }
 
 func (b *Broker) recheck(ctx context.Context, node wire.Identity, wanted map[wire.Identity]bool) error {
@@ -103,7 +99,7 @@ func (b *Broker) recheck(ctx context.Context, node wire.Identity, wanted map[wir
 	if err != nil {
 		return nil //nolint:nilerr // a broker that does not run has no connections
 	}
-	b.rechecks.Add(1) // before the connections are listed; see authentication.admit
+	b.rechecks.Add(1) // before listing connections; see authentication.admit
 	held, err := s.Connz(connectionsOf(node, b.cfg.MaxConnections))
 	if err != nil {
 		return fmt.Errorf("connections of nodes: %w", err)
@@ -114,24 +110,21 @@ func (b *Broker) recheck(ctx context.Context, node wire.Identity, wanted map[wir
 	})
 }
 
-// Recheck drops the connections of these nodes that would not be admitted now, on every server. One that is being
-// admitted meanwhile, by this provisioner or another, is not found: call it again after [AdmissionInFlight]. Call it
-// again after an error, too: a server that is known to live did not answer, or something about a node is not known.
+// Recheck drops connections of nodes that would not be admitted now, on every server. It may miss an admission in
+// progress: call it again after [AdmissionInFlight], and after an error.
 func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) error {
 	return eachOf(ids, func(node wire.Identity, wanted map[wire.Identity]bool) error {
 		return e.recheck(ctx, node, wanted)
 	})
 }
 
-// RecheckAll is [External.Recheck] for every node that has a connection.
+// RecheckAll rechecks every connected node.
 func (e *External) RecheckAll(ctx context.Context) error { return e.recheck(ctx, "", nil) }
 
-// AdmissionInFlight is how long after a decision of some gate the connection may
-// appear among those of a server that is not in this process: as long as a
-// question is answered, and a second for the way.
+// AdmissionInFlight bounds the time from a gate's decision until the server lists the connection.
 const AdmissionInFlight = admitTimeout + time.Second
 
-// recheck looks at the connections of one node, or of all. A server that is silent does not delay the others.
+// recheck checks one node, or all if node is empty. A silent server does not delay the other servers.
 func (e *External) recheck(ctx context.Context, node wire.Identity, wanted map[wire.Identity]bool) error {
 	c, err := e.running()
 	if err != nil {
@@ -144,20 +137,17 @@ func (e *External) recheck(ctx context.Context, node wire.Identity, wanted map[w
 	return errors.Join(err, checks.Wait(), c.nc.FlushTimeout(answerTimeout))
 }
 
-// connection is one of a node's, on some server.
 type connection struct {
 	server      string
 	number      uint64
 	node        wire.Identity
-	certificate string // SHA-256, hex; empty if the server knows none
+	certificate string // SHA-256, hex; empty if the server has none
 }
 
-// connectionsOf is the request for the connections of a node, or of all nodes.
 func connectionsOf(node wire.Identity, limit int) *server.ConnzOptions {
 	return &server.ConnzOptions{Account: AccountFleet, Username: true, User: string(node), Limit: limit}
 }
 
-// connectionsIn are the connections in a server's answer.
 func connectionsIn(r *server.Connz) []connection {
 	var list []connection
 	for _, c := range r.Conns {

@@ -11,26 +11,23 @@ import (
 )
 
 const (
-	// startTimeout bounds how long a server that has read its store may take to listen.
+	// startTimeout begins after the store is read.
 	startTimeout = time.Minute
 
-	// listenTry is how often it is checked whether a server cannot start.
 	listenTry = 50 * time.Millisecond
 )
 
-// A runningServer is a nats-server in this process, with the lock on its store directory.
+// A runningServer holds the lock on its store directory.
 type runningServer struct {
 	*server.Server
-	account string   // of the streams; empty means all
+	account string   // account of the streams; empty means all
 	store   string   // directory
 	lock    *os.File // nil without a store
-	staged  string   // directory in memory, see [Broker.StageBatches]; or empty
+	staged  string   // batch directory in memory, see [Broker.StageBatches]; may be empty
 }
 
-// serve starts a server, and returns it when it listens on each of its ports and has read its
-// streams. Reading them takes seconds, and nothing interrupts that. prepare is called with the server
-// before it starts. After an error nothing is left running. The error wraps ctx's,
-// [ErrStoreInUse] or [ErrStoreDamaged] where that is the cause.
+// serve returns once the server listens and has read its streams, which takes seconds and cannot be interrupted.
+// After an error nothing is left running. The error may wrap ctx's, [ErrStoreInUse] or [ErrStoreDamaged].
 func serve(
 	ctx context.Context, opts *server.Options, log *natsLog, account string, prepare func(*server.Server) error,
 ) (*runningServer, error) {
@@ -74,8 +71,7 @@ func (r *runningServer) start(
 	return undamaged(r.Server, r.account)
 }
 
-// ready waits until the server listens, and reports why it is of no use. A server that cannot
-// start says so to its logger alone, and looks as if it ran.
+// ready waits for the listener. A server that cannot start tells only its logger and otherwise looks as if it ran.
 func (r *runningServer) ready(ctx context.Context, log *natsLog) error {
 	for end := time.Now().Add(startTimeout); !r.ReadyForConnections(listenTry); {
 		switch err := log.failed(); {
@@ -98,11 +94,9 @@ func (r *runningServer) ready(ctx context.Context, log *natsLog) error {
 	return nil
 }
 
-// failed returns why the store has failed, or nil.
 func (r *runningServer) failed() error { return storeFailed(r.Server, r.account, r.lock) }
 
-// stop has end stop the server, and waits for it. The indexes of its streams count at the next start if
-// the store was well.
+// stop calls end to stop the server. The next start may trust the indexes if the store was healthy.
 func (r *runningServer) stop(end func()) {
 	well := r.lock != nil && r.failed() == nil
 	end()
@@ -111,7 +105,7 @@ func (r *runningServer) stop(end func()) {
 		keepIndexes(r.store)
 	}
 	if r.staged != "" {
-		_ = os.RemoveAll(r.staged) // the next start removes what stays
+		_ = os.RemoveAll(r.staged) // the next start removes leftovers
 	}
 	r.release()
 }
@@ -122,10 +116,9 @@ func (r *runningServer) release() {
 	}
 }
 
-// Start starts the broker and returns when it takes connections and JetStream
-// is up with all its streams, or with an error when it cannot; see serve.
+// Start returns once connections are accepted and all streams are read; see serve.
 func (b *Broker) Start(ctx context.Context) error {
-	// The gate's work for the server ends with the broker, not with the start.
+	// The gate is used until Stop, beyond the end of ctx.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	auth := &authentication{b: b, life: life}
 	opts, err := b.options(auth)
@@ -144,11 +137,8 @@ func (b *Broker) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop stops the broker: it takes no more connections, ends those it has, closes
-// the store and waits until everything has ended. Drain your own connections
-// first: what is on its way is lost. If ctx is done earlier, it returns ctx's
-// error, and the rest goes on by itself. Stopping twice, or what never ran, is
-// no error. Do not stop while Start is at work.
+// Stop loses messages in flight: drain your own connections first. If ctx ends earlier, the shutdown continues in
+// the background. Stopping again is no error. Do not call it during Start.
 func (b *Broker) Stop(ctx context.Context) error {
 	b.mu.Lock()
 	r, cancel := b.server, b.cancel

@@ -15,27 +15,21 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// How a broker that is told to stop sends its clients away, unless its file says
-// otherwise (lame_duck_grace_period, lame_duck_duration). Chosen: both together
-// are well within the 30 s that Kubernetes, and the 90 s that systemd grant.
+// Defaults of lame_duck_grace_period and lame_duck_duration, within the stop time-outs of Kubernetes (30 s) and
+// systemd (90 s).
 const (
-	stopGrace    = time.Second      // for requests in hand
-	stopDuration = 10 * time.Second // in all; nats-server's own is two minutes
+	stopGrace    = time.Second      // for requests in progress
+	stopDuration = 10 * time.Second // in all; nats-server's default is two minutes
 )
 
-// ErrConfigFile means that a server's configuration file cannot be used.
+// ErrConfigFile means that a server's configuration file is unusable.
 var ErrConfigFile = errors.New("configuration of the broker")
 
-// RunFile runs a server with a configuration file of nats-server's, as
-// [ServerConfig.Text] is one, until ctx is done, or SIGUSR2; it then stops and
-// returns nil. The error says why it did not start, or wraps [ErrStoreFailed]. On SIGHUP it reads its
-// configuration and certificates again.
+// RunFile runs nats-server with a configuration file until ctx is done or SIGUSR2 arrives; then it returns nil.
+// SIGHUP reloads. The error may wrap [ErrStoreFailed].
 //
-// It differs from nats-server in three things. Clients that come over TLS need not
-// have a certificate: the provisioners decide about them. It ends when its store has failed. And it always
-// stops in the way that nats-server calls lame duck: it takes no more clients,
-// hands over what it leads, and sends its clients to other servers one by one,
-// within ten seconds if the file does not say how long.
+// Unlike nats-server, it needs no certificates of TLS clients, since the provisioners decide; it ends when its
+// store has failed; and it always stops in lame-duck mode.
 func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	opts, err := fileOptions(path)
 	if err != nil {
@@ -60,11 +54,10 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 		select {
 		case err := <-ended:
 			if err != nil {
-				return err // a shutdown would write an index of what is not on disk
+				return err // a shutdown would write an index of data that is not on disk
 			}
-			log.InfoContext(ctx, "broker stopping: it takes no more clients, and sends those that it has to other brokers")
-			// Shutdown alone drops clients without a word, and ended the process by a panic if
-			// one asked for its authorization between two of its steps (before nats-server 2.15.3).
+			log.InfoContext(ctx, "broker stopping, clients move to other brokers")
+			// Before nats-server 2.15.3, Shutdown alone could panic when a client was being authorized.
 			r.stop(r.LameDuckShutdown)
 			return nil
 		case <-reload:
@@ -73,7 +66,7 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	}
 }
 
-// watch returns nil when ctx is done, and before that an error if the store has failed.
+// watch returns an error if the store fails, nil when ctx is done.
 func (r *runningServer) watch(ctx context.Context, log *slog.Logger) error {
 	if r.lock == nil {
 		<-ctx.Done()
@@ -86,30 +79,28 @@ func (r *runningServer) watch(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// reload reads the configuration file again. After an error the one before stays.
 func (r *runningServer) reload(ctx context.Context, path string, log *slog.Logger) {
 	opts, err := fileOptions(path)
 	if err == nil {
 		err = r.ReloadOptions(opts)
 	}
 	if err != nil {
-		log.ErrorContext(ctx, "configuration not read again, the one before stays", "path", path, "err", err)
+		log.ErrorContext(ctx, "configuration not reloaded, the old one stays in use", "path", path, "err", err)
 		return
 	}
-	log.InfoContext(ctx, "configuration read again", "path", path)
+	log.InfoContext(ctx, "configuration reloaded", "path", path)
 }
 
-// fileOptions reads a configuration file.
 func fileOptions(path string) (*server.Options, error) {
 	if info, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w: write it with `muster broker config`", err)
-	} else if err == nil && info.Mode()&os.ModeDevice != 0 { // which may have no end
+	} else if err == nil && info.Mode()&os.ModeDevice != 0 { // a device may never end
 		return nil, fmt.Errorf("%s: is a device, want a configuration of nats-server's, as `muster broker config` prints it", path)
 	}
 	opts, err := server.ProcessConfigFile(path)
 	if err != nil {
 		why := strings.TrimSpace(err.Error())
-		if !strings.Contains(why, path) { // as it is for some mistakes, one to a line
+		if !strings.Contains(why, path) { // some errors already name it, one per line
 			why = path + ": " + why
 		}
 		return nil, fmt.Errorf("%s: correct it there, or print the file again with `muster broker config`", why)
@@ -119,7 +110,7 @@ func fileOptions(path string) (*server.Options, error) {
 	}
 	opts.NoSigs, opts.NoLog = true, true
 	opts.DisableJetStreamBanner = true
-	opts.DisableShortFirstPing = noShortFirstPing // which no file can say
+	opts.DisableShortFirstPing = noShortFirstPing // the file format has no such option
 	if opts.LameDuckDuration == 0 && opts.LameDuckGracePeriod == 0 {
 		opts.LameDuckGracePeriod, opts.LameDuckDuration = stopGrace, stopDuration
 	}
@@ -130,7 +121,6 @@ func fileOptions(path string) (*server.Options, error) {
 	return opts, nil
 }
 
-// open reports whether a server with these options admits every client.
 func open(o *server.Options) bool {
 	return o.AuthCallout == nil && o.Username == "" && o.Authorization == "" && len(o.Users) == 0 && len(o.Nkeys) == 0 &&
 		len(o.TrustedOperators) == 0 && len(o.TrustedKeys) == 0 && !o.TLSVerify && !o.TLSMap

@@ -7,63 +7,55 @@ import (
 	"strings"
 )
 
-// routeUser is the name under which servers of a cluster connect to each other.
 const routeUser = "muster-route"
 
-// ServerConfig is what a nats-server needs to know to be one of [External]'s. Any
-// server of version 2.12 or later will do: older ones cannot store several
-// records at once. `muster broker config` checks what it is given.
+// ServerConfig configures a nats-server for [External], version 2.12 or later (batches). `muster broker config`
+// validates it.
 type ServerConfig struct {
-	// Name is the server's own, unique in its cluster. Required.
+	// Name is unique in its cluster. Required.
 	Name string
 
-	// Listen is where nodes and provisioners reach it, host:port. Required.
+	// Listen is host:port for nodes and provisioners. Required.
 	Listen string
 
-	// StoreDir is JetStream's directory. Required, except with Hub.
+	// StoreDir is JetStream's directory. Required unless Hub is set.
 	StoreDir string
 
-	// MaxStoreBytes bounds what JetStream keeps on disk. Optional; zero leaves it
-	// to the server: three quarters of the free space.
+	// MaxStoreBytes of zero means three quarters of the free space.
 	MaxStoreBytes int64
 
-	// Certificate, Key and CA are files: the server's certificate, of role broker
-	// with its chain up to the root; its key; and the roots of the installation's
-	// certificates. Required.
+	// Certificate, Key and CA are files: the server's chain up to the root; its key; the installation's roots.
+	// Required.
 	Certificate, Key, CA string
 
-	// MaxConnections bounds the connections of this server. Optional; defaults to
-	// [DefaultMaxConnections].
+	// MaxConnections defaults to [DefaultMaxConnections].
 	MaxConnections int
 
-	// Cluster is nil for a server that is alone.
+	// Cluster is nil for a single server.
 	Cluster *ClusterConfig
 
-	// Leaves is nil for a server that takes none, Hub for one that is none.
+	// Leaves is nil for a server without leaves, Hub for a server that is no leaf.
 	Leaves *LeavesConfig
 	Hub    *HubConfig
 
-	// Keys are the installation's. Required.
+	// Keys are required.
 	Keys Keys
 }
 
-// ClusterConfig is about the servers that share their connections and streams.
+// ClusterConfig describes servers that share streams.
 type ClusterConfig struct {
 	// Name is the same on all servers. Required.
 	Name string
 
-	// Listen is where the other servers reach this one, host:port. Required.
+	// Listen is host:port for the other servers. Required.
 	Listen string
 
-	// Routes are where all servers are reached by each other, host:port each. The
-	// server's own may be among them. Required.
+	// Routes are the host:port of all servers, with or without this one. Required.
 	Routes []string
 }
 
-// Text returns the configuration in nats-server's language: the accounts and
-// limits of an embedded broker, and in the place of its gate the question to the
-// provisioners. It holds the cluster's password: keep it from others. The error
-// is about the keys.
+// Text returns the configuration in nats-server's language, with an embedded broker's accounts and limits. It
+// contains the cluster's password.
 func (c ServerConfig) Text() (string, error) {
 	public, err := c.Keys.public()
 	if err != nil {
@@ -91,7 +83,6 @@ func (c ServerConfig) Text() (string, error) {
 	return b.String(), nil
 }
 
-// serverText is the configuration but for cluster and accounts.
 const serverText = `# A broker of muster's, as 'muster broker config' printed it. The accounts and their
 # permissions are muster's protocol; change names, addresses and limits.
 server_name: %[1]q
@@ -127,8 +118,7 @@ authorization {
 }
 `
 
-// systemUser is what provisioners do in the servers' own account: list
-// connections and drop them, and look at how the servers are configured.
+// systemUser lets provisioners list and drop connections and read configurations.
 const systemUser = `
     users: [{nkey: %[1]s, permissions: {
       publish: [%[2]q, %[3]q, %[4]q]
@@ -136,7 +126,6 @@ const systemUser = `
     }}]
   `
 
-// storeText is the block about the store, if the server has one.
 func (c ServerConfig) storeText() string {
 	if c.Hub != nil {
 		return "# The streams are at the hub."
@@ -157,7 +146,6 @@ func (c ServerConfig) storeText() string {
 }`, c.StoreDir, limit, domain, maxMemoryBytes)
 }
 
-// clusterText is the block about the other servers.
 func (c ServerConfig) clusterText() string {
 	var routes []string
 	for _, r := range c.Cluster.Routes {

@@ -6,19 +6,17 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Usage is what JetStream has stored, of how much. At Limit it refuses every
-// write to every stream, whatever a stream was promised.
+// Usage is JetStream's fill level. At Limit it refuses all writes.
 type Usage struct {
 	Stored int64 // bytes of all streams
 
-	// Promised is what streams with a bound may still take: they grow without
-	// a check of the limit.
+	// Promised is what bounded streams may still take without a check of the limit.
 	Promised int64
 
 	Limit int64
 }
 
-// Usage returns what JetStream has stored. The error may be [ErrNotRunning].
+// Usage may return [ErrNotRunning].
 func (b *Broker) Usage() (Usage, error) {
 	s, err := b.running()
 	if err != nil {

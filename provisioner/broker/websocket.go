@@ -6,22 +6,16 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// WebSocketConfig is about nodes that reach the broker as browsers reach a web
-// server, by WebSocket (RFC 6455), since a proxy or a firewall lets nothing else
-// through.
+// WebSocketConfig serves nodes behind a proxy or firewall (RFC 6455).
 type WebSocketConfig struct {
-	// Listen is the address of one more port, "0.0.0.0:443". Port 0 or -1 takes
-	// any free one. Empty is none.
+	// Listen is "0.0.0.0:443"; port 0 or -1 takes any. Empty means none.
 	Listen string
 
-	// Plain takes connections without TLS on it, for behind a proxy that ends
-	// TLS. The broker sees no certificate of a node's then, and so no node comes
-	// into [AccountFleet] that way; and all connections come from the proxy's
-	// address, whatever the proxy says in X-Forwarded-For, which any client can send.
+	// Plain accepts connections from a proxy that terminates TLS. The broker then sees no client certificates, so
+	// no node gets into [AccountFleet]. X-Forwarded-For is ignored, because any client can forge it.
 	Plain bool
 }
 
-// webSocketOptions sets the options for WebSocket.
 func (b *Broker) webSocketOptions(opts *server.WebsocketOpts) {
 	if b.cfg.WebSocket.Listen == "" {
 		return
@@ -29,16 +23,14 @@ func (b *Broker) webSocketOptions(opts *server.WebsocketOpts) {
 	opts.Host, opts.Port = b.webHost, b.webPort
 	opts.HandshakeTimeout = handshake
 	opts.AuthTimeout = handshake.Seconds()
-	opts.SameOrigin = true // no web page of others' has a browser connect here
+	opts.SameOrigin = true // refuses browsers on other origins' pages
 	if opts.NoTLS = b.cfg.WebSocket.Plain; opts.NoTLS {
 		return
 	}
 	opts.TLSConfig = b.tlsConfig()
 }
 
-// WebSocketURL returns where nodes connect by WebSocket, wss://host:port or
-// ws://host:port; where that is every address of the machine, with the loopback
-// address as host. It is empty unless the broker is running and takes them.
+// WebSocketURL is wss:// or ws://host:port as this machine reaches it, or "".
 func (b *Broker) WebSocketURL() string {
 	s, err := b.running()
 	if err != nil || b.cfg.WebSocket.Listen == "" {

@@ -224,7 +224,7 @@ func (l *link) misconfigured() error {
 	if l.external == nil {
 		return nil
 	}
-	return l.external.Unread()
+	return l.external.CalloutError()
 }
 
 // storeComesUp is how long the store of a cluster may take to be of use after a
@@ -291,7 +291,7 @@ func storeSize(dir string) (limit, most int64, err error) {
 // cannot read what brokers ask. It is for brokers outside of the process, which have other provisioners to ask.
 func (l *link) ownFault() error {
 	clock := l.live.clock.Load()
-	return cmp.Or(clock.Check(), clock.Differs(), l.external.Unread())
+	return cmp.Or(clock.Check(), clock.Differs(), l.external.CalloutError())
 }
 
 // clockConfig has the clock compared with that of a store on other machines.

@@ -378,7 +378,7 @@ func (d *Daemon) WithStore(ctx context.Context, name string, do func(store.Confi
 		return err
 	}
 	if d.broker.embedded != nil { // or what cannot be read would be missed anew
-		if err := broker.ReadAnew(d.cfg.StoreDir()); err != nil {
+		if err := broker.RebuildIndexes(d.cfg.StoreDir()); err != nil {
 			return err
 		}
 	}

@@ -93,7 +93,7 @@ func (st status) calloutFeature() fleet.Feature {
 	}
 	select {
 	case <-st.broker.asked:
-		return fleet.NewFeature(name, st.broker.external.Unread())
+		return fleet.NewFeature(name, st.broker.external.CalloutError())
 	default:
 		return fleet.Feature{Name: name, State: fleet.FeatureStarting}
 	}

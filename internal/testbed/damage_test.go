@@ -57,7 +57,7 @@ func TestDamageToTheStoreStopsTheStart(t *testing.T) {
 					t.Fatal(err)
 				}
 				if killed {
-					if err := os.Remove(filepath.Join(data, "broker", "ended-well")); err != nil {
+					if err := os.Remove(filepath.Join(data, "broker", "clean-shutdown")); err != nil {
 						t.Fatal(err)
 					}
 				}

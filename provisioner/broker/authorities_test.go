@@ -14,8 +14,8 @@ import (
 // soon as it has one.
 func TestABrokerWithoutACertificate(t *testing.T) {
 	t.Parallel()
-	var shown tls.Certificate
-	s := newSite(t, func(c *broker.Config) { shown, c.Certificate = c.Certificate, tls.Certificate{} })
+	var currentCertificate tls.Certificate
+	s := newSite(t, func(c *broker.Config) { currentCertificate, c.Certificate = c.Certificate, tls.Certificate{} })
 	plain, _ := s.client(t, nats.Token(goodToken))
 	if err := plain.Flush(); err != nil {
 		t.Errorf("without TLS: %v", err)
@@ -25,7 +25,7 @@ func TestABrokerWithoutACertificate(t *testing.T) {
 		nc.Close()
 		t.Error("TLS without a certificate")
 	}
-	s.SetCertificate(shown)
+	s.SetCertificate(currentCertificate)
 	secure, _ := s.client(t, nats.Token(goodToken), roots)
 	if err := secure.Flush(); err != nil {
 		t.Errorf("with TLS: %v", err)

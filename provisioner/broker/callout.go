@@ -46,26 +46,26 @@ type callout struct {
 	fault   func() error // may be nil
 	workers int          // answers in flight at most
 
-	unread atomic.Pointer[unreadQuestion] // nil if there was none
+	unread atomic.Pointer[unreadableRequest] // nil if there was none
 }
 
 // unreadableRequest is one that could not be decrypted or decoded.
-type unreadQuestion struct {
+type unreadableRequest struct {
 	at  time.Time // monotonic
 	err error
 }
 
-type question struct {
+type calloutRequest struct {
 	*nats.Msg
 	since time.Time
 }
 
 // run answers until ctx is done, then finishes the requests received. It returns after the last answer has left.
 func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
-	questions := make(chan question, maxCalloutsWaiting)
+	questions := make(chan calloutRequest, maxCalloutsWaiting)
 	put := func(m *nats.Msg) {
 		select {
-		case questions <- question{m, time.Now()}:
+		case questions <- calloutRequest{m, time.Now()}:
 		default: // the client would give up before its turn
 		}
 	}
@@ -75,7 +75,7 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 		workers.Go(func() {
 			for q := range questions {
 				if c.answer(work, q) {
-					taken(work, nc)
+					awaitDelivery(work, nc)
 				}
 			}
 		})
@@ -95,7 +95,7 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 
 // awaitDelivery waits until the connected broker has read the answer. Otherwise unread answers pile up where their
 // age is not checked.
-func taken(ctx context.Context, nc *nats.Conn) {
+func awaitDelivery(ctx context.Context, nc *nats.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
 	_ = nc.FlushWithContext(ctx) // an error means that the broker and its clients are gone
@@ -103,7 +103,7 @@ func taken(ctx context.Context, nc *nats.Conn) {
 
 // answer reports whether it answered. Answering twice is harmless, since the broker takes the first answer; so is
 // not answering, since the client reconnects.
-func (c *callout) answer(ctx context.Context, q question) bool {
+func (c *callout) answer(ctx context.Context, q calloutRequest) bool {
 	waited := time.Since(q.since) // the gate's clock may jump
 	if waited > maxCalloutWait {
 		return false
@@ -113,7 +113,7 @@ func (c *callout) answer(ctx context.Context, q question) bool {
 	broker := q.Header.Get(server.AuthRequestXKeyHeader)
 	request, err := c.open(q.Data, broker)
 	if err != nil {
-		c.unread.Store(&unreadQuestion{time.Now(), err})
+		c.unread.Store(&unreadableRequest{time.Now(), err})
 		c.log.connection(ctx, "broker asks in a way that is not understood", slog.String("err", scrub(err.Error())))
 		return false
 	}
@@ -133,7 +133,7 @@ func (c *callout) answer(ctx context.Context, q question) bool {
 	return true
 }
 
-func (c *callout) respond(q question, response *jwt.AuthorizationResponseClaims, broker string) error {
+func (c *callout) respond(q calloutRequest, response *jwt.AuthorizationResponseClaims, broker string) error {
 	text, err := response.Encode(c.issuer)
 	if err != nil {
 		return err

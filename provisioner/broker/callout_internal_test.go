@@ -32,7 +32,7 @@ func testWaited(t *testing.T) {
 	for waited, want := range map[time.Duration]int{0: 1, maxCalloutWait: 1, maxCalloutWait + 1: 0, admitTimeout - 1: 0} {
 		asked = 0
 		m := &nats.Msg{Data: sealed, Header: header}
-		c.answer(t.Context(), question{m, time.Now().Add(-waited)})
+		c.answer(t.Context(), calloutRequest{m, time.Now().Add(-waited)})
 		if asked != want {
 			t.Errorf("after %v, limit %v: the gate was asked %d times, want %d", waited, maxCalloutWait, asked, want)
 		}
@@ -46,7 +46,7 @@ func TestAQuestionAboutNobodyIsNotAnswered(t *testing.T) {
 	for _, user := range []string{"", "x", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"} {
 		asked := 0
 		c, sealed, header := asking(t, func() { asked++ }, func(r *jwt.AuthorizationRequestClaims) { r.UserNkey = user })
-		if c.answer(t.Context(), question{&nats.Msg{Data: sealed, Header: header}, time.Now()}) || asked > 0 {
+		if c.answer(t.Context(), calloutRequest{&nats.Msg{Data: sealed, Header: header}, time.Now()}) || asked > 0 {
 			t.Errorf("a question about the user %q is answered; the gate was asked %d times", user, asked)
 		}
 	}

@@ -89,11 +89,11 @@ func (g *Gate) checkChain(chain []*x509.Certificate) (time.Time, error) {
 	for _, cert := range chain {
 		if now.Before(cert.NotBefore) {
 			return time.Time{}, fmt.Errorf("%w: %q is not valid before %s", ErrCertificate,
-				bounded(cert.Subject.CommonName), cert.NotBefore.UTC().Format(time.RFC3339))
+				truncate(cert.Subject.CommonName), cert.NotBefore.UTC().Format(time.RFC3339))
 		}
 		if !now.Before(cert.NotAfter) {
 			return time.Time{}, fmt.Errorf("%w: %q expired at %s", ErrCertificate,
-				bounded(cert.Subject.CommonName), cert.NotAfter.UTC().Format(time.RFC3339))
+				truncate(cert.Subject.CommonName), cert.NotAfter.UTC().Format(time.RFC3339))
 		}
 		if cert.NotAfter.Before(deadline) {
 			deadline = cert.NotAfter

@@ -18,27 +18,27 @@ import (
 
 // Subjects of [AccountSystem].
 const (
-	askConnections = "$SYS.REQ.SERVER.PING.CONNZ"
-	askJetStream   = "$SYS.REQ.SERVER.PING.JSZ"
-	orderKick      = "$SYS.REQ.SERVER.%s.KICK"
-	heardAlive     = "$SYS.SERVER.*.STATSZ" // every 10 s from each server
+	connzSubject  = "$SYS.REQ.SERVER.PING.CONNZ"
+	jszSubject    = "$SYS.REQ.SERVER.PING.JSZ"
+	kickSubject   = "$SYS.REQ.SERVER.%s.KICK"
+	statszSubject = "$SYS.SERVER.*.STATSZ" // every 10 s from each server
 
 	controlInbox = "_INBOX.muster"
 )
 
 // Permissions of provisioners in [AccountSystem].
 var (
-	controlSays  = [...]string{askConnections, askJetStream, fmt.Sprintf(orderKick, "*")}
-	controlHears = [...]string{controlInbox + ".>", heardAlive}
+	systemPublish   = [...]string{connzSubject, jszSubject, fmt.Sprintf(kickSubject, "*")}
+	systemSubscribe = [...]string{controlInbox + ".>", statszSubject}
 )
 
 const (
 	// A server that is silent for serverSilence, 3.5 status messages, is no longer expected to answer.
-	forgetServer = 35 * time.Second
+	serverSilence = 35 * time.Second
 
 	// answerTimeout is for known servers, answerGap for servers that are not known yet. An answer takes 2 ms.
 	answerTimeout = 2 * time.Second
-	quiet         = 100 * time.Millisecond
+	answerGap     = 100 * time.Millisecond
 
 	// connectionsPage entries are 1.1 KB each, from all servers at once; a client with 64 MiB pending is dropped.
 	// Pages overlap, because entries move up when connections end.
@@ -58,7 +58,7 @@ type control struct {
 }
 
 func (c *control) follow(ctx context.Context) error {
-	_, err := c.nc.Subscribe(heardAlive, func(m *nats.Msg) {
+	_, err := c.nc.Subscribe(statszSubject, func(m *nats.Msg) {
 		c.alive(strings.Split(m.Subject, ".")[2]) // the pattern has as many tokens
 	})
 	if err == nil {
@@ -77,7 +77,7 @@ func (c *control) alive(id string) {
 	last, known := c.servers[id]
 	c.servers[id] = time.Now()
 	c.mu.Unlock()
-	if (!known || time.Since(last) > forgetServer) && c.appeared != nil {
+	if (!known || time.Since(last) > serverSilence) && c.appeared != nil {
 		c.appeared()
 	}
 }
@@ -86,7 +86,7 @@ func (c *control) missing(answered map[string]bool) (ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, last := range c.servers {
-		if time.Since(last) > forgetServer {
+		if time.Since(last) > serverSilence {
 			delete(c.servers, id)
 		} else if !answered[id] {
 			ids = append(ids, id)
@@ -96,14 +96,14 @@ func (c *control) missing(answered map[string]bool) (ids []string) {
 	return ids
 }
 
-type reported[T any] struct {
+type serverReply[T any] struct {
 	Server server.ServerInfo `json:"server"`
 	Data   *T                `json:"data"`
 	Error  *server.ApiError  `json:"error"` // set instead of Data
 }
 
 // query passes every reply with data to each. The error names live servers without one.
-func ask[T any](ctx context.Context, c *control, subject string, request any, each func(server.ServerInfo, *T)) error {
+func query[T any](ctx context.Context, c *control, subject string, request any, each func(server.ServerInfo, *T)) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", subject, err)
@@ -126,7 +126,7 @@ func ask[T any](ctx context.Context, c *control, subject string, request any, ea
 		if err != nil {
 			break
 		}
-		var r reported[T]
+		var r serverReply[T]
 		if err := json.Unmarshal(m.Data, &r); err != nil || r.Server.ID == "" {
 			continue
 		}
@@ -151,7 +151,7 @@ func ask[T any](ctx context.Context, c *control, subject string, request any, ea
 func (c *control) nextAnswer(ctx context.Context, sub *nats.Subscription, answered map[string]bool) (*nats.Msg, error) {
 	if len(answered) > 0 && len(c.missing(answered)) == 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, quiet)
+		ctx, cancel = context.WithTimeout(ctx, answerGap)
 		defer cancel()
 	}
 	return sub.NextMsgWithContext(ctx)
@@ -159,12 +159,12 @@ func (c *control) nextAnswer(ctx context.Context, sub *nats.Subscription, answer
 
 // connections lists connections of a node, or of all if node is empty, page by page.
 func (c *control) connections(ctx context.Context, node wire.Identity, each func([]connection)) error {
-	options := connectionsOf(node, c.page)
+	options := connzOptions(node, c.page)
 	for {
 		more := false
-		err := ask(ctx, c, askConnections, options, func(_ server.ServerInfo, r *server.Connz) {
+		err := query(ctx, c, connzSubject, options, func(_ server.ServerInfo, r *server.Connz) {
 			more = more || options.Offset+len(r.Conns) < r.Total
-			each(connectionsIn(r))
+			each(connectionsFrom(r))
 		})
 		if err != nil || !more {
 			return err
@@ -180,5 +180,5 @@ func (c *control) kick(conn connection) error {
 		return err
 	}
 	// The server ignores a request without a reply subject.
-	return c.nc.PublishRequest(fmt.Sprintf(orderKick, conn.server), c.nc.NewInbox(), body)
+	return c.nc.PublishRequest(fmt.Sprintf(kickSubject, conn.server), c.nc.NewInbox(), body)
 }

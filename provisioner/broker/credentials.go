@@ -22,7 +22,7 @@ const (
 )
 
 func login(secret wire.Secret) (nats.Option, error) {
-	key, err := seed(secret, nkeys.PrefixByteUser, wantUser)
+	key, err := parseSeed(secret, nkeys.PrefixByteUser, wantUser)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func login(secret wire.Secret) (nats.Option, error) {
 	return nats.Nkey(public, key.Sign), nil
 }
 
-func seed(secret wire.Secret, kind nkeys.PrefixByte, want string) (nkeys.KeyPair, error) {
+func parseSeed(secret wire.Secret, kind nkeys.PrefixByte, want string) (nkeys.KeyPair, error) {
 	prefix, _, err := nkeys.DecodeSeed([]byte(secret))
 	if err != nil || prefix != kind {
 		return nil, fmt.Errorf("%w, want %s", ErrKey, want)
@@ -98,7 +98,7 @@ func (k Keys) public() (p publicKeys, err error) {
 		{"credentials", k.Provisioner, nkeys.PrefixByteUser, wantUser, &p.provisioner},
 		{"system credentials", k.System, nkeys.PrefixByteUser, wantUser, &p.system},
 	} {
-		key, err := seed(half.secret, half.kind, half.want)
+		key, err := parseSeed(half.secret, half.kind, half.want)
 		if err == nil {
 			*half.dst, err = key.PublicKey()
 		}

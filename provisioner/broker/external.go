@@ -92,9 +92,9 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	bad("credentials", err)
 	e.system, err = login(cfg.Keys.System)
 	bad("system credentials", err)
-	c.issuer, err = seed(cfg.Keys.Issuer, nkeys.PrefixByteAccount, wantIssuer)
+	c.issuer, err = parseSeed(cfg.Keys.Issuer, nkeys.PrefixByteAccount, wantIssuer)
 	bad("issuer", err)
-	c.xkey, err = seed(cfg.Keys.XKey, nkeys.PrefixByteCurve, wantXKey)
+	c.xkey, err = parseSeed(cfg.Keys.XKey, nkeys.PrefixByteCurve, wantXKey)
 	bad("xkey", err)
 	e.gate, err = NewGate(cfg.Gate)
 	bad("gate", err)
@@ -120,7 +120,7 @@ func CheckURLs(urls string) error {
 	return nil
 }
 
-func onlyHere(urls string) bool {
+func allLoopback(urls string) bool {
 	for text := range strings.SplitSeq(urls, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))
 		if err != nil {
@@ -136,7 +136,7 @@ func onlyHere(urls string) bool {
 // Start retries until a server answers and all answering servers sync writes, or ctx is done. The error may wrap
 // [ErrMisconfigured] or [ErrNotSynced].
 func (e *External) Start(ctx context.Context) error {
-	if e.cfg.TLS == nil && !onlyHere(e.cfg.URLs) {
+	if e.cfg.TLS == nil && !allLoopback(e.cfg.URLs) {
 		e.log.WarnContext(ctx, "connections to brokers are without TLS, so that what nodes are given in plain mode can be read on the way; say tls:// in broker.url", "subject", e.cfg.URLs)
 	}
 	nc, err := e.dial(ctx, "provisioner control", e.system, nats.CustomInboxPrefix(controlInbox))

@@ -287,14 +287,14 @@ func TestBrokerSendsItsWholeChain(t *testing.T) {
 func TestCertificateIsRenewedWhileRunning(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	shown := func() *x509.Certificate {
+	currentCertificate := func() *x509.Certificate {
 		c := s.dial(t, s.tlsConfig()).mustHello(map[string]any{"auth_token": goodToken})
 		return c.conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
 	}
-	before := shown()
+	before := currentCertificate()
 	cert := s.ca.issue(t, wire.RoleBroker, "localhost", func(c *x509.Certificate) { c.DNSNames = before.DNSNames })
 	s.SetCertificate(cert)
-	if got := shown(); got.Equal(before) {
+	if got := currentCertificate(); got.Equal(before) {
 		t.Error("the old certificate is still shown")
 	}
 }

@@ -39,7 +39,7 @@ type Presented struct {
 
 // LogValue omits secrets and whatever a client put into the wrong field.
 func (p Presented) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("address", p.Address), slog.String("name", bounded(p.Name)),
+	return slog.GroupValue(slog.String("address", p.Address), slog.String("name", truncate(p.Name)),
 		slog.Bool("token", p.Token != ""), slog.Int("certificates", len(p.Certificates)))
 }
 
@@ -175,7 +175,7 @@ func maxToken(p Presented) int {
 	return wire.MaxTokenBytes
 }
 
-func bounded(s string) string {
+func truncate(s string) string {
 	const limit = 200
 	if len(s) <= limit {
 		return s

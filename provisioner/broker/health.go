@@ -27,7 +27,7 @@ const (
 	slowAfter = 5 * time.Second
 
 	// maxBusyChecks of a millisecond each make five seconds.
-	busyLooks = 5000
+	maxBusyChecks = 5000
 )
 
 // Watch returns [ErrStoreFailed] after two failed checks in a row, a second apart, and nil when ctx is done. slow
@@ -49,7 +49,7 @@ func watchHealth(ctx context.Context, health func() error, slow func(error)) err
 	defer tick.Stop()
 	failed := false
 	for {
-		err := lookAtHealth(ctx, health, slow)
+		err := checkHealth(ctx, health, slow)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -66,7 +66,7 @@ func watchHealth(ctx context.Context, health func() error, slow func(error)) err
 }
 
 // checkHealth's goroutine ends when the disk answers.
-func lookAtHealth(ctx context.Context, health func() error, slow func(error)) error {
+func checkHealth(ctx context.Context, health func() error, slow func(error)) error {
 	done := make(chan error, 1)
 	go func() { done <- health() }()
 	late := time.NewTimer(slowAfter)
@@ -96,7 +96,7 @@ func storeFailed(s *server.Server, account string, opened *os.File) error {
 	case err != nil:
 		return err
 	}
-	if err := healthOf(s, account, writeFailed); !errors.Is(err, errBusy) {
+	if err := healthOf(s, account, isWriteError); !errors.Is(err, errBusy) {
 		return err
 	}
 	return nil // the next check decides
@@ -105,8 +105,8 @@ func storeFailed(s *server.Server, account string, opened *os.File) error {
 // errBusy means no answer within a millisecond.
 var errBusy = errors.New("the server was busy")
 
-// writeFailed selects errors that last; a new stream or a replica that is behind passes.
-func writeFailed(e server.HealthzError) bool { return strings.Contains(e.Error, "write error") }
+// isWriteError selects errors that last; a new stream or a replica that is behind passes.
+func isWriteError(e server.HealthzError) bool { return strings.Contains(e.Error, "write error") }
 
 // healthOf returns the errors that counts selects, or [errBusy].
 func healthOf(s *server.Server, account string, counts func(server.HealthzError) bool) error {
@@ -124,10 +124,10 @@ func healthOf(s *server.Server, account string, counts func(server.HealthzError)
 
 // checkDamage returns [ErrStoreDamaged] if a stream is unreadable. A new stream in its place would hide the loss,
 // so call it before creating any.
-func undamaged(s *server.Server, account string) error {
-	counts := func(e server.HealthzError) bool { return !s.JetStreamIsClustered() || writeFailed(e) }
+func checkDamage(s *server.Server, account string) error {
+	counts := func(e server.HealthzError) bool { return !s.JetStreamIsClustered() || isWriteError(e) }
 	err := errBusy
-	for look := 0; errors.Is(err, errBusy) && look < busyLooks; look++ {
+	for look := 0; errors.Is(err, errBusy) && look < maxBusyChecks; look++ {
 		err = healthOf(s, account, counts)
 	}
 	if err != nil {

@@ -145,7 +145,7 @@ func TestIndexesCountIfTheServerEndedWell(t *testing.T) {
 			t.Fatalf("%v: has nats-server another name for it now?", err)
 		}
 		if killed {
-			if err := os.Remove(filepath.Join(cfg.StoreDir, "ended-well")); err != nil {
+			if err := os.Remove(filepath.Join(cfg.StoreDir, "clean-shutdown")); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -20,13 +20,13 @@ const (
 	blocksDir = "msgs"     // its directory, in streams and Raft logs
 
 	// cleanShutdownFile is written when a server ends with a healthy store.
-	endedWell = "ended-well"
+	cleanShutdownFile = "clean-shutdown"
 )
 
 // removeUntrustedIndexes removes the indexes unless the last server shut down cleanly. A crash after any step is
 // harmless: the marker is removed first and synced.
-func forgetIndexes(store string) error {
-	err := os.Remove(filepath.Join(store, endedWell))
+func removeUntrustedIndexes(store string) error {
+	err := os.Remove(filepath.Join(store, cleanShutdownFile))
 	if err == nil {
 		return disk.SyncDir(store)
 	}
@@ -54,8 +54,8 @@ func forgetIndexes(store string) error {
 }
 
 // RebuildIndexes makes the next start read all blocks.
-func ReadAnew(store string) error {
-	err := os.Remove(filepath.Join(store, endedWell))
+func RebuildIndexes(store string) error {
+	err := os.Remove(filepath.Join(store, cleanShutdownFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -63,8 +63,8 @@ func ReadAnew(store string) error {
 }
 
 // markCleanShutdown ignores errors: the next start then only takes longer.
-func keepIndexes(store string) {
-	f, err := os.OpenFile(filepath.Join(store, endedWell), os.O_WRONLY|os.O_CREATE, 0o600)
+func markCleanShutdown(store string) {
+	f, err := os.OpenFile(filepath.Join(store, cleanShutdownFile), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return
 	}

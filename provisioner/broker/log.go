@@ -137,7 +137,7 @@ var clientTrouble = regexp.MustCompile(`^(TLS handshake error|Publish Violation|
 var clientLine = regexp.MustCompile(`^(\S+) - [cw]id:(\d+)(?: - "(?:[^"\\]|\\.)*")* - `)
 
 // handshakeLine matches lines about clients that have no connection yet.
-var strangerLine = regexp.MustCompile(`^(\S+ - )?(websocket\b|Not configured to accept leaf node connections)`)
+var handshakeLine = regexp.MustCompile(`^(\S+ - )?(websocket\b|Not configured to accept leaf node connections)`)
 
 // render formats a line and returns the client's address if it is about one. It drops the server's prefix before
 // formatting, because that holds client-controlled text: "%[1]1000000d" a thousand times.
@@ -156,7 +156,7 @@ func render(format string, v []any) (text, address string, client bool) {
 	if m := clientLine.FindStringSubmatchIndex(text); m != nil {
 		return text[m[1]:], text[m[2]:m[3]], true
 	}
-	return text, "", strangerLine.MatchString(text)
+	return text, "", handshakeLine.MatchString(text)
 }
 
 // tokenShape matches a JWT, even truncated.
@@ -164,5 +164,5 @@ var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*`)
 
 // scrub removes tokens and truncates.
 func scrub(text string) string {
-	return bounded(tokenShape.ReplaceAllString(text, "(secret)"))
+	return truncate(tokenShape.ReplaceAllString(text, "(secret)"))
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // unreadableFor is long, since nodes may connect rarely.
-const unreadFor = 10 * time.Minute
+const unreadableFor = 10 * time.Minute
 
 // ErrMisconfigured means a server not configured by [ServerConfig.Text].
 var ErrMisconfigured = errors.New("the servers are not configured as `muster broker config` prints it")
@@ -24,11 +24,11 @@ var ErrMisconfigured = errors.New("the servers are not configured as `muster bro
 var ErrNotSynced = errors.New("broker acknowledges writes that are not on disk: set jetstream.sync_interval to always, as `muster broker config` does, and restart it")
 
 // kickNoServer reaches no server, since ids are public keys.
-var orderNoServer = fmt.Sprintf(orderKick, "none")
+var kickNoServer = fmt.Sprintf(kickSubject, "none")
 
 // CalloutError returns why a callout request of the last ten minutes could not be read, or nil.
-func (e *External) Unread() error {
-	if last := e.callout.unread.Load(); last != nil && time.Since(last.at) < unreadFor {
+func (e *External) CalloutError() error {
+	if last := e.callout.unread.Load(); last != nil && time.Since(last.at) < unreadableFor {
 		return fmt.Errorf("a question about a connection was not answered: %w", last.err)
 	}
 	return nil
@@ -45,7 +45,7 @@ func (c *control) checkServer(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = inbox.Unsubscribe() }()
-	for _, subject := range []string{askConnections, askJetStream, orderNoServer} {
+	for _, subject := range []string{connzSubject, jszSubject, kickNoServer} {
 		if err := c.nc.Publish(subject, nil); err != nil {
 			return err
 		}
@@ -67,7 +67,7 @@ func (c *control) checkSync(ctx context.Context) error {
 	for {
 		answers := 0
 		var names []string
-		err := ask(ctx, c, askJetStream, server.JSzOptions{Config: true}, func(s server.ServerInfo, js *server.JSInfo) {
+		err := query(ctx, c, jszSubject, server.JSzOptions{Config: true}, func(s server.ServerInfo, js *server.JSInfo) {
 			if answers++; !js.Disabled && !js.Config.SyncAlways {
 				names = append(names, s.Name)
 			}
@@ -82,7 +82,7 @@ func (c *control) checkSync(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
-		case <-time.After(quiet):
+		case <-time.After(answerGap):
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestQuestionThatCannotBeReadIsReported(t *testing.T) {
 	}
 	keys.XKey = other.XKey
 	wrong := o.provisioner(t, keys, o.url)
-	if err := wrong.Unread(); err != nil {
+	if err := wrong.CalloutError(); err != nil {
 		t.Errorf("before a question: %v", err)
 	}
 	nc, err := nats.Connect(o.url, nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)), nats.NoReconnect(), nats.Timeout(patience))
@@ -63,7 +63,7 @@ func TestQuestionThatCannotBeReadIsReported(t *testing.T) {
 		t.Error("a provisioner that cannot read what a node presents admits it")
 	}
 	eventually(t, "a question that could not be read", func() bool {
-		err := wrong.Unread()
+		err := wrong.CalloutError()
 		return err != nil && strings.Contains(err.Error(), "another xkey than broker.callout.xkey")
 	})
 }

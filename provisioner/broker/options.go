@@ -29,7 +29,7 @@ const (
 	_ = uint(maxPayload - seal.MaxReplyBytes)
 )
 
-func (a *authentication) learnAccounts(s *server.Server) (err error) {
+func (a *authentication) lookupAccounts(s *server.Server) (err error) {
 	a.accounts = make(map[string]*server.Account)
 	for _, name := range []string{AccountProvisioning, AccountFleet, AccountMuster} {
 		if a.accounts[name], err = s.LookupAccount(name); err != nil {
@@ -76,7 +76,7 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 
 func (b *Broker) tlsConfig() *tls.Config {
 	return &tls.Config{
-		GetCertificate: b.shown,
+		GetCertificate: b.currentCertificate,
 		ClientCAs:      b.cfg.ClientCAs,
 		ClientAuth:     tls.VerifyClientCertIfGiven,
 		MinVersion:     tls.VersionTLS12,
@@ -86,7 +86,7 @@ func (b *Broker) tlsConfig() *tls.Config {
 	}
 }
 
-func (b *Broker) shown(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (b *Broker) currentCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c := b.certificate.Load()
 	if len(c.Certificate) == 0 {
 		return nil, ErrNoCertificate

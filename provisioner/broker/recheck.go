@@ -20,7 +20,7 @@ type Certificate struct {
 }
 
 // undecided codes say nothing about the node, so its connections stay.
-var unsure = map[wire.Code]bool{
+var undecided = map[wire.Code]bool{
 	wire.CodeBusy:               true,
 	wire.CodeClockBehind:        true,
 	wire.CodeRevocationsUnknown: true,
@@ -58,7 +58,7 @@ func (g *Gate) stillAdmits(ctx context.Context, c connection) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
 	err := g.cfg.AdmitNode(ctx, c.node, Certificate{SHA256: c.certificate})
-	if err != nil && unsure[deny(wire.CodeDenied, err).Code] {
+	if err != nil && undecided[deny(wire.CodeDenied, err).Code] {
 		return false, fmt.Errorf("recheck node %q: %w", c.node, err)
 	}
 	return err == nil, nil
@@ -66,11 +66,11 @@ func (g *Gate) stillAdmits(ctx context.Context, c connection) (bool, error) {
 
 // maxSingleQueries is up to how many nodes are queried one by one, a few ms each, before all connections are
 // listed.
-const fewNodes = 8
+const maxSingleQueries = 8
 
-func eachOf(ids []wire.Identity, recheck func(node wire.Identity, wanted map[wire.Identity]bool) error) error {
+func forNodes(ids []wire.Identity, recheck func(node wire.Identity, wanted map[wire.Identity]bool) error) error {
 	var errs []error
-	if len(ids) <= fewNodes {
+	if len(ids) <= maxSingleQueries {
 		for _, id := range ids {
 			errs = append(errs, recheck(id, nil))
 		}
@@ -86,7 +86,7 @@ func eachOf(ids []wire.Identity, recheck func(node wire.Identity, wanted map[wir
 // Recheck drops connections of nodes that would not be admitted now, even those still being admitted. Call it after
 // writing the record or revocation, and again after an error.
 func (b *Broker) Recheck(ctx context.Context, ids ...wire.Identity) error {
-	return eachOf(ids, func(node wire.Identity, wanted map[wire.Identity]bool) error {
+	return forNodes(ids, func(node wire.Identity, wanted map[wire.Identity]bool) error {
 		return b.recheck(ctx, node, wanted)
 	})
 }
@@ -100,11 +100,11 @@ func (b *Broker) recheck(ctx context.Context, node wire.Identity, wanted map[wir
 		return nil //nolint:nilerr // a broker that does not run has no connections
 	}
 	b.rechecks.Add(1) // before listing connections; see authentication.admit
-	held, err := s.Connz(connectionsOf(node, b.cfg.MaxConnections))
+	held, err := s.Connz(connzOptions(node, b.cfg.MaxConnections))
 	if err != nil {
 		return fmt.Errorf("connections of nodes: %w", err)
 	}
-	return b.gate.recheck(ctx, connectionsIn(held), wanted, func(c connection) error {
+	return b.gate.recheck(ctx, connectionsFrom(held), wanted, func(c connection) error {
 		_ = s.DisconnectClientByID(c.number) // the error says that it has gone
 		return nil
 	})
@@ -113,7 +113,7 @@ func (b *Broker) recheck(ctx context.Context, node wire.Identity, wanted map[wir
 // Recheck drops connections of nodes that would not be admitted now, on every server. It may miss an admission in
 // progress: call it again after [AdmissionInFlight], and after an error.
 func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) error {
-	return eachOf(ids, func(node wire.Identity, wanted map[wire.Identity]bool) error {
+	return forNodes(ids, func(node wire.Identity, wanted map[wire.Identity]bool) error {
 		return e.recheck(ctx, node, wanted)
 	})
 }
@@ -144,11 +144,11 @@ type connection struct {
 	certificate string // SHA-256, hex; empty if the server has none
 }
 
-func connectionsOf(node wire.Identity, limit int) *server.ConnzOptions {
+func connzOptions(node wire.Identity, limit int) *server.ConnzOptions {
 	return &server.ConnzOptions{Account: AccountFleet, Username: true, User: string(node), Limit: limit}
 }
 
-func connectionsIn(r *server.Connz) []connection {
+func connectionsFrom(r *server.Connz) []connection {
 	var list []connection
 	for _, c := range r.Conns {
 		held := connection{server: r.ID, number: c.Cid, node: wire.Identity(c.AuthorizedUser)}

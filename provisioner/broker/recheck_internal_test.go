@@ -38,8 +38,8 @@ func newServers(t *testing.T) *servers {
 	}
 	fleet, system := server.NewAccount(AccountFleet), server.NewAccount(AccountSystem)
 	permitted := &server.Permissions{
-		Publish:   &server.SubjectPermission{Allow: controlSays[:]},
-		Subscribe: &server.SubjectPermission{Allow: controlHears[:]},
+		Publish:   &server.SubjectPermission{Allow: systemPublish[:]},
+		Subscribe: &server.SubjectPermission{Allow: systemSubscribe[:]},
 	}
 	f := &servers{admit: func(wire.Identity, Certificate) error { return nil }}
 	f.server, err = server.NewServer(&server.Options{
@@ -115,7 +115,7 @@ func TestExternalRecheckDropsWhatIsNotAdmittedAnyMore(t *testing.T) {
 	t.Parallel()
 	f := newServers(t)
 	many := []wire.Identity{"web1.example.net"}
-	for len(many) <= fewNodes {
+	for len(many) <= maxSingleQueries {
 		many = append(many, "never.example.net")
 	}
 	for what, recheck := range map[string]func() error{
@@ -187,8 +187,8 @@ func TestASilentServerIsNamedAndHoldsUpNoOther(t *testing.T) {
 		t.Errorf("Recheck = %v, want the server named", err)
 	}
 	ended(t, "at the server that answers", closed)
-	if _, err := other.Subscribe(askConnections, func(m *nats.Msg) {
-		b, err := json.Marshal(reported[server.Connz]{Server: server.ServerInfo{ID: silent}, Error: &server.ApiError{Code: 500, Description: "not now"}})
+	if _, err := other.Subscribe(connzSubject, func(m *nats.Msg) {
+		b, err := json.Marshal(serverReply[server.Connz]{Server: server.ServerInfo{ID: silent}, Error: &server.ApiError{Code: 500, Description: "not now"}})
 		if err != nil || m.Respond(b) != nil {
 			t.Error("no answer")
 		}

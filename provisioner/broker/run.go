@@ -50,7 +50,7 @@ func (r *runningServer) start(
 		if r.lock, err = lockDir(r.store); err != nil {
 			return err
 		}
-		if err := forgetIndexes(r.store); err != nil {
+		if err := removeUntrustedIndexes(r.store); err != nil {
 			return err
 		}
 	}
@@ -68,7 +68,7 @@ func (r *runningServer) start(
 	if r.lock == nil {
 		return nil
 	}
-	return undamaged(r.Server, r.account)
+	return checkDamage(r.Server, r.account)
 }
 
 // ready waits for the listener. A server that cannot start tells only its logger and otherwise looks as if it ran.
@@ -102,7 +102,7 @@ func (r *runningServer) stop(end func()) {
 	end()
 	r.WaitForShutdown()
 	if well {
-		keepIndexes(r.store)
+		markCleanShutdown(r.store)
 	}
 	if r.staged != "" {
 		_ = os.RemoveAll(r.staged) // the next start removes leftovers
@@ -126,7 +126,7 @@ func (b *Broker) Start(ctx context.Context) error {
 		cancel()
 		return fmt.Errorf("start broker: %w", err)
 	}
-	r, err := serve(ctx, opts, b.log, AccountMuster, auth.learnAccounts)
+	r, err := serve(ctx, opts, b.log, AccountMuster, auth.lookupAccounts)
 	if err != nil {
 		cancel()
 		return fmt.Errorf("start broker: %w", err)

@@ -36,7 +36,7 @@ func TestABrokerStopsWhileNodesConnect(t *testing.T) {
 	var asked atomic.Int64
 	for range 4 {
 		nodes.Go(func() {
-			for ask(address) == nil { // until it takes no more
+			for tryConnect(address) == nil { // until it takes no more
 				asked.Add(1)
 			}
 		})
@@ -102,9 +102,9 @@ func TestWhoIsAdmittedLateIsAdmitted(t *testing.T) {
 	}
 }
 
-// ask connects to a broker as a node with a token, and does not wait for its
+// tryConnect connects to a broker as a node with a token, and does not wait for its
 // answer.
-func ask(address string) error {
+func tryConnect(address string) error {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		return err
@@ -150,14 +150,14 @@ func TestAFileWithAMistakeIsNamed(t *testing.T) {
 // process waits for it without end.
 func TestAPortForRoutesThatIsTakenIsSaid(t *testing.T) {
 	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	occupied, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = taken.Close() })
+	t.Cleanup(func() { _ = occupied.Close() })
 	path := filepath.Join(t.TempDir(), "nats-server.conf")
 	text := "listen: 127.0.0.1:-1\nauthorization { user: a, password: bcdefghijklmnopq }\n" +
-		"cluster { name: muster, listen: \"" + taken.Addr().String() + "\", routes: [\"nats://127.0.0.1:1\"] }\n"
+		"cluster { name: muster, listen: \"" + occupied.Addr().String() + "\", routes: [\"nats://127.0.0.1:1\"] }\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,7 @@ func (c ServerConfig) Text() (string, error) {
 	b.WriteString(c.leafText())
 	b.WriteString(accountsConfig(servers*maxProvisioning(c.MaxConnections), c.Hub == nil, map[string]string{
 		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", public.provisioner),
-		AccountSystem: fmt.Sprintf(systemUser, public.system, controlSays[0], controlSays[1], controlSays[2], controlHears[0], controlHears[1]),
+		AccountSystem: fmt.Sprintf(systemUser, public.system, systemPublish[0], systemPublish[1], systemPublish[2], systemSubscribe[0], systemSubscribe[1]),
 	}))
 	return b.String(), nil
 }

@@ -187,7 +187,7 @@ func TestBrokerRun(t *testing.T) {
 	if err := server.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	server.waitFor("configuration read again")
+	server.waitFor("configuration reloaded")
 	provisioner = start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")
 	provisioner.waitFor("provisioner is serving")
 	agent = start(t, dir, "server", "run", "--token", "provisioning.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")

@@ -62,18 +62,18 @@ type calloutRequest struct {
 
 // run answers until ctx is done, then finishes the requests received. It returns after the last answer has left.
 func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
-	questions := make(chan calloutRequest, maxCalloutsWaiting)
+	requests := make(chan calloutRequest, maxCalloutsWaiting)
 	put := func(m *nats.Msg) {
 		select {
-		case questions <- calloutRequest{m, time.Now()}:
-		default: // the client would give up before its turn
+		case requests <- calloutRequest{m, time.Now()}:
+		default: // too many are waiting: the client would give up before its turn
 		}
 	}
 	work := context.WithoutCancel(ctx)
 	var workers sync.WaitGroup
 	for range c.workers {
 		workers.Go(func() {
-			for q := range questions {
+			for q := range requests {
 				if c.answer(work, q) {
 					awaitDelivery(work, nc)
 				}
@@ -88,7 +88,7 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 		Fault:    c.fault,
 	}
 	err := group.Run(ctx, ready)
-	close(questions)
+	close(requests)
 	workers.Wait()
 	return errors.Join(err, nc.FlushTimeout(admitTimeout))
 }
@@ -114,7 +114,7 @@ func (c *callout) answer(ctx context.Context, q calloutRequest) bool {
 	request, err := c.open(q.Data, broker)
 	if err != nil {
 		c.unread.Store(&unreadableRequest{time.Now(), err})
-		c.log.connection(ctx, "broker asks in a way that is not understood", slog.String("err", scrub(err.Error())))
+		c.log.connection(ctx, "callout request of a broker not readable", slog.String("err", scrub(err.Error())))
 		return false
 	}
 	response := jwt.NewAuthorizationResponseClaims(request.UserNkey)
@@ -127,7 +127,7 @@ func (c *callout) answer(ctx context.Context, q calloutRequest) bool {
 		response.Error = string(c.log.refuse(ctx, p, err, c.refused)) // for the broker's log
 	}
 	if err := c.respond(q, response, broker); err != nil {
-		c.log.connection(ctx, "answer to a broker lost", slog.String("err", scrub(err.Error())))
+		c.log.connection(ctx, "answer to a broker not sent", slog.String("err", scrub(err.Error())))
 		return false
 	}
 	return true
@@ -152,14 +152,15 @@ func (c *callout) open(data []byte, broker string) (*jwt.AuthorizationRequestCla
 	}
 	text, err := c.xkey.Open(data, broker)
 	if err != nil {
-		return nil, errors.New("the request is encrypted to another xkey than broker.callout.xkey: all provisioners have the same file, and all servers the same `auth_callout`")
+		return nil, errors.New("the request is encrypted to another xkey than broker.callout.xkey: " +
+			"use the same key file on all provisioners and the same `auth_callout` on all servers")
 	}
 	request, err := jwt.DecodeAuthorizationRequestClaims(string(text))
 	if err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
 	if !nkeys.IsValidPublicUserKey(request.UserNkey) { // package jwt returns nil for any other
-		return nil, fmt.Errorf("request: about the user %.80q, want the public key of one", request.UserNkey)
+		return nil, fmt.Errorf("request: user nkey %.80q is not a public user key", request.UserNkey)
 	}
 	return request, nil
 }

@@ -34,7 +34,8 @@ func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, *Denie
 	case wire.RoleProvisioner:
 		return &Admission{Account: AccountMuster, User: name, Deadline: deadline}, nil
 	default:
-		return nil, &Denied{wire.CodeDenied, fmt.Errorf("%w: role %q does not connect as a client", ErrCertificate, role)}
+		err := fmt.Errorf("%w: role %q does not connect as a client", ErrCertificate, role)
+		return nil, &Denied{wire.CodeDenied, err}
 	}
 }
 

@@ -103,7 +103,9 @@ type serverReply[T any] struct {
 }
 
 // query passes every reply with data to each. The error names live servers without one.
-func query[T any](ctx context.Context, c *control, subject string, request any, each func(server.ServerInfo, *T)) error {
+func query[T any](
+	ctx context.Context, c *control, subject string, request any, each func(server.ServerInfo, *T),
+) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", subject, err)
@@ -134,7 +136,8 @@ func query[T any](ctx context.Context, c *control, subject string, request any, 
 		c.alive(r.Server.ID)
 		switch {
 		case r.Error != nil:
-			errs = append(errs, fmt.Errorf("ask %s of server %s: refused: %q (%d)", subject, r.Server.ID, r.Error.Description, r.Error.Code))
+			errs = append(errs, fmt.Errorf("ask %s of server %s: refused: %q (%d)",
+				subject, r.Server.ID, r.Error.Description, r.Error.Code))
 		case r.Data == nil:
 			errs = append(errs, fmt.Errorf("ask %s of server %s: no data in the answer", subject, r.Server.ID))
 		default:
@@ -142,7 +145,8 @@ func query[T any](ctx context.Context, c *control, subject string, request any, 
 		}
 	}
 	if missing := c.missing(answered); len(missing) > 0 || len(answered) == 0 {
-		errs = append(errs, fmt.Errorf("ask %s: %d servers answered, none came from %s", subject, len(answered), strings.Join(missing, ", ")))
+		errs = append(errs, fmt.Errorf("ask %s: %d servers answered, these did not: %s",
+			subject, len(answered), strings.Join(missing, ", ")))
 	}
 	return errors.Join(errs...)
 }

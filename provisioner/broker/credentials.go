@@ -67,7 +67,12 @@ func NewKeys() (Keys, error) {
 	for _, of := range []struct {
 		create func() (nkeys.KeyPair, error)
 		dst    *wire.Secret
-	}{{nkeys.CreateAccount, &k.Issuer}, {nkeys.CreateCurveKeys, &k.XKey}, {nkeys.CreateUser, &k.Provisioner}, {nkeys.CreateUser, &k.System}} {
+	}{
+		{nkeys.CreateAccount, &k.Issuer},
+		{nkeys.CreateCurveKeys, &k.XKey},
+		{nkeys.CreateUser, &k.Provisioner},
+		{nkeys.CreateUser, &k.System},
+	} {
 		key, err := of.create()
 		if err != nil {
 			return Keys{}, fmt.Errorf("nkey: %w", err)

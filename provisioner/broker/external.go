@@ -111,10 +111,11 @@ func CheckURLs(urls string) error {
 	for i, text := range strings.Split(urls, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))
 		switch {
-		case err == nil && u.User != nil || strings.Contains(text, "@"): // the text may hold a password, so it is not quoted
-			return fmt.Errorf("server %d has a user in it: passwords go into the file of the credentials", i+1)
+		case err == nil && u.User != nil || strings.Contains(text, "@"): // not quoted: it may hold a password
+			return fmt.Errorf("server %d has a user in it: put logins into the credentials file", i+1)
 		case err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls":
-			return fmt.Errorf("server %d is %.100q, want nats://host:port or tls://host:port, comma separated", i+1, text)
+			return fmt.Errorf("server %d is %.100q, want nats://host:port or tls://host:port, comma separated",
+				i+1, text)
 		}
 	}
 	return nil
@@ -137,7 +138,8 @@ func allLoopback(urls string) bool {
 // [ErrMisconfigured] or [ErrNotSynced].
 func (e *External) Start(ctx context.Context) error {
 	if e.cfg.TLS == nil && !allLoopback(e.cfg.URLs) {
-		e.log.WarnContext(ctx, "connections to brokers are without TLS, so that what nodes are given in plain mode can be read on the way; say tls:// in broker.url", "subject", e.cfg.URLs)
+		e.log.WarnContext(ctx, "connections to brokers are not encrypted: use tls:// in broker.url",
+			"subject", e.cfg.URLs)
 	}
 	nc, err := e.dial(ctx, "provisioner control", e.system, nats.CustomInboxPrefix(controlInbox))
 	if err != nil {
@@ -177,20 +179,22 @@ func (e *External) running() (*control, error) {
 // dial retries until ctx is done, except on wrong credentials.
 func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (*nats.Conn, error) {
 	all := append(e.options(name), opts...)
-	said := ""
+	logged := ""
 	for {
 		nc, err := nats.Connect(e.cfg.URLs, all...)
 		if err == nil {
 			return nc, nil
 		}
 		if errors.Is(err, nats.ErrAuthorization) {
-			return nil, fmt.Errorf("%w: the servers do not know this login: give them the configuration that `muster broker config` prints", err)
+			return nil, fmt.Errorf("%w: the servers do not know this login: "+
+				"configure them as `muster broker config` prints", err)
 		}
 		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
-			err = fmt.Errorf("%w: it is of none that provisioner.yaml names under ca or ca.previous: make it another certificate with `muster broker certificate`, or put the lines of ca.previous back", err)
+			err = fmt.Errorf("%w: no authority under ca or ca.previous in provisioner.yaml signed the broker's "+
+				"certificate: make a new one with `muster broker certificate`, or restore ca.previous", err)
 		}
-		if err.Error() != said {
-			said = err.Error()
+		if err.Error() != logged {
+			logged = err.Error()
 			e.log.WarnContext(ctx, "no broker answers, trying again", "subject", e.cfg.URLs, "err", err)
 		}
 		select {
@@ -203,7 +207,9 @@ func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (
 
 func (e *External) options(name string) []nats.Option {
 	all := []nats.Option{
-		nats.Name(name), nats.Timeout(dialTimeout), nats.MaxReconnects(-1),
+		nats.Name(name),
+		nats.Timeout(dialTimeout),
+		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
 		nats.PingInterval(serverPing), nats.MaxPingsOutstanding(serverPingsOut),
 		nats.IgnoreAuthErrorAbort(), // a starting server may refuse at first

@@ -134,7 +134,8 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 	case p.Token == "":
 		return nil, &Denied{wire.CodeTokenInvalid, fmt.Errorf("%w: neither token nor certificate", ErrCredentials)}
 	case len(p.Token) > maxToken(p):
-		return nil, &Denied{wire.CodeTokenInvalid, fmt.Errorf("%w: %d bytes, limit %d", ErrToken, len(p.Token), maxToken(p))}
+		err := fmt.Errorf("%w: %d bytes, limit %d", ErrToken, len(p.Token), maxToken(p))
+		return nil, &Denied{wire.CodeTokenInvalid, err}
 	case !wire.ValidConnectionName(p.Name):
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: %d bytes", ErrName, len(p.Name))}
 	}
@@ -143,7 +144,8 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: beside a token that is not sealed", ErrNkey)}
 	case p.Nkey == "" && sealed(p):
 		// Nothing ties it to this connection: it may be a recorded one.
-		return nil, &Denied{wire.CodeSealedInvalid, fmt.Errorf("%w: sealed token without the name of its session", ErrNkey)}
+		err := fmt.Errorf("%w: sealed token without the name of its session", ErrNkey)
+		return nil, &Denied{wire.CodeSealedInvalid, err}
 	}
 	expires, err := g.cfg.VerifyToken(p)
 	if err != nil {
@@ -155,7 +157,8 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 		deadline = expires
 	}
 	if !deadline.After(now) {
-		return nil, &Denied{wire.CodeTokenExpired, fmt.Errorf("%w: expired at %s", ErrToken, expires.UTC().Format(time.RFC3339))}
+		err := fmt.Errorf("%w: expired at %s", ErrToken, expires.UTC().Format(time.RFC3339))
+		return nil, &Denied{wire.CodeTokenExpired, err}
 	}
 	return &Admission{
 		Account:   AccountProvisioning,

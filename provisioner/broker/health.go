@@ -92,7 +92,7 @@ func storeFailed(s *server.Server, account string, opened *os.File) error {
 	}
 	switch there, err := os.Stat(opened.Name()); {
 	case errors.Is(err, os.ErrNotExist), err == nil && !os.SameFile(mine, there):
-		return fmt.Errorf("%s is not what was opened at the start", opened.Name())
+		return fmt.Errorf("%s was replaced since the start", opened.Name())
 	case err != nil:
 		return err
 	}
@@ -131,7 +131,8 @@ func checkDamage(s *server.Server, account string) error {
 		err = healthOf(s, account, counts)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %s: restore it from a copy of the disk, or a backup", ErrStoreDamaged, strings.ReplaceAll(err.Error(), "\n", "; "))
+		return fmt.Errorf("%w: %s: restore it from a copy of the disk, or a backup",
+			ErrStoreDamaged, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
 }

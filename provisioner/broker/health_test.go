@@ -99,7 +99,7 @@ func TestADirectoryThatIsGoneIsAFailedStore(t *testing.T) {
 			if err := take(dir); err != nil {
 				t.Fatal(err)
 			}
-			failed(t, ended, "is not what was opened")
+			failed(t, ended, "was replaced since")
 		})
 	}
 }

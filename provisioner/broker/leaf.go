@@ -42,12 +42,14 @@ func (c ServerConfig) serverName() string {
 // leafText is the block for leaves or hub. The hub checks role and name in a leaf's certificate, so a node's or
 // provisioner's is refused. Only AccountMuster crosses.
 func (c ServerConfig) leafText() string {
-	files := fmt.Sprintf("cert_file: %q, key_file: %q, ca_file: %q, timeout: %d", c.Certificate, c.Key, c.CA, int(handshake.Seconds()))
+	files := fmt.Sprintf("cert_file: %q, key_file: %q, ca_file: %q, timeout: %d",
+		c.Certificate, c.Key, c.CA, int(handshake.Seconds()))
 	switch {
 	case c.Leaves != nil:
 		var users []string
 		for _, name := range c.Leaves.Names {
-			users = append(users, fmt.Sprintf("{user: %q, account: %s}", wire.RoleURI(c.Leaves.TrustDomain, wire.RoleBroker, name), AccountMuster))
+			uri := wire.RoleURI(c.Leaves.TrustDomain, wire.RoleBroker, name)
+			users = append(users, fmt.Sprintf("{user: %q, account: %s}", uri, AccountMuster))
 		}
 		return fmt.Sprintf(`
 # Brokers of sites.
@@ -64,7 +66,7 @@ leafnodes {
 		}
 		return fmt.Sprintf(`
 # The brokers that have the streams. If no provisioner of the site answers,
-# those of elsewhere do.
+# provisioners of other sites do.
 default_js_domain: {%s: %s}
 leafnodes {
   reconnect: "1s"

@@ -21,7 +21,8 @@ const unreadableFor = 10 * time.Minute
 var ErrMisconfigured = errors.New("the servers are not configured as `muster broker config` prints it")
 
 // ErrNotSynced means acknowledged writes may be lost.
-var ErrNotSynced = errors.New("broker acknowledges writes that are not on disk: set jetstream.sync_interval to always, as `muster broker config` does, and restart it")
+var ErrNotSynced = errors.New("broker acknowledges writes that are not on disk: " +
+	"set jetstream.sync_interval to always, as `muster broker config` does, and restart it")
 
 // kickNoServer reaches no server, since ids are public keys.
 var kickNoServer = fmt.Sprintf(kickSubject, "none")
@@ -38,7 +39,8 @@ func (e *External) CalloutError() error {
 // replies' size. Its requests have no effect.
 func (c *control) checkServer(ctx context.Context) error {
 	if limit := c.nc.MaxPayload(); limit < int64(seal.MaxReplyBytes) {
-		return fmt.Errorf("%w: max_payload is %d, and replies to nodes have up to %d bytes", ErrMisconfigured, limit, seal.MaxReplyBytes)
+		return fmt.Errorf("%w: max_payload is %d, want at least %d, the size of replies to nodes",
+			ErrMisconfigured, limit, seal.MaxReplyBytes)
 	}
 	inbox, err := c.nc.SubscribeSync(controlInbox + ".>")
 	if err != nil {
@@ -56,7 +58,7 @@ func (c *control) checkServer(ctx context.Context) error {
 		return err
 	}
 	if err := c.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
-		return fmt.Errorf("%w: connections of revoked nodes could not be dropped: %w", ErrMisconfigured, err)
+		return fmt.Errorf("%w: revoked nodes cannot be disconnected: %w", ErrMisconfigured, err)
 	}
 	return nil
 }

@@ -15,10 +15,10 @@ import (
 func TestMisconfiguredServerIsRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ from, to, want string }{
-		"drop connections": {"$SYS.REQ.SERVER.*.KICK", "nobody", "could not be dropped"},
-		"list connections": {"$SYS.REQ.SERVER.PING.CONNZ", "nobody", "could not be dropped"},
-		"signs of life":    {"$SYS.SERVER.*.STATSZ", "nobody", "could not be dropped"},
-		"answers":          {"_INBOX.muster.>", "nobody", "could not be dropped"},
+		"drop connections": {"$SYS.REQ.SERVER.*.KICK", "nobody", "cannot be disconnected"},
+		"list connections": {"$SYS.REQ.SERVER.PING.CONNZ", "nobody", "cannot be disconnected"},
+		"signs of life":    {"$SYS.SERVER.*.STATSZ", "nobody", "cannot be disconnected"},
+		"answers":          {"_INBOX.muster.>", "nobody", "cannot be disconnected"},
 		"max_payload":      {"max_payload: 8388608", "max_payload: 65536", "max_payload is 65536"},
 	} {
 		t.Run(name, func(t *testing.T) {

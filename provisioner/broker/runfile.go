@@ -95,7 +95,8 @@ func fileOptions(path string) (*server.Options, error) {
 	if info, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w: write it with `muster broker config`", err)
 	} else if err == nil && info.Mode()&os.ModeDevice != 0 { // a device may never end
-		return nil, fmt.Errorf("%s: is a device, want a configuration of nats-server's, as `muster broker config` prints it", path)
+		return nil, fmt.Errorf("%s: is a device, want a nats-server configuration as `muster broker config` prints it",
+			path)
 	}
 	opts, err := server.ProcessConfigFile(path)
 	if err != nil {
@@ -105,8 +106,9 @@ func fileOptions(path string) (*server.Options, error) {
 		}
 		return nil, fmt.Errorf("%s: correct it there, or print the file again with `muster broker config`", why)
 	}
-	if open(opts) {
-		return nil, fmt.Errorf("%s: admits every client to everything, as an empty or half-written file does: write it with `muster broker config`", path)
+	if admitsEveryClient(opts) {
+		return nil, fmt.Errorf("%s: requires no authentication, so the file may be incomplete: "+
+			"write it with `muster broker config`", path)
 	}
 	opts.NoSigs, opts.NoLog = true, true
 	opts.DisableJetStreamBanner = true
@@ -121,7 +123,8 @@ func fileOptions(path string) (*server.Options, error) {
 	return opts, nil
 }
 
-func open(o *server.Options) bool {
-	return o.AuthCallout == nil && o.Username == "" && o.Authorization == "" && len(o.Users) == 0 && len(o.Nkeys) == 0 &&
-		len(o.TrustedOperators) == 0 && len(o.TrustedKeys) == 0 && !o.TLSVerify && !o.TLSMap
+func admitsEveryClient(o *server.Options) bool {
+	return o.AuthCallout == nil && o.Username == "" && o.Authorization == "" &&
+		len(o.Users) == 0 && len(o.Nkeys) == 0 && len(o.TrustedOperators) == 0 && len(o.TrustedKeys) == 0 &&
+		!o.TLSVerify && !o.TLSMap
 }

@@ -78,13 +78,15 @@ func (c ServerConfig) Text() (string, error) {
 	b.WriteString(c.leafText())
 	b.WriteString(accountsConfig(servers*maxProvisioning(c.MaxConnections), c.Hub == nil, map[string]string{
 		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", public.provisioner),
-		AccountSystem: fmt.Sprintf(systemUser, public.system, systemPublish[0], systemPublish[1], systemPublish[2], systemSubscribe[0], systemSubscribe[1]),
+		AccountSystem: fmt.Sprintf(systemUser, public.system,
+			systemPublish[0], systemPublish[1], systemPublish[2],
+			systemSubscribe[0], systemSubscribe[1]),
 	}))
 	return b.String(), nil
 }
 
-const serverText = `# A broker of muster's, as 'muster broker config' printed it. The accounts and their
-# permissions are muster's protocol; change names, addresses and limits.
+const serverText = `# Printed by 'muster broker config'. Accounts and permissions are muster's protocol:
+# change only names, addresses and limits.
 server_name: %[1]q
 listen: %[2]q
 max_connections: %[8]d
@@ -93,8 +95,8 @@ max_payload: %[10]d
 ping_interval: %[17]q
 ping_max: %[18]d
 
-# Nodes without a certificate come without TLS, and nodes with one show it:
-# nats-server cannot ask for a certificate and do without. Tokens are best sealed.
+# nats-server cannot ask for a certificate without requiring it. So nodes without a
+# certificate connect without TLS; seal their tokens.
 tls {
   cert_file: %[5]q
   key_file: %[6]q
@@ -105,8 +107,8 @@ tls {
 allow_non_tls: true
 
 %[3]s
-# Provisioners decide about connections. That nkeys are users here has the
-# server ask every client for a signature, which sealed tokens need.
+# Provisioners decide about connections. Because some users here have nkeys, the
+# server asks every client for a signature, which sealed tokens need.
 authorization {
   timeout: %[16]d
   auth_callout {
@@ -140,8 +142,7 @@ func (c ServerConfig) storeText() string {
 	return fmt.Sprintf(`jetstream {
   store_dir: %q%s%s
   max_memory_store: %d # no stream is in memory
-  # What a provisioner has been told is written is on disk. It refuses to start
-  # on a server that says otherwise.
+  # Every acknowledged write is on disk. Provisioners refuse to start otherwise.
   sync_interval: always
 }`, c.StoreDir, limit, domain, maxMemoryBytes)
 }
@@ -157,7 +158,7 @@ cluster {
   name: %[1]q
   listen: %[2]q
   routes: [%[3]s]
-  # A server that the network hides is given up after 15 s: what is sent to it is lost.
+  # An unreachable server is given up after 15 s; until then messages to it are lost.
   ping_interval: "5s"
   ping_max: 2
   authorization {user: %[4]s, password: %[5]q, timeout: %[9]d}

@@ -18,26 +18,22 @@ import (
 	"muster/server/trust"
 )
 
-// errReply means that a reply to this node's own request is not what it asked
-// for. Nothing is written; the node asks again.
+// errReply means that a reply is not what this node asked for. Nothing is written; the node asks again.
 var errReply = errors.New("reply refused")
 
-// remedyPushed is about a configuration that came as it was meant and that the
-// node cannot use.
-const remedyPushed = "the policy, template or helper gives out what no node can use: correct it, and the node asks again by itself; " +
-	"if it does not give that out, replies are altered on the way"
+// The configuration is intact, but the node cannot use it.
+const remedyPushed = "the policy, template or helper returns a configuration that nodes cannot use: correct it, " +
+	"and the node asks again by itself; if it does not return that, something on the network alters replies"
 
-// An expectation is what a reply has to fit.
 type expectation struct {
 	identity  wire.Identity
 	key       crypto.Signer
 	authority trust.Authority
 	now       trust.Clock
-	named     bool // the identity is that in server.conf; see confText
-	renewed   bool // the certificate is, and not just the configuration
+	named     bool // server.conf sets the identity; see confText
+	renewed   bool
 }
 
-// A reply that was checked.
 type offer struct {
 	files   []files.File
 	creds   *trust.Credentials
@@ -61,8 +57,7 @@ func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
 	}
 	o.files = []files.File{
 		{Name: certificateFile, Data: []byte(e.Certificate), Mode: 0o644},
-		{Name: caFile, Data: []byte(trust.EncodeCertificates(creds.Roots)),
-			Mode: 0o644}, // for other programs: roots and nothing else
+		{Name: caFile, Data: []byte(trust.EncodeCertificates(creds.Roots)), Mode: 0o644}, // roots only
 		{Name: confName, Data: text, Mode: 0o600},
 		{Name: appliedFile, Data: applied, Mode: 0o600},
 	}
@@ -87,7 +82,6 @@ func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
 	return o, nil
 }
 
-// checkIssued checks certificate, authority, serial and digest.
 func checkIssued(e *wire.Enrolled, want expectation) (*trust.Credentials, error) {
 	roots, cross, err := trust.SplitAuthority(e.CA)
 	if err != nil {
@@ -101,20 +95,17 @@ func checkIssued(e *wire.Enrolled, want expectation) (*trust.Credentials, error)
 		return nil, err
 	}
 	if e.Serial != strings.ToLower(e.Serial) || strings.TrimLeft(e.Serial, "0") != creds.Serial {
-		return nil, fmt.Errorf("serial %.80q, and the certificate has %q", e.Serial, creds.Serial)
+		return nil, fmt.Errorf("serial %.80q, but the certificate has %q", e.Serial, creds.Serial)
 	}
 	creds.Serial = e.Serial
 	if digest := wire.Digest(e.Certificate, e.Files); e.Digest != digest {
-		return nil, fmt.Errorf("digest %.80q, and what came has %q", e.Digest, digest)
+		return nil, fmt.Errorf("digest %.80q, but the received files have %q", e.Digest, digest)
 	}
 	return creds, nil
 }
 
-// confText returns the server.conf that e's configuration makes, after a look
-// at what it would do to this node: one that sent it straight back into
-// provisioning would have it enroll for ever. The name of a node that was named
-// by its server.conf stays there if the configuration gives none: without it the
-// node would have another name from then on.
+// confText returns the server.conf of e's configuration. It refuses one that would make this node enroll forever. If
+// named is set, it keeps an identity that the configuration leaves out.
 func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
 	settings := e.Configuration
 	if len(settings) == 0 {
@@ -133,11 +124,11 @@ func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch says := scanWords(b); { // as it will be read from the disk: in any case
+	switch says := scanWords(b); {
 	case says.Yes:
-		return nil, errors.New("provision is true, which would have the node enroll for ever")
+		return nil, errors.New("provision is true: the node would enroll again forever")
 	case says.Other != "":
-		return nil, errors.New("provision is neither true nor false, with which the node would not start")
+		return nil, errors.New("provision is neither true nor false: the agent would not start")
 	}
 	if len(c.brokers) > 0 || c.srvDomain != "" {
 		if _, err := discover.New(discover.Config{URLs: c.brokers, SRVDomain: c.srvDomain, Secure: true}); err != nil {
@@ -150,8 +141,7 @@ func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
 	return b, nil
 }
 
-// checkFileName checks the name of a policy, which becomes a file's. It cannot
-// leave its directory, nor hide in it.
+// checkFileName checks a policy's name: its file must not leave the directory or be hidden.
 func checkFileName(name string) error {
 	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 	if name == "" || len(name) > 128 || name[0] == '.' || strings.Trim(name, allowed) != "" {

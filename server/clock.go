@@ -7,33 +7,28 @@ import (
 	"muster/server/files"
 )
 
-// A clock is the node's. No clock on a node is trusted: one without a battery
-// starts in 1970, or at the time of the last shutdown. So the time is the latest
-// of the machine's, the last that was saved, and the start of the certificate
-// that is judged.
+// A clock returns the latest of the machine's clock, the last time saved, and the start of the certificate being
+// judged: without a battery a machine starts in 1970, or at its last shutdown.
 //
-// A time is saved only while the node is connected to its fleet. By such a time
-// both the node's certificate and the broker's are valid, so that a clock that
-// is ahead by more cannot lock the node out for good.
+// The agent saves a time only while it is connected to its fleet. Node and broker had valid certificates then, so a
+// clock that ran ahead cannot lock the node out forever.
 type clock struct {
 	machine func() time.Time
 	path    string
-	saved   time.Time // zero: none
+	saved   time.Time
 }
 
-// loadClock reads the last time saved. Without a readable one there is none.
+// loadClock reads the last time saved. An unreadable file counts as none.
 func loadClock(path string, machine func() time.Time) *clock {
 	c := &clock{machine: machine, path: path}
-	if b, err := files.Read(path, 64); err == nil { // a time has 20 bytes
+	if b, err := files.Read(path, 64); err == nil {
 		c.saved, _ = time.Parse(time.RFC3339, strings.TrimSpace(string(b)))
 	}
 	return c
 }
 
-// now returns the later of the machine's clock and the last time saved.
 func (c *clock) now() time.Time { return c.at(time.Time{}) }
 
-// at returns the time by which a certificate that starts at notBefore is judged.
 func (c *clock) at(notBefore time.Time) time.Time {
 	now := c.machine()
 	for _, t := range []time.Time{c.saved, notBefore} {
@@ -44,7 +39,6 @@ func (c *clock) at(notBefore time.Time) time.Time {
 	return now
 }
 
-// save saves the time, which notBefore has passed, at most once a minute.
 func (c *clock) save(notBefore time.Time) error {
 	now := c.at(notBefore).UTC().Truncate(time.Second)
 	if now.Sub(c.saved) < time.Minute {

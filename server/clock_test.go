@@ -67,7 +67,7 @@ func TestAClockAheadIsToBeSet(t *testing.T) {
 	cfg.Now = clock.now
 	a := f.run(cfg)
 	a.await(server.EventFailed, 1)
-	f.awaitLog("certificate has expired", "set the clock that is wrong")
+	f.awaitLog("certificate has expired", "correct this machine's clock")
 	clock.advance(-365 * 24 * time.Hour)
 	a.await(server.EventConfirmed, 1)
 	a.await(server.EventConnected, 1)

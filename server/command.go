@@ -15,8 +15,7 @@ import (
 	"muster/server/link"
 )
 
-// Bounds on what is asked and not yet answered. A provisioner answers a nonce at
-// once, and asks again if another one has asked since.
+// A provisioner answers a nonce at once, and asks again if another provisioner has asked since.
 const (
 	questionTTL    = 30 * time.Second
 	commandBacklog = 16
@@ -28,33 +27,27 @@ type question struct {
 	until     time.Time
 }
 
-// commands are what a node in normal mode is told to do.
 type commands struct {
 	duty
 	renewal  *renewal
-	question question // the last one; empty if there is none
+	question question
 }
 
-// ask returns a new nonce for the command.
 func (c *commands) ask(id string) string {
 	c.question = question{id: id, nonce: wire.NewID(), until: time.Now().Add(questionTTL)}
 	return c.question.nonce
 }
 
-// answers reports whether a command answers the question, and takes that away:
-// it is good for one proof, a wrong one included.
+// answers reports whether a command answers the question. A nonce allows one proof, right or wrong.
 func (c *commands) answers(m *wire.Command) bool {
 	q := c.question
 	c.question = question{}
 	return q.nonce != "" && q.id == m.ID && q.nonce == m.Nonce && time.Now().Before(q.until)
 }
 
-// take answers one message on the node's command subject, and does what it says.
-// It reports whether the node is to look at its files again; the error is
-// [ErrRestart] or errStopped.
-//
-// What has no reply subject is no command: it may be a reply that another node
-// has aimed here.
+// take handles one message on the node's command subject. It returns true if the files have to be read again; the
+// error is [ErrRestart] or errStopped. It ignores messages without a reply subject: another node may have aimed a
+// reply here.
 func (c *commands) take(ctx context.Context, conn *link.Conn, m *nats.Msg) (again bool, err error) {
 	if m.Reply == "" {
 		return false, nil
@@ -95,14 +88,14 @@ func (c *commands) take(ctx context.Context, conn *link.Conn, m *nats.Msg) (agai
 		return false, nil
 	}
 	c.publishEvent(ctx, conn, lifecycleShutdown, c.view)
-	_ = conn.FlushTimeout(flushTimeout) // the answer, too: best effort, a command that comes again is known
+	_ = conn.FlushTimeout(flushTimeout)
 	if cmd.Verb == wire.VerbShutdown {
 		return false, errStopped
 	}
 	return false, ErrRestart
 }
 
-// accept proves a command and puts it on disk, unless it is there already.
+// accept checks a command's proof and puts a new command on disk.
 func (c *commands) accept(cmd *wire.Command) (repeated bool, code wire.Code, err error) {
 	if cmd.Identity != string(c.identity) {
 		return false, wire.CodeBadRequest, fmt.Errorf("command for %q", cmd.Identity)
@@ -111,12 +104,13 @@ func (c *commands) accept(cmd *wire.Command) (repeated bool, code wire.Code, err
 		return false, wire.CodeCommandStale, fmt.Errorf("command %s does not answer a nonce of the last %v", cmd.ID,
 			questionTTL)
 	}
-	// Without a secret nothing is proven. Choria's nodes take every command then.
+	// Without a secret nothing is proven. Choria's nodes then take every command.
 	if c.token == nil || c.token.Token == "" {
 		return false, wire.CodeCommandProof, errors.New("this node has no token with a shared secret")
 	}
 	if !wire.CheckCommandProof(wire.CommandKey(c.token.Token, c.identity), cmd) {
-		return false, wire.CodeCommandProof, fmt.Errorf("command %s is not proven by the secret of %s", cmd.ID, c.token.file)
+		return false, wire.CodeCommandProof, fmt.Errorf("command %s has no valid proof by the shared secret of %s",
+			cmd.ID, c.token.file)
 	}
 	if c.orders.Has(cmd.ID) {
 		return true, "", nil
@@ -130,9 +124,7 @@ func (c *commands) accept(cmd *wire.Command) (repeated bool, code wire.Code, err
 	return false, "", nil
 }
 
-// impossible says why an order would not be done, so that the operator is told,
-// and does not wait for it: the node would not enter provisioning mode, or not
-// come back from it, or the next agent would end at once.
+// impossible returns why an order could not be carried out, so that the operator is told at once.
 func (c *commands) impossible(verb wire.Verb) error {
 	switch {
 	case verb == wire.VerbRestart:
@@ -150,7 +142,7 @@ func (c *commands) impossible(verb wire.Verb) error {
 	return nil
 }
 
-// reply answers a command. An answer that is lost is asked for again.
+// A provisioner repeats a command if the answer is lost.
 func (c *commands) reply(ctx context.Context, m *nats.Msg, r *wire.CommandReply) {
 	b, err := wire.Encode(r)
 	if err == nil {
@@ -161,7 +153,6 @@ func (c *commands) reply(ctx context.Context, m *nats.Msg, r *wire.CommandReply)
 	}
 }
 
-// malformedCommand is the answer to what is no command.
 func malformedCommand(err error) *wire.Refusal {
 	r := &wire.Refusal{Code: wire.CodeBadRequest}
 	if errors.Is(err, wire.ErrVersion) {

@@ -99,7 +99,7 @@ func TestReprovisionWithATokenThatNoBrokerTakesEnds(t *testing.T) {
 	if got := a.await(server.EventConnected, 2).Serial; got != serial {
 		t.Errorf("back with certificate %s, want %s", got, serial)
 	}
-	f.awaitLog("node is not reprovisioned")
+	f.awaitLog("node not reprovisioned")
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -18,22 +18,17 @@ import (
 	"muster/server/link"
 )
 
-// Reasons why a server.conf or a token cannot be used. The text around them
-// names the file and says more.
 var (
 	// ErrMissing means that the file does not exist.
 	ErrMissing = errors.New("no such file")
 
-	// ErrUnusable means that the file holds nothing that can be used: it is
-	// empty, cut short, not text, or not a file at all.
+	// ErrUnusable means that the file is empty, truncated, malformed, or not a regular file.
 	ErrUnusable = errors.New("unusable")
 )
 
-// maxConfBytes bounds a server.conf; conffile has the same limit.
 const maxConfBytes = 1 << 20
 
-// Limits on the intervals of server.conf. A node that published more often
-// than every second would be a load test; less than daily says nothing.
+// Above one second, to spare the brokers; below one day, to be of use.
 const (
 	minInterval = time.Second
 	maxInterval = 24 * time.Hour
@@ -42,10 +37,9 @@ const (
 	defaultAliveInterval        = 30 * time.Minute
 )
 
-// conf is what the agent takes from a server.conf. Keys that it does not know
-// belong to other software and are left alone.
+// Keys of other software are ignored.
 type conf struct {
-	provision            *bool // nil: not said
+	provision            *bool
 	identity             wire.Identity
 	brokers              []string
 	srvDomain            string
@@ -53,11 +47,10 @@ type conf struct {
 	registrationFile     string
 	registrationInterval time.Duration // 0: never
 	aliveInterval        time.Duration
-	logLevel             *slog.Level // nil: not said
+	logLevel             *slog.Level
 }
 
-// Keys of server.conf, ours first, then Choria's name for the same. The
-// table in docs/operations.md names the same.
+// muster's name first, then Choria's. The documents have the same table.
 var (
 	keyProvision    = []string{"provision", "plugin.choria.server.provision"}
 	keyIdentity     = []string{"identity"}
@@ -70,16 +63,14 @@ var (
 	keyLogLevel     = []string{"log_level", "loglevel"}
 )
 
-// words are what a server.conf says that must not go unheard, read so leniently that
-// damage elsewhere in the file does not silence it: an operator's no, and the node's name.
+// words are the settings that count even if the rest of server.conf is damaged.
 type words struct {
 	ProvisionWord
-	names []string // that identity is set to, each once; of a file that cannot be used, too
+	names []string // values of identity, each once
 }
 
-// readConf reads a server.conf. The error wraps [ErrMissing] or [ErrUnusable];
-// whatever it is, says is what the file says about provisioning and the node's name, as
-// far as that can be made out.
+// readConf reads a server.conf. The error wraps [ErrMissing] or [ErrUnusable]; says holds what could be read in any
+// case.
 func readConf(path string) (c *conf, says words, err error) {
 	b, err := files.Read(path, maxConfBytes)
 	switch {
@@ -99,19 +90,16 @@ func readConf(path string) (c *conf, says words, err error) {
 	return c, says, nil
 }
 
-// A ProvisionWord is what a server.conf says about provisioning, in a file that cannot be
-// used, too.
 type ProvisionWord struct {
 	Yes, No bool   // a line says so; both is a contradiction
 	Other   string // a value that is neither
 }
 
-// scanWords looks at nothing but the lines that set provision and identity. The
-// last line of a file that was cut short may hold half a name, which may be
-// another node's.
+// scanWords reads only the lines that set provision and identity. It ignores a last line without a line end: a
+// truncated name may be another node's.
 func scanWords(b []byte) words {
 	var w words
-	for line := range strings.Lines(strings.TrimPrefix(string(b), "\ufeff")) { // some editors put that in front
+	for line := range strings.Lines(strings.TrimPrefix(string(b), "\ufeff")) { // byte order mark of some editors
 		key, value, ok := strings.Cut(line, "=")
 		if !ok {
 			continue
@@ -132,7 +120,6 @@ func scanWords(b []byte) words {
 	return w
 }
 
-// parseBool reads the spellings that Choria's configuration has.
 func parseBool(s string) (bool, error) {
 	switch strings.ToLower(s) {
 	case "1", "true", "yes", "y", "on":
@@ -143,8 +130,7 @@ func parseBool(s string) (bool, error) {
 	return false, fmt.Errorf("is %.80q, want true or false", s)
 }
 
-// parseConf parses the text of a server.conf. One without any setting is an
-// error: an empty file configures nothing. The error lists every mistake.
+// parseConf lists every mistake in its error. A file without settings is an error.
 func parseConf(b []byte) (*conf, error) {
 	settings, err := conffile.ParseSettings(b)
 	if err != nil {
@@ -173,8 +159,14 @@ func parseConf(b []byte) (*conf, error) {
 	r.read(keySRVDomain, func(v string) error { c.srvDomain = v; return nil })
 	r.read(keyFacts, func(v string) error { c.factsFile = v; return nil })
 	r.read(keyRegistration, func(v string) error { c.registrationFile = v; return nil })
-	r.read(keyRegInterval, func(v string) (err error) { c.registrationInterval, err = parseInterval(v, true); return err })
-	r.read(keyAlive, func(v string) (err error) { c.aliveInterval, err = parseInterval(v, false); return err })
+	r.read(keyRegInterval, func(v string) (err error) {
+		c.registrationInterval, err = parseInterval(v, true)
+		return err
+	})
+	r.read(keyAlive, func(v string) (err error) {
+		c.aliveInterval, err = parseInterval(v, false)
+		return err
+	})
 	r.read(keyLogLevel, func(v string) error {
 		level, err := parseLevel(v)
 		c.logLevel = &level
@@ -189,8 +181,6 @@ func parseConf(b []byte) (*conf, error) {
 	return c, nil
 }
 
-// splitList splits a comma separated list, trims its elements and drops empty
-// ones.
 func splitList(s string) []string {
 	var list []string
 	for e := range strings.SplitSeq(s, ",") {
@@ -201,13 +191,11 @@ func splitList(s string) []string {
 	return list
 }
 
-// confReader collects the mistakes of a file.
 type confReader struct {
 	settings *conffile.Settings
 	errs     []error
 }
 
-// read hands the value of a setting to set, if the file has one: under the first of its names.
 func (r *confReader) read(names []string, set func(string) error) {
 	for _, name := range names {
 		if v, ok := r.settings.Get(name); ok {
@@ -219,7 +207,7 @@ func (r *confReader) read(names []string, set func(string) error) {
 	}
 }
 
-// parseInterval reads seconds, as Choria writes them, or a span. If zero is set, 0 means never.
+// parseInterval reads seconds, as Choria writes them, or a span. zero allows 0, which means never.
 func parseInterval(s string, zero bool) (time.Duration, error) {
 	d, err := span.Parse(s)
 	if n, e := strconv.ParseUint(s, 10, 31); e == nil {
@@ -236,7 +224,6 @@ func parseInterval(s string, zero bool) (time.Duration, error) {
 	return d, nil
 }
 
-// parseLevel reads a level of ours or of Choria's.
 func parseLevel(s string) (level slog.Level, err error) {
 	switch strings.ToLower(s) {
 	case "warning":

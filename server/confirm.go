@@ -12,12 +12,11 @@ import (
 	"muster/server/link"
 )
 
-// confirm tells the provisioner that the set is in force, and records that once
-// it is on record there. It may be on record after an error too, and is then
-// acknowledged again. The error may wrap errDisowned.
+// confirm tells the provisioner that the set is in force, and notes it once it is on record there. After an error it
+// may be on record too; repeating is harmless. The error may wrap errDisowned.
 func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) error {
-	if err := a.sets.dir.Sync(); err != nil { // or a power failure would bring back the set before
-		return fmt.Errorf("put the set on disk: %w", err)
+	if err := a.sets.dir.Sync(); err != nil { // a power failure must not bring back the former set
+		return fmt.Errorf("sync the set of files: %w", err)
 	}
 	reply, err := a.sendApplied(ctx, conn, key, p)
 	switch {
@@ -35,21 +34,25 @@ func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer,
 	}
 	a.announce = true
 	if err := a.sets.confirm(); err != nil {
-		a.cfg.Log.WarnContext(ctx, "confirmation is accepted, and stays on disk: the node confirms once more",
+		a.cfg.Log.WarnContext(ctx, "confirmation accepted, but not noted on disk: the node confirms again",
 			"node", p.Identity, "serial", p.Serial, "err", err)
 	}
 	a.cfg.hooks.steps("confirmed")
 	return nil
 }
 
-// sendApplied sends p, signed by the key that it is about.
 func (a *agent) sendApplied(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) (*wire.Reply, error) {
 	signature, err := wire.Sign(key, wire.AppliedDigest(p.Identity, p.Serial, p.Digest))
 	if err != nil {
 		return nil, err
 	}
-	applied := wire.Applied{ID: wire.NewID(), Identity: p.Identity, Serial: p.Serial, Digest: p.Digest,
-		Signature: signature}
+	applied := wire.Applied{
+		ID:        wire.NewID(),
+		Identity:  p.Identity,
+		Serial:    p.Serial,
+		Digest:    p.Digest,
+		Signature: signature,
+	}
 	return conn.Request(ctx, wire.SubjectApplied, applied.ID, &applied)
 }
 
@@ -58,23 +61,21 @@ func (a *agent) provisioned(ctx context.Context, conn *link.Conn, id wire.Identi
 	a.observe(Event{Kind: EventConfirmed, Serial: serial, Broker: conn.Broker, Elapsed: a.elapsed()})
 }
 
-// confirming is what a node in normal mode has to confirm.
 type confirming struct {
 	duty
 	next time.Time
 	wait *backoff
 }
 
-// settle confirms what is pending, if anything is.
 func (c *confirming) settle(ctx context.Context, conn *link.Conn) error {
 	p, err := c.sets.pending()
 	if err != nil {
-		// A disk that is damaged; the set was whole when it was switched to.
+		// A damaged disk: the set was whole when it was switched to.
 		c.notices.problem(ctx, slog.LevelError, msgUnconfirmed, advice.New(err,
-			"have the node reconfigured: `muster node reconfigure "+string(c.identity)+"`"), "node", c.identity)
+			"ask an operator to run `muster node reconfigure "+string(c.identity)+"`"), "node", c.identity)
 	}
 	if p == nil {
-		c.next = time.Now().Add(maxInterval) // nothing makes one in this mode
+		c.next = time.Now().Add(maxInterval) // normal mode adds none
 		return nil
 	}
 	if err = c.confirm(ctx, conn, c.creds.Key, *p); err == nil {

@@ -14,7 +14,7 @@ import (
 	"muster/server/trust"
 )
 
-// fleetBrokers is where the fleet is: what server.conf says, else the token.
+// fleetBrokers returns the brokers of server.conf, else those of the token.
 func (v *view) fleetBrokers() (urls []string, srv string) {
 	if c := v.conf; c != nil && (len(c.brokers) > 0 || c.srvDomain != "") {
 		return c.brokers, c.srvDomain
@@ -25,7 +25,6 @@ func (v *view) fleetBrokers() (urls []string, srv string) {
 	return nil, ""
 }
 
-// reachFleet connects to the first broker of the fleet that takes the node.
 func (a *agent) reachFleet(ctx context.Context, v *view) (*link.Conn, error) {
 	urls, srv := v.fleetBrokers()
 	if len(urls) == 0 && srv == "" {
@@ -34,8 +33,6 @@ func (a *agent) reachFleet(ctx context.Context, v *view) (*link.Conn, error) {
 	return a.reachAny(ctx, v, urls, srv)
 }
 
-// reachAny connects with the node's certificate to the first of these brokers
-// that takes it.
 func (a *agent) reachAny(ctx context.Context, v *view, urls []string, srv string) (*link.Conn, error) {
 	brokers, err := a.dialer.Brokers(ctx, urls, srv, true)
 	if err != nil {
@@ -52,16 +49,15 @@ func (a *agent) reachAny(ctx context.Context, v *view, urls []string, srv string
 	return nil, link.Join(failures)
 }
 
-// fleetPeer is a broker that the node meets with its certificate.
+// fleetPeer is a broker that gets the node's certificate.
 var fleetPeer = link.Peer{Secure: true, Refused: "the broker does not admit this node's certificate: " +
-	"it may be revoked, superseded, or of after a backup that was restored; " +
-	"an operator sees which with `muster node explain` and this node's name"}
+	"it may be revoked or superseded, or issued after the backup that was restored; " +
+	"ask an operator to run `muster node explain` with this node's name"}
 
 func (a *agent) connectFleet(ctx context.Context, v *view, b discover.Broker) (*link.Conn, error) {
 	return a.dialer.Connect(ctx, b, link.Presented{TLS: v.creds.TLS(b.Host, a.clock.at)})
 }
 
-// connectToken connects with the node's token.
 func (a *agent) connectToken(ctx context.Context, v *view, b discover.Broker) (*link.Conn, error) {
 	p, err := v.token.presented()
 	if err != nil {
@@ -71,7 +67,7 @@ func (a *agent) connectToken(ctx context.Context, v *view, b discover.Broker) (*
 	return a.dialer.Connect(ctx, b, p)
 }
 
-// tokenTLS says whether and how a connection that presents the token is TLS.
+// tokenTLS returns nil for plain connections.
 func (a *agent) tokenTLS(ctx context.Context, t *token, b discover.Broker) *tls.Config {
 	switch {
 	case !t.Secure && !link.HasTLS(b.URL):
@@ -85,16 +81,17 @@ func (a *agent) tokenTLS(ctx context.Context, t *token, b discover.Broker) *tls.
 	return trust.PinnedTLS(t.Limits.CA, b.Host, behindProxy, a.clock.at)
 }
 
-// tokenPeer is a broker that the node meets with its token.
 func (a *agent) tokenPeer(t *token, b discover.Broker) link.Peer {
 	p := link.Peer{Secure: t.Secure || link.HasTLS(b.URL), Refused: t.outOfDate(a.clock.now())}
 	switch {
 	case p.Refused != "":
 	case t.sealed():
-		p.Refused = fmt.Sprintf("the provisioner does not hold the key to which the token is sealed, or the token is not signed by "+
-			"a signer that it trusts, or is not valid now: see its log, or replace %s by a token signed with the --seal of this fleet", t.file)
+		p.Refused = fmt.Sprintf("the provisioner does not have the token's seal key, or does not trust the token's "+
+			"signer, or the token is not valid now: see the provisioner's log, or replace %s by a token signed with "+
+			"the --seal of this fleet", t.file)
 	default:
-		p.Refused = "the token is not signed by a signer that the broker trusts, or is not valid now: see the broker's log, or replace " + t.file
+		p.Refused = "the broker does not trust the token's signer, or the token is not valid now: " +
+			"see the broker's log, or replace " + t.file
 	}
 	return p
 }

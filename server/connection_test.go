@@ -22,7 +22,7 @@ func TestABrokerThatRefusesIsRetried(t *testing.T) {
 		edit   func(*jwt.Claims)
 		remedy string // what the log says of it
 	}{
-		"a token that is good by its looks": {nil, "not signed by a signer that the broker trusts"},
+		"a token that is good by its looks": {nil, "the broker does not trust the token's signer"},
 		"an expired token":                  {func(c *jwt.Claims) { c.ExpiresAt = time.Now().Add(-time.Hour) }, "the token expired at"},
 	}
 	for name, tt := range tests {
@@ -41,7 +41,7 @@ func TestABrokerThatRefusesIsRetried(t *testing.T) {
 			if n := f.countLog("enrollment failed", "Authorization Violation", tt.remedy); n != 1 {
 				t.Errorf("logged %d times, want once per change:\n%s", n, f.log.String())
 			}
-			if expired := f.countLog("token is out of date by this machine's clock") == 1; expired != (tt.edit != nil) {
+			if expired := f.countLog("token is not valid by this machine's clock") == 1; expired != (tt.edit != nil) {
 				t.Errorf("log says expired: %v:\n%s", expired, f.log.String())
 			}
 			f.set(func() { f.admit = nil })
@@ -199,8 +199,8 @@ func TestFactsThatCannotBeSentKeepTheNodeFromAsking(t *testing.T) {
 		"empty":                               {"\n", "empty", "make the file one JSON object"},
 		"not an object":                       {"[1]", "not a JSON object", "make the file one JSON object"},
 		"twice the same":                      {`{"a":1,"a":2}`, "", "make the file one JSON object"},
-		"too large":                           {`{"a":"` + strings.Repeat("x", wire.MaxFactsBytes) + `"}`, "32776 bytes, limit 32768", "leave out facts"},
-		"too large when written with escapes": {`{"a":"` + strings.Repeat("<", wire.MaxFactsBytes/4) + `"}`, "limit 32768", "leave out facts"},
+		"too large":                           {`{"a":"` + strings.Repeat("x", wire.MaxFactsBytes) + `"}`, "32776 bytes, limit 32768", "remove facts"},
+		"too large when written with escapes": {`{"a":"` + strings.Repeat("<", wire.MaxFactsBytes/4) + `"}`, "limit 32768", "remove facts"},
 		"too large to be read":                {strings.Repeat(" ", 1<<21), "more than 1048576 bytes", "make the file one JSON object"},
 	}
 	for name, tt := range tests {

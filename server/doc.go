@@ -1,31 +1,21 @@
-// Package server is the agent on a node, as Choria's server is: it decides
-// whether the node has to be provisioned, enrolls it with the token that lies
-// on its image, puts the certificate and the configuration it gets on disk, all
-// or nothing, and then keeps a mutually authenticated connection to the fleet
-// over which it reports that the node is alive and takes commands.
+// Package server is the agent on a node. It decides whether the node has to be provisioned, enrolls it with the token
+// on its image, and puts certificate and configuration on disk, all or nothing. Then it stays connected to the fleet
+// by mutual TLS, reports that the node is alive and takes commands.
 //
-// A [Server] runs one mode after the other. Both share an agent: the state of
-// the disk that decides the mode (state), the sets of files (sets), the clock,
-// the orders that were accepted (package orders), connections (package link) and what was logged
-// (notices). An enroller is provisioning mode; a member is normal mode, with its
-// reports, confirming, renewal and commands.
+// A [Server] runs one mode after the other: an enroller is provisioning mode, a member normal mode with reports,
+// confirmation, renewal and commands. Both share an agent: the state that decides the mode, the sets of files, the
+// clock, accepted commands (package orders), connections (package link) and logged problems (notices).
 //
 // # Trust
 //
-// The node does not verify its token; that is the provisioner's to do. What
-// the token says is believed as far as the image is: where the brokers are, and
-// which authority to expect. A reply is believed if it repeats the request's
-// random id and if the certificate in it is for this node's key and name, under
-// the pinned authority where the token pins one (package trust). In plain mode,
-// without a pin, that is as much as Choria's nodes can know; see
-// docs/security.md.
+// The node does not verify its token; the provisioner does. It takes the brokers and the expected authority from it.
+// It accepts a reply that repeats the request's random id and has a certificate for this node's key and name, under
+// the authority that the token pins (package trust). Without a pin, plain mode is as secure as Choria and no more.
 //
-// The private key is made here, is written with mode 0600 and goes nowhere.
+// The private key is created here with mode 0600 and never leaves the node.
 //
 // # Files
 //
-// Everything that belongs together is one set in a generation of the ssl
-// directory, and changes by one rename(2): package files has the argument.
-// Beside the sets lie .lock, which keeps a second agent out, .clock, the latest
-// time seen, and .orders, the commands that were accepted.
+// All files of a set change by one rename(2): see package files. Beside the sets are .lock, which excludes a second
+// agent, .clock, the latest time saved, and .orders, the accepted commands.
 package server

@@ -19,33 +19,29 @@ import (
 // A Status is the outcome of one check.
 type Status string
 
-// The outcomes. Warn is about what works and may not for long, or not as
-// safely as it could.
+// Warnings are about things that work now, but perhaps not for long or not safely.
 const (
 	StatusOK   Status = "ok"
 	StatusWarn Status = "warn"
 	StatusFail Status = "fail"
 )
 
-// A Finding is the outcome of one check of [Doctor]. Its JSON form is what
-// `doctor --json` prints, one object in a list each.
+// A Finding is the outcome of one check of [Doctor], and an element of the list that `doctor --json` prints.
 type Finding struct {
 	Status Status `json:"status"`
-	What   string `json:"what"`             // what was checked: one or two words
-	Detail string `json:"detail"`           // what was found
-	Remedy string `json:"remedy,omitempty"` // what to do; empty if nothing is to be done
+	What   string `json:"what"`             // subject of the check: one or two words
+	Detail string `json:"detail"`           // result of the check
+	Remedy string `json:"remedy,omitempty"` // empty: nothing to do
 }
 
-// Doctor checks everything that an agent with the configuration cfg needs, in
-// the order in which it needs it, and really connects. It leaves nothing on
-// disk and may run beside the agent. Nothing is enrolled. The error is about
-// cfg alone, or ctx's.
+// Doctor checks everything that the agent needs, in the agent's order, and connects to the brokers. It changes
+// nothing on disk and may run beside the agent. The error is about cfg alone, or ctx's.
 func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	a, err := newAgent(cfg)
 	if err != nil {
 		return nil, err
 	}
-	_ = a.orders.Load() // the mode follows from them
+	_ = a.orders.Load() // accepted commands influence the mode
 	d := &doctor{agent: a}
 	d.checkMode()
 	d.checkToken()
@@ -68,12 +64,10 @@ func (d *doctor) say(status Status, what, remedy, format string, args ...any) {
 	d.findings = append(d.findings, Finding{Status: status, What: what, Detail: detail, Remedy: remedy})
 }
 
-// fail reports err with its remedy, or with the one given.
 func (d *doctor) fail(what string, err error, remedy string) {
 	d.say(StatusFail, what, cmp.Or(advice.Of(err), remedy), "%v", err)
 }
 
-// checkMode looks at the disk, and says what the agent would do.
 func (d *doctor) checkMode() {
 	v, err := d.state.look()
 	if v == nil {
@@ -85,19 +79,19 @@ func (d *doctor) checkMode() {
 	d.say(StatusOK, "identity", "", "%s", v.identity)
 	switch {
 	case err != nil:
-		d.fail("mode", err, "mend server.conf, token or certificate")
+		d.fail("mode", err, "repair server.conf, token or certificate")
 	case errors.Is(v.Conf, ErrUnusable):
-		d.say(StatusWarn, "mode", "mend server.conf; provisioning puts another one in its place", "%s: %v", v.mode, v.Conf)
+		d.say(StatusWarn, "mode", "repair server.conf; otherwise provisioning replaces it", "%s: %v", v.mode, v.Conf)
 	default:
 		d.say(StatusOK, "mode", "", "%s: %s", v.mode, v.reason)
 	}
 	if v.mode != ModeProvisioning {
 		return
 	}
-	if err := d.sets.dir.Check(); err != nil && !errors.Is(err, fs.ErrNotExist) { // the agent makes what is missing
+	if err := d.sets.dir.Check(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.fail("files", link.Explain(adviseOccupied(err), link.Peer{}), "")
 	}
-	d.say(StatusWarn, "enrollment", "start the agent, and see its log; an operator sees why with `muster node explain "+
+	d.say(StatusWarn, "enrollment", "start the agent and see its log; an operator can run `muster node explain "+
 		string(v.identity)+"`", "not enrolled yet")
 }
 
@@ -105,7 +99,7 @@ func (d *doctor) checkToken() {
 	const what = "token"
 	t, bad := d.view.token, StatusFail
 	if d.view.mode == ModeNormal {
-		bad = StatusWarn // it is not needed until the node enrolls again
+		bad = StatusWarn // the node needs no token until it enrolls again
 	}
 	switch {
 	case t == nil && d.view.mode == ModeNormal && errors.Is(d.view.Token, ErrMissing):
@@ -114,7 +108,7 @@ func (d *doctor) checkToken() {
 		d.say(bad, what, tokenRemedy(d.view.Token), "%v", d.view.Token)
 		return
 	case t == nil:
-		return // without a name nothing more was looked at
+		return // without an identity nothing more was read
 	}
 	if err := t.usable(); err != nil {
 		d.fail(what, err, "")
@@ -122,18 +116,19 @@ func (d *doctor) checkToken() {
 	}
 	if t.Limits.CA == "" && d.view.mode != ModeNormal {
 		d.say(StatusWarn, "authority", "sign the token with --ca",
-			"the token pins none, so this node takes the first that answers")
+			"the token pins no authority, so this node trusts the first one that answers")
 	}
 	fi, err := os.Stat(t.file)
 	remedy := t.outOfDate(d.clock.now())
 	switch {
 	case remedy != "":
-		d.say(bad, what, remedy, "%s is out of date", t.file)
+		d.say(bad, what, remedy, "%s is not valid by this machine's clock", t.file)
 	case err == nil && fi.Mode().Perm()&0o007 != 0:
 		d.say(StatusWarn, what, "chmod 0600 "+t.file, "%s can be read by every user of this machine (mode %04o)",
 			t.file, fi.Mode().Perm())
 	default:
-		d.say(StatusOK, what, "", "%s, provisions by default: %v, TLS: %v, sealed: %v", t.file, t.Default, t.Secure, t.sealed())
+		d.say(StatusOK, what, "", "%s, provisions by default: %v, TLS: %v, sealed: %v",
+			t.file, t.Default, t.Secure, t.sealed())
 	}
 }
 
@@ -147,20 +142,19 @@ func (d *doctor) checkFacts() {
 	case errors.Is(err, ErrMissing), err != nil && d.view.mode == ModeNormal:
 		d.say(StatusWarn, "facts", advice.Of(err), "%v", err)
 	case err != nil:
-		d.fail("facts", fmt.Errorf("the node does not ask without them: %w", err), "")
+		d.fail("facts", fmt.Errorf("the node does not enroll without its facts: %w", err), "")
 	default:
 		d.say(StatusOK, "facts", "", "%s, %d bytes, limit %d", file, len(facts), wire.MaxFactsBytes)
 	}
 }
 
-// checkCertificate looks at the certificate in force. If there is no mode, that
-// finding has said what is wrong with it.
 func (d *doctor) checkCertificate() {
 	const what = "certificate"
 	c := d.view.creds
 	if c == nil {
 		if d.view.mode == ModeProvisioning && !errors.Is(d.view.Credentials, fs.ErrNotExist) {
-			d.say(StatusWarn, what, "nothing if the name is still free: the node enrolls again, and its log says if it cannot",
+			d.say(StatusWarn, what,
+				"nothing if the name is still free: the node enrolls again; otherwise see its log",
 				"%v", d.view.Credentials)
 		}
 		return
@@ -168,13 +162,12 @@ func (d *doctor) checkCertificate() {
 	start, end := c.Leaf().NotBefore, c.Leaf().NotAfter
 	status, remedy := StatusOK, ""
 	if end.Sub(d.clock.now()) < end.Sub(start)/5 {
-		status, remedy = StatusWarn, "see that the agent runs and reaches a broker"
+		status, remedy = StatusWarn, "make sure that the agent runs and reaches a broker"
 	}
 	d.say(status, what, remedy, "%s of spiffe://%s/node/%s, expires %s", c.Serial, c.TrustDomain, d.view.identity,
 		end.UTC().Format(time.RFC3339))
 }
 
-// checkBrokers resolves the brokers of the mode that the agent would be in.
 func (d *doctor) checkBrokers(ctx context.Context) []discover.Broker {
 	urls, srv := d.view.fleetBrokers()
 	secure := true
@@ -182,7 +175,8 @@ func (d *doctor) checkBrokers(ctx context.Context) []discover.Broker {
 		urls, srv, secure = t.URLs(), t.SRVDomain, t.Secure
 	}
 	if len(urls) == 0 && srv == "" {
-		d.say(StatusFail, "brokers", "name them in the token (--urls or --srv) or in server.conf (brokers)", "none known")
+		d.say(StatusFail, "brokers", "name them in the token (--urls or --srv) or in server.conf (brokers)",
+			"none known")
 		return nil
 	}
 	brokers, err := d.dialer.Brokers(ctx, urls, srv, secure)
@@ -198,7 +192,6 @@ func (d *doctor) checkBrokers(ctx context.Context) []discover.Broker {
 	return brokers
 }
 
-// checkConnection connects to a broker as the agent would.
 func (d *doctor) checkConnection(ctx context.Context, b discover.Broker) {
 	how, peer := "with the certificate, by mutual TLS", fleetPeer
 	var conn *link.Conn
@@ -208,7 +201,7 @@ func (d *doctor) checkConnection(ctx context.Context, b discover.Broker) {
 	case d.view.mode == ModeNormal:
 		conn, err = d.connectFleet(ctx, d.view, b)
 	case t == nil || t.usable() != nil:
-		return // said already
+		return
 	default:
 		how, peer = "with the token", d.tokenPeer(t, b)
 		if t.sealed() {

@@ -42,7 +42,7 @@ func TestDoctor(t *testing.T) {
 			writeFile(t, cfg.ConfFile, "alive_interval = soon\n")
 		},
 			want: map[string]server.Status{"mode": "warn", "authority": "warn", "enrollment": "warn"},
-			says: []string{"alive_interval", "-> mend server.conf; provisioning puts another one in its place"}},
+			says: []string{"alive_interval", "-> repair server.conf; otherwise provisioning replaces it"}},
 		"a key cut short": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
 			writeFile(t, filepath.Join(cfg.SSLDir, "private.pem"), "-----BEGIN")
 		}, want: map[string]server.Status{"certificate": "warn", "authority": "warn", "enrollment": "warn"},
@@ -95,7 +95,7 @@ func TestDoctor(t *testing.T) {
 		}, want: map[string]server.Status{"facts": "fail", "authority": "warn", "enrollment": "warn"}, says: []string{"make the file one JSON object"}},
 		"directory of another node": {provisioned: true, prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) { cfg.Identity = "db1.example.net" },
 			want: map[string]server.Status{"mode": "fail", "authority": "warn"},
-			says: []string{"belongs to web1.example.net, and this node is db1.example.net", "give this node a directory and a configuration of its own (--ssl-dir, --config); or remove "}},
+			says: []string{"belongs to web1.example.net, and this node is db1.example.net", "use another --ssl-dir and --config for this node; or remove "}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -92,7 +92,7 @@ func TestWhatIsSaidInClearIsNoBrokersWord(t *testing.T) {
 	forger := newForgedRoad(t, f.url(), "-ERR 'Authorization Violation'\r\n")
 	_, a := f.strayNode(t, forger.Addr().String(), time.Nanosecond)
 	a.await(server.EventConnected, 1) // by its certificate, to a broker of the token
-	f.awaitLog("ever reached", "more in clear than a broker begins with")
+	f.awaitLog("ever reached", "unencrypted data after the broker's first line")
 	if n := len(f.requests()); n != 1 {
 		t.Errorf("%d enroll requests, want 1", n)
 	}

@@ -18,15 +18,13 @@ import (
 	"muster/server/trust"
 )
 
-// An enroller enrolls the node with its token.
 type enroller struct {
 	*agent
 	wait     *backoff
-	answered time.Time // by a provisioner, or when it began
+	answered time.Time // time of the last answer by a provisioner, or the start
 }
 
-// run tries to enroll until the node is provisioned, or until what is on its
-// disk asks for something else; the caller looks again. The error is errStopped.
+// run tries to enroll until the node is provisioned or its files ask for something else. The error is errStopped.
 func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool, err error) {
 	e.begun, e.answered, e.wait = e.cfg.Now(), time.Now(), e.newBackoff()
 	for ctx.Err() == nil {
@@ -49,7 +47,7 @@ func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool,
 		case ctx.Err() != nil:
 			return false, nil
 		case refused.Refusal != nil && refused.Code == wire.CodeShutdown:
-			e.cfg.Log.WarnContext(ctx, "agent ends, a policy asks for it", "node", id, "code", refused.Code,
+			e.cfg.Log.WarnContext(ctx, "agent stopped by a policy", "node", id, "code", refused.Code,
 				"err", refused.Error(), "remedy", refused.Remedy())
 			e.observe(Event{Kind: EventRefused, Code: refused.Code})
 			return false, errStopped
@@ -65,7 +63,6 @@ func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool,
 	return false, nil
 }
 
-// attemptFailed logs and reports that an attempt to enroll, to renew or to reconfigure has failed.
 func (a *agent) attemptFailed(ctx context.Context, message string, err error, wait time.Duration, attrs ...any) {
 	e := Event{Kind: EventFailed, Err: err, Elapsed: a.elapsed()}
 	var refused link.Refusal
@@ -77,15 +74,14 @@ func (a *agent) attemptFailed(ctx context.Context, message string, err error, wa
 	a.observe(e)
 }
 
-// attempt makes one attempt to enroll, at each broker in turn until one leads
-// to an answer. After nil the new set is in force; whether that is confirmed is
-// in its applied.json.
+// attempt tries the brokers in turn until a provisioner answers. After nil the new set is in force; its confirmation
+// may be pending.
 func (e *enroller) attempt(ctx context.Context, v *view) error {
 	t := v.token
 	if err := t.usable(); err != nil {
 		return err
 	}
-	// The node tries all the same: it is the provisioner's clock that counts.
+	// Only a warning: the provisioner's clock decides.
 	if remedy := t.outOfDate(e.clock.now()); remedy != "" {
 		e.notices.problem(ctx, slog.LevelWarn, msgDates, advice.Errorf(remedy, "token %s", t.file), "node", v.identity)
 	} else {
@@ -129,9 +125,10 @@ func (e *enroller) attempt(ctx context.Context, v *view) error {
 	return link.Join(failures)
 }
 
-// enrollAt enrolls over one connection. It reports whether a provisioner
-// answered: another broker then leads to the same answer.
-func (e *enroller) enrollAt(ctx context.Context, conn *link.Conn, request wire.EnrollRequest, st *stage, v *view) (answered bool, err error) {
+// enrollAt reports whether a provisioner answered: another broker would lead to the same answer.
+func (e *enroller) enrollAt(
+	ctx context.Context, conn *link.Conn, request wire.EnrollRequest, st *stage, v *view,
+) (answered bool, err error) {
 	request.ID = wire.NewID()
 	if request.Continuity, err = e.continuity(&request, st.key); err != nil {
 		return false, err
@@ -160,30 +157,29 @@ func (e *enroller) enrollAt(ctx context.Context, conn *link.Conn, request wire.E
 	case errors.Is(err, errDisowned):
 		e.state.doubt, e.state.doubted = err, time.Now()
 		return true, err
-	case err != nil: // normal mode goes on with it
-		e.cfg.Log.InfoContext(ctx, "confirmation put off", "node", v.identity, "err", err)
+	case err != nil: // normal mode sends it
+		e.cfg.Log.InfoContext(ctx, "confirmation postponed", "node", v.identity, "err", err)
 		return true, nil
 	}
 	e.provisioned(ctx, conn, v.identity, o.creds.Serial)
 	return true, nil
 }
 
-// refusalRemedy is what to do about a refusal: the provisioner's remedy names no
-// machine, since it is a table's.
+// refusalRemedy adds the node's name and key to the provisioner's general remedy.
 func (e *enroller) refusalRemedy(r link.Refusal, v *view, key crypto.Signer) string {
 	switch r.Code {
 	case wire.CodeApprovalPending:
-		// As much of the key's hash as `muster node pending` shows.
-		return fmt.Sprintf("an operator lets it in with `muster node approve %s --key %.16s`; it asks again by itself", v.identity, keyHash(key))
+		return fmt.Sprintf("ask an operator to run `muster node approve %s --key %.16s`; the node asks again by itself",
+			v.identity, keyHash(key))
 	case wire.CodeDeferred:
-		return fmt.Sprintf("nothing, it asks again by itself; `muster node pending --details --prefix %s` says why the policy puts it off", v.identity)
+		return fmt.Sprintf("nothing: the node asks again by itself; "+
+			"`muster node pending --details --prefix %s` shows why the policy deferred it", v.identity)
 	case wire.CodeTokenExpired, wire.CodeTokenNotYetValid:
 		return cmp.Or(v.token.outOfDate(e.clock.now()), r.Remedy())
 	}
 	return r.Remedy()
 }
 
-// keyHash is the SHA-256 of a public key as operators see it, in hex.
 func keyHash(key crypto.Signer) string {
 	spki, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -193,9 +189,8 @@ func keyHash(key crypto.Signer) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// continuity returns the word of the key in force for a request by another
-// key, nil if there is no such key, or it is the same: a node that was about to
-// change its key when its certificate ended proves that it is still itself.
+// continuity signs a request for another key by the key in force, nil if there is none. It proves the identity of a
+// node whose certificate ended while it changed its key.
 func (e *enroller) continuity(r *wire.EnrollRequest, key crypto.Signer) (*wire.Continuity, error) {
 	held, err := e.sets.keyInForce(wire.Identity(r.Identity))
 	if err != nil {
@@ -207,8 +202,8 @@ func (e *enroller) continuity(r *wire.EnrollRequest, key crypto.Signer) (*wire.C
 	return wire.Vouch(held, r.ID, r.Identity, r.CSR)
 }
 
-// givesUp ends an order to reprovision that a provisioner refuses for good, or that none has
-// answered for RefusedLimit, since the token has ended, say. The node goes back to the fleet with what it has.
+// givesUp ends an order to reprovision that is refused for good or unanswered for RefusedLimit, for example because
+// the token has expired.
 func (e *enroller) givesUp(ctx context.Context, v *view, err error) bool {
 	var refused link.Refusal
 	final := errors.As(err, &refused) && !wire.MeaningOf(refused.Code).Retry
@@ -216,7 +211,8 @@ func (e *enroller) givesUp(ctx context.Context, v *view, err error) bool {
 	if !over || v.creds == nil || !e.orders.Doing(wire.VerbReprovision) {
 		return false
 	}
-	e.cfg.Log.WarnContext(ctx, "node is not reprovisioned, and goes on with what it has", "node", v.identity, "err", err)
+	e.cfg.Log.WarnContext(ctx, "node not reprovisioned, it keeps its certificate and configuration",
+		"node", v.identity, "err", err)
 	e.obeyed(ctx, wire.VerbReprovision)
 	return true
 }

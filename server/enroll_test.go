@@ -296,7 +296,7 @@ func TestAPolicyCanEndTheAgent(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Errorf("Run = %v, want nil", err)
 	}
-	if f.countLog("agent ends", "code=shutdown", "remedy=") != 1 {
+	if f.countLog("agent stopped by a policy", "code=shutdown", "remedy=") != 1 {
 		t.Errorf("log:\n%s", f.log.String())
 	}
 }

@@ -15,19 +15,17 @@ import (
 // An EventKind says what an [Event] is about.
 type EventKind string
 
-// What [Config].Observe is told.
 const (
 	EventMode       EventKind = "mode"       // Mode was entered
-	EventRefused    EventKind = "refused"    // an attempt was refused: Code
-	EventFailed     EventKind = "failed"     // an attempt or connection failed otherwise: Err
-	EventApplied    EventKind = "applied"    // a new set is in force: Serial, Elapsed
-	EventConfirmed  EventKind = "confirmed"  // and the provisioner knows: Serial, Elapsed
+	EventRefused    EventKind = "refused"    // attempt refused: Code
+	EventFailed     EventKind = "failed"     // attempt or connection failed otherwise: Err
+	EventApplied    EventKind = "applied"    // new set in force: Serial, Elapsed
+	EventConfirmed  EventKind = "confirmed"  // provisioner has recorded it: Serial, Elapsed
 	EventConnected  EventKind = "connected"  // connected to the fleet by mutual TLS: Serial, Broker
-	EventRegistered EventKind = "registered" // registration data was published
+	EventRegistered EventKind = "registered" // registration data published
 )
 
-// An Event is something that happened to the agent, for a program that runs
-// it. What a fleet is told of a node are CloudEvents; see the protocol.
+// An Event reports a change to the program that runs the agent. The fleet gets CloudEvents instead.
 type Event struct {
 	Kind   EventKind
 	Mode   Mode
@@ -36,8 +34,7 @@ type Event struct {
 	Serial string // of the certificate, lower-case hex
 	Broker string // URL
 
-	// Elapsed is the time since the agent began to enroll or renew; 0 if it has not
-	// since it was started, or for events that have nothing to do with that.
+	// Elapsed is the time since the enrollment or renewal began; 0: none.
 	Elapsed time.Duration
 }
 
@@ -47,7 +44,7 @@ func (a *agent) observe(e Event) {
 	}
 }
 
-// Types of lifecycle events, which are also the last part of their subject.
+// Types of lifecycle events.
 const (
 	lifecycleStartup     = "startup"
 	lifecycleAlive       = "alive"
@@ -59,26 +56,24 @@ const (
 type cloudEvent struct {
 	SpecVersion     string    `json:"specversion"`
 	ID              string    `json:"id"`
-	Source          string    `json:"source"` // the node's SPIFFE ID
-	Type            string    `json:"type"`   // io.muster.server.<type>
+	Source          string    `json:"source"`
+	Type            string    `json:"type"` // io.muster.server.<type>
 	Subject         string    `json:"subject"`
 	Time            string    `json:"time"` // RFC 3339, by the node's clock
 	DataContentType string    `json:"datacontenttype"`
 	Data            lifecycle `json:"data"`
 }
 
-// lifecycle is what a lifecycle event says.
 type lifecycle struct {
 	Identity string `json:"identity"`
-	Version  string `json:"version"`           // of the agent
-	Boot     string `json:"boot"`              // differs after each start of the agent
-	Address  net.IP `json:"address,omitempty"` // of the node, as its broker sees it
+	Version  string `json:"version"`
+	Boot     string `json:"boot"` // differs after each start of the agent
+	Address  net.IP `json:"address,omitempty"`
 	Mode     string `json:"mode"`
-	Serial   string `json:"serial"`  // of the certificate
-	Expires  string `json:"expires"` // when that ends, RFC 3339
+	Serial   string `json:"serial"`
+	Expires  string `json:"expires"`
 }
 
-// lifecycleEvent returns a lifecycle event of a node in normal mode. A nil address is not known.
 func (a *agent) lifecycleEvent(typ string, v *view, address net.IP) ([]byte, error) {
 	return json.Marshal(cloudEvent{
 		SpecVersion:     "1.0",
@@ -100,10 +95,9 @@ func (a *agent) lifecycleEvent(typ string, v *view, address net.IP) ([]byte, err
 	})
 }
 
-// publishEvent publishes a lifecycle event. An event that is lost with its
-// connection is lost: the next alive event says the same.
+// A lost event needs no repetition: the next alive event has the same data.
 func (a *agent) publishEvent(ctx context.Context, conn *link.Conn, typ string, v *view) {
-	address, _ := conn.GetClientIP() // an old broker does not tell
+	address, _ := conn.GetClientIP()
 	b, err := a.lifecycleEvent(typ, v, address)
 	if err == nil {
 		m := nats.NewMsg(wire.EventSubject(v.identity, typ))

@@ -16,13 +16,11 @@ import (
 	"muster/server/advice"
 )
 
-// maxFactsFile bounds what is read of a facts file, blanks and all.
 const maxFactsFile = 1 << 20
 
 const remedyFacts = "make the file one JSON object; the node asks again once it has changed"
 
-// factsFile returns the file of facts to send: the one in Config, else the
-// token's, else the one in server.conf; empty if there is none.
+// factsFile returns the path in Config, else the token's, else server.conf's; empty: none.
 func (cfg *Config) factsFile(t *token, c *conf) string {
 	file := cfg.FactsFile
 	if t != nil {
@@ -34,10 +32,8 @@ func (cfg *Config) factsFile(t *token, c *conf) string {
 	return file
 }
 
-// facts returns the facts to send, or nil if there are none: a node without a
-// facts file asks all the same, and is told if it needs one. Facts that are
-// there and cannot be sent are an error, and the node does not ask: policies
-// would judge it as a machine without any.
+// facts returns nil without a facts file: the node asks anyway, and a policy may refuse it. Unusable facts are an
+// error: policies would judge the node as one without facts.
 func (a *agent) facts(ctx context.Context, v *view) (json.RawMessage, error) {
 	file := a.cfg.factsFile(v.token, v.conf)
 	if file == "" {
@@ -55,16 +51,16 @@ func (a *agent) facts(ctx context.Context, v *view) (json.RawMessage, error) {
 	return facts, nil
 }
 
-// readFacts reads a JSON object that an enroll request can hold. The error
-// names the file and has a remedy; it wraps [ErrMissing] if there is no file.
+// readFacts reads a JSON object that fits into a request. The error has a remedy; it wraps [ErrMissing] if there is
+// no file.
 func readFacts(file string) (json.RawMessage, error) {
 	b, err := files.Read(file, maxFactsFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, advice.Errorf("write the machine's facts there, as a JSON object, if a policy asks for any",
+		return nil, advice.Errorf("write the machine's facts there, as a JSON object, if a policy uses facts",
 			"%s: %w", file, ErrMissing)
 	case cannotRead(err):
-		return nil, advice.New(err, "let the agent read the file: check owner and mode of it and of the directories above")
+		return nil, advice.New(err, remedyUnreadable)
 	case err != nil:
 		return nil, advice.New(err, remedyFacts)
 	}
@@ -77,18 +73,17 @@ func readFacts(file string) (json.RawMessage, error) {
 	if b[0] != '{' {
 		return nil, advice.Errorf(remedyFacts, "%s: not a JSON object", file)
 	}
-	compact, err := json.Marshal(json.RawMessage(b)) // as it will be sent, which writes < > and & as escapes
+	compact, err := json.Marshal(json.RawMessage(b)) // encoded as in the request, which escapes < > and &
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if n := len(compact); n > wire.MaxFactsBytes {
-		return nil, advice.Errorf("leave out facts that no policy asks for; the node asks again once the file has changed",
+		return nil, advice.Errorf("remove facts that no policy uses; the node asks again once the file has changed",
 			"%s: %d bytes, limit %d", file, n, wire.MaxFactsBytes)
 	}
 	return compact, nil
 }
 
-// readRegistration reads registration data, which is published as it is.
 func readRegistration(file string) ([]byte, error) {
 	b, err := files.Read(file, wire.MaxMessageBytes)
 	if err != nil {

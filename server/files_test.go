@@ -32,13 +32,13 @@ func TestAStagedKeyOutlivesItsRequest(t *testing.T) {
 		says     string // in the log
 		other    bool   // another key is made
 	}{
-		"gone":                 {damage: remove, says: "staged request is damaged"},
-		"empty":                {damage: func(t *testing.T, csr string) { writeFile(t, csr, "") }, says: "staged request is damaged"},
-		"cut short":            {damage: func(t *testing.T, csr string) { writeFile(t, csr, readFile(t, csr)[:100]) }, says: "staged request is damaged"},
-		"too large":            {damage: func(t *testing.T, csr string) { writeFile(t, csr, strings.Repeat("x", wire.MaxCSRBytes+1)) }, says: "staged request is damaged"},
-		"another key's":        {damage: func(t *testing.T, csr string) { writeFile(t, csr, newCSR(t, id)) }, says: "staged request is damaged"},
-		"a directory":          {damage: func(t *testing.T, csr string) { remove(t, csr); writeFile(t, filepath.Join(csr, "x"), "x") }, says: "staged request is damaged"},
-		"for another identity": {damage: func(*testing.T, string) {}, identity: "web2.example.net", says: "staged key dropped", other: true},
+		"gone":                 {damage: remove, says: "staged certificate request is damaged"},
+		"empty":                {damage: func(t *testing.T, csr string) { writeFile(t, csr, "") }, says: "staged certificate request is damaged"},
+		"cut short":            {damage: func(t *testing.T, csr string) { writeFile(t, csr, readFile(t, csr)[:100]) }, says: "staged certificate request is damaged"},
+		"too large":            {damage: func(t *testing.T, csr string) { writeFile(t, csr, strings.Repeat("x", wire.MaxCSRBytes+1)) }, says: "staged certificate request is damaged"},
+		"another key's":        {damage: func(t *testing.T, csr string) { writeFile(t, csr, newCSR(t, id)) }, says: "staged certificate request is damaged"},
+		"a directory":          {damage: func(t *testing.T, csr string) { remove(t, csr); writeFile(t, filepath.Join(csr, "x"), "x") }, says: "staged certificate request is damaged"},
+		"for another identity": {damage: func(*testing.T, string) {}, identity: "web2.example.net", says: "staged key discarded", other: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -56,7 +56,7 @@ func TestAStagedKeyOutlivesItsRequest(t *testing.T) {
 				t.Errorf("another key: %v, want %v", got != key, tt.other)
 			}
 			f.checkTidy(t, cfg)
-			for _, line := range []string{"staged request is damaged", "staged key dropped"} {
+			for _, line := range []string{"staged certificate request is damaged", "staged key discarded"} {
 				if got := f.countLog(line); got > 1 || (got == 1) != (line == tt.says) {
 					t.Errorf("logged %q %d times:\n%s", line, got, f.log.String())
 				}
@@ -172,7 +172,7 @@ func TestAKeyInForceThatCannotBeReadIsKept(t *testing.T) {
 	}
 	a := f.run(cfg)
 	a.await(server.EventFailed, 3)
-	f.awaitLog("enrollment failed", key, "mend the disk")
+	f.awaitLog("enrollment failed", key, "repair the disk")
 	if n := len(f.requests()); n > asked {
 		t.Errorf("asked %d times with another key", n-asked)
 	}

@@ -10,17 +10,11 @@ import (
 	"muster/internal/wire"
 )
 
-// hostsFile maps addresses to names on every Unix.
 const hostsFile = "/etc/hosts"
 
-// machineIdentity is the identity of a machine with this host name: the name if
-// it is qualified, else the qualified name that /etc/hosts gives to it, else the
-// bare name. DNS is not asked: a machine whose name depended on whether DNS
-// answered would be two nodes to the fleet. Operating systems keep host names in
-// any case, so the name is folded here, and nowhere else.
-//
-// What every machine is called before it has a name, at its first boot say, is
-// none.
+// machineIdentity returns the host name if it has a domain, else its qualified name in /etc/hosts, else the bare
+// name. It does not ask DNS: the identity must not depend on whether DNS answers. It refuses localhost, the name
+// before first boot.
 func machineIdentity(name string) (wire.Identity, error) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if !strings.Contains(name, ".") {
@@ -30,7 +24,7 @@ func machineIdentity(name string) (wire.Identity, error) {
 	}
 	id, err := wire.ParseIdentity(name)
 	if err == nil && (name == "localhost" || strings.HasPrefix(name, "localhost.")) {
-		err = fmt.Errorf("%q, as of a machine that has no name yet", name)
+		err = fmt.Errorf("%q means that the machine has no name yet", name)
 	}
 	if err != nil {
 		return "", fmt.Errorf("host name: %w: set `identity` in server.conf or use --identity", err)
@@ -38,8 +32,7 @@ func machineIdentity(name string) (wire.Identity, error) {
 	return id, nil
 }
 
-// qualify returns the first name in a hosts file that is name with a domain, on
-// a line that also has name itself; or name.
+// qualify returns the first name with a domain on a line of a hosts file that has the bare name; else name.
 func qualify(name, hosts string) string {
 	lines := bufio.NewScanner(strings.NewReader(hosts))
 	for lines.Scan() {

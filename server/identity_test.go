@@ -56,7 +56,7 @@ func (f *fleet) pushesNoName() {
 func TestANodeKeepsItsNameWhileItRuns(t *testing.T) {
 	t.Parallel()
 	for later, ends := range map[string]string{
-		"db1.example.net": "belongs to web1.example.net, and this node is db1.example.net: give this node a directory and a configuration of its own (--ssl-dir, --config); or remove ",
+		"db1.example.net": "belongs to web1.example.net, and this node is db1.example.net: use another --ssl-dir and --config for this node; or remove ",
 		"localhost":       "no name yet",
 	} {
 		t.Run(later, func(t *testing.T) {

@@ -11,17 +11,14 @@ import (
 // A Mode is what the agent does.
 type Mode int
 
-// The modes.
 const (
-	// ModeProvisioning: enroll with the token until there is a certificate
-	// and a configuration.
+	// ModeProvisioning: enroll with the token until there are certificate and configuration.
 	ModeProvisioning Mode = iota + 1
 
 	// ModeNormal: keep a mutually authenticated connection to the fleet.
 	ModeNormal
 )
 
-// String returns the mode's name in logs and events.
 func (m Mode) String() string {
 	switch m {
 	case ModeProvisioning:
@@ -32,46 +29,35 @@ func (m Mode) String() string {
 	return "none"
 }
 
-// ErrMode means that what is on the node's disk allows neither mode. The text
-// around it says what is missing; an operator has to mend it.
+// ErrMode means that the files on disk allow neither mode. The wrapping text says what an operator has to repair.
 var ErrMode = errors.New("neither provisioning nor normal mode is possible")
 
-// A Situation is what a node finds on its disk when it chooses its mode. The
-// errors are nil where the thing is there and can be used; their text names
-// the file.
+// A Situation is the state of the disk that decides the mode. An error is nil if its subject is usable.
 type Situation struct {
 	Conf      error         // about server.conf
-	Provision ProvisionWord // what it says, usable or not
-	Token     error         // about the token: readable, and a token; nothing is verified
+	Provision ProvisionWord // from server.conf, usable or not
+	Token     error         // about the token, which is parsed but not verified
 	ByDefault bool          // the token's chpd
 
-	// Credentials is about key, certificate and authority together. An expired
-	// certificate, another machine's, or one that a provisioner has disowned
-	// cannot be used.
+	// Credentials is about key, certificate and authority. Certificates that are expired, another node's, or disowned
+	// by a provisioner are unusable.
 	Credentials error
 
-	// Pending: the set on disk was never confirmed, so the enrollment that
-	// brought it is not over. If a provisioner then disowns the certificate
-	// (Credentials is an error), the server.conf that came with it stops
-	// nothing: it is not an operator's word.
+	// Pending: the set on disk was never confirmed. If a provisioner disowns its certificate, its provision = false
+	// does not prevent enrollment: no operator wrote it.
 	Pending bool
 
-	// Ordered says that a command asks for provisioning. Where that is not
-	// possible, the node stays what it is.
+	// Ordered: a command asks for provisioning, if possible.
 	Ordered bool
 
-	// Blocked is what keeps the node from both modes until its operator has mended it: other
-	// users may read its key, and closing the file may be all that is needed; key and certificate
-	// are another node's, and provisioning would replace them; or server.conf cannot be read, and may
-	// forbid to provision.
+	// Blocked prevents both modes: other users can read the key, another node owns key and certificate, or an
+	// unreadable server.conf may forbid provisioning.
 	Blocked error
 }
 
-// Decide chooses the mode, and says why in one clause. Choria's nodes decide
-// the same way, with two differences: `provision = true` is obeyed whatever the
-// token says (Choria's documentation says so, its code does not), and a token
-// that cannot be used is an error at once where Choria carries on as an
-// unconfigured server.
+// Decide chooses the mode and returns the reason as one clause. It decides as Choria's nodes do, with two
+// differences. `provision = true` is obeyed whatever the token says, as Choria documents and does not implement. An
+// unusable token is an error at once, while Choria goes on as an unconfigured server.
 //
 //	provision   configuration   certificate   token          mode
 //	blocked                                   any            error
@@ -91,8 +77,9 @@ func (s Situation) Decide() (Mode, string, error) {
 	configured := s.Conf == nil && s.Credentials == nil
 	switch {
 	case says.Yes && says.No:
-		return impossible("leave one of them in server.conf",
-			"server.conf says both provision = true and provision = false (plugin.choria.server.provision is the same key)")
+		return impossible("keep one of the two lines in server.conf",
+			"server.conf says both provision = true and provision = false "+
+				"(plugin.choria.server.provision is the same key)")
 	case says.Other != "":
 		return impossible("change it to one of these, or remove the line",
 			"server.conf says provision = %.80q, want true or false", says.Other)
@@ -103,7 +90,7 @@ func (s Situation) Decide() (Mode, string, error) {
 	case says.No && configured:
 		return ModeNormal, "configured", nil
 	case says.No:
-		return impossible(remedyAllow+", or put back what is missing", "server.conf says provision = false, but %w",
+		return impossible(remedyAllow+", or restore the missing files", "server.conf says provision = false, but %w",
 			s.lacking())
 	case s.Ordered && s.Token == nil:
 		return ModeProvisioning, "a command asks for it", nil
@@ -125,32 +112,32 @@ func (s Situation) Decide() (Mode, string, error) {
 		"%w, and the token does not provision by default", s.lacking())
 }
 
-// What to do where the node has to enroll again: with `provision = false` in
-// server.conf, and without.
+// Remedies where the node has to enroll again.
 const (
-	remedyAllow  = "remove provision = false from server.conf, or change it to provision = true, and the node enrolls"
+	remedyAllow = "remove provision = false from server.conf, or change it to provision = true, " +
+		"and the node enrolls"
 	remedyEnroll = "let the node enroll again (provision = true in server.conf)"
+
+	remedyUnreadable = "make the file readable for the agent: " +
+		"check the disk, and owner and mode of file and directories"
 )
 
-// impossible returns what Decide does if there is no mode.
 func impossible(remedy, format string, args ...any) (Mode, string, error) {
 	return 0, "", advice.Errorf(remedy, "%w: %w", ErrMode, fmt.Errorf(format, args...))
 }
 
-// tokenRemedy is what to do about a token that is not there, cannot be read, or is none:
-// one that cannot be read may be good.
+// tokenRemedy distinguishes missing, unreadable and malformed tokens: an unreadable one may be good.
 func tokenRemedy(err error) string {
 	var unread *fs.PathError
 	switch {
 	case errors.Is(err, ErrMissing):
 		return "put a provisioning token there, see `muster jwt`"
 	case errors.As(err, &unread):
-		return "let the agent read the file: check its owner and mode, and the disk"
+		return remedyUnreadable
 	}
 	return "replace the file by a provisioning token, see `muster jwt`"
 }
 
-// lacking says what keeps the node from normal mode.
 func (s Situation) lacking() error {
 	if s.Conf != nil {
 		return s.Conf

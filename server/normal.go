@@ -16,19 +16,15 @@ import (
 	"muster/server/link"
 )
 
-// flushTimeout bounds how long a shutdown waits for the last events to leave.
 const flushTimeout = 2 * time.Second
 
-// A duty is what each part of normal mode works with.
 type duty struct {
 	*agent
 	*view
 }
 
-// alive is the interval of alive events.
 func (d duty) alive() time.Duration { return cmp.Or(d.cfg.AliveInterval, d.conf.aliveInterval) }
 
-// A member is a node in normal mode.
 type member struct {
 	duty
 	reports  *reports
@@ -37,8 +33,7 @@ type member struct {
 	commands *commands
 }
 
-// serve keeps a connection to the fleet until ctx is done or what is on the
-// disk asks for another look, and returns nil. The error is of a command:
+// serve stays connected to the fleet until ctx is done or the files have to be read again. The error is a command's:
 // [ErrRestart] or errStopped.
 func (a *agent) serve(ctx context.Context, v *view) error {
 	d := duty{a, v}
@@ -89,10 +84,11 @@ func lostError(conn *link.Conn) error {
 	return errors.New("closed by the other end")
 }
 
-// stay does the node's duties over one connection, and ends it.
+// stay works over one connection and ends it.
 func (m *member) stay(ctx context.Context, conn *link.Conn) (again bool, err error) {
 	defer conn.End()
-	m.cfg.Log.InfoContext(ctx, "connected to the fleet", "node", m.identity, "broker", conn.Broker, "serial", m.creds.Serial)
+	m.cfg.Log.InfoContext(ctx, "connected to the fleet", "node", m.identity, "broker", conn.Broker,
+		"serial", m.creds.Serial)
 	m.observe(Event{Kind: EventConnected, Serial: m.creds.Serial, Broker: conn.Broker})
 	m.saveClock(ctx)
 	return m.hold(ctx, conn)
@@ -105,11 +101,9 @@ func (m *member) saveClock(ctx context.Context) {
 	m.cfg.hooks.steps("clock saved")
 }
 
-// reach connects to the fleet. A configuration may name brokers that are not
-// there, a slip in a policy by which a whole fleet would be lost. So while no
-// broker of the set in force was ever reached, after RefusedLimit those of the
-// token are tried as well, with the certificate, and the configuration is asked
-// for once more there. What was reached once is only away.
+// A mistake in a policy may name brokers that do not exist. So that it does not lose a whole fleet, reach also tries
+// the token's brokers with the certificate, and orders a reconfiguration, if none of the set's brokers was ever
+// reached for RefusedLimit.
 func (m *member) reach(ctx context.Context) (*link.Conn, error) {
 	conn, err := m.reachFleet(ctx, m.view)
 	c, now := &m.state.contact, time.Now()
@@ -133,30 +127,30 @@ func (m *member) reach(ctx context.Context) (*link.Conn, error) {
 	if failed != nil {
 		return nil, err
 	}
-	m.notices.problem(ctx, slog.LevelWarn, msgAstray, advice.New(err, "have the policy name brokers that are there; "+
-		"the node asks for its configuration again"), "node", m.identity, "broker", conn.Broker)
+	m.notices.problem(ctx, slog.LevelWarn, msgAstray, advice.New(err,
+		"correct the brokers that the policy gives out; the node asks for its configuration again"),
+		"node", m.identity, "broker", conn.Broker)
 	if err := m.orders.Accept(orders.Order{ID: wire.NewID(), Verb: wire.VerbReconfigure}); err != nil {
-		m.cfg.Log.WarnContext(ctx, "order not written", "node", m.identity, "err", err)
+		m.cfg.Log.WarnContext(ctx, "order to reconfigure not written", "node", m.identity, "err", err)
 	}
 	return conn, nil
 }
 
-// enrollsAgain reports whether the node is to enroll again: each failure for
-// RefusedLimit was a refusal of its certificate.
+// enrollsAgain reports whether every attempt for RefusedLimit ended with the certificate refused, and the node may
+// enroll again.
 func (m *member) enrollsAgain() bool {
 	c := m.state.contact
 	return !c.refused.IsZero() && time.Since(c.refused) >= m.cfg.RefusedLimit && m.state.mayEnroll(errRefused)
 }
 
-// hold returns when the connection is lost, when ctx is done, or, with true,
-// when the files ask for another look.
+// hold returns true if the files have to be read again.
 func (m *member) hold(ctx context.Context, conn *link.Conn) (again bool, err error) {
-	m.commands.question = question{} // nonces are of one connection
+	m.commands.question = question{} // a nonce belongs to one connection
 	incoming := make(chan *nats.Msg, commandBacklog)
 	if _, err := conn.ChanSubscribe(wire.CommandSubject(m.identity), incoming); err != nil {
-		m.cfg.Log.WarnContext(ctx, "no commands are taken on this connection", "node", m.identity, "err", err)
+		m.cfg.Log.WarnContext(ctx, "commands not received on this connection", "node", m.identity, "err", err)
 	}
-	_ = conn.FlushTimeout(flushTimeout) // a lost connection is noticed below
+	_ = conn.FlushTimeout(flushTimeout)
 	m.renewal.returning = errors.Is(conn.LastError(), nats.ErrPermissionViolation)
 	if !m.started && !m.renewal.returning {
 		m.started = true
@@ -176,7 +170,7 @@ func (m *member) hold(ctx context.Context, conn *link.Conn) (again bool, err err
 			tick.Reset(0)
 		case <-ctx.Done():
 			m.publishEvent(ctx, conn, lifecycleShutdown, m.view)
-			_ = conn.FlushTimeout(flushTimeout) // best effort: the process ends either way
+			_ = conn.FlushTimeout(flushTimeout)
 			return false, nil
 		case <-tick.C:
 			if err := m.due(ctx, conn); errors.Is(err, errDisowned) && m.state.mayEnroll(err) {
@@ -191,9 +185,8 @@ func (m *member) hold(ctx context.Context, conn *link.Conn) (again bool, err err
 	}
 }
 
-// due does what is due.
 func (m *member) due(ctx context.Context, conn *link.Conn) error {
-	if m.renewal.returning { // the broker takes nothing but renewals
+	if m.renewal.returning {
 		if m.renewal.mayTry() {
 			m.renewal.renew(ctx, conn)
 		}
@@ -219,9 +212,7 @@ func (m *member) due(ctx context.Context, conn *link.Conn) error {
 	return failed
 }
 
-// changed reports whether the files, or the certificate's end, ask for another
-// look. Files that would allow no mode at all are logged, and change nothing
-// while the node works.
+// changed reports whether the files have to be read again. Files that allow no mode are logged, and the node goes on.
 func (m *member) changed(ctx context.Context) bool {
 	leaf := m.creds.Leaf()
 	expired := !m.clock.at(leaf.NotBefore).Before(leaf.NotAfter)
@@ -238,18 +229,16 @@ func (m *member) changed(ctx context.Context) bool {
 	return v.mode != ModeNormal || changed
 }
 
-// reports are what a node in normal mode says of itself.
 type reports struct {
 	duty
-	file      string        // registration data
+	file      string
 	every     time.Duration // 0: never
 	nextFile  time.Time
 	nextAlive time.Time
 }
 
-// newReports sets the times of the first of each: registration at once, alive
-// after a random part of its interval, so that a fleet that was switched on
-// together does not speak together for ever.
+// newReports schedules registration at once, and alive events after a random part of the interval, so that nodes
+// switched on together do not publish together.
 func newReports(d duty) *reports {
 	r := &reports{duty: d, file: d.conf.registrationFile, every: d.conf.registrationInterval}
 	if r.file == "" && d.token != nil {
@@ -260,7 +249,7 @@ func newReports(d duty) *reports {
 	return r
 }
 
-// publish publishes what is due, and reports whether that was an alive event.
+// publish reports whether it published an alive event.
 func (r *reports) publish(ctx context.Context, conn *link.Conn) bool {
 	now := time.Now()
 	if r.file != "" && r.every > 0 && !now.Before(r.nextFile) {
@@ -275,7 +264,7 @@ func (r *reports) publish(ctx context.Context, conn *link.Conn) bool {
 	return true
 }
 
-// register publishes registration data: the content of a file, as it is.
+// register publishes the file unchanged.
 func (r *reports) register(ctx context.Context, conn *link.Conn) {
 	b, err := readRegistration(r.file)
 	if err == nil {

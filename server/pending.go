@@ -11,16 +11,14 @@ import (
 	"muster/internal/wire"
 )
 
-// pending is what the node has applied and is yet to confirm. It is switched
-// with the set, as applied.json, and removed when the confirmation is on record;
-// an agent that dies in between leaves it to the next one.
+// pending is a confirmation still to be sent. It is switched with the set and removed once it is on record, so a
+// restarted agent sends it.
 type pending struct {
 	Identity string `json:"identity"`
 	Serial   string `json:"serial"`
 	Digest   string `json:"digest"`
 }
 
-// pending returns what is yet to be confirmed, or nil if there is nothing.
 func (s *sets) pending() (*pending, error) {
 	path := s.dir.Path(appliedFile)
 	b, err := files.Read(path, 4<<10)
@@ -40,7 +38,5 @@ func (s *sets) pending() (*pending, error) {
 	return &p, nil
 }
 
-// confirm records that what was pending is confirmed. It is not synced: a power failure that
-// brings the file back costs one confirmation more, which is acknowledged like
-// the first.
+// confirm needs no sync: if a power failure restores the file, the node confirms again, which is harmless.
 func (s *sets) confirm() error { return os.Remove(s.dir.Path(appliedFile)) }

@@ -13,53 +13,45 @@ import (
 	"muster/server/trust"
 )
 
-// backdate is how far before its issue a certificate of ours begins (DESIGN.md):
-// five minutes that are no part of its life.
+// Five minutes before its issue a certificate begins. They do not count as its life.
 const backdate = 5 * time.Minute
 
-// maxRenewalWait bounds the wait between two attempts to renew: a third of the
-// usual life of 30 days leaves room for 240 of them. mostRenewals is how many a
-// machine whose clock is ahead, to which each certificate is due for its renewal at once, makes in a
-// certificate's life at most; a provisioner refuses more than 64 that have not expired.
+// A third of the usual life of 30 days allows 240 attempts at this interval. On a machine whose clock is ahead every
+// new certificate is due at once: mostRenewals bounds the renewals per life, and a provisioner refuses more than 64
+// unexpired certificates.
 const (
 	maxRenewalWait = time.Hour
 	mostRenewals   = 24
 )
 
-// A renewal is when and how to renew the certificate in force.
+// A renewal renews the certificate in force.
 //
-// At two thirds of its certificate's life a node in normal mode stages a new
-// key, asks for a certificate for it over its connection to the fleet, and
-// switches to what it gets as it does when it enrolls. It then connects with the
-// new certificate and confirms from there, so what is confirmed is known to
-// work. An agent that finds another key staged than the one in force goes on
-// with the same request. If the old certificate ends first, the node enrolls
-// with the staged key and the word of the key in force.
+// At two thirds of its life the agent stages a new key, asks for a certificate over the connection to the fleet, and
+// switches to the new set. It confirms over a connection with the new certificate, so a confirmed certificate is
+// known to work. A restarted agent continues with the staged key and request. If the old certificate ends first, the
+// node enrolls with the staged key and a signature by the key in force.
 //
-// A reconfiguration is the same with the key in force.
+// A reconfiguration does the same with the key in force.
 type renewal struct {
 	duty
-	at   time.Time // by the node's clock
-	due  time.Time // by the process's clock, or then: a machine's clock may be set back
-	next time.Time // not before it
+	at   time.Time
+	due  time.Time // by the process's clock, in case the machine's clock is set back
+	next time.Time // no attempt before
 	wait *backoff
 
-	// returning: the certificate is not on record, and the broker takes nothing but renewals.
+	// returning: the certificate is not on record, and the broker admits only renewals.
 	returning bool
 
 	nextConfiguration time.Time
 	configurationWait *backoff
 }
 
-// renewAt returns when a certificate is renewed: from two thirds of its life on,
-// after part, in [0,1), of another twelfth, so that machines that were enrolled
-// together do not renew together.
+// renewAt adds part, in [0,1), of a twelfth of the life to two thirds of it, to spread nodes that enrolled together.
 func renewAt(leaf *x509.Certificate, part float64) time.Time {
 	start, life := lifeOf(leaf)
 	return start.Add(life*2/3 + time.Duration(part*float64(life/12)))
 }
 
-// lifeOf returns when a certificate was issued and how long it then had.
 func lifeOf(leaf *x509.Certificate) (time.Time, time.Duration) {
 	start := leaf.NotBefore
 	if leaf.NotAfter.Sub(start) > backdate {
@@ -68,8 +60,7 @@ func lifeOf(leaf *x509.Certificate) (time.Time, time.Duration) {
 	return start, leaf.NotAfter.Sub(start)
 }
 
-// newRenewal sets when the certificate in force is renewed: at once if an agent
-// before this one had begun to.
+// newRenewal schedules the renewal: at once if a former agent began one.
 func newRenewal(d duty) *renewal {
 	leaf := d.creds.Leaf()
 	_, life := lifeOf(leaf)
@@ -83,8 +74,7 @@ func newRenewal(d duty) *renewal {
 	return r
 }
 
-// renewalDue reports whether it is time to try. A certificate that is over is
-// not renewed: it is another mode's turn.
+// renewalDue is false for an expired certificate: provisioning mode replaces it.
 func (r *renewal) renewalDue() bool {
 	leaf, now := r.creds.Leaf(), time.Now()
 	at := r.clock.at(leaf.NotBefore)
@@ -92,25 +82,21 @@ func (r *renewal) renewalDue() bool {
 	return due && at.Before(leaf.NotAfter) && r.mayTry()
 }
 
-// mayTry reports whether the wait after the last try is over.
 func (r *renewal) mayTry() bool {
 	now := time.Now()
 	return !now.Before(r.next) && (r.returning || !now.Before(r.renewNot))
 }
 
-// reconfigureDue reports whether it is time to ask for the configuration.
 func (r *renewal) reconfigureDue() bool {
 	return r.orders.Doing(wire.VerbReconfigure) && !time.Now().Before(r.nextConfiguration)
 }
 
-// renew tries to renew once. If that succeeds, the files in force are new ones,
-// which asks for another look and a new connection. If not, the node works on
-// with what it has, and the next attempt is after a wait: however long it is
-// told to wait, it asks again while that can help.
+// renew tries to renew once. Success changes the files, which leads to a new connection. The wait after a failure is
+// at most half of the remaining life.
 func (r *renewal) renew(ctx context.Context, conn *link.Conn) {
 	err := r.ask(ctx, conn, true)
 	if err == nil {
-		r.next = time.Now().Add(r.wait.max) // files that cannot be used would bring another with each look
+		r.next = time.Now().Add(r.wait.max) // prevents a renewal at each look if the new files cannot be used
 		r.notices.solved(msgRenewal)
 		return
 	}
@@ -121,8 +107,7 @@ func (r *renewal) renew(ctx context.Context, conn *link.Conn) {
 	r.failed(ctx, msgRenewal, err, wait)
 }
 
-// reconfigure asks once for the configuration as it is decided now. After a
-// refusal that will not change by itself the order is over.
+// reconfigure asks once for the current configuration. A final refusal ends the order.
 func (r *renewal) reconfigure(ctx context.Context, conn *link.Conn) {
 	err := r.ask(ctx, conn, false)
 	if err == nil {
@@ -144,9 +129,7 @@ func (r *renewal) failed(ctx context.Context, message string, err error, wait ti
 	}
 }
 
-// ask asks for a certificate and a configuration, with a key that is not the one
-// in force if fresh is set, and puts them in force. For the key in force the
-// certificate is the same one.
+// ask puts a new certificate and configuration in force: for a new key if fresh is set, else the same certificate.
 func (r *renewal) ask(ctx context.Context, conn *link.Conn, fresh bool) error {
 	r.begun = r.cfg.Now()
 	st, err := r.sets.openStage(ctx, r.identity, fresh)

@@ -57,7 +57,7 @@ func TestARenewalBringsNoForeignRoot(t *testing.T) {
 				})
 				a := f.run(at(life * 3 / 4))
 				a.await(server.EventFailed, 2)
-				if n := f.countLog("certificate not renewed", "is none that the node trusts"); n != 1 {
+				if n := f.countLog("certificate not renewed", "is not trusted by the node"); n != 1 {
 					t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
 				}
 				if err := a.stop(); err != nil {

@@ -175,7 +175,7 @@ func TestPlainRepliesOnlySlowTheNode(t *testing.T) {
 			})
 			a := f.run(cfg)
 			a.await(server.EventFailed, 1)
-			f.awaitLog("enrollment failed", tt.says, "a reply that is not sealed is not believed")
+			f.awaitLog("enrollment failed", tt.says, "unsealed replies are ignored")
 			// The real one counts when it comes, whatever was said before it.
 			f.set(func() { f.enroll = nil })
 			writeFile(t, cfg.TokenFile, readFile(t, cfg.TokenFile)) // ends the wait

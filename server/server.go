@@ -17,28 +17,24 @@ import (
 	"muster/server/link"
 )
 
-// ErrLocked means that another agent works on the same directory. Two would
-// enroll with two keys and overwrite each other's.
+// ErrLocked means that another agent uses the same directory. Two agents would enroll with two keys.
 var ErrLocked = errors.New("another agent is running")
 
-// ErrRestart means that a command asks for another agent in place of this one,
-// which the service manager starts.
-var ErrRestart = errors.New("told to restart: the service manager starts the agent again")
+// ErrRestart means that a command asks for a restart: the service manager has to start a new agent.
+var ErrRestart = errors.New("restart ordered: the service manager has to start the agent again")
 
-// errStopped means that a policy, or a command, asked the agent to end.
+// errStopped means that a policy or a command asked the agent to stop.
 var errStopped = errors.New("asked to stop")
 
-// A Server is the agent of one node. Make one with [New]; a second one for the
-// same directory cannot run.
+// A Server is the agent of one node. Make one with [New].
 type Server struct {
 	*agent
-	level slog.Level // of Config.Level at first
+	level slog.Level // initial level, from Config.Level
 }
 
-// An agent is what its modes share.
 type agent struct {
 	cfg     Config
-	boot    string // random per agent, so that restarts can be told apart
+	boot    string // random per agent, so that the fleet sees restarts
 	sets    *sets
 	clock   *clock
 	orders  *orders.Orders
@@ -46,15 +42,14 @@ type agent struct {
 	notices *notices
 	state   *state
 
-	started  bool      // the startup event is out
-	announce bool      // the provisioned event is due
-	begun    time.Time // when it began to enroll or renew; zero if it has not
-	renewNot time.Time // no renewal before it
+	started  bool // startup event is published
+	announce bool // provisioned event is to be published
+	begun    time.Time
+	renewNot time.Time
 }
 
-// New returns an agent that is not yet running, or an error that lists what is
-// wrong with cfg. It touches no file beyond creating the directories that the
-// agent's files go to.
+// New returns an agent that is not yet running. The error lists every mistake in cfg. New creates the directories of
+// the agent's files and nothing else.
 func New(cfg Config) (*Server, error) {
 	a, err := newAgent(cfg)
 	if err != nil {
@@ -100,27 +95,23 @@ func newAgent(cfg Config) (*agent, error) {
 	return a, nil
 }
 
-// adviseWritable says with err what to do, if it is about permissions or a disk
-// that is read-only.
 func adviseWritable(err error) error {
-	const elsewhere = "give it a --config and an --ssl-dir in directories that "
+	const elsewhere = "use --config and --ssl-dir to name directories that "
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: run the agent as root, or "+elsewhere+"its user may write", err)
+		return fmt.Errorf("%w: run the agent as root, or "+elsewhere+"its user can write to", err)
 	case errors.Is(err, syscall.EROFS):
-		return fmt.Errorf("%w: have the agent write there, or "+elsewhere+"can be written and outlast a restart", err)
+		return fmt.Errorf("%w: remount the file system writable, or "+elsewhere+"are writable and survive a restart",
+			err)
 	}
 	return err
 }
 
-// Run works until ctx is done, and then returns nil after a shutdown event. It
-// also returns nil if a policy or a command asked the agent to stop. What a
-// network, a broker, a provisioner or a full disk does never ends it. After
-// [ErrRestart] a new agent is to be run in its place.
+// Run works until ctx is done, or until a policy or a command asks the agent to stop; it then returns nil. Failures
+// of networks, brokers, provisioners and disks never end it. After [ErrRestart] the caller runs a new agent.
 //
-// It returns an error at the start, if another agent runs ([ErrLocked]), or if
-// the node's files allow no mode ([ErrMode]): those need a person. Once it
-// works, such things are logged, and it waits for them to be mended.
+// It returns an error at the start if another agent runs ([ErrLocked]) or if the files allow no mode ([ErrMode]).
+// Later it logs such problems and waits for their repair.
 func (s *Server) Run(ctx context.Context) error {
 	release, err := lockFile(s.sets.own(lockName))
 	if err != nil {
@@ -132,16 +123,16 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	defer stop()
 	if err := s.sets.dir.Clean(); err != nil {
-		// Normal mode works all the same; the next switch tries it again.
-		s.cfg.Log.ErrorContext(ctx, "leftovers not cleared away", "err", err)
+		// Normal mode works without it, and the next switch tries again.
+		s.cfg.Log.ErrorContext(ctx, "old sets of files not removed", "err", err)
 	}
 	if err := s.orders.Load(); err != nil {
-		s.cfg.Log.WarnContext(ctx, "orders not read, and dropped", "err", err)
+		s.cfg.Log.WarnContext(ctx, "accepted commands could not be read and are dropped", "err", err)
 	}
 	err = s.supervise(ctx)
 	switch {
-	case errors.Is(err, ErrRestart) && ctx.Err() == nil: // a signal that was taken does not come again
-		s.cfg.Log.InfoContext(ctx, "agent ends, to be started again")
+	case errors.Is(err, ErrRestart) && ctx.Err() == nil:
+		s.cfg.Log.InfoContext(ctx, "agent stopped for a restart")
 		return ErrRestart
 	case errors.Is(err, errStopped), ctx.Err() != nil:
 		s.cfg.Log.InfoContext(ctx, "agent stopped")
@@ -152,10 +143,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// supervise runs one mode after the other.
 func (s *Server) supervise(ctx context.Context) error {
 	wait, again := s.newBackoff(), s.newBackoff()
-	mode, enrolled := Mode(0), false // enrolled: just now
+	mode, enrolled := Mode(0), false // enrolled: by the previous mode
 	for ctx.Err() == nil {
 		v, err := s.state.look()
 		switch {
@@ -163,7 +153,7 @@ func (s *Server) supervise(ctx context.Context) error {
 			return advice.InText(err)
 		case err != nil:
 			pause := wait.next()
-			s.notices.problem(ctx, slog.LevelError, "no mode possible", err, "retry_in", rounded(pause))
+			s.notices.problem(ctx, slog.LevelError, "agent cannot choose a mode", err, "retry_in", rounded(pause))
 			s.pause(ctx, pause, s.state.watched(nil))
 			continue
 		}
@@ -179,11 +169,11 @@ func (s *Server) supervise(ctx context.Context) error {
 			err = s.serve(ctx, v)
 		} else {
 			if enrolled {
-				// What was put in force says to enroll, which a checked reply does not.
-				// Whatever it is, it must not cost a certificate each time.
+				// checkReply refuses configurations that lead here. In any case the loop must not use up
+				// certificates.
 				pause := again.next()
-				s.notices.problem(ctx, slog.LevelError, "enrolled, and to be enrolled again", errors.New(v.reason),
-					"node", v.identity, "retry_in", rounded(pause))
+				s.notices.problem(ctx, slog.LevelError, "node has to enroll again right after it enrolled",
+					errors.New(v.reason), "node", v.identity, "retry_in", rounded(pause))
 				s.pause(ctx, pause, v.watched)
 			}
 			enrolled, err = (&enroller{agent: s.agent}).run(ctx, v.identity)
@@ -195,17 +185,15 @@ func (s *Server) supervise(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// enter logs that a mode is entered.
 func (s *Server) enter(ctx context.Context, v *view) {
 	level := slog.LevelInfo
 	if v.mode == ModeProvisioning && errors.Is(v.Conf, ErrUnusable) {
-		level = slog.LevelWarn // a configuration was there, and is about to be replaced
+		level = slog.LevelWarn // provisioning replaces an existing configuration
 	}
 	s.cfg.Log.Log(ctx, level, "mode entered", "node", v.identity, "mode", v.mode.String(), "reason", v.reason)
 	s.observe(Event{Kind: EventMode, Mode: v.mode})
 }
 
-// setLevel sets the level of the log to that in server.conf.
 func (s *Server) setLevel(v *view) {
 	if s.cfg.Level == nil || v.conf == nil {
 		return
@@ -221,7 +209,6 @@ func (a *agent) newBackoff() *backoff {
 	return &backoff{min: a.cfg.BackoffMin, max: a.cfg.BackoffMax, random: a.cfg.hooks.random}
 }
 
-// elapsed returns the time since the agent began to enroll or renew, or 0 if it has not.
 func (a *agent) elapsed() time.Duration {
 	if a.begun.IsZero() {
 		return 0
@@ -229,8 +216,7 @@ func (a *agent) elapsed() time.Duration {
 	return a.cfg.Now().Sub(a.begun)
 }
 
-// pause waits for d, or until ctx is done, or until one of the files is not any
-// more as it was when they were fingerprinted.
+// pause waits for d, until ctx is done, or until one of the files changes.
 func (a *agent) pause(ctx context.Context, d time.Duration, files ...watched) {
 	end := time.NewTimer(d)
 	defer end.Stop()

@@ -14,8 +14,7 @@ import (
 	"muster/server/trust"
 )
 
-// Names in a set. Programs find the first five, through links; the rest is the
-// agent's own.
+// Programs find the first five through links; the agent alone uses the last two.
 const (
 	keyFile         = "private.pem"
 	certificateFile = "certificate.pem"
@@ -23,23 +22,19 @@ const (
 	confName        = "server.conf"
 	policyDir       = "policies"
 	regoDir         = "policies/rego"
-	csrFile         = "request.csr"  // what the certificate was asked for with
-	appliedFile     = "applied.json" // what is yet to be confirmed
+	csrFile         = "request.csr"
+	appliedFile     = "applied.json"
 )
 
-// Names of the agent's own files beside the sets.
 const (
 	lockName   = ".lock"
-	clockFile  = ".clock"  // the latest time seen in the fleet
-	ordersFile = ".orders" // commands that were accepted
+	clockFile  = ".clock"
+	ordersFile = ".orders"
 )
 
-// maxPEMBytes bounds a file of certificates.
 const maxPEMBytes = wire.MaxReplyBytes
 
-// sets are what the node was given: key, certificate, authority, configuration,
-// policies, and what is yet to be confirmed. Everything that belongs together is
-// one set, and one rename switches all of it (package files).
+// sets are the node's files: one rename switches a whole set (package files).
 type sets struct {
 	dir  *files.Dir
 	ssl  string
@@ -69,30 +64,27 @@ func newSets(cfg Config) (*sets, error) {
 	return &sets{dir: dir, ssl: ssl, conf: conf, log: cfg.Log}, nil
 }
 
-// own returns the path of one of the agent's own files.
 func (s *sets) own(name string) string { return filepath.Join(s.ssl, name) }
 
-// apply makes a set of these files, the staged key and its request the one in
-// force. If it fails, the set before is in force still, and apply can be tried
-// again; once the switch has happened it does not fail any more.
+// apply puts a set with the staged key and its request in force. After an error the former set is in force still, and
+// apply can be called again.
 func (s *sets) apply(ctx context.Context, set []files.File) error {
 	if err := s.dir.Switch(set, keyFile, csrFile); err != nil {
 		return adviseOccupied(err)
 	}
 	if err := s.dir.Clean(); err != nil {
-		s.log.ErrorContext(ctx, "set before not cleared away", "err", err)
+		s.log.ErrorContext(ctx, "previous set of files not removed", "err", err)
 	}
 	return nil
 }
 
 func adviseOccupied(err error) error {
 	if errors.Is(err, files.ErrOccupied) {
-		return advice.New(err, "move it away, or give this node another --config and --ssl-dir")
+		return advice.New(err, "move it away, or use another --config and --ssl-dir")
 	}
 	return err
 }
 
-// credentials reads and checks key, certificate and authority in force.
 func (s *sets) credentials(id wire.Identity, now trust.Clock) (*trust.Credentials, error) {
 	key, err := trust.ReadKey(s.dir.Path(keyFile))
 	if err != nil {
@@ -117,8 +109,7 @@ func (s *sets) credentials(id wire.Identity, now trust.Clock) (*trust.Credential
 	return c, nil
 }
 
-// owner returns the name in the certificate in force, valid or not, beside a
-// key that works: "" if it is id's. The error means that there are no such two.
+// owner returns the name in the certificate in force, valid or not; "" if it is id.
 func (s *sets) owner(id wire.Identity) (string, error) {
 	if _, err := trust.ReadKey(s.dir.Path(keyFile)); err != nil {
 		return "", err
@@ -134,21 +125,20 @@ func (s *sets) owner(id wire.Identity) (string, error) {
 	return trust.Owner(chain[0], id), nil
 }
 
-// foreign reports, as an error with its remedy, that key and certificate in
-// force are another node's. The key may be the only proof of that name, and a
-// directory that came along with a copied disk looks the same: only a person can
-// tell, and remove it.
+// foreign returns an error if key and certificate in force belong to another node. The key may be the only proof of
+// that name, or a copy: only an operator can tell.
 func (s *sets) foreign(id wire.Identity) error {
 	owner, err := s.owner(id)
 	if err != nil || owner == "" {
 		return nil
 	}
-	return advice.Errorf(fmt.Sprintf("give this node a directory and a configuration of its own (--ssl-dir, --config); "+
-		"or remove %s, if it came with a copied disk or %s is given up; or set identity = %s in server.conf, if this machine "+
-		"is called otherwise since", s.ssl, owner, owner), "%s belongs to %s, and this node is %s", s.ssl, owner, id)
+	remedy := fmt.Sprintf("use another --ssl-dir and --config for this node; "+
+		"or remove %s if it was copied from another machine or %s is no longer needed; "+
+		"or set identity = %s in server.conf if the machine's host name has changed", s.ssl, owner, owner)
+	return advice.Errorf(remedy, "%s belongs to %s, and this node is %s", s.ssl, owner, id)
 }
 
-// cannotRead reports whether a file may be there, whole, and could not be read now.
+// cannotRead reports whether a file may exist intact but could not be read now.
 func cannotRead(err error) bool {
 	var path *fs.PathError
 	return errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist)

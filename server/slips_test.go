@@ -65,7 +65,7 @@ func TestANodeThatIsToEnrollAgainWaits(t *testing.T) {
 	})
 	a := f.run(cfg)
 	a.await(server.EventApplied, 3)
-	if n := f.countLog("enrolled, and to be enrolled again"); n == 0 {
+	if n := f.countLog("node has to enroll again right after it enrolled"); n == 0 {
 		t.Errorf("no word of it:\n%s", f.log.String())
 	}
 }

@@ -13,27 +13,22 @@ import (
 	"muster/server/trust"
 )
 
-// A stage is the next set while it is being made: the key and the request that
-// every attempt uses.
+// A stage is the key and the certificate request of the next set. Every attempt uses the same ones.
 type stage struct {
 	key crypto.Signer
 	csr []byte
 }
 
-// openStage continues the stage on disk, or begins one with the key in force,
-// by which a provisioner knows the node, or with a new one if there is none or
-// fresh is set. Key and request are on disk, and stay there, before it returns:
-// whatever happens to the process after a request was sent, the next one asks
-// for the same.
+// openStage continues the stage on disk, or begins one: with the key in force, or a new key if there is none or fresh
+// is set. Key and request are on disk before it returns, so that a restarted agent repeats the request.
 //
-// A stage for another identity is thrown away, key and all: it came with a
-// copied disk, and two nodes must not share a key.
+// It discards a stage for another identity: it came with a copied disk, and two nodes must not share a key.
 func (s *sets) openStage(ctx context.Context, id wire.Identity, fresh bool) (*stage, error) {
 	held, err := s.keyInForce(id)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.dir.Make(); err != nil { // removed while the agent runs
+	if err := s.dir.Make(); err != nil { // in case the directory was removed meanwhile
 		return nil, adviseWritable(err)
 	}
 	if err := s.dir.Check(); err != nil {
@@ -44,11 +39,11 @@ func (s *sets) openStage(ctx context.Context, id wire.Identity, fresh bool) (*st
 		return nil, err
 	}
 	if st != nil && fresh && held != nil && trust.SamePublicKey(st.key.Public(), held.Public()) {
-		st = nil // staged by an enrollment that was called off
+		st = nil // left by an interrupted enrollment
 	}
 	switch {
 	case st != nil && st.csr != nil:
-		return st, s.dir.Sync() // an agent that was killed may have left it to this one
+		return st, s.dir.Sync() // a killed agent may have left it unsynced
 	case st != nil:
 		return s.begin(st.key, id)
 	case held != nil && !fresh:
@@ -61,8 +56,7 @@ func (s *sets) openStage(ctx context.Context, id wire.Identity, fresh bool) (*st
 	return s.begin(key, id)
 }
 
-// begin puts a key and its request on disk: for the key in force, what it was
-// certified with.
+// begin reuses the former request for the key in force.
 func (s *sets) begin(key crypto.Signer, id wire.Identity) (*stage, error) {
 	csr, err := readRequest(s.dir.Path(csrFile), key, id)
 	if err != nil {
@@ -85,13 +79,12 @@ func (s *sets) begin(key crypto.Signer, id wire.Identity) (*stage, error) {
 	return &stage{key: key, csr: csr}, nil
 }
 
-// staged returns the stage on disk, nil if there is none for id that can be
-// used, and without a request if that is damaged.
+// staged returns nil if no stage is usable for id. A damaged request leaves csr nil.
 func (s *sets) staged(ctx context.Context, id wire.Identity) (*stage, error) {
 	key, err := trust.ReadKey(s.dir.StagedPath(keyFile))
 	switch {
 	case errors.Is(err, keyfile.ErrExposed):
-		return nil, err // a provisioner may know it already
+		return nil, err // a provisioner may know the key already
 	case cannotRead(err):
 		return nil, unreadableKey(err, s.dir.StagedPath(""))
 	case err != nil:
@@ -100,18 +93,18 @@ func (s *sets) staged(ctx context.Context, id wire.Identity) (*stage, error) {
 	csr, err := readRequest(s.dir.StagedPath(csrFile), key, id)
 	switch {
 	case errors.Is(err, errOther):
-		s.log.WarnContext(ctx, "staged key dropped, it is for another identity", "node", id)
+		s.log.WarnContext(ctx, "staged key discarded, it is for another identity", "node", id)
 		return nil, nil
 	case err != nil:
-		s.log.WarnContext(ctx, "staged request is damaged, another one is made for its key", "node", id, "err", err)
+		s.log.WarnContext(ctx, "staged certificate request is damaged, making a new one for its key",
+			"node", id, "err", err)
 	}
 	return &stage{key: key, csr: csr}, nil
 }
 
-// errOther means that a request is for another identity.
 var errOther = errors.New("certificate request for another identity")
 
-// readRequest reads a certificate request, which has to be id's and key's.
+// readRequest checks that the request is by key for id.
 func readRequest(path string, key crypto.Signer, id wire.Identity) ([]byte, error) {
 	csr, err := files.Read(path, wire.MaxCSRBytes)
 	if err != nil {
@@ -127,10 +120,8 @@ func readRequest(path string, key crypto.Signer, id wire.Identity) ([]byte, erro
 	return csr, nil
 }
 
-// keyInForce returns the key in force, or nil if there is none that can be used
-// again: a certificate beside it for another machine means that the directory
-// was copied. One that cannot be read now is an error: the name is its own, and
-// another key would be told that it is taken.
+// keyInForce returns nil if there is no key to reuse: a certificate for another node shows that the directory was
+// copied. An unreadable key is an error: with another key the node would lose its name.
 func (s *sets) keyInForce(id wire.Identity) (crypto.Signer, error) {
 	key, err := trust.ReadKey(s.dir.Path(keyFile))
 	if cannotRead(err) {
@@ -146,10 +137,10 @@ func (s *sets) keyInForce(id wire.Identity) (crypto.Signer, error) {
 }
 
 func unreadableKey(err error, path string) error {
-	return advice.New(err, "mend the disk; only if the file is lost for good remove "+path)
+	return advice.New(err, "repair the disk; only if the file cannot be recovered, remove "+path)
 }
 
-// renewing reports whether another key than the one in force is staged.
+// renewing reports whether a key other than the one in force is staged.
 func (s *sets) renewing(held crypto.Signer) bool {
 	key, err := trust.ReadKey(s.dir.StagedPath(keyFile))
 	return err == nil && !trust.SamePublicKey(key.Public(), held.Public())

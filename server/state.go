@@ -14,53 +14,51 @@ import (
 	"muster/server/trust"
 )
 
-// Why a certificate that is in good order on disk is of no use.
+// Why a certificate that is intact on disk cannot be used.
 var (
-	// errDisowned means that the provisioner does not know the certificate, or
-	// not as this node's.
+	// errDisowned means that the provisioner does not know the certificate, or not as this node's.
 	errDisowned = errors.New("certificate is disowned by the provisioner")
 
-	// errRefused means that brokers have refused the certificate for long.
+	// errRefused means that brokers have refused the certificate for RefusedLimit.
 	errRefused = errors.New("certificate is refused by the broker")
 )
 
-// state is what the node's mode follows from: its files, the orders that it was
-// given, and what it has heard of its certificate.
+// state is everything that decides the node's mode.
 type state struct {
 	cfg    Config
 	sets   *sets
 	clock  *clock
 	orders *orders.Orders
 
-	name    wire.Identity // in the certificate that was last found usable; empty: none was
-	doubt   error         // why the certificate is of no use; nil: it may be
-	doubted time.Time     // when doubt was set
+	name    wire.Identity // in the last usable certificate; empty: none
+	doubt   error         // why the certificate cannot be used; nil: no reason known
+	doubted time.Time
 	contact contact
 }
 
-// contact is what became of the connections with the set in force.
+// contact is the history of connections with the set in force.
 type contact struct {
-	reached   bool      // a broker has taken the node
+	reached   bool      // a broker has admitted the node
 	unreached time.Time // since when no broker was reached; zero: one was
-	refused   time.Time // since when each attempt ended with the certificate refused
+	refused   time.Time // since when every attempt ended so
 }
 
-// A view is what a look at the disk found.
+// A view is the result of one look at the disk. Its pointers are nil for what is missing or unusable.
 type view struct {
 	Situation
 	mode     Mode
 	reason   string
 	identity wire.Identity
-	conf     *conf              // nil if there is none that is usable
-	token    *token             // nil likewise
-	creds    *trust.Credentials // nil likewise
+	conf     *conf
+	token    *token
+	creds    *trust.Credentials
 
-	named   bool    // its name is that in server.conf, usable or not
-	watched watched // all that was read, from before it was
+	named   bool    // server.conf sets the identity
+	watched watched // versions of all files read, taken before reading
 }
 
-// look reads everything that decides the mode, and decides. The error wraps
-// [ErrMode], beside a view, or is about the identity, and then there is none.
+// look reads everything that decides the mode, and decides. The error wraps [ErrMode] beside a view, or is about the
+// identity without one.
 func (s *state) look() (*view, error) {
 	paths := []string{s.sets.dir.Path(keyFile), s.sets.dir.Path(certificateFile), s.sets.dir.Path(caFile)}
 	v := &view{watched: s.watched(paths)}
@@ -90,7 +88,6 @@ func (s *state) look() (*view, error) {
 	return v, err
 }
 
-// blocked returns [Situation].Blocked.
 func (s *state) blocked(id wire.Identity, sit Situation) error {
 	if errors.Is(sit.Credentials, keyfile.ErrExposed) {
 		return sit.Credentials
@@ -99,36 +96,31 @@ func (s *state) blocked(id wire.Identity, sit Situation) error {
 		foreign := s.sets.foreign(id)
 		if foreign != nil && sit.Conf != nil {
 			return advice.New(fmt.Errorf("%w; %w", foreign, sit.Conf),
-				"if server.conf named this node before, put that back; "+advice.Of(foreign))
+				"if server.conf set this node's identity before, restore that line; "+advice.Of(foreign))
 		}
 		if foreign != nil {
 			return foreign
 		}
 	}
 	if cannotRead(sit.Conf) {
-		return advice.Errorf("let the agent read the file: check its owner and mode, and the disk",
-			"what server.conf says is not known: %w", sit.Conf)
+		return advice.Errorf(remedyUnreadable, "server.conf cannot be read: %w", sit.Conf)
 	}
 	return nil
 }
 
-// identity returns the node's name: from Config, else server.conf, else the
-// machine. In a server.conf that cannot be used it counts as well: by the
-// machine's name the node would enroll as another one.
-//
-// What the machine is called may change while the agent runs: networks give
-// names, and so do first boots. A node with a certificate keeps the name in it.
+// identity prefers Config, then server.conf, even an unusable one, then the host name. Host names change while an
+// agent runs (DHCP, first boot), so a node with a certificate keeps the name in it.
 func (s *state) identity(names []string) (wire.Identity, error) {
 	switch {
 	case s.cfg.Identity != "":
 		return wire.ParseIdentity(s.cfg.Identity)
 	case len(names) > 1:
-		return "", advice.Errorf("leave one of them there", "%s: identity is %.80q and %.80q", s.sets.conf, names[0],
-			names[1])
+		return "", advice.Errorf("keep one of the identity lines", "%s: identity is %.80q and %.80q",
+			s.sets.conf, names[0], names[1])
 	case len(names) == 1:
 		id, err := wire.ParseIdentity(names[0])
 		if err != nil {
-			return "", advice.Errorf("correct it, or remove the line, and the node has the machine's name",
+			return "", advice.Errorf("correct it, or remove the line to use the machine's host name",
 				"%s: identity: %w", s.sets.conf, err)
 		}
 		return id, nil
@@ -145,7 +137,6 @@ func (s *state) identity(names []string) (wire.Identity, error) {
 	return machineIdentity(name)
 }
 
-// tokenFiles are the paths that may hold the token, in order.
 func (s *state) tokenFiles() []string {
 	if s.cfg.TokenFile != "" {
 		return []string{s.cfg.TokenFile}
@@ -153,13 +144,11 @@ func (s *state) tokenFiles() []string {
 	return defaultTokenFiles
 }
 
-// watched fingerprints token, server.conf and more files.
 func (s *state) watched(more []string) watched {
 	return watch(append(append(s.tokenFiles(), s.sets.conf), more...)...)
 }
 
-// mayEnroll reports whether the node may enroll again because of why; if so,
-// the next look leads to provisioning mode.
+// mayEnroll reports whether the node may enroll again because of why, and has the next look decide so.
 func (s *state) mayEnroll(why error) bool {
 	before := s.doubt
 	s.doubt = why
@@ -171,8 +160,8 @@ func (s *state) mayEnroll(why error) bool {
 	return false
 }
 
-// forgetDoubt reports whether a doubt about the certificate is so old that the certificate is to be tried again: brokers
-// may take it, as after an outage, and the token may not be good any more.
+// forgetDoubt reports whether a refused certificate has to be tried again: after an outage brokers may admit it, and
+// the token may have expired.
 func (s *state) forgetDoubt() bool {
 	if s.doubt == nil || time.Since(s.doubted) < s.cfg.RefusedLimit {
 		return false

@@ -49,7 +49,7 @@ func TestANodeWithWrongBrokersIsTaughtBetter(t *testing.T) {
 	}
 	cfg.RefusedLimit = 100 * time.Millisecond
 	a = f.run(cfg) // which is given brokers that are there
-	f.awaitLog("no broker of the configuration was ever reached", "have the policy name brokers")
+	f.awaitLog("configured brokers never reached", "correct the brokers")
 	a.await(server.EventConfirmed, 1)
 	if n := len(f.requests()); n != 1 {
 		t.Errorf("%d enroll requests, want the first alone: no token is shown", n)

@@ -14,26 +14,30 @@ import (
 	"muster/server/trust"
 )
 
-// take checks what a reply offers, and puts it in force. A provisioner whose
-// offer cannot be used hears why: to it that looks like a reply that was lost.
+// take checks a reply and puts its files in force. It reports an unusable reply to the provisioner, for which the
+// reply otherwise looks lost.
 func (a *agent) take(ctx context.Context, conn *link.Conn, reply *wire.Reply, want expectation) (*offer, error) {
 	if reply.Enrolled == nil {
 		return nil, fmt.Errorf("%w: a confirmation, want a certificate", errReply)
 	}
 	o, err := checkReply(reply.Enrolled, want)
 	if err != nil {
-		offered := pending{Identity: string(want.identity), Serial: reply.Enrolled.Serial, Digest: reply.Enrolled.Digest}
+		offered := pending{
+			Identity: string(want.identity),
+			Serial:   reply.Enrolled.Serial,
+			Digest:   reply.Enrolled.Digest,
+		}
 		err = a.complain(ctx, conn, want.key, offered, err)
 		remedy := advice.Of(err)
 		if errors.Is(err, trust.ErrExpired) {
-			remedy = fmt.Sprintf("this machine's clock says %s, and by it a certificate is over that a provisioner has just given out: "+
-				"set the clock that is wrong", a.cfg.Now().UTC().Format(time.RFC3339))
+			remedy = fmt.Sprintf("by this machine's clock (%s) the new certificate has expired already: "+
+				"correct this machine's clock or the provisioner's", a.cfg.Now().UTC().Format(time.RFC3339))
 		}
 		return nil, advice.New(err, cmp.Or(remedy,
-			"see the provisioner's log; if it says that all is well, replies are altered on the way"))
+			"see the provisioner's log; if it shows no error, something on the network alters replies"))
 	}
 	if err := a.sets.apply(ctx, o.files); err != nil {
-		_ = a.complain(ctx, conn, want.key, o.pending, err) // it is this node's own to mend
+		_ = a.complain(ctx, conn, want.key, o.pending, err) // best effort: only this node's disk can be at fault
 		return nil, fmt.Errorf("apply: %w", err)
 	}
 	a.state.doubt, a.state.contact = nil, contact{}
@@ -45,29 +49,27 @@ func (a *agent) take(ctx context.Context, conn *link.Conn, reply *wire.Reply, wa
 	if want.renewed {
 		message = "certificate renewed"
 	}
-	a.cfg.Log.InfoContext(ctx, message, "node", want.identity, "serial", o.creds.Serial, "elapsed", a.elapsed()) //nolint:sloglint // one of two literals
+	a.cfg.Log.InfoContext(ctx, message, //nolint:sloglint // one of two literals
+		"node", want.identity, "serial", o.creds.Serial, "elapsed", a.elapsed())
 	a.observe(Event{Kind: EventApplied, Serial: o.creds.Serial, Broker: conn.Broker, Elapsed: a.elapsed()})
 	return o, nil
 }
 
-// maxOffered bounds serial and digest of an offer that is complained of, which
-// are the sender's word: 32 and 64 digits.
+// maxOffered bounds serial and digest of a reply that is reported as unusable: 32 and 64 digits.
 const maxOffered = 64
 
-// complain says that an offer cannot be used (see [wire.Unusable]), over the
-// connection that it came on, signed by the key that it is for. It returns why,
-// and with it how long to wait: what the provisioner gives out is to be
-// corrected first, mostly for all nodes.
+// complain reports an unusable reply (see [wire.Unusable]), signed by the requested key. It returns why, with the
+// time to wait: an operator has to correct the configuration, mostly for all nodes.
 func (a *agent) complain(ctx context.Context, conn *link.Conn, key crypto.Signer, offered pending, why error) error {
 	if len(offered.Serial) > maxOffered || len(offered.Digest) > maxOffered {
-		return why // no provisioner has offered that
+		return why
 	}
 	offered.Digest = wire.Unusable(offered.Digest, why.Error())
 	reply, err := a.sendApplied(ctx, conn, key, offered)
 	wait := link.SlowedBy(err)
 	switch {
 	case err != nil:
-		a.cfg.Log.DebugContext(ctx, "complaint not heard", "node", offered.Identity, "err", err)
+		a.cfg.Log.DebugContext(ctx, "unusable reply not reported", "node", offered.Identity, "err", err)
 	case reply.Refusal != nil:
 		wait = reply.Refusal.Wait()
 	}
@@ -77,15 +79,13 @@ func (a *agent) complain(ctx context.Context, conn *link.Conn, key crypto.Signer
 	return link.Slow(why, a.newBackoff().told(wait))
 }
 
-// obeyed says that orders with these verbs are done.
 func (a *agent) obeyed(ctx context.Context, verbs ...wire.Verb) {
 	if err := a.orders.Obeyed(verbs...); err != nil {
-		a.cfg.Log.WarnContext(ctx, "order stays on disk, and the next agent does it once more", "path", a.orders.Path(),
-			"err", err)
+		a.cfg.Log.WarnContext(ctx, "completed command stays on disk and runs again after a restart",
+			"path", a.orders.Path(), "err", err)
 	}
 }
 
-// agentName is what the agent calls itself in requests, cut to the protocol's limit.
 func (a *agent) agentName() string {
 	name := "muster-server " + a.cfg.Version
 	return name[:min(len(name), 128)]

@@ -17,19 +17,18 @@ import (
 	"muster/server/link"
 )
 
-// A token is a provisioning token as it lies on the node. It is not verified.
+// A token is the provisioning token on the node. It is not verified.
 type token struct {
 	*jwt.Unverified
 	file string
 	text wire.Secret
 }
 
-// readToken reads the first of paths that exists. The error wraps
-// [ErrMissing] if none does, [ErrUnusable] otherwise, and never holds any of
-// the token's text.
+// readToken reads the first of paths that exists. The error wraps [ErrMissing] or [ErrUnusable], and never holds text
+// of the token.
 func readToken(paths []string) (*token, error) {
 	for _, file := range paths {
-		b, err := files.Read(file, wire.MaxTokenBytes+2) // and a line end
+		b, err := files.Read(file, wire.MaxTokenBytes+2)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -46,48 +45,42 @@ func readToken(paths []string) (*token, error) {
 	return nil, fmt.Errorf("%s: %w", strings.Join(paths, " or "), ErrMissing)
 }
 
-// usable reports why the node cannot enroll with the token, whatever its
-// signature is worth. Choria's nodes refuse the same tokens. The agent waits for
-// another file.
+// usable ignores the signature. Choria's nodes refuse the same tokens.
 func (t *token) usable() error {
 	if err := t.Check(); err != nil {
-		return advice.Errorf("sign a token without the mistake and replace the file", "token %s cannot be used: %w",
+		return advice.Errorf("sign a correct token and replace the file", "token %s cannot be used: %w",
 			t.file, link.OneLine(err))
 	}
 	return nil
 }
 
-// expired says that by this node's clock the token is over. The node tries all
-// the same, because it is the provisioner's clock that counts.
 func (t *token) expired(now time.Time) bool {
 	end := t.Expiry()
 	return !end.IsZero() && !now.Before(end)
 }
 
-// outOfDate says what to do about a token that is over, or not valid yet, by
-// this node's clock; nothing if it is neither.
+// outOfDate returns the remedy for a token that this node's clock says is expired or not yet valid, else "".
 func (t *token) outOfDate(now time.Time) string {
 	at := now.UTC().Format(time.RFC3339)
 	switch {
 	case t.expired(now):
-		return fmt.Sprintf("the token expired at %s, and this clock says %s: sign a new token and replace %s, or set the clock if it is wrong",
+		return fmt.Sprintf("the token expired at %s, and this clock says %s: "+
+			"sign a new token and replace %s, or set the clock if it is wrong",
 			t.Expiry().Format(time.RFC3339), at, t.file)
 	case now.Before(t.NotBefore):
-		return fmt.Sprintf("the token is valid from %s, and this clock says %s: wait until then, or set the clock if it is wrong, or sign a token that is valid earlier and replace %s",
+		return fmt.Sprintf("the token is valid from %s, and this clock says %s: wait until then, "+
+			"or set the clock if it is wrong, or sign a token that is valid earlier and replace %s",
 			t.NotBefore.Format(time.RFC3339), at, t.file)
 	}
 	return ""
 }
 
-// sealed reports whether the token asks for sealed mode: it, and every request
-// on the connection that presents it, go sealed to a provisioner's key. Nothing
-// on the network leads back to plain; only the file decides.
+// sealed: token and requests go encrypted to a provisioner's key. Only the file decides; nothing on the network can
+// force plain mode.
 func (t *token) sealed() bool { return t.Limits.Seal != "" }
 
-// presented is what a connection with the token presents to a broker. In sealed
-// mode that is a session which is new for each connection, and the connection
-// proves over the broker's nonce that the session is its own, so that what a
-// listener records is of no use on another.
+// presented returns what presents the token to a broker. In sealed mode each connection has a new session and proves
+// over the broker's nonce that it owns it, so that a recorded one is worthless.
 func (t *token) presented() (link.Presented, error) {
 	if !t.sealed() {
 		options := []nats.Option{nats.Token(string(t.text))}
@@ -102,7 +95,8 @@ func (t *token) presented() (link.Presented, error) {
 		session, err = seal.NewSession(key, t.text)
 	}
 	if err != nil {
-		return link.Presented{}, advice.Errorf("sign a token with the --seal of this fleet's provisioner and replace the file",
+		return link.Presented{}, advice.Errorf(
+			"sign a token with the --seal of this fleet's provisioner and replace the file",
 			"token %s cannot be used: extensions.muster.seal: %w", t.file, err)
 	}
 	options := []nats.Option{nats.Token(session.Token()), nats.Nkey(session.Name(), session.Prove)}

@@ -14,8 +14,8 @@ import (
 func TestANodeThatWaitsSaysSo(t *testing.T) {
 	t.Parallel()
 	tests := map[wire.Code]string{
-		wire.CodeApprovalPending: "an operator lets it in with `muster node approve web1.example.net --key KEY`",
-		wire.CodeDeferred:        "`muster node pending --details --prefix web1.example.net` says why",
+		wire.CodeApprovalPending: "ask an operator to run `muster node approve web1.example.net --key KEY`",
+		wire.CodeDeferred:        "`muster node pending --details --prefix web1.example.net` shows why",
 	}
 	for code, says := range tests {
 		t.Run(string(code), func(t *testing.T) {

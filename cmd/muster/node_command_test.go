@@ -38,5 +38,5 @@ func TestNodeCommands(t *testing.T) {
 
 	fails("say --yes", "node", "restart", "web1.example.net", "web2.example.net")
 	fails("1 machine failed", "node", "restart", "web1.example.net", "web2.example.net", "--yes")
-	agent.waitFor("agent ends, to be started again")
+	agent.waitFor("agent stopped for a restart")
 }

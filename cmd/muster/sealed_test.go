@@ -47,7 +47,7 @@ func TestSealedFromTokenToMachine(t *testing.T) {
 	provisioner.waitFor("provisioner is serving")
 	late := start(t, dir, append([]string{"server", "run"}, args("web2", "provisioning.jwt")...)...)
 	provisioner.waitFor("code=sealed_invalid .*sealed to a key that is not held")
-	late.waitFor("does not hold the key to which the token is sealed")
+	late.waitFor("does not have the token's seal key")
 	late.stop()
 	second := start(t, dir, append([]string{"server", "run"}, args("web3", "second.jwt")...)...)
 	second.waitFor("connected to the fleet")

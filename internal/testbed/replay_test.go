@@ -390,7 +390,7 @@ func TestSealKeysAreRotated(t *testing.T) {
 			strings.Contains(log, "sign tokens with the seal.pub")
 	})
 	f.Eventually("the agent's log says so, too", func() bool {
-		return strings.Contains(f.Log(), "the provisioner does not hold the key to which the token is sealed")
+		return strings.Contains(f.Log(), "the provisioner does not have the token's seal key")
 	})
 	if late.Provisioned() {
 		t.Error("a token of the former key is good")

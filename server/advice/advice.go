@@ -1,4 +1,4 @@
-// Package advice adds to an error what its reader can do about it.
+// Package advice attaches remedies to errors.
 package advice
 
 import (
@@ -16,10 +16,10 @@ type advised struct {
 func (a *advised) Error() string { return a.err.Error() }
 func (a *advised) Unwrap() error { return a.err }
 
-// New returns err with a remedy: one clause, empty if there is nothing to do.
+// New returns err with a remedy: one clause; empty if there is nothing to do.
 func New(err error, remedy string) error { return &advised{err, remedy} }
 
-// Errorf is New of an error as [fmt.Errorf] makes it.
+// Errorf is New of an error made by [fmt.Errorf].
 func Errorf(remedy, format string, args ...any) error {
 	return New(fmt.Errorf(format, args...), remedy)
 }
@@ -27,7 +27,7 @@ func Errorf(remedy, format string, args ...any) error {
 // Given reports whether err has been through [New].
 func Given(err error) bool { return errors.As(err, new(*advised)) }
 
-// Of returns the remedies in err, each once.
+// Of returns the remedies in err, each once, joined by semicolons.
 func Of(err error) string { return strings.Join(collect(err, nil), "; ") }
 
 func collect(err error, list []string) []string {
@@ -48,8 +48,7 @@ func collect(err error, list []string) []string {
 	return list
 }
 
-// InText returns err with its remedies in the text, for an error that is
-// reported once and without attributes.
+// InText returns err with its remedies in its text, for errors without log attributes.
 func InText(err error) error {
 	if remedy := Of(err); remedy != "" {
 		return fmt.Errorf("%w: %s", err, remedy)

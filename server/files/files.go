@@ -1,21 +1,17 @@
-// Package files replaces a set of files all at once, with owner and mode, as
-// Kubernetes' AtomicWriter does.
+// Package files replaces a set of files atomically, with owner and mode, as Kubernetes' AtomicWriter does.
 //
-// A directory holds generations, one directory for each complete set, and two
-// symbolic links: ..data leads to the set in force, ..next to the one being
-// made. The paths that programs read are symbolic links through ..data:
+// A directory holds one generation per complete set, and two symbolic links: ..data leads to the set in force, ..next
+// to the one being made. Programs read paths that are symbolic links through ..data:
 //
 //	private.pem -> ..data/private.pem
 //	..data      -> ..set-K2QF…
 //	..next      -> ..set-7WJM…
 //
-// One rename(2), of ..next over ..data, switches every path. Before it all of
-// them read as before, after it all are new. Every step may be the last: what
-// is neither in force nor being made is removed by [Dir.Clean].
+// One rename(2) of ..next over ..data switches every path. A crash at any step leaves the former set or the new one
+// in force; [Dir.Clean] removes the rest.
 //
-// Other files in the directory are never touched. A plain file in the place of
-// a link that is to be made is first copied into the set in force, so that the
-// link shows what the file showed.
+// Other files in the directory are never touched. A plain file in place of a link is first copied into the set in
+// force, so that the link shows the same content.
 package files
 
 import (
@@ -31,48 +27,43 @@ import (
 	"strings"
 )
 
-// ErrOccupied means that something stands where a set is to be shown and cannot
-// be replaced: a directory, or a link into another set. A person has to move it.
+// ErrOccupied means that a directory or a link into another set is in the place of a link. An operator has to move
+// it.
 var ErrOccupied = errors.New("cannot be replaced")
 
-// Names in a directory.
 const (
 	dataLink = "..data" // leads to the set in force
 	nextLink = "..next" // leads to the set being made
 	prefix   = "..set-" // of generations
 )
 
-// A File is one file of a set.
 type File struct {
-	Name string // slash-separated path within the set
+	Name string // slash-separated path in the set
 	Data []byte
-	Mode fs.FileMode // permissions, whatever the umask
+	Mode fs.FileMode // independent of the umask
 }
 
 // Config configures [New].
 type Config struct {
-	// Dir is the directory of the generations.
+	// Dir holds the generations.
 	Dir string
 
-	// Shown maps top-level names of the sets to the paths at which programs find
-	// them. Names that are not in it have no path but [Dir.Path].
+	// Shown maps top-level names in a set to the paths where programs find them.
 	Shown map[string]string
 
-	// Step is called after each change on disk, and Sync in place of fsync(2) of a
-	// directory. For tests; optional.
+	// For tests: Step is called after each change on disk, Sync replaces fsync(2) of a directory.
 	Step func(name string)
 	Sync func(dir string) error
 }
 
-// A Dir is a directory of sets. One process at a time may change it; a lock is
-// the caller's business. Methods are not safe for concurrent use.
+// A Dir is a directory of sets. One process at a time may change it; the caller locks. Methods are not safe for
+// concurrent use.
 type Dir struct {
 	cfg      Config
-	unsynced bool // names may not be on disk yet
-	above    bool // names of the directories above may not be, either
+	unsynced bool // names may not be durable yet
+	above    bool // nor names in the directories above
 }
 
-// New returns a Dir. It touches no file.
 func New(cfg Config) *Dir {
 	if cfg.Step == nil {
 		cfg.Step = func(string) {}
@@ -80,12 +71,11 @@ func New(cfg Config) *Dir {
 	if cfg.Sync == nil {
 		cfg.Sync = SyncDir
 	}
-	// A process that was killed may have left names to be synced.
+	// A killed process may have left unsynced names.
 	return &Dir{cfg: cfg, unsynced: true, above: true}
 }
 
-// Make makes the directory, with mode 0700, and those that shown paths are in,
-// with mode 0755, as far as they are missing.
+// Make makes the missing directories: Dir with mode 0700, those of shown paths with mode 0755.
 func (d *Dir) Make() error {
 	for _, dir := range append(d.showing(), filepath.Dir(d.cfg.Dir)) {
 		if dir == d.cfg.Dir {
@@ -98,8 +88,7 @@ func (d *Dir) Make() error {
 	return os.MkdirAll(d.cfg.Dir, 0o700)
 }
 
-// Path returns where to read a file of the set in force: its shown path, if it
-// has one.
+// Path returns the path of a file of the set in force, the shown one if it has one.
 func (d *Dir) Path(name string) string {
 	top, below, _ := strings.Cut(name, "/")
 	if at, ok := d.cfg.Shown[top]; ok {
@@ -108,14 +97,13 @@ func (d *Dir) Path(name string) string {
 	return filepath.Join(d.cfg.Dir, dataLink, filepath.FromSlash(name))
 }
 
-// StagedPath returns where a file of the set being made is.
+// StagedPath returns the path of a file of the set being made.
 func (d *Dir) StagedPath(name string) string {
 	return filepath.Join(d.cfg.Dir, nextLink, filepath.FromSlash(name))
 }
 
-// Begin begins the next set with its first files, in place of one that was
-// begun before. They are on disk, names and all, when it returns nil; until
-// then the former one may be there still.
+// Begin begins the next set with its first files and replaces one begun before. After nil they are durable; after an
+// error the former one may remain.
 func (d *Dir) Begin(first ...File) error {
 	root, err := os.OpenRoot(d.cfg.Dir)
 	if err != nil {
@@ -150,11 +138,9 @@ func (d *Dir) openNext() (root *os.Root, next string, err error) {
 	return root, next, nil
 }
 
-// Switch completes the set being made with the files of set, keeps of those
-// that were staged the ones named, and puts it in force. If it fails, the set
-// before is in force still, and Switch can be called again. After it, [Dir.Sync]
-// makes the switch outlast a power failure, and [Dir.Clean] removes the set
-// before.
+// Switch completes the set being made with the files of set, keeps the named staged files, and puts it in force.
+// After an error the former set is still in force, and Switch can be called again. [Dir.Sync] makes the switch
+// durable, [Dir.Clean] removes the former set.
 func (d *Dir) Switch(set []File, keep ...string) error {
 	root, next, err := d.openNext()
 	if err != nil {
@@ -192,7 +178,7 @@ func (d *Dir) Switch(set []File, keep ...string) error {
 	return nil
 }
 
-// tidy removes from a generation what an earlier attempt has left.
+// tidy removes leftovers of a former attempt from a generation.
 func (d *Dir) tidy(root *os.Root, generation string, keep []string) error {
 	entries, err := os.ReadDir(filepath.Join(d.cfg.Dir, generation))
 	if err != nil {
@@ -209,8 +195,7 @@ func (d *Dir) tidy(root *os.Root, generation string, keep []string) error {
 	return nil
 }
 
-// Sync makes the names of what was made and switched durable. Once they are, it
-// costs nothing.
+// Sync makes the names of new and switched files durable.
 func (d *Dir) Sync() error {
 	if !d.unsynced {
 		return nil
@@ -223,7 +208,7 @@ func (d *Dir) Sync() error {
 	}
 	for _, dir := range dirs {
 		for up := filepath.Dir(dir); d.above && up != dir; dir, up = up, filepath.Dir(up) {
-			// A directory that may not be read has got no name from this process.
+			// An unreadable directory got no name from this process.
 			if err := d.cfg.Sync(up); err != nil && !errors.Is(err, fs.ErrPermission) {
 				return err
 			}
@@ -234,8 +219,7 @@ func (d *Dir) Sync() error {
 	return nil
 }
 
-// Clean removes generations that are neither in force nor being made, and links
-// to names that the set in force does not have.
+// Clean removes generations that are neither in force nor being made, and links to names that the set in force lacks.
 func (d *Dir) Clean() error {
 	root, err := os.OpenRoot(d.cfg.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -253,7 +237,7 @@ func (d *Dir) Clean() error {
 			d.unsynced = true
 		}
 	}
-	data, _ := root.Readlink(dataLink) // empty: there is none
+	data, _ := root.Readlink(dataLink) // empty: none
 	next, _ := root.Readlink(nextLink)
 	entries, err := os.ReadDir(d.cfg.Dir)
 	if err != nil {
@@ -263,12 +247,12 @@ func (d *Dir) Clean() error {
 		if !strings.HasPrefix(e.Name(), prefix) || e.Name() == data || e.Name() == next {
 			continue
 		}
-		// Until then a power failure may bring back the set before, which has to be whole.
+		// Until then a power failure may bring back the former set, which has to be complete.
 		if err := d.Sync(); err != nil {
 			return err
 		}
 		if err := root.RemoveAll(e.Name()); err != nil {
-			return fmt.Errorf("remove the set before: %w", err)
+			return fmt.Errorf("remove the former set: %w", err)
 		}
 		d.cfg.Step("generation removed")
 	}
@@ -277,7 +261,7 @@ func (d *Dir) Clean() error {
 
 func (d *Dir) newGeneration(root *os.Root) (string, error) {
 	name := prefix + rand.Text()
-	// Open to other programs as far as the directory is; files have modes of their own.
+	// Readable as far as the directory is; files have modes of their own.
 	if err := root.Mkdir(name, 0o755); err != nil {
 		return "", err
 	}
@@ -285,7 +269,7 @@ func (d *Dir) newGeneration(root *os.Root) (string, error) {
 	return name, nil
 }
 
-// write writes a file to a generation, and syncs it. Its name is not durable.
+// write writes and syncs a file; its name is not durable.
 func (d *Dir) write(root *os.Root, generation string, f File) error {
 	if !filepath.IsLocal(filepath.FromSlash(f.Name)) {
 		return fmt.Errorf("file name %q, want one within a directory", f.Name)
@@ -309,7 +293,6 @@ func (d *Dir) write(root *os.Root, generation string, f File) error {
 	return err
 }
 
-// syncBelow makes all names in a directory durable.
 func (d *Dir) syncBelow(dir string) error {
 	return filepath.WalkDir(dir, func(at string, e fs.DirEntry, err error) error {
 		if err != nil || !e.IsDir() {
@@ -319,7 +302,7 @@ func (d *Dir) syncBelow(dir string) error {
 	})
 }
 
-// showing are the directories that shown paths are in, each once.
+// showing returns the directories of shown paths, each once.
 func (d *Dir) showing() []string {
 	var dirs []string
 	for _, at := range d.cfg.Shown {

@@ -11,8 +11,7 @@ import (
 	"syscall"
 )
 
-// Check reports why [Dir.Switch] could not show a set, as far as that can be
-// told before: ErrOccupied, or a directory in which no link can be made.
+// Check returns why [Dir.Switch] could not show a set: ErrOccupied, or a directory in which no link can be made.
 func (d *Dir) Check() error {
 	for name, at := range d.cfg.Shown {
 		if d.shown(name) {
@@ -38,7 +37,7 @@ func (d *Dir) shown(name string) bool {
 	return err == nil && to == d.target(name)
 }
 
-// occupied reports what stands at a path and must not be replaced.
+// occupied returns an error if at holds something that must not be replaced.
 func occupied(at, target string) error {
 	fi, err := os.Stat(at)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -56,8 +55,7 @@ func occupied(at, target string) error {
 	return nil
 }
 
-// target is what a name's link says: a relative path where that leads downward,
-// so that an image can be looked at from outside.
+// target returns a link's target, relative if possible so that a mounted image can be read.
 func (d *Dir) target(name string) string {
 	to := filepath.Join(d.cfg.Dir, dataLink, name)
 	if below, ok := strings.CutPrefix(to, filepath.Dir(d.cfg.Shown[name])+string(filepath.Separator)); ok {
@@ -66,8 +64,7 @@ func (d *Dir) target(name string) string {
 	return to
 }
 
-// show makes a name's path a link through ..data. A file that stands there is
-// copied into the set in force first, and the link shows the same.
+// show makes a name's path a link through ..data, and copies a file there into the set in force first.
 func (d *Dir) show(root *os.Root, name string) error {
 	if d.shown(name) {
 		return nil
@@ -85,11 +82,10 @@ func (d *Dir) show(root *os.Root, name string) error {
 	return d.link(at, d.target(name))
 }
 
-// adopt copies the file at a name's path into the set in force.
 func (d *Dir) adopt(root *os.Root, name string, mode fs.FileMode) error {
 	at := d.cfg.Shown[name]
 	data, err := root.Readlink(dataLink)
-	if errors.Is(err, fs.ErrNotExist) { // the first set: this file is all that is in force
+	if errors.Is(err, fs.ErrNotExist) { // the first set
 		if data, err = d.newGeneration(root); err == nil {
 			err = d.link(filepath.Join(d.cfg.Dir, dataLink), data)
 		}
@@ -112,7 +108,7 @@ func (d *Dir) adopt(root *os.Root, name string, mode fs.FileMode) error {
 	return nil
 }
 
-// link makes a symbolic link, in the place of what is there.
+// link replaces at by a symbolic link.
 func (d *Dir) link(at, target string) error {
 	temp, err := makeLink(at, target)
 	if err != nil {
@@ -126,7 +122,6 @@ func (d *Dir) link(at, target string) error {
 	return nil
 }
 
-// makeLink makes a link under a temporary name beside at.
 func makeLink(at, target string) (temp string, err error) {
 	temp = filepath.Join(filepath.Dir(at), "."+strings.TrimLeft(filepath.Base(at), ".")+".link")
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -135,9 +130,8 @@ func makeLink(at, target string) (temp string, err error) {
 	return temp, os.Symlink(target, temp)
 }
 
-// Replace writes one file so that path has either what it had or all of data,
-// whenever the process ends. The caller is the only process that writes it; its
-// name is durable once the directory is synced.
+// Replace writes a file atomically: after a crash path has the former content or data. The caller is the only writer;
+// the name is durable once the directory is synced.
 func Replace(path string, data []byte, mode fs.FileMode) error {
 	temp := filepath.Join(filepath.Dir(path), "."+strings.TrimLeft(filepath.Base(path), ".")+".new")
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -158,7 +152,6 @@ func Replace(path string, data []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// SyncDir makes the names in a directory durable.
 func SyncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -173,8 +166,7 @@ func SyncDir(dir string) error {
 	return err
 }
 
-// Read reads a regular file of at most limit bytes. What is no
-// file, such as a pipe, is an error at once.
+// Read reads a regular file of at most limit bytes. It does not block on pipes.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -186,7 +178,7 @@ func Read(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a file", path)
+		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {

@@ -18,14 +18,13 @@ import (
 	"muster/server/advice"
 )
 
-// A Peer is what [Explain] knows of the connection that failed.
+// A Peer is what [Explain] knows about the failed connection.
 type Peer struct {
 	Secure  bool   // TLS was asked for
-	Refused string // what to do if the broker does not admit the node
+	Refused string // remedy if the broker does not admit the node
 }
 
-// Explain adds to an error of a connection what to do. Its causes are known
-// only to readers that know brokers and nats.go. What has a remedy keeps it.
+// Explain adds a remedy to a connection error, unless it has one.
 func Explain(err error, p Peer) error {
 	if err == nil || advice.Given(err) || errors.Is(err, context.Canceled) {
 		return err
@@ -35,7 +34,7 @@ func Explain(err error, p Peer) error {
 	}
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, &unknown) && !p.Secure {
-		return advice.New(err, "the broker insists on TLS, which the token does not ask for: "+
+		return advice.New(err, "the broker requires TLS, but the token says plain connections: "+
 			"let the broker accept plain connections of nodes, or sign the token with --no-insecure")
 	}
 	for _, c := range causes {
@@ -46,23 +45,24 @@ func Explain(err error, p Peer) error {
 	return err
 }
 
-// causes are tried in their order.
+// The first that matches counts.
 var causes = []struct {
 	is     func(error) bool
 	remedy string
 }{
-	{text("connections exceeded"), "the broker is full; it frees places as nodes finish, or raise its connection limits"},
+	{text("connections exceeded"),
+		"the broker has reached its connection limit: wait until nodes have enrolled, or raise the limit"},
 	{text("maximum control line"),
 		"the token is too long for the broker: raise its max_control_line to 16384, or sign a shorter token"},
-	{is(nats.ErrNkeysNotSupported), "the broker gives nothing to sign, without which a sealed token is refused: " +
+	{is(nats.ErrNkeysNotSupported), "the broker sends no nonce, which a sealed token needs: " +
 		"configure it as `muster broker config` says"},
 	{is(nats.ErrNoResponders), "no provisioner is connected to this broker: start one"},
 	{is(nats.ErrSecureConnWanted),
-		"the broker speaks no TLS: give it a certificate, or, of a broker for provisioning, sign the token with --insecure"},
+		"the broker does not speak TLS: give it a certificate; for plain provisioning sign the token with --insecure"},
 	{as[x509.UnknownAuthorityError],
-		"the broker's certificate is of another authority: something else answers there, or the authority has changed"},
+		"another authority issued the broker's certificate: the peer is another system, or the authority changed"},
 	{as[x509.HostnameError],
-		"the broker's certificate is for another name: use the name in it, or issue it one with this name"},
+		"the broker's certificate is for another name: use the name in it, or issue one with this name"},
 	{as[tls.RecordHeaderError], remedyInClear},
 	{isAlert,
 		"the broker refused the TLS handshake: see its log; an expired or disowned node certificate is the usual cause"},
@@ -70,21 +70,21 @@ var causes = []struct {
 	{is(discover.ErrNoBrokers, discover.ErrLookup),
 		"check the SRV records of the domain, and the resolver of this machine"},
 	{is(syscall.ECONNREFUSED), "nothing listens there: start the broker, or check address and port"},
-	{is(syscall.EHOSTUNREACH, syscall.ENETUNREACH), "there is no route, or a firewall says so: " +
-		"check this machine's network, and firewalls between here and the broker"},
+	{is(syscall.EHOSTUNREACH, syscall.ENETUNREACH),
+		"no route to the broker: check this machine's network, and firewalls between here and the broker"},
 	{func(err error) bool {
 		return is(nats.ErrNoInfoReceived)(err) || text("invalid websocket connection")(err)
 	},
-		"something else answers there: check address and port, and whether this network wants a login first"},
-	{is(syscall.ECONNRESET, syscall.EPIPE, io.EOF), "the other end closes the connection at once: " +
-		"check address and port, the broker's log, as it may be full, and firewalls in between"},
+		"the peer is not a broker: check address and port, and whether this network requires a login first"},
+	{is(syscall.ECONNRESET, syscall.EPIPE, io.EOF), "the peer closes the connection at once: " +
+		"check address and port, firewalls in between, and the broker's log, since it may be full"},
 	{is(nats.ErrTimeout, os.ErrDeadlineExceeded, context.DeadlineExceeded), "no answer in time: " +
 		"check the network and firewalls between here and the broker, and the broker's load"},
 	{is(syscall.ENOSPC, syscall.EDQUOT), "free some space"},
 	{is(syscall.EBUSY), "mount the directory above it, or choose another --config or --ssl-dir"},
 	{is(syscall.EROFS, syscall.EPERM, os.ErrPermission),
-		"the agent needs to write or connect there: check owner, mode, mount options, " +
-			"attributes (lsattr), and what confines the agent"},
+		"let the agent write or connect there: check owner, mode, mount options, " +
+			"attributes (lsattr), and SELinux, AppArmor or the systemd unit"},
 }
 
 func is(targets ...error) func(error) bool {
@@ -102,21 +102,20 @@ func text(part string) func(error) bool {
 	return func(err error) bool { return strings.Contains(strings.ToLower(err.Error()), part) }
 }
 
-// isRefusal reports whether a broker has not admitted this node, or does not any more.
+// isRefusal reports whether a broker refused or ended the connection of this node.
 func isRefusal(err error) bool {
 	return is(nats.ErrAuthorization, nats.ErrAuthExpired)(err) || text("authorization violation")(err)
 }
 
-// isAlert reports whether the peer ended a TLS connection with an alert.
+// isAlert reports whether the peer ended TLS with an alert.
 func isAlert(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "remote error" // crypto/tls has no type for it
 }
 
-// RefusedByBroker reports whether a broker, having proven that it is one,
-// refused this node's certificate. An alert during the handshake does not
-// count: anything in between can send one, and would drive the node to present
-// its token. Of several brokers one that refuses is enough.
+// RefusedByBroker reports whether an authenticated broker refused this node's certificate; of several brokers, one is
+// enough. Alerts during the handshake do not count: anything on the network can send one, and would make the node
+// present its token.
 func RefusedByBroker(err error) bool {
 	var several *severalError
 	if errors.As(err, &several) {
@@ -125,8 +124,7 @@ func RefusedByBroker(err error) bool {
 	return !is(nats.ErrTLS, ErrUnanswered)(err) && (isRefusal(err) || isAlert(err))
 }
 
-// Join makes one error, of one line, of the failures at several brokers, in an
-// order of its own: the brokers were tried in a random one.
+// Join makes one error of one line, sorted since brokers are tried in random order.
 func Join(failures []error) error {
 	if len(failures) == 0 {
 		return nil
@@ -142,7 +140,7 @@ type severalError struct {
 
 func (e *severalError) Unwrap() error { return e.error }
 
-// OneLine makes one line of a list of errors, for the log.
+// OneLine joins the lines of an error by semicolons, for the log.
 func OneLine(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "\n") {
 		return err

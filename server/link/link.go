@@ -1,6 +1,5 @@
-// Package link connects a node to a broker of its fleet, and asks provisioners
-// over the connection: names, TLS, sealed messages, and what it
-// means if one of them fails.
+// Package link connects a node to a broker and sends requests to provisioners over the connection: names, TLS,
+// sealing, and explanations of failures.
 package link
 
 import (
@@ -21,55 +20,49 @@ import (
 	"muster/server/advice"
 )
 
-// connectTimeout bounds one connection to one broker, handshakes included, and
-// dialTimeout the way there. Choria's 2 s are short for a broker that a whole
-// fleet comes back to: of 20,000 nodes at once at three brokers on two slow
-// cores a third waited for more than 5 s, few for more than 10 (make chaos).
+// connectTimeout bounds one connection with its handshakes, dialTimeout its TCP connect. When 20,000 nodes returned
+// at once to three brokers on two slow cores, a third waited longer than 5 s, few longer than 10 s (make chaos);
+// Choria's 2 s are too short.
 const (
 	connectTimeout = 10 * time.Second
 	dialTimeout    = 5 * time.Second
 )
 
-// A connection whose other end is gone without a word is noticed after 60 to
-// 90 s; with nats.go's own figures it would be 4 to 6 minutes, in which the node
-// hears no command. Two pings may be out, so that a broker that stands still for
-// a minute keeps its nodes.
+// A dead connection is noticed after 60 to 90 s; nats.go's defaults take 4 to 6 minutes, in which the node hears no
+// command. Two outstanding pings let a broker stall for a minute without losing its nodes.
 const (
 	pingEvery   = 30 * time.Second
 	maxPingsOut = 2
 )
 
-// lateRefusal is after how long a refusal is not the provisioners' word: a
-// broker asks them for 5 s (`muster broker config`), and then refuses in the
-// same words.
+// lateRefusal is when a refusal is no longer the provisioners' decision: a broker asks them for 5 s (`muster broker
+// config`), then refuses with the same words.
 const lateRefusal = 4 * time.Second
 
-// ErrUnanswered means that a broker refused the node because no provisioner
-// told it in time whether to admit it.
+// ErrUnanswered means that a broker refused the node because no provisioner answered the broker in time.
 var ErrUnanswered = errors.New("no provisioner told the broker in time whether to admit this node")
 
 // Config configures [New].
 type Config struct {
-	Resolvers []string      // name servers to ask for SRV records; default: the system's
-	Resolver  *net.Resolver // of brokers' names; default: the system's
-	Timeout   time.Duration // how long an answer is waited for
-	Ping      time.Duration // how often the broker is asked whether it is there; default 30 s
-	Late      time.Duration // after how long a refusal is not the provisioners'; default 4 s
+	Resolvers []string      // for SRV records; default: the system's
+	Resolver  *net.Resolver // for broker names; default: the system's
+	Timeout   time.Duration // of a request
+	Ping      time.Duration // interval of pings; default 30 s
+	Late      time.Duration // see lateRefusal; default 4 s
 	Log       *slog.Logger
-	Step      func(name string) // called after each request that was sent
+	Step      func(name string) // called after each request sent
 }
 
-// A Dialer makes connections.
+// A Dialer connects to brokers.
 type Dialer struct{ cfg Config }
 
-// New returns a Dialer.
 func New(cfg Config) *Dialer {
 	cfg.Ping = cmp.Or(cfg.Ping, pingEvery)
 	cfg.Late = cmp.Or(cfg.Late, lateRefusal)
 	return &Dialer{cfg}
 }
 
-// Brokers resolves where to connect, anew each time.
+// Brokers resolves the brokers anew.
 func (d *Dialer) Brokers(ctx context.Context, urls []string, srv string, secure bool) ([]discover.Broker, error) {
 	r, err := discover.New(discover.Config{URLs: urls, SRVDomain: srv, Secure: secure, Resolvers: d.cfg.Resolvers})
 	if err != nil {
@@ -78,35 +71,33 @@ func (d *Dialer) Brokers(ctx context.Context, urls []string, srv string, secure 
 	return r.Brokers(ctx)
 }
 
-// Presented is what a node shows to a broker.
+// Presented is what a node presents to a broker.
 type Presented struct {
-	TLS     *tls.Config   // nil: plain
-	Options []nats.Option // its token, if it has no certificate
-	Session *seal.Session // in which all is sealed; nil: in plain
+	TLS     *tls.Config   // nil: no TLS
+	Options []nats.Option // the token, without a certificate
+	Session *seal.Session // seals requests; nil: plain
 }
 
-// A Conn is one connection to one broker. It is never reconnected by nats.go:
-// the agent resolves the brokers again and makes a new one.
+// A Conn is one connection to one broker. nats.go never reconnects it: the agent resolves the brokers again.
 type Conn struct {
 	*nats.Conn
 	Broker string          // URL
-	Closed <-chan struct{} // closed once the connection is
+	Closed <-chan struct{} // closed with the connection
 
 	dialer  *Dialer
-	inbox   string // prefix of the only subjects that it may listen on
+	inbox   string // prefix of the only subjects it may subscribe to
 	session *seal.Session
 }
 
-// End closes the connection and waits until it is.
+// End closes the connection and waits until it is closed.
 func (c *Conn) End() {
 	c.Close()
 	<-c.Closed
 }
 
-// Connect makes a connection to b. Its name is random, since the broker lets a
-// connection listen nowhere but in the inbox of its name.
+// Connect connects to b under a random name: the broker allows subscriptions only in the inbox of that name.
 func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Presented) (*Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout+time.Second) // nats.go's own comes first
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout+time.Second) // nats.go's own timeout comes first
 	defer cancel()
 	way := &way{ctx: ctx, net: net.Dialer{Timeout: dialTimeout, Resolver: d.cfg.Resolver}}
 	if p.TLS != nil {
@@ -123,7 +114,7 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Presented) (*
 		nats.PingInterval(d.cfg.Ping),
 		nats.MaxPingsOutstanding(maxPingsOut),
 		nats.DontRandomize(),
-		nats.SkipHostLookup(), // the dialer does it, and can be stopped
+		nats.SkipHostLookup(), // the way does it, and heeds ctx
 		nats.IgnoreDiscoveredServers(),
 		nats.SetCustomDialer(way),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
@@ -131,7 +122,7 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Presented) (*
 			d.cfg.Log.WarnContext(ctx, "broker complained", "broker", b.URL, "err", err)
 		}),
 	}, p.Options...)
-	if p.TLS != nil && withoutTLS(b.URL) == b.URL { // over a WebSocket nats.go is to know of none
+	if p.TLS != nil && withoutTLS(b.URL) == b.URL { // nats.go sees no TLS of a WebSocket
 		options = append(options, nats.Secure(p.TLS))
 	}
 	nc, err := nats.Connect(withoutTLS(b.URL), options...)
@@ -152,11 +143,11 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Presented) (*
 	}, nil
 }
 
-// explain says of an error of nats.go what the way to the broker knows.
+// explain adds to an error of nats.go what the dialer knows.
 func (w *way) explain(err error, late time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err != nil && errors.Is(err, nats.ErrNoServers) { // nats.go keeps a refused connection to itself
+	if w.err != nil && errors.Is(err, nats.ErrNoServers) { // nats.go hides a refused TCP connection
 		err = w.err
 	}
 	if over := w.ctx.Err(); over != nil && !errors.Is(err, over) {

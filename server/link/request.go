@@ -13,7 +13,7 @@ import (
 	"muster/server/advice"
 )
 
-// maxTold bounds how much of a refusal's text goes into the log.
+// maxTold bounds the text of a refusal in the log.
 const maxTold = 512
 
 // A Refusal is a provisioner's refusal as an error.
@@ -21,7 +21,7 @@ type Refusal struct{ *wire.Refusal }
 
 func (r Refusal) Error() string { return fmt.Sprintf("%s: %.*s", r.Code, maxTold, r.Message) }
 
-// Remedy is what the refusal says to do, or what is known of its code.
+// Remedy returns the refusal's remedy, else the one of its code.
 func (r Refusal) Remedy() string {
 	if r.Refusal.Remedy != "" {
 		return fmt.Sprintf("%.*s", maxTold, r.Refusal.Remedy)
@@ -37,10 +37,10 @@ type slowed struct {
 func (e *slowed) Error() string { return e.err.Error() }
 func (e *slowed) Unwrap() error { return e.err }
 
-// Slow returns err as one after which the next attempt waits for at least wait.
+// Slow returns err with the shortest wait before the next attempt.
 func Slow(err error, wait time.Duration) error { return &slowed{err, wait} }
 
-// SlowedBy returns for how long err asks to wait; 0 if it does not.
+// SlowedBy returns the wait that err asks for; 0: none.
 func SlowedBy(err error) time.Duration {
 	var e *slowed
 	if !errors.As(err, &e) {
@@ -49,14 +49,11 @@ func SlowedBy(err error) time.Duration {
 	return e.wait
 }
 
-// Request sends message on subject and returns the reply to it. Whether the
-// other side has acted on a request that got no reply is unknown; every request
-// of this protocol can be repeated.
+// Request sends message on subject and returns its reply. Without a reply it is unknown whether the request was
+// processed; every request can be repeated.
 //
-// Replies with another id are passed over, and so is, on a sealed connection,
-// all that does not open as a reply to this request: the wait for the real one
-// goes on. What was passed over is in the error if none comes, and may slow the
-// next attempt.
+// Request ignores replies with another id and, on a sealed connection, replies that do not open: it keeps waiting for
+// the real one. If none comes, they are in the error and may delay the next attempt.
 func (c *Conn) Request(ctx context.Context, subject, id string, message any) (*wire.Reply, error) {
 	b, decode, err := c.encode(message)
 	if err != nil {
@@ -69,7 +66,7 @@ func (c *Conn) Request(ctx context.Context, subject, id string, message any) (*w
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = sub.Unsubscribe() }() // the connection may be gone
+	defer func() { _ = sub.Unsubscribe() }() // the connection may be closed
 	if err := c.PublishRequest(subject, inbox, b); err != nil {
 		return nil, err
 	}
@@ -88,19 +85,18 @@ func (c *Conn) Request(ctx context.Context, subject, id string, message any) (*w
 		case err == nil && (reply.ID == id || unreadable(reply)):
 			return reply, nil
 		case err == nil:
-			err = errors.New("a reply to another request")
+			err = errors.New("reply to another request")
 		default:
 			err = passedOver(m.Data, err)
 		}
 		if passed == nil || SlowedBy(err) > SlowedBy(passed) {
 			passed = err
 		}
-		c.dialer.cfg.Log.DebugContext(ctx, "reply passed over", "subject", subject, "err", err)
+		c.dialer.cfg.Log.DebugContext(ctx, "reply ignored", "subject", subject, "err", err)
 	}
 }
 
-// unreadable reports whether a reply says that the request's id could not be
-// read, which is the only reason for not repeating it.
+// unreadable reports whether a refusal has no id because the request's id could not be read.
 func unreadable(r *wire.Reply) bool {
 	if r.ID != "" || r.Refusal == nil {
 		return false
@@ -112,9 +108,8 @@ func unreadable(r *wire.Reply) bool {
 	return false
 }
 
-// encode returns message as it is sent over the connection, and what decodes
-// the replies to it. On a connection that presented a sealed token everything is
-// sealed: nothing on the network makes the agent show its token.
+// encode returns the encoded message and the decoder of its replies. If the connection presented a sealed token,
+// everything is sealed: nothing on the network makes the agent show its token.
 func (c *Conn) encode(message any) ([]byte, func([]byte) (*wire.Reply, error), error) {
 	if c.session == nil {
 		b, err := wire.Encode(message)
@@ -122,7 +117,7 @@ func (c *Conn) encode(message any) ([]byte, func([]byte) (*wire.Reply, error), e
 	}
 	b, opener, err := c.session.Encode(message)
 	if errors.Is(err, wire.ErrTooLarge) {
-		err = advice.New(err, "leave out facts, or sign a shorter token: sealing takes a third of what a message can hold")
+		err = advice.New(err, "send fewer facts, or sign a shorter token: sealing takes a third of the size limit")
 	}
 	if err != nil {
 		return nil, nil, err
@@ -130,10 +125,8 @@ func (c *Conn) encode(message any) ([]byte, func([]byte) (*wire.Reply, error), e
 	return b, opener.DecodeReply, nil
 }
 
-// passedOver returns why a reply that could not be decoded was passed over. One
-// that came in plain where it had to be sealed is not believed, but may slow the
-// next attempt: a provisioner that has no time to open requests has no other way
-// to say so.
+// passedOver returns why a reply was ignored. An unencrypted reply where a sealed one is due is not believed, but may
+// delay the next attempt: an overloaded provisioner has no time to open requests and cannot seal a reply.
 func passedOver(b []byte, err error) error {
 	if !errors.Is(err, seal.ErrPlain) {
 		return err
@@ -143,6 +136,6 @@ func passedOver(b []byte, err error) error {
 			r.Refusal.Wait())
 	}
 	return advice.New(err,
-		"a reply that is not sealed is not believed; if the provisioner sent it, its log says what it could "+
-			"not do with the request, and if it did not, something answers in its place")
+		"unsealed replies are ignored; if the provisioner sent it, its log says why; "+
+			"otherwise another program answers in its place")
 }

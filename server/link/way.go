@@ -16,15 +16,14 @@ import (
 	"muster/server/advice"
 )
 
-// A way leads to one broker: it dials for nats.go, which takes no context, and
-// makes TLS in its place, so that [wire.Admission] sees what is said over it.
-// Until release is called the connection ends with the context.
+// A way dials one broker for nats.go, which takes no context, and does TLS in its place, so that [wire.Admission]
+// sees the protocol. Until release is called, the connection ends with the context.
 type way struct {
 	ctx context.Context
 	net net.Dialer
-	tls *tls.Config // nil for none
+	tls *tls.Config // nil: no TLS
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	err       error
 	stop      func() bool
 	admission *wire.Admission
@@ -50,16 +49,14 @@ func (w *way) Dial(_, address string) (net.Conn, error) {
 // SkipTLSHandshake tells nats.go whether to leave TLS to the dialer.
 func (w *way) SkipTLSHandshake() bool { return w.tls != nil }
 
-// release lets the connection outlive the context. It reports false if the
-// context has ended it.
+// release lets the connection outlive the context; false: the context has ended it.
 func (w *way) release() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stop == nil || w.stop()
 }
 
-// withoutTLS returns the URL by which nats.go speaks over a WebSocket whose TLS
-// is not its business, and any other as it is.
+// withoutTLS returns the URL without TLS for WebSockets, since the way does TLS for nats.go.
 func withoutTLS(url string) string {
 	if rest, ok := strings.CutPrefix(url, "wss:"); ok {
 		return "ws:" + rest
@@ -72,21 +69,19 @@ func HasTLS(url string) bool {
 	return strings.HasPrefix(url, "tls:") || strings.HasPrefix(url, "wss:")
 }
 
-// remedyInClear is about what speaks in clear in place of a handshake. A
-// nats-server says so that it is full.
-const remedyInClear = "the broker is full, or is just being stopped; or what answers there, or on the way, speaks no TLS"
+// A full nats-server reports so without TLS.
+const remedyInClear = "the broker may be full or stopping; or the peer, or a proxy in between, does not speak TLS"
 
-// errInClear means that a broker goes on in clear where it is to wait for a handshake.
-var errInClear = advice.Errorf(remedyInClear, "%w: more in clear than a broker begins with", nats.ErrTLS)
+// errInClear means that a broker goes on without TLS where the handshake is due.
+var errInClear = advice.Errorf(remedyInClear, "%w: unencrypted data after the broker's first line", nats.ErrTLS)
 
-// secured is a connection that is TLS from the first that is written to it: with
-// NATS that is after the broker's INFO, with a WebSocket at once. No more than
-// one line is read before: what else is put behind it on the way, such as a
-// refusal, would pass for the word of a broker that has proven itself.
+// secured starts TLS at the first write: after the broker's INFO with NATS, at once with a WebSocket. It reads at
+// most one line before. Anything injected behind that line, such as a refusal, would pass for the word of an
+// authenticated broker.
 type secured struct {
 	net.Conn
-	config *tls.Config   // nil once it is TLS
-	clear  *bufio.Reader // of what comes before
+	config *tls.Config   // nil after the handshake
+	clear  *bufio.Reader // reads before the handshake
 }
 
 // Read implements [net.Conn].
@@ -97,7 +92,7 @@ func (s *secured) Read(b []byte) (int, error) {
 	if _, err := s.clear.Peek(1); err != nil {
 		return 0, err
 	}
-	line, _ := s.clear.Peek(s.clear.Buffered()) // all of it is there
+	line, _ := s.clear.Peek(s.clear.Buffered()) // never blocks
 	if end := bytes.IndexByte(line, '\n'); end >= 0 {
 		line = line[:end+1]
 	}

@@ -1,5 +1,4 @@
-// Package orders keeps the commands that a node has accepted on disk, so that
-// each is done once, also by the agent after one that was killed.
+// Package orders keeps accepted commands on disk, so that each is carried out once, even after a crash.
 package orders
 
 import (
@@ -14,26 +13,21 @@ import (
 	"muster/server/files"
 )
 
-// maxDone is how many ids of commands are remembered; a provisioner repeats a
-// command within minutes.
+// A provisioner repeats a command within minutes.
 const maxDone = 32
 
-// An Order is a command that was accepted and is yet to be done.
+// An Order is an accepted command that is not yet carried out.
 type Order struct {
 	ID   string    `json:"id"`
 	Verb wire.Verb `json:"verb"`
 }
 
-// Orders are the commands that the node has accepted. They are in a file that is
-// synced before the provisioner hears of it: one to reprovision leads to
-// provisioning mode until another set is in force, one to reconfigure is asked
-// for until it is, and the id of a command stays, so that it is not done again
-// when it comes again. A restart and a shutdown count as done with their
-// acceptance, since the agent ends at once, and leave an order that is yet to be
-// done to the next agent.
+// Orders are the commands that the node has accepted. They are durable before the provisioner hears of it. An order
+// to reprovision or reconfigure stays until another set is in force. A restart or shutdown is done with its
+// acceptance, since the agent ends at once. Ids stay, so that a repeated command is not carried out again.
 //
-// An agent that is killed after a switch and before the order is gone does it
-// once more, which brings the same certificate and configuration.
+// If the agent is killed between a switch and the removal of the order, the next agent repeats the order, which
+// brings the same certificate and configuration.
 type Orders struct {
 	path string
 	sync func(dir string) error
@@ -41,31 +35,27 @@ type Orders struct {
 	book book
 }
 
-// A book is what the file holds.
+// A book is the content of the file.
 type book struct {
-	Doing *Order   `json:"doing,omitempty"` // nil for none; a later one takes its place
-	Done  []string `json:"done,omitempty"`  // ids of others, the newest last
+	Doing *Order   `json:"doing,omitempty"` // nil: none; a later order replaces it
+	Done  []string `json:"done,omitempty"`  // ids of finished commands, the newest last
 }
 
-// New returns the orders in a file, which is not read yet. After a change sync
-// makes its name durable, and step is called.
+// New does not read the file. After a change sync makes its name durable, and step is called.
 func New(path string, sync func(dir string) error, step func(name string)) *Orders {
 	return &Orders{path: path, sync: sync, step: step}
 }
 
-// Path is the file.
 func (o *Orders) Path() string { return o.path }
 
-// Doing reports whether an order with this verb is yet to be done.
+// Doing reports whether an order with this verb is open.
 func (o *Orders) Doing(verb wire.Verb) bool { return o.book.Doing != nil && o.book.Doing.Verb == verb }
 
-// Has reports whether a command is known.
 func (o *Orders) Has(id string) bool {
 	return o.book.Doing != nil && o.book.Doing.ID == id || slices.Contains(o.book.Done, id)
 }
 
-// Load reads the orders. A file that cannot be read is none: what it held can be
-// ordered again.
+// Load reads the file. If it is unreadable, its orders are lost and can be given again.
 func (o *Orders) Load() error {
 	b, err := files.Read(o.path, 16<<10)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,7 +82,7 @@ func (o *Orders) Accept(c Order) error {
 		next.Doing = &c
 	}
 	if err := o.write(next); err != nil {
-		_ = o.write(o.book) // the file may be the new one already, and the next agent would do what is refused
+		_ = o.write(o.book) // the file may be the new one already; the next agent must not carry out a refused command
 		return err
 	}
 	o.book = next
@@ -100,8 +90,7 @@ func (o *Orders) Accept(c Order) error {
 	return nil
 }
 
-// Obeyed says that orders with these verbs are done, or not to be done any more.
-// After an error the next agent does it once more.
+// Obeyed records that orders with these verbs are over. After an error the next agent repeats them.
 func (o *Orders) Obeyed(verbs ...wire.Verb) error {
 	if o.book.Doing == nil || !slices.Contains(verbs, o.book.Doing.Verb) {
 		return nil
@@ -115,7 +104,7 @@ func (o *Orders) Obeyed(verbs ...wire.Verb) error {
 	return nil
 }
 
-// with returns the book with one more id that is done.
+// with adds an id to the finished ones.
 func (b book) with(id string) book {
 	done := append(slices.Clone(b.Done), id)
 	return book{Doing: b.Doing, Done: done[max(0, len(done)-maxDone):]}

@@ -18,11 +18,9 @@ type BuildInfo struct {
 	Go           string           `json:"go"`
 	Platform     string           `json:"platform"` // GOOS/GOARCH
 	Provisioning []server.Setting `json:"provisioning"`
-	Problem      string           `json:"problem,omitempty"` // why there is no token, or none that can be used
+	Problem      string           `json:"problem,omitempty"` // why the token is missing or unusable
 }
 
-// buildInfoVerb is "buildinfo": which program this is, and how it
-// provisions this machine.
 type buildInfoVerb struct {
 	cfg  server.Config
 	json bool
@@ -70,12 +68,11 @@ func (v *buildInfoVerb) run(context.Context) error {
 		err = info.print(v.out)
 	}
 	if err == nil && v.cfg.TokenFile != "" {
-		err = problem // this very token was asked for
+		err = problem // --token asked for this token
 	}
 	return err
 }
 
-// print writes the layout of Choria's buildinfo.
 func (info *BuildInfo) print(w io.Writer) error {
 	var b bytes.Buffer
 	var build, provisioning cli.Labels
@@ -89,7 +86,7 @@ func (info *BuildInfo) print(w io.Writer) error {
 		provisioning.Add("Problem", info.Problem)
 	}
 	b.WriteString("Build:\n")
-	_, _ = build.WriteTo(&b) // a buffer takes all
+	_, _ = build.WriteTo(&b) // a buffer returns no error
 	b.WriteString("\nServer Settings:\n")
 	_, _ = provisioning.WriteTo(&b)
 	_, err := b.WriteTo(w)

@@ -13,11 +13,9 @@ import (
 	"muster/server"
 )
 
-// ErrUnhealthy means that a check of the doctor failed. What failed is printed
-// already.
+// ErrUnhealthy means that a check of the doctor failed, as printed already.
 var ErrUnhealthy = errors.New("not healthy")
 
-// doctorVerb is "doctor": one line per check, on standard output.
 type doctorVerb struct {
 	files
 	json bool
@@ -36,7 +34,7 @@ checked, what was found, and what to do.
 Exits with 0 if nothing fails, 1 if a check does, 2 if the command line makes no
 sense.`
 
-// AddDoctor adds the verb doctor: what keeps this node from the fleet.
+// AddDoctor adds the verb doctor, which checks this node.
 func AddDoctor(to Parent, all Verbs) {
 	v := &doctorVerb{out: os.Stdout}
 	c := to.Command("doctor", "Check what the node agent needs, and say what to do.")

@@ -9,7 +9,6 @@ import (
 	"muster/server"
 )
 
-// runVerb is "run": the agent, until a signal.
 type runVerb struct {
 	files
 	log cli.LogFlags
@@ -32,14 +31,14 @@ Exits with 0 when it was told to stop, by SIGTERM, SIGHUP or an operator, 1 if
 it cannot go on, and after an order to restart, for a service manager to start
 it again, 2 if the command line makes no sense.`
 
-// AddRun adds the verb run: the agent itself.
+// AddRun adds the verb run: the agent.
 func AddRun(to Parent, all Verbs) {
 	v := &runVerb{}
 	c := to.Command("run", "Run the node agent: enroll if need be, then stay connected to the fleet.")
 	c.HelpLong(fmt.Sprintf(runHelp, called(to, "run")))
 	v.add(c)
 	v.log.Add(c, "`log_level` of the configuration, else info")
-	all[c.FullCommand()] = cli.CleansUp(v.run) // what reads the log may end, and the agent goes on
+	all[c.FullCommand()] = cli.CleansUp(v.run) // the reader of the log may end; the agent goes on
 }
 
 func (v *runVerb) run(ctx context.Context) error {

@@ -1,10 +1,5 @@
-// Package servercmd has the verbs of the node agent: run, doctor and
-// buildinfo. Both commands have them, `muster` beside much else and
-// `muster-server` alone, so they are here. The package links neither OPA nor
-// nats-server; a test of cmd/muster-server sees to that.
-//
-// Each Add function adds a verb to what kingpin parses and puts what the verb
-// does into a map by the verb's full name, for the command to dispatch.
+// Package servercmd has the verbs run, doctor and buildinfo of both `muster` and `muster-server`. It links neither
+// OPA nor nats-server; a test of cmd/muster-server checks this.
 package servercmd
 
 import (
@@ -17,15 +12,15 @@ import (
 	"muster/server"
 )
 
-// Verbs is what a verb adds itself to.
+// Verbs maps full names to verbs, for the command to dispatch.
 type Verbs = cli.Verbs
 
-// A Parent is a command, or the program, that a verb is added to.
+// A Parent is the program or a command that gets a verb.
 type Parent interface {
 	Command(name, help string) *kingpin.CmdClause
 }
 
-// called is how a verb that is added to a parent is called, for examples.
+// called returns a verb's command line for examples.
 func called(to Parent, verb string) string {
 	switch p := to.(type) {
 	case *kingpin.Application:
@@ -36,8 +31,7 @@ func called(to Parent, verb string) string {
 	return verb
 }
 
-// files are the flags that all verbs have: where things are, and never a
-// secret.
+// files are the flags of all verbs; none is a secret.
 type files struct {
 	cfg server.Config
 }

@@ -1,5 +1,4 @@
-// Package trust decides which certificates a node accepts: as its own, as its
-// fleet's authority, and of brokers.
+// Package trust decides which certificates a node accepts: its own, its authority's and its brokers'.
 package trust
 
 import (
@@ -16,29 +15,29 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrExpired means that a certificate is over by the node's clock.
+// ErrExpired means that a certificate has expired by the node's clock.
 var ErrExpired = errors.New("certificate has expired")
 
-// A Clock returns the time by which a certificate is judged that is valid from
-// notBefore: no clock on a node is trusted to be later than that.
+// A Clock returns the time for judging a certificate that is valid from notBefore: the node's time, but not before
+// notBefore.
 type Clock func(notBefore time.Time) time.Time
 
-// Credentials are a node's key and certificate, checked against each other and
-// against the authority.
+// Credentials are a node's key and certificate, checked against each other and the authority.
 type Credentials struct {
 	Key         crypto.Signer
-	Chain       []*x509.Certificate // the node's, then the issuing ones
+	Chain       []*x509.Certificate // leaf first
 	Roots       []*x509.Certificate
 	TrustDomain string
 	Serial      string // lower-case hex
 }
 
-// Leaf returns the node's certificate.
 func (c *Credentials) Leaf() *x509.Certificate { return c.Chain[0] }
 
-// Check checks that certificate, a chain in PEM, is id's node certificate for
-// key under the roots, and valid. The error may wrap [ErrExpired].
-func Check(key crypto.Signer, certificate string, roots []*x509.Certificate, id wire.Identity, now Clock) (*Credentials, error) {
+// Check checks that certificate, a chain in PEM, is valid under the roots and is id's node certificate for key. The
+// error may wrap [ErrExpired].
+func Check(
+	key crypto.Signer, certificate string, roots []*x509.Certificate, id wire.Identity, now Clock,
+) (*Credentials, error) {
 	chain, err := ParseCertificates(certificate)
 	if err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
@@ -51,7 +50,7 @@ func Check(key crypto.Signer, certificate string, roots []*x509.Certificate, id 
 	if err != nil {
 		return nil, err
 	}
-	// A certificate is backdated, its authority may be younger than that.
+	// A backdated certificate may start before its authority.
 	at := now(latestStart(slices.Concat(chain, roots)...))
 	if !at.Before(leaf.NotAfter) {
 		return nil, fmt.Errorf("%w, at %s", ErrExpired, leaf.NotAfter.UTC().Format(time.RFC3339))
@@ -74,8 +73,7 @@ func Check(key crypto.Signer, certificate string, roots []*x509.Certificate, id 
 	}, nil
 }
 
-// CheckNames checks that leaf is the node certificate of id, and returns the
-// trust domain that it is of.
+// CheckNames checks that leaf is the node certificate of id, and returns its trust domain.
 func CheckNames(leaf *x509.Certificate, id wire.Identity) (trustDomain string, err error) {
 	if leaf.VerifyHostname(string(id)) != nil {
 		return "", fmt.Errorf("certificate is for %.200q, want %q", leaf.DNSNames, string(id))
@@ -91,8 +89,7 @@ func CheckNames(leaf *x509.Certificate, id wire.Identity) (trustDomain string, e
 	return trustDomain, nil
 }
 
-// Owner returns the name in a certificate, or "" if it is id's, of whatever
-// authority.
+// Owner returns the name in a certificate of any authority, "" if it is id's.
 func Owner(leaf *x509.Certificate, id wire.Identity) string {
 	if _, err := CheckNames(leaf, id); err == nil {
 		return ""
@@ -110,14 +107,12 @@ func domainOf(leaf *x509.Certificate) string {
 	return ""
 }
 
-// SamePublicKey compares two public keys.
 func SamePublicKey(a, b crypto.PublicKey) bool {
 	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && k.Equal(b)
 }
 
-// fingerprint is how a token pins an authority: lower-case hex SHA-256 of the
-// certificate's DER.
+// fingerprint returns lower-case hex SHA-256 of the DER, as tokens pin it.
 func fingerprint(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.Raw)
 	return hex.EncodeToString(sum[:])
@@ -139,7 +134,7 @@ func pool(certs []*x509.Certificate) *x509.CertPool {
 	return p
 }
 
-// latestStart returns the last instant at which one of the certificates begins.
+// latestStart returns the latest NotBefore.
 func latestStart(certs ...*x509.Certificate) time.Time {
 	var start time.Time
 	for _, c := range certs {

@@ -17,20 +17,16 @@ import (
 	"muster/server/advice"
 )
 
-// remedyExposed is about a key that others may read.
-const remedyExposed = "close the file with that command, and start the agent again if it has ended; " +
-	"if the key may have been read, have the node revoked and enroll it anew with another"
+const remedyExposed = "run that command, and start the agent again if it has stopped; " +
+	"if the key may have been read, revoke the node and enroll it with a new key"
 
-// maxCommonName is ub-common-name of RFC 5280 appendix A.1. A longer identity
-// goes into the SAN alone.
+// ub-common-name of RFC 5280 appendix A.1. A longer identity goes into the SAN alone.
 const maxCommonName = 64
 
-// NewKey makes a key for a node.
 func NewKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-// ReadKey reads a private key of the kinds that provisioners certify. One that
-// other users may read is refused: the error wraps [keyfile.ErrExposed]. No
-// error says anything of the key.
+// ReadKey reads a private key of a kind that provisioners certify. If other users can read it, the error wraps
+// [keyfile.ErrExposed]. Errors never show the key.
 func ReadKey(path string) (crypto.Signer, error) {
 	b, err := keyfile.ReadFile(path)
 	if errors.Is(err, keyfile.ErrExposed) {
@@ -68,8 +64,8 @@ func NewCSR(key crypto.Signer, id wire.Identity) ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, &template, key)
 }
 
-// RequestedIdentity returns the identity that csr asks a certificate for; it is only
-// to be compared with a parsed one. The error means that csr is no whole request by key.
+// RequestedIdentity returns the identity in csr, which is not parsed. The error means that csr is not a valid request
+// by key.
 func RequestedIdentity(csr []byte, key crypto.Signer) (wire.Identity, error) {
 	r, err := x509.ParseCertificateRequest(csr)
 	if err == nil {

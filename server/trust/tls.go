@@ -11,22 +11,18 @@ import (
 	"muster/server/advice"
 )
 
-// UnpinnedTLS accepts every broker: a node whose token pins no authority has
-// none to verify by, as Choria's nodes have not.
+// UnpinnedTLS accepts every broker: a token without a pin gives nothing to verify by. Choria's nodes do the same.
 func UnpinnedTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 }
 
-// PinnedTLS accepts a broker named host under the authority with the
-// fingerprint pin, which has to be among the certificates that it presents. If
-// public is set, it also accepts a certificate for host of an authority that
-// this machine trusts: a proxy in front of the broker that ends TLS, which reads
-// nothing where all that is sent is sealed.
+// PinnedTLS accepts a broker named host if it presents the authority with the fingerprint pin. If public is set, it
+// also accepts a certificate that this machine trusts: a TLS proxy cannot read sealed messages.
 func PinnedTLS(pin, host string, public bool, now Clock) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         host,
-		InsecureSkipVerify: true, // VerifyConnection does it, by the pin
+		InsecureSkipVerify: true, // VerifyConnection verifies
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			err := verifyPinned(cs.PeerCertificates, pin, host, now)
 			if err != nil && public && verify(cs.PeerCertificates, nil, host, now) == nil {
@@ -38,7 +34,8 @@ func PinnedTLS(pin, host string, public bool, now Clock) *tls.Config {
 }
 
 func verifyPinned(chain []*x509.Certificate, pin, host string, now Clock) error {
-	pinned := slices.DeleteFunc(slices.Clone(chain), func(c *x509.Certificate) bool { return fingerprint(c) != pin })
+	unpinned := func(c *x509.Certificate) bool { return fingerprint(c) != pin }
+	pinned := slices.DeleteFunc(slices.Clone(chain), unpinned)
 	if len(pinned) == 0 {
 		return advice.Errorf(remedyPin+", or the broker sends its certificate without the root",
 			"broker does not present the authority that the token pins, sha256 %.16s", pin)
@@ -49,7 +46,7 @@ func verifyPinned(chain []*x509.Certificate, pin, host string, now Clock) error 
 	return brokerRole(chain[0], domainOf(chain[0]))
 }
 
-// verify verifies a broker's chain; roots are the machine's if nil.
+// verify verifies a broker's chain; nil roots are the machine's.
 func verify(chain []*x509.Certificate, roots *x509.CertPool, host string, now Clock) error {
 	if len(chain) == 0 {
 		return errors.New("broker presents no certificate")
@@ -66,14 +63,13 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, host string, now Cl
 	return nil
 }
 
-// brokerRole checks that a verified certificate is a broker's: every node has
-// one of the same authority.
+// Every node has a certificate of the same authority, so the role decides.
 func brokerRole(leaf *x509.Certificate, trustDomain string) error {
 	role, name, err := wire.RoleOf(leaf, trustDomain)
 	if err == nil && role == wire.RoleBroker {
 		return nil
 	}
-	const remedy = "something that is no broker answers there: issue the broker a broker certificate"
+	const remedy = "the peer is not a broker: check the address, or issue the broker a broker certificate"
 	if err != nil {
 		return advice.New(err, remedy)
 	}
@@ -84,19 +80,19 @@ func brokerRole(leaf *x509.Certificate, trustDomain string) error {
 func (c *Credentials) TLS(host string, now Clock) *tls.Config {
 	roots := pool(c.Roots)
 	return &tls.Config{
-		// In TLS 1.3 a broker refuses a certificate after it has proven itself, and
-		// only such a refusal counts. Every broker of this fleet speaks it.
+		// In TLS 1.3 a broker refuses a certificate after it has authenticated itself, and only such refusals count.
 		MinVersion:         tls.VersionTLS13,
 		Certificates:       []tls.Certificate{c.tls()},
 		ServerName:         host,
-		InsecureSkipVerify: true, // VerifyConnection does it, by the node's clock
+		InsecureSkipVerify: true, // VerifyConnection verifies by the node's clock
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if len(cs.PeerCertificates) == 0 {
 				return errors.New("broker presents no certificate")
 			}
 			leaf := cs.PeerCertificates[0]
 			start := latestStart(c.Leaf(), leaf)
-			if err := verify(cs.PeerCertificates, roots, host, func(time.Time) time.Time { return now(start) }); err != nil {
+			at := func(time.Time) time.Time { return now(start) }
+			if err := verify(cs.PeerCertificates, roots, host, at); err != nil {
 				return err
 			}
 			return brokerRole(leaf, c.TrustDomain)

@@ -60,7 +60,7 @@ func agentsMoved(r *run) {
 	}
 	for i, a := range r.agents {
 		if i%4 == 0 {
-			a.p.waitFor("set the clock that is wrong")
+			a.p.waitFor("correct this machine")
 		}
 	}
 	hold(lasting(3*time.Second, time.Minute)) // for what they do to what they have

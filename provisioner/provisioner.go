@@ -203,7 +203,7 @@ func New(cfg Config) *Provisioner {
 		Authority:   cfg.Authority,
 		Revocations: p.revocations,
 		Validity:    cfg.CRL.Validity,
-		Listed:      cfg.CRL.Listed,
+		Publish:     cfg.CRL.Listed,
 		Clock:       cfg.Clock.Check,
 		Log:         cfg.Log,
 		Now:         cfg.Now,

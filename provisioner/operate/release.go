@@ -70,7 +70,7 @@ func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string, cause
 	e := t.event(events.TokenReleased, cause)
 	e.Token = tid
 	for range maxRounds {
-		l, err := trust.ReadBook(ctx, t.store, tid)
+		l, err := trust.ReadUseCount(ctx, t.store, tid)
 		if err != nil {
 			return nil, err
 		}

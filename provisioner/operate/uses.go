@@ -77,10 +77,10 @@ func (t *Tokens) fillStanding(s *TokenSummary) {
 // those that were revoked before, in the order in which they were first seen.
 func (t *Tokens) List(ctx context.Context) (tokens []TokenSummary, err error) {
 	defer about(&err, "list tokens")
-	books := make(map[jwt.TokenID]*trust.Book)
+	books := make(map[jwt.TokenID]*trust.UseCount)
 	err = t.store.AllClaims(ctx, func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
 		if books[tid] == nil {
-			books[tid] = &trust.Book{}
+			books[tid] = &trust.UseCount{}
 		}
 		books[tid].Apply(e, at)
 		return nil
@@ -147,7 +147,7 @@ func (t *Tokens) eachUse(ctx context.Context, tid jwt.TokenID, each func(trust.T
 	if err := trust.CheckTokenID(tid); err != nil {
 		return nil, err
 	}
-	l, err := trust.ReadBook(ctx, t.store, tid)
+	l, err := trust.ReadUseCount(ctx, t.store, tid)
 	if err != nil {
 		return nil, fmt.Errorf("token %s: %w", tid, err)
 	}

@@ -19,10 +19,10 @@ const maxClockError = 5 * time.Minute
 
 // Times of looking at clocks; chosen.
 const (
-	clockTick    = time.Second
-	markEvery    = time.Minute      // between two writes of the mark
-	clockLook    = 5 * time.Second  // between two looks at the store's clock
-	clockTimeout = 10 * time.Second // for one look
+	clockTick         = time.Second
+	markInterval      = time.Minute      // between two writes of the mark
+	storeTimeInterval = 5 * time.Second  // between two looks at the store's clock
+	storeTimeout      = 10 * time.Second // for one look
 )
 
 // ErrClock means that the clock is behind the newest time on record: nothing
@@ -76,23 +76,23 @@ type Clock struct {
 	mark    atomic.Int64 // newest time seen, Unix seconds
 	differs atomic.Pointer[error]
 
-	mu       sync.Mutex
-	accepted int       // guarded by mu: of the stored mark that was last seen
-	wrote    time.Time // guarded by mu: when we last tried to write it; monotonic
-	asked    time.Time // guarded by mu: when we last asked the store's clock; monotonic
-	agreed   int       // guarded by mu: how many answers in a row were near ours
+	mu         sync.Mutex
+	accepted   int       // guarded by mu: of the stored mark that was last seen
+	lastWrite  time.Time // guarded by mu: when we last tried to write it; monotonic
+	lastAsked  time.Time // guarded by mu: when we last asked the store's clock; monotonic
+	agreements int       // guarded by mu: how many answers in a row were near ours
 }
 
 // NewClock returns a clock that knows the mark of the store. A store without one takes the clock's word.
 func NewClock(cfg ClockConfig) *Clock {
 	c := &Clock{cfg: cfg}
-	c.stored()
+	c.loadStored()
 	return c
 }
 
 // stored takes in the mark of the store, and returns its time, 0 if there is none. The later one of that and ours wins,
 // unless an operator has set the stored one back since it was last seen. The caller holds mu.
-func (c *Clock) stored() int64 {
+func (c *Clock) loadStored() int64 {
 	e, _ := c.cfg.Marks.Get(ClockKey)
 	if e.Value == nil {
 		return 0
@@ -139,7 +139,7 @@ func (c *Clock) Run(ctx context.Context) error {
 	tick := time.NewTicker(clockTick)
 	defer tick.Stop()
 	for {
-		c.look(ctx)
+		c.tick(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -150,23 +150,23 @@ func (c *Clock) Run(ctx context.Context) error {
 
 // look takes in what the clock says now, and keeps mark and alarms with it.
 // Looking twice is harmless: the mark only grows.
-func (c *Clock) look(ctx context.Context) {
+func (c *Clock) tick(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	mono := time.Now()
-	if c.cfg.StoreTime != nil && mono.Sub(c.asked) >= clockLook {
-		c.asked = mono
-		c.compare(ctx)
+	if c.cfg.StoreTime != nil && mono.Sub(c.lastAsked) >= storeTimeInterval {
+		c.lastAsked = mono
+		c.compareWithStore(ctx)
 	}
-	stored := c.stored()
-	if now := c.wall().Unix(); now > c.mark.Load() && (c.cfg.StoreTime == nil || c.agreed > 0) {
+	stored := c.loadStored()
+	if now := c.wall().Unix(); now > c.mark.Load() && (c.cfg.StoreTime == nil || c.agreements > 0) {
 		c.mark.Store(now)
 	}
-	if c.mark.Load()-stored >= int64(markEvery/time.Second) && (c.wrote.IsZero() || mono.Sub(c.wrote) >= markEvery) {
-		c.wrote = mono
-		if err := c.put(ctx); err != nil && ctx.Err() == nil {
+	if c.mark.Load()-stored >= int64(markInterval/time.Second) && (c.lastWrite.IsZero() || mono.Sub(c.lastWrite) >= markInterval) {
+		c.lastWrite = mono
+		if err := c.writeMark(ctx); err != nil && ctx.Err() == nil {
 			c.cfg.Log.WarnContext(ctx, "clock mark not written", "err", err)
 		}
 	}
@@ -175,7 +175,7 @@ func (c *Clock) look(ctx context.Context) {
 }
 
 // compare asks the store what time it is. An answer that took long says nothing. The caller holds mu.
-func (c *Clock) compare(ctx context.Context) {
+func (c *Clock) compareWithStore(ctx context.Context) {
 	begun := time.Now()
 	theirs, err := c.cfg.StoreTime(ctx)
 	if err != nil || time.Since(begun) > maxClockError/2 {
@@ -185,19 +185,19 @@ func (c *Clock) compare(ctx context.Context) {
 	if off := now.Sub(theirs); off.Abs() > maxClockError {
 		why := fmt.Errorf("%w: it says %s, and the store says %s (limit %v)", ErrClockDiffers,
 			now.Format(time.RFC3339), theirs.UTC().Format(time.RFC3339), maxClockError)
-		c.agreed = 0
+		c.agreements = 0
 		c.differs.Store(&why)
 		return
 	}
-	if c.agreed++; c.agreed >= 2 {
+	if c.agreements++; c.agreements >= 2 {
 		c.differs.Store(nil)
 	}
 }
 
 // put writes our mark, unless another provisioner was first with a later one. The caller holds mu.
-func (c *Clock) put(ctx context.Context) error {
+func (c *Clock) writeMark(ctx context.Context) error {
 	_, err := Change(ctx, c.cfg.Marks, ClockKey, func(newest Entry[*ClockMark]) (*ClockMark, error) {
-		c.stored()
+		c.loadStored()
 		var next ClockMark
 		if newest.Value != nil {
 			next = *newest.Value
@@ -225,7 +225,7 @@ func (c *Clock) Accept(ctx context.Context, why Cause) error {
 	if err != nil {
 		return fmt.Errorf("accept clock: %w", err)
 	}
-	c.stored()
+	c.loadStored()
 	c.cfg.Alarms.Clear(ctx, wire.CodeClockBehind)
 	c.cfg.Log.WarnContext(ctx, "clock accepted", "by", why.By, "reason", why.Why)
 	return nil

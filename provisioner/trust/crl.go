@@ -48,9 +48,9 @@ type CRLConfig struct {
 	// Validity is how long a CRL is valid: it is signed anew when half of that has passed.
 	Validity time.Duration
 
-	// Listed takes all CRLs, as [CRLs.All] returns them, whenever one of them is new. Calls come
+	// Publish takes all CRLs, as [CRLs.All] returns them, whenever one of them is new. Calls come
 	// one at a time; false has it called again soon.
-	Listed func(context.Context, []*CRL) bool
+	Publish func(context.Context, []*CRL) bool
 
 	// Clock returns why the clock cannot be trusted: no CRL is signed meanwhile, since one from
 	// the past would take the place of a good one.
@@ -65,25 +65,25 @@ type CRLConfig struct {
 // microseconds, and so those of one issuer grow (RFC 5280, section 5.2.3) wherever they are
 // fetched, as far as clocks agree.
 type CRLs struct {
-	cfg  CRLConfig
-	all  atomic.Pointer[[]*CRL]
-	next map[string]*nextCRL // by issuer; only touched by Update
+	cfg     CRLConfig
+	all     atomic.Pointer[[]*CRL]
+	issuers map[string]*nextCRL // by issuer; only touched by Update
 
 	// unlisted: Listed has not taken them. Only touched by Update.
-	unlisted bool
+	unpublished bool
 }
 
 // nextCRL is the newest CRL of one issuer, and when the next may be signed. A long list takes
 // seconds of a core, and it would be signed for every change of it.
 type nextCRL struct {
-	newest *CRL      // nil if there is none yet
-	again  time.Time // monotonic
-	failed error     // why the last one was not signed
+	newest    *CRL      // nil if there is none yet
+	notBefore time.Time // monotonic
+	failed    error     // why the last one was not signed
 }
 
 // NewCRLs returns CRLs of which none is signed yet.
 func NewCRLs(cfg CRLConfig) *CRLs {
-	return &CRLs{cfg: cfg, next: make(map[string]*nextCRL)}
+	return &CRLs{cfg: cfg, issuers: make(map[string]*nextCRL)}
 }
 
 // Newest returns the newest CRL of the issuer that issues, nil if there is none. It is never
@@ -114,32 +114,32 @@ func (c *CRLs) Update(ctx context.Context) error {
 	var errs []error
 	var all []*CRL
 	for _, issuer := range issuers {
-		if c.next[issuer] == nil {
-			c.next[issuer] = new(nextCRL)
+		if c.issuers[issuer] == nil {
+			c.issuers[issuer] = new(nextCRL)
 		}
 		if err := c.update(ctx, issuer); err != nil {
 			errs = append(errs, fmt.Errorf("of issuer %s: %w", issuer, err))
 		}
-		if newest := c.next[issuer].newest; newest != nil {
+		if newest := c.issuers[issuer].newest; newest != nil {
 			all = append(all, newest)
 		}
 	}
 	c.all.Store(&all)
 	// Only when there is one of each: in a file with all of them none is missing then.
-	c.unlisted = c.unlisted || !slices.Equal(before, all)
-	if len(all) == len(issuers) && c.unlisted {
-		c.unlisted = !c.cfg.Listed(ctx, c.All())
+	c.unpublished = c.unpublished || !slices.Equal(before, all)
+	if len(all) == len(issuers) && c.unpublished {
+		c.unpublished = !c.cfg.Publish(ctx, c.All())
 	}
 	return errors.Join(errs...)
 }
 
 // update signs the issuer's next CRL if it is due.
 func (c *CRLs) update(ctx context.Context, issuer string) error {
-	k := c.next[issuer]
+	k := c.issuers[issuer]
 	if !c.due(issuer, k.newest) {
 		return nil
 	}
-	if time.Now().Before(k.again) {
+	if time.Now().Before(k.notBefore) {
 		return k.failed
 	}
 	if err := c.cfg.Clock(); err != nil {
@@ -147,7 +147,7 @@ func (c *CRLs) update(ctx context.Context, issuer string) error {
 	}
 	began := time.Now()
 	next, err := c.sign(issuer, k.newest)
-	k.again, k.failed = time.Now().Add(crlShare*time.Since(began)), err
+	k.notBefore, k.failed = time.Now().Add(crlShare*time.Since(began)), err
 	if err != nil {
 		return err
 	}

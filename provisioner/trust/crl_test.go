@@ -54,7 +54,7 @@ func TestALongCRLTakesNoCore(t *testing.T) {
 			Authority:   a,
 			Revocations: r,
 			Validity:    24 * time.Hour,
-			Listed:      func(context.Context, []*trust.CRL) bool { return true },
+			Publish:     func(context.Context, []*trust.CRL) bool { return true },
 			Clock:       func() error { return clock },
 			Log:         slog.New(slog.DiscardHandler),
 			Now:         year,

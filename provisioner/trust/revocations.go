@@ -42,7 +42,7 @@ type RevocationsConfig struct {
 type Revocations struct {
 	cfg RevocationsConfig
 
-	writing sync.Mutex // one write to the journal at a time, so that they are in the log's order
+	journalMu sync.Mutex // one write to the journal at a time, so that they are in the log's order
 
 	mu          sync.RWMutex                   // guards the rest
 	unjournaled []*Revocation                  // applied and not in the journal, in the log's order
@@ -52,22 +52,22 @@ type Revocations struct {
 	keys        map[string][]*Revocation       // by key hash, until lifted
 	nodes       map[wire.Identity]nodeEntries  // by identity
 	listed      map[string][]listedCertificate // by issuer, each certificate once; only appended to
-	unknown     error                          // why an entry cannot be read
+	unreadable  error                          // why an entry cannot be read
 }
 
 // nodeEntries are the entries about one identity.
 type nodeEntries struct {
-	newest Revision
-	since  []*Revocation // the last retirement and the revocations after it, or all without one
-	handed []*Revocation // the hand-overs after the last retirement
+	newest       Revision
+	sinceRetired []*Revocation // the last retirement and the revocations after it, or all without one
+	handovers    []*Revocation // the hand-overs after the last retirement
 }
 
 // standing returns the newest entry, nil without one.
-func (n nodeEntries) standing() *Revocation {
-	if len(n.since) == 0 {
+func (n nodeEntries) newestEntry() *Revocation {
+	if len(n.sinceRetired) == 0 {
 		return nil
 	}
-	return n.since[len(n.since)-1]
+	return n.sinceRetired[len(n.sinceRetired)-1]
 }
 
 // listedCertificate is a certificate for the CRL.
@@ -90,7 +90,7 @@ func NewRevocations(cfg RevocationsConfig) *Revocations {
 		nodes:   make(map[wire.Identity]nodeEntries),
 		listed:  make(map[string][]listedCertificate),
 	}
-	cfg.Log.Watch(r.applied)
+	cfg.Log.Watch(r.apply)
 	return r
 }
 
@@ -98,7 +98,7 @@ func NewRevocations(cfg RevocationsConfig) *Revocations {
 func (r *Revocations) Err() error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.unknown
+	return r.unreadable
 }
 
 // Token returns the entry that revokes the token, or nil.
@@ -149,7 +149,7 @@ func (r *Revocations) About(id wire.Identity) (*Revocation, Revision) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	n := r.nodes[id]
-	return n.standing(), n.newest
+	return n.newestEntry(), n.newest
 }
 
 // Outstanding returns the entry that keeps the identity out although its record, which has
@@ -167,7 +167,7 @@ func (r *Revocations) Outstanding(id wire.Identity, followed string) *Revocation
 func (r *Revocations) Lost(id wire.Identity, hash string) *Revocation {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for _, e := range slices.Backward(r.nodes[id].handed) {
+	for _, e := range slices.Backward(r.nodes[id].handovers) {
 		if e.To == hash {
 			return nil
 		}
@@ -190,7 +190,7 @@ func (r *Revocations) Lacks(want *Revocation) bool {
 	}
 	for _, k := range want.Keys {
 		named := func(e *Revocation) bool { return slices.Contains(e.Keys, k) }
-		if !slices.ContainsFunc(r.nodes[want.Node].since, named) {
+		if !slices.ContainsFunc(r.nodes[want.Node].sinceRetired, named) {
 			return true
 		}
 	}
@@ -223,8 +223,8 @@ func (r *Revocations) Put(ctx context.Context, e *Revocation, expected Revision)
 
 // WriteJournal writes to the journal what was applied and is not in it, in the log's order.
 func (r *Revocations) WriteJournal() error {
-	r.writing.Lock()
-	defer r.writing.Unlock()
+	r.journalMu.Lock()
+	defer r.journalMu.Unlock()
 	r.mu.Lock()
 	entries := r.unjournaled
 	r.unjournaled = nil
@@ -270,12 +270,12 @@ func (r *Revocations) putAgain(ctx context.Context, e *Revocation) error {
 }
 
 // applied takes in an entry of the log.
-func (r *Revocations) applied(_ string, e Entry[*Revocation]) {
+func (r *Revocations) apply(_ string, e Entry[*Revocation]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	entry := e.Value
 	if e.Unread != nil {
-		r.unknown = e.Unread
+		r.unreadable = e.Unread
 		return
 	}
 	if r.cfg.Journal != nil {
@@ -300,17 +300,17 @@ func (r *Revocations) applied(_ string, e Entry[*Revocation]) {
 	node.newest = e.Revision
 	switch entry.Kind {
 	case HandedOver:
-		node.handed = append(node.handed, entry)
+		node.handovers = append(node.handovers, entry)
 		r.nodes[entry.Node] = node
 		return
 	case RetiredNode:
-		r.lift(node.since)
-		node.since, node.handed = nil, nil
+		r.lift(node.sinceRetired)
+		node.sinceRetired, node.handovers = nil, nil
 	}
 	for _, k := range entry.Keys {
 		r.keys[k] = append(r.keys[k], entry)
 	}
-	node.since = append(node.since, entry)
+	node.sinceRetired = append(node.sinceRetired, entry)
 	r.nodes[entry.Node] = node
 }
 

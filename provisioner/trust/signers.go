@@ -40,7 +40,7 @@ type Signers struct {
 	file map[jwt.SignerID]jwt.Signer // read-only
 
 	mu       sync.Mutex
-	changed  bool          // guarded by mu: verifier is that of before an entry
+	stale    bool          // guarded by mu: verifier is that of before an entry
 	verifier *jwt.Verifier // guarded by mu; nil while no signer is trusted
 }
 
@@ -51,7 +51,7 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 			return nil, err
 		}
 	}
-	s := &Signers{cfg: cfg, file: make(map[jwt.SignerID]jwt.Signer), changed: true}
+	s := &Signers{cfg: cfg, file: make(map[jwt.SignerID]jwt.Signer), stale: true}
 	for _, f := range cfg.File {
 		id, err := jwt.Fingerprint(f.Key)
 		if err != nil {
@@ -59,20 +59,20 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 		}
 		s.file[id] = f
 	}
-	cfg.Entries.Watch(func(string, Entry[*SignerEntry]) { s.change() })
+	cfg.Entries.Watch(func(string, Entry[*SignerEntry]) { s.invalidate() })
 	cfg.Revocations.Watch(func(_ string, e Entry[*Revocation]) {
 		if e.Value == nil || e.Value.Kind == RemovedSigner {
-			s.change()
+			s.invalidate()
 		}
 	})
 	return s, nil
 }
 
 // change has the verifier made anew.
-func (s *Signers) change() {
+func (s *Signers) invalidate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.changed = true
+	s.stale = true
 }
 
 // VerifyFrom implements [TokenVerifier]. A token of a signer that was removed is
@@ -90,13 +90,13 @@ func (s *Signers) VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, err
 func (s *Signers) current() (*jwt.Verifier, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.changed {
-		s.changed, s.verifier = false, nil
+	if s.stale {
+		s.stale, s.verifier = false, nil
 		trusted := s.trustedSigners()
 		if len(trusted) > 0 {
 			v, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: trusted, Now: s.cfg.Now})
 			if err != nil {
-				s.changed = true
+				s.stale = true
 				return nil, err
 			}
 			s.verifier = v

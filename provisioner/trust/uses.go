@@ -23,7 +23,7 @@ const (
 )
 
 // maxBooks is how many tokens' counts are remembered; then those of which nothing is being written are read anew. Chosen.
-const maxBooks = 4096
+const maxCounts = 4096
 
 // ErrUsedUp means that all uses of a token are taken.
 var ErrUsedUp = errors.New("the token has no uses left")
@@ -41,9 +41,9 @@ type Uses struct {
 
 // tokenUses are the uses of one token.
 type tokenUses struct {
-	queue   []*posting // guarded by Uses.mu: first come, first served
-	writing bool       // guarded by Uses.mu: a goroutine writes what is in the queue
-	book    Book       // of whichever goroutine writes
+	queue   []*useChange // guarded by Uses.mu: first come, first served
+	writing bool         // guarded by Uses.mu: a goroutine writes what is in the queue
+	count   UseCount     // of whichever goroutine writes
 }
 
 // NewUses returns the uses that are in a log.
@@ -52,20 +52,20 @@ func NewUses(log ClaimLog, l *slog.Logger) *Uses {
 }
 
 // A posting is one claim or one release on its way into a token's log.
-type posting struct {
+type useChange struct {
 	token   *TokenInfo // whose uses bound the claim; written if the log is new
 	claim   *TokenClaim
 	release *TokenRelease
 
-	done    chan error  // gets the outcome, once; has room for it
-	settled bool        // of whichever goroutine writes: the outcome is known
-	gone    atomic.Bool // no request waits for it any more
+	done      chan error  // gets the outcome, once; has room for it
+	finished  bool        // of whichever goroutine writes: the outcome is known
+	abandoned atomic.Bool // no request waits for it any more
 }
 
 // settle tells the request how its posting ended.
-func (p *posting) settle(err error) {
-	if !p.settled {
-		p.settled = true
+func (p *useChange) finish(err error) {
+	if !p.finished {
+		p.finished = true
 		p.done <- err
 	}
 }
@@ -74,20 +74,20 @@ func (p *posting) settle(err error) {
 // left. After any other error it may be in the log or may yet come. Claiming the same again is harmless: what is found
 // in the log is not written twice, and at most one of two writes on one revision is made.
 func (u *Uses) Claim(ctx context.Context, token *TokenInfo, c *TokenClaim) error {
-	return u.post(ctx, &posting{token: token, claim: c, done: make(chan error, 1)})
+	return u.submit(ctx, &useChange{token: token, claim: c, done: make(chan error, 1)})
 }
 
 // Release is Claim for what gives the claim of one attempt back.
 func (u *Uses) Release(ctx context.Context, token *TokenInfo, r *TokenRelease) error {
-	return u.post(ctx, &posting{token: token, release: r, done: make(chan error, 1)})
+	return u.submit(ctx, &useChange{token: token, release: r, done: make(chan error, 1)})
 }
 
-func (u *Uses) post(ctx context.Context, p *posting) error {
+func (u *Uses) submit(ctx context.Context, p *useChange) error {
 	u.mu.Lock()
 	t := u.tokens[p.token.ID]
 	if t == nil {
-		if len(u.tokens) >= maxBooks {
-			u.forget()
+		if len(u.tokens) >= maxCounts {
+			u.dropIdle()
 		}
 		t = &tokenUses{}
 		u.tokens[p.token.ID] = t
@@ -102,13 +102,13 @@ func (u *Uses) post(ctx context.Context, p *posting) error {
 	case err := <-p.done:
 		return err
 	case <-ctx.Done():
-		p.gone.Store(true)
+		p.abandoned.Store(true)
 		return fmt.Errorf("claim of token %s: outcome unknown: %w", p.token.ID, ctx.Err())
 	}
 }
 
 // forget drops the counts of tokens of which nothing is being written. The caller holds mu.
-func (u *Uses) forget() {
+func (u *Uses) dropIdle() {
 	for tid, t := range u.tokens {
 		if !t.writing {
 			delete(u.tokens, tid)
@@ -120,9 +120,9 @@ func (u *Uses) forget() {
 func (u *Uses) run(ctx context.Context, t *tokenUses) {
 	for {
 		u.mu.Lock()
-		var batch []*posting
+		var batch []*useChange
 		for len(t.queue) > 0 && len(batch) < MaxBatch {
-			if p := t.queue[0]; !p.gone.Load() {
+			if p := t.queue[0]; !p.abandoned.Load() {
 				batch = append(batch, p)
 			}
 			t.queue = t.queue[1:]
@@ -134,10 +134,10 @@ func (u *Uses) run(ctx context.Context, t *tokenUses) {
 		}
 		u.mu.Unlock()
 		bounded, cancel := context.WithTimeout(ctx, useTimeout)
-		err := u.write(bounded, batch[0].token.ID, &t.book, batch)
+		err := u.write(bounded, batch[0].token.ID, &t.count, batch)
 		cancel()
 		for _, p := range batch {
-			p.settle(err) // those that are not settled
+			p.finish(err) // those that are not settled
 		}
 	}
 }
@@ -151,30 +151,30 @@ func (u *Uses) run(ctx context.Context, t *tokenUses) {
 // again under the same condition; should the first write arrive late, only one
 // of the two is made, and the other meets a conflict and finds it. Only where
 // the store says that it could not write, it is not asked what it shows.
-func (u *Uses) write(ctx context.Context, tid jwt.TokenID, book *Book, batch []*posting) error {
+func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batch []*useChange) error {
 	fresh := false // the book was complete at some moment since the batch was taken
 	conflicts, wait := 0, useBackoff
 	for {
-		entry, in, over := book.plan(batch, fresh)
+		entry, included, rejected := count.plan(batch, fresh)
 		switch {
-		case len(in) == 0 && (len(over) == 0 || fresh):
-			for _, p := range over {
-				p.settle(fmt.Errorf("%w: %d of %d are taken", ErrUsedUp, book.Held, p.token.Uses))
+		case len(included) == 0 && (len(rejected) == 0 || fresh):
+			for _, p := range rejected {
+				p.finish(fmt.Errorf("%w: %d of %d are taken", ErrUsedUp, count.Held, p.token.Uses))
 			}
 			return nil
-		case len(in) == 0: // another process may have released one
-			if err := book.readOn(ctx, u.log, tid); err != nil {
+		case len(included) == 0: // another process may have released one
+			if err := count.update(ctx, u.log, tid); err != nil {
 				return err
 			}
 			fresh = true
 			continue
 		}
-		before := book.At
+		before := count.At
 		at, err := u.log.AppendClaims(ctx, tid, entry, before)
 		if err == nil {
-			book.Apply(entry, at)
-			for _, p := range in {
-				p.settle(nil)
+			count.Apply(entry, at)
+			for _, p := range included {
+				p.finish(nil)
 			}
 			fresh = true
 			continue
@@ -182,12 +182,12 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, book *Book, batch []*
 		if errors.Is(err, ErrStoreFull) {
 			return err // it was not written, and trying for as long as there is time does not help
 		}
-		if rerr := book.readOn(ctx, u.log, tid); rerr != nil {
+		if rerr := count.update(ctx, u.log, tid); rerr != nil {
 			return rerr
 		}
 		fresh = true
 		var pause time.Duration
-		if errors.Is(err, ErrConflict) && book.At > before {
+		if errors.Is(err, ErrConflict) && count.At > before {
 			// The nearest process wins a race for the log each time. So those that lost make way for one another.
 			conflicts++
 			pause = rand.N(min(time.Duration(conflicts)*conflictBackoff, useBackoffMax)) //nolint:gosec // spreads load
@@ -207,36 +207,36 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, book *Book, batch []*
 // which postings are in it, and which are not. What has been done already is settled on the
 // way: a claim that is in the book, and a release of what is not in a fresh one.
 // What the entry's releases give back counts from the next entry on.
-func (b *Book) plan(batch []*posting, fresh bool) (e *ClaimEntry, in, over []*posting) {
+func (b *UseCount) plan(batch []*useChange, fresh bool) (e *ClaimEntry, included, rejected []*useChange) {
 	e = &ClaimEntry{Schema: ClaimSchema}
 	added := map[holder]bool{}
 	for _, p := range batch {
 		switch {
-		case p.settled:
+		case p.finished:
 		case p.release != nil && fresh && !b.has(holder{p.release.Key, p.release.Identity}, p.release.Attempt):
-			p.settle(nil)
+			p.finish(nil)
 		case p.release != nil:
 			e.Releases = append(e.Releases, *p.release)
-			in = append(in, p)
+			included = append(included, p)
 		default:
 			h := holder{p.claim.Key, p.claim.Identity}
 			if b.has(h, p.claim.Attempt) {
-				p.settle(nil)
+				p.finish(nil)
 				continue
 			}
 			if !b.holds(h) && !added[h] {
 				if b.Held+len(added) >= p.token.Uses {
-					over = append(over, p)
+					rejected = append(rejected, p)
 					continue
 				}
 				added[h] = true
 			}
 			e.Claims = append(e.Claims, *p.claim)
-			in = append(in, p)
+			included = append(included, p)
 		}
 	}
-	if b.At == 0 && len(in) > 0 {
-		e.Token = in[0].token
+	if b.At == 0 && len(included) > 0 {
+		e.Token = included[0].token
 	}
-	return e, in, over
+	return e, included, rejected
 }

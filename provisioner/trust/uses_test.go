@@ -111,7 +111,7 @@ func TestNoMoreUsesAreHeldThanThereAre(t *testing.T) {
 			}
 		}
 		all.Wait()
-		var book trust.Book
+		var book trust.UseCount
 		most := 0
 		for i, e := range m.log {
 			book.Apply(e, trust.Revision(i+1))
@@ -156,7 +156,7 @@ func TestAReleaseIsOfOneAttempt(t *testing.T) {
 		"a later attempt's":              {[]*trust.ClaimEntry{entry([]string{"a"}), entry(nil, one("a")), entry([]string{"b"})}, 1},
 	}
 	for name, tt := range tests {
-		var b trust.Book
+		var b trust.UseCount
 		for i, e := range tt.log {
 			b.Apply(e, trust.Revision(i+1))
 			b.Apply(e, trust.Revision(i+1)) // an entry that has been already
@@ -229,7 +229,7 @@ func TestARequestThatGivesUpHoldsUpNoOther(t *testing.T) {
 			if err := u.Claim(t.Context(), token, claimBy(2, "b")); err != nil {
 				t.Errorf("%s: the second: %v", name, err)
 			}
-			var book trust.Book
+			var book trust.UseCount
 			claims := 0
 			for i, e := range m.log {
 				book.Apply(e, trust.Revision(i+1))

@@ -68,7 +68,7 @@ type holder struct {
 	identity wire.Identity
 }
 
-// A Book is the count of one token's uses up to a revision of its log. The zero value is that of an empty log. It is not
+// A UseCount is the count of one token's uses up to a revision of its log. The zero value is that of an empty log. It is not
 // safe for concurrent use.
 //
 // A holder holds a use while any claim of its attempts is not released. The
@@ -89,23 +89,23 @@ type holder struct {
 // Why so many do: a holder that holds a use without a certificate is a node
 // that retries, at no cost, or gives it back, or has died, and then an operator
 // releases it.
-type Book struct {
+type UseCount struct {
 	Token *TokenInfo // nil if the log is empty
 	At    Revision
 	Uses  []*Use // in the order of their first claims
 	Held  int    // how many of them are held
 
-	by map[holder]*Use
+	byHolder map[holder]*Use
 }
 
-// ReadBook reads the whole log of a token.
-func ReadBook(ctx context.Context, log ClaimLog, tid jwt.TokenID) (*Book, error) {
-	b := &Book{}
-	return b, b.readOn(ctx, log, tid)
+// ReadUseCount reads the whole log of a token.
+func ReadUseCount(ctx context.Context, log ClaimLog, tid jwt.TokenID) (*UseCount, error) {
+	b := &UseCount{}
+	return b, b.update(ctx, log, tid)
 }
 
 // readOn brings the book up to date.
-func (b *Book) readOn(ctx context.Context, log ClaimLog, tid jwt.TokenID) error {
+func (b *UseCount) update(ctx context.Context, log ClaimLog, tid jwt.TokenID) error {
 	return log.Claims(ctx, tid, b.At, func(e *ClaimEntry, at Revision) error {
 		b.Apply(e, at)
 		return nil
@@ -114,7 +114,7 @@ func (b *Book) readOn(ctx context.Context, log ClaimLog, tid jwt.TokenID) error 
 
 // Apply takes the entry at a revision into account. An entry that has been
 // already changes nothing; neither does a release of what is not held.
-func (b *Book) Apply(e *ClaimEntry, at Revision) {
+func (b *UseCount) Apply(e *ClaimEntry, at Revision) {
 	if at <= b.At {
 		return
 	}
@@ -123,7 +123,7 @@ func (b *Book) Apply(e *ClaimEntry, at Revision) {
 		b.Token = e.Token
 	}
 	for _, r := range e.Releases {
-		u := b.by[holder{r.Key, r.Identity}]
+		u := b.byHolder[holder{r.Key, r.Identity}]
 		if u == nil || !u.Held() {
 			continue
 		}
@@ -142,24 +142,24 @@ func (b *Book) Apply(e *ClaimEntry, at Revision) {
 }
 
 // use returns the use that a claim is of.
-func (b *Book) use(c TokenClaim) *Use {
+func (b *UseCount) use(c TokenClaim) *Use {
 	h := holder{c.Key, c.Identity}
-	u := b.by[h]
+	u := b.byHolder[h]
 	if u == nil {
 		u = &Use{TokenUse: TokenUse{Key: c.Key, Identity: c.Identity, At: c.At, Source: c.Source}}
-		if b.by == nil {
-			b.by = make(map[holder]*Use)
+		if b.byHolder == nil {
+			b.byHolder = make(map[holder]*Use)
 		}
-		b.by[h] = u
+		b.byHolder[h] = u
 		b.Uses = append(b.Uses, u)
 	}
 	return u
 }
 
 // holds reports whether the holder has a use.
-func (b *Book) holds(h holder) bool { return b.by[h] != nil && b.by[h].Held() }
+func (b *UseCount) holds(h holder) bool { return b.byHolder[h] != nil && b.byHolder[h].Held() }
 
 // has reports whether the attempt's claim is in the log and not released.
-func (b *Book) has(h holder, attempt string) bool {
-	return b.holds(h) && slices.ContainsFunc(b.by[h].claims, func(c TokenClaim) bool { return c.Attempt == attempt })
+func (b *UseCount) has(h holder, attempt string) bool {
+	return b.holds(h) && slices.ContainsFunc(b.byHolder[h].claims, func(c TokenClaim) bool { return c.Attempt == attempt })
 }

@@ -23,7 +23,7 @@ var ErrNotServing = errors.New("no provisioner answers")
 
 // ErrSilent means that connections are taken and nothing is answered: the process hangs or was stopped, or the
 // machine is gone. What it was asked for may have happened.
-var ErrSilent = errors.New("it takes connections and says nothing")
+var ErrSilent = errors.New("it takes connections and does not answer")
 
 // silentTimeout is how long an answer may take to begin. A command to a node and the tests of a policy take seconds.
 const silentTimeout = time.Minute
@@ -34,6 +34,8 @@ type Client struct {
 	base   string // scheme and host of URLs
 	token  string // in place of a certificate
 	http   *http.Client
+
+	loggedIn bool // presents a certificate or a token
 }
 
 // NewClient returns a client for the socket at path. It opens nothing.
@@ -71,6 +73,10 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 		return nil
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			return fmt.Errorf("%s is not a muster provisioner: its answer is no JSON; %s", c.where(), listenRemedy)
+		}
 		return fmt.Errorf("answer of the provisioner: %w", err)
 	}
 	return nil
@@ -103,59 +109,81 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body io.
 	resp, err := c.http.Do(r)
 	if err != nil {
 		var failed *url.Error
-		if errors.As(err, &failed) && failed.Timeout() && ctx.Err() == nil {
+		var dialed *net.OpError
+		if errors.As(err, &failed) && failed.Timeout() && ctx.Err() == nil && !(errors.As(err, &dialed) && dialed.Op == "dial") {
 			err = ErrSilent
 		}
 		return nil, c.explain(err)
 	}
-	if resp.StatusCode < http.StatusBadRequest {
+	if resp.StatusCode < http.StatusMultipleChoices {
 		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }() // only read
 	p := &Problem{Status: resp.StatusCode}
 	if err := json.NewDecoder(resp.Body).Decode(p); err != nil || p.Detail == "" {
-		p.Detail = "provisioner answered " + resp.Status
+		p.Detail = fmt.Sprintf("%s is not a muster provisioner: it answers %s", c.where(), resp.Status)
+		p.Remedy = listenRemedy
+	} else if p.Status == http.StatusUnauthorized && !c.loggedIn {
+		p.Remedy = "give a credential or a token with --login (MUSTER_LOGIN)"
 	}
 	return nil, p
 }
 
-// explain says what a failed connection means.
+const listenRemedy = "--url is to name host and port of api.listen in its provisioner.yaml"
+
+// where is the address of the provisioner, for messages.
+func (c *Client) where() string { return cmp.Or(c.socket, c.base) }
+
+// explain says what a failed connection means, and what to do.
 func (c *Client) explain(err error) error {
 	if errors.Is(err, ErrSilent) {
 		return fmt.Errorf("%s: %w: its process hangs or is stopped (`ps` says T), or its machine is gone; see its log. "+
-			"What it was asked for may have happened", cmp.Or(c.socket, c.base), ErrSilent)
+			"The request may have been carried out", c.where(), ErrSilent)
 	}
 	if c.socket == "" {
 		return c.explainRemote(err)
 	}
+	const remedy = "start it with `muster provisioner run`, or name its configuration with --config, or one over HTTPS with --url"
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: %w; run this as root or as the provisioner's user", c.socket, syscall.EACCES)
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w at %s: start it with `muster provisioner run`, or name its configuration with --config", ErrNotServing, c.socket)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w at %s: no such socket, so none with this data_dir runs on this machine: %s", ErrNotServing, c.socket, remedy)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w at %s: connection refused, so its process has ended: %s", ErrNotServing, c.socket, remedy)
 	}
 	return err
 }
 
-// explainRemote says what a failed connection to another machine means.
+// explainRemote says what a failed connection over HTTPS means, and what to do.
 func (c *Client) explainRemote(err error) error {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError
 	var other x509.HostnameError
 	var plain tls.RecordHeaderError
+	var noName *net.DNSError
+	var dialed *net.OpError
 	var failed *url.Error
 	switch {
+	case errors.As(err, &noName):
+		return fmt.Errorf("%w at %s: host %q is not found: %s; correct --url (MUSTER_URL), or see DNS",
+			ErrNotServing, c.base, noName.Name, noName.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w at %s: see api.listen of its provisioner.yaml", ErrNotServing, c.base)
+		return fmt.Errorf("%w at %s: connection refused: start it, or see api.listen of its provisioner.yaml", ErrNotServing, c.base)
+	case errors.As(err, &dialed) && dialed.Op == "dial":
+		return fmt.Errorf("%w at %s: %w: its machine is down, or a firewall is between", ErrNotServing, c.base, dialed.Err)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("the certificate of %s is good from %s to %s, and by the clock of this machine it is %s: set the clock that is wrong",
+		return fmt.Errorf("%s: TLS: its certificate is valid from %s to %s, and the clock of this machine says %s: "+
+			"set the clock that is wrong, or renew the certificate",
 			c.base, utc(invalid.Cert.NotBefore), utc(invalid.Cert.NotAfter), utc(time.Now()))
 	case errors.As(err, &unknown):
-		return fmt.Errorf("the certificate of %s is of an authority that is not known here: --credential names a file with its roots, such as `muster operator add` writes", c.base)
+		return fmt.Errorf("%s: TLS: its certificate is issued by %q, which is not trusted here: give --login (MUSTER_LOGIN) "+
+			"a file with the installation's roots, such as `muster operator add` writes", c.base, unknown.Cert.Issuer.CommonName)
 	case errors.As(err, &other):
-		return fmt.Errorf("%s: %w: use such a name in --url, or add this one to api.names or api.addresses of its provisioner.yaml", c.base, other)
+		return fmt.Errorf("%s: TLS: %w: use such a name in --url, or add this one to api.names or api.addresses of its provisioner.yaml",
+			c.base, other)
 	case errors.As(err, &plain):
-		return fmt.Errorf("%s does not speak TLS: is it the port of api.listen in its provisioner.yaml?", c.base)
+		return fmt.Errorf("%s is not a muster provisioner: it does not speak TLS; %s", c.base, listenRemedy)
 	case errors.As(err, &failed):
 		return fmt.Errorf("%s: %w", c.base, failed.Err) // without method and path
 	}

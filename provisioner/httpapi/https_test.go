@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -200,33 +202,70 @@ func roots(t *testing.T, f *testbed.Fleet) httpapi.Credential {
 	return *c
 }
 
-// TestAnUnknownAuthorityIsNamed asks without the installation's roots, and where
-// nobody is.
-func TestAnUnknownAuthorityIsNamed(t *testing.T) {
+// TestFailuresToReachAProvisionerAreToldApart plays each, and wants what it is, where, and what to do.
+func TestFailuresToReachAProvisionerAreToldApart(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	err := remote(t, f, httpapi.Credential{}, "").Do(f.Context(), http.MethodGet, "/v1/status", nil, nil)
-	if err == nil || !strings.Contains(err.Error(), "an authority that is not known here: --credential names a file with its roots") {
-		t.Errorf("without roots: %v", err)
-	}
-	for url, says := range map[string]string{
-		strings.Replace(f.Daemon().APIURL(), "127.0.0.1", "localhost", 1): ": x509: certificate is not valid for any names, but wanted to match localhost: use such a name in --url, or add this one to api.names or api.addresses",
-		"https://" + strings.TrimPrefix(f.URL(), "nats://"):               " does not speak TLS: is it the port of api.listen",
-	} {
-		elsewhere, err := httpapi.NewRemote(url, roots(t, f), "")
+	own, url := roots(t, f), f.Daemon().APIURL()
+	over := func(url string, c httpapi.Credential, token string) *httpapi.Client {
+		t.Helper()
+		client, err := httpapi.NewRemote(url, c, token)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := elsewhere.Do(f.Context(), http.MethodGet, "/v1/status", nil, nil); err == nil || !strings.Contains(err.Error(), url+says) {
-			t.Errorf("%s: %v, want %q", url, err, says)
+		return client.Observe(func(rt http.RoundTripper) http.RoundTripper {
+			rt.(*http.Transport).ResponseHeaderTimeout = 50 * time.Millisecond
+			return rt
+		})
+	}
+	site := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/silent":
+			<-r.Context().Done()
+		case "/v1/page":
+			_, _ = io.WriteString(w, "<html>")
+		default:
+			http.NotFound(w, r)
 		}
-	}
-	nowhere, err := httpapi.NewRemote("https://nothing.invalid:1", roots(t, f), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nowhere.Do(f.Context(), http.MethodGet, "/v1/status", nil, nil); err == nil || !strings.HasPrefix(err.Error(), "https://nothing.invalid:1: ") {
-		t.Errorf("where nobody is: %v", err)
+	}))
+	t.Cleanup(site.Close)
+	page := httpapi.Credential{Roots: x509.NewCertPool()}
+	page.Roots.AddCert(site.Certificate())
+	viewer := certified(t, f, "vera", trust.RoleViewer)
+	for name, tt := range map[string]struct {
+		client *httpapi.Client
+		path   string
+		want   string
+	}{
+		"refused": {over("https://127.0.0.1:1", own, ""), "/v1/status",
+			"no provisioner answers at https://127.0.0.1:1: connection refused: start it, or see api.listen"},
+		"no such host": {over("https://nothing.invalid:1", own, ""), "/v1/status",
+			`no provisioner answers at https://nothing.invalid:1: host "nothing.invalid" is not found: `},
+		"silent": {over(site.URL, page, ""), "/v1/silent",
+			site.URL + ": it takes connections and does not answer: its process hangs"},
+		"unknown authority": {over(url, httpapi.Credential{}, ""), "/v1/status",
+			url + `: TLS: its certificate is issued by "fleet.test root CA", which is not trusted here: give --login`},
+		"another name": {over(strings.Replace(url, "127.0.0.1", "localhost", 1), own, ""), "/v1/status",
+			"is not valid for any names, but wanted to match localhost: use such a name in --url, or add this one to api.names"},
+		"no TLS": {over("https://"+strings.TrimPrefix(f.URL(), "nats://"), own, ""), "/v1/status",
+			" is not a muster provisioner: it does not speak TLS; --url is to name host and port of api.listen"},
+		"another server": {over(site.URL, page, ""), "/v1/status",
+			site.URL + " is not a muster provisioner: it answers 404 Not Found; --url is to name host and port of api.listen"},
+		"a page": {over(site.URL, page, ""), "/v1/page", site.URL + " is not a muster provisioner: its answer is no JSON; "},
+		"no login": {over(url, own, ""), "/v1/status",
+			"no operator's credential; give a credential or a token with --login (MUSTER_LOGIN)"},
+		"a wrong login": {over(url, own, "x.y.z"), "/v1/status",
+			"no operator's credential; show a certificate or a token of an operator; the provisioner's log says what is wrong"},
+		"role too low": {over(url, viewer, ""), "/v1/inputs",
+			"operator:vera is viewer, and this needs operator; ask an admin: `muster operator add` changes a role"},
+		"no socket": {httpapi.NewClient(filepath.Join(t.TempDir(), "control.sock")), "/v1/status",
+			"no such socket, so none with this data_dir runs on this machine: start it with `muster provisioner run`, or name its configuration with --config"},
+	} {
+		var answer any
+		err := tt.client.Do(f.Context(), http.MethodGet, tt.path, nil, &answer)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
 	}
 }
 

@@ -7,9 +7,11 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 )
 
 // A Credential is what an operator comes in with over HTTPS, as one PEM file has
@@ -87,6 +89,9 @@ func hostOf(base string) (string, error) {
 	return u.Host, nil
 }
 
+// dialTimeout is how long a connection may take. A lost SYN is sent again after 1, 3 and 7 s (RFC 6298).
+const dialTimeout = 10 * time.Second
+
 // NewRemote returns a client for the provisioner at base, see [CheckURL],
 // which it knows by the roots of the credential. It shows the token, if there is
 // one, or else the credential's certificate. It opens nothing.
@@ -99,8 +104,10 @@ func NewRemote(base string, c Credential, token string) (*Client, error) {
 	if c.Certificate != nil && token == "" {
 		cfg.Certificates = []tls.Certificate{*c.Certificate}
 	}
-	return &Client{base: "https://" + host, token: token, http: &http.Client{
+	loggedIn := token != "" || c.Certificate != nil
+	return &Client{base: "https://" + host, token: token, loggedIn: loggedIn, http: &http.Client{
 		Transport: &http.Transport{
+			DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
 			TLSClientConfig:       cfg,
 			ForceAttemptHTTP2:     true,
 			TLSHandshakeTimeout:   readTimeout,

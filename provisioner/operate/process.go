@@ -8,6 +8,7 @@ import (
 	"muster/provisioner/trust"
 
 	"muster/provisioner"
+	"muster/provisioner/ca"
 	"muster/provisioner/events"
 )
 
@@ -80,9 +81,16 @@ type AuthorityInfo struct {
 	Installation string `json:"installation"`
 	Roots        string `json:"roots"`       // PEM
 	Fingerprint  string `json:"fingerprint"` // what tokens pin as their `ca`
+
+	Certificates []ca.CertificateInfo `json:"certificates"`
 }
 
 // Authority returns what everybody may know.
 func (p *Process) Authority() *AuthorityInfo {
-	return &AuthorityInfo{Installation: p.cfg.Installation, Roots: p.cfg.Authority.RootsPEM(), Fingerprint: p.cfg.Authority.Fingerprint()}
+	return &AuthorityInfo{
+		Installation: p.cfg.Installation,
+		Roots:        p.cfg.Authority.RootsPEM(),
+		Fingerprint:  p.cfg.Authority.Fingerprint(),
+		Certificates: p.cfg.Authority.Certificates(),
+	}
 }

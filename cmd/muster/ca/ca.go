@@ -13,45 +13,53 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/setup"
+	"muster/provisioner/ca"
+	"muster/provisioner/operate"
 )
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("ca", "Show and replace the certificate authority.").
-		HelpLong("The roots and issuing certificates that provisioner.yaml names, and their revocation\nlists. show and roll read and write files; crl asks the provisioner.")
+		HelpLong("The roots and issuing certificates that provisioner.yaml names, and their revocation\nlists. roll writes files; crl, and show with --url, ask the provisioner.")
 	addShow(c, all)
 	addRoll(c, all)
 	addCRL(c, all)
 }
 
-const showHelp = `Prints the certificates that the configuration names: the present authority's and
-those of the ones before it. No key is read. Whether one before is still needed,
-the log of the running provisioner says.
+const showHelp = `Prints the certificates of the present authority and of previous ones: those that the
+configuration names, also if no provisioner runs, or with --url those of that
+provisioner. No key is read. The log of the running provisioner says whether a
+previous authority is still needed.
 
   muster ca show
   muster ca show --json --config prov/provisioner.yaml`
 
 func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
-	var s verb.Setup
 	c := parent.Command("show", "Show roots, issuing certificates and their ends.").HelpLong(showHelp)
-	s.AddFlags(c)
-	all[c.FullCommand()] = func(context.Context) error {
-		authorities, err := setup.ReadAuthorities(s.Config)
-		if err != nil {
-			return verb.OrNoSetup(s.Config, err)
-		}
-		return verb.Show(&s.Output, authorities, func(certificates []setup.CertificateInfo) io.WriterTo {
-			t := cli.NewTable("", "certificate", "valid until", "sha256")
-			for _, c := range certificates {
-				end := c.NotAfter.UTC().Format(time.DateOnly)
-				if time.Now().After(c.NotAfter) {
-					end += " (expired)"
-				}
-				t.Add(c.Authority, c.What+" "+c.Name, end, c.Fingerprint)
+	verb.Query(c, all, read, func(_ *verb.Operator, certificates []ca.CertificateInfo) io.WriterTo {
+		t := cli.NewTable("", "certificate", "valid until", "sha256")
+		for _, c := range certificates {
+			end := c.NotAfter.UTC().Format(time.DateOnly)
+			if time.Now().After(c.NotAfter) {
+				end += " (expired)"
 			}
-			return t
-		})
+			t.Add(c.Authority, c.What+" "+c.Name, end, c.Fingerprint)
+		}
+		return t
+	})
+}
+
+// read describes the certificates that the configuration names, or those of a provisioner elsewhere.
+func read(ctx context.Context, o *verb.Operator) ([]ca.CertificateInfo, error) {
+	if o.Remote() {
+		info, err := verb.Get[*operate.AuthorityInfo](ctx, o, "/v1/ca")
+		if err != nil {
+			return nil, err
+		}
+		return info.Certificates, nil
 	}
+	certificates, err := setup.ReadAuthorities(o.Config)
+	return certificates, verb.OrNoSetup(o.Config, err)
 }
 
 const crlHelp = `Prints the certificate revocation lists of the running provisioner in PEM: the

@@ -1,0 +1,51 @@
+package ca
+
+import (
+	"crypto/x509"
+	"encoding/hex"
+	"time"
+)
+
+// CertificateInfo describes one certificate of an authority, as `muster ca show -o json` and /v1/ca have it.
+type CertificateInfo struct {
+	Authority   string    `json:"authority"` // present, which issues, or previous
+	What        string    `json:"what"`      // root, issuing or cross
+	Name        string    `json:"name"`      // common name
+	Issuer      string    `json:"issuer"`    // common name
+	Fingerprint string    `json:"sha256"`    // lower-case hex over the DER; tokens pin that of a root as their `ca`
+	KeyID       string    `json:"key_id"`    // subject key identifier, lower-case hex
+	NotBefore   time.Time `json:"not_before"`
+	NotAfter    time.Time `json:"not_after"`
+}
+
+// Certificates describes the certificates of the authority and of the previous ones.
+func (a *Authority) Certificates() []CertificateInfo {
+	return Describe(Previous{Root: a.cfg.Root, Issuing: a.cfg.Issuing}, a.cfg.Previous)
+}
+
+// Describe describes the certificates of the present authority, and then those of the previous ones. They are not
+// checked.
+func Describe(present Previous, previous []Previous) (all []CertificateInfo) {
+	of := "present"
+	add := func(what string, certificates ...*x509.Certificate) {
+		for _, c := range certificates {
+			all = append(all, CertificateInfo{
+				Authority:   of,
+				What:        what,
+				Name:        c.Subject.CommonName,
+				Issuer:      c.Issuer.CommonName,
+				Fingerprint: certificateFingerprint(c.Raw),
+				KeyID:       hex.EncodeToString(c.SubjectKeyId),
+				NotBefore:   c.NotBefore.UTC(),
+				NotAfter:    c.NotAfter.UTC(),
+			})
+		}
+	}
+	for _, p := range append([]Previous{present}, previous...) {
+		add("root", p.Root)
+		add("issuing", p.Issuing)
+		add("cross", p.Cross...)
+		of = "previous"
+	}
+	return all
+}

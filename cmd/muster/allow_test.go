@@ -57,7 +57,7 @@ func TestAllowImport(t *testing.T) {
 	if out, err := imports("allow:\n- {pattern: y.example.net, expires: }\n"); err == nil || !strings.Contains(out, "has no value") {
 		t.Errorf("an end without a value: %v: %s", err, out)
 	}
-	if out, err := imports("allow:\n- pattern: '*'\n"); err == nil || !strings.Contains(out, "lets every name in") {
+	if out, err := imports("allow:\n- pattern: '*'\n"); err == nil || !strings.Contains(out, "admits every name") {
 		t.Errorf("a list of every name: %v: %s", err, out)
 	}
 	f.Check()

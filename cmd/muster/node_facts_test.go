@@ -52,7 +52,7 @@ func TestMachinesByFact(t *testing.T) {
 	want(shown, `(?m)^ *Fact: os\.name = Debian$`)
 	want(shown, `(?m)^ *Fact: role = web$`)
 	want(ask(0, "node show db1.example.net --json"), `"facts": \{\s+"os.name": "Debian",\s+"role": "db"\s+\}`)
-	want(ask(1, "node list --fact os.kernel=6*"), `\A[^\n]*fact "os\.kernel": not kept: of each node are kept datacenter, environment, os\.name, [^\n]*fleet\.facts[^\n]*\n\z`)
+	want(ask(1, "node list --fact os.kernel=6*"), `\A[^\n]*fact "os\.kernel": not kept: the kept facts are datacenter, environment, os\.name, [^\n]*fleet\.facts[^\n]*\n\z`)
 	want(ask(1, "node revoke --fact root_password=hunter2 --yes"), `not kept`)
 	want(ask(0, "node restart --fact role=db --dry-run"), `\Adb1\.example\.net\nmuster: would restart 1 machine \(1 provisioned\)`)
 

@@ -135,7 +135,7 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	want(out, `web1\.example\.net: it has taken the command, and was refused: denied: policy: no more of you`)
 	want(out, `1 machine failed and 1 is left\n`)
 	want(ask(1, append(going, "--match", "web*.example.net", "--json")...), `"left": \[\s+"web2\.example\.net"`)
-	want(ask(1, "node", "retire", "--unseen", "30d"), `the store keeps since`)
+	want(ask(1, "node", "retire", "--unseen", "30d"), `the store knows since`)
 
 	want(ask(0, "node", "retire", "web1.example.net", "--why", "scrapped"), `web1\.example\.net is retired`)
 	ask(0, "node", "revoke", "web2.example.net", "--why", "sold")

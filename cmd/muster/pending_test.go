@@ -50,7 +50,7 @@ func TestPendingVerbs(t *testing.T) {
 	for _, order := range [][]string{{"node", "approve", "web1.example.net"}, {"node", "forget", "web1.example.net", "--key", "0123456789abcdef"}} {
 		refuses := command(t, append(order, config...)...)
 		refuses.Dir = dir
-		if out, _ := refuses.CombinedOutput(); refuses.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "was rejected, which is meant by --key "+pending.Waiting[0].Key[:16]) {
+		if out, _ := refuses.CombinedOutput(); refuses.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "was rejected: to name it, add --key "+pending.Waiting[0].Key[:16]) {
 			t.Errorf("%v, of a name of which a key was rejected: exit %d: %s", order, refuses.ProcessState.ExitCode(), out)
 		}
 	}
@@ -96,7 +96,7 @@ func TestPendingVerbs(t *testing.T) {
 
 	for _, tt := range []struct{ args, status, says string }{
 		{"node approve", "2", "no name"},
-		{"node approve web9.example.net", "1", "nobody waits under this name"},
+		{"node approve web9.example.net", "1", "no key waits for this name"},
 		{"node approve web9.example.net --all", "2", "give one or the other"},
 		{"node approve web9.example.net --prefix web", "2", "give one or the other"},
 		{"node approve web9.example.net --ttl 0s", "2", `--ttl is "0s", want 1m to 7d`},
@@ -105,7 +105,7 @@ func TestPendingVerbs(t *testing.T) {
 		{"node approve web9.example.net --key abc", "2", "want 8 to 64 lower-case hex digits"},
 		{"node approve --from rack4 --fact x", "2", "NAME=VALUE"},
 		{"node approve --match nobody*.example.net --yes", "0", "no machines that fit are waiting"},
-		{"node reject web9.example.net", "1", "nobody waits under this name"},
+		{"node reject web9.example.net", "1", "no key waits for this name"},
 		{"node pending --prefix nobody", "0", "no machines that fit are waiting"},
 		{"node grant web9.example.net --key zz --why x", "2", "want 64 lower-case hex digits"},
 		{"node reconfigure web1.example.net --node-token /dev/null", "1", "--node-token: /dev/null: empty"},

@@ -200,7 +200,7 @@ func TestAPageStaysWithItsMachine(t *testing.T) {
 	b.eventually("nothing is done", `document.querySelector("[role=alert]")?.innerText?.includes("another machine has the name since")`)
 	b.picture("changed-hands")
 	b.do(chromedp.Click("main a", chromedp.ByQuery))
-	b.eventually("the page is that of the other one", `document.querySelector("#explain")?.innerText?.includes("It is part of the fleet")`)
+	b.eventually("the page is that of the other one", `document.querySelector("#explain")?.innerText?.includes("The node is in the fleet")`)
 	b.picture("changed-hands-back")
 	b.do(chromedp.Click(`a.button[href*="/do/revoke?"]`, chromedp.ByQuery))
 	b.eventually("it is asked", `document.querySelector("h1")?.innerText === "Revoke?"`)

@@ -162,7 +162,7 @@ func TestNodeActions(t *testing.T) {
 	f.Apply(n, f.Enroll(n))
 	v := signedIn(t, f, "anna", trust.RoleOperator)
 	f.Eventually("it is listed", func() bool { return strings.Contains(v.see("/nodes?q=web"), `href="/nodes/web1.example.net"`) })
-	says(t, v.see("/nodes/web1.example.net"), "/nodes/web1.example.net/do/revoke", "It is part of the fleet")
+	says(t, v.see("/nodes/web1.example.net"), "/nodes/web1.example.net/do/revoke", "The node is in the fleet")
 	form := meant(t, v.see("/nodes/web1.example.net/do/revoke"))
 	says(t, v.see("/nodes/web1.example.net/do/revoke"), "This cannot be taken back", "revocation list")
 	a := v.confirmed("/nodes/web1.example.net/do/revoke", "  ")

@@ -8,16 +8,16 @@ import (
 	"muster/provisioner/events"
 )
 
-// An Action is what an operator can do about a finding: a verb of muster with its arguments, or what Text says.
+// An Action is a step for an operator: a command with arguments, or what Text says.
 type Action struct {
 	Verb     string        `json:"verb,omitempty"` // such as "node approve"
 	Identity wire.Identity `json:"identity,omitempty"`
 	Key      string        `json:"key_hash,omitempty"`
 	Token    jwt.TokenID   `json:"token_id,omitempty"`
-	Text     string        `json:"text"` // what for, or without a verb what to do
+	Text     string        `json:"text"` // the purpose, or without a verb the step itself
 }
 
-// Command is the action as a command line, empty if it has no verb.
+// Command is the command line, empty without a verb.
 func (a Action) Command() string {
 	if a.Verb == "" {
 		return ""
@@ -38,25 +38,28 @@ func (a Action) Command() string {
 	return strings.Join(words, " ")
 }
 
-// Remedies are what an operator can do about a code that a node was refused with, or that an alarm has. An action
-// names the node and the token if they are known.
+// Remedies returns the actions after a refusal or alarm with a code. id and token may be empty.
 func Remedies(code wire.Code, id wire.Identity, token jwt.TokenID) []Action {
 	queue := func(text string) []Action { return []Action{{Verb: "node pending", Identity: id, Text: text}} }
 	switch code {
 	case wire.CodeApprovalPending:
-		return append(queue("approve or reject the key that waits"), Action{Verb: "allow add", Identity: id, Text: "let machines with such a name in"})
+		return append(queue("approve or reject the waiting key"),
+			Action{Verb: "allow add", Identity: id, Text: "let nodes with such a name enroll"})
 	case wire.CodeIdentityTaken:
-		return queue("look at who wants the name; grant it to that key only if the machine was reinstalled")
+		return queue("look at the key that asks for the name; grant the name to it only if the machine was reinstalled")
 	case wire.CodeRejected:
 		return queue("approve or forget the key if it was rejected by mistake")
 	case wire.CodeDeferred:
-		return []Action{{Text: "wait: the policy puts the machine off, and decides again each time that it asks"}}
+		return []Action{{Text: "wait: the policy defers the node, and decides again at each request"}}
 	case wire.CodeDenied:
-		return []Action{{Text: "change the policy, the facts or the machine's name; its history has the policy's reasons"}}
+		return []Action{{Text: "change the policy, the facts or the node's name; the node's history has the policy's reasons"}}
 	case wire.CodePaused:
-		return []Action{{Verb: "resume", Text: "end the pause; machines come back by themselves"}}
+		return []Action{{Verb: "resume", Text: "end the pause; the nodes retry by themselves"}}
 	case wire.CodeTokenUsedUp:
-		return []Action{{Verb: "token show", Token: token, Text: "see which machines used it"}, {Text: "sign a token with more --uses"}}
+		return []Action{
+			{Verb: "token show", Token: token, Text: "see which nodes used it"},
+			{Text: "sign a token with more --uses"},
+		}
 	}
 	return []Action{{Text: events.AlarmRemedy(code)}}
 }

@@ -12,8 +12,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// A FeatureState is what a part of a provisioner does, in the words of Foreman's
-// registration protocol.
+// A FeatureState is in the words of Foreman's registration protocol.
 type FeatureState string
 
 // The states of a feature.
@@ -21,48 +20,46 @@ const (
 	FeatureStarting FeatureState = "starting"
 	FeatureRunning  FeatureState = "running"
 	FeatureDisabled FeatureState = "disabled" // by the configuration or an operator
-	FeatureFailed   FeatureState = "failed"   // Reason says why
+	FeatureFailed   FeatureState = "failed"   // see Reason
 )
 
-// A Feature is a part of a provisioner that an operator would ask about. It holds
-// no secret.
+// A Feature is a part of a provisioner as shown to operators. It holds no secret.
 type Feature struct {
 	Name         string            `json:"name"`
 	State        FeatureState      `json:"state"`
-	Reason       string            `json:"reason,omitempty"`       // why it has failed, or is not in full use
+	Reason       string            `json:"reason,omitempty"`       // of a failure or limitation
 	Settings     map[string]string `json:"settings,omitempty"`     // as configured
-	Capabilities []string          `json:"capabilities,omitempty"` // what it can do, or has, now
+	Capabilities []string          `json:"capabilities,omitempty"` // as found now
 }
 
-// ComponentSchema is the version of a component's JSON form.
+// ComponentSchema is the version of the JSON form.
 const ComponentSchema = 1
 
-// A Component is a provisioner of the installation with its features, as it has
-// said of itself.
+// A Component is a provisioner's report about itself.
 type Component struct {
 	Schema   int            `json:"schema"`
 	Name     string         `json:"name"`
 	Process  string         `json:"process"` // differs after each start
-	Version  string         `json:"version"`
+	Version  string         `json:"version"` // differs after each start
 	Site     jwt.Site       `json:"site,omitempty"`
-	URL      string         `json:"url,omitempty"` // where operators reach it over HTTPS
-	Since    time.Time      `json:"since"`         // when it was started
+	URL      string         `json:"url,omitempty"` // of its HTTPS API
+	Since    time.Time      `json:"since"`         // start of the process
 	Stopped  bool           `json:"stopped,omitempty"`
 	Features []Feature      `json:"features"` // by name
 	Alarms   []events.Alarm `json:"alarms,omitempty"`
 
-	// Activity is what it did until it was heard; nil from one of an earlier version.
+	// Activity is nil in reports of earlier versions.
 	Activity *Activity `json:"activity,omitempty"`
 }
 
-// Activity is what was answered lately.
+// Activity counts recent answers.
 type Activity struct {
-	Enrolled int               `json:"enrolled_last_minute"` // a retry counts each time
+	Enrolled int               `json:"enrolled_last_minute"` // with retries
 	Renewed  int               `json:"renewed_last_minute"`
-	Refused  map[wire.Code]int `json:"refused_last_hour"` // by the true code; who waits is not refused, see [wire.Code.Waits]
+	Refused  map[wire.Code]int `json:"refused_last_hour"` // by the code on record; without waiting nodes, see [wire.Code.Waits]
 }
 
-// Add adds what another did; nil is nothing. Refused is not nil.
+// Add adds other, which may be nil. a.Refused must not be nil.
 func (a *Activity) Add(other *Activity) {
 	if other == nil {
 		return
@@ -73,7 +70,7 @@ func (a *Activity) Add(other *Activity) {
 	}
 }
 
-// Check reports what about a component cannot be. It is run on each that is read.
+// Check validates a component that was read.
 func (c *Component) Check() error {
 	if c.Schema != ComponentSchema || c.Name == "" {
 		return fmt.Errorf("component %.80q: schema %d, want %d and a name", c.Name, c.Schema, ComponentSchema)
@@ -81,7 +78,6 @@ func (c *Component) Check() error {
 	return nil
 }
 
-// Failed returns the features that have failed.
 func (c *Component) Failed() []Feature {
 	failed := []Feature{}
 	for _, f := range c.Features {
@@ -92,24 +88,22 @@ func (c *Component) Failed() []Feature {
 	return failed
 }
 
-// Times of components; chosen.
 const (
-	ComponentEvery = 5 * time.Second    // how often a provisioner says that it is there
-	ComponentGone  = 3 * ComponentEvery // it has said nothing for so long: it is gone
-	maxReasonBytes = 500                // of a feature; chosen, a cause with a path or two
+	ComponentEvery = 5 * time.Second    // interval of the reports
+	ComponentGone  = 3 * ComponentEvery // three reports missing
+	maxReasonBytes = 500                // a cause with a path or two
 )
 
-// A HeardComponent is a component and when it was last heard of.
+// A HeardComponent is a component with the time of its newest report.
 type HeardComponent struct {
 	Component
 
 	Heard time.Time `json:"heard"`          // by the store's clock
-	Gone  bool      `json:"gone,omitempty"` // since then, stopped or not
+	Gone  bool      `json:"gone,omitempty"` // stopped, or no report for [ComponentGone]
 }
 
-// MarkGone says of each component whether it is gone: it has stopped, or has said
-// nothing for [ComponentGone] while others have. The times are all of the store's
-// clock, so that nobody else's matters.
+// MarkGone sets Gone. It compares the times of reports with one another, all by the store's clock, so that no other
+// clock matters.
 func MarkGone(all []*HeardComponent) {
 	var newest time.Time
 	for _, c := range all {
@@ -122,19 +116,16 @@ func MarkGone(all []*HeardComponent) {
 	}
 }
 
-// A ComponentStore keeps the newest word of each provisioner.
+// A ComponentStore keeps the newest report of each provisioner.
 type ComponentStore interface {
-	// PutComponent replaces what is known of the component. After an error it may be
-	// written or may yet be.
+	// PutComponent replaces a component's report. After an error it may have been written.
 	PutComponent(ctx context.Context, c *Component) error
 
-	// Components returns what is known of all, by name, with Heard set. What cannot
-	// be read, of a later version say, is left out.
+	// Components returns all reports by name, with Heard set, without those of a later version.
 	Components(ctx context.Context) ([]*HeardComponent, error)
 }
 
-// NewFeature returns a feature that runs, or has failed if err is not nil. The
-// error must hold no secret.
+// NewFeature returns a running feature, or a failed one if err is not nil. err must hold no secret.
 func NewFeature(name string, err error) Feature {
 	f := Feature{Name: name, State: FeatureRunning}
 	if err != nil {
@@ -143,8 +134,7 @@ func NewFeature(name string, err error) Feature {
 	return f
 }
 
-// NewFactsFeature returns the feature that says which facts a provisioner keeps of nodes; it is disabled where there are
-// none. Lists by a fact lack the nodes that came to a provisioner which does not keep it.
+// NewFactsFeature returns the feature of the kept facts, disabled if there are none.
 func NewFactsFeature(names []string) Feature {
 	f := NewFeature("facts", nil)
 	if len(names) == 0 {

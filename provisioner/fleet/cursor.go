@@ -12,25 +12,22 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrCursor means that a cursor is not one of ours, or of another order: begin
-// again without one.
+// ErrCursor means that a cursor is invalid or of another order: begin again without one.
 var ErrCursor = errors.New("not a cursor of this list")
 
-// A place is where a list goes on: behind the node with this key and name. It
-// names no position, so nodes that come and go before it change nothing.
+// A place is the key and name of the last node of a page. Nodes that come and go before it do not matter.
 type place struct {
 	Key  int64         `json:"k"`
 	Name wire.Identity `json:"n"`
 	Sort Order         `json:"s"`
 }
 
-// cursor returns the cursor of what comes after the node.
 func (q *Query) cursor(n *node) string {
 	b, _ := json.Marshal(place{q.Sort.key(n), n.id, q.Sort}) // cannot fail
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// after returns the place of the query's cursor, one before all nodes if it has none.
+// after returns the place of the query's cursor; without one, a place before all nodes.
 func (q *Query) after() (*place, error) {
 	if q.Cursor == "" {
 		return &place{Key: math.MinInt64}, nil
@@ -49,7 +46,7 @@ func (q *Query) after() (*place, error) {
 	return p, nil
 }
 
-// key returns what nodes are sorted by in this order.
+// key returns the sort key of a node.
 func (o Order) key(n *node) int64 {
 	switch {
 	case o == ByExpiry && n.expires == 0:
@@ -62,16 +59,15 @@ func (o Order) key(n *node) int64 {
 	return 0
 }
 
-// first keeps the first nodes of all that are offered, in an order and behind a place.
+// first selects the first limit nodes behind a place.
 type first struct {
 	by    Order
 	after *place
 	limit int
-	kept  []*node // in order once they were cut
-	more  bool    // there were others
+	kept  []*node // sorted by cut
+	more  bool    // some were dropped
 }
 
-// offer keeps a node that may be among the first.
 func (f *first) offer(n *node) {
 	if cmp.Or(cmp.Compare(f.by.key(n), f.after.Key), cmp.Compare(n.id, f.after.Name)) <= 0 {
 		return
@@ -84,7 +80,6 @@ func (f *first) offer(n *node) {
 	}
 }
 
-// cut keeps no more than the limit.
 func (f *first) cut() {
 	slices.SortFunc(f.kept, f.compare)
 	if len(f.kept) > f.limit {
@@ -92,7 +87,6 @@ func (f *first) cut() {
 	}
 }
 
-// compare says which of two nodes comes first.
 func (f *first) compare(a, b *node) int {
 	return cmp.Or(cmp.Compare(f.by.key(a), f.by.key(b)), cmp.Compare(a.id, b.id))
 }

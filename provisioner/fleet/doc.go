@@ -1,16 +1,10 @@
-// Package fleet answers what operators ask about many nodes, or about the past of
-// one, from an index in memory and from the store.
+// Package fleet answers operators' questions about many nodes from an index in memory, and about one node from the
+// store.
 //
-// # How far it is trusted
+// The index follows the records: within a second every provisioner's index is the same, or later if the store does not
+// answer. No decision is based on it: every change of a node reads its record.
 //
-// The index follows the records, so every provisioner sees the same within a
-// second, and nothing is decided by it: whoever changes a node reads its record. It
-// may lag behind a store that does not answer. What its own process writes is handed
-// to it once it is acknowledged; everything else it reads from the stream.
-//
-// # What it costs
-//
-// About 180 bytes a node: 18 MB for 100,000. A node has one pointer, to its name, since the garbage collector looks at
-// pointers again and again; what nodes share is numbered. The facts that are kept of a node are one text: 120 bytes more
-// a node if one of them differs with each node, as a serial number does. A page is one look at all nodes.
+// The index takes 180 bytes a node, or 300 with a fact that differs for each node, such as a serial number. A node has
+// a single pointer, since the garbage collector follows pointers again and again. A page of a list is one pass over all
+// nodes.
 package fleet

@@ -10,23 +10,19 @@ import (
 	"muster/provisioner/facts"
 )
 
-// ErrFact means that nodes are asked for by a fact that is not kept of them: name
-// it in the configuration of the provisioners.
+// ErrFact means that a filter names a fact that the index does not keep: add it to the provisioners' configuration.
 var ErrFact = errors.New("not kept")
 
-// maxFacts is how many facts can be asked for at once; chosen, it bounds what a
-// page costs.
+// maxFacts bounds the cost of a page.
 const maxFacts = 16
 
-// factEnd is between the facts of a node in their text. No fact that is kept has it.
+// factEnd separates the facts of a node. No kept fact contains it.
 const factEnd = "\x1f"
 
-// Facts returns the names of the facts that nodes can be found by, in order. They
-// are not to be changed.
+// Facts returns the names of the kept facts, sorted. Do not modify them.
 func (x *Index) Facts() []string { return x.kept }
 
-// packFacts returns those of the facts that are kept here as one text: nodes that
-// say the same share it. Without any it is "".
+// packFacts returns the kept facts as one text, which equal nodes share.
 func (x *Index) packFacts(facts facts.Facts) string {
 	values := make([]string, len(x.kept))
 	for _, f := range facts {
@@ -37,7 +33,6 @@ func (x *Index) packFacts(facts facts.Facts) string {
 	return strings.TrimRight(strings.Join(values, factEnd), factEnd)
 }
 
-// unpackFacts is the inverse of packFacts.
 func (x *Index) unpackFacts(packed string) (all facts.Facts) {
 	if packed == "" {
 		return nil
@@ -52,7 +47,7 @@ func (x *Index) unpackFacts(packed string) (all facts.Facts) {
 	return all
 }
 
-// parseFacts reads a filter's facts. The error names all that cannot be.
+// parseFacts reports every invalid filter.
 func parseFacts(texts []string) ([]facts.Filter, error) {
 	var filters []facts.Filter
 	var errs []error
@@ -69,13 +64,11 @@ func parseFacts(texts []string) ([]facts.Filter, error) {
 	return filters, errors.Join(errs...)
 }
 
-// An askedFact is what is asked of a fact.
 type askedFact struct {
 	facts.Filter
-	place int // of its name
+	place int // index of the name
 }
 
-// askedFacts returns what is asked for, or which of it is not kept.
 func (x *Index) askedFacts(texts []string) ([]askedFact, error) {
 	filters, err := parseFacts(texts)
 	if err != nil {
@@ -91,19 +84,19 @@ func (x *Index) askedFacts(texts []string) ([]askedFact, error) {
 		asked = append(asked, askedFact{f, place})
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("fact %.80q: %w: of each node are kept %s; name it in fleet.facts of provisioner.yaml, and nodes are found by it once they renew or `muster node reconfigure --all` has asked them",
+		return nil, fmt.Errorf("fact %.80q: %w: the kept facts are %s; add it to fleet.facts in provisioner.yaml, and run "+
+			"`muster node reconfigure --all` to have nodes report it before their next renewal",
 			strings.Join(unknown, ", "), ErrFact, cmp.Or(strings.Join(x.kept, ", "), "none"))
 	}
 	return asked, nil
 }
 
-// fits reports whether a node with these facts is asked for.
 func (a *askedFact) fits(packed string) bool {
 	for range a.place {
 		_, packed, _ = strings.Cut(packed, factEnd)
 	}
 	value, _, _ := strings.Cut(packed, factEnd)
-	if value == "" { // a pattern wants some
+	if value == "" { // no pattern matches an absent fact
 		return a.Value == ""
 	}
 	return a.Match(value)

@@ -97,8 +97,8 @@ func TestFactsThatCannotBeAsked(t *testing.T) {
 		says  string
 		kept  bool
 	}{
-		"not kept":      {x, []string{"os.kernel=6*", "role=web", "rack=r4", "os.kernel=7*"}, `fact "os.kernel, rack": not kept: of each node are kept os.name, role; name it in fleet.facts`, false},
-		"nothing kept":  {bare, []string{"role=web"}, "of each node are kept none", false},
+		"not kept":      {x, []string{"os.kernel=6*", "role=web", "rack=r4", "os.kernel=7*"}, `fact "os.kernel, rack": not kept: the kept facts are os.name, role; add it to fleet.facts`, false},
+		"nothing kept":  {bare, []string{"role=web"}, "the kept facts are none", false},
 		"no value":      {x, []string{"role"}, `fact "role", want NAME=VALUE`, true},
 		"a bad pattern": {x, []string{"role=[", "=x"}, `fact "=x"`, true},
 		"a long value":  {x, []string{"role=" + strings.Repeat("x", 129)}, `fact "role": a value of 129 bytes, of which at most 128 are kept`, true},

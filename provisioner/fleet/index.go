@@ -17,54 +17,48 @@ import (
 	"muster/provisioner/trust"
 )
 
-// ErrReading means that the records have not all been read yet since the
-// provisioner was started: ask again in a few seconds.
+// ErrReading means that the provisioner has not read all records since its start: retry in a few seconds.
 var ErrReading = errors.New("the records are still being read")
 
 // A Log is the part of the store that an [Index] follows.
 type Log interface {
-	// FollowRecords calls each with the newest record of every identity, and
-	// current when that is all there is; then each with what others write, and own
-	// with what this process does, until ctx is done. Neither keeps the bytes. own may
-	// be called from several goroutines. An older revision may come after a newer one.
+	// FollowRecords calls each with the newest record of every identity, then current, then each with later records of
+	// other processes, and own with this process's, until ctx is done. They do not keep the bytes. own may be called
+	// concurrently. Revisions may come out of order.
 	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 		own func(*provisioner.Brief, trust.Revision), current func()) error
 
-	// Settle returns when all that this process has written has come to those who follow the records.
+	// Settle returns when everything that this process has written has reached the followers.
 	Settle()
 
-	// FollowLastSeen calls each with when nodes were heard of, and then whenever one is,
-	// until ctx is done. Once it has named all that are known it calls current, with
-	// since when that is known. The calls may be from several goroutines.
+	// FollowLastSeen calls each with the time that each node was last seen, and later with new ones, until ctx is done.
+	// After the known ones it calls current with the time since when they are complete. The calls may be concurrent.
 	FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error
 }
 
-// namesChunk is how many bytes of names are in one piece of memory, since the garbage collector looks at each piece.
+// namesChunk is the size of one allocation for names, in bytes. Large chunks keep the garbage collector's work small.
 const namesChunk = 64 << 10
 
-// An Index is all nodes in short. Make one with [NewIndex]. It is safe for
-// concurrent use.
+// An Index holds all nodes in short. Make one with [NewIndex]. It is safe for concurrent use.
 type Index struct {
 	log    Log
 	logger *slog.Logger
-	kept   []string // names of the facts that are kept, in order
+	kept   []string // names of facts, sorted
 
-	current chan struct{} // closed once all records have been read
-	heard   chan struct{} // closed once it is known when nodes were heard of
+	current chan struct{} // closed once all records are read
+	heard   chan struct{} // closed once the times of FollowLastSeen are read
 
 	mu     sync.RWMutex
-	nodes  []node                // guarded by mu, in the order in which they came
-	byName map[wire.Identity]int // guarded by mu: place in nodes
-	names  strings.Builder       // guarded by mu: the newest chunk of names
+	nodes  []node                // guarded by mu
+	byName map[wire.Identity]int // guarded by mu: index in nodes
+	names  strings.Builder       // guarded by mu: newest chunk
 	shared interned[shared]      // guarded by mu
 	tokens interned[jwt.TokenID] // guarded by mu
-	facts  interned[string]      // guarded by mu: of each node all in one text
-	since  time.Time             // guarded by mu: since when it is known, once heard is closed
+	facts  interned[string]      // guarded by mu: packed
+	since  time.Time             // guarded by mu: see Log.FollowLastSeen
 }
 
-// NewIndex returns an empty index of log. logger is told of records that cannot
-// be read, and when all were; nil discards. Nodes are found by those of the facts
-// on their records that are named; nil for none.
+// NewIndex returns an empty index of log that keeps the named facts. A nil logger discards.
 func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -88,16 +82,19 @@ func (x *Index) Run(ctx context.Context) error {
 	began := time.Now()
 	current := sync.OnceFunc(func() {
 		close(x.current)
-		x.logger.InfoContext(ctx, "nodes are listed", "nodes", x.known(), "elapsed", time.Since(began).Round(time.Millisecond))
+		x.logger.InfoContext(ctx, "all nodes are in the index",
+			"nodes", x.known(), "elapsed", time.Since(began).Round(time.Millisecond))
 	})
 	g.Go(func() error {
-		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at trust.Revision) { x.take(ctx, id, b, at) }, x.put, current)
+		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at trust.Revision) {
+			x.take(ctx, id, b, at)
+		}, x.put, current)
 	})
 	g.Go(func() error { return x.log.FollowLastSeen(ctx, x.saw, x.sawAll) })
 	return g.Wait()
 }
 
-// wait waits until all of what is read has been. The error is [ErrReading] if it is not when ctx is done.
+// wait returns [ErrReading] if ctx ends before all channels are closed.
 func wait(ctx context.Context, read ...<-chan struct{}) error {
 	for _, done := range read {
 		select {
@@ -109,7 +106,6 @@ func wait(ctx context.Context, read ...<-chan struct{}) error {
 	return nil
 }
 
-// known returns how many nodes have a record.
 func (x *Index) known() (n int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -121,28 +117,26 @@ func (x *Index) known() (n int) {
 	return n
 }
 
-// take takes a record in. One that cannot be read keeps its place in the list, as
-// it was: the provisioner refuses its node and says why.
+// take adds a record. If it cannot be read, the node stays listed as it was.
 func (x *Index) take(ctx context.Context, id wire.Identity, b []byte, at trust.Revision) {
 	r, err := provisioner.DecodeBrief(b)
 	if err == nil && r.Identity != id {
 		err = trust.ErrRecord
 	}
 	if err != nil {
-		x.logger.WarnContext(ctx, "record left out of the list of nodes", "node", id, "revision", uint64(at), "err", err)
+		x.logger.WarnContext(ctx, "record cannot be read, the list of nodes shows its last state", "node", id, "revision", uint64(at), "err", err)
 		return
 	}
 	x.put(&r, at)
 }
 
-// put takes a record in.
 func (x *Index) put(r *provisioner.Brief, at trust.Revision) {
 	facts := x.packFacts(r.Facts)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	n := x.node(r.Identity)
 	if at < n.revision {
-		return // read again, or handed over late
+		return // out of order
 	}
 	n.revision = at
 	n.changed, n.enrolled = nanos(r.Updated), nanos(r.FirstEnrolled)
@@ -161,7 +155,6 @@ func (x *Index) put(r *provisioner.Brief, at trust.Revision) {
 	})
 }
 
-// saw takes in when a node was heard of.
 func (x *Index) saw(id wire.Identity, at time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -169,7 +162,7 @@ func (x *Index) saw(id wire.Identity, at time.Time) {
 	n.seen = max(n.seen, nanos(at))
 }
 
-// sawAll takes in that it is known which nodes were heard of since then. FollowSeen calls it once.
+// sawAll is called once.
 func (x *Index) sawAll(since time.Time) {
 	x.mu.Lock()
 	x.since = since
@@ -177,8 +170,7 @@ func (x *Index) sawAll(since time.Time) {
 	close(x.heard)
 }
 
-// node returns the node of a name, which is added if it is not there. It is good until the next is added. The caller
-// holds mu.
+// node finds or adds a node. The pointer is valid until the next call. The caller holds mu.
 func (x *Index) node(id wire.Identity) *node {
 	if n := x.find(id); n != nil {
 		return n
@@ -195,7 +187,7 @@ func (x *Index) node(id wire.Identity) *node {
 	return &x.nodes[len(x.nodes)-1]
 }
 
-// find returns the node of a name, nil if there is none. The caller holds mu.
+// find returns a node or nil. The caller holds mu.
 func (x *Index) find(id wire.Identity) *node {
 	if i, ok := x.byName[id]; ok {
 		return &x.nodes[i]
@@ -203,7 +195,7 @@ func (x *Index) find(id wire.Identity) *node {
 	return nil
 }
 
-// Find returns what is known of one node, false if it has no record.
+// Find returns one node, false if it has no record.
 func (x *Index) Find(id wire.Identity) (Node, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()

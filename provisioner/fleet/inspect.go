@@ -17,43 +17,40 @@ import (
 
 // A NodeLog is the part of the store that an [Inspector] reads.
 type NodeLog interface {
-	// Record returns the newest record of id, or nil if there is none.
+	// Record returns the newest record of id, or nil.
 	Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error)
 
-	// History returns the revisions of the record of id that are kept, the oldest
-	// first, and whether these are all that there have ever been.
+	// History returns the kept revisions of a record, oldest first, and whether there were no more.
 	History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error)
 
-	// NodeEvents returns the events about id that are kept, the oldest first, and
-	// whether these are all that are kept.
+	// NodeEvents returns the kept events about id, oldest first, and whether all kept ones were read.
 	NodeEvents(ctx context.Context, id wire.Identity) ([]events.Event, bool, error)
 
-	// Logs returns what operators have ordered.
+	// Logs returns the entries of operators.
 	Logs() *orders.Logs
 }
 
-// An Inspector answers questions about one node, from the store. It is safe for concurrent use.
+// An Inspector answers questions about one node from the store. It is safe for concurrent use.
 type Inspector struct {
 	log   NodeLog
 	index *Index
 }
 
-// NewInspector returns an inspector of the nodes in log; index knows when they were last heard of.
+// NewInspector returns an inspector of the nodes in log; index knows when they were last seen.
 func NewInspector(log NodeLog, index *Index) *Inspector { return &Inspector{log: log, index: index} }
 
-// A Report is all that is on record of a node.
+// A Report is a node's record.
 type Report struct {
-	Record   *provisioner.Record `json:"record"` // without the key that proves commands to the node
+	Record   *provisioner.Record `json:"record"` // without its command key
 	Revision trust.Revision      `json:"revision"`
-	Grant    *orders.Grant       `json:"grant,omitempty"` // the newest, used or not
+	Grant    *orders.Grant       `json:"grant,omitempty"` // newest, used or not
 	Seen     time.Time           `json:"seen,omitzero"`   // see [Node]
 
-	// GrantOver is that the grant is not used, its time is not over, and it lets no key in: see
-	// [orders.Grant.Stands].
+	// GrantOver: the grant is unused and unexpired but void, see [orders.Grant.Stands].
 	GrantOver bool `json:"grant_over,omitempty"`
 }
 
-// Granted is the grant if it waits for its key, nil if there is none or if it was used.
+// Granted returns the grant unless it was used, or nil.
 func (r *Report) Granted() *orders.Grant {
 	if r.Grant == nil || r.Grant.ID == r.Record.Grant {
 		return nil
@@ -61,22 +58,22 @@ func (r *Report) Granted() *orders.Grant {
 	return r.Grant
 }
 
-// Report returns what is on record of a node at now. The error is [provisioner.ErrNoRecord] if nothing is.
+// Report returns a node's record. The error is [provisioner.ErrNoRecord] if there is none.
 func (x *Inspector) Report(ctx context.Context, id wire.Identity, now time.Time) (*Report, error) {
 	record, revision, err := x.log.Record(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if record == nil {
-		return nil, fmt.Errorf("%q: %w: `muster node explain` says whether it has tried", id, provisioner.ErrNoRecord)
+		return nil, fmt.Errorf("%q: %w: `muster node explain` tells whether the node has tried", id, provisioner.ErrNoRecord)
 	}
 	grant, _, err := x.log.Logs().Grant(id)
 	if err != nil {
 		return nil, err
 	}
 	shown := *record
-	shown.CommandKey = nil      // who may look is not who may command
-	node, _ := x.index.Find(id) // zero if the index is not there yet
+	shown.CommandKey = nil      // a reader may not be allowed to command
+	node, _ := x.index.Find(id) // zero while the index is read
 	return &Report{
 		Record:    &shown,
 		Revision:  revision,
@@ -86,36 +83,34 @@ func (x *Inspector) Report(ctx context.Context, id wire.Identity, now time.Time)
 	}, nil
 }
 
-// waits reports whether a grant, which may be nil, is neither used nor past its time.
+// waits reports whether a grant, which may be nil, is unused and unexpired.
 func waits(g *orders.Grant, r *provisioner.Record, now time.Time) bool {
 	return g != nil && now.Before(g.ExpiresAt) && (r == nil || r.Grant != g.ID)
 }
 
-// ErrHeard means that a node was heard of since then, or that it is not known whether it was.
+// ErrHeard means that a node was seen since a time, or that it is not known.
 var ErrHeard = errors.New("not known to be away")
 
-// Unheard returns [ErrHeard] if a node was heard of since then, or if that is not known, and
-// [ErrReading] while it is being read when nodes were heard of.
+// Unheard returns nil if a node was not seen since a time, [ErrHeard] if it was or that is not known, or [ErrReading].
 func (x *Inspector) Unheard(ctx context.Context, id wire.Identity, since time.Time) error {
 	last, begun, err := x.index.lastHeard(ctx, id)
 	switch {
 	case err != nil:
 		return err
 	case !last.Before(since):
-		return fmt.Errorf("%w: it was heard of at %s", ErrHeard, stamp(last))
+		return fmt.Errorf("%w: it was last seen at %s", ErrHeard, stamp(last))
 	case !since.After(begun):
 		return notKept(begun)
 	}
 	return nil
 }
 
-// notKept says that the store does not know which nodes were heard of before a time. It has begun anew if it was lost,
-// or restored from a backup.
+// notKept means that times before since are not known: the stream of sightings begins anew after a loss or a restore.
 func notKept(since time.Time) error {
-	return fmt.Errorf("%w: the store keeps since %s when nodes were heard of", ErrHeard, stamp(since))
+	return fmt.Errorf("%w: the store knows since %s when nodes were seen", ErrHeard, stamp(since))
 }
 
-// lastHeard returns when a node was last heard of, the zero time for never, and since when that is kept.
+// lastHeard returns when a node was last seen, zero for never, and since when that is known.
 func (x *Index) lastHeard(ctx context.Context, id wire.Identity) (last, begun time.Time, err error) {
 	if err := wait(ctx, x.current, x.heard); err != nil {
 		return last, begun, err

@@ -1,20 +1,20 @@
 package fleet
 
-// interned numbers values that many nodes share, so that a node has no pointers to them: the garbage collector would
-// follow each again and again. A value that no node has any more is forgotten, since a node may say something else of
-// itself every time. Make one with newInterned.
+// interned numbers values that many nodes share, so that nodes need no pointers, which the garbage collector would
+// follow again and again. Unused values are dropped: a node may report a new value each time. Make one with
+// newInterned.
 type interned[T comparable] struct {
 	numbers map[T]uint32
 	values  []T // by number; 0 is the zero value
 	uses    []int
-	free    []uint32 // numbers of values that were forgotten
+	free    []uint32 // numbers of dropped values
 }
 
 func newInterned[T comparable]() interned[T] {
 	return interned[T]{numbers: make(map[T]uint32), values: make([]T, 1), uses: make([]int, 1)}
 }
 
-// set replaces the number of a node's value by that of another value.
+// set replaces a node's number by that of v.
 func (t *interned[T]) set(number *uint32, v T) {
 	n, known := t.numbers[v]
 	if !known {
@@ -33,7 +33,6 @@ func (t *interned[T]) set(number *uint32, v T) {
 	}
 }
 
-// add gives a value a number.
 func (t *interned[T]) add(v T) (n uint32) {
 	if last := len(t.free) - 1; last >= 0 {
 		n, t.free = t.free[last], t.free[:last]

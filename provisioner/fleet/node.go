@@ -11,48 +11,46 @@ import (
 	"muster/provisioner/trust"
 )
 
-// A Node is a node in short. What is not known is empty or zero.
+// A Node is a node in short. Unknown members are empty.
 type Node struct {
 	Identity wire.Identity      `json:"identity"`
 	State    provisioner.State  `json:"state"`
 	Site     jwt.Site           `json:"site,omitempty"`
-	Serial   string             `json:"serial,omitempty"`   // of the certificate in use, lower-case hex
-	Expires  time.Time          `json:"expires,omitzero"`   // when that ends, to the second
-	Offered  bool               `json:"offered,omitempty"`  // a certificate waits for the node's confirmation
-	Cloned   bool               `json:"cloned,omitempty"`   // two live machines speak for it
-	Token    jwt.TokenID        `json:"token_id,omitempty"` // with which it enrolled
-	Policy   string             `json:"policy,omitempty"`   // digest of the one that decided last
-	Reason   provisioner.Reason `json:"reason,omitempty"`   // on what ground it was let in
+	Serial   string             `json:"serial,omitempty"`   // of the current certificate, lower-case hex
+	Expires  time.Time          `json:"expires,omitzero"`   // to the second
+	Offered  bool               `json:"offered,omitempty"`  // a certificate is not confirmed yet
+	Cloned   bool               `json:"cloned,omitempty"`   // two live machines use its key
+	Token    jwt.TokenID        `json:"token_id,omitempty"` // that it enrolled with
+	Policy   string             `json:"policy,omitempty"`   // digest at the last decision
+	Reason   provisioner.Reason `json:"reason,omitempty"`   // of the last enrollment
 	Agent    string             `json:"agent,omitempty"`
-	Facts    facts.Facts        `json:"facts,omitempty"` // of those that are kept, what the node has said
+	Facts    facts.Facts        `json:"facts,omitempty"` // the kept ones
 
 	FirstEnrolled time.Time `json:"first_enrolled,omitzero"`
-	Changed       time.Time `json:"changed"` // when the record was last written
+	Changed       time.Time `json:"changed"` // last write of the record
 
-	// OwnedSince is since when this machine has the name, to the second: see
-	// [provisioner.Record.Owned]. Another one has another.
+	// OwnedSince is when the node's key got the name, to the second, and so tells successive holders apart: see
+	// [provisioner.Record.Owned].
 	OwnedSince time.Time `json:"owned_since,omitzero"`
 
-	// Seen is when the node last asked for something that was written, or said in
-	// the fleet that it is there, to the second.
+	// Seen is the time of the last written request, or of the last report in the fleet, to the second.
 	Seen time.Time `json:"seen,omitzero"`
 
 	Revision trust.Revision `json:"revision"`
 }
 
-// A node is a node in the index.
 type node struct {
 	id       wire.Identity
-	revision trust.Revision // 0: it has no record
+	revision trust.Revision // 0: no record
 
 	// Unix time in ns, 0 for none.
 	changed, enrolled, owned, expires, seen int64
 
-	serial               [16]byte // ours have 128 bits
-	shared, token, facts uint32   // numbers of what is interned
+	serial               [16]byte // serials have 128 bits
+	shared, token, facts uint32   // numbers of interned values
 }
 
-// shared is what many nodes have in common.
+// shared are values that many nodes have in common.
 type shared struct {
 	state           provisioner.State
 	site            jwt.Site
@@ -62,22 +60,21 @@ type shared struct {
 	offered, cloned bool
 }
 
-// recorded reports whether the node has a record.
 func (n *node) recorded() bool { return n.revision != 0 }
 
-// of returns what a node shares with others. The caller holds mu.
+// of requires mu.
 func (x *Index) of(n *node) *shared { return &x.shared.values[n.shared] }
 
-// heardOf is when a node was last heard of: in the fleet, or by its record that was written. The caller holds mu.
+// heardOf is the time of the last report or written request. The caller holds mu.
 func (x *Index) heardOf(n *node) int64 {
 	switch x.of(n).state {
 	case provisioner.StateRevoked, provisioner.StateRetired:
-		return max(n.seen, n.enrolled) // it was an operator who has changed the record
+		return max(n.seen, n.enrolled) // the last write was an operator's
 	}
 	return max(n.seen, n.changed)
 }
 
-// shown returns a node as it is shown. The caller holds mu.
+// shown requires mu.
 func (x *Index) shown(n *node) Node {
 	s := x.of(n)
 	return Node{
@@ -101,7 +98,7 @@ func (x *Index) shown(n *node) Node {
 	}
 }
 
-// packSerial returns a serial number, of at most 128 bits, in its bytes.
+// packSerial packs a serial of at most 128 bits.
 func packSerial(s string) (b [16]byte) {
 	if n, ok := new(big.Int).SetString(s, 16); ok && n.BitLen() <= 8*len(b) {
 		n.FillBytes(b[:])
@@ -109,7 +106,6 @@ func packSerial(s string) (b [16]byte) {
 	return b
 }
 
-// unpackSerial is the inverse of packSerial.
 func unpackSerial(b [16]byte) string {
 	if b == [16]byte{} {
 		return ""
@@ -117,7 +113,6 @@ func unpackSerial(b [16]byte) string {
 	return new(big.Int).SetBytes(b[:]).Text(16)
 }
 
-// nanos returns a time in Unix ns, 0 for none.
 func nanos(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -125,7 +120,6 @@ func nanos(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// instant is the inverse of nanos, in UTC.
 func instant(ns int64) time.Time {
 	if ns == 0 {
 		return time.Time{}

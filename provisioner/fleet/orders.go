@@ -11,8 +11,7 @@ import (
 	"muster/provisioner/orders"
 )
 
-// doneBy are the events by which a node that was commanded is known to have done
-// it: its confirmation is on record, or its agent has said so.
+// doneBy are the events that prove a command done.
 var doneBy = map[wire.Verb]events.Type{
 	wire.VerbReprovision: events.Provisioned,
 	wire.VerbReconfigure: events.Provisioned,
@@ -20,29 +19,27 @@ var doneBy = map[wire.Verb]events.Type{
 	wire.VerbShutdown:    events.ServerShutdown,
 }
 
-// verbSentences are the verbs in words.
 var verbSentences = map[wire.Verb]string{
-	wire.VerbReprovision: "to be provisioned again",
-	wire.VerbReconfigure: "to ask for its configuration anew",
-	wire.VerbRestart:     "to start its agent anew",
+	wire.VerbReprovision: "to enroll again",
+	wire.VerbReconfigure: "to fetch its configuration",
+	wire.VerbRestart:     "to restart its agent",
 	wire.VerbShutdown:    "to stop its agent",
 }
 
-// A Command is the last command to a node, and what has become of it.
+// A Command is the last command to a node, and its result.
 type Command struct {
-	Command string    // its id
-	Ended   time.Time // when it was done or refused, zero if neither is known
-	Refused wire.Code // with Ended: the node was refused what it needs
+	Command string    // id
+	Ended   time.Time // when it was done or refused; zero: unknown
+	Refused wire.Code // code of the refusal, at Ended
 	Cause   string    // of that
 
 	verb    wire.Verb
 	by, why string
-	at      time.Time // by the provisioner's clock, when it was first given
-	taken   bool      // the node has said so
+	at      time.Time // when it was first given
+	taken   bool      // acknowledged by the node
 }
 
-// CommandOf returns the last command among the events of a node, nil if there is none. One that
-// was sent again is the same.
+// CommandOf returns the last command among a node's events, or nil. A repetition with the same id is one command.
 func CommandOf(emitted []events.Event) *Command {
 	var o *Command
 	for _, e := range slices.Backward(emitted) {
@@ -60,7 +57,7 @@ func CommandOf(emitted []events.Event) *Command {
 	return o
 }
 
-// follow finds out what has become of the order. A node that was refused may still come back once it was helped.
+// follow finds the result. A refused node may still come back.
 func (o *Command) follow(emitted []events.Event) {
 	for i := range emitted {
 		e := &emitted[i]
@@ -76,8 +73,7 @@ func (o *Command) follow(emitted []events.Event) {
 	}
 }
 
-// lastOrder explains the last command to a node that is let in, and what its agent has
-// said last.
+// lastOrder explains the last command to a node, and whether its agent has stopped.
 func (e *explainer) lastOrder(emitted []events.Event) {
 	if o := CommandOf(emitted); o != nil {
 		e.order(o)
@@ -87,8 +83,8 @@ func (e *explainer) lastOrder(emitted []events.Event) {
 		case events.ServerStartup, events.ServerAlive:
 			return
 		case events.ServerShutdown:
-			e.add("agent_ended", "Its agent has ended at %s, and was not heard of since.", stamp(last.Time)).Do =
-				[]Action{{Text: "start the agent on the machine, if that is to be in the fleet"}}
+			e.add("agent_ended", "The agent stopped at %s, and was not seen since.", stamp(last.Time)).Do =
+				[]Action{{Text: "start the agent on the machine, if the node belongs to the fleet"}}
 			return
 		}
 	}
@@ -99,22 +95,23 @@ func (e *explainer) order(o *Command) {
 	var do []Action
 	switch {
 	case o.Refused != "":
-		became = "it was refused at " + stamp(o.Ended) + ": " + string(o.Refused)
+		became = "the node was refused at " + stamp(o.Ended) + ": " + string(o.Refused)
 	case !o.Ended.IsZero():
 		became = "done at " + stamp(o.Ended)
 	case o.taken:
-		became = "it has taken the order, and was not heard to have done it"
+		became = "the node acknowledged it, but has not reported it done"
 		if e.now.Sub(o.at) >= slowToConfirm {
-			do = []Action{doctor("it has an order that it has not carried out")}
+			do = []Action{doctor("the agent has not carried out the command")}
 		}
 	default:
-		became = "it has not answered, and may not have taken the order"
-		do = []Action{e.about("node "+string(o.verb), "order it once more")}
+		became = "the node did not answer, and may not have taken it"
+		do = []Action{e.about("node "+string(o.verb), "send the command again")}
 	}
-	e.add("commanded", "%s ordered it at %s %s%s: %s.", o.by, stamp(o.at), verbSentences[o.verb], because(o.why), became).Do = do
+	e.add("commanded", "%s commanded the node at %s %s%s: %s.",
+		o.by, stamp(o.at), verbSentences[o.verb], because(o.why), became).Do = do
 }
 
-// verdicts returns the newest verdicts about keys of id, the last one first.
+// verdicts returns the verdicts about keys of id, newest first.
 func (x *Inspector) verdicts(id wire.Identity) (all []*orders.Answer) {
 	answers := x.log.Logs().Answers
 	for key := range answers.All() {
@@ -130,7 +127,7 @@ func (x *Inspector) verdicts(id wire.Identity) (all []*orders.Answer) {
 	return all[:min(len(all), maxVerdicts)]
 }
 
-// admitted reports whether a key has the name.
+// admitted reports whether a key holds the name.
 func (e *explainer) admitted(key string) bool {
 	if e.State != provisioner.StateEnrolled && e.State != provisioner.StateProvisioned {
 		return false
@@ -140,7 +137,6 @@ func (e *explainer) admitted(key string) bool {
 	})
 }
 
-// spent is the approval that let the present key in, nil if none did.
 func (e *explainer) spent() *provisioner.SpentApproval {
 	if e.record == nil {
 		return nil
@@ -157,10 +153,10 @@ func (e *explainer) admittedByApproval(verdicts []*orders.Answer) {
 	if i := slices.IndexFunc(verdicts, func(a *orders.Answer) bool { return a.ID == spent.ID }); i >= 0 {
 		why = because(verdicts[i].Why)
 	}
-	e.add("approved", "Its key was let in at %s with the approval of %s%s.", stamp(spent.At), spent.By, why)
+	e.add("approved", "The node's key enrolled at %s with the approval of %s%s.", stamp(spent.At), spent.By, why)
 }
 
-// verdict explains what an operator has said of a key; next is what the key of an open approval is told next.
+// verdict explains a verdict on a key; next is the code that the key of an open approval gets next.
 func (e *explainer) verdict(a *orders.Answer, next wire.Code) {
 	key := func(verb, text string) Action {
 		return Action{Verb: verb, Identity: e.Identity, Key: a.KeyHash, Text: text}
@@ -168,39 +164,40 @@ func (e *explainer) verdict(a *orders.Answer, next wire.Code) {
 	spent := e.spent()
 	switch {
 	case a.Verdict == orders.VerdictReject:
-		e.add("key_rejected", "The key %s was rejected at %s by %s%s: it stays out.", a.KeyHash, stamp(a.At), a.By, because(a.Why)).Do =
+		e.add("key_rejected", "The key %s was rejected at %s by %s%s, and cannot enroll.",
+			a.KeyHash, stamp(a.At), a.By, because(a.Why)).Do =
 			[]Action{
-				key("node approve", "let the rejected key in after all"),
-				key("node forget", "have the rejected key wait again"),
+				key("node approve", "approve the rejected key after all"),
+				key("node forget", "lift the rejection, so that the key waits again"),
 			}
 	case a.Verdict != orders.VerdictApprove, e.admitted(a.KeyHash), spent != nil && !a.At.After(spent.At):
-		// Taken back, used, or given before another key came in.
+		// Forgotten, used, or older than the present key.
 	case a.Open(e.now):
 		e.open(a, next, key)
 	default:
-		e.add("approval_ended", "The key %s was approved at %s by %s%s, and did not come before that ended at %s.",
+		e.add("approval_ended", "The key %s was approved at %s by %s%s, but did not ask before the approval expired at %s.",
 			a.KeyHash, stamp(a.At), a.By, because(a.Why), stamp(a.ExpiresAt)).Do =
-			[]Action{key("node approve", "approve it again, once it waits")}
+			[]Action{key("node approve", "approve the key again, once it waits")}
 	}
 }
 
-// open explains an approval whose time is not over, by the code that its key is told next.
+// open explains an approval that has not expired.
 func (e *explainer) open(a *orders.Answer, next wire.Code, key func(verb, text string) Action) {
 	said := "The key " + a.KeyHash + " was approved at " + stamp(a.At) + " by " + a.By + because(a.Why)
 	switch next {
 	case "":
-		e.add("key_approved", "%s: it gets in with its next try, until %s.", said, stamp(a.ExpiresAt))
+		e.add("key_approved", "%s: it enrolls at its next request, until %s.", said, stamp(a.ExpiresAt))
 	case wire.CodePaused:
-		e.add("key_approved", "%s: it gets in with its next try once enrollment is resumed, until %s.", said, stamp(a.ExpiresAt))
+		e.add("key_approved", "%s: it enrolls at its next request after the pause ends, until %s.", said, stamp(a.ExpiresAt))
 	case wire.CodeApprovalPending:
-		e.add("approval_over", "%s, for the machine that has lost the name since: it lets no key in any more.", said).Do =
-			[]Action{key("node approve", "approve it again, once it waits")}
+		e.add("approval_over", "%s, for a node that has lost the name since: the approval is void.", said).Do =
+			[]Action{key("node approve", "approve the key again, once it waits")}
 	case wire.CodeIdentityTaken:
-		e.add("approval_over", "%s, and the name belongs to another key: it lets no key in.", said).Do =
-			[]Action{key("node grant", "let the approved key have the name instead")}
+		e.add("approval_over", "%s, but the name belongs to another key: the approval is void.", said).Do =
+			[]Action{key("node grant", "give the name to the approved key instead")}
 	case wire.CodeIdentityRevoked:
-		e.add("approval_over", "%s, and the name or the key is revoked: it lets no key in.", said)
+		e.add("approval_over", "%s, but the name or the key is revoked: the approval is void.", said)
 	default:
-		e.add("key_approved", "%s. Whether it gets in cannot be said now: %s.", said, next)
+		e.add("key_approved", "%s. Whether the key can enroll is not known now: %s.", said, next)
 	}
 }

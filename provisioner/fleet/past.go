@@ -16,37 +16,37 @@ import (
 	"muster/provisioner/events"
 )
 
-// A Kind says what happened to a node.
+// A Kind is a kind of history item.
 type Kind string
 
-// The kinds of moments.
+// The kinds, with the members that each has.
 const (
-	Presented Kind = "presented" // a token, by a machine at Source
-	Decided   Kind = "decided"   // the policy let it in: Reason, Policy, Cause has its words, By is who has approved it
-	Issued    Kind = "issued"    // a certificate: Serial, Digest of what it was offered with
-	Renewed   Kind = "renewed"   // a certificate in place of a live one
-	Offered   Kind = "offered"   // another configuration with the same certificate
-	Applied   Kind = "applied"   // the node has both on disk, and said so
+	Presented Kind = "presented" // a token, from Source
+	Decided   Kind = "decided"   // by the policy, with Reason, Policy and its words as Cause; By has approved it
+	Issued    Kind = "issued"    // a certificate: Serial; Digest of the offer
+	Renewed   Kind = "renewed"   // the certificate
+	Offered   Kind = "offered"   // another configuration for the same certificate
+	Applied   Kind = "applied"   // the node has confirmed certificate and configuration
 	Refused   Kind = "refused"   // Code, Cause, Remedy
-	Attempted Kind = "attempted" // refused, with nothing proven: anybody may have used this name
-	KeptOut   Kind = "kept_out"  // of the fleet, with the certificate Serial of its own: Code, Cause, Remedy
-	Repeated  Kind = "repeated"  // it got its answer again
-	Confirmed Kind = "confirmed" // it has said again that it has both on disk
-	Approved  Kind = "approved"  // by an operator, or the command that approves: Key gets in
-	Rejected  Kind = "rejected"  // by an operator: Key stays out
-	Forgotten Kind = "forgotten" // by an operator: what was said of Key no longer counts
-	Granted   Kind = "granted"   // by an operator: another key may have the name
-	Commanded Kind = "commanded" // by an operator: Verb; with a Cause the node may not have taken it
+	Attempted Kind = "attempted" // unauthenticated request refused
+	KeptOut   Kind = "kept_out"  // of the fleet, with a certificate of the node: Serial, Code, Cause, Remedy
+	Repeated  Kind = "repeated"  // the same answer
+	Confirmed Kind = "confirmed" // again
+	Approved  Kind = "approved"  // Key, by an operator
+	Rejected  Kind = "rejected"  // Key, by an operator
+	Forgotten Kind = "forgotten" // the verdict on Key, by an operator
+	Granted   Kind = "granted"   // the name to another key, by an operator
+	Commanded Kind = "commanded" // Verb, by an operator; with a Cause the node may not have taken it
 	Revoked   Kind = "revoked"   // by an operator
 	Retired   Kind = "retired"   // by an operator
-	Cloned    Kind = "cloned"    // two live machines speak for it
-	Connected Kind = "connected" // the agent has started, with the certificate Serial
-	Alive     Kind = "alive"     // the agent said so last
+	Cloned    Kind = "cloned"    // two live machines use its key
+	Connected Kind = "connected" // the agent has started, with certificate Serial
+	Alive     Kind = "alive"     // newest report of the agent
 	Stopped   Kind = "stopped"   // the agent has ended
 )
 
-// A Moment is something that happened to a node, from its record's revisions or
-// from events. What does not apply is empty.
+// A Moment is an item of a node's history, from a revision of the record or from an event. Members that do not apply
+// are empty.
 type Moment struct {
 	At     time.Time          `json:"at"`
 	Kind   Kind               `json:"kind"`
@@ -55,7 +55,7 @@ type Moment struct {
 	Cause  string             `json:"cause,omitempty"`
 	Remedy string             `json:"remedy,omitempty"`
 	Serial string             `json:"serial,omitempty"`
-	Until  time.Time          `json:"until,omitzero"` // when the certificate ends
+	Until  time.Time          `json:"until,omitzero"` // end of the certificate
 	Digest string             `json:"digest,omitempty"`
 	Key    string             `json:"key_hash,omitempty"` // of a verdict
 	Verb   wire.Verb          `json:"verb,omitempty"`     // of a command
@@ -65,32 +65,29 @@ type Moment struct {
 	By     string             `json:"by,omitempty"`
 	Why    string             `json:"why,omitempty"`
 
-	// Times is how often the same happened with nothing else between, if more than
-	// once, At being the first of them and Last the last.
+	// Times counts equal items in a row, if several: At is the time of the first, Last of the last.
 	Times int       `json:"times,omitempty"`
 	Last  time.Time `json:"last,omitzero"`
 
-	Revision trust.Revision `json:"revision,omitempty"` // of the record, 0 if it is from an event
+	Revision trust.Revision `json:"revision,omitempty"` // of the record; 0: from an event
 }
 
-// A Past is what is kept of a node's past, the oldest first.
+// A Past is a node's history, oldest first.
 type Past struct {
 	Identity wire.Identity `json:"identity"`
 	Moments  []Moment      `json:"moments"`
 
-	// Complete is false if there was more: a record's 64 newest revisions are kept,
-	// and events as long as there is room for them.
+	// Complete is false if older items are gone: a record keeps 64 revisions, and events are kept while there is room.
 	Complete bool `json:"complete"`
 }
 
-// Past returns a node's past. The error is [provisioner.ErrNoRecord] if nothing is
-// known under this name.
+// Past returns a node's history. The error is [provisioner.ErrNoRecord] if nothing is known under this name.
 func (x *Inspector) Past(ctx context.Context, id wire.Identity) (*Past, error) {
 	past, _, err := x.past(ctx, id)
 	return past, err
 }
 
-// past is Past, with the events that it is made of.
+// past returns the events too.
 func (x *Inspector) past(ctx context.Context, id wire.Identity) (*Past, []events.Event, error) {
 	history, whole, err := x.log.History(ctx, id)
 	if err != nil {
@@ -101,12 +98,11 @@ func (x *Inspector) past(ctx context.Context, id wire.Identity) (*Past, []events
 		return nil, nil, err
 	}
 	if len(history) == 0 && len(events) == 0 {
-		return nil, nil, fmt.Errorf("%q: %w: no request under this name has come, or none that is kept", id, provisioner.ErrNoRecord)
+		return nil, nil, fmt.Errorf("%q: %w: no request with this name is known", id, provisioner.ErrNoRecord)
 	}
 	return &Past{Identity: id, Moments: moments(history, whole, events), Complete: whole && all}, events, nil
 }
 
-// moments puts a past together.
 func moments(history []provisioner.Revised, whole bool, events []events.Event) []Moment {
 	var all []Moment
 	for i, r := range history {
@@ -114,7 +110,7 @@ func moments(history []provisioner.Revised, whole bool, events []events.Event) [
 		if i > 0 {
 			before = history[i-1].Record
 		} else if !whole {
-			continue // what it has changed is not known
+			continue // without the revision before it, its change is not known
 		}
 		for _, m := range changes(before, r.Record) {
 			m.Revision = r.Revision
@@ -134,7 +130,7 @@ func moments(history []provisioner.Revised, whole bool, events []events.Event) [
 	return together(all)
 }
 
-// changes says what happened between two revisions, before being nil for the first.
+// changes returns the items of the step between two revisions; before is nil for the first.
 func changes(before, r *provisioner.Record) (all []Moment) {
 	if before == nil {
 		before = &provisioner.Record{State: provisioner.StateNone}
@@ -151,7 +147,8 @@ func changes(before, r *provisioner.Record) (all []Moment) {
 		}
 		issued := Moment{Serial: n.Serial, Until: n.NotAfter, Digest: n.Digest}
 		if d.Reason == provisioner.ReasonRenew {
-			decided.Serial, decided.Until, decided.Digest, decided.Source = issued.Serial, issued.Until, issued.Digest, r.Source
+			decided.Serial, decided.Until, decided.Digest = issued.Serial, issued.Until, issued.Digest
+			decided.Source = r.Source
 			add(Renewed, decided)
 		} else {
 			add(Presented, Moment{Token: r.Token, Source: r.Source})
@@ -192,21 +189,20 @@ func digestOf(i *provisioner.Issued) string {
 	return i.Digest
 }
 
-// recorded are the events of what the record's revisions say as well.
+// recorded are the events that the record's revisions contain too.
 var recorded = map[events.Type]Kind{
 	events.Enrolled: Issued, events.Renewed: Renewed, events.Provisioned: Applied,
 	events.Revoked: Revoked, events.Retired: Retired, events.Cloned: Cloned,
 }
 
-// told are the events that only events tell.
+// told are the events that no record contains.
 var told = map[events.Type]Kind{
 	events.Refused: Refused, events.Attempt: Attempted, events.Granted: Granted,
 	events.Approved: Approved, events.Rejected: Rejected, events.Forgotten: Forgotten, events.Commanded: Commanded,
 	"io.muster.server.startup": Connected, "io.muster.server.alive": Alive, "io.muster.server.shutdown": Stopped,
 }
 
-// momentOf returns what an event adds to revisions that are kept since begins, the
-// zero time for all.
+// momentOf returns the item of an event, unless a revision since begins contains it.
 func momentOf(e *events.Event, begins time.Time) (Moment, bool) {
 	kind, ok := told[e.Type]
 	if !ok {
@@ -226,12 +222,24 @@ func momentOf(e *events.Event, begins time.Time) (Moment, bool) {
 	if kind == Attempted && e.Serial != "" {
 		kind = KeptOut
 		if host, _, err := net.SplitHostPort(source); err == nil {
-			source = host // it comes by another port each time, and that is one moment
+			source = host // without the port, so that repetitions are one item
 		}
 	}
 	m := Moment{
-		At: e.Time, Kind: kind, Reason: provisioner.Reason(e.Reason), Code: e.Code, Cause: e.Cause, Serial: e.Serial, Digest: e.Digest, Policy: e.Policy,
-		Token: e.Token, Source: source, By: e.By, Why: e.Why, Key: e.Key, Verb: e.Verb,
+		At:     e.Time,
+		Kind:   kind,
+		Reason: provisioner.Reason(e.Reason),
+		Code:   e.Code,
+		Cause:  e.Cause,
+		Serial: e.Serial,
+		Digest: e.Digest,
+		Policy: e.Policy,
+		Token:  e.Token,
+		Source: source,
+		By:     e.By,
+		Why:    e.Why,
+		Key:    e.Key,
+		Verb:   e.Verb,
 	}
 	if m.Code != "" {
 		m.Remedy = wire.MeaningOf(m.Code).Remedy
@@ -239,8 +247,7 @@ func momentOf(e *events.Event, begins time.Time) (Moment, bool) {
 	return m, true
 }
 
-// together makes one of moments that differ in their time only and follow one
-// another.
+// together merges equal items in a row.
 func together(all []Moment) []Moment {
 	var out []Moment
 	for _, m := range all {
@@ -253,8 +260,10 @@ func together(all []Moment) []Moment {
 	return out
 }
 
-// same reports whether the same has happened twice, but for who asked from where.
+// same compares all but the times.
 func same(a, b Moment) bool {
-	return a.Revision == 0 && b.Revision == 0 && a.Kind == b.Kind && a.Code == b.Code && a.Cause == b.Cause && a.Serial == b.Serial &&
-		a.Source == b.Source && a.By == b.By && a.Why == b.Why && a.Token == b.Token && a.Key == b.Key && a.Verb == b.Verb && a.Digest == b.Digest
+	return a.Revision == 0 && b.Revision == 0 && a.Kind == b.Kind && a.Code == b.Code &&
+		a.Cause == b.Cause && a.Serial == b.Serial && a.Digest == b.Digest &&
+		a.Source == b.Source && a.By == b.By && a.Why == b.Why &&
+		a.Token == b.Token && a.Key == b.Key && a.Verb == b.Verb
 }

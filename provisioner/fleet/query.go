@@ -15,64 +15,59 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Bounds of a page.
 const (
 	DefaultLimit = 100
 	MaxLimit     = 1000
 )
 
-// An Order is what a list is sorted by.
+// An Order is the order of a list; ties are sorted by name.
 type Order string
 
-// The orders. Of nodes that are alike, the name decides.
+// The orders.
 const (
 	ByName    Order = "name"
-	ByExpiry  Order = "expires" // who expires first comes first, who has no certificate last
-	ByChanged Order = "changed" // the newest change comes first
+	ByExpiry  Order = "expires" // soonest first; without a certificate last
+	ByChanged Order = "changed" // newest first
 )
 
-// states are those that a record has.
 var states = []provisioner.State{
 	provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked, provisioner.StateRetired,
 }
 
-// A Filter selects nodes by all that is set. The zero value selects every node
-// that has a record.
+// A Filter selects the nodes that meet all conditions. The zero value selects every node on record.
 type Filter struct {
 	States        []provisioner.State // any of them
 	Site          jwt.Site
 	Prefix        string       // of the name
 	Match         wire.Pattern // the name
-	ExpiresBefore time.Time    // has a certificate that ends before
-	SeenBefore    time.Time    // not heard of since, or never
+	ExpiresBefore time.Time    // end of the certificate
+	SeenBefore    time.Time    // last seen before, or never
 	Token         jwt.TokenID
-	Policy        string // the digest, or how it begins
+	Policy        string // a prefix of the digest
 
-	// Facts are NAME=VALUE, all of which the node has said; * and ? in a value stand
-	// for any text and any character, and no value is for who has said none. Only
-	// facts that are kept can be asked for: see [ErrFact].
+	// Facts are NAME=VALUE, where * and ? in VALUE stand for any text and any character; an empty VALUE means that the
+	// node has no such fact. Only kept facts can be used, see [ErrFact].
 	Facts []string
 }
 
 // IsZero reports whether it selects every node.
 func (f *Filter) IsZero() bool { return reflect.ValueOf(*f).IsZero() }
 
-// A Query asks for one page of a list.
+// A Query asks for a page of a list.
 type Query struct {
 	Filter
-	Sort   Order  // "" is [ByName]
-	Limit  int    // 0 is [DefaultLimit]
-	Cursor string // the Next of the page before, in the same order; "" for the first
+	Sort   Order  // "": [ByName]
+	Limit  int    // 0: [DefaultLimit]
+	Cursor string // [Page.Next] of the page before; "": first page
 }
 
-// A Page is a part of a list. Going from cursor to cursor until there is no Next
-// lists every node that does not change meanwhile exactly once. In an order other
-// than by name, one that changes may move, and be listed twice or not at all.
+// A Page is a part of a list. Following Next to the end lists each unchanged node exactly once. A node that changes may
+// appear twice or not at all, unless the order is by name.
 type Page struct {
 	Nodes []Node `json:"nodes"`
-	Next  string `json:"next,omitempty"` // cursor of the page after; empty: this is the last
+	Next  string `json:"next,omitempty"` // cursor; empty: last page
 
-	// Total and States count all that the filter selects, on whatever page.
+	// Total and States count all selected nodes.
 	Total  int                       `json:"total"`
 	States map[provisioner.State]int `json:"states"`
 }
@@ -91,7 +86,7 @@ func (q *Query) Check() error {
 		}
 	}
 	if strings.Trim(q.Prefix, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" {
-		errs = append(errs, fmt.Errorf("prefix: %.80q, and names are of a-z, 0-9, - and dots", q.Prefix))
+		errs = append(errs, fmt.Errorf("prefix: %.80q, want only a-z, 0-9, - and dots", q.Prefix))
 	}
 	if strings.Trim(q.Policy, "0123456789abcdef") != "" || len(q.Policy) > 64 {
 		errs = append(errs, fmt.Errorf("policy: %.80q, want 1 to 64 lower-case hex digits of its digest", q.Policy))
@@ -117,9 +112,8 @@ func (q *Query) Check() error {
 	return errors.Join(errs...)
 }
 
-// List returns a page, once the records have been read and, if it asks for that, when
-// nodes were heard of. The error is [ErrReading] if they are not when ctx is done, [ErrHeard] if the store does not go
-// back to SeenBefore, [ErrCursor], [ErrFact], or what is wrong with the query.
+// List returns a page. It waits until the index is read. The error is [ErrReading] if ctx ends first, [ErrHeard] if the
+// store does not go back to SeenBefore, [ErrCursor], [ErrFact], or that of [Query.Check].
 func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
@@ -172,7 +166,7 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	return p, nil
 }
 
-// selects reports whether a node is asked for, with what is asked of its facts. The caller holds mu.
+// selects requires mu.
 func (x *Index) selects(f *Filter, n *node, facts []askedFact) bool {
 	s := x.of(n)
 	switch {

@@ -10,15 +10,14 @@ import (
 type Summary struct {
 	Total   int                       `json:"total"`
 	States  map[provisioner.State]int `json:"states"`
-	Live    int                       `json:"live"`             // certificates of nodes in the fleet, that have not ended
-	Day     int                       `json:"expire_in_a_day"`  // those of Live that end within it
-	Week    int                       `json:"expire_in_a_week"` // those of Day among them
-	Expired int                       `json:"expired"`          // off, or cannot renew
+	Live    int                       `json:"live"`             // valid certificates of nodes in the fleet
+	Day     int                       `json:"expire_in_a_day"`  // of Live
+	Week    int                       `json:"expire_in_a_week"` // of Live, with those of Day
+	Expired int                       `json:"expired"`          // the node is off or cannot renew
 	Cloned  int                       `json:"cloned"`
 }
 
-// Summary counts, in one pass over the index. The error is [ErrReading] while the
-// records are being read.
+// Summary is one pass over the index. The error is [ErrReading] while it is being read.
 func (x *Index) Summary(now time.Time) (*Summary, error) {
 	select {
 	case <-x.current:
@@ -46,7 +45,6 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 	return s, nil
 }
 
-// count counts a certificate by how long it is still good.
 func (s *Summary) count(left time.Duration) {
 	if left <= 0 {
 		s.Expired++

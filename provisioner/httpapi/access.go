@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/login"
 )
 
-// The least role that a route needs.
+// The least role of a route.
 const (
 	anyone   trust.OperatorRole = "" // no credential
 	viewer                      = trust.RoleViewer
@@ -20,18 +20,17 @@ const (
 	admin                       = trust.RoleAdmin
 )
 
-// access says who may call a route.
+// access is the permission that a route requires.
 type access struct {
-	role    trust.OperatorRole // the least that is needed
-	changes bool               // a request over HTTPS has to say why
+	role    trust.OperatorRole // at least
+	changes bool               // a reason is required over HTTPS
 }
 
-// caller is who asks.
 type caller struct {
 	by     string
 	role   trust.OperatorRole
 	remote bool // over HTTPS
-}
+} // over HTTPS
 
 type loginKey struct{}
 
@@ -39,19 +38,18 @@ func withLogin(ctx context.Context, l caller) context.Context {
 	return context.WithValue(ctx, loginKey{}, l)
 }
 
-// loginOf returns who asks; not ok if that is not known.
 func loginOf(ctx context.Context) (l caller, ok bool) {
 	l, ok = ctx.Value(loginKey{}).(caller)
 	return l, ok
 }
 
-// by returns who asks, for events and history.
+// by returns the caller's name for events and history.
 func by(ctx context.Context) string {
 	l, _ := loginOf(ctx)
 	return l.by
 }
 
-// handle serves a route to callers that may use it.
+// handle serves a route to callers with the required access.
 func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 	s.routes[pattern] = need
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +57,7 @@ func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 			serve(w, r)
 			return
 		}
-		l, known := loginOf(r.Context()) // by the socket
+		l, known := loginOf(r.Context()) // set by the socket
 		if !known {
 			var err error
 			if l, err = s.authenticate(r); err != nil {
@@ -80,7 +78,6 @@ func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 	})
 }
 
-// forbid answers an operator whose role is not enough.
 func (s *Server) forbid(w http.ResponseWriter, r *http.Request, l caller, needs trust.OperatorRole) {
 	s.cfg.Log.WarnContext(r.Context(), "operator's request refused",
 		"subject", subject(r), "by", l.by, "role", l.role, "needs", needs)
@@ -93,8 +90,7 @@ func (s *Server) forbid(w http.ResponseWriter, r *http.Request, l caller, needs 
 	p.write(w)
 }
 
-// authenticate says who sent a request over HTTPS: by the token if there is one,
-// else by the certificate of the connection. Nothing else in it is believed.
+// authenticate returns the sender of a request over HTTPS, by its token or else by the connection's certificate.
 func (s *Server) authenticate(r *http.Request) (caller, error) {
 	var l *login.Login
 	var err error
@@ -103,7 +99,7 @@ func (s *Server) authenticate(r *http.Request) (caller, error) {
 		return caller{}, badRequest(errors.New("several Authorization headers"))
 	case len(presented) == 1:
 		scheme, token, _ := strings.Cut(presented[0], " ")
-		if !strings.EqualFold(scheme, "Bearer") { // RFC 9110 section 11.1: in any case
+		if !strings.EqualFold(scheme, "Bearer") { // case-insensitive: RFC 9110 section 11.1
 			return caller{}, fmt.Errorf("%w: scheme %.20q, want Bearer", login.ErrLogin, scheme)
 		}
 		l, err = s.cfg.Login.Token(r.Context(), strings.TrimLeft(token, " "), r.RemoteAddr)
@@ -111,7 +107,7 @@ func (s *Server) authenticate(r *http.Request) (caller, error) {
 		shown := r.TLS.PeerCertificates
 		l, err = s.cfg.Login.Certificate(r.Context(), shown[0], shown[1:], r.RemoteAddr)
 	default:
-		return caller{}, fmt.Errorf("%w: none was shown", login.ErrLogin)
+		return caller{}, fmt.Errorf("%w: no credential was sent", login.ErrLogin)
 	}
 	if err != nil {
 		return caller{}, err
@@ -119,11 +115,9 @@ func (s *Server) authenticate(r *http.Request) (caller, error) {
 	return caller{by: l.By(), role: l.Role, remote: true}, nil
 }
 
-// errNoReason means that a change over HTTPS came without a reason.
-var errNoReason = errors.New("why: missing: a change over HTTPS says why, for the history")
+var errNoReason = errors.New("why: missing: a change over HTTPS needs a reason, for the history")
 
-// checkReason reports that a change lacks its reason, or has one that cannot be kept. On the machine itself a reason
-// is optional.
+// checkReason refuses a missing reason over HTTPS, and one that cannot be stored.
 func checkReason(r *http.Request, c trust.Cause) error {
 	if l, _ := loginOf(r.Context()); l.remote && strings.TrimSpace(c.Why) == "" {
 		return badRequest(errNoReason)

@@ -12,24 +12,24 @@ import (
 	"muster/provisioner/operate"
 )
 
-// A NewAllowance is an entry for the allow-list.
+// A NewAllowance is a new allow-list entry.
 type NewAllowance struct {
 	Pattern    string        `json:"pattern"`
-	Expires    time.Duration `json:"expires_ns,omitempty"` // from now; 0 is never
-	Everything bool          `json:"everything,omitempty"` // a lone * is meant
+	Expires    time.Duration `json:"expires_ns,omitempty"` // from now; 0: never
+	Everything bool          `json:"everything,omitempty"` // allows a lone *
 	Why        string        `json:"why,omitempty"`
 }
 
-// An OldAllowance names an entry that is to go.
+// An OldAllowance is an entry to remove.
 type OldAllowance struct {
 	Pattern string `json:"pattern"`
 	Why     string `json:"why,omitempty"`
 }
 
-// An AllowImport is all that one source wants in the allow-list.
+// An AllowImport is the complete list of one source.
 type AllowImport struct {
 	operate.List
-	DryRun bool   `json:"dry_run,omitempty"` // only say what would change
+	DryRun bool   `json:"dry_run,omitempty"` // only report the changes
 	Why    string `json:"why,omitempty"`
 }
 
@@ -44,7 +44,7 @@ func allowRoutes(s *Server) {
 	change(s, operator, "/v1/allow/import", func(r *http.Request, q *AllowImport, c trust.Cause) (*operate.Imported, error) {
 		return list.Import(r.Context(), q.List, q.DryRun, c)
 	})
-	// The pattern is in the body: it may hold what a path cannot.
+	// The pattern is in the body, since a path cannot hold every pattern.
 	change(s, operator, "/v1/allow/remove", func(r *http.Request, q *OldAllowance, c trust.Cause) (*none, error) {
 		return &none{}, list.Remove(r.Context(), wire.Pattern(q.Pattern), c)
 	})

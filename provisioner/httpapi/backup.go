@@ -8,7 +8,6 @@ import (
 	"net/http"
 )
 
-// backupRoutes serve backups. A backup ends in what proves that it is whole.
 func backupRoutes(s *Server) {
 	need := access{admin, true}
 	answer := stream{need: need, form: "application/octet-stream", pieces: "Muster-Messages"}
@@ -30,8 +29,8 @@ func backupRoutes(s *Server) {
 	})
 }
 
-// Backup asks for a backup, says why, and returns it with about how many messages it has. Close it. That it is whole is
-// for the caller to see. Errors are those of [Client.Do].
+// Backup starts a backup and returns it with about how many messages it has. The caller verifies that it is complete,
+// and closes it. Errors are those of [Client.Do].
 func (c *Client) Backup(ctx context.Context, why string) (body io.ReadCloser, messages int, err error) {
 	q, err := json.Marshal(Reason{Why: why})
 	if err != nil {

@@ -18,21 +18,21 @@ import (
 	"time"
 )
 
-// ErrNotServing means that no provisioner answers at a socket.
+// ErrNotServing means that no provisioner listens at a socket or address.
 var ErrNotServing = errors.New("no provisioner answers")
 
-// ErrSilent means that connections are taken and nothing is answered: the process hangs or was stopped, or the
-// machine is gone. What it was asked for may have happened.
-var ErrSilent = errors.New("it takes connections and does not answer")
+// ErrSilent means that connections are accepted but not answered: the process hangs or was stopped, or the machine is
+// gone. The request may have been carried out.
+var ErrSilent = errors.New("it accepts connections but does not answer")
 
-// silentTimeout is how long an answer may take to begin. A command to a node and the tests of a policy take seconds.
+// silentTimeout bounds the wait for the first byte. A command to a node and the tests of a policy take seconds.
 const silentTimeout = time.Minute
 
-// A Client asks a provisioner: that of this machine, or one elsewhere. It is safe for concurrent use.
+// A Client calls a provisioner of this machine or of another. It is safe for concurrent use.
 type Client struct {
-	socket string // empty if it is elsewhere
-	base   string // scheme and host of URLs
-	token  string // in place of a certificate
+	socket string // empty: another machine's
+	base   string // scheme and host
+	token  string // used in place of a certificate
 	http   *http.Client
 
 	loggedIn bool // presents a certificate or a token
@@ -46,17 +46,14 @@ func NewClient(path string) *Client {
 	}}}
 }
 
-// Observe has wrap stand between the client and its connections, to see all that
-// it sends and gets, as tests do, and returns the client. What wrap gets is an
-// [*http.Transport]. It is called before the first request.
+// Observe puts wrap around the client's [*http.Transport], as tests do. Call it before the first request.
 func (c *Client) Observe(wrap func(http.RoundTripper) http.RoundTripper) *Client {
 	c.http.Transport = wrap(c.http.Transport)
 	return c
 }
 
-// Do sends one request with in as its body, nil for none, and decodes the
-// answer into out, nil to drop it. The error is a *[Problem] if the provisioner
-// refused, [ErrNotServing] if there is none, [ErrSilent] if it says nothing any more.
+// Do sends a request with in as its body, nil for none, and decodes the answer into out unless that is nil. The error
+// is a *[Problem] by the provisioner, [ErrNotServing] or [ErrSilent].
 func (c *Client) Do(ctx context.Context, method, path string, in, out any) error {
 	var body bytes.Buffer
 	if in != nil {
@@ -82,19 +79,17 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
-// Clock returns the time of the provisioner's machine, cut to the second. Errors
-// are those of [Client.Do].
+// Clock returns the provisioner's time, to the second. Errors are those of [Client.Do].
 func (c *Client) Clock(ctx context.Context) (time.Time, error) {
 	resp, err := c.send(ctx, http.MethodGet, "/healthz", "", nil)
 	if err != nil {
 		return time.Time{}, err
 	}
-	defer func() { _ = resp.Body.Close() }() // only its header is of interest
+	defer func() { _ = resp.Body.Close() }() // the header is enough
 	return http.ParseTime(resp.Header.Get("Date"))
 }
 
-// send sends a request as whoever the client is, for an answer of the given
-// type, "" for the usual one. Errors are those of Do. Close the answer's body.
+// send asks for the accept type, "" for JSON. The caller closes the answer's body. Errors are those of Do.
 func (c *Client) send(ctx context.Context, method, path, accept string, body io.Reader) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
@@ -185,10 +180,9 @@ func (c *Client) explainRemote(err error) error {
 	case errors.As(err, &plain):
 		return fmt.Errorf("%s is not a muster provisioner: it does not speak TLS; %s", c.base, listenRemedy)
 	case errors.As(err, &failed):
-		return fmt.Errorf("%s: %w", c.base, failed.Err) // without method and path
+		return fmt.Errorf("%s: %w", c.base, failed.Err) // drops method and path
 	}
 	return err
 }
 
-// utc writes a time for a person.
 func utc(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -8,24 +8,23 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// Components knows this provisioner's features, and those of all others.
+// Components are the provisioners of the installation.
 type Components interface {
-	// Self returns this one. It is asked without authentication, and costs nothing.
+	// Self returns this provisioner. It must be cheap: anyone may call it.
 	Self() *fleet.Component
 
-	// All returns all of the installation, by name, this one among them. With an
-	// error it is the only one.
+	// All returns all provisioners by name. After an error this one is the only one.
 	All(ctx context.Context) ([]*fleet.HeardComponent, error)
 }
 
-// A ComponentList is the whole installation.
+// A ComponentList lists the provisioners.
 type ComponentList struct {
 	Components []*fleet.HeardComponent `json:"components"`
-	Incomplete string                  `json:"incomplete,omitempty"` // why others are missing
+	Incomplete string                  `json:"incomplete,omitempty"` // why other provisioners are missing
 }
 
-// A V2Feature is a feature in the form of version 2 of the registration protocol of
-// Foreman's smart proxies. Reason is ours.
+// A V2Feature is in the form of version 2 of the registration protocol of Foreman's smart proxies; Reason is muster's
+// own.
 type V2Feature struct {
 	HTTP         bool               `json:"http_enabled"`
 	HTTPS        bool               `json:"https_enabled"`
@@ -61,10 +60,11 @@ func componentRoutes(s *Server) {
 		}
 		return all, nil
 	})
-	get(s, viewer, "/v1/components", func(r *http.Request) (*ComponentList, error) { return s.components(r.Context()), nil })
+	get(s, viewer, "/v1/components", func(r *http.Request) (*ComponentList, error) {
+		return s.components(r.Context()), nil
+	})
 }
 
-// components lists the installation, or as much of it as is known.
 func (s *Server) components(ctx context.Context) *ComponentList {
 	all, err := s.cfg.Components.All(ctx)
 	list := &ComponentList{Components: append([]*fleet.HeardComponent{}, all...)}

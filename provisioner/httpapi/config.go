@@ -17,46 +17,42 @@ import (
 
 // Config configures [New].
 type Config struct {
-	// Socket is the path of the Unix socket; one that an earlier process left
-	// is replaced. Required.
+	// Socket is the path of the Unix socket. An existing one is replaced. Required.
 	Socket string
 
 	Provisioner *provisioner.Provisioner // required
-	Orders      *operate.Orders          // given to it; required
-	Login       *login.Verifier          // of its operators; required
+	Orders      *operate.Orders          // required
+	Login       *login.Verifier          // required
 
-	// Backup writes a backup in the name of by, to w, after it has called started
-	// with about how many messages it will have. Required.
+	// Backup writes a backup for by to w, after it has called started with the approximate number of messages.
+	// Required.
 	Backup func(ctx context.Context, by string, started func(messages uint64), w io.Writer) error
 
-	// Inputs writes what decisions saw in the last age, a [policies.Recording] in
-	// JSON a line and a blank line after each batch; started gets the number of
-	// batches before that. Required.
+	// Inputs writes the inputs of decisions in the last age, a [policies.Recording] in JSON a line and a blank line
+	// after each batch. started gets the number of batches first. Required.
 	Inputs func(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error
 
-	Fleet      *fleet.Index     // lists nodes; required
-	Nodes      *fleet.Inspector // answers about one node; required
-	Components Components       // the provisioners of the installation and their features; required
+	Fleet      *fleet.Index     // required
+	Nodes      *fleet.Inspector // required
+	Components Components       // required
 	Events     events.Log       // required
-	Webhooks   events.Webhooks  // of this process; required
-	Metrics    http.Handler     // answers GET /metrics; required
+	Webhooks   events.Webhooks  // required
+	Metrics    http.Handler     // serves GET /metrics; required
 
-	// Ready returns what keeps this provisioner from serving, by name, nil where
-	// nothing does. It is asked without authentication, and only the names are
-	// told. Required.
+	// Ready returns by name what keeps this provisioner from serving. It needs no authentication, so only names are
+	// shown. Required.
 	Ready func(context.Context) map[string]error
 
-	// Console answers what is no route, over HTTPS. Nil: nothing does.
+	// Console serves HTTPS requests outside the routes; nil: not found.
 	Console http.Handler
 
-	// HTTPS is the listener for operators on other machines. Nil: there is the
-	// socket only.
+	// HTTPS is the listener for other machines; nil: only the socket.
 	HTTPS *HTTPSConfig
 
-	// Log is optional; discards by default.
+	// Log defaults to discarding.
 	Log *slog.Logger
 
-	// Now is optional; defaults to [time.Now].
+	// Now defaults to [time.Now].
 	Now func() time.Time
 }
 

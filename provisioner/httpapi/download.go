@@ -11,23 +11,22 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Forms of certificates and CRLs (RFC 5280 section 4.2.1.13, RFC 8555 section 9.1).
+// Media types of certificates and CRLs (RFC 5280 section 4.2.1.13, RFC 8555 section 9.1).
 const (
 	typePEM = "application/x-pem-file"
 	typeCRL = "application/pkix-crl"
 )
 
-// errNoCRL means that the provisioner has just started.
+// errNoCRL is returned for a moment after the start.
 var errNoCRL = errors.New("no certificate revocation list has been signed yet")
 
-// errNoIssuer means that no authority with this key identifier signs CRLs here.
 var errNoIssuer = &Problem{
 	Detail: "no issuer of CRLs has this key identifier",
 	Status: http.StatusNotFound,
 	Remedy: "/v1/crl lists them all",
 }
 
-// downloadRoutes serve files for programs that read no JSON: brokers, openssl, curl. Nothing in them is secret.
+// downloadRoutes serve public files to programs that read no JSON: brokers, openssl, curl.
 func downloadRoutes(s *Server) {
 	s.handle("GET /v1/ca.pem", access{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", typePEM)
@@ -59,8 +58,7 @@ func downloadRoutes(s *Server) {
 	})
 }
 
-// crls returns the newest CRL of each issuer that signs one, the present one's first, or that of the issuer in the
-// query. There is at least one, or an error.
+// crls returns the newest CRL of each issuer, the current one first, or that of the query's issuer; at least one.
 func (s *Server) crls(r *http.Request) ([]*trust.CRL, error) {
 	v, err := parameters(r, "issuer")
 	if err != nil {
@@ -79,7 +77,7 @@ func (s *Server) crls(r *http.Request) ([]*trust.CRL, error) {
 	return all, nil
 }
 
-// CRLs asks for the CRLs of all issuers in PEM. Close them. Errors are those of [Client.Do].
+// CRLs returns the CRLs of all issuers in PEM. Close it. Errors are those of [Client.Do].
 func (c *Client) CRLs(ctx context.Context) (io.ReadCloser, error) {
 	pem, _, err := c.stream(ctx, http.MethodGet, "/v1/crl.pem", "", nil)
 	return pem, err

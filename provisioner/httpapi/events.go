@@ -17,8 +17,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// eventBeat is how often a stream of server-sent events without any says that it is alive: most proxies cut what is
-// silent for 60 s.
+// eventBeat keeps an idle stream of server-sent events open: most proxies cut it after 60 s of silence.
 const eventBeat = 15 * time.Second
 
 const (
@@ -26,8 +25,7 @@ const (
 	typeNDJSON = "application/x-ndjson"
 )
 
-// eventRoutes serve events, as server-sent events, or as JSON lines to clients that accept those: past ones and then
-// those that come, or with once=true no more than there are.
+// eventRoutes serve events as server-sent events, or as JSON lines to clients that accept those.
 func eventRoutes(s *Server) {
 	need := access{role: viewer}
 	s.handle("GET /v1/events", need, func(w http.ResponseWriter, r *http.Request) {
@@ -55,7 +53,6 @@ func eventRoutes(s *Server) {
 	})
 }
 
-// eventQuery reads what is asked for, and says all that is wrong with it.
 func eventQuery(lastID string, v url.Values) (q events.Query, err error) {
 	var errs []error
 	if lastID == "" {
@@ -85,22 +82,23 @@ func eventQuery(lastID string, v url.Values) (q events.Query, err error) {
 	}
 	q.Type, q.Code = v.Get("type"), wire.Code(v.Get("code"))
 	if !events.TypeBegins(q.Type) {
-		errs = append(errs, fmt.Errorf("type: no type of event begins with %.64q, want one such as io.muster.node.enrolled, or how some begin", q.Type))
+		errs = append(errs, fmt.Errorf("type: no event type begins with %.64q, want one such as io.muster.node.enrolled, "+
+			"or a prefix", q.Type))
 	}
 	if q.Code != "" && !slices.Contains(events.Codes(), q.Code) {
-		errs = append(errs, fmt.Errorf("code: no refusal and no alarm has the code %.64q", q.Code))
+		errs = append(errs, fmt.Errorf("code: unknown code %.64q", q.Code))
 	}
 	return q, errors.Join(errs...)
 }
 
-// follow writes events until ctx is done, there is no more, the client does not take them, or may no longer.
+// follow writes events until ctx is done, they end, or the client stalls or loses its permission.
 func (s *Server) follow(ctx context.Context, q events.Query, out *eventWriter) error {
 	emitted := make(chan *events.Stored)
 	read := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel()
-		for range read { // until the reader has ended
+		for range read { // wait for the reader to end
 		}
 	}()
 	go func() {
@@ -141,9 +139,8 @@ type eventWriter struct {
 	lines bool
 }
 
-// event writes one event.
 func (o *eventWriter) event(e *events.Stored) error {
-	b, err := json.Marshal(e) // in one line: JSON escapes the ends of lines
+	b, err := json.Marshal(e) // one line: JSON escapes line ends
 	if err != nil {
 		return err
 	}
@@ -153,7 +150,7 @@ func (o *eventWriter) event(e *events.Stored) error {
 	return o.out.send(fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", e.Cursor, e.Type, b))
 }
 
-// beat shows that the stream is alive. JSON lines have no comments.
+// beat writes a comment; JSON lines have none.
 func (o *eventWriter) beat() error {
 	if o.lines {
 		return nil
@@ -161,10 +158,8 @@ func (o *eventWriter) beat() error {
 	return o.out.send([]byte(":\n\n"))
 }
 
-// Events asks for events and calls each with every one, until there is no more,
-// ctx is done, or each returns an error, which is returned. line is the event as
-// it came, without the end of the line. The other errors are those of
-// [Client.Do]. q.After is not asked for: lines have no ids.
+// Events calls each with every event of q until they end, ctx is done, or each returns an error, which is returned.
+// line is the event without its line end. Other errors are those of [Client.Do]. q.After is ignored.
 func (c *Client) Events(ctx context.Context, q events.Query, each func(e *events.Stored, line []byte) error) error {
 	v := url.Values{}
 	set := func(key, value string) {
@@ -187,7 +182,7 @@ func (c *Client) Events(ctx context.Context, q events.Query, each func(e *events
 	}
 	defer func() { _ = resp.Body.Close() }() // only read
 	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, 1<<20) // far above the largest message of the broker's
+	lines.Buffer(nil, 1<<20) // far above the broker's largest message
 	for lines.Scan() {
 		var e events.Stored
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
@@ -201,7 +196,7 @@ func (c *Client) Events(ctx context.Context, q events.Query, each func(e *events
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	// Who may no longer look is cut off, and told why when they ask.
+	// A stream that was cut off for lack of permission gives no reason: ask for it.
 	var p *Problem
 	if errors.As(c.Do(ctx, http.MethodGet, "/v1/self", nil, nil), &p) {
 		return p

@@ -67,9 +67,9 @@ func TestVerdictsAreExplained(t *testing.T) {
 	web := f.Node("web1.example.net")
 	f.Refused(web)
 	key := decide("web1.example.net", "approve", httpapi.NewVerdict{Why: "rack 4"}).KeyHash
-	explains(t, f, "web1.example.net", "The key "+key+" was approved at ", `("rack 4"): it gets in with its next try, until `)
+	explains(t, f, "web1.example.net", "The key "+key+" was approved at ", `("rack 4"): it enrolls at its next request, until `)
 	f.Apply(web, f.Enroll(web))
-	said := explains(t, f, "web1.example.net", "Its key was let in at ", " with the approval of ", `("rack 4")`)
+	said := explains(t, f, "web1.example.net", "The node's key enrolled at ", " with the approval of ", `("rack 4")`)
 	if strings.Contains(said, "next try") {
 		t.Errorf("a spent approval is explained as one that is not:\n%s", said)
 	}
@@ -82,8 +82,8 @@ func TestVerdictsAreExplained(t *testing.T) {
 	db := f.Node("db1.example.net")
 	f.Refused(db)
 	key = decide("db1.example.net", "reject", httpapi.NewVerdict{Why: "not ours"}).KeyHash
-	said = explains(t, f, "db1.example.net", "The key "+key+" was rejected at ", `("not ours"): it stays out`, "muster node forget db1.example.net --key "+key)
-	if !strings.Contains(said, "It has never been enrolled") {
+	said = explains(t, f, "db1.example.net", "The key "+key+" was rejected at ", `("not ours"), and cannot enroll`, "muster node forget db1.example.net --key "+key)
+	if !strings.Contains(said, "The node has never enrolled") {
 		t.Errorf("a machine that was rejected: %s", said)
 	}
 	decide("db1.example.net", "forget", httpapi.NewVerdict{Key: httpapi.Limit(key)})
@@ -92,9 +92,9 @@ func TestVerdictsAreExplained(t *testing.T) {
 	late := f.Node("late.example.net")
 	f.Refused(late)
 	decide("late.example.net", "approve", httpapi.NewVerdict{TTL: time.Minute})
-	explains(t, f, "late.example.net", "gets in with its next try")
+	explains(t, f, "late.example.net", "enrolls at its next request")
 	f.Clock.Advance(2 * time.Minute)
-	explains(t, f, "late.example.net", "and did not come before that ended", "approve it again, once it waits")
+	explains(t, f, "late.example.net", "but did not ask before the approval expired", "approve the key again, once it waits")
 }
 
 // TestCommandsAreExplained gives a real agent commands.
@@ -111,7 +111,7 @@ func TestCommandsAreExplained(t *testing.T) {
 		})
 	}
 	order(wire.VerbReprovision, "rack 4")
-	explains(t, f, "web1.example.net", "ann ordered it at ", ` to be provisioned again ("rack 4"): done at `)
+	explains(t, f, "web1.example.net", "ann commanded the node at ", ` to enroll again ("rack 4"): done at `)
 	var p fleet.Past
 	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
 	if all := kinds(&p); slices.Index(all, fleet.Confirmed) < slices.Index(all, fleet.Commanded) || !slices.Contains(all, fleet.Commanded) {
@@ -119,7 +119,7 @@ func TestCommandsAreExplained(t *testing.T) {
 	}
 	f.WaitProvisioned(a)
 	order(wire.VerbShutdown, "moved")
-	said := explains(t, f, "web1.example.net", ` to stop its agent ("moved"): done at `, "Its agent has ended at ", "start the agent on the machine")
+	said := explains(t, f, "web1.example.net", ` to stop its agent ("moved"): done at `, "The agent stopped at ", "start the agent on the machine")
 	if strings.Contains(said, "rack 4") {
 		t.Errorf("a command before the last one is explained:\n%s", said)
 	}
@@ -158,7 +158,7 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	is := func(n *simnode.Node, text string, code wire.Code) {
 		t.Helper()
 		said := explains(t, f, n.Identity, "The key "+keyOf(t, n)+" was approved at ", text)
-		if strings.Contains(said, "with its next try") != (code == "") {
+		if strings.Contains(said, "at its next request") != (code == "") {
 			t.Errorf("%s: what it gets is %q, and it is said:\n%s", n.Identity, code, said)
 		}
 		if code == "" {
@@ -180,31 +180,31 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 
 	retired := node("retired.example.net")
 	approve(retired)
-	explains(t, f, "retired.example.net", "it gets in with its next try")
+	explains(t, f, "retired.example.net", "it enrolls at its next request")
 	letIn(retired)
 	f.Retire("retired.example.net")
-	is(retired, "for the machine that has lost the name since: it lets no key in any more", wire.CodeApprovalPending)
+	is(retired, "for a node that has lost the name since: the approval is void", wire.CodeApprovalPending)
 	approve(retired)
-	is(retired, "it gets in with its next try, until ", "")
+	is(retired, "it enrolls at its next request, until ", "")
 
 	other := node("revoked.example.net")
 	first := f.Node("revoked.example.net")
 	approve(other)
 	letIn(first)
-	explains(t, f, "revoked.example.net", "and the name belongs to another key: it lets no key in", "muster node grant revoked.example.net --key "+keyOf(t, other))
+	explains(t, f, "revoked.example.net", "but the name belongs to another key: the approval is void", "muster node grant revoked.example.net --key "+keyOf(t, other))
 	f.Revoke("revoked.example.net")
-	is(other, "and the name or the key is revoked: it lets no key in", wire.CodeIdentityRevoked)
-	refused(other, "the name is revoked; if this machine is to have it, `muster node retire revoked.example.net` first")
+	is(other, "but the name or the key is revoked: the approval is void", wire.CodeIdentityRevoked)
+	refused(other, "the name is revoked; run `muster node retire revoked.example.net` first")
 
 	other = node("taken.example.net")
 	approve(other)
 	letIn(f.Node("taken.example.net"))
 	refused(other, "`muster node grant taken.example.net --key "+keyOf(t, other)+"`")
-	is(other, "and the name belongs to another key: it lets no key in", wire.CodeIdentityTaken)
+	is(other, "but the name belongs to another key: the approval is void", wire.CodeIdentityTaken)
 	if _, err := testbed.Orders(p).Keys.Reject(f.Context(), operate.Named("taken.example.net", keyOf(t, other)), testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
-	refused(other, "its key stays rejected, until `muster node forget taken.example.net --key "+keyOf(t, other)+"`")
+	refused(other, "the key stays rejected until `muster node forget taken.example.net --key "+keyOf(t, other)+"`")
 	if code := f.Refused(other); code != wire.CodeRejected {
 		t.Errorf("a rejected key whose approval was refused gets %s", code)
 	}
@@ -214,14 +214,14 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	if _, err := testbed.Orders(p).Pauses.Begin(f.Context(), "", false, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
-	explains(t, f, "paused.example.net", "it gets in with its next try once enrollment is resumed, until ")
+	explains(t, f, "paused.example.net", "it enrolls at its next request after the pause ends, until ")
 	if got := f.Refused(paused); got != wire.CodePaused {
 		t.Errorf("while enrollment is paused: %s", got)
 	}
 	if err := testbed.Orders(p).Pauses.End(f.Context(), "", testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
-	is(paused, "it gets in with its next try, until ", "")
+	is(paused, "it enrolls at its next request, until ", "")
 	f.Check()
 }
 
@@ -242,7 +242,7 @@ func TestOfGrantsIsSaidWhatEnrollmentDoes(t *testing.T) {
 		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net", nil, &report)
 		return report.GrantOver
 	}
-	const stands, lost = "Another key may take the name over, once, until ", "lets no key in any more"
+	const stands, lost = "Another key can take over the name, once, until ", "is void"
 	grant()
 	explains(t, f, "web1.example.net", stands)
 	if over() {

@@ -9,10 +9,10 @@ import (
 	"muster/provisioner/operate"
 )
 
-// Health is the answer of a process that runs.
+// Health is the answer of a running process.
 type Health struct {
 	Status string `json:"status"`           // ok
-	Paused bool   `json:"paused,omitempty"` // an operator has paused enrollment somewhere; it serves all the same
+	Paused bool   `json:"paused,omitempty"` // enrollment is paused somewhere
 }
 
 func healthRoutes(s *Server) {
@@ -32,5 +32,7 @@ func healthRoutes(s *Server) {
 	get(s, anyone, "/v1/ca", func(*http.Request) (*operate.AuthorityInfo, error) {
 		return s.cfg.Orders.Process.Authority(), nil
 	})
-	s.handle("GET /metrics", access{role: viewer}, func(w http.ResponseWriter, r *http.Request) { s.cfg.Metrics.ServeHTTP(w, r) })
+	s.handle("GET /metrics", access{role: viewer}, func(w http.ResponseWriter, r *http.Request) {
+		s.cfg.Metrics.ServeHTTP(w, r)
+	})
 }

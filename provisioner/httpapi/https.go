@@ -11,27 +11,24 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Bounds on who comes over the network; chosen. Operators are few: a console
-// takes some connections, a script one.
+// Limits for the network. Operators are few: a console uses some connections, a script one.
 const (
 	maxConns       = 512
-	maxStreams     = 32 // of one HTTP/2 connection
+	maxStreams     = 32 // per HTTP/2 connection
 	maxHeaderBytes = 16 << 10
 	idleTimeout    = 2 * time.Minute
-	stalledTimeout = 30 * time.Second // of an HTTP/2 connection that takes nothing
+	stalledTimeout = 30 * time.Second // of an HTTP/2 connection that reads nothing
 )
 
 // HTTPSConfig configures the listener for operators on other machines.
 type HTTPSConfig struct {
-	// Listen is its address, host:port. Required.
+	// Listen is host:port. Required.
 	Listen string
 
-	// Certificate returns what it shows. It is called for each connection,
-	// concurrently. Required.
+	// Certificate returns the server's certificate, and is called concurrently. Required.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-	// Roots tells clients of which authorities certificates are asked for. What
-	// they show is verified with each request, whatever it says here. Optional.
+	// Roots are the authorities named to clients. Each request's certificate is verified independently. Optional.
 	Roots *x509.CertPool
 }
 
@@ -43,21 +40,23 @@ func (c *HTTPSConfig) listen() (net.Listener, error) {
 	return netutil.LimitListener(l, maxConns), nil
 }
 
-// harden prepares a server for strangers. A certificate is asked for and not
-// required: the token may say who it is, and who it is not is answered by a
-// problem document and not by a TLS alert.
+// harden prepares a server for the network. A client certificate is optional in TLS: a token may take its place, and
+// refusals are problem documents instead of TLS alerts.
 func (c *HTTPSConfig) harden(srv *http.Server) {
 	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = readTimeout, idleTimeout, maxHeaderBytes
 	srv.TLSConfig = &tls.Config{
-		MinVersion: tls.VersionTLS13, GetCertificate: c.Certificate, NextProtos: []string{"h2", "http/1.1"},
-		ClientAuth: tls.RequestClientCert, ClientCAs: c.Roots, SessionTicketsDisabled: true,
+		MinVersion:             tls.VersionTLS13,
+		GetCertificate:         c.Certificate,
+		NextProtos:             []string{"h2", "http/1.1"},
+		ClientAuth:             tls.RequestClientCert,
+		ClientCAs:              c.Roots,
+		SessionTicketsDisabled: true,
 	}
 	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: stalledTimeout}
-	// A browser with an operator's certificate shows it to whatever page makes it
-	// ask: other sites' pages may not.
+	// A browser sends an operator's certificate with requests of any site's pages.
 	guarded := http.NewCrossOriginProtection()
 	guarded.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		(&Problem{Detail: "a request of another site's page", Status: http.StatusForbidden}).write(w)
+		(&Problem{Detail: "cross-site request refused", Status: http.StatusForbidden}).write(w)
 	}))
 	inner := guarded.Handler(srv.Handler)
 	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

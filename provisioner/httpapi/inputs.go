@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// inputsRoutes serve what decisions saw, newline-delimited JSON. It is all that nodes have said of themselves, of the
-// whole fleet at once.
+// inputsRoutes serve the inputs of decisions as JSON lines. They hold everything that nodes have reported, so the role
+// viewer is not enough.
 func inputsRoutes(s *Server) {
 	need := access{role: operator}
 	answer := stream{need: need, form: typeNDJSON, pieces: "Muster-Batches"}
@@ -26,7 +26,6 @@ func inputsRoutes(s *Server) {
 	})
 }
 
-// ageOf returns how far back inputs are asked for.
 func ageOf(r *http.Request) (time.Duration, error) {
 	v, err := parameters(r, "age")
 	if err != nil {
@@ -42,9 +41,8 @@ func ageOf(r *http.Request) (time.Duration, error) {
 	return age, nil
 }
 
-// Inputs asks for what decisions saw in the last age, and returns it with the
-// number of its batches: a [policies.Recording] in JSON a line, and a blank line
-// after each batch. Close it. Errors are those of [Client.Do].
+// Inputs returns the inputs of decisions in the last age and the number of their batches: a [policies.Recording] in
+// JSON a line, and a blank line after each batch. Close it. Errors are those of [Client.Do].
 func (c *Client) Inputs(ctx context.Context, age time.Duration) (body io.ReadCloser, batches int, err error) {
 	return c.stream(ctx, http.MethodGet, "/v1/inputs?age="+url.QueryEscape(age.String()), "Muster-Batches", nil)
 }

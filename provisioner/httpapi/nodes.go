@@ -14,15 +14,12 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// readingTimeout is how long who asks a provisioner that has just started waits for
-// it to have read all records; chosen, 100,000 take about two seconds.
+// readingTimeout is how long a request waits for the index after a start; 100,000 records take two seconds.
 const readingTimeout = 5 * time.Second
 
-// clockSlack is how far an operator's clock may be ahead; chosen, more than clocks differ
-// that anybody sets.
+// clockSlack is how far an operator's clock may be ahead.
 const clockSlack = 10 * time.Minute
 
-// nodeRoutes are what operators ask about nodes. They change nothing.
 func nodeRoutes(s *Server) {
 	get(s, viewer, "/v1/nodes", func(r *http.Request) (*fleet.Page, error) {
 		v, wrong := parameters(r, nodeParameters...)
@@ -31,7 +28,7 @@ func nodeRoutes(s *Server) {
 			err = q.Check()
 		}
 		if now := s.cfg.Now(); err == nil && q.SeenBefore.After(now.Add(clockSlack)) {
-			err = fmt.Errorf("seen_before: %s is to come, it is %s here: every node would fit", utc(q.SeenBefore), utc(now))
+			err = fmt.Errorf("seen_before: %s is in the future, it is %s here: every node would match", utc(q.SeenBefore), utc(now))
 		}
 		if err != nil {
 			return nil, badRequest(err)
@@ -51,7 +48,6 @@ func nodeRoutes(s *Server) {
 	})
 }
 
-// getNode serves a question about one node.
 func getNode[A any](s *Server, what string, answer func(*http.Request, wire.Identity) (A, error)) {
 	get(s, viewer, "/v1/nodes/{identity}"+what, func(r *http.Request) (a A, err error) {
 		id, err := identity(r)
@@ -62,12 +58,11 @@ func getNode[A any](s *Server, what string, answer func(*http.Request, wire.Iden
 	})
 }
 
-// nodeParameters are those of the list.
 var nodeParameters = []string{
 	"state*", "site", "prefix", "match", "expires_before", "seen_before", "token", "policy", "fact*", "sort", "cursor", "limit",
 }
 
-// texts are the parameters of a query that are taken as they are.
+// texts are the query parameters that need no conversion.
 func texts(q *fleet.Query) map[string]*string {
 	return map[string]*string{
 		"site":   (*string)(&q.Site),
@@ -80,12 +75,11 @@ func texts(q *fleet.Query) map[string]*string {
 	}
 }
 
-// instants are the parameters of a query that are times.
 func instants(q *fleet.Query) map[string]*time.Time {
 	return map[string]*time.Time{"expires_before": &q.ExpiresBefore, "seen_before": &q.SeenBefore}
 }
 
-// NodeQuery returns the query part of GET /v1/nodes that asks for q.
+// NodeQuery returns q as the query of GET /v1/nodes.
 func NodeQuery(q fleet.Query) url.Values {
 	v := url.Values{"fact": q.Facts}
 	for _, s := range q.States {
@@ -107,8 +101,8 @@ func NodeQuery(q fleet.Query) url.Values {
 	return v
 }
 
-// parseNodeQuery is the inverse of [NodeQuery], for what [parameters] returns. The error names everything that cannot
-// be read; [fleet.Query.Check] judges the values.
+// parseNodeQuery is the inverse of [NodeQuery]. The error lists every parameter that cannot be parsed;
+// [fleet.Query.Check] checks the values.
 func parseNodeQuery(v url.Values) (q fleet.Query, err error) {
 	var errs []error
 	q.Facts = v["fact"]
@@ -121,7 +115,7 @@ func parseNodeQuery(v url.Values) (q fleet.Query, err error) {
 	for name, t := range instants(&q) {
 		if s := v.Get(name); s != "" {
 			if *t, err = time.Parse(time.RFC3339, s); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %.40q, want an instant such as 2027-01-31T12:00:00Z", name, s))
+				errs = append(errs, fmt.Errorf("%s: %.40q, want a time such as 2027-01-31T12:00:00Z", name, s))
 			}
 		}
 	}

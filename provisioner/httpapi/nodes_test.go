@@ -51,7 +51,7 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	states(map[provisioner.State]int{provisioner.StateEnrolled: 1})
 	explained("web1.example.net", "has not confirmed it yet", "wait")
 	f.Clock.Advance(time.Hour)
-	explained("web1.example.net", "has not confirmed it yet", "muster server doctor` on the machine: it could not write its files, was given a configuration that it cannot use")
+	explained("web1.example.net", "has not confirmed it yet", "muster server doctor` on the machine: the agent could not write its files, cannot use its configuration")
 
 	// It cannot use what it was given, and says so.
 	complaint, err := node.Confirm(e)
@@ -95,7 +95,7 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		return len(e.Refusals) == 0
 	})
 	states(map[provisioner.State]int{provisioner.StateProvisioned: 1})
-	explained("web1.example.net", "part of the fleet (as a new machine)", "muster node pending --match web1.example.net")
+	explained("web1.example.net", "The node is in the fleet (as a new machine)", "muster node pending --match web1.example.net")
 
 	// Another machine comes with its name.
 	f.Refused(f.Node("web1.example.net"))
@@ -113,14 +113,14 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	if m := p.Moments[2]; m.Serial == "" || p.Moments[4].Serial != m.Serial || p.Moments[0].Token == "" || p.Moments[1].Reason != provisioner.ReasonNew || p.Moments[1].Policy == "" {
 		t.Errorf("issued: %+v", p.Moments)
 	}
-	explained("web1.example.net", "identity_taken", "grant it to that key only if the machine was reinstalled")
+	explained("web1.example.net", "identity_taken", "grant the name to it only if the machine was reinstalled")
 
 	f.Clock.Advance(time.Minute) // moments of one second come in any order
 	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/revoke", httpapi.Reason{Why: "stolen"}, nil)
 	states(map[provisioner.State]int{provisioner.StateRevoked: 1})
 	explained("web1.example.net", `("stolen")`, "muster node retire")
 	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/retire", httpapi.Reason{Why: "gone"}, nil)
-	explained("web1.example.net", "Its name is free", "")
+	explained("web1.example.net", "The name is free", "")
 	p = fleet.Past{}
 	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
 	if n := len(p.Moments); p.Moments[n-1].Kind != fleet.Retired || p.Moments[n-2].Kind != fleet.Revoked || p.Moments[n-2].Why != "stolen" || p.Moments[n-2].By == "" {
@@ -159,12 +159,12 @@ func TestNobodyIsRetiredForWantOfMemory(t *testing.T) {
 	f.Stop()
 	f.Start()
 	q := fleet.Query{Filter: fleet.Filter{SeenBefore: lost}}
-	if p := refused(t, f, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(), nil); p.Status != http.StatusConflict || !strings.Contains(p.Detail, "the store keeps since") {
+	if p := refused(t, f, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(), nil); p.Status != http.StatusConflict || !strings.Contains(p.Detail, "the store knows since") {
 		t.Errorf("a list of them: %+v", p)
 	}
 	for _, verb := range []string{"retire", "revoke"} {
 		problem := refused(t, f, http.MethodPost, "/v1/nodes/web1.example.net/"+verb, httpapi.Change{Why: "gone", SeenBefore: lost})
-		if problem.Status != http.StatusConflict || !problem.LeftAlone || !strings.Contains(problem.Detail, "the store keeps since") {
+		if problem.Status != http.StatusConflict || !problem.LeftAlone || !strings.Contains(problem.Detail, "the store knows since") {
 			t.Errorf("%s: %+v", verb, problem)
 		}
 	}

@@ -9,12 +9,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document describes all routes. It is written by hand; the tests hold routes and answers to it.
+// document is written by hand; tests compare it with routes and answers.
 //
 //go:embed openapi.yaml
 var document []byte
 
-// OpenAPI returns the description of the API in JSON, as GET /openapi.json answers. It must not be changed.
+// OpenAPI returns the description of the API in JSON. Do not modify it.
 var OpenAPI = sync.OnceValues(func() ([]byte, error) {
 	var d any
 	if err := yaml.Unmarshal(document, &d); err != nil {

@@ -8,13 +8,13 @@ import (
 	"muster/provisioner/operate"
 )
 
-// An AddOperator is an operator who is to be added.
+// An AddOperator is an operator to add.
 type AddOperator struct {
 	operate.NewOperator
 	Why string `json:"why,omitempty"`
 }
 
-// A Self says who asks.
+// A Self is the caller.
 type Self struct {
 	By   string             `json:"by"`
 	Role trust.OperatorRole `json:"role"`

@@ -14,24 +14,23 @@ import (
 	"muster/provisioner/operate"
 )
 
-// A NewGrant lets another key take an identity over, once.
+// A NewGrant lets another key take an identity, once.
 type NewGrant struct {
 	provisioner.Seen
-	ID      string        `json:"id,omitempty"` // of the grant, when the order is repeated
+	ID      string        `json:"id,omitempty"` // identifies a repeated order
 	KeyHash Limit         `json:"key_hash,omitempty"`
 	TTL     time.Duration `json:"ttl_ns,omitempty"`
 	Why     string        `json:"why,omitempty"`
 }
 
-// A Change revokes or retires a node. A node that is not as it was seen is left alone with [provisioner.ErrChanged],
-// one that was heard of after SeenBefore with [fleet.ErrHeard].
+// A Change revokes or retires a node. The answer is [provisioner.ErrChanged] if the node is not as it was seen, or
+// [fleet.ErrHeard] if it was seen after SeenBefore.
 type Change struct {
 	provisioner.Seen
 	Why        string    `json:"why,omitempty"`
-	SeenBefore time.Time `json:"seen_before,omitzero"` // zero: whenever it was heard of
+	SeenBefore time.Time `json:"seen_before,omitzero"` // zero: no condition
 }
 
-// unheard returns an error if a node was heard of since it was chosen for its silence.
 func (s *Server) unheard(ctx context.Context, id wire.Identity, before time.Time) error {
 	if before.IsZero() {
 		return nil
@@ -41,15 +40,14 @@ func (s *Server) unheard(ctx context.Context, id wire.Identity, before time.Time
 	return s.cfg.Nodes.Unheard(ctx, id, before)
 }
 
-// A NodeCommand has a node do something.
+// A NodeCommand is a command to a node.
 type NodeCommand struct {
 	provisioner.Seen
-	ID    string      `json:"id,omitempty"`    // of the command, when it is repeated
-	Token wire.Secret `json:"token,omitempty"` // text of the token that the node has, if not the one on record
+	ID    string      `json:"id,omitempty"`    // identifies a repeated command
+	Token wire.Secret `json:"token,omitempty"` // text of the node's token, if the key on record is not that token's
 	Why   string      `json:"why,omitempty"`
 }
 
-// identity returns the identity in the path.
 func identity(r *http.Request) (wire.Identity, error) {
 	id, err := wire.ParseIdentity(r.PathValue("identity"))
 	if err != nil {
@@ -58,7 +56,6 @@ func identity(r *http.Request) (wire.Identity, error) {
 	return id, nil
 }
 
-// changeNode serves an order about one node.
 func changeNode[Q, A any](s *Server, verb string,
 	do func(context.Context, wire.Identity, *Q, trust.Cause) (A, error),
 ) {

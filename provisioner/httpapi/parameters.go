@@ -10,10 +10,9 @@ import (
 	"strings"
 )
 
-// parameters returns the query of a request; names are those that the route knows, with a * behind one that may be
-// given several times. The error names each mistake: what cannot be read ([url.URL.Query] leaves it out), what is not
-// known, what is there twice and counts once, and a filter without a value, since a mistyped filter must not select
-// everything. The values are returned beside it, so that the caller can add what is wrong with them.
+// parameters returns the query of a request with every fault in it. names are the known parameters; a trailing * allows
+// repetition. Unknown, repeated and empty ones are refused, since a mistyped filter must not select everything, and so
+// is a query that cannot be parsed, which [url.URL.Query] drops silently.
 func parameters(r *http.Request, names ...string) (url.Values, error) {
 	var errs []error
 	v, err := url.ParseQuery(r.URL.RawQuery)
@@ -30,26 +29,24 @@ func parameters(r *http.Request, names ...string) (url.Values, error) {
 			errs = append(errs, fmt.Errorf("%s: given %d times, want once", name, len(v[name])))
 		case slices.Contains(v[name], "") && !slices.Contains(noFilters, name):
 			errs = append(errs, fmt.Errorf("%s: is empty: give it a value, or leave it out", name))
-			delete(v, name) // nothing more is to be said of it
+			delete(v, name) // already reported
 		}
 	}
 	return v, errors.Join(errs...)
 }
 
-// noFilters are parameters that say where and how to begin. Without a value they say the same as
-// where they are left out.
+// noFilters are parameters whose empty value means their absence.
 var noFilters = []string{"after", "cursor", "once", "sort"}
 
-// A Limit narrows what an order is for. An empty one is refused: it comes from a variable that is not set, and the
-// order would be for any key.
+// A Limit narrows an order. An empty one, as from an unset variable, is refused: the order would apply to any key.
 type Limit string
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].
 func (l *Limit) UnmarshalJSON(b []byte) error {
 	s := strings.Trim(string(b), `"`)
 	if s == "" {
-		return errors.New("a limit is empty: give it a value, or leave it out")
+		return errors.New("the key is empty: give it a value, or leave it out")
 	}
-	*l = Limit(s) // hex digits have no escapes, and nothing else passes the checks of an order
+	*l = Limit(s) // hex digits have no escapes; orders refuse anything else
 	return nil
 }

@@ -36,7 +36,7 @@ func TestAMistypedFilterSelectsNobody(t *testing.T) {
 		"/v1/waiting?from=&match=":                     "from: is empty",
 		"/v1/waiting?match=web*&fact=":                 "fact: is empty",
 		"/v1/events?once=true&node=":                   "node: is empty",
-		"/v1/events?once=true&type=node.enrolled":      "type: no type of event begins with \"node.enrolled\"",
+		"/v1/events?once=true&type=node.enrolled":      "type: no event type begins with \"node.enrolled\"",
 		"/v1/inputs?age=":                              "age: is empty",
 		"/v1/crl.der?issuer=":                          "issuer: is empty",
 	} {

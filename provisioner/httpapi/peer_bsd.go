@@ -4,7 +4,7 @@ package httpapi
 
 import "golang.org/x/sys/unix"
 
-// peerUID returns whose process is at the other end of a Unix socket (LOCAL_PEERCRED, unix(4)).
+// peerUID returns the user of the process at the other end of a Unix socket (LOCAL_PEERCRED, unix(4)).
 func peerUID(fd int) (uint32, error) {
 	cred, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	if err != nil {

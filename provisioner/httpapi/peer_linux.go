@@ -2,7 +2,7 @@ package httpapi
 
 import "golang.org/x/sys/unix"
 
-// peerUID returns whose process is at the other end of a Unix socket (SO_PEERCRED, unix(7)).
+// peerUID returns the user of the process at the other end of a Unix socket (SO_PEERCRED, unix(7)).
 func peerUID(fd int) (uint32, error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

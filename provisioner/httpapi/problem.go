@@ -22,25 +22,23 @@ import (
 const (
 	typeJSON     = "application/json"
 	typeProblem  = "application/problem+json"
-	problemType  = "urn:muster:problem:" // and the code
+	problemType  = "urn:muster:problem:" // with the code
 	problemBlank = "about:blank"
 )
 
-// A Problem is an error as an answer: a problem document (RFC 9457). It has no
-// instance: what went wrong is in the log, by who asked for what.
+// A Problem is an error as an answer (RFC 9457). It has no instance: the log names the caller and the request.
 type Problem struct {
-	// Type and Title say which kind of problem it is, the same each time: that of
-	// the code, or else about:blank and what the status means (RFC 9457 section 4.2.1).
-	// The server fills them in.
+	// Type and Title are those of the code, or else about:blank and the status text (RFC 9457 section 4.2.1). The
+	// server sets them.
 	Type  string `json:"type"`
 	Title string `json:"title"`
 
-	Status int       `json:"status"`           // HTTP status
-	Detail string    `json:"detail"`           // what went wrong, in one line; of a policy each mistake in one
-	Code   wire.Code `json:"code,omitempty"`   // where the table of codes has one
-	Remedy string    `json:"remedy,omitempty"` // what to do about it
+	Status int       `json:"status"`           // of HTTP
+	Detail string    `json:"detail"`           // one line; several for a policy
+	Code   wire.Code `json:"code,omitempty"`   // of [wire.Codes], if any
+	Remedy string    `json:"remedy,omitempty"` // what to do
 
-	// LeftAlone is that the node is not as it was seen when it was chosen: to repeat the order is of no use.
+	// LeftAlone: the node has changed since it was chosen; do not repeat the order.
 	LeftAlone bool `json:"left_alone,omitempty"`
 }
 
@@ -52,10 +50,10 @@ func (p *Problem) Error() string {
 	return p.Detail
 }
 
-// problems says with which status, code or remedy errors are answered; the first that fits.
+// problems maps errors to answers. The first match counts.
 var problems = []struct {
 	status int
-	code   wire.Code // its remedy is told
+	code   wire.Code // gives the remedy
 	remedy string
 	errs   []error
 }{
@@ -71,15 +69,15 @@ var problems = []struct {
 	{http.StatusUnprocessableEntity, "", "", []error{policies.ErrInvalid}},
 	{
 		http.StatusServiceUnavailable, "",
-		"ask again in a few seconds; a provisioner that starts amid a storm serves the nodes first, for half a minute",
+		"retry in a few seconds; a provisioner that starts under load serves nodes first, for half a minute",
 		[]error{fleet.ErrReading},
 	},
 	{
-		http.StatusServiceUnavailable, "", "ask again in a few seconds if it is on its way back",
+		http.StatusServiceUnavailable, "", "retry in a few seconds if the node is about to reconnect",
 		[]error{operate.ErrNodeAway},
 	},
 	{
-		http.StatusGatewayTimeout, "", "ask again: what the node has taken already it does not do twice",
+		http.StatusGatewayTimeout, "", "retry: a node does not carry out a command twice",
 		[]error{operate.ErrNodeSilent},
 	},
 	{http.StatusConflict, "", "name the node's token with --node-token", []error{operate.ErrNoCommandKey}},
@@ -95,7 +93,7 @@ var problems = []struct {
 	}},
 }
 
-// ProblemOf returns the answer for an error of the provisioner's.
+// ProblemOf returns the answer for an error of the provisioner.
 func ProblemOf(err error) *Problem {
 	var p *Problem
 	var order *provisioner.OrderError
@@ -138,7 +136,7 @@ func ProblemOf(err error) *Problem {
 	return &Problem{Detail: err.Error(), Status: http.StatusInternalServerError}
 }
 
-// loginProblem tells a stranger as much as helps; the rest of it is for the log.
+// loginProblem keeps details from strangers; the log has them.
 func loginProblem(err error) *Problem {
 	p := &Problem{Detail: login.ErrLogin.Error(), Status: http.StatusUnauthorized}
 	var untimely *login.UntimelyError
@@ -148,23 +146,20 @@ func loginProblem(err error) *Problem {
 		p.Remedy = "try again in a second"
 	case errors.As(err, &untimely):
 		p.Detail = untimely.Error()
-		p.Remedy = "show another one, or set the clock that is wrong: the provisioner's, or that of whoever made it"
+		p.Remedy = "use another credential, or correct the clock of the provisioner or of its issuer"
 	default:
-		p.Remedy = "show a certificate or a token of an operator; the provisioner's log says what is wrong with this one"
+		p.Remedy = "use an operator's certificate or token; the provisioner's log says what is wrong with this one"
 	}
 	return p
 }
 
-// isAny reports whether err is one of those.
 func isAny(err error, those ...error) bool {
 	return slices.ContainsFunc(those, func(target error) bool { return errors.Is(err, target) })
 }
 
-// maxDetail is how much is said of a bad request. What is quoted of it may be as
-// large as it is itself.
+// maxDetail bounds the detail of a bad request, which may quote all of it.
 const maxDetail = 2000
 
-// badRequest says what is wrong with a request, all of it.
 func badRequest(err error) *Problem {
 	detail := err.Error()
 	if len(detail) > maxDetail {
@@ -173,11 +168,10 @@ func badRequest(err error) *Problem {
 	return &Problem{Detail: detail, Status: http.StatusBadRequest}
 }
 
-// write sends the problem.
 func (p *Problem) write(w http.ResponseWriter) {
-	sent := *p // errors are shared
+	sent := *p // p may be shared
 	if p.Status != http.StatusUnprocessableEntity {
-		sent.Detail = strings.ReplaceAll(p.Detail, "\n", "; ") // errors that were joined have a line each
+		sent.Detail = strings.ReplaceAll(p.Detail, "\n", "; ") // joined errors have a line each
 	}
 	sent.Type, sent.Title = problemBlank, http.StatusText(p.Status)
 	if p.Code != "" {

@@ -14,21 +14,19 @@ import (
 	"time"
 )
 
-// A Credential is what an operator comes in with over HTTPS, as one PEM file has
-// it: their key, their certificate with its issuer's, and the installation's
-// roots. Each but the roots may be missing.
+// A Credential is an operator's PEM file for HTTPS: key, certificate with its issuer's, and the installation's roots.
+// All but the roots are optional.
 type Credential struct {
-	Certificate *tls.Certificate // nil without one
-	Roots       *x509.CertPool   // nil without one: the system's count
+	Certificate *tls.Certificate // nil: none
+	Roots       *x509.CertPool   // nil: the system's
 }
 
-// ParseCredential reads a credential. What it returns shows the certificate and
-// not the roots. The error holds nothing of the key.
+// ParseCredential reads a credential. The error quotes nothing of the key.
 func ParseCredential(text []byte) (*Credential, error) {
 	c := &Credential{}
 	var chain []byte
 	keyed := false
-	// One that cannot be read is passed over: without the roots, those of the system would count.
+	// Unreadable blocks are an error: if the roots were skipped, the system's would count.
 	begun := bytes.Count(text, []byte("-----BEGIN "))
 	unread := begun
 	for rest := text; ; unread-- {
@@ -55,7 +53,8 @@ func ParseCredential(text []byte) (*Credential, error) {
 	}
 	switch {
 	case unread > 0:
-		return nil, fmt.Errorf("credential: %d of %d PEM blocks cannot be read: cut short, altered, or with something in front of a line, be it a blank or a byte order mark", unread, begun)
+		return nil, fmt.Errorf("credential: %d of %d PEM blocks cannot be read: the file is truncated or altered, "+
+			"or has a blank or a byte order mark before a line", unread, begun)
 	case keyed && chain != nil:
 		pair, err := tls.X509KeyPair(chain, text)
 		if err != nil {
@@ -63,38 +62,36 @@ func ParseCredential(text []byte) (*Credential, error) {
 		}
 		c.Certificate = &pair
 	case keyed != (chain != nil):
-		return nil, errors.New("credential: has one of a private key and its certificate, want both or neither")
+		return nil, errors.New("credential: has only one of private key and certificate, want both or neither")
 	case c.Roots == nil:
 		return nil, errors.New("credential: no certificate in PEM")
 	}
 	return c, nil
 }
 
-// CheckURL returns an error if base is not the URL of a provisioner,
-// https://host:port, in one line without what may be a password in it.
+// CheckURL returns an error unless base is https://host:port. The error quotes no password.
 func CheckURL(base string) error {
 	_, err := hostOf(base)
 	return err
 }
 
-// hostOf returns host and port of the URL of a provisioner.
 func hostOf(base string) (string, error) {
-	if strings.Contains(base, "@") { // what is in front of it may be a password
-		return "", errors.New("URL with an @, want https://host:port: who you are says a credential or a token")
+	if strings.Contains(base, "@") { // it may be a password
+		return "", errors.New("URL with an @, want https://host:port: a credential or a token identifies you")
 	}
 	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != "https" || u.Host == "" ||
+		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return "", fmt.Errorf("URL %.200q, want https://host:port", base)
 	}
 	return u.Host, nil
 }
 
-// dialTimeout is how long a connection may take. A lost SYN is sent again after 1, 3 and 7 s (RFC 6298).
+// dialTimeout bounds connecting. A lost SYN is sent again after 1, 3 and 7 s (RFC 6298).
 const dialTimeout = 10 * time.Second
 
-// NewRemote returns a client for the provisioner at base, see [CheckURL],
-// which it knows by the roots of the credential. It shows the token, if there is
-// one, or else the credential's certificate. It opens nothing.
+// NewRemote returns a client for the provisioner at base, see [CheckURL]. It authenticates with token, or with the
+// credential's certificate if that is empty. It opens nothing.
 func NewRemote(base string, c Credential, token string) (*Client, error) {
 	host, err := hostOf(base)
 	if err != nil {
@@ -113,7 +110,7 @@ func NewRemote(base string, c Credential, token string) (*Client, error) {
 			TLSHandshakeTimeout:   readTimeout,
 			ResponseHeaderTimeout: silentTimeout,
 		},
-		// A credential is not carried on to where an answer points.
+		// Do not send the credential to the target of a redirect.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }

@@ -23,7 +23,7 @@ import (
 	"muster/provisioner"
 )
 
-// Bounds on one exchange. The largest body is an allow-list that is imported; a listing of a large store takes seconds.
+// Limits of one exchange. The largest body is an imported allow-list; listing a large store takes seconds.
 const (
 	maxBodyBytes  = 4 << 20
 	readTimeout   = 10 * time.Second
@@ -31,20 +31,19 @@ const (
 	stopTimeout   = 5 * time.Second
 )
 
-// A Server answers operators. Make one with [New], then Open and Run it, once.
+// A Server answers operators. Call [New], Open and Run, once each.
 type Server struct {
 	cfg    Config
 	mux    *http.ServeMux
 	routes map[string]access // by pattern
 	socket net.Listener      // set by Open
-	https  net.Listener      // set by Open if there is to be one
+	https  net.Listener      // set by Open if configured
 
-	stopping context.Context // ends streams when Run is to return
+	stopping context.Context // ends streams before Run returns
 	stop     context.CancelFunc
 }
 
-// Open makes the socket, and the HTTPS listener if there is to be one: who
-// connects from now on waits for Run.
+// Open opens the socket and, if configured, the HTTPS listener. Connections wait for Run.
 func (s *Server) Open() (err error) {
 	if s.cfg.HTTPS != nil {
 		if s.https, err = s.cfg.HTTPS.listen(); err != nil {
@@ -57,8 +56,7 @@ func (s *Server) Open() (err error) {
 	return err
 }
 
-// URL is where operators on other machines reach the server, https://host:port,
-// empty before Open and where there is no such place.
+// URL is the server's https://host:port, empty before Open and without HTTPS.
 func (s *Server) URL() string {
 	if s.https == nil {
 		return ""
@@ -66,8 +64,8 @@ func (s *Server) URL() string {
 	return "https://" + s.https.Addr().String()
 }
 
-// Run serves until ctx is done, then finishes what it has in hand, for a few
-// seconds, and returns nil. It owns every goroutine of the server.
+// Run serves until ctx is done, finishes running requests within [stopTimeout], and returns nil. It owns every
+// goroutine of the server.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.stop()
 	defer context.AfterFunc(ctx, s.stop)()
@@ -78,7 +76,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return withLogin(ctx, caller{by: peerName(c), role: trust.RoleAdmin})
 		}
 		err := serve(ctx, srv, s.socket)
-		_ = os.Remove(s.cfg.Socket) // one that stays is replaced at the next start
+		_ = os.Remove(s.cfg.Socket) // replaced at the next start
 		if err != nil {
 			return fmt.Errorf("control socket: %w", err)
 		}
@@ -97,7 +95,6 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// server returns what both listeners have in common.
 func (s *Server) server(ctx context.Context) *http.Server {
 	return &http.Server{
 		Handler:      s.mux,
@@ -108,7 +105,7 @@ func (s *Server) server(ctx context.Context) *http.Server {
 	}
 }
 
-// serve serves l until ctx is done, then finishes what it has in hand.
+// serve serves l until ctx is done, then finishes running requests.
 func serve(ctx context.Context, srv *http.Server, l net.Listener) (err error) {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
@@ -119,7 +116,7 @@ func serve(ctx context.Context, srv *http.Server, l net.Listener) (err error) {
 		defer cancel()
 		if srv.Shutdown(stop) != nil {
 			_ = srv.Close() // whoever still waits has had its time
-		}
+		} // requests that exceed stopTimeout
 		err = <-served
 	}
 	if errors.Is(err, http.ErrServerClosed) {
@@ -128,7 +125,7 @@ func serve(ctx context.Context, srv *http.Server, l net.Listener) (err error) {
 	return err
 }
 
-// unrouted serves requests that no route takes: the console does over HTTPS, but below /v1/.
+// unrouted passes HTTPS requests outside /v1/ to the console.
 func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
 	other := !slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost}, r.Method)
 	if s.cfg.Console != nil && r.TLS != nil && !other && !strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -139,7 +136,7 @@ func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
 	p := &Problem{
 		Detail: fmt.Sprintf("there is no %.20s %s", r.Method, path),
 		Status: http.StatusNotFound,
-		Remedy: "/openapi.json says what there is",
+		Remedy: "/openapi.json lists the routes",
 	}
 	if other {
 		p.Status = http.StatusMethodNotAllowed
@@ -147,7 +144,7 @@ func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
 	p.write(w)
 }
 
-// get serves a question.
+// get serves GET requests.
 func get[A any](s *Server, role trust.OperatorRole, path string, answer func(*http.Request) (A, error)) {
 	s.handle("GET "+path, access{role: role}, func(w http.ResponseWriter, r *http.Request) {
 		a, err := answer(r)
@@ -155,7 +152,7 @@ func get[A any](s *Server, role trust.OperatorRole, path string, answer func(*ht
 	})
 }
 
-// ask serves a question with a body.
+// ask serves POST requests that change nothing.
 func ask[Q, A any](s *Server, role trust.OperatorRole, path string, answer func(*http.Request, *Q) (A, error)) {
 	s.handle("POST "+path, access{role: role}, func(w http.ResponseWriter, r *http.Request) {
 		var q Q
@@ -169,7 +166,7 @@ func ask[Q, A any](s *Server, role trust.OperatorRole, path string, answer func(
 	})
 }
 
-// change serves an order, which is finished also if its caller goes meanwhile. The order's reason is in the cause.
+// change serves an order, with its reason in the cause. The order is finished even if the caller goes.
 func change[Q, A any](s *Server, role trust.OperatorRole, path string,
 	do func(*http.Request, *Q, trust.Cause) (A, error),
 ) {
@@ -190,7 +187,6 @@ func change[Q, A any](s *Server, role trust.OperatorRole, path string,
 	})
 }
 
-// answer answers with a in JSON, or with an error.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, a any, err error) {
 	if err != nil {
 		s.fail(w, r, err)
@@ -200,8 +196,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, a any, err error
 	_ = json.NewEncoder(w).Encode(a) // the client has gone
 }
 
-// fail answers with an error, and logs it. What strangers are told is of no interest, and they
-// would write as much of the log as they like.
+// fail answers with an error and logs it; at debug level for strangers, which could fill the log.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	level := slog.LevelInfo
 	if _, known := loginOf(r.Context()); !known {
@@ -211,14 +206,13 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	ProblemOf(err).write(w)
 }
 
-// subject is what a request is about, for logs.
 func subject(r *http.Request) string { return fmt.Sprintf("%.20s %.200s", r.Method, r.URL.Path) }
 
-// none is the answer of orders that say only that they are carried out.
+// none is the answer of orders without a result.
 type none struct{}
 
-// decode reads the body of a request into q, which is a pointer, and returns the caller with the reason in the body,
-// if there is one. No body is an empty object.
+// decode reads a request's body into q, and returns the caller with the body's reason. An empty body is an empty
+// object.
 func decode(w http.ResponseWriter, r *http.Request, q any) (trust.Cause, error) {
 	cause := trust.Cause{By: by(r.Context())}
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
@@ -227,13 +221,13 @@ func decode(w http.ResponseWriter, r *http.Request, q any) (trust.Cause, error) 
 	}
 	if err != nil {
 		p := badRequest(fmt.Errorf("request body: %w", err))
-		if json.Valid(b) { // it may be that of a later version
-			p.Remedy = "/openapi.json says what is taken; if a later version of muster asks, use the one that this provisioner has, or ask a provisioner of that version"
+		if json.Valid(b) { // perhaps of a later version
+			p.Remedy = "/openapi.json lists what is accepted; a later version of muster needs a provisioner of that version"
 		}
 		return cause, p
 	}
 	var reason Reason
-	_ = json.Unmarshal(b, &reason) // DecodeStrict took it, or it is empty
+	_ = json.Unmarshal(b, &reason) // DecodeStrict has checked it
 	cause.Why = reason.Why
 	return cause, nil
 }

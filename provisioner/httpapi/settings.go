@@ -10,21 +10,21 @@ import (
 	"muster/jwt"
 )
 
-// Settings are those of the installation, the same on every provisioner.
+// Settings are those of the whole installation.
 type Settings struct {
-	Pauses []*orders.Pause `json:"pauses"` // that stand, the installation's first
+	Pauses []*orders.Pause `json:"pauses"` // the installation's first
 }
 
 // A NewPause pauses enrollment.
 type NewPause struct {
-	Site     jwt.Site `json:"site,omitempty"`     // only there; empty for everywhere
-	Renewals bool     `json:"renewals,omitempty"` // those too
+	Site     jwt.Site `json:"site,omitempty"`     // empty: everywhere
+	Renewals bool     `json:"renewals,omitempty"` // pause renewals too
 	Why      string   `json:"why,omitempty"`
 }
 
 // A Resumption ends a pause.
 type Resumption struct {
-	Site jwt.Site `json:"site,omitempty"` // that of this site; empty for the installation's
+	Site jwt.Site `json:"site,omitempty"` // empty: the installation's pause
 	Why  string   `json:"why,omitempty"`
 }
 

@@ -16,31 +16,29 @@ import (
 // SocketName is the socket's name in the provisioner's data directory.
 const SocketName = "control.sock"
 
-// maxSocketPath is what fits into sockaddr_un (unix(7): 108 bytes with the
-// closing zero; elsewhere 104).
+// maxSocketPath is the size of sockaddr_un without the closing zero (unix(7): 108 bytes; BSD 104).
 const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// listenUnix makes the socket at path, for its owner only, in place of one that an earlier process left. The directory
-// has mode 0700, and package broker's lock on the store keeps other provisioners from it.
+// listenUnix replaces a socket that an earlier process left. The directory has mode 0700, and package broker's lock on
+// the store keeps other provisioners away.
 func listenUnix(path string) (*net.UnixListener, error) {
 	short, done, err := shortened(path)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	defer done()
-	_ = os.Remove(path) // if it stays, listening says why
+	_ = os.Remove(path) // if this fails, listening reports it
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
-	l.SetUnlinkOnClose(false) // it would unlink the short name
+	l.SetUnlinkOnClose(false) // unlinking would use the short name
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("control socket: %w", err), l.Close())
 	}
 	return l, nil
 }
 
-// dial connects to the socket at path.
 func dial(ctx context.Context, path string) (net.Conn, error) {
 	short, done, err := shortened(path)
 	if err != nil {
@@ -50,8 +48,8 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", short)
 }
 
-// shortened returns a name for path that fits into a socket address: through
-// its directory's descriptor if path itself is too long. done ends its life.
+// shortened returns a name for path that fits into a socket address: through the directory's descriptor if path is too
+// long. Call done when it is no longer used.
 func shortened(path string) (short string, done func(), err error) {
 	if len(path) <= maxSocketPath {
 		return path, func() {}, nil
@@ -63,7 +61,7 @@ func shortened(path string) (short string, done func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { _ = dir.Close() }, nil
 }
 
-// peerName returns the user whose process is at the other end: the name, or uid and number without one.
+// peerName returns the user at the other end, by name or as "uid N".
 func peerName(c net.Conn) string {
 	peer, err := peerOf(c)
 	if err != nil {
@@ -76,7 +74,6 @@ func peerName(c net.Conn) string {
 	return "uid " + uid
 }
 
-// peerOf returns the user id of the process at the other end of a Unix socket.
 func peerOf(c net.Conn) (peer uint32, err error) {
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {

@@ -12,20 +12,18 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// A Status is the installation at a glance: sums over all provisioners that are
-// there, as they were some seconds ago at most.
+// A Status sums up the installation: what its running provisioners reported some seconds ago at most.
 type Status struct {
 	Installation string               `json:"installation"`
 	Provisioners []*StatusProvisioner `json:"provisioners"`
-	Nodes        *fleet.Summary       `json:"nodes,omitempty"` // nil while the records are being read
-	Waiting      int                  `json:"waiting"`         // keys that wait for an operator, or for the policy
+	Nodes        *fleet.Summary       `json:"nodes,omitempty"` // nil while the index is read
+	Waiting      int                  `json:"waiting"`         // length of the pending list
 	Activity     fleet.Activity       `json:"activity"`
 	Pauses       []*orders.Pause      `json:"pauses"`
 	Frozen       bool                 `json:"frozen"`  // a recovery has frozen limited tokens
-	Unknown      []string             `json:"unknown"` // what could not be found out
+	Unknown      []string             `json:"unknown"` // what could not be read, with the reason
 
-	// Standing is what somebody should do something about, a line each; empty: all
-	// is well.
+	// Standing are the problems that need an operator, a line each.
 	Standing []string `json:"standing"`
 }
 
@@ -33,19 +31,23 @@ type Status struct {
 type StatusProvisioner struct {
 	*fleet.HeardComponent
 
-	Features []fleet.Feature `json:"features"` // that have failed
+	Features []fleet.Feature `json:"features"` // failed ones
 }
 
 func statusRoutes(s *Server) {
 	get(s, viewer, "/v1/status", func(r *http.Request) (*Status, error) { return s.status(r.Context()), nil })
 }
 
-// status finds out what it can. What it cannot is in Unknown.
 func (s *Server) status(ctx context.Context) *Status {
 	p := s.cfg.Provisioner
 	now := &Status{
-		Installation: p.Config().Installation, Provisioners: []*StatusProvisioner{}, Pauses: s.cfg.Orders.Pauses.List(), Frozen: s.cfg.Orders.Recovery.Frozen(),
-		Activity: fleet.Activity{Refused: map[wire.Code]int{}}, Unknown: []string{}, Standing: []string{},
+		Installation: p.Config().Installation,
+		Provisioners: []*StatusProvisioner{},
+		Activity:     fleet.Activity{Refused: map[wire.Code]int{}},
+		Pauses:       s.cfg.Orders.Pauses.List(),
+		Frozen:       s.cfg.Orders.Recovery.Frozen(),
+		Unknown:      []string{},
+		Standing:     []string{},
 	}
 	unknown := func(what string, err error) {
 		now.Unknown = append(now.Unknown, fmt.Sprintf("%s: %v", what, err))
@@ -65,28 +67,27 @@ func (s *Server) status(ctx context.Context) *Status {
 		unknown("nodes", err)
 	}
 	if now.Waiting, err = s.cfg.Orders.Keys.Count(ctx); err != nil {
-		unknown("who waits", err)
+		unknown("pending nodes", err)
 	}
 	now.stand()
 	return now
 }
 
-// stand lists what somebody should look at.
 func (t *Status) stand() {
 	add := func(format string, args ...any) {
-		first, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n") // a compiler goes on with the line that it is about
+		first, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n") // errors of the policy's compiler have several lines
 		t.Standing = append(t.Standing, first)
 	}
 	for _, p := range t.Provisioners {
 		switch {
 		case p.Stopped:
-			continue // by somebody, who knows
+			continue // an operator stopped it
 		case p.Gone:
 			add("provisioner %s is gone since %s", p.Name, p.Heard.Format("2006-01-02T15:04:05Z"))
 			continue
 		}
 		for _, a := range p.Alarms {
-			if a.Code != wire.CodePaused { // said below, once for all
+			if a.Code != wire.CodePaused { // listed once, with the pauses
 				add("alarm %s on %s: %s", a.Code, p.Name, a.Cause)
 			}
 		}
@@ -98,10 +99,10 @@ func (t *Status) stand() {
 		add("enrollment is %v", pause.Because())
 	}
 	if t.Frozen {
-		add("a recovery has frozen limited tokens: sign new ones, or muster token unfreeze")
+		add("a recovery has frozen limited tokens: sign new ones, or run muster token unfreeze")
 	}
 	if n := t.Nodes; n != nil && n.Cloned > 0 {
-		add("names that two machines use: %d; muster events --type node.cloned", n.Cloned)
+		add("nodes whose key two machines use: %d; see muster events --type node.cloned", n.Cloned)
 	}
 	for _, what := range t.Unknown {
 		add("not known: %s", what)

@@ -11,7 +11,7 @@ import (
 	"muster/jwt"
 )
 
-// A Reason goes with every change: why, for the history.
+// A Reason is the body of changes that need nothing else.
 type Reason struct {
 	Why string `json:"why,omitempty"`
 }
@@ -26,13 +26,13 @@ type TokenID struct {
 	ID jwt.TokenID `json:"tid"`
 }
 
-// A Release says whose use of a token is to be given back.
+// A Release names the holder of the use to give back.
 type Release struct {
 	Of  string `json:"of"` // key hash or identity
 	Why string `json:"why,omitempty"`
 }
 
-// maxTokenUses bounds the uses of one token in an answer, so that it stays below 4 MB.
+// maxTokenUses keeps an answer below 4 MB.
 const maxTokenUses = 10_000
 
 func tokenRoutes(s *Server) {
@@ -40,12 +40,11 @@ func tokenRoutes(s *Server) {
 	tid := func(r *http.Request) jwt.TokenID { return jwt.TokenID(r.PathValue("tid")) }
 	get(s, viewer, "/v1/tokens", func(r *http.Request) ([]operate.TokenSummary, error) {
 		tokens, err := t.List(r.Context())
-		return append([]operate.TokenSummary{}, tokens...), err // a list of none is a list
+		return append([]operate.TokenSummary{}, tokens...), err // [] and not null
 	})
 	get(s, viewer, "/v1/tokens/{tid}", func(r *http.Request) (*operate.TokenReport, error) {
 		return t.Get(r.Context(), tid(r), maxTokenUses)
 	})
-	// The text goes nowhere but into the verifier.
 	ask(s, viewer, "/v1/tokens/identify", func(_ *http.Request, q *TokenText) (*TokenID, error) {
 		id, err := t.Identify(string(q.Token))
 		if err != nil {
@@ -53,11 +52,13 @@ func tokenRoutes(s *Server) {
 		}
 		return &TokenID{ID: id}, nil
 	})
-	change(s, operator, "/v1/tokens/{tid}/revoke", func(r *http.Request, _ *Reason, c trust.Cause) (*operate.TokenReport, error) {
+	change(s, operator, "/v1/tokens/{tid}/revoke", func(
+		r *http.Request, _ *Reason, c trust.Cause,
+	) (*operate.TokenReport, error) {
 		if err := t.Revoke(r.Context(), tid(r), c); err != nil {
 			return nil, err
 		}
-		return t.Get(r.Context(), tid(r), maxTokenUses) // the machines that used it are what to look at next
+		return t.Get(r.Context(), tid(r), maxTokenUses) // the nodes that used it are the operator's next question
 	})
 	change(s, admin, "/v1/tokens/{tid}/unfreeze", func(r *http.Request, q *Unfreezing, c trust.Cause) (*none, error) {
 		return &none{}, t.Unfreeze(r.Context(), tid(r), q.Left, c)
@@ -65,31 +66,35 @@ func tokenRoutes(s *Server) {
 	change(s, admin, "/v1/recovery/end", func(r *http.Request, _ *Reason, c trust.Cause) (*none, error) {
 		return &none{}, s.cfg.Orders.Recovery.End(r.Context(), c)
 	})
-	change(s, operator, "/v1/tokens/{tid}/release", func(r *http.Request, q *Release, c trust.Cause) ([]trust.TokenUse, error) {
+	change(s, operator, "/v1/tokens/{tid}/release", func(
+		r *http.Request, q *Release, c trust.Cause,
+	) ([]trust.TokenUse, error) {
 		return t.Release(r.Context(), tid(r), q.Of, c)
 	})
 }
 
-// Unfreezing says how many uses a frozen token has left.
+// Unfreezing sets the uses left of a frozen token.
 type Unfreezing struct {
-	Left int    `json:"left"` // beside those that are on record
+	Left int    `json:"left"` // beyond those on record
 	Why  string `json:"why,omitempty"`
 }
 
-// An AddSigner is a signer that is to be added.
+// An AddSigner is a signer to add.
 type AddSigner struct {
 	trust.NewSigner
 	Why string `json:"why,omitempty"`
 }
 
-// Removed says how many signers a removal has left.
+// Removed is the number of signers left.
 type Removed struct {
 	Left int `json:"left"`
 }
 
 func signerRoutes(s *Server) {
 	signers := s.cfg.Orders.Signers
-	get(s, viewer, "/v1/signers", func(r *http.Request) ([]trust.SignerInfo, error) { return signers.List(r.Context()) })
+	get(s, viewer, "/v1/signers", func(r *http.Request) ([]trust.SignerInfo, error) {
+		return signers.List(r.Context())
+	})
 	change(s, admin, "/v1/signers", func(r *http.Request, q *AddSigner, c trust.Cause) (*trust.SignerInfo, error) {
 		return signers.Add(r.Context(), q.NewSigner, c)
 	})

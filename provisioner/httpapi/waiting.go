@@ -23,39 +23,37 @@ import (
 	"muster/provisioner/operate"
 )
 
-// Pending is who waits, and who was rejected.
+// Pending is the pending list.
 type Pending struct {
-	Waiting  []*waiting.Key   `json:"waiting"`  // the longest first
-	Rejected []*orders.Answer `json:"rejected"` // the oldest first
+	Waiting  []*waiting.Key   `json:"waiting"`  // longest first
+	Rejected []*orders.Answer `json:"rejected"` // oldest first
 }
 
-// A NewVerdict is an operator's verdict about a key that waits.
+// A NewVerdict is an operator's verdict about a waiting key.
 type NewVerdict struct {
-	Key Limit         `json:"key,omitempty"`    // hash of the key or its first 8 digits or more; needed where several wait
-	TTL time.Duration `json:"ttl_ns,omitempty"` // of an approval; 0 is 24 h
+	Key Limit         `json:"key,omitempty"`    // SHA-256 in hex, or 8 digits or more of it; needed if several keys wait
+	TTL time.Duration `json:"ttl_ns,omitempty"` // of an approval; 0: 24 h
 	Why string        `json:"why,omitempty"`
 
-	// Waiting is for a key, given by its whole hash, that was on the list of those who wait: a
-	// rejection since then stays, and is an error. A provisioner that does not know it refuses.
+	// Waiting: Key is a whole hash from the pending list. If it was rejected since, the order fails. A provisioner
+	// without this member refuses the request.
 	Waiting bool `json:"waiting,omitempty"`
 }
 
-// of is the key that is meant.
 func (v *NewVerdict) of(id wire.Identity) operate.KeyChoice {
 	return operate.KeyChoice{Identity: id, Key: string(v.Key), Shown: v.Waiting}
 }
 
-// A WaitingFilter selects some of the keys that wait: by name, site, token and facts as nodes are selected, and by
-// address.
+// A WaitingFilter selects waiting keys by the name, site, token and facts of a node filter, and by address.
 type WaitingFilter struct {
 	fleet.Filter
-	From string // address that it came from, or a range as 192.0.2.0/24
+	From string // address or range, such as 192.0.2.0/24
 }
 
 // IsZero reports whether it selects every key.
 func (f *WaitingFilter) IsZero() bool { return f.From == "" && f.Filter.IsZero() }
 
-// Query returns it as the query of a request.
+// Query returns the filter as query parameters.
 func (f *WaitingFilter) Query() url.Values {
 	v := NodeQuery(fleet.Query{Filter: f.Filter})
 	if f.From != "" {
@@ -64,7 +62,7 @@ func (f *WaitingFilter) Query() url.Values {
 	return v
 }
 
-// Compile returns what selects, or all that is wrong with the filter.
+// Compile returns the filter as a function, or every fault of the filter.
 func (f *WaitingFilter) Compile() (func(*waiting.Key) bool, error) {
 	err := (&fleet.Query{Filter: f.Filter}).Check()
 	var within netip.Prefix
@@ -89,12 +87,11 @@ func (f *WaitingFilter) Compile() (func(*waiting.Key) bool, error) {
 	}, err
 }
 
-// matches reports whether the filter's names cover an identity.
 func (f *WaitingFilter) matches(id wire.Identity) bool {
 	return strings.HasPrefix(string(id), f.Prefix) && (f.Match == "" || f.Match.Match(id))
 }
 
-// rangeOf returns the addresses that text names: one, or a range.
+// rangeOf parses an address or a range.
 func rangeOf(text string) (netip.Prefix, error) {
 	if at, err := netip.ParseAddr(text); err == nil {
 		at = at.Unmap()
@@ -107,12 +104,11 @@ func rangeOf(text string) (netip.Prefix, error) {
 	return within.Masked(), nil
 }
 
-// waitingRoutes serve which keys wait, as a [WaitingFilter] in the query selects, and take verdicts.
 func waitingRoutes(s *Server) {
 	keys := s.cfg.Orders.Keys
 	get(s, viewer, "/v1/waiting", func(r *http.Request) (*Pending, error) {
 		v, wrong := parameters(r, "prefix", "match", "site", "token", "from", "fact*")
-		q, _ := parseNodeQuery(v) // what of it cannot be parsed is no parameter here
+		q, _ := parseNodeQuery(v) // other faults are not parameters here
 		filter := WaitingFilter{Filter: q.Filter, From: v.Get("from")}
 		meant, err := filter.Compile()
 		if err = errors.Join(wrong, err); err != nil {
@@ -129,20 +125,26 @@ func waitingRoutes(s *Server) {
 			}
 		}
 		for _, a := range keys.Rejected() {
-			// What it presented is no longer known; by names it can be told.
+			// A rejected key has no request any more: only its name can match.
 			if filter.matches(a.Identity) {
 				answer.Rejected = append(answer.Rejected, a)
 			}
 		}
 		return answer, nil
 	})
-	changeNode(s, "approve", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*orders.Answer, error) {
+	changeNode(s, "approve", func(
+		ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause,
+	) (*orders.Answer, error) {
 		return keys.Approve(ctx, q.of(id), q.TTL, c)
 	})
-	changeNode(s, "reject", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*orders.Answer, error) {
+	changeNode(s, "reject", func(
+		ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause,
+	) (*orders.Answer, error) {
 		return keys.Reject(ctx, q.of(id), c)
 	})
-	changeNode(s, "forget", func(ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause) (*orders.Answer, error) {
+	changeNode(s, "forget", func(
+		ctx context.Context, id wire.Identity, q *NewVerdict, c trust.Cause,
+	) (*orders.Answer, error) {
 		return keys.Forget(ctx, q.of(id), c)
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"muster/provisioner/events"
 )
 
-// webhookRoutes list the webhooks of this process, and try them.
 func webhookRoutes(s *Server) {
 	hooks := s.cfg.Webhooks
 	get(s, viewer, "/v1/webhooks", func(*http.Request) ([]events.Webhook, error) { return hooks.List(), nil })

@@ -13,16 +13,16 @@ import (
 	"muster/provisioner/trust"
 )
 
-// ErrEverything means that a pattern covers every name, and the order does not say that this is meant.
-var ErrEverything = errors.New("this pattern lets every name in: any holder of a token can enroll as anything")
+// ErrEverything means that an order does not confirm a pattern that covers every name.
+var ErrEverything = errors.New("this pattern admits every name: any holder of a token can enroll under any name")
 
 // ErrNotAllowed means that the allow-list has no such entry.
 var ErrNotAllowed = errors.New("no such entry in the allow-list")
 
-// AllowList is the allow-list, which all provisioners share.
+// AllowList is the allow-list.
 type AllowList struct{ *base }
 
-// List returns the allow-list, by pattern. Entries that have expired are among it until they are removed or replaced.
+// List returns the entries by pattern, expired ones too.
 func (l *AllowList) List(context.Context) ([]*orders.Allowance, error) {
 	if err := l.provisioner.Fresh(); err != nil {
 		return nil, err
@@ -30,10 +30,8 @@ func (l *AllowList) List(context.Context) ([]*orders.Allowance, error) {
 	return l.logs.Allowances.List(), nil
 }
 
-// Add lets names enroll that were never seen: those that the pattern covers, until expires if that is not zero. It
-// replaces the entry of the same pattern: asking again is harmless. A lone * is for labs: it is refused with
-// [ErrEverything] unless all is true, and is an alarm for as long as it stands. It is in force on every provisioner
-// within a second.
+// Add lets new names enroll that match the pattern, in place of the pattern's earlier entry; an expires of 0 is never.
+// A lone * is [ErrEverything] unless all is true, and an alarm while it stands.
 func (l *AllowList) Add(
 	ctx context.Context, pattern string, expires time.Duration, all bool, c trust.Cause,
 ) (a *orders.Allowance, err error) {
@@ -41,7 +39,7 @@ func (l *AllowList) Add(
 	parsed, err := wire.ParsePattern(pattern)
 	err = errors.Join(err, c.Check())
 	if expires < 0 {
-		err = errors.Join(err, fmt.Errorf("expires in %v, want more than nothing", expires))
+		err = errors.Join(err, fmt.Errorf("expires in %v, want more than 0", expires))
 	}
 	if err == nil && orders.AnyName(parsed) && !all {
 		err = errors.Join(err, ErrEverything)
@@ -56,7 +54,7 @@ func (l *AllowList) Add(
 	return a, l.change(ctx, a, func(trust.Entry[*orders.Allowance]) error { return nil })
 }
 
-// Remove removes the entry of a pattern. Nodes that it has let in stay. The error is [ErrNotAllowed] if there is none.
+// Remove removes a pattern; nodes that it admitted stay. The error is [ErrNotAllowed] if there is none.
 func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c trust.Cause) (err error) {
 	defer about(&err, "disallow %.80q", pattern)
 	if err := wrong(c.Check()); err != nil {
@@ -72,8 +70,7 @@ func (l *AllowList) Remove(ctx context.Context, pattern wire.Pattern, c trust.Ca
 	})
 }
 
-// change writes an entry in place of the newest of its pattern, if check has nothing against that. An entry that cannot
-// be read is replaced.
+// change replaces the newest entry of the pattern if check allows it.
 func (l *AllowList) change(
 	ctx context.Context, a *orders.Allowance, check func(newest trust.Entry[*orders.Allowance]) error,
 ) error {
@@ -90,7 +87,6 @@ func (l *AllowList) change(
 	return err
 }
 
-// entry returns a new entry about a pattern.
 func (l *AllowList) entry(pattern wire.Pattern, c trust.Cause) *orders.Allowance {
 	return &orders.Allowance{
 		Schema:  orders.AllowanceSchema,
@@ -101,7 +97,6 @@ func (l *AllowList) entry(pattern wire.Pattern, c trust.Cause) *orders.Allowance
 	}
 }
 
-// put has write write an entry under its key, and reports it.
 func (l *AllowList) put(ctx context.Context, a *orders.Allowance, write func(key string) error) error {
 	e := l.event(events.Allowed, a.Cause)
 	e.Pattern = a.Pattern

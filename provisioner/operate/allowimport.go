@@ -16,40 +16,36 @@ import (
 	"muster/provisioner/trust"
 )
 
-// A Listed is an entry of a list that is imported.
+// A Listed is an entry of an imported list.
 type Listed struct {
 	Pattern   wire.Pattern `json:"pattern" yaml:"pattern"`
 	ExpiresAt time.Time    `json:"expires_at,omitzero" yaml:"expires"` // zero: never
-	Comment   string       `json:"comment,omitempty" yaml:"comment"`   // in place of the import's reason
+	Comment   string       `json:"comment,omitempty" yaml:"comment"`   // default: the reason of the import
 }
 
-// A List is all that one source wants in the allow-list.
+// A List is everything that one source allows.
 type List struct {
 	Source     string   `json:"source"`
 	Entries    []Listed `json:"entries"`
-	Everything bool     `json:"everything,omitempty"` // a pattern that covers every name is meant
+	Everything bool     `json:"everything,omitempty"` // allows a pattern that covers every name
 }
 
-// Imported is what an import has changed, or would change.
+// Imported is the result of an import or a dry run.
 type Imported struct {
 	Added     []wire.Pattern `json:"added,omitempty"`
 	Changed   []wire.Pattern `json:"changed,omitempty"`
 	Ended     []wire.Pattern `json:"ended,omitempty"`
 	Unchanged int            `json:"unchanged"`
 
-	// Kept are patterns of the list that stay as they are, since they are in force by an operator's entry or by another
-	// source's.
+	// Kept are patterns that another source or an operator has in force.
 	Kept []wire.Pattern `json:"kept,omitempty"`
 }
 
-// importWriters is how many entries of an import are written at a time. The store takes one after the other; more of
-// them hide the round trips to a cluster.
+// importWriters hides the round trips to a cluster: the store itself writes in sequence.
 const importWriters = 16
 
-// Import brings the entries of a source to what its list says: those that it lacks are added or changed, all others of
-// that source end. Entries of operators and of other sources stay. Each change is one write under compare-and-set, so
-// that an import that was cut off, or met another change, is finished by importing again. Entries that have expired
-// count as missing from the list. With dryRun nothing is written.
+// Import brings the entries of a source to its list: entries that the list lacks, or has as expired, end. Entries of
+// other sources stay. Importing again completes an interrupted import.
 func (l *AllowList) Import(ctx context.Context, list List, dryRun bool, c trust.Cause) (_ *Imported, err error) {
 	defer about(&err, "import the allow-list of %.80q", list.Source)
 	if err := wrong(list.check(c), c.Check()); err != nil {
@@ -66,7 +62,7 @@ func (l *AllowList) Import(ctx context.Context, list List, dryRun bool, c trust.
 	g.SetLimit(importWriters)
 	for _, w := range writes {
 		if unfailed.Err() != nil {
-			break // what has begun is finished: a write that is cut off may be made later
+			break // wait for the writes under way: a canceled write may still be made
 		}
 		g.Go(func() error {
 			err := l.put(ctx, w.entry, func(key string) error {
@@ -82,12 +78,11 @@ func (l *AllowList) Import(ctx context.Context, list List, dryRun bool, c trust.
 	err = g.Wait()
 	l.provisioner.AllowListChanged(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w; importing it again finishes this", err)
+		return nil, fmt.Errorf("%w; import it again to finish", err)
 	}
 	return result, nil
 }
 
-// check reports everything wrong with the list that is imported for a cause.
 func (l *List) check(c trust.Cause) error {
 	errs := []error{orders.CheckAllowSource(l.Source)}
 	seen := make(map[wire.Pattern]bool, len(l.Entries))
@@ -110,13 +105,11 @@ func (l *List) check(c trust.Cause) error {
 	return errors.Join(errs...)
 }
 
-// An allowWrite is an entry to write, and the revision that it replaces.
 type allowWrite struct {
 	entry *orders.Allowance
 	after trust.Revision
 }
 
-// plan returns what an import writes, ends first, and what that changes.
 func (l *AllowList) plan(list List, c trust.Cause) (writes []allowWrite, result *Imported) {
 	result = &Imported{}
 	now := l.now()

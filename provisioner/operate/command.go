@@ -13,37 +13,34 @@ import (
 	"muster/provisioner/events"
 )
 
-// Errors of commands to nodes.
 var (
-	// ErrNodeAway means that no agent takes commands for the node: it is off, not connected to the fleet, or still being
-	// provisioned. Nothing was sent.
+	// ErrNodeAway means that no agent of the node is connected. Nothing was sent.
 	ErrNodeAway = errors.New("the node is not connected")
 
-	// ErrNodeSilent means that the node did not answer in time. It may have taken the command: sent again under the same
-	// id it is done once.
+	// ErrNodeSilent means that the node did not answer in time. It may have taken the command; a repetition with the
+	// same id is done once.
 	ErrNodeSilent = errors.New("the node does not answer")
 
-	// ErrNoCommandKey means that nothing is on record by which a command could be proven to the node: it enrolled with a
-	// token without a secret. Say what token it has.
+	// ErrNoCommandKey means that the node enrolled with a token without a secret: name the token that it has now.
 	ErrNoCommandKey = errors.New("no command key on record")
 )
 
 // A CommandOrder is a command to a node.
 type CommandOrder struct {
-	// ID is the command's: a repeated order keeps it. Empty makes a new one.
+	// ID identifies a repeated order; empty: a new one.
 	ID   string
 	Verb wire.Verb
 
-	// Token is the text of the token that the node has, in place of the key on record. Empty uses that.
+	// Token is the text of the node's token; empty: the key on record.
 	Token wire.Secret
 
 	Seen provisioner.Seen
 }
 
-// An Obeyed says what has become of an order.
+// An Obeyed is the result of a command.
 type Obeyed struct {
 	ID       string `json:"id"`
-	Repeated bool   `json:"repeated,omitempty"` // the node knew it already
+	Repeated bool   `json:"repeated,omitempty"` // the node had it already
 }
 
 // NodeRefusal is a node's refusal of a command as an error.
@@ -51,11 +48,11 @@ func NodeRefusal(node wire.Identity, r *wire.Refusal) *provisioner.Refusal {
 	return &provisioner.Refusal{Node: string(node), Code: r.Code, Err: errors.New(events.Scrub(r.Message))}
 }
 
-// Command has a node do something, and returns once the order is on the node's disk: it is done then, whatever happens
-// to the agent. That it is done shows in the node's history. Asking again with the same id is harmless.
+// Command sends a command and returns once it is on the node's disk, from where the agent carries it out even after a
+// crash.
 //
-// The error is [provisioner.ErrNoRecord], [trust.ErrState], [ErrNoCommandKey], [ErrNodeAway], [ErrNodeSilent], or
-// the node's refusal as a *[provisioner.Refusal].
+// The error is [provisioner.ErrNoRecord], [trust.ErrState], [ErrNoCommandKey], [ErrNodeAway], [ErrNodeSilent], or a
+// *[provisioner.Refusal] by the node.
 func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c trust.Cause) (_ *Obeyed, err error) {
 	defer about(&err, "%.80s %q", o.Verb, id)
 	err = c.Check()
@@ -77,7 +74,7 @@ func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c
 	if err != nil && !errors.Is(err, ErrNodeSilent) {
 		return nil, err
 	}
-	// Of an order that may have been taken there is an event, too.
+	// A silent node may have taken the command: that is an event too.
 	e.Node, e.Verb, e.Command, e.Cause = string(id), o.Verb, o.ID, events.ErrorText(err)
 	if accepted != nil {
 		e.Repeated = accepted.Repeated
@@ -90,7 +87,6 @@ func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c
 	return &Obeyed{ID: o.ID, Repeated: accepted.Repeated}, nil
 }
 
-// commandKey returns what proves an order to its node, or why the node is not to get it.
 func (n *Nodes) commandKey(ctx context.Context, id wire.Identity, o CommandOrder) ([]byte, error) {
 	record, at, err := n.store.Record(ctx, id)
 	if err == nil {
@@ -116,8 +112,7 @@ func (n *Nodes) commandKey(ctx context.Context, id wire.Identity, o CommandOrder
 	return key, nil
 }
 
-// commandable says why a node is not to get a command. A node is not sent to enroll with a token that would not let it
-// in again.
+// commandable refuses to re-enroll a node whose token would not let it in again.
 func (n *Nodes) commandable(r *provisioner.Record, o CommandOrder) error {
 	switch {
 	case r == nil:
@@ -130,7 +125,7 @@ func (n *Nodes) commandable(r *provisioner.Record, o CommandOrder) error {
 		return nil
 	}
 	if err := n.provisioner.TokenUnusable(r); err != nil {
-		return fmt.Errorf("%w: its token %s %w: give it another one first, and name that with --node-token",
+		return fmt.Errorf("%w: its token %s %w: give it another token first, and name that with --node-token",
 			trust.ErrState, r.Token, err)
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// Nodes are the machines on record.
+// Nodes are the nodes on record.
 type Nodes struct {
 	*base
 
@@ -25,22 +25,20 @@ type Nodes struct {
 	tokens  trust.TokenVerifier
 }
 
-// Bounds of a grant's life.
 const (
 	DefaultGrantTTL = time.Hour      // a walk to the machine
-	MaxGrantTTL     = 24 * time.Hour // a shipment; an open door should not be forgotten
+	MaxGrantTTL     = 24 * time.Hour // a shipment; no longer, since a forgotten grant is an open door
 )
 
-// A GrantOrder is what a grant is to be.
+// A GrantOrder describes a grant.
 type GrantOrder struct {
-	// ID is the grant's: a repeated order keeps it. Empty makes a new one.
+	// ID identifies a repeated order; empty: a new one.
 	ID      string
-	KeyHash string        // 64 hex digits: that key alone; any if empty
-	TTL     time.Duration // [MaxGrantTTL] at most; 0 is [DefaultGrantTTL]
+	KeyHash string        // only this key, 64 hex digits; empty: any key
+	TTL     time.Duration // at most [MaxGrantTTL]; 0 is [DefaultGrantTTL]
 	Seen    provisioner.Seen
 }
 
-// check returns what is wrong with the order itself.
 func (o *GrantOrder) check(c trust.Cause) error {
 	err := errors.Join(c.Check(), checkOrderID(o.ID))
 	if o.KeyHash != "" {
@@ -52,13 +50,11 @@ func (o *GrantOrder) check(c trust.Cause) error {
 	return wrong(err)
 }
 
-// Grant lets one other key take the identity over, once. It replaces an earlier grant for the identity, and is written
-// over that one alone: an order that comes late does not take back what was ordered since. A grant with the same id,
-// spent or not, is the answer to a repeated order.
+// Grant lets one other key take the identity, once. It replaces an earlier grant by compare-and-set: a late order does
+// not undo a newer one. An order with the same id returns the same grant.
 //
-// The error is [provisioner.ErrNoRecord], or [trust.ErrState] if the identity is free or revoked, if the grant with
-// this id was used and another one was given since, or if another operator gives one meanwhile. After any other it may
-// have happened, and asking again is harmless.
+// The error is [provisioner.ErrNoRecord], or [trust.ErrState] if the identity is free or revoked, if this id's grant
+// was used and replaced, or if another operator grants meanwhile.
 func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c trust.Cause) (_ *orders.Grant, err error) {
 	defer about(&err, "grant %q", id)
 	o.TTL = cmp.Or(o.TTL, DefaultGrantTTL)
@@ -73,7 +69,7 @@ func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c tru
 		return nil, err
 	}
 	newest, after, err := n.logs.Grant(id)
-	if err != nil && o.ID != "" { // one that cannot be read is replaced
+	if err != nil && o.ID != "" { // an unreadable grant is replaced
 		return nil, err
 	}
 	if o.ID == "" {
@@ -106,15 +102,14 @@ func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c tru
 	return g, nil
 }
 
-// grantable returns why the identity of a record cannot be granted to a key.
 func (n *Nodes) grantable(r *provisioner.Record, keyHash string) error {
 	if r == nil {
-		return fmt.Errorf("%w: a name that was never seen needs no grant, an allow-list entry is enough", provisioner.ErrNoRecord)
+		return fmt.Errorf("%w: a new name needs no grant, an allow-list entry is enough", provisioner.ErrNoRecord)
 	}
 	revocations := n.provisioner.Revocations()
 	switch {
 	case r.State == provisioner.StateRetired:
-		return fmt.Errorf("%w: it is retired, any key may have it", trust.ErrState)
+		return fmt.Errorf("%w: it is retired, any key can enroll under it", trust.ErrState)
 	case r.State == provisioner.StateRevoked || revocations.Outstanding(r.Identity, r.AppliedRevocation()) != nil:
 		return fmt.Errorf("%w: it is revoked, retire it first", trust.ErrState)
 	case keyHash != "" && revocations.Key(keyHash) != nil:
@@ -123,14 +118,13 @@ func (n *Nodes) grantable(r *provisioner.Record, keyHash string) error {
 	return nil
 }
 
-// grantUsed returns an error if a record of the identity has spent the grant: another one was given since.
 func (n *Nodes) grantUsed(ctx context.Context, id wire.Identity, grant string) error {
 	history, _, err := n.store.History(ctx, id)
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(history, func(r provisioner.Revised) bool { return r.Record.Grant == grant }) {
-		return fmt.Errorf("%w: this order was carried out and used, and another one was given since", trust.ErrState)
+		return fmt.Errorf("%w: this grant was used, and another one was given since", trust.ErrState)
 	}
 	return nil
 }

@@ -15,29 +15,28 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Operators are those that may come in over HTTPS.
+// Operators are the operators with access over HTTPS.
 type Operators struct {
 	*base
 
 	cfg provisioner.Config
 }
 
-// ErrOperator means that what is said of an operator cannot be. The text lists all that is wrong.
+// ErrOperator means that an operator's description is invalid; the text lists every fault.
 var ErrOperator = errors.New("operator not accepted")
 
-// An AddedOperator is an operator that was added.
+// An AddedOperator is the result of [Operators.Add].
 type AddedOperator struct {
 	OperatorInfo
 
-	Chain        string `json:"chain,omitempty"` // PEM: the certificate and its issuer's, if one was asked for
-	Roots        string `json:"roots"`           // PEM: the installation's
-	Installation string `json:"installation"`    // `aud` of their tokens
+	Chain        string `json:"chain,omitempty"` // PEM, with the issuer's, if requested
+	Roots        string `json:"roots"`           // PEM
+	Installation string `json:"installation"`    // `aud` of the operator's tokens
 }
 
-// Add lets an operator in over HTTPS, on every provisioner within a second and in this process at once. An operator that
-// is there gets the new role and key in place of the former ones: the certificate before is worthless. After an error it
-// may have happened or not; adding it again is harmless. The error wraps [ca.ErrRequest] or [ca.ErrAuthority] if there is
-// no certificate, and is [trust.ErrState] if the operator was changed meanwhile.
+// Add gives an operator access over HTTPS. An existing operator gets the new role and key, and loses the former
+// certificate. The error wraps [ca.ErrRequest] or [ca.ErrAuthority] if there is no certificate, and is [trust.ErrState]
+// if the operator was changed meanwhile.
 func (o *Operators) Add(ctx context.Context, n NewOperator, c trust.Cause) (_ *AddedOperator, err error) {
 	defer about(&err, "add operator %.80q", n.Name)
 	e, err := n.entry()
@@ -54,7 +53,7 @@ func (o *Operators) Add(ctx context.Context, n NewOperator, c trust.Cause) (_ *A
 	}
 	event := o.event(events.OperatorAdded, c)
 	event.Operator, event.Role, event.Serial = e.Name, string(e.Role), e.Serial
-	if former := before.Value; former != nil { // a store that is restored must not have it again
+	if former := before.Value; former != nil { // a restore must not bring it back
 		if err := o.replaceEntry(ctx, trust.RemovedOperator, former.ID, n.Name, c); err != nil {
 			return nil, err
 		}
@@ -67,7 +66,6 @@ func (o *Operators) Add(ctx context.Context, n NewOperator, c trust.Cause) (_ *A
 	return added, nil
 }
 
-// issue signs a certificate over the key of an entry, which it completes.
 func (o *Operators) issue(e *trust.OperatorEntry, ttl time.Duration) (chain string, err error) {
 	key, err := x509.ParsePKIXPublicKey(e.Key)
 	if err != nil {
@@ -81,9 +79,8 @@ func (o *Operators) issue(e *trust.OperatorEntry, ttl time.Duration) (chain stri
 	return issued.Chain, nil
 }
 
-// Remove keeps an operator out, on every provisioner within a second and in this process at once: neither the certificate
-// nor any token of the key is good. Requests in progress are finished. Removing an operator that is removed already is
-// harmless; the error is [trust.ErrNoOperator] for a name that was never added.
+// Remove ends an operator's access: certificate and tokens become invalid. The error is [trust.ErrNoOperator] for an
+// unknown name.
 func (o *Operators) Remove(ctx context.Context, name string, c trust.Cause) (err error) {
 	defer about(&err, "remove operator %.80q", name)
 	if err := errors.Join(c.Check(), trust.CheckOperatorName(name)); err != nil {
@@ -105,8 +102,8 @@ func (o *Operators) Remove(ctx context.Context, name string, c trust.Cause) (err
 	return nil
 }
 
-// List returns every operator that the store knows, by name, removed ones too. The error wraps
-// [trust.ErrRevocationsUnknown] if the list may be old.
+// List returns every operator by name, removed ones too. The error wraps [trust.ErrRevocationsUnknown] if the list may
+// be stale.
 func (o *Operators) List(context.Context) ([]OperatorInfo, error) {
 	if err := o.provisioner.Fresh(); err != nil {
 		return nil, fmt.Errorf("list operators: %w", err)
@@ -118,8 +115,8 @@ func (o *Operators) List(context.Context) ([]OperatorInfo, error) {
 	return list, nil
 }
 
-// Issuers returns how many certificates of operators are good at now, by the key id of their issuer. The error wraps
-// [trust.ErrRevocationsUnknown] if the operators are not known.
+// Issuers counts valid operators' certificates by their issuer's key id. The error wraps [trust.ErrRevocationsUnknown]
+// if the operators are not known.
 func (o *Operators) Issuers(now time.Time) (map[string]int, error) {
 	if err := o.provisioner.Fresh(); err != nil {
 		return nil, err
@@ -133,26 +130,23 @@ func (o *Operators) Issuers(now time.Time) (map[string]int, error) {
 	return by, nil
 }
 
-// A NewOperator is an operator who is to be added.
+// A NewOperator describes an operator to add.
 type NewOperator struct {
-	// Name is what events and history call them; see [trust.CheckOperatorName].
+	// Name is as [trust.CheckOperatorName] wants it.
 	Name string `json:"name"`
 
-	// Role is required.
 	Role trust.OperatorRole `json:"role"`
 
-	// Public is their public key, P-256 or Ed25519, as [jwt.ParseSigner] reads it.
-	// Whoever asks has seen to it that they hold the private half.
+	// Public is a P-256 or Ed25519 key as [jwt.ParseSigner] reads it. The caller has verified that the operator holds
+	// the private key.
 	Public []byte `json:"public"`
 
-	// Certificate asks for a certificate over the key.
 	Certificate bool `json:"certificate,omitempty"`
 
-	// TTL is the life of the certificate; 0 is the authority's default, 720h.
+	// TTL is the lifetime of the certificate; 0: 720h.
 	TTL time.Duration `json:"ttl_ns,omitempty"`
 }
 
-// entry checks what was given, all of it, and returns it as an entry.
 func (n *NewOperator) entry() (*trust.OperatorEntry, error) {
 	e := &trust.OperatorEntry{Schema: trust.OperatorSchema, ID: wire.NewID(), Name: n.Name, Role: n.Role}
 	errs := []error{trust.CheckOperatorName(n.Name), n.Role.Check()}
@@ -171,12 +165,12 @@ func (n *NewOperator) entry() (*trust.OperatorEntry, error) {
 	return e, nil
 }
 
-// An OperatorInfo is an operator as this provisioner knows them.
+// An OperatorInfo is an operator as listed.
 type OperatorInfo struct {
 	Name    string             `json:"name"`
 	Role    trust.OperatorRole `json:"role,omitempty"`
-	KeyType string             `json:"key_type,omitempty"` // as [ca.KeyType] names it
-	Serial  string             `json:"serial,omitempty"`   // of the certificate, if they have one
+	KeyType string             `json:"key_type,omitempty"` // see [ca.KeyType]
+	Serial  string             `json:"serial,omitempty"`   // of the certificate, if any
 	Ends    time.Time          `json:"ends,omitzero"`      // of the certificate
 	Removed bool               `json:"removed"`
 	By      string             `json:"by"`
@@ -184,13 +178,20 @@ type OperatorInfo struct {
 	At      time.Time          `json:"at"`
 }
 
-// describe returns what is told of an operator.
 func describe(o trust.KnownOperator) OperatorInfo {
 	if by := o.Ended; by != nil {
 		return OperatorInfo{Name: o.Name, Removed: true, By: by.By, Why: by.Why, At: by.At}
 	}
-	i := OperatorInfo{Name: o.Name, Role: o.Role, Serial: o.Serial, Ends: o.Ends, By: o.By, Why: o.Why, At: o.At}
-	if key, err := x509.ParsePKIXPublicKey(o.Key); err == nil { // which was checked
+	i := OperatorInfo{
+		Name:   o.Name,
+		Role:   o.Role,
+		Serial: o.Serial,
+		Ends:   o.Ends,
+		By:     o.By,
+		Why:    o.Why,
+		At:     o.At,
+	}
+	if key, err := x509.ParsePKIXPublicKey(o.Key); err == nil { // checked when written
 		i.KeyType, _ = ca.KeyType(key)
 	}
 	return i

@@ -1,7 +1,8 @@
-// Package operate is what operators order: which keys that wait are let in, which names may enroll, which other key may
-// take a name, when nobody enrolls, and what a node is to do. Each order is one entry, written under compare-and-set on
-// what it was decided on, and an event that names the operator. What an enrollment reads of it is in package
-// provisioner. All edges, the HTTPS API, the console and the command, order through it.
+// Package operate carries out orders of operators, for the HTTPS API, the console and the commands. An order is one
+// entry, written by compare-and-set on the state that it was decided on, and one event that names the operator.
+//
+// Unless a comment says otherwise: a written order is in force in this process at once and everywhere within a second;
+// after an unnamed error it may have been written; repeating it is harmless.
 package operate
 
 import (
@@ -23,15 +24,14 @@ import (
 
 // Config configures [New].
 type Config struct {
-	Provisioner *provisioner.Provisioner // which the orders are given to; required
+	Provisioner *provisioner.Provisioner // required
 
-	// Command sends a command to its node, proven by the key; see [Nodes.Command] for its errors. Nil: no node can be
-	// reached.
+	// Command sends a command to its node, authenticated by key; see [Nodes.Command] for its errors. Nil: no node can
+	// be reached.
 	Command func(ctx context.Context, c wire.Command, key []byte) (*wire.Obeyed, error)
 }
 
-// Orders are what operators may order, by what it is about. They keep no state: what was ordered is in the store. They
-// are safe for concurrent use.
+// Orders groups the orders by subject. It is safe for concurrent use.
 type Orders struct {
 	Nodes     *Nodes
 	Keys      *Keys
@@ -44,7 +44,7 @@ type Orders struct {
 	Process   *Process
 }
 
-// New returns the orders that are given to a provisioner.
+// New returns the orders of a provisioner.
 func New(cfg Config) *Orders {
 	own := cfg.Provisioner.Config()
 	b := &base{
@@ -71,7 +71,6 @@ func New(cfg Config) *Orders {
 	}
 }
 
-// base is what every order needs.
 type base struct {
 	provisioner *provisioner.Provisioner
 	store       provisioner.Store
@@ -81,13 +80,12 @@ type base struct {
 	clock       func() time.Time
 }
 
-// now is the time of an entry: UTC, to the second.
+// now is the time of an entry, to the second.
 func (b *base) now() time.Time { return b.clock().UTC().Truncate(time.Second) }
 
-// moment is the time of an event, which is finer: events of one second are read in their order.
+// moment is the time of an event; milliseconds keep the order of events.
 func (b *base) moment() time.Time { return b.clock().UTC().Truncate(time.Millisecond) }
 
-// wrong returns what is wrong with an order as a [provisioner.OrderError], nil if nothing is.
 func wrong(errs ...error) error {
 	if err := errors.Join(errs...); err != nil {
 		return &provisioner.OrderError{Err: err}
@@ -95,40 +93,35 @@ func wrong(errs ...error) error {
 	return nil
 }
 
-// about puts in front of an error what the order was.
 func about(err *error, format string, args ...any) {
 	if *err != nil {
 		*err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), *err)
 	}
 }
 
-// event returns the event of an order, which is reported once the order is in the store. Its time is now, since what
-// comes of the order is later.
+// event returns the event of an order. Call it before the write, so that consequences are later.
 func (b *base) event(t events.Type, c trust.Cause) events.Event {
 	return events.Event{Type: t, Time: b.moment(), By: c.By, Why: c.Why}
 }
 
-// report emits the event of an order that is in the store, and logs it with the attributes attrs.
 func (b *base) report(ctx context.Context, msg string, e events.Event, attrs ...any) {
 	b.emit(e)
 	b.log.InfoContext(ctx, msg, append(attrs, "by", e.By, "why", e.Why)...) //nolint:sloglint // callers have literals
 }
 
-// maxOrderID bounds an id that a caller has made; ours have 22 letters.
+// maxOrderID bounds an id from a caller; generated ids have 22 letters.
 const maxOrderID = 64
 
-// checkOrderID reports what about the id of an order cannot be. Empty is none, and may be.
 func checkOrderID(id string) error {
-	if len(id) > maxOrderID || !utf8.ValidString(id) { // a repeated order would not be known by it
+	if len(id) > maxOrderID || !utf8.ValidString(id) { // JSON would alter invalid UTF-8
 		return fmt.Errorf("an id of %d bytes, want %d of UTF-8 at most", len(id), maxOrderID)
 	}
 	return nil
 }
 
-// changedMeanwhile says to an operator what a conflict means; nil stays nil.
 func changedMeanwhile(err error) error {
 	if errors.Is(err, trust.ErrConflict) {
-		return fmt.Errorf("%w: it was changed meanwhile: look at it, and ask again (%w)", trust.ErrState, err)
+		return fmt.Errorf("%w: it was changed meanwhile: look at it, and order again (%w)", trust.ErrState, err)
 	}
 	return err
 }

@@ -12,22 +12,22 @@ import (
 	"muster/provisioner/trust"
 )
 
-// MaxPauses bounds the sites that are paused at once: where more are meant, the whole installation is.
+// MaxPauses bounds the paused sites: beyond it, pause the installation.
 const MaxPauses = 100
 
-// ErrPauses means that a pause cannot be as it is asked for. The text says why.
+// ErrPauses means that a pause is invalid; the text says why.
 var ErrPauses = errors.New("pause not accepted")
 
 // ErrNotPaused means that there is nothing to resume.
 var ErrNotPaused = errors.New("not paused")
 
-// Pauses keep nodes from enrolling, at a site or everywhere.
+// Pauses stop enrollment at a site or everywhere.
 type Pauses struct{ *base }
 
-// List returns what is paused, the installation first and then sites by name.
+// List returns the installation's pause, then sites by name.
 func (p *Pauses) List() []*orders.Pause { return p.logs.Pauses.List() }
 
-// Standing returns what is paused as an error, nil if nothing is: the state of the alarm [wire.CodePaused].
+// Standing returns the pauses as an error: the state of the alarm [wire.CodePaused].
 func (p *Pauses) Standing() error {
 	var errs []error
 	for _, s := range p.List() {
@@ -36,11 +36,9 @@ func (p *Pauses) Standing() error {
 	return errors.Join(errs...)
 }
 
-// Begin keeps every node from enrolling, at a site or, if that is empty, anywhere: on every provisioner within a second
-// and in this process at once, also after restarts, until [Pauses.End]. Nodes are told [wire.CodePaused] and come back.
-// Confirmations and connections to the fleet go on; so do renewals, unless renewals is true. Requests in progress are
-// finished. It replaces a pause of the same site. The error is [ErrPauses]; after any other it may have happened, and
-// asking again is harmless.
+// Begin stops enrollment at a site, or everywhere if site is empty, until [Pauses.End]; with renewals true it stops
+// those too. It replaces the site's earlier pause. Running requests are finished; later ones get [wire.CodePaused] and
+// retry. The error is [ErrPauses].
 func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trust.Cause) (*orders.Pause, error) {
 	s := &orders.Pause{
 		Schema:   orders.PauseSchema,
@@ -67,9 +65,8 @@ func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trus
 	return s, nil
 }
 
-// End ends the pause of a site, or the installation's if that is empty: each is ended on its own. The error is
-// [ErrNotPaused] if there is none, and [trust.ErrState] if another operator pauses anew meanwhile. After any other
-// it may have happened, and asking again is harmless.
+// End ends the pause of one site, or the installation's if site is empty. The error is [ErrNotPaused], or
+// [trust.ErrState] if another operator pauses meanwhile.
 func (p *Pauses) End(ctx context.Context, site jwt.Site, c trust.Cause) error {
 	if err := c.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrPauses, err)

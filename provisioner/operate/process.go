@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// Process is the provisioner itself: its policy, its clock and its backups.
+// Process orders the provisioner itself.
 type Process struct {
 	*base
 
@@ -22,23 +22,22 @@ type Process struct {
 // A PolicyInUse is the policy that decides.
 type PolicyInUse struct {
 	Digest  string `json:"policy"`
-	Before  string `json:"before,omitempty"`  // of a reload: the digest of the one before, which may be the same
-	Refused string `json:"refused,omitempty"` // why the files are not the policy in use; "" if they are
+	Before  string `json:"before,omitempty"`  // of a reload: the former digest
+	Refused string `json:"refused,omitempty"` // why the files are not in use; empty if they are
 }
 
-// Policy returns what decides now.
+// Policy returns the policy that decides now.
 func (p *Process) Policy() *PolicyInUse {
 	return &PolicyInUse{Digest: p.cfg.Policy.Digest(), Refused: events.ErrorText(p.cfg.Policy.Refused())}
 }
 
-// ReloadPolicy reads the policy's files at once rather than when they are next looked at. A policy that does not compile,
-// or whose tests fail, is refused: the one before stays in use, the alarm [events.AlarmPolicyRefused] is raised, and an
-// event and the error say why. Reloading what is in use is harmless and an event as well.
+// ReloadPolicy reads the policy's files. If they do not compile or their tests fail, the former policy stays in use and
+// [events.AlarmPolicyRefused] is raised.
 func (p *Process) ReloadPolicy(ctx context.Context, c trust.Cause) (*PolicyInUse, error) {
 	before := p.cfg.Policy.Digest()
 	err := p.cfg.Policy.Reload(ctx)
 	if ctx.Err() != nil && err != nil {
-		return nil, err // the caller has gone, and nothing is known of the files
+		return nil, err // says nothing about the files: the caller has gone
 	}
 	p.cfg.Alarms.Keep(ctx, events.AlarmPolicyRefused, p.cfg.Policy.Refused)
 	e := p.event(events.PolicyReloaded, c)
@@ -48,7 +47,7 @@ func (p *Process) ReloadPolicy(ctx context.Context, c trust.Cause) (*PolicyInUse
 	}
 	p.emit(e)
 	if err != nil {
-		p.log.ErrorContext(ctx, "policy not reloaded, the one before stays in use", "policy", before, "by", c.By, "err", err)
+		p.log.ErrorContext(ctx, "policy not reloaded, the former policy stays in use", "policy", before, "by", c.By, "err", err)
 		return nil, err
 	}
 	p.log.InfoContext(ctx, "policy reloaded", "policy", e.Policy, "before", before, "by", c.By)
@@ -57,7 +56,7 @@ func (p *Process) ReloadPolicy(ctx context.Context, c trust.Cause) (*PolicyInUse
 	return in, nil
 }
 
-// AcceptClock is [trust.Clock.Accept], with an event.
+// AcceptClock is [trust.Clock.Accept] with an event.
 func (p *Process) AcceptClock(ctx context.Context, c trust.Cause) error {
 	if p.cfg.Clock == nil {
 		return errors.New("accept clock: the clock is not watched")
@@ -71,12 +70,12 @@ func (p *Process) AcceptClock(ctx context.Context, c trust.Cause) error {
 	return nil
 }
 
-// BackupBegun emits the event that a backup has been begun.
+// BackupBegun reports that a backup has begun.
 func (p *Process) BackupBegun(c trust.Cause) {
 	p.emit(p.event(events.BackupBegun, c))
 }
 
-// An AuthorityInfo is what everybody may know of the installation.
+// An AuthorityInfo is public.
 type AuthorityInfo struct {
 	Installation string `json:"installation"`
 	Roots        string `json:"roots"`       // PEM
@@ -85,7 +84,7 @@ type AuthorityInfo struct {
 	Certificates []ca.CertificateInfo `json:"certificates"`
 }
 
-// Authority returns what everybody may know.
+// Authority returns what is public about the authority.
 func (p *Process) Authority() *AuthorityInfo {
 	return &AuthorityInfo{
 		Installation: p.cfg.Installation,

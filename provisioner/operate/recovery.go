@@ -12,16 +12,14 @@ import (
 	"muster/provisioner/trust"
 )
 
-// A Recovery is what operators order of the store's recovery.
+// Recovery orders the end of the store's recovery.
 type Recovery struct{ *base }
 
-// Frozen reports whether a recovery has frozen limited tokens that were signed before it, some of which may be good
-// again.
+// Frozen reports whether a recovery has frozen limited tokens.
 func (r *Recovery) Frozen() bool { return r.logs.NewestRecovery() != nil }
 
-// Unfreeze gives a token that a recovery has frozen so many uses as left says beside those that are on record, and
-// no more than it was signed for. Asking again is harmless. The error is [ErrTokenID], or [trust.ErrState] if no token is
-// frozen.
+// Unfreeze gives a frozen token left uses beyond those on record, up to its limit. The error is [trust.ErrTokenID], or
+// [trust.ErrState] if no token is frozen.
 func (t *Tokens) Unfreeze(ctx context.Context, tid jwt.TokenID, left int, c trust.Cause) (err error) {
 	defer about(&err, "unfreeze token %.80q", string(tid))
 	err = errors.Join(c.Check(), trust.CheckTokenID(tid))
@@ -33,7 +31,7 @@ func (t *Tokens) Unfreeze(ctx context.Context, tid jwt.TokenID, left int, c trus
 	}
 	r := t.logs.NewestRecovery()
 	if r == nil {
-		return fmt.Errorf("%w: the store never was in recovery, so no token is frozen", trust.ErrState)
+		return fmt.Errorf("%w: the store was never in recovery, so no token is frozen", trust.ErrState)
 	}
 	report, err := t.Get(ctx, tid, 1)
 	used := 0
@@ -63,9 +61,8 @@ func (t *Tokens) Unfreeze(ctx context.Context, tid jwt.TokenID, left int, c trus
 	return nil
 }
 
-// End ends the recovery that the store is in: nodes whose certificates are not on record are strangers from then
-// on. What was void stays void, and limited tokens that were signed before stay frozen. Asking again is harmless; the
-// error is [trust.ErrState] if there never was one.
+// End ends the store's recovery: certificates that are not on record are unknown from then on. Void entries stay void,
+// and limited tokens stay frozen. The error is [trust.ErrState] if there was no recovery.
 func (r *Recovery) End(ctx context.Context, c trust.Cause) (err error) {
 	defer about(&err, "end recovery")
 	if err := wrong(c.Check()); err != nil {
@@ -75,7 +72,7 @@ func (r *Recovery) End(ctx context.Context, c trust.Cause) (err error) {
 	_, err = trust.Change(ctx, r.logs.Recovery, orders.RecoveryKey, func(e trust.Entry[*orders.Recovery]) (*orders.Recovery, error) {
 		switch {
 		case e.Revision == 0:
-			return nil, fmt.Errorf("%w: the store never was in recovery", trust.ErrState)
+			return nil, fmt.Errorf("%w: the store was never in recovery", trust.ErrState)
 		case e.Unread != nil:
 			return nil, e.Unread
 		case !e.Value.Ended.IsZero():

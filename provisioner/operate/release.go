@@ -15,39 +15,26 @@ import (
 	"muster/provisioner/trust"
 )
 
-// ReleaseAge is how old a claim must be before an operator may release it. No
-// attempt lives longer than two minutes, so the one that made the claim is
-// dead; the rest is for clocks of provisioners that differ.
+// ReleaseAge is the least age of a claim to release. An attempt ends within two minutes; the rest allows for clocks
+// that differ.
 const ReleaseAge = 10 * time.Minute
 
-// Reasons why a claim is not released. Each is wrapped with the details.
 var (
-	// ErrNoClaim means that nobody of that name holds a use of the token:
-	// there is nothing to do.
+	// ErrNoClaim means that the key or identity holds no use.
 	ErrNoClaim = errors.New("no use of the token is held")
 
-	// ErrClaimYoung means that the claim's attempt may still be alive: try
-	// again after [ReleaseAge], at the same provisioner if a clock was ahead.
+	// ErrClaimYoung means that the attempt may still run: try again after [ReleaseAge].
 	ErrClaimYoung = errors.New("the claim is too young")
 
-	// ErrClaimEnrolled means that the key has had a certificate: the use is
-	// spent for good.
+	// ErrClaimEnrolled means that the key has had a certificate: the use is spent.
 	ErrClaimEnrolled = errors.New("the key is enrolled")
 )
 
-// Release gives back the uses of a token that who holds, the hash of a key
-// or an identity, and that have not led to a certificate: the machine died
-// between its claim and its record. It returns what it released.
+// Release gives back the uses of a token that a key (its hash) or an identity holds, and returns them. Each claim must
+// be older than [ReleaseAge], and its key on no revision of the record; otherwise none is released. The compare-and-set
+// on the log that this was decided on keeps a new claim of the key from slipping in.
 //
-// It releases nothing that may yet become a certificate, or has been one: a
-// claim must be older than [ReleaseAge], and its key on no revision of its
-// identity's record. It is written under the revision of the log that this was
-// decided on, so that no new claim of the same key can slip in between. If one
-// of several does not qualify, none is released.
-//
-// The error wraps [trust.ErrTokenID], [ErrNoClaim], [ErrClaimYoung] or
-// [ErrClaimEnrolled]; after any other one the release may have been written.
-// Repeating it is harmless: what is released is not held.
+// The error wraps [trust.ErrTokenID], [ErrNoClaim], [ErrClaimYoung] or [ErrClaimEnrolled].
 func (t *Tokens) Release(ctx context.Context, tid jwt.TokenID, who string, cause trust.Cause) (_ []trust.TokenUse, err error) {
 	defer about(&err, "release claim of %.300q on token %.80q", who, string(tid))
 	if err := wrong(cause.Check(), trust.CheckTokenID(tid)); err != nil {
@@ -56,7 +43,6 @@ func (t *Tokens) Release(ctx context.Context, tid jwt.TokenID, who string, cause
 	return t.release(ctx, tid, who, cause)
 }
 
-// tellReleased reports uses that the log has as given back, by events with what e says of each.
 func (t *Tokens) tellReleased(ctx context.Context, e events.Event, released []trust.TokenUse) {
 	for _, u := range released {
 		e.Node, e.Source = string(u.Identity), u.Source
@@ -64,8 +50,7 @@ func (t *Tokens) tellReleased(ctx context.Context, e events.Event, released []tr
 	}
 }
 
-// release decides, writes and tells, again and again until nothing came in between.
-// It reads the log itself and not through the ledger, which keeps no times.
+// release reads the log itself, since the ledger keeps no times.
 func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string, cause trust.Cause) ([]trust.TokenUse, error) {
 	e := t.event(events.TokenReleased, cause)
 	e.Token = tid
@@ -74,7 +59,9 @@ func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string, cause
 		if err != nil {
 			return nil, err
 		}
-		held := slices.DeleteFunc(l.Uses, func(u *trust.Use) bool { return !u.Held() || u.Key != who && string(u.Identity) != who })
+		held := slices.DeleteFunc(l.Uses, func(u *trust.Use) bool {
+			return !u.Held() || u.Key != who && string(u.Identity) != who
+		})
 		if len(held) == 0 {
 			return nil, ErrNoClaim
 		}
@@ -85,7 +72,14 @@ func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string, cause
 			if err := t.releasable(ctx, u, now); err != nil {
 				return nil, err
 			}
-			entry.Releases = append(entry.Releases, trust.TokenRelease{Key: u.Key, Identity: u.Identity, All: true, At: now, By: cause.By, Why: cause.Why})
+			entry.Releases = append(entry.Releases, trust.TokenRelease{
+				Key:      u.Key,
+				Identity: u.Identity,
+				All:      true,
+				At:       now,
+				By:       cause.By,
+				Why:      cause.Why,
+			})
 			u.Give(entry.Releases[len(entry.Releases)-1])
 			decided = append(decided, u.TokenUse)
 		}
@@ -101,7 +95,6 @@ func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string, cause
 	return nil, fmt.Errorf("%w, %d times in a row", trust.ErrConflict, maxRounds)
 }
 
-// releasable returns why a use cannot be released, or nil.
 func (t *Tokens) releasable(ctx context.Context, u *trust.Use, now time.Time) error {
 	if age := now.Sub(u.Claimed()); age < ReleaseAge {
 		return fmt.Errorf("%w: key %s for %q claimed %v ago, want %v: its attempt may still be under way",
@@ -127,18 +120,19 @@ func (t *Tokens) releasable(ctx context.Context, u *trust.Use, now time.Time) er
 		}
 	}
 	if !complete && history[0].Record.UpdatedAt.After(u.At.Add(-ReleaseAge)) {
-		return fmt.Errorf("%w, perhaps: the history of %q does not go back to its claim at %s", ErrClaimEnrolled, u.Identity, u.At.Format(time.RFC3339))
+		return fmt.Errorf("%w, perhaps: the history of %q does not go back to its claim at %s",
+			ErrClaimEnrolled, u.Identity, u.At.Format(time.RFC3339))
 	}
 	return nil
 }
 
-// mentions reports whether the key has, or has had, a certificate of the record.
 func mentions(r *provisioner.Record, key string) bool {
-	return slices.Contains(r.Lineage, key) || r.Current != nil && r.Current.KeyHash == key || r.Next != nil && r.Next.KeyHash == key
+	return slices.Contains(r.Lineage, key) ||
+		r.Current != nil && r.Current.KeyHash == key ||
+		r.Next != nil && r.Next.KeyHash == key
 }
 
-// onRecord reports whether the key is on a revision of the identity's record.
-// The newest is looked at first, since nearly all are found there.
+// onRecord reports whether a revision of the record mentions the key. Most keys are found in the newest.
 func (t *Tokens) onRecord(ctx context.Context, id wire.Identity, key string) (bool, error) {
 	newest, _, err := t.store.Record(ctx, id)
 	if err != nil || newest == nil {

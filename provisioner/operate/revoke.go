@@ -10,16 +10,15 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Revoke keeps a node out for good: its connections are dropped within a
-// second on every broker, its certificates go on the CRL, and neither its keys
-// nor its identity get another one until an operator retires the identity.
+// Revoke bars a node until its identity is retired: brokers drop its connections, the CRL lists its certificates, and
+// neither its keys nor its identity get another one. If the record cannot be read, only the name is barred.
 //
-// Once the log of revocations has the entry, every process that sees it completes the rest.
-// Asking again is harmless. The error is [provisioner.ErrNoRecord], [trust.ErrState] if the identity is retired,
-// [provisioner.ErrChanged] if the node is not as it was seen, or [trust.ErrUnacknowledged] if the store did
-// not answer. An identity whose record cannot be read is kept out by its name alone.
+// Every process that reads the entry completes the rest. The error is [provisioner.ErrNoRecord], [trust.ErrState] if
+// the identity is retired, [provisioner.ErrChanged] if the node is not as it was seen, or [trust.ErrUnacknowledged].
 func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Seen) error {
-	return n.takeBack(ctx, "revoke", id, c, func(record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error) (*trust.Revocation, error) {
+	return n.takeBack(ctx, "revoke", id, c, func(
+		record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error,
+	) (*trust.Revocation, error) {
 		if errors.Is(err, trust.ErrRecord) {
 			return provisioner.EntryAbout(trust.RevokedNode, &provisioner.Record{Identity: id}, n.now(), c)
 		}
@@ -32,7 +31,8 @@ func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, see
 		case provisioner.StateRetired:
 			return nil, fmt.Errorf("%w: it is retired: its certificates are revoked, and the name is free", trust.ErrState)
 		}
-		if newest != nil && newest.Kind == trust.RevokedNode && (record.State == provisioner.StateRevoked || newest.ID != record.Revoked) {
+		if newest != nil && newest.Kind == trust.RevokedNode &&
+			(record.State == provisioner.StateRevoked || newest.ID != record.Revoked) {
 			return nil, nil
 		}
 		if err := checkSeen(record, at, seen); err != nil {
@@ -42,13 +42,13 @@ func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, see
 	})
 }
 
-// Retire frees an identity for any key: the machine is gone. What
-// certificates it has are revoked and its connections dropped, within a second
-// on every broker. Revoked identities are retired so that the name, or the same
-// machine, may enroll again. Asking again is harmless. The error is [provisioner.ErrNoRecord], [provisioner.ErrChanged]
-// if the node is not as it was seen, or [trust.ErrUnacknowledged] if the store did not answer.
+// Retire frees an identity for any key, revokes its certificates and drops its connections. It is the only way back for
+// a revoked identity. The error is [provisioner.ErrNoRecord], [provisioner.ErrChanged] if the node is not as it was
+// seen, or [trust.ErrUnacknowledged].
 func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Seen) error {
-	return n.takeBack(ctx, "retire", id, c, func(record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error) (*trust.Revocation, error) {
+	return n.takeBack(ctx, "retire", id, c, func(
+		record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error,
+	) (*trust.Revocation, error) {
 		if err != nil {
 			return nil, err
 		}
@@ -58,23 +58,23 @@ func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, see
 			return nil, provisioner.ErrNoRecord
 		case record == nil && !revoked, stateOf(record) == provisioner.StateRetired && !revoked:
 			return nil, nil
-		case len(seen) > 0 && revoked && newest.ID != record.AppliedRevocation() && stateOf(record) != provisioner.StateRevoked: // a stolen machine's name must not be freed
+		case len(seen) > 0 && revoked && newest.ID != record.AppliedRevocation() && stateOf(record) != provisioner.StateRevoked:
+			// Revoked since it was seen: a stolen machine's name must not become free.
 			return nil, fmt.Errorf("%w: it is revoked", provisioner.ErrChanged)
 		case record != nil && newest != nil && newest.Kind == trust.RetiredNode && newest.ID != record.Revoked:
-			return nil, nil // by another provisioner
+			return nil, nil // another provisioner retired it
 		}
 		if err := checkSeen(record, at, seen); err != nil {
 			return nil, err
 		}
 		if record == nil {
-			// Revoked, and its record lost with what a restored store has forgotten.
+			// The record was lost in a restore.
 			record = &provisioner.Record{Identity: id}
 		}
 		return provisioner.EntryAbout(trust.RetiredNode, record, n.now(), c)
 	})
 }
 
-// checkSeen returns [provisioner.ErrChanged] unless a record at a revision is as it was seen.
 func checkSeen(record *provisioner.Record, at trust.Revision, seen []provisioner.Seen) error {
 	for _, s := range seen {
 		if err := s.Check(record, at); err != nil {
@@ -84,12 +84,10 @@ func checkSeen(record *provisioner.Record, at trust.Revision, seen []provisioner
 	return nil
 }
 
-// takenBack returns the entry to write about an identity, nil for none, by its record, the newest
-// entry about it, and why the record could not be read.
+// takenBack decides the entry about an identity, nil for none. err is that of reading the record.
 type takenBack func(record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error) (*trust.Revocation, error)
 
-// takeBack writes the entry that decide makes of what is known of an identity, nil for none, and
-// brings the record to it. It decides anew where another entry came first.
+// takeBack writes the entry of decide, which is called again after a conflict, and applies it to the record.
 func (n *Nodes) takeBack(ctx context.Context, verb string, id wire.Identity, c trust.Cause, decide takenBack) (err error) {
 	defer about(&err, "%s %q", verb, id)
 	if err := wrong(c.Check()); err != nil {
@@ -107,7 +105,6 @@ func (n *Nodes) takeBack(ctx context.Context, verb string, id wire.Identity, c t
 	return n.provisioner.Enforce(ctx, id)
 }
 
-// takeBackOnce returns [trust.ErrConflict] if another entry came first.
 func (n *Nodes) takeBackOnce(ctx context.Context, id wire.Identity, decide takenBack) error {
 	record, at, err := n.store.Record(ctx, id)
 	if err == nil {
@@ -121,7 +118,6 @@ func (n *Nodes) takeBackOnce(ctx context.Context, id wire.Identity, decide taken
 	return n.provisioner.Revocations().Put(ctx, entry, expected)
 }
 
-// stateOf returns the state of an identity by its record, which may be nil.
 func stateOf(r *provisioner.Record) provisioner.State {
 	if r == nil {
 		return provisioner.StateNone

@@ -11,21 +11,17 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Signers are those whose tokens are good.
+// Signers are the signers of trusted tokens.
 type Signers struct {
 	*base
 
 	signers *trust.Signers
 }
 
-// errNoSigners says that the signers are not this provisioner's to change.
 var errNoSigners = errors.New("the signers of this provisioner are fixed")
 
-// Add makes a signer's tokens good, on every provisioner within a second
-// and in this process at once. A signer that was removed is good again, and one
-// that is there gets the new name and limits. It returns the signer as it now
-// is. The error is [trust.ErrState] if another signer has the name: policies and logs
-// tell signers apart by it.
+// Add trusts a signer's tokens, also of a removed signer; an existing one gets the new name and limits. The error is
+// [trust.ErrState] if another signer has the name.
 func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (_ *trust.SignerInfo, err error) {
 	defer about(&err, "add signer %.80q", n.Name)
 	if s.signers == nil {
@@ -56,17 +52,11 @@ func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (_ 
 			return &i, nil
 		}
 	}
-	return nil, errors.New("written and not found")
+	return nil, errors.New("the signer was written but is not listed")
 }
 
-// Remove makes the tokens of a signer worthless, on every provisioner
-// within a second and in this process at once, also where provisioner.yaml has
-// it, and also if this provisioner has never heard of it. Nodes that enrolled
-// with its tokens stay. It returns how many signers are left.
-//
-// The last one can be removed, too: a stolen key must not go on working for
-// want of another one. Then nobody enrolls until a signer is added; renewals
-// and the fleet go on.
+// Remove makes a signer's tokens invalid, even if provisioner.yaml lists it or this provisioner does not know it.
+// Enrolled nodes stay. It returns the number of signers left, which may be 0, since a stolen key must not stay valid.
 func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (left int, err error) {
 	defer about(&err, "remove signer %.80q", string(id))
 	if s.signers == nil {
@@ -75,7 +65,7 @@ func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (l
 	if err := wrong(c.Check(), trust.CheckSignerID(id)); err != nil {
 		return 0, err
 	}
-	// With its entry, the signer of all configuration files: this provisioner's may not have it.
+	// Besides the entry, end the signer of configuration files: another provisioner may have one.
 	entries, name := []string{string(id)}, ""
 	for _, i := range s.signers.List() {
 		if i.ID != id {
@@ -99,13 +89,13 @@ func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (l
 	left = s.signers.Trusted()
 	s.report(ctx, "signer removed", removed, "signer", id, "name", name, "left", left)
 	if left == 0 {
-		s.log.WarnContext(ctx, "no signer is left: no node enrolls until one is added")
+		s.log.WarnContext(ctx, "no signer is left: no node can enroll until one is added")
 	}
 	return left, nil
 }
 
-// List returns every signer that this process knows, by name, removed
-// ones too. The error wraps [trust.ErrRevocationsUnknown] if the list may be old.
+// List returns every signer by name, removed ones too. The error wraps [trust.ErrRevocationsUnknown] if the list may be
+// stale.
 func (s *Signers) List(context.Context) ([]trust.SignerInfo, error) {
 	if s.signers == nil {
 		return nil, fmt.Errorf("list signers: %w", errNoSigners)
@@ -116,8 +106,8 @@ func (s *Signers) List(context.Context) ([]trust.SignerInfo, error) {
 	return s.signers.List(), nil
 }
 
-// replaceEntry ends an entry in whose place another one is about to be written: the order is not to undo a removal that it
-// has not seen, which is [trust.ErrState]. A process that dies in between leaves neither in force.
+// replaceEntry ends an entry before another one replaces it, and returns [trust.ErrState] if it was ended meanwhile: an
+// order must not undo a removal it has not seen. After a crash in between, neither is in force.
 func (b *base) replaceEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c trust.Cause) error {
 	if trust.Ended(b.logs.Revocations, kind, entry) != nil {
 		return nil
@@ -125,17 +115,14 @@ func (b *base) replaceEntry(ctx context.Context, kind trust.RevocationKind, entr
 	return changedMeanwhile(b.putEnd(ctx, kind, entry, name, c))
 }
 
-// endEntry writes that an entry about a signer or an operator does not count any more. Writing it
-// again is harmless.
 func (b *base) endEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c trust.Cause) error {
 	err := b.putEnd(ctx, kind, entry, name, c)
-	if errors.Is(err, trust.ErrConflict) { // it was ended before
+	if errors.Is(err, trust.ErrConflict) { // ended before
 		return nil
 	}
 	return err
 }
 
-// putEnd writes the entry of [base.endEntry]. The error is [trust.ErrConflict] if it was ended before.
 func (b *base) putEnd(ctx context.Context, kind trust.RevocationKind, entry, name string, c trust.Cause) error {
 	return b.provisioner.Revocations().Put(ctx, &trust.Revocation{
 		Schema: trust.RevocationSchema,

@@ -10,16 +10,15 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Tokens are what nodes enroll with.
+// Tokens are the tokens that nodes enroll with.
 type Tokens struct {
 	*base
 
 	verifier trust.TokenVerifier
 }
 
-// Identify returns the id of a token by its text, so that one that nobody
-// has used yet can be revoked. The error is that of [jwt.Verifier.Verify]: a
-// token that is over, or of no signer of ours, needs no revocation.
+// Identify returns the id of a token by its text. The error is that of [jwt.Verifier.Verify]: a token that is not valid
+// needs no revocation.
 func (t *Tokens) Identify(text string) (jwt.TokenID, error) {
 	token, err := t.verifier.VerifyFrom(text, nil)
 	if err != nil {
@@ -28,10 +27,8 @@ func (t *Tokens) Identify(text string) (jwt.TokenID, error) {
 	return token.ID, nil
 }
 
-// Revoke makes the token worthless, everywhere within a second and in this
-// process at once. The token need not be known: it may have been signed
-// elsewhere and never used. Nodes that enrolled with it stay. Asking again is
-// harmless. The error is [trust.ErrUnacknowledged] if the store did not answer.
+// Revoke makes a token invalid; it need not be known here. Nodes that enrolled with it stay. The error is
+// [trust.ErrUnacknowledged] if the store did not answer.
 func (t *Tokens) Revoke(ctx context.Context, id jwt.TokenID, c trust.Cause) (err error) {
 	defer about(&err, "revoke token %.80q", string(id))
 	if err := wrong(c.Check(), trust.CheckTokenID(id)); err != nil {

@@ -13,25 +13,24 @@ import (
 	"muster/provisioner/trust"
 )
 
-// ErrUnknownToken means that no node has enrolled with the token yet: either
-// there is no such token, or nobody has used it.
+// ErrUnknownToken means that no node has used the token, if it exists.
 var ErrUnknownToken = errors.New("no token with this id has been used")
 
-// A TokenSummary is a token with its count.
+// A TokenSummary is a token with its use count.
 type TokenSummary struct {
 	trust.TokenInfo
-	Used int `json:"used"` // of a limited token: uses that are held, by enrolled nodes and claims
+	Used int `json:"used"` // held by enrolled nodes and claims; limited tokens only
 
-	// Left is how many uses are not taken, nil of an unlimited token.
+	// Left counts the free uses; nil: unlimited.
 	Left *int `json:"left,omitempty"`
 
-	// Frozen: a recovery may have lost uses of it, and no operator has said since how many it has.
+	// Frozen: a recovery may have lost uses, and no operator has counted them since.
 	Frozen bool `json:"frozen"`
 
 	Revoked *trust.Revocation `json:"revoked,omitempty"`
 }
 
-// Remaining returns how many uses are left of a limited token, 0 of an unlimited one.
+// Remaining is Left, 0 if unlimited.
 func (t TokenSummary) Remaining() int {
 	if t.Left == nil {
 		return 0
@@ -39,17 +38,16 @@ func (t TokenSummary) Remaining() int {
 	return *t.Left
 }
 
-// UsedUp reports whether no use is left of a limited token.
+// UsedUp reports whether a limited token has no use left.
 func (t TokenSummary) UsedUp() bool { return t.Uses > 0 && t.Remaining() == 0 }
 
-// A TokenReport is a token with who used it.
+// A TokenReport is a token with its uses.
 type TokenReport struct {
 	TokenSummary
-	UsedBy []trust.TokenUse `json:"used_by"` // in the order of their first claims
-	More   bool             `json:"more"`    // there are more than were asked for
+	UsedBy []trust.TokenUse `json:"used_by"` // by first claim
+	More   bool             `json:"more"`    // UsedBy was cut at the requested number
 }
 
-// summarize counts. The info is nil if the log does not begin with one.
 func summarize(tid jwt.TokenID, info *trust.TokenInfo, held int) TokenSummary {
 	s := TokenSummary{TokenInfo: trust.TokenInfo{ID: tid}, Used: held}
 	if info != nil {
@@ -62,7 +60,6 @@ func summarize(tid jwt.TokenID, info *trust.TokenInfo, held int) TokenSummary {
 	return s
 }
 
-// fillStanding says whether a token is revoked, and what a recovery has left of a limited one.
 func (t *Tokens) fillStanding(s *TokenSummary) {
 	s.Revoked = t.provisioner.Revocations().Token(s.ID)
 	if s.Uses == 0 {
@@ -73,8 +70,7 @@ func (t *Tokens) fillStanding(s *TokenSummary) {
 	s.Left = &left
 }
 
-// List returns every token with which a node has enrolled or claimed a use, and
-// those that were revoked before, in the order in which they were first seen.
+// List returns the tokens that were used, claimed or revoked, by first sight.
 func (t *Tokens) List(ctx context.Context) (tokens []TokenSummary, err error) {
 	defer about(&err, "list tokens")
 	books := make(map[jwt.TokenID]*trust.UseCount)
@@ -116,9 +112,7 @@ func (t *Tokens) List(ctx context.Context) (tokens []TokenSummary, err error) {
 	return tokens, nil
 }
 
-// Get returns one token with at most so many of its uses. The error
-// wraps [trust.ErrTokenID] or [ErrUnknownToken], or says what of the store cannot be
-// read.
+// Get returns one token with up to most uses. The error wraps [trust.ErrTokenID] or [ErrUnknownToken].
 func (t *Tokens) Get(ctx context.Context, tid jwt.TokenID, most int) (*TokenReport, error) {
 	report := &TokenReport{UsedBy: []trust.TokenUse{}}
 	summary, err := t.eachUse(ctx, tid, func(u trust.TokenUse) error {
@@ -136,13 +130,10 @@ func (t *Tokens) Get(ctx context.Context, tid jwt.TokenID, most int) (*TokenRepo
 	return report, nil
 }
 
-// errEnough ends an iteration.
 var errEnough = errors.New("enough")
 
-// eachUse calls each for every use of a token and stops at its first error,
-// which it returns with the summary. Of a limited token that is one read a use;
-// of an unlimited one it reads every record of the fleet, a million in about
-// three seconds.
+// eachUse calls each for every use of a token until that fails, and returns its error with the summary. A limited token
+// costs one read a use; an unlimited one reads every record, a million in three seconds.
 func (t *Tokens) eachUse(ctx context.Context, tid jwt.TokenID, each func(trust.TokenUse) error) (*TokenSummary, error) {
 	if err := trust.CheckTokenID(tid); err != nil {
 		return nil, err
@@ -173,15 +164,13 @@ func (t *Tokens) eachUse(ctx context.Context, tid jwt.TokenID, each func(trust.T
 	return &summary, nil
 }
 
-// eachHolder calls each for the identities whose newest record names the token,
-// which is not a limited one.
 func (t *Tokens) eachHolder(ctx context.Context, tid jwt.TokenID, each func(trust.TokenUse) error) (*TokenSummary, error) {
 	info, err := t.store.NotedToken(ctx, tid)
 	if err != nil {
 		return nil, fmt.Errorf("token %s: %w", tid, err)
 	}
 	if info == nil {
-		if r := t.provisioner.Revocations().Token(tid); r != nil { // never used, and never will be
+		if r := t.provisioner.Revocations().Token(tid); r != nil { // revoked before any use
 			return &TokenSummary{TokenInfo: trust.TokenInfo{ID: tid}, Revoked: r}, nil
 		}
 		return nil, fmt.Errorf("token %s: %w", tid, ErrUnknownToken)

@@ -18,31 +18,29 @@ import (
 	"muster/provisioner/events"
 )
 
-// DefaultApprovalTTL is how long an approval lets its key in: for a machine that is switched on tomorrow.
+// DefaultApprovalTTL leaves a day to switch the node on.
 const DefaultApprovalTTL = 24 * time.Hour
 
-// A KeyChoice says which key an order is about: one that is named, see [Named], or one as the operator was shown it.
+// A KeyChoice selects the key of an order, by [Named] or as a list showed it.
 type KeyChoice struct {
 	Identity wire.Identity
-	Key      string // its hash; of a key that is named also the beginning, or nothing if only one waits
+	Key      string // SHA-256 in hex; for [Named] a prefix
 
-	// Shown is that the key was on a list, waiting, or rejected by the verdict that was shown: a rejection since then
-	// stays, and is [trust.ErrState].
+	// Shown: the key comes from a list. A later rejection makes the order [trust.ErrState].
 	Shown     bool
 	Rejected  bool
-	Rejection string // the id of that verdict; empty is of one that could not be read
+	Rejection string // id of the rejection shown; empty: unreadable
 }
 
-// Named is the key of an identity whose hash begins with key, which may be empty if only one waits.
+// Named selects a key by a prefix of its hash, which may be empty if only one key waits.
 func Named(id wire.Identity, key string) KeyChoice { return KeyChoice{Identity: id, Key: key} }
 
-// subject is the key that a verdict is about, and the rejection that the verdict lifts: nil if the key is not rejected.
+// subject is the key of a verdict, and the rejection that the verdict lifts or nil.
 type subject struct {
 	*waiting.Key
 	rejection *orders.Answer
 }
 
-// rejectedKey is a key that is no longer on the list.
 func rejectedKey(by *orders.Answer) *subject {
 	return &subject{
 		&waiting.Key{Identity: by.Identity, KeyHash: by.KeyHash, Code: wire.CodeRejected},
@@ -50,7 +48,6 @@ func rejectedKey(by *orders.Answer) *subject {
 	}
 }
 
-// choose returns the key that is meant: rejected or waiting.
 func (k *Keys) choose(ctx context.Context, c KeyChoice) (*subject, error) {
 	if c.Shown {
 		return k.asShown(ctx, c)
@@ -64,7 +61,6 @@ func (k *Keys) choose(ctx context.Context, c KeyChoice) (*subject, error) {
 	return &subject{Key: w}, err
 }
 
-// asShown returns a key, unless it was rejected since it was shown.
 func (k *Keys) asShown(ctx context.Context, c KeyChoice) (*subject, error) {
 	if err := wrong(trust.CheckKeyHash(c.Key)); err != nil {
 		return nil, err
@@ -80,11 +76,9 @@ func (k *Keys) asShown(ctx context.Context, c KeyChoice) (*subject, error) {
 	return rejectedKey(by), nil
 }
 
-// Approve lets a key that waits in, once, within ttl, which is [DefaultApprovalTTL] if 0 and [orders.MaxApprovalTTL] at
-// most. The approval answers the policy where it asks for one: what it denies or defers stays so.
-//
-// Asking again replaces the approval by another one, and of two only one can be spent. The error is [ErrNotWaiting], or
-// [trust.ErrState] if another key has the name, if name or key is revoked, or if several wait.
+// Approve lets a waiting key enroll once within ttl: 0 is [DefaultApprovalTTL], [orders.MaxApprovalTTL] the limit. It
+// satisfies only a policy's wish for approval. Of repeated approvals one can be spent. The error is [ErrNotWaiting], or
+// [trust.ErrState] if name or key is revoked or taken, or several keys wait.
 func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration, c trust.Cause) (_ *orders.Answer, err error) {
 	defer about(&err, "approve %q", of.Identity)
 	ttl = cmp.Or(ttl, DefaultApprovalTTL)
@@ -104,28 +98,24 @@ func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration, c t
 	})
 }
 
-// approvable returns an error if an approval is not what the key waits for.
 func approvable(w *waiting.Key) error {
 	switch w.Code {
 	case wire.CodeIdentityTaken:
 		return errKeepsName(w.Identity, w.KeyHash)
 	case wire.CodeDeferred:
-		return fmt.Errorf("%w: the policy puts it off, and asks for no approval: %s", trust.ErrState, strings.Join(w.Reasons, "; "))
+		return fmt.Errorf("%w: the policy defers the node and does not ask for approval: %s",
+			trust.ErrState, strings.Join(w.Reasons, "; "))
 	}
 	return nil
 }
 
-// errKeepsName says that an approval gives no key a name that another key has.
 func errKeepsName(id wire.Identity, keyHash string) error {
-	return fmt.Errorf("%w: the name belongs to another key; if this machine is to have it, `muster node grant %s --key %s`",
+	return fmt.Errorf("%w: the name belongs to another key; to give it to this node, run `muster node grant %s --key %s`",
 		trust.ErrState, id, keyHash)
 }
 
-// Reject keeps a key that waits out, whatever policy, allow-list and tokens say, until it is approved or forgotten. It is
-// in force on every provisioner within a second or two. The error is [ErrNotWaiting], or [trust.ErrState] if several
-// wait.
-//
-// Asking again is harmless: a key that is rejected already stays so, and nothing is written.
+// Reject refuses a key, whatever policy, allow-list and tokens say, until it is approved or forgotten. The error is
+// [ErrNotWaiting], or [trust.ErrState] if several keys wait.
 func (k *Keys) Reject(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orders.Answer, err error) {
 	defer about(&err, "reject %q", of.Identity)
 	if err := wrong(c.Check()); err != nil {
@@ -145,12 +135,11 @@ func (k *Keys) Reject(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orde
 	return a, err
 }
 
-// Forget takes a key that waits off the list, and what was decided about it with it, approval or rejection: if it asks
-// again, it waits again. Where no key waits and one key of the name was rejected, an empty key means that one. The error
-// is [ErrNotWaiting], or [trust.ErrState] if several wait.
+// Forget removes a key from the pending list with the verdict about it; its next request waits again. If no key waits,
+// an empty key selects the name's only rejected one. The error is [ErrNotWaiting], or [trust.ErrState] if several keys
+// wait.
 //
-// The process may die at any step, and asking again is harmless: the verdict goes first, since a key that is on the list
-// can be named again.
+// The verdict is written first: after a crash the key can still be named.
 func (k *Keys) Forget(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orders.Answer, err error) {
 	defer about(&err, "forget %q", of.Identity)
 	if err := wrong(c.Check()); err != nil {
@@ -167,7 +156,6 @@ func (k *Keys) Forget(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orde
 	})
 }
 
-// verdicts are what is said of verdicts in events and in the log.
 var verdicts = map[orders.Verdict]struct {
 	event   events.Type
 	message string
@@ -177,18 +165,15 @@ var verdicts = map[orders.Verdict]struct {
 	orders.VerdictNone:    {events.Forgotten, "node forgotten"},
 }
 
-// verdict is what an operator says of a key.
 type verdict struct {
 	orders.Verdict
 	ttl   time.Duration // of an approval
 	cause trust.Cause
 }
 
-// maxRounds bounds how often an order is decided anew because other processes write first.
 const maxRounds = 8
 
-// decide says a verdict about the key that choose returns, and chooses again if another verdict about the key is written
-// meanwhile: an order lifts no rejection that its operator did not know of.
+// decide chooses again after a conflict, so an order lifts only the rejection that its operator saw.
 func (k *Keys) decide(ctx context.Context, v verdict, choose func() (*subject, error)) (*orders.Answer, error) {
 	for range maxRounds {
 		s, err := choose()
@@ -202,12 +187,10 @@ func (k *Keys) decide(ctx context.Context, v verdict, choose func() (*subject, e
 	return nil, fmt.Errorf("%w, %d times in a row", trust.ErrConflict, maxRounds)
 }
 
-// answer writes a verdict, puts it in force in this process and reports it. A key that is forgotten is off the list when
-// it returns nil. Every step may be the last: what was not done is done when it is asked for again, and a rejected key is
-// taken off by [Keys.Waiting]. The error is [trust.ErrConflict] if the key is rejected by another verdict than when
-// it was chosen, or if another verdict was written meanwhile.
+// answer writes, applies and reports a verdict. After a crash the repeated order completes the rest, and [Keys.Waiting]
+// removes rejected keys. The error is [trust.ErrConflict] if another verdict was written since the choice.
 func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*orders.Answer, error) {
-	newest, after := k.logs.Answers.Of(s.Identity, s.KeyHash) // one that cannot be read is a rejection
+	newest, after := k.logs.Answers.Of(s.Identity, s.KeyHash) // an unreadable answer is a rejection
 	if newest != nil && newest.Verdict == orders.VerdictReject && (s.rejection == nil || s.rejection.ID != newest.ID) {
 		return nil, trust.ErrConflict
 	}
@@ -225,7 +208,7 @@ func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*orders.Answe
 	if v.Verdict == orders.VerdictApprove {
 		err = k.approval(ctx, a, v.ttl, s)
 	} else if _, listed, err = k.store.Waiter(ctx, s.Identity, s.KeyHash); errors.Is(err, trust.ErrRecord) {
-		err = nil // read before the verdict: a provisioner that has read the verdict lists the key's next request
+		err = nil // read before the verdict is written, so a request that comes after it is not dropped
 	}
 	if err != nil {
 		return nil, err
@@ -242,15 +225,14 @@ func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*orders.Answe
 	}
 	if err := k.store.DropWaiter(ctx, s.Identity, s.KeyHash, listed); err != nil {
 		if v.Verdict == orders.VerdictNone {
-			return nil, fmt.Errorf("what was said of its key is forgotten, and it is still on the list: %w", err)
+			return nil, fmt.Errorf("the verdict on the key is forgotten, but the key is still on the pending list: %w", err)
 		}
-		k.log.WarnContext(ctx, "rejected node still on the list", "node", a.Identity, "key", a.KeyHash, "err", err)
+		k.log.WarnContext(ctx, "rejected key is still on the pending list", "node", a.Identity, "key", a.KeyHash, "err", err)
 	}
 	return a, nil
 }
 
-// approval completes an approval: its times come after what it follows, also if that was written by a clock that was
-// ahead. The error is [trust.ErrState] if it would let the key in by nothing.
+// approval makes the times later than the entries it follows, even if a fast clock wrote those.
 func (k *Keys) approval(ctx context.Context, a *orders.Answer, ttl time.Duration, s *subject) error {
 	a.ExpiresAt = a.At.Add(ttl)
 	r, _, err := k.store.Record(ctx, a.Identity)
@@ -269,13 +251,12 @@ func (k *Keys) approval(ctx context.Context, a *orders.Answer, ttl time.Duration
 	}
 	err = k.letsIn(ctx, a)
 	if errors.Is(err, trust.ErrState) && s.rejection != nil {
-		err = fmt.Errorf("%w; and its key stays rejected, until `muster node forget %s --key %s`", err, a.Identity, a.KeyHash)
+		err = fmt.Errorf("%w; the key stays rejected until `muster node forget %s --key %s`", err, a.Identity, a.KeyHash)
 	}
 	return err
 }
 
-// letsIn returns [trust.ErrState] if an approval lets no key in, since the name or the key is revoked, or another
-// key has the name: see [provisioner.Provisioner.Forecast].
+// letsIn returns [trust.ErrState] if the approval would have no effect.
 func (k *Keys) letsIn(ctx context.Context, a *orders.Answer) error {
 	if by := k.provisioner.Revocations().Key(a.KeyHash); by != nil {
 		return fmt.Errorf("%w: the key: %w", trust.ErrState, by.Err())
@@ -283,7 +264,7 @@ func (k *Keys) letsIn(ctx context.Context, a *orders.Answer) error {
 	code, err := k.foresee(ctx, a)
 	switch code {
 	case wire.CodeIdentityRevoked:
-		return fmt.Errorf("%w: the name is revoked; if this machine is to have it, `muster node retire %s` first, which frees the name",
+		return fmt.Errorf("%w: the name is revoked; run `muster node retire %s` first, which frees the name",
 			trust.ErrState, a.Identity)
 	case wire.CodeIdentityTaken:
 		return errKeepsName(a.Identity, a.KeyHash)

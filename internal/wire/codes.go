@@ -1,10 +1,10 @@
 package wire
 
-// A Code says to programs why a request was refused. Codes are never renamed
-// or reused; a receiver treats one that it does not know as [CodeDenied].
+// A Code tells programs why a request was refused. Codes are never renamed or reused. Treat an unknown code as
+// [CodeDenied].
 type Code string
 
-// The codes. [Codes] says what each one means and what to do about it.
+// [Codes] explains each code.
 const (
 	CodeBadRequest         Code = "bad_request"
 	CodeTooLarge           Code = "too_large"
@@ -60,39 +60,35 @@ const (
 	CodeOfferUnusable    Code = "offer_unusable"
 	CodeRenewSession     Code = "renew_session"
 
-	// What a node answers to a command.
+	// Replies to commands.
 	CodeCommandProof      Code = "command_proof"
 	CodeCommandStale      Code = "command_stale"
 	CodeCommandImpossible Code = "command_impossible"
 )
 
-// Waits reports whether a machine that is told c waits for an operator or for the
-// policy, and was not refused: nobody needs to do anything about its asking again.
+// Waits reports whether c means waiting for an operator or the policy, rather than a refusal.
 func (c Code) Waits() bool { return c == CodeApprovalPending || c == CodeDeferred }
 
-// A Meaning is what there is to know of a [Code].
+// A Meaning describes a [Code].
 type Meaning struct {
 	Code Code
 
-	// Public is what the refused sender is told: one clause, no capital, no
-	// full stop, and nothing about what exists.
+	// Public is the message to the refused sender. It does not reveal which nodes exist.
 	Public string
 
-	// Remedy is what to do, for whoever reads the node's log or `explain`.
+	// Remedy tells an operator what to do.
 	Remedy string
 
-	// Told is the code that goes over the wire in place of Code, where the true
-	// one would tell a stranger something about the fleet. Empty means
-	// Code itself. The operator always sees the true one.
+	// SentAs replaces Code on the wire if Code would reveal something about the fleet. Empty means Code itself.
+	// Operators see Code.
 	Told Code
 
-	// Retry reports whether the same request can succeed later without
-	// anybody changing the node or its token. The node keeps trying either way,
-	// only slower: people mend things without telling it.
+	// Retry reports whether the same request can succeed later without changes to node or token. Nodes retry in any
+	// case, without Retry more slowly.
 	Retry bool
 }
 
-// Codes is the one table of refusals, in the order of the documentation.
+// Codes lists all refusals in the order of the documentation.
 var Codes = []Meaning{
 	{Code: CodeBadRequest, Public: "the request is not one this provisioner understands",
 		Remedy: "update the node's muster-server; if it is current, report the request id"},
@@ -200,8 +196,7 @@ var Codes = []Meaning{
 		Remedy: "see the message, and the node's log"},
 }
 
-// MeaningOf returns the table's entry for c, or the one for [CodeDenied] if
-// there is none: an unknown code is a refusal all the same.
+// MeaningOf returns the entry for c; for an unknown code, that of [CodeDenied].
 func MeaningOf(c Code) Meaning {
 	for _, m := range Codes {
 		if m.Code == c {
@@ -211,7 +206,7 @@ func MeaningOf(c Code) Meaning {
 	return MeaningOf(CodeDenied)
 }
 
-// ToldAs returns the code under which c goes over the wire.
+// SentAs returns the code that goes over the wire.
 func (c Code) ToldAs() Code {
 	if m := MeaningOf(c); m.Told != "" {
 		return m.Told

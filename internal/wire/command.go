@@ -7,85 +7,75 @@ import (
 	"slices"
 )
 
-// A Verb is what a provisioner has a node do.
+// A Verb is an action that a provisioner orders from a node.
 type Verb string
 
-// The verbs. Each is done once for a command's id, however often it is sent.
+// A node acts once per command id, however often the command arrives.
 const (
-	// VerbReprovision sends the node back to provisioning mode. It keeps its key.
+	// VerbReprovision sends the node back to provisioning mode with its key.
 	VerbReprovision Verb = "reprovision"
 
-	// VerbReconfigure has the node ask for its configuration, decided anew,
-	// and confirm it. It gets no new certificate but where one is due.
+	// VerbReconfigure makes the node fetch and confirm a new configuration. It gets a new certificate only if one
+	// is due.
 	VerbReconfigure Verb = "reconfigure"
 
-	// VerbRestart starts the agent anew.
+	// VerbRestart restarts the agent.
 	VerbRestart Verb = "restart"
 
-	// VerbShutdown ends the agent until somebody starts it.
+	// VerbShutdown stops the agent until it is started by hand.
 	VerbShutdown Verb = "shutdown"
 )
 
-// Verbs are all verbs.
+// Verbs lists all verbs.
 var Verbs = []Verb{VerbReprovision, VerbReconfigure, VerbRestart, VerbShutdown}
 
-// MaxCommandBytes bounds a command and the answer to one; chosen, both have a
-// few short members and at most one refusal.
+// MaxCommandBytes bounds a command and its reply.
 const MaxCommandBytes = 4 << 10
 
-// A Command has a node do something. It is sent to [CommandSubject] twice:
-// without nonce and proof, which the node answers with a nonce of its own, and
-// with both. So a command that somebody recorded is worth nothing later, and no
-// clock is trusted for that.
+// A Command is sent to [CommandSubject] twice: without a nonce, which the node replies with, then with nonce and
+// proof. So a recorded command is useless, and no clock is trusted.
 type Command struct {
-	ID       string `json:"id"`       // of the command, the same each time that it is sent; see [NewID]
-	Identity string `json:"identity"` // the node's
+	ID       string `json:"id"` // the same each time that the command is sent; see [NewID]
+	Identity string `json:"identity"`
 	Verb     Verb   `json:"verb"`
-	Nonce    string `json:"nonce,omitempty"` // as the node gave it; empty asks for one
-	Proof    []byte `json:"proof,omitempty"` // [CommandProof]; nil with an empty nonce
+	Nonce    string `json:"nonce,omitempty"` // from the node; empty requests one
+	Proof    []byte `json:"proof,omitempty"` // [CommandProof]; nil without nonce
 }
 
-// A CommandReply answers a command. Exactly one of Nonce, Accepted and Refusal
-// is set.
+// A CommandReply has exactly one of Nonce, Accepted and Refusal.
 type CommandReply struct {
-	ID       string   `json:"id"`              // of the command; empty if that could not be read
-	Nonce    string   `json:"nonce,omitempty"` // good for one proof, soon, on this connection
+	ID       string   `json:"id"`              // of the command; empty if it was unreadable
+	Nonce    string   `json:"nonce,omitempty"` // good for one proof on this connection, for a short time
 	Accepted *Obeyed  `json:"accepted,omitempty"`
 	Refusal  *Refusal `json:"refusal,omitempty"`
 }
 
-// Obeyed says that a command is on the node's disk and will be done, whatever
-// happens to the agent.
+// CommandAccepted means that the command is on the node's disk and will be executed even after a crash.
 type Obeyed struct {
-	Repeated bool `json:"repeated,omitempty"` // it was already: nothing is done again
+	Repeated bool `json:"repeated,omitempty"` // it was accepted before and is not executed again
 }
 
-// CommandKey derives the key of commands to one node from the shared secret of
-// its token (cht). Who has the key knows neither the secret, but for guessing
-// it, nor the key of another node.
+// CommandKey derives a node's key from its token's shared secret (cht). It does not reveal the keys of other nodes.
 func CommandKey(secret Secret, identity Identity) []byte {
 	h := hmac.New(sha256.New, []byte(secret))
 	h.Write([]byte("muster command key v1\n" + string(identity) + "\n"))
 	return h.Sum(nil)
 }
 
-// CommandProof proves the knowledge of a node's key for this command and this
-// nonce: what [CheckCommandProof] checks.
+// CommandProof is an HMAC over the command and its nonce.
 func CommandProof(key []byte, c *Command) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte("muster command v1\n" + c.ID + "\n" + c.Identity + "\n" + string(c.Verb) + "\n" + c.Nonce + "\n"))
 	return h.Sum(nil)
 }
 
-// CheckCommandProof reports whether c carries the proof for key, in constant
-// time.
+// CheckCommandProof compares in constant time.
 func CheckCommandProof(key []byte, c *Command) bool {
 	return hmac.Equal(c.Proof, CommandProof(key, c))
 }
 
-// DecodeCommand decodes one command of at most [MaxCommandBytes]. What its
-// proof is worth is the node's to decide. The error wraps [ErrMessage],
-// [ErrTooLarge], [ErrVersion] or [ErrSealed].
+// DecodeCommand checks the form, not the proof. The error wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or
+// [ErrSealed].
 func DecodeCommand(b []byte) (*Command, error) {
 	c, err := openPlain[Command](b, MaxCommandBytes)
 	if err != nil {
@@ -106,8 +96,7 @@ func DecodeCommand(b []byte) (*Command, error) {
 	return c, nil
 }
 
-// DecodeCommandReply decodes what a node answers, at most [MaxCommandBytes].
-// The error wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or [ErrSealed].
+// DecodeCommandReply returns the same errors as [DecodeCommand].
 func DecodeCommandReply(b []byte) (*CommandReply, error) {
 	r, err := openPlain[CommandReply](b, MaxCommandBytes)
 	if err != nil {

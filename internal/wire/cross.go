@@ -11,27 +11,19 @@ import (
 	"time"
 )
 
-// ErrNotVouched means that a certificate is no proof that one root stands
-// behind another: do not trust the other.
+// ErrNotVouched means that a root does not vouch for another one, which must not be trusted.
 var ErrNotVouched = errors.New("no cross certificate")
 
-// oidAuthorityKeyID is the one extension in which a cross certificate differs
-// from the root that it is about (RFC 5280 section 4.2.1.1).
+// oidAuthorityKeyID is the only extension in which a cross certificate differs from its root (RFC 5280 section
+// 4.2.1.1).
 var oidAuthorityKeyID = asn1.ObjectIdentifier{2, 5, 29, 35}
 
-// Vouches reports whether cross is by's word that root is an authority like
-// itself: the certificate that RFC 4210 section 4.4 calls new with old, or old
-// with new. Whoever trusts by may then trust root as much. All three must be
-// valid at the given instant; a zero one asks for the signatures alone. The
-// error wraps [ErrNotVouched].
+// CheckCross checks that cross is a cross certificate (RFC 4210 section 4.4) by which the root by vouches for root.
+// A client that trusts by may then trust root. All three must be valid at the given time; zero checks signatures
+// only. The error wraps [ErrNotVouched].
 //
-// It is stricter than the verification of a chain. That would also take, for
-// the holder of a mere issuing key, a certificate of it for a root of their
-// own, since a path length counts only what lies between. So by must be a root
-// that allows an issuing authority below the root that it vouches for, and
-// cross must say of root's key, extension by extension, what root says itself:
-// neither more (an issuing certificate vouches for no root with its key) nor
-// less.
+// Chain verification would accept a root certified by an issuing key. So by must allow an issuing authority below
+// root, and cross must have exactly root's extensions.
 func Vouches(cross, by, root *x509.Certificate, at time.Time) error {
 	if err := vouches(cross, by, root, at); err != nil {
 		return fmt.Errorf("%w of %.200q by %.200q: %w", ErrNotVouched, root.Subject, by.Subject, err)
@@ -56,8 +48,7 @@ func vouches(cross, by, root *x509.Certificate, at time.Time) error {
 	if !sameExtensions(cross, root) {
 		return errors.New("it says of the key what the root does not")
 	}
-	// Below by come the cross certificate and an issuing one, below root the
-	// latter.
+	// Below by come cross and an issuing certificate, below root the latter.
 	if !allowsBelow(by, 2) || !allowsBelow(root, 1) {
 		return errors.New("the path length leaves no room")
 	}
@@ -73,19 +64,17 @@ func vouches(cross, by, root *x509.Certificate, at time.Time) error {
 	return nil
 }
 
-// SelfSigned reports whether c is the certificate of an authority, signed with
-// its own key: a root, if anybody trusts it.
+// SelfSigned reports whether c is a self-signed authority's certificate.
 func SelfSigned(c *x509.Certificate) bool {
 	return c.BasicConstraintsValid && c.IsCA && bytes.Equal(c.RawSubject, c.RawIssuer) && c.CheckSignatureFrom(c) == nil
 }
 
-// allowsBelow reports whether a chain may have n authorities below c.
+// allowsBelow reports whether c allows n authorities below it.
 func allowsBelow(c *x509.Certificate, n int) bool {
 	return c.MaxPathLen < 0 || c.MaxPathLen == 0 && !c.MaxPathLenZero || c.MaxPathLen >= n
 }
 
-// sameExtensions reports whether both certificates have the same extensions, in
-// the same order, but for the authority key identifier.
+// sameExtensions ignores the authority key identifier.
 func sameExtensions(a, b *x509.Certificate) bool {
 	rest := func(c *x509.Certificate) []pkix.Extension {
 		return slices.DeleteFunc(slices.Clone(c.Extensions), func(e pkix.Extension) bool { return e.Id.Equal(oidAuthorityKeyID) })

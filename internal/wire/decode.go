@@ -14,45 +14,43 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth bounds the nesting of JSON from outside: facts of real machines nest less than 10 deep, and no
-// recursion over 64 levels grows a stack.
+// MaxDepth bounds nesting. Facts of real nodes nest less than 10 deep; 64 levels of recursion do not grow the
+// stack.
 const MaxDepth = 64
 
-// ErrJSON means that bytes are not the one strict JSON value that was wanted. The text around it is one short line,
-// whatever the bytes are.
+// ErrJSON means that the input is not one strict JSON value. The message is one short line.
 var ErrJSON = errors.New("not strict JSON")
 
-// DecodeStrict decodes the one JSON value in b into dst, a pointer, by the types' tags as encoding/json does. It
-// refuses invalid UTF-8, data after the value, nesting deeper than [MaxDepth], a member that appears twice in one
-// object and, where dst has a struct, a member that the struct does not name in exactly this spelling: two readers of
-// a value that passes cannot disagree on what it says. The error wraps [ErrJSON], and dst is then unspecified.
+// DecodeStrict decodes one JSON value into dst, a pointer, by encoding/json's tags. It refuses invalid UTF-8,
+// trailing data, nesting deeper than [MaxDepth], and members that are duplicate or that a struct does not name in
+// exactly this spelling. So all readers of a value agree. The error wraps [ErrJSON], and dst is then unspecified.
 func DecodeStrict(b []byte, dst any) error {
 	return (&decoder{scanner: scanner{text: b}}).decode(reflect.ValueOf(dst).Elem())
 }
 
-// DecodeKnown is [DecodeStrict], but passes over members that a struct does not name.
+// DecodeKnown is [DecodeStrict] but skips unknown members.
 func DecodeKnown(b []byte, dst any) error {
 	return (&decoder{scanner: scanner{text: b}, known: true}).decode(reflect.ValueOf(dst).Elem())
 }
 
-// CheckStrict makes the checks of [DecodeStrict] on a value of any shape.
+// CheckStrict makes the checks of [DecodeStrict] without a type.
 func CheckStrict(b []byte) error {
 	return (&decoder{scanner: scanner{text: b}}).decode(reflect.Value{})
 }
 
-// A decoder checks a JSON text and decodes it on the way. A value that it has no short way for is checked, and then
-// decoded by encoding/json. A reflect.Value that is not valid has a value checked only.
+// A decoder checks and decodes in one pass. Types without a fast path are checked, then decoded by encoding/json.
+// An invalid reflect.Value means check only.
 type decoder struct {
 	scanner
-	known bool // members that a struct does not name are passed over
+	known bool // skip unknown members
 	depth int
 }
 
-// A jsonError says what is wrong with a text, and where: at the end of path, or else in said.
+// A jsonError describes an error at a path.
 type jsonError struct {
-	path  []string // names of members, the innermost first
-	said  string   // with %q for the path if there is one
-	cause string   // behind that
+	path  []string // member names, innermost first
+	said  string   // %q stands for the path
+	cause string   // appended to text
 }
 
 func (e *jsonError) Error() string {
@@ -64,7 +62,7 @@ func (e *jsonError) Error() string {
 	return strings.ReplaceAll(e.said, "%q", fmt.Sprintf("%.80q", place)) + e.cause
 }
 
-// wrong returns an error at the place where the decoder is.
+// errorHere returns an error at the current byte.
 func (d *decoder) wrong(said string) *jsonError {
 	return &jsonError{said: said + ", at byte " + strconv.Itoa(d.at)}
 }
@@ -80,7 +78,6 @@ func (d *decoder) decode(v reflect.Value) error {
 	return nil
 }
 
-// value decodes the value that comes next.
 func (d *decoder) value(v reflect.Value) *jsonError {
 	c := d.next()
 	begin := d.at
@@ -111,7 +108,7 @@ func (d *decoder) value(v reflect.Value) *jsonError {
 	return nil
 }
 
-// decodes reports whether there is a short way for values of a type.
+// hasFastPath reports whether the decoder itself handles a type.
 func decodes(t reflect.Type) bool {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return false
@@ -125,7 +122,7 @@ func decodes(t reflect.Type) bool {
 	return false
 }
 
-// any decodes a value of a type that [decodes] reports.
+// fast decodes a value of a type with a fast path.
 func (d *decoder) any(v reflect.Value) *jsonError {
 	switch c := d.next(); c {
 	case '{':
@@ -159,7 +156,7 @@ func (d *decoder) any(v reflect.Value) *jsonError {
 	return nil
 }
 
-// wrongType returns the error of a value that begins with c and has another type than is wanted.
+// wrongType returns the error for a value that begins with c.
 func wrongType(c byte) *jsonError {
 	types := map[byte]string{'{': "object", '[': "array", '"': "string", 't': "boolean", 'f': "boolean", 'n': "null"}
 	kind, ok := types[c]
@@ -169,7 +166,6 @@ func wrongType(c byte) *jsonError {
 	return &jsonError{said: "%q has a value of the wrong type, " + kind}
 }
 
-// nested decodes an object or an array by do.
 func (d *decoder) nested(v reflect.Value, c byte, do func(reflect.Value) *jsonError) *jsonError {
 	if d.depth++; d.depth > MaxDepth+1 {
 		return d.wrong("nested deeper than " + strconv.Itoa(MaxDepth))
@@ -180,7 +176,6 @@ func (d *decoder) nested(v reflect.Value, c byte, do func(reflect.Value) *jsonEr
 	return err
 }
 
-// object decodes the rest of an object.
 func (d *decoder) object(v reflect.Value) *jsonError {
 	var members []member
 	if v.IsValid() {
@@ -227,7 +222,6 @@ func (d *decoder) object(v reflect.Value) *jsonError {
 	}
 }
 
-// member decodes the value of a member into a struct or a map.
 func (d *decoder) member(v reflect.Value, members []member, name []byte) *jsonError {
 	if !v.IsValid() {
 		return d.value(v)
@@ -249,7 +243,6 @@ func (d *decoder) member(v reflect.Value, members []member, name []byte) *jsonEr
 	return d.value(reflect.Value{})
 }
 
-// array decodes the rest of an array.
 func (d *decoder) array(v reflect.Value) *jsonError {
 	if v.IsValid() {
 		if v.Kind() != reflect.Slice || v.Type().Elem().Kind() == reflect.Uint8 {
@@ -280,7 +273,7 @@ func (d *decoder) array(v reflect.Value) *jsonError {
 	}
 }
 
-// quoted decodes a text into a string or into bytes.
+// stringOrBytes decodes a JSON string.
 func (d *decoder) quoted(v reflect.Value) *jsonError {
 	text, err := d.quotedText()
 	if err != nil || !v.IsValid() {
@@ -302,7 +295,7 @@ func (d *decoder) quoted(v reflect.Value) *jsonError {
 	return nil
 }
 
-// quotedText passes over the quoted text that comes next, and returns what it says.
+// stringLiteral consumes a string literal and returns its text.
 func (d *decoder) quotedText() ([]byte, *jsonError) {
 	begin := d.at + 1
 	for i := begin; i < len(d.text); i++ {
@@ -317,7 +310,7 @@ func (d *decoder) quotedText() ([]byte, *jsonError) {
 	return nil, d.wrong("unexpected end")
 }
 
-// unusualText is quotedText for escapes and characters beyond ASCII.
+// escapedString handles escapes and characters beyond ASCII.
 func (d *decoder) unusualText() ([]byte, *jsonError) {
 	quoted := d.text[d.at:]
 	quoted = quoted[:textLength(quoted)]
@@ -334,10 +327,10 @@ func (d *decoder) unusualText() ([]byte, *jsonError) {
 	return []byte(said), nil
 }
 
-// A nameSet has the names of an object's members, as hashes: a member is refused for one of another in 2^64 cases.
+// A nameSet holds hashes of member names. If two collide (one in 2^64) the object is refused.
 type nameSet struct {
 	few  []uint64
-	many map[uint64]bool // the rest, where a search would take long
+	many map[uint64]bool // names beyond the limit of a linear search
 }
 
 var nameSeed = maphash.MakeSeed()

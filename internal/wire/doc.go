@@ -1,21 +1,11 @@
-// Package wire is the protocol between a node, the broker and a provisioner:
-// identities, subjects, messages, refusal codes, limits and their strict
-// decoding. Both sides share it and nothing else, so whatever must be spelled
-// the same by both is here.
+// Package wire is the protocol between nodes, brokers and provisioners: identities, subjects, messages, refusal
+// codes and limits.
 //
-// Messages are JSON objects inside an [Envelope]. Decoding is strict in both
-// directions: a duplicate or unknown member, a member in the wrong case,
-// trailing bytes, another version and an oversized message are refused before
-// anything else looks at them. A decoder returns either a message or an error,
-// never both.
+// Messages are JSON objects inside an [Envelope]. Decoding is strict: an unknown or duplicate member, a member in
+// the wrong case, trailing bytes, another version or an oversized message is an error.
 //
-// # Trust
+// Nothing that this package decodes is authenticated. The provisioner verifies each field of a request. The node
+// checks a plain reply against its key, its request and the pinned authority.
 //
-// Nothing that this package decodes is authenticated. A request's fields are
-// what the sender claims; the provisioner proves them one by one. A reply in
-// plain mode is what somebody on the network says; the server checks it
-// against its key, its request and the pinned authority.
-//
-// The package imports the standard library only, keeps no state and is safe
-// for concurrent use throughout.
+// The package keeps no state and is safe for concurrent use.
 package wire

@@ -9,40 +9,34 @@ import (
 	"time"
 )
 
-// What a broker may say before it has said whether it admits a client, and what answers it.
 const earlyPing, earlyPong = "PING\r\n", "PONG\r\n"
 
-// frame is the first byte of a WebSocket frame that is whole and of bytes; the second is how many
-// they are or, if they are more than 125, longFrame, and two bytes follow that say it (RFC 6455, section 5.2).
+// frame begins an unfragmented binary WebSocket frame. The second byte is its length, or longFrame and two more
+// bytes hold it (RFC 6455 section 5.2).
 const frame, longFrame = 0x82, 126
 
-// framedPong is the answer in a frame of a client's, which has a mask: zeros are one.
+// framedPong is a client's frame, with a mask of zeros.
 const framedPong = "\x82\x86\x00\x00\x00\x00" + earlyPong
 
-// An Admission is a connection on which package nats.go can wait to be admitted, however long that takes. A nats-server
-// sends a client a PING some two seconds after its CONNECT, whether the client is admitted or not, and nats.go ends a
-// connection that gets one before the PONG that it waits for. When a whole fleet comes back at once, provisioners take
-// longer than that, and each node would be lost after all of its work was done. Such PINGs are answered here, and nats.go
-// does not see them.
+// An EarlyPingConn lets nats.go wait longer than two seconds for its admission. nats-server then sends a PING
+// before it admits the client, and nats.go gives up. EarlyPingConn answers such PINGs and hides them.
 //
-// It is for what nats.go speaks over TLS, not for TLS itself. The first that is written is a CONNECT, or the request for
-// a WebSocket. Once a client has been told anything else than a PING, everything is passed on. One goroutine may read
-// while another writes, as with any [net.Conn]. Make one with [NewAdmission].
+// It goes inside TLS. The first write must be CONNECT or a WebSocket request. After the first message that is no
+// PING it only passes data on. One goroutine may read while another writes.
 type Admission struct {
 	net.Conn
 	begun bool          // something has been written
-	asked time.Time     // when the CONNECT was, zero if it was not; after that only reads change fields
-	told  bool          // no PING is too early any more
-	in    *bufio.Reader // nil before there may be a PING, and once all that it has was read
-	rest  int           // bytes of a frame that are still to come, of which the head and PINGs were taken
-	head  []byte        // of what comes next, in place of one that was taken
+	asked time.Time     // time of CONNECT or zero; later only reads change fields
+	told  bool          // a message other than PING has arrived
+	in    *bufio.Reader // nil before CONNECT, and once drained
+	rest  int           // bytes left of a frame whose header was consumed
+	head  []byte        // header to return before those bytes
 }
 
-// NewAdmission returns an Admission over conn, on which nothing was written yet.
+// NewEarlyPingConn wraps a connection on which nothing was written yet.
 func NewAdmission(conn net.Conn) *Admission { return &Admission{Conn: conn} }
 
-// Asked returns how long ago the CONNECT was written, zero if it was not. It must not be
-// called while the first two writes are going on.
+// SinceConnect returns the time since CONNECT, zero before it. Do not call it during the first two writes.
 func (a *Admission) Asked() time.Duration {
 	if a.asked.IsZero() {
 		return 0
@@ -55,7 +49,7 @@ func (a *Admission) Write(b []byte) (int, error) {
 	n, err := a.Conn.Write(b)
 	if a.asked.IsZero() {
 		if a.begun || !bytes.HasPrefix(b, []byte("GET ")) {
-			a.asked = time.Now() // now: a handshake may have come first
+			a.asked = time.Now() // a handshake may have come first
 		}
 		a.begun = true
 	}
@@ -86,7 +80,7 @@ func (a *Admission) Read(b []byte) (int, error) {
 	return a.in.Read(b)
 }
 
-// answer answers each PING until something else comes.
+// answerPings answers PINGs until something else arrives.
 func (a *Admission) answer() error {
 	for {
 		if _, err := a.in.Peek(1); err != nil {
@@ -104,8 +98,8 @@ func (a *Admission) answer() error {
 	}
 }
 
-// ping takes the PING that comes next, and returns what answers it; empty if none comes. Of a
-// frame it takes the head as well: a broker puts all lines that it has to say into one.
+// consumePing consumes the next PING and returns its answer, or "". It consumes the frame's header too: a broker
+// may put several lines into one frame.
 func (a *Admission) ping() (answer string) {
 	head, length, framed := 0, a.rest, a.rest > 0
 	if !framed {
@@ -114,7 +108,7 @@ func (a *Admission) ping() (answer string) {
 	if length < len(earlyPing) || !a.next(head, earlyPing) {
 		return ""
 	}
-	_, _ = a.in.Discard(head + len(earlyPing)) // all of it is there
+	_, _ = a.in.Discard(head + len(earlyPing)) // all of it is buffered
 	if !framed {
 		return earlyPong
 	}
@@ -122,14 +116,14 @@ func (a *Admission) ping() (answer string) {
 	return framedPong
 }
 
-// begins returns how long the head of the frame is that comes next, and how many bytes follow. What is
-// no frame has no head, and may be a PING; the length of a frame that is not looked into is 0.
+// frameHeader returns the lengths of the next frame's header and payload. Without a frame the header is 0 long; a
+// frame of another kind has length 0.
 func (a *Admission) begins() (head, length int, framed bool) {
 	b, err := a.in.Peek(1)
 	if err != nil || b[0] != frame {
 		return 0, len(earlyPing), false
 	}
-	if b, err = a.in.Peek(2); err != nil { // which comes again when it is read
+	if b, err = a.in.Peek(2); err != nil { // the error recurs on the next read
 		return 0, 0, true
 	}
 	switch length := int(b[1]); {
@@ -144,7 +138,7 @@ func (a *Admission) begins() (head, length int, framed bool) {
 	return 4, int(binary.BigEndian.Uint16(b[2:])), true
 }
 
-// reframe gives what is left of a frame a head of its own.
+// reframe makes a header for the rest of a frame.
 func (a *Admission) reframe() {
 	switch {
 	case a.rest >= longFrame:
@@ -155,12 +149,12 @@ func (a *Admission) reframe() {
 	a.rest = 0
 }
 
-// next reports whether line comes next, after so many bytes. It waits for no byte more than it takes to see
-// that it does not: there may be none.
+// hasPrefix reports whether line comes next, after some bytes. It never waits for more bytes than it needs, since
+// none may come.
 func (a *Admission) next(after int, line string) bool {
 	for i := range len(line) {
 		if got, err := a.in.Peek(after + i + 1); err != nil || got[after+i] != line[i] {
-			return false // an error comes again when it is read
+			return false // an error recurs on the next read
 		}
 	}
 	return true

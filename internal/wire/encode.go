@@ -16,9 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// EncodeJSON returns v as compact JSON that [DecodeStrict] takes, in the form of encoding/json without its escapes for
-// HTML, at a quarter of its time: records, replies and events are a tenth of an enrollment. A [json.RawMessage] has to
-// be valid JSON; it is written without its white space and is not checked again.
+// EncodeJSON returns compact JSON like encoding/json without HTML escapes, four times as fast. A [json.RawMessage]
+// must be valid: it is compacted and not checked.
 func EncodeJSON(v any) ([]byte, error) {
 	room := encodeRoom.Get().(*[]byte)
 	defer encodeRoom.Put(room)
@@ -30,7 +29,7 @@ func EncodeJSON(v any) ([]byte, error) {
 	return bytes.Clone(b), nil
 }
 
-// encodeRoom is of buffers, since most values need more than a first guess.
+// encodeRoom reuses buffers, since most values outgrow a new one.
 var encodeRoom = sync.Pool{New: func() any { return new([]byte) }}
 
 // AppendJSON appends v to b as [EncodeJSON] writes it.
@@ -51,7 +50,6 @@ type appendFunc func(b []byte, v reflect.Value) ([]byte, error)
 
 var encoders sync.Map // of appendFunc by reflect.Type
 
-// encoderOf returns the encoder of t, which is made once.
 func encoderOf(t reflect.Type) appendFunc {
 	if f, ok := encoders.Load(t); ok {
 		return f.(appendFunc)
@@ -98,7 +96,6 @@ func newEncoder(t reflect.Type) appendFunc {
 	return appendOther
 }
 
-// appendIndirect appends what a pointer or an interface leads to.
 func appendIndirect(b []byte, v reflect.Value) ([]byte, error) {
 	if v.IsNil() {
 		return append(b, "null"...), nil
@@ -107,7 +104,6 @@ func appendIndirect(b []byte, v reflect.Value) ([]byte, error) {
 	return encoderOf(v.Type())(b, v)
 }
 
-// appendRaw appends JSON without its white space.
 func appendRaw(b []byte, v reflect.Value) ([]byte, error) {
 	raw := v.Bytes()
 	if len(raw) == 0 {
@@ -130,7 +126,7 @@ func appendCompact(b, raw []byte) []byte {
 	return append(b, raw[begin:]...)
 }
 
-// textLength returns how long the quoted text is that b begins with, which may be all of b if it does not end.
+// textLength returns the length of the string literal at the start of b, or len(b) if it is unterminated.
 func textLength(b []byte) int {
 	for i := 1; i < len(b); i++ {
 		n := bytes.IndexByte(b[i:], '"')
@@ -160,7 +156,6 @@ func appendMarshaler(b []byte, v reflect.Value) ([]byte, error) {
 	return appendCompact(b, encoded), err
 }
 
-// appendOther appends what encoding/json makes of a value.
 func appendOther(b []byte, v reflect.Value) ([]byte, error) {
 	encoded, err := json.Marshal(v.Interface())
 	return append(b, encoded...), err
@@ -190,7 +185,7 @@ func appendSlice(b []byte, v reflect.Value) ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-// appendMap appends a map in the order of its keys.
+// appendMap sorts the keys.
 func appendMap(b []byte, v reflect.Value) ([]byte, error) {
 	if v.IsNil() {
 		return append(b, "null"...), nil
@@ -211,10 +206,9 @@ func appendMap(b []byte, v reflect.Value) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// A member is a field of a struct.
 type member struct {
 	name                string
-	quoted              string // with its colon
+	quoted              string // with colon
 	index               []int
 	encode              appendFunc
 	omitEmpty, omitZero bool
@@ -222,7 +216,6 @@ type member struct {
 
 var memberLists sync.Map // of []member by reflect.Type
 
-// membersOf returns the members of a struct, which are found once.
 func membersOf(t reflect.Type) []member {
 	if found, ok := memberLists.Load(t); ok {
 		return found.([]member)
@@ -268,7 +261,7 @@ func appendStruct(b []byte, v reflect.Value) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// empty reports what omitempty asks for.
+// empty implements omitempty.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Map, reflect.Slice, reflect.String:
@@ -279,7 +272,7 @@ func empty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// zero reports what omitzero asks for.
+// zero implements omitzero.
 func zero(v reflect.Value) bool {
 	if at, ok := reflect.TypeAssert[time.Time](v); ok {
 		return at.IsZero()
@@ -287,7 +280,7 @@ func zero(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// plainText has the bytes that stand for themselves in a quoted text.
+// plainText marks bytes that need no escape.
 var plainText = func() (plain [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		plain[c] = c != '"' && c != '\\'
@@ -295,7 +288,7 @@ var plainText = func() (plain [256]bool) {
 	return plain
 }()
 
-// appendString appends s in quotes. Bytes that are no UTF-8 are replaced.
+// appendString replaces invalid UTF-8.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	begin := 0
@@ -316,7 +309,6 @@ func appendString(b []byte, s string) []byte {
 	return append(append(b, s[begin:]...), '"')
 }
 
-// appendEscape appends a character that does not stand for itself.
 func appendEscape(b []byte, c rune) []byte {
 	if i := strings.IndexRune("\"\\\b\f\n\r\t", c); i >= 0 {
 		return append(b, '\\', "\"\\bfnrt"[i])

@@ -9,23 +9,20 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on pushed files. [MaxReplyBytes] has room for these, a certificate
-// chain, and JSON's escaping.
+// Limits on pushed files. They fit into [MaxReplyBytes] with a certificate chain and JSON's escapes.
 const (
-	MaxFilesBytes   = 192 << 10 // all keys, names and contents together
+	MaxFilesBytes   = 192 << 10 // keys, names and contents
 	MaxSettingKey   = 128
 	MaxPolicyName   = 64
 	maxFilesEntries = 4096
 )
 
-// ErrFiles means that files could not be written on a node as they are.
+// ErrFiles means that files cannot be written on a node.
 var ErrFiles = errors.New("not a valid set of files")
 
-// Check reports all that keeps f from being written on a node: no settings at
-// all, a setting that a `key = value` line cannot hold, a policy whose name is
-// no plain file name, or too much of it. Both sides run it: the provisioner
-// before it records anything, the server before it touches its disk. The error
-// wraps [ErrFiles] and prints no value.
+// Check reports all problems: no settings, a setting that does not fit a `key = value` line, a policy name that is
+// no plain file name, or a size limit. The provisioner runs it before it records anything, the agent before it
+// writes. The error wraps [ErrFiles] and contains no value.
 func (f Files) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -67,23 +64,20 @@ func (f Files) Check() error {
 
 const nameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 
-// ValidSettingKey reports whether k can be a key of server.conf.
+// ValidSettingKey reports whether k can be a key in server.conf.
 func ValidSettingKey(k string) bool {
 	return k != "" && len(k) <= MaxSettingKey && strings.Trim(k, nameChars) == ""
 }
 
-// ValidPolicyName reports whether name can name a policy file: one plain file
-// name, so that no provisioner writes outside the directory of policies.
+// ValidPolicyName allows only plain file names, so that a provisioner cannot write outside the policies' directory.
 func ValidPolicyName(name string) bool {
 	return name != "" && len(name) <= MaxPolicyName && name[0] != '.' && strings.Trim(name, nameChars) == ""
 }
 
-// validText reports whether s is text of several lines.
 func validText(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return r < 0x20 && r != '\t' && r != '\n' && r != '\r' }) < 0
 }
 
-// validValue reports whether v survives a `key = value` line.
 func validValue(v string) bool {
 	if !utf8.ValidString(v) || strings.TrimSpace(v) != v {
 		return false

@@ -6,26 +6,22 @@ import (
 	"strings"
 )
 
-// Limits of RFC 1123 section 2.1 and RFC 1035 section 2.3.4 on host names.
+// Limits of RFC 1123 section 2.1 and RFC 1035 section 2.3.4.
 const (
 	MaxIdentityBytes = 253
 	MaxLabelBytes    = 63
 )
 
-// ErrIdentity means that a text is no identity. The text around it says why.
+// ErrIdentity means an invalid identity. The text around it says why.
 var ErrIdentity = errors.New("not a valid identity")
 
-// An Identity names a node: its fully qualified domain name in lower case. It
-// is the only name that becomes a subject, a store key or a file name, so one
-// exists only if [ParseIdentity] made it; a conversion from string elsewhere
-// is a mistake.
+// An Identity is a node's fully qualified domain name in lower case. It becomes a subject, a store key or a file
+// name, so only [ParseIdentity] makes one.
 type Identity string
 
-// ParseIdentity returns s as an identity. It accepts dot-separated RFC 1123
-// labels of lower-case letters, digits and inner hyphens, the last of which is
-// not all digits (so that no IP address is an identity), and nothing else: it
-// folds no case and strips no dot, since two spellings of one name would be
-// two nodes to somebody. The error wraps [ErrIdentity].
+// ParseIdentity accepts dot-separated RFC 1123 labels in lower case; the last is not all digits, so no IP address
+// is an identity. It does not normalize: two spellings of a name could become two nodes. The error wraps
+// [ErrIdentity].
 func ParseIdentity(s string) (Identity, error) {
 	if s == "" {
 		return "", fmt.Errorf("%w: empty", ErrIdentity)
@@ -46,7 +42,6 @@ func ParseIdentity(s string) (Identity, error) {
 	return Identity(s), nil
 }
 
-// checkLabel reports what is wrong with one label of a host name.
 func checkLabel(label string) error {
 	switch {
 	case label == "":
@@ -64,12 +59,11 @@ func checkLabel(label string) error {
 	return nil
 }
 
-// SubjectToken returns the identity as one token of a subject, a key or an
-// inbox: its dots written "_", which no RFC 1123 name holds. So a permission
-// for "web" never covers "web.example.net".
+// SubjectToken returns the identity as one token of a subject, key or inbox, with "_" for dots, so that a
+// permission for "web" does not cover "web.example.net".
 func (id Identity) SubjectToken() string { return strings.ReplaceAll(string(id), ".", "_") }
 
-// ParseSubjectToken is the inverse of [Identity.SubjectToken].
+// ParseSubjectToken inverts [Identity.SubjectToken].
 func ParseSubjectToken(s string) (Identity, error) {
 	if strings.Contains(s, ".") {
 		return "", fmt.Errorf("%w: subject token %q has a dot", ErrIdentity, s)

@@ -6,13 +6,12 @@ import (
 	"fmt"
 )
 
-// errMembers is without the text, which may be a secret.
+// errMembers omits the text, which may be a secret.
 var errMembers = fmt.Errorf("%w: no JSON object", ErrJSON)
 
-// EachMember calls each with every member of a JSON object, in its order and with its value as it is written, and
-// stops at its first error. It makes nothing of the values, so that two facts of 20 KB cost no decoding of the rest,
-// and does not check them: the object was decoded strictly when it was received. A text that is no object is an error
-// that wraps [ErrJSON]. name is good until each returns.
+// EachMember calls each with every member of a JSON object in order, and stops at its first error. Values are not
+// checked: the object must have passed strict decoding. name is valid until each returns. An error for a text that
+// is no object wraps [ErrJSON].
 func EachMember(object []byte, each func(name []byte, value json.RawMessage) error) error {
 	s := scanner{text: object}
 	if !s.takes('{') {
@@ -48,13 +47,13 @@ func EachMember(object []byte, each func(name []byte, value json.RawMessage) err
 	return nil
 }
 
-// A scanner passes over JSON.
+// A scanner skips over JSON.
 type scanner struct {
 	text []byte
-	at   int // an index, since a slice of what is left would cost write barriers
+	at   int // an index: reslicing would cost write barriers
 }
 
-// next returns the byte that comes next behind white space, and 0 at the end.
+// next skips white space and returns the next byte, 0 at the end.
 func (s *scanner) next() byte {
 	for ; s.at < len(s.text); s.at++ {
 		if c := s.text[s.at]; c != ' ' && c != '\n' && c != '\r' && c != '\t' {
@@ -64,7 +63,7 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// takes reports whether c comes next, and passes over it.
+// accept consumes c if it comes next.
 func (s *scanner) takes(c byte) bool {
 	if s.next() != c {
 		return false
@@ -73,10 +72,9 @@ func (s *scanner) takes(c byte) bool {
 	return true
 }
 
-// ended reports whether nothing is left.
 func (s *scanner) ended() bool { return s.next() == 0 && s.at == len(s.text) }
 
-// value passes over the value that comes next, and returns it; empty if none does.
+// value consumes and returns the next value, empty if there is none.
 func (s *scanner) value() []byte {
 	s.next()
 	begin := s.at
@@ -84,7 +82,7 @@ func (s *scanner) value() []byte {
 	return s.text[begin:s.at:s.at]
 }
 
-// valueLength returns how long the value is that b begins with; 0 if it does not end.
+// valueLength returns the length of the value at the start of b, 0 if it is incomplete.
 func valueLength(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {

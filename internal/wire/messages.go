@@ -15,23 +15,20 @@ import (
 	"time"
 )
 
-// Version is the protocol version that this package speaks, the `v` of every
-// envelope.
+// Version is the protocol version, `v` in every envelope.
 const Version = 1
 
-// SupportedVersions is what a refusal for another version lists.
+// SupportedVersions is listed in refusals of other versions.
 var SupportedVersions = []int{Version}
 
-// Limits on what a node sends. The broker announces and enforces
-// [MaxMessageBytes] as the payload limit of the provisioning account.
+// Limits on what a node sends. The broker enforces [MaxMessageBytes] as the payload limit.
 const (
 	MaxMessageBytes = 64 << 10 // one envelope
 	MaxTokenBytes   = 8 << 10  // compact JWS
-	MaxCSRBytes     = 8 << 10  // PKCS #10, DER: RSA-4096 with a few names is 1.2 KiB
-	MaxFactsBytes   = 32 << 10 // JSON object; 20 KiB is a large machine of today
+	MaxCSRBytes     = 8 << 10  // PKCS #10, DER; RSA-4096 with a few names takes 1.2 KiB
+	MaxFactsBytes   = 32 << 10 // JSON object; large machines have 20 KiB
 
-	// MaxReplyBytes bounds what a server accepts: a certificate chain and a
-	// configuration. A provisioner makes none larger.
+	// MaxReplyBytes bounds a reply: certificate chain and configuration.
 	MaxReplyBytes = 512 << 10
 )
 
@@ -43,18 +40,15 @@ var (
 	ErrSealed   = errors.New("sealed message")
 )
 
-// An Envelope is what crosses the network: a version, whether the rest is
-// sealed, and the rest.
+// An Envelope is the outer form of every message.
 type Envelope struct {
 	Version int  `json:"v"`
 	Sealed  bool `json:"sealed"`
 
-	// Body is the message, in plain mode only.
+	// Body is the message in plain mode.
 	Body json.RawMessage `json:"body,omitempty"`
 
-	// Key, Encapsulated and Ciphertext carry the message in sealed mode only:
-	// the id of the recipient's key, HPKE's encapsulated key (RFC 9180), and
-	// the sealed message.
+	// In sealed mode: the id of the recipient's key, HPKE's encapsulated key (RFC 9180), and the ciphertext.
 	Key          string `json:"key,omitempty"`
 	Encapsulated []byte `json:"enc,omitempty"`
 	Ciphertext   []byte `json:"ct,omitempty"`
@@ -69,23 +63,21 @@ func Encode(message any) ([]byte, error) {
 	return b, nil
 }
 
-// EncodeSealed returns a sealed message in an envelope. Replies have neither key nor encapsulated key.
+// EncodeSealed returns a sealed message in an envelope. Replies have only a ciphertext.
 func EncodeSealed(key string, encapsulated, ciphertext []byte) []byte {
 	b, _ := EncodeJSON(&Envelope{Version: Version, Sealed: true, Key: key, Encapsulated: encapsulated, Ciphertext: ciphertext})
-	return b // base64url and bytes always encode
+	return b
 }
 
-// plain is an [Envelope] whose body is decoded with it.
+// plain is an [Envelope] decoded in one pass with its body.
 type plain[T any] struct {
 	Version int  `json:"v"`
 	Sealed  bool `json:"sealed"`
 	Body    T    `json:"body"`
 }
 
-// Open decodes an envelope of at most limit bytes and checks its shape. A
-// version other than [Version] is [ErrVersion] whatever else the envelope
-// holds, since a later version may have other members. Everything else wraps
-// [ErrMessage] or [ErrTooLarge].
+// Open decodes an envelope of at most limit bytes and checks its shape. Another version is [ErrVersion] whatever
+// the other members, since a later version may have new ones. Other errors wrap [ErrMessage] or [ErrTooLarge].
 func Open(b []byte, limit int) (*Envelope, error) {
 	if len(b) > limit {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, len(b), limit)
@@ -102,7 +94,7 @@ func Open(b []byte, limit int) (*Envelope, error) {
 	return &e, nil
 }
 
-// checkVersion returns what is wrong with the version of an envelope that may be of another one, or nil.
+// checkVersion returns the best error for an envelope that did not decode, or nil.
 func checkVersion(b []byte) error {
 	var v struct {
 		Version *int `json:"v"`
@@ -118,7 +110,6 @@ func checkVersion(b []byte) error {
 	return nil
 }
 
-// openPlain decodes the message in a plain envelope of at most limit bytes.
 func openPlain[T any](b []byte, limit int) (*T, error) {
 	if len(b) > limit {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, len(b), limit)
@@ -127,7 +118,7 @@ func openPlain[T any](b []byte, limit int) (*T, error) {
 	if err := DecodeStrict(b, &p); err == nil && p.Version == Version && !p.Sealed && p.Body != nil {
 		return p.Body, nil
 	}
-	e, err := Open(b, limit) // says what is wrong
+	e, err := Open(b, limit) // finds the exact error
 	if err != nil {
 		return nil, err
 	}
@@ -141,59 +132,52 @@ func openPlain[T any](b []byte, limit int) (*T, error) {
 	return &message, nil
 }
 
-// An EnrollRequest is what a node sends to be enrolled. Nothing in it is
-// authenticated until the provisioner has proven it.
+// An EnrollRequest asks to enroll a node. The provisioner verifies every field.
 type EnrollRequest struct {
-	ID       string          `json:"id"`       // request id, repeated by the reply; see [NewID]
-	Identity string          `json:"identity"` // claimed; see [ParseIdentity]
+	ID       string          `json:"id"`       // repeated by the reply; see [NewID]
+	Identity string          `json:"identity"` // as claimed; see [ParseIdentity]
 	Token    Secret          `json:"token"`    // compact JWS
 	CSR      []byte          `json:"csr"`      // PKCS #10, DER; signed by the node's key
 	Facts    json.RawMessage `json:"facts,omitempty"`
-	Agent    string          `json:"agent"` // name and version of the sender, for people
-	Boot     string          `json:"boot"`  // boot instance: random per start of the agent
+	Agent    string          `json:"agent"` // name and version, for people
+	Boot     string          `json:"boot"`  // random id of the agent's start
 
-	// Continuity proves that the sender also holds an earlier key of this
-	// identity. Nil if it does not.
+	// Continuity proves that the sender also holds an earlier key of the identity; may be nil.
 	Continuity *Continuity `json:"continuity,omitempty"`
 }
 
-// A Continuity is a signature by an earlier key of an identity over the
-// request that carries it; see [ContinuityDigest].
+// A Continuity is an earlier key's signature of the request; see [ContinuityDigest].
 type Continuity struct {
 	PublicKey []byte `json:"public_key"` // SubjectPublicKeyInfo, DER
-	Signature []byte `json:"signature"`  // by that key; see Sign
+	Signature []byte `json:"signature"`  // see [Sign]
 }
 
-// A RenewRequest asks for a new certificate in place of a live one, over that
-// one's mutual TLS connection. It carries no token: the broker says whose
-// connection it came on, and Continuity proves the certificate's key again,
-// so that the request is worth nothing on anybody else's.
+// A RenewRequest asks for a new certificate over the old one's mutual TLS connection. It carries no token.
+// Continuity proves the certificate's key again, so the request is useless on another connection.
 type RenewRequest struct {
-	ID       string          `json:"id"`       // request id, repeated by the reply; see [NewID]
-	Identity string          `json:"identity"` // the connection's own; see [ParseIdentity]
+	ID       string          `json:"id"`       // repeated by the reply; see [NewID]
+	Identity string          `json:"identity"` // the connection's
 	CSR      []byte          `json:"csr"`      // PKCS #10, DER; signed by the new key
 	Facts    json.RawMessage `json:"facts,omitempty"`
 	Agent    string          `json:"agent"`
 	Boot     string          `json:"boot"`
 
-	// Continuity is by the key of the certificate that is to be renewed,
-	// also where the new key is the same.
+	// Continuity is by the old certificate's key, even if the new key is the same.
 	Continuity Continuity `json:"continuity"`
 
-	// Certificate is the one that is to be renewed, DER, from a node that the broker lets do nothing else: the store has
-	// lost it, and may be in recovery.
+	// Certificate is the old certificate in DER, sent if the broker permits the node only renewals: a store in
+	// recovery may have lost it.
 	Certificate []byte `json:"certificate,omitempty"`
 }
 
-// LogValue keeps facts out of the log.
+// LogValue omits facts.
 func (r *RenewRequest) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("id", r.ID), slog.String("node", r.Identity),
 		slog.Int("csr_bytes", len(r.CSR)), slog.Int("facts_bytes", len(r.Facts)), slog.String("agent", r.Agent))
 }
 
-// DecodeRenew decodes one renewal of at most [MaxMessageBytes]. It is never
-// sealed: the connection is TLS. The error wraps [ErrMessage], [ErrTooLarge],
-// [ErrVersion] or [ErrSealed].
+// DecodeRenew decodes a renewal, which is never sealed. The error wraps [ErrMessage], [ErrTooLarge], [ErrVersion]
+// or [ErrSealed].
 func DecodeRenew(b []byte) (*RenewRequest, error) {
 	r, err := openPlain[RenewRequest](b, MaxMessageBytes)
 	if err != nil {
@@ -208,16 +192,14 @@ func DecodeRenew(b []byte) (*RenewRequest, error) {
 	return r, nil
 }
 
-// LogValue keeps token and facts out of the log.
+// LogValue omits token and facts.
 func (r *EnrollRequest) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("id", r.ID), slog.String("node", r.Identity),
 		slog.Int("csr_bytes", len(r.CSR)), slog.Int("facts_bytes", len(r.Facts)), slog.String("agent", r.Agent))
 }
 
-// DecodeEnroll decodes one plain enroll request of at most [MaxMessageBytes].
-// It checks shape and sizes; what the values are worth is the provisioner's to
-// decide. The error wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or
-// [ErrSealed].
+// DecodeEnroll decodes a plain enroll request and checks its shape and sizes. It returns the same errors as
+// [DecodeRenew].
 func DecodeEnroll(b []byte) (*EnrollRequest, error) {
 	r, err := openPlain[EnrollRequest](b, MaxMessageBytes)
 	if err != nil {
@@ -232,8 +214,7 @@ func DecodeEnroll(b []byte) (*EnrollRequest, error) {
 	return r, nil
 }
 
-// checkCommon checks the shape and size of what every request for a certificate
-// has.
+// checkCommon checks what all certificate requests have.
 func checkCommon(id, boot, agent string, csr []byte, facts json.RawMessage) error {
 	switch {
 	case !validID(id):
@@ -252,81 +233,74 @@ func checkCommon(id, boot, agent string, csr []byte, facts json.RawMessage) erro
 	return nil
 }
 
-// A Reply answers an enroll request, a renewal or a confirmation. Exactly one of Refusal,
-// Enrolled and Applied is set.
+// A Reply has exactly one of Refusal, Enrolled and Applied.
 type Reply struct {
-	ID           string    `json:"id"`           // of the request; replies to others are ignored
+	ID           string    `json:"id"`           // of the request; ignore replies with another one
 	Installation string    `json:"installation"` // of the provisioner's store
 	Refusal      *Refusal  `json:"refusal,omitempty"`
 	Enrolled     *Enrolled `json:"enrolled,omitempty"`
 	Applied      *Accepted `json:"applied,omitempty"`
 }
 
-// Accepted says that a confirmation is on record.
+// Accepted means that a confirmation is on record.
 type Accepted struct {
 	Serial string `json:"serial"`
 }
 
-// A Refusal says that a request was refused and when to try again.
+// A Refusal tells a node why it was refused and when to retry.
 type Refusal struct {
 	Code       Code   `json:"code"`
-	Message    string `json:"message"` // [Meaning].Public, perhaps with what the sender itself sent
+	Message    string `json:"message"` // [Meaning].Public, perhaps with details of the request
 	Remedy     string `json:"remedy,omitempty"`
-	RetryAfter int64  `json:"retry_after_ms,omitempty"` // milliseconds; 0 leaves it to the node
-	Versions   []int  `json:"versions,omitempty"`       // supported, in refusals for the version
+	RetryAfter int64  `json:"retry_after_ms,omitempty"` // 0 leaves it to the node
+	Versions   []int  `json:"versions,omitempty"`       // supported, if the version was refused
 }
 
-// Wait returns RetryAfter as a duration, between 0 and an hour: an
-// unauthenticated reply may slow a retry, and no more than that.
+// Wait returns RetryAfter, at most an hour, so that an unauthenticated reply can only slow a retry.
 func (r *Refusal) Wait() time.Duration {
 	return min(max(time.Duration(r.RetryAfter), 0), 3_600_000) * time.Millisecond
 }
 
-// Enrolled is what an enrolled node gets.
+// Enrolled is the offer to an enrolled node.
 type Enrolled struct {
-	Serial      string `json:"serial"`      // of the certificate: lower-case hex
-	Certificate string `json:"certificate"` // PEM: the node's certificate, then the issuing ones
+	Serial      string `json:"serial"`      // lower-case hex
+	Certificate string `json:"certificate"` // PEM: leaf first, then the issuing certificates
 
-	// CA is PEM: the roots to trust. While a fleet changes its root there are
-	// several, the one that issues first, and after them the cross certificates
-	// by which the roots vouch for each other (see [Vouches]). A node whose
-	// token pins one of the roots takes each other one only if that vouches
-	// for it, directly or by way of others; then the pinned one may also be
-	// in Certificate alone, where it vouches and is not trusted. At a renewal the
-	// roots that the node has in force count like the pinned one. Only roots,
-	// certificates signed by themselves, are ever kept as such.
+	// CA is PEM: the trusted roots, the issuing one first, then the cross certificates between them (see
+	// [CheckCross]). While the root changes there are several. A node whose token pins a root accepts another root
+	// only if the pinned one vouches for it, directly or through other roots. The pinned root may then be in
+	// Certificate alone, where it is not trusted. At a renewal, the node's current roots count like the pinned one.
+	// Nodes keep only self-signed certificates as roots.
 	CA string `json:"ca"`
 	Files
 
-	// Digest is [Digest] over certificate and files, what the node's
-	// confirmation signs.
+	// Digest is [Digest] over certificate and files. The confirmation signs it.
 	Digest string `json:"digest"`
 }
 
-// Files is the configuration of a node: all that the provisioner pushes
-// besides the certificate.
+// Files is a node's configuration.
 type Files struct {
-	// Configuration becomes server.conf, a `key = value` line each.
+	// Configuration becomes server.conf, one `key = value` line each.
 	Configuration map[string]string `json:"configuration"`
 
-	// ActionPolicies and OPAPolicies become policies/<name>.policy and
-	// policies/rego/<name>.rego, as Choria's servers have them.
+	// ActionPolicies and OPAPolicies become policies/<name>.policy and policies/rego/<name>.rego, as in Choria's
+	// servers.
 	ActionPolicies map[string]string `json:"action_policies,omitempty"`
 	OPAPolicies    map[string]string `json:"opa_policies,omitempty"`
 }
 
-// LogValue keeps pushed values out of the log.
+// LogValue omits pushed values.
 func (f Files) LogValue() slog.Value {
 	return slog.GroupValue(slog.Int("configuration", len(f.Configuration)),
 		slog.Int("action_policies", len(f.ActionPolicies)), slog.Int("opa_policies", len(f.OPAPolicies)))
 }
 
-// LogValue keeps certificate and configuration out of the log.
+// LogValue omits certificate and configuration.
 func (e *Enrolled) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("serial", e.Serial), slog.Any("files", e.Files))
 }
 
-// LogValue says what kind of reply it is.
+// LogValue shows the kind of reply.
 func (r *Reply) LogValue() slog.Value {
 	a := []slog.Attr{slog.String("id", r.ID)}
 	switch {
@@ -338,22 +312,20 @@ func (r *Reply) LogValue() slog.Value {
 	return slog.GroupValue(a...)
 }
 
-// DecodeReply decodes one plain reply of at most [MaxReplyBytes]. The error
-// wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or [ErrSealed].
+// DecodeReply decodes a plain reply of at most [MaxReplyBytes]. It returns the same errors as [DecodeRenew].
 func DecodeReply(b []byte) (*Reply, error) {
 	r, err := openPlain[Reply](b, MaxReplyBytes)
 	if err != nil {
 		return nil, fmt.Errorf("reply: %w", err)
 	}
 	n := count(r.Refusal != nil, r.Enrolled != nil, r.Applied != nil)
-	// A refusal may answer a request whose id could not be read.
+	// A refusal may answer a request with an unreadable id.
 	if n != 1 || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
 		return nil, fmt.Errorf("reply: %w: id %.80q with %d of refusal, enrolled and applied, want one", ErrMessage, r.ID, n)
 	}
 	return r, nil
 }
 
-// count returns how many are true.
 func count(set ...bool) (n int) {
 	for _, is := range set {
 		if is {
@@ -369,11 +341,10 @@ type Applied struct {
 	Identity  string `json:"identity"`
 	Serial    string `json:"serial"`
 	Digest    string `json:"digest"`
-	Signature []byte `json:"signature"` // by the certificate's key over [AppliedDigest]; see Sign
+	Signature []byte `json:"signature"` // by the certificate's key over [AppliedDigest]
 }
 
-// DecodeApplied decodes one plain confirmation. The error wraps [ErrMessage],
-// [ErrTooLarge], [ErrVersion] or [ErrSealed].
+// DecodeApplied decodes a plain confirmation. It returns the same errors as [DecodeRenew].
 func DecodeApplied(b []byte) (*Applied, error) {
 	a, err := openPlain[Applied](b, MaxMessageBytes)
 	if err != nil {
@@ -385,11 +356,10 @@ func DecodeApplied(b []byte) (*Applied, error) {
 	return a, nil
 }
 
-// Digest returns the lower-case hex SHA-256 over a certificate (PEM, as sent)
-// and the files that go with it. Every text is preceded by its length, so no
-// two sets share an encoding.
+// Digest returns the lower-case hex SHA-256 over a certificate (PEM, as sent) and its files. Each text is preceded
+// by its length, so that encodings are unique.
 func Digest(certificate string, f Files) string {
-	var room [4 << 10]byte // a chain of two certificates and a small configuration: none of it is garbage then
+	var room [4 << 10]byte // avoids an allocation for two certificates and a small configuration
 	b := room[:0]
 	text := func(s string) {
 		b = append(binary.BigEndian.AppendUint64(b, uint64(len(s))), s...)

@@ -7,16 +7,12 @@ import (
 	"strings"
 )
 
-// ErrPattern means that a text is no identity pattern.
+// ErrPattern means an invalid identity pattern.
 var ErrPattern = errors.New("not a valid identity pattern")
 
-// A Pattern selects identities: in a token's `identities`, in the allow-list,
-// in a signer's limits. It is compared label by label, so `web*.example.net`
-// covers web1.example.net and not web1.evil.example.net. Inside a label, `*` is
-// any run of characters and `?` is one. `**` as the whole first label is one or
-// more labels, and `*` as the whole pattern is every identity.
-//
-// Make one with [ParsePattern].
+// A Pattern selects identities in tokens, allow-lists and signers' limits. It matches label by label, so
+// `web*.example.net` does not cover web1.evil.example.net. Within a label `*` matches any characters and `?` one.
+// `**` as the first label matches one or more labels. `*` alone matches every identity.
 type Pattern string
 
 // ParsePattern returns s as a pattern. The error wraps [ErrPattern].

@@ -8,11 +8,10 @@ import (
 	"strings"
 )
 
-// A Role is what a certificate of the installation's authority lets its holder
-// be. It is the first element of the path of the certificate's SPIFFE ID.
+// A Role is what a certificate permits: the first path element of its SPIFFE ID.
 type Role string
 
-// The roles. A certificate has exactly one.
+// A certificate has exactly one role.
 const (
 	RoleNode        Role = "node"
 	RoleBroker      Role = "broker"
@@ -20,8 +19,7 @@ const (
 	RoleOperator    Role = "operator"
 )
 
-// ErrRole means that a certificate does not have the form that this
-// installation's authority gives to its certificates.
+// ErrRole means that a certificate has no valid role of this installation.
 var ErrRole = errors.New("certificate names no role of this installation")
 
 // RoleURI returns the SPIFFE ID spiffe://<trust domain>/<role>/<name>.
@@ -29,8 +27,8 @@ func RoleURI(trustDomain string, role Role, name string) *url.URL {
 	return &url.URL{Scheme: "spiffe", Host: trustDomain, Path: "/" + string(role) + "/" + name}
 }
 
-// RoleOf reads the role and the name from the only URI of cert. It verifies
-// no chain: the caller has. The error wraps [ErrRole].
+// RoleOf reads role and name from cert's only URI. The caller must have verified the chain. The error wraps
+// [ErrRole].
 func RoleOf(cert *x509.Certificate, trustDomain string) (Role, string, error) {
 	if len(cert.URIs) != 1 {
 		return "", "", fmt.Errorf("%w: %d URIs, want 1", ErrRole, len(cert.URIs))

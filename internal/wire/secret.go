@@ -2,13 +2,10 @@ package wire
 
 import "log/slog"
 
-// Secret is text that must not reach a log or an error message: a token, a
-// password, the value of a pushed setting. Every way of printing it says only
-// whether there is one; the conversion string(s) gets the text, so each use of
-// the text is easy to find.
+// Secret is text that must not reach a log or error message, such as a token or password. Printing it shows only
+// whether it is empty; string(s) returns the text.
 //
-// A struct that holds a Secret and is logged whole is still encoded by slog's
-// JSON handler as on the wire, text and all: such structs need a LogValue.
+// slog's JSON handler encodes a struct that holds a Secret with its text: such structs need a LogValue.
 type Secret string
 
 // LogValue implements [slog.LogValuer].

@@ -6,30 +6,25 @@ import (
 	"unicode"
 )
 
-// A node that cannot use what it was offered says so in the message with which it would
-// have confirmed it: version 1 has no other that every node may send, signs and has
-// answered. In the place of the digest stand a mark, the digest and why. A provisioner
-// that does not know of it takes that for a digest which it has not offered, and answers
-// [CodeNotIssued].
+// A node that cannot use an offer says so in an [Applied], the only message of version 1 that every node may send
+// and sign. Its digest is then a mark, the offer's digest and the reason.
 
 const unusableMark = "unusable:"
 
-// MaxUnusableBytes bounds why a node cannot use an offer; chosen, the errors of
-// nodes are a line.
+// MaxUnusableBytes bounds the reason.
 const MaxUnusableBytes = 512
 
-// quoted matches what errors show of a text that is not their own.
+// quoted matches foreign text in errors.
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"?`)
 
-// Unusable returns what stands for the digest in an [Applied] that says why the offer with
-// that digest cannot be used. Nothing that is quoted in why is in it: that may be a value of
-// the configuration, of which nobody keeps any.
+// Unusable returns the Digest of an [Applied] that reports an unusable offer. Quoted text is removed from why,
+// because it may be a value of the configuration.
 func Unusable(digest, why string) string {
 	return unusableMark + digest + ":" + oneLine(quoted.ReplaceAllString(why, `"…"`))
 }
 
-// Unusable reports whether a says that an offer cannot be used, and returns the digest of
-// that, and why, which is the node's word: one line of [MaxUnusableBytes] at most.
+// Unusable reports whether a reports an unusable offer, and returns the offer's digest and the node's reason in one
+// line.
 func (a *Applied) Unusable() (digest, why string, is bool) {
 	rest, is := strings.CutPrefix(a.Digest, unusableMark)
 	if !is {
@@ -39,11 +34,10 @@ func (a *Applied) Unusable() (digest, why string, is bool) {
 	return digest, oneLine(why), true
 }
 
-// oneLine makes one short line of a text.
 func oneLine(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }), " ")
 	if len(text) > MaxUnusableBytes {
 		text = text[:MaxUnusableBytes]
 	}
-	return strings.ToValidUTF8(text, "") // half a character at its end
+	return strings.ToValidUTF8(text, "") // the cut may split a character
 }

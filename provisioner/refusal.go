@@ -39,12 +39,12 @@ func (r *Refusal) Error() string {
 // Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// public is the code for the node, before [wire.Code.ToldAs].
+// public is the code for the node, before [wire.Code.SentAs].
 func (r *Refusal) public() wire.Code { return cmp.Or(r.PublicCode, r.Code) }
 
 // Message returns the message for the node.
 func (r *Refusal) Message() *wire.Refusal {
-	told := wire.MeaningOf(r.public().ToldAs())
+	told := wire.MeaningOf(r.public().SentAs())
 	return &wire.Refusal{
 		Code:       told.Code,
 		Message:    told.Public,

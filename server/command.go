@@ -75,7 +75,7 @@ func (c *commands) take(ctx context.Context, conn *link.Conn, m *nats.Msg) (agai
 	}
 	c.cfg.Log.InfoContext(ctx, "command accepted", "node", c.identity, "verb", string(cmd.Verb), "command", cmd.ID,
 		"repeated", repeated)
-	c.reply(ctx, m, &wire.CommandReply{ID: cmd.ID, Accepted: &wire.Obeyed{Repeated: repeated}})
+	c.reply(ctx, m, &wire.CommandReply{ID: cmd.ID, Accepted: &wire.CommandAccepted{Repeated: repeated}})
 	c.cfg.hooks.steps("order answered")
 	if repeated {
 		return false, nil

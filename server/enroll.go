@@ -199,7 +199,7 @@ func (e *enroller) continuity(r *wire.EnrollRequest, key crypto.Signer) (*wire.C
 	if held == nil || trust.SamePublicKey(held.Public(), key.Public()) {
 		return nil, nil
 	}
-	return wire.Vouch(held, r.ID, r.Identity, r.CSR)
+	return wire.SignContinuity(held, r.ID, r.Identity, r.CSR)
 }
 
 // givesUp ends an order to reprovision that is refused for good or unanswered for RefusedLimit, for example because

@@ -148,7 +148,7 @@ func (r *renewal) ask(ctx context.Context, conn *link.Conn, fresh bool) error {
 		Agent:    r.agentName(),
 		Boot:     r.boot,
 	}
-	word, err := wire.Vouch(r.creds.Key, request.ID, request.Identity, request.CSR)
+	word, err := wire.SignContinuity(r.creds.Key, request.ID, request.Identity, request.CSR)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (n *Node) Successor() (*Node, error) {
 // is its own next.
 func (n *Node) Renewal(next *Node) (*wire.RenewRequest, error) {
 	r := &wire.RenewRequest{ID: wire.NewID(), Identity: n.Identity, CSR: next.CSR, Facts: n.Facts, Agent: "simnode", Boot: n.Boot}
-	c, err := wire.Vouch(n.Key, r.ID, r.Identity, r.CSR)
+	c, err := wire.SignContinuity(n.Key, r.ID, r.Identity, r.CSR)
 	if err != nil {
 		return nil, err
 	}

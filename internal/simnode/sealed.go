@@ -43,7 +43,7 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wire.NewAdmission(conn), nil
+	return wire.NewEarlyPingConn(conn), nil
 }
 
 // Session returns the session in which what is sent over nc is sealed, or nil if

@@ -120,7 +120,7 @@ func TestALimitedTokenAtTwoProvisioners(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	w := wave(t, f, token, nodes, func(r *wire.Refusal) bool { return r.Code == wire.CodeTokenUsedUp.ToldAs() })
+	w := wave(t, f, token, nodes, func(r *wire.Refusal) bool { return r.Code == wire.CodeTokenUsedUp.SentAs() })
 	w.Wait()
 	if got := len(w.provisioned()); got != uses {
 		t.Errorf("%d nodes are provisioned with a token of %d uses: %v", got, uses, w.refused())

@@ -41,7 +41,7 @@ func (f *Fleet) Ask(n *simnode.Node) (r *wire.Reply) {
 // for longer than they may, on a machine that stood still for a moment or has much
 // else to do, and not because a test wanted it so.
 func (f *Fleet) Stood(n *simnode.Node, r *wire.Reply) bool {
-	if r.Refusal == nil || r.Refusal.Code != wire.CodeRevocationsUnknown.ToldAs() {
+	if r.Refusal == nil || r.Refusal.Code != wire.CodeRevocationsUnknown.SentAs() {
 		return false
 	}
 	cause := f.Cause(n.Identity)
@@ -70,7 +70,7 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 	for _, e := range slices.Backward(f.Events()[before:]) { // the last, if it was asked several times
 		if e.Code != "" && e.Node == n.Identity || e.Node == "" && e.Code == r.Refusal.Code {
 			if !toldAs(e.Code, r.Refusal.Code) {
-				f.t.Errorf("refusal %s is told as %s, want %s", e.Code, r.Refusal.Code, e.Code.ToldAs())
+				f.t.Errorf("refusal %s is told as %s, want %s", e.Code, r.Refusal.Code, e.Code.SentAs())
 			}
 			return e.Code
 		}
@@ -88,7 +88,7 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 // toldAs reports whether a node may be told so of a code: as the table of codes says, or, of
 // a name that is another's, or revoked, to wait as for a free one.
 func toldAs(c, told wire.Code) bool {
-	return told == c.ToldAs() || ofAnother(c) && told == wire.CodeApprovalPending
+	return told == c.SentAs() || ofAnother(c) && told == wire.CodeApprovalPending
 }
 
 // ofAnother reports whether a code is about a name that its owner, or nobody, is to have.

@@ -81,7 +81,7 @@ type Meaning struct {
 
 	// SentAs replaces Code on the wire if Code would reveal something about the fleet. Empty means Code itself.
 	// Operators see Code.
-	Told Code
+	SentAs Code
 
 	// Retry reports whether the same request can succeed later without changes to node or token. Nodes retry in any
 	// case, without Retry more slowly.
@@ -100,18 +100,18 @@ var Codes = []Meaning{
 		Remedy: "give the provisioner the seal key named in the token, or sign a token without one"},
 	{Code: CodeSealedInvalid, Public: "the sealed request does not open, or is not of this connection",
 		Remedy: "let the node ask again; if it persists, the token is sealed to another installation's key, or the node's requests are altered or replayed on the way", Retry: true},
-	{Code: CodeSourceLimited, Told: CodeBusy, Public: "the provisioner is busy",
+	{Code: CodeSourceLimited, SentAs: CodeBusy, Public: "the provisioner is busy",
 		Remedy: "too many forged or damaged tokens or sealed messages came from this address: find out which machine sends them; machines behind the same address wait meanwhile", Retry: true},
 
 	{Code: CodeIdentityInvalid, Public: "the identity is not a lower-case RFC 1123 host name",
 		Remedy: "set `identity` in server.conf, or the machine's host name, to its fully qualified name in lower case"},
 	{Code: CodeIdentityReserved, Public: "the identity is reserved for brokers and provisioners",
 		Remedy: "give the machine another name; names in token URLs, of brokers and of provisioners are never issued to nodes"},
-	{Code: CodeIdentityTaken, Told: CodeApprovalPending, Public: "the machine waits for an operator",
+	{Code: CodeIdentityTaken, SentAs: CodeApprovalPending, Public: "the machine waits for an operator",
 		Remedy: "the identity belongs to another key: retire it, grant this machine a one-shot takeover, or give the machine back its old key", Retry: true},
-	{Code: CodeIdentityRevoked, Told: CodeDenied, Public: "the policy does not admit this machine",
+	{Code: CodeIdentityRevoked, SentAs: CodeDenied, Public: "the policy does not admit this machine",
 		Remedy: "the identity was revoked: retire it before it may enroll again"},
-	{Code: CodeIdentityCloned, Told: CodeDenied, Public: "the policy does not admit this machine",
+	{Code: CodeIdentityCloned, SentAs: CodeDenied, Public: "the policy does not admit this machine",
 		Remedy: "two live machines use the key of this identity, and the policy refuses both: find the copy, then retire the identity so that one of them may enroll anew"},
 
 	{Code: CodeTokenInvalid, Public: "the token is malformed or not signed by a trusted signer",
@@ -144,7 +144,7 @@ var Codes = []Meaning{
 		Remedy: "nothing; if it takes too long, `muster node explain` with its name shows the policy's reasons", Retry: true},
 	{Code: CodeApprovalPending, Public: "the machine waits for an operator",
 		Remedy: "ask an operator to approve it: `muster node approve` with its name, or an allow-list entry for it", Retry: true},
-	{Code: CodeRejected, Told: CodeDenied, Public: "the policy does not admit this machine",
+	{Code: CodeRejected, SentAs: CodeDenied, Public: "the policy does not admit this machine",
 		Remedy: "an operator rejected this machine's key: `muster node approve` or `muster node forget` its name with --key if that was wrong"},
 	{Code: CodeShutdown, Public: "the policy asks the machine to stop its agent",
 		Remedy: "the agent has ended; start it again once the policy would let it in"},
@@ -168,15 +168,15 @@ var Codes = []Meaning{
 		Remedy: "nothing; the node comes back when it was told to", Retry: true},
 	{Code: CodeUnavailable, Public: "the provisioner cannot decide now",
 		Remedy: "see the provisioner's log: its store, disk or clock", Retry: true},
-	{Code: CodeClockBehind, Told: CodeUnavailable, Public: "the provisioner cannot decide now",
+	{Code: CodeClockBehind, SentAs: CodeUnavailable, Public: "the provisioner cannot decide now",
 		Remedy: "the provisioner's clock is behind the newest time on record: set it right; if it was the record that was ahead, run `muster provisioner accept-clock`", Retry: true},
-	{Code: CodeAuthorityExpired, Told: CodeUnavailable, Public: "the provisioner cannot decide now",
+	{Code: CodeAuthorityExpired, SentAs: CodeUnavailable, Public: "the provisioner cannot decide now",
 		Remedy: "the certificate authority has expired: roll it over with `muster ca roll`", Retry: true},
-	{Code: CodeRevocationsUnknown, Told: CodeUnavailable, Public: "the provisioner cannot decide now",
+	{Code: CodeRevocationsUnknown, SentAs: CodeUnavailable, Public: "the provisioner cannot decide now",
 		Remedy: "the provisioner has not seen the newest revocations, and admits no node until it has: see its log for what is wrong with the store", Retry: true},
-	{Code: CodeStoreUnavailable, Told: CodeUnavailable, Public: "the provisioner cannot decide now",
+	{Code: CodeStoreUnavailable, SentAs: CodeUnavailable, Public: "the provisioner cannot decide now",
 		Remedy: "the store does not answer: see the provisioner's log for disk and broker; it goes on by itself when they are mended", Retry: true},
-	{Code: CodeStorageLow, Told: CodeUnavailable, Public: "the provisioner cannot decide now",
+	{Code: CodeStorageLow, SentAs: CodeUnavailable, Public: "the provisioner cannot decide now",
 		Remedy: "the store's disk is nearly full, or the store has taken nearly all it may: free space; renewals and revocations go on meanwhile", Retry: true},
 
 	{Code: CodeNotIssued, Public: "the confirmation is for something that was not issued",
@@ -207,9 +207,9 @@ func MeaningOf(c Code) Meaning {
 }
 
 // SentAs returns the code that goes over the wire.
-func (c Code) ToldAs() Code {
-	if m := MeaningOf(c); m.Told != "" {
-		return m.Told
+func (c Code) SentAs() Code {
+	if m := MeaningOf(c); m.SentAs != "" {
+		return m.SentAs
 	}
 	return c
 }

@@ -44,14 +44,14 @@ type Command struct {
 
 // A CommandReply has exactly one of Nonce, Accepted and Refusal.
 type CommandReply struct {
-	ID       string   `json:"id"`              // of the command; empty if it was unreadable
-	Nonce    string   `json:"nonce,omitempty"` // good for one proof on this connection, for a short time
-	Accepted *Obeyed  `json:"accepted,omitempty"`
-	Refusal  *Refusal `json:"refusal,omitempty"`
+	ID       string           `json:"id"`              // of the command; empty if it was unreadable
+	Nonce    string           `json:"nonce,omitempty"` // good for one proof on this connection, for a short time
+	Accepted *CommandAccepted `json:"accepted,omitempty"`
+	Refusal  *Refusal         `json:"refusal,omitempty"`
 }
 
 // CommandAccepted means that the command is on the node's disk and will be executed even after a crash.
-type Obeyed struct {
+type CommandAccepted struct {
 	Repeated bool `json:"repeated,omitempty"` // it was accepted before and is not executed again
 }
 

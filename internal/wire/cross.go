@@ -24,14 +24,14 @@ var oidAuthorityKeyID = asn1.ObjectIdentifier{2, 5, 29, 35}
 //
 // Chain verification would accept a root certified by an issuing key. So by must allow an issuing authority below
 // root, and cross must have exactly root's extensions.
-func Vouches(cross, by, root *x509.Certificate, at time.Time) error {
-	if err := vouches(cross, by, root, at); err != nil {
+func CheckCross(cross, by, root *x509.Certificate, at time.Time) error {
+	if err := checkCross(cross, by, root, at); err != nil {
 		return fmt.Errorf("%w of %.200q by %.200q: %w", ErrNotVouched, root.Subject, by.Subject, err)
 	}
 	return nil
 }
 
-func vouches(cross, by, root *x509.Certificate, at time.Time) error {
+func checkCross(cross, by, root *x509.Certificate, at time.Time) error {
 	switch {
 	case !SelfSigned(by) || !SelfSigned(root):
 		return errors.New("want two roots, each signed by itself")

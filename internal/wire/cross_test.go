@@ -57,10 +57,10 @@ func (s *signer) about(t *testing.T, name string, parent *signer, parentName str
 	return c
 }
 
-// TestVouches tries all that somebody without the old root's key could hold up
+// TestCheckCross tries all that somebody without the old root's key could hold up
 // as its word for a root of their own: above all what the holder of the issuing
 // key, which is on the network, can sign and what was signed for it.
-func TestVouches(t *testing.T) {
+func TestCheckCross(t *testing.T) {
 	t.Parallel()
 	oldRoot, newRoot, issuing, mallory, node := newSigner(t), newSigner(t), newSigner(t), newSigner(t), newSigner(t)
 	pathLen := func(n int) func(*x509.Certificate) {
@@ -117,14 +117,14 @@ func TestVouches(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := wire.Vouches(tt.given.cross, tt.given.by, tt.given.root, crossTime)
+			err := wire.CheckCross(tt.given.cross, tt.given.by, tt.given.root, crossTime)
 			if (err == nil) != tt.ok || err != nil && !errors.Is(err, wire.ErrNotVouched) {
-				t.Errorf("Vouches = %v, want success: %t", err, tt.ok)
+				t.Errorf("CheckCross = %v, want success: %t", err, tt.ok)
 			}
 		})
 	}
 	over := newRoot.about(t, "new", oldRoot, "old", ending(crossTime.Add(-time.Second)))
-	if err := wire.Vouches(over, by, root, time.Time{}); err != nil {
+	if err := wire.CheckCross(over, by, root, time.Time{}); err != nil {
 		t.Errorf("without a time, the signatures alone: %v", err)
 	}
 }

@@ -49,7 +49,7 @@ type decoder struct {
 // A jsonError describes an error at a path.
 type jsonError struct {
 	path  []string // member names, innermost first
-	said  string   // %q stands for the path
+	text  string   // %q stands for the path
 	cause string   // appended to text
 }
 
@@ -59,18 +59,18 @@ func (e *jsonError) Error() string {
 		slices.Reverse(e.path)
 		place = strings.Join(e.path, "/")
 	}
-	return strings.ReplaceAll(e.said, "%q", fmt.Sprintf("%.80q", place)) + e.cause
+	return strings.ReplaceAll(e.text, "%q", fmt.Sprintf("%.80q", place)) + e.cause
 }
 
 // errorHere returns an error at the current byte.
-func (d *decoder) wrong(said string) *jsonError {
-	return &jsonError{said: said + ", at byte " + strconv.Itoa(d.at)}
+func (d *decoder) errorHere(text string) *jsonError {
+	return &jsonError{text: text + ", at byte " + strconv.Itoa(d.at)}
 }
 
 func (d *decoder) decode(v reflect.Value) error {
 	err := d.value(v)
-	if err == nil && !d.ended() {
-		err = d.wrong("data after the value")
+	if err == nil && !d.atEnd() {
+		err = d.errorHere("data after the value")
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrJSON, err)
@@ -87,10 +87,10 @@ func (d *decoder) value(v reflect.Value) *jsonError {
 		}
 		v = v.Elem()
 	}
-	if !v.IsValid() || decodes(v.Type()) {
-		return d.any(v)
+	if !v.IsValid() || hasFastPath(v.Type()) {
+		return d.fast(v)
 	}
-	if err := d.any(reflect.Value{}); err != nil {
+	if err := d.fast(reflect.Value{}); err != nil {
 		return err
 	}
 	raw := d.text[begin:d.at]
@@ -103,13 +103,13 @@ func (d *decoder) value(v reflect.Value) *jsonError {
 		return wrongType(c)
 	}
 	if err != nil {
-		return &jsonError{said: "%q: ", cause: fmt.Sprintf("%.200s", err)}
+		return &jsonError{text: "%q: ", cause: fmt.Sprintf("%.200s", err)}
 	}
 	return nil
 }
 
 // hasFastPath reports whether the decoder itself handles a type.
-func decodes(t reflect.Type) bool {
+func hasFastPath(t reflect.Type) bool {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return false
 	}
@@ -123,18 +123,18 @@ func decodes(t reflect.Type) bool {
 }
 
 // fast decodes a value of a type with a fast path.
-func (d *decoder) any(v reflect.Value) *jsonError {
+func (d *decoder) fast(v reflect.Value) *jsonError {
 	switch c := d.next(); c {
 	case '{':
 		return d.nested(v, c, d.object)
 	case '[':
 		return d.nested(v, c, d.array)
 	case '"':
-		return d.quoted(v)
+		return d.stringOrBytes(v)
 	}
 	literal := d.scanner.value()
 	if !json.Valid(literal) {
-		return d.wrong("invalid value")
+		return d.errorHere("invalid value")
 	}
 	if !v.IsValid() {
 		return nil
@@ -163,14 +163,14 @@ func wrongType(c byte) *jsonError {
 	if !ok {
 		kind = "number"
 	}
-	return &jsonError{said: "%q has a value of the wrong type, " + kind}
+	return &jsonError{text: "%q has a value of the wrong type, " + kind}
 }
 
 func (d *decoder) nested(v reflect.Value, c byte, do func(reflect.Value) *jsonError) *jsonError {
 	if d.depth++; d.depth > MaxDepth+1 {
-		return d.wrong("nested deeper than " + strconv.Itoa(MaxDepth))
+		return d.errorHere("nested deeper than " + strconv.Itoa(MaxDepth))
 	}
-	d.takes(c)
+	d.accept(c)
 	err := do(v)
 	d.depth--
 	return err
@@ -188,36 +188,36 @@ func (d *decoder) object(v reflect.Value) *jsonError {
 			return wrongType('{')
 		}
 	}
-	if d.takes('}') {
+	if d.accept('}') {
 		return nil
 	}
 	var room [32]uint64
 	names := nameSet{few: room[:0]}
 	for {
 		if d.next() != '"' {
-			return d.wrong("want the name of a member")
+			return d.errorHere("want the name of a member")
 		}
-		name, err := d.quotedText()
+		name, err := d.stringLiteral()
 		if err != nil {
 			return err
 		}
 		if !names.add(name) {
-			return &jsonError{said: "duplicate object member name ", cause: fmt.Sprintf("%.80q", name)}
+			return &jsonError{text: "duplicate object member name ", cause: fmt.Sprintf("%.80q", name)}
 		}
-		if !d.takes(':') {
-			return d.wrong("want a colon")
+		if !d.accept(':') {
+			return d.errorHere("want a colon")
 		}
 		if err := d.member(v, members, name); err != nil {
-			if strings.Contains(err.said, "%q") {
+			if strings.Contains(err.text, "%q") {
 				err.path = append(err.path, string(name))
 			}
 			return err
 		}
-		if d.takes('}') {
+		if d.accept('}') {
 			return nil
 		}
-		if !d.takes(',') {
-			return d.wrong("want a comma or the end of the object")
+		if !d.accept(',') {
+			return d.errorHere("want a comma or the end of the object")
 		}
 	}
 }
@@ -238,7 +238,7 @@ func (d *decoder) member(v reflect.Value, members []member, name []byte) *jsonEr
 		}
 	}
 	if !d.known {
-		return &jsonError{said: "unknown member %q"}
+		return &jsonError{text: "unknown member %q"}
 	}
 	return d.value(reflect.Value{})
 }
@@ -250,7 +250,7 @@ func (d *decoder) array(v reflect.Value) *jsonError {
 		}
 		v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 	}
-	if d.takes(']') {
+	if d.accept(']') {
 		return nil
 	}
 	for {
@@ -264,18 +264,18 @@ func (d *decoder) array(v reflect.Value) *jsonError {
 		if v.IsValid() {
 			v.Set(reflect.Append(v, element))
 		}
-		if d.takes(']') {
+		if d.accept(']') {
 			return nil
 		}
-		if !d.takes(',') {
-			return d.wrong("want a comma or the end of the array")
+		if !d.accept(',') {
+			return d.errorHere("want a comma or the end of the array")
 		}
 	}
 }
 
 // stringOrBytes decodes a JSON string.
-func (d *decoder) quoted(v reflect.Value) *jsonError {
-	text, err := d.quotedText()
+func (d *decoder) stringOrBytes(v reflect.Value) *jsonError {
+	text, err := d.stringLiteral()
 	if err != nil || !v.IsValid() {
 		return err
 	}
@@ -289,14 +289,14 @@ func (d *decoder) quoted(v reflect.Value) *jsonError {
 	b := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, derr := base64.StdEncoding.Strict().Decode(b, text)
 	if derr != nil || bytes.ContainsAny(text, "\r\n") {
-		return &jsonError{said: "%q is not base64"}
+		return &jsonError{text: "%q is not base64"}
 	}
 	v.SetBytes(b[:n])
 	return nil
 }
 
 // stringLiteral consumes a string literal and returns its text.
-func (d *decoder) quotedText() ([]byte, *jsonError) {
+func (d *decoder) stringLiteral() ([]byte, *jsonError) {
 	begin := d.at + 1
 	for i := begin; i < len(d.text); i++ {
 		switch c := d.text[i]; {
@@ -304,27 +304,27 @@ func (d *decoder) quotedText() ([]byte, *jsonError) {
 			d.at = i + 1
 			return d.text[begin:i], nil
 		case c < ' ', c == '\\', c >= utf8.RuneSelf:
-			return d.unusualText()
+			return d.escapedString()
 		}
 	}
-	return nil, d.wrong("unexpected end")
+	return nil, d.errorHere("unexpected end")
 }
 
 // escapedString handles escapes and characters beyond ASCII.
-func (d *decoder) unusualText() ([]byte, *jsonError) {
-	quoted := d.text[d.at:]
-	quoted = quoted[:textLength(quoted)]
-	var said string
+func (d *decoder) escapedString() ([]byte, *jsonError) {
+	literal := d.text[d.at:]
+	literal = literal[:literalLength(literal)]
+	var text string
 	switch {
-	case !utf8.Valid(quoted):
-		return nil, d.wrong("invalid UTF-8")
-	case json.Unmarshal(quoted, &said) != nil:
-		return nil, d.wrong("invalid text")
-	case strings.Count(said, "\ufffd") > bytes.Count(quoted, []byte("\ufffd")):
-		return nil, d.wrong("half of a surrogate pair")
+	case !utf8.Valid(literal):
+		return nil, d.errorHere("invalid UTF-8")
+	case json.Unmarshal(literal, &text) != nil:
+		return nil, d.errorHere("invalid text")
+	case strings.Count(text, "\ufffd") > bytes.Count(literal, []byte("\ufffd")):
+		return nil, d.errorHere("half of a surrogate pair")
 	}
-	d.at += len(quoted)
-	return []byte(said), nil
+	d.at += len(literal)
+	return []byte(text), nil
 }
 
 // A nameSet holds hashes of member names. If two collide (one in 2^64) the object is refused.

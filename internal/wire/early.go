@@ -15,63 +15,63 @@ const earlyPing, earlyPong = "PING\r\n", "PONG\r\n"
 // bytes hold it (RFC 6455 section 5.2).
 const frame, longFrame = 0x82, 126
 
-// framedPong is a client's frame, with a mask of zeros.
-const framedPong = "\x82\x86\x00\x00\x00\x00" + earlyPong
+// maskedPong is a client's frame, with a mask of zeros.
+const maskedPong = "\x82\x86\x00\x00\x00\x00" + earlyPong
 
 // An EarlyPingConn lets nats.go wait longer than two seconds for its admission. nats-server then sends a PING
 // before it admits the client, and nats.go gives up. EarlyPingConn answers such PINGs and hides them.
 //
 // It goes inside TLS. The first write must be CONNECT or a WebSocket request. After the first message that is no
 // PING it only passes data on. One goroutine may read while another writes.
-type Admission struct {
+type EarlyPingConn struct {
 	net.Conn
-	begun bool          // something has been written
-	asked time.Time     // time of CONNECT or zero; later only reads change fields
-	told  bool          // a message other than PING has arrived
-	in    *bufio.Reader // nil before CONNECT, and once drained
-	rest  int           // bytes left of a frame whose header was consumed
-	head  []byte        // header to return before those bytes
+	started     bool          // something has been written
+	connectSent time.Time     // time of CONNECT or zero; later only reads change fields
+	done        bool          // a message other than PING has arrived
+	in          *bufio.Reader // nil before CONNECT, and once drained
+	frameLeft   int           // bytes left of a frame whose header was consumed
+	pending     []byte        // header to return before those bytes
 }
 
 // NewEarlyPingConn wraps a connection on which nothing was written yet.
-func NewAdmission(conn net.Conn) *Admission { return &Admission{Conn: conn} }
+func NewEarlyPingConn(conn net.Conn) *EarlyPingConn { return &EarlyPingConn{Conn: conn} }
 
 // SinceConnect returns the time since CONNECT, zero before it. Do not call it during the first two writes.
-func (a *Admission) Asked() time.Duration {
-	if a.asked.IsZero() {
+func (a *EarlyPingConn) SinceConnect() time.Duration {
+	if a.connectSent.IsZero() {
 		return 0
 	}
-	return time.Since(a.asked)
+	return time.Since(a.connectSent)
 }
 
 // Write implements [net.Conn].
-func (a *Admission) Write(b []byte) (int, error) {
+func (a *EarlyPingConn) Write(b []byte) (int, error) {
 	n, err := a.Conn.Write(b)
-	if a.asked.IsZero() {
-		if a.begun || !bytes.HasPrefix(b, []byte("GET ")) {
-			a.asked = time.Now() // a handshake may have come first
+	if a.connectSent.IsZero() {
+		if a.started || !bytes.HasPrefix(b, []byte("GET ")) {
+			a.connectSent = time.Now() // a handshake may have come first
 		}
-		a.begun = true
+		a.started = true
 	}
 	return n, err
 }
 
 // Read implements [net.Conn].
-func (a *Admission) Read(b []byte) (int, error) {
-	if !a.asked.IsZero() && !a.told {
+func (a *EarlyPingConn) Read(b []byte) (int, error) {
+	if !a.connectSent.IsZero() && !a.done {
 		if a.in == nil {
 			a.in = bufio.NewReader(a.Conn)
 		}
-		if err := a.answer(); err != nil {
+		if err := a.answerPings(); err != nil {
 			return 0, err
 		}
 	}
-	if len(a.head) > 0 {
-		n := copy(b, a.head)
-		a.head = a.head[n:]
+	if len(a.pending) > 0 {
+		n := copy(b, a.pending)
+		a.pending = a.pending[n:]
 		return n, nil
 	}
-	if a.told && a.in != nil && a.in.Buffered() == 0 {
+	if a.done && a.in != nil && a.in.Buffered() == 0 {
 		a.in = nil
 	}
 	if a.in == nil {
@@ -81,18 +81,18 @@ func (a *Admission) Read(b []byte) (int, error) {
 }
 
 // answerPings answers PINGs until something else arrives.
-func (a *Admission) answer() error {
+func (a *EarlyPingConn) answerPings() error {
 	for {
 		if _, err := a.in.Peek(1); err != nil {
 			return err
 		}
-		answer := a.ping()
-		if answer == "" {
-			a.told = true
-			a.reframe()
+		pong := a.consumePing()
+		if pong == "" {
+			a.done = true
+			a.restoreHeader()
 			return nil
 		}
-		if _, err := io.WriteString(a.Conn, answer); err != nil {
+		if _, err := io.WriteString(a.Conn, pong); err != nil {
 			return err
 		}
 	}
@@ -100,25 +100,25 @@ func (a *Admission) answer() error {
 
 // consumePing consumes the next PING and returns its answer, or "". It consumes the frame's header too: a broker
 // may put several lines into one frame.
-func (a *Admission) ping() (answer string) {
-	head, length, framed := 0, a.rest, a.rest > 0
+func (a *EarlyPingConn) consumePing() (pong string) {
+	header, length, framed := 0, a.frameLeft, a.frameLeft > 0
 	if !framed {
-		head, length, framed = a.begins()
+		header, length, framed = a.frameHeader()
 	}
-	if length < len(earlyPing) || !a.next(head, earlyPing) {
+	if length < len(earlyPing) || !a.hasPrefix(header, earlyPing) {
 		return ""
 	}
-	_, _ = a.in.Discard(head + len(earlyPing)) // all of it is buffered
+	_, _ = a.in.Discard(header + len(earlyPing)) // all of it is buffered
 	if !framed {
 		return earlyPong
 	}
-	a.rest = length - len(earlyPing)
-	return framedPong
+	a.frameLeft = length - len(earlyPing)
+	return maskedPong
 }
 
 // frameHeader returns the lengths of the next frame's header and payload. Without a frame the header is 0 long; a
 // frame of another kind has length 0.
-func (a *Admission) begins() (head, length int, framed bool) {
+func (a *EarlyPingConn) frameHeader() (header, length int, framed bool) {
 	b, err := a.in.Peek(1)
 	if err != nil || b[0] != frame {
 		return 0, len(earlyPing), false
@@ -138,20 +138,20 @@ func (a *Admission) begins() (head, length int, framed bool) {
 	return 4, int(binary.BigEndian.Uint16(b[2:])), true
 }
 
-// reframe makes a header for the rest of a frame.
-func (a *Admission) reframe() {
+// restoreHeader makes a header for the rest of a frame.
+func (a *EarlyPingConn) restoreHeader() {
 	switch {
-	case a.rest >= longFrame:
-		a.head = binary.BigEndian.AppendUint16([]byte{frame, longFrame}, uint16(a.rest))
-	case a.rest > 0:
-		a.head = []byte{frame, byte(a.rest)}
+	case a.frameLeft >= longFrame:
+		a.pending = binary.BigEndian.AppendUint16([]byte{frame, longFrame}, uint16(a.frameLeft))
+	case a.frameLeft > 0:
+		a.pending = []byte{frame, byte(a.frameLeft)}
 	}
-	a.rest = 0
+	a.frameLeft = 0
 }
 
 // hasPrefix reports whether line comes next, after some bytes. It never waits for more bytes than it needs, since
 // none may come.
-func (a *Admission) next(after int, line string) bool {
+func (a *EarlyPingConn) hasPrefix(after int, line string) bool {
 	for i := range len(line) {
 		if got, err := a.in.Peek(after + i + 1); err != nil || got[after+i] != line[i] {
 			return false // an error recurs on the next read

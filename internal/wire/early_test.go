@@ -63,7 +63,7 @@ func TestAPingThatComesTooEarlyIsAnswered(t *testing.T) {
 				t.Parallel()
 				node, broker := net.Pipe()
 				t.Cleanup(func() { _, _ = node.Close(), broker.Close() })
-				conn := wire.NewAdmission(node)
+				conn := wire.NewEarlyPingConn(node)
 				for _, e := range exchanges {
 					asked, answered, read := make([]byte, len(e.ask)), make([]byte, len(e.answered)), make([]byte, len(e.read))
 					var work errgroup.Group
@@ -121,9 +121,9 @@ func TestABrokerIsAskedOnceTheConnectHasLeft(t *testing.T) {
 	t.Parallel()
 	for _, writes := range [][]string{{"CONNECT {}\r\n"}, {"GET / HTTP/1.1\r\n\r\n", "\x82\x8c\x00\x00\x00\x00CONNECT {}\r\n"}} {
 		w := &handshaking{}
-		conn := wire.NewAdmission(w)
+		conn := wire.NewEarlyPingConn(w)
 		w.during = func() {
-			if d := conn.Asked(); d != 0 {
+			if d := conn.SinceConnect(); d != 0 {
 				t.Errorf("asked for %v while %q is on its way", d, writes)
 			}
 		}
@@ -132,7 +132,7 @@ func TestABrokerIsAskedOnceTheConnectHasLeft(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if conn.Asked() <= 0 {
+		if conn.SinceConnect() <= 0 {
 			t.Errorf("not asked after %q", writes)
 		}
 	}
@@ -154,7 +154,7 @@ func TestPingsCostNothing(t *testing.T) {
 	b.heard.Grow(16*pings*12 + 16)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before) // of the whole process: this test is not parallel
-	conn := wire.NewAdmission(b)
+	conn := wire.NewEarlyPingConn(b)
 	if _, err := io.WriteString(conn, "CONNECT {}\r\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,8 @@ import (
 // EncodeJSON returns compact JSON like encoding/json without HTML escapes, four times as fast. A [json.RawMessage]
 // must be valid: it is compacted and not checked.
 func EncodeJSON(v any) ([]byte, error) {
-	room := encodeRoom.Get().(*[]byte)
-	defer encodeRoom.Put(room)
+	room := encodeBuffers.Get().(*[]byte)
+	defer encodeBuffers.Put(room)
 	b, err := AppendJSON((*room)[:0], v)
 	if err != nil {
 		return nil, err
@@ -29,8 +29,8 @@ func EncodeJSON(v any) ([]byte, error) {
 	return bytes.Clone(b), nil
 }
 
-// encodeRoom reuses buffers, since most values outgrow a new one.
-var encodeRoom = sync.Pool{New: func() any { return new([]byte) }}
+// encodeBuffers reuses buffers, since most values outgrow a new one.
+var encodeBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // AppendJSON appends v to b as [EncodeJSON] writes it.
 func AppendJSON(b []byte, v any) ([]byte, error) {
@@ -117,7 +117,7 @@ func appendCompact(b, raw []byte) []byte {
 	for i := 0; i < len(raw); i++ {
 		switch c := raw[i]; {
 		case c == '"':
-			i += textLength(raw[i:]) - 1
+			i += literalLength(raw[i:]) - 1
 		case c <= ' ':
 			b = append(b, raw[begin:i]...)
 			begin = i + 1
@@ -126,8 +126,8 @@ func appendCompact(b, raw []byte) []byte {
 	return append(b, raw[begin:]...)
 }
 
-// textLength returns the length of the string literal at the start of b, or len(b) if it is unterminated.
-func textLength(b []byte) int {
+// literalLength returns the length of the string literal at the start of b, or len(b) if it is unterminated.
+func literalLength(b []byte) int {
 	for i := 1; i < len(b); i++ {
 		n := bytes.IndexByte(b[i:], '"')
 		if n < 0 {

@@ -43,7 +43,7 @@ var golden = map[string]any{
 	"command-answer-nonce.json": &wire.CommandReply{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Nonce: "p0Yt6Vz3JfE2uN9aC7iO1w"},
 	"command-proof.json": &wire.Command{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Identity: "web1.example.net", Verb: wire.VerbReprovision,
 		Nonce: "p0Yt6Vz3JfE2uN9aC7iO1w", Proof: []byte("an HMAC-SHA256 has 32 bytes ....")},
-	"command-answer-accepted.json": &wire.CommandReply{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Accepted: &wire.Obeyed{}},
+	"command-answer-accepted.json": &wire.CommandReply{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Accepted: &wire.CommandAccepted{}},
 	"reply-enrolled.json": &wire.Reply{
 		ID: "f3VhqEUyQm6yXv2Vw0aJ9A", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",
 		Enrolled: &wire.Enrolled{
@@ -153,8 +153,8 @@ func TestCodesAreDocumented(t *testing.T) {
 	b.WriteString("| code | message to the node | remedy |\n|---|---|---|\n")
 	for _, m := range wire.Codes {
 		told := ""
-		if m.Told != "" {
-			told = " (the node is told `" + string(m.Told) + "`)"
+		if m.SentAs != "" {
+			told = " (the node is told `" + string(m.SentAs) + "`)"
 		}
 		b.WriteString("| `" + string(m.Code) + "` | " + m.Public + " | " + m.Remedy + told + " |\n")
 	}

@@ -6,43 +6,43 @@ import (
 	"fmt"
 )
 
-// errMembers omits the text, which may be a secret.
-var errMembers = fmt.Errorf("%w: no JSON object", ErrJSON)
+// errNotObject omits the text, which may be a secret.
+var errNotObject = fmt.Errorf("%w: no JSON object", ErrJSON)
 
 // EachMember calls each with every member of a JSON object in order, and stops at its first error. Values are not
 // checked: the object must have passed strict decoding. name is valid until each returns. An error for a text that
 // is no object wraps [ErrJSON].
 func EachMember(object []byte, each func(name []byte, value json.RawMessage) error) error {
 	s := scanner{text: object}
-	if !s.takes('{') {
-		return errMembers
+	if !s.accept('{') {
+		return errNotObject
 	}
-	for more := !s.takes('}'); more; {
+	for more := !s.accept('}'); more; {
 		quoted := s.value()
-		if len(quoted) < 2 || quoted[0] != '"' || !s.takes(':') {
-			return errMembers
+		if len(quoted) < 2 || quoted[0] != '"' || !s.accept(':') {
+			return errNotObject
 		}
 		name := quoted[1 : len(quoted)-1]
 		if bytes.IndexByte(name, '\\') >= 0 {
 			var unquoted string
 			if json.Unmarshal(quoted, &unquoted) != nil {
-				return errMembers
+				return errNotObject
 			}
 			name = []byte(unquoted)
 		}
 		value := s.value()
 		if len(value) == 0 {
-			return errMembers
+			return errNotObject
 		}
 		if err := each(name, value); err != nil {
 			return err
 		}
-		if more = !s.takes('}'); more && !s.takes(',') {
-			return errMembers
+		if more = !s.accept('}'); more && !s.accept(',') {
+			return errNotObject
 		}
 	}
-	if !s.ended() {
-		return errMembers
+	if !s.atEnd() {
+		return errNotObject
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (s *scanner) next() byte {
 }
 
 // accept consumes c if it comes next.
-func (s *scanner) takes(c byte) bool {
+func (s *scanner) accept(c byte) bool {
 	if s.next() != c {
 		return false
 	}
@@ -72,7 +72,7 @@ func (s *scanner) takes(c byte) bool {
 	return true
 }
 
-func (s *scanner) ended() bool { return s.next() == 0 && s.at == len(s.text) }
+func (s *scanner) atEnd() bool { return s.next() == 0 && s.at == len(s.text) }
 
 // value consumes and returns the next value, empty if there is none.
 func (s *scanner) value() []byte {
@@ -88,7 +88,7 @@ func valueLength(b []byte) int {
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
-			n := textLength(b[i:])
+			n := literalLength(b[i:])
 			if i += n - 1; b[i] != '"' || n == 1 {
 				return 0
 			}

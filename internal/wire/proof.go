@@ -31,7 +31,7 @@ func ContinuityDigest(requestID, identity string, csr []byte) [sha256.Size]byte 
 }
 
 // SignContinuity signs a request with an earlier key of the identity.
-func Vouch(key crypto.Signer, requestID, identity string, csr []byte) (*Continuity, error) {
+func SignContinuity(key crypto.Signer, requestID, identity string, csr []byte) (*Continuity, error) {
 	spki, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
 		return nil, fmt.Errorf("continuity: %w", err)

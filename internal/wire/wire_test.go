@@ -192,12 +192,12 @@ func TestEveryCodeHasAMeaning(t *testing.T) {
 		}
 	}
 	for _, m := range wire.Codes {
-		if m.Told == "" {
+		if m.SentAs == "" {
 			continue
 		}
-		told := wire.MeaningOf(m.Told)
-		if !seen[m.Told] || told.Public != m.Public || told.Told != "" {
-			t.Errorf("%s is told as %s, which must exist and have the same public text", m.Code, m.Told)
+		told := wire.MeaningOf(m.SentAs)
+		if !seen[m.SentAs] || told.Public != m.Public || told.SentAs != "" {
+			t.Errorf("%s is told as %s, which must exist and have the same public text", m.Code, m.SentAs)
 		}
 	}
 	if got := wire.MeaningOf("from_the_future").Code; got != wire.CodeDenied {

@@ -95,7 +95,7 @@ func vouches(from *x509.Certificate, roots []*x509.Certificate, previous []Previ
 			return true
 		}
 		for _, p := range previous {
-			if slices.ContainsFunc(p.Cross, func(c *x509.Certificate) bool { return wire.Vouches(c, from, to, time.Time{}) == nil }) {
+			if slices.ContainsFunc(p.Cross, func(c *x509.Certificate) bool { return wire.CheckCross(c, from, to, time.Time{}) == nil }) {
 				return true
 			}
 		}

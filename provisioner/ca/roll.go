@@ -103,7 +103,7 @@ func Generation(root *x509.Certificate) (name string, n int) {
 }
 
 // CrossSign returns a certificate for root's key and name, and with root's own
-// extensions, signed by another root: see [wire.Vouches]. It is valid while
+// extensions, signed by another root: see [wire.CheckCross]. It is valid while
 // both are; if by has expired, while root is.
 func CrossSign(root, by *x509.Certificate, byKey crypto.Signer) (*x509.Certificate, error) {
 	template := &x509.Certificate{
@@ -132,7 +132,7 @@ func CrossSign(root, by *x509.Certificate, byKey crypto.Signer) (*x509.Certifica
 		return nil, fmt.Errorf("cross certificate: %w", err)
 	}
 	// What was signed must be worth something to those it is made for.
-	if err := wire.Vouches(c, by, root, time.Time{}); err != nil {
+	if err := wire.CheckCross(c, by, root, time.Time{}); err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -266,7 +266,7 @@ func TestRollOfAnExpiredRoot(t *testing.T) {
 	if err := a.Usable(); err != nil {
 		t.Errorf("Usable = %v", err)
 	}
-	if err := wire.Vouches(rolled.Cross[0], old.Root, rolled.Root, late); !errors.Is(err, wire.ErrNotVouched) {
+	if err := wire.CheckCross(rolled.Cross[0], old.Root, rolled.Root, late); !errors.Is(err, wire.ErrNotVouched) {
 		t.Errorf("a node takes the word of an expired root: %v", err)
 	}
 }

@@ -34,7 +34,7 @@ func NewCommander(conn *nats.Conn) *Commander { return &Commander{conn: conn} }
 // node for a nonce, and answers with the proof. A nonce that has been lost on the
 // way is asked for again. The error is [operate.ErrNodeAway],
 // [operate.ErrNodeSilent], or a *[provisioner.Refusal] by the node.
-func (s *Commander) Command(ctx context.Context, c wire.Command, key []byte) (*wire.Obeyed, error) {
+func (s *Commander) Command(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error) {
 	for try := 1; ; try++ {
 		accepted, err := s.once(ctx, c, key)
 		var refused *provisioner.Refusal
@@ -46,7 +46,7 @@ func (s *Commander) Command(ctx context.Context, c wire.Command, key []byte) (*w
 }
 
 // once sends a command both times.
-func (s *Commander) once(ctx context.Context, c wire.Command, key []byte) (*wire.Obeyed, error) {
+func (s *Commander) once(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error) {
 	c.Nonce, c.Proof = "", nil
 	asked, err := s.send(ctx, &c)
 	switch {

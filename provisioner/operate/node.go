@@ -21,7 +21,7 @@ import (
 type Nodes struct {
 	*base
 
-	command func(ctx context.Context, c wire.Command, key []byte) (*wire.Obeyed, error)
+	command func(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error)
 	tokens  trust.TokenVerifier
 }
 

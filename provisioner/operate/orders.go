@@ -28,7 +28,7 @@ type Config struct {
 
 	// Command sends a command to its node, authenticated by key; see [Nodes.Command] for its errors. Nil: no node can
 	// be reached.
-	Command func(ctx context.Context, c wire.Command, key []byte) (*wire.Obeyed, error)
+	Command func(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error)
 }
 
 // Orders groups the orders by subject. It is safe for concurrent use.
@@ -56,7 +56,7 @@ func New(cfg Config) *Orders {
 		clock:       own.Now,
 	}
 	if cfg.Command == nil {
-		cfg.Command = func(context.Context, wire.Command, []byte) (*wire.Obeyed, error) { return nil, ErrNodeAway }
+		cfg.Command = func(context.Context, wire.Command, []byte) (*wire.CommandAccepted, error) { return nil, ErrNodeAway }
 	}
 	return &Orders{
 		Nodes:     &Nodes{base: b, command: cfg.Command, tokens: own.Tokens},

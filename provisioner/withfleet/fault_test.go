@@ -103,7 +103,7 @@ func TestALostRaceForTheRecord(t *testing.T) {
 		f := testbed.New(t, testbed.Options{})
 		loser, other := f.Node(name), f.Node(name)
 		reply, winner := race(t, f, loser, other)
-		if reply.Refusal == nil || reply.Refusal.Code != wire.CodeIdentityTaken.ToldAs() {
+		if reply.Refusal == nil || reply.Refusal.Code != wire.CodeIdentityTaken.SentAs() {
 			t.Fatalf("reply = %+v", reply)
 		}
 		if r := f.Record(name); r.Next.Serial != winner.Serial || len(r.Lineage) != 1 {
@@ -122,7 +122,7 @@ func TestALostRaceForTheRecord(t *testing.T) {
 			}
 			f.Faults.Unreadable(true)
 		})
-		if r := f.Ask(n); r.Refusal == nil || r.Refusal.Code != wire.CodeStoreUnavailable.ToldAs() {
+		if r := f.Ask(n); r.Refusal == nil || r.Refusal.Code != wire.CodeStoreUnavailable.SentAs() {
 			t.Errorf("reply = %+v, want %s", r, wire.CodeStoreUnavailable)
 		}
 		if got := f.Faults.Puts(); got != 1 {

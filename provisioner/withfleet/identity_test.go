@@ -335,7 +335,7 @@ func TestIdentityBelongsToItsKeys(t *testing.T) {
 			before := s.Record(s.name)
 			reply := c.ask(t, s.Fleet)
 			if tt.reason == "" {
-				if reply.Refusal == nil || reply.Refusal.Code != tt.code.ToldAs() || !strings.HasPrefix(s.Cause(s.name), string(tt.code)+":") {
+				if reply.Refusal == nil || reply.Refusal.Code != tt.code.SentAs() || !strings.HasPrefix(s.Cause(s.name), string(tt.code)+":") {
 					t.Fatalf("reply = %+v (%s), want refused as %s", reply, s.Cause(s.name), tt.code)
 				}
 				if diff := cmp.Diff(before, s.Record(s.name)); diff != "" {
@@ -430,13 +430,13 @@ func TestASmallNameGivesNothingOnALargeOne(t *testing.T) {
 	before := f.Record(large)
 
 	// Its key's word, and its session.
-	if reply := (claimant{f.Node(large), n}).ask(t, f); refusalCode(reply) != wire.CodeIdentityTaken.ToldAs() {
+	if reply := (claimant{f.Node(large), n}).ask(t, f); refusalCode(reply) != wire.CodeIdentityTaken.SentAs() {
 		t.Errorf("by the word of %s: %+v", small, reply)
 	}
 	nc := f.DialFleet(n, given)
 	renewal := must(n.Renewal(f.Node(large)))(t)
 	renewal.Identity = large
-	renewal.Continuity = *must(wire.Vouch(n.Key, renewal.ID, large, renewal.CSR))(t)
+	renewal.Continuity = *must(wire.SignContinuity(n.Key, renewal.ID, large, renewal.CSR))(t)
 	if reply, err := simnode.Renew(f.Context(), nc, renewal); err != nil || refusalCode(reply) != wire.CodeRenewSession {
 		t.Errorf("a renewal over the session of %s: %+v, %v", small, reply, err)
 	}

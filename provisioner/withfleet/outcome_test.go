@@ -156,7 +156,7 @@ func TestAnotherWriteBetweenOursIsNotOverwritten(t *testing.T) {
 		n := f.Node(name)
 		e := f.Enroll(n)
 		revoke(f, name)
-		if r := f.Apply(n, e); r.Refusal == nil || r.Refusal.Code != wire.CodeIdentityRevoked.ToldAs() {
+		if r := f.Apply(n, e); r.Refusal == nil || r.Refusal.Code != wire.CodeIdentityRevoked.SentAs() {
 			t.Errorf("confirmation: %+v", r)
 		}
 		if r := f.Record(name); r.State != provisioner.StateRevoked {
@@ -297,8 +297,8 @@ func TestConfirmationsOfWhatIsNoLonger(t *testing.T) {
 			n := f.Node("web1.example.net")
 			e := f.Enroll(n)
 			f.PutRecord(n.Identity, func(r *provisioner.Record) { r.State = state })
-			if r := f.Apply(n, e); r.Refusal == nil || r.Refusal.Code != want.ToldAs() {
-				t.Errorf("confirmation: %+v, want %s", r, want.ToldAs())
+			if r := f.Apply(n, e); r.Refusal == nil || r.Refusal.Code != want.SentAs() {
+				t.Errorf("confirmation: %+v, want %s", r, want.SentAs())
 			}
 			if !slices.ContainsFunc(f.Events(), func(e events.Event) bool { return e.Code == want && e.Node == n.Identity }) {
 				t.Errorf("no event says %s", want)

@@ -171,12 +171,12 @@ func TestRenewalsThatAreRefused(t *testing.T) {
 		"a name below one's own": {request: func(_ *testing.T, n *simnode.Node, r *wire.RenewRequest) { r.Identity = "x." + n.Identity },
 			want: wire.CodeRenewSession},
 		"vouched for by another's key": {request: func(t *testing.T, _ *simnode.Node, r *wire.RenewRequest) {
-			r.Continuity = *must(wire.Vouch(other.Key, r.ID, r.Identity, r.CSR))(t)
+			r.Continuity = *must(wire.SignContinuity(other.Key, r.ID, r.Identity, r.CSR))(t)
 		}, want: wire.CodeRenewSession},
 		"vouched for by the new key": {request: func(t *testing.T, n *simnode.Node, r *wire.RenewRequest) {
 			next := f.Successor(n)
 			r.CSR = next.CSR
-			r.Continuity = *must(wire.Vouch(next.Key, r.ID, r.Identity, r.CSR))(t)
+			r.Continuity = *must(wire.SignContinuity(next.Key, r.ID, r.Identity, r.CSR))(t)
 		}, want: wire.CodeRenewSession},
 		"another request's continuity": {request: func(_ *testing.T, _ *simnode.Node, r *wire.RenewRequest) { r.ID = wire.NewID() },
 			want: wire.CodeBadRequest},
@@ -184,11 +184,11 @@ func TestRenewalsThatAreRefused(t *testing.T) {
 			want: wire.CodeBadRequest},
 		"a certificate request for another name": {request: func(t *testing.T, n *simnode.Node, r *wire.RenewRequest) {
 			r.CSR = must(simnode.CSR(f.Successor(n).Key, other.Identity))(t)
-			r.Continuity = *must(wire.Vouch(n.Key, r.ID, r.Identity, r.CSR))(t)
+			r.Continuity = *must(wire.SignContinuity(n.Key, r.ID, r.Identity, r.CSR))(t)
 		}, want: wire.CodeCSRIdentity},
 		"no certificate request": {request: func(t *testing.T, n *simnode.Node, r *wire.RenewRequest) {
 			r.CSR = nil
-			r.Continuity = *must(wire.Vouch(n.Key, r.ID, r.Identity, r.CSR))(t)
+			r.Continuity = *must(wire.SignContinuity(n.Key, r.ID, r.Identity, r.CSR))(t)
 		}, want: wire.CodeCSRInvalid},
 		"revoked": {record: func(r *provisioner.Record) { r.State = provisioner.StateRevoked }, want: wire.CodeIdentityRevoked},
 		"retired": {record: func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil }, want: wire.CodeRenewSession},
@@ -213,7 +213,7 @@ func TestRenewalsThatAreRefused(t *testing.T) {
 			if err != nil || reply.Refusal == nil || reply.ID != r.ID {
 				t.Fatalf("reply = %+v, %v", reply, err)
 			}
-			if got := reply.Refusal.Code; got != tt.want.ToldAs() || !strings.HasPrefix(f.Cause(r.Identity), string(tt.want)+":") {
+			if got := reply.Refusal.Code; got != tt.want.SentAs() || !strings.HasPrefix(f.Cause(r.Identity), string(tt.want)+":") {
 				t.Errorf("refused as %s (%s), want %s", got, f.Cause(r.Identity), tt.want)
 			}
 			if got := f.Revisions(n.Identity); got != before {

@@ -153,7 +153,7 @@ func (w *way) explain(err error, late time.Duration) error {
 	if over := w.ctx.Err(); over != nil && !errors.Is(err, over) {
 		err = fmt.Errorf("%w: %w", over, err)
 	}
-	if w.admission != nil && isRefusal(err) && w.admission.Asked() >= late {
+	if w.admission != nil && isRefusal(err) && w.admission.SinceConnect() >= late {
 		return advice.New(fmt.Errorf("%w: %w", ErrUnanswered, err),
 			"start the provisioner that serves this broker, or give it more cores")
 	}

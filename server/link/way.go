@@ -16,7 +16,7 @@ import (
 	"muster/server/advice"
 )
 
-// A way dials one broker for nats.go, which takes no context, and does TLS in its place, so that [wire.Admission]
+// A way dials one broker for nats.go, which takes no context, and does TLS in its place, so that [wire.EarlyPingConn]
 // sees the protocol. Until release is called, the connection ends with the context.
 type way struct {
 	ctx context.Context
@@ -26,7 +26,7 @@ type way struct {
 	mu        sync.Mutex // guards the fields below
 	err       error
 	stop      func() bool
-	admission *wire.Admission
+	admission *wire.EarlyPingConn
 }
 
 // Dial implements [nats.CustomDialer].
@@ -42,7 +42,7 @@ func (w *way) Dial(_, address string) (net.Conn, error) {
 	if w.tls != nil {
 		conn = &secured{Conn: plain, config: w.tls, clear: bufio.NewReader(plain)}
 	}
-	w.admission = wire.NewAdmission(conn)
+	w.admission = wire.NewEarlyPingConn(conn)
 	return w.admission, nil
 }
 

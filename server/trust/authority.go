@@ -122,7 +122,7 @@ func unvouched(trusted, roots, others []*x509.Certificate, at time.Time) *x509.C
 	all := slices.Concat(roots, others)
 	for i := 0; i < len(trusted); i++ {
 		for _, root := range all { // an untrusted one may be in between
-			vouches := func(c *x509.Certificate) bool { return wire.Vouches(c, trusted[i], root, at) == nil }
+			vouches := func(c *x509.Certificate) bool { return wire.CheckCross(c, trusted[i], root, at) == nil }
 			if !slices.ContainsFunc(trusted, root.Equal) && slices.ContainsFunc(others, vouches) {
 				trusted = append(trusted, root)
 			}

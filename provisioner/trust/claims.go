@@ -10,52 +10,37 @@ import (
 	"muster/jwt"
 )
 
-// ClaimSchema is the version of the JSON form of a [ClaimEntry]. An entry of
-// another schema could count differently, so a log with one in it is not
-// understood: the token is good for nobody until the provisioner is updated.
+// ClaimSchema is the version of a [ClaimEntry]. An entry of another schema could count differently, so no node enrolls
+// with a token whose log has one.
 const ClaimSchema = 1
 
-// Bounds of one entry. The largest claim has 560 bytes: a key hash of 64, an
-// identity of 253, an attempt of 22, an address of 64 and their names. So a
-// batch stays below 150 KB, of the 1 MiB that a broker takes by default.
+// Limits of one entry. The largest claim has 560 bytes, so a batch stays below 150 KB of the 1 MiB that a broker
+// accepts.
 const (
 	MaxBatch       = 256
 	MaxSourceBytes = 64
 )
 
-// AnyRevision appends an entry whatever comes before it. It is for entries that
-// count nothing.
+// AnyRevision appends an entry unconditionally. It is for entries that count nothing.
 const AnyRevision = ^Revision(0)
 
-// A ClaimLog keeps, for each limited token, an append-only log of who has
-// claimed a use of it and of what was given back. Nothing in it is ever
-// changed, deleted or forgotten by age: what is not in the log has not been
-// spent.
-//
-// All methods are safe for concurrent use and block until the answer is there
-// or the context is done.
+// A ClaimLog keeps an append-only log of claims and releases for each limited token. Nothing in it is ever changed or
+// deleted. All methods are safe for concurrent use.
 type ClaimLog interface {
-	// Claims calls each for every entry of the token's log after the revision,
-	// in order, and stops at the first error of each. Every entry has passed
-	// [ClaimEntry.Check]. It may miss what was appended while it reads, and
-	// nothing that comes before what it has read.
+	// Claims calls each for every entry of the token's log after the revision, in order, and stops at the first error
+	// of each. Entries have passed [ClaimEntry.Check]. Entries appended meanwhile may be missing.
 	Claims(ctx context.Context, tid jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error
 
-	// AppendClaims appends an entry, provided that the newest revision of the
-	// token's log is still after; 0 means that there is none, and [AnyRevision]
-	// that it may be any. It returns nil
-	// once the entry is on disk and [ErrConflict] if it was not written. After
-	// any other error it may have been written or may yet be: read before
-	// deciding.
+	// AppendClaims appends an entry if the newest revision of the token's log is still after (0: none; or
+	// [AnyRevision]), else it returns [ErrConflict]. Nil means on disk. After other errors it may be written, now or
+	// later: read before deciding.
 	AppendClaims(ctx context.Context, tid jwt.TokenID, e *ClaimEntry, after Revision) (Revision, error)
 
-	// AllClaims calls each for every entry of every log, in the
-	// order in which they were written, and stops at the first error of each.
+	// AllClaims calls each for every entry of every log, in the order of writing, and stops at the first error of each.
 	AllClaims(ctx context.Context, each func(jwt.TokenID, *ClaimEntry, Revision) error) error
 }
 
-// A ClaimEntry is one write to a token's log: what many requests of one process
-// claim and give back together. Its releases come before its claims.
+// A ClaimEntry is one write to a token's log, for many requests of one process. Releases come before claims.
 type ClaimEntry struct {
 	Schema   int            `json:"schema"`
 	Token    *TokenInfo     `json:"token,omitempty"` // in the first entry of a log only
@@ -63,30 +48,27 @@ type ClaimEntry struct {
 	Claims   []TokenClaim   `json:"claims,omitempty"`
 }
 
-// A TokenClaim says that an attempt is about to issue a certificate for this
-// key and identity.
+// A TokenClaim says that an attempt is about to issue a certificate for this key and identity.
 type TokenClaim struct {
 	Key      string        `json:"key"` // [ca.KeyHash]
 	Identity wire.Identity `json:"identity"`
-	Attempt  string        `json:"attempt"` // the one that may write the record
+	Attempt  string        `json:"attempt"` // the only one that may write the record
 	At       time.Time     `json:"at"`
 	Source   string        `json:"source,omitempty"` // address of the connection
 }
 
-// A TokenRelease takes back the claim of one attempt, or by an operator's word
-// all that are held for the key and identity where it stands in the log.
+// A TokenRelease takes back the claim of one attempt, or on an operator's order all claims of the key and identity.
 type TokenRelease struct {
 	Key      string        `json:"key"`
 	Identity wire.Identity `json:"identity"`
 	Attempt  string        `json:"attempt,omitempty"` // empty exactly if All
 	All      bool          `json:"all,omitempty"`
 	At       time.Time     `json:"at"`
-	By       string        `json:"by,omitempty"`  // operator; empty if the attempt itself
-	Why      string        `json:"why,omitempty"` // the operator's words
+	By       string        `json:"by,omitempty"` // operator; empty if the attempt itself
+	Why      string        `json:"why,omitempty"`
 }
 
-// Check reports what about an entry cannot be. It is run on every entry that is
-// read.
+// Check returns an error if an entry is invalid. It runs on every entry that is read.
 func (e *ClaimEntry) Check() error {
 	if e.Schema != ClaimSchema {
 		return fmt.Errorf("claims: schema %d, want %d", e.Schema, ClaimSchema)

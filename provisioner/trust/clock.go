@@ -13,40 +13,38 @@ import (
 	"muster/provisioner/events"
 )
 
-// maxClockError is how far this process's clock may be behind the newest time on record, and from the store's clock: what
-// NTP may take back at once, and what two provisioners may differ by. Certificates are backdated by as much. Chosen.
+// maxClockError is how far the clock may be behind the newest time on record or differ from the store's clock.
+// Certificates are backdated by as much.
 const maxClockError = 5 * time.Minute
 
-// Times of looking at clocks; chosen.
 const (
 	clockTick         = time.Second
-	markInterval      = time.Minute      // between two writes of the mark
-	storeTimeInterval = 5 * time.Second  // between two looks at the store's clock
-	storeTimeout      = 10 * time.Second // for one look
+	markInterval      = time.Minute
+	storeTimeInterval = 5 * time.Second
+	storeTimeout      = 10 * time.Second
 )
 
-// ErrClock means that the clock is behind the newest time on record: nothing
-// is issued until it is right again, or until [Clock.Accept].
+// ErrClock means that the clock is behind the newest time on record. Nothing is issued until it is right again, or
+// until [Clock.Accept].
 var ErrClock = errors.New("clock is behind")
 
-// ErrClockDiffers means that the clock and that of the store differ, see [Clock.Differs].
+// ErrClockDiffers means that the clock differs from the store's; see [Clock.Differs].
 var ErrClockDiffers = errors.New("clock is not that of the store")
 
-// A ClockMark is the newest time that a provisioner of this store has seen. It
-// only ever grows, but for an operator who says that it was wrong.
+// A ClockMark is the newest time that a provisioner of this store has seen. It only grows, unless an operator sets it
+// back.
 type ClockMark struct {
 	Time time.Time `json:"time"`
 
-	// Accepted counts how often an operator has set the mark back; the last of
-	// them and why.
+	// Accepted counts how often an operator has set the mark back; Cause is the last time's.
 	Accepted int    `json:"accepted,omitempty"`
 	Cause    *Cause `json:"cause,omitempty"`
 }
 
-// ClockKey is the key of the one mark.
+// ClockKey is the key of the only mark.
 const ClockKey = "mark"
 
-// Check reports that a mark has no time.
+// Check returns an error for a mark without a time.
 func (m *ClockMark) Check() error {
 	if m.Time.IsZero() {
 		return errors.New("clock mark without a time")
@@ -60,38 +58,37 @@ type ClockConfig struct {
 	Alarms *events.Alarms  // required
 	Log    *slog.Logger    // required
 
-	// StoreTime asks the store what time it is. Nil: it is on this machine.
+	// StoreTime asks the store for the time. Nil if the store is on this machine.
 	StoreTime func(context.Context) (time.Time, error)
 
 	// Now is the clock that is watched. Required.
 	Now func() time.Time
 }
 
-// A Clock watches the provisioner's clock against a mark in the store that all
-// provisioners share. A clock that went back would let tokens and certificates
-// live again that are over; so none are issued by it. It goes on by itself once
-// the clock is right. Start it with Run. Safe for concurrent use; a nil Clock watches nothing.
+// A Clock compares the provisioner's clock with a mark in the store that all provisioners share. A clock that went back
+// would revive expired tokens and certificates, so nothing is issued until it is right again. Start it with Run. Safe
+// for concurrent use; a nil Clock watches nothing.
 type Clock struct {
-	cfg     ClockConfig  // set by NewClock, then read-only
+	cfg     ClockConfig  // read-only
 	mark    atomic.Int64 // newest time seen, Unix seconds
 	differs atomic.Pointer[error]
 
 	mu         sync.Mutex
 	accepted   int       // guarded by mu: of the stored mark that was last seen
-	lastWrite  time.Time // guarded by mu: when we last tried to write it; monotonic
-	lastAsked  time.Time // guarded by mu: when we last asked the store's clock; monotonic
-	agreements int       // guarded by mu: how many answers in a row were near ours
+	lastWrite  time.Time // guarded by mu: last attempt; monotonic
+	lastAsked  time.Time // guarded by mu: of the store's clock; monotonic
+	agreements int       // guarded by mu: close answers in a row
 }
 
-// NewClock returns a clock that knows the mark of the store. A store without one takes the clock's word.
+// NewClock returns a clock with the mark of the store.
 func NewClock(cfg ClockConfig) *Clock {
 	c := &Clock{cfg: cfg}
 	c.loadStored()
 	return c
 }
 
-// stored takes in the mark of the store, and returns its time, 0 if there is none. The later one of that and ours wins,
-// unless an operator has set the stored one back since it was last seen. The caller holds mu.
+// loadStored loads the mark of the store and returns its time, 0 if there is none. The later mark wins, unless an
+// operator has set the stored one back. The caller holds mu.
 func (c *Clock) loadStored() int64 {
 	e, _ := c.cfg.Marks.Get(ClockKey)
 	if e.Value == nil {
@@ -105,11 +102,10 @@ func (c *Clock) loadStored() int64 {
 	return at
 }
 
-// wall is the clock without Go's monotonic reading.
+// wall has no monotonic reading.
 func (c *Clock) wall() time.Time { return c.cfg.Now().UTC().Round(0) }
 
-// Check returns nil if the clock is not behind, and an error that wraps
-// [ErrClock] if it is. It takes nanoseconds and reads no store.
+// Check returns an error that wraps [ErrClock] if the clock is behind. It reads no store and takes nanoseconds.
 func (c *Clock) Check() error {
 	if c == nil {
 		return nil
@@ -122,8 +118,8 @@ func (c *Clock) Check() error {
 	return nil
 }
 
-// Differs returns an error that wraps [ErrClockDiffers] if the clock and the store's are more than five minutes apart, until
-// two answers of the store in a row agree with it again. It reads no store.
+// Differs returns an error that wraps [ErrClockDiffers] after the clock was more than five minutes from the store's,
+// until two answers in a row agree again. It reads no store.
 func (c *Clock) Differs() error {
 	if c == nil {
 		return nil
@@ -148,8 +144,7 @@ func (c *Clock) Run(ctx context.Context) error {
 	}
 }
 
-// look takes in what the clock says now, and keeps mark and alarms with it.
-// Looking twice is harmless: the mark only grows.
+// Harmless to repeat: the mark only grows.
 func (c *Clock) tick(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,7 +169,7 @@ func (c *Clock) tick(ctx context.Context) {
 	c.cfg.Alarms.Set(ctx, events.AlarmClockDiffers, c.Differs())
 }
 
-// compare asks the store what time it is. An answer that took long says nothing. The caller holds mu.
+// A slow answer is ignored. The caller holds mu.
 func (c *Clock) compareWithStore(ctx context.Context) {
 	begun := time.Now()
 	theirs, err := c.cfg.StoreTime(ctx)
@@ -194,7 +189,7 @@ func (c *Clock) compareWithStore(ctx context.Context) {
 	}
 }
 
-// put writes our mark, unless another provisioner was first with a later one. The caller holds mu.
+// writeMark writes the mark unless another provisioner has written a later one. The caller holds mu.
 func (c *Clock) writeMark(ctx context.Context) error {
 	_, err := Change(ctx, c.cfg.Marks, ClockKey, func(newest Entry[*ClockMark]) (*ClockMark, error) {
 		c.loadStored()
@@ -208,10 +203,8 @@ func (c *Clock) writeMark(ctx context.Context) error {
 	return err
 }
 
-// Accept takes the clock as it is for right and sets the mark to it: for a mark
-// that was wrong, since the clock had jumped ahead once. Other provisioners
-// follow within seconds. An error is the store's; nothing has changed then, or
-// the write may have happened: accepting again is harmless.
+// Accept sets the mark to the clock, after the clock had jumped ahead once. Other provisioners follow within seconds.
+// After an error the mark may be written; accepting again is harmless.
 func (c *Clock) Accept(ctx context.Context, why Cause) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// Bounds of a CRL's validity.
+// Limits of a CRL's validity.
 const (
 	DefaultCRLValidity = 24 * time.Hour
 	MinCRLValidity     = 10 * time.Minute
@@ -20,12 +20,11 @@ const (
 )
 
 const (
-	// crlSkew is how far lists are dated back, as certificates are: a reader whose clock is
-	// behind takes a list that is not valid yet for none, and refuses every node.
+	// crlSkew backdates CRLs: a reader whose clock is behind rejects a CRL that is not valid yet, and then every node.
 	crlSkew = 5 * time.Minute
 
-	// crlShare is one over the part of a core that signing the CRLs of one issuer may take. What
-	// is revoked is listed within a second while that many take less than a tenth.
+	// crlShare bounds signing the CRLs of one issuer to a tenth of a core. Below that, revoked certificates are listed
+	// within a second.
 	crlShare = 10
 )
 
@@ -37,7 +36,7 @@ type CRL struct {
 	ThisUpdate time.Time `json:"this_update"` // when it was signed; the list itself says crlSkew earlier
 	NextUpdate time.Time `json:"next_update"`
 
-	revoked int // how many certificates of the issuer were revoked
+	revoked int // number of revoked certificates
 }
 
 // CRLConfig configures [NewCRLs].
@@ -45,40 +44,38 @@ type CRLConfig struct {
 	Authority   *ca.Authority // required
 	Revocations *Revocations  // required
 
-	// Validity is how long a CRL is valid: it is signed anew when half of that has passed.
+	// Validity is how long a CRL is valid. It is renewed after half of that.
 	Validity time.Duration
 
-	// Publish takes all CRLs, as [CRLs.All] returns them, whenever one of them is new. Calls come
-	// one at a time; false has it called again soon.
+	// Publish gets all CRLs, as [CRLs.All] returns them, when one is new. Calls come one at a time; after false it is
+	// called again soon.
 	Publish func(context.Context, []*CRL) bool
 
-	// Clock returns why the clock cannot be trusted: no CRL is signed meanwhile, since one from
-	// the past would take the place of a good one.
+	// Clock returns why the clock cannot be trusted. No CRL is signed meanwhile: one from the past would replace a good
+	// one.
 	Clock func() error
 
 	Log *slog.Logger
 	Now func() time.Time
 }
 
-// CRLs are the CRLs that this process signs, one of each issuer whose key it has. Each
-// provisioner signs its own from the same log: their numbers are the time of signing, in
-// microseconds, and so those of one issuer grow (RFC 5280, section 5.2.3) wherever they are
-// fetched, as far as clocks agree.
+// CRLs are signed by this process, one for each issuer whose key it has. All provisioners sign their own from the same
+// log. Their numbers are the time of signing in microseconds, so those of one issuer grow (RFC 5280, section 5.2.3) as
+// far as clocks agree.
 type CRLs struct {
 	cfg     CRLConfig
 	all     atomic.Pointer[[]*CRL]
 	issuers map[string]*nextCRL // by issuer; only touched by Update
 
-	// unlisted: Listed has not taken them. Only touched by Update.
+	// unpublished: Publish must be called. Only touched by Update.
 	unpublished bool
 }
 
-// nextCRL is the newest CRL of one issuer, and when the next may be signed. A long list takes
-// seconds of a core, and it would be signed for every change of it.
+// nextCRL is the newest CRL of one issuer. A long list takes seconds to sign, so signing has a rate limit.
 type nextCRL struct {
 	newest    *CRL      // nil if there is none yet
-	notBefore time.Time // monotonic
-	failed    error     // why the last one was not signed
+	notBefore time.Time // monotonic: of the next signing
+	failed    error     // last error
 }
 
 // NewCRLs returns CRLs of which none is signed yet.
@@ -86,8 +83,7 @@ func NewCRLs(cfg CRLConfig) *CRLs {
 	return &CRLs{cfg: cfg, issuers: make(map[string]*nextCRL)}
 }
 
-// Newest returns the newest CRL of the issuer that issues, nil if there is none. It is never
-// changed.
+// Newest returns the newest CRL of the issuing authority, nil if there is none. Do not change it.
 func (c *CRLs) Newest() *CRL {
 	if all := c.all.Load(); all != nil && len(*all) > 0 && (*all)[0].Issuer == c.cfg.Authority.IssuerKeyID() {
 		return (*all)[0]
@@ -95,9 +91,8 @@ func (c *CRLs) Newest() *CRL {
 	return nil
 }
 
-// All returns the newest CRL of each issuer that signs some: the present one, and then previous
-// ones that have their keys and have not expired, the newest first. The list is the caller's, a
-// CRL in it is never changed.
+// All returns the newest CRL of each issuer: the present one first, then previous ones with their keys that have not
+// expired, the newest first. Do not change the CRLs.
 func (c *CRLs) All() []*CRL {
 	if all := c.all.Load(); all != nil {
 		return slices.Clone(*all)
@@ -105,9 +100,8 @@ func (c *CRLs) All() []*CRL {
 	return nil
 }
 
-// Update signs the CRL of each issuer of which certificates were revoked since, or of whose CRL
-// half of its time has passed, the present issuer's first. An error with one holds up none of the
-// others. It is not to be called by two at once.
+// Update signs the CRLs that are due, the present issuer's first. An error for one issuer does not stop the other
+// issuers. Do not call it concurrently.
 func (c *CRLs) Update(ctx context.Context) error {
 	issuers := c.cfg.Authority.CRLIssuers()
 	before := c.All()
@@ -125,7 +119,7 @@ func (c *CRLs) Update(ctx context.Context) error {
 		}
 	}
 	c.all.Store(&all)
-	// Only when there is one of each: in a file with all of them none is missing then.
+	// Only a complete list is published.
 	c.unpublished = c.unpublished || !slices.Equal(before, all)
 	if len(all) == len(issuers) && c.unpublished {
 		c.unpublished = !c.cfg.Publish(ctx, c.All())
@@ -133,7 +127,6 @@ func (c *CRLs) Update(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// update signs the issuer's next CRL if it is due.
 func (c *CRLs) update(ctx context.Context, issuer string) error {
 	k := c.issuers[issuer]
 	if !c.due(issuer, k.newest) {
@@ -156,17 +149,17 @@ func (c *CRLs) update(ctx context.Context, issuer string) error {
 	return nil
 }
 
-// due reports whether the issuer's newest CRL must be followed by another.
+// due reports whether a certificate was revoked since, half of the validity has passed, or the clock went back.
 func (c *CRLs) due(issuer string, newest *CRL) bool {
 	if newest == nil || len(c.cfg.Revocations.certificates(issuer)) != newest.revoked {
 		return true
 	}
 	now := c.now()
-	// One from the future is not valid for others: our clock went back.
+	// A CRL from the future is not valid for other machines: our clock went back.
 	return !now.Before(newest.ThisUpdate.Add(c.cfg.Validity/2)) || newest.ThisUpdate.After(now.Add(crlSkew))
 }
 
-// sign signs the CRL of an issuer after the one before, which may be nil.
+// sign signs the successor of before, which may be nil.
 func (c *CRLs) sign(issuer string, before *CRL) (*CRL, error) {
 	now := c.now()
 	revoked := c.cfg.Revocations.certificates(issuer)
@@ -177,9 +170,8 @@ func (c *CRLs) sign(issuer string, before *CRL) (*CRL, error) {
 		NextUpdate: now.Add(c.cfg.Validity),
 		revoked:    len(revoked),
 	}
-	// A certificate stays until a CRL was issued beyond its validity with it (RFC 5280, section
-	// 3.3), so that a check of an old signature does not miss it. After a restart it stays for
-	// as long as the CRL before could be valid.
+	// A certificate stays until a CRL beyond its validity has listed it (RFC 5280, section 3.3). After a restart it
+	// stays for as long as the previous CRL could be valid.
 	since := now.Add(-c.cfg.Validity)
 	if before != nil {
 		next.Number = max(next.Number, before.Number+1)
@@ -203,5 +195,5 @@ func (c *CRLs) sign(issuer string, before *CRL) (*CRL, error) {
 	return next, err
 }
 
-// now is the clock as it crosses boundaries: UTC, to the second.
+// now is UTC, to the second.
 func (c *CRLs) now() time.Time { return c.cfg.Now().UTC().Truncate(time.Second) }

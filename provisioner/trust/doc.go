@@ -1,6 +1,6 @@
-// Package trust is what must not be believed any more: revoked tokens, nodes, keys and
-// certificates, and the CRLs that say so to others.
+// Package trust keeps what is not trusted any more: revoked tokens, nodes, keys and certificates, spent token uses, and
+// CRLs. It also keeps the trusted signers and operators.
 //
-// It knows no store: what it reads and writes is behind [Log], and outside the store behind
-// [Journal]. All questions are answered from memory.
+// It knows no store: entries are behind [Log], and [Journal] keeps a copy outside of the store. All questions are
+// answered from memory.
 package trust

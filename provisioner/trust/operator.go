@@ -10,36 +10,32 @@ import (
 	"time"
 )
 
-// OperatorSchema is the version of an operator entry's JSON form. An entry of another
-// schema removes its operator.
+// OperatorSchema is the version of an operator entry. An entry of another schema removes its operator.
 const OperatorSchema = 1
 
-// MaxOperatorName bounds the name of an operator, as package ca bounds that of
-// a certificate's holder (ub-common-name, RFC 5280 appendix A.1).
+// MaxOperatorName is the limit of a certificate's common name (ub-common-name, RFC 5280 appendix A.1).
 const MaxOperatorName = 64
 
-// OperatorRole says what an operator may do. Each role may do what those before
-// it may.
+// An OperatorRole includes the rights of the roles before it.
 type OperatorRole string
 
 // The roles of operators.
 const (
-	RoleViewer   OperatorRole = "viewer"   // looks
+	RoleViewer   OperatorRole = "viewer"   // reads
 	RoleOperator OperatorRole = "operator" // changes nodes, tokens and approvals
-	RoleAdmin    OperatorRole = "admin"    // changes whom the installation trusts, and takes backups
+	RoleAdmin    OperatorRole = "admin"    // changes signers and operators, and takes backups
 )
 
-// OperatorRoles returns the roles, the one that may do least first.
+// OperatorRoles returns the roles, the weakest first.
 func OperatorRoles() []OperatorRole { return []OperatorRole{RoleViewer, RoleOperator, RoleAdmin} }
 
-// Covers reports whether who has the role may do what need may. No role covers
-// one that does not exist, and one that does not exist covers none.
+// Covers reports whether r includes need. Unknown roles neither cover nor are covered.
 func (r OperatorRole) Covers(need OperatorRole) bool {
 	have, want := slices.Index(OperatorRoles(), r), slices.Index(OperatorRoles(), need)
 	return want >= 0 && have >= want
 }
 
-// Check reports that there is no such role.
+// Check returns an error for an unknown role.
 func (r OperatorRole) Check() error {
 	if !slices.Contains(OperatorRoles(), r) {
 		return fmt.Errorf("role %.40q, want viewer, operator or admin", r)
@@ -47,12 +43,11 @@ func (r OperatorRole) Check() error {
 	return nil
 }
 
-// An OperatorEntry says in the store that an operator may come in over HTTPS, until a revocation
-// ends the entry. The newest entry about a name counts. An operator has one key:
-// it signs their tokens, or is that of their certificate, or both.
+// An OperatorEntry admits an operator over HTTPS until a revocation ends it. The newest entry of a name counts. An
+// operator has one key, for tokens, a certificate, or both.
 type OperatorEntry struct {
 	Schema int          `json:"schema"`
-	ID     string       `json:"id"` // random: a revocation names it
+	ID     string       `json:"id"` // random; named by revocations
 	Name   string       `json:"name"`
 	Role   OperatorRole `json:"role"`
 	Key    []byte       `json:"key"` // SubjectPublicKeyInfo in DER
@@ -64,8 +59,7 @@ type OperatorEntry struct {
 	At     time.Time    `json:"at"` // UTC, to the second
 }
 
-// Check reports what about an entry cannot be. It is run on every entry that is
-// read.
+// Check returns an error if an entry is invalid. It runs on every entry that is read.
 func (e *OperatorEntry) Check() error {
 	if e.Schema != OperatorSchema {
 		return fmt.Errorf("operator %.80q: schema %d, want %d", e.Name, e.Schema, OperatorSchema)
@@ -85,11 +79,10 @@ func (e *OperatorEntry) Check() error {
 	return nil
 }
 
-// LogKey is the key of the log's entries about the operator.
+// LogKey is the key of the operator's entries.
 func (e *OperatorEntry) LogKey() string { return e.Name }
 
-// CheckOperatorName reports why name cannot be an operator's. It has no dot: it
-// is one token of a subject as it is.
+// CheckOperatorName returns an error for an invalid name. Names have no dot, since they are one subject token.
 func CheckOperatorName(name string) error {
 	const chars = "abcdefghijklmnopqrstuvwxyz0123456789"
 	if name == "" || len(name) > MaxOperatorName || strings.Trim(name, chars+"_-") != "" || !strings.ContainsRune(chars, rune(name[0])) {
@@ -98,18 +91,18 @@ func CheckOperatorName(name string) error {
 	return nil
 }
 
-// ErrNoOperator means that no operator has this name, or no longer.
+// ErrNoOperator means that there is no operator of this name, or no longer.
 var ErrNoOperator = errors.New("no such operator")
 
-// Operators are those of the store, as this process knows them.
+// Operators are the operators in the store.
 type Operators struct {
 	Log[*OperatorEntry]
 
 	Revocations Log[*Revocation]
 }
 
-// A KnownOperator is the newest entry about an operator, and what ended it, nil if it counts. An
-// entry that cannot be read does not count.
+// A KnownOperator is an operator's newest entry, and what ended it, nil if it counts. An unreadable entry does not
+// count.
 type KnownOperator struct {
 	*OperatorEntry
 
@@ -123,7 +116,7 @@ func (o Operators) known(name string, e Entry[*OperatorEntry]) KnownOperator {
 	return KnownOperator{e.Value, Ended(o.Revocations, RemovedOperator, e.Value.ID)}
 }
 
-// Of returns what is known of an operator, and whether there is any such.
+// Of returns an operator, and whether there is one.
 func (o Operators) Of(name string) (KnownOperator, bool) {
 	e, found := o.Get(name)
 	if !found {
@@ -132,7 +125,7 @@ func (o Operators) Of(name string) (KnownOperator, bool) {
 	return o.known(name, e), true
 }
 
-// List returns what is known of each operator, by name, those that were removed too.
+// List returns each operator by name, removed ones too.
 func (o Operators) List() []KnownOperator {
 	list := []KnownOperator{}
 	for name, e := range o.All() {

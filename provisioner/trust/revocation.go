@@ -11,64 +11,61 @@ import (
 	"muster/jwt"
 )
 
-// RevocationSchema is the version of a revocation's JSON form. An entry of another schema cannot
-// be read: a provisioner of an older version admits no node then.
+// RevocationSchema is the version of a revocation. If an entry has another schema, no node is admitted.
 const RevocationSchema = 1
 
-// A RevocationKind says what an entry takes back.
+// A RevocationKind is the kind of a [Revocation].
 type RevocationKind string
 
 // The kinds of entries.
 const (
-	RevokedToken RevocationKind = "token"   // a token: no node enrolls with it any more
+	RevokedToken RevocationKind = "token"   // no node enrolls with it any more
 	RevokedNode  RevocationKind = "node"    // an identity with its keys and certificates
 	RetiredNode  RevocationKind = "retired" // the certificates of an identity that is free again
 
-	HandedOver RevocationKind = "handover" // a name, from the keys that it had to another one
+	HandedOver RevocationKind = "handover" // a name that went from its keys to another key
 
-	RemovedSigner   RevocationKind = "signer"   // an entry that trusts a signer, or the one of configuration files
-	RemovedOperator RevocationKind = "operator" // an entry that lets an operator in
+	RemovedSigner   RevocationKind = "signer"   // a signer in the store or in configuration files
+	RemovedOperator RevocationKind = "operator" // an operator entry
 )
 
-// A Revocation is one entry of the log of revocations. Entries are never changed or deleted; a
-// retirement lifts what was said before it about the keys of its identity, and the certificates
-// stay revoked.
+// A Revocation is an entry of the log of revocations. Entries are never changed or deleted. A retirement lifts earlier
+// entries about the identity's keys; certificates stay revoked.
 type Revocation struct {
 	Schema int            `json:"schema"`
-	ID     string         `json:"id"` // random: records and journals know the entry by it
+	ID     string         `json:"id"` // random; named by records and journals
 	Kind   RevocationKind `json:"kind"`
 	At     time.Time      `json:"at"` // UTC, to the second
 	By     string         `json:"by"`
 	Why    string         `json:"why"`
 
-	// Token is set in entries of kind token only.
+	// Token is set for kind token only.
 	Token jwt.TokenID `json:"token,omitempty"`
 
-	// Entry is set in entries about a signer or an operator: the id of the entry that it ends. Of a
-	// signer of configuration files it is the fingerprint. Name is for lists.
+	// Entry is the id of the signer's or operator's entry that ends, or the fingerprint of a signer of configuration
+	// files. Name is for lists.
 	Entry string `json:"entry,omitempty"`
 	Name  string `json:"name,omitempty"`
 
-	// Node is set in entries about a node. Certificates are those of the identity's record that
-	// had not expired, and Keys the hashes of all its keys. A retirement has no keys: the
-	// identity is free, for these too.
+	// Node is set in entries about a node. Certificates are those of its record that had not expired, Keys the hashes
+	// of all its keys. A retirement has no keys, since the identity is free for them too.
 	Node         wire.Identity        `json:"node,omitempty"`
 	Certificates []RevokedCertificate `json:"certificates,omitempty"`
 	Keys         []string             `json:"keys,omitempty"`
 
-	// To is set in a hand-over: the hash of the key that the name was given to. Keys lost it: they are
-	// refused for this name, and for no other. Its id is the attempt's that wrote the record.
+	// To is the hash of the key that a hand-over gave the name to. Keys are refused for this name only. Its id is that
+	// of the attempt that wrote the record.
 	To string `json:"to,omitempty"`
 }
 
-// A RevokedCertificate is what a CRL needs to know of a certificate.
+// A RevokedCertificate is a certificate for a CRL.
 type RevokedCertificate struct {
 	Serial   string    `json:"serial"`    // lower-case hex
 	NotAfter time.Time `json:"not_after"` // it leaves the CRL after that
-	Issuer   string    `json:"issuer"`    // key identifier of its issuer, lower-case hex
+	Issuer   string    `json:"issuer"`    // key identifier, lower-case hex
 }
 
-// keyNode begins the keys of revocations about a node, which have more than one each.
+// keyNode begins the keys about a node; a node has several entries.
 const keyNode = "node."
 
 // LogKey returns the key of the entry in the log.
@@ -84,9 +81,8 @@ func (r *Revocation) LogKey() string {
 	return keyNode + r.Node.SubjectToken() + "." + r.ID
 }
 
-// RevocationScope returns the keys, with a wildcard, of which the newest entry must still be the
-// expected one when an entry with this key is written: a node's entries are decided on one
-// another.
+// RevocationScope returns the keys, with a wildcard, whose newest entry a write is conditioned on: all entries about a
+// node.
 func RevocationScope(key string) string {
 	if node, ok := strings.CutPrefix(key, keyNode); ok {
 		token, _, _ := strings.Cut(node, ".")
@@ -95,8 +91,7 @@ func RevocationScope(key string) string {
 	return key
 }
 
-// Check reports what about an entry cannot be. It is run on every entry that is
-// read.
+// Check returns an error if an entry is invalid. It runs on every entry that is read.
 func (r *Revocation) Check() error {
 	switch {
 	case r.Schema != RevocationSchema:
@@ -130,8 +125,7 @@ func (r *Revocation) Check() error {
 
 func isSubjectToken(s string) bool { return s != "" && !strings.ContainsAny(s, ".*> \t") }
 
-// Ended returns the entry of the log that ends the entry of a signer or an operator with the id, nil
-// if there is none.
+// Ended returns the revocation that ends the entry of a signer or an operator, nil if there is none.
 func Ended(log Log[*Revocation], kind RevocationKind, id string) *Revocation {
 	key := (&Revocation{Kind: kind, Entry: id}).LogKey()
 	e, found := log.Get(key)
@@ -144,7 +138,7 @@ func Ended(log Log[*Revocation], kind RevocationKind, id string) *Revocation {
 	return e.Value
 }
 
-// Err returns the entry in words, as the cause of a refusal.
+// Err returns the entry as the cause of a refusal.
 func (r *Revocation) Err() error {
 	what := "token " + string(r.Token)
 	switch r.Kind {
@@ -160,11 +154,10 @@ func (r *Revocation) Err() error {
 	return fmt.Errorf("%s: revoked by %q at %s: %q", what, r.By, r.At.UTC().Format(time.RFC3339), r.Why)
 }
 
-// ErrTokenID means that a text is no token id.
+// ErrTokenID means that a text is not a token id.
 var ErrTokenID = errors.New("not a token id")
 
-// CheckTokenID reports why id cannot be a token's: they are 32 lower-case hex
-// digits. The error wraps [ErrTokenID].
+// CheckTokenID returns an error that wraps [ErrTokenID] unless id is 32 lower-case hex digits.
 func CheckTokenID(id jwt.TokenID) error {
 	if b, err := hex.DecodeString(string(id)); err != nil || len(b) != 16 || strings.ToLower(string(id)) != string(id) {
 		return fmt.Errorf("%w: %.80q, want 32 lower-case hex digits", ErrTokenID, id)

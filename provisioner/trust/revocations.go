@@ -13,14 +13,13 @@ import (
 	"muster/jwt"
 )
 
-// A Journal keeps revocations outside the store, so that a store that is restored from a backup
-// gets them again. It is safe for concurrent use.
+// A Journal keeps revocations outside the store, for a store that is restored from a backup. It is safe for concurrent
+// use.
 type Journal interface {
-	// Append writes the entries that it does not have yet. They are on disk when it returns nil;
-	// after an error none, some or all of them are.
+	// Append writes the entries that are not in it yet. Nil means on disk; after an error any of them may be.
 	Append(entries ...*Revocation) error
 
-	// Entries returns all entries in the order in which they were written.
+	// Entries returns all entries in the order of writing.
 	Entries() []*Revocation
 }
 
@@ -28,41 +27,36 @@ type Journal interface {
 type RevocationsConfig struct {
 	Log Log[*Revocation] // required
 
-	// Journal may be nil: then a store that is restored from a backup forgets what was revoked
-	// since.
+	// Journal may be nil. Then a restored store has lost revocations since the backup.
 	Journal Journal
 
-	// Applied is called with each entry, first with those that are there. It must not block.
-	// Nil for none.
+	// Applied is called with each entry, present ones first. It must not block. Nil for none.
 	Applied func(*Revocation)
 }
 
-// Revocations is what one process knows of the log of revocations. Anything that is asked of it
-// is a lookup in memory. It is safe for concurrent use.
+// Revocations is the log of revocations in memory. It is safe for concurrent use.
 type Revocations struct {
 	cfg RevocationsConfig
 
-	journalMu sync.Mutex // one write to the journal at a time, so that they are in the log's order
+	journalMu sync.Mutex // keeps writes to the journal in the log's order
 
-	mu          sync.RWMutex                   // guards the rest
-	unjournaled []*Revocation                  // applied and not in the journal, in the log's order
-	ids         map[string]struct{}            // of all entries
-	tokens      map[jwt.TokenID]*Revocation    // by token
-	serials     map[string]*Revocation         // by certificate, the first entry that names it
-	keys        map[string][]*Revocation       // by key hash, until lifted
-	nodes       map[wire.Identity]nodeEntries  // by identity
+	mu          sync.RWMutex        // guards the rest
+	unjournaled []*Revocation       // applied and not in the journal, in the log's order
+	ids         map[string]struct{} // of all entries
+	tokens      map[jwt.TokenID]*Revocation
+	serials     map[string]*Revocation   // by certificate: the first entry
+	keys        map[string][]*Revocation // by key hash, until lifted
+	nodes       map[wire.Identity]nodeEntries
 	listed      map[string][]listedCertificate // by issuer, each certificate once; only appended to
 	unreadable  error                          // why an entry cannot be read
 }
 
-// nodeEntries are the entries about one identity.
 type nodeEntries struct {
 	newest       Revision
-	sinceRetired []*Revocation // the last retirement and the revocations after it, or all without one
-	handovers    []*Revocation // the hand-overs after the last retirement
+	sinceRetired []*Revocation // the last retirement and later revocations, or all without one
+	handovers    []*Revocation // after the last retirement
 }
 
-// standing returns the newest entry, nil without one.
 func (n nodeEntries) newestEntry() *Revocation {
 	if len(n.sinceRetired) == 0 {
 		return nil
@@ -70,13 +64,12 @@ func (n nodeEntries) newestEntry() *Revocation {
 	return n.sinceRetired[len(n.sinceRetired)-1]
 }
 
-// listedCertificate is a certificate for the CRL.
 type listedCertificate struct {
 	RevokedCertificate
 	by *Revocation
 }
 
-// NewRevocations returns what the log has.
+// NewRevocations returns the revocations in the log.
 func NewRevocations(cfg RevocationsConfig) *Revocations {
 	if cfg.Applied == nil {
 		cfg.Applied = func(*Revocation) {}
@@ -94,7 +87,7 @@ func NewRevocations(cfg RevocationsConfig) *Revocations {
 	return r
 }
 
-// Err returns why an entry cannot be read, nil if all can. It could be about any node or token.
+// Err returns why an entry cannot be read, nil if all can. It may be about any node or token.
 func (r *Revocations) Err() error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -108,7 +101,7 @@ func (r *Revocations) Token(id jwt.TokenID) *Revocation {
 	return r.tokens[id]
 }
 
-// Tokens returns the entries that revoke tokens, the oldest first.
+// Tokens returns the entries that revoke tokens, oldest first.
 func (r *Revocations) Tokens() []*Revocation {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -117,8 +110,8 @@ func (r *Revocations) Tokens() []*Revocation {
 	})
 }
 
-// Key returns the entry that revokes the key with this hash, or nil. A key of
-// a revoked node is revoked for every name, until the node is retired.
+// Key returns the entry that revokes the key with this hash, or nil. A key of a revoked node is revoked for every name
+// until the node is retired.
 func (r *Revocations) Key(hash string) *Revocation {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -135,7 +128,7 @@ func (r *Revocations) Serial(serial string) *Revocation {
 	return r.serials[serial]
 }
 
-// Knows reports whether the entry with the id is in the log, as far as this process has read it.
+// Knows reports whether the entry with the id was read.
 func (r *Revocations) Knows(id string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -143,8 +136,8 @@ func (r *Revocations) Knows(id string) bool {
 	return known
 }
 
-// About returns the newest revocation or retirement of an identity, nil without one, and the
-// revision of the newest entry about it, which a decision names that [Revocations.Put] writes.
+// About returns the newest revocation or retirement of an identity, nil without one, and the revision for
+// [Revocations.Put].
 func (r *Revocations) About(id wire.Identity) (*Revocation, Revision) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -152,9 +145,8 @@ func (r *Revocations) About(id wire.Identity) (*Revocation, Revision) {
 	return n.newestEntry(), n.newest
 }
 
-// Outstanding returns the entry that keeps the identity out although its record, which has
-// followed the entry with the id followed, does not say so; nil if there is none. An id that is
-// not known comes before all entries, as none does.
+// Outstanding returns the revocation that the identity's record does not show yet, nil if there is none. followed is
+// the id of the last entry that the record has followed; an unknown id means none.
 func (r *Revocations) Outstanding(id wire.Identity, followed string) *Revocation {
 	e, _ := r.About(id)
 	if e == nil || e.Kind == RetiredNode || e.ID == followed {
@@ -163,7 +155,7 @@ func (r *Revocations) Outstanding(id wire.Identity, followed string) *Revocation
 	return e
 }
 
-// Lost returns the hand-over by which the key lost the identity, nil if it did not, or has it again.
+// Lost returns the hand-over by which the key lost the identity; nil if it did not or has it again.
 func (r *Revocations) Lost(id wire.Identity, hash string) *Revocation {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -178,8 +170,7 @@ func (r *Revocations) Lost(id wire.Identity, hash string) *Revocation {
 	return nil
 }
 
-// Lacks reports whether the entries since the identity was last free miss a certificate or a key
-// that a revocation or retirement of it has to name.
+// Lacks reports whether the entries since the last retirement lack a certificate or key of want.
 func (r *Revocations) Lacks(want *Revocation) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -201,12 +192,11 @@ func (r *Revocations) Lacks(want *Revocation) bool {
 func (r *Revocations) certificates(issuer string) []listedCertificate {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.Clip(r.listed[issuer]) // what is in it is never changed
+	return slices.Clip(r.listed[issuer]) // its elements are never changed
 }
 
-// Put writes an entry that was decided on the expected revision, and returns when it is in force
-// in this process and in its journal. [ErrConflict] means that another entry came first: decide
-// anew. [ErrUnacknowledged] means that it may have been written: asking again is harmless.
+// Put writes an entry that was decided on the expected revision, and returns when it is in force here and in the
+// journal. Errors include [ErrConflict]: decide again, and [ErrUnacknowledged].
 func (r *Revocations) Put(ctx context.Context, e *Revocation, expected Revision) error {
 	if err := e.Check(); err != nil {
 		return err
@@ -221,7 +211,7 @@ func (r *Revocations) Put(ctx context.Context, e *Revocation, expected Revision)
 	return r.WriteJournal()
 }
 
-// WriteJournal writes to the journal what was applied and is not in it, in the log's order.
+// WriteJournal writes applied entries to the journal, in the log's order.
 func (r *Revocations) WriteJournal() error {
 	r.journalMu.Lock()
 	defer r.journalMu.Unlock()
@@ -241,9 +231,8 @@ func (r *Revocations) WriteJournal() error {
 	return nil
 }
 
-// Restore writes to the log what the journal has and the log has not, in the journal's order: a
-// store that was restored from a backup has forgotten that. What the journal lacks is written to
-// it. Repeating it is harmless.
+// Restore writes entries of the journal that the log lacks to the log, in the journal's order, and the reverse: a store
+// restored from a backup lacks some. Repeating it is harmless.
 func (r *Revocations) Restore(ctx context.Context) error {
 	if r.cfg.Journal == nil {
 		return nil
@@ -256,7 +245,7 @@ func (r *Revocations) Restore(ctx context.Context) error {
 	return r.WriteJournal()
 }
 
-// putAgain writes an entry of the journal unless the log has it. Other provisioners do the same.
+// putAgain writes an entry unless the log has it. Other provisioners do the same.
 func (r *Revocations) putAgain(ctx context.Context, e *Revocation) error {
 	for {
 		if _, found := r.cfg.Log.Get(e.LogKey()); found {
@@ -269,7 +258,6 @@ func (r *Revocations) putAgain(ctx context.Context, e *Revocation) error {
 	}
 }
 
-// applied takes in an entry of the log.
 func (r *Revocations) apply(_ string, e Entry[*Revocation]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -288,7 +276,7 @@ func (r *Revocations) apply(_ string, e Entry[*Revocation]) {
 		r.tokens[entry.Token] = entry
 		return
 	case RemovedSigner, RemovedOperator:
-		return // they are asked for by their keys, see [Ended]
+		return // see [Ended]
 	}
 	for _, c := range entry.Certificates {
 		if r.serials[c.Serial] == nil {
@@ -314,7 +302,7 @@ func (r *Revocations) apply(_ string, e Entry[*Revocation]) {
 	r.nodes[entry.Node] = node
 }
 
-// lift takes back what entries say about keys. The caller holds mu.
+// lift removes entries about keys. The caller holds mu.
 func (r *Revocations) lift(entries []*Revocation) {
 	for _, e := range entries {
 		for _, k := range e.Keys {

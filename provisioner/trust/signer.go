@@ -13,18 +13,17 @@ import (
 	"muster/jwt"
 )
 
-// SignerSchema is the version of a signer entry's JSON form. A signer with an entry of another
-// schema does not count.
+// SignerSchema is the version of a signer entry. An entry of another schema does not count.
 const SignerSchema = 1
 
-// MaxSignerNameBytes bounds the name of a signer; chosen, it is a word or two.
+// MaxSignerNameBytes is room for a word or two.
 const MaxSignerNameBytes = 64
 
-// A SignerEntry says in the store that a signer's tokens are good, until a revocation ends the
-// entry. The newest entry about a key counts, before what any provisioner.yaml says of that key.
+// A SignerEntry makes a signer's tokens valid until a revocation ends the entry. The newest entry of a key counts,
+// before any provisioner.yaml.
 type SignerEntry struct {
 	Schema     int            `json:"schema"`
-	Entry      string         `json:"entry"` // random: a revocation names it
+	Entry      string         `json:"entry"` // random; named by revocations
 	ID         jwt.SignerID   `json:"id"`
 	Name       string         `json:"name,omitempty"`
 	Key        []byte         `json:"key,omitempty"` // SubjectPublicKeyInfo in DER
@@ -37,8 +36,7 @@ type SignerEntry struct {
 	At         time.Time      `json:"at"` // UTC, to the second
 }
 
-// Check reports what about an entry cannot be. It is run on every entry that is
-// read.
+// Check returns an error if an entry is invalid. It runs on every entry that is read.
 func (e *SignerEntry) Check() error {
 	if e.Schema != SignerSchema {
 		return fmt.Errorf("signer %q: schema %d, want %d", e.ID, e.Schema, SignerSchema)
@@ -53,10 +51,9 @@ func (e *SignerEntry) Check() error {
 	return err
 }
 
-// LogKey is the key of the log's entries about the signer.
+// LogKey is the key of the signer's entries.
 func (e *SignerEntry) LogKey() string { return string(e.ID) }
 
-// signer returns the signer of an entry.
 func (e *SignerEntry) signer() (jwt.Signer, error) {
 	key, err := x509.ParsePKIXPublicKey(e.Key)
 	if err != nil {
@@ -72,8 +69,7 @@ func (e *SignerEntry) signer() (jwt.Signer, error) {
 	return jwt.Signer{Name: e.Name, Key: key, NotBefore: e.NotBefore, NotAfter: e.NotAfter, Sites: e.Sites, Identities: e.Identities}, nil
 }
 
-// CheckSignerID reports why id cannot be a signer's: they are 64 lower-case hex
-// digits.
+// CheckSignerID returns an error unless id is 64 lower-case hex digits.
 func CheckSignerID(id jwt.SignerID) error {
 	if !IsSHA256(string(id)) {
 		return fmt.Errorf("signer id %.80q, want the SHA-256 of the public key, 64 lower-case hex digits", id)
@@ -81,23 +77,21 @@ func CheckSignerID(id jwt.SignerID) error {
 	return nil
 }
 
-// A NewSigner is what an operator says of a signer that is to be added.
+// A NewSigner is an operator's order to add a signer.
 type NewSigner struct {
-	// Public is the certificate, public key PEM or hex Ed25519 key, as
-	// [jwt.ParseSigner] reads it. Required.
+	// Public is a certificate, public key PEM or hex Ed25519 key for [jwt.ParseSigner]. Required.
 	Public []byte `json:"public"`
 
-	// Name is what logs and policies call the signer, 1 to [MaxSignerNameBytes]
-	// bytes. Defaults to a certificate's common name.
+	// Name is for logs and policies, 1 to [MaxSignerNameBytes] bytes. Defaults to a certificate's common name.
 	Name string `json:"name,omitempty"`
 
-	// Sites and Identities limit what its tokens are good for. Absent is no limit;
-	// an empty list is a mistake: everybody to one reader, nobody to another.
+	// Sites and Identities limit the signer's tokens. Absent means no limit; an empty list is an error, since it is
+	// ambiguous.
 	Sites      []string `json:"sites,omitempty"`
 	Identities []string `json:"identities,omitempty"`
 }
 
-// Entry checks what was given and returns it as an entry.
+// Entry checks the order and returns its entry.
 func (n *NewSigner) Entry() (*SignerEntry, error) {
 	s, err := jwt.ParseSigner(n.Public)
 	if err != nil {
@@ -114,7 +108,7 @@ func (n *NewSigner) Entry() (*SignerEntry, error) {
 	if !utf8.ValidString(e.Name) || strings.ContainsFunc(e.Name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		errs = append(errs, fmt.Errorf("name %.80q: want letters, digits, signs and spaces on one line", e.Name))
 	}
-	if !e.NotAfter.IsZero() && e.NotAfter.Before(e.NotBefore) { // no verifier takes it, and none would be left
+	if !e.NotAfter.IsZero() && e.NotAfter.Before(e.NotBefore) { // verifiers refuse it
 		errs = append(errs, fmt.Errorf("certificate ends %s, before it begins", e.NotAfter.Format(time.RFC3339)))
 	}
 	const empty = "an empty list, which would be no limit: name what is good, or leave it out"
@@ -150,7 +144,7 @@ func (n *NewSigner) Entry() (*SignerEntry, error) {
 	return e, nil
 }
 
-// A SignerSource says where a signer is from.
+// A SignerSource is the origin of a signer.
 type SignerSource string
 
 // The sources of signers.
@@ -162,16 +156,16 @@ const (
 // SignerInfo is a signer as this provisioner sees it.
 type SignerInfo struct {
 	ID         jwt.SignerID   `json:"id"`
-	Name       string         `json:"name,omitempty"`     // empty of a removed signer that is in no file
-	Source     SignerSource   `json:"source"`             // of what counts
-	InFile     bool           `json:"in_file"`            // provisioner.yaml has it as well, or only
+	Name       string         `json:"name,omitempty"`     // empty for a removed signer that is in no file
+	Source     SignerSource   `json:"source"`             // of the entry that counts
+	InFile     bool           `json:"in_file"`            // provisioner.yaml has it
 	KeyType    string         `json:"key_type,omitempty"` // as [ca.KeyType] names it
 	NotBefore  time.Time      `json:"not_before,omitzero"`
 	NotAfter   time.Time      `json:"not_after,omitzero"`
 	Sites      []jwt.Site     `json:"sites,omitempty"`
 	Identities []wire.Pattern `json:"identities,omitempty"`
 	Removed    bool           `json:"removed"`
-	By         string         `json:"by,omitempty"` // who added or removed it in the store
+	By         string         `json:"by,omitempty"` // operator that added or removed it
 	Why        string         `json:"why,omitempty"`
 	At         time.Time      `json:"at,omitzero"`
 }

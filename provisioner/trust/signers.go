@@ -14,15 +14,14 @@ import (
 
 // A TokenVerifier authenticates tokens, as [jwt.Verifier] does.
 type TokenVerifier interface {
-	// VerifyFrom returns what a token says. Its errors are those of
-	// [jwt.Verifier.VerifyFrom], and [ErrRevocationsUnknown].
+	// VerifyFrom returns the claims of a token. Its errors are those of [jwt.Verifier.VerifyFrom] and
+	// [ErrRevocationsUnknown].
 	VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, error)
 }
 
 // SignersConfig configures [NewSigners].
 type SignersConfig struct {
-	// File are the signers of provisioner.yaml, no two with the same key. None
-	// is allowed: then only those of the store count.
+	// File are the signers of provisioner.yaml, no two with the same key. It may be empty.
 	File []jwt.Signer
 
 	Entries     Log[*SignerEntry] // of the store; required
@@ -32,15 +31,14 @@ type SignersConfig struct {
 	Now func() time.Time
 }
 
-// Signers are all whose tokens are good: those of this provisioner's
-// configuration and those of the store, whose word counts. It is safe for
+// Signers are the trusted signers of provisioner.yaml and of the store; the store counts first. It is safe for
 // concurrent use.
 type Signers struct {
 	cfg  SignersConfig
 	file map[jwt.SignerID]jwt.Signer // read-only
 
 	mu       sync.Mutex
-	stale    bool          // guarded by mu: verifier is that of before an entry
+	stale    bool          // guarded by mu: verifier is outdated
 	verifier *jwt.Verifier // guarded by mu; nil while no signer is trusted
 }
 
@@ -68,15 +66,13 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 	return s, nil
 }
 
-// change has the verifier made anew.
 func (s *Signers) invalidate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stale = true
 }
 
-// VerifyFrom implements [TokenVerifier]. A token of a signer that was removed is
-// one of an unknown signer.
+// VerifyFrom implements [TokenVerifier]. A removed signer is an unknown one.
 func (s *Signers) VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, error) {
 	v, err := s.current()
 	if err != nil {
@@ -85,8 +81,7 @@ func (s *Signers) VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, err
 	return v.VerifyFrom(text, budget)
 }
 
-// current returns the verifier for the signers that count now. What the one before remembers
-// goes with it.
+// current returns the verifier for the trusted signers. A new one has an empty cache.
 func (s *Signers) current() (*jwt.Verifier, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,15 +103,13 @@ func (s *Signers) current() (*jwt.Verifier, error) {
 	return s.verifier, nil
 }
 
-// trustedSigners returns the signers that count: an entry of the store counts before the
-// configuration, and none that was ended.
 func (s *Signers) trustedSigners() []jwt.Signer {
 	signers := maps.Clone(s.file)
 	for key, e := range s.cfg.Entries.All() {
 		if e.Value == nil {
 			continue
 		}
-		if signer, err := e.Value.signer(); err == nil { // which was checked
+		if signer, err := e.Value.signer(); err == nil { // was checked
 			signers[jwt.SignerID(key)] = signer
 		}
 	}
@@ -124,8 +117,8 @@ func (s *Signers) trustedSigners() []jwt.Signer {
 	return slices.Collect(maps.Values(signers))
 }
 
-// Ended returns why a signer does not count: what ended its entry or, without one, the signer of
-// the configuration; nil if it counts, or is not known. An entry that cannot be read does not count.
+// Ended returns what ended a signer's entry or the signer of the configuration; nil if it counts or is unknown. An
+// unreadable entry does not count.
 func (s *Signers) Ended(id jwt.SignerID) *Revocation {
 	entry := string(id)
 	if e, found := s.cfg.Entries.Get(entry); e.Unread != nil {
@@ -136,7 +129,7 @@ func (s *Signers) Ended(id jwt.SignerID) *Revocation {
 	return Ended(s.cfg.Revocations, RemovedSigner, entry)
 }
 
-// UnreadEntry stands for what ends an entry that cannot be read.
+// UnreadEntry is the revocation that stands for an entry that cannot be read.
 func UnreadEntry(kind RevocationKind, name string, at time.Time) *Revocation {
 	return &Revocation{
 		Kind: kind,
@@ -147,7 +140,7 @@ func UnreadEntry(kind RevocationKind, name string, at time.Time) *Revocation {
 	}
 }
 
-// List returns every signer that this process knows, removed ones too, by name.
+// List returns every known signer by name, removed ones too.
 func (s *Signers) List() []SignerInfo {
 	known := maps.Clone(s.file)
 	for id := range s.cfg.Entries.All() {
@@ -160,7 +153,7 @@ func (s *Signers) List() []SignerInfo {
 		if e, found := s.cfg.Entries.Get(string(id)); found {
 			i.Source = SignerOfStore
 			if v := e.Value; v != nil {
-				signer, _ = v.signer() // which was checked
+				signer, _ = v.signer() // was checked
 				i.By, i.Why, i.At = v.By, v.Why, v.At
 			}
 		}
@@ -169,7 +162,7 @@ func (s *Signers) List() []SignerInfo {
 		}
 		i.Name, i.NotBefore, i.NotAfter = signer.Name, signer.NotBefore, signer.NotAfter
 		i.Sites, i.Identities = slices.Clone(signer.Sites), slices.Clone(signer.Identities)
-		i.KeyType, _ = ca.KeyType(signer.Key) // one that no node may have has no name there
+		i.KeyType, _ = ca.KeyType(signer.Key) // empty for a key type that nodes may not have
 		list = append(list, i)
 	}
 	slices.SortFunc(list, func(a, b SignerInfo) int {
@@ -178,7 +171,7 @@ func (s *Signers) List() []SignerInfo {
 	return list
 }
 
-// Trusted returns how many signers count.
+// Trusted returns the number of trusted signers.
 func (s *Signers) Trusted() int {
 	n := 0
 	for _, i := range s.List() {
@@ -189,7 +182,7 @@ func (s *Signers) Trusted() int {
 	return n
 }
 
-// CheckName returns [ErrState] if another signer that counts has the name, of all that are known here.
+// CheckName returns [ErrState] if another trusted signer has the name.
 func (s *Signers) CheckName(e *SignerEntry) error {
 	for _, i := range s.List() {
 		if i.Name == e.Name && i.ID != e.ID && !i.Removed {

@@ -6,12 +6,10 @@ import (
 	"fmt"
 )
 
-// ErrState means that what an operator asks for makes no sense in the state that
-// a node or a token is in. The text says which, and what to do.
+// ErrState means that an order does not fit the state of a node or token. The text says which state, and what to do.
 var ErrState = errors.New("not in this state")
 
-// CheckKeyHash reports whether a text is no SHA-256 of a public key, as records and
-// logs have it.
+// CheckKeyHash returns an error unless text is a SHA-256 in hex, as in records and logs.
 func CheckKeyHash(text string) error {
 	if !IsSHA256(text) {
 		return fmt.Errorf("key hash %.80q, want 64 lower-case hex digits", text)
@@ -25,6 +23,6 @@ func IsSHA256(s string) bool {
 	return err == nil && len(b) == 32 && hex.EncodeToString(b) == s
 }
 
-// ErrRecord means that what the store holds cannot be a record of ours, or
-// not of this version: the store answers, and the one identity needs a person.
+// ErrRecord means that a stored record is damaged or of another version. The store works; an operator must look at this
+// identity.
 var ErrRecord = errors.New("record cannot be read")

@@ -8,14 +8,12 @@ import (
 	"muster/provisioner/events"
 )
 
-// TokenInfo is what operators are told of a token that has been used here, be
-// it one that was signed elsewhere and never registered. It holds no secret of
-// the token.
+// TokenInfo describes a token that has been used here, without its secrets.
 type TokenInfo struct {
 	ID         jwt.TokenID    `json:"tid"`
 	Signer     jwt.SignerID   `json:"signer"`
 	SignerName string         `json:"signer_name"`
-	JTI        string         `json:"jti,omitempty"`  // the signer's own id, cut to 128 bytes
+	JTI        string         `json:"jti,omitempty"`  // the signer's own id, cut to [MaxJTIBytes]
 	Uses       int            `json:"uses,omitempty"` // 0: unlimited
 	Identities []wire.Pattern `json:"identities,omitempty"`
 	Site       jwt.Site       `json:"site,omitempty"`
@@ -24,7 +22,7 @@ type TokenInfo struct {
 	FirstSeen  time.Time      `json:"first_seen,omitzero"` // zero if it was revoked before
 }
 
-// MaxJTIBytes bounds the one text of a token that its signer may choose freely.
+// MaxJTIBytes bounds the only text that a signer chooses freely.
 const MaxJTIBytes = 128
 
 // NewTokenInfo describes a token that was first seen at a time.

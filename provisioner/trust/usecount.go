@@ -9,24 +9,24 @@ import (
 	"muster/jwt"
 )
 
-// A UseState says what has become of a token's use.
+// A UseState is the state of a token's use.
 type UseState string
 
 // The states of a use.
 const (
-	UseEnrolled UseState = "enrolled" // the key is on the identity's record, or has been
-	UseClaimed  UseState = "claimed"  // spent, and no certificate on record: an operator may release it
+	UseEnrolled UseState = "enrolled" // the key is or was on the identity's record
+	UseClaimed  UseState = "claimed"  // spent without a certificate on record; an operator may release it
 	UseReleased UseState = "released" // given back
 )
 
-// A TokenUse is one key's use of a token for one identity. Of an unlimited token
-// it is an identity whose newest record names the token.
+// A TokenUse is one key's use of a token for one identity. Of an unlimited token it is an identity whose newest record
+// names the token.
 type TokenUse struct {
 	Key        string        `json:"key"` // [ca.KeyHash]
 	Identity   wire.Identity `json:"identity"`
 	State      UseState      `json:"state"`
 	At         time.Time     `json:"at"`               // of the first claim; of an unlimited token, of the record's last change
-	Source     string        `json:"source,omitempty"` // address that it came from
+	Source     string        `json:"source,omitempty"` // address of the connection
 	ReleasedAt time.Time     `json:"released_at,omitzero"`
 	ReleasedBy string        `json:"released_by,omitempty"` // operator; empty if the refused attempt gave it back
 	Why        string        `json:"why,omitempty"`
@@ -42,7 +42,7 @@ type Use struct {
 // Held reports whether a claim of the use is not released.
 func (u *Use) Held() bool { return len(u.claims) > 0 }
 
-// Claimed is when the newest claim that is not released was made, zero if none is held.
+// Claimed returns when the newest claim that is not released was made, zero if none is held.
 func (u *Use) Claimed() (newest time.Time) {
 	for _, c := range u.claims {
 		if c.At.After(newest) {
@@ -52,7 +52,7 @@ func (u *Use) Claimed() (newest time.Time) {
 	return newest
 }
 
-// Give takes a release into account.
+// Give applies a release.
 func (u *Use) Give(r TokenRelease) {
 	u.claims = slices.DeleteFunc(u.claims, func(c TokenClaim) bool { return r.All || c.Attempt == r.Attempt })
 	if !u.Held() {
@@ -60,40 +60,28 @@ func (u *Use) Give(r TokenRelease) {
 	}
 }
 
-// A holder is what a use belongs to: a key for one identity. The promise counts
-// keys; counting the identity as well is stricter, since one key could
-// otherwise collect any number of names for a single use.
+// A holder is the owner of a use: a key with one identity. Counting keys alone would let one key collect any number of
+// names for one use.
 type holder struct {
 	key      string
 	identity wire.Identity
 }
 
-// A UseCount is the count of one token's uses up to a revision of its log. The zero value is that of an empty log. It is not
+// A UseCount counts one token's uses up to a revision of its log. The zero value is that of an empty log. It is not
 // safe for concurrent use.
 //
-// A holder holds a use while any claim of its attempts is not released. The
-// rule that everything rests on: held <= uses after every entry. Each entry is
-// appended under the revision that it was counted on, so no other entry comes
-// between the counting and the writing.
+// A holder holds a use while any claim of its attempts is not released. After every entry, held <= uses: each entry is
+// appended under the revision that it was counted on. Every attempt writes its own claim, also for a holder that holds
+// a use already, since a release takes back the claim of one attempt only.
 //
-// Every attempt writes a claim of its own, also for a holder that holds already
-// and costs nothing, because a release takes back one attempt's claim: what
-// another attempt of the same key relied on stays.
-//
-// Why at most so many get a certificate: an attempt writes its record only
-// after its claim is in the log, and its claim is only released once it is
-// certain that it wrote none, and never will. So each holder with a certificate
-// has a claim that is never released, and is among those that are held at the
-// end of the log.
-//
-// Why so many do: a holder that holds a use without a certificate is a node
-// that retries, at no cost, or gives it back, or has died, and then an operator
-// releases it.
+// At most that many keys get a certificate: an attempt writes its record after its claim, and the claim is released
+// only when the record is certain never to be written. That many do get one: a holder without a certificate retries for
+// free, gives its use back, or is dead and an operator releases it.
 type UseCount struct {
 	Token *TokenInfo // nil if the log is empty
 	At    Revision
 	Uses  []*Use // in the order of their first claims
-	Held  int    // how many of them are held
+	Held  int    // number of held uses
 
 	byHolder map[holder]*Use
 }
@@ -104,7 +92,6 @@ func ReadUseCount(ctx context.Context, log ClaimLog, tid jwt.TokenID) (*UseCount
 	return b, b.update(ctx, log, tid)
 }
 
-// readOn brings the book up to date.
 func (b *UseCount) update(ctx context.Context, log ClaimLog, tid jwt.TokenID) error {
 	return log.Claims(ctx, tid, b.At, func(e *ClaimEntry, at Revision) error {
 		b.Apply(e, at)
@@ -112,8 +99,7 @@ func (b *UseCount) update(ctx context.Context, log ClaimLog, tid jwt.TokenID) er
 	})
 }
 
-// Apply takes the entry at a revision into account. An entry that has been
-// already changes nothing; neither does a release of what is not held.
+// Apply applies the entry at a revision. Repeating it is harmless, as is a release of a use that is not held.
 func (b *UseCount) Apply(e *ClaimEntry, at Revision) {
 	if at <= b.At {
 		return
@@ -141,7 +127,6 @@ func (b *UseCount) Apply(e *ClaimEntry, at Revision) {
 	}
 }
 
-// use returns the use that a claim is of.
 func (b *UseCount) use(c TokenClaim) *Use {
 	h := holder{c.Key, c.Identity}
 	u := b.byHolder[h]
@@ -156,10 +141,9 @@ func (b *UseCount) use(c TokenClaim) *Use {
 	return u
 }
 
-// holds reports whether the holder has a use.
 func (b *UseCount) holds(h holder) bool { return b.byHolder[h] != nil && b.byHolder[h].Held() }
 
-// has reports whether the attempt's claim is in the log and not released.
+// has reports whether the attempt's claim is not released.
 func (b *UseCount) has(h holder, attempt string) bool {
 	return b.holds(h) && slices.ContainsFunc(b.byHolder[h].claims, func(c TokenClaim) bool { return c.Attempt == attempt })
 }

@@ -13,24 +13,23 @@ import (
 	"muster/jwt"
 )
 
-// Times of writing to a token's log; chosen. An append takes 1 to 4 ms in a cluster of three (measured), so the second
-// try after a conflict already finds most rivals done. A broker that lost its leader takes 4 to 9 s to write again.
+// Backoff of writes to a token's log. An append takes 1 to 4 ms in a cluster of three (measured); a broker without a
+// leader writes again after 4 to 9 s.
 const (
-	conflictBackoff = 5 * time.Millisecond // by how much the wait between two tries grows with each conflict
+	conflictBackoff = 5 * time.Millisecond // growth of the wait with each conflict
 	useBackoff      = 50 * time.Millisecond
 	useBackoffMax   = 2 * time.Second
 	useTimeout      = 2 * time.Minute // for one batch
 )
 
-// maxBooks is how many tokens' counts are remembered; then those of which nothing is being written are read anew. Chosen.
+// maxCounts bounds the remembered counts. Above it, those of idle tokens are dropped and read again when needed.
 const maxCounts = 4096
 
 // ErrUsedUp means that all uses of a token are taken.
 var ErrUsedUp = errors.New("the token has no uses left")
 
-// Uses are those of limited tokens. Claims of one token that come at the same time are written together, since the log
-// takes one entry after the other: 64 requests that each appended their own would mostly lose to each other. It is safe
-// for concurrent use.
+// Uses writes claims of limited tokens. Concurrent claims of one token are written together, since single appends would
+// mostly conflict with each other. It is safe for concurrent use.
 type Uses struct {
 	log  ClaimLog
 	slog *slog.Logger
@@ -39,30 +38,28 @@ type Uses struct {
 	tokens map[jwt.TokenID]*tokenUses // guarded by mu
 }
 
-// tokenUses are the uses of one token.
 type tokenUses struct {
-	queue   []*useChange // guarded by Uses.mu: first come, first served
-	writing bool         // guarded by Uses.mu: a goroutine writes what is in the queue
-	count   UseCount     // of whichever goroutine writes
+	queue   []*useChange // guarded by Uses.mu: in order of arrival
+	writing bool         // guarded by Uses.mu: a goroutine writes the queue
+	count   UseCount     // owned by the writing goroutine
 }
 
-// NewUses returns the uses that are in a log.
+// NewUses returns the uses in a log.
 func NewUses(log ClaimLog, l *slog.Logger) *Uses {
 	return &Uses{log: log, slog: l, tokens: make(map[jwt.TokenID]*tokenUses)}
 }
 
-// A posting is one claim or one release on its way into a token's log.
+// A useChange is a claim or release on its way into a token's log.
 type useChange struct {
-	token   *TokenInfo // whose uses bound the claim; written if the log is new
+	token   *TokenInfo // limits the claim; written if the log is new
 	claim   *TokenClaim
 	release *TokenRelease
 
-	done      chan error  // gets the outcome, once; has room for it
-	finished  bool        // of whichever goroutine writes: the outcome is known
+	done      chan error  // gets the outcome once; capacity 1
+	finished  bool        // owned by the writing goroutine
 	abandoned atomic.Bool // no request waits for it any more
 }
 
-// settle tells the request how its posting ended.
 func (p *useChange) finish(err error) {
 	if !p.finished {
 		p.finished = true
@@ -70,14 +67,14 @@ func (p *useChange) finish(err error) {
 	}
 }
 
-// Claim returns nil once the claim is in the log of the token, and [ErrUsedUp] if it was not written because no use is
-// left. After any other error it may be in the log or may yet come. Claiming the same again is harmless: what is found
-// in the log is not written twice, and at most one of two writes on one revision is made.
+// Claim returns nil once the claim is in the token's log, and [ErrUsedUp] if no use is left. After other errors it may
+// be in the log, now or later. Repeating it is harmless: a claim in the log is not written twice, and at most one of
+// two writes on one revision succeeds.
 func (u *Uses) Claim(ctx context.Context, token *TokenInfo, c *TokenClaim) error {
 	return u.submit(ctx, &useChange{token: token, claim: c, done: make(chan error, 1)})
 }
 
-// Release is Claim for what gives the claim of one attempt back.
+// Release is Claim for giving back the claim of one attempt.
 func (u *Uses) Release(ctx context.Context, token *TokenInfo, r *TokenRelease) error {
 	return u.submit(ctx, &useChange{token: token, release: r, done: make(chan error, 1)})
 }
@@ -95,7 +92,7 @@ func (u *Uses) submit(ctx context.Context, p *useChange) error {
 	t.queue = append(t.queue, p)
 	if !t.writing {
 		t.writing = true
-		go u.run(context.WithoutCancel(ctx), t) // for all that come meanwhile, whichever of them is still there
+		go u.run(context.WithoutCancel(ctx), t) // also for later requests
 	}
 	u.mu.Unlock()
 	select {
@@ -107,7 +104,7 @@ func (u *Uses) submit(ctx context.Context, p *useChange) error {
 	}
 }
 
-// forget drops the counts of tokens of which nothing is being written. The caller holds mu.
+// The caller holds mu.
 func (u *Uses) dropIdle() {
 	for tid, t := range u.tokens {
 		if !t.writing {
@@ -116,7 +113,6 @@ func (u *Uses) dropIdle() {
 	}
 }
 
-// run writes until the queue is empty.
 func (u *Uses) run(ctx context.Context, t *tokenUses) {
 	for {
 		u.mu.Lock()
@@ -137,22 +133,18 @@ func (u *Uses) run(ctx context.Context, t *tokenUses) {
 		err := u.write(bounded, batch[0].token.ID, &t.count, batch)
 		cancel()
 		for _, p := range batch {
-			p.finish(err) // those that are not settled
+			p.finish(err) // those without an outcome
 		}
 	}
 }
 
-// write works on a batch until the outcome of each is known; of those that are not settled when it returns it is the
-// error.
+// write works on a batch until each member has its outcome; its error is the outcome of the rest.
 //
-// Whatever goes wrong with a write, the cure is to read the tail. A conflict:
-// another process's entry is there, and is counted. No acknowledgement: ours is
-// there and its postings are found in it, or it is not, and the same is written
-// again under the same condition; should the first write arrive late, only one
-// of the two is made, and the other meets a conflict and finds it. Only where
-// the store says that it could not write, it is not asked what it shows.
+// After any failed write it reads the tail of the log. After a conflict, the entry of another process is counted.
+// Without an acknowledgement, our entry is found, or the same is written again under the same condition; if the first
+// write arrives late, only one of the two succeeds. Only [ErrStoreFull] ends the attempts.
 func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batch []*useChange) error {
-	fresh := false // the book was complete at some moment since the batch was taken
+	fresh := false // the count was complete since the batch was taken
 	conflicts, wait := 0, useBackoff
 	for {
 		entry, included, rejected := count.plan(batch, fresh)
@@ -162,7 +154,7 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batc
 				p.finish(fmt.Errorf("%w: %d of %d are taken", ErrUsedUp, count.Held, p.token.Uses))
 			}
 			return nil
-		case len(included) == 0: // another process may have released one
+		case len(included) == 0: // another process may have released a use
 			if err := count.update(ctx, u.log, tid); err != nil {
 				return err
 			}
@@ -180,7 +172,7 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batc
 			continue
 		}
 		if errors.Is(err, ErrStoreFull) {
-			return err // it was not written, and trying for as long as there is time does not help
+			return err // not written, and retrying does not help
 		}
 		if rerr := count.update(ctx, u.log, tid); rerr != nil {
 			return rerr
@@ -188,7 +180,7 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batc
 		fresh = true
 		var pause time.Duration
 		if errors.Is(err, ErrConflict) && count.At > before {
-			// The nearest process wins a race for the log each time. So those that lost make way for one another.
+			// The nearest process wins each race, so losers wait a random time.
 			conflicts++
 			pause = rand.N(min(time.Duration(conflicts)*conflictBackoff, useBackoffMax)) //nolint:gosec // spreads load
 		} else {
@@ -203,10 +195,9 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batc
 	}
 }
 
-// plan returns the entry that carries all of the batch for which there is room,
-// which postings are in it, and which are not. What has been done already is settled on the
-// way: a claim that is in the book, and a release of what is not in a fresh one.
-// What the entry's releases give back counts from the next entry on.
+// plan returns an entry with all of the batch that fits, its members, and the rejected ones. It finishes changes that
+// are done already: a claim in the log, and a release that a fresh count does not need. Uses that the entry releases
+// count from the next entry on.
 func (b *UseCount) plan(batch []*useChange, fresh bool) (e *ClaimEntry, included, rejected []*useChange) {
 	e = &ClaimEntry{Schema: ClaimSchema}
 	added := map[holder]bool{}

@@ -13,8 +13,8 @@ import (
 	"muster/provisioner/events"
 )
 
-// maxClockError is how far the clock may be behind the newest time on record or differ from the store's clock.
-// Certificates are backdated by as much.
+// maxClockError is the limit behind the newest time on record, and from the store's clock. Certificates are backdated
+// by as much.
 const maxClockError = 5 * time.Minute
 
 const (
@@ -24,19 +24,18 @@ const (
 	storeTimeout      = 10 * time.Second
 )
 
-// ErrClock means that the clock is behind the newest time on record. Nothing is issued until it is right again, or
-// until [Clock.Accept].
+// ErrClock means that the clock is behind the newest time on record. Nothing is issued until that changes, or until
+// [Clock.Accept].
 var ErrClock = errors.New("clock is behind")
 
 // ErrClockDiffers means that the clock differs from the store's; see [Clock.Differs].
 var ErrClockDiffers = errors.New("clock is not that of the store")
 
-// A ClockMark is the newest time that a provisioner of this store has seen. It only grows, unless an operator sets it
-// back.
+// A ClockMark is the newest time that a provisioner of this store has seen.
 type ClockMark struct {
 	Time time.Time `json:"time"`
 
-	// Accepted counts how often an operator has set the mark back; Cause is the last time's.
+	// Accepted counts how often an operator has set the mark back, last for Cause.
 	Accepted int    `json:"accepted,omitempty"`
 	Cause    *Cause `json:"cause,omitempty"`
 }
@@ -44,7 +43,7 @@ type ClockMark struct {
 // ClockKey is the key of the only mark.
 const ClockKey = "mark"
 
-// Check returns an error for a mark without a time.
+// Check validates a mark.
 func (m *ClockMark) Check() error {
 	if m.Time.IsZero() {
 		return errors.New("clock mark without a time")
@@ -52,43 +51,41 @@ func (m *ClockMark) Check() error {
 	return nil
 }
 
-// ClockConfig configures [NewClock].
+// ClockConfig configures [NewClock]. All but StoreTime is required.
 type ClockConfig struct {
-	Marks  Log[*ClockMark] // required
-	Alarms *events.Alarms  // required
-	Log    *slog.Logger    // required
+	Marks  Log[*ClockMark]
+	Alarms *events.Alarms
+	Log    *slog.Logger
 
-	// StoreTime asks the store for the time. Nil if the store is on this machine.
+	// StoreTime is nil if the store is on this machine.
 	StoreTime func(context.Context) (time.Time, error)
 
-	// Now is the clock that is watched. Required.
 	Now func() time.Time
 }
 
-// A Clock compares the provisioner's clock with a mark in the store that all provisioners share. A clock that went back
-// would revive expired tokens and certificates, so nothing is issued until it is right again. Start it with Run. Safe
-// for concurrent use; a nil Clock watches nothing.
+// A Clock compares the provisioner's clock with the newest time on record. A clock that went back would revive expired
+// tokens and certificates. Safe for concurrent use; a nil Clock watches nothing.
 type Clock struct {
 	cfg     ClockConfig  // read-only
-	mark    atomic.Int64 // newest time seen, Unix seconds
+	mark    atomic.Int64 // Unix seconds
 	differs atomic.Pointer[error]
 
 	mu         sync.Mutex
-	accepted   int       // guarded by mu: of the stored mark that was last seen
-	lastWrite  time.Time // guarded by mu: last attempt; monotonic
-	lastAsked  time.Time // guarded by mu: of the store's clock; monotonic
-	agreements int       // guarded by mu: close answers in a row
+	accepted   int       // guarded by mu: of the last loaded mark
+	lastWrite  time.Time // guarded by mu: monotonic
+	lastAsked  time.Time // guarded by mu: monotonic
+	agreements int       // guarded by mu: close answers of the store in a row
 }
 
-// NewClock returns a clock with the mark of the store.
+// NewClock loads the mark of the store.
 func NewClock(cfg ClockConfig) *Clock {
 	c := &Clock{cfg: cfg}
 	c.loadStored()
 	return c
 }
 
-// loadStored loads the mark of the store and returns its time, 0 if there is none. The later mark wins, unless an
-// operator has set the stored one back. The caller holds mu.
+// loadStored returns the time of the stored mark, 0 if there is none. The later mark wins, unless an operator has set
+// the stored one back. The caller holds mu.
 func (c *Clock) loadStored() int64 {
 	e, _ := c.cfg.Marks.Get(ClockKey)
 	if e.Value == nil {
@@ -105,7 +102,7 @@ func (c *Clock) loadStored() int64 {
 // wall has no monotonic reading.
 func (c *Clock) wall() time.Time { return c.cfg.Now().UTC().Round(0) }
 
-// Check returns an error that wraps [ErrClock] if the clock is behind. It reads no store and takes nanoseconds.
+// Check returns [ErrClock], wrapped, if the clock is behind. It reads no store.
 func (c *Clock) Check() error {
 	if c == nil {
 		return nil
@@ -118,8 +115,8 @@ func (c *Clock) Check() error {
 	return nil
 }
 
-// Differs returns an error that wraps [ErrClockDiffers] after the clock was more than five minutes from the store's,
-// until two answers in a row agree again. It reads no store.
+// Differs returns [ErrClockDiffers], wrapped, if the clock is more than five minutes from the store's, until two
+// answers in a row agree. It reads no store.
 func (c *Clock) Differs() error {
 	if c == nil {
 		return nil
@@ -130,7 +127,7 @@ func (c *Clock) Differs() error {
 	return nil
 }
 
-// Run watches the clock until ctx is done. It returns nil.
+// Run watches the clock until ctx is done, and returns nil.
 func (c *Clock) Run(ctx context.Context) error {
 	tick := time.NewTicker(clockTick)
 	defer tick.Stop()
@@ -144,7 +141,6 @@ func (c *Clock) Run(ctx context.Context) error {
 	}
 }
 
-// Harmless to repeat: the mark only grows.
 func (c *Clock) tick(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +165,7 @@ func (c *Clock) tick(ctx context.Context) {
 	c.cfg.Alarms.Set(ctx, events.AlarmClockDiffers, c.Differs())
 }
 
-// A slow answer is ignored. The caller holds mu.
+// compareWithStore ignores slow answers. The caller holds mu.
 func (c *Clock) compareWithStore(ctx context.Context) {
 	begun := time.Now()
 	theirs, err := c.cfg.StoreTime(ctx)
@@ -189,7 +185,7 @@ func (c *Clock) compareWithStore(ctx context.Context) {
 	}
 }
 
-// writeMark writes the mark unless another provisioner has written a later one. The caller holds mu.
+// writeMark keeps the later mark of another provisioner. The caller holds mu.
 func (c *Clock) writeMark(ctx context.Context) error {
 	_, err := Change(ctx, c.cfg.Marks, ClockKey, func(newest Entry[*ClockMark]) (*ClockMark, error) {
 		c.loadStored()
@@ -203,8 +199,8 @@ func (c *Clock) writeMark(ctx context.Context) error {
 	return err
 }
 
-// Accept sets the mark to the clock, after the clock had jumped ahead once. Other provisioners follow within seconds.
-// After an error the mark may be written; accepting again is harmless.
+// Accept sets the mark to the clock, for a mark that was ahead. Other provisioners follow within seconds. Repeating it
+// is harmless, also after an error.
 func (c *Clock) Accept(ctx context.Context, why Cause) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

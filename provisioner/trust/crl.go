@@ -20,11 +20,10 @@ const (
 )
 
 const (
-	// crlSkew backdates CRLs: a reader whose clock is behind rejects a CRL that is not valid yet, and then every node.
+	// crlSkew backdates CRLs: a reader whose clock is behind rejects a CRL from the future, and then every node.
 	crlSkew = 5 * time.Minute
 
-	// crlShare bounds signing the CRLs of one issuer to a tenth of a core. Below that, revoked certificates are listed
-	// within a second.
+	// crlShare bounds signing the CRLs of one issuer to a tenth of a core.
 	crlShare = 10
 )
 
@@ -33,49 +32,46 @@ type CRL struct {
 	Issuer     string    `json:"issuer"` // key identifier, lower-case hex
 	Number     uint64    `json:"number"`
 	DER        []byte    `json:"-"`
-	ThisUpdate time.Time `json:"this_update"` // when it was signed; the list itself says crlSkew earlier
+	ThisUpdate time.Time `json:"this_update"` // the list itself says crlSkew earlier
 	NextUpdate time.Time `json:"next_update"`
 
-	revoked int // number of revoked certificates
+	revoked int // number of certificates
 }
 
-// CRLConfig configures [NewCRLs].
+// CRLConfig configures [NewCRLs]. All is required.
 type CRLConfig struct {
-	Authority   *ca.Authority // required
-	Revocations *Revocations  // required
+	Authority   *ca.Authority
+	Revocations *Revocations
 
-	// Validity is how long a CRL is valid. It is renewed after half of that.
+	// CRLs are renewed after half of Validity.
 	Validity time.Duration
 
-	// Publish gets all CRLs, as [CRLs.All] returns them, when one is new. Calls come one at a time; after false it is
-	// called again soon.
+	// Publish gets the result of [CRLs.All] when a CRL is new, one call at a time. After false it is called again soon.
 	Publish func(context.Context, []*CRL) bool
 
-	// Clock returns why the clock cannot be trusted. No CRL is signed meanwhile: one from the past would replace a good
-	// one.
+	// Clock returns why the clock cannot be trusted. A CRL from the past would replace a good one.
 	Clock func() error
 
 	Log *slog.Logger
 	Now func() time.Time
 }
 
-// CRLs are signed by this process, one for each issuer whose key it has. All provisioners sign their own from the same
-// log. Their numbers are the time of signing in microseconds, so those of one issuer grow (RFC 5280, section 5.2.3) as
-// far as clocks agree.
+// CRLs are signed by each provisioner, one per issuer whose key it has. Their numbers are the time in microseconds, so
+// those of one issuer grow (RFC 5280, section 5.2.3) as far as clocks agree.
 type CRLs struct {
 	cfg     CRLConfig
 	all     atomic.Pointer[[]*CRL]
-	issuers map[string]*nextCRL // by issuer; only touched by Update
+	issuers map[string]*nextCRL // by issuer; owned by Update
 
-	// unpublished: Publish must be called. Only touched by Update.
+	// Owned by Update.
 	unpublished bool
 }
 
-// nextCRL is the newest CRL of one issuer. A long list takes seconds to sign, so signing has a rate limit.
+// A long list takes seconds to sign, so nextCRL limits the rate.
 type nextCRL struct {
 	newest    *CRL      // nil if there is none yet
-	notBefore time.Time // monotonic: of the next signing
-	failed    error     // last error
+	notBefore time.Time // monotonic
+	failed    error
 }
 
 // NewCRLs returns CRLs of which none is signed yet.
@@ -91,8 +87,7 @@ func (c *CRLs) Newest() *CRL {
 	return nil
 }
 
-// All returns the newest CRL of each issuer: the present one first, then previous ones with their keys that have not
-// expired, the newest first. Do not change the CRLs.
+// All returns the newest CRL of each issuer, of the present one first. Do not change them.
 func (c *CRLs) All() []*CRL {
 	if all := c.all.Load(); all != nil {
 		return slices.Clone(*all)
@@ -100,8 +95,7 @@ func (c *CRLs) All() []*CRL {
 	return nil
 }
 
-// Update signs the CRLs that are due, the present issuer's first. An error for one issuer does not stop the other
-// issuers. Do not call it concurrently.
+// Update signs the CRLs that are due, the present issuer's first, and joins the errors. Do not call it concurrently.
 func (c *CRLs) Update(ctx context.Context) error {
 	issuers := c.cfg.Authority.CRLIssuers()
 	before := c.All()
@@ -119,7 +113,7 @@ func (c *CRLs) Update(ctx context.Context) error {
 		}
 	}
 	c.all.Store(&all)
-	// Only a complete list is published.
+	// Publish complete lists only.
 	c.unpublished = c.unpublished || !slices.Equal(before, all)
 	if len(all) == len(issuers) && c.unpublished {
 		c.unpublished = !c.cfg.Publish(ctx, c.All())
@@ -149,17 +143,15 @@ func (c *CRLs) update(ctx context.Context, issuer string) error {
 	return nil
 }
 
-// due reports whether a certificate was revoked since, half of the validity has passed, or the clock went back.
 func (c *CRLs) due(issuer string, newest *CRL) bool {
 	if newest == nil || len(c.cfg.Revocations.certificates(issuer)) != newest.revoked {
 		return true
 	}
 	now := c.now()
-	// A CRL from the future is not valid for other machines: our clock went back.
+	// From the future: our clock went back.
 	return !now.Before(newest.ThisUpdate.Add(c.cfg.Validity/2)) || newest.ThisUpdate.After(now.Add(crlSkew))
 }
 
-// sign signs the successor of before, which may be nil.
 func (c *CRLs) sign(issuer string, before *CRL) (*CRL, error) {
 	now := c.now()
 	revoked := c.cfg.Revocations.certificates(issuer)
@@ -170,12 +162,12 @@ func (c *CRLs) sign(issuer string, before *CRL) (*CRL, error) {
 		NextUpdate: now.Add(c.cfg.Validity),
 		revoked:    len(revoked),
 	}
-	// A certificate stays until a CRL beyond its validity has listed it (RFC 5280, section 3.3). After a restart it
-	// stays for as long as the previous CRL could be valid.
+	// A certificate stays until a CRL beyond its validity has listed it (RFC 5280, section 3.3), after a restart for
+	// the validity of a CRL.
 	since := now.Add(-c.cfg.Validity)
 	if before != nil {
 		next.Number = max(next.Number, before.Number+1)
-		if since = before.ThisUpdate; since.After(now) { // by a clock that went back
+		if since = before.ThisUpdate; since.After(now) { // the clock went back
 			since = now
 		}
 	}
@@ -195,5 +187,4 @@ func (c *CRLs) sign(issuer string, before *CRL) (*CRL, error) {
 	return next, err
 }
 
-// now is UTC, to the second.
 func (c *CRLs) now() time.Time { return c.cfg.Now().UTC().Truncate(time.Second) }

@@ -14,29 +14,27 @@ const MaxAge = 2 * time.Second
 
 // Errors of logs and stores.
 var (
-	// ErrConflict means that nothing was written because another write came first: read and decide again.
+	// ErrConflict means that another write came first: read and decide again.
 	ErrConflict = errors.New("record has changed")
 
-	// ErrStoreFull means that nothing was written for lack of room. The store itself works.
+	// ErrStoreFull means that nothing was written for lack of room. The store works otherwise.
 	ErrStoreFull = errors.New("store has no room left")
 
-	// ErrUnread means that another version of muster wrote an entry that this one cannot read. Its key grants nothing
-	// until a newer entry replaces it.
+	// ErrUnread means that another version of muster wrote an entry. Its key grants nothing until a newer entry
+	// replaces it.
 	ErrUnread = errors.New("entry cannot be read")
 
-	// ErrRevocationsUnknown means that the views of this process are too old to admit a node. It goes away once the
-	// store answers.
+	// ErrRevocationsUnknown means that the views are too old to admit a node. It ends once the store answers.
 	ErrRevocationsUnknown = errors.New("revocations not seen")
 
-	// ErrUnacknowledged means that an order may have been carried out, now or later. Asking again is harmless.
+	// ErrUnacknowledged means that an order may be carried out, now or later. Asking again is harmless.
 	ErrUnacknowledged = errors.New("not acknowledged by the store, it may have been done: ask again")
 )
 
-// CauseUnread is the cause of refusals by an entry that cannot be read.
+// CauseUnread is the cause of an unreadable entry's refusals.
 var CauseUnread = Cause{By: "another version of muster", Why: "this one cannot read it, and lets nobody in until it is said anew"}
 
-// A Revision is the sequence of a record or entry in its stream. A write names the revision that it was decided on. 0
-// means that there was none.
+// A Revision is the sequence of a record or entry in its stream, for compare-and-set. 0 means none.
 type Revision uint64
 
 // An Entry is the newest of one key of a [Log].
@@ -45,11 +43,11 @@ type Entry[V any] struct {
 	Revision Revision
 	At       time.Time // by the store's clock
 
-	// Unread is why the entry cannot be decoded; Value is the zero value then. It grants nothing.
+	// Unread is why the entry cannot be decoded. It grants nothing then.
 	Unread error
 }
 
-// A Log holds the newest entry of each key of one kind in memory. It is safe for concurrent use.
+// A Log holds the newest entry of each key in memory. It is safe for concurrent use.
 type Log[V any] interface {
 	// Get returns the newest entry of a key.
 	Get(key string) (Entry[V], bool)
@@ -57,21 +55,20 @@ type Log[V any] interface {
 	// All returns the newest entry of each key, in no order.
 	All() iter.Seq2[string, Entry[V]]
 
-	// Put writes an entry if the newest of its key, or of its node for a [Revocation], is still expected (0: none);
-	// else it returns [ErrConflict]. Get sees the new entry or the conflicting one afterwards. [ErrStoreFull] means not
-	// written; after other errors the entry may be written, now or later. Repeating is harmless: at most one write per
-	// expected revision succeeds.
+	// Put writes an entry if the newest of its key, or of its node for a [Revocation], is still expected (0: none),
+	// else it returns [ErrConflict]. After it Get sees the newest. After other errors than [ErrStoreFull] the entry may
+	// be written, now or later. Repeating is harmless: one write per expected revision succeeds.
 	Put(ctx context.Context, key string, v V, expected Revision) (Revision, error)
 
-	// Watch calls applied for each present entry and then for each new one, one at a time in the order of revisions.
-	// applied must neither call Put nor block.
+	// Watch calls applied for present and then for new entries, one at a time in the order of revisions. applied must
+	// neither call Put nor block.
 	Watch(applied func(key string, e Entry[V]))
 }
 
 const maxChanges = 8
 
-// Change writes what next makes of the newest entry of a key, and calls next again on a conflict. It returns the entry
-// as written. Repeating it is harmless if next is.
+// Change writes what next makes of the newest entry, and calls next again on a conflict. Repeating it is harmless if
+// next is.
 func Change[V any](ctx context.Context, log Log[V], key string, next func(newest Entry[V]) (V, error)) (V, error) {
 	var none V
 	for range maxChanges {
@@ -95,11 +92,9 @@ type Cause struct {
 	Why string `json:"why,omitempty"`
 }
 
-// maxCauseBytes bounds each text: a sentence and a ticket.
 const maxCauseBytes = 200
 
-// Check returns an error if the cause is not valid. A valid cause is unchanged by JSON; an invalid one would void its
-// entry.
+// Check validates a cause: JSON must not change it.
 func (c Cause) Check() error {
 	switch {
 	case c.By == "":

@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// OperatorSchema is the version of an operator entry. An entry of another schema removes its operator.
+// OperatorSchema is the version of an operator entry. Another one removes the operator.
 const OperatorSchema = 1
 
-// MaxOperatorName is the limit of a certificate's common name (ub-common-name, RFC 5280 appendix A.1).
+// MaxOperatorName is the limit of a common name (RFC 5280 appendix A.1).
 const MaxOperatorName = 64
 
-// An OperatorRole includes the rights of the roles before it.
+// An OperatorRole includes the roles before it.
 type OperatorRole string
 
 // The roles of operators.
 const (
 	RoleViewer   OperatorRole = "viewer"   // reads
 	RoleOperator OperatorRole = "operator" // changes nodes, tokens and approvals
-	RoleAdmin    OperatorRole = "admin"    // changes signers and operators, and takes backups
+	RoleAdmin    OperatorRole = "admin"    // changes signers and operators, takes backups
 )
 
 // OperatorRoles returns the roles, the weakest first.
 func OperatorRoles() []OperatorRole { return []OperatorRole{RoleViewer, RoleOperator, RoleAdmin} }
 
-// Covers reports whether r includes need. Unknown roles neither cover nor are covered.
+// Covers reports whether r includes need. Unknown roles cover nothing.
 func (r OperatorRole) Covers(need OperatorRole) bool {
 	have, want := slices.Index(OperatorRoles(), r), slices.Index(OperatorRoles(), need)
 	return want >= 0 && have >= want
@@ -43,23 +43,23 @@ func (r OperatorRole) Check() error {
 	return nil
 }
 
-// An OperatorEntry admits an operator over HTTPS until a revocation ends it. The newest entry of a name counts. An
-// operator has one key, for tokens, a certificate, or both.
+// An OperatorEntry admits an operator over HTTPS until a revocation ends it. Its key is for tokens, a certificate, or
+// both.
 type OperatorEntry struct {
 	Schema int          `json:"schema"`
-	ID     string       `json:"id"` // random; named by revocations
+	ID     string       `json:"id"` // named by revocations
 	Name   string       `json:"name"`
 	Role   OperatorRole `json:"role"`
-	Key    []byte       `json:"key"` // SubjectPublicKeyInfo in DER
+	Key    []byte       `json:"key"` // SubjectPublicKeyInfo, DER
 	Serial string       `json:"serial,omitempty"`
 	Ends   time.Time    `json:"ends,omitzero"`    // of the certificate
 	Issuer string       `json:"issuer,omitempty"` // of the certificate: [ca.Issuer].KeyID
 	By     string       `json:"by"`
 	Why    string       `json:"why,omitempty"`
-	At     time.Time    `json:"at"` // UTC, to the second
+	At     time.Time    `json:"at"`
 }
 
-// Check returns an error if an entry is invalid. It runs on every entry that is read.
+// Check validates an entry.
 func (e *OperatorEntry) Check() error {
 	if e.Schema != OperatorSchema {
 		return fmt.Errorf("operator %.80q: schema %d, want %d", e.Name, e.Schema, OperatorSchema)
@@ -79,10 +79,10 @@ func (e *OperatorEntry) Check() error {
 	return nil
 }
 
-// LogKey is the key of the operator's entries.
+// LogKey returns the key of the operator's entries.
 func (e *OperatorEntry) LogKey() string { return e.Name }
 
-// CheckOperatorName returns an error for an invalid name. Names have no dot, since they are one subject token.
+// CheckOperatorName validates a name. Names have no dot, since they are one subject token.
 func CheckOperatorName(name string) error {
 	const chars = "abcdefghijklmnopqrstuvwxyz0123456789"
 	if name == "" || len(name) > MaxOperatorName || strings.Trim(name, chars+"_-") != "" || !strings.ContainsRune(chars, rune(name[0])) {
@@ -101,8 +101,7 @@ type Operators struct {
 	Revocations Log[*Revocation]
 }
 
-// A KnownOperator is an operator's newest entry, and what ended it, nil if it counts. An unreadable entry does not
-// count.
+// A KnownOperator is an operator's newest entry, and what ended it. An unreadable entry is ended.
 type KnownOperator struct {
 	*OperatorEntry
 
@@ -125,7 +124,7 @@ func (o Operators) Of(name string) (KnownOperator, bool) {
 	return o.known(name, e), true
 }
 
-// List returns each operator by name, removed ones too.
+// List returns all operators by name, removed ones too.
 func (o Operators) List() []KnownOperator {
 	list := []KnownOperator{}
 	for name, e := range o.All() {

@@ -11,7 +11,7 @@ import (
 	"muster/jwt"
 )
 
-// RevocationSchema is the version of a revocation. If an entry has another schema, no node is admitted.
+// RevocationSchema is the version of a revocation. With another one no node is admitted.
 const RevocationSchema = 1
 
 // A RevocationKind is the kind of a [Revocation].
@@ -19,56 +19,54 @@ type RevocationKind string
 
 // The kinds of entries.
 const (
-	RevokedToken RevocationKind = "token"   // no node enrolls with it any more
+	RevokedToken RevocationKind = "token"
 	RevokedNode  RevocationKind = "node"    // an identity with its keys and certificates
-	RetiredNode  RevocationKind = "retired" // the certificates of an identity that is free again
+	RetiredNode  RevocationKind = "retired" // certificates of an identity that is free again
 
-	HandedOver RevocationKind = "handover" // a name that went from its keys to another key
+	HandedOver RevocationKind = "handover" // a name went from its keys to another key
 
-	RemovedSigner   RevocationKind = "signer"   // a signer in the store or in configuration files
-	RemovedOperator RevocationKind = "operator" // an operator entry
+	RemovedSigner   RevocationKind = "signer"
+	RemovedOperator RevocationKind = "operator"
 )
 
-// A Revocation is an entry of the log of revocations. Entries are never changed or deleted. A retirement lifts earlier
-// entries about the identity's keys; certificates stay revoked.
+// A Revocation is an entry of the log. Entries are never changed or deleted. A retirement lifts earlier entries about
+// the identity's keys; certificates stay revoked.
 type Revocation struct {
 	Schema int            `json:"schema"`
-	ID     string         `json:"id"` // random; named by records and journals
+	ID     string         `json:"id"` // named by records and journals
 	Kind   RevocationKind `json:"kind"`
 	At     time.Time      `json:"at"` // UTC, to the second
 	By     string         `json:"by"`
 	Why    string         `json:"why"`
 
-	// Token is set for kind token only.
+	// Token is for kind token only.
 	Token jwt.TokenID `json:"token,omitempty"`
 
-	// Entry is the id of the signer's or operator's entry that ends, or the fingerprint of a signer of configuration
-	// files. Name is for lists.
+	// Entry is the id of the ended entry, or the fingerprint of a signer of configuration files. Name is for lists.
 	Entry string `json:"entry,omitempty"`
 	Name  string `json:"name,omitempty"`
 
-	// Node is set in entries about a node. Certificates are those of its record that had not expired, Keys the hashes
-	// of all its keys. A retirement has no keys, since the identity is free for them too.
+	// Node is for entries about a node: with the unexpired certificates of its record and the hashes of all its keys. A
+	// retirement frees the identity, so it has no keys.
 	Node         wire.Identity        `json:"node,omitempty"`
 	Certificates []RevokedCertificate `json:"certificates,omitempty"`
 	Keys         []string             `json:"keys,omitempty"`
 
-	// To is the hash of the key that a hand-over gave the name to. Keys are refused for this name only. Its id is that
-	// of the attempt that wrote the record.
+	// To is the hash of the key that a hand-over gave the name to. Keys are refused for this name only. ID is the
+	// attempt's.
 	To string `json:"to,omitempty"`
 }
 
 // A RevokedCertificate is a certificate for a CRL.
 type RevokedCertificate struct {
 	Serial   string    `json:"serial"`    // lower-case hex
-	NotAfter time.Time `json:"not_after"` // it leaves the CRL after that
-	Issuer   string    `json:"issuer"`    // key identifier, lower-case hex
+	NotAfter time.Time `json:"not_after"` // it leaves the CRL then
+	Issuer   string    `json:"issuer"`    // key identifier
 }
 
-// keyNode begins the keys about a node; a node has several entries.
 const keyNode = "node."
 
-// LogKey returns the key of the entry in the log.
+// LogKey returns the key of the entry.
 func (r *Revocation) LogKey() string {
 	switch r.Kind {
 	case RevokedToken:
@@ -81,8 +79,7 @@ func (r *Revocation) LogKey() string {
 	return keyNode + r.Node.SubjectToken() + "." + r.ID
 }
 
-// RevocationScope returns the keys, with a wildcard, whose newest entry a write is conditioned on: all entries about a
-// node.
+// RevocationScope returns the keys, with a wildcard, that a write is conditioned on: all about a node.
 func RevocationScope(key string) string {
 	if node, ok := strings.CutPrefix(key, keyNode); ok {
 		token, _, _ := strings.Cut(node, ".")
@@ -91,7 +88,7 @@ func RevocationScope(key string) string {
 	return key
 }
 
-// Check returns an error if an entry is invalid. It runs on every entry that is read.
+// Check validates an entry.
 func (r *Revocation) Check() error {
 	switch {
 	case r.Schema != RevocationSchema:
@@ -125,7 +122,7 @@ func (r *Revocation) Check() error {
 
 func isSubjectToken(s string) bool { return s != "" && !strings.ContainsAny(s, ".*> \t") }
 
-// Ended returns the revocation that ends the entry of a signer or an operator, nil if there is none.
+// Ended returns what ended the entry of a signer or an operator, or nil.
 func Ended(log Log[*Revocation], kind RevocationKind, id string) *Revocation {
 	key := (&Revocation{Kind: kind, Entry: id}).LogKey()
 	e, found := log.Get(key)
@@ -157,7 +154,7 @@ func (r *Revocation) Err() error {
 // ErrTokenID means that a text is not a token id.
 var ErrTokenID = errors.New("not a token id")
 
-// CheckTokenID returns an error that wraps [ErrTokenID] unless id is 32 lower-case hex digits.
+// CheckTokenID returns [ErrTokenID], wrapped, unless id is 32 lower-case hex digits.
 func CheckTokenID(id jwt.TokenID) error {
 	if b, err := hex.DecodeString(string(id)); err != nil || len(b) != 16 || strings.ToLower(string(id)) != string(id) {
 		return fmt.Errorf("%w: %.80q, want 32 lower-case hex digits", ErrTokenID, id)

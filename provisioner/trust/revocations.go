@@ -13,10 +13,9 @@ import (
 	"muster/jwt"
 )
 
-// A Journal keeps revocations outside the store, for a store that is restored from a backup. It is safe for concurrent
-// use.
+// A Journal keeps revocations for a store that is restored from a backup. It is safe for concurrent use.
 type Journal interface {
-	// Append writes the entries that are not in it yet. Nil means on disk; after an error any of them may be.
+	// Append writes the entries that are new and syncs. After an error any of them may be written.
 	Append(entries ...*Revocation) error
 
 	// Entries returns all entries in the order of writing.
@@ -25,12 +24,12 @@ type Journal interface {
 
 // RevocationsConfig configures [NewRevocations].
 type RevocationsConfig struct {
-	Log Log[*Revocation] // required
+	Log Log[*Revocation]
 
 	// Journal may be nil. Then a restored store has lost revocations since the backup.
 	Journal Journal
 
-	// Applied is called with each entry, present ones first. It must not block. Nil for none.
+	// Applied gets each entry, present ones first. It must not block. Optional.
 	Applied func(*Revocation)
 }
 
@@ -38,22 +37,22 @@ type RevocationsConfig struct {
 type Revocations struct {
 	cfg RevocationsConfig
 
-	journalMu sync.Mutex // keeps writes to the journal in the log's order
+	journalMu sync.Mutex // writes the journal in the log's order
 
-	mu          sync.RWMutex        // guards the rest
-	unjournaled []*Revocation       // applied and not in the journal, in the log's order
-	ids         map[string]struct{} // of all entries
+	mu          sync.RWMutex  // guards the rest
+	unjournaled []*Revocation // in the log's order
+	ids         map[string]struct{}
 	tokens      map[jwt.TokenID]*Revocation
-	serials     map[string]*Revocation   // by certificate: the first entry
+	serials     map[string]*Revocation   // the first entry
 	keys        map[string][]*Revocation // by key hash, until lifted
 	nodes       map[wire.Identity]nodeEntries
-	listed      map[string][]listedCertificate // by issuer, each certificate once; only appended to
-	unreadable  error                          // why an entry cannot be read
+	listed      map[string][]listedCertificate // by issuer; only appended to
+	unreadable  error
 }
 
 type nodeEntries struct {
 	newest       Revision
-	sinceRetired []*Revocation // the last retirement and later revocations, or all without one
+	sinceRetired []*Revocation // from the last retirement on
 	handovers    []*Revocation // after the last retirement
 }
 
@@ -69,7 +68,7 @@ type listedCertificate struct {
 	by *Revocation
 }
 
-// NewRevocations returns the revocations in the log.
+// NewRevocations reads the log.
 func NewRevocations(cfg RevocationsConfig) *Revocations {
 	if cfg.Applied == nil {
 		cfg.Applied = func(*Revocation) {}
@@ -87,7 +86,7 @@ func NewRevocations(cfg RevocationsConfig) *Revocations {
 	return r
 }
 
-// Err returns why an entry cannot be read, nil if all can. It may be about any node or token.
+// Err returns why an entry, about any node or token, cannot be read, or nil.
 func (r *Revocations) Err() error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -110,8 +109,8 @@ func (r *Revocations) Tokens() []*Revocation {
 	})
 }
 
-// Key returns the entry that revokes the key with this hash, or nil. A key of a revoked node is revoked for every name
-// until the node is retired.
+// Key returns the entry that revokes the key, or nil. A key of a revoked node is revoked for every name until the node
+// is retired.
 func (r *Revocations) Key(hash string) *Revocation {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -128,7 +127,7 @@ func (r *Revocations) Serial(serial string) *Revocation {
 	return r.serials[serial]
 }
 
-// Knows reports whether the entry with the id was read.
+// Knows reports whether the entry was read.
 func (r *Revocations) Knows(id string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -136,8 +135,7 @@ func (r *Revocations) Knows(id string) bool {
 	return known
 }
 
-// About returns the newest revocation or retirement of an identity, nil without one, and the revision for
-// [Revocations.Put].
+// About returns the newest revocation or retirement of an identity, or nil, and the revision for [Revocations.Put].
 func (r *Revocations) About(id wire.Identity) (*Revocation, Revision) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -145,8 +143,8 @@ func (r *Revocations) About(id wire.Identity) (*Revocation, Revision) {
 	return n.newestEntry(), n.newest
 }
 
-// Outstanding returns the revocation that the identity's record does not show yet, nil if there is none. followed is
-// the id of the last entry that the record has followed; an unknown id means none.
+// Outstanding returns the revocation that the identity's record does not show yet, or nil. followed is the id in the
+// record.
 func (r *Revocations) Outstanding(id wire.Identity, followed string) *Revocation {
 	e, _ := r.About(id)
 	if e == nil || e.Kind == RetiredNode || e.ID == followed {
@@ -155,7 +153,7 @@ func (r *Revocations) Outstanding(id wire.Identity, followed string) *Revocation
 	return e
 }
 
-// Lost returns the hand-over by which the key lost the identity; nil if it did not or has it again.
+// Lost returns the hand-over by which the key lost the identity, or nil.
 func (r *Revocations) Lost(id wire.Identity, hash string) *Revocation {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -188,15 +186,15 @@ func (r *Revocations) Lacks(want *Revocation) bool {
 	return false
 }
 
-// certificates returns the revoked certificates of an issuer. The list only grows.
+// certificates of an issuer only grow.
 func (r *Revocations) certificates(issuer string) []listedCertificate {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.Clip(r.listed[issuer]) // its elements are never changed
+	return slices.Clip(r.listed[issuer]) // elements are never changed
 }
 
-// Put writes an entry that was decided on the expected revision, and returns when it is in force here and in the
-// journal. Errors include [ErrConflict]: decide again, and [ErrUnacknowledged].
+// Put writes an entry that was decided on the expected revision, and returns when it is in force and in the journal.
+// Errors include [ErrConflict] and [ErrUnacknowledged].
 func (r *Revocations) Put(ctx context.Context, e *Revocation, expected Revision) error {
 	if err := e.Check(); err != nil {
 		return err
@@ -211,7 +209,7 @@ func (r *Revocations) Put(ctx context.Context, e *Revocation, expected Revision)
 	return r.WriteJournal()
 }
 
-// WriteJournal writes applied entries to the journal, in the log's order.
+// WriteJournal writes what was applied, in the log's order.
 func (r *Revocations) WriteJournal() error {
 	r.journalMu.Lock()
 	defer r.journalMu.Unlock()
@@ -231,8 +229,8 @@ func (r *Revocations) WriteJournal() error {
 	return nil
 }
 
-// Restore writes entries of the journal that the log lacks to the log, in the journal's order, and the reverse: a store
-// restored from a backup lacks some. Repeating it is harmless.
+// Restore brings journal and log to the same entries: a store restored from a backup lacks some. Repeating it is
+// harmless.
 func (r *Revocations) Restore(ctx context.Context) error {
 	if r.cfg.Journal == nil {
 		return nil
@@ -245,7 +243,7 @@ func (r *Revocations) Restore(ctx context.Context) error {
 	return r.WriteJournal()
 }
 
-// putAgain writes an entry unless the log has it. Other provisioners do the same.
+// Other provisioners do the same.
 func (r *Revocations) putAgain(ctx context.Context, e *Revocation) error {
 	for {
 		if _, found := r.cfg.Log.Get(e.LogKey()); found {
@@ -302,7 +300,7 @@ func (r *Revocations) apply(_ string, e Entry[*Revocation]) {
 	r.nodes[entry.Node] = node
 }
 
-// lift removes entries about keys. The caller holds mu.
+// The caller holds mu.
 func (r *Revocations) lift(entries []*Revocation) {
 	for _, e := range entries {
 		for _, k := range e.Keys {

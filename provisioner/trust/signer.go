@@ -13,30 +13,29 @@ import (
 	"muster/jwt"
 )
 
-// SignerSchema is the version of a signer entry. An entry of another schema does not count.
+// SignerSchema is the version of a signer entry. One of another schema does not count.
 const SignerSchema = 1
 
-// MaxSignerNameBytes is room for a word or two.
+// MaxSignerNameBytes bounds the name of a signer.
 const MaxSignerNameBytes = 64
 
-// A SignerEntry makes a signer's tokens valid until a revocation ends the entry. The newest entry of a key counts,
-// before any provisioner.yaml.
+// A SignerEntry makes a signer's tokens valid until a revocation ends it. It counts before any provisioner.yaml.
 type SignerEntry struct {
 	Schema     int            `json:"schema"`
-	Entry      string         `json:"entry"` // random; named by revocations
+	Entry      string         `json:"entry"` // named by revocations
 	ID         jwt.SignerID   `json:"id"`
 	Name       string         `json:"name,omitempty"`
-	Key        []byte         `json:"key,omitempty"` // SubjectPublicKeyInfo in DER
+	Key        []byte         `json:"key,omitempty"` // SubjectPublicKeyInfo, DER
 	NotBefore  time.Time      `json:"not_before,omitzero"`
 	NotAfter   time.Time      `json:"not_after,omitzero"`
 	Sites      []jwt.Site     `json:"sites,omitempty"`
 	Identities []wire.Pattern `json:"identities,omitempty"`
 	By         string         `json:"by"`
 	Why        string         `json:"why,omitempty"`
-	At         time.Time      `json:"at"` // UTC, to the second
+	At         time.Time      `json:"at"`
 }
 
-// Check returns an error if an entry is invalid. It runs on every entry that is read.
+// Check validates an entry.
 func (e *SignerEntry) Check() error {
 	if e.Schema != SignerSchema {
 		return fmt.Errorf("signer %q: schema %d, want %d", e.ID, e.Schema, SignerSchema)
@@ -51,7 +50,7 @@ func (e *SignerEntry) Check() error {
 	return err
 }
 
-// LogKey is the key of the signer's entries.
+// LogKey returns the key of the signer's entries.
 func (e *SignerEntry) LogKey() string { return string(e.ID) }
 
 func (e *SignerEntry) signer() (jwt.Signer, error) {
@@ -77,21 +76,20 @@ func CheckSignerID(id jwt.SignerID) error {
 	return nil
 }
 
-// A NewSigner is an operator's order to add a signer.
+// A NewSigner is an order to add a signer.
 type NewSigner struct {
-	// Public is a certificate, public key PEM or hex Ed25519 key for [jwt.ParseSigner]. Required.
+	// Public is for [jwt.ParseSigner]. Required.
 	Public []byte `json:"public"`
 
-	// Name is for logs and policies, 1 to [MaxSignerNameBytes] bytes. Defaults to a certificate's common name.
+	// Name is for logs and policies. Defaults to a certificate's common name.
 	Name string `json:"name,omitempty"`
 
-	// Sites and Identities limit the signer's tokens. Absent means no limit; an empty list is an error, since it is
-	// ambiguous.
+	// Sites and Identities limit the tokens. Absent means no limit; an empty list is an error.
 	Sites      []string `json:"sites,omitempty"`
 	Identities []string `json:"identities,omitempty"`
 }
 
-// Entry checks the order and returns its entry.
+// Entry validates the order.
 func (n *NewSigner) Entry() (*SignerEntry, error) {
 	s, err := jwt.ParseSigner(n.Public)
 	if err != nil {
@@ -149,23 +147,23 @@ type SignerSource string
 
 // The sources of signers.
 const (
-	SignerOfFile  SignerSource = "file"  // this provisioner's provisioner.yaml
-	SignerOfStore SignerSource = "store" // added by an operator, for every provisioner
+	SignerOfFile  SignerSource = "file"  // provisioner.yaml
+	SignerOfStore SignerSource = "store" // for every provisioner
 )
 
 // SignerInfo is a signer as this provisioner sees it.
 type SignerInfo struct {
 	ID         jwt.SignerID   `json:"id"`
-	Name       string         `json:"name,omitempty"`     // empty for a removed signer that is in no file
-	Source     SignerSource   `json:"source"`             // of the entry that counts
-	InFile     bool           `json:"in_file"`            // provisioner.yaml has it
-	KeyType    string         `json:"key_type,omitempty"` // as [ca.KeyType] names it
+	Name       string         `json:"name,omitempty"` // empty for a removed signer that is in no file
+	Source     SignerSource   `json:"source"`         // of the entry that counts
+	InFile     bool           `json:"in_file"`
+	KeyType    string         `json:"key_type,omitempty"` // [ca.KeyType]
 	NotBefore  time.Time      `json:"not_before,omitzero"`
 	NotAfter   time.Time      `json:"not_after,omitzero"`
 	Sites      []jwt.Site     `json:"sites,omitempty"`
 	Identities []wire.Pattern `json:"identities,omitempty"`
 	Removed    bool           `json:"removed"`
-	By         string         `json:"by,omitempty"` // operator that added or removed it
+	By         string         `json:"by,omitempty"` // operator of the last change
 	Why        string         `json:"why,omitempty"`
 	At         time.Time      `json:"at,omitzero"`
 }

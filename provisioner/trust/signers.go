@@ -14,35 +14,34 @@ import (
 
 // A TokenVerifier authenticates tokens, as [jwt.Verifier] does.
 type TokenVerifier interface {
-	// VerifyFrom returns the claims of a token. Its errors are those of [jwt.Verifier.VerifyFrom] and
+	// VerifyFrom returns the claims of a token. Errors are those of [jwt.Verifier.VerifyFrom] and
 	// [ErrRevocationsUnknown].
 	VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, error)
 }
 
 // SignersConfig configures [NewSigners].
 type SignersConfig struct {
-	// File are the signers of provisioner.yaml, no two with the same key. It may be empty.
+	// File are the signers of provisioner.yaml, no two with the same key. Optional.
 	File []jwt.Signer
 
-	Entries     Log[*SignerEntry] // of the store; required
-	Revocations Log[*Revocation]  // of the store; required
+	Entries     Log[*SignerEntry] // required
+	Revocations Log[*Revocation]  // required
 
-	// Now is the clock. Required.
+	// Required.
 	Now func() time.Time
 }
 
-// Signers are the trusted signers of provisioner.yaml and of the store; the store counts first. It is safe for
-// concurrent use.
+// Signers are the trusted signers of provisioner.yaml and of the store. It is safe for concurrent use.
 type Signers struct {
 	cfg  SignersConfig
 	file map[jwt.SignerID]jwt.Signer // read-only
 
 	mu       sync.Mutex
-	stale    bool          // guarded by mu: verifier is outdated
-	verifier *jwt.Verifier // guarded by mu; nil while no signer is trusted
+	stale    bool          // guarded by mu
+	verifier *jwt.Verifier // guarded by mu; nil without trusted signers
 }
 
-// NewSigners checks cfg and returns the signers.
+// NewSigners validates cfg.
 func NewSigners(cfg SignersConfig) (*Signers, error) {
 	if len(cfg.File) > 0 {
 		if _, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: cfg.File, Now: cfg.Now}); err != nil {
@@ -81,7 +80,7 @@ func (s *Signers) VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, err
 	return v.VerifyFrom(text, budget)
 }
 
-// current returns the verifier for the trusted signers. A new one has an empty cache.
+// A new verifier has an empty cache.
 func (s *Signers) current() (*jwt.Verifier, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +108,7 @@ func (s *Signers) trustedSigners() []jwt.Signer {
 		if e.Value == nil {
 			continue
 		}
-		if signer, err := e.Value.signer(); err == nil { // was checked
+		if signer, err := e.Value.signer(); err == nil {
 			signers[jwt.SignerID(key)] = signer
 		}
 	}
@@ -117,8 +116,7 @@ func (s *Signers) trustedSigners() []jwt.Signer {
 	return slices.Collect(maps.Values(signers))
 }
 
-// Ended returns what ended a signer's entry or the signer of the configuration; nil if it counts or is unknown. An
-// unreadable entry does not count.
+// Ended returns what ended a signer, or nil. An unreadable entry ends its signer.
 func (s *Signers) Ended(id jwt.SignerID) *Revocation {
 	entry := string(id)
 	if e, found := s.cfg.Entries.Get(entry); e.Unread != nil {
@@ -129,7 +127,7 @@ func (s *Signers) Ended(id jwt.SignerID) *Revocation {
 	return Ended(s.cfg.Revocations, RemovedSigner, entry)
 }
 
-// UnreadEntry is the revocation that stands for an entry that cannot be read.
+// UnreadEntry stands for an entry that cannot be read.
 func UnreadEntry(kind RevocationKind, name string, at time.Time) *Revocation {
 	return &Revocation{
 		Kind: kind,
@@ -140,7 +138,7 @@ func UnreadEntry(kind RevocationKind, name string, at time.Time) *Revocation {
 	}
 }
 
-// List returns every known signer by name, removed ones too.
+// List returns all signers by name, removed ones too.
 func (s *Signers) List() []SignerInfo {
 	known := maps.Clone(s.file)
 	for id := range s.cfg.Entries.All() {
@@ -153,7 +151,7 @@ func (s *Signers) List() []SignerInfo {
 		if e, found := s.cfg.Entries.Get(string(id)); found {
 			i.Source = SignerOfStore
 			if v := e.Value; v != nil {
-				signer, _ = v.signer() // was checked
+				signer, _ = v.signer()
 				i.By, i.Why, i.At = v.By, v.Why, v.At
 			}
 		}

@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// ErrState means that an order does not fit the state of a node or token. The text says which state, and what to do.
+// ErrState means that an order does not fit the state of a node or token. The text says what to do.
 var ErrState = errors.New("not in this state")
 
-// CheckKeyHash returns an error unless text is a SHA-256 in hex, as in records and logs.
+// CheckKeyHash returns an error unless text is a SHA-256 in hex.
 func CheckKeyHash(text string) error {
 	if !IsSHA256(text) {
 		return fmt.Errorf("key hash %.80q, want 64 lower-case hex digits", text)
@@ -23,6 +23,5 @@ func IsSHA256(s string) bool {
 	return err == nil && len(b) == 32 && hex.EncodeToString(b) == s
 }
 
-// ErrRecord means that a stored record is damaged or of another version. The store works; an operator must look at this
-// identity.
+// ErrRecord means that a stored record is damaged or of another version. An operator must look at this identity.
 var ErrRecord = errors.New("record cannot be read")

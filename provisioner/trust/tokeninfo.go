@@ -8,18 +8,18 @@ import (
 	"muster/provisioner/events"
 )
 
-// TokenInfo describes a token that has been used here, without its secrets.
+// TokenInfo describes a token that was used here, without its secrets.
 type TokenInfo struct {
 	ID         jwt.TokenID    `json:"tid"`
 	Signer     jwt.SignerID   `json:"signer"`
 	SignerName string         `json:"signer_name"`
-	JTI        string         `json:"jti,omitempty"`  // the signer's own id, cut to [MaxJTIBytes]
+	JTI        string         `json:"jti,omitempty"`  // cut to [MaxJTIBytes]
 	Uses       int            `json:"uses,omitempty"` // 0: unlimited
 	Identities []wire.Pattern `json:"identities,omitempty"`
 	Site       jwt.Site       `json:"site,omitempty"`
 	IssuedAt   time.Time      `json:"issued_at,omitzero"`
 	ExpiresAt  time.Time      `json:"expires_at,omitzero"` // zero: never
-	FirstSeen  time.Time      `json:"first_seen,omitzero"` // zero if it was revoked before
+	FirstSeen  time.Time      `json:"first_seen,omitzero"` // zero if revoked before
 }
 
 // MaxJTIBytes bounds the only text that a signer chooses freely.

@@ -14,21 +14,20 @@ type UseState string
 
 // The states of a use.
 const (
-	UseEnrolled UseState = "enrolled" // the key is or was on the identity's record
-	UseClaimed  UseState = "claimed"  // spent without a certificate on record; an operator may release it
-	UseReleased UseState = "released" // given back
+	UseEnrolled UseState = "enrolled" // the key is or was on the record
+	UseClaimed  UseState = "claimed"  // no certificate on record; an operator may release it
+	UseReleased UseState = "released"
 )
 
-// A TokenUse is one key's use of a token for one identity. Of an unlimited token it is an identity whose newest record
-// names the token.
+// A TokenUse is one key's use of a token for one identity, or an identity whose record names an unlimited token.
 type TokenUse struct {
 	Key        string        `json:"key"` // [ca.KeyHash]
 	Identity   wire.Identity `json:"identity"`
 	State      UseState      `json:"state"`
-	At         time.Time     `json:"at"`               // of the first claim; of an unlimited token, of the record's last change
-	Source     string        `json:"source,omitempty"` // address of the connection
+	At         time.Time     `json:"at"` // of the first claim; of an unlimited token, of the record's change
+	Source     string        `json:"source,omitempty"`
 	ReleasedAt time.Time     `json:"released_at,omitzero"`
-	ReleasedBy string        `json:"released_by,omitempty"` // operator; empty if the refused attempt gave it back
+	ReleasedBy string        `json:"released_by,omitempty"` // operator; empty: the refused attempt
 	Why        string        `json:"why,omitempty"`
 }
 
@@ -36,13 +35,13 @@ type TokenUse struct {
 type Use struct {
 	TokenUse
 
-	claims []TokenClaim // not released; without key and identity
+	claims []TokenClaim // not released
 }
 
-// Held reports whether a claim of the use is not released.
+// Held reports whether a claim is not released.
 func (u *Use) Held() bool { return len(u.claims) > 0 }
 
-// Claimed returns when the newest claim that is not released was made, zero if none is held.
+// Claimed returns the time of the newest claim that is not released, or zero.
 func (u *Use) Claimed() (newest time.Time) {
 	for _, c := range u.claims {
 		if c.At.After(newest) {
@@ -60,33 +59,31 @@ func (u *Use) Give(r TokenRelease) {
 	}
 }
 
-// A holder is the owner of a use: a key with one identity. Counting keys alone would let one key collect any number of
-// names for one use.
+// A holder owns a use. By key alone, one key could collect any number of names for one use.
 type holder struct {
 	key      string
 	identity wire.Identity
 }
 
-// A UseCount counts one token's uses up to a revision of its log. The zero value is that of an empty log. It is not
-// safe for concurrent use.
+// A UseCount counts one token's uses up to a revision of its log. It is not safe for concurrent use.
 //
-// A holder holds a use while any claim of its attempts is not released. After every entry, held <= uses: each entry is
-// appended under the revision that it was counted on. Every attempt writes its own claim, also for a holder that holds
-// a use already, since a release takes back the claim of one attempt only.
+// A holder holds a use while any claim of its attempts is not released. After every entry held <= uses, since each is
+// appended under the revision that it was counted on. Every attempt writes a claim, since a release takes back one
+// attempt's claim only.
 //
 // At most that many keys get a certificate: an attempt writes its record after its claim, and the claim is released
-// only when the record is certain never to be written. That many do get one: a holder without a certificate retries for
-// free, gives its use back, or is dead and an operator releases it.
+// only if the record will never be written. That many do get one: a holder without a certificate retries for free,
+// gives its use back, or is dead and an operator releases it.
 type UseCount struct {
 	Token *TokenInfo // nil if the log is empty
 	At    Revision
 	Uses  []*Use // in the order of their first claims
-	Held  int    // number of held uses
+	Held  int    // of them
 
 	byHolder map[holder]*Use
 }
 
-// ReadUseCount reads the whole log of a token.
+// ReadUseCount reads the log of a token.
 func ReadUseCount(ctx context.Context, log ClaimLog, tid jwt.TokenID) (*UseCount, error) {
 	b := &UseCount{}
 	return b, b.update(ctx, log, tid)
@@ -99,7 +96,7 @@ func (b *UseCount) update(ctx context.Context, log ClaimLog, tid jwt.TokenID) er
 	})
 }
 
-// Apply applies the entry at a revision. Repeating it is harmless, as is a release of a use that is not held.
+// Apply applies an entry. Repeating it is harmless, as is a release of a use that is not held.
 func (b *UseCount) Apply(e *ClaimEntry, at Revision) {
 	if at <= b.At {
 		return
@@ -143,7 +140,6 @@ func (b *UseCount) use(c TokenClaim) *Use {
 
 func (b *UseCount) holds(h holder) bool { return b.byHolder[h] != nil && b.byHolder[h].Held() }
 
-// has reports whether the attempt's claim is not released.
 func (b *UseCount) has(h holder, attempt string) bool {
 	return b.holds(h) && slices.ContainsFunc(b.byHolder[h].claims, func(c TokenClaim) bool { return c.Attempt == attempt })
 }

@@ -13,23 +13,22 @@ import (
 	"muster/jwt"
 )
 
-// Backoff of writes to a token's log. An append takes 1 to 4 ms in a cluster of three (measured); a broker without a
-// leader writes again after 4 to 9 s.
+// An append takes 1 to 4 ms in a cluster of three (measured); a broker without a leader writes again after 4 to 9 s.
 const (
-	conflictBackoff = 5 * time.Millisecond // growth of the wait with each conflict
+	conflictBackoff = 5 * time.Millisecond // more for each conflict
 	useBackoff      = 50 * time.Millisecond
 	useBackoffMax   = 2 * time.Second
 	useTimeout      = 2 * time.Minute // for one batch
 )
 
-// maxCounts bounds the remembered counts. Above it, those of idle tokens are dropped and read again when needed.
+// maxCounts bounds the remembered counts of idle tokens.
 const maxCounts = 4096
 
 // ErrUsedUp means that all uses of a token are taken.
 var ErrUsedUp = errors.New("the token has no uses left")
 
 // Uses writes claims of limited tokens. Concurrent claims of one token are written together, since single appends would
-// mostly conflict with each other. It is safe for concurrent use.
+// mostly conflict. It is safe for concurrent use.
 type Uses struct {
 	log  ClaimLog
 	slog *slog.Logger
@@ -39,8 +38,8 @@ type Uses struct {
 }
 
 type tokenUses struct {
-	queue   []*useChange // guarded by Uses.mu: in order of arrival
-	writing bool         // guarded by Uses.mu: a goroutine writes the queue
+	queue   []*useChange // guarded by Uses.mu
+	writing bool         // guarded by Uses.mu: a goroutine writes
 	count   UseCount     // owned by the writing goroutine
 }
 
@@ -49,15 +48,15 @@ func NewUses(log ClaimLog, l *slog.Logger) *Uses {
 	return &Uses{log: log, slog: l, tokens: make(map[jwt.TokenID]*tokenUses)}
 }
 
-// A useChange is a claim or release on its way into a token's log.
+// A useChange is a claim or release on its way.
 type useChange struct {
 	token   *TokenInfo // limits the claim; written if the log is new
 	claim   *TokenClaim
 	release *TokenRelease
 
-	done      chan error  // gets the outcome once; capacity 1
+	done      chan error  // capacity 1
 	finished  bool        // owned by the writing goroutine
-	abandoned atomic.Bool // no request waits for it any more
+	abandoned atomic.Bool // no request waits for it
 }
 
 func (p *useChange) finish(err error) {
@@ -68,8 +67,7 @@ func (p *useChange) finish(err error) {
 }
 
 // Claim returns nil once the claim is in the token's log, and [ErrUsedUp] if no use is left. After other errors it may
-// be in the log, now or later. Repeating it is harmless: a claim in the log is not written twice, and at most one of
-// two writes on one revision succeeds.
+// be there, now or later. Repeating it is harmless: a claim is not written twice.
 func (u *Uses) Claim(ctx context.Context, token *TokenInfo, c *TokenClaim) error {
 	return u.submit(ctx, &useChange{token: token, claim: c, done: make(chan error, 1)})
 }
@@ -92,7 +90,7 @@ func (u *Uses) submit(ctx context.Context, p *useChange) error {
 	t.queue = append(t.queue, p)
 	if !t.writing {
 		t.writing = true
-		go u.run(context.WithoutCancel(ctx), t) // also for later requests
+		go u.run(context.WithoutCancel(ctx), t)
 	}
 	u.mu.Unlock()
 	select {
@@ -140,11 +138,10 @@ func (u *Uses) run(ctx context.Context, t *tokenUses) {
 
 // write works on a batch until each member has its outcome; its error is the outcome of the rest.
 //
-// After any failed write it reads the tail of the log. After a conflict, the entry of another process is counted.
-// Without an acknowledgement, our entry is found, or the same is written again under the same condition; if the first
-// write arrives late, only one of the two succeeds. Only [ErrStoreFull] ends the attempts.
+// After a failed write it reads the tail of the log: the conflicting entry is counted, or our own is found, or the same
+// is written again under the same condition, so at most one of the two writes succeeds.
 func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batch []*useChange) error {
-	fresh := false // the count was complete since the batch was taken
+	fresh := false // complete since the batch was taken
 	conflicts, wait := 0, useBackoff
 	for {
 		entry, included, rejected := count.plan(batch, fresh)
@@ -172,7 +169,7 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batc
 			continue
 		}
 		if errors.Is(err, ErrStoreFull) {
-			return err // not written, and retrying does not help
+			return err // retrying does not help
 		}
 		if rerr := count.update(ctx, u.log, tid); rerr != nil {
 			return rerr
@@ -195,9 +192,9 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batc
 	}
 }
 
-// plan returns an entry with all of the batch that fits, its members, and the rejected ones. It finishes changes that
-// are done already: a claim in the log, and a release that a fresh count does not need. Uses that the entry releases
-// count from the next entry on.
+// plan returns an entry with all of the batch that fits, its members, and the rejected ones. It finishes what is done
+// already: a claim in the log, and a release that a fresh count does not need. Released uses count from the next entry
+// on.
 func (b *UseCount) plan(batch []*useChange, fresh bool) (e *ClaimEntry, included, rejected []*useChange) {
 	e = &ClaimEntry{Schema: ClaimSchema}
 	added := map[holder]bool{}

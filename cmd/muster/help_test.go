@@ -109,6 +109,7 @@ func shellWords(t *testing.T, line string) (words []string) {
 	t.Helper()
 	line, _, _ = strings.Cut(line, " # ")
 	line, _, _ = strings.Cut(line, " > ")
+	line, _, _ = strings.Cut(line, " 2> ")
 	var word strings.Builder
 	quote, in := rune(0), false
 	for _, r := range line {

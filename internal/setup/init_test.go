@@ -3,6 +3,7 @@ package setup_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,8 +16,11 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/keyfile"
 	"muster/internal/setup"
+	"muster/internal/testdoc"
 	"muster/internal/wire"
 )
+
+var update = flag.Bool("update", false, "rewrite the generated documents")
 
 // install makes a setup for a provisioner on any free port.
 func install(t *testing.T, edit func(*setup.Installation)) string {
@@ -103,6 +107,17 @@ func TestInitExplainsEveryKey(t *testing.T) {
 			t.Errorf("provisioner.yaml does not show %s", key)
 		}
 	}
+}
+
+// TestConfigurationIsDocumented holds docs/reference/provisioner.yaml.md to what init writes.
+func TestConfigurationIsDocumented(t *testing.T) {
+	t.Parallel()
+	dir := install(t, func(s *setup.Installation) { s.Listen = "" })
+	b, err := os.ReadFile(filepath.Join(dir, "provisioner.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testdoc.Generated(t, "../../docs/reference/provisioner.yaml.md", *update, "```yaml\n"+string(b)+"```\n")
 }
 
 func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {

@@ -21,7 +21,7 @@ const AlarmRecovery wire.Code = "in_recovery"
 // cannot be read. It lets in nothing, and refuses nothing else.
 const AlarmEntryUnread wire.Code = "entry_unread"
 
-// AlarmCodes are the codes of all alarms; docs/operations.md says of each what
+// AlarmCodes are the codes of all alarms; docs/runbook.md says of each what
 // to do.
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind, AlarmClockDiffers,

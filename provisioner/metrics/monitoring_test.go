@@ -91,10 +91,10 @@ func TestExamplesNameWhatIsExported(t *testing.T) {
 	}
 }
 
-// TestEveryAlertSaysWhatToDo finds each alert in docs/operations.md.
-func TestEveryAlertSaysWhatToDo(t *testing.T) {
+// TestRunbookHasEveryAlertAndAlarm finds a row for each in docs/runbook.md.
+func TestRunbookHasEveryAlertAndAlarm(t *testing.T) {
 	t.Parallel()
-	doc, err := os.ReadFile("../../docs/operations.md")
+	doc, err := os.ReadFile("../../docs/runbook.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,9 +102,16 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 	if len(alerts) == 0 {
 		t.Fatal("no alert")
 	}
+	var names []string
 	for _, a := range alerts {
-		if !strings.Contains(string(doc), "\n| `"+a[1]+"` |") {
-			t.Errorf("docs/operations.md does not say what to do about %s", a[1])
+		names = append(names, a[1])
+	}
+	for _, code := range events.AlarmCodes {
+		names = append(names, string(code))
+	}
+	for _, name := range names {
+		if !strings.Contains(string(doc), "\n| `"+name+"` |") {
+			t.Errorf("docs/runbook.md does not say what to do about %s", name)
 		}
 	}
 }

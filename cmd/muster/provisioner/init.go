@@ -128,7 +128,7 @@ present it. The third is such a node, in a directory of its own; on a real one, 
 		if host, _, err := net.SplitHostPort(first); err == nil {
 			first = host
 		}
-		fmt.Fprintf(&b, `Before that, configure the servers, each with its own name; see "Several machines" in docs/operations.md:
+		fmt.Fprintf(&b, `Before that, configure the servers, each with its own name; see docs/high-availability.md:
 
   muster broker config --config %[1]s --name %[2]s --route ... --dir %[2]s --write
 

@@ -169,7 +169,7 @@ func (e *enroller) enrollAt(
 func (e *enroller) refusalRemedy(r link.Refusal, v *view, key crypto.Signer) string {
 	switch r.Code {
 	case wire.CodeApprovalPending:
-		return fmt.Sprintf("ask an operator to run `muster node approve %s --key %.16s`; the node asks again by itself",
+		return fmt.Sprintf("ask an operator to run `muster node approve %s --fingerprint %.16s`; the node asks again by itself",
 			v.identity, keyHash(key))
 	case wire.CodeDeferred:
 		return fmt.Sprintf("nothing: the node asks again by itself; "+

@@ -14,7 +14,7 @@ import (
 func TestANodeThatWaitsSaysSo(t *testing.T) {
 	t.Parallel()
 	tests := map[wire.Code]string{
-		wire.CodeApprovalPending: "ask an operator to run `muster node approve web1.example.net --key KEY`",
+		wire.CodeApprovalPending: "ask an operator to run `muster node approve web1.example.net --fingerprint KEY`",
 		wire.CodeDeferred:        "`muster node pending --details --prefix web1.example.net` shows why",
 	}
 	for code, says := range tests {

@@ -88,7 +88,7 @@ func TestALogThatNobodyReadsEndsNoAgent(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	agent := exec.CommandContext(ctx, os.Args[0])
-	agent.Args = []string{program, "run", "--config", filepath.Join(dir, "server.conf"), "--token", token,
+	agent.Args = []string{program, "run", "--config", filepath.Join(dir, "server.conf"), "--token-file", token,
 		"--ssl-dir", filepath.Join(dir, "ssl"), "--identity", "web1.example.net"}
 	agent.Stderr = w
 	if err := errors.Join(agent.Start(), w.Close()); err != nil {

@@ -21,7 +21,7 @@ func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
 	config := []string{"--config", "prov/provisioner.yaml"}
 	run := func(status int, says string, args ...string) {
 		t.Helper()
@@ -37,7 +37,7 @@ func TestBackupAndRestore(t *testing.T) {
 	provisioner.waitFor("provisioner is serving")
 	muster(t, dir, "jwt", "two.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port,
 		"--default", "--ca", "prov/ca/root.pem", "--seal", "prov/seal.pub", "--uses", "2")
-	agent := start(t, dir, "server", "run", "--token", "two.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	agent := start(t, dir, "server", "run", "--token-file", "two.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	provisioner.waitFor("node provisioned")
 
 	run(0, `^store\.backup is whole: 2 revisions of nodes, 1 claims, [0-9]+ entries, of 20\S+Z to 20\S+Z\n$`, "backup", "store.backup")
@@ -46,12 +46,12 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("%v, %v: want mode 0600", info, err)
 	}
 	run(1, `^muster: store\.backup: file already exists; a backup is never put in place of another file`, "backup", "store.backup")
-	run(0, "^store.backup is whole: 2 revisions of nodes", "backup", "--check", "store.backup")
+	run(0, "^store.backup is whole: 2 revisions of nodes", "backup", "--verify", "store.backup")
 	var said struct {
 		ID      string
 		Streams []struct{ Name string }
 	}
-	if err := json.Unmarshal([]byte(muster(t, dir, append([]string{"backup", "--check", "--json", "store.backup"}, config...)...)), &said); err != nil || said.ID == "" || len(said.Streams) == 0 {
+	if err := json.Unmarshal([]byte(muster(t, dir, append([]string{"backup", "--verify", "--json", "store.backup"}, config...)...)), &said); err != nil || said.ID == "" || len(said.Streams) == 0 {
 		t.Errorf("as JSON: %+v, %v", said, err)
 	}
 	whole, err := os.ReadFile(filepath.Join(dir, "store.backup"))
@@ -59,7 +59,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "cut.backup"), string(whole[:len(whole)-7]))
-	run(1, `^muster: cut\.backup: not a whole backup: `, "backup", "--check", "cut.backup")
+	run(1, `^muster: cut\.backup: not a whole backup: `, "backup", "--verify", "cut.backup")
 	run(1, "in use by another broker", "restore", "store.backup")
 	agent.stop()
 	provisioner.stop()
@@ -85,7 +85,7 @@ func TestBackupAndRestore(t *testing.T) {
 	run(0, restored, "restore", "store.backup")
 	provisioner = start(t, dir, append([]string{"provisioner", "run"}, config...)...)
 	provisioner.waitFor("provisioner is serving")
-	agent = start(t, dir, "server", "run", "--token", "two.jwt", "--ssl-dir", "web2", "--config", "web2/server.conf", "--identity", "web2.example.net")
+	agent = start(t, dir, "server", "run", "--token-file", "two.jwt", "--ssl-dir", "web2", "--config", "web2/server.conf", "--identity", "web2.example.net")
 	provisioner.waitFor("code=approval_pending")
 	run(0, "approved", "node", "approve", "web2.example.net")
 	provisioner.waitFor("code=token_frozen")
@@ -109,7 +109,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	defer full.Close()
 	for _, tt := range []struct{ verb, says string }{
-		{"restore store.backup --json", "the store is restored"}, {"backup --check store.backup", "store.backup is whole"},
+		{"restore store.backup --json", "the store is restored"}, {"backup --verify store.backup", "store.backup is whole"},
 	} {
 		cmd := command(t, append(strings.Fields(tt.verb), config...)...)
 		var said strings.Builder

@@ -25,7 +25,7 @@ func benchOf(t *testing.T, args ...string) map[string]any {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
-	cmd := command(t, append([]string{"bench", "--json", "--nodes", "40", "--concurrency", "8", "--token-key", "ed25519"}, args...)...)
+	cmd := command(t, append([]string{"bench", "--json", "--nodes", "40", "--concurrency", "8", "--key-type", "ed25519"}, args...)...)
 	out, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError
@@ -85,7 +85,7 @@ func TestBenchKeys(t *testing.T) {
 	}
 	t.Parallel()
 	dir := t.TempDir()
-	r := benchOf(t, "--dir", dir, "--no-applied")
+	r := benchOf(t, "--temp-dir", dir, "--no-applied")
 	want := []string{
 		"broken", "driver_cpu_us_per_node", "enrolled", "failed", "fsync_p50_us",
 		"idle", "idle_memory_bytes", "listed_ms",
@@ -128,7 +128,7 @@ func TestBenchInterrupted(t *testing.T) {
 func interruptBench(t *testing.T, by syscall.Signal) {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := command(t, "bench", "--nodes", "1000000", "--token-key", "ed25519", "--dir", dir)
+	cmd := command(t, "bench", "--nodes", "1000000", "--key-type", "ed25519", "--temp-dir", dir)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
@@ -178,7 +178,7 @@ func TestBenchFails(t *testing.T) {
 	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := command(t, "bench", "--nodes", "5", "--applied", "--token-key", "ed25519", "--policy", policy, "--json")
+	cmd := command(t, "bench", "--nodes", "5", "--applied", "--key-type", "ed25519", "--policy-file", policy, "--json")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -204,7 +204,7 @@ func TestBenchCases(t *testing.T) {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	cmd := command(t, "bench", "--cases", "--json", "--nodes", "40", "--stored", "20", "--idle", "10", "--token-key", "ed25519")
+	cmd := command(t, "bench", "--cases", "--json", "--nodes", "40", "--stored", "20", "--idle", "10", "--key-type", "ed25519")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

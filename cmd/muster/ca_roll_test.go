@@ -15,17 +15,17 @@ import (
 func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ closed, args string }{
-		{"prov/seal-key.pem", "provisioner run --check"},
-		{"prov", "provisioner run --check"},
+		{"prov/seal-key.pem", "provisioner run --validate"},
+		{"prov", "provisioner run --validate"},
 		{"prov", "ca show"},
 		{"prov/ca", "ca show"},
-		{"prov", "broker config --name n1.example.net"},
-		{"prov", "broker certificate n1 --name n1.example.net"},
+		{"prov", "broker config --host n1.example.net"},
+		{"prov", "broker certificate n1 --host n1.example.net"},
 	} {
 		t.Run(tt.args+" "+tt.closed, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net")
+			muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net")
 			path := filepath.Join(dir, tt.closed)
 			if err := os.Chmod(path, 0); err != nil {
 				t.Fatal(err)

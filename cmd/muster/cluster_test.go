@@ -129,10 +129,10 @@ func TestBrokerRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	address := net.JoinHostPort("127.0.0.1", freePort(t))
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use",
-		"--broker-address", "127.0.0.1", "--cluster", "tls://"+address, "--replicas", "1")
-	muster(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml", "--check")
-	args := []string{"--config", "prov/provisioner.yaml", "--name", "n1", "--dir", "n1", "--listen", address}
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--trust-first-use",
+		"--broker-address", "127.0.0.1", "--broker-urls", "tls://"+address, "--replicas", "1")
+	muster(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml", "--validate")
+	args := []string{"--config", "prov/provisioner.yaml", "--host", "n1", "--dir", "n1", "--listen", address}
 	printed := muster(t, dir, append([]string{"broker", "config"}, args...)...)
 	muster(t, dir, append([]string{"broker", "config", "--write"}, args...)...)
 	if written, err := os.ReadFile(filepath.Join(dir, "n1/nats-server.conf")); err != nil || string(written) != printed {
@@ -153,12 +153,12 @@ func TestBrokerRun(t *testing.T) {
 		t.Errorf("the files are overwritten:\n%s", out)
 	}
 
-	other := command(t, "broker", "certificate", filepath.Join(dir, "n1"), "--config", filepath.Join(dir, "prov/provisioner.yaml"), "--name", "n2")
+	other := command(t, "broker", "certificate", filepath.Join(dir, "n1"), "--config", filepath.Join(dir, "prov/provisioner.yaml"), "--host", "n2")
 	if out, err := other.CombinedOutput(); err == nil || !strings.Contains(string(out), "is the certificate of n1, not of n2") {
 		t.Errorf("the certificate of another server is replaced: %v\n%s", err, out)
 	}
 
-	nobodys := command(t, "broker", "certificate", t.TempDir(), "--config", filepath.Join(dir, "prov/provisioner.yaml"), "--name", "n1")
+	nobodys := command(t, "broker", "certificate", t.TempDir(), "--config", filepath.Join(dir, "prov/provisioner.yaml"), "--host", "n1")
 	if out, err := nobodys.CombinedOutput(); err == nil || !strings.Contains(string(out), "key.pem: no such file or directory: want the directory that `muster broker config --write` made\n") {
 		t.Errorf("the certificate in an empty directory is replaced: %v\n%s", err, out)
 	}
@@ -168,7 +168,7 @@ func TestBrokerRun(t *testing.T) {
 	provisioner := start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")
 	provisioner.waitFor("provisioner is serving")
 	muster(t, dir, "jwt", "provisioning.jwt", "prov/signer-key.pem", "--no-insecure", "--token", "toomanysecrets", "--default", "--urls", address, "--ca", "prov/ca/root.pem")
-	agent := start(t, dir, "server", "run", "--token", "provisioning.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	agent := start(t, dir, "server", "run", "--token-file", "provisioning.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	agent.waitFor("mode=normal")
 	agent.stop()
 
@@ -176,7 +176,7 @@ func TestBrokerRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	muster(t, dir, "broker", "certificate", "n1", "--config", "prov/provisioner.yaml", "--name", "n1")
+	muster(t, dir, "broker", "certificate", "n1", "--config", "prov/provisioner.yaml", "--host", "n1")
 	after, err := os.ReadFile(filepath.Join(dir, "n1/certificate.pem"))
 	if err != nil || string(after) == string(before) {
 		t.Errorf("the certificate is not renewed: %v", err)
@@ -190,7 +190,7 @@ func TestBrokerRun(t *testing.T) {
 	server.waitFor("configuration reloaded")
 	provisioner = start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")
 	provisioner.waitFor("provisioner is serving")
-	agent = start(t, dir, "server", "run", "--token", "provisioning.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	agent = start(t, dir, "server", "run", "--token-file", "provisioning.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	agent.waitFor("mode=normal")
 	agent.stop()
 	provisioner.stop()

@@ -39,7 +39,7 @@ func TestAFleetThatStays(t *testing.T) {
 	as := func(who string) []string {
 		for _, o := range p.Operators {
 			if o.Name == who {
-				return []string{"--url", p.URL, "--credential", o.Credential}
+				return []string{"--url", p.URL, "--login", o.Credential}
 			}
 		}
 		t.Fatalf("no %s among %+v", who, p.Operators)
@@ -91,7 +91,7 @@ func TestAFleetThatStays(t *testing.T) {
 	}
 	ask("otto", "node", "approve", waiting, "--why", "rack 4")
 	eventually(regexp.QuoteMeta(waiting), "vera", "node", "list", "--state", "provisioned", "--prefix", waiting)
-	signed := command(t, "status", "--url", p.URL, "--credential", filepath.Join(p.Dir, "provisioner", "ca", "root.pem"), "--token-file", p.Operators[0].TokenFile)
+	signed := command(t, "status", "--url", p.URL, "--login", filepath.Join(p.Dir, "provisioner", "ca", "root.pem"), "--login", p.Operators[0].TokenFile)
 	if out, err := signed.CombinedOutput(); err != nil {
 		t.Errorf("with a token: %v: %s", err, out)
 	}

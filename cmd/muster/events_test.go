@@ -19,14 +19,14 @@ func TestEvents(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
 	config := []string{"--config", "prov/provisioner.yaml"}
 	provisioner := start(t, dir, append([]string{"provisioner", "run"}, config...)...)
 	provisioner.waitFor("provisioner is serving")
 	follow := start(t, dir, append([]string{"events", "--follow", "--type", "token"}, config...)...)
 	muster(t, dir, "jwt", "t.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port,
 		"--default", "--ca", "prov/ca/root.pem", "--seal", "prov/seal.pub")
-	start(t, dir, "server", "run", "--token", "t.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	start(t, dir, "server", "run", "--token-file", "t.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	provisioner.waitFor("node provisioned")
 	muster(t, dir, append([]string{"token", "revoke", "t.jwt", "--why", "leaked it"}, config...)...)
 	follow.waitFor(`why="leaked it"`)

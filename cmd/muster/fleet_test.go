@@ -29,12 +29,12 @@ func TestFromTokenToMachine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port)
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port)
 
 	// The signer is a certificate and an encrypted key, as in Choria's post.
 	openssl(t, dir, "req", "-x509", "-newkey", "rsa:2048", "-keyout", "prov-key.pem", "-out", "prov-cert.pem", "-days", "1825", "-subj", "/CN=prov", "-passout", "pass:hunter2")
 	edit(t, filepath.Join(dir, "prov/provisioner.yaml"), "- file: signer.pem", "- file: ../prov-cert.pem")
-	muster(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml", "--check")
+	muster(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml", "--validate")
 	provisioner := start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")
 	provisioner.waitFor("provisioner is serving")
 
@@ -43,7 +43,7 @@ func TestFromTokenToMachine(t *testing.T) {
 		"iat": time.Now().Unix(), "nbf": time.Now().Unix(),
 	}))
 	agentArgs := func(node string) []string {
-		return []string{"--token", "provisioning.jwt", "--ssl-dir", node, "--config", node + "/server.conf", "--identity", "web1.example.net"}
+		return []string{"--token-file", "provisioning.jwt", "--ssl-dir", node, "--config", node + "/server.conf", "--identity", "web1.example.net"}
 	}
 	agent := start(t, dir, append([]string{"server", "run"}, agentArgs("web1")...)...)
 	agent.waitFor("approval_pending")

@@ -14,7 +14,7 @@ import (
 func TestNoSpace(t *testing.T) {
 	t.Parallel()
 	prov := t.TempDir() + "/prov"
-	if out, err := command(t, "provisioner", "init", prov, "--name", "localhost", "--trust-domain", "example.net", "--cluster", "tls://localhost:4222").CombinedOutput(); err != nil {
+	if out, err := command(t, "provisioner", "init", prov, "--host", "localhost", "--trust-domain", "example.net", "--broker-urls", "tls://localhost:4222").CombinedOutput(); err != nil {
 		t.Fatalf("init: %v\n%s", err, out)
 	}
 	disk := testdisk.New(t, 8<<20)
@@ -27,8 +27,8 @@ func TestNoSpace(t *testing.T) {
 	}{
 		{[]string{"jwt", "sign", at("x.jwt"), prov + "/signer-key.pem", "--token", "a", "--srv", "example.net"}, at("x.jwt") + ": directory " + disk.Dir + ": no space left on device"},
 		{[]string{"jwt", "sign", at("x.jwt"), prov + "/signer-key.pem", "--token", "a", "--srv", "example.net", "--force"}, at("x.jwt") + ": directory " + disk.Dir + ": no space left on device"},
-		{[]string{"provisioner", "init", at("prov"), "--name", "localhost", "--trust-domain", "example.net"}, at("prov") + ": cannot be made: no space left on device"},
-		{[]string{"broker", "config", "--config", prov + "/provisioner.yaml", "--name", "localhost", "--write", "--dir", at("n1")}, at("n1") + ": cannot be made: no space left on device"},
+		{[]string{"provisioner", "init", at("prov"), "--host", "localhost", "--trust-domain", "example.net"}, at("prov") + ": cannot be made: no space left on device"},
+		{[]string{"broker", "config", "--config", prov + "/provisioner.yaml", "--host", "localhost", "--write", "--dir", at("n1")}, at("n1") + ": cannot be made: no space left on device"},
 	} {
 		cmd := command(t, tt.args...)
 		out, _ := cmd.CombinedOutput()
@@ -52,9 +52,9 @@ func TestWhatWasDoneIsSaid(t *testing.T) {
 	}
 	defer full.Close()
 	for _, tt := range []struct{ args, says string }{
-		{"provisioner init prov --name localhost --trust-domain example.net --cluster tls://localhost:4222", "prov is ready"},
+		{"provisioner init prov --host localhost --trust-domain example.net --broker-urls tls://localhost:4222", "prov is ready"},
 		{"ca roll --config prov/provisioner.yaml", dir + "/prov/ca-2 is ready"},
-		{"broker config --config prov/provisioner.yaml --name localhost --write --dir " + dir + "/n1", dir + "/n1 is ready"},
+		{"broker config --config prov/provisioner.yaml --host localhost --write --dir " + dir + "/n1", dir + "/n1 is ready"},
 	} {
 		cmd := command(t, strings.Fields(tt.args)...)
 		var said strings.Builder

@@ -30,7 +30,7 @@ func TestKilledProvisionerForgetsNothing(t *testing.T) {
 	const nodes = 60
 	dir := t.TempDir()
 	port := freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "broker.example.net", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port, "--trust-first-use")
+	muster(t, dir, "provisioner", "init", "prov", "--host", "broker.example.net", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port, "--trust-first-use")
 	muster(t, dir, "jwt", "provisioning.jwt", "prov/signer-key.pem", "--token", "toomanysecrets", "--urls", "127.0.0.1:"+port)
 	token, err := os.ReadFile(filepath.Join(dir, "provisioning.jwt"))
 	if err != nil {

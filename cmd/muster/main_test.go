@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) != program {
 		// The tests: what the shell has for its own muster is none of theirs.
-		for _, name := range []string{"MUSTER_URL", "MUSTER_CREDENTIAL", "MUSTER_TOKEN_FILE", "MUSTER_PASSPHRASE"} {
+		for _, name := range []string{"MUSTER_URL", "MUSTER_LOGIN", "MUSTER_LOGIN", "MUSTER_PASSPHRASE"} {
 			_ = os.Unsetenv(name) // it cannot fail for these names
 		}
 	}

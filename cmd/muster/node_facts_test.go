@@ -14,7 +14,7 @@ func TestMachinesByFact(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
 	provisioner := start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")
 	provisioner.waitFor("provisioner is serving")
 	muster(t, dir, "jwt", "t.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port,
@@ -23,7 +23,7 @@ func TestMachinesByFact(t *testing.T) {
 		"web1": `{"role":"web","os":{"name":"Debian","kernel":"6.12"},"root_password":"hunter2"}`, "db1": `{"role":"db","os":{"name":"Debian","kernel":"5.10"}}`,
 	} {
 		write(t, filepath.Join(dir, name+".json"), facts)
-		agent := start(t, dir, "server", "run", "--token", "t.jwt", "--ssl-dir", name, "--config", name+"/server.conf", "--identity", name+".example.net", "--facts", name+".json")
+		agent := start(t, dir, "server", "run", "--token-file", "t.jwt", "--ssl-dir", name, "--config", name+"/server.conf", "--identity", name+".example.net", "--facts", name+".json")
 		agent.waitFor("connected to the fleet")
 	}
 	ask := func(wantExit int, args string) string {

@@ -20,13 +20,13 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
 	provisioner := start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")
 	provisioner.waitFor("provisioner is serving")
 	muster(t, dir, "jwt", "t.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port,
 		"--default", "--ca", "prov/ca/root.pem", "--seal", "prov/seal.pub")
 	agentOf := func(name string) *process {
-		return start(t, dir, "server", "run", "--token", "t.jwt", "--ssl-dir", name, "--config", name+"/server.conf", "--identity", name+".example.net")
+		return start(t, dir, "server", "run", "--token-file", "t.jwt", "--ssl-dir", name, "--config", name+"/server.conf", "--identity", name+".example.net")
 	}
 	var agents []*process
 	for _, name := range []string{"web1", "web2", "db1"} {
@@ -130,7 +130,7 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	// A bad change stops at the first machine: of that the operator hears, and no
 	// other is begun.
 	policy("default allow := false\n\ndeny contains \"no more of you\"\n")
-	going := []string{"node", "reprovision", "--wait", "--batch", "1", "--max-failures", "0", "--yes"}
+	going := []string{"node", "reprovision", "--wait", "--concurrency", "1", "--max-failures", "0", "--yes"}
 	out := ask(1, append(going, "--match", "web*.example.net")...)
 	want(out, `web1\.example\.net: it has taken the command, and was refused: denied: policy: no more of you`)
 	want(out, `1 machine failed and 1 is left\n`)

@@ -20,7 +20,7 @@ func TestNodeQuestions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
 	config := []string{"--config", "prov/provisioner.yaml"}
 	run := func(args ...string) (string, int) {
 		t.Helper()
@@ -45,9 +45,9 @@ func TestNodeQuestions(t *testing.T) {
 	muster(t, dir, "jwt", "web.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port,
 		"--default", "--ca", "prov/ca/root.pem", "--seal", "prov/seal.pub", "--identity", "web*.example.net")
 	want("node list", "no machine fits", 0)
-	good := start(t, dir, "server", "run", "--token", "web.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	good := start(t, dir, "server", "run", "--token-file", "web.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	provisioner.waitFor("node provisioned")
-	bad := start(t, dir, "server", "run", "--token", "web.jwt", "--ssl-dir", "db1", "--config", "db1/server.conf", "--identity", "db1.example.net")
+	bad := start(t, dir, "server", "run", "--token-file", "web.jwt", "--ssl-dir", "db1", "--config", "db1/server.conf", "--identity", "db1.example.net")
 	provisioner.waitFor("token_identity")
 
 	// Lists follow the records within a second.
@@ -78,7 +78,7 @@ func TestNodeQuestions(t *testing.T) {
 	want("node explain db1.example.net", `^db1\.example\.net is not known here\.$`, 0)
 	want("node explain db1.example.net", `sign a token whose --identity patterns cover`, 0)
 	want("node explain web9.example.net", `no such node`, 1)
-	want("node grant web1.example.net --ttl 15m --key 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", `may be taken over by the machine with the key 9f86d081884c7d65, until 20`, 0)
+	want("node grant web1.example.net --expires 15m --fingerprint 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", `may be taken over by the machine with the key 9f86d081884c7d65, until 20`, 0)
 	want("node grant web1.example.net", `may be taken over by the next machine that asks for the name with a key of its own, until 20`, 0)
 	want("pause --why "+strings.Repeat("a", 201), `\Amuster: the reason has 201 bytes, limit 200\n\z`, 1)
 

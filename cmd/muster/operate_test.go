@@ -18,7 +18,7 @@ func TestOperate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
 	config := []string{"--config", "prov/provisioner.yaml"}
 	ask := func(args ...string) string { t.Helper(); return muster(t, dir, append(args, config...)...) }
 	want := func(out, pattern string) {
@@ -40,7 +40,7 @@ func TestOperate(t *testing.T) {
 	sign("two.jwt", "--uses", "2", "--identity", "web*.example.net")
 	sign("unused.jwt")
 	want(ask("token", "list"), `\A\z`)
-	agent := start(t, dir, "server", "run", "--token", "two.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	agent := start(t, dir, "server", "run", "--token-file", "two.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	provisioner.waitFor("node provisioned")
 
 	want(ask("token", "list"), `^[0-9a-f]{32}  good +1 of 2 left  signer  web\*\.example\.net  `)
@@ -78,7 +78,7 @@ func TestOperate(t *testing.T) {
 		{"token show 00000000000000000000000000000000", "1", "no token with this id"},
 		{"node revoke web9.example.net", "1", "no such node"},
 		{"node revoke WEB", "2", "identity"},
-		{"node grant web1.example.net --ttl 0.5y", "2", "--ttl"},
+		{"node grant web1.example.net --expires 0.5y", "2", "--expires"},
 		{"signer remove nosuch", "1", "nosuch"},
 		{"signer add prov/seal.pub", "1", "prov/seal.pub"},
 	} {

@@ -17,7 +17,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	port, api := freePort(t), freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
 	path := filepath.Join(dir, "prov/provisioner.yaml")
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -26,7 +26,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	write(t, path, strings.Replace(string(text), "\napi:\n", "\napi:\n  listen: 127.0.0.1:"+api+"\n  names: [localhost]\n", 1))
 	start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml").waitFor("provisioner is serving")
 	socket := func(args ...string) string { t.Helper(); return muster(t, dir, append(args, "--config", path)...) }
-	url := []string{"--url", "https://localhost:" + api, "--credential", filepath.Join(dir, "anna.pem")}
+	url := []string{"--url", "https://localhost:" + api, "--login", filepath.Join(dir, "anna.pem")}
 	fails := func(says string, args ...string) {
 		t.Helper()
 		cmd := command(t, args...)
@@ -42,7 +42,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	if err := os.Chmod(credential, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	fails("muster: --credential: "+credential+": mode 0640 lets others in: chmod 600 "+credential+"\n", append([]string{"status"}, url...)...)
+	fails("muster: --login: "+credential+": mode 0640 lets others in: chmod 600 "+credential+"\n", append([]string{"status"}, url...)...)
 	if err := os.Chmod(credential, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 		t.Fatal(err)
 	}
 	fails("lets others in", "operator", "token", "anna", "--key", exposed, "--installation", installation[1])
-	byToken := append(url, "--token-file", filepath.Join(dir, "anna.jwt"))
+	byToken := append(url, "--login", filepath.Join(dir, "anna.jwt"))
 	muster(t, dir, append([]string{"token", "list"}, byToken...)...)
 	socket("operator", "remove", "anna", "--why", "has left")
 	fails("no operator's credential", append([]string{"token", "list"}, url...)...)

@@ -17,7 +17,7 @@ func TestPendingVerbs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port)
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port)
 	config := []string{"--config", "prov/provisioner.yaml"}
 	ask := func(args ...string) string { t.Helper(); return muster(t, dir, append(args, config...)...) }
 	want := func(out, pattern string) {
@@ -30,7 +30,7 @@ func TestPendingVerbs(t *testing.T) {
 	provisioner.waitFor("provisioner is serving")
 	muster(t, dir, "jwt", "any.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port,
 		"--default", "--ca", "prov/ca/root.pem", "--seal", "prov/seal.pub")
-	agent := start(t, dir, "server", "run", "--token", "any.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	agent := start(t, dir, "server", "run", "--token-file", "any.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	agent.waitFor("code=approval_pending")
 	var pending struct {
 		Waiting []struct {
@@ -47,21 +47,21 @@ func TestPendingVerbs(t *testing.T) {
 	want(ask("node", "pending", "--prefix", "db"), `\A\z`)
 	ask("node", "reject", "web1.example.net", "--why", "who is that")
 	want(ask("node", "pending", "--rejected"), `^web1\.example\.net  [0-9a-f]{16}  20\S+Z  \S+ +who is that$`)
-	for _, order := range [][]string{{"node", "approve", "web1.example.net"}, {"node", "forget", "web1.example.net", "--key", "0123456789abcdef"}} {
+	for _, order := range [][]string{{"node", "approve", "web1.example.net"}, {"node", "forget", "web1.example.net", "--fingerprint", "0123456789abcdef"}} {
 		refuses := command(t, append(order, config...)...)
 		refuses.Dir = dir
-		if out, _ := refuses.CombinedOutput(); refuses.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "was rejected: to name it, add --key "+pending.Waiting[0].Key[:16]) {
+		if out, _ := refuses.CombinedOutput(); refuses.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "was rejected: to name it, add --fingerprint "+pending.Waiting[0].Key[:16]) {
 			t.Errorf("%v, of a name of which a key was rejected: exit %d: %s", order, refuses.ProcessState.ExitCode(), out)
 		}
 	}
 	ask("node", "forget", "web1.example.net") // the only key of it that was rejected
 	agent.stop()
-	agent = start(t, dir, "server", "run", "--token", "any.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	agent = start(t, dir, "server", "run", "--token-file", "any.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	agent.waitFor("code=approval_pending")
 	for strings.TrimSpace(ask("node", "pending")) == "" {
 	}
 	for filter, meant := range map[string]bool{
-		"--match web*.example.net --from 127.0.0.0/8": true, "--match db*.example.net": false, "--from 192.0.2.0/24": false, "--fact nosuch=*": false,
+		"--match web*.example.net --address 127.0.0.0/8": true, "--match db*.example.net": false, "--address 192.0.2.0/24": false, "--fact nosuch=*": false,
 	} {
 		if out := ask(append([]string{"node", "pending"}, strings.Fields(filter)...)...); strings.Contains(out, "web1.example.net") != meant {
 			t.Errorf("node pending %s:\n%s", filter, out)
@@ -75,12 +75,12 @@ func TestPendingVerbs(t *testing.T) {
 	var approved []struct {
 		Identity, Verdict string
 	}
-	if err := json.Unmarshal([]byte(ask("node", "approve", "--match", "web*.example.net", "--from", "127.0.0.1", "--yes", "--json", "--why", "rack 4")), &approved); err != nil ||
+	if err := json.Unmarshal([]byte(ask("node", "approve", "--match", "web*.example.net", "--address", "127.0.0.1", "--yes", "--json", "--why", "rack 4")), &approved); err != nil ||
 		len(approved) != 1 || approved[0].Identity != "web1.example.net" || approved[0].Verdict != "approve" {
 		t.Errorf("approved %+v, %v", approved, err)
 	}
 	agent.stop()
-	agent = start(t, dir, "server", "run", "--token", "any.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	agent = start(t, dir, "server", "run", "--token-file", "any.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	provisioner.waitFor("node provisioned")
 
 	ask("allow", "add", "db*.example.net", "--expires", "2h", "--why", "rack 5")
@@ -90,7 +90,7 @@ func TestPendingVerbs(t *testing.T) {
 
 	muster(t, dir, "jwt", "web3.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port,
 		"--default", "--ca", "prov/ca/root.pem", "--seal", "prov/seal.pub", "--uses", "1", "--identity", "web3.example.net")
-	other := start(t, dir, "server", "run", "--token", "web3.jwt", "--ssl-dir", "web3", "--config", "web3/server.conf", "--identity", "web3.example.net")
+	other := start(t, dir, "server", "run", "--token-file", "web3.jwt", "--ssl-dir", "web3", "--config", "web3/server.conf", "--identity", "web3.example.net")
 	other.waitFor("node provisioned")
 	want(ask("token", "list"), `^[0-9a-f]{32}  used up +0 of 1 left  signer  web3\.example\.net  `)
 
@@ -99,29 +99,29 @@ func TestPendingVerbs(t *testing.T) {
 		{"node approve web9.example.net", "1", "no key waits for this name"},
 		{"node approve web9.example.net --all", "2", "give one or the other"},
 		{"node approve web9.example.net --prefix web", "2", "give one or the other"},
-		{"node approve web9.example.net --ttl 0s", "2", `--ttl is "0s", want 1m to 7d`},
-		{"node approve web9.example.net --ttl 8d", "2", `--ttl is "8d", want 1m to 7d`},
+		{"node approve web9.example.net --expires 0s", "2", `--expires is "0s", want 1m to 7d`},
+		{"node approve web9.example.net --expires 8d", "2", `--expires is "8d", want 1m to 7d`},
 		{"node approve Web9.example.net", "2", "Web9"},
-		{"node approve web9.example.net --key abc", "2", "want 8 to 64 lower-case hex digits"},
-		{"node approve --from rack4 --fact x", "2", "NAME=VALUE"},
+		{"node approve web9.example.net --fingerprint abc", "2", "want 8 to 64 lower-case hex digits"},
+		{"node approve --address rack4 --fact x", "2", "NAME=VALUE"},
 		{"node approve --match nobody*.example.net --yes", "0", "no machines that fit are waiting"},
 		{"node reject web9.example.net", "1", "no key waits for this name"},
 		{"node pending --prefix nobody", "0", "no machines that fit are waiting"},
-		{"node grant web9.example.net --key zz --why x", "2", "want 64 lower-case hex digits"},
-		{"node reconfigure web1.example.net --node-token /dev/null", "1", "--node-token: /dev/null: empty"},
-		{"node reconfigure web1.example.net --node-token prov/ca/root.pem", "1", "--node-token: prov/ca/root.pem: PEM, not a token\n"},
-		{"node reconfigure web1.example.net --node-token prov/seal.pub", "1", "muster: --node-token: prov/seal.pub: malformed token: "},
-		{"node reconfigure web1.example.net --node-token /dev/zero", "1", "more than 1048576 bytes, the limit"},
-		{"operator add anna --role admin --key /dev/zero", "1", "--key: /dev/zero: more than 1048576 bytes, the limit"},
+		{"node grant web9.example.net --fingerprint zz --why x", "2", "want 64 lower-case hex digits"},
+		{"node reconfigure web1.example.net --token-file /dev/null", "1", "--token-file: /dev/null: empty"},
+		{"node reconfigure web1.example.net --token-file prov/ca/root.pem", "1", "--token-file: prov/ca/root.pem: PEM, not a token\n"},
+		{"node reconfigure web1.example.net --token-file prov/seal.pub", "1", "muster: --token-file: prov/seal.pub: malformed token: "},
+		{"node reconfigure web1.example.net --token-file /dev/zero", "1", "more than 1048576 bytes, the limit"},
+		{"operator add anna --role admin --public-key /dev/zero", "1", "--public-key: /dev/zero: more than 1048576 bytes, the limit"},
 		{"backup - --why x", "2", "no stream can be in its place"},
 		{"restore -", "2", "no stream can be in its place"},
-		{"broker config --name n1 --leaf-listen 0.0.0.0:7422", "2", "--leaf-listen without --leaf"},
-		{"node pending --token eyJh", "2", "--token: "},
+		{"broker config --host n1 --leaf-listen 0.0.0.0:7422", "2", "--leaf-listen without --leaf"},
+		{"node pending --token-id eyJh", "2", "--token-id: "},
 		{"allow add db*.example.net --expires 0s", "2", "want 1s to 100y"},
 		{"allow add db*.example.net --expires -1h", "2", "--expires"},
 		{"allow add Db*.example.net", "2", "not a valid identity pattern"},
-		{"allow add **.*", "2", "--i-know"},
-		{"allow add *", "2", "--i-know"},
+		{"allow add **.*", "2", "--any-name"},
+		{"allow add *", "2", "--any-name"},
 		{"allow remove nosuch", "1", "no such entry"},
 	} {
 		cmd := command(t, append(strings.Fields(tt.args), config...)...)

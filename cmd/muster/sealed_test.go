@@ -15,7 +15,7 @@ func TestSealedFromTokenToMachine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port, "--trust-first-use")
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port, "--trust-first-use")
 	sign := func(file, seal string) {
 		muster(t, dir, "jwt", file, "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port, "--default",
 			"--ca", "prov/ca/root.pem", "--seal", seal)
@@ -24,7 +24,7 @@ func TestSealedFromTokenToMachine(t *testing.T) {
 	provisioner := start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")
 	provisioner.waitFor("provisioner is serving")
 	args := func(node, token string) []string {
-		return []string{"--token", token, "--ssl-dir", node, "--config", node + "/server.conf", "--identity", node + ".example.net"}
+		return []string{"--token-file", token, "--ssl-dir", node, "--config", node + "/server.conf", "--identity", node + ".example.net"}
 	}
 	before, _ := output(t, dir, append([]string{"server", "doctor"}, args("web1", "provisioning.jwt")...)...)
 	if !strings.Contains(before, "admits this node with the sealed token") {

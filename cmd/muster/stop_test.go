@@ -13,7 +13,7 @@ import (
 func TestAFailedStoreEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	muster(t, dir, "provisioner", "init", "prov", "--name", "broker.example.net", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+freePort(t))
+	muster(t, dir, "provisioner", "init", "prov", "--host", "broker.example.net", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+freePort(t))
 	run := func() *process { return start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml") }
 	ends := func(p *process, status int, says string) {
 		t.Helper()

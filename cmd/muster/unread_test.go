@@ -18,7 +18,7 @@ import (
 func TestALogThatNobodyReadsEndsNobody(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+freePort(t))
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+freePort(t))
 	write(t, filepath.Join(dir, "broker.conf"), "listen: 127.0.0.1:-1\nauthorization { user: a, password: bcdefghijklmnopq }\n")
 	for _, tt := range []struct {
 		name    string
@@ -63,12 +63,12 @@ func TestAHangupEndsAServiceInOrder(t *testing.T) {
 	signal.Notify(heard, syscall.SIGHUP)
 	defer signal.Stop(heard)
 	dir := t.TempDir()
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+freePort(t))
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+freePort(t))
 	write(t, filepath.Join(dir, "secret"), "toomanysecrets\n")
-	muster(t, dir, "jwt", "sign", "provisioning.jwt", "prov/signer-key.pem", "--default", "--token-file", "secret", "--urls", "127.0.0.1:1")
+	muster(t, dir, "jwt", "sign", "provisioning.jwt", "prov/signer-key.pem", "--default", "--secret-file", "secret", "--urls", "127.0.0.1:1")
 	for serving, args := range map[string][]string{
 		"provisioner is serving": {"provisioner", "run", "--config", "prov/provisioner.yaml"},
-		"enrollment failed":      {"server", "run", "--token", "provisioning.jwt", "--ssl-dir", "node", "--config", "node/server.conf", "--identity", "web1.example.net"},
+		"enrollment failed":      {"server", "run", "--token-file", "provisioning.jwt", "--ssl-dir", "node", "--config", "node/server.conf", "--identity", "web1.example.net"},
 	} {
 		p := start(t, dir, args...)
 		p.waitFor(serving)

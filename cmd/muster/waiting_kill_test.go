@@ -28,7 +28,7 @@ func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
 	const each, kills = 2, 3
 	dir := t.TempDir()
 	port := freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port)
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port)
 	muster(t, dir, "jwt", "any.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "127.0.0.1:"+port)
 	text, err := os.ReadFile(dir + "/any.jwt")
 	if err != nil {
@@ -117,7 +117,7 @@ func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
 		all.Go(func() {
 			name := fmt.Sprintf("op%d", i)
 			must("operator", "add", name, "--role", "admin", "--certificate")
-			must("operator", "add", name, "--role", "viewer", "--key", "prov/signer.pem")
+			must("operator", "add", name, "--role", "viewer", "--public-key", "prov/signer.pem")
 			if i > 0 {
 				must("operator", "remove", name)
 			}

@@ -39,7 +39,7 @@ func TestWebhook(t *testing.T) {
 		}
 	}))
 	t.Cleanup(endpoint.Close)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
 	write := func(name, text string) {
 		f, err := os.OpenFile(filepath.Join(dir, "prov", name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -65,7 +65,7 @@ func TestWebhook(t *testing.T) {
 
 	openssl(t, dir, "genpkey", "-algorithm", "ed25519", "-out", "other.pem")
 	muster(t, dir, "jwt", "t.jwt", "other.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port, "--default")
-	node := start(t, dir, "server", "run", "--token", "t.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	node := start(t, dir, "server", "run", "--token-file", "t.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	next := func() string {
 		select {
 		case id := <-ids:

@@ -34,11 +34,11 @@ done
 
 # One installation. On real machines, the second command runs where the first
 # did, and its directories are copied to the servers.
-"$muster" provisioner init "$work/p1" --name p1.example.net --trust-domain example.net --trust-first-use \
-  --cluster "$servers" --broker-name localhost --broker-address "$address" > "$work/init.log" 2>&1
+"$muster" provisioner init "$work/p1" --host p1.example.net --trust-domain example.net --trust-first-use \
+  --broker-urls "$servers" --broker-name localhost --broker-address "$address" > "$work/init.log" 2>&1
 for i in 1 2 3; do
   # shellcheck disable=SC2086 # routes are several words
-  "$muster" broker config --config "$work/p1/provisioner.yaml" --name "n$i" --dir "$work/n$i" --write \
+  "$muster" broker config --config "$work/p1/provisioner.yaml" --host "n$i" --dir "$work/n$i" --write \
     --listen "$address:$((port + i))" --cluster-listen "$address:$((port + 10 + i))" $routes
   "$nats_server" -c "$work/n$i/nats-server.conf" > "$work/n$i.log" 2>&1 &
   pids="$pids $!"
@@ -89,7 +89,7 @@ done
 # Each node takes one of the three servers.
 i=1
 while [ "$i" -le "$nodes" ]; do
-  "$muster" server run --token "$work/provisioning.jwt" --identity "node$i.example.net" \
+  "$muster" server run --token-file "$work/provisioning.jwt" --identity "node$i.example.net" \
     --config "$work/node$i/server.conf" --ssl-dir "$work/node$i/ssl" > "$work/node$i.log" 2>&1 &
   pids="$pids $!"
   i=$((i + 1))

@@ -46,12 +46,12 @@ await() {
 
 # One installation. The hub's broker lets in the site's by the name in its
 # certificate; the site's has no streams, and calls itself broker.ams1@ams1.
-"$muster" provisioner init "$work/hub" --name p1.example.net --trust-domain example.net --trust-first-use \
-  --cluster "tls://$hub" --replicas 1 --broker-name localhost --broker-address "$address" > "$work/init.log" 2>&1
+"$muster" provisioner init "$work/hub" --host p1.example.net --trust-domain example.net --trust-first-use \
+  --broker-urls "tls://$hub" --replicas 1 --broker-name localhost --broker-address "$address" > "$work/init.log" 2>&1
 printf 'identity = {{ .Identity }}\n' > "$work/hub/server.conf" # nodes stay with the brokers in their tokens
-"$muster" broker config --config "$work/hub/provisioner.yaml" --name broker.hub --listen "$hub" \
+"$muster" broker config --config "$work/hub/provisioner.yaml" --host broker.hub --listen "$hub" \
   --leaf broker.ams1 --leaf-listen "$leaves" --dir "$work/broker-hub" --write
-"$muster" broker config --config "$work/hub/provisioner.yaml" --name broker.ams1 --listen "$site" \
+"$muster" broker config --config "$work/hub/provisioner.yaml" --host broker.ams1 --listen "$site" \
   --site ams1 --hub "$leaves" --dir "$work/broker-ams1" --write
 
 # The site's provisioner has the same keys; name, site and broker are its own.
@@ -72,7 +72,7 @@ await p2 'provisioner is serving'
   --urls "$site" --site ams1 --default --seal "$work/hub/seal.pub" --ca "$work/hub/ca/root.pem" > /dev/null
 
 node() {
-  start "$1" server run --token "$work/provisioning.jwt" --identity "$1.example.net" --config "$work/$1/server.conf" --ssl-dir "$work/$1"
+  start "$1" server run --token-file "$work/provisioning.jwt" --identity "$1.example.net" --config "$work/$1/server.conf" --ssl-dir "$work/$1"
 }
 node web1
 await web1 'connected to the fleet'

@@ -37,7 +37,7 @@ await() {
 }
 
 # The broker's second port; on a real machine it is ":443".
-"$muster" provisioner init "$work/p" --name p1.example.net --trust-domain example.net --trust-first-use \
+"$muster" provisioner init "$work/p" --host p1.example.net --trust-domain example.net --trust-first-use \
   --listen "$address:$((port + 1))" --broker-name localhost --broker-address "$address" > "$work/init.log" 2>&1
 sed -e 's/^  # websocket:/  websocket:/' -e "s/^  #   listen: \":443\"/    listen: \"$web\"/" "$work/p/provisioner.yaml" > "$work/edited"
 mv "$work/edited" "$work/p/provisioner.yaml"
@@ -52,7 +52,7 @@ await provisioner 'provisioner is serving'
 "$muster" jwt "$work/provisioning.jwt" "$work/p/signer-key.pem" --token "$(od -An -tx1 -N16 /dev/urandom | tr -d ' \n')" \
   --urls "wss://$web" --default --seal "$work/p/seal.pub" --ca "$work/p/ca/root.pem" > /dev/null
 
-"$muster" server run --token "$work/provisioning.jwt" --identity web1.example.net --config "$work/web1/server.conf" \
+"$muster" server run --token-file "$work/provisioning.jwt" --identity web1.example.net --config "$work/web1/server.conf" \
   --ssl-dir "$work/web1/ssl" > "$work/web1.log" 2>&1 &
 pids="$pids $!"
 await web1 'connected to the fleet'

@@ -33,7 +33,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// policy decides unless --policy names another: about 30 lines that read facts, as a fleet's would.
+// policy decides unless --policy-file names another: about 30 lines that read facts, as a fleet's would.
 //
 //go:embed policy.rego
 var policy []byte
@@ -52,7 +52,7 @@ func signerKey(kind string) (crypto.Signer, error) {
 func install(cfg *Config) (_ *serving, err error) {
 	s := &serving{}
 	if s.dir, err = os.MkdirTemp(cfg.Dir, "muster-bench-"); err != nil {
-		return nil, fmt.Errorf("%w: give a directory for it with --dir", err)
+		return nil, fmt.Errorf("%w: give a directory for it with --temp-dir", err)
 	}
 	defer func() {
 		if err != nil {

@@ -50,7 +50,7 @@ func newAgents(t *testing.T, dir, token string, n int) []*agent {
 func (a *agent) start() {
 	a.t.Helper()
 	a.p = start(a.t, a.dir, "agent", []string{a.clock.env()}, program(a.t, "muster-server"), "run",
-		"--token", a.token, "--ssl-dir", a.ssl(), "--config", filepath.Join(a.dir, "server.conf"), "--identity", a.identity)
+		"--token-file", a.token, "--ssl-dir", a.ssl(), "--config", filepath.Join(a.dir, "server.conf"), "--identity", a.identity)
 }
 
 // nudge changes the agent's token by a line's end: an agent that waits looks at

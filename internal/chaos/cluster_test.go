@@ -55,18 +55,18 @@ func newCluster(t *testing.T, dir string, hosts [servers]string) *deployment {
 	t.Helper()
 	d := &deployment{t: t, dir: dir, clock: newClock(t, filepath.Join(dir, "provisioner.clock")), cluster: &cluster{}}
 	var urls, routes []string
-	init := []string{"provisioner", "init", "prov", "--name", "one.chaos.test", "--broker-name", "localhost", "--trust-domain", "chaos.test", "--trust-first-use"}
+	init := []string{"provisioner", "init", "prov", "--host", "one.chaos.test", "--broker-name", "localhost", "--trust-domain", "chaos.test", "--trust-first-use"}
 	for _, host := range hosts {
 		d.addresses = append(d.addresses, net.JoinHostPort(host, testproc.FreePort(t)))
 		urls = append(urls, "tls://"+d.addresses[len(d.addresses)-1])
 		routes = append(routes, net.JoinHostPort(host, testproc.FreePort(t)))
 		init = append(init, "--broker-address", host)
 	}
-	d.muster(append(init, "--cluster", strings.Join(urls, ","))...)
+	d.muster(append(init, "--broker-urls", strings.Join(urls, ","))...)
 	d.edit("prov/provisioner.yaml", "# per_source: 20000", "per_source: 0")
 	for i, address := range d.addresses {
 		name := fmt.Sprintf("n%d", i+1)
-		config := []string{"broker", "config", "--config", "prov/provisioner.yaml", "--name", name, "--listen", address, "--cluster-listen", routes[i],
+		config := []string{"broker", "config", "--config", "prov/provisioner.yaml", "--host", name, "--listen", address, "--cluster-listen", routes[i],
 			"--dir", name, "--max-store-bytes", fmt.Sprint(8 << 30), "--write"}
 		for _, route := range routes {
 			config = append(config, "--route", route)

@@ -31,7 +31,7 @@ func newEmbedded(t *testing.T, dir, host string) *deployment {
 	t.Helper()
 	address := net.JoinHostPort(host, testproc.FreePort(t))
 	d := &deployment{t: t, dir: dir, data: filepath.Join(dir, "prov/data"), addresses: []string{address}, clock: newClock(t, filepath.Join(dir, "provisioner.clock"))}
-	d.muster("provisioner", "init", "prov", "--name", "broker.chaos.test", "--trust-domain", "chaos.test",
+	d.muster("provisioner", "init", "prov", "--host", "broker.chaos.test", "--trust-domain", "chaos.test",
 		"--broker-name", "localhost", "--broker-address", host, "--listen", address, "--trust-first-use")
 	// A wave comes from one address.
 	d.edit("prov/provisioner.yaml", "# per_source: 20000", "per_source: 0")

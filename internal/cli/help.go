@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"os"
 	"slices"
 	"strings"
@@ -22,7 +23,33 @@ var usageTemplate = strings.NewReplacer(
 ).Replace(kingpin.DefaultUsageTemplate)
 
 // usageFuncs are what our templates call beyond kingpin's own.
-var usageFuncs = template.FuncMap{"LongHelp": longHelp}
+var usageFuncs = template.FuncMap{"LongHelp": longHelp, "FlagsToTwoColumns": flagRows}
+
+// flagRows makes a row of each flag: how it is written, and what it means, with its default and its variable.
+func flagRows(flags []*kingpin.FlagModel) (rows [][2]string) {
+	for _, f := range flags {
+		if f.Hidden {
+			continue
+		}
+		written := "--" + f.Name
+		if f.Short != 0 {
+			written = "-" + string(f.Short) + ", " + written
+		}
+		value, help, _ := FlagText(f.Name)
+		if value != "" {
+			written += "=" + value
+		}
+		help = cmp.Or(help, f.Help)
+		if given := strings.Join(f.Default, ","); given != "" && value != "" {
+			help += " (default " + given + ")"
+		}
+		if f.Envar != "" {
+			help += " ($" + f.Envar + ")"
+		}
+		rows = append(rows, [2]string{written, help})
+	}
+	return rows
+}
 
 // exitHelp is for commands that say no more with their exit status.
 const exitHelp = `Exits with 0 if that is done, 1 if it failed, 2 if the command line makes no

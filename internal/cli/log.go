@@ -12,13 +12,10 @@ type LogFlags struct {
 	level, format string
 }
 
-// Add adds the flags to a command. otherwise says what the level is if none is
-// given.
-func (f *LogFlags) Add(c *kingpin.CmdClause, otherwise string) {
-	Enum(c.Flag("log-level", "Least level that is logged. Default: "+otherwise+".").PlaceHolder("debug|info|warn|error"),
-		&f.level, "debug", "info", "warn", "error")
-	Enum(c.Flag("log-format", "How the log on standard error is written: for people, or for programs.").Default("text"),
-		&f.format, "text", "json")
+// Add adds the flags to a command.
+func (f *LogFlags) Add(c *kingpin.CmdClause) {
+	Enum(Flag(c, "log-level"), &f.level, "debug", "info", "warn", "error")
+	Enum(Flag(c, "log-format").Default("text"), &f.format, "text", "json")
 }
 
 // New returns a logger to w, and its level, which is info until somebody sets

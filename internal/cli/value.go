@@ -83,9 +83,34 @@ func DurationOf(flag, s string, least, most time.Duration) (time.Duration, error
 	return d, nil
 }
 
+// Until makes a flag take a span from now, or a time, that is least to most away.
+func Until(flag *kingpin.FlagClause, target *time.Duration, least, most time.Duration) {
+	spanOrTime(flag, target, least, most, time.Until)
+}
+
+// Since is [Until] of a span before now, or a time that has passed.
+func Since(flag *kingpin.FlagClause, target *time.Duration, least, most time.Duration) {
+	spanOrTime(flag, target, least, most, time.Since)
+}
+
+func spanOrTime(flag *kingpin.FlagClause, target *time.Duration, least, most time.Duration, distance func(time.Time) time.Duration) {
+	name := flag.Model().Name
+	flag.SetValue(&value{set: func(s string) (err error) {
+		at, noTime := time.Parse(time.RFC3339, s)
+		if noTime != nil {
+			*target, err = DurationOf(name, s, least, most)
+			return err
+		}
+		if *target = distance(at); *target < least || *target > most {
+			return fmt.Errorf("--%s is %s, want a time %s to %s away", name, s, span.Format(least), span.Format(most))
+		}
+		return nil
+	}})
+}
+
 // Enum makes a flag take one of the options.
 func Enum(flag *kingpin.FlagClause, target *string, options ...string) {
-	Flag(flag.HintOptions(options...), target, func(s string) (string, error) {
+	Parse(flag.HintOptions(options...), target, func(s string) (string, error) {
 		if slices.Contains(options, s) {
 			return s, nil
 		}
@@ -93,16 +118,16 @@ func Enum(flag *kingpin.FlagClause, target *string, options ...string) {
 	})
 }
 
-// Flag makes a flag take what parse makes of its text.
-func Flag[T any](flag *kingpin.FlagClause, target *T, parse func(string) (T, error)) {
+// Parse makes a flag take what parse makes of its text.
+func Parse[T any](flag *kingpin.FlagClause, target *T, parse func(string) (T, error)) {
 	flag.SetValue(&value{set: func(s string) (err error) {
 		*target, err = parse(s)
 		return named(flag, err)
 	}})
 }
 
-// Flags is Flag for one that may be repeated.
-func Flags[T any](flag *kingpin.FlagClause, target *[]T, parse func(string) (T, error)) {
+// ParseEach is Parse for one that may be repeated.
+func ParseEach[T any](flag *kingpin.FlagClause, target *[]T, parse func(string) (T, error)) {
 	flag.SetValue(&value{many: true, set: func(s string) error {
 		v, err := parse(s)
 		*target = append(*target, v)

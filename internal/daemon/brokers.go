@@ -39,7 +39,7 @@ type brokers interface {
 
 // ExternalConfig is how brokers outside of the process are reached. All of its
 // files are secrets and the same for every provisioner of an installation, as
-// `muster provisioner init --cluster` makes them.
+// `muster provisioner init --broker-urls` makes them.
 type ExternalConfig struct {
 	// Credentials and SystemCredentials log in to the accounts MUSTER and SYS:
 	// files with the seed of a user nkey, on one line.

@@ -49,7 +49,7 @@ func TestAFactStaysTheValueOfOneSetting(t *testing.T) {
 	f.Check()
 }
 
-// TestTemplateMistakesAreFoundAtTheStart has what --check must not let pass.
+// TestTemplateMistakesAreFoundAtTheStart has what --validate must not let pass.
 func TestTemplateMistakesAreFoundAtTheStart(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -93,7 +93,7 @@ func TestADiskThatIsNotMounted(t *testing.T) {
 }
 
 // TestAJournalThatCannotBeTrustedStopsTheStart expects one line that says what
-// is wrong with it, from --check as well.
+// is wrong with it, from --validate as well.
 func TestAJournalThatCannotBeTrustedStopsTheStart(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

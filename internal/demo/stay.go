@@ -35,8 +35,8 @@ type Place struct {
 type Operator struct {
 	Name       string             `json:"name"`
 	Role       trust.OperatorRole `json:"role"`
-	Credential string             `json:"credential"` // file for --credential: key, certificate and roots
-	TokenFile  string             `json:"token_file"` // for --token-file and the console; good for an hour
+	Credential string             `json:"credential"` // file for --login: key, certificate and roots
+	TokenFile  string             `json:"token_file"` // for --login and the console; good for an hour
 }
 
 // A Part is a part of the fleet, and what becomes of it.

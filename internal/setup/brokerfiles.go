@@ -52,7 +52,7 @@ func (s BrokerServer) Text(path string) (string, error) {
 
 func (s BrokerServer) text(cfg daemon.Config, path string) (string, error) {
 	if cfg.Broker.URL == "" {
-		return "", fmt.Errorf("%s: broker.url: missing: this provisioner has a broker of its own; 'muster provisioner init --cluster' sets one up for others", path)
+		return "", fmt.Errorf("%s: broker.url: missing: this provisioner has a broker of its own; 'muster provisioner init --broker-urls' sets one up for others", path)
 	}
 	keys, err := daemon.LoadBrokerKeys(&cfg.Broker.External)
 	if err != nil {

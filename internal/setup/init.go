@@ -122,7 +122,7 @@ func placeFor(dir string) (string, error) {
 // init that sets it.
 func (s *Installation) Check() error {
 	v := &daemon.Mistakes{}
-	v.Name("--name", s.Name)
+	v.Name("--host", s.Name)
 	v.Name("--trust-domain", s.TrustDomain)
 	if s.Site != "" {
 		_, err := jwt.ParseSite(s.Site)
@@ -132,7 +132,7 @@ func (s *Installation) Check() error {
 		v.Listen("--listen", s.Listen)
 	}
 	if s.Cluster != "" {
-		v.Check("--cluster", broker.CheckURLs(s.Cluster))
+		v.Check("--broker-urls", broker.CheckURLs(s.Cluster))
 	}
 	if s.Replicas < 0 || s.Replicas > daemon.MaxReplicas {
 		v.Bad("--replicas", "is %d, want 1 to %d", s.Replicas, daemon.MaxReplicas)

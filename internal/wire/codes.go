@@ -145,7 +145,7 @@ var Codes = []Meaning{
 	{Code: CodeApprovalPending, Public: "the machine waits for an operator",
 		Remedy: "ask an operator to approve it: `muster node approve` with its name, or an allow-list entry for it", Retry: true},
 	{Code: CodeRejected, SentAs: CodeDenied, Public: "the policy does not admit this machine",
-		Remedy: "an operator rejected this machine's key: `muster node approve` or `muster node forget` its name with --key if that was wrong"},
+		Remedy: "an operator rejected this machine's key: `muster node approve` or `muster node forget` its name with --fingerprint if that was wrong"},
 	{Code: CodeShutdown, Public: "the policy asks the machine to stop its agent",
 		Remedy: "the agent has ended; start it again once the policy would let it in"},
 	{Code: CodePolicyFailed, Public: "the policy could not be evaluated",
@@ -189,7 +189,7 @@ var Codes = []Meaning{
 		Remedy: "let the node connect again with its certificate; if that is no longer live, it enrolls anew by itself"},
 
 	{Code: CodeCommandProof, Public: "the command does not prove the shared secret of this node's token",
-		Remedy: "the node's provisioning.jwt is not there, or not the one it enrolled with: put it there, or name the one that is there with --node-token"},
+		Remedy: "the node's provisioning.jwt is not there, or not the one it enrolled with: put it there, or name the one that is there with --token-file"},
 	{Code: CodeCommandStale, Public: "the command answers no question of this node, or comes too late",
 		Remedy: "send it again; if it persists, commands are replayed", Retry: true},
 	{Code: CodeCommandImpossible, Public: "the node cannot do this as it is",

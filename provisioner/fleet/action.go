@@ -33,7 +33,7 @@ func (a Action) Command() string {
 		words = append(words, string(a.Token))
 	}
 	if a.Key != "" {
-		words = append(words, "--key", a.Key)
+		words = append(words, "--fingerprint", a.Key)
 	}
 	return strings.Join(words, " ")
 }

@@ -82,7 +82,7 @@ func TestVerdictsAreExplained(t *testing.T) {
 	db := f.Node("db1.example.net")
 	f.Refused(db)
 	key = decide("db1.example.net", "reject", httpapi.NewVerdict{Why: "not ours"}).KeyHash
-	said = explains(t, f, "db1.example.net", "The key "+key+" was rejected at ", `("not ours"), and cannot enroll`, "muster node forget db1.example.net --key "+key)
+	said = explains(t, f, "db1.example.net", "The key "+key+" was rejected at ", `("not ours"), and cannot enroll`, "muster node forget db1.example.net --fingerprint "+key)
 	if !strings.Contains(said, "The node has never enrolled") {
 		t.Errorf("a machine that was rejected: %s", said)
 	}
@@ -191,7 +191,7 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	first := f.Node("revoked.example.net")
 	approve(other)
 	letIn(first)
-	explains(t, f, "revoked.example.net", "but the name belongs to another key: the approval is void", "muster node grant revoked.example.net --key "+keyOf(t, other))
+	explains(t, f, "revoked.example.net", "but the name belongs to another key: the approval is void", "muster node grant revoked.example.net --fingerprint "+keyOf(t, other))
 	f.Revoke("revoked.example.net")
 	is(other, "but the name or the key is revoked: the approval is void", wire.CodeIdentityRevoked)
 	refused(other, "the name is revoked; run `muster node retire revoked.example.net` first")
@@ -199,12 +199,12 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	other = node("taken.example.net")
 	approve(other)
 	letIn(f.Node("taken.example.net"))
-	refused(other, "`muster node grant taken.example.net --key "+keyOf(t, other)+"`")
+	refused(other, "`muster node grant taken.example.net --fingerprint "+keyOf(t, other)+"`")
 	is(other, "but the name belongs to another key: the approval is void", wire.CodeIdentityTaken)
 	if _, err := testbed.Orders(p).Keys.Reject(f.Context(), operate.Named("taken.example.net", keyOf(t, other)), testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
-	refused(other, "the key stays rejected until `muster node forget taken.example.net --key "+keyOf(t, other)+"`")
+	refused(other, "the key stays rejected until `muster node forget taken.example.net --fingerprint "+keyOf(t, other)+"`")
 	if code := f.Refused(other); code != wire.CodeRejected {
 		t.Errorf("a rejected key whose approval was refused gets %s", code)
 	}

@@ -80,7 +80,7 @@ var problems = []struct {
 		http.StatusGatewayTimeout, "", "retry: a node does not carry out a command twice",
 		[]error{operate.ErrNodeSilent},
 	},
-	{http.StatusConflict, "", "name the node's token with --node-token", []error{operate.ErrNoCommandKey}},
+	{http.StatusConflict, "", "name the node's token with --token-file", []error{operate.ErrNoCommandKey}},
 	{http.StatusServiceUnavailable, wire.CodeAuthorityExpired, "", []error{ca.ErrExpired}},
 	{http.StatusServiceUnavailable, wire.CodeCertificateFailed, "", []error{ca.ErrAuthority}},
 	{http.StatusBadRequest, "", "", []error{

@@ -125,7 +125,7 @@ func (n *Nodes) commandable(r *provisioner.Record, o CommandOrder) error {
 		return nil
 	}
 	if err := n.provisioner.TokenUnusable(r); err != nil {
-		return fmt.Errorf("%w: its token %s %w: give it another token first, and name that with --node-token",
+		return fmt.Errorf("%w: its token %s %w: give it another token first, and name that with --token-file",
 			trust.ErrState, r.Token, err)
 	}
 	return nil

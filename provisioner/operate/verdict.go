@@ -110,7 +110,7 @@ func approvable(w *waiting.Key) error {
 }
 
 func errKeepsName(id wire.Identity, keyHash string) error {
-	return fmt.Errorf("%w: the name belongs to another key; to give it to this node, run `muster node grant %s --key %s`",
+	return fmt.Errorf("%w: the name belongs to another key; to give it to this node, run `muster node grant %s --fingerprint %s`",
 		trust.ErrState, id, keyHash)
 }
 
@@ -251,7 +251,7 @@ func (k *Keys) approval(ctx context.Context, a *orders.Answer, ttl time.Duration
 	}
 	err = k.letsIn(ctx, a)
 	if errors.Is(err, trust.ErrState) && s.rejection != nil {
-		err = fmt.Errorf("%w; the key stays rejected until `muster node forget %s --key %s`", err, a.Identity, a.KeyHash)
+		err = fmt.Errorf("%w; the key stays rejected until `muster node forget %s --fingerprint %s`", err, a.Identity, a.KeyHash)
 	}
 	return err
 }

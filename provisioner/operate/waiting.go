@@ -143,7 +143,7 @@ func (k *Keys) waiterNamed(ctx context.Context, id wire.Identity, key string) (*
 	case len(found) == 0:
 		return nil, fmt.Errorf("%w with key %s; waiting with %s", ErrNotWaiting, key, strings.Join(keys, ", "))
 	case len(found) > 1:
-		return nil, fmt.Errorf("%w: %d keys wait for this name, choose one with --key: %s",
+		return nil, fmt.Errorf("%w: %d keys wait for this name, choose one with --fingerprint: %s",
 			trust.ErrState, len(found), strings.Join(keys, ", "))
 	}
 	return found[0], nil
@@ -158,7 +158,7 @@ func (k *Keys) noneWaits(id wire.Identity) error {
 	}
 	switch {
 	case len(rejected) > 0:
-		return fmt.Errorf("%w; a key of this name was rejected: to name it, add --key %s", ErrNotWaiting, strings.Join(rejected, " or "))
+		return fmt.Errorf("%w; a key of this name was rejected: to name it, add --fingerprint %s", ErrNotWaiting, strings.Join(rejected, " or "))
 	case k.provisioner.Revocations().Outstanding(id, "") != nil:
 		return fmt.Errorf("%w: it is revoked; to let a node have it, run `muster node retire %s` first, which frees the name",
 			ErrNotWaiting, id)

@@ -155,7 +155,7 @@ func TestApprovalIsForOneKey(t *testing.T) {
 	f.Refused(first)
 	f.Refused(second)
 	thoseWaiting(t, f, first, second)
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "--key") {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "--fingerprint") {
 		t.Errorf("approval that names no key: %v", err)
 	}
 	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", strings.Repeat("0", 64)), 0, operator); !errors.Is(err, operate.ErrNotWaiting) {
@@ -173,7 +173,7 @@ func TestApprovalIsForOneKey(t *testing.T) {
 		list := thoseWaiting(t, f, first)
 		return list[0].Code == wire.CodeIdentityTaken
 	})
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "muster node grant web1.example.net --key "+keyHash(t, first)) {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "muster node grant web1.example.net --fingerprint "+keyHash(t, first)) {
 		t.Errorf("approval for a name that is taken: %v", err)
 	}
 	f.Check()

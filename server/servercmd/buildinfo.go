@@ -31,7 +31,7 @@ const buildInfoHelp = `Reads the token, if there is one, and the configuration; 
 asks no other program.
 
   %[1]s
-  %[1]s --token provisioning.jwt --json`
+  %[1]s --token-file provisioning.jwt --json`
 
 // AddBuildInfo adds the verb buildinfo.
 func AddBuildInfo(to Parent, all Verbs) {
@@ -39,12 +39,9 @@ func AddBuildInfo(to Parent, all Verbs) {
 	c := to.Command("buildinfo",
 		"Show version and provisioning settings.")
 	c.HelpLong(fmt.Sprintf(buildInfoHelp, called(to, "buildinfo")))
-	c.Flag("token",
-		"Provisioning token. Default: /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
-		PlaceHolder("FILE").StringVar(&v.cfg.TokenFile)
-	c.Flag("config", "Configuration, which may switch provisioning on or off. Default: "+server.DefaultConfFile+".").
-		Default(server.DefaultConfFile).PlaceHolder("FILE").StringVar(&v.cfg.ConfFile)
-	c.Flag("json", "Print an object {version, go, platform, provisioning, problem}.").BoolVar(&v.json)
+	cli.Flag(c, "token-file").StringVar(&v.cfg.TokenFile)
+	cli.Flag(c, "config").Default(server.DefaultConfFile).StringVar(&v.cfg.ConfFile)
+	cli.Flag(c, "json").BoolVar(&v.json)
 	all[c.FullCommand()] = v.run
 }
 
@@ -68,7 +65,7 @@ func (v *buildInfoVerb) run(context.Context) error {
 		err = info.print(v.out)
 	}
 	if err == nil && v.cfg.TokenFile != "" {
-		err = problem // --token asked for this token
+		err = problem // --token-file asked for this token
 	}
 	return err
 }

@@ -29,7 +29,8 @@ the agent, and best as its user. One line per check: ok, warn or fail, what was
 checked, what was found, and what to do.
 
   %[1]s
-  %[1]s --token provisioning.jwt --ssl-dir web1 --config web1/server.conf
+  %[1]s --token-file provisioning.jwt --ssl-dir web1 \
+    --config web1/server.conf
 
 Exits with 0 if nothing fails, 1 if a check does, 2 if the command line makes no
 sense.`
@@ -40,7 +41,7 @@ func AddDoctor(to Parent, all Verbs) {
 	c := to.Command("doctor", "Check what the node agent needs, and say what to do.")
 	c.HelpLong(fmt.Sprintf(doctorHelp, called(to, "doctor")))
 	v.add(c)
-	c.Flag("json", "Print a list of {status, what, detail, remedy}.").BoolVar(&v.json)
+	cli.Flag(c, "json").BoolVar(&v.json)
 	all[c.FullCommand()] = v.run
 }
 

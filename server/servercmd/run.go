@@ -22,10 +22,12 @@ or end with status 1 for the service manager to start it again. A directory with
 the key and certificate of another node is not provisioned over.
 
   %[1]s
-  %[1]s --token provisioning.jwt --identity web1.example.net \
+  %[1]s --token-file provisioning.jwt --identity web1.example.net \
     --ssl-dir web1 --config web1/server.conf
 
-Files that change it reads by itself.
+If --token-file is not given, the token is /etc/provisioning.jwt, else
+/etc/choria/provisioning.jwt. If --identity is not given, the name is that of
+the configuration, else the host's. Files that change it reads by itself.
 
 Exits with 0 when it was told to stop, by SIGTERM, SIGHUP or an operator, 1 if
 it cannot go on, and after an order to restart, for a service manager to start
@@ -37,7 +39,7 @@ func AddRun(to Parent, all Verbs) {
 	c := to.Command("run", "Run the node agent: enroll if need be, then stay connected to the fleet.")
 	c.HelpLong(fmt.Sprintf(runHelp, called(to, "run")))
 	v.add(c)
-	v.log.Add(c, "`log_level` of the configuration, else info")
+	v.log.Add(c)
 	all[c.FullCommand()] = cli.CleansUp(v.run) // the reader of the log may end; the agent goes on
 }
 

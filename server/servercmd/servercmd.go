@@ -37,18 +37,11 @@ type files struct {
 }
 
 func (f *files) add(c *kingpin.CmdClause) {
-	c.Flag("config", "Configuration, `key = value` lines. Made a symbolic link into the SSL directory when the node is provisioned. Default: "+server.DefaultConfFile+".").
-		Default(server.DefaultConfFile).PlaceHolder("FILE").StringVar(&f.cfg.ConfFile)
-	c.Flag("token",
-		"Provisioning token. Default: /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
-		PlaceHolder("FILE").StringVar(&f.cfg.TokenFile)
-	c.Flag("ssl-dir",
-		"Directory of key, certificate, authority and all else that provisioning brings. Other files in it are left alone. Default: "+server.DefaultSSLDir+".").
-		Default(server.DefaultSSLDir).PlaceHolder("DIR").StringVar(&f.cfg.SSLDir)
-	c.Flag("identity", "Name of this node. Default: `identity` of the configuration, else the host name.").
-		PlaceHolder("NAME").StringVar(&f.cfg.Identity)
-	c.Flag("facts", "JSON object sent when enrolling. Default: the file that token or configuration name.").
-		PlaceHolder("FILE").StringVar(&f.cfg.FactsFile)
+	cli.Flag(c, "config").Default(server.DefaultConfFile).StringVar(&f.cfg.ConfFile)
+	cli.Flag(c, "token-file").StringVar(&f.cfg.TokenFile)
+	cli.Flag(c, "ssl-dir").Default(server.DefaultSSLDir).StringVar(&f.cfg.SSLDir)
+	cli.Flag(c, "identity").StringVar(&f.cfg.Identity)
+	cli.Flag(c, "facts").StringVar(&f.cfg.FactsFile)
 	c.Validate(func(*kingpin.CmdClause) error {
 		if f.cfg.Identity == "" {
 			return nil

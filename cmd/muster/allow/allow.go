@@ -34,7 +34,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 
 const addHelp = `PATTERN is a name, or a pattern of names: web*.example.net covers one label,
 **.example.net any number. An entry with the same pattern is replaced. A lone * is for
-labs and wants --i-know.
+labs and wants --any-name.
 
   muster allow add 'web*.example.net' --expires 2h --why 'rack 4'
   muster allow add build7.example.net --expires 1h`
@@ -50,11 +50,11 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	e := &entry{}
 	c := parent.Command("add", "Allow names.").HelpLong(addHelp)
 	cli.Arg(c.Arg("pattern", "A name, or a pattern of names.").Required(), &e.pattern, wire.ParsePattern)
-	cli.Duration(c.Flag("expires", "When the entry ends, as 2h or 7d from now; never if absent.").PlaceHolder("DURATION"), &e.expires, time.Second, 100*span.Year)
-	c.Flag("i-know", "A lone * is meant: the holder of any token can enroll as anything.").BoolVar(&e.iKnow)
+	cli.Until(cli.Flag(c, "expires"), &e.expires, time.Second, 100*span.Year)
+	cli.Flag(c, "any-name").BoolVar(&e.iKnow)
 	all.Check(c, func() error {
 		if orders.AnyName(e.pattern) && e.pattern != "" && !e.iKnow {
-			return fmt.Errorf("%w; --i-know if that is meant", operate.ErrEverything)
+			return fmt.Errorf("%w; --any-name if that is meant", operate.ErrEverything)
 		}
 		return nil
 	})

@@ -41,9 +41,9 @@ func addImport(parent *kingpin.CmdClause, all cli.Verbs) {
 	f := &importFlags{}
 	c := parent.Command("import", "Replace the entries of a source by those of a file.").HelpLong(importHelp)
 	c.Arg("file", "The entries, in YAML.").Required().StringVar(&f.path)
-	c.Flag("source", "The name of the list; entries of others stay.").Required().PlaceHolder("NAME").StringVar(&f.source)
-	c.Flag("dry-run", "Only say what would change.").BoolVar(&f.dryRun)
-	c.Flag("i-know", "A pattern that covers every name is meant.").BoolVar(&f.iKnow)
+	cli.Flag(c, "source").Required().StringVar(&f.source)
+	cli.Flag(c, "dry-run").BoolVar(&f.dryRun)
+	cli.Flag(c, "any-name").BoolVar(&f.iKnow)
 	all.Check(c, func() error { return verb.Flag("source", orders.CheckAllowSource(f.source)) })
 	verb.Order(c, all, f.send, f.show)
 }

@@ -27,7 +27,7 @@ What is revoked after a backup is in the journal (revocations.journal in
 provisioner.yaml): keep that on another disk. 'muster restore' needs both.
 
   muster backup /var/backups/muster-monday --why 'every night'
-  muster backup /var/backups/muster-monday --check
+  muster backup /var/backups/muster-monday --verify
 
 Exits with 0 if the backup is whole, 1 if it is not or was not written, 2 if the
 command line makes no sense.`
@@ -38,8 +38,8 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	var check bool
 	o := &verb.Operator{}
 	c := app.Command("backup", "Back the provisioner's store up while it runs.").HelpLong(help)
-	c.Arg("file", "File to write, or with --check to read.").Required().StringVar(&file)
-	c.Flag("check", "Read a backup and see that it is whole; no provisioner is asked.").BoolVar(&check)
+	c.Arg("file", "File to write, or with --validate to read.").Required().StringVar(&file)
+	cli.Flag(c, "verify").BoolVar(&check)
 	o.AddFlags(c)
 	o.AddWhy(c)
 	all.Check(c, func() error {

@@ -57,27 +57,22 @@ one did not, 2 if the command line makes no sense.`
 func Add(app *kingpin.Application, all cli.Verbs) {
 	v := &flags{}
 	c := app.Command("bench", "Measure: enroll simulated nodes as fast as it goes.").HelpLong(help)
-	cli.Int(c.Flag("nodes", "How many nodes, in each wave.").Default("20000"), &v.cfg.Nodes)
-	cli.Int(c.Flag("concurrency", "How many nodes are in hand at a time.").Default("256"), &v.cfg.Concurrency)
-	cli.Enum(c.Flag("connections", "A TCP connection per node, or 16 for all nodes. Default: shared.").Default("shared").
-		PlaceHolder("per-node|shared"), &v.connections, "per-node", "shared")
-	c.Flag("tls", "Nodes connect over TLS.").BoolVar(&v.cfg.Connection.TLS)
-	c.Flag("sealed", "The token asks for sealing.").BoolVar(&v.cfg.Connection.Sealed)
-	cli.Enum(c.Flag("token-key", "Key of the token's signer.").Default("rsa4096"), &v.cfg.Token.Key, "rsa4096", "ed25519")
-	cli.Int(c.Flag("uses", "Limit the token to so many nodes; 0 is no limit.").Default("0"), &v.cfg.Token.Uses)
-	cli.Int(c.Flag("facts-bytes", "Size of a node's facts.").Default("2048"), &v.cfg.FactsBytes)
-	c.Flag("policy", "Rego that decides in place of the built-in 30 lines.").PlaceHolder("FILE").StringVar(&v.policy)
-	c.Flag("applied", "Nodes go on to their confirmation, or not (--no-applied); both, one after the other, if not given.").
-		IsSetByUser(&v.appliedSet).BoolVar(&v.applied)
-	cli.Int(c.Flag("rate", "Begin so many nodes a second; 0 is as fast as it goes.").Default("0"), &v.rate)
-	cli.Int(c.Flag("stored", "Put so many records into the store first.").Default("0"), &v.cfg.Stored)
-	cli.Int(c.Flag("idle", "Have so many provisioned nodes connected over mutual TLS meanwhile.").Default("0"), &v.cfg.Idle)
-	cli.Int(c.Flag("provisioners", "So many at a broker with a process of its own; 0 is one with its broker inside.").
-		Default("0"), &v.cfg.Provisioners)
-	c.Flag("cases", "Run the standard cases one after the other. --stored and --idle are for the cases about these.").
-		BoolVar(&v.cases)
-	c.Flag("dir", "Where the temporary directory is made: the disk that is measured. Default: $TMPDIR or /tmp.").
-		PlaceHolder("DIR").StringVar(&v.cfg.Dir)
+	cli.Int(cli.Flag(c, "nodes").Default("20000"), &v.cfg.Nodes)
+	cli.Int(cli.Flag(c, "concurrency").Default("256"), &v.cfg.Concurrency)
+	cli.Enum(cli.Flag(c, "connections").Default("shared"), &v.connections, "per-node", "shared")
+	cli.Flag(c, "tls").BoolVar(&v.cfg.Connection.TLS)
+	cli.Flag(c, "sealed").BoolVar(&v.cfg.Connection.Sealed)
+	cli.Enum(cli.Flag(c, "key-type").Default("rsa4096"), &v.cfg.Token.Key, "rsa4096", "ed25519")
+	cli.Int(cli.Flag(c, "uses").Default("0"), &v.cfg.Token.Uses)
+	cli.Int(cli.Flag(c, "facts-bytes").Default("2048"), &v.cfg.FactsBytes)
+	cli.Flag(c, "policy-file").StringVar(&v.policy)
+	cli.Flag(c, "applied").IsSetByUser(&v.appliedSet).BoolVar(&v.applied)
+	cli.Int(cli.Flag(c, "rate").Default("0"), &v.rate)
+	cli.Int(cli.Flag(c, "stored").Default("0"), &v.cfg.Stored)
+	cli.Int(cli.Flag(c, "idle").Default("0"), &v.cfg.Idle)
+	cli.Int(cli.Flag(c, "provisioners").Default("0"), &v.cfg.Provisioners)
+	cli.Flag(c, "cases").BoolVar(&v.cases)
+	cli.Flag(c, "temp-dir").StringVar(&v.cfg.Dir)
 	v.AddJSON(c)
 	all.Check(c, func() error {
 		v.complete()
@@ -110,7 +105,7 @@ func (v *flags) run(ctx context.Context) error {
 	}
 	if v.policy != "" {
 		if v.cfg.Policy, err = conffile.ReadFile(v.policy); err != nil {
-			return fmt.Errorf("--policy: %w", err)
+			return fmt.Errorf("--policy-file: %w", err)
 		}
 	}
 	if v.cases {

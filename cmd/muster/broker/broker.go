@@ -31,8 +31,8 @@ const certificateHelp = `Puts a new key and certificate in the place of those th
 made, and the authority's roots as they are now. Then have the server read them:
 nats-server --signal reload, or SIGHUP. It lasts for certificates.max_lifetime.
 
-  muster broker certificate n1 --name n1.example.net
-  muster broker certificate n1 --name n1.example.net --passphrase-file passphrase`
+  muster broker certificate n1 --host n1.example.net
+  muster broker certificate n1 --host n1.example.net --passphrase-file passphrase`
 
 func addCertificate(parent *kingpin.CmdClause, all cli.Verbs) {
 	var config string
@@ -40,8 +40,8 @@ func addCertificate(parent *kingpin.CmdClause, all cli.Verbs) {
 	var keys verb.KeyFlags
 	c := parent.Command("certificate", "Renew the certificate of a nats-server.").HelpLong(certificateHelp)
 	c.Arg("dir", "Directory with its files.").Required().StringVar(&server.Dir)
-	verb.Config(c, "Configuration file of a provisioner.", &config)
-	cli.Flag(c.Flag("name", "Name of the server.").Required().PlaceHolder("HOST"), &server.Name, cli.Checked(checkHost))
+	verb.Config(c, &config)
+	cli.Parse(cli.Flag(c, "host").Required(), &server.Name, cli.Checked(checkHost))
 	keys.AddFlags(c)
 	all[c.FullCommand()] = cli.CleansUp(func(ctx context.Context) error {
 		server.Keyring = keys.Ring(ctx)
@@ -75,7 +75,7 @@ func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 	var flags cli.LogFlags
 	c := parent.Command("run", "Run a broker alone.").HelpLong(runHelp)
 	c.Arg("file", "Its configuration.").Required().StringVar(&file)
-	flags.Add(c, "info")
+	flags.Add(c)
 	all[c.FullCommand()] = func(ctx context.Context) error {
 		signal.Ignore(syscall.SIGPIPE) // what reads the log may end, and the broker goes on
 		log, _ := flags.New(os.Stderr)

@@ -47,30 +47,30 @@ nodes, and while there is none, those of the hub do.
 
 It holds secrets: the cluster's password, and with --write the server's key.
 
-  muster broker config --name n1.example.net
-  muster broker config --name n1.example.net --dir n1 --write \
+  muster broker config --host n1.example.net
+  muster broker config --host n1.example.net --dir n1 --write \
     --route n2.example.net:6222 --route n3.example.net:6222
-  muster broker config --name ams1.example.net --dir ams1 --write \
+  muster broker config --host ams1.example.net --dir ams1 --write \
     --site ams1 --hub n1.example.net:7422`
 
 func addConfig(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &config{}
 	c := parent.Command("config", "Print or write the configuration of a nats-server.").HelpLong(configHelp)
-	verb.Config(c, "Configuration file of a provisioner, made by 'provisioner init --cluster'.", &v.file)
-	cli.Flag(c.Flag("name", "Name of the server: a host name, unique in the cluster.").Required().PlaceHolder("HOST"), &v.server.Name, cli.Checked(checkHost))
-	cli.Flag(c.Flag("listen", "Address for nodes and provisioners. Default: 0.0.0.0:4222.").Default("0.0.0.0:4222").PlaceHolder("HOST:PORT"), &v.server.Listen, cli.Checked(checkAddress))
-	c.Flag("dir", "Directory of the server's files on its machine.").Default("/etc/nats").StringVar(&v.server.Dir)
-	c.Flag("store-dir", "Directory of its streams; 'store' in the directory if not given.").PlaceHolder("DIR").StringVar(&v.server.StoreDir)
-	cli.IntIn(c.Flag("max-store-bytes", "Bytes that its streams may take; three quarters of what is free if not given.").PlaceHolder("N"), &v.server.MaxStoreBytes, 1, math.MaxInt)
-	cli.IntIn(c.Flag("max-connections", fmt.Sprintf("Connections of this server; %d if not given.", broker.DefaultMaxConnections)).PlaceHolder("N"), &v.server.MaxConnections, 1, math.MaxInt)
-	cli.Flag(c.Flag("cluster", "Name of the cluster. Default: muster.").Default("muster").PlaceHolder("NAME"), &v.cluster.Name, cli.Checked(checkCluster))
-	cli.Flag(c.Flag("cluster-listen", "Address for the other servers. Default: 0.0.0.0:6222.").Default("0.0.0.0:6222").PlaceHolder("HOST:PORT"), &v.cluster.Listen, cli.Checked(checkAddress))
-	cli.Flags(c.Flag("route", "Where a server of the cluster is reached by the others (repeatable); none for a server that is alone.").PlaceHolder("HOST:PORT"), &v.cluster.Routes, cli.Checked(checkPeer))
-	cli.Flags(c.Flag("leaf", "Name of the broker of a site that is let in as a leaf (repeatable).").PlaceHolder("HOST"), &v.leaves.Names, cli.Checked(checkHost))
-	cli.Flag(c.Flag("leaf-listen", "Address for the brokers of sites. Default: 0.0.0.0:7422.").Default("0.0.0.0:7422").PlaceHolder("HOST:PORT").IsSetByUser(&v.leafListenSet), &v.leaves.Listen, cli.Checked(checkAddress))
-	cli.Flag(c.Flag("site", "Site that this broker is at: it is a leaf of --hub then, and has no streams.").PlaceHolder("SITE"), &v.hub.Site, cli.Checked(checkSite))
-	cli.Flags(c.Flag("hub", "Where a broker of the hub takes leaves (repeatable).").PlaceHolder("HOST:PORT"), &v.hub.URLs, cli.Checked(checkPeer))
-	c.Flag("write", "Make the directory, with a new key and a certificate.").BoolVar(&v.write)
+	verb.Config(c, &v.file)
+	cli.Parse(cli.Flag(c, "host").Required(), &v.server.Name, cli.Checked(checkHost))
+	cli.Parse(cli.Flag(c, "listen").Default("0.0.0.0:4222"), &v.server.Listen, cli.Checked(checkAddress))
+	cli.Flag(c, "dir").Default("/etc/nats").StringVar(&v.server.Dir)
+	cli.Flag(c, "store-dir").StringVar(&v.server.StoreDir)
+	cli.IntIn(cli.Flag(c, "max-store-bytes"), &v.server.MaxStoreBytes, 1, math.MaxInt)
+	cli.IntIn(cli.Flag(c, "max-connections").Default(strconv.Itoa(broker.DefaultMaxConnections)), &v.server.MaxConnections, 1, math.MaxInt)
+	cli.Parse(cli.Flag(c, "cluster").Default("muster"), &v.cluster.Name, cli.Checked(checkCluster))
+	cli.Parse(cli.Flag(c, "cluster-listen").Default("0.0.0.0:6222"), &v.cluster.Listen, cli.Checked(checkAddress))
+	cli.ParseEach(cli.Flag(c, "route"), &v.cluster.Routes, cli.Checked(checkPeer))
+	cli.ParseEach(cli.Flag(c, "leaf"), &v.leaves.Names, cli.Checked(checkHost))
+	cli.Parse(cli.Flag(c, "leaf-listen").Default("0.0.0.0:7422").IsSetByUser(&v.leafListenSet), &v.leaves.Listen, cli.Checked(checkAddress))
+	cli.Parse(cli.Flag(c, "site"), &v.hub.Site, cli.Checked(checkSite))
+	cli.ParseEach(cli.Flag(c, "hub"), &v.hub.URLs, cli.Checked(checkPeer))
+	cli.Flag(c, "write").BoolVar(&v.write)
 	v.keys.AddFlags(c)
 	all.Check(c, v.check)
 	all[c.FullCommand()] = cli.CleansUp(v.run)

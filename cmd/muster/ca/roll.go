@@ -35,8 +35,8 @@ type roll struct {
 func addRoll(parent *kingpin.CmdClause, all cli.Verbs) {
 	r := &roll{}
 	c := parent.Command("roll", "Make a new certificate authority that takes over from the old one.").HelpLong(rollHelp)
-	verb.Config(c, "Configuration file.", &r.Config)
-	c.Flag("root-key", "Key of the old root; root-key.pem beside its certificate if not given.").PlaceHolder("FILE").StringVar(&r.RootKey)
+	verb.Config(c, &r.Config)
+	cli.Flag(c, "root-key").StringVar(&r.RootKey)
 	r.keys.AddFlags(c)
 	all[c.FullCommand()] = cli.CleansUp(r.run)
 }
@@ -70,7 +70,7 @@ func (r *roll) show(w io.Writer, rolled *setup.Rolled) error {
 %s
 Then:
 
-  muster provisioner run --config %s --check
+  muster provisioner run --config %s --validate
   restart the provisioner
 %s  sign new tokens with --ca %s; those that pin the old root are good as long as ca.previous names it
 

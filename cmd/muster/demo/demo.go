@@ -42,9 +42,9 @@ makes no sense.`
 func Add(app *kingpin.Application, all cli.Verbs) {
 	v := &flags{}
 	c := app.Command("demo", "See it all: enroll a fleet of real agents on this machine.").HelpLong(help)
-	cli.Int(c.Flag("nodes", "How many agents, 1 to 3000.").Default("200"), &v.nodes)
-	c.Flag("keep", "Leave everything in this new directory, to look around.").PlaceHolder("DIR").StringVar(&v.keep)
-	c.Flag("stay", "Keep a fleet to operate until Ctrl-C; then nothing of it is left, without --keep.").BoolVar(&v.stay)
+	cli.Int(cli.Flag(c, "nodes").Default("200"), &v.nodes)
+	cli.Flag(c, "keep").StringVar(&v.keep)
+	cli.Flag(c, "stay").BoolVar(&v.stay)
 	v.AddJSON(c)
 	all.Check(c, v.check)
 	all[c.FullCommand()] = cli.CleansUp(v.run)
@@ -136,7 +136,7 @@ Sign in with what this prints: cat %s
 
 In another terminal:
 
-  export MUSTER_URL=%s MUSTER_CREDENTIAL=%s
+  export MUSTER_URL=%s MUSTER_LOGIN=%s
   muster status
   muster node list --state provisioned
   muster node pending

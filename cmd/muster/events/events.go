@@ -46,11 +46,11 @@ type filter struct {
 func Add(app *kingpin.Application, all cli.Verbs) {
 	f, o := &filter{}, &verb.Operator{}
 	c := app.Command("events", "Show what happens in the fleet.").HelpLong(help)
-	c.Flag("follow", "Go on with what happens from now on.").Short('f').BoolVar(&f.follow)
-	c.Flag("since", "Begin so long ago, as 1h or 7d, or at a time as in RFC 3339.").Default("1h").StringVar(&f.since)
-	c.Flag("type", "Only types that begin with this; io.muster. may be left out, as in node.refused.").PlaceHolder("TYPE").StringVar(&f.typ)
-	cli.Flag(c.Flag("node", "Only this node's.").PlaceHolder("NAME"), &f.node, wire.ParseIdentity)
-	c.Flag("code", "Only refusals and alarms with this code.").PlaceHolder("CODE").StringVar(&f.code)
+	cli.Flag(c, "follow").Short('f').BoolVar(&f.follow)
+	cli.Flag(c, "since").Default("1h").StringVar(&f.since)
+	cli.Flag(c, "type").StringVar(&f.typ)
+	cli.Parse(cli.Flag(c, "node"), &f.node, wire.ParseIdentity)
+	cli.Flag(c, "code").StringVar(&f.code)
 	o.AddFlags(c)
 	all.Check(c, o.CheckURL)
 	all.Check(c, func() error { _, err := f.query(time.Now()); return err })

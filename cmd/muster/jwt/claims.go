@@ -25,10 +25,10 @@ func (v *command) claims() (jwt.Claims, jwt.Limits, error) {
 	c.Secure, c.Issuer, c.JTI = !s.insecure, verb.Program, jwt.NewJTI()
 	c.Purpose, c.Subject = jwt.Purpose, jwt.Purpose
 	switch {
-	case v.given("token") && v.given("token-file"):
-		bad("--token and --token-file exclude each other")
-	case !v.given("token", "token-file") && !cli.IsTerminal(os.Stdin):
-		bad("no secret: give --token-file FILE or --token SECRET, or answer on a terminal")
+	case v.given("token") && v.given("secret-file"):
+		bad("--token and --secret-file exclude each other")
+	case !v.given("token", "secret-file") && !cli.IsTerminal(os.Stdin):
+		bad("no secret: give --secret-file FILE or --token SECRET, or answer on a terminal")
 	}
 	brokers, err := signing.Brokers(s.urls, c.SRVDomain)
 	c.Brokers = brokers

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -28,13 +27,13 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 const help = `    %[1]s FILE [KEY]           view, verified if there is a public key
     %[1]s FILE KEY --urls ...  sign with a private key
 
-  %[1]s provisioning.jwt signer-key.pem --insecure --token-file secret \
+  %[1]s provisioning.jwt signer-key.pem --insecure --secret-file secret \
     --urls localhost:4222 --default
   %[1]s provisioning.jwt signer.pem
 
 FILE is viewed if it exists and no flag of signing is given. The verbs sign and
-view say it outright. Flags may stand anywhere. Each is for the verb that the
-start of its help names; the other refuses it.
+view say it outright. Flags may stand anywhere. --json and --show-secret are for view,
+all other flags for sign; each verb refuses the flags of the other.
 
 A file whose name is a verb (sign, provisioning, prov, p, view, show, v or s) is
 written with its directory, such as ./p.`
@@ -63,9 +62,8 @@ func add(c *kingpin.CmdClause, name string, all cli.Verbs) {
 	c.HelpLong(fmt.Sprintf(help, name))
 	v.addSignFlags(c)
 	v.addViewFlags(c)
-	v.flag(c, "Sign", "passphrase-file", "file with the passphrase of the private key; else MUSTER_PASSPHRASE or the terminal.").
-		PlaceHolder("FILE").StringVar(&v.passphraseFile)
-	v.flag(c, "Sign", "force", "replace files that exist.").BoolVar(&v.force)
+	v.flag(c, "sign", "passphrase-file").StringVar(&v.passphraseFile)
+	v.flag(c, "sign", "force").BoolVar(&v.force)
 
 	auto := c.Command("auto", "View or sign, whichever fits.").Default().Hidden()
 	auto.Arg("file", "The token.").Required().StringVar(&v.file)
@@ -86,11 +84,11 @@ func add(c *kingpin.CmdClause, name string, all cli.Verbs) {
 	all[view.FullCommand()] = v.runView
 }
 
-// flag adds a flag for one of the verbs, whose name begins its help.
-func (v *command) flag(c *kingpin.CmdClause, verb, name, help string) *kingpin.FlagClause {
-	f := flag{name, strings.ToLower(verb), new(bool)}
+// flag adds a flag for one of the verbs.
+func (v *command) flag(c *kingpin.CmdClause, verb, name string) *kingpin.FlagClause {
+	f := flag{name, verb, new(bool)}
 	v.flags = append(v.flags, f)
-	return c.Flag(name, verb+": "+help).IsSetByUser(f.given)
+	return cli.Flag(c, name).IsSetByUser(f.given)
 }
 
 // given reports whether one of the flags is on the command line.
@@ -133,7 +131,7 @@ func (v *command) runAuto(ctx context.Context) error {
 	case v.means("sign"):
 		return v.runSign(ctx)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: no such token; to sign one, give a private key, --token or --token-file, and --urls or --srv", v.file)
+		return fmt.Errorf("%s: no such token; to sign one, give a private key, --token or --secret-file, and --urls or --srv", v.file)
 	}
 	return v.runView(ctx)
 }

@@ -19,9 +19,9 @@ import (
 const signHelp = `Writes a new token, which says where the brokers are, holds the secret that machines
 share with the provisioner, and may be limited: to uses, names, a site, a time.
 
-  %[1]s sign provisioning.jwt signer-key.pem --insecure --token-file secret \
+  %[1]s sign provisioning.jwt signer-key.pem --insecure --secret-file secret \
     --urls broker.example.net:4222 --default --ca ca/root.pem --seal seal.pub
-  %[1]s sign web.jwt signer-key.pem --token-file secret --srv example.net \
+  %[1]s sign web.jwt signer-key.pem --secret-file secret --srv example.net \
     --uses 20 --identity 'web*.example.net' --validity 30d`
 
 // Sizes from which a token may not fit into the line with which a node connects
@@ -48,30 +48,28 @@ type signFlags struct {
 
 func (v *command) addSignFlags(c *kingpin.CmdClause) {
 	s := &v.sign
-	flag := func(name, help string) *kingpin.FlagClause { return v.flag(c, "Sign", name, help) }
-	flag("insecure", "provision without TLS, as machines have no certificates yet. The default; see also --no-insecure.").Default("true").BoolVar(&s.insecure)
-	flag("token", "secret that guards the machine's provisioning verbs; asked for if absent. Others see it in the list of processes: prefer --token-file.").
-		PlaceHolder("SECRET").StringVar(&s.secret)
-	flag("token-file", "file with the secret.").PlaceHolder("FILE").StringVar(&s.secretFile)
-	flag("urls", "brokers, host:port with commas between them; may be repeated.").PlaceHolder("URLS").StringsVar(&s.urls)
-	flag("srv", "domain whose SRV records name the brokers, instead of --urls.").PlaceHolder("DOMAIN").StringVar(&s.claims.SRVDomain)
-	flag("default", "provision unless the machine's configuration says not to.").BoolVar(&s.claims.Default)
-	flag("registration", "file on the machine to publish regularly.").PlaceHolder("FILE").StringVar(&s.claims.Registration)
-	flag("facts", "file on the machine with its facts.").PlaceHolder("FILE").StringVar(&s.claims.Facts)
-	flag("username", "broker user while provisioning.").PlaceHolder("NAME").StringVar(&s.claims.Username)
-	flag("password", "broker password while provisioning.").PlaceHolder("SECRET").StringVar((*string)(&s.claims.Password))
-	flag("org", "organization.").Default(jwt.DefaultOrganization).StringVar(&s.claims.Organization)
-	flag("extensions", "further claims, a JSON object.").PlaceHolder("JSON").StringVar(&s.extensions)
-	flag("validity", "how long the token is valid, such as 1y, 30d or 12h.").Default("1y").StringVar(&s.validity)
-	flag("not-before", "when it becomes valid: an instant such as 2027-01-31T12:00:00Z, or a duration from now.").PlaceHolder("WHEN").StringVar(&s.notBefore)
-	cli.Int(flag("uses", "how many machines may enroll with it; any number if absent.").PlaceHolder("N"), &s.limits.Uses)
-	flag("identity", "pattern of the machines that may use it, such as web*.example.net; may be repeated.").PlaceHolder("GLOB").StringsVar(&s.identities)
-	flag("site", "only site where it may be used.").PlaceHolder("NAME").StringVar((*string)(&s.limits.Site))
-	flag("ca", "certificate of the authority that machines shall insist on, PEM.").PlaceHolder("FILE").StringVar(&s.ca)
-	flag("seal", "public key to which machines seal token and requests, so that no listener can read them: the seal.pub that init made, or its text.").
-		PlaceHolder("FILE").StringVar(&s.seal)
-	flag("protocol-v2", "Choria's protocol version 2.").BoolVar(&s.claims.ProtocolV2)
-	flag("upgrade", "allow upgrades in place.").BoolVar(&s.claims.AllowUpdate)
+	flag := func(name string) *kingpin.FlagClause { return v.flag(c, "sign", name) }
+	flag("insecure").Default("true").BoolVar(&s.insecure)
+	flag("token").StringVar(&s.secret)
+	flag("secret-file").StringVar(&s.secretFile)
+	flag("urls").StringsVar(&s.urls)
+	flag("srv").StringVar(&s.claims.SRVDomain)
+	flag("default").BoolVar(&s.claims.Default)
+	flag("registration").StringVar(&s.claims.Registration)
+	flag("facts").StringVar(&s.claims.Facts)
+	flag("username").StringVar(&s.claims.Username)
+	flag("password").StringVar((*string)(&s.claims.Password))
+	flag("org").Default(jwt.DefaultOrganization).StringVar(&s.claims.Organization)
+	flag("extensions").StringVar(&s.extensions)
+	flag("validity").Default("1y").StringVar(&s.validity)
+	flag("not-before").StringVar(&s.notBefore)
+	cli.Int(flag("uses"), &s.limits.Uses)
+	flag("identity").StringsVar(&s.identities)
+	flag("site").StringVar((*string)(&s.limits.Site))
+	flag("ca").StringVar(&s.ca)
+	flag("seal").StringVar(&s.seal)
+	flag("protocol-v2").BoolVar(&s.claims.ProtocolV2)
+	flag("upgrade").BoolVar(&s.claims.AllowUpdate)
 }
 
 // checkSign returns what is wrong with the command line of sign.
@@ -123,7 +121,7 @@ func (v *command) readSecret(ctx context.Context) (wire.Secret, error) {
 	if v.given("token") {
 		return wire.Secret(v.sign.secret), nil
 	}
-	if v.given("token-file") {
+	if v.given("secret-file") {
 		b, err := keyfile.ReadLine(v.sign.secretFile)
 		return wire.Secret(b), err
 	}

@@ -34,8 +34,8 @@ command line makes no sense.`
 type viewFlags struct{ json, showSecret bool }
 
 func (v *command) addViewFlags(c *kingpin.CmdClause) {
-	v.flag(c, "View", "json", "print JSON for programs.").BoolVar(&v.view.json)
-	v.flag(c, "View", "show-secret", "show the secrets in the JSON.").BoolVar(&v.view.showSecret)
+	v.flag(c, "view", "json").BoolVar(&v.view.json)
+	v.flag(c, "view", "show-secret").BoolVar(&v.view.showSecret)
 }
 
 // checkView returns what is wrong with the command line of view.

@@ -25,8 +25,8 @@ type batch struct {
 }
 
 func (b *batch) addFlags(c *kingpin.CmdClause) {
-	cli.IntIn(c.Flag("batch", "How many machines are in hand at once.").Default("50"), &b.size, 1, 1000)
-	cli.IntIn(c.Flag("max-failures", "Stop once more machines than this have failed.").Default("10"), &b.maxFailures, 0, math.MaxInt)
+	cli.IntIn(cli.Flag(c, "concurrency").Default("50"), &b.size, 1, 1000)
+	cli.IntIn(cli.Flag(c, "max-failures").Default("10"), &b.maxFailures, 0, math.MaxInt)
 }
 
 // A result says what has become of the machines.

@@ -63,13 +63,13 @@ func addChange(c *kingpin.CmdClause, all cli.Verbs, done string) {
 }
 
 const grantHelp = `Lets another key take the name over, once: for a machine that was reinstalled and
-has lost its key. With --key only the key with this hash may; 'muster node
+has lost its key. With --fingerprint only the key with this hash may; 'muster node
 pending --details' prints it while the machine waits. The machine that has the name now is
 out as soon as the new one has confirmed.
 
   muster node grant web1.example.net --why 'reinstalled, ticket 17'
-  muster node grant web1.example.net --ttl 15m \
-    --key 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`
+  muster node grant web1.example.net --expires 15m \
+    --fingerprint 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`
 
 // grant is "muster node grant".
 type grant struct {
@@ -81,8 +81,8 @@ type grant struct {
 func addGrant(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &grant{order: order{verb: "grant"}}
 	c := parent.Command("grant", "Let another key take a name over, once.").HelpLong(grantHelp + orderHelp)
-	cli.Flag(c.Flag("key", "Only the key with this SHA-256, 64 hex digits; of one machine.").PlaceHolder("HASH"), &v.key, cli.Checked(trust.CheckKeyHash))
-	cli.Duration(c.Flag("ttl", "How long the grant waits, as 30m or 1d; 1d at most.").Default("1h"), &v.ttl, time.Minute, operate.MaxGrantTTL)
+	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, cli.Checked(trust.CheckKeyHash))
+	cli.Until(cli.Flag(c, "expires").Default("1h"), &v.ttl, time.Minute, operate.MaxGrantTTL)
 	v.addFlags(c, all)
 	all.Check(c, v.checkKey)
 	all[c.FullCommand()] = v.run
@@ -93,7 +93,7 @@ func (v *grant) checkKey() error {
 	if v.key == "" || len(slices.Compact(slices.Sorted(slices.Values(v.names)))) == 1 {
 		return nil
 	}
-	return errors.New("--key is one machine's: name that")
+	return errors.New("--fingerprint is one machine's: name that")
 }
 
 func (v *grant) run(ctx context.Context) error {

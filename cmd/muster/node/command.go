@@ -24,7 +24,7 @@ The command is proven to the node by the shared secret of its token, and done on
 however often it is sent.
 
 With --wait a machine counts as done when it %s,
-and as failed if that takes longer than --wait-for, or if it is refused: so --batch
+and as failed if that takes longer than --timeout, or if it is refused: so --concurrency
 and --max-failures keep a bad change from the rest of the fleet.`
 
 // command is one of the verbs that a node itself carries out.
@@ -43,19 +43,19 @@ func addCommands(parent *kingpin.CmdClause, all cli.Verbs) {
 limited token, and gets its configuration anew. It is back within a second.
 
   muster node reprovision web1.example.net --why 'rack 4 was moved'
-  muster node reprovision --match 'web*.example.net' --wait --batch 10 --max-failures 0
+  muster node reprovision --match 'web*.example.net' --wait --concurrency 10 --max-failures 0
   muster node reprovision --all --wait --yes`, "goes back to provisioning mode", "is provisioned again")
 	addCommand(parent, all, wire.VerbReconfigure, "Give machines their configuration anew.",
 		`The machine asks for its configuration as it is decided now, puts it in force and
 confirms it. It gets no new certificate, unless it is time for one.
 
   muster node reconfigure web1.example.net --wait
-  muster node reconfigure --site ams1 --wait --batch 20 --max-failures 2`, "asks for its configuration", "has confirmed its configuration")
+  muster node reconfigure --site ams1 --wait --concurrency 20 --max-failures 2`, "asks for its configuration", "has confirmed its configuration")
 	addCommand(parent, all, wire.VerbRestart, "Start the agents of machines anew.",
 		`The agent takes up a new version of its program, if there is one at its place.
 
   muster node restart web1.example.net --why 'new version'
-  muster node restart --all --wait --batch 10`, "starts its agent anew", "is in the fleet again")
+  muster node restart --all --wait --concurrency 10`, "starts its agent anew", "is in the fleet again")
 	addCommand(parent, all, wire.VerbShutdown, "Stop the agents of machines.",
 		`The agent ends with status 0 and stays away until it is started, or until the next boot.
 
@@ -66,13 +66,13 @@ confirms it. It gets no new certificate, unless it is time for one.
 func addCommand(parent *kingpin.CmdClause, all cli.Verbs, name wire.Verb, help, long, does, after string) {
 	v := &command{order: order{verb: string(name)}, does: does, after: after}
 	c := parent.Command(v.verb, help).HelpLong(long + fmt.Sprintf(commandHelp, after) + orderHelp)
-	c.Flag("wait", "Wait until each machine "+after+".").BoolVar(&v.wait)
-	cli.Duration(c.Flag("wait-for", "How long for each, as 90s or 5m.").Default("2m").IsSetByUser(&v.waitForSet), &v.waitFor, time.Second, span.Year)
-	c.Flag("node-token", "Token that the machines have, if it is not the one they enrolled with.").PlaceHolder("FILE").StringVar(&v.token)
+	cli.Flag(c, "wait").BoolVar(&v.wait)
+	cli.Duration(cli.Flag(c, "timeout").Default("2m").IsSetByUser(&v.waitForSet), &v.waitFor, time.Second, span.Year)
+	cli.Flag(c, "token-file").StringVar(&v.token)
 	v.addFlags(c, all)
 	all.Check(c, func() error {
 		if v.waitForSet && !v.wait {
-			return errors.New("--wait-for without --wait: nothing would be waited for")
+			return errors.New("--timeout without --wait: nothing would be waited for")
 		}
 		return nil
 	})
@@ -82,7 +82,7 @@ func addCommand(parent *kingpin.CmdClause, all cli.Verbs, name wire.Verb, help, 
 func (v *command) run(ctx context.Context) error {
 	token, err := readNodeToken(v.token)
 	if err != nil {
-		return verb.Flag("node-token", err)
+		return verb.Flag("token-file", err)
 	}
 	client, err := v.Client()
 	if err != nil {
@@ -104,7 +104,7 @@ func (v *command) run(ctx context.Context) error {
 	}, func() string { return v.after })
 }
 
-// readNodeToken reads the token of --node-token, if there is one, before any machine is told anything.
+// readNodeToken reads the token of --token-file, if there is one, before any machine is told anything.
 func readNodeToken(path string) (wire.Secret, error) {
 	if path == "" {
 		return "", nil

@@ -9,6 +9,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
 	"muster/internal/span"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
@@ -24,19 +25,19 @@ type filter struct {
 
 func (f *filter) addFlags(c *kingpin.CmdClause) {
 	addNameFlags(c, &f.Filter)
-	c.Flag("state", "In this state: enrolled, provisioned, revoked or retired. Repeatable.").PlaceHolder("STATE").StringsVar(&f.states)
-	c.Flag("expires-before", "The certificate ends before then.").PlaceHolder("TIME").StringVar(&f.expiresBefore)
-	c.Flag("unseen", "Not heard of since then, or for so long.").PlaceHolder("TIME").StringVar(&f.unseen)
-	c.Flag("policy", "Decided by the policy with this digest, or one that begins so.").PlaceHolder("DIGEST").StringVar(&f.Policy)
+	cli.Flag(c, "state").StringsVar(&f.states)
+	cli.Flag(c, "expires-before").StringVar(&f.expiresBefore)
+	cli.Flag(c, "unseen").StringVar(&f.unseen)
+	cli.Flag(c, "policy").StringVar(&f.Policy)
 }
 
 // addNameFlags adds the flags that select machines on record and machines that wait alike.
 func addNameFlags(c *kingpin.CmdClause, f *fleet.Filter) {
-	c.Flag("site", "At this site.").PlaceHolder("SITE").StringVar((*string)(&f.Site))
-	c.Flag("prefix", "The name begins so.").PlaceHolder("TEXT").StringVar(&f.Prefix)
-	c.Flag("match", "The name fits, label by label, as in 'web*.example.net'.").PlaceHolder("GLOB").StringVar((*string)(&f.Match))
-	c.Flag("token", "Came with the token of this id.").PlaceHolder("ID").StringVar((*string)(&f.Token))
-	c.Flag("fact", "Has said this fact, of those that are kept; * in VALUE is any text. Repeatable: all must fit.").PlaceHolder("NAME=VALUE").StringsVar(&f.Facts)
+	cli.Flag(c, "site").StringVar((*string)(&f.Site))
+	cli.Flag(c, "prefix").StringVar(&f.Prefix)
+	cli.Flag(c, "match").StringVar((*string)(&f.Match))
+	cli.Flag(c, "token-id").StringVar((*string)(&f.Token))
+	cli.Flag(c, "fact").StringsVar(&f.Facts)
 }
 
 // empty reports whether nothing is filtered.

@@ -38,9 +38,9 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	var limit int
 	c := parent.Command("list", "List machines: their state, certificate, and when they were last heard of.").HelpLong(listHelp)
 	f.addFlags(c)
-	c.Flag("sort", "name, expires (the first to expire first) or changed (the newest first).").Default(string(fleet.ByName)).StringVar(&sort)
-	cli.IntIn(c.Flag("limit", "List so many; 0 for all.").Default("100"), &limit, 0, math.MaxInt)
-	c.Flag("cursor", "Go on where an earlier list has ended: \"next\" of its JSON.").PlaceHolder("CURSOR").StringVar(&cursor)
+	cli.Flag(c, "sort").Default(string(fleet.ByName)).StringVar(&sort)
+	cli.IntIn(cli.Flag(c, "limit").Default("100"), &limit, 0, math.MaxInt)
+	cli.Flag(c, "cursor").StringVar(&cursor)
 	query := func() (fleet.Query, error) {
 		return f.query(fleet.Query{Sort: fleet.Order(sort), Cursor: cursor}, time.Now())
 	}

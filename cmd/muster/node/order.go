@@ -39,7 +39,7 @@ const orderHelp = `
 The machines are named here, or chosen from the fleet with --all and filters as of
 'muster node list'. It shows first how many machines it is about, and asks unless --yes;
 --dry-run shows all of them and does nothing. Which machines they are is settled then:
-one that is not any more what it was chosen for is left alone, and named. --batch are in
+one that is not any more what it was chosen for is left alone, and named. --concurrency are in
 hand at once, and the verb stops once more than --max-failures have failed. An order that
 was interrupted can be given again: what is ordered twice is done twice, and --json names
 the machines that are left.
@@ -50,11 +50,11 @@ the answer was no, 2 if the command line makes no sense.`
 // addFlags adds the arguments and flags, with what is checked of them.
 func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
 	c.Arg("nodes", "Their names.").StringsVar(&v.names)
-	c.Flag("all", "Every machine that the verb is for, or of them those that fit the flags below.").BoolVar(&v.all)
+	cli.Flag(c, "all").BoolVar(&v.all)
 	v.filter.addFlags(c)
 	v.batch.addFlags(c)
-	c.Flag("dry-run", "Show the machines, and do nothing.").BoolVar(&v.dryRun)
-	c.Flag("yes", "Do not ask.").BoolVar(&v.yes)
+	cli.Flag(c, "dry-run").BoolVar(&v.dryRun)
+	cli.Flag(c, "yes").BoolVar(&v.yes)
 	v.AddChangeFlags(c, all)
 	all.Check(c, v.check)
 }

@@ -23,7 +23,7 @@ import (
 // addWaitingFlags adds the flags that select waiting machines.
 func addWaitingFlags(c *kingpin.CmdClause, f *httpapi.WaitingFilter) {
 	addNameFlags(c, &f.Filter)
-	c.Flag("from", "Came from this address, or range as 192.0.2.0/24.").PlaceHolder("ADDRESS").StringVar(&f.From)
+	cli.Flag(c, "address").StringVar(&f.From)
 }
 
 // pendingKeys asks for the machines that wait.
@@ -39,7 +39,7 @@ grant'). A machine asks every 3 seconds, of thousands every 20. Compare the key 
 are the machine's own word.
 
   muster node pending --details
-  muster node pending --from 192.0.2.0/24 --fact rack=r4
+  muster node pending --address 192.0.2.0/24 --fact rack=r4
   muster node pending --rejected`
 
 func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
@@ -47,8 +47,8 @@ func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
 	var details, rejected bool
 	c := parent.Command("pending", "List the machines that wait.").HelpLong(pendingHelp)
 	addWaitingFlags(c, &f)
-	c.Flag("details", "All that is known of each, facts too.").BoolVar(&details)
-	c.Flag("rejected", "List the keys that were rejected instead.").BoolVar(&rejected)
+	cli.Flag(c, "details").BoolVar(&details)
+	cli.Flag(c, "rejected").BoolVar(&rejected)
 	all.Check(c, func() error { _, err := f.Compile(); return verb.Flags(err) })
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Pending, error) {
 		return pendingKeys(ctx, o, &f)

@@ -29,21 +29,21 @@ shows them, and asks unless --yes. A key that was rejected meanwhile stays rejec
 an approval would admit no key, since the name is revoked or another key's, it is refused.
 
   muster node approve web1.example.net --why 'rack 4, ticket 17'
-  muster node approve --match 'web*.example.net' --from 192.0.2.0/24 --fact rack=r4`
+  muster node approve --match 'web*.example.net' --address 192.0.2.0/24 --fact rack=r4`
 
 const rejectHelp = `Keeps the machine that waits under this name out, whatever policy, allow-list
 and tokens say, until 'muster node approve' or 'muster node forget' names its key.
 Another machine with that name may still come in.
 
   muster node reject web1.example.net --why 'not ours'
-  muster node reject --from 192.0.2.0/24 --why 'the guest network'`
+  muster node reject --address 192.0.2.0/24 --why 'the guest network'`
 
 const forgetHelp = `Takes a machine off the list of those that wait, and with it what was said of its
 key: an approval that it has not used, or a rejection. If it asks again it waits
 again. If no key waits under the name, its rejected key is forgotten.
 
   muster node forget web1.example.net
-  muster node forget web1.example.net --key 9f86d081`
+  muster node forget web1.example.net --fingerprint 9f86d081`
 
 // verdict is "muster node approve", "reject" or "forget".
 type verdict struct {
@@ -66,13 +66,13 @@ func addVerdict(parent *kingpin.CmdClause, all cli.Verbs, name, help, long, done
 	v := &verdict{verb: name, done: done}
 	c := parent.Command(name, help).HelpLong(long)
 	cli.Arg(c.Arg("node", "Its name."), &v.identity, wire.ParseIdentity)
-	cli.Flag(c.Flag("key", "The SHA-256 of its key, or the first 8 hex digits or more; needed where several machines wait under one name.").PlaceHolder("HASH"), &v.key, cli.Checked(operate.CheckKeyPrefix))
+	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, cli.Checked(operate.CheckKeyPrefix))
 	if name == "approve" {
-		cli.Duration(c.Flag("ttl", "How long the approval waits, as 30m or 1d; 7d at most.").Default("24h"), &v.ttl, time.Minute, orders.MaxApprovalTTL)
+		cli.Until(cli.Flag(c, "expires").Default("24h"), &v.ttl, time.Minute, orders.MaxApprovalTTL)
 	}
-	c.Flag("all", "All machines that wait, or of them those that fit the flags below.").BoolVar(&v.all)
+	cli.Flag(c, "all").BoolVar(&v.all)
 	addWaitingFlags(c, &v.WaitingFilter)
-	c.Flag("yes", "Do not ask.").BoolVar(&v.yes)
+	cli.Flag(c, "yes").BoolVar(&v.yes)
 	v.AddChangeFlags(c, all)
 	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run
@@ -87,9 +87,9 @@ func (v *verdict) check() error {
 	err = verb.Flags(err)
 	switch {
 	case v.many() && (v.identity != "" || v.key != ""):
-		err = errors.Join(err, errors.New("a name or --key is about one machine, --all and filters are about many: give one or the other"))
+		err = errors.Join(err, errors.New("a name or --fingerprint is about one machine, --all and filters are about many: give one or the other"))
 	case !v.many() && v.identity == "":
-		err = errors.Join(err, errors.New("no name: give one, or --all, or a filter: --match, --prefix, --site, --token, --from or --fact"))
+		err = errors.Join(err, errors.New("no name: give one, or --all, or a filter: --match, --prefix, --site, --token-id, --address or --fact"))
 	}
 	return err
 }

@@ -36,24 +36,24 @@ type newcomer struct {
 
 const addHelp = `With --certificate, makes a key and a certificate over it, and writes both with the
 installation's roots into NAME.pem, readable by its owner only: that is what
---credential of other verbs takes. With --key, the operator has made the key
+--login of other verbs takes. With --public-key, the operator has made the key
 themselves and signs tokens with it ('muster operator token').
 
 An operator of that name gets the new role and key in place of the old ones.
 
   muster operator add anna --role operator --certificate
-  muster operator add ben --role viewer --key ben-public.pem`
+  muster operator add ben --role viewer --public-key ben-public.pem`
 
 func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	n := &newcomer{}
 	c := parent.Command("add", "Let an operator in, or change their role.").HelpLong(addHelp)
 	cli.Arg(c.Arg("name", "What events and history call them.").Required(), &n.name, cli.Checked(trust.CheckOperatorName))
-	cli.Enum(c.Flag("role", "viewer looks, operator changes nodes and tokens, admin changes whom the installation trusts.").Required(),
+	cli.Enum(cli.Flag(c, "role").Required(),
 		&n.role, "viewer", "operator", "admin")
-	c.Flag("certificate", "Make a key and a certificate.").BoolVar(&n.certificate)
-	c.Flag("key", "Their public key, P-256 or Ed25519.").PlaceHolder("FILE").StringVar(&n.key)
-	c.Flag("out", "File to write with --certificate; NAME.pem if not given.").PlaceHolder("FILE").StringVar(&n.out)
-	cli.Duration(c.Flag("ttl", "Life of the certificate, as 30d; up to certificates.max_lifetime, and 1y at most.").Default("30d").IsSetByUser(&n.ttlSet), &n.ttl, ca.MinTTL, daemon.LongestLifetime)
+	cli.Flag(c, "certificate").BoolVar(&n.certificate)
+	cli.Flag(c, "public-key").StringVar(&n.key)
+	cli.Flag(c, "out").StringVar(&n.out)
+	cli.Duration(cli.Flag(c, "validity").Default("30d").IsSetByUser(&n.ttlSet), &n.ttl, ca.MinTTL, daemon.LongestLifetime)
 	all.Check(c, n.check)
 	verb.Order(c, all, n.run, func(o *verb.Operator, added *operate.AddedOperator) io.WriterTo {
 		if n.certificate {
@@ -73,12 +73,12 @@ func (n *newcomer) check() error {
 	var errs []error
 	switch {
 	case n.certificate == (n.key != ""):
-		errs = append(errs, errors.New("give one of --certificate and --key"))
+		errs = append(errs, errors.New("give one of --certificate and --public-key"))
 	case !n.certificate && n.ttlSet:
-		errs = append(errs, errors.New("--ttl is a certificate's, and there is none with --key: tokens have their own"))
+		errs = append(errs, errors.New("--validity is a certificate's, and there is none with --public-key: tokens have their own"))
 	}
 	if !n.certificate && n.out != "" {
-		errs = append(errs, errors.New("--out is for --certificate: with --key nothing is written"))
+		errs = append(errs, errors.New("--out is for --certificate: with --public-key nothing is written"))
 	}
 	return errors.Join(errs...)
 }
@@ -99,7 +99,7 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *operate.Ad
 	if !n.certificate {
 		public, err := publicKey(n.key)
 		if err != nil {
-			return nil, verb.Flag("key", err)
+			return nil, verb.Flag("public-key", err)
 		}
 		return ask(public)
 	}

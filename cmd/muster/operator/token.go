@@ -24,12 +24,12 @@ provisioner of one installation. No provisioner is asked. It is a secret.
   muster operator token anna --key anna-key.pem \
     --installation h0Jc4YzqC1bQm6tVgX9wKd > anna.jwt
   muster node revoke web1.example.net --why stolen \
-    --url https://prov1:8443 --token-file anna.jwt --credential roots.pem
+    --url https://prov1:8443 --login anna.jwt --login roots.pem
 
 roots.pem has the installation's roots, as /v1/ca.pem gives them.`
 
 // keyRemedy says where there is an operator's key.
-const keyRemedy = "give the key of which `muster operator add --key` has the public half, or the file that `muster operator add --certificate` wrote"
+const keyRemedy = "give the key of which `muster operator add --public-key` has the public half, or the file that `muster operator add --certificate` wrote"
 
 func addToken(parent *kingpin.CmdClause, all cli.Verbs) {
 	var name, file, installation string
@@ -37,9 +37,9 @@ func addToken(parent *kingpin.CmdClause, all cli.Verbs) {
 	var keys verb.KeyFlags
 	c := parent.Command("token", "Sign a token to operate with.").HelpLong(tokenHelp)
 	cli.Arg(c.Arg("name", "The operator's name.").Required(), &name, cli.Checked(trust.CheckOperatorName))
-	c.Flag("key", "The operator's private key; the file of --credential will do.").Required().PlaceHolder("FILE").StringVar(&file)
-	cli.Flag(c.Flag("installation", "Id of the installation, as 'muster operator add', 'muster status' and /v1/ca say it.").Required().PlaceHolder("ID"), &installation, cli.Checked(checkInstallation))
-	cli.Duration(c.Flag("ttl", "How long it is good, as 15m; 1h at most.").Default("15m"), &ttl, time.Second, jwt.MaxOperatorTTL)
+	cli.Flag(c, "key").Required().StringVar(&file)
+	cli.Parse(cli.Flag(c, "installation").Required(), &installation, cli.Checked(checkInstallation))
+	cli.Duration(cli.Flag(c, "validity").Default("15m"), &ttl, time.Second, jwt.MaxOperatorTTL)
 	keys.AddFlags(c)
 	all[c.FullCommand()] = func(ctx context.Context) error {
 		key, err := signing.Key(ctx, file, keys.PassphraseFile, keyRemedy)

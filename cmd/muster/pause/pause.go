@@ -32,8 +32,8 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	var site jwt.Site
 	var renewals bool
 	c := app.Command("pause", "Have no machine enroll for a while.").HelpLong(pauseHelp)
-	cli.Flag(c.Flag("site", "Only at this site; everywhere if absent.").PlaceHolder("SITE"), &site, jwt.ParseSite)
-	c.Flag("renewals", "Have no certificate renewed, either.").BoolVar(&renewals)
+	cli.Parse(cli.Flag(c, "site"), &site, jwt.ParseSite)
+	cli.Flag(c, "renewals").BoolVar(&renewals)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Settings, error) {
 		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/pause", httpapi.NewPause{Site: site, Renewals: renewals, Why: o.Why})
 	}, func(o *verb.Operator, _ *httpapi.Settings) io.WriterTo {
@@ -50,7 +50,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 func addResume(app *kingpin.Application, all cli.Verbs) {
 	var site jwt.Site
 	c := app.Command("resume", "Have machines enroll again.").HelpLong(resumeHelp)
-	cli.Flag(c.Flag("site", "End the pause of this site; that of the installation if absent.").PlaceHolder("SITE"), &site, jwt.ParseSite)
+	cli.Parse(cli.Flag(c, "site"), &site, jwt.ParseSite)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Settings, error) {
 		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/resume", httpapi.Resumption{Site: site, Why: o.Why})
 	}, func(o *verb.Operator, s *httpapi.Settings) io.WriterTo {

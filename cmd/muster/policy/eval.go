@@ -48,9 +48,9 @@ func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &eval{}
 	c := parent.Command("eval", "Ask a policy about one machine.").HelpLong(evalHelp)
 	c.Arg("policy", "Rego file, or directory of them.").Required().StringVar(&v.policy)
-	c.Flag("input", "The machine, JSON.").PlaceHolder("FILE").StringVar(&v.input)
-	cli.Flag(c.Flag("node", "Name of a machine that has asked."), &v.node, wire.ParseIdentity)
-	cli.Duration(c.Flag("since", "With --node: how far back to look, as 12h or 7d.").Default("7d"), &v.since, time.Second, 100*span.Year)
+	cli.Flag(c, "input").StringVar(&v.input)
+	cli.Parse(cli.Flag(c, "node"), &v.node, wire.ParseIdentity)
+	cli.Since(cli.Flag(c, "since").Default("7d"), &v.since, time.Second, 100*span.Year)
 	v.AddFlags(c)
 	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run

@@ -41,7 +41,7 @@ func addReplay(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &replay{}
 	c := parent.Command("replay", "Run a policy over past decisions, and say what would differ.").HelpLong(replayHelp)
 	c.Arg("policy", "Rego file, or directory of them, to try.").Required().StringVar(&v.policy)
-	cli.Duration(c.Flag("since", "How far back, as 12h or 7d.").Default("24h"), &v.since, time.Second, 100*span.Year)
+	cli.Since(cli.Flag(c, "since").Default("24h"), &v.since, time.Second, 100*span.Year)
 	v.AddFlags(c)
 	all.Check(c, v.CheckURL)
 	all[c.FullCommand()] = v.run

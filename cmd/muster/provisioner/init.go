@@ -33,25 +33,25 @@ with its tests, a server.conf for nodes, and systemd units. DIR must be missing
 or empty: nothing is ever overwritten. The units do not see /home and /tmp: for a
 service, take a directory such as /etc/muster/provisioner.
 
-  muster provisioner init prov --name localhost --trust-domain example.net
+  muster provisioner init prov --host localhost --trust-domain example.net
   muster provisioner init /etc/muster/provisioner --listen :4222 --encrypt-keys
-  muster provisioner init prov --cluster tls://n1.example.net:4222,tls://n2.example.net:4222`
+  muster provisioner init prov --broker-urls tls://n1.example.net:4222,tls://n2.example.net:4222`
 
 func addInit(parent *kingpin.CmdClause, all cli.Verbs) {
 	s := &initFlags{}
 	c := parent.Command("init", "Make a complete, working setup in a new directory.").HelpLong(initHelp)
 	c.Arg("dir", "Directory to make, such as /etc/muster/provisioner.").Required().StringVar(&s.dir)
-	c.Flag("name", "Host name of provisioner and broker; this machine's if not given.").PlaceHolder("HOST").StringVar(&s.Name)
-	c.Flag("trust-domain", "First part of every certificate's SPIFFE ID; the name's domain if not given.").PlaceHolder("DOMAIN").StringVar(&s.TrustDomain)
-	c.Flag("listen", "Address of the broker; only this machine reaches the default.").Default("127.0.0.1:4222").IsSetByUser(&s.listenSet).StringVar(&s.Listen)
-	c.Flag("broker-name", "Host name under which nodes reach the broker (repeatable); the name if not given.").PlaceHolder("HOST").StringsVar(&s.BrokerNames)
-	c.Flag("broker-address", "IP address under which nodes reach the broker (repeatable).").PlaceHolder("IP").StringsVar(&s.Addresses)
-	c.Flag("cluster", "Servers of a NATS cluster to use in place of a broker of its own, like tls://n1:4222,tls://n2:4222. 'muster broker config' then configures them.").PlaceHolder("URLS").StringVar(&s.Cluster)
-	cli.Int(c.Flag("replicas", "On how many of these servers each record is.").Default("3").IsSetByUser(&s.replicasSet), &s.Replicas)
-	c.Flag("site", "Where this provisioner stands.").PlaceHolder("NAME").StringVar(&s.Site)
-	c.Flag("trust-first-use", "For labs: let in every name that was never seen.").BoolVar(&s.TrustFirstUse)
-	c.Flag("encrypt-keys", "Encrypt all private keys with a passphrase.").BoolVar(&s.encrypt)
-	c.Flag("passphrase-file", "File with the passphrase; asked for on the terminal if not given.").PlaceHolder("FILE").StringVar(&s.keys.PassphraseFile)
+	cli.Flag(c, "host").StringVar(&s.Name)
+	cli.Flag(c, "trust-domain").StringVar(&s.TrustDomain)
+	cli.Flag(c, "listen").Default("127.0.0.1:4222").IsSetByUser(&s.listenSet).StringVar(&s.Listen)
+	cli.Flag(c, "broker-name").StringsVar(&s.BrokerNames)
+	cli.Flag(c, "broker-address").StringsVar(&s.Addresses)
+	cli.Flag(c, "broker-urls").StringVar(&s.Cluster)
+	cli.Int(cli.Flag(c, "replicas").Default("3").IsSetByUser(&s.replicasSet), &s.Replicas)
+	cli.Flag(c, "site").StringVar(&s.Site)
+	cli.Flag(c, "trust-first-use").BoolVar(&s.TrustFirstUse)
+	cli.Flag(c, "encrypt-keys").BoolVar(&s.encrypt)
+	cli.Flag(c, "passphrase-file").StringVar(&s.keys.PassphraseFile)
 	all.Check(c, s.check)
 	all[c.FullCommand()] = cli.CleansUp(s.run)
 }
@@ -71,11 +71,11 @@ func (s *initFlags) check() error {
 	}
 	switch { // what would be left out, and missed only where nodes do not reach a broker
 	case s.listenSet && s.Cluster != "":
-		err = errors.Join(err, errors.New("--listen and --cluster: only one can be; the servers of a cluster listen as 'muster broker config' says"))
+		err = errors.Join(err, errors.New("--listen and --broker-urls: only one can be; the servers of a cluster listen as 'muster broker config' says"))
 	case s.replicasSet && s.Cluster != "" && s.Replicas == 0: // as if it had not been given
 		err = errors.Join(err, errors.New("--replicas: is 0, want 1 or more"))
 	case s.replicasSet && s.Cluster == "":
-		err = errors.Join(err, errors.New("--replicas without --cluster: a broker of its own has one copy"))
+		err = errors.Join(err, errors.New("--replicas without --broker-urls: a broker of its own has one copy"))
 	}
 	return err
 }
@@ -117,7 +117,7 @@ func (s *initFlags) next() string {
 
   muster jwt provisioning.jwt %[2]s --insecure --token "$(openssl rand -hex 16)" --urls %[3]s --default --ca %[4]s --seal %[7]s
   muster provisioner run --config %[5]s
-  muster server run --token provisioning.jwt --ssl-dir web1 --config web1/server.conf --identity %[6]s
+  muster server run --token-file provisioning.jwt --ssl-dir web1 --config web1/server.conf --identity %[6]s
 
 The first signs a token, which goes onto your image as /etc/provisioning.jwt. Machines show it sealed, so that no
 listener on the network can read it, nor anything that they send or get to enroll. The second serves the nodes that
@@ -130,7 +130,7 @@ present it. The third is such a node, in a directory of its own; on a real one, 
 		}
 		fmt.Fprintf(&b, `Before that, configure the servers, each with its own name; see docs/high-availability.md:
 
-  muster broker config --config %[1]s --name %[2]s --route ... --dir %[2]s --write
+  muster broker config --config %[1]s --host %[2]s --route ... --dir %[2]s --write
 
 `, path("provisioner.yaml"), first)
 	}

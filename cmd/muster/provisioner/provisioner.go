@@ -44,9 +44,9 @@ which loses nothing that was acknowledged. All that can be set is in the configu
 file; 'muster provisioner init' writes one with every key explained.
 
   muster provisioner run --config prov/provisioner.yaml
-  muster provisioner run --check  # is the configuration right?
+  muster provisioner run --validate  # is the configuration right?
 
-Exits with 0 when it was told to stop, also by SIGHUP, or with --check if all is right, else
+Exits with 0 when it was told to stop, also by SIGHUP, or with --validate if all is right, else
 1; with 1 for what another start may end, such as a full disk: a service manager starts it
 again; with 78 where only a person helps: the configuration, a damaged store or journal,
 another installation; with 2 if the command line makes no sense.`
@@ -54,11 +54,11 @@ another installation; with 2 if the command line makes no sense.`
 func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 	r := &run{}
 	c := parent.Command("run", "Run the provisioner with its broker.").HelpLong(runHelp)
-	verb.Config(c, "Configuration file.", &r.config)
-	c.Flag("check", "Load and check everything, start nothing, print nothing.").BoolVar(&r.check)
-	c.Flag("cpuprofile", "Write a CPU profile of all that it does, until it stops.").Hidden().PlaceHolder("FILE").StringVar(&r.profile)
+	verb.Config(c, &r.config)
+	cli.Flag(c, "validate").BoolVar(&r.check)
+	cli.Flag(c, "cpuprofile").Hidden().StringVar(&r.profile)
 	r.keys.AddFlags(c)
-	r.log.Add(c, "info")
+	r.log.Add(c)
 	all[c.FullCommand()] = cli.CleansUp(r.run) // the reader of the log may end, and the provisioner goes on
 }
 

@@ -60,8 +60,8 @@ func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
 	var accepted bool
 	var why string
 	c := parent.Command("begin", "Accept a loss, and begin a recovery.").HelpLong(beginHelp)
-	c.Flag("accept-loss", "What is missing is gone: needed, since nothing brings it back after this.").BoolVar(&accepted)
-	c.Flag("why", "Reason, for the history.").PlaceHolder("TEXT").StringVar(&why)
+	cli.Flag(c, "accept-loss").BoolVar(&accepted)
+	cli.Flag(c, "why").StringVar(&why)
 	where.AddFlags(c)
 	keys.AddFlags(c)
 	all.Check(c, func() error {

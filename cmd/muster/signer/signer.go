@@ -46,9 +46,9 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	var n trust.NewSigner
 	c := parent.Command("add", "Make the tokens of a signer good.").HelpLong(addHelp)
 	c.Arg("file", "Certificate or public key.").Required().StringVar(&file)
-	cli.Flag(c.Flag("name", "What logs and policies call the signer; a certificate's common name, or the file's name, if not given.").PlaceHolder("NAME"), &n.Name, checkName)
-	cli.Flags(c.Flag("site", "Its tokens are good at this site only (repeatable).").PlaceHolder("NAME"), &n.Sites, checked(jwt.ParseSite))
-	cli.Flags(c.Flag("identity", "Its tokens are good for these machines only, as 'web*.example.net' (repeatable).").PlaceHolder("GLOB"), &n.Identities, checked(wire.ParsePattern))
+	cli.Parse(cli.Flag(c, "name"), &n.Name, checkName)
+	cli.ParseEach(cli.Flag(c, "site"), &n.Sites, checked(jwt.ParseSite))
+	cli.ParseEach(cli.Flag(c, "identity"), &n.Identities, checked(wire.ParsePattern))
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*trust.SignerInfo, error) {
 		var err error
 		if n.Public, err = conffile.ReadFile(file); err != nil {
@@ -81,7 +81,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 // checkName refuses a name that is too long.
 func checkName(name string) (string, error) {
 	if len(name) > trust.MaxSignerNameBytes {
-		return "", fmt.Errorf("--name has %d bytes, want 1 to %d", len(name), trust.MaxSignerNameBytes)
+		return "", fmt.Errorf("--host has %d bytes, want 1 to %d", len(name), trust.MaxSignerNameBytes)
 	}
 	return name, nil
 }

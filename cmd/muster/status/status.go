@@ -29,7 +29,7 @@ the command line makes no sense.`
 func Add(app *kingpin.Application, all cli.Verbs) {
 	var check bool
 	c := app.Command("status", "Show how the installation is.").HelpLong(help)
-	c.Flag("check", "Exit with 1 if there is anything that an operator should look at.").BoolVar(&check)
+	cli.Flag(c, "check").BoolVar(&check)
 	var standing []string
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Status, error) {
 		s, err := verb.Get[*httpapi.Status](ctx, o, "/v1/status")

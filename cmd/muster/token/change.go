@@ -84,7 +84,7 @@ func addUnfreeze(parent *kingpin.CmdClause, all cli.Verbs) {
 	var left int
 	c := parent.Command("unfreeze", "Say how many uses a token has left that a recovery has frozen.").HelpLong(unfreezeHelp)
 	token := tokenArg(c)
-	cli.IntIn(c.Flag("left", "How many machines may still enroll with it.").Required().PlaceHolder("N"), &left, 0, math.MaxInt)
+	cli.IntIn(cli.Flag(c, "left").Required(), &left, 0, math.MaxInt)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]any, error) {
 		path, id, err := token.path(ctx, o)
 		if err != nil {

@@ -47,8 +47,7 @@ type KeyFlags struct{ PassphraseFile string }
 
 // AddFlags adds them.
 func (f *KeyFlags) AddFlags(c *kingpin.CmdClause) {
-	c.Flag("passphrase-file", "File with the passphrase of encrypted keys; else keys.passphrase_file, the systemd credential muster-passphrase, or the terminal.").
-		PlaceHolder("FILE").StringVar(&f.PassphraseFile)
+	cli.Flag(c, "passphrase-file").StringVar(&f.PassphraseFile)
 }
 
 // Ring returns what reads keys until ctx ends, and finds the passphrase: in the file,

@@ -1,6 +1,7 @@
 package verb
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,19 +19,19 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-// The environment variables that stand for --url, --credential and --token-file.
+// The environment variables that stand for --config, --url and --login.
 const (
-	urlVariable        = "MUSTER_URL"
-	credentialVariable = "MUSTER_CREDENTIAL" //nolint:gosec // the name of a variable, and no credential
-	tokenVariable      = "MUSTER_TOKEN_FILE" //nolint:gosec // likewise
+	configVariable = "MUSTER_CONFIG"
+	urlVariable    = "MUSTER_URL"
+	loginVariable  = "MUSTER_LOGIN"
 )
 
 // DefaultConfig is where the configuration of a provisioner lies.
 const DefaultConfig = "/etc/muster/provisioner/provisioner.yaml"
 
 // Config adds --config, the configuration of a provisioner.
-func Config(c *kingpin.CmdClause, help string, file *string) *kingpin.FlagClause {
-	flag := c.Flag("config", help+" Default: "+DefaultConfig+".").Default(DefaultConfig).PlaceHolder("FILE")
+func Config(c *kingpin.CmdClause, file *string) *kingpin.FlagClause {
+	flag := cli.Flag(c, "config").Envar(configVariable).Default(DefaultConfig)
 	flag.StringVar(file)
 	return flag
 }
@@ -44,7 +45,7 @@ type Setup struct {
 
 // AddFlags adds their flags.
 func (s *Setup) AddFlags(c *kingpin.CmdClause) {
-	Config(c, "Configuration file of the provisioner.", &s.Config)
+	Config(c, &s.Config)
 	s.AddJSON(c)
 }
 
@@ -53,23 +54,18 @@ type Operator struct {
 	Setup
 	Why string // reason of a change
 
-	url        string
-	credential string
-	tokenFile  string
+	url   string
+	login []string // files, see readLogin
 
 	configSet, urlSet bool // on the command line
 }
 
 // AddFlags adds the flags that say which provisioner is asked.
 func (o *Operator) AddFlags(c *kingpin.CmdClause) {
-	Config(c, "Configuration file of the running provisioner.", &o.Config).IsSetByUser(&o.configSet)
+	Config(c, &o.Config).IsSetByUser(&o.configSet)
 	o.AddJSON(c)
-	c.Flag("url", "Provisioner to ask over HTTPS, https://host:port, in place of the one on this machine.").
-		Envar(urlVariable).PlaceHolder("URL").IsSetByUser(&o.urlSet).StringVar(&o.url)
-	c.Flag("credential", "With --url: file with your key and certificate, as 'muster operator add' writes it, or with the roots to trust.").
-		Envar(credentialVariable).PlaceHolder("FILE").StringVar(&o.credential)
-	c.Flag("token-file", "With --url: file with a token of 'muster operator token', in place of the certificate.").
-		Envar(tokenVariable).PlaceHolder("FILE").StringVar(&o.tokenFile)
+	cli.Flag(c, "url").Envar(urlVariable).IsSetByUser(&o.urlSet).StringVar(&o.url)
+	cli.Flag(c, "login").Envar(loginVariable).StringsVar(&o.login)
 	c.Action(func(*kingpin.ParseContext) error {
 		if o.configSet && !o.urlSet { // a file that is named counts more than the environment
 			o.url = ""
@@ -87,7 +83,7 @@ func (o *Operator) AddChangeFlags(c *kingpin.CmdClause, all cli.Verbs) {
 
 // AddWhy adds the flag that says why.
 func (o *Operator) AddWhy(c *kingpin.CmdClause) {
-	c.Flag("why", "Reason, for the history; needed with --url.").PlaceHolder("TEXT").StringVar(&o.Why)
+	cli.Flag(c, "why").StringVar(&o.Why)
 }
 
 // Remote reports whether a provisioner elsewhere is asked.
@@ -118,7 +114,7 @@ func named(flag, variable, value string, err error) error {
 	if value == os.Getenv(variable) {
 		flag = variable
 	}
-	return fmt.Errorf("%s: %w", flag, err)
+	return errors.New(flag + ": " + strings.ReplaceAll(err.Error(), "\n", "\n"+flag+": "))
 }
 
 // do sends one request to the provisioner; see [httpapi.Client.Do].
@@ -142,50 +138,49 @@ func (o *Operator) Client() (*httpapi.Client, error) {
 		}
 		return httpapi.NewClient(socket), nil
 	}
-	shown, noCredential := readCredential(o.credential)
-	token, noToken := readOperatorToken(o.tokenFile)
+	shown, token, unread := readLogin(o.login)
 	client, err := httpapi.NewRemote(o.url, shown, token)
-	err = errors.Join(err, named("--credential", credentialVariable, o.credential, noCredential), named("--token-file", tokenVariable, o.tokenFile, noToken))
+	err = errors.Join(err, named("--login", loginVariable, strings.Join(o.login, "\n"), unread))
 	if err != nil {
 		return nil, err
 	}
 	return client, nil
 }
 
-// readCredential reads what --credential names.
-func readCredential(path string) (c httpapi.Credential, err error) {
-	if path == "" {
-		return c, nil
-	}
-	text, err := conffile.ReadFile(path)
-	if err != nil {
-		return c, err
-	}
-	read, err := httpapi.ParseCredential(text)
-	if err != nil {
-		return c, fmt.Errorf("%s: %w", path, err)
-	}
-	if read.Certificate != nil { // and its key
-		if err := keyfile.CheckPrivate(path); err != nil {
-			return c, err
+// readLogin reads the files of --login: PEM with root certificates and a key and certificate, or a token. The error has
+// what is wrong with all of them, and nothing of what they hold.
+func readLogin(paths []string) (c httpapi.Credential, token string, err error) {
+	var blocks []byte
+	for _, path := range paths {
+		text, unread := conffile.ReadFile(path)
+		switch {
+		case unread != nil:
+			err = errors.Join(err, unread)
+		case !bytes.Contains(text, []byte("-----BEGIN ")):
+			token, unread = parseOperatorToken(path, text)
+			err = errors.Join(err, unread)
+		default:
+			if bytes.Contains(text, []byte("PRIVATE KEY-----")) {
+				err = errors.Join(err, keyfile.CheckPrivate(path))
+			}
+			blocks = append(append(blocks, text...), '\n')
 		}
 	}
-	return *read, nil
+	if err != nil || blocks == nil {
+		return c, token, err
+	}
+	read, err := httpapi.ParseCredential(blocks)
+	if err != nil {
+		return c, "", fmt.Errorf("%s: %w", strings.Join(paths, ", "), err)
+	}
+	return *read, token, nil
 }
 
-// readOperatorToken reads what --token-file names. What is no token is not sent, nor shown.
-func readOperatorToken(path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	text, err := conffile.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
+func parseOperatorToken(path string, text []byte) (string, error) {
 	const chars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
 	token := strings.TrimSpace(string(text))
 	if len(token) > jwt.MaxTokenBytes || strings.Count(token, ".") != 2 || strings.Trim(token, chars) != "" {
-		return "", fmt.Errorf("%s: no token as `muster operator token` prints it", path)
+		return "", fmt.Errorf("%s: neither certificates in PEM nor a token as `muster operator token` prints it", path)
 	}
 	return token, nil
 }

@@ -81,10 +81,18 @@ func Flag(name string, err error) error {
 	return fmt.Errorf("--%s: %w", name, err)
 }
 
-// Flags writes what is wrong with a query, a line each, as of the flags, which are called as its parameters are.
+// Flags writes what is wrong with a query, a line each, under the flags that stand for its parameters.
 func Flags(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errors.New("--" + strings.ReplaceAll(err.Error(), "\n", "\n--"))
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		parameter, rest, _ := strings.Cut(line, ":")
+		lines[i] = "--" + cmp.Or(flagOf[parameter], parameter) + ":" + rest
+	}
+	return errors.New(strings.Join(lines, "\n"))
 }
+
+// flagOf has the parameters of queries that have another name than their flag.
+var flagOf = map[string]string{"token": "token-id", "from": "address"}

@@ -30,7 +30,7 @@ type Output struct {
 
 // AddJSON adds the flag.
 func (o *Output) AddJSON(c *kingpin.CmdClause) {
-	c.Flag("json", "Print JSON for programs.").BoolVar(&o.json)
+	cli.Flag(c, "json").BoolVar(&o.json)
 }
 
 // JSON reports whether programs are to read the answer.

@@ -5,7 +5,7 @@
 # machine waits until an operator has looked at it: a token lies on every
 # machine of a fleet, so holding one says nothing about who somebody is.
 #
-# policies/README.md of muster's source lists what `input` holds. To change this policy, change the
+# docs/policies.md of the source lists the members of `input`. To change this policy, change the
 # tests beside it first; muster loads nothing whose tests fail.
 package muster.enroll
 

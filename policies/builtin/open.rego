@@ -6,7 +6,7 @@
 # names: another key needs what it needs under the default policy. Use that one,
 # default.rego, for everything that matters.
 #
-# policies/README.md of muster's source lists what `input` holds. To change this policy, change the
+# docs/policies.md of the source lists the members of `input`. To change this policy, change the
 # tests beside it first; muster loads nothing whose tests fail.
 package muster.enroll
 

@@ -9,27 +9,21 @@ import (
 	"muster/internal/wire"
 )
 
-// A layout is what all usual certificates of an authority have in common, in
-// DER (X.690): a node's, for clientAuth only, with its identity as its one DNS
-// name, signed with a P-256 key. What is left to fill in is the serial number,
-// the dates, the name and the key.
-//
-// It is a second way to write what crypto/x509 writes from the same template,
-// byte for byte (TestAssembledIsWhatX509Makes), at a sixth of its time. Whatever
-// is unusual goes through crypto/x509.
+// A layout is the constant part, in DER, of an authority's usual certificates: a node's, for clientAuth only, with
+// its identity as only DNS name, signed with P-256. Assembling takes a sixth of crypto/x509's time for the same
+// bytes (TestAssembledIsWhatX509Makes). Other certificates go through crypto/x509.
 type layout struct {
 	issuer []byte // Name
 
-	// Extensions stand in the order in which crypto/x509 writes them: these are
-	// before and after the subject's key identifier.
+	// Extensions before and after the subject key identifier, in crypto/x509's order.
 	before, after []byte
 }
 
-// DER of what never changes.
+// Constant parts.
 var (
 	derVersion3 = []byte{0xa0, 3, 2, 1, 2}
 
-	// ecdsa-with-SHA256 (RFC 5758 section 3.2), without parameters.
+	// ecdsa-with-SHA256 without parameters (RFC 5758 section 3.2).
 	derECDSAWithSHA256 = []byte{0x30, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2}
 
 	derCommonName     = []byte{6, 3, 0x55, 4, 3}     // 2.5.4.3
@@ -38,7 +32,7 @@ var (
 	derCritical       = []byte{1, 1, 0xff}
 )
 
-// Tags of DER that are written or looked for.
+// DER tags.
 const (
 	tagInteger         = 0x02
 	tagBitString       = 0x03
@@ -55,14 +49,13 @@ const (
 	tagExtensions      = 0xa3 // [3] of a TBSCertificate
 )
 
-// newLayout returns the layout of the certificates that issuing, which has a
-// P-256 key, signs; or nil if none of them is usual.
+// newLayout returns nil if issuing has no usual certificates. It must have a P-256 key.
 func newLayout(issuing *x509.Certificate) *layout {
 	if len(issuing.SubjectKeyId) == 0 {
 		return nil
 	}
 	if _, err := wire.ParseIdentity(issuing.Subject.CommonName); err == nil {
-		return nil // a node could have the same subject, and crypto/x509 takes it for self-signed then
+		return nil // a node could have this subject; crypto/x509 then takes its certificate for self-signed
 	}
 	l := &layout{issuer: issuing.RawSubject}
 	l.before = slices.Concat(
@@ -75,8 +68,7 @@ func newLayout(issuing *x509.Certificate) *layout {
 	return l
 }
 
-// usual reports whether t, which [Authority.template] has made, says nothing
-// that the layout has no place for.
+// fits reports whether the template contains nothing else.
 func (l *layout) usual(r *Request, t *x509.Certificate) bool {
 	inUTCTime := func(at time.Time) bool { return at.Year() >= 1950 && at.Year() < 2050 } // RFC 5280 section 4.1.2.5
 	return l != nil && r.Role == wire.RoleNode &&
@@ -85,12 +77,11 @@ func (l *layout) usual(r *Request, t *x509.Certificate) bool {
 		inUTCTime(t.NotBefore) && inUTCTime(t.NotAfter)
 }
 
-// assemble returns the TBSCertificate (RFC 5280 section 4.1) of a usual
-// template for the key in spki.
+// assemble returns the TBSCertificate (RFC 5280 section 4.1).
 func (l *layout) assemble(t *x509.Certificate, spki []byte) []byte {
 	subject := der(tagSequence)
 	if name := t.Subject.CommonName; name != "" {
-		// An identity has no character that a PrintableString has not.
+		// Every identity is a valid PrintableString.
 		subject = der(tagSequence, der(tagSet, der(tagSequence, derCommonName, der(tagPrintableString, []byte(name)))))
 	}
 	return der(tagSequence, derVersion3, derInteger(t.SerialNumber), derECDSAWithSHA256, l.issuer,
@@ -100,8 +91,7 @@ func (l *layout) assemble(t *x509.Certificate, spki []byte) []byte {
 			l.after, altNames(t))))
 }
 
-// altNames returns the extension subjectAltName. It is critical where there is
-// no subject (RFC 5280 section 4.2.1.6).
+// altNames are critical without a subject (RFC 5280 section 4.2.1.6).
 func altNames(t *x509.Certificate) []byte {
 	var critical []byte
 	if t.Subject.CommonName == "" {
@@ -111,7 +101,7 @@ func altNames(t *x509.Certificate) []byte {
 		der(tagSequence, der(tagDNSName, []byte(t.DNSNames[0])), der(tagURI, []byte(t.URIs[0].String())))))
 }
 
-// derInteger returns an INTEGER that is not negative.
+// derInteger encodes a number that is not negative.
 func derInteger(x *big.Int) []byte {
 	b := x.Bytes()
 	if len(b) == 0 || b[0] >= 0x80 {
@@ -122,12 +112,12 @@ func derInteger(x *big.Int) []byte {
 
 func utcTime(t time.Time) []byte { return der(tagUTCTime, []byte(t.UTC().Format("060102150405Z"))) }
 
-// signed returns the certificate of a TBSCertificate and its signature.
+// signed joins a TBSCertificate and its signature.
 func signed(tbs, signature []byte) []byte {
 	return der(tagSequence, tbs, derECDSAWithSHA256, der(tagBitString, []byte{0}, signature)) // no unused bits
 }
 
-// der returns one value of at most 65,535 bytes, which are those of its parts.
+// der encodes a value of at most 65,535 bytes.
 func der(tag byte, parts ...[]byte) []byte {
 	n := 0
 	for _, p := range parts {

@@ -9,17 +9,13 @@ import (
 	"errors"
 )
 
-// errCertificate means that bytes are no certificate.
 var errCertificate = errors.New("not a certificate in DER")
 
-// PublicKey returns the public key of a certificate in DER, without reading the
-// rest of it: in a tenth of the time that crypto/x509 takes for all of it. It is for
-// certificates that this package has issued: of anything else it may return a
-// key where crypto/x509 would not, never another one than it.
+// PublicKey returns the key of a certificate in DER in a tenth of crypto/x509's time, without parsing the rest. Use
+// it for certificates that this package issued: for malformed ones it may return a key where crypto/x509 fails, but
+// never another key.
 func PublicKey(certificate []byte) (crypto.PublicKey, error) {
-	// Certificate and TBSCertificate (RFC 5280 section 4.1) are sequences, and
-	// the key stands behind version, serial number, algorithm, issuer, validity
-	// and subject.
+	// The key comes after version, serial number, algorithm, issuer, validity and subject (RFC 5280 section 4.1).
 	_, tbs, _, ok := readDER(certificate, tagSequence)
 	if ok {
 		_, tbs, _, ok = readDER(tbs, tagSequence)
@@ -41,13 +37,12 @@ func PublicKey(certificate []byte) (crypto.PublicKey, error) {
 		key, err = x509.ParsePKIXPublicKey(spki)
 	}
 	if err != nil {
-		return nil, err // and not a nil key in an interface, which both can return
+		return nil, err // key may be a typed nil
 	}
 	return key, nil
 }
 
-// readDER returns the first value in b, which has the tag: all of it, its content, and what
-// comes behind it.
+// readDER returns the first value of b, which must have the tag: whole, content, and what follows.
 func readDER(b []byte, tag byte) (whole, content, rest []byte, ok bool) {
 	if len(b) < 2 || b[0] != tag {
 		return nil, nil, nil, false
@@ -56,7 +51,7 @@ func readDER(b []byte, tag byte) (whole, content, rest []byte, ok bool) {
 	if n >= 0x80 {
 		octets := n & 0x7f
 		if octets < 1 || octets > 2 || len(b) < 2+octets {
-			return nil, nil, nil, false // 65,536 bytes or more, or of no length at all
+			return nil, nil, nil, false // 65,536 bytes or more, or indefinite
 		}
 		header, n = 2+octets, 0
 		for _, c := range b[2:header] {

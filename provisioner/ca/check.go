@@ -12,7 +12,6 @@ import (
 	"muster/internal/wire"
 )
 
-// check reports everything that is wrong.
 func (cfg *Config) check() []error {
 	if cfg.Root == nil || cfg.Issuing == nil || cfg.Key == nil {
 		return []error{errors.New("no root certificate, no issuing certificate or no key")}
@@ -25,8 +24,7 @@ func (cfg *Config) check() []error {
 	return append(errs, cfg.checkPrevious()...)
 }
 
-// checkTrustDomain reports why s is no trust domain. SPIFFE would also allow
-// underscores; a host name is what URI constraints of other tools understand.
+// checkTrustDomain refuses SPIFFE's underscores, because URI constraints of other tools expect a host name.
 func checkTrustDomain(s string) error {
 	if _, err := wire.ParseIdentity(s); err != nil {
 		return fmt.Errorf("trust domain %.80q: want a lower-case host name: %w", s, err)
@@ -34,8 +32,7 @@ func checkTrustDomain(s string) error {
 	return nil
 }
 
-// checkCA reports what keeps c, called by its part, from being a CA certificate
-// signed by parent (RFC 5280 section 4.2.1).
+// checkCA checks that c is a CA certificate signed by parent (RFC 5280 section 4.2.1).
 func checkCA(part string, c, parent *x509.Certificate) []error {
 	var errs []error
 	if !c.BasicConstraintsValid || !c.IsCA || c.KeyUsage&x509.KeyUsageCertSign == 0 {
@@ -51,7 +48,7 @@ func checkCA(part string, c, parent *x509.Certificate) []error {
 	return errs
 }
 
-// checkPair reports what keeps root and issuing from ever working together.
+// checkPair checks that issuing can be used below root.
 func checkPair(root, issuing *x509.Certificate) []error {
 	if bytes.Equal(root.Raw, issuing.Raw) {
 		return []error{errors.New("issuing certificate is the root itself, want one signed by it")}
@@ -59,8 +56,7 @@ func checkPair(root, issuing *x509.Certificate) []error {
 	if errs := append(checkCA("root", root, root), checkCA("issuing", issuing, root)...); len(errs) > 0 {
 		return errs
 	}
-	// What remains is path length, name constraints and extended key usages,
-	// which are the verifier's to judge.
+	// This checks path length, name constraints and extended key usages.
 	both := slices.MaxFunc([]time.Time{root.NotBefore, issuing.NotBefore}, time.Time.Compare)
 	roots := x509.NewCertPool()
 	roots.AddCert(root)
@@ -74,8 +70,7 @@ func checkPair(root, issuing *x509.Certificate) []error {
 	return nil
 }
 
-// checkValid reports whether the CA certificate c is outside its validity. The
-// error wraps [ErrAuthority], or [ErrExpired] if that is why.
+// checkValid returns [ErrAuthority] or [ErrExpired] outside of c's validity.
 func checkValid(part string, c *x509.Certificate, now time.Time) error {
 	if now.Before(c.NotBefore) {
 		return fmt.Errorf("%w: %s certificate is valid from %s, and it is %s; is the clock right?",
@@ -87,10 +82,8 @@ func checkValid(part string, c *x509.Certificate, now time.Time) error {
 	return nil
 }
 
-// stamp writes an instant as RFC 3339 in UTC.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// samePublicKey reports whether a and b are the same key.
 func samePublicKey(a, b crypto.PublicKey) bool {
 	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && k.Equal(b)

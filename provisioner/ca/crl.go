@@ -12,40 +12,33 @@ import (
 	"time"
 )
 
-// ReasonCessation is the reason of a CRL entry whose certificate is of no
-// further use: its machine is gone (cessationOfOperation, RFC 5280 section
-// 5.3.1). 0, of any other entry, says nothing: the section asks to leave
-// "unspecified" out.
+// ReasonCessation is cessationOfOperation: the certificate's node is gone (RFC 5280 section 5.3.1). Other entries
+// have no reason.
 const ReasonCessation = 5
 
-// A CRLRequest asks for a signed list of revoked certificates.
+// A CRLRequest asks for a signed CRL.
 type CRLRequest struct {
-	// Number is greater than that of every CRL before it. 1 or more.
+	// Number is 1 or more and must increase.
 	Number uint64
 
-	// ThisUpdate is when the list is issued, NextUpdate when the next one is, at
-	// the latest. Whole seconds.
+	// ThisUpdate is the issue, NextUpdate the latest next issue, in whole seconds.
 	ThisUpdate, NextUpdate time.Time
 
-	// Revoked are certificates of the issuer, each once, in any order. None is
-	// an empty list.
+	// Revoked are certificates of the issuer, each once, in any order.
 	Revoked []Revoked
 }
 
-// Revoked is a certificate on a CRL.
 type Revoked struct {
-	Serial string    // as [Serial] writes it
-	At     time.Time // listed as ThisUpdate if it is later than that
+	Serial string    // see [Serial]
+	At     time.Time // at most ThisUpdate is listed
 	Reason int       // [ReasonCessation] or 0
 }
 
-// IssuerKeyID returns the subject key identifier of the issuing certificate, in
-// lower-case hex: what every certificate and CRL of it names as its authority.
+// IssuerKeyID returns the issuing certificate's subject key identifier in lower-case hex.
 func (a *Authority) IssuerKeyID() string { return keyID(a.cfg.Issuing) }
 
-// CRLIssuers returns the key ids of the issuers whose CRLs are to be signed, each
-// once: the present one, and then, the newest first, previous ones that have
-// their keys and that have not expired. Whether those are trusted plays no part.
+// CRLIssuers returns the key ids of issuers that need CRLs: the present one and, newest first, unexpired previous
+// ones whose keys are here.
 func (a *Authority) CRLIssuers() []string {
 	ids, now := []string{a.IssuerKeyID()}, a.cfg.Now()
 	for _, p := range a.cfg.Previous {
@@ -57,7 +50,7 @@ func (a *Authority) CRLIssuers() []string {
 	return ids
 }
 
-// crlSigner returns certificate and key of an issuer, nil if there is no key.
+// crlSigner returns nil if the issuer's key is not here.
 func (a *Authority) crlSigner(issuer string) (*x509.Certificate, crypto.Signer) {
 	if issuer == a.IssuerKeyID() {
 		return a.cfg.Issuing, a.cfg.Key
@@ -70,13 +63,9 @@ func (a *Authority) crlSigner(issuer string) (*x509.Certificate, crypto.Signer) 
 	return nil, nil
 }
 
-// SignCRL signs a CRL in DER after the profile of RFC 5280 section 5, for
-// certificates of the issuer with the key id, which is [Authority.IssuerKeyID] or
-// another of [Authority.CRLIssuers]: version 2 with number and authority key
-// identifier, and no other extension. Entries are sorted by serial number. Nothing is
-// stored: the caller sees to it that no number of an issuer's is used twice. The
-// error wraps [ErrRequest] if the request is at fault, or names an issuer whose key
-// is not here, and [ErrAuthority] if the authority is.
+// SignCRL signs a CRL in DER (RFC 5280 section 5) for one of [Authority.CRLIssuers]. Entries are sorted by serial
+// number. The caller must not use a number twice. The error wraps [ErrRequest], also for an issuer whose key is not
+// here, or [ErrAuthority].
 func (a *Authority) SignCRL(issuer string, r CRLRequest) ([]byte, error) {
 	issuing, key := a.crlSigner(issuer)
 	if issuing == nil {
@@ -89,7 +78,6 @@ func (a *Authority) SignCRL(issuer string, r CRLRequest) ([]byte, error) {
 	return der, nil
 }
 
-// sign makes the CRL.
 func (r *CRLRequest) sign(issuing *x509.Certificate, key crypto.Signer) ([]byte, error) {
 	entries, err := r.entries()
 	if err != nil {
@@ -105,7 +93,7 @@ func (r *CRLRequest) sign(issuing *x509.Certificate, key crypto.Signer) ([]byte,
 	return der, nil
 }
 
-// entries returns the certificates of the request, sorted.
+// entries returns the sorted entries.
 func (r *CRLRequest) entries() ([]x509.RevocationListEntry, error) {
 	entries := make([]x509.RevocationListEntry, 0, len(r.Revoked))
 	for _, c := range r.Revoked {
@@ -113,7 +101,7 @@ func (r *CRLRequest) entries() ([]x509.RevocationListEntry, error) {
 		if !ok || serial.Sign() <= 0 || strings.ToLower(c.Serial) != c.Serial {
 			return nil, fmt.Errorf("serial number %.80q, want lower-case hex", c.Serial)
 		}
-		// Who revokes and who signs may have different clocks.
+		// Revocation and CRL may come from different clocks.
 		at := c.At.UTC().Truncate(time.Second)
 		if at.After(r.ThisUpdate) {
 			at = r.ThisUpdate.UTC()
@@ -124,8 +112,7 @@ func (r *CRLRequest) entries() ([]x509.RevocationListEntry, error) {
 	return entries, nil
 }
 
-// EncodeCRL returns a CRL in PEM, as nats-server, nginx and openssl read it. What
-// it returns for several issuers can be put into one file, one after the other.
+// EncodeCRL returns a CRL in PEM. CRLs of several issuers can be concatenated.
 func EncodeCRL(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: der})
 }

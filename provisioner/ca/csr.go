@@ -12,16 +12,14 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrCSR means that bytes are no certificate request that could get a
-// certificate. The text around it says why; a weak key also wraps [ErrKey].
+// ErrCSR means that a certificate request is not accepted. A weak key also wraps [ErrKey].
 var ErrCSR = errors.New("certificate request not accepted")
 
-// CSR is what a certificate request (PKCS #10, RFC 2986) says. Its sender holds
-// the private key of PublicKey; all the names are claims and are never copied
-// into a certificate.
+// CSR is the content of a certificate request (PKCS #10, RFC 2986). The sender holds the key. Names are claims and
+// never copied into a certificate.
 type CSR struct {
-	CommonName  string   // "" if the subject has none
-	DNSNames    []string // names of the requested subjectAltName, nil if none
+	CommonName  string // may be empty
+	DNSNames    []string
 	IPAddresses []string
 	URIs        []string
 	Emails      []string
@@ -31,24 +29,21 @@ type CSR struct {
 	KeyType   string           // [KeyType] of PublicKey
 }
 
-// csrSignatures are the signatures that prove possession of a key: those of
-// RFC 5280's algorithms with SHA-2, so neither MD5 nor SHA-1.
+// csrSignatures exclude MD5 and SHA-1.
 var csrSignatures = []x509.SignatureAlgorithm{
 	x509.ECDSAWithSHA256, x509.ECDSAWithSHA384, x509.ECDSAWithSHA512, x509.PureEd25519,
 	x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA,
 	x509.SHA256WithRSAPSS, x509.SHA384WithRSAPSS, x509.SHA512WithRSAPSS,
 }
 
-// Bounds of what a request may ask for.
+// Bounds of a request.
 const (
-	maxCSRParts        = 16 // names, and extensions
+	maxCSRParts        = 16 // names; also extensions
 	maxCSRSubjectBytes = 1 << 10
 )
 
-// ParseCSR reads a certificate request in DER of at most [wire.MaxCSRBytes] and
-// checks its signature, so that whoever made it has the key. Anything but one
-// well-formed request is refused: other encodings, trailing data, a weak key. The
-// error wraps [ErrCSR], and no input makes ParseCSR panic.
+// ParseCSR reads a request in DER and verifies its signature, which proves possession of the key. The error wraps
+// [ErrCSR].
 func ParseCSR(der []byte) (*CSR, error) {
 	if c := usualCSR(der); c != nil {
 		return c, nil
@@ -77,7 +72,7 @@ func parseCSR(der []byte) (*CSR, error) {
 	if req.PublicKey == nil {
 		return nil, fmt.Errorf("%w: unknown algorithm", ErrKey)
 	}
-	// None of it reaches a certificate, but policies, events and logs see it.
+	// Policies, events and logs see these fields.
 	names := len(req.DNSNames) + len(req.IPAddresses) + len(req.URIs) + len(req.EmailAddresses)
 	if names > maxCSRParts || len(req.Extensions) > maxCSRParts || len(req.RawSubject) > maxCSRSubjectBytes {
 		return nil, fmt.Errorf("%d names, %d extensions and a subject of %d bytes, want at most %d, %d and %d",
@@ -103,7 +98,6 @@ func parseCSR(der []byte) (*CSR, error) {
 	return c, nil
 }
 
-// readNames copies the names of req.
 func (c *CSR) readNames(req *x509.CertificateRequest) error {
 	c.CommonName = req.Subject.CommonName
 	c.DNSNames = req.DNSNames
@@ -122,8 +116,7 @@ func (c *CSR) readNames(req *x509.CertificateRequest) error {
 	return nil
 }
 
-// printable reports whether s is UTF-8 without control characters: such names
-// are only ever meant to be read differently by two readers.
+// printable refuses control characters, since readers may disagree about such names.
 func printable(s string) bool {
 	for _, r := range s {
 		if unicode.IsControl(r) {

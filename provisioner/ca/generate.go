@@ -12,43 +12,38 @@ import (
 	"time"
 )
 
-// Lifetimes of a generated authority. Ten years outlive most machines; the
-// issuing certificate can be replaced without touching what nodes pin.
+// Lifetimes of a new authority. The issuing certificate can be replaced without changing pins.
 const (
 	rootYears    = 10
 	issuingYears = 5
 
-	// authorityBackdate lets nodes with late clocks use a new authority, and
-	// leaves room for the backdating of what it issues.
+	// authorityBackdate allows for late clocks and for [Backdate].
 	authorityBackdate = time.Hour
 )
 
-// Common names are a name, one of these, and from the second on a number.
+// A common name is a name, a suffix and, from the second on, a number.
 const (
 	rootSuffix    = " root CA"
 	issuingSuffix = " issuing CA"
 )
 
-// maxAuthorityName leaves room for the rest within ub-common-name.
+// maxAuthorityName leaves room for suffix and number.
 const maxAuthorityName = 48
 
 // GenerateConfig configures [Generate].
 type GenerateConfig struct {
-	// TrustDomain is the one of [Config]. Required: an authority that could
-	// not be used must not be made.
+	// TrustDomain is that of [Config]. Required.
 	TrustDomain string
 
-	// Name begins the common names of both certificates: 1 to 48 bytes of
-	// printable UTF-8. Optional; defaults to "muster".
+	// Name begins both common names, 1 to 48 bytes of printable UTF-8. Defaults to "muster".
 	Name string
 
-	// Now is the clock. Optional; defaults to [time.Now].
+	// Now defaults to [time.Now].
 	Now func() time.Time
 }
 
-// Generated is a new authority. The keys exist only here until the caller has
-// written them; that of the root is needed again only for another issuing CA
-// and belongs away from the network.
+// Generated is a new authority whose keys are only in memory. RootKey is needed again only for another issuing CA;
+// keep it offline.
 type Generated struct {
 	Root, Issuing       *x509.Certificate
 	RootPEM, IssuingPEM string
@@ -56,14 +51,11 @@ type Generated struct {
 	Fingerprint         string        // of Root; see [Authority.Fingerprint]
 }
 
-// Generate makes a new root, valid for ten years, and an issuing CA below it,
-// valid for five, each with a P-256 key of its own. Nothing is written.
-//
-// Only the issuing CA has a path length, 0. One on the root would leave no room
-// for a cross certificate when another root takes over.
+// Generate makes a root and an issuing CA with P-256 keys and writes nothing. The root has no path length, because
+// cross certificates need room.
 func Generate(cfg GenerateConfig) (*Generated, error) { return generate(cfg, 1, nil) }
 
-// generate makes the nth authority of its name, whose root has the extensions.
+// generate makes the nth authority of its name; the extensions go into the root.
 func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generated, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -115,8 +107,7 @@ func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generate
 	}, nil
 }
 
-// newAuthority makes a key and signs a CA certificate for it after template,
-// by parent or, if that is nil, by itself.
+// newAuthority makes a key and its CA certificate, self-signed if parent is nil.
 func newAuthority(template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -20,55 +20,44 @@ import (
 	"muster/internal/wire"
 )
 
-// A Request asks for one certificate. All of it has been approved: the names
-// by the policy or an operator, the key by whoever checked that its owner
-// holds it.
+// A Request asks for a certificate. Its content is approved, and its key's possession proven.
 type Request struct {
 	Role wire.Role // required
 
-	// Name is the node's identity, or the name of a broker, provisioner or
-	// operator: 1 to 64 of a-z, 0-9, '.', '_' and '-'. Required.
+	// Name is the identity of a node, else 1 to 64 of a-z, 0-9, '.', '_' and '-'. Required.
 	Name string
 
-	// PublicKey is of a kind that [KeyType] names. Required.
+	// PublicKey is of a [KeyType]. Required.
 	PublicKey crypto.PublicKey
 
-	// TTL is the lifetime from now on, MinTTL to the authority's MaxTTL; 0 means
-	// its default. The certificate ends earlier if the authority does.
+	// TTL is the lifetime, MinTTL to MaxTTL; 0 means the default. The certificate does not outlive the authority.
 	TTL time.Duration
 
-	// DNSNames are names besides a node's identity: host names, no wildcards.
-	// Not for operators; repeated ones count once.
+	// DNSNames are additional host names, without wildcards. Not for operators.
 	DNSNames []string
 
 	// IPAddresses are for brokers and provisioners only.
 	IPAddresses []net.IP
 
-	// ServerAuth makes a certificate of a node or provisioner that of a TLS server too. A
-	// broker's always is.
+	// ServerAuth adds TLS server use for a node or provisioner. A broker always has it.
 	ServerAuth bool
 }
 
-// A Certificate is an issued certificate and what records keep of it.
+// A Certificate is an issued certificate.
 type Certificate struct {
 	DER       []byte
 	Chain     string    // PEM: the certificate, then the issuing one
-	Serial    string    // [Serial]: 32 lower-case hex digits
+	Serial    string    // [Serial], 32 digits
 	NotBefore time.Time // UTC, in whole seconds
-	NotAfter  time.Time // UTC, in whole seconds; last instant of validity
+	NotAfter  time.Time // UTC, whole seconds; last instant of validity
 }
 
-// Serial returns the serial number of c as records and messages write it:
-// lower-case hex without leading zeros. The numbers that this package chooses
-// all have 32 digits.
+// Serial returns the serial number as records and messages have it: lower-case hex without leading zeros.
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
-// Issue signs a certificate for r. Nothing is stored: whoever calls it decides
-// whether the certificate leaves the process. The error wraps [ErrRequest] if
-// the request is at fault, and [ErrAuthority] if the authority is, which is
-// [ErrExpired] where that is why. Issue may be called concurrently. With a
-// P-256 key in memory a node's certificate takes about 50 µs of one core, an
-// unusual one (see [layout]) 170 µs.
+// Issue signs a certificate and stores nothing. The error wraps [ErrRequest], [ErrAuthority] or [ErrExpired]. It is
+// safe for concurrent use. A node's certificate takes 50 µs with a P-256 key in memory, an unusual one (see
+// [layout]) 170 µs.
 func (a *Authority) Issue(r Request) (*Certificate, error) {
 	s, err := a.subject(&r)
 	if err != nil {
@@ -88,12 +77,10 @@ func (a *Authority) Issue(r Request) (*Certificate, error) {
 	}, nil
 }
 
-// errSignature means that a key did not sign what it was given. Such a certificate must never leave: its node would
-// be offered it again and again.
+// errSignature means that a key signed wrongly. A node with such a certificate would be offered it again and again.
 var errSignature = errors.New("the key's signature does not verify")
 
-// sign returns the signed certificate, in DER. The signature of a key outside of the process, as in an HSM, is
-// verified. One of crypto/ecdsa in this process is not, see docs/adr/0015-decode-once-sign-once.md.
+// sign verifies signatures of keys outside this process, as in an HSM, but not those of crypto/ecdsa.
 func (a *Authority) sign(r *Request, template *x509.Certificate) ([]byte, error) {
 	if !a.layout.usual(r, template) {
 		return x509.CreateCertificate(rand.Reader, template, a.cfg.Issuing, r.PublicKey, a.cfg.Key)
@@ -105,7 +92,7 @@ func (a *Authority) sign(r *Request, template *x509.Certificate) ([]byte, error)
 	tbs := a.layout.assemble(template, spki)
 	digest := sha256.Sum256(tbs)
 	if key, inMemory := a.cfg.Key.(*ecdsa.PrivateKey); inMemory {
-		signature, err := key.Sign(nil, digest[:], crypto.SHA256) // deterministic (RFC 6979): less work
+		signature, err := key.Sign(nil, digest[:], crypto.SHA256) // deterministic (RFC 6979), which is faster
 		if err != nil {
 			return nil, err
 		}
@@ -121,8 +108,7 @@ func (a *Authority) sign(r *Request, template *x509.Certificate) ([]byte, error)
 	return signed(tbs, signature), nil
 }
 
-// template returns the certificate to sign. Every field of it comes from s, the
-// authority or the random source.
+// template returns the certificate to sign, from s, the authority and the random source only.
 func (a *Authority) template(r *Request, s *subject) (*x509.Certificate, error) {
 	notBefore, notAfter, err := a.validity(s.ttl)
 	if err != nil {
@@ -144,15 +130,12 @@ func (a *Authority) template(r *Request, s *subject) (*x509.Certificate, error) 
 		IPAddresses:           s.addresses,
 		URIs:                  []*url.URL{wire.RoleURI(a.cfg.TrustDomain, r.Role, r.Name)},
 	}
-	// A subject that does not fit is left empty, and crypto/x509 then makes the
-	// alternative names critical, as RFC 5280 section 4.2.1.6 asks.
+	// Without a subject, crypto/x509 makes the alternative names critical (RFC 5280 section 4.2.1.6).
 	template.Subject = pkix.Name{CommonName: s.commonName}
 	return template, nil
 }
 
-// validity returns the bounds of a certificate that is to live for ttl from
-// now on. It never reaches beyond either end of the authority's own
-// certificates, where no verifier would accept it anyway.
+// validity returns a validity within that of the authority's certificates.
 func (a *Authority) validity(ttl time.Duration) (notBefore, notAfter time.Time, err error) {
 	now := a.cfg.Now().UTC()
 	if err := errors.Join(checkValid("root", a.cfg.Root, now), checkValid("issuing", a.cfg.Issuing, now)); err != nil {
@@ -174,20 +157,17 @@ func (a *Authority) validity(ttl time.Duration) (notBefore, notAfter time.Time, 
 	return notBefore, notAfter, nil
 }
 
-// newSerial returns 128 random bits as a positive number whose first hex digit
-// is not 0 (one of 16 draws is repeated, which costs 0.1 bits), so that it
-// reads the same with and without leading zeros. RFC 5280 section 4.1.2.2
-// allows 20 octets.
+// newSerial returns 128 random bits. The first hex digit is not 0, so that the number is the same with and without
+// leading zeros.
 func newSerial() *big.Int {
 	var b [16]byte
 	for b[0] < 0x10 {
-		_, _ = rand.Read(b[:]) // never fails (crypto/rand, Go 1.24)
+		_, _ = rand.Read(b[:]) // never fails (Go 1.24)
 	}
 	return new(big.Int).SetBytes(b[:])
 }
 
-// keyIdentifier returns the subject key identifier of pub by method 1 of RFC
-// 7093: the first 160 bits of the SHA-256 over the public key's bits.
+// keyIdentifier uses method 1 of RFC 7093: the first 160 bits of SHA-256 over the key's bits.
 func keyIdentifier(pub crypto.PublicKey) ([]byte, error) {
 	der, err := encodeKey(pub)
 	if err != nil {
@@ -208,7 +188,6 @@ func keyIdentifier(pub crypto.PublicKey) ([]byte, error) {
 	return bytes.Clone(sum[:20]), nil
 }
 
-// certificateFingerprint returns the lower-case hex SHA-256 over der.
 func certificateFingerprint(der []byte) string {
 	sum := sha256.Sum256(der)
 	return hex.EncodeToString(sum[:])

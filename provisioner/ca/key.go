@@ -14,22 +14,19 @@ import (
 	"slices"
 )
 
-// Bounds of RSA keys. Less than 2048 bits is weak (NIST SP 800-57 part 1); more
-// than 4096 costs a verifier more than it wins, and a hostile one could cost a
-// lot. Small and even exponents have attacks of their own (FIPS 186-5, A.1.1).
+// Bounds of RSA keys. Less than 2048 bits is weak (NIST SP 800-57 part 1), more than 4096 costs verifiers too much.
+// Small and even exponents can be attacked (FIPS 186-5, A.1.1).
 const (
 	minRSABits     = 2048
 	maxRSABits     = 4096
 	minRSAExponent = 1<<16 + 1
 )
 
-// ErrKey means that a public key is of a kind or strength that gets no
-// certificate.
+// ErrKey means an unsupported or weak public key.
 var ErrKey = errors.New("key not accepted")
 
-// KeyHash returns the lower-case hex SHA-256 over the DER of pub's
-// SubjectPublicKeyInfo, the name of a key everywhere in muster. The key may be
-// any that crypto/x509 can encode; the error wraps [ErrKey].
+// KeyHash returns a key's fingerprint, the lower-case hex SHA-256 over its SubjectPublicKeyInfo. The error wraps
+// [ErrKey].
 func KeyHash(pub crypto.PublicKey) (string, error) {
 	spki, err := encodeKey(pub)
 	if err != nil {
@@ -39,8 +36,7 @@ func KeyHash(pub crypto.PublicKey) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// p256KeyHeader is what stands before the point in the SubjectPublicKeyInfo of a
-// P-256 key (RFC 5480 section 2.1.1): 65 bytes, uncompressed.
+// p256KeyHeader precedes the uncompressed point in a P-256 key's SubjectPublicKeyInfo (RFC 5480 section 2.1.1).
 var p256KeyHeader = []byte{
 	0x30, 0x59, 0x30, 0x13, // SEQUENCE of 89, AlgorithmIdentifier of 19
 	6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, // id-ecPublicKey
@@ -48,8 +44,7 @@ var p256KeyHeader = []byte{
 	3, 0x42, 0, // BIT STRING of 66, no unused bits
 }
 
-// encodeKey returns the SubjectPublicKeyInfo of pub in DER. The kind of key that
-// nodes have is written without reflection, as crypto/x509 writes it.
+// encodeKey returns the SubjectPublicKeyInfo, for P-256 without reflection.
 func encodeKey(pub crypto.PublicKey) ([]byte, error) {
 	if k, ok := pub.(*ecdsa.PublicKey); ok && k != nil && k.Curve == elliptic.P256() {
 		if point, err := k.Bytes(); err == nil && len(point) == 65 {
@@ -59,9 +54,8 @@ func encodeKey(pub crypto.PublicKey) ([]byte, error) {
 	return x509.MarshalPKIXPublicKey(pub)
 }
 
-// KeyType names the kind and size of pub: "P-256", "P-384", "Ed25519", or
-// "RSA-" with the bits of the modulus, which are 2048 to 4096 and a multiple
-// of 8. Any other key is an error that wraps [ErrKey].
+// KeyType returns "P-256", "P-384", "Ed25519" or "RSA-" and the bits, 2048 to 4096 in steps of 8. Other keys are
+// [ErrKey].
 func KeyType(pub crypto.PublicKey) (string, error) {
 	switch k := pub.(type) {
 	case *ecdsa.PublicKey:
@@ -81,7 +75,6 @@ func KeyType(pub crypto.PublicKey) (string, error) {
 	}
 }
 
-// rsaType is KeyType for RSA.
 func rsaType(k *rsa.PublicKey) (string, error) {
 	bits := k.N.BitLen()
 	switch {

@@ -8,21 +8,18 @@ import (
 	"fmt"
 )
 
-// blockType is the type of a certificate's block (RFC 7468 section 5.1).
+// blockType is from RFC 7468 section 5.1.
 const blockType = "CERTIFICATE"
 
-// maxPEMCertificates bounds one file of certificates. A chain has two or three;
-// chosen to leave room for a rotation of roots.
+// maxPEMCertificates is enough for a chain of three and a change of roots.
 const maxPEMCertificates = 16
 
-// ErrPEM means that bytes are not the certificates in PEM that were wanted.
+// ErrPEM means invalid PEM certificates.
 var ErrPEM = errors.New("not certificates in PEM")
 
-// ParseCertificates returns the certificates in pemBytes in their order, at
-// least one and at most 16. Text outside of blocks is allowed, as `openssl x509
-// -text` writes it; a block of another type or one that is damaged is not,
-// since a certificate that is silently left out is found only when it is
-// missed. The error wraps [ErrPEM].
+// ParseCertificates returns 1 to 16 certificates in order. Text outside of blocks is allowed, as of `openssl x509
+// -text`. Other or damaged blocks are errors, because a missing certificate would be noticed late. The error wraps
+// [ErrPEM].
 func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	begun := bytes.Count(pemBytes, []byte("-----BEGIN "))
@@ -52,7 +49,6 @@ func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// encodePEM returns one certificate in PEM, with a final newline.
 func encodePEM(der []byte) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der}))
 }

@@ -14,30 +14,24 @@ import (
 	"muster/internal/wire"
 )
 
-// MaxPrevious is how many authorities before the present one can be trusted
-// beside it: chosen, so that a reply's certificates stay within what nodes
-// take. One roll-over is over before the next begins, as a rule.
+// MaxPrevious bounds previous authorities, so that replies stay small. Roll-overs rarely overlap.
 const MaxPrevious = 2
 
-// Previous is an authority that the present one has taken over from. It issues
-// nothing any more; what it has issued is good until it expires.
+// Previous is an authority that issues no more. Its certificates are good until they expire.
 type Previous struct {
-	// Root and Issuing are its certificates. Required. Root may be the present
-	// one, of which Issuing was then an earlier issuing CA.
+	// Root may be the present one; Issuing is then an earlier issuing CA. Required.
 	Root, Issuing *x509.Certificate
 
-	// Cross are the certificates by which its root and the present one, or one
-	// in between, vouch for each other, as [Roll] makes them. Required unless
-	// Root is the present one.
+	// Cross are the cross certificates between Root and a newer root; see [Roll]. Required unless Root is the
+	// present one.
 	Cross []*x509.Certificate
 
-	// Key is the private key of Issuing, which then may sign CRLs by its key
-	// usage. Optional; without it, what Issuing has issued is on no CRL when it is
-	// revoked. It signs nothing else.
+	// Key is Issuing's key, used only for CRLs. Optional; without it, revoked certificates of Issuing are on no
+	// CRL.
 	Key crypto.Signer
 }
 
-// An Issuer is one of the authorities that certificates in use can be of.
+// An Issuer is an authority of certificates in use.
 type Issuer struct {
 	KeyID       string // lower-case hex subject key identifier of the issuing certificate
 	Name        string // its common name
@@ -53,16 +47,14 @@ type trust struct {
 	chainPEM      string // behind a certificate of the present issuer
 }
 
-// keyID names an issuing certificate.
 func keyID(c *x509.Certificate) string { return hex.EncodeToString(c.SubjectKeyId) }
 
-// checkPrevious reports what keeps the previous authorities from being such.
 func (cfg *Config) checkPrevious() []error {
 	if len(cfg.Previous) > MaxPrevious {
 		return []error{fmt.Errorf("%d previous authorities, limit %d", len(cfg.Previous), MaxPrevious)}
 	}
 	var errs []error
-	newer := []*x509.Certificate{cfg.Root} // the newest comes first, and each root vouches for a newer one
+	newer := []*x509.Certificate{cfg.Root} // newest first: each root must vouch for a newer one
 	for i, p := range cfg.Previous {
 		bad := func(err error) { errs = append(errs, fmt.Errorf("previous authority %d: %w", i+1, err)) }
 		if p.Root == nil || p.Issuing == nil {
@@ -86,9 +78,8 @@ func (cfg *Config) checkPrevious() []error {
 	return errs
 }
 
-// vouches reports whether one of the roots is from, or a cross certificate of the previous
-// authorities says that from stands behind it. Time plays no part: it is the holder of
-// from's key who has spoken.
+// hasCross reports whether from is one of the roots, or vouches for one by a cross certificate. Expiry does not
+// matter: the signature does.
 func vouches(from *x509.Certificate, roots []*x509.Certificate, previous []Previous) bool {
 	for _, to := range roots {
 		if from.Equal(to) {
@@ -103,7 +94,6 @@ func vouches(from *x509.Certificate, roots []*x509.Certificate, previous []Previ
 	return false
 }
 
-// newTrust puts together what follows from the authorities.
 func (cfg *Config) newTrust() trust {
 	t := trust{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
 	var roots, cross, chain strings.Builder
@@ -138,7 +128,7 @@ func (cfg *Config) newTrust() trust {
 	return t
 }
 
-// Issuers returns the present issuer and then the previous ones.
+// Issuers returns the present issuer, then the previous ones.
 func (a *Authority) Issuers() []Issuer {
 	all := []Issuer{describe(a.cfg.Root, a.cfg.Issuing)}
 	for _, p := range a.cfg.Previous {
@@ -151,9 +141,7 @@ func describe(root, issuing *x509.Certificate) Issuer {
 	return Issuer{KeyID: keyID(issuing), Name: issuing.Subject.CommonName, Fingerprint: certificateFingerprint(root.Raw)}
 }
 
-// IssuerOf returns the key id of the issuer, present or previous, of the
-// certificate in leafDER, or "" if it is of none. Signatures are not verified:
-// it is for certificates that are on record.
+// IssuerOf returns the key id of a recorded certificate's issuer, or "". It verifies no signature.
 func (a *Authority) IssuerOf(leafDER []byte) string {
 	leaf, err := x509.ParseCertificate(leafDER)
 	if err != nil {
@@ -180,8 +168,7 @@ func (a *Authority) issuerOf(leaf *x509.Certificate) *x509.Certificate {
 	return nil
 }
 
-// Former returns the fingerprints of previous roots that vouch for the present
-// one: what a store may be bound to before it is bound to this authority.
+// Former returns the fingerprints of previous roots, to which a store may still be bound.
 func (a *Authority) Former() []string {
 	var all []string
 	for _, p := range a.cfg.Previous {

@@ -12,33 +12,30 @@ import (
 	"muster/internal/wire"
 )
 
-// Bounds on a request. A name's own bounds are those of [wire.ParseIdentity].
+// Bounds of a request.
 const (
-	maxRequestNames = 32 // DNS names and addresses together; chosen, a broker has about four
+	maxRequestNames = 32 // DNS names and addresses; a broker has about four
 
-	// maxCommonName is ub-common-name of RFC 5280 appendix A.1.
+	// maxCommonName is ub-common-name of RFC 5280 appendix A.1. Role names must fit it.
 	maxCommonName = 64
 
-	// maxRoleName bounds the names of brokers, provisioners and operators, so
-	// that each fits a common name.
 	maxRoleName = maxCommonName
 )
 
-// ErrRequest means that what was asked for cannot be certified. Asking again
-// will not help; the text around it lists what is wrong.
+// ErrRequest means that a certificate cannot be issued as requested. Do not retry.
 var ErrRequest = errors.New("certificate cannot be issued as asked")
 
-// A profile is what the certificates of one role may say.
+// A profile is what certificates of a role may contain.
 type profile struct {
-	identity   bool // the name is a node's identity, and is a DNS name of the certificate
+	identity   bool // the name is an identity and becomes a DNS name
 	names      bool // may have further DNS names
 	addresses  bool // may have IP addresses
 	needsNames bool // must have a DNS name or an address
 	serverAuth bool // always a TLS server
-	mayServe   bool // a TLS server if that is asked for
+	mayServe   bool // a TLS server on request
 }
 
-// profiles are those of the roles that get certificates. Some provisioners serve operators over HTTPS.
+// Some provisioners serve operators over HTTPS.
 var profiles = map[wire.Role]profile{
 	wire.RoleNode:        {identity: true, names: true, mayServe: true},
 	wire.RoleBroker:      {names: true, addresses: true, needsNames: true, serverAuth: true, mayServe: true},
@@ -46,7 +43,7 @@ var profiles = map[wire.Role]profile{
 	wire.RoleOperator:    {},
 }
 
-// checkName reports why name cannot be the name of a holder of role.
+// checkName checks the name of a holder of role.
 func checkName(role wire.Role, name string) error {
 	if profiles[role].identity {
 		_, err := wire.ParseIdentity(name)
@@ -59,18 +56,16 @@ func checkName(role wire.Role, name string) error {
 	return nil
 }
 
-// subject is the approved content of one certificate.
+// subject is the approved content of a certificate.
 type subject struct {
-	commonName string // "" where the name does not fit
+	commonName string // "" if the name is too long
 	dnsNames   []string
 	addresses  []net.IP
 	usages     []x509.ExtKeyUsage
 	ttl        time.Duration
 }
 
-// subject checks r against the profile of its role and against the lifetimes
-// that the authority allows. The error lists every mistake and wraps
-// [ErrRequest].
+// subject checks r against profile and lifetimes. The error lists every mistake and wraps [ErrRequest].
 func (a *Authority) subject(r *Request) (*subject, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -104,8 +99,7 @@ func (a *Authority) subject(r *Request) (*subject, error) {
 	return s, nil
 }
 
-// addNames takes the approved names of r that p allows, each once, and returns
-// what is wrong with the others.
+// addNames adds each approved name once.
 func (s *subject) addNames(p profile, r *Request) []error {
 	if n := len(r.DNSNames) + len(r.IPAddresses); n > maxRequestNames {
 		return []error{fmt.Errorf("%d names, limit %d", n, maxRequestNames)}

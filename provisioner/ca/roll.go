@@ -18,25 +18,22 @@ import (
 
 // RollConfig configures [Roll].
 type RollConfig struct {
-	// Root is the root to take over from and RootKey its key. Required.
+	// Root is the root to roll over. Required.
 	Root    *x509.Certificate
 	RootKey crypto.Signer
 
-	// TrustDomain is the one of [Config]. Required.
+	// TrustDomain is that of [Config]. Required.
 	TrustDomain string
 
-	// Now is the clock. Optional; defaults to [time.Now].
+	// Now defaults to [time.Now].
 	Now func() time.Time
 }
 
-// Rolled is a new authority that an old one vouches for.
+// Rolled is a new authority with cross certificates.
 type Rolled struct {
 	*Generated
 
-	// Cross holds two certificates, which RFC 4210 section 4.4 calls new with
-	// old and old with new: the new root's key certified by the old root, so
-	// that whoever knows only the old one can trust the new, and the other
-	// way round.
+	// Cross holds the new root certified by the old one, and the old by the new (RFC 4210 section 4.4).
 	Cross    []*x509.Certificate
 	CrossPEM string
 }
@@ -46,13 +43,9 @@ var (
 	oidAuthorityKeyID  = asn1.ObjectIdentifier{2, 5, 29, 35}
 )
 
-// Roll makes a new authority to take over from the one of cfg.Root: a root and
-// an issuing CA with keys of their own, named after the old root and numbered,
-// under the same name constraints, and the cross certificates that tie both
-// together. Nothing is written.
-//
-// A root that has expired can be rolled over too, and then vouches for the new
-// one towards the store only: nodes accept no word of it any more.
+// Roll makes a new root and issuing CA, named after the old root and numbered, with its name constraints, and cross
+// certificates. Nothing is written. If the old root has expired, stores accept its cross certificate but nodes do
+// not.
 func Roll(cfg RollConfig) (*Rolled, error) {
 	if cfg.Root == nil || cfg.RootKey == nil {
 		return nil, errors.New("roll authority over: no root or no key of it")
@@ -86,8 +79,7 @@ func Roll(cfg RollConfig) (*Rolled, error) {
 	}, nil
 }
 
-// Generation returns the name that a root's was made from and its number: 1 for
-// the first, which does not say so.
+// Generation splits a root's common name into name and number; the first has no number.
 func Generation(root *x509.Certificate) (name string, n int) {
 	name, n = root.Subject.CommonName, 1
 	if i := strings.LastIndexByte(name, ' '); i > 0 {
@@ -102,9 +94,8 @@ func Generation(root *x509.Certificate) (name string, n int) {
 	return name, n
 }
 
-// CrossSign returns a certificate for root's key and name, and with root's own
-// extensions, signed by another root: see [wire.CheckCross]. It is valid while
-// both are; if by has expired, while root is.
+// CrossSign returns root's cross certificate by another root: see [wire.CheckCross]. It is valid while both are; if
+// by has expired, while root is.
 func CrossSign(root, by *x509.Certificate, byKey crypto.Signer) (*x509.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber: newSerial(),
@@ -119,7 +110,7 @@ func CrossSign(root, by *x509.Certificate, byKey crypto.Signer) (*x509.Certifica
 		template.NotAfter = by.NotAfter
 	}
 	for _, e := range root.Extensions {
-		if !e.Id.Equal(oidAuthorityKeyID) { // that is by's
+		if !e.Id.Equal(oidAuthorityKeyID) { // CreateCertificate sets it
 			template.ExtraExtensions = append(template.ExtraExtensions, e)
 		}
 	}
@@ -131,7 +122,6 @@ func CrossSign(root, by *x509.Certificate, byKey crypto.Signer) (*x509.Certifica
 	if err != nil {
 		return nil, fmt.Errorf("cross certificate: %w", err)
 	}
-	// What was signed must be worth something to those it is made for.
 	if err := wire.CheckCross(c, by, root, time.Time{}); err != nil {
 		return nil, err
 	}

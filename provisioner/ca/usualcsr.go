@@ -15,11 +15,10 @@ var (
 	derExtensionRequest = []byte{6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14} // 1.2.840.113549.1.9.14
 )
 
-// usualCSR is [ParseCSR] for what nearly all nodes send: a request for one identity, as common name and as DNS name,
-// with a P-256 key, in the form of crypto/x509. It takes name, key and signature from where they stand then, writes
-// the request anew from them, and takes it for usual if that is der, byte for byte: nothing else can be in it. For
-// all others, and if the signature is wrong, it returns nil, and the general way says why. It saves a quarter of the
-// time, the reflection of encoding/asn1.
+// parseCommonCSR is a fast path for what nearly all nodes send: a request of crypto/x509 for one identity, as
+// common name and DNS name, with a P-256 key. It reads name, key and signature from their usual places, encodes the
+// request again, and requires der byte for byte, so der contains nothing else. It returns nil for other requests
+// and for wrong signatures; ParseCSR then finds the error. It saves a quarter of the time.
 func usualCSR(der []byte) *CSR {
 	_, request, _, _ := readDER(der, tagSequence)
 	info, fields, behind, _ := readDER(request, tagSequence)
@@ -30,7 +29,7 @@ func usualCSR(der []byte) *CSR {
 	_, bits, _, ok := readDER(behind, tagBitString)
 	point, p256 := bytes.CutPrefix(spki, p256KeyHeader)
 	if !ok || len(bits) == 0 || !p256 {
-		return nil // what could not be read before has left nothing to read here
+		return nil // nothing is left after a failed read
 	}
 	name, signature := commonName(subject), bits[1:]
 	if _, err := wire.ParseIdentity(string(name)); err != nil || !bytes.Equal(der, signed(usualInfo(name, spki), signature)) {
@@ -53,7 +52,7 @@ func usualCSR(der []byte) *CSR {
 	}
 }
 
-// commonName returns the text at the end of a subject with one attribute, nil if there is none.
+// commonName returns the common name of a subject with one attribute, or nil.
 func commonName(subject []byte) []byte {
 	_, set, _, _ := readDER(subject, tagSet)
 	_, attribute, _, _ := readDER(set, tagSequence)
@@ -62,9 +61,9 @@ func commonName(subject []byte) []byte {
 	return name
 }
 
-// usualInfo returns the CertificationRequestInfo (RFC 2986 section 4.1) of a usual request.
+// commonCSRInfo returns the CertificationRequestInfo (RFC 2986 section 4.1).
 func usualInfo(name, spki []byte) []byte {
-	// An identity has no character that a PrintableString has not.
+	// Every identity is a valid PrintableString.
 	subject := der(tagSequence, der(tagSet, der(tagSequence, derCommonName, der(tagPrintableString, name))))
 	names := der(tagSequence, derSubjectAltName, der(tagOctetString, der(tagSequence, der(tagDNSName, name))))
 	extensions := der(tagSet, der(tagSequence, names))

@@ -10,18 +10,12 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrUntrusted means that a certificate is not one of this installation's, or
-// not valid at the time. Refuse its holder.
+// ErrUntrusted means a certificate of another installation or outside its validity.
 var ErrUntrusted = errors.New("certificate not trusted")
 
-// Verify checks that leaf is an end entity's certificate of this installation,
-// valid at the given instant and good for a TLS client, and returns the role
-// and the name that it certifies. Intermediates are what the peer presented
-// besides it, nil if nothing; the issuing certificate need not be among them.
-// A zero instant means now. The error wraps [ErrUntrusted].
-//
-// Verify knows nothing of revocation, nor whether the certificate ever left
-// the provisioner: the caller asks the store.
+// Verify checks that leaf is a client certificate of this installation, valid at the given time, and returns its
+// role and name. Intermediates are what the peer presented; the issuing certificate may be missing. A zero time
+// means now. The error wraps [ErrUntrusted]. Verify does not check revocation.
 func (a *Authority) Verify(leaf *x509.Certificate, intermediates []*x509.Certificate, at time.Time) (wire.Role, string, error) {
 	role, name, err := a.verify(leaf, intermediates, at)
 	if err != nil {
@@ -47,7 +41,7 @@ func (a *Authority) verify(leaf *x509.Certificate, intermediates []*x509.Certifi
 			pool.AddCert(c)
 		}
 	}
-	// Every profile has clientAuth, and one without it is not ours.
+	// Every profile has clientAuth.
 	if _, err := leaf.Verify(x509.VerifyOptions{
 		Roots: a.trust.roots, Intermediates: pool, CurrentTime: at,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},

@@ -499,7 +499,7 @@ func (d *Daemon) storeConfig(conn *nats.Conn, most int64) store.Config {
 	return store.Config{
 		Conn:           conn,
 		CAFingerprint:  d.CAFingerprint(),
-		Former:         d.parts.authority.Former(),
+		Former:         d.parts.authority.PreviousFingerprints(),
 		Capacity:       most,
 		Replicas:       d.cfg.Store.Replicas,
 		Watermarks:     d.cfg.Watermarks(),

@@ -69,7 +69,7 @@ func newLayout(issuing *x509.Certificate) *layout {
 }
 
 // fits reports whether the template contains nothing else.
-func (l *layout) usual(r *Request, t *x509.Certificate) bool {
+func (l *layout) fits(r *Request, t *x509.Certificate) bool {
 	inUTCTime := func(at time.Time) bool { return at.Year() >= 1950 && at.Year() < 2050 } // RFC 5280 section 4.1.2.5
 	return l != nil && r.Role == wire.RoleNode &&
 		len(t.DNSNames) == 1 && t.DNSNames[0] == r.Name && len(t.IPAddresses) == 0 && len(t.URIs) == 1 &&

@@ -45,7 +45,7 @@ const (
 // ParseCSR reads a request in DER and verifies its signature, which proves possession of the key. The error wraps
 // [ErrCSR].
 func ParseCSR(der []byte) (*CSR, error) {
-	if c := usualCSR(der); c != nil {
+	if c := parseCommonCSR(der); c != nil {
 		return c, nil
 	}
 	c, err := parseCSR(der)

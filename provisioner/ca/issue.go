@@ -82,7 +82,7 @@ var errSignature = errors.New("the key's signature does not verify")
 
 // sign verifies signatures of keys outside this process, as in an HSM, but not those of crypto/ecdsa.
 func (a *Authority) sign(r *Request, template *x509.Certificate) ([]byte, error) {
-	if !a.layout.usual(r, template) {
+	if !a.layout.fits(r, template) {
 		return x509.CreateCertificate(rand.Reader, template, a.cfg.Issuing, r.PublicKey, a.cfg.Key)
 	}
 	spki, err := encodeKey(r.PublicKey)

@@ -22,7 +22,7 @@ var ErrPEM = errors.New("not certificates in PEM")
 // [ErrPEM].
 func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
-	begun := bytes.Count(pemBytes, []byte("-----BEGIN "))
+	headers := bytes.Count(pemBytes, []byte("-----BEGIN "))
 	for rest := pemBytes; ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
@@ -40,11 +40,11 @@ func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 		}
 		certs = append(certs, c)
 	}
-	if begun == 0 {
+	if headers == 0 {
 		return nil, fmt.Errorf("%w: no %s block", ErrPEM, blockType)
 	}
-	if len(certs) != begun {
-		return nil, fmt.Errorf("%w: %d of %d blocks are damaged", ErrPEM, begun-len(certs), begun)
+	if len(certs) != headers {
+		return nil, fmt.Errorf("%w: %d of %d blocks are damaged", ErrPEM, headers-len(certs), headers)
 	}
 	return certs, nil
 }

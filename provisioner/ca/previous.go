@@ -70,7 +70,7 @@ func (cfg *Config) checkPrevious() []error {
 		if p.Key != nil && !samePublicKey(p.Issuing.PublicKey, p.Key.Public()) {
 			bad(errors.New("key does not belong to its issuing certificate"))
 		}
-		if !vouches(p.Root, newer, cfg.Previous) {
+		if !hasCross(p.Root, newer, cfg.Previous) {
 			bad(errors.New("no cross certificate by which its root vouches for the present one; `muster ca roll` makes it"))
 		}
 		newer = append(newer, p.Root)
@@ -80,7 +80,7 @@ func (cfg *Config) checkPrevious() []error {
 
 // hasCross reports whether from is one of the roots, or vouches for one by a cross certificate. Expiry does not
 // matter: the signature does.
-func vouches(from *x509.Certificate, roots []*x509.Certificate, previous []Previous) bool {
+func hasCross(from *x509.Certificate, roots []*x509.Certificate, previous []Previous) bool {
 	for _, to := range roots {
 		if from.Equal(to) {
 			return true
@@ -168,8 +168,8 @@ func (a *Authority) issuerOf(leaf *x509.Certificate) *x509.Certificate {
 	return nil
 }
 
-// Former returns the fingerprints of previous roots, to which a store may still be bound.
-func (a *Authority) Former() []string {
+// PreviousFingerprints returns the fingerprints of previous roots, to which a store may still be bound.
+func (a *Authority) PreviousFingerprints() []string {
 	var all []string
 	for _, p := range a.cfg.Previous {
 		if f := certificateFingerprint(p.Root.Raw); f != a.fingerprint && !slices.Contains(all, f) {

@@ -181,7 +181,7 @@ func TestPreviousAuthorityIsTrusted(t *testing.T) {
 	if got := a.IssuerOf([]byte("no certificate")); got != "" {
 		t.Errorf("IssuerOf nothing = %q", got)
 	}
-	if got := a.Former(); !slices.Equal(got, []string{old.Fingerprint}) {
+	if got := a.PreviousFingerprints(); !slices.Equal(got, []string{old.Fingerprint}) {
 		t.Errorf("Former = %q, want %q", got, old.Fingerprint)
 	}
 	if _, _, err := a.Verify(leaf, []*x509.Certificate{old.Issuing}, time.Time{}); err != nil {

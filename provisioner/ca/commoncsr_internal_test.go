@@ -19,7 +19,7 @@ import (
 // isUsual reports whether a request is usual, and fails if the general way reads it otherwise.
 func isUsual(t *testing.T, csr []byte) bool {
 	t.Helper()
-	c := usualCSR(csr)
+	c := parseCommonCSR(csr)
 	if c == nil {
 		return false
 	}

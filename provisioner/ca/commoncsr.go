@@ -19,7 +19,7 @@ var (
 // common name and DNS name, with a P-256 key. It reads name, key and signature from their usual places, encodes the
 // request again, and requires der byte for byte, so der contains nothing else. It returns nil for other requests
 // and for wrong signatures; ParseCSR then finds the error. It saves a quarter of the time.
-func usualCSR(der []byte) *CSR {
+func parseCommonCSR(der []byte) *CSR {
 	_, request, _, _ := readDER(der, tagSequence)
 	info, fields, behind, _ := readDER(request, tagSequence)
 	_, _, fields, _ = readDER(fields, tagInteger)
@@ -32,7 +32,7 @@ func usualCSR(der []byte) *CSR {
 		return nil // nothing is left after a failed read
 	}
 	name, signature := commonName(subject), bits[1:]
-	if _, err := wire.ParseIdentity(string(name)); err != nil || !bytes.Equal(der, signed(usualInfo(name, spki), signature)) {
+	if _, err := wire.ParseIdentity(string(name)); err != nil || !bytes.Equal(der, signed(commonCSRInfo(name, spki), signature)) {
 		return nil
 	}
 	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), point)
@@ -62,7 +62,7 @@ func commonName(subject []byte) []byte {
 }
 
 // commonCSRInfo returns the CertificationRequestInfo (RFC 2986 section 4.1).
-func usualInfo(name, spki []byte) []byte {
+func commonCSRInfo(name, spki []byte) []byte {
 	// Every identity is a valid PrintableString.
 	subject := der(tagSequence, der(tagSet, der(tagSequence, derCommonName, der(tagPrintableString, name))))
 	names := der(tagSequence, derSubjectAltName, der(tagOctetString, der(tagSequence, der(tagDNSName, name))))

@@ -59,10 +59,13 @@ func newLayout(issuing *x509.Certificate) *layout {
 	}
 	l := &layout{issuer: issuing.RawSubject}
 	l.before = slices.Concat(
-		der(tagSequence, []byte{6, 3, 0x55, 0x1d, 15}, derCritical, der(tagOctetString, []byte{3, 2, 7, 0x80})), // keyUsage: digitalSignature
-		der(tagSequence, []byte{6, 3, 0x55, 0x1d, 37}, der(tagOctetString, // extKeyUsage: clientAuth
+		// keyUsage: digitalSignature
+		der(tagSequence, []byte{6, 3, 0x55, 0x1d, 15}, derCritical, der(tagOctetString, []byte{3, 2, 7, 0x80})),
+		// extKeyUsage: clientAuth
+		der(tagSequence, []byte{6, 3, 0x55, 0x1d, 37}, der(tagOctetString,
 			der(tagSequence, []byte{6, 8, 0x2b, 6, 1, 5, 5, 7, 3, 2}))),
-		der(tagSequence, []byte{6, 3, 0x55, 0x1d, 19}, derCritical, der(tagOctetString, der(tagSequence)))) // basicConstraints: no CA
+		// basicConstraints: no CA
+		der(tagSequence, []byte{6, 3, 0x55, 0x1d, 19}, derCritical, der(tagOctetString, der(tagSequence))))
 	l.after = der(tagSequence, []byte{6, 3, 0x55, 0x1d, 35}, der(tagOctetString, // authorityKeyIdentifier
 		der(tagSequence, der(tagKeyIdentifier, issuing.SubjectKeyId))))
 	return l

@@ -32,7 +32,10 @@ func parseCommonCSR(der []byte) *CSR {
 		return nil // nothing is left after a failed read
 	}
 	name, signature := commonName(subject), bits[1:]
-	if _, err := wire.ParseIdentity(string(name)); err != nil || !bytes.Equal(der, signed(commonCSRInfo(name, spki), signature)) {
+	if _, err := wire.ParseIdentity(string(name)); err != nil {
+		return nil
+	}
+	if !bytes.Equal(der, signed(commonCSRInfo(name, spki), signature)) {
 		return nil
 	}
 	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), point)

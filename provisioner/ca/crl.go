@@ -84,7 +84,9 @@ func (r *CRLRequest) sign(issuing *x509.Certificate, key crypto.Signer) ([]byte,
 		return nil, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	der, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{
-		Number: new(big.Int).SetUint64(r.Number), ThisUpdate: r.ThisUpdate.UTC(), NextUpdate: r.NextUpdate.UTC(),
+		Number:                    new(big.Int).SetUint64(r.Number),
+		ThisUpdate:                r.ThisUpdate.UTC(),
+		NextUpdate:                r.NextUpdate.UTC(),
 		RevokedCertificateEntries: entries,
 	}, issuing, key)
 	if err != nil {
@@ -106,7 +108,8 @@ func (r *CRLRequest) entries() ([]x509.RevocationListEntry, error) {
 		if at.After(r.ThisUpdate) {
 			at = r.ThisUpdate.UTC()
 		}
-		entries = append(entries, x509.RevocationListEntry{SerialNumber: serial, RevocationTime: at, ReasonCode: c.Reason})
+		entry := x509.RevocationListEntry{SerialNumber: serial, RevocationTime: at, ReasonCode: c.Reason}
+		entries = append(entries, entry)
 	}
 	slices.SortFunc(entries, func(a, b x509.RevocationListEntry) int { return a.SerialNumber.Cmp(b.SerialNumber) })
 	return entries, nil

@@ -65,7 +65,8 @@ func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generate
 	}
 	err := checkTrustDomain(cfg.TrustDomain)
 	if len(cfg.Name) > maxAuthorityName || !printable(cfg.Name) {
-		err = errors.Join(err, fmt.Errorf("name %.80q: want 1 to %d bytes of printable UTF-8", cfg.Name, maxAuthorityName))
+		err = errors.Join(err,
+			fmt.Errorf("name %.80q: want 1 to %d bytes of printable UTF-8", cfg.Name, maxAuthorityName))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("generate authority: %w", err)
@@ -108,7 +109,9 @@ func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generate
 }
 
 // newAuthority makes a key and its CA certificate, self-signed if parent is nil.
-func newAuthority(template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
+func newAuthority(
+	template, parent *x509.Certificate, parentKey crypto.Signer,
+) (*x509.Certificate, crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err

@@ -72,8 +72,11 @@ func (a *Authority) Issue(r Request) (*Certificate, error) {
 		return nil, fmt.Errorf("issue certificate for %q: %w: %w", r.Name, ErrAuthority, err)
 	}
 	return &Certificate{
-		DER: der, Chain: encodePEM(der) + a.trust.chainPEM, Serial: template.SerialNumber.Text(16),
-		NotBefore: template.NotBefore, NotAfter: template.NotAfter,
+		DER:       der,
+		Chain:     encodePEM(der) + a.trust.chainPEM,
+		Serial:    template.SerialNumber.Text(16),
+		NotBefore: template.NotBefore,
+		NotAfter:  template.NotAfter,
 	}, nil
 }
 
@@ -152,7 +155,8 @@ func (a *Authority) validity(ttl time.Duration) (notBefore, notAfter time.Time, 
 		}
 	}
 	if left := notAfter.Sub(now.Truncate(time.Second)); left < MinTTL {
-		return time.Time{}, time.Time{}, fmt.Errorf("%w: it ends at %s, in less than %v", ErrExpired, stamp(notAfter), MinTTL)
+		return time.Time{}, time.Time{}, fmt.Errorf("%w: it ends at %s, in less than %v",
+			ErrExpired, stamp(notAfter), MinTTL)
 	}
 	return notBefore, notAfter, nil
 }

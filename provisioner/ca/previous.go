@@ -71,7 +71,7 @@ func (cfg *Config) checkPrevious() []error {
 			bad(errors.New("key does not belong to its issuing certificate"))
 		}
 		if !hasCross(p.Root, newer, cfg.Previous) {
-			bad(errors.New("no cross certificate by which its root vouches for the present one; `muster ca roll` makes it"))
+			bad(errors.New("no cross certificate from its root to the present one: `muster ca roll` makes it"))
 		}
 		newer = append(newer, p.Root)
 	}
@@ -86,8 +86,10 @@ func hasCross(from *x509.Certificate, roots []*x509.Certificate, previous []Prev
 			return true
 		}
 		for _, p := range previous {
-			if slices.ContainsFunc(p.Cross, func(c *x509.Certificate) bool { return wire.CheckCross(c, from, to, time.Time{}) == nil }) {
-				return true
+			for _, c := range p.Cross {
+				if wire.CheckCross(c, from, to, time.Time{}) == nil {
+					return true
+				}
 			}
 		}
 	}
@@ -138,7 +140,11 @@ func (a *Authority) Issuers() []Issuer {
 }
 
 func describe(root, issuing *x509.Certificate) Issuer {
-	return Issuer{KeyID: keyID(issuing), Name: issuing.Subject.CommonName, Fingerprint: certificateFingerprint(root.Raw)}
+	return Issuer{
+		KeyID:       keyID(issuing),
+		Name:        issuing.Subject.CommonName,
+		Fingerprint: certificateFingerprint(root.Raw),
+	}
 }
 
 // IssuerOf returns the key id of a recorded certificate's issuer, or "". It verifies no signature.

@@ -23,7 +23,7 @@ const (
 )
 
 // ErrRequest means that a certificate cannot be issued as requested. Do not retry.
-var ErrRequest = errors.New("certificate cannot be issued as asked")
+var ErrRequest = errors.New("certificate cannot be issued as requested")
 
 // A profile is what certificates of a role may contain.
 type profile struct {
@@ -50,8 +50,10 @@ func checkName(role wire.Role, name string) error {
 		return err
 	}
 	const chars = "abcdefghijklmnopqrstuvwxyz0123456789"
-	if name == "" || len(name) > maxRoleName || strings.Trim(name, chars+"._-") != "" || !strings.ContainsRune(chars, rune(name[0])) {
-		return fmt.Errorf("name %.80q: want 1 to %d of a-z, 0-9, ., _ and -, beginning with a letter or digit", name, maxRoleName)
+	if name == "" || len(name) > maxRoleName || strings.Trim(name, chars+"._-") != "" ||
+		!strings.ContainsRune(chars, rune(name[0])) {
+		return fmt.Errorf("name %.80q: want 1 to %d of a-z, 0-9, ., _ and -, beginning with a letter or digit",
+			name, maxRoleName)
 	}
 	return nil
 }

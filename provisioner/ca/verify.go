@@ -16,7 +16,9 @@ var ErrUntrusted = errors.New("certificate not trusted")
 // Verify checks that leaf is a client certificate of this installation, valid at the given time, and returns its
 // role and name. Intermediates are what the peer presented; the issuing certificate may be missing. A zero time
 // means now. The error wraps [ErrUntrusted]. Verify does not check revocation.
-func (a *Authority) Verify(leaf *x509.Certificate, intermediates []*x509.Certificate, at time.Time) (wire.Role, string, error) {
+func (a *Authority) Verify(
+	leaf *x509.Certificate, intermediates []*x509.Certificate, at time.Time,
+) (wire.Role, string, error) {
 	role, name, err := a.verify(leaf, intermediates, at)
 	if err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrUntrusted, err)
@@ -24,7 +26,9 @@ func (a *Authority) Verify(leaf *x509.Certificate, intermediates []*x509.Certifi
 	return role, name, nil
 }
 
-func (a *Authority) verify(leaf *x509.Certificate, intermediates []*x509.Certificate, at time.Time) (wire.Role, string, error) {
+func (a *Authority) verify(
+	leaf *x509.Certificate, intermediates []*x509.Certificate, at time.Time,
+) (wire.Role, string, error) {
 	if leaf == nil {
 		return "", "", errors.New("no certificate")
 	}
@@ -43,8 +47,10 @@ func (a *Authority) verify(leaf *x509.Certificate, intermediates []*x509.Certifi
 	}
 	// Every profile has clientAuth.
 	if _, err := leaf.Verify(x509.VerifyOptions{
-		Roots: a.trust.roots, Intermediates: pool, CurrentTime: at,
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots:         a.trust.roots,
+		Intermediates: pool,
+		CurrentTime:   at,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}); err != nil {
 		return "", "", err
 	}

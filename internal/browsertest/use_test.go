@@ -134,7 +134,7 @@ func TestLiveParts(t *testing.T) {
 	}
 	b.eventually("who is removed is out", `location.pathname === "/login"`)
 	f.Stop()
-	queue.eventually("a page that stands still says so", `document.querySelector("#live-note")?.innerText?.includes("not up to date")`)
+	queue.eventually("a page that stands still says so", `document.querySelector("#live-note")?.innerText?.includes("out of date")`)
 }
 
 // TestWithoutScripts revokes a node in a browser that runs none.
@@ -187,11 +187,11 @@ func TestAPageStaysWithItsMachine(t *testing.T) {
 	f.Clock.Advance(time.Minute)
 	retire := evaluate[string](b, `document.querySelector("a.button[href*='/do/retire?']").getAttribute("href")`)
 	f.Retire("web1.example.net")
-	b.eventually("its end is told", `document.querySelector("#explain").innerText.includes("Its name is free")`)
+	b.eventually("its end is told", `document.querySelector("#explain").innerText.includes("The name is free")`)
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
-	b.eventually("it is told that there is another one", `document.querySelector("#live-note").innerText.includes("Another machine has this name by now")`)
-	if !evaluate[bool](b, `document.querySelector("#explain").innerText.includes("Its name is free")`) {
+	b.eventually("it is told that there is another one", `document.querySelector("#live-note").innerText.includes("Another node has this name now")`)
+	if !evaluate[bool](b, `document.querySelector("#explain").innerText.includes("The name is free")`) {
 		t.Error("the page has become that of another machine")
 	}
 	b.picture("changed-hands-note")

@@ -11,56 +11,54 @@ import (
 	"muster/provisioner/events"
 )
 
-// Bounds of what is kept of the log; all chosen. A told event has a kilobyte.
+// Limits of the recent events in memory; an event takes a kilobyte.
 const (
-	window      = time.Hour // that charts show
+	window      = time.Hour // of the charts
 	minutes     = int(window / time.Minute)
-	maxKept     = 2000            // events, the newest
-	followAgain = 2 * time.Second // after the log could not be read
+	maxKept     = 2000            // newest events
+	followAgain = 2 * time.Second // after an error of the log
 )
 
-// A told event is an event with its data read.
+// A told event is an event with its data decoded.
 type told struct {
 	*events.Stored
 	Data events.Event
 }
 
-// minute is what happened in a minute.
+// minute counts a minute.
 type minute struct {
-	at      int64 // Unix minute; what is older than an hour is of an earlier round
+	at      int64 // Unix minute
 	Let     int   // enrolled or renewed
 	Refused int
 }
 
-// At is when the minute began.
+// At is the beginning of the minute.
 func (m minute) At() time.Time { return time.Unix(m.at*60, 0) }
 
-// An activity is what the log of events said in the last hour. It reads the log
-// once somebody has looked at a page, so that consoles that nobody uses cost
-// nothing. It is safe for concurrent use.
+// An activity counts the events of the last hour. It reads the log only after the first page was shown, so an unused
+// console costs nothing. It is safe for concurrent use.
 type activity struct {
 	log    events.Log
 	logger *slog.Logger
 	now    func() time.Time
 
 	wanted chan struct{} // closed by the first wake
-	once   sync.Once     // closes it
+	once   sync.Once     // closes wanted
 
 	mu      sync.Mutex
 	minutes [minutes]minute // guarded by mu: a ring by minute
-	kept    []*told         // guarded by mu: the newest last
+	kept    []*told         // guarded by mu: newest last
 	place   *events.Cursor  // guarded by mu: of the last event
-	broken  error           // guarded by mu: why the log is not read
+	broken  error           // guarded by mu: why the log cannot be read
 }
 
 func newActivity(log events.Log, logger *slog.Logger, now func() time.Time) *activity {
 	return &activity{log: log, logger: logger, now: now, wanted: make(chan struct{})}
 }
 
-// wake has the log followed from now on.
+// wake starts following the log.
 func (a *activity) wake() { a.once.Do(func() { close(a.wanted) }) }
 
-// run follows the log until ctx is done, and returns nil then.
 func (a *activity) run(ctx context.Context) error {
 	select {
 	case <-a.wanted:
@@ -92,13 +90,11 @@ func (a *activity) run(ctx context.Context) error {
 	}
 }
 
-// tell reads an event's data. What it cannot read stays empty: it is shown by its
-// type.
+// tell decodes an event; unreadable data stays empty.
 func tell(e *events.Stored) *told {
 	return &told{Stored: e, Data: e.Read()}
 }
 
-// take takes an event in.
 func (a *activity) take(e *events.Stored) {
 	t := tell(e)
 	a.mu.Lock()
@@ -106,7 +102,7 @@ func (a *activity) take(e *events.Stored) {
 	place := e.Cursor
 	a.place, a.broken = &place, nil
 	a.count(t)
-	if e.Type != events.ServerAlive { // said again and again, of the whole fleet
+	if e.Type != events.ServerAlive { // frequent, from every node
 		if len(a.kept) >= 2*maxKept {
 			a.kept = slices.Delete(a.kept, 0, len(a.kept)-maxKept)
 		}
@@ -114,7 +110,7 @@ func (a *activity) take(e *events.Stored) {
 	}
 }
 
-// count takes an event into the hour's account. The caller holds mu.
+// count requires mu.
 func (a *activity) count(t *told) {
 	now := a.now().Unix() / 60
 	at := min(t.Time.Unix()/60, now) // another provisioner's clock may be ahead
@@ -122,7 +118,7 @@ func (a *activity) count(t *told) {
 		return
 	}
 	m := &a.minutes[at%int64(minutes)]
-	if m.at != at { // of an earlier round
+	if m.at != at { // the slot is an hour old
 		*m = minute{at: at}
 	}
 	switch t.Type {
@@ -135,7 +131,7 @@ func (a *activity) count(t *told) {
 	}
 }
 
-// refusals returns how many refusals an event stands for. Machines that wait are counted elsewhere.
+// refusals returns the number of refusals in an event, without waiting nodes.
 func refusals(t *told) int {
 	switch t.Type {
 	case events.Refused:
@@ -148,7 +144,7 @@ func refusals(t *told) int {
 	return 0
 }
 
-// newest returns the newest events that are wanted, the newest first, n at most.
+// newest returns up to n newest events that match, newest first.
 func (a *activity) newest(n int, wants func(*told) bool) []*told {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -161,7 +157,7 @@ func (a *activity) newest(n int, wants func(*told) bool) []*told {
 	return found
 }
 
-// sources returns the addresses from which most was refused, of the events that are kept, n at most.
+// sources returns up to n addresses with the most refusals among the kept events.
 func (a *activity) sources(n int) []row {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,7 +171,7 @@ func (a *activity) sources(n int) []row {
 	return all[:min(n, len(all))]
 }
 
-// hour returns what happened in each minute of the last hour, the oldest first, and why that is not known.
+// hour returns the minutes of the last hour, oldest first, with the error of the log.
 func (a *activity) hour() ([]minute, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -13,15 +13,15 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// An advice is an action of an operator, with a link if the console has a page for it.
+// An advice is an action as shown, with a link if the console has a page for it.
 type advice struct {
-	Label   string // of the page or button, empty if the console has none
+	Label   string // of the page or button, if any
 	Link    string // empty if the operator may not follow it
-	Command string // in place of a label
+	Command string // shown without a label
 	Text    string
 }
 
-// pagesOf are the pages on which verbs are done that are not about one node alone.
+// pagesOf are the pages of actions that have no button on a node's page.
 var pagesOf = map[string]struct{ label, path, name string }{
 	"node pending": {"Approvals", "/approvals", "q"},
 	"node approve": {"Approve", "/approvals", "q"},
@@ -30,7 +30,7 @@ var pagesOf = map[string]struct{ label, path, name string }{
 	"resume":       {"Resume enrollment", "/", ""},
 }
 
-// adviceOf is an action as the console shows it.
+// adviceOf returns an action as the console shows it.
 func adviceOf(a fleet.Action) advice {
 	shown := advice{Text: a.Text}
 	if a.Verb == "" {
@@ -52,7 +52,7 @@ func adviceOf(a fleet.Action) advice {
 	return shown
 }
 
-// remedies are what can be done about a code, whichever node it is about.
+// remedies are the actions for a code, whatever the node.
 func remedies(code string) (all []advice) {
 	for _, a := range fleet.Remedies(wire.Code(code), "", "") {
 		all = append(all, adviceOf(a))
@@ -60,7 +60,7 @@ func remedies(code string) (all []advice) {
 	return all
 }
 
-// advice is an action about the node of the page, which may have a button for it.
+// advice uses the buttons of the node's page where it can.
 func (p *nodePage) advice(a fleet.Action) advice {
 	verb, about := strings.CutPrefix(a.Verb, "node ")
 	button := named(nodeActions, verb)
@@ -77,8 +77,8 @@ func (p *nodePage) advice(a fleet.Action) advice {
 	return shown
 }
 
-// read fills in how the node stands and what can be done. Of a machine that waits it is known that it was refused,
-// and there is nothing to do for one that waits no longer.
+// read collects status and advice. For a waiting key the refusal is not repeated; without one there is nothing to
+// approve.
 func (p *nodePage) read() {
 	for _, f := range p.Explain.Findings {
 		code := wire.Code(f.Code)
@@ -97,7 +97,7 @@ func (p *nodePage) read() {
 	}
 }
 
-// chip says in a word how a name stands that has no record.
+// chip is the status of a name without a record, in a word.
 func (p *nodePage) chip(rejected []*orders.Answer) (word, tone string) {
 	switch {
 	case len(p.Waiting) > 0:

@@ -16,50 +16,48 @@ import (
 	"muster/internal/wire"
 )
 
-// allowPage is the allow-list, with a form for another entry.
 type allowPage struct {
 	Entries []*orders.Allowance // the first of them
-	More    int                 // entries beyond those
+	More    int                 // entries not shown
 	Ends    []choice
 	Done    string
 
-	// What was filled in, and what is wrong with it.
+	// The form as sent, with its fault.
 	Pattern, For, Why, Problem string
 
 	now time.Time
 }
 
-// ends are how long an entry may stand; a day is offered first.
+// ends are the lifetimes offered.
 var ends = []choice{{"2h", "2 hours"}, {"24h", "a day"}, {"168h", "a week"}, {"0s", "until it is removed"}}
 
-// maxAllowRows bounds the table: a list that is imported may have tens of thousands.
+// maxAllowRows bounds the table: an imported list may have tens of thousands of entries.
 const maxAllowRows = 1000
 
-// allowActions are about one entry.
 var allowActions = []*action{
-	{Name: "add", Done: "Added: machines with such a name get in when they ask again, within seconds to minutes."},
+	{Name: "add", Done: "Added: nodes with such a name enroll at their next request, within seconds to minutes."},
 	{
 		Name:   "remove",
 		Label:  "Remove from the allow-list",
 		Danger: true,
 		Touches: []string{
-			"Machines with such a name that were never seen before wait for approval, unless another entry or their token names them.",
-			"Nodes that it has let in stay.",
+			"New nodes with such a name wait for approval, unless another entry or their token names them.",
+			"Nodes that enrolled under it stay.",
 		},
-		Done: "Removed. Nodes that it has let in stay.",
+		Done: "Removed. Nodes that enrolled under it stay.",
 	},
 }
 
-// Good reports whether an entry lets machines in.
+// Good reports whether an entry is in force.
 func (p *allowPage) Good(a *orders.Allowance) bool {
 	return a.ExpiresAt.IsZero() || p.now.Before(a.ExpiresAt)
 }
 
 func (c allowPages) allow(v *visit) error {
-	return c.showAllow(v, http.StatusOK, &allowPage{Pattern: v.r.FormValue("pattern"), For: "24h", Done: done(v, allowActions)})
+	page := &allowPage{Pattern: v.r.FormValue("pattern"), For: "24h", Done: done(v, allowActions)}
+	return c.showAllow(v, http.StatusOK, page)
 }
 
-// showAllow fills the page in and shows it.
 func (c allowPages) showAllow(v *visit, status int, p *allowPage) (err error) {
 	p.Ends, p.now = ends, c.cfg.Now()
 	if p.Entries, err = c.cfg.Orders.AllowList.List(v.r.Context()); err != nil {
@@ -72,8 +70,7 @@ func (c allowPages) showAllow(v *visit, status int, p *allowPage) (err error) {
 	return nil
 }
 
-// addAllowance adds an entry, or replaces that of the same pattern: sent twice, it is there once. What is wrong is told
-// beside what was filled in.
+// addAllowance adds or replaces an entry, so that a repeated form is harmless. Faults are shown with the form.
 func (c allowPages) addAllowance(v *visit) error {
 	form := v.r.PostForm
 	p := &allowPage{Pattern: strings.ToLower(strings.TrimSpace(form.Get("pattern"))), For: form.Get("for")}
@@ -85,8 +82,9 @@ func (c allowPages) addAllowance(v *visit) error {
 	}
 	if pattern, err := wire.ParsePattern(p.Pattern); err != nil {
 		wrong = errors.Join(wrong, err)
-	} else if orders.AnyName(pattern) { // for labs, where there is a command line
-		wrong = errors.Join(wrong, fmt.Errorf("%q lets every machine in that has a token: name a part of your names, such as web*.example.net", pattern))
+	} else if orders.AnyName(pattern) { // lab installations use the command line
+		wrong = errors.Join(wrong, fmt.Errorf("%q admits every node that has a token: name a part of your names, "+
+			"such as web*.example.net", pattern))
 	}
 	status := http.StatusBadRequest
 	if wrong == nil {
@@ -100,7 +98,6 @@ func (c allowPages) addAllowance(v *visit) error {
 	return c.showAllow(v, status, p)
 }
 
-// removal reads an order to remove an entry.
 func (c allowPages) removal(v *visit) (*order, error) {
 	pattern := v.r.FormValue("pattern")
 	return &order{

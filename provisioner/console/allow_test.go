@@ -23,7 +23,7 @@ func TestAllowList(t *testing.T) {
 	if a.status != http.StatusBadRequest {
 		t.Errorf("all wrong: %d", a.status)
 	}
-	says(t, a.body, "lets every machine in", "one of the list", "Say why")
+	says(t, a.body, "admits every node", "one of the list", "Give a reason")
 	if a := v.post("/allow", "pattern", " DB*.example.net", "for", "24h", "why", "rack 4"); a.status != http.StatusSeeOther {
 		t.Fatalf("add: %d %s", a.status, a.body)
 	}

@@ -18,41 +18,38 @@ import (
 	"muster/provisioner/operate"
 )
 
-// maxWaiting is how many of those who wait are on the page, the longest first;
-// chosen, a filter finds the others.
+// maxWaiting bounds the page; the longest waiting come first, and a filter finds the rest.
 const maxWaiting = 200
 
-// approvalsPage is who waits, and who was rejected.
+// approvalsPage is the pending list.
 type approvalsPage struct {
 	Prefix   string
 	Waiting  []*waiting.Key
-	More     int  // that wait as well
-	Tick     bool // all who are on the page
+	More     int  // waiting keys not shown
+	Tick     bool // tick all keys shown
 	Rejected []*orders.Answer
 	Done     string
-	Problem  string // with what was sent
+	Problem  string // of the request
 
-	approved map[string]*orders.Answer // by key and identity: who has not come back since
+	approved map[string]*orders.Answer // by key and identity: not used yet
 }
 
-// All is how many wait.
+// All is the number of waiting keys.
 func (p *approvalsPage) All() int { return len(p.Waiting) + p.More }
 
-// Approved is the approval of a key that has not come back since, nil if there is
-// none.
+// Approved is the unused approval of a key, or nil.
 func (p *approvalsPage) Approved(w *waiting.Key) *orders.Answer {
 	return p.approved[w.KeyHash+string(w.Identity)]
 }
 
-// Approvals is how many of those on the page are approved.
+// Approvals is the number of approved keys on the page.
 func (p *approvalsPage) Approvals() int {
 	return p.count(func(w *waiting.Key) bool { return p.Approved(w) != nil })
 }
 
-// Ticks is how many can be ticked at once.
+// Ticks is the number of keys that "tick all" ticks.
 func (p *approvalsPage) Ticks() int { return p.count(p.Approvable) }
 
-// count counts keys on the page.
 func (p *approvalsPage) count(is func(*waiting.Key) bool) (n int) {
 	for _, w := range p.Waiting {
 		if is(w) {
@@ -62,13 +59,13 @@ func (p *approvalsPage) count(is func(*waiting.Key) bool) (n int) {
 	return n
 }
 
-// Approvable reports whether an approval is what a key waits for. Those that are
-// put off, or want another key's name, are ticked one by one.
+// Approvable reports whether a key waits for approval. Deferred keys, and keys that ask for a taken name, are ticked
+// one by one.
 func (p *approvalsPage) Approvable(w *waiting.Key) bool {
 	return w.Code == wire.CodeApprovalPending && p.Approved(w) == nil
 }
 
-// TickLink is the address of the same page with all ticked, or none if all are.
+// TickLink toggles "tick all".
 func (p *approvalsPage) TickLink() string {
 	v := make(url.Values)
 	if p.Prefix != "" {
@@ -80,36 +77,35 @@ func (p *approvalsPage) TickLink() string {
 	return "/approvals?" + v.Encode()
 }
 
-// verdicts are what can be said of keys that wait.
 var verdicts = []*action{
 	{
 		Name:  "approve",
 		Label: "Approve",
 		Touches: []string{
-			"Each key may have its name, once, within a day.",
-			"The machine gets a certificate and a configuration when it asks again. It becomes part of the fleet.",
+			"Each key can enroll under its name, once, within a day.",
+			"The node gets a certificate and a configuration at its next request, and joins the fleet.",
 		},
-		Done: "Approved: each machine gets its certificate when it asks again, within seconds to minutes.",
+		Done: "Approved: each node gets its certificate at its next request, within seconds to minutes.",
 	},
 	{
 		Name:   "reject",
 		Label:  "Reject",
 		Danger: true,
 		Touches: []string{
-			"Each key is denied from now on, without asking the policy.",
-			"Another key with the same name is not touched.",
-			"It can be approved after all later: rejected keys are listed below those that wait.",
+			"Each key is denied from now on, whatever the policy says.",
+			"Other keys with the same name are not affected.",
+			"You can still approve it later: rejected keys are listed below the waiting ones.",
 		},
-		Done: "Rejected: each machine is denied from now on.",
+		Done: "Rejected: each key is denied from now on.",
 	},
 	{
 		Name:  "forget",
 		Label: "Forget",
 		Touches: []string{
-			"Each key leaves the list, and the verdict about it no longer counts.",
-			"A machine that asks again waits again.",
+			"Each key leaves the list, and the verdict on it is lifted.",
+			"A node that asks again waits again.",
 		},
-		Done: "Forgotten: if a machine asks again, it waits again.",
+		Done: "Forgotten: a node that asks again waits again.",
 	},
 }
 
@@ -121,7 +117,7 @@ func (c approvalPages) approvals(v *visit) error {
 		approved: make(map[string]*orders.Answer),
 	}
 	if v.r.Form.Has("none") {
-		p.Problem = "Nothing was ticked: tick the machines that are meant."
+		p.Problem = "Nothing is ticked: tick the keys to decide on."
 	}
 	waiting, err := c.cfg.Orders.Keys.Waiting(v.r.Context(), "")
 	if err != nil {
@@ -149,8 +145,7 @@ func (c approvalPages) approvals(v *visit) error {
 	return c.page(v, "approvals", "Approvals", p)
 }
 
-// eachShown writes a key as a box to tick has it: identity/key, and for one that is shown as
-// rejected identity/key/rejection.
+// eachShown is a key in a form: identity/key, or identity/key/rejection for a rejected one.
 func eachShown(k operate.KeyChoice) string {
 	text := string(k.Identity) + "/" + k.Key
 	if k.Rejected {
@@ -159,15 +154,15 @@ func eachShown(k operate.KeyChoice) string {
 	return text
 }
 
-// Box is what a box to tick a rejected key has: whoever lifts the rejection was shown it.
+// Box is the form value of a rejected key: the order applies only to the rejection shown.
 func (*approvalsPage) Box(a *orders.Answer) string {
 	return eachShown(operate.KeyChoice{Identity: a.Identity, Key: a.KeyHash, Shown: true, Rejected: true, Rejection: a.ID})
 }
 
-// readChosen reads what was ticked, as eachShown writes it.
+// readChosen is the inverse of eachShown.
 func readChosen(each []string) ([]operate.KeyChoice, error) {
 	if len(each) > maxWaiting {
-		return nil, badRequest(fmt.Errorf("%d machines, limit %d at once", len(each), maxWaiting))
+		return nil, badRequest(fmt.Errorf("%d keys, limit %d at once", len(each), maxWaiting))
 	}
 	var all []operate.KeyChoice
 	for _, text := range each {
@@ -182,7 +177,6 @@ func readChosen(each []string) ([]operate.KeyChoice, error) {
 	return all, nil
 }
 
-// decide serves a verdict, once something is ticked.
 func (c approvalPages) decide(v *visit) error {
 	if len(v.r.PostForm["each"]) == 0 {
 		http.Redirect(v.w, v.r, "/approvals?none", http.StatusSeeOther)
@@ -191,7 +185,6 @@ func (c approvalPages) decide(v *visit) error {
 	return c.ordered(c.verdict)(v)
 }
 
-// verdict reads a verdict about each key that was ticked.
 func (c approvalPages) verdict(v *visit) (*order, error) {
 	a := named(verdicts, v.r.PostForm.Get("verdict"))
 	if a == nil {
@@ -213,8 +206,7 @@ func (c approvalPages) verdict(v *visit) (*order, error) {
 	return o, nil
 }
 
-// say says a verdict of each key. It goes on where one of them no longer waits, and says so in the end: each verdict
-// stands by itself, and said again it is the same.
+// say gives the verdict on each key, and joins the errors: verdicts are independent, and repeating one is harmless.
 func (c approvalPages) say(ctx context.Context, verdict string, all []operate.KeyChoice, cause trust.Cause) error {
 	var errs []error
 	for _, one := range all {
@@ -234,5 +226,5 @@ func (c approvalPages) say(ctx context.Context, verdict string, all []operate.Ke
 	if len(errs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d are done; of the others: %w", len(all)-len(errs), len(all), errors.Join(errs...))
+	return fmt.Errorf("%d of %d are done; the rest failed: %w", len(all)-len(errs), len(all), errors.Join(errs...))
 }

@@ -32,12 +32,12 @@ func TestAnApprovedMachineIsToldApart(t *testing.T) {
 		t.Errorf("%d are ticked, want the 2 that an approval helps", n)
 	}
 	one := regexp.MustCompile(`value="(db1\.example\.net/[0-9a-f]{64})"`).FindStringSubmatch(page)[1]
-	says(t, v.post("/approvals/decide", "verdict", "approve", "each", one).body, "may have its name")
-	unsaid(t, v.post("/approvals/decide", "verdict", "reject", "each", one).body, "cannot be taken back")
+	says(t, v.post("/approvals/decide", "verdict", "approve", "each", one).body, "can enroll under its name")
+	unsaid(t, v.post("/approvals/decide", "verdict", "reject", "each", one).body, "cannot be undone")
 	v.post("/approvals/decide", "verdict", "approve", "why", "racked", "each", one)
 	f.Eventually("it is told apart", func() bool { return strings.Contains(v.see("/approvals"), "3 waiting, 1 of them approved") })
 	page = v.see("/approvals?tick=all")
-	says(t, page, "by anna: the machine gets its certificate when it asks again")
+	says(t, page, "by anna: the node gets its certificate at its next request")
 	if n := strings.Count(page, " checked"); n != 1 {
 		t.Errorf("%d are ticked, want the one that is left", n)
 	}
@@ -81,7 +81,7 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 	}
 	reject("db2.example.net", "never bought")
 	reject("db3.example.net", "not ours")
-	says(t, v.post("/approvals/decide", "verdict", "approve", "each", db1, "each", db3).body, "2 machines")
+	says(t, v.post("/approvals/decide", "verdict", "approve", "each", db1, "each", db3).body, "2 keys")
 	for verdict, boxes := range map[string][]string{"approve": {"each", db1, "each", db3}, "forget": {"each", db2}} {
 		a := v.post("/approvals/decide", append(boxes, "verdict", verdict, "why", "racked today")...)
 		if a.status != http.StatusConflict {

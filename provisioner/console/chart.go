@@ -1,14 +1,13 @@
 package console
 
-// A rateChart is the last hour, a bar a minute.
+// A rateChart is the last hour, with a bar a minute.
 type rateChart struct {
-	Minutes []minute // the oldest first
+	Minutes []minute // oldest first
 	Let     int
-	Most    int   // let in or refused in a minute
-	Broken  error // why it is not known
+	Most    int   // in a minute
+	Broken  error // why the counts are not known
 }
 
-// newRateChart counts the last hour.
 func newRateChart(hour []minute, broken error) *rateChart {
 	c := &rateChart{Minutes: hour, Broken: broken}
 	for _, m := range hour {
@@ -18,20 +17,19 @@ func newRateChart(hour []minute, broken error) *rateChart {
 	return c
 }
 
-// Height is that of the chart, in machines.
+// Height is the number of requests at full height.
 func (c *rateChart) Height() int { return max(c.Most, 1) }
 
-// A row of a chart has a bar of its own.
+// A row is a labeled bar.
 type row struct {
 	Label string
-	Link  string // empty: none
+	Link  string // or empty
 	Tone  string
 	Title string
 	Count int
-	Part  float64 // of the longest, in percent
+	Part  float64 // of the longest bar, in percent
 }
 
-// bars gives each row its part of the longest.
 func bars(rows []row) []row {
 	most := 0
 	for _, r := range rows {

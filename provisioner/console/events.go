@@ -13,33 +13,43 @@ import (
 )
 
 const (
-	maxShown = 200 // events of a page; chosen
+	maxShown = 200 // events on a page
 
-	// searchTime is how long the log is read for one page: some 100,000 events.
+	// searchTime bounds reading the log for a page: some 100,000 events.
 	searchTime = 4 * time.Second
 )
 
-// eventsPage is what has happened.
 type eventsPage struct {
 	Type, Node, Code, Since string
 	Types                   []choice
 	Codes                   []wire.Code
 	Sinces                  []choice
-	Events                  []*told // the newest first
-	More                    bool    // there are older ones, too
-	Partial                 bool    // the time was not enough to read all
+	Events                  []*told // newest first
+	More                    bool    // there are older ones
+	Partial                 bool    // searchTime ended first
 	Live                    bool
 	Broken                  error
 	Problem                 string
 }
 
-// sinces are how far the log is read. Without one, what this process remembers
-// of it is shown, and stays up to date.
-var sinces = []choice{{"", "the newest, live"}, {"1h", "the last hour"}, {"24h", "the last day"}, {"168h", "the last week"}, {"720h", "the last 30 days"}}
+// sinces are the ranges offered. The empty one shows the events in memory, live.
+var sinces = []choice{
+	{"", "the newest, live"},
+	{"1h", "the last hour"},
+	{"24h", "the last day"},
+	{"168h", "the last week"},
+	{"720h", "the last 30 days"},
+}
 
-// eventChoices are groups of types, and then each of them.
+// eventChoices are groups of types, then each type.
 func eventChoices() []choice {
-	all := []choice{{"", "all"}, {"io.muster.node.", "all of nodes"}, {"io.muster.alarm.", "all alarms"}, {"io.muster.operator.", "all of operators"}, {"io.muster.token.", "all of tokens"}}
+	all := []choice{
+		{"", "all"},
+		{"io.muster.node.", "all of nodes"},
+		{"io.muster.alarm.", "all alarms"},
+		{"io.muster.operator.", "all of operators"},
+		{"io.muster.token.", "all of tokens"},
+	}
 	for _, m := range events.Types {
 		all = append(all, choice{string(m.Type), strings.TrimPrefix(string(m.Type), "io.muster.")})
 	}
@@ -48,7 +58,15 @@ func eventChoices() []choice {
 
 func (c eventPages) events(v *visit) error {
 	given := v.r.URL.Query()
-	p := &eventsPage{Type: given.Get("type"), Node: strings.ToLower(strings.TrimSpace(given.Get("node"))), Code: given.Get("code"), Since: given.Get("since"), Types: eventChoices(), Codes: events.Codes(), Sinces: sinces}
+	p := &eventsPage{
+		Type:   given.Get("type"),
+		Node:   strings.ToLower(strings.TrimSpace(given.Get("node"))),
+		Code:   given.Get("code"),
+		Since:  given.Get("since"),
+		Types:  eventChoices(),
+		Codes:  events.Codes(),
+		Sinces: sinces,
+	}
 	q := events.Query{Type: p.Type, Code: wire.Code(p.Code), Once: true}
 	var err error
 	if p.Node != "" {
@@ -81,7 +99,7 @@ func (c eventPages) events(v *visit) error {
 	return c.page(v, "events", "Events", p)
 }
 
-// search reads the log, and keeps the newest of what is wanted.
+// search reads the newest matching events of the log.
 func (c eventPages) search(ctx context.Context, q events.Query, p *eventsPage) error {
 	bounded, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()

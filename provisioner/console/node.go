@@ -14,22 +14,21 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// nodePage is all about one node.
 type nodePage struct {
 	Identity wire.Identity
-	Report   *fleet.Report // nil if it has no record
+	Report   *fleet.Report // nil without a record
 	Explain  *fleet.Explanation
-	Moments  []fleet.Moment // the newest first
+	Moments  []fleet.Moment // newest first
 	Complete bool
 	Waiting  []*waiting.Key
-	Actions  []*action // that make sense in its state
-	Done     string    // what was just done
-	Says     []string  // how it stands
-	Do       []advice  // what can be done about it
-	Chip     string    // a word for a name that has no record
+	Actions  []*action // for its state
+	Done     string    // the order just given
+	Says     []string  // status
+	Do       []advice  // advice
+	Chip     string    // for a name without a record
 	ChipTone string
-	may      bool // who looks may act
-	paused   bool // enrollment is, somewhere
+	may      bool // the operator may order
+	paused   bool // enrollment is paused somewhere
 }
 
 func (c nodePages) node(v *visit) error {
@@ -74,7 +73,7 @@ func (c nodePages) node(v *visit) error {
 	return c.page(v, "node", string(id), p)
 }
 
-// Owner tells the machine on the page from another one that gets its name; empty if there is no record.
+// Owner changes when another key gets the name; empty without a record.
 func (p *nodePage) Owner() string {
 	if p.Report == nil {
 		return ""
@@ -82,7 +81,7 @@ func (p *nodePage) Owner() string {
 	return strconv.FormatInt(p.Report.Record.OwnedSince.Unix(), 10)
 }
 
-// Link is where an action is asked for, with the machine that it is for: the page's.
+// Link leads to an action on the node as the page shows it.
 func (p *nodePage) Link(a *action) string {
 	link := "/nodes/" + string(p.Identity) + "/do/" + a.Name
 	if p.Report != nil {
@@ -91,35 +90,50 @@ func (p *nodePage) Link(a *action) string {
 	return link
 }
 
-// momentTones says how moments are to be taken. What is not here is calm.
+// momentTones are colors; the rest is neutral.
 var momentTones = map[fleet.Kind]string{
 	fleet.Applied: "good", fleet.Issued: "good", fleet.Renewed: "good", fleet.Connected: "good",
 	fleet.Approved: "good", fleet.Confirmed: "good",
-	fleet.Refused: "warn", fleet.Granted: "warn", fleet.Stopped: "warn", fleet.Commanded: "warn", fleet.KeptOut: "warn",
+	fleet.Refused: "warn", fleet.Granted: "warn", fleet.Stopped: "warn", fleet.Commanded: "warn",
+	fleet.KeptOut:   "warn",
 	fleet.Attempted: "bad", fleet.Revoked: "bad", fleet.Cloned: "bad", fleet.Rejected: "bad",
 }
 
-// Tone says how a moment is to be taken.
+// Tone is the color of a history item.
 func (*nodePage) Tone(m fleet.Moment) string { return momentTones[m.Kind] }
 
-// momentWords says what the kinds mean.
 var momentWords = map[fleet.Kind]string{
-	fleet.Presented: "A machine showed a token", fleet.Decided: "The policy let it in", fleet.Issued: "Certificate issued", fleet.Renewed: "Certificate renewed",
-	fleet.Offered: "Another configuration offered", fleet.Applied: "The node has certificate and configuration on its disk", fleet.Refused: "Refused",
-	fleet.Attempted: "Somebody tried this name, and proved nothing", fleet.Repeated: "It got its answer again", fleet.Granted: "Another key may have the name, once",
-	fleet.Revoked: "Revoked", fleet.Retired: "Retired: the name is free", fleet.Cloned: "Two live machines use its key", fleet.Connected: "The agent has connected",
-	fleet.Alive: "The agent is alive", fleet.Stopped: "The agent has ended", fleet.Confirmed: "The node has said so again",
-	fleet.Approved: "A key of it was approved", fleet.Rejected: "A key of it was rejected", fleet.Forgotten: "What was said of a key no longer counts",
-	fleet.KeptOut: "Its certificate did not let it into the fleet",
+	fleet.Presented: "A token was shown",
+	fleet.Decided:   "Admitted by the policy",
+	fleet.Issued:    "Certificate issued",
+	fleet.Renewed:   "Certificate renewed",
+	fleet.Offered:   "New configuration offered",
+	fleet.Applied:   "Certificate and configuration confirmed",
+	fleet.Refused:   "Refused",
+	fleet.Attempted: "Unauthenticated request refused",
+	fleet.Repeated:  "Same answer sent again",
+	fleet.Granted:   "Name granted to another key, once",
+	fleet.Revoked:   "Revoked",
+	fleet.Retired:   "Retired: the name is free",
+	fleet.Cloned:    "Two live machines use the key",
+	fleet.Connected: "Agent connected",
+	fleet.Alive:     "Agent alive",
+	fleet.Stopped:   "Agent stopped",
+	fleet.Confirmed: "Confirmed again",
+	fleet.Approved:  "Key approved",
+	fleet.Rejected:  "Key rejected",
+	fleet.Forgotten: "Verdict on a key lifted",
+	fleet.KeptOut:   "Refused in the fleet",
 }
 
-// orderWords says what nodes are commanded to do.
 var orderWords = map[wire.Verb]string{
-	wire.VerbReprovision: "Ordered to be provisioned again", wire.VerbReconfigure: "Ordered to ask for its configuration anew",
-	wire.VerbRestart: "Ordered to start its agent anew", wire.VerbShutdown: "Ordered to stop its agent",
+	wire.VerbReprovision: "Commanded to enroll again",
+	wire.VerbReconfigure: "Commanded to fetch its configuration",
+	wire.VerbRestart:     "Commanded to restart its agent",
+	wire.VerbShutdown:    "Commanded to stop its agent",
 }
 
-// Words says what a moment is.
+// Words is the title of a history item.
 func (*nodePage) Words(m fleet.Moment) string {
 	if w := orderWords[m.Verb]; w != "" && m.Kind == fleet.Commanded {
 		return w

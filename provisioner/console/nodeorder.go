@@ -24,46 +24,81 @@ var (
 	inFleet  = []provisioner.State{provisioner.StateProvisioned}
 )
 
-// nodeActions are all of them, the harmless first.
+// nodeActions begin with the harmless ones.
 var nodeActions = []*action{
 	{
-		Name: "reconfigure", Label: "Reconfigure", states: inFleet, command: wire.VerbReconfigure,
-		Touches: []string{"The policy decides anew what configuration the node gets.", "The node fetches it, puts it in force, and confirms its digest. Its certificate stays."},
-		Done:    "The node has taken the order to fetch its configuration.",
+		Name:    "reconfigure",
+		Label:   "Reconfigure",
+		states:  inFleet,
+		command: wire.VerbReconfigure,
+		Touches: []string{
+			"The policy decides the node's configuration anew.",
+			"The node fetches it, applies it, and confirms its digest. Its certificate stays.",
+		},
+		Done: "The node has acknowledged the command to fetch its configuration.",
 	},
 	{
-		Name: "restart", Label: "Restart agent", states: inFleet, command: wire.VerbRestart,
-		Touches: []string{"The node's agent ends and is started again. Nothing else on the machine is touched."},
-		Done:    "The node has taken the order to restart its agent.",
+		Name:    "restart",
+		Label:   "Restart agent",
+		states:  inFleet,
+		command: wire.VerbRestart,
+		Touches: []string{"The node's agent is restarted. Nothing else on the machine is affected."},
+		Done:    "The node has acknowledged the command to restart its agent.",
 	},
 	{
-		Name: "reprovision", Label: "Reprovision", states: inFleet, command: wire.VerbReprovision,
-		Touches: []string{"The node goes back to provisioning: the policy decides about it again, and it gets a new certificate and configuration.", "It comes back by its own key. Until then it is not in the fleet."},
-		Done:    "The node has taken the order to be provisioned again.",
+		Name:    "reprovision",
+		Label:   "Reprovision",
+		states:  inFleet,
+		command: wire.VerbReprovision,
+		Touches: []string{
+			"The node goes back to provisioning: the policy decides again, and the node gets a new certificate and configuration.",
+			"It enrolls with its own key. Until then it is not in the fleet.",
+		},
+		Done: "The node has acknowledged the command to enroll again.",
 	},
 	{
-		Name: "shutdown", Label: "Stop agent", states: inFleet, command: wire.VerbShutdown,
-		Touches: []string{"The node's agent ends, and does not start again until somebody on the machine starts it."},
-		Done:    "The node has taken the order to stop its agent.",
+		Name:    "shutdown",
+		Label:   "Stop agent",
+		states:  inFleet,
+		command: wire.VerbShutdown,
+		Touches: []string{"The node's agent stops, until it is started on the machine."},
+		Done:    "The node has acknowledged the command to stop its agent.",
 	},
 	{
-		Name: "grant", Label: "Let another key have the name", states: onRecord,
-		Touches: []string{"For one hour, the next machine that comes with this name and another key gets it, once.", "The key that has the name now loses it then."},
-		Done:    "Another key may have the name, once, within the hour.",
+		Name:   "grant",
+		Label:  "Let another key have the name",
+		states: onRecord,
+		Touches: []string{
+			"For one hour, the next node that asks for this name with another key gets it, once.",
+			"The present key then loses the name.",
+		},
+		Done: "Another key can take the name, once, within the hour.",
 	},
 	{
-		Name: "retire", Label: "Retire", Grave: true, states: []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked},
-		Touches: []string{"Its certificates are revoked and its connections dropped.", "The name is free: the next machine that comes with it is treated as new."},
-		Done:    "The node is retired: its name is free.",
+		Name:   "retire",
+		Label:  "Retire",
+		Grave:  true,
+		states: []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked},
+		Touches: []string{
+			"The node's certificates are revoked and its connections dropped.",
+			"The name is free: the next node with it is treated as new.",
+		},
+		Done: "The node is retired: its name is free.",
 	},
 	{
-		Name: "revoke", Label: "Revoke", Grave: true, states: onRecord,
-		Touches: []string{"Its connections are dropped within a second, on every broker.", "Its certificates go on the revocation list.", "Neither its keys nor its name get another certificate until the node is retired."},
-		Done:    "The node is revoked: it is kept out from now on.",
+		Name:   "revoke",
+		Label:  "Revoke",
+		Grave:  true,
+		states: onRecord,
+		Touches: []string{
+			"The node's connections are dropped within a second, on every broker.",
+			"Its certificates go on the revocation list.",
+			"Neither its keys nor its name get another certificate until the node is retired.",
+		},
+		Done: "The node is revoked: it is barred from now on.",
 	},
 }
 
-// order reads an order about a node from its address and form.
 func (c nodePages) order(v *visit) (*order, error) {
 	id, err := wire.ParseIdentity(v.r.PathValue("identity"))
 	if err != nil {
@@ -77,7 +112,7 @@ func (c nodePages) order(v *visit) (*order, error) {
 	if err != nil {
 		return nil, err
 	}
-	command := cmp.Or(v.r.FormValue("command"), wire.NewID()) // sent twice, it is done once
+	command := cmp.Or(v.r.FormValue("command"), wire.NewID()) // a repeated form is one command
 	o := &order{
 		action: a,
 		Back:   "/nodes/" + string(id),
@@ -90,7 +125,7 @@ func (c nodePages) order(v *visit) (*order, error) {
 		o.On[0] += ", only the key " + key
 		o.Fields.Set("key", key)
 	}
-	// A renewal since it was seen matters only where the name is given away.
+	// A renewal meanwhile matters only for orders that give the name away.
 	owner := provisioner.Seen{OwnedSince: seen.OwnedSince}
 	o.do = func(ctx context.Context, cause trust.Cause) (err error) {
 		nodes := c.cfg.Orders.Nodes
@@ -109,7 +144,7 @@ func (c nodePages) order(v *visit) (*order, error) {
 	return o, nil
 }
 
-// seen returns what the operator saw of a node: what the button or the form says, or else what is there now.
+// seen returns the node's state as the form or link has it, or else the current one.
 func (c nodePages) seen(v *visit, id wire.Identity) (provisioner.Seen, error) {
 	if text := v.r.FormValue("seen"); text != "" || v.r.Method == http.MethodPost {
 		return parseSeen(text)
@@ -121,12 +156,12 @@ func (c nodePages) seen(v *visit, id wire.Identity) (provisioner.Seen, error) {
 	return seenOf(report), nil
 }
 
-// seenOf is what a page about a node shows: what is ordered on it is for that alone.
+// seenOf is the state that a page shows, and that orders from it apply to.
 func seenOf(r *fleet.Report) provisioner.Seen {
 	return provisioner.Seen{Revision: r.Revision, OwnedSince: r.Record.OwnedSince}
 }
 
-// seenText writes what was seen for links and forms, REVISION-SECONDS.
+// seenText writes REVISION-SECONDS for links and forms.
 func seenText(s provisioner.Seen) string {
 	return fmt.Sprintf("%d-%d", s.Revision, s.OwnedSince.Unix())
 }
@@ -137,7 +172,7 @@ func parseSeen(text string) (provisioner.Seen, error) {
 	at, err := strconv.ParseUint(revision, 10, 64)
 	seconds, bad := strconv.ParseInt(owned, 10, 64)
 	if err != nil || bad != nil || at == 0 {
-		return provisioner.Seen{}, badRequest(errors.New("the form does not say which machine is meant: open the machine's page again"))
+		return provisioner.Seen{}, badRequest(errors.New("the form does not say which node it is for: reload the node's page"))
 	}
 	return provisioner.Seen{Revision: trust.Revision(at), OwnedSince: time.Unix(seconds, 0).UTC()}, nil
 }

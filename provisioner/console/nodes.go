@@ -15,7 +15,6 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// nodesPage is a page of the list of nodes.
 type nodesPage struct {
 	Query   string
 	State   string
@@ -25,37 +24,52 @@ type nodesPage struct {
 	Withins []choice
 	Token   string
 	Policy  string
-	Facts   []string // NAME=VALUE, asked for
-	Kept    []string // names of the facts that can be
+	Facts   []string // NAME=VALUE
+	Kept    []string // names of the kept facts
 	Sort    string
 	Sorts   []choice
 	Page    *fleet.Page
-	First   string // link to the first page, if this is another
-	Next    string // link to the page after
-	Problem string // with what was asked for
+	First   string // link, empty on the first page
+	Next    string // link
+	Problem string // of the request
 }
 
-// A choice of a form.
+// A choice is an option of a form.
 type choice struct{ Value, Label string }
 
-// offered reports whether a value is among the choices.
 func offered(choices []choice, value string) bool {
 	return slices.ContainsFunc(choices, func(c choice) bool { return c.Value == value })
 }
 
 var (
-	withins = []choice{{"", "any time"}, {"0s", "has ended"}, {"24h", "within a day"}, {"72h", "within 3 days"}, {"168h", "within 7 days"}, {"336h", "within 14 days"}, {"720h", "within 30 days"}}
-	sorts   = []choice{{"name", "by name"}, {"changed", "last change first"}, {"expires", "first to expire first"}}
+	withins = []choice{
+		{"", "any time"},
+		{"0s", "has expired"},
+		{"24h", "within a day"},
+		{"72h", "within 3 days"},
+		{"168h", "within 7 days"},
+		{"336h", "within 14 days"},
+		{"720h", "within 30 days"},
+	}
+	sorts = []choice{{"name", "by name"}, {"changed", "newest change first"}, {"expires", "first to expire first"}}
 )
 
-// nodes lists nodes.
 func (c nodePages) nodes(v *visit) error {
 	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
 	defer cancel()
 	given := v.r.URL.Query()
 	p := &nodesPage{
-		Query: strings.ToLower(strings.TrimSpace(given.Get("q"))), State: given.Get("state"), States: states, Site: strings.TrimSpace(given.Get("site")),
-		Within: given.Get("within"), Withins: withins, Token: given.Get("token"), Policy: given.Get("policy"), Kept: c.cfg.Fleet.Facts(), Sort: given.Get("sort"), Sorts: sorts,
+		Query:   strings.ToLower(strings.TrimSpace(given.Get("q"))),
+		State:   given.Get("state"),
+		States:  states,
+		Site:    strings.TrimSpace(given.Get("site")),
+		Within:  given.Get("within"),
+		Withins: withins,
+		Token:   given.Get("token"),
+		Policy:  given.Get("policy"),
+		Kept:    c.cfg.Fleet.Facts(),
+		Sort:    given.Get("sort"),
+		Sorts:   sorts,
 	}
 	for _, fact := range given["fact"] {
 		if fact = strings.TrimSpace(fact); fact != "" {
@@ -73,7 +87,7 @@ func (c nodePages) nodes(v *visit) error {
 	if err != nil {
 		p.Problem = err.Error()
 		status, _, _ := c.problem(err)
-		if status == http.StatusInternalServerError { // what else there is to say is about the filter
+		if status == http.StatusInternalServerError { // the remaining errors are of the filter
 			status = http.StatusBadRequest
 		}
 		c.show(v.w, v.r, v.login, status, "nodes", "Nodes", p)
@@ -88,7 +102,7 @@ func (c nodePages) nodes(v *visit) error {
 	return c.page(v, "nodes", "Nodes", p)
 }
 
-// query returns what is asked for. A name without a * is how names begin.
+// query takes a name without * as a prefix.
 func (p *nodesPage) query(now time.Time) (q fleet.Query, err error) {
 	if strings.Contains(p.Query, "*") {
 		q.Match = wire.Pattern(p.Query)
@@ -108,20 +122,21 @@ func (p *nodesPage) query(now time.Time) (q fleet.Query, err error) {
 			q.States = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
 		}
 	}
-	q.Site, q.Token, q.Policy, q.Facts, q.Sort = jwt.Site(p.Site), jwt.TokenID(p.Token), p.Policy, p.Facts, fleet.Order(p.Sort)
+	q.Site, q.Token, q.Policy = jwt.Site(p.Site), jwt.TokenID(p.Token), p.Policy
+	q.Facts, q.Sort = p.Facts, fleet.Order(p.Sort)
 	return q, nil
 }
 
-// Filtered reports whether a part of the fleet is asked for.
+// Filtered reports whether a filter is set.
 func (p *nodesPage) Filtered() bool {
 	return p.Query+p.State+p.Site+p.Within+p.Token+p.Policy != "" || len(p.Facts) > 0
 }
 
-// link returns the address of the page at a cursor.
 func (p *nodesPage) link(cursor string) string {
 	v := make(url.Values)
 	for name, value := range map[string]string{
-		"q": p.Query, "state": p.State, "site": p.Site, "within": p.Within, "token": p.Token, "policy": p.Policy, "sort": p.Sort, "cursor": cursor,
+		"q": p.Query, "state": p.State, "site": p.Site, "within": p.Within, "token": p.Token,
+		"policy": p.Policy, "sort": p.Sort, "cursor": cursor,
 	} {
 		if value != "" {
 			v.Set(name, value)

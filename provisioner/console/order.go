@@ -14,20 +14,20 @@ import (
 	"muster/provisioner"
 )
 
-// An action is something that an operator can order.
+// An action is an order that the console offers.
 type action struct {
-	Name    string   // in addresses
+	Name    string   // in links
 	Label   string   // on buttons
-	Grave   bool     // it cannot be taken back
-	Danger  bool     // it can, and keeps machines out
-	Touches []string // what it does, for the page that asks first
-	Done    string   // said when it is done
+	Grave   bool     // it cannot be undone
+	Danger  bool     // it can be undone, but bars nodes
+	Touches []string // effects, for the confirmation page
+	Done    string   // shown afterwards
 
-	states  []provisioner.State // of nodes in which it makes sense
-	command wire.Verb           // to a node; empty: it is none
+	states  []provisioner.State // of nodes that it applies to
+	command wire.Verb           // to the node, if it is a command
 }
 
-// named returns the action of that name, nil if there is none.
+// named returns the action of that name, or nil.
 func named(actions []*action, name string) *action {
 	if i := slices.IndexFunc(actions, func(a *action) bool { return a.Name == name }); i >= 0 {
 		return actions[i]
@@ -35,7 +35,7 @@ func named(actions []*action, name string) *action {
 	return nil
 }
 
-// done says which of the actions was just ordered, as the address has it.
+// done returns the message of the action in the query.
 func done(v *visit, actions []*action) string {
 	if a := named(actions, v.r.URL.Query().Get("done")); a != nil {
 		return a.Done
@@ -43,24 +43,23 @@ func done(v *visit, actions []*action) string {
 	return ""
 }
 
-// An order is an action with what it is about. It has a page that asks for the reason.
+// An order is an action with its subject. It has a confirmation page that asks for the reason.
 type order struct {
 	*action
 
-	Back   string     // the page that it is ordered from, to which it returns
-	On     []string   // what it is about, by name
-	Since  time.Time  // when the machine that it is about got its name; zero if it is about none
-	Fields url.Values // what the form carries
+	Back   string     // page to return to
+	On     []string   // names of the subjects
+	Since  time.Time  // since when the node has its name; zero without a node
+	Fields url.Values // of the form
 
-	To      string // where the form goes
-	Why     string // that was given
-	Problem string // with that
+	To      string // target of the form
+	Why     string // as sent
+	Problem string // of the reason
 
 	do func(context.Context, trust.Cause) error
 }
 
-// ordered serves the page of an order: it says what the order touches, and carries it out once a reason is given. Every
-// change has one.
+// ordered serves an order: the confirmation page, and the order once a reason is given.
 func (c *Console) ordered(of func(*visit) (*order, error)) func(*visit) error {
 	return func(v *visit) error {
 		o, err := of(v)
@@ -85,7 +84,7 @@ func (c *Console) ordered(of func(*visit) (*order, error)) func(*visit) error {
 	}
 }
 
-// reason returns the operator with the reason in a form, or why that cannot be kept.
+// reason returns the operator and the reason in a form.
 func reason(v *visit) (trust.Cause, error) {
 	cause := trust.Cause{By: v.login.By(), Why: strings.TrimSpace(v.r.PostForm.Get("why"))}
 	if cause.Why == "" {

@@ -15,18 +15,16 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// readingTimeout is how long a list waits for a provisioner that has just started
-// to have read all records: 100,000 take about two seconds.
+// readingTimeout is how long a list waits for the index after a start; 100,000 records take two seconds.
 const readingTimeout = 5 * time.Second
 
 const (
-	feedLength   = 15 // events of the overview
+	feedLength   = 15 // events
 	worstSources = 8
 )
 
-// overviewPage is the whole installation at a glance.
 type overviewPage struct {
-	Nodes      *fleet.Summary // nil while the records are being read
+	Nodes      *fleet.Summary // nil while the index is read
 	States     []row
 	Expiries   []row
 	Waiting    int
@@ -35,23 +33,22 @@ type overviewPage struct {
 	Refused    int // of all codes
 	Frozen     bool
 	Pauses     []*orders.Pause // the installation's first
-	Done       string          // what was just done
+	Done       string          // the order just given
 	Alarms     []alarm
 	Sources    []row // of refusals
 	Components []*fleet.HeardComponent
 	Webhooks   []events.Webhook
-	Missing    []string // of what could not be asked
+	Missing    []string // what could not be read
 	Feed       []*told
 }
 
-// alarm is one that stands, with what to do.
 type alarm struct {
 	events.Alarm
-	On     string // the provisioner where it stands
+	On     string // provisioner
 	Remedy string
 }
 
-// mostFirst returns a row for each of counts, the highest first.
+// mostFirst returns a row for each count, highest first.
 func mostFirst[K ~string](counts map[K]int) []row {
 	all := make([]row, 0, len(counts))
 	for label, n := range counts {
@@ -63,15 +60,19 @@ func mostFirst[K ~string](counts map[K]int) []row {
 	return bars(all)
 }
 
-// states are those that are shown, in their order.
-var states = []provisioner.State{provisioner.StateProvisioned, provisioner.StateEnrolled, provisioner.StateRevoked, provisioner.StateRetired}
+// states are in the order shown.
+var states = []provisioner.State{
+	provisioner.StateProvisioned,
+	provisioner.StateEnrolled,
+	provisioner.StateRevoked,
+	provisioner.StateRetired,
+}
 
-// stateWords says what the states mean.
 var stateWords = map[provisioner.State]string{
-	provisioner.StateProvisioned: "They have certificate and configuration on disk, and are part of the fleet.",
-	provisioner.StateEnrolled:    "They got a certificate, and have not confirmed that they have it.",
-	provisioner.StateRevoked:     "They are kept out, with their keys and names.",
-	provisioner.StateRetired:     "They are gone, and their names are free.",
+	provisioner.StateProvisioned: "Certificate and configuration are confirmed; the nodes are in the fleet.",
+	provisioner.StateEnrolled:    "A certificate is issued, but not confirmed.",
+	provisioner.StateRevoked:     "The nodes are barred, with their keys and names.",
+	provisioner.StateRetired:     "The nodes are gone, and their names are free.",
 }
 
 func (c overviewPages) overview(v *visit) error {
@@ -94,7 +95,7 @@ func (c overviewPages) overview(v *visit) error {
 		return err
 	}
 	if page.Waiting, err = c.cfg.Orders.Keys.Count(ctx); err != nil {
-		page.Missing = append(page.Missing, "waiting machines: "+err.Error())
+		page.Missing = append(page.Missing, "pending nodes: "+err.Error())
 	}
 	if page.Components, err = c.cfg.Components(ctx); err != nil {
 		page.Missing = append(page.Missing, "components: "+err.Error())
@@ -103,7 +104,7 @@ func (c overviewPages) overview(v *visit) error {
 	return c.page(v, "overview", "Overview", page)
 }
 
-// countNodes counts the nodes by state, and the certificates of the fleet by their end.
+// countNodes counts nodes by state, and certificates by expiry.
 func (p *overviewPage) countNodes() {
 	for _, s := range states {
 		r := row{Label: string(s), Link: "/nodes?state=" + string(s), Count: p.Nodes.States[s], Title: stateWords[s]}
@@ -114,14 +115,14 @@ func (p *overviewPage) countNodes() {
 	}
 	const link = "/nodes?sort=expires&state=" + string(provisioner.StateProvisioned)
 	p.Expiries = bars([]row{
-		{Label: "have ended", Link: link + "&within=0s", Count: p.Nodes.Expired, Tone: "bad"},
+		{Label: "expired", Link: link + "&within=0s", Count: p.Nodes.Expired, Tone: "bad"},
 		{Label: "within a day", Link: link + "&within=24h", Count: p.Nodes.Day, Tone: "bad"},
 		{Label: "1 to 7 days", Link: link + "&within=168h", Count: p.Nodes.Week - p.Nodes.Day, Tone: "warn"},
 		{Label: "later", Link: link, Count: p.Nodes.Live - p.Nodes.Week},
 	})
 }
 
-// readComponents takes alarms and refusals from the provisioners that are there.
+// readComponents sums up alarms and refusals of running provisioners.
 func (p *overviewPage) readComponents() {
 	activity := fleet.Activity{Refused: make(map[wire.Code]int)}
 	for _, one := range p.Components {
@@ -130,7 +131,7 @@ func (p *overviewPage) readComponents() {
 		}
 		activity.Add(one.Activity)
 		for _, a := range one.Alarms {
-			if a.Code != wire.CodePaused { // the pauses say more
+			if a.Code != wire.CodePaused { // shown with the pauses
 				p.Alarms = append(p.Alarms, alarm{a, one.Name, events.AlarmRemedy(a.Code)})
 			}
 		}

@@ -164,12 +164,12 @@ func TestNodeActions(t *testing.T) {
 	f.Eventually("it is listed", func() bool { return strings.Contains(v.see("/nodes?q=web"), `href="/nodes/web1.example.net"`) })
 	says(t, v.see("/nodes/web1.example.net"), "/nodes/web1.example.net/do/revoke", "The node is in the fleet")
 	form := meant(t, v.see("/nodes/web1.example.net/do/revoke"))
-	says(t, v.see("/nodes/web1.example.net/do/revoke"), "This cannot be taken back", "revocation list")
+	says(t, v.see("/nodes/web1.example.net/do/revoke"), "This cannot be undone", "revocation list")
 	a := v.confirmed("/nodes/web1.example.net/do/revoke", "  ")
 	if a.status != http.StatusBadRequest {
 		t.Errorf("without a reason: %d", a.status)
 	}
-	says(t, a.body, "Say why")
+	says(t, a.body, "Give a reason")
 	scaledDown := meant(t, v.see("/nodes/web1.example.net/do/retire"))
 	a = v.confirmed("/nodes/web1.example.net/do/revoke", "stolen from the rack")
 	if a.status != http.StatusSeeOther {
@@ -209,9 +209,9 @@ func TestApprovals(t *testing.T) {
 	if a := v.post("/approvals/decide", "verdict", "approve"); a.status != http.StatusSeeOther || a.header.Get("Location") != "/approvals?none" {
 		t.Errorf("nothing ticked: %d to %q", a.status, a.header.Get("Location"))
 	}
-	says(t, v.see("/approvals?none"), "Nothing was ticked")
+	says(t, v.see("/approvals?none"), "Nothing is ticked")
 	a := v.post("/approvals/decide", "verdict", "approve", "each", ticked[0][1], "each", ticked[1][1])
-	says(t, a.body, "db1.example.net, key", "db2.example.net, key", "may have its name, once")
+	says(t, a.body, "db1.example.net, key", "db2.example.net, key", "can enroll under its name, once")
 	if a := v.post("/approvals/decide", "verdict", "approve", "why", "racked today", "each", ticked[0][1], "each", ticked[1][1]); a.status != http.StatusSeeOther {
 		t.Fatalf("approve: %d %s", a.status, a.body)
 	}
@@ -309,7 +309,7 @@ func TestTokensAndPolicies(t *testing.T) {
 		t.Fatalf("revoke: %d %s", a.status, a.body)
 	}
 	says(t, v.see("/tokens/"+tid), "revoked", "on a public server")
-	says(t, v.see("/policies"), f.Daemon().Orders().Process.Policy().Digest, "There is none")
+	says(t, v.see("/policies"), f.Daemon().Orders().Process.Policy().Digest, "No shadow policy")
 	if a := v.post("/policies/reload", "why", "look"); a.status != http.StatusSeeOther {
 		t.Errorf("reload: %d %s", a.status, a.body)
 	}

@@ -9,31 +9,30 @@ import (
 	"muster/jwt"
 )
 
-// pauseActions are about the whole installation, and resuming about sites as well.
 var pauseActions = []*action{
 	{
 		Name:   "pause",
 		Label:  "Pause enrollment",
 		Danger: true,
 		Touches: []string{
-			"No machine enrolls any more, on any provisioner, within a second, until an operator resumes it.",
+			"No node enrolls any more, on any provisioner, within a second, until an operator resumes it.",
 			"Nodes of the fleet stay connected, and renew their certificates.",
-			"Machines that ask are told to come back later, and do.",
+			"Nodes that ask are told to retry, and do.",
 		},
-		Done: "Enrollment is paused: no new machine gets in, on any provisioner, until an operator resumes it.",
+		Done: "Enrollment is paused: no node enrolls, on any provisioner, until an operator resumes it.",
 	},
 	{
 		Name:  "resume",
 		Label: "Resume enrollment",
 		Touches: []string{
-			"Machines may enroll again, on every provisioner, within a second.",
-			"Machines that were told to wait come back by themselves, within seconds to minutes.",
+			"Nodes can enroll again, on every provisioner, within a second.",
+			"Refused nodes retry by themselves, within seconds to minutes.",
 		},
-		Done: "Enrollment goes on: machines that were told to wait come back by themselves.",
+		Done: "Enrollment goes on: refused nodes retry by themselves.",
 	},
 }
 
-// order reads a pause, or the end of one. `muster pause --site` pauses one site.
+// order pauses the installation, or ends a pause. `muster pause --site` pauses one site.
 func (c overviewPages) order(v *visit) (*order, error) {
 	a := named(pauseActions, v.r.PathValue("action"))
 	if a == nil {

@@ -29,7 +29,7 @@ func TestPausing(t *testing.T) {
 		t.Fatalf("pause: %d %s", a.status, a.body)
 	}
 	page := v.see("/?done=pause")
-	says(t, page, "Enrollment is paused", "No node enrolls", "a rogue among them", "by anna", `href="/enrollment/resume?site="`)
+	says(t, page, "Enrollment is paused", "Enrollment is stopped", "a rogue among them", "by anna", `href="/enrollment/resume?site="`)
 	unsaid(t, page, `href="/enrollment/pause"`, "muster resume")
 	unsaid(t, viewer.see("/"), "Resume enrollment")
 	n := f.Node("web1.example.net")
@@ -51,10 +51,10 @@ func TestPausing(t *testing.T) {
 	if _, err := f.Daemon().Orders().Pauses.Begin(f.Context(), "ams1", false, trust.Cause{By: "x", Why: "y"}); err != nil {
 		t.Fatal(err)
 	}
-	says(t, v.see("/"), "No node enrolls at site ams1", `href="/enrollment/resume?site=ams1"`, `href="/enrollment/pause"`)
+	says(t, v.see("/"), "Enrollment is stopped at site ams1", `href="/enrollment/resume?site=ams1"`, `href="/enrollment/pause"`)
 	says(t, v.see("/enrollment/resume?site=ams1"), "site ams1", `name="site" value="ams1"`)
 	v.post("/enrollment/resume", "site", "ams1", "why", "done")
-	if strings.Contains(v.see("/"), "No node enrolls") {
+	if strings.Contains(v.see("/"), "Enrollment is stopped") {
 		t.Error("the site is paused still")
 	}
 	if a := v.get("/enrollment/explode"); a.status != http.StatusNotFound {

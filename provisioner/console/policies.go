@@ -9,30 +9,27 @@ import (
 	"muster/provisioner/operate"
 )
 
-// maxShadowEvents bounds the events on the page.
 const maxShadowEvents = 20
 
-// policiesPage is what decides, and what would.
+// policiesPage is the policy in use and its shadow.
 type policiesPage struct {
 	InUse   *operate.PolicyInUse
-	Changes []*told // the last reloads
-	Shadow  *Shadow // nil: there is none
-	Differs []*told // what it decided otherwise lately
+	Changes []*told // newest reloads
+	Shadow  *Shadow // or nil
+	Differs []*told // newest differences
 	Done    string
 }
 
-// policyActions are about the files of this provisioner.
 var policyActions = []*action{{
 	Name:  "reload",
 	Label: "Reload the policy",
 	Touches: []string{
-		"The files of this provisioner are read now.",
-		"A policy that does not compile, or whose tests fail, is refused: the one before goes on deciding.",
+		"This provisioner reads its policy files now.",
+		"A policy that does not compile, or whose tests fail, is refused: the former policy stays in use.",
 	},
-	Done: "The policy's files were read again.",
+	Done: "The policy files were read again.",
 }}
 
-// reload reads an order to read the policy's files now.
 func (c policyPages) reload(*visit) (*order, error) {
 	return &order{
 		action: named(policyActions, "reload"),

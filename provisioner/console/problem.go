@@ -14,7 +14,7 @@ import (
 	"muster/provisioner/login"
 )
 
-// A mistake is what is wrong with a request to the console itself.
+// A mistake is an error in a request to the console.
 type mistake struct {
 	status int
 	err    error
@@ -23,23 +23,21 @@ type mistake struct {
 func (m *mistake) Error() string { return m.err.Error() }
 func (m *mistake) Unwrap() error { return m.err }
 
-// badRequest is a mistake in what was filled in.
 func badRequest(err error) error { return &mistake{http.StatusBadRequest, err} }
 
 var (
 	errNoPage      = &mistake{http.StatusNotFound, errors.New("there is no such page")}
-	errNoReason    = &mistake{http.StatusBadRequest, errors.New("say why: it goes into the history, for operators who look at it later")}
+	errNoReason    = &mistake{http.StatusBadRequest, errors.New("give a reason: it is kept in the history")}
 	errForeignForm = &mistake{http.StatusForbidden,
-		errors.New("this form is not one of the console's, or is too old: go back, load the page again, and send it once more")}
+		errors.New("this form is not the console's, or is too old: go back, reload the page, and send it again")}
 )
 
-// roleError says that an operator may not do something.
 func roleError(l *login.Login, needs trust.OperatorRole) error {
 	return &mistake{http.StatusForbidden, fmt.Errorf("you are %s (%s), and this needs %s. "+
 		"An admin changes roles with `muster operator add`", l.Role, l.Name, needs)}
 }
 
-// problem returns how an error is answered.
+// problem returns the answer for an error.
 func (c *Console) problem(err error) (status int, what, remedy string) {
 	var m *mistake
 	if errors.As(err, &m) {
@@ -48,21 +46,26 @@ func (c *Console) problem(err error) (status int, what, remedy string) {
 	return c.cfg.Problem(err)
 }
 
-// failPage says what went wrong.
 type failPage struct {
 	What string
 	Do   string
-	Back string // where to go on
+	Back string // link to continue
 }
 
-// failures are what statuses are called in words of operators.
+// failures are titles by status.
 var failures = map[int]string{
-	http.StatusBadRequest: "Not understood", http.StatusForbidden: "Not allowed", http.StatusNotFound: "Not found", http.StatusConflict: "Not done",
-	http.StatusUnprocessableEntity: "Refused", http.StatusTooManyRequests: "Too many tries", http.StatusInternalServerError: "Something went wrong",
-	http.StatusServiceUnavailable: "Not now", http.StatusGatewayTimeout: "No answer",
+	http.StatusBadRequest:          "Not understood",
+	http.StatusForbidden:           "Not allowed",
+	http.StatusNotFound:            "Not found",
+	http.StatusConflict:            "Not done",
+	http.StatusUnprocessableEntity: "Refused",
+	http.StatusTooManyRequests:     "Too many attempts",
+	http.StatusInternalServerError: "Error",
+	http.StatusServiceUnavailable:  "Unavailable",
+	http.StatusGatewayTimeout:      "No answer",
 }
 
-// backFrom returns the page from which an operator came to where it went wrong.
+// backFrom returns the page to go back to after an error at path.
 func backFrom(path string) string {
 	if page, _, order := strings.Cut(path, "/do/"); order {
 		return page
@@ -74,11 +77,9 @@ func backFrom(path string) string {
 	return "/"
 }
 
-// subject is what a request is about, for logs.
 func subject(r *http.Request) string { return fmt.Sprintf("%.20s %.200s", r.Method, r.URL.Path) }
 
-// fail answers with an error, and logs it. login is nil if nobody is known: what strangers
-// are told is of no interest, and they would write as much of the log as they like.
+// fail answers with an error and logs it. Without a login it logs at debug level: strangers could fill the log.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *login.Login, err error) {
 	status, what, remedy := c.problem(err)
 	by, level := "", slog.LevelDebug

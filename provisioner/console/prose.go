@@ -8,10 +8,10 @@ import (
 	"muster/internal/cli"
 )
 
-// prose takes a text apart in which commands stand between backquotes: each second part is one.
+// prose splits a text at backquotes: odd parts are commands.
 func prose(text string) []string { return strings.Split(cli.Printable(text), "`") }
 
-// sentence makes of an error's words a sentence.
+// sentence makes a sentence of an error.
 func sentence(text string) string {
 	if text == "" {
 		return ""

@@ -20,10 +20,9 @@ import (
 	"muster/provisioner/login"
 )
 
-// pages are the templates by name.
 type pages map[string]*template.Template
 
-// parsePages reads the templates: each page with the frame around it.
+// parsePages reads the templates: each page with the frame.
 func parsePages(now func() time.Time) (pages, error) {
 	names, err := fs.Glob(files, "templates/*.html")
 	if err != nil {
@@ -51,28 +50,28 @@ func parsePages(now func() time.Time) (pages, error) {
 	return all, nil
 }
 
-// A frame is what stands around each page.
+// A frame is the layout of each page.
 type frame struct {
 	Title   string
-	Page    string // its name in the menu
+	Page    string // name in the menu
 	Login   *login.Login
-	Form    string // the secret that forms carry
+	Form    string // secret of forms, see cookieForm
 	Version string
 	Main    any
 }
 
-// May reports whether the operator may do what needs the role.
+// May reports whether the operator has the role.
 func (f *frame) May(role string) bool {
 	return f.Login != nil && f.Login.Role.Covers(trust.OperatorRole(role))
 }
 
-// show answers with a page. login is nil if nobody is known.
+// show answers with a page; login may be nil.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, login *login.Login, status int, page, title string, main any) {
 	f := &frame{Title: title, Page: page, Login: login, Form: formToken(w, r), Version: c.cfg.Version, Main: main}
 	var b bytes.Buffer
 	if err := c.pages[page].Execute(&b, f); err != nil {
-		c.cfg.Log.ErrorContext(r.Context(), "page not made", "subject", page, "err", err)
-		http.Error(w, "the page could not be made; the provisioner's log says why", http.StatusInternalServerError)
+		c.cfg.Log.ErrorContext(r.Context(), "page not rendered", "subject", page, "err", err)
+		http.Error(w, "the page could not be rendered; the provisioner's log says why", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -80,13 +79,12 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, login *login.Logi
 	_, _ = w.Write(b.Bytes()) // the browser has gone
 }
 
-// page answers a visit with a page.
 func (c *Console) page(v *visit, name, title string, main any) error {
 	c.show(v.w, v.r, v.login, http.StatusOK, name, title, main)
 	return nil
 }
 
-// functions are what templates call.
+// functions are those of the templates.
 func functions(now func() time.Time) template.FuncMap {
 	return template.FuncMap{
 		"ago":    func(t time.Time) string { return ago(t, now()) },
@@ -97,7 +95,8 @@ func functions(now func() time.Time) template.FuncMap {
 		"number": number,
 		"remedy": remedies,
 		"tone":   tone,
-		"prose":  prose, "odd": func(n int) bool { return n%2 == 1 }, "sentence": sentence, "plain": cli.Printable,
+		"prose":  prose, "odd": func(n int) bool { return n%2 == 1 },
+		"sentence": sentence, "plain": cli.Printable,
 		"what":    func(t *told) string { return cli.Printable(whatOf(t)) },
 		"kind":    func(t events.Type) string { return strings.TrimPrefix(string(t), "io.muster.") },
 		"once":    func(who string) string { return strings.TrimPrefix(who, "operator:") },
@@ -105,8 +104,7 @@ func functions(now func() time.Time) template.FuncMap {
 	}
 }
 
-// machine returns the name of the machine that an event is about, for links; "" if
-// it is about none, as alarms are about a provisioner.
+// machine returns the node of an event for links, or "": alarms name a provisioner.
 func machine(e events.Event) string {
 	if _, err := wire.ParseIdentity(e.Node); err != nil || e.Type == events.AlarmRaised || e.Type == events.AlarmCleared {
 		return ""
@@ -114,7 +112,7 @@ func machine(e events.Event) string {
 	return e.Node
 }
 
-// ago says how far a time is from now.
+// ago writes how far t is from now.
 func ago(t, now time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -143,8 +141,7 @@ func ago(t, now time.Time) string {
 	return s + " ago"
 }
 
-// short returns the beginning of a hash or a serial number: enough to compare by
-// eye. The whole is in the title.
+// short abbreviates a hash or a serial number; the title has all of it.
 func short(s any) string {
 	text := fmt.Sprint(s)
 	if len(text) > 12 {
@@ -153,7 +150,7 @@ func short(s any) string {
 	return text
 }
 
-// number writes a count in groups of three.
+// number groups the digits of a count.
 func number(n any) string {
 	s := fmt.Sprint(n)
 	if _, err := strconv.ParseUint(s, 10, 64); err != nil {
@@ -165,17 +162,28 @@ func number(n any) string {
 	return s
 }
 
-// tone says how something is to be taken: good, bad, warn or calm.
+// tone is the color: good, bad, warn or "".
 func tone(what any) string {
 	switch v := what.(type) {
 	case provisioner.State:
 		return map[provisioner.State]string{
-			provisioner.StateProvisioned: "good", provisioner.StateEnrolled: "warn", provisioner.StateRevoked: "bad",
+			provisioner.StateProvisioned: "good",
+			provisioner.StateEnrolled:    "warn",
+			provisioner.StateRevoked:     "bad",
 		}[v]
 	case events.Type:
 		return eventTones[v]
 	case string:
-		return map[string]string{"running": "good", "failed": "bad", "starting": "warn", "allow": "good", "deny": "bad", "approval": "warn", "defer": "warn", "failed to decide": "bad"}[v]
+		return map[string]string{
+			"running":          "good",
+			"failed":           "bad",
+			"starting":         "warn",
+			"allow":            "good",
+			"deny":             "bad",
+			"approval":         "warn",
+			"defer":            "warn",
+			"failed to decide": "bad",
+		}[v]
 	}
 	return ""
 }

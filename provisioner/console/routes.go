@@ -12,21 +12,19 @@ import (
 	"muster/provisioner/login"
 )
 
-// A visit is a request of an operator who is known.
+// A visit is a request of an authenticated operator.
 type visit struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	login *login.Login
 }
 
-// route is what a page needs.
 type route struct {
-	role  trust.OperatorRole // the least that may see it, or do it
+	role  trust.OperatorRole // at least
 	serve func(*visit) error
 }
 
-// table is every page for operators. What changes something is a POST, and
-// carries a form of ours.
+// table lists the pages for operators. Changes are POST requests with the secret of forms.
 func (c *Console) table() map[string]route {
 	const viewer, operator = trust.RoleViewer, trust.RoleOperator
 	overview, nodes, approvals := overviewPages{c}, nodePages{c}, approvalPages{c}
@@ -56,7 +54,7 @@ func (c *Console) table() map[string]route {
 	return pages
 }
 
-// The pages of a noun each.
+// Pages by noun.
 type (
 	overviewPages struct{ *Console }
 	nodePages     struct{ *Console }
@@ -71,7 +69,7 @@ func (c *Console) routes() {
 	for pattern, need := range c.table() {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, need) })
 	}
-	// A browser that loads the answer to a form again, or an operator who signs in anew on it, comes here.
+	// For reloads of a form's answer, and for sign-ins on it.
 	for path, to := range map[string]string{"/approvals/decide": "/approvals", "/logout": "/"} {
 		c.mux.Handle("GET "+path, http.RedirectHandler(to, http.StatusSeeOther))
 	}
@@ -85,19 +83,20 @@ func (c *Console) routes() {
 	})
 }
 
-// visit serves a page to who may see it.
+// visit serves a page to an operator with the role.
 func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 	login, err := c.authenticate(r)
 	if err != nil {
 		c.strange(w, r, err)
 		return
 	}
-	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil { // what cannot be read of it would be left out
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil { // [url.URL.Query] would drop the faulty part
 		c.fail(w, r, login, badRequest(fmt.Errorf("the address: %w", err)))
 		return
 	}
 	if !login.Role.Covers(need.role) {
-		c.cfg.Log.WarnContext(r.Context(), "operator's request refused", "subject", subject(r), "by", login.By(), "role", login.Role, "needs", need.role)
+		c.cfg.Log.WarnContext(r.Context(), "operator's request refused",
+			"subject", subject(r), "by", login.By(), "role", login.Role, "needs", need.role)
 		c.fail(w, r, login, roleError(login, need.role))
 		return
 	}
@@ -107,7 +106,7 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 			c.fail(w, r, login, err)
 			return
 		}
-		// Who goes to another page meanwhile has not taken it back.
+		// Leaving the page does not take an order back.
 		finishing, end := provisioner.Finishing(r.Context())
 		defer end()
 		v.r = r.WithContext(finishing)
@@ -118,17 +117,17 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 	}
 }
 
-// strange answers who is not known: who wants a page is asked to sign in.
+// strange asks an unknown visitor to sign in.
 func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.Is(err, login.ErrLogin) {
 		c.refuseLogin(w, r, "/", err)
 		return
 	}
 	if r.Method == http.MethodPost {
-		// Next is where it is asked for again.
+		// The confirmation page comes again after signing in.
 		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", loginPage{
 			Next:    local(r.URL.Path),
-			Problem: "Your session is over: nothing was done.",
+			Problem: "Your session has expired: nothing was done.",
 		})
 		return
 	}

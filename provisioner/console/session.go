@@ -13,22 +13,21 @@ import (
 )
 
 const (
-	// cookieSession holds the operator's token: so any provisioner of the
-	// installation knows the session, it ends when the token does, and nobody has
-	// to keep it. The prefix has browsers take it from this host over TLS only.
+	// cookieSession holds the operator's token, so any provisioner of the installation accepts the session, without
+	// state. The prefix makes browsers accept it only from this host over TLS.
 	cookieSession = "__Host-muster-session"
 
-	// cookieForm holds what forms carry as well: another site can have the browser
-	// send the cookie, and cannot know it.
+	// cookieForm holds a secret that forms repeat: another site can make the browser send the cookie, but does not know
+	// it.
 	cookieForm = "__Host-muster-form"
 	fieldForm  = "form"
 
-	maxFormBytes = 256 << 10 // some hundreds of approvals; chosen
+	maxFormBytes = 256 << 10 // some hundreds of approvals
 	formSecret   = 26        // characters of [rand.Text]
 )
 
-// cookie returns a cookie that scripts do not see, and that comes from other sites only where a link of theirs is
-// followed, which changes nothing. It ends with the browser's session if expires is zero.
+// cookie is hidden from scripts. Other sites' links may send it, which changes nothing; their forms may not. A zero
+// expires means the browser's session.
 func cookie(name, value string, expires time.Time) *http.Cookie {
 	return &http.Cookie{
 		Name:     name,
@@ -41,8 +40,7 @@ func cookie(name, value string, expires time.Time) *http.Cookie {
 	}
 }
 
-// authenticate says who asks: by the session if there is one, else by the
-// certificate of the connection.
+// authenticate uses the session, or else the connection's certificate.
 func (c *Console) authenticate(r *http.Request) (*login.Login, error) {
 	err := login.ErrLogin
 	if session, missing := r.Cookie(cookieSession); missing == nil && session.Value != "" {
@@ -58,8 +56,7 @@ func (c *Console) authenticate(r *http.Request) (*login.Login, error) {
 	return nil, err
 }
 
-// formToken returns the secret that forms carry, and gives the browser one if it
-// has none.
+// formToken returns the secret of forms, and sets its cookie if missing.
 func formToken(w http.ResponseWriter, r *http.Request) string {
 	if had, err := r.Cookie(cookieForm); err == nil && len(had.Value) == formSecret {
 		return had.Value
@@ -69,46 +66,47 @@ func formToken(w http.ResponseWriter, r *http.Request) string {
 	return secret
 }
 
-// readForm reads a form that was sent, and checks that it is one of ours.
+// readForm reads a form and checks its secret.
 func readForm(w http.ResponseWriter, r *http.Request) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
 	if err := r.ParseForm(); err != nil {
 		return badRequest(fmt.Errorf("the form: %w", err))
 	}
 	had, err := r.Cookie(cookieForm)
-	if err != nil || len(had.Value) != formSecret || subtle.ConstantTimeCompare([]byte(had.Value), []byte(r.PostForm.Get(fieldForm))) != 1 {
+	if err != nil || len(had.Value) != formSecret ||
+		subtle.ConstantTimeCompare([]byte(had.Value), []byte(r.PostForm.Get(fieldForm))) != 1 {
 		return errForeignForm
 	}
 	return nil
 }
 
-// loginPage is what is shown to who is not known.
 type loginPage struct {
-	Next    string // where they wanted to go
+	Next    string // page after signing in
 	Problem string
 }
 
-// local returns a path of ours to go on to, "/" for anything else.
+// local returns next if it is a path of this site, else "/".
 func local(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\r\n\t") {
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(next, "/") ||
+		strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\r\n\t") {
 		return "/"
 	}
 	return next
 }
 
-// showLogin asks for a token.
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
 	if _, err := r.Cookie(cookieSession); err == nil {
-		if _, err := c.authenticate(r); err == nil { // signed in in another tab, say
-			http.Redirect(w, r, local(r.URL.Query().Get("next")), http.StatusSeeOther) //nolint:gosec // local has made it a path of ours
+		if _, err := c.authenticate(r); err == nil { // for example in another tab
+			//nolint:gosec // local returns paths of this site
+			http.Redirect(w, r, local(r.URL.Query().Get("next")), http.StatusSeeOther)
 			return
 		}
 	}
 	c.show(w, r, nil, http.StatusOK, "login", "Sign in", loginPage{Next: local(r.URL.Query().Get("next"))})
 }
 
-// login takes a token that was sent, and lets the browser keep it until it ends.
+// login keeps the token in a cookie until it expires.
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	if err := readForm(w, r); err != nil {
 		c.fail(w, r, nil, err)
@@ -121,19 +119,21 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.SetCookie(w, cookie(cookieSession, token, l.Expires))
-	http.SetCookie(w, cookie(cookieForm, rand.Text(), time.Time{})) // the one before was known before anybody signed in
-	c.cfg.Log.InfoContext(r.Context(), "operator signed in to the console", "by", l.By(), "source", r.RemoteAddr, "until", l.Expires)
-	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // local has made it a path of ours
+	http.SetCookie(w, cookie(cookieForm, rand.Text(), time.Time{})) // the former secret predates the session
+	c.cfg.Log.InfoContext(r.Context(), "operator signed in to the console",
+		"by", l.By(), "source", r.RemoteAddr, "until", l.Expires)
+	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // local returns paths of this site
 }
 
-// refuseLogin says why nobody is signed in, and asks again.
 func (c *Console) refuseLogin(w http.ResponseWriter, r *http.Request, next string, err error) {
 	status, what, remedy := c.problem(err)
-	c.show(w, r, nil, status, "login", "Sign in", loginPage{Next: next, Problem: sentence(what) + " " + sentence(remedy)})
+	c.show(w, r, nil, status, "login", "Sign in", loginPage{
+		Next:    next,
+		Problem: sentence(what) + " " + sentence(remedy),
+	})
 }
 
-// logout has the browser forget the session. The token itself stays good until it
-// ends: it is the operator's.
+// logout deletes the cookies. The token stays valid until it expires.
 func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 	if err := readForm(w, r); err != nil {
 		c.fail(w, r, nil, err)

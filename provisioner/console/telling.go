@@ -7,23 +7,24 @@ import (
 	"muster/provisioner/events"
 )
 
-// eventTones says how events are to be taken. What is not here is calm.
+// eventTones are colors of events; the rest is neutral.
 var eventTones = map[events.Type]string{
 	events.Enrolled: "good", events.Renewed: "good", events.Provisioned: "good", events.AlarmCleared: "good",
 	events.Approved: "good", events.ServerProvisioned: "good", events.Resumed: "good",
-	events.Refused: "warn", events.Commanded: "warn", events.ShadowDiffers: "warn", events.TokenUnfrozen: "warn", events.Paused: "warn",
+	events.Refused: "warn", events.Commanded: "warn", events.ShadowDiffers: "warn", events.TokenUnfrozen: "warn",
+	events.Paused:  "warn",
 	events.Attempt: "bad", events.LoginRefused: "bad", events.AlarmRaised: "bad", events.PolicyRefused: "bad",
 	events.Cloned: "bad", events.Revoked: "bad", events.TokenRevoked: "bad", events.Rejected: "bad",
 }
 
-// whatOf says in a few words what an event tells besides its type and its node.
+// whatOf is the text of an event besides its type and node.
 func whatOf(t *told) string {
 	d := &t.Data
 	var parts []string
 	for _, p := range []struct{ format, value string }{
 		{"%s", string(d.Verb)},
 		{"%s", string(d.Code)},
-		{"ground: %s", string(d.Reason)},
+		{"reason: %s", string(d.Reason)},
 		{"operator %s", d.Operator},
 		{"role %s", string(d.Role)},
 		{"names %s", string(d.Pattern)},

@@ -12,18 +12,15 @@ import (
 	"muster/provisioner/trust"
 )
 
-// maxUses is how many uses of a token are on its page; `muster token show` has
-// the others. Chosen.
+// maxUses bounds the uses on the page; `muster token show` lists all.
 const maxUses = 500
 
-// tokensPage is the list of tokens.
 type tokensPage struct {
-	Tokens []operate.TokenSummary // the newest first
+	Tokens []operate.TokenSummary // newest first
 	Frozen bool                   // a recovery has frozen limited ones
 }
 
-// tokens lists the tokens that have been used here or were issued, and those that
-// were revoked before. It reads all claims: the page does not fetch itself again.
+// tokens reads all claims, so the page does not refresh itself.
 func (c tokenPages) tokens(v *visit) error {
 	all, err := c.cfg.Orders.Tokens.List(v.r.Context())
 	if err != nil {
@@ -33,14 +30,13 @@ func (c tokenPages) tokens(v *visit) error {
 	return c.page(v, "tokens", "Tokens", &tokensPage{all, c.cfg.Orders.Recovery.Frozen()})
 }
 
-// tokenPage is one token with who used it.
 type tokenPage struct {
 	*operate.TokenReport
 	Actions []*action
 	Done    string
 }
 
-// Unused reports that nothing is known of the token but its id.
+// Unused reports that only the id of the token is known.
 func (p *tokenPage) Unused() bool { return p.SignerName == "" }
 
 var tokenActions = []*action{
@@ -49,29 +45,28 @@ var tokenActions = []*action{
 		Label: "Revoke token",
 		Grave: true,
 		Touches: []string{
-			"No machine can enroll with this token any more, on any provisioner, within a second.",
-			"Machines that have enrolled with it stay in the fleet: look at who used it.",
+			"No node can enroll with this token any more, on any provisioner, within a second.",
+			"Nodes that enrolled with it stay in the fleet: look at its uses.",
 		},
-		Done: "The token is revoked. Look at who has used it.",
+		Done: "The token is revoked. Look at the nodes that used it.",
 	},
 	{
 		Name:  "release",
-		Label: "Give the use back",
+		Label: "Release use",
 		Touches: []string{
-			"The machine has taken a use of the token, and never got a certificate.",
-			"The use is free for another machine; the same one may come again, too.",
+			"The node claimed a use of the token, but never got a certificate.",
+			"The use is free for another node, or for the same one.",
 		},
-		Done: "The use is given back: another machine may take it.",
+		Done: "The use is released: another node can take it.",
 	},
 }
 
-// token shows one token.
 func (c tokenPages) token(v *visit) error {
 	tid := jwt.TokenID(v.r.PathValue("tid"))
 	page := &tokenPage{Done: done(v, tokenActions)}
 	var err error
 	page.TokenReport, err = c.cfg.Orders.Tokens.Get(v.r.Context(), tid, maxUses)
-	if errors.Is(err, operate.ErrUnknownToken) { // a machine that waits, or was refused, may have shown it
+	if errors.Is(err, operate.ErrUnknownToken) { // a waiting or refused node may have shown it
 		unknown := operate.TokenSummary{TokenInfo: trust.TokenInfo{ID: tid}}
 		page.TokenReport, err = &operate.TokenReport{TokenSummary: unknown}, nil
 	}
@@ -84,7 +79,7 @@ func (c tokenPages) token(v *visit) error {
 	return c.page(v, "token", "Token "+short(tid), page)
 }
 
-// order reads an order about a token, or about one use of it, which the field who names by the hash of its key.
+// order reads an order about a token, or about the use of the key in the field who.
 func (c tokenPages) order(v *visit) (*order, error) {
 	tid := jwt.TokenID(v.r.PathValue("tid"))
 	if err := trust.CheckTokenID(tid); err != nil {

@@ -40,7 +40,7 @@ type Component struct {
 	Schema   int            `json:"schema"`
 	Name     string         `json:"name"`
 	Process  string         `json:"process"` // differs after each start
-	Version  string         `json:"version"` // differs after each start
+	Version  string         `json:"version"`
 	Site     jwt.Site       `json:"site,omitempty"`
 	URL      string         `json:"url,omitempty"` // of its HTTPS API
 	Since    time.Time      `json:"since"`         // start of the process

@@ -82,8 +82,8 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 
 type explainer struct {
 	*Explanation
-	now    time.Time           // or nil
-	record *provisioner.Record // nil if there is none
+	now    time.Time
+	record *provisioner.Record // or nil
 }
 
 // add adds a finding, whose actions the caller sets.

@@ -30,7 +30,7 @@ type caller struct {
 	by     string
 	role   trust.OperatorRole
 	remote bool // over HTTPS
-} // over HTTPS
+}
 
 type loginKey struct{}
 

@@ -115,8 +115,8 @@ func serve(ctx context.Context, srv *http.Server, l net.Listener) (err error) {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		if srv.Shutdown(stop) != nil {
-			_ = srv.Close() // whoever still waits has had its time
-		} // requests that exceed stopTimeout
+			_ = srv.Close() // requests that exceed stopTimeout
+		}
 		err = <-served
 	}
 	if errors.Is(err, http.ErrServerClosed) {

@@ -53,8 +53,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, to stream,
 		return
 	}
 	s.cfg.Log.WarnContext(r.Context(), "answer not read to its end", "subject", r.Method+" "+r.URL.Path, "by", by(r.Context()), "err", err)
-	if begun { // the only way to say that it is incomplete
-		panic(http.ErrAbortHandler) // all that can still be said: it is not whole
+	if begun {
+		panic(http.ErrAbortHandler) // the only way to say that it is incomplete
 	}
 	ProblemOf(err).write(w)
 }

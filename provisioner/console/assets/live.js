@@ -1,5 +1,5 @@
-// Fetches the live parts of a page again and again, and forgets what was just done once it is told. Without this script
-// every page works the same, but stands still.
+// Refreshes the live parts of a page, and drops one-time messages from its address. Without this script every page
+// works, but is not updated.
 "use strict";
 (() => {
   const address = new URL(location.href), told = ["done", "none"].filter((name) => address.searchParams.has(name));
@@ -21,23 +21,22 @@
     button.dataset.state = state;
   };
 
-  // Once: it is read aloud.
+  // Only changes: a screen reader reads each one.
   const tell = (text) => { if (note.textContent !== text) note.textContent = text; };
 
-  // In use: a button of the mouse is down in it (what is put in its place gets no click), the
-  // focus is in it, something is ticked, or text of it is selected.
+  // A part is in use if the mouse is pressed in it (a replacement would get no click), or if it has the focus, a ticked
+  // box or selected text.
   const inUse = (part) => {
     const picked = window.getSelection();
     return part.contains(pressed) || part.contains(document.activeElement) || part.querySelector("input:checked, details[open]") !== null ||
       (picked && !picked.isCollapsed && part.contains(picked.anchorNode));
   };
 
-  // A page about a machine does not become one about another machine that has got its name:
-  // the operator who looks at it might not see that, and means the one before.
+  // Do not replace a node by another one that got its name: the operator may not notice, and mean the former.
   const owner = (page) => page.querySelector("[data-owned]")?.dataset.owned;
   const put = (fresh) => {
     if (owner(document) && owner(fresh) && owner(fresh) !== owner(document)) {
-      tell("Another machine has this name by now. Load the page again to see that one.");
+      tell("Another node has this name now. Reload the page to see it.");
       return;
     }
     tell("");
@@ -52,7 +51,7 @@
     }
   };
 
-  // What was filled in, and not sent: it is not to be lost.
+  // Input that was not sent must not be lost.
   const filled = () => [...document.querySelectorAll("main input")].some((field) =>
     field.type === "checkbox" ? field.checked !== field.defaultChecked : field.type !== "hidden" && field.value !== field.defaultValue);
 
@@ -61,11 +60,10 @@
   const signedOut = () => {
     if (!filled()) { location.reload(); return; }
     over = true;
-    stale("Your session is over, and this page is not up to date. Copy what you have filled in before you sign in again.");
+    stale("Your session has expired, and this page is out of date. Copy your input before you sign in again.");
   };
 
-  // A document over XMLHttpRequest runs no script of it and is no text that
-  // becomes HTML here.
+  // XMLHttpRequest parses the document without running its scripts, and no text becomes HTML here.
   const refresh = () => {
     clearTimeout(timer);
     if (paused || over || asking || document.hidden) return;
@@ -76,10 +74,10 @@
     ask.timeout = 20000;
     ask.onload = () => {
       if (new URL(ask.responseURL).pathname === "/login") signedOut();
-      else if (ask.status !== 200 || !ask.response) stale("The provisioner could not make this page anew. What is here is not up to date; it is tried again.");
+      else if (ask.status !== 200 || !ask.response) stale("The provisioner could not refresh this page, which may be out of date. Trying again.");
       else if (!paused) { label("Live", "on"); put(ask.response); }
     };
-    ask.onerror = ask.ontimeout = () => stale("The connection to the provisioner is lost. This page is not up to date.");
+    ask.onerror = ask.ontimeout = () => stale("The connection to the provisioner is lost. This page is out of date.");
     ask.onloadend = () => { asking = false; timer = setTimeout(refresh, every); };
     ask.send();
   };

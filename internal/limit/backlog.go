@@ -20,9 +20,9 @@ const (
 
 	// measureFor is the time of one measurement, and newest the weight of the newest one. One that was begun
 	// longer ago than maxMeasure says nothing: there was nothing to do.
-	measureFor = 250 * time.Millisecond
-	maxMeasure = 4 * measureFor
-	newest     = 0.25
+	measureFor   = 250 * time.Millisecond
+	maxMeasure   = 4 * measureFor
+	newestWeight = 0.25
 
 	// overcommit is how many callers are told to come back for each that can be served. With 1, a rate that was
 	// once measured too low would stay too low: no caller would come to show that more can be done.
@@ -34,15 +34,15 @@ const (
 type Backlog struct {
 	now func() time.Time
 
-	mu       sync.Mutex    // guards the rest
-	rate     float64       // finished a second
-	measured time.Duration // for how long that was measured
-	waiting  float64       // callers that were told to come back and are not due yet
-	at       time.Time     // when waiting was that
+	mu          sync.Mutex    // guards the rest
+	rate        float64       // finished a second
+	measuredFor time.Duration // for how long that was measured
+	waiting     float64       // callers that were told to come back and are not due yet
+	updated     time.Time     // when waiting was that
 
-	since    time.Time // begin of the present measurement
+	began    time.Time // begin of the present measurement
 	finished int       // since then
-	told     int       // likewise
+	deferred int       // likewise
 	stalled  bool      // the present measurement says nothing
 }
 
@@ -51,7 +51,7 @@ func NewBacklog(now func() time.Time) *Backlog {
 	if now == nil {
 		now = time.Now
 	}
-	return &Backlog{now: now, rate: startRate, at: now(), since: now()}
+	return &Backlog{now: now, rate: startRate, updated: now(), began: now()}
 }
 
 // Done counts work that was finished.
@@ -76,8 +76,8 @@ func (b *Backlog) Next() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.measure()
-	b.told++
-	longest := min(max(b.measured, firstRetryAfter), maxRetryAfter)
+	b.deferred++
+	longest := min(max(b.measuredFor, firstRetryAfter), maxRetryAfter)
 	wait := time.Duration((b.waiting + 1) / (b.rate * overcommit) * float64(time.Second))
 	if wait > longest {
 		return longest/2 + rand.N(longest/2) //nolint:gosec // spreads load, hides nothing
@@ -95,24 +95,24 @@ func (b *Backlog) Soon() time.Duration {
 // for all says only that as much as was done can be done. The caller holds mu.
 func (b *Backlog) measure() {
 	now := b.now()
-	if passed := now.Sub(b.at); passed > 0 {
+	if passed := now.Sub(b.updated); passed > 0 {
 		b.waiting = max(0, b.waiting-b.rate*overcommit*passed.Seconds())
 	}
-	b.at = now // also after the clock was set back
-	in := now.Sub(b.since)
+	b.updated = now // also after the clock was set back
+	in := now.Sub(b.began)
 	if in >= 0 && in < measureFor {
 		return
 	}
-	crowded, measured := b.told > 0, float64(b.finished)/in.Seconds()
+	crowded, measured := b.deferred > 0, float64(b.finished)/in.Seconds()
 	if usable := in > 0 && in < maxMeasure && b.finished > 0 && !b.stalled; usable && (crowded || measured > b.rate) {
-		weight := newest
-		if b.measured == 0 {
+		weight := newestWeight
+		if b.measuredFor == 0 {
 			weight = 1 // better than an assumption
 		}
 		b.rate = max((1-weight)*b.rate+weight*measured, 1)
 		if crowded {
-			b.measured = min(b.measured+in, maxRetryAfter)
+			b.measuredFor = min(b.measuredFor+in, maxRetryAfter)
 		}
 	}
-	b.since, b.finished, b.told, b.stalled = now, 0, 0, false
+	b.began, b.finished, b.deferred, b.stalled = now, 0, 0, false
 }

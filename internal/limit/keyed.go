@@ -36,11 +36,11 @@ const sweepFrom = 1024
 type Keyed[K comparable] struct {
 	rate Rate
 
-	mu      sync.Mutex
-	all     *rate.Limiter // guarded by mu; nil if there is no bound on all keys
-	of      map[K]*bucket // guarded by mu
-	rest    *bucket       // guarded by mu: of the keys that are not remembered
-	sweepAt int           // guarded by mu: size at which to look for keys to forget
+	mu       sync.Mutex
+	all      *rate.Limiter // guarded by mu; nil if there is no bound on all keys
+	buckets  map[K]*bucket // guarded by mu
+	overflow *bucket       // guarded by mu: of the keys that are not remembered
+	sweepAt  int           // guarded by mu: size at which to look for keys to forget
 }
 
 type bucket struct {
@@ -56,8 +56,8 @@ func NewKeyed[K comparable](r Rate) *Keyed[K] {
 	if r.Now == nil {
 		r.Now = time.Now
 	}
-	k := &Keyed[K]{rate: r, of: make(map[K]*bucket), sweepAt: sweepFrom}
-	k.rest = k.newBucket()
+	k := &Keyed[K]{rate: r, buckets: make(map[K]*bucket), sweepAt: sweepFrom}
+	k.overflow = k.newBucket()
 	if r.All > 0 {
 		k.all = rate.NewLimiter(rate.Limit(r.PerSecond*r.All), int(float64(r.Burst)*r.All))
 	}
@@ -83,7 +83,7 @@ func (k *Keyed[K]) Take(key K) (leftOut int64, ok bool) {
 	defer k.mu.Unlock()
 	now := k.rate.Now()
 	spent := k.all != nil && k.all.TokensAt(now) < 1
-	if spent && k.of[key] == nil {
+	if spent && k.buckets[key] == nil {
 		return 0, false // a key that nothing was allowed needs no bucket
 	}
 	b := k.bucket(key, now)
@@ -107,7 +107,7 @@ func (k *Keyed[K]) Left(key K) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.rate.Now()
-	b := k.of[key]
+	b := k.buckets[key]
 	return b == nil || b.TokensAt(now) >= 1
 }
 
@@ -119,9 +119,9 @@ func (k *Keyed[K]) Refund(key K) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := k.rate.Now()
-	if b := k.of[key]; b != nil {
+	if b := k.buckets[key]; b != nil {
 		if b.AllowN(now, -1); b.TokensAt(now) >= float64(k.rate.Burst) {
-			delete(k.of, key)
+			delete(k.buckets, key)
 		}
 	}
 	if k.all != nil {
@@ -137,29 +137,29 @@ func (k *Keyed[K]) Len() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.sweep(k.rate.Now())
-	return len(k.of)
+	return len(k.buckets)
 }
 
 // bucket returns the key's bucket. The caller holds mu.
 func (k *Keyed[K]) bucket(key K, now time.Time) *bucket {
-	if b := k.of[key]; b != nil {
+	if b := k.buckets[key]; b != nil {
 		return b
 	}
-	if len(k.of) >= min(k.sweepAt, k.rate.Keys) {
+	if len(k.buckets) >= min(k.sweepAt, k.rate.Keys) {
 		k.sweep(now)
 	}
-	if len(k.of) >= k.rate.Keys {
-		return k.rest
+	if len(k.buckets) >= k.rate.Keys {
+		return k.overflow
 	}
 	b := k.newBucket()
-	k.of[key] = b
+	k.buckets[key] = b
 	return b
 }
 
 // sweep forgets the keys whose buckets are full: new ones would be the same. The caller holds mu.
 func (k *Keyed[K]) sweep(now time.Time) {
-	maps.DeleteFunc(k.of, func(_ K, b *bucket) bool { return b.TokensAt(now) >= float64(k.rate.Burst) })
-	k.sweepAt = max(sweepFrom, 2*len(k.of))
+	maps.DeleteFunc(k.buckets, func(_ K, b *bucket) bool { return b.TokensAt(now) >= float64(k.rate.Burst) })
+	k.sweepAt = max(sweepFrom, 2*len(k.buckets))
 }
 
 // Source returns the key of an address, with or without a port: the address, or the /64 of an IPv6 address, since

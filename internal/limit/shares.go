@@ -8,22 +8,22 @@ import "sync"
 type Shares[K comparable] struct {
 	mu   sync.Mutex
 	free int       // guarded by mu
-	of   map[K]int // guarded by mu; no entry is 0
+	used map[K]int // guarded by mu; no entry is 0
 }
 
 // NewShares returns a Shares of so much in all.
 func NewShares[K comparable](all int) *Shares[K] {
-	return &Shares[K]{free: all, of: make(map[K]int)}
+	return &Shares[K]{free: all, used: make(map[K]int)}
 }
 
 // Acquire reports whether the key may have n more. They are its own until [Shares.Release].
 func (s *Shares[K]) Acquire(key K, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.of[key]+n > s.free {
+	if s.used[key]+n > s.free {
 		return false
 	}
-	s.of[key] += n
+	s.used[key] += n
 	s.free -= n
 	return true
 }
@@ -33,7 +33,7 @@ func (s *Shares[K]) Release(key K, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free += n
-	if s.of[key] -= n; s.of[key] <= 0 {
-		delete(s.of, key)
+	if s.used[key] -= n; s.used[key] <= 0 {
+		delete(s.used, key)
 	}
 }

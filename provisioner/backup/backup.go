@@ -118,6 +118,6 @@ type item struct {
 }
 
 // damaged says what about a file is not as it was written.
-func damaged(format string, args ...any) error {
+func errDamaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrDamaged, fmt.Errorf(format, args...))
 }

@@ -109,7 +109,7 @@ func (j *Journal) load(f *os.File) (whole int, err error) {
 	number := 0
 	for line := range bytes.Lines(b[:whole]) {
 		number++
-		if err := j.take(bytes.TrimSuffix(line, []byte("\n"))); err != nil {
+		if err := j.addLine(bytes.TrimSuffix(line, []byte("\n"))); err != nil {
 			return 0, fmt.Errorf("%w: %s: line %d: %w", ErrJournalDamaged, j.path, number, err)
 		}
 	}
@@ -117,7 +117,7 @@ func (j *Journal) load(f *os.File) (whole int, err error) {
 }
 
 // take takes in a line that is in the file.
-func (j *Journal) take(line []byte) error {
+func (j *Journal) addLine(line []byte) error {
 	sum, text, _ := bytes.Cut(line, []byte(" "))
 	if want := nextSum(j.sum, text); string(sum) != want {
 		return errors.New("it is not what was written, or a line before it is missing")

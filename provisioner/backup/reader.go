@@ -18,7 +18,7 @@ import (
 type Reader struct {
 	Header Header // set by NewReader
 
-	packed  *zstd.Decoder
+	decoder *zstd.Decoder
 	lines   *bufio.Scanner
 	summary Summary // of what was read so far
 	ended   bool
@@ -29,22 +29,22 @@ type Reader struct {
 func NewReader(r io.Reader) (*Reader, error) {
 	first := make([]byte, len(magic))
 	_, err := io.ReadFull(r, first)
-	if unread(err) {
+	if cannotRead(err) {
 		return nil, err
 	}
 	if err != nil || string(first) != magic {
-		return nil, damaged("it does not begin with %q", magic)
+		return nil, errDamaged("it does not begin with %q", magic)
 	}
 	// A writer's window is 4 MiB. The decoder checks the sum of the frame.
 	packed, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(16<<20))
 	if err != nil {
 		return nil, err
 	}
-	b := &Reader{packed: packed, lines: bufio.NewScanner(packed)}
+	b := &Reader{decoder: packed, lines: bufio.NewScanner(packed)}
 	b.lines.Buffer(nil, maxItemBytes)
 	i, err := b.item()
 	if err == nil && i.Header == nil {
-		err = damaged("it has no header")
+		err = errDamaged("it has no header")
 	}
 	if err == nil {
 		b.Header = *i.Header
@@ -58,7 +58,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 }
 
 // Close ends the reader's work. It does not close what it reads from.
-func (r *Reader) Close() { r.packed.Close() }
+func (r *Reader) Close() { r.decoder.Close() }
 
 // Next returns the next message. After the last one it returns [io.EOF], and
 // only that says that the backup is whole; any other error wraps [ErrDamaged],
@@ -74,17 +74,17 @@ func (r *Reader) Next() (*Message, error) {
 	switch {
 	case i.Message != nil:
 		if err := r.summary.add(i.Message); err != nil {
-			return nil, damaged("%w", err)
+			return nil, errDamaged("%w", err)
 		}
 		return i.Message, nil
 	case i.Summary == nil:
-		return nil, damaged("it has an item that is none")
+		return nil, errDamaged("it has an item that is none")
 	case !slices.Equal(i.Summary.Streams, r.summary.Streams):
-		return nil, damaged("it has %+v, and should have %+v", r.summary.Streams, i.Summary.Streams)
+		return nil, errDamaged("it has %+v, and should have %+v", r.summary.Streams, i.Summary.Streams)
 	case r.lines.Scan():
-		return nil, damaged("something comes after its end")
+		return nil, errDamaged("something comes after its end")
 	case r.lines.Err() != nil:
-		return nil, cut(r.lines.Err())
+		return nil, readError(r.lines.Err())
 	}
 	r.summary, r.ended = *i.Summary, true
 	return nil, io.EOF
@@ -96,26 +96,26 @@ func (r *Reader) Summary() *Summary { return &r.summary }
 // item reads one item.
 func (r *Reader) item() (*item, error) {
 	if !r.lines.Scan() {
-		return nil, cut(cmp.Or(r.lines.Err(), io.ErrUnexpectedEOF))
+		return nil, readError(cmp.Or(r.lines.Err(), io.ErrUnexpectedEOF))
 	}
 	i := &item{}
 	if err := wire.DecodeStrict(r.lines.Bytes(), i); err != nil {
-		return nil, cut(cmp.Or(r.lines.Err(), err))
+		return nil, readError(cmp.Or(r.lines.Err(), err))
 	}
 	return i, nil
 }
 
 // cut is an error of reading an item: whatever the decompressor says of what it
 // got is damage, but a file that cannot be read is none.
-func cut(err error) error {
-	if unread(err) {
+func readError(err error) error {
+	if cannotRead(err) {
 		return err
 	}
-	return damaged("%w", err)
+	return errDamaged("%w", err)
 }
 
 // unread reports whether err is of a file that cannot be read, or of a reader who was told to end.
-func unread(err error) bool {
+func cannotRead(err error) bool {
 	var file *fs.PathError
 	return errors.As(err, &file) || errors.Is(err, context.Canceled)
 }

@@ -14,7 +14,7 @@ import (
 // A Writer writes a backup. After an error it is of no use, and neither is what
 // it has written. It is for one goroutine.
 type Writer struct {
-	packed  *zstd.Encoder
+	encoder *zstd.Encoder
 	summary Summary
 	scratch []byte
 }
@@ -32,7 +32,7 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	var err error
 	// One goroutine: a backup that runs beside a provisioner is not to take a
 	// second core from it.
-	if b.packed, err = zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1)); err != nil {
+	if b.encoder, err = zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1)); err != nil {
 		return nil, err
 	}
 	return b, b.item(&item{Header: &h})
@@ -59,7 +59,7 @@ func (w *Writer) Close(at time.Time) (*Summary, error) {
 	if err := w.item(&item{Summary: &w.summary}); err != nil {
 		return nil, err
 	}
-	if err := w.packed.Close(); err != nil {
+	if err := w.encoder.Close(); err != nil {
 		return nil, err
 	}
 	return &w.summary, nil
@@ -74,6 +74,6 @@ func (w *Writer) item(i *item) error {
 	if len(w.scratch) > maxItemBytes {
 		return fmt.Errorf("item of %d bytes, limit %d", len(w.scratch), maxItemBytes)
 	}
-	_, err = w.packed.Write(w.scratch)
+	_, err = w.encoder.Write(w.scratch)
 	return err
 }

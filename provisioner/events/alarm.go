@@ -56,21 +56,21 @@ type Alarms struct {
 	cfg AlarmConfig // set by NewAlarms, then read-only
 
 	// keeping holds one token, which the caller that looks at a state has until the alarm says so.
-	keeping chan struct{}
+	keepSem chan struct{}
 
 	mu       sync.RWMutex
-	standing map[wire.Code]*standing // guarded by mu
-	waiting  map[*waiter]struct{}    // guarded by mu: contexts that end with an alarm
+	active   map[wire.Code]*activeAlarm // guarded by mu
+	watchers map[*watcher]struct{}      // guarded by mu: contexts that end with an alarm
 }
 
 // waiter is a context of [Alarms.Until].
-type waiter struct {
+type watcher struct {
 	code   wire.Code
 	cancel context.CancelCauseFunc
 }
 
 // standing is an alarm that has been raised and not cleared.
-type standing struct {
+type activeAlarm struct {
 	Alarm
 	began time.Time // by the monotonic clock, since the other may be the cause
 	err   error
@@ -87,8 +87,8 @@ func NewAlarms(cfg AlarmConfig) *Alarms {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	a := &Alarms{cfg: cfg, keeping: make(chan struct{}, 1), standing: make(map[wire.Code]*standing), waiting: make(map[*waiter]struct{})}
-	a.keeping <- struct{}{}
+	a := &Alarms{cfg: cfg, keepSem: make(chan struct{}, 1), active: make(map[wire.Code]*activeAlarm), watchers: make(map[*watcher]struct{})}
+	a.keepSem <- struct{}{}
 	return a
 }
 
@@ -96,8 +96,8 @@ func NewAlarms(cfg AlarmConfig) *Alarms {
 // in between: one that had looked before something was over would raise the alarm after
 // whoever ended it had cleared it. state must not block, nor call Keep.
 func (a *Alarms) Keep(ctx context.Context, code wire.Code, state func() error) {
-	<-a.keeping
-	defer func() { a.keeping <- struct{}{} }()
+	<-a.keepSem
+	defer func() { a.keepSem <- struct{}{} }()
 	a.Set(ctx, code, state())
 }
 
@@ -116,15 +116,15 @@ func (a *Alarms) Set(ctx context.Context, code wire.Code, err error) {
 func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s := a.standing[code]; s != nil {
+	if s := a.active[code]; s != nil {
 		s.Cause, s.err = cause.Error(), cause
 		return
 	}
 	now := a.cfg.Now().UTC().Truncate(time.Millisecond)
-	a.standing[code] = &standing{Alarm: Alarm{Code: code, Cause: cause.Error(), Since: now}, began: time.Now(), err: cause}
+	a.active[code] = &activeAlarm{Alarm: Alarm{Code: code, Cause: cause.Error(), Since: now}, began: time.Now(), err: cause}
 	a.cfg.Log.ErrorContext(ctx, "alarm raised", "code", code, "err", cause)
 	a.cfg.Emit(Event{Type: AlarmRaised, Time: now, Node: a.cfg.Name, Code: code, Cause: cause.Error(), Attempt: wire.NewID()})
-	for w := range a.waiting {
+	for w := range a.watchers {
 		if w.code == code {
 			w.cancel(cause)
 		}
@@ -139,11 +139,11 @@ func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.standing[code]
+	s := a.active[code]
 	if s == nil {
 		return
 	}
-	delete(a.standing, code)
+	delete(a.active, code)
 	elapsed := time.Since(s.began)
 	a.cfg.Log.InfoContext(ctx, "alarm cleared", "code", code, "elapsed", elapsed, "err", s.err)
 	a.cfg.Emit(Event{Type: AlarmCleared, Time: a.cfg.Now().UTC().Truncate(time.Millisecond), Node: a.cfg.Name, Code: code, Cause: s.Cause,
@@ -154,7 +154,7 @@ func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
 func (a *Alarms) Stands(code wire.Code) error {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	if s := a.standing[code]; s != nil {
+	if s := a.active[code]; s != nil {
 		return s.err
 	}
 	return nil
@@ -165,17 +165,17 @@ func (a *Alarms) Stands(code wire.Code) error {
 // it is done.
 func (a *Alarms) Until(ctx context.Context, code wire.Code) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	w := &waiter{code: code, cancel: cancel}
+	w := &watcher{code: code, cancel: cancel}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s := a.standing[code]; s != nil {
+	if s := a.active[code]; s != nil {
 		cancel(s.err)
 		return ctx, func() {}
 	}
-	a.waiting[w] = struct{}{}
+	a.watchers[w] = struct{}{}
 	return ctx, func() {
 		a.mu.Lock()
-		delete(a.waiting, w)
+		delete(a.watchers, w)
 		a.mu.Unlock()
 		cancel(nil)
 	}
@@ -186,8 +186,8 @@ func (a *Alarms) Until(ctx context.Context, code wire.Code) (context.Context, fu
 func (a *Alarms) Standing() []Alarm {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	all := make([]Alarm, 0, len(a.standing))
-	for _, s := range a.standing {
+	all := make([]Alarm, 0, len(a.active))
+	for _, s := range a.active {
 		all = append(all, s.Alarm)
 	}
 	slices.SortFunc(all, func(x, y Alarm) int {

@@ -45,27 +45,27 @@ func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 	if y := e.Time.UTC().Year(); y < 0 || y > 9999 { // with its zone it was in range, and nobody could write it again
 		return nil, errLifecycle
 	}
-	var said Lifecycle
-	if err := json.Unmarshal(e.Data, &said); err != nil {
+	var reported Lifecycle
+	if err := json.Unmarshal(e.Data, &reported); err != nil {
 		return nil, errLifecycle
 	}
-	said.Identity = id
-	for _, s := range []*string{&said.Version, &said.Boot, &said.Address, &said.Mode, &said.Serial, &said.Expires} {
-		*s = bounded(*s)
+	reported.Identity = id
+	for _, s := range []*string{&reported.Version, &reported.Boot, &reported.Address, &reported.Mode, &reported.Serial, &reported.Expires} {
+		*s = truncate(*s)
 	}
-	if _, err := time.Parse(time.RFC3339, said.Expires); err != nil {
-		said.Expires = ""
+	if _, err := time.Parse(time.RFC3339, reported.Expires); err != nil {
+		reported.Expires = ""
 	}
-	data, err := json.Marshal(said)
+	data, err := json.Marshal(reported)
 	if err != nil {
 		return nil, err
 	}
-	return &Stored{SpecVersion: "1.0", ID: bounded(e.ID), Source: bounded(e.Source), Type: t, Subject: string(id), Time: e.Time.UTC(),
+	return &Stored{SpecVersion: "1.0", ID: truncate(e.ID), Source: truncate(e.Source), Type: t, Subject: string(id), Time: e.Time.UTC(),
 		DataContentType: "application/json", Data: data}, nil
 }
 
 // bounded bounds what a node says of itself.
-func bounded(s string) string {
+func truncate(s string) string {
 	if len(s) > wire.MaxIdentityBytes {
 		s = s[:wire.MaxIdentityBytes]
 	}

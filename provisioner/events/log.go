@@ -54,7 +54,7 @@ func (p Cursor) String() string {
 }
 
 // errPlace says what a place looks like.
-var errPlace = errors.New("want four numbers with dashes between, as in the id of an event of the stream")
+var errCursor = errors.New("want four numbers with dashes between, as in the id of an event of the stream")
 
 // ParseCursor reads a place.
 func ParseCursor(s string) (Cursor, error) {
@@ -62,12 +62,12 @@ func ParseCursor(s string) (Cursor, error) {
 	var p Cursor
 	parts := []*uint64{&p.Events, &p.Attempts, &p.Lifecycle, &p.Alive}
 	if len(fields) != len(parts) {
-		return Cursor{}, fmt.Errorf("place %.64q: %w", s, errPlace)
+		return Cursor{}, fmt.Errorf("cursor %.64q: %w", s, errCursor)
 	}
 	for i, field := range fields {
 		n, err := strconv.ParseUint(field, 10, 64)
 		if err != nil {
-			return Cursor{}, fmt.Errorf("place %.64q: %w", s, errPlace)
+			return Cursor{}, fmt.Errorf("cursor %.64q: %w", s, errCursor)
 		}
 		*parts[i] = n
 	}

@@ -15,15 +15,15 @@ func Scrub(text string) string { return tokenShape.ReplaceAllString(text, "(secr
 
 // maxSaidBytes bounds what is said of why a stranger was refused; chosen, more than any reason of
 // ours takes that quotes names of full length.
-const maxSaidBytes = 1024
+const maxErrorTextBytes = 1024
 
 // BoundedText is [ErrorText] for an error that a stranger may have caused: it has [maxSaidBytes] at most.
 func BoundedText(err error) string {
 	text := ErrorText(err)
-	if len(text) <= maxSaidBytes {
+	if len(text) <= maxErrorTextBytes {
 		return text
 	}
-	return strings.ToValidUTF8(Cut(text, maxSaidBytes), "") + "…"
+	return strings.ToValidUTF8(Cut(text, maxErrorTextBytes), "") + "…"
 }
 
 // ErrorText is [Scrub] for the text of an error; "" for none.

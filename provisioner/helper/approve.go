@@ -13,7 +13,7 @@ import (
 // maxAsked is how many nodes may be asked about at once, those whose turn has not
 // come included, for each command that may run: a command that hangs must not
 // hold all that works on requests, of which there are 256.
-const maxAsked = 4
+const maxApprovals = 4
 
 // Approve asks the command whether a node may have a certificate, by the
 // contract of Puppet's policy-based autosigning: the identity is its last
@@ -24,12 +24,12 @@ const maxAsked = 4
 // [ErrTimeout] or [ErrOutput].
 func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) error {
 	select {
-	case h.asked <- struct{}{}:
-		defer func() { <-h.asked }()
+	case h.approvals <- struct{}{}:
+		defer func() { <-h.approvals }()
 	default:
-		return fmt.Errorf("autosign: %w: not asked, it is asked about %d nodes already", ErrFailed, cap(h.asked))
+		return fmt.Errorf("autosign: %w: not asked, it is asked about %d nodes already", ErrFailed, cap(h.approvals))
 	}
-	done, err := h.turn(ctx)
+	done, err := h.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("autosign: %w", err)
 	}

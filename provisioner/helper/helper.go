@@ -102,11 +102,11 @@ type Config struct {
 
 // A Helper runs a command per node. It is safe for concurrent use.
 type Helper struct {
-	cfg   Config        // set by New, then read-only
-	path  string        // of the program, absolute
-	env   []string      // whole environment of the process
-	slot  chan struct{} // one element per running process
-	asked chan struct{} // one element per call of Approve
+	cfg       Config        // set by New, then read-only
+	path      string        // of the program, absolute
+	env       []string      // whole environment of the process
+	slots     chan struct{} // one element per running process
+	approvals chan struct{} // one element per call of Approve
 }
 
 // New checks that the command exists and can be executed, and starts nothing.
@@ -126,8 +126,8 @@ func New(cfg Config) (*Helper, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	h.cfg = cfg
-	h.slot = make(chan struct{}, cmp.Or(cfg.Concurrency, DefaultConcurrency)) // one place per process
-	h.asked = make(chan struct{}, maxAsked*cap(h.slot))
+	h.slots = make(chan struct{}, cmp.Or(cfg.Concurrency, DefaultConcurrency)) // one place per process
+	h.approvals = make(chan struct{}, maxApprovals*cap(h.slots))
 	for _, name := range []string{"PATH", "HOME", "LANG", "TZ", "TMPDIR"} {
 		if v, ok := os.LookupEnv(name); ok {
 			h.env = append(h.env, name+"="+v)
@@ -151,7 +151,7 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
-	done, err := h.turn(ctx)
+	done, err := h.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -178,17 +178,17 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 }
 
 // turn waits until the command may run, for as long as ctx allows. done ends it.
-func (h *Helper) turn(ctx context.Context) (done func(), err error) {
+func (h *Helper) acquire(ctx context.Context) (done func(), err error) {
 	select {
-	case h.slot <- struct{}{}:
-		return func() { <-h.slot }, nil
+	case h.slots <- struct{}{}:
+		return func() { <-h.slots }, nil
 	case <-ctx.Done():
 	}
 	why := ErrFailed
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		why = ErrTimeout
 	}
-	return nil, fmt.Errorf("%w: waiting for its turn (%d run already): %w", why, cap(h.slot), ctx.Err())
+	return nil, fmt.Errorf("%w: waiting for its turn (%d run already): %w", why, cap(h.slots), ctx.Err())
 }
 
 // checkFiles confines the names of pushed policies, which become file names on the node.

@@ -140,7 +140,7 @@ func decode(b []byte) (*Response, error) {
 		{"key", out.Key}, {"certificate", out.Certificate}, {"ca", out.CA}, {"ssldir", out.SSLDir},
 		{"server_claims", out.ServerClaims}, {"upgrade", out.Upgrade},
 	} {
-		if !empty(m.value) {
+		if !isEmpty(m.value) {
 			return nil, fmt.Errorf("%w: member %q is set, want none: muster issues certificates itself and upgrades nothing", ErrOutput, m.name)
 		}
 	}
@@ -155,7 +155,7 @@ func decode(b []byte) (*Response, error) {
 		{"opa_policies", out.OPAPolicies, &r.Files.OPAPolicies},
 	} {
 		var err error
-		if *m.to, err = texts(m.from); err != nil {
+		if *m.to, err = stringMap(m.from); err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrOutput, m.name, err)
 		}
 	}
@@ -167,7 +167,7 @@ func decode(b []byte) (*Response, error) {
 
 // empty reports whether a member says nothing: it is absent, null, or the
 // zero value of some type.
-func empty(v json.RawMessage) bool {
+func isEmpty(v json.RawMessage) bool {
 	var b bytes.Buffer
 	if len(v) == 0 || json.Compact(&b, v) != nil {
 		return true
@@ -181,7 +181,7 @@ func empty(v json.RawMessage) bool {
 }
 
 // texts returns an object of strings, nil if from is. The first null in the order of keys is refused by its key.
-func texts(from map[string]*string) (map[string]string, error) {
+func stringMap(from map[string]*string) (map[string]string, error) {
 	if from == nil {
 		return nil, nil
 	}

@@ -31,7 +31,7 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Timeout, ErrTimeout)
 	defer cancel()
 
-	stdout := &limited{limit: maxOutput, full: func() { stop(errTooMuch) }}
+	stdout := &limitedBuffer{limit: maxOutput, onFull: func() { stop(errTooMuch) }}
 	stderr := &tail{limit: maxStderr}
 	cmd := exec.CommandContext(ctx, h.path, slices.Concat(h.cfg.Command[1:], args)...)
 	cmd.Args[0] = h.cfg.Command[0]
@@ -69,19 +69,19 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 
 // limited keeps up to limit bytes and calls full when there are more. Only
 // the goroutine that copies writes to it.
-type limited struct {
-	b     bytes.Buffer
-	limit int
-	full  func()
-	over  bool
+type limitedBuffer struct {
+	b      bytes.Buffer
+	limit  int
+	onFull func()
+	over   bool
 }
 
 // Write implements [io.Writer]. It takes everything: refusing would only leave
 // the process to find out in its own way.
-func (l *limited) Write(p []byte) (int, error) {
+func (l *limitedBuffer) Write(p []byte) (int, error) {
 	if !l.over && l.b.Len()+len(p) > l.limit {
 		l.over = true
-		l.full()
+		l.onFull()
 	}
 	if !l.over {
 		l.b.Write(p)

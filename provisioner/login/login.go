@@ -45,7 +45,7 @@ func (e *UntimelyError) Unwrap() error { return e.Err }
 
 // untimely returns the error of a certificate that was refused, as one that its
 // holder may be told if it is that the certificate is not good now.
-func untimely(err error, leaf *x509.Certificate, now time.Time) error {
+func asValidityError(err error, leaf *x509.Certificate, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || !leaf.Equal(invalid.Cert) {
 		return err
@@ -95,7 +95,7 @@ func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, inte
 		now := v.cfg.Now()
 		role, name, err := v.cfg.Authority.Verify(leaf, intermediates, now)
 		if err != nil {
-			return "", nil, untimely(err, leaf, now)
+			return "", nil, asValidityError(err, leaf, now)
 		}
 		if role != wire.RoleOperator {
 			return name, nil, fmt.Errorf("certificate of role %s, want operator", role)
@@ -161,7 +161,7 @@ func (v *Verifier) operator(name string) (*trust.OperatorEntry, error) {
 }
 
 // login runs who on the budget of source, and reports what it refuses.
-func (v *Verifier) login(ctx context.Context, source string, who func() (name string, e *trust.OperatorEntry, err error)) (*Login, error) {
+func (v *Verifier) login(ctx context.Context, source string, authenticate func() (name string, e *trust.OperatorEntry, err error)) (*Login, error) {
 	if err := v.cfg.Clock.Check(); err != nil { // what has expired would be good again
 		return nil, err
 	}
@@ -171,9 +171,9 @@ func (v *Verifier) login(ctx context.Context, source string, who func() (name st
 	if !v.cfg.Budget.Charge(source) {
 		return nil, ErrLimited
 	}
-	name, e, err := who()
+	name, e, err := authenticate()
 	if err != nil {
-		v.refused(ctx, name, source, err)
+		v.report(ctx, name, source, err)
 		return nil, fmt.Errorf("%w: %w", ErrLogin, err)
 	}
 	v.cfg.Budget.Refund(source)
@@ -181,7 +181,7 @@ func (v *Verifier) login(ctx context.Context, source string, who func() (name st
 }
 
 // refused reports a login that failed. The name is a stranger's word.
-func (v *Verifier) refused(ctx context.Context, name, source string, err error) {
+func (v *Verifier) report(ctx context.Context, name, source string, err error) {
 	leftOut, ok := v.cfg.Budget.Report(source)
 	if !ok {
 		return

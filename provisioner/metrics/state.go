@@ -38,16 +38,16 @@ func (s stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
 func (s stateCollector) Collect(c chan<- prometheus.Metric) {
-	now, out := s(), looked{c}
+	now, out := s(), scrape{c}
 	out.gauge("muster_requests_in_hand", "Requests that are being worked on.", float64(now.InHand))
 	out.gauge("muster_attempt_sources", "Addresses from which requests that prove nothing have come within the last seconds.", float64(now.Sources))
-	out.gauge("muster_store_up", "1 if the store can be written, as far as is known.", truth(now.StoreUp))
-	out.gauge("muster_tokens_frozen", "1 if a recovery has frozen the limited tokens that were signed before it.", truth(now.Frozen))
+	out.gauge("muster_store_up", "1 if the store can be written, as far as is known.", boolValue(now.StoreUp))
+	out.gauge("muster_tokens_frozen", "1 if a recovery has frozen the limited tokens that were signed before it.", boolValue(now.Frozen))
 	out.gauge("muster_enrollment_paused", "Pauses of enrollment that stand: of the installation, or of sites.", float64(now.Paused))
 	out.counter("muster_events_dropped_total", "Events that were lost since the broker did not take them.", now.EventsDropped)
 	for _, code := range events.AlarmCodes {
 		stands := slices.ContainsFunc(now.Alarms, func(a events.Alarm) bool { return a.Code == code })
-		out.gauge("muster_alarm_standing", "1 while the alarm stands: an operator must act.", truth(stands), label{"code", string(code)})
+		out.gauge("muster_alarm_standing", "1 while the alarm stands: an operator must act.", boolValue(stands), label{"code", string(code)})
 	}
 	if !now.AuthorityEnds.IsZero() {
 		out.gauge("muster_authority_not_after_timestamp_seconds", "When the issuing certificate authority expires.", float64(now.AuthorityEnds.Unix()))
@@ -72,19 +72,19 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 }
 
 // looked takes metrics that were looked up.
-type looked struct{ out chan<- prometheus.Metric }
+type scrape struct{ out chan<- prometheus.Metric }
 
 type label struct{ name, value string }
 
-func (l looked) gauge(name, help string, v float64, labels ...label) {
+func (l scrape) gauge(name, help string, v float64, labels ...label) {
 	l.add(prometheus.GaugeValue, name, help, v, labels)
 }
 
-func (l looked) counter(name, help string, n uint64, labels ...label) {
+func (l scrape) counter(name, help string, n uint64, labels ...label) {
 	l.add(prometheus.CounterValue, name, help, float64(n), labels)
 }
 
-func (l looked) add(t prometheus.ValueType, name, help string, v float64, labels []label) {
+func (l scrape) add(t prometheus.ValueType, name, help string, v float64, labels []label) {
 	var names, values []string
 	for _, one := range labels {
 		names, values = append(names, one.name), append(values, one.value)
@@ -92,7 +92,7 @@ func (l looked) add(t prometheus.ValueType, name, help string, v float64, labels
 	l.out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), t, v, values...)
 }
 
-func (l looked) webhook(w *events.Webhook) {
+func (l scrape) webhook(w *events.Webhook) {
 	const deliveries = "Attempts to deliver events to a webhook: delivered or failed; given_up counts events that are not tried any more."
 	which := label{"webhook", w.Name}
 	for result, n := range map[string]uint64{"delivered": w.Delivered, "failed": w.Failed, "given_up": w.GivenUp} {
@@ -102,7 +102,7 @@ func (l looked) webhook(w *events.Webhook) {
 	l.gauge("muster_webhook_lag_seconds", "Age of the event whose delivery was tried last; 0 if none waits.", w.Lag.Seconds(), which)
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -25,7 +25,7 @@ const (
 )
 
 // idle is how long a connection is kept for the next event; chosen.
-const idle = time.Minute
+const idleTimeout = time.Minute
 
 // errURL says what a URL must be. What it is stays unsaid.
 var errURL = errors.New("want https://, a host, and no fragment")
@@ -67,17 +67,17 @@ func newEndpoint(cfg *Config) (*endpoint, error) {
 func transport(roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaderBytes,
-		MaxIdleConnsPerHost: 2 * atOnce, IdleConnTimeout: idle,
+		MaxIdleConnsPerHost: 2 * maxRequests, IdleConnTimeout: idleTimeout,
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 	}
 }
 
 // shown is what may be said of the endpoint.
-func (e *endpoint) shown() string { return e.url.Scheme + "://" + e.url.Host }
+func (e *endpoint) origin() string { return e.url.Scheme + "://" + e.url.Host }
 
 // post sends one message, once. Asked is when the endpoint wants to be asked
 // again, if it says so.
-func (e *endpoint) post(ctx context.Context, id string, body []byte) (a events.WebhookAnswer, asked time.Duration) {
+func (e *endpoint) post(ctx context.Context, id string, body []byte) (a events.WebhookAnswer, retryAfter time.Duration) {
 	a.ID = id
 	began := time.Now()
 	defer func() { a.Elapsed = time.Since(began) }()
@@ -106,8 +106,8 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte) (a events.W
 		return a, 0
 	}
 	defer func() { _ = resp.Body.Close() }() // only read
-	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
-	a.Status, a.Body = resp.StatusCode, strings.ToValidUTF8(string(said), "?")
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	a.Status, a.Body = resp.StatusCode, strings.ToValidUTF8(string(text), "?")
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		a.Cause = "it answered " + strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 		if resp.StatusCode >= 300 && resp.StatusCode < 400 {
@@ -116,9 +116,9 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte) (a events.W
 	}
 	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
 	if err == nil && seconds > 0 {
-		asked = time.Duration(min(seconds, int(time.Hour/time.Second))) * time.Second
+		retryAfter = time.Duration(min(seconds, int(time.Hour/time.Second))) * time.Second
 	}
-	return a, asked
+	return a, retryAfter
 }
 
 // cause says why there was no answer, without the URL that net/http adds.

@@ -20,12 +20,12 @@ type hook struct {
 	log      *slog.Logger
 
 	// trouble is called when what ails it may have changed, without mu.
-	trouble func(context.Context)
+	alarmChanged func(context.Context)
 
-	mu    sync.Mutex
-	state events.Webhook // guarded by mu
-	lost  bool           // guarded by mu: an event was given up, and none delivered since
-	alarm string         // guarded by mu: what is worth an alarm; "" if nothing is
+	mu      sync.Mutex
+	state   events.Webhook // guarded by mu
+	dropped bool           // guarded by mu: an event was given up, and none delivered since
+	alarm   string         // guarded by mu: what is worth an alarm; "" if nothing is
 }
 
 // subscription is what the hook wants of the log of events.
@@ -33,13 +33,13 @@ func (h *hook) subscription() events.Subscription {
 	// Nobody takes an event that is still being delivered, and soon after somebody
 	// takes that of a process which was killed.
 	const longer = 2
-	return events.Subscription{Name: "webhook-" + h.cfg.Name, Types: h.cfg.Events, AtOnce: atOnce, Hold: longer * h.cfg.Timeout, Forget: h.cfg.Forget}
+	return events.Subscription{Name: "webhook-" + h.cfg.Name, Types: h.cfg.Events, AtOnce: maxRequests, Hold: longer * h.cfg.Timeout, Forget: h.cfg.Forget}
 }
 
 // deliver tries to deliver an event, once. Every step may be the last: what is not
 // settled comes again, here or at another provisioner.
 func (h *hook) deliver(ctx context.Context, d *events.Delivery) events.Settlement {
-	if h.isAbout(d.Event) {
+	if h.isOwnAlarm(d.Event) {
 		return events.Settlement{Settled: true}
 	}
 	body, err := json.Marshal(d.Event)
@@ -47,7 +47,7 @@ func (h *hook) deliver(ctx context.Context, d *events.Delivery) events.Settlemen
 		h.log.ErrorContext(ctx, "event not delivered", "name", h.cfg.Name, "err", err)
 		return events.Settlement{Settled: true}
 	}
-	answer, asked := h.endpoint.post(ctx, d.ID, body)
+	answer, retryAfter := h.endpoint.post(ctx, d.ID, body)
 	switch {
 	case answer.Cause == "":
 		h.delivered(ctx, d)
@@ -57,12 +57,12 @@ func (h *hook) deliver(ctx context.Context, d *events.Delivery) events.Settlemen
 	}
 	givenUp := d.Tries >= h.tries
 	h.failed(ctx, d, answer.Cause, givenUp)
-	return events.Settlement{Settled: givenUp, Again: h.cfg.Schedule.Wait(d.Tries, asked)}
+	return events.Settlement{Settled: givenUp, Again: h.cfg.Schedule.Wait(d.Tries, retryAfter)}
 }
 
 // isAbout reports whether an event says that this webhook fails: it would be the
 // next that cannot be delivered.
-func (h *hook) isAbout(e *events.Stored) bool {
+func (h *hook) isOwnAlarm(e *events.Stored) bool {
 	if e.Type != events.AlarmRaised {
 		return false
 	}
@@ -81,14 +81,14 @@ func (h *hook) delivered(ctx context.Context, d *events.Delivery) {
 	h.mu.Lock()
 	since := h.state.FailingSince
 	h.state.Delivered++
-	h.lost, h.alarm = false, ""
+	h.dropped, h.alarm = false, ""
 	h.state.LastDelivery, h.state.FailingSince, h.state.Cause = h.cfg.Now().UTC(), time.Time{}, ""
 	h.state.Lag = h.age(d)
 	h.mu.Unlock()
 	if !since.IsZero() {
 		h.log.InfoContext(ctx, "webhook delivers again", "name", h.cfg.Name, "elapsed", h.cfg.Now().Sub(since))
 	}
-	h.trouble(ctx)
+	h.alarmChanged(ctx)
 }
 
 // failed takes in that it has not. That goes to the log when it begins.
@@ -101,7 +101,7 @@ func (h *hook) failed(ctx context.Context, d *events.Delivery, cause string, giv
 	}
 	if h.state.Failed++; givenUp {
 		h.state.GivenUp++
-		h.lost = true
+		h.dropped = true
 	}
 	h.state.Cause, h.state.Lag = cause, h.age(d)
 	serious := givenUp || now.Sub(h.state.FailingSince) >= h.cfg.AlarmAfter
@@ -110,13 +110,13 @@ func (h *hook) failed(ctx context.Context, d *events.Delivery, cause string, giv
 	}
 	h.mu.Unlock()
 	if first {
-		h.log.WarnContext(ctx, "webhook failed", "name", h.cfg.Name, "endpoint", h.endpoint.shown(), "err", cause)
+		h.log.WarnContext(ctx, "webhook failed", "name", h.cfg.Name, "endpoint", h.endpoint.origin(), "err", cause)
 	}
 	if givenUp {
-		h.log.ErrorContext(ctx, "event given up", "name", h.cfg.Name, "endpoint", h.endpoint.shown(), "subject", d.Event.Type, "id", d.ID, "err", cause)
+		h.log.ErrorContext(ctx, "event given up", "name", h.cfg.Name, "endpoint", h.endpoint.origin(), "subject", d.Event.Type, "id", d.ID, "err", cause)
 	}
 	if serious {
-		h.trouble(ctx)
+		h.alarmChanged(ctx)
 	}
 }
 
@@ -127,10 +127,10 @@ func (h *hook) age(d *events.Delivery) time.Duration {
 
 // waits takes in how many events are not settled. If none is, whatever failed here has
 // been delivered by another provisioner.
-func (h *hook) waits(ctx context.Context, n uint64) {
+func (h *hook) setWaiting(ctx context.Context, n uint64) {
 	h.mu.Lock()
 	h.state.Waiting = n
-	over := n == 0 && !h.lost && !h.state.FailingSince.IsZero()
+	over := n == 0 && !h.dropped && !h.state.FailingSince.IsZero()
 	if n == 0 {
 		h.state.Lag = 0
 	}
@@ -139,22 +139,22 @@ func (h *hook) waits(ctx context.Context, n uint64) {
 	}
 	h.mu.Unlock()
 	if over {
-		h.trouble(ctx)
+		h.alarmChanged(ctx)
 	}
 }
 
 // ails returns what is worth an alarm, "" if nothing is.
-func (h *hook) ails() string {
+func (h *hook) alarmCause() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.alarm
 }
 
 // shown returns what is known of it.
-func (h *hook) shown() events.Webhook {
+func (h *hook) status() events.Webhook {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.state
-	w.Name, w.Endpoint, w.Events = h.cfg.Name, h.endpoint.shown(), h.cfg.Events
+	w.Name, w.Endpoint, w.Events = h.cfg.Name, h.endpoint.origin(), h.cfg.Events
 	return w
 }

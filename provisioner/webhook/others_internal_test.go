@@ -24,7 +24,7 @@ func TestWhatAnotherProvisionerHasDeliveredIsOver(t *testing.T) {
 	for alarms.Stands(events.AlarmWebhookFailed) == nil {
 		h.failed(t.Context(), d, "no answer within 15s", false) // until a nanosecond has passed
 	}
-	h.waits(t.Context(), 0) // by another provisioner
+	h.setWaiting(t.Context(), 0) // by another provisioner
 	if err := alarms.Stands(events.AlarmWebhookFailed); err != nil {
 		t.Errorf("the alarm stands: %v", err)
 	}
@@ -67,7 +67,7 @@ func TestAnAlarmIsOfHowItIsNow(t *testing.T) {
 	if log.meanwhile != nil {
 		t.Fatal("nothing was given up")
 	}
-	h.waits(t.Context(), 0)
+	h.setWaiting(t.Context(), 0)
 	if err := alarms.Stands(events.AlarmWebhookFailed); err != nil {
 		t.Errorf("the endpoint has taken the last event, and the alarm stands: %v", err)
 	}

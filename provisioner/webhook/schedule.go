@@ -27,11 +27,11 @@ func (s Schedule) Planned(n int) time.Duration {
 
 // Wait is how long to wait after the n-th try, n from 1. An endpoint that says when it wants
 // to be asked again is believed, up to Most.
-func (s Schedule) Wait(n int, asked time.Duration) time.Duration {
+func (s Schedule) Wait(n int, retryAfter time.Duration) time.Duration {
 	const quarter = 4
 	wait := s.Planned(n)
 	wait += time.Duration((rand.Float64()*2 - 1) * float64(wait) / quarter) //nolint:gosec // spreads load, hides nothing
-	return max(wait, min(asked, s.Most))
+	return max(wait, min(retryAfter, s.Most))
 }
 
 // Tries is how often an event is tried. It is counted in tries and not in time,

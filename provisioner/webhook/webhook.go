@@ -27,11 +27,11 @@ const (
 
 // atOnce bounds the requests that one process has at an endpoint, of events that
 // strangers cause and of all others; chosen.
-const atOnce = 4
+const maxRequests = 4
 
 // lookEvery is how often it is looked up how many events wait; chosen, below the
 // usual distance of two scrapes.
-const lookEvery = 10 * time.Second
+const waitingInterval = 10 * time.Second
 
 // Config is one webhook.
 type Config struct {
@@ -70,7 +70,7 @@ type Config struct {
 }
 
 // complete returns cfg with its defaults.
-func (cfg Config) complete() Config {
+func (cfg Config) withDefaults() Config {
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	if cfg.Schedule == (Schedule{}) {
 		cfg.Schedule = DefaultSchedule
@@ -127,12 +127,12 @@ type Set struct {
 func New(configs []Config, alarms *events.Alarms) (*Set, error) {
 	s := &Set{alarms: alarms}
 	for _, cfg := range configs {
-		cfg = cfg.complete()
+		cfg = cfg.withDefaults()
 		e, err := newEndpoint(&cfg)
 		if err != nil {
 			return nil, fmt.Errorf("webhook %s: %w", cfg.Name, err)
 		}
-		s.hooks = append(s.hooks, &hook{cfg: cfg, tries: cfg.Schedule.Tries(), endpoint: e, log: cfg.Log, trouble: s.trouble})
+		s.hooks = append(s.hooks, &hook{cfg: cfg, tries: cfg.Schedule.Tries(), endpoint: e, log: cfg.Log, alarmChanged: s.updateAlarm})
 	}
 	return s, nil
 }
@@ -140,11 +140,11 @@ func New(configs []Config, alarms *events.Alarms) (*Set, error) {
 // trouble raises the alarm while any webhook fails, and clears it when none does. Hooks
 // call it when that may have changed, several at once: so it goes by how they are now, and
 // not by what each has met.
-func (s *Set) trouble(ctx context.Context) {
+func (s *Set) updateAlarm(ctx context.Context) {
 	s.alarms.Keep(ctx, events.AlarmWebhookFailed, func() error {
 		var causes []string
 		for _, h := range s.hooks {
-			if c := h.ails(); c != "" {
+			if c := h.alarmCause(); c != "" {
 				causes = append(causes, h.title()+": "+c)
 			}
 		}
@@ -161,7 +161,7 @@ func (s *Set) Run(ctx context.Context, log events.Subscriptions) error {
 	var g sync.WaitGroup
 	for _, h := range s.hooks {
 		g.Go(func() { log.Subscribe(ctx, h.subscription(), h.deliver) })
-		g.Go(func() { h.look(ctx, log) })
+		g.Go(func() { h.pollWaiting(ctx, log) })
 	}
 	g.Wait()
 	for _, h := range s.hooks {
@@ -171,12 +171,12 @@ func (s *Set) Run(ctx context.Context, log events.Subscriptions) error {
 }
 
 // look looks up how many events wait, again and again.
-func (h *hook) look(ctx context.Context, log events.Subscriptions) {
-	tick := time.NewTicker(lookEvery)
+func (h *hook) pollWaiting(ctx context.Context, log events.Subscriptions) {
+	tick := time.NewTicker(waitingInterval)
 	defer tick.Stop()
 	for {
 		if n, err := log.Waiting(ctx, h.subscription()); err == nil { // else whoever delivers says what ails the log
-			h.waits(ctx, n)
+			h.setWaiting(ctx, n)
 		}
 		select {
 		case <-ctx.Done():
@@ -190,7 +190,7 @@ func (h *hook) look(ctx context.Context, log events.Subscriptions) {
 func (s *Set) List() []events.Webhook {
 	all := make([]events.Webhook, len(s.hooks))
 	for i, h := range s.hooks {
-		all[i] = h.shown()
+		all[i] = h.status()
 	}
 	return all
 }

@@ -11,9 +11,8 @@ import (
 	gojwt "github.com/golang-jwt/jwt/v5"
 )
 
-// methods are the algorithms (RFC 7518 section 3.1, RFC 8037 section 3.1). Naming them
-// here, instead of asking the library by name, keeps whatever else is
-// registered with it, none among them, out of reach.
+// RFC 7518 section 3.1 and RFC 8037 section 3.1. This table keeps every other algorithm of the library, such as none,
+// out of reach.
 var methods = map[string]gojwt.SigningMethod{
 	"RS256": gojwt.SigningMethodRS256,
 	"RS384": gojwt.SigningMethodRS384,
@@ -22,9 +21,7 @@ var methods = map[string]gojwt.SigningMethod{
 	"EdDSA": gojwt.SigningMethodEdDSA,
 }
 
-// algorithmsOf returns the algorithms that a key of this type may be used
-// with, nil if none. The first one is the one that [Sign] uses; for RSA that is the only one that
-// every release of Choria accepts.
+// For RSA the first algorithm, which [Sign] uses, is the only one that every release of Choria accepts.
 func algorithmsOf(pub crypto.PublicKey) []string {
 	switch pub.(type) {
 	case *rsa.PublicKey:
@@ -38,14 +35,12 @@ func algorithmsOf(pub crypto.PublicKey) []string {
 	}
 }
 
-// checkSignature verifies the signature of c with pub, and with the algorithm
-// of c only if it is one for this type of key.
 func checkSignature(c *compact, pub crypto.PublicKey) error {
 	if !slices.Contains(algorithmsOf(pub), c.alg) {
 		return fmt.Errorf("%w: algorithm %q with a key of type %T", ErrUnsupported, c.alg, pub)
 	}
 	if methods[c.alg].Verify(c.signingInput, c.signature, pub) != nil {
-		return ErrSignature // the libraries say no more than that, each in its own words
+		return ErrSignature
 	}
 	return nil
 }

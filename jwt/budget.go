@@ -1,10 +1,9 @@
 package jwt
 
-// A Budget pays for taking a token apart and checking its signature, up to 325 µs (RSA of 4096 bits, measured):
-// forging tokens is free, and refusing them is not.
+// A Budget pays for checking a token's signature, up to 325 µs (RSA of 4096 bits, measured).
 type Budget interface {
-	// Charge takes the price of one check, or reports that it is not there.
+	// Charge takes the price of one check; false: the budget is spent.
 	Charge() bool
-	// Refund gives the price of one check back.
+	// Refund returns the price of one check.
 	Refund()
 }

@@ -5,15 +5,12 @@ import (
 	"sync"
 )
 
-// cacheKey is the SHA-256 of a token's whole text, the signature included: no two texts share one, and the time of a
-// look-up tells nothing of the texts that are there.
+// A hash, so that the time of a look-up tells nothing about stored texts.
 type cacheKey [sha256.Size]byte
 
-// cacheSize is how many tokens are remembered: a fleet shares one token, and the operators of
-// ten fleets with a token per rack stay below it.
+// A fleet shares one token; ten fleets with a token per rack stay below this.
 const cacheSize = 1024
 
-// cache remembers verified tokens. It is safe for concurrent use.
 type cache struct {
 	mu      sync.Mutex
 	entries map[cacheKey]*Verified // guarded by mu
@@ -28,7 +25,6 @@ func (c *cache) get(key cacheKey) (*Verified, bool) {
 	return token, ok
 }
 
-// add remembers a token. Where there is no room, any other one gives way.
 func (c *cache) add(key cacheKey, token *Verified) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

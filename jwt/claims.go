@@ -13,59 +13,50 @@ import (
 	"muster/internal/wire"
 )
 
-// Purpose is the value of the claims `purpose` and `sub` of every provisioning
-// token. Tokens of 2019 have only the latter.
+// Purpose is the value of `purpose` and `sub`. Tokens of 2019 have only `sub`.
 const Purpose = "choria_provisioning"
 
-// DefaultOrganization is the `ou` of a token that names none, as in Choria.
+// DefaultOrganization is the `ou` of a token without one, as in Choria.
 const DefaultOrganization = "choria"
 
-// Claims is what a token says. Names and meanings are Choria's; on the token
-// each field has the name of its tag, or the one given at the end of its line.
-// Instants are in UTC and whole seconds, and zero where the claim is absent. Whether any of it is
-// true depends on the type that holds it: [Verified] or [Unverified].
-//
-// Maps and slices are shared with whatever the Claims were copied from: treat
-// those of a [Verified] as read-only.
+// Claims are the claims of a token, named as in Choria. Times are UTC in whole seconds, zero if absent. Whether the
+// claims are true depends on the type that holds them: [Verified] or [Unverified]. Copies share maps and slices:
+// treat those of a [Verified] as read-only.
 type Claims struct {
-	Token        wire.Secret `json:"-"`                 // shared secret of the node's remote verbs, never logged (cht)
-	Secure       bool        `json:"chs"`               // whether the node insists on TLS while it is provisioned
-	Brokers      string      `json:"chu,omitempty"`     // broker URLs, comma separated; see URLs
-	SRVDomain    string      `json:"chsrv,omitempty"`   // domain whose SRV records name the brokers
-	Default      bool        `json:"chpd"`              // provision unless the configuration says not to
-	Registration string      `json:"chrd,omitempty"`    // path of the file published as registration data
-	Facts        string      `json:"chf,omitempty"`     // path of the facts file
-	Username     string      `json:"chusr,omitempty"`   // broker user while provisioning
-	Password     wire.Secret `json:"-"`                 // broker password while provisioning, never logged (chpwd)
+	Token        wire.Secret `json:"-"`
+	Secure       bool        `json:"chs"`
+	Brokers      string      `json:"chu,omitempty"` // broker URLs, comma-separated; see URLs
+	SRVDomain    string      `json:"chsrv,omitempty"`
+	Default      bool        `json:"chpd"`           // provision unless the configuration forbids it
+	Registration string      `json:"chrd,omitempty"` // path of the registration data
+	Facts        string      `json:"chf,omitempty"`
+	Username     string      `json:"chusr,omitempty"`
+	Password     wire.Secret `json:"-"`
 	Organization string      `json:"ou,omitempty"`      // never empty once decoded
-	ProtocolV2   bool        `json:"v2,omitempty"`      // Choria's protocol version 2; kept as found
-	AllowUpdate  bool        `json:"update,omitempty"`  // in-place upgrades; kept as found
-	Purpose      string      `json:"purpose,omitempty"` // what the token is for; see Provisioning
+	ProtocolV2   bool        `json:"v2,omitempty"`      // Choria's protocol 2; kept, not used
+	AllowUpdate  bool        `json:"update,omitempty"`  // in-place upgrades; kept, not used
+	Purpose      string      `json:"purpose,omitempty"` // see Provisioning
 
-	// Extensions is free-form; the member "muster" holds [Limits]. Nil if
-	// absent or null.
+	// Extensions is free-form; its member "muster" holds [Limits].
 	Extensions map[string]json.RawMessage `json:"extensions,omitempty"`
 
-	TrustChain      string    `json:"tcs,omitempty"`        // Choria's chain of trust; kept as found
-	PublicKey       string    `json:"public_key,omitempty"` // hex Ed25519; kept as found
+	TrustChain      string    `json:"tcs,omitempty"`        // Choria's chain of trust; kept, not used
+	PublicKey       string    `json:"public_key,omitempty"` // hex Ed25519; kept, not used
 	IssuerExpiresAt time.Time `json:"-"`                    // end of the issuer's own token (issexp)
 
-	Issuer    string    `json:"iss,omitempty"` // the maker, for people
-	Subject   string    `json:"sub,omitempty"` // the purpose once more
-	Audience  []string  `json:"-"`             // nil if absent or empty (aud)
-	ExpiresAt time.Time `json:"-"`             // first instant at which it is refused (exp)
-	NotBefore time.Time `json:"-"`             // first instant at which it is accepted (nbf)
+	Issuer    string    `json:"iss,omitempty"`
+	Subject   string    `json:"sub,omitempty"`
+	Audience  []string  `json:"-"`             // nil if empty (aud)
+	ExpiresAt time.Time `json:"-"`             // first time at which it is refused (exp)
+	NotBefore time.Time `json:"-"`             // first time at which it is accepted (nbf)
 	IssuedAt  time.Time `json:"-"`             // (iat)
-	JTI       string    `json:"jti,omitempty"` // the signer's own id of the token, any text
+	JTI       string    `json:"jti,omitempty"` // the signer's id of the token, any text
 
-	// Extra holds the claims that this package does not know, by name. They
-	// have no effect; they are kept so that they can be shown, and are not signed.
+	// Extra holds unknown claims by name. They have no effect and are not signed.
 	Extra map[string]json.RawMessage `json:"-"`
 }
 
-// URLs returns the broker URLs of the token, in order, without blanks and
-// empty entries. The result is nil if there are none, and then SRVDomain
-// should be set.
+// URLs returns the broker URLs without blanks and empty entries.
 func (c *Claims) URLs() []string {
 	var urls []string
 	for u := range strings.SplitSeq(c.Brokers, ",") {
@@ -76,12 +67,9 @@ func (c *Claims) URLs() []string {
 	return urls
 }
 
-// Provisioning reports whether the claims are those of a provisioning token:
-// purpose or subject says so, since tokens of 2019 have no purpose.
 func (c *Claims) Provisioning() bool { return c.Purpose == Purpose || c.Subject == Purpose }
 
-// Expiry returns the first instant at which the token is refused: the earlier
-// of its own end and its issuer's. Zero means never.
+// Expiry returns the first time at which the token is refused: its own end or its issuer's. Zero means never.
 func (c *Claims) Expiry() time.Time {
 	if c.ExpiresAt.IsZero() || (!c.IssuerExpiresAt.IsZero() && c.IssuerExpiresAt.Before(c.ExpiresAt)) {
 		return c.IssuerExpiresAt
@@ -89,14 +77,13 @@ func (c *Claims) Expiry() time.Time {
 	return c.ExpiresAt
 }
 
-// Check reports everything that keeps a node from using the claims, all at
-// once: a purpose other than provisioning, no shared secret, neither brokers
-// nor a domain or both of them, a broker that is no address. Choria's nodes
-// ask for the same. It says nothing about times, nor about authenticity.
+// Check returns every reason why a node cannot use the claims, as Choria's nodes do. It checks neither times nor the
+// signature.
 func (c *Claims) Check() error {
 	var errs []error
 	if !c.Provisioning() {
-		errs = append(errs, fmt.Errorf("%w: purpose %.40q, subject %.40q, want %q", ErrPurpose, c.Purpose, c.Subject, Purpose))
+		errs = append(errs, fmt.Errorf("%w: purpose %.40q, subject %.40q, want %q",
+			ErrPurpose, c.Purpose, c.Subject, Purpose))
 	}
 	if c.Token == "" {
 		errs = append(errs, errors.New("no token secret (cht)"))
@@ -121,13 +108,12 @@ func (c *Claims) Check() error {
 	return errors.Join(errs...)
 }
 
-// errUserInURL does not show the URL, since that may hold a password.
-var errUserInURL = errors.New("a broker URL with a user or a password (chu); those have claims of their own (chusr, chpwd)")
+// errUserInURL does not show the URL, which may hold a password.
+var errUserInURL = errors.New("a broker URL with a user or a password (chu): " +
+	"use the claims for them instead (chusr, chpwd)")
 
-// CheckURL reports what is wrong with one broker URL of a token: host:port,
-// optionally after nats://, tls://, ws:// or wss://. The host is a name or an
-// IP address; an IPv6 address is in brackets. User, path, query and fragment
-// are refused: credentials have claims of their own.
+// CheckURL checks one broker URL: host:port, optionally after nats://, tls://, ws:// or wss://. It refuses user,
+// path, query and fragment.
 func CheckURL(s string) error {
 	if strings.Contains(s, "@") {
 		return errUserInURL
@@ -143,8 +129,7 @@ func CheckURL(s string) error {
 	return err
 }
 
-// LogValue implements [slog.LogValuer]. It has no secret, no extension and no
-// text that only the signer would understand.
+// LogValue implements [slog.LogValuer]. It omits secrets, extensions and other free text.
 func (c Claims) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("issuer", c.Issuer),

@@ -10,23 +10,20 @@ import (
 	"muster/internal/wire"
 )
 
-// MaxTokenBytes bounds the text of a token. The largest that Choria makes with
-// one extension is 767 bytes; the bound leaves room to grow and keeps
-// strangers from making us decode megabytes.
+// MaxTokenBytes bounds the text of a token. The largest that Choria makes with one extension is 767 bytes.
 const MaxTokenBytes = wire.MaxTokenBytes
 
-// compact is a token taken apart. Nothing in it is authenticated.
+// compact is a parsed, unauthenticated token.
 type compact struct {
 	alg          string
 	signingInput string
 	signature    []byte
-	payload      []byte // the claims as the token spells them
+	payload      []byte
 	claims       Claims
 	limits       Limits
 }
 
-// parse takes a compact JWS (RFC 7515 section 7.1) apart, strictly. The error
-// wraps ErrMalformed, ErrUnsupported or ErrLimit.
+// parse is strict. The error wraps ErrMalformed, ErrUnsupported or ErrLimit.
 func parse(text string) (*compact, error) {
 	if len(text) > MaxTokenBytes {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrMalformed, len(text), MaxTokenBytes)
@@ -58,9 +55,7 @@ func parse(text string) (*compact, error) {
 	return c, nil
 }
 
-// decodePart decodes base64url without padding (RFC 7515 section 2). The
-// decoder of encoding/base64 skips line breaks even when strict, which would
-// give one token many texts.
+// encoding/base64 skips line breaks even when strict, which would give one token many texts.
 func decodePart(name, part string) ([]byte, error) {
 	if part == "" {
 		return nil, fmt.Errorf("%w: the %s is empty", ErrMalformed, name)
@@ -75,16 +70,10 @@ func decodePart(name, part string) ([]byte, error) {
 	return b, nil
 }
 
-// refusedMembers of a header would change
-// how a token is verified: `crit` asks for extensions that we do not have, `b64`
-// for another signing input, `zip` and `enc` belong to encryption, and the others
-// bring or fetch a key, which only our configuration may do (RFC 8725 sections 3.5
-// and 3.10).
+// These header members would change how a token is verified, or bring a key (RFC 8725 sections 3.5 and 3.10).
 var refusedMembers = []string{"crit", "b64", "zip", "enc", "jwk", "jku", "x5u", "x5c"}
 
-// checkHeader returns the algorithm that a header names, if it is one of ours
-// and the header has nothing that we refuse. Other members are ignored, as
-// RFC 7515 section 4 wants it, among them `kid`: signers are tried by key type.
+// checkHeader ignores unknown members (RFC 7515 section 4), among them `kid`: signers are tried by key type.
 func checkHeader(b []byte) (string, error) {
 	var h struct {
 		Algorithm *string `json:"alg"`
@@ -98,7 +87,8 @@ func checkHeader(b []byte) (string, error) {
 		return "", fmt.Errorf("%w: header without an algorithm", ErrMalformed)
 	}
 	if methods[*h.Algorithm] == nil {
-		return "", fmt.Errorf("%w: algorithm %.40q, want RS256, RS384, RS512, ES256 or EdDSA", ErrUnsupported, *h.Algorithm)
+		return "", fmt.Errorf("%w: algorithm %.40q, want RS256, RS384, RS512, ES256 or EdDSA",
+			ErrUnsupported, *h.Algorithm)
 	}
 	for _, name := range refusedMembers {
 		if _, ok := members[name]; ok {

@@ -14,43 +14,35 @@ import (
 )
 
 const (
-	// OperatorPurpose is the `purpose` of operators' tokens, so that a
-	// provisioning token is none, whichever key has signed it.
+	// OperatorPurpose distinguishes operators' tokens from provisioning tokens of the same key.
 	OperatorPurpose = "muster_operator"
 
-	// MaxOperatorTTL is how long an operator's token may live from the time at
-	// which it is shown; chosen, one that is found in a shell's history is
-	// worthless after a lunch break.
+	// MaxOperatorTTL bounds the rest of a token's life, so that one found in a shell's history is soon worthless.
 	MaxOperatorTTL = time.Hour
 
-	// operatorSkew is how far the operator's clock may be ahead of ours.
 	operatorSkew = time.Minute
 
-	maxOperatorID = 64 // bytes of a jti; chosen
+	maxOperatorID = 64
 )
 
-// Errors of operators' tokens. Sign another.
+// Errors of operators' tokens: sign another token.
 var (
-	// ErrOperatorToken means that a token is none by which an operator can come in,
-	// for its form, its time or its audience.
-	ErrOperatorToken = errors.New("no operator's token")
+	ErrOperatorToken = errors.New("not a valid operator token")
 
-	// ErrOperatorTime means, with ErrOperatorToken, that nothing but the time is
-	// wrong with it. What the error says is in the token, or every clock's.
-	ErrOperatorTime = errors.New("not good at this time")
+	// ErrOperatorTime, with ErrOperatorToken, means that only the time is wrong. Its text reveals nothing but the
+	// token's times and the clock.
+	ErrOperatorTime = errors.New("not valid at this time")
 )
 
-// OperatorClaims are what an operator's token says.
 type OperatorClaims struct {
-	Operator  string    // `sub`: the operator's name
-	Audience  string    // `aud`: the id of the installation
-	ID        string    // `jti`, 1 to 64 bytes
-	IssuedAt  time.Time // `iat`
-	ExpiresAt time.Time // `exp`, at most [MaxOperatorTTL] ahead
+	Operator  string
+	Audience  string // `aud`: id of the installation
+	ID        string
+	IssuedAt  time.Time
+	ExpiresAt time.Time
 }
 
-// CheckOperatorKey reports why operators' tokens cannot be signed by the key:
-// it must be P-256 or Ed25519. The error wraps [ErrKey].
+// CheckOperatorKey accepts P-256 and Ed25519; else the error wraps [ErrKey].
 func CheckOperatorKey(pub crypto.PublicKey) error {
 	switch pub.(type) {
 	case *ecdsa.PublicKey, ed25519.PublicKey:
@@ -60,9 +52,7 @@ func CheckOperatorKey(pub crypto.PublicKey) error {
 	}
 }
 
-// SignOperator returns the token over c, signed by an operator's key: ES256 for
-// P-256, EdDSA for Ed25519. It writes what it is given. The error wraps [ErrKey]
-// for another key.
+// SignOperator does not check c. The error wraps [ErrKey].
 func SignOperator(key crypto.Signer, c OperatorClaims) (string, error) {
 	if key == nil {
 		return "", fmt.Errorf("sign operator's token: %w: no key", ErrKey)
@@ -88,12 +78,10 @@ func SignOperator(key crypto.Signer, c OperatorClaims) (string, error) {
 	return text, nil
 }
 
-// An OperatorToken is the text of an operator's token taken apart. Nothing in it
-// is authenticated before [OperatorToken.Verify].
+// An OperatorToken is not authenticated before [OperatorToken.Verify].
 type OperatorToken struct{ compact *compact }
 
-// ParseOperator takes the text of an operator's token apart, strictly. The error
-// wraps [ErrMalformed], [ErrUnsupported], [ErrLimit] or [ErrOperatorToken].
+// ParseOperator is strict. The error wraps [ErrMalformed], [ErrUnsupported], [ErrLimit] or [ErrOperatorToken].
 func ParseOperator(text string) (*OperatorToken, error) {
 	c, err := parse(text)
 	if err != nil {
@@ -105,13 +93,11 @@ func ParseOperator(text string) (*OperatorToken, error) {
 	return &OperatorToken{c}, nil
 }
 
-// Claimed returns the operator that the token names: only good to find the key.
+// Claimed returns the unauthenticated operator, for looking up the key.
 func (t *OperatorToken) Claimed() string { return t.compact.claims.Subject }
 
-// Verify checks the token with the operator's key, for this audience, at this
-// time. The algorithm is the key's. The error wraps [ErrUnsupported],
-// [ErrSignature] or [ErrOperatorToken], and [ErrOperatorTime] if another clock
-// would accept it.
+// Verify checks key, audience and time. The error wraps [ErrUnsupported], [ErrSignature] or [ErrOperatorToken], and
+// [ErrOperatorTime] if only the time is wrong.
 func (t *OperatorToken) Verify(key crypto.PublicKey, audience string, now time.Time) (*OperatorClaims, error) {
 	if err := CheckOperatorKey(key); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
@@ -121,7 +107,8 @@ func (t *OperatorToken) Verify(key crypto.PublicKey, audience string, now time.T
 	}
 	c := &t.compact.claims
 	switch {
-	case audience == "" || !slices.Equal(c.Audience, []string{audience}): // several could show it to each other
+	// An exact match: with several audiences, one installation could present the token to another.
+	case audience == "" || !slices.Equal(c.Audience, []string{audience}):
 		return nil, fmt.Errorf("%w: aud is %.80q, want %q", ErrOperatorToken, c.Audience, audience)
 	case c.JTI == "" || len(c.JTI) > maxOperatorID:
 		return nil, fmt.Errorf("%w: jti of %d bytes, want 1 to %d", ErrOperatorToken, len(c.JTI), maxOperatorID)
@@ -140,8 +127,7 @@ func (t *OperatorToken) Verify(key crypto.PublicKey, audience string, now time.T
 	}, nil
 }
 
-// checkOperatorTime says why the token is not good now, in one line: of a clock that is
-// wrong everything else follows.
+// checkOperatorTime names only one reason: a wrong clock would cause them all.
 func (c *Claims) checkOperatorTime(now time.Time) error {
 	begins := c.IssuedAt
 	if c.NotBefore.After(begins) {
@@ -149,11 +135,12 @@ func (c *Claims) checkOperatorTime(now time.Time) error {
 	}
 	switch {
 	case begins.After(now.Add(operatorSkew)):
-		return fmt.Errorf("it begins %s, and here it is %s", instant(begins), instant(now))
+		return fmt.Errorf("it is valid from %s, and here it is %s", instant(begins), instant(now))
 	case !c.ExpiresAt.After(now):
-		return fmt.Errorf("it ended %s, and here it is %s", instant(c.ExpiresAt), instant(now))
+		return fmt.Errorf("it expired at %s, and here it is %s", instant(c.ExpiresAt), instant(now))
 	case c.ExpiresAt.After(now.Add(MaxOperatorTTL + operatorSkew)):
-		return fmt.Errorf("it ends %s, and here it is %s: want %v at most", instant(c.ExpiresAt), instant(now), MaxOperatorTTL)
+		return fmt.Errorf("it expires at %s, and here it is %s: want %v at most",
+			instant(c.ExpiresAt), instant(now), MaxOperatorTTL)
 	}
 	return nil
 }

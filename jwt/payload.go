@@ -19,11 +19,9 @@ import (
 	"muster/internal/wire"
 )
 
-// claims is [Claims] without its methods.
 type claims Claims
 
-// payload is the JSON shape of the claims: of those that Claims does not write
-// itself, the form on the token.
+// payload is the JSON form of claims.
 type payload struct {
 	*claims
 	Token           string             `json:"cht"`
@@ -35,9 +33,7 @@ type payload struct {
 	IssuedAt        numericDate        `json:"iat,omitzero"`
 }
 
-// claimNames are the members of a payload. A name that differs from one of
-// them in case only is refused: decoders such as encoding/json would take it
-// for the claim, others would not.
+// Names that differ from these in case only are refused: encoding/json accepts them, other decoders do not.
 var claimNames = namesOf(reflect.TypeFor[payload]())
 
 func namesOf(t reflect.Type) []string {
@@ -50,8 +46,6 @@ func namesOf(t reflect.Type) []string {
 	return names
 }
 
-// decodeClaims decodes the payload of a token strictly, except that it keeps
-// claims that it does not know.
 func decodeClaims(b []byte) (Claims, error) {
 	if err := wire.CheckStrict(b); err != nil {
 		return Claims{}, fmt.Errorf("claims: %w", err)
@@ -63,8 +57,7 @@ func decodeClaims(b []byte) (Claims, error) {
 	var extra map[string]json.RawMessage
 	for name, value := range members {
 		if slices.Contains(claimNames, name) {
-			// Null and absent would differ between decoders. Choria writes
-			// null for extensions and for nothing else.
+			// Decoders differ about null. Choria writes it for extensions only.
 			if name != "extensions" && bytes.Equal(value, []byte("null")) {
 				return Claims{}, fmt.Errorf("claims: member %q is null", name)
 			}
@@ -83,9 +76,9 @@ func decodeClaims(b []byte) (Claims, error) {
 	c := Claims{Extra: extra}
 	p := payload{claims: (*claims)(&c)}
 	if err := json.Unmarshal(b, &p); err != nil {
-		return Claims{}, fmt.Errorf("claims: %.200s", err.Error()) // it quotes numbers whole
+		return Claims{}, fmt.Errorf("claims: %.200s", err.Error()) // it quotes whole numbers
 	}
-	if strings.Contains(c.Brokers, "@") { // a secret where logs and records do not look for one
+	if strings.Contains(c.Brokers, "@") { // logs and records do not redact this claim
 		return Claims{}, fmt.Errorf("claims: %w", errUserInURL)
 	}
 	c.Token, c.Password = wire.Secret(p.Token), wire.Secret(p.Password)
@@ -98,11 +91,10 @@ func decodeClaims(b []byte) (Claims, error) {
 	return c, nil
 }
 
-// encode returns the payload of a token, without c.Extra.
 func (c *Claims) encode() ([]byte, error) {
-	// JSON would put U+FFFD in the place of each such byte: another secret than was given.
+	// JSON would replace such bytes and so change the secret.
 	if !utf8.ValidString(string(c.Token)) || !utf8.ValidString(string(c.Password)) {
-		return nil, errors.New("the secret or the password is not UTF-8, which is all that a token can hold: make one as `openssl rand -hex 16` does")
+		return nil, errors.New("the secret or the password is not UTF-8: use one such as `openssl rand -hex 16` prints")
 	}
 	p := payload{
 		claims:          (*claims)(c),
@@ -117,11 +109,9 @@ func (c *Claims) encode() ([]byte, error) {
 	return json.Marshal(p) //nolint:gosec // G117: a token carries its secrets, that is what it is for
 }
 
-// numericDate is the NumericDate of RFC 7519 section 2, read with fractions
-// and written without.
+// numericDate is the NumericDate of RFC 7519 section 2.
 type numericDate time.Time
 
-// maxNumericDate is the end of the year 9999, the last that RFC 3339 writes.
 const maxNumericDate = 253402300799
 
 func (d numericDate) IsZero() bool { return time.Time(d).IsZero() }
@@ -131,9 +121,8 @@ func (d numericDate) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, time.Time(d).Unix(), 10), nil
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. A fraction is cut off, which
-// makes a token expire early rather than late. The instant 0 is refused
-// because it would be taken for an absent claim by decoders that use integers.
+// UnmarshalJSON implements [json.Unmarshaler]. It cuts off fractions, so that a token expires early rather than late,
+// and refuses 0, which decoders with integers take for an absent claim.
 func (d *numericDate) UnmarshalJSON(b []byte) error {
 	f, err := strconv.ParseFloat(string(b), 64)
 	if err != nil {

@@ -11,18 +11,11 @@ import (
 	"muster/internal/keyfile"
 )
 
-// ParsePrivateKey reads the private half of a signer: PEM with one key in
-// PKCS #1, PKCS #8, encrypted PKCS #8 (PBES2, what OpenSSL 3 writes) or SEC 1,
-// or the seed of an Ed25519 key as 64 hex digits with an optional line end, as
-// in Choria. Other PEM blocks beside the key, such as its certificate, are
-// passed over.
+// ParsePrivateKey reads the private key of a signer: PEM with one key in PKCS #1, PKCS #8, encrypted PKCS #8 or SEC
+// 1, or an Ed25519 seed as 64 hex digits, as in Choria.
 //
-// The function passphrase is called at most once, and only for an encrypted
-// key; its result is overwritten with zeros afterwards, and its error is
-// returned. It may be nil if there is no way to ask.
-//
-// The error wraps [ErrPassphrase] if another passphrase could help and
-// [ErrKey] if nothing but another file can. It holds nothing of the key.
+// It calls passphrase at most once, only for an encrypted key, returns its error, and overwrites its result with
+// zeros. The error wraps [ErrPassphrase] if another passphrase may help, else [ErrKey].
 func ParsePrivateKey(b []byte, passphrase func() ([]byte, error)) (crypto.Signer, error) {
 	if seed, ok := hexKey(b); ok {
 		return ed25519.NewKeyFromSeed(seed), nil

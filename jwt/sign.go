@@ -8,13 +8,9 @@ import (
 	"muster/internal/wire"
 )
 
-// Sign returns the token over c, signed with key: RS256 for an RSA key, ES256
-// for P-256, EdDSA for Ed25519. It writes exactly the claims that it is given
-// and sets none; times are cut to the second, and an empty organization stays
-// away. So it also makes tokens that no verifier accepts, expired ones for example:
-// use [Claims.Check] before. It does refuse claims that it could not read
-// again, such as a count of uses without a jti, and a token of more than
-// [MaxTokenBytes]. The error wraps [ErrKey] for a key that cannot sign tokens.
+// Sign signs exactly the claims that it is given. It makes expired tokens too: use [Claims.Check] before. It refuses
+// claims that could not be read again, and tokens of more than [MaxTokenBytes]. The error wraps [ErrKey] for an
+// unsuitable key.
 func Sign(key crypto.Signer, c Claims) (string, error) {
 	text, err := sign(key, c)
 	if err != nil {
@@ -44,7 +40,6 @@ func sign(key crypto.Signer, c Claims) (string, error) {
 	return text, nil
 }
 
-// signCompact returns the compact JWS over claims, with the first algorithm of the key.
 func signCompact(key crypto.Signer, claims []byte) (string, error) {
 	alg := algorithmsOf(key.Public())[0]
 	input := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"`+alg+`","typ":"JWT"}`)) + "." +

@@ -19,49 +19,39 @@ import (
 	"muster/internal/wire"
 )
 
-// A SignerID names a signer's key: the lower-case hex SHA-256 of its
-// SubjectPublicKeyInfo.
+// A SignerID is the lower-case hex SHA-256 of a key's SubjectPublicKeyInfo.
 type SignerID string
 
-// A Signer is a key with which accepted tokens are signed, and what it may sign for.
+// A Signer is a key that signs accepted tokens, with its limits.
 type Signer struct {
-	// Name is what operators call the signer. [ParseSigner] sets it to the
-	// common name of a certificate; the caller may set another. If it is
-	// empty, [NewVerifier] uses the start of the key's [SignerID].
+	// Name is for operators. If it is empty, [NewVerifier] uses the start of the key's [SignerID].
 	Name string
 
-	// Key is an *rsa.PublicKey of 2048 to 8192 bits, an *ecdsa.PublicKey on
-	// P-256, or an ed25519.PublicKey.
+	// Key is an *rsa.PublicKey of 2048 to 8192 bits, an *ecdsa.PublicKey on P-256, or an ed25519.PublicKey.
 	Key crypto.PublicKey
 
-	// NotBefore and NotAfter bound when the signer's tokens are accepted, both
-	// inclusive, as in the certificate (RFC 5280 section 4.1.2.5). Zero means
-	// no bound, as for a bare key.
+	// NotBefore and NotAfter bound when the signer's tokens are accepted, both inclusive (RFC 5280 section 4.1.2.5).
+	// Zero: no bound.
 	NotBefore, NotAfter time.Time
 
-	// Identities selects the nodes whose tokens it may sign. Empty means any.
+	// Identities selects the nodes whose tokens it may sign; empty: all.
 	Identities []wire.Pattern
 
-	// Sites is where its tokens are good. Empty means anywhere.
+	// Sites are where its tokens are accepted; empty: everywhere.
 	Sites []Site
 }
 
-// Limits on RSA keys. RFC 7518 section 3.3 asks for 2048 or more; the upper
-// bound is that of crypto/tls, beyond which verifying takes milliseconds.
+// RFC 7518 section 3.3 requires 2048 or more; the upper bound is crypto/tls's.
 const (
 	minRSABits = 2048
 	maxRSABits = 8192
 )
 
-// ParseSigner reads the public half of a signer: an X.509 certificate in PEM,
-// whose validity then bounds the signer and whose chain is not looked at, a
-// public key in PEM (PKIX or PKCS #1), or an Ed25519 key as 64 hex digits with
-// an optional line end, as in Choria. More than one PEM block is refused,
-// since there would be a choice, also if one of them cannot be read. The error wraps [ErrKey] and holds nothing of
-// a private key that was given by mistake.
+// ParseSigner reads the public key of a signer: an X.509 certificate in PEM, which bounds the signer's validity and
+// whose chain is not checked, a public key in PEM (PKIX or PKCS #1), or an Ed25519 key as 64 hex digits, as in
+// Choria. It refuses more than one PEM block as ambiguous. The error wraps [ErrKey].
 //
-// Choria writes the seed of an Ed25519 key in the same form as the public
-// half, so a seed given by mistake is not noticed here.
+// Choria writes the seed of an Ed25519 key in the same form, so a seed given by mistake is not noticed.
 func ParseSigner(b []byte) (Signer, error) {
 	if key, ok := hexKey(b); ok {
 		return Signer{Key: ed25519.PublicKey(key)}, nil
@@ -110,8 +100,6 @@ func parseSignerBlock(block *pem.Block) (s Signer, err error) {
 	return s, err
 }
 
-// hexKey returns the 32 bytes of a file in Choria's format: 64 hex digits and
-// nothing else but a line end.
 func hexKey(b []byte) ([]byte, bool) {
 	b = bytes.TrimSuffix(bytes.TrimSuffix(b, []byte("\n")), []byte("\r"))
 	if len(b) != 2*ed25519.PublicKeySize {
@@ -121,8 +109,7 @@ func hexKey(b []byte) ([]byte, bool) {
 	return key, err == nil
 }
 
-// Fingerprint returns the id of a signer's public key. The error wraps
-// [ErrKey] for a key that cannot verify tokens.
+// Fingerprint returns the id of a signer's public key. The error wraps [ErrKey].
 func Fingerprint(pub crypto.PublicKey) (SignerID, error) {
 	if err := checkPublic(pub); err != nil {
 		return "", err
@@ -135,7 +122,6 @@ func Fingerprint(pub crypto.PublicKey) (SignerID, error) {
 	return SignerID(hex.EncodeToString(sum[:])), nil
 }
 
-// checkPublic reports why tokens cannot be verified with pub.
 func checkPublic(pub crypto.PublicKey) error {
 	switch k := pub.(type) {
 	case *rsa.PublicKey:
@@ -150,7 +136,7 @@ func checkPublic(pub crypto.PublicKey) error {
 		if len(k) != ed25519.PublicKeySize {
 			return fmt.Errorf("%w: Ed25519 key of %d bytes, want %d", ErrKey, len(k), ed25519.PublicKeySize)
 		}
-	case nil: // in a certificate, of a kind that crypto/x509 does not know
+	case nil: // a kind of key that crypto/x509 does not know
 		return fmt.Errorf("%w: no key of a known kind, want RSA, P-256 or Ed25519", ErrKey)
 	default:
 		return fmt.Errorf("%w: %s, want RSA, P-256 or Ed25519", ErrKey, keyfile.Kind(pub))

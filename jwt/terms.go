@@ -5,17 +5,12 @@ import (
 	"fmt"
 )
 
-// terms is the JSON shape of what [Verified.Terms] returns.
 type terms struct {
-	Signer string          `json:"signer"` // its name
+	Signer string          `json:"signer"`
 	Claims json.RawMessage `json:"claims"`
 }
 
-// Terms returns what the token says, as JSON and without its secrets (cht and
-// chpwd are empty, and claims that
-// this package does not know, which may hold anything, are left out): what a provisioner remembers of the token that let a node
-// in, for [Recall]. It is about as long as the token. The bytes are shared, and not to
-// be changed.
+// Terms returns the token as JSON without cht, chpwd and unknown claims, for [Recall]. Treat it as read-only.
 func (v *Verified) Terms() json.RawMessage {
 	if v.terms != nil {
 		return v.terms
@@ -27,15 +22,13 @@ func (v *Verified) Terms() json.RawMessage {
 		claims, err = json.Marshal(terms{Signer: v.SignerName, Claims: claims})
 	}
 	if err != nil {
-		return nil // decoded claims encode again; without terms there is less to go by
+		return nil // decoded claims always encode
 	}
 	return claims
 }
 
-// Recall returns a token from what was remembered of it: its id, its signer,
-// and its [Verified.Terms]. It is as authentic as the caller's memory, and its
-// times and its signer's limits have been checked then and not now: it is no
-// credential, and [Verified.Admits] knows only the token's own limits.
+// Recall restores a token from its [Verified.Terms]. It is only as authentic as the caller's store. Its times and its
+// signer's limits are not checked again.
 func Recall(id TokenID, signer SignerID, remembered json.RawMessage) (*Verified, error) {
 	var t terms
 	if err := json.Unmarshal(remembered, &t); err != nil {

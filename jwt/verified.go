@@ -12,48 +12,39 @@ import (
 	"muster/internal/wire"
 )
 
-// A TokenID is what a token is counted and revoked by: 32 lower-case hex
-// digits, see [Verified].
+// A TokenID identifies a token for counting and revoking, see [Verified].
 type TokenID string
 
-// Verified is what a trusted signer says in a token. It is authentic; that the
-// sender is the node it claims to be is not said here, see [Verified.Admits].
-// Treat its maps and slices as read-only: they are shared with later results
-// for the same text.
+// Verified is an authenticated token. Results for the same text share maps and slices: treat them as read-only.
 type Verified struct {
 	Claims
-	Limits Limits // the token's own, from the claim extensions
+	Limits Limits
 
-	// ID is the token's id for counting and revoking. It is the first 32 hex
-	// digits of the SHA-256 over
+	// ID is the token's id for counting and revoking: the first 32 hex digits of the SHA-256 over
 	//
 	//	muster token id v1 \n <Signer> \n jti \n <claim jti>
 	//
-	// or, where there is no jti, over the same with "input" and the signing
-	// input (header and claims) instead. The spaces are not part of it. It
-	// does not depend on the signature, since the holder of a token signed with
-	// ES256 can make a second signature that is as good, nor is it the jti
-	// itself, which may hold anything.
+	// without the spaces; without a jti, "input" and the signing input (header and claims) take its place. It does
+	// not depend on the signature, since the holder of an ES256 token can make a second valid signature. It is not
+	// the jti itself, which may hold anything.
 	ID TokenID
 
-	Signer     SignerID // whose key verified the signature
-	SignerName string   // what operators call them, never empty
+	Signer     SignerID // key that verified the signature
+	SignerName string   // never empty
 
 	by    *signer
-	terms json.RawMessage // encoded once per text, nil where nothing was verified
+	terms json.RawMessage // encoded once per text, nil if not verified
 }
 
-// ExtensionsJSON returns the claim extensions as one JSON object, nil if it is
-// empty.
+// ExtensionsJSON returns the claim extensions as one JSON object, nil if empty.
 func (v *Verified) ExtensionsJSON() json.RawMessage {
 	if len(v.Extensions) == 0 {
 		return nil
 	}
-	b, _ := json.Marshal(v.Extensions) // what was decoded encodes again
+	b, _ := json.Marshal(v.Extensions)
 	return b
 }
 
-// tokenID is described at [Verified].
 func tokenID(by SignerID, c *compact) TokenID {
 	kind, text := "jti", c.claims.JTI
 	if text == "" {
@@ -63,7 +54,6 @@ func tokenID(by SignerID, c *compact) TokenID {
 	return TokenID(hex.EncodeToString(sum[:])[:32])
 }
 
-// checkTimes checks what changes with time: the signer, then the token.
 func (v *Verified) checkTimes(now time.Time) error {
 	by := v.by
 	if !by.NotBefore.IsZero() && now.Before(by.NotBefore) {
@@ -81,10 +71,8 @@ func (v *Verified) checkTimes(now time.Time) error {
 	return nil
 }
 
-// Admits reports whether the token, and its signer, cover the identity at the
-// site of the provisioner that asks; site is empty if it serves none. The
-// error wraps [ErrIdentity] or [ErrSite]. No error does not mean that the
-// sender is the node: every machine that holds the token could say so.
+// Admits checks whether the token and its signer cover the identity at the provisioner's site, empty if it has none.
+// The error wraps [ErrIdentity] or [ErrSite]. It does not prove the sender's identity.
 func (v *Verified) Admits(id wire.Identity, site Site) error {
 	if !covers(v.Limits.Identities, id) {
 		return fmt.Errorf("%w: %q, token is for %s", ErrIdentity, id, first(v.Limits.Identities))
@@ -104,7 +92,6 @@ func (v *Verified) Admits(id wire.Identity, site Site) error {
 	return nil
 }
 
-// covers reports whether one of the patterns selects id, or there are none.
 func covers(patterns []wire.Pattern, id wire.Identity) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p wire.Pattern) bool { return p.Match(id) })
 }
@@ -118,5 +105,4 @@ func (v Verified) LogValue() slog.Value {
 	)
 }
 
-// instant writes a time for people.
 func instant(t time.Time) string { return t.UTC().Format(time.RFC3339) }

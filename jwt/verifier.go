@@ -9,16 +9,13 @@ import (
 	"time"
 )
 
-// NotBeforeLeeway is how far the provisioner's clock may be behind the one of
-// the operator that has just signed a token with `nbf` now. It is the most that
-// is usual (RFC 7519 section 4.1.5: a few minutes). There is none for `exp`:
-// an end is a promise.
+// NotBeforeLeeway is how far a provisioner's clock may be behind the signing operator's (RFC 7519 section 4.1.5: a
+// few minutes at most). `exp` has no leeway.
 const NotBeforeLeeway = 60 * time.Second
 
 // VerifierConfig configures [NewVerifier].
 type VerifierConfig struct {
-	// Signers are those whose tokens are accepted. Required, non-empty, and
-	// no two with the same key, since they could have different limits.
+	// Signers are required; no two may have the same key, since their limits could differ.
 	Signers []Signer
 
 	// Now is the clock. Optional; defaults to [time.Now].
@@ -32,16 +29,13 @@ type Verifier struct {
 	cache   *cache
 }
 
-// signer is a Signer that has been checked.
 type signer struct {
 	Signer
 	id SignerID
 }
 
-// NewVerifier returns a Verifier that keeps its own copy of the signers, or an
-// error that names everything wrong with them at once and wraps [ErrKey] where
-// it is a key. To add or remove a signer, make another Verifier: what the old
-// one remembers goes with it.
+// NewVerifier copies the signers. The error names everything that is wrong and wraps [ErrKey] for a key. To change
+// the signers, make another Verifier: the cache goes with the old one.
 func NewVerifier(cfg VerifierConfig) (*Verifier, error) {
 	var errs []error
 	if len(cfg.Signers) == 0 {
@@ -73,25 +67,18 @@ func NewVerifier(cfg VerifierConfig) (*Verifier, error) {
 	return v, nil
 }
 
-// Verify authenticates the text of a token and checks that it is a
-// provisioning token whose time it is, and the signer's. The signature is
-// verified once per text as long as the text is remembered; the times are checked on every call. Refused texts are not remembered,
-// so that strangers cannot displace the fleet's. It neither counts uses nor
-// knows revocations: the caller does, by ID.
+// Verify authenticates a token and checks purpose, times and signer. It caches authenticated texts; refused ones
+// cannot displace them. Counting uses and checking revocations, by ID, is the caller's task.
 //
-// The error wraps exactly one of [ErrMalformed], [ErrUnsupported], [ErrLimit],
-// [ErrUnknownSigner], [ErrSignature], [ErrSignerExpired], [ErrPurpose],
-// [ErrExpired] and [ErrNotYetValid].
+// The error wraps exactly one of [ErrMalformed], [ErrUnsupported], [ErrLimit], [ErrUnknownSigner], [ErrSignature],
+// [ErrSignerExpired], [ErrPurpose], [ErrExpired] and [ErrNotYetValid].
 func (v *Verifier) Verify(text string) (*Verified, error) { return v.VerifyFrom(text, nil) }
 
-// VerifyFrom is [Verifier.Verify] for a text that a stranger sent: the check of
-// its signature is charged to their budget before it is made, and given back
-// if the token turns out authentic. A text that is remembered costs nothing, so
-// holders of a token that was good before do not feel what other senders spend. If
-// the budget is spent, the error wraps [ErrBudget], and the text may be a good
-// token. A nil budget is endless.
+// VerifyFrom is [Verifier.Verify] for a text from the network. It charges the sender's budget before it checks a
+// signature, and refunds authentic tokens. Cached texts cost nothing. If the budget is spent, the error wraps
+// [ErrBudget]. A nil budget is unlimited.
 func (v *Verifier) VerifyFrom(text string, budget Budget) (*Verified, error) {
-	// Also here, since a hash over megabytes is work as well, and texts are kept.
+	// Hashing megabytes is work too, and texts are cached.
 	if len(text) > MaxTokenBytes {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrMalformed, len(text), MaxTokenBytes)
 	}
@@ -111,8 +98,6 @@ func (v *Verifier) VerifyFrom(text string, budget Budget) (*Verified, error) {
 	return &result, nil
 }
 
-// authenticate finds the signer of a text, and checks all that does not change
-// with time.
 func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
 	if budget != nil && !budget.Charge() {
 		return nil, ErrBudget
@@ -126,10 +111,10 @@ func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
 		return nil, err
 	}
 	if !c.claims.Provisioning() {
-		return nil, fmt.Errorf("%w: purpose %.40q, subject %.40q, want %q", ErrPurpose, c.claims.Purpose, c.claims.Subject, Purpose)
+		return nil, fmt.Errorf("%w: purpose %.40q, subject %.40q, want %q",
+			ErrPurpose, c.claims.Purpose, c.claims.Subject, Purpose)
 	}
-	// Only here: what is authentic and no provisioning token is not remembered,
-	// and would be checked for nothing as often as it is sent.
+	// Not earlier: an authentic token of another purpose is not cached, and would be checked for free each time.
 	if budget != nil {
 		budget.Refund()
 	}
@@ -145,8 +130,7 @@ func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
 	return found, nil
 }
 
-// signerOf returns the signer whose key verifies c. Tokens carry no key id,
-// so all signers with a key for the algorithm are tried.
+// signerOf tries all signers with a key for the algorithm: tokens carry no key id.
 func (v *Verifier) signerOf(c *compact) (*signer, error) {
 	var tried []*signer
 	for i := range v.signers {
@@ -161,9 +145,11 @@ func (v *Verifier) signerOf(c *compact) (*signer, error) {
 	}
 	switch len(tried) {
 	case 0:
-		return nil, fmt.Errorf("%w: algorithm %q, and none of the signers (%d) has a key for it", ErrUnknownSigner, c.alg, len(v.signers))
+		return nil, fmt.Errorf("%w: algorithm %q, and none of the %d signers has a key for it",
+			ErrUnknownSigner, c.alg, len(v.signers))
 	case 1:
-		return nil, fmt.Errorf("%w: not made with the key of signer %q, SHA-256 %s", ErrSignature, tried[0].Name, tried[0].id)
+		return nil, fmt.Errorf("%w: not made with the key of signer %q, SHA-256 %s",
+			ErrSignature, tried[0].Name, tried[0].id)
 	default:
 		return nil, fmt.Errorf("%w: none of the %d signers' keys for %s verifies it", ErrSignature, len(tried), c.alg)
 	}

@@ -1,5 +1,4 @@
-// Command webhook is an endpoint for muster's webhooks: it verifies what it gets,
-// by the scheme of Standard Webhooks, and prints it.
+// Command webhook is an endpoint for muster's webhooks: it verifies events by Standard Webhooks and prints them.
 //
 //	webhook :8443 certificate.pem key.pem pager.secret
 package main
@@ -20,8 +19,8 @@ import (
 
 const (
 	maxBodyBytes   = 1 << 20
-	minSecretBytes = 24              // as Standard Webhooks has it; anybody can sign with an empty one
-	tolerance      = 5 * time.Minute // likewise
+	minSecretBytes = 24              // Standard Webhooks; anybody could sign with an empty one
+	tolerance      = 5 * time.Minute // Standard Webhooks
 )
 
 func main() {
@@ -33,7 +32,6 @@ func main() {
 	os.Exit(1) //nolint:forbidigo // this is main
 }
 
-// serve takes events and prints them.
 func serve(address, certificate, privateKey, secretFile string) error {
 	text, err := os.ReadFile(secretFile)
 	if err != nil {
@@ -52,13 +50,13 @@ func serve(address, certificate, privateKey, secretFile string) error {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		// The same event may come again: what must not act twice remembers the id, for 72 hours.
+		// An event may come again: remember its id for 72 hours if a repetition would do harm.
 		_, _ = fmt.Fprintf(os.Stdout, "%s %s\n", r.Header.Get("webhook-id"), body)
 	})}
 	return s.ListenAndServeTLS(certificate, privateKey)
 }
 
-// verify says what is wrong with a request: nothing in it counts before.
+// verify returns what is wrong with a request. Trust nothing in it before.
 func verify(key []byte, h http.Header, body []byte, now time.Time) error {
 	id, stamp := h.Get("webhook-id"), h.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
@@ -72,7 +70,7 @@ func verify(key []byte, h http.Header, body []byte, now time.Time) error {
 	for s := range strings.FieldsSeq(h.Get("webhook-signature")) {
 		text, ok := strings.CutPrefix(s, "v1,")
 		got, err := base64.StdEncoding.DecodeString(text)
-		if ok && err == nil && hmac.Equal(got, want) { // takes as long for every wrong one
+		if ok && err == nil && hmac.Equal(got, want) { // constant time
 			return nil
 		}
 	}

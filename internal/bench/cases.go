@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// An open loop begins nodes at this share of what the provisioner can do, for this long, or until it has begun
-// so many times the nodes of the other cases.
+// An open loop starts nodes at this share of the measured peak rate, for this time, or until it has started this
+// multiple of the other cases' nodes.
 const (
 	openShare = 0.8
 	openSpan  = 30 * time.Second
 	maxOpen   = 3
 )
 
-// Cases runs the standard cases one after the other, each with a provisioner and a store of its own, and calls each
-// with the result. cfg says how many nodes each has, and how many records and connected nodes those have that are
-// about these. Nodes that do not get through are an error.
+// Cases runs the standard cases, each with its own provisioner and store, and calls each with the result. Nodes that
+// fail are an error.
 func Cases(ctx context.Context, cfg Config, each func(name string, r *Result)) error {
 	base := cfg
 	base.Stored, base.Idle = 0, 0
-	peak := 0.0 // provisioned a minute over shared connections
+	peak := 0.0
 	for _, one := range []struct {
 		name string
 		set  func(*Config)

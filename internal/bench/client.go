@@ -18,44 +18,40 @@ import (
 	"muster/provisioner/ca"
 )
 
-// A request is a message that is ready to be sent.
 type request struct {
 	id     string
 	data   []byte
-	opener *seal.ReplyOpener // nil if it is not sealed
+	opener *seal.ReplyOpener // nil: not sealed
 }
 
-// An offer is the reply that has a node's certificate.
+// An offer is the reply with a node's certificate.
 type offer struct {
-	reply          []byte // plain
+	reply          []byte // opened
 	serial, digest string
 }
 
-// A refusal is a provisioner's, as an error.
 type refusal struct {
 	wire.Refusal
-	unsealed bool // although it had to be sealed: it may delay the node but not turn it away
+	unsealed bool // not sealed as required: it may delay the node but not turn it away
 }
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
 
-// errWrong means that a reply is not what a node must get. It is a failure.
+// errWrong means that a reply is not what a node must get.
 var errWrong = errors.New("wrong reply")
 
-// newRequest encodes a message, sealed if the connection has a session.
 func (n *node) newRequest(id string, message any) (request, error) {
 	data, opener, err := simnode.EncodeIn(n.session(), message)
 	return request{id, data, opener}, err
 }
 
-// enrollment returns a request for the node's certificate, with so many bytes of facts.
+// enrollment returns a request with so many bytes of facts.
 func (n *node) enrollment(facts int) (request, error) {
 	m := n.Request()
 	m.Facts = factsOf(n.Identity, facts)
 	return n.newRequest(m.ID, m)
 }
 
-// confirmation returns the node's confirmation of its offer.
 func (n *node) confirmation() (request, error) {
 	a := &wire.Applied{ID: wire.NewID(), Identity: n.Identity, Serial: n.offer.serial, Digest: n.offer.digest}
 	var err error
@@ -65,11 +61,10 @@ func (n *node) confirmation() (request, error) {
 	return n.newRequest(a.ID, a)
 }
 
-// enroll asks once for the node's certificate.
 func (f *fleet) enroll(l link, n *node) error {
 	r := n.prepared
 	n.prepared = request{}
-	if r.data == nil { // this is not the first attempt
+	if r.data == nil { // not the first attempt
 		var err error
 		if r, err = n.enrollment(f.cfg.FactsBytes); err != nil {
 			return err
@@ -87,7 +82,6 @@ func (f *fleet) enroll(l link, n *node) error {
 	return nil
 }
 
-// apply confirms once.
 func (n *node) apply(l link) error {
 	r, err := n.confirmation()
 	if err != nil {
@@ -103,7 +97,7 @@ func (n *node) apply(l link) error {
 	return nil
 }
 
-// send sends the request and returns the reply, opened. A refusal is an error.
+// send returns the opened reply. A refusal is an error.
 func (r request) send(l link, subject string) ([]byte, error) {
 	b, err := l.ask(subject, r.data)
 	if err != nil {
@@ -123,12 +117,12 @@ func (r request) send(l link, subject string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %.80q", errWrong, b)
 	}
 	if id := member(b, "id"); id != r.id {
-		return nil, fmt.Errorf("the reply is to request %.22q, not %q", id, r.id) // the agent asks again, too
+		return nil, fmt.Errorf("the reply is to request %.22q, not %q", id, r.id)
 	}
 	return b, nil
 }
 
-// open opens a sealed reply, or returns one that is not sealed as it is.
+// open opens a sealed reply; any other it returns unchanged.
 func (r request) open(b []byte) (plain []byte, unsealed bool, err error) {
 	text := member(b, "ct")
 	if text == "" {
@@ -142,16 +136,15 @@ func (r request) open(b []byte) (plain []byte, unsealed bool, err error) {
 	return plain, false, err
 }
 
-// member returns the first member of this name in a reply, a string without escapes. While the clock runs this
-// stands for decoding the reply, which takes longer than all else that a node does; [fleet.verify] decodes it.
+// member returns the first member of this name in a reply, a string without escapes. It replaces decoding, which
+// takes longer than everything else that a node does; [fleet.verify] decodes later.
 func member(reply []byte, name string) string {
 	_, rest, _ := bytes.Cut(reply, []byte(`"`+name+`":"`))
 	text, _, _ := bytes.Cut(rest, []byte{'"'})
 	return string(text)
 }
 
-// verify checks what every node was offered, once the clock has stopped: real machines have cores of their own for
-// that. A node with something wrong has failed.
+// verify checks every node's offer after the clock has stopped: real machines have their own cores for that.
 func (f *fleet) verify(ctx context.Context) error {
 	return each(ctx, len(f.nodes), runtime.GOMAXPROCS(0), func(i int) error {
 		n := f.nodes[i]
@@ -172,8 +165,7 @@ func (f *fleet) verify(ctx context.Context) error {
 	})
 }
 
-// check returns what is wrong with what the node was offered: it must be what the node confirmed, for its key and
-// name, and under root.
+// check returns an error unless the offer is the confirmed one, for the node's key and name, and under root.
 func (n *node) check(root *x509.Certificate) error {
 	reply, err := wire.DecodeReply(n.offer.reply)
 	if err != nil {
@@ -200,7 +192,7 @@ func (n *node) check(root *x509.Certificate) error {
 	return verifyUnder(root, chain, x509.VerifyOptions{KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 }
 
-// verifyUnder verifies a chain, the leaf first, under root.
+// verifyUnder verifies a chain, leaf first, under root.
 func verifyUnder(root *x509.Certificate, chain []*x509.Certificate, o x509.VerifyOptions) error {
 	o.Roots, o.Intermediates = x509.NewCertPool(), x509.NewCertPool()
 	o.Roots.AddCert(root)
@@ -211,14 +203,14 @@ func verifyUnder(root *x509.Certificate, chain []*x509.Certificate, o x509.Verif
 	return err
 }
 
-// brokerTLS accepts a broker for the host under root. A chain that was verified counts for all nodes: each handshake
-// proves that the key is there.
+// brokerTLS accepts a broker for the host under root. It verifies an unchanged chain once: each handshake proves the
+// key.
 func brokerTLS(host string, root *x509.Certificate) *tls.Config {
-	var known atomic.Pointer[[]byte] // the leaf that was verified last
+	var known atomic.Pointer[[]byte] // leaf verified last
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         host,
-		InsecureSkipVerify: true, // VerifyConnection does it, once
+		InsecureSkipVerify: true, // VerifyConnection verifies, once
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			leaf := cs.PeerCertificates[0].Raw
 			if k := known.Load(); k != nil && bytes.Equal(*k, leaf) {

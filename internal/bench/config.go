@@ -8,17 +8,15 @@ import (
 	"muster/internal/wire"
 )
 
-// maxNodes bounds the nodes of a wave, the uses of a token and the records. Keys and requests are held in memory,
-// about 2 KiB a node, and for a sealed one as much as its facts on top.
+// Keys and requests are in memory, about 2 KiB a node, and as much as its facts on top for a sealed one.
 const maxNodes = 2_000_000
 
-// A Wave is how far nodes go.
+// A Wave is a group of nodes that go equally far.
 type Wave string
 
-// The waves.
 const (
-	WaveEnroll  Wave = "enrolled"    // to the certificate: nothing is confirmed
-	WaveApplied Wave = "provisioned" // to the confirmation that is on record
+	WaveEnroll  Wave = "enrolled"    // up to the certificate
+	WaveApplied Wave = "provisioned" // up to the recorded confirmation
 )
 
 // Config configures [Run]. Its fields are flags of `muster bench`.
@@ -28,15 +26,15 @@ type Config struct {
 	FactsBytes   int
 	Connection   Connection
 	Token        Token
-	Policy       []byte // Rego; nil is the built-in policy
+	Policy       []byte // Rego; nil: the built-in policy
 	Waves        []Wave // one after the other, Nodes each
 	Rate         float64
 	Stored       int    // records in the store beforehand
 	Idle         int    // nodes connected over mutual TLS meanwhile
-	Provisioners int    // beside a broker with a process of its own; 0 is one with its broker inside
-	Dir          string // for the temporary directory; empty is the system's
+	Provisioners int    // beside a separate broker process; 0: one with its broker inside
+	Dir          string // temporary directory; empty: the system's
 
-	// Program starts this program with other arguments. Required.
+	// Program returns a command that runs this program with args. Required.
 	Program func(args ...string) *exec.Cmd
 }
 
@@ -47,13 +45,13 @@ type Connection struct {
 	Sealed bool
 }
 
-// A Token is what the provisioning token is like.
+// A Token describes the provisioning token.
 type Token struct {
 	Key  string // "rsa4096" or "ed25519"
-	Uses int    // 0 is unlimited
+	Uses int    // 0: unlimited
 }
 
-// Check returns everything that is wrong with c, one line each, with the flag's name.
+// Check returns everything that is wrong with c, with the flags' names.
 func (c *Config) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -66,7 +64,7 @@ func (c *Config) Check() error {
 		{"facts-bytes", c.FactsBytes, minFacts, wire.MaxFactsBytes},
 		{"uses", c.Token.Uses, 0, maxNodes},
 		{"stored", c.Stored, 0, maxNodes},
-		{"idle", c.Idle, 0, 16_000}, // a process has about 20,000 descriptors,
+		{"idle", c.Idle, 0, 16_000}, // a process has about 20,000 descriptors
 		{"provisioners", c.Provisioners, 0, 16},
 	} {
 		if n.got < n.least || n.got > n.most {

@@ -19,42 +19,39 @@ import (
 	"muster/internal/wire"
 )
 
-// Time limits of a simulated node, those of the agent (package server).
+// The agent's time limits (package server).
 const (
 	dialTimeout  = 10 * time.Second
 	replyTimeout = 15 * time.Second
 )
 
 const (
-	readBuffer = 8 << 10 // a reply with a small configuration is about 3 KiB
+	readBuffer = 8 << 10 // a reply with a small configuration has about 3 KiB
 	maxReply   = 1 << 20
 )
 
-// errNoResponders is the broker's answer where no provisioner listens.
 var errNoResponders = errors.New("no provisioner listens")
 
-// credentials are what a connection presents. They are made before the clock starts.
+// credentials are what a connection presents, made before the clock starts.
 type credentials struct {
-	name    string        // of CONNECT, to which the inbox is bound
-	token   string        // as presented, perhaps sealed
-	session *seal.Session // of a sealed token, else nil
+	name    string        // of CONNECT, which determines the inbox
+	token   string        // perhaps sealed
+	session *seal.Session // nil: not sealed
 }
 
-// A conn is one connection to the broker that speaks as much of NATS' client protocol as a node needs. It sends
-// what nats.go sends for the agent, in the same pieces, so that the broker has the same work. On this side it takes
-// a fraction of the CPU: nats.Connect starts three goroutines and has buffers of 64 KiB.
-//
-// It is used by one goroutine at a time.
+// A conn is a connection to the broker with the part of the NATS protocol that a node needs. It sends what nats.go
+// sends for the agent, in the same pieces, so the broker has the same work. It needs a fraction of nats.go's CPU:
+// nats.Connect starts three goroutines with buffers of 64 KiB. One goroutine at a time uses it.
 type conn struct {
 	net.Conn
 	r     *bufio.Reader
 	inbox string // prefix of reply subjects
-	slot  uint64 // of the last request, whose reply subject ends in it
-	out   []byte // what is to be sent
-	in    []byte // the last message
+	slot  uint64 // of the last request; ends its reply subject
+	out   []byte
+	in    []byte
 }
 
-// dial connects and presents the credentials. secure is nil for no TLS.
+// dial connects and presents the credentials; nil secure: no TLS.
 func dial(address string, c *credentials, secure *tls.Config) (*conn, error) {
 	tcp, err := net.DialTimeout("tcp", address, dialTimeout)
 	if err != nil {
@@ -68,8 +65,7 @@ func dial(address string, c *credentials, secure *tls.Config) (*conn, error) {
 	return n, nil
 }
 
-// connect returns the CONNECT for a broker that greeted with info, with the members that nats.go sends. All texts are
-// base64url and dots.
+// connect returns CONNECT with the members that nats.go sends. All texts are base64url and dots.
 func (c *credentials) connect(info []byte, secure bool) ([]byte, error) {
 	proof := ""
 	if c.session != nil {
@@ -90,7 +86,7 @@ func (c *credentials) connect(info []byte, secure bool) ([]byte, error) {
 		c.token, secure, c.name, proof), nil
 }
 
-// greet goes through INFO, TLS, CONNECT, PING and PONG.
+// greet does INFO, TLS, CONNECT, PING and PONG.
 func (n *conn) greet(c *credentials, secure *tls.Config) error {
 	if err := n.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
 		return err
@@ -130,8 +126,8 @@ func (n *conn) greet(c *credentials, secure *tls.Config) error {
 	}
 }
 
-// ask publishes a request and returns the reply. Like the agent it subscribes to a subject for each reply: a
-// wildcard costs the broker more.
+// ask publishes a request and returns the reply. Like the agent it subscribes to a subject per reply: a wildcard
+// costs the broker more.
 func (n *conn) ask(subject string, payload []byte) ([]byte, error) {
 	if err := n.SetDeadline(time.Now().Add(replyTimeout)); err != nil {
 		return nil, err
@@ -155,14 +151,14 @@ func (n *conn) ask(subject string, payload []byte) ([]byte, error) {
 	}
 }
 
-// A message is a reply, if its slot is not 0. Its payload is valid until the next one.
+// A message is a reply if slot is not 0. Its payload is valid until the next one.
 type message struct {
 	slot    uint64
 	payload []byte
-	err     error // what the broker says in place of a reply
+	err     error // error reported by the broker
 }
 
-// message reads the next thing that the broker sends, and answers its pings.
+// message reads the next message, and answers pings.
 func (n *conn) message() (message, error) {
 	line, err := n.line()
 	if err != nil {
@@ -172,7 +168,7 @@ func (n *conn) message() (message, error) {
 	switch string(word) {
 	case "MSG":
 		return n.reply(strings.Fields(string(rest)))
-	case "HMSG": // only the broker itself sends headers
+	case "HMSG":
 		m, err := n.reply(strings.Fields(string(rest)))
 		m.err = errNoResponders
 		return m, err
@@ -186,7 +182,7 @@ func (n *conn) message() (message, error) {
 	}
 }
 
-// reply reads the rest of a message, whose first field is its subject and the last its size.
+// reply reads a message from its subject to its end.
 func (n *conn) reply(fields []string) (message, error) {
 	if len(fields) < 3 {
 		return message{}, fmt.Errorf("broker sent a message of %d fields", len(fields))
@@ -206,16 +202,14 @@ func (n *conn) reply(fields []string) (message, error) {
 	return message{slot: slot, payload: n.in[:size]}, nil
 }
 
-// line reads one line without its end, up to readBuffer bytes. It is valid until the next read.
+// line reads one line of up to readBuffer bytes, valid until the next read.
 func (n *conn) line() ([]byte, error) {
 	line, err := n.r.ReadSlice('\n')
 	return bytes.TrimRight(line, "\r\n"), err
 }
 
-// close ends the connection. Nothing that was sent is outstanding.
 func (n *conn) close() { _ = n.Close() }
 
-// brokerError is what a broker says before it closes a connection.
 func brokerError(line []byte) error {
 	return fmt.Errorf("broker: %s", strings.Trim(strings.TrimPrefix(string(line), "-ERR"), " '"))
 }

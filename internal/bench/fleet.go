@@ -19,36 +19,35 @@ import (
 	"muster/internal/wire"
 )
 
-// sharedLinks is how many connections all nodes use if they share them: enough for both cores to have some in hand.
+// Enough to keep both cores busy.
 const sharedLinks = 16
 
 // A fleet is the nodes of one wave and what they share.
 type fleet struct {
 	cfg     *Config
-	run     string // part of all names, so that no two fleets share any
-	applied bool   // they go to the confirmation
+	run     string // part of all names, unique per fleet
+	applied bool   // nodes confirm
 
-	address string // of the broker
+	address string
 	secure  *tls.Config
 	token   string
 	root    *x509.Certificate // of the installation
-	sealKey *seal.PublicKey   // nil if nothing is sealed
-	links   []*sharedLink     // empty for a connection per node
+	sealKey *seal.PublicKey   // nil: not sealed
+	links   []*sharedLink     // empty: a connection per node
 	nodes   []*node
 
 	count counts
 }
 
-// A node is a simulated node in a fleet.
 type node struct {
 	*simnode.Node
-	own      *credentials // of its own connection; nil if it uses link
+	own      *credentials // nil: uses link
 	link     *sharedLink
 	prepared request // made before the clock starts, sent once
-	offer    *offer  // nil before it was offered a certificate
+	offer    *offer  // nil before the reply
 }
 
-// newFleet makes the nodes of a wave, with a token of their own.
+// newFleet makes the nodes of a wave with one token.
 func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet, error) {
 	token, err := s.token(cfg)
 	if err != nil {
@@ -89,12 +88,10 @@ func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet,
 	})
 }
 
-// runID is part of the names of all nodes of a fleet.
 func runID() string {
 	return strings.ToLower(strings.NewReplacer("-", "0", "_", "1").Replace(wire.NewID()))[:10]
 }
 
-// identityOf is the name of the node with this number.
 func identityOf(run string, i int) string { return "n" + strconv.Itoa(i) + "." + run + ".bench.muster" }
 
 func (f *fleet) newNode(i int) (*node, error) {
@@ -112,7 +109,6 @@ func (f *fleet) newNode(i int) (*node, error) {
 	return n, err
 }
 
-// newCredentials makes what a connection presents.
 func (f *fleet) newCredentials() (*credentials, error) {
 	c := &credentials{name: wire.NewID(), token: f.token}
 	if f.sealKey == nil {
@@ -128,7 +124,6 @@ func (f *fleet) newCredentials() (*credentials, error) {
 
 func (f *fleet) dial(c *credentials) (*conn, error) { return dial(f.address, c, f.secure) }
 
-// session returns the one of the node's connection, nil if nothing is sealed.
 func (n *node) session() *seal.Session {
 	if n.own != nil {
 		return n.own.session
@@ -136,7 +131,7 @@ func (n *node) session() *seal.Session {
 	return n.link.session
 }
 
-// each calls do for each number below n, by several workers, until one fails.
+// each calls do for each number below n from several workers, until one fails.
 func each(ctx context.Context, n, workers int, do func(i int) error) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -153,10 +148,10 @@ func each(ctx context.Context, n, workers int, do func(i int) error) error {
 	return g.Wait()
 }
 
-// minFacts is the least that factsOf makes: what the built-in policy reads.
+// the built-in policy reads these
 const minFacts = 512
 
-// factsOf returns facts of about so many bytes, such as a machine with this name has.
+// factsOf returns facts of about size bytes, as of a machine with this name.
 func factsOf(identity string, size int) json.RawMessage {
 	var b strings.Builder
 	b.WriteString(`{"fqdn":"` + identity + `","datacenter":"ams1","role":"web","environment":"production",` +

@@ -33,12 +33,11 @@ import (
 	"muster/provisioner/ca"
 )
 
-// policy decides unless --policy-file names another: about 30 lines that read facts, as a fleet's would.
+// policy is the default for --policy-file: about 30 lines that read facts, as a fleet's would.
 //
 //go:embed policy.rego
 var policy []byte
 
-// signerKey makes the key of the token's signer.
 func signerKey(kind string) (crypto.Signer, error) {
 	if kind == "ed25519" {
 		_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -47,8 +46,8 @@ func signerKey(kind string) (crypto.Signer, error) {
 	return rsa.GenerateKey(rand.Reader, 4096)
 }
 
-// install makes a setup in a temporary directory, as `muster provisioner init` would, for one token's signer and
-// without quotas: one machine plays all nodes.
+// install makes a setup in a temporary directory as `muster provisioner init` does, without quotas, since one machine
+// plays all nodes.
 func install(cfg *Config) (_ *serving, err error) {
 	s := &serving{}
 	if s.dir, err = os.MkdirTemp(cfg.Dir, "muster-bench-"); err != nil {
@@ -85,7 +84,7 @@ func install(cfg *Config) (_ *serving, err error) {
 	return s, nil
 }
 
-// configure makes of what init wrote the setup of a bench: its signer, its policy, no quotas.
+// configure changes the setup of init: its signer, its policy, no quotas.
 func (s *serving) configure(cfg *Config) (err error) {
 	if s.key, err = signerKey(cfg.Token.Key); err != nil {
 		return err
@@ -111,7 +110,7 @@ func (s *serving) configure(cfg *Config) (err error) {
 		serr,
 		os.WriteFile(s.config(0), bytes.Replace(text, []byte("\nquotas:\n"), quotas, 1), 0o644),
 		os.WriteFile(filepath.Join(s.home(), "signer.pem"), public, 0o644),
-		os.RemoveAll(policies), // with its tests
+		os.RemoveAll(policies),
 		os.Mkdir(policies, 0o755),
 		os.WriteFile(filepath.Join(policies, "bench.rego"), rego, 0o644),
 	); err != nil {
@@ -128,7 +127,6 @@ func (s *serving) configure(cfg *Config) (err error) {
 	return nil
 }
 
-// token signs a token.
 func (s *serving) token(cfg *Config) (string, error) {
 	now := time.Now().UTC()
 	c := jwt.Claims{
@@ -153,8 +151,7 @@ func (s *serving) token(cfg *Config) (string, error) {
 	return jwt.Sign(s.key, c)
 }
 
-// commands returns the arguments of the processes that serve, in the order of their start, the last of them a
-// provisioner.
+// commands returns the arguments of the serving processes in their order; the last one is a provisioner.
 func (s *serving) commands(cfg *Config) (all [][]string) {
 	if cfg.Provisioners > 0 {
 		all = append(all, []string{"broker", "run", filepath.Join(s.brokerDir(), "nats-server.conf")})
@@ -165,10 +162,8 @@ func (s *serving) commands(cfg *Config) (all [][]string) {
 	return all
 }
 
-// brokerDir is where the files of a broker with a process of its own are.
 func (s *serving) brokerDir() string { return filepath.Join(s.dir, "broker") }
 
-// config is the configuration of provisioner i.
 func (s *serving) config(i int) string {
 	if i == 0 {
 		return filepath.Join(s.home(), "provisioner.yaml")
@@ -176,7 +171,7 @@ func (s *serving) config(i int) string {
 	return filepath.Join(s.home(), "provisioner"+strconv.Itoa(i+1)+".yaml")
 }
 
-// freePort returns an address where no process listens. If one does before the broker starts, that start fails.
+// freePort returns an unused address. If another process takes it, the broker's start fails.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -187,8 +182,8 @@ func freePort() (string, error) {
 	return net.JoinHostPort("localhost", port), err
 }
 
-// installExternal makes the files of the broker, and the configurations of all provisioners but the first: they have
-// the same keys, and a name and a data_dir of their own.
+// installExternal makes the broker's files, and the configurations of all further provisioners: the same keys, with
+// their own name and data_dir.
 func (s *serving) installExternal(cfg *Config) error {
 	server := setup.BrokerServer{Dir: s.brokerDir()}
 	server.Name = "broker.bench.muster"
@@ -218,11 +213,11 @@ func (s *serving) installExternal(cfg *Config) error {
 	return nil
 }
 
-// fillers is how many records are being written at a time: as many requests as a provisioner works on.
+// As many requests as a provisioner works on at a time.
 const fillers = 256
 
-// fill writes records of provisioned nodes into the store before its provisioner starts. A provisioner in this
-// process does it, in the way in which it writes those of nodes that enroll.
+// fill writes records of provisioned nodes before the provisioner starts, through a provisioner in this process, as
+// enrollments do.
 func (s *serving) fill(ctx context.Context, cfg *Config) (err error) {
 	log, err := os.Create(filepath.Join(s.dir, "fill.log"))
 	if err != nil {
@@ -258,11 +253,11 @@ func (s *serving) fill(ctx context.Context, cfg *Config) (err error) {
 	return nil
 }
 
-// storedRecord is the record of a node that was provisioned, as long as that of a node that enrolled.
+// storedRecord returns a record as long as an enrolled node's.
 func storedRecord(identity string, now time.Time) *provisioner.Record {
 	sum := sha256.Sum256([]byte(identity))
 	hash := hex.EncodeToString(sum[:])
-	const shared = "8f6f24d1a1ad0c9bb0c9a4d3cf3be7ad8f6f24d1a1ad0c9bb0c9a4d3cf3be7ad" // one token, one policy for all
+	const shared = "8f6f24d1a1ad0c9bb0c9a4d3cf3be7ad8f6f24d1a1ad0c9bb0c9a4d3cf3be7ad" // one token and policy for all
 	return &provisioner.Record{
 		Schema:   provisioner.RecordSchema,
 		Identity: wire.Identity(identity),
@@ -270,7 +265,7 @@ func storedRecord(identity string, now time.Time) *provisioner.Record {
 		Current: &provisioner.Issued{
 			Serial:    hash[:32],
 			KeyHash:   hash,
-			DER:       []byte(strings.Repeat(string(sum[:]), 18)), // 576 bytes, as a certificate of ours
+			DER:       []byte(strings.Repeat(string(sum[:]), 18)), // 576 bytes, as our certificates
 			NotBefore: now,
 			NotAfter:  now.Add(720 * time.Hour),
 			Digest:    hash,

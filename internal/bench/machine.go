@@ -18,17 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Speed is what two small things cost on the machine, measured by one thread before anything else is started. Two
-// results can be compared as far as their speeds can.
+// Speed is the cost of two operations, measured by one thread before anything else starts. Results of machines with
+// similar speeds are comparable.
 type Speed struct {
-	Verify float64 `json:"machine_verify_us"` // checking one P-256 signature: computing
-	Fsync  float64 `json:"fsync_p50_us"`      // a write of 512 bytes, about a small record, synced
+	Verify float64 `json:"machine_verify_us"` // checking a P-256 signature
+	Fsync  float64 `json:"fsync_p50_us"`      // a synced write of 512 bytes, about a small record
 }
 
-// speedRounds is how often each is measured; the median counts.
+// the median counts
 const speedRounds = 5
 
-// speed measures. dir is on the disk that is measured.
 func speed(dir string) (s Speed, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -53,7 +52,7 @@ func speed(dir string) (s Speed, err error) {
 	return s, errors.Join(err, f.Close())
 }
 
-// timed returns how many nanoseconds do takes when it is called n times.
+// timed returns the nanoseconds of one call of do.
 func timed(n int, do func()) float64 {
 	var took []time.Duration
 	for range speedRounds {
@@ -67,19 +66,17 @@ func timed(n int, do func()) float64 {
 	return float64(took[len(took)/2].Nanoseconds()) / float64(n)
 }
 
-// usage is what processes have used since their start.
 type usage struct {
 	cpu     int64 // nanoseconds
-	peak    int64 // bytes of memory, each at its own peak
-	memory  int64 // bytes now
-	written int64 // bytes sent to the disk
+	peak    int64 // bytes, each process at its own peak
+	memory  int64 // bytes
+	written int64 // bytes sent to disk
 }
 
-// usageOf adds up processes.
 func usageOf(pids []int) (u usage, err error) {
 	for _, pid := range pids {
-		// The process's CPU clock, whose id is made as in clock_getcpuclockid(3): /proc counts in hundredths of a second.
-		const sched = 2 // CPUCLOCK_SCHED of linux/posix-timers.h
+		// The process's CPU clock, with its id as in clock_getcpuclockid(3): /proc counts in hundredths of a second.
+		const sched = 2
 		var t unix.Timespec
 		if err := unix.ClockGettime(int32(^pid<<3|sched), &t); err != nil {
 			return usage{}, fmt.Errorf("process %d: %w", pid, err)
@@ -104,7 +101,7 @@ func usageOf(pids []int) (u usage, err error) {
 	return u, nil
 }
 
-// procNumber reads a line like "VmHWM:   123 kB" of a file below /proc.
+// procNumber reads a line like "VmHWM: 123 kB" of a file below /proc.
 func procNumber(pid int, file, key string) (int64, error) {
 	path := fmt.Sprintf("/proc/%d/%s", pid, file)
 	b, err := os.ReadFile(path)
@@ -119,17 +116,17 @@ func procNumber(pid int, file, key string) (int64, error) {
 	return 0, fmt.Errorf("%s has no %s", path, key)
 }
 
-// ownCPU is what this process has used, in nanoseconds.
+// ownCPU returns this process's CPU time in nanoseconds.
 func ownCPU() int64 {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u) // cannot fail with these arguments
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// yield has the threads of this process wait for their turn (SCHED_BATCH, sched(7)) until restore is called. The
-// nodes stand for machines elsewhere, which interrupt no serving process: without this, each reply wakes a thread in
-// the middle of serving, which costs 4 % of the serving CPU and a quarter of the nodes' (measured with new
-// connections). Where a sandbox forbids it, nothing changes. A process that is started meanwhile inherits it.
+// yield gives this process's threads SCHED_BATCH (sched(7)) until restore is called. Simulated nodes must not
+// interrupt serving processes: without this, each reply wakes a thread, which costs 4 % of the serving CPU and a
+// quarter of the nodes' (measured with new connections). If a sandbox forbids it, nothing changes. Child processes
+// inherit it.
 func yield() (restore func()) {
 	schedule(schedBatch)
 	return func() { schedule(schedNormal) }

@@ -12,35 +12,34 @@ import (
 	"muster/internal/wire"
 )
 
-// Retries of a node that was not told when to come back: as the agent's, but shorter at the start, since a wave ends
-// with its last node.
+// The agent's backoff, but shorter at the start, since a wave ends with its last node.
 const (
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 5 * time.Second
 
-	// patience is how long a node tries, beyond the waits that it was told: eight requests without a reply.
+	// patience bounds a node's attempts without the waits it was told: eight requests without a reply.
 	patience = 2 * time.Minute
 )
 
-// maxWhy is how many causes of refusals and failures are kept.
+// causes of refusals and failures that are kept
 const maxWhy = 5
 
-// counts are what became of a fleet's nodes.
+// counts are the outcomes of a fleet's nodes. mu guards all fields.
 type counts struct {
 	begun atomic.Int64
 
-	mu sync.Mutex // guards all that follows
+	mu sync.Mutex
 
 	enrolled, provisioned int
-	refused, failed       int // for good
+	refused, failed       int // finally
 	refusals              map[wire.Code]int
 	broken, unanswered    int
 	why                   []string
-	latencies             []time.Duration // of nodes that got through
-	last                  time.Time       // when the last node got through
+	latencies             []time.Duration
+	last                  time.Time
 }
 
-// play has all nodes enroll and returns when the last one is done.
+// play enrolls all nodes and waits for the last one.
 func (f *fleet) play(ctx context.Context, start time.Time) error {
 	defer func() {
 		for _, l := range f.links {
@@ -51,15 +50,15 @@ func (f *fleet) play(ctx context.Context, start time.Time) error {
 		f.open(ctx, start)
 		return ctx.Err()
 	}
-	// A closed loop: the next node begins when one is through.
+	// A closed loop: the next node starts when one is done.
 	return each(ctx, len(f.nodes), f.cfg.Concurrency, func(i int) error {
 		f.enter(ctx, f.nodes[i], time.Now())
 		return nil
 	})
 }
 
-// open begins nodes at a rate, whatever became of those before. Latency counts from the moment at which a node was to
-// begin, so that a provisioner that stalls is charged with the nodes that wait meanwhile.
+// open starts nodes at a fixed rate. Latency counts from a node's scheduled start, so that a provisioner that stalls
+// is charged for waiting nodes.
 func (f *fleet) open(ctx context.Context, start time.Time) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -73,7 +72,7 @@ func (f *fleet) open(ctx context.Context, start time.Time) {
 	}
 }
 
-// sleep waits, and reports whether ctx still stands then.
+// sleep reports whether ctx is still valid after d.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -88,7 +87,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// enter takes one node through, and counts what becomes of it.
+// enter runs one node and counts its outcome.
 func (f *fleet) enter(ctx context.Context, n *node, since time.Time) {
 	f.count.begun.Add(1)
 	var own link
@@ -121,7 +120,7 @@ func hangUp(own link) {
 	}
 }
 
-// attempt goes as far as it gets: connect, enroll, confirm. own is the node's connection, if it has one.
+// attempt connects, enrolls and confirms. own is the node's own connection, if any.
 func (f *fleet) attempt(n *node, own *link) (err error) {
 	l := *own
 	switch {
@@ -141,7 +140,7 @@ func (f *fleet) attempt(n *node, own *link) (err error) {
 	return err
 }
 
-// judge counts what went wrong and says whether to try again, and when.
+// judge counts a failure and decides whether and when to try again.
 func (c *counts) judge(err error, backoff time.Duration) (wait time.Duration, again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +167,6 @@ func jitter(wait time.Duration) time.Duration {
 	return wait + rand.N(wait/4+1) //nolint:gosec // spreads load, hides nothing
 }
 
-// through counts a node that got through.
 func (c *counts) through(applied bool, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,7 +178,6 @@ func (c *counts) through(applied bool, took time.Duration) {
 	c.latencies = append(c.latencies, took)
 }
 
-// lost counts a node that did not get through.
 func (c *counts) lost(n *node, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +193,7 @@ func (c *counts) lost(n *node, err error) {
 	c.because(n, err)
 }
 
-// because keeps the first few causes. It is called with mu held.
+// because keeps the first few causes. The caller holds mu.
 func (c *counts) because(n *node, err error) {
 	if len(c.why) < maxWhy {
 		c.why = append(c.why, n.Identity+": "+err.Error())

@@ -8,37 +8,35 @@ import (
 	"muster/internal/wire"
 )
 
-// A Result is what was measured, also its form with --json.
-//
-// Where both waves were run, enrolled figures are of the wave that confirms nothing, and all others of the one that
-// goes to the confirmation.
+// A Result is the measurement, also in the form of --json. If both waves were run, enrolled figures are of the wave
+// without confirmations, all other figures of the other one.
 type Result struct {
-	Nodes       int `json:"nodes"`       // that began, in the last wave
-	Enrolled    int `json:"enrolled"`    // of them: got their certificate, checked, with the record on disk
-	Provisioned int `json:"provisioned"` // of them: their confirmation is on disk as well
-	Refused     int `json:"refused"`     // for good, in all waves
-	Failed      int `json:"failed"`      // did not get what they must get, in all waves
+	Nodes       int `json:"nodes"`       // started, in the last wave
+	Enrolled    int `json:"enrolled"`    // of them: certificate checked, record on disk
+	Provisioned int `json:"provisioned"` // of them: confirmation on disk
+	Refused     int `json:"refused"`     // finally, in all waves
+	Failed      int `json:"failed"`      // wrong or no reply, in all waves
 
 	NodesPerMinute       float64 `json:"nodes_per_minute"` // enrolled
 	ProvisionedPerMinute float64 `json:"provisioned_per_minute"`
 	Seconds              float64 `json:"seconds"` // of the last wave
 
-	P50  float64 `json:"p50_ms"` // of nodes that got through, from their start; with --rate, from when they were to start
+	P50  float64 `json:"p50_ms"` // of successful nodes, from their start; with --rate, from their scheduled start
 	P99  float64 `json:"p99_ms"`
 	P999 float64 `json:"p999_ms"`
 
-	Refusals   map[wire.Code]int `json:"refusals"`   // replies by code, busy among them, of all waves
-	Broken     int               `json:"broken"`     // connections that failed and were made again
-	Unanswered int               `json:"unanswered"` // requests that were sent again
+	Refusals   map[wire.Code]int `json:"refusals"`   // replies by code, with busy, of all waves
+	Broken     int               `json:"broken"`     // connections made again
+	Unanswered int               `json:"unanswered"` // requests sent again
 
 	ServingCPU     float64 `json:"serving_cpu_us_per_node"`
-	DriverCPU      float64 `json:"driver_cpu_us_per_node"` // of the process that simulates the nodes
+	DriverCPU      float64 `json:"driver_cpu_us_per_node"` // of the simulating process
 	PeakMemory     int64   `json:"peak_memory_bytes"`      // of the serving processes
 	WrittenPerNode float64 `json:"written_bytes_per_node"`
-	StartMS        float64 `json:"start_ms"`           // of the provisioner to serving
-	StartMemory    int64   `json:"start_memory_bytes"` // then
+	StartMS        float64 `json:"start_ms"`
+	StartMemory    int64   `json:"start_memory_bytes"` // after the start
 	Stored         int     `json:"stored"`             // records before the first wave
-	ListedMS       float64 `json:"listed_ms"`          // until the last process had listed all nodes; 0 without --stored
+	ListedMS       float64 `json:"listed_ms"`          // until the last process has listed all nodes; 0 without --stored
 	Idle           int     `json:"idle"`               // nodes connected over mutual TLS
 	IdleMemory     int64   `json:"idle_memory_bytes"`
 
@@ -51,7 +49,7 @@ func newResult(cfg *Config) *Result {
 	return &Result{Refusals: map[wire.Code]int{}, Why: []string{}, Stored: cfg.Stored}
 }
 
-// add adds one wave, the last of which counts where there can be one only.
+// add adds a wave. Where only one can count, the last one does.
 func (r *Result) add(kind Wave, w *wave) {
 	c := &w.count
 	r.Nodes, r.Enrolled, r.Provisioned = int(c.begun.Load()), c.enrolled, c.provisioned
@@ -86,7 +84,7 @@ func (r *Result) add(kind Wave, w *wave) {
 	r.PeakMemory = w.after.peak
 }
 
-// milliseconds returns a quantile of sorted latencies, the nearest rank above; 0 of none.
+// milliseconds returns a quantile of sorted latencies, nearest rank above.
 func milliseconds(sorted []time.Duration, quantile float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -95,8 +93,8 @@ func milliseconds(sorted []time.Duration, quantile float64) float64 {
 	return rounded(sorted[max(rank, 0)].Seconds()*1000, 1000)
 }
 
-// rounded cuts digits that mean nothing: by is 10 for one digit behind the point.
+// rounded cuts meaningless digits; by is 10 for one decimal.
 func rounded(x, by float64) float64 { return math.Round(x*by) / by }
 
-// Missing returns how many nodes did not get through.
+// Missing returns how many nodes failed.
 func (r *Result) Missing() int { return r.Refused + r.Failed }

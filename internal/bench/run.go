@@ -13,8 +13,8 @@ import (
 	"muster/internal/wire"
 )
 
-// Run measures what cfg says and returns the result. Whatever it started or made is gone when it returns, also if ctx
-// ends meanwhile. An error means that it could not be measured; nodes that did not get through are in the result.
+// Run measures and returns the result. It removes everything that it made, also if ctx ends. An error means that it
+// could not measure; failed nodes are in the result.
 func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	if runtime.GOOS != "linux" {
 		return nil, errors.New("processes are measured by what Linux counts of them (/proc): run it on Linux")
@@ -44,13 +44,12 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	return result, nil
 }
 
-// served has one wave served by processes of its own, so that each is measured from a fresh start. The last wave is
-// the one that has idle nodes beside it.
+// served runs one wave on fresh serving processes. The last wave has the idle nodes beside it.
 func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool, result *Result) error {
 	if err := s.start(ctx, cfg); err != nil {
 		return err
 	}
-	defer func() { _ = s.halt() }() // below, unless something fails
+	defer func() { _ = s.halt() }()
 	u, err := usageOf(s.pids)
 	if err != nil {
 		return err
@@ -79,16 +78,16 @@ func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool,
 	return nil
 }
 
-// A wave is what was measured of one.
+// A wave is the measurement of one.
 type wave struct {
 	*fleet
 	start  time.Time
-	before usage // of the serving processes
+	before usage
 	after  usage
 	cpu    int64 // of this process, in nanoseconds
 }
 
-// wave has a new fleet enroll, and measures meanwhile.
+// wave has a new fleet enroll.
 func (s *serving) wave(ctx context.Context, cfg *Config, kind Wave) (*wave, error) {
 	ctx, cancel := s.whileServed(ctx)
 	defer cancel()
@@ -108,7 +107,7 @@ func (s *serving) wave(ctx context.Context, cfg *Config, kind Wave) (*wave, erro
 
 // measure plays the wave by the clock.
 func (s *serving) measure(ctx context.Context, w *wave) (err error) {
-	runtime.GC() // each wave begins with what it needs
+	runtime.GC() // each wave starts with a clean heap
 	defer yield()()
 	if w.before, err = usageOf(s.pids); err != nil {
 		return err
@@ -121,12 +120,11 @@ func (s *serving) measure(ctx context.Context, w *wave) (err error) {
 	return errors.Join(err, uerr)
 }
 
-// settling is after what time a provisioner that rests has given memory back: it notices within 10 s that it rests
-// (package daemon), and the system gets its memory back little by little.
+// settling is the time until an idle provisioner has returned memory: it notices within 10 s that it is idle (package
+// daemon), and the system gets memory back slowly.
 const settling = 30 * time.Second
 
-// idle provisions nodes, connects them to the fleet over mutual TLS until end is called, and measures what the serving
-// processes take then.
+// idle provisions nodes, connects them to the fleet until end is called, and measures the serving processes.
 func (s *serving) idle(ctx context.Context, cfg *Config, result *Result) (end func(), err error) {
 	alone := *cfg
 	alone.Nodes, alone.Rate, alone.Connection, alone.Token.Uses = cfg.Idle, 0, Connection{Shared: true}, 0

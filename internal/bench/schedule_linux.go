@@ -12,8 +12,7 @@ const (
 	schedBatch  = unix.SCHED_BATCH
 )
 
-// schedule sets the policy of all threads of this process, twice: a thread that starts meanwhile has what the thread
-// had that started it.
+// schedule sets all threads of this process, twice: a new thread inherits from the one that started it.
 func schedule(policy uint32) {
 	for range 2 {
 		threads, _ := os.ReadDir("/proc/self/task") // without it nothing changes

@@ -21,40 +21,38 @@ import (
 )
 
 const (
-	startTimeout = 2 * time.Minute // of a process that opens a million records on a busy machine
-	listTimeout  = 5 * time.Minute // of the list of nodes: a million take 15 s, and wait 30 s before
+	startTimeout = 2 * time.Minute // for opening a million records on a busy machine
+	listTimeout  = 5 * time.Minute // for listing a million nodes: 15 s, after a wait of 30 s
 )
 
-// Lines of logs that are waited for. A group is what is read of them.
+// Log lines to wait for, with the interesting part as a group.
 var (
 	ready       = regexp.MustCompile(`broker is running|provisioner is serving(?:.* broker="?nats://([^ "]+))?`)
 	nodesListed = regexp.MustCompile(`nodes are listed.* elapsed=([^ \n]+)`)
 )
 
-// A serving is what is measured: the setup and the processes of a provisioner.
+// A serving is the setup and the processes of a provisioner.
 type serving struct {
-	dir     string // for files, temporary
-	broker  string // where a broker with a process of its own listens; empty without one
+	dir     string // temporary
+	broker  string // address of a separate broker process; empty: none
 	key     crypto.Signer
 	seal    seal.PublicKey
 	root    *x509.Certificate
 	servers []*server
-	pids    []int         // of them
-	url     string        // of their broker
-	opened  time.Duration // from the start of the first process until the last one serves
+	pids    []int
+	url     string
+	opened  time.Duration // start of the first process until the last one serves
 }
 
-// home is where the setup is.
 func (s *serving) home() string { return filepath.Join(s.dir, "provisioner") }
 
-// A server is one process that serves.
 type server struct {
 	cmd   *exec.Cmd
-	log   string        // file
-	ended chan struct{} // closed when it has ended
+	log   string
+	ended chan struct{} // closed at its end
 }
 
-// start runs the serving processes, one after the other, each with its log in a file as under a unit.
+// start runs the serving processes one after the other, each with its log in a file.
 func (s *serving) start(ctx context.Context, cfg *Config) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -84,10 +82,10 @@ func startServer(cmd *exec.Cmd, log string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // the process has its own
+	defer func() { _ = f.Close() }()
 	p := &server{cmd: cmd, log: log, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = f, f
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C ends it when the nodes have stopped
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches it after the nodes have stopped
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd, err)
 	}
@@ -95,7 +93,7 @@ func startServer(cmd *exec.Cmd, log string) (*server, error) {
 	return p, nil
 }
 
-// wait waits for a line of the log and returns its group.
+// wait waits for a log line and returns its group.
 func (p *server) wait(ctx context.Context, line *regexp.Regexp) (string, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -117,7 +115,7 @@ func (p *server) wait(ctx context.Context, line *regexp.Regexp) (string, error) 
 	}
 }
 
-// whileServed returns a context that ends, with the reason as its cause, when a serving process ends.
+// whileServed returns a context that ends, with the cause, when a serving process ends.
 func (s *serving) whileServed(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	for _, p := range s.servers {
@@ -132,15 +130,14 @@ func (s *serving) whileServed(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { cancel(nil) }
 }
 
-// lastWords returns the end of a log: why the process has ended. A mistake in a policy has three lines.
+// lastWords returns the end of a log, with the reason for the process's end. A mistake in a policy has three lines.
 func lastWords(log string) string {
-	b, _ := os.ReadFile(log) // an empty one says enough
+	b, _ := os.ReadFile(log) // an empty text is enough
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	return strings.Join(lines[max(0, len(lines)-5):], "\n")
 }
 
-// listed waits until the provisioner has listed all nodes, which a busy one puts off, so that the memory for that
-// counts as well.
+// listed waits until the provisioner has listed all nodes, so that this memory counts too. A busy one postpones it.
 func (s *serving) listed(ctx context.Context, result *Result, w *wave) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -157,11 +154,11 @@ func (s *serving) listed(ctx context.Context, result *Result, w *wave) error {
 	return err
 }
 
-// halt ends the processes, the last first, and leaves their files.
+// halt stops the processes, the last first, and leaves their files.
 func (s *serving) halt() error {
 	var errs []error
 	for _, p := range slices.Backward(s.servers) {
-		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-p.ended:
 		case <-time.After(startTimeout):
@@ -176,8 +173,8 @@ func (s *serving) halt() error {
 	return errors.Join(errs...)
 }
 
-// stop ends everything and removes it. It can be called at any time.
+// stop stops and removes everything. It can be called at any time.
 func (s *serving) stop() error {
-	_ = s.halt() // what was measured has been read
+	_ = s.halt() // the measurement has been read
 	return os.RemoveAll(s.dir)
 }

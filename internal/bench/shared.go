@@ -11,7 +11,6 @@ import (
 	"muster/internal/wire"
 )
 
-// errTimeout means that no reply came in time.
 var errTimeout = errors.New("no reply in 15s")
 
 // A link is a connection over which a node asks.
@@ -20,18 +19,16 @@ type link interface {
 	close()
 }
 
-// A sharedLink is one of the connections over which many nodes ask at the same time, by nats.go: it is made anew when
-// it has ended.
+// A sharedLink is a connection for many nodes, by nats.go. It connects again after it has ended.
 type sharedLink struct {
 	*credentials
 	url    string
 	secure *tls.Config
 
 	mu sync.Mutex
-	nc *nats.Conn // guarded by mu: nil if there is none
+	nc *nats.Conn // guarded by mu; nil: none
 }
 
-// conn returns the connection, made if there is none that works.
 func (l *sharedLink) conn() (*nats.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,9 +1,6 @@
-// Package browsertest holds one kind of test: the web console in a real browser,
-// headless Chromium, against a real fleet. `make browser` runs them, with the flag
-// -browser; without it they are skipped. A browser or an axe-core that is missing
-// fails them.
+// Package browsertest tests the web console in headless Chromium against a real fleet. `make browser` runs it, with
+// the flag -browser; without the flag its tests are skipped. A missing browser or axe-core is a failure.
 //
-// Pictures of every page, light and dark, wide and narrow, are written to the
-// folder that MUSTER_SCREENSHOTS names, or else to the test's artifacts: look at
-// them.
+// It writes pictures of every page, light and dark, wide and narrow, to the folder in MUSTER_SCREENSHOTS or else to
+// the test's artifacts.
 package browsertest

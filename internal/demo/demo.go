@@ -1,5 +1,5 @@
-// Package demo is `muster demo`: a provisioner with its broker and a fleet of real agents in one process, each with a
-// directory and a TCP connection of its own, on loopback. It shows what muster does and checks that it did.
+// Package demo is `muster demo`: a provisioner with its broker and a fleet of real agents in one process, each with
+// its own directory and TCP connection on loopback.
 package demo
 
 import (
@@ -9,39 +9,38 @@ import (
 	"time"
 )
 
-// MaxNodes bounds a demo: each node takes two connections, and one process has about 20,000 descriptors for both of
-// their ends.
+// Each node takes two connections, and a process has about 20,000 descriptors for both ends.
 const MaxNodes = 3000
 
 // Config configures [Run] and [Stay].
 type Config struct {
-	Nodes   int    // real agents, 1 to [MaxNodes]; [MinStay] at least that stay
-	Dir     string // where everything goes; missing or empty
+	Nodes   int    // 1 to [MaxNodes]; at least [MinStay] for Stay
+	Dir     string // missing or empty directory
 	Version string
 
-	// Progress is called at the beginning of a phase with a label and a number of nodes. It returns what is called
-	// for each node that is done, and what is called at the end of the phase. Required.
+	// Progress is called at the start of a phase with a label and a number of nodes. It returns a function to call
+	// per node and one for the end of the phase. Required.
 	Progress func(label string, nodes int) (one, end func())
 }
 
-// timeout bounds the enrollment of all: ten times what two slow cores need.
+// ten times what two slow cores need
 func (c Config) timeout() time.Duration {
 	return time.Minute + time.Duration(c.Nodes)*50*time.Millisecond
 }
 
-// A Result is what became of a demo, also its form with --json.
+// A Result is the outcome of a demo, also in the form of --json.
 type Result struct {
 	Nodes          int      `json:"nodes"`            // agents started
-	Provisioned    int      `json:"provisioned"`      // of them: in the fleet, over mutual TLS with what is on disk
-	NodesPerMinute float64  `json:"nodes_per_minute"` // until the last of them was in the fleet
+	Provisioned    int      `json:"provisioned"`      // of them: in the fleet with the certificate on their disk
+	NodesPerMinute float64  `json:"nodes_per_minute"` // until the last one was in the fleet
 	Seconds        float64  `json:"seconds"`
 	Dir            string   `json:"dir"`
 	Example        string   `json:"example"` // directory of one node
-	Missing        []string `json:"missing"` // everything that should have been and was not
+	Missing        []string `json:"missing"` // expectations that failed
 }
 
-// Run makes a fleet and returns what became of it. Result.Missing is empty if everything is as it should be. An error
-// means that the demo itself could not run. The files are left in cfg.Dir.
+// Run makes a fleet and checks it; Result.Missing lists failed expectations. An error means that the demo could not
+// run. The files stay in cfg.Dir.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	in, err := install(cfg, true) //nolint:contextcheck // bounded by the time-out of the policy's tests
 	if err != nil {
@@ -51,10 +50,9 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	return r, in.serve(ctx, func(ctx context.Context) error { return in.provision(ctx, r) })
 }
 
-// identity is the name of a node.
 func identity(i int) string { return fmt.Sprintf("node%04d.demo.muster", i+1) }
 
-// provision runs the agents until all are in the fleet, or the time is up, and stops them.
+// provision runs the agents until all are in the fleet or the time is up.
 func (in *installation) provision(ctx context.Context, r *Result) error {
 	if err := in.issue("provisioning", nil); err != nil {
 		return err

@@ -24,25 +24,24 @@ import (
 	"muster/server"
 )
 
-// policy is added to the installation's policy, so that something is denied by it.
+// policy gives the demo a denied node.
 const policy = `# Added by the demo: a reason to deny.
 package muster.enroll
 
 deny contains "machines in quarantine stay out" if input.facts.quarantine == true
 `
 
-// An installation is a provisioner with the files and agents of a demo.
+// An installation is the provisioner, files and agents of a demo.
 type installation struct {
 	cfg    Config
-	url    string // of the broker, as tokens name it
+	url    string
 	daemon *daemon.Daemon
-	key    crypto.Signer // of the token's signer
+	key    crypto.Signer
 
 	agentLog *slog.Logger
 	agents   sync.WaitGroup
 }
 
-// home is where the provisioner's files are.
 func (in *installation) home() string { return filepath.Join(in.cfg.Dir, "provisioner") }
 
 // install makes an installation as an operator would.
@@ -54,7 +53,7 @@ func install(cfg Config, trustFirstUse bool) (*installation, error) {
 	if err != nil {
 		return nil, err
 	}
-	listen := l.Addr().String() // if another process takes it before the broker, that does not start
+	listen := l.Addr().String() // if another process takes the port, the broker fails to start
 	_ = l.Close()
 	in := &installation{cfg: cfg, url: strings.Replace(listen, "127.0.0.1", "localhost", 1)}
 	err = setup.Init(in.home(), setup.Installation{
@@ -97,7 +96,6 @@ func install(cfg Config, trustFirstUse bool) (*installation, error) {
 	return in, err
 }
 
-// log returns a logger into a new file.
 func (in *installation) log(name string) (*slog.Logger, error) {
 	file, err := os.OpenFile(filepath.Join(in.cfg.Dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -119,14 +117,13 @@ func (in *installation) serve(ctx context.Context, play func(context.Context) er
 		case <-ready:
 			return play(inner)
 		case <-inner.Done():
-			return ctx.Err() // nil if the provisioner did not start; its error says why
+			return ctx.Err() // nil: the provisioner did not start, and its error says why
 		}
 	})
 	return g.Wait()
 }
 
-// issue writes a token of the installation's signer to its file. It is good for a month, and changed by edit if that
-// is not nil.
+// issue writes a token for a month to a file, changed by edit if that is not nil.
 func (in *installation) issue(name string, edit func(*jwt.Limits)) error {
 	now := time.Now().UTC().Truncate(time.Second)
 	c := jwt.Claims{
@@ -160,19 +157,18 @@ func (in *installation) tokenFile(name string) string {
 	return filepath.Join(in.cfg.Dir, "tokens", name+".jwt")
 }
 
-// A machine is one with an agent.
+// A machine has an agent.
 type machine struct {
 	name   string
 	token  string // name of its file
 	facts  map[string]any
-	member bool // it is to get in
+	member bool // expected to enroll
 }
 
-// dir is where a node's files are.
 func (in *installation) dir(name string) string { return filepath.Join(in.cfg.Dir, "nodes", name) }
 
-// enroll starts the agents of all machines, which end with ctx, and returns how many of the members are in the fleet:
-// once all are, or the time is up.
+// enroll starts the agents of all machines, which end with ctx. It returns how many members have joined once all
+// have, or the time is up.
 func (in *installation) enroll(ctx context.Context, all []machine) (joined int) {
 	one, end := in.cfg.Progress("enrolling", len(all))
 	defer end()
@@ -207,7 +203,7 @@ func (in *installation) enroll(ctx context.Context, all []machine) (joined int) 
 	return joined
 }
 
-// runAgent runs a machine's agent until ctx is done. observe is told of its events.
+// runAgent runs an agent until ctx is done; observe gets its events.
 func (in *installation) runAgent(ctx context.Context, m machine, observe func(server.Event)) error {
 	facts, err := json.Marshal(m.facts)
 	if err != nil {

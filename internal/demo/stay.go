@@ -19,38 +19,37 @@ import (
 	"muster/provisioner/operate"
 )
 
-// MinStay is the least number of nodes of a fleet that stays: some of each part.
+// MinStay leaves some nodes for each part of a fleet.
 const MinStay = 20
 
-// A Place is an installation that stays, for its operators: also its form with --json.
+// A Place is a running installation for its operators, also in the form of --json.
 type Place struct {
 	Dir       string     `json:"dir"`
-	Config    string     `json:"config"` // of the provisioner, for --config
+	Config    string     `json:"config"` // for --config
 	URL       string     `json:"url"`    // of API and console
 	Operators []Operator `json:"operators"`
 	Parts     []Part     `json:"parts"`
 }
 
-// An Operator is one that can be used at once.
 type Operator struct {
 	Name       string             `json:"name"`
 	Role       trust.OperatorRole `json:"role"`
 	Credential string             `json:"credential"` // file for --login: key, certificate and roots
-	TokenFile  string             `json:"token_file"` // for --login and the console; good for an hour
+	TokenFile  string             `json:"token_file"` // for --login and the console, valid for an hour
 }
 
-// A Part is a part of the fleet, and what becomes of it.
+// A Part is the nodes of a fleet with the same outcome.
 type Part struct {
 	Name    string `json:"name"`
 	What    string `json:"what"`
 	Nodes   int    `json:"nodes"`
-	Example string `json:"example"` // name of one of them
+	Example string `json:"example"` // name of one node
 
 	role, token string
 	member      bool
 }
 
-// parts divides a fleet of n nodes. The first part has what is left over.
+// parts divides n nodes; the first part gets the remainder.
 func parts(n int) []Part {
 	all := []Part{
 		{Name: "members", What: "provisioned and connected", role: "web", token: "fleet", member: true},
@@ -68,7 +67,6 @@ func parts(n int) []Part {
 	return all
 }
 
-// machine returns one of a part.
 func (p *Part) machine(i int) machine {
 	return machine{fmt.Sprintf("%s%d.example.net", p.role, i+1), p.token, map[string]any{
 		"role":         p.role,
@@ -79,8 +77,8 @@ func (p *Part) machine(i int) machine {
 	}, p.member}
 }
 
-// Stay makes an installation with operators and a fleet of real agents of which some are waiting, refused or revoked,
-// calls ready, and keeps it until ctx is done; then it returns nil. The files are left in cfg.Dir.
+// Stay runs an installation with operators and a fleet of real agents, some of them waiting, refused or revoked. It
+// calls ready and returns nil once ctx is done. The files stay in cfg.Dir.
 func Stay(ctx context.Context, cfg Config, ready func(*Place)) error {
 	in, err := install(cfg, false) //nolint:contextcheck // bounded by the time-out of the policy's tests
 	if err != nil {
@@ -94,13 +92,11 @@ func Stay(ctx context.Context, cfg Config, ready func(*Place)) error {
 	return err
 }
 
-// stay is one installation with its fleet.
 type stay struct {
 	*installation
 	parts []Part
 }
 
-// run starts the fleet, revokes some of it, and keeps it until ctx is done.
 func (s *stay) run(ctx context.Context, ready func(*Place)) error {
 	if err := s.signTokens(); err != nil {
 		return err
@@ -141,7 +137,7 @@ func (s *stay) run(ctx context.Context, ready func(*Place)) error {
 	return nil
 }
 
-// signTokens writes the tokens of the fleet. The default policy lets names in that a token lists.
+// The default policy admits names that a token lists.
 func (s *stay) signTokens() error {
 	open := s.issue("open", nil)
 	fleet := s.issue("fleet", func(l *jwt.Limits) {
@@ -150,7 +146,7 @@ func (s *stay) signTokens() error {
 	return errors.Join(open, fleet)
 }
 
-// addOperators adds one of each role, with a certificate, and a token in a file beside it.
+// addOperators adds an operator of each role, with certificate and token in files.
 func (s *stay) addOperators(ctx context.Context) ([]Operator, error) {
 	all := []Operator{
 		{Name: "anna", Role: trust.RoleAdmin},

@@ -12,7 +12,7 @@ import (
 	"muster/internal/wire"
 )
 
-// Successor returns the same node with a new key: what it is after a renewal.
+// Successor returns the node with a new key, as after a renewal.
 func (n *Node) Successor() (*Node, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -24,9 +24,8 @@ func (n *Node) Successor() (*Node, error) {
 	return &next, err
 }
 
-// Renewal returns a new request, with a new id, for a certificate for the key
-// of next, vouched for by the node's own. A node that renews for the same key
-// is its own next.
+// Renewal returns a request for a certificate for the key of next, signed by the node's own. A node that renews its
+// key is its own next.
 func (n *Node) Renewal(next *Node) (*wire.RenewRequest, error) {
 	r := &wire.RenewRequest{ID: wire.NewID(), Identity: n.Identity, CSR: next.CSR, Facts: n.Facts, Agent: "simnode", Boot: n.Boot}
 	c, err := wire.SignContinuity(n.Key, r.ID, r.Identity, r.CSR)
@@ -37,8 +36,7 @@ func (n *Node) Renewal(next *Node) (*wire.RenewRequest, error) {
 	return r, nil
 }
 
-// Renew sends a renewal over the connection of the fleet ([Node.DialFleet]) and
-// returns the reply to it, whatever it says.
+// Renew sends a renewal over a connection of [Node.DialFleet] and returns any reply.
 func Renew(ctx context.Context, nc *nats.Conn, r *wire.RenewRequest) (*wire.Reply, error) {
 	return ask(ctx, nc, wire.SubjectRenew, r)
 }

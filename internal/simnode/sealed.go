@@ -10,9 +10,8 @@ import (
 	"muster/jwt"
 )
 
-// credentials returns the options that present a token: as it is, or sealed in
-// a session of this connection alone, if the token names a key to seal to. What is
-// no token is presented as it is.
+// credentials returns the options that present a token, sealed in a new session if the token names a seal key.
+// Malformed tokens are presented as they are.
 func credentials(token string) ([]nats.Option, error) {
 	t, err := jwt.Peek(token)
 	if err != nil || t.Limits.Seal == "" {
@@ -30,11 +29,11 @@ func credentials(token string) ([]nats.Option, error) {
 		nats.SetCustomDialer(&dialer{net.Dialer{Timeout: dialTimeout}, session})}, nil
 }
 
-// dialer dials as the agent does: who is admitted late is admitted. It is also where a
-// connection keeps its session: nats.Conn has no other place for something of its owner's.
+// dialer dials as the agent does, and waits for slow admissions. It also keeps the session of its connection, since
+// nats.Conn cannot.
 type dialer struct {
 	net.Dialer
-	session *seal.Session // nil if the connection is not sealed
+	session *seal.Session // nil: not sealed
 }
 
 // Dial implements [nats.CustomDialer].
@@ -46,8 +45,7 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	return wire.NewEarlyPingConn(conn), nil
 }
 
-// Session returns the session in which what is sent over nc is sealed, or nil if
-// it is not.
+// Session returns the session of nc, nil if it is not sealed.
 func Session(nc *nats.Conn) *seal.Session {
 	d, ok := nc.Opts.CustomDialer.(*dialer)
 	if !ok {
@@ -56,7 +54,7 @@ func Session(nc *nats.Conn) *seal.Session {
 	return d.session
 }
 
-// Encode returns a message as [Enroll] and [Apply] send it over nc, and what decodes the replies to it.
+// Encode returns a message as [Enroll] and [Apply] send it over nc, and the decoder of its replies.
 func Encode(nc *nats.Conn, message any) ([]byte, func([]byte) (*wire.Reply, error), error) {
 	b, opener, err := EncodeIn(Session(nc), message)
 	if err != nil || opener == nil {
@@ -65,8 +63,7 @@ func Encode(nc *nats.Conn, message any) ([]byte, func([]byte) (*wire.Reply, erro
 	return b, opener.DecodeReply, nil
 }
 
-// EncodeIn returns a message as it is sent over a connection with this session, and what opens the replies to it: nil
-// for a nil session, in which nothing is sealed.
+// EncodeIn encodes a message in a session and returns the opener of its replies; nil for a nil session.
 func EncodeIn(session *seal.Session, message any) (b []byte, opener *seal.ReplyOpener, err error) {
 	if session == nil {
 		b, err = wire.Encode(message)

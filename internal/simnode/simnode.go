@@ -1,9 +1,5 @@
-// Package simnode is a node without a disk: it speaks the protocol of package
-// wire over a real connection, and keeps its key and what it gets in memory.
-//
-// The demo uses it for nodes that must be refused, tests for whatever an honest
-// agent would never send. It checks nothing that it is told: what a node must
-// check is package server's business.
+// Package simnode is a node without a disk: it speaks the protocol of package wire over a real connection, for tests
+// and the demo. It sends what an honest agent never would, and checks no reply.
 package simnode
 
 import (
@@ -27,16 +23,13 @@ import (
 	"muster/internal/wire"
 )
 
-// dialTimeout bounds a connection and its handshake; chosen, tests run on
-// machines that are busy.
+// Tests run on busy machines.
 const dialTimeout = 10 * time.Second
 
-// An inbox for each request, with no wildcard in it, is what the agent listens on
-// as well (package server): when a connection with a wildcard ends, the broker
-// goes through all requests of all nodes that wait for their reply.
+// Like the agent, it listens on an inbox per request: when a connection with a wildcard ends, the broker searches the
+// waiting requests of all nodes.
 
-// A Node is what a node brings along. Every field may be changed before
-// [Node.Request]. It is not safe for concurrent changes.
+// A Node is the data of a node. Fields may be changed before [Node.Request], not concurrently.
 type Node struct {
 	Identity string
 	Token    string
@@ -46,8 +39,7 @@ type Node struct {
 	Boot     string
 }
 
-// New returns a node with a new P-256 key and a certificate request for its
-// identity.
+// New returns a node with a new P-256 key and certificate request.
 func New(identity, token string) (*Node, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -58,8 +50,7 @@ func New(identity, token string) (*Node, error) {
 	return n, err
 }
 
-// CSR returns a certificate request in DER for the name, as common name and DNS
-// name.
+// CSR returns a certificate request in DER with name as common name and DNS name.
 func CSR(key crypto.Signer, name string) ([]byte, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
@@ -77,7 +68,7 @@ func (n *Node) Request() *wire.EnrollRequest {
 	}
 }
 
-// Confirm returns the confirmation of what the node was given.
+// Confirm returns the confirmation of e.
 func (n *Node) Confirm(e *wire.Enrolled) (*wire.Applied, error) {
 	a := &wire.Applied{ID: wire.NewID(), Identity: n.Identity, Serial: e.Serial, Digest: wire.Digest(e.Certificate, e.Files)}
 	var err error
@@ -85,8 +76,7 @@ func (n *Node) Confirm(e *wire.Enrolled) (*wire.Applied, error) {
 	return a, err
 }
 
-// Dial connects as a node that has a token and nothing else: sealed, if the
-// token says so. The connection does not reconnect.
+// Dial connects with a token alone, sealed if the token asks for it. The connection does not reconnect.
 func Dial(url, token string, opts ...nats.Option) (*nats.Conn, error) {
 	credentials, err := credentials(token)
 	if err != nil {
@@ -99,12 +89,10 @@ func Dial(url, token string, opts ...nats.Option) (*nats.Conn, error) {
 	}, credentials...), opts...)...)
 }
 
-// quiet keeps nats.go from printing what goes wrong beside a request to standard
-// error: whoever asked gets an error of his own.
+// quiet keeps nats.go from printing errors to standard error; the caller gets them.
 var quiet = nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 
-// DialFleet connects as a provisioned node, over mutual TLS with what it was
-// given.
+// DialFleet connects as a provisioned node by mutual TLS.
 func (n *Node) DialFleet(url string, e *wire.Enrolled, opts ...nats.Option) (*nats.Conn, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(e.CA)) {
@@ -125,14 +113,12 @@ func (n *Node) DialFleet(url string, e *wire.Enrolled, opts ...nats.Option) (*na
 	}, opts...)...)
 }
 
-// Enroll sends a request and returns the reply to it, whatever it says. On a
-// sealed connection it is sealed; a reply that is not sealed is [seal.ErrPlain] then.
+// Enroll sends a request and returns any reply. On a sealed connection, an unsealed reply is [seal.ErrPlain].
 func Enroll(ctx context.Context, nc *nats.Conn, r *wire.EnrollRequest) (*wire.Reply, error) {
 	return ask(ctx, nc, wire.SubjectEnroll, r)
 }
 
-// Apply sends a confirmation and returns the reply to it, whatever it says. On
-// a sealed connection it is sealed.
+// Apply sends a confirmation and returns any reply.
 func Apply(ctx context.Context, nc *nats.Conn, a *wire.Applied) (*wire.Reply, error) {
 	return ask(ctx, nc, wire.SubjectApplied, a)
 }

@@ -12,12 +12,11 @@ import (
 	"muster/server"
 )
 
-// An Agent is a real one, the code of `muster server`, with a directory of its
-// own.
+// An Agent is a real agent with a directory of its own.
 type Agent struct {
 	Identity string
 	Dir      string // holds private.pem, certificate.pem, ca.pem, server.conf
-	Token    string // path of its token
+	Token    string
 
 	f    *Fleet
 	edit []func(*server.Config)
@@ -25,8 +24,8 @@ type Agent struct {
 	done chan error
 }
 
-// Agent starts an agent with this token, and a configuration that is changed by edit at each
-// of its starts. It is stopped when the test ends, or by Stop.
+// Agent starts an agent with this token; edit changes its configuration at each start. It stops when the test ends,
+// or by Stop.
 func (f *Fleet) Agent(identity, token string, edit ...func(*server.Config)) *Agent {
 	f.t.Helper()
 	a := f.newAgent(identity, token, edit...)
@@ -37,7 +36,7 @@ func (f *Fleet) Agent(identity, token string, edit ...func(*server.Config)) *Age
 	return a
 }
 
-// newAgent returns one that was never started, with its token on its disk. It is stopped when the test ends.
+// newAgent returns an agent that was never started.
 func (f *Fleet) newAgent(identity, token string, edit ...func(*server.Config)) *Agent {
 	f.t.Helper()
 	base := f.t.TempDir()
@@ -59,7 +58,6 @@ func (f *Fleet) newAgent(identity, token string, edit ...func(*server.Config)) *
 	return a
 }
 
-// Start starts a stopped agent.
 func (a *Agent) Start() {
 	a.f.t.Helper()
 	cfg := server.Config{
@@ -83,7 +81,7 @@ func (a *Agent) Start() {
 	go func() {
 		err := s.Run(ctx)
 		for errors.Is(err, server.ErrRestart) {
-			if s, err = server.New(cfg); err == nil { // as whoever looks after the process does
+			if s, err = server.New(cfg); err == nil {
 				err = s.Run(ctx)
 			}
 		}
@@ -106,8 +104,7 @@ func (a *Agent) Stop() {
 	}
 }
 
-// Provisioned reports whether the agent's certificate is the current one on
-// record and on its disk.
+// Provisioned reports whether the agent's certificate is current on record and on its disk.
 func (a *Agent) Provisioned() bool {
 	r, _, err := a.f.daemon.Store().Record(a.f.Context(), wire.Identity(a.Identity))
 	if err != nil || r == nil || r.Current == nil || r.Next != nil {
@@ -117,7 +114,6 @@ func (a *Agent) Provisioned() bool {
 	return err == nil && fmt.Sprintf("%x", leaf.Raw) == fmt.Sprintf("%x", r.Current.DER)
 }
 
-// WaitProvisioned waits until the agents are provisioned.
 func (f *Fleet) WaitProvisioned(agents ...*Agent) {
 	f.t.Helper()
 	for _, a := range agents {

@@ -20,40 +20,32 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Check verifies again, from the store and the nodes' disks, everything that
-// must hold of a fleet at any time:
+// Check verifies, from the store and the nodes' disks, everything that must hold of a fleet at any time:
 //
-//   - every revision of every record is one that may follow the one before it;
-//   - every certificate on record chains to the authority, or to one before it,
-//     is its identity's alone, names nothing else, is good for clients only and
-//     belongs to the key that the record names;
-//   - no serial belongs to two identities, and a key has never had two live
-//     certificates: a retry gets the same one, unless a clock that was ahead has it
-//     begin later: the record names that one on;
-//   - a record names at most a current and a next certificate, and the current
-//     one was the next one before; no other certificate is admitted to the
-//     fleet;
-//   - no more keys have had a certificate from a limited token than it has uses,
-//     each of them holds one in its log of claims, and never were more held;
-//   - a renewal is of a node that had a certificate, leaves it with one that it
-//     can hold already, and keeps its token's terms;
+//   - each revision of a record may follow the one before;
+//   - each certificate on record chains to an authority of the setup, names its
+//     identity alone, is for clients only and belongs to the key on record;
+//   - no serial belongs to two identities, and no key has two live certificates:
+//     a retry gets the same one, unless a clock that was ahead made it begin later;
+//   - a record names at most a current and a next certificate, the current one was
+//     the next one before, and no other certificate is admitted;
+//   - no more keys have certificates from a limited token than it has uses, and each
+//     holds a use in the token's claims;
+//   - a renewal is of a node with a certificate, and keeps its token's terms;
 //   - no stream acknowledges what nodes publish;
-//   - what is provisioned has an event, and no event is of a record that is not
-//     there;
-//   - a provisioned agent has on its disk exactly what its record says, with a
-//     private key that only it may read;
-//   - what a token that is to be sealed has brought about was asked for sealed;
-//   - what is revoked is neither live nor admitted, all certificates of a node
-//     that is out are revoked, superseded ones too, and the CRL names exactly
-//     the revoked certificates that have not expired;
-//   - nothing secret was logged, reported or stored.
+//   - each provisioned node has an event, and each event a record;
+//   - a provisioned agent's disk matches its record, and its key is private;
+//   - requests with a token that asks for sealing were sealed;
+//   - nothing revoked is live or admitted, all certificates of a revoked node are
+//     revoked, and the CRL names exactly the unexpired revoked ones;
+//   - no secret was logged, reported or stored.
 func (f *Fleet) Check() {
 	f.t.Helper()
 	c := &checker{f: f, roots: x509.NewCertPool(), between: x509.NewCertPool(), owner: map[string]wire.Identity{}, last: map[wire.Identity]*provisioner.Record{}, serial: map[string]string{}, certified: certified{}}
 	if f.cluster != nil {
 		f.Eventually("every stream has a leader", f.led)
 	}
-	// Also those of authorities before: what they have issued is in the history.
+	// Former authorities too: their certificates are in the history.
 	for pattern, pool := range map[string]*x509.CertPool{"ca*/root.pem": c.roots, "ca*/issuing.pem": c.between} {
 		for _, path := range c.files(pattern) {
 			if cert, err := readCertificate(path); err != nil {
@@ -79,18 +71,16 @@ func (f *Fleet) Check() {
 	c.secrets()
 }
 
-// checker is one run of Check.
 type checker struct {
 	f              *Fleet
 	roots, between *x509.CertPool
-	owner          map[string]wire.Identity              // by serial
-	last           map[wire.Identity]*provisioner.Record // newest revision seen
-	serial         map[string]string                     // newest serial by identity and key hash
+	owner          map[string]wire.Identity
+	last           map[wire.Identity]*provisioner.Record
+	serial         map[string]string // newest serial by identity and fingerprint
 
 	certified certified
 }
 
-// files returns the paths in the setup that match a pattern.
 func (c *checker) files(pattern string) []string {
 	paths, err := filepath.Glob(filepath.Join(c.f.Dir, pattern))
 	if err != nil {
@@ -110,8 +100,7 @@ func (c *checker) revision(r *provisioner.Record, revision trust.Revision) error
 	if before != nil {
 		from = before.State
 	}
-	// Only so many revisions are kept: of a long history, the first that is left
-	// follows one that is gone.
+	// Old revisions are dropped: the first one kept may follow a dropped one.
 	if cut := before == nil && !r.UpdatedAt.Equal(r.FirstEnrolledAt); !cut && !provisioner.CanMove(from, r.State) {
 		c.bad("%s revision %d: %s follows %s", r.Identity, revision, r.State, from)
 	}
@@ -124,7 +113,7 @@ func (c *checker) revision(r *provisioner.Record, revision trust.Revision) error
 		}
 	}
 	for _, s := range r.Superseded {
-		// Perhaps all that is left of it: only so many revisions are kept.
+		// Old revisions are dropped: this may be all that is left of it.
 		c.owned(r.Identity, s.Serial)
 	}
 	c.renewal(before, r, revision)
@@ -138,7 +127,6 @@ func (c *checker) revision(r *provisioner.Record, revision trust.Revision) error
 	return nil
 }
 
-// owned notes whose the certificate is.
 func (c *checker) owned(id wire.Identity, serial string) {
 	if owner, ok := c.owner[serial]; ok && owner != id {
 		c.bad("certificate %s belongs to %s and to %s", serial, owner, id)
@@ -146,8 +134,7 @@ func (c *checker) owned(id wire.Identity, serial string) {
 	c.owner[serial] = id
 }
 
-// names reports whether a record names the certificate of a serial, so that a revocation of
-// its node does.
+// names reports whether a record names a serial, so that a revocation of its node covers it.
 func names(r *provisioner.Record, serial string) bool {
 	for _, i := range []*provisioner.Issued{r.Current, r.Next} {
 		if i != nil && i.Serial == serial {
@@ -203,7 +190,7 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 	}
 }
 
-// events compares what was reported with what is on record.
+// events compares events with records.
 func (c *checker) events() {
 	c.f.tokens.mu.Lock()
 	sealed := maps.Clone(c.f.sealed)
@@ -230,12 +217,10 @@ func (c *checker) events() {
 	c.superseded()
 }
 
-// eventPatience is how long the event of a confirmation may come after its record;
-// chosen, a lost acknowledgement takes a second.
+// A lost acknowledgement delays the event of a confirmation by a second.
 const eventPatience = 5 * time.Second
 
-// silent are the nodes whose confirmation is on record and in no event. One
-// follows the other, and later still where the acknowledgement was lost.
+// silent returns the nodes whose confirmation is on record and in no event.
 func (c *checker) silent() []wire.Identity {
 	reported := map[string]bool{}
 	for _, e := range c.f.Events() {
@@ -252,7 +237,7 @@ func (c *checker) silent() []wire.Identity {
 	return silent
 }
 
-// agent compares a provisioned agent's disk with its record.
+// agent compares an agent's disk with its record.
 func (c *checker) agent(a *Agent) {
 	r := c.last[wire.Identity(a.Identity)]
 	leaf, err := readCertificate(filepath.Join(a.Dir, "certificate.pem"))
@@ -293,7 +278,6 @@ func (c *checker) agent(a *Agent) {
 	}
 }
 
-// readCertificate returns the first certificate of a PEM file.
 func readCertificate(path string) (*x509.Certificate, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

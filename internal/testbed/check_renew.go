@@ -11,21 +11,18 @@ import (
 	"muster/provisioner/ca"
 )
 
-// maxAsked bounds how many serials Check asks the gate about.
 const maxAsked = 1000
 
-// renewable reports whether two thirds of the certificate's life are over, after
-// which its key may have another one.
+// renewable reports whether the key may have another certificate, after two thirds of the life.
 func renewable(i *provisioner.Issued, at time.Time) bool {
 	start := i.NotBefore.Add(ca.Backdate)
 	return !at.Before(start.Add(i.NotAfter.Sub(start) * 2 / 3))
 }
 
-// toCome reports whether the certificate begins later than two clocks may differ: no
-// broker takes it, and its key may have another one.
+// toCome reports whether the certificate begins later than two clocks may differ. No broker accepts it, so its key
+// may have another one.
 func toCome(i *provisioner.Issued, at time.Time) bool { return i.NotBefore.Sub(at) > ca.Backdate }
 
-// renewal checks a revision that was written by a renewal.
 func (c *checker) renewal(before, r *provisioner.Record, revision trust.Revision) {
 	offered := r.Next != nil && (before == nil || before.Next == nil || before.Next.Serial != r.Next.Serial)
 	if before == nil || !offered || r.Decision.Reason != provisioner.ReasonRenew {

@@ -17,19 +17,16 @@ import (
 	"strings"
 )
 
-// maxTokens bounds how many of a fleet's tokens are looked for by their
-// signatures. All are found by their shape anyway.
+// Signatures to search for; every token is also found by its shape.
 const maxTokens = 16
 
-// tokenShape is how every JWT begins: two parts that are base64url of a JSON
-// object. Standard base64, as records hold it, has no dots.
+// Every JWT begins with two parts that are base64url of a JSON object. Standard base64, as in records, has no dots.
 var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.`)
 
-// tokenBegin is how the header of a JWT begins, if alg, typ, kid or cty comes
-// first: its first three letters alone are found in one random id of 12,000.
+// The header of a JWT begins like this with alg, typ, kid or cty first. Its first three letters alone occur in one
+// random id of 12,000.
 var tokenBegin = regexp.MustCompile("eyJ(hbGci|0eXAi|raWQi|jdHki)")
 
-// secrets looks for secrets in all that was logged, reported and stored.
 func (c *checker) secrets() {
 	f := c.f
 	secrets := c.known()
@@ -60,8 +57,7 @@ func (c *checker) secrets() {
 	}
 }
 
-// known returns what must not be found anywhere, by what it is: as it is, and
-// as what is left of it when it was encoded in base64 within something else.
+// known returns the secrets by name: as they are, and the invariant part of their base64 encoding within other text.
 func (c *checker) known() map[string]string {
 	f := c.f
 	secrets := map[string]string{"a private key": "PRIVATE KEY"}
@@ -69,8 +65,7 @@ func (c *checker) known() map[string]string {
 		secrets[what] = secret
 		secrets[what+" in hex"] = hex.EncodeToString([]byte(secret))
 		for shift := range 3 {
-			// Only whole groups that hold nothing but the secret are the same
-			// wherever it stands.
+			// Only base64 groups of nothing but the secret are the same at each offset.
 			inner := secret[shift:]
 			inner = inner[:len(inner)/3*3]
 			secrets[fmt.Sprintf("%s in base64 (%d)", what, shift)] = base64.StdEncoding.EncodeToString([]byte(inner))
@@ -105,8 +100,7 @@ func (c *checker) known() map[string]string {
 	return secrets
 }
 
-// scalar returns the secret part of a private key file, nil if there is no such
-// file. The rest of the file is the same for all keys of a kind, or public.
+// scalar returns the secret part of a private key file, nil without a file.
 func (c *checker) scalar(path string) []byte {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -136,6 +130,5 @@ func (c *checker) scalar(path string) []byte {
 	return b
 }
 
-// around returns the text around a finding, for whoever has to find out how it
-// came there.
+// around returns the text around a finding.
 func around(text string, i int) string { return text[max(0, i-200):min(len(text), i+100)] }

@@ -10,15 +10,12 @@ import (
 	"muster/provisioner"
 )
 
-// spending are the grounds on which a certificate costs a use of a limited
-// token.
+// Reasons for which a certificate costs a use of a limited token.
 var spending = []provisioner.Reason{provisioner.ReasonNew, provisioner.ReasonGrant, provisioner.ReasonOneTimeToken}
 
-// certified is what records say of limited tokens: the keys that got a
-// certificate from each, by the identity that they got it for.
+// certified holds, by token, the keys that got a certificate and the identity.
 type certified map[jwt.TokenID]map[string]bool
 
-// revision takes a revision of a record into account.
 func (c certified) revision(r *provisioner.Record) {
 	if !slices.Contains(spending, r.Decision.Reason) {
 		return
@@ -36,8 +33,7 @@ func (c certified) revision(r *provisioner.Record) {
 	c[r.Token][offered.KeyHash+" "+string(r.Identity)] = true
 }
 
-// claims counts the uses of every limited token anew, from its log alone, and
-// compares them with the certificates on record.
+// claims counts the uses of each limited token from its log alone, and compares them with the certificates on record.
 func (c *checker) claims() {
 	c.f.tokens.mu.Lock()
 	limits := maps.Clone(c.f.limited)

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Clone starts another agent from a copy of the agent's disk, as a machine
-// does that was made from the image of a provisioned one.
+// Clone starts another agent from a copy of the agent's disk, like a machine made from the image of a provisioned
+// one.
 func (a *Agent) Clone() *Agent {
 	f := a.f
 	f.t.Helper()
@@ -17,12 +17,11 @@ func (a *Agent) Clone() *Agent {
 		f.t.Fatal(err)
 	}
 	b := f.newAgent(a.Identity, string(token))
-	// A set loses files soon after it is in force: what is to be confirmed, and that
-	// it is untried.
+	// Files of a set disappear soon after the switch, so a copy may miss one.
 	f.Eventually("a copy of the disk", func() bool {
 		err := os.CopyFS(b.Dir, os.DirFS(a.Dir))
 		if errors.Is(err, fs.ErrNotExist) {
-			_ = os.RemoveAll(b.Dir) // the next copy says so
+			_ = os.RemoveAll(b.Dir) // the next copy reports it
 			return false
 		}
 		if err != nil {

@@ -22,39 +22,36 @@ import (
 	"muster/provisioner/broker"
 )
 
-// cluster is nats-server processes that share their connections and streams.
+// cluster is a cluster of nats-server processes.
 type cluster struct {
 	t       testing.TB
 	dir     string
 	servers []*Server
-	sites   map[string]*Server // leaves of servers, by site
+	sites   map[string]*Server // leaf servers, by site
 	fleet   *Fleet
 }
 
-// A Server is a nats-server in a process of its own, on an address of its own:
-// some 127.x.y.z, so that what goes to it can be told from what goes to others.
+// A Server is a nats-server process on its own address, 127.x.y.z, so that traffic to each server can be told apart.
 type Server struct {
 	Name    string
-	Address string // IP
-	Port    string // where clients connect
-	Routes  string // port where the other servers connect
-	Leaves  string // port where the servers of sites connect
-	Dir     string // its configuration, its store and log
+	Address string
+	Port    string // for clients
+	Routes  string // for the other servers
+	Leaves  string // for the servers of sites
+	Dir     string // configuration, store and log
 
 	t    testing.TB
 	mu   sync.Mutex
-	cmd  *exec.Cmd     // guarded by mu: nil unless it runs
-	done chan struct{} // guarded by mu: closed when it has ended
+	cmd  *exec.Cmd
+	done chan struct{}
 }
 
-// newCluster chooses where n servers, and one at each site, will be. It starts
-// none.
+// newCluster chooses the addresses of n servers and one per site. It starts none.
 func newCluster(f *Fleet, n int, sites []string) *cluster {
 	t := f.t
 	t.Helper()
 	c := &cluster{t: t, fleet: f, dir: filepath.Join(t.TempDir(), "servers"), sites: make(map[string]*Server)}
-	// A network of this test's own, so that a port is not taken by somebody
-	// else between two starts of a server.
+	// A network of its own, so that no other process takes a port between two starts.
 	a, b := 1+rand.IntN(250), 1+rand.IntN(250) //nolint:gosec // nothing is hidden
 	for i := range n {
 		s := &Server{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.%d.%d.%d", a, b, i+1), t: t}
@@ -69,11 +66,10 @@ func newCluster(f *Fleet, n int, sites []string) *cluster {
 	return c
 }
 
-// given are the addresses that freePort has returned.
+// results of freePort
 var given sync.Map
 
-// freePort returns a port that nobody uses on an address, and never the same one
-// twice.
+// freePort returns an unused port, and never the same one twice.
 func freePort(t testing.TB, address string) string {
 	t.Helper()
 	for {
@@ -82,7 +78,7 @@ func freePort(t testing.TB, address string) string {
 			t.Fatal(err)
 		}
 		at := l.Addr().String()
-		_ = l.Close() // nobody has connected
+		_ = l.Close() // nothing has connected
 		if _, taken := given.LoadOrStore(at, true); taken {
 			continue
 		}
@@ -94,12 +90,10 @@ func freePort(t testing.TB, address string) string {
 	}
 }
 
-// all are the servers, those of the sites last.
 func (c *cluster) all() []*Server {
 	return append(slices.Clone(c.servers), slices.Collect(maps.Values(c.sites))...)
 }
 
-// addresses are the IP addresses of the servers.
 func (c *cluster) addresses() []string {
 	var list []string
 	for _, s := range c.all() {
@@ -108,7 +102,6 @@ func (c *cluster) addresses() []string {
 	return list
 }
 
-// urls are where the servers are reached by clients, comma separated.
 func (c *cluster) urls(scheme string) string {
 	var list []string
 	for _, s := range c.servers {
@@ -117,8 +110,8 @@ func (c *cluster) urls(scheme string) string {
 	return strings.Join(list, ",")
 }
 
-// start configures the servers for the installation of this provisioner.yaml,
-// as an operator would, and starts them. They end with the test.
+// start configures the servers for this provisioner.yaml, as an operator would, and starts them. They end with the
+// test.
 func (c *cluster) start(config string) {
 	c.t.Helper()
 	var routes, hub, names []string
@@ -162,10 +155,10 @@ func (c *cluster) start(config string) {
 	}
 }
 
-// URL is where clients reach this server alone, nats://host:port.
+// URL returns the URL of this server alone.
 func (s *Server) URL() string { return "nats://" + net.JoinHostPort(s.Address, s.Port) }
 
-// Start starts the server, and returns when it listens.
+// Start returns when the server listens.
 func (s *Server) Start() {
 	s.t.Helper()
 	binary := testproc.NATSServer(s.t)
@@ -202,7 +195,6 @@ func (s *Server) Start() {
 	}
 }
 
-// Log is what the server has logged.
 func (s *Server) Log() string {
 	b, err := os.ReadFile(filepath.Join(s.Dir, "log"))
 	if err != nil {
@@ -211,8 +203,7 @@ func (s *Server) Log() string {
 	return string(b)
 }
 
-// Signal sends the server a signal: SIGSTOP, SIGCONT, SIGHUP to reload its
-// configuration. One that does not run gets none.
+// Signal sends a signal to the server if it runs.
 func (s *Server) Signal(signal syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +212,7 @@ func (s *Server) Signal(signal syscall.Signal) {
 	}
 }
 
-// Kill ends the server with SIGKILL, and returns when it has ended.
+// Kill sends SIGKILL and waits for the end.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,23 +224,20 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// Servers are the nats-servers of a fleet with [Options].Servers, in the order
-// of [Fleet.URL].
+// Servers returns the servers of [Options].Servers, in the order of [Fleet.URL].
 func (c *cluster) Servers() []*Server { return c.servers }
 
-// A Provisioner is one more of a fleet with [Options].Servers, as it would be on
-// another machine: with a name and a data directory of its own, and the same
+// A Provisioner is a further provisioner, as on another machine: with its own name and data directory, and the same
 // keys.
 type Provisioner struct {
 	Daemon *daemon.Daemon
-	Clock  *Clock // of its machine: the fleet's, and what it is moved by itself
+	Clock  *Clock // of its machine: the fleet's, moved further
 
 	f    *Fleet
 	stop context.CancelFunc
 	done chan error
 }
 
-// A ProvisionerOption changes a provisioner before it is started.
 type ProvisionerOption func(*Provisioner, *daemon.Config)
 
 // With edits the configuration of a provisioner.
@@ -257,12 +245,12 @@ func With(edit func(*daemon.Config)) ProvisionerOption {
 	return func(_ *Provisioner, c *daemon.Config) { edit(c) }
 }
 
-// Behind has a provisioner on a machine whose clock differs from the fleet's by d.
+// Behind gives the provisioner a clock that differs from the fleet's by d.
 func Behind(d time.Duration) ProvisionerOption {
 	return func(p *Provisioner, _ *daemon.Config) { p.Clock.Advance(d) }
 }
 
-// At has a provisioner at a site, whose server is the only one that it knows.
+// At puts the provisioner at a site; it knows only that site's server.
 func At(site string) ProvisionerOption {
 	return func(p *Provisioner, c *daemon.Config) {
 		s := p.f.Site(site)
@@ -270,11 +258,10 @@ func At(site string) ProvisionerOption {
 	}
 }
 
-// Site returns the server of one of [Options].Sites.
+// Site returns the server of a site.
 func (c *cluster) Site(site string) *Server { return c.sites[site] }
 
-// AddProvisioner starts one more provisioner and returns when it serves. It is
-// stopped when the test ends, or by Stop.
+// AddProvisioner starts a provisioner and returns when it serves. It stops when the test ends, or by Stop.
 func (c *cluster) AddProvisioner(name string, options ...ProvisionerOption) *Provisioner {
 	c.t.Helper()
 	f := c.fleet
@@ -287,7 +274,7 @@ func (c *cluster) AddProvisioner(name string, options ...ProvisionerOption) *Pro
 		for _, o := range options {
 			o(p, c)
 		}
-		if err := os.MkdirAll(c.DataDir, 0o700); err != nil { // as init does for the first one
+		if err := os.MkdirAll(c.DataDir, 0o700); err != nil { // as init does for the first provisioner
 			f.t.Fatal(err)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"muster/provisioner/events"
 )
 
-// CheckEvent returns why a CloudEvent in JSON is not one of docs/reference/events.md: its data has the members of its type and no
-// others.
+// CheckEvent returns why a CloudEvent in JSON differs from docs/reference/events.md, where its data has exactly the
+// members of its type.
 func CheckEvent(b []byte) error {
 	var e events.Stored
 	var data map[string]any
@@ -44,7 +44,6 @@ func CheckEvent(b []byte) error {
 	return nil
 }
 
-// jsonType is the type of a value as [events.Member] has it.
 func jsonType(value any) string {
 	switch value.(type) {
 	case string:
@@ -57,7 +56,7 @@ func jsonType(value any) string {
 	return ""
 }
 
-// checkEmitted fails the test for an event that is not as documented.
+// checkEmitted fails the test for an event that differs from its documentation.
 func checkEmitted(t testing.TB, e events.Event) {
 	data, err := json.Marshal(e)
 	var b []byte

@@ -13,32 +13,30 @@ import (
 	"muster/provisioner"
 )
 
-// ErrInjected is what a fault returns in place of an acknowledgement.
+// ErrInjected replaces an acknowledgement.
 var ErrInjected = errors.New("injected fault")
 
-// A Fault is one way in which a write goes wrong. The second is the one that
-// finds bugs: the caller sees an error, the store has the record.
+// A Fault is how a write fails. LostAnswer finds most bugs: the caller sees an error, but the store has the record.
 type Fault int
 
-// The faults.
 const (
 	Lost       Fault = iota + 1 // error returned, nothing written
 	LostAnswer                  // error returned, record written
-	Late                        // error returned, record written when the next write comes
-	Doubled                     // written twice, and the answer is the second's
-	Hung                        // no answer before the caller gives up, nothing written
+	Late                        // error returned, written before the next write
+	Doubled                     // written twice, answer of the second
+	Hung                        // no answer until the caller gives up, nothing written
 )
 
-// A plan is what goes wrong with writes of one kind.
+// A plan is a list of faults for writes of one kind.
 type plan[E any] struct {
 	mu     sync.Mutex
 	faults []Fault                  // guarded by mu: of the next writes, in order
 	before func(context.Context, E) // guarded by mu: once, before the next write
 	after  func()                   // guarded by mu: once, after the next write and before its answer
-	late   func()                   // guarded by mu: the write that is still on its way
+	late   func()                   // guarded by mu: the delayed write
 	writes int                      // guarded by mu
 
-	turn sync.RWMutex // held while before runs, and for reading by writes
+	turn sync.RWMutex // held while before runs, read-held by writes
 }
 
 func (p *plan[E]) inject(faults []Fault) {
@@ -59,7 +57,7 @@ func (p *plan[E]) count() int {
 	return p.writes
 }
 
-// next takes the fault of the next write, and makes the writes that come before it.
+// next returns the fault of the next write, and runs the writes due before it.
 func (p *plan[E]) next(ctx context.Context, e E) (fault Fault) {
 	p.mu.Lock()
 	p.writes++
@@ -70,7 +68,7 @@ func (p *plan[E]) next(ctx context.Context, e E) (fault Fault) {
 	}
 	p.mu.Unlock()
 	if before != nil {
-		p.turn.Lock() // writes that come now wait
+		p.turn.Lock() // new writes wait
 		before(ctx, e)
 		p.turn.Unlock()
 	}
@@ -80,7 +78,6 @@ func (p *plan[E]) next(ctx context.Context, e E) (fault Fault) {
 	return fault
 }
 
-// written runs what was to come after a write.
 func (p *plan[E]) written() {
 	p.mu.Lock()
 	after := p.after
@@ -91,7 +88,6 @@ func (p *plan[E]) written() {
 	}
 }
 
-// write writes e with put, as the plan says.
 func write[E, R any](ctx context.Context, p *plan[E], e E, put func(context.Context) (R, error)) (at R, err error) {
 	var none R
 	fault := p.next(ctx, e)
@@ -121,8 +117,7 @@ func write[E, R any](ctx context.Context, p *plan[E], e E, put func(context.Cont
 	return at, err
 }
 
-// Faults is a store whose writes go wrong as it is told. It passes everything
-// else on to the real one. The zero value of its settings injects nothing.
+// Faults is a store with injected faults. Everything else goes to the real store. The zero settings inject nothing.
 type Faults struct {
 	provisioner.Store
 
@@ -132,37 +127,36 @@ type Faults struct {
 	entries     plan[any]
 
 	unread atomic.Bool // no record can be read
-	blind  atomic.Bool // views grow old
+	blind  atomic.Bool // views count as old
 }
 
-// Inject makes the next writes of records go wrong, one fault each.
+// Inject gives the next writes of records one fault each.
 func (f *Faults) Inject(plan ...Fault) { f.records.inject(plan) }
 
-// Before runs what once, right before the next write of a record: another writer comes first.
+// Before runs what once before the next write of a record, as another writer would.
 func (f *Faults) Before(what func(context.Context, *provisioner.Record)) { f.records.first(what) }
 
-// Puts returns how many writes of records were asked for.
+// Puts returns how many writes of records were attempted.
 func (f *Faults) Puts() int { return f.records.count() }
 
 // Unreadable makes every read of records fail, or work again.
 func (f *Faults) Unreadable(unreadable bool) { f.unread.Store(unreadable) }
 
-// InjectClaims makes the next appends of claims go wrong, one fault each.
+// InjectClaims gives the next appends of claims one fault each.
 func (f *Faults) InjectClaims(plan ...Fault) { f.claims.inject(plan) }
 
-// BeforeClaims runs what once, right before the next append of claims.
+// BeforeClaims runs what once before the next append of claims.
 func (f *Faults) BeforeClaims(what func(context.Context, *trust.ClaimEntry)) {
 	f.claims.first(what)
 }
 
-// ClaimAppends returns how many appends of claims were asked for.
+// ClaimAppends returns how many appends of claims were attempted.
 func (f *Faults) ClaimAppends() int { return f.claims.count() }
 
-// Appends makes the next writes to the log of revocations go wrong, one fault each.
+// Appends gives the next appends of revocations one fault each.
 func (f *Faults) Appends(plan ...Fault) { f.revocations.inject(plan) }
 
-// AfterAppend runs what once, when the next entry is in the log of revocations and its writer
-// has no answer yet.
+// AfterAppend runs what once, when the next revocation is in the log and its writer has no answer yet.
 func (f *Faults) AfterAppend(what func()) {
 	f.revocations.mu.Lock()
 	defer f.revocations.mu.Unlock()
@@ -172,8 +166,7 @@ func (f *Faults) AfterAppend(what func()) {
 // Blind makes the views of the store count as old, or as fresh again.
 func (f *Faults) Blind(blind bool) { f.blind.Store(blind) }
 
-// Entries makes the next writes of operators' orders go wrong, one fault each: signers,
-// operators, pauses, verdicts, the allow-list and grants.
+// Entries gives the next writes of operators' entries one fault each.
 func (f *Faults) Entries(plan ...Fault) { f.entries.inject(plan) }
 
 // Put implements [provisioner.Store].

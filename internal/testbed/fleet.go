@@ -1,8 +1,6 @@
-// Package testbed is a whole fleet in one process, for tests: a provisioner
-// with its broker and its store on disk, as `muster provisioner init` sets it
-// up, and any number of agents and simulated nodes that reach it over TCP and
-// TLS on loopback. Nothing in it is a mock; what it adds is a clock that can be
-// moved, writes that can be lost, and [Fleet.Check].
+// Package testbed runs a whole fleet in one process, for tests: a provisioner with broker and store on disk, as
+// `muster provisioner init` sets it up, and agents and simulated nodes that connect over TCP and TLS on loopback. It
+// has no mocks; it adds a movable clock, injected faults, and [Fleet.Check].
 package testbed
 
 import (
@@ -30,67 +28,60 @@ import (
 	"muster/server"
 )
 
-// Secret is the shared secret in the tokens of a fleet, Setting the value of
-// one setting that its configurations hold, and Fact is among the facts of its
-// simulated nodes. None of them may ever be logged, reported or stored.
+// Secret is in the fleet's tokens, Setting in its configurations, Fact among the facts of its simulated nodes. None
+// may ever be logged, reported or stored.
 const (
 	Secret  = "correct-horse-battery-staple"
 	Setting = "hush-this-is-pushed-to-nodes"
 	Fact    = "only-the-policy-may-see-this"
 )
 
-// patience is how long anything in a test may take before the test fails. It
-// is far above what is needed: machines are slow at times.
+// patience bounds each wait of a test, far above what is needed: machines may be slow.
 const patience = 60 * time.Second
 
-// Options change a fleet from the open one for labs.
+// Options change the default fleet, which trusts every token. All are optional.
 type Options struct {
-	// DefaultPolicy takes the policy that asks for approval of names that were
-	// never seen, in place of the open one.
+	// DefaultPolicy uses the policy that asks for approval of new names.
 	DefaultPolicy bool
 
-	// Policy replaces the policy with this Rego. Optional.
+	// Policy replaces the policy by this Rego.
 	Policy string
 
-	// Template is server.conf, the template of nodes' configurations. Optional.
+	// Template is server.conf, the template of nodes' configurations.
 	Template string
 
-	// Edit changes the configuration before it is used. Optional.
+	// Edit changes the configuration of the provisioner.
 	Edit func(*daemon.Config)
 
-	// Agent changes the configuration of agents before they start. Optional.
+	// Agent changes the configuration of agents before they start.
 	Agent func(*server.Config)
 
-	// Resolvers are DNS servers for provisioner and agents. Optional.
+	// Resolvers are DNS servers for provisioner and agents.
 	Resolvers []string
 
-	// Alive is how often agents say that they are alive. Optional; the default
-	// is the agent's.
+	// Alive is the interval of alive events; 0: the agent's default.
 	Alive time.Duration
 
-	// StoreSize is what the provisioner's store may take, in place of what its
-	// disk has. Optional.
+	// StoreSize replaces the limits that the disk gives the store.
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
-	// Servers starts so many nats-server processes in a cluster, in place of the
-	// broker inside the provisioner; see [Fleet.Servers]. Optional.
+	// Servers is the number of nats-server processes in a cluster; 0: the broker inside the provisioner.
 	Servers int
 
-	// Sites starts one more nats-server at each of them, a leaf of those of
-	// Servers; see [Fleet.Site]. Optional.
+	// Sites adds a leaf nats-server for each site; see [Fleet.Site].
 	Sites []string
 
-	// Journal stands between the provisioner and its journal. Optional.
+	// Journal wraps the provisioner's journal.
 	Journal func(trust.Journal) trust.Journal
 
-	// Webhooks are what is changed of every webhook. Optional.
+	// Webhooks are changes to every webhook.
 	Webhooks webhook.Config
 
-	// Quiet logs nothing below warnings, for benchmarks.
+	// Quiet logs only warnings, for benchmarks.
 	Quiet bool
 }
 
-// Fleet is a provisioner and what belongs to it. Make one with [New].
+// Fleet is a provisioner with its nodes. Make one with [New].
 type Fleet struct {
 	Dir    string // of the setup
 	Clock  *Clock
@@ -102,11 +93,11 @@ type Fleet struct {
 	log  *logBuffer
 
 	*tokens
-	*cluster // nil if the broker is the provisioner's own
+	*cluster // nil: the provisioner's own broker
 
 	mu     sync.Mutex
-	events []events.Event // guarded by mu
-	agents []*Agent       // guarded by mu
+	events []events.Event
+	agents []*Agent
 
 	url    string // set by the first Start
 	daemon *daemon.Daemon
@@ -114,8 +105,7 @@ type Fleet struct {
 	done   chan error
 }
 
-// New sets a fleet up in a directory of the test's and starts its provisioner.
-// It is stopped when the test ends.
+// New sets up a fleet and starts its provisioner, which stops when the test ends.
 func New(t testing.TB, opts Options) *Fleet {
 	t.Helper()
 	f := &Fleet{t: t, opts: opts, Dir: filepath.Join(t.TempDir(), "provisioner"), Clock: &Clock{}, log: &logBuffer{quiet: opts.Quiet}}
@@ -166,7 +156,6 @@ func or(s, otherwise string) string {
 	return s
 }
 
-// Write puts a file into the setup, or replaces it.
 func (f *Fleet) Write(name, content string) {
 	f.t.Helper()
 	path := filepath.Join(f.Dir, name)
@@ -175,8 +164,7 @@ func (f *Fleet) Write(name, content string) {
 	}
 }
 
-// Start starts the provisioner and returns when it serves. A restarted one
-// keeps the port that it had.
+// Start starts the provisioner and returns when it serves. After a restart it has the same port.
 func (f *Fleet) Start() {
 	f.t.Helper()
 	f.daemon, f.stop, f.done = run(f, "provisioner", func() (*daemon.Daemon, error) {
@@ -204,10 +192,8 @@ func (f *Fleet) Start() {
 	}
 }
 
-// run loads a provisioner, runs it and returns when it serves. It is started again, as
-// a supervisor does, where the store did not answer for as long as a start waits, as on
-// a machine that stood still, and where its port, free since it stopped, is somebody
-// else's for a moment.
+// run runs a provisioner and returns when it serves. It starts it again, as a supervisor does, if the store was too
+// slow or another process took its port.
 func run(f *Fleet, name string, load func() (*daemon.Daemon, error)) (d *daemon.Daemon, stop context.CancelFunc, done chan error) {
 	f.t.Helper()
 	for began := time.Now(); ; {
@@ -250,7 +236,7 @@ func (f *Fleet) Stop() {
 	f.daemon = nil
 }
 
-// Ended waits until the provisioner has ended by itself, and returns why.
+// Ended waits until the provisioner ends by itself, and returns its error.
 func (f *Fleet) Ended() error {
 	f.t.Helper()
 	select {
@@ -263,19 +249,16 @@ func (f *Fleet) Ended() error {
 	}
 }
 
-// Daemon returns the running provisioner.
 func (f *Fleet) Daemon() *daemon.Daemon { return f.daemon }
 
-// Provisioner starts one more provisioner on the open store, as another process
-// would; wrap, if not nil, stands between it and the store. On a machine with much
-// else to do the store may not answer for as long as a start waits: then it is started
-// again, as a supervisor does.
+// Provisioner starts a further provisioner on the open store, as another process would; wrap, if not nil, wraps its
+// store. It is started again if the store is too slow.
 func (f *Fleet) Provisioner(wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
 	f.t.Helper()
 	return f.ProvisionerFor(context.Background(), wrap)
 }
 
-// ProvisionerFor is Provisioner for one that runs until life is done: a test that starts many is to end those that it is done with.
+// ProvisionerFor is Provisioner for one that runs until life is done.
 func (f *Fleet) ProvisionerFor(life context.Context, wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
 	f.t.Helper()
 	var p *provisioner.Provisioner
@@ -294,12 +277,11 @@ func (f *Fleet) ProvisionerFor(life context.Context, wrap func(provisioner.Store
 	return p
 }
 
-// Orders returns what operators may order of a provisioner that reaches no node.
+// Orders returns the orders of a provisioner that reaches no node.
 func Orders(p *provisioner.Provisioner) *operate.Orders {
 	return operate.New(operate.Config{Provisioner: p})
 }
 
-// Allow puts patterns of names on the allow-list, as an operator does.
 func (f *Fleet) Allow(patterns ...string) {
 	f.t.Helper()
 	for _, p := range patterns {
@@ -309,10 +291,10 @@ func (f *Fleet) Allow(patterns ...string) {
 	}
 }
 
-// URL is where the broker listens, also after a restart.
+// URL is the broker's, also after a restart.
 func (f *Fleet) URL() string { return f.url }
 
-// Context returns a context that ends before the test gives up.
+// Context returns a context that ends before the test's deadline.
 func (f *Fleet) Context() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	f.t.Cleanup(cancel)
@@ -329,7 +311,7 @@ func (f *Fleet) Record(identity string) *provisioner.Record {
 	return r
 }
 
-// PutRecord writes a record over the newest one, as an operator's command would.
+// PutRecord overwrites the newest record.
 func (f *Fleet) PutRecord(identity string, edit func(*provisioner.Record)) {
 	f.t.Helper()
 	s := f.daemon.Store()
@@ -344,7 +326,7 @@ func (f *Fleet) PutRecord(identity string, edit func(*provisioner.Record)) {
 	}
 }
 
-// Revisions returns how many revisions the record of an identity has.
+// Revisions returns the number of revisions of a record.
 func (f *Fleet) Revisions(identity string) int {
 	f.t.Helper()
 	n := 0
@@ -364,14 +346,13 @@ func (f *Fleet) emit(e events.Event) {
 	}
 }
 
-// Events returns what has happened so far.
+// Events returns the events so far.
 func (f *Fleet) Events() []events.Event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.events)
 }
 
-// Cause returns why an identity was last refused, for people.
 func (f *Fleet) Cause(identity string) string {
 	for _, e := range slices.Backward(f.Events()) {
 		if e.Node == identity && e.Code != "" {
@@ -381,7 +362,7 @@ func (f *Fleet) Cause(identity string) string {
 	return "no refusal"
 }
 
-// Log returns all that has been logged, JSON lines at debug level.
+// Log returns everything that was logged, as JSON lines at debug level.
 func (f *Fleet) Log() string { return f.log.String() }
 
 // Eventually waits until the condition holds, or fails the test with what.
@@ -398,7 +379,6 @@ func (f *Fleet) Eventually(what string, condition func() bool) {
 	}
 }
 
-// Facts returns facts as JSON.
 func Facts(t testing.TB, facts any) json.RawMessage {
 	t.Helper()
 	b, err := json.Marshal(facts)
@@ -408,7 +388,6 @@ func Facts(t testing.TB, facts any) json.RawMessage {
 	return b
 }
 
-// Read returns what a file of the setup holds.
 func (f *Fleet) Read(name string) string {
 	f.t.Helper()
 	b, err := os.ReadFile(filepath.Join(f.Dir, name))

@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// lastLines is how much of its log a fleet shows when its test has failed.
+// Lines of log that a failed test prints.
 const lastLines = 200
 
-// logBuffer keeps everything that a fleet logged, at debug level unless quiet.
+// logBuffer keeps the fleet's log.
 type logBuffer struct {
 	quiet bool
 
 	mu sync.Mutex
-	b  bytes.Buffer // guarded by mu
+	b  bytes.Buffer
 }
 
 func (l *logBuffer) Write(p []byte) (int, error) {
@@ -30,7 +30,6 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// last returns the last n lines that are above debug level.
 func (l *logBuffer) last(n int) string {
 	var lines []string
 	for line := range strings.Lines(l.String()) {

@@ -28,7 +28,7 @@ func (f *Faults) Logs() *orders.Logs {
 	return logs
 }
 
-// WrapLogs returns logs of which each write goes through put.
+// WrapLogs returns logs whose writes go through put.
 func WrapLogs(l *orders.Logs, put Through) *orders.Logs {
 	revocations := wrapped[*trust.Revocation]{l.Revocations, "Revocation", put}
 	allowances := l.Allowances
@@ -51,10 +51,9 @@ func WrapLogs(l *orders.Logs, put Through) *orders.Logs {
 // A Put is a write to a log.
 type Put func() (trust.Revision, error)
 
-// A Through makes a write to the log of a kind, such as "Pause", or has it go wrong.
+// A Through makes a write to the log of a kind, such as "Pause", or has it fail.
 type Through func(ctx context.Context, kind string, put Put) (trust.Revision, error)
 
-// wrapped is a log of which each write goes through put.
 type wrapped[V any] struct {
 	trust.Log[V]
 

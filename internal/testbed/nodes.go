@@ -10,7 +10,7 @@ import (
 	"muster/internal/wire"
 )
 
-// Dial connects as a node with this token and closes when the test ends.
+// Dial connects with this token and closes when the test ends.
 func (f *Fleet) Dial(token string) *nats.Conn {
 	f.t.Helper()
 	nc, err := simnode.Dial(f.URL(), token)
@@ -21,8 +21,8 @@ func (f *Fleet) Dial(token string) *nats.Conn {
 	return nc
 }
 
-// Ask sends a node's enroll request over a connection of its own and returns
-// the reply. Where the machine stood still it asks again, as nodes do: see Stood.
+// Ask sends a node's enroll request over a new connection. If the machine stalled it asks again, as nodes do: see
+// Stood.
 func (f *Fleet) Ask(n *simnode.Node) (r *wire.Reply) {
 	f.t.Helper()
 	f.Eventually("revocations seen", func() bool {
@@ -37,9 +37,8 @@ func (f *Fleet) Ask(n *simnode.Node) (r *wire.Reply) {
 	return r
 }
 
-// Stood reports whether a node was refused because revocations had not been seen
-// for longer than they may, on a machine that stood still for a moment or has much
-// else to do, and not because a test wanted it so.
+// Stood reports whether a node was refused only because the provisioner's view of revocations was too old on a
+// stalled machine.
 func (f *Fleet) Stood(n *simnode.Node, r *wire.Reply) bool {
 	if r.Refusal == nil || r.Refusal.Code != wire.CodeRevocationsUnknown.SentAs() {
 		return false
@@ -58,8 +57,8 @@ func (f *Fleet) Enroll(n *simnode.Node) *wire.Enrolled {
 	return r.Enrolled
 }
 
-// Refused sends a node's enroll request and returns the true code under which
-// it was refused, or fails the test if it was not.
+// Refused sends a node's enroll request and returns the code of its refusal. It fails the test if the node is not
+// refused.
 func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 	f.t.Helper()
 	before := len(f.Events())
@@ -67,7 +66,7 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 	if r.Refusal == nil {
 		f.t.Fatalf("enroll %s: not refused", n.Identity)
 	}
-	for _, e := range slices.Backward(f.Events()[before:]) { // the last, if it was asked several times
+	for _, e := range slices.Backward(f.Events()[before:]) { // the last, if it asked several times
 		if e.Code != "" && e.Node == n.Identity || e.Node == "" && e.Code == r.Refusal.Code {
 			if !toldAs(e.Code, r.Refusal.Code) {
 				f.t.Errorf("refusal %s is told as %s, want %s", e.Code, r.Refusal.Code, e.Code.SentAs())
@@ -75,7 +74,7 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 			return e.Code
 		}
 	}
-	for _, e := range slices.Backward(f.Events()[:before]) { // who waits on is told of once in a while
+	for _, e := range slices.Backward(f.Events()[:before]) { // repeated waiting is reported only now and then
 		waits := e.Code.Waits() || ofAnother(e.Code)
 		if e.Node == n.Identity && waits && toldAs(e.Code, r.Refusal.Code) {
 			return e.Code
@@ -85,13 +84,11 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 	return ""
 }
 
-// toldAs reports whether a node may be told so of a code: as the table of codes says, or, of
-// a name that is another's, or revoked, to wait as for a free one.
+// toldAs reports whether a node may be told this code: the table's, or the one that conceals that the name exists.
 func toldAs(c, told wire.Code) bool {
 	return told == c.SentAs() || ofAnother(c) && told == wire.CodeApprovalPending
 }
 
-// ofAnother reports whether a code is about a name that its owner, or nobody, is to have.
 func ofAnother(c wire.Code) bool {
 	return c == wire.CodeIdentityTaken || c == wire.CodeIdentityRevoked
 }
@@ -106,7 +103,7 @@ func (f *Fleet) Apply(n *simnode.Node, e *wire.Enrolled) *wire.Reply {
 	return f.Send(n, a)
 }
 
-// Send sends a confirmation as it is and returns the reply.
+// Send sends a confirmation and returns the reply.
 func (f *Fleet) Send(n *simnode.Node, a *wire.Applied) *wire.Reply {
 	f.t.Helper()
 	nc := f.Dial(n.Token)

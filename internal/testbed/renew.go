@@ -15,8 +15,7 @@ import (
 	"muster/server"
 )
 
-// DialFleet connects as a provisioned node with what it was given, and closes
-// when the test ends.
+// DialFleet connects with a node's certificate, and closes when the test ends.
 func (f *Fleet) DialFleet(n *simnode.Node, e *wire.Enrolled) *nats.Conn {
 	f.t.Helper()
 	nc, err := n.DialFleet(f.URL(), e)
@@ -27,8 +26,7 @@ func (f *Fleet) DialFleet(n *simnode.Node, e *wire.Enrolled) *nats.Conn {
 	return nc
 }
 
-// AskRenew sends the renewal of n, who was given e, to the key of next, over a
-// connection of its own, and returns the reply.
+// AskRenew renews n, which was given e, to the key of next over a new connection, and returns the reply.
 func (f *Fleet) AskRenew(n *simnode.Node, e *wire.Enrolled, next *simnode.Node) *wire.Reply {
 	f.t.Helper()
 	request, err := n.Renewal(next)
@@ -38,9 +36,8 @@ func (f *Fleet) AskRenew(n *simnode.Node, e *wire.Enrolled, next *simnode.Node) 
 	return overFleet(f, n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Renew(f.Context(), nc, request) })
 }
 
-// overFleet asks over a new connection of n to the fleet, and over another one
-// if that is dropped meanwhile, as an agent does: who follows an entry about an
-// identity drops its connections, also those of who has the name since.
+// overFleet asks over a new connection, and over another one if that is dropped, as an agent does: an entry about an
+// identity drops its connections, even those of its next owner.
 func overFleet(f *Fleet, n *simnode.Node, e *wire.Enrolled, ask func(*nats.Conn) (*wire.Reply, error)) *wire.Reply {
 	f.t.Helper()
 	for {
@@ -57,8 +54,8 @@ func overFleet(f *Fleet, n *simnode.Node, e *wire.Enrolled, ask func(*nats.Conn)
 	}
 }
 
-// Renew renews to a new key and fails the test if that is refused. It returns
-// the node as it is with the new key, and what that was given.
+// Renew renews to a new key and fails the test if that is refused. It returns the node with the new key, and its
+// certificate.
 func (f *Fleet) Renew(n *simnode.Node, e *wire.Enrolled) (*simnode.Node, *wire.Enrolled) {
 	f.t.Helper()
 	next := f.Successor(n)
@@ -84,8 +81,7 @@ func (f *Fleet) Admits(identity, serial string) bool {
 	return f.daemon.Admits(f.Context(), wire.Identity(identity), serial) == nil
 }
 
-// AppliedOverFleet confirms what n was given over its own new connection to the
-// fleet, as an agent does after a renewal, and returns the reply.
+// AppliedOverFleet confirms over a new connection to the fleet, as an agent does after a renewal.
 func (f *Fleet) AppliedOverFleet(n *simnode.Node, e *wire.Enrolled) *wire.Reply {
 	f.t.Helper()
 	a, err := n.Confirm(e)
@@ -95,12 +91,9 @@ func (f *Fleet) AppliedOverFleet(n *simnode.Node, e *wire.Enrolled) *wire.Reply 
 	return overFleet(f, n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Apply(f.Context(), nc, a) })
 }
 
-// Watchful makes an agent look at what is due far more often than agents do,
-// for tests that move the clock.
+// Watchful shortens an agent's watch interval, for tests that move the clock.
 func Watchful(c *server.Config) { c.WatchInterval = 50 * time.Millisecond }
 
-// Serial returns the serial of the certificate on the agent's disk, empty if
-// there is none.
 func (a *Agent) Serial() string {
 	leaf, err := readCertificate(filepath.Join(a.Dir, "certificate.pem"))
 	if err != nil {
@@ -109,8 +102,6 @@ func (a *Agent) Serial() string {
 	return ca.Serial(leaf)
 }
 
-// Admitted reports whether the certificate on the agent's disk is admitted to
-// the fleet.
 func (a *Agent) Admitted() bool {
 	for {
 		serial := a.Serial()
@@ -118,12 +109,11 @@ func (a *Agent) Admitted() bool {
 		if admitted || serial == a.Serial() {
 			return admitted
 		}
-		// It has switched to another one meanwhile.
+		// The agent has switched to another certificate meanwhile.
 	}
 }
 
-// Copy returns a node with the key of the agent and what it was given, as
-// whoever copies its disk has them.
+// Copy returns a node with the agent's key and certificate, as a thief of its disk has them.
 func (a *Agent) Copy() (*simnode.Node, *wire.Enrolled) {
 	a.f.t.Helper()
 	read := func(name string) []byte {

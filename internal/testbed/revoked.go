@@ -18,17 +18,14 @@ import (
 	"muster/provisioner/trust"
 )
 
-// revocations checks what the log of revocations asks for, as soon as it is
-// done, which takes up to a second, and longer where a cluster has to elect
-// somebody first:
+// revocations checks what the log of revocations asks for. That takes up to a second, longer while a cluster elects a
+// leader:
 //
-//   - the record of a revoked identity says so, unless it was retired since, and
-//     nothing that is revoked is live or admitted;
-//   - every unexpired certificate of a record that is out is named, superseded
-//     ones too, however often it was written;
-//   - each issuer whose key is configured has a CRL that is signed by it, is valid
-//     now, and names exactly the revoked certificates of it that have not expired.
-//     One that expired since the CRL before may still be on it.
+//   - the record of a revoked identity says so, unless it was retired since;
+//   - nothing revoked is live or admitted;
+//   - every unexpired certificate of a revoked or retired record is named;
+//   - each configured issuer has a valid CRL with exactly its revoked, unexpired
+//     certificates, and perhaps those that expired since the former CRL.
 func (c *checker) revocations() {
 	within := settled
 	if c.f.cluster != nil {
@@ -50,16 +47,13 @@ func (c *checker) revocations() {
 	}
 }
 
-// settled is how long revocations may take to be done before Check gives up, where
-// nobody has to be elected. It is far above the second that it should be: machines are
-// slow at times.
+// settled bounds how long revocations may take. It is far above the second that is due: machines may be slow.
 const settled = 30 * time.Second
 
-// oneLook is how long one look at revocations may take before the next: in a cluster that
-// elects somebody, a question may never be answered. Chosen, some ms usually.
+// During an election a request may never be answered, so each look is short.
 const oneLook = 5 * time.Second
 
-// revocationsWrong looks at log, records, gate and CRL, each on its own.
+// revocationsWrong looks at log, records, gate and CRL.
 func (c *checker) revocationsWrong() (wrong []string) {
 	f := c.f
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -106,7 +100,6 @@ func (c *checker) revocationsWrong() (wrong []string) {
 	return append(wrong, c.crlWrong(revoked, now)...)
 }
 
-// revocationsOf returns all entries of the log of revocations in its order.
 func revocationsOf(store provisioner.Store) (list []*trust.Revocation) {
 	entries := slices.SortedFunc(maps.Values(maps.Collect(store.Logs().Revocations.All())), func(a, b trust.Entry[*trust.Revocation]) int {
 		return cmp.Compare(a.Revision, b.Revision)
@@ -117,9 +110,7 @@ func revocationsOf(store provisioner.Store) (list []*trust.Revocation) {
 	return list
 }
 
-// unnamed says which certificates of identities that are out no entry names,
-// among all that a kept revision of their records holds or remembers, unless
-// they have expired.
+// unnamed returns the unexpired certificates of revoked identities that no entry names.
 func (c *checker) unnamed(
 	named map[string]trust.RevokedCertificate, about map[wire.Identity]trust.RevocationKind, now time.Time,
 ) (wrong []string) {
@@ -154,8 +145,6 @@ func (c *checker) unnamed(
 	return wrong
 }
 
-// crlWrong compares the CRLs with the certificates that are revoked: there is one
-// of each issuer whose key is configured, the present one's first.
 func (c *checker) crlWrong(revoked map[string]trust.RevokedCertificate, now time.Time) (wrong []string) {
 	cfg := &c.f.cfg
 	authorities := []daemon.PreviousConfig{{Root: cfg.CA.Root, Certificate: cfg.CA.Certificate, Key: cfg.CA.Key}}
@@ -185,7 +174,6 @@ func (c *checker) crlWrong(revoked map[string]trust.RevokedCertificate, now time
 	return wrong
 }
 
-// crlOfWrong compares an issuer's CRL with the certificates that are revoked.
 func crlOfWrong(c *trust.CRL, issuing *x509.Certificate, revoked map[string]trust.RevokedCertificate, now time.Time) (wrong []string) {
 	bad := func(format string, args ...any) {
 		wrong = append(wrong, fmt.Sprintf("CRL %d of %q: ", c.Number, issuing.Subject.CommonName)+fmt.Sprintf(format, args...))
@@ -237,19 +225,16 @@ func (f *Fleet) Retire(identity string) {
 	}
 }
 
-// Operator is who orders things in tests.
 func Operator() trust.Cause {
 	return trust.Cause{By: "operator@fleet.test", Why: "a test"}
 }
 
-// OnCRL reports whether the newest CRL of the issuer that issues names the
-// certificate.
+// OnCRL reports whether the newest CRL of the current issuer names the certificate.
 func (f *Fleet) OnCRL(serial string) bool {
 	f.t.Helper()
 	return onCRL(f.t, f.daemon.CRL(), serial)
 }
 
-// onCRL reports whether a CRL names the certificate. Nil names none.
 func onCRL(t testing.TB, c *trust.CRL, serial string) bool {
 	t.Helper()
 	if c == nil {

@@ -9,15 +9,14 @@ import (
 	"muster/internal/wire"
 )
 
-// A Stored is one message in the store: a record, an entry, an event.
+// A Stored is one message in the store.
 type Stored struct {
 	Stream, Subject string
 	Header          nats.Header
 	Data            []byte
 }
 
-// Stored returns everything that the provisioner's store holds, of every
-// stream that there is.
+// Stored returns every message of every stream.
 func (f *Fleet) Stored() []Stored {
 	f.t.Helper()
 	conn, err := f.daemon.Connect("reader")
@@ -45,7 +44,7 @@ func (f *Fleet) Stored() []Stored {
 			m, err := sub.NextMsg(time.Second)
 			switch {
 			case errors.Is(err, nats.ErrTimeout) && ctx.Err() == nil:
-				// What was to come may have been deleted since.
+				// The rest may have been deleted since.
 				if info, err = sub.ConsumerInfo(); err != nil {
 					f.t.Fatalf("read %s: %v", stream, err)
 				}

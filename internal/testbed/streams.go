@@ -10,9 +10,8 @@ import (
 	"muster/internal/daemon"
 )
 
-// streams looks at the streams that store what nodes publish. JetStream would
-// send its acknowledgement wherever a node says, within the provisioners'
-// account, so such a stream must give none.
+// streams checks that no stream for nodes' messages acknowledges them: JetStream would send the acknowledgement to
+// any subject that a node names, within the provisioners' account.
 func (c *checker) streams() {
 	list, err := streamList(c.f.Context(), c.f.daemon)
 	if err != nil {
@@ -27,7 +26,6 @@ func (c *checker) streams() {
 	}
 }
 
-// stream is what JetStream says of a stream.
 type stream struct {
 	Config struct {
 		Name     string   `json:"name"`
@@ -40,7 +38,6 @@ type stream struct {
 	} `json:"cluster"`
 }
 
-// streamList asks JetStream for all streams.
 func streamList(ctx context.Context, d *daemon.Daemon) ([]stream, error) {
 	conn, err := d.Connect("check")
 	if err != nil {
@@ -62,14 +59,11 @@ func streamList(ctx context.Context, d *daemon.Daemon) ([]stream, error) {
 	return list.Streams, nil
 }
 
-// streams asks JetStream for all streams.
 func (c *cluster) streams() ([]stream, error) {
 	return streamList(c.fleet.Context(), c.fleet.daemon)
 }
 
-// led reports whether every stream of a cluster has a leader, who answers for it. After a
-// server was killed or stopped that takes an election, and a question that is asked
-// meanwhile may never be answered.
+// led reports whether every stream has a leader. During an election a request may never be answered.
 func (c *cluster) led() bool {
 	list, err := c.streams()
 	return err == nil && !slices.ContainsFunc(list, func(s stream) bool { return s.Config.Replicas > 1 && s.Cluster.Leader == "" })

@@ -17,21 +17,20 @@ import (
 	"muster/jwt"
 )
 
-// tokens signs the tokens of a fleet and remembers what Check wants of them.
+// tokens signs the fleet's tokens and remembers them for Check.
 type tokens struct {
 	t      testing.TB
-	dir    string // of the setup
+	dir    string
 	url    func() string
 	clock  *Clock
 	signer crypto.Signer
 
 	mu      sync.Mutex
-	signed  []string             // guarded by mu: the first [maxTokens]
-	sealed  map[jwt.TokenID]bool // guarded by mu: those that are to be sealed
-	limited map[jwt.TokenID]int  // guarded by mu: uses of those that are limited
+	signed  []string             // guarded by mu: the first maxTokens
+	sealed  map[jwt.TokenID]bool // guarded by mu: tokens that ask for sealing
+	limited map[jwt.TokenID]int  // guarded by mu: uses of limited tokens
 }
 
-// newTokens returns what signs with the key that is in a setup.
 func newTokens(t testing.TB, dir string, url func() string, clock *Clock) *tokens {
 	t.Helper()
 	key, err := os.ReadFile(filepath.Join(dir, "signer-key.pem"))
@@ -45,7 +44,7 @@ func newTokens(t testing.TB, dir string, url func() string, clock *Clock) *token
 	return f
 }
 
-// Claims returns the claims of a good token of this fleet.
+// Claims returns valid claims for this fleet.
 func (f *tokens) Claims() jwt.Claims {
 	now := f.clock.Now().UTC().Truncate(time.Second)
 	c := jwt.Claims{
@@ -55,7 +54,7 @@ func (f *tokens) Claims() jwt.Claims {
 	return c
 }
 
-// Token signs a good token of this fleet, changed by edit if that is not nil.
+// Token signs Claims, changed by edit if that is not nil.
 func (f *tokens) Token(edit func(*jwt.Claims)) string {
 	f.t.Helper()
 	c := f.Claims()
@@ -72,7 +71,7 @@ func (f *tokens) Token(edit func(*jwt.Claims)) string {
 	if len(f.signed) < maxTokens {
 		f.signed = append(f.signed, text)
 	}
-	// A token that is not good, of tomorrow or of last year, is counted when it is used.
+	// A token of tomorrow or of last year is counted when it is used.
 	if err == nil && v.Limits.Uses > 0 {
 		f.limited[v.ID] = max(f.limited[v.ID], v.Limits.Uses)
 	}
@@ -82,8 +81,7 @@ func (f *tokens) Token(edit func(*jwt.Claims)) string {
 	return text
 }
 
-// Seal has a token ask for sealed enrollment, with the fleet's newest seal key.
-// It is for [tokens.Token], and keeps the other limits that the token has.
+// Seal is an edit for [tokens.Token] that asks for sealing with the newest seal key.
 func (f *tokens) Seal(c *jwt.Claims) {
 	f.t.Helper()
 	l, err := c.Limits()
@@ -96,7 +94,7 @@ func (f *tokens) Seal(c *jwt.Claims) {
 	}
 }
 
-// SealKey returns the public key in the setup's seal.pub.
+// SealKey returns the key in the setup's seal.pub.
 func (f *tokens) SealKey() seal.PublicKey {
 	f.t.Helper()
 	b, err := os.ReadFile(filepath.Join(f.dir, "seal.pub"))
@@ -110,7 +108,6 @@ func (f *tokens) SealKey() seal.PublicKey {
 	return key
 }
 
-// verify verifies a token of this fleet.
 func (f *tokens) verify(text string) (*jwt.Verified, error) {
 	f.t.Helper()
 	v, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{{Name: "test", Key: f.signer.Public()}}, Now: f.clock.Now})
@@ -120,7 +117,7 @@ func (f *tokens) verify(text string) (*jwt.Verified, error) {
 	return v.Verify(text)
 }
 
-// TokenID returns the id under which a token of this fleet is counted.
+// TokenID returns the id of a token of this fleet.
 func (f *tokens) TokenID(text string) jwt.TokenID {
 	f.t.Helper()
 	v, err := f.verify(text)
@@ -130,17 +127,16 @@ func (f *tokens) TokenID(text string) jwt.TokenID {
 	return v.ID
 }
 
-// Limited returns an edit of a token's claims that sets its limits.
+// Limited is an edit for [tokens.Token] that sets limits.
 func Limited(uses int, identities ...wire.Pattern) func(*jwt.Claims) {
 	return func(c *jwt.Claims) {
 		if err := c.SetLimits(jwt.Limits{Uses: uses, Identities: identities}); err != nil {
-			panic(err) // a test's own mistake
+			panic(err) // a mistake of the test
 		}
 	}
 }
 
-// SealedNode returns a simulated node with a good token that asks for sealed
-// enrollment.
+// SealedNode returns a simulated node with a token that asks for sealing.
 func (f *tokens) SealedNode(identity string) *simnode.Node {
 	f.t.Helper()
 	n, err := simnode.New(identity, f.Token(f.Seal))
@@ -150,7 +146,6 @@ func (f *tokens) SealedNode(identity string) *simnode.Node {
 	return n
 }
 
-// Session returns a sealed session that has no connection yet.
 func (f *tokens) Session() *seal.Session {
 	f.t.Helper()
 	s, err := seal.NewSession(f.SealKey(), wire.Secret(f.Token(f.Seal)))
@@ -160,7 +155,7 @@ func (f *tokens) Session() *seal.Session {
 	return s
 }
 
-// Node returns a simulated node with a good token.
+// Node returns a simulated node with a valid token.
 func (f *tokens) Node(identity string) *simnode.Node {
 	f.t.Helper()
 	n, err := simnode.New(identity, f.Token(nil))
@@ -171,7 +166,7 @@ func (f *tokens) Node(identity string) *simnode.Node {
 	return n
 }
 
-// Nodes returns so many simulated nodes, which share a good token.
+// Nodes returns n simulated nodes that share a valid token.
 func (f *tokens) Nodes(n int) []*simnode.Node {
 	f.t.Helper()
 	token := f.Token(nil)

@@ -1,4 +1,4 @@
-// Package testproc starts processes for tests, and has the programs that they run.
+// Package testproc builds and starts processes for tests.
 package testproc
 
 import (
@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// starter takes what is to be started to the one thread that starts children.
+// starter runs functions on the one thread that starts children.
 var starter = sync.OnceValue(func() chan<- func() {
 	starts := make(chan func())
 	go func() {
@@ -20,13 +20,10 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return starts
 })
 
-// Start starts cmd so that it is killed when this process ends, in whatever
-// way: a test that panics cleans up nothing.
+// Start starts cmd so that it is killed when this process ends, even by a panic.
 //
-// Linux does so when the thread ends that has started the child. Threads of Go's
-// end before the process does, those with a goroutine that has locked them (in
-// package chaos, to go to another network). So all children are started by one
-// thread that never ends.
+// Linux kills a child when the thread that started it ends, and Go may end threads early (package chaos locks some to
+// change the network). So one thread that never ends starts all children.
 func Start(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

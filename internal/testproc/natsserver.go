@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// NATSServer returns the path of a nats-server that was built from the module in
-// go.mod. It is kept in the user's cache between runs.
+// NATSServer returns the path of a nats-server built from the module in go.mod, cached between runs in the user's
+// cache.
 func NATSServer(t testing.TB) string {
 	t.Helper()
 	path, err := builtServer()
@@ -21,7 +21,6 @@ func NATSServer(t testing.TB) string {
 	return path
 }
 
-// builtServer builds once for all tests of the process.
 var builtServer = sync.OnceValues(func() (string, error) {
 	const module = "github.com/nats-io/nats-server/v2"
 	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output()
@@ -43,5 +42,5 @@ var builtServer = sync.OnceValues(func() (string, error) {
 	if out, err := exec.Command("go", "build", "-o", building, module).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w: %s", module, err, out)
 	}
-	return path, os.Rename(building, path) // another process may have been as fast
+	return path, os.Rename(building, path) // another process may have done the same
 })

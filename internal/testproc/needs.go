@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// Needs skips a test that runs programs beyond Go, openssl and git: with -short, and on a machine
-// that has not all of them. `make ci` installs them and sets MUSTER_CI, and there one that is
-// missing fails the test.
+// Needs skips a test that needs missing programs, or any with -short. With MUSTER_CI, which `make ci` sets, a missing
+// program fails the test.
 func Needs(t testing.TB, programs ...string) {
 	t.Helper()
 	if testing.Short() {
@@ -24,7 +23,7 @@ func Needs(t testing.TB, programs ...string) {
 	}
 }
 
-// NeedsRoot skips a test of what only root may do. In `make ci` that fails the test.
+// NeedsRoot skips a test that needs root; `make ci` fails it instead.
 func NeedsRoot(t testing.TB) {
 	t.Helper()
 	switch {
@@ -36,5 +35,5 @@ func NeedsRoot(t testing.TB) {
 	}
 }
 
-// InCI says that `make ci` runs the tests: what cannot be tested then is a failure.
+// InCI reports whether `make ci` runs the tests, where nothing may be skipped.
 func InCI() bool { return os.Getenv("MUSTER_CI") != "" }

@@ -8,13 +8,11 @@ import (
 	"testing"
 )
 
-// ports are those that FreePort has returned.
+// results of FreePort
 var ports sync.Map
 
-// FreePort returns a port of 127.0.0.1 that nobody uses, and never the same one twice, for a
-// process that is to come back on it when it is started again. It is none of those that the
-// kernel hands out to who connects and to who listens at any (on Linux from 32,768): it would
-// be somebody else's in between, on a machine where many do.
+// FreePort returns an unused port of 127.0.0.1, never the same one twice, for a process that restarts on it. It
+// avoids the kernel's ephemeral ports (on Linux from 32,768), which other processes would take in between.
 func FreePort(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
@@ -23,7 +21,7 @@ func FreePort(t testing.TB) string {
 		if err != nil {
 			continue // another process has it
 		}
-		_ = l.Close() // nobody has connected
+		_ = l.Close() // nothing has connected
 		if _, given := ports.LoadOrStore(port, true); !given {
 			return port
 		}

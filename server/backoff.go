@@ -23,22 +23,22 @@ func (b *backoff) next() time.Duration {
 	return bound/2 + time.Duration(b.random()*float64(bound/2))
 }
 
-// told returns the wait after a provisioner asked for d, and restarts the doubling. Up to a quarter is added, so that
-// nodes told the same time do not return together. Anything on the network can forge an unencrypted refusal, so the
-// wait is at least half of min.
-func (b *backoff) told(d time.Duration) time.Duration {
+// retryAfter returns the wait after a provisioner asked for d, and restarts the doubling. Up to a quarter is added,
+// so that nodes told the same time do not return together. Anything on the network can forge an unencrypted
+// refusal, so the wait is at least half of min.
+func (b *backoff) retryAfter(d time.Duration) time.Duration {
 	b.reset()
 	d = max(d, b.min/2)
 	return d + time.Duration(b.random()*float64(d/4))
 }
 
-// after returns the wait after a failed attempt: as long as the provisioner asked, else the next backoff.
-func (b *backoff) after(err error) time.Duration {
+// afterError returns the wait after a failed attempt: as long as the provisioner asked, else the next backoff.
+func (b *backoff) afterError(err error) time.Duration {
 	var refused link.Refusal
 	if errors.As(err, &refused) && refused.Wait() > 0 {
-		return b.told(refused.Wait())
+		return b.retryAfter(refused.Wait())
 	}
-	return max(b.next(), link.SlowedBy(err))
+	return max(b.next(), link.WaitOf(err))
 }
 
 // rounded returns a wait for people.

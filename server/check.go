@@ -26,12 +26,12 @@ const remedyPushed = "the policy, template or helper returns a configuration tha
 	"and the node asks again by itself; if it does not return that, something on the network alters replies"
 
 type expectation struct {
-	identity  wire.Identity
-	key       crypto.Signer
-	authority trust.Authority
-	now       trust.Clock
-	named     bool // server.conf sets the identity; see confText
-	renewed   bool
+	identity       wire.Identity
+	key            crypto.Signer
+	authority      trust.Authority
+	now            trust.Clock
+	identityInConf bool // server.conf sets the identity; see confText
+	renewed        bool
 }
 
 type offer struct {
@@ -46,7 +46,7 @@ func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errReply, err)
 	}
-	text, err := confText(e, want.identity, want.named)
+	text, err := confText(e, want.identity, want.identityInConf)
 	if err != nil {
 		return nil, advice.Errorf(remedyPushed, "%w: configuration: %w", errReply, err)
 	}
@@ -124,10 +124,10 @@ func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch says := scanWords(b); {
+	switch says := scanLenient(b); {
 	case says.Yes:
 		return nil, errors.New("provision is true: the node would enroll again forever")
-	case says.Other != "":
+	case says.Invalid != "":
 		return nil, errors.New("provision is neither true nor false: the agent would not start")
 	}
 	if len(c.brokers) > 0 || c.srvDomain != "" {

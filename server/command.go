@@ -17,38 +17,38 @@ import (
 
 // A provisioner answers a nonce at once, and asks again if another provisioner has asked since.
 const (
-	questionTTL    = 30 * time.Second
+	challengeTTL   = 30 * time.Second
 	commandBacklog = 16
 )
 
-// A question is a nonce that waits for its proof.
-type question struct {
+// A challenge is a nonce that waits for its proof.
+type challenge struct {
 	id, nonce string
 	until     time.Time
 }
 
 type commands struct {
-	duty
-	renewal  *renewal
-	question question
+	nodeContext
+	renewal   *renewal
+	challenge challenge
 }
 
-func (c *commands) ask(id string) string {
-	c.question = question{id: id, nonce: wire.NewID(), until: time.Now().Add(questionTTL)}
-	return c.question.nonce
+func (c *commands) newChallenge(id string) string {
+	c.challenge = challenge{id: id, nonce: wire.NewID(), until: time.Now().Add(challengeTTL)}
+	return c.challenge.nonce
 }
 
-// answers reports whether a command answers the question. A nonce allows one proof, right or wrong.
-func (c *commands) answers(m *wire.Command) bool {
-	q := c.question
-	c.question = question{}
+// answersChallenge reports whether a command answers the challenge. A nonce allows one proof, right or wrong.
+func (c *commands) answersChallenge(m *wire.Command) bool {
+	q := c.challenge
+	c.challenge = challenge{}
 	return q.nonce != "" && q.id == m.ID && q.nonce == m.Nonce && time.Now().Before(q.until)
 }
 
-// take handles one message on the node's command subject. It returns true if the files have to be read again; the
+// handle processes one message on the node's command subject. It returns true if the files have to be read again; the
 // error is [ErrRestart] or errStopped. It ignores messages without a reply subject: another node may have aimed a
 // reply here.
-func (c *commands) take(ctx context.Context, conn *link.Conn, m *nats.Msg) (again bool, err error) {
+func (c *commands) handle(ctx context.Context, conn *link.Conn, m *nats.Msg) (again bool, err error) {
 	if m.Reply == "" {
 		return false, nil
 	}
@@ -59,7 +59,7 @@ func (c *commands) take(ctx context.Context, conn *link.Conn, m *nats.Msg) (agai
 		return false, nil
 	}
 	if cmd.Nonce == "" {
-		c.reply(ctx, m, &wire.CommandReply{ID: cmd.ID, Nonce: c.ask(cmd.ID)})
+		c.reply(ctx, m, &wire.CommandReply{ID: cmd.ID, Nonce: c.newChallenge(cmd.ID)})
 		return false, nil
 	}
 	repeated, code, err := c.accept(cmd)
@@ -87,7 +87,7 @@ func (c *commands) take(ctx context.Context, conn *link.Conn, m *nats.Msg) (agai
 		c.renewal.nextConfiguration = time.Time{}
 		return false, nil
 	}
-	c.publishEvent(ctx, conn, lifecycleShutdown, c.view)
+	c.publishEvent(ctx, conn, lifecycleShutdown, c.inspection)
 	_ = conn.FlushTimeout(flushTimeout)
 	if cmd.Verb == wire.VerbShutdown {
 		return false, errStopped
@@ -100,9 +100,9 @@ func (c *commands) accept(cmd *wire.Command) (repeated bool, code wire.Code, err
 	if cmd.Identity != string(c.identity) {
 		return false, wire.CodeBadRequest, fmt.Errorf("command for %q", cmd.Identity)
 	}
-	if !c.answers(cmd) {
+	if !c.answersChallenge(cmd) {
 		return false, wire.CodeCommandStale, fmt.Errorf("command %s does not answer a nonce of the last %v", cmd.ID,
-			questionTTL)
+			challengeTTL)
 	}
 	// Without a secret nothing is proven. Choria's nodes then take every command.
 	if c.token == nil || c.token.Token == "" {
@@ -115,7 +115,7 @@ func (c *commands) accept(cmd *wire.Command) (repeated bool, code wire.Code, err
 	if c.orders.Has(cmd.ID) {
 		return true, "", nil
 	}
-	if err := c.impossible(cmd.Verb); err != nil {
+	if err := c.checkPossible(cmd.Verb); err != nil {
 		return false, wire.CodeCommandImpossible, link.OneLine(err)
 	}
 	if err := c.orders.Accept(orders.Order{ID: cmd.ID, Verb: cmd.Verb}); err != nil {
@@ -124,11 +124,11 @@ func (c *commands) accept(cmd *wire.Command) (repeated bool, code wire.Code, err
 	return false, "", nil
 }
 
-// impossible returns why an order could not be carried out, so that the operator is told at once.
-func (c *commands) impossible(verb wire.Verb) error {
+// checkPossible returns why an order could not be carried out, so that the operator is told at once.
+func (c *commands) checkPossible(verb wire.Verb) error {
 	switch {
 	case verb == wire.VerbRestart:
-		if _, err := c.state.look(); err != nil {
+		if _, err := c.state.inspect(); err != nil {
 			return advice.InText(err)
 		}
 	case verb != wire.VerbReprovision:

@@ -63,15 +63,15 @@ var (
 	keyLogLevel     = []string{"log_level", "loglevel"}
 )
 
-// words are the settings that count even if the rest of server.conf is damaged.
-type words struct {
-	ProvisionWord
-	names []string // values of identity, each once
+// lenientConf are the settings that count even if the rest of server.conf is damaged.
+type lenientConf struct {
+	ProvisionSetting
+	identities []string // values of identity, each once
 }
 
 // readConf reads a server.conf. The error wraps [ErrMissing] or [ErrUnusable]; says holds what could be read in any
 // case.
-func readConf(path string) (c *conf, says words, err error) {
+func readConf(path string) (c *conf, says lenientConf, err error) {
 	b, err := files.Read(path, maxConfBytes)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -79,26 +79,26 @@ func readConf(path string) (c *conf, says words, err error) {
 	case err != nil:
 		return nil, says, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
-	says = scanWords(b)
+	says = scanLenient(b)
 	c, err = parseConf(b)
 	if err != nil {
 		return nil, says, fmt.Errorf("%s: %w: %w", path, ErrUnusable, link.OneLine(err))
 	}
-	if says.names = nil; c.identity != "" {
-		says.names = []string{string(c.identity)}
+	if says.identities = nil; c.identity != "" {
+		says.identities = []string{string(c.identity)}
 	}
 	return c, says, nil
 }
 
-type ProvisionWord struct {
+type ProvisionSetting struct {
 	Yes, No bool   // a line says so; both is a contradiction
-	Other   string // a value that is neither
+	Invalid string // a value that is neither
 }
 
-// scanWords reads only the lines that set provision and identity. It ignores a last line without a line end: a
+// scanLenient reads only the lines that set provision and identity. It ignores a last line without a line end: a
 // truncated name may be another node's.
-func scanWords(b []byte) words {
-	var w words
+func scanLenient(b []byte) lenientConf {
+	var w lenientConf
 	for line := range strings.Lines(strings.TrimPrefix(string(b), "\ufeff")) { // byte order mark of some editors
 		key, value, ok := strings.Cut(line, "=")
 		if !ok {
@@ -106,11 +106,12 @@ func scanWords(b []byte) words {
 		}
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		switch yes, err := parseBool(value); {
-		case key == keyIdentity[0] && value != "" && strings.HasSuffix(line, "\n") && !slices.Contains(w.names, value):
-			w.names = append(w.names, value)
+		case key == keyIdentity[0] && value != "" && strings.HasSuffix(line, "\n") &&
+			!slices.Contains(w.identities, value):
+			w.identities = append(w.identities, value)
 		case !slices.Contains(keyProvision, strings.ToLower(key)):
 		case err != nil:
-			w.Other = value
+			w.Invalid = value
 		case yes:
 			w.Yes = true
 		default:

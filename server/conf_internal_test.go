@@ -91,22 +91,22 @@ func TestReadConfTellsMissingFromUnusable(t *testing.T) {
 	tests := map[string]struct {
 		path string
 		want error
-		says ProvisionWord
+		says ProvisionSetting
 	}{
-		"none":                     {filepath.Join(dir, "none"), ErrMissing, ProvisionWord{}},
-		"a dangling link":          {dangling, ErrMissing, ProvisionWord{}},
-		"a directory":              {dir, ErrUnusable, ProvisionWord{}},
-		"empty":                    {file("empty", ""), ErrUnusable, ProvisionWord{}},
-		"zeros":                    {file("zeros", strings.Repeat("\x00", 4096)), ErrUnusable, ProvisionWord{}},
-		"ours, cut short":          {file("short", string(whole[:len(whole)-8])), ErrUnusable, ProvisionWord{Yes: true}},
-		"too large":                {file("large", strings.Repeat("# x\n", 300_000)), ErrUnusable, ProvisionWord{}},
-		"broken, but says no":      {file("no", "provision = false\nrubbish\n"), ErrUnusable, ProvisionWord{No: true}},
-		"broken, says no, indents": {file("no2", "\x00\x01\n  Provision=OFF\r\nrubbish"), ErrUnusable, ProvisionWord{No: true}},
-		"says no behind a mark":    {file("mark", "\ufeffprovision = false\n"), ErrUnusable, ProvisionWord{No: true}},
-		"says yes and no":          {file("both", "provision = yes\nplugin.choria.server.provision = 0\n"), nil, ProvisionWord{Yes: true, No: true}},
-		"says something else":      {file("other", "provision = fals"), ErrUnusable, ProvisionWord{Other: "fals"}},
-		"says it in a comment":     {file("comment", "# provision = false\n"), ErrUnusable, ProvisionWord{}},
-		"whole":                    {file("whole", string(whole)), nil, ProvisionWord{Yes: true}},
+		"none":                     {filepath.Join(dir, "none"), ErrMissing, ProvisionSetting{}},
+		"a dangling link":          {dangling, ErrMissing, ProvisionSetting{}},
+		"a directory":              {dir, ErrUnusable, ProvisionSetting{}},
+		"empty":                    {file("empty", ""), ErrUnusable, ProvisionSetting{}},
+		"zeros":                    {file("zeros", strings.Repeat("\x00", 4096)), ErrUnusable, ProvisionSetting{}},
+		"ours, cut short":          {file("short", string(whole[:len(whole)-8])), ErrUnusable, ProvisionSetting{Yes: true}},
+		"too large":                {file("large", strings.Repeat("# x\n", 300_000)), ErrUnusable, ProvisionSetting{}},
+		"broken, but says no":      {file("no", "provision = false\nrubbish\n"), ErrUnusable, ProvisionSetting{No: true}},
+		"broken, says no, indents": {file("no2", "\x00\x01\n  Provision=OFF\r\nrubbish"), ErrUnusable, ProvisionSetting{No: true}},
+		"says no behind a mark":    {file("mark", "\ufeffprovision = false\n"), ErrUnusable, ProvisionSetting{No: true}},
+		"says yes and no":          {file("both", "provision = yes\nplugin.choria.server.provision = 0\n"), nil, ProvisionSetting{Yes: true, No: true}},
+		"says something else":      {file("other", "provision = fals"), ErrUnusable, ProvisionSetting{Invalid: "fals"}},
+		"says it in a comment":     {file("comment", "# provision = false\n"), ErrUnusable, ProvisionSetting{}},
+		"whole":                    {file("whole", string(whole)), nil, ProvisionSetting{Yes: true}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -115,8 +115,8 @@ func TestReadConfTellsMissingFromUnusable(t *testing.T) {
 			if !errors.Is(err, tt.want) || (c == nil) != (err != nil) {
 				t.Errorf("readConf = %+v, %v; want %v", c, err, tt.want)
 			}
-			if says.ProvisionWord != tt.says {
-				t.Errorf("says %+v, want %+v", says.ProvisionWord, tt.says)
+			if says.ProvisionSetting != tt.says {
+				t.Errorf("says %+v, want %+v", says.ProvisionSetting, tt.says)
 			}
 		})
 	}
@@ -139,11 +139,11 @@ func TestGist(t *testing.T) {
 		{"expired: current time 2026-03-01T00:00:00Z is after 2026-02-01T00:00:00Z", "expired: current time 2026-03-01T00:00:09Z is after 2026-02-01T00:00:00Z"},
 	}
 	for _, pair := range same {
-		if gist(pair[0]) != gist(pair[1]) {
+		if summarize(pair[0]) != summarize(pair[1]) {
 			t.Errorf("%q and %q differ", pair[0], pair[1])
 		}
 	}
-	if gist("dial tcp 10.0.0.2:4222: refused") == gist("dial tcp 10.0.0.3:4222: refused") {
+	if summarize("dial tcp 10.0.0.2:4222: refused") == summarize("dial tcp 10.0.0.3:4222: refused") {
 		t.Error("two brokers have one gist")
 	}
 }
@@ -179,7 +179,7 @@ func TestAToldWaitIsSpreadAndNeverShorterThanOurs(t *testing.T) {
 	} {
 		for i, random := range []float64{0, 0.999999} {
 			b := backoff{min: time.Second, max: time.Minute, random: func() float64 { return random }, tries: 6}
-			if d := b.told(told); d > want[i] || d < want[i]-time.Second/100 {
+			if d := b.retryAfter(told); d > want[i] || d < want[i]-time.Second/100 {
 				t.Errorf("told %v: waits %v, want %v", told, d, want[i])
 			}
 			if d := b.next(); d > time.Second {

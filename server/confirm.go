@@ -32,7 +32,7 @@ func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer,
 	case reply.Applied == nil || reply.Applied.Serial != p.Serial:
 		return fmt.Errorf("%w: not an answer to a confirmation", errReply)
 	}
-	a.announce = true
+	a.announceProvisioned = true
 	if err := a.sets.confirm(); err != nil {
 		a.cfg.Log.WarnContext(ctx, "confirmation accepted, but not noted on disk: the node confirms again",
 			"node", p.Identity, "serial", p.Serial, "err", err)
@@ -61,17 +61,17 @@ func (a *agent) provisioned(ctx context.Context, conn *link.Conn, id wire.Identi
 	a.observe(Event{Kind: EventConfirmed, Serial: serial, Broker: conn.Broker, Elapsed: a.elapsed()})
 }
 
-type confirming struct {
-	duty
+type confirmer struct {
+	nodeContext
 	next time.Time
 	wait *backoff
 }
 
-func (c *confirming) settle(ctx context.Context, conn *link.Conn) error {
+func (c *confirmer) confirmPending(ctx context.Context, conn *link.Conn) error {
 	p, err := c.sets.pending()
 	if err != nil {
 		// A damaged disk: the set was whole when it was switched to.
-		c.notices.problem(ctx, slog.LevelError, msgUnconfirmed, advice.New(err,
+		c.problems.problem(ctx, slog.LevelError, msgUnconfirmed, advice.New(err,
 			"ask an operator to run `muster node reconfigure "+string(c.identity)+"`"), "node", c.identity)
 	}
 	if p == nil {
@@ -79,14 +79,14 @@ func (c *confirming) settle(ctx context.Context, conn *link.Conn) error {
 		return nil
 	}
 	if err = c.confirm(ctx, conn, c.creds.Key, *p); err == nil {
-		c.notices.solved(msgUnconfirmed)
+		c.problems.solved(msgUnconfirmed)
 		c.provisioned(ctx, conn, c.identity, c.creds.Serial)
 		c.next = time.Now().Add(maxInterval)
 		return nil
 	}
-	c.next = time.Now().Add(c.wait.after(err))
+	c.next = time.Now().Add(c.wait.afterError(err))
 	if ctx.Err() == nil {
-		c.notices.problem(ctx, slog.LevelWarn, msgUnconfirmed, link.Explain(err, fleetPeer), "node", c.identity)
+		c.problems.problem(ctx, slog.LevelWarn, msgUnconfirmed, link.Explain(err, fleetPeer), "node", c.identity)
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // fleetBrokers returns the brokers of server.conf, else those of the token.
-func (v *view) fleetBrokers() (urls []string, srv string) {
+func (v *inspection) fleetBrokers() (urls []string, srv string) {
 	if c := v.conf; c != nil && (len(c.brokers) > 0 || c.srvDomain != "") {
 		return c.brokers, c.srvDomain
 	}
@@ -25,22 +25,22 @@ func (v *view) fleetBrokers() (urls []string, srv string) {
 	return nil, ""
 }
 
-func (a *agent) reachFleet(ctx context.Context, v *view) (*link.Conn, error) {
+func (a *agent) connectFleet(ctx context.Context, v *inspection) (*link.Conn, error) {
 	urls, srv := v.fleetBrokers()
 	if len(urls) == 0 && srv == "" {
 		return nil, advice.Errorf("set brokers in server.conf", "no brokers configured")
 	}
-	return a.reachAny(ctx, v, urls, srv)
+	return a.connectAny(ctx, v, urls, srv)
 }
 
-func (a *agent) reachAny(ctx context.Context, v *view, urls []string, srv string) (*link.Conn, error) {
+func (a *agent) connectAny(ctx context.Context, v *inspection, urls []string, srv string) (*link.Conn, error) {
 	brokers, err := a.dialer.Brokers(ctx, urls, srv, true)
 	if err != nil {
 		return nil, link.Explain(err, fleetPeer)
 	}
 	var failures []error
 	for _, b := range brokers {
-		conn, err := a.connectFleet(ctx, v, b)
+		conn, err := a.connectWithCertificate(ctx, v, b)
 		if err == nil {
 			return conn, nil
 		}
@@ -54,12 +54,12 @@ var fleetPeer = link.Peer{Secure: true, Refused: "the broker does not admit this
 	"it may be revoked or superseded, or issued after the backup that was restored; " +
 	"ask an operator to run `muster node explain` with this node's name"}
 
-func (a *agent) connectFleet(ctx context.Context, v *view, b discover.Broker) (*link.Conn, error) {
-	return a.dialer.Connect(ctx, b, link.Presented{TLS: v.creds.TLS(b.Host, a.clock.at)})
+func (a *agent) connectWithCertificate(ctx context.Context, v *inspection, b discover.Broker) (*link.Conn, error) {
+	return a.dialer.Connect(ctx, b, link.Auth{TLS: v.creds.TLS(b.Host, a.clock.at)})
 }
 
-func (a *agent) connectToken(ctx context.Context, v *view, b discover.Broker) (*link.Conn, error) {
-	p, err := v.token.presented()
+func (a *agent) connectWithToken(ctx context.Context, v *inspection, b discover.Broker) (*link.Conn, error) {
+	p, err := v.token.auth()
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (a *agent) tokenTLS(ctx context.Context, t *token, b discover.Broker) *tls.
 	case !t.Secure && !link.HasTLS(b.URL):
 		return nil
 	case t.Limits.CA == "":
-		a.notices.problem(ctx, slog.LevelWarn, msgUnpinned, advice.New(errors.New("the token pins no authority"),
+		a.problems.problem(ctx, slog.LevelWarn, msgUnpinned, advice.New(errors.New("the token pins no authority"),
 			"sign the token with --ca, so that nodes know which authority to expect"), "broker", b.URL)
 		return trust.UnpinnedTLS()
 	}

@@ -4,7 +4,7 @@
 //
 // A [Server] runs one mode after the other: an enroller is provisioning mode, a member normal mode with reports,
 // confirmation, renewal and commands. Both share an agent: the state that decides the mode, the sets of files, the
-// clock, accepted commands (package orders), connections (package link) and logged problems (notices).
+// clock, accepted commands (package orders), connections (package link) and logged problems (problems).
 //
 // # Trust
 //

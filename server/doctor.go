@@ -55,7 +55,7 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 
 type doctor struct {
 	*agent
-	view     *view
+	disk     *inspection
 	findings []Finding
 }
 
@@ -69,13 +69,13 @@ func (d *doctor) fail(what string, err error, remedy string) {
 }
 
 func (d *doctor) checkMode() {
-	v, err := d.state.look()
+	v, err := d.state.inspect()
 	if v == nil {
-		d.view = &view{}
+		d.disk = &inspection{}
 		d.fail("identity", err, "give the machine a host name, or set identity in server.conf")
 		return
 	}
-	d.view = v
+	d.disk = v
 	d.say(StatusOK, "identity", "", "%s", v.identity)
 	switch {
 	case err != nil:
@@ -97,15 +97,15 @@ func (d *doctor) checkMode() {
 
 func (d *doctor) checkToken() {
 	const what = "token"
-	t, bad := d.view.token, StatusFail
-	if d.view.mode == ModeNormal {
+	t, bad := d.disk.token, StatusFail
+	if d.disk.mode == ModeNormal {
 		bad = StatusWarn // the node needs no token until it enrolls again
 	}
 	switch {
-	case t == nil && d.view.mode == ModeNormal && errors.Is(d.view.Token, ErrMissing):
+	case t == nil && d.disk.mode == ModeNormal && errors.Is(d.disk.Token, ErrMissing):
 		return
-	case t == nil && d.view.Token != nil:
-		d.say(bad, what, tokenRemedy(d.view.Token), "%v", d.view.Token)
+	case t == nil && d.disk.Token != nil:
+		d.say(bad, what, tokenRemedy(d.disk.Token), "%v", d.disk.Token)
 		return
 	case t == nil:
 		return // without an identity nothing more was read
@@ -114,7 +114,7 @@ func (d *doctor) checkToken() {
 		d.fail(what, err, "")
 		return
 	}
-	if t.Limits.CA == "" && d.view.mode != ModeNormal {
+	if t.Limits.CA == "" && d.disk.mode != ModeNormal {
 		d.say(StatusWarn, "authority", "sign the token with --ca",
 			"the token pins no authority, so this node trusts the first one that answers")
 	}
@@ -133,13 +133,13 @@ func (d *doctor) checkToken() {
 }
 
 func (d *doctor) checkFacts() {
-	file := d.cfg.factsFile(d.view.token, d.view.conf)
+	file := d.cfg.factsFile(d.disk.token, d.disk.conf)
 	if file == "" {
 		return
 	}
 	facts, err := readFacts(file)
 	switch {
-	case errors.Is(err, ErrMissing), err != nil && d.view.mode == ModeNormal:
+	case errors.Is(err, ErrMissing), err != nil && d.disk.mode == ModeNormal:
 		d.say(StatusWarn, "facts", advice.Of(err), "%v", err)
 	case err != nil:
 		d.fail("facts", fmt.Errorf("the node does not enroll without its facts: %w", err), "")
@@ -150,12 +150,12 @@ func (d *doctor) checkFacts() {
 
 func (d *doctor) checkCertificate() {
 	const what = "certificate"
-	c := d.view.creds
+	c := d.disk.creds
 	if c == nil {
-		if d.view.mode == ModeProvisioning && !errors.Is(d.view.Credentials, fs.ErrNotExist) {
+		if d.disk.mode == ModeProvisioning && !errors.Is(d.disk.Credentials, fs.ErrNotExist) {
 			d.say(StatusWarn, what,
 				"nothing if the name is still free: the node enrolls again; otherwise see its log",
-				"%v", d.view.Credentials)
+				"%v", d.disk.Credentials)
 		}
 		return
 	}
@@ -164,14 +164,14 @@ func (d *doctor) checkCertificate() {
 	if end.Sub(d.clock.now()) < end.Sub(start)/5 {
 		status, remedy = StatusWarn, "make sure that the agent runs and reaches a broker"
 	}
-	d.say(status, what, remedy, "%s of spiffe://%s/node/%s, expires %s", c.Serial, c.TrustDomain, d.view.identity,
+	d.say(status, what, remedy, "%s of spiffe://%s/node/%s, expires %s", c.Serial, c.TrustDomain, d.disk.identity,
 		end.UTC().Format(time.RFC3339))
 }
 
 func (d *doctor) checkBrokers(ctx context.Context) []discover.Broker {
-	urls, srv := d.view.fleetBrokers()
+	urls, srv := d.disk.fleetBrokers()
 	secure := true
-	if t := d.view.token; d.view.mode != ModeNormal && t != nil {
+	if t := d.disk.token; d.disk.mode != ModeNormal && t != nil {
 		urls, srv, secure = t.URLs(), t.SRVDomain, t.Secure
 	}
 	if len(urls) == 0 && srv == "" {
@@ -196,10 +196,10 @@ func (d *doctor) checkConnection(ctx context.Context, b discover.Broker) {
 	how, peer := "with the certificate, by mutual TLS", fleetPeer
 	var conn *link.Conn
 	var err error
-	t := d.view.token
+	t := d.disk.token
 	switch {
-	case d.view.mode == ModeNormal:
-		conn, err = d.connectFleet(ctx, d.view, b)
+	case d.disk.mode == ModeNormal:
+		conn, err = d.connectWithCertificate(ctx, d.disk, b)
 	case t == nil || t.usable() != nil:
 		return
 	default:
@@ -207,7 +207,7 @@ func (d *doctor) checkConnection(ctx context.Context, b discover.Broker) {
 		if t.sealed() {
 			how = "with the sealed token"
 		}
-		conn, err = d.connectToken(ctx, d.view, b)
+		conn, err = d.connectWithToken(ctx, d.disk, b)
 	}
 	if err != nil {
 		d.fail("connection", link.Explain(err, peer), "see the broker's log")

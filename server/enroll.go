@@ -26,9 +26,9 @@ type enroller struct {
 
 // run tries to enroll until the node is provisioned or its files ask for something else. The error is errStopped.
 func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool, err error) {
-	e.begun, e.answered, e.wait = e.cfg.Now(), time.Now(), e.newBackoff()
+	e.attemptStart, e.answered, e.wait = e.cfg.Now(), time.Now(), e.newBackoff()
 	for ctx.Err() == nil {
-		v, err := e.state.look()
+		v, err := e.state.inspect()
 		if err != nil || v.mode != ModeProvisioning || v.identity != id {
 			return false, nil
 		}
@@ -42,7 +42,7 @@ func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool,
 		}
 		switch {
 		case err == nil:
-			e.notices.solved(msgFailed, msgRefused)
+			e.problems.solved(msgFailed, msgRefused)
 			return true, nil
 		case ctx.Err() != nil:
 			return false, nil
@@ -52,13 +52,13 @@ func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool,
 			e.observe(Event{Kind: EventRefused, Code: refused.Code})
 			return false, errStopped
 		}
-		pause := e.wait.after(err)
-		e.notices.solved(other)
+		pause := e.wait.afterError(err)
+		e.problems.solved(other)
 		e.attemptFailed(ctx, message, err, pause, "node", id)
-		if e.givesUp(ctx, v, err) || e.state.forgetDoubt() {
+		if e.abandonReprovision(ctx, v, err) || e.state.retryCertificate() {
 			return false, nil
 		}
-		e.pause(ctx, pause, v.watched, facts)
+		e.waitFor(ctx, pause, v.watched, facts)
 	}
 	return false, nil
 }
@@ -70,22 +70,22 @@ func (a *agent) attemptFailed(ctx context.Context, message string, err error, wa
 		e.Kind, e.Code, e.Err = EventRefused, refused.Code, nil
 		attrs = append(attrs, "code", refused.Code)
 	}
-	a.notices.problem(ctx, slog.LevelWarn, message, err, append(attrs, "retry_in", rounded(wait))...)
+	a.problems.problem(ctx, slog.LevelWarn, message, err, append(attrs, "retry_in", rounded(wait))...)
 	a.observe(e)
 }
 
 // attempt tries the brokers in turn until a provisioner answers. After nil the new set is in force; its confirmation
 // may be pending.
-func (e *enroller) attempt(ctx context.Context, v *view) error {
+func (e *enroller) attempt(ctx context.Context, v *inspection) error {
 	t := v.token
 	if err := t.usable(); err != nil {
 		return err
 	}
 	// Only a warning: the provisioner's clock decides.
 	if remedy := t.outOfDate(e.clock.now()); remedy != "" {
-		e.notices.problem(ctx, slog.LevelWarn, msgDates, advice.Errorf(remedy, "token %s", t.file), "node", v.identity)
+		e.problems.problem(ctx, slog.LevelWarn, msgDates, advice.Errorf(remedy, "token %s", t.file), "node", v.identity)
 	} else {
-		e.notices.solved(msgDates)
+		e.problems.solved(msgDates)
 	}
 	st, err := e.sets.openStage(ctx, v.identity, false)
 	if err != nil {
@@ -110,7 +110,7 @@ func (e *enroller) attempt(ctx context.Context, v *view) error {
 	var failures []error
 	for _, b := range brokers {
 		p := e.tokenPeer(t, b)
-		conn, err := e.connectToken(ctx, v, b)
+		conn, err := e.connectWithToken(ctx, v, b)
 		if err != nil {
 			failures = append(failures, link.Explain(err, p))
 			continue
@@ -127,7 +127,7 @@ func (e *enroller) attempt(ctx context.Context, v *view) error {
 
 // enrollAt reports whether a provisioner answered: another broker would lead to the same answer.
 func (e *enroller) enrollAt(
-	ctx context.Context, conn *link.Conn, request wire.EnrollRequest, st *stage, v *view,
+	ctx context.Context, conn *link.Conn, request wire.EnrollRequest, st *stage, v *inspection,
 ) (answered bool, err error) {
 	request.ID = wire.NewID()
 	if request.Continuity, err = e.continuity(&request, st.key); err != nil {
@@ -141,21 +141,21 @@ func (e *enroller) enrollAt(
 		return true, advice.New(link.Refusal{Refusal: r}, e.refusalRemedy(link.Refusal{Refusal: r}, v, st.key))
 	}
 	e.cfg.hooks.steps("answered")
-	o, err := e.take(ctx, conn, reply, expectation{
-		identity:  v.identity,
-		key:       st.key,
-		authority: trust.Authority{Pin: v.token.Limits.CA},
-		now:       e.clock.at,
-		named:     v.named,
+	o, err := e.applyReply(ctx, conn, reply, expectation{
+		identity:       v.identity,
+		key:            st.key,
+		authority:      trust.Authority{Pin: v.token.Limits.CA},
+		now:            e.clock.at,
+		identityInConf: v.identityInConf,
 	})
 	if err != nil {
 		return true, err
 	}
-	e.obeyed(ctx, wire.VerbReprovision, wire.VerbReconfigure)
+	e.ordersDone(ctx, wire.VerbReprovision, wire.VerbReconfigure)
 	err = e.confirm(ctx, conn, st.key, o.pending)
 	switch {
 	case errors.Is(err, errDisowned):
-		e.state.doubt, e.state.doubted = err, time.Now()
+		e.state.unusable, e.state.unusableSince = err, time.Now()
 		return true, err
 	case err != nil: // normal mode sends it
 		e.cfg.Log.InfoContext(ctx, "confirmation postponed", "node", v.identity, "err", err)
@@ -166,7 +166,7 @@ func (e *enroller) enrollAt(
 }
 
 // refusalRemedy adds the node's name and key to the provisioner's general remedy.
-func (e *enroller) refusalRemedy(r link.Refusal, v *view, key crypto.Signer) string {
+func (e *enroller) refusalRemedy(r link.Refusal, v *inspection, key crypto.Signer) string {
 	switch r.Code {
 	case wire.CodeApprovalPending:
 		return fmt.Sprintf("ask an operator to run `muster node approve %s --fingerprint %.16s`; the node asks again by itself",
@@ -202,17 +202,17 @@ func (e *enroller) continuity(r *wire.EnrollRequest, key crypto.Signer) (*wire.C
 	return wire.SignContinuity(held, r.ID, r.Identity, r.CSR)
 }
 
-// givesUp ends an order to reprovision that is refused for good or unanswered for RefusedLimit, for example because
-// the token has expired.
-func (e *enroller) givesUp(ctx context.Context, v *view, err error) bool {
+// abandonReprovision ends an order to reprovision that is refused for good or unanswered for RefusedLimit, for
+// example because the token has expired.
+func (e *enroller) abandonReprovision(ctx context.Context, v *inspection, err error) bool {
 	var refused link.Refusal
 	final := errors.As(err, &refused) && !wire.MeaningOf(refused.Code).Retry
 	over := final || time.Since(e.answered) >= e.cfg.RefusedLimit
-	if !over || v.creds == nil || !e.orders.Doing(wire.VerbReprovision) {
+	if !over || v.creds == nil || !e.orders.IsOpen(wire.VerbReprovision) {
 		return false
 	}
 	e.cfg.Log.WarnContext(ctx, "node not reprovisioned, it keeps its certificate and configuration",
 		"node", v.identity, "err", err)
-	e.obeyed(ctx, wire.VerbReprovision)
+	e.ordersDone(ctx, wire.VerbReprovision)
 	return true
 }

@@ -74,7 +74,7 @@ type lifecycle struct {
 	Expires  string `json:"expires"`
 }
 
-func (a *agent) lifecycleEvent(typ string, v *view, address net.IP) ([]byte, error) {
+func (a *agent) lifecycleEvent(typ string, v *inspection, address net.IP) ([]byte, error) {
 	return json.Marshal(cloudEvent{
 		SpecVersion:     "1.0",
 		ID:              wire.NewID(),
@@ -96,7 +96,7 @@ func (a *agent) lifecycleEvent(typ string, v *view, address net.IP) ([]byte, err
 }
 
 // A lost event needs no repetition: the next alive event has the same data.
-func (a *agent) publishEvent(ctx context.Context, conn *link.Conn, typ string, v *view) {
+func (a *agent) publishEvent(ctx context.Context, conn *link.Conn, typ string, v *inspection) {
 	address, _ := conn.GetClientIP()
 	b, err := a.lifecycleEvent(typ, v, address)
 	if err == nil {

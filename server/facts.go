@@ -34,7 +34,7 @@ func (cfg *Config) factsFile(t *token, c *conf) string {
 
 // facts returns nil without a facts file: the node asks anyway, and a policy may refuse it. Unusable facts are an
 // error: policies would judge the node as one without facts.
-func (a *agent) facts(ctx context.Context, v *view) (json.RawMessage, error) {
+func (a *agent) facts(ctx context.Context, v *inspection) (json.RawMessage, error) {
 	file := a.cfg.factsFile(v.token, v.conf)
 	if file == "" {
 		return nil, nil
@@ -42,12 +42,12 @@ func (a *agent) facts(ctx context.Context, v *view) (json.RawMessage, error) {
 	facts, err := readFacts(file)
 	switch {
 	case errors.Is(err, ErrMissing):
-		a.notices.problem(ctx, slog.LevelWarn, msgFacts, err)
+		a.problems.problem(ctx, slog.LevelWarn, msgFacts, err)
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("facts cannot be sent: %w", err)
 	}
-	a.notices.solved(msgFacts)
+	a.problems.solved(msgFacts)
 	return facts, nil
 }
 

@@ -34,10 +34,10 @@ var ErrMode = errors.New("neither provisioning nor normal mode is possible")
 
 // A Situation is the state of the disk that decides the mode. An error is nil if its subject is usable.
 type Situation struct {
-	Conf      error         // about server.conf
-	Provision ProvisionWord // from server.conf, usable or not
-	Token     error         // about the token, which is parsed but not verified
-	ByDefault bool          // the token's chpd
+	Conf      error            // about server.conf
+	Provision ProvisionSetting // from server.conf, usable or not
+	Token     error            // about the token, which is parsed but not verified
+	ByDefault bool             // the token's chpd
 
 	// Credentials is about key, certificate and authority. Certificates that are expired, another node's, or disowned
 	// by a provisioner are unusable.
@@ -47,8 +47,8 @@ type Situation struct {
 	// does not prevent enrollment: no operator wrote it.
 	Pending bool
 
-	// Ordered: a command asks for provisioning, if possible.
-	Ordered bool
+	// ProvisionOrdered: a command asks for provisioning, if possible.
+	ProvisionOrdered bool
 
 	// Blocked prevents both modes: other users can read the key, another node owns key and certificate, or an
 	// unreadable server.conf may forbid provisioning.
@@ -80,9 +80,9 @@ func (s Situation) Decide() (Mode, string, error) {
 		return impossible("keep one of the two lines in server.conf",
 			"server.conf says both provision = true and provision = false "+
 				"(plugin.choria.server.provision is the same key)")
-	case says.Other != "":
+	case says.Invalid != "":
 		return impossible("change it to one of these, or remove the line",
-			"server.conf says provision = %.80q, want true or false", says.Other)
+			"server.conf says provision = %.80q, want true or false", says.Invalid)
 	case s.Blocked != nil:
 		return impossible(advice.Of(s.Blocked), "%w", s.Blocked)
 	case s.Pending && s.Conf == nil && s.Credentials != nil && s.Token == nil:
@@ -91,8 +91,8 @@ func (s Situation) Decide() (Mode, string, error) {
 		return ModeNormal, "configured", nil
 	case says.No:
 		return impossible(remedyAllow+", or restore the missing files", "server.conf says provision = false, but %w",
-			s.lacking())
-	case s.Ordered && s.Token == nil:
+			s.missing())
+	case s.ProvisionOrdered && s.Token == nil:
 		return ModeProvisioning, "a command asks for it", nil
 	case says.Yes && s.Token != nil:
 		return impossible(tokenRemedy(s.Token), "server.conf says provision = true, but %w", s.Token)
@@ -102,14 +102,14 @@ func (s Situation) Decide() (Mode, string, error) {
 		return ModeNormal, "configured", nil
 	case errors.Is(s.Token, ErrMissing):
 		return impossible(tokenRemedy(s.Token)+", or a configuration and a certificate",
-			"%w, and there is no token (%w)", s.lacking(), s.Token)
+			"%w, and there is no token (%w)", s.missing(), s.Token)
 	case s.Token != nil:
-		return impossible(tokenRemedy(s.Token), "%w, and the token cannot be used: %w", s.lacking(), s.Token)
+		return impossible(tokenRemedy(s.Token), "%w, and the token cannot be used: %w", s.missing(), s.Token)
 	case s.ByDefault:
-		return ModeProvisioning, s.lacking().Error(), nil
+		return ModeProvisioning, s.missing().Error(), nil
 	}
 	return impossible("set provision = true in server.conf, or sign a token with --default",
-		"%w, and the token does not provision by default", s.lacking())
+		"%w, and the token does not provision by default", s.missing())
 }
 
 // Remedies where the node has to enroll again.
@@ -138,7 +138,7 @@ func tokenRemedy(err error) string {
 	return "replace the file by a provisioning token, see `muster jwt`"
 }
 
-func (s Situation) lacking() error {
+func (s Situation) missing() error {
 	if s.Conf != nil {
 		return s.Conf
 	}

@@ -13,12 +13,12 @@ func TestDecide(t *testing.T) {
 		missing = server.ErrMissing
 		broken  = server.ErrUnusable
 		bad     = errors.New("certificate has expired")
-		yes     = server.ProvisionWord{Yes: true}
-		no      = server.ProvisionWord{No: true}
+		yes     = server.ProvisionSetting{Yes: true}
+		no      = server.ProvisionSetting{No: true}
 	)
 	tests := map[string]struct {
 		conf      error
-		says      server.ProvisionWord
+		says      server.ProvisionSetting
 		token     error
 		byDefault bool
 		creds     error
@@ -44,8 +44,8 @@ func TestDecide(t *testing.T) {
 		"broken configuration, not by default":      {conf: broken, creds: missing},
 		"broken configuration, says false":          {conf: broken, says: no, creds: missing, byDefault: true},
 		"broken configuration, says true":           {conf: broken, says: yes, creds: missing, want: server.ModeProvisioning},
-		"broken configuration, says both":           {conf: broken, says: server.ProvisionWord{Yes: true, No: true}, byDefault: true},
-		"broken configuration, says something else": {conf: broken, says: server.ProvisionWord{Other: "flase"}, byDefault: true},
+		"broken configuration, says both":           {conf: broken, says: server.ProvisionSetting{Yes: true, No: true}, byDefault: true},
+		"broken configuration, says something else": {conf: broken, says: server.ProvisionSetting{Invalid: "flase"}, byDefault: true},
 		"expired certificate, by default":           {creds: bad, byDefault: true, want: server.ModeProvisioning},
 		"expired certificate, not by default":       {creds: bad},
 		"expired certificate, says false":           {creds: bad, says: no, byDefault: true},

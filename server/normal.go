@@ -18,41 +18,41 @@ import (
 
 const flushTimeout = 2 * time.Second
 
-type duty struct {
+type nodeContext struct {
 	*agent
-	*view
+	*inspection
 }
 
-func (d duty) alive() time.Duration { return cmp.Or(d.cfg.AliveInterval, d.conf.aliveInterval) }
+func (d nodeContext) alive() time.Duration { return cmp.Or(d.cfg.AliveInterval, d.conf.aliveInterval) }
 
 type member struct {
-	duty
-	reports  *reports
-	confirms *confirming
-	renewal  *renewal
-	commands *commands
+	nodeContext
+	reports   *reports
+	confirmer *confirmer
+	renewal   *renewal
+	commands  *commands
 }
 
 // serve stays connected to the fleet until ctx is done or the files have to be read again. The error is a command's:
 // [ErrRestart] or errStopped.
-func (a *agent) serve(ctx context.Context, v *view) error {
-	d := duty{a, v}
+func (a *agent) serve(ctx context.Context, v *inspection) error {
+	d := nodeContext{a, v}
 	m := &member{
-		duty:     d,
-		reports:  newReports(d),
-		confirms: &confirming{duty: d, wait: a.newBackoff()},
-		renewal:  newRenewal(d),
-		commands: &commands{duty: d},
+		nodeContext: d,
+		reports:     newReports(d),
+		confirmer:   &confirmer{nodeContext: d, wait: a.newBackoff()},
+		renewal:     newRenewal(d),
+		commands:    &commands{nodeContext: d},
 	}
 	m.commands.renewal = m.renewal
 	wait := a.newBackoff()
 	for ctx.Err() == nil {
 		pause := wait.next()
-		conn, err := m.reach(ctx)
+		conn, err := m.connect(ctx)
 		switch {
 		case err == nil:
 			began := time.Now()
-			again, err := m.stay(ctx, conn)
+			again, err := m.serveConnection(ctx, conn)
 			if again || err != nil || ctx.Err() != nil {
 				return err
 			}
@@ -60,16 +60,16 @@ func (a *agent) serve(ctx context.Context, v *view) error {
 				wait.reset()
 				pause = wait.next()
 			}
-			a.notices.problem(ctx, slog.LevelWarn, msgLost, lostError(conn), "node", v.identity,
+			a.problems.problem(ctx, slog.LevelWarn, msgLost, lostError(conn), "node", v.identity,
 				"broker", conn.Broker, "retry_in", rounded(pause))
 		case ctx.Err() == nil:
-			a.notices.problem(ctx, slog.LevelWarn, msgUnreachable, err, "node", v.identity, "retry_in", rounded(pause))
+			a.problems.problem(ctx, slog.LevelWarn, msgUnreachable, err, "node", v.identity, "retry_in", rounded(pause))
 			a.observe(Event{Kind: EventFailed, Err: err})
-			if m.enrollsAgain() {
+			if m.mustEnrollAgain() {
 				return nil
 			}
 		}
-		a.pause(ctx, pause, v.watched)
+		a.waitFor(ctx, pause, v.watched)
 		if m.changed(ctx) {
 			return nil
 		}
@@ -84,14 +84,14 @@ func lostError(conn *link.Conn) error {
 	return errors.New("closed by the other end")
 }
 
-// stay works over one connection and ends it.
-func (m *member) stay(ctx context.Context, conn *link.Conn) (again bool, err error) {
+// serveConnection works over one connection and ends it.
+func (m *member) serveConnection(ctx context.Context, conn *link.Conn) (again bool, err error) {
 	defer conn.End()
 	m.cfg.Log.InfoContext(ctx, "connected to the fleet", "node", m.identity, "broker", conn.Broker,
 		"serial", m.creds.Serial)
 	m.observe(Event{Kind: EventConnected, Serial: m.creds.Serial, Broker: conn.Broker})
 	m.saveClock(ctx)
-	return m.hold(ctx, conn)
+	return m.runConnection(ctx, conn)
 }
 
 func (m *member) saveClock(ctx context.Context) {
@@ -101,15 +101,15 @@ func (m *member) saveClock(ctx context.Context) {
 	m.cfg.hooks.steps("clock saved")
 }
 
-// A mistake in a policy may name brokers that do not exist. So that it does not lose a whole fleet, reach also tries
-// the token's brokers with the certificate, and orders a reconfiguration, if none of the set's brokers was ever
+// A mistake in a policy may name brokers that do not exist. So that it does not lose a whole fleet, connect also
+// tries the token's brokers with the certificate, and orders a reconfiguration, if none of the set's brokers was ever
 // reached for RefusedLimit.
-func (m *member) reach(ctx context.Context) (*link.Conn, error) {
-	conn, err := m.reachFleet(ctx, m.view)
+func (m *member) connect(ctx context.Context) (*link.Conn, error) {
+	conn, err := m.connectFleet(ctx, m.inspection)
 	c, now := &m.state.contact, time.Now()
 	if err == nil {
 		*c = contact{reached: true}
-		m.notices.solved(msgAstray)
+		m.problems.solved(msgTokenBroker)
 		return conn, nil
 	}
 	if c.unreached.IsZero() {
@@ -123,11 +123,11 @@ func (m *member) reach(ctx context.Context) (*link.Conn, error) {
 	if c.reached || !c.refused.IsZero() || now.Sub(c.unreached) < m.cfg.RefusedLimit || m.token == nil {
 		return nil, err
 	}
-	conn, failed := m.reachAny(ctx, m.view, m.token.URLs(), m.token.SRVDomain)
+	conn, failed := m.connectAny(ctx, m.inspection, m.token.URLs(), m.token.SRVDomain)
 	if failed != nil {
 		return nil, err
 	}
-	m.notices.problem(ctx, slog.LevelWarn, msgAstray, advice.New(err,
+	m.problems.problem(ctx, slog.LevelWarn, msgTokenBroker, advice.New(err,
 		"correct the brokers that the policy gives out; the node asks for its configuration again"),
 		"node", m.identity, "broker", conn.Broker)
 	if err := m.orders.Accept(orders.Order{ID: wire.NewID(), Verb: wire.VerbReconfigure}); err != nil {
@@ -136,25 +136,25 @@ func (m *member) reach(ctx context.Context) (*link.Conn, error) {
 	return conn, nil
 }
 
-// enrollsAgain reports whether every attempt for RefusedLimit ended with the certificate refused, and the node may
+// mustEnrollAgain reports whether every attempt for RefusedLimit ended with the certificate refused, and the node may
 // enroll again.
-func (m *member) enrollsAgain() bool {
+func (m *member) mustEnrollAgain() bool {
 	c := m.state.contact
 	return !c.refused.IsZero() && time.Since(c.refused) >= m.cfg.RefusedLimit && m.state.mayEnroll(errRefused)
 }
 
-// hold returns true if the files have to be read again.
-func (m *member) hold(ctx context.Context, conn *link.Conn) (again bool, err error) {
-	m.commands.question = question{} // a nonce belongs to one connection
+// runConnection returns true if the files have to be read again.
+func (m *member) runConnection(ctx context.Context, conn *link.Conn) (again bool, err error) {
+	m.commands.challenge = challenge{} // a nonce belongs to one connection
 	incoming := make(chan *nats.Msg, commandBacklog)
 	if _, err := conn.ChanSubscribe(wire.CommandSubject(m.identity), incoming); err != nil {
 		m.cfg.Log.WarnContext(ctx, "commands not received on this connection", "node", m.identity, "err", err)
 	}
 	_ = conn.FlushTimeout(flushTimeout)
-	m.renewal.returning = errors.Is(conn.LastError(), nats.ErrPermissionViolation)
-	if !m.started && !m.renewal.returning {
-		m.started = true
-		m.publishEvent(ctx, conn, lifecycleStartup, m.view)
+	m.renewal.unrecorded = errors.Is(conn.LastError(), nats.ErrPermissionViolation)
+	if !m.startupSent && !m.renewal.unrecorded {
+		m.startupSent = true
+		m.publishEvent(ctx, conn, lifecycleStartup, m.inspection)
 	}
 	tick := time.NewTimer(0)
 	defer tick.Stop()
@@ -163,17 +163,17 @@ func (m *member) hold(ctx context.Context, conn *link.Conn) (again bool, err err
 		case <-conn.Closed:
 			return false, nil
 		case msg := <-incoming:
-			again, err := m.commands.take(ctx, conn, msg)
+			again, err := m.commands.handle(ctx, conn, msg)
 			if again || err != nil {
 				return again, err
 			}
 			tick.Reset(0)
 		case <-ctx.Done():
-			m.publishEvent(ctx, conn, lifecycleShutdown, m.view)
+			m.publishEvent(ctx, conn, lifecycleShutdown, m.inspection)
 			_ = conn.FlushTimeout(flushTimeout)
 			return false, nil
 		case <-tick.C:
-			if err := m.due(ctx, conn); errors.Is(err, errDisowned) && m.state.mayEnroll(err) {
+			if err := m.runDue(ctx, conn); errors.Is(err, errDisowned) && m.state.mayEnroll(err) {
 				m.cfg.Log.WarnContext(ctx, "node enrolls again", "node", m.identity, "err", err)
 				return true, nil
 			}
@@ -185,16 +185,16 @@ func (m *member) hold(ctx context.Context, conn *link.Conn) (again bool, err err
 	}
 }
 
-func (m *member) due(ctx context.Context, conn *link.Conn) error {
-	if m.renewal.returning {
+func (m *member) runDue(ctx context.Context, conn *link.Conn) error {
+	if m.renewal.unrecorded {
 		if m.renewal.mayTry() {
 			m.renewal.renew(ctx, conn)
 		}
 		return nil
 	}
 	var failed error
-	if !time.Now().Before(m.confirms.next) {
-		failed = m.confirms.settle(ctx, conn)
+	if !time.Now().Before(m.confirmer.next) {
+		failed = m.confirmer.confirmPending(ctx, conn)
 	}
 	if failed == nil && m.renewal.renewalDue() {
 		m.renewal.renew(ctx, conn)
@@ -202,9 +202,9 @@ func (m *member) due(ctx context.Context, conn *link.Conn) error {
 	if failed == nil && m.renewal.reconfigureDue() {
 		m.renewal.reconfigure(ctx, conn)
 	}
-	if m.announce {
-		m.announce = false
-		m.publishEvent(ctx, conn, lifecycleProvisioned, m.view)
+	if m.announceProvisioned {
+		m.announceProvisioned = false
+		m.publishEvent(ctx, conn, lifecycleProvisioned, m.inspection)
 	}
 	if m.reports.publish(ctx, conn) {
 		m.saveClock(ctx)
@@ -220,17 +220,17 @@ func (m *member) changed(ctx context.Context) bool {
 	if !changed && !expired {
 		return false
 	}
-	v, err := m.state.look()
+	v, err := m.state.inspect()
 	if err != nil {
-		m.notices.problem(ctx, slog.LevelError, msgFiles, err, "node", m.identity)
+		m.problems.problem(ctx, slog.LevelError, msgFiles, err, "node", m.identity)
 		return false
 	}
-	m.notices.solved(msgFiles)
+	m.problems.solved(msgFiles)
 	return v.mode != ModeNormal || changed
 }
 
 type reports struct {
-	duty
+	nodeContext
 	file      string
 	every     time.Duration // 0: never
 	nextFile  time.Time
@@ -239,8 +239,8 @@ type reports struct {
 
 // newReports schedules registration at once, and alive events after a random part of the interval, so that nodes
 // switched on together do not publish together.
-func newReports(d duty) *reports {
-	r := &reports{duty: d, file: d.conf.registrationFile, every: d.conf.registrationInterval}
+func newReports(d nodeContext) *reports {
+	r := &reports{nodeContext: d, file: d.conf.registrationFile, every: d.conf.registrationInterval}
 	if r.file == "" && d.token != nil {
 		r.file = d.token.Registration
 	}
@@ -260,7 +260,7 @@ func (r *reports) publish(ctx context.Context, conn *link.Conn) bool {
 		return false
 	}
 	r.nextAlive = now.Add(r.alive())
-	r.publishEvent(ctx, conn, lifecycleAlive, r.view)
+	r.publishEvent(ctx, conn, lifecycleAlive, r.inspection)
 	return true
 }
 
@@ -271,9 +271,9 @@ func (r *reports) register(ctx context.Context, conn *link.Conn) {
 		err = conn.Publish(wire.RegistrationSubject(r.identity), b)
 	}
 	if err != nil {
-		r.notices.problem(ctx, slog.LevelWarn, msgRegistration, err, "node", r.identity)
+		r.problems.problem(ctx, slog.LevelWarn, msgRegistration, err, "node", r.identity)
 		return
 	}
-	r.notices.solved(msgRegistration)
+	r.problems.solved(msgRegistration)
 	r.observe(Event{Kind: EventRegistered})
 }

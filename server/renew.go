@@ -33,14 +33,14 @@ const (
 //
 // A reconfiguration does the same with the key in force.
 type renewal struct {
-	duty
+	nodeContext
 	at   time.Time
 	due  time.Time // by the process's clock, in case the machine's clock is set back
 	next time.Time // no attempt before
 	wait *backoff
 
-	// returning: the certificate is not on record, and the broker admits only renewals.
-	returning bool
+	// unrecorded: the certificate is not on record, and the broker admits only renewals.
+	unrecorded bool
 
 	nextConfiguration time.Time
 	configurationWait *backoff
@@ -61,10 +61,10 @@ func lifeOf(leaf *x509.Certificate) (time.Time, time.Duration) {
 }
 
 // newRenewal schedules the renewal: at once if a former agent began one.
-func newRenewal(d duty) *renewal {
+func newRenewal(d nodeContext) *renewal {
 	leaf := d.creds.Leaf()
 	_, life := lifeOf(leaf)
-	r := &renewal{duty: d, at: renewAt(leaf, d.cfg.hooks.random()), configurationWait: d.newBackoff()}
+	r := &renewal{nodeContext: d, at: renewAt(leaf, d.cfg.hooks.random()), configurationWait: d.newBackoff()}
 	r.wait = d.newBackoff()
 	r.wait.max = max(r.wait.max, min(maxRenewalWait, life/72))
 	r.due = time.Now().Add(r.at.Sub(d.clock.at(leaf.NotBefore)))
@@ -84,24 +84,24 @@ func (r *renewal) renewalDue() bool {
 
 func (r *renewal) mayTry() bool {
 	now := time.Now()
-	return !now.Before(r.next) && (r.returning || !now.Before(r.renewNot))
+	return !now.Before(r.next) && (r.unrecorded || !now.Before(r.noRenewalBefore))
 }
 
 func (r *renewal) reconfigureDue() bool {
-	return r.orders.Doing(wire.VerbReconfigure) && !time.Now().Before(r.nextConfiguration)
+	return r.orders.IsOpen(wire.VerbReconfigure) && !time.Now().Before(r.nextConfiguration)
 }
 
 // renew tries to renew once. Success changes the files, which leads to a new connection. The wait after a failure is
 // at most half of the remaining life.
 func (r *renewal) renew(ctx context.Context, conn *link.Conn) {
-	err := r.ask(ctx, conn, true)
+	err := r.request(ctx, conn, true)
 	if err == nil {
 		r.next = time.Now().Add(r.wait.max) // prevents a renewal at each look if the new files cannot be used
-		r.notices.solved(msgRenewal)
+		r.problems.solved(msgRenewal)
 		return
 	}
 	leaf := r.creds.Leaf()
-	wait := r.wait.after(err)
+	wait := r.wait.afterError(err)
 	wait = min(wait, max(leaf.NotAfter.Sub(r.clock.at(leaf.NotBefore))/2, r.cfg.BackoffMin))
 	r.next = time.Now().Add(wait)
 	r.failed(ctx, msgRenewal, err, wait)
@@ -109,16 +109,16 @@ func (r *renewal) renew(ctx context.Context, conn *link.Conn) {
 
 // reconfigure asks once for the current configuration. A final refusal ends the order.
 func (r *renewal) reconfigure(ctx context.Context, conn *link.Conn) {
-	err := r.ask(ctx, conn, false)
+	err := r.request(ctx, conn, false)
 	if err == nil {
-		r.notices.solved(msgReconfigure)
+		r.problems.solved(msgReconfigure)
 		return
 	}
-	wait := r.configurationWait.after(err)
+	wait := r.configurationWait.afterError(err)
 	r.nextConfiguration = time.Now().Add(wait)
 	var refused link.Refusal
 	if errors.As(err, &refused) && !wire.MeaningOf(refused.Code).Retry {
-		r.obeyed(ctx, wire.VerbReconfigure)
+		r.ordersDone(ctx, wire.VerbReconfigure)
 	}
 	r.failed(ctx, msgReconfigure, err, wait)
 }
@@ -129,14 +129,15 @@ func (r *renewal) failed(ctx context.Context, message string, err error, wait ti
 	}
 }
 
-// ask puts a new certificate and configuration in force: for a new key if fresh is set, else the same certificate.
-func (r *renewal) ask(ctx context.Context, conn *link.Conn, fresh bool) error {
-	r.begun = r.cfg.Now()
+// request puts a new certificate and configuration in force: for a new key if fresh is set, else the same
+// certificate.
+func (r *renewal) request(ctx context.Context, conn *link.Conn, fresh bool) error {
+	r.attemptStart = r.cfg.Now()
 	st, err := r.sets.openStage(ctx, r.identity, fresh)
 	if err != nil {
 		return fmt.Errorf("prepare key: %w", err)
 	}
-	facts, err := r.facts(ctx, r.view)
+	facts, err := r.facts(ctx, r.inspection)
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (r *renewal) ask(ctx context.Context, conn *link.Conn, fresh bool) error {
 		return err
 	}
 	request.Continuity = *word
-	if r.returning {
+	if r.unrecorded {
 		request.Certificate = r.creds.Leaf().Raw
 	}
 	reply, err := conn.Request(ctx, wire.SubjectRenew, request.ID, &request)
@@ -166,19 +167,19 @@ func (r *renewal) ask(ctx context.Context, conn *link.Conn, fresh bool) error {
 	}
 	r.cfg.hooks.steps("renewal answered")
 	want := expectation{
-		identity:  r.identity,
-		key:       st.key,
-		authority: trust.Authority{Known: r.creds.Roots},
-		now:       r.clock.at,
-		named:     r.named,
-		renewed:   fresh,
+		identity:       r.identity,
+		key:            st.key,
+		authority:      trust.Authority{Known: r.creds.Roots},
+		now:            r.clock.at,
+		identityInConf: r.identityInConf,
+		renewed:        fresh,
 	}
 	if r.token != nil {
 		want.authority.Pin = r.token.Limits.CA
 	}
-	if _, err := r.take(ctx, conn, reply, want); err != nil {
+	if _, err := r.applyReply(ctx, conn, reply, want); err != nil {
 		return err
 	}
-	r.obeyed(ctx, wire.VerbReconfigure)
+	r.ordersDone(ctx, wire.VerbReconfigure)
 	return nil
 }

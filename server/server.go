@@ -39,13 +39,13 @@ type agent struct {
 	clock   *clock
 	orders  *orders.Orders
 	dialer  *link.Dialer
-	notices *notices
+	problems *problemLog
 	state   *state
 
-	started  bool // startup event is published
-	announce bool // provisioned event is to be published
-	begun    time.Time
-	renewNot time.Time
+	startupSent         bool // startup event is published
+	announceProvisioned bool // provisioned event is to be published
+	attemptStart        time.Time
+	noRenewalBefore     time.Time
 }
 
 // New returns an agent that is not yet running. The error lists every mistake in cfg. New creates the directories of
@@ -80,7 +80,7 @@ func newAgent(cfg Config) (*agent, error) {
 		sets:    sets,
 		clock:   loadClock(sets.own(clockFile), cfg.Now),
 		orders:  orders.New(sets.own(ordersFile), cfg.hooks.sync, cfg.hooks.steps),
-		notices: &notices{log: cfg.Log, told: make(map[string]notice)},
+		problems: &problemLog{log: cfg.Log, logged: make(map[string]loggedProblem)},
 		dialer: link.New(link.Config{
 			Resolvers: cfg.Resolvers,
 			Resolver:  cfg.hooks.resolver,
@@ -147,14 +147,14 @@ func (s *Server) supervise(ctx context.Context) error {
 	wait, again := s.newBackoff(), s.newBackoff()
 	mode, enrolled := Mode(0), false // enrolled: by the previous mode
 	for ctx.Err() == nil {
-		v, err := s.state.look()
+		v, err := s.state.inspect()
 		switch {
 		case err != nil && mode == 0:
 			return advice.InText(err)
 		case err != nil:
 			pause := wait.next()
-			s.notices.problem(ctx, slog.LevelError, "agent cannot choose a mode", err, "retry_in", rounded(pause))
-			s.pause(ctx, pause, s.state.watched(nil))
+			s.problems.problem(ctx, slog.LevelError, "agent cannot choose a mode", err, "retry_in", rounded(pause))
+			s.waitFor(ctx, pause, s.state.watched(nil))
 			continue
 		}
 		wait.reset()
@@ -172,9 +172,9 @@ func (s *Server) supervise(ctx context.Context) error {
 				// checkReply refuses configurations that lead here. In any case the loop must not use up
 				// certificates.
 				pause := again.next()
-				s.notices.problem(ctx, slog.LevelError, "node has to enroll again right after it enrolled",
+				s.problems.problem(ctx, slog.LevelError, "node has to enroll again right after it enrolled",
 					errors.New(v.reason), "node", v.identity, "retry_in", rounded(pause))
-				s.pause(ctx, pause, v.watched)
+				s.waitFor(ctx, pause, v.watched)
 			}
 			enrolled, err = (&enroller{agent: s.agent}).run(ctx, v.identity)
 		}
@@ -185,7 +185,7 @@ func (s *Server) supervise(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *Server) enter(ctx context.Context, v *view) {
+func (s *Server) enter(ctx context.Context, v *inspection) {
 	level := slog.LevelInfo
 	if v.mode == ModeProvisioning && errors.Is(v.Conf, ErrUnusable) {
 		level = slog.LevelWarn // provisioning replaces an existing configuration
@@ -194,7 +194,7 @@ func (s *Server) enter(ctx context.Context, v *view) {
 	s.observe(Event{Kind: EventMode, Mode: v.mode})
 }
 
-func (s *Server) setLevel(v *view) {
+func (s *Server) setLevel(v *inspection) {
 	if s.cfg.Level == nil || v.conf == nil {
 		return
 	}
@@ -210,14 +210,14 @@ func (a *agent) newBackoff() *backoff {
 }
 
 func (a *agent) elapsed() time.Duration {
-	if a.begun.IsZero() {
+	if a.attemptStart.IsZero() {
 		return 0
 	}
-	return a.cfg.Now().Sub(a.begun)
+	return a.cfg.Now().Sub(a.attemptStart)
 }
 
-// pause waits for d, until ctx is done, or until one of the files changes.
-func (a *agent) pause(ctx context.Context, d time.Duration, files ...watched) {
+// waitFor waits for d, until ctx is done, or until one of the files changes.
+func (a *agent) waitFor(ctx context.Context, d time.Duration, files ...watched) {
 	end := time.NewTimer(d)
 	defer end.Stop()
 	tick := time.NewTicker(a.cfg.WatchInterval)

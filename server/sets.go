@@ -57,7 +57,7 @@ func newSets(cfg Config) (*sets, error) {
 	}
 	dir := files.New(files.Config{
 		Dir:   ssl,
-		Shown: shown,
+		Links: shown,
 		Step:  cfg.hooks.steps,
 		Sync:  cfg.hooks.sync,
 	})

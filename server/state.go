@@ -30,10 +30,10 @@ type state struct {
 	clock  *clock
 	orders *orders.Orders
 
-	name    wire.Identity // in the last usable certificate; empty: none
-	doubt   error         // why the certificate cannot be used; nil: no reason known
-	doubted time.Time
-	contact contact
+	name          wire.Identity // in the last usable certificate; empty: none
+	unusable      error         // why the certificate cannot be used; nil: no reason known
+	unusableSince time.Time
+	contact       contact
 }
 
 // contact is the history of connections with the set in force.
@@ -43,8 +43,8 @@ type contact struct {
 	refused   time.Time // since when every attempt ended so
 }
 
-// A view is the result of one look at the disk. Its pointers are nil for what is missing or unusable.
-type view struct {
+// An inspection is the result of one look at the disk. Its pointers are nil for what is missing or unusable.
+type inspection struct {
 	Situation
 	mode     Mode
 	reason   string
@@ -53,37 +53,37 @@ type view struct {
 	token    *token
 	creds    *trust.Credentials
 
-	named   bool    // server.conf sets the identity
-	watched watched // versions of all files read, taken before reading
+	identityInConf bool    // server.conf sets the identity
+	watched        watched // versions of all files read, taken before reading
 }
 
-// look reads everything that decides the mode, and decides. The error wraps [ErrMode] beside a view, or is about the
-// identity without one.
-func (s *state) look() (*view, error) {
+// inspect reads everything that decides the mode, and decides. The error wraps [ErrMode] beside a view, or is about
+// the identity without one.
+func (s *state) inspect() (*inspection, error) {
 	paths := []string{s.sets.dir.Path(keyFile), s.sets.dir.Path(certificateFile), s.sets.dir.Path(caFile)}
-	v := &view{watched: s.watched(paths)}
-	var says words
+	v := &inspection{watched: s.watched(paths)}
+	var says lenientConf
 	v.conf, says, v.Conf = readConf(s.sets.conf)
-	v.Provision, v.Conf = says.ProvisionWord, link.OneLine(v.Conf)
+	v.Provision, v.Conf = says.ProvisionSetting, link.OneLine(v.Conf)
 	v.token, v.Token = readToken(s.tokenFiles())
 	v.Token = link.OneLine(v.Token)
 	v.ByDefault = v.token != nil && v.token.Default
 	var err error
-	if v.identity, err = s.identity(says.names); err != nil {
+	if v.identity, err = s.identity(says.identities); err != nil {
 		return nil, err
 	}
-	v.named = s.cfg.Identity == "" && len(says.names) > 0
+	v.identityInConf = s.cfg.Identity == "" && len(says.identities) > 0
 	v.creds, v.Credentials = s.sets.credentials(v.identity, s.clock.at)
 	if v.Credentials == nil {
 		s.name = v.identity
 	}
 	v.Blocked = s.blocked(v.identity, v.Situation)
-	if v.Credentials == nil && s.doubt != nil {
-		v.Credentials = s.doubt
+	if v.Credentials == nil && s.unusable != nil {
+		v.Credentials = s.unusable
 		p, err := s.sets.pending()
 		v.Pending = p != nil || err != nil
 	}
-	v.Ordered = s.orders.Doing(wire.VerbReprovision)
+	v.ProvisionOrdered = s.orders.IsOpen(wire.VerbReprovision)
 	v.mode, v.reason, err = v.Decide()
 	return v, err
 }
@@ -150,22 +150,22 @@ func (s *state) watched(more []string) watched {
 
 // mayEnroll reports whether the node may enroll again because of why, and has the next look decide so.
 func (s *state) mayEnroll(why error) bool {
-	before := s.doubt
-	s.doubt = why
-	if v, err := s.look(); err == nil && v.mode == ModeProvisioning {
-		s.doubted = time.Now()
+	before := s.unusable
+	s.unusable = why
+	if v, err := s.inspect(); err == nil && v.mode == ModeProvisioning {
+		s.unusableSince = time.Now()
 		return true
 	}
-	s.doubt = before
+	s.unusable = before
 	return false
 }
 
-// forgetDoubt reports whether a refused certificate has to be tried again: after an outage brokers may admit it, and
-// the token may have expired.
-func (s *state) forgetDoubt() bool {
-	if s.doubt == nil || time.Since(s.doubted) < s.cfg.RefusedLimit {
+// retryCertificate reports whether a refused certificate has to be tried again: after an outage brokers may admit it,
+// and the token may have expired.
+func (s *state) retryCertificate() bool {
+	if s.unusable == nil || time.Since(s.unusableSince) < s.cfg.RefusedLimit {
 		return false
 	}
-	s.doubt = nil
+	s.unusable = nil
 	return true
 }

@@ -79,15 +79,15 @@ func (t *token) outOfDate(now time.Time) string {
 // force plain mode.
 func (t *token) sealed() bool { return t.Limits.Seal != "" }
 
-// presented returns what presents the token to a broker. In sealed mode each connection has a new session and proves
+// auth returns what presents the token to a broker. In sealed mode each connection has a new session and proves
 // over the broker's nonce that it owns it, so that a recorded one is worthless.
-func (t *token) presented() (link.Presented, error) {
+func (t *token) auth() (link.Auth, error) {
 	if !t.sealed() {
 		options := []nats.Option{nats.Token(string(t.text))}
 		if t.Username != "" {
 			options = append(options, nats.UserInfo(t.Username, string(t.Password)))
 		}
-		return link.Presented{Options: options}, nil
+		return link.Auth{Options: options}, nil
 	}
 	key, err := seal.ParsePublicKey(t.Limits.Seal)
 	var session *seal.Session
@@ -95,10 +95,10 @@ func (t *token) presented() (link.Presented, error) {
 		session, err = seal.NewSession(key, t.text)
 	}
 	if err != nil {
-		return link.Presented{}, advice.Errorf(
+		return link.Auth{}, advice.Errorf(
 			"sign a token with the --seal of this fleet's provisioner and replace the file",
 			"token %s cannot be used: extensions.muster.seal: %w", t.file, err)
 	}
 	options := []nats.Option{nats.Token(session.Token()), nats.Nkey(session.Name(), session.Prove)}
-	return link.Presented{Options: options, Session: session}, nil
+	return link.Auth{Options: options, Session: session}, nil
 }

@@ -48,8 +48,8 @@ type Config struct {
 	// Dir holds the generations.
 	Dir string
 
-	// Shown maps top-level names in a set to the paths where programs find them.
-	Shown map[string]string
+	// Links maps top-level names in a set to the paths where programs find them.
+	Links map[string]string
 
 	// For tests: Step is called after each change on disk, Sync replaces fsync(2) of a directory.
 	Step func(name string)
@@ -77,7 +77,7 @@ func New(cfg Config) *Dir {
 
 // Make makes the missing directories: Dir with mode 0700, those of shown paths with mode 0755.
 func (d *Dir) Make() error {
-	for _, dir := range append(d.showing(), filepath.Dir(d.cfg.Dir)) {
+	for _, dir := range append(d.linkDirs(), filepath.Dir(d.cfg.Dir)) {
 		if dir == d.cfg.Dir {
 			continue
 		}
@@ -91,7 +91,7 @@ func (d *Dir) Make() error {
 // Path returns the path of a file of the set in force, the shown one if it has one.
 func (d *Dir) Path(name string) string {
 	top, below, _ := strings.Cut(name, "/")
-	if at, ok := d.cfg.Shown[top]; ok {
+	if at, ok := d.cfg.Links[top]; ok {
 		return filepath.Join(at, filepath.FromSlash(below))
 	}
 	return filepath.Join(d.cfg.Dir, dataLink, filepath.FromSlash(name))
@@ -159,11 +159,11 @@ func (d *Dir) Switch(set []File, keep ...string) error {
 		return err
 	}
 	d.cfg.Step("set written")
-	for _, name := range slices.Sorted(maps.Keys(d.cfg.Shown)) {
+	for _, name := range slices.Sorted(maps.Keys(d.cfg.Links)) {
 		if _, err := root.Lstat(path.Join(next, name)); err != nil {
 			continue
 		}
-		if err := d.show(root, name); err != nil {
+		if err := d.makeLinkFor(root, name); err != nil {
 			return err
 		}
 	}
@@ -200,7 +200,7 @@ func (d *Dir) Sync() error {
 	if !d.unsynced {
 		return nil
 	}
-	dirs := append(d.showing(), d.cfg.Dir)
+	dirs := append(d.linkDirs(), d.cfg.Dir)
 	for _, dir := range dirs {
 		if err := d.cfg.Sync(dir); err != nil {
 			return err
@@ -229,8 +229,8 @@ func (d *Dir) Clean() error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	for name, at := range d.cfg.Shown {
-		if _, err := root.Stat(path.Join(dataLink, name)); errors.Is(err, fs.ErrNotExist) && d.shown(name) {
+	for name, at := range d.cfg.Links {
+		if _, err := root.Stat(path.Join(dataLink, name)); errors.Is(err, fs.ErrNotExist) && d.isLinked(name) {
 			if err := os.Remove(at); err != nil {
 				return err
 			}
@@ -302,10 +302,10 @@ func (d *Dir) syncBelow(dir string) error {
 	})
 }
 
-// showing returns the directories of shown paths, each once.
-func (d *Dir) showing() []string {
+// linkDirs returns the directories of shown paths, each once.
+func (d *Dir) linkDirs() []string {
 	var dirs []string
-	for _, at := range d.cfg.Shown {
+	for _, at := range d.cfg.Links {
 		dirs = append(dirs, filepath.Dir(at))
 	}
 	slices.Sort(dirs)

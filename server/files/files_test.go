@@ -28,7 +28,7 @@ func newPlace(t *testing.T) place {
 func (p place) config() files.Config {
 	return files.Config{
 		Dir: p.dir,
-		Shown: map[string]string{
+		Links: map[string]string{
 			"app.conf": p.conf,
 			"key":      filepath.Join(p.dir, "key"),
 			"cert":     filepath.Join(p.dir, "cert"),

@@ -63,9 +63,10 @@ var causes = []struct {
 		"another authority issued the broker's certificate: the peer is another system, or the authority changed"},
 	{as[x509.HostnameError],
 		"the broker's certificate is for another name: use the name in it, or issue one with this name"},
-	{as[tls.RecordHeaderError], remedyInClear},
+	{as[tls.RecordHeaderError], remedyUnencrypted},
 	{isAlert,
-		"the broker refused the TLS handshake: see its log; an expired or disowned node certificate is the usual cause"},
+		"the broker refused the TLS handshake: see its log; an expired or disowned node certificate is the usual " +
+			"cause"},
 	{as[*net.DNSError], "the broker's name does not resolve: check the name, and the resolver of this machine"},
 	{is(discover.ErrNoBrokers, discover.ErrLookup),
 		"check the SRV records of the domain, and the resolver of this machine"},

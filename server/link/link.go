@@ -71,8 +71,8 @@ func (d *Dialer) Brokers(ctx context.Context, urls []string, srv string, secure 
 	return r.Brokers(ctx)
 }
 
-// Presented is what a node presents to a broker.
-type Presented struct {
+// Auth is what a node presents to a broker.
+type Auth struct {
 	TLS     *tls.Config   // nil: no TLS
 	Options []nats.Option // the token, without a certificate
 	Session *seal.Session // seals requests; nil: plain
@@ -96,13 +96,13 @@ func (c *Conn) End() {
 }
 
 // Connect connects to b under a random name: the broker allows subscriptions only in the inbox of that name.
-func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Presented) (*Conn, error) {
+func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Auth) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout+time.Second) // nats.go's own timeout comes first
 	defer cancel()
-	way := &way{ctx: ctx, net: net.Dialer{Timeout: dialTimeout, Resolver: d.cfg.Resolver}}
+	dialer := &brokerDialer{ctx: ctx, net: net.Dialer{Timeout: dialTimeout, Resolver: d.cfg.Resolver}}
 	if p.TLS != nil {
-		way.tls = p.TLS.Clone()
-		way.tls.ServerName = cmp.Or(way.tls.ServerName, b.Host)
+		dialer.tls = p.TLS.Clone()
+		dialer.tls.ServerName = cmp.Or(dialer.tls.ServerName, b.Host)
 	}
 	name := wire.NewID()
 	closed := make(chan struct{})
@@ -114,9 +114,9 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Presented) (*
 		nats.PingInterval(d.cfg.Ping),
 		nats.MaxPingsOutstanding(maxPingsOut),
 		nats.DontRandomize(),
-		nats.SkipHostLookup(), // the way does it, and heeds ctx
+		nats.SkipHostLookup(), // the dialer does it, and heeds ctx
 		nats.IgnoreDiscoveredServers(),
-		nats.SetCustomDialer(way),
+		nats.SetCustomDialer(dialer),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			d.cfg.Log.WarnContext(ctx, "broker complained", "broker", b.URL, "err", err)
@@ -126,12 +126,12 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Presented) (*
 		options = append(options, nats.Secure(p.TLS))
 	}
 	nc, err := nats.Connect(withoutTLS(b.URL), options...)
-	if err == nil && !way.release() {
+	if err == nil && !dialer.release() {
 		nc.Close()
 		err = ctx.Err()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("broker %s: %w", b.URL, way.explain(err, d.cfg.Late))
+		return nil, fmt.Errorf("broker %s: %w", b.URL, dialer.explain(err, d.cfg.Late))
 	}
 	return &Conn{
 		Conn:    nc,
@@ -144,7 +144,7 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Presented) (*
 }
 
 // explain adds to an error of nats.go what the dialer knows.
-func (w *way) explain(err error, late time.Duration) error {
+func (w *brokerDialer) explain(err error, late time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err != nil && errors.Is(err, nats.ErrNoServers) { // nats.go hides a refused TCP connection

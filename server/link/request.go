@@ -13,36 +13,36 @@ import (
 	"muster/server/advice"
 )
 
-// maxTold bounds the text of a refusal in the log.
-const maxTold = 512
+// maxRefusalText bounds the text of a refusal in the log.
+const maxRefusalText = 512
 
 // A Refusal is a provisioner's refusal as an error.
 type Refusal struct{ *wire.Refusal }
 
-func (r Refusal) Error() string { return fmt.Sprintf("%s: %.*s", r.Code, maxTold, r.Message) }
+func (r Refusal) Error() string { return fmt.Sprintf("%s: %.*s", r.Code, maxRefusalText, r.Message) }
 
 // Remedy returns the refusal's remedy, else the one of its code.
 func (r Refusal) Remedy() string {
 	if r.Refusal.Remedy != "" {
-		return fmt.Sprintf("%.*s", maxTold, r.Refusal.Remedy)
+		return fmt.Sprintf("%.*s", maxRefusalText, r.Refusal.Remedy)
 	}
 	return wire.MeaningOf(r.Code).Remedy
 }
 
-type slowed struct {
+type withWait struct {
 	err  error
 	wait time.Duration
 }
 
-func (e *slowed) Error() string { return e.err.Error() }
-func (e *slowed) Unwrap() error { return e.err }
+func (e *withWait) Error() string { return e.err.Error() }
+func (e *withWait) Unwrap() error { return e.err }
 
-// Slow returns err with the shortest wait before the next attempt.
-func Slow(err error, wait time.Duration) error { return &slowed{err, wait} }
+// WithWait returns err with the shortest wait before the next attempt.
+func WithWait(err error, wait time.Duration) error { return &withWait{err, wait} }
 
-// SlowedBy returns the wait that err asks for; 0: none.
-func SlowedBy(err error) time.Duration {
-	var e *slowed
+// WaitOf returns the wait that err asks for; 0: none.
+func WaitOf(err error) time.Duration {
+	var e *withWait
 	if !errors.As(err, &e) {
 		return 0
 	}
@@ -87,9 +87,9 @@ func (c *Conn) Request(ctx context.Context, subject, id string, message any) (*w
 		case err == nil:
 			err = errors.New("reply to another request")
 		default:
-			err = passedOver(m.Data, err)
+			err = whyIgnored(m.Data, err)
 		}
-		if passed == nil || SlowedBy(err) > SlowedBy(passed) {
+		if passed == nil || WaitOf(err) > WaitOf(passed) {
 			passed = err
 		}
 		c.dialer.cfg.Log.DebugContext(ctx, "reply ignored", "subject", subject, "err", err)
@@ -125,14 +125,15 @@ func (c *Conn) encode(message any) ([]byte, func([]byte) (*wire.Reply, error), e
 	return b, opener.DecodeReply, nil
 }
 
-// passedOver returns why a reply was ignored. An unencrypted reply where a sealed one is due is not believed, but may
+// whyIgnored returns why a reply was ignored. An unencrypted reply where a sealed one is due is not believed, but may
 // delay the next attempt: an overloaded provisioner has no time to open requests and cannot seal a reply.
-func passedOver(b []byte, err error) error {
+func whyIgnored(b []byte, err error) error {
 	if !errors.Is(err, seal.ErrPlain) {
 		return err
 	}
 	if r, bad := wire.DecodeReply(b); bad == nil && r.Refusal != nil {
-		err = Slow(fmt.Errorf("%w: it says %q, %.*q", err, string(r.Refusal.Code), maxTold, r.Refusal.Message),
+		err = WithWait(fmt.Errorf("%w: it says %q, %.*q", err, string(r.Refusal.Code), maxRefusalText,
+			r.Refusal.Message),
 			r.Refusal.Wait())
 	}
 	return advice.New(err,

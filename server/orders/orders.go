@@ -29,16 +29,16 @@ type Order struct {
 // If the agent is killed between a switch and the removal of the order, the next agent repeats the order, which
 // brings the same certificate and configuration.
 type Orders struct {
-	path string
-	sync func(dir string) error
-	step func(name string)
-	book book
+	path    string
+	sync    func(dir string) error
+	step    func(name string)
+	content fileContent
 }
 
-// A book is the content of the file.
-type book struct {
-	Doing *Order   `json:"doing,omitempty"` // nil: none; a later order replaces it
-	Done  []string `json:"done,omitempty"`  // ids of finished commands, the newest last
+// A fileContent is the content of the file.
+type fileContent struct {
+	Open     *Order   `json:"doing,omitempty"` // nil: none; a later order replaces it
+	Finished []string `json:"done,omitempty"`  // ids of finished commands, the newest last
 }
 
 // New does not read the file. After a change sync makes its name durable, and step is called.
@@ -48,11 +48,13 @@ func New(path string, sync func(dir string) error, step func(name string)) *Orde
 
 func (o *Orders) Path() string { return o.path }
 
-// Doing reports whether an order with this verb is open.
-func (o *Orders) Doing(verb wire.Verb) bool { return o.book.Doing != nil && o.book.Doing.Verb == verb }
+// IsOpen reports whether an order with this verb is open.
+func (o *Orders) IsOpen(verb wire.Verb) bool {
+	return o.content.Open != nil && o.content.Open.Verb == verb
+}
 
 func (o *Orders) Has(id string) bool {
-	return o.book.Doing != nil && o.book.Doing.ID == id || slices.Contains(o.book.Done, id)
+	return o.content.Open != nil && o.content.Open.ID == id || slices.Contains(o.content.Finished, id)
 }
 
 // Load reads the file. If it is unreadable, its orders are lost and can be given again.
@@ -61,43 +63,44 @@ func (o *Orders) Load() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var read book
+	var read fileContent
 	if err == nil {
 		err = wire.DecodeStrict(b, &read)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.path, err)
 	}
-	o.book = read
+	o.content = read
 	return nil
 }
 
 // Accept puts a command on disk. After an error it is not accepted.
 func (o *Orders) Accept(c Order) error {
-	next := book{Doing: &c, Done: o.book.Done}
+	next := fileContent{Open: &c, Finished: o.content.Finished}
 	if c.Verb == wire.VerbRestart || c.Verb == wire.VerbShutdown {
-		next = o.book.with(c.ID)
-	} else if o.book.Doing != nil {
-		next = o.book.with(o.book.Doing.ID)
-		next.Doing = &c
+		next = o.content.with(c.ID)
+	} else if o.content.Open != nil {
+		next = o.content.with(o.content.Open.ID)
+		next.Open = &c
 	}
 	if err := o.write(next); err != nil {
-		_ = o.write(o.book) // the file may be the new one already; the next agent must not carry out a refused command
+		// the file may be the new one already; the next agent must not carry out a refused command
+		_ = o.write(o.content)
 		return err
 	}
-	o.book = next
+	o.content = next
 	o.step("ordered")
 	return nil
 }
 
-// Obeyed records that orders with these verbs are over. After an error the next agent repeats them.
-func (o *Orders) Obeyed(verbs ...wire.Verb) error {
-	if o.book.Doing == nil || !slices.Contains(verbs, o.book.Doing.Verb) {
+// Finish records that orders with these verbs are over. After an error the next agent repeats them.
+func (o *Orders) Finish(verbs ...wire.Verb) error {
+	if o.content.Open == nil || !slices.Contains(verbs, o.content.Open.Verb) {
 		return nil
 	}
-	o.book = o.book.with(o.book.Doing.ID)
-	o.book.Doing = nil
-	if err := o.write(o.book); err != nil {
+	o.content = o.content.with(o.content.Open.ID)
+	o.content.Open = nil
+	if err := o.write(o.content); err != nil {
 		return err
 	}
 	o.step("order done")
@@ -105,12 +108,12 @@ func (o *Orders) Obeyed(verbs ...wire.Verb) error {
 }
 
 // with adds an id to the finished ones.
-func (b book) with(id string) book {
-	done := append(slices.Clone(b.Done), id)
-	return book{Doing: b.Doing, Done: done[max(0, len(done)-maxDone):]}
+func (b fileContent) with(id string) fileContent {
+	done := append(slices.Clone(b.Finished), id)
+	return fileContent{Open: b.Open, Finished: done[max(0, len(done)-maxDone):]}
 }
 
-func (o *Orders) write(b book) error {
+func (o *Orders) write(b fileContent) error {
 	text, err := json.Marshal(b)
 	if err != nil {
 		return err

@@ -96,7 +96,7 @@ func (a Authority) Check(c *Credentials, cross []*x509.Certificate, now Clock) e
 	// A backdated certificate may start before its new authority.
 	at := now(latestStart(slices.Concat(c.Chain[:1], c.Roots, others)...))
 	if a.Known != nil {
-		root := unvouched(a.Known, c.Roots, others, at)
+		root := firstUntrusted(a.Known, c.Roots, others, at)
 		if root == nil {
 			return nil
 		}
@@ -107,7 +107,7 @@ func (a Authority) Check(c *Credentials, cross []*x509.Certificate, now Clock) e
 	}
 	unpinned := func(c *x509.Certificate) bool { return fingerprint(c) != a.Pin }
 	pinned := slices.DeleteFunc(slices.Concat(c.Roots, others), unpinned)
-	if root := unvouched(pinned, c.Roots, others, at); root != nil {
+	if root := firstUntrusted(pinned, c.Roots, others, at); root != nil {
 		return advice.Errorf(remedyPin,
 			"authority %.200q, sha256 %.16s, is not the one that the token pins, sha256 %.16s, "+
 				"and has no cross certificate by it", root.Subject, fingerprint(root), a.Pin)
@@ -115,9 +115,9 @@ func (a Authority) Check(c *Credentials, cross []*x509.Certificate, now Clock) e
 	return nil
 }
 
-// unvouched returns the first root that is neither trusted nor connected to a trusted one by a chain of cross
+// firstUntrusted returns the first root that is neither trusted nor connected to a trusted one by a chain of cross
 // certificates; nil: none.
-func unvouched(trusted, roots, others []*x509.Certificate, at time.Time) *x509.Certificate {
+func firstUntrusted(trusted, roots, others []*x509.Certificate, at time.Time) *x509.Certificate {
 	trusted = slices.Clone(trusted)
 	all := slices.Concat(roots, others)
 	for i := 0; i < len(trusted); i++ {

@@ -15,7 +15,7 @@ const (
 	msgDates        = "token is not valid by this machine's clock"
 	msgFacts        = "facts not sent"
 	msgUnreachable  = "fleet not reached"
-	msgAstray       = "configured brokers never reached, connected to a broker of the token instead"
+	msgTokenBroker  = "configured brokers never reached, connected to a broker of the token instead"
 	msgLost         = "connection to the fleet lost"
 	msgUnconfirmed  = "confirmation not accepted"
 	msgRenewal      = "certificate not renewed"
@@ -25,43 +25,43 @@ const (
 	msgUnpinned     = "broker is not verified while provisioning"
 )
 
-// toldAgain is when an unchanged problem is logged again.
-const toldAgain = time.Hour
+// repeatAfter is when an unchanged problem is logged again.
+const repeatAfter = time.Hour
 
-// notices logs a problem that repeats each minute once an hour.
-type notices struct {
-	log  *slog.Logger
-	told map[string]notice
+// A problemLog logs a problem that repeats each minute once an hour.
+type problemLog struct {
+	log    *slog.Logger
+	logged map[string]loggedProblem
 }
 
-type notice struct {
-	gist string
-	at   time.Time
+type loggedProblem struct {
+	summary string
+	at      time.Time
 }
 
 // problem logs err with its remedy, unless the same was logged within the hour.
-func (n *notices) problem(ctx context.Context, level slog.Level, message string, err error, attrs ...any) {
+func (n *problemLog) problem(ctx context.Context, level slog.Level, message string, err error, attrs ...any) {
 	text := err.Error()
 	attrs = append(attrs, "err", text)
-	last, about := n.told[message], gist(text)
-	if last.gist == about && time.Since(last.at) < toldAgain {
+	last, about := n.logged[message], summarize(text)
+	if last.summary == about && time.Since(last.at) < repeatAfter {
 		n.log.DebugContext(ctx, message, attrs...) //nolint:sloglint // callers pass literals
 		return
 	}
-	n.told[message] = notice{gist: about, at: time.Now()}
+	n.logged[message] = loggedProblem{summary: about, at: time.Now()}
 	if remedy := advice.Of(err); remedy != "" {
 		attrs = append(attrs, "remedy", remedy)
 	}
 	n.log.Log(ctx, level, message, attrs...) //nolint:sloglint // callers pass literals
 }
 
-func (n *notices) solved(messages ...string) {
+func (n *problemLog) solved(messages ...string) {
 	for _, m := range messages {
-		delete(n.told, m)
+		delete(n.logged, m)
 	}
 }
 
-// varying matches times and local ports, as in `read tcp 10.0.0.1:34567->10.0.0.2:4222`.
-var varying = regexp.MustCompile(`\d{4}-\d\d-\d\dT\S+|\S+->`)
+// variablePart matches times and local ports, as in `read tcp 10.0.0.1:34567->10.0.0.2:4222`.
+var variablePart = regexp.MustCompile(`\d{4}-\d\d-\d\dT\S+|\S+->`)
 
-func gist(text string) string { return varying.ReplaceAllString(text, "") }
+func summarize(text string) string { return variablePart.ReplaceAllString(text, "") }

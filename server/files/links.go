@@ -13,11 +13,11 @@ import (
 
 // Check returns why [Dir.Switch] could not show a set: ErrOccupied, or a directory in which no link can be made.
 func (d *Dir) Check() error {
-	for name, at := range d.cfg.Shown {
-		if d.shown(name) {
+	for name, at := range d.cfg.Links {
+		if d.isLinked(name) {
 			continue
 		}
-		if err := occupied(at, d.target(name)); err != nil {
+		if err := checkOccupied(at, d.target(name)); err != nil {
 			return err
 		}
 		temp, err := makeLink(at, d.target(name))
@@ -31,14 +31,14 @@ func (d *Dir) Check() error {
 	return nil
 }
 
-// shown reports whether a name's path is the link into this directory.
-func (d *Dir) shown(name string) bool {
-	to, err := os.Readlink(d.cfg.Shown[name])
+// isLinked reports whether a name's path is the link into this directory.
+func (d *Dir) isLinked(name string) bool {
+	to, err := os.Readlink(d.cfg.Links[name])
 	return err == nil && to == d.target(name)
 }
 
-// occupied returns an error if at holds something that must not be replaced.
-func occupied(at, target string) error {
+// checkOccupied returns an error if at holds something that must not be replaced.
+func checkOccupied(at, target string) error {
 	fi, err := os.Stat(at)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -58,23 +58,23 @@ func occupied(at, target string) error {
 // target returns a link's target, relative if possible so that a mounted image can be read.
 func (d *Dir) target(name string) string {
 	to := filepath.Join(d.cfg.Dir, dataLink, name)
-	if below, ok := strings.CutPrefix(to, filepath.Dir(d.cfg.Shown[name])+string(filepath.Separator)); ok {
+	if below, ok := strings.CutPrefix(to, filepath.Dir(d.cfg.Links[name])+string(filepath.Separator)); ok {
 		return below
 	}
 	return to
 }
 
-// show makes a name's path a link through ..data, and copies a file there into the set in force first.
-func (d *Dir) show(root *os.Root, name string) error {
-	if d.shown(name) {
+// makeLinkFor makes a name's path a link through ..data, and copies a file there into the set in force first.
+func (d *Dir) makeLinkFor(root *os.Root, name string) error {
+	if d.isLinked(name) {
 		return nil
 	}
-	at := d.cfg.Shown[name]
-	if err := occupied(at, d.target(name)); err != nil {
+	at := d.cfg.Links[name]
+	if err := checkOccupied(at, d.target(name)); err != nil {
 		return err
 	}
 	if fi, err := os.Stat(at); err == nil && fi.Mode().IsRegular() {
-		if err := d.adopt(root, name, fi.Mode()); err != nil {
+		if err := d.copyIntoSet(root, name, fi.Mode()); err != nil {
 			return err
 		}
 	}
@@ -82,8 +82,8 @@ func (d *Dir) show(root *os.Root, name string) error {
 	return d.link(at, d.target(name))
 }
 
-func (d *Dir) adopt(root *os.Root, name string, mode fs.FileMode) error {
-	at := d.cfg.Shown[name]
+func (d *Dir) copyIntoSet(root *os.Root, name string, mode fs.FileMode) error {
+	at := d.cfg.Links[name]
 	data, err := root.Readlink(dataLink)
 	if errors.Is(err, fs.ErrNotExist) { // the first set
 		if data, err = d.newGeneration(root); err == nil {

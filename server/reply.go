@@ -14,9 +14,9 @@ import (
 	"muster/server/trust"
 )
 
-// take checks a reply and puts its files in force. It reports an unusable reply to the provisioner, for which the
-// reply otherwise looks lost.
-func (a *agent) take(ctx context.Context, conn *link.Conn, reply *wire.Reply, want expectation) (*offer, error) {
+// applyReply checks a reply and puts its files in force. It reports an unusable reply to the provisioner, for which
+// the reply otherwise looks lost.
+func (a *agent) applyReply(ctx context.Context, conn *link.Conn, reply *wire.Reply, want expectation) (*offer, error) {
 	if reply.Enrolled == nil {
 		return nil, fmt.Errorf("%w: a confirmation, want a certificate", errReply)
 	}
@@ -27,7 +27,7 @@ func (a *agent) take(ctx context.Context, conn *link.Conn, reply *wire.Reply, wa
 			Serial:   reply.Enrolled.Serial,
 			Digest:   reply.Enrolled.Digest,
 		}
-		err = a.complain(ctx, conn, want.key, offered, err)
+		err = a.reportUnusable(ctx, conn, want.key, offered, err)
 		remedy := advice.Of(err)
 		if errors.Is(err, trust.ErrExpired) {
 			remedy = fmt.Sprintf("by this machine's clock (%s) the new certificate has expired already: "+
@@ -37,13 +37,13 @@ func (a *agent) take(ctx context.Context, conn *link.Conn, reply *wire.Reply, wa
 			"see the provisioner's log; if it shows no error, something on the network alters replies"))
 	}
 	if err := a.sets.apply(ctx, o.files); err != nil {
-		_ = a.complain(ctx, conn, want.key, o.pending, err) // best effort: only this node's disk can be at fault
+		_ = a.reportUnusable(ctx, conn, want.key, o.pending, err) // best effort: only this node's disk can be at fault
 		return nil, fmt.Errorf("apply: %w", err)
 	}
-	a.state.doubt, a.state.contact = nil, contact{}
+	a.state.unusable, a.state.contact = nil, contact{}
 	if leaf := o.creds.Leaf(); !a.clock.at(leaf.NotBefore).Before(renewAt(leaf, 0)) { // the machine's clock is ahead
 		_, life := lifeOf(leaf)
-		a.renewNot = time.Now().Add(life / mostRenewals)
+		a.noRenewalBefore = time.Now().Add(life / mostRenewals)
 	}
 	message := "configuration applied"
 	if want.renewed {
@@ -55,18 +55,19 @@ func (a *agent) take(ctx context.Context, conn *link.Conn, reply *wire.Reply, wa
 	return o, nil
 }
 
-// maxOffered bounds serial and digest of a reply that is reported as unusable: 32 and 64 digits.
-const maxOffered = 64
+// maxReportedField bounds serial and digest of a reply that is reported as unusable: 32 and 64 digits.
+const maxReportedField = 64
 
-// complain reports an unusable reply (see [wire.Unusable]), signed by the requested key. It returns why, with the
-// time to wait: an operator has to correct the configuration, mostly for all nodes.
-func (a *agent) complain(ctx context.Context, conn *link.Conn, key crypto.Signer, offered pending, why error) error {
-	if len(offered.Serial) > maxOffered || len(offered.Digest) > maxOffered {
+// reportUnusable reports an unusable reply (see [wire.Unusable]), signed by the requested key. It returns why, with
+// the time to wait: an operator has to correct the configuration, mostly for all nodes.
+func (a *agent) reportUnusable(ctx context.Context, conn *link.Conn, key crypto.Signer, offered pending,
+	why error) error {
+	if len(offered.Serial) > maxReportedField || len(offered.Digest) > maxReportedField {
 		return why
 	}
 	offered.Digest = wire.Unusable(offered.Digest, why.Error())
 	reply, err := a.sendApplied(ctx, conn, key, offered)
-	wait := link.SlowedBy(err)
+	wait := link.WaitOf(err)
 	switch {
 	case err != nil:
 		a.cfg.Log.DebugContext(ctx, "unusable reply not reported", "node", offered.Identity, "err", err)
@@ -76,11 +77,11 @@ func (a *agent) complain(ctx context.Context, conn *link.Conn, key crypto.Signer
 	if wait == 0 {
 		return why
 	}
-	return link.Slow(why, a.newBackoff().told(wait))
+	return link.WithWait(why, a.newBackoff().retryAfter(wait))
 }
 
-func (a *agent) obeyed(ctx context.Context, verbs ...wire.Verb) {
-	if err := a.orders.Obeyed(verbs...); err != nil {
+func (a *agent) ordersDone(ctx context.Context, verbs ...wire.Verb) {
+	if err := a.orders.Finish(verbs...); err != nil {
 		a.cfg.Log.WarnContext(ctx, "completed command stays on disk and runs again after a restart",
 			"path", a.orders.Path(), "err", err)
 	}

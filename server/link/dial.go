@@ -16,9 +16,9 @@ import (
 	"muster/server/advice"
 )
 
-// A way dials one broker for nats.go, which takes no context, and does TLS in its place, so that [wire.EarlyPingConn]
-// sees the protocol. Until release is called, the connection ends with the context.
-type way struct {
+// A brokerDialer dials one broker for nats.go, which takes no context, and does TLS in its place, so that
+// [wire.EarlyPingConn] sees the protocol. Until release is called, the connection ends with the context.
+type brokerDialer struct {
 	ctx context.Context
 	net net.Dialer
 	tls *tls.Config // nil: no TLS
@@ -30,7 +30,7 @@ type way struct {
 }
 
 // Dial implements [nats.CustomDialer].
-func (w *way) Dial(_, address string) (net.Conn, error) {
+func (w *brokerDialer) Dial(_, address string) (net.Conn, error) {
 	plain, err := w.net.DialContext(w.ctx, "tcp", address)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,23 +40,23 @@ func (w *way) Dial(_, address string) (net.Conn, error) {
 	w.stop = context.AfterFunc(w.ctx, func() { _ = plain.Close() })
 	conn := plain
 	if w.tls != nil {
-		conn = &secured{Conn: plain, config: w.tls, clear: bufio.NewReader(plain)}
+		conn = &lateTLS{Conn: plain, config: w.tls, plain: bufio.NewReader(plain)}
 	}
 	w.admission = wire.NewEarlyPingConn(conn)
 	return w.admission, nil
 }
 
 // SkipTLSHandshake tells nats.go whether to leave TLS to the dialer.
-func (w *way) SkipTLSHandshake() bool { return w.tls != nil }
+func (w *brokerDialer) SkipTLSHandshake() bool { return w.tls != nil }
 
 // release lets the connection outlive the context; false: the context has ended it.
-func (w *way) release() bool {
+func (w *brokerDialer) release() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stop == nil || w.stop()
 }
 
-// withoutTLS returns the URL without TLS for WebSockets, since the way does TLS for nats.go.
+// withoutTLS returns the URL without TLS for WebSockets, since the dialer does TLS for nats.go.
 func withoutTLS(url string) string {
 	if rest, ok := strings.CutPrefix(url, "wss:"); ok {
 		return "ws:" + rest
@@ -70,46 +70,46 @@ func HasTLS(url string) bool {
 }
 
 // A full nats-server reports so without TLS.
-const remedyInClear = "the broker may be full or stopping; or the peer, or a proxy in between, does not speak TLS"
+const remedyUnencrypted = "the broker may be full or stopping; or the peer, or a proxy in between, does not speak TLS"
 
-// errInClear means that a broker goes on without TLS where the handshake is due.
-var errInClear = advice.Errorf(remedyInClear, "%w: unencrypted data after the broker's first line", nats.ErrTLS)
+// errUnencrypted means that a broker goes on without TLS where the handshake is due.
+var errUnencrypted = advice.Errorf(remedyUnencrypted, "%w: unencrypted data after the broker's first line", nats.ErrTLS)
 
-// secured starts TLS at the first write: after the broker's INFO with NATS, at once with a WebSocket. It reads at
+// lateTLS starts TLS at the first write: after the broker's INFO with NATS, at once with a WebSocket. It reads at
 // most one line before. Anything injected behind that line, such as a refusal, would pass for the word of an
 // authenticated broker.
-type secured struct {
+type lateTLS struct {
 	net.Conn
 	config *tls.Config   // nil after the handshake
-	clear  *bufio.Reader // reads before the handshake
+	plain  *bufio.Reader // reads before the handshake
 }
 
 // Read implements [net.Conn].
-func (s *secured) Read(b []byte) (int, error) {
+func (s *lateTLS) Read(b []byte) (int, error) {
 	if s.config == nil {
 		return s.Conn.Read(b)
 	}
-	if _, err := s.clear.Peek(1); err != nil {
+	if _, err := s.plain.Peek(1); err != nil {
 		return 0, err
 	}
-	line, _ := s.clear.Peek(s.clear.Buffered()) // never blocks
+	line, _ := s.plain.Peek(s.plain.Buffered()) // never blocks
 	if end := bytes.IndexByte(line, '\n'); end >= 0 {
 		line = line[:end+1]
 	}
-	return s.clear.Read(b[:min(len(b), len(line))])
+	return s.plain.Read(b[:min(len(b), len(line))])
 }
 
 // Write implements [net.Conn].
-func (s *secured) Write(b []byte) (int, error) {
+func (s *lateTLS) Write(b []byte) (int, error) {
 	if s.config != nil {
-		if s.clear.Buffered() > 0 {
-			return 0, errInClear
+		if s.plain.Buffered() > 0 {
+			return 0, errUnencrypted
 		}
 		conn := tls.Client(s.Conn, s.config)
 		if err := conn.Handshake(); err != nil {
 			return 0, fmt.Errorf("%w: %w", nats.ErrTLS, err)
 		}
-		s.Conn, s.config, s.clear = conn, nil, nil
+		s.Conn, s.config, s.plain = conn, nil, nil
 	}
 	return s.Conn.Write(b)
 }

@@ -54,8 +54,10 @@ func TestForgeriesAreCharged(t *testing.T) {
 		"a damaged text":                          {forged(good), jwt.ErrSignature, 2},
 		"no token at all":                         {"..", jwt.ErrMalformed, 2},
 		"no key for its algorithm":                {sign(t, rsaKey(), goodClaims()), jwt.ErrUnknownSigner, 2},
-		"too long to look at":                     {good + string(make([]byte, jwt.MaxTokenBytes)), jwt.ErrMalformed, 3},
-		"authentic, but for something else":       {craft(edHeader, `{"purpose":"other","sub":"other"}`, withEd(key)), jwt.ErrPurpose, 2},
+		"too long to look at": {good + string(make([]byte, jwt.MaxTokenBytes)), jwt.ErrMalformed,
+			3},
+		"authentic, but for something else": {craft(edHeader, `{"purpose":"other","sub":"other"}`, withEd(key)),
+			jwt.ErrPurpose, 2},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -17,8 +17,11 @@ import (
 func TestPeek(t *testing.T) {
 	t.Parallel()
 	// Nobody could have signed this, and Peek does not mind.
-	text := craft(`{"alg":"RS256","typ":"JWT"}`, `{"cht":"s3cret","chs":true,"chu":" a:1 ,,b:2,","chpd":true,"sub":"choria_provisioning",`+
-		`"exp":1,"extensions":{"muster":{"identities":["web*"],"site":"ams"}},"x":1}`, func(string) []byte { return []byte("sig") })
+	text := craft(`{"alg":"RS256","typ":"JWT"}`,
+		`{"cht":"s3cret","chs":true,"chu":" a:1 ,,b:2,","chpd":true,"sub":"choria_provisioning",`+
+			`"exp":1,"extensions":{"muster":{"identities":["web*"],"site":"ams"}},"x":1}`, func(string) []byte {
+			return []byte("sig")
+		})
 	u, err := jwt.Peek(text)
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +29,8 @@ func TestPeek(t *testing.T) {
 	if diff := cmp.Diff([]string{"a:1", "b:2"}, u.URLs()); diff != "" {
 		t.Errorf("URLs (-want +got):\n%s", diff)
 	}
-	if !u.Secure || !u.Default || u.Organization != "choria" || !u.Expiry().Equal(time.Unix(1, 0)) || u.Algorithm != "RS256" {
+	if !u.Secure || !u.Default || u.Organization != "choria" || !u.Expiry().Equal(time.Unix(1, 0)) ||
+		u.Algorithm != "RS256" {
 		t.Errorf("Peek = %+v", u)
 	}
 	if diff := cmp.Diff(jwt.Limits{Identities: []wire.Pattern{"web*"}, Site: "ams"}, u.Limits); diff != "" {
@@ -43,14 +47,18 @@ func TestClaimsCheck(t *testing.T) {
 		edit func(*jwt.Claims)
 		want []string // nil means none; else parts of the error
 	}{
-		"good":                {func(*jwt.Claims) {}, nil},
-		"2019":                {func(c *jwt.Claims) { c.Purpose = "" }, nil},
-		"SRV":                 {func(c *jwt.Claims) { c.Brokers, c.SRVDomain = "", "provision.example.net" }, nil},
-		"SRV, rooted":         {func(c *jwt.Claims) { c.Brokers, c.SRVDomain = "", "Provision.Example.net." }, nil},
-		"both":                {func(c *jwt.Claims) { c.SRVDomain = "example.net" }, []string{"both"}},
-		"neither":             {func(c *jwt.Claims) { c.Brokers = " , " }, []string{"neither"}},
-		"SRV of a service":    {func(c *jwt.Claims) { c.Brokers, c.SRVDomain = "", "_x._tcp.example.net" }, []string{"_x._tcp.example.net"}},
-		"several at the time": {func(c *jwt.Claims) { *c = jwt.Claims{Brokers: "a,b:0"} }, []string{"purpose", "secret", `"a"`, `"b:0"`}},
+		"good":        {func(*jwt.Claims) {}, nil},
+		"2019":        {func(c *jwt.Claims) { c.Purpose = "" }, nil},
+		"SRV":         {func(c *jwt.Claims) { c.Brokers, c.SRVDomain = "", "provision.example.net" }, nil},
+		"SRV, rooted": {func(c *jwt.Claims) { c.Brokers, c.SRVDomain = "", "Provision.Example.net." }, nil},
+		"both":        {func(c *jwt.Claims) { c.SRVDomain = "example.net" }, []string{"both"}},
+		"neither":     {func(c *jwt.Claims) { c.Brokers = " , " }, []string{"neither"}},
+		"SRV of a service": {func(c *jwt.Claims) {
+			c.Brokers, c.SRVDomain = "", "_x._tcp.example.net"
+		}, []string{"_x._tcp.example.net"}},
+		"several at the time": {func(c *jwt.Claims) {
+			*c = jwt.Claims{Brokers: "a,b:0"}
+		}, []string{"purpose", "secret", `"a"`, `"b:0"`}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -73,11 +81,15 @@ func TestClaimsCheck(t *testing.T) {
 func TestCheckURL(t *testing.T) {
 	t.Parallel()
 	for url, good := range map[string]bool{
-		"prov1.example.net:4222": true, "nats://prov1:4222": true, "tls://10.0.0.1:443": true, "[2001:db8::1]:4222": true,
-		"ws://a:80": true, "wss://a:443": true, "a:65535": true,
-		"": false, "prov1": false, "prov1:": false, ":4222": false, "a:0": false, "a:65536": false, "a:-1": false, "a:x": false,
-		"http://a:80": false, "nats://u:p@a:4222": false, "nats://a:4222/x": false, "nats://a:4222?x": false, "a:1#f": false,
-		"2001:db8::1:4222": false, "a b:1": false, "a_b:1": false, "nats://": false, "a:1,b:2": false, "*:1": false, "a/b:1": false,
+		"prov1.example.net:4222": true, "nats://prov1:4222": true, "tls://10.0.0.1:443": true,
+		"[2001:db8::1]:4222": true,
+		"ws://a:80":          true, "wss://a:443": true, "a:65535": true,
+		"": false, "prov1": false, "prov1:": false, ":4222": false, "a:0": false, "a:65536": false, "a:-1": false,
+		"a:x":         false,
+		"http://a:80": false, "nats://u:p@a:4222": false, "nats://a:4222/x": false, "nats://a:4222?x": false,
+		"a:1#f":            false,
+		"2001:db8::1:4222": false, "a b:1": false, "a_b:1": false, "nats://": false, "a:1,b:2": false, "*:1": false,
+		"a/b:1": false,
 	} {
 		if err := jwt.CheckURL(url); (err == nil) != good {
 			t.Errorf("CheckURL(%q) = %v, want good = %t", url, err, good)
@@ -124,7 +136,8 @@ func TestLimits(t *testing.T) {
 		muster string
 		want   error
 	}{
-		"all":                     {`{"uses":1,"identities":["web*","**.example.net"],"site":"ams-1","seal":"` + seal + `","ca":"` + ca + `"}`, nil},
+		"all": {`{"uses":1,"identities":["web*","**.example.net"],"site":"ams-1","seal":"` + seal +
+			`","ca":"` + ca + `"}`, nil},
 		"none":                    {`{}`, nil},
 		"null":                    {`null`, jwt.ErrMalformed},
 		"a list":                  {`[]`, jwt.ErrMalformed},
@@ -182,12 +195,15 @@ func TestLimits(t *testing.T) {
 func TestLimitsOfAnotherSpelling(t *testing.T) {
 	t.Parallel()
 	c := goodClaims()
-	c.JTI, c.Extensions = "t1", map[string]json.RawMessage{"muster": json.RawMessage(`{"uses":2}`), "Muster": json.RawMessage(`{"uses":1}`)}
+	c.JTI, c.Extensions = "t1", map[string]json.RawMessage{"muster": json.RawMessage(`{"uses":2}`),
+		"Muster": json.RawMessage(`{"uses":1}`)}
 	if text, err := jwt.Sign(edKey("signer"), c); text != "" || !errors.Is(err, jwt.ErrMalformed) {
 		t.Errorf("Sign = %q, %v, want %v", text, err, jwt.ErrMalformed)
 	}
-	text := craft(edHeader, strings.TrimSuffix(goodBody, "}")+`,"jti":"t1","extensions":{"MUSTER":{"uses":1}}}`, withEd(edKey("signer")))
-	if v, err := verifier(t, jwt.Signer{Key: edKey("signer").Public()}).Verify(text); v != nil || !errors.Is(err, jwt.ErrMalformed) || sentinels(err) != 1 {
+	text := craft(edHeader, strings.TrimSuffix(goodBody, "}")+`,"jti":"t1","extensions":{"MUSTER":{"uses":1}}}`,
+		withEd(edKey("signer")))
+	if v, err := verifier(t, jwt.Signer{Key: edKey("signer").Public()}).Verify(text); v != nil ||
+		!errors.Is(err, jwt.ErrMalformed) || sentinels(err) != 1 {
 		t.Errorf("Verify = %v, %v, want %v", v, err, jwt.ErrMalformed)
 	}
 }

@@ -117,7 +117,8 @@ func unsigned(string) []byte { return nil }
 
 // craft makes a token out of any header and body, however wrong.
 func craft(header, body string, sign signFunc) string {
-	input := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + base64.RawURLEncoding.EncodeToString([]byte(body))
+	input := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." +
+		base64.RawURLEncoding.EncodeToString([]byte(body))
 	return input + "." + base64.RawURLEncoding.EncodeToString(sign(input))
 }
 

@@ -36,8 +36,10 @@ func TestParsePrivateKeyOfEveryForm(t *testing.T) {
 	run("rsa", "-in", "rsa8.pem", "-traditional", "-out", "rsa1.pem")
 	run("pkcs8", "-topk8", "-in", "rsa8.pem", "-out", "default.pem", "-passout", "pass:hunter2")
 	run("pkcs8", "-topk8", "-in", "rsa8.pem", "-out", "scrypt.pem", "-passout", "pass:hunter2", "-scrypt")
-	run("pkcs8", "-topk8", "-in", "rsa8.pem", "-out", "sha1.pem", "-passout", "pass:hunter2", "-v2prf", "hmacWithSHA1", "-v2", "aes128")
-	run("pkcs8", "-topk8", "-in", "rsa8.pem", "-out", "sha512.pem", "-passout", "pass:hunter2", "-v2prf", "hmacWithSHA512")
+	run("pkcs8", "-topk8", "-in", "rsa8.pem", "-out", "sha1.pem", "-passout", "pass:hunter2", "-v2prf", "hmacWithSHA1",
+		"-v2", "aes128")
+	run("pkcs8", "-topk8", "-in", "rsa8.pem", "-out", "sha512.pem", "-passout", "pass:hunter2", "-v2prf",
+		"hmacWithSHA512")
 	run("rsa", "-in", "rsa8.pem", "-traditional", "-out", "legacy.pem", "-aes128", "-passout", "pass:hunter2")
 	run("ecparam", "-name", "prime256v1", "-genkey", "-out", "sec1.pem") // with EC PARAMETERS in front
 	run("pkcs8", "-topk8", "-nocrypt", "-in", "sec1.pem", "-out", "ec8.pem")
@@ -55,32 +57,33 @@ func TestParsePrivateKeyOfEveryForm(t *testing.T) {
 		passphrase string // "" means that asking is an error
 		want       error
 	}{
-		"PKCS #1":                        {file("rsa1.pem"), "", nil},
-		"PKCS #8, RSA":                   {file("rsa8.pem"), "", nil},
-		"PKCS #8, P-256":                 {file("ec8.pem"), "", nil},
-		"PKCS #8, Ed25519":               {file("ed8.pem"), "", nil},
-		"SEC 1 after its parameters":     {file("sec1.pem"), "", nil},
-		"encrypted, openssl's default":   {file("default.pem"), "hunter2", nil},
-		"encrypted, P-256":               {file("ecenc.pem"), "hunter2", nil},
-		"encrypted, Ed25519":             {file("edenc.pem"), "hunter2", nil},
-		"encrypted, scrypt":              {file("scrypt.pem"), "hunter2", nil},
-		"encrypted, SHA-1 and AES-128":   {file("sha1.pem"), "hunter2", nil},
-		"Choria's seed":                  {seed, "", nil},
-		"Choria's seed with a line end":  {append(bytes.Clone(seed), '\n'), "", nil},
-		"Choria's seed in upper case":    {bytes.ToUpper(seed), "", nil},
-		"with its certificate":           {append(file("cert.pem"), file("rsa8.pem")...), "", nil},
-		"wrong passphrase":               {file("default.pem"), "hunter3", jwt.ErrPassphrase},
-		"no passphrase":                  {file("default.pem"), "", errAsk},
-		"encrypted in a way not read":    {file("sha512.pem"), "hunter2", jwt.ErrKey},
-		"encrypted in the legacy way":    {file("legacy.pem"), "hunter2", jwt.ErrKey},
-		"ciphertext cut short":           {ragged(t, file("default.pem")), "hunter2", jwt.ErrKey},
-		"a certificate":                  {file("cert.pem"), "", jwt.ErrKey},
-		"two keys":                       {append(file("rsa8.pem"), file("ed8.pem")...), "", jwt.ErrKey},
-		"lines of Windows":               {bytes.ReplaceAll(file("ed8.pem"), []byte("\n"), []byte("\r\n")), "", nil},
-		"blanks at the ends of lines":    {bytes.ReplaceAll(file("ed8.pem"), []byte("\n"), []byte(" \t\n")), "", nil},
-		"a comment in front":             {append([]byte("# of the build\n"), file("ed8.pem")...), "", nil},
-		"a byte order mark in front":     {append([]byte("\ufeff"), file("ed8.pem")...), "", jwt.ErrKey},
-		"two keys, the first one marked": {slices.Concat([]byte("\ufeff"), file("ed8.pem"), file("rsa8.pem")), "", jwt.ErrKey},
+		"PKCS #1":                       {file("rsa1.pem"), "", nil},
+		"PKCS #8, RSA":                  {file("rsa8.pem"), "", nil},
+		"PKCS #8, P-256":                {file("ec8.pem"), "", nil},
+		"PKCS #8, Ed25519":              {file("ed8.pem"), "", nil},
+		"SEC 1 after its parameters":    {file("sec1.pem"), "", nil},
+		"encrypted, openssl's default":  {file("default.pem"), "hunter2", nil},
+		"encrypted, P-256":              {file("ecenc.pem"), "hunter2", nil},
+		"encrypted, Ed25519":            {file("edenc.pem"), "hunter2", nil},
+		"encrypted, scrypt":             {file("scrypt.pem"), "hunter2", nil},
+		"encrypted, SHA-1 and AES-128":  {file("sha1.pem"), "hunter2", nil},
+		"Choria's seed":                 {seed, "", nil},
+		"Choria's seed with a line end": {append(bytes.Clone(seed), '\n'), "", nil},
+		"Choria's seed in upper case":   {bytes.ToUpper(seed), "", nil},
+		"with its certificate":          {append(file("cert.pem"), file("rsa8.pem")...), "", nil},
+		"wrong passphrase":              {file("default.pem"), "hunter3", jwt.ErrPassphrase},
+		"no passphrase":                 {file("default.pem"), "", errAsk},
+		"encrypted in a way not read":   {file("sha512.pem"), "hunter2", jwt.ErrKey},
+		"encrypted in the legacy way":   {file("legacy.pem"), "hunter2", jwt.ErrKey},
+		"ciphertext cut short":          {ragged(t, file("default.pem")), "hunter2", jwt.ErrKey},
+		"a certificate":                 {file("cert.pem"), "", jwt.ErrKey},
+		"two keys":                      {append(file("rsa8.pem"), file("ed8.pem")...), "", jwt.ErrKey},
+		"lines of Windows":              {bytes.ReplaceAll(file("ed8.pem"), []byte("\n"), []byte("\r\n")), "", nil},
+		"blanks at the ends of lines":   {bytes.ReplaceAll(file("ed8.pem"), []byte("\n"), []byte(" \t\n")), "", nil},
+		"a comment in front":            {append([]byte("# of the build\n"), file("ed8.pem")...), "", nil},
+		"a byte order mark in front":    {append([]byte("\ufeff"), file("ed8.pem")...), "", jwt.ErrKey},
+		"two keys, the first one marked": {slices.Concat([]byte("\ufeff"), file("ed8.pem"), file("rsa8.pem")), "",
+			jwt.ErrKey},
 		"two keys, the second one cut":   {append(file("ed8.pem"), file("rsa8.pem")[:200]...), "", jwt.ErrKey},
 		"RSA of 1024 bits":               {file("weak.pem"), "", jwt.ErrKey},
 		"P-384":                          {file("p384.pem"), "", jwt.ErrKey},
@@ -90,8 +93,9 @@ func TestParsePrivateKeyOfEveryForm(t *testing.T) {
 		"64 characters that are not hex": {bytes.Repeat([]byte("x"), 64), "", jwt.ErrKey},
 		"empty":                          {nil, "", jwt.ErrKey},
 		"PEM of nothing":                 {pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY"}), "", jwt.ErrKey},
-		"encrypted nothing":              {pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY"}), "hunter2", jwt.ErrKey},
-		"OpenSSH":                        {pem.EncodeToMemory(&pem.Block{Type: "OPENSSH PRIVATE KEY"}), "", jwt.ErrKey},
+		"encrypted nothing": {pem.EncodeToMemory(&pem.Block{Type: "ENCRYPTED PRIVATE KEY"}), "hunter2",
+			jwt.ErrKey},
+		"OpenSSH": {pem.EncodeToMemory(&pem.Block{Type: "OPENSSH PRIVATE KEY"}), "", jwt.ErrKey},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -148,8 +152,10 @@ func ragged(tb testing.TB, b []byte) []byte {
 func TestParseSignerRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	openssl(t, dir, nil, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=prov")
-	openssl(t, dir, nil, "req", "-x509", "-newkey", "rsa:1024", "-nodes", "-keyout", "weak.pem", "-out", "weak-cert.pem", "-subj", "/CN=prov")
+	openssl(t, dir, nil, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem",
+		"-subj", "/CN=prov")
+	openssl(t, dir, nil, "req", "-x509", "-newkey", "rsa:1024", "-nodes", "-keyout", "weak.pem", "-out",
+		"weak-cert.pem", "-subj", "/CN=prov")
 	cert, key := readFile(t, dir, "cert.pem"), readFile(t, dir, "key.pem")
 	pkix := func(pub any) []byte {
 		der, err := x509.MarshalPKIXPublicKey(pub)
@@ -161,20 +167,21 @@ func TestParseSignerRefuses(t *testing.T) {
 	cut, _ := pem.Decode(cert)
 	damaged := bytes.Replace(cert, []byte("\nM"), []byte("\n!M"), 1)
 	tests := map[string][]byte{
-		"after a damaged certificate":  append(bytes.Clone(damaged), pkix(edKey("a").Public())...),
-		"before a damaged one":         append(pkix(edKey("a").Public()), damaged...),
-		"after a byte order mark":      append([]byte("\ufeff"), pkix(edKey("a").Public())...),
-		"the second, the first marked": slices.Concat([]byte("\ufeff"), pkix(edKey("a").Public()), pkix(edKey("b").Public())),
-		"private key":                  key,
-		"certificate and private key":  append(bytes.Clone(cert), key...),
-		"two certificates":             append(bytes.Clone(cert), cert...),
-		"RSA of 1024 bits":             readFile(t, dir, "weak-cert.pem"),
-		"P-384":                        pkix(mustEC(elliptic.P384()).Public()),
-		"truncated":                    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cut.Bytes[:100]}),
-		"another block":                pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: cut.Bytes}),
-		"two lines of hex":             []byte(hexText(edKey("a").Seed()) + "\n" + hexText(edKey("b").Seed())),
-		"a token":                      []byte("e30.e30.e30"),
-		"empty":                        nil,
+		"after a damaged certificate": append(bytes.Clone(damaged), pkix(edKey("a").Public())...),
+		"before a damaged one":        append(pkix(edKey("a").Public()), damaged...),
+		"after a byte order mark":     append([]byte("\ufeff"), pkix(edKey("a").Public())...),
+		"the second, the first marked": slices.Concat([]byte("\ufeff"), pkix(edKey("a").Public()),
+			pkix(edKey("b").Public())),
+		"private key":                 key,
+		"certificate and private key": append(bytes.Clone(cert), key...),
+		"two certificates":            append(bytes.Clone(cert), cert...),
+		"RSA of 1024 bits":            readFile(t, dir, "weak-cert.pem"),
+		"P-384":                       pkix(mustEC(elliptic.P384()).Public()),
+		"truncated":                   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cut.Bytes[:100]}),
+		"another block":               pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: cut.Bytes}),
+		"two lines of hex":            []byte(hexText(edKey("a").Seed()) + "\n" + hexText(edKey("b").Seed())),
+		"a token":                     []byte("e30.e30.e30"),
+		"empty":                       nil,
 	}
 	for name, b := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -57,7 +57,8 @@ func TestTokensMadeByOpenSSL(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	run := func(stdin []byte, args ...string) []byte { t.Helper(); return openssl(t, dir, stdin, args...) }
-	run(nil, "req", "-x509", "-newkey", "rsa:2048", "-keyout", "rsa.pem", "-out", "rsa-cert.pem", "-days", "1825", "-subj", "/CN=prov", "-nodes")
+	run(nil, "req", "-x509", "-newkey", "rsa:2048", "-keyout", "rsa.pem", "-out", "rsa-cert.pem", "-days", "1825",
+		"-subj", "/CN=prov", "-nodes")
 	run(nil, "rsa", "-in", "rsa.pem", "-pubout", "-out", "rsa-pub.pem")
 	run(nil, "rsa", "-in", "rsa.pem", "-RSAPublicKey_out", "-out", "rsa-pkcs1.pem")
 	run(nil, "ecparam", "-name", "prime256v1", "-genkey", "-out", "ec.pem")
@@ -110,7 +111,9 @@ func TestTokensMadeByOpenSSL(t *testing.T) {
 		}
 		// The certificate was made just now, so now is not noon.
 		now := time.Now()
-		v, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{signer}, Now: func() time.Time { return now }})
+		v, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{signer}, Now: func() time.Time {
+			return now
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +122,9 @@ func TestTokensMadeByOpenSSL(t *testing.T) {
 			"today": strings.Replace(claimsToday, "1795224858", unix(now.Add(time.Hour)), 1),
 		}
 		for name, body := range claims {
-			text := craft(`{"alg":"`+tt.alg+`","typ":"JWT"}`, body, func(input string) []byte { return tt.sign([]byte(input)) })
+			text := craft(`{"alg":"`+tt.alg+`","typ":"JWT"}`, body, func(input string) []byte {
+				return tt.sign([]byte(input))
+			})
 			got, err := v.Verify(text)
 			if err != nil {
 				t.Errorf("%s by %s, claims of %s: %v", tt.alg, tt.key, name, err)
@@ -128,11 +133,14 @@ func TestTokensMadeByOpenSSL(t *testing.T) {
 			if string(got.Token) != "toomanysecrets" || !got.Default || got.ID == "" {
 				t.Errorf("%s by %s, claims of %s: %+v", tt.alg, tt.key, name, got)
 			}
-			if name == "2019" && (len(got.URLs()) != 2 || got.Organization != "choria" || got.Issuer != "choria cli" || got.Secure) {
+			if name == "2019" && (len(got.URLs()) != 2 || got.Organization != "choria" || got.Issuer != "choria cli" ||
+				got.Secure) {
 				t.Errorf("claims of 2019: %+v", got)
 			}
-			if name == "today" && (got.SRVDomain != "provision.example.net" || got.Organization != "acme" || !got.ProtocolV2 ||
-				!got.AllowUpdate || got.Username != "provisioner" || string(got.Password) != "s3cret" || got.JTI == "" ||
+			if name == "today" && (got.SRVDomain != "provision.example.net" || got.Organization != "acme" ||
+				!got.ProtocolV2 ||
+				!got.AllowUpdate || got.Username != "provisioner" || string(got.Password) != "s3cret" ||
+				got.JTI == "" ||
 				string(got.Extensions["rack"]) != `"b4"` || !got.Secure) {
 				t.Errorf("claims of today: %+v", got)
 			}

@@ -21,7 +21,13 @@ import (
 
 // operatorClaims is a good token's claims at noon.
 func operatorClaims(at time.Time) jwt.OperatorClaims {
-	return jwt.OperatorClaims{Operator: "anna", Audience: "installation", ID: "1", IssuedAt: at, ExpiresAt: at.Add(time.Hour)}
+	return jwt.OperatorClaims{
+		Operator:  "anna",
+		Audience:  "installation",
+		ID:        "1",
+		IssuedAt:  at,
+		ExpiresAt: at.Add(time.Hour),
+	}
 }
 
 // verifyOperator parses and verifies.
@@ -76,7 +82,8 @@ func TestOperatorTokensThatAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := fmt.Sprintf(`{"purpose":"muster_operator","sub":"anna","aud":"installation","jti":"1","iat":%d,"exp":%d}`, now, now+3600)
+	good := fmt.Sprintf(`{"purpose":"muster_operator","sub":"anna","aud":"installation","jti":"1","iat":%d,"exp":%d}`,
+		now, now+3600)
 	part := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	signed := func(header, claims string) string {
 		input := part(header) + "." + part(claims)
@@ -111,30 +118,38 @@ func TestOperatorTokensThatAreRefused(t *testing.T) {
 		kind  error
 		words string
 	}{
-		"nothing":              {"", jwt.ErrMalformed, ""},
-		"none":                 {part(`{"alg":"none"}`) + "." + part(good) + ".", jwt.ErrUnsupported, "algorithm \"none\""},
-		"none, signed":         {signed(`{"alg":"none"}`, good), jwt.ErrUnsupported, "algorithm \"none\""},
-		"HS256 with the key":   {hs256 + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), jwt.ErrUnsupported, "algorithm \"HS256\""},
+		"nothing": {"", jwt.ErrMalformed, ""},
+		"none": {part(`{"alg":"none"}`) + "." + part(good) + ".", jwt.ErrUnsupported,
+			"algorithm \"none\""},
+		"none, signed": {signed(`{"alg":"none"}`, good), jwt.ErrUnsupported, "algorithm \"none\""},
+		"HS256 with the key": {hs256 + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), jwt.ErrUnsupported,
+			"algorithm \"HS256\""},
 		"another algorithm":    {signed(`{"alg":"EdDSA"}`, good), jwt.ErrUnsupported, "algorithm \"EdDSA\" with a key"},
 		"a key of its own":     {signed(`{"alg":"ES256","jwk":{}}`, good), jwt.ErrUnsupported, "jwk"},
 		"critical extensions":  {signed(`{"alg":"ES256","crit":["x"]}`, good), jwt.ErrUnsupported, "crit"},
 		"a provisioning token": {provisioning, jwt.ErrOperatorToken, "purpose"},
 		"another purpose":      {edit("muster_operator", "choria_provisioning"), jwt.ErrOperatorToken, "purpose"},
 		"another audience":     {edit(`"installation"`, `"other"`), jwt.ErrOperatorToken, "aud is [\"other\"]"},
-		"two audiences":        {edit(`"installation"`, `["installation","other"]`), jwt.ErrOperatorToken, "aud is [\"installation\" \"other\"]"},
-		"no audience":          {edit(`"aud":"installation",`, ``), jwt.ErrOperatorToken, "aud is []"},
-		"no jti":               {edit(`"jti":"1",`, ``), jwt.ErrOperatorToken, "jti of 0 bytes"},
-		"a long jti":           {edit(`"jti":"1"`, `"jti":"`+strings.Repeat("1", 65)+`"`), jwt.ErrOperatorToken, "jti of 65 bytes"},
-		"no exp":               {edit(fmt.Sprintf(`,"exp":%d`, now+3600), ``), jwt.ErrOperatorTime, "it expired"},
-		"two hours":            {edit(fmt.Sprint(now+3600), fmt.Sprint(now+7200)), jwt.ErrOperatorTime, "want 1h0m0s at most"},
-		"no iat":               {edit(fmt.Sprintf(`"iat":%d,`, now), ``), jwt.ErrOperatorToken, "no iat"},
-		"from the future":      {edit(fmt.Sprintf(`"iat":%d`, now), fmt.Sprintf(`"iat":%d`, now+600)), jwt.ErrOperatorTime, "it is valid from"},
-		"not yet":              {edit(`"sub"`, fmt.Sprintf(`"nbf":%d,"sub"`, now+600)), jwt.ErrOperatorTime, "it is valid from"},
-		"two names":            {edit(`"sub"`, `"sub":"ben","sub"`), jwt.ErrMalformed, "duplicate object member name \"sub\""},
-		"changed":              {strings.Replace(signed(es256, good), part(good), part(strings.Replace(good, "anna", "root", 1)), 1), jwt.ErrSignature, ""},
-		"huge":                 {strings.Repeat("a", jwt.MaxTokenBytes+1), jwt.ErrMalformed, "8193 bytes"},
+		"two audiences": {edit(`"installation"`, `["installation","other"]`), jwt.ErrOperatorToken,
+			"aud is [\"installation\" \"other\"]"},
+		"no audience": {edit(`"aud":"installation",`, ``), jwt.ErrOperatorToken, "aud is []"},
+		"no jti":      {edit(`"jti":"1",`, ``), jwt.ErrOperatorToken, "jti of 0 bytes"},
+		"a long jti": {edit(`"jti":"1"`, `"jti":"`+strings.Repeat("1", 65)+`"`), jwt.ErrOperatorToken,
+			"jti of 65 bytes"},
+		"no exp": {edit(fmt.Sprintf(`,"exp":%d`, now+3600), ``), jwt.ErrOperatorTime, "it expired"},
+		"two hours": {edit(fmt.Sprint(now+3600), fmt.Sprint(now+7200)), jwt.ErrOperatorTime,
+			"want 1h0m0s at most"},
+		"no iat": {edit(fmt.Sprintf(`"iat":%d,`, now), ``), jwt.ErrOperatorToken, "no iat"},
+		"from the future": {edit(fmt.Sprintf(`"iat":%d`, now), fmt.Sprintf(`"iat":%d`, now+600)), jwt.ErrOperatorTime,
+			"it is valid from"},
+		"not yet":   {edit(`"sub"`, fmt.Sprintf(`"nbf":%d,"sub"`, now+600)), jwt.ErrOperatorTime, "it is valid from"},
+		"two names": {edit(`"sub"`, `"sub":"ben","sub"`), jwt.ErrMalformed, "duplicate object member name \"sub\""},
+		"changed": {strings.Replace(signed(es256, good), part(good), part(strings.Replace(good, "anna", "root", 1)),
+			1), jwt.ErrSignature, ""},
+		"huge": {strings.Repeat("a", jwt.MaxTokenBytes+1), jwt.ErrMalformed, "8193 bytes"},
 	} {
-		if c, err := verifyOperator(tt.text, key.Public(), at); !errors.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.words) {
+		if c, err := verifyOperator(tt.text, key.Public(), at); !errors.Is(err, tt.kind) ||
+			!strings.Contains(err.Error(), tt.words) {
 			t.Errorf("%s: %+v, %v; want %v, %s", name, c, err, tt.kind, tt.words)
 		}
 	}

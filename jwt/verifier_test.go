@@ -28,12 +28,18 @@ func TestSignThenVerify(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := goodClaims()
-			want.Password, want.Username, want.Facts, want.Registration = "pw", "user", "/etc/facts.json", "/etc/reg.json"
+			want.Password, want.Username, want.Facts, want.Registration = "pw", "user", "/etc/facts.json",
+				"/etc/reg.json"
 			want.Secure, want.ProtocolV2, want.AllowUpdate = true, true, true
 			want.Audience = []string{"a", "b"}
 			want.TrustChain, want.PublicKey, want.IssuerExpiresAt = "ab", "cd", noon.Add(time.Minute)
 			want.Extensions = map[string]json.RawMessage{"rack": json.RawMessage(`"b4"`)}
-			limits := jwt.Limits{Uses: 3, Identities: []wire.Pattern{"web*.example.net"}, Site: "ams", CA: strings.Repeat("ab", 32)}
+			limits := jwt.Limits{
+				Uses:       3,
+				Identities: []wire.Pattern{"web*.example.net"},
+				Site:       "ams",
+				CA:         strings.Repeat("ab", 32),
+			}
 			if err := want.SetLimits(limits); err != nil {
 				t.Fatal(err)
 			}
@@ -193,20 +199,30 @@ func TestAdmits(t *testing.T) {
 		site   jwt.Site
 		want   error
 	}{
-		"no limits":                        {jwt.Limits{}, jwt.Signer{}, "web1.example.net", "", nil},
-		"token's pattern":                  {jwt.Limits{Identities: []wire.Pattern{"web*.example.net"}}, jwt.Signer{}, "web1.example.net", "", nil},
-		"token's second pattern":           {jwt.Limits{Identities: []wire.Pattern{"db1", "web1"}}, jwt.Signer{}, "web1", "", nil},
-		"not the token's pattern":          {jwt.Limits{Identities: []wire.Pattern{"web*.example.net"}}, jwt.Signer{}, "db1.example.net", "", jwt.ErrIdentity},
-		"a longer name":                    {jwt.Limits{Identities: []wire.Pattern{"web*.example.net"}}, jwt.Signer{}, "web1.evil.example.net", "", jwt.ErrIdentity},
-		"token's site":                     {jwt.Limits{Site: "ams"}, jwt.Signer{}, "web1", "ams", nil},
-		"another site":                     {jwt.Limits{Site: "ams"}, jwt.Signer{}, "web1", "fra", jwt.ErrSite},
-		"a provisioner without a site":     {jwt.Limits{Site: "ams"}, jwt.Signer{}, "web1", "", jwt.ErrSite},
-		"signer's pattern":                 {jwt.Limits{}, jwt.Signer{Identities: []wire.Pattern{"web*"}}, "web1", "", nil},
-		"not the signer's pattern":         {jwt.Limits{}, jwt.Signer{Identities: []wire.Pattern{"web*"}}, "db1", "", jwt.ErrIdentity},
-		"token's pattern, not signer's":    {jwt.Limits{Identities: []wire.Pattern{"*"}}, jwt.Signer{Identities: []wire.Pattern{"web*"}}, "db1", "", jwt.ErrIdentity},
-		"signer's site":                    {jwt.Limits{}, jwt.Signer{Sites: []jwt.Site{"fra", "ams"}}, "web1", "ams", nil},
-		"not the signer's site":            {jwt.Limits{Site: "ams"}, jwt.Signer{Sites: []jwt.Site{"fra"}}, "web1", "ams", jwt.ErrSite},
-		"signer's site, no site asked for": {jwt.Limits{}, jwt.Signer{Sites: []jwt.Site{"fra"}}, "web1", "", jwt.ErrSite},
+		"no limits": {jwt.Limits{}, jwt.Signer{}, "web1.example.net", "", nil},
+		"token's pattern": {jwt.Limits{Identities: []wire.Pattern{"web*.example.net"}}, jwt.Signer{},
+			"web1.example.net", "", nil},
+		"token's second pattern": {jwt.Limits{Identities: []wire.Pattern{"db1", "web1"}}, jwt.Signer{},
+			"web1", "", nil},
+		"not the token's pattern": {jwt.Limits{Identities: []wire.Pattern{"web*.example.net"}}, jwt.Signer{},
+			"db1.example.net", "", jwt.ErrIdentity},
+		"a longer name": {jwt.Limits{Identities: []wire.Pattern{"web*.example.net"}}, jwt.Signer{},
+			"web1.evil.example.net", "", jwt.ErrIdentity},
+		"token's site":                 {jwt.Limits{Site: "ams"}, jwt.Signer{}, "web1", "ams", nil},
+		"another site":                 {jwt.Limits{Site: "ams"}, jwt.Signer{}, "web1", "fra", jwt.ErrSite},
+		"a provisioner without a site": {jwt.Limits{Site: "ams"}, jwt.Signer{}, "web1", "", jwt.ErrSite},
+		"signer's pattern": {jwt.Limits{}, jwt.Signer{Identities: []wire.Pattern{"web*"}}, "web1", "",
+			nil},
+		"not the signer's pattern": {jwt.Limits{}, jwt.Signer{Identities: []wire.Pattern{"web*"}}, "db1", "",
+			jwt.ErrIdentity},
+		"token's pattern, not signer's": {jwt.Limits{Identities: []wire.Pattern{"*"}},
+			jwt.Signer{Identities: []wire.Pattern{"web*"}}, "db1", "", jwt.ErrIdentity},
+		"signer's site": {jwt.Limits{}, jwt.Signer{Sites: []jwt.Site{"fra", "ams"}}, "web1", "ams",
+			nil},
+		"not the signer's site": {jwt.Limits{Site: "ams"}, jwt.Signer{Sites: []jwt.Site{"fra"}}, "web1",
+			"ams", jwt.ErrSite},
+		"signer's site, no site asked for": {jwt.Limits{}, jwt.Signer{Sites: []jwt.Site{"fra"}}, "web1", "",
+			jwt.ErrSite},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -314,7 +330,8 @@ func TestSecretsStayOutOfLogs(t *testing.T) {
 			log.Info("token", "value", value)
 		}
 		fmt.Fprintf(&b, "%v %+v %#v", c, verified, peeked)
-		if got := b.String(); strings.Contains(got, "s3cret") || strings.Contains(got, "hunter2") || !strings.Contains(got, "muster") {
+		if got := b.String(); strings.Contains(got, "s3cret") || strings.Contains(got, "hunter2") ||
+			!strings.Contains(got, "muster") {
 			t.Errorf("%s log = %s", name, got)
 		}
 	}

@@ -146,8 +146,9 @@ func TestABrokersNewerCertificateProvesTheTime(t *testing.T) {
 	a := f.run(cfg)
 	a.await(server.EventConfirmed, 1)
 	a.await(server.EventConnected, 1)
-	later, err := ca.New(ca.Config{Root: f.made.Root, Issuing: f.made.Issuing, Key: f.made.IssuingKey, TrustDomain: trustDomain,
-		Now: func() time.Time { return time.Now().Add(10 * 24 * time.Hour) }})
+	later, err := ca.New(ca.Config{Root: f.made.Root, Issuing: f.made.Issuing, Key: f.made.IssuingKey,
+		TrustDomain: trustDomain,
+		Now:         func() time.Time { return time.Now().Add(10 * 24 * time.Hour) }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,8 @@ func (f *fleet) tell(t *testing.T, nc *nats.Conn, c wire.Command) *wire.CommandR
 }
 
 // order asks for a nonce and sends the proof, by the token's secret.
-func (f *fleet) order(t *testing.T, nc *nats.Conn, id string, verb wire.Verb) (sent wire.Command, answer *wire.CommandReply) {
+func (f *fleet) order(t *testing.T, nc *nats.Conn, id string, verb wire.Verb) (sent wire.Command,
+	answer *wire.CommandReply) {
 	t.Helper()
 	c := wire.Command{ID: id, Identity: "web1.example.net", Verb: verb}
 	asked := f.tell(t, nc, c)

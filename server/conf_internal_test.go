@@ -24,10 +24,29 @@ func TestParseConf(t *testing.T) {
 		text string
 		want *conf // nil: an error; intervals of 0 stand for the defaults
 	}{
-		"one unknown key":           {"shade = blue\n", &conf{}},
-		"ours":                      {"provision = no\nidentity=web1.example.net\nbrokers = a:1, b:2\nfacts_file=/f\nregistration_file=/r\nregistration_interval=10\nalive_interval = 2m\nlog_level = warn\n", &conf{provision: no(), identity: "web1.example.net", brokers: []string{"a:1", "b:2"}, factsFile: "/f", registrationFile: "/r", registrationInterval: 10 * time.Second, aliveInterval: 2 * time.Minute, logLevel: &level}},
-		"Choria's":                  {"plugin.choria.server.provision = 1\nplugin.choria.middleware_hosts = a:1\nplugin.yaml = /f\nplugin.choria.registration.file_content.data=/r\nregisterinterval = 30\nloglevel = warning\n", &conf{provision: yes(), brokers: []string{"a:1"}, registrationFile: "/r", registrationInterval: 30 * time.Second, logLevel: &level}},
-		"both names, one meaning":   {"provision = true\nplugin.choria.server.provision = 1\n", &conf{provision: yes()}},
+		"one unknown key": {"shade = blue\n", &conf{}},
+		"ours": {"provision = no\nidentity=web1.example.net\nbrokers = a:1, " +
+			"b:2\nfacts_file=/f\nregistration_file=/r\nregistration_interval=10\nalive_interval = 2m\nlog_level = " +
+			"warn\n", &conf{
+			provision:            no(),
+			identity:             "web1.example.net",
+			brokers:              []string{"a:1", "b:2"},
+			factsFile:            "/f",
+			registrationFile:     "/r",
+			registrationInterval: 10 * time.Second,
+			aliveInterval:        2 * time.Minute,
+			logLevel:             &level,
+		}},
+		"Choria's": {"plugin.choria.server.provision = 1\nplugin.choria.middleware_hosts = a:1\nplugin.yaml = " +
+			"/f\nplugin.choria.registration.file_content.data=/r\nregisterinterval = 30\nloglevel = warning\n", &conf{
+			provision:            yes(),
+			brokers:              []string{"a:1"},
+			registrationFile:     "/r",
+			registrationInterval: 30 * time.Second,
+			logLevel:             &level,
+		}},
+		"both names, one meaning": {"provision = true\nplugin.choria.server.provision = 1\n",
+			&conf{provision: yes()}},
 		"domain":                    {"srv_domain = example.net\n", &conf{srvDomain: "example.net"}},
 		"domain and brokers":        {"srv_domain = example.net\nbrokers = a:1\n", nil},
 		"empty":                     {"", nil},
@@ -93,20 +112,24 @@ func TestReadConfTellsMissingFromUnusable(t *testing.T) {
 		want error
 		says ProvisionSetting
 	}{
-		"none":                     {filepath.Join(dir, "none"), ErrMissing, ProvisionSetting{}},
-		"a dangling link":          {dangling, ErrMissing, ProvisionSetting{}},
-		"a directory":              {dir, ErrUnusable, ProvisionSetting{}},
-		"empty":                    {file("empty", ""), ErrUnusable, ProvisionSetting{}},
-		"zeros":                    {file("zeros", strings.Repeat("\x00", 4096)), ErrUnusable, ProvisionSetting{}},
-		"ours, cut short":          {file("short", string(whole[:len(whole)-8])), ErrUnusable, ProvisionSetting{Yes: true}},
-		"too large":                {file("large", strings.Repeat("# x\n", 300_000)), ErrUnusable, ProvisionSetting{}},
-		"broken, but says no":      {file("no", "provision = false\nrubbish\n"), ErrUnusable, ProvisionSetting{No: true}},
-		"broken, says no, indents": {file("no2", "\x00\x01\n  Provision=OFF\r\nrubbish"), ErrUnusable, ProvisionSetting{No: true}},
-		"says no behind a mark":    {file("mark", "\ufeffprovision = false\n"), ErrUnusable, ProvisionSetting{No: true}},
-		"says yes and no":          {file("both", "provision = yes\nplugin.choria.server.provision = 0\n"), nil, ProvisionSetting{Yes: true, No: true}},
-		"says something else":      {file("other", "provision = fals"), ErrUnusable, ProvisionSetting{Invalid: "fals"}},
-		"says it in a comment":     {file("comment", "# provision = false\n"), ErrUnusable, ProvisionSetting{}},
-		"whole":                    {file("whole", string(whole)), nil, ProvisionSetting{Yes: true}},
+		"none":            {filepath.Join(dir, "none"), ErrMissing, ProvisionSetting{}},
+		"a dangling link": {dangling, ErrMissing, ProvisionSetting{}},
+		"a directory":     {dir, ErrUnusable, ProvisionSetting{}},
+		"empty":           {file("empty", ""), ErrUnusable, ProvisionSetting{}},
+		"zeros":           {file("zeros", strings.Repeat("\x00", 4096)), ErrUnusable, ProvisionSetting{}},
+		"ours, cut short": {file("short", string(whole[:len(whole)-8])), ErrUnusable,
+			ProvisionSetting{Yes: true}},
+		"too large": {file("large", strings.Repeat("# x\n", 300_000)), ErrUnusable, ProvisionSetting{}},
+		"broken, but says no": {file("no", "provision = false\nrubbish\n"), ErrUnusable,
+			ProvisionSetting{No: true}},
+		"broken, says no, indents": {file("no2", "\x00\x01\n  Provision=OFF\r\nrubbish"), ErrUnusable,
+			ProvisionSetting{No: true}},
+		"says no behind a mark": {file("mark", "\ufeffprovision = false\n"), ErrUnusable, ProvisionSetting{No: true}},
+		"says yes and no": {file("both", "provision = yes\nplugin.choria.server.provision = 0\n"), nil,
+			ProvisionSetting{Yes: true, No: true}},
+		"says something else":  {file("other", "provision = fals"), ErrUnusable, ProvisionSetting{Invalid: "fals"}},
+		"says it in a comment": {file("comment", "# provision = false\n"), ErrUnusable, ProvisionSetting{}},
+		"whole":                {file("whole", string(whole)), nil, ProvisionSetting{Yes: true}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -124,8 +147,10 @@ func TestReadConfTellsMissingFromUnusable(t *testing.T) {
 
 func TestQualify(t *testing.T) {
 	t.Parallel()
-	const hosts = "127.0.0.1 localhost\n# 10.0.0.1 web1.commented.net web1\n10.0.0.9 other.example.net\n10.0.0.2\tWeb1.Example.net web1 # web1.late.net\n10.0.0.3 web1.second.net web1\n"
-	for name, want := range map[string]string{"web1": "web1.example.net", "web2": "web2", "localhost": "localhost", "other": "other"} {
+	const hosts = "127.0.0.1 localhost\n# 10.0.0.1 web1.commented.net web1\n10.0.0.9 " +
+		"other.example.net\n10.0.0.2\tWeb1.Example.net web1 # web1.late.net\n10.0.0.3 web1.second.net web1\n"
+	for name, want := range map[string]string{"web1": "web1.example.net", "web2": "web2", "localhost": "localhost",
+		"other": "other"} {
 		if got := qualify(name, hosts); got != want {
 			t.Errorf("qualify(%q) = %q, want %q", name, got, want)
 		}
@@ -136,7 +161,8 @@ func TestGist(t *testing.T) {
 	t.Parallel()
 	same := [][2]string{
 		{"read tcp 10.0.0.1:34567->10.0.0.2:4222: reset", "read tcp 10.0.0.1:34568->10.0.0.2:4222: reset"},
-		{"expired: current time 2026-03-01T00:00:00Z is after 2026-02-01T00:00:00Z", "expired: current time 2026-03-01T00:00:09Z is after 2026-02-01T00:00:00Z"},
+		{"expired: current time 2026-03-01T00:00:00Z is after 2026-02-01T00:00:00Z",
+			"expired: current time 2026-03-01T00:00:09Z is after 2026-02-01T00:00:00Z"},
 	}
 	for _, pair := range same {
 		if summarize(pair[0]) != summarize(pair[1]) {

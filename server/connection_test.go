@@ -23,7 +23,9 @@ func TestABrokerThatRefusesIsRetried(t *testing.T) {
 		remedy string // what the log says of it
 	}{
 		"a token that is good by its looks": {nil, "the broker does not trust the token's signer"},
-		"an expired token":                  {func(c *jwt.Claims) { c.ExpiresAt = time.Now().Add(-time.Hour) }, "the token expired at"},
+		"an expired token": {func(c *jwt.Claims) {
+			c.ExpiresAt = time.Now().Add(-time.Hour)
+		}, "the token expired at"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +60,8 @@ func zone(t *testing.T, name string) (address string, point func(target string, 
 	mux.HandleFunc(".", func(w dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg)
 		m.SetReply(q)
-		if r := record.Load(); r != nil && strings.EqualFold(q.Question[0].Name, name) && q.Question[0].Qtype == dns.TypeSRV {
+		if r := record.Load(); r != nil && strings.EqualFold(q.Question[0].Name, name) &&
+			q.Question[0].Qtype == dns.TypeSRV {
 			m.Answer = []dns.RR{r}
 		} else {
 			m.Rcode = dns.RcodeNameError
@@ -113,9 +116,10 @@ func TestProvisioningByTLS(t *testing.T) {
 		pin    string    // "ours", "theirs" or none
 		refuse string    // what the log says; empty: provisioned
 	}{
-		"pinned":                        {wire.RoleBroker, "ours", ""},
-		"not pinned":                    {wire.RoleBroker, "", ""},
-		"another authority pinned":      {wire.RoleBroker, "theirs", "does not present the authority that the token pins"},
+		"pinned":     {wire.RoleBroker, "ours", ""},
+		"not pinned": {wire.RoleBroker, "", ""},
+		"another authority pinned": {wire.RoleBroker, "theirs",
+			"does not present the authority that the token pins"},
 		"a node that poses as a broker": {wire.RoleNode, "ours", "want a broker"},
 	}
 	for name, tt := range tests {
@@ -137,7 +141,8 @@ func TestProvisioningByTLS(t *testing.T) {
 			a := f.run(cfg)
 			if tt.refuse != "" {
 				f.awaitLog("enrollment failed", tt.refuse)
-				if likely := f.countLog("enrollment failed", "remedy=\"the token was probably signed with --ca of another authority") == 1; likely != (tt.pin == "theirs") {
+				if likely := f.countLog("enrollment failed",
+					"remedy=\"the token was probably signed with --ca of another authority") == 1; likely != (tt.pin == "theirs") {
 					t.Errorf("likely cause comes first: %v; log:\n%s", likely, f.log.String())
 				}
 				if n := len(f.requests()); n > 0 {
@@ -195,13 +200,16 @@ func TestTokensThatCannotBeUsedAreWaitedOut(t *testing.T) {
 func TestFactsThatCannotBeSentKeepTheNodeFromAsking(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ text, says, remedy string }{
-		"not JSON":                            {"site: ams\n", "", "make the file one JSON object"},
-		"empty":                               {"\n", "empty", "make the file one JSON object"},
-		"not an object":                       {"[1]", "not a JSON object", "make the file one JSON object"},
-		"twice the same":                      {`{"a":1,"a":2}`, "", "make the file one JSON object"},
-		"too large":                           {`{"a":"` + strings.Repeat("x", wire.MaxFactsBytes) + `"}`, "32776 bytes, limit 32768", "remove facts"},
-		"too large when written with escapes": {`{"a":"` + strings.Repeat("<", wire.MaxFactsBytes/4) + `"}`, "limit 32768", "remove facts"},
-		"too large to be read":                {strings.Repeat(" ", 1<<21), "more than 1048576 bytes", "make the file one JSON object"},
+		"not JSON":       {"site: ams\n", "", "make the file one JSON object"},
+		"empty":          {"\n", "empty", "make the file one JSON object"},
+		"not an object":  {"[1]", "not a JSON object", "make the file one JSON object"},
+		"twice the same": {`{"a":1,"a":2}`, "", "make the file one JSON object"},
+		"too large": {`{"a":"` + strings.Repeat("x", wire.MaxFactsBytes) + `"}`,
+			"32776 bytes, limit 32768", "remove facts"},
+		"too large when written with escapes": {`{"a":"` + strings.Repeat("<", wire.MaxFactsBytes/4) + `"}`,
+			"limit 32768", "remove facts"},
+		"too large to be read": {strings.Repeat(" ", 1<<21), "more than 1048576 bytes",
+			"make the file one JSON object"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,8 @@ func disowned(t *testing.T, admit func(cert *x509.Certificate) bool) *fleet {
 	f.set(func() {
 		f.applied = func(a *wire.Applied) *wire.Reply {
 			f.set(func() { f.admit = func(_ string, cert *x509.Certificate) bool { return admit(cert) } })
-			return &wire.Reply{ID: a.ID, Refusal: &wire.Refusal{Code: wire.CodeNotIssued, Message: wire.MeaningOf(wire.CodeNotIssued).Public}}
+			return &wire.Reply{ID: a.ID, Refusal: &wire.Refusal{Code: wire.CodeNotIssued,
+				Message: wire.MeaningOf(wire.CodeNotIssued).Public}}
 		}
 	})
 	return f

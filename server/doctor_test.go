@@ -18,7 +18,8 @@ import (
 func statuses(findings []server.Finding) map[string]server.Status {
 	worst := map[string]server.Status{}
 	for _, f := range findings {
-		if f.Status == server.StatusFail || f.Status == server.StatusWarn && worst[f.What] != server.StatusFail || worst[f.What] == "" {
+		if f.Status == server.StatusFail || f.Status == server.StatusWarn && worst[f.What] != server.StatusFail ||
+			worst[f.What] == "" {
 			worst[f.What] = f.Status
 		}
 	}
@@ -34,8 +35,9 @@ func TestDoctor(t *testing.T) {
 		not         string                   // what no line says
 		says        []string                 // parts of "what: detail -> remedy"
 	}{
-		"before provisioning": {prepare: func(*testing.T, *fleet, *server.Config) {}, want: map[string]server.Status{"authority": "warn", "enrollment": "warn"}},
-		"provisioned":         {provisioned: true, prepare: func(*testing.T, *fleet, *server.Config) {}},
+		"before provisioning": {prepare: func(*testing.T, *fleet, *server.Config) {},
+			want: map[string]server.Status{"authority": "warn", "enrollment": "warn"}},
+		"provisioned": {provisioned: true, prepare: func(*testing.T, *fleet, *server.Config) {}},
 		"no token": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) { remove(t, cfg.TokenFile) },
 			want: map[string]server.Status{"mode": "fail", "token": "fail", "brokers": "fail"}},
 		"a server.conf with mistakes": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
@@ -47,7 +49,9 @@ func TestDoctor(t *testing.T) {
 			writeFile(t, filepath.Join(cfg.SSLDir, "private.pem"), "-----BEGIN")
 		}, want: map[string]server.Status{"certificate": "warn", "authority": "warn", "enrollment": "warn"},
 			says: []string{"private.pem", "the node enrolls again"}},
-		"no token, provisioned": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) { remove(t, cfg.TokenFile) }},
+		"no token, provisioned": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
+			remove(t, cfg.TokenFile)
+		}},
 		"token for everybody's eyes": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
 			if err := os.Chmod(cfg.TokenFile, 0o644); err != nil {
 				t.Fatal(err)
@@ -69,11 +73,13 @@ func TestDoctor(t *testing.T) {
 			}
 		}, want: map[string]server.Status{"mode": "fail", "authority": "warn"},
 			says: []string{"chmod 600 "}, not: "let the node enroll again"},
-		"certificate lost, provision false": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
-			remove(t, filepath.Join(cfg.SSLDir, "certificate.pem"))
-			writeFile(t, cfg.ConfFile, "provision = false\n")
-		}, want: map[string]server.Status{"mode": "fail", "authority": "warn"},
-			says: []string{"mode: neither provisioning nor normal mode is possible: server.conf says provision = false", "-> remove provision = false from server.conf"}},
+		"certificate lost, provision false": {provisioned: true,
+			prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
+				remove(t, filepath.Join(cfg.SSLDir, "certificate.pem"))
+				writeFile(t, cfg.ConfFile, "provision = false\n")
+			}, want: map[string]server.Status{"mode": "fail", "authority": "warn"},
+			says: []string{"mode: neither provisioning nor normal mode is possible: server.conf says provision = " +
+				"false", "-> remove provision = false from server.conf"}},
 		"token for later": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
 			c := f.claims()
 			c.NotBefore = time.Date(2999, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -87,15 +93,21 @@ func TestDoctor(t *testing.T) {
 			writeFile(t, filepath.Join(cfg.SSLDir, ".clock"), "2999-01-02T03:04:05Z\n")
 		}, want: map[string]server.Status{"token": "fail", "authority": "warn", "enrollment": "warn"},
 			says: []string{"this clock says 2999-01-02T03:04:05Z"}},
-		"no facts": {prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) { cfg.FactsFile = cfg.TokenFile + ".none" },
+		"no facts": {prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) {
+			cfg.FactsFile = cfg.TokenFile + ".none"
+		},
 			want: map[string]server.Status{"facts": "warn", "authority": "warn", "enrollment": "warn"}},
 		"broken facts": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
 			cfg.FactsFile = cfg.TokenFile + ".facts"
 			writeFile(t, cfg.FactsFile, "role: web\n")
-		}, want: map[string]server.Status{"facts": "fail", "authority": "warn", "enrollment": "warn"}, says: []string{"make the file one JSON object"}},
-		"directory of another node": {provisioned: true, prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) { cfg.Identity = "db1.example.net" },
+		}, want: map[string]server.Status{"facts": "fail", "authority": "warn", "enrollment": "warn"},
+			says: []string{"make the file one JSON object"}},
+		"directory of another node": {provisioned: true, prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) {
+			cfg.Identity = "db1.example.net"
+		},
 			want: map[string]server.Status{"mode": "fail", "authority": "warn"},
-			says: []string{"belongs to web1.example.net, and this node is db1.example.net", "use another --ssl-dir and --config for this node; or remove "}},
+			says: []string{"belongs to web1.example.net, and this node is db1.example.net",
+				"use another --ssl-dir and --config for this node; or remove "}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +189,12 @@ func TestSettingsOfTokenAndConfiguration(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "provisioning.jwt")
-	writeToken(t, file, jwt.Claims{Token: secret, Brokers: "prov1.example.net:4222, prov2.example.net:4222", Default: true, Purpose: jwt.Purpose})
+	writeToken(t, file, jwt.Claims{
+		Token:   secret,
+		Brokers: "prov1.example.net:4222, prov2.example.net:4222",
+		Default: true,
+		Purpose: jwt.Purpose,
+	})
 	off := filepath.Join(dir, "off.conf")
 	writeFile(t, off, "provision = false\n")
 	missing := filepath.Join(dir, "missing")
@@ -185,10 +202,12 @@ func TestSettingsOfTokenAndConfiguration(t *testing.T) {
 		token, conf string
 		want        []string // "label: value"
 	}{
-		"token": {token: file, conf: missing, want: []string{"Provisioning Default: true", "Provisioning TLS: false", "Provisioning Token: set",
+		"token": {token: file, conf: missing, want: []string{"Provisioning Default: true", "Provisioning TLS: false",
+			"Provisioning Token: set",
 			"Provisioning Brokers: prov1.example.net:4222, prov2.example.net:4222", "Provisioning JWT file: " + file}},
-		"nothing": {token: missing, conf: missing, want: []string{"Provisioning Default: false", "Provisioning TLS: false", "Provisioning Token: not set",
-			"Provisioning JWT file: " + missing}},
+		"nothing": {token: missing, conf: missing,
+			want: []string{"Provisioning Default: false", "Provisioning TLS: false", "Provisioning Token: not set",
+				"Provisioning JWT file: " + missing}},
 		"switched off": {token: file, conf: off, want: []string{"Provisioning Default: false"}},
 	}
 	for name, tt := range tests {
@@ -216,13 +235,15 @@ func TestSettingsOfTokenAndConfiguration(t *testing.T) {
 
 func TestNewSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	_, err := server.New(server.Config{Identity: "Web1", ConfFile: filepath.Join(t.TempDir(), "c"), SSLDir: t.TempDir()})
+	_, err := server.New(server.Config{Identity: "Web1", ConfFile: filepath.Join(t.TempDir(), "c"),
+		SSLDir: t.TempDir()})
 	if err == nil || !strings.HasPrefix(err.Error(), "server: identity: ") {
 		t.Errorf("New = %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	writeFile(t, file, "")
-	if _, err := server.New(server.Config{SSLDir: file, ConfFile: file + ".conf"}); err == nil || errors.Is(err, server.ErrMode) {
+	if _, err := server.New(server.Config{SSLDir: file, ConfFile: file + ".conf"}); err == nil ||
+		errors.Is(err, server.ErrMode) {
 		t.Errorf("New = %v, want that it is a file", err)
 	}
 }

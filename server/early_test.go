@@ -75,7 +75,8 @@ func TestARefusalForWantOfAProvisionerIsNobodysWord(t *testing.T) {
 			refused++
 		}
 	}
-	if f.countLog("fleet not reached", "no provisioner told the broker in time whether to admit this node", "start the provisioner") == 0 {
+	if f.countLog("fleet not reached", "no provisioner told the broker in time whether to admit this node",
+		"start the provisioner") == 0 {
 		t.Errorf("the log does not say why:\n%s", f.log.String())
 	}
 	if n := f.countLog("mode entered", "mode=provisioning"); n != 1 {

@@ -37,7 +37,8 @@ func TestEnrollEndsInNormalMode(t *testing.T) {
 	confirmed := a.await(server.EventConfirmed, 1)
 	connected := a.await(server.EventConnected, 1)
 	if confirmed.Serial != applied.Serial || connected.Serial != applied.Serial {
-		t.Errorf("applied serial %q, confirmed %q, connected with %q", applied.Serial, confirmed.Serial, connected.Serial)
+		t.Errorf("applied serial %q, confirmed %q, connected with %q", applied.Serial, confirmed.Serial,
+			connected.Serial)
 	}
 	f.await("provisioned event", func() bool { return len(f.lifecycle("provisioned")) == 1 })
 	if err := a.stop(); err != nil {
@@ -45,7 +46,8 @@ func TestEnrollEndsInNormalMode(t *testing.T) {
 	}
 
 	r, confirm := f.requests()[0], f.confirmations()[0]
-	if r.Identity != cfg.Identity || string(r.Token) != token || string(r.Facts) != `{"site":"ams"}` || r.Agent != "muster-server 1.2.3" {
+	if r.Identity != cfg.Identity || string(r.Token) != token || string(r.Facts) != `{"site":"ams"}` ||
+		r.Agent != "muster-server 1.2.3" {
 		t.Errorf("request = %+v", r)
 	}
 	csr, err := ca.ParseCSR(r.CSR)
@@ -55,7 +57,8 @@ func TestEnrollEndsInNormalMode(t *testing.T) {
 	if csr.CommonName != cfg.Identity || !cmp.Equal(csr.DNSNames, []string{cfg.Identity}) || csr.KeyType != "P-256" {
 		t.Errorf("certificate request = %+v", csr)
 	}
-	if err := wire.CheckSignature(csr.PublicKey, wire.AppliedDigest(confirm.Identity, confirm.Serial, confirm.Digest), confirm.Signature); err != nil {
+	if err := wire.CheckSignature(csr.PublicKey, wire.AppliedDigest(confirm.Identity, confirm.Serial, confirm.Digest),
+		confirm.Signature); err != nil {
 		t.Errorf("confirmation: %v", err)
 	}
 
@@ -66,7 +69,8 @@ func TestEnrollEndsInNormalMode(t *testing.T) {
 	if to, err := os.Readlink(cfg.ConfFile); err != nil || to != "ssl/..data/server.conf" {
 		t.Errorf("server.conf links to %q, %v", to, err)
 	}
-	for name, want := range map[string]os.FileMode{".": os.ModeDir | 0o700, "private.pem": 0o600, "certificate.pem": 0o644, "ca.pem": 0o644,
+	for name, want := range map[string]os.FileMode{".": os.ModeDir | 0o700, "private.pem": 0o600,
+		"certificate.pem": 0o644, "ca.pem": 0o644,
 		"..data/server.conf": 0o600, "policies/rpcutil.policy": 0o600, "policies/rego/main.rego": 0o600} {
 		fi, err := os.Stat(filepath.Join(cfg.SSLDir, name))
 		if err != nil {
@@ -78,7 +82,8 @@ func TestEnrollEndsInNormalMode(t *testing.T) {
 	}
 	f.checkTidy(t, cfg)
 	openssl(t, cfg.SSLDir, "verify", "-CAfile", "ca.pem", "-untrusted", "certificate.pem", "certificate.pem")
-	for what, text := range map[string]string{"token": token, "shared secret": secret, "configuration": "generation", "key": "PRIVATE KEY"} {
+	for what, text := range map[string]string{"token": token, "shared secret": secret, "configuration": "generation",
+		"key": "PRIVATE KEY"} {
 		if strings.Contains(f.log.String(), text) {
 			t.Errorf("the log has the %s:\n%s", what, f.log.String())
 		}
@@ -102,7 +107,12 @@ func other(t *testing.T) *ca.Authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority, err := ca.New(ca.Config{Root: made.Root, Issuing: made.Issuing, Key: made.IssuingKey, TrustDomain: trustDomain})
+	authority, err := ca.New(ca.Config{
+		Root:        made.Root,
+		Issuing:     made.Issuing,
+		Key:         made.IssuingKey,
+		TrustDomain: trustDomain,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,15 +150,23 @@ func TestRepliesThatDoNotFitAreRefusedAndNothingIsWritten(t *testing.T) {
 			e.Certificate = e.Certificate[:strings.Index(e.Certificate, "-----END")+len("-----END CERTIFICATE-----\n")]
 			digest(e)
 		}},
-		"another serial":          {spoil: func(e *wire.Enrolled) { e.Serial = "1" + e.Serial[1:] + "0" }},
-		"a serial in upper case":  {spoil: func(e *wire.Enrolled) { e.Serial = "A" + e.Serial }},
-		"another digest":          {spoil: func(e *wire.Enrolled) { e.Digest = strings.Repeat("0", 64) }},
-		"altered configuration":   {spoil: func(e *wire.Enrolled) { e.Configuration["extra"] = "1" }},
-		"no configuration":        {edit: func(_ *ca.Request, e *wire.Enrolled) { e.Configuration = nil }},
-		"provision again":         {edit: func(_ *ca.Request, e *wire.Enrolled) { e.Configuration["plugin.choria.server.provision"] = "1" }},
-		"another identity":        {edit: func(_ *ca.Request, e *wire.Enrolled) { e.Configuration["identity"] = "web2.example.net" }},
-		"a malformed interval":    {edit: func(_ *ca.Request, e *wire.Enrolled) { e.Configuration["registerinterval"] = "often" }},
-		"a line break in a value": {edit: func(_ *ca.Request, e *wire.Enrolled) { e.Configuration["motd"] = "a\nprovision = true" }},
+		"another serial":         {spoil: func(e *wire.Enrolled) { e.Serial = "1" + e.Serial[1:] + "0" }},
+		"a serial in upper case": {spoil: func(e *wire.Enrolled) { e.Serial = "A" + e.Serial }},
+		"another digest":         {spoil: func(e *wire.Enrolled) { e.Digest = strings.Repeat("0", 64) }},
+		"altered configuration":  {spoil: func(e *wire.Enrolled) { e.Configuration["extra"] = "1" }},
+		"no configuration":       {edit: func(_ *ca.Request, e *wire.Enrolled) { e.Configuration = nil }},
+		"provision again": {edit: func(_ *ca.Request, e *wire.Enrolled) {
+			e.Configuration["plugin.choria.server.provision"] = "1"
+		}},
+		"another identity": {edit: func(_ *ca.Request, e *wire.Enrolled) {
+			e.Configuration["identity"] = "web2.example.net"
+		}},
+		"a malformed interval": {edit: func(_ *ca.Request, e *wire.Enrolled) {
+			e.Configuration["registerinterval"] = "often"
+		}},
+		"a line break in a value": {edit: func(_ *ca.Request, e *wire.Enrolled) {
+			e.Configuration["motd"] = "a\nprovision = true"
+		}},
 		"a policy outside":        {edit: func(_ *ca.Request, e *wire.Enrolled) { e.ActionPolicies["../../x"] = "" }},
 		"a hidden policy":         {edit: func(_ *ca.Request, e *wire.Enrolled) { e.ActionPolicies[".x"] = "" }},
 		"a policy in a directory": {edit: func(_ *ca.Request, e *wire.Enrolled) { e.OPAPolicies["a/b"] = "" }},
@@ -422,7 +440,9 @@ func TestAnotherNodesDirectoryIsNotProvisionedOver(t *testing.T) {
 			if err = s.Run(ctx); !errors.Is(err, server.ErrMode) {
 				t.Fatalf("Run = %v, want ErrMode", err)
 			}
-			for _, want := range []string{first.SSLDir + " belongs to web1.example.net, and this node is db1.example.net", "--ssl-dir", "remove " + first.SSLDir} {
+			for _, want := range []string{first.SSLDir +
+				" belongs to web1.example.net, and this node is db1.example.net", "--ssl-dir", "remove " +
+				first.SSLDir} {
 				if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 					t.Errorf("Run = %v, want one line that says %q", err, want)
 				}

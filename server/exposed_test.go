@@ -19,7 +19,8 @@ import (
 // the file is closed.
 func TestAKeyOpenToOthersIsNotUsed(t *testing.T) {
 	t.Parallel()
-	for name, conf := range map[string]string{"as it was": "", "an operator says provision = true": "provision = true\n"} {
+	for name, conf := range map[string]string{"as it was": "",
+		"an operator says provision = true": "provision = true\n"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
@@ -32,7 +33,8 @@ func TestAKeyOpenToOthersIsNotUsed(t *testing.T) {
 			chmod(t, key, 0o640)
 			before := snapshot(t, cfg)
 			err := runOnce(t, cfg)
-			if !errors.Is(err, server.ErrMode) || !errors.Is(err, keyfile.ErrExposed) || !strings.Contains(err.Error(), "mode 0640 lets others in: chmod 600 "+key) {
+			if !errors.Is(err, server.ErrMode) || !errors.Is(err, keyfile.ErrExposed) ||
+				!strings.Contains(err.Error(), "mode 0640 lets others in: chmod 600 "+key) {
 				t.Errorf("Run = %v, want %v and the command to run", err, server.ErrMode)
 			}
 			if diff := cmp.Diff(before, snapshot(t, cfg)); diff != "" {

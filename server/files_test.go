@@ -32,13 +32,29 @@ func TestAStagedKeyOutlivesItsRequest(t *testing.T) {
 		says     string // in the log
 		other    bool   // another key is made
 	}{
-		"gone":                 {damage: remove, says: "staged certificate request is damaged"},
-		"empty":                {damage: func(t *testing.T, csr string) { writeFile(t, csr, "") }, says: "staged certificate request is damaged"},
-		"cut short":            {damage: func(t *testing.T, csr string) { writeFile(t, csr, readFile(t, csr)[:100]) }, says: "staged certificate request is damaged"},
-		"too large":            {damage: func(t *testing.T, csr string) { writeFile(t, csr, strings.Repeat("x", wire.MaxCSRBytes+1)) }, says: "staged certificate request is damaged"},
-		"another key's":        {damage: func(t *testing.T, csr string) { writeFile(t, csr, newCSR(t, id)) }, says: "staged certificate request is damaged"},
-		"a directory":          {damage: func(t *testing.T, csr string) { remove(t, csr); writeFile(t, filepath.Join(csr, "x"), "x") }, says: "staged certificate request is damaged"},
-		"for another identity": {damage: func(*testing.T, string) {}, identity: "web2.example.net", says: "staged key discarded", other: true},
+		"gone": {damage: remove, says: "staged certificate request is damaged"},
+		"empty": {damage: func(t *testing.T, csr string) {
+			writeFile(t, csr, "")
+		}, says: "staged certificate request is damaged"},
+		"cut short": {damage: func(t *testing.T, csr string) {
+			writeFile(t, csr, readFile(t, csr)[:100])
+		}, says: "staged certificate request is damaged"},
+		"too large": {damage: func(t *testing.T, csr string) {
+			writeFile(t, csr, strings.Repeat("x", wire.MaxCSRBytes+1))
+		}, says: "staged certificate request is damaged"},
+		"another key's": {damage: func(t *testing.T, csr string) {
+			writeFile(t, csr, newCSR(t, id))
+		}, says: "staged certificate request is damaged"},
+		"a directory": {damage: func(t *testing.T, csr string) {
+			remove(t, csr)
+			writeFile(t, filepath.Join(csr, "x"), "x")
+		}, says: "staged certificate request is damaged"},
+		"for another identity": {
+			damage:   func(*testing.T, string) {},
+			identity: "web2.example.net",
+			says:     "staged key discarded",
+			other:    true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

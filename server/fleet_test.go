@@ -83,11 +83,24 @@ func newFleet(tb testing.TB) *fleet {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	authority, err := ca.New(ca.Config{Root: made.Root, Issuing: made.Issuing, Key: made.IssuingKey, TrustDomain: trustDomain})
+	authority, err := ca.New(ca.Config{
+		Root:        made.Root,
+		Issuing:     made.Issuing,
+		Key:         made.IssuingKey,
+		TrustDomain: trustDomain,
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	f := &fleet{tb: tb, made: made, authority: authority, given: make(map[string]*wire.Enrolled), changed: make(chan struct{}), log: &lockedBuffer{}, plain: true}
+	f := &fleet{
+		tb:        tb,
+		made:      made,
+		authority: authority,
+		given:     make(map[string]*wire.Enrolled),
+		changed:   make(chan struct{}),
+		log:       &lockedBuffer{},
+		plain:     true,
+	}
 	f.serverTLS = f.brokerTLS(wire.RoleBroker)
 	f.start()
 	tb.Cleanup(f.stop)
@@ -128,7 +141,8 @@ func (f *fleet) start() {
 		port = -1
 	}
 	opts := &natsserver.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, AuthTimeout: 5,
-		TLSConfig: f.serverTLS, TLSTimeout: 5, AllowNonTLS: f.plain, MaxControlLine: 16384, CustomClientAuthentication: f, AlwaysEnableNonce: true}
+		TLSConfig: f.serverTLS, TLSTimeout: 5, AllowNonTLS: f.plain, MaxControlLine: 16384,
+		CustomClientAuthentication: f, AlwaysEnableNonce: true}
 	if f.early != nil {
 		f.early.configure(opts, f.serverTLS)
 	}
@@ -155,7 +169,8 @@ func (f *fleet) start() {
 		f.tb.Fatal("broker does not start")
 	}
 	f.port = ns.Addr().(*net.TCPAddr).Port
-	nc, err := nats.Connect("", nats.InProcessServer(ns), nats.Token("provisioner"), nats.Timeout(patience), nats.Secure(&tls.Config{InsecureSkipVerify: true}))
+	nc, err := nats.Connect("", nats.InProcessServer(ns), nats.Token("provisioner"), nats.Timeout(patience),
+		nats.Secure(&tls.Config{InsecureSkipVerify: true}))
 	if err != nil {
 		f.tb.Fatal(err)
 	}
@@ -420,7 +435,14 @@ func limits(ca, seal string) jwt.Limits { return jwt.Limits{CA: ca, Seal: seal} 
 
 // claims are those of a token for the fleet.
 func (f *fleet) claims() jwt.Claims {
-	return jwt.Claims{Token: secret, Brokers: f.url(), Default: true, Purpose: jwt.Purpose, Subject: jwt.Purpose, JTI: "t1"}
+	return jwt.Claims{
+		Token:   secret,
+		Brokers: f.url(),
+		Default: true,
+		Purpose: jwt.Purpose,
+		Subject: jwt.Purpose,
+		JTI:     "t1",
+	}
 }
 
 // writeToken signs claims and writes the token where an agent looks for it.
@@ -484,7 +506,10 @@ func (f *fleet) node(identity string) server.Config {
 // cloudEvent is what the tests look at of a lifecycle event.
 type cloudEvent struct {
 	SpecVersion, ID, Source, Type, Subject, Time, DataContentType string
-	Data                                                          struct{ Identity, Version, Boot, Mode, Serial, Expires string }
+	Data                                                          struct {
+		Identity, Version, Boot, Mode, Serial,
+		Expires string
+	}
 }
 
 // lifecycle returns the fleet's lifecycle events of one type, so far.

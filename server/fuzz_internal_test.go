@@ -39,16 +39,19 @@ func offered(t testing.TB, id wire.Identity) (*wire.Enrolled, expectation) {
 		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	}
 	rootKey, nodeKey := key(), key()
-	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(0xab), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), DNSNames: []string{string(id)},
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(0xab), NotBefore: now.Add(-time.Hour),
+		NotAfter: now.Add(time.Hour), DNSNames: []string{string(id)},
 		URIs:     []*url.URL{{Scheme: "spiffe", Host: "fleet.test", Path: "/node/" + string(id)}},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	e := &wire.Enrolled{Serial: "ab",
 		Certificate: encode(x509.CreateCertificate(rand.Reader, leaf, root, nodeKey.Public(), rootKey)),
 		CA:          encode(x509.CreateCertificate(rand.Reader, root, root, rootKey.Public(), rootKey)),
-		Files: wire.Files{Configuration: map[string]string{"identity": string(id)}, ActionPolicies: map[string]string{"rpcutil": "policy default deny\n"},
-			OPAPolicies: map[string]string{"server": "package choria\n"}},
+		Files: wire.Files{Configuration: map[string]string{"identity": string(id)},
+			ActionPolicies: map[string]string{"rpcutil": "policy default deny\n"},
+			OPAPolicies:    map[string]string{"server": "package choria\n"}},
 	}
 	e.Digest = wire.Digest(e.Certificate, e.Files)
 	return e, expectation{identity: id, key: nodeKey, now: func(time.Time) time.Time { return now }}
@@ -64,9 +67,12 @@ func FuzzCheckReply(f *testing.F) {
 		f.Fatalf("the honest answer is refused: %v", err)
 	}
 	for _, edit := range []string{
-		`{}`, `{"serial":"AB"}`, `{"serial":"00ab"}`, `{"certificate":""}`, `{"ca":""}`, `{"configuration":{}}`, `{"configuration":{"provision":"true"}}`,
-		`{"configuration":{"identity":"db1.example.net"}}`, `{"configuration":{"a":"b\nc = d"}}`, `{"configuration":{"a b":"c"}}`,
-		`{"action_policies":{"../../etc/cron.d/x":"y"}}`, `{"opa_policies":{".":"y","a/b":"z"}}`, `{"action_policies":{"x\u0000":"y"}}`,
+		`{}`, `{"serial":"AB"}`, `{"serial":"00ab"}`, `{"certificate":""}`, `{"ca":""}`, `{"configuration":{}}`,
+		`{"configuration":{"provision":"true"}}`,
+		`{"configuration":{"identity":"db1.example.net"}}`, `{"configuration":{"a":"b\nc = d"}}`,
+		`{"configuration":{"a b":"c"}}`,
+		`{"action_policies":{"../../etc/cron.d/x":"y"}}`, `{"opa_policies":{".":"y","a/b":"z"}}`,
+		`{"action_policies":{"x\u0000":"y"}}`,
 	} {
 		f.Add([]byte(edit), true)
 	}

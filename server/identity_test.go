@@ -43,9 +43,10 @@ func TestAMachineWithoutANameDoesNotEnroll(t *testing.T) {
 func (f *fleet) pushesNoName() {
 	f.set(func() {
 		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
-			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
-				delete(e.Configuration, "identity")
-			})}
+			return &wire.Reply{ID: r.ID, Installation: "test",
+				Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
+					delete(e.Configuration, "identity")
+				})}
 		}
 	})
 }
@@ -56,8 +57,9 @@ func (f *fleet) pushesNoName() {
 func TestANodeKeepsItsNameWhileItRuns(t *testing.T) {
 	t.Parallel()
 	for later, ends := range map[string]string{
-		"db1.example.net": "belongs to web1.example.net, and this node is db1.example.net: use another --ssl-dir and --config for this node; or remove ",
-		"localhost":       "no name yet",
+		"db1.example.net": "belongs to web1.example.net, and this node is db1.example.net: use another --ssl-dir " +
+			"and --config for this node; or remove ",
+		"localhost": "no name yet",
 	} {
 		t.Run(later, func(t *testing.T) {
 			t.Parallel()
@@ -121,7 +123,8 @@ func TestANameInServerConfStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := readFile(t, cfg.ConfFile)
-	if !strings.Contains(text, "\nidentity = web1.example.net\n") || !strings.Contains(text, "generation = new") || strings.Contains(text, "provision =") {
+	if !strings.Contains(text, "\nidentity = web1.example.net\n") || !strings.Contains(text, "generation = new") ||
+		strings.Contains(text, "provision =") {
 		t.Errorf("the configuration is:\n%s", text)
 	}
 	f.run(cfg).await(server.EventConnected, 1)
@@ -132,11 +135,14 @@ func TestANameInServerConfStays(t *testing.T) {
 func TestAMistakeInServerConfTakesNoNameAway(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ text, as, says string }{
-		"in another line":        {"identity = db1.example.net\nprovision = true\nalive_interval = never\n", "db1.example.net", ""},
-		"no line at all":         {"identity = db1.example.net\n\x00\x00\x00", "db1.example.net", ""},
-		"in the name":            {"provision = true\nidentity = DB1.example.net\n", "", `"DB1.example.net"`},
-		"two names":              {"identity = db1.example.net\nidentity = db2.example.net\n", "", `"db1.example.net" and "db2.example.net"`},
-		"cut short in the name":  {"# muster settings, complete only with the line that ends them\nidentity = db", "web1.example.net", ""},
+		"in another line": {"identity = db1.example.net\nprovision = true\nalive_interval = never\n",
+			"db1.example.net", ""},
+		"no line at all": {"identity = db1.example.net\n\x00\x00\x00", "db1.example.net", ""},
+		"in the name":    {"provision = true\nidentity = DB1.example.net\n", "", `"DB1.example.net"`},
+		"two names": {"identity = db1.example.net\nidentity = db2.example.net\n", "",
+			`"db1.example.net" and "db2.example.net"`},
+		"cut short in the name": {"# muster settings, complete only with the line that ends them\nidentity = db",
+			"web1.example.net", ""},
 		"of a key of somebody's": {"Identity = db1.example.net\nrubbish\n", "web1.example.net", ""},
 	}
 	for name, tt := range tests {

@@ -56,7 +56,8 @@ func TestMain(m *testing.M) {
 
 func (j job) config() server.Config {
 	cfg := server.Config{TokenFile: j.TokenFile, ConfFile: j.ConfFile, SSLDir: j.SSLDir, Identity: j.Identity,
-		BackoffMin: 5 * time.Millisecond, BackoffMax: 50 * time.Millisecond, RequestTimeout: 5 * time.Second, WatchInterval: 20 * time.Millisecond}
+		BackoffMin: 5 * time.Millisecond, BackoffMax: 50 * time.Millisecond, RequestTimeout: 5 * time.Second,
+		WatchInterval: 20 * time.Millisecond}
 	if j.Later != 0 {
 		cfg.Now = func() time.Time { return time.Now().Add(j.Later) }
 	}
@@ -258,7 +259,8 @@ func (f *fleet) checkNew(t *testing.T, shows map[string]string, others bool) {
 	if !strings.Contains(shows["CONF"], "generation = new") {
 		t.Errorf("server.conf = %q", shows["CONF"])
 	}
-	want := []string{"CONF", "ca.pem", "certificate.pem", "policies/new.policy", "policies/rego/new.rego", "private.pem"}
+	want := []string{"CONF", "ca.pem", "certificate.pem", "policies/new.policy", "policies/rego/new.rego",
+		"private.pem"}
 	if others {
 		want = append(want, "facts.json", "sub/dir/also mine.txt")
 		if shows["facts.json"] != `{"mine":true}` {
@@ -300,13 +302,15 @@ func keyFits(t *testing.T, shows map[string]string) bool {
 func (f *fleet) generation() {
 	f.set(func() {
 		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
-			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
-				e.Files = wire.Files{
-					Configuration:  map[string]string{"generation": "new", "brokers": f.url()},
-					ActionPolicies: map[string]string{"new": "policy default deny\n"},
-					OPAPolicies:    map[string]string{"new": "package new\n# " + strings.Repeat("x", 64<<10) + "\n"},
-				}
-			})}
+			return &wire.Reply{ID: r.ID, Installation: "test",
+				Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
+					e.Files = wire.Files{
+						Configuration:  map[string]string{"generation": "new", "brokers": f.url()},
+						ActionPolicies: map[string]string{"new": "policy default deny\n"},
+						OPAPolicies: map[string]string{"new": "package new\n# " + strings.Repeat("x", 64<<10) +
+							"\n"},
+					}
+				})}
 		}
 	})
 }

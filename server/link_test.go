@@ -19,7 +19,9 @@ func TestWhatStandsInThePlaceOfTheConfiguration(t *testing.T) {
 	}{
 		"a file cut short": {func(t *testing.T, cfg *server.Config) { writeFile(t, cfg.ConfFile, "provis") }, ""},
 		"an empty file":    {func(t *testing.T, cfg *server.Config) { writeFile(t, cfg.ConfFile, "") }, ""},
-		"a file of zeros":  {func(t *testing.T, cfg *server.Config) { writeFile(t, cfg.ConfFile, string(make([]byte, 4096))) }, ""},
+		"a file of zeros": {func(t *testing.T, cfg *server.Config) {
+			writeFile(t, cfg.ConfFile, string(make([]byte, 4096)))
+		}, ""},
 		"a dangling link": {func(t *testing.T, cfg *server.Config) {
 			writeFile(t, filepath.Join(filepath.Dir(cfg.ConfFile), "x"), "")
 			if err := os.Symlink("nowhere", cfg.ConfFile); err != nil {

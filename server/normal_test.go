@@ -44,7 +44,8 @@ func TestLifeInNormalMode(t *testing.T) {
 	}
 	received := f.received()
 	last := received[len(received)-1]
-	if last.Subject != wire.EventSubject("web1.example.net", "shutdown") || last.Header.Get("Content-Type") != "application/cloudevents+json" {
+	if last.Subject != wire.EventSubject("web1.example.net", "shutdown") ||
+		last.Header.Get("Content-Type") != "application/cloudevents+json" {
 		t.Errorf("last message on %s with %v", last.Subject, last.Header)
 	}
 	serial := f.confirmations()[0].Serial
@@ -53,10 +54,12 @@ func TestLifeInNormalMode(t *testing.T) {
 		for _, e := range f.lifecycle(typ) {
 			ids[e.ID] = true
 			if e.SpecVersion != "1.0" || e.Type != "io.muster.server."+typ || e.Subject != "web1.example.net" ||
-				e.Source != "spiffe://"+trustDomain+"/node/web1.example.net" || e.DataContentType != "application/json" {
+				e.Source != "spiffe://"+trustDomain+"/node/web1.example.net" ||
+				e.DataContentType != "application/json" {
 				t.Errorf("event = %+v", e)
 			}
-			if d := e.Data; d.Identity != "web1.example.net" || d.Version != "1.2.3" || d.Mode != "normal" || d.Serial != serial || d.Boot == "" {
+			if d := e.Data; d.Identity != "web1.example.net" || d.Version != "1.2.3" || d.Mode != "normal" ||
+				d.Serial != serial || d.Boot == "" {
 				t.Errorf("%s event's data = %+v", typ, d)
 			}
 			for _, at := range []string{e.Time, e.Data.Expires} {
@@ -135,7 +138,8 @@ func TestAConfirmationIsSentUntilItIsAccepted(t *testing.T) {
 		},
 		"busy": func(*fleet) func(*wire.Applied) *wire.Reply {
 			return func(a *wire.Applied) *wire.Reply {
-				return &wire.Reply{ID: a.ID, Refusal: &wire.Refusal{Code: wire.CodeBusy, Message: "busy", RetryAfter: 10}}
+				return &wire.Reply{ID: a.ID, Refusal: &wire.Refusal{Code: wire.CodeBusy, Message: "busy",
+					RetryAfter: 10}}
 			}
 		},
 		"for another serial": func(*fleet) func(*wire.Applied) *wire.Reply {

@@ -17,7 +17,8 @@ func TestADirectoryThatNobodyMayMake(t *testing.T) {
 	closed := testdisk.Closed(t)
 	_, err := server.New(server.Config{ConfFile: closed + "/muster/server.conf", SSLDir: closed + "/muster/ssl"})
 	if err == nil || !errors.Is(err, os.ErrPermission) || strings.Count(err.Error(), closed+"/muster") != 1 ||
-		!strings.HasSuffix(err.Error(), "run the agent as root, or use --config and --ssl-dir to name directories that its user can write to") {
+		!strings.HasSuffix(err.Error(),
+			"run the agent as root, or use --config and --ssl-dir to name directories that its user can write to") {
 		t.Errorf("New = %v", err)
 	}
 }

@@ -57,7 +57,8 @@ func (f *fleet) killRenewal(t *testing.T, cfg server.Config, j job) {
 	switch {
 	case strings.Contains(shows["CONF"], "generation = new"):
 		f.checkNew(t, shows, false)
-	case shows["private.pem"] != before["private.pem"] || shows["certificate.pem"] != before["certificate.pem"] || shows["CONF"] != before["CONF"]:
+	case shows["private.pem"] != before["private.pem"] || shows["certificate.pem"] != before["certificate.pem"] ||
+		shows["CONF"] != before["CONF"]:
 		t.Errorf("neither the old set nor the new: %q", shows)
 	}
 	a := f.run(cfg)

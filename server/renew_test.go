@@ -135,7 +135,8 @@ func TestACertificateIsRenewedAtTwoThirdsOfItsLife(t *testing.T) {
 		t.Fatalf("%d renewals, confirmations %+v, %d enrollments", len(renewals), confirms, len(f.requests()))
 	}
 	r := renewals[0]
-	if r.Identity != cfg.Identity || string(r.Facts) != `{"role":"web"}` || r.Agent != "muster-server 1.2.3" || r.Boot == "" || r.ID == "" {
+	if r.Identity != cfg.Identity || string(r.Facts) != `{"role":"web"}` || r.Agent != "muster-server 1.2.3" ||
+		r.Boot == "" || r.ID == "" {
 		t.Errorf("renewal = %+v", r)
 	}
 	if n := f.countLog("certificate renewed", "serial="+second); n != 1 {
@@ -170,7 +171,8 @@ func TestAClockAheadRenewsOnce(t *testing.T) {
 			cfg.AliveInterval = 10 * time.Millisecond
 			at, _ := f.member(t, cfg)
 			if tt.saved > 0 {
-				writeFile(t, filepath.Join(cfg.SSLDir, ".clock"), time.Now().Add(tt.saved).UTC().Format(time.RFC3339)+"\n")
+				writeFile(t, filepath.Join(cfg.SSLDir, ".clock"), time.Now().Add(tt.saved).UTC().Format(time.RFC3339)+
+					"\n")
 			}
 			f.run(at(tt.clock)).await(server.EventConfirmed, 1)
 			alive := len(f.lifecycle("alive"))
@@ -250,7 +252,9 @@ func TestRefusedRenewals(t *testing.T) {
 				return &wire.Reply{ID: r.ID, Enrolled: f.enrolled(f.requests()[0], nil)}
 			}
 		}, server.EventFailed, "another key"},
-		"another digest": {altered(func(e *wire.Enrolled) { e.Digest = strings.Repeat("0", 64) }), server.EventFailed, "digest"},
+		"another digest": {altered(func(e *wire.Enrolled) {
+			e.Digest = strings.Repeat("0", 64)
+		}), server.EventFailed, "digest"},
 		"an authority that the token does not pin": {func(f *fleet) func(*wire.RenewRequest) *wire.Reply {
 			other := newFleet(f.tb)
 			return func(r *wire.RenewRequest) *wire.Reply {
@@ -400,7 +404,8 @@ func TestACertificateThatEndsDuringItsRenewal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := wire.CheckSignature(pub, wire.ContinuityDigest(last.ID, last.Identity, last.CSR), last.Continuity.Signature); err != nil {
+	if err := wire.CheckSignature(pub, wire.ContinuityDigest(last.ID, last.Identity, last.CSR),
+		last.Continuity.Signature); err != nil {
 		t.Error(err)
 	}
 	spki, err := x509.MarshalPKIXPublicKey(key.(crypto.Signer).Public())

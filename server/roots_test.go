@@ -80,8 +80,9 @@ func TestARenewalBringsARolledRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := ca.New(ca.Config{Root: rolled.Root, Issuing: rolled.Issuing, Key: rolled.IssuingKey, TrustDomain: trustDomain,
-		Previous: []ca.Previous{{Root: f.made.Root, Issuing: f.made.Issuing, Cross: rolled.Cross}}})
+	next, err := ca.New(ca.Config{Root: rolled.Root, Issuing: rolled.Issuing, Key: rolled.IssuingKey,
+		TrustDomain: trustDomain,
+		Previous:    []ca.Previous{{Root: f.made.Root, Issuing: f.made.Issuing, Cross: rolled.Cross}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,13 @@ func (f *fleet) roll(t *testing.T, from *ca.Generated) *ca.Generated {
 // moveTo has the fleet issue by another authority, its broker's certificate as well.
 func (f *fleet) moveTo(t *testing.T, made *ca.Generated, previous ...ca.Previous) {
 	t.Helper()
-	authority, err := ca.New(ca.Config{Root: made.Root, Issuing: made.Issuing, Key: made.IssuingKey, TrustDomain: trustDomain, Previous: previous})
+	authority, err := ca.New(ca.Config{
+		Root:        made.Root,
+		Issuing:     made.Issuing,
+		Key:         made.IssuingKey,
+		TrustDomain: trustDomain,
+		Previous:    previous,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,17 +151,20 @@ func TestSealedMode(t *testing.T) {
 func TestPlainRepliesOnlySlowTheNode(t *testing.T) {
 	t.Parallel()
 	refusal := func(code wire.Code, after time.Duration) *wire.Reply {
-		return &wire.Reply{Installation: "evil", Refusal: &wire.Refusal{Code: code, Message: "no", RetryAfter: after.Milliseconds()}}
+		return &wire.Reply{Installation: "evil",
+			Refusal: &wire.Refusal{Code: code, Message: "no", RetryAfter: after.Milliseconds()}}
 	}
 	tests := map[string]struct {
 		replies []*wire.Reply
 		says    string // of the next try
 	}{
 		"refusals that would end it": {[]*wire.Reply{refusal(wire.CodeShutdown, time.Millisecond)}, "it says"},
-		"a confirmation":             {[]*wire.Reply{{ID: "x", Installation: "evil", Applied: &wire.Accepted{Serial: "1"}}}, "message is not sealed"},
-		"a wait":                     {[]*wire.Reply{refusal(wire.CodeBusy, 10*time.Minute)}, "retry_in=10m0s"},
-		"a wait beyond the cap":      {[]*wire.Reply{refusal(wire.CodeBusy, 100*time.Hour)}, "retry_in=1h0m0s"},
-		"the longest of several":     {[]*wire.Reply{refusal(wire.CodeBusy, time.Minute), refusal(wire.CodeBusy, 7*time.Minute), refusal(wire.CodeBusy, time.Second)}, "retry_in=7m0s"},
+		"a confirmation": {[]*wire.Reply{{ID: "x", Installation: "evil",
+			Applied: &wire.Accepted{Serial: "1"}}}, "message is not sealed"},
+		"a wait":                {[]*wire.Reply{refusal(wire.CodeBusy, 10*time.Minute)}, "retry_in=10m0s"},
+		"a wait beyond the cap": {[]*wire.Reply{refusal(wire.CodeBusy, 100*time.Hour)}, "retry_in=1h0m0s"},
+		"the longest of several": {[]*wire.Reply{refusal(wire.CodeBusy, time.Minute),
+			refusal(wire.CodeBusy, 7*time.Minute), refusal(wire.CodeBusy, time.Second)}, "retry_in=7m0s"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +235,8 @@ func TestTheDoctorSpeaksSealed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, detail := range map[string]string{"connection": "admits this node with the sealed token", "token": "sealed: true"} {
+	for what, detail := range map[string]string{"connection": "admits this node with the sealed token",
+		"token": "sealed: true"} {
 		if s := finding(findings, what); s.Status != server.StatusOK || !strings.Contains(s.Detail, detail) {
 			t.Errorf("%s: %+v", what, s)
 		}

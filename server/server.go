@@ -33,14 +33,14 @@ type Server struct {
 }
 
 type agent struct {
-	cfg     Config
-	boot    string // random per agent, so that the fleet sees restarts
-	sets    *sets
-	clock   *clock
-	orders  *orders.Orders
-	dialer  *link.Dialer
+	cfg      Config
+	boot     string // random per agent, so that the fleet sees restarts
+	sets     *sets
+	clock    *clock
+	orders   *orders.Orders
+	dialer   *link.Dialer
 	problems *problemLog
-	state   *state
+	state    *state
 
 	startupSent         bool // startup event is published
 	announceProvisioned bool // provisioned event is to be published
@@ -75,11 +75,11 @@ func newAgent(cfg Config) (*agent, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	a := &agent{
-		cfg:     cfg,
-		boot:    wire.NewID(),
-		sets:    sets,
-		clock:   loadClock(sets.own(clockFile), cfg.Now),
-		orders:  orders.New(sets.own(ordersFile), cfg.hooks.sync, cfg.hooks.steps),
+		cfg:      cfg,
+		boot:     wire.NewID(),
+		sets:     sets,
+		clock:    loadClock(sets.own(clockFile), cfg.Now),
+		orders:   orders.New(sets.own(ordersFile), cfg.hooks.sync, cfg.hooks.steps),
 		problems: &problemLog{log: cfg.Log, logged: make(map[string]loggedProblem)},
 		dialer: link.New(link.Config{
 			Resolvers: cfg.Resolvers,

@@ -13,12 +13,13 @@ import (
 func (f *fleet) pushes(key, value string) {
 	f.set(func() {
 		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
-			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
-				if key == "srv_domain" {
-					delete(e.Configuration, "brokers")
-				}
-				e.Configuration[key] = value
-			})}
+			return &wire.Reply{ID: r.ID, Installation: "test",
+				Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
+					if key == "srv_domain" {
+						delete(e.Configuration, "brokers")
+					}
+					e.Configuration[key] = value
+				})}
 		}
 	})
 }

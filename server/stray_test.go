@@ -16,9 +16,10 @@ func (f *fleet) strayNode(t *testing.T, address string, limit time.Duration) (se
 	t.Helper()
 	f.set(func() {
 		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
-			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
-				e.Configuration["brokers"] = address
-			})}
+			return &wire.Reply{ID: r.ID, Installation: "test",
+				Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
+					e.Configuration["brokers"] = address
+				})}
 		}
 	})
 	cfg := f.node("web1.example.net")

@@ -41,7 +41,8 @@ func (f *fleet) wantComplaint(n int, e *wire.Enrolled, why string) {
 	a := f.complained()[n-1]
 	digest, said, _ := a.Unusable()
 	if digest != e.Digest || a.Serial != e.Serial || !strings.Contains(said, why) {
-		f.tb.Errorf("complaint about %s with %s: %q, want %s with %s: %q", a.Serial, digest, said, e.Serial, e.Digest, why)
+		f.tb.Errorf("complaint about %s with %s: %q, want %s with %s: %q", a.Serial, digest, said, e.Serial, e.Digest,
+			why)
 	}
 	block, _ := pem.Decode([]byte(e.Certificate))
 	key, err := ca.PublicKey(block.Bytes)

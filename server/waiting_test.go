@@ -31,7 +31,8 @@ func TestANodeThatWaitsSaysSo(t *testing.T) {
 				t.Fatal(err)
 			}
 			remedy := strings.ReplaceAll(says, "KEY", csr.KeyHash[:16])
-			if n := f.countLog(`level=WARN msg="enrollment refused"`, "node=web1.example.net", "code="+string(code), "retry_in=10ms", remedy); n != 1 || f.countLog("enrollment refused") != 1 {
+			if n := f.countLog(`level=WARN msg="enrollment refused"`, "node=web1.example.net", "code="+string(code),
+				"retry_in=10ms", remedy); n != 1 || f.countLog("enrollment refused") != 1 {
 				t.Errorf("said %d times, want once:\n%s", n, f.log.String())
 			}
 			// Denied now, and then told to wait again: both are news.

@@ -41,18 +41,19 @@ func serve(address, certificate, privateKey, secretFile string) error {
 	if err != nil || len(key) < minSecretBytes {
 		return fmt.Errorf("%s: want whsec_ and %d or more random bytes in base64", secretFile, minSecretBytes)
 	}
-	s := &http.Server{Addr: address, ReadTimeout: tolerance, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
-		if err == nil {
-			err = verify(key, r.Header, body, time.Now())
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		// An event may come again: remember its id for 72 hours if a repetition would do harm.
-		_, _ = fmt.Fprintf(os.Stdout, "%s %s\n", r.Header.Get("webhook-id"), body)
-	})}
+	s := &http.Server{Addr: address, ReadTimeout: tolerance,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+			if err == nil {
+				err = verify(key, r.Header, body, time.Now())
+			}
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			// An event may come again: remember its id for 72 hours if a repetition would do harm.
+			_, _ = fmt.Fprintf(os.Stdout, "%s %s\n", r.Header.Get("webhook-id"), body)
+		})}
 	return s.ListenAndServeTLS(certificate, privateKey)
 }
 

@@ -18,11 +18,13 @@ import (
 func TestServeRefusesAnEmptySecret(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pager.secret")
-	for _, text := range []string{"\n", "whsec_\n", "hush-plain", "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 23))} {
+	for _, text := range []string{"\n", "whsec_\n", "hush-plain", "whsec_" +
+		base64.StdEncoding.EncodeToString(make([]byte, 23))} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := serve("127.0.0.1:0", "none.pem", "none.pem", file); err == nil || !strings.HasPrefix(err.Error(), file+": want whsec_ ") {
+		if err := serve("127.0.0.1:0", "none.pem", "none.pem", file); err == nil ||
+			!strings.HasPrefix(err.Error(), file+": want whsec_ ") {
 			t.Errorf("serve = %v, want %q refused", err, text)
 		}
 	}

@@ -81,8 +81,9 @@ func (c *credentials) connect(info []byte, secure bool) ([]byte, error) {
 		}
 		proof = fmt.Sprintf(`,"nkey":%q,"sig":%q`, c.session.Name(), base64.RawURLEncoding.EncodeToString(signature))
 	}
-	return fmt.Appendf(nil, `CONNECT {"verbose":false,"pedantic":false,"auth_token":%q,"tls_required":%t,"name":%q,"lang":"go",`+
-		`"version":"bench","protocol":1,"echo":true,"headers":true,"no_responders":true%s}`+"\r\nPING\r\n",
+	return fmt.Appendf(nil,
+		`CONNECT {"verbose":false,"pedantic":false,"auth_token":%q,"tls_required":%t,"name":%q,"lang":"go",`+
+			`"version":"bench","protocol":1,"echo":true,"headers":true,"no_responders":true%s}`+"\r\nPING\r\n",
 		c.token, secure, c.name, proof), nil
 }
 

@@ -36,9 +36,10 @@ type Result struct {
 	StartMS        float64 `json:"start_ms"`
 	StartMemory    int64   `json:"start_memory_bytes"` // after the start
 	Stored         int     `json:"stored"`             // records before the first wave
-	ListedMS       float64 `json:"listed_ms"`          // until the last process has listed all nodes; 0 without --stored
-	Idle           int     `json:"idle"`               // nodes connected over mutual TLS
-	IdleMemory     int64   `json:"idle_memory_bytes"`
+	// until the last process has listed all nodes; 0 without --stored
+	ListedMS   float64 `json:"listed_ms"`
+	Idle       int     `json:"idle"` // nodes connected over mutual TLS
+	IdleMemory int64   `json:"idle_memory_bytes"`
 
 	Why []string `json:"why"` // the first few causes of refusals and failures
 
@@ -75,7 +76,8 @@ func (r *Result) add(kind Wave, w *wave) {
 		r.ProvisionedPerMinute = rate(through)
 	}
 	slices.Sort(c.latencies)
-	r.P50, r.P99, r.P999 = milliseconds(c.latencies, 0.50), milliseconds(c.latencies, 0.99), milliseconds(c.latencies, 0.999)
+	r.P50, r.P99, r.P999 = milliseconds(c.latencies, 0.50), milliseconds(c.latencies, 0.99),
+		milliseconds(c.latencies, 0.999)
 
 	perNode := func(n int64) float64 { return float64(n) / float64(max(through, 1)) }
 	r.ServingCPU = rounded(perNode(w.after.cpu-w.before.cpu)/1000, 10)

@@ -30,10 +30,11 @@ func TestCheck(t *testing.T) {
 		root        *ca.Authority
 		want        string
 	}{
-		"good":                {good, ours, ""},
-		"no PEM":              {"certificate", ours, "not certificates in PEM"},
-		"another node's key":  {issue(t, ours, other.Key.Public(), s.Identity), ours, "another key"},
-		"another name":        {issue(t, ours, s.Key.Public(), "n2.run.bench.muster"), ours, `for ["n2.run.bench.muster"]`},
+		"good":               {good, ours, ""},
+		"no PEM":             {"certificate", ours, "not certificates in PEM"},
+		"another node's key": {issue(t, ours, other.Key.Public(), s.Identity), ours, "another key"},
+		"another name": {issue(t, ours, s.Key.Public(), "n2.run.bench.muster"), ours,
+			`for ["n2.run.bench.muster"]`},
 		"another authority":   {issue(t, theirs, s.Key.Public(), s.Identity), ours, "unknown authority"},
 		"another root":        {good, theirs, "unknown authority"},
 		"without the issuing": {good[:strings.Index(good, pemEnd)+len(pemEnd)], ours, "unknown authority"},

@@ -54,14 +54,16 @@ func fleet(t *testing.T, nodes int) *testbed.Fleet {
 	f.Allow("web*.example.net")
 	for i := range nodes {
 		n := f.Node(fmt.Sprintf("web%d.example.net", i+1))
-		n.Facts = testbed.Facts(t, map[string]any{"role": "web", "rack": fmt.Sprintf("r%d", i%4), "private": testbed.Fact})
+		n.Facts = testbed.Facts(t, map[string]any{"role": "web", "rack": fmt.Sprintf("r%d", i%4),
+			"private": testbed.Fact})
 		if e := f.Enroll(n); i != 4 { // web5 never confirms
 			f.Apply(n, e)
 		}
 	}
 	f.Revoke("web3.example.net")
 	f.Retire("web4.example.net")
-	wait(t, f, "db1.example.net", map[string]any{"role": "database", "serialnumber": "PX-4711", "networking": map[string]any{"ip": "10.2.0.17", "mac": "52:54:00:12:34:56"}})
+	wait(t, f, "db1.example.net", map[string]any{"role": "database", "serialnumber": "PX-4711",
+		"networking": map[string]any{"ip": "10.2.0.17", "mac": "52:54:00:12:34:56"}})
 	wait(t, f, "db2.example.net", map[string]any{"role": markup, "serialnumber": markup})
 	wait(t, f, "lb1.example.net", map[string]any{"role": "load balancer"})
 	f.Refused(f.Node("broker.fleet.test"))
@@ -98,7 +100,8 @@ func operator(t *testing.T, f *testbed.Fleet, name string, role trust.OperatorRo
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Daemon().Orders().Operators.Add(f.Context(), operate.NewOperator{Name: name, Role: role, Public: public}, testbed.Operator()); err != nil {
+	if _, err := f.Daemon().Orders().Operators.Add(f.Context(),
+		operate.NewOperator{Name: name, Role: role, Public: public}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	return sign(t, f, name, key)
@@ -107,7 +110,13 @@ func operator(t *testing.T, f *testbed.Fleet, name string, role trust.OperatorRo
 func sign(t *testing.T, f *testbed.Fleet, name string, key crypto.Signer) string {
 	t.Helper()
 	now := f.Clock.Now()
-	text, err := jwt.SignOperator(key, jwt.OperatorClaims{Operator: name, Audience: f.Daemon().Store().Installation().ID, ID: wire.NewID(), IssuedAt: now, ExpiresAt: now.Add(time.Hour)})
+	text, err := jwt.SignOperator(key, jwt.OperatorClaims{
+		Operator:  name,
+		Audience:  f.Daemon().Store().Installation().ID,
+		ID:        wire.NewID(),
+		IssuedAt:  now,
+		ExpiresAt: now.Add(time.Hour),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,5 +136,6 @@ func signIn(t *testing.T, f *testbed.Fleet, name string, role trust.OperatorRole
 func (b *tab) enter(token string) {
 	b.t.Helper()
 	b.visit("/login")
-	b.do(chromedp.SetValue("#token", token, chromedp.ByQuery), chromedp.Click("main button", chromedp.ByQuery), chromedp.WaitVisible(".tiles", chromedp.ByQuery))
+	b.do(chromedp.SetValue("#token", token, chromedp.ByQuery), chromedp.Click("main button", chromedp.ByQuery),
+		chromedp.WaitVisible(".tiles", chromedp.ByQuery))
 }

@@ -160,7 +160,9 @@ func (b *tab) visit(path string) {
 func evaluate[T any](b *tab, expression string) T {
 	b.t.Helper()
 	var v T
-	b.do(chromedp.Evaluate(expression, &v, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	b.do(chromedp.Evaluate(expression, &v, func(p *runtime.EvaluateParams) *runtime.EvaluateParams {
+		return p.WithAwaitPromise(true)
+	}))
 	return v
 }
 
@@ -182,7 +184,8 @@ func (b *tab) eventually(what, expression string) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			b.t.Fatalf("not within %v: %s: %v\n%s", patience, what, err, evaluate[string](b, "location.href + document.body.innerText"))
+			b.t.Fatalf("not within %v: %s: %v\n%s", patience, what, err,
+				evaluate[string](b, "location.href + document.body.innerText"))
 		}
 	}
 }
@@ -192,7 +195,8 @@ func (b *tab) look(width, height int64, scheme string) {
 	b.t.Helper()
 	b.do(
 		emulation.SetDeviceMetricsOverride(width, height, 1, false),
-		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",
+			Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}),
 	)
 }
 

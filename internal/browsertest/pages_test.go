@@ -37,7 +37,8 @@ type violation struct {
 func (b *tab) accessible(axe, where string) {
 	b.t.Helper()
 	b.do(chromedp.Evaluate(axe, nil))
-	text := evaluate[string](b, `axe.run(document, {resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations))`)
+	text := evaluate[string](b,
+		`axe.run(document, {resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations))`)
 	var found []violation
 	if err := json.Unmarshal([]byte(text), &found); err != nil {
 		b.t.Fatalf("%s: %v: %s", where, err, text)
@@ -53,11 +54,16 @@ func (b *tab) accessible(axe, where string) {
 func pagesOf(f *testbed.Fleet) [][2]string {
 	tid := string(f.Record("web1.example.net").Token)
 	return [][2]string{
-		{"overview", "/"}, {"nodes", "/nodes"}, {"nodes-searched", "/nodes?q=*.example.net&state=provisioned&within=720h&sort=expires"}, {"nodes-none", "/nodes?q=nobody"},
+		{"overview", "/"}, {"nodes", "/nodes"}, {"nodes-searched",
+			"/nodes?q=*.example.net&state=provisioned&within=720h&sort=expires"}, {"nodes-none", "/nodes?q=nobody"},
 		{"nodes-by-fact", "/nodes?fact=role%3Dweb&fact=rack%3Dr*"}, {"nodes-by-other-fact", "/nodes?fact=kernel%3D6"},
-		{"node", "/nodes/web1.example.net"}, {"node-revoked", "/nodes/web3.example.net"}, {"node-refused", "/nodes/web6.example.net"}, {"node-waiting", "/nodes/db2.example.net"},
-		{"node-confirm", "/nodes/web1.example.net/do/revoke"}, {"approvals", "/approvals"}, {"allow", "/allow"}, {"tokens", "/tokens"}, {"token", "/tokens/" + tid},
-		{"policies", "/policies"}, {"events", "/events"}, {"events-searched", "/events?type=io.muster.node.refused&code=identity_taken&since=1h"}, {"problem", "/nothing"},
+		{"node", "/nodes/web1.example.net"}, {"node-revoked", "/nodes/web3.example.net"},
+		{"node-refused", "/nodes/web6.example.net"}, {"node-waiting", "/nodes/db2.example.net"},
+		{"node-confirm", "/nodes/web1.example.net/do/revoke"}, {"approvals", "/approvals"}, {"allow", "/allow"},
+		{"tokens", "/tokens"}, {"token", "/tokens/" + tid},
+		{"policies", "/policies"}, {"events", "/events"},
+		{"events-searched", "/events?type=io.muster.node.refused&code=identity_taken&since=1h"},
+		{"problem", "/nothing"},
 	}
 }
 
@@ -74,7 +80,8 @@ func TestEveryPage(t *testing.T) {
 		name          string
 		width, height int64
 		scheme        string
-	}{{"wide-light", 1280, 900, "light"}, {"wide-dark", 1280, 900, "dark"}, {"middle-light", 1024, 768, "light"}, {"tablet-dark", 768, 1024, "dark"}, {"narrow-light", 390, 844, "light"}, {"narrow-dark", 390, 844, "dark"}} {
+	}{{"wide-light", 1280, 900, "light"}, {"wide-dark", 1280, 900, "dark"}, {"middle-light", 1024, 768, "light"},
+		{"tablet-dark", 768, 1024, "dark"}, {"narrow-light", 390, 844, "light"}, {"narrow-dark", 390, 844, "dark"}} {
 		b.look(look.width, look.height, look.scheme)
 		for _, p := range pages {
 			where := p[0] + " " + look.name

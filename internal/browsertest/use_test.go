@@ -47,12 +47,14 @@ func TestByKeyboardAlone(t *testing.T) {
 	b.tabTo("#token")
 	b.do(chromedp.KeyEvent(token))
 	b.press(kb.Enter)
-	b.eventually("signed in, and where she wanted to go", `location.pathname === "/nodes" && document.querySelector("#q") !== null`)
+	b.eventually("signed in, and where she wanted to go",
+		`location.pathname === "/nodes" && document.querySelector("#q") !== null`)
 	b.tabTo("a.skip")
 	b.press(kb.Enter)
 	b.tabTo("#q")
 	b.press("w", "e", "b", "1", ".", kb.Enter)
-	b.eventually("found", `location.search.includes("web1") && document.querySelectorAll("#list tbody tr").length === 1`)
+	b.eventually("found",
+		`location.search.includes("web1") && document.querySelectorAll("#list tbody tr").length === 1`)
 	b.tabTo(`a[href="/nodes/web1.example.net"]`)
 	b.press(kb.Enter)
 	b.eventually("its page", `document.querySelector("h1")?.innerText?.startsWith("web1.example.net")`)
@@ -68,7 +70,8 @@ func TestByKeyboardAlone(t *testing.T) {
 	}
 	b.eventually("done is told once", `location.search === ""`)
 	b.do(chromedp.Reload())
-	b.eventually("and not again", `document.querySelector("h1")?.innerText?.includes("revoked") && document.querySelector("[role=status].good") === null`)
+	b.eventually("and not again",
+		`document.querySelector("h1")?.innerText?.includes("revoked") && document.querySelector("[role=status].good") === null`)
 	b.visit("/approvals")
 	b.tabTo(`input[value^="db1.example.net/"]`)
 	b.press(" ")
@@ -82,14 +85,16 @@ func TestByKeyboardAlone(t *testing.T) {
 	// All that can be used can be reached, and nothing holds the focus.
 	for _, path := range []string{"/", "/nodes", "/nodes/web2.example.net", "/tokens", "/policies", "/events"} {
 		b.visit(path)
-		n := evaluate[int](b, `(() => { window.left = new Set([...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']")].filter(e => e.checkVisibility() && e.tabIndex >= 0)); return left.size })()`)
+		n := evaluate[int](b,
+			`(() => { window.left = new Set([...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']")].filter(e => e.checkVisibility() && e.tabIndex >= 0)); return left.size })()`)
 		for range n + 2 {
 			b.press(kb.Tab)
 			evaluate[bool](b, `left.delete(document.activeElement)`)
 		}
 		// Live parts may have been replaced meanwhile.
 		if missed := evaluate[int](b, `[...left].filter(e => e.isConnected).length`); missed > 0 {
-			t.Errorf("%s: the tabulator does not reach %s", path, evaluate[string](b, `[...left].filter(e => e.isConnected).map(e => e.outerHTML.slice(0, 100)).join("\n")`))
+			t.Errorf("%s: the tabulator does not reach %s", path,
+				evaluate[string](b, `[...left].filter(e => e.isConnected).map(e => e.outerHTML.slice(0, 100)).join("\n")`))
 		}
 	}
 	b.sound("by keyboard")
@@ -106,15 +111,18 @@ func TestLiveParts(t *testing.T) {
 	queue.visit("/approvals")
 	queue.eventually("the page is live", `document.querySelector("#live")?.dataset.state === "on"`)
 	ticked := `document.querySelector("input[value^='db1.example.net/']").checked`
-	for !evaluate[bool](queue, ticked) { // the page may be put anew, once more, between looking for the box and the click
+	// the page may be put anew, once more, between looking for the box and the click
+	for !evaluate[bool](queue, ticked) {
 		queue.do(chromedp.Click(`input[value^="db1.example.net/"]`, chromedp.ByQuery))
 	}
 
 	n := f.Node("web77.example.net")
 	f.Apply(n, f.Enroll(n))
 	wait(t, f, "db77.example.net", map[string]any{"role": "database"})
-	b.eventually("the overview shows the node", `window.stays && document.querySelector("#feed")?.innerText?.includes("web77.example.net")`)
-	b.eventually("and counts who waits", `document.querySelector("#tiles a[href='/approvals']")?.innerText?.startsWith("7")`)
+	b.eventually("the overview shows the node",
+		`window.stays && document.querySelector("#feed")?.innerText?.includes("web77.example.net")`)
+	b.eventually("and counts who waits",
+		`document.querySelector("#tiles a[href='/approvals']")?.innerText?.startsWith("7")`)
 	if !evaluate[bool](queue, ticked+` && !document.body.innerText.includes("db77")`) {
 		t.Error("the queue changed under a hand that has ticked something")
 	}
@@ -125,7 +133,8 @@ func TestLiveParts(t *testing.T) {
 
 	// Paused, it stands still.
 	b.do(chromedp.Click("#live", chromedp.ByQuery))
-	b.eventually("paused", `document.querySelector("#live")?.innerText === "Paused" && document.querySelector("#live")?.ariaPressed === "true"`)
+	b.eventually("paused",
+		`document.querySelector("#live")?.innerText === "Paused" && document.querySelector("#live")?.ariaPressed === "true"`)
 	b.do(chromedp.Click("#live", chromedp.ByQuery))
 	b.eventually("live again", `document.querySelector("#live")?.innerText === "Live"`)
 
@@ -134,7 +143,8 @@ func TestLiveParts(t *testing.T) {
 	}
 	b.eventually("who is removed is out", `location.pathname === "/login"`)
 	f.Stop()
-	queue.eventually("a page that stands still says so", `document.querySelector("#live-note")?.innerText?.includes("out of date")`)
+	queue.eventually("a page that stands still says so",
+		`document.querySelector("#live-note")?.innerText?.includes("out of date")`)
 }
 
 // TestWithoutScripts revokes a node in a browser that runs none.
@@ -146,8 +156,10 @@ func TestWithoutScripts(t *testing.T) {
 	b.do(emulation.SetScriptExecutionDisabled(true))
 	b.visit("/nodes/web1.example.net/do/revoke")
 	b.do(
-		chromedp.WaitVisible("#token", chromedp.ByQuery), chromedp.SendKeys("#token", token, chromedp.ByQuery), chromedp.Click("main button", chromedp.ByQuery),
-		chromedp.WaitVisible("#why", chromedp.ByQuery), chromedp.SendKeys("#why", "stolen", chromedp.ByQuery), chromedp.Click("main button", chromedp.ByQuery),
+		chromedp.WaitVisible("#token", chromedp.ByQuery), chromedp.SendKeys("#token", token, chromedp.ByQuery),
+		chromedp.Click("main button", chromedp.ByQuery),
+		chromedp.WaitVisible("#why", chromedp.ByQuery), chromedp.SendKeys("#why", "stolen", chromedp.ByQuery),
+		chromedp.Click("main button", chromedp.ByQuery),
 		chromedp.WaitVisible(".note.good", chromedp.ByQuery),
 	)
 	if got := f.Record("web1.example.net").State; got != provisioner.StateRevoked {
@@ -166,13 +178,15 @@ func TestALinkFromElsewhere(t *testing.T) {
 		chromedp.Navigate("data:text/html,<a href='"+f.Daemon().APIURL()+"/nodes/web1.example.net'>look</a>"),
 		chromedp.Click("a", chromedp.ByQuery),
 	)
-	b.eventually("the page is there", `location.pathname === "/nodes/web1.example.net" && document.querySelector("h1")?.innerText.startsWith("web1")`)
+	b.eventually("the page is there",
+		`location.pathname === "/nodes/web1.example.net" && document.querySelector("h1")?.innerText.startsWith("web1")`)
 	stranger := open(t, f.Daemon().APIURL())
 	stranger.do(
 		chromedp.Navigate("data:text/html,<a href='"+f.Daemon().APIURL()+"/nodes/web1.example.net'>look</a>"),
 		chromedp.Click("a", chromedp.ByQuery),
 	)
-	stranger.eventually("who has no session is asked to sign in", `location.pathname === "/login" && document.querySelector("[name=next]")?.value === "/nodes/web1.example.net"`)
+	stranger.eventually("who has no session is asked to sign in",
+		`location.pathname === "/login" && document.querySelector("[name=next]")?.value === "/nodes/web1.example.net"`)
 }
 
 // TestAPageStaysWithItsMachine has the name of the machine on a page change hands: the page
@@ -190,17 +204,20 @@ func TestAPageStaysWithItsMachine(t *testing.T) {
 	b.eventually("its end is told", `document.querySelector("#explain").innerText.includes("The name is free")`)
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
-	b.eventually("it is told that there is another one", `document.querySelector("#live-note").innerText.includes("Another node has this name now")`)
+	b.eventually("it is told that there is another one",
+		`document.querySelector("#live-note").innerText.includes("Another node has this name now")`)
 	if !evaluate[bool](b, `document.querySelector("#explain").innerText.includes("The name is free")`) {
 		t.Error("the page has become that of another machine")
 	}
 	b.picture("changed-hands-note")
 	b.visit(retire) // as an operator who was about to press it does
 	b.do(chromedp.SendKeys("#why", "scaled down\n", chromedp.ByQuery))
-	b.eventually("nothing is done", `document.querySelector("[role=alert]")?.innerText?.includes("another machine has the name since")`)
+	b.eventually("nothing is done",
+		`document.querySelector("[role=alert]")?.innerText?.includes("another machine has the name since")`)
 	b.picture("changed-hands")
 	b.do(chromedp.Click("main a", chromedp.ByQuery))
-	b.eventually("the page is that of the other one", `document.querySelector("#explain")?.innerText?.includes("The node is in the fleet")`)
+	b.eventually("the page is that of the other one",
+		`document.querySelector("#explain")?.innerText?.includes("The node is in the fleet")`)
 	b.picture("changed-hands-back")
 	b.do(chromedp.Click(`a.button[href*="/do/revoke?"]`, chromedp.ByQuery))
 	b.eventually("it is asked", `document.querySelector("h1")?.innerText === "Revoke?"`)

@@ -37,7 +37,13 @@ func newAgents(t *testing.T, dir, token string, n int) []*agent {
 		if err := os.MkdirAll(home, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		a := &agent{t: t, identity: identity, dir: home, token: filepath.Join(home, "provisioning.jwt"), clock: newClock(t, filepath.Join(home, "clock"))}
+		a := &agent{
+			t:        t,
+			identity: identity,
+			dir:      home,
+			token:    filepath.Join(home, "provisioning.jwt"),
+			clock:    newClock(t, filepath.Join(home, "clock")),
+		}
 		if err := os.WriteFile(a.token, []byte(token), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +56,8 @@ func newAgents(t *testing.T, dir, token string, n int) []*agent {
 func (a *agent) start() {
 	a.t.Helper()
 	a.p = start(a.t, a.dir, "agent", []string{a.clock.env()}, program(a.t, "muster-server"), "run",
-		"--token-file", a.token, "--ssl-dir", a.ssl(), "--config", filepath.Join(a.dir, "server.conf"), "--identity", a.identity)
+		"--token-file", a.token, "--ssl-dir", a.ssl(), "--config", filepath.Join(a.dir, "server.conf"), "--identity",
+		a.identity)
 }
 
 // nudge changes the agent's token by a line's end: an agent that waits looks at

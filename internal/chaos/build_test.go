@@ -55,7 +55,8 @@ var programs = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	args := []string{"build", "-o", dir + "/"}
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if info, ok := debug.ReadBuildInfo(); ok &&
+		slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		args = append(args, "-race") // as the tests are: then what they link is compiled already
 	}
 	if *full {

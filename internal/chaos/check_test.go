@@ -81,9 +81,13 @@ type checker struct {
 
 func newChecker(t *testing.T) *checker {
 	t.Helper()
-	return &checker{t: t, bad: t.Errorf, moves: moves(t), roots: x509.NewCertPool(), between: x509.NewCertPool(), last: map[string]*record{},
-		serials: map[string][]string{}, owner: map[string]string{}, attempts: map[string]bool{}, certified: map[string]map[string]bool{},
-		limits: map[string]int{}, held: map[string]map[string]map[string]bool{}, most: map[string]int{}}
+	return &checker{t: t, bad: t.Errorf, moves: moves(t), roots: x509.NewCertPool(), between: x509.NewCertPool(),
+		last:      map[string]*record{},
+		serials:   map[string][]string{},
+		owner:     map[string]string{},
+		attempts:  map[string]bool{},
+		certified: map[string]map[string]bool{},
+		limits:    map[string]int{}, held: map[string]map[string]map[string]bool{}, most: map[string]int{}}
 }
 
 // check reads the store and returns what it found, for the checks of disks.
@@ -160,7 +164,8 @@ func (c *checker) revision(m stored) {
 	}
 	c.attempts[r.Attempt] = true
 	if r.State == "provisioned" && r.Current == nil || r.State == "enrolled" && (r.Current != nil || r.Next == nil) {
-		c.bad("%s at %d: is %s with current %v and next %v", r.Identity, m.sequence, r.State, r.Current != nil, r.Next != nil)
+		c.bad("%s at %d: is %s with current %v and next %v", r.Identity, m.sequence, r.State, r.Current != nil,
+			r.Next != nil)
 	}
 	for _, i := range []*issued{r.Current, r.Next} {
 		if i != nil {
@@ -171,7 +176,8 @@ func (c *checker) revision(m stored) {
 		c.bad("%s at %d: certificate %s is current and was never offered", r.Identity, m.sequence, r.Current.Serial)
 	}
 	// These are the grounds on which a certificate costs a use.
-	if i := r.Next; i != nil && r.Token != "" && slices.Contains([]string{"new", "grant", "one_time_token"}, r.Decision.Reason) {
+	if i := r.Next; i != nil && r.Token != "" &&
+		slices.Contains([]string{"new", "grant", "one_time_token"}, r.Decision.Reason) {
 		if c.certified[r.Token] == nil {
 			c.certified[r.Token] = map[string]bool{}
 		}
@@ -201,12 +207,15 @@ func (c *checker) certificate(r *record, i *issued) {
 		c.bad("%s: certificate %s: %v", r.Identity, i.Serial, err)
 		return
 	}
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: c.roots, Intermediates: c.between, CurrentTime: leaf.NotBefore.Add(time.Second),
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: c.roots, Intermediates: c.between,
+		CurrentTime: leaf.NotBefore.Add(time.Second),
+		KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		c.bad("%s: certificate %s: %v", r.Identity, i.Serial, err)
 	}
-	if serial := serialOf(leaf); serial != i.Serial || keyHash(leaf.PublicKey) != i.KeyHash || !slices.Equal(leaf.DNSNames, []string{r.Identity}) {
-		c.bad("%s: certificate %s is %s of %v, of another key than on record: %v", r.Identity, i.Serial, serial, leaf.DNSNames, keyHash(leaf.PublicKey) != i.KeyHash)
+	if serial := serialOf(leaf); serial != i.Serial || keyHash(leaf.PublicKey) != i.KeyHash ||
+		!slices.Equal(leaf.DNSNames, []string{r.Identity}) {
+		c.bad("%s: certificate %s is %s of %v, of another key than on record: %v", r.Identity, i.Serial, serial,
+			leaf.DNSNames, keyHash(leaf.PublicKey) != i.KeyHash)
 	}
 }
 
@@ -299,7 +308,8 @@ func (c *checker) disk(identity, dir string) bool {
 	case !offered(r, serial):
 		c.bad("%s: has certificate %s, on record are %s", identity, serial, r.live())
 		return false
-	case r.State != "provisioned" || r.Next != nil || r.Current.Serial != serial || r.Current.KeyHash != keyHash(key.Public()):
+	case r.State != "provisioned" || r.Next != nil || r.Current.Serial != serial ||
+		r.Current.KeyHash != keyHash(key.Public()):
 		return false
 	}
 	return true

@@ -31,7 +31,8 @@ func provisionerAhead(r *run) {
 	r.somewhere(0.5, 0.7)
 	r.d.clock.move(0)
 	r.d.p.waitFor("code=clock_behind")
-	r.d.muster("provisioner", "accept-clock", "--why", "the clock was a year ahead", "--config", "prov/provisioner.yaml")
+	r.d.muster("provisioner", "accept-clock", "--why", "the clock was a year ahead", "--config",
+		"prov/provisioner.yaml")
 	r.recovers()
 	r.settle()
 }

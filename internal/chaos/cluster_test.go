@@ -55,7 +55,8 @@ func newCluster(t *testing.T, dir string, hosts [servers]string) *deployment {
 	t.Helper()
 	d := &deployment{t: t, dir: dir, clock: newClock(t, filepath.Join(dir, "provisioner.clock")), cluster: &cluster{}}
 	var urls, routes []string
-	init := []string{"provisioner", "init", "prov", "--host", "one.chaos.test", "--broker-name", "localhost", "--trust-domain", "chaos.test", "--trust-first-use"}
+	init := []string{"provisioner", "init", "prov", "--host", "one.chaos.test", "--broker-name", "localhost",
+		"--trust-domain", "chaos.test", "--trust-first-use"}
 	for _, host := range hosts {
 		d.addresses = append(d.addresses, net.JoinHostPort(host, testproc.FreePort(t)))
 		urls = append(urls, "tls://"+d.addresses[len(d.addresses)-1])
@@ -66,13 +67,19 @@ func newCluster(t *testing.T, dir string, hosts [servers]string) *deployment {
 	d.edit("prov/provisioner.yaml", "# per_source: 20000", "per_source: 0")
 	for i, address := range d.addresses {
 		name := fmt.Sprintf("n%d", i+1)
-		config := []string{"broker", "config", "--config", "prov/provisioner.yaml", "--host", name, "--listen", address, "--cluster-listen", routes[i],
+		config := []string{"broker", "config", "--config", "prov/provisioner.yaml", "--host", name, "--listen",
+			address, "--cluster-listen", routes[i],
 			"--dir", name, "--max-store-bytes", fmt.Sprint(8 << 30), "--write"}
 		for _, route := range routes {
 			config = append(config, "--route", route)
 		}
 		d.muster(config...)
-		d.cluster.brokers = append(d.cluster.brokers, &member{t: t, name: name, dir: dir, args: []string{"broker", "run", name + "/nats-server.conf"}})
+		d.cluster.brokers = append(d.cluster.brokers, &member{
+			t:    t,
+			name: name,
+			dir:  dir,
+			args: []string{"broker", "run", name + "/nats-server.conf"},
+		})
 	}
 	// Another host has the same keys, and a name and a journal of its own.
 	if err := os.CopyFS(filepath.Join(dir, "prov2"), os.DirFS(filepath.Join(dir, "prov"))); err != nil {
@@ -82,7 +89,12 @@ func newCluster(t *testing.T, dir string, hosts [servers]string) *deployment {
 	if err := filepath.WalkDir(filepath.Join(dir, "prov2"), private); err != nil {
 		t.Fatal(err)
 	}
-	d.cluster.second = &member{t: t, name: "second", dir: dir, args: []string{"provisioner", "run", "--config", "prov2/provisioner.yaml"}}
+	d.cluster.second = &member{
+		t:    t,
+		name: "second",
+		dir:  dir,
+		args: []string{"provisioner", "run", "--config", "prov2/provisioner.yaml"},
+	}
 	return d
 }
 
@@ -133,7 +145,8 @@ func (d *deployment) login() []nats.Option {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return append([]nats.Option{nats.Nkey(public, pair.Sign), nats.Timeout(10 * time.Second), nats.MaxReconnects(-1)}, d.cluster.dial...)
+	return append([]nats.Option{nats.Nkey(public, pair.Sign), nats.Timeout(10 * time.Second), nats.MaxReconnects(-1)},
+		d.cluster.dial...)
 }
 
 // streamInfo is what the checker wants to know of a stream.

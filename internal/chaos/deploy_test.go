@@ -30,7 +30,13 @@ type deployment struct {
 func newEmbedded(t *testing.T, dir, host string) *deployment {
 	t.Helper()
 	address := net.JoinHostPort(host, testproc.FreePort(t))
-	d := &deployment{t: t, dir: dir, data: filepath.Join(dir, "prov/data"), addresses: []string{address}, clock: newClock(t, filepath.Join(dir, "provisioner.clock"))}
+	d := &deployment{
+		t:         t,
+		dir:       dir,
+		data:      filepath.Join(dir, "prov/data"),
+		addresses: []string{address},
+		clock:     newClock(t, filepath.Join(dir, "provisioner.clock")),
+	}
 	d.muster("provisioner", "init", "prov", "--host", "broker.chaos.test", "--trust-domain", "chaos.test",
 		"--broker-name", "localhost", "--broker-address", host, "--listen", address, "--trust-first-use")
 	// A wave comes from one address.
@@ -67,7 +73,8 @@ func (d *deployment) edit(name, old, replacement string) {
 // token signs a token for the broker at this address.
 func (d *deployment) token(name, address string, args ...string) string {
 	d.t.Helper()
-	d.muster(append([]string{"jwt", name + ".jwt", "prov/signer-key.pem", "--token", "chaos", "--default", "--urls", address}, args...)...)
+	d.muster(append([]string{"jwt", name + ".jwt", "prov/signer-key.pem", "--token", "chaos", "--default", "--urls",
+		address}, args...)...)
 	b, err := os.ReadFile(filepath.Join(d.dir, name+".jwt"))
 	if err != nil {
 		d.t.Fatal(err)
@@ -89,7 +96,8 @@ func urlOf(addresses string) string {
 // start starts the provisioner, and does not wait for it.
 func (d *deployment) start() {
 	d.t.Helper()
-	args := append(append([]string{}, d.prefix...), program(d.t, "muster"), "provisioner", "run", "--config", "prov/provisioner.yaml")
+	args := append(append([]string{}, d.prefix...), program(d.t, "muster"), "provisioner", "run", "--config",
+		"prov/provisioner.yaml")
 	d.p = supervise(d.t, d.dir, "provisioner", []string{d.clock.env()}, args...)
 }
 

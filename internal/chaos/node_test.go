@@ -41,7 +41,12 @@ type node struct {
 
 // openNode reads a node's disk, or makes it.
 func openNode(j job, identity, token string, say func(event)) (*node, error) {
-	n := &node{job: j, dir: filepath.Join(j.Dir, identity), say: say, wait: backoff{min: j.BackoffMin, max: j.BackoffMax}}
+	n := &node{
+		job:  j,
+		dir:  filepath.Join(j.Dir, identity),
+		say:  say,
+		wait: backoff{min: j.BackoffMin, max: j.BackoffMax},
+	}
 	path := filepath.Join(n.dir, keyFile)
 	key, err := readKey(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +58,14 @@ func openNode(j job, identity, token string, say func(event)) (*node, error) {
 		return nil, fmt.Errorf("key of %s: %w", identity, err)
 	}
 	csr, err := simnode.CSR(key, identity)
-	n.sim = &simnode.Node{Identity: identity, Token: token, Key: key, CSR: csr, Facts: json.RawMessage(`{"os":"linux"}`), Boot: wire.NewID()}
+	n.sim = &simnode.Node{
+		Identity: identity,
+		Token:    token,
+		Key:      key,
+		CSR:      csr,
+		Facts:    json.RawMessage(`{"os":"linux"}`),
+		Boot:     wire.NewID(),
+	}
 	return n, err
 }
 
@@ -145,7 +157,8 @@ func (n *node) keep(e *wire.Enrolled) error {
 	if err != nil {
 		return err
 	}
-	if pub, ok := leaf.PublicKey.(*ecdsa.PublicKey); !ok || !pub.Equal(n.sim.Key.Public()) || ca.Serial(leaf) != e.Serial || leaf.DNSNames[0] != n.sim.Identity {
+	if pub, ok := leaf.PublicKey.(*ecdsa.PublicKey); !ok || !pub.Equal(n.sim.Key.Public()) ||
+		ca.Serial(leaf) != e.Serial || leaf.DNSNames[0] != n.sim.Identity {
 		return fmt.Errorf("was given a certificate of %v, serial %s", leaf.DNSNames, ca.Serial(leaf))
 	}
 	return replaceFile(filepath.Join(n.dir, certFile), []byte(e.Certificate))

@@ -18,7 +18,8 @@ func (r result) line() string {
 	case r.late():
 		verdict = "late"
 	}
-	return fmt.Sprintf("%s %-60s %6d nodes, first after %s, full rate after %s; %s", verdict, r.fault, r.nodes, rounded(r.first), r.rate(), r.seen)
+	return fmt.Sprintf("%s %-60s %6d nodes, first after %s, full rate after %s; %s", verdict, r.fault, r.nodes,
+		rounded(r.first), r.rate(), r.seen)
 }
 
 // late reports whether a run at full size has not shown the full rate in the time that is its goal.
@@ -48,13 +49,15 @@ func rounded(d time.Duration) string {
 // table returns the results in Markdown.
 func table(results []result) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| fault | nodes | provisioned | first node after | full rate after | the checker read |\n|---|---|---|---|---|---|\n")
+	fmt.Fprintf(&b, "| fault | nodes | provisioned | first node after | full rate after | the checker read "+
+		"|\n|---|---|---|---|---|---|\n")
 	for _, r := range results {
 		seen := r.seen
 		if r.failed {
 			seen = "**failed** " + seen
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s |\n", r.fault, r.nodes, r.provisioned, rounded(r.first), r.rate(), seen)
+		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s |\n", r.fault, r.nodes, r.provisioned, rounded(r.first),
+			r.rate(), seen)
 	}
 	return b.String()
 }
@@ -69,7 +72,8 @@ const (
 // is one. A table with a time that is over its goal is written as well, and is a failure.
 func report(t *testing.T, results []result) {
 	t.Helper()
-	text := fmt.Sprintf("Seed %d, %d cores, %s.\n\n%s", *seed, runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly), table(results))
+	text := fmt.Sprintf("Seed %d, %d cores, %s.\n\n%s", *seed, runtime.NumCPU(),
+		time.Now().UTC().Format(time.DateOnly), table(results))
 	_, _ = fmt.Fprintf(os.Stderr, "\n%s\n", text)
 	defer func() {
 		for _, r := range results {

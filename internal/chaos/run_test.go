@@ -86,8 +86,19 @@ func (r *run) enroll(nodes int, address string) {
 	j.URL, j.Spread = urlOf(address), lasting(2*time.Second, time.Duration(nodes)*time.Second/1000)
 	j.Groups = []group{
 		{Name: "open", Token: r.d.token("open", address, "--validity", "5y"), Count: nodes - limited - few},
-		{Name: "exact", Token: r.d.token("exact", address, "--validity", "5y", "--seal", "prov/seal.pub", "--uses", fmt.Sprint(limited)), Count: limited, Uses: limited},
-		{Name: "scarce", Token: r.d.token("scarce", address, "--validity", "5y", "--uses", fmt.Sprint(few)), Count: few + surplus, Uses: few},
+		{
+			Name: "exact",
+			Token: r.d.token("exact", address, "--validity", "5y", "--seal", "prov/seal.pub", "--uses",
+				fmt.Sprint(limited)),
+			Count: limited,
+			Uses:  limited,
+		},
+		{
+			Name:  "scarce",
+			Token: r.d.token("scarce", address, "--validity", "5y", "--uses", fmt.Sprint(few)),
+			Count: few + surplus,
+			Uses:  few,
+		},
 	}
 	r.w = newWave(r.T, r.dir, 1+nodes/10_000, j)
 }
@@ -95,9 +106,21 @@ func (r *run) enroll(nodes int, address string) {
 // pace is how nodes try: in full like agents, else so that a test is over soon.
 func pace() job {
 	if *full {
-		return job{Slots: 1000, BackoffMin: time.Second, BackoffMax: time.Minute, Timeout: 15 * time.Second, TellCap: time.Hour}
+		return job{
+			Slots:      1000,
+			BackoffMin: time.Second,
+			BackoffMax: time.Minute,
+			Timeout:    15 * time.Second,
+			TellCap:    time.Hour,
+		}
 	}
-	return job{Slots: 200, BackoffMin: 50 * time.Millisecond, BackoffMax: time.Second, Timeout: 5 * time.Second, TellCap: time.Second}
+	return job{
+		Slots:      200,
+		BackoffMin: 50 * time.Millisecond,
+		BackoffMax: time.Second,
+		Timeout:    5 * time.Second,
+		TellCap:    time.Second,
+	}
 }
 
 // size is small in CI and large in full.
@@ -186,7 +209,8 @@ func (r *run) checkWave(c *checker) int {
 			continue
 		}
 		if !slices.ContainsFunc(keysOf(c.limits), func(tid string) bool {
-			return c.limits[tid] == g.Uses && c.most[tid] == g.Uses && len(c.held[tid]) == g.Uses && len(c.certified[tid]) == g.Uses
+			return c.limits[tid] == g.Uses && c.most[tid] == g.Uses && len(c.held[tid]) == g.Uses &&
+				len(c.certified[tid]) == g.Uses
 		}) {
 			r.Errorf("token %s: no log of claims has exactly %d uses held and certified", g.Name, g.Uses)
 		}

@@ -34,7 +34,15 @@ func newWave(t *testing.T, dir string, shares int, j job) *wave {
 	if err := os.MkdirAll(j.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return &wave{t: t, dir: dir, job: j, shares: shares, told: map[string][]string{}, provisioned: map[string]bool{}, refused: map[string]int{}}
+	return &wave{
+		t:           t,
+		dir:         dir,
+		job:         j,
+		shares:      shares,
+		told:        map[string][]string{},
+		provisioned: map[string]bool{},
+		refused:     map[string]int{},
+	}
 }
 
 // start starts the drivers, which go on from the nodes' disks.
@@ -52,7 +60,8 @@ func (w *wave) start() {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		p := start(w.t, w.dir, fmt.Sprintf("driver%d", i), []string{driverEnv + "=" + string(b)}, append(slices.Clone(w.prefix), self)...)
+		p := start(w.t, w.dir, fmt.Sprintf("driver%d", i), []string{driverEnv + "=" + string(b)},
+			append(slices.Clone(w.prefix), self)...)
 		w.drivers = append(w.drivers, p)
 	}
 }
@@ -135,7 +144,8 @@ func (w *wave) waitFor(n int) {
 				p.signal(syscall.SIGQUIT) // its log says what every node is at
 				<-p.done
 			}
-			w.t.Fatalf("%d of %d nodes are provisioned, and none more for %v; refused: %v", last, n, patience, w.refused)
+			w.t.Fatalf("%d of %d nodes are provisioned, and none more for %v; refused: %v", last, n, patience,
+				w.refused)
 		}
 	}
 }

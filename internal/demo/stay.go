@@ -54,8 +54,21 @@ func parts(n int) []Part {
 	all := []Part{
 		{Name: "members", What: "provisioned and connected", role: "web", token: "fleet", member: true},
 		{Name: "waiting", What: "wait for your approval", Nodes: max(2, n/60), role: "edge", token: "open"},
-		{Name: "denied", What: "denied by the policy: in quarantine", Nodes: max(1, n/150), role: "lab", token: "fleet"},
-		{Name: "revoked", What: "revoked, and keep trying", Nodes: max(1, n/500), role: "app", token: "fleet", member: true},
+		{
+			Name:  "denied",
+			What:  "denied by the policy: in quarantine",
+			Nodes: max(1, n/150),
+			role:  "lab",
+			token: "fleet",
+		},
+		{
+			Name:   "revoked",
+			What:   "revoked, and keep trying",
+			Nodes:  max(1, n/500),
+			role:   "app",
+			token:  "fleet",
+			member: true,
+		},
 	}
 	all[0].Nodes = n
 	for i := range all {

@@ -27,7 +27,14 @@ func (n *Node) Successor() (*Node, error) {
 // Renewal returns a request for a certificate for the key of next, signed by the node's own. A node that renews its
 // key is its own next.
 func (n *Node) Renewal(next *Node) (*wire.RenewRequest, error) {
-	r := &wire.RenewRequest{ID: wire.NewID(), Identity: n.Identity, CSR: next.CSR, Facts: n.Facts, Agent: "simnode", Boot: n.Boot}
+	r := &wire.RenewRequest{
+		ID:       wire.NewID(),
+		Identity: n.Identity,
+		CSR:      next.CSR,
+		Facts:    n.Facts,
+		Agent:    "simnode",
+		Boot:     n.Boot,
+	}
 	c, err := wire.SignContinuity(n.Key, r.ID, r.Identity, r.CSR)
 	if err != nil {
 		return nil, err

@@ -64,13 +64,24 @@ func CSR(key crypto.Signer, name string) ([]byte, error) {
 // Request returns a new enroll request with a new id.
 func (n *Node) Request() *wire.EnrollRequest {
 	return &wire.EnrollRequest{
-		ID: wire.NewID(), Identity: n.Identity, Token: wire.Secret(n.Token), CSR: n.CSR, Facts: n.Facts, Agent: "simnode", Boot: n.Boot,
+		ID:       wire.NewID(),
+		Identity: n.Identity,
+		Token:    wire.Secret(n.Token),
+		CSR:      n.CSR,
+		Facts:    n.Facts,
+		Agent:    "simnode",
+		Boot:     n.Boot,
 	}
 }
 
 // Confirm returns the confirmation of e.
 func (n *Node) Confirm(e *wire.Enrolled) (*wire.Applied, error) {
-	a := &wire.Applied{ID: wire.NewID(), Identity: n.Identity, Serial: e.Serial, Digest: wire.Digest(e.Certificate, e.Files)}
+	a := &wire.Applied{
+		ID:       wire.NewID(),
+		Identity: n.Identity,
+		Serial:   e.Serial,
+		Digest:   wire.Digest(e.Certificate, e.Files),
+	}
 	var err error
 	a.Signature, err = wire.Sign(n.Key, wire.AppliedDigest(a.Identity, a.Serial, a.Digest))
 	return a, err
@@ -84,7 +95,8 @@ func Dial(url, token string, opts ...nats.Option) (*nats.Conn, error) {
 	}
 	name := wire.NewID()
 	return nats.Connect(url, append(append([]nats.Option{
-		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.UseOldRequestStyle(), quiet,
+		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout),
+		nats.UseOldRequestStyle(), quiet,
 		nats.SetCustomDialer(&dialer{Dialer: net.Dialer{Timeout: dialTimeout}}),
 	}, credentials...), opts...)...)
 }
@@ -108,8 +120,10 @@ func (n *Node) DialFleet(url string, e *wire.Enrolled, opts ...nats.Option) (*na
 	}
 	name := wire.NewID()
 	return nats.Connect(url, append([]nats.Option{
-		nats.Secure(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}),
-		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.UseOldRequestStyle(), quiet,
+		nats.Secure(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate},
+			MinVersion: tls.VersionTLS12}),
+		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout),
+		nats.UseOldRequestStyle(), quiet,
 	}, opts...)...)
 }
 

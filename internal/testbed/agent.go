@@ -61,7 +61,11 @@ func (f *Fleet) newAgent(identity, token string, edit ...func(*server.Config)) *
 func (a *Agent) Start() {
 	a.f.t.Helper()
 	cfg := server.Config{
-		TokenFile: a.Token, ConfFile: filepath.Join(a.Dir, "server.conf"), SSLDir: a.Dir, Identity: a.Identity, Version: "test",
+		TokenFile:  a.Token,
+		ConfFile:   filepath.Join(a.Dir, "server.conf"),
+		SSLDir:     a.Dir,
+		Identity:   a.Identity,
+		Version:    "test",
 		BackoffMin: 20 * time.Millisecond, BackoffMax: time.Second, Resolvers: a.f.opts.Resolvers,
 		AliveInterval: a.f.opts.Alive,
 		Log:           a.f.log.logger().With("agent", a.Identity), Now: a.f.Clock.Now,

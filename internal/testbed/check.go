@@ -41,7 +41,15 @@ import (
 //   - no secret was logged, reported or stored.
 func (f *Fleet) Check() {
 	f.t.Helper()
-	c := &checker{f: f, roots: x509.NewCertPool(), between: x509.NewCertPool(), owner: map[string]wire.Identity{}, last: map[wire.Identity]*provisioner.Record{}, serial: map[string]string{}, certified: certified{}}
+	c := &checker{
+		f:         f,
+		roots:     x509.NewCertPool(),
+		between:   x509.NewCertPool(),
+		owner:     map[string]wire.Identity{},
+		last:      map[wire.Identity]*provisioner.Record{},
+		serial:    map[string]string{},
+		certified: certified{},
+	}
 	if f.cluster != nil {
 		f.Eventually("every stream has a leader", f.led)
 	}
@@ -117,10 +125,13 @@ func (c *checker) revision(r *provisioner.Record, revision trust.Revision) error
 		c.owned(r.Identity, s.Serial)
 	}
 	c.renewal(before, r, revision)
-	if cut := before == nil && !r.UpdatedAt.Equal(r.FirstEnrolledAt); !cut && r.Current != nil && (before == nil || !slices.ContainsFunc([]*provisioner.Issued{before.Current, before.Next}, func(i *provisioner.Issued) bool {
-		return i != nil && i.Serial == r.Current.Serial
-	})) {
-		c.bad("%s revision %d: certificate %s became current without having been offered", r.Identity, revision, r.Current.Serial)
+	if cut := before == nil && !r.UpdatedAt.Equal(r.FirstEnrolledAt); !cut && r.Current != nil &&
+		(before == nil || !slices.ContainsFunc([]*provisioner.Issued{before.Current, before.Next},
+			func(i *provisioner.Issued) bool {
+				return i != nil && i.Serial == r.Current.Serial
+			})) {
+		c.bad("%s revision %d: certificate %s became current without having been offered", r.Identity, revision,
+			r.Current.Serial)
 	}
 	c.certified.revision(r)
 	c.last[r.Identity] = r
@@ -153,13 +164,15 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 				continue
 			}
 			for _, live := range []*provisioner.Issued{of.Current, of.Next} {
-				if live == nil || live.Serial != s || !live.NotAfter.After(i.OfferedAt) || renewable(live, i.OfferedAt) {
+				if live == nil || live.Serial != s || !live.NotAfter.After(i.OfferedAt) ||
+					renewable(live, i.OfferedAt) {
 					continue
 				}
 				if !toCome(live, i.OfferedAt) {
 					c.bad("%s: one key has two live certificates, %s and %s", r.Identity, s, i.Serial)
 				} else if !names(r, s) {
-					c.bad("%s: certificate %s, which begins later than %s was offered, is named no more: a revocation would miss it", r.Identity, s, i.Serial)
+					c.bad("%s: certificate %s, which begins later than %s was offered, is named no more: a "+
+						"revocation would miss it", r.Identity, s, i.Serial)
 				}
 			}
 		}
@@ -174,17 +187,25 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 	if err != nil || role != wire.RoleNode || name != string(r.Identity) {
 		c.bad("%s: certificate %s is of %s %q (%v)", r.Identity, i.Serial, role, name, err)
 	}
-	if !slices.Equal(leaf.DNSNames, []string{string(r.Identity)}) || len(leaf.IPAddresses)+len(leaf.EmailAddresses) > 0 {
-		c.bad("%s: certificate %s names %v %v %v", r.Identity, i.Serial, leaf.DNSNames, leaf.IPAddresses, leaf.EmailAddresses)
+	if !slices.Equal(leaf.DNSNames, []string{string(r.Identity)}) ||
+		len(leaf.IPAddresses)+len(leaf.EmailAddresses) > 0 {
+		c.bad("%s: certificate %s names %v %v %v", r.Identity, i.Serial, leaf.DNSNames, leaf.IPAddresses,
+			leaf.EmailAddresses)
 	}
-	if leaf.IsCA || !slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) || leaf.KeyUsage != x509.KeyUsageDigitalSignature {
-		c.bad("%s: certificate %s: CA %v, usages %v %v", r.Identity, i.Serial, leaf.IsCA, leaf.KeyUsage, leaf.ExtKeyUsage)
+	if leaf.IsCA || !slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) ||
+		leaf.KeyUsage != x509.KeyUsageDigitalSignature {
+		c.bad("%s: certificate %s: CA %v, usages %v %v", r.Identity, i.Serial, leaf.IsCA, leaf.KeyUsage,
+			leaf.ExtKeyUsage)
 	}
-	if hash, err := ca.KeyHash(leaf.PublicKey); err != nil || hash != i.KeyHash || ca.Serial(leaf) != i.Serial || i == r.Next && !slices.Contains(r.Lineage, i.KeyHash) {
+	if hash, err := ca.KeyHash(leaf.PublicKey); err != nil || hash != i.KeyHash || ca.Serial(leaf) != i.Serial ||
+		i == r.Next && !slices.Contains(r.Lineage, i.KeyHash) {
 		c.bad("%s: certificate %s does not fit its record", r.Identity, i.Serial)
 	}
 	if _, err := leaf.Verify(x509.VerifyOptions{
-		Roots: c.roots, Intermediates: c.between, CurrentTime: leaf.NotBefore.Add(1), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots:         c.roots,
+		Intermediates: c.between,
+		CurrentTime:   leaf.NotBefore.Add(1),
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}); err != nil {
 		c.bad("%s: certificate %s: %v", r.Identity, i.Serial, err)
 	}
@@ -247,7 +268,9 @@ func (c *checker) agent(a *Agent) {
 		}
 		return
 	}
-	if r == nil || !slices.ContainsFunc([]*provisioner.Issued{r.Current, r.Next}, func(i *provisioner.Issued) bool { return i != nil && i.Serial == ca.Serial(leaf) }) {
+	if r == nil || !slices.ContainsFunc([]*provisioner.Issued{r.Current, r.Next}, func(i *provisioner.Issued) bool {
+		return i != nil && i.Serial == ca.Serial(leaf)
+	}) {
 		c.bad("%s has the certificate %s, which is not on its record", a.Identity, ca.Serial(leaf))
 	}
 	path := filepath.Join(a.Dir, "private.pem")

@@ -28,7 +28,8 @@ func (c *checker) renewal(before, r *provisioner.Record, revision trust.Revision
 	if before == nil || !offered || r.Decision.Reason != provisioner.ReasonRenew {
 		return
 	}
-	if r.State != provisioner.StateProvisioned || r.Current == nil || !slices.Contains(before.Live(r.UpdatedAt), r.Current.Serial) {
+	if r.State != provisioner.StateProvisioned || r.Current == nil ||
+		!slices.Contains(before.Live(r.UpdatedAt), r.Current.Serial) {
 		c.bad("%s revision %d: a renewal leaves no certificate that was live before it", r.Identity, revision)
 	}
 	if before.Token != r.Token || !bytes.Equal(before.Terms, r.Terms) {

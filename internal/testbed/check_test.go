@@ -43,7 +43,8 @@ func put(t *testing.T, f *Fleet, identity string, edit func(*provisioner.Record)
 		t.Fatal(err)
 	}
 	if r == nil {
-		r = &provisioner.Record{Schema: provisioner.RecordSchema, Identity: wire.Identity(identity), State: provisioner.StateEnrolled}
+		r = &provisioner.Record{Schema: provisioner.RecordSchema, Identity: wire.Identity(identity),
+			State: provisioner.StateEnrolled}
 	}
 	attempt := r.Attempt
 	edit(r)
@@ -64,7 +65,12 @@ func claim(t *testing.T, f *Fleet, token jwt.TokenID, uses int, nodes ...*simnod
 		e.Token = &trust.TokenInfo{ID: token, Uses: uses}
 	}
 	for _, n := range nodes {
-		e.Claims = append(e.Claims, trust.TokenClaim{Key: hashOf(t, n), Identity: wire.Identity(n.Identity), Attempt: "attempt", At: time.Now()})
+		e.Claims = append(e.Claims, trust.TokenClaim{
+			Key:      hashOf(t, n),
+			Identity: wire.Identity(n.Identity),
+			Attempt:  "attempt",
+			At:       time.Now(),
+		})
 	}
 	appendClaims(t, f, token, e)
 }
@@ -81,7 +87,10 @@ func appendClaims(t *testing.T, f *Fleet, token jwt.TokenID, e *trust.ClaimEntry
 	t.Helper()
 	s := f.Daemon().Store()
 	var after trust.Revision
-	err := s.Claims(f.Context(), token, 0, func(_ *trust.ClaimEntry, at trust.Revision) error { after = at; return nil })
+	err := s.Claims(f.Context(), token, 0, func(_ *trust.ClaimEntry, at trust.Revision) error {
+		after = at
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +140,15 @@ func issue(t *testing.T, f *Fleet, key crypto.Signer, r ca.Request) *provisioner
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &provisioner.Issued{Serial: c.Serial, KeyHash: hash, DER: c.DER, NotBefore: c.NotBefore, NotAfter: c.NotAfter, Digest: "d", OfferedAt: time.Now()}
+	return &provisioner.Issued{
+		Serial:    c.Serial,
+		KeyHash:   hash,
+		DER:       c.DER,
+		NotBefore: c.NotBefore,
+		NotAfter:  c.NotAfter,
+		Digest:    "d",
+		OfferedAt: time.Now(),
+	}
 }
 
 // TestCheckHearsOfEverything breaks each rule of Check on a fleet that has
@@ -155,7 +172,9 @@ func TestCheckHearsOfEverything(t *testing.T) {
 	}{
 		"nothing": {func(*testing.T, *Fleet, *simnode.Node) {}, ""},
 		"a state that may not follow": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			put(t, f, web1, func(r *provisioner.Record) { r.State, r.Next, r.Current = provisioner.StateEnrolled, r.Current, nil })
+			put(t, f, web1, func(r *provisioner.Record) {
+				r.State, r.Next, r.Current = provisioner.StateEnrolled, r.Current, nil
+			})
 		}, "enrolled follows provisioned"},
 		"a first state that is not the first": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			put(t, f, web2, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
@@ -177,8 +196,12 @@ func TestCheckHearsOfEverything(t *testing.T) {
 			i := issue(t, f, f.Node(web1).Key, node(web1))
 			put(t, f, web1, func(r *provisioner.Record) { r.Current = i })
 		}, "without having been offered"},
-		"two live certificates of one key": {func(t *testing.T, f *Fleet, n *simnode.Node) { offer(t, f, n, node(web1)) }, "two live certificates"},
-		"a certificate for another name":   {func(t *testing.T, f *Fleet, n *simnode.Node) { offer(t, f, f.Node(web1), node(web2)) }, "is of node"},
+		"two live certificates of one key": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			offer(t, f, n, node(web1))
+		}, "two live certificates"},
+		"a certificate for another name": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			offer(t, f, f.Node(web1), node(web2))
+		}, "is of node"},
 		"a certificate of a broker": {func(t *testing.T, f *Fleet, n *simnode.Node) {
 			offer(t, f, f.Node(web1), ca.Request{Role: wire.RoleBroker, Name: web1, DNSNames: []string{web1}})
 		}, "is of broker"},
@@ -237,19 +260,22 @@ func TestCheckHearsOfEverything(t *testing.T) {
 		"a renewal that changes the token": {func(t *testing.T, f *Fleet, n *simnode.Node) {
 			i := issue(t, f, f.Node(web1).Key, node(web1))
 			put(t, f, web1, func(r *provisioner.Record) {
-				r.Next, r.Lineage, r.Decision.Reason, r.Token = i, append(r.Lineage, i.KeyHash), provisioner.ReasonRenew, "another"
+				r.Next, r.Lineage, r.Decision.Reason, r.Token = i, append(r.Lineage, i.KeyHash),
+					provisioner.ReasonRenew, "another"
 			})
 		}, "changes the token"},
 		"a renewal that forgets the token's terms": {func(t *testing.T, f *Fleet, n *simnode.Node) {
 			i := issue(t, f, f.Node(web1).Key, node(web1))
 			put(t, f, web1, func(r *provisioner.Record) {
-				r.Next, r.Lineage, r.Decision.Reason, r.Terms = i, append(r.Lineage, i.KeyHash), provisioner.ReasonRenew, nil
+				r.Next, r.Lineage, r.Decision.Reason, r.Terms = i, append(r.Lineage, i.KeyHash),
+					provisioner.ReasonRenew, nil
 			})
 		}, "changes the token"},
 		"a renewal that strands the node": {func(t *testing.T, f *Fleet, n *simnode.Node) {
 			i, other := issue(t, f, f.Node(web1).Key, node(web1)), issue(t, f, f.Node(web1).Key, node(web1))
 			put(t, f, web1, func(r *provisioner.Record) {
-				r.Current, r.Next, r.Lineage, r.Decision.Reason = other, i, append(r.Lineage, i.KeyHash, other.KeyHash), provisioner.ReasonRenew
+				r.Current, r.Next, r.Lineage, r.Decision.Reason = other, i,
+					append(r.Lineage, i.KeyHash, other.KeyHash), provisioner.ReasonRenew
 			})
 		}, "leaves no certificate that was live"},
 		"an event of a certificate that is nowhere": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
@@ -267,13 +293,25 @@ func TestCheckHearsOfEverything(t *testing.T) {
 		"a provisioned node without an event": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			n := f.Node(web2)
 			f.Enroll(n)
-			put(t, f, web2, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateProvisioned, r.Next, nil })
+			put(t, f, web2, func(r *provisioner.Record) {
+				r.State, r.Current, r.Next = provisioner.StateProvisioned, r.Next, nil
+			})
 		}, "no event says so"},
-		"the shared secret in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("oops", "a", Secret) }, "was logged"},
-		"a pushed value in the log":    {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("oops", "a", Setting) }, "was logged"},
-		"a token in the log":           {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("oops", "a", f.Token(nil)) }, "was logged"},
-		"a key in the log":             {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("-----BEGIN PRIVATE KEY-----") }, "was logged"},
-		"a fact in the log":            {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("oops", "a", Fact) }, "was logged"},
+		"the shared secret in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			f.log.logger().Info("oops", "a", Secret)
+		}, "was logged"},
+		"a pushed value in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			f.log.logger().Info("oops", "a", Setting)
+		}, "was logged"},
+		"a token in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			f.log.logger().Info("oops", "a", f.Token(nil))
+		}, "was logged"},
+		"a key in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			f.log.logger().Info("-----BEGIN PRIVATE KEY-----")
+		}, "was logged"},
+		"a fact in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			f.log.logger().Info("oops", "a", Fact)
+		}, "was logged"},
 		"a token's signature in the log": {func(t *testing.T, f *Fleet, n *simnode.Node) {
 			f.log.logger().Info("oops", "a", n.Token[strings.LastIndexByte(n.Token, '.')+1:])
 		}, "signature of token"},
@@ -287,7 +325,9 @@ func TestCheckHearsOfEverything(t *testing.T) {
 			put(t, f, web1, func(r *provisioner.Record) { r.Decision.Notes = []string{Setting} })
 		}, "was stored on muster.node"},
 		"a pushed value in base64 in a record": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			put(t, f, web1, func(r *provisioner.Record) { r.Agent = base64.StdEncoding.EncodeToString([]byte("x" + Setting)) })
+			put(t, f, web1, func(r *provisioner.Record) {
+				r.Agent = base64.StdEncoding.EncodeToString([]byte("x" + Setting))
+			})
 		}, "in base64"},
 		"a signer's key in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			b, err := os.ReadFile(filepath.Join(f.Dir, "signer-key.pem"))

@@ -39,40 +39,42 @@ func (c *checker) claims() {
 	limits := maps.Clone(c.f.limited)
 	c.f.tokens.mu.Unlock()
 	held := map[jwt.TokenID]map[string]map[string]bool{} // by token, key and identity: attempts
-	err := c.f.daemon.Store().AllClaims(c.f.Context(), func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
-		h := held[tid]
-		if (h == nil) != (e.Token != nil) {
-			c.bad("claims of token %s at %d: says of which token: %v, is the first: %v", tid, at, e.Token != nil, h == nil)
-		}
-		if h == nil {
-			h = map[string]map[string]bool{}
-			held[tid] = h
-			if limits[tid] == 0 && e.Token != nil {
-				limits[tid] = e.Token.Uses
+	err := c.f.daemon.Store().AllClaims(c.f.Context(),
+		func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
+			h := held[tid]
+			if (h == nil) != (e.Token != nil) {
+				c.bad("claims of token %s at %d: says of which token: %v, is the first: %v", tid, at, e.Token != nil,
+					h == nil)
 			}
-		}
-		for _, r := range e.Releases {
-			who := r.Key + " " + string(r.Identity)
-			delete(h[who], r.Attempt)
-			if r.All || len(h[who]) == 0 {
-				delete(h, who)
+			if h == nil {
+				h = map[string]map[string]bool{}
+				held[tid] = h
+				if limits[tid] == 0 && e.Token != nil {
+					limits[tid] = e.Token.Uses
+				}
 			}
-		}
-		for _, claim := range e.Claims {
-			who := claim.Key + " " + string(claim.Identity)
-			if h[who] == nil {
-				h[who] = map[string]bool{}
+			for _, r := range e.Releases {
+				who := r.Key + " " + string(r.Identity)
+				delete(h[who], r.Attempt)
+				if r.All || len(h[who]) == 0 {
+					delete(h, who)
+				}
 			}
-			if h[who][claim.Attempt] {
-				c.bad("claims of token %s at %d: attempt %s claims twice", tid, at, claim.Attempt)
+			for _, claim := range e.Claims {
+				who := claim.Key + " " + string(claim.Identity)
+				if h[who] == nil {
+					h[who] = map[string]bool{}
+				}
+				if h[who][claim.Attempt] {
+					c.bad("claims of token %s at %d: attempt %s claims twice", tid, at, claim.Attempt)
+				}
+				h[who][claim.Attempt] = true
 			}
-			h[who][claim.Attempt] = true
-		}
-		if len(h) > limits[tid] {
-			c.bad("claims of token %s at %d: %d uses are held, the limit is %d", tid, at, len(h), limits[tid])
-		}
-		return nil
-	})
+			if len(h) > limits[tid] {
+				c.bad("claims of token %s at %d: %d uses are held, the limit is %d", tid, at, len(h), limits[tid])
+			}
+			return nil
+		})
 	if err != nil {
 		c.bad("%v", err)
 	}

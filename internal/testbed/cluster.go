@@ -55,7 +55,8 @@ func newCluster(f *Fleet, n int, sites []string) *cluster {
 	a, b := 1+rand.IntN(250), 1+rand.IntN(250) //nolint:gosec // nothing is hidden
 	for i := range n {
 		s := &Server{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.%d.%d.%d", a, b, i+1), t: t}
-		s.Dir, s.Port, s.Routes, s.Leaves = filepath.Join(c.dir, s.Name), freePort(t, s.Address), freePort(t, s.Address), freePort(t, s.Address)
+		s.Dir, s.Port, s.Routes, s.Leaves = filepath.Join(c.dir, s.Name), freePort(t, s.Address),
+			freePort(t, s.Address), freePort(t, s.Address)
 		c.servers = append(c.servers, s)
 	}
 	for i, site := range sites {
@@ -130,10 +131,14 @@ func (c *cluster) start(config string) {
 	}
 	for _, s := range c.servers {
 		server := setup.BrokerServer{Dir: s.Dir, ServerConfig: broker.ServerConfig{
-			Name: s.Name, Listen: net.JoinHostPort(s.Address, s.Port), StoreDir: filepath.Join(s.Dir, "store"), MaxStoreBytes: 8 << 30,
+			Name:          s.Name,
+			Listen:        net.JoinHostPort(s.Address, s.Port),
+			StoreDir:      filepath.Join(s.Dir, "store"),
+			MaxStoreBytes: 8 << 30,
 		}}
 		if len(c.servers) > 1 {
-			server.Cluster = &broker.ClusterConfig{Name: "test", Listen: net.JoinHostPort(s.Address, s.Routes), Routes: routes}
+			server.Cluster = &broker.ClusterConfig{Name: "test", Listen: net.JoinHostPort(s.Address, s.Routes),
+				Routes: routes}
 		}
 		if len(names) > 0 {
 			server.Leaves = &broker.LeavesConfig{Listen: net.JoinHostPort(s.Address, s.Leaves), Names: names}

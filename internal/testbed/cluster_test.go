@@ -34,7 +34,8 @@ func TestAClusterEnrolls(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3})
 	f.AddProvisioner("second.fleet.test")
-	agents := []*testbed.Agent{f.Agent("plain.example.net", f.Token(nil)), f.Agent("sealed.example.net", f.Token(f.Seal))}
+	agents := []*testbed.Agent{f.Agent("plain.example.net", f.Token(nil)),
+		f.Agent("sealed.example.net", f.Token(f.Seal))}
 	f.WaitProvisioned(agents...)
 
 	var live []*nats.Conn
@@ -168,7 +169,8 @@ func wave(t *testing.T, f *testbed.Fleet, token string, nodes int, final func(*w
 }
 
 // waveAs is a wave of which the node with this index does nothing before it may.
-func waveAs(t *testing.T, f *testbed.Fleet, token string, nodes int, final func(*wire.Refusal) bool, may func(int) bool) *nodesAt {
+func waveAs(t *testing.T, f *testbed.Fleet, token string, nodes int, final func(*wire.Refusal) bool,
+	may func(int) bool) *nodesAt {
 	w := &nodesAt{f: f, done: map[string]bool{}, last: map[string]*wire.Code{}, told: map[string]string{}}
 	ctx := f.Context()
 	for i := range nodes {
@@ -265,7 +267,12 @@ func TestAnotherInstallationIsRefused(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1})
 	dir := filepath.Join(t.TempDir(), "other")
-	if err := setup.Init(dir, setup.Installation{Name: "other.fleet.test", TrustDomain: "fleet.test", Cluster: f.URL(), Replicas: 1}); err != nil {
+	if err := setup.Init(dir, setup.Installation{
+		Name:        "other.fleet.test",
+		TrustDomain: "fleet.test",
+		Cluster:     f.URL(),
+		Replicas:    1,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	copySecrets(t, f.Dir, dir)
@@ -335,7 +342,9 @@ func TestAClusterWithoutAProvisioner(t *testing.T) {
 	live := dialFleet(t, f.Servers()[0], n, given)
 	f.Stop()
 	a := f.Agent("web2.example.net", f.Token(nil))
-	f.Eventually("the agent says what is missing", func() bool { return strings.Contains(f.Log(), "start the provisioner that serves this broker") })
+	f.Eventually("the agent says what is missing", func() bool {
+		return strings.Contains(f.Log(), "start the provisioner that serves this broker")
+	})
 	if err := live.Flush(); err != nil {
 		t.Errorf("a connection that was there: %v", err)
 	}
@@ -389,13 +398,16 @@ func TestWhatACalloutAdmits(t *testing.T) {
 			}
 			refused(t, who+" subscribes "+subject, violations)
 		}
-		for _, subject := range []string{"muster.node.web1_example_net", "$JS.API.STREAM.LIST", wire.CommandSubject("web9.example.net"), "$SYS.REQ.USER.AUTH"} {
+		for _, subject := range []string{"muster.node.web1_example_net", "$JS.API.STREAM.LIST",
+			wire.CommandSubject("web9.example.net"), "$SYS.REQ.USER.AUTH"} {
 			if err := nc.Publish(subject, nil); err != nil {
 				t.Fatal(err)
 			}
 			refused(t, who+" publishes "+subject, violations)
 		}
-		f.Eventually(who+" is told how much it may send", func() bool { return nc.MaxPayload() == wire.MaxMessageBytes })
+		f.Eventually(who+" is told how much it may send", func() bool {
+			return nc.MaxPayload() == wire.MaxMessageBytes
+		})
 	}
 	f.Check()
 }

@@ -23,7 +23,8 @@ func order(t *testing.T, f *testbed.Fleet, identity string, o operate.CommandOrd
 	var done *operate.Obeyed
 	f.Eventually(identity+" takes the command", func() bool {
 		var err error
-		done, err = f.Daemon().Orders().Nodes.Command(f.Context(), wire.Identity(identity), o, trust.Cause{By: "test", Why: "to see"})
+		done, err = f.Daemon().Orders().Nodes.Command(f.Context(), wire.Identity(identity), o,
+			trust.Cause{By: "test", Why: "to see"})
 		if err != nil && !errors.Is(err, operate.ErrNodeAway) {
 			t.Fatal(err)
 		}
@@ -49,9 +50,12 @@ func TestANodeIsReprovisionedWithItsOwnKey(t *testing.T) {
 	f.WaitProvisioned(a)
 	before := f.Record("web1.example.net")
 	done := order(t, f, "web1.example.net", operate.CommandOrder{Verb: wire.VerbReprovision})
-	f.Eventually("web1 is provisioned again", func() bool { return happened(f, "web1.example.net", events.Enrolled) >= 2 })
+	f.Eventually("web1 is provisioned again", func() bool {
+		return happened(f, "web1.example.net", events.Enrolled) >= 2
+	})
 	// Once more under the same id: the node is back, and knows it.
-	if again := order(t, f, "web1.example.net", operate.CommandOrder{ID: done.ID, Verb: wire.VerbReprovision}); !again.Repeated {
+	if again := order(t, f, "web1.example.net",
+		operate.CommandOrder{ID: done.ID, Verb: wire.VerbReprovision}); !again.Repeated {
 		t.Error("a command that came twice was taken twice")
 	}
 	f.WaitProvisioned(a)
@@ -92,7 +96,8 @@ func TestCommandsThatAreNotSent(t *testing.T) {
 		_, err := f.Daemon().Orders().Nodes.Command(f.Context(), wire.Identity(identity), o, trust.Cause{By: "test"})
 		return err
 	}
-	if err := command("web2.example.net", operate.CommandOrder{Verb: wire.VerbRestart}); !errors.Is(err, provisioner.ErrNoRecord) {
+	if err := command("web2.example.net", operate.CommandOrder{Verb: wire.VerbRestart}); !errors.Is(err,
+		provisioner.ErrNoRecord) {
 		t.Errorf("to a node that never was: %v", err)
 	}
 	order(t, f, "web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart}) // it is there
@@ -105,15 +110,18 @@ func TestCommandsThatAreNotSent(t *testing.T) {
 		return provisioner.CodeOf(err) == wire.CodeCommandProof
 	})
 	f.PutRecord("web1.example.net", func(r *provisioner.Record) { r.CommandKey = nil })
-	if err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart}); !errors.Is(err, operate.ErrNoCommandKey) {
+	if err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart}); !errors.Is(err,
+		operate.ErrNoCommandKey) {
 		t.Errorf("without a key on record: %v", err)
 	}
 	a.Stop()
-	if err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart, Token: wire.Secret(f.Token(nil))}); !errors.Is(err, operate.ErrNodeAway) {
+	if err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart,
+		Token: wire.Secret(f.Token(nil))}); !errors.Is(err, operate.ErrNodeAway) {
 		t.Errorf("to a node that is off: %v", err)
 	}
 	f.Revoke("web1.example.net")
-	if err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart}); !errors.Is(err, trust.ErrState) {
+	if err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart}); !errors.Is(err,
+		trust.ErrState) {
 		t.Errorf("to a revoked node: %v", err)
 	}
 }

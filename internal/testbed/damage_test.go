@@ -37,7 +37,8 @@ func TestDamageToTheStoreStopsTheStart(t *testing.T) {
 		nodes = append(nodes, n)
 		if i < 10 {
 			f.Revoke(n.Identity)
-			if _, err := f.Daemon().Orders().AllowList.Add(f.Context(), fmt.Sprintf("db%d*", i), 0, false, testbed.Operator()); err != nil {
+			if _, err := f.Daemon().Orders().AllowList.Add(f.Context(), fmt.Sprintf("db%d*", i), 0, false,
+				testbed.Operator()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -61,7 +62,8 @@ func TestDamageToTheStoreStopsTheStart(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				blocks, err := filepath.Glob(filepath.Join(data, "broker/jetstream/MUSTER/streams", stream, "msgs/*.blk"))
+				blocks, err := filepath.Glob(filepath.Join(data, "broker/jetstream/MUSTER/streams", stream,
+					"msgs/*.blk"))
 				if err != nil || len(blocks) != 1 {
 					t.Fatalf("%s: blocks %v, %v", name, blocks, err)
 				}
@@ -79,7 +81,8 @@ func TestDamageToTheStoreStopsTheStart(t *testing.T) {
 	f.Clock.Advance(time.Minute)
 	f.Start()
 	f.Restored()
-	if code := f.Refused(f.Node(nodes[20].Identity)); code != wire.CodeApprovalPending && code != wire.CodeIdentityTaken {
+	if code := f.Refused(f.Node(nodes[20].Identity)); code != wire.CodeApprovalPending &&
+		code != wire.CodeIdentityTaken {
 		t.Errorf("the name of a lost record: %q", code)
 	}
 	f.Eventually("revoked all the same", func() bool {

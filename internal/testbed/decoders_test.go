@@ -60,7 +60,13 @@ func TestErrorsOfDecodersHoldNoSecret(t *testing.T) {
 		}
 		return b
 	}
-	token, err := jwt.Sign(signer, jwt.Claims{Token: secret, Brokers: "localhost:4222", Purpose: jwt.Purpose, Subject: jwt.Purpose, Organization: "choria"})
+	token, err := jwt.Sign(signer, jwt.Claims{
+		Token:        secret,
+		Brokers:      "localhost:4222",
+		Purpose:      jwt.Purpose,
+		Subject:      jwt.Purpose,
+		Organization: "choria",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,27 +82,59 @@ func TestErrorsOfDecodersHoldNoSecret(t *testing.T) {
 		secrets []string
 		decode  func([]byte) error
 	}{
-		"enroll request": {message(&wire.EnrollRequest{ID: "i", Identity: "web1", Token: wire.Secret(secret), CSR: []byte("x"), Boot: "b", Facts: json.RawMessage(`{"f":"` + secret + `"}`)}),
+		"enroll request": {message(&wire.EnrollRequest{
+			ID:       "i",
+			Identity: "web1",
+			Token:    wire.Secret(secret),
+			CSR:      []byte("x"),
+			Boot:     "b",
+			Facts:    json.RawMessage(`{"f":"` + secret + `"}`),
+		}),
 			[]string{secret}, func(b []byte) error { _, err := wire.DecodeEnroll(b); return err }},
-		"renewal": {message(&wire.RenewRequest{ID: "i", Identity: "web1", CSR: []byte("x"), Boot: "b", Facts: json.RawMessage(`{"f":"` + secret + `"}`),
+		"renewal": {message(&wire.RenewRequest{ID: "i", Identity: "web1", CSR: []byte("x"), Boot: "b",
+			Facts:      json.RawMessage(`{"f":"` + secret + `"}`),
 			Continuity: wire.Continuity{PublicKey: []byte("x"), Signature: []byte("x")}}),
 			[]string{secret}, func(b []byte) error { _, err := wire.DecodeRenew(b); return err }},
 		"reply": {message(&wire.Reply{ID: "i", Enrolled: &wire.Enrolled{Serial: "1", Files: files}}),
 			[]string{secret}, func(b []byte) error { _, err := wire.DecodeReply(b); return err }},
-		"applied": {message(&wire.Applied{ID: "i", Identity: "web1", Serial: "1", Digest: "d", Signature: []byte(secret)}),
+		"applied": {message(&wire.Applied{
+			ID:        "i",
+			Identity:  "web1",
+			Serial:    "1",
+			Digest:    "d",
+			Signature: []byte(secret),
+		}),
 			[]string{secret}, func(b []byte) error { _, err := wire.DecodeApplied(b); return err }},
 		"token, unverified": {[]byte(token), []string{token[:40], token[len(token)-40:], secret},
 			func(b []byte) error { _, err := jwt.Peek(string(b)); return err }},
-		"token":       {[]byte(token), []string{token[:40], token[len(token)-40:], secret}, func(b []byte) error { _, err := v.Verify(string(b)); return err }},
-		"private key": {keyPEM, []string{keyLine[20:44]}, func(b []byte) error { _, err := jwt.ParsePrivateKey(b, nil); return err }},
+		"token": {[]byte(token), []string{token[:40], token[len(token)-40:], secret}, func(b []byte) error {
+			_, err := v.Verify(string(b))
+			return err
+		}},
+		"private key": {keyPEM, []string{keyLine[20:44]}, func(b []byte) error {
+			_, err := jwt.ParsePrivateKey(b, nil)
+			return err
+		}},
 		"encrypted private key": {encrypted, []string{secret, "wrong-" + secret}, func(b []byte) error {
 			_, err := jwt.ParsePrivateKey(b, func() ([]byte, error) { return []byte("wrong-" + secret), nil })
 			return err
 		}},
-		"private key for a signer": {keyPEM, []string{keyLine[20:44]}, func(b []byte) error { _, err := jwt.ParseSigner(b); return err }},
-		"seal key":                 {sealPEM, []string{sealLine[20:44]}, func(b []byte) error { _, err := keyfile.Parse(b, nil); return err }},
-		"private key for a seal key's public half": {sealPEM, []string{sealLine[20:44]}, func(b []byte) error { _, err := seal.ParsePublicKey(string(b)); return err }},
-		"private key for certificates":             {keyPEM, []string{keyLine[20:44]}, func(b []byte) error { _, err := ca.ParseCertificates(b); return err }},
+		"private key for a signer": {keyPEM, []string{keyLine[20:44]}, func(b []byte) error {
+			_, err := jwt.ParseSigner(b)
+			return err
+		}},
+		"seal key": {sealPEM, []string{sealLine[20:44]}, func(b []byte) error {
+			_, err := keyfile.Parse(b, nil)
+			return err
+		}},
+		"private key for a seal key's public half": {sealPEM, []string{sealLine[20:44]}, func(b []byte) error {
+			_, err := seal.ParsePublicKey(string(b))
+			return err
+		}},
+		"private key for certificates": {keyPEM, []string{keyLine[20:44]}, func(b []byte) error {
+			_, err := ca.ParseCertificates(b)
+			return err
+		}},
 		"server.conf": {[]byte("identity = web1\nsecret_setting = " + secret + "\n"), []string{secret},
 			func(b []byte) error { _, err := conffile.ParseSettings(b); return err }},
 	}
@@ -148,10 +186,14 @@ func trustingNobody() (*jwt.Verifier, error) {
 // many places.
 func damaged(good []byte, places int) map[string][]byte {
 	all := map[string][]byte{
-		"twice": append(bytes.Clone(good), good...), "quoted": fmt.Appendf(nil, "%q", good), "behind junk": append([]byte("junk = "), good...),
-		"in lines": bytes.ReplaceAll(good, []byte("-"), []byte("\n")), "without equals signs": bytes.ReplaceAll(good, []byte("="), nil),
-		"unquoted": bytes.ReplaceAll(good, []byte(`"`), nil), "as a key": bytes.ReplaceAll(good, []byte(`:"`), []byte(`","`)),
-		"as numbers": bytes.ReplaceAll(good, []byte(`"`), []byte(`1`)), "in a list": bytes.ReplaceAll(good, []byte(`:`), []byte(`:[`)),
+		"twice": append(bytes.Clone(good), good...), "quoted": fmt.Appendf(nil, "%q", good),
+		"behind junk":          append([]byte("junk = "), good...),
+		"in lines":             bytes.ReplaceAll(good, []byte("-"), []byte("\n")),
+		"without equals signs": bytes.ReplaceAll(good, []byte("="), nil),
+		"unquoted":             bytes.ReplaceAll(good, []byte(`"`), nil),
+		"as a key":             bytes.ReplaceAll(good, []byte(`:"`), []byte(`","`)),
+		"as numbers":           bytes.ReplaceAll(good, []byte(`"`), []byte(`1`)),
+		"in a list":            bytes.ReplaceAll(good, []byte(`:`), []byte(`:[`)),
 	}
 	for i := 0; i < len(good); i += 1 + len(good)/places {
 		all[fmt.Sprintf("cut at %d", i)] = good[:i]
@@ -173,7 +215,8 @@ func TestErrorsOfSecretFilesNameTheFileAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("hunter2"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := new(keyfile.Ring).Signer(path); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), path) {
+	if _, err := new(keyfile.Ring).Signer(path); err == nil || strings.Contains(err.Error(), "hunter2") ||
+		!strings.Contains(err.Error(), path) {
 		t.Errorf("Signer = %v, want the path and no content", err)
 	}
 }

@@ -34,7 +34,8 @@ func CheckEvent(b []byte) error {
 	for _, member := range events.Members {
 		value, ok := data[member.Name]
 		delete(data, member.Name)
-		if ok && (jsonType(value) != member.Type || !slices.Contains(slices.Concat(m.Always, m.Sometimes), member.Name)) {
+		if ok && (jsonType(value) != member.Type ||
+			!slices.Contains(slices.Concat(m.Always, m.Sometimes), member.Name)) {
 			return fmt.Errorf("%s with %s, %v", e.Type, member.Name, value)
 		}
 	}
@@ -61,8 +62,9 @@ func checkEmitted(t testing.TB, e events.Event) {
 	data, err := json.Marshal(e)
 	var b []byte
 	if err == nil {
-		b, err = json.Marshal(&events.Stored{SpecVersion: "1.0", ID: wire.NewID(), Source: "testbed", Type: e.Type, Subject: e.Node,
-			Time: e.Time, DataContentType: "application/json", Data: data})
+		b, err = json.Marshal(&events.Stored{SpecVersion: "1.0", ID: wire.NewID(), Source: "testbed", Type: e.Type,
+			Subject: e.Node,
+			Time:    e.Time, DataContentType: "application/json", Data: data})
 	}
 	if err == nil {
 		err = CheckEvent(b)

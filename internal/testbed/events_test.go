@@ -57,8 +57,10 @@ func example(t *testing.T, m *events.Meaning) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := json.MarshalIndent(&events.Stored{SpecVersion: "1.0", ID: "hV0dS4qQ2mX9", Source: "io.muster.provisioner/ffb2a0c1",
-		Type: m.Type, Subject: subject, Time: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), DataContentType: "application/json", Data: raw}, "", " ")
+	b, err := json.MarshalIndent(&events.Stored{SpecVersion: "1.0", ID: "hV0dS4qQ2mX9",
+		Source: "io.muster.provisioner/ffb2a0c1",
+		Type:   m.Type, Subject: subject, Time: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC),
+		DataContentType: "application/json", Data: raw}, "", " ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,14 +131,16 @@ func TestEventsOtherThanDocumentedFail(t *testing.T) {
 	t.Parallel()
 	const event = `{"specversion":"1.0","id":"1","source":"s","type":"%s","time":"2026-11-22T10:00:00Z","datacontenttype":"application/json","data":%s}`
 	for name, c := range map[string]struct{ typ, data string }{
-		"missing": {"io.muster.token.revoked", `{"by":"ada"}`}, "unknown": {"io.muster.token.revoked", `{"token_id":"1","secret":"x"}`},
-		"type": {"io.muster.token.forgotten", `{"token_id":"1"}`},
+		"missing": {"io.muster.token.revoked", `{"by":"ada"}`},
+		"unknown": {"io.muster.token.revoked", `{"token_id":"1","secret":"x"}`},
+		"type":    {"io.muster.token.forgotten", `{"token_id":"1"}`},
 	} {
 		if err := testbed.CheckEvent(fmt.Appendf(nil, event, c.typ, c.data)); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if err := testbed.CheckEvent(fmt.Appendf(nil, event, "io.muster.token.revoked", `{"token_id":"1","by":"ada"}`)); err != nil {
+	if err := testbed.CheckEvent(fmt.Appendf(nil, event, "io.muster.token.revoked",
+		`{"token_id":"1","by":"ada"}`)); err != nil {
 		t.Error(err)
 	}
 }

@@ -171,7 +171,9 @@ func (f *Faults) Entries(plan ...Fault) { f.entries.inject(plan) }
 
 // Put implements [provisioner.Store].
 func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after trust.Revision) (trust.Revision, error) {
-	return write(ctx, &f.records, r, func(ctx context.Context) (trust.Revision, error) { return f.Store.Put(ctx, r, after) })
+	return write(ctx, &f.records, r, func(ctx context.Context) (trust.Revision, error) {
+		return f.Store.Put(ctx, r, after)
+	})
 }
 
 // Record implements [provisioner.Store].

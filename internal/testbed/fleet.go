@@ -108,14 +108,21 @@ type Fleet struct {
 // New sets up a fleet and starts its provisioner, which stops when the test ends.
 func New(t testing.TB, opts Options) *Fleet {
 	t.Helper()
-	f := &Fleet{t: t, opts: opts, Dir: filepath.Join(t.TempDir(), "provisioner"), Clock: &Clock{}, log: &logBuffer{quiet: opts.Quiet}}
+	f := &Fleet{
+		t:     t,
+		opts:  opts,
+		Dir:   filepath.Join(t.TempDir(), "provisioner"),
+		Clock: &Clock{},
+		log:   &logBuffer{quiet: opts.Quiet},
+	}
 	installation := setup.Installation{
 		Name: "broker.fleet.test", TrustDomain: "fleet.test", Listen: "127.0.0.1:0", BrokerNames: []string{"localhost"},
 		Addresses: []string{"127.0.0.1"}, TrustFirstUse: !opts.DefaultPolicy,
 	}
 	if opts.Servers > 0 {
 		f.cluster = newCluster(f, opts.Servers, opts.Sites)
-		installation.Addresses, installation.Cluster, installation.Replicas = f.addresses(), f.urls("tls"), min(3, opts.Servers)
+		installation.Addresses, installation.Cluster, installation.Replicas = f.addresses(), f.urls("tls"),
+			min(3, opts.Servers)
 		f.url = f.urls("nats")
 	}
 	if err := setup.Init(f.Dir, installation); err != nil {
@@ -124,7 +131,8 @@ func New(t testing.TB, opts Options) *Fleet {
 	if f.cluster != nil {
 		f.start(filepath.Join(f.Dir, "provisioner.yaml"))
 	}
-	f.Write("server.conf", or(opts.Template, "identity = {{ .Identity }}\nsecret_setting = "+Setting+"\nregistration_interval = 1s\n"))
+	f.Write("server.conf", or(opts.Template, "identity = {{ .Identity }}\nsecret_setting = "+Setting+
+		"\nregistration_interval = 1s\n"))
 	if opts.Policy != "" {
 		if err := os.RemoveAll(filepath.Join(f.Dir, "policy")); err != nil {
 			t.Fatal(err)
@@ -138,7 +146,8 @@ func New(t testing.TB, opts Options) *Fleet {
 			f.Stop()
 		}
 		if t.Failed() {
-			t.Logf("the provisioner's log, its last %d lines that are more than details:\n%s", lastLines, f.log.last(lastLines))
+			t.Logf("the provisioner's log, its last %d lines that are more than details:\n%s", lastLines,
+				f.log.last(lastLines))
 		}
 	})
 	return f
@@ -159,7 +168,8 @@ func or(s, otherwise string) string {
 func (f *Fleet) Write(name, content string) {
 	f.t.Helper()
 	path := filepath.Join(f.Dir, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+		os.WriteFile(path, []byte(content), 0o644)); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -169,7 +179,12 @@ func (f *Fleet) Start() {
 	f.t.Helper()
 	f.daemon, f.stop, f.done = run(f, "provisioner", func() (*daemon.Daemon, error) {
 		opts := daemon.Options{
-			Version: "test", Log: f.log.logger(), Now: f.Clock.Now, StoreTime: f.Clock.at, Resolvers: f.opts.Resolvers, Emit: f.emit,
+			Version:   "test",
+			Log:       f.log.logger(),
+			Now:       f.Clock.Now,
+			StoreTime: f.Clock.at,
+			Resolvers: f.opts.Resolvers,
+			Emit:      f.emit,
 			StoreSize: f.opts.StoreSize, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
 			WrapStore: func(s provisioner.Store) provisioner.Store {
 				f.Faults = &Faults{Store: s}
@@ -194,7 +209,8 @@ func (f *Fleet) Start() {
 
 // run runs a provisioner and returns when it serves. It starts it again, as a supervisor does, if the store was too
 // slow or another process took its port.
-func run(f *Fleet, name string, load func() (*daemon.Daemon, error)) (d *daemon.Daemon, stop context.CancelFunc, done chan error) {
+func run(f *Fleet, name string, load func() (*daemon.Daemon, error)) (d *daemon.Daemon, stop context.CancelFunc,
+	done chan error) {
 	f.t.Helper()
 	for began := time.Now(); ; {
 		d, err := load()
@@ -209,7 +225,8 @@ func run(f *Fleet, name string, load func() (*daemon.Daemon, error)) (d *daemon.
 			return d, stop, done
 		case err := <-done:
 			stop()
-			again := errors.Is(err, context.DeadlineExceeded) || err != nil && strings.Contains(err.Error(), "address already in use")
+			again := errors.Is(err, context.DeadlineExceeded) || err != nil &&
+				strings.Contains(err.Error(), "address already in use")
 			if !again || time.Since(began) > patience {
 				f.t.Fatalf("%s ended: %v; log:\n%s", name, err, f.log.last(lastLines))
 			}
@@ -259,7 +276,8 @@ func (f *Fleet) Provisioner(wrap func(provisioner.Store) provisioner.Store) *pro
 }
 
 // ProvisionerFor is Provisioner for one that runs until life is done.
-func (f *Fleet) ProvisionerFor(life context.Context, wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
+func (f *Fleet) ProvisionerFor(life context.Context,
+	wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
 	f.t.Helper()
 	var p *provisioner.Provisioner
 	f.Eventually("one more provisioner started", func() bool {
@@ -330,7 +348,11 @@ func (f *Fleet) PutRecord(identity string, edit func(*provisioner.Record)) {
 func (f *Fleet) Revisions(identity string) int {
 	f.t.Helper()
 	n := 0
-	err := f.daemon.Store().Revisions(f.Context(), wire.Identity(identity), func(*provisioner.Record, trust.Revision) error { n++; return nil })
+	err := f.daemon.Store().Revisions(f.Context(), wire.Identity(identity),
+		func(*provisioner.Record, trust.Revision) error {
+			n++
+			return nil
+		})
 	if err != nil {
 		f.t.Fatal(err)
 	}

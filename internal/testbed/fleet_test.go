@@ -50,7 +50,8 @@ func TestAFleetOfAgents(t *testing.T) {
 	})
 	for _, a := range agents {
 		if got := f.Revisions(a.Identity); got != before[a.Identity] {
-			t.Errorf("%s: %d revisions after its restart, %d before: it enrolled again", a.Identity, got, before[a.Identity])
+			t.Errorf("%s: %d revisions after its restart, %d before: it enrolled again", a.Identity, got,
+				before[a.Identity])
 		}
 	}
 	f.Check()
@@ -74,7 +75,8 @@ func TestAnAgentEnrollsAgainAfterItsCertificateExpired(t *testing.T) {
 		r := f.Record(a.Identity)
 		return r.Current.Serial != first.Serial && r.Next == nil
 	})
-	if r := f.Record(a.Identity); r.Decision.Reason != provisioner.ReasonContinue || r.Current.KeyHash != first.KeyHash {
+	if r := f.Record(a.Identity); r.Decision.Reason != provisioner.ReasonContinue ||
+		r.Current.KeyHash != first.KeyHash {
 		t.Errorf("record = %+v, want the same key by %s", r, provisioner.ReasonContinue)
 	}
 }

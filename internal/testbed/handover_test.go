@@ -22,7 +22,8 @@ func TestAHandOverOutlivesARestore(t *testing.T) {
 	f.Clock.Advance(time.Minute)
 	renewed, renewedGot := f.Renew(first, enrolled)
 	f.AppliedOverFleet(renewed, renewedGot)
-	if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), name, operate.GrantOrder{}, testbed.Operator()); err != nil {
+	if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), name, operate.GrantOrder{},
+		testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	secondGot := f.Enroll(second)

@@ -96,7 +96,8 @@ func TestEveryCertificateOfARun(t *testing.T) {
 		all["broker "+when] = chain[0]
 	}
 	if nodes < 5 || len(all) < 13 || len(roots) != 2 {
-		t.Fatalf("only %d certificates, %d of nodes, %d roots: %q", len(all), nodes, len(roots), slices.Collect(maps.Keys(all)))
+		t.Fatalf("only %d certificates, %d of nodes, %d roots: %q", len(all), nodes, len(roots),
+			slices.Collect(maps.Keys(all)))
 	}
 	lints, err := lint.GlobalRegistry().Filter(lint.FilterOptions{IncludeSources: lint.SourceList{
 		lint.RFC3279, lint.RFC5280, lint.RFC5480, lint.RFC5891, lint.RFC6962, lint.RFC8813,
@@ -115,10 +116,11 @@ func TestEveryCertificateOfARun(t *testing.T) {
 func presented(t *testing.T, f *testbed.Fleet) []*x509.Certificate {
 	t.Helper()
 	var chain []*x509.Certificate
-	nc, err := nats.Connect(f.URL(), nats.Token(f.Token(nil)), nats.Name(wire.NewID()), nats.NoReconnect(), nats.Timeout(time.Minute), nats.Secure(&tls.Config{
-		InsecureSkipVerify: true,
-		VerifyConnection:   func(cs tls.ConnectionState) error { chain = cs.PeerCertificates; return nil },
-	}))
+	nc, err := nats.Connect(f.URL(), nats.Token(f.Token(nil)), nats.Name(wire.NewID()), nats.NoReconnect(),
+		nats.Timeout(time.Minute), nats.Secure(&tls.Config{
+			InsecureSkipVerify: true,
+			VerifyConnection:   func(cs tls.ConnectionState) error { chain = cs.PeerCertificates; return nil },
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +183,8 @@ func (v *verifier) verify(t *testing.T, name string, c *x509.Certificate) {
 	t.Helper()
 	path := v.write(t, "certificate-"+ca.Serial(c), c)
 	for root := range v.roots {
-		if out, err := exec.CommandContext(t.Context(), "openssl", "verify", "-x509_strict", "-CAfile", filepath.Join(v.dir, root+".pem"), "-untrusted", v.others, path).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "openssl", "verify", "-x509_strict", "-CAfile",
+			filepath.Join(v.dir, root+".pem"), "-untrusted", v.others, path).CombinedOutput(); err != nil {
 			if wire.SelfSigned(c) && c.Subject.CommonName != root {
 				continue // a root is nobody's but its own
 			}

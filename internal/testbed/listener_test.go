@@ -82,7 +82,8 @@ func TestAListenerLearnsNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				secrets["the certificate of "+identity], secrets["the public key of "+identity] = der, leaf.RawSubjectPublicKeyInfo
+				secrets["the certificate of "+identity], secrets["the public key of "+identity] = der,
+					leaf.RawSubjectPublicKeyInfo
 			}
 			wire := append(p.Recorded(FromNode), p.Recorded(FromBroker)...)
 			for what, secret := range secrets {
@@ -121,7 +122,8 @@ func onTheWire(wire, secret []byte) string {
 		forms := map[string]string{"bytes": string(b), "hex": hex.EncodeToString(b)}
 		for shift := range 3 {
 			whole := b[shift : shift+(len(b)-shift)/3*3]
-			forms["base64"], forms["base64url"] = base64.StdEncoding.EncodeToString(whole), base64.URLEncoding.EncodeToString(whole)
+			forms["base64"], forms["base64url"] = base64.StdEncoding.EncodeToString(whole),
+				base64.URLEncoding.EncodeToString(whole)
 			for form, text := range forms {
 				if len(text) >= 8 && bytes.Contains(wire, []byte(text)) {
 					return form

@@ -40,11 +40,12 @@ func WrapLogs(l *orders.Logs, put Through) *orders.Logs {
 		Grants:      wrapped[*orders.Grant]{l.Grants, "Grant", put},
 		Allowances:  allowances,
 		Signers:     wrapped[*trust.SignerEntry]{l.Signers, "Signer", put},
-		Operators:   trust.Operators{Log: wrapped[*trust.OperatorEntry]{l.Operators, "Operator", put}, Revocations: revocations},
-		Recovery:    wrapped[*orders.Recovery]{l.Recovery, "Recovery", put},
-		Unfrozen:    wrapped[*orders.Unfreeze]{l.Unfrozen, "Unfreeze", put},
-		Sync:        l.Sync,
-		Fresh:       l.Fresh,
+		Operators: trust.Operators{Log: wrapped[*trust.OperatorEntry]{l.Operators, "Operator", put},
+			Revocations: revocations},
+		Recovery: wrapped[*orders.Recovery]{l.Recovery, "Recovery", put},
+		Unfrozen: wrapped[*orders.Unfreeze]{l.Unfrozen, "Unfreeze", put},
+		Sync:     l.Sync,
+		Fresh:    l.Fresh,
 	}
 }
 

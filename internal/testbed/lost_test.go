@@ -57,12 +57,15 @@ func TestAStreamThatIsDeleted(t *testing.T) {
 			if err := js.DeleteStream(f.Context(), stream); err != nil {
 				t.Fatal(err)
 			}
-			if stream == "MUSTER_ENTRIES" || stream == "MUSTER_REVOCATIONS" { // what is followed is needed for every decision
+			// what is followed is needed for every decision
+			if stream == "MUSTER_ENTRIES" || stream == "MUSTER_REVOCATIONS" {
 				if err := f.Ended(); !errors.Is(err, store.ErrStreamGone) {
 					t.Errorf("the provisioner ended with %v, want %v", err, store.ErrStreamGone)
 				}
 			} else {
-				f.Eventually("an alarm names it", func() bool { return strings.Contains(f.WaitAlarm(wire.CodeStoreUnavailable), stream) })
+				f.Eventually("an alarm names it", func() bool {
+					return strings.Contains(f.WaitAlarm(wire.CodeStoreUnavailable), stream)
+				})
 				for _, n := range []string{first.Identity, "web2.example.net"} {
 					if letIn(f, f.Node(n)) {
 						t.Errorf("%s is let in", n)
@@ -72,7 +75,9 @@ func TestAStreamThatIsDeleted(t *testing.T) {
 			}
 			refuses(t, f, store.ErrLost)
 			joins := try(t, f, "second.fleet.test")
-			f.Eventually("one that was never there says so too", func() bool { return joins.said(store.ErrLost.Error()) || joins.serves() })
+			f.Eventually("one that was never there says so too", func() bool {
+				return joins.said(store.ErrLost.Error()) || joins.serves()
+			})
 			if joins.serves() {
 				t.Error("one that was never there serves")
 			}

@@ -94,7 +94,8 @@ func TestASingleBitDecides(t *testing.T) {
 				case !altered:
 					t.Fatalf("side %d, %s, position %d: nothing was altered", from, subject, i)
 				case err != nil:
-				case r.Enrolled != nil && r.Enrolled.Digest == e.Digest && r.Enrolled.Serial == e.Serial, r.Applied != nil && r.Applied.Serial == e.Serial:
+				case r.Enrolled != nil && r.Enrolled.Digest == e.Digest && r.Enrolled.Serial == e.Serial,
+					r.Applied != nil && r.Applied.Serial == e.Serial:
 					believed++
 				default:
 					t.Errorf("side %d, %s, position %d: the node believes %+v", from, subject, i, r)
@@ -263,13 +264,15 @@ func TestAgentsComeThrough(t *testing.T) {
 			if !message(fr) || fr.From != FromNode || nth > 6 {
 				return pass(fr)
 			}
-			return []Frame{fr.With(splice(t, fr.Payload, theirRequests[0].Payload, []string{"key", "enc", "ct"}[nth%3]))}
+			return []Frame{fr.With(splice(t, fr.Payload, theirRequests[0].Payload,
+				[]string{"key", "enc", "ct"}[nth%3]))}
 		},
 		"requests go as confirmations, and the other way round": func(_ *ordeal, _ *Link, fr Frame, nth int) []Frame {
 			if !message(fr) || fr.From != FromNode || nth > 6 {
 				return pass(fr)
 			}
-			to := map[string]string{wire.SubjectEnroll: wire.SubjectApplied, wire.SubjectApplied: wire.SubjectEnroll}[fr.Subject()]
+			to := map[string]string{wire.SubjectEnroll: wire.SubjectApplied,
+				wire.SubjectApplied: wire.SubjectEnroll}[fr.Subject()]
 			fr.Args = strings.Replace(fr.Args, fr.Subject(), to, 1)
 			return pass(fr)
 		},
@@ -279,7 +282,8 @@ func TestAgentsComeThrough(t *testing.T) {
 			}
 			return []Frame{
 				fr.With(forge(&wire.Reply{ID: "x", Installation: "evil", Enrolled: fromEvil})),
-				fr.With(forge(&wire.Reply{ID: "x", Installation: "evil", Applied: &wire.Accepted{Serial: fromEvil.Serial}})),
+				fr.With(forge(&wire.Reply{ID: "x", Installation: "evil",
+					Applied: &wire.Accepted{Serial: fromEvil.Serial}})),
 				fr,
 			}
 		},
@@ -288,8 +292,10 @@ func TestAgentsComeThrough(t *testing.T) {
 				return pass(fr)
 			}
 			var all []Frame
-			for _, code := range []wire.Code{wire.CodeShutdown, wire.CodeSealedUnsupported, wire.CodeUnsupportedVersion, wire.CodeTokenInvalid, wire.CodeNotIssued} {
-				all = append(all, fr.With(forge(&wire.Reply{Installation: "evil", Refusal: &wire.Refusal{Code: code, RetryAfter: 1}})))
+			for _, code := range []wire.Code{wire.CodeShutdown, wire.CodeSealedUnsupported,
+				wire.CodeUnsupportedVersion, wire.CodeTokenInvalid, wire.CodeNotIssued} {
+				all = append(all, fr.With(forge(&wire.Reply{Installation: "evil",
+					Refusal: &wire.Refusal{Code: code, RetryAfter: 1}})))
 			}
 			return all // and the real reply is dropped
 		},
@@ -323,7 +329,8 @@ func TestAgentsComeThrough(t *testing.T) {
 			}
 			const status = "NATS/1.0 503\r\n\r\n"
 			args := strings.Fields(fr.Args)
-			return []Frame{{Op: "HMSG", Args: fmt.Sprintf("%s %s %d %d", args[0], args[1], len(status), len(status)), Payload: []byte(status)}}
+			return []Frame{{Op: "HMSG", Args: fmt.Sprintf("%s %s %d %d", args[0], args[1], len(status), len(status)),
+				Payload: []byte(status)}}
 		},
 	}
 	names := slices.Sorted(maps.Keys(ordeals))
@@ -340,7 +347,8 @@ func TestAgentsComeThrough(t *testing.T) {
 		f.Eventually(name+": its agent is provisioned", agents[i].Provisioned)
 		agents[i].Stop()
 		seen := append(proxies[i].Recorded(FromNode), proxies[i].Recorded(FromBroker)...)
-		for what, secret := range map[string]string{"token": tokens[i], "name": agents[i].Identity, "pushed value": Setting} {
+		for what, secret := range map[string]string{"token": tokens[i], "name": agents[i].Identity,
+			"pushed value": Setting} {
 			if form := onTheWire(seen, []byte(secret)); form != "" {
 				t.Errorf("%s: the %s is on the wire, as %s", name, what, form)
 			}

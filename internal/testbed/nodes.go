@@ -44,7 +44,8 @@ func (f *Fleet) Stood(n *simnode.Node, r *wire.Reply) bool {
 		return false
 	}
 	cause := f.Cause(n.Identity)
-	return strings.HasPrefix(cause, string(wire.CodeRevocationsUnknown)+":") && !strings.Contains(cause, ErrInjected.Error())
+	return strings.HasPrefix(cause, string(wire.CodeRevocationsUnknown)+":") &&
+		!strings.Contains(cause, ErrInjected.Error())
 }
 
 // Enroll enrolls a node and fails the test if it is refused.

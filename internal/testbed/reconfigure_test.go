@@ -55,7 +55,9 @@ func TestReconfiguringGoesWrong(t *testing.T) {
 			f.WaitProvisioned(a)
 			before := f.Record(a.Identity).Current
 			f.Write("policy/policy.rego", generation("two"))
-			f.Eventually("the policy is in use", func() bool { return strings.Contains(f.Log(), `"msg":"policy reloaded"`) })
+			f.Eventually("the policy is in use", func() bool {
+				return strings.Contains(f.Log(), `"msg":"policy reloaded"`)
+			})
 			if tt.wrong != nil {
 				tt.wrong(f)
 			}
@@ -67,7 +69,8 @@ func TestReconfiguringGoesWrong(t *testing.T) {
 			}
 			f.Eventually("the new configuration is on record, confirmed", func() bool {
 				r := f.Record(a.Identity)
-				return r.State == provisioner.StateProvisioned && r.Next == nil && r.Current.Digest != before.Digest && a.Provisioned()
+				return r.State == provisioner.StateProvisioned && r.Next == nil && r.Current.Digest != before.Digest &&
+					a.Provisioned()
 			})
 			if after := f.Record(a.Identity).Current; after.Serial != before.Serial || after.KeyHash != before.KeyHash {
 				t.Errorf("certificate %s, want %s as before", after.Serial, before.Serial)

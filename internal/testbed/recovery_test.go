@@ -63,7 +63,8 @@ func approve(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 	t.Helper()
 	key := keyHash(t, n)
 	f.Eventually("approved", func() bool {
-		_, err := f.Daemon().Orders().Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), key), 0, testbed.Operator())
+		_, err := f.Daemon().Orders().Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), key), 0,
+			testbed.Operator())
 		return err == nil
 	})
 }
@@ -89,7 +90,8 @@ func TestARestoredStoreLetsInNothingOfBefore(t *testing.T) {
 	for _, n := range append(nodes, users[0]) {
 		f.Apply(n, f.Enroll(n))
 	}
-	if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), wire.Identity(granted.Identity), operate.GrantOrder{}, cause); err != nil {
+	if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), wire.Identity(granted.Identity), operate.GrantOrder{},
+		cause); err != nil {
 		t.Fatal(err)
 	}
 	file := backUp(t, f)
@@ -105,8 +107,12 @@ func TestARestoredStoreLetsInNothingOfBefore(t *testing.T) {
 	restore(t, f, file)
 	op = f.Daemon().Operator()
 	f.WaitAlarm(events.AlarmRecovery)
-	f.Eventually("revoked on record", func() bool { return f.Record(revoked.Identity).State == provisioner.StateRevoked })
-	f.Eventually("retired on record", func() bool { return f.Record(retired.Identity).State == provisioner.StateRetired })
+	f.Eventually("revoked on record", func() bool {
+		return f.Record(revoked.Identity).State == provisioner.StateRevoked
+	})
+	f.Eventually("retired on record", func() bool {
+		return f.Record(retired.Identity).State == provisioner.StateRetired
+	})
 	if op.Revocations().Token(f.TokenID(leaked)) == nil {
 		t.Error("a revoked token is good again")
 	}
@@ -184,7 +190,8 @@ func TestAFleetComesBackByItsCertificates(t *testing.T) {
 	restore(t, f, file)
 	f.Eventually("all have come back", func() bool {
 		for _, a := range agents {
-			if r := f.Record(a.Identity); r.Recovered == nil || r.Current == nil || r.Current.Serial == before[a.Identity] || r.Next != nil {
+			if r := f.Record(a.Identity); r.Recovered == nil || r.Current == nil ||
+				r.Current.Serial == before[a.Identity] || r.Next != nil {
 				return false
 			}
 		}
@@ -209,7 +216,8 @@ func comeBack(t *testing.T, f *testbed.Fleet, n *simnode.Node, e *wire.Enrolled)
 	}
 }
 
-func comeBackOnce(t *testing.T, f *testbed.Fleet, n *simnode.Node, e *wire.Enrolled, next *simnode.Node) (*wire.Reply, error) {
+func comeBackOnce(t *testing.T, f *testbed.Fleet, n *simnode.Node, e *wire.Enrolled, next *simnode.Node) (*wire.Reply,
+	error) {
 	t.Helper()
 	nc, err := n.DialFleet(f.URL(), e)
 	if err != nil {
@@ -282,7 +290,9 @@ func TestALossThatIsAccepted(t *testing.T) {
 	f.Clock.Advance(time.Minute)
 	f.Start()
 	f.Restored()
-	f.Eventually("revoked on record", func() bool { return f.Record(stolen.Identity).State == provisioner.StateRevoked })
+	f.Eventually("revoked on record", func() bool {
+		return f.Record(stolen.Identity).State == provisioner.StateRevoked
+	})
 	f.Eventually("on the CRL", func() bool { return f.OnCRL(stolenGot.Serial) })
 	thief := f.Node("thief.example.net")
 	thief.Token = token

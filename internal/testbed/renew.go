@@ -33,7 +33,9 @@ func (f *Fleet) AskRenew(n *simnode.Node, e *wire.Enrolled, next *simnode.Node) 
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return overFleet(f, n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Renew(f.Context(), nc, request) })
+	return overFleet(f, n, e, func(nc *nats.Conn) (*wire.Reply, error) {
+		return simnode.Renew(f.Context(), nc, request)
+	})
 }
 
 // overFleet asks over a new connection, and over another one if that is dropped, as an agent does: an entry about an
@@ -135,5 +137,6 @@ func (a *Agent) Copy() (*simnode.Node, *wire.Enrolled) {
 	if n.CSR, err = simnode.CSR(key, a.Identity); err != nil {
 		a.f.t.Fatal(err)
 	}
-	return n, &wire.Enrolled{Serial: a.Serial(), Certificate: string(read("certificate.pem")), CA: string(read("ca.pem"))}
+	return n, &wire.Enrolled{Serial: a.Serial(), Certificate: string(read("certificate.pem")),
+		CA: string(read("ca.pem"))}
 }

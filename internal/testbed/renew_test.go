@@ -132,7 +132,8 @@ func TestRenewalsThatGoWrong(t *testing.T) {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	kinds := map[string]testbed.Fault{"lost": testbed.Lost, "written but not acknowledged": testbed.LostAnswer, "acknowledged late": testbed.Late}
+	kinds := map[string]testbed.Fault{"lost": testbed.Lost, "written but not acknowledged": testbed.LostAnswer,
+		"acknowledged late": testbed.Late}
 	for name, fault := range kinds {
 		for _, point := range []string{"certificate", "confirmation", "both, twice"} {
 			t.Run(point+" "+name, func(t *testing.T) {
@@ -183,10 +184,15 @@ func TestAnAgentThatWasOffWhileItsCertificateEnded(t *testing.T) {
 			f.WaitProvisioned(a)
 			first := f.Record(a.Identity).Current
 			if tt.begun {
-				f.Write("policy/freeze.rego", "package muster.enroll\n\ndeny contains \"frozen\" if input.node.reason == \"renew\"\n")
-				f.Eventually("the policy is in use", func() bool { return strings.Contains(f.Log(), `"msg":"policy reloaded"`) })
+				f.Write("policy/freeze.rego",
+					"package muster.enroll\n\ndeny contains \"frozen\" if input.node.reason == \"renew\"\n")
+				f.Eventually("the policy is in use", func() bool {
+					return strings.Contains(f.Log(), `"msg":"policy reloaded"`)
+				})
 				f.Clock.Advance(twoThirds + twoThirds/8)
-				f.Eventually("the renewal is refused", func() bool { return strings.HasPrefix(f.Cause(a.Identity), string(wire.CodeDenied)) })
+				f.Eventually("the renewal is refused", func() bool {
+					return strings.HasPrefix(f.Cause(a.Identity), string(wire.CodeDenied))
+				})
 			}
 			a.Stop()
 			f.Clock.Advance(31 * 24 * time.Hour)
@@ -205,7 +211,8 @@ func TestAnAgentThatWasOffWhileItsCertificateEnded(t *testing.T) {
 				return a.Provisioned() && f.Record(a.Identity).Current.Serial != first.Serial
 			})
 			r := f.Record(a.Identity)
-			if r.Decision.Reason != tt.want || (r.Current.KeyHash == first.KeyHash) == tt.begun || !slices.Contains(r.Lineage, first.KeyHash) {
+			if r.Decision.Reason != tt.want || (r.Current.KeyHash == first.KeyHash) == tt.begun ||
+				!slices.Contains(r.Lineage, first.KeyHash) {
 				t.Errorf("record = %+v, want by %s", r, tt.want)
 			}
 			f.Check()

@@ -105,7 +105,8 @@ func aRecordedConnectIsWorthless(t *testing.T, f *Fleet) {
 	f.WaitProvisioned(f.Agent("web1.example.net", token))
 	connects := p.Frames(func(fr Frame) bool { return fr.Op == "CONNECT" })
 	var recorded map[string]any
-	if len(connects) == 0 || json.Unmarshal([]byte(connects[0].Args), &recorded) != nil || recorded["nkey"] == "" || recorded["sig"] == "" {
+	if len(connects) == 0 || json.Unmarshal([]byte(connects[0].Args), &recorded) != nil || recorded["nkey"] == "" ||
+		recorded["sig"] == "" {
 		t.Fatalf("recorded %+v", connects)
 	}
 	session := f.Session()
@@ -136,25 +137,35 @@ func aRecordedConnectIsWorthless(t *testing.T, f *Fleet) {
 		members map[string]any
 		code    wire.Code
 	}{
-		"as it was":                     {nil, wire.CodeSealedInvalid},
-		"with a proof of another":       {map[string]any{"sig": "sign"}, wire.CodeSealedInvalid},
-		"with a session of our own":     {map[string]any{"nkey": public, "sig": "sign"}, wire.CodeSealedInvalid},
-		"with its nkey, our token":      {map[string]any{"auth_token": session.Token()}, wire.CodeSealedInvalid},
-		"with an nkey of NATS":          {map[string]any{"nkey": user, "sig": "sign"}, wire.CodeSealedInvalid},
-		"without an nkey":               {map[string]any{"nkey": nil, "sig": nil}, wire.CodeSealedInvalid},
-		"with the nkey as user":         {map[string]any{"nkey": nil, "sig": nil, "user": recorded["nkey"], "pass": "x"}, wire.CodeSealedInvalid},
-		"with a damaged token":          {map[string]any{"nkey": public, "sig": "sign", "auth_token": fmt.Sprint(recorded["auth_token"]) + "A"}, wire.CodeSealedInvalid},
-		"with a token of another kind":  {map[string]any{"nkey": public, "sig": "sign", "auth_token": "muster-sealed-v2.x.y.z"}, wire.CodeSealedInvalid},
-		"with a token far too long":     {map[string]any{"nkey": public, "sig": "sign", "auth_token": "muster-sealed-v1." + strings.Repeat("A", seal.MaxSealedTokenBytes)}, wire.CodeTokenInvalid},
-		"with the token in plain":       {map[string]any{"nkey": nil, "sig": nil, "auth_token": token}, wire.CodeSealedInvalid},
-		"with the token in plain, nkey": {map[string]any{"nkey": public, "sig": "sign", "auth_token": token}, wire.CodeBadRequest},
+		"as it was":                 {nil, wire.CodeSealedInvalid},
+		"with a proof of another":   {map[string]any{"sig": "sign"}, wire.CodeSealedInvalid},
+		"with a session of our own": {map[string]any{"nkey": public, "sig": "sign"}, wire.CodeSealedInvalid},
+		"with its nkey, our token":  {map[string]any{"auth_token": session.Token()}, wire.CodeSealedInvalid},
+		"with an nkey of NATS":      {map[string]any{"nkey": user, "sig": "sign"}, wire.CodeSealedInvalid},
+		"without an nkey":           {map[string]any{"nkey": nil, "sig": nil}, wire.CodeSealedInvalid},
+		"with the nkey as user": {map[string]any{"nkey": nil, "sig": nil, "user": recorded["nkey"],
+			"pass": "x"}, wire.CodeSealedInvalid},
+		"with a damaged token": {map[string]any{"nkey": public, "sig": "sign",
+			"auth_token": fmt.Sprint(recorded["auth_token"]) + "A"}, wire.CodeSealedInvalid},
+		"with a token of another kind": {map[string]any{"nkey": public, "sig": "sign",
+			"auth_token": "muster-sealed-v2.x.y.z"}, wire.CodeSealedInvalid},
+		"with a token far too long": {map[string]any{"nkey": public, "sig": "sign",
+			"auth_token": "muster-sealed-v1." + strings.Repeat("A", seal.MaxSealedTokenBytes)}, wire.CodeTokenInvalid},
+		"with the token in plain": {map[string]any{"nkey": nil, "sig": nil, "auth_token": token},
+			wire.CodeSealedInvalid},
+		"with the token in plain, nkey": {map[string]any{"nkey": public, "sig": "sign", "auth_token": token},
+			wire.CodeBadRequest},
 	}
 	for name, tt := range tests {
 		before := len(f.Events())
-		if got := f.raw(func(nonce string) []byte { return with(nonce, tt.members) }); !strings.Contains(got, "Authorization Violation") {
+		if got := f.raw(func(nonce string) []byte {
+			return with(nonce, tt.members)
+		}); !strings.Contains(got, "Authorization Violation") {
 			t.Errorf("%s: the broker says %q", name, got)
 		}
-		if !slices.ContainsFunc(f.Events()[before:], func(e events.Event) bool { return e.Code == tt.code && e.Type == events.Attempt }) {
+		if !slices.ContainsFunc(f.Events()[before:], func(e events.Event) bool {
+			return e.Code == tt.code && e.Type == events.Attempt
+		}) {
 			t.Errorf("%s: no event with %s, but %+v", name, tt.code, f.Events()[before:])
 		}
 	}
@@ -212,7 +223,8 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 		t.Fatal(err)
 	}
 	t.Cleanup(disguised.Close)
-	for name, c := range map[string]*nats.Conn{"another sealed connection": thief, "a plain connection": plain, "a user called like the session": disguised} {
+	for name, c := range map[string]*nats.Conn{"another sealed connection": thief, "a plain connection": plain,
+		"a user called like the session": disguised} {
 		r, err := send(c, request)
 		if err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeSealedInvalid {
 			t.Errorf("%s: %+v, %v, want %s, for the owner of the request only", name, r, err, wire.CodeSealedInvalid)
@@ -239,7 +251,8 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 	if err := json.Unmarshal(mine, &own); err != nil {
 		t.Fatal(err)
 	}
-	m, err := thief.RequestWithContext(f.Context(), wire.SubjectEnroll, wire.EncodeSealed(own.Key, own.Encapsulated, stolen.Ciphertext))
+	m, err := thief.RequestWithContext(f.Context(), wire.SubjectEnroll,
+		wire.EncodeSealed(own.Key, own.Encapsulated, stolen.Ciphertext))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +267,8 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 	if m, err = thief.RequestWithContext(f.Context(), wire.SubjectEnroll, b); err != nil {
 		t.Fatal(err)
 	}
-	if reply, err := o.DecodeReply(m.Data); err != nil || reply.Refusal == nil || reply.Refusal.Code != wire.CodeSealedInvalid || reply.ID != r.ID {
+	if reply, err := o.DecodeReply(m.Data); err != nil || reply.Refusal == nil ||
+		reply.Refusal.Code != wire.CodeSealedInvalid || reply.ID != r.ID {
 		t.Errorf("of a session without a connection: %+v, %v", reply, err)
 	}
 	// The token that is to be sealed, in a plain request: on a connection that
@@ -269,7 +283,8 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if reply, err := wire.DecodeReply(m.Data); err != nil || reply.Refusal == nil || reply.Refusal.Code != wire.CodeSealedInvalid {
+		if reply, err := wire.DecodeReply(m.Data); err != nil || reply.Refusal == nil ||
+			reply.Refusal.Code != wire.CodeSealedInvalid {
 			t.Errorf("in plain on a %s connection: %+v, %v", name, reply, err)
 		}
 	}
@@ -293,7 +308,9 @@ func aWholeRecordedConversationIsWorthless(t *testing.T, f *Fleet) {
 	a.Stop()
 	p.Alter(nil)
 	before := f.Revisions(a.Identity)
-	if got := f.raw(func(string) []byte { return p.Recorded(FromNode) }); !strings.Contains(got, "Authorization Violation") {
+	if got := f.raw(func(string) []byte {
+		return p.Recorded(FromNode)
+	}); !strings.Contains(got, "Authorization Violation") {
 		t.Errorf("the broker says %q", got)
 	}
 	if after := f.Revisions(a.Identity); after != before {
@@ -320,7 +337,8 @@ func sealedConfirmationsAreWorthTheirSignature(t *testing.T, f *Fleet) {
 		t.Fatal(err)
 	}
 	t.Cleanup(fleet.Close)
-	for name, nc := range map[string]*nats.Conn{"sealed": f.Dial(n.Token), "plain": f.Dial(f.Token(nil)), "fleet": fleet} {
+	for name, nc := range map[string]*nats.Conn{"sealed": f.Dial(n.Token), "plain": f.Dial(f.Token(nil)),
+		"fleet": fleet} {
 		b, opener, err := f.Session().Encode(a)
 		if err != nil {
 			t.Fatal(err)
@@ -366,7 +384,8 @@ func TestSealKeysAreRotated(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Stop()
-	f.Write("provisioner.yaml", strings.Replace(f.read("provisioner.yaml"), "    - seal-key.pem\n", "    - seal-key-2.pem\n    - seal-key.pem\n", 1))
+	f.Write("provisioner.yaml", strings.Replace(f.read("provisioner.yaml"), "    - seal-key.pem\n",
+		"    - seal-key-2.pem\n    - seal-key.pem\n", 1))
 	f.Write("seal.pub", key.Public().String()+"\n")
 	if err := os.WriteFile(filepath.Join(f.Dir, "seal-key-2.pem"), text, 0o600); err != nil {
 		t.Fatal(err)
@@ -416,7 +435,8 @@ func TestSealKeysAreRotated(t *testing.T) {
 	if _, err := opener.DecodeReply(m.Data); !errors.Is(err, seal.ErrPlain) {
 		t.Errorf("a request to the former key: %v, want %v", err, seal.ErrPlain)
 	}
-	if reply, err := wire.DecodeReply(m.Data); err != nil || reply.Refusal == nil || reply.Refusal.Code != wire.CodeSealedInvalid {
+	if reply, err := wire.DecodeReply(m.Data); err != nil || reply.Refusal == nil ||
+		reply.Refusal.Code != wire.CodeSealedInvalid {
 		t.Errorf("a request to the former key: %+v, %v", reply, err)
 	}
 	// A token of the key that is left mends the agent.
@@ -459,7 +479,8 @@ func TestAnAgentThatIsRefusedNeverShowsItsToken(t *testing.T) {
 	})
 	a.Stop()
 	seen := p.Recorded(FromNode)
-	for what, secret := range map[string]string{"token": token, "password": "password-for-the-broker", "user": `"choria"`} {
+	for what, secret := range map[string]string{"token": token, "password": "password-for-the-broker",
+		"user": `"choria"`} {
 		if form := onTheWire(seen, []byte(secret)); form != "" {
 			t.Errorf("the %s was shown, as %s", what, form)
 		}

@@ -94,14 +94,15 @@ func try(t *testing.T, f *testbed.Fleet, name string) *trial {
 	t.Helper()
 	p := &trial{ready: make(chan struct{}), done: make(chan error, 1)}
 	log := slog.New(slog.NewTextHandler(p, nil))
-	d, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), daemon.Options{Log: log, Now: f.Clock.Now}, func(c *daemon.Config) {
-		if name != "" {
-			c.Name, c.DataDir, c.Revocations.Journal = name, filepath.Join(f.Dir, "data-"+name), ""
-			if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
-				t.Fatal(err)
+	d, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), daemon.Options{Log: log, Now: f.Clock.Now},
+		func(c *daemon.Config) {
+			if name != "" {
+				c.Name, c.DataDir, c.Revocations.Journal = name, filepath.Join(f.Dir, "data-"+name), ""
+				if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-	})
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,8 @@ func TestAClusterIsRestored(t *testing.T) {
 	late := f.Node("late.example.net")
 	enrollAt(t, f, second, late)
 	third := f.AddProvisioner("third.fleet.test")
-	if err := third.Daemon.Orders().Nodes.Revoke(f.Context(), wire.Identity(bad.Identity), testbed.Operator()); err != nil {
+	if err := third.Daemon.Orders().Nodes.Revoke(f.Context(), wire.Identity(bad.Identity),
+		testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Eventually("the journal of another provisioner has it", func() bool {

@@ -82,14 +82,16 @@ func (c *checker) revocationsWrong() (wrong []string) {
 			continue
 		}
 		if r.Revoked != last[id] && r.State != provisioner.StateRevoked {
-			bad("%s: entry %s of the log (%s) is not on its record, which is %s and has followed %q", id, last[id], kind, r.State, r.Revoked)
+			bad("%s: entry %s of the log (%s) is not on its record, which is %s and has followed %q", id, last[id],
+				kind, r.State, r.Revoked)
 		}
 		for _, i := range []*provisioner.Issued{r.Current, r.Next} {
 			if i == nil {
 				continue
 			}
 			_, listed := revoked[i.Serial]
-			if listed && r.State != provisioner.StateRevoked || !listed && r.State == provisioner.StateRevoked && now.Before(i.NotAfter) {
+			if listed && r.State != provisioner.StateRevoked || !listed && r.State == provisioner.StateRevoked &&
+				now.Before(i.NotAfter) {
 				bad("%s: is %s, certificate %s in the log: %v", id, r.State, i.Serial, listed)
 			}
 			if listed && f.daemon.Admits(ctx, id, i.Serial) == nil {
@@ -101,9 +103,10 @@ func (c *checker) revocationsWrong() (wrong []string) {
 }
 
 func revocationsOf(store provisioner.Store) (list []*trust.Revocation) {
-	entries := slices.SortedFunc(maps.Values(maps.Collect(store.Logs().Revocations.All())), func(a, b trust.Entry[*trust.Revocation]) int {
-		return cmp.Compare(a.Revision, b.Revision)
-	})
+	entries := slices.SortedFunc(maps.Values(maps.Collect(store.Logs().Revocations.All())),
+		func(a, b trust.Entry[*trust.Revocation]) int {
+			return cmp.Compare(a.Revision, b.Revision)
+		})
 	for _, e := range entries {
 		list = append(list, e.Value)
 	}
@@ -139,7 +142,8 @@ func (c *checker) unnamed(
 			wrong = append(wrong, fmt.Sprintf("history of %s: %v", id, err))
 		}
 		if out := state == provisioner.StateRevoked || state == provisioner.StateRetired; out && len(missing) > 0 {
-			wrong = append(wrong, fmt.Sprintf("%s: is %s, and no entry names its certificates %s", id, state, strings.Join(missing, ", ")))
+			wrong = append(wrong, fmt.Sprintf("%s: is %s, and no entry names its certificates %s", id, state,
+				strings.Join(missing, ", ")))
 		}
 	}
 	return wrong
@@ -174,9 +178,11 @@ func (c *checker) crlWrong(revoked map[string]trust.RevokedCertificate, now time
 	return wrong
 }
 
-func crlOfWrong(c *trust.CRL, issuing *x509.Certificate, revoked map[string]trust.RevokedCertificate, now time.Time) (wrong []string) {
+func crlOfWrong(c *trust.CRL, issuing *x509.Certificate, revoked map[string]trust.RevokedCertificate,
+	now time.Time) (wrong []string) {
 	bad := func(format string, args ...any) {
-		wrong = append(wrong, fmt.Sprintf("CRL %d of %q: ", c.Number, issuing.Subject.CommonName)+fmt.Sprintf(format, args...))
+		wrong = append(wrong, fmt.Sprintf("CRL %d of %q: ", c.Number, issuing.Subject.CommonName)+
+			fmt.Sprintf(format, args...))
 	}
 	list, err := x509.ParseRevocationList(c.DER)
 	if err != nil {
@@ -190,8 +196,10 @@ func crlOfWrong(c *trust.CRL, issuing *x509.Certificate, revoked map[string]trus
 	if c.Issuer != issuer || !bytes.Equal(list.AuthorityKeyId, issuing.SubjectKeyId) {
 		bad("names issuer %x and is called that of %s", list.AuthorityKeyId, c.Issuer)
 	}
-	if list.Number.Uint64() != c.Number || now.Add(time.Second).Before(list.ThisUpdate) || !now.Before(list.NextUpdate) {
-		bad("has number %v and is valid from %v to %v, and it is %v", list.Number, list.ThisUpdate, list.NextUpdate, now)
+	if list.Number.Uint64() != c.Number || now.Add(time.Second).Before(list.ThisUpdate) ||
+		!now.Before(list.NextUpdate) {
+		bad("has number %v and is valid from %v to %v, and it is %v", list.Number, list.ThisUpdate, list.NextUpdate,
+			now)
 	}
 	on := map[string]bool{}
 	for _, e := range list.RevokedCertificateEntries {
@@ -244,5 +252,7 @@ func onCRL(t testing.TB, c *trust.CRL, serial string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(list.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Text(16) == serial })
+	return slices.ContainsFunc(list.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool {
+		return e.SerialNumber.Text(16) == serial
+	})
 }

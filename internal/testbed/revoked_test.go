@@ -25,13 +25,16 @@ func TestCheckLooksAtTheCRL(t *testing.T) {
 		at      time.Time
 		want    string
 	}{
-		"right":           {[]trust.RevokedCertificate{right}, now, ""},
-		"one too many":    {nil, now, "is not revoked"},
-		"one too few":     {[]trust.RevokedCertificate{right, {Serial: "ff", NotAfter: now.Add(time.Hour), Issuer: issuer}}, now, "not on it"},
-		"one expired":     {[]trust.RevokedCertificate{right, {Serial: "ff", NotAfter: now, Issuer: issuer}}, now, ""},
-		"another's one":   {[]trust.RevokedCertificate{right, {Serial: "ff", NotAfter: now.Add(time.Hour), Issuer: "aa"}}, now, ""},
-		"another's on it": {[]trust.RevokedCertificate{{Serial: e.Serial, NotAfter: now.Add(time.Hour), Issuer: "aa"}}, now, "of another issuer"},
-		"lapsed":          {[]trust.RevokedCertificate{right}, now.Add(25 * time.Hour), "is valid from"},
+		"right":        {[]trust.RevokedCertificate{right}, now, ""},
+		"one too many": {nil, now, "is not revoked"},
+		"one too few": {[]trust.RevokedCertificate{right,
+			{Serial: "ff", NotAfter: now.Add(time.Hour), Issuer: issuer}}, now, "not on it"},
+		"one expired": {[]trust.RevokedCertificate{right, {Serial: "ff", NotAfter: now, Issuer: issuer}}, now, ""},
+		"another's one": {[]trust.RevokedCertificate{right,
+			{Serial: "ff", NotAfter: now.Add(time.Hour), Issuer: "aa"}}, now, ""},
+		"another's on it": {[]trust.RevokedCertificate{{Serial: e.Serial, NotAfter: now.Add(time.Hour), Issuer: "aa"}},
+			now, "of another issuer"},
+		"lapsed": {[]trust.RevokedCertificate{right}, now.Add(25 * time.Hour), "is valid from"},
 	} {
 		revoked := map[string]trust.RevokedCertificate{}
 		for _, r := range tt.revoked {
@@ -52,7 +55,13 @@ func TestCheckLooksAtRevokedRecords(t *testing.T) {
 	n := f.Node("web1.example.net")
 	f.Enroll(n)
 	f.Faults.Unreadable(true)
-	e := &trust.Revocation{Schema: trust.RevocationSchema, ID: wire.NewID(), Kind: trust.RevokedNode, By: "x", Node: "web1.example.net"}
+	e := &trust.Revocation{
+		Schema: trust.RevocationSchema,
+		ID:     wire.NewID(),
+		Kind:   trust.RevokedNode,
+		By:     "x",
+		Node:   "web1.example.net",
+	}
 	if _, err := f.Daemon().Store().Logs().Revocations.Put(f.Context(), e.LogKey(), e, 0); err != nil {
 		t.Fatal(err)
 	}

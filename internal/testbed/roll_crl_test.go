@@ -48,8 +48,10 @@ func TestRevokedAfterTheRoll(t *testing.T) {
 	_, newGood := member(t, f, "new2.example.net")
 
 	all := f.Daemon().CRLs()
-	if len(all) != 2 || all[0] != f.Daemon().CRL() || all[0].Issuer == before.Issuer || all[1].Issuer != before.Issuer || all[1].Number < before.Number {
-		t.Fatalf("%d CRLs, want the new issuer's, and then CRL %d of %s or one after it", len(all), before.Number, before.Issuer)
+	if len(all) != 2 || all[0] != f.Daemon().CRL() || all[0].Issuer == before.Issuer ||
+		all[1].Issuer != before.Issuer || all[1].Number < before.Number {
+		t.Fatalf("%d CRLs, want the new issuer's, and then CRL %d of %s or one after it", len(all), before.Number,
+			before.Issuer)
 	}
 	f.Revoke(oldNode.Identity)
 	f.Revoke(newNode.Identity)
@@ -81,8 +83,10 @@ func TestRevokedAfterTheRoll(t *testing.T) {
 	for name, tt := range map[string]struct {
 		e       *wire.Enrolled
 		revoked bool
-	}{"old": {oldCert, true}, "new": {newCert, true}, "old and good": {oldGood, false}, "new and good": {newGood, false}} {
-		out, err := exec.CommandContext(t.Context(), "openssl", "verify", "-crl_check", "-x509_strict", "-CAfile", roots, "-untrusted", issuers,
+	}{"old": {oldCert, true}, "new": {newCert, true}, "old and good": {oldGood, false},
+		"new and good": {newGood, false}} {
+		out, err := exec.CommandContext(t.Context(), "openssl", "verify", "-crl_check", "-x509_strict", "-CAfile",
+			roots, "-untrusted", issuers,
 			"-CRLfile", path, file("leaf.pem", tt.e.Certificate)).CombinedOutput()
 		if (err != nil) != tt.revoked || tt.revoked && !strings.Contains(string(out), "certificate revoked") {
 			t.Errorf("%s: openssl verify: %v\n%s", name, err, out)

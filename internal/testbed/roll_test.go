@@ -72,7 +72,8 @@ func TestRollover(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	old := f.Daemon().CAFingerprint()
-	before := []*testbed.Agent{f.Agent("old1.example.net", pinning(t, f, old)), f.Agent("old2.example.net", pinning(t, f, old))}
+	before := []*testbed.Agent{f.Agent("old1.example.net", pinning(t, f, old)),
+		f.Agent("old2.example.net", pinning(t, f, old))}
 	f.WaitProvisioned(before...)
 	f.Eventually("the agents are in the fleet", func() bool { return connections(f) >= len(before) })
 	seen := connections(f)
@@ -81,13 +82,16 @@ func TestRollover(t *testing.T) {
 	if next == old {
 		t.Fatal("the authority is the same")
 	}
-	f.Eventually("agents that know only the old root are back", func() bool { return connections(f) >= seen+len(before) })
+	f.Eventually("agents that know only the old root are back", func() bool {
+		return connections(f) >= seen+len(before)
+	})
 	for _, a := range before {
 		if name, roots := issuer(t, a); name != "fleet.test issuing CA" || roots != 1 {
 			t.Errorf("%s: certificate by %q, %d roots: it should not have changed", a.Identity, name, roots)
 		}
 	}
-	after := []*testbed.Agent{f.Agent("new1.example.net", pinning(t, f, old)), f.Agent("new2.example.net", pinning(t, f, next)), f.Agent("new3.example.net", f.Token(nil))}
+	after := []*testbed.Agent{f.Agent("new1.example.net", pinning(t, f, old)),
+		f.Agent("new2.example.net", pinning(t, f, next)), f.Agent("new3.example.net", f.Token(nil))}
 	f.WaitProvisioned(after...)
 	for _, a := range after {
 		if name, roots := issuer(t, a); name != "fleet.test issuing CA 2" || roots != 2 {
@@ -104,7 +108,8 @@ func TestRollover(t *testing.T) {
 	// certificate, and learns of the new root.
 	serial := f.Record(before[0].Identity).Current.Serial
 	before[0].Stop()
-	if err := os.WriteFile(filepath.Join(before[0].Dir, "server.conf"), []byte("provision = true\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(before[0].Dir, "server.conf"), []byte("provision = true\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	before[0].Start()
@@ -160,7 +165,11 @@ func authorityAt(t *testing.T, f *testbed.Fleet, dir string) *ca.Authority {
 		t.Fatal(err)
 	}
 	a, err := ca.New(ca.Config{
-		Root: parse(t, f.Read(dir+"/root.pem"))[0], Issuing: parse(t, f.Read(dir+"/issuing.pem"))[0], Key: key, TrustDomain: "fleet.test", Now: f.Clock.Now,
+		Root:        parse(t, f.Read(dir+"/root.pem"))[0],
+		Issuing:     parse(t, f.Read(dir+"/issuing.pem"))[0],
+		Key:         key,
+		TrustDomain: "fleet.test",
+		Now:         f.Clock.Now,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -184,11 +193,14 @@ func connect(t *testing.T, f *testbed.Fleet, chain string, key crypto.Signer) er
 		certificate.Certificate = append(certificate.Certificate, block.Bytes)
 	}
 	name := wire.NewID()
-	nc, err := nats.Connect(f.URL(), nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(10*time.Second),
+	nc, err := nats.Connect(f.URL(), nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)),
+		nats.NoReconnect(), nats.Timeout(10*time.Second),
 		nats.Secure(&tls.Config{
 			InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12,
 			// Also where the server says that it knows no such authority.
-			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil },
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				return &certificate, nil
+			},
 		}))
 	if err == nil {
 		nc.Close()
@@ -207,7 +219,8 @@ func TestTheOldAuthorityIsDropped(t *testing.T) {
 	f.Apply(n, first)
 	f.Roll()
 	if again := f.Enroll(n); again.Certificate != first.Certificate || len(parse(t, again.CA)) != 4 {
-		t.Errorf("a live certificate of the old authority: enrolled anew, or %d certificates in CA, want two roots and their words for each other", len(parse(t, again.CA)))
+		t.Errorf("a live certificate of the old authority: enrolled anew, or %d certificates in CA, want two roots "+
+			"and their words for each other", len(parse(t, again.CA)))
 	}
 	admitted := func(n *simnode.Node, e *wire.Enrolled) bool {
 		t.Helper()
@@ -223,7 +236,8 @@ func TestTheOldAuthorityIsDropped(t *testing.T) {
 		t.Error("a node of the old authority is not admitted before it has moved")
 	}
 	// Not on record, and known to the handshake all the same.
-	forged, err := authorityAt(t, f, "ca").Issue(ca.Request{Role: wire.RoleNode, Name: "web2.example.net", PublicKey: n.Key.Public()})
+	forged, err := authorityAt(t, f, "ca").Issue(ca.Request{Role: wire.RoleNode, Name: "web2.example.net",
+		PublicKey: n.Key.Public()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +319,8 @@ func TestAFleetRenewsIntoTheNewAuthority(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	token := pinning(t, f, f.Daemon().CAFingerprint())
 	agents := []*testbed.Agent{
-		f.Agent("web1.example.net", token, testbed.Watchful), f.Agent("web2.example.net", token, testbed.Watchful), f.Agent("web3.example.net", token, testbed.Watchful),
+		f.Agent("web1.example.net", token, testbed.Watchful), f.Agent("web2.example.net", token, testbed.Watchful),
+		f.Agent("web3.example.net", token, testbed.Watchful),
 	}
 	f.WaitProvisioned(agents...)
 	before := map[*testbed.Agent]string{}

@@ -35,5 +35,7 @@ func (f *Fleet) Roll() string {
 // certificate.
 func (f *Fleet) OnCRLOf(issuer, serial string) bool {
 	f.t.Helper()
-	return slices.ContainsFunc(f.daemon.CRLs(), func(c *trust.CRL) bool { return c.Issuer == issuer && onCRL(f.t, c, serial) })
+	return slices.ContainsFunc(f.daemon.CRLs(), func(c *trust.CRL) bool {
+		return c.Issuer == issuer && onCRL(f.t, c, serial)
+	})
 }

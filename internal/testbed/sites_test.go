@@ -47,7 +47,9 @@ func TestASiteServesItsOwn(t *testing.T) {
 		t.Errorf("%s was enrolled by %q, want the hub's provisioner", late.Identity, got)
 	}
 	elsewhere := f.Agent("web4.example.net", at(f.URL()))
-	f.Eventually("the site's token is refused elsewhere", func() bool { return strings.HasPrefix(f.Cause(elsewhere.Identity), string(wire.CodeTokenSite)) })
+	f.Eventually("the site's token is refused elsewhere", func() bool {
+		return strings.HasPrefix(f.Cause(elsewhere.Identity), string(wire.CodeTokenSite))
+	})
 	if r := f.Record(elsewhere.Identity); r != nil {
 		t.Errorf("at the hub, the site's token made %+v", r)
 	}
@@ -90,7 +92,9 @@ func TestOnlyBrokersOfSitesAreLeaves(t *testing.T) {
 		write(t, path, read(t, filepath.Join(node.Dir, stolen)))
 	}
 	site.Start()
-	f.Eventually("the hub refuses the leaf", func() bool { return strings.Contains(site.Log(), "Authorization Violation") })
+	f.Eventually("the hub refuses the leaf", func() bool {
+		return strings.Contains(site.Log(), "Authorization Violation")
+	})
 	for path, text := range own {
 		write(t, path, text)
 	}

@@ -66,5 +66,7 @@ func (c *cluster) streams() ([]stream, error) {
 // led reports whether every stream has a leader. During an election a request may never be answered.
 func (c *cluster) led() bool {
 	list, err := c.streams()
-	return err == nil && !slices.ContainsFunc(list, func(s stream) bool { return s.Config.Replicas > 1 && s.Cluster.Leader == "" })
+	return err == nil && !slices.ContainsFunc(list, func(s stream) bool {
+		return s.Config.Replicas > 1 && s.Cluster.Leader == ""
+	})
 }

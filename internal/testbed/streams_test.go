@@ -13,7 +13,8 @@ func TestCheckFindsAStreamThatAnswersNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	m, err := conn.RequestWithContext(f.Context(), "$JS.API.STREAM.CREATE.X", []byte(`{"name":"X","subjects":["muster.v1.registration.*"],"storage":"memory","retention":"limits","num_replicas":1}`))
+	m, err := conn.RequestWithContext(f.Context(), "$JS.API.STREAM.CREATE.X",
+		[]byte(`{"name":"X","subjects":["muster.v1.registration.*"],"storage":"memory","retention":"limits","num_replicas":1}`))
 	if err != nil {
 		t.Fatal(err)
 	}

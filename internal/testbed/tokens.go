@@ -49,7 +49,12 @@ func (f *tokens) Claims() jwt.Claims {
 	now := f.clock.Now().UTC().Truncate(time.Second)
 	c := jwt.Claims{
 		Token: Secret, Brokers: f.url(), Default: true, Organization: "choria", Purpose: jwt.Purpose,
-		Issuer: "test", Subject: jwt.Purpose, JTI: jwt.NewJTI(), IssuedAt: now, NotBefore: now, ExpiresAt: now.Add(24 * time.Hour),
+		Issuer:    "test",
+		Subject:   jwt.Purpose,
+		JTI:       jwt.NewJTI(),
+		IssuedAt:  now,
+		NotBefore: now,
+		ExpiresAt: now.Add(24 * time.Hour),
 	}
 	return c
 }
@@ -110,7 +115,8 @@ func (f *tokens) SealKey() seal.PublicKey {
 
 func (f *tokens) verify(text string) (*jwt.Verified, error) {
 	f.t.Helper()
-	v, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{{Name: "test", Key: f.signer.Public()}}, Now: f.clock.Now})
+	v, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{{Name: "test", Key: f.signer.Public()}},
+		Now: f.clock.Now})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -74,7 +74,8 @@ func TestAProvisionerWhoseClockIsAheadWithdraws(t *testing.T) {
 		}
 		return true
 	})
-	if mark, found := f.Daemon().Store().Clock.Get(trust.ClockKey); !found || mark.Value.Time.Sub(f.Clock.Now()) > -behind/2 {
+	if mark, found := f.Daemon().Store().Clock.Get(trust.ClockKey); !found ||
+		mark.Value.Time.Sub(f.Clock.Now()) > -behind/2 {
 		t.Errorf("the clock that is ahead is on record: %+v", mark)
 	}
 	second.Clock.Advance(behind)

@@ -91,7 +91,8 @@ func replace(d *files.Dir, version string) error {
 }
 
 func whole(version string) map[string]string {
-	set := map[string]string{"key": "key " + version, "cert": "cert " + version, "app.conf": "conf " + version, "theirs": "theirs"}
+	set := map[string]string{"key": "key " + version, "cert": "cert " + version, "app.conf": "conf " + version,
+		"theirs": "theirs"}
 	if version != "2" {
 		set["more/a"] = "more " + version
 	}
@@ -222,8 +223,10 @@ func TestWhatCannotBeReplacedIsSaidBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, stand := range map[string]func(p place) error{
-		"a directory":             func(p place) error { return os.Mkdir(p.conf, 0o755) },
-		"a link into another set": func(p place) error { return os.Symlink(filepath.Join(another.dir, "..data", "app.conf"), p.conf) },
+		"a directory": func(p place) error { return os.Mkdir(p.conf, 0o755) },
+		"a link into another set": func(p place) error {
+			return os.Symlink(filepath.Join(another.dir, "..data", "app.conf"), p.conf)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -43,7 +43,12 @@ func TestScripts(t *testing.T) {
 			env.Setenv("GORACE", os.Getenv("GORACE")) // how long it sleeps at the end
 			key := ed25519.NewKeyFromSeed([]byte(strings.Repeat("s", ed25519.SeedSize)))
 			// Port 9 is discard, which nobody runs.
-			text, err := jwt.Sign(key, jwt.Claims{Token: "toomanysecrets", Brokers: "127.0.0.1:9", Default: true, Purpose: jwt.Purpose})
+			text, err := jwt.Sign(key, jwt.Claims{
+				Token:   "toomanysecrets",
+				Brokers: "127.0.0.1:9",
+				Default: true,
+				Purpose: jwt.Purpose,
+			})
 			if err != nil {
 				return err
 			}

@@ -36,9 +36,10 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		p.cfg.Emit(e)
 		msg := "confirmation refused"
 		if r.Code == wire.CodeOfferUnusable {
-			msg = "offer refused by its node"
+			msg = "node cannot use its offer"
 		}
-		p.cfg.Log.WarnContext(ctx, msg, "node", e.Node, "code", r.Code, "source", source.Address, "err", e.Cause) //nolint:sloglint // one of two literals
+		p.cfg.Log.WarnContext(ctx, msg, "node", e.Node, "code", r.Code, //nolint:sloglint // one of two literals
+			"source", source.Address, "err", e.Cause)
 		return r
 	}
 	p.reportProvisioned(ctx, record, c.attempt, source, repeated)
@@ -66,7 +67,8 @@ func (p *Provisioner) reportProvisioned(ctx context.Context, r *Record, attempt 
 		return
 	}
 	p.cfg.Emit(e)
-	p.cfg.Log.InfoContext(ctx, "node provisioned", "node", e.Node, "serial", e.Serial, "source", e.Source, "repeated", e.Repeated)
+	p.cfg.Log.InfoContext(ctx, "node provisioned", "node", e.Node, "serial", e.Serial, "source", e.Source,
+		"repeated", e.Repeated)
 }
 
 type confirmation struct {
@@ -143,7 +145,8 @@ func (c *confirmation) precheck(ctx context.Context, id wire.Identity) error {
 // nothing about the record.
 func matchOffer(r *Record, m *wire.Applied) (*Issued, bool, error) {
 	if r == nil || r.State == StateRetired {
-		return nil, false, refuse(m.Identity, wire.CodeNotIssued, fmt.Errorf("no certificate of %q is live", m.Identity))
+		return nil, false, refuse(m.Identity, wire.CodeNotIssued,
+			fmt.Errorf("no certificate of %q is live", m.Identity))
 	}
 	digest, why, unusable := m.Unusable()
 	if !unusable {
@@ -155,9 +158,11 @@ func matchOffer(r *Record, m *wire.Applied) (*Issued, bool, error) {
 		}
 		key, err := ca.PublicKey(i.DER)
 		if err != nil {
-			return nil, false, refuse(m.Identity, wire.CodeUnavailable, fmt.Errorf("record of %q: certificate %s: %w", m.Identity, i.Serial, err))
+			return nil, false, refuse(m.Identity, wire.CodeUnavailable,
+				fmt.Errorf("record of %q: certificate %s: %w", m.Identity, i.Serial, err))
 		}
-		if err := wire.CheckSignature(key, wire.AppliedDigest(m.Identity, m.Serial, m.Digest), m.Signature); err != nil {
+		if err := wire.CheckSignature(key, wire.AppliedDigest(m.Identity, m.Serial, m.Digest),
+			m.Signature); err != nil {
 			return nil, false, refuse(m.Identity, wire.CodeAppliedSignature, err)
 		}
 		if r.State == StateRevoked {

@@ -39,9 +39,20 @@ type Brief struct {
 // Brief returns the record in short, and shares its memory.
 func (r *Record) Brief() Brief {
 	b := Brief{
-		Identity: r.Identity, State: r.State, Site: r.Site, Token: r.Token, Policy: r.Decision.Policy, Reason: r.Decision.Reason,
-		Agent: r.Agent, Facts: r.Facts, Cloned: r.Cloned != nil, Offered: r.Next != nil, Superseded: len(r.Superseded) > 0,
-		FirstEnrolled: r.FirstEnrolledAt, Owned: r.OwnedSince, Updated: r.UpdatedAt,
+		Identity:      r.Identity,
+		State:         r.State,
+		Site:          r.Site,
+		Token:         r.Token,
+		Policy:        r.Decision.Policy,
+		Reason:        r.Decision.Reason,
+		Agent:         r.Agent,
+		Facts:         r.Facts,
+		Cloned:        r.Cloned != nil,
+		Offered:       r.Next != nil,
+		Superseded:    len(r.Superseded) > 0,
+		FirstEnrolled: r.FirstEnrolledAt,
+		Owned:         r.OwnedSince,
+		Updated:       r.UpdatedAt,
 	}
 	if i := cmp.Or(r.Current, r.Next); i != nil {
 		b.Serial, b.Expires = i.Serial, i.NotAfter

@@ -96,7 +96,7 @@ func (p *Provisioner) shouldReport(ctx context.Context, e *events.Event) bool {
 	}
 	leftOut, ok := p.cfg.Budget.Report(e.Source)
 	if e.LeftOut = leftOut; leftOut > 0 {
-		p.cfg.Log.WarnContext(ctx, "attempts not reported", "left_out", leftOut)
+		p.cfg.Log.WarnContext(ctx, "refused attempts not reported", "left_out", leftOut)
 	}
 	return ok
 }

@@ -87,8 +87,9 @@ func (a *proof) checkFrozen() error {
 		return nil
 	}
 	return refuse(string(a.identity), wire.CodeTokenFrozen,
-		fmt.Errorf("token %s is limited and was signed before the recovery that began at %s: nobody knows how many uses it has left",
-			a.token.ID, r.Began.Format(time.RFC3339)))
+		fmt.Errorf("token %s has a limit and is older than the recovery that began at %s, so its remaining uses are "+
+			"unknown; once they are known: muster token unfreeze %s --left N",
+			a.token.ID, r.Began.Format(time.RFC3339), a.token.ID))
 }
 
 // AllowListChanged updates the alarm about an allow-list that admits every name.
@@ -102,14 +103,14 @@ func (w *watcher) watchAllowsAll(ctx context.Context) {
 		}
 		ends := ""
 		if !a.ExpiresAt.IsZero() {
-			ends = " or " + a.ExpiresAt.Format(time.RFC3339)
+			ends = ", or wait until " + a.ExpiresAt.Format(time.RFC3339)
 		}
-		return fmt.Errorf("%w: `muster allow remove '%s'`%s ends it; %s added it at %s",
+		return fmt.Errorf("%w; to close it: `muster allow remove '%s'`%s; %s added it at %s",
 			errAllowsAll, a.Pattern, ends, a.By, a.At.Format(time.RFC3339))
 	})
 }
 
-var errAllowsAll = errors.New("the allow-list admits every name, so the holder of any token can enroll as anything")
+var errAllowsAll = errors.New("the allow-list admits every name, so any token holder can enroll under any name")
 
 // grantedBy reports whether the grant admits the key. A grant against an earlier owner does not count.
 func (r *Record) grantedBy(g *orders.Grant, keyHash string, now time.Time) bool {

@@ -29,7 +29,13 @@ func (a *attempt) claimUse(ctx context.Context) error {
 		if err := a.checkFrozen(); err != nil {
 			return err
 		}
-		claim := &trust.TokenClaim{Key: a.csr.KeyHash, Identity: a.identity, Attempt: a.id, At: a.now(), Source: events.Cut(a.source.Address, trust.MaxSourceBytes)}
+		claim := &trust.TokenClaim{
+			Key:      a.csr.KeyHash,
+			Identity: a.identity,
+			Attempt:  a.id,
+			At:       a.now(),
+			Source:   events.Cut(a.source.Address, trust.MaxSourceBytes),
+		}
 		info := trust.NewTokenInfo(a.token, claim.At)
 		info.Uses = a.logs.UsesOf(info.ID, info.Uses)
 		switch err := a.uses.Claim(ctx, info, claim); {
@@ -50,7 +56,8 @@ func (a *attempt) checkClaim() error {
 	}
 	// Abs, since the clock may have gone back
 	if age := a.now().Sub(a.claim.At); age.Abs() > maxAttempt {
-		return refuse(string(a.identity), wire.CodeUnavailable, fmt.Errorf("%w: claimed %v ago, limit %v", errStale, age.Truncate(time.Second), maxAttempt))
+		return refuse(string(a.identity), wire.CodeUnavailable,
+			fmt.Errorf("%w: claimed %v ago, limit %v", errStale, age.Truncate(time.Second), maxAttempt))
 	}
 	return nil
 }
@@ -70,7 +77,12 @@ func (a *attempt) undo(ctx context.Context) {
 		return
 	}
 	if err == nil {
-		err = a.uses.Release(ctx, trust.NewTokenInfo(a.token, a.claim.At), &trust.TokenRelease{Key: a.claim.Key, Identity: a.claim.Identity, Attempt: a.claim.Attempt, At: a.now()})
+		err = a.uses.Release(ctx, trust.NewTokenInfo(a.token, a.claim.At), &trust.TokenRelease{
+			Key:      a.claim.Key,
+			Identity: a.claim.Identity,
+			Attempt:  a.claim.Attempt,
+			At:       a.now(),
+		})
 	}
 	if err != nil {
 		a.cfg.Log.WarnContext(ctx, "token use stays spent", "node", a.identity, "token_id", a.token.ID, "err", err)
@@ -88,9 +100,9 @@ func (a *attempt) checkUnwritten(ctx context.Context) error {
 	case err != nil:
 		return err
 	case len(history) == 0 || history[len(history)-1].Revision <= a.lastTry:
-		return errors.New("the record may yet be written")
+		return errors.New("a write of the record may still be under way")
 	case !complete && history[0].Revision > a.firstTry:
-		return errors.New("the record's history does not go back to the attempt")
+		return errors.New("the record's history does not reach back to the attempt")
 	case slices.ContainsFunc(history, func(r Revised) bool { return r.Record.Attempt == a.id }):
 		return errors.New("the record was written")
 	}

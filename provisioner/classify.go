@@ -32,7 +32,8 @@ const (
 )
 
 // Reasons has all reasons.
-var Reasons = []Reason{ReasonNew, ReasonReplay, ReasonContinue, ReasonContinuity, ReasonGrant, ReasonRenew, ReasonOneTimeToken}
+var Reasons = []Reason{ReasonNew, ReasonReplay, ReasonContinue, ReasonContinuity, ReasonGrant, ReasonRenew,
+	ReasonOneTimeToken}
 
 // A claim is a request for an identity, proven but for the right to it.
 type claim struct {
@@ -83,7 +84,8 @@ func classify(r *Record, c claim) (Reason, error) {
 // Token times are whole seconds, so one of the same second counts as earlier. A token from the future would outlast
 // every certificate and is refused. A second key cannot use the token: its use made a newer certificate.
 func reassignedBy(t *jwt.Verified, r *Record, now time.Time) bool {
-	if t == nil || t.Limits.Uses != 1 || len(t.Limits.Identities) != 1 || string(t.Limits.Identities[0]) != string(r.Identity) {
+	if t == nil || t.Limits.Uses != 1 || len(t.Limits.Identities) != 1 ||
+		string(t.Limits.Identities[0]) != string(r.Identity) {
 		return false
 	}
 	if t.IssuedAt.After(now.Add(jwt.NotBeforeLeeway)) {
@@ -113,7 +115,8 @@ func vouchingKey(r *wire.EnrollRequest) (string, error) {
 	if _, err := ca.KeyType(pub); err != nil {
 		return "", fmt.Errorf("continuity: %w", err)
 	}
-	if err := wire.CheckSignature(pub, wire.ContinuityDigest(r.ID, r.Identity, r.CSR), r.Continuity.Signature); err != nil {
+	if err := wire.CheckSignature(pub, wire.ContinuityDigest(r.ID, r.Identity, r.CSR),
+		r.Continuity.Signature); err != nil {
 		return "", fmt.Errorf("continuity: %w", err)
 	}
 	return ca.KeyHash(pub)

@@ -100,8 +100,8 @@ func (b *boots) observe(id wire.Identity, m Machine, now time.Time) (other sight
 	return sighting{}, false
 }
 
-// NoteMachine notes a message of a fleet node: its machine and its certificate's serial. Only the identity is proven. If
-// two machines use one identity, NoteMachine puts that on record and reports it; else it does not block.
+// NoteMachine notes a message of a fleet node: its machine and its certificate's serial. Only the identity is proven.
+// If two machines use one identity, NoteMachine puts that on record and reports it; else it does not block.
 //
 // A crash is harmless: the next message shows it again. A machine that lost its identity by a grant may speak until
 // its successor confirms, and is no clone.
@@ -130,7 +130,7 @@ func (p *Provisioner) NoteMachine(ctx context.Context, id wire.Identity, m Machi
 			continue
 		}
 		if err != nil {
-			p.cfg.Log.WarnContext(ctx, "clones not put on record", "node", id, "code", CodeOf(err), "err", err)
+			p.cfg.Log.WarnContext(ctx, "clone not put on record", "node", id, "code", CodeOf(err), "err", err)
 			return
 		}
 		e := events.Event{

@@ -16,7 +16,8 @@ func (a *attempt) concealExistence(ctx context.Context, err error) error {
 	if a.renewal || !errors.As(err, &r) || r.Code != wire.CodeIdentityTaken && r.Code != wire.CodeIdentityRevoked {
 		return err
 	}
-	if a.record != nil && (slices.Contains(a.record.Lineage, a.csr.KeyHash) || slices.Contains(a.record.Lineage, a.vouching)) {
+	if a.record != nil && (slices.Contains(a.record.Lineage, a.csr.KeyHash) ||
+		slices.Contains(a.record.Lineage, a.vouching)) {
 		return err
 	}
 	r.PublicCode = a.codeForUnknownName(ctx)

@@ -20,9 +20,9 @@ func (w *watcher) keepCRLs(ctx context.Context) {
 	}
 	switch failed := err != nil; {
 	case failed && !w.crlsFailed:
-		w.cfg.Log.ErrorContext(ctx, "CRL not brought up to date, the one before stays in use until it lapses", "err", err)
+		w.cfg.Log.ErrorContext(ctx, "CRL not renewed; the previous one is in use until it expires", "err", err)
 	case !failed && w.crlsFailed:
-		w.cfg.Log.InfoContext(ctx, "CRL is up to date again", "number", w.crls.Newest().Number)
+		w.cfg.Log.InfoContext(ctx, "CRL renewed again", "number", w.crls.Newest().Number)
 	}
 	w.crlsFailed = err != nil
 }

@@ -42,7 +42,7 @@ func (a *attempt) decide(ctx context.Context) error {
 	}
 }
 
-var errWithdrawn = errors.New("what it was let in by was taken back meanwhile")
+var errWithdrawn = errors.New("the entry that admitted the node was withdrawn meanwhile")
 
 // checkStillAdmitted starts a new round if the allow-list entry, approval or grant was withdrawn. It runs right
 // before the write, since a helper may take minutes.
@@ -75,8 +75,12 @@ func (a *attempt) input() *policies.Input {
 		Identity: string(a.identity),
 		Token:    tokenInput(a.token),
 		CSR: policies.CSR{
-			CommonName: a.csr.CommonName, DNSNames: a.csr.DNSNames, IPAddresses: a.csr.IPAddresses, URIs: a.csr.URIs, Emails: a.csr.Emails,
-			Key: policies.Key{Type: a.csr.KeyType, Hash: a.csr.KeyHash},
+			CommonName:  a.csr.CommonName,
+			DNSNames:    a.csr.DNSNames,
+			IPAddresses: a.csr.IPAddresses,
+			URIs:        a.csr.URIs,
+			Emails:      a.csr.Emails,
+			Key:         policies.Key{Type: a.csr.KeyType, Hash: a.csr.KeyHash},
 		},
 		Facts:  a.request.Facts,
 		Allow:  a.allowance.Input(),
@@ -108,8 +112,18 @@ func (p *Provisioner) siteOf(s Source) jwt.Site {
 // tokenInput leaves out the secrets.
 func tokenInput(v *jwt.Verified) policies.Token {
 	t := policies.Token{
-		ID: string(v.ID), Signer: v.SignerName, Issuer: v.Issuer, Org: v.Organization, Site: string(v.Limits.Site), Uses: v.Limits.Uses,
-		IssuedAt: v.IssuedAt, ExpiresAt: v.Expiry(), Secure: v.Secure, URLs: v.URLs(), SRVDomain: v.SRVDomain, Default: v.Default,
+		ID:         string(v.ID),
+		Signer:     v.SignerName,
+		Issuer:     v.Issuer,
+		Org:        v.Organization,
+		Site:       string(v.Limits.Site),
+		Uses:       v.Limits.Uses,
+		IssuedAt:   v.IssuedAt,
+		ExpiresAt:  v.Expiry(),
+		Secure:     v.Secure,
+		URLs:       v.URLs(),
+		SRVDomain:  v.SRVDomain,
+		Default:    v.Default,
 		Extensions: v.ExtensionsJSON(),
 	}
 	for _, p := range v.Limits.Identities {
@@ -124,10 +138,16 @@ func (a *attempt) configure(ctx context.Context) error {
 	a.files = wire.Files{Configuration: a.decision.Configuration}
 	if a.decision.Configuration == nil {
 		if a.cfg.Configurator == nil {
-			return refuse(node, wire.CodeConfigurationFailed, errors.New("the policy gives no configuration, and neither a template nor a helper is set"))
+			return refuse(node, wire.CodeConfigurationFailed,
+				errors.New("the policy gives no configuration, and no template or helper is configured"))
 		}
 		files, err := a.cfg.Configurator.Configure(ctx, Subject{
-			Identity: a.identity, Token: a.token, CSR: a.csr, CSRDER: a.request.CSR, Facts: a.request.Facts, Source: a.source,
+			Identity: a.identity,
+			Token:    a.token,
+			CSR:      a.csr,
+			CSRDER:   a.request.CSR,
+			Facts:    a.request.Facts,
+			Source:   a.source,
 		})
 		var r *Refusal
 		switch {

@@ -85,7 +85,8 @@ func (e *enforcement) enforceAll(ctx context.Context) error {
 				again = time.After(enforceAgain)
 			}
 			if err != nil && !failed {
-				e.cfg.Log.WarnContext(ctx, "revocations not yet on record, they are in force all the same", "node", id, "err", err)
+				e.cfg.Log.WarnContext(ctx, "record not updated yet; the revocation is in force nevertheless",
+					"node", id, "err", err)
 			}
 			failed = err != nil
 		}
@@ -161,8 +162,15 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if err := e.records.publish(ctx, &next, after, nil); err != nil {
 		return err
 	}
-	e.cfg.Emit(events.Event{Type: event, Time: e.moment(), Node: string(id), By: entry.By, Why: entry.Why, Attempt: next.Attempt})
-	e.cfg.Log.InfoContext(ctx, "node kept out", "node", id, "state", next.State, "by", entry.By, "why", entry.Why)
+	e.cfg.Emit(events.Event{
+		Type:    event,
+		Time:    e.moment(),
+		Node:    string(id),
+		By:      entry.By,
+		Why:     entry.Why,
+		Attempt: next.Attempt,
+	})
+	e.cfg.Log.InfoContext(ctx, "revocation applied", "node", id, "state", next.State, "by", entry.By, "why", entry.Why)
 	return nil
 }
 
@@ -203,7 +211,8 @@ func EntryAbout(kind trust.RevocationKind, r *Record, now time.Time, c trust.Cau
 		}
 	}
 	for _, i := range []*Issued{r.Current, r.Next} {
-		if !i.live(now) || slices.ContainsFunc(e.Certificates, func(c trust.RevokedCertificate) bool { return c.Serial == i.Serial }) {
+		if !i.live(now) || slices.ContainsFunc(e.Certificates,
+			func(c trust.RevokedCertificate) bool { return c.Serial == i.Serial }) {
 			continue
 		}
 		c, err := i.forCRL()

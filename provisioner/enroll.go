@@ -24,9 +24,10 @@ import (
 const maxRounds = 8
 
 // errAgain starts another round.
-var errAgain = errors.New("the record was written by somebody else")
+var errAgain = errors.New("another request changed the record")
 
-var errUnknownIssuer = errors.New("the certificate on record is of an authority that this provisioner does not know: has it been rolled over since this one was started?")
+var errUnknownIssuer = errors.New("the certificate on record was issued by an authority that this provisioner does " +
+	"not know; if the CA was rolled over, restart this provisioner")
 
 // A proof is one request with what is proven of it. Unproven data is in the request only.
 type proof struct {
@@ -88,7 +89,13 @@ type findings struct {
 func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source Source) (*wire.Enrolled, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
 	defer cancel()
-	a := &attempt{proof: proof{Provisioner: p, id: wire.NewID(), watch: p.watch(), request: r, source: source}}
+	a := &attempt{proof: proof{
+		Provisioner: p,
+		id:          wire.NewID(),
+		watch:       p.watch(),
+		request:     r,
+		source:      source,
+	}}
 	enrolled, written, err := a.enroll(ctx)
 	a.watch.done(RequestEnroll, err)
 	if err != nil {
@@ -124,8 +131,9 @@ func (a *attempt) reportGranted(ctx context.Context, t events.Type, msg string, 
 		return
 	}
 	a.cfg.Emit(e)
-	a.cfg.Log.InfoContext(ctx, msg, "node", a.identity, "serial", e.Serial, "reason", a.reason, //nolint:sloglint // one of two literals
-		"token_id", e.Token, "site", a.cfg.Site, "source", e.Source, "repeated", e.Repeated, "elapsed", e.Elapsed)
+	a.cfg.Log.InfoContext(ctx, msg, "node", a.identity, "serial", e.Serial, //nolint:sloglint // one of two literals
+		"reason", a.reason, "token_id", e.Token, "site", a.cfg.Site, "source", e.Source,
+		"repeated", e.Repeated, "elapsed", e.Elapsed)
 }
 
 // reportRefused leaves out repeated refusals of pending keys, and of nodes with a certificate.
@@ -194,7 +202,8 @@ func (a *attempt) enroll(ctx context.Context) (*wire.Enrolled, bool, error) {
 		}
 	}
 	a.undo(ctx)
-	return nil, false, refuse(string(a.identity), wire.CodeBusy, fmt.Errorf("%w, %d times in a row", errAgain, maxRounds))
+	return nil, false, refuse(string(a.identity), wire.CodeBusy,
+		fmt.Errorf("%w, %d times in a row", errAgain, maxRounds))
 }
 
 // checkOwner refuses before queueing, so that token holders cannot fill the queue of another machine's name.
@@ -237,7 +246,8 @@ func (a *proof) proveRequest() error {
 	a.source.proven()
 	if token.Limits.Seal != "" && !a.source.Sealed {
 		// The sender may be a token thief, and the reply would be readable.
-		return refuse(r.Identity, wire.CodeSealedInvalid, fmt.Errorf("token %s is to be sealed, and came in plain", token.ID))
+		return refuse(r.Identity, wire.CodeSealedInvalid,
+			fmt.Errorf("token %s requires a sealed request, and this one is not sealed", token.ID))
 	}
 	if err := token.Admits(id, a.siteOf(a.source)); err != nil {
 		return refuse(r.Identity, TokenCode(err), err)
@@ -251,7 +261,8 @@ func (a *proof) proveKey() (err error) {
 		return refuse(r.Identity, wire.CodeCSRInvalid, err)
 	}
 	if cn := a.csr.CommonName; cn != "" && cn != string(a.identity) {
-		return refuse(r.Identity, wire.CodeCSRIdentity, fmt.Errorf("certificate request for %q from %q", cn, a.identity))
+		return refuse(r.Identity, wire.CodeCSRIdentity,
+			fmt.Errorf("certificate request names %q, want %q", cn, a.identity))
 	}
 	if a.vouching, err = vouchingKey(r); err != nil {
 		return refuse(r.Identity, wire.CodeBadRequest, err)
@@ -327,9 +338,13 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 		return nil, false, err
 	}
 	offer := &Issued{
-		Serial: certificate.Serial, KeyHash: a.csr.KeyHash, DER: certificate.DER,
-		NotBefore: certificate.NotBefore, NotAfter: certificate.NotAfter,
-		Digest: wire.Digest(certificate.Chain, a.files), OfferedAt: a.now(),
+		Serial:    certificate.Serial,
+		KeyHash:   a.csr.KeyHash,
+		DER:       certificate.DER,
+		NotBefore: certificate.NotBefore,
+		NotAfter:  certificate.NotAfter,
+		Digest:    wire.Digest(certificate.Chain, a.files),
+		OfferedAt: a.now(),
 	}
 	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err
@@ -338,7 +353,8 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 		return nil, false, err
 	}
 	next := a.next(a.now(), offer)
-	if err := a.watch.took(StepPublish, a.records.publish(ctx, next, a.after, func() error { return a.beginWrite() })); err != nil {
+	if err := a.watch.took(StepPublish,
+		a.records.publish(ctx, next, a.after, func() error { return a.beginWrite() })); err != nil {
 		return nil, false, err
 	}
 	if a.reason.handsOver() {
@@ -352,8 +368,12 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 
 func (a *attempt) issue() (*ca.Certificate, error) {
 	return a.cfg.Authority.Issue(ca.Request{
-		Role: wire.RoleNode, Name: string(a.identity), PublicKey: a.csr.PublicKey,
-		TTL: a.decision.Certificate.TTL, DNSNames: a.decision.Certificate.DNSNames, ServerAuth: a.decision.Certificate.ServerAuth,
+		Role:       wire.RoleNode,
+		Name:       string(a.identity),
+		PublicKey:  a.csr.PublicKey,
+		TTL:        a.decision.Certificate.TTL,
+		DNSNames:   a.decision.Certificate.DNSNames,
+		ServerAuth: a.decision.Certificate.ServerAuth,
 	})
 }
 
@@ -373,7 +393,13 @@ func (a *attempt) classify(ctx context.Context) error {
 	if a.renewal {
 		return a.classifyRenewal(ctx)
 	}
-	c := claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, token: a.token, requested: a.now()}
+	c := claim{
+		identity:  a.identity,
+		keyHash:   a.csr.KeyHash,
+		vouching:  a.vouching,
+		token:     a.token,
+		requested: a.now(),
+	}
 	a.reason, err = classify(a.record, c)
 	if errors.Is(err, errTaken) {
 		if c.grant, _, err = a.logs.Grant(a.identity); err != nil {
@@ -432,7 +458,8 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	offer := *offered
 	offer.Digest = digest // OfferedAt stays: see tooSoon and reassignedBy
 	next := a.next(now, &offer)
-	if err := a.watch.took(StepPublish, a.records.publish(ctx, next, a.after, func() error { return a.beginWrite() })); err != nil {
+	if err := a.watch.took(StepPublish,
+		a.records.publish(ctx, next, a.after, func() error { return a.beginWrite() })); err != nil {
 		return nil, false, err
 	}
 	a.records.kickSuperseded(a.record, next)
@@ -441,13 +468,22 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 
 func (p *Provisioner) enrolled(offer *Issued, chain string, files wire.Files) *wire.Enrolled {
 	return &wire.Enrolled{
-		Serial: offer.Serial, Certificate: chain, CA: p.cfg.Authority.TrustPEM(),
-		Files: files, Digest: offer.Digest,
+		Serial:      offer.Serial,
+		Certificate: chain,
+		CA:          p.cfg.Authority.TrustPEM(),
+		Files:       files,
+		Digest:      offer.Digest,
 	}
 }
 
 func (a *attempt) next(now time.Time, offer *Issued) *Record {
-	n := &Record{Schema: RecordSchema, Identity: a.identity, State: StateEnrolled, FirstEnrolledAt: now, OwnedSince: now}
+	n := &Record{
+		Schema:          RecordSchema,
+		Identity:        a.identity,
+		State:           StateEnrolled,
+		FirstEnrolledAt: now,
+		OwnedSince:      now,
+	}
 	switch {
 	case a.reason != ReasonNew && a.record != nil && a.record.State != StateRetired:
 		copied := *a.record
@@ -470,7 +506,12 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		n.Grant = a.grant.ID
 	}
 	if a.approval != nil {
-		n.Approval = &SpentApproval{ID: a.approval.ID, At: now, By: a.approval.By, KeyHash: a.csr.KeyHash}
+		n.Approval = &SpentApproval{
+			ID:      a.approval.ID,
+			At:      now,
+			By:      a.approval.By,
+			KeyHash: a.csr.KeyHash,
+		}
 	}
 	if a.reason == ReasonRenew {
 		a.confirmed = n.confirmNext(a.vouching, now)

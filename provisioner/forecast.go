@@ -26,10 +26,16 @@ func (p *Provisioner) Forecast(ctx context.Context, a *orders.Answer, r *Record,
 	if p.Fresh() != nil || p.SyncRevocations(ctx, r) != nil {
 		return wire.CodeRevocationsUnknown
 	}
-	if p.revocations.Key(a.KeyHash) != nil || p.revocations.Outstanding(a.Identity, r.AppliedRevocation()) != nil || r.state() == StateRevoked {
+	if p.revocations.Key(a.KeyHash) != nil || p.revocations.Outstanding(a.Identity, r.AppliedRevocation()) != nil ||
+		r.state() == StateRevoked {
 		return wire.CodeIdentityRevoked
 	}
-	reason, err := classify(r, claim{identity: a.Identity, keyHash: a.KeyHash, grant: g, requested: p.now()})
+	reason, err := classify(r, claim{
+		identity:  a.Identity,
+		keyHash:   a.KeyHash,
+		grant:     g,
+		requested: p.now(),
+	})
 	if err != nil {
 		// A key that an owner's key vouches for is pending for an approval, not taken.
 		w, _, err := p.cfg.Store.Waiter(ctx, a.Identity, a.KeyHash)
@@ -61,5 +67,6 @@ func (p *Provisioner) approvalCounts(a *orders.Answer, r *Record, reason Reason)
 
 // GrantApplies reports whether the grant, which may be nil, still admits its key to the identity of r.
 func (r *Record) GrantApplies(g *orders.Grant, now time.Time) bool {
-	return g != nil && slices.Contains([]State{StateEnrolled, StateProvisioned}, r.state()) && r.grantedBy(g, g.KeyHash, now)
+	return g != nil && slices.Contains([]State{StateEnrolled, StateProvisioned}, r.state()) &&
+		r.grantedBy(g, g.KeyHash, now)
 }

@@ -64,7 +64,11 @@ func (i *Issued) forCRL() (trust.RevokedCertificate, error) {
 	if err != nil {
 		return trust.RevokedCertificate{}, err
 	}
-	return trust.RevokedCertificate{Serial: i.Serial, NotAfter: i.NotAfter, Issuer: hex.EncodeToString(certificate.AuthorityKeyId)}, nil
+	return trust.RevokedCertificate{
+		Serial:   i.Serial,
+		NotAfter: i.NotAfter,
+		Issuer:   hex.EncodeToString(certificate.AuthorityKeyId),
+	}, nil
 }
 
 // busy returns nil if err is nil.
@@ -81,7 +85,9 @@ func (a *proof) busy(wait time.Duration, err error) error {
 // are an operator's decision.
 func (a *attempt) pace() error {
 	c := claim{keyHash: a.csr.KeyHash, vouching: a.vouching, requested: a.now()}
-	return a.busy(a.record.tooSoon(a.reason, c, func(serial string) bool { return a.revocations.Serial(serial) != nil }))
+	return a.busy(a.record.tooSoon(a.reason, c, func(serial string) bool {
+		return a.revocations.Serial(serial) != nil
+	}))
 }
 
 // tooSoon returns why the claim has to wait, and how long.
@@ -112,9 +118,9 @@ func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) boo
 	return 0, nil
 }
 
-// protectedOffer returns why the offer on record must not yet be replaced by one for the key, and for how long. An offer
-// with another configuration keeps its time, or repeated requests would block the node for ever. If the confirmed
-// certificate was offered again, the record's time counts.
+// protectedOffer returns why the offer on record must not yet be replaced by one for the key, and for how long. An
+// offer with another configuration keeps its time, or repeated requests would block the node for ever. If the
+// confirmed certificate was offered again, the record's time counts.
 func (r *Record) protectedOffer(keyHash string, now time.Time) (time.Duration, error) {
 	n := r.Next
 	if !n.live(now) || n.KeyHash == keyHash {
@@ -126,7 +132,8 @@ func (r *Record) protectedOffer(keyHash string, now time.Time) (time.Duration, e
 	}
 	// clocks of provisioners differ
 	if age := now.Sub(offered).Abs(); age < minOfferAge {
-		return minOfferAge - age, fmt.Errorf("certificate %s for another key was offered %v ago and is not confirmed, want %v", n.Serial, age, minOfferAge)
+		return minOfferAge - age, fmt.Errorf("certificate %s was offered to another key %v ago and may still be "+
+			"confirmed, wait %v", n.Serial, age, minOfferAge)
 	}
 	return 0, nil
 }

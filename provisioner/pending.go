@@ -27,11 +27,21 @@ func (a *attempt) notePending(r *Refusal) (said bool) {
 		return false
 	}
 	w := &waiting.Key{
-		Schema: waiting.Schema, Identity: a.identity, KeyHash: a.csr.KeyHash, KeyType: a.csr.KeyType, Code: r.Code,
-		Names: namesOf(a), FactsBytes: len(a.request.Facts),
-		Token: a.token.ID, Signer: a.token.Signer, SignerName: a.token.SignerName,
-		Source: events.Cut(a.source.Address, trust.MaxSourceBytes), Site: a.siteOf(a.source), Sealed: a.source.Sealed, Renewal: a.renewal,
-		Agent: events.Scrub(events.Cut(a.request.Agent, waiting.MaxText)),
+		Schema:     waiting.Schema,
+		Identity:   a.identity,
+		KeyHash:    a.csr.KeyHash,
+		KeyType:    a.csr.KeyType,
+		Code:       r.Code,
+		Names:      namesOf(a),
+		FactsBytes: len(a.request.Facts),
+		Token:      a.token.ID,
+		Signer:     a.token.Signer,
+		SignerName: a.token.SignerName,
+		Source:     events.Cut(a.source.Address, trust.MaxSourceBytes),
+		Site:       a.siteOf(a.source),
+		Sealed:     a.source.Sealed,
+		Renewal:    a.renewal,
+		Agent:      events.Scrub(events.Cut(a.request.Agent, waiting.MaxText)),
 	}
 	if d := a.decision; d != nil && r.Code != wire.CodeIdentityTaken {
 		w.Policy = d.Digest

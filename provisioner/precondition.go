@@ -24,7 +24,8 @@ func (s Seen) Check(r *Record, at trust.Revision) error {
 	case r == nil:
 		return fmt.Errorf("%w: there is no record", ErrChanged)
 	case !s.OwnedSince.IsZero() && r.OwnedSince.Unix() != s.OwnedSince.Unix():
-		return fmt.Errorf("%w: another machine has the name since %s", ErrChanged, r.OwnedSince.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%w: another machine has the name since %s", ErrChanged,
+			r.OwnedSince.UTC().Format(time.RFC3339))
 	case s.Revision != 0 && s.Revision != at:
 		return fmt.Errorf("%w: the record was written at %s", ErrChanged, r.UpdatedAt.UTC().Format(time.RFC3339))
 	}

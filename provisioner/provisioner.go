@@ -197,8 +197,17 @@ func New(cfg Config) *Provisioner {
 	}
 	p.records, p.watcher = &records{p}, &watcher{Provisioner: p}
 	p.Gate, p.enforcing = &Gate{Provisioner: p}, newEnforcement(p)
-	logs.Answers.WatchVerdicts(func(a *orders.Answer) { pending.Forget(waiting.Holder{Key: a.KeyHash, Identity: a.Identity}) })
-	p.revocations = trust.NewRevocations(trust.RevocationsConfig{Log: logs.Revocations, Journal: cfg.Journal, Applied: p.enforcing.applied})
+	logs.Answers.WatchVerdicts(func(a *orders.Answer) {
+		pending.Forget(waiting.Holder{
+			Key:      a.KeyHash,
+			Identity: a.Identity,
+		})
+	})
+	p.revocations = trust.NewRevocations(trust.RevocationsConfig{
+		Log:     logs.Revocations,
+		Journal: cfg.Journal,
+		Applied: p.enforcing.applied,
+	})
 	p.crls = trust.NewCRLs(trust.CRLConfig{
 		Authority:   cfg.Authority,
 		Revocations: p.revocations,

@@ -68,7 +68,8 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 		w.cfg.Log.WarnContext(ctx, "record not acknowledged", "node", r.Identity, "revision", uint64(after), "err", err)
 		select {
 		case <-ctx.Done():
-			return refuse(string(r.Identity), wire.CodeStoreUnavailable, fmt.Errorf("write record: outcome unknown: %w", err))
+			return refuse(string(r.Identity), wire.CodeStoreUnavailable,
+				fmt.Errorf("write record: outcome unknown: %w", err))
 		case <-time.After(wait):
 			wait = min(2*wait, publishBackoffMax)
 		}

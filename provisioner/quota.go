@@ -34,17 +34,23 @@ func hourly[K comparable](n int, now func() time.Time) *limit.Keyed[K] {
 	if n == 0 {
 		return nil
 	}
-	return limit.NewKeyed[K](limit.Rate{PerSecond: float64(n) / 3600, Burst: n, Keys: 1_000_000, Now: now})
+	return limit.NewKeyed[K](limit.Rate{
+		PerSecond: float64(n) / 3600,
+		Burst:     n,
+		Keys:      1_000_000,
+		Now:       now,
+	})
 }
 
 func (q *quotas) take(token jwt.TokenID, source string) error {
 	key := limit.Source(source)
 	if !q.tokens.Allow(token) {
-		return fmt.Errorf("token %s has brought %d new identities in an hour, the limit", token, q.limits.PerToken)
+		return fmt.Errorf("token %s has enrolled %d new nodes within an hour, the limit", token, q.limits.PerToken)
 	}
 	if !q.sources.Allow(key) {
 		q.tokens.Refund(token)
-		return fmt.Errorf("%d new identities from %s in an hour, the limit", q.limits.PerSource, limit.SourceName(key, source))
+		return fmt.Errorf("%d new nodes from %s within an hour, the limit", q.limits.PerSource,
+			limit.SourceName(key, source))
 	}
 	return nil
 }

@@ -65,7 +65,8 @@ func retryAfter(c wire.Code) time.Duration {
 		return time.Second
 	case c == wire.CodeSourceLimited:
 		// An unused budget is full by then. Nodes behind one address are refused together, so they are spread.
-		return burstSeconds*time.Second + rand.N(2*burstSeconds*time.Second) //nolint:gosec // spreads load, hides nothing
+		return burstSeconds*time.Second +
+			rand.N(2*burstSeconds*time.Second) //nolint:gosec // spreads load, hides nothing
 	case wire.MeaningOf(c).Retry:
 		return 10 * time.Second
 	default:
@@ -87,16 +88,30 @@ func CodeOf(err error) wire.Code {
 
 // unproven requests have a bounded event stream of their own, so that a flood cannot displace the fleet's history.
 var unproven = map[wire.Code]bool{
-	wire.CodeBadRequest: true, wire.CodeTooLarge: true, wire.CodeUnsupportedVersion: true, wire.CodeSealedUnsupported: true,
-	wire.CodeIdentityInvalid: true, wire.CodeTokenInvalid: true, wire.CodeTokenExpired: true, wire.CodeTokenNotYetValid: true,
-	wire.CodeNotIssued: true, wire.CodeAppliedSignature: true, wire.CodeSourceLimited: true,
-	wire.CodeClockBehind:   true, // checked before the token
-	wire.CodeSealedInvalid: true,
+	wire.CodeBadRequest:         true,
+	wire.CodeTooLarge:           true,
+	wire.CodeUnsupportedVersion: true,
+	wire.CodeSealedUnsupported:  true,
+	wire.CodeIdentityInvalid:    true,
+	wire.CodeTokenInvalid:       true,
+	wire.CodeTokenExpired:       true,
+	wire.CodeTokenNotYetValid:   true,
+	wire.CodeNotIssued:          true,
+	wire.CodeAppliedSignature:   true,
+	wire.CodeSourceLimited:      true,
+	wire.CodeClockBehind:        true, // checked before the token
+	wire.CodeSealedInvalid:      true,
 }
 
 // RefusalEvent returns the event for a refusal.
 func RefusalEvent(r *Refusal, now time.Time, source string) events.Event {
-	e := events.Event{Type: events.Refused, Time: now, Node: r.Node, Code: r.Code, Source: source}
+	e := events.Event{
+		Type:   events.Refused,
+		Time:   now,
+		Node:   r.Node,
+		Code:   r.Code,
+		Source: source,
+	}
 	if unproven[r.Code] {
 		e.Type = events.Attempt
 	}

@@ -15,9 +15,9 @@ import (
 	"muster/provisioner/events"
 )
 
-var errSession = errors.New("not by a live certificate of this node")
+var errSession = errors.New("the key that signed the renewal has no live certificate of this node")
 
-var errUnconfirmed = errors.New("two certificates of the key that vouches are live, and the later one was never confirmed")
+var errUnconfirmed = errors.New("two certificates of the signing key are live, and the later one is not confirmed")
 
 // Renew gives a node its next certificate, with the steps and guarantees of [Provisioner.Enroll]. The error is a
 // *[Refusal].
@@ -67,7 +67,8 @@ func (a *proof) proveRenewal() error {
 		return refuse(r.Identity, wire.CodeIdentityInvalid, err)
 	}
 	if a.source.Node != id {
-		return refuse(r.Identity, wire.CodeRenewSession, fmt.Errorf("renewal for %q over a session of %q", id, a.source.Node))
+		return refuse(r.Identity, wire.CodeRenewSession,
+			fmt.Errorf("renewal for %q over the session of %q", id, a.source.Node))
 	}
 	a.identity = id
 	return a.proveKey()
@@ -75,10 +76,16 @@ func (a *proof) proveRenewal() error {
 
 func (a *attempt) classifyRenewal(ctx context.Context) error {
 	node := string(a.identity)
-	if len(a.certificate) > 0 && a.logs.InRecovery() != nil && (a.record == nil || a.record.liveFor(a.vouching, a.now()) == nil) {
+	if len(a.certificate) > 0 && a.logs.InRecovery() != nil &&
+		(a.record == nil || a.record.liveFor(a.vouching, a.now()) == nil) {
 		return a.classifyReturning(ctx)
 	}
-	reason, err := classifyRenewal(a.record, claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, requested: a.now()})
+	reason, err := classifyRenewal(a.record, claim{
+		identity:  a.identity,
+		keyHash:   a.csr.KeyHash,
+		vouching:  a.vouching,
+		requested: a.now(),
+	})
 	switch {
 	case errors.Is(err, errRevoked):
 		return refuse(node, wire.CodeIdentityRevoked, err)
@@ -168,8 +175,13 @@ func (r *Record) storedToken() (*jwt.Verified, error) {
 		r = &Record{} // of a node that came back in a recovery
 	}
 	if len(r.Terms) == 0 {
-		return &jwt.Verified{ID: r.Token, Signer: r.Signer, SignerName: string(r.Signer),
-			Claims: jwt.Claims{Organization: jwt.DefaultOrganization}, Limits: jwt.Limits{Site: r.Site}}, nil
+		return &jwt.Verified{
+			ID:         r.Token,
+			Signer:     r.Signer,
+			SignerName: string(r.Signer),
+			Claims:     jwt.Claims{Organization: jwt.DefaultOrganization},
+			Limits:     jwt.Limits{Site: r.Site},
+		}, nil
 	}
 	token, err := jwt.Recall(r.Token, r.Signer, r.Terms)
 	if err != nil {

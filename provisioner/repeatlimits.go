@@ -25,9 +25,17 @@ type repeatLimits struct {
 
 func newRepeatLimits(now func() time.Time) repeatLimits {
 	return repeatLimits{
-		replies:  limit.NewKeyed[string](limit.Rate{PerSecond: 1 / repliesInterval.Seconds(), Burst: repliesBurst, Now: now}),
-		messages: limit.NewKeyed[string](limit.Rate{PerSecond: 1 / messagesInterval.Seconds(), Burst: messagesBurst, Now: now}),
-		paused:   rate.NewLimiter(reportsPerSecond, reportsAtOnce),
+		replies: limit.NewKeyed[string](limit.Rate{
+			PerSecond: 1 / repliesInterval.Seconds(),
+			Burst:     repliesBurst,
+			Now:       now,
+		}),
+		messages: limit.NewKeyed[string](limit.Rate{
+			PerSecond: 1 / messagesInterval.Seconds(),
+			Burst:     messagesBurst,
+			Now:       now,
+		}),
+		paused: rate.NewLimiter(reportsPerSecond, reportsAtOnce),
 	}
 }
 

@@ -34,7 +34,8 @@ func (g *Gate) AdmitReturning(ctx context.Context, id wire.Identity, leaf *x509.
 	return err
 }
 
-func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record, leaf *x509.Certificate) (*Recovered, error) {
+func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record, leaf *x509.Certificate) (*Recovered,
+	error) {
 	node := string(id)
 	is := g.logs.InRecovery()
 	if is == nil {
@@ -42,7 +43,7 @@ func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record, 
 	}
 	role, name, err := g.cfg.Authority.Verify(leaf, nil, g.now())
 	if err == nil && (role != wire.RoleNode || name != node) {
-		err = fmt.Errorf("it is of %s %.100q", role, name)
+		err = fmt.Errorf("it belongs to %s %.100q", role, name)
 	}
 	if err != nil {
 		return nil, refuse(node, wire.CodeNotIssued, fmt.Errorf("%w: %w", errOffRecord, err))
@@ -51,7 +52,8 @@ func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record, 
 	if err != nil {
 		return nil, refuse(node, wire.CodeNotIssued, err)
 	}
-	for _, by := range []*trust.Revocation{g.revocations.Serial(ca.Serial(leaf)), g.revocations.Key(key), g.revocations.Lost(id, key)} {
+	for _, by := range []*trust.Revocation{g.revocations.Serial(ca.Serial(leaf)), g.revocations.Key(key),
+		g.revocations.Lost(id, key)} {
 		if by != nil {
 			return nil, refuse(node, wire.CodeIdentityRevoked, by.Err())
 		}
@@ -64,8 +66,9 @@ func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record, 
 		back.After = r.Recovered.After
 	}
 	if !leaf.NotBefore.After(back.After) {
-		return nil, refuse(node, wire.CodeNotIssued, fmt.Errorf("%w: it began at %s, one on record at %s", errOffRecord,
-			leaf.NotBefore.Format(time.RFC3339), back.After.Format(time.RFC3339)))
+		return nil, refuse(node, wire.CodeNotIssued,
+			fmt.Errorf("%w: it begins at %s, and the newest one on record at %s", errOffRecord,
+				leaf.NotBefore.Format(time.RFC3339), back.After.Format(time.RFC3339)))
 	}
 	if r != nil && r.Recovered != nil && r.Recovered.Epoch == is.Epoch && !slices.Contains(r.Lineage, key) {
 		return nil, g.contest(ctx, r, key)
@@ -89,7 +92,7 @@ func (r *Record) newestBegin() (newest time.Time) {
 }
 
 func (g *Gate) contest(ctx context.Context, r *Record, key string) error {
-	why := fmt.Sprintf("keys %.16s and %.16s both came back for this name in the recovery of the store", r.Recovered.Key, key)
+	why := fmt.Sprintf("two keys, %.16s and %.16s, came back for this name in the recovery", r.Recovered.Key, key)
 	g.contested.Store(r.Identity, true)
 	entry, err := EntryAbout(trust.RevokedNode, r, g.now(), trust.Cause{By: "muster", Why: why})
 	if err == nil {
@@ -113,7 +116,8 @@ func (a *attempt) classifyReturning(ctx context.Context) error {
 	}
 	key, err := ca.KeyHash(leaf.PublicKey)
 	if err != nil || key != a.vouching {
-		return refuse(node, wire.CodeRenewSession, errors.New("the certificate is for another key than the one that vouches"))
+		return refuse(node, wire.CodeRenewSession,
+			errors.New("the certificate is not for the key that signed the request"))
 	}
 	if a.returning, err = a.Gate.checkReturning(ctx, a.identity, a.record, leaf); err != nil {
 		return err
@@ -125,7 +129,8 @@ func (a *attempt) classifyReturning(ctx context.Context) error {
 	}
 	a.reason = ReasonRenew
 	if a.record != nil {
-		if now := a.now(); a.record.validFor(a.csr.KeyHash, now) != nil && slices.Contains(a.record.Lineage, a.csr.KeyHash) {
+		if now := a.now(); a.record.validFor(a.csr.KeyHash, now) != nil &&
+			slices.Contains(a.record.Lineage, a.csr.KeyHash) {
 			a.reason = ReasonReplay
 		}
 	}
@@ -149,10 +154,10 @@ func (g *Gate) RecoveryAlarm() error {
 	if r == nil {
 		return nil
 	}
-	err := fmt.Errorf("the store is in recovery since %s: nodes come back by their certificates, other names need an approval; "+
-		"muster recovery end, once the fleet is back", r.Began.Format(time.RFC3339))
+	err := fmt.Errorf("the store is in recovery since %s: nodes may renew with their certificates, other names need "+
+		"an approval; once the fleet is back: muster recovery end", r.Began.Format(time.RFC3339))
 	for name := range g.contested.Range {
-		err = fmt.Errorf("%w; %v is revoked, since two keys came back for it", err, name)
+		err = fmt.Errorf("%w; %v is revoked because two keys came back for it", err, name)
 	}
 	return err
 }

@@ -245,7 +245,7 @@ func TestTheGateOfAClockThatIsBehind(t *testing.T) {
 			}
 		}
 		f.Revoke("web1.example.net") // a CRL is due, but not by this clock
-		f.Eventually("it is noticed", func() bool { return strings.Contains(f.Log(), "CRL not brought up to date") })
+		f.Eventually("it is noticed", func() bool { return strings.Contains(f.Log(), "CRL not renewed") })
 		if got := f.Daemon().CRL(); got != nil && got.Number != crl.Number {
 			t.Errorf("%s: CRL %d of %v, want %d as it was", what, got.Number, got.ThisUpdate, crl.Number)
 		}

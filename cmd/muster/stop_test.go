@@ -32,7 +32,7 @@ func TestAFailedStoreEndsTheProcess(t *testing.T) {
 	if err := os.Rename(store, store+".away"); err != nil {
 		t.Fatal(err)
 	}
-	ends(p, 1, "was replaced since the start: the provisioner ends, to be started again")
+	ends(p, 1, "was replaced since the start: the provisioner stops, so that it is restarted")
 	if err := os.RemoveAll(store); err != nil {
 		t.Fatal(err)
 	}

@@ -10,28 +10,26 @@ import (
 	"muster/provisioner/metrics"
 )
 
-// activity is what was answered lately, for operators who look; metrics are for
-// those who watch. It is the provisioner's meter, and hands on to the metrics.
+// activity counts recent answers for operators. It is the provisioner's meter, and passes everything on to the
+// metrics.
 type activity struct {
 	*metrics.Metrics
 
 	now func() time.Time // monotonic
 
 	mu    sync.Mutex
-	slots [slots]answered // guarded by mu: of the last hour
+	slots [slots]answered // guarded by mu: the last hour
 }
 
-// What was answered is counted by spans of ten seconds.
 const (
 	slotSeconds = 10
 	slots       = 3600 / slotSeconds
 )
 
-// answered counts what was answered in one span.
 type answered struct {
-	span               int64 // since 1970
+	span               int64 // number since 1970
 	enrolled, renewals int
-	refused            map[wire.Code]int // codes are those of the table: bounded
+	refused            map[wire.Code]int // bounded by the table of codes
 }
 
 func newActivity(m *metrics.Metrics) *activity { return &activity{Metrics: m, now: time.Now} }
@@ -40,7 +38,7 @@ func newActivity(m *metrics.Metrics) *activity { return &activity{Metrics: m, no
 func (a *activity) Done(k provisioner.RequestKind, d time.Duration, refused wire.Code) {
 	a.Metrics.Done(k, d, refused)
 	if refused != "" {
-		a.refuse(refused)
+		a.countRefusal(refused)
 		return
 	}
 	a.mu.Lock()
@@ -57,19 +55,17 @@ func (a *activity) Done(k provisioner.RequestKind, d time.Duration, refused wire
 // Rejected implements [provisioner.Meter].
 func (a *activity) Rejected(c wire.Code) {
 	a.Metrics.Rejected(c)
-	a.refuse(c)
+	a.countRefusal(c)
 }
 
-// ConnectionRefused counts a connection that was not admitted, as who was refused
-// before they could ask.
+// ConnectionRefused counts a refused connection like a refused request.
 func (a *activity) ConnectionRefused(c wire.Code) {
 	a.Metrics.ConnectionRefused(c)
-	a.refuse(c)
+	a.countRefusal(c)
 }
 
-// refuse counts a refusal. A node that waits asks every few seconds, and is counted
-// among those that wait.
-func (a *activity) refuse(c wire.Code) {
+// countRefusal leaves out pending nodes, which ask every few seconds.
+func (a *activity) countRefusal(c wire.Code) {
 	if c.Waits() {
 		return
 	}
@@ -78,7 +74,7 @@ func (a *activity) refuse(c wire.Code) {
 	a.slot().refused[c]++
 }
 
-// slot returns the count of now; a.mu is held.
+// slot returns the present slot. The caller holds a.mu.
 func (a *activity) slot() *answered {
 	span := a.now().Unix() / slotSeconds
 	s := &a.slots[span%slots]
@@ -88,15 +84,15 @@ func (a *activity) slot() *answered {
 	return s
 }
 
-// lately returns what was granted in the last minute, and refused in the last hour.
-func (a *activity) lately() *fleet.Activity {
+// recent returns grants of the last minute and refusals of the last hour.
+func (a *activity) recent() *fleet.Activity {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	sum := &fleet.Activity{Refused: make(map[wire.Code]int)}
 	now := a.now().Unix() / slotSeconds
 	for _, s := range a.slots {
 		ago := now - s.span
-		if ago < 0 || ago >= slots { // not of a clock that was ahead
+		if ago < 0 || ago >= slots {
 			continue
 		}
 		for c, n := range s.refused {

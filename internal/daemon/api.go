@@ -20,21 +20,18 @@ import (
 	"muster/provisioner/login"
 )
 
-// APIConfig is where operators on other machines reach the provisioner.
+// APIConfig is the HTTPS API for operators on other machines.
 type APIConfig struct {
-	// Listen is the address, like ":8443". Empty: there is the control socket
-	// only.
+	// Listen is the address, like ":8443". Empty: only the control socket.
 	Listen string `yaml:"listen"`
 
-	// Names and Addresses are those under which operators reach it: a certificate
-	// of our own authority, which never touches the disk, is for these. Required
-	// without Certificate.
+	// Names and Addresses are in a certificate of the installation's authority, whose key never touches the disk.
+	// Required without Certificate.
 	Names     []string `yaml:"names"`
 	Addresses []string `yaml:"addresses"`
 
-	// Certificate and Key are those of another authority, PEM, read again when the
-	// certificate changes. Optional; both or neither, in place of Names and
-	// Addresses.
+	// Certificate and Key are PEM files of another authority, both or neither, in place of Names and Addresses. They
+	// are read again when they change.
 	Certificate string `yaml:"certificate"`
 	Key         string `yaml:"key"`
 }
@@ -44,7 +41,7 @@ func (c *APIConfig) validate(v *Mistakes) {
 	given := c.Certificate != "" || c.Key != ""
 	if c.Listen == "" {
 		if named || given {
-			v.Bad("api.listen", "missing: without it, the rest of api means nothing")
+			v.Bad("api.listen", "missing, and other api keys are set")
 		}
 		return
 	}
@@ -55,7 +52,8 @@ func (c *APIConfig) validate(v *Mistakes) {
 	case given && named:
 		v.Bad("api.names", "set together with api.certificate, which has names of its own")
 	case !given && !named:
-		v.Bad("api.names", "missing: the host names under which operators reach the provisioner, or api.certificate and api.key")
+		v.Bad("api.names", "missing: the host names under which operators reach the provisioner, or api.certificate "+
+			"and api.key")
 	}
 	for i, n := range c.Names {
 		v.Name(fmt.Sprintf("api.names[%d]", i), n)
@@ -65,24 +63,29 @@ func (c *APIConfig) validate(v *Mistakes) {
 	}
 }
 
-// apiRequest asks for the certificate of the HTTPS listener.
 func (c *Config) apiRequest() ca.Request {
-	r := ca.Request{Role: wire.RoleProvisioner, Name: c.Name, TTL: time.Duration(c.Certificates.MaxLifetime), DNSNames: c.API.Names, ServerAuth: true}
+	r := ca.Request{
+		Role:       wire.RoleProvisioner,
+		Name:       c.Name,
+		TTL:        time.Duration(c.Certificates.MaxLifetime),
+		DNSNames:   c.API.Names,
+		ServerAuth: true,
+	}
 	for _, a := range c.API.Addresses {
 		r.IPAddresses = append(r.IPAddresses, net.ParseIP(a))
 	}
 	return r
 }
 
-// api is the HTTPS listener's certificate: our own, or a file's.
+// api is the HTTPS listener's certificate, issued or from a file.
 type api struct {
-	own   *ownCertificate // nil if it is a file's
+	own   *ownCertificate // nil if it is from a file
 	shown atomic.Pointer[tls.Certificate]
 
 	path, key string // of the file
 }
 
-// newAPI returns the certificate of the listener, nil without one.
+// newAPI requires api.listen.
 func newAPI(cfg Config, authority *ca.Authority, opts Options) (*api, error) {
 	a := &api{path: cfg.API.Certificate, key: cfg.API.Key}
 	if a.path != "" {
@@ -96,14 +99,13 @@ func newAPI(cfg Config, authority *ca.Authority, opts Options) (*api, error) {
 		log:       opts.Log,
 	}
 	shown, err := a.own.issue()
-	if errors.Is(err, ca.ErrAuthority) { // it is for Run to say, as with the broker's
+	if errors.Is(err, ca.ErrAuthority) { // Run reports it, as for the broker
 		return a, nil
 	}
 	a.shown.Store(&shown)
 	return a, err
 }
 
-// load reads the certificate's file.
 func (a *api) load() error {
 	c, err := keyPair(a.path, a.key)
 	if err == nil {
@@ -121,8 +123,8 @@ func keyPair(certificate, key string) (tls.Certificate, error) {
 	return c, err
 }
 
-// certificate returns what to show. A file is read for each connection, so that it can be renewed. One that cannot be read, or is of another
-// key half-way through its renewal, leaves what was shown before.
+// certificate reads a file for each connection, so that it can be renewed. A file that is unreadable, or halfway
+// through renewal, leaves the last certificate.
 func (a *api) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var err error
 	if a.own == nil {
@@ -134,7 +136,6 @@ func (a *api) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.Join(errNoCertificate, err)
 }
 
-// run keeps our own certificate.
 func (a *api) run(ctx context.Context) error {
 	if a == nil || a.own == nil {
 		return nil
@@ -142,10 +143,9 @@ func (a *api) run(ctx context.Context) error {
 	return a.own.run(ctx, func(c tls.Certificate) { a.shown.Store(&c) })
 }
 
-// usable returns why the listener cannot show a certificate that is good now, or
-// nil.
+// usable returns why the listener has no valid certificate now, or nil.
 func (a *api) usable(now time.Time) error {
-	c, err := a.certificate(nil) // as whoever connects now would see it
+	c, err := a.certificate(nil)
 	if err != nil {
 		return err
 	}
@@ -153,26 +153,41 @@ func (a *api) usable(now time.Time) error {
 	switch {
 	case err != nil:
 	case now.After(leaf.NotAfter):
-		err = fmt.Errorf("its certificate ended at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+		err = fmt.Errorf("its certificate expired at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
 	case now.Before(leaf.NotBefore):
-		err = fmt.Errorf("its certificate begins at %s", leaf.NotBefore.UTC().Format(time.RFC3339))
+		err = fmt.Errorf("its certificate is not valid before %s", leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
 	return err
 }
 
-// errNoCertificate means that none could be issued so far.
 var errNoCertificate = errors.New("there is no certificate yet")
 
-// operators makes the operators' edge.
-func (d *Daemon) operators(nodes *fleet.Index, register *register, pages http.Handler) (*httpapi.Server, error) {
+func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter, pages http.Handler) (*httpapi.Server,
+	error) {
 	cfg := httpapi.Config{
-		Socket: d.cfg.socket(), Provisioner: d.Operator(), Orders: d.Orders(), Login: login.New(d.Operator()), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Nodes: fleet.NewInspector(d.Store(), nodes), Components: register, Events: d.Store(), Webhooks: d.webhooks,
-		Metrics: d.reports.metrics.Handler(),
-		Ready:   status{d}.ready, Log: d.opts.Log, Now: d.opts.Now,
+		Socket:      d.cfg.socket(),
+		Provisioner: d.Operator(),
+		Orders:      d.Orders(),
+		Login:       login.New(d.Operator()),
+		Backup:      d.Backup,
+		Inputs:      d.Inputs,
+		Fleet:       nodes,
+		Nodes:       fleet.NewInspector(d.Store(), nodes),
+		Components:  register,
+		Events:      d.Store(),
+		Webhooks:    d.webhooks,
+		Metrics:     d.reports.metrics.Handler(),
+		Ready:       status{d}.ready,
+		Log:         d.opts.Log,
+		Now:         d.opts.Now,
 	}
 	if d.parts.api != nil {
 		cfg.Console = pages
-		cfg.HTTPS = &httpapi.HTTPSConfig{Listen: d.cfg.API.Listen, Certificate: d.parts.api.certificate, Roots: d.parts.authority.Roots()}
+		cfg.HTTPS = &httpapi.HTTPSConfig{
+			Listen:      d.cfg.API.Listen,
+			Certificate: d.parts.api.certificate,
+			Roots:       d.parts.authority.Roots(),
+		}
 	}
 	s, err := httpapi.New(cfg)
 	if err == nil {
@@ -188,16 +203,15 @@ func (d *Daemon) operators(nodes *fleet.Index, register *register, pages http.Ha
 	return s, nil
 }
 
-// listenError adds what to do if operators cannot be listened to at api.listen. Of nil it
-// returns nil.
+// listenError adds a remedy; nil stays nil.
 func listenError(err error) error {
 	var op *net.OpError
 	switch {
-	case !errors.As(err, &op) || op.Op != "listen" || op.Net != "tcp": // the control socket's
+	case !errors.As(err, &op) || op.Op != "listen" || op.Net != "tcp": // of the control socket
 		return err
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%w: stop what listens there, or change api.listen", err)
-	default: // an address that is not the machine's, or a port that is not ours to take
+		return fmt.Errorf("%w: stop the program that listens there, or change api.listen", err)
+	default: // for example, the address is another machine's
 		return fmt.Errorf("%w: change api.listen", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// Keyring returns what reads the private keys that c names; the file of ring comes before keys.passphrase_file.
+// Keyring returns the reader of private keys. The file of ring comes before keys.passphrase_file.
 func (c *Config) Keyring(ring *keyfile.Ring) *keyfile.Ring {
 	clone := ring.Clone()
 	if clone.File == "" {
@@ -21,8 +21,7 @@ func (c *Config) Keyring(ring *keyfile.Ring) *keyfile.Ring {
 	return clone
 }
 
-// LoadAuthority reads certificates and key of the authority and of those before
-// it, which may lack their keys.
+// LoadAuthority reads the authority and those before it, whose keys may be missing.
 func LoadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring) (*ca.Authority, error) {
 	var errs []error
 	note := func(err error) {
@@ -50,8 +49,14 @@ func LoadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring) (*ca.Au
 		return nil, errors.Join(errs...)
 	}
 	authority, err := ca.New(ca.Config{
-		Root: root, Issuing: issuing, Key: key, TrustDomain: cfg.TrustDomain, Previous: previous,
-		MaxTTL: time.Duration(cfg.Certificates.MaxLifetime), DefaultTTL: time.Duration(cfg.Certificates.Lifetime), Now: now,
+		Root:        root,
+		Issuing:     issuing,
+		Key:         key,
+		TrustDomain: cfg.TrustDomain,
+		Previous:    previous,
+		MaxTTL:      time.Duration(cfg.Certificates.MaxLifetime),
+		DefaultTTL:  time.Duration(cfg.Certificates.Lifetime),
+		Now:         now,
 	})
 	if err != nil {
 		return nil, conffile.Prefix(fmt.Sprintf("%s, %s and %s", cfg.CA.Root, cfg.CA.Certificate, cfg.CA.Key), err)
@@ -59,7 +64,7 @@ func LoadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring) (*ca.Au
 	return authority, nil
 }
 
-// Read reads the certificates of an authority before the present one.
+// Read reads the certificates of a previous authority.
 func (p *PreviousConfig) Read() (read ca.Previous, err error) {
 	var errs [3]error
 	read.Root, errs[0] = ReadCertificate(p.Root)
@@ -70,7 +75,7 @@ func (p *PreviousConfig) Read() (read ca.Previous, err error) {
 	return read, errors.Join(errs[:]...)
 }
 
-// ReadCertificate reads the one certificate in a file.
+// ReadCertificate reads a file with exactly one certificate.
 func ReadCertificate(path string) (*x509.Certificate, error) {
 	certificates, err := ReadCertificates(path)
 	if err != nil {
@@ -95,7 +100,6 @@ func ReadCertificates(path string) ([]*x509.Certificate, error) {
 	return certificates, nil
 }
 
-// loadSealKey reads a key for sealed requests.
 func loadSealKey(path string, keys *keyfile.Ring) (*seal.PrivateKey, error) {
 	x, err := keys.X25519(path)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"muster/provisioner/store"
 )
 
-// Backup writes a backup of the open store to w, in the name of by, after it has called started with about how many
-// messages it will have. Requests go on meanwhile; see [store.Backup.Export] for what makes it consistent.
+// Backup writes a backup to w in the name of by, after started has got the approximate number of messages. Requests
+// go on meanwhile; see [store.Backup.Export].
 func (d *Daemon) Backup(ctx context.Context, by string, started func(messages uint64), w io.Writer) error {
 	s := d.Store()
 	if s == nil {
@@ -30,7 +30,7 @@ func (d *Daemon) Backup(ctx context.Context, by string, started func(messages ui
 		By:            by,
 	}
 	started(messages)
-	// A backup of a store that has lost something would be restored one day as a whole one.
+	// A backup of a store that lost data would pass for a whole one.
 	if err := s.CheckWatermark(ctx); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
@@ -42,7 +42,8 @@ func (d *Daemon) Backup(ctx context.Context, by string, started func(messages ui
 	return nil
 }
 
-func writeBackup(ctx context.Context, s *store.Store, w io.Writer, header backup.Header, now func() time.Time) (*backup.Summary, error) {
+func writeBackup(ctx context.Context, s *store.Store, w io.Writer, header backup.Header,
+	now func() time.Time) (*backup.Summary, error) {
 	b, err := backup.NewWriter(w, header)
 	if err != nil {
 		return nil, err

@@ -23,11 +23,10 @@ import (
 	"muster/provisioner/trust"
 )
 
-// MaxReplicas is JetStream's own limit.
+// MaxReplicas is JetStream's limit.
 const MaxReplicas = 5
 
-// brokers is where nodes connect, and where the store is: our own broker, or a
-// cluster of others'. What only one of them can do, it is asked by name.
+// brokers is the embedded broker or the external ones.
 type brokers interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
@@ -37,29 +36,24 @@ type brokers interface {
 	RecheckAll(ctx context.Context) error
 }
 
-// ExternalConfig is how brokers outside of the process are reached. All of its
-// files are secrets and the same for every provisioner of an installation, as
-// `muster provisioner init --broker-urls` makes them.
+// ExternalConfig has the secrets for external brokers, the same for every provisioner of an installation, as made by
+// `muster provisioner init --broker-urls`.
 type ExternalConfig struct {
-	// Credentials and SystemCredentials log in to the accounts MUSTER and SYS:
-	// files with the seed of a user nkey, on one line.
+	// Credentials and SystemCredentials are files with the seed of a user nkey, for the accounts MUSTER and SYS.
 	// Required with url.
 	Credentials       string `yaml:"credentials"`
 	SystemCredentials string `yaml:"system_credentials"`
 
-	// Callout is how the servers ask who may connect.
+	// Callout is the auth callout.
 	Callout struct {
-		// Issuer is a file with the seed of the account nkey that signs the
-		// answers, on one line. Required with url.
+		// Issuer is a file with the seed of the account nkey that signs the answers. Required with url.
 		Issuer string `yaml:"issuer"`
 
-		// XKey is a file with the seed of the xkey to which questions are
-		// encrypted, on one line. Required with url.
+		// XKey is a file with the seed of the xkey that requests are encrypted to. Required with url.
 		XKey string `yaml:"xkey"`
 	} `yaml:"callout"`
 }
 
-// paths returns all paths in c.
 func (c *ExternalConfig) paths() []*string {
 	return []*string{&c.Credentials, &c.SystemCredentials, &c.Callout.Issuer, &c.Callout.XKey}
 }
@@ -67,36 +61,35 @@ func (c *ExternalConfig) paths() []*string {
 func (c *Config) validateExternal(v *Mistakes) {
 	e := &c.Broker.External
 	if c.Broker.Listen != "" {
-		v.Bad("broker.listen", "set together with broker.url: the broker is in this process, or it is not")
+		v.Bad("broker.listen", "set together with broker.url, which is for external brokers")
 	}
 	v.Required("broker.credentials", e.Credentials)
 	v.Required("broker.system_credentials", e.SystemCredentials)
 	v.Required("broker.callout.issuer", e.Callout.Issuer)
 	v.Required("broker.callout.xkey", e.Callout.XKey)
 	if c.Broker.WebSocket.Listen != "" {
-		v.Bad("broker.websocket.listen", "set together with broker.url: it is for the servers' own configuration")
+		v.Bad("broker.websocket.listen", "set together with broker.url: set it in the configuration of those servers")
 	}
 	if c.Broker.MaxConnections != 0 {
-		v.Bad("broker.max_connections", "set together with broker.url: it is for the servers' own configuration")
+		v.Bad("broker.max_connections", "set together with broker.url: set it in the configuration of those servers")
 	}
 }
 
-// A link is where nodes connect and where the store is, with what only one kind of broker needs.
+// A link is the connection to brokers and store, with what only one kind of broker needs.
 type link struct {
 	brokers
 	*base
-	embedded *broker.Broker   // brokers, if it is our own, else nil
-	external *broker.External // brokers, if it is others', else nil
+	embedded *broker.Broker   // nil if external
+	external *broker.External // nil if embedded
 
-	shown   atomic.Pointer[tls.Certificate] // to brokers of others; see show
-	asked   chan struct{}                   // closed once brokers of others ask us who may connect
-	unasked atomic.Pointer[error]           // why brokers of others do not ask, nil once they do
+	shown        atomic.Pointer[tls.Certificate] // to external brokers; see setCertificate
+	ready        chan struct{}                   // closed at the first callout service
+	calloutError atomic.Pointer[error]           // why external brokers do not ask, nil if they do
 }
 
-// newLink makes the broker that the configuration is about, or the connection to others. appeared is called when a
-// server of others has appeared.
+// newLink calls appeared when an external server has appeared.
 func newLink(b *base, g *gate, appeared func()) (*link, error) {
-	l := &link{base: b, asked: make(chan struct{})}
+	l := &link{base: b, ready: make(chan struct{})}
 	l.shown.Store(&b.parts.shown)
 	config := broker.GateConfig{
 		TrustDomain:    b.cfg.TrustDomain,
@@ -123,7 +116,6 @@ func newLink(b *base, g *gate, appeared func()) (*link, error) {
 	return l, err
 }
 
-// embed makes a broker inside of the process.
 func (l *link) embed(gate broker.GateConfig, refused func(context.Context, broker.Presented, *broker.Denied)) error {
 	limit, _, err := l.opts.StoreSize(l.cfg.StoreDir())
 	if err != nil {
@@ -146,15 +138,15 @@ func (l *link) embed(gate broker.GateConfig, refused func(context.Context, broke
 	return err
 }
 
-// LoadBrokerKeys reads the secrets that provisioners share to serve brokers
-// outside of their processes.
+// LoadBrokerKeys reads the secrets for external brokers.
 func LoadBrokerKeys(c *ExternalConfig) (broker.Keys, error) {
 	var k broker.Keys
 	var errs []error
 	for _, f := range []struct {
 		path string
 		dst  *wire.Secret
-	}{{c.Credentials, &k.Provisioner}, {c.SystemCredentials, &k.System}, {c.Callout.Issuer, &k.Issuer}, {c.Callout.XKey, &k.XKey}} {
+	}{{c.Credentials, &k.Provisioner}, {c.SystemCredentials, &k.System}, {c.Callout.Issuer, &k.Issuer},
+		{c.Callout.XKey, &k.XKey}} {
 		line, err := keyfile.ReadLine(f.path)
 		if err != nil {
 			errs = append(errs, err)
@@ -164,22 +156,23 @@ func LoadBrokerKeys(c *ExternalConfig) (broker.Keys, error) {
 	return k, errors.Join(errs...)
 }
 
-// brokerTLS returns what brokers of others are spoken to with: nil for no TLS.
+// brokerTLS is nil without TLS.
 func (l *link) brokerTLS() *tls.Config {
 	if !strings.Contains(l.cfg.Broker.URL, "tls://") {
 		return nil
 	}
 	return &tls.Config{
-		MinVersion:           tls.VersionTLS12,
-		Time:                 l.opts.Now,
-		RootCAs:              l.parts.authority.Roots(),
-		VerifyConnection:     l.verifyBroker,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return l.shown.Load(), nil },
+		MinVersion:       tls.VersionTLS12,
+		Time:             l.opts.Now,
+		RootCAs:          l.parts.authority.Roots(),
+		VerifyConnection: l.verifyBroker,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return l.shown.Load(), nil
+		},
 	}
 }
 
-// verifyBroker refuses everybody's certificate but a broker's: nodes have some
-// of the same authority. TLS has verified the rest.
+// verifyBroker refuses a node's certificate, which TLS accepts as one of the same authority.
 func (l *link) verifyBroker(state tls.ConnectionState) error {
 	role, name, err := wire.RoleOf(state.PeerCertificates[0], l.cfg.TrustDomain)
 	if err == nil && role != wire.RoleBroker {
@@ -188,8 +181,7 @@ func (l *link) verifyBroker(state tls.ConnectionState) error {
 	return err
 }
 
-// show shows another certificate from now on.
-func (l *link) show(c tls.Certificate) {
+func (l *link) setCertificate(c tls.Certificate) {
 	if l.embedded != nil {
 		l.embedded.SetCertificate(c)
 		return
@@ -197,70 +189,65 @@ func (l *link) show(c tls.Certificate) {
 	l.shown.Store(&c)
 }
 
-// authenticate has brokers that are not ours ask about connections, until ctx
-// is done. One that does not answer to us now is tried again: nodes ask other
-// provisioners meanwhile.
+// authenticate serves the auth callout until ctx is done. Other provisioners answer while this one retries.
 func (l *link) authenticate(ctx context.Context) error {
 	if l.external == nil {
 		return nil
 	}
-	asked := sync.OnceFunc(func() { close(l.asked) })
+	asked := sync.OnceFunc(func() { close(l.ready) })
 	for {
 		err := l.external.Authenticate(ctx, func() {
-			l.unasked.Store(nil)
+			l.calloutError.Store(nil)
 			asked()
 		})
 		if ctx.Err() != nil {
 			return nil
 		}
-		l.unasked.Store(&err)
-		l.opts.Log.WarnContext(ctx, "brokers do not ask who may connect, trying again", "err", err)
+		l.calloutError.Store(&err)
+		l.opts.Log.WarnContext(ctx, "auth callout not served, retrying", "err", err)
 		sleep(ctx, time.Second)
 	}
 }
 
-// misconfigured returns why questions of brokers of others cannot be read, nil if they can.
-func (l *link) misconfigured() error {
+// calloutFault returns why callout requests cannot be read, or nil.
+func (l *link) calloutFault() error {
 	if l.external == nil {
 		return nil
 	}
 	return l.external.CalloutError()
 }
 
-// storeComesUp is how long the store of a cluster may take to be of use after a
-// server has answered: it elects a leader for each stream, in 4 to 9 s measured.
-const storeComesUp = time.Minute
+// A cluster elects a leader for each stream, in 4 to 9 s (measured).
+const storeStartTimeout = time.Minute
 
-// openStore opens the store. A cluster's is tried again for a while.
+// openStore retries with an external store.
 func (l *link) openStore(ctx context.Context, cfg store.Config) (*store.Store, error) {
 	if l.external == nil {
 		return store.Open(ctx, cfg)
 	}
 	open := func(ctx context.Context) (*store.Store, error) { return store.Open(ctx, cfg) }
-	return Persist(ctx, l.opts.Log, open, store.ErrInstallation, store.ErrNoWatermark)
+	return AwaitStore(ctx, l.opts.Log, open, store.ErrInstallation, store.ErrNoWatermark)
 }
 
-// Persist calls use each second until it succeeds or fails with one of the final errors, or the store has had the time
-// to come up.
-func Persist[T any](
+// AwaitStore calls use each second until it succeeds, fails with one of the final errors, or a minute has passed.
+func AwaitStore[T any](
 	ctx context.Context, log *slog.Logger, use func(context.Context) (T, error), final ...error,
 ) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeComesUp)
+	ctx, cancel := context.WithTimeout(ctx, storeStartTimeout)
 	defer cancel()
 	for {
 		v, err := use(ctx)
 		if err == nil || slices.ContainsFunc(final, func(f error) bool { return errors.Is(err, f) }) {
 			return v, err
 		}
-		log.WarnContext(ctx, "the store is not of use yet, trying again", "err", err)
+		log.WarnContext(ctx, "store not ready, retrying", "err", err)
 		if !sleep(ctx, time.Second) {
 			return v, err
 		}
 	}
 }
 
-// storeCapacity is what of its disk the store may ever take, 0 if that is not
-// ours to know.
+// storeCapacity is the most that the store may ever take, 0 for an external one.
 func (l *link) storeCapacity() (int64, error) {
 	if l.external != nil {
 		return 0, nil
@@ -269,7 +256,6 @@ func (l *link) storeCapacity() (int64, error) {
 	return most, err
 }
 
-// syncStore brings streams that were made to the disk, where it is ours.
 func (l *link) syncStore() error {
 	if l.external != nil {
 		return nil
@@ -278,7 +264,7 @@ func (l *link) syncStore() error {
 	return disk.Sync(l.cfg.StoreDir())
 }
 
-// storeSize is what the file system of dir has for the store.
+// storeSize returns the present and possible size limits for a store in dir.
 func storeSize(dir string) (limit, most int64, err error) {
 	if limit, err = disk.StoreLimit(dir); err != nil {
 		return 0, 0, err
@@ -287,14 +273,14 @@ func storeSize(dir string) (limit, most int64, err error) {
 	return limit, most, err
 }
 
-// ownFault returns why this provisioner must not answer nodes and brokers, nil if it may: its clock is wrong, or it
-// cannot read what brokers ask. It is for brokers outside of the process, which have other provisioners to ask.
+// ownFault returns why this provisioner must leave requests to other provisioners, or nil: its clock is wrong, or it
+// cannot read callout requests. For external brokers only.
 func (l *link) ownFault() error {
 	clock := l.live.clock.Load()
 	return cmp.Or(clock.Check(), clock.Differs(), l.external.CalloutError())
 }
 
-// clockConfig has the clock compared with that of a store on other machines.
+// clockConfig compares the clock with that of an external store.
 func (l *link) clockConfig(s *store.Store) trust.ClockConfig {
 	cfg := trust.ClockConfig{
 		Marks:  s.Clock,

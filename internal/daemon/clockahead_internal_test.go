@@ -21,8 +21,8 @@ func TestWhatWasAnsweredByAClockThatWasAheadIsNotLate(t *testing.T) {
 	a.Done(provisioner.RequestEnroll, time.Millisecond, "")
 	a.Rejected("token_expired")
 	now = now.Add(-23 * time.Hour)
-	if got := a.lately(); got.Enrolled != 0 || len(got.Refused) != 0 {
-		t.Errorf("lately = %+v", got)
+	if got := a.recent(); got.Enrolled != 0 || len(got.Refused) != 0 {
+		t.Errorf("recent = %+v", got)
 	}
 }
 
@@ -39,7 +39,7 @@ func TestSRVTargetsAreLookedUpAgainAfterAClockThatWasAhead(t *testing.T) {
 	r.hosts("fleet.test")
 	now = now.AddDate(-1, 0, 1)
 	r.hosts("fleet.test")
-	if n := strings.Count(log.String(), "names of brokers not known"); n != 2 {
+	if n := strings.Count(log.String(), "broker names are not reserved"); n != 2 {
 		t.Errorf("%d look-ups, want 2: there is no other for a year", n)
 	}
 }

@@ -21,60 +21,64 @@ import (
 	"muster/provisioner/helper"
 )
 
-// A templated configurator fills a server.conf that has Go template actions.
-type templated struct{ t *template.Template }
+// A templateConfigurator fills a server.conf with Go template actions.
+type templateConfigurator struct{ t *template.Template }
 
-// templateData is what a template sees.
+// templateData is the input of a template.
 type templateData struct {
 	Identity   string         // web1.example.net
-	Hostname   string         // web1: the identity's first label
-	Domain     string         // example.net: the rest, "" if there is none
-	Facts      map[string]any // what the node says of itself; numbers are json.Number
-	Site       string         // the token's, "" if it has none
-	Org        string         // the token's, "choria" if it has none
+	Hostname   string         // web1: the first label
+	Domain     string         // example.net: the rest, may be ""
+	Facts      map[string]any // unproven; numbers are json.Number
+	Site       string         // the token's, may be ""
+	Org        string         // the token's, default "choria"
 	URLs       []string       // the token's brokers, none with an SRV domain
 	SRVDomain  string         // the token's, "" with URLs
 	Extensions map[string]any // the token's
 }
 
-// readTemplate reads and compiles a template.
-func readTemplate(path string) (templated, error) {
+func readTemplate(path string) (templateConfigurator, error) {
 	b, err := conffile.ReadFile(path)
 	if err != nil {
-		return templated{}, err
+		return templateConfigurator{}, err
 	}
 	t, err := newTemplate(string(b))
 	if err != nil {
-		return templated{}, fmt.Errorf("%s: %w", path, err)
+		return templateConfigurator{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return t, nil
 }
 
-// newTemplate compiles a template and tries it on a made-up node without facts,
-// so that most mistakes are found at the start.
-func newTemplate(text string) (templated, error) {
-	t, err := template.New("server.conf").Option("missingkey=error").Funcs(template.FuncMap{"join": joinValues, oneLine: scalar}).Parse(text)
+// newTemplate also tries the template on a sample node without facts, to find mistakes at the start.
+func newTemplate(text string) (templateConfigurator, error) {
+	t, err := template.New("server.conf").Option("missingkey=error").Funcs(template.FuncMap{"join": joinValues,
+		oneLine: scalar}).Parse(text)
 	if err != nil {
-		return templated{}, err
+		return templateConfigurator{}, err
 	}
-	filled := templated{t}
+	filled := templateConfigurator{t}
 	for _, defined := range t.Templates() {
 		guard(defined.Root)
 	}
-	_, err = filled.fill(templateData{Identity: "web1.example.net", Hostname: "web1", Domain: "example.net", Org: "choria",
-		URLs: []string{"broker.example.net:4222"}, Facts: map[string]any{}, Extensions: map[string]any{}})
-	// A fact that the made-up node lacks is no mistake of the template's.
+	_, err = filled.fill(templateData{
+		Identity:   "web1.example.net",
+		Hostname:   "web1",
+		Domain:     "example.net",
+		Org:        "choria",
+		URLs:       []string{"broker.example.net:4222"},
+		Facts:      map[string]any{},
+		Extensions: map[string]any{},
+	})
+	// A fact that the sample lacks is no mistake.
 	if err != nil && !strings.Contains(err.Error(), "map has no entry for key") {
-		return templated{}, err
+		return templateConfigurator{}, err
 	}
 	return filled, nil
 }
 
-// oneLine is the function that every action of a template ends in.
 const oneLine = "muster_line"
 
-// guard appends oneLine to every action that prints, as html/template appends
-// its escapers: what a node says of itself must stay the value of one setting.
+// guard appends oneLine to every action that prints, so that a fact cannot add settings.
 func guard(node parse.Node) {
 	switch n := node.(type) {
 	case *parse.ListNode:
@@ -102,8 +106,7 @@ func guard(node parse.Node) {
 	}
 }
 
-// scalar returns what a template may print: a text of one line, a number or a
-// boolean.
+// scalar returns a printable text, number or boolean.
 func scalar(v any) (string, error) {
 	switch v := v.(type) {
 	case string:
@@ -118,7 +121,6 @@ func scalar(v any) (string, error) {
 	}
 }
 
-// joinValues joins a list of facts or of URLs.
 func joinValues(list any, separator string) (string, error) {
 	var texts []string
 	switch l := list.(type) {
@@ -139,7 +141,7 @@ func joinValues(list any, separator string) (string, error) {
 }
 
 // Configure implements [provisioner.Configurator].
-func (t templated) Configure(_ context.Context, s provisioner.Subject) (wire.Files, error) {
+func (t templateConfigurator) Configure(_ context.Context, s provisioner.Subject) (wire.Files, error) {
 	data := templateData{
 		Identity:   string(s.Identity),
 		Facts:      map[string]any{},
@@ -158,7 +160,7 @@ func (t templated) Configure(_ context.Context, s provisioner.Subject) (wire.Fil
 			continue
 		}
 		d := json.NewDecoder(bytes.NewReader(of.text))
-		d.UseNumber() // 12345678 is not 1.2345678e+07
+		d.UseNumber() // else 12345678 becomes 1.2345678e+07
 		if err := d.Decode(of.into); err != nil {
 			return wire.Files{}, fmt.Errorf("%s: %w", what, err)
 		}
@@ -166,8 +168,7 @@ func (t templated) Configure(_ context.Context, s provisioner.Subject) (wire.Fil
 	return t.fill(data)
 }
 
-// fill runs the template and reads what it wrote as settings.
-func (t templated) fill(data templateData) (wire.Files, error) {
+func (t templateConfigurator) fill(data templateData) (wire.Files, error) {
 	var b strings.Builder
 	if err := t.t.Execute(&b, data); err != nil {
 		return wire.Files{}, fmt.Errorf("template: %w", err)
@@ -183,11 +184,11 @@ func (t templated) fill(data templateData) (wire.Files, error) {
 	return f, nil
 }
 
-// helped is a configurator that runs a command as Choria's provisioner does.
-type helped struct{ h *helper.Helper }
+// helperConfigurator runs a command as Choria's provisioner does.
+type helperConfigurator struct{ h *helper.Helper }
 
 // Configure implements [provisioner.Configurator].
-func (h helped) Configure(ctx context.Context, s provisioner.Subject) (wire.Files, error) {
+func (h helperConfigurator) Configure(ctx context.Context, s provisioner.Subject) (wire.Files, error) {
 	spki, err := x509.MarshalPKIXPublicKey(s.CSR.PublicKey)
 	if err != nil {
 		return wire.Files{}, fmt.Errorf("public key: %w", err)
@@ -196,7 +197,8 @@ func (h helped) Configure(ctx context.Context, s provisioner.Subject) (wire.File
 		Identity:     string(s.Identity),
 		CSRPEM:       string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: s.CSRDER})),
 		PublicKeyPEM: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki})),
-		Facts:        s.Facts, Claims: choriaClaims(s),
+		Facts:        s.Facts,
+		Claims:       choriaClaims(s),
 	})
 	switch {
 	case errors.Is(err, helper.ErrTimeout):
@@ -204,31 +206,32 @@ func (h helped) Configure(ctx context.Context, s provisioner.Subject) (wire.File
 	case err != nil:
 		return wire.Files{}, &provisioner.Refusal{Code: wire.CodeHelperFailed, Err: err}
 	case r.Shutdown:
-		return wire.Files{}, &provisioner.Refusal{Code: wire.CodeShutdown, Err: said(r.Msg)}
+		return wire.Files{}, &provisioner.Refusal{Code: wire.CodeShutdown, Err: helperMessage(r.Msg)}
 	case r.Defer:
-		return wire.Files{}, &provisioner.Refusal{Code: wire.CodeDeferred, Err: said(r.Msg)}
+		return wire.Files{}, &provisioner.Refusal{Code: wire.CodeDeferred, Err: helperMessage(r.Msg)}
 	}
 	return r.Files, nil
 }
 
-// said is a helper's message as a cause.
-func said(msg string) error {
+func helperMessage(msg string) error {
 	if msg == "" {
 		return nil
 	}
 	return fmt.Errorf("helper: %s", msg)
 }
 
-// choriaClaims is the token's claims under Choria's names, without secrets.
+// choriaClaims are the token's claims under Choria's names, without secrets.
 func choriaClaims(s provisioner.Subject) map[string]any {
 	t := s.Token
 	m := map[string]any{
-		"chs": t.Secure, "chu": strings.Join(t.URLs(), ","), "chsrv": t.SRVDomain, "chpd": t.Default, "chrd": t.Registration, "chf": t.Facts,
+		"chs": t.Secure, "chu": strings.Join(t.URLs(), ","), "chsrv": t.SRVDomain, "chpd": t.Default,
+		"chrd": t.Registration, "chf": t.Facts,
 		"chusr": t.Username, "ou": t.Organization, "v2": t.ProtocolV2, "update": t.AllowUpdate, "purpose": t.Purpose,
 		"extensions": t.Extensions, "iss": t.Issuer, "sub": t.Subject, "jti": t.JTI,
 	}
-	for name, at := range map[string]int64{"iat": t.IssuedAt.Unix(), "nbf": t.NotBefore.Unix(), "exp": t.ExpiresAt.Unix()} {
-		if at > 0 { // the zero time is centuries before 1970
+	for name, at := range map[string]int64{"iat": t.IssuedAt.Unix(), "nbf": t.NotBefore.Unix(),
+		"exp": t.ExpiresAt.Unix()} {
+		if at > 0 { // the zero time is negative
 			m[name] = at
 		}
 	}

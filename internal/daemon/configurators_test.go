@@ -82,7 +82,7 @@ func TestTemplateMistakesAreFoundAtTheStart(t *testing.T) {
 // default policy.
 func TestAnOpenPolicyIsAStandingWarning(t *testing.T) {
 	t.Parallel()
-	const warning = "policy lets in names that were never seen"
+	const warning = "policy admits unknown names"
 	open := testbed.New(t, testbed.Options{})
 	open.Stop()
 	open.Start()

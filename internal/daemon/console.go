@@ -7,8 +7,8 @@ import (
 	"muster/provisioner/login"
 )
 
-// console makes the web console. It is served only where operators are over HTTPS.
-func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Console, error) {
+// console is served over HTTPS only.
+func (d *Daemon) console(nodes *fleet.Index, register *componentReporter) (*console.Console, error) {
 	cfg := console.Config{
 		Provisioner: d.Operator(),
 		Orders:      d.Orders(),
@@ -27,12 +27,16 @@ func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Conso
 		Now:     d.opts.Now,
 	}
 	if d.reports.shadow != nil {
-		cfg.Shadow = d.reports.shadow.told
+		cfg.Shadow = d.reports.shadow.summary
 	}
 	return console.New(cfg)
 }
 
-// told says what has come of the shadow policy.
-func (s *shadow) told() *console.Shadow {
-	return &console.Shadow{Digest: s.policy.Digest(), Compared: s.compared.Load(), Differed: s.differed.Load(), LeftOut: s.leftOut.Load()}
+func (s *shadow) summary() *console.Shadow {
+	return &console.Shadow{
+		Digest:   s.policy.Digest(),
+		Compared: s.compared.Load(),
+		Differed: s.differed.Load(),
+		LeftOut:  s.leftOut.Load(),
+	}
 }

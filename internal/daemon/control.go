@@ -7,11 +7,10 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-// SocketOf returns the control socket of the provisioner that the configuration
-// file at path is for. It looks at data_dir only: what else is wrong with the
-// file is no reason not to reach a provisioner that runs.
+// SocketOf returns the control socket of the provisioner with this configuration file. Only data_dir must be right,
+// so that a running provisioner can be reached.
 func SocketOf(path string) (string, error) {
-	cfg, err := readForm(path)
+	cfg, err := readUnchecked(path)
 	if err != nil {
 		return "", err
 	}
@@ -21,5 +20,4 @@ func SocketOf(path string) (string, error) {
 	return cfg.socket(), nil
 }
 
-// socket is where operators reach the provisioner.
 func (c *Config) socket() string { return filepath.Join(c.DataDir, httpapi.SocketName) }

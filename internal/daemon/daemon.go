@@ -31,51 +31,42 @@ import (
 	"muster/provisioner/webhook"
 )
 
-// errNotOpen says that Run has not come so far.
 var errNotOpen = errors.New("the store is not open")
 
 // stopTimeout bounds each step of stopping.
 const stopTimeout = 30 * time.Second
 
-// Options are what the caller brings besides the configuration. The zero value
-// is good.
+// Options are what the caller adds to the configuration. The zero value is usable.
 type Options struct {
 	Version string
 	Log     *slog.Logger     // nil discards
 	Now     func() time.Time // nil is time.Now
 
-	// Resolvers are DNS servers, host:port, for the names that SRV domains in
-	// tokens reserve. Empty takes the system's.
+	// Resolvers are DNS servers, host:port, for SRV domains in tokens. Empty: the system's.
 	Resolvers []string
 
-	// Keys finds the passphrase of encrypted keys. Its File, if set, comes
-	// before keys.passphrase_file.
+	// Keys finds the passphrase of keys. Its File comes before keys.passphrase_file.
 	Keys keyfile.Ring
 
-	// StoreSize returns what the store in dir may take now, and what of its disk
-	// it may ever take, for tests of a store that is full on a disk that is not.
-	// Nil asks the file system.
+	// StoreSize returns the store's present and possible size limits, for tests of a full store. Nil asks the file
+	// system.
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
-	// Webhooks are what tests change of every webhook: how soon things happen.
+	// Webhooks changes every webhook in tests.
 	Webhooks webhook.Config
 
-	// StoreTime is what a test's clock says when that of a store outside of the process says t. Nil is t.
+	// StoreTime maps the time of an external store in tests. Nil is the identity.
 	StoreTime func(t time.Time) time.Time
 
-	// Emit also gets every event; it must not block. Nil for none.
+	// Emit also gets every event; it must not block. May be nil.
 	Emit func(events.Event)
 
-	// WrapJournal stands between the provisioner and its journal, to inject faults
-	// in tests. Nil for none.
+	// WrapJournal and WrapStore inject faults in tests. May be nil.
 	WrapJournal func(trust.Journal) trust.Journal
 
-	// WrapStore stands between the provisioner and its store, to inject faults
-	// in tests. Nil for none.
 	WrapStore func(provisioner.Store) provisioner.Store
 }
 
-// complete returns o with defaults for what is not set.
 func (o Options) complete() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -89,31 +80,30 @@ func (o Options) complete() Options {
 	return o
 }
 
-// A Daemon is a provisioner with its own broker, or with those of others. Make one with [Load] or [New]
-// and start it with Run, once.
+// A Daemon is a provisioner with an embedded broker or a connection to external ones. Make one with [Load] or [New],
+// and call Run once.
 type Daemon struct {
 	*base
-	id       string // of this process, for other provisioners
+	id       string // of this process
 	broker   *link
 	reports  *reports
-	budget   *provisioner.Budget // of the gate and of every provisioner
+	budget   *provisioner.Budget // shared by the gate and every provisioner
 	gate     *gate
 	rechecks *rechecker
-	keeper   *keeper
+	monitor  *monitor
 	webhooks *webhook.Set
 	activity *activity
-	inHand   *atomic.Int64 // requests that are being worked on
-	failed   chan error    // has room for the first failed write; see Run
+	inHand   *atomic.Int64 // requests in progress
+	failed   chan error    // capacity 1: the first failed write; see Run
 }
 
-// Load makes a Daemon from the configuration file at path. The error has a line
-// for everything wrong: with the file, or else with the files that it names.
+// Load makes a Daemon from a configuration file. The error has a line per mistake in the file, or else in the files
+// that it names.
 func Load(path string, opts Options) (*Daemon, error) { return LoadWith(path, opts, nil) }
 
-// LoadWith is [Load] with a last change to the configuration, for callers that
-// start a daemon of their own on some other port or quota than the file says.
+// LoadWith is [Load] with a last change to the configuration.
 func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
-	cfg, err := readForm(path)
+	cfg, err := readUnchecked(path)
 	if err != nil {
 		return nil, err
 	}
@@ -126,9 +116,8 @@ func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
 	return New(cfg, opts)
 }
 
-// New makes a Daemon from a valid configuration: it reads every file that cfg
-// names, compiles the policy and runs its tests, and reports everything wrong at
-// once. It starts nothing and opens no connection.
+// New makes a Daemon from a valid configuration: it reads all files and tests the policy, and reports all mistakes at
+// once. It opens no connection.
 func New(cfg Config, opts Options) (*Daemon, error) {
 	opts = opts.complete()
 	parts, err := loadParts(cfg, opts)
@@ -143,7 +132,12 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		Now:  opts.Now,
 	})
 	d = &Daemon{
-		base:   &base{cfg: cfg, opts: opts, parts: parts, alarms: alarms},
+		base: &base{
+			cfg:    cfg,
+			opts:   opts,
+			parts:  parts,
+			alarms: alarms,
+		},
 		id:     wire.NewID(),
 		budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now),
 		inHand: new(atomic.Int64),
@@ -167,16 +161,14 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.rechecks = newRechecker(d.broker, opts.Log)
-	d.keeper = newKeeper(d.broker, d.fail)
+	d.monitor = newMonitor(d.broker, d.fail)
 	return d, nil
 }
 
-// BrokerURL is where the broker listens, nats://host:port; empty unless it
-// runs. Of brokers that are others', it is what broker.url says.
+// BrokerURL is the embedded broker's nats://host:port while it runs, or broker.url.
 func (d *Daemon) BrokerURL() string { return d.broker.URL() }
 
-// WebSocketURL is where the broker takes nodes by WebSocket, wss://host:port or
-// ws://host:port; empty unless it runs and does, or if the broker is others'.
+// WebSocketURL is the embedded broker's WebSocket URL, "" without one.
 func (d *Daemon) WebSocketURL() string {
 	if d.broker.embedded == nil {
 		return ""
@@ -184,15 +176,11 @@ func (d *Daemon) WebSocketURL() string {
 	return d.broker.embedded.WebSocketURL()
 }
 
-// Run serves until ctx is done and then stops in this order: take no further
-// request, finish those in hand and flush their replies, close the store, stop
-// the broker. It returns nil after that, and any other error if a part could
-// not start or gave up. ready, if not nil, is called once requests are being
-// served.
+// Run serves until ctx is done, then finishes requests in progress, closes the store and stops the broker. It returns
+// nil after that. ready, if not nil, is called once requests are served.
 //
-// If the store or the journal has failed a write, Run returns at once, with an error that wraps
-// [broker.ErrStoreFailed] or [backup.ErrJournalFailed], and stops nothing: end the process. What is not
-// on disk must not be served, nor written to an index.
+// After a failed write of store or journal it returns [broker.ErrStoreFailed] or [backup.ErrJournalFailed] at once
+// and stops nothing: end the process, so that nothing is served that is not on disk.
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(ctx, ready) }()
@@ -200,17 +188,16 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	case err := <-ended:
 		return err
 	case err := <-d.failed:
-		return fmt.Errorf("%w: the provisioner ends, to be started again", err)
+		return fmt.Errorf("%w: the provisioner stops, so that it is restarted", err)
 	}
 }
 
-// run does the work of Run.
 func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	if err := d.cfg.checkMounted(); err != nil {
 		return err
 	}
 	if d.broker.external == nil {
-		if err := halfRestored(d.cfg.StoreDir()); err != nil {
+		if err := checkRestored(d.cfg.StoreDir()); err != nil {
 			return err
 		}
 		if err := disk.NeedRoom(d.cfg.StoreDir(), startRoom); err != nil {
@@ -230,8 +217,7 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	}
 	defer conn.Close()
 	d.live.conn.Store(conn)
-	// What machines send, without a bound on how much, waits at the broker in the order in which it came, and
-	// on one connection the store's acknowledgements would wait behind it.
+	// A second connection: on one, acknowledgements of the store would queue behind requests.
 	requests, err := d.broker.Connect("provisioner requests")
 	if err != nil {
 		return err
@@ -247,32 +233,30 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	if err != nil {
 		return err
 	}
-	defer d.watchStore(ctx)() // now that its streams are made, none of which counts as lost
+	defer d.watchStore(ctx)() // after its streams were created, or they would count as lost
 	err = d.serve(ctx, service, ready)
 	d.logWritten(ctx)
 	d.closeStore(ctx)
 	return err
 }
 
-// stopBroker stops the broker, also once ctx is done.
 func (d *Daemon) stopBroker(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	return d.broker.Stop(ctx)
 }
 
-// serve answers requests until ctx is done, and then those in hand, while all tasks run.
+// serve answers requests until ctx is done, then those in progress, while all tasks run.
 func (d *Daemon) serve(ctx context.Context, service *natsapi.Service, ready func()) error {
 	tasks, err := d.tasks(ctx)
 	if err != nil {
 		return err
 	}
-	d.warnOfStrangers(ctx)
+	d.warnOpenPolicy(ctx)
 	if err := d.Usable(); err != nil {
 		d.opts.Log.ErrorContext(ctx, "no certificate is issued", "code", wire.CodeAuthorityExpired, "err", err)
 	}
-	// The service stops by itself when ctx is done; the rest must outlive it,
-	// since requests in hand still need them.
+	// The service stops when ctx is done. The tasks must outlive it, since requests in progress need them.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, background := errgroup.WithContext(background)
@@ -290,12 +274,13 @@ func (d *Daemon) serve(ctx context.Context, service *natsapi.Service, ready func
 	err = service.Run(serving, func() {
 		if d.broker.external != nil {
 			select {
-			case <-d.broker.asked:
+			case <-d.broker.ready:
 			case <-serving.Done():
 				return
 			}
 		}
-		d.opts.Log.InfoContext(ctx, "provisioner is serving", "broker", d.BrokerURL(), "installation", d.Store().Installation().ID,
+		d.opts.Log.InfoContext(ctx, "provisioner is serving", "broker", d.BrokerURL(),
+			"installation", d.Store().Installation().ID,
 			"policy", d.parts.policy.Digest())
 		if ready != nil {
 			ready()
@@ -305,34 +290,34 @@ func (d *Daemon) serve(ctx context.Context, service *natsapi.Service, ready func
 	return errors.Join(err, g.Wait())
 }
 
-// closeStore writes the watermark of the store, to which nothing is written any more.
 func (d *Daemon) closeStore(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err := d.Store().Close(ctx); err != nil {
-		d.opts.Log.WarnContext(ctx, "watermark not written at the end, the next start has an older one", "err", err)
+		d.opts.Log.WarnContext(ctx, "watermark not written at the stop; the next start uses an older one", "err", err)
 	}
 }
 
-// watchStore ends the process once the broker's own store has failed a write, until stop is called.
+// watchStore ends the process once the embedded store has failed a write.
 func (d *Daemon) watchStore(ctx context.Context) (stop func()) {
 	if d.broker.embedded == nil {
 		return func() {}
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
-		if err := d.broker.embedded.Watch(watching, func(err error) { d.keeper.stall(watching, err) }); err != nil {
+		if err := d.broker.embedded.Watch(watching,
+			func(err error) { d.monitor.setStalled(watching, err) }); err != nil {
 			d.fail(err)
 		}
 	}()
 	return stop
 }
 
-// tasks are what goes on in the background while requests are served, by names for errors.
+// tasks run while requests are served; the names are for errors.
 func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) error, error) {
 	nodes := fleet.NewIndex(d.Store(), d.opts.Log, d.cfg.Fleet.Facts)
 	d.live.nodes.Store(nodes)
-	register := d.newRegister(ctx)
+	register := d.newComponentReporter(ctx)
 	pages, err := d.console(nodes, register) //nolint:contextcheck // its handlers have the contexts of requests
 	if err != nil {
 		return nil, err
@@ -346,24 +331,26 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 		"connections of nodes": d.rechecks.run,
 		"roll-over":            d.watchAuthorities,
 		"clock":                d.live.clock.Load().Run,
-		"states":               d.keeper.keepStates,
-		"store":                d.keeper.keepStore,
-		"space":                d.keeper.keepSpace,
+		"states":               d.monitor.watchStates,
+		"store":                d.monitor.watchStore,
+		"space":                d.monitor.watchSpace,
 		"inputs":               d.reports.record,
 		"shadow policy":        d.reports.runShadow,
 		"orders":               d.Store().Run,
-		"broker certificate":   func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.broker.show) },
-		"connections":          d.broker.authenticate,
-		"webhooks":             func(ctx context.Context) error { return d.webhooks.Run(ctx, d.Store().Subscriptions) },
-		"API certificate":      d.parts.api.run,
-		"list of nodes":        nodes.Run,
-		"components":           register.run,
-		"operators":            operators.Run,
-		"console":              pages.Run,
+		"broker certificate": func(ctx context.Context) error {
+			return d.parts.certificate.run(ctx, d.broker.setCertificate)
+		},
+		"connections":     d.broker.authenticate,
+		"webhooks":        func(ctx context.Context) error { return d.webhooks.Run(ctx, d.Store().Subscriptions) },
+		"API certificate": d.parts.api.run,
+		"list of nodes":   nodes.Run,
+		"components":      register.run,
+		"operators":       operators.Run,
+		"console":         pages.Run,
 	}, nil
 }
 
-// fail has Run return err, if it is the first.
+// fail makes Run return err, if it is the first.
 func (d *Daemon) fail(err error) {
 	select {
 	case d.failed <- err:
@@ -371,18 +358,18 @@ func (d *Daemon) fail(err error) {
 	}
 }
 
-// WithStore starts the broker and calls do with the configuration of the store, on a connection of this name, and
-// stops the broker. It is for what is done to a store that no provisioner serves, in place of Run, once.
+// WithStore starts the broker, calls do with the configuration of the store, and stops the broker. It is called once,
+// instead of Run.
 func (d *Daemon) WithStore(ctx context.Context, name string, do func(store.Config) error) (err error) {
 	if err := d.cfg.checkMounted(); err != nil {
 		return err
 	}
-	if d.broker.embedded != nil { // or what cannot be read would be missed anew
+	if d.broker.embedded != nil { // old indexes would hide unreadable messages
 		if err := broker.RebuildIndexes(d.cfg.StoreDir()); err != nil {
 			return err
 		}
 	}
-	starting, cancel := context.WithTimeout(ctx, storeComesUp)
+	starting, cancel := context.WithTimeout(ctx, storeStartTimeout)
 	defer cancel()
 	if err := d.broker.Start(starting); err != nil {
 		return startError(err)
@@ -396,9 +383,10 @@ func (d *Daemon) WithStore(ctx context.Context, name string, do func(store.Confi
 	return do(d.storeConfig(conn, 0))
 }
 
-// NeedsOperator reports whether what [Daemon.Run] has returned is not cured by another start.
+// NeedsOperator reports whether a restart cannot cure the error of [Daemon.Run].
 func NeedsOperator(err error) bool {
-	for _, fixed := range []error{broker.ErrStoreDamaged, backup.ErrJournalDamaged, backup.ErrJournalForeign, store.ErrInstallation, store.ErrHalfRestored, store.ErrLost, store.ErrDamaged} {
+	for _, fixed := range []error{broker.ErrStoreDamaged, backup.ErrJournalDamaged, backup.ErrJournalForeign,
+		store.ErrInstallation, store.ErrHalfRestored, store.ErrLost, store.ErrDamaged} {
 		if errors.Is(err, fixed) {
 			return true
 		}
@@ -406,58 +394,58 @@ func NeedsOperator(err error) bool {
 	return false
 }
 
-// logWritten says at the end how much has been written: `muster bench` reads it.
+// logWritten logs the number of writes, for `muster bench`.
 func (d *Daemon) logWritten(ctx context.Context) {
-	const enough = 2 * time.Second // a store that does not answer must not keep us
+	const enough = 2 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enough)
 	defer cancel()
-	if n, err := d.Store().Written(ctx); err == nil { // else the broker has said what ails it
+	if n, err := d.Store().Written(ctx); err == nil {
 		d.opts.Log.InfoContext(ctx, "store is complete", "writes", n)
 	}
 }
 
-// startError adds what to do about the commonest reasons why a broker does not
-// start.
+// startError adds a remedy to frequent errors.
 func startError(err error) error {
 	switch {
 	case errors.Is(err, broker.ErrStoreInUse):
-		return fmt.Errorf("%w: stop it, or give this provisioner a data_dir of its own", err)
+		return fmt.Errorf("%w: stop the other process, or give this provisioner a data_dir of its own", err)
 	case strings.Contains(err.Error(), "address already in use"): // nats-server reports it as text
-		return fmt.Errorf("%w: stop what listens there, or change broker.listen", err)
+		return fmt.Errorf("%w: stop the program that listens there, or change broker.listen", err)
 	default:
 		return err
 	}
 }
 
-// warnOfStrangers says so, at each start, if the policy lets in a name that was
-// never seen and that no allow-list covers.
-func (d *Daemon) warnOfStrangers(ctx context.Context) {
+// warnOpenPolicy logs if the policy admits an unknown name that no allow-list covers.
+func (d *Daemon) warnOpenPolicy(ctx context.Context) {
 	decision, err := d.parts.policy.Decide(ctx, &policies.Input{
-		Identity: "stranger.invalid", Node: policies.Node{State: string(provisioner.StateNone), Reason: string(provisioner.ReasonNew)},
-		CSR: policies.CSR{CommonName: "stranger.invalid", DNSNames: []string{"stranger.invalid"}}, Time: d.opts.Now().UTC(),
+		Identity: "stranger.invalid",
+		Node:     policies.Node{State: string(provisioner.StateNone), Reason: string(provisioner.ReasonNew)},
+		CSR:      policies.CSR{CommonName: "stranger.invalid", DNSNames: []string{"stranger.invalid"}},
+		Time:     d.opts.Now().UTC(),
 	})
 	if err == nil && decision.Verdict() == policies.VerdictAllow {
-		d.opts.Log.WarnContext(ctx, "policy lets in names that were never seen: whoever holds a token can take any free one")
+		d.opts.Log.WarnContext(ctx, "policy admits unknown names: any token holder can enroll under any free name")
 	}
 }
 
-// assemble opens the store over a connection and returns the service that answers, with it, what
-// comes in over the other one.
+// assemble opens the store over conn and returns the service for requests.
 func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*natsapi.Service, error) {
 	most, err := d.broker.storeCapacity()
 	if err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
 	cfg := d.storeConfig(conn, most)
-	// An empty cluster is no new installation for a provisioner that has written to another, nor is a directory that
-	// is gone, whose tokens would have all of their uses again.
+	// An empty store is no new installation for a provisioner that has a journal: its tokens would have all uses
+	// again.
 	cfg.Installation = d.live.followers.Load().journal.Installation()
 	s, err := d.broker.openStore(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	if d.cfg.Broker.URL != "" && s.Replicas() == 1 {
-		d.opts.Log.WarnContext(ctx, "each record is on one server only, whose log alone says if its disk has lost one: have three, and set store.replicas to 3")
+		d.opts.Log.WarnContext(ctx, "each record is on one server only and is lost with its disk: run three servers "+
+			"and set store.replicas to 3")
 	}
 	if err := d.broker.syncStore(); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
@@ -494,7 +482,6 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 	return natsapi.New(edge), nil
 }
 
-// storeConfig is the configuration of the store, which may take so many bytes at most.
 func (d *Daemon) storeConfig(conn *nats.Conn, most int64) store.Config {
 	return store.Config{
 		Conn:           conn,
@@ -511,10 +498,10 @@ func (d *Daemon) storeConfig(conn *nats.Conn, most int64) store.Config {
 	}
 }
 
-// Provisioner makes one more provisioner on the open store, as another process
-// would be, and runs it until life is done or this one stops; wrap, if not nil, stands
-// between it and the store.
-func (d *Daemon) Provisioner(life context.Context, wrap func(provisioner.Store) provisioner.Store) (*provisioner.Provisioner, error) {
+// Provisioner runs one more provisioner on the open store, as another process would, until life is done or d stops.
+// wrap, if not nil, wraps its store.
+func (d *Daemon) Provisioner(life context.Context,
+	wrap func(provisioner.Store) provisioner.Store) (*provisioner.Provisioner, error) {
 	cfg, err := d.provisionerConfig(wrap)
 	if err != nil {
 		return nil, err
@@ -524,8 +511,7 @@ func (d *Daemon) Provisioner(life context.Context, wrap func(provisioner.Store) 
 	return d.provisionerOn(ctx, life, cfg)
 }
 
-// provisionerConfig is all of a provisioner's configuration but for whom it
-// trusts.
+// provisionerConfig leaves out signers and journal.
 func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Store) (provisioner.Config, error) {
 	s := d.Store()
 	if s == nil {
@@ -565,7 +551,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	}, nil
 }
 
-// Inputs writes what decisions saw in the last age; see [store.Inputs.Read].
+// Inputs writes the policy inputs of the last age; see [store.Inputs.Read].
 func (d *Daemon) Inputs(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	s := d.Store()
 	if s == nil {
@@ -574,11 +560,10 @@ func (d *Daemon) Inputs(ctx context.Context, age time.Duration, started func(bat
 	return s.Inputs.Read(ctx, age, started, w)
 }
 
-// Connect returns one more connection to the account of provisioners. Close it
-// before Run returns.
+// Connect returns another connection to the provisioners' account. Close it before Run returns.
 func (d *Daemon) Connect(name string) (*nats.Conn, error) { return d.broker.Connect(name) }
 
-// Admits reports whether the broker admits the certificate to the fleet now.
+// Admits returns nil if the broker admits the certificate to the fleet now.
 func (d *Daemon) Admits(ctx context.Context, id wire.Identity, serial string) error {
 	return d.gate.admitNode(ctx, id, broker.Certificate{Serial: serial})
 }

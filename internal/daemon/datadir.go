@@ -12,10 +12,10 @@ import (
 	"muster/provisioner/store"
 )
 
-// StoreDir is where a broker of our own keeps the store.
+// StoreDir is the directory of the embedded store.
 func (c *Config) StoreDir() string { return filepath.Join(c.DataDir, "broker") }
 
-// JournalPath is where revocations are kept outside the store.
+// JournalPath is the journal of revocations.
 func (c *Config) JournalPath() string {
 	if c.Revocations.Journal != "" {
 		return c.Revocations.Journal
@@ -23,8 +23,7 @@ func (c *Config) JournalPath() string {
 	return filepath.Join(c.DataDir, "revocations.journal")
 }
 
-// Watermarks are the files that say what the store had: one beside it, and one beside the journal, if that is
-// elsewhere.
+// Watermarks are the files with the store's extent: beside the store, and beside the journal if that is elsewhere.
 func (c *Config) Watermarks() []string {
 	paths := []string{filepath.Join(c.DataDir, "store.watermark")}
 	if dir := filepath.Dir(c.JournalPath()); dir != c.DataDir {
@@ -33,22 +32,20 @@ func (c *Config) Watermarks() []string {
 	return paths
 }
 
-// crlPath is where the newest CRLs are, for brokers and others that read files.
 func (c *Config) crlPath() string { return filepath.Join(c.DataDir, "crl.pem") }
 
-// StreamsDir is the directory in which the broker of a store directory keeps streams.
+// StreamsDir is where nats-server keeps streams.
 func StreamsDir(storeDir string) string { return filepath.Join(storeDir, "jetstream") }
 
-// RestoringDir is where a restore fills a store before that gets its place: in the store directory, which may be on
-// another disk than what is around it.
+// RestoringDir is where a restore prepares a store. It is inside the store directory, which may be a disk of its own.
 func RestoringDir(storeDir string) string { return filepath.Join(storeDir, "restoring") }
 
-// CheckEmpty returns [store.ErrNotEmpty] if a broker has ever kept a stream in
-// its directory.
+// CheckEmpty returns [store.ErrNotEmpty] if a broker has kept streams in dir.
 func CheckEmpty(dir string) error {
 	err := filepath.WalkDir(StreamsDir(dir), func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
-			err = fmt.Errorf("%w: %s is there; move %s away and keep it until the fleet is well again", store.ErrNotEmpty, path, dir)
+			err = fmt.Errorf("%w: %s is there; move %s away, and keep it until the fleet works again",
+				store.ErrNotEmpty, path, dir)
 		}
 		return err
 	})
@@ -58,10 +55,9 @@ func CheckEmpty(dir string) error {
 	return err
 }
 
-// halfRestored returns [store.ErrHalfRestored] if a restore was cut short before the
-// store got its place: a provisioner that started would make an empty one, in which
-// nothing is frozen that the restore was to freeze.
-func halfRestored(storeDir string) error {
+// checkRestored returns [store.ErrHalfRestored] after an interrupted restore. A start would make an empty store,
+// without the tokens that the restore freezes.
+func checkRestored(storeDir string) error {
 	staging := RestoringDir(storeDir)
 	if _, err := os.Stat(staging); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -70,16 +66,16 @@ func halfRestored(storeDir string) error {
 	}
 	err := CheckEmpty(storeDir)
 	if errors.Is(err, store.ErrNotEmpty) {
-		return nil // it has its place, what is left is nobody's
+		return nil // the restore was complete; these are leftovers
 	}
 	if err == nil {
-		err = fmt.Errorf("%w: %s is what there is of it: restore once more, or remove that to begin with an empty store", store.ErrHalfRestored, staging)
+		err = fmt.Errorf("%w, see %s: run the restore again, or remove that directory to start with an empty store",
+			store.ErrHalfRestored, staging)
 	}
 	return err
 }
 
-// checkDataDir reports why the data directory cannot be used: what is there must be a directory that we can write to.
-// One that is missing is for Run to report, since its disk may be mounted later.
+// checkDataDir checks a directory that exists. Run reports a missing one, since its disk may be mounted later.
 func checkDataDir(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -88,7 +84,7 @@ func checkDataDir(dir string) error {
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return fmt.Errorf("%s is no directory", dir)
+		return fmt.Errorf("%s is not a directory", dir)
 	}
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
@@ -96,20 +92,21 @@ func checkDataDir(dir string) error {
 	return nil
 }
 
-// checkMounted returns an error if the data directory looks like the mount point of a disk that is not mounted: it is
-// missing, or empty although a journal or watermark outside of it is of an installation. A store made there would be
-// a new installation, whose tokens have all of their uses.
+// checkMounted returns an error if the data directory seems to be the mount point of an unmounted disk. A store made
+// there would be a new installation, whose tokens have all uses again.
 func (c *Config) checkMounted() error {
 	entries, err := os.ReadDir(c.DataDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("data_dir: %s is missing: is its disk not mounted? Only 'muster provisioner init' makes it", c.DataDir)
+		return fmt.Errorf("data_dir: %s is missing: is its disk not mounted? 'muster provisioner init' creates a "+
+			"new one", c.DataDir)
 	}
 	if err != nil || len(entries) > 0 {
 		return err
 	}
 	for _, path := range append(c.Watermarks(), c.JournalPath()) {
 		if info, err := os.Stat(path); err == nil && info.Size() > 0 {
-			return fmt.Errorf("data_dir: %s is empty, and %s is of a store: is its disk not mounted?", c.DataDir, path)
+			return fmt.Errorf("data_dir: %s is empty, but %s belongs to a store: is its disk not mounted?",
+				c.DataDir, path)
 		}
 	}
 	return nil

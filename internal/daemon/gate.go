@@ -15,7 +15,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// A gate decides who may connect to the brokers. Nothing is admitted before the store is open.
+// A gate decides about connections to the brokers. It admits none before the store is open.
 type gate struct {
 	*base
 	budget   *provisioner.Budget // shared with every provisioner
@@ -23,12 +23,8 @@ type gate struct {
 	reports  *reports
 }
 
-// verifyToken lets the broker check tokens of connections. Nobody's is good
-// before it is known which signers and tokens are not any more.
-//
-// A token that is to be sealed is refused in plain: the network has seen it
-// then, and a node that was brought to show it must not go on as if nothing
-// were. Nodes of ours never do.
+// verifyToken checks the token of a connection. A token that must be sealed is refused in plain text: the network has
+// seen it, and the node may have been tricked.
 func (g *gate) verifyToken(p broker.Presented) (expires time.Time, err error) {
 	operator := g.live.provisioner.Load()
 	if operator == nil {
@@ -43,39 +39,52 @@ func (g *gate) verifyToken(p broker.Presented) (expires time.Time, err error) {
 		g.budget.Refund(p.Address)
 	}
 	if err != nil {
-		refused := denied(err)
+		refused := asDenied(err)
 		if behind := g.live.clock.Load().Check(); behind != nil && refused.Code == wire.CodeTokenNotYetValid {
-			refused = &broker.Denied{Code: wire.CodeClockBehind, Err: fmt.Errorf("%w; %w", behind, refused.Err)} // it is ours that is wrong
+			// our clock is wrong
+			refused = &broker.Denied{Code: wire.CodeClockBehind, Err: fmt.Errorf("%w; %w", behind, refused.Err)}
 		}
 		return time.Time{}, refused
 	}
 	if v.Limits.Seal != "" && !seal.IsSealedToken(string(p.Token)) {
 		return time.Time{}, &broker.Denied{Code: wire.CodeSealedInvalid,
-			Err: fmt.Errorf("token %s is to be sealed, and came in plain: whoever listens has it now; revoke it and sign another if that may be somebody", v.ID)}
+			Err: fmt.Errorf("token %s requires sealing and came in plain text; if the network may have been read, "+
+				"revoke it and sign another", v.ID)}
 	}
 	return v.Expiry(), nil
 }
 
-// openToken returns the token that a connection presents, out of its seal if it
-// is sealed. It is of this connection then: whoever sealed it has proven to be there
-// over the broker's nonce, so that nobody can present what they recorded. Opening is charged like the check of a signature,
-// and the caller gives that back if the token is good: anybody can seal garbage.
+// openToken returns the token of a connection, unsealed. A sealed one proves by the broker's nonce that it was not
+// replayed. Opening costs a check, since sealing garbage is easy; the caller refunds it for a good token.
 func (g *gate) openToken(p broker.Presented) (wire.Secret, error) {
 	if !seal.IsSealedToken(string(p.Token)) {
 		return p.Token, nil
 	}
 	if g.parts.opener == nil {
-		return "", &broker.Denied{Code: wire.CodeSealedUnsupported, Err: errors.New("sealed token, and the provisioner has no seal.keys")}
+		return "", &broker.Denied{
+			Code: wire.CodeSealedUnsupported,
+			Err:  errors.New("the token is sealed, and the provisioner has no seal.keys"),
+		}
 	}
 	if !g.budget.Charge(p.Address) {
-		return "", &broker.Denied{Code: wire.CodeSourceLimited, Err: errors.New("too many tokens of this source were of no use")}
+		return "", &broker.Denied{
+			Code: wire.CodeSourceLimited,
+			Err:  errors.New("too many invalid tokens from this address"),
+		}
 	}
-	text, err := g.parts.opener.OpenToken(seal.Presented{Token: string(p.Token), Name: p.Nkey, Signature: p.Signature, Nonce: p.Nonce})
+	text, err := g.parts.opener.OpenToken(seal.Presented{
+		Token:     string(p.Token),
+		Name:      p.Nkey,
+		Signature: p.Signature,
+		Nonce:     p.Nonce,
+	})
 	switch {
 	case errors.Is(err, seal.ErrUnknownKey):
-		err = fmt.Errorf("%w, seal.keys has %s: sign tokens with the seal.pub of one of these, or put the former key back", err, g.sealKeyIDs())
+		err = fmt.Errorf(
+			"%w; seal.keys has %s: sign tokens for the seal.pub of one of these, or restore the former key", err,
+			g.sealKeyIDs())
 	case errors.Is(err, seal.ErrProof):
-		err = fmt.Errorf("%w: it was recorded and sent again", err)
+		err = fmt.Errorf("%w: it was recorded and replayed", err)
 	}
 	if err != nil {
 		return "", &broker.Denied{Code: wire.CodeSealedInvalid, Err: err}
@@ -83,7 +92,6 @@ func (g *gate) openToken(p broker.Presented) (wire.Secret, error) {
 	return text, nil
 }
 
-// sealKeyIDs names the keys that we hold, for people.
 func (g *gate) sealKeyIDs() string {
 	var ids []string
 	for _, k := range g.parts.sealKeys {
@@ -92,7 +100,6 @@ func (g *gate) sealKeyIDs() string {
 	return strings.Join(ids, ", ")
 }
 
-// admitNode lets the broker ask for the certificates on record.
 func (g *gate) admitNode(ctx context.Context, id wire.Identity, c broker.Certificate) error {
 	return g.ask(func(gate *provisioner.Gate) (err error) {
 		if c.Serial == "" {
@@ -104,34 +111,35 @@ func (g *gate) admitNode(ctx context.Context, id wire.Identity, c broker.Certifi
 	})
 }
 
-// admitReturning asks the provisioner about a node that comes back in a recovery.
 func (g *gate) admitReturning(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error {
 	return g.ask(func(gate *provisioner.Gate) error { return gate.AdmitReturning(ctx, id, leaf) })
 }
 
-// ask asks the provisioner's gate about a node.
 func (g *gate) ask(about func(*provisioner.Gate) error) error {
 	p := g.live.provisioner.Load()
 	if p == nil {
 		return &broker.Denied{Code: wire.CodeUnavailable, Err: errNotOpen}
 	}
 	if err := about(p.Gate); err != nil {
-		return denied(err)
+		return asDenied(err)
 	}
 	return nil
 }
 
-// connectionRefused reports a connection that the broker did not admit.
+// connectionRefused reports a refused connection.
 func (g *gate) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) {
 	g.activity.ConnectionRefused(denied.Code)
-	e := provisioner.RefusalEvent(&provisioner.Refusal{Code: denied.Code, Err: denied.Err}, g.opts.Now().UTC(), p.Address)
+	e := provisioner.RefusalEvent(&provisioner.Refusal{
+		Code: denied.Code,
+		Err:  denied.Err,
+	}, g.opts.Now().UTC(), p.Address)
 	e.Type = events.Attempt
 	if n := (*broker.NotAdmitted)(nil); errors.As(denied.Err, &n) {
-		e.Node, e.Serial = string(n.Node), n.Serial // asking about that node finds it
+		e.Node, e.Serial = string(n.Node), n.Serial // for the node's history
 	}
 	var ok bool
 	if e.LeftOut, ok = g.budget.Report(p.Address); !ok {
-		return // the broker's own lines are limited likewise
+		return // the broker limits its log in the same way
 	}
 	if s := g.Store(); s != nil {
 		s.Emit(e)
@@ -139,8 +147,8 @@ func (g *gate) connectionRefused(_ context.Context, p broker.Presented, denied *
 	g.reports.observe(e)
 }
 
-// denied is a refusal in the broker's words, which name code and node already.
-func denied(err error) *broker.Denied {
+// asDenied returns the refusal as the broker's error, which adds code and node itself.
+func asDenied(err error) *broker.Denied {
 	var r *provisioner.Refusal
 	if errors.As(err, &r) && r.Err != nil {
 		return &broker.Denied{Code: r.Code, Err: r.Err}

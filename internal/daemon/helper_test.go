@@ -18,9 +18,9 @@ import (
 	"muster/provisioner"
 )
 
-// helped returns the options of a fleet whose configurations a shell script
+// helperConfigurator returns the options of a fleet whose configurations a shell script
 // makes, which finds a directory of its own in $1.
-func helped(t *testing.T, script string, timeout time.Duration) (testbed.Options, string) {
+func helperConfigurator(t *testing.T, script string, timeout time.Duration) (testbed.Options, string) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "helper.sh")
@@ -72,7 +72,7 @@ func TestWhatHelpersSay(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			opts, _ := helped(t, tt.script, time.Minute)
+			opts, _ := helperConfigurator(t, tt.script, time.Minute)
 			f := testbed.New(t, opts)
 			n := f.Node("web1.example.net")
 			if tt.want == "" {
@@ -102,7 +102,7 @@ func TestWhatHelpersSay(t *testing.T) {
 // that in the time that the configuration says, and no record.
 func TestAHelperThatTakesTooLong(t *testing.T) {
 	t.Parallel()
-	opts, _ := helped(t, "while :; do sleep 1; done\n", 200*time.Millisecond)
+	opts, _ := helperConfigurator(t, "while :; do sleep 1; done\n", 200*time.Millisecond)
 	f := testbed.New(t, opts)
 	n := f.Node("web1.example.net")
 	start := time.Now()
@@ -122,7 +122,7 @@ func TestAHelperThatTakesTooLong(t *testing.T) {
 // something, and enrolls the node then.
 func TestANodeComesBackFromAHelperThatDefers(t *testing.T) {
 	t.Parallel()
-	opts, dir := helped(t, `cat >/dev/null
+	opts, dir := helperConfigurator(t, `cat >/dev/null
 if [ -e "$1/rack" ]; then echo '{"configuration":{"role":"web"}}'; else echo '{"defer":true,"msg":"no rack yet"}'; fi
 `, time.Minute)
 	f := testbed.New(t, opts)
@@ -146,7 +146,7 @@ if [ -e "$1/rack" ]; then echo '{"configuration":{"role":"web"}}'; else echo '{"
 // whom the policy keeps out, nor where the policy configures.
 func TestThePolicyDecidesBeforeTheHelperRuns(t *testing.T) {
 	t.Parallel()
-	opts, dir := helped(t, `cat >"$1/ran"; echo '{"configuration":{"role":"helped"}}'`, time.Minute)
+	opts, dir := helperConfigurator(t, `cat >"$1/ran"; echo '{"configuration":{"role":"helped"}}'`, time.Minute)
 	opts.Policy = `package muster.enroll
 
 default allow := false
@@ -186,7 +186,7 @@ configuration := {"role": "policy"} if input.facts.role == "web"
 // proven of the node, and no secret.
 func TestWhatHelpersAreTold(t *testing.T) {
 	t.Parallel()
-	opts, dir := helped(t, `cat >"$1/input"; echo '{"configuration":{"role":"web"}}'`, time.Minute)
+	opts, dir := helperConfigurator(t, `cat >"$1/input"; echo '{"configuration":{"role":"web"}}'`, time.Minute)
 	f := testbed.New(t, opts)
 	n, err := simnode.New("web1.example.net", f.Token(func(c *jwt.Claims) {
 		c.Username, c.Password, c.Organization = "choria", "hush-this-is-a-password", "acme"

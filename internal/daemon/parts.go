@@ -22,27 +22,27 @@ import (
 	"muster/provisioner/webhook"
 )
 
-// parts are what the configuration's files contain.
+// parts are the contents of the configuration's files.
 type parts struct {
 	site         jwt.Site
 	signers      []jwt.Signer // of provisioner.yaml
 	authority    *ca.Authority
 	certificate  *ownCertificate
-	shown        tls.Certificate // the broker's first, or ours
-	api          *api            // nil without one
-	brokerKeys   broker.Keys     // empty unless the brokers are others'
+	shown        tls.Certificate // the first one
+	api          *api            // may be nil
+	brokerKeys   broker.Keys     // only of external brokers
 	policy       *policies.Engine
-	shadow       *policies.Engine // nil if there is none
+	shadow       *policies.Engine // may be nil
 	reserved     *reserved
 	configurator provisioner.Configurator // nil if only the policy configures
-	helper       *helper.Helper           // configurator, if it is one
-	autosign     *helper.Helper           // nil if there is none
-	opener       *seal.Opener             // nil if there is no seal key
-	sealKeys     []*seal.PrivateKey       // those of opener, in the order of the configuration
+	helper       *helper.Helper           // the configurator, or nil
+	autosign     *helper.Helper           // may be nil
+	opener       *seal.Opener             // nil without a seal key
+	sealKeys     []*seal.PrivateKey       // in the order of the configuration
 	webhooks     []webhook.Config
 }
 
-// loadParts reads everything that cfg, which is valid, names, and reports everything wrong at once.
+// loadParts reads all files of a valid configuration, and reports all mistakes at once.
 func loadParts(cfg Config, opts Options) (*parts, error) {
 	p := &parts{site: jwt.Site(cfg.Site)}
 	var errs []error
@@ -67,7 +67,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 			log:       opts.Log,
 		}
 		p.shown, err = p.certificate.issue()
-		if !errors.Is(err, ca.ErrAuthority) { // it is for Run to say; see [Daemon.Usable]
+		if !errors.Is(err, ca.ErrAuthority) { // Run reports it; see [Daemon.Usable]
 			add("broker", err)
 		}
 	}
@@ -100,14 +100,14 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	add("reserved", err)
 	p.configurator, err = loadConfigurator(cfg, opts)
 	add("configuration", err)
-	if h, ok := p.configurator.(helped); ok {
+	if h, ok := p.configurator.(helperConfigurator); ok {
 		p.helper = h.h
 	}
 	p.autosign, err = loadAutosign(cfg, opts)
 	add("waiting.autosign", err)
 	p.webhooks = loadWebhooks(cfg, opts, add)
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, keyfile.ErrPassphrase) }); i >= 0 {
-		return nil, errs[i] // the other keys do not open either, and nothing else is as urgent
+		return nil, errs[i] // other keys cannot be opened either
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
@@ -141,7 +141,7 @@ func loadSigners(cfg Config, opts Options) ([]jwt.Signer, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	// What else may be wrong with them, two with one key for instance.
+	// For example, two signers with one key.
 	if _, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: signers, Now: opts.Now}); err != nil {
 		return nil, err
 	}
@@ -161,28 +161,24 @@ func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error
 		if err != nil {
 			return nil, err
 		}
-		return helped{h}, nil
+		return helperConfigurator{h}, nil
 	default:
 		return nil, nil
 	}
 }
 
-// newHelper returns what runs a command of the configuration.
 func newHelper(cfg Config, command []string, timeout time.Duration, opts Options) (*helper.Helper, error) {
 	command = slices.Clone(command)
-	// A program beside the configuration, as every other path.
+	// Relative to the configuration file, as every path.
 	if strings.Contains(command[0], "/") && !filepath.IsAbs(command[0]) {
 		command[0] = filepath.Join(cfg.dir, command[0])
 	}
 	return helper.New(helper.Config{Command: command, Timeout: timeout, Log: opts.Log})
 }
 
-// maxAutosign bounds one run of the command that approves nodes. A node waits
-// 15 s for its answer: of a command that takes longer it would never hear
-// anything, not even that it waits.
+// A node waits 15 s for its answer, and must learn that it is pending.
 const maxAutosign = 10 * time.Second
 
-// loadAutosign returns the command that approves nodes, nil if there is none.
 func loadAutosign(cfg Config, opts Options) (*helper.Helper, error) {
 	c := cfg.Waiting.Autosign
 	if len(c.Command) == 0 {

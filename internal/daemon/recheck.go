@@ -13,35 +13,32 @@ import (
 )
 
 const (
-	// gatherTime is how long nodes are gathered whose connections are to be checked again: a wave of renewals is one
-	// check, and the reply to a confirmation has left over a connection before that is dropped.
-	gatherTime = 100 * time.Millisecond
+	// Gathering makes one check of a wave of renewals, and lets the reply to a confirmation leave before its
+	// connection is dropped.
+	batchDelay = 100 * time.Millisecond
 
-	// maxRecheckPause bounds the pause after a check, which is twice as long as the check took: brokers outside of the
-	// process list their connections for it.
+	// The pause after a check is twice its duration: external brokers list their connections for it.
 	maxRecheckPause = time.Second
 
-	// recheckAgain is when a check that failed is made again, and recheckAll when all connections are checked.
-	recheckAgain = time.Second
-	recheckAll   = 5 * time.Minute
+	// retry of a failed check; interval of full checks
+	recheckRetry    = time.Second
+	recheckInterval = 5 * time.Minute
 )
 
-// A rechecker has the broker drop connections of nodes that would not be admitted any more: revoked, retired, and
-// with a certificate that is superseded. It looks at the nodes that it is told of, and at all of them at the start,
-// after a broker was away, and every five minutes. Make one with newRechecker.
+// A rechecker drops connections of nodes that are no longer admitted. It checks the nodes that it is given, and all
+// nodes at the start, after a broker was away and every five minutes.
 type rechecker struct {
 	some  func(ctx context.Context, ids ...wire.Identity) error
 	every func(ctx context.Context) error
 	log   *slog.Logger
 
-	// later is when to check nodes once more, because a connection may appear so long
-	// after it was admitted. 0 for brokers that show it at once.
+	// delay of a second check: an external broker may show a connection so long after admitting it.
 	later time.Duration
 
 	mu      sync.Mutex
 	waiting map[wire.Identity]bool // guarded by mu
-	wake    chan struct{}          // holds one signal while nodes wait
-	wakeAll chan struct{}          // holds one signal while all are to be checked
+	wake    chan struct{}          // capacity 1: nodes wait
+	wakeAll chan struct{}          // capacity 1: check all
 }
 
 func newRechecker(l *link, log *slog.Logger) *rechecker {
@@ -60,7 +57,7 @@ func newRechecker(l *link, log *slog.Logger) *rechecker {
 	}
 }
 
-// add has the connections of nodes checked soon. It does not block.
+// add has nodes checked soon. It does not block.
 func (r *rechecker) add(ids ...wire.Identity) {
 	r.queue(ids)
 	if r.later > 0 {
@@ -68,7 +65,7 @@ func (r *rechecker) add(ids ...wire.Identity) {
 	}
 }
 
-// all has the connections of all nodes checked soon. It does not block.
+// all has all nodes checked soon. It does not block.
 func (r *rechecker) all() { signal(r.wakeAll) }
 
 func (r *rechecker) queue(ids []wire.Identity) {
@@ -80,7 +77,6 @@ func (r *rechecker) queue(ids []wire.Identity) {
 	signal(r.wake)
 }
 
-// take returns the nodes that wait.
 func (r *rechecker) take() []wire.Identity {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,7 +85,6 @@ func (r *rechecker) take() []wire.Identity {
 	return ids
 }
 
-// signal wakes what receives from c, now or when it is done with what it does.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -97,12 +92,12 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// run checks until ctx is done. It returns nil.
+// run returns nil when ctx is done.
 func (r *rechecker) run(ctx context.Context) error {
 	var everybody sync.WaitGroup
 	everybody.Go(func() { r.runAll(ctx) })
 	defer everybody.Wait()
-	pause, failing := gatherTime, false
+	pause, failing := batchDelay, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -117,39 +112,38 @@ func (r *rechecker) run(ctx context.Context) error {
 			continue
 		}
 		err := r.some(ctx, ids...)
-		pause = min(max(2*time.Since(began), gatherTime), maxRecheckPause)
+		pause = min(max(2*time.Since(began), batchDelay), maxRecheckPause)
 		if err != nil && ctx.Err() == nil {
-			if !failing { // once, until it is over
-				r.log.WarnContext(ctx, "connections of nodes not all checked, trying again", "err", err)
+			if !failing { // once per failure
+				r.log.WarnContext(ctx, "connections of some nodes not checked, retrying", "err", err)
 			}
-			time.AfterFunc(recheckAgain, func() { r.queue(ids) })
+			time.AfterFunc(recheckRetry, func() { r.queue(ids) })
 		}
 		failing = err != nil
 	}
 }
 
-// runAll checks all connections until ctx is done. That takes minutes where the store is far and nodes are many, so
-// nothing else waits for it.
+// runAll is separate, since a full check can take minutes.
 func (r *rechecker) runAll(ctx context.Context) {
-	for next := gatherTime; ; {
+	for next := batchDelay; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.wakeAll:
-			if !sleep(ctx, gatherTime) { // servers appear together
+			if !sleep(ctx, batchDelay) { // servers appear together
 				return
 			}
 		case <-time.After(next):
 		}
-		next = recheckAll
+		next = recheckInterval
 		if err := r.every(ctx); err != nil && ctx.Err() == nil {
-			r.log.WarnContext(ctx, "connections not all checked, trying again", "err", err)
-			next = recheckAgain
+			r.log.WarnContext(ctx, "not all connections checked, retrying", "err", err)
+			next = recheckRetry
 		}
 	}
 }
 
-// sleep reports whether ctx is not done before the time has passed.
+// sleep returns false if ctx is done first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -54,7 +54,7 @@ func TestNodesAreRecheckedUntilItSucceeds(t *testing.T) {
 		r.add("a.example.net")
 		time.Sleep(time.Minute) //nolint:forbidigo // likewise
 		r.all()
-		time.Sleep(recheckAll + time.Second) //nolint:forbidigo // likewise
+		time.Sleep(recheckInterval + time.Second) //nolint:forbidigo // likewise
 		cancel()
 		<-done
 		want := []string{

@@ -12,18 +12,17 @@ import (
 	"muster/provisioner/store"
 )
 
-// inputBytes is the bound on what decisions saw; 0 is the store's own.
 func (c *Config) inputBytes() int64 {
-	n, _ := disk.ParseSize(c.Inputs.MaxBytes) // valid, or New would not have come here
+	n, _ := disk.ParseSize(c.Inputs.MaxBytes) // validated before
 	return int64(n)
 }
 
-// reports are those that are told of events and decisions, beside the store.
+// reports receive events and decisions, apart from the store.
 type reports struct {
 	*base
 	metrics  *metrics.Metrics
 	recorder *store.Recorder // nil if inputs are not recorded
-	shadow   *shadow         // nil if there is no shadow policy
+	shadow   *shadow         // may be nil
 }
 
 func newReports(b *base) (*reports, error) {
@@ -39,7 +38,7 @@ func newReports(b *base) (*reports, error) {
 	return r, err
 }
 
-// observer returns who is told of each decision, nil if nobody is.
+// observer may return nil.
 func (r *reports) observer() func(*policies.Input, *policies.Decision, error, string) {
 	if r.shadow == nil && r.recorder == nil {
 		return nil
@@ -54,7 +53,6 @@ func (r *reports) observer() func(*policies.Input, *policies.Decision, error, st
 	}
 }
 
-// runShadow evaluates the shadow policy, if there is one, and watches its files.
 func (r *reports) runShadow(ctx context.Context) error {
 	if r.shadow == nil {
 		<-ctx.Done()
@@ -66,7 +64,7 @@ func (r *reports) runShadow(ctx context.Context) error {
 	return g.Wait()
 }
 
-// report is where events of our own go.
+// report emits the daemon's own events.
 func (r *reports) report(e events.Event) {
 	if s := r.Store(); s != nil {
 		s.Emit(e)
@@ -76,7 +74,7 @@ func (r *reports) report(e events.Event) {
 	}
 }
 
-// record writes what decisions saw until ctx is done, and then what is left.
+// record writes inputs until ctx is done, and then the rest.
 func (r *reports) record(ctx context.Context) error {
 	if r.recorder == nil {
 		<-ctx.Done()
@@ -85,7 +83,6 @@ func (r *reports) record(ctx context.Context) error {
 	return r.recorder.Run(ctx, func() *store.Store { return r.Store() })
 }
 
-// observe hands an event to those who are told beside the store.
 func (r *reports) observe(e events.Event) {
 	r.metrics.Event(e)
 	if r.opts.Emit != nil {

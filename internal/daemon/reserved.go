@@ -13,8 +13,7 @@ import (
 	"muster/jwt"
 )
 
-// How long the targets of an SRV domain are believed, how soon a failed lookup
-// is tried again, and how long one may take: enrollment waits for it.
+// Enrollment waits for a lookup, so it is short and cached.
 const (
 	targetsFresh  = 5 * time.Minute
 	targetsRetry  = 30 * time.Second
@@ -22,11 +21,10 @@ const (
 	maxSRVDomains = 256
 )
 
-// reserved knows the names that no node may have. It is the second line of
-// defense: a node's certificate says `node` and cannot pass for a broker's
-// whatever its name.
+// reserved has the names that no node may have. It is a second defense: a node's certificate cannot pass for a
+// broker's anyway.
 type reserved struct {
-	names     map[wire.Identity]string // why, for the log
+	names     map[wire.Identity]string // reason for the log
 	patterns  []wire.Pattern
 	resolvers []string
 	log       *slog.Logger
@@ -36,14 +34,19 @@ type reserved struct {
 	targets map[string]srvTargets // guarded by mu; by domain
 }
 
-// srvTargets are the hosts that an SRV domain leads to.
 type srvTargets struct {
 	hosts map[string]bool
-	again time.Time // when to look again
+	again time.Time // next lookup
 }
 
 func newReserved(cfg Config, opts Options) (*reserved, error) {
-	r := &reserved{names: make(map[wire.Identity]string), resolvers: opts.Resolvers, log: opts.Log, now: opts.Now, targets: make(map[string]srvTargets)}
+	r := &reserved{
+		names:     make(map[wire.Identity]string),
+		resolvers: opts.Resolvers,
+		log:       opts.Log,
+		now:       opts.Now,
+		targets:   make(map[string]srvTargets),
+	}
 	r.names[wire.Identity(cfg.Name)] = "this provisioner"
 	for _, n := range cfg.Broker.Names {
 		r.names[wire.Identity(n)] = "the broker"
@@ -58,7 +61,7 @@ func newReserved(cfg Config, opts Options) (*reserved, error) {
 	return r, nil
 }
 
-// check says why id is reserved, or nil.
+// check returns why id is reserved, or nil.
 func (r *reserved) check(id wire.Identity, token *jwt.Verified) error {
 	if whose, ok := r.names[id]; ok {
 		return fmt.Errorf("%s is the name of %s", id, whose)
@@ -70,7 +73,7 @@ func (r *reserved) check(id wire.Identity, token *jwt.Verified) error {
 	}
 	for _, u := range token.URLs() {
 		if hostOf(u) == string(id) {
-			return fmt.Errorf("%s is a broker of the token's", id)
+			return fmt.Errorf("%s is a broker in the token's URLs", id)
 		}
 	}
 	if token.SRVDomain != "" && r.hosts(token.SRVDomain)[string(id)] {
@@ -79,7 +82,6 @@ func (r *reserved) check(id wire.Identity, token *jwt.Verified) error {
 	return nil
 }
 
-// hostOf returns the host of a broker URL, "" if it has none.
 func hostOf(broker string) string {
 	normal, err := discover.NormalizeURL(broker, false)
 	if err != nil {
@@ -92,9 +94,8 @@ func hostOf(broker string) string {
 	return u.Hostname()
 }
 
-// hosts returns the SRV targets of a domain as they were last seen. A lookup
-// that fails is logged and leaves what was seen before: names that DNS does not
-// give cannot be held back, and enrollment does not stop for it.
+// hosts returns the SRV targets of a domain. A failed lookup is logged and keeps the last targets: enrollment must go
+// on without DNS.
 func (r *reserved) hosts(domain string) map[string]bool {
 	r.mu.Lock()
 	t := r.targets[domain]
@@ -114,7 +115,7 @@ func (r *reserved) hosts(domain string) map[string]bool {
 		}
 	}
 	if err != nil {
-		r.log.WarnContext(ctx, "names of brokers not known: not reserved", "subject", domain, "err", err)
+		r.log.WarnContext(ctx, "SRV lookup failed, its broker names are not reserved", "subject", domain, "err", err)
 		t.again = r.now().Add(targetsRetry)
 	} else {
 		t = srvTargets{hosts, r.now().Add(targetsFresh)}

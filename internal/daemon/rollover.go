@@ -9,17 +9,16 @@ import (
 	"muster/provisioner/trust"
 )
 
-// rolloverEvery is how often live certificates of previous authorities are counted, after the start.
-const rolloverEvery = 24 * time.Hour
+const rolloverInterval = 24 * time.Hour
 
-// watchAuthorities logs, until ctx is done, how many live certificates are of previous authorities, so that an
-// operator knows when these can go. It returns nil.
+// watchAuthorities logs the number of live certificates of previous authorities, so that operators know when to
+// remove one.
 func (d *Daemon) watchAuthorities(ctx context.Context) error {
 	if len(d.cfg.CA.Previous) == 0 {
 		<-ctx.Done()
 		return nil
 	}
-	return every(ctx, rolloverEvery, func() {
+	return every(ctx, rolloverInterval, func() {
 		live, err := d.liveByIssuer(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -29,16 +28,18 @@ func (d *Daemon) watchAuthorities(ctx context.Context) error {
 		}
 		for _, i := range d.parts.authority.Issuers()[1:] {
 			if n := live[i.KeyID]; n > 0 {
-				d.opts.Log.InfoContext(ctx, "previous certificate authority is still needed", "authority", i.Name, "issuer", i.KeyID, "live", n)
+				d.opts.Log.InfoContext(ctx, "previous certificate authority is still needed", "authority", i.Name,
+					"issuer", i.KeyID, "live", n)
 				continue
 			}
-			d.opts.Log.InfoContext(ctx, "previous certificate authority has no live certificate", "authority", i.Name, "issuer", i.KeyID,
+			d.opts.Log.InfoContext(ctx, "previous certificate authority has no live certificate", "authority", i.Name,
+				"issuer", i.KeyID,
 				"remedy", "take its lines out of ca.previous once no token in use pins its root, sha256 "+i.Fingerprint)
 		}
 	})
 }
 
-// liveByIssuer counts the live certificates of operators and nodes by the key id of their issuer.
+// liveByIssuer counts live certificates of operators and nodes by issuer's key id.
 func (d *Daemon) liveByIssuer(ctx context.Context) (map[string]int, error) {
 	now := d.opts.Now()
 	live, err := d.Orders().Operators.Issuers(now)

@@ -12,13 +12,11 @@ import (
 	"muster/provisioner/events"
 )
 
-// maxShadowed bounds the decisions that wait for the shadow policy: a quarter of a
-// second at the highest rate. Chosen.
-const maxShadowed = 1024
+// a quarter of a second at the highest rate
+const maxShadowQueue = 1024
 
-// A shadow is a policy that is asked about whatever the one in use decides, and
-// decides nothing: what it would decide otherwise is an event. It holds nobody up:
-// decisions that it cannot keep up with are left out, and counted.
+// A shadow evaluates a second policy for comparison. It delays no request: decisions that it cannot keep up with are
+// left out and counted.
 type shadow struct {
 	// Set by newShadow, then read-only.
 	policy  *policies.Engine
@@ -29,19 +27,23 @@ type shadow struct {
 	compared, differed, leftOut atomic.Uint64
 }
 
-// shadowed is a decision that was made.
 type shadowed struct {
 	in      *policies.Input
 	verdict policies.Verdict
 	digest  string // of the configuration
-	policy  string // that decided
+	policy  string
 }
 
 func newShadow(policy *policies.Engine, emit func(events.Event), log *slog.Logger) *shadow {
-	return &shadow{policy: policy, emit: emit, log: log, waiting: make(chan shadowed, maxShadowed)}
+	return &shadow{
+		policy:  policy,
+		emit:    emit,
+		log:     log,
+		waiting: make(chan shadowed, maxShadowQueue),
+	}
 }
 
-// observe takes a decision; it never blocks.
+// observe never blocks.
 func (s *shadow) observe(in *policies.Input, d *policies.Decision, _ error, asked string) {
 	made := shadowed{in: in, verdict: policies.VerdictFailed, policy: asked}
 	if d != nil {
@@ -54,21 +56,20 @@ func (s *shadow) observe(in *policies.Input, d *policies.Decision, _ error, aske
 	}
 }
 
-// run compares until ctx is done, then says what came of it, and returns nil. It
-// evaluates one decision at a time, so that requests keep the other cores.
+// run compares one decision at a time, so that requests keep the other cores.
 func (s *shadow) run(ctx context.Context) error {
 	for {
 		select {
 		case made := <-s.waiting:
 			s.compare(ctx, made)
 		case <-ctx.Done():
-			s.log.InfoContext(ctx, "shadow policy", "policy", s.policy.Digest(), "compared", s.compared.Load(), "differed", s.differed.Load(), "left_out", s.leftOut.Load())
+			s.log.InfoContext(ctx, "shadow policy", "policy", s.policy.Digest(), "compared", s.compared.Load(),
+				"differed", s.differed.Load(), "left_out", s.leftOut.Load())
 			return nil
 		}
 	}
 }
 
-// compare asks the shadow policy, and reports what it decides otherwise.
 func (s *shadow) compare(ctx context.Context, made shadowed) {
 	verdict, why, digest := policies.VerdictFailed, []string(nil), ""
 	d, err := s.policy.Decide(ctx, made.in)
@@ -89,7 +90,11 @@ func (s *shadow) compare(ctx context.Context, made shadowed) {
 		why = []string{"another configuration"}
 	}
 	s.emit(events.Event{
-		Type: events.ShadowDiffers, Time: made.in.Time.UTC().Truncate(time.Second), Node: made.in.Identity, Policy: made.policy, Digest: s.policy.Digest(),
-		Cause: string(made.verdict) + " would be " + string(verdict) + ": " + strings.Join(why, "; "),
+		Type:   events.ShadowDiffers,
+		Time:   made.in.Time.UTC().Truncate(time.Second),
+		Node:   made.in.Identity,
+		Policy: made.policy,
+		Digest: s.policy.Digest(),
+		Cause:  string(made.verdict) + " would be " + string(verdict) + ": " + strings.Join(why, "; "),
 	})
 }

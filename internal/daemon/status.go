@@ -17,11 +17,10 @@ import (
 	"muster/provisioner/metrics"
 )
 
-// A status says what the parts of a provisioner do now: as features, as metrics, and whether it is ready.
+// A status reports the state of the parts as features, metrics and readiness.
 type status struct{ *Daemon }
 
-// features returns what the parts of this provisioner do now, by name. It reads
-// what is in memory, and whether programs that we run are there.
+// features reads memory only, and checks that programs exist.
 func (st status) features(ctx context.Context) []fleet.Feature {
 	p, cfg := st.parts, &st.cfg
 	alarm := func(code wire.Code) func() error { return func() error { return st.alarms.Stands(code) } }
@@ -30,7 +29,7 @@ func (st status) features(ctx context.Context) []fleet.Feature {
 	for _, f := range []struct {
 		name    string
 		enabled bool
-		fault   func() error // of one that is enabled
+		fault   func() error // of an enabled one
 	}{
 		{"api", p.api != nil, func() error { return p.api.usable(st.opts.Now()) }},
 		{"autosign", p.autosign != nil, p.autosign.Check},
@@ -57,8 +56,7 @@ func (st status) features(ctx context.Context) []fleet.Feature {
 	return all
 }
 
-// enrollmentFeature is what all others are for: it has failed while nobody new
-// could be let in.
+// enrollmentFeature fails while no new node can be admitted.
 func (st status) enrollmentFeature(ctx context.Context) fleet.Feature {
 	const name = "enrollment"
 	o := st.Orders()
@@ -82,35 +80,34 @@ func (st status) enrollmentFeature(ctx context.Context) fleet.Feature {
 	return f
 }
 
-// calloutFeature has failed while brokers of others do not ask, or cannot be understood.
+// calloutFeature fails while external brokers do not ask, or cannot be understood.
 func (st status) calloutFeature() fleet.Feature {
 	const name = "callout"
 	if st.broker.external == nil {
 		return fleet.Feature{Name: name, State: fleet.FeatureDisabled}
 	}
-	if cause := st.broker.unasked.Load(); cause != nil {
+	if cause := st.broker.calloutError.Load(); cause != nil {
 		return fleet.NewFeature(name, *cause)
 	}
 	select {
-	case <-st.broker.asked:
+	case <-st.broker.ready:
 		return fleet.NewFeature(name, st.broker.external.CalloutError())
 	default:
 		return fleet.Feature{Name: name, State: fleet.FeatureStarting}
 	}
 }
 
-// crlFault returns which of the newest CRLs are over, nil if none is.
 func (st status) crlFault() error {
 	var errs []error
 	for _, c := range st.CRLs() {
 		if st.opts.Now().After(c.NextUpdate) {
-			errs = append(errs, fmt.Errorf("number %d of issuer %s ended at %s", c.Number, c.Issuer, c.NextUpdate.Format(time.RFC3339)))
+			errs = append(errs, fmt.Errorf("CRL %d of issuer %s expired at %s", c.Number, c.Issuer,
+				c.NextUpdate.Format(time.RFC3339)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// connected returns an error unless the connections of the store and of requests are there.
 func (st status) connected() error {
 	for _, c := range []*nats.Conn{st.live.conn.Load(), st.live.requests.Load()} {
 		if c == nil || !c.IsConnected() {
@@ -120,15 +117,18 @@ func (st status) connected() error {
 	return nil
 }
 
-// state is what metrics look up at a scrape.
+// state is called at each scrape.
 func (st status) state() metrics.State {
 	now := metrics.State{
-		InHand: st.inHand.Load(), Sources: st.budget.Sources(), Alarms: st.alarms.Standing(), AuthorityEnds: st.parts.authority.NotAfter(),
-		Webhooks: st.webhooks.List(),
-		StoreUp:  st.Store() != nil && st.alarms.Stands(wire.CodeStoreUnavailable) == nil,
+		InHand:        st.inHand.Load(),
+		Sources:       st.budget.Sources(),
+		Alarms:        st.alarms.Standing(),
+		AuthorityEnds: st.parts.authority.NotAfter(),
+		Webhooks:      st.webhooks.List(),
+		StoreUp:       st.Store() != nil && st.alarms.Stands(wire.CodeStoreUnavailable) == nil,
 	}
 	if x := st.live.nodes.Load(); x != nil {
-		now.Certificates, _ = x.Summary(st.opts.Now()) // nil while the records are being read
+		now.Certificates, _ = x.Summary(st.opts.Now()) // nil until the records are read
 	}
 	if s := st.Store(); s != nil {
 		now.EventsDropped = s.Lost()
@@ -139,13 +139,13 @@ func (st status) state() metrics.State {
 	for _, c := range st.CRLs() {
 		now.CRLBytes = max(now.CRLBytes, len(c.DER))
 	}
-	if u := st.keeper.used.Load(); u != nil { // else the broker is others', or the alarm says what ails it
+	if u := st.monitor.used.Load(); u != nil { // else external, or alarmed
 		now.Stored = &metrics.Stored{Used: u.Stored, Limit: u.Limit}
 	}
 	return now
 }
 
-// ready returns what keeps the daemon from enrolling nodes, by name.
+// ready returns what prevents enrollment, by name.
 func (st status) ready(context.Context) map[string]error {
 	return map[string]error{
 		"store":       st.alarms.Stands(wire.CodeStoreUnavailable),

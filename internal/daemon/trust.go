@@ -15,16 +15,14 @@ import (
 	"muster/provisioner/trust"
 )
 
-// followers are provisioners that follow revocations: the daemon's own and those
-// of Provisioner. They live as long as the connection to the store.
+// followers run the provisioners that follow revocations. They live as long as the store connection.
 type followers struct {
 	ctx     context.Context
 	group   *errgroup.Group
 	journal *backup.Journal
 }
 
-// startFollowers opens the journal and lets provisioners be started. stop ends
-// them and closes it.
+// startFollowers opens the journal; stop ends the followers and closes it.
 func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err error) {
 	j, err := backup.OpenJournal(d.cfg.JournalPath())
 	if err != nil {
@@ -40,8 +38,7 @@ func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err err
 	}, nil
 }
 
-// provisionerOn makes a provisioner on a store, reads what it must know of
-// revocations and signers, and has it followed until life is done or the daemon stops.
+// provisionerOn makes a provisioner, lets it catch up, and runs it until life is done or the daemon stops.
 func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config) (*provisioner.Provisioner, error) {
 	f := d.live.followers.Load()
 	if f == nil {
@@ -74,14 +71,14 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	return p, nil
 }
 
-// A crlFile has the newest CRLs, for brokers and others that read files.
+// A crlFile is the file with the newest CRLs.
 type crlFile struct {
 	path      string
 	log       *slog.Logger
-	unwritten bool // the last try has failed
+	unwritten bool // the last try failed
 }
 
-// write puts the newest CRL of each issuer into the file, and reports whether it did.
+// write reports whether it wrote the newest CRL of each issuer.
 func (f *crlFile) write(ctx context.Context, all []*trust.CRL) bool {
 	var text []byte
 	for _, c := range all {
@@ -89,10 +86,10 @@ func (f *crlFile) write(ctx context.Context, all []*trust.CRL) bool {
 	}
 	err := renameio.WriteFile(f.path, text, 0o644)
 	if failed := err != nil; failed != f.unwritten {
-		if f.unwritten = failed; failed { // once, and not with each try
-			f.log.ErrorContext(ctx, "CRL not written for others", "path", f.path, "err", err)
+		if f.unwritten = failed; failed { // once per failure
+			f.log.ErrorContext(ctx, "CRL file not written", "path", f.path, "err", err)
 		} else {
-			f.log.InfoContext(ctx, "CRL written for others again", "path", f.path)
+			f.log.InfoContext(ctx, "CRL file written again", "path", f.path)
 		}
 	}
 	return err == nil

@@ -12,40 +12,34 @@ import (
 	"muster/provisioner/webhook"
 )
 
-// maxWebhooks bounds them: each is a consumer on the streams of events, and a
-// label of metrics. Chosen.
+// each is a consumer on event streams and a label of metrics
 const maxWebhooks = 16
 
-// WebhookConfig is one endpoint that is told of events.
+// WebhookConfig is one endpoint for events.
 type WebhookConfig struct {
-	// Name tells it from others: lower-case letters, digits and dashes, at most
-	// 32. What waits for the endpoint waits under it. Required.
+	// Name: lower-case letters, digits and dashes, at most 32.
 	Name string `yaml:"name"`
 
-	// URL is where events go, https:// only. Required.
+	// https:// only
 	URL string `yaml:"url"`
 
-	// Secret is a file with what signs them, readable by the provisioner only:
-	// whsec_ and base64, one to a line. All sign, so that the endpoint can go from
-	// one to the next. Required.
+	// Secret is a file of signing secrets, whsec_ and base64, one per line. All sign, for rotation.
 	Secret string `yaml:"secret"`
 
-	// Events are types, or what they begin with; io.muster. may be left out.
-	// Defaults to node.refused, attempt.refused, node.cloned and alarm.
+	// types or prefixes, io.muster. may be left out; see [webhook.DefaultEvents]
 	Events []string `yaml:"events"`
 
-	// Timeout bounds one request, 1s to 30s. Defaults to 15s.
+	// 1s to 30s, default 15s
 	Timeout conffile.Span `yaml:"timeout"`
 
-	// CA are the authorities of the endpoint's certificate, PEM. Defaults to the
-	// system's.
+	// PEM file; default the system's
 	CA string `yaml:"ca"`
 }
 
-// webhookName is the form of a name: it becomes part of a consumer's.
+// becomes part of a consumer's name
 var webhookName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
-// validateWebhooks reports what is wrong with the webhooks, without quoting a URL.
+// validateWebhooks quotes no URL, which may have secrets.
 func (c *Config) validateWebhooks(v *Mistakes) {
 	if n := len(c.Webhooks); n > maxWebhooks {
 		v.Bad("webhooks", "has %d, limit %d", n, maxWebhooks)
@@ -57,7 +51,7 @@ func (c *Config) validateWebhooks(v *Mistakes) {
 		case !webhookName.MatchString(w.Name):
 			v.Bad(key+".name", "is %.64q, want lower-case letters, digits and dashes, 1 to 32", w.Name)
 		case names[w.Name]:
-			v.Bad(key+".name", "is %q, which another one has", w.Name)
+			v.Bad(key+".name", "is %q, which is used twice", w.Name)
 		}
 		names[w.Name] = true
 		_, err := webhook.ParseURL(w.URL)
@@ -71,7 +65,6 @@ func (c *Config) validateWebhooks(v *Mistakes) {
 	}
 }
 
-// loadWebhooks loads all, and adds what is wrong with each.
 func loadWebhooks(cfg Config, opts Options, add func(key string, err error)) []webhook.Config {
 	var all []webhook.Config
 	for i := range cfg.Webhooks {
@@ -82,10 +75,10 @@ func loadWebhooks(cfg Config, opts Options, add func(key string, err error)) []w
 	return all
 }
 
-// loadWebhook reads the files of a webhook, whose other values are valid.
 func loadWebhook(c *WebhookConfig, opts Options) (webhook.Config, error) {
-	cfg := opts.Webhooks // what tests change
-	cfg.Name, cfg.URL, cfg.Timeout, cfg.Version, cfg.Log, cfg.Now = c.Name, c.URL, time.Duration(c.Timeout), opts.Version, opts.Log, opts.Now
+	cfg := opts.Webhooks
+	cfg.Name, cfg.URL, cfg.Timeout, cfg.Version, cfg.Log, cfg.Now = c.Name, c.URL, time.Duration(c.Timeout),
+		opts.Version, opts.Log, opts.Now
 	names := c.Events
 	if len(names) == 0 {
 		names = webhook.DefaultEvents
@@ -96,7 +89,7 @@ func loadWebhook(c *WebhookConfig, opts Options) (webhook.Config, error) {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
-	cfg.Events, _ = webhook.Types(names) // or the configuration is not valid, which was said
+	cfg.Events, _ = webhook.Types(names) // validated before
 	if c.Secret != "" {
 		b, err := keyfile.ReadSecret(c.Secret)
 		if err == nil {

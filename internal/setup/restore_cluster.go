@@ -22,7 +22,7 @@ func (f *filling) intoCluster(ctx context.Context) error {
 		begin := func(ctx context.Context) (*store.Import, error) {
 			return store.NewImport(ctx, store.Config{Conn: cfg.Conn, Replicas: cfg.Replicas, Log: cfg.Log, Now: f.Now}, f.out.ID)
 		}
-		into, err := daemon.Persist(ctx, cfg.Log, begin, store.ErrNotEmpty)
+		into, err := daemon.AwaitStore(ctx, cfg.Log, begin, store.ErrNotEmpty)
 		if err != nil {
 			return err
 		}

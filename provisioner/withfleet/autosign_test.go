@@ -9,6 +9,7 @@ import (
 
 	"muster/provisioner/operate"
 
+	"muster/internal/conffile"
 	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
@@ -26,7 +27,7 @@ func autosigned(t *testing.T, timeout time.Duration, script string) (f *testbed.
 		t.Fatal(err)
 	}
 	f = testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: func(c *daemon.Config) {
-		c.Waiting.Autosign.Command, c.Waiting.Autosign.Timeout = []string{path}, timeout
+		c.Waiting.Autosign.Command, c.Waiting.Autosign.Timeout = []string{path}, conffile.Span(timeout)
 		c.Quotas.PerToken, c.Quotas.PerSource = 0, 0
 	}})
 	f.Allow("known*.example.net")

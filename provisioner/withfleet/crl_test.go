@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/conffile"
 	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -52,7 +53,7 @@ func TestEveryProvisionerListsWhatIsRevoked(t *testing.T) {
 // lapsed at any time, without what has expired since.
 func TestTheCRLIsSignedAnewInTime(t *testing.T) {
 	t.Parallel()
-	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.CRL.Validity = 10 * time.Hour }})
+	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.CRL.Validity = conffile.Span(10 * time.Hour) }})
 	_, e := inFleet(t, f, web1)
 	first := f.Daemon().CRL()
 	if got := first.NextUpdate.Sub(first.ThisUpdate); got != 10*time.Hour {

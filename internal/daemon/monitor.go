@@ -1,0 +1,165 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"muster/provisioner/trust"
+
+	"muster/internal/disk"
+	"muster/internal/wire"
+	"muster/provisioner/broker"
+	"muster/provisioner/events"
+	"muster/provisioner/store"
+)
+
+const (
+	watchInterval = time.Second
+	probeInterval = 10 * time.Second // without an alarm
+
+	// At three brokers on two cores a write took 4 to 5 s under load (measured).
+	probeTimeout = 10 * time.Second
+)
+
+// A monitor keeps the alarms about dependencies. For a failed store the process ends, see [Daemon.Run].
+type monitor struct {
+	// Set by newMonitor, then read-only.
+	dir      string // of the store
+	lowWater disk.Size
+	alarms   *events.Alarms
+	log      *slog.Logger
+	store    func() *store.Store
+	fail     func(error)                  // ends the process without an orderly stop
+	journal  func() error                 // error of the journal's failed write, or nil
+	watched  map[wire.Code]func() error   // checked each second
+	usage    func() (broker.Usage, error) // of JetStream; nil if external
+
+	stalled atomic.Pointer[error]        // why the store's disk does not answer, or nil
+	full    atomic.Pointer[error]        // error of the last probe if the store was full, or nil
+	used    atomic.Pointer[broker.Usage] // last answer of JetStream
+
+}
+
+func newMonitor(l *link, fail func(error)) *monitor {
+	lowWater, _ := disk.ParseSize(l.cfg.Store.LowWater) // validated before
+	k := &monitor{
+		dir:      l.cfg.StoreDir(),
+		lowWater: lowWater,
+		alarms:   l.alarms,
+		log:      l.opts.Log,
+		store:    l.Store,
+		fail:     fail,
+		journal:  l.journalFailed,
+		watched: map[wire.Code]func() error{
+			wire.CodeAuthorityExpired:        l.parts.authority.Usable,
+			events.AlarmPolicyRefused:        l.parts.policy.Refused,
+			wire.CodePaused:                  l.paused,
+			events.AlarmRecovery:             l.inRecovery,
+			events.AlarmBrokersMisconfigured: l.calloutFault,
+		},
+		usage: func() (broker.Usage, error) { return l.embedded.Usage() },
+	}
+	if l.cfg.Broker.URL != "" {
+		k.dir, k.usage = l.cfg.DataDir, nil // only the journal is on this disk
+	}
+	return k
+}
+
+func (k *monitor) watchStates(ctx context.Context) error {
+	return every(ctx, watchInterval, func() {
+		for code, state := range k.watched {
+			k.alarms.Keep(ctx, code, state)
+		}
+	})
+}
+
+// every calls what at once and after each d until ctx is done. It returns nil.
+func every(ctx context.Context, d time.Duration, what func()) error {
+	tick := time.NewTicker(d)
+	defer tick.Stop()
+	for {
+		what()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// setStalled notes why the store's disk does not answer, or nil. It does not block.
+func (k *monitor) setStalled(ctx context.Context, err error) {
+	if err == nil {
+		k.stalled.Store(nil)
+		return
+	}
+	k.stalled.Store(&err)
+	k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err) // at once, since a probe may wait too
+}
+
+// watchStore keeps the alarm about a store that takes no writes. The error is [store.ErrDamaged] if the embedded
+// store has lost data.
+func (k *monitor) watchStore(ctx context.Context) error {
+	var probed time.Time
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	err := every(ctx, watchInterval, func() {
+		if err := k.journal(); err != nil {
+			k.fail(err)
+			return
+		}
+		if err := k.checkWatermark(ctx); err != nil {
+			if errors.Is(err, store.ErrWatermark) {
+				k.fail(err)
+				return
+			}
+			k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
+			if k.usage != nil {
+				end(err) // stop: nothing on its disk can be trusted
+			}
+			return
+		}
+		if k.alarms.Stands(wire.CodeStoreUnavailable) != nil || time.Since(probed) >= probeInterval {
+			err := k.probe(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			k.alarms.Set(ctx, wire.CodeStoreUnavailable, err)
+			probed = time.Now()
+		}
+	})
+	if cause := context.Cause(ctx); errors.Is(cause, store.ErrDamaged) {
+		return cause
+	}
+	return err
+}
+
+// checkWatermark returns what the store has lost, nil if it does not answer.
+func (k *monitor) checkWatermark(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return k.store().CheckWatermark(ctx)
+}
+
+// probe returns why the store takes no writes, or nil. A full store counts as answering.
+func (k *monitor) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	err := k.store().Probe(ctx)
+	k.full.Store(nil)
+	stalled := k.stalled.Load()
+	switch {
+	case stalled != nil:
+		return *stalled
+	case errors.Is(err, trust.ErrStoreFull):
+		k.full.Store(&err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("no answer to a write: %w", err)
+	}
+	return nil
+}

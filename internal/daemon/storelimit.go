@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"muster/internal/disk"
+	"muster/internal/wire"
+	"muster/provisioner/broker"
+)
+
+// JetStream has a limit far below the size of the disk, and refuses every write at it. So there are marks below the
+// limit: at the first, new nodes are refused; at the second, only revocations are written.
+
+// ten thousand revocations with their records, at 1 KiB each
+const maxReserve = 64 << 20
+
+// reserve is the part of the limit for revocations.
+func reserve(limit int64) int64 { return min(maxReserve, limit/64) }
+
+// limitMark is the mark for new nodes. The configured mark is for the disk, so it is capped at a quarter of the
+// limit. It exceeds the reserve, or known nodes would be refused before new ones.
+func limitMark(configured disk.Size, limit int64) int64 {
+	return max(min(lowWater(configured, disk.Space{Total: limit}), limit/4), 2*reserve(limit))
+}
+
+// remaining is what is free once bounded streams are full.
+func remaining(u broker.Usage) int64 { return u.Limit - u.Stored - u.Promised }
+
+// checkLimit returns why the limit is near, or nil; for low see [checkStorage].
+func checkLimit(u broker.Usage, configured disk.Size, low bool) error {
+	mark := limitMark(configured, u.Limit)
+	want := mark
+	if low {
+		want += mark / 4
+	}
+	if remaining(u) >= want {
+		return nil
+	}
+	return fmt.Errorf("the store uses %s of its limit of %s, of which %s are set aside for reports: no new nodes "+
+		"until %s are free; "+
+		"to raise the limit, free disk space and restart",
+		disk.Size(u.Stored), disk.Size(u.Limit), disk.Size(u.Promised), disk.Size(mark+mark/4))
+}
+
+// watchSpace keeps the alarm about space and the store's room. If the disk does not answer, both stay.
+func (k *monitor) watchSpace(ctx context.Context) error {
+	tight := false // JetStream was near its limit
+	return every(ctx, storageInterval, func() {
+		low := k.alarms.Stands(wire.CodeStorageLow) != nil
+		var errs []error
+		if s, err := disk.SpaceOf(k.dir); err == nil {
+			errs = append(errs, checkStorage(k.dir, s, k.lowWater, low))
+		}
+		if k.usage != nil {
+			if u, err := k.usage(); err == nil {
+				k.used.Store(&u)
+				err := checkLimit(u, k.lowWater, tight)
+				tight = err != nil
+				errs = append(errs, err)
+				k.store().SetRoom(remaining(u) - reserve(u.Limit))
+			}
+		}
+		if full := k.full.Load(); full != nil {
+			errs = append(errs, *full)
+		}
+		k.alarms.Set(ctx, wire.CodeStorageLow, errors.Join(errs...))
+	})
+}

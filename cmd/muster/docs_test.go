@@ -61,6 +61,50 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
+// TestRunbookQuotesRealMessages finds each message that the runbook quotes in the source: code in backquotes that begins
+// with two words in lower case.
+func TestRunbookQuotesRealMessages(t *testing.T) {
+	t.Parallel()
+	foreign := []string{"resource limits exceeded for account"} // nats-server's
+	var source strings.Builder
+	for _, dir := range []string{"provisioner", "server", "internal"} {
+		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			source.Write(b)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(filepath.Join(root, "docs/runbook.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	prose, _ := parts(string(b))
+	quoted := 0
+	for _, m := range regexp.MustCompile("`([a-z]+ [a-z][^`]*)`").FindAllStringSubmatch(prose, -1) {
+		if isCommand(m[1]) || slices.Contains(foreign, m[1]) {
+			continue
+		}
+		quoted++
+		for part := range strings.SplitSeq(m[1], "…") {
+			for part := range strings.SplitSeq(part, ": ") {
+				part = strings.TrimSpace(strings.TrimSuffix(part, "N"))
+				if !strings.Contains(source.String(), part) {
+					t.Errorf("docs/runbook.md quotes %q, but no source has %q", m[1], part)
+				}
+			}
+		}
+	}
+	if quoted < 8 {
+		t.Errorf("found %d messages only", quoted)
+	}
+}
+
 // documents returns the text of every Markdown file of the tree by its path.
 func documents(t *testing.T) map[string]string {
 	t.Helper()

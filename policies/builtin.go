@@ -13,11 +13,9 @@ var (
 	openTestRego string
 )
 
-// Builtin returns the files of a policy that comes with muster, and its tests, by
-// name. It lets a machine in that has been seen, or that the allow-list or its
-// token names, and lets others wait for approval. The open one also lets
-// in every name that was never seen, for labs: the holder of a token can
-// then claim any free name.
+// Builtin returns the files of a built-in policy and its tests, by name. The default one admits nodes on record and
+// names of the allow-list or of the token; other nodes wait for approval. The open one, for labs, admits every new
+// name: any holder of a token can claim a free name.
 func Builtin(open bool) map[string]string {
 	if open {
 		return map[string]string{"open.rego": openRego, "open_test.rego": openTestRego}

@@ -15,24 +15,22 @@ import (
 	"github.com/open-policy-agent/opa/v1/util"
 )
 
-// packagePath is the package whose rules make up the decision.
+// packagePath is the package of the decision.
 const packagePath = "data.muster.enroll"
 
-// A policy is one set of files, compiled. It never changes.
+// A policy is a compiled set of files. It is read-only.
 type policy struct {
-	digest  string                 // of modules and data: what decides
-	files   string                 // digest of everything read, tests too: what was loaded
-	query   rego.PreparedEvalQuery // yields what [newDecision] reads
-	input   *selection             // what it looks at
-	store   storage.Store          // data files
-	tests   map[string]*ast.Module // modules and tests, parsed
-	unused  []string               // rules that nothing uses, perhaps misspelled
-	untried bool                   // there are no tests
+	digest  string                 // of modules and data
+	files   string                 // digest of all files
+	query   rego.PreparedEvalQuery // see [decisionQuery]
+	input   *selection             // what it reads
+	store   storage.Store          // data
+	tests   map[string]*ast.Module // with modules, parsed
+	unused  []string               // unused rules, perhaps misspelled
+	untried bool                   // it has no tests
 }
 
-// compile parses and compiles what was read. All errors of the first stage
-// that has any come together, each with its file and line; they wrap
-// [ErrInvalid].
+// compile returns all errors of the first stage that has any, with file and line; they wrap [ErrInvalid].
 func compile(ctx context.Context, all []source) (*policy, error) {
 	p := &policy{
 		digest: digest(all, func(s source) bool { return !s.isTest() }),
@@ -56,7 +54,7 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 			errs = append(errs, compileErrors(err)...)
 			continue
 		}
-		if m == nil { // nothing but comments
+		if m == nil { // only comments
 			errs = append(errs, fmt.Errorf("%s: holds no package", s.path))
 			continue
 		}
@@ -84,8 +82,7 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 		rego.Query(decisionQuery(defined)),
 		rego.Compiler(c),
 		rego.Store(p.store),
-		// Without it an error in a built-in function is merely undefined, which
-		// `not` makes true.
+		// Otherwise an error in a built-in function is undefined, and `not` makes it true.
 		rego.StrictBuiltinErrors(true),
 		// [newDecision] reads Rego's own value.
 		rego.GenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t.Value, nil }),
@@ -96,7 +93,7 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 	return p, nil
 }
 
-// compiler returns a strict compiler with our capabilities. No rule may hide data.
+// compiler is strict. No rule may hide data.
 func (p *policy) compiler(ctx context.Context) *ast.Compiler {
 	return ast.NewCompiler().
 		WithStrict(true).
@@ -111,10 +108,8 @@ func (p *policy) compiler(ctx context.Context) *ast.Compiler {
 		})
 }
 
-// decisionQuery returns the query that yields, per member of the decision, a
-// list of its value, empty if it is undefined. Asking for single rules rather
-// than for the package evaluates no helper that nothing uses. A member without
-// rules is left out: there is nothing to look up.
+// decisionQuery returns, per member, a list with its value, empty if undefined. It asks for single rules instead of the
+// package, so that unused helpers are not evaluated.
 func decisionQuery(defined []string) string {
 	var q strings.Builder
 	q.WriteString("{")
@@ -128,7 +123,6 @@ func decisionQuery(defined []string) string {
 	return q.String()
 }
 
-// definedMembers returns the members of the decision that have rules.
 func definedMembers(c *ast.Compiler) []string {
 	var defined []string
 	for _, name := range members {
@@ -139,7 +133,7 @@ func definedMembers(c *ast.Compiler) []string {
 	return defined
 }
 
-// ruleName returns the name of a rule, of one with a longer head its first part.
+// ruleName returns a rule's name, or the first part of a longer head.
 func ruleName(r *ast.Rule) string {
 	if name := string(r.Head.Name); name != "" || len(r.Head.Ref()) == 0 {
 		return name
@@ -147,8 +141,7 @@ func ruleName(r *ast.Rule) string {
 	return strings.Trim(r.Head.Ref()[0].Value.String(), `"`)
 }
 
-// unusedRules returns the rules that are no member of the decision and that no
-// other rule uses, as "file:line: name": some of them are members or packages
+// unusedRules returns as "file:line: name" the rules that no other rule uses and that are no members: some are
 // misspelled, such as "denied".
 func unusedRules(c *ast.Compiler) []string {
 	var unused []string
@@ -165,7 +158,6 @@ func unusedRules(c *ast.Compiler) []string {
 	return slices.Compact(unused)
 }
 
-// used reports whether a rule other than r depends on r.
 func used(g *ast.Graph, r *ast.Rule) bool {
 	for by := range g.Dependents(util.T(r)) {
 		if by != util.T(r) {
@@ -175,7 +167,7 @@ func used(g *ast.Graph, r *ast.Rule) bool {
 	return false
 }
 
-// compileErrors returns the errors that OPA joined in err one by one.
+// compileErrors splits the errors that OPA joined.
 func compileErrors(err error) []error {
 	var list ast.Errors
 	if !errors.As(err, &list) {
@@ -188,7 +180,7 @@ func compileErrors(err error) []error {
 	return errs
 }
 
-// invalid joins errs under [ErrInvalid], one a line.
+// invalid joins errs under [ErrInvalid], a line each.
 func invalid(errs []error) error {
 	if len(errs) == 1 {
 		return fmt.Errorf("%w: %w", ErrInvalid, errs[0])

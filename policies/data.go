@@ -12,7 +12,7 @@ import (
 	"muster/internal/wire"
 )
 
-// data merges the data files into one document. `data.muster` is the policies' own.
+// data merges the data files into one document.
 func data(all []source) (map[string]any, error) {
 	root := make(map[string]any)
 	for _, s := range all {
@@ -22,7 +22,7 @@ func data(all []source) (map[string]any, error) {
 		if strings.Contains(s.name, "/") {
 			return nil, fmt.Errorf("%s: data is in the directory of the policy, not below it", s.path)
 		}
-		// Of a name that is given twice, of those to keep out say, only the last would count.
+		// Duplicate keys are refused: only the last one would count.
 		strict := conffile.CheckYAML
 		if strings.HasSuffix(s.name, ".json") {
 			strict = func(b []byte) error { return wire.CheckStrict(b) }
@@ -46,7 +46,7 @@ func data(all []source) (map[string]any, error) {
 		}
 	}
 	if _, ok := root["muster"]; ok {
-		return nil, errors.New("data.muster is for policies, not for data")
+		return nil, errors.New("data.muster is reserved for policies")
 	}
 	return root, nil
 }

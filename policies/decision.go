@@ -2,62 +2,54 @@ package policies
 
 import "time"
 
-// A Verdict is what a decision comes to.
+// A Verdict is the result of a decision.
 type Verdict string
 
-// The verdicts, in the order in which they take precedence: reasons to deny
-// beat everything, and `allow` counts only if nothing speaks against it.
+// The verdicts by precedence: reasons to deny come first, `allow` last.
 const (
 	VerdictDeny     Verdict = "deny"
-	VerdictShutdown Verdict = "shutdown" // the node's agent is to end
-	VerdictDefer    Verdict = "defer"    // the node is to come back later
-	VerdictApproval Verdict = "approval" // a person decides
+	VerdictShutdown Verdict = "shutdown" // stop the node's agent
+	VerdictDefer    Verdict = "defer"    // the node retries later
+	VerdictApproval Verdict = "approval" // an operator decides
 	VerdictAllow    Verdict = "allow"
 )
 
-// A Decision is what a policy says about one request. [Decision.Verdict] is
-// the answer; the flags are what the policy gave, for the record.
+// A Decision is what a policy says about a request; [Decision.Verdict] is its result.
 type Decision struct {
 	Allow    bool
 	Defer    bool
 	Approval bool
 	Shutdown bool
 
-	// Deny holds the reasons to deny, sorted, without duplicates; nil if none.
-	// At most [MaxReasons], each cut to [MaxReasonBytes].
+	// Deny are the reasons to deny: sorted, unique, at most [MaxReasons], each cut to [MaxReasonBytes]; nil if none.
 	Deny []string
 
-	// Reasons explain defer, approval and shutdown to people, in the same form.
+	// Reasons explain defer, approval and shutdown, in the same form.
 	Reasons []string
 
-	// Certificate is what the policy wants of the certificate.
 	Certificate Certificate
 
-	// Configuration is the node's server.conf. Nil if the policy gave none, which
-	// leaves it to a template or a helper; empty if it gave an empty one.
+	// Configuration is the node's server.conf. Nil leaves it to a template or a helper.
 	Configuration map[string]string
 
-	// Digest is of the policy that decided, see [Engine.Digest].
+	// Digest is that of the policy, see [Engine.Digest].
 	Digest string
 }
 
-// A Certificate is what a policy wants of a certificate. Whether it can be had
-// is for the authority to say.
+// A Certificate is what a policy requests for a certificate; the authority may refuse it.
 type Certificate struct {
-	TTL        time.Duration // 0 leaves it to the authority; whole seconds
-	DNSNames   []string      // besides the identity, sorted; nil if none
-	ServerAuth bool          // also good for servers
+	TTL        time.Duration // whole seconds; 0: the authority's default
+	DNSNames   []string      // besides the identity, sorted
+	ServerAuth bool          // also valid for servers
 }
 
-// Bounds on reasons. A policy may quote what the node sent, and reasons go on
-// record, into events and into the log: chosen so that 32 of them stay below
-// the size of the facts that they may quote.
+// Reasons go on record, into events and into the log, and may quote the node: all of them stay smaller than the facts.
 const (
 	MaxReasons     = 32
 	MaxReasonBytes = 512
 )
 
-// Verdict returns what d comes to. The zero Decision denies.
+// Verdict returns the result. The zero Decision denies.
 func (d *Decision) Verdict() Verdict {
 	switch {
 	case len(d.Deny) > 0:
@@ -75,8 +67,7 @@ func (d *Decision) Verdict() Verdict {
 	}
 }
 
-// Why returns the reasons for the verdict, for people: those to deny, or those
-// given beside another verdict. A denial always has one; others may have none.
+// Why returns the reasons for the verdict. A denial always has one.
 func (d *Decision) Why() []string {
 	switch {
 	case len(d.Deny) > 0:

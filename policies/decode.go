@@ -9,11 +9,9 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// members are the rules of data.muster.enroll that make up a decision. Any other
-// rule of the package is a helper of the policy's own.
+// members are the rules of data.muster.enroll that make a decision. Other rules are the policy's own helpers.
 var members = []string{"allow", "approval", "certificate", "configuration", "defer", "deny", "reasons", "shutdown"}
 
-// decode reads one member of the decision.
 func (d *Decision) decode(member string, v ast.Value) error {
 	switch member {
 	case "allow":
@@ -35,8 +33,7 @@ func (d *Decision) decode(member string, v ast.Value) error {
 	}
 }
 
-// newDecision makes a decision from what the policy gave: per member an array
-// that is empty if the rule is undefined and else holds its value.
+// newDecision reads the result of [decisionQuery].
 func newDecision(result ast.Value) (*Decision, error) {
 	object, ok := result.(ast.Object)
 	if !ok {
@@ -58,13 +55,13 @@ func newDecision(result ast.Value) (*Decision, error) {
 	return &d, nil
 }
 
-// given returns the value of a member, nil if its rule is undefined.
+// given returns a member's value, or nil if its rule is undefined.
 func given(object ast.Object, name string) ast.Value {
 	list := object.Get(ast.InternedTerm(name))
 	if list == nil {
 		return nil
 	}
-	if array, ok := list.Value.(*ast.Array); ok && array.Len() > 0 { // a rule that contradicts itself fails before
+	if array, ok := list.Value.(*ast.Array); ok && array.Len() > 0 { // a contradiction failed before
 		return array.Elem(0).Value
 	}
 	return nil
@@ -80,7 +77,7 @@ func boolean(dst *bool, v ast.Value) error {
 }
 
 func texts(dst *[]string, v ast.Value) error {
-	list, ok := v.(interface{ Foreach(func(*ast.Term)) }) // a set or an array; objects have another one
+	list, ok := v.(interface{ Foreach(func(*ast.Term)) }) // a set or an array; an object's Foreach differs
 	if !ok {
 		return fmt.Errorf("is %s, want a set or an array of strings", kind(v))
 	}
@@ -113,7 +110,7 @@ func reasons(dst *[]string, v ast.Value) error {
 	return nil
 }
 
-// cut returns s in at most n bytes, without half a character at its end.
+// cut returns s in at most n bytes of valid UTF-8.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -127,7 +124,7 @@ func (c *Certificate) decode(v ast.Value) error {
 	if !ok {
 		return fmt.Errorf("is %s, want an object", kind(v))
 	}
-	return object.Iter(func(key, value *ast.Term) error { // in the order of the keys
+	return object.Iter(func(key, value *ast.Term) error { // sorted by key
 		var err error
 		name := keyText(key)
 		switch name {
@@ -153,7 +150,7 @@ func (d *Decision) decodeConfiguration(v ast.Value) error {
 		return fmt.Errorf("is %s, want an object of strings", kind(v))
 	}
 	d.Configuration = make(map[string]string, object.Len())
-	return object.Iter(func(key, value *ast.Term) error { // in the order of the keys
+	return object.Iter(func(key, value *ast.Term) error { // sorted by key
 		name := keyText(key)
 		s, ok := value.Value.(ast.String)
 		if !ok {
@@ -164,7 +161,7 @@ func (d *Decision) decodeConfiguration(v ast.Value) error {
 	})
 }
 
-// keyText returns an object's key as JSON has it: Rego's need not be texts.
+// keyText returns an object's key as in JSON: Rego's keys need not be strings.
 func keyText(key *ast.Term) string {
 	if s, ok := key.Value.(ast.String); ok {
 		return string(s)
@@ -172,8 +169,7 @@ func keyText(key *ast.Term) string {
 	return key.Value.String()
 }
 
-// kind names the type of a value. It never shows the value, which
-// may be a secret of the configuration.
+// kind names the type of a value, never the value, which may be a secret.
 func kind(v ast.Value) string {
 	switch v.(type) {
 	case ast.Null:

@@ -10,70 +10,58 @@ import (
 	"muster/internal/wire"
 )
 
-// An Input is what a policy sees of one request: the document `input`. Its
-// JSON is also what is recorded of a decision, so that a policy can be run over
-// past requests. A field of a later version is added, never renamed.
+// An Input is what a policy sees of a request, as `input`, and what is recorded. Later versions add members and never
+// rename one.
 //
-// Lists are always there, empty rather than null. Members tagged omitzero are
-// absent where there is nothing to say, which makes them undefined in Rego.
-// Times are RFC 3339 in UTC.
+// Lists are never null. Members with omitzero are absent, and undefined in Rego, if they are zero. Times are RFC 3339
+// in UTC.
 //
-// There are no secrets in an Input as far as muster knows; what operators
-// put into facts and extensions is theirs, so it is not logged.
+// muster puts no secrets into an Input, but operators may put some into facts and extensions, so it is not logged.
 type Input struct {
-	// Identity is the name that the node asks for, checked to be one
-	// ([muster/internal/wire.ParseIdentity]) and to be the CSR's.
+	// Identity is the requested name, valid and equal to the CSR's.
 	Identity string `json:"identity"`
 
-	// Token holds the claims of the token, authenticated. Of a renewal, which
-	// brings none, they are those of the token that let the node in.
+	// Token holds the verified claims of the token; in a renewal, those of the token that the node enrolled with.
 	Token Token `json:"token"`
 
-	// CSR is what the certificate request asks for. Its signature is verified,
-	// its names are wishes.
+	// CSR is verified; its names are only requests.
 	CSR CSR `json:"csr"`
 
-	// Facts is a JSON object that the node sent about itself. It is unproven:
-	// whoever holds a token can write anything here. Nil means {}.
+	// Facts is a JSON object from the node, unproven: any holder of a token can send anything. Nil means {}.
 	Facts json.RawMessage `json:"facts"`
 
-	// Node is what is on record of the identity.
+	// Node is the record of the identity.
 	Node Node `json:"node"`
 
-	// Allow is the entry of the allow-list that matched, unexpired; null if
-	// none did. Matching is done before the policy, since Rego over 100,000
-	// patterns is slow.
+	// Allow is the unexpired allow-list entry that matches, or null. The provisioner matches, since Rego is slow with
+	// 100,000 patterns.
 	Allow *AllowEntry `json:"allow"`
 
-	// Source is where the request came from.
 	Source Source `json:"source"`
 
-	// Provisioner is who asks.
 	Provisioner Provisioner `json:"provisioner"`
 
 	// Evidence is reserved for attestation. Nil means null.
 	Evidence json.RawMessage `json:"evidence"`
 
-	// Time is when the request is decided, by the provisioner's clock; also what
-	// time.now_ns gives.
+	// Time is that of the decision, also of time.now_ns.
 	Time time.Time `json:"time"`
 }
 
-// A Token is the claims of a verified token. Its secret, its password and its
-// text are left out.
+// A Token is the claims of a verified token, without secret, password and text.
 type Token struct {
-	ID         string          `json:"id"`         // the id that counts and revokes it (DESIGN: tid)
-	Signer     string          `json:"signer"`     // name of the signer in provisioner.yaml
-	Issuer     string          `json:"issuer"`     // claim iss, "" if none
-	Org        string          `json:"org"`        // claim ou, "choria" if none
-	Site       string          `json:"site"`       // the only site it is for, "" for any
-	Identities []string        `json:"identities"` // patterns of which one matched the identity, empty for any
-	Uses       int             `json:"uses"`       // how many keys may be enrolled with it, 0 for unlimited
-	Extensions json.RawMessage `json:"extensions"` // free JSON object of whoever signed it. Nil means {}
+	ID         string          `json:"id"`         // for use count and revocation
+	Signer     string          `json:"signer"`     // name in provisioner.yaml
+	Issuer     string          `json:"issuer"`     // claim iss, or ""
+	Org        string          `json:"org"`        // claim ou, or "choria"
+	Site       string          `json:"site"`       // "": any
+	Identities []string        `json:"identities"` // patterns, one of which matches; empty: any
+	Uses       int             `json:"uses"`       // number of keys; 0: unlimited
+	Extensions json.RawMessage `json:"extensions"` // JSON object. Nil means {}
 	IssuedAt   time.Time       `json:"issued_at,omitzero"`
 	ExpiresAt  time.Time       `json:"expires_at,omitzero"`
 	Secure     bool            `json:"secure"`     // TLS wanted
-	URLs       []string        `json:"urls"`       // broker URLs, empty with srv_domain
+	URLs       []string        `json:"urls"`       // of brokers; empty with srv_domain
 	SRVDomain  string          `json:"srv_domain"` // "" with urls
 	Default    bool            `json:"default"`    // nodes without a configuration provision
 }
@@ -88,57 +76,53 @@ type CSR struct {
 	Key         Key      `json:"key"`
 }
 
-// A Key describes the public key of a certificate request.
+// A Key is the public key of a certificate request.
 type Key struct {
 	Type string `json:"type"` // "P-256", "P-384", "Ed25519", "RSA-2048", ...
-	Hash string `json:"hash"` // lower-case hex SHA-256 of the SubjectPublicKeyInfo
+	Hash string `json:"hash"` // hex SHA-256 of the SubjectPublicKeyInfo
 }
 
-// A Node is what is on record of an identity before this request.
+// A Node is the record of an identity before the request.
 type Node struct {
-	// State is the record's, or "none" if the identity was never seen.
+	// State is "none" without a record.
 	State string `json:"state"`
 
-	// Reason says why this key may speak for the identity: "new" (no record,
-	// or retired), "replay" (the key of a live certificate), "continue" (a key of
-	// the record's lineage), or what was proven for another key: "continuity",
-	// "grant", "one_time_token", or "renew" (vouched for by a live certificate,
-	// over its own session). The provisioner has checked it.
+	// Reason is why the key may have the identity, as the provisioner has verified: "new" (no record, or retired),
+	// "replay" (the key of the live certificate), "continue" (an earlier key of the record), or for another key
+	// "continuity", "grant", "one_time_token" or "renew" (a live certificate, over its own session).
 	Reason string `json:"reason"`
 
-	// Serial is of the record's current certificate, lower-case hex; "" if none.
+	// Serial is the current certificate's in hex, or "".
 	Serial string `json:"serial"`
 
-	// Cloned says that two live machines were seen to use the identity's key. A
-	// policy that denies for it gives neither another certificate.
+	// Cloned: two live machines use the identity's key. A policy that denies such a node stops both.
 	Cloned bool `json:"cloned"`
 
-	ProvisionedAt time.Time `json:"provisioned_at,omitzero"` // when the node last confirmed
+	ProvisionedAt time.Time `json:"provisioned_at,omitzero"` // last confirmation
 	ExpiresAt     time.Time `json:"expires_at,omitzero"`     // of the current certificate
 }
 
-// An AllowEntry is an entry of the allow-list.
+// An AllowEntry is an allow-list entry.
 type AllowEntry struct {
 	Pattern   string    `json:"pattern"`
 	Comment   string    `json:"comment"`
-	ExpiresAt time.Time `json:"expires_at,omitzero"` // zero for never
+	ExpiresAt time.Time `json:"expires_at,omitzero"` // zero: never
 }
 
-// A Source is where a request came from, as the broker says and not the node.
+// A Source is the origin of a request as the broker reports it.
 type Source struct {
-	Address string `json:"address"` // IP address, "" if unknown
-	Site    string `json:"site"`    // of the broker, "" if unknown
+	Address string `json:"address"` // IP address, or ""
+	Site    string `json:"site"`    // of the broker, or ""
 }
 
-// A Provisioner is the provisioner that asks.
+// A Provisioner is the provisioner that decides.
 type Provisioner struct {
 	Site    string `json:"site"`
 	Version string `json:"version"`
 }
 
-// ParseInput decodes an input as it is recorded, or as a person writes it: what is
-// not given is as of a machine that was never seen, and the certificate request's
-// names are the identity's. A member that there is none of is a mistake.
+// ParseInput decodes an input that was recorded or written by hand. Missing members are those of a new node whose
+// certificate request has its own name. Unknown members are an error.
 func ParseInput(b []byte) (*Input, error) {
 	in := &Input{Node: Node{State: "none", Reason: "new"}, Time: time.Now().UTC().Truncate(time.Second)}
 	if err := wire.DecodeStrict(b, in); err != nil {
@@ -153,17 +137,21 @@ func ParseInput(b []byte) (*Input, error) {
 	return in, nil
 }
 
-// complete returns a copy as policies see it: lists and objects are never null,
-// times are in UTC.
+// complete returns a copy without null lists and objects, with times in UTC.
 func (in *Input) complete() *Input {
 	n := *in
-	for _, list := range []*[]string{&n.Token.Identities, &n.Token.URLs, &n.CSR.DNSNames, &n.CSR.IPAddresses, &n.CSR.URIs, &n.CSR.Emails} {
+	for _, list := range []*[]string{
+		&n.Token.Identities, &n.Token.URLs,
+		&n.CSR.DNSNames, &n.CSR.IPAddresses, &n.CSR.URIs, &n.CSR.Emails,
+	} {
 		if *list == nil {
 			*list = []string{}
 		}
 	}
 	n.Facts, n.Token.Extensions = orObject(n.Facts), orObject(n.Token.Extensions)
-	for _, t := range []*time.Time{&n.Token.IssuedAt, &n.Token.ExpiresAt, &n.Node.ProvisionedAt, &n.Node.ExpiresAt, &n.Time} {
+	for _, t := range []*time.Time{
+		&n.Token.IssuedAt, &n.Token.ExpiresAt, &n.Node.ProvisionedAt, &n.Node.ExpiresAt, &n.Time,
+	} {
 		*t = t.UTC()
 	}
 	if n.Allow != nil {
@@ -174,8 +162,7 @@ func (in *Input) complete() *Input {
 	return &n
 }
 
-// orObject returns b, or {} if it is empty or null: a token made elsewhere
-// says null where it has no extensions.
+// orObject replaces nothing and null by {}: other signers' tokens may have null extensions.
 func orObject(b json.RawMessage) json.RawMessage {
 	if s := bytes.TrimSpace(b); len(s) == 0 || string(s) == "null" {
 		return json.RawMessage("{}")

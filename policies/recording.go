@@ -10,29 +10,24 @@ import (
 	"muster/internal/wire"
 )
 
-// VerdictFailed stands in a [Recording] for the decision of a policy that gave
-// none: the node was refused.
+// VerdictFailed is the verdict of a [Recording] if the policy gave no decision.
 const VerdictFailed Verdict = "failed"
 
-// A Recording is one decision as it is kept: what the policy saw, all of it and
-// not only what that policy named, and what it made of that. Another policy can
-// be asked about the same input later; see [Replay].
+// A Recording is a recorded decision with its whole input, so that another policy can be evaluated on it; see [Replay].
 type Recording struct {
-	// Input is what the policy saw, without what looks like a secret.
+	// Input has its secrets redacted.
 	Input *Input `json:"input"`
 
 	Verdict Verdict  `json:"verdict"`
-	Reasons []string `json:"reasons,omitempty"` // as [Decision.Why] gives them, or why there is none
+	Reasons []string `json:"reasons,omitempty"` // [Decision.Why], or the error
 
-	Policy string `json:"policy"` // digest of the policy that decided
+	Policy string `json:"policy"` // digest
 
-	// Redacted says that something was left out of the input, so that a policy
-	// which looks at that may decide otherwise than it did.
+	// Redacted: a policy that looks at a redacted value may decide otherwise.
 	Redacted bool `json:"redacted,omitempty"`
 }
 
-// NewRecording makes a recording of a decision, or of the error in place of one.
-// It changes neither in nor d. digest is of the policy that was asked.
+// NewRecording records a decision, or the error in its place. digest is the policy's. in and d stay unchanged.
 func NewRecording(in *Input, d *Decision, err error, digest string) *Recording {
 	r := &Recording{Policy: digest}
 	r.Input, r.Redacted = withoutSecrets(in)
@@ -60,9 +55,7 @@ func ParseRecording(line []byte) (*Recording, error) {
 	return &r, nil
 }
 
-// ConfigurationDigest returns the hex SHA-256 over what a policy configures, in
-// the order of its keys; "" if it configures nothing, since then a template or a
-// helper does.
+// ConfigurationDigest returns the hex SHA-256 over a configuration in the order of its keys, or "" for nil.
 func ConfigurationDigest(configuration map[string]string) string {
 	if configuration == nil {
 		return ""

@@ -7,37 +7,35 @@ import (
 	"time"
 )
 
-// A Replay asks a policy about inputs that were recorded, and keeps what it
-// decides otherwise. Make one with [NewReplay].
+// A Replay evaluates a policy on recorded inputs, and collects the differences. Make one with [NewReplay].
 type Replay struct {
-	next   *Engine // the policy to try
+	next   *Engine // the new policy
 	report ReplayReport
-	nodes  map[string]*NodeReplay // nil of one that does not flip
+	nodes  map[string]*NodeReplay // nil: the node does not flip
 }
 
-// A ReplayReport is what came of a [Replay].
+// A ReplayReport is the result of a [Replay].
 type ReplayReport struct {
-	Policy    string `json:"policy"`    // digest of the one that was tried
+	Policy    string `json:"policy"`    // digest of the new policy
 	Decisions int    `json:"decisions"` // replayed
-	Nodes     int    `json:"nodes"`     // that they were about
-	Flipped   int    `json:"flipped"`   // nodes of which a decision comes out with another verdict
-	Failed    int    `json:"failed"`    // decisions that the policy does not come to
-	Redacted  int    `json:"redacted"`  // inputs of which a secret was left out: these may come out otherwise
+	Nodes     int    `json:"nodes"`     // in the decisions
+	Flipped   int    `json:"flipped"`   // nodes with another verdict
+	Failed    int    `json:"failed"`    // decisions without a result
+	Redacted  int    `json:"redacted"`  // redacted inputs, which may decide otherwise
 
 	// Differences are the nodes that flip, by name.
 	Differences []*NodeReplay `json:"differences"`
 }
 
-// A NodeReplay is what a policy decides otherwise about one node: the newest of
-// its decisions that flips.
+// A NodeReplay is the newest decision about a node that flips.
 type NodeReplay struct {
 	Node    string    `json:"node"`
-	At      time.Time `json:"at"`      // when it was decided
-	Times   int       `json:"times"`   // decisions about the node that flip
-	From    Verdict   `json:"from"`    // recorded
-	To      Verdict   `json:"to"`      // of the policy that was tried
-	Was     []string  `json:"was"`     // reasons recorded
-	Reasons []string  `json:"reasons"` // of the policy that was tried
+	At      time.Time `json:"at"`      // of the decision
+	Times   int       `json:"times"`   // decisions that flip
+	From    Verdict   `json:"from"`    // as recorded
+	To      Verdict   `json:"to"`      // by the new policy
+	Was     []string  `json:"was"`     // as recorded
+	Reasons []string  `json:"reasons"` // by the new policy
 }
 
 // NewReplay returns a Replay of the policy next.
@@ -45,7 +43,7 @@ func NewReplay(next *Engine) *Replay {
 	return &Replay{next: next, nodes: make(map[string]*NodeReplay)}
 }
 
-// Add replays one recording.
+// Add replays a recording.
 func (r *Replay) Add(ctx context.Context, recorded *Recording) {
 	n := &NodeReplay{
 		Node:  recorded.Input.Identity,
@@ -70,12 +68,11 @@ func (r *Replay) Add(ctx context.Context, recorded *Recording) {
 	r.keep(n)
 }
 
-// keep takes in what came of one decision.
 func (r *Replay) keep(n *NodeReplay) {
 	before := r.nodes[n.Node]
 	switch {
 	case n.To == n.From:
-		r.nodes[n.Node] = before // it counts as a node
+		r.nodes[n.Node] = before // counts the node
 	case before == nil:
 		r.nodes[n.Node] = n
 	case n.At.After(before.At):
@@ -86,7 +83,7 @@ func (r *Replay) keep(n *NodeReplay) {
 	}
 }
 
-// Report returns what came of it.
+// Report returns the result.
 func (r *Replay) Report() *ReplayReport {
 	report := &r.report
 	report.Policy, report.Nodes, report.Differences = r.next.Digest(), len(r.nodes), []*NodeReplay{}

@@ -9,18 +9,16 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// inputSchema describes [Input] to Rego's type checker, so that a policy that
-// misspells a member of `input` does not compile. Without it the misspelled
-// rule is undefined for ever, and if it was to deny, nobody notices. It is
-// made from the Go type, and so cannot differ from it.
+// inputSchema lets Rego's type checker reject a misspelled member of `input`; otherwise the rule would be undefined,
+// and a denial would never apply. It is made from the Go type.
 func inputSchema() *ast.SchemaSet {
 	set := ast.NewSchemaSet()
 	set.Put(ast.SchemaRootRef, schemaOf(reflect.TypeFor[Input]()))
 	return set
 }
 
-// schemaOf returns the JSON schema of t in the form that OPA reads. What can be
-// null, and what is free JSON, is left open: OPA has no nullable types.
+// schemaOf returns the JSON schema of t for OPA. Nullable values and free JSON are unchecked: OPA has no nullable
+// types.
 func schemaOf(t reflect.Type) map[string]any {
 	switch {
 	case t == reflect.TypeFor[time.Time]():

@@ -8,20 +8,18 @@ import (
 	"strings"
 )
 
-// Redacted stands where a value was left out.
+// Redacted replaces a secret.
 const Redacted = "(secret)"
 
-// secretWords are parts of names whose values are kept and shown nowhere. In
-// names, case, "_", "-", "." and blanks do not count. Chosen: what configurations
-// and facts of Choria, Puppet and cloud providers call their secrets.
+// secretWords are parts of the names of secrets, as Choria, Puppet and cloud providers use them. Case, "_", "-", "."
+// and blanks are ignored.
 var secretWords = []string{"passw", "passphrase", "secret", "token", "privatekey", "credential", "apikey", "accesskey", "psk"}
 
-// lower is the bit that makes a letter of ASCII a lower-case one.
+// lower is the bit that makes an ASCII letter lower-case.
 const lower = 'a' - 'A'
 
-// secretMarks are what a text with a secret has in it, by its first byte with [lower] set: a word of the above as it may be
-// written, or its part before a separator, a JWT, a private key in PEM, and the escape that could spell any of them. A
-// text with none of them is not decoded.
+// secretMarks, by first byte with [lower] set, are what a text with a secret must contain: a beginning of each word
+// above, of a JWT or of a key in PEM, or an escape that could spell one. A text without them is not decoded.
 var secretMarks = [256][]string{
 	'p':          {"pass", "private", "psk"},
 	's':          {"secret"},
@@ -32,7 +30,6 @@ var secretMarks = [256][]string{
 	'\\' | lower: {`\u`},
 }
 
-// marked reports whether a text has one of the marks.
 func marked(text []byte) bool {
 	for i := range len(text) - 1 {
 		for _, mark := range secretMarks[text[i]|lower] {
@@ -46,35 +43,35 @@ func marked(text []byte) bool {
 
 var ignoredInNames = strings.NewReplacer("_", "", "-", "", ".", "", " ", "")
 
-// secretShape is what is a secret whatever it is called: a JWT, or what is left
-// of one, or a private key.
-var secretShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*|-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
+// secretShape is a secret under any name: a JWT, a part of one, or a private key.
+var secretShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*|` +
+	`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 
-// IsSecretName reports whether what is called so is to be shown nowhere.
+// IsSecretName reports whether a value of this name must not be shown.
 func IsSecretName(name string) bool {
 	name = ignoredInNames.Replace(strings.ToLower(name))
 	return slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(name, word) })
 }
 
-// shapes returns text without what has the shape of a secret.
+// shapes redacts what matches secretShape.
 func shapes(text string) string {
-	if !strings.Contains(text, "eyJ") && !strings.Contains(text, "-----BEGIN ") { // what each shape begins with
+	if !strings.Contains(text, "eyJ") && !strings.Contains(text, "-----BEGIN ") { // the beginnings of secretShape
 		return text
 	}
 	return secretShape.ReplaceAllString(text, Redacted)
 }
 
-// HasSecret reports whether a text has in it what is a secret whatever it is called.
+// HasSecret reports whether a text contains a JWT or a private key.
 func HasSecret(text string) bool { return shapes(text) != text }
 
-// withoutSecrets returns a complete copy of in without what looks like a secret, and whether anything did.
+// withoutSecrets returns a complete, redacted copy of in, and whether it redacted anything.
 func withoutSecrets(in *Input) (out *Input, found bool) {
 	out = in.complete()
 	for _, document := range []*json.RawMessage{&out.Facts, &out.Token.Extensions, &out.Evidence} {
 		clean, secret := redactJSON(*document)
 		*document, found = clean, found || secret
 	}
-	// The names of a certificate request are whatever the node wrote there.
+	// The node chooses the names of its certificate request.
 	for _, list := range []*[]string{&out.CSR.DNSNames, &out.CSR.URIs, &out.CSR.Emails} {
 		for i, name := range *list {
 			if clean := shapes(name); clean != name {
@@ -86,16 +83,16 @@ func withoutSecrets(in *Input) (out *Input, found bool) {
 	return out, found
 }
 
-// redactJSON returns a document without its secrets, and whether it had any.
+// redactJSON reports whether the document had a secret.
 func redactJSON(b json.RawMessage) (json.RawMessage, bool) {
 	if !marked(b) {
 		return b, false
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber() // as it was written
+	d.UseNumber() // keeps the spelling
 	var document any
 	if d.Decode(&document) != nil {
-		return json.RawMessage(`"` + Redacted + `"`), true // what cannot be read cannot be cleaned
+		return json.RawMessage(`"` + Redacted + `"`), true // it cannot be redacted in part
 	}
 	found := false
 	document = redactValue(document, &found)
@@ -109,7 +106,7 @@ func redactJSON(b json.RawMessage) (json.RawMessage, bool) {
 	return clean, true
 }
 
-// redactValue returns a decoded value without its secrets, in place.
+// redactValue works in place.
 func redactValue(v any, found *bool) any {
 	switch v := v.(type) {
 	case string:
@@ -122,7 +119,7 @@ func redactValue(v any, found *bool) any {
 		}
 	case map[string]any:
 		for name, below := range v {
-			if clean := shapes(name); clean != name { // as a name it is no better
+			if clean := shapes(name); clean != name { // the name itself holds a secret
 				delete(v, name)
 				v[clean], *found = Redacted, true
 				continue

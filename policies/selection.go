@@ -10,31 +10,26 @@ import (
 	"muster/internal/wire"
 )
 
-// A selection is what of a document a policy can look at: all of it, or only
-// some members, and of those again all or some. Nil is nothing. Turning 20 KiB of
-// facts into Rego's values takes longer than all the rest of a decision, and most
-// policies name two or three.
+// A selection is the part of a document that a policy reads: all of it, or some members. Nil is nothing. Converting 20
+// KiB of facts to Rego takes longer than the rest of a decision, and most policies read two or three facts.
 //
-// It is never written to once it is found, so decisions side by side share it.
+// It is read-only once made, so concurrent decisions share it.
 type selection struct {
 	whole   bool
-	members map[string]*selection // of an object; a value of another type is taken whole
-	name    *ast.Term             // of the member that it selects, of an object of which not all is: made once
+	members map[string]*selection // of an object; other types are selected whole
+	name    *ast.Term             // of the member, made once
 }
 
-// selectInput finds out what of the input the compiled modules of c look at: what
-// stands in references as a constant path, input.facts.os.name. Where a path
-// goes on with anything but a text, or ends, everything below it is selected, and
-// a rule that uses `input` on its own selects all of it. That holds for every
-// way to reach the input, since all begin with such a reference: the compiler has
-// put what was imported or called something else in its place.
+// selectInput returns what the compiled modules of c read of the input: the constant paths of references such as
+// input.facts.os.name, and everything below where a path ends or a variable follows. A rule that uses `input` itself
+// selects all of it. Imports and aliases need no care: the compiler has replaced them by references.
 func selectInput(c *ast.Compiler) *selection {
 	s := &selection{}
 	var v *ast.GenericVisitor
 	v = ast.NewGenericVisitor(func(x any) bool {
 		switch x := x.(type) {
 		case ast.Var:
-			// Not the head of a reference, which the next case takes.
+			// The head of a reference is handled below.
 			s.whole = s.whole || x.Equal(ast.InputRootDocument.Value)
 		case ast.Ref:
 			if !x[0].Equal(ast.InputRootDocument) {
@@ -56,7 +51,6 @@ func selectInput(c *ast.Compiler) *selection {
 	return s
 }
 
-// add selects what the operands of a reference lead to.
 func (s *selection) add(operands ast.Ref) {
 	for _, operand := range operands {
 		name, ok := operand.Value.(ast.String)
@@ -79,8 +73,8 @@ func (s *selection) add(operands ast.Ref) {
 // everything selects all of a value.
 var everything = &selection{whole: true}
 
-// of returns what s selects of a JSON text, as OPA makes it of that text; nil if s is. The text was checked when it
-// was received; one that cannot be read is an error, which never shows it, since it may be a secret.
+// of returns what s selects of a JSON text, or nil. An invalid text is an error that does not quote it, since it may
+// hold a secret.
 func (s *selection) of(text json.RawMessage) (*ast.Term, error) {
 	text = bytes.TrimSpace(text)
 	switch {
@@ -105,10 +99,9 @@ func (s *selection) of(text json.RawMessage) (*ast.Term, error) {
 	return ast.ObjectTerm(selected...), nil
 }
 
-// termOfJSON returns the value of a JSON text.
 func termOfJSON(text []byte) (*ast.Term, error) {
 	if n := len(text); n >= 2 && text[0] == '"' && bytes.IndexByte(text, '\\') < 0 {
-		return ast.StringTerm(string(text[1 : n-1])), nil // without the decoder: nearly all facts that policies name are texts
+		return ast.StringTerm(string(text[1 : n-1])), nil // without the decoder: most facts are strings
 	}
 	v, err := ast.ValueFromReader(bytes.NewReader(text))
 	if err != nil {
@@ -117,7 +110,6 @@ func termOfJSON(text []byte) (*ast.Term, error) {
 	return ast.NewTerm(v), nil
 }
 
-// member returns what is selected of a member of s: nil for nothing.
 func (s *selection) member(name string) *selection {
 	if s == nil || s.whole {
 		return s
@@ -125,7 +117,7 @@ func (s *selection) member(name string) *selection {
 	return s.members[name]
 }
 
-// nameOf returns the name of a member of s of which below is selected.
+// nameOf returns the Rego name of a member of s.
 func (s *selection) nameOf(name string, below *selection) *ast.Term {
 	if s.whole {
 		return ast.StringTerm(name)

@@ -15,22 +15,20 @@ import (
 	"strings"
 )
 
-// maxFileBytes bounds one file of a policy. Policies are a few KiB; data may
-// be a list of every machine: 100,000 names of 100 bytes are 10 MB.
+// maxFileBytes bounds a file. Data may list every node: 100,000 names of 100 bytes are 10 MB.
 const maxFileBytes = 32 << 20
 
-// A source is one file as it was read.
+// A source is a file that was read.
 type source struct {
-	path    string // where it was read, for error messages
-	name    string // relative to the path that was asked for, with slashes
+	path    string // for error messages
+	name    string // relative to the configured path, with slashes
 	content []byte
 }
 
 func (s source) isTest() bool { return strings.HasSuffix(s.name, "_test.rego") }
 func (s source) isData() bool { return !strings.HasSuffix(s.name, ".rego") }
 
-// wanted reports whether a file of a directory belongs to its policy. These
-// are the names of OPA's bundles, so that `opa test DIR` sees the same.
+// wanted selects the file names of OPA's bundles, so that `opa test DIR` sees the same files.
 func wanted(name string) bool {
 	switch path.Base(name) {
 	case "data.json", "data.yaml", "data.yml":
@@ -40,12 +38,11 @@ func wanted(name string) bool {
 	}
 }
 
-// hidden reports whether a directory entry is to be passed over: editors' and
-// version control's own, and the dated directories in which Kubernetes keeps
-// the files of a config map, to which the visible names are links.
+// hidden excludes files of editors and version control, and the dated directories of Kubernetes config maps, to which
+// the visible names are links.
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
-// read reads the sources at paths. Errors are of the file system, or wrap [ErrInvalid] if there is nothing to read.
+// read returns errors of the file system, or [ErrInvalid] if there is no policy.
 func read(paths []string) ([]source, error) {
 	var all []source
 	var unread []error
@@ -74,7 +71,6 @@ func read(paths []string) ([]source, error) {
 	return all, nil
 }
 
-// readPath reads a file, or everything wanted below a directory.
 func readPath(p string) ([]source, error) {
 	info, err := os.Stat(p)
 	if err != nil {
@@ -94,7 +90,6 @@ func readPath(p string) ([]source, error) {
 	return all, err
 }
 
-// readFile reads one file below root.
 func readFile(root, name string, info fs.FileInfo) (source, error) {
 	file := source{path: filepath.Join(root, name), name: name}
 	if !info.Mode().IsRegular() { // reading a pipe or a device may never end
@@ -108,7 +103,7 @@ func readFile(root, name string, info fs.FileInfo) (source, error) {
 	return file, err
 }
 
-// walk visits every wanted file below dir. It follows links to files, not to directories below the first.
+// walk visits every wanted file below dir. It follows links to files, not to directories.
 func walk(dir string, visit func(name string, info fs.FileInfo) error) error {
 	fsys := os.DirFS(dir)
 	return fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -121,16 +116,15 @@ func walk(dir string, visit func(name string, info fs.FileInfo) error) error {
 			return nil
 		}
 		info, err := fs.Stat(fsys, name)
-		if err != nil || info.IsDir() { // a link to one
+		if err != nil || info.IsDir() { // a link to a directory
 			return err
 		}
 		return visit(name, info)
 	})
 }
 
-// digest returns the hex SHA-256 over names and contents of the files of all
-// that keep does not drop. Every text is preceded by its length, so no two
-// sets of files share an encoding.
+// digest returns the hex SHA-256 over names and contents of the files that keep selects. Each text is preceded by its
+// length, so that different sets of files never share an encoding.
 func digest(all []source, keep func(source) bool) string {
 	h := sha256.New()
 	text := func(b []byte) {

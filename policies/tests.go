@@ -11,25 +11,23 @@ import (
 	"github.com/open-policy-agent/opa/v1/tester"
 )
 
-// testTimeout bounds one test of a policy. A decision may take a second, and
-// a test makes several; chosen so that a test that loops is soon found out.
+// testTimeout bounds a test, which makes several decisions.
 const testTimeout = 5 * time.Second
 
-// A TestResult is the result of one rule `test_...` of a policy.
+// A TestResult is the result of a rule `test_...`.
 type TestResult struct {
-	Name    string   `json:"name"`             // as "data.muster.enroll_test.test_stranger_waits"
-	File    string   `json:"file"`             // where the rule is
-	Line    int      `json:"line"`             // from 1
-	Result  string   `json:"result"`           // "pass", "fail", or "skip" if its name begins with "todo_"
-	Error   string   `json:"error,omitempty"`  // what went wrong, other than that it does not hold
-	Failed  []string `json:"failed,omitempty"` // the cases of the test that failed, if it has cases
-	Output  string   `json:"output,omitempty"` // of print, with line feeds
+	Name    string   `json:"name"` // such as "data.muster.enroll_test.test_stranger_waits"
+	File    string   `json:"file"`
+	Line    int      `json:"line"`
+	Result  string   `json:"result"`           // "pass", "fail", or "skip" if the name begins with "todo_"
+	Error   string   `json:"error,omitempty"`  // other than "fail"
+	Failed  []string `json:"failed,omitempty"` // failed cases, if the test has cases
+	Output  string   `json:"output,omitempty"` // of print
 	Elapsed float64  `json:"seconds"`
 }
 
-// test runs the policy's own tests, under the same rules as decisions. The
-// results are in the order of the files. The error is of tests that cannot be
-// compiled (it wraps [ErrInvalid]), or the context's.
+// test runs the policy's tests under the rules of decisions, and returns the results in the order of the files. The
+// error wraps [ErrInvalid] if the tests do not compile, or is the context's.
 func (p *policy) test(ctx context.Context) ([]TestResult, error) {
 	ch, err := tester.NewRunner().
 		SetCompiler(p.compiler(ctx).WithEnablePrintStatements(true)).
@@ -43,7 +41,7 @@ func (p *policy) test(ctx context.Context) ([]TestResult, error) {
 		return nil, invalid(compileErrors(err))
 	}
 	results := []TestResult{}
-	for r := range ch { // to the end: the runner's goroutines wait for us
+	for r := range ch { // to the end, for the runner's goroutines
 		results = append(results, newTestResult(r))
 	}
 	if err := ctx.Err(); err != nil {
@@ -82,8 +80,7 @@ func newTestResult(r *tester.Result) TestResult {
 	return t
 }
 
-// failures returns an error with a line for each test that failed, under
-// [ErrInvalid]; nil if none did. A skipped test is no failure.
+// failures returns an [ErrInvalid] with a line for each failed test, or nil.
 func failures(results []TestResult) error {
 	var errs []error
 	for _, r := range results {

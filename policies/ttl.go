@@ -9,13 +9,10 @@ import (
 	"muster/internal/span"
 )
 
-// maxTTL bounds a lifetime: beyond it, seconds added to a date would run past
-// the year 9999 that certificates end at (RFC 5280 section 4.1.2.5). Any
-// authority's own limit is far below.
+// maxTTL keeps dates before the year 9999, where certificates end (RFC 5280 section 4.1.2.5).
 const maxTTL = 100 * 365 * 24 * time.Hour
 
-// parseTTL reads a lifetime: a number of seconds, or a span such as "12h" or "30d". Certificates know no smaller unit
-// than a second.
+// parseTTL reads seconds or a span such as "12h" or "30d". Certificates have whole seconds.
 func parseTTL(v ast.Value) (d time.Duration, err error) {
 	const want = `want a span such as "12h" or "30d", or a number of seconds`
 	switch v := v.(type) {

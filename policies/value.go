@@ -13,16 +13,15 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// inputFields are those of [Input] and of the structs in it, by their type.
+// inputFields are the fields of the structs in [Input], by type.
 var inputFields = fieldsOf(make(map[reflect.Type][]inputField), reflect.TypeFor[Input]())
 
-// An inputField is one field of a struct in [Input], as its tag describes it.
+// An inputField is a field as its tag describes it.
 type inputField struct {
 	name     string
-	omitzero bool // absent where there is nothing to say
+	omitzero bool // absent if zero
 }
 
-// fieldsOf adds the fields of t, and of all structs below it, to all.
 func fieldsOf(all map[reflect.Type][]inputField, t reflect.Type) map[reflect.Type][]inputField {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -38,11 +37,10 @@ func fieldsOf(all map[reflect.Type][]inputField, t reflect.Type) map[reflect.Typ
 	return all
 }
 
-// value returns in as Rego's input, of which it makes only what s selects. But
-// for that it is what decoding its JSON gives, in a fraction of the time.
+// value returns the parts of in that s selects, as decoding its JSON would, in a fraction of the time.
 func (in *Input) value(s *selection) (ast.Value, error) {
 	in = in.complete()
-	if bytes.TrimLeft(in.Facts, " \t\r\n")[0] != '{' { // complete leaves something
+	if bytes.TrimLeft(in.Facts, " \t\r\n")[0] != '{' { // complete makes facts non-empty
 		return nil, errors.New("facts: not a JSON object")
 	}
 	term, err := s.termOf(reflect.ValueOf(in))
@@ -52,7 +50,7 @@ func (in *Input) value(s *selection) (ast.Value, error) {
 	return term.Value, nil
 }
 
-// termOf returns what s selects of a value in [Input]; nil if s is.
+// termOf returns what s selects of v, or nil.
 func (s *selection) termOf(v reflect.Value) (*ast.Term, error) {
 	if s == nil {
 		return nil, nil
@@ -88,7 +86,6 @@ func (s *selection) termOf(v reflect.Value) (*ast.Term, error) {
 	return s.object(v)
 }
 
-// object returns what s selects of a struct in [Input].
 func (s *selection) object(v reflect.Value) (*ast.Term, error) {
 	var members [][2]*ast.Term
 	for i, f := range inputFields[v.Type()] {

@@ -1,39 +1,34 @@
-# The policy that muster starts with.
+# The default policy.
 #
-# A machine gets in if it has been here before, if an operator wrote its name
-# on the allow-list, or if its token was signed for names like its own. Any other
-# machine waits until an operator has looked at it: a token lies on every
-# machine of a fleet, so holding one says nothing about who somebody is.
+# A node is admitted if it is on record, if the allow-list covers its name, or if its token was signed for such names.
+# Any other node waits for an operator: every node of a fleet has the token, so the token proves no identity.
 #
-# docs/policies.md of the source lists the members of `input`. To change this policy, change the
-# tests beside it first; muster loads nothing whose tests fail.
+# docs/policies.md of the source lists the members of `input`. To change this policy, change the tests beside it first;
+# muster loads no policy whose tests fail.
 package muster.enroll
 
 default allow := false
 
-# The machine is on record, and the provisioner has checked that this key may
-# speak for it: by its certificate, which it may be renewing, by an earlier key
-# of its own, by an operator's grant, or by a one-time token for exactly this
-# name.
+# The node is on record, and the provisioner has verified that this key may have its name: by its certificate, which it
+# may be renewing, by an earlier key of the node, by an operator's grant, or by a one-time token for exactly this name.
 allow if input.node.reason in {"replay", "continue", "continuity", "grant", "one_time_token", "renew"}
 
-# The allow-list has an entry for it that has not expired.
+# An unexpired entry of the allow-list covers the name.
 allow if input.allow != null
 
-# Its token names the machines that it is for, and the provisioner has checked
-# that this is one of them. "*" names nobody: it is the same as no name.
+# The token lists names, and the provisioner has verified that this is one of them. "*" does not count: it covers all.
 allow if {
 	some pattern in input.token.identities
 	pattern != "*"
 }
 
-# Everybody else waits for an operator, who writes an allow-list entry.
+# Other nodes wait for an operator.
 approval if not allow
 
 reasons contains "never seen before, and neither the allow-list nor the token names it" if approval
 
-# A machine asks for its own name and for nothing else. No certificate would
-# have the other names anyway, so who asks is misconfigured or up to something.
+# A node may request its own name only. No certificate would have other names anyway, so the node is misconfigured or
+# hostile.
 deny contains sprintf("the certificate request has the common name %q", [input.csr.common_name]) if {
 	not input.csr.common_name in {"", input.identity}
 }
@@ -55,5 +50,5 @@ deny contains sprintf("the certificate request has the e-mail address %q", [addr
 	some address in input.csr.emails
 }
 
-# 30 days; machines renew theirs long before.
+# 30 days; nodes renew after 20.
 certificate := {"ttl": "720h"}

@@ -2,7 +2,7 @@ package muster.enroll_test
 
 import data.muster.enroll
 
-# A machine that nobody has heard of, with a token for anybody.
+# A new node, with a token for any name.
 stranger := {
 	"identity": "web1.example.net",
 	"token": {"identities": []},
@@ -32,7 +32,7 @@ test_stranger_waits_for_approval if {
 	count(enroll.deny) == 0 with input as stranger
 }
 
-test_known_machine_is_allowed if {
+test_known_node_is_allowed if {
 	every reason in ["replay", "continue", "continuity", "grant", "one_time_token", "renew"] {
 		enroll.allow with input as with_reason(reason)
 		not enroll.approval with input as with_reason(reason)
@@ -44,7 +44,7 @@ test_reason_of_a_later_version_waits if {
 	enroll.approval with input as with_reason("vouched_for")
 }
 
-test_retired_machine_is_a_stranger if {
+test_retired_node_is_a_stranger if {
 	retired := object.union(stranger, {"node": {"state": "retired", "reason": "new", "serial": "0a"}})
 	not enroll.allow with input as retired
 	enroll.approval with input as retired
@@ -63,7 +63,7 @@ test_token_for_names_lets_in if {
 	not enroll.approval with input as named
 }
 
-test_token_for_everybody_does_not if {
+test_token_for_every_name_does_not_let_in if {
 	named := object.union(stranger, {"token": {"identities": ["*"]}})
 	not enroll.allow with input as named
 	enroll.approval with input as named

@@ -1,33 +1,29 @@
 # The open policy, for labs and demonstrations: `init --trust-first-use`.
 #
-# Every machine with a good token gets in under any name that was never seen.
-# A token lies on every machine of a fleet, so whoever is root on one of them
-# can claim any name that is still free. Machines that are on record keep their
-# names: another key needs what it needs under the default policy. Use that one,
-# default.rego, for everything that matters.
+# Every node with a valid token is admitted under any new name. Every node of a fleet has the token, so root on one of
+# them can claim any free name. Nodes on record keep their names, as under the default policy. Use default.rego outside
+# of labs.
 #
-# docs/policies.md of the source lists the members of `input`. To change this policy, change the
-# tests beside it first; muster loads nothing whose tests fail.
+# docs/policies.md of the source lists the members of `input`. To change this policy, change the tests beside it first;
+# muster loads no policy whose tests fail.
 package muster.enroll
 
 default allow := false
 
-# A name that was never seen, or was retired, belongs to whoever comes first.
+# A new or retired name belongs to the first node that asks for it.
 allow if input.node.reason == "new"
 
-# The machine is on record, and the provisioner has checked that this key may
-# speak for it: by its certificate, which it may be renewing, by an earlier key
-# of its own, by an operator's grant, or by a one-time token for exactly this
-# name.
+# The node is on record, and the provisioner has verified that this key may have its name: by its certificate, which it
+# may be renewing, by an earlier key of the node, by an operator's grant, or by a one-time token for exactly this name.
 allow if input.node.reason in {"replay", "continue", "continuity", "grant", "one_time_token", "renew"}
 
-# Only a reason that this policy does not know waits for an operator.
+# A reason that this policy does not know waits for an operator.
 approval if not allow
 
 reasons contains sprintf("this policy does not know the reason %q", [input.node.reason]) if approval
 
-# A machine asks for its own name and for nothing else. No certificate would
-# have the other names anyway, so who asks is misconfigured or up to something.
+# A node may request its own name only. No certificate would have other names anyway, so the node is misconfigured or
+# hostile.
 deny contains sprintf("the certificate request has the common name %q", [input.csr.common_name]) if {
 	not input.csr.common_name in {"", input.identity}
 }
@@ -49,5 +45,5 @@ deny contains sprintf("the certificate request has the e-mail address %q", [addr
 	some address in input.csr.emails
 }
 
-# 30 days; machines renew theirs long before.
+# 30 days; nodes renew after 20.
 certificate := {"ttl": "720h"}

@@ -2,7 +2,7 @@ package muster.enroll_test
 
 import data.muster.enroll
 
-# A machine that nobody has heard of, with a token for anybody.
+# A new node, with a token for any name.
 stranger := {
 	"identity": "web1.example.net",
 	"token": {"identities": []},
@@ -31,7 +31,7 @@ test_stranger_is_allowed if {
 	count(enroll.deny) == 0 with input as stranger
 }
 
-test_known_machine_is_allowed if {
+test_known_node_is_allowed if {
 	every reason in ["replay", "continue", "continuity", "grant", "one_time_token", "renew"] {
 		enroll.allow with input as with_reason(reason)
 		not enroll.approval with input as with_reason(reason)

@@ -11,15 +11,11 @@ import (
 	"muster/internal/wire"
 )
 
-// FormatSettings writes settings as a server.conf that [ParseSettings] reads
-// back exactly, sorted by key. The header's lines, if it has any, become
-// comments. The file says of itself where it begins and ends, so that a copy
-// cut short is recognized; lines may be added to it anywhere after the first.
+// FormatSettings writes a server.conf, sorted by key, that [ParseSettings] reads back exactly. The header becomes
+// comments. Marks in the first and last line show whether a copy is complete.
 //
-// A key or value that would not come back as it is (line breaks, control
-// characters, blanks at an end, invalid UTF-8), a header that would not be a
-// comment and a file of more than [MaxFileBytes] are errors that wrap
-// [ErrSettings], name the key and print no value.
+// Keys, values or headers that would not be read back unchanged, and more than [MaxFileBytes], are errors that wrap
+// [ErrSettings], name the key and contain no value.
 func FormatSettings(settings map[string]string, header string) ([]byte, error) {
 	var errs []error
 	bad := func(format string, args ...any) {

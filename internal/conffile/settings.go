@@ -12,44 +12,35 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrSettings means that bytes are no complete server.conf. The text around it
-// says why and where, and prints no value.
+// ErrSettings means an invalid or incomplete server.conf. The text contains no value.
 var ErrSettings = errors.New("not valid settings")
 
-// beginMark and endMark are the first line of what [FormatSettings] writes and
-// the last. A file that has the first must have the other too: of a file cut
-// short anywhere, nothing is believed.
+// A file with beginMark in its first line must also have endMark; otherwise it was cut short and nothing in it
+// counts.
 const (
 	beginMark = "# muster settings, complete only with the line that ends them"
 	endMark   = "# end of settings"
 )
 
-// Settings are the settings of a server.conf: keys and values in the order of
-// the file. They are immutable; printing them says only how many there are,
-// since values can be secrets. A nil *Settings has none.
+// Settings are the settings of a server.conf in order. They are immutable. Printing shows only their number, since
+// values can be secret. nil has none.
 type Settings struct {
 	keys   []string
 	values map[string]string
 }
 
-// ParseSettings reads settings: lines of `key = value`, comment lines that begin
-// with #, and blank lines. A key is 1 to 128 of a-z, A-Z, 0-9, '_', '.' and '-'
-// (see [wire.ValidSettingKey]); the value is the rest of the line without the
-// blanks around it, may be empty, and may hold further = and #. Lines end in LF
-// or CRLF; the last may lack it.
+// ParseSettings reads `key = value` lines, comments that begin with #, and blank lines. Keys are as in
+// [wire.ValidSettingKey]. A value is trimmed, may be empty, and may contain = and #.
 //
-// Anything else is an error that wraps [ErrSettings] and names the line: a line
-// without =, a key given twice, control characters, line separators, invalid
-// UTF-8, more than [MaxFileBytes], and a file of [FormatSettings] that was cut
-// short. A file of NUL bytes, as some file systems leave after power loss, is
-// thus an error. An empty file, or one of comments, is not: it has no settings,
-// and the caller decides whether none will do (see [Settings.Keys]).
+// Other lines, duplicate keys, control characters, line separators, invalid UTF-8, more than [MaxFileBytes], and a
+// truncated file of [FormatSettings] are errors that wrap [ErrSettings] and name the line. NUL bytes, which some
+// file systems leave after power loss, are errors. An empty file is none.
 func ParseSettings(b []byte) (*Settings, error) {
 	if len(b) > MaxFileBytes {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrSettings, len(b), MaxFileBytes)
 	}
 	s := &Settings{values: make(map[string]string)}
-	lines := make(map[string]int) // of each key
+	lines := make(map[string]int) // by key
 	marked, ended := false, false
 	var errs []error
 	number := 0
@@ -84,13 +75,12 @@ func ParseSettings(b []byte) (*Settings, error) {
 	return s, nil
 }
 
-// splitLine takes one line apart. The key is empty for a comment or a blank
-// line; text is the line without the blanks around it.
+// splitLine returns no key for comments and blank lines; text is the trimmed line.
 func splitLine(line []byte) (text, key, value string, err error) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	line = bytes.TrimSuffix(line, []byte("\r"))
 	text = strings.Trim(string(line), " \t")
-	// Tabs may stand in comments and around the key, not in a value.
+	// Tabs are allowed in comments and around the key, not in a value.
 	if err := checkText(strings.ReplaceAll(text, "\t", " ")); err != nil {
 		return "", "", "", err
 	}
@@ -103,8 +93,7 @@ func splitLine(line []byte) (text, key, value string, err error) {
 	}
 	key, value = strings.TrimRight(key, " \t"), strings.TrimLeft(value, " \t")
 	if !wire.ValidSettingKey(key) {
-		// What stands before the = may be part of a secret, so it is not
-		// printed.
+		// Text before the = may be part of a secret, so it is not printed.
 		return "", "", "", fmt.Errorf("key of %d bytes, want 1 to %d of a-z, A-Z, 0-9, _, . and -", len(key), wire.MaxSettingKey)
 	}
 	if err := checkText(value); err != nil {
@@ -113,8 +102,7 @@ func splitLine(line []byte) (text, key, value string, err error) {
 	return text, key, value, nil
 }
 
-// checkText reports what in s a line of settings cannot hold: what is invisible
-// or ends a line to some reader.
+// checkText refuses invisible characters and line ends of any kind.
 func checkText(s string) error {
 	if !utf8.ValidString(s) {
 		return errors.New("invalid UTF-8")
@@ -132,7 +120,7 @@ func checkText(s string) error {
 	return nil
 }
 
-// Get returns the value of key, and whether there is one.
+// Get returns the value of key and whether it is set.
 func (s *Settings) Get(key string) (string, bool) {
 	if s == nil {
 		return "", false
@@ -141,7 +129,7 @@ func (s *Settings) Get(key string) (string, bool) {
 	return v, ok
 }
 
-// Keys returns the keys in the order of the file.
+// Keys returns the keys in the file's order.
 func (s *Settings) Keys() []string {
 	if s == nil {
 		return nil

@@ -13,10 +13,9 @@ import (
 	"muster/internal/span"
 )
 
-// LoadYAML fills dst, a pointer to a struct that already holds the defaults,
-// from the YAML file at path. Keys that dst has no field for, keys given twice, a second document and
-// keys without a value in an entry of a list are errors; an empty file leaves the defaults. The error has a line
-// for each mistake, each beginning with path. After an error dst is unspecified.
+// LoadYAML decodes a file into dst, a pointer to a struct with defaults. Unknown or duplicate keys, a second
+// document, and list entries or keys in them without a value are errors, one line each, beginning with path. An
+// empty file leaves the defaults. After an error dst is unspecified.
 func LoadYAML(path string, dst any) error {
 	b, err := ReadFile(path)
 	if err != nil {
@@ -32,10 +31,10 @@ func LoadYAML(path string, dst any) error {
 	return Prefix(path, errors.Join(emptyValues(&document, false)...))
 }
 
-// Prefix puts a path or a key in front of each of the errors that were joined into err.
+// Prefix puts a path or key before each of the joined errors.
 func Prefix(prefix string, err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
-	if ok && err.Error() == errors.Join(joined.Unwrap()...).Error() { // else it is one error with several causes
+	if ok && err.Error() == errors.Join(joined.Unwrap()...).Error() { // otherwise one error with several causes
 		var all []error
 		for _, e := range joined.Unwrap() {
 			all = append(all, Prefix(prefix, e))
@@ -48,16 +47,13 @@ func Prefix(prefix string, err error) error {
 	return fmt.Errorf("%s: %w", prefix, err)
 }
 
-// CheckYAML reports what a reader of the text b that is less strict would pass over in
-// silence: a key that is given twice, of which the last one counts, and what comes after
-// the first document. The error has a line for each mistake, without a path; a text that
-// is no YAML is a mistake too, and an empty one is none.
+// CheckYAML reports what lenient parsers accept: duplicate keys and further documents, a line for each. Invalid
+// YAML is an error, an empty text is none.
 func CheckYAML(b []byte) error {
 	var anything any
 	return decodeYAML(b, &anything)
 }
 
-// decodeYAML decodes the one document in b into dst.
 func decodeYAML(b []byte, dst any) error {
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
@@ -80,11 +76,11 @@ func decodeYAML(b []byte, dst any) error {
 	return errors.Join(errs...)
 }
 
-// unknownKey is what the YAML library says of a key without a field, with the name of a Go type.
+// unknownKey matches the library's message for an unknown key, which names a Go type.
 var unknownKey = regexp.MustCompile(`(?s)field (.*?) not found in type .+$`)
 
-// emptyValues returns a mistake for each key of a list's entries, and for each entry, that has no value. Such keys
-// limit what is allowed, or end it, and a # in front of the last value would have lifted the limit.
+// emptyValues reports list entries, and keys in them, without a value. Such keys restrict, so commenting out the
+// last value would lift the restriction.
 func emptyValues(n *yaml.Node, inList bool) (errs []error) {
 	if inList && (n.ShortTag() == "!!null" || n.Kind == yaml.SequenceNode && len(n.Content) == 0) {
 		return []error{fmt.Errorf("line %d: an entry of a list, or a key in one, has no value: give it one, or take it out", n.Line)}
@@ -108,7 +104,7 @@ func (s *Span) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// MarshalYAML returns v in YAML, indented as the files of init are.
+// MarshalYAML indents by two, as muster init does.
 func MarshalYAML(v any) (string, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)

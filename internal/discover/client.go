@@ -12,12 +12,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-// rounds is how often every name server is asked before a lookup is given up: a
-// lost datagram is not a failure yet.
+// rounds is how often each name server is asked, in case a datagram is lost.
 const rounds = 2
 
-// servers returns the name servers to ask. Those of the machine are read each
-// time: a laptop moves, and a DHCP lease may come after the agent.
+// servers reads resolv.conf each time, because networks change while the agent runs.
 func (r *Resolver) servers() []string {
 	if len(r.cfg.Resolvers) > 0 {
 		return r.cfg.Resolvers
@@ -34,15 +32,14 @@ func (r *Resolver) servers() []string {
 	return servers
 }
 
-// from returns the servers in their order, beginning with first.
+// from rotates servers to begin with first.
 func from(servers []string, first string) []string {
 	i := slices.Index(servers, first)
 	return slices.Concat(servers[i:], servers[:i])
 }
 
-// lookup asks for the SRV records of name until one of the servers has answered,
-// with records or by saying that there are none. The error wraps [ErrLookup] and
-// says what each server did.
+// lookup asks until a server answers, also with "no records". The error wraps [ErrLookup] and tells what each
+// server did.
 func (r *Resolver) lookup(ctx context.Context, name string, servers []string) (answer, error) {
 	failures := make(map[string]error, len(servers))
 	for range rounds {
@@ -64,16 +61,14 @@ func (r *Resolver) lookup(ctx context.Context, name string, servers []string) (a
 	return answer{}, fmt.Errorf("%w: SRV %s: %s", ErrLookup, name, strings.Join(said, "; "))
 }
 
-// ask puts one question to one name server, over UDP and, if the answer does
-// not fit, over TCP. The message that it returns answers this question, and says
-// that it succeeded or that the name does not exist.
+// ask asks a name server over UDP, and over TCP if the answer does not fit. It returns only replies to this
+// question that succeeded or say that the name does not exist.
 func (r *Resolver) ask(ctx context.Context, name, server string) (*dns.Msg, error) {
-	// Without EDNS(0): servers that stumble over it are older than those that
-	// serve no TCP are rare, and nearly every list of brokers fits 512 bytes.
+	// No EDNS(0): some old servers fail on it, nearly all answers fit 512 bytes, and TCP works elsewhere.
 	question := new(dns.Msg)
 	question.SetQuestion(dns.Fqdn(name), dns.TypeSRV)
 	reply, err := r.exchange(ctx, "udp", question, server)
-	// A truncated message may end within a record, which is an error too.
+	// Truncation within a record is an error as well.
 	if reply != nil && reply.Id == question.Id && reply.Truncated {
 		reply, err = r.exchange(ctx, "tcp", question, server)
 	}
@@ -95,8 +90,7 @@ func (r *Resolver) ask(ctx context.Context, name, server string) (*dns.Msg, erro
 	return reply, nil
 }
 
-// exchange sends one message and returns the reply, which may come beside an
-// error where it could be read in part.
+// exchange may return a partly read reply beside an error.
 func (r *Resolver) exchange(ctx context.Context, network string, m *dns.Msg, server string) (*dns.Msg, error) {
 	dc := dns.Client{Net: network, Timeout: r.cfg.Timeout, UDPSize: dns.DefaultMsgSize}
 	conn, err := dc.DialContext(ctx, server)
@@ -104,7 +98,7 @@ func (r *Resolver) exchange(ctx context.Context, network string, m *dns.Msg, ser
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	// The library heeds the deadline of ctx only when it begins.
+	// The library checks ctx's deadline only at the start.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	reply, _, err := dc.ExchangeWithConnContext(ctx, m, conn)

@@ -9,18 +9,16 @@ import (
 	"strings"
 )
 
-// A Resolver finds brokers. It is safe for concurrent use if [Config].Rand is.
+// A Resolver is safe for concurrent use if [Config].Rand is.
 type Resolver struct {
 	cfg    Config
 	static []Broker // nil with a domain
 	domain string
 }
 
-// Brokers returns the brokers in the order to try, at least one. With URLs that
-// is their order; with a domain it is that of RFC 2782, asked for and drawn anew by each
-// call, so that many nodes spread by the weights. It may block until every name server has been asked in vain,
-// or ctx is done. The error wraps [ErrNoBrokers] or
-// [ErrLookup] and names the servers and the records.
+// Brokers returns at least one broker, in order. With a domain, each call looks up and draws anew by RFC 2782, so
+// that nodes spread by weight. It may block until all name servers have timed out. The error wraps [ErrNoBrokers]
+// or [ErrLookup].
 func (r *Resolver) Brokers(ctx context.Context) ([]Broker, error) {
 	if r.domain == "" {
 		return slices.Clone(r.static), nil
@@ -40,7 +38,7 @@ func (r *Resolver) Brokers(ctx context.Context) ([]Broker, error) {
 	return brokers, nil
 }
 
-// newBroker returns the broker at a host that has been validated.
+// newBroker expects a valid host.
 func newBroker(scheme, host string, port int, source string) Broker {
 	return Broker{
 		URL:    scheme + "://" + net.JoinHostPort(host, strconv.Itoa(port)),
@@ -49,7 +47,7 @@ func newBroker(scheme, host string, port int, source string) Broker {
 	}
 }
 
-// records returns the SRV records of the domain, and the name that has them.
+// records returns the SRV records and their name.
 func (r *Resolver) records(ctx context.Context) (string, []srv, error) {
 	var none []string
 	servers := r.servers()
@@ -59,7 +57,7 @@ func (r *Resolver) records(ctx context.Context) (string, []srv, error) {
 		if err != nil {
 			return "", nil, err
 		}
-		servers = from(servers, answer.server) // a dead one is not waited for again
+		servers = from(servers, answer.server) // a dead server is not asked again
 		usable, err := answer.usable()
 		if err == nil {
 			return name, usable, nil

@@ -11,33 +11,29 @@ import (
 	"muster/internal/wire"
 )
 
-// maxRecords bounds the records used of one answer, the best by priority, and among
-// equals those that are drawn: a cut before that would leave the same out each time. A
-// node that has tried this many brokers in vain gains nothing by more.
+// maxRecords bounds a result after the draw, so that the cut varies. More brokers would not help a node.
 const maxRecords = 64
 
-// maxAliases bounds a chain of CNAME records in one answer; chosen, like most
-// resolvers' limits, above any chain that is meant.
+// maxAliases bounds CNAME chains, like most resolvers.
 const maxAliases = 8
 
-// srv is one usable SRV record.
+// srv is a usable SRV record.
 type srv struct {
-	target   string // lower-case host name without trailing dot
+	target   string // lower-case, no trailing dot
 	port     uint16 // not 0
 	priority uint16
 	weight   uint16
 }
 
-// An answer is what a name server said of one name.
+// An answer is a name server's answer.
 type answer struct {
-	name   string // asked for, without trailing dot
-	server string // asked, as address and port
+	name   string // without trailing dot
+	server string // address and port
 	exists bool   // false: NXDOMAIN
 	found  []*dns.SRV
 }
 
-// newAnswer takes from m the SRV records that belong to name, directly or by
-// CNAME records of the same message. Records of other names are ignored.
+// newAnswer takes the SRV records of name, also through CNAME records of the message.
 func newAnswer(name, server string, m *dns.Msg) answer {
 	a := answer{name: name, server: server, exists: m.Rcode != dns.RcodeNameError}
 	owner := dns.CanonicalName(name)
@@ -59,11 +55,8 @@ func newAnswer(name, server string, m *dns.Msg) answer {
 	return a
 }
 
-// usable returns the records that can be tried, best priority first. The error says why
-// there is none that names a host and a port.
-//
-// RFC 2782 forbids targets that are aliases. Whether one is shows only when it
-// is dialed, and then it works: nothing is gained by refusing it here.
+// usable returns records with a host and a port, best priority first. Aliases as targets violate RFC 2782 but work
+// when dialed.
 func (a answer) usable() ([]srv, error) {
 	var records []srv
 	first := ""
@@ -77,8 +70,7 @@ func (a answer) usable() ([]srv, error) {
 			continue
 		}
 		s := srv{target: string(target), port: r.Port, priority: r.Priority, weight: r.Weight}
-		// One place listed twice is one place, of its best priority: a second weight
-		// would only favor it by accident.
+		// A repeated target counts once, with its best priority; a second weight would favor it.
 		if !slices.ContainsFunc(records, func(o srv) bool { return o.target == s.target && o.port == s.port }) {
 			records = append(records, s)
 		}
@@ -95,9 +87,8 @@ func (a answer) usable() ([]srv, error) {
 	}
 }
 
-// order returns at most [maxRecords] in the order to try, by the algorithm of RFC 2782, page
-// 4: lower priorities first, and among equals a weighted draw without
-// replacement. Records is sorted by priority and is left as it is.
+// order implements RFC 2782, page 4: lower priorities first, then a weighted draw without replacement. records is
+// sorted by priority and is not changed.
 func order(records []srv, random func(n int64) int64) []srv {
 	var ordered []srv
 	for rest := slices.Clone(records); len(rest) > 0; {
@@ -111,9 +102,8 @@ func order(records []srv, random func(n int64) int64) []srv {
 	return ordered[:min(len(ordered), maxRecords)]
 }
 
-// draw orders records of one priority in place. The RFC lets them be in any
-// order to begin with, except that those of weight 0 come first; here that is
-// a random order, so that records which all have weight 0 are spread too.
+// draw orders records of one priority in place. It shuffles first, so that records of weight 0 are spread too; the
+// RFC allows any initial order with weight 0 first.
 func draw(records []srv, random func(n int64) int64) []srv {
 	for i := len(records) - 1; i > 0; i-- {
 		j := int(random(int64(i) + 1))
@@ -127,14 +117,13 @@ func draw(records []srv, random func(n int64) int64) []srv {
 		for _, r := range rest {
 			sum += int64(r.weight)
 		}
-		// A number from 0 to the sum, both included, selects the first record
-		// whose running sum is that number or more.
+		// Select the first record with a running sum of at least number (0 to sum).
 		number, running, i := random(sum+1), int64(0), 0
 		for running = int64(rest[0].weight); running < number; running += int64(rest[i].weight) {
 			i++
 		}
 		selected := rest[i]
-		copy(rest[1:i+1], rest[:i]) // keeps the others in their order
+		copy(rest[1:i+1], rest[:i]) // keeps the order of the rest
 		rest[0] = selected
 	}
 	return records

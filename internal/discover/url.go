@@ -10,28 +10,21 @@ import (
 	"muster/internal/wire"
 )
 
-// maxURLBytes bounds a broker's URL: the longest host name, a scheme and a port.
+// maxURLBytes fits the longest host name, a scheme and a port.
 const maxURLBytes = 300
 
-// defaultPorts are those of NATS, and of HTTP for its WebSocket schemes, as
-// nats.go takes them.
+// defaultPorts are those of nats.go.
 var defaultPorts = map[string]int{"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 
-// NormalizeURL returns the one spelling of a broker's address,
-// scheme://host:port, with host in lower case and without a trailing dot. It
-// takes host, host:port, and both with nats://, tls://, ws:// or wss:// in
-// front; host is a host name, an IPv4 address or an IPv6 address in brackets.
-// The port defaults to 4222, with ws:// to 80, with wss:// to 443. With secure
-// a plain scheme becomes the one with TLS; a scheme with TLS always stays.
-//
-// Everything else is refused. So are credentials and paths: a token carries
-// user and password elsewhere. They are not printed either.
+// NormalizeURL returns scheme://host:port with a lower-case host. It accepts host or host:port, optionally behind
+// nats://, tls://, ws:// or wss://; an IPv6 address has brackets. Ports default to 4222, 80 (ws) and 443 (wss).
+// With secure, plain schemes become those with TLS. Credentials and paths are refused; an error does not print
+// credentials.
 func NormalizeURL(s string, secure bool) (string, error) {
 	b, err := parseURL(s, secure)
 	return b.URL, err
 }
 
-// parseURL is NormalizeURL with the parts kept.
 func parseURL(s string, secure bool) (Broker, error) {
 	text := strings.TrimSpace(s)
 	if len(text) > maxURLBytes {
@@ -78,7 +71,7 @@ func parseURL(s string, secure bool) (Broker, error) {
 	return newBroker(scheme, host, port, SourceStatic), nil
 }
 
-// parseHost returns the one spelling of a host name or address.
+// parseHost returns the canonical spelling.
 func parseHost(s string, brackets bool) (string, error) {
 	addr, err := netip.ParseAddr(s)
 	switch {

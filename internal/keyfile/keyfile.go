@@ -1,17 +1,9 @@
-// Package keyfile reads and writes private keys: PKCS #8, plain or encrypted
-// with a passphrase, PKCS #1 and SEC 1, all in PEM. The provisioner's
-// authority, seal and signer keys are such files, and so are their
-// passphrases' own, which [ReadSecret] and [ReadLine] read.
+// Package keyfile reads and writes private keys in PEM: PKCS #8, plain or encrypted with a passphrase, PKCS #1 and
+// SEC 1. It also reads other secrets ([ReadSecret], [ReadLine]).
 //
-// # Trust
+// It refuses a regular file that group or world may access. No error contains any part of a key or passphrase.
 //
-// A file is taken at its word, since whoever can write it is the operator. A
-// regular file that its group or everybody may read is refused, because then
-// it is a secret no more, and the operator would not find out otherwise. No
-// error of this package holds any of a key or of a passphrase.
-//
-// Encryption protects a disk that was stolen while the machine was off, and a
-// backup. It does not protect from root on the machine that runs, which can
+// Encryption protects stolen disks and backups. It does not protect against root on the running machine, which can
 // read the key from memory.
 package keyfile
 
@@ -31,30 +23,24 @@ import (
 	"github.com/youmark/pkcs8"
 )
 
-// Reasons why a key cannot be read. Every error of [Parse] but that of the
-// function that asks wraps exactly one of them.
+// Errors of [Parse], besides those of passphrase.
 var (
-	// ErrKey means that the bytes hold no key that can be used here. The text
-	// around it says what they hold, and what to do; only another file helps.
+	// ErrKey means that the bytes hold no usable key. The text says what they hold.
 	ErrKey = errors.New("unusable key")
 
-	// ErrPassphrase means that the key is encrypted and the passphrase is
-	// missing or wrong: ask for another one.
+	// ErrPassphrase means that the passphrase is missing or wrong.
 	ErrPassphrase = errors.New("wrong passphrase")
 )
 
-// Rounds of PBKDF2-HMAC-SHA256 make one guess of a passphrase cost a fifth of a
-// second of a core: OWASP's figure of 2023. Tests have fewer: the race detector makes each ten times as slow.
+// Rounds of PBKDF2-HMAC-SHA256 take a fifth of a second per guess (OWASP 2023). Tests lower them, because the race
+// detector is ten times slower.
 var Rounds = 600_000
 
-// Parse returns the one private key in PEM: PKCS #1, PKCS #8, encrypted PKCS #8
-// (PBES2 with PBKDF2 or scrypt, what OpenSSL 3 writes) or SEC 1. It is a
-// [crypto.Signer], or an *ecdh.PrivateKey for X25519. Blocks beside it that are
-// no private keys, such as its certificate, are passed over.
+// Parse returns the only private key in PEM, a [crypto.Signer] or an *ecdh.PrivateKey: PKCS #1, PKCS #8, encrypted
+// PKCS #8 (PBES2 with PBKDF2 or scrypt, as OpenSSL 3 writes) or SEC 1. It skips other blocks.
 //
-// The function passphrase is called at most once, and only for an encrypted
-// key; its result is overwritten with zeros afterwards, and its error is
-// returned. It may be nil if there is no way to ask.
+// passphrase is called at most once, for an encrypted key, and may be nil. Its result is overwritten with zeros;
+// its error is returned.
 func Parse(b []byte, passphrase func() ([]byte, error)) (crypto.PrivateKey, error) {
 	block, err := privateBlock(b)
 	if err != nil {
@@ -63,22 +49,20 @@ func Parse(b []byte, passphrase func() ([]byte, error)) (crypto.PrivateKey, erro
 	return parseBlock(block, passphrase)
 }
 
-// Encrypted reports whether b holds a key that [Parse] would need a passphrase
-// for. It says false of what is no key at all.
+// Encrypted reports whether [Parse] needs a passphrase for b.
 func Encrypted(b []byte) bool {
 	block, err := privateBlock(b)
 	return err == nil && block.Type == typeEncrypted
 }
 
-// The PEM types of PKCS #8.
+// PEM types of PKCS #8.
 const (
 	typePlain     = "PRIVATE KEY"
 	typeEncrypted = "ENCRYPTED PRIVATE KEY"
 )
 
-// Blocks returns the PEM blocks in b in their order, none if there are none. Text
-// outside of them is passed over. One that cannot be read is an error: the decoder of
-// encoding/pem goes on to the next, which would be taken for the one that was meant.
+// Blocks returns the PEM blocks in b and skips text between them. An unreadable block is an error: pem.Decode would
+// skip it and return the next one instead.
 func Blocks(b []byte) ([]*pem.Block, error) {
 	begun := bytes.Count(b, []byte("-----BEGIN "))
 	var blocks []*pem.Block
@@ -95,7 +79,6 @@ func Blocks(b []byte) ([]*pem.Block, error) {
 	return blocks, nil
 }
 
-// privateBlock finds the one private key in PEM.
 func privateBlock(b []byte) (*pem.Block, error) {
 	blocks, err := Blocks(b)
 	if err != nil {
@@ -147,7 +130,6 @@ func parseBlock(block *pem.Block, passphrase func() ([]byte, error)) (crypto.Pri
 	return key, nil
 }
 
-// decrypt decrypts a PKCS #8 key with the passphrase.
 func decrypt(der []byte, passphrase func() ([]byte, error)) (key any, err error) {
 	if passphrase == nil {
 		return nil, fmt.Errorf("%w: the key is encrypted and no passphrase was given", ErrPassphrase)
@@ -158,11 +140,10 @@ func decrypt(der []byte, passphrase func() ([]byte, error)) (key any, err error)
 	}
 	defer clear(secret)
 	if len(secret) == 0 {
-		// The library would take the key for one that is not encrypted.
+		// The library would treat the key as plain.
 		return nil, fmt.Errorf("%w: the key is encrypted and the passphrase is empty", ErrPassphrase)
 	}
-	// The library hands ciphertext of a ragged length, or an IV of the wrong
-	// one, to crypto/cipher, which panics.
+	// The library lets crypto/cipher panic on a bad ciphertext length or IV.
 	defer func() {
 		if recover() != nil {
 			key, err = nil, fmt.Errorf("%w: the encrypted key is damaged", ErrKey)
@@ -180,10 +161,8 @@ func decrypt(der []byte, passphrase func() ([]byte, error)) (key any, err error)
 	}
 }
 
-// Marshal returns key as PKCS #8 in PEM, encrypted with passphrase unless that
-// is empty: PBES2 with AES-256-CBC and 600,000 rounds of PBKDF2-HMAC-SHA256,
-// which [Parse] and OpenSSL read. The error wraps [ErrKey] if PKCS #8 has no
-// form for the key, as for one in an HSM.
+// Marshal returns key as PKCS #8 in PEM, encrypted unless passphrase is empty: PBES2 with AES-256-CBC and [Rounds]
+// of PBKDF2-HMAC-SHA256. The error wraps [ErrKey] if the key cannot be exported, as from an HSM.
 func Marshal(key crypto.PrivateKey, passphrase []byte) ([]byte, error) {
 	typ := typePlain
 	if len(passphrase) > 0 {
@@ -199,8 +178,7 @@ func Marshal(key crypto.PrivateKey, passphrase []byte) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: typ, Bytes: der}), nil
 }
 
-// Kind says of what kind a private or public key is, as crypto/x509 returns them, in the
-// words of errors: "RSA", "P-384", "Ed25519", "X25519".
+// Kind names the kind of a private or public key: "RSA", "P-384", "Ed25519", "X25519".
 func Kind(key any) string {
 	switch k := key.(type) {
 	case interface{ Public() crypto.PublicKey }:

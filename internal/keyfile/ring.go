@@ -10,46 +10,36 @@ import (
 	"path/filepath"
 )
 
-// Credential is the name under which systemd hands the passphrase to a unit:
-// LoadCredentialEncrypted=muster-passphrase:FILE.
+// Credential is the systemd credential with the passphrase: LoadCredentialEncrypted=muster-passphrase:FILE.
 const Credential = "muster-passphrase" //nolint:gosec // a name, no secret
 
-// A Ring reads private keys from files, and finds the passphrase of those that
-// are encrypted: in File, else among the systemd credentials, else by asking.
-// It is looked for when the first encrypted key needs it, and remembered for
-// the others until [Ring.Forget]. The zero value reads keys that are not
-// encrypted. A Ring is not safe for concurrent use.
+// A Ring reads private keys from files. It takes the passphrase of encrypted keys from File, else from systemd's
+// credentials, else from Ask, and keeps it until [Ring.Forget]. The zero value reads plain keys. It is not safe for
+// concurrent use.
 type Ring struct {
-	// File holds the passphrase on one line; see [ReadLine]. If it is set, no
-	// other source is tried. Optional.
+	// File holds the passphrase on one line and excludes other sources. Optional.
 	File string
 
-	// Credentials is the directory of systemd credentials, the unit's
-	// $CREDENTIALS_DIRECTORY, in which [Credential] may lie. Its permissions
-	// are systemd's business: where it gives the unit's user access by an
-	// access control list, the mode shows that as the group's. Optional.
+	// Credentials is the unit's $CREDENTIALS_DIRECTORY. Permissions are not checked, because systemd's access
+	// control lists look like group permissions. Optional.
 	Credentials string
 
-	// Ask asks a person. Its error ends the search. Optional: nil if nobody is
-	// there.
+	// Ask asks an operator. Its error ends the search. Optional.
 	Ask func(prompt string) ([]byte, error)
 
-	secret []byte // found, and not yet forgotten
+	secret []byte
 }
 
-// Signer returns the key in the file, which must be able to sign. The error
-// wraps [ErrExposed], [ErrKey] or [ErrPassphrase] and names the file; no person is
-// asked unless the key is encrypted.
+// Signer returns the signing key in a file. The error names the file and wraps [ErrExposed], [ErrKey] or
+// [ErrPassphrase].
 func (r *Ring) Signer(path string) (crypto.Signer, error) {
 	signer, passphrase, err := r.SignerAndPassphrase(path)
 	clear(passphrase)
 	return signer, err
 }
 
-// SignerAndPassphrase is [Ring.Signer], and returns with the key the passphrase
-// with which it is encrypted, for another that is to be encrypted like it; nil if
-// it is not. That is a copy and the caller's to clear. The file is read once: a
-// pipe has nothing for a second look.
+// SignerAndPassphrase also returns a copy of the key's passphrase, nil for a plain key, to encrypt another key
+// alike. The caller clears it. The file is read once, so a pipe works.
 func (r *Ring) SignerAndPassphrase(path string) (crypto.Signer, []byte, error) {
 	key, encrypted, err := r.key(path)
 	if err != nil {
@@ -65,7 +55,7 @@ func (r *Ring) SignerAndPassphrase(path string) (crypto.Signer, []byte, error) {
 	return signer, nil, nil
 }
 
-// X25519 is [Ring.Signer] for a key that others seal to.
+// X25519 is [Ring.Signer] for a seal key.
 func (r *Ring) X25519(path string) (*ecdh.PrivateKey, error) {
 	key, _, err := r.key(path)
 	if err != nil {
@@ -78,27 +68,25 @@ func (r *Ring) X25519(path string) (*ecdh.PrivateKey, error) {
 	return x, nil
 }
 
-// Remember has the ring try a passphrase before it looks for another, as if it
-// had read a key with it. It keeps a copy.
+// Remember sets a passphrase to try first. It keeps a copy.
 func (r *Ring) Remember(passphrase []byte) {
 	r.Forget()
 	r.secret = bytes.Clone(passphrase)
 }
 
-// Clone returns a ring that knows as much and forgets by itself.
+// Clone returns an independent ring with the same passphrase.
 func (r *Ring) Clone() *Ring {
 	clone := *r
 	clone.secret = bytes.Clone(r.secret)
 	return &clone
 }
 
-// Forget overwrites the passphrase, as far as that can be done in Go.
+// Forget overwrites the passphrase, as far as Go can.
 func (r *Ring) Forget() {
 	clear(r.secret)
 	r.secret = nil
 }
 
-// key returns the key in the file, and whether it is encrypted.
 func (r *Ring) key(path string) (key crypto.PrivateKey, encrypted bool, err error) {
 	b, err := ReadKey(path)
 	if err != nil {
@@ -113,8 +101,7 @@ func (r *Ring) key(path string) (key crypto.PrivateKey, encrypted bool, err erro
 	return key, encrypted, err
 }
 
-// decrypt decrypts the key in b, which path held, with the passphrase that is
-// remembered, or another one that it then remembers.
+// decrypt tries the kept passphrase, then another one, which it keeps.
 func (r *Ring) decrypt(b []byte, path string) (crypto.PrivateKey, error) {
 	if r.secret != nil {
 		key, err := r.open(b, r.secret)
@@ -139,13 +126,12 @@ func (r *Ring) decrypt(b []byte, path string) (crypto.PrivateKey, error) {
 	return key, nil
 }
 
-// open decrypts a key with a copy of the secret, since Parse clears what it is
-// given.
+// open copies the secret, because Parse clears it.
 func (r *Ring) open(b, secret []byte) (crypto.PrivateKey, error) {
 	return Parse(b, func() ([]byte, error) { return bytes.Clone(secret), nil })
 }
 
-// find returns the passphrase from the first source that there is.
+// find returns the passphrase of the first source.
 func (r *Ring) find(path string) ([]byte, error) {
 	if r.File != "" {
 		return ReadLine(r.File)
@@ -161,8 +147,7 @@ func (r *Ring) find(path string) ([]byte, error) {
 	return r.Ask("Passphrase for " + path + ": ")
 }
 
-// credential returns the passphrase that systemd has brought. There is none:
-// [fs.ErrNotExist].
+// credential returns [fs.ErrNotExist] without a credential.
 func (r *Ring) credential() ([]byte, error) {
 	if r.Credentials == "" {
 		return nil, fs.ErrNotExist

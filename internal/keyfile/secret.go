@@ -11,26 +11,20 @@ import (
 	"syscall"
 )
 
-// Bounds of secret files, chosen far beyond what anybody has: a file that was
-// given by mistake is refused rather than read.
+// Bounds of secret files, to refuse a file given by mistake.
 const (
 	maxKeyBytes  = 64 << 10
 	maxLineBytes = 4 << 10
 )
 
-// ErrExposed means that others than its owner may read or write a secret file.
-// The text around it has the command that mends that; nothing of it is used.
+// ErrExposed means that users besides the owner may access a secret file. The text contains the command to fix it.
 var ErrExposed = errors.New("lets others in")
 
-// ReadSecret returns what a secret file holds, at most 64 KiB. A regular file
-// with any permission of its group or of everybody is refused with
-// [ErrExposed]: what was looked at is what is read, whatever happens to the
-// path meanwhile. Links are followed. Of a pipe, such as /dev/fd/3, no
-// permissions are asked.
+// ReadSecret returns at most 64 KiB of a secret file. A regular file that group or world may access is
+// [ErrExposed]; the open file is checked, not its path. Pipes such as /dev/fd/3 are not checked.
 func ReadSecret(path string) ([]byte, error) { return read(path, 0, maxKeyBytes, exposed) }
 
-// ReadFile is [ReadSecret] for what has to be a regular file: everything else is an error.
-// It does not wait for a writer of a pipe, which may be for ever.
+// ReadFile is [ReadSecret] for regular files only. It does not block on a pipe without a writer.
 func ReadFile(path string) ([]byte, error) {
 	return read(path, syscall.O_NONBLOCK, maxKeyBytes, func(path string, info fs.FileInfo) error {
 		if !info.Mode().IsRegular() {
@@ -40,9 +34,8 @@ func ReadFile(path string) ([]byte, error) {
 	})
 }
 
-// ReadKey is [ReadSecret] for a private key. Of a file that is open to others
-// because it is no secret, such as a public key given by mistake, it says so:
-// that error wraps [ErrKey].
+// ReadKey is [ReadSecret] for a private key. For an exposed file that holds only public data, such as a public key,
+// the error is [ErrKey].
 func ReadKey(path string) ([]byte, error) {
 	b, err := ReadSecret(path)
 	if !errors.Is(err, ErrExposed) {
@@ -50,7 +43,7 @@ func ReadKey(path string) ([]byte, error) {
 	}
 	if b, failed := read(path, 0, maxKeyBytes, nil); failed == nil {
 		defer clear(b)
-		secret := bytes.Contains(b, []byte(typePlain+"-----")) // perhaps in a block that cannot be read
+		secret := bytes.Contains(b, []byte(typePlain+"-----")) // also in a damaged block
 		if _, failed := privateBlock(b); failed != nil && !secret && bytes.Contains(b, []byte("-----BEGIN ")) {
 			return nil, fmt.Errorf("%s: %w", path, failed)
 		}
@@ -58,8 +51,7 @@ func ReadKey(path string) ([]byte, error) {
 	return nil, err
 }
 
-// ReadLine returns the only line of a secret file, without its end, at most
-// 4 KiB and not empty, under the conditions of [ReadSecret].
+// ReadLine is [ReadSecret] for a secret on one line, at most 4 KiB, returned without the line end.
 func ReadLine(path string) ([]byte, error) { return readLine(path, exposed) }
 
 func readLine(path string, check func(string, fs.FileInfo) error) ([]byte, error) {
@@ -77,11 +69,10 @@ func readLine(path string, check func(string, fs.FileInfo) error) ([]byte, error
 	return b, nil
 }
 
-// read reads a file of at most limit bytes that passes check, unless that is nil.
 func read(path string, flag int, limit int64, check func(string, fs.FileInfo) error) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|flag, 0)
 	if err != nil {
-		return nil, err // names the path already
+		return nil, err
 	}
 	defer func() { _ = f.Close() }() // nothing was written
 	info, err := f.Stat()
@@ -98,8 +89,7 @@ func read(path string, flag int, limit int64, check func(string, fs.FileInfo) er
 	return b, err
 }
 
-// CheckPrivate returns [ErrExposed] if path is a regular file that is open to others: for what may
-// hold a secret, which only who has read it knows.
+// CheckPrivate returns [ErrExposed] for a regular file that group or world may access.
 func CheckPrivate(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -108,7 +98,6 @@ func CheckPrivate(path string) error {
 	return exposed(path, info)
 }
 
-// exposed reports whether a regular file is open to others.
 func exposed(path string, info fs.FileInfo) error {
 	if mode := info.Mode().Perm(); info.Mode().IsRegular() && mode&0o077 != 0 {
 		return fmt.Errorf("%s: mode %04o %w: chmod 600 %s", path, mode, ErrExposed, shellWord(path))
@@ -116,8 +105,7 @@ func exposed(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// shellWord writes a path so that a shell takes it for one word and chmod for
-// no option.
+// shellWord quotes a path for a shell, and for chmod if it begins with a dash.
 func shellWord(path string) string {
 	if strings.HasPrefix(path, "-") {
 		path = "./" + path

@@ -2,11 +2,10 @@ package seal
 
 import "sync"
 
-// cacheEntries bounds the sessions that an [Opener] remembers, about 1 MB: more nodes than a busy provisioner has in
-// hand at a time. A node is through in seconds.
+// cacheEntries takes about 1 MB, for more nodes than a busy provisioner handles at a time.
 const cacheEntries = 8192
 
-// sessionID is what names a session among those of all keys.
+// sessionID names a session across all keys.
 type sessionID [idChars + encapsulatedBytes]byte
 
 func newSessionID(key string, enc []byte) (id sessionID) {
@@ -15,15 +14,13 @@ func newSessionID(key string, enc []byte) (id sessionID) {
 	return id
 }
 
-// A cache remembers the secrets of sessions that were opened lately. It saves an agreement and decides nothing: what is
-// not in it is computed again, by this process or by another, with the same result. Only sessions of which something
-// has opened are put in, so that crowding one out costs as much as computing one again.
+// A cache keeps secrets of recent sessions to save key agreements; a missing one is computed again. Only sessions
+// from which something was opened get in, so evicting one costs an attacker as much as computing it.
 type cache struct {
 	mu      sync.Mutex
-	secrets map[sessionID][secretBytes]byte // guarded by mu; without pointers: the collector passes over them
+	secrets map[sessionID][secretBytes]byte // guarded by mu; no pointers for the garbage collector to scan
 }
 
-// get returns the secret of a session, if it is remembered.
 func (c *cache) get(id sessionID) ([]byte, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,7 +28,7 @@ func (c *cache) get(id sessionID) ([]byte, bool) {
 	return b[:], ok
 }
 
-// put remembers the secret of a session. Where there is no room, any other one gives way.
+// put evicts any other session if the cache is full.
 func (c *cache) put(id sessionID, secret []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

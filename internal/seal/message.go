@@ -7,31 +7,25 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrPlain means that a message that had to be sealed came in plain. It may be
-// anybody's. A node may let the wait of a plain refusal slow its next attempt
-// (see [wire.Refusal.Wait]) and must not believe anything else in it.
+// ErrPlain means that a message is not sealed. A node may let a plain refusal slow its next attempt (see
+// [wire.Refusal.Wait]) but must believe nothing else in it.
 var ErrPlain = errors.New("message is not sealed")
 
 const (
 	requestFrame = len(`{"v":1,"sealed":true,"key":"","enc":"","ct":""}`) + (idBytes+2)/3*4 + (encapsulatedBytes+2)/3*4
 	replyFrame   = len(`{"v":1,"sealed":true,"ct":""}`)
 
-	// MaxRequestBytes is the largest plain message, envelope and all, that fits
-	// into a sealed one of [wire.MaxMessageBytes], 48,892 bytes: base64 makes
-	// four bytes of three. A full token, full facts (40 KiB together) and a
-	// certificate request of 5 KiB fit.
+	// MaxRequestBytes is the largest plain message, with envelope, that fits [wire.MaxMessageBytes] sealed: 48,892
+	// bytes. Full token and facts (40 KiB) and a certificate request of 5 KiB fit.
 	MaxRequestBytes = ((wire.MaxMessageBytes-requestFrame)/4*3-saltBytes-tagBytes)/padTo*padTo - lengthBytes
 
-	// MaxReplyBytes is the largest sealed reply, 683 KiB: a plain one of
-	// [wire.MaxReplyBytes] in base64. A broker's max_payload must be above it;
-	// NATS has 1 MiB unless told otherwise.
+	// MaxReplyBytes is the largest sealed reply, 683 KiB. A broker's max_payload must allow it; the default is 1
+	// MiB.
 	MaxReplyBytes = (maxFrameBytes+2)/3*4 + replyFrame
 )
 
-// Encode returns a message in a sealed envelope: a *[wire.Applied] for that
-// purpose, and any other as an enroll request. The opener is for the replies to it;
-// a retry is sealed anew and has an opener of its own. The error wraps
-// [wire.ErrTooLarge] if the plain message is above [MaxRequestBytes].
+// Encode seals a [wire.Applied] or an enroll request. The opener is for replies to it. Seal retries anew. The error
+// wraps [wire.ErrTooLarge] above [MaxRequestBytes].
 func (s *Session) Encode(message any) ([]byte, *ReplyOpener, error) {
 	purpose := PurposeEnroll
 	if _, is := message.(*wire.Applied); is {
@@ -51,8 +45,7 @@ func (s *Session) Encode(message any) ([]byte, *ReplyOpener, error) {
 	return wire.EncodeSealed(m.Key, m.Encapsulated, m.Ciphertext), reply, nil
 }
 
-// EncodeReply returns message, a *[wire.Reply], in a sealed envelope. The error
-// wraps [wire.ErrTooLarge] if the plain message is above [wire.MaxReplyBytes].
+// EncodeReply seals a [wire.Reply]. The error wraps [wire.ErrTooLarge] above [wire.MaxReplyBytes].
 func (r *ReplySealer) EncodeReply(message any) ([]byte, error) {
 	plain, err := wire.Encode(message)
 	if err != nil {
@@ -65,13 +58,9 @@ func (r *ReplySealer) EncodeReply(message any) ([]byte, error) {
 	return wire.EncodeSealed("", nil, frame), nil
 }
 
-// DecodeReply decodes what [ReplySealer.EncodeReply] made, of at most
-// [MaxReplyBytes]. The reply came from a holder of the seal key and answers this
-// request.
-//
-// The error wraps [ErrPlain], [ErrOpen], or an error of [wire.Open] or
-// [wire.DecodeReply]. Whichever it is, the node goes on waiting: anybody can
-// send what causes it.
+// DecodeReply returns a reply that a holder of the seal key made for this request. The error wraps [ErrPlain],
+// [ErrOpen], or an error of [wire.Open] or [wire.DecodeReply]. After any error continue to wait, because anyone can
+// send such messages.
 func (r *ReplyOpener) DecodeReply(b []byte) (*wire.Reply, error) {
 	e, err := wire.Open(b, MaxReplyBytes)
 	if err != nil {

@@ -6,18 +6,14 @@ import (
 	"muster/internal/wire"
 )
 
-// An Opener holds the provisioner's private keys and opens what was sealed to
-// any of them. It remembers the sessions that it has opened lately, which only
-// saves time (see [cache]). It is safe for concurrent use. Make one with
-// [NewOpener].
+// An Opener opens what was sealed to any of its keys. It is safe for concurrent use.
 type Opener struct {
-	keys  map[string]*PrivateKey // by id; set by NewOpener, then read-only
-	cache func() *cache          // what it remembers; a function because fmt prints everything else
+	keys  map[string]*PrivateKey // by id; read-only
+	cache func() *cache          // a function, because fmt prints other fields
 }
 
-// NewOpener returns an Opener for keys, at least one, each once. To rotate, add
-// the new key, sign tokens with it, and take the old one out when the last
-// token that names it has expired. The error wraps [ErrKey].
+// NewOpener needs at least one key. To rotate, add a new key, sign tokens with it, and remove the old key once its
+// last token has expired. The error wraps [ErrKey].
 func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("%w: no key at all", ErrKey)
@@ -33,19 +29,15 @@ func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 	return o, nil
 }
 
-// Open opens e, which [wire.Open] has decoded and which must have been sealed for
-// purpose. The plaintext may be empty. It is whatever a stranger wanted it to be:
-// sealing takes no secret. The same e opens any number of times. Every reply from
-// here on, whatever the message turns out to be, goes through the ReplySealer.
-//
-// The error wraps [ErrPlain], [ErrUnknownKey] or [ErrOpen]. There is no ReplySealer
-// then, and any reply can only be a plain one, which the node will not believe.
+// Open opens an envelope that was sealed for purpose, any number of times. The plaintext may be empty and comes
+// from an unauthenticated sender. Send all replies through the ReplySealer. The error wraps [ErrPlain],
+// [ErrUnknownKey] or [ErrOpen]; only a plain reply is possible then.
 func (o *Opener) Open(purpose Purpose, e *wire.Envelope) (plaintext []byte, reply *ReplySealer, err error) {
 	if !e.Sealed {
 		return nil, nil, ErrPlain
 	}
 	if err := checkFrame("ciphertext", e.Ciphertext, maxCiphertextBytes); err != nil {
-		return nil, nil, err // before anything is computed
+		return nil, nil, err // before any computation
 	}
 	session, keep, err := o.session(e.Key, e.Encapsulated)
 	if err != nil {
@@ -59,8 +51,7 @@ func (o *Opener) Open(purpose Purpose, e *wire.Envelope) (plaintext []byte, repl
 	return plaintext, &ReplySealer{x}, nil
 }
 
-// session returns the secret of a session. keep remembers it; call it once
-// something of the session has opened.
+// session returns a session's secret. Call keep once something of the session has opened.
 func (o *Opener) session(key string, enc []byte) (s secret, keep func(), err error) {
 	if len(enc) != encapsulatedBytes {
 		return nil, nil, fmt.Errorf("%w: encapsulated key of %d bytes, want %d", ErrOpen, len(enc), encapsulatedBytes)

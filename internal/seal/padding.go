@@ -3,21 +3,19 @@ package seal
 import "encoding/binary"
 
 const (
-	padTo       = 256 // chosen: a certificate request or two facts more do not show
+	padTo       = 256 // hides small differences of requests and facts
 	lengthBytes = 4
 )
 
-// padded returns the length of n bytes after [pad].
 func padded(n int) int { return (lengthBytes + n + padTo - 1) / padTo * padTo }
 
-// pad writes b behind its length into dst, which has [padded] bytes, all zero.
+// pad writes length and b into dst, which has [padded] zero bytes.
 func pad(dst, b []byte) {
 	binary.BigEndian.PutUint32(dst, uint32(len(b)))
 	copy(dst[lengthBytes:], b)
 }
 
-// unpad returns what [pad] was given, as a part of b. It accepts nothing that
-// pad does not write, so that there is one encoding of each message.
+// unpad returns a part of b. It accepts only what pad writes, so that each message has one encoding.
 func unpad(b []byte) ([]byte, bool) {
 	if len(b) < lengthBytes {
 		return nil, false

@@ -10,18 +10,17 @@ import (
 
 const maxFrameBytes = saltBytes + (lengthBytes+wire.MaxReplyBytes+padTo-1)/padTo*padTo + tagBytes
 
-// An exchange is what both sides know of one request.
+// An exchange is what both sides know about a request.
 type exchange struct {
-	replies secret // of this request
-	aad     []byte // to which replies are bound: the request's tag
+	replies secret // derives keys of replies
+	aad     []byte // the request's tag, to which replies are bound
 }
 
-// newExchange returns that of the request with this ciphertext.
 func newExchange(replies secret, ct []byte) exchange {
 	return exchange{replies, slices.Clone(ct[len(ct)-tagBytes:])}
 }
 
-// cipher returns that of the one reply with this salt.
+// cipher returns the cipher for the reply with this salt.
 func (x exchange) cipher(salt []byte) (*aead, error) {
 	b, err := x.replies(replyLabel, salt, keyBytesGCM+nonceBytesGCM)
 	if err != nil {
@@ -30,18 +29,16 @@ func (x exchange) cipher(salt []byte) (*aead, error) {
 	return newAEAD(b)
 }
 
-// A ReplySealer encrypts replies to one request; [Opener.Open] makes it. It can
-// be used any number of times and by several goroutines.
+// A ReplySealer encrypts replies to one request. It is safe for concurrent use.
 type ReplySealer struct{ x exchange }
 
-// Seal encrypts a reply of at most [wire.MaxReplyBytes] for the sender of the
-// request. A larger one is [wire.ErrTooLarge].
+// Seal encrypts a reply. More than [wire.MaxReplyBytes] is [wire.ErrTooLarge].
 func (r *ReplySealer) Seal(plaintext []byte) ([]byte, error) {
 	if len(plaintext) > wire.MaxReplyBytes {
 		return nil, fmt.Errorf("seal reply: %w: %d bytes, limit %d", wire.ErrTooLarge, len(plaintext), wire.MaxReplyBytes)
 	}
 	frame := newFrame(len(plaintext))
-	salt, body := frame[:saltBytes], frame[saltBytes:] // body is encrypted where it lies
+	salt, body := frame[:saltBytes], frame[saltBytes:] // body is encrypted in place
 	if _, err := rand.Read(salt); err != nil {
 		return nil, fmt.Errorf("seal reply: %w", err)
 	}
@@ -53,15 +50,11 @@ func (r *ReplySealer) Seal(plaintext []byte) ([]byte, error) {
 	return c.Seal(salt, c.nonce, body, r.x.aad), nil
 }
 
-// A ReplyOpener decrypts replies to one request; [Session.Seal] makes it. It
-// can be used any number of times and by several goroutines: what does not open
-// leaves it as it was, so a node goes on listening.
+// A ReplyOpener decrypts replies to one request. It is safe for concurrent use; a failure does not change it.
 type ReplyOpener struct{ x exchange }
 
-// Open decrypts what [ReplySealer.Seal] made. What it returns came from a holder
-// of the seal key and answers this request; it may be an earlier answer than
-// the last. The error wraps [ErrOpen]: somebody else's reply, or damage; ignore
-// it and go on waiting.
+// Open decrypts a reply that a holder of the seal key made for this request; it may be an older one. On [ErrOpen]
+// ignore the reply and continue to wait.
 func (r *ReplyOpener) Open(frame []byte) ([]byte, error) {
 	if err := checkFrame("reply", frame, maxFrameBytes); err != nil {
 		return nil, err
@@ -73,7 +66,6 @@ func (r *ReplyOpener) Open(frame []byte) ([]byte, error) {
 	return c.open(frame, r.x.aad)
 }
 
-// checkFrame checks the length of salt, padded message and tag.
 func checkFrame(what string, frame []byte, limit int) error {
 	switch {
 	case len(frame) > limit:
@@ -84,7 +76,7 @@ func checkFrame(what string, frame []byte, limit int) error {
 	return nil
 }
 
-// open decrypts what stands behind the salt, and takes the padding off.
+// open decrypts and removes the padding.
 func (c *aead) open(frame, aad []byte) ([]byte, error) {
 	buf, err := c.Open(nil, c.nonce, frame[saltBytes:], aad)
 	if err != nil {

@@ -8,44 +8,36 @@ import (
 	"muster/internal/wire"
 )
 
-// What opening can say. None of it is worth telling a stranger apart from the
-// others, and what did not open is to be treated as if it had never come.
+// Errors of opening. Treat the message as if it had not arrived.
 var (
-	// ErrUnknownKey means that something is sealed to a key that the [Opener]
-	// does not hold: the token is older than the last rotation, or another
+	// ErrUnknownKey means that the [Opener] does not have the key: the token predates a rotation or is another
 	// installation's. The text names the key.
 	ErrUnknownKey = errors.New("sealed to a key that is not held")
 
-	// ErrOpen means that something is damaged, forged, of another form, or
-	// sealed for another key, session, purpose or request. Which, nobody can say.
+	// ErrOpen means damaged, forged, malformed, or sealed for another key, session, purpose or request.
 	ErrOpen = errors.New("sealed message does not open")
 )
 
-// A Purpose says what is sealed. What was sealed for one purpose opens for no
-// other.
+// A Purpose separates messages: what is sealed for one does not open for another.
 type Purpose string
 
-// The purposes: the labels under which the keys of a message are derived.
+// Purposes are labels of the key derivation.
 const (
-	PurposeEnroll  Purpose = "muster enroll v1"  // an enroll request and its replies
-	PurposeApplied Purpose = "muster applied v1" // a confirmation and its replies
-	PurposeConnect Purpose = "muster connect v1" // the token of a connection; see [Session.Token]
+	PurposeEnroll  Purpose = "muster enroll v1"  // enroll requests and their replies
+	PurposeApplied Purpose = "muster applied v1" // confirmations and their replies
+	PurposeConnect Purpose = "muster connect v1" // tokens; see [Session.Token]
 )
 
-// Sizes of what sealing adds.
 const (
 	encapsulatedBytes = 32 // RFC 9180 section 7.1
-	tagBytes          = 16 // of AES-256-GCM, NIST SP 800-38D
+	tagBytes          = 16 // AES-256-GCM, NIST SP 800-38D
 )
 
-// maxCiphertextBytes bounds what is opened: the largest message, padded.
+// maxCiphertextBytes is the largest message, padded.
 const maxCiphertextBytes = saltBytes + (lengthBytes+wire.MaxMessageBytes+padTo-1)/padTo*padTo + tagBytes
 
-// Seal seals plaintext of at most [wire.MaxMessageBytes], which may be empty.
-// Sealing the same twice gives results that have nothing in common but the
-// session. The [ReplyOpener] opens replies to this one message.
-//
-// The error wraps [wire.ErrTooLarge].
+// Seal seals at most [wire.MaxMessageBytes], or returns [wire.ErrTooLarge]. Two results for the same plaintext
+// share only the session. The [ReplyOpener] opens replies to this message.
 func (s *Session) Seal(purpose Purpose, plaintext []byte) (*wire.Envelope, *ReplyOpener, error) {
 	if len(plaintext) > wire.MaxMessageBytes {
 		return nil, nil, fmt.Errorf("seal: %w: %d bytes, limit %d", wire.ErrTooLarge, len(plaintext), wire.MaxMessageBytes)
@@ -55,14 +47,13 @@ func (s *Session) Seal(purpose Purpose, plaintext []byte) (*wire.Envelope, *Repl
 	return s.seal(purpose, frame)
 }
 
-// newFrame returns the place of a salt and a plaintext of n bytes, padded, with
-// room for the tag.
+// newFrame has space for a salt, n padded bytes and the tag.
 func newFrame(n int) []byte {
 	size := saltBytes + padded(n)
 	return make([]byte, size, size+tagBytes)
 }
 
-// seal seals what stands padded behind the place of the salt, where it lies.
+// seal seals the padded plaintext behind the salt in place.
 func (s *Session) seal(purpose Purpose, frame []byte) (*wire.Envelope, *ReplyOpener, error) {
 	salt, body := frame[:saltBytes], frame[saltBytes:]
 	if _, err := rand.Read(salt); err != nil {

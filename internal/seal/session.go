@@ -14,8 +14,7 @@ import (
 	"muster/internal/wire"
 )
 
-// Labels of the derivation, part of the protocol; see the package comment. None
-// is the beginning of another, so that no two uses derive the same.
+// Labels of the derivation. None is a prefix of another, so that no two uses derive the same bytes.
 const (
 	sessionInfo  = "muster session v1" // HPKE's info
 	sessionLabel = "muster session v1" // exporter context
@@ -24,39 +23,37 @@ const (
 )
 
 const (
-	secretBytes = 32 // the output of HKDF-SHA256
-	saltBytes   = 32 // chosen, as in RFC 9458 section 4.4: no two of a session are ever the same
+	secretBytes = 32 // HKDF-SHA256
+	saltBytes   = 32 // as in RFC 9458 section 4.4, so that salts do not repeat
 	proofBytes  = 32 // HMAC-SHA256, whole
 
 	keyBytesGCM   = 32 // AES-256
 	nonceBytesGCM = 12 // NIST SP 800-38D section 8.2.1
 )
 
-// suite returns the three parts of HPKE that this protocol has fixed. HPKE
-// agrees on a secret and encrypts nothing itself.
+// suite returns HPKE without encryption.
 func suite() (hpke.KEM, hpke.KDF, hpke.AEAD) {
 	return hpke.DHKEM(ecdh.X25519()), hpke.HKDFSHA256(), hpke.ExportOnly()
 }
 
-// A secret is what both sides of something know, and nobody else: 32 bytes, from
-// which it derives others. It is a function because fmt prints everything else,
-// %s even through two pointers. Nil is a secret that never was.
+// A secret derives further secrets from 32 bytes. It is a function because fmt prints other values, with %s even
+// through pointers.
 type secret func(label string, context []byte, length int) ([]byte, error)
 
-// newSecret returns HKDF-Expand with b, which must be uniformly random.
+// newSecret's b must be uniformly random.
 func newSecret(b []byte) secret {
 	return func(label string, context []byte, length int) ([]byte, error) {
 		return hkdf.Expand(sha256.New, b, label+string(context), length)
 	}
 }
 
-// An aead encrypts or decrypts one message.
+// An aead is for one message.
 type aead struct {
 	cipher.AEAD
 	nonce []byte
 }
 
-// newAEAD takes key and nonce off the beginning of b.
+// newAEAD takes key and nonce from the beginning of b.
 func newAEAD(b []byte) (*aead, error) {
 	block, err := aes.NewCipher(b[:keyBytesGCM])
 	if err != nil {
@@ -69,8 +66,7 @@ func newAEAD(b []byte) (*aead, error) {
 	return &aead{gcm, b[keyBytesGCM : keyBytesGCM+nonceBytesGCM]}, nil
 }
 
-// message returns the cipher of the one message of a session that has this salt,
-// and the secret for its replies.
+// message returns the cipher of the message with this salt, and its reply secret.
 func (s secret) message(purpose Purpose, salt []byte) (*aead, secret, error) {
 	b, err := s(string(purpose), salt, keyBytesGCM+nonceBytesGCM+secretBytes)
 	if err != nil {
@@ -80,8 +76,7 @@ func (s secret) message(purpose Purpose, salt []byte) (*aead, secret, error) {
 	return c, newSecret(b[keyBytesGCM+nonceBytesGCM:]), err
 }
 
-// open opens the ciphertext, whose length has been checked, of one message of a
-// session.
+// open opens a ciphertext whose length has been checked.
 func (s secret) open(purpose Purpose, ct []byte) ([]byte, exchange, error) {
 	c, replies, err := s.message(purpose, ct[:saltBytes])
 	if err != nil {
@@ -94,26 +89,20 @@ func (s secret) open(purpose Purpose, ct []byte) ([]byte, exchange, error) {
 	return plaintext, newExchange(replies, ct), nil
 }
 
-// exporter is an HPKE context of either side.
 type exporter interface {
 	Export(label string, length int) ([]byte, error)
 }
 
-// A Session is a node's side of one connection in sealed mode: one agreement on
-// a secret, from which whatever is sealed on the connection has keys of its own.
-// It is safe for concurrent use. Make one with [NewSession] for each connection.
+// A Session is a node's side of one connection. It is safe for concurrent use.
 type Session struct {
-	key    string // id of the key that it is sealed to
+	key    string // id of the recipient's key
 	enc    []byte // HPKE's encapsulated key
 	secret secret
 	token  string // sealed
 }
 
-// NewSession agrees on a secret with the holder of k and seals the token with
-// it.
-//
-// The error wraps [wire.ErrTooLarge] for a token above [wire.MaxTokenBytes] or
-// [ErrKey] if k is the zero value; it does not print the token.
+// NewSession agrees on a secret with k's holder and seals the token. The error wraps [wire.ErrTooLarge], or
+// [ErrKey] for a bad key; it does not contain the token.
 func NewSession(k PublicKey, token wire.Secret) (*Session, error) {
 	switch {
 	case token == "":
@@ -144,7 +133,7 @@ func (k PublicKey) agree() (*Session, error) {
 	}
 	enc, sender, err := hpke.NewSender(public, kdf, none, []byte(sessionInfo))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrKey, err) // of small order, as the zero value is
+		return nil, fmt.Errorf("%w: %w", ErrKey, err) // small order, as the zero value
 	}
 	secret, err := export(sender)
 	if err != nil {
@@ -153,7 +142,6 @@ func (k PublicKey) agree() (*Session, error) {
 	return &Session{key: k.ID(), enc: enc, secret: newSecret(secret)}, nil
 }
 
-// export takes the secret of a session out of an HPKE context.
 func export(context exporter) ([]byte, error) {
 	b, err := context.Export(sessionLabel, secretBytes)
 	if err != nil {
@@ -162,34 +150,28 @@ func export(context exporter) ([]byte, error) {
 	return b, nil
 }
 
-// Token returns what the connection presents as CONNECT's auth_token:
+// Token returns CONNECT's auth_token, the last two parts in base64url without padding:
 //
 //	muster-sealed-v1.<key id>.<encapsulated key>.<ciphertext>
-//
-// the last two in base64url without padding.
 func (s *Session) Token() string { return s.token }
 
-// Name returns what the connection presents as CONNECT's nkey, and the broker
-// reports as the user of its requests: see [SessionName].
+// Name returns CONNECT's nkey; see [SessionName].
 func (s *Session) Name() string { return SessionName(s.enc) }
 
-// Prove returns what the connection presents, in base64url, as CONNECT's sig: that
-// it has agreed on the secret, now that the broker has chosen the nonce. It is a
+// Prove returns CONNECT's sig: the proof that this session's secret and the broker's nonce are known. It is a
 // nats.SignatureHandler.
 func (s *Session) Prove(nonce []byte) ([]byte, error) { return s.secret.proof(nonce) }
 
-// proof is HMAC-SHA256 under the session's secret, over label and nonce.
+// proof is HMAC-SHA256 over label and nonce.
 func (s secret) proof(nonce []byte) ([]byte, error) { return s(proofLabel, nonce, proofBytes) }
 
-// SessionName returns the name of the session with this encapsulated key: that
-// in base64url without padding, 43 characters. A connection of which the broker
-// says that it has this name, and which [Opener.OpenToken] has let in, is one of
-// whoever made the session.
+// SessionName returns the encapsulated key in base64url, 43 characters. If the broker reports this name for a
+// connection that [Opener.OpenToken] has admitted, the connection belongs to the session's maker.
 func SessionName(encapsulated []byte) string {
 	return base64.RawURLEncoding.EncodeToString(encapsulated)
 }
 
-// session returns the secret of the session that was agreed on with k by enc.
+// session returns the secret that enc and k agree on.
 func (k *PrivateKey) session(enc []byte) ([]byte, error) {
 	_, kdf, none := suite()
 	recipient, err := hpke.NewRecipient(enc, k.secret(), kdf, none, []byte(sessionInfo))

@@ -10,37 +10,32 @@ import (
 )
 
 const (
-	tokenFamily = "muster-sealed-" // of every version; no JWS begins so
+	tokenFamily = "muster-sealed-" // all versions; no JWS begins like this
 	tokenPrefix = tokenFamily + "v1."
 
-	// MaxSealedTokenBytes is the longest text of [Session.Token], for a token of
-	// [wire.MaxTokenBytes]. With the rest of CONNECT, 314 bytes from nats.go, it fits the
-	// 16,384 bytes of max_control_line that muster configures.
+	// MaxSealedTokenBytes is the sealed size of [wire.MaxTokenBytes]. With the rest of CONNECT, 314 bytes from
+	// nats.go, it fits muster's max_control_line of 16,384.
 	MaxSealedTokenBytes = len(tokenPrefix) + (idBytes*8+5)/6 + 1 + (encapsulatedBytes*8+5)/6 + 1 + (maxTokenCiphertext*8+5)/6
 
 	maxTokenCiphertext = saltBytes + (lengthBytes+wire.MaxTokenBytes+padTo-1)/padTo*padTo + tagBytes
 )
 
-// IsSealedToken reports whether s is a sealed token, of this version or of
-// another: something for [Opener.OpenToken] and never for a JWT parser.
+// IsSealedToken reports whether s is a sealed token of any version, which no JWT parser must get.
 func IsSealedToken(s string) bool { return strings.HasPrefix(s, tokenFamily) }
 
-// Presented is what a connection presents, each as CONNECT has it.
+// Presented is what a connection presents in CONNECT.
 type Presented struct {
-	Token     string // auth_token: see [Session.Token]
-	Name      string // nkey: see [Session.Name]
-	Signature string // sig, in base64url without padding: see [Session.Prove]
-	Nonce     string // not CONNECT's, but what the broker has sent this connection
+	Token     string // auth_token, see [Session.Token]
+	Name      string // nkey, see [Session.Name]
+	Signature string // sig, see [Session.Prove]
+	Nonce     string // what the broker sent to this connection
 }
 
-// ErrProof means that a connection presents a sealed token, and not the proof that
-// whoever sealed it is there: it was recorded, and sent again.
+// ErrProof means that a sealed token lacks its session's proof: it may be a recorded one.
 var ErrProof = errors.New("not of the connection for which it was sealed")
 
-// OpenToken opens what [NewSession] has sealed, for the connection that presents
-// it. The token is not authenticated; the caller must verify it. The error wraps
-// [ErrUnknownKey], [ErrOpen], or [ErrProof] if the connection is not the session's,
-// in which case the token is not opened at all.
+// OpenToken opens the token of a connection. The caller must verify the token. The error wraps [ErrUnknownKey],
+// [ErrOpen], or [ErrProof] if the connection is another session's; the token is then not opened.
 func (o *Opener) OpenToken(p Presented) (wire.Secret, error) {
 	s, err := parseToken(p.Token)
 	if err != nil {
@@ -76,7 +71,6 @@ func (o *Opener) OpenToken(p Presented) (wire.Secret, error) {
 	return wire.Secret(b), nil
 }
 
-// parseToken takes a sealed token apart.
 func parseToken(s string) (*wire.Envelope, error) {
 	if len(s) > MaxSealedTokenBytes {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrOpen, len(s), MaxSealedTokenBytes)

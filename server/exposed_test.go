@@ -34,7 +34,7 @@ func TestAKeyOpenToOthersIsNotUsed(t *testing.T) {
 			before := snapshot(t, cfg)
 			err := runOnce(t, cfg)
 			if !errors.Is(err, server.ErrMode) || !errors.Is(err, keyfile.ErrExposed) ||
-				!strings.Contains(err.Error(), "mode 0640 lets others in: chmod 600 "+key) {
+				!strings.Contains(err.Error(), "mode 0640 lets other users in: chmod 600 "+key) {
 				t.Errorf("Run = %v, want %v and the command to run", err, server.ErrMode)
 			}
 			if diff := cmp.Diff(before, snapshot(t, cfg)); diff != "" {

@@ -42,7 +42,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	if err := os.Chmod(credential, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	fails("muster: --login: "+credential+": mode 0640 lets others in: chmod 600 "+credential+"\n", append([]string{"status"}, url...)...)
+	fails("muster: --login: "+credential+": mode 0640 lets other users in: chmod 600 "+credential+"\n", append([]string{"status"}, url...)...)
 	if err := os.Chmod(credential, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	} else if err := os.WriteFile(exposed, b, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	fails("lets others in", "operator", "token", "anna", "--key", exposed, "--installation", installation[1])
+	fails("lets other users in", "operator", "token", "anna", "--key", exposed, "--installation", installation[1])
 	byToken := append(url, "--login", filepath.Join(dir, "anna.jwt"))
 	muster(t, dir, append([]string{"token", "list"}, byToken...)...)
 	socket("operator", "remove", "anna", "--why", "has left")

@@ -17,7 +17,7 @@ const MaxFileBytes = 1 << 20
 // maxMistakes bounds the mistakes reported per file.
 const maxMistakes = 16
 
-// ReadFile reads a file of at most [MaxFileBytes], also from a device without end. Errors name the path.
+// ReadFile reads a file. More than [MaxFileBytes], as from an endless device, is an error. Errors name the path.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -94,7 +94,8 @@ func splitLine(line []byte) (text, key, value string, err error) {
 	key, value = strings.TrimRight(key, " \t"), strings.TrimLeft(value, " \t")
 	if !wire.ValidSettingKey(key) {
 		// Text before the = may be part of a secret, so it is not printed.
-		return "", "", "", fmt.Errorf("key of %d bytes, want 1 to %d of a-z, A-Z, 0-9, _, . and -", len(key), wire.MaxSettingKey)
+		return "", "", "", fmt.Errorf("key of %d bytes, want 1 to %d of a-z, A-Z, 0-9, _, . and -",
+			len(key), wire.MaxSettingKey)
 	}
 	if err := checkText(value); err != nil {
 		return "", "", "", err

@@ -83,7 +83,8 @@ var unknownKey = regexp.MustCompile(`(?s)field (.*?) not found in type .+$`)
 // last value would lift the restriction.
 func emptyValues(n *yaml.Node, inList bool) (errs []error) {
 	if inList && (n.ShortTag() == "!!null" || n.Kind == yaml.SequenceNode && len(n.Content) == 0) {
-		return []error{fmt.Errorf("line %d: an entry of a list, or a key in one, has no value: give it one, or take it out", n.Line)}
+		return []error{fmt.Errorf("line %d: an entry of a list, or a key in one, has no value: "+
+			"give it one, or remove it", n.Line)}
 	}
 	for _, c := range n.Content {
 		errs = append(errs, emptyValues(c, inList || n.Kind == yaml.SequenceNode)...)

@@ -72,7 +72,7 @@ func TestLoadYAML(t *testing.T) {
 	}
 }
 
-const noValue = "an entry of a list, or a key in one, has no value: give it one, or take it out"
+const noValue = "an entry of a list, or a key in one, has no value: give it one, or remove it"
 
 func TestLoadYAMLRefuses(t *testing.T) {
 	t.Parallel()

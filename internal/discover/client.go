@@ -83,7 +83,8 @@ func (r *Resolver) ask(ctx context.Context, name, server string) (*dns.Msg, erro
 		q[0].Qtype != dns.TypeSRV || q[0].Qclass != dns.ClassINET:
 		return nil, errors.New("the answer is to another question")
 	case reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError:
-		return nil, fmt.Errorf("answered %s", cmp.Or(dns.RcodeToString[reply.Rcode], fmt.Sprintf("code %d", reply.Rcode)))
+		code := cmp.Or(dns.RcodeToString[reply.Rcode], fmt.Sprintf("code %d", reply.Rcode))
+		return nil, fmt.Errorf("answered %s", code)
 	case reply.Truncated:
 		return nil, errors.New("the answer over TCP is truncated")
 	}

@@ -60,7 +60,8 @@ func newAnswer(name, server string, m *dns.Msg) answer {
 func (a answer) usable() ([]srv, error) {
 	var records []srv
 	first := ""
-	for _, r := range slices.SortedStableFunc(slices.Values(a.found), func(x, y *dns.SRV) int { return cmp.Compare(x.Priority, y.Priority) }) {
+	byPriority := func(x, y *dns.SRV) int { return cmp.Compare(x.Priority, y.Priority) }
+	for _, r := range slices.SortedStableFunc(slices.Values(a.found), byPriority) {
 		target, err := wire.ParseIdentity(strings.ToLower(strings.TrimSuffix(r.Target, ".")))
 		if err == nil && r.Port == 0 {
 			err = fmt.Errorf("%s has port 0", target)

@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -31,7 +32,8 @@ func parseURL(s string, secure bool) (Broker, error) {
 		return Broker{}, fmt.Errorf("broker URL of %d bytes, limit %d", len(text), maxURLBytes)
 	}
 	if strings.Contains(text, "@") {
-		return Broker{}, fmt.Errorf("broker URL with credentials in it (not shown): want scheme://host:port, and user and password apart")
+		return Broker{}, errors.New("broker URL contains credentials (not shown): " +
+			"want scheme://host:port, and user and password as settings of their own")
 	}
 	bad := func(format string, args ...any) (Broker, error) {
 		return Broker{}, fmt.Errorf("broker URL %q: %s", s, fmt.Sprintf(format, args...))
@@ -53,7 +55,8 @@ func parseURL(s string, secure bool) (Broker, error) {
 		return bad("more than one colon; an IPv6 address stands in brackets")
 	}
 	u, err := url.Parse("//" + strings.TrimSuffix(rest, "/"))
-	if err != nil || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.ForceQuery || strings.ContainsAny(rest, "#%") {
+	if err != nil || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.ForceQuery ||
+		strings.ContainsAny(rest, "#%") {
 		return bad("want host, host:port or scheme://host:port")
 	}
 	host, err := parseHost(u.Hostname(), strings.HasPrefix(u.Host, "["))

@@ -74,7 +74,8 @@ func Blocks(b []byte) ([]*pem.Block, error) {
 		blocks = append(blocks, block)
 	}
 	if len(blocks) < begun {
-		return nil, fmt.Errorf("%d of %d PEM blocks cannot be read: cut short, altered, or with something in front of a line, be it a blank or a byte order mark", begun-len(blocks), begun)
+		return nil, fmt.Errorf("%d of %d PEM blocks cannot be read: truncated, altered, "+
+			"or a line begins with a blank or a byte order mark", begun-len(blocks), begun)
 	}
 	return blocks, nil
 }
@@ -100,7 +101,8 @@ func privateBlock(b []byte) (*pem.Block, error) {
 	case found != nil:
 		return found, nil
 	case other != "":
-		return nil, fmt.Errorf("%w: %.40s only, want the private key that belongs to it", ErrKey, strings.ToLower(other))
+		return nil, fmt.Errorf("%w: %.40s only, want the private key that belongs to it",
+			ErrKey, strings.ToLower(other))
 	default:
 		return nil, fmt.Errorf("%w: not PEM, want a private key", ErrKey)
 	}

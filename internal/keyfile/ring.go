@@ -48,7 +48,8 @@ func (r *Ring) SignerAndPassphrase(path string) (crypto.Signer, []byte, error) {
 	signer, ok := key.(crypto.Signer)
 	switch {
 	case !ok:
-		return nil, nil, fmt.Errorf("%s: %w: %s cannot sign, want an RSA, P-256 or Ed25519 key", path, ErrKey, Kind(key))
+		return nil, nil, fmt.Errorf("%s: %w: %s cannot sign, want an RSA, P-256 or Ed25519 key",
+			path, ErrKey, Kind(key))
 	case encrypted:
 		return signer, bytes.Clone(r.secret), nil
 	}
@@ -141,8 +142,9 @@ func (r *Ring) find(path string) ([]byte, error) {
 		return secret, err
 	}
 	if r.Ask == nil {
-		return nil, fmt.Errorf("%s: %w: the key is encrypted; give its passphrase in a file (keys.passphrase_file or --passphrase-file), "+
-			"as the systemd credential %s, or on a terminal", path, ErrPassphrase, Credential)
+		return nil, fmt.Errorf("%s: %w: the key is encrypted; give its passphrase in a file "+
+			"(keys.passphrase_file or --passphrase-file), as the systemd credential %s, or on a terminal",
+			path, ErrPassphrase, Credential)
 	}
 	return r.Ask("Passphrase for " + path + ": ")
 }

@@ -18,7 +18,7 @@ const (
 )
 
 // ErrExposed means that users besides the owner may access a secret file. The text contains the command to fix it.
-var ErrExposed = errors.New("lets others in")
+var ErrExposed = errors.New("lets other users in")
 
 // ReadSecret returns at most 64 KiB of a secret file. A regular file that group or world may access is
 // [ErrExposed]; the open file is checked, not its path. Pipes such as /dev/fd/3 are not checked.

@@ -31,7 +31,8 @@ func ParsePublicKey(s string) (PublicKey, error) {
 	b, ok := decode64(s)
 	if !ok || len(b) != keyBytes {
 		// Quotes only the beginning: it may be the private key.
-		return PublicKey{}, fmt.Errorf("%w: public key of %d bytes that begins with %.12q, want %d bytes in base64url without padding", ErrKey, len(s), s, keyBytes)
+		return PublicKey{}, fmt.Errorf("%w: public key of %d bytes that begins with %.12q, "+
+			"want %d bytes in base64url without padding", ErrKey, len(s), s, keyBytes)
 	}
 	return PublicKey{[keyBytes]byte(b)}, nil
 }

@@ -35,7 +35,8 @@ type ReplySealer struct{ x exchange }
 // Seal encrypts a reply. More than [wire.MaxReplyBytes] is [wire.ErrTooLarge].
 func (r *ReplySealer) Seal(plaintext []byte) ([]byte, error) {
 	if len(plaintext) > wire.MaxReplyBytes {
-		return nil, fmt.Errorf("seal reply: %w: %d bytes, limit %d", wire.ErrTooLarge, len(plaintext), wire.MaxReplyBytes)
+		return nil, fmt.Errorf("seal reply: %w: %d bytes, limit %d",
+			wire.ErrTooLarge, len(plaintext), wire.MaxReplyBytes)
 	}
 	frame := newFrame(len(plaintext))
 	salt, body := frame[:saltBytes], frame[saltBytes:] // body is encrypted in place
@@ -71,7 +72,8 @@ func checkFrame(what string, frame []byte, limit int) error {
 	case len(frame) > limit:
 		return fmt.Errorf("%w: %s of %d bytes, limit %d", ErrOpen, what, len(frame), limit)
 	case len(frame) <= saltBytes+tagBytes || (len(frame)-saltBytes-tagBytes)%padTo != 0:
-		return fmt.Errorf("%w: %s of %d bytes, want %d more than a multiple of %d", ErrOpen, what, len(frame), saltBytes+tagBytes, padTo)
+		return fmt.Errorf("%w: %s of %d bytes, want %d more than a multiple of %d",
+			ErrOpen, what, len(frame), saltBytes+tagBytes, padTo)
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ const maxCiphertextBytes = saltBytes + (lengthBytes+wire.MaxMessageBytes+padTo-1
 // share only the session. The [ReplyOpener] opens replies to this message.
 func (s *Session) Seal(purpose Purpose, plaintext []byte) (*wire.Envelope, *ReplyOpener, error) {
 	if len(plaintext) > wire.MaxMessageBytes {
-		return nil, nil, fmt.Errorf("seal: %w: %d bytes, limit %d", wire.ErrTooLarge, len(plaintext), wire.MaxMessageBytes)
+		return nil, nil, fmt.Errorf("seal: %w: %d bytes, limit %d",
+			wire.ErrTooLarge, len(plaintext), wire.MaxMessageBytes)
 	}
 	frame := newFrame(len(plaintext))
 	pad(frame[saltBytes:], plaintext)
@@ -64,6 +65,12 @@ func (s *Session) seal(purpose Purpose, frame []byte) (*wire.Envelope, *ReplyOpe
 		return nil, nil, fmt.Errorf("seal: %w", err)
 	}
 	ct := c.Seal(salt, c.nonce, body, nil)
-	e := &wire.Envelope{Version: wire.Version, Sealed: true, Key: s.key, Encapsulated: s.enc, Ciphertext: ct}
+	e := &wire.Envelope{
+		Version:      wire.Version,
+		Sealed:       true,
+		Key:          s.key,
+		Encapsulated: s.enc,
+		Ciphertext:   ct,
+	}
 	return e, &ReplyOpener{newExchange(replies, ct)}, nil
 }

@@ -15,7 +15,8 @@ const (
 
 	// MaxSealedTokenBytes is the sealed size of [wire.MaxTokenBytes]. With the rest of CONNECT, 314 bytes from
 	// nats.go, it fits muster's max_control_line of 16,384.
-	MaxSealedTokenBytes = len(tokenPrefix) + (idBytes*8+5)/6 + 1 + (encapsulatedBytes*8+5)/6 + 1 + (maxTokenCiphertext*8+5)/6
+	MaxSealedTokenBytes = len(tokenPrefix) + (idBytes*8+5)/6 + 1 +
+		(encapsulatedBytes*8+5)/6 + 1 + (maxTokenCiphertext*8+5)/6
 
 	maxTokenCiphertext = saltBytes + (lengthBytes+wire.MaxTokenBytes+padTo-1)/padTo*padTo + tagBytes
 )
@@ -43,7 +44,7 @@ func (o *Opener) OpenToken(p Presented) (wire.Secret, error) {
 	}
 	switch name := SessionName(s.Encapsulated); {
 	case p.Name != name:
-		return "", fmt.Errorf("token: %w: it was sealed for %.60q, and came on the connection of %.60q", ErrProof, name, p.Name)
+		return "", fmt.Errorf("token: %w: sealed for session %.60q, presented by session %.60q", ErrProof, name, p.Name)
 	case p.Nonce == "":
 		return "", fmt.Errorf("token: %w: the broker has sent no nonce", ErrProof)
 	}

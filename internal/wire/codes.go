@@ -90,110 +90,309 @@ type Meaning struct {
 
 // Codes lists all refusals in the order of the documentation.
 var Codes = []Meaning{
-	{Code: CodeBadRequest, Public: "the request is not one this provisioner understands",
-		Remedy: "update the node's muster-server; if it is current, report the request id"},
-	{Code: CodeTooLarge, Public: "the request is larger than the protocol allows",
-		Remedy: "make the node's facts smaller (32 KiB at most)"},
-	{Code: CodeUnsupportedVersion, Public: "the provisioner does not speak this version of the protocol",
-		Remedy: "use a muster-server that speaks one of the versions listed in the reply"},
-	{Code: CodeSealedUnsupported, Public: "the provisioner cannot open sealed requests",
-		Remedy: "give the provisioner the seal key named in the token, or sign a token without one"},
-	{Code: CodeSealedInvalid, Public: "the sealed request does not open, or is not of this connection",
-		Remedy: "let the node ask again; if it persists, the token is sealed to another installation's key, or the node's requests are altered or replayed on the way", Retry: true},
-	{Code: CodeSourceLimited, SentAs: CodeBusy, Public: "the provisioner is busy",
-		Remedy: "too many forged or damaged tokens or sealed messages came from this address: find out which machine sends them; machines behind the same address wait meanwhile", Retry: true},
+	{
+		Code:   CodeBadRequest,
+		Public: "the provisioner does not understand the request",
+		Remedy: "update the node's muster-server; if it is current, report the request id",
+	},
+	{
+		Code:   CodeTooLarge,
+		Public: "the request is larger than the protocol allows",
+		Remedy: "reduce the node's facts to at most 32 KiB",
+	},
+	{
+		Code:   CodeUnsupportedVersion,
+		Public: "the provisioner does not support this protocol version",
+		Remedy: "use a muster-server that supports a version listed in the reply",
+	},
+	{
+		Code:   CodeSealedUnsupported,
+		Public: "the provisioner cannot open sealed requests",
+		Remedy: "configure the seal key that the token names on the provisioner, or sign a token without one",
+	},
+	{
+		Code:   CodeSealedInvalid,
+		Public: "the sealed request cannot be opened, or belongs to another connection",
+		Remedy: "wait for the node's next attempt; if the error persists, the token is sealed to another " +
+			"installation's key, or requests are altered or replayed on the network",
+		Retry: true,
+	},
+	{
+		Code:   CodeSourceLimited,
+		SentAs: CodeBusy,
+		Public: "the provisioner is busy",
+		Remedy: "too many forged or damaged tokens or messages came from this address: find the machine that " +
+			"sends them; nodes behind the same address must wait meanwhile",
+		Retry: true,
+	},
 
-	{Code: CodeIdentityInvalid, Public: "the identity is not a lower-case RFC 1123 host name",
-		Remedy: "set `identity` in server.conf, or the machine's host name, to its fully qualified name in lower case"},
-	{Code: CodeIdentityReserved, Public: "the identity is reserved for brokers and provisioners",
-		Remedy: "give the machine another name; names in token URLs, of brokers and of provisioners are never issued to nodes"},
-	{Code: CodeIdentityTaken, SentAs: CodeApprovalPending, Public: "the machine waits for an operator",
-		Remedy: "the identity belongs to another key: retire it, grant this machine a one-shot takeover, or give the machine back its old key", Retry: true},
-	{Code: CodeIdentityRevoked, SentAs: CodeDenied, Public: "the policy does not admit this machine",
-		Remedy: "the identity was revoked: retire it before it may enroll again"},
-	{Code: CodeIdentityCloned, SentAs: CodeDenied, Public: "the policy does not admit this machine",
-		Remedy: "two live machines use the key of this identity, and the policy refuses both: find the copy, then retire the identity so that one of them may enroll anew"},
+	{
+		Code:   CodeIdentityInvalid,
+		Public: "the identity is not a lower-case RFC 1123 host name",
+		Remedy: "set `identity` in server.conf, or the machine's host name, to its fully qualified name in lower " +
+			"case",
+	},
+	{
+		Code:   CodeIdentityReserved,
+		Public: "the identity is reserved for brokers and provisioners",
+		Remedy: "rename the node; names of brokers, of provisioners and in token URLs are never issued to nodes",
+	},
+	{
+		Code:   CodeIdentityTaken,
+		SentAs: CodeApprovalPending,
+		Public: "the node waits for an operator's approval",
+		Remedy: "the identity belongs to another key: retire the identity, grant this key a one-time takeover, or " +
+			"restore the old key on the machine",
+		Retry: true,
+	},
+	{
+		Code:   CodeIdentityRevoked,
+		SentAs: CodeDenied,
+		Public: "the policy does not admit this node",
+		Remedy: "the identity is revoked: retire it before the node enrolls again",
+	},
+	{
+		Code:   CodeIdentityCloned,
+		SentAs: CodeDenied,
+		Public: "the policy does not admit this node",
+		Remedy: "two running machines use this identity's key, and the policy refuses both: find the copy, then " +
+			"retire the identity and enroll the right machine again",
+	},
 
-	{Code: CodeTokenInvalid, Public: "the token is malformed or not signed by a trusted signer",
-		Remedy: "sign a token with a key whose public half is in the provisioner's `tokens.signers`, and replace provisioning.jwt"},
-	{Code: CodeTokenExpired, Public: "the token has expired",
-		Remedy: "sign a new token and replace provisioning.jwt; check the node's clock if the token should still be valid"},
-	{Code: CodeTokenNotYetValid, Public: "the token is not valid yet",
-		Remedy: "wait, or sign a token with an earlier --not-before; check the provisioner's clock"},
-	{Code: CodeTokenUnsupported, Public: "the token carries a limit that this provisioner cannot enforce",
-		Remedy: "sign the token without the limit named in the provisioner's log, or update the provisioner"},
-	{Code: CodeTokenIdentity, Public: "the token is not for this identity",
-		Remedy: "sign a token whose --identity patterns cover the machine's name"},
-	{Code: CodeTokenSite, Public: "the token is not for this site",
-		Remedy: "use a token of this site, or one without --site"},
-	{Code: CodeTokenRevoked, Public: "the token has been revoked",
-		Remedy: "sign a new token and replace provisioning.jwt"},
-	{Code: CodeTokenUsedUp, Public: "the token has no uses left",
-		Remedy: "sign a token with more --uses; `muster token show` lists the machines that used this one, `muster token release` gives back a use that was claimed and never enrolled", Retry: true},
-	{Code: CodeTokenFrozen, Public: "the token waits for an operator",
-		Remedy: "the store may have lost uses of the token: sign a new one, or say with `muster token unfreeze` how many it has left", Retry: true},
+	{
+		Code:   CodeTokenInvalid,
+		Public: "the token is malformed or not signed by a trusted signer",
+		Remedy: "add the token's signer to the provisioner's `tokens.signers`, or sign a new token with a key " +
+			"that is there and replace provisioning.jwt",
+	},
+	{
+		Code:   CodeTokenExpired,
+		Public: "the token has expired",
+		Remedy: "sign a new token and replace provisioning.jwt; if the token should still be valid, check the " +
+			"clocks",
+	},
+	{
+		Code:   CodeTokenNotYetValid,
+		Public: "the token is not valid yet",
+		Remedy: "wait, or sign a token with an earlier --not-before; check the provisioner's clock",
+	},
+	{
+		Code:   CodeTokenUnsupported,
+		Public: "the token has a limit that this provisioner cannot enforce",
+		Remedy: "sign the token without the limit that the provisioner's log names, or update the provisioner",
+	},
+	{
+		Code:   CodeTokenIdentity,
+		Public: "the token is not for this identity",
+		Remedy: "sign a token whose --identity patterns cover the node's name",
+	},
+	{
+		Code:   CodeTokenSite,
+		Public: "the token is not for this site",
+		Remedy: "use a token for this site, or one without --site",
+	},
+	{
+		Code:   CodeTokenRevoked,
+		Public: "the token is revoked",
+		Remedy: "sign a new token and replace provisioning.jwt",
+	},
+	{
+		Code:   CodeTokenUsedUp,
+		Public: "the token has no uses left",
+		Remedy: "sign a token with more --uses; `muster token show` lists the nodes that used this one, and " +
+			"`muster token release` returns a use that was claimed but never enrolled",
+		Retry: true,
+	},
+	{
+		Code:   CodeTokenFrozen,
+		Public: "the token is frozen until an operator releases it",
+		Remedy: "uses of the token may be lost from the store: sign a new token, or set the remaining uses with " +
+			"`muster token unfreeze`",
+		Retry: true,
+	},
 
-	{Code: CodeCSRInvalid, Public: "the certificate request is malformed, unsigned or has a weak key",
-		Remedy: "use P-256, P-384, Ed25519 or RSA of 2048 to 4096 bits; delete the node's staged key so that a new one is made"},
-	{Code: CodeCSRIdentity, Public: "the certificate request is for another name",
-		Remedy: "make the request's common name the machine's identity"},
+	{
+		Code:   CodeCSRInvalid,
+		Public: "the certificate request is malformed, unsigned or has a weak key",
+		Remedy: "use a P-256, P-384 or Ed25519 key, or RSA of 2048 to 4096 bits; delete the node's staged key to " +
+			"generate a new one",
+	},
+	{
+		Code:   CodeCSRIdentity,
+		Public: "the certificate request is for another name",
+		Remedy: "set the request's common name to the node's identity",
+	},
 
-	{Code: CodeDenied, Public: "the policy does not admit this machine",
-		Remedy: "change the policy, the facts or the machine's name; `muster node explain` with its name shows the policy's reasons"},
-	{Code: CodeDeferred, Public: "the policy asks the machine to come back later",
-		Remedy: "nothing; if it takes too long, `muster node explain` with its name shows the policy's reasons", Retry: true},
-	{Code: CodeApprovalPending, Public: "the machine waits for an operator",
-		Remedy: "ask an operator to approve it: `muster node approve` with its name, or an allow-list entry for it", Retry: true},
-	{Code: CodeRejected, SentAs: CodeDenied, Public: "the policy does not admit this machine",
-		Remedy: "an operator rejected this machine's key: `muster node approve` or `muster node forget` its name with --fingerprint if that was wrong"},
-	{Code: CodeShutdown, Public: "the policy asks the machine to stop its agent",
-		Remedy: "the agent has ended; start it again once the policy would let it in"},
-	{Code: CodePolicyFailed, Public: "the policy could not be evaluated",
-		Remedy: "see the provisioner's log; the policy must define `allow` and its companions with the documented types", Retry: true},
+	{
+		Code:   CodeDenied,
+		Public: "the policy does not admit this node",
+		Remedy: "change the policy, the facts or the node's name; `muster node explain` with its name shows the " +
+			"policy's reasons",
+	},
+	{
+		Code:   CodeDeferred,
+		Public: "the policy tells the node to retry later",
+		Remedy: "no action; if it takes too long, `muster node explain` with its name shows the policy's reasons",
+		Retry:  true,
+	},
+	{
+		Code:   CodeApprovalPending,
+		Public: "the node waits for an operator's approval",
+		Remedy: "approve the node with `muster node approve` and its name, or add an allow-list entry",
+		Retry:  true,
+	},
+	{
+		Code:   CodeRejected,
+		SentAs: CodeDenied,
+		Public: "the policy does not admit this node",
+		Remedy: "an operator rejected this key: if that was wrong, use `muster node approve` or `muster node " +
+			"forget` with the name and --key",
+	},
+	{
+		Code:   CodeShutdown,
+		Public: "the policy tells the node to stop its agent",
+		Remedy: "the agent has stopped; start it again once the policy admits the node",
+	},
+	{
+		Code:   CodePolicyFailed,
+		Public: "the policy could not be evaluated",
+		Remedy: "see the provisioner's log; the policy must define `allow` and its companions with the documented " +
+			"types",
+		Retry: true,
+	},
 
-	{Code: CodeHelperFailed, Public: "the configuration could not be made",
-		Remedy: "see the provisioner's log for what the helper printed on stderr", Retry: true},
-	{Code: CodeHelperTimeout, Public: "the configuration was not made in time",
-		Remedy: "make the helper faster or raise `configuration.timeout`", Retry: true},
-	{Code: CodeConfigurationFailed, Public: "the configuration could not be made",
-		Remedy: "the policy, template or helper gave a key or value that server.conf cannot hold, or none at all; see the provisioner's log", Retry: true},
-	{Code: CodeCertificateFailed, Public: "the certificate could not be issued",
-		Remedy: "see the provisioner's log: the names or lifetime that policy asked for, or the authority itself", Retry: true},
+	{
+		Code:   CodeHelperFailed,
+		Public: "the configuration could not be created",
+		Remedy: "see the provisioner's log for the helper's output on stderr",
+		Retry:  true,
+	},
+	{
+		Code:   CodeHelperTimeout,
+		Public: "the configuration was not created in time",
+		Remedy: "make the helper faster or raise `configuration.timeout`",
+		Retry:  true,
+	},
+	{
+		Code:   CodeConfigurationFailed,
+		Public: "the configuration could not be created",
+		Remedy: "policy, template or helper returned no settings, or a key or value that server.conf cannot hold; " +
+			"see the provisioner's log",
+		Retry: true,
+	},
+	{
+		Code:   CodeCertificateFailed,
+		Public: "the certificate could not be issued",
+		Remedy: "see the provisioner's log: the policy's names or lifetime are not allowed, or the authority " +
+			"failed",
+		Retry: true,
+	},
 
-	{Code: CodePaused, Public: "enrollment is paused",
-		Remedy: "nothing on the machine: it comes back by itself once an operator has run `muster resume`; `muster status` says which operator has paused it and why", Retry: true},
-	{Code: CodeQuotaExceeded, Public: "too many new machines",
-		Remedy: "wait, or raise `quotas` in provisioner.yaml", Retry: true},
-	{Code: CodeBusy, Public: "the provisioner is busy",
-		Remedy: "nothing; the node comes back when it was told to", Retry: true},
-	{Code: CodeUnavailable, Public: "the provisioner cannot decide now",
-		Remedy: "see the provisioner's log: its store, disk or clock", Retry: true},
-	{Code: CodeClockBehind, SentAs: CodeUnavailable, Public: "the provisioner cannot decide now",
-		Remedy: "the provisioner's clock is behind the newest time on record: set it right; if it was the record that was ahead, run `muster provisioner accept-clock`", Retry: true},
-	{Code: CodeAuthorityExpired, SentAs: CodeUnavailable, Public: "the provisioner cannot decide now",
-		Remedy: "the certificate authority has expired: roll it over with `muster ca roll`", Retry: true},
-	{Code: CodeRevocationsUnknown, SentAs: CodeUnavailable, Public: "the provisioner cannot decide now",
-		Remedy: "the provisioner has not seen the newest revocations, and admits no node until it has: see its log for what is wrong with the store", Retry: true},
-	{Code: CodeStoreUnavailable, SentAs: CodeUnavailable, Public: "the provisioner cannot decide now",
-		Remedy: "the store does not answer: see the provisioner's log for disk and broker; it goes on by itself when they are mended", Retry: true},
-	{Code: CodeStorageLow, SentAs: CodeUnavailable, Public: "the provisioner cannot decide now",
-		Remedy: "the store's disk is nearly full, or the store has taken nearly all it may: free space; renewals and revocations go on meanwhile", Retry: true},
+	{
+		Code:   CodePaused,
+		Public: "enrollment is paused",
+		Remedy: "no action on the node: it retries until an operator runs `muster resume`; `muster status` shows " +
+			"the operator's name and reason for the pause",
+		Retry: true,
+	},
+	{
+		Code:   CodeQuotaExceeded,
+		Public: "too many new nodes",
+		Remedy: "wait, or raise `quotas` in provisioner.yaml",
+		Retry:  true,
+	},
+	{
+		Code:   CodeBusy,
+		Public: "the provisioner is busy",
+		Remedy: "no action: the node retries",
+		Retry:  true,
+	},
+	{
+		Code:   CodeUnavailable,
+		Public: "the provisioner cannot decide now",
+		Remedy: "see the provisioner's log: its store, disk or clock",
+		Retry:  true,
+	},
+	{
+		Code:   CodeClockBehind,
+		SentAs: CodeUnavailable,
+		Public: "the provisioner cannot decide now",
+		Remedy: "the provisioner's clock is behind the newest recorded time: correct the clock; if the recorded " +
+			"time is wrong, run `muster provisioner accept-clock`",
+		Retry: true,
+	},
+	{
+		Code:   CodeAuthorityExpired,
+		SentAs: CodeUnavailable,
+		Public: "the provisioner cannot decide now",
+		Remedy: "the certificate authority has expired: replace it with `muster ca roll`",
+		Retry:  true,
+	},
+	{
+		Code:   CodeRevocationsUnknown,
+		SentAs: CodeUnavailable,
+		Public: "the provisioner cannot decide now",
+		Remedy: "the provisioner has not read the newest revocations and admits no node until then: see its log " +
+			"for the store's error",
+		Retry: true,
+	},
+	{
+		Code:   CodeStoreUnavailable,
+		SentAs: CodeUnavailable,
+		Public: "the provisioner cannot decide now",
+		Remedy: "the store does not answer: see the provisioner's log for its disk and broker; enrollment resumes " +
+			"when they work again",
+		Retry: true,
+	},
+	{
+		Code:   CodeStorageLow,
+		SentAs: CodeUnavailable,
+		Public: "the provisioner cannot decide now",
+		Remedy: "the store's disk or its size limit is nearly full: free space; renewals and revocations still " +
+			"work",
+		Retry: true,
+	},
 
-	{Code: CodeNotIssued, Public: "the confirmation is for something that was not issued",
-		Remedy: "let the node enroll again"},
-	{Code: CodeAppliedSignature, Public: "the confirmation is not signed by the certificate's key",
-		Remedy: "let the node enroll again; if it persists, confirmations are forged"},
-	{Code: CodeOfferUnusable, Public: "the node cannot use what it was offered",
-		Remedy: "correct the policy, template or helper that gives it out, or mend what the cause names on the machine; it asks again by itself, or for `muster node reconfigure`"},
-	{Code: CodeRenewSession, Public: "the renewal does not come from the certificate's own connection",
-		Remedy: "let the node connect again with its certificate; if that is no longer live, it enrolls anew by itself"},
+	{
+		Code:   CodeNotIssued,
+		Public: "the confirmation is for a certificate or configuration that was not issued",
+		Remedy: "wait: the node enrolls again",
+	},
+	{
+		Code:   CodeAppliedSignature,
+		Public: "the confirmation is not signed by the certificate's key",
+		Remedy: "wait: the node enrolls again; if the error persists, confirmations are forged",
+	},
+	{
+		Code:   CodeOfferUnusable,
+		Public: "the node cannot use the certificate or configuration that it was given",
+		Remedy: "correct the policy, template or helper that produced it, or fix on the machine what the cause " +
+			"names; the node retries by itself or after `muster node reconfigure`",
+	},
+	{
+		Code:   CodeRenewSession,
+		Public: "the renewal came over a connection that does not use this certificate",
+		Remedy: "reconnect the node with its certificate; if the certificate is no longer valid, the node enrolls " +
+			"again by itself",
+	},
 
-	{Code: CodeCommandProof, Public: "the command does not prove the shared secret of this node's token",
-		Remedy: "the node's provisioning.jwt is not there, or not the one it enrolled with: put it there, or name the one that is there with --token-file"},
-	{Code: CodeCommandStale, Public: "the command answers no question of this node, or comes too late",
-		Remedy: "send it again; if it persists, commands are replayed", Retry: true},
-	{Code: CodeCommandImpossible, Public: "the node cannot do this as it is",
-		Remedy: "see the message, and the node's log"},
+	{
+		Code:   CodeCommandProof,
+		Public: "the command does not prove knowledge of the token's shared secret",
+		Remedy: "the node's provisioning.jwt is missing or not the one it enrolled with: restore it, or name the " +
+			"present one with --node-token",
+	},
+	{
+		Code:   CodeCommandStale,
+		Public: "the command has no current nonce of this node",
+		Remedy: "send the command again; if the error persists, commands are replayed",
+		Retry:  true,
+	},
+	{
+		Code:   CodeCommandImpossible,
+		Public: "the node cannot execute this command now",
+		Remedy: "see the message and the node's log",
+	},
 }
 
 // MeaningOf returns the entry for c; for an unknown code, that of [CodeDenied].

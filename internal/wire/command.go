@@ -90,8 +90,8 @@ func DecodeCommand(b []byte) (*Command, error) {
 	case !slices.Contains(Verbs, c.Verb):
 		return nil, fmt.Errorf("command: %w: verb %.80q, want one of %q", ErrMessage, c.Verb, Verbs)
 	case c.Nonce == "" && c.Proof != nil, c.Nonce != "" && (!validID(c.Nonce) || len(c.Proof) != sha256.Size):
-		return nil, fmt.Errorf("command: %w: nonce of %d characters with a proof of %d bytes, want none, or 1 to 64 with %d",
-			ErrMessage, len(c.Nonce), len(c.Proof), sha256.Size)
+		return nil, fmt.Errorf("command: %w: nonce of %d characters with a proof of %d bytes, "+
+			"want neither, or 1 to 64 characters with %d bytes", ErrMessage, len(c.Nonce), len(c.Proof), sha256.Size)
 	}
 	return c, nil
 }
@@ -100,11 +100,12 @@ func DecodeCommand(b []byte) (*Command, error) {
 func DecodeCommandReply(b []byte) (*CommandReply, error) {
 	r, err := openPlain[CommandReply](b, MaxCommandBytes)
 	if err != nil {
-		return nil, fmt.Errorf("answer to a command: %w", err)
+		return nil, fmt.Errorf("reply to a command: %w", err)
 	}
 	n := count(r.Nonce != "", r.Accepted != nil, r.Refusal != nil)
 	if n != 1 || r.Nonce != "" && !validID(r.Nonce) || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
-		return nil, fmt.Errorf("answer to a command: %w: id %.80q with %d of nonce, accepted and refusal, want one", ErrMessage, r.ID, n)
+		return nil, fmt.Errorf("reply to a command: %w: id %.80q with %d of nonce, accepted and refusal, want one",
+			ErrMessage, r.ID, n)
 	}
 	return r, nil
 }

@@ -36,17 +36,18 @@ func checkCross(cross, by, root *x509.Certificate, at time.Time) error {
 	case !SelfSigned(by) || !SelfSigned(root):
 		return errors.New("want two roots, each signed by itself")
 	case bytes.Equal(by.RawSubjectPublicKeyInfo, root.RawSubjectPublicKeyInfo):
-		return errors.New("both have one key")
-	case !bytes.Equal(cross.RawSubject, root.RawSubject) || !bytes.Equal(cross.RawSubjectPublicKeyInfo, root.RawSubjectPublicKeyInfo):
-		return errors.New("it is about another")
+		return errors.New("both have the same key")
+	case !bytes.Equal(cross.RawSubject, root.RawSubject),
+		!bytes.Equal(cross.RawSubjectPublicKeyInfo, root.RawSubjectPublicKeyInfo):
+		return errors.New("it certifies another root")
 	case !bytes.Equal(cross.RawIssuer, by.RawSubject):
-		return errors.New("it is by another")
+		return errors.New("it is signed by another root")
 	}
 	if err := cross.CheckSignatureFrom(by); err != nil {
 		return err
 	}
 	if !sameExtensions(cross, root) {
-		return errors.New("it says of the key what the root does not")
+		return errors.New("its extensions differ from the root's")
 	}
 	// Below by come cross and an issuing certificate, below root the latter.
 	if !allowsBelow(by, 2) || !allowsBelow(root, 1) {
@@ -77,7 +78,9 @@ func allowsBelow(c *x509.Certificate, n int) bool {
 // sameExtensions ignores the authority key identifier.
 func sameExtensions(a, b *x509.Certificate) bool {
 	rest := func(c *x509.Certificate) []pkix.Extension {
-		return slices.DeleteFunc(slices.Clone(c.Extensions), func(e pkix.Extension) bool { return e.Id.Equal(oidAuthorityKeyID) })
+		return slices.DeleteFunc(slices.Clone(c.Extensions), func(e pkix.Extension) bool {
+			return e.Id.Equal(oidAuthorityKeyID)
+		})
 	}
 	return slices.EqualFunc(rest(a), rest(b), func(x, y pkix.Extension) bool {
 		return x.Id.Equal(y.Id) && x.Critical == y.Critical && bytes.Equal(x.Value, y.Value)

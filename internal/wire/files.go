@@ -42,11 +42,15 @@ func (f Files) Check() error {
 			bad("setting %q: its value has a line break, a control character, a blank at its end or invalid UTF-8", k)
 		}
 	}
-	for kind, policies := range map[string]map[string]string{"action policy": f.ActionPolicies, "OPA policy": f.OPAPolicies} {
+	for kind, policies := range map[string]map[string]string{
+		"action policy": f.ActionPolicies,
+		"OPA policy":    f.OPAPolicies,
+	} {
 		for _, name := range slices.Sorted(maps.Keys(policies)) {
 			size, entries = size+len(name)+len(policies[name]), entries+1
 			if !ValidPolicyName(name) {
-				bad("%s %.80q: want 1 to %d of a-z, A-Z, 0-9, _, . and -, not beginning with a dot", kind, name, MaxPolicyName)
+				bad("%s %.80q: want 1 to %d of a-z, A-Z, 0-9, _, . and -, not beginning with a dot",
+					kind, name, MaxPolicyName)
 			}
 			if !validText(policies[name]) {
 				bad("%s %q: a control character other than tab and line break, or invalid UTF-8", kind, name)
@@ -75,7 +79,8 @@ func ValidPolicyName(name string) bool {
 }
 
 func validText(s string) bool {
-	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return r < 0x20 && r != '\t' && r != '\n' && r != '\r' }) < 0
+	control := func(r rune) bool { return r < 0x20 && r != '\t' && r != '\n' && r != '\r' }
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, control)
 }
 
 func validValue(v string) bool {

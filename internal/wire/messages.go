@@ -65,7 +65,13 @@ func Encode(message any) ([]byte, error) {
 
 // EncodeSealed returns a sealed message in an envelope. Replies have only a ciphertext.
 func EncodeSealed(key string, encapsulated, ciphertext []byte) []byte {
-	b, _ := EncodeJSON(&Envelope{Version: Version, Sealed: true, Key: key, Encapsulated: encapsulated, Ciphertext: ciphertext})
+	b, _ := EncodeJSON(&Envelope{ // strings and bytes always encode
+		Version:      Version,
+		Sealed:       true,
+		Key:          key,
+		Encapsulated: encapsulated,
+		Ciphertext:   ciphertext,
+	})
 	return b
 }
 
@@ -206,7 +212,8 @@ func DecodeEnroll(b []byte) (*EnrollRequest, error) {
 		return nil, fmt.Errorf("enroll request: %w", err)
 	}
 	if len(r.Token) > MaxTokenBytes {
-		return nil, fmt.Errorf("enroll request: %w: token of %d bytes, limit %d", ErrTooLarge, len(r.Token), MaxTokenBytes)
+		return nil, fmt.Errorf("enroll request: %w: token of %d bytes, limit %d",
+			ErrTooLarge, len(r.Token), MaxTokenBytes)
 	}
 	if err := checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts); err != nil {
 		return nil, fmt.Errorf("enroll request: %w", err)
@@ -321,7 +328,8 @@ func DecodeReply(b []byte) (*Reply, error) {
 	n := count(r.Refusal != nil, r.Enrolled != nil, r.Applied != nil)
 	// A refusal may answer a request with an unreadable id.
 	if n != 1 || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
-		return nil, fmt.Errorf("reply: %w: id %.80q with %d of refusal, enrolled and applied, want one", ErrMessage, r.ID, n)
+		return nil, fmt.Errorf("reply: %w: id %.80q with %d of refusal, enrolled and applied, want one",
+			ErrMessage, r.ID, n)
 	}
 	return r, nil
 }

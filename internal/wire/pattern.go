@@ -28,7 +28,8 @@ func ParsePattern(s string) (Pattern, error) {
 			return "", fmt.Errorf("%w: %q: an empty label (leading, trailing or doubled dot)", ErrPattern, s)
 		}
 		if strings.Contains(label, "**") && (label != "**" || i > 0 || s == "**") {
-			return "", fmt.Errorf("%w: %q: ** stands only as the whole first label, before others", ErrPattern, s)
+			return "", fmt.Errorf("%w: %q: ** may only be the first label, with further labels behind it",
+				ErrPattern, s)
 		}
 		for _, c := range label {
 			if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '*' && c != '?' {

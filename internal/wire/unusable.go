@@ -35,7 +35,8 @@ func (a *Applied) Unusable() (digest, why string, is bool) {
 }
 
 func oneLine(text string) string {
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }), " ")
+	blank := func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }
+	text = strings.Join(strings.FieldsFunc(text, blank), " ")
 	if len(text) > MaxUnusableBytes {
 		text = text[:MaxUnusableBytes]
 	}

@@ -1,4 +1,4 @@
-// Package disk says what a file system has free, and brings files to it.
+// Package disk measures free space and syncs file systems.
 package disk
 
 import (
@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is what a file system has, in bytes.
+// Space is the size of a file system in bytes.
 type Space struct{ Total, Free int64 }
 
-// SpaceOf returns what the file system of dir, or of the nearest directory above it that exists, has for us.
+// SpaceOf returns the space on the file system of dir, or of its nearest existing parent.
 func SpaceOf(dir string) (Space, error) {
 	var s unix.Statfs_t
 	for {
@@ -40,16 +40,16 @@ func NeedRoom(dir string, needed int64) error {
 	return err
 }
 
-// StoreCapacity is how much of the disk a store in dir may ever take: nine tenths. It is the same at each start, so
-// that the streams which are bounded by it are not cut by a start on a fuller disk.
+// StoreCapacity is the most that a store in dir may ever take: nine tenths of the disk. It is the same at each start,
+// so that a start on a fuller disk does not cut streams.
 func StoreCapacity(dir string) (int64, error) {
 	s, err := SpaceOf(dir)
 	return s.Total / 10 * 9, err
 }
 
-// StoreLimit is what JetStream may take now: what it has already, and three quarters of what is free. It is never
-// below half of the capacity: JetStream sets aside what bounded streams may take and does not start with less, and a
-// provisioner that cannot start on a nearly full disk cannot renew either.
+// StoreLimit is what JetStream may take now: what it has, plus three quarters of the free space, and at least half of
+// the capacity. JetStream does not start with less than bounded streams reserve, and a provisioner that cannot start
+// cannot renew.
 func StoreLimit(dir string) (int64, error) {
 	s, err := SpaceOf(dir)
 	if err != nil {
@@ -69,7 +69,6 @@ func StoreLimit(dir string) (int64, error) {
 	return max(used+s.Free/4*3, s.Total/10*9/2), err
 }
 
-// ignoreAbsent is err, but for files that are not there any more.
 func ignoreAbsent(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -77,8 +76,7 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// Sync brings the whole file system of dir to its disk: records are synced as they are written, the streams that they
-// are in are not when they are made.
+// Sync syncs the file system of dir: JetStream does not sync new streams.
 func Sync(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

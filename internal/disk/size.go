@@ -10,14 +10,12 @@ import (
 // Size is a number of bytes.
 type Size int64
 
-// units are what a size may end in.
 var units = []struct {
 	name string
 	size int64
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1}}
 
-// ParseSize returns a size in a configuration file: a whole number of bytes, or one with KiB, MiB, GiB or TiB after
-// it. Nothing is 0.
+// ParseSize parses a whole number of bytes, KiB, MiB, GiB or TiB. "" is 0.
 func ParseSize(s string) (Size, error) {
 	if s == "" {
 		return 0, nil

@@ -6,47 +6,47 @@ import (
 	"time"
 )
 
-// Bounds on what a caller is told that finds no room.
+// Limits of the wait that a refused caller is told.
 const (
 	minRetryAfter = 500 * time.Millisecond
 	maxRetryAfter = 5 * time.Minute
 
-	// firstRetryAfter is the longest wait while the rate was measured for less than that. A storm of 20,000 nodes
-	// ends with 4 s, and does not with 2 s.
+	// firstRetryAfter is the longest wait until the rate was measured for that long. A storm of 20,000 nodes ends with
+	// 4 s, but not with 2 s.
 	firstRetryAfter = 5 * time.Second
 
-	// startRate, a second, is assumed until something was measured: what a disk of 1 ms a write gives.
+	// startRate per second is assumed before measurements: a disk with 1 ms per write.
 	startRate = 1000.0
 
-	// measureFor is the time of one measurement, and newest the weight of the newest one. One that was begun
-	// longer ago than maxMeasure says nothing: there was nothing to do.
+	// A measurement takes measureFor and counts with newestWeight. One that took more than maxMeasure is discarded:
+	// there was nothing to do.
 	measureFor   = 250 * time.Millisecond
 	maxMeasure   = 4 * measureFor
 	newestWeight = 0.25
 
-	// overcommit is how many callers are told to come back for each that can be served. With 1, a rate that was
-	// once measured too low would stay too low: no caller would come to show that more can be done.
+	// overcommit is how many callers are told to come for each that can be served. With 1, a rate measured too low
+	// would stay too low.
 	overcommit = 1.25
 )
 
-// Backlog tells callers for which there is no room when to come back: one after the other, at the rate at which work
-// is finished, so that they come at the pace that can be served. It is safe for concurrent use.
+// Backlog tells refused callers when to come back, one after the other at the measured rate of work. It is safe for
+// concurrent use.
 type Backlog struct {
 	now func() time.Time
 
 	mu          sync.Mutex    // guards the rest
-	rate        float64       // finished a second
-	measuredFor time.Duration // for how long that was measured
-	waiting     float64       // callers that were told to come back and are not due yet
-	updated     time.Time     // when waiting was that
+	rate        float64       // finished per second
+	measuredFor time.Duration // total time of measurements
+	waiting     float64       // callers that are not due yet
+	updated     time.Time     // time of waiting
 
-	began    time.Time // begin of the present measurement
+	began    time.Time // of the present measurement
 	finished int       // since then
-	deferred int       // likewise
-	stalled  bool      // the present measurement says nothing
+	deferred int       // since then
+	stalled  bool      // discard the present measurement
 }
 
-// NewBacklog returns a Backlog that has measured nothing. A nil now is [time.Now].
+// NewBacklog returns a Backlog without measurements. A nil now is [time.Now].
 func NewBacklog(now func() time.Time) *Backlog {
 	if now == nil {
 		now = time.Now
@@ -54,7 +54,7 @@ func NewBacklog(now func() time.Time) *Backlog {
 	return &Backlog{now: now, rate: startRate, updated: now(), began: now()}
 }
 
-// Done counts work that was finished.
+// Done counts finished work.
 func (b *Backlog) Done() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -62,8 +62,7 @@ func (b *Backlog) Done() {
 	b.finished++
 }
 
-// Stalled says that work came to nothing for want of the store: afterwards that goes on at its old rate, so what is
-// measured meanwhile is not counted.
+// Stalled discards the present measurement, since work failed without the store.
 func (b *Backlog) Stalled() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +70,7 @@ func (b *Backlog) Stalled() {
 	b.stalled = true
 }
 
-// Next returns when a caller for which there is no room is to come back.
+// Next returns when a refused caller is to come back.
 func (b *Backlog) Next() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,13 +85,13 @@ func (b *Backlog) Next() time.Duration {
 	return max(wait, minRetryAfter)
 }
 
-// Soon returns when a caller is to come back that goes before those of [Backlog.Next]: what is nearly finished.
+// Soon is a short Next, for nearly finished work.
 func (b *Backlog) Soon() time.Duration {
 	return minRetryAfter + rand.N(minRetryAfter) //nolint:gosec // spreads load, hides nothing
 }
 
-// measure brings waiting to the present, and ends a measurement that is old enough. A time in which there was room
-// for all says only that as much as was done can be done. The caller holds mu.
+// measure updates waiting, and ends a measurement that is old enough. Without refused callers a measurement can only
+// raise the rate. The caller holds mu.
 func (b *Backlog) measure() {
 	now := b.now()
 	if passed := now.Sub(b.updated); passed > 0 {
@@ -107,7 +106,7 @@ func (b *Backlog) measure() {
 	if usable := in > 0 && in < maxMeasure && b.finished > 0 && !b.stalled; usable && (crowded || measured > b.rate) {
 		weight := newestWeight
 		if b.measuredFor == 0 {
-			weight = 1 // better than an assumption
+			weight = 1 // better than the assumption
 		}
 		b.rate = max((1-weight)*b.rate+weight*measured, 1)
 		if crowded {

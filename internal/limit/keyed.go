@@ -1,5 +1,5 @@
-// Package limit bounds what a program does for those who ask: how often ([Keyed]), how much at a time ([Shares]),
-// and when callers for which there is no room are to come back ([Backlog]).
+// Package limit has rate limits ([Keyed]), fair shares ([Shares]), and times for refused callers to come back
+// ([Backlog]).
 package limit
 
 import (
@@ -12,35 +12,33 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rate configures a [Keyed]. Each key, an address or a token, has a bucket of Burst that fills with PerSecond.
+// Rate configures a [Keyed]. Each key has a bucket of Burst tokens that fills with PerSecond.
 type Rate struct {
 	PerSecond float64
 	Burst     int
 
-	// All is how many times as much all keys together have. Optional; zero is no bound.
+	// All is the rate of all keys together, as a multiple. Zero means no limit.
 	All float64
 
-	// Keys bounds how many keys are remembered; those beyond share one bucket. Optional; defaults to 100,000,
-	// which take some 20 MB.
+	// Keys bounds the remembered keys; further ones share one bucket. Default 100,000, some 20 MB.
 	Keys int
 
-	// Now is the clock. Optional; defaults to [time.Now].
+	// Now defaults to [time.Now].
 	Now func() time.Time
 }
 
-// sweepFrom is the size from which a table is searched for keys to forget.
+// sweepFrom is the size from which full buckets are deleted.
 const sweepFrom = 1024
 
-// Keyed bounds how often something happens, by key. A key whose bucket is full is forgotten, which forgives
-// nothing. It is safe for concurrent use; a nil one bounds nothing.
+// Keyed is a rate limit by key. It is safe for concurrent use; a nil one limits nothing.
 type Keyed[K comparable] struct {
 	rate Rate
 
 	mu       sync.Mutex
-	all      *rate.Limiter // guarded by mu; nil if there is no bound on all keys
-	buckets  map[K]*bucket // guarded by mu
-	overflow *bucket       // guarded by mu: of the keys that are not remembered
-	sweepAt  int           // guarded by mu: size at which to look for keys to forget
+	all      *rate.Limiter // guarded by mu; nil without a limit for all keys
+	buckets  map[K]*bucket // guarded by mu; full ones may be missing
+	overflow *bucket       // guarded by mu: of keys beyond the limit
+	sweepAt  int           // guarded by mu: size at which to sweep
 }
 
 type bucket struct {
@@ -48,7 +46,7 @@ type bucket struct {
 	leftOut int64 // refusals since it last allowed something
 }
 
-// NewKeyed returns a Keyed whose buckets are all full.
+// NewKeyed returns a Keyed with full buckets.
 func NewKeyed[K comparable](r Rate) *Keyed[K] {
 	if r.Keys == 0 {
 		r.Keys = 100_000
@@ -68,13 +66,13 @@ func (k *Keyed[K]) newBucket() *bucket {
 	return &bucket{Limiter: rate.NewLimiter(rate.Limit(k.rate.PerSecond), k.rate.Burst)}
 }
 
-// Allow reports whether the key may do it once more, and counts it then.
+// Allow reports whether the key may act once more, and counts that.
 func (k *Keyed[K]) Allow(key K) bool {
 	_, ok := k.Take(key)
 	return ok
 }
 
-// Take is Allow that also returns, where it allows, how often it has refused the key since it last allowed.
+// Take is Allow that also returns the number of refusals since it last allowed the key.
 func (k *Keyed[K]) Take(key K) (leftOut int64, ok bool) {
 	if k == nil {
 		return 0, true
@@ -84,7 +82,7 @@ func (k *Keyed[K]) Take(key K) (leftOut int64, ok bool) {
 	now := k.rate.Now()
 	spent := k.all != nil && k.all.TokensAt(now) < 1
 	if spent && k.buckets[key] == nil {
-		return 0, false // a key that nothing was allowed needs no bucket
+		return 0, false // a new key needs no bucket for a refusal
 	}
 	b := k.bucket(key, now)
 	if spent || b.TokensAt(now) < 1 {
@@ -99,7 +97,7 @@ func (k *Keyed[K]) Take(key K) (leftOut int64, ok bool) {
 	return leftOut, true
 }
 
-// Left reports whether the key could do it once more. It counts nothing.
+// Left reports whether the key may act once more. It counts nothing.
 func (k *Keyed[K]) Left(key K) bool {
 	if k == nil {
 		return true
@@ -111,7 +109,7 @@ func (k *Keyed[K]) Left(key K) bool {
 	return b == nil || b.TokensAt(now) >= 1
 }
 
-// Refund undoes one that was allowed.
+// Refund undoes one Allow.
 func (k *Keyed[K]) Refund(key K) {
 	if k == nil {
 		return
@@ -140,7 +138,7 @@ func (k *Keyed[K]) Len() int {
 	return len(k.buckets)
 }
 
-// bucket returns the key's bucket. The caller holds mu.
+// The caller holds mu.
 func (k *Keyed[K]) bucket(key K, now time.Time) *bucket {
 	if b := k.buckets[key]; b != nil {
 		return b
@@ -156,14 +154,14 @@ func (k *Keyed[K]) bucket(key K, now time.Time) *bucket {
 	return b
 }
 
-// sweep forgets the keys whose buckets are full: new ones would be the same. The caller holds mu.
+// sweep deletes full buckets: new ones would be the same. The caller holds mu.
 func (k *Keyed[K]) sweep(now time.Time) {
 	maps.DeleteFunc(k.buckets, func(_ K, b *bucket) bool { return b.TokensAt(now) >= float64(k.rate.Burst) })
 	k.sweepAt = max(sweepFrom, 2*len(k.buckets))
 }
 
-// Source returns the key of an address, with or without a port: the address, or the /64 of an IPv6 address, since
-// no site gets less (RFC 6177). What is no address has the zero key.
+// Source returns the key of an address, with or without a port: the address, or the /64 of an IPv6 address, since no
+// site gets less (RFC 6177). Without an address it is zero.
 func Source(address string) netip.Prefix {
 	addr, err := netip.ParseAddr(address)
 	if err != nil {
@@ -182,7 +180,7 @@ func Source(address string) netip.Prefix {
 	return key
 }
 
-// SourceName returns what people call a key of [Source] that was made of address.
+// SourceName returns a readable form of the key of address.
 func SourceName(key netip.Prefix, address string) string {
 	switch {
 	case !key.IsValid():

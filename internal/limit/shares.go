@@ -2,21 +2,21 @@ package limit
 
 import "sync"
 
-// Shares bounds how much is in hand at a time, by key: no key may have more than is then left to all others. So one
-// that takes all it gets leaves half, and N of them leave one part of N+1 (dynamic thresholds, Choudhury and Hahne).
-// It is safe for concurrent use.
+// Shares bounds what is in use at a time: no key may have more than is then left to all other keys. A single greedy key
+// leaves half, N of them leave one part of N+1 (dynamic thresholds, Choudhury and Hahne). It is safe for concurrent
+// use.
 type Shares[K comparable] struct {
 	mu   sync.Mutex
 	free int       // guarded by mu
 	used map[K]int // guarded by mu; no entry is 0
 }
 
-// NewShares returns a Shares of so much in all.
+// NewShares returns a Shares of all.
 func NewShares[K comparable](all int) *Shares[K] {
 	return &Shares[K]{free: all, used: make(map[K]int)}
 }
 
-// Acquire reports whether the key may have n more. They are its own until [Shares.Release].
+// Acquire reports whether the key gets n more, until [Shares.Release].
 func (s *Shares[K]) Acquire(key K, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,7 +28,7 @@ func (s *Shares[K]) Acquire(key K, n int) bool {
 	return true
 }
 
-// Release gives back what Acquire gave.
+// Release undoes Acquire.
 func (s *Shares[K]) Release(key K, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Closed returns a directory in which the test may make nothing, nor may root if that is who
-// runs it: then it is sysfs, and where that is mounted read-only, as in some containers, which is
-// another mistake, the test is skipped.
+// Closed returns a directory in which nothing can be created. For root it is sysfs; if that is mounted read-only, as in
+// some containers, the error would differ and the test is skipped.
 func Closed(t testing.TB) string {
 	t.Helper()
 	if os.Geteuid() != 0 {

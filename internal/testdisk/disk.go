@@ -1,4 +1,4 @@
-// Package testdisk is a disk that can be filled and that can fail, for tests.
+// Package testdisk is a disk for tests that can fill up and fail.
 package testdisk
 
 import (
@@ -14,20 +14,16 @@ import (
 	"muster/internal/testproc"
 )
 
-// A Disk is a file system of its own, for what only happens to disks: an ext4
-// in a sparse file, mounted over a loop device. It can be filled, and it can
-// fail under those who use it, as a kernel makes it fail.
+// A Disk is an ext4 file system in a sparse file over a loop device.
 type Disk struct {
-	Dir string // where it is mounted
+	Dir string // mount point
 
 	t     testing.TB
 	image string
 	full  []string // files that fill it
 }
 
-// New mounts a new file system of so many bytes; the file that it is in
-// takes up only what is written. It is unmounted when the test ends. Only root
-// can mount: without it, and with -short, the test is skipped.
+// New mounts a new file system of that size until the test ends. Without root, and with -short, it skips the test.
 func New(t testing.TB, bytes int64) *Disk {
 	t.Helper()
 	testproc.Needs(t, "mkfs.ext4", "losetup", "mount", "fsfreeze")
@@ -55,8 +51,7 @@ func New(t testing.TB, bytes int64) *Disk {
 	return d
 }
 
-// mount mounts the image over a loop device of its own: one that is still in
-// use for a mount before would bring back that one's failure.
+// mount uses a new loop device: one that is still in use would have its old failure.
 func (d *Disk) mount() {
 	d.t.Helper()
 	device := strings.TrimSpace(d.run("losetup", "--find", "--show", d.image))
@@ -64,7 +59,7 @@ func (d *Disk) mount() {
 	d.run("mount", "-o", "errors=remount-ro", device, d.Dir)
 }
 
-// Fill takes up the space but for so many bytes.
+// Fill takes up all space but leave bytes.
 func (d *Disk) Fill(leave int64) {
 	d.t.Helper()
 	path := filepath.Join(d.Dir, fmt.Sprintf("ballast%d", len(d.full)))
@@ -100,7 +95,7 @@ func (d *Disk) Fill(leave int64) {
 	}
 }
 
-// Free takes away what Fill has written.
+// Free deletes what Fill has written.
 func (d *Disk) Free() {
 	d.t.Helper()
 	for _, path := range d.full {
@@ -111,8 +106,7 @@ func (d *Disk) Free() {
 	d.full = nil
 }
 
-// Freeze has whoever writes to the disk wait until thaw is called: those cannot even
-// be killed. The end of the test thaws it; more than once is harmless.
+// Freeze makes writers wait, unkillably, until thaw is called or the test ends. Thawing again is harmless.
 func (d *Disk) Freeze() (thaw func()) {
 	d.t.Helper()
 	d.run("fsfreeze", "--freeze", d.Dir)
@@ -121,13 +115,10 @@ func (d *Disk) Freeze() (thaw func()) {
 	return thaw
 }
 
-// Fail has the kernel find an error on the disk: it makes the file system
-// read-only, also for those who have files on it open.
+// Fail makes the kernel find an error and remount the file system read-only, also for open files.
 //
-// It is frozen at that moment. A sync that is under way when ext4 aborts its
-// journal may be acknowledged and lost (of 40 such failures under three writers
-// 10 lost one, with no program of ours; Linux 6.18): what no program can help
-// is not to be held against one.
+// It is frozen at that moment: a sync that is under way when ext4 aborts its journal may be acknowledged and lost (10
+// of 40 failures under three writers; Linux 6.18), which no program can prevent.
 func (d *Disk) Fail() {
 	d.t.Helper()
 	device := d.run("findmnt", "-n", "-o", "SOURCE", d.Dir)
@@ -137,14 +128,13 @@ func (d *Disk) Fail() {
 	}
 }
 
-// Mend mounts the disk anew at the same place.
+// Mend mounts the disk again.
 func (d *Disk) Mend() {
 	d.t.Helper()
 	d.MendAfter(func() {})
 }
 
-// MendAfter is Mend with something that happens while the disk is not mounted, and
-// where it was is an empty directory.
+// MendAfter is Mend with a call while the disk is not mounted and its mount point is empty.
 func (d *Disk) MendAfter(away func()) {
 	d.t.Helper()
 	if err := unix.Unmount(d.Dir, unix.MNT_DETACH); err != nil {
@@ -154,7 +144,7 @@ func (d *Disk) MendAfter(away func()) {
 	d.mount()
 }
 
-// run runs a command to its end and returns what it printed.
+// run returns what the command printed.
 func (d *Disk) run(name string, args ...string) string {
 	d.t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()

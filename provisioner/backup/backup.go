@@ -1,16 +1,12 @@
-// Package backup is the form of a backup file: what of a store has to be kept,
-// as one stream that is written and read from front to back in little memory.
+// Package backup defines the backup file: the messages of a store as one stream, written and read from front to back in
+// little memory.
 //
-// The file is a line that says what it is, then one frame of zstd, with its sum, of lines of JSON: a header, the messages
-// of each stream in their order, and in the end a summary with the counts. So a file that was cut short or altered,
-// anywhere, is known for it when it is read to its end, and not before: a caller that acts on a message acts on one that
-// is not verified yet, and has to be able to take it back.
+// The file is a magic line, then one zstd frame with checksum of JSON lines: a header, the messages of each stream in
+// order, and a summary with counts. A file that was cut short or altered is detected at its end only, so a caller that
+// acts on a message must be able to undo that.
 //
-// The sum is against accidents. It is no signature: whoever can write the file
-// can write another sum. A backup holds no secret, but whoever can alter it
-// decides who has which name after it is restored.
-//
-// The package knows nothing of what the messages mean.
+// The checksum is no signature: an attacker with write access can replace it, and then decides which key has which name
+// after a restore. A backup holds no secret.
 package backup
 
 import (
@@ -24,32 +20,28 @@ import (
 // Version is the version of the form. A reader refuses every other.
 const Version = 1
 
-// magic is the first line of a file.
 const magic = "muster backup 1\n"
 
-// maxItemBytes bounds one item: the largest message that the broker takes, 8
-// MiB, its subject and the names of members.
+// maxItemBytes bounds one item: the largest message of the broker, 8 MiB, and its subject.
 const maxItemBytes = 8<<20 + 64<<10
 
-// ErrDamaged means that a file is no backup, or not as it was written: cut
-// short, altered, or not finished. Take another one.
+// ErrDamaged means that a file is not a complete backup. Take another one.
 var ErrDamaged = errors.New("not a whole backup")
 
-// A Header says what a backup is of.
+// A Header describes a backup.
 type Header struct {
 	Version int    `json:"version"`
-	ID      string `json:"id"` // unique to the backup; the journal names it
+	ID      string `json:"id"` // unique; the journal names it
 
-	// Installation is the id of the store, and CAFingerprint the root certificate
-	// that it was bound to: hex SHA-256.
+	// CAFingerprint is the hex SHA-256 of the root certificate that the store was bound to.
 	Installation  string `json:"installation"`
 	CAFingerprint string `json:"ca"`
 
-	StartedAt time.Time `json:"started_at"` // what was written before is in it
+	StartedAt time.Time `json:"started_at"` // all earlier writes are in it
 	By        string    `json:"by,omitempty"`
 }
 
-// Check reports what of a header cannot be.
+// Check validates a header.
 func (h *Header) Check() error {
 	switch {
 	case h.Version != Version:
@@ -60,12 +52,12 @@ func (h *Header) Check() error {
 	return nil
 }
 
-// A Stream is what a backup has of one stream.
+// A Stream counts one stream in a backup.
 type Stream struct {
 	Name     string `json:"name"`
 	Messages uint64 `json:"messages"`
 	Bytes    uint64 `json:"bytes"` // of subjects and contents, not compressed
-	Last     uint64 `json:"last"`  // sequence of the last message, 0 of none
+	Last     uint64 `json:"last"`  // sequence of the last message, or 0
 }
 
 // A Summary is the end of a backup.
@@ -82,7 +74,6 @@ func (s *Summary) Messages() (n uint64) {
 	return n
 }
 
-// add counts a message, which comes after all others of its stream.
 func (s *Summary) add(m *Message) error {
 	n := len(s.Streams)
 	if n == 0 || s.Streams[n-1].Name != m.Stream {
@@ -105,7 +96,7 @@ func (s *Summary) add(m *Message) error {
 // A Message is one message of a stream.
 type Message struct {
 	Stream   string          `json:"stream"`
-	Sequence uint64          `json:"sequence"` // its place in the stream, 1 or more
+	Sequence uint64          `json:"sequence"` // in the stream, from 1
 	Subject  string          `json:"subject"`
 	Data     json.RawMessage `json:"data"`
 }
@@ -117,7 +108,6 @@ type item struct {
 	Summary *Summary `json:"summary,omitempty"`
 }
 
-// damaged says what about a file is not as it was written.
 func errDamaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrDamaged, fmt.Errorf(format, args...))
 }

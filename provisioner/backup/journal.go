@@ -21,28 +21,28 @@ import (
 )
 
 var (
-	// ErrJournalInUse means that another process has the journal open. Stop it, or give this provisioner a journal of its own.
+	// ErrJournalInUse means that another process has the journal open. Stop it, or give this provisioner its own
+	// journal.
 	ErrJournalInUse = errors.New("journal is in use by another process")
 
-	// ErrJournalFailed means that a write to the journal has failed. Nothing more is written: end the process, and
-	// start another one.
+	// ErrJournalFailed means that a write has failed. Nothing more is written: end the process.
 	ErrJournalFailed = errors.New("the journal could not be written")
 
-	// ErrJournalForeign means that the journal is of another installation. Name the one that belongs to the store.
+	// ErrJournalForeign means that the journal belongs to another installation.
 	ErrJournalForeign = errors.New("the journal is of another installation")
 
-	// ErrJournalDamaged means that the file is not what was written to it. The text names the line.
+	// ErrJournalDamaged means that the file was altered. The text names the line.
 	ErrJournalDamaged = errors.New("the journal is damaged")
 )
 
-// A Journal keeps the revocations of an installation in a file outside the store, which a store that is restored from a
-// backup may have forgotten. It implements [trust.Journal] and is safe for concurrent use. Close it.
+// A Journal keeps revocations in a file outside of the store, for a store that is restored from a backup. It implements
+// [trust.Journal] and is safe for concurrent use. Close it.
 //
-// The file is only ever appended to: a line for each entry, "SUM JSON", on disk before the call returns. SUM is the
-// SHA-256, in hex, of the sum of the line before and the JSON; the first line names the installation. A last line without
-// its end is what a crash leaves of an entry that no operator was told of, and is cut off. Whatever else has not its sum
-// is damage: an entry that is passed over lets a revoked node in. The file holds no secret, but whoever can write it can
-// keep nodes out, so it is its owner's alone. One process uses it at a time.
+// The file is append-only: a line "SUM JSON" for each entry, synced before the call returns. SUM is the hex SHA-256 of
+// the previous sum and the JSON; the first line names the installation. A last line without its end is left by a crash
+// before it was confirmed, and is cut off. Any other wrong sum is damage: a lost entry would admit a revoked node. The
+// file holds no secret, but its writers can keep nodes out, so only its owner has access. One process uses it at a
+// time.
 type Journal struct {
 	path string
 
@@ -52,10 +52,10 @@ type Journal struct {
 	installation string              // guarded by mu; "" before the first line
 	entries      []*trust.Revocation // guarded by mu: in the order of the file
 	ids          map[string]bool     // guarded by mu: of entries
-	failed       error               // guarded by mu: of the first write that failed
+	failed       error               // guarded by mu: the first failed write
 }
 
-// A journalHead is the first line of a journal.
+// A journalHead is the first line.
 type journalHead struct {
 	Journal      int    `json:"journal"` // version of the form
 	Installation string `json:"installation"`
@@ -63,8 +63,7 @@ type journalHead struct {
 
 const journalVersion = 1
 
-// OpenJournal opens the journal at path, or makes an empty one, reads it and locks it. The error wraps [ErrJournalInUse]
-// or [ErrJournalDamaged].
+// OpenJournal opens or makes the journal, reads it and locks it. Errors wrap [ErrJournalInUse] or [ErrJournalDamaged].
 func OpenJournal(path string) (*Journal, error) {
 	_, missing := os.Lstat(path)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
@@ -92,7 +91,7 @@ func OpenJournal(path string) (*Journal, error) {
 	return j, nil
 }
 
-// load reads the file and returns how many bytes of it are whole lines.
+// load returns the length of the complete lines.
 func (j *Journal) load(f *os.File) (whole int, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -116,7 +115,6 @@ func (j *Journal) load(f *os.File) (whole int, err error) {
 	return whole, nil
 }
 
-// take takes in a line that is in the file.
 func (j *Journal) addLine(line []byte) error {
 	sum, text, _ := bytes.Cut(line, []byte(" "))
 	if want := nextSum(j.sum, text); string(sum) != want {
@@ -146,22 +144,21 @@ func (j *Journal) addLine(line []byte) error {
 	return nil
 }
 
-// nextSum is the sum of a line that comes after one with the sum before.
 func nextSum(before string, text []byte) string {
 	h := sha256.New()
-	_, _ = h.Write([]byte(before)) // never fails, as below
+	_, _ = h.Write([]byte(before)) // never fails
 	_, _ = h.Write(text)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Installation returns the id of the installation whose journal it is, "" if it is new.
+// Installation returns the id of the installation, "" for a new journal.
 func (j *Journal) Installation() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.installation
 }
 
-// Begin says of which installation a new journal is. Saying it again is harmless.
+// Begin writes the installation into a new journal. Repeating it is harmless.
 func (j *Journal) Begin(installation string) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -180,7 +177,7 @@ func (j *Journal) Begin(installation string) error {
 	return nil
 }
 
-// Append implements [trust.Journal]. [Journal.Begin] comes before.
+// Append implements [trust.Journal]. Call [Journal.Begin] before.
 func (j *Journal) Append(entries ...*trust.Revocation) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -208,7 +205,7 @@ func (j *Journal) Append(entries ...*trust.Revocation) error {
 	return nil
 }
 
-// write appends lines and syncs them. After an error nothing more is written. The caller holds mu.
+// write appends and syncs lines. After an error nothing more is written. The caller holds mu.
 func (j *Journal) write(lines ...any) error {
 	if j.failed != nil {
 		return j.failed
@@ -235,7 +232,7 @@ func (j *Journal) write(lines ...any) error {
 	return nil
 }
 
-// Err returns why a write has failed, an error that wraps [ErrJournalFailed], or nil.
+// Err returns why a write has failed, wrapping [ErrJournalFailed], or nil.
 func (j *Journal) Err() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -249,5 +246,5 @@ func (j *Journal) Entries() []*trust.Revocation {
 	return slices.Clone(j.entries)
 }
 
-// Close closes the file. What was appended is on disk.
+// Close closes the file.
 func (j *Journal) Close() error { return j.file.Close() }

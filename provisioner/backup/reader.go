@@ -14,18 +14,17 @@ import (
 	"muster/internal/wire"
 )
 
-// A Reader reads a backup from front to back. It is for one goroutine. Close it.
+// A Reader reads a backup. It is for one goroutine. Close it.
 type Reader struct {
-	Header Header // set by NewReader
+	Header Header
 
 	decoder *zstd.Decoder
 	lines   *bufio.Scanner
-	summary Summary // of what was read so far
+	summary Summary // read so far
 	ended   bool
 }
 
-// NewReader reads the beginning of a backup. The error wraps [ErrDamaged] if it
-// is none, or says of which version it is.
+// NewReader reads the beginning of a backup. Errors wrap [ErrDamaged], or name another version.
 func NewReader(r io.Reader) (*Reader, error) {
 	first := make([]byte, len(magic))
 	_, err := io.ReadFull(r, first)
@@ -35,7 +34,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	if err != nil || string(first) != magic {
 		return nil, errDamaged("it does not begin with %q", magic)
 	}
-	// A writer's window is 4 MiB. The decoder checks the sum of the frame.
+	// A writer's window is 4 MiB. The decoder verifies the checksum.
 	packed, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(16<<20))
 	if err != nil {
 		return nil, err
@@ -57,12 +56,11 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return b, nil
 }
 
-// Close ends the reader's work. It does not close what it reads from.
+// Close does not close the underlying reader.
 func (r *Reader) Close() { r.decoder.Close() }
 
-// Next returns the next message. After the last one it returns [io.EOF], and
-// only that says that the backup is whole; any other error wraps [ErrDamaged],
-// or is one of reading.
+// Next returns the next message, and [io.EOF] at the end of a complete backup. Other errors wrap [ErrDamaged] or come
+// from reading.
 func (r *Reader) Next() (*Message, error) {
 	if r.ended {
 		return nil, io.EOF
@@ -90,10 +88,9 @@ func (r *Reader) Next() (*Message, error) {
 	return nil, io.EOF
 }
 
-// Summary returns what the backup has, after Next has returned [io.EOF].
+// Summary returns the counts, after Next has returned [io.EOF].
 func (r *Reader) Summary() *Summary { return &r.summary }
 
-// item reads one item.
 func (r *Reader) item() (*item, error) {
 	if !r.lines.Scan() {
 		return nil, readError(cmp.Or(r.lines.Err(), io.ErrUnexpectedEOF))
@@ -105,8 +102,7 @@ func (r *Reader) item() (*item, error) {
 	return i, nil
 }
 
-// cut is an error of reading an item: whatever the decompressor says of what it
-// got is damage, but a file that cannot be read is none.
+// readError treats errors of the decompressor as damage, but not those of the file.
 func readError(err error) error {
 	if cannotRead(err) {
 		return err
@@ -114,7 +110,7 @@ func readError(err error) error {
 	return errDamaged("%w", err)
 }
 
-// unread reports whether err is of a file that cannot be read, or of a reader who was told to end.
+// cannotRead reports errors of the file, or of a canceled reader.
 func cannotRead(err error) bool {
 	var file *fs.PathError
 	return errors.As(err, &file) || errors.Is(err, context.Canceled)

@@ -11,15 +11,14 @@ import (
 	"muster/internal/wire"
 )
 
-// A Writer writes a backup. After an error it is of no use, and neither is what
-// it has written. It is for one goroutine.
+// A Writer writes a backup. After an error its output is useless. It is for one goroutine.
 type Writer struct {
 	encoder *zstd.Encoder
 	summary Summary
 	scratch []byte
 }
 
-// NewWriter begins a backup on w. The header's version is set.
+// NewWriter begins a backup. It sets the header's version.
 func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	h.Version = Version
 	if err := h.Check(); err != nil {
@@ -30,15 +29,14 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 		return nil, err
 	}
 	var err error
-	// One goroutine: a backup that runs beside a provisioner is not to take a
-	// second core from it.
+	// One goroutine, to leave the other cores to the provisioner.
 	if b.encoder, err = zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1)); err != nil {
 		return nil, err
 	}
 	return b, b.item(&item{Header: &h})
 }
 
-// Message adds a message, whose data is JSON. Those of one stream follow each other, and their sequences ascend.
+// Message adds a message whose data is JSON. Messages of a stream are consecutive, with ascending sequences.
 func (w *Writer) Message(stream string, sequence uint64, subject string, data []byte) error {
 	m := &Message{
 		Stream:   stream,
@@ -52,8 +50,7 @@ func (w *Writer) Message(stream string, sequence uint64, subject string, data []
 	return errors.Join(w.summary.add(m), w.item(&item{Message: m}))
 }
 
-// Close ends the backup with its summary and the sum of the frame. It does not close what it
-// was written to. Without it there is no backup.
+// Close ends the backup with its summary. Without it the backup is incomplete. It does not close the underlying writer.
 func (w *Writer) Close(at time.Time) (*Summary, error) {
 	w.summary.EndedAt = at
 	if err := w.item(&item{Summary: &w.summary}); err != nil {

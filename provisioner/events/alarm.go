@@ -11,68 +11,62 @@ import (
 	"muster/internal/wire"
 )
 
-// The codes of the alarms that refuse nothing.
+// Codes of alarms that refuse nothing.
 const (
-	// AlarmClockDiffers: the clock and that of the store are more than five minutes apart.
+	// AlarmClockDiffers: the clocks of provisioner and store are more than five minutes apart.
 	AlarmClockDiffers wire.Code = "clock_differs"
 
-	// AlarmAllowsAll: an entry of the allow-list lets every name in. That is for labs,
-	// and stands for as long as the entry does, so that nobody forgets it.
+	// AlarmAllowsAll: an allow-list entry admits every name. It stands as long as the entry, which is for labs.
 	AlarmAllowsAll wire.Code = "allows_all"
 )
 
-// AlarmPolicyRefused is the code of the alarm that the policy's files are not in
-// use: they cannot be read or compiled, or their tests fail. The policy before
-// decides on.
+// AlarmPolicyRefused: the policy's files cannot be read or compiled, or their tests fail. The previous policy decides
+// on.
 const AlarmPolicyRefused wire.Code = "policy_refused"
 
-// An Alarm is something that an operator must act on, from when it began until
-// it is over. It is a state: however often its cause is met, it is raised once.
+// An Alarm is a state that an operator must act on. It is raised once, however often its cause occurs.
 type Alarm struct {
 	Code  wire.Code `json:"code"`
 	Cause string    `json:"cause"` // the newest
 	Since time.Time `json:"since"` // by the provisioner's clock
 }
 
-// AlarmConfig configures [NewAlarms].
+// AlarmConfig configures [NewAlarms]. All but Name is optional.
 type AlarmConfig struct {
-	// Name is the provisioner's, the node of the events: alarms are a process's.
+	// Name is the provisioner's, and the node of the events.
 	Name string
 
-	// Emit takes the events. It must not block. Optional.
+	// Emit must not block.
 	Emit func(Event)
 
-	// Log gets one line when an alarm is raised and one when it is cleared.
-	// Optional; discards by default.
+	// Log gets a line for each raised and cleared alarm.
 	Log *slog.Logger
 
-	// Now is the clock. Optional; defaults to [time.Now].
+	// Now defaults to [time.Now].
 	Now func() time.Time
 }
 
-// Alarms are the alarms of one process. Each code has one owner, which raises and clears it; where several goroutines do
-// so, they use [Alarms.Keep]. Safe for concurrent use.
+// Alarms are the alarms of one process. Each code has one owner, which raises and clears it; several goroutines use
+// [Alarms.Keep]. Safe for concurrent use.
 type Alarms struct {
-	cfg AlarmConfig // set by NewAlarms, then read-only
+	cfg AlarmConfig // read-only
 
-	// keeping holds one token, which the caller that looks at a state has until the alarm says so.
+	// keepSem is a semaphore with one token: a state must not change between its check and the alarm.
 	keepSem chan struct{}
 
 	mu       sync.RWMutex
 	active   map[wire.Code]*activeAlarm // guarded by mu
-	watchers map[*watcher]struct{}      // guarded by mu: contexts that end with an alarm
+	watchers map[*watcher]struct{}      // guarded by mu: of [Alarms.Until]
 }
 
-// waiter is a context of [Alarms.Until].
 type watcher struct {
 	code   wire.Code
 	cancel context.CancelCauseFunc
 }
 
-// standing is an alarm that has been raised and not cleared.
 type activeAlarm struct {
 	Alarm
-	began time.Time // by the monotonic clock, since the other may be the cause
+	began time.Time // monotonic, since the clock may be the cause
 	err   error
 }
 
@@ -92,17 +86,15 @@ func NewAlarms(cfg AlarmConfig) *Alarms {
 	return a
 }
 
-// Keep has the alarm say what state returns, as Set does. Nobody else who calls it comes
-// in between: one that had looked before something was over would raise the alarm after
-// whoever ended it had cleared it. state must not block, nor call Keep.
+// Keep sets the alarm to the result of state, one call at a time: a caller with an older result must not raise the
+// alarm again. state must not block, nor call Keep.
 func (a *Alarms) Keep(ctx context.Context, code wire.Code, state func() error) {
 	<-a.keepSem
 	defer func() { a.keepSem <- struct{}{} }()
 	a.Set(ctx, code, state())
 }
 
-// Set raises the alarm if err is not nil, and clears it if it is: what whoever
-// watches a state calls with what it found.
+// Set raises the alarm, or clears it if err is nil.
 func (a *Alarms) Set(ctx context.Context, code wire.Code, err error) {
 	if err == nil {
 		a.Clear(ctx, code)
@@ -111,8 +103,8 @@ func (a *Alarms) Set(ctx context.Context, code wire.Code, err error) {
 	a.Raise(ctx, code, err)
 }
 
-// Raise raises an alarm: one line in the log and one event. Of one that stands
-// it replaces the cause, and says nothing. cause must hold no secret.
+// Raise raises an alarm, with a log line and an event, or silently replaces the cause of an active one. cause must hold
+// no secret.
 func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,8 +123,7 @@ func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
 	}
 }
 
-// Clear says that the cause of an alarm is gone, and how long it stood. One
-// that does not stand costs next to nothing.
+// Clear clears an alarm. It is cheap if the alarm is not active.
 func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
 	if a.Stands(code) == nil {
 		return
@@ -150,7 +141,7 @@ func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
 		Elapsed: elapsed, Attempt: wire.NewID()})
 }
 
-// Stands returns the newest cause of an alarm, or nil if it is not raised.
+// Stands returns the newest cause of an active alarm, or nil.
 func (a *Alarms) Stands(code wire.Code) error {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -160,9 +151,8 @@ func (a *Alarms) Stands(code wire.Code) error {
 	return nil
 }
 
-// Until returns a context that ends when ctx does, or as soon as the alarm is
-// raised; one that stands ends it at once. The caller calls the function when
-// it is done.
+// Until returns a context that also ends when the alarm is raised, at once if it is active. Call the function when
+// done.
 func (a *Alarms) Until(ctx context.Context, code wire.Code) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watcher{code: code, cancel: cancel}
@@ -181,8 +171,7 @@ func (a *Alarms) Until(ctx context.Context, code wire.Code) (context.Context, fu
 	}
 }
 
-// Standing returns the alarms that stand, the oldest first. The slice is the
-// caller's.
+// Standing returns a copy of the active alarms, oldest first.
 func (a *Alarms) Standing() []Alarm {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

@@ -6,30 +6,26 @@ import (
 	"muster/internal/wire"
 )
 
-// AlarmWebhookFailed is the code of the alarm that a webhook's endpoint takes no
-// events. It refuses nothing.
+// AlarmWebhookFailed: a webhook's endpoint takes no events.
 const AlarmWebhookFailed wire.Code = "webhook_failed"
 
-// AlarmBrokersMisconfigured is the code of the alarm that brokers outside of the process ask with other keys than ours.
-// It refuses nothing by itself.
+// AlarmBrokersMisconfigured: brokers outside of the process have other keys than ours.
 const AlarmBrokersMisconfigured wire.Code = "brokers_misconfigured"
 
-// AlarmRecovery stands while the store is in recovery. It refuses nothing by itself.
+// AlarmRecovery: the store is in recovery.
 const AlarmRecovery wire.Code = "in_recovery"
 
-// AlarmEntryUnread is the code of the alarm that an order of an operator is in the store and
-// cannot be read. It lets in nothing, and refuses nothing else.
+// AlarmEntryUnread: an entry in the store cannot be read, so it grants nothing.
 const AlarmEntryUnread wire.Code = "entry_unread"
 
-// AlarmCodes are the codes of all alarms; docs/runbook.md says of each what
-// to do.
+// AlarmCodes are the codes of all alarms. docs/runbook.md says what to do about each.
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind, AlarmClockDiffers,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed,
 	AlarmBrokersMisconfigured, AlarmEntryUnread, AlarmRecovery, wire.CodePaused,
 }
 
-// alarmRemedies are for alarms whose codes refuse nobody.
+// alarmRemedies are for alarms whose codes are not those of refusals.
 var alarmRemedies = map[wire.Code]string{
 	AlarmClockDiffers:         "set the clock of the provisioner's machine right, or that of the NATS servers",
 	AlarmPolicyRefused:        "mend the policy's files, or put those before back: `muster policy test` says what is wrong with them",
@@ -40,7 +36,7 @@ var alarmRemedies = map[wire.Code]string{
 	AlarmRecovery:             "once the fleet is back, `muster recovery end`; approve names that have no certificate with their keys; `muster token unfreeze` gives a limited token the uses that it has left",
 }
 
-// Codes returns the codes that events have: of refusals, and of alarms.
+// Codes returns the codes of events: of refusals and of alarms.
 func Codes() []wire.Code {
 	var all []wire.Code
 	for _, m := range wire.Codes {
@@ -54,7 +50,7 @@ func Codes() []wire.Code {
 	return all
 }
 
-// AlarmRemedy says what to do about an alarm, for operators.
+// AlarmRemedy returns what an operator can do about an alarm.
 func AlarmRemedy(code wire.Code) string {
 	if remedy, ok := alarmRemedies[code]; ok {
 		return remedy

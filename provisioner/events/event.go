@@ -1,6 +1,5 @@
-// Package events is what a provisioner reports: the events of enrollment and of operators' orders as CloudEvents, the
-// log in which they are read again, subscriptions and webhooks and alarms.
-// It decides nothing and stores nothing.
+// Package events defines what a provisioner reports: CloudEvents of enrollment and of operators' orders, their log and
+// subscriptions, webhooks and alarms.
 package events
 
 import (
@@ -13,26 +12,26 @@ import (
 // A Type is the `type` of a CloudEvent. Types are never renamed.
 type Type string
 
-// The events of enrollment.
+// Events of enrollment.
 const (
-	Enrolled    Type = "io.muster.node.enrolled"    // a certificate is on record and on its way
-	Renewed     Type = "io.muster.node.renewed"     // a certificate in place of a live one is on record and on its way
+	Enrolled    Type = "io.muster.node.enrolled"    // a certificate is on record
+	Renewed     Type = "io.muster.node.renewed"     // a certificate that replaces a live one is on record
 	Provisioned Type = "io.muster.node.provisioned" // the node has confirmed it
-	Refused     Type = "io.muster.node.refused"     // authenticated, and refused
-	Attempt     Type = "io.muster.attempt.refused"  // not authenticated: the identity is a stranger's word, without a Serial
+	Refused     Type = "io.muster.node.refused"     // authenticated and refused
+	Attempt     Type = "io.muster.attempt.refused"  // not authenticated: without a Serial, the identity is only claimed
 )
 
-// The events of what operators order. They say who and why.
+// Events of operators' orders, with operator and reason.
 const (
 	Revoked       Type = "io.muster.node.revoked"
 	Retired       Type = "io.muster.node.retired"
 	Granted       Type = "io.muster.node.granted"
 	Approved      Type = "io.muster.node.approved"  // of Key
 	Rejected      Type = "io.muster.node.rejected"  // of Key
-	Forgotten     Type = "io.muster.node.forgotten" // of Key: it no longer waits, and what was said of it no longer counts
+	Forgotten     Type = "io.muster.node.forgotten" // of Key: no longer pending, the verdict is void
 	Allowed       Type = "io.muster.allow.added"    // of Pattern
 	Disallowed    Type = "io.muster.allow.removed"  // of Pattern
-	Commanded     Type = "io.muster.node.commanded" // Verb; with a Cause if the node may not have taken it
+	Commanded     Type = "io.muster.node.commanded" // Verb; with a Cause if the node may not have got it
 	TokenRevoked  Type = "io.muster.token.revoked"
 	SignerAdded   Type = "io.muster.signer.added"
 	SignerRemoved Type = "io.muster.signer.removed"
@@ -42,74 +41,69 @@ const (
 	BackupBegun     Type = "io.muster.backup.begun"
 )
 
-// LoginRefused says that somebody has not come in over HTTPS. The operator
-// is a stranger's word.
+// LoginRefused: a login over HTTPS has failed. The operator is only claimed.
 const LoginRefused Type = "io.muster.operator.refused"
 
-// The events of tokens' uses and of pauses.
+// Events of token uses and of pauses.
 const (
 	TokenReleased Type = "io.muster.token.released" // an operator gave a use back
-	TokenUnfrozen Type = "io.muster.token.unfrozen" // an operator says how many uses a token has left after a recovery
+	TokenUnfrozen Type = "io.muster.token.unfrozen" // an operator set the uses that are left after a recovery
 	RecoveryEnded Type = "io.muster.recovery.ended"
 	Paused        Type = "io.muster.enrollment.paused"
 	Resumed       Type = "io.muster.enrollment.resumed"
 )
 
-// The events of alarms; see [Alarms]. Their node is the provisioner itself.
+// Events of [Alarms]. Their node is the provisioner.
 const (
 	AlarmRaised  Type = "io.muster.alarm.raised"
-	AlarmCleared Type = "io.muster.alarm.cleared" // Elapsed is how long it stood
+	AlarmCleared Type = "io.muster.alarm.cleared" // Elapsed is how long the alarm stood
 
-	// ClockAccepted says that an operator took the clock's word against
-	// the mark's; see [trust.Clock.Accept].
+	// ClockAccepted: an operator has trusted the clock; see [trust.Clock.Accept].
 	ClockAccepted Type = "io.muster.clock.accepted"
 )
 
-// The events of the policy that decides. Policy is the digest of the one in use
-// from then on; of a refused one, Cause says what is wrong with the files.
+// Events of the policy. Policy is the digest of the policy in use afterwards. For a refused one, Cause is the error.
 const (
 	PolicyReloaded Type = "io.muster.policy.reloaded"
 	PolicyRefused  Type = "io.muster.policy.refused"
 
-	// ShadowDiffers says that the shadow policy would decide otherwise about a
-	// node. Policy decided, Digest is of the shadow, Cause says what it would be.
+	// ShadowDiffers: the shadow policy Digest decides differently than Policy; Cause is its decision.
 	ShadowDiffers Type = "io.muster.policy.shadow_differs"
 )
 
-// Cloned says that two live machines use one key; see [provisioner.Cloned].
+// Cloned: two live machines use one key; see [provisioner.Cloned].
 const Cloned Type = "io.muster.node.cloned"
 
-// WebhookTest is what `muster webhook test` sends. It is in no stream.
+// WebhookTest is the event of `muster webhook test`. It is in no stream.
 const WebhookTest Type = "io.muster.webhook.test"
 
-// An Event says what happened, for whoever watches the fleet. It holds no
-// secret.
+// An Event is a report. It holds no secret.
 type Event struct {
 	Type     Type          `json:"-"`
 	Time     time.Time     `json:"-"`
-	Node     string        `json:"node,omitempty"` // identity; in attempts a stranger's word, cut to 253 bytes
-	Code     wire.Code     `json:"code,omitempty"` // the true one, in refusals
+	Node     string        `json:"node,omitempty"` // identity; in attempts only claimed, cut to 253 bytes
+	Code     wire.Code     `json:"code,omitempty"` // in refusals the true code
 	Cause    string        `json:"cause,omitempty"`
 	Reason   string        `json:"reason,omitempty"`
 	Key      string        `json:"key_hash,omitempty"` // that an operator decided about
 	Serial   string        `json:"serial,omitempty"`
 	Digest   string        `json:"digest,omitempty"`
-	Pattern  wire.Pattern  `json:"pattern,omitempty"` // of the allow-list's entry
+	Pattern  wire.Pattern  `json:"pattern,omitempty"` // of the allow-list entry
 	Token    jwt.TokenID   `json:"token_id,omitempty"`
 	Signer   jwt.SignerID  `json:"signer,omitempty"`
 	Site     jwt.Site      `json:"site,omitempty"`
 	Source   string        `json:"source,omitempty"`
-	Sealed   bool          `json:"sealed,omitempty"` // of a machine that enrolls: the request, or the confirmation, came sealed
+	Sealed   bool          `json:"sealed,omitempty"` // the request or confirmation came sealed
 	Attempt  string        `json:"attempt,omitempty"`
 	Policy   string        `json:"policy,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns,omitempty"`
-	LeftOut  int64         `json:"left_out,omitempty"` // in attempts: how many before it, from anywhere, were not reported; else of its node
-	Operator string        `json:"operator,omitempty"` // who is added, removed or not let in
-	Role     string        `json:"role,omitempty"`     // of who is added
+	LeftOut  int64         `json:"left_out,omitempty"` // unreported before this one: attempts from anywhere, else of the node
+	Operator string        `json:"operator,omitempty"` // added, removed or refused
+	Role     string        `json:"role,omitempty"`     // of an added operator
 	Verb     wire.Verb     `json:"verb,omitempty"`     // of a command
 	Command  string        `json:"command,omitempty"`  // its id
-	By       string        `json:"by,omitempty"`       // who has ordered it
-	Why      string        `json:"why,omitempty"`      // in the operator's words
-	Renewals bool          `json:"renewals,omitempty"` // paused: those too
-	Repeated bool          `json:"repeated,omitempty"` // nothing was written: a retry got its answer again
+	By       string        `json:"by,omitempty"`       // operator
+	Why      string        `json:"why,omitempty"`      // the operator's reason
+	Renewals bool          `json:"renewals,omitempty"` // paused: renewals too
+	Repeated bool          `json:"repeated,omitempty"` // a retry got the same answer, nothing was written
 }

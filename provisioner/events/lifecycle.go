@@ -8,11 +8,10 @@ import (
 	"muster/internal/wire"
 )
 
-// OfServer is what the types of nodes' own events begin with.
+// OfServer begins the types of nodes' own events.
 const OfServer = "io.muster.server."
 
-// The events of nodes' lives, which they publish themselves over mutual TLS. All
-// that they say is the node's word, but for which node it is.
+// Events that nodes publish over mutual TLS. Only the node's identity is proven.
 const (
 	ServerStartup     Type = OfServer + "startup"
 	ServerAlive       Type = OfServer + "alive"
@@ -20,29 +19,28 @@ const (
 	ServerShutdown    Type = OfServer + "shutdown"
 )
 
-// Lifecycle is what a node says of its life.
+// Lifecycle is the data of a node's own event.
 type Lifecycle struct {
-	Identity wire.Identity `json:"identity"` // of the session that it came over
+	Identity wire.Identity `json:"identity"` // of the session
 	Version  string        `json:"version,omitempty"`
 	Boot     string        `json:"boot,omitempty"`    // differs after each start of the agent
-	Address  string        `json:"address,omitempty"` // that its broker sees, by what the node was told
+	Address  string        `json:"address,omitempty"` // as its broker sees it
 	Mode     string        `json:"mode,omitempty"`
 	Serial   string        `json:"serial,omitempty"`
-	Expires  string        `json:"expires,omitempty"` // RFC 3339, by the certificate
+	Expires  string        `json:"expires,omitempty"` // RFC 3339, of the certificate
 }
 
-// errLifecycle means that what a node has published is no event that we know.
+// errLifecycle means an unknown event.
 var errLifecycle = errors.New("not a lifecycle event")
 
-// CleanLifecycle returns what may be believed of an event that a node has
-// published: it is from that node, and of the type that its subject ends in. Of
-// the rest what is known is kept, cut to the length of an identity.
+// CleanLifecycle returns what is credible of a node's own event: node and type as in its subject, and known members,
+// cut to the length of an identity.
 func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 	t := Type(OfServer + kind)
 	if MeaningOf(t) == nil || e.Time.IsZero() {
 		return nil, errLifecycle
 	}
-	if y := e.Time.UTC().Year(); y < 0 || y > 9999 { // with its zone it was in range, and nobody could write it again
+	if y := e.Time.UTC().Year(); y < 0 || y > 9999 { // UTC may leave the years that JSON can have
 		return nil, errLifecycle
 	}
 	var reported Lifecycle
@@ -64,7 +62,6 @@ func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 		DataContentType: "application/json", Data: data}, nil
 }
 
-// bounded bounds what a node says of itself.
 func truncate(s string) string {
 	if len(s) > wire.MaxIdentityBytes {
 		s = s[:wire.MaxIdentityBytes]

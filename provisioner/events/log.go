@@ -12,27 +12,25 @@ import (
 	"muster/internal/wire"
 )
 
-// A Stored is an event as it was stored: a CloudEvent 1.0 in its JSON form.
+// A Stored is a CloudEvent 1.0 as it was stored.
 type Stored struct {
 	SpecVersion     string    `json:"specversion"`
 	ID              string    `json:"id"`
 	Source          string    `json:"source"`
 	Type            Type      `json:"type"`
-	Subject         string    `json:"subject,omitempty"`     // of an attempt a stranger's word
-	Time            time.Time `json:"time"`                  // of a node's own events by its clock
-	RecordedTime    time.Time `json:"recordedtime,omitzero"` // by the broker's, of what was read from its streams
+	Subject         string    `json:"subject,omitempty"`     // in attempts only claimed
+	Time            time.Time `json:"time"`                  // of nodes' own events by their clock
+	RecordedTime    time.Time `json:"recordedtime,omitzero"` // by the broker's clock, after reading
 	DataContentType string    `json:"datacontenttype"`
 
-	// Data is an [Event], or what a node says of its life: the members of each
-	// type are in [Types].
+	// Data is an [Event] or a [Lifecycle]; its members are in [Types].
 	Data json.RawMessage `json:"data"`
 
-	// Cursor is where it stands in the log.
 	Cursor Cursor `json:"-"`
 }
 
-// Read returns the event. What nodes say themselves has the time of the broker, since a node's clock may be far off.
-// Data that cannot be read is left out.
+// Read returns the event. A node's own event gets the broker's time, since a node's clock may be far off. Unreadable
+// data is left out.
 func (s *Stored) Read() Event {
 	var e Event
 	_ = json.Unmarshal(s.Data, &e)
@@ -43,9 +41,7 @@ func (s *Stored) Read() Event {
 	return e
 }
 
-// A Cursor is a position in the log of events, just behind an event. The log is
-// four streams: what provisioners say, what strangers cause, what nodes say of their
-// life, and that they live. The zero value is its beginning.
+// A Cursor is a position in the four streams of the log, just behind an event. The zero value is the beginning.
 type Cursor struct{ Events, Attempts, Lifecycle, Alive uint64 }
 
 // String returns the form that [ParseCursor] reads.
@@ -53,10 +49,9 @@ func (p Cursor) String() string {
 	return fmt.Sprintf("%d-%d-%d-%d", p.Events, p.Attempts, p.Lifecycle, p.Alive)
 }
 
-// errPlace says what a place looks like.
 var errCursor = errors.New("want four numbers with dashes between, as in the id of an event of the stream")
 
-// ParseCursor reads a place.
+// ParseCursor parses a cursor.
 func ParseCursor(s string) (Cursor, error) {
 	fields := strings.Split(s, "-")
 	var p Cursor
@@ -74,25 +69,21 @@ func ParseCursor(s string) (Cursor, error) {
 	return p, nil
 }
 
-// An Query says which events are wanted. The zero value wants all that will
-// be, from now on.
+// A Query selects events. The zero value selects all that come from now on.
 type Query struct {
-	// After is a place to go on behind, Since a time to begin at; at most one of
-	// them. What the log has lost of its beginning is left out. Without either the
-	// events that come from now on are wanted.
+	// At most one of After and Since is set: the cursor or the time to begin at. Lost events are left out.
 	After *Cursor
 	Since time.Time
 
-	Type string        // prefix of the type; "" for any
-	Node wire.Identity // "" for any
-	Code wire.Code     // "" for any
+	Type string // prefix
+	Node wire.Identity
+	Code wire.Code
 
-	// Once ends with the newest event that there is when its turn comes, instead
-	// of waiting for more.
+	// Once ends the reading with the present newest event.
 	Once bool
 }
 
-// Wants reports whether the event is among those asked for.
+// Wants reports whether the query selects the event.
 func (q *Query) Wants(e *Stored) bool {
 	if !strings.HasPrefix(string(e.Type), q.Type) || q.Node != "" && e.Subject != string(q.Node) {
 		return false
@@ -106,11 +97,9 @@ func (q *Query) Wants(e *Stored) bool {
 	return json.Unmarshal(e.Data, &data) == nil && data.Code == q.Code
 }
 
-// An Log is where events are read again.
+// A Log returns stored events.
 type Log interface {
-	// Events calls each for every event that q wants, in the order of the log, one
-	// at a time: while each has not returned, no more than some hundred are read
-	// ahead. It stops at the first error of each and returns it, and returns
-	// ctx.Err() when ctx is done.
+	// Events calls each for every event that q selects, in the order of the log, one at a time, with some hundred read
+	// ahead. It stops at the first error of each, and with ctx.Err() when ctx is done.
 	Events(ctx context.Context, q Query, each func(*Stored) error) error
 }

@@ -5,19 +5,16 @@ import (
 	"strings"
 )
 
-// tokenShape matches a JWT, or what is left of one that was cut.
+// tokenShape matches a JWT, also a truncated one.
 var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*`)
 
-// Scrub returns text without anything that looks like a token. What a stranger
-// sent is quoted where it is refused, and a client with a bug may have put its
-// token into any member of a request.
+// Scrub replaces tokens in text: clients with bugs put them into any member of a request.
 func Scrub(text string) string { return tokenShape.ReplaceAllString(text, "(secret)") }
 
-// maxSaidBytes bounds what is said of why a stranger was refused; chosen, more than any reason of
-// ours takes that quotes names of full length.
+// maxErrorTextBytes is more than any of our reasons with names of full length.
 const maxErrorTextBytes = 1024
 
-// BoundedText is [ErrorText] for an error that a stranger may have caused: it has [maxSaidBytes] at most.
+// BoundedText is [ErrorText] with at most [maxErrorTextBytes], for errors that strangers can cause.
 func BoundedText(err error) string {
 	text := ErrorText(err)
 	if len(text) <= maxErrorTextBytes {
@@ -26,7 +23,7 @@ func BoundedText(err error) string {
 	return strings.ToValidUTF8(Cut(text, maxErrorTextBytes), "") + "…"
 }
 
-// ErrorText is [Scrub] for the text of an error; "" for none.
+// ErrorText is [Scrub] for the text of an error; "" for nil.
 func ErrorText(err error) string {
 	if err == nil {
 		return ""

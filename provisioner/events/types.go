@@ -5,24 +5,22 @@ import (
 	"strings"
 )
 
-// An Meaning is what there is to know of an [Type].
+// A Meaning documents a [Type].
 type Meaning struct {
 	Type Type
 	What string // one sentence
 
-	// Always are the members of its data that every such event has, Sometimes
-	// those that it may have. No other comes up.
+	// Always are the members that every such event has, Sometimes those that it may have. There are no other members.
 	Always, Sometimes []string
 }
 
-// of what request and by whom an event was caused.
+// Members by the cause of an event.
 var (
 	fromToken  = []string{"token_id", "signer", "site", "source", "policy"}
 	byOperator = []string{"by", "why"}
 )
 
-// Types is the one table of events, in the order of docs/reference/events.md. Types
-// and members are never renamed, and none changes its meaning; new ones may come.
+// Types is the table of all events, in the order of docs/reference/events.md. Types and members are never renamed.
 var Types = []Meaning{
 	{Enrolled, "A node has enrolled: its certificate is on record and on its way. With repeated it was before: of a node that asks again and again, five are said at once, and one each ten minutes; left_out counts the others.",
 		[]string{"node", "reason", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"sealed", "elapsed_ns", "repeated", "left_out"})},
@@ -102,7 +100,7 @@ var Types = []Meaning{
 		[]string{"identity"}, []string{"version", "boot", "address", "mode", "serial", "expires"}},
 }
 
-// MeaningOf returns the table's entry for t, or nil if there is none.
+// MeaningOf returns the table's entry for t, or nil.
 func MeaningOf(t Type) *Meaning {
 	i := slices.IndexFunc(Types, func(m Meaning) bool { return m.Type == t })
 	if i < 0 {
@@ -111,21 +109,21 @@ func MeaningOf(t Type) *Meaning {
 	return &Types[i]
 }
 
-// TypeBegins reports whether a type of event begins with this; every one does with "".
+// TypeBegins reports whether a type has the prefix.
 func TypeBegins(beginning string) bool {
 	return slices.ContainsFunc(Types, func(m Meaning) bool { return strings.HasPrefix(string(m.Type), beginning) })
 }
 
-// An Member is a member of events' data.
+// A Member is a member of events' data.
 type Member struct {
 	Name string
 	Type string // of JSON Schema
 	What string
 
-	Example any // a value, for the documentation
+	Example any // for the documentation
 }
 
-// Members are all of them.
+// Members are all members.
 var Members = []Member{
 	{"node", "string", "identity; in an attempt as claimed, at most 253 bytes", "web1.example.net"},
 	{"code", "string", "why it was refused, the true code (see codes.md), or the alarm's", "denied"},

@@ -10,17 +10,13 @@ import (
 	"muster/internal/wire"
 )
 
-// maxAsked is how many nodes may be asked about at once, those whose turn has not
-// come included, for each command that may run: a command that hangs must not
-// hold all that works on requests, of which there are 256.
+// maxApprovals bounds the nodes per process slot that wait for the command. A command that hangs must not block all 256
+// workers.
 const maxApprovals = 4
 
-// Approve asks the command whether a node may have a certificate, by the
-// contract of Puppet's policy-based autosigning: the identity is its last
-// argument, the certificate request (DER) is on its standard input in PEM, and
-// exit status 0 is a yes. What it prints goes to the log, and decides nothing. It
-// waits for its turn first, or, if too many do already, is not asked: the node
-// asks again. Nil is a yes; any error is not, and wraps [ErrFailed],
+// Approve asks the command whether a node may have a certificate, as Puppet's policy-based autosigning: the identity is
+// the last argument, the CSR in PEM is on standard input, and exit status 0 approves. Output goes to the log. If too
+// many nodes wait already, the command is not run, and the node asks again. Nil approves; errors wrap [ErrFailed],
 // [ErrTimeout] or [ErrOutput].
 func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) error {
 	select {

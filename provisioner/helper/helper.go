@@ -1,11 +1,34 @@
-// Package helper runs the program that makes a node's configuration, by the
-// contract of Choria's provisioner: one JSON document on its standard input,
-// one on its standard output, one process per node. Helpers written for
-// Choria work if they leave certificates to muster.
+// Package helper runs the program that makes a node's configuration, by the contract of Choria's provisioner: one
+// process per node, JSON on standard input and output. Helpers written for Choria work if they leave certificates to
+// muster.
 //
 // # Contract
 //
-// Standard input is what [Request] says, in Choria's layout:
+// Standard input is a [Request] in Choria's layout:
+//
+//	{
+//	  "identity": "web1.example.net",
+//	  "csr": {"csr": "<PEM>", "public_key": "<PEM>", "ssldir": ""},
+//	  "ed25519_pubkey": null,
+//	  "inventory": "<a JSON object as text: facts, classes, agents, ...>",
+//	  "jwt": {"cht": "", "chpwd": "", "chs": false, "chu": "...", ...}
+//	}
+//
+// Standard output is one JSON object of at most 1 MiB:
+//
+//	{
+//	  "defer": false, "msg": "", "shutdown": false,
+//	  "configuration": {"key": "value"},
+//	  "action_policies": {"name": "text"},
+//	  "opa_policies": {"name": "text"}
+//	}
+//
+// All members are optional; null means absent. Choria's key, certificate, ca, ssldir, server_claims and upgrade must be
+// empty. Other members are refused, so that a misspelled "defer" admits no node. Standard error goes to the log. The
+// exit status must be 0.
+//
+// The process gets only PATH, HOME, LANG, TZ and TMPDIR, since our environment may hold a passphrase. It leads a
+// process group, which is killed when it ends or times out. Facts in its input are unproven.
 //
 //	{
 //	  "identity": "web1.example.net",
@@ -54,63 +77,55 @@ import (
 	"muster/internal/wire"
 )
 
-// Reasons why a helper gave no response. An error of [Helper.Configure] wraps
-// exactly one; the text around it is for operators. All of them mean that
-// nothing is known and that the node may come again.
+// Errors of [Helper.Configure] wrap exactly one of these. The node may come again.
 var (
-	// ErrFailed means that the helper could not be started, or ended with a
-	// status other than 0, or was stopped because the caller no longer waits.
+	// ErrFailed means that the helper could not be started, ended with another status than 0, or was stopped for a
+	// canceled caller.
 	ErrFailed = errors.New("helper failed")
 
-	// ErrTimeout means that its time was up, or the caller's deadline passed,
-	// perhaps before its turn came. If it ran, it was killed.
+	// ErrTimeout means that a time limit or deadline passed, perhaps before the helper ran. If it ran, it was killed.
 	ErrTimeout = errors.New("helper timed out")
 
-	// ErrOutput means that what it printed is not what the contract asks for.
+	// ErrOutput means that the output does not follow the contract.
 	ErrOutput = errors.New("helper gave no usable output")
 )
 
-// maxOutput bounds standard output: twice what a reply can carry, wire.MaxReplyBytes.
+// maxOutput bounds standard output: twice wire.MaxReplyBytes.
 const maxOutput = 1 << 20
 
 // Defaults of [Config].
 const (
 	DefaultTimeout = 10 * time.Second // as in Choria
 
-	// DefaultConcurrency is how many helpers run at once. They mostly wait for
-	// some inventory to answer; chosen, not measured.
+	// DefaultConcurrency is high, since helpers mostly wait for an inventory to answer.
 	DefaultConcurrency = 16
 )
 
 // Config configures [New].
 type Config struct {
-	// Command is the program and its arguments. A name without a
-	// slash is looked up in PATH. No shell is involved. Required.
+	// Command is the program and its arguments, without a shell. A name without a slash is looked up in PATH. Required.
 	Command []string
 
-	// Timeout bounds one run, from its start. Optional; [DefaultTimeout].
+	// Timeout bounds one run. Default [DefaultTimeout].
 	Timeout time.Duration
 
-	// Concurrency bounds how many run at once; others wait. Optional;
-	// [DefaultConcurrency].
+	// Concurrency bounds concurrent runs. Default [DefaultConcurrency].
 	Concurrency int
 
-	// Log receives what a helper prints on standard error. Optional; discards
-	// by default.
+	// Log receives standard error. Default discards.
 	Log *slog.Logger
 }
 
 // A Helper runs a command per node. It is safe for concurrent use.
 type Helper struct {
-	cfg       Config        // set by New, then read-only
+	cfg       Config        // read-only
 	path      string        // of the program, absolute
 	env       []string      // whole environment of the process
 	slots     chan struct{} // one element per running process
 	approvals chan struct{} // one element per call of Approve
 }
 
-// New checks that the command exists and can be executed, and starts nothing.
-// The program may be replaced while the provisioner runs.
+// New checks that the command can be executed. The program may be replaced later.
 func New(cfg Config) (*Helper, error) {
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("helper: no command")
@@ -121,12 +136,12 @@ func New(cfg Config) (*Helper, error) {
 		h.path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("helper: %w", err) // it names the program
+		return nil, fmt.Errorf("helper: %w", err) // names the program
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	h.cfg = cfg
-	h.slots = make(chan struct{}, cmp.Or(cfg.Concurrency, DefaultConcurrency)) // one place per process
+	h.slots = make(chan struct{}, cmp.Or(cfg.Concurrency, DefaultConcurrency))
 	h.approvals = make(chan struct{}, maxApprovals*cap(h.slots))
 	for _, name := range []string{"PATH", "HOME", "LANG", "TZ", "TMPDIR"} {
 		if v, ok := os.LookupEnv(name); ok {
@@ -136,16 +151,14 @@ func New(cfg Config) (*Helper, error) {
 	return h, nil
 }
 
-// Check returns why the program cannot be run now, or nil. It starts nothing.
+// Check returns why the program cannot be run now, or nil.
 func (h *Helper) Check() error {
 	_, err := exec.LookPath(h.path)
 	return err
 }
 
-// Configure runs the helper for one node and returns what it answered. It
-// waits for its turn first, for as long as ctx allows. The error wraps one of
-// the sentinels of this package, and the context's if that is why. The helper
-// may have done whatever it does even so.
+// Configure runs the helper for one node, after waiting for a slot as long as ctx allows. Errors wrap a sentinel of
+// this package and perhaps the context's; the helper may have run then.
 func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	input, err := r.encode()
 	if err != nil {
@@ -156,7 +169,7 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 		return nil, err
 	}
 	defer done()
-	start := time.Now() // elapsed time only; a run is never dated
+	start := time.Now() // elapsed time only
 	output, stderr, err := h.run(ctx, input)
 	elapsed := time.Since(start)
 
@@ -164,8 +177,7 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	if err == nil {
 		response, err = decode(output)
 	}
-	// The error is the caller's to log. What the helper printed is not in it,
-	// since that may say more than a refusal should.
+	// The caller logs the error. It excludes the output, which may say more than a refusal should.
 	if len(stderr) > 0 {
 		level := slog.LevelDebug
 		if err != nil {
@@ -177,7 +189,7 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	return response, err
 }
 
-// turn waits until the command may run, for as long as ctx allows. done ends it.
+// acquire waits for a slot as long as ctx allows. done releases it.
 func (h *Helper) acquire(ctx context.Context) (done func(), err error) {
 	select {
 	case h.slots <- struct{}{}:
@@ -191,7 +203,7 @@ func (h *Helper) acquire(ctx context.Context) (done func(), err error) {
 	return nil, fmt.Errorf("%w: waiting for its turn (%d run already): %w", why, cap(h.slots), ctx.Err())
 }
 
-// checkFiles confines the names of pushed policies, which become file names on the node.
+// checkFiles checks names of pushed policies, which become file names on the node.
 func checkFiles(f wire.Files) error {
 	for member, files := range map[string]map[string]string{"action_policies": f.ActionPolicies, "opa_policies": f.OPAPolicies} {
 		for name := range files {

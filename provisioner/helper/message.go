@@ -11,18 +11,17 @@ import (
 	"muster/internal/wire"
 )
 
-// A Request is what a helper is told of a node.
+// A Request is the helper's input about a node.
 type Request struct {
-	Identity     string // checked and, by the CSR's signature, claimed by the key
-	CSRPEM       string // certificate request, PEM; verified
-	PublicKeyPEM string // its key, PEM
+	Identity     string // checked; the CSR's signature proves that the key claims it
+	CSRPEM       string // verified
+	PublicKeyPEM string
 
-	// Facts is the JSON object that the node sent, unproven. Nil means {}.
+	// Facts is the node's JSON object, unproven. Nil means {}.
 	Facts json.RawMessage
 
-	// Claims are those of the verified token, under Choria's names: chs, chu,
-	// chsrv, chpd, ou, extensions and so on. Whatever they hold, the members cht
-	// and chpwd, which are secrets, go out empty. Nil means none.
+	// Claims are those of the verified token, under Choria's names. The secrets cht and chpwd are sent empty. Nil means
+	// none.
 	Claims map[string]any
 }
 
@@ -31,8 +30,7 @@ func (r Request) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("node", r.Identity), slog.Int("facts_bytes", len(r.Facts)))
 }
 
-// inventory is what Choria's rpcutil#inventory says of a node: the part of it
-// that muster knows, and the rest as a node that has nothing to say.
+// inventory is the answer of Choria's rpcutil#inventory, empty except for the facts.
 type inventory struct {
 	Agents         []string        `json:"agents"`
 	Classes        []string        `json:"classes"`
@@ -41,11 +39,10 @@ type inventory struct {
 	Facts          json.RawMessage `json:"facts"`
 	Machines       []string        `json:"machines"`
 	MainCollective string          `json:"main_collective"`
-	Version        string          `json:"version"` // muster gives none
+	Version        string          `json:"version"` // empty
 	Upgradable     bool            `json:"upgradable"`
 }
 
-// encode returns the document for standard input.
 func (r Request) encode() ([]byte, error) {
 	facts := r.Facts
 	if len(bytes.TrimSpace(facts)) == 0 {
@@ -83,16 +80,15 @@ func (r Request) encode() ([]byte, error) {
 	return b, nil
 }
 
-// A Response is what a helper answered. If Shutdown is set the node's agent is
-// to end, whatever else is; else if Defer is, the node is to come back later.
+// A Response is the helper's answer. Shutdown ends the node's agent; else Defer makes the node come back later.
 type Response struct {
 	Defer    bool
 	Shutdown bool
 
-	// Msg says why, for the log: not for the node. "" if the helper said nothing.
+	// Msg is the reason, for the log and not for the node.
 	Msg string
 
-	// Files is what to push. A nil Configuration means that the helper gave none.
+	// Files are pushed to the node. A nil Configuration means none.
 	Files wire.Files
 }
 
@@ -102,7 +98,6 @@ func (r *Response) LogValue() slog.Value {
 		slog.String("msg", r.Msg), slog.Any("files", r.Files))
 }
 
-// output is the document on standard output.
 type output struct {
 	Defer          bool               `json:"defer"`
 	Shutdown       bool               `json:"shutdown"`
@@ -111,7 +106,7 @@ type output struct {
 	ActionPolicies map[string]*string `json:"action_policies"`
 	OPAPolicies    map[string]*string `json:"opa_policies"`
 
-	// What Choria's helpers may also give, and muster does itself.
+	// Must be empty: muster does these itself.
 	Key          json.RawMessage `json:"key"`
 	Certificate  json.RawMessage `json:"certificate"`
 	CA           json.RawMessage `json:"ca"`
@@ -120,8 +115,7 @@ type output struct {
 	Upgrade      json.RawMessage `json:"upgrade"`
 }
 
-// decode decodes what a helper printed. The result is nil if the error, which
-// wraps [ErrOutput], is not. Values are never shown: they may be secrets.
+// decode decodes the output. Errors wrap [ErrOutput] and show no values, which may be secrets.
 func decode(b []byte) (*Response, error) {
 	if len(bytes.TrimSpace(b)) == 0 {
 		return nil, fmt.Errorf("%w: nothing on standard output, want a JSON object", ErrOutput)
@@ -165,8 +159,7 @@ func decode(b []byte) (*Response, error) {
 	return &r, nil
 }
 
-// empty reports whether a member says nothing: it is absent, null, or the
-// zero value of some type.
+// isEmpty reports whether a member is absent, null, or a zero value.
 func isEmpty(v json.RawMessage) bool {
 	var b bytes.Buffer
 	if len(v) == 0 || json.Compact(&b, v) != nil {
@@ -180,7 +173,7 @@ func isEmpty(v json.RawMessage) bool {
 	}
 }
 
-// texts returns an object of strings, nil if from is. The first null in the order of keys is refused by its key.
+// stringMap refuses null values, and returns nil for nil.
 func stringMap(from map[string]*string) (map[string]string, error) {
 	if from == nil {
 		return nil, nil

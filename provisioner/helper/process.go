@@ -11,20 +11,17 @@ import (
 	"time"
 )
 
-// maxStderr is how much of the end of standard error is kept for the log: a
-// stack trace's worth.
+// maxStderr bytes at the end of standard error are logged, enough for a stack trace.
 const maxStderr = 4 << 10
 
-// drainDelay bounds the wait for output after the command has ended: a process that it started may hold a pipe open.
+// drainDelay bounds the wait for output after the command has ended: a child of it may hold a pipe open.
 const drainDelay = time.Second
 
 // errTooMuch ends a run whose output is over the limit.
 var errTooMuch = errors.New("too much output")
 
-// run runs the command once, with further arguments and with input on its
-// standard input. It returns
-// standard output, the end of standard error (in any case), and an error of
-// this package. No process of the group is left when it returns.
+// run runs the command once. It returns standard output, the end of standard error (in any case), and an error of this
+// package. It leaves no process of the group.
 func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte, []byte, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -46,7 +43,7 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 		return nil, nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
 	err := cmd.Wait()
-	_ = killGroup() // as a rule no process is left
+	_ = killGroup() // mostly no process is left
 
 	cause := context.Cause(ctx)
 	switch {
@@ -67,8 +64,7 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 	}
 }
 
-// limited keeps up to limit bytes and calls full when there are more. Only
-// the goroutine that copies writes to it.
+// A limitedBuffer keeps up to limit bytes and calls onFull above that. Only the copying goroutine writes to it.
 type limitedBuffer struct {
 	b      bytes.Buffer
 	limit  int
@@ -76,8 +72,7 @@ type limitedBuffer struct {
 	over   bool
 }
 
-// Write implements [io.Writer]. It takes everything: refusing would only leave
-// the process to find out in its own way.
+// Write implements [io.Writer]. It never fails, since the process is stopped anyway.
 func (l *limitedBuffer) Write(p []byte) (int, error) {
 	if !l.over && l.b.Len()+len(p) > l.limit {
 		l.over = true
@@ -89,7 +84,7 @@ func (l *limitedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// tail keeps the last limit bytes. Only the goroutine that copies writes to it.
+// A tail keeps the last limit bytes. Only the copying goroutine writes to it.
 type tail struct {
 	b     []byte
 	limit int
@@ -106,7 +101,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// bytes returns what there is, with a mark in front if there was more.
+// bytes begins with a mark if bytes were lost.
 func (t *tail) bytes() []byte {
 	if t.lost == 0 {
 		return t.b

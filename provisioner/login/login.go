@@ -1,5 +1,5 @@
-// Package login finds out which operator has sent a request over HTTPS, by a certificate or by a token that the operator
-// has signed. Failures are counted by address, and are events.
+// Package login authenticates operators over HTTPS, by certificate or by a token that the operator has signed. It
+// counts failures by address and reports them as events.
 package login
 
 import (
@@ -19,20 +19,18 @@ import (
 	"muster/provisioner/events"
 )
 
-// Reasons why a login fails besides [trust.ErrRevocationsUnknown] and [provisioner.ErrClock],
-// which pass.
+// Errors of logins, besides [trust.ErrRevocationsUnknown] and [provisioner.ErrClock], which pass.
 var (
-	// ErrLogin means that nobody whom we know has shown this. What exactly is
-	// wrong is for the log: who knocks is told nothing about who exists.
+	// ErrLogin means that the credential is not an operator's. Keep its text in the log: a stranger must not learn
+	// which operators exist.
 	ErrLogin = errors.New("no operator's credential")
 
-	// ErrLimited means that too much that is wrong has come from where this
-	// comes from. Try again in a second.
+	// ErrLimited means too many failures from this address. Try again in a second.
 	ErrLimited = errors.New("too many failed logins from this address")
 )
 
-// An UntimelyError says of a credential that it is not good at this time, by our
-// clock. Who shows it may be told: all of it is in the credential.
+// An UntimelyError means that a credential is not valid now, by our clock. Its text comes from the credential and may
+// be shown.
 type UntimelyError struct {
 	Err error
 }
@@ -43,8 +41,7 @@ func (e *UntimelyError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *UntimelyError) Unwrap() error { return e.Err }
 
-// untimely returns the error of a certificate that was refused, as one that its
-// holder may be told if it is that the certificate is not good now.
+// asValidityError returns an *UntimelyError if err says that the leaf itself is not valid now.
 func asValidityError(err error, leaf *x509.Certificate, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || !leaf.Equal(invalid.Cert) {
@@ -57,18 +54,16 @@ func asValidityError(err error, leaf *x509.Certificate, now time.Time) error {
 	return &UntimelyError{fmt.Errorf("the certificate %s %s, and here it is %s", when, edge.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
 }
 
-// A Login is an operator who has proven to be one. It is good for the request
-// that it came with: the next one is checked again.
+// A Login is an authenticated operator, for one request.
 type Login struct {
 	Name string
 	Role trust.OperatorRole
 
-	// Expires is when the token ends that it was, the zero time for a certificate.
+	// Expires is the end of the token, zero for a certificate.
 	Expires time.Time
 }
 
-// By is what events and history call the operator. The socket's users have no
-// colon in their names (useradd(8)), so nobody can be taken for one of them.
+// By names the operator in events and history. Users of the socket have no colon in their names (useradd(8)).
 func (l *Login) By() string { return "operator:" + l.Name }
 
 // A Verifier verifies operators' credentials. It is safe for concurrent use.
@@ -78,20 +73,18 @@ type Verifier struct {
 	operators   trust.Operators
 }
 
-// New returns a Verifier of the operators that a provisioner knows.
+// New returns a Verifier for the operators of a provisioner.
 func New(p *provisioner.Provisioner) *Verifier {
 	cfg := p.Config()
 	return &Verifier{provisioner: p, cfg: cfg, operators: cfg.Store.Logs().Operators}
 }
 
-// Certificate returns the operator whose certificate is leaf, of which the
-// peer has proven in TLS to hold the key. Source is the peer's address: failures
-// are counted by it, and are events. The error wraps one of [ErrLogin],
-// [ErrLimited], [trust.ErrRevocationsUnknown] and [provisioner.ErrClock]; that for a credential
-// which only its time is against is an *[UntimelyError] as well.
+// Certificate returns the operator of leaf, whose key the TLS peer has. source is the peer's address, for limits and
+// events. Errors wrap [ErrLogin], [ErrLimited], [trust.ErrRevocationsUnknown] or [provisioner.ErrClock], and perhaps an
+// *[UntimelyError].
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate, source string) (*Login, error) {
 	return v.login(ctx, source, func() (string, *trust.OperatorEntry, error) {
-		// At our clock, which the mark in the store vouches for.
+		// Our clock, which the mark in the store has confirmed.
 		now := v.cfg.Now()
 		role, name, err := v.cfg.Authority.Verify(leaf, intermediates, now)
 		if err != nil {
@@ -115,8 +108,7 @@ func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, inte
 	})
 }
 
-// Token is [Verifier.Certificate] for a token that the operator has
-// signed with their key; see [jwt.SignOperator].
+// Token is [Verifier.Certificate] for a token that the operator has signed; see [jwt.SignOperator].
 func (v *Verifier) Token(ctx context.Context, text, source string) (*Login, error) {
 	var expires time.Time
 	l, err := v.login(ctx, source, func() (string, *trust.OperatorEntry, error) {
@@ -148,7 +140,6 @@ func (v *Verifier) Token(ctx context.Context, text, source string) (*Login, erro
 	return l, nil
 }
 
-// operator returns the entry of an operator who may come in.
 func (v *Verifier) operator(name string) (*trust.OperatorEntry, error) {
 	o, found := v.operators.Of(name)
 	switch {
@@ -160,9 +151,9 @@ func (v *Verifier) operator(name string) (*trust.OperatorEntry, error) {
 	return o.OperatorEntry, nil
 }
 
-// login runs who on the budget of source, and reports what it refuses.
+// login authenticates on the budget of source, and reports refusals.
 func (v *Verifier) login(ctx context.Context, source string, authenticate func() (name string, e *trust.OperatorEntry, err error)) (*Login, error) {
-	if err := v.cfg.Clock.Check(); err != nil { // what has expired would be good again
+	if err := v.cfg.Clock.Check(); err != nil { // a wrong clock revives expired credentials
 		return nil, err
 	}
 	if err := v.provisioner.AwaitFresh(ctx); err != nil {
@@ -180,7 +171,7 @@ func (v *Verifier) login(ctx context.Context, source string, authenticate func()
 	return &Login{Name: e.Name, Role: e.Role}, nil
 }
 
-// refused reports a login that failed. The name is a stranger's word.
+// report reports a failed login. The name is only claimed.
 func (v *Verifier) report(ctx context.Context, name, source string, err error) {
 	leftOut, ok := v.cfg.Budget.Report(source)
 	if !ok {

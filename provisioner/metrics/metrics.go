@@ -1,16 +1,8 @@
-// Package metrics counts what a provisioner does, for Prometheus. It is the sole
-// owner of prometheus/client_golang.
+// Package metrics counts what a provisioner does, for Prometheus. It is the only user of prometheus/client_golang.
 //
-// # Labels
-//
-// Every label has a bounded set of values: codes of wire.Codes, steps, kinds and
-// reasons of package provisioner. No identity, token, site or address is ever one:
-// a stranger could make up any number of them.
-//
-// # What it costs
-//
-// Counting one enrollment and its confirmation, with all steps, takes 1.1 µs of
-// CPU (BenchmarkEnrollment). What has to be looked up is looked up at the scrape.
+// Labels have bounded sets of values: codes, steps, kinds and reasons. No identity, token, site or address is a label,
+// since strangers can invent any number of them. Counting one enrollment and its confirmation takes 1.1 µs of CPU
+// (BenchmarkEnrollment).
 package metrics
 
 import (
@@ -27,15 +19,14 @@ import (
 	"muster/provisioner/events"
 )
 
-// Other stands in for a label's value that is not among the known ones.
+// Other replaces unknown values of a label.
 const Other = "other"
 
-// stepBuckets are in seconds: from a signature (40 µs) by way of a synced write
-// (1 ms) to a helper's time limit. Few, since each is a series for every step.
+// stepBuckets are in seconds, from a signature (40 µs) to a helper's time limit. Each is a series per step.
 var stepBuckets = []float64{0.0001, 0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2, 10}
 
-// Metrics are the counts of one process. Make them with [New]. They are safe for
-// concurrent use; those that are called on the way of a request do not block.
+// Metrics are the counts of one process. Make them with [New]. They are safe for concurrent use and never block a
+// request.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -53,9 +44,7 @@ type Metrics struct {
 	busy          prometheus.Counter
 }
 
-// New returns metrics of which all counts are zero. state is asked at each
-// scrape, from any goroutine, for what is not counted but looked up; nil if there
-// is nothing to look up.
+// New returns metrics that are zero. state is called at each scrape, from any goroutine; it may be nil.
 func New(version string, state func() State) *Metrics {
 	r := prometheus.NewRegistry()
 	m := &Metrics{registry: r}
@@ -113,8 +102,7 @@ func (m *Metrics) vec(name, help, label string) *prometheus.CounterVec {
 	return v
 }
 
-// codes is a counter for each code there is, from the start: the first refusal
-// of a kind is a rise from zero, and an alert can see it.
+// codes makes all counters at the start, so that alerts see the first refusal as a rise from zero.
 func (m *Metrics) codes(name, help string) map[wire.Code]prometheus.Counter {
 	v := m.vec(name, help, "code")
 	all := map[wire.Code]prometheus.Counter{Other: v.WithLabelValues(Other)}
@@ -151,10 +139,10 @@ func (m *Metrics) Rejected(c wire.Code) { count(m.attempts, c) }
 // ConnectionRefused counts a connection that was not admitted.
 func (m *Metrics) ConnectionRefused(c wire.Code) { count(m.connections, c) }
 
-// Busy counts a request for which there was no room.
+// Busy counts a request that was refused for lack of room.
 func (m *Metrics) Busy() { m.busy.Inc() }
 
-// Event counts what was granted, which its event says.
+// Event counts granted requests by their events.
 func (m *Metrics) Event(e events.Event) {
 	if e.LeftOut > 0 {
 		m.unreported.Add(float64(e.LeftOut))
@@ -174,14 +162,12 @@ func (m *Metrics) Event(e events.Event) {
 	}
 }
 
-// requestOf says of which kind the request was that an event tells of.
 var requestOf = map[events.Type]provisioner.RequestKind{
 	events.Enrolled:    provisioner.RequestEnroll,
 	events.Renewed:     provisioner.RequestRenew,
 	events.Provisioned: provisioner.RequestConfirm,
 }
 
-// count adds one to the counter of a label's value, or to [Other]'s.
 func count[V ~string](counters map[V]prometheus.Counter, value V) {
 	c := counters[value]
 	if c == nil {

@@ -10,30 +10,28 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// State is what is looked up at a scrape. What is not known yet is nil, and not
-// exported: an absent series is no zero.
+// State is read at each scrape. Nil members are unknown and not exported.
 type State struct {
-	InHand        int64          // requests that are being worked on
-	Sources       int            // of attempts, lately
-	Alarms        []events.Alarm // that stand
-	StoreUp       bool           // it can be written, as far as is known
+	InHand        int64          // requests in progress
+	Sources       int            // addresses with recent attempts
+	Alarms        []events.Alarm // active
+	StoreUp       bool           // the store can be written
 	EventsDropped uint64         // since the start
-	Paused        int            // pauses of enrollment that stand
+	Paused        int            // active pauses
 	Frozen        bool           // a recovery has frozen limited tokens
-	AuthorityEnds time.Time      // when the issuing authority does; zero is unknown
+	AuthorityEnds time.Time      // end of the issuing authority; zero is unknown
 	Stored        *Stored
 	Certificates  *fleet.Summary
 	Webhooks      []events.Webhook
 	CRLBytes      int // of the longest CRL; zero is unknown
 }
 
-// Stored is how full the embedded broker's store is, in bytes.
+// Stored is the size of the embedded broker's store in bytes.
 type Stored struct{ Used, Limit int64 }
 
-// stateCollector exports what it returns.
 type stateCollector func() State
 
-// Describe implements [prometheus.Collector]. Which metrics there are depends on what is known.
+// Describe implements [prometheus.Collector]. The set of metrics depends on the state.
 func (s stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
@@ -71,7 +69,6 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	}
 }
 
-// looked takes metrics that were looked up.
 type scrape struct{ out chan<- prometheus.Metric }
 
 type label struct{ name, value string }

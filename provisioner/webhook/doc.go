@@ -1,23 +1,10 @@
-// Package webhook delivers events to operators' endpoints: each as an HTTPS POST
-// of its CloudEvent, signed by the Standard Webhooks scheme
-// (https://www.standardwebhooks.com), until the endpoint has taken it.
+// Package webhook delivers events to operators' endpoints: an HTTPS POST of each CloudEvent, signed by the Standard
+// Webhooks scheme (https://www.standardwebhooks.com), until the endpoint accepts it.
 //
-// # What is promised
+// An event is delivered at least once, even if processes are killed: the log of events (package store) keeps unsettled
+// events for any provisioner. A retry has the same webhook-id and another webhook-timestamp. Events may arrive out of
+// order. After [DefaultSchedule].Total an event is given up, with an alarm. Enrollment never waits for a webhook.
 //
-// An event is delivered at least once, whatever is killed on the way: the log of
-// events keeps what is not settled (package store), and any provisioner goes on
-// with it. What is tried again has the same webhook-id and another
-// webhook-timestamp. Events may overtake each other.
-//
-// # What is not
-//
-// An event that its endpoint has not taken for [DefaultSchedule].Total is given
-// up: counted, logged, and an alarm. Nothing here is on the way of an enrollment,
-// and each webhook waits for its own endpoint only.
-//
-// # Trust
-//
-// TLS is always verified, redirects are not followed, and of an answer no more
-// than a kilobyte is kept. What may be secret in a URL, all but scheme and host,
-// is in no log and no error.
+// TLS is always verified, and redirects are not followed. Of a URL only scheme and host appear in logs and errors; the
+// rest may be secret.
 package webhook

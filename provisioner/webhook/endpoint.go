@@ -17,21 +17,20 @@ import (
 	"muster/provisioner/events"
 )
 
-// Bounds of an answer. Nothing in it is needed but its status; chosen.
+// Limits of an answer, of which only the status matters.
 const (
 	maxAnswerBytes = 1 << 10
 	maxHeaderBytes = 16 << 10
 	maxCauseBytes  = 256
 )
 
-// idle is how long a connection is kept for the next event; chosen.
+// idleTimeout is how long a connection is kept.
 const idleTimeout = time.Minute
 
-// errURL says what a URL must be. What it is stays unsaid.
+// errURL does not quote the URL, which may hold a secret.
 var errURL = errors.New("want https://, a host, and no fragment")
 
-// ParseURL reads an endpoint's URL. Errors do not quote it, since it may hold a
-// secret.
+// ParseURL parses an endpoint's URL. Errors do not quote it.
 func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Fragment != "" {
@@ -40,7 +39,6 @@ func ParseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// endpoint is where events go.
 type endpoint struct {
 	url     *url.URL
 	secrets Secrets
@@ -57,13 +55,12 @@ func newEndpoint(cfg *Config) (*endpoint, error) {
 	}
 	return &endpoint{url: u, secrets: cfg.Secrets, timeout: cfg.Timeout, agent: "muster/" + cfg.Version, now: cfg.Now, http: &http.Client{
 		Transport: transport(cfg.Roots),
-		// A redirect is an answer, and no delivery.
+		// A redirect is not a delivery.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
 }
 
-// transport returns one of an endpoint's own, so that none waits for another's
-// connections. No roots are the system's.
+// transport is not shared: no webhook waits for another's connections.
 func transport(roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaderBytes,
@@ -72,11 +69,10 @@ func transport(roots *x509.CertPool) *http.Transport {
 	}
 }
 
-// shown is what may be said of the endpoint.
+// origin is the public part of the URL.
 func (e *endpoint) origin() string { return e.url.Scheme + "://" + e.url.Host }
 
-// post sends one message, once. Asked is when the endpoint wants to be asked
-// again, if it says so.
+// post sends one message, once. retryAfter is the endpoint's Retry-After, or 0.
 func (e *endpoint) post(ctx context.Context, id string, body []byte) (a events.WebhookAnswer, retryAfter time.Duration) {
 	a.ID = id
 	began := time.Now()
@@ -96,8 +92,7 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte) (a events.W
 	r.Header.Set("Webhook-Signature", e.secrets.Sign(id, now, body))
 	resp, err := e.http.Do(r)
 	if err == nil && ctx.Err() != nil {
-		// Many a server ends its handler when the caller hangs up, and then answers 200
-		// by itself, which net/http still reads if it is quick: nothing was delivered.
+		// Some servers answer 200 after the caller has hung up, and net/http still reads it. That is no delivery.
 		_ = resp.Body.Close() // only read
 		err = ctx.Err()
 	}
@@ -121,7 +116,7 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte) (a events.W
 	return a, retryAfter
 }
 
-// cause says why there was no answer, without the URL that net/http adds.
+// cause leaves out the URL that net/http adds.
 func (e *endpoint) cause(err error) string {
 	var u *url.Error
 	if errors.As(err, &u) {

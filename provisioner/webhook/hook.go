@@ -12,32 +12,29 @@ import (
 	"muster/provisioner/events"
 )
 
-// hook is one webhook: its endpoint and what has become of its events.
+// A hook is one webhook.
 type hook struct {
-	cfg      Config // set by New, then read-only
+	cfg      Config // read-only
 	tries    int
 	endpoint *endpoint
 	log      *slog.Logger
 
-	// trouble is called when what ails it may have changed, without mu.
+	// alarmChanged is called without mu.
 	alarmChanged func(context.Context)
 
 	mu      sync.Mutex
 	state   events.Webhook // guarded by mu
 	dropped bool           // guarded by mu: an event was given up, and none delivered since
-	alarm   string         // guarded by mu: what is worth an alarm; "" if nothing is
+	alarm   string         // guarded by mu: its cause, or ""
 }
 
-// subscription is what the hook wants of the log of events.
 func (h *hook) subscription() events.Subscription {
-	// Nobody takes an event that is still being delivered, and soon after somebody
-	// takes that of a process which was killed.
+	// Longer than a delivery, so that no other process takes its event.
 	const longer = 2
 	return events.Subscription{Name: "webhook-" + h.cfg.Name, Types: h.cfg.Events, AtOnce: maxRequests, Hold: longer * h.cfg.Timeout, Forget: h.cfg.Forget}
 }
 
-// deliver tries to deliver an event, once. Every step may be the last: what is not
-// settled comes again, here or at another provisioner.
+// deliver tries to deliver an event, once. After a crash at any step it comes again.
 func (h *hook) deliver(ctx context.Context, d *events.Delivery) events.Settlement {
 	if h.isOwnAlarm(d.Event) {
 		return events.Settlement{Settled: true}
@@ -52,7 +49,7 @@ func (h *hook) deliver(ctx context.Context, d *events.Delivery) events.Settlemen
 	case answer.Cause == "":
 		h.delivered(ctx, d)
 		return events.Settlement{Settled: true}
-	case ctx.Err() != nil: // we are stopping; it is nobody's failure
+	case ctx.Err() != nil: // stopping is no failure
 		return events.Settlement{}
 	}
 	givenUp := d.Tries >= h.tries
@@ -60,8 +57,7 @@ func (h *hook) deliver(ctx context.Context, d *events.Delivery) events.Settlemen
 	return events.Settlement{Settled: givenUp, Again: h.cfg.Schedule.Wait(d.Tries, retryAfter)}
 }
 
-// isAbout reports whether an event says that this webhook fails: it would be the
-// next that cannot be delivered.
+// isOwnAlarm reports whether an event is this webhook's alarm, which cannot be delivered either.
 func (h *hook) isOwnAlarm(e *events.Stored) bool {
 	if e.Type != events.AlarmRaised {
 		return false
@@ -73,10 +69,8 @@ func (h *hook) isOwnAlarm(e *events.Stored) bool {
 	return json.Unmarshal(e.Data, &data) == nil && data.Code == events.AlarmWebhookFailed && strings.Contains(data.Cause, h.title()+": ")
 }
 
-// title names the webhook in causes of alarms.
 func (h *hook) title() string { return "webhook " + h.cfg.Name }
 
-// delivered takes in that the endpoint has taken an event.
 func (h *hook) delivered(ctx context.Context, d *events.Delivery) {
 	h.mu.Lock()
 	since := h.state.FailingSince
@@ -91,7 +85,7 @@ func (h *hook) delivered(ctx context.Context, d *events.Delivery) {
 	h.alarmChanged(ctx)
 }
 
-// failed takes in that it has not. That goes to the log when it begins.
+// failed logs the first failure only.
 func (h *hook) failed(ctx context.Context, d *events.Delivery, cause string, givenUp bool) {
 	h.mu.Lock()
 	now := h.cfg.Now().UTC()
@@ -120,13 +114,11 @@ func (h *hook) failed(ctx context.Context, d *events.Delivery, cause string, giv
 	}
 }
 
-// age is how old an event is, by our clock.
 func (h *hook) age(d *events.Delivery) time.Duration {
 	return max(0, h.cfg.Now().Sub(d.Event.Time))
 }
 
-// waits takes in how many events are not settled. If none is, whatever failed here has
-// been delivered by another provisioner.
+// setWaiting takes the number of unsettled events. At zero, another provisioner has delivered what failed here.
 func (h *hook) setWaiting(ctx context.Context, n uint64) {
 	h.mu.Lock()
 	h.state.Waiting = n
@@ -143,14 +135,12 @@ func (h *hook) setWaiting(ctx context.Context, n uint64) {
 	}
 }
 
-// ails returns what is worth an alarm, "" if nothing is.
 func (h *hook) alarmCause() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.alarm
 }
 
-// shown returns what is known of it.
 func (h *hook) status() events.Webhook {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -5,18 +5,15 @@ import (
 	"time"
 )
 
-// A Schedule says when an event is tried again. The waits grow from First, each
-// twice the one before, to Most; after about Total the event is given up. Each
-// wait is up to a quarter longer or shorter than that, by chance.
+// A Schedule doubles the wait between tries from First to Most, plus or minus a quarter at random, and gives up after
+// about Total.
 type Schedule struct{ First, Most, Total time.Duration }
 
-// DefaultSchedule is what [Config] takes if nothing else is said. First is that of
-// Standard Webhooks' example, and Total of its length, so that an endpoint can be
-// away over a weekend. Most is chosen, far below the hours of that example: an
-// operator who has mended the endpoint gets what was missed within ten minutes.
+// DefaultSchedule has First and Total of Standard Webhooks' example: an endpoint may be down over a weekend. Most is
+// far shorter, so that a repaired endpoint gets its events within ten minutes.
 var DefaultSchedule = Schedule{First: 5 * time.Second, Most: 10 * time.Minute, Total: 72 * time.Hour}
 
-// Planned is how long to wait after the n-th try, n from 1, but for chance.
+// Planned returns the wait after the n-th try, from 1, without randomness.
 func (s Schedule) Planned(n int) time.Duration {
 	wait := s.First
 	for ; n > 1 && wait < s.Most; n-- {
@@ -25,8 +22,7 @@ func (s Schedule) Planned(n int) time.Duration {
 	return min(wait, s.Most)
 }
 
-// Wait is how long to wait after the n-th try, n from 1. An endpoint that says when it wants
-// to be asked again is believed, up to Most.
+// Wait returns the wait after the n-th try, from 1. An endpoint may ask for more, up to Most.
 func (s Schedule) Wait(n int, retryAfter time.Duration) time.Duration {
 	const quarter = 4
 	wait := s.Planned(n)
@@ -34,8 +30,7 @@ func (s Schedule) Wait(n int, retryAfter time.Duration) time.Duration {
 	return max(wait, min(retryAfter, s.Most))
 }
 
-// Tries is how often an event is tried. It is counted in tries and not in time,
-// since the log keeps how often an event has come, and clocks jump.
+// Tries is how often an event is tried. The log counts tries; clocks jump.
 func (s Schedule) Tries() int {
 	n := 1
 	for spent := time.Duration(0); spent < s.Total; n++ {

@@ -11,28 +11,26 @@ import (
 	"time"
 )
 
-// Bounds of a secret, in bytes: Standard Webhooks, "signature scheme".
+// Limits of a secret, in bytes (Standard Webhooks, "signature scheme").
 const (
 	minSecretBytes = 24
 	maxSecretBytes = 64
 )
 
-// secretPrefix is what every secret begins with, so that it is known for one.
+// secretPrefix makes secrets recognizable.
 const secretPrefix = "whsec_"
 
 // errSecret says how to make a secret.
 var errSecret = errors.New(`want whsec_ and 24 to 64 random bytes in base64, one secret to a line: (printf whsec_; openssl rand -base64 32)`)
 
-// Secrets sign for an endpoint: with all of them, so that the endpoint can go from
-// one to the next. Make them with [ParseSecrets]; printing them shows how many
-// there are.
+// Secrets sign for an endpoint, with all of them, so that secrets can be replaced. Make them with [ParseSecrets];
+// printing them shows their number.
 type Secrets [][]byte
 
-// maxSecrets bounds the secrets of one endpoint. Changing one takes two.
+// maxSecrets bounds the secrets of one endpoint. Replacing one takes two.
 const maxSecrets = 4
 
-// ParseSecrets reads secrets, one to a line, 1 to 4 of them. Errors name lines,
-// never what is in them.
+// ParseSecrets parses 1 to 4 secrets, one per line. Errors name lines, never contents.
 func ParseSecrets(text []byte) (Secrets, error) {
 	var all Secrets
 	var bad []string
@@ -67,8 +65,7 @@ func (s Secrets) String() string { return fmt.Sprintf("(%d secrets)", len(s)) }
 // GoString implements [fmt.GoStringer].
 func (s Secrets) GoString() string { return s.String() }
 
-// Sign returns the webhook-signature of a message: a signature by each secret,
-// over id, time and body.
+// Sign returns the webhook-signature of a message: a signature by each secret.
 func (s Secrets) Sign(id string, at time.Time, body []byte) string {
 	signatures := make([]string, len(s))
 	for i, key := range s {

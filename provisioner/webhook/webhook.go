@@ -17,29 +17,25 @@ import (
 	"muster/provisioner/events"
 )
 
-// Bounds of what a webhook may ask for. Standard Webhooks wants 15 to 30 s for the
-// endpoint.
+// Standard Webhooks gives an endpoint 15 to 30 s.
 const (
 	MinTimeout     = time.Second
 	DefaultTimeout = 15 * time.Second
 	MaxTimeout     = 30 * time.Second
 )
 
-// atOnce bounds the requests that one process has at an endpoint, of events that
-// strangers cause and of all others; chosen.
+// maxRequests bounds the concurrent requests of one process to an endpoint, for each stream.
 const maxRequests = 4
 
-// lookEvery is how often it is looked up how many events wait; chosen, below the
-// usual distance of two scrapes.
+// waitingInterval is below the usual interval of scrapes.
 const waitingInterval = 10 * time.Second
 
 // Config is one webhook.
 type Config struct {
-	// Name tells it from others: lower-case letters, digits and dashes, 1 to 32.
-	// What waits for an endpoint waits under its name. Required.
+	// Name has 1 to 32 lower-case letters, digits and dashes. Events wait under this name. Required.
 	Name string
 
-	// URL is where events go; see [ParseURL]. Required.
+	// URL is for [ParseURL]. Required.
 	URL string
 
 	Secrets Secrets       // required
@@ -48,19 +44,16 @@ type Config struct {
 	// Timeout bounds one request. Default [DefaultTimeout].
 	Timeout time.Duration
 
-	// Roots are the authorities of the endpoint's certificate; nil are the system's.
+	// Roots verify the endpoint's certificate; nil are the system's.
 	Roots *x509.CertPool
 
-	// Schedule says when an event is tried again. Default [DefaultSchedule].
+	// Schedule defaults to [DefaultSchedule].
 	Schedule Schedule
 
-	// AlarmAfter is how long an endpoint must have failed for an alarm. Default 5 m:
-	// one that is restarted is none.
+	// AlarmAfter is how long an endpoint must fail for an alarm. Default 5 m, so a restart raises none.
 	AlarmAfter time.Duration
 
-	// Forget is when the place in the log of a webhook is forgotten that nobody
-	// configures any more. Default 72 h: whoever takes one out for a day by mistake
-	// loses nothing.
+	// Forget is how long events are kept for a webhook that is no longer configured. Default 72 h.
 	Forget time.Duration
 
 	Version string // of muster, for the endpoint
@@ -69,7 +62,6 @@ type Config struct {
 	Now func() time.Time // default [time.Now]
 }
 
-// complete returns cfg with its defaults.
 func (cfg Config) withDefaults() Config {
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	if cfg.Schedule == (Schedule{}) {
@@ -85,12 +77,10 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// DefaultEvents are what a webhook gets that does not say: whoever was refused,
-// two machines with one key, and alarms.
+// DefaultEvents are sent if the configuration names none.
 var DefaultEvents = []string{"node.refused", "attempt.refused", "node.cloned", "alarm"}
 
-// Types returns the types that begin with one of the names; io.muster. may be left
-// out of them. The error says which names no type begins with.
+// Types returns the types that begin with one of the names, with or without io.muster. The error lists unknown names.
 func Types(names []string) ([]events.Type, error) {
 	var all []events.Type
 	var errs []error
@@ -115,15 +105,13 @@ func Types(names []string) ([]events.Type, error) {
 	return all, nil
 }
 
-// A Set is the webhooks of one process. Make one with [New]. Safe for concurrent
-// use.
+// A Set is the webhooks of one process. Make one with [New]. Safe for concurrent use.
 type Set struct {
 	hooks  []*hook
 	alarms *events.Alarms
 }
 
-// New returns the webhooks, which do nothing until Run. Their trouble goes to
-// alarms.
+// New returns webhooks that do nothing before Run.
 func New(configs []Config, alarms *events.Alarms) (*Set, error) {
 	s := &Set{alarms: alarms}
 	for _, cfg := range configs {
@@ -137,9 +125,7 @@ func New(configs []Config, alarms *events.Alarms) (*Set, error) {
 	return s, nil
 }
 
-// trouble raises the alarm while any webhook fails, and clears it when none does. Hooks
-// call it when that may have changed, several at once: so it goes by how they are now, and
-// not by what each has met.
+// updateAlarm raises the alarm while any webhook fails. Hooks call it concurrently, so it reads their present states.
 func (s *Set) updateAlarm(ctx context.Context) {
 	s.alarms.Keep(ctx, events.AlarmWebhookFailed, func() error {
 		var causes []string
@@ -155,8 +141,7 @@ func (s *Set) updateAlarm(ctx context.Context) {
 	})
 }
 
-// Run delivers events from the log until ctx is done, and returns nil once all
-// that is in hand is over.
+// Run delivers events until ctx is done, and returns nil after the last delivery.
 func (s *Set) Run(ctx context.Context, log events.Subscriptions) error {
 	var g sync.WaitGroup
 	for _, h := range s.hooks {
@@ -170,12 +155,11 @@ func (s *Set) Run(ctx context.Context, log events.Subscriptions) error {
 	return nil
 }
 
-// look looks up how many events wait, again and again.
 func (h *hook) pollWaiting(ctx context.Context, log events.Subscriptions) {
 	tick := time.NewTicker(waitingInterval)
 	defer tick.Stop()
 	for {
-		if n, err := log.Waiting(ctx, h.subscription()); err == nil { // else whoever delivers says what ails the log
+		if n, err := log.Waiting(ctx, h.subscription()); err == nil { // errors are logged by Subscribe
 			h.setWaiting(ctx, n)
 		}
 		select {
@@ -195,7 +179,7 @@ func (s *Set) List() []events.Webhook {
 	return all
 }
 
-// Test implements [events.Webhooks]. It counts for nothing else.
+// Test implements [events.Webhooks]. It changes no counts.
 func (s *Set) Test(ctx context.Context, name, by string) (*events.WebhookAnswer, error) {
 	i := slices.IndexFunc(s.hooks, func(h *hook) bool { return h.cfg.Name == name })
 	if i < 0 {

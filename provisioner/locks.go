@@ -67,8 +67,8 @@ func (l *locks) lock(ctx context.Context, id wire.Identity, precheck func() erro
 	}
 }
 
-func (p *Provisioner) lockIdentity(ctx context.Context, id wire.Identity, precheck func() error) (unlock func(),
-	err error) {
+func (p *Provisioner) lockIdentity(ctx context.Context, id wire.Identity,
+	precheck func() error) (unlock func(), err error) {
 	unlock, err = p.locks.lock(ctx, id, precheck)
 	if r := (*Refusal)(nil); err != nil && !errors.As(err, &r) {
 		err = refuse(string(id), wire.CodeBusy, err)

@@ -58,7 +58,7 @@ func (r *Refusal) Message() *wire.Refusal {
 func retryAfter(c wire.Code) time.Duration {
 	switch {
 	case c == wire.CodeApprovalPending || c == wire.CodeIdentityTaken:
-		return waiting.MaxAgain
+		return waiting.MaxRetry
 	case c == wire.CodeDeferred || c == wire.CodePaused || c == wire.CodeQuotaExceeded || c == wire.CodeTokenUsedUp:
 		return time.Minute
 	case c == wire.CodeNotIssued || c == wire.CodeAppliedSignature:

@@ -34,8 +34,8 @@ func (g *Gate) AdmitReturning(ctx context.Context, id wire.Identity, leaf *x509.
 	return err
 }
 
-func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record, leaf *x509.Certificate) (*Recovered,
-	error) {
+func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record,
+	leaf *x509.Certificate) (*Recovered, error) {
 	node := string(id)
 	is := g.logs.InRecovery()
 	if is == nil {

@@ -162,8 +162,8 @@ func (a *api) usable(now time.Time) error {
 
 var errNoCertificate = errors.New("there is no certificate yet")
 
-func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter, pages http.Handler) (*httpapi.Server,
-	error) {
+func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter,
+	pages http.Handler) (*httpapi.Server, error) {
 	cfg := httpapi.Config{
 		Socket:      d.cfg.socket(),
 		Provisioner: d.Operator(),

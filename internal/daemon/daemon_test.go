@@ -74,7 +74,7 @@ fleet: {facts: [os.name, "a b", db_password, os.name]}
 			"tokens.signers[0].file: missing", "tokens.signers[0].sites[0]: ", "tokens.signers[0].identities[0]: ",
 			"certificates.lifetime: ", "certificates.max_lifetime: ", "configuration.helper: ", "configuration.timeout: ",
 			"quotas.per_token: ", "quotas.per_source: ", "reserved[0]: ",
-			`fleet.facts: fact "a b": want a name of 1 to 64 letters`, `fleet.facts: fact "db_password": is called as secrets are`, `fleet.facts: fact "os.name": named twice`,
+			`fleet.facts: fact "a b": want a name of 1 to 64 letters`, `fleet.facts: fact "db_password": the name suggests a secret`, `fleet.facts: fact "os.name": named twice`,
 		}},
 		"a broker in the process and others": {`
 name: prov1.example.net

@@ -11,16 +11,14 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// What nats.go keeps of each subscription while nothing is taken from it. Its own limits are 64 MiB as well, and
-// 500,000 messages, of which each takes a kilobyte however short it is, for what the broker says of its sender: one
-// connection had 600 MB kept within seconds. The number is 6 s at the rate at which the provisioner answers `busy`.
+// Limits of messages that wait in nats.go. Its default of 500,000 messages let one connection take 600 MB. This one
+// is 6 s of `busy` replies.
 const (
 	MaxPending      = 1 << 16
 	MaxPendingBytes = 64 << 20
 )
 
-// faultEvery is how often a process looks for a fault of its own.
-const faultEvery = 200 * time.Millisecond
+const faultInterval = 200 * time.Millisecond
 
 // A Group is a member of a queue group on some subjects.
 type Group struct {
@@ -29,19 +27,19 @@ type Group struct {
 	Subjects []string
 	Take     nats.MsgHandler // must not block
 
-	// Fault returns why this process must leave the messages to other members, nil if it may take them. Optional.
+	// Fault returns why this process must not take messages, or nil. Optional.
 	Fault func() error
 }
 
-// Run takes messages until ctx is done, except while the process has a fault: what it was sent before is taken. It
-// keeps the connection meanwhile: a process whose clock is behind might not get another one. It returns nil, or why a
-// subscription could not be made or ended, after the last call of Take. ready, if not nil, is called once messages are
-// taken, or the process has found that it must not.
+// Run takes messages until ctx is done, except while there is a fault; messages already sent are still taken. The
+// connection stays, since a process with a wrong clock might not get another one. It returns nil or why subscribing
+// or draining failed, after the last call of Take. ready, if not nil, is called once messages are taken, or a fault
+// prevents it.
 func (g *Group) Run(ctx context.Context, ready func()) error {
 	var subs []*nats.Subscription
 	var look <-chan time.Time
 	if g.Fault != nil {
-		tick := time.NewTicker(faultEvery)
+		tick := time.NewTicker(faultInterval)
 		defer tick.Stop()
 		look = tick.C
 	}
@@ -54,7 +52,7 @@ func (g *Group) Run(ctx context.Context, ready func()) error {
 		case !out && subs == nil:
 			subs, err = g.Subscribe()
 		}
-		if err == nil && !begun { // later the broker may be away, and is told once it is back
+		if err == nil && !begun { // later the broker may be down; nats.go subscribes again
 			err = g.Conn.Flush()
 		}
 		if err != nil {
@@ -71,7 +69,7 @@ func (g *Group) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// Subscribe joins the group. Beside an error it returns the subscriptions that were made.
+// Subscribe joins the group. With an error it returns the subscriptions made.
 func (g *Group) Subscribe() (subs []*nats.Subscription, err error) {
 	for _, subject := range g.Subjects {
 		sub, err := g.Conn.QueueSubscribe(subject, g.Name, g.Take)
@@ -86,7 +84,7 @@ func (g *Group) Subscribe() (subs []*nats.Subscription, err error) {
 	return subs, nil
 }
 
-// Drain ends subscriptions and returns when the last message that the broker had already sent has been taken.
+// Drain ends subscriptions and returns once all messages already sent were taken.
 func Drain(subs ...*nats.Subscription) error {
 	var errs []error
 	var closed sync.WaitGroup

@@ -1,5 +1,4 @@
-// Package facts is what nodes say of themselves: which facts are found by their dotted names, kept with a record, shown of
-// a node that waits, and filtered by. All of it is the node's word.
+// Package facts finds, keeps, shows and filters facts of nodes. They are unproven.
 package facts
 
 import (
@@ -11,21 +10,18 @@ import (
 	"muster/internal/wire"
 )
 
-// A Fact is something plain that a node says of itself: text, a number or a truth
-// value, as text.
+// A Fact is a text, number or truth value, as text.
 type Fact struct{ Name, Value string }
 
-// literally has a pattern stand for the text itself.
 var literally = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
-// Filter returns what [ParseFilter] reads for this very fact.
+// Filter returns the filter for exactly this fact, see [ParseFilter].
 func (f Fact) Filter() string { return f.Name + "=" + literally.Replace(f.Value) }
 
-// Facts are facts in the order of their names, each once. As JSON they are an
-// object of texts. They are not to be changed: records share them.
+// Facts are sorted by name, each once, in JSON an object of texts. They must not be changed: records share them.
 type Facts []Fact
 
-// Value returns the value of the fact of that name, "" if there is none.
+// Value returns the value of a fact, or "".
 func (f Facts) Value(name string) string {
 	i, ok := slices.BinarySearchFunc(f, name, func(a Fact, name string) int { return strings.Compare(a.Name, name) })
 	if !ok {
@@ -41,7 +37,7 @@ func (f Facts) MarshalJSON() ([]byte, error) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b, _ = wire.AppendJSON(b, fact.Name) // a text always encodes
+		b, _ = wire.AppendJSON(b, fact.Name) // cannot fail for a text
 		b, _ = wire.AppendJSON(append(b, ':'), fact.Value)
 	}
 	return append(b, '}'), nil

@@ -174,7 +174,7 @@ func TestNamesOfKeptFacts(t *testing.T) {
 	if len(errs) != len(wrong)-1 {
 		t.Errorf("%d errors, want one for each but one: %v", len(errs), errs)
 	}
-	if errs := CheckKept(make([]string, MaxKept+1)); len(errs) == 0 || !strings.Contains(errs[0].Error(), "17 facts to be kept of each node, limit 16") {
+	if errs := CheckKept(make([]string, MaxKept+1)); len(errs) == 0 || !strings.Contains(errs[0].Error(), "17 facts to keep with each record, limit 16") {
 		t.Errorf("too many: %v", errs)
 	}
 }

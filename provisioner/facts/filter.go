@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// A Filter asks for a fact. Make one with [ParseFilter].
+// A Filter selects by a fact. Make one with [ParseFilter].
 type Filter struct {
 	Name  string
-	Value string // * and ? stand for any text and any character
+	Value string // * and ? are wildcards
 
-	pattern string // for path.Match, to which a slash is a separator
+	pattern string // for path.Match, with slashes replaced
 }
 
 // ParseFilter reads NAME=VALUE.
@@ -24,11 +24,11 @@ func ParseFilter(text string) (Filter, error) {
 	return Filter{Name: name, Value: value, pattern: noSlash(value)}, nil
 }
 
-// Match reports whether a value is asked for.
+// Match reports whether a value matches.
 func (f Filter) Match(value string) bool {
 	ok, _ := path.Match(f.pattern, noSlash(value))
 	return ok
 }
 
-// noSlash returns text without slashes: they are no separators in a fact.
+// noSlash replaces slashes, which path.Match treats as separators.
 func noSlash(text string) string { return strings.ReplaceAll(text, "/", "\x00") }

@@ -8,22 +8,22 @@ import (
 	"muster/internal/wire"
 )
 
-// A Finder looks for facts by their dotted names. A dot leads into an object; a fact whose name has the dot in
-// it comes before one that is found that way. Nil finds nothing. It is safe for concurrent use.
+// A Finder finds facts by dotted names. A dot leads into an object, but a name with the dot in it takes precedence.
+// Nil finds nothing. It is safe for concurrent use.
 type Finder struct {
-	names []string // in order, each once
+	names []string // sorted, each once
 	root  factLevel
 }
 
-// A factLevel is what is looked for in an object, by the names of its members.
+// A factLevel has the wanted members of an object.
 type factLevel map[string]*factBranch
 
 type factBranch struct {
-	fact  int       // 1 + index in names of the fact with this name; 0: none
-	below factLevel // what is looked for if it is an object
+	fact  int       // 1 + index in names, or 0
+	below factLevel // wanted members, if it is an object
 }
 
-// NewFinder returns a Finder of the facts of these names, nil for none.
+// NewFinder returns nil for no names.
 func NewFinder(names []string) *Finder {
 	if len(names) == 0 {
 		return nil
@@ -35,7 +35,6 @@ func NewFinder(names []string) *Finder {
 	return f
 }
 
-// plant adds the fact whose name ends in rest below this level.
 func (l factLevel) plant(rest string, fact int) {
 	l.at(rest).fact = fact
 	if first, tail, ok := strings.Cut(rest, "."); ok {
@@ -54,8 +53,7 @@ func (l factLevel) at(name string) *factBranch {
 	return l[name]
 }
 
-// find calls each with the wanted facts that are a text, a number or a truth value, in the order of their names.
-// Facts that are no JSON object have none.
+// find calls each, in order of names, with the wanted texts, numbers and truth values.
 func (f *Finder) find(facts json.RawMessage, each func(name, value string)) {
 	if f == nil || len(facts) == 0 {
 		return
@@ -71,7 +69,6 @@ func (f *Finder) find(facts json.RawMessage, each func(name, value string)) {
 	}
 }
 
-// find looks through an object at the given depth.
 func (l factLevel) find(object json.RawMessage, depth int, found []foundFact) error {
 	return wire.EachMember(object, func(name []byte, value json.RawMessage) error {
 		b := l[string(name)] // does not allocate
@@ -91,13 +88,11 @@ func (l factLevel) find(object json.RawMessage, depth int, found []foundFact) er
 	})
 }
 
-// A foundFact is a plain value.
 type foundFact struct {
 	raw   json.RawMessage
-	depth int // 1 at the top; 0: not found
+	depth int // from 1; 0: not found
 }
 
-// text returns the value as text; a number or a truth value as it was written.
 func (f *foundFact) text() string {
 	if f.raw[0] != '"' {
 		return string(f.raw)

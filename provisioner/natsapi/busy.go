@@ -10,34 +10,26 @@ import (
 	"muster/provisioner"
 )
 
-// Requests for which there is no room wait to be told so. Telling takes work,
-// too: the id is decoded, since a node ignores replies without it, and a sealed
-// request is opened, since the node would not believe a plain reply. So it is
-// done by a few goroutines of its own and never by the subscription's, and at
-// most by half of the cores, so that refusing does not keep from serving.
-//
-// The room for them is shared by address, too (see [line]). A request that finds no room there either is not
-// answered: its node waits out its time for an answer and comes back with its own backoff.
+// Requests without room get a busy reply. Even that takes work: the id must be decoded and a sealed request opened,
+// or the node would not believe it. So at most half of the cores do it, and never the subscription's goroutine. If
+// this queue is full too, the request gets no reply, and its node backs off by itself.
 
-// What waits to be told, half of it from one address at most: 8,000 machines with 2 KB of facts.
-// Each takes a kilobyte however short it is.
+// 8,000 requests with 2 KB of facts, at most half from one address. A request takes at least a kilobyte.
 const (
-	maxExcessBytes = 64 << 20
-	excessPlace    = 1 << 10
+	maxExcessBytes   = 64 << 20
+	excessPlaceBytes = 1 << 10
 )
 
-// busyWorkers is how many goroutines say `busy`.
 func busyWorkers() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 
-// busy answers a request that there is no room for. One that does not open is
-// answered in plain: that slows the node as long as it may, no more.
+// busy sends a busy reply. A message that does not open gets a plain one.
 func (s *Service) busy(ctx context.Context, c *call) {
 	defer s.survive(ctx, c.Msg)
 	s.cfg.Busy()
 	data := c.Data
 	if s.cfg.Opener != nil && bytes.HasPrefix(data, sealedPrefix) {
-		data, _ = s.open(c) // the reason is told when there is room
-		s.opened(c)         // what proves it is not looked at here, and few of these are made at once
+		data, _ = s.open(c) // an error gets its refusal when there is room
+		s.refund(c)         // what was opened is not checked here
 	}
 	var peek struct {
 		Body struct {
@@ -45,7 +37,7 @@ func (s *Service) busy(ctx context.Context, c *call) {
 		} `json:"body"`
 	}
 	if len(data) <= wire.MaxMessageBytes {
-		_ = json.Unmarshal(data, &peek) // what is malformed is told so when there is room
+		_ = json.Unmarshal(data, &peek) // likewise
 	}
 	after := s.backlog.Next
 	if s.isApplied(c.Msg) {

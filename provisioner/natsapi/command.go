@@ -13,16 +13,14 @@ import (
 	"muster/provisioner/operate"
 )
 
-// Times of a command. A node answers at once, unless it waits for an answer of
-// its own: then after 15 s at most (server.Config.RequestTimeout). The broker lets it
-// answer for 10 s.
+// A node answers at once, or after 15 s if it waits for a reply itself (server.Config.RequestTimeout). The broker
+// lets it answer for 10 s.
 const (
 	commandTimeout = 10 * time.Second
 	commandTries   = 2
 )
 
-// A Commander sends commands to nodes of the fleet. It is safe for concurrent
-// use.
+// A Commander sends commands to nodes. It is safe for concurrent use.
 type Commander struct {
 	conn *nats.Conn
 }
@@ -30,10 +28,9 @@ type Commander struct {
 // NewCommander returns a Commander on a connection to the account MUSTER.
 func NewCommander(conn *nats.Conn) *Commander { return &Commander{conn: conn} }
 
-// Command has the node c.Identity do c.Verb, which is proven by key: it asks the
-// node for a nonce, and answers with the proof. A nonce that has been lost on the
-// way is asked for again. The error is [operate.ErrNodeAway],
-// [operate.ErrNodeSilent], or a *[provisioner.Refusal] by the node.
+// Command has the node c.Identity do c.Verb. It asks the node for a nonce and answers with the proof by key; a stale
+// nonce is asked for again. The error is [operate.ErrNodeAway], [operate.ErrNodeSilent], or a *[provisioner.Refusal]
+// by the node.
 func (s *Commander) Command(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error) {
 	for try := 1; ; try++ {
 		accepted, err := s.once(ctx, c, key)
@@ -45,13 +42,13 @@ func (s *Commander) Command(ctx context.Context, c wire.Command, key []byte) (*w
 	}
 }
 
-// once sends a command both times.
+// once exchanges nonce and proof.
 func (s *Commander) once(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error) {
 	c.Nonce, c.Proof = "", nil
 	asked, err := s.send(ctx, &c)
 	switch {
 	case errors.Is(err, operate.ErrNodeSilent):
-		// Only the question was sent: nothing has happened, or will.
+		// Only the nonce was asked for: nothing has happened.
 		return nil, fmt.Errorf("%w, or is busy", operate.ErrNodeAway)
 	case err != nil:
 		return nil, err
@@ -72,7 +69,6 @@ func (s *Commander) once(ctx context.Context, c wire.Command, key []byte) (*wire
 	return answer.Accepted, nil
 }
 
-// send sends one message and returns the answer to it.
 func (s *Commander) send(ctx context.Context, c *wire.Command) (*wire.CommandReply, error) {
 	b, err := wire.Encode(c)
 	if err != nil {

@@ -13,13 +13,10 @@ import (
 	"muster/provisioner"
 )
 
-// eventQueue is how many lifecycle events may wait while one of them has a
-// record read. What finds no room is dropped: a node says the same again with
-// its next event.
+// eventQueue bounds the lifecycle events that wait. More are dropped: the node's next event says the same.
 const eventQueue = 1024
 
-// events are the lifecycle events that wait to be heard, shared by the nodes that they are of. Make them with
-// [newEvents].
+// events are lifecycle events that wait, shared fairly among nodes.
 type events struct {
 	queue chan *nats.Msg
 	share *limit.Shares[string] // by the subject's node
@@ -29,20 +26,17 @@ func newEvents() *events {
 	return &events{make(chan *nats.Msg, eventQueue), limit.NewShares[string](eventQueue)}
 }
 
-// put queues an event, or drops it if there is no room for it or for more of its
-// node. It does not block.
+// put queues or drops an event, and does not block.
 func (e *events) put(m *nats.Msg) {
 	if e.share.Acquire(subjectNode(m.Subject), 1) {
-		e.queue <- m // there is a place for each
+		e.queue <- m // the share guarantees room
 	}
 }
 
-// took says that an event was taken off the queue. The goroutine that does it
-// calls it before anything else.
-func (e *events) took(m *nats.Msg) { e.share.Release(subjectNode(m.Subject), 1) }
+// release must be called first by the goroutine that took the event.
+func (e *events) release(m *nats.Msg) { e.share.Release(subjectNode(m.Subject), 1) }
 
-// subjectNode returns the token of an event's subject that names the node, which
-// is the broker's word; empty if there is none.
+// subjectNode returns the node's token in the subject, which the broker guarantees, or "".
 func subjectNode(subject string) string {
 	parts := strings.Split(subject, ".")
 	if len(parts) < 2 {
@@ -51,8 +45,7 @@ func subjectNode(subject string) string {
 	return parts[len(parts)-2]
 }
 
-// nodeEvent is the part of a node's lifecycle event that we use. All of it is
-// the node's word, but for the subject that it comes on.
+// nodeEvent is the used part of a lifecycle event. It is unproven.
 type nodeEvent struct {
 	Data struct {
 		provisioner.Machine
@@ -61,9 +54,8 @@ type nodeEvent struct {
 	} `json:"data"`
 }
 
-// hear hands one lifecycle event to the provisioner. It is never answered, and
-// what is no event is nobody's business.
-func (s *Service) hear(ctx context.Context, m *nats.Msg) {
+// handleEvent never answers.
+func (s *Service) handleEvent(ctx context.Context, m *nats.Msg) {
 	defer s.survive(ctx, m)
 	if len(m.Data) > wire.MaxMessageBytes {
 		return

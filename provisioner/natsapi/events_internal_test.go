@@ -21,7 +21,7 @@ func TestAPanicEndsOneMessage(t *testing.T) {
 	event := nats.NewMsg(strings.Replace(wire.AllNodeEvents, "*.*", wire.Identity("web1.example.net").SubjectToken()+".started", 1))
 	event.Data = []byte(`{"data":{"boot":"one","serial":"1"}}`)
 	for name, take := range map[string]func(*Service){
-		"event": func(s *Service) { s.hear(t.Context(), event) },
+		"event": func(s *Service) { s.handleEvent(t.Context(), event) },
 		"busy":  func(s *Service) { s.busy(t.Context(), newCall(nats.NewMsg(wire.SubjectEnroll))) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestANodeDoesNotFillTheQueue(t *testing.T) {
 		t.Fatalf("%d events wait, want half of the room for the loud node and two more", n)
 	}
 	for len(e.queue) > 0 {
-		e.took(<-e.queue)
+		e.release(<-e.queue)
 	}
 	for i := range 2 * eventQueue {
 		e.put(nats.NewMsg(fmt.Sprintf("events.node%d.started", i)))

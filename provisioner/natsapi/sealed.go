@@ -9,16 +9,13 @@ import (
 	"muster/internal/wire"
 )
 
-// errBudget means that a source has had too much opened that did not open.
-var errBudget = errors.New("too many sealed messages of this source did not open")
+var errBudget = errors.New("too many sealed messages from this address did not open")
 
-// sealedPrefix is how [seal.Session.Encode] begins. It only saves decoding an
-// envelope twice: one that is spelled in another way is found out as well.
+// sealedPrefix is how [seal.Session.Encode] begins. It only saves decoding twice.
 var sealedPrefix = fmt.Appendf(nil, `{"v":%d,"sealed":true,`, wire.Version)
 
-// decode decodes the message of c, and opens it first if it is sealed. From
-// then on the replies to c are sealed. Other errors than those of the decoder
-// wrap [seal.ErrOpen], [seal.ErrUnknownKey] or errBudget.
+// decode decodes a message, opening it if it is sealed. Then replies to c are sealed too. Errors of opening wrap
+// [seal.ErrOpen], [seal.ErrUnknownKey] or errBudget.
 func decode[T any](s *Service, c *call, decoder func([]byte) (*T, error)) (*T, error) {
 	if s.cfg.Opener == nil {
 		return decoder(c.Data)
@@ -35,10 +32,8 @@ func decode[T any](s *Service, c *call, decoder func([]byte) (*T, error)) (*T, e
 	return decoder(message)
 }
 
-// open opens a sealed message. It is the one place where that is done, and
-// charged: it costs as much as a check of a signature, and anybody's bytes can
-// have it. It is given back once the provisioner knows that what was in it is
-// of somebody: garbage can be sealed as well as anything.
+// open charges the budget, since opening costs as much as a signature check. The charge is refunded once something in
+// the message is proven.
 func (s *Service) open(c *call) ([]byte, error) {
 	e, err := wire.Open(c.Data, wire.MaxMessageBytes)
 	if err != nil {
@@ -56,28 +51,24 @@ func (s *Service) open(c *call) ([]byte, error) {
 		return nil, err
 	}
 	c.sealer, c.session, c.source.Sealed = sealer, seal.SessionName(e.Encapsulated), true
-	c.source.Proven = func() { s.opened(c) }
+	c.source.Proven = func() { s.refund(c) }
 	return message, nil
 }
 
-// opened gives back what opening c has cost, if it was opened.
-func (s *Service) opened(c *call) {
+// refund undoes the charge of open.
+func (s *Service) refund(c *call) {
 	if c.sealer != nil {
 		s.cfg.Budget.Refund(c.source.Address)
 	}
 }
 
-// ofItsConnection reports why a sealed request is not of the connection that it
-// came on. Whoever records one can send it again, since sealing takes no secret
-// and neither does delivering; but only who has made its session can have made
-// the request, and the broker reports as a connection's user the name of the
-// session that has been proven there (see [seal.Opener.OpenToken]).
-//
-// The broker sets the user of connections without a session, so that nobody gets
-// one by choosing it as the name of a user.
-func (s *Service) ofItsConnection(c *call) error {
+// checkSession returns an error if a sealed request came on another connection than its session's, as a recorded one
+// would. The broker sets the connection's user to the session proven there (see [seal.Opener.OpenToken]); clients
+// cannot choose it.
+func (s *Service) checkSession(c *call) error {
 	if c.sealer != nil && c.session != c.user {
-		return fmt.Errorf("sealed request of session %.60q came on the connection of %.60q", c.session, c.user)
+		return fmt.Errorf("the sealed request belongs to session %.60q, but came on the connection of %.60q",
+			c.session, c.user)
 	}
 	return nil
 }

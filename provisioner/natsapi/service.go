@@ -1,18 +1,8 @@
-// Package natsapi is the edge between NATS and the provisioner: it takes
-// requests off the subjects of enrollment and renewal, decodes them, has them decided
-// and sends the replies.
+// Package natsapi is the edge between NATS and the provisioner.
 //
-// It trusts nothing in a message. Who sent it, it takes from the broker: the
-// services are imported with `share: true`, so each request carries the
-// connection's address, account and user in a header that clients cannot set
-// (package broker).
-//
-// Work in hand is bounded. A request for which there is no room is answered
-// `busy` at once, with a time to come back at that spreads the backlog over the
-// measured rate ([limit.Backlog]); see busy.go.
-//
-// Sealed requests are opened here, by the workers, and whatever is said to them
-// from then on is sealed as well; see sealed.go.
+// It trusts the broker, not the message, about the sender: the services are imported with `share: true`, so each
+// request has the connection's address, account and user in a header (package broker). Work is bounded: a request
+// without room gets a busy reply with a retry time that spreads the backlog over the measured rate ([limit.Backlog]).
 package natsapi
 
 import (
@@ -35,72 +25,55 @@ import (
 	"muster/provisioner"
 )
 
-// placeBytes is how large a request may be that takes one place of [Config.Queue]: a machine with 2 KB of
-// facts sends 4.
+// per place of [Config.Queue]: a request with 2 KB of facts has 4
 const placeBytes = 8 << 10
 
-// flushTimeout bounds, at the stop, the way of the last replies to the broker,
-// which may be a slow one: what is not there then is asked for again.
+// flushTimeout bounds the last flush. Nodes ask again for lost replies.
 const flushTimeout = 30 * time.Second
 
 // Config configures [New].
 type Config struct {
 	Conn         *nats.Conn               // required: to the account MUSTER
 	Provisioner  *provisioner.Provisioner // required
-	Installation string                   // required: id of the store, in every reply
+	Installation string                   // required: in every reply
 
-	// Opener opens sealed requests. Optional; without one they are answered
-	// [wire.CodeSealedUnsupported], in plain.
+	// Opener opens sealed requests. Nil: they get [wire.CodeSealedUnsupported], in plain text.
 	Opener *seal.Opener
 
-	// Budget is charged for opening what strangers sealed. Share it with the
-	// provisioner.
+	// Budget is charged for opening sealed messages. Share it with the provisioner.
 	Budget *provisioner.Budget
 
-	// Prefix stands before all subjects, for a service of its own beside
-	// others. Optional.
+	// Prefix stands before all subjects, for a second service. Optional.
 	Prefix string
 
-	// Workers is how many requests are worked on at once. Most of that time
-	// is waiting for the disk, so it is far above the number of cores.
-	// Optional; default 256.
+	// Workers is the number of requests in progress. They mostly wait for the disk. Default 256.
 	Workers int
 
-	// Queue is how many more may wait, confirmations and others each, if all come from one address
-	// ([provisioner.Source.Key]), and twice as many if they come from several; one of more than
-	// [placeBytes] counts as several. Optional; default 2048: at the slowest disk measured (1 ms a write)
-	// both are served in four seconds, well within the 15 for which a node waits for its reply.
+	// Queue bounds requests that wait, per kind, from one address ([provisioner.Source.Key]), and twice as many from
+	// several. Default 2048: at 1 ms a write both kinds are served in four seconds, and a node waits 15.
 	Queue int
 
-	// MaxWait is how long a request may have waited when its turn comes; one that is older is
-	// answered `busy`. Its node waits 15 s for the reply, and the work has its time besides: who is
-	// served later gets a reply that nobody hears any more, and asks for the same again. A cluster on
-	// two slow cores finished 100 a second, so that the last of a full queue waited for 20 s: when
-	// it had served 10,036, some 4,000 nodes had heard of theirs (a storm of 20,000, make chaos).
-	// Optional; default 5 s, a third of the node's time, chosen.
+	// MaxWait is when a queued request gets a busy reply instead: its node waits 15 s, and a late reply is wasted.
+	// (In a storm of 20,000 on two slow cores, 6,000 of 10,036 replies came too late.) Default 5 s.
 	MaxWait time.Duration
 
-	// InHand counts the requests that are being worked on, for the store to know
-	// how many writes are on their way. Optional; several services may share one.
+	// InHand counts requests in progress, for the store. Several services may share it. Optional.
 	InHand *atomic.Int64
 
-	// Fault returns why this process must leave the requests to others, nil if it may answer. It must not block.
-	// Optional.
+	// Fault returns why this process must leave requests to other ones, or nil. It must not block. Optional.
 	Fault func() error
 
-	// Busy is called for each request that finds no room. It must not block.
-	// Optional.
+	// Busy is called for each request without room. It must not block. Optional.
 	Busy func()
 
-	// Timeout bounds the work for one request. Optional; default 30 s.
+	// default 30 s
 	Timeout time.Duration
 
-	// Log is optional; discards by default.
+	// default discards
 	Log *slog.Logger
 }
 
-// A Service answers enroll requests, renewals and confirmations. Make one with [New] and
-// start it with Run.
+// A Service answers enroll requests, renewals and confirmations.
 type Service struct {
 	cfg     Config
 	backlog *limit.Backlog
@@ -120,22 +93,17 @@ func New(cfg Config) *Service {
 	return &Service{cfg: cfg, backlog: limit.NewBacklog(nil)}
 }
 
-// Run serves until ctx is done. It then takes no further request, finishes all
-// that it has taken, flushes the replies and returns nil. Any other return
-// means that it could not begin, could not drain, or could not join the queue group again.
-//
-// Run owns every goroutine of the package. ready, if not nil, is called once
-// requests are being taken, or this process has found that it must not.
+// Run serves until ctx is done, finishes what it has taken, flushes the replies and returns nil; or an error if it
+// cannot subscribe or drain. It owns every goroutine of the package. ready, if not nil, is called once requests are
+// taken, or Fault prevents it.
 func (s *Service) Run(ctx context.Context, ready func()) error {
-	// Requests in hand are finished while stopping: a node whose request was
-	// taken gets its reply.
+	// Requests in progress are finished while stopping.
 	work := context.WithoutCancel(ctx)
 	waiting := newQueue(2*s.cfg.Queue, placeBytes)
-	excess := newQueue(maxExcessBytes/excessPlace, excessPlace)
+	excess := newQueue(maxExcessBytes/excessPlaceBytes, excessPlaceBytes)
 	take := func(m *nats.Msg) {
 		if m.Reply == "" {
-			// Nothing waits for the answer, or it is one of our own that a
-			// requester has aimed at us: answering those would go on forever.
+			// A reply of ours that a requester aimed at us: answering it would loop.
 			return
 		}
 		c, confirmation := newCall(m), s.isApplied(m)
@@ -143,7 +111,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 			s.cfg.Busy() // see busy.go
 		}
 	}
-	// Without a queue group: every process hears every node.
+	// No queue group: every process gets every event.
 	events := newEvents()
 	heard, err := s.cfg.Conn.Subscribe(wire.AllNodeEvents, events.put)
 	if err != nil {
@@ -152,7 +120,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	var g errgroup.Group
 	for range s.cfg.Workers {
 		g.Go(func() error {
-			withStack(func() { waiting.each(func(w *waiter) { s.turn(work, w) }) })
+			withStack(func() { waiting.each(func(w *waiter) { s.handle(work, w) }) })
 			return nil
 		})
 	}
@@ -164,17 +132,18 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	}
 	g.Go(func() error {
 		for m := range events.queue {
-			events.took(m)
-			s.hear(work, m)
+			events.release(m)
+			s.handleEvent(work, m)
 		}
 		return nil
 	})
 	err = s.group(take).Run(ctx, ready)
-	s.cfg.Log.InfoContext(work, "provisioner stopping, requests in hand are finished first", "requests", s.cfg.InHand.Load()+int64(waiting.len()))
+	s.cfg.Log.InfoContext(work, "provisioner stopping, finishing requests in progress",
+		"requests", s.cfg.InHand.Load()+int64(waiting.len()))
 	if err = errors.Join(err, queuegroup.Drain(heard)); err != nil {
 		err = fmt.Errorf("nats edge: %w", err)
 	}
-	waiting.close() // there is no call of take any more
+	waiting.close() // take is not called any more
 	close(events.queue)
 	excess.close()
 	if werr := g.Wait(); werr != nil {
@@ -186,42 +155,39 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-// group is the queue group in which provisioners share requests.
 func (s *Service) group(take nats.MsgHandler) *queuegroup.Group {
 	return &queuegroup.Group{
-		Conn:     s.cfg.Conn,
-		Name:     wire.QueueProvisioners,
-		Subjects: []string{s.cfg.Prefix + wire.SubjectEnroll, s.cfg.Prefix + wire.SubjectApplied, s.cfg.Prefix + wire.SubjectRenew},
-		Take:     take,
-		Fault:    s.cfg.Fault,
+		Conn: s.cfg.Conn,
+		Name: wire.QueueProvisioners,
+		Subjects: []string{s.cfg.Prefix + wire.SubjectEnroll, s.cfg.Prefix + wire.SubjectApplied,
+			s.cfg.Prefix + wire.SubjectRenew},
+		Take:  take,
+		Fault: s.cfg.Fault,
 	}
 }
 
-// turn answers a request whose turn has come. One that has waited for too long is told to come
-// back, as if there had been no room: so no more is begun than can be done in time.
-func (s *Service) turn(ctx context.Context, w *waiter) {
-	if time.Since(w.since) > s.cfg.MaxWait { // not by the service's clock, which may jump
+// handle answers a queued request, or sends busy if it waited too long.
+func (s *Service) handle(ctx context.Context, w *waiter) {
+	if time.Since(w.since) > s.cfg.MaxWait { // monotonic
 		s.busy(ctx, w.call)
 		return
 	}
 	s.serve(ctx, w.call)
 }
 
-// serve answers one request.
 func (s *Service) serve(ctx context.Context, c *call) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	s.cfg.InHand.Add(1)
 	reply := s.answer(ctx, c)
 	s.cfg.InHand.Add(-1)
-	if !s.isApplied(c.Msg) { // a node that finds no room comes back to begin; the confirmation is part of that
+	if !s.isApplied(c.Msg) { // a node starts over with its request, which the confirmation is part of
 		s.measure(reply)
 	}
 	s.respond(ctx, c, reply)
 }
 
-// measure counts an answer for the rate at which nodes come back. One that was told to come back before anything was
-// done for it does not count.
+// measure counts an answer for the backlog's rate. Busy replies do not count.
 func (s *Service) measure(r *wire.Reply) {
 	code := wire.Code("")
 	if r.Refusal != nil {
@@ -236,16 +202,15 @@ func (s *Service) measure(r *wire.Reply) {
 	}
 }
 
-// survive ends a panic over one message, which is logged. Defer it.
+// survive logs a panic. Defer it.
 func (s *Service) survive(ctx context.Context, m *nats.Msg) {
 	if r := recover(); r != nil {
-		s.cfg.Log.ErrorContext(ctx, "message panicked", "subject", m.Subject, "err", fmt.Sprint(r), "stack", string(debug.Stack()))
+		s.cfg.Log.ErrorContext(ctx, "message panicked", "subject", m.Subject, "err", fmt.Sprint(r),
+			"stack", string(debug.Stack()))
 	}
 }
 
-// answer decides over a request. A panic on the way is a bug, but one request
-// must not take the others down with it: Choria's provisioner died of a single
-// CSR that was not PEM.
+// answer survives a panic, so that one bad message does not end the process.
 func (s *Service) answer(ctx context.Context, c *call) (reply *wire.Reply) {
 	reply = &wire.Reply{Refusal: (&provisioner.Refusal{Code: wire.CodeUnavailable}).Message()} // after a panic
 	defer s.survive(ctx, c.Msg)
@@ -268,8 +233,11 @@ func (s *Service) enroll(ctx context.Context, c *call) *wire.Reply {
 	if err != nil {
 		return s.malformed(ctx, err, c)
 	}
-	if err := s.ofItsConnection(c); err != nil {
-		return &wire.Reply{ID: r.ID, Refusal: s.cfg.Provisioner.Reject(ctx, wire.CodeSealedInvalid, err, c.source).Message()}
+	if err := s.checkSession(c); err != nil {
+		return &wire.Reply{
+			ID:      r.ID,
+			Refusal: s.cfg.Provisioner.Reject(ctx, wire.CodeSealedInvalid, err, c.source).Message(),
+		}
 	}
 	enrolled, err := s.cfg.Provisioner.Enroll(ctx, r, c.source)
 	if err != nil {
@@ -278,7 +246,7 @@ func (s *Service) enroll(ctx context.Context, c *call) *wire.Reply {
 	return &wire.Reply{ID: r.ID, Enrolled: enrolled}
 }
 
-// renew answers a renewal. It is never sealed: its connection is TLS.
+// renew is never sealed: its connection is TLS.
 func (s *Service) renew(ctx context.Context, c *call) *wire.Reply {
 	r, err := wire.DecodeRenew(c.Data)
 	if err != nil {
@@ -302,7 +270,7 @@ func (s *Service) applied(ctx context.Context, c *call) *wire.Reply {
 	return &wire.Reply{ID: a.ID, Applied: &wire.Accepted{Serial: a.Serial}}
 }
 
-// malformed answers what could not be opened or decoded.
+// malformed answers a message that could not be opened or decoded.
 func (s *Service) malformed(ctx context.Context, err error, c *call) *wire.Reply {
 	code := wire.CodeBadRequest
 	switch {
@@ -324,7 +292,6 @@ func (s *Service) malformed(ctx context.Context, err error, c *call) *wire.Reply
 	return &wire.Reply{Refusal: refusal}
 }
 
-// message is what the node is told about an error from the provisioner.
 func message(err error) *wire.Refusal {
 	var r *provisioner.Refusal
 	if !errors.As(err, &r) {
@@ -333,8 +300,7 @@ func message(err error) *wire.Refusal {
 	return r.Message()
 }
 
-// respond sends a reply, sealed if the request was. If it is lost, the node asks
-// again.
+// respond seals the reply to a sealed request. If it is lost, the node asks again.
 func (s *Service) respond(ctx context.Context, c *call, reply *wire.Reply) {
 	reply.Installation = s.cfg.Installation
 	var b []byte
@@ -352,58 +318,52 @@ func (s *Service) respond(ctx context.Context, c *call, reply *wire.Reply) {
 	}
 }
 
-// A call is a request with what is known of its sender.
+// A call is a request with its sender.
 type call struct {
 	*nats.Msg
 	source  provisioner.Source
-	user    string            // of the connection, as the broker reports it: the session's name if it has proven one
-	sealer  *seal.ReplySealer // of a sealed request that was opened, else nil
-	session string            // of that, its name: an encapsulated key, which is never empty
-	forged  bool              // more than the broker has said of the sender: see newCall
+	user    string            // of the connection according to the broker: the session's name if one was proven
+	sealer  *seal.ReplySealer // of an opened request, else nil
+	session string            // of an opened request: the encapsulated key, never empty
+	forged  bool              // it has other headers than the broker's: see newCall
 }
 
-// errForged means that a request came with headers of its own: one of them may be
-// one that only the broker writes.
-var errForged = errors.New("the request carries headers beside the broker's " + requestInfoHeader)
+// errForged: a header of the client may imitate the broker's.
+var errForged = errors.New("the request has other headers than the broker's " + requestInfoHeader)
 
-// accountFleet is broker.AccountFleet: edges do not import each other.
+// equals broker.AccountFleet: edges do not import each other
 const accountFleet = "FLEET"
 
-// requestInfoHeader is what the broker says of a requester, in place of what the
-// client may have said under that name. But it can be had to miss the client's
-// (nats-server 2.15.2 gives up where the name stands twice in a row, as in the
-// value of another header, and knows no line but one behind CRLF), and its own
-// can be had to be missed: nats.go takes LF for the end of a line, and stops at
-// an empty one, behind which the broker writes. So it is believed where it is all
-// that there is; our nodes send no headers.
+// requestInfoHeader is set by the broker over the client's. Both nats-server 2.15.2 and nats.go can be tricked by
+// repeated or malformed headers. So it is believed only if it is all there is; our nodes send no headers.
 const requestInfoHeader = "Nats-Request-Info"
 
-// requestInfo is the part that we use of what the broker says of a requester,
-// in the header that `share: true` adds (server.ClientInfo of nats-server).
+// requestInfo is the used part of server.ClientInfo of nats-server.
 type requestInfo struct {
 	Host    string `json:"host"`
-	Server  string `json:"server"` // what the server that the client is at calls itself
+	Server  string `json:"server"` // name of the client's server
 	Account string `json:"acc"`
-	User    string `json:"user"` // what the gate registered: in accountFleet the identity in the certificate, else the name of the sealed session if one was proven
+	// registered by the gate: in accountFleet the identity, else a proven session or nothing
+	User string `json:"user"`
 }
 
-// newCall takes the sender of a message from what the broker says. Who adds
-// anything to that is refused, and of him nothing is known.
+// newCall takes the sender from the broker's header alone.
 func newCall(m *nats.Msg) *call {
 	header := m.Size() - len(m.Subject) - len(m.Reply) - len(m.Data)
 	if header == 0 {
 		return &call{Msg: m} // from an account of our own
 	}
 	said := m.Header[requestInfoHeader]
-	if len(m.Header) != 1 || len(said) != 1 || header != len("NATS/1.0\r\n"+requestInfoHeader+": "+"\r\n\r\n")+len(said[0]) {
+	if len(m.Header) != 1 || len(said) != 1 ||
+		header != len("NATS/1.0\r\n"+requestInfoHeader+": "+"\r\n\r\n")+len(said[0]) {
 		return &call{Msg: m, forged: true}
 	}
-	var info requestInfo                         // an empty address is "unknown"
-	_ = wire.DecodeKnown([]byte(said[0]), &info) // the broker's; what cannot be read is empty
+	var info requestInfo                         // an empty address is unknown
+	_ = wire.DecodeKnown([]byte(said[0]), &info) // unreadable is empty
 	c := &call{Msg: m, source: provisioner.Source{Address: info.Host, Server: info.Server}}
 	c.user = info.User
 	if info.Account == accountFleet {
-		c.source.Node = wire.Identity(c.user) // the gate has parsed it
+		c.source.Node = wire.Identity(c.user) // parsed by the gate
 	}
 	return c
 }

@@ -2,17 +2,12 @@ package natsapi
 
 import "runtime"
 
-// stackRoom is a quarter of 64 KiB, which the stack of a worker grows to with it:
-// deciding takes less than the rest, with a policy of 30 lines (measured).
+// stackRoom is a quarter of the 64 KiB that a worker's stack grows to (measured)
 const stackRoom = 16 << 10
 
-// withStack calls work on a stack that keeps the size to which work has it grow,
-// up to 64 KiB.
-//
-// A collection of garbage halves each stack of which less than a quarter is in
-// use, as that of a worker is while it waits for the disk; growing again copies
-// all of it, which was 20 µs a node where every node has a connection of its own
-// (measured). So this frame takes the quarter. 256 workers hold 16 MiB that way.
+// withStack calls work on a stack that does not shrink below 64 KiB. The garbage collector halves a stack of which
+// less than a quarter is in use, and growing it again cost 20 µs a node (measured). So this frame takes the quarter;
+// 256 workers hold 16 MiB.
 //
 //go:noinline
 func withStack(work func()) {

@@ -12,29 +12,28 @@ import (
 	"muster/provisioner/trust"
 )
 
-// AllowanceSchema is the version of an allowance's JSON form.
+// AllowanceSchema is the version of the JSON form.
 const AllowanceSchema = 1
 
-// An Allowance is an entry of the allow-list: names that may enroll without having been
-// seen before, on every provisioner.
+// An Allowance is an entry of the allow-list: names that may enroll for the first time.
 type Allowance struct {
 	Schema    int          `json:"schema"`
-	ID        string       `json:"id"` // of this version: one that replaces it has another
+	ID        string       `json:"id"` // of this version of the entry
 	Pattern   wire.Pattern `json:"pattern"`
 	ExpiresAt time.Time    `json:"expires_at,omitzero"` // zero: never
 	At        time.Time    `json:"at"`
 	Removed   bool         `json:"removed,omitempty"`
-	Source    string       `json:"source,omitempty"` // the list it was imported from; "": an operator added it
+	Source    string       `json:"source,omitempty"` // imported list, or "" if an operator added it
 	trust.Cause
 }
 
-// AllowanceID names the place of a pattern's allowance: there is one for each.
+// AllowanceID is the key of a pattern's entry.
 func AllowanceID(p wire.Pattern) string {
 	sum := sha256.Sum256([]byte(p))
 	return hex.EncodeToString(sum[:16])
 }
 
-// Check reports what about an allowance cannot be.
+// Check returns what is invalid.
 func (a *Allowance) Check() error {
 	if a.Schema != AllowanceSchema {
 		return fmt.Errorf("allow-list entry %q: schema %d, want %d", a.Pattern, a.Schema, AllowanceSchema)
@@ -53,10 +52,9 @@ func (a *Allowance) Check() error {
 	return a.Cause.Check()
 }
 
-// maxAllowSource bounds the name of a list that is imported.
 const maxAllowSource = 64
 
-// CheckAllowSource reports why a list that is imported cannot have this name.
+// CheckAllowSource returns why a list cannot have this name, or nil.
 func CheckAllowSource(name string) error {
 	const chars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 	if name == "" || len(name) > maxAllowSource || strings.Trim(name, chars) != "" {
@@ -65,15 +63,15 @@ func CheckAllowSource(name string) error {
 	return nil
 }
 
-// LogKey is the key of the log's entries about the pattern.
+// LogKey is the entry's key in the log.
 func (a *Allowance) LogKey() string { return AllowanceID(a.Pattern) }
 
-// Over reports whether it was removed, or has expired by now.
+// Over reports whether the entry was removed or has expired.
 func (a *Allowance) Over(now time.Time) bool {
 	return a.Removed || !a.ExpiresAt.IsZero() && !now.Before(a.ExpiresAt)
 }
 
-// Input is what policies see of the entry, nil of none.
+// Input is the policy's view; a may be nil.
 func (a *Allowance) Input() *policies.AllowEntry {
 	if a == nil {
 		return nil
@@ -81,7 +79,6 @@ func (a *Allowance) Input() *policies.AllowEntry {
 	return &policies.AllowEntry{Pattern: string(a.Pattern), Comment: a.Why, ExpiresAt: a.ExpiresAt}
 }
 
-// admits reports whether it covers an identity at now.
 func (a *Allowance) admits(id wire.Identity, now time.Time) bool {
 	return !a.Over(now) && a.Pattern.Match(id)
 }

@@ -11,14 +11,14 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Allowances are the allow-list, as this process knows it. Make it with [NewAllowances].
+// Allowances is this process's view of the allow-list.
 type Allowances struct {
 	trust.Log[*Allowance]
 	patterns *patternIndex
 }
 
-// patternIndex has the entries that cover more than one name. They are few, while whole names, which are found by their
-// key, may be a hundred thousand. It is safe for concurrent use.
+// patternIndex has the entries with wildcards. They are few, while whole names, found by key, may be 100,000. It is
+// safe for concurrent use.
 type patternIndex struct {
 	mu      sync.RWMutex
 	entries map[string]*Allowance // guarded by mu, by key
@@ -31,7 +31,6 @@ func NewAllowances(log trust.Log[*Allowance]) Allowances {
 	return as
 }
 
-// apply takes the newest entry of a key in.
 func (x *patternIndex) apply(key string, e trust.Entry[*Allowance]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -42,7 +41,7 @@ func (x *patternIndex) apply(key string, e trust.Entry[*Allowance]) {
 	x.entries[key] = e.Value
 }
 
-// first returns the entry that is in force and accepted, the first by pattern, or nil.
+// first returns the first accepted entry in force by pattern, or nil.
 func (x *patternIndex) first(now time.Time, accept func(wire.Pattern) bool) *Allowance {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -55,12 +54,11 @@ func (x *patternIndex) first(now time.Time, accept func(wire.Pattern) bool) *All
 	return best
 }
 
-// AnyName reports whether a pattern covers names without naming anything of
-// them: a lone *, but also `**.*` or `*.*.*`.
+// AnyName reports whether a pattern covers every name, like *, `**.*` or `*.*.*`.
 func AnyName(p wire.Pattern) bool { return strings.Trim(string(p), "*?.-") == "" }
 
-// Match returns the entry that covers an identity, or nil: the one for exactly this name first, else the first pattern.
-// An entry that cannot be read covers no name.
+// Match returns the entry that covers an identity, or nil: first its exact name, then patterns in order. Unreadable
+// entries cover nothing.
 func (as Allowances) Match(id wire.Identity, now time.Time) *Allowance {
 	if e, _ := as.Get(AllowanceID(wire.Pattern(id))); e.Value != nil && e.Value.admits(id, now) {
 		return e.Value
@@ -68,13 +66,13 @@ func (as Allowances) Match(id wire.Identity, now time.Time) *Allowance {
 	return as.patterns.first(now, func(p wire.Pattern) bool { return p.Match(id) })
 }
 
-// Stands reports whether the entry is still the one in force, and admits the identity.
+// Stands reports whether the entry is still in force and admits the identity.
 func (as Allowances) Stands(a *Allowance, id wire.Identity, now time.Time) bool {
 	e, _ := as.Get(a.LogKey())
 	return e.Value != nil && e.Value.ID == a.ID && e.Value.admits(id, now)
 }
 
-// List returns all entries by their patterns, also those that have expired.
+// List returns all entries by pattern, also expired ones.
 func (as Allowances) List() []*Allowance {
 	list := []*Allowance{}
 	for _, e := range as.All() {

@@ -9,27 +9,24 @@ import (
 	"muster/internal/wire"
 )
 
-// AnswerSchema is the version of an answer's JSON form.
+// AnswerSchema is the version of the JSON form.
 const AnswerSchema = 1
 
-// MaxApprovalTTL bounds an approval's life: an open door should not be forgotten.
+// MaxApprovalTTL bounds approvals, since they get forgotten.
 const MaxApprovalTTL = 7 * 24 * time.Hour
 
-// A Verdict is what an operator says of a key that waits.
+// A Verdict is an operator's about a pending key.
 type Verdict string
 
-// The verdicts. Of several about one key the last one counts.
+// The verdicts. The last one about a key counts.
 const (
-	VerdictApprove Verdict = "approve" // let in, once, until it expires
-	VerdictReject  Verdict = "reject"  // keep out, until there is another verdict
-	VerdictNone    Verdict = "none"    // as if nothing had been said
+	VerdictApprove Verdict = "approve" // admit once, until it expires
+	VerdictReject  Verdict = "reject"  // refuse, until there is another verdict
+	VerdictNone    Verdict = "none"    // withdraws the last one
 )
 
-// An Answer is an operator's verdict about one key that waits for one identity:
-// another key with that name gains nothing by it.
-//
-// An approval is spent when a record of its identity names it: spending and
-// using it are one write, so it can be neither used twice nor lost.
+// An Answer is an operator's verdict about one key for one identity. A record that names an approval spends it in the
+// same write, so it is neither used twice nor lost.
 type Answer struct {
 	Schema    int           `json:"schema"`
 	ID        string        `json:"id"`
@@ -41,7 +38,7 @@ type Answer struct {
 	trust.Cause
 }
 
-// Check reports what about an answer cannot be.
+// Check returns what is invalid.
 func (a *Answer) Check() error {
 	if a.Schema != AnswerSchema {
 		return fmt.Errorf("answer about %q: schema %d, want %d", a.Identity, a.Schema, AnswerSchema)
@@ -60,12 +57,12 @@ func (a *Answer) Check() error {
 	return a.Cause.Check()
 }
 
-// Open reports whether the time of an approval is not over at now.
+// Open reports whether an approval has not expired.
 func (a *Answer) Open(now time.Time) bool {
 	return now.Before(a.ExpiresAt)
 }
 
-// LogKey is the key of the log's entries about this key.
+// LogKey is the answer's key in the log.
 func (a *Answer) LogKey() string { return answerKey(a.Identity, a.KeyHash) }
 
 func answerKey(id wire.Identity, keyHash string) string { return id.SubjectToken() + "." + keyHash }

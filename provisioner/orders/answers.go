@@ -10,10 +10,10 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Answers are operators' verdicts about keys, as this process knows them.
+// Answers is this process's view of verdicts.
 type Answers struct{ trust.Log[*Answer] }
 
-// answerOf returns the verdict that an entry is. One that cannot be read is a rejection.
+// answerOf returns an unreadable verdict as a rejection.
 func answerOf(key string, e trust.Entry[*Answer]) *Answer {
 	if e.Unread == nil {
 		return e.Value
@@ -29,7 +29,7 @@ func answerOf(key string, e trust.Entry[*Answer]) *Answer {
 	}
 }
 
-// Of returns the newest verdict about a key, which is nil without one, and its revision.
+// Of returns the newest verdict about a key, or nil, with its revision.
 func (as Answers) Of(id wire.Identity, keyHash string) (*Answer, trust.Revision) {
 	key := answerKey(id, keyHash)
 	e, found := as.Get(key)
@@ -47,7 +47,7 @@ func (as Answers) Rejection(id wire.Identity, keyHash string) *Answer {
 	return nil
 }
 
-// Rejected returns all rejections, the oldest first.
+// Rejected returns all rejections, oldest first.
 func (as Answers) Rejected() []*Answer {
 	list := []*Answer{}
 	for key, e := range as.All() {
@@ -64,7 +64,7 @@ func (as Answers) Rejected() []*Answer {
 	return list
 }
 
-// Source says which operator gave a verdict, when and why.
+// Source says which operator gave the verdict, when and why.
 func (a *Answer) Source() string {
 	why := a.Why
 	if why != "" {
@@ -73,7 +73,7 @@ func (a *Answer) Source() string {
 	return fmt.Sprintf("by %s at %s%s", a.By, a.At.Format(time.RFC3339), why)
 }
 
-// WatchVerdicts calls answered for each verdict, as [trust.Log] does.
+// WatchVerdicts calls answered for each verdict, see [trust.Log].
 func (as Answers) WatchVerdicts(answered func(*Answer)) {
 	as.Watch(func(key string, e trust.Entry[*Answer]) { answered(answerOf(key, e)) })
 }

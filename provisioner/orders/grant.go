@@ -7,24 +7,23 @@ import (
 	"muster/internal/wire"
 )
 
-// A Grant lets one other key take an identity over, once. It is spent when a
-// record of its identity names it: spending and using it are one write, so it
-// can be neither used twice nor lost. A newer grant replaces it.
+// A Grant lets another key take an identity over, once. A record that names it spends it in the same write, so it is
+// neither used twice nor lost. A newer grant replaces it.
 type Grant struct {
 	ID        string        `json:"id"`
 	Identity  wire.Identity `json:"identity"`
-	KeyHash   string        `json:"key_hash,omitempty"` // only this key; any if empty
-	At        time.Time     `json:"at"`                 // when it was given
-	Owned     time.Time     `json:"owned,omitzero"`     // since when the machine had the identity that it was given against
+	KeyHash   string        `json:"key_hash,omitempty"` // any other key if empty
+	At        time.Time     `json:"at"`
+	Owned     time.Time     `json:"owned,omitzero"` // [provisioner.Record.OwnedSince] when it was given
 	ExpiresAt time.Time     `json:"expires_at"`
-	By        string        `json:"by,omitempty"` // operator, for the history
+	By        string        `json:"by,omitempty"` // operator
 	Why       string        `json:"why,omitempty"`
 }
 
-// LogKey is the key of the log's entries about the identity.
+// LogKey is the grant's key in the log.
 func (g *Grant) LogKey() string { return g.Identity.SubjectToken() }
 
-// Check reports what about a grant cannot be.
+// Check returns what is invalid.
 func (g *Grant) Check() error {
 	if _, err := wire.ParseIdentity(string(g.Identity)); err != nil {
 		return fmt.Errorf("grant: %w", err)
@@ -35,5 +34,5 @@ func (g *Grant) Check() error {
 	return nil
 }
 
-// Open reports whether the time of the grant is not over at now.
+// Open reports whether the grant has not expired.
 func (g *Grant) Open(now time.Time) bool { return now.Before(g.ExpiresAt) }

@@ -18,21 +18,21 @@ type Logs struct {
 	Answers     Answers                       // by [Answer.LogKey]
 	Grants      trust.Log[*Grant]             // by [Grant.LogKey]
 	Allowances  Allowances                    // by [Allowance.LogKey]
-	Signers     trust.Log[*trust.SignerEntry] // by their ids
-	Operators   trust.Operators               // by their names
+	Signers     trust.Log[*trust.SignerEntry] // by id
+	Operators   trust.Operators               // by name
 	Recovery    trust.Log[*Recovery]          // by [RecoveryKey]
-	Unfrozen    trust.Log[*Unfreeze]          // by the tokens' ids
+	Unfrozen    trust.Log[*Unfreeze]          // by token id
 
-	// Sync brings Revocations to what the store had when it was called.
+	// Sync brings Revocations to what the store has now.
 	Sync func(context.Context) error
 
-	// Fresh returns nil while every entry that was in the store [trust.MaxAge] ago is known here, and
-	// an error that wraps [trust.ErrRevocationsUnknown] else.
+	// Fresh returns nil if every entry older than [trust.MaxAge] is known here, else an error that wraps
+	// [trust.ErrRevocationsUnknown].
 	Fresh func() error
 }
 
-// Grant returns the newest grant for an identity, nil if there is none, and its revision. The
-// error wraps [trust.ErrUnread] if that cannot be read: it lets in no key. A grant that a recovery voids is none.
+// Grant returns the newest grant for an identity that no recovery voids, or nil, and its revision. The error wraps
+// [trust.ErrUnread] for an unreadable one, which admits no key.
 func (l *Logs) Grant(id wire.Identity) (*Grant, trust.Revision, error) {
 	e, _ := l.Grants.Get(id.SubjectToken())
 	if l.NewestRecovery().Voids(e.Revision) {
@@ -41,8 +41,8 @@ func (l *Logs) Grant(id wire.Identity) (*Grant, trust.Revision, error) {
 	return e.Value, e.Revision, e.Unread
 }
 
-// NewestRecovery returns the newest recovery of the store, nil if there was none; its Entry is set. One that cannot be
-// read voids what was there when it was written, and has not ended.
+// NewestRecovery returns the newest recovery with its Entry set, or nil. An unreadable one has not ended, and voids
+// what is older than itself.
 func (l *Logs) NewestRecovery() *Recovery {
 	e, found := l.Recovery.Get(RecoveryKey)
 	switch {
@@ -58,14 +58,12 @@ func (l *Logs) NewestRecovery() *Recovery {
 	return &r
 }
 
-// Unread are the keys whose newest entry cannot be decoded. Make it with [WatchUnread]; it is safe
-// for concurrent use.
+// Unread has the keys whose newest entry is unreadable. It is safe for concurrent use.
 type Unread struct {
 	mu  sync.Mutex
 	why map[string]error // guarded by mu, by kind and key
 }
 
-// watchUnread keeps the unread entries of a log.
 func watchUnread[V any](u *Unread, kind string, log trust.Log[V]) {
 	log.Watch(func(key string, e trust.Entry[V]) {
 		u.mu.Lock()
@@ -79,17 +77,18 @@ func watchUnread[V any](u *Unread, kind string, log trust.Log[V]) {
 	})
 }
 
-// Err returns the cause of [events.AlarmEntryUnread], nil if every entry can be decoded.
+// Err returns the cause of [events.AlarmEntryUnread], or nil.
 func (u *Unread) Err() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, what := range slices.Sorted(maps.Keys(u.why)) {
-		return fmt.Errorf("%d entries cannot be read and let in nothing, such as the %s: %w", len(u.why), what, u.why[what])
+		return fmt.Errorf("%d entries cannot be read and admit no node, for example the %s: %w", len(u.why), what,
+			u.why[what])
 	}
 	return nil
 }
 
-// WatchUnread watches all logs but that of revocations, which keep out by being there.
+// WatchUnread leaves out revocations: an unreadable one still revokes.
 func WatchUnread(l *Logs) *Unread {
 	u := &Unread{}
 	watchUnread(u, "pause", l.Pauses.Log)

@@ -12,21 +12,20 @@ import (
 	"muster/provisioner/trust"
 )
 
-// PauseSchema is the version of a pause's JSON form.
+// PauseSchema is the version of the JSON form.
 const PauseSchema = 1
 
-// A Pause says that no node enrolls, by an operator's order, until another order ends it. Of several about one site, the
-// last one counts.
+// A Pause stops enrollment until another order ends it. The last one about a site counts.
 type Pause struct {
 	Schema   int       `json:"schema"`
-	Site     jwt.Site  `json:"site,omitempty"`     // only there; empty for the whole installation
-	Renewals bool      `json:"renewals,omitempty"` // renewals are paused, too
-	Resumed  bool      `json:"resumed,omitempty"`  // it is over
-	At       time.Time `json:"at"`                 // UTC, to the second
+	Site     jwt.Site  `json:"site,omitempty"`     // empty: the whole installation
+	Renewals bool      `json:"renewals,omitempty"` // renewals too
+	Resumed  bool      `json:"resumed,omitempty"`  // ended
+	At       time.Time `json:"at"`                 // UTC, in seconds
 	trust.Cause
 }
 
-// Check reports what about a pause cannot be. It is run on each that is read.
+// Check returns what is invalid.
 func (s *Pause) Check() error {
 	if s.Schema != PauseSchema {
 		return fmt.Errorf("pause: schema %d, want %d", s.Schema, PauseSchema)
@@ -39,7 +38,7 @@ func (s *Pause) Check() error {
 	return nil
 }
 
-// Scope says what is paused, for people.
+// Scope says where.
 func (s *Pause) Scope() string {
 	if s.Site == "" {
 		return "everywhere"
@@ -47,7 +46,7 @@ func (s *Pause) Scope() string {
 	return fmt.Sprintf("at site %q", s.Site)
 }
 
-// Because is why no node enrolls, for operators.
+// Because is the cause of a refusal, for operators.
 func (s *Pause) Because() error {
 	why := s.Why
 	if why != "" {
@@ -60,13 +59,13 @@ func (s *Pause) Because() error {
 	return fmt.Errorf("paused %s%s by %s since %s%s", s.Scope(), what, s.By, s.At.Format(time.RFC3339), why)
 }
 
-// LogKey is the key of the log's entries about the pause's site.
+// LogKey is the pause's key in the log.
 func (s *Pause) LogKey() string { return pauseKey(s.Site) }
 
-// The keys of pauses: a site may hold what a subject of the store cannot.
+// A site may have characters that a subject cannot.
 const (
 	pauseAll    = "all"
-	pauseAtSite = "site-" // + the site in hex
+	pauseAtSite = "site-" // then the site in hex
 )
 
 func pauseKey(site jwt.Site) string {
@@ -76,8 +75,7 @@ func pauseKey(site jwt.Site) string {
 	return pauseAtSite + hex.EncodeToString([]byte(site))
 }
 
-// pausedBy returns the pause that an entry is, nil for one that is over. One that cannot be read
-// pauses where it is about.
+// pausedBy returns nil for an ended pause. An unreadable one pauses its site.
 func pausedBy(key string, e trust.Entry[*Pause]) *Pause {
 	switch {
 	case e.Unread == nil && e.Value.Resumed:
@@ -89,13 +87,18 @@ func pausedBy(key string, e trust.Entry[*Pause]) *Pause {
 	if key == pauseAll {
 		site = nil
 	}
-	return &Pause{Schema: PauseSchema, Site: jwt.Site(site), At: e.At.UTC().Truncate(time.Second), Cause: trust.CauseUnread}
+	return &Pause{
+		Schema: PauseSchema,
+		Site:   jwt.Site(site),
+		At:     e.At.UTC().Truncate(time.Second),
+		Cause:  trust.CauseUnread,
+	}
 }
 
-// Pauses are those in force, as this process knows them.
+// Pauses is this process's view of pauses.
 type Pauses struct{ trust.Log[*Pause] }
 
-// Of returns the pause of exactly this site, "" for the installation's, or nil.
+// Of returns the pause of exactly this site, "" for the installation, or nil.
 func (ps Pauses) Of(site jwt.Site) *Pause {
 	key := pauseKey(site)
 	e, found := ps.Get(key)
@@ -105,8 +108,7 @@ func (ps Pauses) Of(site jwt.Site) *Pause {
 	return pausedBy(key, e)
 }
 
-// About returns a pause that covers one of the sites, or nil. A renewal is
-// covered by those that say so.
+// About returns a pause that covers one of the sites, or nil.
 func (ps Pauses) About(renewal bool, sites ...jwt.Site) *Pause {
 	for _, site := range append([]jwt.Site{""}, sites...) {
 		if s := ps.Of(site); s != nil && (s.Renewals || !renewal) {
@@ -116,7 +118,7 @@ func (ps Pauses) About(renewal bool, sites ...jwt.Site) *Pause {
 	return nil
 }
 
-// List returns what is paused, the installation first and then sites by name.
+// List returns the pauses in force, the installation's first, then by site.
 func (ps Pauses) List() []*Pause {
 	list := []*Pause{}
 	for key, e := range ps.All() {

@@ -9,30 +9,28 @@ import (
 	"muster/provisioner/trust"
 )
 
-// RecoverySchema is the version of the JSON form of a [Recovery] and an [Unfreeze].
+// RecoverySchema is the version of the JSON forms.
 const RecoverySchema = 1
 
-// RecoveryKey is the key of the log's only recovery. Its first entry is written by a restore, or by an operator who accepts
-// a loss, while no provisioner serves from the store.
+// RecoveryKey is the only key of the log. An entry is first written while no provisioner serves.
 const RecoveryKey = "epoch"
 
-// A Recovery says that the store may lack what was written before it: it was restored from a backup, or went on with
-// an accepted loss. What lets in is void then if it is older, for good: grants, approvals, and the uses of limited
-// tokens that were signed before. Until an operator ends it, a name that is not on record needs an approval that names
-// the key, and a node whose certificate is not on record may come back by it.
+// A Recovery says that the store may lack older data, after a restore or an accepted loss. Older grants, approvals
+// and uses of limited tokens are void for good. Until an operator ends it, unknown names need an approval of their
+// key, and nodes may come back by certificates that are not on record.
 type Recovery struct {
 	Schema      int            `json:"schema"`
-	Epoch       uint64         `json:"epoch"`           // 1 for the first of a store, one more for each
-	Began       time.Time      `json:"began"`           // UTC, to the second; limited tokens that were signed until then are frozen
-	Entry       trust.Revision `json:"entry,omitempty"` // of its beginning, once it has ended; entries before that are void
+	Epoch       uint64         `json:"epoch"`           // counts from 1
+	Began       time.Time      `json:"began"`           // UTC, in seconds; older limited tokens are frozen
+	Entry       trust.Revision `json:"entry,omitempty"` // of its beginning, set at its end; older entries are void
 	Ended       time.Time      `json:"ended,omitzero"`
 	EndedBy     *trust.Cause   `json:"ended_by,omitempty"`
 	Lost        string         `json:"lost,omitempty"`   // what is known to be missing
-	Backup      string         `json:"backup,omitempty"` // id of the backup, of a restore
+	Backup      string         `json:"backup,omitempty"` // id of the restored backup
 	trust.Cause                // of its beginning
 }
 
-// Check reports what about a recovery cannot be.
+// Check returns what is invalid.
 func (r *Recovery) Check() error {
 	switch {
 	case r.Schema != RecoverySchema:
@@ -43,24 +41,23 @@ func (r *Recovery) Check() error {
 	return r.Cause.Check()
 }
 
-// Voids reports whether an entry of a grant or an approval is void. It may be called on nil.
+// Voids reports whether an older grant or approval is void; r may be nil.
 func (r *Recovery) Voids(at trust.Revision) bool { return r != nil && at < r.Entry }
 
-// freezes reports whether a token that was signed at a time has a number of uses that is not known. It may be called on
-// nil.
+// freezes reports whether a token signed then has an unknown number of uses; r may be nil.
 func (r *Recovery) freezes(signed time.Time) bool { return r != nil && !signed.After(r.Began) }
 
-// An Unfreeze says how many uses a token has that a recovery has frozen.
+// An Unfreeze is the number of uses of a frozen token, as an operator set it.
 type Unfreeze struct {
 	Schema int         `json:"schema"`
-	Epoch  uint64      `json:"epoch"` // of the recovery: a later one freezes the token again
+	Epoch  uint64      `json:"epoch"` // a later recovery freezes the token again
 	Token  jwt.TokenID `json:"tid"`
-	Uses   int         `json:"uses"` // in all, with those that were on record when it was said
+	Uses   int         `json:"uses"` // in all, including those on record
 	At     time.Time   `json:"at"`
 	trust.Cause
 }
 
-// Check reports what about it cannot be.
+// Check returns what is invalid.
 func (u *Unfreeze) Check() error {
 	if u.Schema != RecoverySchema {
 		return fmt.Errorf("unfreeze: schema %d, want %d", u.Schema, RecoverySchema)
@@ -68,7 +65,7 @@ func (u *Unfreeze) Check() error {
 	return errors.Join(trust.CheckTokenID(u.Token), u.Cause.Check())
 }
 
-// InRecovery returns the recovery that the store is in, nil if it is in none.
+// InRecovery returns the recovery that has not ended, or nil.
 func (l *Logs) InRecovery() *Recovery {
 	if r := l.NewestRecovery(); r != nil && r.Ended.IsZero() {
 		return r
@@ -76,8 +73,7 @@ func (l *Logs) InRecovery() *Recovery {
 	return nil
 }
 
-// FrozenBy returns the recovery that has frozen a limited token, nil if none has. A token that was signed after its
-// beginning has lost no use; one that does not say when it was signed may have.
+// FrozenBy returns the recovery that froze a limited token, or nil. A token without a time counts as older.
 func (l *Logs) FrozenBy(tid jwt.TokenID, issued time.Time) *Recovery {
 	r := l.NewestRecovery()
 	if !r.freezes(issued) || l.unfrozen(tid) != nil {
@@ -86,7 +82,7 @@ func (l *Logs) FrozenBy(tid jwt.TokenID, issued time.Time) *Recovery {
 	return r
 }
 
-// unfrozen returns what an operator has said of a token since the newest recovery, nil if nothing.
+// unfrozen returns the operator's order since the newest recovery, or nil.
 func (l *Logs) unfrozen(tid jwt.TokenID) *Unfreeze {
 	r := l.NewestRecovery()
 	if r == nil {
@@ -99,7 +95,7 @@ func (l *Logs) unfrozen(tid jwt.TokenID) *Unfreeze {
 	return u.Value
 }
 
-// UsesOf returns how many uses a limited token has in all.
+// UsesOf returns the number of uses of a limited token.
 func (l *Logs) UsesOf(tid jwt.TokenID, signed int) int {
 	if u := l.unfrozen(tid); u != nil {
 		return min(signed, u.Uses)

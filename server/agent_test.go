@@ -10,21 +10,19 @@ import (
 	"muster/server"
 )
 
-// An agent is a running agent.
 type agent struct {
 	tb   testing.TB
 	log  *lockedBuffer
-	stop func() error // ends it and returns what Run returned
-	end  func() error // waits until it ends by itself, and returns that
+	stop func() error
+	end  func() error
 	done chan struct{}
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	events  []server.Event
 	changed chan struct{}
 }
 
-// run starts an agent, which ends with the test at the latest. Observe of cfg is told
-// of each event first.
+// run starts an agent, which ends with the test at the latest. Observe of cfg gets each event first.
 func (f *fleet) run(cfg server.Config) *agent {
 	f.tb.Helper()
 	a := &agent{tb: f.tb, log: f.log, changed: make(chan struct{}), done: make(chan struct{})}

@@ -56,9 +56,9 @@ func TestNoClockIsTrusted(t *testing.T) {
 	}
 }
 
-// A machine whose clock is ahead takes what it is given for over. It says so, and
-// goes on once the clock is right.
-func TestAClockAheadIsToBeSet(t *testing.T) {
+// On a machine whose clock is ahead, a new certificate has expired. The agent says so, and goes on once the clock is
+// right.
+func TestAClockAheadIsReported(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	clock := newClock()
@@ -73,10 +73,9 @@ func TestAClockAheadIsToBeSet(t *testing.T) {
 	a.await(server.EventConnected, 1)
 }
 
-// TestAClockFarAheadIsNotSaved has a clock be a year ahead for a while: by it no
-// certificate is valid, so the node is not connected, and saves no time that
-// would lock it out once the clock is right.
-func TestAClockFarAheadIsNotSaved(t *testing.T) {
+// TestATimeAYearAheadIsNotSaved: no certificate is valid by that clock, so the node is not connected and saves no
+// time that would lock it out later.
+func TestATimeAYearAheadIsNotSaved(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	clock := newClock()
@@ -93,8 +92,7 @@ func TestAClockFarAheadIsNotSaved(t *testing.T) {
 	f.run(cfg).await(server.EventConnected, 1)
 }
 
-// A machine whose clock has gone back knows all the same that time has passed.
-func TestATimeOnDiskIsNotUndone(t *testing.T) {
+func TestTheSavedTimeCountsAfterTheClockWentBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.set(func() { f.ttl = time.Hour })
@@ -134,8 +132,7 @@ func (c *testClock) advance(d time.Duration) {
 	c.offset += d
 }
 
-// TestABrokersNewerCertificateProvesTheTime has a node without a clock meet a broker
-// that has renewed its certificate since the node got its own.
+// The broker renewed its certificate after the node got its own, and the node has no clock.
 func TestABrokersNewerCertificateProvesTheTime(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -159,9 +156,8 @@ func TestABrokersNewerCertificateProvesTheTime(t *testing.T) {
 	a.await(server.EventConnected, 2)
 }
 
-// TestARenewalIsDueWhereTheClockIsSetBack has the clock of a node that works be set back by
-// days, shortly before it renews: the process knows when that was to be.
-func TestARenewalIsDueWhereTheClockIsSetBack(t *testing.T) {
+// The clock is set back by days shortly before the renewal; the process's clock still counts.
+func TestARenewalIsDueWhenTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")

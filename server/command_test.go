@@ -18,7 +18,7 @@ import (
 	"muster/server"
 )
 
-// tell sends a command as it is and returns the answer.
+// tell sends a command and returns the answer.
 func (f *fleet) tell(t *testing.T, nc *nats.Conn, c wire.Command) *wire.CommandReply {
 	t.Helper()
 	b, err := wire.Encode(&c)
@@ -28,7 +28,7 @@ func (f *fleet) tell(t *testing.T, nc *nats.Conn, c wire.Command) *wire.CommandR
 	deadline, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	m, err := nc.RequestWithContext(deadline, wire.CommandSubject("web1.example.net"), b)
-	for errors.Is(err, nats.ErrNoResponders) && deadline.Err() == nil { // it has just connected
+	for errors.Is(err, nats.ErrNoResponders) && deadline.Err() == nil { // the agent has just connected
 		m, err = nc.RequestWithContext(deadline, wire.CommandSubject("web1.example.net"), b)
 	}
 	if err != nil {
@@ -41,7 +41,7 @@ func (f *fleet) tell(t *testing.T, nc *nats.Conn, c wire.Command) *wire.CommandR
 	return r
 }
 
-// order asks for a nonce and sends the proof, by the token's secret.
+// order asks for a nonce and sends the proof by the token's secret.
 func (f *fleet) order(t *testing.T, nc *nats.Conn, id string, verb wire.Verb) (sent wire.Command,
 	answer *wire.CommandReply) {
 	t.Helper()
@@ -63,7 +63,7 @@ func (f *fleet) fleetNode(t *testing.T) (server.Config, *agent, *nats.Conn) {
 	a.await(server.EventConfirmed, 1)
 	a.await(server.EventConnected, 1)
 	nc := f.client(t, "provisioner")
-	// The subscription follows the connection: until it is there nobody answers.
+	// The node subscribes after it connects; until then there is no answer.
 	f.await("startup", func() bool { return len(f.lifecycle("startup")) == 1 })
 	return cfg, a, nc
 }
@@ -82,9 +82,8 @@ func wantRefused(t *testing.T, r *wire.CommandReply, code wire.Code) {
 	}
 }
 
-// TestReprovisionWithATokenThatNoBrokerTakesEnds orders what cannot be done: the node
-// goes back to the fleet with what it has, and stays there after a restart.
-func TestReprovisionWithATokenThatNoBrokerTakesEnds(t *testing.T) {
+// The node gives up, goes back to the fleet with what it has, and stays there after a restart.
+func TestReprovisionWithARefusedTokenIsAbandoned(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")
@@ -125,7 +124,7 @@ func TestReprovisionKeepsTheKey(t *testing.T) {
 	if n := len(f.requests()); n != 2 {
 		t.Errorf("%d enroll requests, want 2", n)
 	}
-	// The same command again, proven anew: it is known, and not done again.
+	// The same command with a new proof is recognized and not carried out again.
 	_, r = f.order(t, nc, "first", wire.VerbReprovision)
 	wantAccepted(t, r, true)
 	if err := a.stop(); err != nil {
@@ -177,7 +176,7 @@ func TestCommandsThatProveNothing(t *testing.T) {
 	c.Proof = wire.CommandProof(wire.CommandKey(secret, "web2.example.net"), &c)
 	wantRefused(t, f.tell(t, nc, c), wire.CodeBadRequest)
 
-	// A recorded command is worth nothing, neither now nor on the next connection.
+	// A recorded command is worthless, on this connection and on the next.
 	recorded, r := f.order(t, nc, "recorded", wire.VerbReconfigure)
 	wantAccepted(t, r, false)
 	a.await(server.EventConnected, 2)
@@ -191,9 +190,8 @@ func TestCommandsThatProveNothing(t *testing.T) {
 	}
 }
 
-// TestANonceIsOfOneConnection proves a command that the node was asked about on the connection
-// before, as who kept it back would while the machine slept.
-func TestANonceIsOfOneConnection(t *testing.T) {
+// The proof answers a nonce of the former connection, as if it had been held back.
+func TestANonceIsValidOnOneConnection(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	_, a, nc := f.fleetNode(t)
@@ -214,7 +212,7 @@ func TestANodeThatWouldNotComeBackStays(t *testing.T) {
 	c := f.claims()
 	c.ExpiresAt = time.Now().Add(-time.Hour)
 	writeToken(t, cfg.TokenFile, c)
-	a.await(server.EventConnected, 2) // it has seen the file
+	a.await(server.EventConnected, 2) // the agent has read the file
 	_, r := f.order(t, nc, "expired", wire.VerbReprovision)
 	wantRefused(t, r, wire.CodeCommandImpossible)
 	if n := len(f.requests()); n != 1 {
@@ -267,9 +265,8 @@ func writeOrder(t *testing.T, cfg server.Config, id string, verb wire.Verb) {
 	writeFile(t, filepath.Join(cfg.SSLDir, ".orders"), string(b))
 }
 
-// TestAnOrderThatIsNotOnDiskIsNotDone has a disk fail when an order's name is to be
-// synced: whoever gave it is told so, and neither this agent does it nor the next.
-func TestAnOrderThatIsNotOnDiskIsNotDone(t *testing.T) {
+// The sync of the order fails: the sender gets a refusal, and no agent carries the order out.
+func TestAnOrderThatCannotBeWrittenIsNotCarriedOut(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")

@@ -20,7 +20,7 @@ func TestABrokerThatRefusesIsRetried(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		edit   func(*jwt.Claims)
-		remedy string // what the log says of it
+		remedy string // in the log
 	}{
 		"a token that is good by its looks": {nil, "the broker does not trust the token's signer"},
 		"an expired token": {func(c *jwt.Claims) {
@@ -52,7 +52,7 @@ func TestABrokerThatRefusesIsRetried(t *testing.T) {
 	}
 }
 
-// zone is a DNS server on loopback whose one SRV record can be changed.
+// zone is a DNS server on loopback with one SRV record that can be changed.
 func zone(t *testing.T, name string) (address string, point func(target string, port int)) {
 	t.Helper()
 	var record atomic.Pointer[dns.SRV]
@@ -66,7 +66,7 @@ func zone(t *testing.T, name string) (address string, point func(target string, 
 		} else {
 			m.Rcode = dns.RcodeNameError
 		}
-		_ = w.WriteMsg(m) // the asker may have gone
+		_ = w.WriteMsg(m) // the client may be gone
 	})
 	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -74,7 +74,7 @@ func zone(t *testing.T, name string) (address string, point func(target string, 
 	}
 	ready := make(chan struct{})
 	s := &dns.Server{PacketConn: pc, Handler: mux, NotifyStartedFunc: func() { close(ready) }}
-	go func() { _ = s.ActivateAndServe() }() // ends with Shutdown
+	go func() { _ = s.ActivateAndServe() }() // until Shutdown
 	<-ready
 	t.Cleanup(func() { _ = s.Shutdown() })
 	return pc.LocalAddr().String(), func(target string, port int) {
@@ -112,9 +112,9 @@ func TestBrokersAreFoundInDNSAndLookedUpAgain(t *testing.T) {
 func TestProvisioningByTLS(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		role   wire.Role // of what the broker presents
+		role   wire.Role // of the broker's certificate
 		pin    string    // "ours", "theirs" or none
-		refuse string    // what the log says; empty: provisioned
+		refuse string    // expected in the log; empty: provisioned
 	}{
 		"pinned":     {wire.RoleBroker, "ours", ""},
 		"not pinned": {wire.RoleBroker, "", ""},
@@ -179,7 +179,7 @@ func TestTokensThatCannotBeUsedAreWaitedOut(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
 			cfg := f.node("web1.example.net")
-			cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour // only the change of the file counts
+			cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour // only a change of the file leads to another attempt
 			c := f.claims()
 			tt.edit(&c)
 			writeToken(t, cfg.TokenFile, c)
@@ -216,7 +216,7 @@ func TestFactsThatCannotBeSentKeepTheNodeFromAsking(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
 			cfg := f.node("web1.example.net")
-			cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour // only the change of the file counts
+			cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour // only a change of the file leads to another attempt
 			c := f.claims()
 			c.Facts = filepath.Join(t.TempDir(), "facts.json")
 			writeToken(t, cfg.TokenFile, c)

@@ -9,8 +9,8 @@ import (
 	"muster/server"
 )
 
-// disowned is a fleet whose provisioner says of what it has given out that it has not, and
-// whose brokers from then on take nobody whom admit does not, whose token is over.
+// disowned is a fleet whose provisioner denies having issued a certificate. Its brokers then admit only certificates
+// that admit accepts, and no token.
 func disowned(t *testing.T, admit func(cert *x509.Certificate) bool) *fleet {
 	t.Helper()
 	f := newFleet(t)
@@ -24,17 +24,16 @@ func disowned(t *testing.T, admit func(cert *x509.Certificate) bool) *fleet {
 	return f
 }
 
-// TestADisownedNodeWhoseTokenIsOverTriesItsCertificate disowns a node whose token is over by
-// then. It says so once, and tries its certificate, too: once that is on record after
-// all, as when the store is back that has it, nobody need come.
-func TestADisownedNodeWhoseTokenIsOverTriesItsCertificate(t *testing.T) {
+// The node reports the problem once and also tries its certificate: it goes on without help once the certificate is
+// on record again, as after the return of a store.
+func TestADisownedNodeWithARefusedTokenTriesItsCertificate(t *testing.T) {
 	t.Parallel()
 	f := disowned(t, func(*x509.Certificate) bool { return false })
 	cfg := f.node("web1.example.net")
 	cfg.RefusedLimit = 100 * time.Millisecond
 	a := f.run(cfg)
 	a.await(server.EventFailed, 5)
-	if n := f.countLog("enrollment failed"); n > 2 { // that it is disowned, and that brokers refuse the token
+	if n := f.countLog("enrollment failed"); n > 2 { // disowned, and token refused
 		t.Errorf("it says %d times what keeps it out:\n%s", n, f.log.String())
 	}
 	f.set(func() {

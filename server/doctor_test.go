@@ -32,7 +32,7 @@ func TestDoctor(t *testing.T) {
 		provisioned bool
 		prepare     func(t *testing.T, f *fleet, cfg *server.Config)
 		want        map[string]server.Status // checks that are not ok
-		not         string                   // what no line says
+		not         string                   // in no line
 		says        []string                 // parts of "what: detail -> remedy"
 	}{
 		"before provisioning": {prepare: func(*testing.T, *fleet, *server.Config) {},

@@ -16,9 +16,8 @@ import (
 	"muster/server"
 )
 
-// TestWhoIsAdmittedAfterAPingIsAdmitted has a broker that takes so long over each connection
-// that it asks meanwhile whether the node is still there: a nats-server does after two seconds.
-func TestWhoIsAdmittedAfterAPingIsAdmitted(t *testing.T) {
+// The broker takes so long to admit a connection that it sends a PING first, as a nats-server does after two seconds.
+func TestAnAdmissionAfterAPingCounts(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"nats", "tls", "ws", "wss"} {
 		t.Run(scheme, func(t *testing.T) {
@@ -31,7 +30,7 @@ func TestWhoIsAdmittedAfterAPingIsAdmitted(t *testing.T) {
 			if strings.HasPrefix(scheme, "ws") {
 				url = f.broker.WebsocketURL()
 			}
-			fleetURL := url // with a certificate, there is no way but TLS
+			fleetURL := url // with a certificate, always TLS
 			if scheme == "ws" {
 				fleetURL = f.url()
 			}
@@ -55,14 +54,13 @@ func TestWhoIsAdmittedAfterAPingIsAdmitted(t *testing.T) {
 	}
 }
 
-// TestARefusalForWantOfAProvisionerIsNobodysWord has a broker that refuses after a while, as one whose
-// provisioners are down: a node with a certificate must not take it for disowned, and
-// whoever reads its log not look for a mistake in its token.
-func TestARefusalForWantOfAProvisionerIsNobodysWord(t *testing.T) {
+// The broker refuses late, as when its provisioners are down. The node must not take its certificate for disowned,
+// and the log must not blame the token.
+func TestALateRefusalIsNotTheProvisioners(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")
-	cfg.SetLate(time.Second) // a PING is sent after two
+	cfg.SetLate(time.Second) // a PING comes after two
 	cfg.RefusedLimit = time.Millisecond
 	a := f.run(cfg)
 	a.await(server.EventConnected, 1)
@@ -70,7 +68,7 @@ func TestARefusalForWantOfAProvisionerIsNobodysWord(t *testing.T) {
 	f.early = newEarlyPings(false)
 	f.set(func() { f.admit = func(string, *x509.Certificate) bool { return false } })
 	f.start()
-	for n, refused := 1, 0; refused < 3; n++ { // before that, nobody was there
+	for n, refused := 1, 0; refused < 3; n++ { // earlier there was no broker
 		if err := a.await(server.EventFailed, n).Err; strings.Contains(err.Error(), "Authorization Violation") {
 			refused++
 		}
@@ -84,34 +82,33 @@ func TestARefusalForWantOfAProvisionerIsNobodysWord(t *testing.T) {
 	}
 }
 
-// TestWhatIsSaidInClearIsNoBrokersWord has a forger on the way put a refusal behind what a
-// broker says before TLS, and pass on all else: the node must not take it for the word of a
-// broker that has proven itself then, and present its token.
-func TestWhatIsSaidInClearIsNoBrokersWord(t *testing.T) {
+// A forger on the network appends a refusal to what the broker sends before TLS. The node must not believe it, and
+// must not present its token.
+func TestUnencryptedRefusalsAreIgnored(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	forger := newForgedRoad(t, f.url(), "-ERR 'Authorization Violation'\r\n")
 	_, a := f.strayNode(t, forger.Addr().String(), time.Nanosecond)
-	a.await(server.EventConnected, 1) // by its certificate, to a broker of the token
+	a.await(server.EventConnected, 1) // with its certificate, to a broker of the token
 	f.awaitLog("ever reached", "unencrypted data after the broker's first line")
 	if n := len(f.requests()); n != 1 {
 		t.Errorf("%d enroll requests, want 1", n)
 	}
 }
 
-// earlyPings is a broker that admits nobody before it has sent him a PING. As its log it sees them.
+// earlyPings is a broker that admits a connection only after it has sent it a PING. It finds out from its log.
 type earlyPings struct {
-	secure bool // its WebSockets are TLS
+	secure bool // WebSockets use TLS
 
-	mu   sync.Mutex               // guards what follows
-	sent map[string]chan struct{} // by address, closed once there was one
+	mu   sync.Mutex               // guards the fields below
+	sent map[string]chan struct{} // by address; closed after the PING
 }
 
 func newEarlyPings(secure bool) *earlyPings {
 	return &earlyPings{secure: secure, sent: make(map[string]chan struct{})}
 }
 
-// configure has a broker take WebSockets as well.
+// configure enables WebSockets.
 func (e *earlyPings) configure(o *natsserver.Options, config *tls.Config) {
 	o.Websocket = natsserver.WebsocketOpts{Host: "127.0.0.1", Port: -1, NoTLS: !e.secure}
 	if e.secure {
@@ -119,7 +116,7 @@ func (e *earlyPings) configure(o *natsserver.Options, config *tls.Config) {
 	}
 }
 
-// wait returns once an address was sent one, or when a test has waited for long enough.
+// wait waits until a PING was sent to an address, or the test's patience is over.
 func (e *earlyPings) wait(address string) {
 	select {
 	case <-e.to(address, false):
@@ -127,7 +124,7 @@ func (e *earlyPings) wait(address string) {
 	}
 }
 
-// to returns what is closed once an address was sent one, and closes it if it is now.
+// to returns a channel that is closed once a PING was sent to an address; now closes it.
 func (e *earlyPings) to(address string, now bool) <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -144,7 +141,7 @@ func (e *earlyPings) to(address string, now bool) <-chan struct{} {
 	return e.sent[address]
 }
 
-// Tracef hears what is sent to whom.
+// Tracef sees which PING goes to which address.
 func (e *earlyPings) Tracef(format string, v ...any) {
 	line := fmt.Sprintf(format, v...)
 	if address, _, _ := strings.Cut(line, " "); strings.HasSuffix(line, "->> [PING]") {

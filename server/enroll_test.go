@@ -90,7 +90,6 @@ func TestEnrollEndsInNormalMode(t *testing.T) {
 	}
 }
 
-// openssl runs openssl, which has to be installed.
 func openssl(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "openssl", args...)
@@ -100,7 +99,7 @@ func openssl(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// other makes a whole other authority.
+// other makes another authority.
 func other(t *testing.T) *ca.Authority {
 	t.Helper()
 	made, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain, Name: "other"})
@@ -126,7 +125,7 @@ func TestRepliesThatDoNotFitAreRefusedAndNothingIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := other(t)
-	// digest makes the digest fit again after an edit.
+	// digest corrects the digest after an edit.
 	digest := func(e *wire.Enrolled) { e.Digest = wire.Digest(e.Certificate, e.Files) }
 	// edit is applied before the certificate is made, spoil afterwards.
 	tests := map[string]struct {
@@ -214,7 +213,7 @@ func TestRepliesToOthersArePassedOver(t *testing.T) {
 	})
 	strangers, err := nc.SubscribeSync(wire.SubjectEnroll)
 	if err == nil {
-		err = nc.Flush() // the broker knows of it before the node asks, once
+		err = nc.Flush() // the broker has it before the node's next request
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +241,7 @@ func TestRepliesToOthersArePassedOver(t *testing.T) {
 	stop := &wire.Refusal{Code: wire.CodeShutdown, Message: "go away"}
 	say(&wire.Reply{ID: "other", Enrolled: f.enrolled(r, nil)})
 	say(&wire.Reply{ID: "other", Refusal: stop})
-	say(&wire.Reply{Refusal: stop}) // no id: good for saying that the request could not be read, and no more
+	say(&wire.Reply{Refusal: stop}) // without an id it only counts as a report that the request was unreadable
 	say(accept(&wire.Applied{ID: "other", Serial: "1"}))
 	if err := nc.Publish(m.Reply, []byte("{rubbish")); err != nil {
 		t.Fatal(err)
@@ -260,7 +259,7 @@ func TestRepliesToOthersArePassedOver(t *testing.T) {
 func TestRefusalIsLoggedOnceAndItsWaitHonored(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	const wait = 300 * time.Millisecond // six times the longest wait of the agent's own
+	const wait = 300 * time.Millisecond // six times the agent's longest own wait
 	var asked []time.Time               // guarded by the fleet's lock
 	f.set(func() {
 		busy := refuse(wire.CodeBusy, wait)
@@ -430,7 +429,7 @@ func TestAnotherNodesDirectoryIsNotProvisionedOver(t *testing.T) {
 			before := snapshot(t, first)
 
 			second := first
-			second.Identity = "db1.example.net" // by mistake, or a copied disk
+			second.Identity = "db1.example.net" // a mistake, or a copied disk
 			s, err := server.New(second)
 			if err != nil {
 				t.Fatal(err)

@@ -14,10 +14,9 @@ import (
 	"muster/server"
 )
 
-// TestAKeyOpenToOthersIsNotUsed opens a node's key to others: the agent neither
-// uses it nor replaces it, which would cost the node its name, and goes on once
-// the file is closed.
-func TestAKeyOpenToOthersIsNotUsed(t *testing.T) {
+// The agent neither uses the key nor replaces it, which would cost the node its name, and goes on once the mode is
+// corrected.
+func TestAnExposedKeyIsNotUsed(t *testing.T) {
 	t.Parallel()
 	for name, conf := range map[string]string{"as it was": "",
 		"an operator says provision = true": "provision = true\n"} {
@@ -56,7 +55,7 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 	}
 }
 
-// runOnce runs an agent that is expected to end by itself.
+// runOnce runs an agent that ends by itself.
 func runOnce(t *testing.T, cfg server.Config) error {
 	t.Helper()
 	s, err := server.New(cfg)

@@ -20,15 +20,14 @@ import (
 	"muster/server"
 )
 
-// TestAStagedKeyOutlivesItsRequest has a disk damage the request beside a key that the
-// provisioner may know the node by already, or something else lie in its place: another
-// one is made for the same key. Only a key that has asked for another name goes.
+// The request beside a staged key is damaged or missing: the agent makes a new one for the same key, which the
+// provisioner may know already. It drops only a key that has requested another name.
 func TestAStagedKeyOutlivesItsRequest(t *testing.T) {
 	t.Parallel()
 	const id = "web1.example.net"
 	for name, tt := range map[string]struct {
 		damage   func(t *testing.T, csr string)
-		identity string // of the agent after it; the same if empty
+		identity string // of the next agent; empty: the same
 		says     string // in the log
 		other    bool   // another key is made
 	}{
@@ -81,7 +80,7 @@ func TestAStagedKeyOutlivesItsRequest(t *testing.T) {
 	}
 }
 
-// newCSR returns a certificate request for a name by a key of its own.
+// newCSR returns a certificate request with a new key.
 func newCSR(t *testing.T, name string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -95,9 +94,8 @@ func newCSR(t *testing.T, name string) string {
 	return string(csr)
 }
 
-// TestASecondAgentTakesNoConfigurationAway starts a second node with a directory of
-// its own, and with the first one's configuration, as it is by default.
-func TestASecondAgentTakesNoConfigurationAway(t *testing.T) {
+// A second node has its own directory, but the first one's configuration path, the default.
+func TestASecondAgentLeavesTheFirstOnesConfiguration(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.node("")
@@ -119,10 +117,9 @@ func TestASecondAgentTakesNoConfigurationAway(t *testing.T) {
 	f.run(cfg).await(server.EventConnected, 1)
 }
 
-// TestAConfigurationThatCannotBeReplacedIsNotAskedFor has server.conf lie where nobody can
-// write: what the node would get it could not put in force, and each time that it asked
-// would cost the provisioner a request, and a token a use.
-func TestAConfigurationThatCannotBeReplacedIsNotAskedFor(t *testing.T) {
+// server.conf cannot be replaced. The node could not use what it would get, and each request would cost work and
+// perhaps a use.
+func TestANodeDoesNotEnrollIfItsConfigurationCannotBeReplaced(t *testing.T) {
 	t.Parallel()
 	disk := testdisk.New(t, 32<<20)
 	f := newFleet(t)
@@ -142,8 +139,7 @@ func TestAConfigurationThatCannotBeReplacedIsNotAskedFor(t *testing.T) {
 	a.await(server.EventConfirmed, 1)
 }
 
-// TestAConfigurationThatCannotBeReadIsNotReplaced has server.conf be there and not be
-// readable, as on a disk that fails: it may say that the node must not be provisioned.
+// server.conf exists but cannot be read, as on a failing disk: it may forbid provisioning.
 func TestAConfigurationThatCannotBeReadIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -153,7 +149,7 @@ func TestAConfigurationThatCannotBeReadIsNotReplaced(t *testing.T) {
 	if err := os.Rename(cfg.ConfFile, aside); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(cfg.ConfFile, cfg.ConfFile); err != nil { // cannot be opened by root either
+	if err := os.Symlink(cfg.ConfFile, cfg.ConfFile); err != nil { // root cannot open it either
 		t.Fatal(err)
 	}
 	if err := f.run(cfg).end(); !errors.Is(err, server.ErrMode) || !strings.Contains(err.Error(), cfg.ConfFile) {
@@ -162,7 +158,7 @@ func TestAConfigurationThatCannotBeReadIsNotReplaced(t *testing.T) {
 	if n := len(f.requests()); n > 0 {
 		t.Errorf("asked %d times", n)
 	}
-	if err := os.Rename(aside, cfg.ConfFile); err != nil { // it can be read again
+	if err := os.Rename(aside, cfg.ConfFile); err != nil { // readable again
 		t.Fatal(err)
 	}
 	if err := f.run(cfg).end(); !errors.Is(err, server.ErrMode) {
@@ -170,9 +166,8 @@ func TestAConfigurationThatCannotBeReadIsNotReplaced(t *testing.T) {
 	}
 }
 
-// TestAKeyInForceThatCannotBeReadIsKept has a disk fail to read the key of a node that is
-// provisioned: the node asks for nothing with another key, to which its name is taken, and
-// goes on once it can be read.
+// The key of a provisioned node cannot be read. The node requests nothing with another key, for which its name is
+// taken, and goes on once the key is readable.
 func TestAKeyInForceThatCannotBeReadIsKept(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -183,7 +178,7 @@ func TestAKeyInForceThatCannotBeReadIsKept(t *testing.T) {
 	if err := os.Rename(key, key+".aside"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(key, key); err != nil { // cannot be opened by root either
+	if err := os.Symlink(key, key); err != nil { // root cannot open it either
 		t.Fatal(err)
 	}
 	a := f.run(cfg)

@@ -29,39 +29,38 @@ import (
 )
 
 const (
-	patience    = 30 * time.Second // how long a test waits for what must happen
+	patience    = 30 * time.Second // limit for expected events
 	trustDomain = "fleet.example.net"
 	secret      = "toomanysecrets"
 )
 
-// A fleet is a broker and a small provisioner that says yes to everything,
-// unless the test puts another answer in its place.
+// A fleet is a broker and a small provisioner that enrolls every node, unless the test sets another answer.
 type fleet struct {
 	tb        testing.TB
 	authority *ca.Authority
 	made      *ca.Generated
 	serverTLS *tls.Config
 	port      int
-	plain     bool // whether the broker takes plain connections
+	plain     bool // the broker accepts plain connections
 	log       *lockedBuffer
-	early     *earlyPings // nil: who connects is admitted before the broker sends a PING
+	early     *earlyPings // nil: connections are admitted before the broker sends a PING
 
 	subscriptions []*nats.Subscription // the provisioner's
 
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	broker      *natsserver.Server
 	admit       func(token string, cert *x509.Certificate) bool
-	opener      *seal.Opener                          // nil: nothing is opened
-	sealers     map[*nats.Msg]*seal.ReplySealer       // of what was opened
+	opener      *seal.Opener                          // nil: opens nothing
+	sealers     map[*nats.Msg]*seal.ReplySealer       // of opened messages
 	inPlain     []*wire.Reply                         // sent before each sealed reply
-	connects    []presented                           // what was presented
-	sessions    []string                              // of enroll requests that were opened, in their order
+	connects    []presented                           // what connections presented
+	sessions    []string                              // of opened enroll requests, in order
 	enroll      func(*wire.EnrollRequest) *wire.Reply // nil reply: no answer
 	applied     func(*wire.Applied) *wire.Reply
 	renew       func(*wire.RenewRequest) *wire.Reply // nil reply: no answer
 	enrolls     []*wire.EnrollRequest
 	confirms    []*wire.Applied
-	hears       func(*wire.Applied) *wire.Reply // a complaint
+	hears       func(*wire.Applied) *wire.Reply // an unusable reply
 	complaints  []*wire.Applied
 	renews      []*wire.RenewRequest
 	given       map[string]*wire.Enrolled // by identity and certificate request
@@ -71,7 +70,7 @@ type fleet struct {
 	changed     chan struct{} // closed and replaced at each change of the above
 }
 
-// presented is what a connection has presented.
+// presented is what a connection presented.
 type presented struct {
 	natsserver.ClientOpts
 	seal seal.Presented
@@ -107,7 +106,7 @@ func newFleet(tb testing.TB) *fleet {
 	return f
 }
 
-// brokerTLS returns what a broker presents, with a certificate of a role.
+// brokerTLS returns a broker's TLS with a certificate of this role.
 func (f *fleet) brokerTLS(role wire.Role) *tls.Config {
 	f.tb.Helper()
 	_, key, _ := ed25519.GenerateKey(nil)
@@ -133,7 +132,7 @@ func (f *fleet) brokerTLS(role wire.Role) *tls.Config {
 		ClientCAs: f.authority.Roots(), MinVersion: tls.VersionTLS12}
 }
 
-// start starts the broker, on the port it had before.
+// start starts the broker on its former port.
 func (f *fleet) start() {
 	f.tb.Helper()
 	port := f.port
@@ -147,7 +146,7 @@ func (f *fleet) start() {
 		f.early.configure(opts, f.serverTLS)
 	}
 	var ns *natsserver.Server
-	for began := time.Now(); ; { // somebody's connection may leave from our port meanwhile
+	for began := time.Now(); ; { // another connection may leave from our port meanwhile
 		var err error
 		if ns, err = natsserver.NewServer(opts.Clone()); err != nil {
 			f.tb.Fatal(err)
@@ -204,8 +203,7 @@ func (f *fleet) stop() {
 	ns.WaitForShutdown()
 }
 
-// stopForGood is stop, and keeps the port from the brokers of other tests, so that
-// nobody is there until the test ends.
+// stopForGood is stop, but keeps the port until the test ends, so that no broker of another test takes it.
 func (f *fleet) stopForGood() {
 	f.tb.Helper()
 	f.stop()
@@ -214,12 +212,11 @@ func (f *fleet) stopForGood() {
 		f.tb.Fatal(err)
 	}
 	f.tb.Cleanup(func() { _ = unix.Close(fd) })
-	// Connections that have ended may still have the port, which is no reason for us to
-	// do without it; but it is for whoever looks for a free one.
+	// Ended connections may still have the port, which this allows; a search for a free port must not get it.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		f.tb.Fatal(err)
 	}
-	// Another test may have got it just now, for a connection or a while.
+	// Another test may have it for a moment.
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -271,7 +268,7 @@ func (f *fleet) set(change func()) {
 	change()
 }
 
-// note records something and wakes whoever waits.
+// note records something and wakes those that wait.
 func (f *fleet) note(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -280,15 +277,14 @@ func (f *fleet) note(change func()) {
 	f.changed = make(chan struct{})
 }
 
-// await waits until the fleet is as wanted. It asks again at every change, and
-// not under the lock: what ok asks takes it.
+// await waits until ok is true. It calls ok after every change, without the lock, which ok may take.
 func (f *fleet) await(what string, ok func() bool) {
 	f.tb.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for {
 		f.mu.Lock()
-		changed := f.changed // before ok looks: what changes afterwards closes it
+		changed := f.changed // before ok: a later change closes it
 		f.mu.Unlock()
 		if ok() {
 			return
@@ -369,7 +365,7 @@ func (f *fleet) reply(m *nats.Msg, r *wire.Reply) {
 		f.tb.Error(err)
 		return
 	}
-	_ = m.Respond(b) // the node may have gone
+	_ = m.Respond(b) // the node may be gone
 }
 
 func accept(a *wire.Applied) *wire.Reply {
@@ -381,8 +377,7 @@ func (f *fleet) issue(r *wire.EnrollRequest) *wire.Reply {
 	return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.enrolled(r, nil)}
 }
 
-// enrolled makes what an enrolled node gets, and lets edit change it before
-// the digest is made.
+// enrolled makes an enrolled node's reply; edit changes it before the digest is made.
 func (f *fleet) enrolled(r *wire.EnrollRequest, edit func(*ca.Request, *wire.Enrolled)) *wire.Enrolled {
 	csr, err := ca.ParseCSR(r.CSR)
 	if err != nil {
@@ -430,10 +425,10 @@ func (f *fleet) client(t *testing.T, token string) *nats.Conn {
 	return nc
 }
 
-// limits are those of a token that pins an authority, or asks for sealing.
+// limits returns limits with a pinned authority and a seal key.
 func limits(ca, seal string) jwt.Limits { return jwt.Limits{CA: ca, Seal: seal} }
 
-// claims are those of a token for the fleet.
+// claims returns the claims of a token for the fleet.
 func (f *fleet) claims() jwt.Claims {
 	return jwt.Claims{
 		Token:   secret,
@@ -445,7 +440,7 @@ func (f *fleet) claims() jwt.Claims {
 	}
 }
 
-// writeToken signs claims and writes the token where an agent looks for it.
+// writeToken signs claims and writes the token to path.
 func writeToken(tb testing.TB, path string, c jwt.Claims) string {
 	tb.Helper()
 	key := ed25519.NewKeyFromSeed([]byte(strings.Repeat("s", ed25519.SeedSize)))
@@ -459,7 +454,7 @@ func writeToken(tb testing.TB, path string, c jwt.Claims) string {
 
 func writeFile(tb testing.TB, path, text string) {
 	tb.Helper()
-	// By rename, as careful operators do, so that no agent reads half of it.
+	// By rename, so that no agent reads half of it.
 	temp := path + ".temp"
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		tb.Fatal(err)
@@ -481,9 +476,8 @@ func readFile(tb testing.TB, path string) string {
 	return string(b)
 }
 
-// node returns the configuration of an agent with a token, in a directory of
-// its own. Its waits are short, but for that for answers: one that is late where the
-// machine stands still would make it ask twice. Tests in which nobody answers shorten it.
+// node returns the configuration of an agent with a token and its own directory. Its waits are short, except for
+// replies: a late one on a stalled machine would make it ask twice. Tests without replies shorten it.
 func (f *fleet) node(identity string) server.Config {
 	f.tb.Helper()
 	dir := f.tb.TempDir()
@@ -503,7 +497,7 @@ func (f *fleet) node(identity string) server.Config {
 	return cfg
 }
 
-// cloudEvent is what the tests look at of a lifecycle event.
+// cloudEvent is the part of a lifecycle event that tests read.
 type cloudEvent struct {
 	SpecVersion, ID, Source, Type, Subject, Time, DataContentType string
 	Data                                                          struct {
@@ -538,8 +532,7 @@ func (f *fleet) registrations() []*nats.Msg {
 	return list
 }
 
-// fleetClient returns the broker's id of the only connection with a certificate,
-// the node's.
+// fleetClient returns the broker's id of the only connection with a certificate.
 func (f *fleet) fleetClient(t *testing.T) uint64 {
 	t.Helper()
 	conns, err := f.broker.Connz(&natsserver.ConnzOptions{Username: true})

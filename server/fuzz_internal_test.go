@@ -20,8 +20,7 @@ import (
 	"muster/server/trust"
 )
 
-// offered returns what an honest provisioner answers a node of this name, and
-// what the node expects.
+// offered returns an honest reply for a node and what the node expects.
 func offered(t testing.TB, id wire.Identity) (*wire.Enrolled, expectation) {
 	t.Helper()
 	now := time.Now()
@@ -57,9 +56,8 @@ func offered(t testing.TB, id wire.Identity) (*wire.Enrolled, expectation) {
 	return e, expectation{identity: id, key: nodeKey, now: func(time.Time) time.Time { return now }}
 }
 
-// FuzzCheckReply has a provisioner that no node should believe change parts of
-// an honest answer. Whatever is accepted has the honest certificate, names files
-// inside of the node's directory only, and leaves its server.conf readable.
+// FuzzCheckReply changes parts of an honest reply. An accepted reply has the honest certificate, names files inside
+// the node's directory only, and has a readable server.conf.
 func FuzzCheckReply(f *testing.F) {
 	const id = "web1.example.net"
 	e, want := offered(f, id)

@@ -8,8 +8,7 @@ import (
 	"muster/server"
 )
 
-// TestANodeWhoseFilesAreRemovedBeginsAnew removes all of an agent's files while it is in
-// the fleet, and while it waits to be let in.
+// All files of an agent are removed while it is in the fleet, and while it waits for approval.
 func TestANodeWhoseFilesAreRemovedBeginsAnew(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -11,9 +11,7 @@ import (
 	"muster/server"
 )
 
-// TestAMachineWithoutANameDoesNotEnroll starts an agent before the machine has got its
-// name, as may be at a first boot: it would be localhost to the fleet, and once it has a
-// name, its own key would be another node's.
+// Before first boot a machine is called localhost. Once it has a name, its own key would be another node's.
 func TestAMachineWithoutANameDoesNotEnroll(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -38,8 +36,7 @@ func TestAMachineWithoutANameDoesNotEnroll(t *testing.T) {
 	f.run(cfg).await(server.EventConfirmed, 1)
 }
 
-// pushesNoName has the fleet give out configurations that do not say what the node is
-// called, as its renewals do not either.
+// pushesNoName makes configurations without an identity, for renewals too.
 func (f *fleet) pushesNoName() {
 	f.set(func() {
 		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
@@ -51,10 +48,9 @@ func (f *fleet) pushesNoName() {
 	})
 }
 
-// TestANodeKeepsItsNameWhileItRuns has a network call the machine otherwise, or nothing at
-// all, while its agent runs: that renews once, and works on under the name in its
-// certificate. The next agent, which may be on a copy of the disk, does not.
-func TestANodeKeepsItsNameWhileItRuns(t *testing.T) {
+// The network renames the machine, or takes its name away, while the agent runs. The agent renews and keeps the name
+// in its certificate. The next agent, perhaps on a copy of the disk, does not.
+func TestARunningNodeKeepsItsName(t *testing.T) {
 	t.Parallel()
 	for later, ends := range map[string]string{
 		"db1.example.net": "belongs to web1.example.net, and this node is db1.example.net: use another --ssl-dir " +
@@ -101,9 +97,8 @@ func TestANodeKeepsItsNameWhileItRuns(t *testing.T) {
 	}
 }
 
-// TestANameInServerConfStays has a node be named by its server.conf, as a machine is whose
-// own name is another one, and configurations take the place of that file that say
-// nothing of names.
+// server.conf names a node on a machine with another host name, and is replaced by configurations without an
+// identity.
 func TestANameInServerConfStays(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -130,9 +125,9 @@ func TestANameInServerConfStays(t *testing.T) {
 	f.run(cfg).await(server.EventConnected, 1)
 }
 
-// TestAMistakeInServerConfTakesNoNameAway has a server.conf name a node, and have a mistake
-// besides: by the machine's own name it would enroll as another node, and replace the file.
-func TestAMistakeInServerConfTakesNoNameAway(t *testing.T) {
+// A server.conf with an identity has a mistake. With the host name the node would enroll as another node, and replace
+// the file.
+func TestTheNameInAnUnusableServerConfCounts(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ text, as, says string }{
 		"in another line": {"identity = db1.example.net\nprovision = true\nalive_interval = never\n",

@@ -33,17 +33,15 @@ import (
 	"muster/server"
 )
 
-// childEnv holds the job of a child process: this test binary, run as an agent
-// that kills itself.
+// childEnv holds the job of a child process: this test binary, as an agent that kills itself.
 const childEnv = "MUSTER_TEST_AGENT"
 
-// A child's job.
 type job struct {
 	TokenFile, ConfFile, SSLDir, Identity string
-	KillAfter                             string // the step after which to die; empty: never
-	Occurrence                            int    // which one of that name, from 1
+	KillAfter                             string // step after which to die; empty: never
+	Occurrence                            int    // occurrence of the step, from 1
 	MaxFileBytes                          uint64
-	Later                                 time.Duration // how far ahead its clock is
+	Later                                 time.Duration // how far its clock is ahead
 	Until                                 server.EventKind
 }
 
@@ -64,8 +62,7 @@ func (j job) config() server.Config {
 	return cfg
 }
 
-// runChild runs an agent until it has killed itself, or until it is connected
-// to the fleet or whatever else the job says.
+// runChild runs an agent until it has killed itself, is connected to the fleet, or reaches the job's end.
 func runChild(text string) {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -75,7 +72,7 @@ func runChild(text string) {
 		j.Until = server.EventConnected
 	}
 	if j.MaxFileBytes > 0 {
-		signal.Ignore(unix.SIGXFSZ) // writes then fail with EFBIG
+		signal.Ignore(unix.SIGXFSZ) // so that writes fail with EFBIG
 		limit := unix.Rlimit{Cur: j.MaxFileBytes, Max: j.MaxFileBytes}
 		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
 			panic(err)
@@ -116,7 +113,7 @@ func startChild(t *testing.T, j job) (*exec.Cmd, *lockedBuffer) {
 	return startChildBy(t, j)
 }
 
-// startChildBy is startChild, by a program that starts another.
+// startChildBy starts a child through another program.
 func startChildBy(t *testing.T, j job, by ...string) (*exec.Cmd, *lockedBuffer) {
 	t.Helper()
 	b, err := json.Marshal(j)
@@ -146,18 +143,18 @@ func eachStep(t *testing.T, steps []string, run func(t *testing.T, step string, 
 	for i, step := range steps {
 		occurrences[step]++
 		if step == "clock saved" {
-			continue // happens only if a minute has passed
+			continue // only after a minute
 		}
 		occurrence := occurrences[step]
 		t.Run(fmt.Sprintf("%02d after %s", i+1, step), func(t *testing.T) { run(t, step, occurrence) })
 	}
 }
 
-// A layout is how a node's files lie before it is provisioned.
+// A layout is a state of a node's files before it is provisioned.
 type layout struct {
-	fresh bool // nothing there yet
-	flat  bool // everything in one directory
-	again bool // provisioned by an agent, and ordered to be again
+	fresh bool // no files
+	flat  bool // all in one directory
+	again bool // provisioned, with an order to reprovision
 }
 
 func (l layout) prepare(t *testing.T, f *fleet) (server.Config, job) {
@@ -181,8 +178,7 @@ func (l layout) prepare(t *testing.T, f *fleet) (server.Config, job) {
 
 const oldConf = "# by hand\nprovision = true\ngeneration = old\n"
 
-// writeOldSet writes the files of a node that was set up by hand, and a few that
-// are other programs'.
+// writeOldSet writes the files of a node that was set up by hand, and some of other programs.
 func (f *fleet) writeOldSet(t *testing.T, cfg server.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -209,8 +205,8 @@ func (f *fleet) writeOldSet(t *testing.T, cfg server.Config) {
 	writeFile(t, cfg.ConfFile, oldConf)
 }
 
-// A snapshot is what programs find: server.conf by its path, and every file in
-// the directory but the agent's own. Missing files have no entry.
+// A snapshot is what programs read: server.conf by its path, and every file in the directory that is not the agent's
+// own.
 func snapshot(t *testing.T, cfg server.Config) map[string]string {
 	t.Helper()
 	shows := map[string]string{}
@@ -253,7 +249,7 @@ func snapshot(t *testing.T, cfg server.Config) map[string]string {
 	return shows
 }
 
-// checkNew checks that a snapshot is one whole new set.
+// checkNew checks that a snapshot is one complete new set.
 func (f *fleet) checkNew(t *testing.T, shows map[string]string, others bool) {
 	t.Helper()
 	if !strings.Contains(shows["CONF"], "generation = new") {
@@ -297,8 +293,7 @@ func keyFits(t *testing.T, shows map[string]string) bool {
 	return key.(crypto.Signer).Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(cert.PublicKey)
 }
 
-// generation has the fleet issue sets that checkNew knows, large enough to be
-// cut short where that is asked for.
+// generation makes sets that checkNew knows, large enough to be cut short.
 func (f *fleet) generation() {
 	f.set(func() {
 		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
@@ -371,7 +366,7 @@ func (f *fleet) killAfter(t *testing.T, l layout, step string, occurrence int) {
 		t.Errorf("neither the old set nor the new (-old +found):\n%s", diff)
 	}
 
-	// Whatever it was, the next agent ends with the new set.
+	// The next agent ends with the new set in each case.
 	a := f.run(cfg)
 	a.await(server.EventConnected, 1)
 	f.await("confirmation", func() bool { return !exists(filepath.Join(cfg.SSLDir, "..data", "applied.json")) })
@@ -388,7 +383,7 @@ func (f *fleet) killAfter(t *testing.T, l layout, step string, occurrence int) {
 	}
 }
 
-// checkTidy checks that nothing is left of the work, and that modes are right.
+// checkTidy checks that no leftovers remain and that modes are right.
 func (f *fleet) checkTidy(t *testing.T, cfg server.Config) {
 	t.Helper()
 	entries, err := os.ReadDir(cfg.SSLDir)
@@ -443,10 +438,9 @@ func TestFullDiskKeepsTheOldSet(t *testing.T) {
 	f.checkNew(t, snapshot(t, cfg), true)
 }
 
-// TestAnySyncThatFailsIsTriedAgain has each fsync of a directory fail once. The
-// node shows the old set until the new one is whole, asks with one key, and
-// confirms nothing before the switch is on disk.
-func TestAnySyncThatFailsIsTriedAgain(t *testing.T) {
+// Each fsync of a directory fails once. The node shows the old set until the new one is complete, asks with one key,
+// and confirms nothing before the switch is durable.
+func TestAFailedSyncIsRetried(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.generation()
@@ -482,7 +476,7 @@ func TestAnySyncThatFailsIsTriedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.checkNew(t, snapshot(t, cfg), true)
-		attempt(t, f, cfg, server.EventConnected) // clears away what this one could not
+		attempt(t, f, cfg, server.EventConnected) // removes what this one could not
 		f.checkTidy(t, cfg)
 		for _, r := range f.requests() {
 			if !bytes.Equal(r.CSR, f.requests()[0].CSR) {

@@ -9,13 +9,12 @@ import (
 	"muster/server"
 )
 
-// Wherever server.conf is and whatever is in its place, the node ends with the
-// new one there, and nothing of anybody's is lost.
-func TestWhatStandsInThePlaceOfTheConfiguration(t *testing.T) {
+// Whatever is in the place of server.conf, the node ends with the new file there, and no other file is lost.
+func TestWhateverIsInThePlaceOfServerConf(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		prepare func(t *testing.T, cfg *server.Config)
-		kept    string // a file that must still say "mine", relative to the directory of both
+		kept    string // must keep its content; relative to the directory of both
 	}{
 		"a file cut short": {func(t *testing.T, cfg *server.Config) { writeFile(t, cfg.ConfFile, "provis") }, ""},
 		"an empty file":    {func(t *testing.T, cfg *server.Config) { writeFile(t, cfg.ConfFile, "") }, ""},

@@ -82,7 +82,7 @@ func TestTheFleetIsReachedAgainAfterItsBrokerRestarts(t *testing.T) {
 	f.await("startup event", func() bool { return len(f.lifecycle("startup")) == 1 })
 	f.stop()
 	a.await(server.EventFailed, 3)
-	if n := f.countLog("fleet not reached"); n == 0 || n > 2 { // 2: a broker that is going down may answer differently
+	if n := f.countLog("fleet not reached"); n == 0 || n > 2 { // 2: a stopping broker may answer differently
 		t.Errorf("logged %d times, want once per change:\n%s", n, f.log.String())
 	}
 	f.start()
@@ -156,8 +156,8 @@ func TestAConfirmationIsSentUntilItIsAccepted(t *testing.T) {
 			cfg := f.node("web1.example.net")
 			cfg.RequestTimeout = 50 * time.Millisecond
 			a := f.run(cfg)
-			a.await(server.EventConnected, 1) // works all the same
-			asked := len(f.requests())        // more than once where an answer took longer than the timeout
+			a.await(server.EventConnected, 1) // works anyway
+			asked := len(f.requests())        // more than once if a reply took longer than the time-out
 			f.await("many confirmations", func() bool { return len(f.confirmations()) >= 5 })
 			if err := a.stop(); err != nil {
 				t.Fatal(err)
@@ -206,7 +206,7 @@ func TestADisownedNodeEnrollsAgain(t *testing.T) {
 			a := f.run(cfg)
 			a.await(server.EventApplied, 3)
 			f.set(func() { f.applied = func(*wire.Applied) *wire.Reply { return nil } })
-			a.await(server.EventConnected, 1) // now unconfirmed, in normal mode
+			a.await(server.EventConnected, 1) // unconfirmed in normal mode
 			f.set(func() { f.applied = disown })
 			a.await(server.EventMode, 3)
 			f.set(func() { f.applied = nil })
@@ -251,9 +251,8 @@ func TestLongRefusedByTheBrokerItEnrollsAgain(t *testing.T) {
 	a.await(server.EventConnected, 2)
 }
 
-// TestAFleetThatTakesTheCertificateAgainIsEnough has brokers refuse everything for
-// long, as while a store is away. The token is not good any more when that is over.
-func TestAFleetThatTakesTheCertificateAgainIsEnough(t *testing.T) {
+// Brokers refuse everything for a while, as without their store. The token has expired by the end.
+func TestANodeReturnsOnceItsCertificateIsAdmittedAgain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")
@@ -272,8 +271,7 @@ func TestAFleetThatTakesTheCertificateAgainIsEnough(t *testing.T) {
 	}
 }
 
-// Whoever sits between node and broker can end a handshake with an alert, and
-// must not drive the node to present its token that way.
+// Anything between node and broker can end a handshake with an alert, and must not make the node present its token.
 func TestAForgedAlertDoesNotLeadToProvisioning(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -296,7 +294,7 @@ func TestAForgedAlertDoesNotLeadToProvisioning(t *testing.T) {
 		}
 	}()
 	_, a := f.strayNode(t, forger.Addr().String(), time.Nanosecond)
-	a.await(server.EventConnected, 1) // by its certificate, to a broker of the token
+	a.await(server.EventConnected, 1) // with its certificate, to a broker of the token
 	f.awaitLog("ever reached", "remote error: tls")
 	if n := len(f.requests()); n != 1 {
 		t.Errorf("%d enroll requests, want 1", n)

@@ -10,9 +10,8 @@ import (
 	"muster/server"
 )
 
-// TestADirectoryThatNobodyMayMake is what somebody meets who tries the agent without being
-// root: what it could not make is said once, with what to do.
-func TestADirectoryThatNobodyMayMake(t *testing.T) {
+// Without root the agent cannot make its directories: it says so once, with a remedy.
+func TestADirectoryThatCannotBeMadeIsReported(t *testing.T) {
 	t.Parallel()
 	closed := testdisk.Closed(t)
 	_, err := server.New(server.Config{ConfFile: closed + "/muster/server.conf", SSLDir: closed + "/muster/ssl"})

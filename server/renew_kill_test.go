@@ -14,8 +14,7 @@ import (
 	"muster/server"
 )
 
-// TestKilledWhileRenewing kills the agent after each step of a renewal. The
-// next one ends with the new set, and has asked for nothing but the same again.
+// The agent is killed after each step of a renewal. The next one ends with the new set and repeats the same request.
 func TestKilledWhileRenewing(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -41,8 +41,8 @@ func (f *fleet) onRenew(m *nats.Msg) {
 	f.reply(m, answer(r))
 }
 
-// renewed answers a renewal as a provisioner does: once it has checked who
-// vouches, with one certificate for each key.
+// renewed answers a renewal as a provisioner does: it checks the signature of the current key, and issues one
+// certificate per key.
 func (f *fleet) renewed(r *wire.RenewRequest) *wire.Reply {
 	return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.renewal(r)}
 }
@@ -85,8 +85,7 @@ func (f *fleet) renewals() []*wire.RenewRequest {
 	return slices.Clone(f.renews)
 }
 
-// member provisions a node and stops its agent. What it returns runs an agent
-// that much later.
+// member provisions a node and stops its agent. The result runs an agent that much later.
 func (f *fleet) member(t *testing.T, cfg server.Config) (at func(later time.Duration) server.Config, serial string) {
 	t.Helper()
 	a := f.run(cfg)
@@ -111,7 +110,7 @@ func TestACertificateIsRenewedAtTwoThirdsOfItsLife(t *testing.T) {
 	at, first := f.member(t, cfg)
 	key := readFile(t, filepath.Join(cfg.SSLDir, "private.pem"))
 
-	// A node that still holds an enrollment's stage, called off, has no use for it.
+	// A stage of an interrupted enrollment is of no use to the node.
 	writeFile(t, filepath.Join(cfg.SSLDir, "..set-off", "private.pem"), key)
 	if err := os.Symlink("..set-off", filepath.Join(cfg.SSLDir, "..next")); err != nil {
 		t.Fatal(err)
@@ -151,9 +150,8 @@ func TestACertificateIsRenewedAtTwoThirdsOfItsLife(t *testing.T) {
 	}
 }
 
-// TestAClockAheadRenewsOnce has agents to which a certificate that they have just got
-// is due for its renewal already: by the machine's clock, or only by the time saved.
-// Neither must renew over and over.
+// A new certificate is due at once, by the machine's clock or only by the saved time. The agent must not renew over
+// and over.
 func TestAClockAheadRenewsOnce(t *testing.T) {
 	t.Parallel()
 	const ahead = life*2/3 + life/12
@@ -184,8 +182,7 @@ func TestAClockAheadRenewsOnce(t *testing.T) {
 	}
 }
 
-// TestWhenACertificateIsRenewed is the schedule, at both ends of the jitter and
-// for certificates of minutes.
+// Both ends of the jitter, and certificates of minutes.
 func TestWhenACertificateIsRenewed(t *testing.T) {
 	t.Parallel()
 	issued := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -207,15 +204,14 @@ func TestWhenACertificateIsRenewed(t *testing.T) {
 			t.Errorf("%s: renewed after %v, want %v", name, got, tt.want)
 		}
 	}
-	// Backdated by another authority, or not at all: never before it begins.
+	// Never before the certificate begins, even if it is not backdated.
 	leaf := &x509.Certificate{NotBefore: issued, NotAfter: issued.Add(4 * time.Minute)}
 	if got := server.RenewAt(leaf, 0).Sub(issued); got != 160*time.Second {
 		t.Errorf("four minutes in all: renewed after %v, want %v", got, 160*time.Second)
 	}
 }
 
-// TestRefusedRenewals expects the node to work on with what it has, and to be
-// heard of once.
+// The node works on, and reports the refusal once.
 func TestRefusedRenewals(t *testing.T) {
 	t.Parallel()
 	refused := func(code wire.Code) func(f *fleet) func(*wire.RenewRequest) *wire.Reply {
@@ -302,9 +298,8 @@ func TestRefusedRenewals(t *testing.T) {
 	}
 }
 
-// TestALostReplyIsAskedForAgain loses the answer, with and without the
-// connection, to the renewal and to its confirmation.
-func TestALostReplyIsAskedForAgain(t *testing.T) {
+// The reply is lost, with and without the connection, for renewal and confirmation.
+func TestALostReplyIsRequestedAgain(t *testing.T) {
 	t.Parallel()
 	cut := func(t *testing.T, f *fleet) {
 		conns, err := f.broker.Connz(&natsserver.ConnzOptions{})
@@ -313,7 +308,7 @@ func TestALostReplyIsAskedForAgain(t *testing.T) {
 			return
 		}
 		for _, c := range conns.Conns {
-			if c.NumSubs <= 1 { // the provisioner has one for each subject
+			if c.NumSubs <= 1 { // the provisioner has one per subject
 				_ = f.broker.DisconnectClientByID(c.Cid)
 			}
 		}
@@ -364,8 +359,7 @@ func TestALostReplyIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestACertificateThatEndsDuringItsRenewal has the node fall back to its token,
-// with the key that it was about to change to, and the word of the one it has.
+// The node falls back to its token, with the staged key and a signature by the key in force.
 func TestACertificateThatEndsDuringItsRenewal(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -417,10 +411,9 @@ func TestACertificateThatEndsDuringItsRenewal(t *testing.T) {
 	}
 }
 
-// TestABegunRenewalIsGoneOnWithAtOnce restarts the agent between request and
-// reply: whatever its certificate's turn is by the new agent's dice, the
-// provisioner may have answered.
-func TestABegunRenewalIsGoneOnWithAtOnce(t *testing.T) {
+// The agent restarts between request and reply: the provisioner may have answered, so the random schedule does not
+// count.
+func TestAnInterruptedRenewalContinuesAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")

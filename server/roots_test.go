@@ -16,9 +16,7 @@ import (
 	"muster/server"
 )
 
-// TestARenewalBringsNoForeignRoot answers nodes whose token is gone, or pins
-// nothing, with roots that they do not have yet: what may come is what those in
-// force vouch for.
+// Nodes without a token or without a pin get only roots with a cross certificate by those in force.
 func TestARenewalBringsNoForeignRoot(t *testing.T) {
 	t.Parallel()
 	other := newFleet(t)
@@ -71,8 +69,7 @@ func TestARenewalBringsNoForeignRoot(t *testing.T) {
 	}
 }
 
-// TestARenewalBringsARolledRoot answers a node whose token is gone with a root
-// that the one in force vouches for.
+// A node without a token gets a root with a cross certificate by the one in force.
 func TestARenewalBringsARolledRoot(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -112,10 +109,8 @@ func TestARenewalBringsARolledRoot(t *testing.T) {
 	}
 }
 
-// TestATokenOfAFormerAuthorityStopsNoRenewal rolls the authority over, and takes the
-// former one out of the configuration: the token that lies on the node pins it for
-// ever, and nothing that the fleet still has is by its word.
-func TestATokenOfAFormerAuthorityStopsNoRenewal(t *testing.T) {
+// The authority is replaced and its former one removed. The node's token still pins the former one.
+func TestRenewalWorksWithATokenOfAFormerAuthority(t *testing.T) {
 	t.Parallel()
 	for name, twice := range map[string]bool{"rolled over once": false, "rolled over twice": true} {
 		t.Run(name, func(t *testing.T) {
@@ -147,8 +142,7 @@ func TestATokenOfAFormerAuthorityStopsNoRenewal(t *testing.T) {
 	}
 }
 
-// roll rolls an authority over, and has the fleet move to the new one, which knows the
-// former.
+// roll replaces an authority by one with cross certificates, and moves the fleet to it.
 func (f *fleet) roll(t *testing.T, from *ca.Generated) *ca.Generated {
 	t.Helper()
 	rolled, err := ca.Roll(ca.RollConfig{Root: from.Root, RootKey: from.RootKey, TrustDomain: trustDomain})

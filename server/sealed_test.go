@@ -13,7 +13,7 @@ import (
 	"muster/server"
 )
 
-// seal gives the fleet a seal key, and cfg a token that is to be sealed to it.
+// seal gives the fleet a seal key, and cfg a token with it.
 func (f *fleet) seal(cfg server.Config) server.Config {
 	f.tb.Helper()
 	key, err := seal.GenerateKey()
@@ -34,7 +34,7 @@ func (f *fleet) seal(cfg server.Config) server.Config {
 	return cfg
 }
 
-// opened returns the plain message in m, and remembers how to answer it.
+// opened returns the plain message in m, and keeps the key for the reply.
 func (f *fleet) opened(m *nats.Msg) []byte {
 	f.mu.Lock()
 	opener := f.opener
@@ -59,8 +59,8 @@ func (f *fleet) opened(m *nats.Msg) []byte {
 	return message
 }
 
-// replySealed answers a message that came sealed, and reports whether it did. A
-// nil reply leaves it at what is said in plain.
+// replySealed answers a sealed message, and reports whether m was one. With a nil reply only the plain replies are
+// sent.
 func (f *fleet) replySealed(m *nats.Msg, r *wire.Reply) bool {
 	f.mu.Lock()
 	sealer, inPlain := f.sealers[m], f.inPlain
@@ -84,13 +84,13 @@ func (f *fleet) replySealed(m *nats.Msg, r *wire.Reply) bool {
 		all = append(all, b)
 	}
 	for _, b := range all {
-		_ = m.Respond(b) // the node may have gone
+		_ = m.Respond(b) // the node may be gone
 	}
 	return true
 }
 
-// TestSealedMode enrolls sealed, on two connections, and looks at what the agent
-// presented on each; then it confirms in normal mode, where nothing is sealed.
+// The agent enrolls over two connections, and the test checks what it presents on each; it confirms unsealed in
+// normal mode.
 func TestSealedMode(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -146,8 +146,7 @@ func TestSealedMode(t *testing.T) {
 	}
 }
 
-// TestPlainRepliesOnlySlowTheNode answers sealed requests in plain, with all
-// that a node in plain mode would obey.
+// Sealed requests get plain replies that a node in plain mode would obey.
 func TestPlainRepliesOnlySlowTheNode(t *testing.T) {
 	t.Parallel()
 	refusal := func(code wire.Code, after time.Duration) *wire.Reply {
@@ -156,7 +155,7 @@ func TestPlainRepliesOnlySlowTheNode(t *testing.T) {
 	}
 	tests := map[string]struct {
 		replies []*wire.Reply
-		says    string // of the next try
+		says    string // of the next attempt
 	}{
 		"refusals that would end it": {[]*wire.Reply{refusal(wire.CodeShutdown, time.Millisecond)}, "it says"},
 		"a confirmation": {[]*wire.Reply{{ID: "x", Installation: "evil",
@@ -179,7 +178,7 @@ func TestPlainRepliesOnlySlowTheNode(t *testing.T) {
 			a := f.run(cfg)
 			a.await(server.EventFailed, 1)
 			f.awaitLog("enrollment failed", tt.says, "unsealed replies are ignored")
-			// The real one counts when it comes, whatever was said before it.
+			// The real reply counts when it comes.
 			f.set(func() { f.enroll = nil })
 			writeFile(t, cfg.TokenFile, readFile(t, cfg.TokenFile)) // ends the wait
 			a.await(server.EventConfirmed, 1)
@@ -187,9 +186,8 @@ func TestPlainRepliesOnlySlowTheNode(t *testing.T) {
 	}
 }
 
-// TestRepliesToOthersDoNotOpen answers a request with what was sealed for
-// another one.
-func TestRepliesToOthersDoNotOpen(t *testing.T) {
+// A request gets a reply that was sealed for another one.
+func TestRepliesToOtherRequestsDoNotOpen(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.seal(f.node("web1.example.net"))
@@ -220,8 +218,8 @@ func TestRepliesToOthersDoNotOpen(t *testing.T) {
 	a.await(server.EventConfirmed, 1)
 }
 
-// TestTheDoctorSpeaksSealed checks a node that has not enrolled.
-func TestTheDoctorSpeaksSealed(t *testing.T) {
+// A node that has not enrolled.
+func TestTheDoctorConnectsWithASealedToken(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.seal(f.node("web1.example.net"))

@@ -11,11 +11,10 @@ import (
 	"muster/server"
 )
 
-// A road is what lies between a node and a broker: it can go silent, as where somebody
-// cuts the cable, and be cut, as where somebody resets the connections.
+// A road is the network between node and broker: it can fall silent or be cut.
 type road struct {
 	net.Listener
-	silent atomic.Bool // what is sent goes nowhere, and nothing ends
+	silent atomic.Bool // drops everything, and ends nothing
 
 	mu    sync.Mutex
 	conns []net.Conn // guarded by mu: the node's ends
@@ -24,7 +23,7 @@ type road struct {
 
 func newRoad(t *testing.T, to string) *road { return newForgedRoad(t, to, "") }
 
-// newForgedRoad is newRoad where somebody puts something behind the first that the broker says.
+// newForgedRoad inserts forged data behind the broker's first data.
 func newForgedRoad(t *testing.T, to, forged string) *road {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,7 +57,7 @@ func newForgedRoad(t *testing.T, to, forged string) *road {
 	return r
 }
 
-// pass passes on what comes from one end, until it ends; behind the first comes something forged.
+// pass copies from one end to the other, and inserts forged behind the first data.
 func (r *road) pass(from, to net.Conn, forged string) {
 	r.wg.Go(func() {
 		defer func() { _, _ = from.Close(), to.Close() }()
@@ -90,9 +89,8 @@ func (r *road) cut() {
 	r.conns = nil
 }
 
-// TestABrokerThatIsGoneWithoutAWordIsNoticed has all that node and broker send go nowhere
-// while the connection stays, as where a machine loses its power, or a router forgets it.
-func TestABrokerThatIsGoneWithoutAWordIsNoticed(t *testing.T) {
+// All data is lost while the connection stays, as when a machine loses power or a router forgets it.
+func TestASilentBrokerIsNoticed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	way := newRoad(t, f.url())

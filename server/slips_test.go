@@ -9,7 +9,7 @@ import (
 	"muster/server"
 )
 
-// pushes has the fleet give out one setting more.
+// pushes adds a setting to the fleet's configurations.
 func (f *fleet) pushes(key, value string) {
 	f.set(func() {
 		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
@@ -24,9 +24,9 @@ func (f *fleet) pushes(key, value string) {
 	})
 }
 
-// TestASlipInAPolicyIsRefused has a provisioner push a setting with which the node
-// would never be told of another one: it asks again instead, until it is corrected.
-func TestASlipInAPolicyIsRefused(t *testing.T) {
+// A configuration would keep the node from getting any other. The node refuses it and asks again until it is
+// corrected.
+func TestAHarmfulConfigurationIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, slip := range map[string]struct{ key, value, says string }{
 		"provision, in another case": {"Provision", "true", "provision is true"},
@@ -52,9 +52,9 @@ func TestASlipInAPolicyIsRefused(t *testing.T) {
 	}
 }
 
-// TestANodeThatIsToEnrollAgainWaits has somebody write into each configuration that
-// the node is to enroll: that costs a certificate each time, so not without a pause.
-func TestANodeThatIsToEnrollAgainWaits(t *testing.T) {
+// Another program edits each configuration so that the node must enroll. That costs a certificate each time, so the
+// node pauses.
+func TestRepeatedEnrollmentsPause(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")

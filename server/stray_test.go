@@ -10,8 +10,7 @@ import (
 	"muster/server"
 )
 
-// strayNode runs an agent that was given a configuration with a broker at the
-// address only.
+// strayNode runs an agent whose configuration names only a broker at this address.
 func (f *fleet) strayNode(t *testing.T, address string, limit time.Duration) (server.Config, *agent) {
 	t.Helper()
 	f.set(func() {
@@ -29,10 +28,9 @@ func (f *fleet) strayNode(t *testing.T, address string, limit time.Duration) (se
 	return cfg, a
 }
 
-// TestANodeWithWrongBrokersIsTaughtBetter gives a node a configuration that names
-// brokers that are not there: it gets another one over those of its token, by its
+// The configuration names brokers that do not exist: the node gets another one over the token's brokers, with its
 // certificate, also after a restart.
-func TestANodeWithWrongBrokersIsTaughtBetter(t *testing.T) {
+func TestANodeWithWrongBrokersIsReconfigured(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
@@ -49,7 +47,7 @@ func TestANodeWithWrongBrokersIsTaughtBetter(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.RefusedLimit = 100 * time.Millisecond
-	a = f.run(cfg) // which is given brokers that are there
+	a = f.run(cfg) // with a correct configuration
 	f.awaitLog("configured brokers never reached", "correct the brokers")
 	a.await(server.EventConfirmed, 1)
 	if n := len(f.requests()); n != 1 {

@@ -13,7 +13,7 @@ import (
 	"muster/server"
 )
 
-// onComplaint takes that a node cannot use what it was offered.
+// onComplaint handles a node's report that its reply is unusable.
 func (f *fleet) onComplaint(m *nats.Msg, a *wire.Applied) {
 	f.mu.Lock()
 	answer := f.hears
@@ -27,14 +27,14 @@ func (f *fleet) onComplaint(m *nats.Msg, a *wire.Applied) {
 	f.reply(m, answer(a))
 }
 
-// complained returns the complaints so far.
+// complained returns the reports so far.
 func (f *fleet) complained() []*wire.Applied {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.complaints)
 }
 
-// wantComplaint waits for the n-th complaint, which is about e, signed by its key, and says why.
+// wantComplaint waits for the n-th report, about e, signed by its key, with the reason why.
 func (f *fleet) wantComplaint(n int, e *wire.Enrolled, why string) {
 	f.tb.Helper()
 	f.await("a complaint", func() bool { return len(f.complained()) >= n })
@@ -54,8 +54,7 @@ func (f *fleet) wantComplaint(n int, e *wire.Enrolled, why string) {
 	}
 }
 
-// offersAlways offers a node the same each time that it asks, with that setting. The offer
-// comes on the channel once it is made.
+// offersAlways answers each request of a node with that setting. The reply is sent to the channel once it is made.
 func (f *fleet) offersAlways(key, value string) <-chan *wire.Enrolled {
 	given := make(chan *wire.Enrolled, 1)
 	f.set(func() {
@@ -75,9 +74,8 @@ func (f *fleet) offersAlways(key, value string) <-chan *wire.Enrolled {
 	return given
 }
 
-// TestWhatANodeCannotUseIsSaid has a policy slip: the node says so once, however often it
-// asks, without the value, and goes on when that is corrected.
-func TestWhatANodeCannotUseIsSaid(t *testing.T) {
+// The node reports an unusable configuration once, without the value, and goes on when it is corrected.
+func TestAnUnusableConfigurationIsReported(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(*wire.Applied) *wire.Reply{
 		"to a provisioner": nil,

@@ -10,8 +10,8 @@ import (
 	"muster/server"
 )
 
-// TestANodeThatWaitsSaysSo has a node say once that it waits and what helps, however often it asks.
-func TestANodeThatWaitsSaysSo(t *testing.T) {
+// The node logs once that it waits and what helps.
+func TestAPendingNodeLogsTheRemedyOnce(t *testing.T) {
 	t.Parallel()
 	tests := map[wire.Code]string{
 		wire.CodeApprovalPending: "ask an operator to run `muster node approve web1.example.net --fingerprint KEY`",
@@ -35,7 +35,7 @@ func TestANodeThatWaitsSaysSo(t *testing.T) {
 				"retry_in=10ms", remedy); n != 1 || f.countLog("enrollment refused") != 1 {
 				t.Errorf("said %d times, want once:\n%s", n, f.log.String())
 			}
-			// Denied now, and then told to wait again: both are news.
+			// Denied, then told to wait again: both are logged.
 			f.set(func() { f.enroll = refuse(wire.CodeDenied, 10*time.Millisecond) })
 			f.await("the other refusal", func() bool { return f.countLog("enrollment refused") == 2 })
 			f.set(func() { f.enroll = refuse(code, 10*time.Millisecond) })

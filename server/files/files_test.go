@@ -37,7 +37,7 @@ func (p place) config() files.Config {
 	}
 }
 
-// shows returns what programs find by the paths of a place.
+// shows returns what programs read at the paths of a place.
 func (p place) shows(t *testing.T) map[string]string {
 	t.Helper()
 	shows := map[string]string{}
@@ -99,10 +99,9 @@ func whole(version string) map[string]string {
 	return set
 }
 
-// TestEveryStepMayBeTheLast ends the process after each step of a replacement,
-// for each way in which the files may lie before it. Programs find the old set
-// or the new one, and the next process completes the same.
-func TestEveryStepMayBeTheLast(t *testing.T) {
+// The process ends after each step of a replacement, with the files in each layout. Programs see the old set or the
+// new one, and the next process completes the replacement.
+func TestAReplacementSurvivesAnEndAfterEachStep(t *testing.T) {
 	t.Parallel()
 	befores := map[string]func(t *testing.T, p place){
 		"nothing": func(*testing.T, place) {},
@@ -146,7 +145,7 @@ func TestEveryStepMayBeTheLast(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if step == "" { // it has done all
+				if step == "" { // it has finished
 					if last < 8 {
 						t.Errorf("only %d steps", last)
 					}
@@ -214,9 +213,7 @@ func TestModesAreThoseOfTheFiles(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReplacedIsSaidBefore has something stand in the way that is not
-// the directory's to remove.
-func TestWhatCannotBeReplacedIsSaidBefore(t *testing.T) {
+func TestCheckReportsWhatCannotBeReplaced(t *testing.T) {
 	t.Parallel()
 	another := newPlace(t)
 	if err := replace(files.New(another.config()), "1"); err != nil {
@@ -254,8 +251,7 @@ func TestWhatCannotBeReplacedIsSaidBefore(t *testing.T) {
 	}
 }
 
-// TestNoFileLeavesItsSet has names lead out, and links that another user of the
-// directory puts in the way.
+// Names lead out of the set, and links of another user of the directory are in the way.
 func TestNoFileLeavesItsSet(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"../x", "/etc/x", "a/../../x"} {
@@ -290,8 +286,7 @@ func TestNoFileLeavesItsSet(t *testing.T) {
 	}
 }
 
-// TestASwitchIsSyncedBeforeTheOldSetGoes has fsync fail: until it works, both
-// sets are there.
+// While fsync fails, both sets are there.
 func TestASwitchIsSyncedBeforeTheOldSetGoes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -18,7 +18,7 @@ import (
 	"muster/server/servercmd"
 )
 
-// TestMain makes the verbs a command, as cmd/muster-server does.
+// TestMain runs the verbs as cmd/muster-server does.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"agent": func() {
 		os.Exit(cli.Run("agent", "The verbs.", os.Args[1:], func(app *kingpin.Application, all cli.Verbs) { //nolint:forbidigo // this is its main
@@ -29,10 +29,8 @@ func TestMain(m *testing.M) {
 	}})
 }
 
-// TestScripts runs testdata/script. Beside testscript's own commands there are
-// `exits N program args...`, which wants that exit status, `narrow N`, which
-// wants no line of the last output to be longer, and `before A B`, which wants
-// A in it before B.
+// TestScripts runs testdata/script. Additional commands: `exits N program args...` expects that exit status, `narrow
+// N` limits the line length of the last output, `before A B` expects A before B in it.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -42,7 +40,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("GORACE", os.Getenv("GORACE")) // how long it sleeps at the end
 			key := ed25519.NewKeyFromSeed([]byte(strings.Repeat("s", ed25519.SeedSize)))
-			// Port 9 is discard, which nobody runs.
+			// Port 9 is discard, where nothing listens.
 			text, err := jwt.Sign(key, jwt.Claims{
 				Token:   "toomanysecrets",
 				Brokers: "127.0.0.1:9",

@@ -18,8 +18,7 @@ import (
 
 const rollDomain = "fleet.example.net"
 
-// rolledFleet is an authority that was rolled over twice, and one of somebody
-// else's that bears the same names.
+// rolledFleet is an authority that was replaced twice, and a foreign one with the same names.
 type rolledFleet struct {
 	first, evil   *ca.Generated
 	second, third *ca.Rolled
@@ -48,8 +47,7 @@ func (f *rolledFleet) roll(t *testing.T, from *ca.Generated) *ca.Rolled {
 	return r
 }
 
-// forge returns a certificate for root's key and name, in by's name and signed
-// with whatever key.
+// forge returns a certificate for root's key and name, issued in by's name with any key.
 func forge(t *testing.T, root, by *x509.Certificate, key any) *x509.Certificate {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
@@ -67,8 +65,7 @@ func forge(t *testing.T, root, by *x509.Certificate, key any) *x509.Certificate 
 	return c
 }
 
-// TestCheckPin is about roots in a reply. Each has to be the pinned one or to be
-// vouched for by it; what somebody in the middle adds has no such word.
+// Each root in a reply has to be pinned or have a cross certificate by the pinned one.
 func TestCheckPin(t *testing.T) {
 	t.Parallel()
 	f := newRolledFleet(t)
@@ -150,15 +147,15 @@ func TestCheckPin(t *testing.T) {
 	}
 }
 
-// checkPin checks roots by a pin. The node's own certificate has no part in it.
+// checkPin checks roots by a pin. The node's own certificate does not matter.
 func checkPin(pin *x509.Certificate, roots, others []*x509.Certificate, at time.Time) error {
 	node := &x509.Certificate{}
 	return Authority{Pin: fingerprint(pin)}.Check(&Credentials{Chain: []*x509.Certificate{node}, Roots: roots}, others,
 		func(time.Time) time.Time { return at })
 }
 
-// TestPinnedBrokers has nodes that know only the hash of one root look at the
-// brokers of the newest authority, and at another's that bears the same names.
+// Nodes that know only the fingerprint of one root check brokers of the newest authority, and of a foreign one with
+// the same names.
 func TestPinnedBrokers(t *testing.T) {
 	t.Parallel()
 	f := newRolledFleet(t)
@@ -211,7 +208,7 @@ func TestPinnedBrokers(t *testing.T) {
 	}
 }
 
-// TestOnlyRootsAreKept: what comes along to vouch is not written down as a root.
+// TestOnlyRootsAreKept: cross certificates are not stored as roots.
 func TestOnlyRootsAreKept(t *testing.T) {
 	t.Parallel()
 	f := newRolledFleet(t)

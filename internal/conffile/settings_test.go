@@ -15,7 +15,6 @@ import (
 	"muster/internal/wire"
 )
 
-// pairs returns what s holds.
 func pairs(s *conffile.Settings) map[string]string {
 	m := make(map[string]string)
 	for _, k := range s.Keys() {
@@ -208,8 +207,7 @@ func TestFormatSettingsRefuses(t *testing.T) {
 	}
 }
 
-// TestWhatTheWireAllowsCanBeWritten: a configuration that passed
-// [wire.Files.Check] on both sides must not fail when it is written.
+// A configuration that passed [wire.Files.Check] must be writable.
 func TestWhatTheWireAllowsCanBeWritten(t *testing.T) {
 	t.Parallel()
 	for r := rune(0); r < 0x3000; r++ {
@@ -225,8 +223,7 @@ func TestWhatTheWireAllowsCanBeWritten(t *testing.T) {
 	}
 }
 
-// TestFileCutShortIsNeverBelieved cuts a file at every byte: what remains is an
-// error or has no settings at all.
+// TestFileCutShortIsNeverBelieved truncates a file at every byte: the rest is an error or has no settings.
 func TestFileCutShortIsNeverBelieved(t *testing.T) {
 	t.Parallel()
 	whole, err := conffile.FormatSettings(map[string]string{"provision": "false", "identity": "web1.example.net", "a": ""}, "for web1")

@@ -14,7 +14,6 @@ import (
 	"muster/internal/conffile"
 )
 
-// fleet is a configuration as daemons have one.
 type fleet struct {
 	Name   string `yaml:"name"`
 	Broker struct {
@@ -32,7 +31,6 @@ type fleet struct {
 	Ends time.Time `yaml:"ends"`
 }
 
-// write writes a file and returns its path.
 func write(t testing.TB, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fleet.yaml")

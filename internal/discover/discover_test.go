@@ -16,7 +16,6 @@ import (
 	"muster/internal/discover"
 )
 
-// urls returns the URLs of the brokers that r finds.
 func urls(t *testing.T, r *discover.Resolver) []string {
 	t.Helper()
 	brokers, err := r.Brokers(t.Context())
@@ -85,7 +84,7 @@ func TestBrokersFromDNS(t *testing.T) {
 			zone: []string{choriaName + " 60 IN SRV 0 0 0 .", musterName + " 60 IN SRV 0 0 4222 m.example.net."},
 			want: []string{"nats://m.example.net:4222"},
 		},
-		"a root target among others is no target": {
+		"a root target among other targets is no target": {
 			zone: []string{choriaName + " 60 IN SRV 0 0 0 .", choriaName + " 60 IN SRV 0 0 4222 a.example.net."},
 			want: []string{"nats://a.example.net:4222"},
 		},
@@ -183,8 +182,7 @@ func TestNextResolverIsAsked(t *testing.T) {
 	}
 }
 
-// TestADeadResolverIsWaitedForOnce has the first resolver be dead, and the domain have
-// the second name only.
+// The domain has only the second service name.
 func TestADeadResolverIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	silent := serve(t, func(string, *dns.Msg) bool { return false })
@@ -224,7 +222,7 @@ func TestCancellationEndsALookup(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("shutting down")
-	// The server cancels when it is asked, and never answers.
+	// The server cancels when it gets the query, and never answers.
 	s := serve(t, func(string, *dns.Msg) bool { cancel(gone); return false })
 	r := resolver(t, func(c *discover.Config) { c.Timeout = time.Hour }, s)
 	if _, err := r.Brokers(ctx); !errors.Is(err, discover.ErrLookup) || !errors.Is(err, gone) {
@@ -282,8 +280,8 @@ func TestRecordsOfOtherNamesAreIgnored(t *testing.T) {
 
 func TestNameServersOfTheMachine(t *testing.T) {
 	t.Parallel()
-	// Nobody listens there, on port 53 of this loopback address: the error says
-	// who was asked, and that the file was read for this lookup.
+	// There is no server on port 53 of this loopback address. The error names the server, so the file was read for
+	// this lookup.
 	const server = "127.83.7.9"
 	conf := filepath.Join(t.TempDir(), "resolv.conf")
 	r := resolver(t, func(c *discover.Config) { c.ResolvConf, c.Timeout = conf, 300*time.Millisecond })

@@ -16,7 +16,7 @@ const (
 	musterName = "_muster-provisioner._tcp.example.net."
 )
 
-// A nameServer is a real DNS server on loopback, UDP and TCP on one port.
+// A nameServer is a DNS server on loopback, UDP and TCP.
 type nameServer struct {
 	addr string
 
@@ -24,9 +24,7 @@ type nameServer struct {
 	asked map[string]int // questions by transport and name, such as "udp web."
 }
 
-// serve starts a name server that answers with what handle makes of a reply
-// that is already addressed to the question; handle returns false to stay
-// silent.
+// serve starts a name server that lets handle fill each reply; if handle returns false, it stays silent.
 func serve(t testing.TB, handle func(network string, m *dns.Msg) bool) *nameServer {
 	t.Helper()
 	s := &nameServer{asked: make(map[string]int)}
@@ -59,7 +57,6 @@ func serve(t testing.TB, handle func(network string, m *dns.Msg) bool) *nameServ
 	return s
 }
 
-// listenBoth returns a UDP and a TCP socket on one free port.
 func listenBoth(t testing.TB) (net.PacketConn, net.Listener) {
 	t.Helper()
 	var err error
@@ -78,15 +75,13 @@ func listenBoth(t testing.TB) (net.PacketConn, net.Listener) {
 	return nil, nil
 }
 
-// count returns how often a name was asked for over a transport.
 func (s *nameServer) count(network, name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.asked[network+" "+name]
 }
 
-// zone serves records in zone file syntax, truncated over UDP if they do not
-// fit; other names do not exist.
+// zone serves records in zone file syntax, truncated over UDP if too long; other names do not exist.
 func zone(t testing.TB, records ...string) *nameServer {
 	t.Helper()
 	byName := make(map[string][]dns.RR)
@@ -111,8 +106,7 @@ func zone(t testing.TB, records ...string) *nameServer {
 	})
 }
 
-// resolver returns a resolver of example.net that asks servers, one after the
-// other.
+// resolver returns a resolver of example.net with these name servers.
 func resolver(t testing.TB, edit func(*discover.Config), servers ...*nameServer) *discover.Resolver {
 	t.Helper()
 	cfg := discover.Config{SRVDomain: "example.net", Timeout: 5 * time.Second, Rand: func(int64) int64 { return 0 }}

@@ -1,7 +1,6 @@
 package discover
 
-// Draw runs the ordering of RFC 2782 over weights of one priority and returns
-// them in the order to try.
+// Draw orders weights of one priority.
 func Draw(weights []uint16, random func(n int64) int64) []uint16 {
 	records := make([]srv, len(weights))
 	for i, w := range weights {

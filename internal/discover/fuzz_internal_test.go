@@ -9,8 +9,7 @@ import (
 	"muster/internal/wire"
 )
 
-// FuzzAnswer checks that no message of a name server panics what reads it, and
-// that it leads to hosts with ports only, within all bounds.
+// FuzzAnswer checks that no message panics and that results have hosts with ports, within all bounds.
 func FuzzAnswer(f *testing.F) {
 	const name = "_choria-provisioner._tcp.example.net"
 	for _, zone := range []string{

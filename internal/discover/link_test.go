@@ -19,15 +19,13 @@ import (
 	"muster/internal/testproc"
 )
 
-// inChild says that the process is one that a test has started, in a network of its own.
+// inChild marks a child process of a test, in its own network.
 const inChild = "MUSTER_TEST_CHILD"
 
-// families are the address families that systemd's names stand for.
 var families = map[string]uint32{"AF_UNIX": unix.AF_UNIX, "AF_INET": unix.AF_INET, "AF_INET6": unix.AF_INET6, "AF_NETLINK": unix.AF_NETLINK}
 
-// TestANameServerOnTheLink has the machine's name server be one of a network of IPv6 alone,
-// which is known by an address of the link and the link's name, as routers announce them. The
-// agent that systemd runs has to find it with what its unit leaves to it.
+// The name server has an IPv6 link-local address with a zone, as routers announce it. The agent must reach it with
+// the permissions of its systemd unit.
 func TestANameServerOnTheLink(t *testing.T) {
 	t.Parallel()
 	const link = "cable"
@@ -52,8 +50,8 @@ func TestANameServerOnTheLink(t *testing.T) {
 			t.Fatalf("ip %s: %v: %s", args, err, out)
 		}
 	}
-	// Port 53 is what resolv.conf stands for. The link's name is not for the server: what
-	// this process has looked up of it would be remembered.
+	// resolv.conf implies port 53. The server must not resolve the link's name, because this process would cache
+	// it.
 	started := make(chan struct{})
 	server := &dns.Server{Net: "udp", Addr: "[::]:53", NotifyStartedFunc: func() { close(started) }}
 	server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
@@ -92,7 +90,7 @@ func TestANameServerOnTheLink(t *testing.T) {
 	}
 }
 
-// unitFamilies returns what the agent's unit lets it open sockets of.
+// unitFamilies returns the socket families that the agent's unit allows.
 func unitFamilies(t *testing.T) (allowed []uint32) {
 	t.Helper()
 	b, err := os.ReadFile("../setup/templates/systemd/muster-server.service.tmpl")
@@ -112,8 +110,7 @@ func unitFamilies(t *testing.T) (allowed []uint32) {
 	return allowed
 }
 
-// leave takes from this process, for good, all sockets but those of the families, as
-// systemd does.
+// leave restricts this process to sockets of the families, as systemd does.
 func leave(t *testing.T, allowed []uint32) {
 	t.Helper()
 	const number, family = 0, 16 // where they are in struct seccomp_data; the low half of the first argument

@@ -10,17 +10,15 @@ import (
 	"muster/internal/discover"
 )
 
-// TestWeightsAreShares draws often and compares how often each record comes
-// first with the exact share that RFC 2782's algorithm gives it: of the numbers
-// 0 to sum, both included, a record of weight w has w, the one at the front
-// one more, and records of weight 0 behind the front none.
+// TestWeightsAreShares compares many draws with the exact shares of RFC 2782. Of the numbers 0 to sum, a record of
+// weight w has w, the first record one more, and records of weight 0 behind it none.
 func TestWeightsAreShares(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		weights []uint16
 		first   map[uint16]float64 // share of draws in which this weight is first
 	}{
-		// Without weights of 0 the one more falls to each with the same chance.
+		// Without weights of 0, each record has the same chance to be first.
 		"10, 20, 70":   {[]uint16{70, 10, 20}, map[uint16]float64{10: (10 + 1.0/3) / 101, 20: (20 + 1.0/3) / 101, 70: (70 + 1.0/3) / 101}},
 		"0 and 9":      {[]uint16{9, 0}, map[uint16]float64{0: 1.0 / 10, 9: 9.0 / 10}},
 		"0, 0 and 9":   {[]uint16{9, 0, 0}, map[uint16]float64{0: 1.0 / 10, 9: 9.0 / 10}},
@@ -41,8 +39,7 @@ func TestWeightsAreShares(t *testing.T) {
 			}
 			for weight, share := range tt.first {
 				got := float64(first[weight]) / draws
-				// Five standard deviations; the source is seeded, so this
-				// either always passes or never.
+				// Five standard deviations; the seeded source makes the result the same each time.
 				if limit := 5 * math.Sqrt(share*(1-share)/draws); math.Abs(got-share) > limit {
 					t.Errorf("weight %d came first in %.4f of draws, want %.4f ± %.4f", weight, got, share, limit)
 				}
@@ -51,8 +48,7 @@ func TestWeightsAreShares(t *testing.T) {
 	}
 }
 
-// TestEachOfManyBrokersIsTried has more brokers of one priority than a node tries: those
-// that it tries first may all be away, and the others must get their share.
+// Of more brokers than a node tries, each must get its share, since the first ones may be down.
 func TestEachOfManyBrokersIsTried(t *testing.T) {
 	t.Parallel()
 	var records []string
@@ -75,7 +71,6 @@ func TestEachOfManyBrokersIsTried(t *testing.T) {
 	}
 }
 
-// withRand sets the random source of a resolver.
 func withRand(random func(int64) int64) func(*discover.Config) {
 	return func(c *discover.Config) { c.Rand = random }
 }

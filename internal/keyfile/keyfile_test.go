@@ -27,7 +27,6 @@ import (
 // rsaKey is slow to make.
 var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
-// keys are one of each kind that muster keeps.
 func keys(t *testing.T) map[string]crypto.PrivateKey {
 	t.Helper()
 	ec, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -84,7 +83,7 @@ func equal(a, b any) bool {
 	return ok && k.Equal(b)
 }
 
-// TestKeysAreOpenSSLs writes a key of each kind: openssl reads it, and so do we.
+// TestKeysAreOpenSSLs checks that openssl and we read a key of each kind.
 func TestKeysAreOpenSSLs(t *testing.T) {
 	t.Parallel()
 	for name, key := range keys(t) {
@@ -104,9 +103,7 @@ func TestKeysAreOpenSSLs(t *testing.T) {
 	}
 }
 
-// TestEncryptedKeysAreOpenSSLs encrypts a key, of the kind that openssl has the
-// least of: openssl decrypts it, with the parameters that the documentation
-// promises, and so do we.
+// TestEncryptedKeysAreOpenSSLs checks that openssl and we decrypt a key with the documented parameters.
 func TestEncryptedKeysAreOpenSSLs(t *testing.T) {
 	t.Parallel()
 	key := keys(t)["X25519"]
@@ -175,7 +172,7 @@ func TestReadSecret(t *testing.T) {
 	}
 }
 
-// TestReadFile takes a file like ReadSecret, and does not wait for what is none.
+// TestReadFile does not block on a pipe.
 func TestReadFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -199,8 +196,7 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// TestReadKeyOfNoSecret: a public key or a certificate in the private one's place
-// is open to all, and that is not what is wrong with it.
+// For a public key or a certificate in the private key's place, the error is not its mode.
 func TestReadKeyOfNoSecret(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -210,7 +206,7 @@ func TestReadKeyOfNoSecret(t *testing.T) {
 	if b, err := keyfile.ReadKey(public); b != nil || !errors.Is(err, keyfile.ErrKey) || !strings.Contains(err.Error(), "public key only") {
 		t.Errorf("ReadKey of a public key = %q, %v", b, err)
 	}
-	// One that is a secret is exposed, whatever else is wrong with it.
+	// A secret key is exposed, whatever else is wrong with it.
 	cut := write(t, dir, "cut.pem", marshal(t, key, "")[:60], 0o644)
 	both := write(t, dir, "both.pem", append([]byte(openssl(t, "pkey", "-in", private, "-pubout")), marshal(t, key, "")...), 0o644)
 	seed := write(t, dir, "seed.hex", bytes.Repeat([]byte("a1"), 32), 0o644)
@@ -239,7 +235,7 @@ func TestReadLine(t *testing.T) {
 	if _, err := keyfile.ReadLine(write(t, dir, "open", []byte("hush"), 0o640)); !errors.Is(err, keyfile.ErrExposed) {
 		t.Errorf("ReadLine of an open file: %v, want %v", err, keyfile.ErrExposed)
 	}
-	// A pipe has no permissions worth asking.
+	// The permissions of a pipe do not matter.
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -254,7 +250,7 @@ func TestReadLine(t *testing.T) {
 	}
 }
 
-// TestABlockThatCannotBeReadIsNotPassedOver: the key behind it is not the one that was meant.
+// The next key in the file must not be taken instead.
 func TestABlockThatCannotBeReadIsNotPassedOver(t *testing.T) {
 	t.Parallel()
 	all := keys(t)

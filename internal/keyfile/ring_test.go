@@ -13,18 +13,16 @@ import (
 	"muster/internal/keyfile"
 )
 
-// encrypt has openssl encrypt a key with few rounds, which makes these tests
-// quick.
+// encrypt uses few rounds, so that tests are fast.
 func encrypt(t *testing.T, key any, passphrase string) []byte {
 	t.Helper()
 	path := write(t, t.TempDir(), "plain.pem", marshal(t, key, ""), 0o600)
 	return []byte(openssl(t, "pkcs8", "-topk8", "-in", path, "-passout", "pass:"+passphrase, "-iter", "100"))
 }
 
-var errAsk = errors.New("nobody answered")
+var errAsk = errors.New("no answer")
 
-// TestRingSources reads an encrypted key with each source of its passphrase,
-// and with several of them, of which only the first counts.
+// TestRingSources tries each source of the passphrase and combinations; only the first counts.
 func TestRingSources(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -55,19 +53,19 @@ func TestRingSources(t *testing.T) {
 	}{
 		"a key that is not encrypted":               {keyfile.Ring{}, nil, plain, nil, 0},
 		"nor is anybody asked for it":               {keyfile.Ring{File: wrong, Credentials: bad}, []string{}, plain, nil, 0},
-		"a key that others may read":                {keyfile.Ring{}, nil, exposed, keyfile.ErrExposed, 0},
+		"a key that other users may read":           {keyfile.Ring{}, nil, exposed, keyfile.ErrExposed, 0},
 		"no source":                                 {keyfile.Ring{}, nil, encrypted, keyfile.ErrPassphrase, 0},
 		"a file":                                    {keyfile.Ring{File: right}, nil, encrypted, nil, 0},
-		"a file before all others":                  {keyfile.Ring{File: right, Credentials: bad}, []string{"hunter2"}, encrypted, nil, 0},
+		"a file before other sources":               {keyfile.Ring{File: right, Credentials: bad}, []string{"hunter2"}, encrypted, nil, 0},
 		"a wrong file is not made up for":           {keyfile.Ring{File: wrong, Credentials: good}, []string{"right"}, encrypted, keyfile.ErrPassphrase, 0},
-		"a file that others may read":               {keyfile.Ring{File: open}, nil, encrypted, keyfile.ErrExposed, 0},
+		"a file that other users may read":          {keyfile.Ring{File: open}, nil, encrypted, keyfile.ErrExposed, 0},
 		"systemd's credential":                      {keyfile.Ring{Credentials: good}, nil, encrypted, nil, 0},
 		"a credential before the terminal":          {keyfile.Ring{Credentials: good}, []string{"hunter2"}, encrypted, nil, 0},
 		"a wrong credential is not made up for":     {keyfile.Ring{Credentials: bad}, []string{"right"}, encrypted, keyfile.ErrPassphrase, 0},
 		"the terminal, without the credential":      {keyfile.Ring{Credentials: empty}, []string{"right"}, encrypted, nil, 1},
 		"the terminal, a wrong answer":              {keyfile.Ring{}, []string{"a", "right"}, encrypted, keyfile.ErrPassphrase, 1},
 		"the terminal, an empty answer":             {keyfile.Ring{}, []string{"", "right"}, encrypted, keyfile.ErrPassphrase, 1},
-		"the terminal, and nobody answers":          {keyfile.Ring{}, []string{}, encrypted, errAsk, 1},
+		"the terminal without an answer":            {keyfile.Ring{}, []string{}, encrypted, errAsk, 1},
 		"a file that is not there":                  {keyfile.Ring{File: filepath.Join(dir, "none")}, []string{"right"}, encrypted, os.ErrNotExist, 0},
 		"a key that is not there":                   {keyfile.Ring{File: right}, nil, filepath.Join(dir, "none"), os.ErrNotExist, 0},
 		"a passphrase where a key should have been": {keyfile.Ring{}, nil, right, keyfile.ErrKey, 0},
@@ -105,8 +103,7 @@ func TestRingSources(t *testing.T) {
 	}
 }
 
-// TestRingAsksOnce reads two keys under one passphrase and a third under
-// another: a person answers twice.
+// TestRingAsksOnce reads two keys with one passphrase and a third with another: two prompts.
 func TestRingAsksOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -143,8 +140,7 @@ func TestRingAsksOnce(t *testing.T) {
 	}
 }
 
-// TestRingReadsPipesOnce has a key and its passphrase come from pipes, of which nobody gets a
-// second look: the passphrase that is returned is that of the key all the same.
+// A pipe can be read only once, and the returned passphrase is the key's.
 func TestRingReadsPipesOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -164,7 +160,6 @@ func TestRingReadsPipesOnce(t *testing.T) {
 	}
 }
 
-// TestRingKinds asks for keys of the wrong kind.
 func TestRingKinds(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,8 +15,7 @@ import (
 	"muster/internal/wire"
 )
 
-// handSession is what both sides of a session know, as the package comment has
-// it, written a second time from crypto's parts.
+// handSession implements the documented session with crypto's parts only.
 func handSession(t *testing.T, context interface {
 	Export(label string, length int) ([]byte, error)
 }) []byte {
@@ -28,7 +27,6 @@ func handSession(t *testing.T, context interface {
 	return secret
 }
 
-// handExpand is HKDF-Expand with a label and what stands behind it.
 func handExpand(t *testing.T, secret []byte, label string, context []byte, length int) []byte {
 	t.Helper()
 	b, err := hkdf.Expand(sha256.New, secret, label+string(context), length)
@@ -38,8 +36,7 @@ func handExpand(t *testing.T, secret []byte, label string, context []byte, lengt
 	return b
 }
 
-// handCipher is AES-256-GCM with the key at the beginning of b, and the nonce
-// behind it.
+// handCipher is AES-256-GCM with key and nonce from b.
 func handCipher(t *testing.T, b []byte) (cipher.AEAD, []byte) {
 	t.Helper()
 	block, err := aes.NewCipher(b[:32])
@@ -53,18 +50,16 @@ func handCipher(t *testing.T, b []byte) (cipher.AEAD, []byte) {
 	return gcm, b[32:44]
 }
 
-// byHand is what pad makes of s, s being shorter than a block.
+// byHand pads s, which is shorter than a block.
 func byHand(s string) []byte {
 	return append([]byte{0, 0, 0, byte(len(s))}, append([]byte(s), make([]byte, 252-len(s))...)...)
 }
 
-// labels are the purposes as the protocol spells them.
 var labels = map[seal.Purpose]string{
 	seal.PurposeEnroll: "muster enroll v1", seal.PurposeApplied: "muster applied v1", seal.PurposeConnect: "muster connect v1",
 }
 
-// TestAnotherProgramAsProvisioner opens a request and answers it with nothing
-// but crypto's parts and the documented format.
+// TestAnotherProgramAsProvisioner opens a request and replies by the documented format alone.
 func TestAnotherProgramAsProvisioner(t *testing.T) {
 	t.Parallel()
 	private, err := hpke.NewDHKEMPrivateKey(ecdhKey(t, "a"))
@@ -105,8 +100,7 @@ func TestAnotherProgramAsProvisioner(t *testing.T) {
 				t.Errorf("reply above the limit = %d bytes, %v", len(answer), err)
 			}
 
-			// The same keys, for other bytes under the same salt: a reply is bound to
-			// the very bytes of its request.
+			// Under the same salt, other bytes have other reply keys: a reply is bound to its request.
 			other := slices.Clone(tag)
 			other[0]++
 			if answer, err := opener.Open(gcm.Seal(salt[:32:32], nonce, byHand("answer"), other)); !errors.Is(err, seal.ErrOpen) {

@@ -8,9 +8,7 @@ import (
 	"muster/internal/wire"
 )
 
-// TestOneSessionManyMessages carries a connection's three messages to one opener,
-// and to three that have never heard of each other: whoever opens what, it is the
-// same.
+// One opener, and three separate ones, open a connection's three messages alike.
 func TestOneSessionManyMessages(t *testing.T) {
 	t.Parallel()
 	one := testOpener(t, "a")
@@ -49,8 +47,7 @@ func TestOneSessionManyMessages(t *testing.T) {
 	}
 }
 
-// TestAMessageIsOfItsSession has a message claim another session, remembered or
-// not, whose salt and ciphertext it has: it does not open.
+// A message with another session's key does not open, cached or not.
 func TestAMessageIsOfItsSession(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
@@ -78,7 +75,6 @@ func TestAMessageIsOfItsSession(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatOpensIsRemembered sends what names sessions and proves none.
 func TestOnlyWhatOpensIsRemembered(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
@@ -101,7 +97,7 @@ func TestOnlyWhatOpensIsRemembered(t *testing.T) {
 	}
 }
 
-// TestWhatIsRememberedIsBounded: what had to give way opens as before.
+// An evicted session opens as before.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")

@@ -7,7 +7,7 @@ import (
 	"muster/internal/wire"
 )
 
-// A node asks, a provisioner answers, and what is between them reads nothing.
+// A node and a provisioner exchange messages that cannot be read in between.
 func Example() {
 	private, _ := seal.GenerateKey()
 	opener, _ := seal.NewOpener(private)

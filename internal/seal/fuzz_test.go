@@ -7,7 +7,7 @@ import (
 	"muster/internal/wire"
 )
 
-// FuzzOpenRequest does the same from the bytes of the network on.
+// FuzzOpenRequest starts from the bytes on the network.
 func FuzzOpenRequest(f *testing.F) {
 	o := testOpener(f, "golden")
 	f.Add(readGolden(f, goldenEnroll))

@@ -18,9 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files, if there are none")
 
-// The golden files were sealed to the test key "golden" once and must open for
-// ever: nodes in the field send the like. Sealing is random, so they cannot be
-// made again, only replaced, and -update leaves those alone that are there.
+// The golden files are sealed to the test key "golden" and must open forever, because nodes send such messages.
+// Sealing is random, so -update keeps existing files.
 const (
 	goldenEnroll = "enroll.json"
 	goldenReply  = "reply.json"
@@ -66,7 +65,6 @@ func readGolden(t testing.TB, name string) []byte {
 	return bytes.TrimSuffix(b, []byte("\n"))
 }
 
-// goldenExchange opens the recorded request and returns both ends of it.
 func goldenExchange(t testing.TB) ([]byte, *seal.ReplySealer, *seal.ReplyOpener) {
 	t.Helper()
 	e, err := wire.Open(readGolden(t, goldenEnroll), wire.MaxMessageBytes)
@@ -111,7 +109,6 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// goldenPresented is what the recorded connection presents.
 func goldenPresented(t testing.TB) seal.Presented {
 	t.Helper()
 	token := string(readGolden(t, goldenToken))

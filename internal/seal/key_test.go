@@ -81,8 +81,7 @@ func TestNewOpener(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNotPrinted prints everything that holds a secret, in every way
-// that a careless line of code might, and looks for the bytes of the key.
+// TestSecretsAreNotPrinted prints everything with a secret in every careless way and looks for key bytes.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	k := testKey(t, "a")

@@ -14,10 +14,9 @@ import (
 	"muster/internal/wire"
 )
 
-// What must not be seen on the network.
 const (
 	secretToken = "eyJhbGciOiJFZERTQSJ9.eyJwdXJwb3NlIjoiY2hvcmlhX3Byb3Zpc2lvbmluZyJ9.c2lnbmF0dXJl"
-	secretFact  = "a-fact-that-nobody-else-should-read"
+	secretFact  = "a-fact-that-must-not-be-readable"
 	secretValue = "plugin.security.password-of-this-node"
 )
 
@@ -34,7 +33,6 @@ func reply() *wire.Reply {
 	}}
 }
 
-// sendRequest encodes m, and decodes it as far as a provisioner does.
 func sendRequest(t testing.TB, m any) (raw []byte, e *wire.Envelope, opener *seal.ReplyOpener) {
 	t.Helper()
 	raw, opener, err := testSession(t, "a").Encode(m)
@@ -48,8 +46,7 @@ func sendRequest(t testing.TB, m any) (raw []byte, e *wire.Envelope, opener *sea
 	return raw, e, opener
 }
 
-// hides checks that nothing of the plain text is to be seen in a message, nor
-// in what its base64 stands for.
+// hides checks that a message shows no plain text, also not in base64.
 func hides(t *testing.T, raw []byte, secrets ...string) {
 	t.Helper()
 	var e wire.Envelope
@@ -254,8 +251,7 @@ func TestRepliesThatAreIgnored(t *testing.T) {
 	}
 }
 
-// TestLargestRequest finds the documented limit, byte by byte: up to it, the
-// broker lets the sealed message through.
+// TestLargestRequest checks that the broker accepts sealed messages up to the documented limit.
 func TestLargestRequest(t *testing.T) {
 	t.Parallel()
 	k := testSession(t, "a")

@@ -13,7 +13,7 @@ import (
 	"muster/internal/wire"
 )
 
-// testKey returns the same key every time it is given the same name.
+// testKey returns the same key for the same name.
 func testKey(t testing.TB, name string) *seal.PrivateKey {
 	t.Helper()
 	k, err := seal.NewPrivateKey(ecdhKey(t, name))
@@ -46,7 +46,6 @@ func testOpener(t testing.TB, names ...string) *seal.Opener {
 	return o
 }
 
-// testSession returns a new session with the holder of the key of that name.
 func testSession(t testing.TB, name string) *seal.Session {
 	t.Helper()
 	s, err := seal.NewSession(testKey(t, name).Public(), secretToken)
@@ -56,7 +55,6 @@ func testSession(t testing.TB, name string) *seal.Session {
 	return s
 }
 
-// mustSeal seals to the key of that name, in a new session.
 func mustSeal(t testing.TB, name string, purpose seal.Purpose, plaintext string) (*wire.Envelope, *seal.ReplyOpener) {
 	t.Helper()
 	s, reply, err := testSession(t, name).Seal(purpose, []byte(plaintext))
@@ -66,8 +64,7 @@ func mustSeal(t testing.TB, name string, purpose seal.Purpose, plaintext string)
 	return s, reply
 }
 
-// refused checks that s does not open, for the reason want, and that nothing
-// comes beside the error.
+// refused checks that s does not open, with the error want.
 func refused(t *testing.T, o *seal.Opener, purpose seal.Purpose, s *wire.Envelope, want error) {
 	t.Helper()
 	plaintext, reply, err := o.Open(purpose, s)
@@ -113,13 +110,12 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// tokenText is s as a sealed token.
 func tokenText(s *wire.Envelope) string {
 	enc := base64.RawURLEncoding
 	return strings.Join([]string{"muster-sealed-v1", s.Key, enc.EncodeToString(s.Encapsulated), enc.EncodeToString(s.Ciphertext)}, ".")
 }
 
-// TestNoBitIsFree flips every bit of everything that is sent.
+// TestNoBitIsFree flips every bit that is sent.
 func TestNoBitIsFree(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
@@ -208,14 +204,12 @@ func TestWhatDoesNotOpen(t *testing.T) {
 	}
 }
 
-// padOf is n zeros, padded.
 func padOf(n int) []byte {
 	b := make([]byte, seal.Padded(n))
 	seal.Pad(b, make([]byte, n))
 	return b
 }
 
-// unpadded makes of a sealed message one that holds b as it is.
 func unpadded(t *testing.T, b []byte) func(*wire.Envelope) {
 	return func(s *wire.Envelope) {
 		raw, err := testSession(t, "a").SealUnpadded(seal.PurposeEnroll, b)
@@ -226,7 +220,6 @@ func unpadded(t *testing.T, b []byte) func(*wire.Envelope) {
 	}
 }
 
-// TestAReplyIsForItsRequest delivers each of two replies to both requests.
 func TestAReplyIsForItsRequest(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
@@ -256,13 +249,12 @@ func TestAReplyIsForItsRequest(t *testing.T) {
 			}
 		}
 		if got, err := opener.Open(frames[i]); err != nil || string(got) != "answer" {
-			t.Errorf("request %d, its own reply after the others = %q, %v", i, got, err)
+			t.Errorf("request %d, its own reply after the other replies = %q, %v", i, got, err)
 		}
 	}
 }
 
-// TestAReplayedRequestReusesNoKey opens one request twice, as somebody who
-// recorded it can have it done, and checks that the two replies share nothing.
+// A recorded request is opened twice; the two replies share nothing.
 func TestAReplayedRequestReusesNoKey(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")

@@ -10,10 +10,8 @@ import (
 	"muster/internal/wire"
 )
 
-// nonce is what a broker sends a connection.
 const nonce = "9dYvQ2kGmTJcPZw"
 
-// presented is what a connection of s presents.
 func presented(t testing.TB, s *seal.Session) seal.Presented {
 	t.Helper()
 	proof, err := s.Prove([]byte(nonce))
@@ -23,8 +21,7 @@ func presented(t testing.TB, s *seal.Session) seal.Presented {
 	return seal.Presented{Token: s.Token(), Name: s.Name(), Signature: base64.RawURLEncoding.EncodeToString(proof), Nonce: nonce}
 }
 
-// presents is what a connection presents for token, sealed to the key of that
-// name.
+// presents returns what a connection with this token presents.
 func presents(t testing.TB, name string, token wire.Secret) seal.Presented {
 	t.Helper()
 	s, err := seal.NewSession(testKey(t, name).Public(), token)
@@ -108,7 +105,7 @@ func TestTokensThatDoNotOpen(t *testing.T) {
 	good := session.Token()
 	part, otherPart := strings.Split(good, "."), strings.Split(other.Token(), ".")
 	join := func(parts ...string) string { return strings.Join(parts, ".") }
-	// raw seals in the session what no NewSession would, as a stranger can.
+	// raw seals text that NewSession would refuse.
 	raw := func(purpose seal.Purpose, text string) string {
 		s, _, err := session.Seal(purpose, []byte(text))
 		if err != nil {
@@ -158,8 +155,7 @@ func TestTokensThatDoNotOpen(t *testing.T) {
 	}
 }
 
-// TestATokenIsOfItsConnection presents a token that somebody has recorded on other
-// connections, to an opener that remembers its session and to one that does not.
+// A recorded token comes on other connections, to an opener with its session cached and to one without.
 func TestATokenIsOfItsConnection(t *testing.T) {
 	t.Parallel()
 	remembers := testOpener(t, "a")

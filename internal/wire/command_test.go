@@ -6,8 +6,6 @@ import (
 	"muster/internal/wire"
 )
 
-// TestACommandProofIsOfOneCommandToOneNode changes each thing that the proof is
-// about.
 func TestACommandProofIsOfOneCommandToOneNode(t *testing.T) {
 	t.Parallel()
 	key := wire.CommandKey("toomanysecrets", "web1.example.net")

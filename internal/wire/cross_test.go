@@ -14,7 +14,7 @@ import (
 	"muster/internal/wire"
 )
 
-// A signer is a key, about which others make certificates.
+// A signer is a key.
 type signer struct {
 	key *ecdsa.PrivateKey
 }
@@ -57,9 +57,8 @@ func (s *signer) about(t *testing.T, name string, parent *signer, parentName str
 	return c
 }
 
-// TestCheckCross tries all that somebody without the old root's key could hold up
-// as its word for a root of their own: above all what the holder of the issuing
-// key, which is on the network, can sign and what was signed for it.
+// TestCheckCross tries all that an attacker without the old root's key can present, above all with the issuing key,
+// which is on the network.
 func TestCheckCross(t *testing.T) {
 	t.Parallel()
 	oldRoot, newRoot, issuing, mallory, node := newSigner(t), newSigner(t), newSigner(t), newSigner(t), newSigner(t)
@@ -91,7 +90,7 @@ func TestCheckCross(t *testing.T) {
 
 		"a genuine one, about another root":              {triple{cross, by, evil}, false},
 		"of another key, under the same names":           {triple{mallory.about(t, "new", oldRoot, "old", nil), by, root}, false},
-		"signed by somebody, in the old root's name":     {triple{mallory.about(t, "new", mallory, "old", nil), by, evil}, false},
+		"signed by a stranger, in the old root's name":   {triple{mallory.about(t, "new", mallory, "old", nil), by, evil}, false},
 		"signed by the issuing key, in the root's name":  {triple{mallory.about(t, "new", issuing, "old", nil), by, evil}, false},
 		"signed by the issuing key, in its own name":     {triple{mallory.about(t, "new", issuing, "issuing", nil), by, evil}, false},
 		"signed by the issuing key, by its certificate":  {triple{mallory.about(t, "new", issuing, "issuing", nil), issuingCert, evil}, false},

@@ -13,8 +13,8 @@ import (
 	"muster/internal/wire"
 )
 
-// TestAPingThatComesTooEarlyIsAnswered has brokers say what they say until a client is
-// admitted, whole and byte by byte: nats.go would end the connection at a PING before the PONG.
+// Brokers send lines before they admit a client, whole and byte by byte. nats.go would close the connection at a
+// PING before the PONG.
 func TestAPingThatComesTooEarlyIsAnswered(t *testing.T) {
 	t.Parallel()
 	const (
@@ -105,7 +105,7 @@ func TestAPingThatComesTooEarlyIsAnswered(t *testing.T) {
 	}
 }
 
-// broker is the other end of a connection, which has said all that it says.
+// broker is the other end of a connection.
 type broker struct {
 	net.Conn
 	io.Reader
@@ -115,8 +115,7 @@ type broker struct {
 func (b *broker) Read(p []byte) (int, error)  { return b.Reader.Read(p) }
 func (b *broker) Write(p []byte) (int, error) { return b.heard.Write(p) }
 
-// TestABrokerIsAskedOnceTheConnectHasLeft has a connection whose handshake comes with the first that is
-// written: how long that takes says nothing of how long a broker thinks about whom to admit.
+// The time of a TLS handshake, which comes with the first write, does not count.
 func TestABrokerIsAskedOnceTheConnectHasLeft(t *testing.T) {
 	t.Parallel()
 	for _, writes := range [][]string{{"CONNECT {}\r\n"}, {"GET / HTTP/1.1\r\n\r\n", "\x82\x8c\x00\x00\x00\x00CONNECT {}\r\n"}} {
@@ -138,7 +137,7 @@ func TestABrokerIsAskedOnceTheConnectHasLeft(t *testing.T) {
 	}
 }
 
-// handshaking is a connection that does something before it writes.
+// handshaking delays its first write.
 type handshaking struct {
 	net.Conn
 	during func()
@@ -146,7 +145,7 @@ type handshaking struct {
 
 func (h *handshaking) Write(b []byte) (int, error) { h.during(); return len(b), nil }
 
-// TestPingsCostNothing has a false broker send many PINGs in the longest frames: they take no memory of the node.
+// Many PINGs in the longest frames take no memory.
 func TestPingsCostNothing(t *testing.T) {
 	const pings = 65532 / 6 // of one frame
 	told := strings.Repeat("\x82\x7e\xff\xfc"+strings.Repeat("PING\r\n", pings), 16) + "\x82\x06PONG\r\n"

@@ -11,7 +11,7 @@ import (
 	"muster/internal/wire"
 )
 
-// everyKind has a field of each kind that messages, records and events have.
+// everyKind has a field of each kind in messages, records and events.
 type everyKind struct {
 	Text     string `json:"text"`
 	Named    wire.Secret
@@ -37,7 +37,6 @@ type everyKind struct {
 	wire.Files
 }
 
-// TestEncodeJSONIsTheStandardForm compares with encoding/json, without its escapes for HTML.
 func TestEncodeJSONIsTheStandardForm(t *testing.T) {
 	t.Parallel()
 	full := everyKind{

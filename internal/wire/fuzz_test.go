@@ -10,7 +10,6 @@ import (
 	"muster/internal/wire"
 )
 
-// addGolden adds the golden files as seeds.
 func addGolden(f *testing.F) {
 	f.Helper()
 	files, err := filepath.Glob("testdata/*.json")
@@ -26,7 +25,7 @@ func addGolden(f *testing.F) {
 	}
 }
 
-// FuzzEachMember holds [wire.EachMember] to encoding/json on texts that are strict JSON. On all others it ends.
+// FuzzEachMember compares with encoding/json on strict JSON, and must end on any other text.
 func FuzzEachMember(f *testing.F) {
 	addGolden(f)
 	for _, s := range []string{`{}`, ` { "a" : [1,"}",{"b":"\\\""}] , "\u00e4":-1.5e3 } `, `{"a":,}`, `{"a":1`, `{"a"`, `[]`, `{"a":"\`, `{"a":1}}`, `{"a":{"b":[}]}`} {
@@ -53,7 +52,7 @@ func FuzzEachMember(f *testing.F) {
 	})
 }
 
-// FuzzDecodeStrict holds [wire.DecodeStrict] to encoding/json: what it takes, that takes as well, for the same value.
+// FuzzDecodeStrict checks that encoding/json accepts the same texts with the same value.
 func FuzzDecodeStrict(f *testing.F) {
 	addGolden(f)
 	for _, s := range []string{

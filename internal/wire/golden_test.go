@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// golden are the messages of docs/reference/protocol.md. The files are never edited once
-// a version is released, only added to: they are what other programs send.
+// golden are the messages of docs/reference/protocol.md. Do not edit files of a released version: other programs
+// send them.
 var golden = map[string]any{
 	"enroll.json": &wire.EnrollRequest{
 		ID: "f3VhqEUyQm6yXv2Vw0aJ9A", Identity: "web1.example.net", Token: "eyJhbGciOiJSUzI1NiJ9.eyJ9.c2ln", CSR: []byte("DER"),
@@ -67,7 +67,7 @@ var golden = map[string]any{
 	},
 }
 
-// decode decodes a golden file as what its name says.
+// decode decodes a golden file by its name.
 func decode(name string, b []byte) (any, error) {
 	switch {
 	case strings.HasPrefix(name, "enroll"):
@@ -127,8 +127,7 @@ func TestGoldenMessages(t *testing.T) {
 	}
 }
 
-// TestProtocolDocument holds docs/reference/protocol.md to the golden files: each of its
-// examples is one of them, and none is missing.
+// TestProtocolDocument checks that protocol.md has exactly the golden messages.
 func TestProtocolDocument(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/reference/protocol.md")
@@ -146,7 +145,6 @@ func TestProtocolDocument(t *testing.T) {
 	}
 }
 
-// TestCodesAreDocumented holds docs/reference/codes.md to the table of codes.
 func TestCodesAreDocumented(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -227,9 +225,8 @@ func TestDecodersRefuse(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks that hostile bytes panic no decoder, that no decoder
-// returns a message beside an error, and that what one accepts survives our
-// own encoding.
+// FuzzDecode checks that decoders do not panic, return no message beside an error, and accept only what survives
+// our encoding.
 func FuzzDecode(f *testing.F) {
 	addGolden(f)
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -88,8 +88,7 @@ func TestLimitsHaveTwoSides(t *testing.T) {
 	}
 }
 
-// TestFilesHaveTwoSides checks files at each limit and one past it, and every
-// character that a line of server.conf cannot hold.
+// TestFilesHaveTwoSides checks files at each limit and one past it, and every forbidden character.
 func TestFilesHaveTwoSides(t *testing.T) {
 	t.Parallel()
 	setting := map[string]string{"a": "b"}
@@ -152,8 +151,7 @@ func TestFilesHaveTwoSides(t *testing.T) {
 	}
 }
 
-// TestDigestCoversEachText moves text over each border between two texts of a
-// set, and between the kinds of files.
+// TestDigestCoversEachText moves text across each border between two texts.
 func TestDigestCoversEachText(t *testing.T) {
 	t.Parallel()
 	m := func(kv ...string) map[string]string {
@@ -193,8 +191,7 @@ func TestDigestCoversEachText(t *testing.T) {
 	}
 }
 
-// TestProofsCoverEachPart changes each part of what is signed, and expects the
-// signature to be good for the whole and nothing else, with every kind of key.
+// TestProofsCoverEachPart changes each signed part, with every kind of key.
 func TestProofsCoverEachPart(t *testing.T) {
 	t.Parallel()
 	digests := map[string][32]byte{
@@ -245,8 +242,6 @@ func TestProofsCoverEachPart(t *testing.T) {
 	}
 }
 
-// TestRolesAreReadFromOneURI has a row for each form that the authority does not
-// give to certificates.
 func TestRolesAreReadFromOneURI(t *testing.T) {
 	t.Parallel()
 	const good = "spiffe://fleet.test/node/web1.example.net"
@@ -282,8 +277,8 @@ func TestRolesAreReadFromOneURI(t *testing.T) {
 			}
 			cert.URIs = append(cert.URIs, parsed)
 		}
-		if role, who, err := wire.RoleOf(cert, "fleet.test"); !errors.Is(err, wire.ErrRole) || role != "" || who != "" {
-			t.Errorf("%s: RoleOf = %s, %q, %v, want %v", name, role, who, err, wire.ErrRole)
+		if role, holder, err := wire.RoleOf(cert, "fleet.test"); !errors.Is(err, wire.ErrRole) || role != "" || holder != "" {
+			t.Errorf("%s: RoleOf = %s, %q, %v, want %v", name, role, holder, err, wire.ErrRole)
 		}
 	}
 }

@@ -32,7 +32,7 @@ const (
 	AllRegistration = subjectRegistration + "*"
 )
 
-// EventTypes are the last tokens of event subjects. There are no others, because the store keeps every subject in
+// EventTypes are the last tokens of event subjects. There are no other types, because the store keeps every subject in
 // memory.
 var EventTypes = []string{"startup", "alive", "provisioned", "shutdown"}
 

@@ -25,7 +25,7 @@ func TestWhatIsSaidOfAnOffer(t *testing.T) {
 			t.Errorf("%s: %q is %q about %q, %v; want %q", name, a.Digest, why, digest, is, tt.want)
 		}
 	}
-	a := wire.Applied{Digest: "unusable:9f86:a\x1bb" + strings.Repeat("c", 1<<10)} // of who does as he likes
+	a := wire.Applied{Digest: "unusable:9f86:a\x1bb" + strings.Repeat("c", 1<<10)} // from a hostile node
 	if _, why, _ := a.Unusable(); len(why) > wire.MaxUnusableBytes || strings.Contains(why, "\x1b") {
 		t.Errorf("%q", why)
 	}

@@ -238,7 +238,7 @@ func TestFilesCheck(t *testing.T) {
 			}
 		})
 	}
-	// What Check lets through fits into a reply, whatever JSON makes of it.
+	// Files that Check accepts fit into a reply, whatever escapes JSON needs.
 	for _, c := range []string{"\\", "<", "\"", "é"} {
 		big := wire.Files{Configuration: map[string]string{"a": strings.Repeat(c, (wire.MaxFilesBytes-1)/len(c))}}
 		if err := big.Check(); err != nil {
@@ -260,8 +260,7 @@ func TestWaitIsBounded(t *testing.T) {
 	}
 }
 
-// TestAMistakeIsToldAsItStands: a member's name that is written twice is told as it is, also one that looks like a verb of
-// package fmt.
+// A duplicate name is quoted unchanged, even if it looks like a verb of package fmt.
 func TestAMistakeIsToldAsItStands(t *testing.T) {
 	t.Parallel()
 	err := wire.CheckStrict([]byte(`{"a":{"%q%q":1,"%q%q":2}}`))

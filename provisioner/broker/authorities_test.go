@@ -10,8 +10,6 @@ import (
 	"muster/provisioner/broker"
 )
 
-// TestABrokerWithoutACertificate serves clients without TLS, and the others as
-// soon as it has one.
 func TestABrokerWithoutACertificate(t *testing.T) {
 	t.Parallel()
 	var currentCertificate tls.Certificate

@@ -12,7 +12,6 @@ import (
 	"muster/internal/wire"
 )
 
-// userOf returns the public key of a user.
 func userOf(tb testing.TB) string {
 	tb.Helper()
 	k, err := nkeys.CreateUser()
@@ -26,8 +25,7 @@ func userOf(tb testing.TB) string {
 	return public
 }
 
-// FuzzCallout checks that whatever a broker says of a connection, it is told either a code, or
-// a user who has one inbox and the two subjects of enrollment.
+// FuzzCallout checks that a broker gets either a code, or a user with one inbox and the two subjects of enrollment.
 func FuzzCallout(f *testing.F) {
 	for _, s := range []string{
 		`{"nats":{"client_info":{"kind":"Client","type":"nats"},"connect_opts":{"name":"AAAAAAAAAAAAAAAAAAAAAA","auth_token":"a token"}}}`,
@@ -44,7 +42,7 @@ func FuzzCallout(f *testing.F) {
 	user := userOf(f)
 	f.Add(sealed)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// Sealed to somebody else, or by nobody.
+		// Sealed to another key, or not at all.
 		if r, err := c.open(b, broker); err == nil || r != nil || len(err.Error()) > 1000 || strings.Contains(err.Error(), "\n") {
 			t.Fatalf("open = %v, %v", r, err)
 		}
@@ -52,7 +50,7 @@ func FuzzCallout(f *testing.F) {
 		if json.Unmarshal(b, &r) != nil {
 			return
 		}
-		r.UserNkey = user // others are not asked about
+		r.UserNkey = user // every other user is refused
 		p, err := presentedTo(&r)
 		var text string
 		if err == nil {

@@ -18,9 +18,7 @@ import (
 	"muster/internal/wire"
 )
 
-// TestWhoWaitedTooLongIsNotAskedFor asks about a connection after more and more
-// waiting. When brokers ask more than can be answered, all wait as long as that is
-// allowed to be: were it nearly as long as brokers wait, no answer would come in time.
+// If a request could wait nearly as long as brokers do, no answer would arrive in time under overload.
 func TestWhoWaitedTooLongIsNotAskedFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, testWaited) // where no time passes, so that the limit is met to the nanosecond
@@ -39,21 +37,18 @@ func testWaited(t *testing.T) {
 	}
 }
 
-// TestAQuestionAboutNobodyIsNotAnswered has a broker ask about a connection without saying which
-// user that is to be: there is no answer to that, and the next question has one.
 func TestAQuestionAboutNobodyIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"", "x", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"} {
 		asked := 0
 		c, sealed, header := asking(t, func() { asked++ }, func(r *jwt.AuthorizationRequestClaims) { r.UserNkey = user })
 		if c.answer(t.Context(), calloutRequest{&nats.Msg{Data: sealed, Header: header}, time.Now()}) || asked > 0 {
-			t.Errorf("a question about the user %q is answered; the gate was asked %d times", user, asked)
+			t.Errorf("a request about the user %q is answered; the gate was asked %d times", user, asked)
 		}
 	}
 }
 
-// asking returns a callout that calls asked for each question that it asks the gate, a
-// question, and what comes with it.
+// asking returns a callout that calls asked for each call of the gate, and an encrypted request with its header.
 func asking(t testing.TB, asked func(), edit ...func(*jwt.AuthorizationRequestClaims)) (c *callout, sealed []byte, header nats.Header) {
 	t.Helper()
 	gate, err := NewGate(GateConfig{
@@ -100,9 +95,7 @@ func asking(t testing.TB, asked func(), edit ...func(*jwt.AuthorizationRequestCl
 	return c, sealed, nats.Header{server.AuthRequestXKeyHeader: {theirs}}
 }
 
-// TestAnswersAreTakenBeforeMoreIsAsked has a broker that asks, and reads no answer.
-// Those it would find when it reads again would be as old as they are many, and
-// nobody would have seen that they are too late.
+// The broker sends requests and reads no answer. Without the wait, old answers would pile up unnoticed.
 func TestAnswersAreTakenBeforeMoreIsAsked(t *testing.T) {
 	t.Parallel()
 	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
@@ -148,9 +141,9 @@ func TestAnswersAreTakenBeforeMoreIsAsked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for given := time.Now(); asked.Load() < most; ask() { // in a loop, for a question that waited too long is dropped
+	for given := time.Now(); asked.Load() < most; ask() { // in a loop, for a request that waited too long is dropped
 		if time.Since(given) > 10*time.Second {
-			t.Fatalf("%d questions have an answer under way, want %d", asked.Load(), most)
+			t.Fatalf("%d requests have an answer under way, want %d", asked.Load(), most)
 		}
 	}
 	for range most {
@@ -172,8 +165,7 @@ func TestAnswersAreTakenBeforeMoreIsAsked(t *testing.T) {
 	}
 }
 
-// A slowWire makes a connection whose far end, while it is held, reads nothing of what is
-// written to it.
+// A slowWire's far end reads nothing while it is held.
 type slowWire struct {
 	net.Conn
 

@@ -15,8 +15,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-// outside is a nats-server that is configured as Text says, in this process,
-// with the gate of a site before it.
+// outside is a nats-server in this process, configured by Text, with a site's gate.
 type outside struct {
 	*site
 	keys     broker.Keys
@@ -26,8 +25,7 @@ type outside struct {
 	path     string // of the server's configuration
 }
 
-// newOutside starts both. The configuration is changed by edit before it is
-// used, if that is not nil.
+// newOutside starts both. edit, if not nil, changes the configuration first.
 func newOutside(t testing.TB, edit func(string) string) *outside {
 	t.Helper()
 	o := newServer(t, edit)
@@ -35,7 +33,7 @@ func newOutside(t testing.TB, edit func(string) string) *outside {
 	return o
 }
 
-// newServer starts the server, and nobody who answers it.
+// newServer starts the server without provisioners.
 func newServer(t testing.TB, edit func(string) string) *outside {
 	t.Helper()
 	keys, err := broker.NewKeys()
@@ -48,7 +46,6 @@ func newServer(t testing.TB, edit func(string) string) *outside {
 	return o
 }
 
-// startServer starts a server with a configuration, until the test ends.
 func startServer(t testing.TB, path string) *server.Server {
 	t.Helper()
 	opts, err := server.ProcessConfigFile(path)
@@ -76,8 +73,7 @@ func startServer(t testing.TB, path string) *server.Server {
 	return s
 }
 
-// serverFile writes the configuration of a server on a free port, changed by edit
-// if that is not nil, and returns its path.
+// serverFile writes the configuration of a server on a free port and returns its path. edit may be nil.
 func serverFile(t testing.TB, keys broker.Keys, edit func(string) string) string {
 	t.Helper()
 	text, err := broker.ServerConfig{
@@ -86,7 +82,7 @@ func serverFile(t testing.TB, keys broker.Keys, edit func(string) string) string
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without TLS, whose files are not what this is about.
+	// Without TLS, which these tests do not need.
 	before, rest, _ := strings.Cut(text, "tls {")
 	_, after, ok := strings.Cut(rest, "}\n")
 	if !ok {
@@ -102,14 +98,12 @@ func serverFile(t testing.TB, keys broker.Keys, edit func(string) string) string
 	return path
 }
 
-// provisioner answers the server's questions with these keys, until the test
-// ends. The server is at url.
+// provisioner answers the callout of the server at url until the test ends.
 func (o *outside) provisioner(t testing.TB, keys broker.Keys, url string) *broker.External {
 	t.Helper()
 	return o.provisionerWith(t, broker.ExternalConfig{URLs: url, Keys: keys, Gate: o.config(t).Gate})
 }
 
-// provisionerWith is provisioner with a configuration.
 func (o *outside) provisionerWith(t testing.TB, cfg broker.ExternalConfig) *broker.External {
 	t.Helper()
 	e, err := broker.NewExternal(cfg)
@@ -137,8 +131,7 @@ func (o *outside) provisionerWith(t testing.TB, cfg broker.ExternalConfig) *brok
 	return e
 }
 
-// TestAQuestionInClearIsNotAnswered takes the xkey out of the server's
-// configuration: tokens would be readable between servers.
+// Without an xkey, tokens would be readable between servers.
 func TestAQuestionInClearIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(string) string{
@@ -154,7 +147,7 @@ func TestAQuestionInClearIsNotAnswered(t *testing.T) {
 			return nats.Connect(o.url, nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)), nats.Timeout(10*time.Second))
 		}
 		nc, err := connect()
-		// The server pings who is admitted only after seconds, and nats.go does not expect that.
+		// The server pings an admitted client only after seconds, which nats.go does not expect.
 		for n := 0; n < 5 && edit == nil && err != nil && strings.Contains(err.Error(), "got 'PING'"); n++ {
 			nc, err = connect()
 		}
@@ -167,8 +160,6 @@ func TestAQuestionInClearIsNotAnswered(t *testing.T) {
 	}
 }
 
-// TestNewExternalListsEveryMistake says all that is wrong at once, and no
-// secret.
 func TestNewExternalListsEveryMistake(t *testing.T) {
 	t.Parallel()
 	_, err := broker.NewExternal(broker.ExternalConfig{URLs: "http://u:hush@n1", Keys: broker.Keys{
@@ -190,7 +181,6 @@ func TestNewExternalListsEveryMistake(t *testing.T) {
 	}
 }
 
-// TestNobodyRunsBeforeStart asks an External that has not started.
 func TestNobodyRunsBeforeStart(t *testing.T) {
 	t.Parallel()
 	keys, err := broker.NewKeys()

@@ -4,8 +4,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Server returns the NATS server of a running broker, for tests that look at
-// its settings from outside.
+// Server returns the NATS server of a running broker.
 func (b *Broker) Server() *server.Server {
 	s, err := b.running()
 	if err != nil {
@@ -14,8 +13,6 @@ func (b *Broker) Server() *server.Server {
 	return s
 }
 
-// AllCommands covers every node's command subject.
 const AllCommands = allCommands
 
-// Render is what the logger makes of a line of the server's.
 func Render(format string, v ...any) (text, address string, client bool) { return render(format, v) }

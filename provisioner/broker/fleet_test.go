@@ -89,9 +89,8 @@ func TestNodeSpeaksToProvisioners(t *testing.T) {
 	}
 }
 
-// TestAnswersToWhatANodeSaysAreNotTheProvisioners has somebody answer what a node says,
-// as JetStream does when it is overrun, whatever the stream is told of acknowledgements.
-// The node has chosen where: at the record of another one.
+// A responder answers an event, as JetStream does when it is overrun. The node chose the reply subject: another
+// node's record.
 func TestAnswersToWhatANodeSaysAreNotTheProvisioners(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -147,8 +146,7 @@ func TestAnswersToWhatANodeSaysAreNotTheProvisioners(t *testing.T) {
 	}
 }
 
-// TestWhereAnswersGoIsForgotten looks at the broker's own word: what it keeps of requests
-// that nobody has answered is kept no longer than somebody could.
+// The broker must keep reply subjects no longer than an answer may take.
 func TestWhereAnswersGoIsForgotten(t *testing.T) {
 	t.Parallel()
 	account, err := newSite(t).Server().LookupAccount(broker.AccountMuster)
@@ -235,7 +233,7 @@ func TestCertificatesAtTheDoor(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// A good token beside the certificate makes no difference.
+			// A good token beside the certificate changes nothing.
 			for _, members := range []map[string]any{nil, {"auth_token": goodToken}} {
 				got := s.dial(t, s.tlsConfig(tt.cert)).hello(members)
 				if tt.in != (len(got) == 0) {

@@ -21,8 +21,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-// gateAt returns a gate whose clock stands still, whose good token expires when
-// told, and which admits every node.
+// gateAt returns a gate with a fixed clock that admits every node; its good token expires as given.
 func gateAt(t testing.TB, now, expires time.Time, edits ...func(*broker.GateConfig)) *broker.Gate {
 	t.Helper()
 	cfg := broker.GateConfig{
@@ -46,7 +45,7 @@ func gateAt(t testing.TB, now, expires time.Time, edits ...func(*broker.GateConf
 	return g
 }
 
-// chain returns cert's chain, parsed, as TLS would verify it.
+// chain returns cert's chain as TLS would verify it.
 func chain(t testing.TB, cert tls.Certificate) []*x509.Certificate {
 	t.Helper()
 	var certs []*x509.Certificate
@@ -262,8 +261,8 @@ func TestPresentedKeepsItsSecrets(t *testing.T) {
 	}
 }
 
-// FuzzAuthorize checks that whatever strangers present is either denied, or
-// admitted to exactly one inbox and the two subjects of enrollment.
+// FuzzAuthorize checks that a client is denied, or admitted to exactly one inbox and the two subjects of
+// enrollment.
 func FuzzAuthorize(f *testing.F) {
 	f.Add("AAAAAAAAAAAAAAAAAAAAAA", goodToken, "", "")
 	f.Add("*", goodToken, "signature", "")
@@ -286,7 +285,6 @@ func FuzzAuthorize(f *testing.F) {
 	})
 }
 
-// userKey returns a public user nkey whose seed is lost.
 func userKey(tb testing.TB) string {
 	tb.Helper()
 	key, err := nkeys.CreateUser()

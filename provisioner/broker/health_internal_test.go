@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// TestASlowDiskIsNoFailedStore has looks take seven seconds each: that is told, and over when the look is.
-// One look with an error is no failure yet.
+// Checks take seven seconds each: that is reported until the check ends. One failed check is not yet a failure.
 func TestASlowDiskIsNoFailedStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

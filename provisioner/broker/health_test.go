@@ -15,7 +15,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-// records makes a stream of one broker, and returns what publishes to it.
+// records makes a stream and returns a function that publishes to it.
 func records(t *testing.T, b *broker.Broker) (jetstream.JetStream, func() error) {
 	t.Helper()
 	js := streams(t, b)
@@ -30,7 +30,7 @@ func records(t *testing.T, b *broker.Broker) (jetstream.JetStream, func() error)
 	}
 }
 
-// watch watches a broker's store, and returns what that ends with.
+// watch returns the error that ends the watch.
 func watch(t *testing.T, b *broker.Broker) <-chan error {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -40,7 +40,7 @@ func watch(t *testing.T, b *broker.Broker) <-chan error {
 	return ended
 }
 
-// failed waits for the end of a watch, and expects that the store has failed.
+// failed expects ErrStoreFailed.
 func failed(t *testing.T, ended <-chan error, want string) {
 	t.Helper()
 	select {
@@ -53,8 +53,7 @@ func failed(t *testing.T, ended <-chan error, want string) {
 	}
 }
 
-// TestAFullDiskIsAFailedStore fills the disk under a broker. What was acknowledged is there
-// after another start, once there is room.
+// What was acknowledged is there after a restart with free space.
 func TestAFullDiskIsAFailedStore(t *testing.T) {
 	t.Parallel()
 	d := testdisk.New(t, 128<<20)
@@ -79,7 +78,7 @@ func TestAFullDiskIsAFailedStore(t *testing.T) {
 	}
 }
 
-// TestADirectoryThatIsGoneIsAFailedStore takes the store directory away: acknowledgements go on.
+// The server keeps acknowledging although the directory is gone.
 func TestADirectoryThatIsGoneIsAFailedStore(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(dir string) error{
@@ -104,8 +103,7 @@ func TestADirectoryThatIsGoneIsAFailedStore(t *testing.T) {
 	}
 }
 
-// TestADamagedStreamKeepsTheBrokerFromStarting removes the file that says what a stream is: nats-server
-// passes over the stream, and another one would be made in its place.
+// nats-server skips a stream without its metadata file, and a new one would be made in its place.
 func TestADamagedStreamKeepsTheBrokerFromStarting(t *testing.T) {
 	t.Parallel()
 	var cfg broker.Config
@@ -124,8 +122,7 @@ func TestADamagedStreamKeepsTheBrokerFromStarting(t *testing.T) {
 	}
 }
 
-// TestIndexesCountIfTheServerEndedWell starts on a store whose last server did, and on one
-// whose last server was killed. Nothing is lost in either case.
+// Nothing is lost in either case.
 func TestIndexesCountIfTheServerEndedWell(t *testing.T) {
 	t.Parallel()
 	var cfg broker.Config
@@ -163,7 +160,6 @@ func TestIndexesCountIfTheServerEndedWell(t *testing.T) {
 	}
 }
 
-// streams returns JetStream of a broker.
 func streams(t *testing.T, b *broker.Broker) jetstream.JetStream {
 	t.Helper()
 	nc, err := b.Connect("test")
@@ -178,7 +174,7 @@ func streams(t *testing.T, b *broker.Broker) jetstream.JetStream {
 	return js
 }
 
-// TestAStreamThatIsBeingMadeIsNoFailure has a stream on disk that the server does not know yet.
+// A stream is on disk that the server does not know yet.
 func TestAStreamThatIsBeingMadeIsNoFailure(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

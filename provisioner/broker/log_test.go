@@ -62,7 +62,7 @@ func TestTokenStaysOutOfTheLog(t *testing.T) {
 	}
 }
 
-// ways are how clients come to a site that is made with byWebSocket(true).
+// ways are how clients connect to a site made with byWebSocket(true).
 var ways = map[string]func(*site, *testing.T) *raw{
 	"over TCP":     func(s *site, t *testing.T) *raw { t.Helper(); return s.dial(t, nil) },
 	"by WebSocket": (*site).dialWeb,
@@ -119,14 +119,14 @@ func TestFloodOfRefusalsIsBounded(t *testing.T) {
 		defer s.mu.Unlock()
 		return len(s.refused) == 300
 	})
-	// 100 at once and 20 a second; the loop takes a second, or ten where all else runs too.
+	// 100 at once and 20 a second; the loop takes one second, or ten under load.
 	n, took := strings.Count(s.log.String(), "\n"), time.Since(begun)
 	if limit := 100 + 20*took.Seconds(); n < 100 || float64(n) > limit {
 		t.Errorf("300 refused connections made %d lines in %v, want 100 to %.0f", n, took, limit)
 	}
 }
 
-// The server makes what a client says of itself part of a format string.
+// The server puts client-controlled text into a format string.
 func TestClientCannotFormatTheLog(t *testing.T) {
 	t.Parallel()
 	for name, dial := range ways {
@@ -149,8 +149,7 @@ func TestClientCannotFormatTheLog(t *testing.T) {
 	}
 }
 
-// What a client says of itself is cut off before the line is formatted, not
-// after: by then it would have filled the memory.
+// Client-controlled text is removed before formatting, or it would fill the memory.
 func TestRender(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -176,7 +175,6 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// counter counts how often it is formatted.
 type counter struct{ n int }
 
 func (c *counter) String() string { c.n++; return "arg" }
@@ -194,9 +192,8 @@ func TestWithoutALog(t *testing.T) {
 	_, _ = io.WriteString(conn, "nonsense\r\n")
 }
 
-// TestStrangersDoNotFillTheLog has a machine with a token send headers that are
-// none, of which nats.go complains to us. Nothing is said about it. Other
-// complaints are in the log, where nats.go would print them.
+// A client with a token sends malformed headers, of which nats.go complains; they are not logged, other complaints
+// are.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

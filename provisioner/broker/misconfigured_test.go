@@ -11,14 +11,13 @@ import (
 	"muster/provisioner/broker"
 )
 
-// TestMisconfiguredServerIsRefusedAtTheStart takes one thing at a time out of the configuration of a server.
 func TestMisconfiguredServerIsRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ from, to, want string }{
-		"drop connections": {"$SYS.REQ.SERVER.*.KICK", "nobody", "cannot be disconnected"},
-		"list connections": {"$SYS.REQ.SERVER.PING.CONNZ", "nobody", "cannot be disconnected"},
-		"signs of life":    {"$SYS.SERVER.*.STATSZ", "nobody", "cannot be disconnected"},
-		"answers":          {"_INBOX.muster.>", "nobody", "cannot be disconnected"},
+		"drop connections": {"$SYS.REQ.SERVER.*.KICK", "unused", "cannot be disconnected"},
+		"list connections": {"$SYS.REQ.SERVER.PING.CONNZ", "unused", "cannot be disconnected"},
+		"signs of life":    {"$SYS.SERVER.*.STATSZ", "unused", "cannot be disconnected"},
+		"answers":          {"_INBOX.muster.>", "unused", "cannot be disconnected"},
 		"max_payload":      {"max_payload: 8388608", "max_payload: 65536", "max_payload is 65536"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +42,7 @@ func TestMisconfiguredServerIsRefusedAtTheStart(t *testing.T) {
 	}
 }
 
-// TestQuestionThatCannotBeReadIsReported gives a provisioner another xkey than the server has.
+// The provisioner has another xkey than the server.
 func TestQuestionThatCannotBeReadIsReported(t *testing.T) {
 	t.Parallel()
 	o := newServer(t, nil)

@@ -17,7 +17,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-// origin is the server's word on where a request comes from.
+// origin is Nats-Request-Info.
 type origin struct {
 	Account string `json:"acc"`
 	User    string `json:"user"`
@@ -25,8 +25,7 @@ type origin struct {
 	Host    string `json:"host"`
 }
 
-// respond answers requests on subject with reply, and passes on what the server
-// says of each.
+// respond replies to requests on subject and returns their origins.
 func respond(t *testing.T, nc *nats.Conn, subject string, reply []byte) <-chan origin {
 	t.Helper()
 	origins := make(chan origin, 16) // more than any test asks

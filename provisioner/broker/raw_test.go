@@ -18,8 +18,7 @@ import (
 	"muster/internal/wire"
 )
 
-// raw speaks the NATS protocol by hand, to say what no client library would and
-// to know exactly what is answered to it.
+// raw speaks the NATS protocol by hand.
 type raw struct {
 	t    *testing.T
 	conn net.Conn
@@ -31,8 +30,7 @@ type raw struct {
 	}
 }
 
-// dial connects over TCP and, if config is not nil, TLS. It reads INFO and says
-// nothing.
+// dial connects over TCP, with TLS if config is not nil, and reads INFO.
 func (s *site) dial(t *testing.T, config *tls.Config) *raw {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "nats://"))
@@ -47,7 +45,7 @@ func (s *site) dial(t *testing.T, config *tls.Config) *raw {
 	return c
 }
 
-// dialWeb connects by WebSocket, without TLS. It reads INFO and says nothing.
+// dialWeb connects by WebSocket without TLS and reads INFO.
 func (s *site) dialWeb(t *testing.T) *raw {
 	t.Helper()
 	address := strings.TrimPrefix(s.WebSocketURL(), "ws://")
@@ -67,7 +65,6 @@ func (s *site) dialWeb(t *testing.T) *raw {
 	return begin(t, w)
 }
 
-// framed is a connection by WebSocket.
 type framed struct {
 	net.Conn
 	r    *bufio.Reader
@@ -95,7 +92,7 @@ func (f *framed) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements [net.Conn]. The mask is zeros.
+// Write implements [net.Conn] with a mask of zeros.
 func (f *framed) Write(b []byte) (int, error) {
 	head := binary.BigEndian.AppendUint64([]byte{0x82, 0x80 | 127}, uint64(len(b)))
 	if _, err := f.Conn.Write(append(append(head, 0, 0, 0, 0), b...)); err != nil {
@@ -104,7 +101,6 @@ func (f *framed) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// begin reads INFO from a connection, which ends with the test.
 func begin(t *testing.T, conn net.Conn) *raw {
 	t.Helper()
 	t.Cleanup(func() { conn.Close() })
@@ -122,8 +118,7 @@ func begin(t *testing.T, conn net.Conn) *raw {
 	return c
 }
 
-// hello sends CONNECT with the raw's own name and these members, and returns
-// what is answered up to a PONG, or the end.
+// hello sends CONNECT with these members and returns the lines up to PONG or the end.
 func (c *raw) hello(members map[string]any) []string {
 	c.t.Helper()
 	all := map[string]any{"verbose": false, "name": c.name, "protocol": 1, "headers": true, "echo": true}
@@ -137,8 +132,7 @@ func (c *raw) hello(members map[string]any) []string {
 	return c.say("CONNECT " + string(b))
 }
 
-// say sends lines and a PING, and returns what is answered up to the PONG, or
-// to the end of the connection, which is the line "EOF".
+// say sends lines and a PING, and returns the lines up to PONG, or to "EOF".
 func (c *raw) say(lines ...string) []string {
 	c.t.Helper()
 	text := strings.Join(append(lines, "PING"), "\r\n") + "\r\n"
@@ -163,7 +157,7 @@ func (c *raw) say(lines ...string) []string {
 	}
 }
 
-// last reads until the server ends the connection and returns its last line.
+// last returns the last line before the server closes the connection.
 func (c *raw) last() string {
 	c.t.Helper()
 	last := ""
@@ -181,7 +175,6 @@ func (c *raw) last() string {
 	}
 }
 
-// mustHello is hello for a client that is let in.
 func (c *raw) mustHello(members map[string]any) *raw {
 	c.t.Helper()
 	if got := c.hello(members); len(got) > 0 {
@@ -190,13 +183,11 @@ func (c *raw) mustHello(members map[string]any) *raw {
 	return c
 }
 
-// subscribe and publish return the protocol lines for it.
 func subscribe(subject string) string { return fmt.Sprintf("SUB %s 1", subject) }
 
 func publish(subject string) string { return fmt.Sprintf("PUB %s 2\r\n{}", subject) }
 
-// refusal reports whether got is the server's refusal of one subject and
-// nothing else.
+// refusal reports whether got is only the refusal of one subject.
 func refusal(got []string) bool {
 	return len(got) == 1 && strings.HasPrefix(got[0], "-ERR 'Permissions Violation")
 }

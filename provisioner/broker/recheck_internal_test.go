@@ -17,7 +17,7 @@ import (
 
 const gatePatience = 30 * time.Second
 
-// servers is one server with connections of nodes, an External that knows it, and what the gate says of them.
+// servers is a server with connections of nodes, an External, and the gate's decisions.
 type servers struct {
 	*External
 	server *server.Server
@@ -81,14 +81,13 @@ func newServers(t *testing.T) *servers {
 	return f
 }
 
-// says makes the gate say this of every node.
 func (f *servers) says(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.admit = func(wire.Identity, Certificate) error { return err }
 }
 
-// connect returns a connection, and what is closed when it ends.
+// connect returns a connection and a channel that closes when it ends.
 func (f *servers) connect(t *testing.T, user string) (*nats.Conn, <-chan struct{}) {
 	t.Helper()
 	closed := make(chan struct{})
@@ -110,7 +109,6 @@ func ended(t *testing.T, what string, closed <-chan struct{}) {
 	}
 }
 
-// TestExternalRecheckDropsWhatIsNotAdmittedAnyMore asks about one node, about many and about all.
 func TestExternalRecheckDropsWhatIsNotAdmittedAnyMore(t *testing.T) {
 	t.Parallel()
 	f := newServers(t)
@@ -148,7 +146,6 @@ func TestExternalRecheckDropsWhatIsNotAdmittedAnyMore(t *testing.T) {
 	ended(t, "all", closed)
 }
 
-// TestMoreConnectionsThanAPageAreRechecked has a server say of a few connections at a time.
 func TestMoreConnectionsThanAPageAreRechecked(t *testing.T) {
 	t.Parallel()
 	f := newServers(t)
@@ -159,7 +156,7 @@ func TestMoreConnectionsThanAPageAreRechecked(t *testing.T) {
 		all = append(all, closed)
 	}
 	f.says(errors.New("revoked"))
-	for range 5 { // those that are dropped let others move up
+	for range 5 { // entries move up when connections end
 		if err := f.RecheckAll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +166,7 @@ func TestMoreConnectionsThanAPageAreRechecked(t *testing.T) {
 	}
 }
 
-// TestASilentServerIsNamedAndHoldsUpNoOther has a server that is known and does not answer, or refuses to.
+// A known server does not answer, or refuses to.
 func TestASilentServerIsNamedAndHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	f := newServers(t)

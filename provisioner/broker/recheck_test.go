@@ -13,8 +13,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-// TestRecheckDropsWhatIsNotAdmittedAnyMore drops connections with a certificate that is not admitted any more, of the
-// nodes that it is told of or of all, and nothing else.
+// Only connections of the given nodes, or of all, are dropped.
 func TestRecheckDropsWhatIsNotAdmittedAnyMore(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -67,8 +66,7 @@ func TestRecheckDropsWhatIsNotAdmittedAnyMore(t *testing.T) {
 	stay("all are checked", current, short, machine)
 }
 
-// A certificate is superseded between the gate's look at the record and the
-// moment its connection can be found.
+// The certificate is superseded after the gate's decision and before the connection is listed.
 func TestSupersededWhileConnecting(t *testing.T) {
 	t.Parallel()
 	asked, goOn := make(chan struct{}), make(chan struct{})
@@ -101,8 +99,7 @@ func TestSupersededWhileConnecting(t *testing.T) {
 	}
 }
 
-// TestRenewalsComeFromTheFleetAlone has a node ask, with a forged header, and
-// the responder told who it is.
+// A node sends a request with a forged header.
 func TestRenewalsComeFromTheFleetAlone(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

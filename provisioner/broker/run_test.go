@@ -168,7 +168,6 @@ func TestRestartKeepsTheStore(t *testing.T) {
 	}
 }
 
-// open returns what get gets from the broker's JetStream.
 func open(t *testing.T, b *broker.Broker, get func(jetstream.JetStream) (jetstream.Stream, error)) jetstream.Stream {
 	t.Helper()
 	stream, err := get(streams(t, b))

@@ -21,9 +21,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-// TestABrokerStopsWhileNodesConnect stops a broker in the middle of nodes that
-// come without end. nats-server's own Shutdown ends the process by a panic if a
-// node asks for its authorization between two of its steps: nine runs of nine.
+// nats-server's own Shutdown panics if a client is authorized between two of its steps: nine of nine runs.
 func TestABrokerStopsWhileNodesConnect(t *testing.T) {
 	t.Parallel()
 	keys, err := broker.NewKeys()
@@ -46,7 +44,7 @@ func TestABrokerStopsWhileNodesConnect(t *testing.T) {
 	nodes.Wait()
 }
 
-// runFile runs a broker as this file says, until stop is called or the test ends.
+// runFile runs a broker until stop is called or the test ends.
 func runFile(t *testing.T, path string) (address string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -71,9 +69,7 @@ func runFile(t *testing.T, path string) (address string, stop func()) {
 	return u.Host, stop
 }
 
-// TestWhoIsAdmittedLateIsAdmitted has a gate that takes three seconds, less than what brokers
-// and nodes wait. nats-server would send the node a PING meanwhile, and clients take that for the
-// end: they look for the PONG to their own.
+// The gate takes three seconds. nats-server would send a PING meanwhile, which clients take for a failure.
 func TestWhoIsAdmittedLateIsAdmitted(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*testing.T, *outside) (url string){
@@ -102,8 +98,7 @@ func TestWhoIsAdmittedLateIsAdmitted(t *testing.T) {
 	}
 }
 
-// tryConnect connects to a broker as a node with a token, and does not wait for its
-// answer.
+// tryConnect connects with a token and does not wait for the answer.
 func tryConnect(address string) error {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -120,7 +115,6 @@ func tryConnect(address string) error {
 	return err
 }
 
-// TestAFileThatIsNotThereIsToBeWritten expects to be told with what.
 func TestAFileThatIsNotThereIsToBeWritten(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "nats-server.conf")
@@ -130,8 +124,7 @@ func TestAFileThatIsNotThereIsToBeWritten(t *testing.T) {
 	}
 }
 
-// TestAFileWithAMistakeIsNamed, whichever the mistake is: nats-server does so for
-// some, and takes one that is empty for a broker that is open to all.
+// nats-server names the file in some errors only, and accepts an empty file, which admits every client.
 func TestAFileWithAMistakeIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"jetstream {", "lissten: 4222", "listen: nonsense:port:x", "", "listen: 127.0.0.1:-1\n"} {
@@ -146,8 +139,7 @@ func TestAFileWithAMistakeIsNamed(t *testing.T) {
 	}
 }
 
-// TestAPortForRoutesThatIsTakenIsSaid, at once: nats-server itself ends then, and within another
-// process waits for it without end.
+// nats-server itself would exit; inside another process it would wait forever.
 func TestAPortForRoutesThatIsTakenIsSaid(t *testing.T) {
 	t.Parallel()
 	occupied, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,8 +12,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-// TestSealedTokensNameTheirSession presents sealed tokens to the gate. It looks at
-// their size and at whether there is an nkey; who opens them has it proven.
+// The gate checks a sealed token's size and that there is an nkey; the opener checks the proof.
 func TestSealedTokensNameTheirSession(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

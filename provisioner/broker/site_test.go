@@ -32,10 +32,10 @@ const (
 	patience    = 30 * time.Second // for what takes milliseconds, unless the machine stands still
 )
 
-// errToken is what the site's token verifier says to every token but its own.
+// errToken refuses every token but the site's.
 var errToken = errors.New("not signed by a trusted signer")
 
-// authority is a small certificate authority: a root that signs leaves.
+// authority is a root that signs leaves.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -74,8 +74,6 @@ func create(tb testing.TB, template, parent *x509.Certificate, key, signer *ecds
 	return cert
 }
 
-// issue returns a certificate for role and name; edits change it before it is
-// signed.
 func (a *authority) issue(tb testing.TB, role wire.Role, name string, edits ...func(*x509.Certificate)) tls.Certificate {
 	tb.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 128))
@@ -106,7 +104,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// site is a running broker with its authority and what it wrote and refused.
+// site is a running broker with its authority, log and refusals.
 type site struct {
 	*broker.Broker
 	ca  *authority
@@ -119,7 +117,7 @@ type site struct {
 	refused []*broker.Denied
 }
 
-// newSite starts a broker. Edits change its configuration before.
+// newSite starts a broker after editing its configuration.
 func newSite(t testing.TB, edits ...func(*broker.Config)) *site {
 	t.Helper()
 	s := &site{ca: newAuthority(t), log: &buffer{}, revoked: make(map[string]error)}
@@ -131,7 +129,6 @@ func newSite(t testing.TB, edits ...func(*broker.Config)) *site {
 	return s
 }
 
-// config returns a configuration that works.
 func (s *site) config(t testing.TB) broker.Config {
 	t.Helper()
 	return broker.Config{
@@ -167,7 +164,6 @@ func (s *site) config(t testing.TB) broker.Config {
 	}
 }
 
-// start starts a broker that stops with the test.
 func start(t testing.TB, cfg broker.Config) *broker.Broker {
 	t.Helper()
 	b, err := broker.New(cfg)
@@ -192,14 +188,13 @@ func stop(t testing.TB, b *broker.Broker) {
 	}
 }
 
-// revoke makes AdmitNode refuse the certificate.
 func (s *site) revoke(cert tls.Certificate, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revoked[fmt.Sprintf("%x", sha256.Sum256(cert.Leaf.Raw))] = why
 }
 
-// lastRefusal waits for the gate to refuse somebody and returns how.
+// lastRefusal waits for a refusal of the gate.
 func (s *site) lastRefusal(t *testing.T) *broker.Denied {
 	t.Helper()
 	var d *broker.Denied
@@ -214,7 +209,6 @@ func (s *site) lastRefusal(t *testing.T) *broker.Denied {
 	return d
 }
 
-// muster returns a connection of the provisioner's.
 func (s *site) muster(t testing.TB) *nats.Conn {
 	t.Helper()
 	nc, err := s.Connect("provisioner")
@@ -225,7 +219,7 @@ func (s *site) muster(t testing.TB) *nats.Conn {
 	return nc
 }
 
-// client returns a connection over TCP under a new name, and its inbox prefix.
+// client returns a connection with a new name, and its inbox prefix.
 func (s *site) client(t testing.TB, opts ...nats.Option) (*nats.Conn, string) {
 	t.Helper()
 	name := wire.NewID()
@@ -238,7 +232,6 @@ func (s *site) client(t testing.TB, opts ...nats.Option) (*nats.Conn, string) {
 	return nc, wire.InboxPrefix(name)
 }
 
-// mutual makes a client present cert over TLS.
 func (s *site) mutual(cert tls.Certificate) nats.Option {
 	return nats.Secure(s.tlsConfig(cert))
 }
@@ -247,7 +240,6 @@ func (s *site) tlsConfig(certs ...tls.Certificate) *tls.Config {
 	return &tls.Config{RootCAs: s.ca.pool(), ServerName: "127.0.0.1", Certificates: certs}
 }
 
-// eventually waits until done returns true.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	deadline, tick := time.After(patience), time.NewTicker(5*time.Millisecond)
@@ -261,7 +253,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// receive waits for a value, or for the channel to close.
+// receive waits for a value or the end of the channel.
 func receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -273,7 +265,6 @@ func receive[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// buffer is a log that can be read while it is written.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -14,8 +14,8 @@ import (
 	"muster/provisioner/broker"
 )
 
-// TestBatchesAreStagedInMemory checks where the server keeps an incomplete batch: if it has another place for that one
-// day, this fails. What a killed process has left is replaced, and a stop leaves nothing.
+// This fails if nats-server moves its batch directory. Leftovers of a killed process are replaced, and a stop
+// leaves nothing.
 func TestBatchesAreStagedInMemory(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/shm"); err != nil {
@@ -53,7 +53,7 @@ func TestBatchesAreStagedInMemory(t *testing.T) {
 		t.Errorf("%s: %v, %v, want the incomplete batch", staged, entries, err)
 	}
 	if info, err := os.Stat(staged); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%s: %v, %v, want it closed to others", staged, info.Mode(), err)
+		t.Errorf("%s: %v, %v, want it closed to other users", staged, info.Mode(), err)
 	}
 	stop(t, s.Broker)
 	if _, err := os.Lstat(staged); !errors.Is(err, fs.ErrNotExist) {

@@ -17,20 +17,17 @@ import (
 	"muster/provisioner/broker"
 )
 
-// byWebSocket makes a site take WebSocket connections, too.
 func byWebSocket(plain bool) func(*broker.Config) {
 	return func(cfg *broker.Config) { cfg.WebSocket = broker.WebSocketConfig{Listen: "127.0.0.1:0", Plain: plain} }
 }
 
-// web connects by WebSocket under a new name.
 func (s *site) web(opts ...nats.Option) (*nats.Conn, error) {
 	name := wire.NewID()
 	return nats.Connect(s.WebSocketURL(), append([]nats.Option{nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)),
 		nats.NoReconnect(), nats.Timeout(patience)}, opts...)...)
 }
 
-// A machine with a token enrolls by WebSocket as it does without, and whatever
-// it puts into its headers, its address is the one that it comes from.
+// The address is the connection's, whatever the headers say.
 func TestTokenByWebSocket(t *testing.T) {
 	t.Parallel()
 	for name, plain := range map[string]bool{"wss": false, "ws": true} {
@@ -65,8 +62,7 @@ func TestTokenByWebSocket(t *testing.T) {
 	}
 }
 
-// A node of the fleet shows its certificate over WebSocket. It is held to the
-// authorities of the moment and can be dropped.
+// A certificate over WebSocket is checked against the present authorities, and can be dropped.
 func TestFleetByWebSocket(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, byWebSocket(false))
@@ -115,7 +111,7 @@ func TestFleetByWebSocket(t *testing.T) {
 	}
 }
 
-// No page of another origin has a browser connect to the port.
+// Browsers on pages of other origins are refused.
 func TestWebSocketPort(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, byWebSocket(true))
@@ -137,8 +133,7 @@ func TestWebSocketPort(t *testing.T) {
 	}
 }
 
-// TestStrangersAtTheWebSocketPort has strangers ask for what they do not get, and say what the server says of a disk that
-// fails: nobody is called for that, the lines are bounded, and no broker is restarted.
+// Clients send lines that look like errors of a disk. No alarm follows, the log is bounded, and no broker restarts.
 func TestStrangersAtTheWebSocketPort(t *testing.T) {
 	t.Parallel()
 	const failure = "critical write error"

@@ -40,7 +40,7 @@ type Config struct {
 	// Root is the self-signed certificate that nodes pin. Required.
 	Root *x509.Certificate
 
-	// Issuing is the CA certificate, signed by Root, that signs all others. It is not Root. Required.
+	// Issuing is the CA certificate, signed by Root, that signs all other certificates. It is not Root. Required.
 	Issuing *x509.Certificate
 
 	// Key is Issuing's private key. Sign is called concurrently. Required.

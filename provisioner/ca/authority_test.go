@@ -17,7 +17,6 @@ import (
 	"muster/provisioner/ca"
 )
 
-// caTemplate returns the template of a CA certificate that works at noon.
 func caTemplate(name string) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
@@ -26,8 +25,7 @@ func caTemplate(name string) *x509.Certificate {
 	}
 }
 
-// sign returns a certificate after template, signed by parent; both are the
-// same for a root.
+// sign returns a certificate signed by parent; a root has itself as parent.
 func sign(t testing.TB, template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) *x509.Certificate {
 	t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
@@ -48,7 +46,6 @@ func TestNewRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	rootKey, issuingKey := newEC(t, elliptic.P256()), newEC(t, elliptic.P256())
-	// pair makes a root and an issuing CA of its own after edited templates.
 	pair := func(edit func(root, issuing *x509.Certificate)) func(*ca.Config) {
 		root, issuing := caTemplate("root"), caTemplate("issuing")
 		edit(root, issuing)
@@ -108,8 +105,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestUsable asks authorities before, within and after their time: each can be
-// made, and only one of them issues.
+// TestUsable checks authorities before, within and after their validity.
 func TestUsable(t *testing.T) {
 	t.Parallel()
 	end := config(t).Issuing.NotAfter

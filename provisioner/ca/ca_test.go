@@ -21,16 +21,14 @@ import (
 
 const trustDomain = "fleet.example.net"
 
-// noon is the time at which the tests' authorities are made and issue. It has a
-// fraction of a second and another zone, as the real clock does.
+// noon has a fraction of a second and another zone, as the real clock does.
 var noon = time.Date(2026, 3, 1, 13, 0, 0, 123456789, time.FixedZone("CET", 3600))
 
-// testing authorities are made once: the keys take no part in any test.
+// The testing authorities are made once.
 var generated = sync.OnceValues(func() (*ca.Generated, error) {
 	return ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain, Now: func() time.Time { return noon }})
 })
 
-// config returns the configuration of an authority that works at noon.
 func config(t testing.TB) ca.Config {
 	t.Helper()
 	g, err := generated()
@@ -43,7 +41,6 @@ func config(t testing.TB) ca.Config {
 	}
 }
 
-// authority returns an authority after editing its configuration.
 func authority(t testing.TB, edit func(*ca.Config)) *ca.Authority {
 	t.Helper()
 	cfg := config(t)
@@ -57,8 +54,7 @@ func authority(t testing.TB, edit func(*ca.Config)) *ca.Authority {
 	return a
 }
 
-// rsaKeys are from testdata: they are slow to make, and slower yet with the race
-// detector.
+// rsaKeys are in testdata, since generating them is slow.
 var rsaKeys = map[int]func() (*rsa.PrivateKey, error){
 	1024: sync.OnceValues(func() (*rsa.PrivateKey, error) { return readRSA("testdata/rsa-1024.pem") }),
 	2048: sync.OnceValues(func() (*rsa.PrivateKey, error) { return readRSA("testdata/rsa-2048.pem") }),
@@ -96,7 +92,7 @@ func newEC(t testing.TB, curve elliptic.Curve) *ecdsa.PrivateKey {
 	return k
 }
 
-// keys returns one key of each accepted type, by [ca.KeyType].
+// keys returns a key of each [ca.KeyType].
 func keys(t testing.TB) map[string]crypto.Signer {
 	t.Helper()
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
@@ -109,7 +105,7 @@ func keys(t testing.TB) map[string]crypto.Signer {
 	}
 }
 
-// requests returns a request of each kind, by what it is; the key is missing.
+// requests returns a request of each kind, without a key.
 func requests() map[string]ca.Request {
 	return map[string]ca.Request{
 		"node": {Role: wire.RoleNode, Name: "web1.example.net"},
@@ -123,13 +119,12 @@ func requests() map[string]ca.Request {
 	}
 }
 
-// longName is an identity of 253 bytes, which no common name can hold.
+// longName is an identity of 253 bytes, too long for a common name.
 const longName = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa." +
 	"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb." +
 	"ccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc." +
 	"ddddddddddddddddddddddddddddddddddddddddddddddddd.example.net"
 
-// issue issues a certificate and parses it.
 func issue(t testing.TB, a *ca.Authority, r ca.Request) (*ca.Certificate, *x509.Certificate) {
 	t.Helper()
 	c, err := a.Issue(r)

@@ -7,7 +7,6 @@ import (
 	"muster/provisioner/ca"
 )
 
-// TestPublicKeyOfACertificate reads the key of certificates of each kind.
 func TestPublicKeyOfACertificate(t *testing.T) {
 	t.Parallel()
 	a := authority(t, nil)

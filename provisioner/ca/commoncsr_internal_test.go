@@ -16,7 +16,7 @@ import (
 	"muster/internal/wire"
 )
 
-// isUsual reports whether a request is usual, and fails if the general way reads it otherwise.
+// isUsual reports whether the fast path reads a request, and compares it with the general one.
 func isUsual(t *testing.T, csr []byte) bool {
 	t.Helper()
 	c := parseCommonCSR(csr)
@@ -30,8 +30,8 @@ func isUsual(t *testing.T, csr []byte) bool {
 	return true
 }
 
-// TestUsualRequestsAreReadAsAllOthers reads requests of names of all lengths, which change the lengths of everything
-// around them, and one with each byte changed, left out or doubled, under its old signature and under a good one.
+// TestUsualRequestsAreReadAsAllOthers varies the name's length, and changes, drops or doubles each byte under an
+// old and a new signature.
 func TestUsualRequestsAreReadAsAllOthers(t *testing.T) {
 	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

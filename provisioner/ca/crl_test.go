@@ -21,7 +21,6 @@ import (
 	"muster/provisioner/ca"
 )
 
-// crlRequest returns a request at noon.
 func crlRequest(revoked ...ca.Revoked) ca.CRLRequest {
 	at := noon.UTC().Truncate(time.Second)
 	return ca.CRLRequest{Number: 7, ThisUpdate: at, NextUpdate: at.Add(24 * time.Hour), Revoked: revoked}
@@ -64,7 +63,7 @@ func TestSignCRL(t *testing.T) {
 	if e[0].ReasonCode != ca.ReasonCessation || len(e[0].Extensions) != 1 || e[1].ReasonCode != 0 || len(e[1].Extensions) != 0 {
 		t.Errorf("reasons %d and %d, extensions %v and %v", e[0].ReasonCode, e[1].ReasonCode, e[0].Extensions, e[1].Extensions)
 	}
-	// Nothing is revoked after the list was made, whatever the clocks say.
+	// No revocation is later than the list, whatever the clocks say.
 	if !e[0].RevocationTime.Equal(r.ThisUpdate) || !e[1].RevocationTime.Equal(noon.Add(-time.Hour).Truncate(time.Second)) {
 		t.Errorf("revoked at %v and %v", e[0].RevocationTime, e[1].RevocationTime)
 	}
@@ -111,8 +110,6 @@ func TestCRLsThatAreNotSigned(t *testing.T) {
 	})
 }
 
-// TestCRLsOfPreviousIssuers signs for whoever has a key here, and says for whom it
-// should be done.
 func TestCRLsOfPreviousIssuers(t *testing.T) {
 	t.Parallel()
 	first, err := generated()
@@ -171,7 +168,6 @@ func TestCRLsOfPreviousIssuers(t *testing.T) {
 	}
 }
 
-// TestOpenSSLTakesTheCRL has openssl verify CRLs, and certificates against them.
 func TestOpenSSLTakesTheCRL(t *testing.T) {
 	t.Parallel()
 	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain})
@@ -232,7 +228,6 @@ func TestOpenSSLTakesTheCRL(t *testing.T) {
 	}
 }
 
-// TestZlintTakesTheCRL lints CRLs with every lint that there is for them.
 func TestZlintTakesTheCRL(t *testing.T) {
 	t.Parallel()
 	registry := lint.GlobalRegistry()

@@ -27,7 +27,6 @@ import (
 	"muster/provisioner/ca"
 )
 
-// request returns a certificate request in DER, signed by key.
 func request(t testing.TB, key crypto.Signer, template x509.CertificateRequest) []byte {
 	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, &template, key)
@@ -37,8 +36,7 @@ func request(t testing.TB, key crypto.Signer, template x509.CertificateRequest) 
 	return der
 }
 
-// A rawRequest is a certificate request that crypto/x509 would not make. Every
-// part is DER; those left nil are of an honest request.
+// A rawRequest is a request that crypto/x509 would not make. Parts are DER; nil ones are valid defaults.
 type rawRequest struct {
 	version    int
 	subject    []byte
@@ -58,7 +56,6 @@ var (
 	oidSAN             = asn1.ObjectIdentifier{2, 5, 29, 17}
 )
 
-// sign encodes the request and signs it with a P-256 key.
 func (r rawRequest) sign(t testing.TB, key *ecdsa.PrivateKey) []byte {
 	t.Helper()
 	if r.subject == nil {
@@ -102,7 +99,6 @@ func (r rawRequest) sign(t testing.TB, key *ecdsa.PrivateKey) []byte {
 	}{asn1.RawValue{FullBytes: info}, r.algorithm, asn1.BitString{Bytes: signature, BitLength: len(signature) * 8}})
 }
 
-// encode returns v in DER.
 func encode(t testing.TB, v any) []byte {
 	t.Helper()
 	der, err := asn1.Marshal(v)
@@ -112,7 +108,6 @@ func encode(t testing.TB, v any) []byte {
 	return der
 }
 
-// attribute returns an attribute with values in DER.
 func attribute(t testing.TB, id asn1.ObjectIdentifier, values ...any) asn1.RawValue {
 	t.Helper()
 	var set []asn1.RawValue
@@ -125,14 +120,12 @@ func attribute(t testing.TB, id asn1.ObjectIdentifier, values ...any) asn1.RawVa
 	}{id, set})}
 }
 
-// altNames returns a subjectAltName extension with one name per argument, each
-// of the kind of its tag.
+// altNames returns a subjectAltName extension, one name per argument, by tag.
 func altNames(t testing.TB, names ...asn1.RawValue) pkix.Extension {
 	t.Helper()
 	return pkix.Extension{Id: oidSAN, Value: encode(t, names)}
 }
 
-// altName returns one alternative name.
 func altName(tag int, b []byte) asn1.RawValue {
 	return asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: tag, Bytes: b}
 }
@@ -172,10 +165,10 @@ func TestParseCSRRefuses(t *testing.T) {
 	key := newEC(t, elliptic.P256())
 	honest := request(t, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"}, DNSNames: []string{"web1.example.net"}})
 	if _, err := ca.ParseCSR(honest); err != nil {
-		t.Fatalf("the honest request that the others are made of is refused: %v", err)
+		t.Fatalf("the honest base request is refused: %v", err)
 	}
 	if _, err := ca.ParseCSR((rawRequest{}).sign(t, key)); err != nil {
-		t.Fatalf("the raw request that the others are made of is refused: %v", err)
+		t.Fatalf("the raw base request is refused: %v", err)
 	}
 	edit := func(f func(b []byte) []byte) []byte { return f(bytes.Clone(honest)) }
 	extensions := func(n int) (all []pkix.Extension) {
@@ -271,12 +264,9 @@ func TestParseCSRRefuses(t *testing.T) {
 	}
 }
 
-// bits returns b as a bit string.
 func bits(b []byte) asn1.BitString { return asn1.BitString{Bytes: b, BitLength: len(b) * 8} }
 
-// TestNothingOfARequestReachesACertificate issues for the keys of requests that
-// ask for all that they should not get. The certificates equal that of an
-// honest one.
+// The requests ask for forbidden content. The certificates equal that of a plain request.
 func TestNothingOfARequestReachesACertificate(t *testing.T) {
 	t.Parallel()
 	key := newEC(t, elliptic.P256())
@@ -333,8 +323,7 @@ func TestNothingOfARequestReachesACertificate(t *testing.T) {
 	}
 }
 
-// FuzzParseCSR checks that no bytes panic, that nothing comes beside an error,
-// and that what is accepted is good for issuing.
+// FuzzParseCSR checks that no input panics, no result comes beside an error, and accepted requests can be issued.
 func FuzzParseCSR(f *testing.F) {
 	key := newEC(f, elliptic.P256())
 	honest := request(f, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"}, DNSNames: []string{"web1.example.net"}})
@@ -342,8 +331,7 @@ func FuzzParseCSR(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("-----BEGIN CERTIFICATE REQUEST-----\n"))
 	f.Add(rawRequest{attributes: []asn1.RawValue{attribute(f, oidChallenge, "x")}}.sign(f, key))
-	// Those with RSA keys are in testdata: to make such a key takes longer than
-	// all that is tried in five seconds.
+	// RSA requests are in testdata, since generating keys is slow.
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		f.Fatal(err)
@@ -373,8 +361,7 @@ func FuzzParseCSR(f *testing.F) {
 	})
 }
 
-// coordinate returns the X coordinate of a P-256 key: after the format byte of
-// the uncompressed point.
+// coordinate returns the X coordinate, behind the format byte of the point.
 func coordinate(t *testing.T, key *ecdsa.PrivateKey) []byte {
 	t.Helper()
 	point, err := key.PublicKey.Bytes()

@@ -12,8 +12,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// A new authority issues a certificate for the key in a request. The name is
-// the one that was approved, whatever the request says.
+// The certificate has the approved name, whatever the request says.
 func Example() {
 	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.example.net"})
 	if err != nil {
@@ -26,7 +25,7 @@ func Example() {
 		return
 	}
 
-	// What a node sends.
+	// The node's request.
 	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	der, _ := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: "root.example.net"},

@@ -147,7 +147,7 @@ func TestValidity(t *testing.T) {
 	}
 }
 
-// A brokenKey has the right public key and does not sign with it.
+// A brokenKey's signatures are invalid.
 type brokenKey struct {
 	crypto.Signer
 	sign func(s crypto.Signer, digest []byte) ([]byte, error)

@@ -9,10 +9,10 @@ import (
 	"github.com/zmap/zlint/v3/lint"
 )
 
-// publicOnly lists the lints that do not apply, by why. All of them are rules of
-// browsers for public authorities; no lint of an RFC is among them.
+// publicOnly lists lints that do not apply, by reason: rules of browsers for public authorities. No RFC lint is
+// among them.
 var publicOnly = map[string][]string{
-	"nobody runs an OCSP responder or a log here, and a CRL is fetched from the provisioner": {
+	"there is no OCSP responder or log, and CRLs come from the provisioner": {
 		"e_missing_crl_distrib_point", "e_sub_ca_crl_distribution_points_missing", "e_sub_cert_aia_missing", "w_sub_ca_aia_missing",
 		"w_sub_cert_aia_does_not_contain_issuing_ca_url", "n_ct_sct_policy_count_unsatisfied", "n_ca_digital_signature_not_set",
 	},
@@ -35,7 +35,6 @@ var publicOnly = map[string][]string{
 	},
 }
 
-// lints returns all lints but those that do not apply.
 func lints(t *testing.T) lint.Registry {
 	t.Helper()
 	registry := lint.GlobalRegistry()
@@ -60,8 +59,7 @@ func lints(t *testing.T) lint.Registry {
 	return filtered
 }
 
-// TestZlint lints the authority, the one that takes over from it, and
-// certificates of each role and key type.
+// TestZlint lints authorities, also a rolled one, and certificates of each role and key type.
 func TestZlint(t *testing.T) {
 	t.Parallel()
 	lints := lints(t)

@@ -12,7 +12,6 @@ import (
 	"muster/provisioner/ca"
 )
 
-// openssl runs the real one and returns its output and whether it succeeded.
 func openssl(t testing.TB, args ...string) (string, bool) {
 	t.Helper()
 	if _, err := exec.LookPath("openssl"); err != nil {
@@ -22,11 +21,10 @@ func openssl(t testing.TB, args ...string) (string, bool) {
 	return string(out), err == nil
 }
 
-// TestOpenSSLVerifies has openssl judge a certificate of each role and key type
-// as a node's files hold them, strictly.
+// TestOpenSSLVerifies has openssl strictly verify certificates of each role and key type.
 func TestOpenSSLVerifies(t *testing.T) {
 	t.Parallel()
-	// openssl has a clock of its own, so these are issued now.
+	// openssl uses the real clock.
 	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +66,6 @@ func TestOpenSSLVerifies(t *testing.T) {
 	}
 }
 
-// checkText compares what openssl reads in a certificate with what was issued.
 func checkText(t *testing.T, path string, r ca.Request, c *ca.Certificate) {
 	t.Helper()
 	text, ok := openssl(t, "x509", "-in", path, "-noout", "-text")
@@ -90,8 +87,6 @@ func checkText(t *testing.T, path string, r ca.Request, c *ca.Certificate) {
 	}
 }
 
-// TestOpenSSLRequests parses requests that openssl makes, with the key types
-// that its users choose.
 func TestOpenSSLRequests(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

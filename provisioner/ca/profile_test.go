@@ -19,14 +19,12 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// extensionNames are those of RFC 5280.
 var extensionNames = map[string]string{
 	"2.5.29.14": "subjectKeyIdentifier", "2.5.29.15": "keyUsage", "2.5.29.17": "subjectAltName",
 	"2.5.29.19": "basicConstraints", "2.5.29.35": "authorityKeyIdentifier", "2.5.29.37": "extKeyUsage",
 }
 
-// describe writes everything that c says, except for what is random: serial
-// number, keys and their identifiers, signature.
+// describe prints a certificate without its random parts.
 func describe(c *x509.Certificate) []byte {
 	var b bytes.Buffer
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -68,7 +66,6 @@ func describe(c *x509.Certificate) []byte {
 	return b.Bytes()
 }
 
-// TestProfiles compares every profile with its golden file in testdata.
 func TestProfiles(t *testing.T) {
 	t.Parallel()
 	cfg := config(t)

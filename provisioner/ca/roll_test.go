@@ -18,7 +18,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// roll returns an authority that takes over from the testing one, at noon.
+// roll rolls the testing authority over at noon.
 func roll(t testing.TB) *ca.Rolled {
 	t.Helper()
 	g, err := generated()
@@ -37,8 +37,7 @@ func rollFrom(t testing.TB, g *ca.Generated, now time.Time) *ca.Rolled {
 	return r
 }
 
-// after returns the configuration of an authority that has taken over from
-// others, the newest first.
+// after returns the configuration of an authority with these previous ones, newest first.
 func after(now time.Time, r *ca.Rolled, before ...ca.Previous) ca.Config {
 	return ca.Config{
 		Root: r.Root, Issuing: r.Issuing, Key: r.IssuingKey, TrustDomain: trustDomain, Previous: before,
@@ -50,7 +49,6 @@ func previous(g *ca.Generated, r *ca.Rolled) ca.Previous {
 	return ca.Previous{Root: g.Root, Issuing: g.Issuing, Cross: r.Cross}
 }
 
-// withKey is previous with the key.
 func withKey(g *ca.Generated, r *ca.Rolled, key crypto.Signer) ca.Previous {
 	p := previous(g, r)
 	p.Key = key
@@ -71,7 +69,7 @@ func nodeRequest(t testing.TB, name string) ca.Request {
 	return ca.Request{Role: wire.RoleNode, Name: name, PublicKey: newEC(t, elliptic.P256()).Public()}
 }
 
-// chainVerifies reports whether somebody who trusts only root verifies the chain in PEM.
+// chainVerifies reports whether a verifier that trusts only root accepts the chain.
 func chainVerifies(t testing.TB, root *x509.Certificate, chain string, at time.Time) error {
 	t.Helper()
 	certs, err := ca.ParseCertificates([]byte(chain))
@@ -87,10 +85,8 @@ func chainVerifies(t testing.TB, root *x509.Certificate, chain string, at time.T
 	return err
 }
 
-// TestRoll takes over twice. What the newest authority issues is verified by
-// whoever knows any one of the three roots, with openssl's strict eyes too; what
-// the older ones have issued is still accepted; and the fourth, which nobody
-// vouched for, verifies nothing.
+// TestRoll rolls over twice. Any of the three roots verifies new certificates, also with openssl, older
+// certificates stay valid, and a fourth root without cross certificate verifies nothing.
 func TestRoll(t *testing.T) {
 	t.Parallel()
 	now := time.Now() // openssl has a clock of its own
@@ -126,7 +122,7 @@ func TestRoll(t *testing.T) {
 		}
 		for root, g := range map[string]*ca.Generated{"first": first, "second": second.Generated, "third": third.Generated} {
 			if err := chainVerifies(t, g.Root, c.Chain, now); err != nil {
-				t.Errorf("%s: whoever knows the %s root: %v", name, root, err)
+				t.Errorf("%s: verifier with the %s root: %v", name, root, err)
 			}
 			chain := file(name+".pem", c.Chain)
 			if out, ok := openssl(t, "verify", "-x509_strict", "-CAfile", file(root+".pem", g.RootPEM), "-untrusted", chain, chain); !ok {
@@ -159,7 +155,6 @@ func TestRoll(t *testing.T) {
 	}
 }
 
-// TestPreviousAuthorityIsTrusted has two authorities, and nodes that know one of them.
 func TestPreviousAuthorityIsTrusted(t *testing.T) {
 	t.Parallel()
 	old, err := generated()
@@ -207,8 +202,6 @@ func TestPreviousAuthorityIsTrusted(t *testing.T) {
 	}
 }
 
-// TestPreviousRefuses makes authorities that take over from what does not stand
-// behind them.
 func TestPreviousRefuses(t *testing.T) {
 	t.Parallel()
 	old, err := generated()
@@ -253,7 +246,6 @@ func TestPreviousRefuses(t *testing.T) {
 	}
 }
 
-// TestRollOfAnExpiredRoot: it can still say to its store who follows.
 func TestRollOfAnExpiredRoot(t *testing.T) {
 	t.Parallel()
 	old, err := generated()
@@ -271,8 +263,7 @@ func TestRollOfAnExpiredRoot(t *testing.T) {
 	}
 }
 
-// TestRollConstraints rolls a root with name constraints over, which the next one
-// has too, and refuses one whose path length leaves no room.
+// Name constraints carry over; a path length without room is refused.
 func TestRollConstraints(t *testing.T) {
 	t.Parallel()
 	key := newEC(t, elliptic.P256())
@@ -298,7 +289,7 @@ func TestRollConstraints(t *testing.T) {
 	}
 }
 
-// opaque is a key in an HSM: it has a public half and signs, and that is all.
+// opaque is a key as in an HSM: it only signs.
 type opaque struct{ inside crypto.Signer }
 
 func (o opaque) Public() crypto.PublicKey { return o.inside.Public() }
@@ -306,8 +297,6 @@ func (o opaque) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte
 	return o.inside.Sign(r, digest, opts)
 }
 
-// TestAnyCryptoSignerDoes issues, and rolls over, with keys of which nothing is
-// known but that they sign.
 func TestAnyCryptoSignerDoes(t *testing.T) {
 	t.Parallel()
 	g, err := generated()

@@ -51,7 +51,7 @@ func TestVerifyRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// forge signs with our own issuing key what our profiles would not.
+	// forge signs with our issuing key what no profile allows.
 	forge := func(edit func(*x509.Certificate)) *x509.Certificate {
 		template := &x509.Certificate{
 			SerialNumber: big.NewInt(7), NotBefore: noon.Add(-time.Hour), NotAfter: noon.Add(time.Hour),
@@ -91,7 +91,7 @@ func TestVerifyRefuses(t *testing.T) {
 		"with an unknown constraint": {forge(func(c *x509.Certificate) { c.ExtraExtensions = unknownCritical }), nil, nil},
 	}
 	if _, _, err := authority(t, nil).Verify(forge(func(*x509.Certificate) {}), nil, time.Time{}); err != nil {
-		t.Fatalf("the certificate that the others are made of is refused: %v", err)
+		t.Fatalf("the base certificate is refused: %v", err)
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -107,5 +107,5 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 }
 
-// unknownCritical is an extension that nobody knows and nobody may ignore.
+// unknownCritical is an unknown critical extension.
 var unknownCritical = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}}

@@ -20,10 +20,10 @@ func TestAdvice(t *testing.T) {
 	f.Eventually("the refusal is in its history", func() bool { return strings.Contains(v.see(waiting), "approve or reject the waiting key") })
 	page := v.see(waiting)
 	says(t, page, ">waits<", `href="/approvals?q=db1.example.net"`, "It has asked 1 time")
-	unsaid(t, page, "ask an operator", "was refused")
+	unsaid(t, page, "add an allow-list entry", "was refused")
 	page = v.see("/events?code=approval_pending")
 	says(t, page, `<a href="/approvals">Approvals</a>: approve or reject the waiting key`)
-	unsaid(t, page, "ask an operator")
+	unsaid(t, page, "add an allow-list entry")
 	says(t, v.see("/events?code=token_used_up"), "<code>muster token show</code>: see which nodes used it")
 	page = v.see("/nodes/web1.example.net")
 	says(t, page, `<a href="/nodes/web1.example.net/do/revoke?seen=`, `">Revoke</a>: bar the node for good`)
@@ -42,7 +42,7 @@ func TestAdvice(t *testing.T) {
 	f.Eventually("that is in its history", func() bool { return strings.Contains(v.see(waiting), "after all") })
 	page = v.see(waiting)
 	says(t, page, `<a href="/approvals?q=db1.example.net">Approve</a>: approve the rejected key after all`)
-	unsaid(t, page, "approve or reject the waiting key", "ask an operator", "muster node approve")
+	unsaid(t, page, "approve or reject the waiting key", "add an allow-list entry", "muster node approve")
 }
 
 // unsaid fails the test if a page has a text.

@@ -208,7 +208,7 @@ func TestFormatSettingsRefuses(t *testing.T) {
 }
 
 // A configuration that passed [wire.Files.Check] must be writable.
-func TestWhatTheWireAllowsCanBeWritten(t *testing.T) {
+func TestCheckedFilesCanBeWritten(t *testing.T) {
 	t.Parallel()
 	for r := rune(0); r < 0x3000; r++ {
 		for _, value := range []string{string(r), "a" + string(r) + "b", "a" + string(r)} {
@@ -223,8 +223,8 @@ func TestWhatTheWireAllowsCanBeWritten(t *testing.T) {
 	}
 }
 
-// TestFileCutShortIsNeverBelieved truncates a file at every byte: the rest is an error or has no settings.
-func TestFileCutShortIsNeverBelieved(t *testing.T) {
+// TestTruncatedFileIsAnError truncates a file at every byte: the rest is an error or has no settings.
+func TestTruncatedFileIsAnError(t *testing.T) {
 	t.Parallel()
 	whole, err := conffile.FormatSettings(map[string]string{"provision": "false", "identity": "web1.example.net", "a": ""}, "for web1")
 	if err != nil {

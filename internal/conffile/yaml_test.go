@@ -115,7 +115,7 @@ func TestLoadYAMLRefuses(t *testing.T) {
 	}
 }
 
-func TestLoadYAMLOfWhatIsNone(t *testing.T) {
+func TestLoadYAMLRefusesOtherFormats(t *testing.T) {
 	t.Parallel()
 	for name, in := range map[string]string{
 		"zeros after power loss": strings.Repeat("\x00", 512), "tabs": "a:\n\tb: 1\n", "open quote": "name: \"red\n",
@@ -133,7 +133,7 @@ func TestLoadYAMLOfWhatIsNone(t *testing.T) {
 	}
 }
 
-func TestLoadYAMLOfNoFile(t *testing.T) {
+func TestLoadYAMLRefusesMissingFile(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing.yaml")
 	if err := conffile.LoadYAML(missing, &fleet{}); !errors.Is(err, fs.ErrNotExist) || strings.Count(err.Error(), missing) != 1 {

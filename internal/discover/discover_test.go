@@ -183,7 +183,7 @@ func TestNextResolverIsAsked(t *testing.T) {
 }
 
 // The domain has only the second service name.
-func TestADeadResolverIsWaitedForOnce(t *testing.T) {
+func TestDeadResolverIsWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	silent := serve(t, func(string, *dns.Msg) bool { return false })
 	good := zone(t, musterName+" 60 IN SRV 0 0 4222 a.example.net.")
@@ -196,7 +196,7 @@ func TestADeadResolverIsWaitedForOnce(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestSilentServersAreAnError(t *testing.T) {
 	t.Parallel()
 	silent := serve(t, func(string, *dns.Msg) bool { return false })
 	failing := serve(t, func(_ string, m *dns.Msg) bool { m.Rcode = dns.RcodeServerFailure; return true })

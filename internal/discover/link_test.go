@@ -26,7 +26,7 @@ var families = map[string]uint32{"AF_UNIX": unix.AF_UNIX, "AF_INET": unix.AF_INE
 
 // The name server has an IPv6 link-local address with a zone, as routers announce it. The agent must reach it with
 // the permissions of its systemd unit.
-func TestANameServerOnTheLink(t *testing.T) {
+func TestLinkLocalNameServer(t *testing.T) {
 	t.Parallel()
 	const link = "cable"
 	if os.Getenv(inChild) == "" {

@@ -49,7 +49,7 @@ func TestWeightsAreShares(t *testing.T) {
 }
 
 // Of more brokers than a node tries, each must get its share, since the first ones may be down.
-func TestEachOfManyBrokersIsTried(t *testing.T) {
+func TestEachOfManyBrokersGetsItsShare(t *testing.T) {
 	t.Parallel()
 	var records []string
 	for i := range 200 {

@@ -197,7 +197,7 @@ func TestReadFile(t *testing.T) {
 }
 
 // For a public key or a certificate in the private key's place, the error is not its mode.
-func TestReadKeyOfNoSecret(t *testing.T) {
+func TestReadKeyNamesPublicFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	key := keys(t)["Ed25519"]
@@ -251,7 +251,7 @@ func TestReadLine(t *testing.T) {
 }
 
 // The next key in the file must not be taken instead.
-func TestABlockThatCannotBeReadIsNotPassedOver(t *testing.T) {
+func TestUnreadableBlockIsAnError(t *testing.T) {
 	t.Parallel()
 	all := keys(t)
 	first, second := marshal(t, all["Ed25519"], ""), marshal(t, all["P-256"], "")

@@ -59,8 +59,8 @@ var labels = map[seal.Purpose]string{
 	seal.PurposeEnroll: "muster enroll v1", seal.PurposeApplied: "muster applied v1", seal.PurposeConnect: "muster connect v1",
 }
 
-// TestAnotherProgramAsProvisioner opens a request and replies by the documented format alone.
-func TestAnotherProgramAsProvisioner(t *testing.T) {
+// TestIndependentImplementationInteroperates opens a request and replies by the documented format alone.
+func TestIndependentImplementationInteroperates(t *testing.T) {
 	t.Parallel()
 	private, err := hpke.NewDHKEMPrivateKey(ecdhKey(t, "a"))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // One opener, and three separate ones, open a connection's three messages alike.
-func TestOneSessionManyMessages(t *testing.T) {
+func TestAnyOpenerOpensAnyMessageOfASession(t *testing.T) {
 	t.Parallel()
 	one := testOpener(t, "a")
 	for name, next := range map[string]func() *seal.Opener{
@@ -48,7 +48,7 @@ func TestOneSessionManyMessages(t *testing.T) {
 }
 
 // A message with another session's key does not open, cached or not.
-func TestAMessageIsOfItsSession(t *testing.T) {
+func TestMessageOpensOnlyInItsSession(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
 	victim, thief := testSession(t, "a"), testSession(t, "a")
@@ -75,7 +75,7 @@ func TestAMessageIsOfItsSession(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatOpensIsRemembered(t *testing.T) {
+func TestOnlyOpenedSessionsAreCached(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
 	for range 8 {
@@ -98,7 +98,7 @@ func TestOnlyWhatOpensIsRemembered(t *testing.T) {
 }
 
 // An evicted session opens as before.
-func TestWhatIsRememberedIsBounded(t *testing.T) {
+func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
 	first, _ := mustSeal(t, "a", seal.PurposeEnroll, "the first")

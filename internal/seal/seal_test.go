@@ -73,7 +73,7 @@ func refused(t *testing.T, o *seal.Opener, purpose seal.Purpose, s *wire.Envelop
 	}
 }
 
-func TestThereAndBack(t *testing.T) {
+func TestSealRoundTrip(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
 	tests := map[string]struct{ plaintext, reply string }{
@@ -115,8 +115,8 @@ func tokenText(s *wire.Envelope) string {
 	return strings.Join([]string{"muster-sealed-v1", s.Key, enc.EncodeToString(s.Encapsulated), enc.EncodeToString(s.Ciphertext)}, ".")
 }
 
-// TestNoBitIsFree flips every bit that is sent.
-func TestNoBitIsFree(t *testing.T) {
+// TestEveryBitIsAuthenticated flips every bit that is sent.
+func TestEveryBitIsAuthenticated(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
 	s, opener := mustSeal(t, "a", seal.PurposeEnroll, "question")
@@ -154,7 +154,7 @@ func TestNoBitIsFree(t *testing.T) {
 	}))
 }
 
-func TestWhatDoesNotOpen(t *testing.T) {
+func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a", "b")
 	other, _ := mustSeal(t, "a", seal.PurposeEnroll, "question")
@@ -220,7 +220,7 @@ func unpadded(t *testing.T, b []byte) func(*wire.Envelope) {
 	}
 }
 
-func TestAReplyIsForItsRequest(t *testing.T) {
+func TestReplyOpensOnlyForItsRequest(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
 	var openers []*seal.ReplyOpener
@@ -255,7 +255,7 @@ func TestAReplyIsForItsRequest(t *testing.T) {
 }
 
 // A recorded request is opened twice; the two replies share nothing.
-func TestAReplayedRequestReusesNoKey(t *testing.T) {
+func TestReplayedRequestReusesNoKey(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
 	s, opener := mustSeal(t, "a", seal.PurposeEnroll, "question")
@@ -303,14 +303,14 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-func TestTheZeroKeySealsNothing(t *testing.T) {
+func TestZeroKeyCannotSeal(t *testing.T) {
 	t.Parallel()
 	if s, err := seal.NewSession(seal.PublicKey{}, secretToken); !errors.Is(err, seal.ErrKey) || s != nil {
 		t.Errorf("session with the zero key = %v, %v", s, err)
 	}
 }
 
-func TestOnePurposeIsNoOther(t *testing.T) {
+func TestPurposesAreSeparate(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
 	for from := range labels {

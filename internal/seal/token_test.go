@@ -31,7 +31,7 @@ func presents(t testing.TB, name string, token wire.Secret) seal.Presented {
 	return presented(t, s)
 }
 
-func TestTokenThereAndBack(t *testing.T) {
+func TestSealedTokenRoundTrip(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a", "b")
 	for name, token := range map[string]wire.Secret{
@@ -156,7 +156,7 @@ func TestTokensThatDoNotOpen(t *testing.T) {
 }
 
 // A recorded token comes on other connections, to an opener with its session cached and to one without.
-func TestATokenIsOfItsConnection(t *testing.T) {
+func TestTokenOpensOnlyOnItsConnection(t *testing.T) {
 	t.Parallel()
 	remembers := testOpener(t, "a")
 	session := testSession(t, "a")

@@ -6,7 +6,7 @@ import (
 	"muster/internal/wire"
 )
 
-func TestACommandProofIsOfOneCommandToOneNode(t *testing.T) {
+func TestCommandProofCoversCommandAndNode(t *testing.T) {
 	t.Parallel()
 	key := wire.CommandKey("toomanysecrets", "web1.example.net")
 	c := wire.Command{ID: "a", Identity: "web1.example.net", Verb: wire.VerbRestart, Nonce: "n"}

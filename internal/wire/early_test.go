@@ -15,7 +15,7 @@ import (
 
 // Brokers send lines before they admit a client, whole and byte by byte. nats.go would close the connection at a
 // PING before the PONG.
-func TestAPingThatComesTooEarlyIsAnswered(t *testing.T) {
+func TestEarlyPingIsAnswered(t *testing.T) {
 	t.Parallel()
 	const (
 		connect = "CONNECT {}\r\n"
@@ -116,7 +116,7 @@ func (b *broker) Read(p []byte) (int, error)  { return b.Reader.Read(p) }
 func (b *broker) Write(p []byte) (int, error) { return b.heard.Write(p) }
 
 // The time of a TLS handshake, which comes with the first write, does not count.
-func TestABrokerIsAskedOnceTheConnectHasLeft(t *testing.T) {
+func TestSinceConnectExcludesHandshake(t *testing.T) {
 	t.Parallel()
 	for _, writes := range [][]string{{"CONNECT {}\r\n"}, {"GET / HTTP/1.1\r\n\r\n", "\x82\x8c\x00\x00\x00\x00CONNECT {}\r\n"}} {
 		w := &handshaking{}
@@ -146,7 +146,7 @@ type handshaking struct {
 func (h *handshaking) Write(b []byte) (int, error) { h.during(); return len(b), nil }
 
 // Many PINGs in the longest frames take no memory.
-func TestPingsCostNothing(t *testing.T) {
+func TestPingFloodTakesNoMemory(t *testing.T) {
 	const pings = 65532 / 6 // of one frame
 	told := strings.Repeat("\x82\x7e\xff\xfc"+strings.Repeat("PING\r\n", pings), 16) + "\x82\x06PONG\r\n"
 	b := &broker{Reader: strings.NewReader(told)}

@@ -8,7 +8,7 @@ import (
 	"muster/internal/wire"
 )
 
-func TestWhatIsSaidOfAnOffer(t *testing.T) {
+func TestUnusableOfferRoundTrip(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ why, want string }{
 		"a line":            {"provision is true", "provision is true"},

@@ -261,7 +261,7 @@ func TestWaitIsBounded(t *testing.T) {
 }
 
 // A duplicate name is quoted unchanged, even if it looks like a verb of package fmt.
-func TestAMistakeIsToldAsItStands(t *testing.T) {
+func TestErrorQuotesDuplicateName(t *testing.T) {
 	t.Parallel()
 	err := wire.CheckStrict([]byte(`{"a":{"%q%q":1,"%q%q":2}}`))
 	const want = `not strict JSON: duplicate object member name "%q%q"`

@@ -10,7 +10,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-func TestABrokerWithoutACertificate(t *testing.T) {
+func TestBrokerWithoutCertificateServesPlainClients(t *testing.T) {
 	t.Parallel()
 	var currentCertificate tls.Certificate
 	s := newSite(t, func(c *broker.Config) { currentCertificate, c.Certificate = c.Certificate, tls.Certificate{} })

@@ -19,7 +19,7 @@ import (
 )
 
 // If a request could wait nearly as long as brokers do, no answer would arrive in time under overload.
-func TestWhoWaitedTooLongIsNotAskedFor(t *testing.T) {
+func TestExpiredCalloutRequestsAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, testWaited) // where no time passes, so that the limit is met to the nanosecond
 }
@@ -37,7 +37,7 @@ func testWaited(t *testing.T) {
 	}
 }
 
-func TestAQuestionAboutNobodyIsNotAnswered(t *testing.T) {
+func TestCalloutWithoutUserIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"", "x", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"} {
 		asked := 0
@@ -96,7 +96,7 @@ func asking(t testing.TB, asked func(), edit ...func(*jwt.AuthorizationRequestCl
 }
 
 // The broker sends requests and reads no answer. Without the wait, old answers would pile up unnoticed.
-func TestAnswersAreTakenBeforeMoreIsAsked(t *testing.T) {
+func TestCalloutWaitsForDeliveryOfAnswers(t *testing.T) {
 	t.Parallel()
 	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
 	if err != nil {

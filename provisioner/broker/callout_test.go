@@ -132,7 +132,7 @@ func (o *outside) provisionerWith(t testing.TB, cfg broker.ExternalConfig) *brok
 }
 
 // Without an xkey, tokens would be readable between servers.
-func TestAQuestionInClearIsNotAnswered(t *testing.T) {
+func TestCalloutInClearIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(string) string{
 		"encrypted": nil,
@@ -181,7 +181,7 @@ func TestNewExternalListsEveryMistake(t *testing.T) {
 	}
 }
 
-func TestNobodyRunsBeforeStart(t *testing.T) {
+func TestExternalIsNotRunningBeforeStart(t *testing.T) {
 	t.Parallel()
 	keys, err := broker.NewKeys()
 	if err != nil {

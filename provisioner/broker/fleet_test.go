@@ -16,7 +16,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-func TestNodeIsConfinedToItself(t *testing.T) {
+func TestNodeReachesOnlyItsOwnSubjects(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	const long, short = wire.Identity("web.example.net"), wire.Identity("web")
@@ -64,7 +64,7 @@ func TestNodeIsConfinedToItself(t *testing.T) {
 	}
 }
 
-func TestNodeSpeaksToProvisioners(t *testing.T) {
+func TestNodeReachesProvisioners(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	const id = wire.Identity("web1.example.net")
@@ -91,7 +91,7 @@ func TestNodeSpeaksToProvisioners(t *testing.T) {
 
 // A responder answers an event, as JetStream does when it is overrun. The node chose the reply subject: another
 // node's record.
-func TestAnswersToWhatANodeSaysAreNotTheProvisioners(t *testing.T) {
+func TestRepliesToEventsStayOutOfMuster(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	const id, other = wire.Identity("web1.example.net"), wire.Identity("web2.example.net")
@@ -147,7 +147,7 @@ func TestAnswersToWhatANodeSaysAreNotTheProvisioners(t *testing.T) {
 }
 
 // The broker must keep reply subjects no longer than an answer may take.
-func TestWhereAnswersGoIsForgotten(t *testing.T) {
+func TestReplySubjectsExpire(t *testing.T) {
 	t.Parallel()
 	account, err := newSite(t).Server().LookupAccount(broker.AccountMuster)
 	if err != nil {
@@ -198,7 +198,7 @@ func TestCommandIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-func TestCertificatesAtTheDoor(t *testing.T) {
+func TestCertificatesAreCheckedAtConnect(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	foreign := newAuthority(t)
@@ -322,7 +322,7 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 	}
 }
 
-func TestProvisionerFromOutside(t *testing.T) {
+func TestProvisionerConnectsByCertificate(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	nc, _ := s.client(t, s.mutual(s.ca.issue(t, wire.RoleProvisioner, "prov2")))

@@ -9,7 +9,7 @@ import (
 )
 
 // Checks take seven seconds each: that is reported until the check ends. One failed check is not yet a failure.
-func TestASlowDiskIsNoFailedStore(t *testing.T) {
+func TestSlowDiskIsNotAFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -54,7 +54,7 @@ func failed(t *testing.T, ended <-chan error, want string) {
 }
 
 // What was acknowledged is there after a restart with free space.
-func TestAFullDiskIsAFailedStore(t *testing.T) {
+func TestFullDiskIsAFailure(t *testing.T) {
 	t.Parallel()
 	d := testdisk.New(t, 128<<20)
 	var cfg broker.Config
@@ -79,7 +79,7 @@ func TestAFullDiskIsAFailedStore(t *testing.T) {
 }
 
 // The server keeps acknowledging although the directory is gone.
-func TestADirectoryThatIsGoneIsAFailedStore(t *testing.T) {
+func TestMissingDirectoryIsAFailure(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(dir string) error{
 		"removed": os.RemoveAll,
@@ -104,7 +104,7 @@ func TestADirectoryThatIsGoneIsAFailedStore(t *testing.T) {
 }
 
 // nats-server skips a stream without its metadata file, and a new one would be made in its place.
-func TestADamagedStreamKeepsTheBrokerFromStarting(t *testing.T) {
+func TestDamagedStreamPreventsStart(t *testing.T) {
 	t.Parallel()
 	var cfg broker.Config
 	s := newSite(t, func(c *broker.Config) { cfg = *c })
@@ -123,7 +123,7 @@ func TestADamagedStreamKeepsTheBrokerFromStarting(t *testing.T) {
 }
 
 // Nothing is lost in either case.
-func TestIndexesCountIfTheServerEndedWell(t *testing.T) {
+func TestIndexesAreTrustedOnlyAfterCleanShutdown(t *testing.T) {
 	t.Parallel()
 	var cfg broker.Config
 	s := newSite(t, func(c *broker.Config) { cfg = *c })
@@ -175,7 +175,7 @@ func streams(t *testing.T, b *broker.Broker) jetstream.JetStream {
 }
 
 // A stream is on disk that the server does not know yet.
-func TestAStreamThatIsBeingMadeIsNoFailure(t *testing.T) {
+func TestNewStreamIsNotAFailure(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := newSite(t, func(c *broker.Config) { c.StoreDir = dir })

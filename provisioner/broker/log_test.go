@@ -86,7 +86,7 @@ func TestRefusalIsLoggedOnceInOurWords(t *testing.T) {
 	}
 }
 
-func TestQuietLifeIsNotLogged(t *testing.T) {
+func TestNormalOperationIsNotLogged(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.muster(t).Close()
@@ -194,7 +194,7 @@ func TestWithoutALog(t *testing.T) {
 
 // A client with a token sends malformed headers, of which nats.go complains; they are not logged, other complaints
 // are.
-func TestStrangersDoNotFillTheLog(t *testing.T) {
+func TestMalformedHeadersAreNotLogged(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	nc := s.muster(t)

@@ -43,7 +43,7 @@ func TestMisconfiguredServerIsRefusedAtTheStart(t *testing.T) {
 }
 
 // The provisioner has another xkey than the server.
-func TestQuestionThatCannotBeReadIsReported(t *testing.T) {
+func TestUnreadableCalloutIsReported(t *testing.T) {
 	t.Parallel()
 	o := newServer(t, nil)
 	keys := o.keys

@@ -139,7 +139,7 @@ func TestEnrollIsNotForNodes(t *testing.T) {
 	}
 }
 
-func TestASessionIsReportedOnceProven(t *testing.T) {
+func TestProvenSessionIsReported(t *testing.T) {
 	t.Parallel()
 	key, err := seal.GenerateKey()
 	if err != nil {
@@ -179,7 +179,7 @@ func TestASessionIsReportedOnceProven(t *testing.T) {
 	}
 }
 
-func TestWhoIsRefused(t *testing.T) {
+func TestRefusedConnections(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	tests := map[string]map[string]any{
@@ -203,7 +203,7 @@ func TestWhoIsRefused(t *testing.T) {
 	}
 }
 
-func TestNothingBeforeConnect(t *testing.T) {
+func TestNothingIsServedBeforeConnect(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	for _, line := range []string{subscribe(">"), publish("muster.v1.enroll")} {

@@ -109,7 +109,7 @@ func ended(t *testing.T, what string, closed <-chan struct{}) {
 	}
 }
 
-func TestExternalRecheckDropsWhatIsNotAdmittedAnyMore(t *testing.T) {
+func TestExternalRecheckDropsRevokedConnections(t *testing.T) {
 	t.Parallel()
 	f := newServers(t)
 	many := []wire.Identity{"web1.example.net"}
@@ -146,7 +146,7 @@ func TestExternalRecheckDropsWhatIsNotAdmittedAnyMore(t *testing.T) {
 	ended(t, "all", closed)
 }
 
-func TestMoreConnectionsThanAPageAreRechecked(t *testing.T) {
+func TestConnectionsBeyondAPageAreRechecked(t *testing.T) {
 	t.Parallel()
 	f := newServers(t)
 	f.control.page = 4
@@ -167,7 +167,7 @@ func TestMoreConnectionsThanAPageAreRechecked(t *testing.T) {
 }
 
 // A known server does not answer, or refuses to.
-func TestASilentServerIsNamedAndHoldsUpNoOther(t *testing.T) {
+func TestSilentServerIsNamedAndDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	f := newServers(t)
 	appeared := make(chan struct{}, 10)

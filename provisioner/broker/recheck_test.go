@@ -14,7 +14,7 @@ import (
 )
 
 // Only connections of the given nodes, or of all, are dropped.
-func TestRecheckDropsWhatIsNotAdmittedAnyMore(t *testing.T) {
+func TestRecheckDropsRevokedConnections(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	issue := func(name string) tls.Certificate { return s.ca.issue(t, wire.RoleNode, name) }
@@ -67,7 +67,7 @@ func TestRecheckDropsWhatIsNotAdmittedAnyMore(t *testing.T) {
 }
 
 // The certificate is superseded after the gate's decision and before the connection is listed.
-func TestSupersededWhileConnecting(t *testing.T) {
+func TestCertificateSupersededWhileConnectingIsDropped(t *testing.T) {
 	t.Parallel()
 	asked, goOn := make(chan struct{}), make(chan struct{})
 	first := true
@@ -100,7 +100,7 @@ func TestSupersededWhileConnecting(t *testing.T) {
 }
 
 // A node sends a request with a forged header.
-func TestRenewalsComeFromTheFleetAlone(t *testing.T) {
+func TestRenewalsComeOnlyFromTheFleet(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	origins := respond(t, s.muster(t), wire.SubjectRenew, []byte("ok"))

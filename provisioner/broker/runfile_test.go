@@ -22,7 +22,7 @@ import (
 )
 
 // nats-server's own Shutdown panics if a client is authorized between two of its steps: nine of nine runs.
-func TestABrokerStopsWhileNodesConnect(t *testing.T) {
+func TestBrokerStopsWhileNodesConnect(t *testing.T) {
 	t.Parallel()
 	keys, err := broker.NewKeys()
 	if err != nil {
@@ -70,7 +70,7 @@ func runFile(t *testing.T, path string) (address string, stop func()) {
 }
 
 // The gate takes three seconds. nats-server would send a PING meanwhile, which clients take for a failure.
-func TestWhoIsAdmittedLateIsAdmitted(t *testing.T) {
+func TestLateAdmissionSucceeds(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*testing.T, *outside) (url string){
 		"embedded": func(t *testing.T, o *outside) string { return start(t, o.config(t)).URL() },
@@ -115,7 +115,7 @@ func tryConnect(address string) error {
 	return err
 }
 
-func TestAFileThatIsNotThereIsToBeWritten(t *testing.T) {
+func TestMissingFileErrorNamesTheCommand(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "nats-server.conf")
 	err := broker.RunFile(t.Context(), path, slog.New(slog.DiscardHandler))
@@ -125,7 +125,7 @@ func TestAFileThatIsNotThereIsToBeWritten(t *testing.T) {
 }
 
 // nats-server names the file in some errors only, and accepts an empty file, which admits every client.
-func TestAFileWithAMistakeIsNamed(t *testing.T) {
+func TestBadFileErrorNamesTheFile(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"jetstream {", "lissten: 4222", "listen: nonsense:port:x", "", "listen: 127.0.0.1:-1\n"} {
 		path := filepath.Join(t.TempDir(), "nats-server.conf")
@@ -140,7 +140,7 @@ func TestAFileWithAMistakeIsNamed(t *testing.T) {
 }
 
 // nats-server itself would exit; inside another process it would wait forever.
-func TestAPortForRoutesThatIsTakenIsSaid(t *testing.T) {
+func TestTakenRoutePortIsAnError(t *testing.T) {
 	t.Parallel()
 	occupied, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

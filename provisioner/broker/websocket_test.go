@@ -134,7 +134,7 @@ func TestWebSocketPort(t *testing.T) {
 }
 
 // Clients send lines that look like errors of a disk. No alarm follows, the log is bounded, and no broker restarts.
-func TestStrangersAtTheWebSocketPort(t *testing.T) {
+func TestWebSocketClientsCannotFakeErrors(t *testing.T) {
 	t.Parallel()
 	const failure = "critical write error"
 	web := func(path, origin string) func(string) string {

@@ -30,9 +30,9 @@ func isUsual(t *testing.T, csr []byte) bool {
 	return true
 }
 
-// TestUsualRequestsAreReadAsAllOthers varies the name's length, and changes, drops or doubles each byte under an
+// TestFastPathReadsCSRAsTheGeneralOne varies the name's length, and changes, drops or doubles each byte under an
 // old and a new signature.
-func TestUsualRequestsAreReadAsAllOthers(t *testing.T) {
+func TestFastPathReadsCSRAsTheGeneralOne(t *testing.T) {
 	t.Parallel()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -72,7 +72,7 @@ func TestSignCRL(t *testing.T) {
 	}
 }
 
-func TestCRLsThatAreNotSigned(t *testing.T) {
+func TestSignCRLRefuses(t *testing.T) {
 	t.Parallel()
 	one := ca.Revoked{Serial: serialA, At: noon}
 	for name, tt := range map[string]struct {
@@ -168,7 +168,7 @@ func TestCRLsOfPreviousIssuers(t *testing.T) {
 	}
 }
 
-func TestOpenSSLTakesTheCRL(t *testing.T) {
+func TestOpenSSLAcceptsCRL(t *testing.T) {
 	t.Parallel()
 	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain})
 	if err != nil {
@@ -228,7 +228,7 @@ func TestOpenSSLTakesTheCRL(t *testing.T) {
 	}
 }
 
-func TestZlintTakesTheCRL(t *testing.T) {
+func TestZlintAcceptsCRL(t *testing.T) {
 	t.Parallel()
 	registry := lint.GlobalRegistry()
 	for name, r := range map[string]ca.CRLRequest{

@@ -267,7 +267,7 @@ func TestParseCSRRefuses(t *testing.T) {
 func bits(b []byte) asn1.BitString { return asn1.BitString{Bytes: b, BitLength: len(b) * 8} }
 
 // The requests ask for forbidden content. The certificates equal that of a plain request.
-func TestNothingOfARequestReachesACertificate(t *testing.T) {
+func TestOnlyTheKeyOfACSRIsCertified(t *testing.T) {
 	t.Parallel()
 	key := newEC(t, elliptic.P256())
 	constraints := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: encode(t, struct{ CA bool }{true})}

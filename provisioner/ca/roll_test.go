@@ -297,7 +297,7 @@ func (o opaque) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte
 	return o.inside.Sign(r, digest, opts)
 }
 
-func TestAnyCryptoSignerDoes(t *testing.T) {
+func TestAnyCryptoSignerWorks(t *testing.T) {
 	t.Parallel()
 	g, err := generated()
 	if err != nil {

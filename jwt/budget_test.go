@@ -9,7 +9,7 @@ import (
 	"muster/jwt"
 )
 
-// purse is a budget of so many checks.
+// A purse is a budget of so many checks.
 type purse struct {
 	mu   sync.Mutex
 	left int // guarded by mu
@@ -37,8 +37,7 @@ func forged(text string) string {
 	return text[:at] + map[bool]string{true: "B", false: "A"}[text[at] == 'A'] + text[at+1:]
 }
 
-// TestForgeriesAreCharged has texts of all kinds verified on a budget of three,
-// and looks at what is left of it.
+// Texts of all kinds are verified on a budget of three.
 func TestForgeriesAreCharged(t *testing.T) {
 	t.Parallel()
 	key, other := edKey("signer"), edKey("other")
@@ -74,10 +73,9 @@ func TestForgeriesAreCharged(t *testing.T) {
 	}
 }
 
-// TestASpentBudgetStopsStrangersOnly spends a budget on forgeries. From then on
-// no text of that sender's is looked at any more, but for those that are
-// remembered; other senders do not feel it.
-func TestASpentBudgetStopsStrangersOnly(t *testing.T) {
+// After a sender has spent its budget on forgeries, only cached texts of that sender are accepted. Other senders are
+// not affected.
+func TestASpentBudgetStopsOnlyItsSender(t *testing.T) {
 	t.Parallel()
 	key := edKey("signer")
 	v := verifier(t, jwt.Signer{Key: key.Public()})
@@ -95,7 +93,7 @@ func TestASpentBudgetStopsStrangersOnly(t *testing.T) {
 	claims := goodClaims()
 	claims.JTI = "another"
 	unknown := sign(t, key, claims)
-	for what, text := range map[string]string{"a forgery": forgery, "a good token that nobody has shown": unknown} {
+	for what, text := range map[string]string{"a forgery": forgery, "a good token that is not cached": unknown} {
 		if got, err := v.VerifyFrom(text, p); !errors.Is(err, jwt.ErrBudget) || got != nil {
 			t.Errorf("%s: VerifyFrom = %v, %v, want %v alone", what, got, err, jwt.ErrBudget)
 		}

@@ -16,7 +16,7 @@ import (
 
 func TestPeek(t *testing.T) {
 	t.Parallel()
-	// Nobody could have signed this, and Peek does not mind.
+	// This is not signed; Peek does not verify.
 	text := craft(`{"alg":"RS256","typ":"JWT"}`,
 		`{"cht":"s3cret","chs":true,"chu":" a:1 ,,b:2,","chpd":true,"sub":"choria_provisioning",`+
 			`"exp":1,"extensions":{"muster":{"identities":["web*"],"site":"ams"}},"x":1}`, func(string) []byte {
@@ -45,7 +45,7 @@ func TestClaimsCheck(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		edit func(*jwt.Claims)
-		want []string // nil means none; else parts of the error
+		want []string // nil: no error; else parts of it
 	}{
 		"good":        {func(*jwt.Claims) {}, nil},
 		"2019":        {func(c *jwt.Claims) { c.Purpose = "" }, nil},
@@ -97,8 +97,8 @@ func TestCheckURL(t *testing.T) {
 	}
 }
 
-// TestUsersInURLsAreRefused by an error that does not show them: anybody may read it.
-func TestUsersInURLsAreRefused(t *testing.T) {
+// The error must not show them: anybody may read it.
+func TestUsersInURLsAreRefusedAndNotShown(t *testing.T) {
 	t.Parallel()
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -114,8 +114,8 @@ func TestUsersInURLsAreRefused(t *testing.T) {
 	}
 }
 
-// TestASecretThatATokenCannotHoldIsRefused, and not signed as another one.
-func TestASecretThatATokenCannotHoldIsRefused(t *testing.T) {
+// Signing must not change the secret.
+func TestASecretThatIsNotUTF8IsRefused(t *testing.T) {
 	t.Parallel()
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -190,9 +190,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsOfAnotherSpelling has limits stand under a name that nobody would look for: they
-// are no free-form extension, by which the token would be good for everybody.
-func TestLimitsOfAnotherSpelling(t *testing.T) {
+// Limits under a misspelled name must not count as a free extension, which would make the token unlimited.
+func TestMisspelledLimitsAreRefused(t *testing.T) {
 	t.Parallel()
 	c := goodClaims()
 	c.JTI, c.Extensions = "t1", map[string]json.RawMessage{"muster": json.RawMessage(`{"uses":2}`),

@@ -22,23 +22,22 @@ import (
 	"muster/jwt"
 )
 
-// noon is when the tests take place.
+// noon is the time of the tests.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// edKey returns the same key every time it is given the same name.
+// edKey returns the same key for the same name.
 func edKey(name string) ed25519.PrivateKey {
 	seed := []byte(strings.Repeat(name+".", ed25519.SeedSize))[:ed25519.SeedSize]
 	return ed25519.NewKeyFromSeed(seed)
 }
 
-// Keys that cannot be made from a seed, once per run.
+// Keys without a seed, made once per run.
 var (
 	rsaKey = sync.OnceValue(func() *rsa.PrivateKey { return mustRSA("rsa-2048") })
 	ecKey  = sync.OnceValue(func() *ecdsa.PrivateKey { return mustEC(elliptic.P256()) })
 )
 
-// mustRSA reads a key from testdata: RSA keys are slow to make, and slower yet with
-// the race detector.
+// mustRSA reads a key from testdata: RSA keys are slow to make, above all with the race detector.
 func mustRSA(name string) *rsa.PrivateKey {
 	text, err := os.ReadFile(filepath.Join("testdata", name+".pem"))
 	if err != nil {
@@ -60,7 +59,6 @@ func mustEC(curve elliptic.Curve) *ecdsa.PrivateKey {
 	return key
 }
 
-// signFunc makes the signature over a signing input.
 type signFunc func(input string) []byte
 
 func withEd(key ed25519.PrivateKey) signFunc {
@@ -115,14 +113,14 @@ func withHMAC(secret []byte) signFunc {
 
 func unsigned(string) []byte { return nil }
 
-// craft makes a token out of any header and body, however wrong.
+// craft makes a token of any header and body.
 func craft(header, body string, sign signFunc) string {
 	input := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." +
 		base64.RawURLEncoding.EncodeToString([]byte(body))
 	return input + "." + base64.RawURLEncoding.EncodeToString(sign(input))
 }
 
-// Headers and claims that are right.
+// Valid headers and claims.
 const (
 	edHeader = `{"alg":"EdDSA","typ":"JWT"}`
 	goodBody = `{"cht":"s3cret","chs":false,"chu":"prov1.example.net:4222","chpd":true,` +
@@ -139,7 +137,7 @@ func verifier(tb testing.TB, signers ...jwt.Signer) *jwt.Verifier {
 	return v
 }
 
-// goodClaims are those of a token of today.
+// goodClaims returns valid claims.
 func goodClaims() jwt.Claims {
 	return jwt.Claims{
 		Token: "s3cret", Brokers: "prov1.example.net:4222", Default: true, Organization: "choria",
@@ -148,7 +146,6 @@ func goodClaims() jwt.Claims {
 	}
 }
 
-// sign signs claims, which must work.
 func sign(tb testing.TB, key crypto.Signer, c jwt.Claims) string {
 	tb.Helper()
 	text, err := jwt.Sign(key, c)

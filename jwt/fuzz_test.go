@@ -9,9 +9,8 @@ import (
 	"muster/jwt"
 )
 
-// FuzzPeek checks that no text panics the decoder, that there is never a
-// result beside an error, and that everything accepted says the same once it
-// has been signed and read again.
+// FuzzPeek checks that no text causes a panic or a result beside an error, and that an accepted token keeps its
+// meaning when it is signed and read again.
 func FuzzPeek(f *testing.F) {
 	for _, body := range []string{goodBody, claims2019, claimsToday, `{}`, `{"exp":1.5,"aud":["a"],"x":[{}]}`,
 		`{"aud":[],"tcM":0.4}`,
@@ -33,7 +32,7 @@ func FuzzPeek(f *testing.F) {
 		}
 		again, err := jwt.Sign(edKey("signer"), u.Claims)
 		if err != nil {
-			// Escaping may make the same claims longer than a token may be.
+			// Escapes may make the same claims longer than a token's limit.
 			if len(text) > jwt.MaxTokenBytes/6 && strings.Contains(err.Error(), "limit") {
 				return
 			}
@@ -50,15 +49,14 @@ func FuzzPeek(f *testing.F) {
 	})
 }
 
-// normal brings what differs in spelling only to one form: blanks and escapes
-// of the JSON that Claims keep as they found it.
+// normal removes differences in spelling: white space and escapes of JSON that Claims keeps unchanged.
 func normal(tb testing.TB, u *jwt.Unverified) *jwt.Unverified {
 	tb.Helper()
 	for _, m := range []map[string]json.RawMessage{u.Extensions} {
 		for name, raw := range m {
 			var value any
 			if err := json.Unmarshal(raw, &value); err != nil {
-				// A number beyond float64 stays as it is spelled.
+				// Numbers beyond float64 stay as they are.
 				continue
 			}
 			b, err := json.Marshal(value)

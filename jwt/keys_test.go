@@ -18,7 +18,7 @@ import (
 
 func hexText(b []byte) string { return hex.EncodeToString(b) }
 
-// flip changes the first character that it may.
+// flip changes the first possible character.
 func flip(s string) string {
 	if s[0] == 'A' {
 		return "B" + s[1:]
@@ -26,7 +26,7 @@ func flip(s string) string {
 	return "A" + s[1:]
 }
 
-var errAsk = errors.New("nobody answered")
+var errAsk = errors.New("no answer")
 
 func TestParsePrivateKeyOfEveryForm(t *testing.T) {
 	t.Parallel()
@@ -54,7 +54,7 @@ func TestParsePrivateKeyOfEveryForm(t *testing.T) {
 	seed := []byte(hexText(edKey("signer").Seed()))
 	tests := map[string]struct {
 		file       []byte
-		passphrase string // "" means that asking is an error
+		passphrase string // "": asking is an error
 		want       error
 	}{
 		"PKCS #1":                       {file("rsa1.pem"), "", nil},
@@ -130,7 +130,7 @@ func TestParsePrivateKeyOfEveryForm(t *testing.T) {
 	}
 }
 
-// ragged takes the last byte off the ciphertext of an encrypted key.
+// ragged removes the last byte of an encrypted key's ciphertext.
 func ragged(tb testing.TB, b []byte) []byte {
 	tb.Helper()
 	block, _ := pem.Decode(b)

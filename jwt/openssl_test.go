@@ -15,8 +15,7 @@ import (
 	"muster/jwt"
 )
 
-// openssl runs the program in dir and returns its output. The tests below
-// are worth nothing without it, so its absence is a failure.
+// openssl runs the program in dir and returns its output. Without openssl the tests below fail.
 func openssl(tb testing.TB, dir string, stdin []byte, args ...string) []byte {
 	tb.Helper()
 	cmd := exec.CommandContext(tb.Context(), "openssl", args...)
@@ -39,8 +38,7 @@ func readFile(tb testing.TB, elem ...string) []byte {
 	return b
 }
 
-// Claims as other tools write them: Choria's of 2019, from the post that
-// introduced them, and of today, with one extension.
+// Claims of other tools: Choria's of 2019, from the post that introduced them, and today's with an extension.
 const (
 	claims2019 = `{"chs":false,"cht":"toomanysecrets","chu":"prov1.example.net:4222,prov2.example.net:4222","chpd":true,` +
 		`"chrd":"/etc/facts.json","chf":"/etc/facts.json",` +
@@ -51,8 +49,7 @@ const (
 		`"jti":"35mF2Rz0Yd8Kc4mR7qJvXoTnWbE"}`
 )
 
-// TestTokensMadeByOpenSSL verifies tokens in whose making nothing of this
-// repository had a part, with keys that openssl made, read from its files.
+// Tokens and keys made by openssl alone.
 func TestTokensMadeByOpenSSL(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -93,7 +90,7 @@ func TestTokensMadeByOpenSSL(t *testing.T) {
 
 	for _, tt := range []struct {
 		alg  string
-		key  string // file with the public half
+		key  string // file with the public key
 		sign func([]byte) []byte
 	}{
 		{"RS256", "rsa-cert.pem", rsaSign("sha256")},
@@ -109,7 +106,7 @@ func TestTokensMadeByOpenSSL(t *testing.T) {
 		if err != nil {
 			t.Fatalf("ParseSigner(%s): %v", tt.key, err)
 		}
-		// The certificate was made just now, so now is not noon.
+		// The certificate was made now, not at noon.
 		now := time.Now()
 		v, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{signer}, Now: func() time.Time {
 			return now

@@ -13,8 +13,7 @@ import (
 	"muster/jwt"
 )
 
-// TestTermsAreTheTokenWithoutItsSecrets remembers tokens and recalls them: all
-// that a policy or a helper is told is there again, and no secret.
+// A recalled token has everything that a policy or a helper reads, and no secret.
 func TestTermsAreTheTokenWithoutItsSecrets(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

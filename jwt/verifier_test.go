@@ -78,7 +78,7 @@ func TestTimesAreCheckedOnEveryUse(t *testing.T) {
 	c.NotBefore, c.ExpiresAt = time.Time{}, time.Time{}
 	forever := sign(t, key, c)
 
-	// In this order, so that all but the first find the token remembered.
+	// In this order, so that the cache has the token after the first step.
 	for _, step := range []struct {
 		name string
 		text string
@@ -148,18 +148,18 @@ func TestTokenID(t *testing.T) {
 		t.Errorf("ID = %q, want %q", got.ID, want)
 	}
 
-	// The same jti again is the same token, whatever else it says.
+	// The same jti is the same token, whatever its other claims.
 	longer := goodClaims()
 	longer.ExpiresAt = noon.Add(time.Minute)
 	if again := verify(sign(t, key, longer)); again.ID != got.ID {
 		t.Errorf("ID of another token with the same jti = %q, want %q", again.ID, got.ID)
 	}
-	// Another signer's is not.
+	// Another signer's jti is another token.
 	if other := verify(sign(t, edKey("other"), goodClaims())); other.ID == got.ID {
 		t.Error("two signers share the ID of a jti")
 	}
 
-	// Without a jti, two tokens differ, but not two signatures of one.
+	// Without a jti, two tokens differ, but two signatures of one do not.
 	c := goodClaims()
 	c.JTI = ""
 	text = sign(t, key, c)
@@ -176,8 +176,8 @@ func TestTokenID(t *testing.T) {
 	}
 }
 
-// malleate turns the signature (r, s) of an ES256 token into (r, n-s), which
-// verifies as well and which anybody can compute.
+// malleate turns the signature (r, s) of an ES256 token into (r, n-s), which anybody can compute and which verifies
+// too.
 func malleate(tb testing.TB, text string) string {
 	tb.Helper()
 	i := strings.LastIndex(text, ".") + 1

@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// TestServeRefusesAnEmptySecret expects the file's name: anybody could sign with what is in it.
+// With an empty secret anybody could sign.
 func TestServeRefusesAnEmptySecret(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pager.secret")
-	for _, text := range []string{"\n", "whsec_\n", "hush-plain", "whsec_" +
-		base64.StdEncoding.EncodeToString(make([]byte, 23))} {
+	short := "whsec_" + base64.StdEncoding.EncodeToString(make([]byte, 23))
+	for _, text := range []string{"\n", "whsec_\n", "hush-plain", short} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -12,8 +12,8 @@ import (
 	"muster/provisioner/ca"
 )
 
-// TestCheck shows the bench certificates that are not what a node must get: what it counts as good must be good.
-func TestCheck(t *testing.T) {
+// The bench must not count wrong certificates as good.
+func TestWrongCertificatesAreFailures(t *testing.T) {
 	t.Parallel()
 	ours, theirs := newAuthority(t), newAuthority(t)
 	s, err := simnode.New("n1.run.bench.muster", "")
@@ -60,7 +60,7 @@ func TestCheck(t *testing.T) {
 
 const pemEnd = "-----END CERTIFICATE-----\n"
 
-// offered is what a node keeps of the reply that has e, with the right digest if there is none.
+// offered returns the offer of e, with its digest unless one is given.
 func offered(t *testing.T, e *wire.Enrolled, digest string) *offer {
 	t.Helper()
 	if e.Digest = digest; digest == "" {

@@ -22,10 +22,10 @@ import (
 	"muster/provisioner/operate"
 )
 
-// markup is what a hostile machine says of itself.
+// markup is what a hostile node reports of itself.
 const markup = `"><script>alert(1)</script><img src=x onerror=alert(2)>`
 
-// shadowed would decide otherwise about the first ten machines.
+// shadowed decides differently about the first ten nodes.
 const shadowed = `package muster.enroll
 
 default allow := false
@@ -37,8 +37,7 @@ reasons contains "one digit is too few" if not allow
 certificate := {"ttl": "720h"}
 `
 
-// fleet returns a fleet in which something has happened: of each state a node,
-// refusals, forged tokens, machines that wait, and one that says hostile things.
+// fleet returns a fleet with a node in each state, refusals, forged tokens, pending nodes, and a hostile node.
 func fleet(t *testing.T, nodes int) *testbed.Fleet {
 	t.Helper()
 	if !*wanted {
@@ -75,7 +74,7 @@ func fleet(t *testing.T, nodes int) *testbed.Fleet {
 	return f
 }
 
-// wait has a machine ask that waits for an operator.
+// wait has a node ask that then waits for approval.
 func wait(t *testing.T, f *testbed.Fleet, identity string, facts map[string]any) {
 	t.Helper()
 	n := f.Node(identity)
@@ -89,7 +88,7 @@ func wait(t *testing.T, f *testbed.Fleet, identity string, facts map[string]any)
 	})
 }
 
-// operator adds an operator and returns a token of theirs.
+// operator adds an operator and returns a token for it.
 func operator(t *testing.T, f *testbed.Fleet, name string, role trust.OperatorRole) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -123,7 +122,7 @@ func sign(t *testing.T, f *testbed.Fleet, name string, key crypto.Signer) string
 	return text
 }
 
-// signIn opens a tab in which an operator has signed in.
+// signIn opens a tab with a signed-in operator.
 func signIn(t *testing.T, f *testbed.Fleet, name string, role trust.OperatorRole) *tab {
 	t.Helper()
 	token := operator(t, f, name, role)

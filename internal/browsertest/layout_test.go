@@ -1,9 +1,10 @@
 package browsertest
 
-// misfits are what of a page does not fit into it, in words.
+// misfits describes parts of a page that do not fit.
 const misfits = `(() => {
 	const all = [], name = e => e.outerHTML.slice(0, 120);
-	if (document.documentElement.scrollWidth > innerWidth) all.push("the page is " + document.documentElement.scrollWidth + " wide");
+	const wide = document.documentElement.scrollWidth;
+	if (wide > innerWidth) all.push("the page is " + wide + " wide");
 	for (const e of document.querySelectorAll("body *")) {
 		if (!e.closest(".scroll") && e.getBoundingClientRect().right > innerWidth + 1) all.push("sticks out: " + name(e));
 	}
@@ -36,8 +37,7 @@ const misfits = `(() => {
 	return all.slice(0, 5).join("\n");
 })()`
 
-// fits fails the test if something of the page does not fit: it sticks out, is cut off,
-// squeezed, or touches what is beside it.
+// fits fails the test if a part of the page sticks out, is cut off, squeezed, or touches its neighbor.
 func (b *tab) fits(where string) {
 	b.t.Helper()
 	if found := evaluate[string](b, misfits); found != "" {

@@ -23,10 +23,10 @@ import (
 
 var wanted = flag.Bool("browser", false, "run the tests that need a browser, and fail without one")
 
-// limit bounds one test; far above what one takes.
+// limit bounds one test, far above its usual time.
 const limit = 4 * time.Minute
 
-// chromium starts one browser for all tests, which are in contexts of their own.
+// chromium starts one browser for all tests; each has its own context.
 var chromium = sync.OnceValues(func() (context.Context, error) {
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -40,8 +40,8 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	}
 	allocator, _ := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(path),
-		chromedp.NoSandbox,                               // in tests, which run as root
-		chromedp.Flag("ignore-certificate-errors", true), // the fleet's authority is a test's
+		chromedp.NoSandbox,                               // tests run as root
+		chromedp.Flag("ignore-certificate-errors", true), // the authority is the test's
 		chromedp.Flag("force-color-profile", "srgb"),
 		chromedp.Flag("hide-scrollbars", true),
 		chromedp.WSURLReadTimeout(time.Minute),
@@ -61,21 +61,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code) //nolint:forbidigo // TestMain ends with the tests' code
 }
 
-// A tab is a tab of a browser that knows nothing of the others.
+// A tab is a browser tab with its own cookies.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
 	url string // of the console
 
 	mu       sync.Mutex
-	problems []string // guarded by mu: what the browser complained of
+	problems []string // guarded by mu: errors in the browser's console
 	dialogs  int      // guarded by mu
 	asked    []string // guarded by mu: addresses
 }
 
-// window opens a window with cookies of its own. Chromium has no place for a tab
-// of such a one before it has a window, which [chromedp.WithNewBrowserContext] does
-// not ask for.
+// window opens a window with its own cookies. Chromium needs one before it opens such a tab, and
+// [chromedp.WithNewBrowserContext] does not ask for it.
 func window(browser context.Context) (target.ID, error) {
 	ctx := cdp.WithExecutor(browser, chromedp.FromContext(browser).Browser)
 	own, err := target.CreateBrowserContext().WithDisposeOnDetach(true).Do(ctx)
@@ -109,13 +108,13 @@ func open(t *testing.T, url string) *tab {
 	return b
 }
 
-// listen notes what the browser says.
+// listen collects events of the browser.
 func (b *tab) listen(e any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch e := e.(type) {
 	case *log.EventEntryAdded:
-		// Of pages that are problems the browser says so, too.
+		// The browser reports failed pages too.
 		if e.Entry.Level == log.LevelError && e.Entry.Source != log.SourceNetwork {
 			b.problems = append(b.problems, e.Entry.Text+" "+e.Entry.URL)
 		}
@@ -128,7 +127,7 @@ func (b *tab) listen(e any) {
 	}
 }
 
-// sound fails the test if the browser had something to complain of.
+// sound fails the test if the browser reported an error.
 func (b *tab) sound(where string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -137,7 +136,7 @@ func (b *tab) sound(where string) {
 		b.t.Errorf("%s: the browser says: %s", where, p)
 	}
 	if b.dialogs > 0 {
-		b.t.Errorf("%s: somebody else's script has opened a dialog", where)
+		b.t.Errorf("%s: a foreign script has opened a dialog", where)
 	}
 	b.problems, b.dialogs = nil, 0
 }
@@ -156,7 +155,7 @@ func (b *tab) visit(path string) {
 	b.do(chromedp.Navigate(b.url+path), chromedp.WaitReady("main", chromedp.ByQuery))
 }
 
-// evaluate returns what an expression in the page comes to.
+// evaluate returns the value of an expression in the page.
 func evaluate[T any](b *tab, expression string) T {
 	b.t.Helper()
 	var v T
@@ -166,11 +165,10 @@ func evaluate[T any](b *tab, expression string) T {
 	return v
 }
 
-// patience is how long something may take that takes a second or two.
+// far above the second or two that are needed
 const patience = 40 * time.Second
 
-// eventually waits until an expression in the page is true, whatever page that is
-// by then: one that goes away meanwhile answers nothing.
+// eventually waits until an expression is true, on whatever page is shown by then.
 func (b *tab) eventually(what, expression string) {
 	b.t.Helper()
 	deadline, tick := time.After(patience), time.NewTicker(50*time.Millisecond)
@@ -190,7 +188,7 @@ func (b *tab) eventually(what, expression string) {
 	}
 }
 
-// look sets how wide the tab is and which colors it prefers.
+// look sets the tab's size and preferred colors.
 func (b *tab) look(width, height int64, scheme string) {
 	b.t.Helper()
 	b.do(
@@ -200,7 +198,7 @@ func (b *tab) look(width, height int64, scheme string) {
 	)
 }
 
-// picture writes what the whole page looks like.
+// picture writes a picture of the whole page.
 func (b *tab) picture(name string) {
 	b.t.Helper()
 	dir := os.Getenv("MUSTER_SCREENSHOTS")

@@ -13,7 +13,7 @@ import (
 	"muster/internal/testbed"
 )
 
-// axeSource is what axe-core is, as `make browser` installs it.
+// axeSource returns axe-core as `make browser` installs it.
 func axeSource(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("node_modules/axe-core/axe.min.js")
@@ -23,7 +23,7 @@ func axeSource(t *testing.T) string {
 	return string(b)
 }
 
-// A violation is what axe-core finds wrong.
+// A violation is a finding of axe-core.
 type violation struct {
 	ID    string `json:"id"`
 	Help  string `json:"help"`
@@ -33,7 +33,7 @@ type violation struct {
 	} `json:"nodes"`
 }
 
-// accessible fails the test if axe-core finds something wrong with the page.
+// accessible fails the test if axe-core finds a violation.
 func (b *tab) accessible(axe, where string) {
 	b.t.Helper()
 	b.do(chromedp.Evaluate(axe, nil))
@@ -50,7 +50,7 @@ func (b *tab) accessible(axe, where string) {
 	}
 }
 
-// pagesOf returns every kind of page, by the name of its picture.
+// pagesOf returns every kind of page by the name of its picture.
 func pagesOf(f *testbed.Fleet) [][2]string {
 	tid := string(f.Record("web1.example.net").Token)
 	return [][2]string{
@@ -67,9 +67,8 @@ func pagesOf(f *testbed.Fleet) [][2]string {
 	}
 }
 
-// TestEveryPage looks at each page in light and dark, wide and narrow: axe-core
-// finds nothing wrong, the browser does not complain, nothing sticks out, nothing
-// is asked of anybody else, and nothing that machines say is obeyed.
+// Each page in light and dark, wide and narrow: no violation, no error of the browser, everything fits, no request to
+// another host, and nothing that nodes report is executed.
 func TestEveryPage(t *testing.T) {
 	t.Parallel()
 	f := fleet(t, 40)

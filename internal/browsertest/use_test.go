@@ -15,11 +15,11 @@ import (
 	"muster/provisioner"
 )
 
-// focused describes what has the focus.
+// focused describes the element with the focus.
 const focused = `(() => { const e = document.activeElement; return (e.id || e.textContent || e.value || e.tagName).trim().slice(0, 60) })()`
 
-// tabTo presses the tabulator until what has the focus fits, and fails the test if
-// the focus cannot be seen on the way or never gets there.
+// tabTo presses the tabulator until the focused element matches. It fails the test if the focus is invisible on the
+// way or never gets there.
 func (b *tab) tabTo(fits string) {
 	b.t.Helper()
 	var seen []string
@@ -36,8 +36,7 @@ func (b *tab) tabTo(fits string) {
 	b.t.Fatalf("the tabulator does not reach %s: %q", fits, seen)
 }
 
-// TestByKeyboardAlone signs in, finds a node, revokes it, and approves a machine,
-// without a pointer.
+// Sign in, find a node, revoke it, and approve a node, without a pointer.
 func TestByKeyboardAlone(t *testing.T) {
 	t.Parallel()
 	f := fleet(t, 6)
@@ -82,7 +81,7 @@ func TestByKeyboardAlone(t *testing.T) {
 	b.do(chromedp.KeyEvent("racked today"))
 	b.press(kb.Enter)
 	b.eventually("done", `document.querySelector("[role=status].good")?.innerText?.includes("Approved")`)
-	// All that can be used can be reached, and nothing holds the focus.
+	// Every control can be reached, and none traps the focus.
 	for _, path := range []string{"/", "/nodes", "/nodes/web2.example.net", "/tokens", "/policies", "/events"} {
 		b.visit(path)
 		n := evaluate[int](b,
@@ -100,7 +99,7 @@ func TestByKeyboardAlone(t *testing.T) {
 	b.sound("by keyboard")
 }
 
-// TestLiveParts has things happen while somebody looks.
+// Events happen while the pages are open.
 func TestLiveParts(t *testing.T) {
 	t.Parallel()
 	f := fleet(t, 6)
@@ -111,7 +110,7 @@ func TestLiveParts(t *testing.T) {
 	queue.visit("/approvals")
 	queue.eventually("the page is live", `document.querySelector("#live")?.dataset.state === "on"`)
 	ticked := `document.querySelector("input[value^='db1.example.net/']").checked`
-	// the page may be put anew, once more, between looking for the box and the click
+	// the page may be replaced once more between the search and the click
 	for !evaluate[bool](queue, ticked) {
 		queue.do(chromedp.Click(`input[value^="db1.example.net/"]`, chromedp.ByQuery))
 	}
@@ -121,7 +120,7 @@ func TestLiveParts(t *testing.T) {
 	wait(t, f, "db77.example.net", map[string]any{"role": "database"})
 	b.eventually("the overview shows the node",
 		`window.stays && document.querySelector("#feed")?.innerText?.includes("web77.example.net")`)
-	b.eventually("and counts who waits",
+	b.eventually("and counts the pending nodes",
 		`document.querySelector("#tiles a[href='/approvals']")?.innerText?.startsWith("7")`)
 	if !evaluate[bool](queue, ticked+` && !document.body.innerText.includes("db77")`) {
 		t.Error("the queue changed under a hand that has ticked something")
@@ -129,9 +128,9 @@ func TestLiveParts(t *testing.T) {
 	queue.do(chromedp.Click(`input[value^="db1.example.net/"]`, chromedp.ByQuery))
 	evaluate[bool](queue, `document.activeElement.blur() === undefined`)
 	f.Refused(f.Node("broker.fleet.test"))
-	queue.eventually("the queue has who came", `document.body.innerText.includes("db77.example.net")`)
+	queue.eventually("the queue has the new node", `document.body.innerText.includes("db77.example.net")`)
 
-	// Paused, it stands still.
+	// A paused page does not change.
 	b.do(chromedp.Click("#live", chromedp.ByQuery))
 	b.eventually("paused",
 		`document.querySelector("#live")?.innerText === "Paused" && document.querySelector("#live")?.ariaPressed === "true"`)
@@ -141,13 +140,13 @@ func TestLiveParts(t *testing.T) {
 	if err := f.Daemon().Orders().Operators.Remove(f.Context(), "anna", testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
-	b.eventually("who is removed is out", `location.pathname === "/login"`)
+	b.eventually("a removed operator is signed out", `location.pathname === "/login"`)
 	f.Stop()
 	queue.eventually("a page that stands still says so",
 		`document.querySelector("#live-note")?.innerText?.includes("out of date")`)
 }
 
-// TestWithoutScripts revokes a node in a browser that runs none.
+// A browser without scripts revokes a node.
 func TestWithoutScripts(t *testing.T) {
 	t.Parallel()
 	f := fleet(t, 6)
@@ -168,9 +167,8 @@ func TestWithoutScripts(t *testing.T) {
 	b.sound("without scripts")
 }
 
-// TestALinkFromElsewhere follows a link of another site's page, which comes without
-// the session's cookie at first.
-func TestALinkFromElsewhere(t *testing.T) {
+// A link from another site comes without the session's cookie at first.
+func TestALinkFromAnotherSite(t *testing.T) {
 	t.Parallel()
 	f := fleet(t, 6)
 	b := signIn(t, f, "anna", trust.RoleViewer)
@@ -185,14 +183,13 @@ func TestALinkFromElsewhere(t *testing.T) {
 		chromedp.Navigate("data:text/html,<a href='"+f.Daemon().APIURL()+"/nodes/web1.example.net'>look</a>"),
 		chromedp.Click("a", chromedp.ByQuery),
 	)
-	stranger.eventually("who has no session is asked to sign in",
+	stranger.eventually("without a session the page asks to sign in",
 		`location.pathname === "/login" && document.querySelector("[name=next]")?.value === "/nodes/web1.example.net"`)
 }
 
-// TestAPageStaysWithItsMachine has the name of the machine on a page change hands: the page
-// does not become another machine's under who looks at it, and what it has to press does
-// nothing to that one.
-func TestAPageStaysWithItsMachine(t *testing.T) {
+// The name on an open page goes to another node: the page does not become that node's, and its buttons do nothing to
+// it.
+func TestAnOpenPageStaysWithItsNode(t *testing.T) {
 	t.Parallel()
 	f := fleet(t, 6)
 	b := signIn(t, f, "anna", trust.RoleOperator)
@@ -210,7 +207,7 @@ func TestAPageStaysWithItsMachine(t *testing.T) {
 		t.Error("the page has become that of another machine")
 	}
 	b.picture("changed-hands-note")
-	b.visit(retire) // as an operator who was about to press it does
+	b.visit(retire) // as an operator about to press the button
 	b.do(chromedp.SendKeys("#why", "scaled down\n", chromedp.ByQuery))
 	b.eventually("nothing is done",
 		`document.querySelector("[role=alert]")?.innerText?.includes("another machine has the name since")`)

@@ -12,22 +12,20 @@ import (
 	"time"
 )
 
-// pendingFile is what an agent has beside its certificate until its confirmation
-// is on record.
+// pendingFile exists beside the certificate until the confirmation is on record.
 const pendingFile = "..data/applied.json"
 
-// An agent is a real one: muster-server in a process and a directory of its own.
+// An agent is muster-server in its own process and directory.
 type agent struct {
 	t        *testing.T
 	identity string
 	dir      string
 	token    string // path
 	clock    *clock
-	p        *process // nil or ended while it is down
+	p        *process // nil or ended: down
 }
 
-// newAgents makes so many agents with this token, in dir/agents. They are not
-// started.
+// newAgents makes n agents with this token in dir/agents, without starting them.
 func newAgents(t *testing.T, dir, token string, n int) []*agent {
 	t.Helper()
 	var all []*agent
@@ -52,7 +50,7 @@ func newAgents(t *testing.T, dir, token string, n int) []*agent {
 	return all
 }
 
-// start starts the agent, which goes on from its disk.
+// start starts the agent, which continues from its disk.
 func (a *agent) start() {
 	a.t.Helper()
 	a.p = start(a.t, a.dir, "agent", []string{a.clock.env()}, program(a.t, "muster-server"), "run",
@@ -60,8 +58,7 @@ func (a *agent) start() {
 		a.identity)
 }
 
-// nudge changes the agent's token by a line's end: an agent that waits looks at
-// its files meanwhile.
+// nudge changes the token by a line end, so that a waiting agent tries again.
 func (a *agent) nudge() {
 	a.t.Helper()
 	b, err := os.ReadFile(a.token)
@@ -83,8 +80,7 @@ func (a *agent) provisioned() bool {
 	return err == nil && errors.Is(pending, fs.ErrNotExist)
 }
 
-// agents adds so many real agents to a run, which connect to address, and starts
-// them.
+// addAgents starts n real agents, which connect to address.
 func (r *run) addAgents(n int, address string) {
 	r.Helper()
 	r.agents = newAgents(r.T, r.dir, r.d.token("agents", address), n)
@@ -124,14 +120,13 @@ func (r *run) checkAgents(c *checker) int {
 	return in
 }
 
-// killAgents kills real agents between any two of their steps, by chance, over
-// and over.
+// killAgents kills real agents at random between any two steps, again and again.
 func killAgents(r *run) {
 	r.d = newEmbedded(r.T, r.dir, "127.0.0.1")
 	r.d.serve()
 	token := r.d.token("agents", r.d.address(), "--seal", "prov/seal.pub")
 	r.agents = newAgents(r.T, r.dir, token, size(6, 40))
-	// The first shows how long it takes here and now.
+	// The first one shows how long an enrollment takes.
 	first := r.agents[0]
 	begun := time.Now()
 	first.start()
@@ -144,7 +139,7 @@ func killAgents(r *run) {
 		for _, a := range order {
 			if !a.provisioned() {
 				a.start()
-				hold(r.upTo(takes / 2)) // later ones mostly find a node that is through
+				hold(r.upTo(takes / 2)) // later ones mostly hit a finished node
 				a.p.signal(syscall.SIGKILL)
 				<-a.p.done
 				kills++

@@ -14,15 +14,13 @@ import (
 	"testing"
 )
 
-// clockEnv names a file of eight bytes, by which the clock of a process that
-// was built by [overlay] can be moved while it runs: so many seconds, in the
+// clockEnv names a file that moves the clock of a process built with [overlay]: seconds in eight bytes, in the
 // machine's byte order.
 const clockEnv = "MUSTER_CHAOS_CLOCK"
 
-// movedClock is added to package time of the programs under test. A time
-// namespace moves only the clocks that nobody reads the date from, and Go asks
-// the kernel without libc, so that no preloaded library comes in between. The
-// programs' own source is as it is shipped.
+// movedClock is added to package time of the programs under test. A time namespace does not move the clock that gives
+// the date, and Go asks the kernel without libc, so a preloaded library does not work. The programs' own source is
+// unchanged.
 const movedClock = `package time
 
 import (
@@ -57,7 +55,7 @@ var programs = sync.OnceValues(func() (string, error) {
 	args := []string{"build", "-o", dir + "/"}
 	if info, ok := debug.ReadBuildInfo(); ok &&
 		slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		args = append(args, "-race") // as the tests are: then what they link is compiled already
+		args = append(args, "-race") // like the tests, so that dependencies are compiled already
 	}
 	if *full {
 		file, err := overlay(dir)
@@ -83,8 +81,8 @@ func program(t *testing.T, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// overlay writes a package time with a clock that can be moved, for `go build -overlay`. All of
-// the standard library and of what is linked is compiled anew with it, so only at full size.
+// overlay writes a package time with a movable clock, for `go build -overlay`. It recompiles the standard library and
+// all dependencies, so it is for full size only.
 func overlay(dir string) (string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {

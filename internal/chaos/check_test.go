@@ -19,8 +19,7 @@ import (
 	"time"
 )
 
-// A record is what the checker reads of one, in words of its own: only the
-// form on disk is taken from the program.
+// A record is the checker's own form: it shares only the form on disk with the program.
 type record struct {
 	Identity string   `json:"identity"`
 	State    string   `json:"state"`
@@ -56,27 +55,26 @@ type claim struct {
 	All      bool   `json:"all"`
 }
 
-// holder is who holds a use.
+// holder returns the key and name that hold a use.
 func (c claim) holder() string { return c.Key + " " + c.Identity }
 
-// A checker holds a store and the disks of nodes to what must be true of any
-// fleet, whatever has happened to it.
+// A checker checks what must be true of any fleet's store and disks.
 type checker struct {
 	t              *testing.T
-	bad            func(format string, args ...any) // says what must not be
-	moves          map[string][]string              // by docs/architecture.md
+	bad            func(format string, args ...any) // reports a violation
+	moves          map[string][]string              // allowed transitions, from docs/architecture.md
 	roots, between *x509.CertPool
 
 	revisions int
 	last      map[string]*record
-	serials   map[string][]string // that were ever on record, by identity
+	serials   map[string][]string // ever on record, by identity
 	owner     map[string]string   // identity, by serial
 	attempts  map[string]bool
-	certified map[string]map[string]bool // by token: the key and name that a certificate from it is for
+	certified map[string]map[string]bool // by token: keys and names with a certificate from it
 
 	limits map[string]int                        // uses, by token
 	held   map[string]map[string]map[string]bool // attempts, by token and holder
-	most   map[string]int                        // uses that were ever held at once, by token
+	most   map[string]int                        // most uses held at once, by token
 }
 
 func newChecker(t *testing.T) *checker {
@@ -90,7 +88,7 @@ func newChecker(t *testing.T) *checker {
 		limits:    map[string]int{}, held: map[string]map[string]map[string]bool{}, most: map[string]int{}}
 }
 
-// check reads the store and returns what it found, for the checks of disks.
+// check reads the store and returns its findings for the checks of disks.
 func check(t *testing.T, store map[string][]stored, caDir string) *checker {
 	t.Helper()
 	c := newChecker(t)
@@ -116,8 +114,7 @@ func (c *checker) store(store map[string][]stored) {
 	c.uses()
 }
 
-// moves returns the state table of the documentation: the states that may follow
-// each.
+// moves returns the state table of the documentation: the allowed next states of each.
 func moves(t *testing.T) map[string][]string {
 	t.Helper()
 	b, err := os.ReadFile("../../docs/architecture.md")
@@ -139,7 +136,7 @@ func moves(t *testing.T) map[string][]string {
 	return moves
 }
 
-// revision takes in one revision of one record.
+// revision takes one revision of a record into account.
 func (c *checker) revision(m stored) {
 	c.t.Helper()
 	c.revisions++
@@ -175,7 +172,7 @@ func (c *checker) revision(m stored) {
 	if r.Current != nil && !offered(before, r.Current.Serial) {
 		c.bad("%s at %d: certificate %s is current and was never offered", r.Identity, m.sequence, r.Current.Serial)
 	}
-	// These are the grounds on which a certificate costs a use.
+	// The reasons for which a certificate costs a use.
 	if i := r.Next; i != nil && r.Token != "" &&
 		slices.Contains([]string{"new", "grant", "one_time_token"}, r.Decision.Reason) {
 		if c.certified[r.Token] == nil {
@@ -219,7 +216,7 @@ func (c *checker) certificate(r *record, i *issued) {
 	}
 }
 
-// claims takes in one entry of a limited token's log.
+// claims takes one entry of a limited token's log into account.
 func (c *checker) claims(m stored) {
 	c.t.Helper()
 	tid := strings.TrimPrefix(m.subject, "muster.claims.")
@@ -263,9 +260,9 @@ func (c *checker) uses() {
 		if got := len(c.certified[tid]); got > limit {
 			c.bad("token %s: %d keys have a certificate, the limit is %d", tid, got, limit)
 		}
-		for _, who := range slices.Sorted(maps.Keys(c.certified[tid])) {
-			if c.held[tid][who] == nil {
-				c.bad("token %s: %s has a certificate and holds no use", tid, who)
+		for _, holder := range slices.Sorted(maps.Keys(c.certified[tid])) {
+			if c.held[tid][holder] == nil {
+				c.bad("token %s: %s has a certificate and holds no use", tid, holder)
 			}
 		}
 	}
@@ -315,7 +312,7 @@ func (c *checker) disk(identity, dir string) bool {
 	return true
 }
 
-// live says what certificates a record has.
+// live describes the certificates of a record.
 func (r *record) live() string {
 	text := r.State
 	for what, i := range map[string]*issued{"current": r.Current, "next": r.Next} {
@@ -328,7 +325,7 @@ func (r *record) live() string {
 
 func serialOf(leaf *x509.Certificate) string { return leaf.SerialNumber.Text(16) }
 
-// keyHash is how records name a key.
+// keyHash returns a key's fingerprint as in records.
 func keyHash(pub any) string {
 	der, err := x509.MarshalPKIXPublicKey(pub)
 	if err != nil {

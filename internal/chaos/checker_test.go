@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTheCheckerSees shows the checker stores that no good program writes.
-func TestTheCheckerSees(t *testing.T) {
+// The checker gets stores that no correct program writes.
+func TestTheCheckerFindsViolations(t *testing.T) {
 	t.Parallel()
 	record := func(state, attempt string, more ...string) stored {
 		return stored{subject: "muster.node.web1_chaos_test", data: []byte(fmt.Sprintf(

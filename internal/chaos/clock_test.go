@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// A clock moves the date of the processes that were started with its
-// environment, also while they run. Their timers go on as they were, as those
-// of a machine do whose date is set.
+// A clock moves the date of the processes with its environment while they run. Their timers are not affected, as on a
+// machine whose date is set.
 type clock struct {
 	t    *testing.T
 	path string
@@ -24,7 +23,7 @@ func newClock(t *testing.T, path string) *clock {
 	return c
 }
 
-// env is what a process needs to follow the clock.
+// env returns the environment for a process that follows the clock.
 func (c *clock) env() string { return clockEnv + "=" + c.path }
 
 // move sets how far the clock is from the machine's.

@@ -5,8 +5,8 @@ import "time"
 // year is how far clocks jump.
 const year = 365 * 24 * time.Hour
 
-// provisionerBehind sets the provisioner's clock back by a year while nodes
-// enroll. It issues nothing until the clock is right again.
+// provisionerBehind sets the provisioner's clock back by a year while nodes enroll. It issues nothing until the clock
+// is right again.
 func provisionerBehind(r *run) {
 	r.embedded(size(150, 5000))
 	r.w.start()
@@ -19,11 +19,10 @@ func provisionerBehind(r *run) {
 	r.settle()
 }
 
-// provisionerAhead sets the provisioner's clock ahead by a year while nodes
-// enroll, and back again. The right clock is behind what is on record then, and
-// issues nothing until the operator does what the alarm says.
+// provisionerAhead sets the provisioner's clock ahead by a year while nodes enroll, and back again. The right clock
+// is then behind the records, and issues nothing until an operator follows the alarm's advice.
 func provisionerAhead(r *run) {
-	r.renewed = true // what was issued before has ended by that clock
+	r.renewed = true // certificates issued before have expired by that clock
 	r.embedded(size(150, 5000))
 	r.w.start()
 	r.somewhere(0.1, 0.3)
@@ -37,11 +36,10 @@ func provisionerAhead(r *run) {
 	r.settle()
 }
 
-// agentsMoved has agents whose clocks are a year behind or ahead: every second one
-// from its start, the others once they are provisioned. One that is ahead takes
-// what it is given for over, and says so, until its clock is right.
+// agentsMoved moves the clocks of agents by a year, back or ahead: of half of them from the start, of the rest once
+// they are provisioned. To an agent that is ahead new certificates have expired; it says so until its clock is right.
 func agentsMoved(r *run) {
-	r.renewed = true // an agent that is ahead may come to ask for another certificate
+	r.renewed = true // an agent that is ahead may ask for another certificate
 	r.d = newEmbedded(r.T, r.dir, "127.0.0.1")
 	r.d.serve()
 	r.agents = newAgents(r.T, r.dir, r.d.token("agents", r.d.address(), "--validity", "5y"), size(4, 20))
@@ -64,7 +62,7 @@ func agentsMoved(r *run) {
 			a.p.waitFor("correct this machine")
 		}
 	}
-	hold(lasting(3*time.Second, time.Minute)) // for what they do to what they have
+	hold(lasting(3*time.Second, time.Minute)) // for the effect on provisioned agents
 	for _, a := range r.agents {
 		a.clock.move(0)
 		a.nudge()

@@ -25,8 +25,8 @@ const servers = 3
 type member struct {
 	t      *testing.T
 	name   string
-	dir    string // where it is started
-	path   string // of the program; empty is muster
+	dir    string // working directory
+	path   string // of the program; empty: muster
 	args   []string
 	prefix []string
 	p      *process
@@ -41,16 +41,15 @@ func (m *member) start() {
 	m.p = supervise(m.t, m.dir, m.name, nil, slices.Concat(m.prefix, []string{path}, m.args)...)
 }
 
-// A cluster is three brokers, each a process with a store of its own, and two
-// provisioners that share the work: d.p is the first.
+// A cluster is three broker processes with their own stores, and two provisioners that share the work; d.p is the
+// first.
 type cluster struct {
 	brokers []*member
 	second  *member
-	dial    []nats.Option // how the checker connects
+	dial    []nats.Option // of the checker
 }
 
-// newCluster sets up a cluster whose brokers have these addresses. Nothing is
-// started.
+// newCluster sets up a cluster of brokers with these addresses, without starting it.
 func newCluster(t *testing.T, dir string, hosts [servers]string) *deployment {
 	t.Helper()
 	d := &deployment{t: t, dir: dir, clock: newClock(t, filepath.Join(dir, "provisioner.clock")), cluster: &cluster{}}
@@ -81,7 +80,7 @@ func newCluster(t *testing.T, dir string, hosts [servers]string) *deployment {
 			args: []string{"broker", "run", name + "/nats-server.conf"},
 		})
 	}
-	// Another host has the same keys, and a name and a journal of its own.
+	// The other host has the same keys, and its own name and journal.
 	if err := os.CopyFS(filepath.Join(dir, "prov2"), os.DirFS(filepath.Join(dir, "prov"))); err != nil {
 		t.Fatal(err)
 	}
@@ -98,15 +97,14 @@ func newCluster(t *testing.T, dir string, hosts [servers]string) *deployment {
 	return d
 }
 
-// stock has each broker be nats-server itself, with the file that `muster broker run` would have.
+// stock makes each broker a plain nats-server, with the configuration of `muster broker run`.
 func (c *cluster) stock() {
 	for _, b := range c.brokers {
 		b.path, b.args = testproc.NATSServer(b.t), []string{"-c", b.args[len(b.args)-1]}
 	}
 }
 
-// private takes what others may do from a file or directory: copies have lost
-// the modes of the originals.
+// private removes the permissions of other users, since copies have lost the original modes.
 func private(path string, e os.DirEntry, err error) error {
 	if err != nil {
 		return err
@@ -129,8 +127,7 @@ func (d *deployment) serveAll() {
 	d.cluster.second.p.waitFor("provisioner is serving")
 }
 
-// login returns how the provisioners connect to the brokers, with which an
-// operator may, too.
+// login returns the options with which provisioners connect to the brokers.
 func (d *deployment) login() []nats.Option {
 	d.t.Helper()
 	seed, err := os.ReadFile(filepath.Join(d.dir, "prov/cluster/provisioner"))
@@ -160,8 +157,7 @@ type streamInfo struct {
 	} `json:"cluster"`
 }
 
-// waitStream waits until what a broker says of the stream of records is as
-// wanted.
+// waitStream waits until a broker's view of the stream of records is as wanted.
 func (d *deployment) waitStream(what string, wanted func(*streamInfo) bool) {
 	d.t.Helper()
 	var nc *nats.Conn
@@ -215,8 +211,7 @@ func (d *deployment) followers() []*member {
 	return slices.DeleteFunc(slices.Clone(d.cluster.brokers), func(b *member) bool { return b == leader })
 }
 
-// read kills all brokers at once, so that only what is on disks is left, starts
-// them again, and reads the store.
+// read kills all brokers at once, so that only their disks remain, restarts them, and reads the store.
 func (c *cluster) read(d *deployment) map[string][]stored {
 	d.t.Helper()
 	for _, b := range c.brokers {

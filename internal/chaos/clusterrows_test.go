@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// clustered starts a cluster on loopback, and makes a wave of so many nodes.
+// clustered starts a cluster on loopback and makes a wave of n nodes.
 func (r *run) clustered(nodes int) {
 	r.Helper()
 	r.cluster()
@@ -21,7 +21,7 @@ func (r *run) clustered(nodes int) {
 // cluster sets up a cluster on loopback.
 func (r *run) cluster() {
 	r.Helper()
-	// A network of this run's own, so that no port is taken between two starts.
+	// A network of its own, so that no port is taken between two starts.
 	a, b := 1+rand.IntN(250), 1+rand.IntN(250)
 	var hosts [servers]string
 	for i := range hosts {
@@ -86,8 +86,7 @@ func killOneProvisioner(r *run) {
 	r.settle()
 }
 
-// stopLeader stops the broker that leads the stream of records, and later has it
-// go on as if nothing had happened.
+// stopLeader stops the broker that leads the stream of records, and continues it later.
 func stopLeader(r *run) {
 	r.clustered(size(150, 5000))
 	r.w.start()
@@ -100,8 +99,7 @@ func stopLeader(r *run) {
 	r.settle()
 }
 
-// partitionLeader takes the network away between the host of the broker that leads
-// the stream of records and all others, and gives it back.
+// partitionLeader cuts the host of the leading broker off the network, and reconnects it later.
 func partitionLeader(r *run) {
 	n := newNetwork(r.T, servers)
 	r.d = newCluster(r.T, r.dir, [servers]string{n.address(0), n.address(1), n.address(2)})
@@ -123,9 +121,8 @@ func partitionLeader(r *run) {
 	r.settle()
 }
 
-// restartCluster ends every broker and provisioner in order and starts it again,
-// one after the other, while nodes enroll. A broker sends its clients away over
-// ten seconds, so nodes come for longer than that takes with three of them.
+// restartCluster restarts every broker and provisioner, one after the other, while nodes enroll. A broker dismisses
+// its clients over ten seconds, so the wave lasts longer than three of them.
 func restartCluster(r *run) {
 	r.clustered(size(300, 5000))
 	r.w.job.Spread = lasting(30*time.Second, 90*time.Second)
@@ -134,7 +131,7 @@ func restartCluster(r *run) {
 	for i, b := range r.d.cluster.brokers {
 		b.p.stop()
 		b.start()
-		r.d.waitWhole() // or with the next one the majority is lost
+		r.d.waitWhole() // otherwise the next one would cost the majority
 		r.w.part(0.1 + 0.15*float64(i+1))
 	}
 	r.d.p.stop()
@@ -153,8 +150,8 @@ func stormCluster(r *run) {
 	r.stormLeader()
 }
 
-// stormStock does so where the brokers are nats-servers as they are, which ask whom they
-// have not admitted after two seconds whether he is still there.
+// stormStock is stormCluster with plain nats-servers, which send a PING to connections that are not admitted after
+// two seconds.
 func stormStock(r *run) {
 	r.cluster()
 	r.d.cluster.stock()

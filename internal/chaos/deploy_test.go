@@ -11,22 +11,20 @@ import (
 	"muster/internal/testproc"
 )
 
-// A deployment is what nodes enroll at: processes that can be killed, and a store
-// that can be read without them.
+// A deployment is what nodes enroll at: processes that can be killed, and a store that can be read without them.
 type deployment struct {
 	t         *testing.T
 	dir       string   // of the whole run
 	data      string   // data_dir
-	addresses []string // of the brokers: one, if it is the provisioner's own
-	cluster   *cluster // nil for none
+	addresses []string // of the brokers; one for an embedded broker
+	cluster   *cluster // nil: none
 
-	prefix []string // what runs the provisioner, such as in a network of its own
+	prefix []string // runs the provisioner, for example in its own network
 	clock  *clock   // its own
-	p      *process // nil or ended while it is down
+	p      *process // nil or ended: down
 }
 
-// newEmbedded sets up a provisioner with its own broker and store, in
-// dir/prov. It is not started.
+// newEmbedded sets up a provisioner with its own broker and store in dir/prov, without starting it.
 func newEmbedded(t *testing.T, dir, host string) *deployment {
 	t.Helper()
 	address := net.JoinHostPort(host, testproc.FreePort(t))
@@ -39,7 +37,7 @@ func newEmbedded(t *testing.T, dir, host string) *deployment {
 	}
 	d.muster("provisioner", "init", "prov", "--host", "broker.chaos.test", "--trust-domain", "chaos.test",
 		"--broker-name", "localhost", "--broker-address", host, "--listen", address, "--trust-first-use")
-	// A wave comes from one address.
+	// A wave has one address.
 	d.edit("prov/provisioner.yaml", "# per_source: 20000", "per_source: 0")
 	return d
 }
@@ -82,10 +80,10 @@ func (d *deployment) token(name, address string, args ...string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// address is what tokens for the deployment name.
+// address is the address in tokens.
 func (d *deployment) address() string { return strings.Join(d.addresses, ",") }
 
-// url is the same for a client.
+// url is the URL for clients.
 func (d *deployment) url() string { return urlOf(d.address()) }
 
 // urlOf returns the URL of addresses with commas between them.
@@ -93,7 +91,7 @@ func urlOf(addresses string) string {
 	return "nats://" + strings.ReplaceAll(addresses, ",", ",nats://")
 }
 
-// start starts the provisioner, and does not wait for it.
+// start starts the provisioner without waiting for it.
 func (d *deployment) start() {
 	d.t.Helper()
 	args := append(append([]string{}, d.prefix...), program(d.t, "muster"), "provisioner", "run", "--config",
@@ -117,7 +115,7 @@ func (d *deployment) stop() {
 	}
 }
 
-// read returns what is in the store of a deployment that was stopped.
+// read returns the messages in the store of a stopped deployment.
 func (d *deployment) read() map[string][]stored {
 	d.t.Helper()
 	if d.cluster != nil {

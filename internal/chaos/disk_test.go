@@ -8,11 +8,10 @@ import (
 	"muster/internal/testdisk"
 )
 
-// diskBytes is the size of the provisioner's disk: enough for the records and
-// events of any wave here, and quick to fill.
+// Enough for the records and events of any wave here, and quick to fill.
 const diskBytes = 512 << 20
 
-// ownDisk sets up a provisioner whose data is on a disk of its own, and a wave.
+// ownDisk sets up a provisioner with its data on its own disk, and a wave.
 func (r *run) ownDisk(nodes int) *testdisk.Disk {
 	r.Helper()
 	disk := testdisk.New(r.T, diskBytes)
@@ -27,22 +26,21 @@ func (r *run) ownDisk(nodes int) *testdisk.Disk {
 	return disk
 }
 
-// fullDisk takes the last byte of the provisioner's disk, and gives it back.
+// fullDisk fills the provisioner's disk, and frees it later.
 func fullDisk(r *run) {
 	disk := r.ownDisk(size(150, 5000))
 	r.w.start()
 	r.somewhere(0.2, 0.5)
 	disk.Fill(0)
-	r.d.p.waitFor("alarm raised", "free some space") // the latter from a start after the end by a failed write
+	r.d.p.waitFor("alarm raised", "free some space") // the latter by a start after a failed write
 	hold(lasting(2*time.Second, 20*time.Second))
 	disk.Free()
 	r.recovers()
 	r.settle()
 }
 
-// readOnlyDisk has the kernel find an error on the provisioner's disk, whereupon
-// it makes it read-only; it is mounted again later. In between, its place is an
-// empty directory, where the provisioner looks for its records.
+// readOnlyDisk makes the kernel find an error on the provisioner's disk and remount it read-only, then mounts it
+// again. In between the mount point is an empty directory.
 func readOnlyDisk(r *run) {
 	disk := r.ownDisk(size(150, 5000))
 	r.w.start()
@@ -55,15 +53,15 @@ func readOnlyDisk(r *run) {
 	r.settle()
 }
 
-// lateDisk freezes the file system of the store over and over: what is written
-// meanwhile is acknowledged when it goes on, if anybody still waits.
+// lateDisk freezes the store's file system again and again: writes are acknowledged when it continues, if the writer
+// still waits.
 func lateDisk(r *run) {
 	disk := r.ownDisk(size(150, 5000))
 	r.w.start()
 	for i := range 3 {
 		r.somewhere(0.1+0.2*float64(i), 0.2+0.2*float64(i))
 		thaw := disk.Freeze()
-		// The last one is longer than any answer is waited for.
+		// The last one is longer than any wait for a reply.
 		hold(lasting(700*time.Millisecond, time.Duration(i+1)*7*time.Second))
 		thaw()
 		r.recovers()

@@ -14,22 +14,21 @@ import (
 	"time"
 )
 
-// driverEnv holds the job of a child process: this test binary, run as a driver
-// of simulated nodes.
+// driverEnv holds the job of a child process: this test binary, as a driver of simulated nodes.
 const driverEnv = "MUSTER_CHAOS_DRIVER"
 
-// A job is what a driver does.
+// A job is a driver's task.
 type job struct {
 	URL    string
 	Dir    string // of the nodes' disks
 	Groups []group
-	Share  [2]int        // this driver has the nodes whose number, modulo the second, is the first
-	Slots  int           // connections at once
-	Spread time.Duration // over which nodes begin, so that a wave lasts
+	Share  [2]int        // numbers n of this driver's nodes: n modulo the second is the first
+	Slots  int           // concurrent connections
+	Spread time.Duration // over which nodes start, so that a wave lasts
 
 	BackoffMin, BackoffMax time.Duration
 	Timeout                time.Duration // of one attempt
-	TellCap                time.Duration // the longest retry_after that is honored in full
+	TellCap                time.Duration // longest retry_after that is honored in full
 }
 
 // A group is nodes with one token.
@@ -37,13 +36,13 @@ type group struct {
 	Name  string
 	Token string
 	Count int
-	Uses  int // of the token; 0 is unlimited
+	Uses  int // of the token; 0: unlimited
 }
 
 // identity returns the name of the group's i-th node.
 func (g group) identity(i int) string { return fmt.Sprintf("%s%05d.chaos.test", g.Name, i) }
 
-// wanted is how many of the group's nodes get in.
+// wanted returns how many of the group's nodes can enroll.
 func (g group) wanted() int {
 	if g.Uses > 0 {
 		return min(g.Uses, g.Count)
@@ -51,13 +50,13 @@ func (g group) wanted() int {
 	return g.Count
 }
 
-// What nodes say.
+// Kinds of events.
 const (
-	kindEnrolled    = "enrolled"    // Text is the serial, and the certificate is on the node's disk
-	kindProvisioned = "provisioned" // its confirmation was acknowledged
-	kindAlready     = "already"     // it was so when the driver started
+	kindEnrolled    = "enrolled"    // Text is the serial; the certificate is on the node's disk
+	kindProvisioned = "provisioned" // confirmation acknowledged
+	kindAlready     = "already"     // provisioned when the driver started
 	kindRefused     = "refused"     // Text is the code
-	kindBad         = "bad"         // it was told what cannot be
+	kindBad         = "bad"         // the node got a wrong reply
 )
 
 // An event is a line that a driver prints.
@@ -68,8 +67,7 @@ type event struct {
 	Text string `json:"text,omitempty"`
 }
 
-// runDriver drives a share of the nodes until all of them are provisioned, or
-// until it is told to stop.
+// runDriver drives a share of the nodes until all of them are provisioned or it is told to stop.
 func runDriver(text string, out io.Writer) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -114,7 +112,7 @@ func runDriver(text string, out io.Writer) error {
 	return <-written
 }
 
-// writeEvents writes a line for each event, at once when there are no more.
+// writeEvents writes a line per event and flushes when there are no more.
 func writeEvents(out io.Writer, events <-chan event) error {
 	w := bufio.NewWriter(out)
 	e := json.NewEncoder(w)
@@ -131,8 +129,7 @@ func writeEvents(out io.Writer, events <-chan event) error {
 	return w.Flush()
 }
 
-// child runs this process as what a test has started it for, and reports
-// whether it was.
+// child runs the job of a child process, and reports whether this is one.
 func child() bool {
 	text := os.Getenv(driverEnv)
 	if text == "" {

@@ -14,8 +14,8 @@ var (
 	seed = flag.Uint64("chaos.seed", uint64(time.Now().UnixNano()), "chooses when faults strike")
 	doc  = flag.String("chaos.doc", "", "page of documentation to write the table into")
 
-	work string      // holds everything
-	keep atomic.Bool // whether it is left for inspection
+	work string      // working directory
+	keep atomic.Bool // keep it for inspection
 )
 
 // TestMain runs the tests, or a driver of nodes in a child process.
@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 type row struct {
 	name   string
 	fault  func(*run)
-	within time.Duration // in which the full rate is to be back, at full size; 0: no goal
-	small  bool          // `make ci` has it as well, with fewer nodes
+	within time.Duration // goal for the return of the full rate, at full size; 0: none
+	small  bool          // also in `make ci`, with fewer nodes
 }
 
 // rows are the faults, in the order of the table.

@@ -43,8 +43,7 @@ func badNetwork(r *run, mode int32) {
 	r.settle()
 }
 
-// partition takes the network away between the nodes' host and the
-// provisioner's: packets get lost, and nobody is told.
+// partition cuts the network between the nodes' host and the provisioner's: packets get lost without an error.
 func partition(r *run) {
 	n := newNetwork(r.T, 1)
 	r.d = newEmbedded(r.T, r.dir, n.address(0))
@@ -61,8 +60,8 @@ func partition(r *run) {
 	r.settle()
 }
 
-// A network is hosts at a switch: namespaces, and pairs of virtual devices to a
-// bridge in one more, where nodes, provisioners and the checker can be.
+// A network is hosts at a switch: network namespaces with virtual devices to a bridge in a further one, for nodes,
+// provisioners and the checker.
 type network struct {
 	t     *testing.T
 	names []string // of the switch, then of the hosts
@@ -81,7 +80,7 @@ func newNetwork(t *testing.T, hosts int) *network {
 		name := fmt.Sprintf("muster-%d-%d-%d", os.Getpid(), number, i)
 		n.names = append(n.names, name)
 		n.ip("netns", "add", name)
-		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() }) // takes its devices along
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() }) // its devices go with it
 		n.ip("-n", name, "link", "set", "lo", "up")
 	}
 	n.ip("-n", n.names[0], "link", "add", "switch", "type", "bridge")
@@ -119,7 +118,7 @@ func (n *network) ip(args ...string) {
 	}
 }
 
-// Dial connects from the switch, for this process, which is elsewhere.
+// Dial connects from the switch for this process, which is outside.
 func (n *network) Dial(protocol, address string) (net.Conn, error) {
 	type result struct {
 		conn net.Conn
@@ -127,8 +126,7 @@ func (n *network) Dial(protocol, address string) (net.Conn, error) {
 	}
 	done := make(chan result)
 	go func() {
-		// The thread is left where it is: it ends with a goroutine that has
-		// locked it.
+		// The thread is not unlocked: it ends with the goroutine.
 		runtime.LockOSThread()
 		f, err := os.Open(filepath.Join("/run/netns", n.names[0]))
 		if err == nil {
@@ -139,7 +137,7 @@ func (n *network) Dial(protocol, address string) (net.Conn, error) {
 			done <- result{nil, err}
 			return
 		}
-		// An address, so that nothing is looked up on another thread.
+		// Only an address: a look-up could run on another thread.
 		conn, err := net.DialTimeout(protocol, address, 10*time.Second)
 		done <- result{conn, err}
 	}()

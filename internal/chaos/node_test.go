@@ -21,16 +21,15 @@ import (
 	"muster/provisioner/ca"
 )
 
-// What a simulated node has on its disk.
+// Files on a simulated node's disk.
 const (
 	keyFile     = "private.pem"
 	certFile    = "certificate.pem"
-	appliedFile = "applied" // empty; its confirmation was acknowledged
+	appliedFile = "applied" // empty; the confirmation was acknowledged
 )
 
-// A node is a simulated one with a disk: it makes its key once, keeps trying with
-// it as the protocol asks, and says what it is told. Whatever it was doing when
-// its process died, the next one goes on from its disk.
+// A node is simulated, with a disk: it makes its key once, keeps trying as the protocol asks, and reports events.
+// After its process died, the next one continues from its disk.
 type node struct {
 	job  job
 	sim  *simnode.Node
@@ -69,8 +68,7 @@ func openNode(j job, identity, token string, say func(event)) (*node, error) {
 	return n, err
 }
 
-// run enrolls and confirms, over and over, until the node is provisioned. At
-// most as many as slots holds are connected at once: a process has 20,000
+// run enrolls and confirms until the node is provisioned. slots bounds concurrent connections: a process has 20,000
 // descriptors.
 func (n *node) run(ctx context.Context, slots chan struct{}) {
 	for {
@@ -96,9 +94,8 @@ func (n *node) run(ctx context.Context, slots chan struct{}) {
 	}
 }
 
-// try makes one attempt. The error says that there has to be another, after the
-// pause: as long as the provisioner said, and a little more, else the next of
-// the backoff.
+// try makes one attempt. An error asks for another after the pause: a little more than the provisioner said, else the
+// next backoff.
 func (n *node) try(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.job.Timeout)
 	defer cancel()
@@ -150,8 +147,7 @@ func (n *node) refused(r *wire.Reply, pause time.Duration) (time.Duration, error
 	return pause, errors.New(string(r.Refusal.Code))
 }
 
-// keep checks what the node was given against its key and name, and writes it
-// to the disk before it is confirmed.
+// keep checks a certificate against the node's key and name, and writes it before it is confirmed.
 func (n *node) keep(e *wire.Enrolled) error {
 	leaf, err := parseCertificate([]byte(e.Certificate))
 	if err != nil {
@@ -164,7 +160,7 @@ func (n *node) keep(e *wire.Enrolled) error {
 	return replaceFile(filepath.Join(n.dir, certFile), []byte(e.Certificate))
 }
 
-// backoff is the agent's: between half and all of a bound that doubles.
+// backoff is the agent's: between half and all of a doubling bound.
 type backoff struct {
 	min, max time.Duration
 	tries    int
@@ -210,8 +206,7 @@ func writeKey(path string, key *ecdsa.PrivateKey) error {
 	return replaceFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
-// replaceFile makes a file appear whole: the process may die at any time, the
-// machine does not.
+// replaceFile replaces a file atomically: the process may die, the machine does not.
 func replaceFile(path string, b []byte) error {
 	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
 		return err

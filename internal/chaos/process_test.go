@@ -15,11 +15,10 @@ import (
 	"muster/internal/testproc"
 )
 
-// patience bounds every wait for something that must come; at full size it is
-// longer, see TestMain.
+// patience bounds every wait; at full size it is longer, see TestMain.
 var patience = 2 * time.Minute
 
-// tick is how often a condition is looked at that nothing announces.
+// tick is the interval of polls.
 const tick = 10 * time.Millisecond
 
 // eventually waits until the condition holds.
@@ -36,20 +35,19 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// hold lets a fault last: it is the one thing here that is a matter of time.
+// hold lets a fault last.
 func hold(d time.Duration) { <-time.After(d) }
 
-// A process is a program that a test has started: a provisioner, a broker, an
-// agent, a driver of nodes. It is killed when the test ends.
+// A process is a program that a test started. It is killed when the test ends.
 type process struct {
 	t    *testing.T
 	name string
-	done chan struct{} // closed when it has ended and is not started again
+	done chan struct{} // closed when it has ended for good
 	quit chan struct{} // closed when the test ends it
 
 	mu  sync.Mutex
 	cmd *exec.Cmd    // guarded by mu: a supervised process has several, one after the other
-	out bytes.Buffer // guarded by mu: what it printed since its first start
+	out bytes.Buffer // guarded by mu: output since its first start
 	err error        // set before done is closed
 }
 
@@ -140,7 +138,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// end sends a signal that ends the process, which is then not started again.
+// end sends a signal that ends the process for good.
 func (p *process) end(s syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +148,7 @@ func (p *process) end(s syscall.Signal) {
 	_ = p.cmd.Process.Signal(s) // fails if it has ended
 }
 
-// quitting reports whether the test ends the process.
+// quitting reports whether the test is ending the process.
 func (p *process) quitting() bool {
 	select {
 	case <-p.quit:
@@ -166,7 +164,7 @@ func (p *process) kill() {
 	<-p.done
 }
 
-// stop ends the process as systemd does, and wants status 0.
+// stop ends the process as systemd does, and expects status 0.
 func (p *process) stop() {
 	p.t.Helper()
 	p.end(syscall.SIGTERM)

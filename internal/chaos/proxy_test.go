@@ -8,28 +8,26 @@ import (
 	"testing"
 )
 
-// A proxy is a bad network between nodes and broker: it can cut connections and
-// stall them, in the middle of a message as well.
+// A proxy is a bad network between nodes and broker: it cuts and stalls connections, even in the middle of a message.
 type proxy struct {
 	listener net.Listener
 	target   string
 	wg       sync.WaitGroup
 	mode     atomic.Int32
-	thawed   atomic.Pointer[chan struct{}] // closed when stalled connections go on
+	thawed   atomic.Pointer[chan struct{}] // closed when stalled connections continue
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool // guarded by mu
 }
 
-// What a proxy does to each direction of a connection, after some bytes.
+// Faults of a proxy, in each direction, after some bytes.
 const (
 	passes = iota
 	cuts   // ends the connection
 	stalls // holds it until the proxy is told to pass
 )
 
-// most is how many bytes pass before something happens: a whole enrollment is
-// about 8,000 in either direction.
+// most bounds the bytes before a fault: a whole enrollment has about 8,000 in either direction.
 const most = 8000
 
 func newProxy(t *testing.T, target string) *proxy {
@@ -56,8 +54,7 @@ func newProxy(t *testing.T, target string) *proxy {
 
 func (p *proxy) address() string { return p.listener.Addr().String() }
 
-// set makes the proxy do this from now on, also to the connections there are;
-// what was stalled goes on.
+// set changes the fault, for existing connections too, and continues stalled ones.
 func (p *proxy) set(mode int32) {
 	p.mode.Store(mode)
 	c := make(chan struct{})
@@ -94,7 +91,7 @@ func (p *proxy) accept() {
 	}
 }
 
-// pump passes on one direction of a connection.
+// pump copies one direction of a connection.
 func (p *proxy) pump(from, to net.Conn) {
 	left := rand.IntN(most)
 	b := make([]byte, 4096)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// line is a row for whoever watches.
+// line is a row for the terminal.
 func (r result) line() string {
 	verdict := "ok  "
 	switch {
@@ -22,11 +22,11 @@ func (r result) line() string {
 		rounded(r.first), r.rate(), r.seen)
 }
 
-// late reports whether a run at full size has not shown the full rate in the time that is its goal.
-// A wave that was over before has not.
+// late reports whether a run at full size missed its goal for the full rate. A wave that ended before has missed it
+// too.
 func (r result) late() bool { return *full && r.within > 0 && (r.full == 0 || r.full > r.within) }
 
-// rate returns after what time the full rate was back, and the goal.
+// rate returns the time until the full rate was back, and the goal.
 func (r result) rate() string {
 	switch {
 	case !*full || r.within == 0:
@@ -38,7 +38,7 @@ func (r result) rate() string {
 	}
 }
 
-// rounded returns a duration for people; none is a dash.
+// rounded returns a duration for people; 0 is a dash.
 func rounded(d time.Duration) string {
 	if d == 0 {
 		return "-"
@@ -62,14 +62,13 @@ func table(results []result) string {
 	return b.String()
 }
 
-// The table stands between these in the documentation.
+// Marks around the table in the documentation.
 const (
 	begins = "<!-- make chaos -->\n"
 	ends   = "<!-- end of make chaos -->\n"
 )
 
-// report prints the table, and writes it to the page of documentation, if there
-// is one. A table with a time that is over its goal is written as well, and is a failure.
+// report prints the table, and writes it to the documentation. A missed goal is written too, and fails the test.
 func report(t *testing.T, results []result) {
 	t.Helper()
 	text := fmt.Sprintf("Seed %d, %d cores, %s.\n\n%s", *seed, runtime.NumCPU(),

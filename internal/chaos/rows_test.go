@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// killProvisioner kills the provisioner, and with it its broker and store,
-// again and again while nodes enroll.
+// killProvisioner kills the provisioner with its broker and store again and again while nodes enroll.
 func killProvisioner(r *run) {
 	r.embedded(size(150, 5000))
 	r.w.start()
@@ -19,8 +18,7 @@ func killProvisioner(r *run) {
 	r.settle()
 }
 
-// stopProvisioner stops the provisioner for longer than a request waits for its
-// answer, and lets it go on.
+// stopProvisioner stops the provisioner for longer than a request waits, and continues it.
 func stopProvisioner(r *run) {
 	r.embedded(size(150, 5000))
 	r.w.start()
@@ -32,8 +30,7 @@ func stopProvisioner(r *run) {
 	r.settle()
 }
 
-// restartAll ends the provisioner in order and starts it again, and kills all
-// nodes and starts them again, in turns, while they enroll.
+// restartAll restarts the provisioner in order, and kills and restarts all nodes, in turns, while they enroll.
 func restartAll(r *run) {
 	r.embedded(size(300, 5000))
 	r.addAgents(size(2, 10), r.d.address())

@@ -11,20 +11,19 @@ import (
 	"time"
 )
 
-// A run is one fault: a deployment, a wave of nodes, what happens to them, and
-// what is left.
+// A run is one fault with its deployment, wave of nodes and checks.
 type run struct {
 	*testing.T
 	dir  string
 	seed uint64
-	rand *rand.Rand // chooses moments; keys, serials and the nodes' own waits are as random as ever
+	rand *rand.Rand // chooses moments; keys, serials and the nodes' waits have their own randomness
 
 	d       *deployment
-	w       *wave // nil for none
+	w       *wave // nil: none
 	agents  []*agent
-	renewed bool // certificates end during the run, so that nodes get others
+	renewed bool // certificates end during the run, so nodes get new ones
 
-	over   time.Time // when the fault was over: when it was left to itself
+	over   time.Time // end of the fault
 	result result
 }
 
@@ -32,10 +31,10 @@ type run struct {
 type result struct {
 	fault       string
 	nodes       int
-	provisioned int           // nodes that are provisioned, by the checker
-	first       time.Duration // from the end of the fault to the first node provisioned after it
-	full        time.Duration // to a second as good as those before the fault; 0: the wave was over before
-	within      time.Duration // what full is to be, at full size; 0: no goal
+	provisioned int           // provisioned nodes, by the checker
+	first       time.Duration // from the end of the fault to the next provisioned node
+	full        time.Duration // to a second as good as before the fault; 0: the wave was over before
+	within      time.Duration // goal for full, at full size; 0: none
 	seen        string        // by the checker
 	failed      bool
 }
@@ -60,8 +59,7 @@ func newRun(t *testing.T, name string) *run {
 	return r
 }
 
-// embedded starts a provisioner with its own broker, and makes a wave of so many
-// nodes.
+// embedded starts a provisioner with its own broker, and makes a wave of n nodes.
 func (r *run) embedded(nodes int) {
 	r.Helper()
 	r.d = newEmbedded(r.T, r.dir, "127.0.0.1")
@@ -69,15 +67,14 @@ func (r *run) embedded(nodes int) {
 	r.enroll(nodes, r.d.address())
 }
 
-// Shares of a run's nodes by token: the rest has an unlimited one.
+// Shares of a run's nodes by token; the rest has an unlimited one.
 const (
-	exactly = 3 // a third of the nodes have a sealed token with as many uses as there are nodes
-	scarce  = 6 // a sixth have one with fewer uses
+	exactly = 3 // a third has a sealed token with as many uses as nodes
+	scarce  = 6 // a sixth has one with fewer uses
 )
 
-// enroll makes a wave of so many nodes, which are to connect to address, and
-// does not start it. Of three tokens one has no limit, one is good for just as
-// many nodes as have it, one for fewer.
+// enroll makes a wave of n nodes that connect to address, without starting it. It has tokens without a limit, with
+// enough uses, and with too few.
 func (r *run) enroll(nodes int, address string) {
 	r.Helper()
 	limited, few := nodes/exactly, nodes/scarce
@@ -103,7 +100,7 @@ func (r *run) enroll(nodes int, address string) {
 	r.w = newWave(r.T, r.dir, 1+nodes/10_000, j)
 }
 
-// pace is how nodes try: in full like agents, else so that a test is over soon.
+// pace returns the nodes' timing: the agent's at full size, else short.
 func pace() job {
 	if *full {
 		return job{
@@ -123,7 +120,7 @@ func pace() job {
 	}
 }
 
-// size is small in CI and large in full.
+// size returns the size for CI or for full runs.
 func size(small, large int) int {
 	if *full {
 		return large
@@ -131,7 +128,7 @@ func size(small, large int) int {
 	return small
 }
 
-// lasting is how long a fault lasts.
+// lasting returns a fault's duration.
 func lasting(small, large time.Duration) time.Duration {
 	if *full {
 		return large
@@ -139,21 +136,19 @@ func lasting(small, large time.Duration) time.Duration {
 	return small
 }
 
-// upTo chooses a duration.
+// upTo returns a random duration.
 func (r *run) upTo(d time.Duration) time.Duration { return time.Duration(r.rand.Int64N(int64(d) + 1)) }
 
-// recovers notes that the fault is over, for the time that it takes from now on.
+// recovers marks the end of the fault.
 func (r *run) recovers() { r.over = time.Now() }
 
-// somewhere waits until some part of the wave is provisioned, by chance between
-// these two.
+// somewhere waits until a random part of the wave is provisioned.
 func (r *run) somewhere(from, to float64) {
 	r.Helper()
 	r.w.part(from + r.rand.Float64()*(to-from))
 }
 
-// settle waits until all is as it has to be, stops the provisioner, and holds the
-// store and the disks to it.
+// settle waits until everything is as it must be, stops the provisioner, and checks store and disks.
 func (r *run) settle() *checker {
 	r.Helper()
 	if r.w != nil {
@@ -161,7 +156,7 @@ func (r *run) settle() *checker {
 	}
 	r.waitAgents()
 	for _, a := range r.agents {
-		a.p.kill() // whatever it does now, its disk must be good
+		a.p.kill() // at any moment its disk must be good
 	}
 	r.d.stop()
 	c := check(r.T, r.d.read(), filepath.Join(r.dir, "prov/ca"))
@@ -176,8 +171,7 @@ func (r *run) settle() *checker {
 	return c
 }
 
-// checkWave compares the wave's disks, and what its nodes were told, with the
-// store. It returns how many nodes are provisioned.
+// checkWave compares the nodes' disks and replies with the store. It returns how many nodes are provisioned.
 func (r *run) checkWave(c *checker) int {
 	r.Helper()
 	all := 0
@@ -226,12 +220,10 @@ func keysOf[V any](m map[string]V) []string {
 	return keys
 }
 
-// window is what a rate is measured over.
+// window is the interval of rates.
 const window = 1000 // milliseconds
 
-// times computes how long it took to recover: to the first node, and to a second
-// in which at least nine tenths of the nodes came that came in an average one
-// before.
+// times computes the recovery: to the first node, and to a second with nine tenths of the average rate before.
 func (r *run) times() {
 	if r.over.IsZero() {
 		return
@@ -254,8 +246,7 @@ func (r *run) times() {
 	}
 }
 
-// median returns how many of the times were in the middle one of the seconds
-// that had any.
+// median returns the median rate of the seconds that had any.
 func median(times []int64) float64 {
 	seconds := map[int64]int{}
 	for _, at := range times {

@@ -20,8 +20,8 @@ type stored struct {
 	sequence uint64
 }
 
-// readStore reads a copy of a broker's store with a nats-server that knows
-// nothing of muster, and returns the messages of its streams, in their order.
+// readStore reads a copy of a broker's store with a nats-server without muster, and returns the messages of its
+// streams in order.
 func readStore(t *testing.T, dir, scratch string) map[string][]stored {
 	t.Helper()
 	store := filepath.Join(scratch, "store-copy")
@@ -32,7 +32,8 @@ func readStore(t *testing.T, dir, scratch string) map[string][]stored {
 		t.Fatal(err)
 	}
 	opts := &server.Options{}
-	if err := opts.ProcessConfigString(`accounts { MUSTER { jetstream: enabled, users: [{user: checker, password: checker}] } }`); err != nil {
+	const accounts = `accounts { MUSTER { jetstream: enabled, users: [{user: checker, password: checker}] } }`
+	if err := opts.ProcessConfigString(accounts); err != nil {
 		t.Fatal(err)
 	}
 	opts.ServerName, opts.Host, opts.Port = "muster", "127.0.0.1", server.RANDOM_PORT

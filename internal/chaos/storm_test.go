@@ -1,7 +1,6 @@
 package chaos_test
 
-// storm has very many nodes enroll at once, and kills the provisioner in the
-// middle of them.
+// storm enrolls very many nodes at once and kills the provisioner meanwhile.
 func storm(r *run) {
 	r.embedded(size(500, 20_000))
 	r.w.job.Spread = 0

@@ -10,12 +10,12 @@ import (
 	"muster/internal/testproc"
 )
 
-// notRestarted are the statuses after which the unit leaves a process ended
-// (RestartPreventExitStatus): configuration, damage.
+// notRestarted are the statuses after which the unit does not restart (RestartPreventExitStatus): configuration,
+// damage.
 var notRestarted = []int{2, 78}
 
-// supervise is start for a program with a unit: it is started again when it ends,
-// as systemd does. A status that the unit does not restart fails the test.
+// supervise is start for a program with a unit, which restarts it when it ends. A status that the unit does not
+// restart fails the test.
 func supervise(t *testing.T, dir, name string, env []string, args ...string) *process {
 	t.Helper()
 	p := launch(t, dir, name, env, args)
@@ -39,8 +39,7 @@ func supervise(t *testing.T, dir, name string, env []string, args ...string) *pr
 	return p
 }
 
-// restart starts the program again after the pause that the unit has, and reports
-// whether it did: not if the test ends the process meanwhile.
+// restart starts the program again after the unit's pause; false: the test ends the process.
 func (p *process) restart() bool {
 	select {
 	case <-p.quit:

@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// A wave is nodes that enroll at once, in processes of their own.
+// A wave is nodes that enroll at once, in their own processes.
 type wave struct {
 	t       *testing.T
 	dir     string // the nodes' disks are in dir/nodes
 	job     job
 	shares  int      // processes
-	prefix  []string // what runs the drivers, such as in a network of their own
+	prefix  []string // runs the drivers, for example in their own network
 	drivers []*process
 
-	told        map[string][]string // serials that a node was told, by identity, without repetition
+	told        map[string][]string // serials that a node got, by identity
 	provisioned map[string]bool
 	refused     map[string]int // by code
 	times       []int64        // of provisioning, in milliseconds
-	bad         []string       // what a node was told that cannot be
+	bad         []string       // wrong replies
 }
 
 func newWave(t *testing.T, dir string, shares int, j job) *wave {
@@ -45,7 +45,7 @@ func newWave(t *testing.T, dir string, shares int, j job) *wave {
 	}
 }
 
-// start starts the drivers, which go on from the nodes' disks.
+// start starts the drivers, which continue from the nodes' disks.
 func (w *wave) start() {
 	w.t.Helper()
 	self, err := os.Executable()
@@ -141,7 +141,7 @@ func (w *wave) waitFor(n int) {
 		}
 		if time.Since(since) > patience {
 			for _, p := range w.drivers {
-				p.signal(syscall.SIGQUIT) // its log says what every node is at
+				p.signal(syscall.SIGQUIT) // its log shows every goroutine
 				<-p.done
 			}
 			w.t.Fatalf("%d of %d nodes are provisioned, and none more for %v; refused: %v", last, n, patience,
@@ -153,8 +153,8 @@ func (w *wave) waitFor(n int) {
 // part waits until this part of the wave is provisioned.
 func (w *wave) part(of float64) { w.t.Helper(); w.waitFor(int(of * float64(w.wanted()))) }
 
-// finish waits until all are provisioned that can be, and stops the drivers:
-// nodes whose token is used up would try for ever.
+// finish waits until all nodes that can are provisioned, and stops the drivers: nodes without a use would try
+// forever.
 func (w *wave) finish() {
 	w.t.Helper()
 	w.waitFor(w.wanted())

@@ -9,8 +9,8 @@ import (
 	"muster/internal/demo"
 )
 
-// TestDemo runs the demo as `make demo` does, with fewer nodes.
-func TestDemo(t *testing.T) {
+// The demo of `make demo`, with fewer nodes.
+func TestDemoProvisionsAllNodes(t *testing.T) {
 	t.Parallel()
 	const nodes = 25
 	dir := filepath.Join(t.TempDir(), "demo")
@@ -32,7 +32,6 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestADirectoryInUseIsLeftAlone gives a directory with something in it.
 func TestADirectoryInUseIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -47,7 +46,6 @@ func TestADirectoryInUseIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestStaysUntilItIsEnded ends a fleet as soon as it is complete.
 func TestStaysUntilItIsEnded(t *testing.T) {
 	t.Parallel()
 	ctx, end := context.WithCancel(t.Context())

@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/store"
 )
 
-// backUp backs a fleet's running provisioner up into a new file.
+// backUp backs up a fleet's running provisioner to a new file.
 func backUp(t *testing.T, f *testbed.Fleet) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -28,7 +28,7 @@ func backUp(t *testing.T, f *testbed.Fleet) string {
 
 func journalOf(f *testbed.Fleet) string { return filepath.Join(f.Dir, "data", "revocations.journal") }
 
-// loseStore stops the provisioner and loses its store, as a disk does.
+// loseStore stops the provisioner and deletes its store.
 func loseStore(t *testing.T, f *testbed.Fleet) {
 	t.Helper()
 	if f.Daemon() != nil {

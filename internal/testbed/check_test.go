@@ -21,7 +21,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// listener is a test that hears what Check has to say in place of failing.
+// listener is a test that records Check's findings instead of failing.
 type listener struct {
 	testing.TB
 	mu   sync.Mutex
@@ -34,7 +34,7 @@ func (l *listener) Errorf(format string, args ...any) {
 	l.said = append(l.said, fmt.Sprintf(format, args...))
 }
 
-// put writes a record as it is over the newest one.
+// put writes a record unchanged over the newest one.
 func put(t *testing.T, f *Fleet, identity string, edit func(*provisioner.Record)) {
 	t.Helper()
 	s := f.Daemon().Store()
@@ -56,8 +56,7 @@ func put(t *testing.T, f *Fleet, identity string, edit func(*provisioner.Record)
 	}
 }
 
-// claim appends one claim of each node to a token's log; uses describes the
-// token if the log is new.
+// claim appends one claim per node to a token's log; uses describes the token if the log is new.
 func claim(t *testing.T, f *Fleet, token jwt.TokenID, uses int, nodes ...*simnode.Node) {
 	t.Helper()
 	e := &trust.ClaimEntry{Schema: trust.ClaimSchema}
@@ -75,7 +74,7 @@ func claim(t *testing.T, f *Fleet, token jwt.TokenID, uses int, nodes ...*simnod
 	appendClaims(t, f, token, e)
 }
 
-// releaseAll releases all that a node holds.
+// releaseAll releases every use that a node holds.
 func releaseAll(t *testing.T, f *Fleet, token jwt.TokenID, n *simnode.Node) {
 	t.Helper()
 	appendClaims(t, f, token, &trust.ClaimEntry{Schema: trust.ClaimSchema, Releases: []trust.TokenRelease{
@@ -108,7 +107,7 @@ func hashOf(t *testing.T, n *simnode.Node) string {
 	return hash
 }
 
-// issue returns what the fleet's own authority issues, whatever it is asked for.
+// issue returns a certificate of the fleet's authority for any request.
 func issue(t *testing.T, f *Fleet, key crypto.Signer, r ca.Request) *provisioner.Issued {
 	t.Helper()
 	var parsed []*x509.Certificate
@@ -151,9 +150,8 @@ func issue(t *testing.T, f *Fleet, key crypto.Signer, r ca.Request) *provisioner
 	}
 }
 
-// TestCheckHearsOfEverything breaks each rule of Check on a fleet that has
-// nothing else wrong with it.
-func TestCheckHearsOfEverything(t *testing.T) {
+// Each rule of Check is broken on a fleet without other faults.
+func TestCheckFindsEachViolation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
@@ -360,8 +358,7 @@ func TestCheckHearsOfEverything(t *testing.T) {
 	}
 }
 
-// heard expects something of want among what Check said, or nothing at all if
-// want is empty.
+// heard expects want in a finding of Check, or no finding if want is empty.
 func heard(t *testing.T, l *listener, want string) {
 	t.Helper()
 	said := strings.Join(l.said, "\n")
@@ -370,8 +367,8 @@ func heard(t *testing.T, l *listener, want string) {
 	}
 }
 
-// TestCheckLooksAtDisks changes what a provisioned agent has on its disk.
-func TestCheckLooksAtDisks(t *testing.T) {
+// A provisioned agent's disk is changed.
+func TestCheckFindsChangedDisks(t *testing.T) {
 	t.Parallel()
 	write := func(name, content string, mode os.FileMode) func(*testing.T, *Agent, *Agent) {
 		return func(t *testing.T, a, _ *Agent) {
@@ -400,7 +397,7 @@ func TestCheckLooksAtDisks(t *testing.T) {
 		"no certificate":            {write("certificate.pem", "", 0o600), "its disk says"},
 		"a key that is none":        {write("private.pem", "", 0o600), "private.pem"},
 		"a configuration of no use": {write("server.conf", "hello\n", 0o600), a1},
-		"a key that others can read": {func(t *testing.T, a, _ *Agent) {
+		"a key that other users can read": {func(t *testing.T, a, _ *Agent) {
 			if err := os.Chmod(filepath.Join(a.Dir, "private.pem"), 0o644); err != nil {
 				t.Fatal(err)
 			}

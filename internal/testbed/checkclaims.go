@@ -54,21 +54,21 @@ func (c *checker) claims() {
 				}
 			}
 			for _, r := range e.Releases {
-				who := r.Key + " " + string(r.Identity)
-				delete(h[who], r.Attempt)
-				if r.All || len(h[who]) == 0 {
-					delete(h, who)
+				holder := r.Key + " " + string(r.Identity)
+				delete(h[holder], r.Attempt)
+				if r.All || len(h[holder]) == 0 {
+					delete(h, holder)
 				}
 			}
 			for _, claim := range e.Claims {
-				who := claim.Key + " " + string(claim.Identity)
-				if h[who] == nil {
-					h[who] = map[string]bool{}
+				holder := claim.Key + " " + string(claim.Identity)
+				if h[holder] == nil {
+					h[holder] = map[string]bool{}
 				}
-				if h[who][claim.Attempt] {
+				if h[holder][claim.Attempt] {
 					c.bad("claims of token %s at %d: attempt %s claims twice", tid, at, claim.Attempt)
 				}
-				h[who][claim.Attempt] = true
+				h[holder][claim.Attempt] = true
 			}
 			if len(h) > limits[tid] {
 				c.bad("claims of token %s at %d: %d uses are held, the limit is %d", tid, at, len(h), limits[tid])
@@ -82,9 +82,9 @@ func (c *checker) claims() {
 		if got := len(c.certified[tid]); got > limits[tid] {
 			c.bad("token %s: %d keys have certificates, the limit is %d", tid, got, limits[tid])
 		}
-		for who := range c.certified[tid] {
-			if len(held[tid][who]) == 0 {
-				c.bad("token %s: %s has a certificate and holds no use", tid, who)
+		for holder := range c.certified[tid] {
+			if len(held[tid][holder]) == 0 {
+				c.bad("token %s: %s has a certificate and holds no use", tid, holder)
 			}
 		}
 	}

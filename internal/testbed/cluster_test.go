@@ -23,10 +23,9 @@ import (
 	"muster/provisioner/store"
 )
 
-// TestAClusterEnrolls is the whole way over three nats-server processes and two
-// provisioners: agents, plain and sealed, up to normal mode; simulated nodes by
-// each server, up to the fleet; renewal; and revocation, which drops a node's
-// connections to all servers.
+// TestAClusterEnrolls enrolls over three nats-server processes and two provisioners: plain and sealed agents up to
+// normal mode, simulated nodes at each server; then renewal, and a revocation that drops a node's connections to all
+// servers.
 func TestAClusterEnrolls(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -80,8 +79,7 @@ func dialFleet(t *testing.T, s *testbed.Server, n *simnode.Node, e *wire.Enrolle
 	return nc
 }
 
-// TestASupersededCertificateIsDroppedEverywhere renews a node whose former
-// certificate has a connection to each server.
+// A node renews while its former certificate has a connection to each server.
 func TestASupersededCertificateIsDroppedEverywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -109,8 +107,7 @@ func TestASupersededCertificateIsDroppedEverywhere(t *testing.T) {
 	f.Check()
 }
 
-// TestALimitedTokenAtTwoProvisioners has more nodes than a token has uses ask
-// two provisioners at once.
+// More nodes than a token has uses ask two provisioners at once.
 func TestALimitedTokenAtTwoProvisioners(t *testing.T) {
 	t.Parallel()
 	const uses, nodes = 7, 20
@@ -129,10 +126,9 @@ func TestALimitedTokenAtTwoProvisioners(t *testing.T) {
 	f.Check()
 }
 
-// TestAServerIsKilled kills the leader of the records while nodes enroll: after
-// some seconds without one, all of them end provisioned, and nothing that was
-// acknowledged is lost.
-func TestAServerIsKilled(t *testing.T) {
+// The leader of the records is killed while nodes enroll: after some seconds without a leader all nodes end
+// provisioned, and nothing acknowledged is lost.
+func TestNothingIsLostWhenAServerIsKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
@@ -159,16 +155,15 @@ type nodesAt struct {
 	mu   sync.Mutex
 	done map[string]bool       // guarded by mu: by identity
 	last map[string]*wire.Code // guarded by mu: the last refusal
-	told map[string]string     // guarded by mu: the serial that each node was told
+	told map[string]string     // guarded by mu: serial that each node got
 }
 
-// wave has nodes enroll and confirm, over and over until they are provisioned,
-// or refused in a way that is final.
+// wave has nodes enroll and confirm until they are provisioned or finally refused.
 func wave(t *testing.T, f *testbed.Fleet, token string, nodes int, final func(*wire.Refusal) bool) *nodesAt {
 	return waveAs(t, f, token, nodes, final, func(int) bool { return true })
 }
 
-// waveAs is a wave of which the node with this index does nothing before it may.
+// waveAs is a wave where node i starts only once may allows it.
 func waveAs(t *testing.T, f *testbed.Fleet, token string, nodes int, final func(*wire.Refusal) bool,
 	may func(int) bool) *nodesAt {
 	w := &nodesAt{f: f, done: map[string]bool{}, last: map[string]*wire.Code{}, told: map[string]string{}}
@@ -194,7 +189,7 @@ func waveAs(t *testing.T, f *testbed.Fleet, token string, nodes int, final func(
 	return w
 }
 
-// try reports whether the node need not try again.
+// try reports whether the node is finished.
 func (w *nodesAt) try(ctx context.Context, t *testing.T, n *simnode.Node, final func(*wire.Refusal) bool) bool {
 	nc, err := simnode.Dial(w.f.URL(), n.Token)
 	if err != nil {
@@ -232,12 +227,11 @@ func (w *nodesAt) try(ctx context.Context, t *testing.T, n *simnode.Node, final 
 	return true
 }
 
-// reached waits until so many nodes are provisioned.
+// reached waits until n nodes are provisioned.
 func (w *nodesAt) reached(n int) {
 	w.f.Eventually(fmt.Sprintf("%d nodes are provisioned", n), func() bool { return len(w.provisioned()) >= n })
 }
 
-// provisioned are the nodes that have got everything.
 func (w *nodesAt) provisioned() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -248,7 +242,7 @@ func (w *nodesAt) provisioned() []string {
 	return list
 }
 
-// refused is what the others were told last.
+// refused describes the last refusals.
 func (w *nodesAt) refused() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -261,8 +255,7 @@ func (w *nodesAt) refused() string {
 	return b.String()
 }
 
-// TestAnotherInstallationIsRefused starts a provisioner of another certificate
-// authority on the servers and with the secrets of the first.
+// A provisioner of another authority uses the servers and secrets of the first.
 func TestAnotherInstallationIsRefused(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1})
@@ -298,8 +291,7 @@ func copySecrets(t *testing.T, from, to string) {
 	}
 }
 
-// TestAServerThatDoesNotSyncIsRefused takes the line about syncing out of a
-// server's configuration.
+// A server's configuration lacks the line about syncing.
 func TestAServerThatDoesNotSyncIsRefused(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1})
@@ -328,9 +320,8 @@ func TestAServerThatDoesNotSyncIsRefused(t *testing.T) {
 	}
 }
 
-// TestAClusterWithoutAProvisioner is what a node meets while nobody answers the
-// broker's question.
-func TestAClusterWithoutAProvisioner(t *testing.T) {
+// No provisioner answers the brokers' callout.
+func TestNodesWaitWithoutAProvisioner(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
@@ -353,15 +344,14 @@ func TestAClusterWithoutAProvisioner(t *testing.T) {
 	f.Check()
 }
 
-// TestWhatACalloutAdmits holds connections through a nats-server to what an
-// embedded broker lets them do.
-func TestWhatACalloutAdmits(t *testing.T) {
+// Connections through a nats-server have the same permissions as with an embedded broker.
+func TestTheCalloutGivesTheEmbeddedBrokersPermissions(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1})
 	url := f.Servers()[0].URL()
 	for name, opts := range map[string][]nats.Option{
 		"nothing":                      {},
-		"a token of nobody's":          {nats.Token("eyJhbGciOiJub25lIn0.e30.")},
+		"an unsigned token":            {nats.Token("eyJhbGciOiJub25lIn0.e30.")},
 		"a good token, no proper name": {nats.Token(f.Token(nil))},
 		"a password":                   {nats.UserInfo("muster", "muster")},
 	} {
@@ -383,36 +373,36 @@ func TestWhatACalloutAdmits(t *testing.T) {
 	}
 	violations := make(chan error, 16)
 	heard := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { violations <- err })
-	for who, dial := range map[string]func() (*nats.Conn, error){
+	for kind, dial := range map[string]func() (*nats.Conn, error){
 		"a token":       func() (*nats.Conn, error) { return simnode.Dial(url, f.Token(nil), heard) },
 		"a certificate": func() (*nats.Conn, error) { return n.DialFleet(url, given, heard) },
 	} {
 		nc, err := dial()
 		if err != nil {
-			t.Fatalf("%s: %v", who, err)
+			t.Fatalf("%s: %v", kind, err)
 		}
 		defer nc.Close()
 		for _, subject := range []string{">", "_INBOX.>", "muster.>", "$SYS.>", "$JS.API.>"} {
 			if _, err := nc.SubscribeSync(subject); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, who+" subscribes "+subject, violations)
+			refused(t, kind+" subscribes "+subject, violations)
 		}
 		for _, subject := range []string{"muster.node.web1_example_net", "$JS.API.STREAM.LIST",
 			wire.CommandSubject("web9.example.net"), "$SYS.REQ.USER.AUTH"} {
 			if err := nc.Publish(subject, nil); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, who+" publishes "+subject, violations)
+			refused(t, kind+" publishes "+subject, violations)
 		}
-		f.Eventually(who+" is told how much it may send", func() bool {
+		f.Eventually(kind+" is told how much it may send", func() bool {
 			return nc.MaxPayload() == wire.MaxMessageBytes
 		})
 	}
 	f.Check()
 }
 
-// refused waits for the broker to say that something is not permitted.
+// refused waits for a permission violation.
 func refused(t *testing.T, what string, violations <-chan error) {
 	t.Helper()
 	select {
@@ -425,15 +415,15 @@ func refused(t *testing.T, what string, violations <-chan error) {
 	}
 }
 
-// TestAConnectionEndsWithItsToken connects with a token that is about to expire.
+// The token is about to expire.
 func TestAConnectionEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1})
 	var nc *nats.Conn
 	life := 3 * time.Second
-	f.Eventually("who has such a token connects", func() (connects bool) {
+	f.Eventually("a connection with such a token is admitted", func() (connects bool) {
 		token := f.Token(func(c *jwt.Claims) { c.ExpiresAt = time.Now().Add(life) })
-		life *= 2 // on a machine with much else to do it was over before it was looked at
+		life *= 2 // a slow machine missed it
 		var err error
 		nc, err = simnode.Dial(f.URL(), token)
 		return err == nil

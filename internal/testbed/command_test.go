@@ -17,7 +17,7 @@ import (
 	"muster/provisioner/operate"
 )
 
-// order has a node do something once it is there, as an operator would.
+// order sends a command to a connected node, as an operator would.
 func order(t *testing.T, f *testbed.Fleet, identity string, o operate.CommandOrder) *operate.Obeyed {
 	t.Helper()
 	var done *operate.Obeyed
@@ -53,7 +53,7 @@ func TestANodeIsReprovisionedWithItsOwnKey(t *testing.T) {
 	f.Eventually("web1 is provisioned again", func() bool {
 		return happened(f, "web1.example.net", events.Enrolled) >= 2
 	})
-	// Once more under the same id: the node is back, and knows it.
+	// The same id again: the node has returned, and recognizes it.
 	if again := order(t, f, "web1.example.net",
 		operate.CommandOrder{ID: done.ID, Verb: wire.VerbReprovision}); !again.Repeated {
 		t.Error("a command that came twice was taken twice")
@@ -100,10 +100,10 @@ func TestCommandsThatAreNotSent(t *testing.T) {
 		provisioner.ErrNoRecord) {
 		t.Errorf("to a node that never was: %v", err)
 	}
-	order(t, f, "web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart}) // it is there
+	order(t, f, "web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart}) // connected
 	f.Eventually("it is back", func() bool { return strings.Count(f.Log(), "connected to the fleet") >= 2 })
 
-	// By the secret of a token that is not the node's.
+	// With the secret of another token.
 	other := f.Token(func(c *jwt.Claims) { c.Token = "anothersecret" })
 	f.Eventually("the node refuses another secret", func() bool {
 		err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbShutdown, Token: wire.Secret(other)})

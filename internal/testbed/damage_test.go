@@ -17,9 +17,9 @@ import (
 	"muster/provisioner/store"
 )
 
-// TestDamageToTheStoreStopsTheStart damages the files of each stream of records after an orderly stop, and after a kill,
-// which leaves no index: each start says what is missing and ends, and no name of a lost record and no use of a token is
-// to be had. After an accepted loss the store is in recovery.
+// TestDamageToTheStoreStopsTheStart damages each stream's files after an orderly stop and after a kill, which leaves
+// no index. Each start reports the loss and ends; no lost name and no lost use becomes available. After an accepted
+// loss the store is in recovery.
 func TestDamageToTheStoreStopsTheStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -68,13 +68,13 @@ func TestDamageToTheStoreStopsTheStart(t *testing.T) {
 					t.Fatalf("%s: blocks %v, %v", name, blocks, err)
 				}
 				damage.do(t, blocks[0])
-				// Of records, an index that the end of the server has left shows as much as before: only their reading tells.
+				// The index of an orderly stop hides damage to records; only reading them shows it.
 				serves := stream == "MUSTER_NODES" && !killed && strings.Contains(damage.what, "flipped")
 				t.Logf("%s: %v", name, testbed.Damaged(f, serves))
 			}
 		}
 	}
-	// What is left of the last one goes on, if an operator says so.
+	// The rest of the last damage goes on, after an operator accepts the loss.
 	if r := testbed.AcceptLoss(f); r.Lost == "" {
 		t.Errorf("nothing is lost: %+v", r)
 	}
@@ -95,7 +95,7 @@ func TestDamageToTheStoreStopsTheStart(t *testing.T) {
 	f.Check()
 }
 
-// damages are what becomes of a block of messages.
+// damages to a block of messages.
 var damages = []struct {
 	what string
 	do   func(t *testing.T, block string)
@@ -118,8 +118,8 @@ var damages = []struct {
 	}},
 }
 
-// flip flips a byte of the last message of a block, or of one half way to it: of records it is the newest of a node, since
-// the index reads no other.
+// flip flips a byte in the last message of a block, or in one half way to it. Of records it must be a node's newest,
+// since the index reads no other.
 func flip(t *testing.T, file string, part int) {
 	t.Helper()
 	b, err := os.ReadFile(file)

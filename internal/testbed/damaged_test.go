@@ -16,8 +16,8 @@ import (
 	"muster/provisioner/store"
 )
 
-// Damaged starts the provisioner on a store that has lost data, expects that it ends, before it serves unless serves is
-// set, and returns what it ended with.
+// Damaged starts the provisioner on a store that lost data and returns the error with which it ends, before it serves
+// unless serves is set.
 func Damaged(f *Fleet, serves bool) error {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), patience)
@@ -33,7 +33,7 @@ func Damaged(f *Fleet, serves bool) error {
 	return err
 }
 
-// AcceptLoss has the store of the stopped provisioner go on with what it has, in recovery.
+// AcceptLoss accepts the loss in the store of the stopped provisioner.
 func AcceptLoss(f *Fleet) *orders.Recovery {
 	f.t.Helper()
 	r, err := setup.AcceptLoss(f.Context(), load(f), Operator())
@@ -43,7 +43,6 @@ func AcceptLoss(f *Fleet) *orders.Recovery {
 	return r
 }
 
-// load loads the fleet's provisioner once more.
 func load(f *Fleet) *daemon.Daemon {
 	f.t.Helper()
 	opts := daemon.Options{Version: "test", Log: f.log.logger(), Now: f.Clock.Now}
@@ -56,8 +55,7 @@ func load(f *Fleet) *daemon.Daemon {
 	return d
 }
 
-// Restored drops the events about certificates that are on no record: somebody
-// has put a backup in place of the store, and what it forgets did not happen.
+// Restored drops the events about certificates without a record, after a backup was restored.
 func (f *Fleet) Restored() {
 	f.t.Helper()
 	known := map[string]bool{"": true}

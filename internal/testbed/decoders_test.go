@@ -21,9 +21,8 @@ import (
 	"muster/provisioner/ca"
 )
 
-// TestErrorsOfDecodersHoldNoSecret gives every exported decoder of something
-// secret that thing, damaged in every place and way that is cheap to try, and
-// looks for it in what is said.
+// TestErrorsOfDecodersHoldNoSecret gives each exported decoder of a secret damaged secrets and searches its errors
+// for them.
 func TestErrorsOfDecodersHoldNoSecret(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2-and-more"
@@ -43,7 +42,7 @@ func TestErrorsOfDecodersHoldNoSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of few rounds: as many as a passphrase is worth take seconds with the race detector, each time.
+	// Few rounds: as many as usual take seconds with the race detector, each time.
 	cheap := exec.CommandContext(t.Context(), "openssl", "pkcs8", "-topk8", "-iter", "100", "-passout", "pass:"+secret)
 	cheap.Stdin = bytes.NewReader(keyPEM)
 	encrypted, err := cheap.Output()
@@ -70,7 +69,7 @@ func TestErrorsOfDecodersHoldNoSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := trustingNobody()
+	v, err := unknownSigner()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +143,7 @@ func TestErrorsOfDecodersHoldNoSecret(t *testing.T) {
 			said := 0
 			places := 97
 			if name == "encrypted private key" {
-				places = 1 // damage to the rounds may make it take as long as it can
+				places = 1 // damaged rounds may take very long
 			}
 			for how, b := range damaged(tt.good, places) {
 				err := tt.decode(b)
@@ -165,8 +164,8 @@ func TestErrorsOfDecodersHoldNoSecret(t *testing.T) {
 	}
 }
 
-// trustingNobody trusts a signer that nobody is.
-func trustingNobody() (*jwt.Verifier, error) {
+// unknownSigner trusts a signer whose key does not exist.
+func unknownSigner() (*jwt.Verifier, error) {
 	pub, _, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return nil, err
@@ -182,8 +181,7 @@ func trustingNobody() (*jwt.Verifier, error) {
 	return jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{s}})
 }
 
-// damaged returns variants of good, by what was done to it, some of them in so
-// many places.
+// damaged returns damaged variants of good by kind, some at several places.
 func damaged(good []byte, places int) map[string][]byte {
 	all := map[string][]byte{
 		"twice": append(bytes.Clone(good), good...), "quoted": fmt.Appendf(nil, "%q", good),
@@ -207,8 +205,7 @@ func damaged(good []byte, places int) map[string][]byte {
 	return all
 }
 
-// TestErrorsOfSecretFilesNameTheFileAlone reads files that hold a secret and are
-// of no use.
+// Files with an unusable secret are read.
 func TestErrorsOfSecretFilesNameTheFileAlone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "key.pem")

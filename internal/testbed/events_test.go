@@ -39,7 +39,7 @@ func generatedEvents(t *testing.T) string {
 	return strings.ReplaceAll(b.String(), "| `` |", "| |")
 }
 
-// example returns an event of the type with all that it may have.
+// example returns an event of the type with all its members.
 func example(t *testing.T, m *events.Meaning) []byte {
 	t.Helper()
 	data := map[string]any{}
@@ -67,8 +67,7 @@ func example(t *testing.T, m *events.Meaning) []byte {
 	return b
 }
 
-// TestEventsAreDocumented holds docs/reference/events.md to the table of events, and an example of each type to its
-// members.
+// docs/reference/events.md matches the table of events, and an example of each type its members.
 func TestEventsAreDocumented(t *testing.T) {
 	t.Parallel()
 	for i := range events.Types {
@@ -79,8 +78,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	testdoc.Generated(t, "../../docs/reference/events.md", *update, generatedEvents(t))
 }
 
-// TestNoEventIsMissing finds every constant of type Type in package
-// events in its table.
+// Every constant of type Type in package events is in its table.
 func TestNoEventIsMissing(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../../provisioner/events/*.go")
@@ -125,9 +123,8 @@ func TestNoEventIsMissing(t *testing.T) {
 	}
 }
 
-// TestEventsOtherThanDocumentedFail shows that the check of emitted events is
-// one: a member that is missing, one that nobody knows, and a type likewise.
-func TestEventsOtherThanDocumentedFail(t *testing.T) {
+// The check of emitted events finds missing and unknown members, and wrong types.
+func TestUndocumentedEventsFail(t *testing.T) {
 	t.Parallel()
 	const event = `{"specversion":"1.0","id":"1","source":"s","type":"%s","time":"2026-11-22T10:00:00Z","datacontenttype":"application/json","data":%s}`
 	for name, c := range map[string]struct{ typ, data string }{

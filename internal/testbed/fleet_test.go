@@ -19,9 +19,8 @@ import (
 	"muster/provisioner"
 )
 
-// TestAFleetOfAgents provisions real agents that find their broker by SRV
-// records, restarts the provisioner in between, and restarts the agents, which
-// come back in normal mode with what they have.
+// Real agents find their broker by SRV records. The provisioner restarts in between; restarted agents return in
+// normal mode with the same certificate.
 func TestAFleetOfAgents(t *testing.T) {
 	t.Parallel()
 	zone := &zone{}
@@ -57,8 +56,7 @@ func TestAFleetOfAgents(t *testing.T) {
 	f.Check()
 }
 
-// TestAnAgentEnrollsAgainAfterItsCertificateExpired moves the clock past the end
-// of everything: the node comes back by its own key with a new token.
+// Everything has expired: the node returns with its own key and a new token.
 func TestAnAgentEnrollsAgainAfterItsCertificateExpired(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -81,9 +79,8 @@ func TestAnAgentEnrollsAgainAfterItsCertificateExpired(t *testing.T) {
 	}
 }
 
-// TestAnAgentIsProvisionedAgainOnDemand writes provision = true into server.conf:
-// the same key gets the same certificate again, and the changed configuration.
-func TestAnAgentIsProvisionedAgainOnDemand(t *testing.T) {
+// provision = true in server.conf: the same key gets the same certificate and the changed configuration.
+func TestAnAgentIsReprovisionedOnDemand(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	a := f.Agent("web1.example.net", f.Token(nil))
@@ -106,9 +103,8 @@ func TestAnAgentIsProvisionedAgainOnDemand(t *testing.T) {
 	f.Check()
 }
 
-// TestTheFleetIsHeard expects lifecycle events and registration data of a node
-// at the provisioners' side, and only from the node itself.
-func TestTheFleetIsHeard(t *testing.T) {
+// Lifecycle events and registration data reach the provisioners, and only from the node itself.
+func TestNodesReportsReachTheProvisioners(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	conn, err := f.Daemon().Connect("listener")
@@ -147,7 +143,7 @@ func TestTheFleetIsHeard(t *testing.T) {
 	f.Check()
 }
 
-// zone is a real DNS server with SRV records that can be added while it runs.
+// zone is a DNS server whose SRV records can change.
 type zone struct {
 	mux dns.ServeMux
 }

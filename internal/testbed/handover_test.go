@@ -9,9 +9,8 @@ import (
 	"muster/provisioner/operate"
 )
 
-// TestAHandOverOutlivesARestore gives a name to another key after a backup: the key that lost the
-// name does not get it back by the restored record.
-func TestAHandOverOutlivesARestore(t *testing.T) {
+// A name goes to another key after a backup: the restored record does not give it back to the key that lost it.
+func TestAHandOverSurvivesARestore(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	const name = "web1.example.net"

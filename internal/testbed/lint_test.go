@@ -27,8 +27,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// servingPolicy lets everybody in, and gives machines called www a certificate
-// that serves, under a second name.
+// servingPolicy admits every node, and gives nodes called www a server certificate with a second name.
 const servingPolicy = `package muster.enroll
 
 default allow := false
@@ -38,16 +37,14 @@ allow := true
 certificate := {"server_auth": true, "dns_names": ["www.example.net"]} if startswith(input.identity, "www")
 `
 
-// TestEveryCertificateOfARun collects every certificate that a fleet makes while
-// machines of several kinds enroll, its authority is rolled over and more of
-// them enroll: of nodes, brokers, issuing authorities, roots, and the words of
-// roots for each other. zlint has nothing to say of them by any RFC, and openssl
-// verifies each, strictly, from every root that should.
-func TestEveryCertificateOfARun(t *testing.T) {
+// TestEveryCertificateIsValidByRFC collects every certificate of a fleet before and after a change of its authority: of
+// nodes, brokers, issuing authorities, roots, and cross certificates. zlint finds no violation of an RFC, and openssl
+// verifies each strictly from every root that should.
+func TestEveryCertificateIsValidByRFC(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Policy: servingPolicy})
 	broker := map[string][]*x509.Certificate{"before": presented(t, f)}
-	long := strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + ".example.net" // beyond what a common name holds
+	long := strings.Repeat("a", 63) + "." + strings.Repeat("b", 63) + ".example.net" // longer than a common name
 	agents := []*testbed.Agent{f.Agent("web1.example.net", pinning(t, f, f.Daemon().CAFingerprint()))}
 	for _, name := range []string{"db1.example.net", long} {
 		f.Enroll(f.Node(name))
@@ -58,7 +55,7 @@ func TestEveryCertificateOfARun(t *testing.T) {
 	agents = append(agents, f.Agent("web2.example.net", pinning(t, f, next)))
 	f.WaitProvisioned(agents...)
 	f.Check()
-	f.Enroll(f.Node("www1.example.net")) // with more names than Check allows
+	f.Enroll(f.Node("www1.example.net")) // more names than Check allows
 
 	roots, between := map[string]*x509.Certificate{}, []*x509.Certificate{}
 	all := map[string]*x509.Certificate{}
@@ -178,7 +175,7 @@ func (v *verifier) write(t *testing.T, name string, certs ...*x509.Certificate) 
 	return path
 }
 
-// verify wants c verified by whoever knows any of the roots.
+// verify expects that c verifies from any of the roots.
 func (v *verifier) verify(t *testing.T, name string, c *x509.Certificate) {
 	t.Helper()
 	path := v.write(t, "certificate-"+ca.Serial(c), c)
@@ -186,7 +183,7 @@ func (v *verifier) verify(t *testing.T, name string, c *x509.Certificate) {
 		if out, err := exec.CommandContext(t.Context(), "openssl", "verify", "-x509_strict", "-CAfile",
 			filepath.Join(v.dir, root+".pem"), "-untrusted", v.others, path).CombinedOutput(); err != nil {
 			if wire.SelfSigned(c) && c.Subject.CommonName != root {
-				continue // a root is nobody's but its own
+				continue // only itself verifies a root
 			}
 			t.Errorf("%s, from %s: %v\n%s", name, root, err, out)
 		}

@@ -15,9 +15,8 @@ import (
 	"muster/server"
 )
 
-// TestAListenerLearnsNothing records every byte of whole enrollments, of a real
-// agent and of a simulated node, and looks for all that must not be read. In
-// plain mode all of it is there, or the search would prove nothing.
+// TestAListenerLearnsNothing records every byte of enrollments of a real agent and a simulated node, and searches for
+// secrets. In plain mode it must find them.
 func TestAListenerLearnsNothing(t *testing.T) {
 	t.Parallel()
 	for name, sealed := range map[string]bool{"plain": false, "sealed": true} {
@@ -112,9 +111,8 @@ func decode64(t *testing.T, s string) []byte {
 	return b
 }
 
-// onTheWire returns the form in which a piece of secret is in wire, or "": pieces of
-// up to 24 bytes, as they are, in hexadecimal, and in both alphabets of base64
-// at each of the three offsets that it can have in what is encoded.
+// onTheWire returns the encoding in which a piece of secret is in wire, or "". It searches for pieces of up to 24
+// bytes: raw, in hexadecimal, and in both alphabets of base64 at each of the three offsets.
 func onTheWire(wire, secret []byte) string {
 	const piece = 24
 	for i := 0; i == 0 || i+piece <= len(secret); i += piece / 2 {

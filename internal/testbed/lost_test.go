@@ -13,7 +13,7 @@ import (
 	"muster/provisioner/store"
 )
 
-// careless returns JetStream as somebody has it who has the provisioners' login.
+// careless returns JetStream with the provisioners' login.
 func careless(t *testing.T, f *testbed.Fleet) jetstream.JetStream {
 	t.Helper()
 	conn, err := f.Daemon().Connect("careless")
@@ -28,7 +28,7 @@ func careless(t *testing.T, f *testbed.Fleet) jetstream.JetStream {
 	return js
 }
 
-// letIn reports whether a node gets a certificate, asked once.
+// letIn reports whether a node gets a certificate at its first request.
 func letIn(f *testbed.Fleet, n *simnode.Node) bool {
 	nc, err := simnode.Dial(f.URL(), n.Token)
 	if err != nil {
@@ -39,10 +39,9 @@ func letIn(f *testbed.Fleet, n *simnode.Node) bool {
 	return err == nil && r.Refusal == nil
 }
 
-// TestAStreamThatIsDeleted deletes each stream of records from under a provisioner: no node is let in, an alarm or the
-// end of the process says what is gone, and no start makes it anew, neither of the provisioner nor of one that was
-// never there, since all names would be free.
-func TestAStreamThatIsDeleted(t *testing.T) {
+// TestADeletedStreamStopsEnrollment deletes each stream of records under a provisioner: no node is admitted, an alarm
+// or the end of the process names the stream, and no start creates it again, since all names would be free.
+func TestADeletedStreamStopsEnrollment(t *testing.T) {
 	t.Parallel()
 	for _, stream := range store.DurableStreams() {
 		t.Run(stream, func(t *testing.T) {
@@ -57,7 +56,7 @@ func TestAStreamThatIsDeleted(t *testing.T) {
 			if err := js.DeleteStream(f.Context(), stream); err != nil {
 				t.Fatal(err)
 			}
-			// what is followed is needed for every decision
+			// every decision needs their view
 			if stream == "MUSTER_ENTRIES" || stream == "MUSTER_REVOCATIONS" {
 				if err := f.Ended(); !errors.Is(err, store.ErrStreamGone) {
 					t.Errorf("the provisioner ended with %v, want %v", err, store.ErrStreamGone)
@@ -86,8 +85,7 @@ func TestAStreamThatIsDeleted(t *testing.T) {
 	}
 }
 
-// TestNoRecordsArePurged purges streams of records from under a provisioner.
-func TestNoRecordsArePurged(t *testing.T) {
+func TestStreamsOfRecordsCannotBePurged(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1})
 	n := f.Node("web1.example.net")

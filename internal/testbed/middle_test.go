@@ -23,8 +23,7 @@ import (
 	"muster/server"
 )
 
-// hasty are agents that do not wait long for answers that were taken away, on a
-// fleet without a budget, for tests in which a machine is attacked on purpose.
+// hasty are agents with short waits, on a fleet without budgets, for attacks.
 var hasty = Options{
 	Agent: func(c *server.Config) {
 		c.RequestTimeout, c.BackoffMax, c.WatchInterval = 700*time.Millisecond, 50*time.Millisecond, 20*time.Millisecond
@@ -40,10 +39,9 @@ func through(f *Fleet, p *Proxy) string {
 // message reports whether f is a message of enrollment.
 func message(f Frame) bool { return f.HasPayload() && len(f.Payload) > 0 }
 
-// TestASingleBitDecides flips one bit in messages of each kind, one message at a
-// time. What comes of it is never believed by the other side, unless it was a
-// bit that means nothing.
-func TestASingleBitDecides(t *testing.T) {
+// One bit is flipped in messages of each kind, one at a time. The receiver never believes the result, unless the bit
+// has no meaning.
+func TestAFlippedBitIsNeverBelieved(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
@@ -103,7 +101,7 @@ func TestASingleBitDecides(t *testing.T) {
 			}
 		}
 	}
-	// base64 has up to four bits of its last character to spare.
+	// base64 has up to four unused bits in its last character.
 	if believed > 4 {
 		t.Errorf("%d altered messages were taken for good, want those of a bit without a meaning at most", believed)
 	}
@@ -113,24 +111,22 @@ func TestASingleBitDecides(t *testing.T) {
 	f.Check()
 }
 
-// conversation waits for the messages of one enrollment: a request and a
-// confirmation, with their replies.
+// conversation waits for one enrollment: request, confirmation, and their replies.
 func (f *Fleet) conversation(p *Proxy) []Frame {
 	f.t.Helper()
 	f.Eventually("a request and a confirmation with their replies", func() bool { return len(p.Frames(message)) >= 4 })
 	return p.Frames(message)
 }
 
-// An ordeal is what somebody in the middle does to one agent's messages. It
-// gives up after a while, as packets that are lost by chance do.
+// An ordeal is an attack on one agent's messages. It stops after a while, as random losses do.
 type ordeal struct {
 	mu   sync.Mutex
-	seen int // guarded by mu: messages of enrollment so far
+	seen int // guarded by mu: enrollment messages so far
 	held []Frame
 	do   func(o *ordeal, l *Link, f Frame, nth int) []Frame
 }
 
-// told is what a refusal says about the time to come back.
+// told matches the wait in a refusal.
 var told = regexp.MustCompile(`"retry_after_ms":\d+`)
 
 func (o *ordeal) alter(l *Link, f Frame) []Frame {
@@ -138,8 +134,8 @@ func (o *ordeal) alter(l *Link, f Frame) []Frame {
 	defer o.mu.Unlock()
 	if message(f) {
 		o.seen++
-		// A plain refusal may slow a node down, and that it does: by up to five
-		// minutes for a message that was damaged. Nobody waits for that here.
+		// A plain refusal may slow a node down, by up to five minutes for a damaged message. The test does not wait
+		// for that.
 		if f.From == FromBroker && bytes.Contains(f.Payload, []byte(`"sealed":false`)) {
 			f = f.With(told.ReplaceAll(f.Payload, []byte(`"retry_after_ms":1`)))
 		}
@@ -147,10 +143,9 @@ func (o *ordeal) alter(l *Link, f Frame) []Frame {
 	return o.do(o, l, f, o.seen)
 }
 
-// TestAgentsComeThrough puts real agents through everything that can be done to
-// messages between them and the broker, and expects each of them to end up
-// provisioned, by the real provisioner, with what is on record and nothing else.
-func TestAgentsComeThrough(t *testing.T) {
+// Real agents survive every attack on the messages between them and the broker, and end provisioned by the real
+// provisioner, with exactly what is on record.
+func TestAgentsSurviveAttacksOnTheirMessages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
@@ -158,7 +153,7 @@ func TestAgentsComeThrough(t *testing.T) {
 	f := New(t, hasty)
 	evil := New(t, hasty)
 	fromEvil := evil.Enroll(evil.Node("web99.example.net"))
-	// Recorded from another node, to be put into the conversations of others.
+	// Recorded from another node, to be inserted into other conversations.
 	other := f.Proxy()
 	f.Agent("other.example.net", through(f, other))
 	recorded := f.conversation(other)
@@ -236,7 +231,7 @@ func TestAgentsComeThrough(t *testing.T) {
 			if len(o.held) < 2 {
 				return nil
 			}
-			return []Frame{fr.With(o.held[len(o.held)-2].Payload)} // and its own is dropped
+			return []Frame{fr.With(o.held[len(o.held)-2].Payload)} // its own is dropped
 		},
 		"older replies overtake": func(o *ordeal, _ *Link, fr Frame, nth int) []Frame {
 			if !message(fr) || fr.From != FromBroker {
@@ -297,7 +292,7 @@ func TestAgentsComeThrough(t *testing.T) {
 				all = append(all, fr.With(forge(&wire.Reply{Installation: "evil",
 					Refusal: &wire.Refusal{Code: code, RetryAfter: 1}})))
 			}
-			return all // and the real reply is dropped
+			return all // the real reply is dropped
 		},
 		"the broker offers no nonce": func(_ *ordeal, l *Link, fr Frame, _ int) []Frame {
 			if fr.Op == "INFO" && l.Number <= 2 {
@@ -323,7 +318,7 @@ func TestAgentsComeThrough(t *testing.T) {
 			}
 			return pass(fr)
 		},
-		"nobody serves, it is told": func(_ *ordeal, _ *Link, fr Frame, nth int) []Frame {
+		"no responders, says the broker": func(_ *ordeal, _ *Link, fr Frame, nth int) []Frame {
 			if !message(fr) || fr.From != FromBroker || nth > 4 {
 				return pass(fr)
 			}
@@ -376,7 +371,7 @@ func splice(t *testing.T, a, b []byte, member string) []byte {
 	return out
 }
 
-// info returns the arguments of INFO with a member changed, or removed.
+// info returns the arguments of INFO with a member changed or removed.
 func info(t *testing.T, args, member string, value any) string {
 	t.Helper()
 	var m map[string]any
@@ -393,9 +388,8 @@ func info(t *testing.T, args, member string, value any) string {
 	return string(b)
 }
 
-// TestAnotherProvisionerGetsNoNode leads an agent to an installation with an
-// authority and a seal key of its own that trusts the agent's signer. The agent
-// stays as it is, with nothing in its directory, until it is led back.
+// TestAnotherProvisionerGetsNoNode leads an agent to an installation with its own authority and seal key that trusts
+// the agent's signer. The agent changes nothing on its disk until it is led back.
 func TestAnotherProvisionerGetsNoNode(t *testing.T) {
 	t.Parallel()
 	f := New(t, hasty)
@@ -407,8 +401,7 @@ func TestAnotherProvisionerGetsNoNode(t *testing.T) {
 	evil := New(t, options)
 	for name, token := range map[string]func(c *jwt.Claims){
 		"sealed": func(c *jwt.Claims) { f.Seal(c) },
-		// Without TLS a pin alone keeps the false certificate out; the token
-		// and all else it gets.
+		// Without TLS a pin keeps out only the false certificate; the other side gets the token and everything else.
 		"plain and pinned": func(c *jwt.Claims) {
 			if err := c.SetLimits(jwt.Limits{CA: f.Daemon().CAFingerprint()}); err != nil {
 				t.Error(err)
@@ -446,8 +439,8 @@ func TestAnotherProvisionerGetsNoNode(t *testing.T) {
 			}
 			p.Target(f.URL())
 			p.Cut()
-			// It waits as the other provisioner said, as it would for anybody it talks to in
-			// plain, until whoever corrects it replaces the file.
+			// It waits as the other provisioner said, as in plain mode with any peer, until an operator replaces the
+			// file.
 			if err := os.WriteFile(a.Token, []byte(again()), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -457,8 +450,7 @@ func TestAnotherProvisionerGetsNoNode(t *testing.T) {
 	f.Check()
 }
 
-// TestOnlyTheSealKeyAnswers has an opener with another key look at what was
-// recorded: it finds nothing to open, whatever it takes the messages for.
+// An opener with another key finds nothing to open in recorded messages.
 func TestOnlyTheSealKeyAnswers(t *testing.T) {
 	t.Parallel()
 	f := New(t, Options{})

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Replicas are how many copies of each stream there are to be, by its name.
+// Replicas returns the configured number of copies of each stream.
 func (c *cluster) Replicas() map[string]int {
 	c.t.Helper()
 	list, err := c.streams()
@@ -19,7 +19,7 @@ func (c *cluster) Replicas() map[string]int {
 	return replicas
 }
 
-// Leader is the server of a cluster that leads a stream.
+// Leader returns the server that leads a stream.
 func (c *cluster) Leader(name string) *Server {
 	c.t.Helper()
 	var leader *Server
@@ -37,8 +37,7 @@ func (c *cluster) Leader(name string) *Server {
 	return leader
 }
 
-// EnrolledBy returns the name of the provisioner that was the first to enroll a
-// node, "" for the fleet's first.
+// EnrolledBy returns the provisioner that first enrolled a node, "" for the fleet's first.
 func (c *cluster) EnrolledBy(identity string) string {
 	f := c.fleet
 	f.t.Helper()

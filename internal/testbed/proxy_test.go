@@ -13,24 +13,22 @@ import (
 	"testing"
 )
 
-// A Proxy is whoever owns the network between nodes and the broker: it records
-// every byte of both directions and can alter, drop, repeat, hold back and make
-// up messages. It knows NATS as far as it has to for that; what is TLS passes as
-// it is. Make one with [Fleet.Proxy].
+// A Proxy controls the network between nodes and the broker: it records every byte and can alter, drop, repeat, delay
+// and forge messages. It passes TLS unchanged. Make one with [Fleet.Proxy].
 type Proxy struct {
 	t        testing.TB
 	listener net.Listener
 	wg       sync.WaitGroup
 
 	mu     sync.Mutex
-	target string                         // guarded by mu: where connections go, host:port
+	target string                         // guarded by mu: broker's host:port
 	alter  func(l *Link, f Frame) []Frame // guarded by mu: nil passes everything
 	links  []*Link                        // guarded by mu
-	bytes  [2]bytes.Buffer                // guarded by mu: as they came, by [Side]
-	frames []Frame                        // guarded by mu: likewise
+	bytes  [2]bytes.Buffer                // guarded by mu: in order, by [Side]
+	frames []Frame                        // guarded by mu: in order
 }
 
-// A Side says where a frame comes from.
+// A Side is where a frame comes from.
 type Side int
 
 // The sides of a proxy.
@@ -39,7 +37,7 @@ const (
 	FromBroker
 )
 
-// A Frame is one line of NATS's protocol with the payload that belongs to it.
+// A Frame is one line of the NATS protocol with its payload.
 type Frame struct {
 	From    Side
 	Op      string // INFO, CONNECT, SUB, PUB, HPUB, MSG, HMSG, PING, ...
@@ -85,18 +83,18 @@ func (f Frame) Bytes() []byte {
 
 // A Link is one connection through a proxy.
 type Link struct {
-	Number int // from 1, in the order of their beginning
+	Number int // from 1, in order of their start
 
-	to [2]net.Conn // by the side that what is written comes from
+	to [2]net.Conn // by the side from which the data comes
 	mu [2]sync.Mutex
 }
 
-// Send sends frames over the link, as if they came from the side.
+// Send sends frames over the link as if from the side.
 func (l *Link) Send(from Side, frames ...Frame) {
 	l.mu[from].Lock()
 	defer l.mu[from].Unlock()
 	for _, f := range frames {
-		_, _ = l.to[from].Write(f.Bytes()) // the other end may have gone
+		_, _ = l.to[from].Write(f.Bytes()) // the other end may be gone
 	}
 }
 
@@ -107,8 +105,7 @@ func (l *Link) Close() {
 	}
 }
 
-// Proxy starts a proxy to the fleet's broker that passes everything. It ends
-// with the test.
+// Proxy starts a proxy to the fleet's broker that passes everything. It ends with the test.
 func (f *Fleet) Proxy() *Proxy {
 	f.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -125,33 +122,32 @@ func (f *Fleet) Proxy() *Proxy {
 	return p
 }
 
-// URL is where the proxy listens, in the form of [Fleet.URL].
+// URL is the proxy's, in the form of [Fleet.URL].
 func (p *Proxy) URL() string { return "nats://" + p.listener.Addr().String() }
 
-// Alter has every frame that comes from now on go through what, which returns
-// what is passed on in its place. It is called by several goroutines. Nil passes
-// everything.
+// Alter passes each later frame through what, which returns the frames to send instead. Several goroutines call it.
+// Nil passes everything.
 func (p *Proxy) Alter(what func(l *Link, f Frame) []Frame) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.alter = what
 }
 
-// Target sends connections that begin from now on to the broker at url.
+// Target sends later connections to the broker at url.
 func (p *Proxy) Target(url string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.target = strings.TrimPrefix(url, "nats://")
 }
 
-// Recorded returns every byte that has come from the side, of all connections.
+// Recorded returns every byte from the side, of all connections.
 func (p *Proxy) Recorded(from Side) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return bytes.Clone(p.bytes[from].Bytes())
 }
 
-// Frames returns the frames that have come and satisfy want.
+// Frames returns the recorded frames that satisfy want.
 func (p *Proxy) Frames(want func(Frame) bool) []Frame {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +198,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// pump passes on what comes from one side of a link, until it ends.
+// pump copies what comes from one side of a link.
 func (p *Proxy) pump(l *Link, from Side, conn net.Conn) {
 	r := bufio.NewReader(recorder{p, from, conn})
 	for {
@@ -210,7 +206,7 @@ func (p *Proxy) pump(l *Link, from Side, conn net.Conn) {
 		if err != nil {
 			return
 		}
-		if first[0] < ' ' { // TLS: no line of NATS begins so
+		if first[0] < ' ' { // TLS: no line of NATS begins like this
 			_, _ = io.Copy(l.to[from], r)
 			return
 		}
@@ -230,7 +226,7 @@ func (p *Proxy) pump(l *Link, from Side, conn net.Conn) {
 	}
 }
 
-// recorder keeps what is read from a connection.
+// recorder keeps everything read from a connection.
 type recorder struct {
 	p    *Proxy
 	from Side

@@ -18,11 +18,9 @@ func generation(n string) string {
 	return "package muster.enroll\n\ndefault allow := true\n\nconfiguration := {\"generation\": \"" + n + "\"}\n"
 }
 
-// TestReconfiguringGoesWrong loses a write of a new configuration's offer or
-// confirmation, or its acknowledgement, or ends the provisioner right after it.
-// The node ends with the new configuration, the record says so, and the
-// certificate is the one that it was.
-func TestReconfiguringGoesWrong(t *testing.T) {
+// A write of a new configuration's offer or confirmation is lost, or its acknowledgement, or the provisioner ends
+// right after it. The node ends with the new configuration on record and the same certificate.
+func TestAReconfigurationSurvivesLostWrites(t *testing.T) {
 	t.Parallel()
 	inOffer := func(fault testbed.Fault) func(*testbed.Fleet) {
 		return func(f *testbed.Fleet) { f.Faults.Inject(fault) }
@@ -34,7 +32,7 @@ func TestReconfiguringGoesWrong(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		wrong func(*testbed.Fleet)
-		end   int // the provisioner ends after this revision; 0: it does not
+		end   int // the provisioner ends after this revision; 0: never
 	}{
 		"offer lost":                                     {inOffer(testbed.Lost), 0},
 		"offer written but not acknowledged":             {inOffer(testbed.LostAnswer), 0},

@@ -33,7 +33,7 @@ func restore(t *testing.T, f *testbed.Fleet, file string) {
 	f.Restored()
 }
 
-// keyHash returns the hash of a node's key.
+// keyHash returns the fingerprint of a node's key.
 func keyHash(t *testing.T, n *simnode.Node) string {
 	t.Helper()
 	hash, err := ca.KeyHash(n.Key.Public())
@@ -43,7 +43,7 @@ func keyHash(t *testing.T, n *simnode.Node) string {
 	return hash
 }
 
-// leafOf returns the certificate that a node was given, in DER.
+// leafOf returns a node's certificate in DER.
 func leafOf(t *testing.T, e *wire.Enrolled) []byte {
 	t.Helper()
 	block, _ := pem.Decode([]byte(e.Certificate))
@@ -58,7 +58,7 @@ func alarmNames(f *testbed.Fleet, name string) bool {
 	return strings.Contains(f.WaitAlarm(events.AlarmRecovery), name)
 }
 
-// approve approves the key of a node once it is seen to wait.
+// approve approves the key of a node once it is pending.
 func approve(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 	t.Helper()
 	key := keyHash(t, n)
@@ -69,10 +69,10 @@ func approve(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 	})
 }
 
-// TestARestoredStoreLetsInNothingOfBefore restores a backup: what lets in is void or frozen if it is older, what takes
-// away is in force again, and names that are not on record wait for an approval that names the key, until an operator
-// ends the recovery.
-func TestARestoredStoreLetsInNothingOfBefore(t *testing.T) {
+// TestARestoredStoreAdmitsNothingOld restores a backup: older grants and approvals are void or frozen, revocations
+// are in force again, and names without a record wait for an approval of their key, until an operator ends the
+// recovery.
+func TestARestoredStoreAdmitsNothingOld(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	op, cause := f.Daemon().Operator(), testbed.Operator()
@@ -125,7 +125,7 @@ func TestARestoredStoreLetsInNothingOfBefore(t *testing.T) {
 	refused(revoked, wire.CodeIdentityRevoked)
 	refused(f.Node(granted.Identity), wire.CodeIdentityTaken) // the grant is void
 	refused(f.Node("stranger.example.net"), wire.CodeApprovalPending)
-	f.Apply(users[0], f.Enroll(users[0])) // is on record
+	f.Apply(users[0], f.Enroll(users[0])) // on record
 	refused(users[1], wire.CodeApprovalPending)
 	approve(t, f, users[1])
 	refused(users[1], wire.CodeTokenFrozen)
@@ -143,7 +143,7 @@ func TestARestoredStoreLetsInNothingOfBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Enroll(f.Node("another.example.net"))
-	refused(users[2], wire.CodeTokenUsedUp) // the operator has said that one was left
+	refused(users[2], wire.CodeTokenUsedUp) // the operator said that one was left
 	refused(f.Node(granted.Identity), wire.CodeIdentityTaken)
 	other, err := simnode.New("other.example.net", f.Token(testbed.Limited(1)))
 	if err != nil {
@@ -153,9 +153,8 @@ func TestARestoredStoreLetsInNothingOfBefore(t *testing.T) {
 	f.Check()
 }
 
-// TestAFleetComesBackByItsCertificates has agents renew after a backup, restores that, and expects that all of them are in
-// the fleet again by themselves: no operator gives any of them a grant.
-func TestAFleetComesBackByItsCertificates(t *testing.T) {
+// Agents renew after a backup. Once it is restored, all of them return to the fleet by themselves, without grants.
+func TestAFleetReturnsByItsCertificates(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	const fleet = 20
@@ -203,8 +202,8 @@ func TestAFleetComesBackByItsCertificates(t *testing.T) {
 	f.Check()
 }
 
-// comeBack has a node ask for a renewal by a certificate that is not on record, again and with the same key when its
-// connection was dropped meanwhile: it is none of a node on record.
+// comeBack renews a certificate that is not on record. It repeats with the same key if its connection is dropped,
+// since it belongs to no node on record.
 func comeBack(t *testing.T, f *testbed.Fleet, n *simnode.Node, e *wire.Enrolled) (*wire.Reply, error) {
 	t.Helper()
 	next := f.Successor(n)
@@ -232,9 +231,9 @@ func comeBackOnce(t *testing.T, f *testbed.Fleet, n *simnode.Node, e *wire.Enrol
 	return simnode.Renew(f.Context(), nc, request)
 }
 
-// TestTwoKeysThatComeBackAreBothRefused has a name change its key twice after the backup: the machine of the key between,
-// and that of the last one, both have a certificate that is newer than the record.
-func TestTwoKeysThatComeBackAreBothRefused(t *testing.T) {
+// A name changes its key twice after the backup: the second and the third key both have certificates newer than the
+// record.
+func TestTwoReturningKeysAreBothRefused(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")
@@ -259,9 +258,9 @@ func TestTwoKeysThatComeBackAreBothRefused(t *testing.T) {
 	f.Check()
 }
 
-// TestALossThatIsAccepted puts an older copy of the store in its place: no provisioner serves from it until an operator
-// accepts the loss. What was revoked comes back from the journal, and no use of a token is to be had again.
-func TestALossThatIsAccepted(t *testing.T) {
+// TestAnAcceptedLossRestoresNoUses puts an older copy of the store in place: no provisioner serves until an operator
+// accepts the loss. Revocations come back from the journal, and no use of a token becomes available again.
+func TestAnAcceptedLossRestoresNoUses(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	dir, copied := filepath.Join(f.Dir, "data/broker"), filepath.Join(t.TempDir(), "broker")
@@ -281,7 +280,7 @@ func TestALossThatIsAccepted(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(copied))); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // it does not get used to it
+	for range 2 { // a second start is refused too
 		testbed.Damaged(f, false)
 	}
 	if r := testbed.AcceptLoss(f); r.Epoch != 1 || r.Lost == "" {
@@ -305,6 +304,6 @@ func TestALossThatIsAccepted(t *testing.T) {
 	}
 	f.Check()
 	f.Stop()
-	f.Start() // and that is no loss
+	f.Start() // no loss
 	f.Check()
 }

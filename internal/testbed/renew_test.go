@@ -15,10 +15,9 @@ import (
 	"muster/provisioner"
 )
 
-const twoThirds = 20 * 24 * time.Hour // of the life that the built-in policies give
+const twoThirds = 20 * 24 * time.Hour // of the default life
 
-// renewed waits until the agents have a later certificate than the one named,
-// confirmed.
+// renewed waits until the agents have a confirmed certificate later than before.
 func renewed(f *testbed.Fleet, before map[*testbed.Agent]string) {
 	for a, serial := range before {
 		f.Eventually(a.Identity+" has renewed ("+f.Cause(a.Identity)+")", func() bool {
@@ -27,8 +26,7 @@ func renewed(f *testbed.Fleet, before map[*testbed.Agent]string) {
 	}
 }
 
-// TestAFleetRenews has agents renew while they run, each to a new key, without
-// their token, and without a gap.
+// Agents renew while they run, each to a new key, without their token and without a gap.
 func TestAFleetRenews(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -77,8 +75,7 @@ func TestAFleetRenews(t *testing.T) {
 	f.Check()
 }
 
-// watch asks all the time whether what the agents have on their disks is
-// admitted, until it is stopped.
+// watch checks continuously that the agents' certificates are admitted.
 func watch(t *testing.T, f *testbed.Fleet, agents ...*testbed.Agent) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var g sync.WaitGroup
@@ -102,8 +99,7 @@ func watch(t *testing.T, f *testbed.Fleet, agents ...*testbed.Agent) (stop func(
 	return func() { cancel(); g.Wait() }
 }
 
-// TestASupersededCertificateIsDropped copies an agent's disk: the copy's
-// connection goes when the agent has renewed, and the copy stays out.
+// An agent's disk is copied: the copy loses its connection when the agent has renewed, and stays out.
 func TestASupersededCertificateIsDropped(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -124,10 +120,9 @@ func TestASupersededCertificateIsDropped(t *testing.T) {
 	f.Check()
 }
 
-// TestRenewalsThatGoWrong loses each write of a renewal, or its
-// acknowledgement, or what follows it, one after the other. At no time is the
-// node without a certificate that is admitted.
-func TestRenewalsThatGoWrong(t *testing.T) {
+// Each write of a renewal is lost, or its acknowledgement, or what follows it. The node always has an admitted
+// certificate.
+func TestARenewalSurvivesLostWrites(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
@@ -147,7 +142,7 @@ func TestRenewalsThatGoWrong(t *testing.T) {
 				case "certificate":
 					f.Faults.Inject(fault)
 				case "confirmation":
-					// When the renewal is being written, the next write is the confirmation's.
+					// After the renewal's write the next one is the confirmation's.
 					f.Faults.Before(func(context.Context, *provisioner.Record) { f.Faults.Inject(fault) })
 				default:
 					f.Faults.Inject(fault, fault)
@@ -165,10 +160,9 @@ func TestRenewalsThatGoWrong(t *testing.T) {
 	}
 }
 
-// TestAnAgentThatWasOffWhileItsCertificateEnded comes back by its own key, also
-// where it had begun to renew, and the provisioner was restarted in between.
-// Nobody else gets its name meanwhile.
-func TestAnAgentThatWasOffWhileItsCertificateEnded(t *testing.T) {
+// The agent returns with its own key, also if it had begun to renew and the provisioner restarted. No other node gets
+// its name meanwhile.
+func TestAnAgentReturnsAfterItsCertificateExpired(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		begun bool // a renewal

@@ -27,8 +27,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// raw connects to the broker without a client library, sends lines and returns
-// the first line after INFO that says something.
+// raw connects to the broker without a client library, sends lines and returns the first meaningful line after INFO.
 func (f *Fleet) raw(send func(nonce string) []byte) string {
 	f.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(f.URL(), "nats://"))
@@ -64,7 +63,7 @@ func (f *Fleet) raw(send func(nonce string) []byte) string {
 	}
 }
 
-// connect is what a client says first.
+// connect returns a CONNECT with these members.
 func connect(members map[string]any) []byte {
 	b, err := json.Marshal(members)
 	if err != nil {
@@ -73,7 +72,7 @@ func connect(members map[string]any) []byte {
 	return []byte("CONNECT " + string(b) + "\r\nPING\r\n")
 }
 
-// proof returns what a connection of a session presents as its sig.
+// proof returns the signature of a session's connection.
 func proof(t *testing.T, s *seal.Session, nonce string) string {
 	t.Helper()
 	b, err := s.Prove([]byte(nonce))
@@ -83,8 +82,7 @@ func proof(t *testing.T, s *seal.Session, nonce string) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// onEveryBroker runs a test on a fleet with the embedded broker, and on one with
-// a nats-server that asks the provisioner who may connect.
+// onEveryBroker runs a test with the embedded broker, and with a nats-server with auth callout.
 func onEveryBroker(t *testing.T, test func(*testing.T, *Fleet)) {
 	t.Parallel()
 	for name, o := range map[string]Options{"embedded": {}, "nats-server": {Servers: 1}} {
@@ -95,8 +93,7 @@ func onEveryBroker(t *testing.T, test func(*testing.T, *Fleet)) {
 	}
 }
 
-// TestARecordedConnectIsWorthless records how an agent connects and presents
-// that again in every way that there is.
+// An agent's CONNECT is recorded and presented again in every way.
 func TestARecordedConnectIsWorthless(t *testing.T) { onEveryBroker(t, aRecordedConnectIsWorthless) }
 
 func aRecordedConnectIsWorthless(t *testing.T, f *Fleet) {
@@ -169,8 +166,8 @@ func aRecordedConnectIsWorthless(t *testing.T, f *Fleet) {
 			t.Errorf("%s: no event with %s, but %+v", name, tt.code, f.Events()[before:])
 		}
 	}
-	// The test can tell: with a proof over this connection's nonce by the session
-	// of the token, it is let in.
+	// The test can tell: with a proof over this connection's nonce by the token's session, the connection is
+	// admitted.
 	if got := f.raw(func(nonce string) []byte {
 		return with(nonce, map[string]any{"nkey": public, "sig": "sign", "auth_token": session.Token()})
 	}); got != "PONG" {
@@ -179,9 +176,8 @@ func aRecordedConnectIsWorthless(t *testing.T, f *Fleet) {
 	f.Check()
 }
 
-// TestARecordedRequestIsWorthless sends a recorded enroll request again, on
-// every connection that somebody else can have. Whoever does gets an answer that
-// says no, and that they cannot read.
+// A recorded enroll request is sent again on every connection that an attacker can have. The reply is a refusal that
+// the attacker cannot read.
 func TestARecordedRequestIsWorthless(t *testing.T) { onEveryBroker(t, aRecordedRequestIsWorthless) }
 
 func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
@@ -203,7 +199,7 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 		}
 		return opener.DecodeReply(m.Data)
 	}
-	// On its own connection it may come again: the same key gets the same.
+	// On its own connection it may be repeated: the same key gets the same certificate.
 	var serial string
 	for range 3 {
 		r, err := send(nc, request)
@@ -237,8 +233,8 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 			t.Errorf("%s: the answer can be read: %v", name, err)
 		}
 	}
-	// The recorded salt and ciphertext under the session of the connection that it
-	// is sent on, and a request of a session that has no connection.
+	// The recorded salt and ciphertext under the session of the sending connection, and a request of a session
+	// without a connection.
 	var stolen wire.Envelope
 	if err := json.Unmarshal(request, &stolen); err != nil {
 		t.Fatal(err)
@@ -271,8 +267,7 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 		reply.Refusal.Code != wire.CodeSealedInvalid || reply.ID != r.ID {
 		t.Errorf("of a session without a connection: %+v, %v", reply, err)
 	}
-	// The token that is to be sealed, in a plain request: on a connection that
-	// was let in with another one.
+	// The sealed token in a plain request, on a connection admitted with another token.
 	for name, c := range map[string]*nats.Conn{"sealed": thief, "plain": plain} {
 		r := f.SealedNode("web3.example.net").Request()
 		b, err := wire.Encode(r)
@@ -294,8 +289,7 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 	f.Check()
 }
 
-// TestAWholeRecordedConversationIsWorthless plays everything that an agent has
-// sent again, byte by byte, on a new connection.
+// Everything that an agent has sent is played again on a new connection.
 func TestAWholeRecordedConversationIsWorthless(t *testing.T) {
 	onEveryBroker(t, aWholeRecordedConversationIsWorthless)
 }
@@ -319,9 +313,8 @@ func aWholeRecordedConversationIsWorthless(t *testing.T, f *Fleet) {
 	f.Check()
 }
 
-// TestSealedConfirmationsAreWorthTheirSignature sends them over connections of
-// all kinds: they are of the certificate's key, wherever they come from.
-func TestSealedConfirmationsAreWorthTheirSignature(t *testing.T) {
+// Over connections of all kinds: the signature of the certificate's key counts.
+func TestSealedConfirmationsCountByTheirSignature(t *testing.T) {
 	onEveryBroker(t, sealedConfirmationsAreWorthTheirSignature)
 }
 
@@ -345,7 +338,7 @@ func sealedConfirmationsAreWorthTheirSignature(t *testing.T, f *Fleet) {
 		}
 		for subject, good := range map[string]bool{wire.SubjectApplied: true, wire.SubjectEnroll: false} {
 			if name == "fleet" && !good {
-				continue // it may not publish there at all
+				continue // it may not publish there
 			}
 			m, err := nc.RequestWithContext(f.Context(), subject, b)
 			if err != nil {
@@ -365,8 +358,7 @@ func sealedConfirmationsAreWorthTheirSignature(t *testing.T, f *Fleet) {
 	f.Check()
 }
 
-// TestSealKeysAreRotated has tokens of two keys work side by side, then takes
-// the older key out: its tokens are refused, and the log says what is wrong.
+// Tokens of two keys work side by side; then the older key is removed: its tokens are refused, and the log says why.
 func TestSealKeysAreRotated(t *testing.T) {
 	t.Parallel()
 	f := New(t, hasty)
@@ -414,7 +406,7 @@ func TestSealKeysAreRotated(t *testing.T) {
 	if late.Provisioned() {
 		t.Error("a token of the former key is good")
 	}
-	// On a connection of its own such a request is refused as well, in plain.
+	// On its own connection such a request is refused too, in plain.
 	n, err := simnode.New("web4.example.net", old)
 	if err != nil {
 		t.Fatal(err)
@@ -439,7 +431,7 @@ func TestSealKeysAreRotated(t *testing.T) {
 		reply.Refusal.Code != wire.CodeSealedInvalid {
 		t.Errorf("a request to the former key: %+v, %v", reply, err)
 	}
-	// A token of the key that is left mends the agent.
+	// A token of the remaining key repairs the agent.
 	if err := os.WriteFile(late.Token, []byte(newer), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -457,9 +449,8 @@ func (f *Fleet) read(name string) string {
 	return string(b)
 }
 
-// TestAnAgentThatIsRefusedNeverShowsItsToken gives an agent a token that is
-// sealed to a key that nobody holds, and listens.
-func TestAnAgentThatIsRefusedNeverShowsItsToken(t *testing.T) {
+// The agent's token is sealed to a key that does not exist, and the test listens.
+func TestARefusedAgentNeverShowsItsToken(t *testing.T) {
 	t.Parallel()
 	f := New(t, hasty)
 	p := f.Proxy()

@@ -20,7 +20,7 @@ import (
 	"muster/provisioner/store"
 )
 
-// loseCluster loses the disks of all servers, and starts them with new ones.
+// loseCluster replaces the disks of all servers by empty ones.
 func loseCluster(t *testing.T, f *testbed.Fleet) {
 	t.Helper()
 	for _, s := range f.Servers() {
@@ -34,7 +34,7 @@ func loseCluster(t *testing.T, f *testbed.Fleet) {
 	}
 }
 
-// journalAt is the journal of a provisioner that was added to a fleet.
+// journalAt returns the journal of an added provisioner.
 func journalAt(f *testbed.Fleet, name string) string {
 	return filepath.Join(f.Dir, "data-"+name, "revocations.journal")
 }
@@ -56,7 +56,7 @@ func enrollAt(t *testing.T, f *testbed.Fleet, p *testbed.Provisioner, n *simnode
 	}
 }
 
-// A trial is a provisioner that may not come so far as to serve.
+// A trial is a provisioner that may fail to start.
 type trial struct {
 	d     *daemon.Daemon
 	ready chan struct{}
@@ -88,8 +88,7 @@ func (p *trial) serves() bool {
 	}
 }
 
-// try starts a provisioner of a fleet's configuration, by another name unless
-// that is empty.
+// try starts a provisioner with a fleet's configuration, under another name unless that is empty.
 func try(t *testing.T, f *testbed.Fleet, name string) *trial {
 	t.Helper()
 	p := &trial{ready: make(chan struct{}), done: make(chan error, 1)}
@@ -113,14 +112,13 @@ func try(t *testing.T, f *testbed.Fleet, name string) *trial {
 	return p
 }
 
-// end stops it, and returns what Run did.
+// end stops it and returns Run's error.
 func (p *trial) end() error {
 	p.stop()
 	return <-p.done
 }
 
-// refuses starts the fleet's provisioner and waits until it says why it does not
-// open the store.
+// refuses starts the fleet's provisioner and waits for its reason not to open the store.
 func refuses(t *testing.T, f *testbed.Fleet, why error) {
 	t.Helper()
 	p := try(t, f, "")
@@ -131,8 +129,8 @@ func refuses(t *testing.T, f *testbed.Fleet, why error) {
 	_ = p.end()
 }
 
-// TestAClusterIsRestored backs three servers up while nodes enroll over two provisioners, has them and a third do something
-// after it, loses all disks, and restores with the journal of one of them: it has what all have revoked.
+// TestAClusterIsRestored backs up three servers while nodes enroll over two provisioners. All provisioners revoke
+// afterwards; all disks are lost. The restore with one journal has every revocation.
 func TestAClusterIsRestored(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -174,7 +172,7 @@ func TestAClusterIsRestored(t *testing.T) {
 	refuses(t, f, store.ErrLost)
 	other, err := os.ReadFile(journalAt(f, "second.fleet.test"))
 	if err == nil {
-		err = os.WriteFile(journalOf(f), other, 0o600) // as an operator who has lost the own one
+		err = os.WriteFile(journalOf(f), other, 0o600) // as an operator whose own journal is lost
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +184,7 @@ func TestAClusterIsRestored(t *testing.T) {
 	}
 	f.Start()
 	f.Restored()
-	f.AddProvisioner("second.fleet.test") // whose watermark knows more than there is
+	f.AddProvisioner("second.fleet.test") // its watermark is ahead of the store
 	for stream, n := range f.Replicas() {
 		if n != 3 {
 			t.Errorf("%s has %d replicas, want 3", stream, n)

@@ -9,9 +9,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// TestCheckLooksAtTheCRL compares the CRL of a fleet with lists that differ from
-// what is revoked.
-func TestCheckLooksAtTheCRL(t *testing.T) {
+// The CRL of a fleet differs from its revocations.
+func TestCheckFindsAWrongCRL(t *testing.T) {
 	t.Parallel()
 	f := New(t, Options{})
 	n := f.Node("web1.example.net")
@@ -47,9 +46,8 @@ func TestCheckLooksAtTheCRL(t *testing.T) {
 	}
 }
 
-// TestCheckLooksAtRevokedRecords has records that cannot be read: what an entry asks for is not
-// completed.
-func TestCheckLooksAtRevokedRecords(t *testing.T) {
+// Records cannot be read, so a revocation is not completed.
+func TestCheckFindsAnIncompleteRevocation(t *testing.T) {
 	t.Parallel()
 	f := New(t, Options{})
 	n := f.Node("web1.example.net")

@@ -14,7 +14,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// member enrolls a node and has it confirm.
+// member enrolls a node and confirms.
 func member(t *testing.T, f *testbed.Fleet, name string) (*simnode.Node, *wire.Enrolled) {
 	t.Helper()
 	n := f.Node(name)
@@ -25,7 +25,7 @@ func member(t *testing.T, f *testbed.Fleet, name string) (*simnode.Node, *wire.E
 	return n, e
 }
 
-// crlFile returns what the file with all CRLs should hold.
+// crlFile returns the expected file of all CRLs.
 func crlFile(f *testbed.Fleet) []byte {
 	var text []byte
 	for _, c := range f.Daemon().CRLs() {
@@ -34,10 +34,9 @@ func crlFile(f *testbed.Fleet) []byte {
 	return text
 }
 
-// TestRevokedAfterTheRoll revokes nodes of the old authority and of the new one:
-// each is on the CRL of its own issuer and on no other, openssl refuses it by the
-// file that has both, and so does the gate.
-func TestRevokedAfterTheRoll(t *testing.T) {
+// Nodes of the old authority and the new one are revoked: each is on its own issuer's CRL only; openssl refuses it by
+// the file of both, and so does the gate.
+func TestEachIssuerHasItsRevocations(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	oldNode, oldCert := member(t, f, "old1.example.net")

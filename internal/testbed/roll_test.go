@@ -21,8 +21,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// pinning signs a token that pins the authority with the fingerprint, and asks
-// for TLS, so that the broker is verified by the pin as well.
+// pinning signs a token with this pin that asks for TLS, so that the broker is verified by the pin too.
 func pinning(t *testing.T, f *testbed.Fleet, fingerprint string) string {
 	t.Helper()
 	return f.Token(func(c *jwt.Claims) {
@@ -46,8 +45,7 @@ func certificates(t *testing.T, path string) []*x509.Certificate {
 	return certs
 }
 
-// issuer returns the common name of who issued the agent's certificate, and how
-// many roots it knows.
+// issuer returns the common name of the issuer of the agent's certificate, and how many roots the agent knows.
 func issuer(t *testing.T, a *testbed.Agent) (name string, roots int) {
 	t.Helper()
 	for _, c := range certificates(t, filepath.Join(a.Dir, "ca.pem")) {
@@ -59,16 +57,15 @@ func issuer(t *testing.T, a *testbed.Agent) (name string, roots int) {
 	return certificates(t, filepath.Join(a.Dir, "certificate.pem"))[0].Issuer.CommonName, roots
 }
 
-// connections counts how often agents have reached the fleet.
+// connections counts connections of agents to the fleet.
 func connections(f *testbed.Fleet) int {
 	return strings.Count(f.Log(), `"msg":"connected to the fleet"`)
 }
 
-// TestRollover rolls the authority over under a fleet of real agents, which know
-// only the old root: they come back; new machines enroll with tokens that pin
-// the old root and the new one; and when everything that the old authority had
-// issued is over, machines that know only the old root still come back.
-func TestRollover(t *testing.T) {
+// TestAFleetSurvivesAChangeOfItsAuthority changes the authority under a fleet of real agents that know only the old root: they return; new nodes
+// enroll with tokens that pin the old root and the new one; and after everything of the old authority has expired,
+// agents that know only the old root still return.
+func TestAFleetSurvivesAChangeOfItsAuthority(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	old := f.Daemon().CAFingerprint()
@@ -104,8 +101,7 @@ func TestRollover(t *testing.T) {
 		return strings.Contains(f.Log(), `"previous certificate authority is still needed"`)
 	})
 
-	// An operator asks one of the old ones to enroll again: it keeps its live
-	// certificate, and learns of the new root.
+	// An old node is asked to enroll again: it keeps its live certificate, and learns the new root.
 	serial := f.Record(before[0].Identity).Current.Serial
 	before[0].Stop()
 	if err := os.WriteFile(filepath.Join(before[0].Dir, "server.conf"), []byte("provision = true\n"),
@@ -121,7 +117,7 @@ func TestRollover(t *testing.T) {
 		t.Errorf("certificate %s, want the live one, %s", got, serial)
 	}
 
-	// All that the old authority has issued is over.
+	// Everything that the old authority issued has expired.
 	for _, a := range append(before, after...) {
 		a.Stop()
 	}
@@ -156,8 +152,7 @@ func parse(t *testing.T, text string) []*x509.Certificate {
 	return certs
 }
 
-// authorityAt returns the authority in a directory of the fleet's setup, as
-// whoever holds its issuing key could use it.
+// authorityAt returns the authority in a directory of the setup, as any holder of its issuing key could use it.
 func authorityAt(t *testing.T, f *testbed.Fleet, dir string) *ca.Authority {
 	t.Helper()
 	key, err := jwt.ParsePrivateKey([]byte(f.Read(dir+"/issuing-key.pem")), nil)
@@ -177,11 +172,10 @@ func authorityAt(t *testing.T, f *testbed.Fleet, dir string) *ca.Authority {
 	return a
 }
 
-// alert is how a client hears that a certificate is of no known authority.
+// alert is the client's error if its certificate's authority is unknown.
 const alert = "remote error: tls: "
 
-// connect connects with a certificate by TLS 1.2, in which the server has looked
-// at it before the handshake is done.
+// connect connects with a certificate by TLS 1.2, where the server checks it before the handshake ends.
 func connect(t *testing.T, f *testbed.Fleet, chain string, key crypto.Signer) error {
 	t.Helper()
 	certificate := tls.Certificate{PrivateKey: key}
@@ -197,7 +191,7 @@ func connect(t *testing.T, f *testbed.Fleet, chain string, key crypto.Signer) er
 		nats.NoReconnect(), nats.Timeout(10*time.Second),
 		nats.Secure(&tls.Config{
 			InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12,
-			// Also where the server says that it knows no such authority.
+			// Even if the server names other authorities.
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 				return &certificate, nil
 			},
@@ -208,9 +202,8 @@ func connect(t *testing.T, f *testbed.Fleet, chain string, key crypto.Signer) er
 	return err
 }
 
-// TestTheOldAuthorityIsDropped moves the one node of an old authority to the new
-// one, by a renewal as it were, without any time passing. Once its lines are taken out, nothing
-// of the old authority's is accepted, not even what the holder of its key makes.
+// TestTheOldAuthorityIsDropped moves the only node of an old authority to the new one at once. After its removal from
+// the configuration nothing of the old authority is accepted, not even certificates made with its key.
 func TestTheOldAuthorityIsDropped(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -235,7 +228,7 @@ func TestTheOldAuthorityIsDropped(t *testing.T) {
 	if !admitted(n, first) {
 		t.Error("a node of the old authority is not admitted before it has moved")
 	}
-	// Not on record, and known to the handshake all the same.
+	// Not on record, but accepted by the handshake.
 	forged, err := authorityAt(t, f, "ca").Issue(ca.Request{Role: wire.RoleNode, Name: "web2.example.net",
 		PublicKey: n.Key.Public()})
 	if err != nil {
@@ -257,7 +250,7 @@ func TestTheOldAuthorityIsDropped(t *testing.T) {
 	if admitted(n, first) {
 		t.Error("the superseded certificate of the old authority is admitted")
 	}
-	// The next start says that the lines can go, and without them the handshake ends.
+	// The next start says that the lines can go; without them the handshake fails.
 	f.Stop()
 	f.Start()
 	f.Eventually("the log says that the old authority can go", func() bool {
@@ -276,7 +269,7 @@ func TestTheOldAuthorityIsDropped(t *testing.T) {
 	f.Check()
 }
 
-// withoutPrevious takes the previous authority out of provisioner.yaml.
+// withoutPrevious removes the previous authority from provisioner.yaml.
 func withoutPrevious(f *testbed.Fleet) {
 	text := f.Read("provisioner.yaml")
 	const last = "cross: ca-2/cross.pem\n"
@@ -284,7 +277,7 @@ func withoutPrevious(f *testbed.Fleet) {
 	f.Write("provisioner.yaml", text[:from]+text[to:])
 }
 
-// vouch has an earlier key of the identity sign the request.
+// vouch signs the request by an earlier key of the identity.
 func vouch(t *testing.T, key crypto.Signer, r *wire.EnrollRequest) {
 	t.Helper()
 	spki, err := x509.MarshalPKIXPublicKey(key.Public())
@@ -298,8 +291,7 @@ func vouch(t *testing.T, key crypto.Signer, r *wire.EnrollRequest) {
 	r.Continuity = &wire.Continuity{PublicKey: spki, Signature: signature}
 }
 
-// TestNoCertificateOutlivesItsIssuer issues shortly before the end of the
-// issuing certificate.
+// Shortly before the end of the issuing certificate.
 func TestNoCertificateOutlivesItsIssuer(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -312,8 +304,7 @@ func TestNoCertificateOutlivesItsIssuer(t *testing.T) {
 	f.Check()
 }
 
-// TestAFleetRenewsIntoTheNewAuthority lets time pass: agents that know only the
-// old root renew, and the old authority is taken away, while all of them work.
+// Agents that know only the old root renew as time passes, and the old authority is removed while they run.
 func TestAFleetRenewsIntoTheNewAuthority(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -331,7 +322,7 @@ func TestAFleetRenewsIntoTheNewAuthority(t *testing.T) {
 	if n := len(parse(t, f.Daemon().RootsPEM())); n != 2 {
 		t.Fatalf("%d roots while live certificates are the old authority's, want 2", n)
 	}
-	f.Clock.Advance(25 * 24 * time.Hour) // beyond two thirds of 30 days, and all jitter
+	f.Clock.Advance(25 * 24 * time.Hour) // beyond two thirds of 30 days and all jitter
 	renewed(f, before)
 	for _, a := range agents {
 		if name, _ := issuer(t, a); name != "fleet.test issuing CA 2" {
@@ -341,7 +332,7 @@ func TestAFleetRenewsIntoTheNewAuthority(t *testing.T) {
 			t.Errorf("%s: by reason %s, want %s", a.Identity, r.Decision.Reason, provisioner.ReasonRenew)
 		}
 	}
-	// They still reach it without the lines of the old authority.
+	// They still reach it without the old authority.
 	seen := connections(f)
 	f.Stop()
 	withoutPrevious(f)

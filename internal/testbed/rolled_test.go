@@ -9,11 +9,11 @@ import (
 	"muster/provisioner/trust"
 )
 
-// caLines are the lines of `ca:` in a provisioner.yaml.
+// caLines are the `ca:` lines of a provisioner.yaml.
 var caLines = regexp.MustCompile(`(?m)^ca:\n(?:[ #].*\n)*`)
 
-// Roll rolls the certificate authority over, puts the lines of `muster ca roll` into provisioner.yaml,
-// and restarts the provisioner. It returns the new root's fingerprint.
+// Roll changes the certificate authority, writes the lines of `muster ca roll` to provisioner.yaml, and restarts the
+// provisioner. It returns the new root's fingerprint.
 func (f *Fleet) Roll() string {
 	f.t.Helper()
 	roll := setup.Roll{Config: filepath.Join(f.Dir, "provisioner.yaml"), Now: f.Clock.Now}

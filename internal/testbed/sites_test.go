@@ -11,10 +11,9 @@ import (
 	"muster/jwt"
 )
 
-// TestASiteServesItsOwn has nodes come to the broker of their site, a leaf of the
-// hub's: the site's provisioner answers them while it lives, the hub's when it
-// does not, and the token of the site is good there and nowhere else.
-func TestASiteServesItsOwn(t *testing.T) {
+// Nodes connect to their site's broker, a leaf of the hub: the site's provisioner answers while it lives, otherwise
+// the hub's. The site's token is valid there alone.
+func TestASiteServesItsNodes(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
 	local := f.AddProvisioner("provisioner.ams1.fleet.test", testbed.At("ams1"))
@@ -56,8 +55,7 @@ func TestASiteServesItsOwn(t *testing.T) {
 	f.Check()
 }
 
-// TestARevokedNodeIsDroppedAtItsSite has the hub revoke a node that is connected
-// at a site: the site's provisioner drops it, and it stays out without one, too.
+// The hub revokes a node at a site: the site's provisioner drops it, and it stays out without that provisioner too.
 func TestARevokedNodeIsDroppedAtItsSite(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
@@ -76,8 +74,7 @@ func TestARevokedNodeIsDroppedAtItsSite(t *testing.T) {
 	f.Check()
 }
 
-// TestOnlyBrokersOfSitesAreLeaves has a site's broker come with the certificate of
-// a node, which is of the same authority, and then with its own again.
+// A site's broker uses a node's certificate, of the same authority, and then its own again.
 func TestOnlyBrokersOfSitesAreLeaves(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})

@@ -6,9 +6,8 @@ import (
 	"muster/internal/testbed"
 )
 
-// TestAProvisionerStartsWithoutAServer starts a provisioner while one of three
-// servers has just been killed, and the others do not know that yet: it is looked
-// at when it is back.
+// One of three servers was just killed, and the remaining ones do not know it yet. The provisioner checks it on its
+// return.
 func TestAProvisionerStartsWithoutAServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")

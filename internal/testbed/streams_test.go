@@ -2,8 +2,7 @@ package testbed
 
 import "testing"
 
-// TestCheckFindsAStreamThatAnswersNodes stores what nodes publish in a stream as
-// JetStream makes it by itself.
+// The stream has JetStream's defaults, with acknowledgements.
 func TestCheckFindsAStreamThatAnswersNodes(t *testing.T) {
 	t.Parallel()
 	l := &listener{TB: t}

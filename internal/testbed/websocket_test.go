@@ -9,9 +9,8 @@ import (
 	"muster/jwt"
 )
 
-// TestNodesComeByWebSocket has nodes enroll by WebSocket, in plain and sealed;
-// where TLS goes all the way to the broker they join the fleet by it, too.
-func TestNodesComeByWebSocket(t *testing.T) {
+// Nodes enroll by WebSocket, plain and sealed. Where TLS reaches the broker they also join the fleet.
+func TestNodesEnrollByWebSocket(t *testing.T) {
 	t.Parallel()
 	for name, plain := range map[string]bool{"wss to the broker": false, "ws, from a proxy that ends TLS": true} {
 		t.Run(name, func(t *testing.T) {
@@ -34,7 +33,7 @@ func TestNodesComeByWebSocket(t *testing.T) {
 				f.Agent("sealed.example.net", token(f.Seal)),
 			}
 			f.WaitProvisioned(agents...)
-			if plain { // nobody is in the fleet without showing a certificate
+			if plain { // without a certificate there is no access to the fleet
 				if strings.Contains(f.Log(), `"msg":"connected to the fleet"`) {
 					t.Error("a node joined the fleet")
 				}

@@ -11,15 +11,14 @@ import (
 	"muster/provisioner/trust"
 )
 
-// behind is by how much a clock goes back: more than it may.
+// behind is further than a clock may be wrong.
 const behind = -10 * time.Minute
 
-// ofYesterday makes a token one that is valid by a clock that is behind, too.
+// ofYesterday makes a token valid by a clock that is behind.
 func ofYesterday(c *jwt.Claims) { c.IssuedAt, c.NotBefore = time.Time{}, time.Now().Add(-24*time.Hour) }
 
-// TestASiteIsServedWhileItsOwnCannot sets back the clock of a site's only provisioner:
-// its nodes are served by the hub's, although NATS prefers the site's.
-func TestASiteIsServedWhileItsOwnCannot(t *testing.T) {
+// The clock of a site's only provisioner is wrong: the hub's serves its nodes, although NATS prefers the site's.
+func TestTheHubServesASiteWithAWrongClock(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
 	local := f.AddProvisioner("provisioner.ams1.fleet.test", testbed.At("ams1"))
@@ -37,13 +36,12 @@ func TestASiteIsServedWhileItsOwnCannot(t *testing.T) {
 	f.Check()
 }
 
-// onRecord puts the fleet's clock on record, as its provisioner does once a minute, and reports
-// whether it could.
+// onRecord puts the fleet's clock on record, as its provisioner does each minute, and reports whether it could.
 func onRecord(f *testbed.Fleet) bool {
 	s := f.Daemon().Store()
 	e, found := s.Clock.Get(trust.ClockKey)
 	if !found {
-		return false // the provisioner has just begun
+		return false // the provisioner has just started
 	}
 	mark := *e.Value
 	mark.Time = f.Clock.Now()
@@ -51,9 +49,8 @@ func onRecord(f *testbed.Fleet) bool {
 	return err == nil
 }
 
-// TestAProvisionerWhoseClockIsAheadWithdraws starts a provisioner whose clock is ten minutes
-// ahead beside one that serves: the one that is right goes on, and serves everybody once the other
-// one has seen that it is contradicted. When its clock is set right it serves, too.
+// A provisioner whose clock is ten minutes ahead starts beside a correct one. Once the wrong one sees the
+// contradiction, the correct one serves all nodes. With a corrected clock it serves too.
 func TestAProvisionerWhoseClockIsAheadWithdraws(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1})
@@ -66,7 +63,7 @@ func TestAProvisionerWhoseClockIsAheadWithdraws(t *testing.T) {
 	second := f.AddProvisioner("second.fleet.test", testbed.Behind(-behind))
 	served := func(name string) bool { return a.ask() == "enrolled" && f.EnrolledBy(a.last) == name }
 	f.Eventually("all nodes are enrolled by the one whose clock is right", func() bool {
-		onRecord(f) // or the other one was first
+		onRecord(f) // or the other provisioner was first
 		for range inARow {
 			if !served("") {
 				return false
@@ -84,11 +81,11 @@ func TestAProvisionerWhoseClockIsAheadWithdraws(t *testing.T) {
 	f.Check()
 }
 
-// inARow is how many nodes must meet the same, one after the other: with two that take
-// turns by chance, that happens once in a thousand million.
+// inARow nodes in a row must get the same result; two provisioners in turn reach that by chance once in a thousand
+// million.
 const inARow = 30
 
-// askers are nodes that were never seen and ask once each.
+// askers are new nodes that ask once each.
 type askers struct {
 	t          *testing.T
 	f          *testbed.Fleet
@@ -97,8 +94,7 @@ type askers struct {
 	last       string // identity
 }
 
-// ask has one more node connect and enroll, and returns "enrolled", the code of the
-// refusal, or what went wrong on the way.
+// ask enrolls a further node and returns "enrolled", the refusal's code, or the error.
 func (a *askers) ask() string {
 	a.t.Helper()
 	a.asked++
@@ -122,8 +118,7 @@ func (a *askers) ask() string {
 	return "enrolled"
 }
 
-// allEnrolledBy waits until nodes are enrolled at their first request, by the provisioner
-// of this name, many in a row.
+// allEnrolledBy waits until many nodes in a row are enrolled at their first request by this provisioner.
 func (a *askers) allEnrolledBy(name string) {
 	a.t.Helper()
 	a.inARow(fmt.Sprintf("all nodes are enrolled by %q at once", name), func() bool {

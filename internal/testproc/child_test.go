@@ -10,7 +10,6 @@ import (
 	"muster/internal/testproc"
 )
 
-// TestChildrenOutliveThreads starts children from goroutines whose threads end.
 func TestChildrenOutliveThreads(t *testing.T) {
 	t.Parallel()
 	const children = 8
@@ -26,14 +25,14 @@ func TestChildrenOutliveThreads(t *testing.T) {
 			t.Fatal(err)
 		}
 		all.Go(func() {
-			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 			if err := testproc.Start(cmd); err != nil {
 				t.Error(err)
 			}
 		})
 		t.Cleanup(func() {
 			lines := bufio.NewReader(out)
-			for range 100 { // a signal takes its time
+			for range 100 { // a signal takes a moment
 				if _, err := in.Write([]byte("still there\n")); err != nil {
 					t.Errorf("child ended: %v", err)
 					break

@@ -1,9 +1,7 @@
-// Command muster-server is the node agent alone: the same verbs as `muster
-// server` and `muster buildinfo`, without policies, broker and provisioner, so
-// that it is small enough for every machine.
+// Command muster-server is the agent of a node alone: the verbs of `muster server`, without policies, broker and
+// provisioner, and small enough for every machine.
 //
-// It exits with 0 if a verb did what was asked, 1 if it failed, and 2 if the
-// command line makes no sense.
+// It exits with 0 if a verb did what was asked, 1 if it failed, and 2 if the command line is wrong.
 package main
 
 import (
@@ -15,15 +13,20 @@ import (
 	"muster/server/servercmd"
 )
 
-// program is the name in front of everything on standard error.
+// program precedes each line on standard error.
 const program = "muster-server"
 
 func main() {
-	os.Exit(cli.Run(program, "The node agent: enrolls this machine and keeps it connected to its fleet.", os.Args[1:], addVerbs))
+	server := cli.Program{
+		Name: program,
+		Help: "The agent of a node: enrolls this machine and keeps it connected to its fleet.",
+		Add:  addVerbs,
+	}
+	os.Exit(server.Run(os.Args[1:]))
 }
 
 func addVerbs(app *kingpin.Application, all cli.Verbs) {
 	servercmd.AddRun(app, all)
 	servercmd.AddDoctor(app, all)
-	servercmd.AddBuildInfo(app, all)
+	servercmd.AddVersion(app, all)
 }

@@ -17,7 +17,7 @@ func TestFlagHasOneMeaningEverywhere(t *testing.T) {
 	addVerbs(muster, verbs{})
 	servercmd.AddRun(server, verbs{})
 	servercmd.AddDoctor(server, verbs{})
-	servercmd.AddBuildInfo(server, verbs{})
+	servercmd.AddVersion(server, verbs{})
 	used := map[string]bool{}
 	var look func(*kingpin.CmdGroupModel)
 	look = func(group *kingpin.CmdGroupModel) {

@@ -18,18 +18,6 @@ const helpWidth = 100
 // nothing wrong with it. Nothing runs.
 func TestHelpHasExamplesThatParse(t *testing.T) {
 	t.Parallel()
-	parse := func(args []string) (string, error) {
-		app, all := kingpin.New(program, "").Terminate(nil), verbs{}
-		addVerbs(app, all)
-		command, err := app.Parse(args)
-		if err != nil {
-			return command, err
-		}
-		if err = all.Mistakes(command); errors.Is(err, fs.ErrNotExist) {
-			return command, nil // the example's files
-		}
-		return command, err
-	}
 	app := kingpin.New(program, "")
 	addVerbs(app, verbs{})
 	seen := 0
@@ -46,7 +34,7 @@ func TestHelpHasExamplesThatParse(t *testing.T) {
 		lines, own := examples(c.HelpLong), 0
 		for _, line := range lines {
 			words := shellWords(t, line)
-			command, err := parse(words[1:])
+			command, err := parsed(words[1:])
 			if err != nil {
 				t.Errorf("the help of %s has an example that makes no sense: %s: %v", c.FullCommand, line, err)
 			}
@@ -72,6 +60,63 @@ func TestHelpHasExamplesThatParse(t *testing.T) {
 	}
 	if seen < 60 {
 		t.Errorf("%d commands were looked at: where are the others?", seen)
+	}
+}
+
+// parsed returns the command of a command line, and the mistakes in it. Nothing runs.
+func parsed(args []string) (string, error) {
+	app, all := kingpin.New(program, "").Terminate(nil), verbs{}
+	addVerbs(app, all)
+	command, err := app.Parse(args)
+	if err != nil {
+		return command, err
+	}
+	if err = all.Mistakes(command); errors.Is(err, fs.ErrNotExist) {
+		return command, nil // the example's files
+	}
+	return command, err
+}
+
+// TestFirstScreenFitsATerminal wants each visible command in one group at most, nouns in exactly one, and the whole in
+// 50 lines of 80 columns.
+func TestFirstScreenFitsATerminal(t *testing.T) {
+	t.Parallel()
+	app := kingpin.New(program, "")
+	addVerbs(app, verbs{})
+	lines := strings.Split(strings.TrimSuffix(cliProgram.FirstScreen(app.Model()), "\n"), "\n")
+	if len(lines) > 50 {
+		t.Errorf("%d lines, want at most 50", len(lines))
+	}
+	for _, line := range lines {
+		if len(line) > 80 {
+			t.Errorf("more than 80 columns: %s", line)
+		}
+	}
+	times := map[string]int{}
+	for _, g := range cliProgram.Groups {
+		for _, name := range g.Commands {
+			times[name]++
+			if app.GetCommand(strings.Fields(name)[0]) == nil {
+				t.Errorf("%s: no such command", name)
+			}
+		}
+	}
+	for _, c := range app.Model().Commands {
+		if want := map[bool]int{false: 1, true: 0}[c.Hidden]; times[c.Name] != want {
+			t.Errorf("%s is on the first screen %d times, want %d", c.Name, times[c.Name], want)
+		}
+	}
+	for _, topic := range topics {
+		for line := range strings.Lines(topic.Text) {
+			if len(line) > helpWidth {
+				t.Errorf("help %s: more than %d columns: %s", topic.Name, helpWidth-1, line)
+			}
+		}
+		for _, line := range examples(topic.Text) {
+			if command, err := parsed(shellWords(t, line)[1:]); err != nil {
+				t.Errorf("help %s: %s: %s: %v", topic.Name, line, command, err)
+			}
+		}
 	}
 }
 

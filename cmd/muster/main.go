@@ -1,9 +1,7 @@
-// Command muster enrolls fleets of machines: it signs and inspects
-// provisioning tokens, and runs the provisioner, the broker and the node
-// agent. Run "muster --help" for its verbs.
+// Command muster enrolls fleets of nodes: it signs and shows provisioning tokens, and runs the provisioner, the broker
+// and the agent of a node.
 //
-// It exits with 0 if a verb did what was asked, 1 if it failed, and 2 if the
-// command line makes no sense.
+// It exits with 0 if a verb did what was asked, 1 if it failed, and 2 if the command line is wrong.
 package main
 
 import (
@@ -16,6 +14,7 @@ import (
 	"muster/cmd/muster/bench"
 	"muster/cmd/muster/broker"
 	"muster/cmd/muster/ca"
+	"muster/cmd/muster/completion"
 	"muster/cmd/muster/demo"
 	"muster/cmd/muster/events"
 	"muster/cmd/muster/internal/verb"
@@ -34,14 +33,30 @@ import (
 	"muster/server/servercmd"
 )
 
-// program is the name in front of everything on standard error.
+// program precedes each line on standard error.
 const program = verb.Program
 
-func main() {
-	os.Exit(cli.Run(program, "Zero-touch enrollment of machine fleets.", os.Args[1:], addVerbs))
+// cliProgram is the whole program.
+var cliProgram = cli.Program{
+	Name: program,
+	Help: "Zero-touch enrollment of machine fleets through NATS.",
+	Groups: []cli.Group{
+		{Title: "Start here", Commands: []string{"demo", "provisioner init", "server run"}},
+		{Title: "Tokens and signers", Commands: []string{"jwt", "token", "signer"}},
+		{Title: "Nodes", Commands: []string{"node", "allow", "events"}},
+		{Title: "Policy", Commands: []string{"policy"}},
+		{Title: "Authority", Commands: []string{"ca", "recovery"}},
+		{Title: "Operators", Commands: []string{"operator", "webhook", "pause", "resume"}},
+		{Title: "Running it", Commands: []string{
+			"provisioner", "broker", "server", "status", "backup", "restore", "bench", "version", "completion",
+		}},
+	},
+	Topics: topics,
+	Add:    addVerbs,
 }
 
-// verbs is what each verb adds itself to.
+func main() { os.Exit(cliProgram.Run(os.Args[1:])) }
+
 type verbs = cli.Verbs
 
 func addVerbs(app *kingpin.Application, all verbs) {
@@ -64,13 +79,13 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	recovery.Add(app, all)
 	demo.Add(app, all)
 	bench.Add(app, all)
-	servercmd.AddBuildInfo(app, all)
+	servercmd.AddVersion(app, all)
+	completion.Add(app, all)
 }
 
-// addServer adds the verbs of the command muster-server.
 func addServer(app *kingpin.Application, all verbs) {
-	c := app.Command("server", "Run and examine the agent of this node.").
-		HelpLong("The same as the program muster-server, which is small enough for every machine.")
+	c := app.Command("server", "Run and check the agent of a node.").
+		HelpLong("The same verbs as those of the program muster-server, which is small enough for\nevery machine.")
 	servercmd.AddRun(c, all)
 	servercmd.AddDoctor(c, all)
 }

@@ -3,46 +3,42 @@ package main
 import (
 	"fmt"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/alecthomas/kingpin/v2"
 )
 
-// TestShellsCompleteVerbs has a real bash take the completion script and complete
-// what a person has begun to type.
-func TestShellsCompleteVerbs(t *testing.T) {
+// TestShellsCompleteCommands has a real bash read the completion script and complete what is typed.
+func TestShellsCompleteCommands(t *testing.T) {
 	t.Parallel()
-	script, err := command(t, "--completion-script-bash").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	check := exec.CommandContext(t.Context(), "bash", "-n")
-	check.Stdin = strings.NewReader(string(script))
-	if out, err := check.CombinedOutput(); err != nil || len(script) == 0 {
-		t.Errorf("bash does not take the script: %v: %s", err, out)
-	}
-	for typed, want := range map[string]string{"operator": "add", "node": "history", "token": "revoke"} {
-		out, err := command(t, "--completion-bash", typed, "").Output()
-		if err != nil || !slices.Contains(strings.Fields(string(out)), want) {
-			t.Errorf("muster %s, completed: %q, %v; want %s among it", typed, out, err, want)
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		script, err := command(t, "completion", shell).Output()
+		if err != nil || len(script) == 0 {
+			t.Fatalf("completion %s: %v: %s", shell, err, script)
+		}
+		program, err := exec.LookPath(shell)
+		if err != nil {
+			t.Logf("no %s on this machine: its script is not read", shell)
+			continue
+		}
+		check := exec.CommandContext(t.Context(), program, "-n")
+		check.Stdin = strings.NewReader(string(script))
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("%s refuses the script: %v: %s", shell, err, out)
 		}
 	}
-
-	// As bash does when somebody presses Tab.
 	for typed, want := range map[string]string{
 		"node rep": "reprovision", "node list --unse": "--unseen", "operator add --role vi": "viewer",
+		"node list --state ret": "retired", "node list --sort ch": "changed", "completion f": "fish",
 	} {
 		words := strings.Fields(typed)
-		tab := exec.CommandContext(t.Context(), "bash", "-c", `eval "$(muster --completion-script-bash)"; COMP_WORDS=(muster "$@"); COMP_CWORD=$#; _muster_bash_autocomplete; echo "${COMPREPLY[@]}"`, "bash")
+		tab := exec.CommandContext(t.Context(), "bash", "-c", `eval "$(muster completion bash)"
+			COMP_WORDS=(muster "$@"); COMP_CWORD=$#; _muster; echo "${COMPREPLY[@]}"`, "bash")
 		tab.Args = append(tab.Args, words...)
 		if out, err := tab.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != want {
 			t.Errorf("muster %s and Tab: %q, %v; want %s", typed, out, err, want)
 		}
-	}
-	if out, err := command(t, "--completion-script-zsh").Output(); err != nil || !strings.Contains(string(out), "#compdef muster") {
-		t.Errorf("script for zsh: %v: %s", err, out)
 	}
 }
 

@@ -5,21 +5,18 @@ import (
 	"errors"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kingpin/v2"
 )
 
-// Verbs maps the full name of a command, as kingpin spells it, to what it
-// does. Kingpin could run verbs itself, inside Parse, but then a failed verb
-// and a bad command line would come back as the same kind of error. So it only
-// parses.
+// Verbs maps the full name of a command to what it does. Kingpin only parses: if it ran verbs, a failed verb and a bad
+// command line would be the same kind of error.
 type Verbs map[string]func(context.Context) error
 
-// Check has f look at the command line of c before its verb runs. f returns nil, or an error with a line for each
-// mistake that begins with the flag that it is about; it opens nothing and changes nothing. Of several, all are asked.
+// Check adds a check of the command line, which runs before the verb of c. It returns nil, or an error with a line for
+// each mistake, which begins with the flag. A check opens nothing and changes nothing. All checks of a verb run.
 func (v Verbs) Check(c *kingpin.CmdClause, f func() error) {
 	name := checkOf + c.FullCommand()
 	before := v[name]
@@ -31,11 +28,10 @@ func (v Verbs) Check(c *kingpin.CmdClause, f func() error) {
 	}
 }
 
-// checkOf is in front of a command's name where its checks are. No command has a
-// name that begins so.
+// checkOf precedes the name of a command in the key of its checks.
 const checkOf = "check "
 
-// Mistakes returns what a verb has against its command line, which was parsed, a line each.
+// Mistakes returns the mistakes that the checks of a verb find in its parsed command line, one a line.
 func (v Verbs) Mistakes(verb string) error {
 	check := v[checkOf+verb]
 	if check == nil {
@@ -44,18 +40,27 @@ func (v Verbs) Mistakes(verb string) error {
 	return check(context.Background())
 }
 
-// Run parses the arguments, runs the verb that add has put into its map, and
-// returns the exit status. The verb's context ends with the first SIGINT or SIGTERM, and the
-// process with the second: whatever it does may end after any step.
-// What goes wrong is reported on standard error.
-func Run(program, help string, args []string, add func(*kingpin.Application, Verbs)) int {
-	app := kingpin.New(program, help)
-	app.Version(Version())
-	args = helpAsked(args)
-	setUsage(app, args)
+// A Program is one of the commands of this repository.
+type Program struct {
+	Name, Help string
+	Groups     []Group // of the first screen of help; nil for one group of all commands
+	Topics     []Topic // of "help TOPIC"
+	Add        func(*kingpin.Application, Verbs)
+}
 
+// Run parses the arguments, runs the verb and returns the exit status. The verb's context ends with the first SIGINT or
+// SIGTERM; the second one ends the process. Errors are reported on standard error.
+func (p *Program) Run(args []string) int {
+	app := kingpin.New(p.Name, p.Help)
+	app.Version(Version())
 	all := Verbs{}
-	add(app, all)
+	p.Add(app, all)
+	if text := p.page(app.Model(), args); text != "" {
+		_, err := os.Stdout.WriteString(text)
+		return Report(os.Stderr, p.Name, err)
+	}
+	args = helpAsked(args)
+	p.setUsage(app, args)
 	args = joinDashes(app.Model(), args)
 	verb, err := app.Parse(args)
 	if err != nil {
@@ -64,51 +69,39 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 		err = all.Mistakes(verb)
 	}
 	if err != nil {
-		return Report(os.Stderr, program, &UsageError{Mistakes: err, Help: helpFor(app, args)})
+		return Report(os.Stderr, p.Name, &UsageError{Mistakes: err, Help: helpFor(app, args)})
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second signal ends the process
-	return Report(os.Stderr, program, interrupted(ctx, all[verb](ctx)))
+	return Report(os.Stderr, p.Name, interrupted(ctx, all[verb](ctx)))
 }
 
-// CleansUp is for a verb that has things to remove at its end, keys among them: its context also ends when the terminal
-// goes, unless the caller has that ignored (nohup). To print into a closed pipe is an error in place of the end of the
-// process.
+// CleansUp wraps a verb that removes things at its end, such as keys. Its context also ends with SIGHUP, unless the
+// caller ignores that (nohup). Printing into a closed pipe is an error and does not end the process.
 func CleansUp(verb func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		signal.Ignore(syscall.SIGPIPE)
 		if signal.Ignored(syscall.SIGHUP) {
 			return verb(ctx)
 		}
-		// Not for the first signal alone: a terminal that goes often sends two, of which one is the shell's.
+		// SIGHUP stays caught after the first one: a terminal that closes often sends two, one through the shell.
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 		defer stop()
 		return interrupted(ctx, verb(ctx))
 	}
 }
 
-// helpAsked writes "help COMMAND" as "COMMAND --help", so that a command that is
-// not there is a mistake like any other.
-func helpAsked(args []string) []string {
-	if len(args) == 0 || args[0] != "help" {
-		return args
-	}
-	return append(slices.Clone(args[1:]), "--help")
-}
-
-// interrupted returns what is left to say of err, the result of a verb that
-// ran under ctx: where it only says that ctx was canceled, however it is
-// wrapped, it becomes "interrupted". Other errors joined to it stay, and so
-// does every error while ctx is not done.
+// interrupted replaces each line of err that only says that ctx was canceled by one "interrupted". Other lines, and
+// every error while ctx is not done, stay.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
 		return err
 	}
 	rest := []string{"interrupted"}
-	for said := range strings.SplitSeq(err.Error(), "\n") {
-		if !strings.Contains(said, context.Cause(ctx).Error()) && !strings.Contains(said, context.Canceled.Error()) {
-			rest = append(rest, said)
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if !strings.Contains(line, context.Cause(ctx).Error()) && !strings.Contains(line, context.Canceled.Error()) {
+			rest = append(rest, line)
 		}
 	}
 	return errors.New(strings.Join(rest, "\n"))

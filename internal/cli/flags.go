@@ -14,7 +14,7 @@ type flagText struct{ value, help string }
 // once; a verb adds only its target and its default.
 var flagTexts = map[string]flagText{
 	// Which installation is asked, and how the answer looks.
-	"config":          {"FILE", "Configuration file: provisioner.yaml, or server.conf of the agent."},
+	"config":          {"FILE", "Configuration file: provisioner.yaml, or the agent's server.conf."},
 	"json":            {"", "Print JSON for programs."},
 	"login":           {"FILE", "With --url: file with an operator's key and certificate, with a token of 'muster operator token', or with root certificates to trust. Repeatable."},
 	"output":          {"FORM", "Form of the output: table, wide, json, jsonl, csv or name."},
@@ -32,7 +32,7 @@ var flagTexts = map[string]flagText{
 	"fact":           {"NAME=VALUE", "Only nodes with this fact. A * in VALUE matches any text; an empty VALUE matches nodes without the fact. Repeatable: all must match."},
 	"fingerprint":    {"HASH", "SHA-256 of the node's public key, in hex, or its first 8 digits or more."},
 	"follow":         {"", "Continue with new events until interrupted."},
-	"identity":       {"NAME", "Identity, the node's full host name; in limits of tokens a pattern such as 'web*.example.net'. Limits may be repeated."},
+	"identity":       {"NAME", "Identity of a node, its full host name. In limits a pattern such as 'web*.example.net', repeatable."},
 	"limit":          {"N", "List at most this many; 0 for all."},
 	"match":          {"PATTERN", "Only nodes whose name matches, label by label, such as 'web*.example.net'."},
 	"node":           {"NAME", "Only the node with this name."},
@@ -40,7 +40,7 @@ var flagTexts = map[string]flagText{
 	"prefix":         {"TEXT", "Only nodes whose name begins like this."},
 	"rejected":       {"", "List rejected keys, not pending nodes."},
 	"since":          {"SPAN-OR-TIME", "Look back to then: a span before now, such as 12h or 7d, or a time."},
-	"site":           {"SITE", "Only at this site, such as ams1. For 'provisioner init' and 'broker config': the site to set up. In limits of signers, repeatable."},
+	"site":           {"SITE", "Site that the command is about, such as ams1. In limits of signers, repeatable."},
 	"sort":           {"ORDER", "Order of the list: name, expires (earliest end first) or changed (newest first)."},
 	"state":          {"STATE", "Only nodes in this state: enrolled, provisioned, revoked or retired. Repeatable."},
 	"token-id":       {"ID", "Only nodes that used the token with this id."},

@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"cmp"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -10,53 +10,158 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 )
 
-// usageTemplate is kingpin's, with the long help of a command after the short.
-var usageTemplate = strings.NewReplacer(
-	`{{template "FormatUsage" .Context.SelectedCommand}}`,
-	`{{template "FormatUsage" .Context.SelectedCommand}}{{with LongHelp .Context.SelectedCommand}}
-{{.}}
-{{end}}`,
-	// Kingpin's blanks in front of a command are lost where it trims.
-	`{{if not .Hidden -}}
-  {{.FullCommand}}`,
-	`{{if not .Hidden}}  {{.FullCommand}}`,
-).Replace(kingpin.DefaultUsageTemplate)
+// A Group is a paragraph of the first screen of help: commands by their full names.
+type Group struct {
+	Title    string
+	Commands []string
+}
 
-// usageFuncs are what our templates call beyond kingpin's own.
-var usageFuncs = template.FuncMap{"LongHelp": longHelp, "FlagsToTwoColumns": flagRows}
+// A Topic is a page of help about something that several verbs share.
+type Topic struct{ Name, Text string }
 
-// flagRows makes a row of each flag: how it is written, and what it means, with its default and its variable.
+// screenWidth is the width of the first screen of help, in columns.
+const screenWidth = 80
+
+// FirstScreen returns an overview of the commands that are not hidden.
+func (p *Program) FirstScreen(app *kingpin.ApplicationModel) string {
+	groups := p.Groups
+	if groups == nil {
+		groups = []Group{{"Commands", commandsIn(app.CmdGroupModel)}}
+	}
+	help := map[string]string{}
+	each(app.CmdGroupModel, func(c *kingpin.CmdModel) {
+		help[c.FullCommand] = c.Help
+		if verbs := commandsIn(c.CmdGroupModel); len(verbs) > 0 {
+			help[c.FullCommand] = strings.TrimSuffix(c.Help, ".") + ": " + strings.Join(verbs, ", ") + "."
+		}
+	})
+	var b strings.Builder
+	fmt.Fprintf(&b, "usage: %s <command> [<flags>] [<args> ...]\n\n%s\n", p.Name, p.Help)
+	for _, g := range groups {
+		fmt.Fprintf(&b, "\n%s\n", g.Title)
+		width := 13 // of a noun with two blanks
+		for _, name := range g.Commands {
+			width = max(width, len(name)+2)
+		}
+		for _, name := range g.Commands {
+			text := wrapped(help[name], screenWidth-width-2)
+			fmt.Fprintf(&b, "  %-*s%s\n", width, name, strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", width+2)))
+		}
+	}
+	fmt.Fprintf(&b, "\n`%s help COMMAND` explains a command", p.Name)
+	for i, t := range p.Topics {
+		separator := ", "
+		if i == 0 {
+			separator = ", `" + p.Name + " help TOPIC` a topic:\n"
+		}
+		b.WriteString(separator + t.Name)
+	}
+	return b.String() + ".\n"
+}
+
+// wrapped breaks a text into lines of at most width bytes.
+func wrapped(text string, width int) string {
+	var b strings.Builder
+	column := 0
+	for _, word := range strings.Fields(text) {
+		switch {
+		case column == 0:
+		case column+1+len(word) > width:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
+}
+
+// page returns the help that args ask for, if it is not that of a command: the first screen or a topic.
+func (p *Program) page(app *kingpin.ApplicationModel, args []string) string {
+	switch {
+	case slices.Equal(args, []string{"help"}), slices.Equal(args, []string{"--help"}), slices.Equal(args, []string{"-h"}):
+		return p.FirstScreen(app)
+	case len(args) == 2 && args[0] == "help":
+		for _, t := range p.Topics {
+			if t.Name == args[1] {
+				return t.Text
+			}
+		}
+	}
+	return ""
+}
+
+// helpAsked writes "help COMMAND" as "COMMAND --help", so that an unknown command is a mistake like any other.
+func helpAsked(args []string) []string {
+	if len(args) == 0 || args[0] != "help" {
+		return args
+	}
+	return append(slices.Clone(args[1:]), "--help")
+}
+
+// commandTemplate is the help of a command.
+const commandTemplate = `{{with .Context.SelectedCommand -}}
+usage: {{$.App.Name}} {{.FullCommand}}{{if .FlagSummary}} {{.FlagSummary}}{{end}}
+{{- range .Args}}{{if not .Hidden}} {{if .Required}}<{{.Name}}>{{else}}[<{{.Name}}>]{{end}}{{if .Value|IsCumulative}}...{{end}}{{end}}{{end}}
+{{- if .Commands}} <command> [<args> ...]{{end}}
+
+{{.Help}}
+
+{{.|LongHelp}}
+{{if .Commands}}
+Commands:
+{{.CmdGroupModel|CommandRows|FormatTwoColumns}}{{end}}
+{{- else}}{{FirstScreen}}{{end}}
+{{- with .Context.Flags|FlagRows}}
+Flags:
+{{.|FormatTwoColumns}}{{end}}
+{{- if .Context.Args}}
+Arguments:
+{{.Context.Args|ArgsToTwoColumns|FormatTwoColumns}}{{end}}`
+
+// commandRows makes a row of each command that is not hidden.
+func commandRows(group *kingpin.CmdGroupModel) (rows [][2]string) {
+	for _, c := range group.Commands {
+		if !c.Hidden {
+			rows = append(rows, [2]string{c.Name, c.Help})
+		}
+	}
+	return rows
+}
+
+// flagRows makes a row of each flag: its form, and its meaning with its default and environment variable.
 func flagRows(flags []*kingpin.FlagModel) (rows [][2]string) {
 	for _, f := range flags {
-		if f.Hidden {
-			continue
+		value, help, ok := FlagText(f.Name)
+		if f.Hidden || !ok {
+			continue // also --help and --version, which are kingpin's
 		}
-		written := "--" + f.Name
+		form := "--" + f.Name
 		if f.Short != 0 {
-			written = "-" + string(f.Short) + ", " + written
+			form = "-" + string(f.Short) + ", " + form
 		}
-		value, help, _ := FlagText(f.Name)
 		if value != "" {
-			written += "=" + value
+			form += "=" + value
 		}
-		help = cmp.Or(help, f.Help)
 		if given := strings.Join(f.Default, ","); given != "" && value != "" {
 			help += " (default " + given + ")"
 		}
 		if f.Envar != "" {
 			help += " ($" + f.Envar + ")"
 		}
-		rows = append(rows, [2]string{written, help})
+		rows = append(rows, [2]string{form, help})
 	}
 	return rows
 }
 
-// exitHelp is for commands that say no more with their exit status.
-const exitHelp = `Exits with 0 if that is done, 1 if it failed, 2 if the command line makes no
-sense: nothing was done then.`
+// exitHelp is for commands that say no more about their exit status.
+const exitHelp = `Exits with 0 if that is done, 1 if it failed, 2 if the command line is wrong and
+nothing was done.`
 
-// longHelp is what a command says at length: what it exits with, too, if it is one
-// that can be run.
+// longHelp returns the long help of a command, with its exit statuses if it can be run.
 func longHelp(c *kingpin.CmdModel) string {
 	runs := len(c.Commands) == 0 || slices.ContainsFunc(c.Commands, func(below *kingpin.CmdModel) bool { return below.Default })
 	switch {
@@ -68,15 +173,19 @@ func longHelp(c *kingpin.CmdModel) string {
 	return c.HelpLong + "\n\n" + exitHelp
 }
 
-// setUsage arranges for help that was asked for to be output, and for help
-// that kingpin prints because no verb was named to be an error. Either way
-// kingpin then ends the process.
-func setUsage(app *kingpin.Application, args []string) {
-	kingpin.EnableFileExpansion = false // --why '@anna asked for it' names no file
+// setUsage has help that was asked for printed to standard output with exit status 0, and help in place of a missing
+// verb to standard error with [ExitUsage]. Kingpin ends the process after either.
+func (p *Program) setUsage(app *kingpin.Application, args []string) {
+	kingpin.EnableFileExpansion = false // a reason such as --why '@anna asked for it' names no file
 	app.HelpFlag.Short('h')
-	app.UsageTemplate(usageTemplate).UsageFuncs(usageFuncs)
+	app.UsageTemplate(commandTemplate).UsageFuncs(template.FuncMap{
+		"LongHelp":    longHelp,
+		"FlagRows":    flagRows,
+		"CommandRows": commandRows,
+		"FirstScreen": func() string { return p.FirstScreen(app.Model()) },
+	})
 	asked := slices.ContainsFunc(args, func(a string) bool {
-		return a == "-h" || a == "help" || a == "--version" || strings.HasPrefix(a, "--help") || strings.HasPrefix(a, "--completion-")
+		return a == "-h" || a == "--version" || strings.HasPrefix(a, "--help") || strings.HasPrefix(a, "--completion-")
 	})
 	if asked {
 		app.UsageWriter(os.Stdout)
@@ -86,8 +195,7 @@ func setUsage(app *kingpin.Application, args []string) {
 	app.Terminate(func(int) { os.Exit(ExitUsage) }) //nolint:forbidigo // in kingpin's place, which would exit with 0
 }
 
-// helpFor returns the command whose --help is most likely of use: the one that
-// kingpin had recognized when it gave up.
+// helpFor returns the command that kingpin had recognized when it gave up, whose --help is most likely of use.
 func helpFor(app *kingpin.Application, args []string) string {
 	parsed, _ := app.ParseContext(args) // its error is the one being reported
 	if parsed == nil || parsed.SelectedCommand == nil {

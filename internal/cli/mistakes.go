@@ -10,7 +10,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 )
 
-// mistake adds to what kingpin has against a command line the flag or command that may be meant.
+// mistake adds to kingpin's error about a command line the flag or command that may be meant.
 func mistake(app *kingpin.Application, args []string, refused error) error {
 	parsed, _ := app.ParseContext(args) // its error, if any, is the one that is refused
 	at := strings.IndexAny(refused.Error(), `'"`)
@@ -25,19 +25,64 @@ func mistake(app *kingpin.Application, args []string, refused error) error {
 			return fmt.Errorf("%w: did you mean %s?", refused, meant)
 		}
 	case strings.HasPrefix(refused.Error(), "expected command"):
-		group, above := app.Model().CmdGroupModel, app.Name+" "
-		if c := parsed.SelectedCommand; c != nil {
-			group, above = c.Model().CmdGroupModel, above+c.FullCommand()+" "
-		}
-		if meant := nearest(word, commandsIn(group)); meant != "" {
-			return fmt.Errorf("%w: did you mean `%s`?", refused, above+meant)
+		if meant := commandMeant(app, parsed.SelectedCommand, word); meant != "" {
+			return fmt.Errorf("%w: did you mean `%s %s`?", refused, app.Name, meant)
 		}
 	}
 	return refused
 }
 
-// emptyValue reports the first flag or argument whose value is empty: an unset variable of a shell must not pass for
-// a flag that was left out, which may mean all machines in place of some.
+// synonyms has words of other programs, with our verbs for the same, the likeliest first.
+var synonyms = map[string][]string{
+	"accept":   {"approve"},
+	"block":    {"revoke"},
+	"create":   {"add", "sign", "init"},
+	"delete":   {"remove", "retire", "revoke"},
+	"deny":     {"reject"},
+	"describe": {"show", "explain"},
+	"enroll":   {"server run"},
+	"get":      {"show", "list"},
+	"info":     {"show", "status"},
+	"login":    {"operator token"},
+	"logs":     {"history", "events"},
+	"ls":       {"list"},
+	"new":      {"add", "sign", "init"},
+	"ps":       {"list"},
+	"rm":       {"remove", "retire", "revoke"},
+	"serve":    {"run"},
+	"setup":    {"init"},
+	"start":    {"run"},
+	"why":      {"explain"},
+}
+
+// commandMeant returns the full name of the command that an unknown word below a command may mean, nil for the program.
+// Without one it returns "".
+func commandMeant(app *kingpin.Application, below *kingpin.CmdClause, word string) string {
+	group, above := app.Model().CmdGroupModel, ""
+	if below != nil {
+		group, above = below.Model().CmdGroupModel, below.FullCommand()+" "
+	}
+	names := commandsIn(group)
+	nouns := []string{""}
+	if below == nil { // also verbs whose noun is missing
+		each(group, func(c *kingpin.CmdModel) { names = append(names, c.FullCommand) })
+		nouns = []string{"", "node ", "jwt ", "provisioner "}
+	}
+	for _, noun := range nouns {
+		for _, verb := range append([]string{word}, synonyms[word]...) {
+			if slices.Contains(names, noun+verb) {
+				return above + noun + verb
+			}
+		}
+	}
+	if meant := nearest(word, commandsIn(group)); meant != "" {
+		return above + meant
+	}
+	return ""
+}
+
+// emptyValue reports the first flag or argument with an empty value. An unset variable of a shell must not pass for a
+// flag that was left out, which may mean all nodes in place of some.
 func emptyValue(app *kingpin.Application, args []string) error {
 	parsed, err := app.ParseContext(args)
 	if err != nil {
@@ -51,8 +96,8 @@ func emptyValue(app *kingpin.Application, args []string) error {
 		case *kingpin.FlagClause:
 			return fmt.Errorf("--%s is empty: give it a value, or leave it out", clause.Model().Name)
 		case *kingpin.ArgClause:
-			if slices.Contains(args, "-") { // which kingpin makes empty
-				return fmt.Errorf("<%s> is -, and no stream can be in its place: ./- is a file of that name", clause.Model().Name)
+			if slices.Contains(args, "-") { // kingpin makes it empty
+				return fmt.Errorf("<%s> is -, which is no file here: write ./- for a file of that name", clause.Model().Name)
 			}
 			return fmt.Errorf("<%s> is empty: give it a value", clause.Model().Name)
 		}
@@ -60,7 +105,7 @@ func emptyValue(app *kingpin.Application, args []string) error {
 	return nil
 }
 
-// nearest returns the one of the words that word begins, else the one that is at most two letters off; "" if none is.
+// nearest returns the first of the words that begins with word, else the one with at most two different letters, else "".
 func nearest(word string, words []string) string {
 	best, meant := 3, ""
 	for _, w := range words {
@@ -74,7 +119,7 @@ func nearest(word string, words []string) string {
 	return meant
 }
 
-// flagsOf returns the flags of the program and of the commands that were recognized, which are not hidden.
+// flagsOf returns the visible flags of the program and of the recognized commands.
 func flagsOf(app *kingpin.Application, parsed *kingpin.ParseContext) (names []string) {
 	flags := slices.Clone(app.Model().Flags)
 	for _, e := range parsed.Elements {
@@ -90,7 +135,7 @@ func flagsOf(app *kingpin.Application, parsed *kingpin.ParseContext) (names []st
 	return names
 }
 
-// commandsIn returns the names of the commands of a group that are not hidden.
+// commandsIn returns the names of the visible commands of a group.
 func commandsIn(group *kingpin.CmdGroupModel) (names []string) {
 	for _, c := range group.Commands {
 		if !c.Hidden {
@@ -108,8 +153,8 @@ func each(group *kingpin.CmdGroupModel, f func(*kingpin.CmdModel)) {
 	}
 }
 
-// joinDashes writes a flag and the value after it that begins with a dash, such as "--uses -1", as one argument,
-// "--uses=-1". Kingpin would take the value for a flag, and the "-" of "--input -", standard input, for an empty value.
+// joinDashes joins a flag with a following value that begins with a dash: "--uses -1" becomes "--uses=-1". Kingpin would
+// take the value for a flag, and the "-" of "--input -" for an empty value.
 func joinDashes(app *kingpin.ApplicationModel, args []string) (joined []string) {
 	takes := make(map[string]bool)
 	each(app.CmdGroupModel, func(c *kingpin.CmdModel) {
@@ -119,7 +164,7 @@ func joinDashes(app *kingpin.ApplicationModel, args []string) (joined []string) 
 	})
 	for i := 0; i < len(args); i++ {
 		switch {
-		case args[i] == "--": // nothing after this is a flag
+		case args[i] == "--": // the rest are arguments
 			return append(joined, args[i:]...)
 		case i+1 < len(args) && takes[args[i]] && strings.HasPrefix(args[i+1], "-") && !strings.HasPrefix(args[i+1], "--"):
 			joined = append(joined, args[i]+"="+args[i+1])

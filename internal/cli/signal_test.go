@@ -23,7 +23,7 @@ const inChild = "MUSTER_TEST_CHILD"
 func TestTheSecondSignalEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(inChild) != "" {
-		cli.Run("child", "", []string{"work"}, func(app *kingpin.Application, verbs cli.Verbs) {
+		child := cli.Program{Name: "child", Add: func(app *kingpin.Application, verbs cli.Verbs) {
 			verbs[app.Command("work", "").FullCommand()] = cli.CleansUp(func(ctx context.Context) error {
 				fmt.Fprintln(os.Stdout, "working")
 				<-ctx.Done()
@@ -31,7 +31,8 @@ func TestTheSecondSignalEndsTheProcess(t *testing.T) {
 				<-time.After(time.Hour) // longer than a person waits before asking again
 				return nil
 			})
-		})
+		}}
+		child.Run([]string{"work"})
 		return
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

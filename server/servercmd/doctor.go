@@ -38,7 +38,7 @@ sense.`
 // AddDoctor adds the verb doctor, which checks this node.
 func AddDoctor(to Parent, all Verbs) {
 	v := &doctorVerb{out: os.Stdout}
-	c := to.Command("doctor", "Check what the node agent needs, and say what to do.")
+	c := to.Command("doctor", "Check what the agent needs, and show what to do.")
 	c.HelpLong(fmt.Sprintf(doctorHelp, called(to, "doctor")))
 	v.add(c)
 	cli.Flag(c, "json").BoolVar(&v.json)

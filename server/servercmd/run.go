@@ -36,7 +36,7 @@ it again, 2 if the command line makes no sense.`
 // AddRun adds the verb run: the agent.
 func AddRun(to Parent, all Verbs) {
 	v := &runVerb{}
-	c := to.Command("run", "Run the node agent: enroll if need be, then stay connected to the fleet.")
+	c := to.Command("run", "Run the agent of a node: it enrolls, and stays in the fleet.")
 	c.HelpLong(fmt.Sprintf(runHelp, called(to, "run")))
 	v.add(c)
 	v.log.Add(c)

@@ -21,11 +21,12 @@ import (
 // TestMain runs the verbs as cmd/muster-server does.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"agent": func() {
-		os.Exit(cli.Run("agent", "The verbs.", os.Args[1:], func(app *kingpin.Application, all cli.Verbs) { //nolint:forbidigo // this is its main
+		agent := cli.Program{Name: "agent", Add: func(app *kingpin.Application, all cli.Verbs) {
 			servercmd.AddRun(app, all)
 			servercmd.AddDoctor(app, all)
-			servercmd.AddBuildInfo(app, all)
-		}))
+			servercmd.AddVersion(app, all)
+		}}
+		os.Exit(agent.Run(os.Args[1:])) //nolint:forbidigo // this is its main
 	}})
 }
 

@@ -25,7 +25,7 @@ provisioner.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("allow", "Say which machines may enroll without having been seen before.").HelpLong(help)
+	c := app.Command("allow", "Allow nodes by name before they ask.").HelpLong(help)
 	addAdd(c, all)
 	addImport(c, all)
 	addList(c, all)

@@ -37,7 +37,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	var file string
 	var check bool
 	o := &verb.Operator{}
-	c := app.Command("backup", "Back the provisioner's store up while it runs.").HelpLong(help)
+	c := app.Command("backup", "Write a backup of the store while the provisioner runs.").HelpLong(help)
 	c.Arg("file", "File to write, or with --validate to read.").Required().StringVar(&file)
 	cli.Flag(c, "verify").BoolVar(&check)
 	o.AddFlags(c)

@@ -35,7 +35,7 @@ type restore struct {
 
 func addRestore(app *kingpin.Application, all cli.Verbs) {
 	r := &restore{}
-	c := app.Command("restore", "Put a backup into the provisioner's empty store.").HelpLong(restoreHelp)
+	c := app.Command("restore", "Restore a backup into an empty store.").HelpLong(restoreHelp)
 	c.Arg("file", "The backup.").Required().StringVar(&r.File)
 	r.setup.AddFlags(c)
 	r.keys.AddFlags(c)

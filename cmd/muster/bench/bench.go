@@ -56,7 +56,7 @@ one did not, 2 if the command line makes no sense.`
 // Add adds the verb.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	v := &flags{}
-	c := app.Command("bench", "Measure: enroll simulated nodes as fast as it goes.").HelpLong(help)
+	c := app.Command("bench", "Measure how fast this machine enrolls nodes.").HelpLong(help)
 	cli.Int(cli.Flag(c, "nodes").Default("20000"), &v.cfg.Nodes)
 	cli.Int(cli.Flag(c, "concurrency").Default("256"), &v.cfg.Concurrency)
 	cli.Enum(cli.Flag(c, "connections").Default("shared"), &v.connections, "per-node", "shared")

@@ -20,7 +20,7 @@ import (
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("broker", "Configure and run brokers outside of the provisioner's process.").
+	c := app.Command("broker", "Set up and run brokers apart from the provisioner.").
 		HelpLong("A provisioner has a broker inside and needs none of this. Several provisioners, or a\nsite of its own, use nats-servers that these verbs configure.")
 	addConfig(c, all)
 	addCertificate(c, all)

@@ -41,7 +41,7 @@ makes no sense.`
 // Add adds the verb.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	v := &flags{}
-	c := app.Command("demo", "See it all: enroll a fleet of real agents on this machine.").HelpLong(help)
+	c := app.Command("demo", "See muster at work: a fleet of 200 agents on this machine.").HelpLong(help)
 	cli.Int(cli.Flag(c, "nodes").Default("200"), &v.nodes)
 	cli.Flag(c, "keep").StringVar(&v.keep)
 	cli.Flag(c, "stay").BoolVar(&v.stay)

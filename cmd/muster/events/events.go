@@ -49,7 +49,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	cli.Flag(c, "follow").Short('f').BoolVar(&f.follow)
 	cli.Flag(c, "since").Default("1h").StringVar(&f.since)
 	cli.Flag(c, "type").StringVar(&f.typ)
-	cli.Parse(cli.Flag(c, "node"), &f.node, wire.ParseIdentity)
+	cli.Parse(cli.Flag(c, "node").HintAction(verb.NodeNames), &f.node, wire.ParseIdentity)
 	cli.Flag(c, "code").StringVar(&f.code)
 	o.AddFlags(c)
 	all.Check(c, o.CheckURL)

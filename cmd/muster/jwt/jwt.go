@@ -18,7 +18,7 @@ import (
 // Add adds both spellings.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	add(app.Command("jwt", "Sign and view provisioning tokens."), verb.Program+" jwt", all)
-	tool := app.Command("tool", "Choria's spelling of some verbs.").
+	tool := app.Command("tool", "Choria's name of some verbs.").Hidden().
 		HelpLong("'muster tool jwt' is the same, as in 'choria tool jwt'.")
 	add(tool.Command("jwt", "Sign and view provisioning tokens."), verb.Program+" tool jwt", all)
 }

@@ -25,7 +25,7 @@ type filter struct {
 
 func (f *filter) addFlags(c *kingpin.CmdClause) {
 	addNameFlags(c, &f.Filter)
-	cli.Flag(c, "state").StringsVar(&f.states)
+	cli.Flag(c, "state").HintOptions("enrolled", "provisioned", "revoked", "retired").StringsVar(&f.states)
 	cli.Flag(c, "expires-before").StringVar(&f.expiresBefore)
 	cli.Flag(c, "unseen").StringVar(&f.unseen)
 	cli.Flag(c, "policy").StringVar(&f.Policy)
@@ -36,7 +36,7 @@ func addNameFlags(c *kingpin.CmdClause, f *fleet.Filter) {
 	cli.Flag(c, "site").StringVar((*string)(&f.Site))
 	cli.Flag(c, "prefix").StringVar(&f.Prefix)
 	cli.Flag(c, "match").StringVar((*string)(&f.Match))
-	cli.Flag(c, "token-id").StringVar((*string)(&f.Token))
+	cli.Flag(c, "token-id").HintAction(verb.TokenIDs).StringVar((*string)(&f.Token))
 	cli.Flag(c, "fact").StringsVar(&f.Facts)
 }
 

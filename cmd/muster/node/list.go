@@ -38,7 +38,7 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	var limit int
 	c := parent.Command("list", "List machines: their state, certificate, and when they were last heard of.").HelpLong(listHelp)
 	f.addFlags(c)
-	cli.Flag(c, "sort").Default(string(fleet.ByName)).StringVar(&sort)
+	cli.Flag(c, "sort").HintOptions("name", "expires", "changed").Default(string(fleet.ByName)).StringVar(&sort)
 	cli.IntIn(cli.Flag(c, "limit").Default("100"), &limit, 0, math.MaxInt)
 	cli.Flag(c, "cursor").StringVar(&cursor)
 	query := func() (fleet.Query, error) {

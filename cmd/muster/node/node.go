@@ -15,7 +15,7 @@ import (
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("node", "See what machines do and why; keep them out, let them in again, or have them do something.").
+	c := app.Command("node", "Show, approve and command nodes.").
 		HelpLong("These verbs ask the provisioner that runs on this machine, or with --url one elsewhere.\nWhat they change is in force on every provisioner of the installation within a second.")
 	addList(c, all)
 	addQuestion(c, all, "show", "Show what is on record of a machine.", showHelp, "", show)
@@ -41,7 +41,7 @@ be asked, 2 if the command line makes no sense.`
 func addQuestion[T any](parent *kingpin.CmdClause, all cli.Verbs, name, help, long, path string, show func(*verb.Operator, T) io.WriterTo) {
 	var identity wire.Identity
 	c := parent.Command(name, help).HelpLong(long + fmt.Sprintf(questionHelp, name))
-	cli.Arg(c.Arg("node", "Its name.").Required(), &identity, wire.ParseIdentity)
+	cli.Arg(c.Arg("node", "Name of the node.").HintAction(verb.NodeNames).Required(), &identity, wire.ParseIdentity)
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (T, error) {
 		return verb.Get[T](ctx, o, pathOf(identity, path))
 	}, show)

@@ -49,7 +49,7 @@ the answer was no, 2 if the command line makes no sense.`
 
 // addFlags adds the arguments and flags, with what is checked of them.
 func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
-	c.Arg("nodes", "Their names.").StringsVar(&v.names)
+	c.Arg("nodes", "Names of nodes.").HintAction(verb.NodeNames).StringsVar(&v.names)
 	cli.Flag(c, "all").BoolVar(&v.all)
 	v.filter.addFlags(c)
 	v.batch.addFlags(c)

@@ -65,7 +65,7 @@ func addVerdicts(parent *kingpin.CmdClause, all cli.Verbs) {
 func addVerdict(parent *kingpin.CmdClause, all cli.Verbs, name, help, long, done string) {
 	v := &verdict{verb: name, done: done}
 	c := parent.Command(name, help).HelpLong(long)
-	cli.Arg(c.Arg("node", "Its name."), &v.identity, wire.ParseIdentity)
+	cli.Arg(c.Arg("node", "Name of the node.").HintAction(verb.PendingNames), &v.identity, wire.ParseIdentity)
 	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, cli.Checked(operate.CheckKeyPrefix))
 	if name == "approve" {
 		cli.Until(cli.Flag(c, "expires").Default("24h"), &v.ttl, time.Minute, orders.MaxApprovalTTL)

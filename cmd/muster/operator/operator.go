@@ -21,7 +21,7 @@ is in force on every provisioner of the installation within a second.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("operator", "Manage operators, who use the API over HTTPS.").HelpLong(help)
+	c := app.Command("operator", "Manage users of the HTTPS API.").HelpLong(help)
 	addAdd(c, all)
 	addList(c, all)
 	addRemove(c, all)

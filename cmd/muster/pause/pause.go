@@ -31,7 +31,7 @@ pause of a site ends by its own word, with --site.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	var site jwt.Site
 	var renewals bool
-	c := app.Command("pause", "Have no machine enroll for a while.").HelpLong(pauseHelp)
+	c := app.Command("pause", "Stop enrollment for a while.").HelpLong(pauseHelp)
 	cli.Parse(cli.Flag(c, "site"), &site, jwt.ParseSite)
 	cli.Flag(c, "renewals").BoolVar(&renewals)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Settings, error) {
@@ -49,7 +49,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 
 func addResume(app *kingpin.Application, all cli.Verbs) {
 	var site jwt.Site
-	c := app.Command("resume", "Have machines enroll again.").HelpLong(resumeHelp)
+	c := app.Command("resume", "End a pause: nodes enroll again.").HelpLong(resumeHelp)
 	cli.Parse(cli.Flag(c, "site"), &site, jwt.ParseSite)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Settings, error) {
 		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/resume", httpapi.Resumption{Site: site, Why: o.Why})

@@ -49,7 +49,7 @@ func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("eval", "Ask a policy about one machine.").HelpLong(evalHelp)
 	c.Arg("policy", "Rego file, or directory of them.").Required().StringVar(&v.policy)
 	cli.Flag(c, "input").StringVar(&v.input)
-	cli.Parse(cli.Flag(c, "node"), &v.node, wire.ParseIdentity)
+	cli.Parse(cli.Flag(c, "node").HintAction(verb.NodeNames), &v.node, wire.ParseIdentity)
 	cli.Since(cli.Flag(c, "since").Default("7d"), &v.since, time.Second, 100*span.Year)
 	v.AddFlags(c)
 	all.Check(c, v.check)

@@ -24,7 +24,7 @@ it is to say. test and eval need no provisioner, replay asks one what it has see
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("policy", "Try policies out, and have them read again.").HelpLong(help)
+	c := app.Command("policy", "Test policies and reload them.").HelpLong(help)
 	addTest(c, all)
 	addEval(c, all)
 	addReplay(c, all)

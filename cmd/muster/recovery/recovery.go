@@ -43,7 +43,7 @@ const endHelp = `Ends the recovery: nodes whose certificates are not on record a
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("recovery", "Go on with a store that has lost data.").HelpLong(help)
+	c := app.Command("recovery", "Continue with a store that has lost data.").HelpLong(help)
 	addBegin(c, all)
 	end := c.Command("end", "End the recovery of the store.").HelpLong(endHelp)
 	verb.Order(end, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {

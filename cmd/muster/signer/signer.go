@@ -28,7 +28,7 @@ What they say of a key counts before what provisioner.yaml says of it.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("signer", "Say whose tokens are good.").HelpLong(help)
+	c := app.Command("signer", "Choose the keys whose tokens are accepted.").HelpLong(help)
 	addAdd(c, all)
 	addList(c, all)
 	addRemove(c, all)

@@ -28,7 +28,7 @@ the command line makes no sense.`
 // Add adds the verb.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	var check bool
-	c := app.Command("status", "Show how the installation is.").HelpLong(help)
+	c := app.Command("status", "Show the state of the installation.").HelpLong(help)
 	cli.Flag(c, "check").BoolVar(&check)
 	var standing []string
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Status, error) {

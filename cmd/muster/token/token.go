@@ -27,7 +27,7 @@ that was never used.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("token", "See which machines used provisioning tokens, and revoke them.").HelpLong(help)
+	c := app.Command("token", "Show and revoke used tokens.").HelpLong(help)
 	addList(c, all)
 	addShow(c, all)
 	addRevoke(c, all)
@@ -41,7 +41,7 @@ type one struct{ name string }
 // tokenArg adds the argument that names a token.
 func tokenArg(c *kingpin.CmdClause) *one {
 	t := &one{}
-	c.Arg("token", "Its id, or its file.").Required().StringVar(&t.name)
+	c.Arg("token", "Id of the token, or its file.").HintAction(verb.TokenIDs).Required().StringVar(&t.name)
 	return t
 }
 

@@ -26,7 +26,7 @@ for it, and since when and why it takes none.
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	c := app.Command("webhook", "See what has become of webhooks, and try them.").
+	c := app.Command("webhook", "Show and test webhooks.").
 		HelpLong("These verbs ask the provisioner that runs on this machine, or with --url one elsewhere.")
 	list := c.Command("list", "List webhooks with what they were delivered.").HelpLong(listHelp)
 	verb.List(list, all, "/v1/webhooks", func(o *verb.Operator, hooks []events.Webhook) io.WriterTo {

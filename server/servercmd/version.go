@@ -12,7 +12,7 @@ import (
 	"muster/server"
 )
 
-// BuildInfo is what `buildinfo --json` prints.
+// BuildInfo is what `version --json` prints.
 type BuildInfo struct {
 	Version      string           `json:"version"`
 	Go           string           `json:"go"`
@@ -21,31 +21,31 @@ type BuildInfo struct {
 	Problem      string           `json:"problem,omitempty"` // why the token is missing or unusable
 }
 
-type buildInfoVerb struct {
+type versionVerb struct {
 	cfg  server.Config
 	json bool
 	out  io.Writer
 }
 
-const buildInfoHelp = `Reads the token, if there is one, and the configuration; changes nothing and
-asks no other program.
+const versionHelp = `Shows how the agent on this machine would provision it, as well: it reads the
+token, if there is one, and the configuration. Nothing changes, and no other
+program is asked.
 
   %[1]s
   %[1]s --token-file provisioning.jwt --json`
 
-// AddBuildInfo adds the verb buildinfo.
-func AddBuildInfo(to Parent, all Verbs) {
-	v := &buildInfoVerb{out: os.Stdout}
-	c := to.Command("buildinfo",
-		"Show version and provisioning settings.")
-	c.HelpLong(fmt.Sprintf(buildInfoHelp, called(to, "buildinfo")))
+// AddVersion adds the verb version, which is also called buildinfo, as in Choria.
+func AddVersion(to Parent, all Verbs) {
+	v := &versionVerb{out: os.Stdout}
+	c := to.Command("version", "Show the version and the provisioning settings.").Alias("buildinfo")
+	c.HelpLong(fmt.Sprintf(versionHelp, called(to, "version")))
 	cli.Flag(c, "token-file").StringVar(&v.cfg.TokenFile)
 	cli.Flag(c, "config").Default(server.DefaultConfFile).StringVar(&v.cfg.ConfFile)
 	cli.Flag(c, "json").BoolVar(&v.json)
 	all[c.FullCommand()] = v.run
 }
 
-func (v *buildInfoVerb) run(context.Context) error {
+func (v *versionVerb) run(context.Context) error {
 	settings, problem, err := server.ReadSettings(v.cfg)
 	if err != nil {
 		return err

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// TestABudgetIsOfItsSource spends the budget of one address, and gets back what was charged for checks that succeed.
-func TestABudgetIsOfItsSource(t *testing.T) {
+func TestABudgetIsPerSource(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	b := NewBudget(50, func() time.Time { return now })

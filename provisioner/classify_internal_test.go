@@ -14,8 +14,7 @@ import (
 	"muster/jwt"
 )
 
-// TestClassify is the whole rule of who may have an identity, on both sides of
-// each of its boundaries.
+// TestClassify covers each rule on both sides of its boundary.
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -26,7 +25,7 @@ func TestClassify(t *testing.T) {
 	}
 	provisioned := record(StateProvisioned, issued("a", live), nil, "old", "a")
 	offered := record(StateProvisioned, issued("a", live), issued("b", live), "a", "b")
-	taken := record(StateProvisioned, issued("a", live), issued("b", live), "b") // b was let in by a grant
+	taken := record(StateProvisioned, issued("a", live), issued("b", live), "b") // b was admitted by a grant
 	grant := func(edit func(*orders.Grant)) *orders.Grant {
 		g := &orders.Grant{ID: "g", ExpiresAt: now.Add(live)}
 		if edit != nil {
@@ -130,8 +129,6 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// TestStatesFollowTheTable is the table of docs/architecture.md, as it is read there,
-// pair by pair.
 func TestStatesFollowTheTable(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../docs/architecture.md")
@@ -165,9 +162,8 @@ func TestStatesFollowTheTable(t *testing.T) {
 	}
 }
 
-// TestRecordsThatCannotBe has one good record of each state, and one edit each
-// that no provisioner makes.
-func TestRecordsThatCannotBe(t *testing.T) {
+// TestInvalidRecordsAreFound has a valid record of each state, and one edit each that no provisioner makes.
+func TestInvalidRecordsAreFound(t *testing.T) {
 	t.Parallel()
 	good := map[State]Record{
 		StateEnrolled:    {Schema: RecordSchema, State: StateEnrolled, Next: &Issued{}, Attempt: "a"},
@@ -203,9 +199,7 @@ func TestRecordsThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestWhatIsLive expects the current and the offered certificate up to their
-// ends, each once, and none of a node that is kept out or gone.
-func TestWhatIsLive(t *testing.T) {
+func TestLiveCertificates(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	issued := func(serial string, left time.Duration) *Issued {
@@ -232,8 +226,6 @@ func TestWhatIsLive(t *testing.T) {
 	}
 }
 
-// TestLineageKeepsTheNewestKeys adds more keys than are kept, one of them over
-// and over.
 func TestLineageKeepsTheNewestKeys(t *testing.T) {
 	t.Parallel()
 	r := &Record{}
@@ -255,9 +247,7 @@ func TestLineageKeepsTheNewestKeys(t *testing.T) {
 	}
 }
 
-// TestGrantStands asks a grant for anybody, one that is over and none at all about every kind
-// of record.
-func TestGrantStands(t *testing.T) {
+func TestGrantApplies(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	open, over := &orders.Grant{ID: "g", ExpiresAt: now.Add(1)}, &orders.Grant{ID: "g", ExpiresAt: now}

@@ -8,8 +8,7 @@ import (
 	"muster/internal/wire"
 )
 
-// TestBoots says which sequences of boot instances are two machines.
-func TestBoots(t *testing.T) {
+func TestAlternatingBootInstancesAreClones(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	type word struct {
@@ -19,7 +18,7 @@ func TestBoots(t *testing.T) {
 	const later = cloneGrace + time.Second
 	tests := map[string]struct {
 		said []word
-		want string // the other, at the last word
+		want string // the other machine, at the last message
 	}{
 		"one machine":                      {[]word{{"a", 0}, {"a", later}, {"a", 2 * later}}, ""},
 		"a reboot":                         {[]word{{"a", 0}, {"b", later}, {"b", 2 * later}}, ""},

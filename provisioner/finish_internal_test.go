@@ -7,9 +7,7 @@ import (
 	"time"
 )
 
-// TestFinishing lets who asked go: what has begun has its time from then on, and
-// no more.
-func TestFinishing(t *testing.T) {
+func TestAChangeFinishesAfterItsCallerIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}

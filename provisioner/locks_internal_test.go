@@ -14,9 +14,6 @@ func worthy() error { return nil }
 
 const web1, web2 wire.Identity = "web1.example.net", "web2.example.net"
 
-// TestOneRequestPerIdentityAtATime queues requests for one identity and expects
-// them to pass one by one, each only when the one before is done, while another
-// identity is not held up.
 func TestOneRequestPerIdentityAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,9 +59,7 @@ func TestOneRequestPerIdentityAtATime(t *testing.T) {
 	})
 }
 
-// TestWhoGivesUpWaitingLeavesNothing cancels a request that waits, and expects
-// the lock to be as if it had never been there.
-func TestWhoGivesUpWaitingLeavesNothing(t *testing.T) {
+func TestACanceledWaitLeavesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var l locks
@@ -72,7 +67,7 @@ func TestWhoGivesUpWaitingLeavesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 3 * maxWaiting { // more than may wait at once: who has left does not count
+		for range 3 * maxWaiting { // more than may wait at once: canceled requests do not count
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			if _, err := l.lock(ctx, web1, worthy); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("waited and got %v", err)
@@ -91,8 +86,7 @@ func TestWhoGivesUpWaitingLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestWhoHasNothingToWaitForDoesNot asks before it waits for somebody, and only then.
-func TestWhoHasNothingToWaitForDoesNot(t *testing.T) {
+func TestAFailedPrecheckDoesNotQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var l locks

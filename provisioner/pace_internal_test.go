@@ -9,7 +9,6 @@ import (
 	"muster/provisioner/trust"
 )
 
-// TestTooSoon is the whole rule of who waits for a certificate.
 func TestTooSoon(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -69,8 +68,7 @@ func TestTooSoon(t *testing.T) {
 	}
 }
 
-// TestKeep moves certificates in and out of both places.
-func TestKeep(t *testing.T) {
+func TestSupersededCertificatesAreKept(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	issued := func(serial string, left time.Duration) *Issued {
@@ -108,8 +106,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestRememberHoldsTheLiveKeys adds more keys than are remembered.
-func TestRememberHoldsTheLiveKeys(t *testing.T) {
+func TestLineageHoldsTheLiveKeys(t *testing.T) {
 	t.Parallel()
 	r := &Record{Current: &Issued{KeyHash: "current"}, Lineage: []string{"vouching", "oldest", "current"}}
 	for i := range 3 * MaxLineage {

@@ -7,9 +7,8 @@ import (
 	"muster/provisioner/waiting"
 )
 
-// TestWhoIsInDoesNotWait says of whom a list of those who wait is rid at once: of keys that
-// were offered a certificate since they asked. One with a certificate may wait again.
-func TestWhoIsInDoesNotWait(t *testing.T) {
+// TestKeysWithANewCertificateAreNotPending: only a certificate offered since the last request counts.
+func TestKeysWithANewCertificateAreNotPending(t *testing.T) {
 	t.Parallel()
 	asked := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	offered := func(key string, after time.Duration) *Issued {
@@ -17,7 +16,7 @@ func TestWhoIsInDoesNotWait(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		record       *Record
-		in, inSilent bool // as of who has asked of late, and of who is silent
+		in, inSilent bool // for a key that asked lately, and for a silent one
 	}{
 		"never seen":                {nil, false, false},
 		"offered since":             {&Record{State: StateEnrolled, Next: offered("a", time.Second), Lineage: []string{"a"}}, true, true},

@@ -6,7 +6,6 @@ import (
 	"time"
 )
 
-// TestQuotasRefillAndDoNotSpill counts by token and by source.
 func TestQuotasRefillAndDoNotSpill(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -22,11 +21,11 @@ func TestQuotasRefillAndDoNotSpill(t *testing.T) {
 	for i := range 5 {
 		step(fmt.Sprintf("%d from a", i+3), q.take("t", "192.0.2.1"), false)
 	}
-	// What a was refused does not count against the token.
+	// The refusal of a does not count against the token.
 	step("1 from b", q.take("t", "192.0.2.2"), true)
 	step("2 from b", q.take("t", "192.0.2.2"), true)
 	step("a fifth by the token", q.take("t", "192.0.2.3"), false)
-	// Nor does what the token was refused count against c.
+	// Nor does the token's refusal count against c.
 	step("1 from c by another token", q.take("u", "192.0.2.3"), true)
 	step("2 from c by another token", q.take("u", "192.0.2.3"), true)
 	step("3 from c by another token", q.take("u", "192.0.2.3"), false)
@@ -47,8 +46,6 @@ func TestQuotasRefillAndDoNotSpill(t *testing.T) {
 	}
 }
 
-// TestQuotasCountWholeSites has one machine use up the quota under many
-// addresses, and then many others come: what was counted still is.
 func TestQuotasCountWholeSites(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -10,7 +10,7 @@ import (
 	"muster/internal/wire"
 )
 
-func TestRecentRecords(t *testing.T) {
+func TestRecentOffers(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	record := func(name string) *Record { return &Record{Identity: wire.Identity(name), Next: &Issued{}} }

@@ -12,8 +12,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// TestClassifyRenewal is the whole rule of what may be renewed, on both sides
-// of each of its boundaries.
+// TestClassifyRenewal covers each rule on both sides of its boundary.
 func TestClassifyRenewal(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -29,7 +28,8 @@ func TestClassifyRenewal(t *testing.T) {
 	provisioned := record(StateProvisioned, issued("1", "a", due), nil, "old", "a")
 	fresh := record(StateProvisioned, issued("1", "a", young), nil, "a")
 	offered := record(StateProvisioned, issued("1", "a", due), issued("2", "b", young), "a", "b")
-	taken := record(StateProvisioned, issued("1", "a", young), issued("2", "b", young), "b") // b was let in by a grant
+	// b was admitted by a grant
+	taken := record(StateProvisioned, issued("1", "a", young), issued("2", "b", young), "b")
 	tests := map[string]struct {
 		record         *Record
 		vouching, asks string
@@ -80,8 +80,7 @@ func TestClassifyRenewal(t *testing.T) {
 			if got != ReasonRenew {
 				return
 			}
-			// Whatever the node holds that vouches stays live, also if it never hears
-			// of the new certificate.
+			// The vouching certificate stays live, even if the node never learns of the new one.
 			a := &attempt{
 				proof:    proof{Provisioner: new(Provisioner), vouching: tt.vouching, renewal: true, token: &jwt.Verified{}, request: &wire.EnrollRequest{}},
 				findings: findings{reason: got, record: tt.record, decision: &policies.Decision{}},

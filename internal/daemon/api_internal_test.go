@@ -10,9 +10,7 @@ import (
 	"time"
 )
 
-// TestARenewedCertificateFileIsUsableBeforeAnybodyConnects has whoever renews the files do
-// so before the certificate has ended: what counts is what the next one to connect gets.
-func TestARenewedCertificateFileIsUsableBeforeAnybodyConnects(t *testing.T) {
+func TestARenewedCertificateFileIsUsableAtOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	c, _ := newCertificateBy(t, time.Hour, func() time.Time { return now })
@@ -48,7 +46,7 @@ func TestARenewedCertificateFileIsUsableBeforeAnybodyConnects(t *testing.T) {
 	}
 }
 
-// writePair writes a certificate and its key, as whoever renews them does.
+// writePair writes a certificate and its key.
 func writePair(t *testing.T, c tls.Certificate, path, key string) {
 	t.Helper()
 	var text []byte

@@ -18,8 +18,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// newCertificate returns a broker's certificate of this lifetime, with an
-// authority that was made now.
+// newCertificate returns a broker's certificate of this lifetime by a new authority.
 func newCertificate(t *testing.T, life time.Duration) (*ownCertificate, *x509.CertPool) {
 	t.Helper()
 	return newCertificateBy(t, life, time.Now)
@@ -50,8 +49,7 @@ func newCertificateBy(t *testing.T, life time.Duration, clock func() time.Time) 
 	return &ownCertificate{what: "broker", request: cfg.ownRequest(), authority: authority, now: clock, log: slog.New(slog.DiscardHandler)}, authority.Roots()
 }
 
-// leafOf checks that a node would take the certificate for the broker's now, and
-// returns its leaf.
+// leafOf checks that a node would accept the certificate now, and returns its leaf.
 func leafOf(t *testing.T, c tls.Certificate, roots *x509.CertPool) *x509.Certificate {
 	t.Helper()
 	leaf, err := x509.ParseCertificate(c.Certificate[0])
@@ -80,9 +78,8 @@ func leafOf(t *testing.T, c tls.Certificate, roots *x509.CertPool) *x509.Certifi
 	return leaf
 }
 
-// TestTheBrokersCertificateIsRenewedInTime runs for a year, and expects at every
-// moment a certificate that has a third of its life left or a little less, with
-// a key of its own each time.
+// TestTheBrokersCertificateIsRenewedInTime runs for a year. At every moment the certificate has a third of its life
+// left, or nearly.
 func TestTheBrokersCertificateIsRenewedInTime(t *testing.T) {
 	t.Parallel()
 	for _, life := range []time.Duration{time.Minute, time.Hour, 2160 * time.Hour} {
@@ -120,9 +117,7 @@ func TestTheBrokersCertificateIsRenewedInTime(t *testing.T) {
 	}
 }
 
-// TestAnAuthorityThatCannotIssueIsAskedAgain begins a year before the authority
-// does, as a machine whose clock has lost its battery: the broker gets its
-// certificate soon after the clock is right.
+// TestAnAuthorityThatCannotIssueIsAskedAgain starts a year before the authority, as with a dead clock battery.
 func TestAnAuthorityThatCannotIssueIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -153,7 +148,6 @@ func TestAnAuthorityThatCannotIssueIsAskedAgain(t *testing.T) {
 	})
 }
 
-// TestABrokersAddressesAreAddresses holds the certificate to what is configured.
 func TestABrokersAddressesAreAddresses(t *testing.T) {
 	t.Parallel()
 	c, roots := newCertificate(t, time.Hour)
@@ -170,9 +164,7 @@ func TestABrokersAddressesAreAddresses(t *testing.T) {
 	}
 }
 
-// TestACertificateFromTheFutureIsReplaced starts while the clock is ahead by a week,
-// as before the time service has set it, and sets it right a minute later: the
-// broker shows a certificate that is valid soon after.
+// TestACertificateFromTheFutureIsReplaced starts with a clock that is a week ahead and set right a minute later.
 func TestACertificateFromTheFutureIsReplaced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

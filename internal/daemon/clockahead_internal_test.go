@@ -11,9 +11,7 @@ import (
 	"muster/provisioner/metrics"
 )
 
-// TestWhatWasAnsweredByAClockThatWasAheadIsNotLate has requests answered by a clock that
-// was a day ahead: they are not of the last minute once it is right.
-func TestWhatWasAnsweredByAClockThatWasAheadIsNotLate(t *testing.T) {
+func TestActivityOfAClockThatWasAheadIsNotRecent(t *testing.T) {
 	t.Parallel()
 	now := time.Now().Add(24 * time.Hour)
 	a := newActivity(metrics.New("test", nil))
@@ -26,8 +24,6 @@ func TestWhatWasAnsweredByAClockThatWasAheadIsNotLate(t *testing.T) {
 	}
 }
 
-// TestSRVTargetsAreLookedUpAgainAfterAClockThatWasAhead has names not found by a clock
-// that was a year ahead: they are looked up again before that year is over.
 func TestSRVTargetsAreLookedUpAgainAfterAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

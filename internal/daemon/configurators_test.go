@@ -11,8 +11,7 @@ import (
 	"muster/internal/wire"
 )
 
-// TestAFactStaysTheValueOfOneSetting sends facts that would write settings of
-// their own through the template that `init` ships.
+// TestAFactStaysTheValueOfOneSetting uses the template that `init` ships.
 func TestAFactStaysTheValueOfOneSetting(t *testing.T) {
 	t.Parallel()
 	shipped, err := os.ReadFile(filepath.Join(install(t, nil), "server.conf"))
@@ -49,7 +48,6 @@ func TestAFactStaysTheValueOfOneSetting(t *testing.T) {
 	f.Check()
 }
 
-// TestTemplateMistakesAreFoundAtTheStart has what --validate must not let pass.
 func TestTemplateMistakesAreFoundAtTheStart(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -78,8 +76,6 @@ func TestTemplateMistakesAreFoundAtTheStart(t *testing.T) {
 	}
 }
 
-// TestAnOpenPolicyIsAStandingWarning expects it at every start, and not of the
-// default policy.
 func TestAnOpenPolicyIsAStandingWarning(t *testing.T) {
 	t.Parallel()
 	const warning = "policy admits unknown names"

@@ -44,8 +44,6 @@ func writeText(t *testing.T, path, text string) {
 	}
 }
 
-// TestMistakesAreListedAtOnce expects each mistake of a configuration in a line
-// of its own, with the key as the file spells it.
 func TestMistakesAreListedAtOnce(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -137,8 +135,6 @@ configuration: {template: no-template}
 	}
 }
 
-// TestAnotherInstallationsStoreIsRefused binds a store to one authority and
-// opens it with another.
 func TestAnotherInstallationsStoreIsRefused(t *testing.T) {
 	t.Parallel()
 	one, two := install(t, nil), install(t, nil)
@@ -163,7 +159,6 @@ func TestAnotherInstallationsStoreIsRefused(t *testing.T) {
 	}
 }
 
-// TestAPortThatIsTakenIsNamedByItsKey starts where somebody else listens already.
 func TestAPortThatIsTakenIsNamedByItsKey(t *testing.T) {
 	t.Parallel()
 	dir := install(t, nil)
@@ -191,8 +186,7 @@ func TestAPortThatIsTakenIsNamedByItsKey(t *testing.T) {
 	}
 }
 
-// TestSecretsThatOthersCanReadAreRefused expects the command that mends it.
-func TestSecretsThatOthersCanReadAreRefused(t *testing.T) {
+func TestWorldReadableSecretsAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := install(t, nil)
 	for _, key := range []string{"ca/issuing-key.pem", "seal-key.pem"} {
@@ -206,8 +200,6 @@ func TestSecretsThatOthersCanReadAreRefused(t *testing.T) {
 	}
 }
 
-// TestACertificateForItsKeyIsNamed has the operators' listener show a certificate with what is no
-// key of it: of the two files the mistake may be in either.
 func TestACertificateForItsKeyIsNamed(t *testing.T) {
 	t.Parallel()
 	dir := install(t, nil)
@@ -226,7 +218,6 @@ func TestACertificateForItsKeyIsNamed(t *testing.T) {
 	}
 }
 
-// TestAWrongKeyIsRefused gives the authority somebody else's key.
 func TestAWrongKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	dir, other := install(t, nil), install(t, nil)
@@ -241,7 +232,7 @@ func TestAWrongKeyIsRefused(t *testing.T) {
 	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}); err == nil || strings.ReplaceAll(err.Error(), dir, "DIR") != want {
 		t.Errorf("Load = %v, want %s", err, want)
 	}
-	// And a token signer that is a private key is named as such.
+	// A private key as a signer is named as such.
 	pem, err := os.ReadFile(filepath.Join(dir, "signer-key.pem"))
 	if err != nil {
 		t.Fatal(err)

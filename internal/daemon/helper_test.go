@@ -18,9 +18,8 @@ import (
 	"muster/provisioner"
 )
 
-// helperConfigurator returns the options of a fleet whose configurations a shell script
-// makes, which finds a directory of its own in $1.
-func helperConfigurator(t *testing.T, script string, timeout time.Duration) (testbed.Options, string) {
+// helperFleet returns the options of a fleet whose configurations a shell script makes; $1 is a directory of its own.
+func helperFleet(t *testing.T, script string, timeout time.Duration) (testbed.Options, string) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "helper.sh")
@@ -33,16 +32,14 @@ func helperConfigurator(t *testing.T, script string, timeout time.Duration) (tes
 	}}, dir
 }
 
-// TestWhatHelpersSay runs a helper by Choria's contract for each thing that one
-// can say, or fail to say, and expects each under its own code and no record of
-// any but an answer.
-func TestWhatHelpersSay(t *testing.T) {
+// TestHelperAnswers covers each answer and failure of Choria's contract. Only a configuration leaves a record.
+func TestHelperAnswers(t *testing.T) {
 	t.Parallel()
 	const read = "cat >/dev/null\n"
 	tests := map[string]struct {
 		script string
 		want   wire.Code // "" is enrolled
-		cause  string    // part of it, for operators
+		cause  string    // part of it
 	}{
 		"an answer":                         {script: read + `echo '{"configuration":{"role":"web"}}'`},
 		"an answer, without reading":        {script: `echo '{"configuration":{"role":"web"}}'`},
@@ -72,7 +69,7 @@ func TestWhatHelpersSay(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			opts, _ := helperConfigurator(t, tt.script, time.Minute)
+			opts, _ := helperFleet(t, tt.script, time.Minute)
 			f := testbed.New(t, opts)
 			n := f.Node("web1.example.net")
 			if tt.want == "" {
@@ -98,11 +95,9 @@ func TestWhatHelpersSay(t *testing.T) {
 	}
 }
 
-// TestAHelperThatTakesTooLong never ends by itself, and expects its own code for
-// that in the time that the configuration says, and no record.
 func TestAHelperThatTakesTooLong(t *testing.T) {
 	t.Parallel()
-	opts, _ := helperConfigurator(t, "while :; do sleep 1; done\n", 200*time.Millisecond)
+	opts, _ := helperFleet(t, "while :; do sleep 1; done\n", 200*time.Millisecond)
 	f := testbed.New(t, opts)
 	n := f.Node("web1.example.net")
 	start := time.Now()
@@ -118,11 +113,9 @@ func TestAHelperThatTakesTooLong(t *testing.T) {
 	f.Check()
 }
 
-// TestANodeComesBackFromAHelperThatDefers defers until the operator has done
-// something, and enrolls the node then.
 func TestANodeComesBackFromAHelperThatDefers(t *testing.T) {
 	t.Parallel()
-	opts, dir := helperConfigurator(t, `cat >/dev/null
+	opts, dir := helperFleet(t, `cat >/dev/null
 if [ -e "$1/rack" ]; then echo '{"configuration":{"role":"web"}}'; else echo '{"defer":true,"msg":"no rack yet"}'; fi
 `, time.Minute)
 	f := testbed.New(t, opts)
@@ -142,11 +135,9 @@ if [ -e "$1/rack" ]; then echo '{"configuration":{"role":"web"}}'; else echo '{"
 	f.Check()
 }
 
-// TestThePolicyDecidesBeforeTheHelperRuns expects a helper to be run for nobody
-// whom the policy keeps out, nor where the policy configures.
 func TestThePolicyDecidesBeforeTheHelperRuns(t *testing.T) {
 	t.Parallel()
-	opts, dir := helperConfigurator(t, `cat >"$1/ran"; echo '{"configuration":{"role":"helped"}}'`, time.Minute)
+	opts, dir := helperFleet(t, `cat >"$1/ran"; echo '{"configuration":{"role":"helped"}}'`, time.Minute)
 	opts.Policy = `package muster.enroll
 
 default allow := false
@@ -182,11 +173,9 @@ configuration := {"role": "policy"} if input.facts.role == "web"
 	f.Check()
 }
 
-// TestWhatHelpersAreTold reads what a helper gets: Choria's layout, with what is
-// proven of the node, and no secret.
-func TestWhatHelpersAreTold(t *testing.T) {
+func TestHelperInputHasNoSecrets(t *testing.T) {
 	t.Parallel()
-	opts, dir := helperConfigurator(t, `cat >"$1/input"; echo '{"configuration":{"role":"web"}}'`, time.Minute)
+	opts, dir := helperFleet(t, `cat >"$1/input"; echo '{"configuration":{"role":"web"}}'`, time.Minute)
 	f := testbed.New(t, opts)
 	n, err := simnode.New("web1.example.net", f.Token(func(c *jwt.Claims) {
 		c.Username, c.Password, c.Organization = "choria", "hush-this-is-a-password", "acme"

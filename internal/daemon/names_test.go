@@ -18,8 +18,7 @@ import (
 	"muster/jwt"
 )
 
-// A zone is a real DNS server on loopback that has one SRV record per target,
-// and answers with SERVFAIL while it has none.
+// A zone is a DNS server on loopback with one SRV record per target. Without targets it answers SERVFAIL.
 type zone struct {
 	addr    string
 	targets atomic.Pointer[[]string]
@@ -70,7 +69,7 @@ func serveZone(t *testing.T, service string, targets ...string) *zone {
 	return z
 }
 
-// named returns a node with a token that has a domain in place of URLs.
+// named returns a node whose token has a domain instead of URLs.
 func named(t *testing.T, f *testbed.Fleet, identity, domain string) *simnode.Node {
 	t.Helper()
 	n, err := simnode.New(identity, f.Token(func(c *jwt.Claims) { c.Brokers, c.SRVDomain = "", domain }))
@@ -80,9 +79,6 @@ func named(t *testing.T, f *testbed.Fleet, identity, domain string) *simnode.Nod
 	return n
 }
 
-// TestTargetsOfATokensDomainAreReserved has a token that finds its brokers by
-// SRV records, and expects no node to get the name of one of them, for as long
-// as the records say so.
 func TestTargetsOfATokensDomainAreReserved(t *testing.T) {
 	t.Parallel()
 	for _, service := range []string{"_choria-provisioner._tcp.example.net", "_muster-provisioner._tcp.example.net"} {
@@ -109,8 +105,7 @@ func TestTargetsOfATokensDomainAreReserved(t *testing.T) {
 	}
 }
 
-// TestReservedTargetsFollowTheRecords changes the records, and lets the name
-// server fail: what was seen last stays reserved then.
+// TestReservedTargetsFollowTheRecords: if the name server fails, the last targets stay reserved.
 func TestReservedTargetsFollowTheRecords(t *testing.T) {
 	t.Parallel()
 	z := serveZone(t, "_choria-provisioner._tcp.example.net", "nats1.example.net.")
@@ -140,9 +135,8 @@ func TestReservedTargetsFollowTheRecords(t *testing.T) {
 	f.Check()
 }
 
-// TestNamesThatNoNodeGets has a row for each place that a reserved name can come
-// from, and names beside them that are free.
-func TestNamesThatNoNodeGets(t *testing.T) {
+// TestReservedNamesAreRefused has a row per source of reserved names, and free names beside them.
+func TestReservedNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) {
 		c.Broker.Names = append(c.Broker.Names, "nats.fleet.test")
@@ -175,7 +169,8 @@ func TestNamesThatNoNodeGets(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.free {
-				if r := f.Ask(n); r.Refusal != nil && r.Refusal.Code != wire.CodeApprovalPending { // of another row's key
+				// the key of another row
+				if r := f.Ask(n); r.Refusal != nil && r.Refusal.Code != wire.CodeApprovalPending {
 					t.Errorf("%s is refused as %s", tt.identity, r.Refusal.Code)
 				}
 				return
@@ -195,8 +190,6 @@ func or(s, otherwise string) string {
 	return s
 }
 
-// TestSignersAreHeldToTheirLimits gives the one signer a site and names, and
-// expects its tokens to be good for nothing else, whatever they say.
 func TestSignersAreHeldToTheirLimits(t *testing.T) {
 	t.Parallel()
 	limits := func(site string, identities ...string) func(*daemon.Config) {
@@ -236,8 +229,6 @@ func TestSignersAreHeldToTheirLimits(t *testing.T) {
 	}
 }
 
-// TestTheConfigurationsLimitsAreInForce expects lifetime and quotas of
-// provisioner.yaml where they belong.
 func TestTheConfigurationsLimitsAreInForce(t *testing.T) {
 	t.Parallel()
 	t.Run("lifetime", func(t *testing.T) {

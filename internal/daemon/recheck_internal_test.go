@@ -14,13 +14,13 @@ import (
 	"muster/internal/wire"
 )
 
-// TestNodesAreRecheckedUntilItSucceeds is told of nodes, by a broker that fails once and shows connections late.
+// TestNodesAreRecheckedUntilItSucceeds has a broker that fails once and shows connections late.
 func TestNodesAreRecheckedUntilItSucceeds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
-		var checked []string // guarded by mu: at which second, of whom
+		var checked []string // guarded by mu: second and node
 		fail := true
 		r := &rechecker{
 			some: func(_ context.Context, ids ...wire.Identity) error {

@@ -16,7 +16,7 @@ func TestTheLimitHasTwoMarksAndAReserve(t *testing.T) {
 		left int64
 		low  bool
 	}{{mark, false}, {mark - 1, true}, {mark + mark/4 - 1, true}, {mark + mark/4, false}, {0, true}} {
-		// Half of what is taken is only promised: it counts as much.
+		// Promised space counts like space in use.
 		err := checkLimit(broker.Usage{Stored: limit / 2, Promised: limit/2 - tt.left, Limit: limit}, 0, tight)
 		if tight = err != nil; tight != tt.low {
 			t.Errorf("%d left: %v, want low %v", tt.left, err, tt.low)

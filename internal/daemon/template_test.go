@@ -14,8 +14,6 @@ import (
 	"muster/jwt"
 )
 
-// TestTemplatesThatCannotBeFilled refuses a node whose configuration would not
-// be what the template means, with a record of none.
 func TestTemplatesThatCannotBeFilled(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -51,8 +49,7 @@ func TestTemplatesThatCannotBeFilled(t *testing.T) {
 	}
 }
 
-// TestWhatTemplatesSee fills in everything that a template has.
-func TestWhatTemplatesSee(t *testing.T) {
+func TestTemplateInput(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Site = "ams1" }, Template: `identity = {{ .Identity }}
 hostname = {{ .Hostname }}
@@ -90,8 +87,7 @@ rack = {{ .Extensions.rack }}
 	f.Check()
 }
 
-// TestABrokenTemplateAtTheStart is an error.
-func TestABrokenTemplateAtTheStart(t *testing.T) {
+func TestABrokenTemplateStopsTheStart(t *testing.T) {
 	t.Parallel()
 	for what, text := range map[string]string{"an open action": "a = {{ .Identity\n", "an unknown function": "a = {{ shell .Identity }}\n"} {
 		dir := install(t, nil)

@@ -42,7 +42,7 @@ func edit(t *testing.T, dir, old, replacement string) {
 	}
 }
 
-func TestWhereRevocationsAreKept(t *testing.T) {
+func TestPathsOfJournalAndWatermarks(t *testing.T) {
 	t.Parallel()
 	dir, elsewhere := install(t, nil), filepath.Join(t.TempDir(), "muster.journal")
 	edit(t, dir, "  # journal: data/revocations.journal", "  journal: "+elsewhere)
@@ -59,8 +59,7 @@ func TestWhereRevocationsAreKept(t *testing.T) {
 	}
 }
 
-// TestADiskThatIsNotMounted has the place of data_dir missing and empty: a provisioner makes no new installation there,
-// and is started again until the disk is there.
+// TestADiskThatIsNotMounted: no new installation is made, and the unit starts the provisioner again.
 func TestADiskThatIsNotMounted(t *testing.T) {
 	t.Parallel()
 	dir := install(t, nil)
@@ -92,8 +91,7 @@ func TestADiskThatIsNotMounted(t *testing.T) {
 	}
 }
 
-// TestAJournalThatCannotBeTrustedStopsTheStart expects one line that says what
-// is wrong with it, from --validate as well.
+// TestAJournalThatCannotBeTrustedStopsTheStart includes --validate.
 func TestAJournalThatCannotBeTrustedStopsTheStart(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

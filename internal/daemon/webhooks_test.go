@@ -9,7 +9,7 @@ import (
 	"muster/internal/daemon"
 )
 
-// webhooks adds a list of webhooks to a setup, and returns what loading it says.
+// webhooks adds a list of webhooks to a setup, and returns the error of loading it.
 func webhooks(t *testing.T, yaml string, files map[string]string) error {
 	t.Helper()
 	dir := install(t, nil)
@@ -33,8 +33,7 @@ func webhooks(t *testing.T, yaml string, files map[string]string) error {
 	return err
 }
 
-// TestMistakesInWebhooksAreListedAtOnce expects a line for each, which shows no
-// secret.
+// TestMistakesInWebhooksAreListedAtOnce also checks that no secret is shown.
 func TestMistakesInWebhooksAreListedAtOnce(t *testing.T) {
 	t.Parallel()
 	const good = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"

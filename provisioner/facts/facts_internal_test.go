@@ -12,8 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// plainFact is what a Finder does, by encoding/json: it looks a fact up by its
-// dotted name, as it is, or through objects.
+// plainFact is the Finder written with encoding/json.
 func plainFact(in map[string]any, name string) (string, bool) {
 	switch v := in[name].(type) {
 	case string:
@@ -34,14 +33,12 @@ func plainFact(in map[string]any, name string) (string, bool) {
 	return plainFact(inner, rest)
 }
 
-// found returns what is found in facts.
 func found(facts string, names ...string) map[string]string {
 	all := make(map[string]string)
 	NewFinder(names).find([]byte(facts), func(name, value string) { all[name] = value })
 	return all
 }
 
-// TestFactsAreFoundByName looks facts up, as they are and below objects.
 func TestFactsAreFoundByName(t *testing.T) {
 	t.Parallel()
 	for facts, want := range map[string]map[string]string{
@@ -69,8 +66,7 @@ func TestFactsAreFoundByName(t *testing.T) {
 	none.find([]byte(`{"role":"web"}`), func(string, string) { t.Error("nothing is looked for, and found") })
 }
 
-// TestFactsAreFoundAsInJSON makes facts up: what is found is what encoding/json
-// finds, and whatever is cut out of them or put into them breaks nothing.
+// TestFactsAreFoundAsInJSON compares random facts with encoding/json. Damaged ones must not panic.
 func TestFactsAreFoundAsInJSON(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "b", "a.a", "a.b", "b.a", "a.b.a", "a.a.b", "b.b.b.b"}
@@ -134,8 +130,8 @@ func TestFactsAreFoundAsInJSON(t *testing.T) {
 	}
 }
 
-// TestFactsThatAreKept are plain, whole, of one line, and no secrets.
-func TestFactsThatAreKept(t *testing.T) {
+// TestPlainFactsWithoutSecretsAreKept also leaves out long values and several lines.
+func TestPlainFactsWithoutSecretsAreKept(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", MaxBytes)
 	finder := NewFinder([]string{"role", "os.name"})
@@ -160,8 +156,7 @@ func TestFactsThatAreKept(t *testing.T) {
 	}
 }
 
-// TestNamesOfKeptFacts says everything that is wrong with names.
-func TestNamesOfKeptFacts(t *testing.T) {
+func TestNamesOfKeptFactsAreChecked(t *testing.T) {
 	t.Parallel()
 	if errs := CheckKept(DefaultKept()); errs != nil {
 		t.Errorf("the default: %v", errs)
@@ -179,7 +174,6 @@ func TestNamesOfKeptFacts(t *testing.T) {
 	}
 }
 
-// TestFactFilters reads filters, and a fact's own filter fits the fact alone.
 func TestFactFilters(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "name", "=x", "name=[", `name=\`} {
@@ -199,8 +193,6 @@ func TestFactFilters(t *testing.T) {
 	}
 }
 
-// TestFactsInJSON: an object of texts, in order, which older programs leave out and
-// which does not say nothing.
 func TestFactsInJSON(t *testing.T) {
 	t.Parallel()
 	var f Facts
@@ -220,7 +212,6 @@ func TestFactsInJSON(t *testing.T) {
 	}
 }
 
-// BenchmarkKeptFacts takes what is kept out of a machine's facts.
 func BenchmarkKeptFacts(b *testing.B) {
 	for _, size := range []int{2 << 10, 20 << 10} {
 		var text strings.Builder

@@ -14,8 +14,6 @@ import (
 	"muster/provisioner"
 )
 
-// TestAPanicEndsOneMessage has a provisioner that panics, since it was never
-// made, hear an event and refuse a request.
 func TestAPanicEndsOneMessage(t *testing.T) {
 	t.Parallel()
 	event := nats.NewMsg(strings.Replace(wire.AllNodeEvents, "*.*", wire.Identity("web1.example.net").SubjectToken()+".started", 1))
@@ -37,7 +35,6 @@ func TestAPanicEndsOneMessage(t *testing.T) {
 	}
 }
 
-// TestANodeDoesNotFillTheQueue leaves the others room.
 func TestANodeDoesNotFillTheQueue(t *testing.T) {
 	t.Parallel()
 	e := newEvents()

@@ -10,8 +10,7 @@ import (
 	"muster/provisioner"
 )
 
-// TestOnlyTheFleetHasNodes reads what the broker says of requesters: a user name
-// is an identity in the fleet's account alone.
+// TestOnlyTheFleetHasNodes: a user name is an identity in the fleet's account only.
 func TestOnlyTheFleetHasNodes(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -18,9 +18,7 @@ func deeper(levels int) byte {
 	return frame[0]
 }
 
-// A worker that waits while garbage is collected keeps the stack that it has
-// grown: what it holds on it does not move.
-func TestStackOfWorkerStays(t *testing.T) {
+func TestAWorkersStackDoesNotShrink(t *testing.T) {
 	t.Parallel()
 	place := func(p *byte) uintptr { return uintptr(unsafe.Pointer(p)) }
 	waits, collected, moved := make(chan struct{}), make(chan struct{}), make(chan bool)

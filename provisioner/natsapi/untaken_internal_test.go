@@ -11,9 +11,7 @@ import (
 	"muster/internal/wire"
 )
 
-// TestWhatIsNotTakenIsBounded sends more than is kept while nothing is taken: what comes
-// then is dropped, before it is a good part of the memory.
-func TestWhatIsNotTakenIsBounded(t *testing.T) {
+func TestUntakenMessagesAreBounded(t *testing.T) {
 	t.Parallel()
 	s, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true})
 	if err != nil {
@@ -33,12 +31,12 @@ func TestWhatIsNotTakenIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	from := connect(t, s)
-	for range queuegroup.MaxPending + 2 { // one more than is kept, and the one that is held
+	for range queuegroup.MaxPending + 2 { // one more than the limit, and the one that is held
 		if err := from.Publish(wire.SubjectEnroll, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// The broker has passed all of it on, and then all of it has come.
+	// The broker has sent all messages, and then all have arrived.
 	if err := errors.Join(from.Flush(), conn.Flush()); err != nil {
 		t.Fatal(err)
 	}

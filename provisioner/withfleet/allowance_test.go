@@ -18,8 +18,7 @@ import (
 	"muster/provisioner/operate"
 )
 
-// TestAllowListEntriesEnd has entries that expire, are removed, or cover every name, at one
-// provisioner, and asks another one.
+// TestAllowListEntriesEnd changes entries at one provisioner and asks another one.
 func TestAllowListEntriesEnd(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
@@ -55,8 +54,8 @@ func TestAllowListEntriesEnd(t *testing.T) {
 	f.Check()
 }
 
-// TestAnImportReplacesWhatItsSourceHad imports lists of two sources beside an operator's entry.
-// Repeating an import changes nothing, and one that was cut off is finished by the next.
+// TestAnImportReplacesWhatItsSourceHad: repeating an import changes nothing, and the next import completes an
+// interrupted one.
 func TestAnImportReplacesWhatItsSourceHad(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
@@ -139,9 +138,8 @@ func TestAnImportReplacesWhatItsSourceHad(t *testing.T) {
 	f.Check()
 }
 
-// TestUnreadableEntriesLetInNothing has entries of another version among operators' orders. What
-// each of them is about stays out, it is an alarm, and what is said anew counts.
-func TestUnreadableEntriesLetInNothing(t *testing.T) {
+// TestUnreadableEntriesAdmitNothing has orders of another version. They raise an alarm until they are replaced.
+func TestUnreadableEntriesAdmitNothing(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	p := f.Daemon().Operator()
@@ -188,9 +186,7 @@ func TestUnreadableEntriesLetInNothing(t *testing.T) {
 	ask("until it is over", "")
 }
 
-// TestAnAllowListForEveryNameIsAnAlarm keeps an entry that lets every name in
-// visible for as long as it does: in the log of every start, as an alarm and in
-// the events of both its ends.
+// TestAnAllowListForEveryNameIsAnAlarm: log at every start, alarm, and events of both ends.
 func TestAnAllowListForEveryNameIsAnAlarm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")

@@ -16,12 +16,12 @@ import (
 	"muster/provisioner/operate"
 )
 
-// beforehand is a store before whose next verdict or pause something happens: another
-// operator is quicker, at another provisioner.
+// beforehand is a store with a call before its next verdict or pause: another operator at another provisioner is
+// quicker.
 type beforehand struct {
 	provisioner.Store
 	what func()
-	read bool // before it is read what was said so far
+	read bool // call before the read
 }
 
 func (s *beforehand) happens() {
@@ -38,8 +38,8 @@ func (s *beforehand) Logs() *orders.Logs {
 	})
 }
 
-// TestAVerdictAboutAShownKeyLiftsNoOtherRejection has a key rejected, or rejected anew, while
-// somebody decides about it who was shown it as it was: who decides is told.
+// TestAVerdictAboutAShownKeyLiftsNoOtherRejection: a rejection comes between what the operator saw and the verdict,
+// which fails.
 func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 	t.Parallel()
 	verdicts := map[string]func(context.Context, *provisioner.Provisioner, operate.KeyChoice) error{
@@ -66,7 +66,7 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 					if code := f.Refused(n); code != wire.CodeApprovalPending {
 						t.Fatalf("it does not wait: %s", code)
 					}
-					thoseWaiting(t, f, n)
+					thosePending(t, f, n)
 				}
 				reject := func() *orders.Answer {
 					t.Helper()
@@ -110,8 +110,7 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 	}
 }
 
-// TestAResumeEndsNoPauseOfThatMoment has one operator pause anew, renewals too, while another
-// one resumes: who resumes has not seen that, and is told.
+// TestAResumeEndsNoPauseOfThatMoment: another pause comes between, and the resume fails.
 func TestAResumeEndsNoPauseOfThatMoment(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})

@@ -17,8 +17,7 @@ import (
 	"muster/provisioner"
 )
 
-// autosigned returns a fleet with a command that approves; dir is where it may
-// leave something.
+// autosigned returns a fleet with an autosign command; dir is a directory for it.
 func autosigned(t *testing.T, timeout time.Duration, script string) (f *testbed.Fleet, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -34,9 +33,7 @@ func autosigned(t *testing.T, timeout time.Duration, script string) (f *testbed.
 	return f, dir
 }
 
-// TestAutosign has a command by Puppet's contract decide: exit status 0 lets a
-// machine in whatever it prints, and anything else leaves it waiting, listed for
-// a person, who can still approve it.
+// TestAutosign: exit status 0 admits, anything else leaves the node pending.
 func TestAutosign(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -72,7 +69,7 @@ exit 1
 			t.Errorf("%s: %s, want approval_pending", n.Identity, code)
 		}
 	}
-	thoseWaiting(t, f, waits...)
+	thosePending(t, f, waits...)
 	for line := range strings.Lines(f.Log()) {
 		if len(line) > 32<<10 {
 			t.Errorf("a line of %d bytes in the log: %.200s", len(line), line)

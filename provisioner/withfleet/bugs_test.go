@@ -10,8 +10,8 @@ import (
 	"muster/internal/wire"
 )
 
-// TestAReplacedMachineDoesNotTakeItsNameBack has the old machine ask with other
-// facts after a grant has let a new one in, and before that one has confirmed.
+// TestAReplacedMachineDoesNotTakeItsNameBack: the old machine asks with other facts after a grant, before the new
+// machine has confirmed.
 func TestAReplacedMachineDoesNotTakeItsNameBack(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Template: "role = {{ .Facts.role }}\n"})

@@ -16,9 +16,8 @@ import (
 	"muster/provisioner"
 )
 
-// TestADeathAtEveryStep lets the process die before and after every call to its
-// store while it enrolls a node with a one-time token. The node asks the next
-// process: it is enrolled, and nobody else.
+// TestADeathAtEveryStep ends the process before and after every call to its store while a node enrolls with a
+// one-time token. The node asks the next process, and only this node is enrolled.
 func TestADeathAtEveryStep(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -39,7 +38,7 @@ func TestADeathAtEveryStep(t *testing.T) {
 		"an identity of others, by a grant": {
 			prepare: func(identity string) { f.Enroll(f.Node(identity)) },
 			before:  func(_ *provisioner.Provisioner, n *simnode.Node) { grant(wire.Identity(n.Identity)) },
-			steps:   4, // and the entry that the name changed hands, before the reply
+			steps:   4, // and the loss of the name, before the reply
 		},
 		"after a death before the record": {
 			before: func(_ *provisioner.Provisioner, n *simnode.Node) {
@@ -49,8 +48,8 @@ func TestADeathAtEveryStep(t *testing.T) {
 		},
 	}
 	i := 0
-	// play has the process die, and the node ask the next one. It returns false if the process was
-	// not to die yet and refused the node all the same, as on a machine with much else to do.
+	// play ends the process and has the node ask the next one. It returns false if the machine was too slow and the
+	// node refused too early.
 	play := func(name string, step int, after bool) bool {
 		i++
 		scene, identity := scenes[name], fmt.Sprintf("web%d.example.net", i)
@@ -96,8 +95,7 @@ func TestADeathAtEveryStep(t *testing.T) {
 	f.Check()
 }
 
-// TestALostRaceGivesTheUseBack loses a new identity to another key between claim
-// and record: the use is free again at once.
+// TestALostRaceGivesTheUseBack loses a new identity to another key between claim and record.
 func TestALostRaceGivesTheUseBack(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -108,7 +106,7 @@ func TestALostRaceGivesTheUseBack(t *testing.T) {
 			t.Errorf("the other provisioner refuses: %v", err)
 		}
 	})
-	f.Faults.InjectClaims(testbed.LostAnswer, testbed.LostAnswer) // the claim's, and the release's
+	f.Faults.InjectClaims(testbed.LostAnswer, testbed.LostAnswer) // of the claim and of the release
 	if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeIdentityTaken {
 		t.Fatalf("refused as %s, want %s", got, wire.CodeIdentityTaken)
 	}
@@ -119,8 +117,7 @@ func TestALostRaceGivesTheUseBack(t *testing.T) {
 	f.Check()
 }
 
-// TestARaceOfOneKeyCostsOneUse has the same node ask two provisioners, the
-// second of which writes the record first.
+// TestARaceOfOneKeyCostsOneUse: one node asks two provisioners, and the second writes first.
 func TestARaceOfOneKeyCostsOneUse(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -150,8 +147,7 @@ func TestARaceOfOneKeyCostsOneUse(t *testing.T) {
 	f.Check()
 }
 
-// TestAnUnknownRecordKeepsItsUse ends a request while its record is neither
-// acknowledged nor found. The record comes later.
+// TestAnUnknownRecordKeepsItsUse: a record is neither acknowledged nor found, and arrives later.
 func TestAnUnknownRecordKeepsItsUse(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -184,7 +180,7 @@ func TestAnUnknownRecordKeepsItsUse(t *testing.T) {
 	f.Check()
 }
 
-// slow is a store whose records are on their way.
+// slow is a store whose writes of records are delayed.
 type slow struct {
 	provisioner.Store
 	put func(*provisioner.Record, trust.Revision)
@@ -195,9 +191,7 @@ func (s *slow) Put(_ context.Context, r *provisioner.Record, after trust.Revisio
 	return 0, testbed.ErrInjected
 }
 
-// TestASuspendedProcessDoesNotWriteOnAnOldClaim lets more time pass between claim
-// and record than an attempt may take: by then an operator might have released
-// the claim.
+// TestASuspendedProcessDoesNotWriteOnAnOldClaim: an operator may have released the claim meanwhile.
 func TestASuspendedProcessDoesNotWriteOnAnOldClaim(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -217,8 +211,7 @@ func TestASuspendedProcessDoesNotWriteOnAnOldClaim(t *testing.T) {
 	f.Check()
 }
 
-// TestAStoreThatCannotBeReadSpendsNothing breaks the log of one token: nobody
-// gets a certificate from it, and other tokens work on.
+// TestAStoreThatCannotBeReadSpendsNothing breaks the log of one token; other tokens stay good.
 func TestAStoreThatCannotBeReadSpendsNothing(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})

@@ -20,7 +20,6 @@ import (
 	"muster/provisioner"
 )
 
-// node returns a node with this token.
 func node(t testing.TB, identity, token string) *simnode.Node {
 	t.Helper()
 	n, err := simnode.New(identity, token)
@@ -30,9 +29,7 @@ func node(t testing.TB, identity, token string) *simnode.Node {
 	return n
 }
 
-// patiently enrolls a node in this process. It asks again, as nodes do, where
-// revocations have not been seen for longer than they may, as on a machine that
-// stood still for a moment.
+// patiently enrolls a node, and again if the views are stale, as on a slow machine.
 func patiently(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node, source provisioner.Source) (e *wire.Enrolled, err error) {
 	for ctx := f.Context(); ; {
 		if e, err = p.Enroll(ctx, n.Request(), source); provisioner.CodeOf(err) != wire.CodeRevocationsUnknown {
@@ -60,7 +57,7 @@ func entries(t testing.TB, f *testbed.Fleet, token string) []*trust.ClaimEntry {
 	return log
 }
 
-// report returns what operators are told of a token.
+// report returns the operators' report of a token.
 func report(t testing.TB, f *testbed.Fleet, token string) *operate.TokenReport {
 	t.Helper()
 	life, over := context.WithCancel(t.Context())
@@ -76,7 +73,7 @@ func report(t testing.TB, f *testbed.Fleet, token string) *operate.TokenReport {
 	return r
 }
 
-// provisioners returns n of them on one store, as other processes would be.
+// provisioners returns n provisioners on one store, like separate processes.
 func provisioners(t testing.TB, f *testbed.Fleet, n int) []*provisioner.Provisioner {
 	t.Helper()
 	var all []*provisioner.Provisioner
@@ -87,8 +84,7 @@ func provisioners(t testing.TB, f *testbed.Fleet, n int) []*provisioner.Provisio
 	return all
 }
 
-// TestSoManyKeysGetACertificate has more nodes than the token has uses ask at
-// three provisioners, 64 at a time: exactly so many get a certificate.
+// TestSoManyKeysGetACertificate: more nodes than uses ask three provisioners, 64 at a time.
 func TestSoManyKeysGetACertificate(t *testing.T) {
 	t.Parallel()
 	for _, uses := range []int{1, 100, 500} {
@@ -144,10 +140,9 @@ func length(m *sync.Map) (n int) {
 	return n
 }
 
-// TestClaimsAndRecordsThatGoWrong puts each fault of a claim beside each fault
-// of the record, and two of each: the node is enrolled in the same request, and
-// spends one use.
-func TestClaimsAndRecordsThatGoWrong(t *testing.T) {
+// TestEnrollmentSurvivesFaultyWrites combines each fault of the claim with each of the record. The node is enrolled
+// and spends one use.
+func TestEnrollmentSurvivesFaultyWrites(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
@@ -181,9 +176,8 @@ func TestClaimsAndRecordsThatGoWrong(t *testing.T) {
 	f.Check()
 }
 
-// TestNothingIsSpentByWhoIsRefused asks with one token in every way that is
-// refused, and then enrolls with it.
-func TestNothingIsSpentByWhoIsRefused(t *testing.T) {
+// TestRefusedRequestsSpendNothing refuses one token in every way, and then enrolls with it.
+func TestRefusedRequestsSpendNothing(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 1), Policy: `package muster.enroll
 
@@ -253,7 +247,7 @@ configuration := {"a": "b\nc = d"} if input.facts.role == "unwritable"
 	if log := entries(t, f, token); len(log) > 0 {
 		t.Errorf("refused requests have written %d entries", len(log))
 	}
-	// Nor do retries spend, before and after the confirmation.
+	// Retries spend nothing, before and after the confirmation.
 	e, err := ask(n, "192.0.2.3")
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +261,7 @@ configuration := {"a": "b\nc = d"} if input.facts.role == "unwritable"
 	if log := entries(t, f, token); len(log) != 1 || len(log[0].Claims) != 1 {
 		t.Errorf("the log has %d entries, want one claim", len(log))
 	}
-	// A refusal for want of uses costs no quota either.
+	// A used-up token costs no quota either.
 	for range 3 {
 		late := node(t, "web2.example.net", token)
 		role("web")(late)
@@ -283,9 +277,8 @@ configuration := {"a": "b\nc = d"} if input.facts.role == "unwritable"
 	f.Check()
 }
 
-// TestAKeyCollectsNoNames asks with one key for several identities: each costs
-// a use.
-func TestAKeyCollectsNoNames(t *testing.T) {
+// TestOneKeySpendsAUsePerName asks with one key for several identities.
+func TestOneKeySpendsAUsePerName(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	token := f.Token(testbed.Limited(2))
@@ -307,8 +300,7 @@ func TestAKeyCollectsNoNames(t *testing.T) {
 	f.Check()
 }
 
-// TestClaimsOfSeveralProcessesAreCounted lets another provisioner take the last
-// use between our counting and our writing.
+// TestClaimsOfSeveralProcessesAreCounted: another provisioner takes the last use between count and write.
 func TestClaimsOfSeveralProcessesAreCounted(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -329,7 +321,6 @@ func TestClaimsOfSeveralProcessesAreCounted(t *testing.T) {
 	f.Check()
 }
 
-// TestTokensOfOneIDAreCountedTogether signs two tokens with the same jti.
 func TestTokensOfOneIDAreCountedTogether(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})

@@ -22,7 +22,7 @@ func refusesClones(t *testing.T) string {
 	return string(b) + "\nallow := true\n"
 }
 
-// cloneEvents counts the reports of clones that name the addresses of both.
+// cloneEvents counts reports of clones with both addresses.
 func cloneEvents(f *testbed.Fleet, identity string) int {
 	n := 0
 	for _, e := range f.Events() {
@@ -33,8 +33,8 @@ func cloneEvents(f *testbed.Fleet, identity string) int {
 	return n
 }
 
-// said counts the lines that agents of this identity logged with a message.
-func said(f *testbed.Fleet, identity, msg string) int {
+// logged counts the log lines of this identity's agents with a message.
+func logged(f *testbed.Fleet, identity, msg string) int {
 	n := 0
 	for line := range strings.Lines(f.Log()) {
 		if strings.Contains(line, `"msg":"`+msg+`"`) && strings.Contains(line, `"agent":"`+identity+`"`) {
@@ -44,15 +44,13 @@ func said(f *testbed.Fleet, identity, msg string) int {
 	return n
 }
 
-// connected is what an agent logs when it is in the fleet.
 const connected = "connected to the fleet"
 
-// grace is longer than what an earlier boot instance has left to say.
+// longer than cloneGrace
 const grace = 2 * time.Minute
 
-// TestACopiedDisk starts a second agent from a copy of the first one's disk:
-// the same key, certificate and configuration.
-func TestACopiedDisk(t *testing.T) {
+// TestACopiedDiskIsReported starts a second agent from a copy of the disk.
+func TestACopiedDiskIsReported(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		policy  string
@@ -68,7 +66,7 @@ func TestACopiedDisk(t *testing.T) {
 			other := f.Agent("web2.example.net", f.Token(nil))
 			f.WaitProvisioned(a, other)
 			a.Clone()
-			f.Eventually("both are in the fleet", func() bool { return said(f, a.Identity, connected) >= 2 })
+			f.Eventually("both are in the fleet", func() bool { return logged(f, a.Identity, connected) >= 2 })
 			if n := cloneEvents(f, a.Identity); n != 0 {
 				t.Fatalf("%d reports of clones before the time of a reboot was over", n)
 			}
@@ -107,8 +105,7 @@ func TestACopiedDisk(t *testing.T) {
 	}
 }
 
-// TestRebootsAreNoClones starts one agent again and again, also while what it
-// said before is still on its way.
+// TestRebootsAreNoClones restarts an agent again and again, also with messages still under way.
 func TestRebootsAreNoClones(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Policy: refusesClones(t), Alive: 20 * time.Millisecond})
@@ -116,21 +113,20 @@ func TestRebootsAreNoClones(t *testing.T) {
 	f.WaitProvisioned(a)
 	const reboots = 6
 	for n := range reboots {
-		f.Eventually("it is back", func() bool { return said(f, a.Identity, connected) > n })
+		f.Eventually("it is back", func() bool { return logged(f, a.Identity, connected) > n })
 		f.Clock.Advance(grace)
 		a.Stop()
 		a.Start()
 	}
-	f.Eventually("it is back", func() bool { return said(f, a.Identity, connected) > reboots })
+	f.Eventually("it is back", func() bool { return logged(f, a.Identity, connected) > reboots })
 	if n := cloneEvents(f, a.Identity); n != 0 || f.Record(a.Identity).Cloned != nil {
 		t.Errorf("%d reports of clones, record %+v, want none", n, f.Record(a.Identity).Cloned)
 	}
 	f.Check()
 }
 
-// TestARecordedRequestMakesNoClone has a listener of plain mode send the request again
-// with which a node was enrolled, after that was started anew: it knows the token, and no
-// key. The node is no clone for it, and stays in the fleet.
+// TestARecordedRequestMakesNoClone replays the enroll request of a restarted node. The replayer knows the token but
+// no key.
 func TestARecordedRequestMakesNoClone(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Policy: refusesClones(t)})
@@ -161,7 +157,7 @@ func TestARecordedRequestMakesNoClone(t *testing.T) {
 	if err := conn.Publish(wire.EventSubject("web1.example.net", "startup"), said); err != nil {
 		t.Fatal(err)
 	}
-	// Another request on the same connection is answered after the event was taken.
+	// The next reply on this connection follows the event.
 	f.AppliedOverFleet(n, e)
 	if err := conn.Flush(); err != nil {
 		t.Fatal(err)

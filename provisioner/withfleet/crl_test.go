@@ -19,9 +19,8 @@ import (
 	"muster/provisioner/ca"
 )
 
-// TestEveryProvisionerListsWhatIsRevoked has three provisioners revoke in turn: the CRL of each has
-// all, and its numbers grow.
-func TestEveryProvisionerListsWhatIsRevoked(t *testing.T) {
+// TestEveryProvisionerListsAllRevocations has three provisioners revoke in turn. CRL numbers grow.
+func TestEveryProvisionerListsAllRevocations(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	ps := []*provisioner.Provisioner{f.Daemon().Operator(), another(t, f, nil), another(t, f, nil)}
@@ -49,9 +48,8 @@ func TestEveryProvisionerListsWhatIsRevoked(t *testing.T) {
 	f.Check()
 }
 
-// TestTheCRLIsSignedAnewInTime moves the clock, and expects a CRL that has not
-// lapsed at any time, without what has expired since.
-func TestTheCRLIsSignedAnewInTime(t *testing.T) {
+// TestTheCRLIsRenewedInTime moves the clock. Expired certificates leave the CRL.
+func TestTheCRLIsRenewedInTime(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.CRL.Validity = conffile.Span(10 * time.Hour) }})
 	_, e := inFleet(t, f, web1)
@@ -63,7 +61,7 @@ func TestTheCRLIsSignedAnewInTime(t *testing.T) {
 	f.Eventually("it is listed", func() bool { return f.OnCRL(e.Serial) })
 	second := f.Daemon().CRL()
 	f.Clock.Advance(5*time.Hour - time.Minute)
-	f.Enroll(f.Node("web2.example.net")) // so that something happens meanwhile
+	f.Enroll(f.Node("web2.example.net")) // as an action in between
 	if got := f.Daemon().CRL(); got.Number != second.Number {
 		t.Errorf("CRL %d before half of the time, want %d still", got.Number, second.Number)
 	}
@@ -73,7 +71,7 @@ func TestTheCRLIsSignedAnewInTime(t *testing.T) {
 		t.Error("the certificate fell off")
 	}
 	f.Check()
-	// The certificate expires. It is on one CRL from after that, and then gone.
+	// An expired certificate is on one more CRL, and then gone.
 	expired := f.Record(web1).Current.NotAfter
 	number := f.Daemon().CRL().Number
 	f.Clock.Advance(expired.Sub(f.Clock.Now()) + time.Minute)
@@ -84,7 +82,7 @@ func TestTheCRLIsSignedAnewInTime(t *testing.T) {
 	f.Clock.Advance(6 * time.Hour)
 	f.Eventually("it is gone", func() bool { return !f.OnCRL(e.Serial) })
 	f.Check()
-	// The clock goes back: what was signed is from the future.
+	// The clock goes back: the CRL is from the future.
 	number = f.Daemon().CRL().Number
 	f.Clock.Advance(-40 * 24 * time.Hour)
 	acceptClock(t, f)
@@ -94,7 +92,7 @@ func TestTheCRLIsSignedAnewInTime(t *testing.T) {
 	}
 }
 
-// TestTheCRLOutlivesItsProvisioner restarts once the CRL has lapsed.
+// TestTheCRLOutlivesItsProvisioner restarts after the CRL has expired.
 func TestTheCRLOutlivesItsProvisioner(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -105,29 +103,28 @@ func TestTheCRLOutlivesItsProvisioner(t *testing.T) {
 	f.Stop()
 	f.Clock.Advance(25 * time.Hour)
 	f.Start()
-	// It has served from its first moment with one that is valid.
+	// It serves with a valid one from the start.
 	if got := f.Daemon().CRL(); got.Number <= before.Number || !f.Clock.Now().Before(got.NextUpdate) || !f.OnCRL(e.Serial) {
 		t.Errorf("CRL %d until %v after it had lapsed", got.Number, got.NextUpdate)
 	}
 	f.Check()
 }
 
-// TestTheCRLIsThereForOthers has openssl judge certificates by the file beside
-// the store, of a provisioner whose clock is right and of one whose is ahead.
-func TestTheCRLIsThereForOthers(t *testing.T) {
+// TestOpensslReadsTheCRL checks the file of a provisioner with a right clock and of one that is ahead.
+func TestOpensslReadsTheCRL(t *testing.T) {
 	t.Parallel()
 	for name, ahead := range map[string]time.Duration{"right": 0, "three minutes ahead": 3 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := testbed.New(t, testbed.Options{})
 			f.Clock.Advance(ahead)
-			listedForOthers(t, f)
+			opensslAccepts(t, f)
 		})
 	}
 }
 
-// listedForOthers is what openssl is to say of a fleet's nodes.
-func listedForOthers(t *testing.T, f *testbed.Fleet) {
+// opensslAccepts checks openssl's verdicts on a fleet's nodes.
+func opensslAccepts(t *testing.T, f *testbed.Fleet) {
 	t.Helper()
 	_, revoked := inFleet(t, f, web1)
 	_, retired := inFleet(t, f, "web2.example.net")
@@ -156,9 +153,7 @@ func listedForOthers(t *testing.T, f *testbed.Fleet) {
 	f.Check()
 }
 
-// TestSupersededCertificatesOfARevokedNode expects on the CRL what a node had
-// before its current certificate: the disk may be from then. That of a node in
-// good standing is not listed.
+// TestSupersededCertificatesOfARevokedNode: a stolen disk may be older. A good node's are not listed.
 func TestSupersededCertificatesOfARevokedNode(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})

@@ -32,7 +32,7 @@ func TestANodeIsEnrolledThenProvisioned(t *testing.T) {
 	if e.Configuration["identity"] != n.Identity || e.Digest != wire.Digest(e.Certificate, e.Files) {
 		t.Errorf("pushed %v with digest %s", e.Files, e.Digest)
 	}
-	// One write before the reply and one for the confirmation, no more.
+	// One write before the reply and one for the confirmation.
 	if got := f.Faults.Puts(); got != 2 {
 		t.Errorf("%d writes, want 2", got)
 	}
@@ -44,7 +44,7 @@ func TestTheSameKeyGetsTheSameCertificate(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")
 	first := f.Enroll(n)
-	again := f.Enroll(n) // the first reply was lost
+	again := f.Enroll(n)
 	if diff := cmp.Diff(first, again); diff != "" {
 		t.Errorf("the second reply differs (-first +second):\n%s", diff)
 	}
@@ -114,8 +114,7 @@ func TestTheSameNodeAsksFiveTimesAtOnce(t *testing.T) {
 	f.Check()
 }
 
-// TestRefusals has a row for every way in which a request is refused on its own
-// merits. None of them leaves a record.
+// TestRefusals has a row per reason. None leaves a record.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -239,7 +238,7 @@ func TestConfirmations(t *testing.T) {
 		t.Fatalf("after forgeries the record is %s", r.State)
 	}
 	a := confirm()
-	for i := range 3 { // the first, a retry, and somebody's replay
+	for i := range 3 { // the first, a retry and a replay
 		if r := f.Send(n, a); r.Applied == nil {
 			t.Errorf("confirmation %d: %+v", i+1, r.Refusal)
 		}

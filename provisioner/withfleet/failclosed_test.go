@@ -24,15 +24,14 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-// on puts a fleet's store on a disk.
 func on(d *testdisk.Disk) func(*daemon.Config) {
 	return func(c *daemon.Config) { c.DataDir = d.Dir }
 }
 
-// raisedAndCleared is what one alarm leaves behind.
+// raisedAndCleared are the events of one alarm.
 var raisedAndCleared = []events.Type{events.AlarmRaised, events.AlarmCleared}
 
-// alarmEvents returns the events about one alarm that a watcher was told of.
+// alarmEvents returns the emitted events about one alarm.
 func alarmEvents(f *testbed.Fleet, code wire.Code) []events.Type {
 	var types []events.Type
 	for _, e := range f.Events() {
@@ -43,8 +42,7 @@ func alarmEvents(f *testbed.Fleet, code wire.Code) []events.Type {
 	return types
 }
 
-// storedEvents returns the types of the alarm events of this code in the store,
-// in their order.
+// storedEvents returns the types of an alarm's events in the store, in order.
 func storedEvents(t *testing.T, f *testbed.Fleet, code wire.Code) []events.Type {
 	t.Helper()
 	var types []events.Type
@@ -66,9 +64,8 @@ func storedEvents(t *testing.T, f *testbed.Fleet, code wire.Code) []events.Type 
 	return types
 }
 
-// told compares what was said of an alarm, to a watcher and in the store, with
-// one raise and one clear.
-func told(t *testing.T, f *testbed.Fleet, code wire.Code) {
+// reportedOnce expects one raise and one clear of an alarm, emitted and stored.
+func reportedOnce(t *testing.T, f *testbed.Fleet, code wire.Code) {
 	t.Helper()
 	if diff := cmp.Diff(raisedAndCleared, alarmEvents(f, code)); diff != "" {
 		t.Errorf("events of %s: -want +got\n%s", code, diff)
@@ -79,8 +76,7 @@ func told(t *testing.T, f *testbed.Fleet, code wire.Code) {
 	}
 }
 
-// TestADiskThatIsNearlyFull lets no new identity in while space is low, goes on
-// for those on record, and goes on for all when there is space again.
+// TestADiskThatIsNearlyFull refuses new nodes only, until there is space.
 func TestADiskThatIsNearlyFull(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -114,12 +110,11 @@ func TestADiskThatIsNearlyFull(t *testing.T) {
 	f.WaitNoAlarm(wire.CodeStorageLow)
 	stranger.Token = late.Token
 	f.Enroll(stranger)
-	told(t, f, wire.CodeStorageLow)
+	reportedOnce(t, f, wire.CodeStorageLow)
 	f.Check()
 }
 
-// TestADiskThatHangs has whoever writes to it wait. Who watches the provisioner is
-// told so, and one that is stopped then ends as soon as the disk goes on.
+// TestADiskThatHangs: an alarm is raised, and a stop ends once the disk answers.
 func TestADiskThatHangs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -131,7 +126,8 @@ func TestADiskThatHangs(t *testing.T) {
 	thaw := d.Freeze()
 	ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 	defer cancel()
-	if r, err := simnode.Enroll(ctx, f.Dial(n.Token), n.Request()); err == nil { // the server holds on to its stream from here on
+	// the server keeps its stream locked from here on
+	if r, err := simnode.Enroll(ctx, f.Dial(n.Token), n.Request()); err == nil {
 		t.Errorf("enroll = %v, want no answer", r)
 	}
 	if cause := f.WaitAlarm(wire.CodeStoreUnavailable); !strings.Contains(cause, "answer") {
@@ -163,14 +159,13 @@ func TestADiskThatHangs(t *testing.T) {
 	f.Check()
 }
 
-// TestAClockThatGoesBack issues nothing by a clock that is a year behind, also
-// over a restart, and goes on when it is right again.
+// TestAClockThatGoesBack: nothing is issued a year in the past, also after a restart.
 func TestAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	const year = 365 * 24 * time.Hour
 	f := testbed.New(t, testbed.Options{})
 	f.Stop()
-	f.Clock.Advance(2 * year) // so that the authority is not younger than the past
+	f.Clock.Advance(2 * year) // so that the authority is older than that
 	f.Start()
 	acceptClock(t, f)
 	n := f.Node("web1.example.net")
@@ -184,7 +179,7 @@ func TestAClockThatGoesBack(t *testing.T) {
 		return false
 	})
 	f.Clock.Advance(-year)
-	stranger, again := f.Node("web2.example.net"), *n // tokens of the past, which the gate takes for good
+	stranger, again := f.Node("web2.example.net"), *n // tokens of the past, which the gate accepts
 	again.Token = f.Token(nil)
 	for what := range map[string]bool{"running": true, "restarted": true} {
 		if code := f.Refused(stranger); code != wire.CodeClockBehind {
@@ -211,7 +206,6 @@ func TestAClockThatGoesBack(t *testing.T) {
 	f.Check()
 }
 
-// acceptClock takes the clock for right, as an operator does.
 func acceptClock(t *testing.T, f *testbed.Fleet) {
 	t.Helper()
 	if err := f.Daemon().Orders().Process.AcceptClock(f.Context(), trust.Cause{By: "ops", Why: "the clock is right"}); err != nil {
@@ -219,8 +213,8 @@ func acceptClock(t *testing.T, f *testbed.Fleet) {
 	}
 }
 
-// TestTheGateOfAClockThatIsBehind admits nobody, least of all who holds what
-// has expired; who is in stays. No CRL takes the place of the good one.
+// TestTheGateOfAClockThatIsBehind admits no connection, least of all with an expired certificate; connections that
+// exist stay. The good CRL is not replaced.
 func TestTheGateOfAClockThatIsBehind(t *testing.T) {
 	t.Parallel()
 	const year = 365 * 24 * time.Hour
@@ -264,7 +258,6 @@ func TestTheGateOfAClockThatIsBehind(t *testing.T) {
 	}
 }
 
-// TestAnAuthorityAtItsEnd signs nothing, and still takes confirmations.
 func TestAnAuthorityAtItsEnd(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -283,11 +276,10 @@ func TestAnAuthorityAtItsEnd(t *testing.T) {
 	}
 	f.Clock.Advance(-life)
 	f.WaitNoAlarm(wire.CodeAuthorityExpired)
-	told(t, f, wire.CodeAuthorityExpired)
+	reportedOnce(t, f, wire.CodeAuthorityExpired)
 }
 
-// TestAPolicyThatFails refuses, with one alarm however many ask, until the
-// policy has been mended.
+// TestAPolicyThatFails: one alarm for all refusals, until the policy is mended.
 func TestAPolicyThatFails(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string]string{
@@ -312,14 +304,12 @@ func TestAPolicyThatFails(t *testing.T) {
 			}
 			f.Eventually("the mended policy lets it in", func() bool { return f.Ask(n).Enrolled != nil })
 			f.WaitNoAlarm(wire.CodePolicyFailed)
-			told(t, f, wire.CodePolicyFailed)
+			reportedOnce(t, f, wire.CodePolicyFailed)
 			f.Check()
 		})
 	}
 }
 
-// TestAStartOnAReadOnlyDisk ends with an error that says so: whoever starts a
-// provisioner looks at it, unlike at one that runs.
 func TestAStartOnAReadOnlyDisk(t *testing.T) {
 	t.Parallel()
 	d := testdisk.New(t, 512<<20)

@@ -16,10 +16,9 @@ import (
 	"muster/provisioner"
 )
 
-// TestWritesThatGoWrong loses the write of each step, or only its
-// acknowledgement, and expects the node to end provisioned with one
-// certificate all the same.
-func TestWritesThatGoWrong(t *testing.T) {
+// TestLostWritesAreRepeated loses the write of each step, or its acknowledgement. The node ends provisioned with one
+// certificate.
+func TestLostWritesAreRepeated(t *testing.T) {
 	t.Parallel()
 	faults := map[string]testbed.Fault{
 		"lost": testbed.Lost, "written but not acknowledged": testbed.LostAnswer, "acknowledged late": testbed.Late,
@@ -58,13 +57,11 @@ func TestWritesThatGoWrong(t *testing.T) {
 	}
 }
 
-// TestALostRaceForTheRecord lets another provisioner write the record between
-// our decision and our write.
+// TestALostRaceForTheRecord: another provisioner writes between decision and write.
 func TestALostRaceForTheRecord(t *testing.T) {
 	t.Parallel()
 	const name = "web1.example.net"
-	// race has first and second, which may be one, enroll at two provisioners
-	// so that second's record is written first.
+	// race enrolls first and second, which may be the same, at two provisioners; second's record is written first.
 	race := func(t *testing.T, f *testbed.Fleet, first, second *simnode.Node) (*wire.Reply, *wire.Enrolled) {
 		other := f.Provisioner(nil)
 		won := make(chan *wire.Enrolled, 1)
@@ -157,8 +154,6 @@ func TestALostRaceForTheRecord(t *testing.T) {
 	})
 }
 
-// TestAnUnreachableStoreRefuses expects no certificate while the store does not
-// answer, and one as soon as it does.
 func TestAnUnreachableStoreRefuses(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -182,10 +177,9 @@ func (b *broken) Record(context.Context, wire.Identity) (*provisioner.Record, tr
 	return nil, 0, errors.New("store is gone")
 }
 
-// TestARestartInTheMiddleOfAWave stops the provisioner, as SIGTERM does, while
-// 100 nodes enroll, and starts it again. Every request that was taken has its
-// reply, and every node ends provisioned.
-func TestARestartInTheMiddleOfAWave(t *testing.T) {
+// TestARestartDuringAWave stops the provisioner, as SIGTERM does, while 100 nodes enroll. Every request taken gets
+// its reply, and every node ends provisioned.
+func TestARestartDuringAWave(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	const nodes = 100
@@ -221,8 +215,7 @@ func TestARestartInTheMiddleOfAWave(t *testing.T) {
 	f.Check()
 }
 
-// provision enrolls and confirms as an agent does: over and over until it is
-// done, whatever the network says.
+// provision enrolls and confirms like an agent, until it is done.
 func provision(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 	f.Eventually(n.Identity+" is provisioned", func() bool {
 		nc, err := simnode.Dial(f.URL(), n.Token)
@@ -244,8 +237,7 @@ func provision(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 	})
 }
 
-// TestPolicyVerdicts expects each thing that a policy can say, or fail to say,
-// under its own code, and no record from any of them.
+// TestPolicyVerdicts covers each verdict and failure of a policy. None leaves a record.
 func TestPolicyVerdicts(t *testing.T) {
 	t.Parallel()
 	const head = "package muster.enroll\n\ndefault allow := false\n"
@@ -305,8 +297,7 @@ configuration := {"role": input.facts.role, "identity": input.identity}
 	f.Check()
 }
 
-// TestTheDefaultPolicyWaits expects a name that was never seen to wait for an
-// operator, and to be let in once the allow-list covers it.
+// TestTheDefaultPolicyWaits: an unknown name is pending until the allow-list covers it.
 func TestTheDefaultPolicyWaits(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
@@ -337,7 +328,7 @@ func TestQuotasBoundNewIdentities(t *testing.T) {
 	if got := f.Refused(late); got != wire.CodeQuotaExceeded {
 		t.Errorf("refused as %s, want %s", got, wire.CodeQuotaExceeded)
 	}
-	f.Enroll(known) // who is known is not counted
+	f.Enroll(known) // known names are not counted
 	codes := []wire.Code{}
 	for _, e := range f.Events() {
 		if e.Code != "" {

@@ -16,22 +16,19 @@ import (
 	"muster/jwt"
 )
 
-// forge returns a token of the fleet's with another signature.
+// forge returns a token with a wrong signature.
 func forge(text string) string {
 	at := strings.LastIndex(text, ".") + 1
 	return text[:at] + map[bool]string{true: "B", false: "A"}[text[at] == 'A'] + text[at+1:]
 }
 
-// checks sets how many forged tokens a second one source may have checked.
+// checks sets the limit of checked forgeries per second and source.
 func checks(perSecond int) func(*daemon.Config) {
 	return func(c *daemon.Config) { c.Quotas.VerificationsPerSource = perSecond }
 }
 
-// TestForgeriesAreOnABudget sends forged tokens, in requests and when
-// connecting, until the budget of their source is spent. Then no more of them
-// are looked at, machines whose token is known do not feel it, those with a
-// token that nobody has shown yet are told to come back, and a little later
-// they are let in.
+// TestForgeriesAreOnABudget spends the budget of a source with forged tokens. Then no more are checked, nodes with
+// known tokens are served, and nodes with new tokens are busy until it refills.
 func TestForgeriesAreOnABudget(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: checks(5)})
@@ -39,8 +36,8 @@ func TestForgeriesAreOnABudget(t *testing.T) {
 	nc := f.Dial(known)
 	forged := f.Node("evil.example.net")
 	forged.Token = forge(known)
-	f.Clock.Hold() // or more comes back the longer it takes
-	// spend asks 40 times. Of these 20 are looked at: four seconds' worth at once.
+	f.Clock.Hold() // else the budget refills
+	// spend asks 40 times; 20 are checked: four seconds' worth.
 	spend := func() (refusals []*wire.Refusal) {
 		t.Helper()
 		for range 40 {
@@ -80,7 +77,7 @@ func TestForgeriesAreOnABudget(t *testing.T) {
 	f.Clock.Advance(time.Minute)
 	// The gate has the same budget.
 	spend()
-	var dials errgroup.Group // some hear late that they are refused
+	var dials errgroup.Group // some refusals are delayed
 	for range 40 {
 		for _, token := range []string{forged.Token, f.Token(func(c *jwt.Claims) { c.Issuer = "another" })} {
 			dials.Go(func() error { return refusedAt(f, token) })
@@ -93,7 +90,7 @@ func TestForgeriesAreOnABudget(t *testing.T) {
 	f.Check()
 }
 
-// refusedAt connects with a token with which nobody is to be admitted.
+// refusedAt connects with a bad token.
 func refusedAt(f *testbed.Fleet, token string) error {
 	c, err := simnode.Dial(f.URL(), token)
 	switch {

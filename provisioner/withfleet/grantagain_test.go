@@ -15,9 +15,9 @@ import (
 	"muster/provisioner/operate"
 )
 
-// TestTwoWhoGrantAtOnce has another operator give a name away between an order's look at
-// the grants and its write: who is second is told so, and does not undo the first one's.
-func TestTwoWhoGrantAtOnce(t *testing.T) {
+// TestConcurrentGrants: another operator grants between an order's read and its write. The second order fails and
+// undoes nothing.
+func TestConcurrentGrants(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	provisioned(f, web1)
@@ -42,7 +42,7 @@ func TestTwoWhoGrantAtOnce(t *testing.T) {
 	f.Check()
 }
 
-// grantBetween is a store with something that happens before a grant is written, once.
+// grantBetween is a store with a call before its first write of a grant.
 type grantBetween struct {
 	provisioner.Store
 	what func()

@@ -15,7 +15,6 @@ import (
 	"muster/provisioner/ca"
 )
 
-// keyHash returns the hash of a node's key.
 func keyHash(t *testing.T, n *simnode.Node) string {
 	t.Helper()
 	hash, err := ca.KeyHash(n.Key.Public())
@@ -25,7 +24,7 @@ func keyHash(t *testing.T, n *simnode.Node) string {
 	return hash
 }
 
-// vouch has a node's key pass its identity on to the key of a request.
+// vouch has a node's key vouch for the key of a request.
 func vouch(t *testing.T, by *simnode.Node, r *wire.EnrollRequest) {
 	t.Helper()
 	spki, err := x509.MarshalPKIXPublicKey(by.Key.Public())
@@ -47,7 +46,7 @@ func forged(data []byte) *nats.Msg {
 	return m
 }
 
-// putGrant writes a grant as it is, in place of the newest.
+// putGrant writes a grant as it is.
 func putGrant(f interface {
 	Daemon() *daemon.Daemon
 	Context() context.Context

@@ -29,7 +29,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// hostileNames are no identities, each for a reason of its own.
+// hostileNames are no identities, each for another reason.
 var hostileNames = map[string]string{
 	"empty":                     "",
 	"climbing":                  "../../etc",
@@ -67,9 +67,8 @@ var hostileNames = map[string]string{
 	"a template":                "{{ .Token }}",
 }
 
-// TestHostileIdentities sends names that are none through every request, and
-// expects a refusal by name, and no trace of the name outside of the stream of
-// attempts: no record, no subject, no file.
+// TestHostileIdentities sends invalid names in every request. Each is refused by name and leaves no record, subject
+// or file, but for the stream of attempts.
 func TestHostileIdentities(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -98,7 +97,7 @@ func TestHostileIdentities(t *testing.T) {
 	if err := conn.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := all.NextMsg(0); err == nil; _, err = all.NextMsg(0) { // what the honest node led to
+	for _, err := all.NextMsg(0); err == nil; _, err = all.NextMsg(0) { // from the honest node
 	}
 	for name, identity := range hostileNames {
 		n := &simnode.Node{Identity: identity, Token: token, Key: key, Boot: wire.NewID()}
@@ -122,7 +121,7 @@ func TestHostileIdentities(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What is no UTF-8 is replaced by our encoder; an attacker has another.
+			// Our encoder replaces invalid UTF-8; an attacker's does not.
 			b = []byte(strings.ReplaceAll(string(b), "\ufffd", "\xff"))
 			m, err := nc.RequestWithContext(f.Context(), subject, b)
 			if err != nil {
@@ -146,8 +145,7 @@ func TestHostileIdentities(t *testing.T) {
 		if err != nil {
 			break
 		}
-		// The provisioner looks after its clock and its store meanwhile, says what it
-		// is, and records what other decisions saw, on one subject for all names.
+		// The provisioner's own writes go on meanwhile.
 		if slices.Contains([]string{"muster.entry.clock.mark", "muster.entry.probe", "muster.inputs", "muster.component.broker_fleet_test"}, m.Subject) {
 			continue
 		}
@@ -170,7 +168,6 @@ func TestHostileIdentities(t *testing.T) {
 	f.Check()
 }
 
-// TestNamesAtTheLimit enrolls names that are as strange as they may be.
 func TestNamesAtTheLimit(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -204,7 +201,6 @@ func csr(t *testing.T, key crypto.Signer, template x509.CertificateRequest) []by
 	return der
 }
 
-// der encodes v.
 func der(t *testing.T, v any) []byte {
 	t.Helper()
 	b, err := asn1.Marshal(v)
@@ -214,14 +210,13 @@ func der(t *testing.T, v any) []byte {
 	return b
 }
 
-// hugeRSA returns a public key of so many bits: nobody has the private one.
+// hugeRSA returns a public key of that many bits, without a private key.
 func hugeRSA(bits uint, exponent int) *rsa.PublicKey {
 	n := new(big.Int).Lsh(big.NewInt(1), bits-1)
 	return &rsa.PublicKey{N: n.SetBit(n, 0, 1), E: exponent}
 }
 
-// requestFor returns a certificate request for a key that the sender does not
-// have, with a signature that is none.
+// requestFor returns a certificate request for a foreign key, with a bad signature.
 func requestFor(t *testing.T, pub *rsa.PublicKey) []byte {
 	t.Helper()
 	spki, err := x509.MarshalPKIXPublicKey(pub)
@@ -243,11 +238,9 @@ func requestFor(t *testing.T, pub *rsa.PublicKey) []byte {
 		asn1.BitString{Bytes: signature, BitLength: 8 * len(signature)}})
 }
 
-// TestHostileCertificateRequests sends requests that ask for more than they
-// should get through the whole provisioner. What is malformed is refused by
-// name, and what asks for others' names is denied by the built-in policy. Even
-// under a policy that allows everything they get the certificate that an honest
-// one gets, which Check looks at: its own name, clientAuth, and nothing else.
+// TestHostileCertificateRequests asks for more than is allowed. Malformed requests are refused by name, and foreign
+// names by the built-in policy. Even a policy that allows everything adds nothing to the certificate: Check looks at
+// that.
 func TestHostileCertificateRequests(t *testing.T) {
 	t.Parallel()
 	ec := func(c elliptic.Curve) crypto.Signer {
@@ -384,8 +377,7 @@ func TestHostileCertificateRequests(t *testing.T) {
 	f.Check()
 }
 
-// TestAVouchingKeyIsBounded sends continuities by keys with which a check would
-// take seconds. They are refused for the key, before it is used.
+// TestAVouchingKeyIsBounded: keys whose check would take seconds are refused before use.
 func TestAVouchingKeyIsBounded(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})

@@ -25,11 +25,10 @@ import (
 	"muster/provisioner/events"
 )
 
-// A claimant is a machine that asks for an identity: its key, and whose word it
-// brings.
+// A claimant is a machine that asks for an identity.
 type claimant struct {
 	*simnode.Node
-	word *simnode.Node // whose key vouches; nil for nobody's
+	word *simnode.Node // its key vouches; nil for none
 }
 
 func (c claimant) ask(t *testing.T, f *testbed.Fleet) *wire.Reply {
@@ -47,29 +46,27 @@ func (c claimant) ask(t *testing.T, f *testbed.Fleet) *wire.Reply {
 	return reply
 }
 
-// A story is what happens to one name of a fleet.
+// A story is the history of one name of a fleet.
 type story struct {
 	*testbed.Fleet
 	name string
 }
 
-// node is a new machine of this name.
 func (s story) node() *simnode.Node { return s.Node(s.name) }
 
-// own has a new machine provisioned under the name.
+// own provisions a new machine under the name.
 func (s story) own() (*simnode.Node, *wire.Enrolled) { return provisioned(s.Fleet, s.name) }
 
-// stranger is a new machine, with nobody's word.
+// stranger is a new machine that no key vouches for.
 func (s story) stranger() claimant { return claimant{Node: s.node()} }
 
-// again is a machine with a token that has not expired.
+// again is a machine with a fresh token.
 func (s story) again(n *simnode.Node) claimant {
 	n.Token = s.Token(nil)
 	return claimant{Node: n}
 }
 
-// grant lets another key in, for this name and for an hour unless g says
-// otherwise.
+// grant admits another key to this name, for an hour unless g says otherwise.
 func (s story) grant(t *testing.T, g orders.Grant) {
 	t.Helper()
 	g.ID = wire.NewID()
@@ -87,7 +84,7 @@ func (s story) grant(t *testing.T, g orders.Grant) {
 	}
 }
 
-// reason is on what ground the name was last enrolled.
+// reason is the reason of the last enrollment.
 func (s story) reason() provisioner.Reason {
 	for _, e := range slices.Backward(s.Events()) {
 		if e.Type == events.Enrolled && e.Node == s.name {
@@ -97,8 +94,7 @@ func (s story) reason() provisioner.Reason {
 	return ""
 }
 
-// TestIdentityBelongsToItsKeys has a row for each rule of whose an identity is. What
-// went before is a story of one name that ends with somebody asking for it.
+// TestIdentityBelongsToItsKeys has a row per rule: a history of a name, and a claimant.
 func TestIdentityBelongsToItsKeys(t *testing.T) {
 	t.Parallel()
 	retire := func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil }
@@ -368,10 +364,8 @@ func refusalCode(r *wire.Reply) wire.Code {
 	return r.Refusal.Code
 }
 
-// TestARefusalTellsNothingOfWhatExists asks, under the default policy, for a name
-// that is another's, for a revoked one and for a free one, in each way in which a
-// free one is refused: who has a token must not tell them apart, by what is said or by
-// when to come back.
+// TestARefusalTellsNothingOfWhatExists asks under the default policy for a taken, a revoked and a free name, in each
+// way a free name is refused. Codes and retry times must not differ.
 func TestARefusalTellsNothingOfWhatExists(t *testing.T) {
 	t.Parallel()
 	const revoked, free = "web2.example.net", "web3.example.net"
@@ -419,9 +413,8 @@ func TestARefusalTellsNothingOfWhatExists(t *testing.T) {
 	f.Check()
 }
 
-// TestASmallNameGivesNothingOnALargeOne has the node web try for web.example.net
-// with everything that it has.
-func TestASmallNameGivesNothingOnALargeOne(t *testing.T) {
+// TestAShortNameIsNoPrefixOfALongOne: node web tries to get at web.example.net.
+func TestAShortNameIsNoPrefixOfALongOne(t *testing.T) {
 	t.Parallel()
 	const large, small = "web.example.net", "web"
 	f := testbed.New(t, testbed.Options{})
@@ -429,7 +422,7 @@ func TestASmallNameGivesNothingOnALargeOne(t *testing.T) {
 	n, given := provisioned(f, small)
 	before := f.Record(large)
 
-	// Its key's word, and its session.
+	// By its key and its session.
 	if reply := (claimant{f.Node(large), n}).ask(t, f); refusalCode(reply) != wire.CodeIdentityTaken.SentAs() {
 		t.Errorf("by the word of %s: %+v", small, reply)
 	}
@@ -445,8 +438,7 @@ func TestASmallNameGivesNothingOnALargeOne(t *testing.T) {
 		t.Errorf("its certificate as %s: %v", large, err)
 	}
 
-	// Its subjects: the provisioners hear what it says of itself and no more, and
-	// it hears no other's commands.
+	// By its subjects: the provisioners get its events only, and it gets no other node's commands.
 	conn, err := f.Daemon().Connect("listener")
 	if err != nil {
 		t.Fatal(err)
@@ -485,7 +477,7 @@ func TestASmallNameGivesNothingOnALargeOne(t *testing.T) {
 		t.Errorf("heard %+v, %v, want its own event alone", m, err)
 	}
 
-	// Its record: whatever becomes of it, the other's stays.
+	// By its record: the other record stays.
 	f.PutRecord(small, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
 	f.PutRecord(small, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
 	if diff := cmp.Diff(before, f.Record(large)); diff != "" {

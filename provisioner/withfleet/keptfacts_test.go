@@ -11,8 +11,7 @@ import (
 	"muster/provisioner/facts"
 )
 
-// TestFactsAreKeptOnRecord follows what a node says of itself from its first request
-// on: what is named is on record, whole, and changes when the node comes again.
+// TestFactsAreKeptOnRecord: configured facts are on record, whole, and change with the node's next request.
 func TestFactsAreKeptOnRecord(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Fleet.Facts = []string{"role", "os.name", "cores", "tags"} }})
@@ -31,7 +30,7 @@ func TestFactsAreKeptOnRecord(t *testing.T) {
 	f.Apply(n, first)
 	is("confirmed", "[{cores 4} {os.name Debian} {role web}]", 2)
 
-	// A command to reconfigure has it ask with the same key.
+	// On reconfigure the node asks with the same key.
 	n.Facts = testbed.Facts(t, map[string]any{"role": "db", "cores": strings.Repeat("x", facts.MaxBytes+1)})
 	if r := f.AskRenew(n, first, n); r.Enrolled == nil || r.Enrolled.Serial != first.Serial {
 		t.Fatalf("asked again: %+v", r)

@@ -21,29 +21,27 @@ import (
 
 var errDead = errors.New("the process is dead")
 
-// mortal is the store of a process that dies at one of its calls in the [foreground]: before
-// it, or after it so that nobody hears the answer. Every call after that is of a
-// dead process and does nothing.
+// mortal is the store of a process that dies at one of its calls in the [foreground], before or after making it.
+// Later calls do nothing.
 type mortal struct {
 	provisioner.Store
 	die   context.CancelFunc
-	at    int  // the call at which it dies, from 0
+	at    int  // number of the call, from 0
 	after bool // the call is still made
 
 	mu    sync.Mutex
 	calls int   // guarded by mu
 	dead  bool  // guarded by mu
-	slow  error // guarded by mu: what a call met that has nothing to do with the death
+	slow  error // guarded by mu: an error that has nothing to do with the death
 }
 
-// foreground is in the context of what a mortal is to die at. Of its other calls, such as
-// the look for new answers each second, nobody knows between which of these they come.
+// foreground marks the calls that a mortal counts. Background calls come at any time.
 type foreground struct{}
 
-// What there is in the foreground.
+// Kinds of foregrounds.
 const (
 	ofAnOperator = "an operator's order"
-	ofANode      = "a node's request" // which looks for new answers only where the last look was too long ago
+	ofANode      = "a node's request" // which syncs only if the last sync is too old
 )
 
 // call makes a call unless the process is dead.
@@ -60,7 +58,7 @@ func call[T any](ctx context.Context, m *mortal, do func() (T, error)) (T, error
 	return do()
 }
 
-// counted makes a call that is counted, unless the process is dead.
+// counted makes a counted call unless the process is dead.
 func counted[T any](m *mortal, do func() (T, error)) (T, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,8 +81,7 @@ func counted[T any](m *mortal, do func() (T, error)) (T, error) {
 	return none, errDead
 }
 
-// met keeps an error that is no answer: on a machine with much else to do the store may
-// take longer than it is given. Then there were other calls than a test counts on. m.mu is held.
+// met keeps an error of a slow store: then the number of calls is not as expected. m.mu is held.
 func (m *mortal) met(err error) {
 	if err != nil && !errors.Is(err, trust.ErrConflict) {
 		m.slow = err
@@ -127,7 +124,7 @@ func (m *mortal) History(ctx context.Context, id wire.Identity) ([]provisioner.R
 	return h, complete, err
 }
 
-// found is what a read of the store returns, with where it was.
+// found is the result of a read with its revision.
 type found[T any, At any] struct {
 	what T
 	at   At
@@ -159,8 +156,7 @@ func (m *mortal) NotedToken(ctx context.Context, tid jwt.TokenID) (*trust.TokenI
 	return call(ctx, m, func() (*trust.TokenInfo, error) { return m.Store.NotedToken(ctx, tid) })
 }
 
-// dying has a new process enroll a node and die at this call. It returns how
-// many calls there were, and the node's answer.
+// dying enrolls a node in a new process that dies at this call. It returns the number of calls and the node's reply.
 func dying(t *testing.T, f *testbed.Fleet, at int, after bool, n *simnode.Node) (calls int, err error) {
 	t.Helper()
 	return dyingIn(t, f, at, after, func(ctx context.Context, p *provisioner.Provisioner) error {
@@ -169,7 +165,7 @@ func dying(t *testing.T, f *testbed.Fleet, at int, after bool, n *simnode.Node) 
 	})
 }
 
-// dyingIn has a new process do what, and die at this call.
+// dyingIn runs what in a new process that dies at this call.
 func dyingIn(t *testing.T, f *testbed.Fleet, at int, after bool, what func(context.Context, *provisioner.Provisioner) error) (calls int, err error) {
 	t.Helper()
 	ctx, die := context.WithCancel(f.Context())

@@ -20,8 +20,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// TestDecisionsAreObserved: whatever the policy decides is recorded with all that
-// it saw, also where the node is refused, and nothing that never came to the policy.
+// TestDecisionsAreObserved: every decision is recorded with its input, refusals too, and nothing else.
 func TestDecisionsAreObserved(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Policy: `package muster.enroll
@@ -79,8 +78,8 @@ configuration := {"a": "b"}
 	}
 }
 
-// TestReloadRefuses: a policy that fails its tests is not taken at an operator's
-// word either, which raises the alarm and tells everybody why; mended, it is.
+// TestReloadRefuses: a policy that fails its tests is not loaded by an operator's order either, and raises an alarm
+// until it is mended.
 func TestReloadRefuses(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -108,8 +107,7 @@ func TestReloadRefuses(t *testing.T) {
 	}
 }
 
-// TestShadowPolicyDecidesNothing: what it would do otherwise is an event, and the
-// node gets what the policy in use says.
+// TestShadowPolicyDecidesNothing: a difference is an event; the node gets the live decision.
 func TestShadowPolicyDecidesNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "next.rego")

@@ -15,8 +15,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// TestAOneTimeTokenGivesAnIdentityToAnotherKey has a reinstalled machine come
-// with tokens of every kind to an identity that another key has.
+// TestAOneTimeTokenGivesAnIdentityToAnotherKey: a reinstalled machine comes with tokens of every kind.
 func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 	t.Parallel()
 	named := func(patterns ...wire.Pattern) func(*jwt.Claims) { return testbed.Limited(1, patterns...) }
@@ -124,7 +123,7 @@ func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 			if r.Decision.Reason != tt.reason || len(r.Lineage) != 1 || r.Lineage[0] != keyHash(t, n) || r.Next.Serial != e.Serial {
 				t.Errorf("record = %+v, want the new key's alone by %s", r, tt.reason)
 			}
-			// Until the new machine has confirmed, the old one stays where it is.
+			// Until the new machine has confirmed, the old one stays.
 			if old.Current != nil && (r.Current == nil || r.Current.Serial != old.Current.Serial) {
 				t.Errorf("current = %+v, want the old one", r.Current)
 			}
@@ -132,25 +131,23 @@ func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 				t.Errorf("report = %+v", got)
 			}
 			f.Apply(n, e)
-			// The token is spent: what is left of its ground does not matter.
+			// The token is spent.
 			if got := f.Refused(node(t, name, token)); got != wire.CodeIdentityTaken && got != wire.CodeTokenUsedUp {
 				t.Errorf("a third key is refused as %s", got)
 			}
-			// The key before it has lost its claim; a grant is not spent, and
-			// would let in any.
+			// The key before has lost its claim. A grant is not spent, and admits any.
 			if what != "beside a grant" {
 				if got := f.Refused(before); got != wire.CodeIdentityTaken {
 					t.Errorf("the first machine is refused as %s", got)
 				}
 			}
-			// The second machine comes back, spent token or not.
+			// The second machine comes back with its spent token.
 			f.Enroll(n)
 		})
 	}
 }
 
-// TestAOneTimeTokenSurvivesItsCertificate lets the certificate of a node with a
-// one-time token expire: it continues by its key, at no further use.
+// TestAOneTimeTokenSurvivesItsCertificate: after expiry the key continues without another use.
 func TestAOneTimeTokenSurvivesItsCertificate(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -171,8 +168,7 @@ func TestAOneTimeTokenSurvivesItsCertificate(t *testing.T) {
 	f.Check()
 }
 
-// TestAnAgentWithAOneTimeTokenRestartsInTheMiddle stops a real agent while its
-// record is being written and starts it again.
+// TestAnAgentWithAOneTimeTokenRestartsInTheMiddle stops an agent while its record is written.
 func TestAnAgentWithAOneTimeTokenRestartsInTheMiddle(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})

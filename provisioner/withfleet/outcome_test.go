@@ -22,8 +22,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// TestALostAcknowledgementIsNoRepetition expects a write that turns out to be
-// ours to count as made, and every other one as what it is.
+// TestALostAcknowledgementIsNoRepetition: our own write counts as made, and any other as another's.
 func TestALostAcknowledgementIsNoRepetition(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -50,13 +49,13 @@ func TestALostAcknowledgementIsNoRepetition(t *testing.T) {
 	f.Check()
 }
 
-// recorder is a store that loses writes and remembers what they were.
+// recorder is a store that loses writes and remembers them.
 type recorder struct {
 	provisioner.Store
 	lose func() bool // asked before each write
 
 	mu       sync.Mutex
-	serials  []string // guarded by mu: of what was offered
+	serials  []string // guarded by mu: of offers
 	attempts []string // guarded by mu
 }
 
@@ -72,8 +71,7 @@ func (r *recorder) Put(ctx context.Context, record *provisioner.Record, after tr
 	return r.Store.Put(ctx, record, after)
 }
 
-// TestALostWriteIsRepeatedUnchanged expects the write to be made again with the
-// certificate that has been signed, and not with another one.
+// TestALostWriteIsRepeatedUnchanged: with the certificate that was signed.
 func TestALostWriteIsRepeatedUnchanged(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -92,9 +90,8 @@ func TestALostWriteIsRepeatedUnchanged(t *testing.T) {
 	f.Check()
 }
 
-// TestAnUnknownOutcomeIsNoSuccess ends the context while a write is neither
-// acknowledged nor found, and expects a refusal that says so. The node's next
-// try ends well.
+// TestAnUnknownOutcomeIsNoSuccess ends the context while a write is neither acknowledged nor found. The next try
+// succeeds.
 func TestAnUnknownOutcomeIsNoSuccess(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -127,8 +124,8 @@ func TestAnUnknownOutcomeIsNoSuccess(t *testing.T) {
 	f.Check()
 }
 
-// TestAnotherWriteBetweenOursIsNotOverwritten has an operator revoke the node
-// between the decision and the write, of an enrollment and of a confirmation.
+// TestAnotherWriteBetweenOursIsNotOverwritten: an operator revokes between decision and write of an enrollment and of
+// a confirmation.
 func TestAnotherWriteBetweenOursIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	revoke := func(f *testbed.Fleet, name string) {
@@ -166,8 +163,7 @@ func TestAnotherWriteBetweenOursIsNotOverwritten(t *testing.T) {
 	})
 }
 
-// TestARefusedRequestCostsNoQuota spends the quota on nothing but identities
-// that were never seen and are let in.
+// TestARefusedRequestCostsNoQuota: only new identities that are admitted count.
 func TestARefusedRequestCostsNoQuota(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(2, 0), Policy: `package muster.enroll
@@ -192,7 +188,7 @@ allow if input.facts.role == "web"
 	}
 	first := node("web1.example.net", "web")
 	f.Apply(first, f.Enroll(first))
-	f.Clock.Advance(31 * 24 * time.Hour) // a later certificate of a known key, and a token that has not expired
+	f.Clock.Advance(31 * 24 * time.Hour) // a later certificate of a known key, and a fresh token
 	token = f.Token(nil)
 	first.Token = token
 	f.Apply(first, f.Enroll(first))
@@ -208,9 +204,7 @@ allow if input.facts.role == "web"
 	f.Check()
 }
 
-// TestTheRequestsOwnTokenDecides sends requests over a connection that a good
-// token has opened: the request's own token is verified all the same, and
-// before anything else about the request is said.
+// TestTheRequestsOwnTokenDecides, not the token of the connection, and before anything else in the request.
 func TestTheRequestsOwnTokenDecides(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Site = "ams1" }})
@@ -264,8 +258,7 @@ func TestTheRequestsOwnTokenDecides(t *testing.T) {
 			t.Errorf("a token %s: %+v, want %s", name, r, tt.want)
 		}
 	}
-	// What is proven of a refused request decides where its event goes: a
-	// stranger's must not push the fleet's own out.
+	// Events of unproven requests go to a stream of their own.
 	for _, e := range f.Events() {
 		want := events.Attempt
 		switch e.Code {
@@ -284,9 +277,8 @@ func TestTheRequestsOwnTokenDecides(t *testing.T) {
 	f.Check()
 }
 
-// TestConfirmationsOfWhatIsNoLonger confirms an offer, rightly signed, of an
-// identity that has been revoked or retired meanwhile.
-func TestConfirmationsOfWhatIsNoLonger(t *testing.T) {
+// TestConfirmationsOfRevokedOffers confirms an offer of an identity that was revoked or retired meanwhile.
+func TestConfirmationsOfRevokedOffers(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[provisioner.State]wire.Code{
 		provisioner.StateRevoked: wire.CodeIdentityRevoked, provisioner.StateRetired: wire.CodeNotIssued,
@@ -314,8 +306,8 @@ func TestConfirmationsOfWhatIsNoLonger(t *testing.T) {
 	}
 }
 
-// TestOnlyLiveCertificatesAreAdmitted follows one node's certificates: offered,
-// confirmed, followed by another and replaced by it, at their end.
+// TestOnlyLiveCertificatesAreAdmitted follows one node's certificates through offer, confirmation, replacement and
+// expiry.
 func TestOnlyLiveCertificatesAreAdmitted(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -351,8 +343,7 @@ func TestOnlyLiveCertificatesAreAdmitted(t *testing.T) {
 	f.Check()
 }
 
-// TestAChangedConfigurationIsOfferedOnce asks with the same changed facts over
-// and over before the confirmation, and expects one write.
+// TestAChangedConfigurationIsOfferedOnce repeats changed facts before the confirmation: one write.
 func TestAChangedConfigurationIsOfferedOnce(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Template: "role = {{ .Facts.role }}\n"})
@@ -374,8 +365,7 @@ func TestAChangedConfigurationIsOfferedOnce(t *testing.T) {
 	if got := f.Revisions(n.Identity); got != 3 {
 		t.Errorf("%d revisions, want 3", got)
 	}
-	// A late confirmation of the first is acknowledged and takes the offer away
-	// from nobody.
+	// A late confirmation of the first offer is acknowledged and changes nothing.
 	if r := f.Apply(n, first); r.Applied == nil {
 		t.Errorf("confirmation of the first: %+v", r.Refusal)
 	}
@@ -386,8 +376,7 @@ func TestAChangedConfigurationIsOfferedOnce(t *testing.T) {
 	f.Check()
 }
 
-// TestThePolicyIsAskedEachTime changes what the policy sees of a node that has
-// its certificate, and expects the reply to follow the policy.
+// TestThePolicyIsAskedEachTime changes the policy's input for an enrolled node.
 func TestThePolicyIsAskedEachTime(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Policy: `package muster.enroll
@@ -406,7 +395,7 @@ deny contains sprintf("%s by %s is hush-this-is-the-operators", [input.node.stat
 	if reply.Refusal == nil || reply.Refusal.Code != wire.CodeDenied {
 		t.Fatalf("reply = %+v", reply)
 	}
-	// The operator learns why, and on what ground; the node does not.
+	// The operator gets the cause; the node does not.
 	if got := f.Cause(n.Identity); !strings.Contains(got, "provisioned by replay is hush") {
 		t.Errorf("cause = %q", got)
 	}

@@ -11,11 +11,10 @@ import (
 	"muster/provisioner"
 )
 
-// offerPace is the unexported one: how long an offer is not replaced.
-const offerPace = 2 * time.Minute
+// minOfferAge equals the unexported one.
+const minOfferAge = 2 * time.Minute
 
-// renewOver is a renewal to a new key without the connection, which would take
-// most of a test that makes many.
+// renewOver renews to a new key without a connection, which would take most of the test's time.
 func renewOver(t *testing.T, f *testbed.Fleet, by, next *simnode.Node) (*wire.Enrolled, *provisioner.Refusal) {
 	t.Helper()
 	e, err := f.Daemon().Operator().Renew(f.Context(), must(by.Renewal(next))(t), provisioner.Source{Node: wire.Identity(by.Identity)})
@@ -29,8 +28,8 @@ func renewOver(t *testing.T, f *testbed.Fleet, by, next *simnode.Node) (*wire.En
 	return nil, r
 }
 
-// TestNoCertificateEscapesTheCRL has a node renew until it is refused, as fast
-// as it may, and its record be written until its first revisions are gone.
+// TestNoCertificateEscapesTheCRL renews as fast as possible until refused, and writes the record until its first
+// revisions are gone.
 func TestNoCertificateEscapesTheCRL(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -39,7 +38,7 @@ func TestNoCertificateEscapesTheCRL(t *testing.T) {
 	for i := 0; ; i++ {
 		next := f.Successor(n)
 		e, refused := renewOver(t, f, n, next)
-		if refused != nil && refused.After <= offerPace {
+		if refused != nil && refused.After <= minOfferAge {
 			f.Clock.Advance(refused.After)
 			continue
 		}
@@ -54,10 +53,10 @@ func TestNoCertificateEscapesTheCRL(t *testing.T) {
 		}
 		switch i % 3 {
 		case 0:
-			f.AppliedOverFleet(next, e) // and goes on with it
+			f.AppliedOverFleet(next, e)
 			n = next
 		case 1:
-			f.Clock.Advance(offerPace)
+			f.Clock.Advance(minOfferAge)
 		}
 	}
 	if r := f.Record(web1); len(r.Superseded) < 60 {

@@ -6,7 +6,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/types"
 )
 
-// A built-in function of OPA's with a bug, before any policy is compiled.
+// A buggy built-in function of OPA, before any policy is compiled.
 var _ = func() bool {
 	rego.RegisterBuiltin1(&rego.Function{Name: "muster.test.panic", Decl: types.NewFunction(types.Args(types.S), types.B)},
 		func(rego.BuiltinContext, *ast.Term) (*ast.Term, error) { panic("a bug in a built-in function") })

@@ -14,10 +14,9 @@ import (
 	"muster/provisioner/operate"
 )
 
-// TestPauseKeepsNewcomersOut has machines come while enrollment is paused: they are
-// told so, and when to come back, whatever their ground; who is in confirms, stays
-// and renews. It outlives a restart, and the one word ends it.
-func TestPauseKeepsNewcomersOut(t *testing.T) {
+// TestPauseRefusesNewNodes: new nodes get a code and a retry time; fleet nodes confirm, connect and renew. The pause
+// outlives a restart.
+func TestPauseRefusesNewNodes(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	inside, halfway := f.Node("web1.example.net"), f.Node("web2.example.net")
@@ -64,7 +63,6 @@ func TestPauseKeepsNewcomersOut(t *testing.T) {
 	f.Check()
 }
 
-// TestPauseOfRenewals has nobody renew, either.
 func TestPauseOfRenewals(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -82,15 +80,14 @@ func TestPauseOfRenewals(t *testing.T) {
 	if !f.Admits(n.Identity, given.Serial) {
 		t.Error("who is in is not admitted to the fleet while enrollment is paused")
 	}
-	if _, err := testbed.Orders(p).Pauses.Begin(f.Context(), "", false, operator); err != nil { // in its place
+	if _, err := testbed.Orders(p).Pauses.Begin(f.Context(), "", false, operator); err != nil { // replaces the first
 		t.Fatal(err)
 	}
 	f.Renew(n, given)
 	f.Check()
 }
 
-// TestPauseOfASite keeps out who comes with the site's token and nobody else, on
-// another provisioner of the store within moments, and ends by its own word.
+// TestPauseOfASite concerns the site's tokens only, at every provisioner of the store.
 func TestPauseOfASite(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})

@@ -19,8 +19,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// claimed leaves a claim of the node without a record: its process dies between
-// the two, whatever it reads before.
+// claimed leaves a claim without a record: the process dies between the two.
 func claimed(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 	t.Helper()
 	step, before := 2, len(entries(t, f, n.Token))
@@ -29,7 +28,7 @@ func claimed(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 		switch {
 		case err == nil:
 			t.Fatalf("%s enrolled before its process could die", n.Identity)
-		case calls > step: // it died; or it was refused sooner, on a machine with much else to do
+		case calls > step: // it died, or was refused too early on a slow machine
 			step++
 		}
 		return len(entries(t, f, n.Token)) > before
@@ -44,8 +43,7 @@ func release(t *testing.T, f *testbed.Fleet, token, who string) ([]trust.TokenUs
 	return testbed.Orders(f.ProvisionerFor(life, nil)).Tokens.Release(f.Context(), f.TokenID(token), who, trust.Cause{By: "anna", Why: "the disk died"})
 }
 
-// TestADeadNodesUseIsReleased releases the claim of a node that died before its
-// record, by its key or by its name, and expects somebody else to get it.
+// TestADeadNodesUseIsReleased by its key or by its name; another node gets it.
 func TestADeadNodesUseIsReleased(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
@@ -56,7 +54,7 @@ func TestADeadNodesUseIsReleased(t *testing.T) {
 		token := f.Token(testbed.Limited(1))
 		dead := node(t, by+".example.net", token)
 		claimed(t, f, dead)
-		claimed(t, f, dead) // it tried again: two attempts, one use
+		claimed(t, f, dead) // two attempts, one use
 		if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeTokenUsedUp {
 			t.Errorf("by %s: before the release another node is refused as %s", by, got)
 		}
@@ -88,9 +86,8 @@ func TestADeadNodesUseIsReleased(t *testing.T) {
 	f.Check()
 }
 
-// TestWhatIsNotReleased has a row for everything that an operator may not give
-// back.
-func TestWhatIsNotReleased(t *testing.T) {
+// TestClaimsThatAreNotReleased has a row per reason.
+func TestClaimsThatAreNotReleased(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
 	old := operate.ReleaseAge + time.Minute
@@ -191,8 +188,7 @@ func TestWhatIsNotReleased(t *testing.T) {
 	f.Check()
 }
 
-// flap makes the history of an identity, which somebody else has, longer than
-// what is kept of it.
+// flap makes the history of an identity that another key has longer than what is kept.
 func flap(f *testbed.Fleet, identity string) {
 	f.Enroll(f.Node(identity))
 	for range 70 {
@@ -200,8 +196,7 @@ func flap(f *testbed.Fleet, identity string) {
 	}
 }
 
-// TestAReleaseLosesToANodeThatIsBack has the node of an old claim ask again
-// between the operator's decision and its write.
+// TestAReleaseLosesToANodeThatIsBack: the node asks between the operator's decision and its write.
 func TestAReleaseLosesToANodeThatIsBack(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})

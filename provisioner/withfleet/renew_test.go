@@ -21,7 +21,7 @@ import (
 
 const web1 = "web1.example.net"
 
-// provisioned returns a node that has been provisioned, with what it was given.
+// provisioned returns a provisioned node with its reply.
 func provisioned(f *testbed.Fleet, identity string) (*simnode.Node, *wire.Enrolled) {
 	n := f.Node(identity)
 	e := f.Enroll(n)
@@ -33,7 +33,7 @@ func TestANodeRenewsOverItsOwnSession(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n, first := provisioned(f, web1)
-	f.Clock.Advance(21 * 24 * time.Hour) // its token has expired since
+	f.Clock.Advance(21 * 24 * time.Hour) // its token has expired
 	next, second := f.Renew(n, first)
 	r := f.Record(web1)
 	if r.State != provisioner.StateProvisioned || r.Current.Serial != first.Serial || r.Next == nil || r.Next.Serial != second.Serial ||
@@ -73,8 +73,7 @@ func TestANodeRenewsOverItsOwnSession(t *testing.T) {
 	f.Check()
 }
 
-// TestTheSameRenewalGetsTheSameCertificate repeats a renewal whose reply was
-// lost, before and after the node has switched to what it got.
+// TestTheSameRenewalGetsTheSameCertificate repeats a renewal before and after the node has switched.
 func TestTheSameRenewalGetsTheSameCertificate(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -94,20 +93,19 @@ func TestTheSameRenewalGetsTheSameCertificate(t *testing.T) {
 	f.Check()
 }
 
-// TestANewerRenewalReplacesTheOneBefore has a node lose the key that it was
-// about to change to, and then one that has changed to it without being heard.
+// TestANewerRenewalReplacesTheOneBefore: a node loses its next key, and then its confirmation is lost.
 func TestANewerRenewalReplacesTheOneBefore(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n, first := provisioned(f, web1)
 	_, lost := f.Renew(n, first)
-	f.Clock.Advance(offerPace)
+	f.Clock.Advance(minOfferAge)
 	second, e2 := f.Renew(n, first)
 	if f.Admits(web1, lost.Serial) || !f.Admits(web1, first.Serial) || !f.Admits(web1, e2.Serial) {
 		t.Error("not exactly the current and the newest certificate are admitted")
 	}
 	old := f.DialFleet(n, first)
-	third, e3 := f.Renew(second, e2) // which has not confirmed it
+	third, e3 := f.Renew(second, e2) // unconfirmed
 	if f.Admits(web1, first.Serial) || !f.Admits(web1, e2.Serial) || !f.Admits(web1, e3.Serial) {
 		t.Error("not exactly what the node renewed by and what it was given are admitted")
 	}
@@ -120,8 +118,6 @@ func TestANewerRenewalReplacesTheOneBefore(t *testing.T) {
 	f.Check()
 }
 
-// TestARenewalForTheSameKey asks for another certificate for the key that has
-// one.
 func TestARenewalForTheSameKey(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -152,8 +148,7 @@ func TestARenewalForTheSameKey(t *testing.T) {
 	f.Check()
 }
 
-// TestRenewalsThatAreRefused has a row for every way in which a renewal is
-// refused. None leaves a trace on the record.
+// TestRenewalsThatAreRefused has a row per reason. None changes the record.
 func TestRenewalsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -224,7 +219,7 @@ func TestRenewalsThatAreRefused(t *testing.T) {
 	t.Cleanup(f.Check)
 }
 
-// must has a test end where a node cannot even make what it is to send.
+// must ends a test if the node cannot make its request.
 func must[T any](v T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -235,8 +230,7 @@ func must[T any](v T, err error) func(*testing.T) T {
 	}
 }
 
-// TestARenewalNeedsTheFleet has a machine with a token, and one that forges what
-// only the broker may say, try to renew.
+// TestARenewalNeedsTheFleet: neither a token nor a forged header is enough.
 func TestARenewalNeedsTheFleet(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -246,7 +240,7 @@ func TestARenewalNeedsTheFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The broker does not pass it on; were it to, the provisioner refuses.
+	// The broker stops it, and the provisioner would refuse it.
 	nc := f.Dial(n.Token)
 	ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 	defer cancel()
@@ -272,9 +266,7 @@ func TestARenewalNeedsTheFleet(t *testing.T) {
 	f.Check()
 }
 
-// TestARenewalKeepsTheTokensTerms makes configurations of what a token says, and
-// expects a renewal, which has none, to come to the same ones: by a template
-// and by a policy.
+// TestARenewalKeepsTheTokensTerms: template and policy make the same configuration without a token.
 func TestARenewalKeepsTheTokensTerms(t *testing.T) {
 	t.Parallel()
 	tests := map[string]testbed.Options{
@@ -321,7 +313,6 @@ configuration := {
 	}
 }
 
-// TestThePolicyMayRefuseARenewal leaves the node what it has.
 func TestThePolicyMayRefuseARenewal(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Policy: `package muster.enroll
@@ -346,7 +337,6 @@ deny contains sprintf("%s by %s of %s", [input.node.state, input.node.reason, in
 	f.Check()
 }
 
-// TestARenewalCostsNoQuota and is no new identity.
 func TestARenewalCostsNoQuota(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(1, 1)})

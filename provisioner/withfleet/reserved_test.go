@@ -10,8 +10,7 @@ import (
 	"muster/jwt"
 )
 
-// TestReservedNames are nobody's, whoever asks and however.
-func TestReservedNames(t *testing.T) {
+func TestNoRequestGetsAReservedName(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Reserved = []string{"*.privileged.example.net"} }})
 	urls := func(c *jwt.Claims) { c.Brokers = "nats://nats.example.net:4222," + c.Brokers }
@@ -19,7 +18,7 @@ func TestReservedNames(t *testing.T) {
 	for name, tt := range map[string]struct {
 		identity string
 		token    func(*jwt.Claims)
-		want     wire.Code // empty: let in
+		want     wire.Code // empty: admitted
 	}{
 		"the provisioner":               {"broker.fleet.test", nil, wire.CodeIdentityReserved},
 		"the broker":                    {"localhost", nil, wire.CodeIdentityReserved},

@@ -20,9 +20,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// TestRevocationsUnknownRefuseEverybody lets the log of revocations not be read,
-// and expects nobody admitted until it is again, and then everybody by itself.
-func TestRevocationsUnknownRefuseEverybody(t *testing.T) {
+// TestUnknownRevocationsRefuseAllRequests until the log can be read again.
+func TestUnknownRevocationsRefuseAllRequests(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n, e := inFleet(t, f, web1)
@@ -51,12 +50,12 @@ func TestRevocationsUnknownRefuseEverybody(t *testing.T) {
 	f.Check()
 }
 
-// heldLog is a log of revocations that one provisioner does not see, while it holds.
+// heldLog is a log of revocations whose entries are held back from one provisioner.
 type heldLog struct {
 	provisioner.Store
 	mu      sync.Mutex
 	hold    bool   // guarded by mu
-	applied func() // guarded by mu: what it has not seen, in order
+	applied func() // guarded by mu: held back, in order
 }
 
 // Logs implements [provisioner.Store].
@@ -66,7 +65,6 @@ func (h *heldLog) Logs() *orders.Logs {
 	return &logs
 }
 
-// heldRevocations is the log itself.
 type heldRevocations struct {
 	trust.Log[*trust.Revocation]
 	h *heldLog
@@ -96,7 +94,7 @@ func (h *heldLog) wrap(s provisioner.Store) provisioner.Store {
 	return h
 }
 
-// holds has it hold, or see what it has not seen.
+// holds starts or ends holding back.
 func (h *heldLog) holds(hold bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,8 +104,7 @@ func (h *heldLog) holds(hold bool) {
 	}
 }
 
-// TestCrashesWhileRevoking ends the one who revokes between any two of its steps,
-// and expects the rest to be done by whoever lives.
+// TestCrashesWhileRevoking ends the process between any two steps. Other processes complete the revocation.
 func TestCrashesWhileRevoking(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -122,7 +119,7 @@ func TestCrashesWhileRevoking(t *testing.T) {
 			if r := f.Record(web1); r.State != provisioner.StateProvisioned {
 				t.Errorf("record is %s already", r.State)
 			}
-			f.Revoke(web1) // asked again
+			f.Revoke(web1) // repeated
 		}, true},
 		"the store has it, and did not say so": {func(t *testing.T, f *testbed.Fleet) {
 			f.Faults.Appends(testbed.LostAnswer)
@@ -151,7 +148,7 @@ func TestCrashesWhileRevoking(t *testing.T) {
 			f.Faults.Inject(testbed.LostAnswer)
 			f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
 				go func() { f.Stop(); close(stopped) }()
-				select { // with nothing else in hand, a stop is there at once
+				select { // without requests in progress, a stop is immediate
 				case <-ctx.Done():
 					t.Error("the write ends with its process's serving")
 				case <-time.After(100 * time.Millisecond):
@@ -188,8 +185,8 @@ func TestCrashesWhileRevoking(t *testing.T) {
 			if tt.restart {
 				f.Stop()
 				f.Start()
-				// Before anybody is served, every other process can see it.
-				if logged(f) == 0 {
+				// Every other process sees it before requests are served.
+				if revocationCount(f) == 0 {
 					t.Error("the store has no entry")
 				}
 			}
@@ -205,23 +202,23 @@ func TestCrashesWhileRevoking(t *testing.T) {
 				t.Errorf("%d events, want 1", got)
 			}
 			f.Check()
-			// Asked again by whoever was told that it may not have happened.
+			// Repeated, since the outcome was unknown.
 			f.Revoke(web1)
 			f.Check()
 		})
 	}
 }
 
-// logged returns how many entries the log of revocations has.
-func logged(f *testbed.Fleet) (n int) {
+// revocationCount returns the number of revocations.
+func revocationCount(f *testbed.Fleet) (n int) {
 	for range f.Daemon().Store().Logs().Revocations.All() {
 		n++
 	}
 	return n
 }
 
-// TestANodeWithoutAReadableRecordIsKeptOut revokes by the name alone.
-func TestANodeWithoutAReadableRecordIsKeptOut(t *testing.T) {
+// TestANodeWithoutAReadableRecordIsRefused revokes by the name alone.
+func TestANodeWithoutAReadableRecordIsRefused(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	_, e := inFleet(t, f, web1)
@@ -229,7 +226,8 @@ func TestANodeWithoutAReadableRecordIsKeptOut(t *testing.T) {
 	if err := testbed.Orders(p).Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err, trust.ErrRecord) {
 		t.Errorf("RevokeNode = %v, want %v", err, trust.ErrRecord)
 	}
-	f.Eventually("its certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) }) // by a provisioner that can read it
+	// by a provisioner that can read it
+	f.Eventually("its certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) })
 	f.Check()
 }
 
@@ -240,8 +238,7 @@ func (illegible) Record(context.Context, wire.Identity) (*provisioner.Record, tr
 	return nil, 0, trust.ErrRecord
 }
 
-// TestRevocationRaces lets something else be written to the record between the
-// decision to revoke and its write, and the other way round.
+// TestRevocationRaces has another write between decision and write of a revocation, and the reverse.
 func TestRevocationRaces(t *testing.T) {
 	t.Parallel()
 	revoke := func(t *testing.T, p *provisioner.Provisioner) func(context.Context, *provisioner.Record) {
@@ -285,8 +282,8 @@ func TestRevocationRaces(t *testing.T) {
 		if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), web1, operate.GrantOrder{}, testbed.Operator()); err != nil {
 			t.Fatal(err)
 		}
-		// Before the entry is any other provisioner's to see, one has written a record with another key. Its reply waits for
-		// the entry that the name changed hands, which is decided on what the log has: the certificate never leaves.
+		// Another provisioner has written a record with another key. Its reply waits for the entry about the lost
+		// name, which meets the revocation: the certificate is never returned.
 		var refused error
 		late := &heldLog{}
 		blind := another(t, f, late.wrap)
@@ -339,15 +336,14 @@ func TestRevocationRaces(t *testing.T) {
 			}
 		}
 		f.Check()
-		// Whoever came last, retiring once more frees the name.
+		// Either way, retiring again frees the name.
 		f.Retire(web1)
 		f.Enroll(f.Node(web1))
 		f.Check()
 	})
 }
 
-// TestEveryProcessKeepsTheJournal has another process revoke, with a journal of
-// its own or none, and expects the entries in ours.
+// TestEveryProcessKeepsTheJournal: another process revokes, with or without a journal of its own.
 func TestEveryProcessKeepsTheJournal(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -366,11 +362,10 @@ func TestEveryProcessKeepsTheJournal(t *testing.T) {
 		b, err := os.ReadFile(path)
 		return err == nil && strings.Contains(string(b), `"elsewhere-1"`) && strings.Contains(string(b), `"elsewhere-2"`)
 	})
-	// The entry named nothing but the identity: what its record has goes along.
+	// The entry named only the identity; its certificates were added.
 	f.Eventually("its certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) })
 	f.Check()
-	// The entries of the supplement are in the journal, too, and all of it is read
-	// by the next start.
+	// Added entries are in the journal too, and the next start reads them.
 	f.Stop()
 	f.Start()
 	f.Check()

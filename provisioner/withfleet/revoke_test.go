@@ -22,16 +22,14 @@ import (
 	"muster/provisioner/trust"
 )
 
-// another returns one more provisioner on the fleet's store, as another process
-// would be: it has no connections to drop.
+// another returns another provisioner on the fleet's store, without connections.
 func another(t *testing.T, f *testbed.Fleet, wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
 	t.Helper()
 	p := f.Provisioner(wrap)
 	return p
 }
 
-// TestARevokedNodeIsNotRetiredByItsOldRevision retires nodes as they were shown, right after another provisioner has
-// revoked one, which its record does not say yet.
+// TestARevokedNodeIsNotRetiredByItsOldRevision: the revocation is not on the record yet.
 func TestARevokedNodeIsNotRetiredByItsOldRevision(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -57,8 +55,7 @@ func TestARevokedNodeIsNotRetiredByItsOldRevision(t *testing.T) {
 	}
 }
 
-// tokenID returns the id of a token, as anybody who has it and knows the signer
-// can tell.
+// tokenID returns the id of a token.
 func tokenID(t *testing.T, f *testbed.Fleet, text string) jwt.TokenID {
 	t.Helper()
 	v, err := f.Daemon().Operator().Gate.AdmitToken(text, "")
@@ -68,8 +65,7 @@ func tokenID(t *testing.T, f *testbed.Fleet, text string) jwt.TokenID {
 	return v.ID
 }
 
-// codeAt returns the code under which a provisioner refuses a node, "" if it
-// does not.
+// codeAt returns the code of a provisioner's refusal, or "".
 func codeAt(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) wire.Code {
 	_, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{})
 	return provisioner.CodeOf(err)
@@ -86,10 +82,9 @@ func inFleet(t *testing.T, f *testbed.Fleet, name string) (*simnode.Node, *wire.
 	return n, e
 }
 
-// TestARevokedTokenEnrollsNobody revokes a token that was signed elsewhere and
-// that nobody has seen, and expects it worthless at once where it was revoked,
-// and everywhere else soon, also over a connection that was there before.
-func TestARevokedTokenEnrollsNobody(t *testing.T) {
+// TestARevokedTokenEnrollsNoNode: an unknown token, at once where it was revoked and soon elsewhere, also over an
+// existing connection.
+func TestARevokedTokenEnrollsNoNode(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	other := another(t, f, nil)
@@ -115,7 +110,7 @@ func TestARevokedTokenEnrollsNobody(t *testing.T) {
 	if r := f.Record(web1); r != nil {
 		t.Errorf("record = %+v", r)
 	}
-	// Who enrolled with it stays, and other tokens are as good as before.
+	// Nodes that enrolled with it stay, and other tokens are good.
 	if err := f.Daemon().Admits(f.Context(), wire.Identity(before.Identity), beforeGot.Serial); err != nil {
 		t.Errorf("the node from before: %v", err)
 	}
@@ -143,8 +138,7 @@ func emitted(f *testbed.Fleet, typ events.Type) (list []events.Event) {
 	return list
 }
 
-// during is a store that does something when a record is read, once: after a
-// request was proven and before its record is written.
+// during is a store with a call at its first read of a record: after the proof, before the write.
 type during struct {
 	provisioner.Store
 	once func()
@@ -159,8 +153,7 @@ func (d *during) Record(ctx context.Context, id wire.Identity) (*provisioner.Rec
 	return r, after, err
 }
 
-// TestWhatIsRevokedDuringAnAttempt revokes between proof and record.
-func TestWhatIsRevokedDuringAnAttempt(t *testing.T) {
+func TestRevocationsDuringAnAttemptCount(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		revoke func(t *testing.T, f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node)
@@ -211,11 +204,9 @@ func TestWhatIsRevokedDuringAnAttempt(t *testing.T) {
 	}
 }
 
-// TestARevokedNodeIsOut revokes a node with a live connection, on another
-// provisioner than the one that it is connected to, and expects the connection
-// dropped and the node out: with its certificate, its key and its token, after a
-// restart too, and in sight of whoever reads the CRL.
-func TestARevokedNodeIsOut(t *testing.T) {
+// TestARevokedNodeIsRefusedEverywhere revokes at another provisioner: the connection is dropped, and certificate, key
+// and token are refused, also after a restart and by CRL.
+func TestARevokedNodeIsRefusedEverywhere(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	other := another(t, f, nil)
@@ -285,7 +276,7 @@ func TestARevokedNodeIsOut(t *testing.T) {
 	f.Check()
 }
 
-// TestARevokedAgentStaysOut has a real agent try everything that it knows.
+// TestARevokedAgentStaysOut has a real agent try everything.
 func TestARevokedAgentStaysOut(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -306,8 +297,7 @@ func TestARevokedAgentStaysOut(t *testing.T) {
 		}
 		return false
 	})
-	// Somebody takes its certificate away, so that it asks with its token, with
-	// and without its key.
+	// Without its certificate the agent uses its token, with and without its key.
 	for _, file := range []string{"certificate.pem", "private.pem"} {
 		a.Stop()
 		before := len(emitted(f, events.Refused))
@@ -333,9 +323,8 @@ func TestARevokedAgentStaysOut(t *testing.T) {
 	f.Check()
 }
 
-// TestARetiredNodeIsFree retires a live node: its connection is dropped, its
-// certificate revoked, and any key gets the name, which the entry then does
-// not hit, whoever reads the log anew.
+// TestARetiredNodeIsFree: its connection is dropped and its certificate revoked; any key gets the name, and the entry
+// does not hit it later.
 func TestARetiredNodeIsFree(t *testing.T) {
 	t.Parallel()
 	for _, revoked := range []bool{false, true} {
@@ -349,7 +338,7 @@ func TestARetiredNodeIsFree(t *testing.T) {
 			f.Revoke(web1)
 		}
 		f.Retire(web1)
-		f.Retire(web1) // once more is harmless
+		f.Retire(web1) // repeating is harmless
 		f.Eventually("the connection is dropped", live.IsClosed)
 		f.Eventually("the certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) })
 		if err := f.Daemon().Admits(f.Context(), web1, e.Serial); !deniedAs(err, wire.CodeIdentityRevoked) {
@@ -365,7 +354,7 @@ func TestARetiredNodeIsFree(t *testing.T) {
 			t.Errorf("the next owner after a restart: %v", err)
 		}
 		f.Check()
-		// The machine of before is a stranger now.
+		// The machine before is a stranger now.
 		if code := f.Refused(n); code != wire.CodeIdentityTaken {
 			t.Errorf("the owner of before: %q", code)
 		}
@@ -374,7 +363,7 @@ func TestARetiredNodeIsFree(t *testing.T) {
 		if err := f.Daemon().Admits(f.Context(), web1, nextGot.Serial); !deniedAs(err, wire.CodeIdentityRevoked) {
 			t.Errorf("admitted after the second retirement: %v", err)
 		}
-		f.Enroll(next) // its own key is not held against it
+		f.Enroll(next) // its own key is not revoked
 		f.Check()
 		if got := len(emitted(f, events.Retired)); got != 2 {
 			t.Errorf("%d events of retirement, want 2", got)
@@ -382,7 +371,7 @@ func TestARetiredNodeIsFree(t *testing.T) {
 	}
 }
 
-func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
+func TestImpossibleOrdersAreRefused(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	p, ctx := f.Daemon().Operator(), f.Context()
@@ -447,9 +436,8 @@ func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
 	f.Check()
 }
 
-// TestAGrantThatIsAskedForAgain repeats an order whose answer was lost, after the machine
-// that it was for has come: nobody else may take the name from that.
-func TestAGrantThatIsAskedForAgain(t *testing.T) {
+// TestARepeatedGrantGrantsNothing repeats an order after the granted machine has come.
+func TestARepeatedGrantGrantsNothing(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	inFleet(t, f, web1)
@@ -475,7 +463,6 @@ func TestAGrantThatIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestAGrantIsForOneKey grants a takeover to one key and to any.
 func TestAGrantIsForOneKey(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -506,7 +493,7 @@ func TestAGrantIsForOneKey(t *testing.T) {
 	f.Check()
 }
 
-// deniedAs reports whether the broker does not admit a connection, with this code.
+// deniedAs reports whether the broker refuses a connection with this code.
 func deniedAs(err error, code wire.Code) bool {
 	d := (*broker.Denied)(nil)
 	return errors.As(err, &d) && d.Code == code

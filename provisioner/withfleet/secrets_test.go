@@ -14,9 +14,8 @@ import (
 	"muster/jwt"
 )
 
-// TestSecretsStayInside takes a fleet through everything that can go well or
-// wrong at debug level, and has Check look for secrets in what was logged,
-// reported and stored. What is to be found nowhere is in every request.
+// TestSecretsStayInside takes a fleet through every success and failure at debug level. Check looks for secrets in
+// log, reports and store.
 func TestSecretsStayInside(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Policy: `package muster.enroll
@@ -66,7 +65,7 @@ allow if {
 	if code := f.Refused(other); code != wire.CodeIdentityTaken {
 		t.Errorf("another key = %s, want %s", code, wire.CodeIdentityTaken)
 	}
-	// Requests whose token is damaged, over a connection that has a good one.
+	// Requests with a damaged token, over a connection with a good one.
 	conn := f.Dial(f.Token(nil))
 	parts := strings.Split(token, ".")
 	for _, damaged := range []string{
@@ -78,7 +77,7 @@ allow if {
 			t.Errorf("a damaged token: %v, %v", r, err)
 		}
 	}
-	// Messages that are none, around everything secret.
+	// Malformed messages around every secret.
 	good, err := json.Marshal(f.Node("web4.example.net").Request())
 	if err != nil {
 		t.Fatal(err)
@@ -111,9 +110,8 @@ allow if {
 	}
 }
 
-// TestARefusedTokenIsNotQuoted presents tokens that are wrong at length, in a request and when it
-// connects. What is said of them is short; of one that a stranger has signed, it is enough to
-// find who holds it.
+// TestARefusedTokenIsNotQuoted presents long bad tokens. The texts are short; of a foreign signer's token they have a
+// fingerprint.
 func TestARefusedTokenIsNotQuoted(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -160,7 +158,7 @@ func TestARefusedTokenIsNotQuoted(t *testing.T) {
 	f.Check()
 }
 
-// encode returns a message as it goes over the wire.
+// encode returns a message in its wire form.
 func encode(t *testing.T, m any) []byte {
 	t.Helper()
 	b, err := wire.Encode(m)
@@ -170,7 +168,7 @@ func encode(t *testing.T, m any) []byte {
 	return b
 }
 
-// everything is all that a fleet leaves behind, by where it is.
+// everything is all output of a fleet, by place.
 func everything(f *testbed.Fleet) map[string]string {
 	all := map[string]string{"the log": f.Log()}
 	for _, m := range f.Stored() {

@@ -25,7 +25,7 @@ import (
 	"muster/provisioner/operate"
 )
 
-// newSigner returns a key and its public half as an operator has it.
+// newSigner returns a key and its public half.
 func newSigner(t *testing.T) (ed25519.PrivateKey, []byte, jwt.SignerID) {
 	t.Helper()
 	pub, key, err := ed25519.GenerateKey(rand.Reader)
@@ -57,9 +57,8 @@ func signedBy(t *testing.T, f *testbed.Fleet, key ed25519.PrivateKey, name strin
 	return n
 }
 
-// TestSignersComeAndGo adds a signer with limits at one provisioner, and expects
-// its tokens good within them, and no longer when it is removed, at every one
-// and after a restart.
+// TestSignersComeAndGo adds and removes a signer with limits at one provisioner. Every other one follows, also after
+// a restart.
 func TestSignersComeAndGo(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Site = "ams1" }})
@@ -89,7 +88,7 @@ func TestSignersComeAndGo(t *testing.T) {
 	}
 	everywhere(web, "")
 	everywhere(db, wire.CodeTokenIdentity)
-	// Other limits: it may sign for databases now, and elsewhere only.
+	// Other limits: databases now, and another site.
 	if _, err := testbed.Orders(ps[0]).Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "databases", Identities: []string{"db*.example.net"}}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
@@ -129,9 +128,8 @@ func TestSignersComeAndGo(t *testing.T) {
 	f.Check()
 }
 
-// TestASignerOfTheFileIsRemoved removes the only signer, which provisioner.yaml
-// has: its key is stolen. Nobody enrolls with it from then on, not for a moment
-// after a restart either, and the fleet goes on.
+// TestASignerOfTheFileIsRemoved removes the only signer of provisioner.yaml. Its tokens enroll no node, not even
+// right after a restart, and the fleet goes on.
 func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -151,7 +149,7 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	if code := codeAt(f, f.Daemon().Operator(), stranger); code != wire.CodeTokenInvalid {
 		t.Errorf("where it was removed: %q", code)
 	}
-	if _, err := f.Daemon().Orders().Nodes.Command(f.Context(), web1, operate.CommandOrder{Verb: wire.VerbReprovision}, testbed.Operator()); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "who was removed") {
+	if _, err := f.Daemon().Orders().Nodes.Command(f.Context(), web1, operate.CommandOrder{Verb: wire.VerbReprovision}, testbed.Operator()); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "which was removed") {
 		t.Errorf("a node of the fleet is sent to enroll with a token that is good no more: %v", err)
 	}
 	f.Eventually("the other provisioner refuses", func() bool {
@@ -169,7 +167,7 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 		f.Stop()
 		f.Start()
 	}
-	// The same key again, by somebody who has found it.
+	// The same key again.
 	found, public, _ := newSigner(t)
 	if _, err := f.Daemon().Orders().Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "new"}, testbed.Operator()); err != nil {
 		t.Fatal(err)
@@ -181,8 +179,7 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	f.Check()
 }
 
-// slowTrust is a store in which a process is stopped right before it adds a signer, an
-// operator or an entry of the allow-list, until it is told to go on.
+// slowTrust is a store whose process is suspended right before it adds a signer, an operator or an allow-list entry.
 type slowTrust struct {
 	provisioner.Store
 	stopped, goOn chan struct{}
@@ -196,10 +193,9 @@ func (s *slowTrust) Logs() *orders.Logs {
 	})
 }
 
-// TestARemovalIsNotUndoneByWhoWasStopped has a process stopped between its look at the
-// signers and its write of one, and another process remove that signer meanwhile: when the
-// first goes on, the signer stays removed, and who asked for it is told. Operators likewise.
-func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
+// TestASuspendedProcessUndoesNoRemoval: another process removes the signer between read and write. It stays removed,
+// and the order fails. Operators likewise.
+func TestASuspendedProcessUndoesNoRemoval(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	p := f.Daemon().Operator()

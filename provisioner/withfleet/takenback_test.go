@@ -15,8 +15,7 @@ import (
 	"muster/provisioner/operate"
 )
 
-// duringClaim is a store that calls meanwhile, once, between the decision over an attempt
-// and its record.
+// duringClaim is a store with one call between decision and record.
 type duringClaim struct {
 	provisioner.Store
 	meanwhile func()
@@ -30,10 +29,8 @@ func (s *duringClaim) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trus
 	return s.Store.AppendClaims(ctx, tid, e, after)
 }
 
-// TestWhatIsTakenBackMeanwhileLetsNobodyIn has an operator take back what a machine was let
-// in by while its request is in hand: it is as if it had come a moment later, and its use
-// of the token is given back.
-func TestWhatIsTakenBackMeanwhileLetsNobodyIn(t *testing.T) {
+// TestWithdrawnEntriesAdmitNoNode withdraws an entry during the request. The token's use is returned.
+func TestWithdrawnEntriesAdmitNoNode(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	f.Allow("owned*.example.net")

@@ -16,9 +16,8 @@ import (
 	"muster/provisioner/operate"
 )
 
-// eachDeath calls scene for a death before and after every call to the store,
-// until there is one call fewer than the step: that one has died nowhere. Its other processes
-// live until life is done.
+// eachDeath calls scene for a death before and after every call to the store, until one scene has survived. Its other
+// processes live until life is done.
 func eachDeath(t *testing.T, least int, scene func(life context.Context, step int, after bool) (calls int)) {
 	t.Helper()
 	for step := 0; ; step++ {
@@ -37,7 +36,7 @@ func eachDeath(t *testing.T, least int, scene func(life context.Context, step in
 	}
 }
 
-// listed waits until exactly this machine waits under its name.
+// listed waits until exactly this machine is pending under its name.
 func listed(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 	t.Helper()
 	f.Refused(n)
@@ -47,8 +46,7 @@ func listed(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 	})
 }
 
-// asks has a process decide about a machine, which asks again as nodes do where the store did
-// not answer in time: on a machine with much else to do that says nothing about either.
+// asks has a process decide, and again if the store did not answer in time.
 func asks(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) (e *wire.Enrolled, code wire.Code) {
 	f.Eventually("an answer to "+n.Identity, func() bool {
 		var err error
@@ -59,7 +57,7 @@ func asks(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) (e *wir
 	return e, code
 }
 
-// insist gives an order, and gives it again where the store did not answer in time.
+// insist gives an order, and again if the store did not answer in time.
 func insist(f *testbed.Fleet, p *provisioner.Provisioner, order func(context.Context, *provisioner.Provisioner) error) (err error) {
 	f.Eventually("an answer to an order", func() bool {
 		err = order(f.Context(), p)
@@ -68,10 +66,8 @@ func insist(f *testbed.Fleet, p *provisioner.Provisioner, order func(context.Con
 	return err
 }
 
-// TestADeathAtEveryStepOfAnApproval lets the operator's process die before and
-// after every call to its store while it approves, and the node's while it uses
-// that. Both ask again: the machine is in, with one approval that is spent, and
-// nobody else is.
+// TestADeathAtEveryStepOfAnApproval ends the operator's process at every call of an approval, and the node's while
+// using it. Both try again: the machine is in, and one approval is spent.
 func TestADeathAtEveryStepOfAnApproval(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -95,7 +91,7 @@ func TestADeathAtEveryStepOfAnApproval(t *testing.T) {
 		if _, code := asks(f, next, f.Node(n.Identity)); code != wire.CodeIdentityTaken {
 			t.Errorf("%s: another key with that name: %q", what, code)
 		}
-		// What was approved twice is spent once: the same key waits again.
+		// Two approvals of one key are spent at once: it is pending again.
 		if err := testbed.Orders(next).Nodes.Retire(f.Context(), id, operator); err != nil {
 			t.Fatal(err)
 		}

@@ -18,12 +18,11 @@ import (
 	"muster/provisioner/operate"
 )
 
-// operator is who says so in these tests.
+// operator is the operator in these tests.
 var operator = trust.Cause{By: "ann", Why: "ticket 17"}
 
-// waiting waits until exactly these machines are listed as waiting under their
-// names, in any order.
-func thoseWaiting(t *testing.T, f *testbed.Fleet, nodes ...*simnode.Node) []*waiting.Key {
+// thosePending waits until exactly these machines are pending, in any order.
+func thosePending(t *testing.T, f *testbed.Fleet, nodes ...*simnode.Node) []*waiting.Key {
 	t.Helper()
 	var list []*waiting.Key
 	f.Eventually("those who wait are listed", func() bool {
@@ -40,7 +39,7 @@ func thoseWaiting(t *testing.T, f *testbed.Fleet, nodes ...*simnode.Node) []*wai
 	return list
 }
 
-// events returns the events of a type.
+// eventsOf returns the events of a type.
 func eventsOf(f *testbed.Fleet, is events.Type) (list []events.Event) {
 	for _, e := range f.Events() {
 		if e.Type == is {
@@ -50,10 +49,9 @@ func eventsOf(f *testbed.Fleet, is events.Type) (list []events.Event) {
 	return list
 }
 
-// TestWaitingIsListedAndApproved is the whole way: a machine nobody knows waits,
-// is told so and when to come back, is listed with what it presented and nothing
-// secret, outlives a restart, and gets in once it is approved.
-func TestWaitingIsListedAndApproved(t *testing.T) {
+// TestPendingNodesAreListedAndApproved: an unknown machine gets a retry time, is listed without secrets, outlives a
+// restart, and gets in once approved.
+func TestPendingNodesAreListedAndApproved(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	n := f.Node("web1.example.net")
@@ -64,7 +62,7 @@ func TestWaitingIsListedAndApproved(t *testing.T) {
 	if r := reply.Refusal; r == nil || r.Code != wire.CodeApprovalPending || r.RetryAfter <= 0 {
 		t.Fatalf("reply = %+v, want approval_pending and when to come back", reply)
 	}
-	w := thoseWaiting(t, f, n)[0]
+	w := thosePending(t, f, n)[0]
 	if w.Code != wire.CodeApprovalPending || w.Asked != 1 || w.Source != "127.0.0.1" || w.Token != f.TokenID(n.Token) || w.SignerName != "signer" || w.KeyType != "P-256" || len(w.Reasons) != 1 {
 		t.Errorf("listed as %+v", w)
 	}
@@ -73,17 +71,17 @@ func TestWaitingIsListedAndApproved(t *testing.T) {
 	}
 	f.Stop()
 	f.Start()
-	thoseWaiting(t, f, n)
+	thosePending(t, f, n)
 	a, err := f.Daemon().Orders().Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator)
 	if err != nil || a.KeyHash != keyHash(t, n) || a.ExpiresAt.Sub(a.At) != operate.DefaultApprovalTTL {
 		t.Fatalf("approval = %+v, %v", a, err)
 	}
-	// The provisioner dies before the node asks again: the approval is on disk.
+	// The provisioner stops before the node asks again: the approval is on disk.
 	f.Stop()
 	f.Start()
 	f.Apply(n, f.Enroll(n))
-	f.Enroll(n) // again: its certificate is live, and costs no approval
-	thoseWaiting(t, f)
+	f.Enroll(n) // its certificate is live, so this costs no approval
+	thosePending(t, f)
 	if got := f.Record("web1.example.net").Approval; got == nil || got.ID != a.ID || got.By != "ann" {
 		t.Errorf("on record: approval %+v, want %s by ann", got, a.ID)
 	}
@@ -93,10 +91,9 @@ func TestWaitingIsListedAndApproved(t *testing.T) {
 	f.Check()
 }
 
-// TestWaitingIsNoNoise has machines ask again and again: that they wait is an event
-// once, until ten minutes have passed or they wait for something else, while each
-// ask is counted. It is the same for one whose name is another's, each key for itself.
-func TestWaitingIsNoNoise(t *testing.T) {
+// TestPendingNodesMakeFewEvents: one event per key, until ten minutes have passed or the code changes, while each
+// request is counted.
+func TestPendingNodesMakeFewEvents(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	f.Allow("web1.example.net")
@@ -145,8 +142,7 @@ func TestWaitingIsNoNoise(t *testing.T) {
 	})
 }
 
-// TestApprovalIsForOneKey has two machines wait with one name: the one that was
-// approved gets it, the other one waits on, now for a name that is taken.
+// TestApprovalIsForOneKey: the other machine with that name is now pending for a taken name.
 func TestApprovalIsForOneKey(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
@@ -154,7 +150,7 @@ func TestApprovalIsForOneKey(t *testing.T) {
 	first, second := f.Node("web1.example.net"), f.Node("web1.example.net")
 	f.Refused(first)
 	f.Refused(second)
-	thoseWaiting(t, f, first, second)
+	thosePending(t, f, first, second)
 	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "--fingerprint") {
 		t.Errorf("approval that names no key: %v", err)
 	}
@@ -170,7 +166,7 @@ func TestApprovalIsForOneKey(t *testing.T) {
 	f.Apply(second, f.Enroll(second))
 	f.Refused(first)
 	f.Eventually("the other one waits for a name that is taken", func() bool {
-		list := thoseWaiting(t, f, first)
+		list := thosePending(t, f, first)
 		return list[0].Code == wire.CodeIdentityTaken
 	})
 	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "muster node grant web1.example.net --fingerprint "+keyHash(t, first)) {
@@ -179,8 +175,7 @@ func TestApprovalIsForOneKey(t *testing.T) {
 	f.Check()
 }
 
-// TestApprovalIsSpentOnce has a machine that was approved lose its key, its
-// name, or its time.
+// TestApprovalIsSpentOnce: an approved machine loses its key, its name, or its time.
 func TestApprovalIsSpentOnce(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
@@ -188,7 +183,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 	approve := func(n *simnode.Node) {
 		t.Helper()
 		f.Refused(n)
-		thoseWaiting(t, f, n)
+		thosePending(t, f, n)
 		if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), keyHash(t, n)), time.Hour, operator); err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +194,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 	if code := f.Refused(changed); code != wire.CodeApprovalPending {
 		t.Errorf("another key than the one that was approved: %s", code)
 	}
-	thoseWaiting(t, f, n, changed)
+	thosePending(t, f, n, changed)
 	if _, err := testbed.Orders(p).Keys.Forget(f.Context(), operate.Named("web1.example.net", keyHash(t, n)), operator); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +214,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		t.Error("a spent approval let a retired machine in again")
 	}
 
-	// One that was never spent, since the allow-list let its machine in, is over as well.
+	// An approval that was never spent, since the allow-list admitted its machine, ends as well.
 	listed := f.Node("web3.example.net")
 	f.Refused(listed)
 	f.Eventually("it is listed", func() bool {
@@ -264,19 +259,18 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 	f.Check()
 }
 
-// TestRejectionIsFinal keeps a rejected key out of names that everybody may
-// have, also over a restart, until it is approved or forgotten; the node is told
-// no more than that it is not admitted.
+// TestRejectionIsFinal: a rejected key is refused every name, also after a restart, until it is approved or
+// forgotten. The node gets no reason.
 func TestRejectionIsFinal(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	n := f.Node("web1.example.net")
 	f.Refused(n)
-	thoseWaiting(t, f, n)
+	thosePending(t, f, n)
 	if _, err := f.Daemon().Orders().Keys.Reject(f.Context(), operate.Named("web1.example.net", ""), operator); err != nil {
 		t.Fatal(err)
 	}
-	thoseWaiting(t, f)
+	thosePending(t, f)
 	f.Allow("web1.example.net")
 	f.Stop()
 	f.Start()
@@ -286,7 +280,7 @@ func TestRejectionIsFinal(t *testing.T) {
 	if !strings.Contains(f.Cause("web1.example.net"), "rejected by ann") {
 		t.Errorf("cause: %s", f.Cause("web1.example.net"))
 	}
-	thoseWaiting(t, f)
+	thosePending(t, f)
 	p := f.Daemon().Operator()
 	if r := testbed.Orders(p).Keys.Rejected(); len(r) != 1 || r[0].KeyHash != keyHash(t, n) || r[0].Why != "ticket 17" {
 		t.Errorf("rejected: %+v", r)

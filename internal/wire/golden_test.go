@@ -37,7 +37,7 @@ var golden = map[string]any{
 	},
 	"applied-unusable.json": &wire.Applied{
 		ID: "k5Wn8Yr2TbV7qL0zH3mJ6A", Identity: "web1.example.net", Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40",
-		Digest: wire.Unusable("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", `log_level: is "loud"`),
+		Digest:    wire.Unusable("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", `log_level: is "loud"`),
 		Signature: []byte("signature"),
 	},
 	"command-question.json":     &wire.Command{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Identity: "web1.example.net", Verb: wire.VerbReprovision},

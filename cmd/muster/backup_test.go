@@ -59,7 +59,7 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "cut.backup"), string(whole[:len(whole)-7]))
-	run(1, `^muster: cut\.backup: not a whole backup: `, "backup", "--verify", "cut.backup")
+	run(1, `^muster: cut\.backup: not a complete backup: `, "backup", "--verify", "cut.backup")
 	run(1, "in use by another broker", "restore", "store.backup")
 	agent.stop()
 	provisioner.stop()
@@ -73,8 +73,8 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	lose("broker")
 	whoMayNotWriteIsTold(t, dir)
-	run(78, `(?m)^muster: store: the store is gone: that of installation \S+, which revocations\.journal is of: restore a backup; .*$`, "provisioner", "run")
-	run(1, "not a whole backup", "restore", "cut.backup")
+	run(78, `(?m)^muster: store: the store is gone: revocations\.journal belongs to installation \S+: restore a backup; .*$`, "provisioner", "run")
+	run(1, "not a complete backup", "restore", "cut.backup")
 	restored := `^\d+ messages of store\.backup restored, and 0 revocations of the journal; the store is in recovery since 20\S+Z\n` +
 		`muster: start the provisioner; nodes come back by their certificates\nmuster: limited tokens signed until now are frozen: .*\n` +
 		`muster: once the fleet is back: muster recovery end\n$`

@@ -78,6 +78,6 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	byToken := append(url, "--login", filepath.Join(dir, "anna.jwt"))
 	muster(t, dir, append([]string{"token", "list"}, byToken...)...)
 	socket("operator", "remove", "anna", "--why", "has left")
-	fails("no operator's credential", append([]string{"token", "list"}, url...)...)
-	fails("no operator's credential", append([]string{"token", "list"}, byToken...)...)
+	fails("not an operator's credential", append([]string{"token", "list"}, url...)...)
+	fails("not an operator's credential", append([]string{"token", "list"}, byToken...)...)
 }

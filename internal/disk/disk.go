@@ -35,7 +35,7 @@ func SpaceOf(dir string) (Space, error) {
 func NeedRoom(dir string, needed int64) error {
 	s, err := SpaceOf(dir)
 	if err == nil && s.Free < needed {
-		err = fmt.Errorf("%s: the disk has %s free, and needs %s: free some space", dir, Size(s.Free), Size(needed))
+		err = fmt.Errorf("%s: the disk has %s free, needs %s: free some space", dir, Size(s.Free), Size(needed))
 	}
 	return err
 }

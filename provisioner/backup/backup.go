@@ -26,7 +26,7 @@ const magic = "muster backup 1\n"
 const maxItemBytes = 8<<20 + 64<<10
 
 // ErrDamaged means that a file is not a complete backup. Take another one.
-var ErrDamaged = errors.New("not a whole backup")
+var ErrDamaged = errors.New("not a complete backup")
 
 // A Header describes a backup.
 type Header struct {

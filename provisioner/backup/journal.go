@@ -118,7 +118,7 @@ func (j *Journal) load(f *os.File) (whole int, err error) {
 func (j *Journal) addLine(line []byte) error {
 	sum, text, _ := bytes.Cut(line, []byte(" "))
 	if want := nextSum(j.sum, text); string(sum) != want {
-		return errors.New("it is not what was written, or a line before it is missing")
+		return errors.New("the checksum is wrong: the line was altered, or a line before it is missing")
 	}
 	if j.sum == "" {
 		var head journalHead
@@ -193,7 +193,7 @@ func (j *Journal) Append(entries ...*trust.Revocation) error {
 		return j.failed
 	}
 	if j.installation == "" {
-		return fmt.Errorf("%s: a revocation before the installation is known", j.path)
+		return fmt.Errorf("%s: no revocation can be written before the installation is known", j.path)
 	}
 	if err := j.write(news...); err != nil {
 		return err

@@ -76,11 +76,11 @@ func (r *Reader) Next() (*Message, error) {
 		}
 		return i.Message, nil
 	case i.Summary == nil:
-		return nil, errDamaged("it has an item that is none")
+		return nil, errDamaged("an empty item")
 	case !slices.Equal(i.Summary.Streams, r.summary.Streams):
 		return nil, errDamaged("it has %+v, and should have %+v", r.summary.Streams, i.Summary.Streams)
 	case r.lines.Scan():
-		return nil, errDamaged("something comes after its end")
+		return nil, errDamaged("data after the end")
 	case r.lines.Err() != nil:
 		return nil, readError(r.lines.Err())
 	}

@@ -27,13 +27,13 @@ var AlarmCodes = []wire.Code{
 
 // alarmRemedies are for alarms whose codes are not those of refusals.
 var alarmRemedies = map[wire.Code]string{
-	AlarmClockDiffers:         "set the clock of the provisioner's machine right, or that of the NATS servers",
-	AlarmPolicyRefused:        "mend the policy's files, or put those before back: `muster policy test` says what is wrong with them",
-	AlarmAllowsAll:            "`muster allow remove '*'`: until then the holder of any token gets in under any free name",
-	AlarmWebhookFailed:        "`muster webhook list` says what its endpoint answers, `muster webhook test` tries it",
-	AlarmBrokersMisconfigured: "give all provisioners the same files in `cluster`, and all servers the `auth_callout` that `muster broker config` prints; the cause says what is wrong",
-	AlarmEntryUnread:          "give the order again with this version of muster, which replaces the entry; or run the version that wrote it",
-	AlarmRecovery:             "once the fleet is back, `muster recovery end`; approve names that have no certificate with their keys; `muster token unfreeze` gives a limited token the uses that it has left",
+	AlarmClockDiffers:         "set the clock of the provisioner's machine or of the NATS servers",
+	AlarmPolicyRefused:        "correct the policy's files or restore the previous ones; `muster policy test` shows the errors",
+	AlarmAllowsAll:            "`muster allow remove '*'`; until then any token enrolls any free name",
+	AlarmWebhookFailed:        "`muster webhook list` shows the endpoint's answer, `muster webhook test` sends a test event",
+	AlarmBrokersMisconfigured: "give all provisioners the same files in `cluster`, and all servers the `auth_callout` that `muster broker config` prints",
+	AlarmEntryUnread:          "give the order again with this version of muster, or run the version that wrote the entry",
+	AlarmRecovery:             "once the fleet is back, `muster recovery end`; approve names without a certificate by key; `muster token unfreeze` sets the uses that a limited token has left",
 }
 
 // Codes returns the codes of events: of refusals and of alarms.

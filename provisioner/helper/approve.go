@@ -23,7 +23,7 @@ func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) erro
 	case h.approvals <- struct{}{}:
 		defer func() { <-h.approvals }()
 	default:
-		return fmt.Errorf("autosign: %w: not asked, it is asked about %d nodes already", ErrFailed, cap(h.approvals))
+		return fmt.Errorf("autosign: %w: not run, %d nodes wait for it already", ErrFailed, cap(h.approvals))
 	}
 	done, err := h.acquire(ctx)
 	if err != nil {

@@ -200,7 +200,7 @@ func (h *Helper) acquire(ctx context.Context) (done func(), err error) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		why = ErrTimeout
 	}
-	return nil, fmt.Errorf("%w: waiting for its turn (%d run already): %w", why, cap(h.slots), ctx.Err())
+	return nil, fmt.Errorf("%w: waiting for a free slot (%d running): %w", why, cap(h.slots), ctx.Err())
 }
 
 // checkFiles checks names of pushed policies, which become file names on the node.

@@ -23,7 +23,7 @@ import (
 var (
 	// ErrLogin means that the credential is not an operator's. Keep its text in the log: a stranger must not learn
 	// which operators exist.
-	ErrLogin = errors.New("no operator's credential")
+	ErrLogin = errors.New("not an operator's credential")
 
 	// ErrLimited means too many failures from this address. Try again in a second.
 	ErrLimited = errors.New("too many failed logins from this address")
@@ -51,7 +51,7 @@ func asValidityError(err error, leaf *x509.Certificate, now time.Time) error {
 	if now.Before(leaf.NotBefore) {
 		when, edge = "begins", leaf.NotBefore
 	}
-	return &UntimelyError{fmt.Errorf("the certificate %s %s, and here it is %s", when, edge.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
+	return &UntimelyError{fmt.Errorf("the certificate %s %s, the time here is %s", when, edge.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
 }
 
 // A Login is an authenticated operator, for one request.
@@ -102,7 +102,7 @@ func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, inte
 			return name, nil, by.Err()
 		}
 		if serial != e.Serial || !bytes.Equal(leaf.RawSubjectPublicKeyInfo, e.Key) {
-			return name, nil, fmt.Errorf("certificate %s, want %q, the one that was issued last", serial, e.Serial)
+			return name, nil, fmt.Errorf("certificate %s, want the newest, %q", serial, e.Serial)
 		}
 		return name, e, nil
 	})

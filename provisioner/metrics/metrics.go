@@ -56,29 +56,29 @@ func New(version string, state func() State) *Metrics {
 	info.WithLabelValues(version).Set(1)
 	r.MustRegister(info)
 
-	enrollments := m.vec("muster_enrollments_total", "Certificates put on record for nodes that enrolled, by the ground on which the key has its identity.", "reason")
+	enrollments := m.vec("muster_enrollments_total", "Certificates put on record for nodes that enrolled, by the reason why the key may have the identity.", "reason")
 	m.enrollments = map[provisioner.Reason]prometheus.Counter{}
 	for _, reason := range slices.Concat(provisioner.Reasons, []provisioner.Reason{Other}) {
 		m.enrollments[reason] = enrollments.WithLabelValues(string(reason))
 	}
-	m.renewals = m.counter("muster_renewals_total", "Certificates put on record in place of live ones, for nodes that renewed.")
+	m.renewals = m.counter("muster_renewals_total", "Certificates put on record for nodes that renewed.")
 	m.confirmations = m.counter("muster_confirmations_total", "Confirmations of nodes that certificate and configuration are on their disks.")
 	repeated := m.vec("muster_repeated_answers_total", "Requests that got an earlier answer again, without a write.", "request")
 	for _, k := range provisioner.RequestKinds {
 		m.repeated = append(m.repeated, repeated.WithLabelValues(k))
 	}
-	m.refusals = m.codes("muster_refusals_total", "Requests that were refused although somebody is behind them: their token or certificate is good.")
-	m.attempts = m.codes("muster_attempts_refused_total", "Requests that were refused and prove nothing about their sender.")
+	m.refusals = m.codes("muster_refusals_total", "Refused requests with a valid token or certificate.")
+	m.attempts = m.codes("muster_attempts_refused_total", "Refused requests without valid credentials.")
 	m.connections = m.codes("muster_connections_refused_total", "Connections that this provisioner did not admit to the broker.")
-	m.unreported = m.counter("muster_attempts_unreported_total", "Attempts without an event or a line in the log, since their source or node makes too many.")
-	m.cloned = m.counter("muster_nodes_cloned_total", "Identities of which two live machines were seen to use one key.")
-	m.busy = m.counter("muster_busy_total", "Requests that found no room and were told when to come back.")
+	m.unreported = m.counter("muster_attempts_unreported_total", "Attempts above the rate limit of their source or node, without an event or log line.")
+	m.cloned = m.counter("muster_nodes_cloned_total", "Identities whose key was seen on two live machines.")
+	m.busy = m.counter("muster_busy_total", "Requests refused as busy.")
 
 	durations := m.histogram("muster_step_duration_seconds", "Time of each step of a request, refused or not.", "step")
 	for _, s := range provisioner.Steps {
 		m.steps = append(m.steps, durations.WithLabelValues(s))
 	}
-	durations = m.histogram("muster_request_duration_seconds", "Time from a request's being decoded to its answer, refused or not.", "request")
+	durations = m.histogram("muster_request_duration_seconds", "Time from decoding a request to its answer, refused or not.", "request")
 	for _, k := range provisioner.RequestKinds {
 		m.requests = append(m.requests, durations.WithLabelValues(k))
 	}

@@ -37,12 +37,12 @@ func (s stateCollector) Describe(chan<- *prometheus.Desc) {}
 // Collect implements [prometheus.Collector].
 func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	now, out := s(), scrape{c}
-	out.gauge("muster_requests_in_hand", "Requests that are being worked on.", float64(now.InHand))
-	out.gauge("muster_attempt_sources", "Addresses from which requests that prove nothing have come within the last seconds.", float64(now.Sources))
+	out.gauge("muster_requests_in_hand", "Requests in progress.", float64(now.InHand))
+	out.gauge("muster_attempt_sources", "Addresses with refused requests without valid credentials in the last seconds.", float64(now.Sources))
 	out.gauge("muster_store_up", "1 if the store can be written, as far as is known.", boolValue(now.StoreUp))
 	out.gauge("muster_tokens_frozen", "1 if a recovery has frozen the limited tokens that were signed before it.", boolValue(now.Frozen))
-	out.gauge("muster_enrollment_paused", "Pauses of enrollment that stand: of the installation, or of sites.", float64(now.Paused))
-	out.counter("muster_events_dropped_total", "Events that were lost since the broker did not take them.", now.EventsDropped)
+	out.gauge("muster_enrollment_paused", "Active pauses of enrollment, of the installation or of sites.", float64(now.Paused))
+	out.counter("muster_events_dropped_total", "Events lost because the broker did not accept them.", now.EventsDropped)
 	for _, code := range events.AlarmCodes {
 		stands := slices.ContainsFunc(now.Alarms, func(a events.Alarm) bool { return a.Code == code })
 		out.gauge("muster_alarm_standing", "1 while the alarm stands: an operator must act.", boolValue(stands), label{"code", string(code)})
@@ -55,15 +55,15 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	}
 	if u := now.Stored; u != nil {
 		out.gauge("muster_store_used_bytes", "Size of the embedded broker's streams.", float64(u.Used))
-		out.gauge("muster_store_limit_bytes", "Size at which the embedded broker takes no more.", float64(u.Limit))
+		out.gauge("muster_store_limit_bytes", "Size limit of the embedded broker's streams.", float64(u.Limit))
 	}
 	if now.CRLBytes > 0 {
 		out.gauge("muster_crl_bytes", "Size of the longest list of revoked certificates.", float64(now.CRLBytes))
 	}
 	if k := now.Certificates; k != nil {
-		const soon = "Those of muster_certificates_live that end within the time; renewal is due at two thirds of their life."
-		out.gauge("muster_certificates_live", "Certificates that nodes have confirmed and that have not ended.", float64(k.Live))
-		out.gauge("muster_certificates_expired", "Nodes on record, neither revoked nor retired, whose certificate has ended.", float64(k.Expired))
+		const soon = "Certificates of muster_certificates_live that expire within the time; renewal is due at two thirds of their life."
+		out.gauge("muster_certificates_live", "Confirmed certificates that have not expired.", float64(k.Live))
+		out.gauge("muster_certificates_expired", "Nodes on record, neither revoked nor retired, whose certificate has expired.", float64(k.Expired))
 		out.gauge("muster_certificates_expiring", soon, float64(k.Day), label{"within", "1d"})
 		out.gauge("muster_certificates_expiring", soon, float64(k.Week), label{"within", "7d"})
 	}
@@ -90,13 +90,13 @@ func (l scrape) add(t prometheus.ValueType, name, help string, v float64, labels
 }
 
 func (l scrape) webhook(w *events.Webhook) {
-	const deliveries = "Attempts to deliver events to a webhook: delivered or failed; given_up counts events that are not tried any more."
+	const deliveries = "Attempts to deliver events to a webhook: delivered or failed; given_up counts abandoned events."
 	which := label{"webhook", w.Name}
 	for result, n := range map[string]uint64{"delivered": w.Delivered, "failed": w.Failed, "given_up": w.GivenUp} {
 		l.counter("muster_webhook_deliveries_total", deliveries, n, which, label{"result", result})
 	}
-	l.gauge("muster_webhook_waiting_events", "Events that a webhook's endpoint has not taken, of all provisioners; looked up every ten seconds.", float64(w.Waiting), which)
-	l.gauge("muster_webhook_lag_seconds", "Age of the event whose delivery was tried last; 0 if none waits.", w.Lag.Seconds(), which)
+	l.gauge("muster_webhook_waiting_events", "Events waiting for a webhook's endpoint, of all provisioners; updated every ten seconds.", float64(w.Waiting), which)
+	l.gauge("muster_webhook_lag_seconds", "Age of the event that was tried last; 0 if none waits.", w.Lag.Seconds(), which)
 }
 
 func boolValue(b bool) float64 {

@@ -234,7 +234,7 @@ func TestMessagesThatNoStoreHasAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, m := range map[string]struct{ stream, subject, data, want string }{
-		"another stream":      {"MUSTER_EVENTS", "muster.event.x", "{}", "none that is kept"},
+		"another stream":      {"MUSTER_EVENTS", "muster.event.x", "{}", "not part of a backup"},
 		"a record of another": {"MUSTER_NODES", "muster.node.web2", string(good), `record of "web1.example.net" on muster.node.web2`},
 		"no record":           {"MUSTER_NODES", "muster.node.web1_example_net", "{}", "schema 0, want 1"},
 		"claims":              {"MUSTER_CLAIMS", "muster.claims.x", "{}", "schema 0, want 1"},

@@ -38,7 +38,7 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 			return fmt.Errorf("write installation: %w", err)
 		}
 	}
-	return errors.New("installation: written and not found")
+	return errors.New("installation: not found after writing it")
 }
 
 // checkComplete returns [ErrLost] if the expected installation, the installation beside records, or a stream of records
@@ -59,7 +59,7 @@ func (c *client) checkComplete(ctx context.Context, id string) (found *Watermark
 		return nil, there.errHalfRestored()
 	}
 	if !installed && id != "" {
-		return nil, fmt.Errorf("%w: that of installation %s, which revocations.journal is of: restore a backup; without one, all tokens have their uses again and nothing is revoked once the journal is moved away", ErrLost, id)
+		return nil, fmt.Errorf("%w: revocations.journal belongs to installation %s: restore a backup; without one, move the journal away: then all tokens are unspent and nothing is revoked", ErrLost, id)
 	}
 	for _, name := range durableStreams {
 		switch mark, there := found.Streams[name]; {
@@ -73,15 +73,15 @@ func (c *client) checkComplete(ctx context.Context, id string) (found *Watermark
 }
 
 func errStreamLost(stream string) error {
-	return fmt.Errorf("%w: stream %s is not there, and others of the store are: it was deleted, or its disk is another one: "+
-		"give the servers the disks back that have it, or restore a backup into an empty store", ErrLost, stream)
+	return fmt.Errorf("%w: stream %s is missing: it was deleted, or its disk was replaced: "+
+		"give the servers their disks back, or restore a backup into an empty store", ErrLost, stream)
 }
 
 func (i Installation) errHalfRestored() error {
-	return fmt.Errorf("%w: that of backup %s, begun at %s: restore once more", ErrHalfRestored, i.Restoring, i.CreatedAt.Format(time.RFC3339))
+	return fmt.Errorf("%w: restore of backup %s, begun at %s: restore it again", ErrHalfRestored, i.Restoring, i.CreatedAt.Format(time.RFC3339))
 }
 
 func (i Installation) errWrongAuthority(fingerprint string) error {
-	return fmt.Errorf("%w: it is bound to the CA certificate %s, ours is %s: use the data directory that belongs to this CA, "+
-		"list it in ca.previous if ours was rolled over from it, or use the `ca:` of the provisioner that rolled ours over", ErrInstallation, i.CAFingerprint, fingerprint)
+	return fmt.Errorf("%w: it is bound to the CA certificate %s, ours is %s: use the data directory of this CA, "+
+		"list the store's CA in ca.previous if ours was rolled over from it, or use the `ca:` of the provisioner that did that", ErrInstallation, i.CAFingerprint, fingerprint)
 }

@@ -17,7 +17,7 @@ import (
 // Errors of [Follower.Run].
 var (
 	// ErrStreamGone means that a followed stream was deleted, and perhaps made anew.
-	ErrStreamGone = errors.New("the stream that is followed was deleted")
+	ErrStreamGone = errors.New("the stream was deleted")
 
 	// ErrStreamShorter means that a stream has lost messages that were read.
 	ErrStreamShorter = errors.New("the store has lost entries that were read")
@@ -132,7 +132,7 @@ func (f *Follower) Fresh() error {
 	if age <= trust.MaxAge {
 		return nil
 	}
-	err := fmt.Errorf("%w: %s last seen %v ago, limit %v", trust.ErrRevocationsUnknown, f.stream, age.Round(time.Millisecond), trust.MaxAge)
+	err := fmt.Errorf("%w: %s was last read %v ago, limit %v", trust.ErrRevocationsUnknown, f.stream, age.Round(time.Millisecond), trust.MaxAge)
 	if f.lastErr != nil {
 		return fmt.Errorf("%w: %w", err, f.lastErr)
 	}
@@ -217,7 +217,7 @@ func majoritySilence(info *jetstream.StreamInfo) (time.Duration, error) {
 	}
 	needed := info.Config.Replicas / 2 // besides the leader
 	if len(silent) < needed {
-		return 0, fmt.Errorf("the leader hears of %d of the %d replicas that it needs", len(silent), needed)
+		return 0, fmt.Errorf("the leader hears from %d replicas, needs %d", len(silent), needed)
 	}
 	if needed == 0 {
 		return 0, nil

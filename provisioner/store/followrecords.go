@@ -137,6 +137,6 @@ func (f *recordFollower) deliver(ctx context.Context, m message) {
 	if id, err := wire.ParseSubjectToken(m.subject[len(subjectNode):]); err == nil {
 		f.each(id, m.data, trust.Revision(m.sequence))
 	} else {
-		f.s.log.WarnContext(ctx, "record on no identity's subject", "subject", m.subject, "err", err)
+		f.s.log.WarnContext(ctx, "record on the subject of no identity", "subject", m.subject, "err", err)
 	}
 }

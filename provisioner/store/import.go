@@ -22,7 +22,7 @@ import (
 var ErrNotEmpty = errors.New("store is not empty")
 
 // ErrHalfRestored means that a restore was cut short. Restore once more; serve nothing until then.
-var ErrHalfRestored = errors.New("store was not restored to its end")
+var ErrHalfRestored = errors.New("the restore was not completed")
 
 // restoreAckTimeout is far above the 4 to 9 s of an election (measured).
 const restoreAckTimeout = time.Minute
@@ -146,7 +146,7 @@ func (i *Import) install(ctx context.Context, installation []byte) error {
 	after := min(i.last[streamEntries], 1)
 	_, err := publish(ctx, i.client.js, subjectInstallation, installation, after)
 	if errors.Is(err, trust.ErrConflict) {
-		return fmt.Errorf("%w: somebody else writes to stream %s: stop all provisioners", ErrNotEmpty, streamEntries)
+		return fmt.Errorf("%w: another process writes to stream %s: stop all provisioners", ErrNotEmpty, streamEntries)
 	}
 	i.last[streamEntries]++
 	return err
@@ -247,7 +247,7 @@ func (i *Import) checkSequences(ctx context.Context) error {
 			return fmt.Errorf("stream %s: %w", name, err)
 		}
 		if got, want := stream.CachedInfo().State.LastSeq, i.last[name]; got != want {
-			return fmt.Errorf("stream %s: ends at sequence %d, want %d: somebody else writes to this store; stop all provisioners", name, got, want)
+			return fmt.Errorf("stream %s: ends at sequence %d, want %d: another process writes to this store: stop all provisioners", name, got, want)
 		}
 	}
 	return nil

@@ -52,7 +52,7 @@ func TestARestoreThatIsNotAlone(t *testing.T) {
 		if _, err := into.js.Publish(into.ctx, subject, []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := i.Done(into.ctx); err == nil || !strings.Contains(err.Error(), "somebody else writes") {
+		if _, err := i.Done(into.ctx); err == nil || !strings.Contains(err.Error(), "another process writes") {
 			t.Errorf("%s: %v", subject, err)
 		}
 		write(t, into, begin(t, into), out.messages) // and it can be begun again

@@ -100,7 +100,7 @@ func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
 		r.encode(ctx, open())
 		if dropped := r.dropped.Load(); dropped >= 2*warned+1 { // the first, and each time the number doubles
 			warned = dropped
-			r.log.WarnContext(ctx, "decisions are not recorded: there are too many at once, or the store takes none", "left_out", dropped)
+			r.log.WarnContext(ctx, "decisions not recorded: too many at once, or the store is not available", "left_out", dropped)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -150,7 +150,7 @@ func (r *Recorder) write(s *Store, batch []byte) error {
 	case !s.nc.IsConnected():
 		return errors.New("the broker is away") // the connection's buffer is for events
 	case s.room.Load() <= 0:
-		return errors.New("the rest of the disk is for revocations")
+		return errors.New("the remaining space is reserved for revocations")
 	}
 	r.packed = r.encoder.EncodeAll(batch, r.packed[:0])
 	return s.nc.Publish(subjectInputs, r.packed)

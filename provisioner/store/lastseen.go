@@ -69,7 +69,7 @@ func (c *client) poll(ctx context.Context, stream string, every time.Duration, c
 			said = ""
 		case err.Error() != said:
 			said = err.Error()
-			c.log.WarnContext(ctx, "store is followed again", "stream", stream, "err", err)
+			c.log.WarnContext(ctx, "reading a stream failed, trying again", "stream", stream, "err", err)
 		}
 		select {
 		case <-ctx.Done():

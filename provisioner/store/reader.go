@@ -22,7 +22,7 @@ const (
 	maxStalls = 2
 )
 
-var errStalled = errors.New("nothing comes of what is ahead")
+var errStalled = errors.New("pending messages do not arrive")
 
 // A streamReader reads a stream once. It is not safe for concurrent use. Close it.
 type streamReader struct {

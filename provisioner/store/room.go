@@ -27,7 +27,7 @@ func (s *Store) SetRoom(bytes int64) { s.room.Store(bytes) }
 
 func (c *client) useRoom(subject string, b []byte) error {
 	if c.room.Add(-int64(len(subject)+len(b)+messageOverhead)) < 0 {
-		return fmt.Errorf("%w: the rest is for revocations", trust.ErrStoreFull)
+		return fmt.Errorf("%w: the remaining space is reserved for revocations", trust.ErrStoreFull)
 	}
 	return nil
 }

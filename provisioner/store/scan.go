@@ -41,7 +41,7 @@ func lastPerSubject(filter string) jetstream.OrderedConsumerConfig {
 	return jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
 }
 
-var errBehind = errors.New("the server is behind")
+var errBehind = errors.New("the replica lags behind")
 
 func (l *streamReader) each(ctx context.Context, through uint64, each func(message) error) error {
 	for read := uint64(0); l.pending > 0 || read < through; { // an empty set delivers nothing

@@ -36,7 +36,7 @@ type WaiterStore struct{ *client }
 func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*waiting.Key, trust.Revision, error) {
 	w, revision, err := getLast[waiting.Key](ctx, s.client, streamWaiting, keySubject(subjectWaiting, id, keyHash))
 	if err != nil {
-		return nil, revision, fmt.Errorf("read waiter %q: %w", id, err)
+		return nil, revision, fmt.Errorf("read pending key of %q: %w", id, err)
 	}
 	return w, revision, nil
 }
@@ -49,14 +49,14 @@ func (s *WaiterStore) PutWaiter(ctx context.Context, w *waiting.Key, after trust
 	if after == 0 {
 		info, err := s.info(ctx, streamWaiting, jetstream.WithSubjectFilter(subjectWaiting+w.Identity.SubjectToken()+".*"))
 		if err != nil {
-			return fmt.Errorf("count waiters %q: %w", w.Identity, err)
+			return fmt.Errorf("count pending keys of %q: %w", w.Identity, err)
 		}
 		if len(info.State.Subjects) >= maxWaitingKeys {
-			return fmt.Errorf("write waiter %q: %w: %d", w.Identity, waiting.ErrTooMany, maxWaitingKeys)
+			return fmt.Errorf("write pending key of %q: %w: %d", w.Identity, waiting.ErrTooMany, maxWaitingKeys)
 		}
 	}
 	if _, err := s.put(ctx, keySubject(subjectWaiting, w.Identity, w.KeyHash), w, uint64(after)); err != nil {
-		return fmt.Errorf("write waiter %q: %w", w.Identity, err)
+		return fmt.Errorf("write pending key of %q: %w", w.Identity, err)
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash 
 		return struct{}{}, s.handles[streamWaiting].Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
 	})
 	if err != nil {
-		return fmt.Errorf("remove waiter %q: %w", id, err)
+		return fmt.Errorf("remove pending key of %q: %w", id, err)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*
 	return s.scan(ctx, streamWaiting, 0, lastPerSubject(filter), func(m message) error {
 		var w waiting.Key
 		if err := decode(m.data, &w); err != nil {
-			s.log.WarnContext(ctx, "entry of a node that waits not read", "subject", m.subject, "err", err)
+			s.log.WarnContext(ctx, "pending key not read", "subject", m.subject, "err", err)
 			return nil
 		}
 		return each(&w, trust.Revision(m.sequence))
@@ -107,7 +107,7 @@ func (s *WaiterStore) CountWaiters(ctx context.Context) (int, error) {
 	defer cancel()
 	info, err := s.info(ctx, streamWaiting)
 	if err != nil {
-		return 0, fmt.Errorf("count who waits: %w", err)
+		return 0, fmt.Errorf("count pending keys: %w", err)
 	}
 	return int(info.State.Msgs), nil
 }

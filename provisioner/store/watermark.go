@@ -65,14 +65,14 @@ func (w *Watermark) Missing(found map[string]Mark) error {
 		since := "since " + w.At.UTC().Format(time.RFC3339)
 		switch {
 		case !there:
-			errs = append(errs, fmt.Errorf("%w: stream %s is not there, it had %d messages", ErrDamaged, name, before.Messages))
+			errs = append(errs, fmt.Errorf("%w: stream %s is missing, it had %d messages", ErrDamaged, name, before.Messages))
 		case !now.Created.Equal(before.Created):
 			errs = append(errs, fmt.Errorf("%w: stream %s was made anew %s", ErrDamaged, name, since))
 		case now.Last < before.Last || now.Messages < before.Messages || now.Subjects < before.Subjects:
-			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages up to %d about %d keys, %s it had %d up to %d about %d",
+			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages up to sequence %d for %d keys, %s it had %d up to %d for %d",
 				ErrDamaged, name, now.Messages, now.Last, now.Subjects, since, before.Messages, before.Last, before.Subjects))
 		case keepsAll(name) && now.Last-now.Messages > before.Last-before.Messages:
-			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages, its last is number %d",
+			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages, but its last sequence is %d",
 				ErrDamaged, name, now.Messages, now.Last))
 		}
 	}
@@ -225,15 +225,15 @@ func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Waterma
 	}
 	switch {
 	case mark == nil && !found.empty() && !cfg.FirstWatermark:
-		return adviseLost(fmt.Errorf("%w: there is none in %s", ErrNoWatermark, cfg.Watermarks[0]))
+		return adviseLost(fmt.Errorf("%w: %s is missing", ErrNoWatermark, cfg.Watermarks[0]))
 	case mark == nil:
 		if !found.empty() {
-			s.log.InfoContext(ctx, "first watermark of this provisioner is what the store has", "path", cfg.Watermarks[0])
+			s.log.InfoContext(ctx, "first watermark written from the present state of the store", "path", cfg.Watermarks[0])
 		}
 		// First of all: a process that is killed must not leave messages without a watermark.
 		return s.guard.write(found)
 	case found.Epoch > mark.Epoch:
-		s.log.WarnContext(ctx, "watermark begins anew with the recovery of the store", "epoch", found.Epoch)
+		s.log.WarnContext(ctx, "watermark restarts after a recovery of the store", "epoch", found.Epoch)
 		return nil
 	case cfg.FirstWatermark: // a cluster
 		s.guard.previous, s.guard.written = mark, mark

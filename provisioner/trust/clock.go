@@ -29,7 +29,7 @@ const (
 var ErrClock = errors.New("clock is behind")
 
 // ErrClockDiffers means that the clock differs from the store's; see [Clock.Differs].
-var ErrClockDiffers = errors.New("clock is not that of the store")
+var ErrClockDiffers = errors.New("clock differs from the store's")
 
 // A ClockMark is the newest time that a provisioner of this store has seen.
 type ClockMark struct {
@@ -109,7 +109,7 @@ func (c *Clock) Check() error {
 	}
 	now, mark := c.wall(), time.Unix(c.mark.Load(), 0).UTC()
 	if behind := mark.Sub(now); behind > maxClockError {
-		return fmt.Errorf("%w: it says %s, and the newest time on record is %s, %v ahead (limit %v)", ErrClock,
+		return fmt.Errorf("%w: it shows %s, the newest time on record is %s, %v ahead (limit %v)", ErrClock,
 			now.Format(time.RFC3339), mark.Format(time.RFC3339), behind.Round(time.Second), maxClockError)
 	}
 	return nil
@@ -174,7 +174,7 @@ func (c *Clock) compareWithStore(ctx context.Context) {
 	}
 	now := c.wall()
 	if off := now.Sub(theirs); off.Abs() > maxClockError {
-		why := fmt.Errorf("%w: it says %s, and the store says %s (limit %v)", ErrClockDiffers,
+		why := fmt.Errorf("%w: it shows %s, the store's shows %s (limit %v)", ErrClockDiffers,
 			now.Format(time.RFC3339), theirs.UTC().Format(time.RFC3339), maxClockError)
 		c.agreements = 0
 		c.differs.Store(&why)

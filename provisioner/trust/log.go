@@ -25,14 +25,14 @@ var (
 	ErrUnread = errors.New("entry cannot be read")
 
 	// ErrRevocationsUnknown means that the views are too old to admit a node. It ends once the store answers.
-	ErrRevocationsUnknown = errors.New("revocations not seen")
+	ErrRevocationsUnknown = errors.New("revocations are out of date")
 
 	// ErrUnacknowledged means that an order may be carried out, now or later. Asking again is harmless.
-	ErrUnacknowledged = errors.New("not acknowledged by the store, it may have been done: ask again")
+	ErrUnacknowledged = errors.New("not acknowledged by the store, it may have been carried out: ask again")
 )
 
 // CauseUnread is the cause of an unreadable entry's refusals.
-var CauseUnread = Cause{By: "another version of muster", Why: "this one cannot read it, and lets nobody in until it is said anew"}
+var CauseUnread = Cause{By: "another version of muster", Why: "this version cannot read the entry: give the order again"}
 
 // A Revision is the sequence of a record or entry in its stream, for compare-and-set. 0 means none.
 type Revision uint64
@@ -98,9 +98,9 @@ const maxCauseBytes = 200
 func (c Cause) Check() error {
 	switch {
 	case c.By == "":
-		return errors.New("nobody is named as the one who asks")
+		return errors.New("no operator is named")
 	case len(c.By) > maxCauseBytes:
-		return fmt.Errorf("the name of the one who asks has %d bytes, limit %d", len(c.By), maxCauseBytes)
+		return fmt.Errorf("the operator's name has %d bytes, limit %d", len(c.By), maxCauseBytes)
 	case len(c.Why) > maxCauseBytes:
 		return fmt.Errorf("the reason has %d bytes, limit %d", len(c.Why), maxCauseBytes)
 	case !utf8.ValidString(c.By) || !utf8.ValidString(c.Why): // JSON has three bytes for each invalid one

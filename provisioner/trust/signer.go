@@ -109,7 +109,7 @@ func (n *NewSigner) Entry() (*SignerEntry, error) {
 	if !e.NotAfter.IsZero() && e.NotAfter.Before(e.NotBefore) { // verifiers refuse it
 		errs = append(errs, fmt.Errorf("certificate ends %s, before it begins", e.NotAfter.Format(time.RFC3339)))
 	}
-	const empty = "an empty list, which would be no limit: name what is good, or leave it out"
+	const empty = "an empty list: name the allowed values, or leave it out"
 	if n.Sites != nil && len(n.Sites) == 0 {
 		errs = append(errs, errors.New("sites: "+empty))
 	}

@@ -104,7 +104,7 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte) (a events.W
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	a.Status, a.Body = resp.StatusCode, strings.ToValidUTF8(string(text), "?")
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		a.Cause = "it answered " + strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+		a.Cause = "answered " + strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 		if resp.StatusCode >= 300 && resp.StatusCode < 400 {
 			a.Cause += ", and redirects are not followed: change the url"
 		}

@@ -26,7 +26,8 @@ func SpaceOf(dir string) (Space, error) {
 		if err != nil {
 			return Space{}, fmt.Errorf("%s: %w", dir, err)
 		}
-		block := int64(s.Bsize)                                                          //nolint:unconvert // of another type elsewhere
+		//nolint:unconvert // of another type elsewhere
+		block := int64(s.Bsize)
 		return Space{Total: int64(s.Blocks) * block, Free: int64(s.Bavail) * block}, nil //nolint:unconvert // as above
 	}
 }

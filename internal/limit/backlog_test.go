@@ -83,7 +83,9 @@ type returns []time.Time
 func (r returns) Len() int           { return len(r) }
 func (r returns) Less(i, j int) bool { return r[i].Before(r[j]) }
 func (r returns) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
-func (r *returns) Push(x any)        { *r = append(*r, x.(time.Time)) } //nolint:forcetypeassert // only times are pushed
+
+//nolint:forcetypeassert // only times are pushed
+func (r *returns) Push(x any) { *r = append(*r, x.(time.Time)) }
 func (r *returns) Pop() any {
 	last := len(*r) - 1
 	x := (*r)[last]
@@ -168,7 +170,8 @@ func (storm storm) run(t *testing.T) {
 		if elapsed%time.Second > 0 {
 			continue
 		}
-		if elapsed > storm.until+10*time.Second && nodes-served > room && float64(served-servedBefore) < 0.7*storm.full {
+		if elapsed > storm.until+10*time.Second && nodes-served > room &&
+			float64(served-servedBefore) < 0.7*storm.full {
 			t.Errorf("%v after the start: %d served in a second, want %v", elapsed, served-servedBefore, storm.full)
 		}
 		servedBefore = served

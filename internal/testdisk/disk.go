@@ -123,7 +123,8 @@ func (d *Disk) Fail() {
 	d.t.Helper()
 	device := d.run("findmnt", "-n", "-o", "SOURCE", d.Dir)
 	defer d.Freeze()()
-	if err := os.WriteFile(filepath.Join("/sys/fs/ext4", filepath.Base(strings.TrimSpace(device)), "trigger_fs_error"), []byte("1"), 0); err != nil {
+	if err := os.WriteFile(filepath.Join("/sys/fs/ext4", filepath.Base(strings.TrimSpace(device)), "trigger_fs_error"),
+		[]byte("1"), 0); err != nil {
 		d.t.Fatal(err)
 	}
 }

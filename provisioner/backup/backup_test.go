@@ -14,7 +14,8 @@ import (
 	"muster/provisioner/backup"
 )
 
-var header = backup.Header{ID: "b1", Installation: "i1", CAFingerprint: "ca", StartedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "root"}
+var header = backup.Header{ID: "b1", Installation: "i1", CAFingerprint: "ca",
+	StartedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "root"}
 
 // sample writes a backup with two streams.
 func sample(t testing.TB, messages int) []byte {
@@ -26,7 +27,8 @@ func sample(t testing.TB, messages int) []byte {
 	}
 	for _, stream := range []string{"ONE", "TWO"} {
 		for i := range messages {
-			if err := w.Message(stream, uint64(2*i+1), fmt.Sprintf("%s.%d", stream, i), []byte(`"`+strings.Repeat("x", i)+`"`)); err != nil {
+			if err := w.Message(stream, uint64(2*i+1), fmt.Sprintf("%s.%d", stream, i),
+				[]byte(`"`+strings.Repeat("x", i)+`"`)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -120,7 +122,8 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	for _, more := range []string{"x", string(file), strings.Repeat("\x00", 40)} {
-		if _, _, err := read(append(bytes.Clone(file), more...)); !errors.Is(err, backup.ErrDamaged) || strings.Contains(err.Error(), "\n") {
+		if _, _, err := read(append(bytes.Clone(file), more...)); !errors.Is(err, backup.ErrDamaged) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("with %d bytes behind its end: %v, want ErrDamaged on one line", len(more), err)
 		}
 	}

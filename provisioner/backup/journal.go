@@ -98,7 +98,8 @@ func (j *Journal) load(f *os.File) (whole int, err error) {
 		return 0, err
 	}
 	if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&0o077 != 0 {
-		return 0, fmt.Errorf("%s has mode %v, want a file that only its owner can read and write: chmod 600", j.path, mode)
+		return 0, fmt.Errorf("%s has mode %v, want a file that only its owner can read and write: chmod 600", j.path,
+			mode)
 	}
 	b, err := io.ReadAll(f)
 	if err != nil {
@@ -167,7 +168,8 @@ func (j *Journal) Begin(installation string) error {
 		return nil
 	case "":
 	default:
-		return fmt.Errorf("%w: %s is of %s, the store of %s: name the journal that belongs to it, or move this one away",
+		return fmt.Errorf("%w: %s is of %s, the store of %s: name the journal that belongs to it, or move this one "+
+			"away",
 			ErrJournalForeign, j.path, j.installation, installation)
 	}
 	if err := j.write(journalHead{journalVersion, installation}); err != nil {

@@ -30,7 +30,8 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	}
 	var err error
 	// One goroutine, to leave the other cores to the provisioner.
-	if b.encoder, err = zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1)); err != nil {
+	if b.encoder, err = zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithEncoderConcurrency(1)); err != nil {
 		return nil, err
 	}
 	return b, b.item(&item{Header: &h})

@@ -22,7 +22,8 @@ func listened() (*events.Alarms, *[]events.Event, *bytes.Buffer) {
 	var log bytes.Buffer
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	a := events.NewAlarms(events.AlarmConfig{
-		Name: "provisioner1.example.net", Emit: func(e events.Event) { emitted = append(emitted, e) }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Name: "provisioner1.example.net", Emit: func(e events.Event) { emitted = append(emitted, e) },
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
 		Now: func() time.Time { now = now.Add(time.Second); return now },
 	})
 	return a, &emitted, &log
@@ -90,7 +91,8 @@ func TestWaitingEndsWithAnAlarm(t *testing.T) {
 		ctx  context.Context
 		want error
 	}{
-		"begun before": {before, cause}, "begun after": {after, cause}, "about another": {other, nil}, "over by then": {over, context.Canceled},
+		"begun before": {before, cause}, "begun after": {after, cause}, "about another": {other, nil},
+		"over by then": {over, context.Canceled},
 	} {
 		if got := context.Cause(tt.ctx); !errors.Is(got, tt.want) {
 			t.Errorf("%s: cause = %v, want %v", what, got, tt.want)

@@ -20,20 +20,26 @@ const AlarmEntryUnread wire.Code = "entry_unread"
 
 // AlarmCodes are the codes of all alarms. docs/runbook.md says what to do about each.
 var AlarmCodes = []wire.Code{
-	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind, AlarmClockDiffers,
+	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind,
+	AlarmClockDiffers,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed,
 	AlarmBrokersMisconfigured, AlarmEntryUnread, AlarmRecovery, wire.CodePaused,
 }
 
 // alarmRemedies are for alarms whose codes are not those of refusals.
 var alarmRemedies = map[wire.Code]string{
-	AlarmClockDiffers:         "set the clock of the provisioner's machine or of the NATS servers",
-	AlarmPolicyRefused:        "correct the policy's files or restore the previous ones; `muster policy test` shows the errors",
-	AlarmAllowsAll:            "`muster allow remove '*'`; until then any token enrolls any free name",
-	AlarmWebhookFailed:        "`muster webhook list` shows the endpoint's answer, `muster webhook test` sends a test event",
-	AlarmBrokersMisconfigured: "give all provisioners the same files in `cluster`, and all servers the `auth_callout` that `muster broker config` prints",
-	AlarmEntryUnread:          "give the order again with this version of muster, or run the version that wrote the entry",
-	AlarmRecovery:             "once the fleet is back, `muster recovery end`; approve names without a certificate by key; `muster token unfreeze` sets the uses that a limited token has left",
+	AlarmClockDiffers: "set the clock of the provisioner's machine or of the NATS servers",
+	AlarmPolicyRefused: "correct the policy's files or restore the previous ones; `muster policy test` shows " +
+		"the errors",
+	AlarmAllowsAll: "`muster allow remove '*'`; until then any token enrolls any free name",
+	AlarmWebhookFailed: "`muster webhook list` shows the endpoint's answer, `muster webhook test` sends a " +
+		"test event",
+	AlarmBrokersMisconfigured: "give all provisioners the same files in `cluster`, and all servers the " +
+		"`auth_callout` that `muster broker config` prints",
+	AlarmEntryUnread: "give the order again with this version of muster, or run the version that wrote the " +
+		"entry",
+	AlarmRecovery: "once the fleet is back, `muster recovery end`; approve names without a certificate " +
+		"by key; `muster token unfreeze` sets the uses that a limited token has left",
 }
 
 // Codes returns the codes of events: of refusals and of alarms.

@@ -79,31 +79,32 @@ const WebhookTest Type = "io.muster.webhook.test"
 
 // An Event is a report. It holds no secret.
 type Event struct {
-	Type     Type          `json:"-"`
-	Time     time.Time     `json:"-"`
-	Node     string        `json:"node,omitempty"` // identity; in attempts only claimed, cut to 253 bytes
-	Code     wire.Code     `json:"code,omitempty"` // in refusals the true code
-	Cause    string        `json:"cause,omitempty"`
-	Reason   string        `json:"reason,omitempty"`
-	Key      string        `json:"key_hash,omitempty"` // that an operator decided about
-	Serial   string        `json:"serial,omitempty"`
-	Digest   string        `json:"digest,omitempty"`
-	Pattern  wire.Pattern  `json:"pattern,omitempty"` // of the allow-list entry
-	Token    jwt.TokenID   `json:"token_id,omitempty"`
-	Signer   jwt.SignerID  `json:"signer,omitempty"`
-	Site     jwt.Site      `json:"site,omitempty"`
-	Source   string        `json:"source,omitempty"`
-	Sealed   bool          `json:"sealed,omitempty"` // the request or confirmation came sealed
-	Attempt  string        `json:"attempt,omitempty"`
-	Policy   string        `json:"policy,omitempty"`
-	Elapsed  time.Duration `json:"elapsed_ns,omitempty"`
-	LeftOut  int64         `json:"left_out,omitempty"` // unreported before this one: attempts from anywhere, else of the node
-	Operator string        `json:"operator,omitempty"` // added, removed or refused
-	Role     string        `json:"role,omitempty"`     // of an added operator
-	Verb     wire.Verb     `json:"verb,omitempty"`     // of a command
-	Command  string        `json:"command,omitempty"`  // its id
-	By       string        `json:"by,omitempty"`       // operator
-	Why      string        `json:"why,omitempty"`      // the operator's reason
-	Renewals bool          `json:"renewals,omitempty"` // paused: renewals too
-	Repeated bool          `json:"repeated,omitempty"` // a retry got the same answer, nothing was written
+	Type    Type          `json:"-"`
+	Time    time.Time     `json:"-"`
+	Node    string        `json:"node,omitempty"` // identity; in attempts only claimed, cut to 253 bytes
+	Code    wire.Code     `json:"code,omitempty"` // in refusals the true code
+	Cause   string        `json:"cause,omitempty"`
+	Reason  string        `json:"reason,omitempty"`
+	Key     string        `json:"key_hash,omitempty"` // that an operator decided about
+	Serial  string        `json:"serial,omitempty"`
+	Digest  string        `json:"digest,omitempty"`
+	Pattern wire.Pattern  `json:"pattern,omitempty"` // of the allow-list entry
+	Token   jwt.TokenID   `json:"token_id,omitempty"`
+	Signer  jwt.SignerID  `json:"signer,omitempty"`
+	Site    jwt.Site      `json:"site,omitempty"`
+	Source  string        `json:"source,omitempty"`
+	Sealed  bool          `json:"sealed,omitempty"` // the request or confirmation came sealed
+	Attempt string        `json:"attempt,omitempty"`
+	Policy  string        `json:"policy,omitempty"`
+	Elapsed time.Duration `json:"elapsed_ns,omitempty"`
+	// unreported before this one: attempts from anywhere, else of the node
+	LeftOut  int64     `json:"left_out,omitempty"`
+	Operator string    `json:"operator,omitempty"` // added, removed or refused
+	Role     string    `json:"role,omitempty"`     // of an added operator
+	Verb     wire.Verb `json:"verb,omitempty"`     // of a command
+	Command  string    `json:"command,omitempty"`  // its id
+	By       string    `json:"by,omitempty"`       // operator
+	Why      string    `json:"why,omitempty"`      // the operator's reason
+	Renewals bool      `json:"renewals,omitempty"` // paused: renewals too
+	Repeated bool      `json:"repeated,omitempty"` // a retry got the same answer, nothing was written
 }

@@ -48,7 +48,8 @@ func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 		return nil, errLifecycle
 	}
 	reported.Identity = id
-	for _, s := range []*string{&reported.Version, &reported.Boot, &reported.Address, &reported.Mode, &reported.Serial, &reported.Expires} {
+	for _, s := range []*string{&reported.Version, &reported.Boot, &reported.Address, &reported.Mode, &reported.Serial,
+		&reported.Expires} {
 		*s = truncate(*s)
 	}
 	if _, err := time.Parse(time.RFC3339, reported.Expires); err != nil {
@@ -58,7 +59,8 @@ func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Stored{SpecVersion: "1.0", ID: truncate(e.ID), Source: truncate(e.Source), Type: t, Subject: string(id), Time: e.Time.UTC(),
+	return &Stored{SpecVersion: "1.0", ID: truncate(e.ID), Source: truncate(e.Source), Type: t, Subject: string(id),
+		Time:            e.Time.UTC(),
 		DataContentType: "application/json", Data: data}, nil
 }
 

@@ -15,7 +15,8 @@ func TestPlaces(t *testing.T) {
 	if got, err := events.ParseCursor(want.String()); got != want || err != nil {
 		t.Errorf("%s is read as %s, %v", want, got, err)
 	}
-	for _, s := range []string{"", "1", "1-", "1-2", "-1-2", "1-2-", "1-2-3", "1-2-3-4-5", "1-x-3-4", "1-2-3-18446744073709551616", strings.Repeat("1-", 1000)} {
+	for _, s := range []string{"", "1", "1-", "1-2", "-1-2", "1-2-", "1-2-3", "1-2-3-4-5", "1-x-3-4",
+		"1-2-3-18446744073709551616", strings.Repeat("1-", 1000)} {
 		if got, err := events.ParseCursor(s); err == nil {
 			t.Errorf("%.64q is read as %s", s, got)
 		} else if len(err.Error()) > 200 {

@@ -22,16 +22,30 @@ var (
 
 // Types is the table of all events, in the order of docs/reference/events.md. Types and members are never renamed.
 var Types = []Meaning{
-	{Enrolled, "A node has enrolled: its certificate is on record. With repeated it got an earlier answer again; of a node that repeats its request five are events at once, then one every ten minutes; left_out counts the rest.",
-		[]string{"node", "reason", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"sealed", "elapsed_ns", "repeated", "left_out"})},
-	{Renewed, "A node has renewed: a certificate that replaces its live one is on record. With repeated it got an earlier answer again; the limit is that of enrolled.",
-		[]string{"node", "reason", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"elapsed_ns", "repeated", "left_out"})},
-	{Provisioned, "A node has confirmed that certificate and configuration are on its disk. With repeated it had confirmed before. Of one node 20 are events at once, then one every half minute; left_out counts the rest.",
-		[]string{"node", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"reason", "sealed", "repeated", "left_out"})},
-	{Refused, "A request with a valid token or certificate was refused. The node is as the request says, since a token may be valid for many names. A pending key is an event every ten minutes; `muster node pending` counts its requests. Of refusals during a pause ten a second are events, of busy answers none; metrics count all. With code offer_unusable the node cannot use its certificate or configuration: the cause is the node's text, repeated each hour. Of these, and of refused renewals of one node, 20 are events at once, then one every half minute; left_out counts the rest.",
+	{Enrolled, "A node has enrolled: its certificate is on record. With repeated it got an earlier answer again; of " +
+		"a node that repeats its request five are events at once, then one every ten minutes; left_out counts the " +
+		"rest.",
+		[]string{"node", "reason", "serial", "digest", "attempt"},
+		slices.Concat(fromToken, []string{"sealed", "elapsed_ns", "repeated", "left_out"})},
+	{Renewed, "A node has renewed: a certificate that replaces its live one is on record. With repeated it got an " +
+		"earlier answer again; the limit is that of enrolled.",
+		[]string{"node", "reason", "serial", "digest", "attempt"},
+		slices.Concat(fromToken, []string{"elapsed_ns", "repeated", "left_out"})},
+	{Provisioned, "A node has confirmed that certificate and configuration are on its disk. With repeated it had " +
+		"confirmed before. Of one node 20 are events at once, then one every half minute; left_out counts the rest.",
+		[]string{"node", "serial", "digest", "attempt"},
+		slices.Concat(fromToken, []string{"reason", "sealed", "repeated", "left_out"})},
+	{Refused, "A request with a valid token or certificate was refused. The node is as the request says, since a " +
+		"token may be valid for many names. A pending key is an event every ten minutes; `muster node pending` " +
+		"counts its requests. Of refusals during a pause ten a second are events, of busy answers none; metrics " +
+		"count all. With code offer_unusable the node cannot use its certificate or configuration: the cause is the " +
+		"node's text, repeated each hour. Of these, and of refused renewals of one node, 20 are events at once, then " +
+		"one every half minute; left_out counts the rest.",
 		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "attempt", "left_out"}, fromToken)},
-	{Attempt, "A connection, or a request without valid credentials, was refused. The node is as claimed. With a serial, the node showed its own certificate to a broker of the fleet and was not admitted.",
-		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "serial", "attempt", "left_out"}, fromToken)},
+	{Attempt, "A connection, or a request without valid credentials, was refused. The node is as claimed. With a " +
+		"serial, the node showed its own certificate to a broker of the fleet and was not admitted.",
+		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "serial", "attempt", "left_out"},
+			fromToken)},
 	{Revoked, "An operator's revocation of a node is on its record.",
 		[]string{"node", "attempt"}, byOperator},
 	{Retired, "An operator has freed a node's name for any key.",
@@ -128,7 +142,8 @@ var Members = []Member{
 	{"node", "string", "identity; in an attempt as claimed, at most 253 bytes", "web1.example.net"},
 	{"code", "string", "why it was refused, internally (see codes.md), or the alarm's code", "denied"},
 	{"cause", "string", "the same in words, for operators", "the policy gave no reason"},
-	{"reason", "string", "why the key may have the identity: new, replay, continue, continuity, grant, renew, one_time_token", "new"},
+	{"reason", "string",
+		"why the key may have the identity: new, replay, continue, continuity, grant, renew, one_time_token", "new"},
 	{"serial", "string", "serial of the certificate, lower-case hex", "5b1f0c9e6f0d4b0e8a41c3d2e7f60718"},
 	{"digest", "string", "SHA-256 over certificate and configuration, hex", "9f2c0d6a…"},
 	{"token_id", "string", "of the token, 32 hex digits", "0b52f4c7a9d84e5b9c1d3f6a7e8b9c0d"},
@@ -139,7 +154,8 @@ var Members = []Member{
 	{"attempt", "string", "id of the attempt, also in the record that it wrote", "V1StGXR8Z5jdHi6BmyT2aQ"},
 	{"policy", "string", "digest of the policy that decided", "4be1a7f0…"},
 	{"elapsed_ns", "integer", "duration of the request or the alarm, in nanoseconds", 1840000},
-	{"left_out", "integer", "number of unreported events before this one: of attempts from anywhere, else of this node", 41},
+	{"left_out", "integer", "number of unreported events before this one: of attempts from anywhere, else of this node",
+		41},
 	{"key_hash", "string", "SHA-256 of the public key in question, hex", "3f6c0a52…"},
 	{"pattern", "string", "the allow-list's entry", "web*.example.net"},
 	{"operator", "string", "the operator that is added, removed or refused", "vera"},

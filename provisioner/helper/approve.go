@@ -33,7 +33,8 @@ func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) erro
 	start := time.Now() // elapsed time only
 	input := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr})
 	_, stderr, err := h.run(ctx, input, string(id))
-	h.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "autosign decided", slog.String("node", string(id)), slog.Bool("ok", err == nil),
+	h.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "autosign decided", slog.String("node", string(id)),
+		slog.Bool("ok", err == nil),
 		slog.Duration("elapsed", time.Since(start)), slog.String("stderr", string(stderr)))
 	if err != nil {
 		return fmt.Errorf("autosign: %w", err)

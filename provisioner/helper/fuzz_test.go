@@ -13,8 +13,10 @@ import (
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{
 		``, `{}`, `null`, `{"defer":true,"msg":"later"}`, `{"shutdown":true}`, `{"configuration":{"a":"1"}}`,
-		`{"configuration":{"a":1}}`, `{"configuration": null}`, `{"action_policies":{"rpcutil":"x"},"opa_policies":{"a.b":"y"}}`,
-		`{"opa_policies":{"../x":"y"}}`, `{"certificate":"x"}`, `{"certificate":"","server_claims":{ }}`, `{"a":1}`, `{} {}`,
+		`{"configuration":{"a":1}}`, `{"configuration": null}`,
+		`{"action_policies":{"rpcutil":"x"},"opa_policies":{"a.b":"y"}}`,
+		`{"opa_policies":{"../x":"y"}}`, `{"certificate":"x"}`, `{"certificate":"","server_claims":{ }}`, `{"a":1}`,
+		`{} {}`,
 		"{\"msg\":\"\xff\"}", `{"msg":"\ud800"}`, `{"configuration":{ "a" : "1" }}`, `{"key":[0]}`,
 	} {
 		f.Add([]byte(s))

@@ -27,40 +27,8 @@
 // empty. Other members are refused, so that a misspelled "defer" admits no node. Standard error goes to the log. The
 // exit status must be 0.
 //
-// The process gets only PATH, HOME, LANG, TZ and TMPDIR, since our environment may hold a passphrase. It leads a
-// process group, which is killed when it ends or times out. Facts in its input are unproven.
-//
-//	{
-//	  "identity": "web1.example.net",
-//	  "csr": {"csr": "<PEM>", "public_key": "<PEM>", "ssldir": ""},
-//	  "ed25519_pubkey": null,
-//	  "inventory": "<a JSON object as text: facts, classes, agents, ...>",
-//	  "jwt": {"cht": "", "chpwd": "", "chs": false, "chu": "...", ...}
-//	}
-//
-// Standard output is one JSON object of at most 1 MiB:
-//
-//	{
-//	  "defer": false, "msg": "", "shutdown": false,
-//	  "configuration": {"key": "value"},
-//	  "action_policies": {"name": "text"},
-//	  "opa_policies": {"name": "text"}
-//	}
-//
-// All members are optional and null is the same as none. Choria's key,
-// certificate, ca, ssldir, server_claims and upgrade must be empty: muster
-// issues certificates itself. Anything else is refused, so that a misspelled
-// "defer" does not let a node in. Standard error goes to the log. The exit
-// status is 0, or the output does not count.
-//
-// The process gets PATH, HOME, LANG, TZ and TMPDIR of ours and nothing else, since our environment may hold a passphrase. It is the leader
-// of a process group, which is killed when it ends or its time is up.
-//
-// # Trust
-//
-// The helper is the operators' own program. What it is given of the node is
-// proven (identity, key, claims) or not (facts); what it gives is checked for
-// shape and goes to the node.
+// The process gets only PATH, HOME, LANG, TZ and TMPDIR, since our environment may hold a passphrase. It leads a process
+// group, which is killed when it ends or times out. Facts in its input are unproven.
 package helper
 
 import (
@@ -205,7 +173,8 @@ func (h *Helper) acquire(ctx context.Context) (done func(), err error) {
 
 // checkFiles checks names of pushed policies, which become file names on the node.
 func checkFiles(f wire.Files) error {
-	for member, files := range map[string]map[string]string{"action_policies": f.ActionPolicies, "opa_policies": f.OPAPolicies} {
+	for member, files := range map[string]map[string]string{"action_policies": f.ActionPolicies,
+		"opa_policies": f.OPAPolicies} {
 		for name := range files {
 			if !wire.ValidPolicyName(name) {
 				return fmt.Errorf("%s: name %.80q, want 1 to %d of A-Z a-z 0-9 _ . -, the first not a dot",

@@ -51,8 +51,9 @@ func newHelper(t testing.TB, text string, edit func(*helper.Config)) *helper.Hel
 
 var web1 = helper.Request{
 	Identity: "web1.example.net", CSRPEM: "csr-pem", PublicKeyPEM: "key-pem",
-	Facts:  json.RawMessage(`{"role": "web"}`),
-	Claims: map[string]any{"chs": false, "chu": "prov1:4222", "cht": "toomanysecrets", "chpwd": "hunter2", "ou": "choria"},
+	Facts: json.RawMessage(`{"role": "web"}`),
+	Claims: map[string]any{"chs": false, "chu": "prov1:4222", "cht": "toomanysecrets", "chpwd": "hunter2",
+		"ou": "choria"},
 }
 
 func TestConfigure(t *testing.T) {
@@ -64,15 +65,18 @@ func TestConfigure(t *testing.T) {
 	}{
 		"configuration": {`echo '{"configuration": {"a": "1", "b": ""}, "action_policies": {"rpcutil": "policy default deny"}, "opa_policies": {"choria-x.y_z": "package x"}}'`,
 			&helper.Response{Files: wire.Files{Configuration: map[string]string{"a": "1", "b": ""},
-				ActionPolicies: map[string]string{"rpcutil": "policy default deny"}, OPAPolicies: map[string]string{"choria-x.y_z": "package x"}}}, nil},
-		"defer":          {`echo '{"defer": true, "msg": "not yet"}'`, &helper.Response{Defer: true, Msg: "not yet"}, nil},
+				ActionPolicies: map[string]string{"rpcutil": "policy default deny"},
+				OPAPolicies:    map[string]string{"choria-x.y_z": "package x"}}}, nil},
+		"defer": {`echo '{"defer": true, "msg": "not yet"}'`, &helper.Response{Defer: true, Msg: "not yet"},
+			nil},
 		"shutdown":       {`echo '{"shutdown": true, "msg": "no"}'`, &helper.Response{Shutdown: true, Msg: "no"}, nil},
 		"nothing to say": {`echo '{}'`, &helper.Response{}, nil},
 		"nulls": {`echo '{"defer": null, "shutdown": null, "msg": null, "configuration": null, "action_policies": null, "opa_policies": null}'`,
 			&helper.Response{}, nil},
 		"all that Choria's print": {
 			`echo '{"defer": false, "shutdown": false, "msg": "", "key": "", "certificate": "", "ca": "", "ssldir": "", "server_claims": null, "upgrade": "", "configuration": {}, "action_policies": {}, "opa_policies": {}}'`,
-			&helper.Response{Files: wire.Files{Configuration: map[string]string{}, ActionPolicies: map[string]string{}, OPAPolicies: map[string]string{}}}, nil},
+			&helper.Response{Files: wire.Files{Configuration: map[string]string{}, ActionPolicies: map[string]string{},
+				OPAPolicies: map[string]string{}}}, nil},
 		"input not read":           {`echo '{}'; exit 0`, &helper.Response{}, nil},
 		"input closed":             {`exec <&-; echo '{}'`, &helper.Response{}, nil},
 		"talkative":                {`echo working >&2; echo '{}'`, &helper.Response{}, nil},
@@ -101,14 +105,17 @@ func TestConfigure(t *testing.T) {
 		"policy out of its place":  {`echo '{"action_policies": {"../server": "x"}}'`, nil, helper.ErrOutput},
 		"hidden policy":            {`echo '{"opa_policies": {".x": "x"}}'`, nil, helper.ErrOutput},
 		"policy without a name":    {`echo '{"opa_policies": {"": "x"}}'`, nil, helper.ErrOutput},
-		"policy with a long name":  {`echo '{"opa_policies": {"` + strings.Repeat("x", 65) + `": "x"}}'`, nil, helper.ErrOutput},
-		"bytes that are no text":   {`printf '{"msg": "\377"}'`, nil, helper.ErrOutput},
-		"status 1":                 {`echo '{}'; echo broken >&2; exit 1`, nil, helper.ErrFailed},
-		"killed by itself":         {`echo '{}'; kill -9 $$`, nil, helper.ErrFailed},
-		"no such command in it":    {`set -e; no-such-command-anywhere; echo '{}'`, nil, helper.ErrFailed},
-		"one byte too many":        {`printf '{"msg": "%01000d"}' 0; printf '%01048576d' 0`, nil, helper.ErrOutput},
-		"without end":              {`while :; do echo 0123456789012345678901234567890123456789; done`, nil, helper.ErrOutput},
-		"without end, deaf":        {`trap '' PIPE TERM INT; while :; do echo 0123456789012345678901234567890123456789; done`, nil, helper.ErrOutput},
+		"policy with a long name": {`echo '{"opa_policies": {"` + strings.Repeat("x", 65) + `": "x"}}'`, nil,
+			helper.ErrOutput},
+		"bytes that are no text": {`printf '{"msg": "\377"}'`, nil, helper.ErrOutput},
+		"status 1":               {`echo '{}'; echo broken >&2; exit 1`, nil, helper.ErrFailed},
+		"killed by itself":       {`echo '{}'; kill -9 $$`, nil, helper.ErrFailed},
+		"no such command in it":  {`set -e; no-such-command-anywhere; echo '{}'`, nil, helper.ErrFailed},
+		"one byte too many":      {`printf '{"msg": "%01000d"}' 0; printf '%01048576d' 0`, nil, helper.ErrOutput},
+		"without end": {`while :; do echo 0123456789012345678901234567890123456789; done`, nil,
+			helper.ErrOutput},
+		"without end, deaf": {`trap '' PIPE TERM INT; while :; do echo 0123456789012345678901234567890123456789; done`,
+			nil, helper.ErrOutput},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -143,8 +150,10 @@ func TestInput(t *testing.T) {
 		facts   string
 		jwt     map[string]any
 	}{
-		"full":    {web1, `{"role":"web"}`, map[string]any{"chs": false, "chu": "prov1:4222", "cht": "", "chpwd": "", "ou": "choria"}},
-		"minimal": {helper.Request{Identity: "web1.example.net", CSRPEM: "csr-pem", PublicKeyPEM: "key-pem"}, `{}`, map[string]any{"cht": "", "chpwd": ""}},
+		"full": {web1, `{"role":"web"}`,
+			map[string]any{"chs": false, "chu": "prov1:4222", "cht": "", "chpwd": "", "ou": "choria"}},
+		"minimal": {helper.Request{Identity: "web1.example.net", CSRPEM: "csr-pem", PublicKeyPEM: "key-pem"}, `{}`,
+			map[string]any{"cht": "", "chpwd": ""}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +176,8 @@ func TestInput(t *testing.T) {
 			if err := wire.DecodeStrict(b, &got); err != nil {
 				t.Fatal(err)
 			}
-			if got.Identity != "web1.example.net" || got.CSR == nil || got.CSR.CSR != "csr-pem" || got.CSR.PublicKey != "key-pem" || string(got.Ed25519) != "null" {
+			if got.Identity != "web1.example.net" || got.CSR == nil || got.CSR.CSR != "csr-pem" ||
+				got.CSR.PublicKey != "key-pem" || string(got.Ed25519) != "null" {
 				t.Errorf("input = %s", b)
 			}
 			if diff := cmp.Diff(tt.jwt, got.JWT); diff != "" {
@@ -262,18 +272,21 @@ func TestProcesses(t *testing.T) {
 		timeout time.Duration
 		want    error // nil: a response
 	}{
-		"sleeps for ever":                       {child + `wait`, 300 * time.Millisecond, helper.ErrTimeout},
-		"sleeps for ever, deaf":                 {`trap '' TERM INT HUP; ` + child + `while :; do wait; done`, 300 * time.Millisecond, helper.ErrTimeout},
-		"ends, its child holds the output":      {child + `echo '{}'`, 30 * time.Second, helper.ErrFailed},
-		"fails, its child holds the output":     {child + `exit 3`, 30 * time.Second, helper.ErrFailed},
-		"prints for ever, with a child":         {child + `while :; do echo 0123456789012345678901234567890123456789; done`, 30 * time.Second, helper.ErrOutput},
+		"sleeps for ever": {child + `wait`, 300 * time.Millisecond, helper.ErrTimeout},
+		"sleeps for ever, deaf": {`trap '' TERM INT HUP; ` + child + `while :; do wait; done`,
+			300 * time.Millisecond, helper.ErrTimeout},
+		"ends, its child holds the output":  {child + `echo '{}'`, 30 * time.Second, helper.ErrFailed},
+		"fails, its child holds the output": {child + `exit 3`, 30 * time.Second, helper.ErrFailed},
+		"prints for ever, with a child": {child +
+			`while :; do echo 0123456789012345678901234567890123456789; done`, 30 * time.Second, helper.ErrOutput},
 		"ends, its grandchild holds the output": {`(` + child + `) ; echo '{}'`, 30 * time.Second, helper.ErrFailed},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "pid")
-			h := newHelper(t, tt.script, func(c *helper.Config) { c.Command, c.Timeout = append(c.Command, file), tt.timeout })
+			h := newHelper(t, tt.script,
+				func(c *helper.Config) { c.Command, c.Timeout = append(c.Command, file), tt.timeout })
 			start := time.Now()
 			got, err := h.Configure(t.Context(), web1)
 			if !errors.Is(err, tt.want) || (got == nil) != (tt.want != nil) {
@@ -329,7 +342,8 @@ func TestStopped(t *testing.T) {
 	// Its place is taken, so others wait, for as long as they care to.
 	short, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()
-	if _, err := h.Configure(short, web1); !errors.Is(err, helper.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := h.Configure(short, web1); !errors.Is(err, helper.ErrTimeout) ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Configure with no place free = %v, want %v", err, helper.ErrTimeout)
 	}
 	cancel()
@@ -345,7 +359,8 @@ func TestDeadline(t *testing.T) {
 	h := newHelper(t, `sleep 1000`, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := h.Configure(ctx, web1); !errors.Is(err, helper.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := h.Configure(ctx, web1); !errors.Is(err, helper.ErrTimeout) ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Configure = %v, want %v", err, helper.ErrTimeout)
 	}
 }
@@ -385,7 +400,8 @@ func TestLog(t *testing.T) {
 		t.Fatalf("Configure error = %v, want %v", err, helper.ErrFailed)
 	}
 	log := b.String()
-	if !strings.Contains(log, "line 1999 of many") || strings.Contains(log, "line 1 of many") || !strings.Contains(log, "node=web1.example.net") || len(log) > 8<<10 {
+	if !strings.Contains(log, "line 1999 of many") || strings.Contains(log, "line 1 of many") ||
+		!strings.Contains(log, "node=web1.example.net") || len(log) > 8<<10 {
 		t.Errorf("log of %d bytes: %s", len(log), log)
 	}
 	for _, secret := range []string{"toomanysecrets", "hunter2", "swordfish"} {

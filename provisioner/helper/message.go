@@ -135,7 +135,8 @@ func decode(b []byte) (*Response, error) {
 		{"server_claims", out.ServerClaims}, {"upgrade", out.Upgrade},
 	} {
 		if !isEmpty(m.value) {
-			return nil, fmt.Errorf("%w: member %q must be empty: muster issues certificates itself and upgrades nothing", ErrOutput, m.name)
+			return nil, fmt.Errorf("%w: member %q must be empty: muster issues certificates itself and upgrades "+
+				"nothing", ErrOutput, m.name)
 		}
 	}
 	r := Response{Defer: out.Defer, Shutdown: out.Shutdown, Msg: out.Msg}

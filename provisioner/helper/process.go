@@ -54,7 +54,8 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 	case errors.Is(cause, ErrTimeout):
 		return nil, stderr.bytes(), fmt.Errorf("%w: killed after %v", ErrTimeout, h.cfg.Timeout)
 	case errors.Is(cause, context.DeadlineExceeded):
-		return nil, stderr.bytes(), fmt.Errorf("%w: killed before its %v were over: %w", ErrTimeout, h.cfg.Timeout, cause)
+		return nil, stderr.bytes(), fmt.Errorf("%w: killed before its %v were over: %w", ErrTimeout, h.cfg.Timeout,
+			cause)
 	case cause != nil:
 		return nil, stderr.bytes(), fmt.Errorf("%w: stopped: %w", ErrFailed, cause)
 	case errors.Is(err, exec.ErrWaitDelay):

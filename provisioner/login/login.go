@@ -51,7 +51,8 @@ func asValidityError(err error, leaf *x509.Certificate, now time.Time) error {
 	if now.Before(leaf.NotBefore) {
 		when, edge = "begins", leaf.NotBefore
 	}
-	return &UntimelyError{fmt.Errorf("the certificate %s %s, the time here is %s", when, edge.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
+	return &UntimelyError{fmt.Errorf("the certificate %s %s, the time here is %s", when,
+		edge.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
 }
 
 // A Login is an authenticated operator, for one request.
@@ -82,7 +83,9 @@ func New(p *provisioner.Provisioner) *Verifier {
 // Certificate returns the operator of leaf, whose key the TLS peer has. source is the peer's address, for limits and
 // events. Errors wrap [ErrLogin], [ErrLimited], [trust.ErrRevocationsUnknown] or [provisioner.ErrClock], and perhaps an
 // *[UntimelyError].
-func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate, source string) (*Login, error) {
+func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate,
+	source string,
+) (*Login, error) {
 	return v.login(ctx, source, func() (string, *trust.OperatorEntry, error) {
 		// Our clock, which the mark in the store has confirmed.
 		now := v.cfg.Now()
@@ -152,7 +155,9 @@ func (v *Verifier) operator(name string) (*trust.OperatorEntry, error) {
 }
 
 // login authenticates on the budget of source, and reports refusals.
-func (v *Verifier) login(ctx context.Context, source string, authenticate func() (name string, e *trust.OperatorEntry, err error)) (*Login, error) {
+func (v *Verifier) login(ctx context.Context, source string,
+	authenticate func() (name string, e *trust.OperatorEntry, err error),
+) (*Login, error) {
 	if err := v.cfg.Clock.Check(); err != nil { // a wrong clock revives expired credentials
 		return nil, err
 	}
@@ -180,7 +185,9 @@ func (v *Verifier) report(ctx context.Context, name, source string, err error) {
 	if len(name) > trust.MaxOperatorName {
 		name = name[:trust.MaxOperatorName]
 	}
-	e := events.Event{Type: events.LoginRefused, Time: v.cfg.Now().UTC().Truncate(time.Millisecond), Operator: events.Scrub(name), Source: source, Cause: events.BoundedText(err), LeftOut: leftOut}
+	e := events.Event{Type: events.LoginRefused, Time: v.cfg.Now().UTC().Truncate(time.Millisecond),
+		Operator: events.Scrub(name), Source: source, Cause: events.BoundedText(err), LeftOut: leftOut}
 	v.cfg.Emit(e)
-	v.cfg.Log.WarnContext(ctx, "login refused", "operator", e.Operator, "source", source, "err", e.Cause, "left_out", leftOut)
+	v.cfg.Log.WarnContext(ctx, "login refused", "operator", e.Operator, "source", source, "err", e.Cause, "left_out",
+		leftOut)
 }

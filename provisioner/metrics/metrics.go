@@ -52,25 +52,32 @@ func New(version string, state func() State) *Metrics {
 	if state != nil {
 		r.MustRegister(stateCollector(state))
 	}
-	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_build_info", Help: "Always 1; the version is the label."}, []string{"version"})
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "muster_build_info",
+		Help: "Always 1; the version is the label."}, []string{"version"})
 	info.WithLabelValues(version).Set(1)
 	r.MustRegister(info)
 
-	enrollments := m.vec("muster_enrollments_total", "Certificates put on record for nodes that enrolled, by the reason why the key may have the identity.", "reason")
+	enrollments := m.vec("muster_enrollments_total",
+		"Certificates put on record for nodes that enrolled, by the reason why the key may have the "+
+			"identity.", "reason")
 	m.enrollments = map[provisioner.Reason]prometheus.Counter{}
 	for _, reason := range slices.Concat(provisioner.Reasons, []provisioner.Reason{Other}) {
 		m.enrollments[reason] = enrollments.WithLabelValues(string(reason))
 	}
 	m.renewals = m.counter("muster_renewals_total", "Certificates put on record for nodes that renewed.")
-	m.confirmations = m.counter("muster_confirmations_total", "Confirmations of nodes that certificate and configuration are on their disks.")
-	repeated := m.vec("muster_repeated_answers_total", "Requests that got an earlier answer again, without a write.", "request")
+	m.confirmations = m.counter("muster_confirmations_total",
+		"Confirmations of nodes that certificate and configuration are on their disks.")
+	repeated := m.vec("muster_repeated_answers_total", "Requests that got an earlier answer again, without a write.",
+		"request")
 	for _, k := range provisioner.RequestKinds {
 		m.repeated = append(m.repeated, repeated.WithLabelValues(k))
 	}
 	m.refusals = m.codes("muster_refusals_total", "Refused requests with a valid token or certificate.")
 	m.attempts = m.codes("muster_attempts_refused_total", "Refused requests without valid credentials.")
-	m.connections = m.codes("muster_connections_refused_total", "Connections that this provisioner did not admit to the broker.")
-	m.unreported = m.counter("muster_attempts_unreported_total", "Attempts above the rate limit of their source or node, without an event or log line.")
+	m.connections = m.codes("muster_connections_refused_total",
+		"Connections that this provisioner did not admit to the broker.")
+	m.unreported = m.counter("muster_attempts_unreported_total",
+		"Attempts above the rate limit of their source or node, without an event or log line.")
 	m.cloned = m.counter("muster_nodes_cloned_total", "Identities whose key was seen on two live machines.")
 	m.busy = m.counter("muster_busy_total", "Requests refused as busy.")
 
@@ -78,7 +85,8 @@ func New(version string, state func() State) *Metrics {
 	for _, s := range provisioner.Steps {
 		m.steps = append(m.steps, durations.WithLabelValues(s))
 	}
-	durations = m.histogram("muster_request_duration_seconds", "Time from decoding a request to its answer, refused or not.", "request")
+	durations = m.histogram("muster_request_duration_seconds",
+		"Time from decoding a request to its answer, refused or not.", "request")
 	for _, k := range provisioner.RequestKinds {
 		m.requests = append(m.requests, durations.WithLabelValues(k))
 	}
@@ -113,7 +121,8 @@ func (m *Metrics) codes(name, help string) map[wire.Code]prometheus.Counter {
 }
 
 func (m *Metrics) histogram(name, help, label string) *prometheus.HistogramVec {
-	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: stepBuckets}, []string{label})
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: stepBuckets},
+		[]string{label})
 	m.registry.MustRegister(v)
 	return v
 }

@@ -154,8 +154,10 @@ func TestRulesPassPromtool(t *testing.T) {
 	}
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
-			rules = append(rules, map[string]any{"record": "panel:" + string(rune('a'+len(rules)%26)) + strings.Repeat("x", len(rules)/26),
-				"expr": strings.NewReplacer("$__rate_interval", "5m").Replace(target.Expr)})
+			rules = append(rules,
+				map[string]any{"record": "panel:" + string(rune('a'+len(rules)%26)) +
+					strings.Repeat("x", len(rules)/26),
+					"expr": strings.NewReplacer("$__rate_interval", "5m").Replace(target.Expr)})
 		}
 	}
 	// JSON is YAML.

@@ -38,17 +38,22 @@ func (s stateCollector) Describe(chan<- *prometheus.Desc) {}
 func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	now, out := s(), scrape{c}
 	out.gauge("muster_requests_in_hand", "Requests in progress.", float64(now.InHand))
-	out.gauge("muster_attempt_sources", "Addresses with refused requests without valid credentials in the last seconds.", float64(now.Sources))
+	out.gauge("muster_attempt_sources",
+		"Addresses with refused requests without valid credentials in the last seconds.", float64(now.Sources))
 	out.gauge("muster_store_up", "1 if the store can be written, as far as is known.", boolValue(now.StoreUp))
-	out.gauge("muster_tokens_frozen", "1 if a recovery has frozen the limited tokens that were signed before it.", boolValue(now.Frozen))
-	out.gauge("muster_enrollment_paused", "Active pauses of enrollment, of the installation or of sites.", float64(now.Paused))
+	out.gauge("muster_tokens_frozen", "1 if a recovery has frozen the limited tokens that were signed before it.",
+		boolValue(now.Frozen))
+	out.gauge("muster_enrollment_paused", "Active pauses of enrollment, of the installation or of sites.",
+		float64(now.Paused))
 	out.counter("muster_events_dropped_total", "Events lost because the broker did not accept them.", now.EventsDropped)
 	for _, code := range events.AlarmCodes {
 		stands := slices.ContainsFunc(now.Alarms, func(a events.Alarm) bool { return a.Code == code })
-		out.gauge("muster_alarm_standing", "1 while the alarm stands: an operator must act.", boolValue(stands), label{"code", string(code)})
+		out.gauge("muster_alarm_standing", "1 while the alarm stands: an operator must act.", boolValue(stands),
+			label{"code", string(code)})
 	}
 	if !now.AuthorityEnds.IsZero() {
-		out.gauge("muster_authority_not_after_timestamp_seconds", "When the issuing certificate authority expires.", float64(now.AuthorityEnds.Unix()))
+		out.gauge("muster_authority_not_after_timestamp_seconds", "When the issuing certificate authority expires.",
+			float64(now.AuthorityEnds.Unix()))
 	}
 	for i := range now.Webhooks {
 		out.webhook(&now.Webhooks[i])
@@ -61,9 +66,11 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 		out.gauge("muster_crl_bytes", "Size of the longest list of revoked certificates.", float64(now.CRLBytes))
 	}
 	if k := now.Certificates; k != nil {
-		const soon = "Certificates of muster_certificates_live that expire within the time; renewal is due at two thirds of their life."
+		const soon = "Certificates of muster_certificates_live that expire within the time; renewal is due at two " +
+			"thirds of their life."
 		out.gauge("muster_certificates_live", "Confirmed certificates that have not expired.", float64(k.Live))
-		out.gauge("muster_certificates_expired", "Nodes on record, neither revoked nor retired, whose certificate has expired.", float64(k.Expired))
+		out.gauge("muster_certificates_expired",
+			"Nodes on record, neither revoked nor retired, whose certificate has expired.", float64(k.Expired))
 		out.gauge("muster_certificates_expiring", soon, float64(k.Day), label{"within", "1d"})
 		out.gauge("muster_certificates_expiring", soon, float64(k.Week), label{"within", "7d"})
 	}
@@ -95,8 +102,11 @@ func (l scrape) webhook(w *events.Webhook) {
 	for result, n := range map[string]uint64{"delivered": w.Delivered, "failed": w.Failed, "given_up": w.GivenUp} {
 		l.counter("muster_webhook_deliveries_total", deliveries, n, which, label{"result", result})
 	}
-	l.gauge("muster_webhook_waiting_events", "Events waiting for a webhook's endpoint, of all provisioners; updated every ten seconds.", float64(w.Waiting), which)
-	l.gauge("muster_webhook_lag_seconds", "Age of the event that was tried last; 0 if none waits.", w.Lag.Seconds(), which)
+	l.gauge("muster_webhook_waiting_events",
+		"Events waiting for a webhook's endpoint, of all provisioners; updated every ten "+
+			"seconds.", float64(w.Waiting), which)
+	l.gauge("muster_webhook_lag_seconds", "Age of the event that was tried last; 0 if none waits.", w.Lag.Seconds(),
+		which)
 }
 
 func boolValue(b bool) float64 {

@@ -52,7 +52,8 @@ func (c *cable) set(cut bool) {
 // ended, and its use of a token may be somebody else's: the record must not appear.
 func TestAWriteThatWasGivenUpIsNotMadeLater(t *testing.T) {
 	t.Parallel()
-	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(),
+		NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,8 @@ func TestAWriteThatWasGivenUpIsNotMadeLater(t *testing.T) {
 	})
 	back := make(chan struct{})
 	c := &cable{}
-	conn, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(c), nats.Timeout(10*time.Second), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond),
+	conn, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(c), nats.Timeout(10*time.Second),
+		nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond),
 		nats.ReconnectHandler(func(*nats.Conn) { close(back) }))
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +82,8 @@ func TestAWriteThatWasGivenUpIsNotMadeLater(t *testing.T) {
 		if single {
 			st.Single()
 		}
-		if _, err := st.Put(t.Context(), record(web1, "a1"), 0); err == nil || !strings.Contains(err.Error(), "no connection to the broker, nothing was sent") {
+		if _, err := st.Put(t.Context(), record(web1, "a1"), 0); err == nil ||
+			!strings.Contains(err.Error(), "no connection to the broker, nothing was sent") {
 			t.Fatalf("a record is written without a connection: %v, want that nothing was sent", err)
 		}
 	}
@@ -99,7 +102,8 @@ func TestAWriteThatWasGivenUpIsNotMadeLater(t *testing.T) {
 // those who wait are listed: some of them are not all, and reading goes on once it is back.
 func TestAListThatIsCutOffIsNotTakenForWhole(t *testing.T) {
 	t.Parallel()
-	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(),
+		NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +113,8 @@ func TestAListThatIsCutOffIsNotTakenForWhole(t *testing.T) {
 		broker.WaitForShutdown()
 	})
 	c := &cable{}
-	conn, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(c), nats.Timeout(10*time.Second), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	conn, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(c), nats.Timeout(10*time.Second),
+		nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +125,8 @@ func TestAListThatIsCutOffIsNotTakenForWhole(t *testing.T) {
 	}
 	const many = 1200 // more than the library asks for at once
 	for i := range many {
-		w := &waiting.Key{Schema: waiting.Schema, Identity: wire.Identity(fmt.Sprintf("web%d.example.net", i)), KeyHash: strings.Repeat("0", 64)}
+		w := &waiting.Key{Schema: waiting.Schema, Identity: wire.Identity(fmt.Sprintf("web%d.example.net", i)),
+			KeyHash: strings.Repeat("0", 64)}
 		if err := st.PutWaiter(t.Context(), w, 0); err != nil {
 			t.Fatal(err)
 		}

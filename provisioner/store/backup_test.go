@@ -164,7 +164,8 @@ func TestAnImportIsWhatWasExported(t *testing.T) {
 			t.Errorf("%s (-exported +restored):\n%s", m.Subject, diff)
 		}
 	}
-	if e, _ := restored.Logs().Recovery.Get(orders.RecoveryKey); e.Value == nil || e.Value.Epoch != 1 || mark.Epoch != 1 {
+	if e, _ := restored.Logs().Recovery.Get(orders.RecoveryKey); e.Value == nil || e.Value.Epoch != 1 ||
+		mark.Epoch != 1 {
 		t.Errorf("recovery %+v and watermark of epoch %d, want the first", e.Value, mark.Epoch)
 	}
 	if n := mark.Streams["MUSTER_REVOCATIONS"].Messages; n != 2 {
@@ -184,7 +185,8 @@ func TestAnImportThatWasCutShort(t *testing.T) {
 	defer stop()
 	for n := range out.messages {
 		write(t, into, begin(t, into), out.messages[:n])
-		if _, err := store.Open(into.ctx, store.Config{Conn: into.conn, CAFingerprint: ours}); !errors.Is(err, store.ErrHalfRestored) {
+		if _, err := store.Open(into.ctx, store.Config{Conn: into.conn, CAFingerprint: ours}); !errors.Is(err,
+			store.ErrHalfRestored) {
 			t.Fatalf("opened after %d of %d messages: %v, want ErrHalfRestored", n, len(out.messages), err)
 		}
 	}
@@ -222,7 +224,8 @@ func TestAnExportMissesNobody(t *testing.T) {
 	}
 	all := out.texts("muster.node." + web2.SubjectToken())
 	var r provisioner.Record
-	if len(all) == 0 || json.Unmarshal([]byte(all[len(all)-1]), &r) != nil || r.Attempt != "a"+strconv.Itoa(3*store.History-1) {
+	if len(all) == 0 || json.Unmarshal([]byte(all[len(all)-1]), &r) != nil ||
+		r.Attempt != "a"+strconv.Itoa(3*store.History-1) {
 		t.Errorf("%d revisions, the last by %q", len(all), r.Attempt)
 	}
 }
@@ -234,15 +237,18 @@ func TestMessagesThatNoStoreHasAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, m := range map[string]struct{ stream, subject, data, want string }{
-		"another stream":      {"MUSTER_EVENTS", "muster.event.x", "{}", "not part of a backup"},
-		"a record of another": {"MUSTER_NODES", "muster.node.web2", string(good), `record of "web1.example.net" on muster.node.web2`},
-		"no record":           {"MUSTER_NODES", "muster.node.web1_example_net", "{}", "schema 0, want 1"},
-		"claims":              {"MUSTER_CLAIMS", "muster.claims.x", "{}", "schema 0, want 1"},
-		"claims elsewhere":    {"MUSTER_CLAIMS", "muster.claims.", "{}", `message on "muster.claims."`},
-		"a revocation":        {"MUSTER_REVOCATIONS", "muster.revocation.token.x", "{}", "schema 0, want 1"},
-		"an entry elsewhere":  {"MUSTER_ENTRIES", "muster.node.web1_example_net", "{}", `message on "muster.node.web1_example_net"`},
+		"another stream": {"MUSTER_EVENTS", "muster.event.x", "{}", "not part of a backup"},
+		"a record of another": {"MUSTER_NODES", "muster.node.web2", string(good),
+			`record of "web1.example.net" on muster.node.web2`},
+		"no record":        {"MUSTER_NODES", "muster.node.web1_example_net", "{}", "schema 0, want 1"},
+		"claims":           {"MUSTER_CLAIMS", "muster.claims.x", "{}", "schema 0, want 1"},
+		"claims elsewhere": {"MUSTER_CLAIMS", "muster.claims.", "{}", `message on "muster.claims."`},
+		"a revocation":     {"MUSTER_REVOCATIONS", "muster.revocation.token.x", "{}", "schema 0, want 1"},
+		"an entry elsewhere": {"MUSTER_ENTRIES", "muster.node.web1_example_net", "{}",
+			`message on "muster.node.web1_example_net"`},
 	} {
-		if err := store.CheckMessage(m.stream, 1, m.subject, []byte(m.data)); err == nil || !strings.Contains(err.Error(), m.want) {
+		if err := store.CheckMessage(m.stream, 1, m.subject, []byte(m.data)); err == nil ||
+			!strings.Contains(err.Error(), m.want) {
 			t.Errorf("%s: %v, want %s", name, err, m.want)
 		}
 	}
@@ -275,7 +281,8 @@ func BenchmarkBackup(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	if err := errors.Join(i.Message(ctx, "MUSTER_ENTRIES", 1, "muster.entry.installation", installation), i.Finish(ctx, recovery())); err != nil {
+	if err := errors.Join(i.Message(ctx, "MUSTER_ENTRIES", 1, "muster.entry.installation", installation),
+		i.Finish(ctx, recovery())); err != nil {
 		b.Fatal(err)
 	}
 	if _, err := i.Done(ctx); err != nil {
@@ -289,7 +296,8 @@ func BenchmarkBackup(b *testing.B) {
 	for b.Loop() {
 		began := time.Now()
 		var size counter
-		w, err := backup.NewWriter(&size, backup.Header{ID: "b", Installation: "i", CAFingerprint: ours, StartedAt: time.Now()})
+		w, err := backup.NewWriter(&size,
+			backup.Header{ID: "b", Installation: "i", CAFingerprint: ours, StartedAt: time.Now()})
 		if err == nil {
 			err = st.Backup.Export(ctx, w.Message)
 		}

@@ -41,10 +41,12 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	const web1, token = "web1.example.net", jwt.TokenID("00112233445566778899aabbccddeeff")
 	record := func(attempt string) *provisioner.Record {
-		return &provisioner.Record{Schema: provisioner.RecordSchema, Identity: web1, State: provisioner.StateRetired, Attempt: attempt, UpdatedAt: time.Now()}
+		return &provisioner.Record{Schema: provisioner.RecordSchema, Identity: web1, State: provisioner.StateRetired,
+			Attempt: attempt, UpdatedAt: time.Now()}
 	}
 	claim := func(attempt string) *trust.ClaimEntry {
-		return &trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{{Key: "k", Identity: web1, Attempt: attempt, At: time.Now()}}}
+		return &trust.ClaimEntry{Schema: trust.ClaimSchema,
+			Claims: []trust.TokenClaim{{Key: "k", Identity: web1, Attempt: attempt, At: time.Now()}}}
 	}
 	for name, tt := range map[string]struct {
 		write func(ctx context.Context, s *Store, attempt string, after trust.Revision) (trust.Revision, error)
@@ -55,7 +57,8 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 				return s.Put(ctx, record(attempt), after)
 			},
 			func(ctx context.Context, s *Store, came func(string)) error {
-				return s.Records(ctx, func(r *provisioner.Record, _ trust.Revision) error { came(r.Attempt); return nil })
+				return s.Records(ctx,
+					func(r *provisioner.Record, _ trust.Revision) error { came(r.Attempt); return nil })
 			},
 		},
 		"revisions": {
@@ -63,7 +66,8 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 				return s.Put(ctx, record(attempt), after)
 			},
 			func(ctx context.Context, s *Store, came func(string)) error {
-				return s.Revisions(ctx, "", func(r *provisioner.Record, _ trust.Revision) error { came(r.Attempt); return nil })
+				return s.Revisions(ctx, "",
+					func(r *provisioner.Record, _ trust.Revision) error { came(r.Attempt); return nil })
 			},
 		},
 		"revisions of one": {
@@ -71,7 +75,8 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 				return s.Put(ctx, record(attempt), after)
 			},
 			func(ctx context.Context, s *Store, came func(string)) error {
-				return s.Revisions(ctx, web1, func(r *provisioner.Record, _ trust.Revision) error { came(r.Attempt); return nil })
+				return s.Revisions(ctx, web1,
+					func(r *provisioner.Record, _ trust.Revision) error { came(r.Attempt); return nil })
 			},
 		},
 		"a backup": {
@@ -109,7 +114,8 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 				s.handles[name] = ahead{s.handles[name]}
 			}
 			s.timeout = time.Second
-			if err := tt.read(ctx, s, func(string) {}); err == nil || !strings.Contains(err.Error(), "read to sequence 1 of 2: try again") {
+			if err := tt.read(ctx, s, func(string) {}); err == nil ||
+				!strings.Contains(err.Error(), "read to sequence 1 of 2: try again") {
 				t.Errorf("from a server that stays behind: %v", err)
 			}
 			s.timeout = 12 * time.Second
@@ -151,12 +157,14 @@ func TestAHistoryThatIsCutShortIsNone(t *testing.T) {
 	if h, complete, err := s.History(ctx, "web1.example.net"); h != nil || !complete || err != nil {
 		t.Errorf("history of nobody: %v, %v, %v", h, complete, err)
 	}
-	r := &provisioner.Record{Schema: provisioner.RecordSchema, Identity: "web1.example.net", State: provisioner.StateRetired, Attempt: "a", UpdatedAt: time.Now()}
+	r := &provisioner.Record{Schema: provisioner.RecordSchema, Identity: "web1.example.net",
+		State: provisioner.StateRetired, Attempt: "a", UpdatedAt: time.Now()}
 	if _, err := s.Put(ctx, r, 0); err != nil {
 		t.Fatal(err)
 	}
 	s.handles[streamNodes], s.timeout = ahead{s.handles[streamNodes]}, time.Second
-	if h, complete, err := s.History(ctx, "web1.example.net"); h != nil || complete || err == nil || !strings.Contains(err.Error(), "read to sequence 1 of 2") {
+	if h, complete, err := s.History(ctx, "web1.example.net"); h != nil || complete || err == nil ||
+		!strings.Contains(err.Error(), "read to sequence 1 of 2") {
 		t.Errorf("history from a server that is behind: %v, complete %v, %v", h, complete, err)
 	}
 }

@@ -39,11 +39,14 @@ func enrolled(id wire.Identity) *provisioner.Record {
 	_, _ = rand.Read(der)
 	hash := strings.Repeat("5b1f", 16)
 	return &provisioner.Record{
-		Schema: provisioner.RecordSchema, Identity: id, State: provisioner.StateEnrolled, Attempt: wire.NewID(), Lineage: []string{hash},
-		Next:  &provisioner.Issued{Serial: hash[:32], KeyHash: hash, DER: der, NotBefore: at, NotAfter: at.Add(time.Hour), Digest: hash, OfferedAt: at},
-		Token: "0f1e2d3c4b5a69780f1e2d3c4b5a6978", Signer: "ed25519:0f1e2d3c4b5a6978", Site: "ams1", Source: "10.1.2.3", OwnedSince: at,
-		Terms: []byte(`{"chs":true,"chu":"nats://broker.example.net:4222","ou":"choria","purpose":"choria_provisioning"}`),
-		Agent: "muster-server 1.0", Boot: wire.NewID(),
+		Schema: provisioner.RecordSchema, Identity: id, State: provisioner.StateEnrolled, Attempt: wire.NewID(),
+		Lineage: []string{hash},
+		Next: &provisioner.Issued{Serial: hash[:32], KeyHash: hash, DER: der, NotBefore: at,
+			NotAfter: at.Add(time.Hour), Digest: hash, OfferedAt: at},
+		Token: "0f1e2d3c4b5a69780f1e2d3c4b5a6978", Signer: "ed25519:0f1e2d3c4b5a6978", Site: "ams1", Source: "10.1.2.3",
+		OwnedSince: at,
+		Terms:      []byte(`{"chs":true,"chu":"nats://broker.example.net:4222","ou":"choria","purpose":"choria_provisioning"}`),
+		Agent:      "muster-server 1.0", Boot: wire.NewID(),
 		Decision:        provisioner.Decided{Reason: provisioner.ReasonNew, Policy: hash, Allowed: "policy"},
 		FirstEnrolledAt: at, UpdatedAt: at,
 	}
@@ -122,8 +125,10 @@ func BenchmarkEmit(b *testing.B) {
 	st, s := newStore(b)
 	r := enrolled(web1)
 	e := events.Event{
-		Type: events.Enrolled, Time: r.UpdatedAt, Node: string(web1), Serial: r.Next.Serial, Digest: r.Next.Digest, Reason: string(r.Decision.Reason),
-		Token: r.Token, Signer: r.Signer, Site: r.Site, Source: r.Source, Attempt: r.Attempt, Policy: r.Decision.Policy,
+		Type: events.Enrolled, Time: r.UpdatedAt, Node: string(web1), Serial: r.Next.Serial, Digest: r.Next.Digest,
+		Reason: string(r.Decision.Reason),
+		Token:  r.Token, Signer: r.Signer, Site: r.Site, Source: r.Source, Attempt: r.Attempt,
+		Policy: r.Decision.Policy,
 	}
 	b.ReportAllocs()
 	then := cpu(b)

@@ -34,7 +34,8 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 			next = *found
 		}
 		next.CAFingerprint = fingerprint
-		if _, err = s.putReserved(ctx, subjectInstallation, next, uint64(revision)); err != nil && !errors.Is(err, trust.ErrConflict) {
+		if _, err = s.putReserved(ctx, subjectInstallation, next, uint64(revision)); err != nil &&
+			!errors.Is(err, trust.ErrConflict) {
 			return fmt.Errorf("write installation: %w", err)
 		}
 	}
@@ -59,7 +60,8 @@ func (c *client) checkComplete(ctx context.Context, id string) (found *Watermark
 		return nil, there.errHalfRestored()
 	}
 	if !installed && id != "" {
-		return nil, fmt.Errorf("%w: revocations.journal belongs to installation %s: restore a backup; without one, move the journal away: then all tokens are unspent and nothing is revoked", ErrLost, id)
+		return nil, fmt.Errorf("%w: revocations.journal belongs to installation %s: restore a backup; without one, "+
+			"move the journal away: then all tokens are unspent and nothing is revoked", ErrLost, id)
 	}
 	for _, name := range durableStreams {
 		switch mark, there := found.Streams[name]; {
@@ -78,10 +80,12 @@ func errStreamLost(stream string) error {
 }
 
 func (i Installation) errHalfRestored() error {
-	return fmt.Errorf("%w: restore of backup %s, begun at %s: restore it again", ErrHalfRestored, i.Restoring, i.CreatedAt.Format(time.RFC3339))
+	return fmt.Errorf("%w: restore of backup %s, begun at %s: restore it again", ErrHalfRestored, i.Restoring,
+		i.CreatedAt.Format(time.RFC3339))
 }
 
 func (i Installation) errWrongAuthority(fingerprint string) error {
 	return fmt.Errorf("%w: it is bound to the CA certificate %s, ours is %s: use the data directory of this CA, "+
-		"list the store's CA in ca.previous if ours was rolled over from it, or use the `ca:` of the provisioner that did that", ErrInstallation, i.CAFingerprint, fingerprint)
+		"list the store's CA in ca.previous if ours was rolled over from it, or use the `ca:` of the provisioner "+
+		"that did that", ErrInstallation, i.CAFingerprint, fingerprint)
 }

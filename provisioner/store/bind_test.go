@@ -40,13 +40,15 @@ func TestAStoreFollowsItsAuthority(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if i := st.Installation(); i.ID != first.ID || !i.CreatedAt.Equal(first.CreatedAt) || i.CAFingerprint != "next" {
+			if i := st.Installation(); i.ID != first.ID || !i.CreatedAt.Equal(first.CreatedAt) ||
+				i.CAFingerprint != "next" {
 				t.Errorf("installation %+v became %+v", first, i)
 			}
 		})
 	}
 	opening.Wait()
-	if _, err := open(ours); !errors.Is(err, store.ErrInstallation) || !strings.Contains(err.Error(), "it is bound to the CA certificate next") {
+	if _, err := open(ours); !errors.Is(err, store.ErrInstallation) ||
+		!strings.Contains(err.Error(), "it is bound to the CA certificate next") {
 		t.Errorf("the authority before: Open = %v", err)
 	}
 	if _, err := open("third", "next", ours); err != nil {
@@ -67,7 +69,8 @@ func TestRecords(t *testing.T) {
 		ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
 		defer cancel()
 		seen := map[wire.Identity]string{}
-		err := st.Records(ctx, func(r *provisioner.Record, _ trust.Revision) error { seen[r.Identity] = r.Attempt; return nil })
+		err := st.Records(ctx,
+			func(r *provisioner.Record, _ trust.Revision) error { seen[r.Identity] = r.Attempt; return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +88,9 @@ func TestRecords(t *testing.T) {
 	}
 	errEnough := errors.New("enough")
 	calls := 0
-	if err := st.Records(s.ctx, func(*provisioner.Record, trust.Revision) error { calls++; return errEnough }); !errors.Is(err, errEnough) || calls != 1 {
+	if err := st.Records(s.ctx,
+		func(*provisioner.Record, trust.Revision) error { calls++; return errEnough }); !errors.Is(err, errEnough) ||
+		calls != 1 {
 		t.Errorf("Records = %v after %d calls, want the error of the first", err, calls)
 	}
 	// Each look writes in the middle of it: the record that was last moves away
@@ -119,7 +124,8 @@ func TestAPartOfAStoreIsNotOpened(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if _, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours}); !errors.Is(err, store.ErrLost) || !strings.Contains(err.Error(), name) {
+				if _, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours}); !errors.Is(err,
+					store.ErrLost) || !strings.Contains(err.Error(), name) {
 					t.Errorf("Open without %s = %v, want %v", name, err, store.ErrLost)
 				}
 			}

@@ -16,7 +16,9 @@ import (
 type ClaimLog struct{ *client }
 
 // Claims implements [trust.ClaimLog]. A stale replica is harmless: an append after its end is a conflict.
-func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*trust.ClaimEntry, trust.Revision) error) error {
+func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision,
+	each func(*trust.ClaimEntry, trust.Revision) error,
+) error {
 	for more := true; more; {
 		bounded, cancel := context.WithTimeout(ctx, s.timeout)
 		var err error
@@ -47,7 +49,8 @@ func decodeClaims(m message) (*trust.ClaimEntry, error) {
 }
 
 // AppendClaims implements [trust.ClaimLog].
-func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision) (trust.Revision, error) {
+func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision,
+) (trust.Revision, error) {
 	if err := e.Check(); err != nil {
 		return 0, err
 	}
@@ -61,7 +64,8 @@ func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.C
 }
 
 // AllClaims implements [trust.ClaimLog].
-func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error) error {
+func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error,
+) error {
 	end, err := leaderEnd(ctx, s.client, streamClaims, "")
 	if err != nil {
 		return err

@@ -30,13 +30,15 @@ const (
 // claims returns a good entry with one claim.
 func claims(attempt string) *trust.ClaimEntry {
 	return &trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{
-		{Key: "k1", Identity: web1, Attempt: attempt, At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Source: "192.0.2.1"},
+		{Key: "k1", Identity: web1, Attempt: attempt, At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+			Source: "192.0.2.1"},
 	}}
 }
 
 // tail returns the attempts of a token's log after a revision, and the newest
 // revision.
-func tail(t *testing.T, s *site, st *store.Store, tid jwt.TokenID, after trust.Revision) (attempts []string, newest trust.Revision) {
+func tail(t *testing.T, s *site, st *store.Store, tid jwt.TokenID, after trust.Revision,
+) (attempts []string, newest trust.Revision) {
 	t.Helper()
 	err := st.Claims(s.ctx, tid, after, func(e *trust.ClaimEntry, at trust.Revision) error {
 		if at <= newest || at <= after {
@@ -79,10 +81,12 @@ func TestClaimsAreAppendedInTurn(t *testing.T) {
 		tid   jwt.TokenID
 		after trust.Revision
 	}{
-		"as if there were none": {token1, 0}, "on an earlier one": {token1, first}, "on another log's": {token1, other}, "on ours, for another": {token2, second},
+		"as if there were none": {token1, 0}, "on an earlier one": {token1, first}, "on another log's": {token1, other},
+		"on ours, for another":   {token2, second},
 		"on one from the future": {token1, second + 1},
 	} {
-		if at, err := st.AppendClaims(s.ctx, tt.tid, claims("late"), tt.after); !errors.Is(err, trust.ErrConflict) || at != 0 {
+		if at, err := st.AppendClaims(s.ctx, tt.tid, claims("late"), tt.after); !errors.Is(err, trust.ErrConflict) ||
+			at != 0 {
 			t.Errorf("%s: AppendClaims = %d, %v, want %v", name, at, err, trust.ErrConflict)
 		}
 	}
@@ -108,13 +112,15 @@ func TestClaimsAreAppendedInTurn(t *testing.T) {
 	want := claims("a1")
 	var got *trust.ClaimEntry
 	enough := errors.New("enough")
-	if err := st.Claims(s.ctx, token1, 0, func(e *trust.ClaimEntry, _ trust.Revision) error { got = e; return enough }); !errors.Is(err, enough) {
+	if err := st.Claims(s.ctx, token1, 0,
+		func(e *trust.ClaimEntry, _ trust.Revision) error { got = e; return enough }); !errors.Is(err, enough) {
 		t.Errorf("Claims = %v, want the error of its caller", err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("entry (-written +read):\n%s", diff)
 	}
-	all := []string{fmt.Sprint(token1, "a1", first), fmt.Sprint(token2, "b1", other), fmt.Sprint(token1, "a2", second), fmt.Sprint(token1, "a3", third)}
+	all := []string{fmt.Sprint(token1, "a1", first), fmt.Sprint(token2, "b1", other), fmt.Sprint(token1, "a2", second),
+		fmt.Sprint(token1, "a3", third)}
 	var read []string
 	if err := st.AllClaims(s.ctx, func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
 		read = append(read, fmt.Sprint(tid, e.Claims[0].Attempt, at))
@@ -164,7 +170,8 @@ func TestClaimsThatCannotBeAreErrors(t *testing.T) {
 		{"", "end of JSON"},
 		{"null", "schema 0, want 1"},
 		{"hello", "invalid character 'h'"},
-		{`{"schema":2,"claims":[{"key":"k","identity":"web1","attempt":"a","at":"2026-03-01T12:00:00Z"}]}`, "schema 2, want 1"},
+		{`{"schema":2,"claims":[{"key":"k","identity":"web1","attempt":"a","at":"2026-03-01T12:00:00Z"}]}`,
+			"schema 2, want 1"},
 		{`{"schema":1}`, "neither a claim nor a release"},
 		{`{"schema":1,"claims":[{"key":"k","identity":"web1","at":"2026-03-01T12:00:00Z"}]}`, "is incomplete"},
 	} {
@@ -172,18 +179,23 @@ func TestClaimsThatCannotBeAreErrors(t *testing.T) {
 		if _, err := s.js.Publish(s.ctx, "muster.claims."+string(tid), []byte(c.data)); err != nil {
 			t.Fatal(err)
 		}
-		if err := st.Claims(s.ctx, tid, 0, func(*trust.ClaimEntry, trust.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := st.Claims(s.ctx, tid, 0, func(*trust.ClaimEntry, trust.Revision) error { return nil }); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q reads as claims: %v, want %s", c.data, err, c.want)
 		}
 	}
-	if err := st.AllClaims(s.ctx, func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), "sequence 1: ") {
+	if err := st.AllClaims(s.ctx,
+		func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error { return nil }); err == nil ||
+		!strings.Contains(err.Error(), "sequence 1: ") {
 		t.Errorf("AllClaims passes over what it does not understand: %v", err)
 	}
-	if at, err := st.AppendClaims(s.ctx, token1, &trust.ClaimEntry{Schema: trust.ClaimSchema}, 0); err == nil || errors.Is(err, trust.ErrConflict) {
+	if at, err := st.AppendClaims(s.ctx, token1, &trust.ClaimEntry{Schema: trust.ClaimSchema}, 0); err == nil ||
+		errors.Is(err, trust.ErrConflict) {
 		t.Errorf("an empty entry is written at %d, %v", at, err)
 	}
 	s.conn.Close()
-	if err := st.Claims(s.ctx, token1, 0, func(*trust.ClaimEntry, trust.Revision) error { return nil }); !errors.Is(err, nats.ErrConnectionClosed) {
+	if err := st.Claims(s.ctx, token1, 0, func(*trust.ClaimEntry, trust.Revision) error { return nil }); !errors.Is(err,
+		nats.ErrConnectionClosed) {
 		t.Errorf("Claims on a closed connection are none: %v, want %v", err, nats.ErrConnectionClosed)
 	}
 }
@@ -217,12 +229,14 @@ func TestRecordsAndHistory(t *testing.T) {
 			continue
 		}
 		h, complete, err := st.History(s.ctx, web1)
-		if err != nil || complete != (i < store.History-2) || len(h) != min(i+1, store.History) || h[len(h)-1].Revision != after || h[len(h)-1].Record.Attempt != fmt.Sprint("a", i) {
+		if err != nil || complete != (i < store.History-2) || len(h) != min(i+1, store.History) ||
+			h[len(h)-1].Revision != after || h[len(h)-1].Record.Attempt != fmt.Sprint("a", i) {
 			t.Fatalf("history after %d revisions: %d, complete %v, %v", i+1, len(h), complete, err)
 		}
 	}
 	b := put(t, s, st, record(web2, "b"), 0)
-	if got, want := newest(), []string{fmt.Sprint(web1, " a", store.History+4, " ", after), fmt.Sprint(web2, " b ", b)}; !slices.Equal(got, want) {
+	if got, want := newest(), []string{fmt.Sprint(web1, " a", store.History+4, " ", after),
+		fmt.Sprint(web2, " b ", b)}; !slices.Equal(got, want) {
 		t.Errorf("newest records = %v, want %v", got, want)
 	}
 	if _, err := s.js.Publish(s.ctx, "muster.node."+web2.SubjectToken(), []byte("hello")); err != nil {
@@ -231,7 +245,8 @@ func TestRecordsAndHistory(t *testing.T) {
 	if h, _, err := st.History(s.ctx, web2); err == nil || !strings.Contains(err.Error(), "invalid character 'h'") {
 		t.Errorf("a history with something else in it: %v, %v", h, err)
 	}
-	if err := st.Records(s.ctx, func(*provisioner.Record, trust.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), "invalid character 'h'") {
+	if err := st.Records(s.ctx, func(*provisioner.Record, trust.Revision) error { return nil }); err == nil ||
+		!strings.Contains(err.Error(), "invalid character 'h'") {
 		t.Errorf("records with something else among them: %v", err)
 	}
 }
@@ -246,7 +261,8 @@ func TestATokenIsNotedOnce(t *testing.T) {
 	}
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	note := func(tid jwt.TokenID, seen time.Time) *trust.TokenInfo {
-		return &trust.TokenInfo{ID: tid, Signer: "5b1f", SignerName: "ops", JTI: "a.*>", Identities: []wire.Pattern{"web*"}, IssuedAt: at, FirstSeen: seen}
+		return &trust.TokenInfo{ID: tid, Signer: "5b1f", SignerName: "ops", JTI: "a.*>",
+			Identities: []wire.Pattern{"web*"}, IssuedAt: at, FirstSeen: seen}
 	}
 	st.NoteToken(note(token1, at))
 	var noting sync.WaitGroup
@@ -265,7 +281,8 @@ func TestATokenIsNotedOnce(t *testing.T) {
 		t.Errorf("note, %v (-written +read):\n%s", err, diff)
 	}
 	var all []string
-	if err := st.NotedTokens(s.ctx, func(i *trust.TokenInfo) error { all = append(all, string(i.ID)); return nil }); err != nil {
+	if err := st.NotedTokens(s.ctx,
+		func(i *trust.TokenInfo) error { all = append(all, string(i.ID)); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if slices.Sort(all); !slices.Equal(all, []string{"", string(token1), string(token2)}) {
@@ -276,7 +293,8 @@ func TestATokenIsNotedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, err := entries.Info(s.ctx, jetstream.WithSubjectFilter("muster.entry.token.*"))
-	if err != nil || info.State.Subjects["muster.entry.token."+string(token1)] != 1 || info.State.Subjects["muster.entry.token."+string(token2)] != 1 {
+	if err != nil || info.State.Subjects["muster.entry.token."+string(token1)] != 1 ||
+		info.State.Subjects["muster.entry.token."+string(token2)] != 1 {
 		t.Errorf("messages by subject: %v, %v", info.State.Subjects, err)
 	}
 	b, err := json.Marshal(got)

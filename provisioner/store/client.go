@@ -35,7 +35,8 @@ type client struct {
 
 // connect returns once JetStream answers.
 func connect(ctx context.Context, cfg Config, options ...jetstream.JetStreamOpt) (*client, error) {
-	options = append(options, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))
+	options = append(options, jetstream.WithPublishAsyncMaxPending(maxPending),
+		jetstream.WithDefaultTimeout(cfg.Timeout))
 	js, err := jetstream.New(cfg.Conn, options...)
 	if err == nil {
 		_, err = retryUntilDone(ctx, js.AccountInfo)
@@ -121,12 +122,15 @@ func publish(ctx context.Context, js jetstream.JetStream, subject string, b []by
 	return publishIf(ctx, js, subject, b, jetstream.WithExpectLastSequencePerSubject(after))
 }
 
-func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []byte, conditions ...jetstream.PublishOpt) (uint64, error) {
+func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []byte,
+	conditions ...jetstream.PublishOpt,
+) (uint64, error) {
 	if !js.Conn().IsConnected() {
 		return 0, errDisconnected
 	}
 	// Asynchronous: the broker works on many writes at once.
-	f, err := js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, append(conditions, jetstream.WithRetryAttempts(0))...)
+	f, err := js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b},
+		append(conditions, jetstream.WithRetryAttempts(0))...)
 	if err != nil {
 		return 0, err
 	}
@@ -145,5 +149,7 @@ func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []
 
 func isConflict(err error) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+	return errors.As(err, &api) &&
+		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+			api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }

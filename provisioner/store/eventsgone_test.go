@@ -15,7 +15,8 @@ func TestEventsThatWentWhileNobodyTookThem(t *testing.T) {
 	t.Parallel()
 	for _, once := range []bool{false, true} {
 		s, _ := start(t, t.TempDir())
-		st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours, Capacity: 8 << 20}) // 256 KiB of attempts
+		// 256 KiB of attempts
+		st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours, Capacity: 8 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,17 +43,19 @@ func TestEventsThatWentWhileNobodyTookThem(t *testing.T) {
 		ended := make(chan error, 1)
 		first := true
 		go func() {
-			ended <- st.Events(ctx, events.Query{Node: "slow.example.net", Since: time.Now().Add(-time.Hour), Once: once}, func(e *events.Stored) error {
-				if first {
-					first = false
-					took <- true
-					<-goOn // whoever looks has stopped the terminal
-				}
-				if e.Type == events.Enrolled {
-					seen <- true
-				}
-				return nil
-			})
+			ended <- st.Events(ctx,
+				events.Query{Node: "slow.example.net", Since: time.Now().Add(-time.Hour),
+					Once: once}, func(e *events.Stored) error {
+					if first {
+						first = false
+						took <- true
+						<-goOn // whoever looks has stopped the terminal
+					}
+					if e.Type == events.Enrolled {
+						seen <- true
+					}
+					return nil
+				})
 		}()
 		<-took
 		attempts("other.example.net", 1200) // those of the first have to go

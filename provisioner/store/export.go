@@ -22,7 +22,9 @@ type Backup struct{ *client }
 // Export calls each for every message of a backup while provisioners write, and stops at its first error. It gets every
 // identity's newest record of the moment at which reading ends: a message is dropped only after [History] newer ones of
 // its subject, which are still ahead.
-func (s *Backup) Export(ctx context.Context, each func(stream string, sequence uint64, subject string, data []byte) error) error {
+func (s *Backup) Export(ctx context.Context,
+	each func(stream string, sequence uint64, subject string, data []byte) error,
+) error {
 	for _, name := range durableStreams {
 		// Wait for all that the leader has: a scan that ends early would free revoked names.
 		end, err := leaderEnd(ctx, s.client, name, "")

@@ -27,14 +27,16 @@ func BenchmarkFleet(b *testing.B) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	emit := func(id wire.Identity, types ...events.Type) {
 		for _, t := range types {
-			st.Emit(events.Event{Type: t, Time: at, Node: string(id), Serial: "5b1f", Code: wire.CodeDenied, Cause: "as the policy says", Source: "10.1.2.3"})
+			st.Emit(events.Event{Type: t, Time: at, Node: string(id), Serial: "5b1f", Code: wire.CodeDenied,
+				Cause: "as the policy says", Source: "10.1.2.3"})
 		}
 	}
 	for i := range fleetNodes {
 		id := node(i)
 		emit(id, events.Enrolled, events.Provisioned, events.Refused, events.Attempt)
 		for _, t := range []string{"startup", "alive"} {
-			if err := s.conn.Publish(wire.EventSubject(id, t), []byte(`{"time":"2026-03-01T12:00:00Z","data":{"serial":"5b1f"}}`)); err != nil {
+			if err := s.conn.Publish(wire.EventSubject(id, t),
+				[]byte(`{"time":"2026-03-01T12:00:00Z","data":{"serial":"5b1f"}}`)); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -43,7 +43,8 @@ func TestFollowRecords(t *testing.T) {
 	late.wait(t, "what is there comes", func() bool { return late.currents > 0 })
 	late.look(func() {
 		if late.newest[web1] != second || late.calls != 1 {
-			t.Errorf("%d records, the newest of %s at %d, want the one at %d", late.calls, web1, late.newest[web1], second)
+			t.Errorf("%d records, the newest of %s at %d, want the one at %d", late.calls, web1, late.newest[web1],
+				second)
 		}
 	})
 	third, err := st.Put(s.ctx, enrolled(web2), 0)
@@ -135,7 +136,8 @@ func TestNodeEvents(t *testing.T) {
 	const refused = 20 * store.MaxNodeEvents
 	for i := range refused {
 		for _, id := range []wire.Identity{web1, web2} {
-			st.Emit(events.Event{Type: events.Refused, Time: at.Add(time.Duration(i) * time.Second), Node: string(id), Code: wire.CodeDenied, Cause: fmt.Sprint(id, i)})
+			st.Emit(events.Event{Type: events.Refused, Time: at.Add(time.Duration(i) * time.Second), Node: string(id),
+				Code: wire.CodeDenied, Cause: fmt.Sprint(id, i)})
 		}
 	}
 	st.Emit(events.Event{Type: events.Attempt, Time: at, Node: string(web1), Code: wire.CodeTokenInvalid})
@@ -145,7 +147,8 @@ func TestNodeEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	last := events.Event{Type: events.Granted, Time: at.Add(2 * time.Hour), Node: string(web1), By: "me", Why: "disk", Attempt: "g"}
+	last := events.Event{Type: events.Granted, Time: at.Add(2 * time.Hour), Node: string(web1), By: "me", Why: "disk",
+		Attempt: "g"}
 	s.emitted(t, st, last)
 	emitted, complete, err := st.NodeEvents(s.ctx, web1)
 	if err != nil || complete {
@@ -167,7 +170,8 @@ func TestNodeEvents(t *testing.T) {
 	// What the node says of itself is not believed but for its certificate, and the
 	// broker says when. Everything else is as it was emitted.
 	heard := emitted[len(emitted)-1]
-	if heard.Type != "io.muster.server.alive" || heard.Serial != "5b1f" || heard.By != "" || time.Since(heard.Time).Abs() > time.Hour {
+	if heard.Type != "io.muster.server.alive" || heard.Serial != "5b1f" || heard.By != "" ||
+		time.Since(heard.Time).Abs() > time.Hour {
 		t.Errorf("alive: %+v", heard)
 	}
 	if e := emitted[len(emitted)-2]; e != last {
@@ -221,7 +225,8 @@ func TestWhatCannotBeFollowedIsSaidOnce(t *testing.T) {
 	}()
 	f.wait(t, "it is current", func() bool { return f.currents > 0 })
 	<-current
-	if err := errors.Join(s.js.DeleteStream(s.ctx, "MUSTER_NODES"), s.js.DeleteStream(s.ctx, "MUSTER_ALIVE")); err != nil {
+	if err := errors.Join(s.js.DeleteStream(s.ctx, "MUSTER_NODES"),
+		s.js.DeleteStream(s.ctx, "MUSTER_ALIVE")); err != nil {
 		t.Fatal(err)
 	}
 	for n := range 8 {

@@ -132,7 +132,8 @@ func (f *Follower) Fresh() error {
 	if age <= trust.MaxAge {
 		return nil
 	}
-	err := fmt.Errorf("%w: %s was last read %v ago, limit %v", trust.ErrRevocationsUnknown, f.stream, age.Round(time.Millisecond), trust.MaxAge)
+	err := fmt.Errorf("%w: %s was last read %v ago, limit %v", trust.ErrRevocationsUnknown, f.stream,
+		age.Round(time.Millisecond), trust.MaxAge)
 	if f.lastErr != nil {
 		return fmt.Errorf("%w: %w", err, f.lastErr)
 	}
@@ -194,7 +195,8 @@ func (f *Follower) check(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.complete && f.applied < info.State.Msgs {
-		return fmt.Errorf("%w: stream %s: %d of its %d messages can be read", ErrDamaged, f.stream, f.applied, info.State.Msgs)
+		return fmt.Errorf("%w: stream %s: %d of its %d messages can be read", ErrDamaged, f.stream, f.applied,
+			info.State.Msgs)
 	}
 	f.complete = true
 	f.asOf = now.asked.Add(-silence)
@@ -267,7 +269,8 @@ func (f *Follower) catchUp(ctx context.Context, state jetstream.StreamState, alo
 			continue
 		}
 		if alone && tries > fetchTries {
-			return fmt.Errorf("%w: stream %s can be read to message %d of %d", ErrDamaged, f.stream, after, state.LastSeq)
+			return fmt.Errorf("%w: stream %s can be read to message %d of %d", ErrDamaged, f.stream, after,
+				state.LastSeq)
 		}
 		// The replica that answered lags behind its leader.
 		select {

@@ -85,8 +85,10 @@ func (s *site) agrees(t *testing.T, members ...*member) {
 			}
 			for _, n := range p.Nodes {
 				want := stored[n.Identity]
-				if n.Revision != revisions[n.Identity] || n.State != want.State || n.Agent != want.Agent || !n.Changed.Equal(want.Updated) || n.Offered != want.Offered {
-					wrong = fmt.Sprintf("member %d: %+v at %d, want %+v at %d", i, n, n.Revision, want, revisions[n.Identity])
+				if n.Revision != revisions[n.Identity] || n.State != want.State || n.Agent != want.Agent ||
+					!n.Changed.Equal(want.Updated) || n.Offered != want.Offered {
+					wrong = fmt.Sprintf("member %d: %+v at %d, want %+v at %d", i, n, n.Revision, want,
+						revisions[n.Identity])
 				}
 			}
 		}
@@ -107,7 +109,8 @@ func (m *member) lose(ctx context.Context, r *provisioner.Record, after trust.Re
 	if err != nil {
 		return err
 	}
-	_, err = js.Publish(ctx, "muster.node."+r.Identity.SubjectToken(), b, jetstream.WithExpectLastSequencePerSubject(uint64(after)))
+	_, err = js.Publish(ctx, "muster.node."+r.Identity.SubjectToken(), b,
+		jetstream.WithExpectLastSequencePerSubject(uint64(after)))
 	return err
 }
 

@@ -19,7 +19,9 @@ func (s *RecordStore) Records(ctx context.Context, each func(*provisioner.Record
 
 // Revisions calls each for every stored revision of the record of id, or of all records if id is empty, in the order of
 // writing. It stops at the first error of each. Revisions written meanwhile may be included.
-func (s *RecordStore) Revisions(ctx context.Context, id wire.Identity, each func(*provisioner.Record, trust.Revision) error) error {
+func (s *RecordStore) Revisions(ctx context.Context, id wire.Identity,
+	each func(*provisioner.Record, trust.Revision) error,
+) error {
 	subject, filter := "", subjectNode+"*"
 	if id != "" {
 		subject = subjectNode + id.SubjectToken()
@@ -29,7 +31,9 @@ func (s *RecordStore) Revisions(ctx context.Context, id wire.Identity, each func
 }
 
 // read reads up to the leader's last message, of one subject if that is not empty.
-func (s *RecordStore) read(ctx context.Context, subject string, cfg jetstream.OrderedConsumerConfig, each func(*provisioner.Record, trust.Revision) error) error {
+func (s *RecordStore) read(ctx context.Context, subject string, cfg jetstream.OrderedConsumerConfig,
+	each func(*provisioner.Record, trust.Revision) error,
+) error {
 	end, err := leaderEnd(ctx, s.client, streamNodes, subject)
 	if err != nil {
 		return fmt.Errorf("records: %w", err)

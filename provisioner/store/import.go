@@ -61,7 +61,8 @@ func (i *Import) begin(ctx context.Context, backup string) (err error) {
 		err = fmt.Errorf("%s: %w", m.Subject, wrapFull(err))
 		i.firstErr.CompareAndSwap(nil, &err)
 	}
-	i.client, err = connect(ctx, i.cfg, jetstream.WithPublishAsyncTimeout(restoreAckTimeout), jetstream.WithPublishAsyncErrHandler(failed))
+	i.client, err = connect(ctx, i.cfg, jetstream.WithPublishAsyncTimeout(restoreAckTimeout),
+		jetstream.WithPublishAsyncErrHandler(failed))
 	if err != nil {
 		return err
 	}
@@ -177,7 +178,8 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 
 // publish waits for acknowledgements only if many are missing. The store keeps the order of sending.
 func (i *Import) publish(ctx context.Context, stream, subject string, data []byte) error {
-	_, err := i.client.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: data}, jetstream.WithRetryAttempts(0), jetstream.WithStallWait(restoreAckTimeout))
+	_, err := i.client.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: data}, jetstream.WithRetryAttempts(0),
+		jetstream.WithStallWait(restoreAckTimeout))
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", stream, err)
 	}
@@ -247,7 +249,8 @@ func (i *Import) checkSequences(ctx context.Context) error {
 			return fmt.Errorf("stream %s: %w", name, err)
 		}
 		if got, want := stream.CachedInfo().State.LastSeq, i.last[name]; got != want {
-			return fmt.Errorf("stream %s: ends at sequence %d, want %d: another process writes to this store: stop all provisioners", name, got, want)
+			return fmt.Errorf("stream %s: ends at sequence %d, want %d: another process writes to this store: stop "+
+				"all provisioners", name, got, want)
 		}
 	}
 	return nil

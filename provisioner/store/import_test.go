@@ -18,7 +18,8 @@ func TestAStoreIsOpenOnlyOnceItIsRestored(t *testing.T) {
 	defer stop()
 	refused := func(step string) {
 		t.Helper()
-		if _, err := store.Open(into.ctx, store.Config{Conn: into.conn, CAFingerprint: ours}); !errors.Is(err, store.ErrHalfRestored) {
+		if _, err := store.Open(into.ctx, store.Config{Conn: into.conn, CAFingerprint: ours}); !errors.Is(err,
+			store.ErrHalfRestored) {
 			t.Fatalf("opened when %s: %v, want ErrHalfRestored", step, err)
 		}
 	}
@@ -42,7 +43,8 @@ func TestARestoreThatIsNotAlone(t *testing.T) {
 	t.Parallel()
 	st, s := filled(t)
 	out := export(t, s, st)
-	for _, subject := range []string{"muster.node.stranger", "muster.claims.stranger", "muster.entry.stranger", "muster.revocation.node.stranger"} {
+	for _, subject := range []string{"muster.node.stranger", "muster.claims.stranger", "muster.entry.stranger",
+		"muster.revocation.node.stranger"} {
 		into, stop := start(t, t.TempDir())
 		i := begin(t, into)
 		write(t, into, i, out.messages)

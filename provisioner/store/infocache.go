@@ -37,7 +37,8 @@ func (i *infoCache) ask(ctx context.Context, stream string) (*timedInfo, error) 
 	}
 	a.received, a.info = time.Now(), s.CachedInfo()
 	// Answers to concurrent requests may come out of order.
-	if before := i.last[stream]; before == nil || a.asked.After(before.received) || a.info.State.LastSeq >= before.info.State.LastSeq {
+	if before := i.last[stream]; before == nil || a.asked.After(before.received) ||
+		a.info.State.LastSeq >= before.info.State.LastSeq {
 		i.last[stream] = a
 	}
 	return a, nil

@@ -61,7 +61,8 @@ type observation struct {
 // NewRecorder returns a Recorder that writes nothing before Run.
 func NewRecorder(log *slog.Logger) (*Recorder, error) {
 	// One goroutine, beside enrollment. JetStream has a checksum.
-	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithEncoderCRC(false))
 	if err != nil {
 		return nil, fmt.Errorf("recorder: %w", err)
 	}
@@ -100,7 +101,8 @@ func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
 		r.encode(ctx, open())
 		if dropped := r.dropped.Load(); dropped >= 2*warned+1 { // the first, and each time the number doubles
 			warned = dropped
-			r.log.WarnContext(ctx, "decisions not recorded: too many at once, or the store is not available", "left_out", dropped)
+			r.log.WarnContext(ctx, "decisions not recorded: too many at once, or the store is not available",
+				"left_out", dropped)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -164,7 +166,8 @@ type Inputs struct{ *client }
 func (s *Inputs) Read(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	since := time.Now().Add(-age - batchWait).UTC()
 	l, err := s.openReader(ctx, streamInputs, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{subjectInputs}, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since,
+		FilterSubjects: []string{subjectInputs}, DeliverPolicy: jetstream.DeliverByStartTimePolicy,
+		OptStartTime: &since,
 	})
 	if err != nil {
 		return fmt.Errorf("inputs: %w", err)

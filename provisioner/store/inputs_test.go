@@ -18,9 +18,11 @@ import (
 func seen(i, facts int) *policies.Input {
 	name := fmt.Sprintf("web%d.example.net", i)
 	return &policies.Input{
-		Identity: name, CSR: policies.CSR{CommonName: name, DNSNames: []string{name}}, Token: policies.Token{ID: "t1", Org: "choria"},
-		Facts: []byte(`{"role":"web","serial":"` + fmt.Sprintf("%x", i*7919) + `","list":"` + strings.Repeat("mtu 1500 up broadcast ", facts/22) + `"}`),
-		Node:  policies.Node{State: "none", Reason: "new"}, Time: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		Identity: name, CSR: policies.CSR{CommonName: name, DNSNames: []string{name}},
+		Token: policies.Token{ID: "t1", Org: "choria"},
+		Facts: []byte(`{"role":"web","serial":"` + fmt.Sprintf("%x", i*7919) + `","list":"` +
+			strings.Repeat("mtu 1500 up broadcast ", facts/22) + `"}`),
+		Node: policies.Node{State: "none", Reason: "new"}, Time: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 	}
 }
 
@@ -61,7 +63,8 @@ func TestDecisionsAreRecorded(t *testing.T) {
 	for i := range n {
 		in := seen(i, 200)
 		in.Token.Extensions = []byte(`{"password":"hunter2"}`)
-		r.Observe(in, &policies.Decision{Allow: true, Digest: "p1", Configuration: map[string]string{"a": "hunter2"}}, nil, "p1")
+		r.Observe(in, &policies.Decision{Allow: true, Digest: "p1", Configuration: map[string]string{"a": "hunter2"}},
+			nil, "p1")
 	}
 	stopped, stop := context.WithCancel(s.ctx)
 	stop() // it still writes what waits
@@ -82,7 +85,8 @@ func TestDecisionsAreRecorded(t *testing.T) {
 		t.Fatalf("%d recordings in %d batches, want %d in at most %d", len(all), batches, n, n/100)
 	}
 	for i, got := range all {
-		if got.Input.Identity != fmt.Sprintf("web%d.example.net", i) || got.Verdict != policies.VerdictAllow || got.Policy != "p1" || !got.Redacted {
+		if got.Input.Identity != fmt.Sprintf("web%d.example.net", i) || got.Verdict != policies.VerdictAllow ||
+			got.Policy != "p1" || !got.Redacted {
 			t.Fatalf("recording %d = %+v", i, got)
 		}
 		if b, _ := json.Marshal(got); bytes.Contains(b, []byte("hunter2")) {

@@ -74,7 +74,8 @@ func writeUntilKilled(t *testing.T, dir string) {
 	for round := 0; ; round++ {
 		for _, o := range atOnce(s.ctx, st, func(int) (*provisioner.Record, trust.Revision) {
 			id := wire.NewID()
-			return record(wire.Identity(strings.ToLower(strings.NewReplacer("_", "x", "-", "y").Replace(id))+".example.net"), id), 0
+			return record(wire.Identity(strings.ToLower(strings.NewReplacer("_", "x", "-",
+				"y").Replace(id))+".example.net"), id), 0
 		}) {
 			mu.Lock()
 			if o.err == nil {

@@ -15,7 +15,9 @@ const lastSeenInterval = time.Second
 // FollowLastSeen calls each with the time, by the broker's clock, at which each node was last heard of, and again for
 // each later message, until ctx is done; then it returns nil. After all stored nodes it calls current with the start of
 // the stored times. Calls for one node are not in order of time.
-func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error {
+func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time),
+	current func(since time.Time),
+) error {
 	last := make(map[string]uint64)
 	return s.poll(ctx, streamAlive, lastSeenInterval, func() error {
 		var alive time.Time

@@ -51,10 +51,20 @@ func TestAStreamThatGetsItsLeaderLate(t *testing.T) {
 	t.Parallel()
 	w := &waiting.Key{Schema: waiting.Schema, Identity: "web1.example.net", KeyHash: strings.Repeat("0", 64)}
 	for name, question := range map[string]func(context.Context, *Store) error{
-		"how many wait":          func(ctx context.Context, s *Store) error { _, err := s.CountWaiters(ctx); return err },
+		"how many wait": func(ctx context.Context, s *Store) error {
+			_,
+				err := s.CountWaiters(ctx)
+			return err
+		},
 		"whether one more waits": func(ctx context.Context, s *Store) error { return s.PutWaiter(ctx, w, 0) },
-		"to drop who waits":      func(ctx context.Context, s *Store) error { return s.DropWaiter(ctx, w.Identity, w.KeyHash, 1) },
-		"the history of a node":  func(ctx context.Context, s *Store) error { return s.Revisions(ctx, w.Identity, nil) },
+		"to drop who waits": func(ctx context.Context,
+			s *Store) error {
+			return s.DropWaiter(ctx, w.Identity, w.KeyHash, 1)
+		},
+		"the history of a node": func(ctx context.Context,
+			s *Store) error {
+			return s.Revisions(ctx, w.Identity, nil)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

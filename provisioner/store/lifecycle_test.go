@@ -20,7 +20,8 @@ import (
 
 // lived is an event of a node's own, of so many bytes and a few more.
 func lived(kind string, padding int) []byte {
-	return fmt.Appendf(nil, `{"specversion":"1.0","id":"1","source":"x","type":"io.muster.server.%s","time":"2026-03-01T12:00:00Z","data":{"version":"1","said":%q}}`,
+	return fmt.Appendf(nil,
+		`{"specversion":"1.0","id":"1","source":"x","type":"io.muster.server.%s","time":"2026-03-01T12:00:00Z","data":{"version":"1","said":%q}}`,
 		kind, strings.Repeat("x", padding))
 }
 
@@ -33,7 +34,8 @@ func (s *site) said(t *testing.T, id wire.Identity, kind string, padding int) {
 }
 
 // lives returns the types of what a node has said itself, once the last is among them.
-func (s *site) lives(t *testing.T, st *store.Store, id wire.Identity, last events.Type) (types []events.Type, complete bool) {
+func (s *site) lives(t *testing.T, st *store.Store, id wire.Identity, last events.Type,
+) (types []events.Type, complete bool) {
 	t.Helper()
 	for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
 		emitted, complete, err := st.NodeEvents(s.ctx, id)
@@ -74,7 +76,8 @@ func TestANodeTakesNoRoomFromOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(info.State.Subjects) != len(wire.EventTypes)-1 {
-		t.Errorf("the node has subjects %v, want one for each of %v but for alive", info.State.Subjects, wire.EventTypes)
+		t.Errorf("the node has subjects %v, want one for each of %v but for alive", info.State.Subjects,
+			wire.EventTypes)
 	}
 	if last, err := s.js.Stream(s.ctx, "MUSTER_ALIVE"); err != nil || last.CachedInfo().State.Msgs != 1 {
 		t.Errorf("of the node being alive there is not the one last message: %v, %v", last, err)
@@ -92,7 +95,8 @@ func TestANodeTakesNoRoomFromOthers(t *testing.T) {
 	}
 	types, complete := s.lives(t, st, web1, "io.muster.server.alive")
 	if n := len(types); complete || n != 3*store.MaxNodeEvents+1 {
-		t.Errorf("of the node %d events are read, all of them: %v; want %d and not all", n, complete, 3*store.MaxNodeEvents+1)
+		t.Errorf("of the node %d events are read, all of them: %v; want %d and not all", n, complete,
+			3*store.MaxNodeEvents+1)
 	}
 	emitted, err := s.js.Stream(s.ctx, "MUSTER_EVENTS")
 	if err != nil {
@@ -122,7 +126,8 @@ func TestIDsOfNodesAreNotRemembered(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s of %s is not heard: %v", kind, id, err)
 				}
-				if slices.ContainsFunc(emitted, func(e events.Event) bool { return e.Type == events.Type("io.muster.server."+kind) }) {
+				if slices.ContainsFunc(emitted,
+					func(e events.Event) bool { return e.Type == events.Type("io.muster.server."+kind) }) {
 					break
 				}
 			}
@@ -154,7 +159,8 @@ func (s *site) heard(t *testing.T, st *store.Store) ([]wire.Identity, time.Time)
 func TestEveryNodeWasHeardOf(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
-	st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours, Capacity: 8 << 20}) // a quarter of a MiB for lifecycles
+	// a quarter of a MiB for lifecycles
+	st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours, Capacity: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ func TestALongLogTakesFewQuestions(t *testing.T) {
 	const tid = jwt.TokenID("0f1e2d3c4b5a69780f1e2d3c4b5a6978")
 	for i := range entries {
 		e := &trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{
-			{Key: "k", Identity: wire.Identity(fmt.Sprintf("web%d.example.net", i)), Attempt: wire.NewID(), At: time.Unix(1, 0)},
+			{Key: "k", Identity: wire.Identity(fmt.Sprintf("web%d.example.net", i)), Attempt: wire.NewID(),
+				At: time.Unix(1, 0)},
 		}}
 		if _, err := st.AppendClaims(s.ctx, tid, e, trust.AnyRevision); err != nil {
 			t.Fatal(err)

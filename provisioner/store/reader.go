@@ -35,7 +35,9 @@ type streamReader struct {
 	consumerSeq  uint64 // of the last message in that consumer
 }
 
-func (c *client) openReader(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, options ...jetstream.PullMessagesOpt) (*streamReader, error) {
+func (c *client) openReader(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig,
+	options ...jetstream.PullMessagesOpt,
+) (*streamReader, error) {
 	consumer, err := c.orderedConsumer(ctx, stream, cfg)
 	if err != nil {
 		return nil, err

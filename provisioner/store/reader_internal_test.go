@@ -25,7 +25,10 @@ func stores(t *testing.T) (context.Context, func() *Store) {
 		Gate: broker.GateConfig{
 			TrustDomain: "fleet.test",
 			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },
-			AdmitNode:   func(context.Context, wire.Identity, broker.Certificate) error { return errors.New("no nodes here") },
+			AdmitNode: func(context.Context, wire.Identity,
+				broker.Certificate) error {
+				return errors.New("no nodes here")
+			},
 		},
 	})
 	if err != nil {
@@ -60,7 +63,8 @@ func TestWhoStoodStillGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l, err := s.openReader(ctx, streamNodes, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}, jetstream.PullMaxMessages(1))
+	l, err := s.openReader(ctx, streamNodes,
+		jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}, jetstream.PullMaxMessages(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,8 @@ func retryUntilDone[T any](ctx context.Context, query func(context.Context) (T, 
 	}
 }
 
-func (c *client) info(ctx context.Context, stream string, options ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+func (c *client) info(ctx context.Context, stream string, options ...jetstream.StreamInfoOpt,
+) (*jetstream.StreamInfo, error) {
 	return retryIfClustered(ctx, c, func(ctx context.Context) (*jetstream.StreamInfo, error) {
 		return c.handles[stream].Info(ctx, options...)
 	})
@@ -74,16 +75,19 @@ const maxConsumerResets = 4
 // a new one.
 const consumerIdleLimit = 10 * time.Second
 
-func (c *client) orderedConsumer(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
+func (c *client) orderedConsumer(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig,
+) (jetstream.Consumer, error) {
 	cfg.MaxResetAttempts, cfg.InactiveThreshold = maxConsumerResets, consumerIdleLimit
-	return retryIfClustered(ctx, c, func(ctx context.Context) (jetstream.Consumer, error) { return c.js.OrderedConsumer(ctx, stream, cfg) })
+	return retryIfClustered(ctx, c,
+		func(ctx context.Context) (jetstream.Consumer, error) { return c.js.OrderedConsumer(ctx, stream, cfg) })
 }
 
 // wantedReplicas returns the larger number of the configuration and of existing streams.
 func (c *client) wantedReplicas(ctx context.Context) (int, error) {
 	replicas := c.replicas
 	for _, want := range streams(replicas, 0, 0) {
-		stream, err := retryIfClustered(ctx, c, func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, want.Name) })
+		stream, err := retryIfClustered(ctx, c,
+			func(ctx context.Context) (jetstream.Stream, error) { return c.js.Stream(ctx, want.Name) })
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue
 		}

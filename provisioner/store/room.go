@@ -35,7 +35,8 @@ func (c *client) useRoom(subject string, b []byte) error {
 // wrapFull wraps an error of JetStream at its limit as [trust.ErrStoreFull].
 func wrapFull(err error) error {
 	var api *jetstream.APIError
-	if errors.As(err, &api) && slices.Contains([]jetstream.ErrorCode{errCodeAccount, errCodeResources, errCodeStorage}, api.ErrorCode) {
+	if errors.As(err, &api) &&
+		slices.Contains([]jetstream.ErrorCode{errCodeAccount, errCodeResources, errCodeStorage}, api.ErrorCode) {
 		return fmt.Errorf("%w: %w", trust.ErrStoreFull, err)
 	}
 	return err

@@ -27,7 +27,9 @@ type message struct {
 //
 // It does not end before the sequence through. A replica may lack the end that its leader has (see [leaderEnd]): scan
 // waits for it, then returns errBehind.
-func (c *client) scan(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
+func (c *client) scan(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig,
+	each func(message) error,
+) error {
 	l, err := c.openReader(ctx, stream, cfg)
 	if err != nil {
 		return fmt.Errorf("scan of %s: %w", stream, err)
@@ -38,7 +40,8 @@ func (c *client) scan(ctx context.Context, stream string, through uint64, cfg je
 
 // lastPerSubject configures a consumer for the last message of each subject.
 func lastPerSubject(filter string) jetstream.OrderedConsumerConfig {
-	return jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
+	return jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter},
+		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
 }
 
 var errBehind = errors.New("the replica lags behind")
@@ -53,7 +56,8 @@ func (l *streamReader) each(ctx context.Context, through uint64, each func(messa
 		cancel()
 		switch {
 		case err != nil && l.pending == 0 && wait.Err() != nil && ctx.Err() == nil:
-			return fmt.Errorf("scan of %s: %w: read to sequence %d of %d: try again", l.stream, errBehind, read, through)
+			return fmt.Errorf("scan of %s: %w: read to sequence %d of %d: try again", l.stream, errBehind, read,
+				through)
 		case err != nil:
 			return fmt.Errorf("scan of %s: %w", l.stream, err)
 		case m == nil:
@@ -98,7 +102,8 @@ const (
 
 // fetch calls each for the messages of one answer, from a sequence on, and reports whether there are more. Any replica
 // may answer, with what it has.
-func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, each func(message) error) (more bool, err error) {
+func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, each func(message) error,
+) (more bool, err error) {
 	wanted := map[string]any{"seq": from, "batch": fetchMessages, "max_bytes": fetchBytes}
 	if filter != "" {
 		wanted["next_by_subj"] = filter

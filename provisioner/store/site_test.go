@@ -50,7 +50,10 @@ func startWith(t testing.TB, cfg broker.Config) (s *site, stop func()) {
 	cfg.Gate = broker.GateConfig{
 		TrustDomain: "fleet.test",
 		VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },
-		AdmitNode:   func(context.Context, wire.Identity, broker.Certificate) error { return errors.New("no nodes here") },
+		AdmitNode: func(context.Context, wire.Identity,
+			broker.Certificate) error {
+			return errors.New("no nodes here")
+		},
 	}
 	b, err := broker.New(cfg)
 	if err != nil {
@@ -92,7 +95,8 @@ func certificate(t testing.TB) tls.Certificate {
 		}
 		return c[0]
 	}
-	authority, err := ca.New(ca.Config{Root: parse(g.RootPEM), Issuing: parse(g.IssuingPEM), Key: g.IssuingKey, TrustDomain: "fleet.test"})
+	authority, err := ca.New(ca.Config{Root: parse(g.RootPEM), Issuing: parse(g.IssuingPEM), Key: g.IssuingKey,
+		TrustDomain: "fleet.test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +104,8 @@ func certificate(t testing.TB) tls.Certificate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	issued, err := authority.Issue(ca.Request{Role: wire.RoleBroker, Name: "broker.fleet.test", PublicKey: key.Public(), DNSNames: []string{"localhost"}})
+	issued, err := authority.Issue(ca.Request{Role: wire.RoleBroker, Name: "broker.fleet.test", PublicKey: key.Public(),
+		DNSNames: []string{"localhost"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,8 +33,10 @@ const (
 func record(id wire.Identity, attempt string) *provisioner.Record {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	return &provisioner.Record{
-		Schema: provisioner.RecordSchema, Identity: id, State: provisioner.StateEnrolled, Attempt: attempt, Lineage: []string{"k1"},
-		Next:            &provisioner.Issued{Serial: "5b1f", KeyHash: "k1", DER: []byte{1, 2}, NotBefore: at, NotAfter: at.Add(time.Hour), Digest: "d", OfferedAt: at},
+		Schema: provisioner.RecordSchema, Identity: id, State: provisioner.StateEnrolled, Attempt: attempt,
+		Lineage: []string{"k1"},
+		Next: &provisioner.Issued{Serial: "5b1f", KeyHash: "k1", DER: []byte{1, 2}, NotBefore: at,
+			NotAfter: at.Add(time.Hour), Digest: "d", OfferedAt: at},
 		FirstEnrolledAt: at, UpdatedAt: at,
 	}
 }
@@ -109,7 +111,8 @@ func TestCompareAndSet(t *testing.T) {
 		"as if there were none, again": {web2, 0},
 	}
 	for name, tt := range tests {
-		if revision, err := st.Put(s.ctx, record(tt.id, "late"), tt.after); !errors.Is(err, trust.ErrConflict) || revision != 0 {
+		if revision, err := st.Put(s.ctx, record(tt.id, "late"), tt.after); !errors.Is(err, trust.ErrConflict) ||
+			revision != 0 {
 			t.Errorf("%s: Put = %d, %v, want %v", name, revision, err, trust.ErrConflict)
 		}
 	}
@@ -205,9 +208,11 @@ func TestALostAcknowledgementGivesItsPlaceBack(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(s.ctx)
 	cancel()
-	entry := &trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{{Key: "k", Identity: web1, Attempt: "a1", At: time.Now()}}}
+	entry := &trust.ClaimEntry{Schema: trust.ClaimSchema,
+		Claims: []trust.TokenClaim{{Key: "k", Identity: web1, Attempt: "a1", At: time.Now()}}}
 	for i := range 5 {
-		if _, err := st.AppendClaims(gone, jwt.TokenID(fmt.Sprintf("%032x", i)), entry, 0); !errors.Is(err, context.Canceled) {
+		if _, err := st.AppendClaims(gone, jwt.TokenID(fmt.Sprintf("%032x", i)), entry, 0); !errors.Is(err,
+			context.Canceled) {
 			t.Fatalf("AppendClaims = %v, want %v", err, context.Canceled)
 		}
 	}
@@ -249,7 +254,8 @@ func TestReadersLeaveNoConsumers(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for _, name := range []string{"MUSTER_NODES", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_ALIVE"} {
+	for _, name := range []string{"MUSTER_NODES", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE",
+		"MUSTER_ALIVE"} {
 		stream, err := s.js.Stream(s.ctx, name)
 		if err != nil {
 			t.Fatal(err)
@@ -326,7 +332,8 @@ func TestHistoryIsInTheOrderOfWriting(t *testing.T) {
 		after2 = put(t, s, st, record(web2, fmt.Sprintf("b%d", i)), after2)
 	}
 	for id, want := range map[wire.Identity][]string{
-		web1: {"a0", "a1", "a2"}, web2: {"b0", "b1", "b2"}, "": {"a0", "b0", "a1", "b1", "a2", "b2"}, "web": nil, "db1.example.net": nil,
+		web1: {"a0", "a1", "a2"}, web2: {"b0", "b1", "b2"}, "": {"a0", "b0", "a1", "b1", "a2", "b2"}, "web": nil,
+		"db1.example.net": nil,
 	} {
 		if got := history(id); !slices.Equal(got, want) {
 			t.Errorf("history of %q = %v, want %v", id, got, want)
@@ -334,14 +341,16 @@ func TestHistoryIsInTheOrderOfWriting(t *testing.T) {
 	}
 	stop := errors.New("enough")
 	calls := 0
-	if err := st.Revisions(s.ctx, "", func(*provisioner.Record, trust.Revision) error { calls++; return stop }); !errors.Is(err, stop) || calls != 1 {
+	if err := st.Revisions(s.ctx, "",
+		func(*provisioner.Record, trust.Revision) error { calls++; return stop }); !errors.Is(err, stop) || calls != 1 {
 		t.Errorf("Revisions = %v after %d calls, want %v after 1", err, calls, stop)
 	}
 	for i := range store.History {
 		after1 = put(t, s, st, record(web1, fmt.Sprintf("c%d", i)), after1)
 	}
 	got := history(web1)
-	if store.History != 64 || len(got) != store.History || got[0] != "c0" || got[len(got)-1] != fmt.Sprintf("c%d", store.History-1) {
+	if store.History != 64 || len(got) != store.History || got[0] != "c0" ||
+		got[len(got)-1] != fmt.Sprintf("c%d", store.History-1) {
 		t.Errorf("history of %d, from %s to %s, want the newest 64", len(got), got[0], got[len(got)-1])
 	}
 	if got := history(web2); len(got) != 3 {
@@ -384,13 +393,15 @@ func TestAStoreBelongsToItsAuthority(t *testing.T) {
 	if len(seen) != 1 || seen[""] > 0 {
 		t.Errorf("installations %v, want one", seen)
 	}
-	if st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: "another"}); !errors.Is(err, store.ErrInstallation) || st != nil {
+	if st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: "another"}); !errors.Is(err,
+		store.ErrInstallation) || st != nil {
 		t.Errorf("Open with another authority = %v, %v, want %v", st, err, store.ErrInstallation)
 	}
 	if got := s.open(t, ours).Installation().ID; seen[got] == 0 {
 		t.Errorf("installation is now %q", got)
 	}
-	for name, cfg := range map[string]store.Config{"no connection": {CAFingerprint: ours}, "no authority": {Conn: s.conn}} {
+	for name, cfg := range map[string]store.Config{"no connection": {CAFingerprint: ours},
+		"no authority": {Conn: s.conn}} {
 		if _, err := store.Open(s.ctx, cfg); err == nil {
 			t.Errorf("Open with %s: accepted", name)
 		}
@@ -409,7 +420,8 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		names = append(names, info.Config.Name)
 		infos[info.Config.Name] = info
 	}
-	if want := []string{"MUSTER_ALIVE", "MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_COMPONENTS", "MUSTER_ENTRIES", "MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_LIFECYCLE", "MUSTER_NODES", "MUSTER_REVOCATIONS", "MUSTER_WAITING"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
+	if want := []string{"MUSTER_ALIVE", "MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_COMPONENTS", "MUSTER_ENTRIES",
+		"MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_LIFECYCLE", "MUSTER_NODES", "MUSTER_REVOCATIONS", "MUSTER_WAITING"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
 		t.Fatalf("streams %v, want %v", names, want)
 	}
 	for name, info := range infos {
@@ -417,14 +429,18 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		// What must not be forgotten is synced; reports need not be.
 		// And nodes write some of them, who would choose where the
 		// acknowledgement goes.
-		persist, reports := jetstream.DefaultPersistMode, slices.Contains([]string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_ALIVE", "MUSTER_INPUTS"}, name)
+		persist, reports := jetstream.DefaultPersistMode, slices.Contains([]string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS",
+			"MUSTER_LIFECYCLE", "MUSTER_ALIVE", "MUSTER_INPUTS"}, name)
 		if reports {
 			persist = jetstream.AsyncPersistMode
 		}
-		if c.MaxAge != 0 || c.Storage != jetstream.FileStorage || c.NoAck != reports || c.PersistMode != persist || c.Retention != jetstream.LimitsPolicy || c.Discard != jetstream.DiscardOld {
-			t.Errorf("%s: age %v, storage %v, no acknowledgement %v, retention %v, discards %v", name, c.MaxAge, c.Storage, c.NoAck, c.Retention, c.Discard)
+		if c.MaxAge != 0 || c.Storage != jetstream.FileStorage || c.NoAck != reports || c.PersistMode != persist ||
+			c.Retention != jetstream.LimitsPolicy || c.Discard != jetstream.DiscardOld {
+			t.Errorf("%s: age %v, storage %v, no acknowledgement %v, retention %v, discards %v", name, c.MaxAge,
+				c.Storage, c.NoAck, c.Retention, c.Discard)
 		}
-		bounded := slices.Contains([]string{"MUSTER_INPUTS", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_WAITING", "MUSTER_COMPONENTS"}, name)
+		bounded := slices.Contains([]string{"MUSTER_INPUTS", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE",
+			"MUSTER_WAITING", "MUSTER_COMPONENTS"}, name)
 		// A claim that is gone would be a use that is back, and a revocation that
 		// is gone would let in who must stay out.
 		claims := name == "MUSTER_CLAIMS" || name == "MUSTER_REVOCATIONS"
@@ -435,8 +451,10 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		if alive != (c.MaxMsgsPerSubject == 1 && c.MaxMsgSize == 4096) {
 			t.Errorf("%s: %d messages a subject, of %d bytes each at most", name, c.MaxMsgsPerSubject, c.MaxMsgSize)
 		}
-		if bounded != (c.MaxBytes > 0) || !claims && !alive && bounded == (c.MaxMsgsPerSubject == store.History) || c.MaxMsgs > 0 {
-			t.Errorf("%s: at most %d bytes, %d messages, %d a subject", name, c.MaxBytes, c.MaxMsgs, c.MaxMsgsPerSubject)
+		if bounded != (c.MaxBytes > 0) || !claims && !alive && bounded == (c.MaxMsgsPerSubject == store.History) ||
+			c.MaxMsgs > 0 {
+			t.Errorf("%s: at most %d bytes, %d messages, %d a subject", name, c.MaxBytes, c.MaxMsgs,
+				c.MaxMsgsPerSubject)
 		}
 		if !bounded && !alive && !c.DenyDelete {
 			t.Errorf("%s: messages can be deleted", name)
@@ -446,7 +464,8 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, remove := range map[string]func(context.Context, uint64) error{"deleted": nodes.DeleteMsg, "erased": nodes.SecureDeleteMsg} {
+	for name, remove := range map[string]func(context.Context, uint64) error{"deleted": nodes.DeleteMsg,
+		"erased": nodes.SecureDeleteMsg} {
 		if err := remove(s.ctx, 1); err == nil {
 			t.Errorf("a record was %s", name)
 		}
@@ -467,11 +486,16 @@ func TestEventsGoWhereTheyBelong(t *testing.T) {
 		event           events.Event
 		stream, subject string
 	}{
-		"of a node":           {events.Event{Type: events.Enrolled, Node: string(web1), Serial: "5b1f"}, "MUSTER_EVENTS", "muster.event.node.enrolled.web1_example_net"},
-		"of a refusal":        {events.Event{Type: events.Refused, Node: string(web1), Code: wire.CodeDenied}, "MUSTER_EVENTS", "muster.event.node.refused.web1_example_net"},
-		"of an attempt":       {events.Event{Type: events.Attempt, Node: string(web1), Code: wire.CodeTokenInvalid}, "MUSTER_ATTEMPTS", "muster.attempt.refused.web1_example_net"},
-		"of a stranger":       {events.Event{Type: events.Attempt, Node: "a.>", Code: wire.CodeIdentityInvalid}, "MUSTER_ATTEMPTS", "muster.attempt.refused._"},
-		"of somebody unknown": {events.Event{Type: events.Refused, Node: "", Code: wire.CodeBadRequest}, "MUSTER_EVENTS", "muster.event.node.refused._"},
+		"of a node": {events.Event{Type: events.Enrolled, Node: string(web1), Serial: "5b1f"},
+			"MUSTER_EVENTS", "muster.event.node.enrolled.web1_example_net"},
+		"of a refusal": {events.Event{Type: events.Refused, Node: string(web1), Code: wire.CodeDenied},
+			"MUSTER_EVENTS", "muster.event.node.refused.web1_example_net"},
+		"of an attempt": {events.Event{Type: events.Attempt, Node: string(web1), Code: wire.CodeTokenInvalid},
+			"MUSTER_ATTEMPTS", "muster.attempt.refused.web1_example_net"},
+		"of a stranger": {events.Event{Type: events.Attempt, Node: "a.>", Code: wire.CodeIdentityInvalid},
+			"MUSTER_ATTEMPTS", "muster.attempt.refused._"},
+		"of somebody unknown": {events.Event{Type: events.Refused, Node: "", Code: wire.CodeBadRequest},
+			"MUSTER_EVENTS", "muster.event.node.refused._"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { // not parallel: a minute of the store may be over by when it is its turn
@@ -494,8 +518,10 @@ func TestEventsGoWhereTheyBelong(t *testing.T) {
 			if err := json.Unmarshal(m.Data, &e); err != nil {
 				t.Fatal(err)
 			}
-			if e.SpecVersion != "1.0" || e.ID == "" || !strings.HasSuffix(e.Source, st.Installation().ID) || e.Type != string(tt.event.Type) ||
-				e.Subject != tt.event.Node || !e.Time.Equal(at) || e.Data.Serial != tt.event.Serial || e.Data.Code != tt.event.Code {
+			if e.SpecVersion != "1.0" || e.ID == "" || !strings.HasSuffix(e.Source, st.Installation().ID) ||
+				e.Type != string(tt.event.Type) ||
+				e.Subject != tt.event.Node || !e.Time.Equal(at) || e.Data.Serial != tt.event.Serial ||
+				e.Data.Code != tt.event.Code {
 				t.Errorf("event = %s", m.Data)
 			}
 		})

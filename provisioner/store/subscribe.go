@@ -27,12 +27,15 @@ const (
 type Subscriptions struct{ *client }
 
 // Subscribe implements [events.Subscriptions], with a durable consumer on each stream.
-func (s *Subscriptions) Subscribe(ctx context.Context, sub events.Subscription, each func(context.Context, *events.Delivery) events.Settlement) {
+func (s *Subscriptions) Subscribe(ctx context.Context, sub events.Subscription,
+	each func(context.Context, *events.Delivery) events.Settlement,
+) {
 	var g sync.WaitGroup
 	for stream, subjects := range subjectsOf(sub.Types) {
 		c := consumerOf(sub, subjects)
 		g.Go(func() {
-			_ = s.poll(ctx, stream, resubscribePause, func() error { return s.serve(ctx, stream, c, sub.AtOnce, each) }) // never ErrDamaged
+			// never ErrDamaged
+			_ = s.poll(ctx, stream, resubscribePause, func() error { return s.serve(ctx, stream, c, sub.AtOnce, each) })
 		})
 	}
 	g.Wait()
@@ -78,12 +81,15 @@ func subjectsOf(types []events.Type) map[string][]string {
 func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: sub.Name, DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: sub.Hold, InactiveThreshold: sub.Forget, MaxDeliver: -1, MaxAckPending: maxAckPending, FilterSubjects: subjects,
+		AckWait: sub.Hold, InactiveThreshold: sub.Forget, MaxDeliver: -1, MaxAckPending: maxAckPending,
+		FilterSubjects: subjects,
 	}
 }
 
 // serve delivers until that fails or ctx is done, and returns once all deliveries are settled.
-func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *events.Delivery) events.Settlement) error {
+func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int,
+	each func(context.Context, *events.Delivery) events.Settlement,
+) error {
 	consumer, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (jetstream.Consumer, error) {
 		return s.js.CreateOrUpdateConsumer(ctx, stream, c)
 	})
@@ -91,7 +97,8 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 		return err
 	}
 	// Only one ahead, since no other process can take it meanwhile.
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullExpiry),
+		jetstream.PullHeartbeat(pullHeartbeat))
 	if err != nil {
 		return err
 	}
@@ -117,7 +124,9 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 }
 
 // deliver delivers one message and settles it. If that is lost, the message comes again.
-func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.Msg, each func(context.Context, *events.Delivery) events.Settlement) {
+func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.Msg,
+	each func(context.Context, *events.Delivery) events.Settlement,
+) {
 	meta, err := m.Metadata()
 	var e *events.Stored
 	if err == nil {
@@ -146,6 +155,7 @@ func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.
 
 // deliveryID is unique and the same for all readers. The event's own id is not unique: nodes choose theirs.
 func (s *Subscriptions) deliveryID(stream string, meta *jetstream.MsgMetadata) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", s.installation.ID, stream, meta.Sequence.Stream, meta.Timestamp.UnixNano()))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", s.installation.ID, stream, meta.Sequence.Stream,
+		meta.Timestamp.UnixNano()))
 	return hex.EncodeToString(sum[:16])
 }

@@ -30,7 +30,9 @@ func subscribed(t *testing.T, s *store.Store, settle func(*events.Delivery) even
 	return subscribedTo(t, s, wanted, settle)
 }
 
-func subscribedTo(t *testing.T, s *store.Store, sub events.Subscription, settle func(*events.Delivery) events.Settlement) *follower {
+func subscribedTo(t *testing.T, s *store.Store, sub events.Subscription,
+	settle func(*events.Delivery) events.Settlement,
+) *follower {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &follower{got: make(chan events.Delivery, 1000)}
@@ -160,7 +162,8 @@ func TestSubscribersShare(t *testing.T) {
 	placed(t, s)
 	const count = 200
 	for i := range count {
-		st.Emit(events.Event{Type: events.Refused, Node: fmt.Sprintf("node%d.example.net", i), Code: wire.CodeDenied, Time: time.Now()})
+		st.Emit(events.Event{Type: events.Refused, Node: fmt.Sprintf("node%d.example.net", i), Code: wire.CodeDenied,
+			Time: time.Now()})
 	}
 	seen := map[string]bool{}
 	for len(seen) < count {
@@ -228,7 +231,8 @@ func TestASubscriptionChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg := c.CachedInfo().Config; cfg.DeliverPolicy != jetstream.DeliverNewPolicy || cfg.MaxDeliver != -1 || len(cfg.FilterSubjects) != 2 {
+	if cfg := c.CachedInfo().Config; cfg.DeliverPolicy != jetstream.DeliverNewPolicy || cfg.MaxDeliver != -1 ||
+		len(cfg.FilterSubjects) != 2 {
 		t.Errorf("consumer %+v", cfg)
 	}
 }

@@ -19,9 +19,11 @@ import (
 // revocation returns a good entry.
 func revocation(id string, edit func(*trust.Revocation)) *trust.Revocation {
 	r := &trust.Revocation{
-		Schema: trust.RevocationSchema, ID: id, Kind: trust.RevokedNode, At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		Schema: trust.RevocationSchema, ID: id, Kind: trust.RevokedNode,
+		At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 		By: "operator", Why: "stolen", Node: web1, Keys: []string{"k1"},
-		Certificates: []trust.RevokedCertificate{{Serial: "5b1f", NotAfter: time.Date(2026, 4, 1, 12, 0, 0, 0, time.UTC), Issuer: "aa"}},
+		Certificates: []trust.RevokedCertificate{{Serial: "5b1f",
+			NotAfter: time.Date(2026, 4, 1, 12, 0, 0, 0, time.UTC), Issuer: "aa"}},
 	}
 	if edit != nil {
 		edit(r)
@@ -77,7 +79,8 @@ func TestRevocationsAreDecidedOnWhatWasSeen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, err := range map[string]error{
-		"deleted": stream.DeleteMsg(s.ctx, 1), "erased": stream.SecureDeleteMsg(s.ctx, 2), "purged": stream.Purge(s.ctx),
+		"deleted": stream.DeleteMsg(s.ctx, 1), "erased": stream.SecureDeleteMsg(s.ctx, 2),
+		"purged": stream.Purge(s.ctx),
 	} {
 		if err == nil {
 			t.Errorf("an entry was %s", name)
@@ -126,7 +129,8 @@ func signerEntry(t *testing.T, name string) *trust.SignerEntry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &trust.SignerEntry{Schema: trust.SignerSchema, Entry: "e", ID: id, Name: name, Key: der, Sites: []jwt.Site{"ams1"},
+	return &trust.SignerEntry{Schema: trust.SignerSchema, Entry: "e", ID: id, Name: name, Key: der,
+		Sites:      []jwt.Site{"ams1"},
 		Identities: []wire.Pattern{"*.example.net"}, By: "operator", At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 }
 

@@ -27,7 +27,8 @@ func TestWhoLooksCanStop(t *testing.T) {
 			}
 		}
 	}
-	pulls := requests("MSG.NEXT.MUSTER_ATTEMPTS.>") // of a consumer that is made: who has none yet is told that the stream is gone
+	// of a consumer that is made: who has none yet is told that the stream is gone
+	pulls := requests("MSG.NEXT.MUSTER_ATTEMPTS.>")
 	reading, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	ended := make(chan error, 1)

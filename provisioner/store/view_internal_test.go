@@ -35,7 +35,8 @@ const testStream = "NOTES"
 // serve starts a nats-server for tests on a directory; port -1 is any.
 func serve(t *testing.T, dir string, port int) *server.Server {
 	t.Helper()
-	options := &server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true, SyncAlways: true}
+	options := &server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true,
+		SyncAlways: true}
 	return run(t, options)
 }
 
@@ -227,7 +228,8 @@ func TestConflictShowsWhoWasFirst(t *testing.T) {
 	for _, expected := range []trust.Revision{0, first, first + 7} {
 		_, err := other.Put(t.Context(), "a", &note{"a", "late"}, expected)
 		if !errors.Is(err, trust.ErrConflict) || text(other, "a") != "two" {
-			t.Errorf("Put on %d: %v, and the entry is %q; want %v and the newest", expected, err, text(other, "a"), trust.ErrConflict)
+			t.Errorf("Put on %d: %v, and the entry is %q; want %v and the newest", expected, err, text(other, "a"),
+				trust.ErrConflict)
 		}
 	}
 }
@@ -298,7 +300,8 @@ func TestLostAcknowledgement(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter("note."+name)); err != nil || info.State.Subjects["note."+name] != 1 {
+		if info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter("note."+name)); err != nil ||
+			info.State.Subjects["note."+name] != 1 {
 			t.Errorf("%s: written %d times, %v; want once", name, info.State.Subjects["note."+name], err)
 		}
 	}
@@ -318,7 +321,8 @@ func TestGapIsFilled(t *testing.T) {
 	gap.Header.Set(jetstream.SubjectHeader, "note.z")
 	f.onRepublished(gap)
 	if f.position != at || text(v, "z") != "" || len(f.gap) != 1 {
-		t.Errorf("position %d, entry %q, kicked %d: want %d, no entry, and a check", f.position, text(v, "z"), len(f.gap), at)
+		t.Errorf("position %d, entry %q, kicked %d: want %d, no entry, and a check", f.position, text(v, "z"),
+			len(f.gap), at)
 	}
 	closed, err := f.Open(t.Context()) // a second subscription, whose end leaves none
 	if err != nil {
@@ -326,7 +330,8 @@ func TestGapIsFilled(t *testing.T) {
 	}
 	closed()
 	for i := range 2*fetchMessages + 3 {
-		if _, err := js.PublishMsgAsync(&nats.Msg{Subject: fmt.Sprintf("note.k%d", i), Data: fmt.Appendf(nil, `{"key":"k%d","text":"x"}`, i)}); err != nil {
+		if _, err := js.PublishMsgAsync(&nats.Msg{Subject: fmt.Sprintf("note.k%d", i),
+			Data: fmt.Appendf(nil, `{"key":"k%d","text":"x"}`, i)}); err != nil {
 			t.Fatal(err)
 		}
 		if i%2000 == 0 {
@@ -337,7 +342,8 @@ func TestGapIsFilled(t *testing.T) {
 	fresh := newClient(js, Config{Conn: nc, Timeout: time.Second}).newFollower(testStream)
 	all := addView(fresh, newView("note.", func(n *note) string { return n.Key }))
 	eventually(t, "all is read, in as many checks as it takes", func() bool { return fresh.check(t.Context()) == nil })
-	if text(all, "k0") == "" || text(all, fmt.Sprintf("k%d", 2*fetchMessages+2)) == "" || fresh.position != 2*fetchMessages+3 {
+	if text(all, "k0") == "" || text(all, fmt.Sprintf("k%d", 2*fetchMessages+2)) == "" ||
+		fresh.position != 2*fetchMessages+3 {
 		t.Errorf("read to %d, want all", fresh.position)
 	}
 }

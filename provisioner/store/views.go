@@ -47,11 +47,13 @@ func (s *Store) openViews(ctx context.Context) error {
 		Grants:      grants,
 		Allowances:  orders.NewAllowances(allowances),
 		Signers:     addView(f, newView(subjectSigner, (*trust.SignerEntry).LogKey)),
-		Operators:   trust.Operators{Log: addView(f, newView(subjectOperator, (*trust.OperatorEntry).LogKey)), Revocations: revocations},
-		Recovery:    addView(f, newView(subjectRecoveries, func(*orders.Recovery) string { return orders.RecoveryKey })),
-		Unfrozen:    addView(f, newView(subjectUnfreeze, func(u *orders.Unfreeze) string { return string(u.Token) })),
-		Sync:        r.check,
-		Fresh:       s.fresh,
+		Operators: trust.Operators{Log: addView(f, newView(subjectOperator, (*trust.OperatorEntry).LogKey)),
+			Revocations: revocations},
+		Recovery: addView(f,
+			newView(subjectRecoveries, func(*orders.Recovery) string { return orders.RecoveryKey })),
+		Unfrozen: addView(f, newView(subjectUnfreeze, func(u *orders.Unfreeze) string { return string(u.Token) })),
+		Sync:     r.check,
+		Fresh:    s.fresh,
 	}
 	s.Clock = addView(f, newView(subjectClock, func(*trust.ClockMark) string { return trust.ClockKey }))
 	for _, f := range []*Follower{r, f} {

@@ -33,7 +33,8 @@ func keySubject(prefix string, id wire.Identity, keyHash string) string {
 type WaiterStore struct{ *client }
 
 // Waiter implements [waiting.Store].
-func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*waiting.Key, trust.Revision, error) {
+func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash string,
+) (*waiting.Key, trust.Revision, error) {
 	w, revision, err := getLast[waiting.Key](ctx, s.client, streamWaiting, keySubject(subjectWaiting, id, keyHash))
 	if err != nil {
 		return nil, revision, fmt.Errorf("read pending key of %q: %w", id, err)
@@ -47,7 +48,8 @@ func (s *WaiterStore) PutWaiter(ctx context.Context, w *waiting.Key, after trust
 		return err
 	}
 	if after == 0 {
-		info, err := s.info(ctx, streamWaiting, jetstream.WithSubjectFilter(subjectWaiting+w.Identity.SubjectToken()+".*"))
+		info, err := s.info(ctx, streamWaiting,
+			jetstream.WithSubjectFilter(subjectWaiting+w.Identity.SubjectToken()+".*"))
 		if err != nil {
 			return fmt.Errorf("count pending keys of %q: %w", w.Identity, err)
 		}
@@ -70,7 +72,9 @@ func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash 
 	defer cancel()
 	// Harmless to repeat: newer messages stay.
 	_, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.handles[streamWaiting].Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
+		return struct{}{}, s.handles[streamWaiting].Purge(ctx,
+			jetstream.WithPurgeSubject(keySubject(subjectWaiting, id,
+				keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
 	})
 	if err != nil {
 		return fmt.Errorf("remove pending key of %q: %w", id, err)
@@ -79,7 +83,8 @@ func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash 
 }
 
 // Waiters implements [waiting.Store]. An unreadable entry is left out: a later version may have written it.
-func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*waiting.Key, trust.Revision) error) error {
+func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*waiting.Key, trust.Revision) error,
+) error {
 	filter := subjectWaiting + ">"
 	if id != "" {
 		filter = subjectWaiting + id.SubjectToken() + ".*"

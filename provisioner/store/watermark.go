@@ -65,11 +65,13 @@ func (w *Watermark) Missing(found map[string]Mark) error {
 		since := "since " + w.At.UTC().Format(time.RFC3339)
 		switch {
 		case !there:
-			errs = append(errs, fmt.Errorf("%w: stream %s is missing, it had %d messages", ErrDamaged, name, before.Messages))
+			errs = append(errs, fmt.Errorf("%w: stream %s is missing, it had %d messages", ErrDamaged, name,
+				before.Messages))
 		case !now.Created.Equal(before.Created):
 			errs = append(errs, fmt.Errorf("%w: stream %s was made anew %s", ErrDamaged, name, since))
 		case now.Last < before.Last || now.Messages < before.Messages || now.Subjects < before.Subjects:
-			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages up to sequence %d for %d keys, %s it had %d up to %d for %d",
+			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages up to sequence %d for %d keys, %s it had "+
+				"%d up to %d for %d",
 				ErrDamaged, name, now.Messages, now.Last, now.Subjects, since, before.Messages, before.Last, before.Subjects))
 		case keepsAll(name) && now.Last-now.Messages > before.Last-before.Messages:
 			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages, but its last sequence is %d",
@@ -189,7 +191,8 @@ func (c *client) marks(ctx context.Context, within time.Duration) (*Watermark, e
 		Streams:      make(map[string]Mark),
 	}
 	for _, name := range durableStreams {
-		a, err := retryUntilDone(ctx, func(ctx context.Context) (*timedInfo, error) { return c.infos.recent(ctx, name, within) })
+		a, err := retryUntilDone(ctx,
+			func(ctx context.Context) (*timedInfo, error) { return c.infos.recent(ctx, name, within) })
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			continue
@@ -228,7 +231,8 @@ func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Waterma
 		return adviseLost(fmt.Errorf("%w: %s is missing", ErrNoWatermark, cfg.Watermarks[0]))
 	case mark == nil:
 		if !found.empty() {
-			s.log.InfoContext(ctx, "first watermark written from the present state of the store", "path", cfg.Watermarks[0])
+			s.log.InfoContext(ctx, "first watermark written from the present state of the store", "path",
+				cfg.Watermarks[0])
 		}
 		// First of all: a process that is killed must not leave messages without a watermark.
 		return s.guard.write(found)

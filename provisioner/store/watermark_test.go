@@ -17,7 +17,8 @@ func watermark(messages uint64) *store.Watermark {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	return &store.Watermark{
 		Installation: "i", At: at,
-		Streams: map[string]store.Mark{"MUSTER_CLAIMS": {Created: at, First: min(messages, 1), Last: messages, Messages: messages, Subjects: min(messages, 3)}},
+		Streams: map[string]store.Mark{"MUSTER_CLAIMS": {Created: at, First: min(messages, 1), Last: messages,
+			Messages: messages, Subjects: min(messages, 3)}},
 	}
 }
 
@@ -108,7 +109,8 @@ func TestWatermarkTellsWhatIsMissing(t *testing.T) {
 			mark.Last, mark.Messages = 130, 110
 			m["MUSTER_CLAIMS"] = mark
 		}, true},
-		"fewer keys": {func(m map[string]store.Mark) { nodes := nodes; nodes.Subjects = 2; m["MUSTER_NODES"] = nodes }, true},
+		"fewer keys": {func(m map[string]store.Mark) { nodes := nodes; nodes.Subjects = 2; m["MUSTER_NODES"] = nodes },
+			true},
 		"the first is gone": {func(m map[string]store.Mark) {
 			nodes := nodes
 			nodes.First, nodes.Messages = 5, 96

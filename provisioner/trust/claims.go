@@ -75,12 +75,14 @@ func (e *ClaimEntry) Check() error {
 	}
 	for _, c := range e.Claims {
 		if c.Key == "" || c.Identity == "" || c.Attempt == "" || c.At.IsZero() {
-			return fmt.Errorf("claims: claim of key %q for %q by attempt %q at %v is incomplete", c.Key, c.Identity, c.Attempt, c.At)
+			return fmt.Errorf("claims: claim of key %q for %q by attempt %q at %v is incomplete", c.Key, c.Identity,
+				c.Attempt, c.At)
 		}
 	}
 	for _, r := range e.Releases {
 		if r.Key == "" || r.Identity == "" || (r.Attempt == "") != r.All {
-			return fmt.Errorf("claims: release of key %q for %q by attempt %q, all %v", r.Key, r.Identity, r.Attempt, r.All)
+			return fmt.Errorf("claims: release of key %q for %q by attempt %q, all %v", r.Key, r.Identity, r.Attempt,
+				r.All)
 		}
 	}
 	return nil

@@ -155,7 +155,8 @@ func (c *Clock) tick(ctx context.Context) {
 	if now := c.wall().Unix(); now > c.mark.Load() && (c.cfg.StoreTime == nil || c.agreements > 0) {
 		c.mark.Store(now)
 	}
-	if c.mark.Load()-stored >= int64(markInterval/time.Second) && (c.lastWrite.IsZero() || mono.Sub(c.lastWrite) >= markInterval) {
+	if c.mark.Load()-stored >= int64(markInterval/time.Second) &&
+		(c.lastWrite.IsZero() || mono.Sub(c.lastWrite) >= markInterval) {
 		c.lastWrite = mono
 		if err := c.writeMark(ctx); err != nil && ctx.Err() == nil {
 			c.cfg.Log.WarnContext(ctx, "clock mark not written", "err", err)

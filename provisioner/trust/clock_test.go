@@ -28,7 +28,8 @@ func (m *marks) Get(key string) (trust.Entry[*trust.ClockMark], bool) {
 	return m.memoryLog.Get(key)
 }
 
-func (m *marks) Put(ctx context.Context, key string, mark *trust.ClockMark, after trust.Revision) (trust.Revision, error) {
+func (m *marks) Put(ctx context.Context, key string, mark *trust.ClockMark, after trust.Revision,
+) (trust.Revision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.writes++

@@ -32,7 +32,8 @@ var (
 )
 
 // CauseUnread is the cause of an unreadable entry's refusals.
-var CauseUnread = Cause{By: "another version of muster", Why: "this version cannot read the entry: give the order again"}
+var CauseUnread = Cause{By: "another version of muster",
+	Why: "this version cannot read the entry: give the order again"}
 
 // A Revision is the sequence of a record or entry in its stream, for compare-and-set. 0 means none.
 type Revision uint64

@@ -85,8 +85,10 @@ func (e *OperatorEntry) LogKey() string { return e.Name }
 // CheckOperatorName validates a name. Names have no dot, since they are one subject token.
 func CheckOperatorName(name string) error {
 	const chars = "abcdefghijklmnopqrstuvwxyz0123456789"
-	if name == "" || len(name) > MaxOperatorName || strings.Trim(name, chars+"_-") != "" || !strings.ContainsRune(chars, rune(name[0])) {
-		return fmt.Errorf("operator %.80q: want 1 to %d of a-z, 0-9, _ and -, beginning with a letter or digit", name, MaxOperatorName)
+	if name == "" || len(name) > MaxOperatorName || strings.Trim(name, chars+"_-") != "" ||
+		!strings.ContainsRune(chars, rune(name[0])) {
+		return fmt.Errorf("operator %.80q: want 1 to %d of a-z, 0-9, _ and -, beginning with a letter or digit", name,
+			MaxOperatorName)
 	}
 	return nil
 }

@@ -144,7 +144,8 @@ func (r *Revocation) Err() error {
 	case RetiredNode:
 		what = "a retired certificate of " + string(r.Node)
 	case HandedOver:
-		return fmt.Errorf("%s: given to another key by %q at %s: %q", r.Node, r.By, r.At.UTC().Format(time.RFC3339), r.Why)
+		return fmt.Errorf("%s: given to another key by %q at %s: %q", r.Node, r.By, r.At.UTC().Format(time.RFC3339),
+			r.Why)
 	case RemovedSigner, RemovedOperator:
 		what = string(r.Kind) + " " + r.Name
 	}

@@ -108,12 +108,17 @@ func TestWhatTheLogSays(t *testing.T) {
 		serials string          // likewise of 1 to 4
 		out     map[string]bool // by the entry that the record has followed, whether another one keeps the node out
 	}{
-		"nothing":                          {nil, "", "", map[string]bool{"": false}},
-		"revoked":                          {[]*trust.Revocation{revoke}, "k1", "1", map[string]bool{"": true, "unknown": true, "r": false}},
-		"revoked twice":                    {[]*trust.Revocation{revoke, again}, "k1k2", "12", map[string]bool{"r": true, "s": false}},
-		"retired":                          {[]*trust.Revocation{revoke, retire}, "", "13", map[string]bool{"": false, "r": false}},
-		"retired, then revoked":            {[]*trust.Revocation{retire, later}, "k1", "34", map[string]bool{"": true, "t": true, "u": false}},
-		"a retirement leaves others' keys": {[]*trust.Revocation{other, revoke, retire}, "k1", "13", map[string]bool{"t": false}},
+		"nothing": {nil, "", "", map[string]bool{"": false}},
+		"revoked": {[]*trust.Revocation{revoke}, "k1", "1",
+			map[string]bool{"": true, "unknown": true, "r": false}},
+		"revoked twice": {[]*trust.Revocation{revoke, again}, "k1k2", "12",
+			map[string]bool{"r": true, "s": false}},
+		"retired": {[]*trust.Revocation{revoke, retire}, "", "13",
+			map[string]bool{"": false, "r": false}},
+		"retired, then revoked": {[]*trust.Revocation{retire, later}, "k1", "34",
+			map[string]bool{"": true, "t": true, "u": false}},
+		"a retirement leaves others' keys": {[]*trust.Revocation{other, revoke, retire}, "k1", "13",
+			map[string]bool{"t": false}},
 	} {
 		for _, before := range []bool{false, true} { // whether the entries are there at the start
 			log := &memoryLog[*trust.Revocation]{}
@@ -139,7 +144,8 @@ func TestWhatTheLogSays(t *testing.T) {
 				}
 			}
 			if keys != tt.keys || serials != tt.serials {
-				t.Errorf("%s: revoked are keys %q and certificates %q, want %q and %q", name, keys, serials, tt.keys, tt.serials)
+				t.Errorf("%s: revoked are keys %q and certificates %q, want %q and %q", name, keys, serials, tt.keys,
+					tt.serials)
 			}
 			for followed, want := range tt.out {
 				if by := r.Outstanding(web1, followed); (by != nil) != want {
@@ -244,7 +250,8 @@ func TestAnOrderIsAnsweredWhenItIsInTheJournal(t *testing.T) {
 	full := errors.New("disk is full")
 	journal := &memoryJournal{fails: full}
 	r := trust.NewRevocations(trust.RevocationsConfig{Log: &memoryLog[*trust.Revocation]{}, Journal: journal})
-	if err := r.Put(t.Context(), nodeEntry("r", trust.RevokedNode, "1", "k1"), 0); !errors.Is(err, full) || r.Key("k1") == nil {
+	if err := r.Put(t.Context(), nodeEntry("r", trust.RevokedNode, "1", "k1"), 0); !errors.Is(err, full) ||
+		r.Key("k1") == nil {
 		t.Errorf("Put = %v, and the key is revoked by %v", err, r.Key("k1"))
 	}
 	journal.fails = nil

@@ -141,5 +141,6 @@ func (b *UseCount) use(c TokenClaim) *Use {
 func (b *UseCount) holds(h holder) bool { return b.byHolder[h] != nil && b.byHolder[h].Held() }
 
 func (b *UseCount) has(h holder, attempt string) bool {
-	return b.holds(h) && slices.ContainsFunc(b.byHolder[h].claims, func(c TokenClaim) bool { return c.Attempt == attempt })
+	return b.holds(h) &&
+		slices.ContainsFunc(b.byHolder[h].claims, func(c TokenClaim) bool { return c.Attempt == attempt })
 }

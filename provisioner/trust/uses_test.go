@@ -29,7 +29,9 @@ type claimLog struct {
 	far     time.Duration // how long each entry takes to be read
 }
 
-func (m *claimLog) Claims(ctx context.Context, _ jwt.TokenID, after trust.Revision, each func(*trust.ClaimEntry, trust.Revision) error) error {
+func (m *claimLog) Claims(ctx context.Context, _ jwt.TokenID, after trust.Revision,
+	each func(*trust.ClaimEntry, trust.Revision) error,
+) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.unknown != nil {
@@ -49,7 +51,8 @@ func (m *claimLog) Claims(ctx context.Context, _ jwt.TokenID, after trust.Revisi
 	return nil
 }
 
-func (m *claimLog) AppendClaims(_ context.Context, _ jwt.TokenID, e *trust.ClaimEntry, after trust.Revision) (trust.Revision, error) {
+func (m *claimLog) AppendClaims(_ context.Context, _ jwt.TokenID, e *trust.ClaimEntry, after trust.Revision,
+) (trust.Revision, error) {
 	if m.append != nil {
 		if err := m.append(); err != nil {
 			return 0, err
@@ -139,21 +142,25 @@ func TestAReleaseIsOfOneAttempt(t *testing.T) {
 		return trust.TokenRelease{Key: "1", Identity: "web1.example.net", Attempt: a}
 	}
 	all := trust.TokenRelease{Key: "1", Identity: "web1.example.net", All: true}
-	others := []trust.TokenRelease{{Key: "1", Identity: "web2", All: true}, {Key: "2", Identity: "web1.example.net", All: true}}
+	others := []trust.TokenRelease{{Key: "1", Identity: "web2", All: true},
+		{Key: "2", Identity: "web1.example.net", All: true}}
 	tests := map[string]struct {
 		log  []*trust.ClaimEntry
 		want int
 	}{
-		"no claim":                       {nil, 0},
-		"two attempts of one key":        {[]*trust.ClaimEntry{entry([]string{"a"}), entry([]string{"b"})}, 1},
-		"one of them released":           {[]*trust.ClaimEntry{entry([]string{"a", "b"}), entry(nil, one("a"))}, 1},
-		"the same one twice":             {[]*trust.ClaimEntry{entry([]string{"a", "b"}), entry(nil, one("a")), entry(nil, one("a"))}, 1},
-		"both":                           {[]*trust.ClaimEntry{entry([]string{"a", "b"}), entry(nil, one("a"), one("b"))}, 0},
+		"no claim":                {nil, 0},
+		"two attempts of one key": {[]*trust.ClaimEntry{entry([]string{"a"}), entry([]string{"b"})}, 1},
+		"one of them released":    {[]*trust.ClaimEntry{entry([]string{"a", "b"}), entry(nil, one("a"))}, 1},
+		"the same one twice": {[]*trust.ClaimEntry{entry([]string{"a", "b"}), entry(nil, one("a")),
+			entry(nil, one("a"))}, 1},
+		"both": {[]*trust.ClaimEntry{entry([]string{"a", "b"}),
+			entry(nil, one("a"), one("b"))}, 0},
 		"all":                            {[]*trust.ClaimEntry{entry([]string{"a", "b"}), entry(nil, all)}, 0},
 		"all, and one in the same entry": {[]*trust.ClaimEntry{entry([]string{"a"}), entry([]string{"b"}, all)}, 1},
 		"another name's and key's":       {[]*trust.ClaimEntry{entry([]string{"a"}), entry(nil, others...)}, 1},
 		"a release before its claim":     {[]*trust.ClaimEntry{entry(nil, one("a")), entry([]string{"a"})}, 1},
-		"a later attempt's":              {[]*trust.ClaimEntry{entry([]string{"a"}), entry(nil, one("a")), entry([]string{"b"})}, 1},
+		"a later attempt's": {[]*trust.ClaimEntry{entry([]string{"a"}), entry(nil, one("a")),
+			entry([]string{"b"})}, 1},
 	}
 	for name, tt := range tests {
 		var b trust.UseCount
@@ -218,7 +225,8 @@ func TestARequestThatGivesUpHoldsUpNoOther(t *testing.T) {
 					return nil
 				}
 				if written {
-					m.log = append(m.log, &trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{*claimBy(1, "a")}})
+					m.log = append(m.log,
+						&trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{*claimBy(1, "a")}})
 				}
 				cancel()
 				return errors.New("no acknowledgement")
@@ -280,7 +288,8 @@ func TestALongLogIsReadInTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, token := &claimLog{}, &trust.TokenInfo{ID: "t", Uses: 1 << 20}
 		for i := range 1000 {
-			m.log = append(m.log, &trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{*claimBy(i, fmt.Sprint(i))}})
+			m.log = append(m.log,
+				&trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{*claimBy(i, fmt.Sprint(i))}})
 		}
 		m.far = 50 * time.Millisecond
 		u := usesOf(m)

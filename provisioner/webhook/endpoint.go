@@ -53,18 +53,20 @@ func newEndpoint(cfg *Config) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &endpoint{url: u, secrets: cfg.Secrets, timeout: cfg.Timeout, agent: "muster/" + cfg.Version, now: cfg.Now, http: &http.Client{
-		Transport: transport(cfg.Roots),
-		// A redirect is not a delivery.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return &endpoint{url: u, secrets: cfg.Secrets, timeout: cfg.Timeout, agent: "muster/" + cfg.Version, now: cfg.Now,
+		http: &http.Client{
+			Transport: transport(cfg.Roots),
+			// A redirect is not a delivery.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}}, nil
 }
 
 // transport is not shared: no webhook waits for another's connections.
 func transport(roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaderBytes,
-		MaxIdleConnsPerHost: 2 * maxRequests, IdleConnTimeout: idleTimeout,
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, DisableCompression: true,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		MaxIdleConnsPerHost:    2 * maxRequests, IdleConnTimeout: idleTimeout,
 		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 	}
 }
@@ -73,7 +75,8 @@ func transport(roots *x509.CertPool) *http.Transport {
 func (e *endpoint) origin() string { return e.url.Scheme + "://" + e.url.Host }
 
 // post sends one message, once. retryAfter is the endpoint's Retry-After, or 0.
-func (e *endpoint) post(ctx context.Context, id string, body []byte) (a events.WebhookAnswer, retryAfter time.Duration) {
+func (e *endpoint) post(ctx context.Context, id string, body []byte,
+) (a events.WebhookAnswer, retryAfter time.Duration) {
 	a.ID = id
 	began := time.Now()
 	defer func() { a.Elapsed = time.Since(began) }()
@@ -104,7 +107,8 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte) (a events.W
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	a.Status, a.Body = resp.StatusCode, strings.ToValidUTF8(string(text), "?")
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		a.Cause = "answered " + strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+		a.Cause = "answered " +
+			strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 		if resp.StatusCode >= 300 && resp.StatusCode < 400 {
 			a.Cause += ", and redirects are not followed: change the url"
 		}

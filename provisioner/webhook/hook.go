@@ -31,7 +31,8 @@ type hook struct {
 func (h *hook) subscription() events.Subscription {
 	// Longer than a delivery, so that no other process takes its event.
 	const longer = 2
-	return events.Subscription{Name: "webhook-" + h.cfg.Name, Types: h.cfg.Events, AtOnce: maxRequests, Hold: longer * h.cfg.Timeout, Forget: h.cfg.Forget}
+	return events.Subscription{Name: "webhook-" + h.cfg.Name, Types: h.cfg.Events, AtOnce: maxRequests,
+		Hold: longer * h.cfg.Timeout, Forget: h.cfg.Forget}
 }
 
 // deliver tries to deliver an event, once. After a crash at any step it comes again.
@@ -66,7 +67,8 @@ func (h *hook) isOwnAlarm(e *events.Stored) bool {
 		Code  wire.Code `json:"code"`
 		Cause string    `json:"cause"`
 	}
-	return json.Unmarshal(e.Data, &data) == nil && data.Code == events.AlarmWebhookFailed && strings.Contains(data.Cause, h.title()+": ")
+	return json.Unmarshal(e.Data, &data) == nil && data.Code == events.AlarmWebhookFailed &&
+		strings.Contains(data.Cause, h.title()+": ")
 }
 
 func (h *hook) title() string { return "webhook " + h.cfg.Name }
@@ -107,7 +109,8 @@ func (h *hook) failed(ctx context.Context, d *events.Delivery, cause string, giv
 		h.log.WarnContext(ctx, "webhook failed", "name", h.cfg.Name, "endpoint", h.endpoint.origin(), "err", cause)
 	}
 	if givenUp {
-		h.log.ErrorContext(ctx, "event given up", "name", h.cfg.Name, "endpoint", h.endpoint.origin(), "subject", d.Event.Type, "id", d.ID, "err", cause)
+		h.log.ErrorContext(ctx, "event given up", "name", h.cfg.Name, "endpoint", h.endpoint.origin(), "subject",
+			d.Event.Type, "id", d.ID, "err", cause)
 	}
 	if serious {
 		h.alarmChanged(ctx)

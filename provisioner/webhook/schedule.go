@@ -26,7 +26,8 @@ func (s Schedule) Planned(n int) time.Duration {
 func (s Schedule) Wait(n int, retryAfter time.Duration) time.Duration {
 	const quarter = 4
 	wait := s.Planned(n)
-	wait += time.Duration((rand.Float64()*2 - 1) * float64(wait) / quarter) //nolint:gosec // spreads load, hides nothing
+	//nolint:gosec // spreads load, hides nothing
+	wait += time.Duration((rand.Float64()*2 - 1) * float64(wait) / quarter)
 	return max(wait, min(retryAfter, s.Most))
 }
 

@@ -11,7 +11,8 @@ import (
 func TestWaitsGrow(t *testing.T) {
 	t.Parallel()
 	s := webhook.DefaultSchedule
-	want := []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 320 * time.Second, 10 * time.Minute, 10 * time.Minute}
+	want := []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second,
+		160 * time.Second, 320 * time.Second, 10 * time.Minute, 10 * time.Minute}
 	spread := map[bool]bool{}
 	for i, w := range want {
 		for range 100 {

@@ -120,7 +120,8 @@ func New(configs []Config, alarms *events.Alarms) (*Set, error) {
 		if err != nil {
 			return nil, fmt.Errorf("webhook %s: %w", cfg.Name, err)
 		}
-		s.hooks = append(s.hooks, &hook{cfg: cfg, tries: cfg.Schedule.Tries(), endpoint: e, log: cfg.Log, alarmChanged: s.updateAlarm})
+		s.hooks = append(s.hooks,
+			&hook{cfg: cfg, tries: cfg.Schedule.Tries(), endpoint: e, log: cfg.Log, alarmChanged: s.updateAlarm})
 	}
 	return s, nil
 }
@@ -191,7 +192,8 @@ func (s *Set) Test(ctx context.Context, name, by string) (*events.WebhookAnswer,
 		return nil, err
 	}
 	id := wire.NewID()
-	body, err := json.Marshal(&events.Stored{SpecVersion: "1.0", ID: id, Source: "io.muster.provisioner", Type: events.WebhookTest,
+	body, err := json.Marshal(&events.Stored{SpecVersion: "1.0", ID: id, Source: "io.muster.provisioner",
+		Type: events.WebhookTest,
 		Time: h.cfg.Now().UTC().Truncate(time.Second), DataContentType: "application/json", Data: data})
 	if err != nil {
 		return nil, err

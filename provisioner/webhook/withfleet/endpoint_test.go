@@ -27,7 +27,8 @@ func TestSignsAsStandardWebhooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := strings.Fields(s.Sign("msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`)))
+	got := strings.Fields(s.Sign("msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0),
+		[]byte(`{"test": 2432232314}`)))
 	if len(got) != 2 || got[0] != want || got[1] == want {
 		t.Errorf("signed %q, want %s and another", got, want)
 	}
@@ -43,7 +44,8 @@ func try(t *testing.T, url string, roots *x509.CertPool, within time.Duration) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	set, err := webhook.New([]webhook.Config{{Name: "pager", URL: url, Secrets: s, Roots: roots, Timeout: within, Version: "test"}},
+	set, err := webhook.New([]webhook.Config{{Name: "pager", URL: url, Secrets: s, Roots: roots, Timeout: within,
+		Version: "test"}},
 		events.NewAlarms(events.AlarmConfig{}))
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +73,8 @@ func TestATestEventIsSigned(t *testing.T) {
 	if a.Cause != "" || a.Status != http.StatusAccepted || a.Body != "thank you" || a.ID != m.id || a.Elapsed <= 0 {
 		t.Errorf("answer %+v", a)
 	}
-	if err := testbed.CheckEvent(m.body); err != nil || m.event.Type != events.WebhookTest || !strings.Contains(string(m.event.Data), `"by":"ada"`) {
+	if err := testbed.CheckEvent(m.body); err != nil || m.event.Type != events.WebhookTest ||
+		!strings.Contains(string(m.event.Data), `"by":"ada"`) {
 		t.Errorf("delivered %s: %v", m.body, err)
 	}
 }
@@ -89,8 +92,12 @@ func TestWhatIsNoDelivery(t *testing.T) {
 		distrust bool
 		want     string
 	}{
-		"an error":            {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }, want: "it answered 418 I'm a teapot"},
-		"a status of its own": {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(599) }, want: "it answered 599"},
+		"an error": {handler: func(w http.ResponseWriter,
+			_ *http.Request) {
+			w.WriteHeader(http.StatusTeapot)
+		}, want: "it answered 418 I'm a teapot"},
+		"a status of its own": {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(599) },
+			want: "it answered 599"},
 		"a redirect": {handler: func(w http.ResponseWriter, q *http.Request) {
 			http.Redirect(w, q, elsewhere.URL, http.StatusTemporaryRedirect)
 		}, want: "redirects are not followed"},
@@ -101,11 +108,13 @@ func TestWhatIsNoDelivery(t *testing.T) {
 			case <-q.Context().Done():
 			}
 		}, want: "no answer within 1s"},
-		"a certificate of nobody": {handler: func(http.ResponseWriter, *http.Request) { led.Add(1) }, distrust: true, want: "certificate"},
+		"a certificate of nobody": {handler: func(http.ResponseWriter, *http.Request) { led.Add(1) }, distrust: true,
+			want: "certificate"},
 		"large headers": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Large", strings.Repeat("x", 1<<20))
 		}, want: "header"},
-		"an end in the middle": {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, want: "EOF"},
+		"an end in the middle": {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			want: "EOF"},
 	}
 	t.Cleanup(func() { close(release) })
 	for name, tt := range handlers {

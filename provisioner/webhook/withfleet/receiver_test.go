@@ -24,7 +24,8 @@ import (
 )
 
 // secrets are two, the newer one first.
-var secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_" + base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))}
+var secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_" +
+	base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))}
 
 // message is what an endpoint got.
 type message struct {
@@ -86,7 +87,8 @@ func read(q *http.Request) (m message, problem string) {
 	if err != nil {
 		return m, err.Error()
 	}
-	m = message{id: q.Header.Get("webhook-id"), at: q.Header.Get("webhook-timestamp"), kind: q.Header.Get("Content-Type"), body: body}
+	m = message{id: q.Header.Get("webhook-id"), at: q.Header.Get("webhook-timestamp"),
+		kind: q.Header.Get("Content-Type"), body: body}
 	for _, secret := range secrets {
 		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 		if err != nil {
@@ -122,12 +124,14 @@ func (r *receiver) next(t *testing.T) message {
 
 // config is a webhook for the endpoint.
 func (r *receiver) config(name string, events ...string) daemon.WebhookConfig {
-	return daemon.WebhookConfig{Name: name, URL: r.URL + "/events?token=hush", Secret: filepath.Join(r.dir, "secret"), CA: filepath.Join(r.dir, "ca.pem"), Events: events, Timeout: 2 * time.Second}
+	return daemon.WebhookConfig{Name: name, URL: r.URL + "/events?token=hush", Secret: filepath.Join(r.dir, "secret"),
+		CA: filepath.Join(r.dir, "ca.pem"), Events: events, Timeout: 2 * time.Second}
 }
 
 // soon is a schedule for tests: what is tried again is tried within a tenth of a
 // second, for long.
-var soon = webhook.Config{Schedule: webhook.Schedule{First: 10 * time.Millisecond, Most: 50 * time.Millisecond, Total: time.Hour}}
+var soon = webhook.Config{Schedule: webhook.Schedule{First: 10 * time.Millisecond, Most: 50 * time.Millisecond,
+	Total: time.Hour}}
 
 // newFleet starts a fleet with webhooks.
 func newFleet(t *testing.T, change webhook.Config, hooks ...daemon.WebhookConfig) *testbed.Fleet {

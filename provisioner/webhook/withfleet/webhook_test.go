@@ -76,7 +76,8 @@ func TestRefusalsAreDelivered(t *testing.T) {
 			t.Errorf("content type %q, id %q", m.kind, m.id)
 		}
 	}
-	for typ, code := range map[events.Type]wire.Code{events.Refused: wire.CodeIdentityTaken, events.Attempt: wire.CodeTokenInvalid} {
+	for typ, code := range map[events.Type]wire.Code{events.Refused: wire.CodeIdentityTaken,
+		events.Attempt: wire.CodeTokenInvalid} {
 		if !strings.Contains(string(types[typ].event.Data), `"code":"`+string(code)+`"`) {
 			t.Errorf("%s: %s, want %s", typ, types[typ].body, code)
 		}
@@ -103,7 +104,8 @@ func TestTriedAgainWithTheSameID(t *testing.T) {
 		h := hooks(t, f)[0]
 		return h.Delivered == 1 && h.Failed >= 2 && h.GivenUp == 0 && h.FailingSince.IsZero()
 	})
-	if log := f.Log(); !strings.Contains(log, "webhook failed") || !strings.Contains(log, "webhook delivers again") || strings.Contains(log, "hush") {
+	if log := f.Log(); !strings.Contains(log, "webhook failed") || !strings.Contains(log, "webhook delivers again") ||
+		strings.Contains(log, "hush") {
 		t.Errorf("log: %s", log)
 	}
 }
@@ -153,18 +155,21 @@ func TestAHangingEndpointHoldsUpNobody(t *testing.T) {
 func TestGivenUpAfterItsTime(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, http.StatusInternalServerError, nil)
-	f := newFleet(t, webhook.Config{Schedule: webhook.Schedule{First: 10 * time.Millisecond, Most: 20 * time.Millisecond, Total: 50 * time.Millisecond}}, r.config("pager", "attempt"))
+	f := newFleet(t, webhook.Config{Schedule: webhook.Schedule{First: 10 * time.Millisecond,
+		Most: 20 * time.Millisecond, Total: 50 * time.Millisecond}}, r.config("pager", "attempt"))
 	rogue(t, f, "web2.example.net")
 	f.Eventually("it is given up, and an alarm says so", func() bool {
 		h := hooks(t, f)[0]
-		return h.GivenUp == 1 && h.Failed == 4 && strings.Contains(alarm(f), "webhook pager: it answered 500 Internal Server Error")
+		return h.GivenUp == 1 && h.Failed == 4 &&
+			strings.Contains(alarm(f), "webhook pager: it answered 500 Internal Server Error")
 	})
 	if !strings.Contains(f.Log(), "event given up") {
 		t.Error("the log does not say so")
 	}
 	r.status.Store(http.StatusOK)
 	rogue(t, f, "web3.example.net")
-	f.Eventually("the alarm is over with the next delivery", func() bool { return hooks(t, f)[0].Delivered == 1 && alarm(f) == "" })
+	f.Eventually("the alarm is over with the next delivery",
+		func() bool { return hooks(t, f)[0].Delivered == 1 && alarm(f) == "" })
 	if !slices.ContainsFunc(f.Events(), func(e events.Event) bool {
 		return e.Type == events.AlarmCleared && e.Code == events.AlarmWebhookFailed
 	}) {
@@ -222,13 +227,15 @@ func TestARemovedWebhookIsForgotten(t *testing.T) {
 	list <- []daemon.WebhookConfig{r.config("a", "attempt", "alarm"), r.config("b", "alarm")}
 	f := testbed.New(t, testbed.Options{Webhooks: change, Edit: func(c *daemon.Config) { c.Webhooks = <-list }})
 	f.Eventually("both have their places", func() bool {
-		return slices.Equal(consumers(t, f, "MUSTER_EVENTS"), []string{"webhook-a", "webhook-b"}) && slices.Equal(consumers(t, f, "MUSTER_ATTEMPTS"), []string{"webhook-a"})
+		return slices.Equal(consumers(t, f, "MUSTER_EVENTS"), []string{"webhook-a", "webhook-b"}) &&
+			slices.Equal(consumers(t, f, "MUSTER_ATTEMPTS"), []string{"webhook-a"})
 	})
 	f.Stop()
 	list <- []daemon.WebhookConfig{r.config("a", "node.refused")}
 	f.Start()
 	f.Eventually("what nobody takes from is gone", func() bool {
-		return slices.Equal(consumers(t, f, "MUSTER_EVENTS"), []string{"webhook-a"}) && len(consumers(t, f, "MUSTER_ATTEMPTS")) == 0
+		return slices.Equal(consumers(t, f, "MUSTER_EVENTS"), []string{"webhook-a"}) &&
+			len(consumers(t, f, "MUSTER_ATTEMPTS")) == 0
 	})
 	rogue(t, f, "web2.example.net")
 	f.Enroll(f.Node("web1.example.net"))

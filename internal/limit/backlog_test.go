@@ -8,7 +8,7 @@ import (
 	"muster/internal/limit"
 )
 
-// load measures for some time in which as many are served as can be, at rate a second, and others find no room.
+// load serves at rate a second for some time, while further callers find no room.
 func load(c *clock, b *limit.Backlog, rate int, long time.Duration) {
 	const tick = 10 * time.Millisecond
 	for passed := time.Duration(0); passed < long; passed += tick {
@@ -22,7 +22,8 @@ func load(c *clock, b *limit.Backlog, rate int, long time.Duration) {
 	}
 }
 
-// TestCallersComeBackAtTheMeasuredRate sends 1,000 away at 100 a second and expects them back over about ten seconds.
+// TestCallersComeBackAtTheMeasuredRate refuses 1,000 callers at 100 a second, and expects them back over about ten
+// seconds.
 func TestCallersComeBackAtTheMeasuredRate(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -45,13 +46,13 @@ func TestCallersComeBackAtTheMeasuredRate(t *testing.T) {
 	}
 	spread("after a minute")
 	c.pass(time.Minute)
-	for range 100 { // little to do says nothing
+	for range 100 { // a time with little work is ignored
 		c.pass(250 * time.Millisecond)
 		b.Done()
 	}
 	spread("after idle time")
 	c.pass(time.Minute)
-	for range 1000 { // nor does a store that stalls
+	for range 1000 { // and so is a stalled store
 		c.pass(10 * time.Millisecond)
 		b.Next()
 		b.Stalled()
@@ -59,8 +60,8 @@ func TestCallersComeBackAtTheMeasuredRate(t *testing.T) {
 	spread("after the store was away")
 }
 
-// TestNobodyWaitsLongForAnEstimate sends 20,000 away right after a start: none is told a time longer than was measured.
-func TestNobodyWaitsLongForAnEstimate(t *testing.T) {
+// TestFirstWaitsAreShort refuses 20,000 callers right after a start: none waits longer than was measured.
+func TestFirstWaitsAreShort(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	b := limit.NewBacklog(c.Now)
@@ -93,8 +94,8 @@ func (r *returns) Pop() any {
 	return x
 }
 
-// TestAStormIsServedAtTheFullRate simulates 20,000 nodes that all ask right after a start.
-func TestAStormIsServedAtTheFullRate(t *testing.T) {
+// TestStormIsServedAtTheFullRate simulates 20,000 nodes that all ask right after a start.
+func TestStormIsServedAtTheFullRate(t *testing.T) {
 	t.Parallel()
 	for name, storm := range map[string]storm{
 		"as measured":            {full: 2400},
@@ -109,9 +110,8 @@ func TestAStormIsServedAtTheFullRate(t *testing.T) {
 	}
 }
 
-// A storm is of a process that could serve full nodes a second if it did nothing else. A connection, and telling that
-// there is no room, takes 0.3 of what serving a node does; connections and requests get half of the time each as long
-// as both wait.
+// A storm is a process that could serve full nodes a second if it did nothing else. A connection with a refusal costs
+// 0.3 of serving a node. While both wait, connections and requests get half of the time each.
 type storm struct {
 	full          float64
 	stalls, until time.Duration // when nothing is served, after the start

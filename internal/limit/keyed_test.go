@@ -9,7 +9,7 @@ import (
 	"muster/internal/limit"
 )
 
-// clock is a clock to move.
+// clock is a settable clock.
 type clock struct{ now time.Time }
 
 func newClock() *clock { return &clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)} }
@@ -18,7 +18,7 @@ func (c *clock) Now() time.Time { return c.now }
 
 func (c *clock) pass(d time.Duration) { c.now = c.now.Add(d) }
 
-// TestEachKeyHasItsOwnBucket spends one key's bucket and gets it back with time, and by refunds.
+// TestEachKeyHasItsOwnBucket spends one key's bucket, which refills with time and by refunds.
 func TestEachKeyHasItsOwnBucket(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -52,8 +52,8 @@ func TestEachKeyHasItsOwnBucket(t *testing.T) {
 	spend("an hour later", "a", 200)
 }
 
-// TestManyKeysShareABoundAndAreForgotten asks with 300,000 keys.
-func TestManyKeysShareABoundAndAreForgotten(t *testing.T) {
+// TestManyKeysShareALimitAndAreForgotten asks with 300,000 keys.
+func TestManyKeysShareALimitAndAreForgotten(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	k := limit.NewKeyed[string](limit.Rate{PerSecond: 50, Burst: 200, All: 20, Now: c.Now})
@@ -80,8 +80,8 @@ func TestManyKeysShareABoundAndAreForgotten(t *testing.T) {
 	}
 }
 
-// TestKeysThatAreNotRememberedShareABucket has more keys than are remembered.
-func TestKeysThatAreNotRememberedShareABucket(t *testing.T) {
+// TestKeysBeyondTheLimitShareABucket has more keys than are remembered.
+func TestKeysBeyondTheLimitShareABucket(t *testing.T) {
 	t.Parallel()
 	c := newClock()
 	k := limit.NewKeyed[int](limit.Rate{PerSecond: 1, Burst: 2, Keys: 100, Now: c.Now})
@@ -121,7 +121,7 @@ func TestRefundLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreCounted says with what is allowed how much was not.
+// TestRefusalsAreCounted returns earlier refusals with the next permission.
 func TestRefusalsAreCounted(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -147,7 +147,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	none.Refund("a")
 }
 
-// TestSource counts addresses that one machine may have together.
+// TestSource maps addresses of one site to one key.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -171,7 +171,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestSharesLeaveRoomForOtherKeys has one key take all that it gets, and then another.
+// TestSharesLeaveRoomForOtherKeys has one key take all it gets, and then another key.
 func TestSharesLeaveRoomForOtherKeys(t *testing.T) {
 	t.Parallel()
 	s := limit.NewShares[string](100)

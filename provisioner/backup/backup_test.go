@@ -39,7 +39,7 @@ func sample(t testing.TB, messages int) []byte {
 	return b.Bytes()
 }
 
-// read reads a backup to its end and returns how many messages it had.
+// read reads a backup to its end and returns the number of messages.
 func read(file []byte) (n int, s *backup.Summary, err error) {
 	r, err := backup.NewReader(bytes.NewReader(file))
 	if err != nil {
@@ -80,7 +80,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// all reads a backup to its end and returns all that it has as text.
+// all returns the contents of a backup as text.
 func all(file []byte) (string, error) {
 	r, err := backup.NewReader(bytes.NewReader(file))
 	if err != nil {
@@ -100,8 +100,8 @@ func all(file []byte) (string, error) {
 	}
 }
 
-// TestDamage cuts a backup at every place and alters every bit: none passes for a whole one with anything else in it.
-// Some bits of zstd's headers mean nothing for what is in a frame.
+// TestDamage cuts a backup at every place and flips every bit: no result passes as complete with different contents.
+// Some bits of zstd's headers have no meaning.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	file := sample(t, 20)
@@ -129,7 +129,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestUnfinished reads what a writer that died has left.
+// TestUnfinished reads the output of a writer that died.
 func TestUnfinished(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -151,8 +151,7 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// FuzzReader feeds what is no backup: the reader says so, and takes little
-// memory over it.
+// FuzzReader feeds invalid backups: the reader returns an error, and takes little memory.
 func FuzzReader(f *testing.F) {
 	file := sample(f, 3)
 	f.Add(file)

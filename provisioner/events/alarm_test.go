@@ -16,7 +16,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// listened returns alarms, what they emit and what they log.
+// listened returns alarms with their events and log.
 func listened() (*events.Alarms, *[]events.Event, *bytes.Buffer) {
 	var emitted []events.Event
 	var log bytes.Buffer
@@ -29,12 +29,12 @@ func listened() (*events.Alarms, *[]events.Event, *bytes.Buffer) {
 	return a, &emitted, &log
 }
 
-func TestAnAlarmIsAState(t *testing.T) {
+func TestAlarmIsRaisedOnce(t *testing.T) {
 	t.Parallel()
 	a, emitted, log := listened()
 	ctx := t.Context()
 	first, second := errors.New("first cause"), errors.New("second cause")
-	a.Clear(ctx, wire.CodeStorageLow) // what does not stand
+	a.Clear(ctx, wire.CodeStorageLow) // an alarm that is not active
 	for range 3 {
 		a.Raise(ctx, wire.CodeStorageLow, first)
 		a.Set(ctx, wire.CodeStorageLow, second)
@@ -100,8 +100,7 @@ func TestWaitingEndsWithAnAlarm(t *testing.T) {
 	}
 }
 
-// TestEveryAlarmHasARemedy keeps alarms from being told what to do about a node that
-// was denied.
+// TestEveryAlarmHasARemedy of its own, not that of a denied node.
 func TestEveryAlarmHasARemedy(t *testing.T) {
 	t.Parallel()
 	for _, code := range events.AlarmCodes {
@@ -114,15 +113,15 @@ func TestEveryAlarmHasARemedy(t *testing.T) {
 	}
 }
 
-// TestAnAlarmIsNotRaisedByWhatIsOver has a cause end, and whoever ends it say so, while
-// somebody else has looked at it and not yet raised the alarm.
-func TestAnAlarmIsNotRaisedByWhatIsOver(t *testing.T) {
+// TestEndedAlarmIsNotRaisedAgain ends a cause and clears its alarm after another goroutine has seen the cause and
+// before that raises the alarm.
+func TestEndedAlarmIsNotRaisedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := events.NewAlarms(events.AlarmConfig{})
 		a.Keep(t.Context(), events.AlarmAllowsAll, func() error {
 			go a.Keep(t.Context(), events.AlarmAllowsAll, func() error { return nil })
-			synctest.Wait() // it has said so, or waits for us
+			synctest.Wait() // cleared, or waiting for us
 			return errors.New("an entry that was removed just now")
 		})
 		synctest.Wait()

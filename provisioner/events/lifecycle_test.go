@@ -7,8 +7,8 @@ import (
 	"muster/provisioner/events"
 )
 
-// TestALifecycleEventCanBeWrittenAgain has a node say a time that is out of range in UTC.
-func TestALifecycleEventCanBeWrittenAgain(t *testing.T) {
+// TestLifecycleEventsCanBeEncodedAgain has a node send a time that is out of range in UTC.
+func TestLifecycleEventsCanBeEncodedAgain(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"9999-12-31T23:59:59-01:00", "0000-01-01T00:00:00+01:00"} {
 		var e events.Stored
@@ -18,7 +18,7 @@ func TestALifecycleEventCanBeWrittenAgain(t *testing.T) {
 		}
 		clean, err := events.CleanLifecycle("n1.example.net", "alive", &e)
 		if err != nil {
-			continue // it is none
+			continue // refused
 		}
 		if _, err := json.Marshal(clean); err != nil {
 			t.Errorf("event of %s: %v", at, err)

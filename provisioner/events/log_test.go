@@ -7,9 +7,8 @@ import (
 	"muster/provisioner/events"
 )
 
-// TestPlaces writes places down and reads them again, as a follower of events does
-// with what it saw last.
-func TestPlaces(t *testing.T) {
+// TestCursors encodes and parses cursors.
+func TestCursors(t *testing.T) {
 	t.Parallel()
 	want := events.Cursor{Events: 1, Attempts: 18446744073709551615, Lifecycle: 3, Alive: 4}
 	if got, err := events.ParseCursor(want.String()); got != want || err != nil {

@@ -30,8 +30,7 @@ func script(t testing.TB, text string) []string {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Not run by its own name: while another test forks, a file that was just
-	// written can be busy.
+	// Not run by its own name: a file that was just written is busy while another test forks.
 	return []string{"/bin/sh", path}
 }
 
@@ -131,7 +130,7 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// What a helper is told, in Choria's layout, and that it is told no secret.
+// The input has Choria's layout and no secrets.
 func TestInput(t *testing.T) {
 	t.Parallel()
 	type document struct {
@@ -257,13 +256,13 @@ func pidIn(t *testing.T, path string) (pid int) {
 	return pid
 }
 
-// gone waits until a process is.
+// gone waits until a process has ended.
 func gone(t *testing.T, what string, pid int) {
 	t.Helper()
 	eventually(t, what+" is gone", func() bool { return !alive(pid) })
 }
 
-// Whatever a helper starts ends with it, and none of it makes us wait.
+// Child processes end with the helper and do not delay its caller.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	const child = `sleep 1000 & echo $! > "$1.tmp"; mv "$1.tmp" "$1"; `
@@ -300,7 +299,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// Something that leaves the group is not ours to kill, but it cannot hold us.
+// A process that leaves the group is not killed, but does not delay the caller.
 func TestEscapedProcess(t *testing.T) {
 	t.Parallel()
 	testproc.Needs(t, "setsid")
@@ -339,7 +338,7 @@ func TestStopped(t *testing.T) {
 	}()
 	pid := pidIn(t, file)
 
-	// Its place is taken, so others wait, for as long as they care to.
+	// The slot is taken, so further callers wait until their deadlines.
 	short, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer stop()
 	if _, err := h.Configure(short, web1); !errors.Is(err, helper.ErrTimeout) ||
@@ -365,12 +364,11 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// No more than Concurrency run at once, and all get their turn.
+// At most Concurrency run at once, and all get a slot.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	// Each takes a directory entry for as long as it runs, and says how many
-	// there were.
+	// Each creates a directory entry while it runs, and prints their number.
 	h := newHelper(t, `mkdir "$1/$$"; n=$(ls "$1" | wc -l); sleep 0.05; rmdir "$1/$$"; echo "{\"msg\": \"$n\"}"`,
 		func(c *helper.Config) { c.Command, c.Concurrency = append(c.Command, dir), 2 })
 	var wg sync.WaitGroup
@@ -389,7 +387,7 @@ func TestConcurrency(t *testing.T) {
 	wg.Wait()
 }
 
-// Standard error goes to the log, its end only, and nothing else does.
+// Only the end of standard error goes to the log.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -445,7 +443,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// A program that is gone when it is needed is a failure like any other.
+// A program that is gone is a failure like any other.
 func TestProgramGone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "helper")

@@ -16,7 +16,7 @@ import (
 	"muster/provisioner/metrics"
 )
 
-// scrape returns what Prometheus would get.
+// scrape returns what Prometheus gets.
 func scrape(t *testing.T, m *metrics.Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -37,9 +37,8 @@ func want(t *testing.T, scraped string, lines ...string) {
 	}
 }
 
-// TestCountsWhatBecameOfRequests counts grants by their events and refusals by
-// their codes, each once and under labels that are known.
-func TestCountsWhatBecameOfRequests(t *testing.T) {
+// TestRequestsAreCountedByOutcome counts grants by events and refusals by codes, once each and with known labels only.
+func TestRequestsAreCountedByOutcome(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("v1", nil)
 	for _, e := range []events.Event{
@@ -77,9 +76,8 @@ func TestCountsWhatBecameOfRequests(t *testing.T) {
 		`muster_build_info{version="v1"} 1`)
 }
 
-// TestLooksUpStateAtTheScrape exports what holds at the moment, and leaves out
-// what nobody knows.
-func TestLooksUpStateAtTheScrape(t *testing.T) {
+// TestStateIsReadAtTheScrape exports the present state, without unknown values.
+func TestStateIsReadAtTheScrape(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
 	state := make(chan metrics.State, 1)

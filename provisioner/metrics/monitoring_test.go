@@ -44,8 +44,7 @@ func everything() metrics.State {
 	}
 }
 
-// TestExamplesNameWhatIsExported finds every metric that the dashboard and the
-// rules name among those that are exported, and the other way round.
+// TestExamplesNameWhatIsExported compares the metrics of dashboard and rules with the exported ones.
 func TestExamplesNameWhatIsExported(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("v1", everything)
@@ -116,7 +115,7 @@ func TestRunbookHasEveryAlertAndAlarm(t *testing.T) {
 	}
 }
 
-// TestMetricsAreDocumented holds docs/reference/metrics.md to what is exported.
+// TestMetricsAreDocumented compares docs/reference/metrics.md with the exported metrics.
 func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	text := scrape(t, metrics.New("v1", everything))
@@ -130,7 +129,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	testdoc.Generated(t, "../../docs/reference/metrics.md", *update, strings.ReplaceAll(b.String(), "|  |", "| |"))
 }
 
-// TestRulesPassPromtool has Prometheus' own tool read the rules, and every expression of the dashboard as a rule.
+// TestRulesPassPromtool has Prometheus' own tool check the rules, and every expression of the dashboard as a rule.
 func TestRulesPassPromtool(t *testing.T) {
 	t.Parallel()
 	testproc.Needs(t, "promtool")

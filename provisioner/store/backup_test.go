@@ -29,7 +29,7 @@ import (
 // exported is a backup in memory.
 type exported struct {
 	messages []backup.Message
-	before   func(backup.Message) // called before a message is taken; nil for nothing
+	before   func(backup.Message) // called before a message is taken; may be nil
 }
 
 // take takes a message; see [store.Backup.Export].
@@ -55,7 +55,6 @@ func (e *exported) streams() (names []string) {
 	return slices.Compact(names)
 }
 
-// texts returns what is on a subject, in order.
 func (e *exported) texts(subject string) (texts []string) {
 	for _, m := range e.messages {
 		if m.Subject == subject {
@@ -74,7 +73,6 @@ func export(t testing.TB, s *site, st *store.Store) *exported {
 	return e
 }
 
-// begin begins a restore.
 func begin(t testing.TB, s *site) *store.Import {
 	t.Helper()
 	into, err := store.NewImport(s.ctx, store.Config{Conn: s.conn}, "b1")
@@ -84,7 +82,6 @@ func begin(t testing.TB, s *site) *store.Import {
 	return into
 }
 
-// recovery is what a restore begins.
 func recovery() *orders.Recovery {
 	return &orders.Recovery{
 		Schema: orders.RecoverySchema,
@@ -115,7 +112,7 @@ func write(t testing.TB, s *site, into *store.Import, messages []backup.Message)
 	}
 }
 
-// filled is a store with something in every stream that is kept.
+// filled is a store with messages in every durable stream.
 func filled(t *testing.T) (*store.Store, *site) {
 	t.Helper()
 	st, s := newStore(t)
@@ -138,7 +135,7 @@ func filled(t *testing.T) (*store.Store, *site) {
 	return st, s
 }
 
-func TestAnImportIsWhatWasExported(t *testing.T) {
+func TestImportEqualsExport(t *testing.T) {
 	t.Parallel()
 	st, s := filled(t)
 	out := export(t, s, st)
@@ -158,7 +155,7 @@ func TestAnImportIsWhatWasExported(t *testing.T) {
 	for _, m := range out.messages {
 		is := again.texts(m.Subject)
 		if m.Subject == "muster.entry.installation" {
-			is = is[1:] // behind the one that said that it was being restored
+			is = is[1:] // behind the one that marks the restore
 		}
 		if diff := cmp.Diff(out.texts(m.Subject), is); diff != "" {
 			t.Errorf("%s (-exported +restored):\n%s", m.Subject, diff)
@@ -176,8 +173,8 @@ func TestAnImportIsWhatWasExported(t *testing.T) {
 	}
 }
 
-// TestAnImportThatWasCutShort is not taken for a store, and is begun anew.
-func TestAnImportThatWasCutShort(t *testing.T) {
+// TestInterruptedRestoreBeginsAgain cuts a restore short: the store is refused, and restoring again works.
+func TestInterruptedRestoreBeginsAgain(t *testing.T) {
 	t.Parallel()
 	st, s := filled(t)
 	out := export(t, s, st)
@@ -198,10 +195,9 @@ func TestAnImportThatWasCutShort(t *testing.T) {
 	}
 }
 
-// TestAnExportMissesNobody writes to one record so often while it is exported
-// that all the revisions that were there at the beginning are gone: the newest
-// comes all the same.
-func TestAnExportMissesNobody(t *testing.T) {
+// TestExportIncludesEveryIdentity rewrites a record during the export so often that all its revisions at the beginning
+// are gone: the newest is still exported.
+func TestExportIncludesEveryIdentity(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	after := put(t, s, st, record(web2, "first"), 0)
@@ -230,7 +226,7 @@ func TestAnExportMissesNobody(t *testing.T) {
 	}
 }
 
-func TestMessagesThatNoStoreHasAreRefused(t *testing.T) {
+func TestInvalidBackupMessagesAreRefused(t *testing.T) {
 	t.Parallel()
 	good, err := json.Marshal(record(web1, "a1"))
 	if err != nil {
@@ -257,8 +253,7 @@ func TestMessagesThatNoStoreHasAreRefused(t *testing.T) {
 	}
 }
 
-// BenchmarkBackup exports records into a file, with what a restore of it costs:
-// MUSTER_BENCH_RECORDS of them, 10,000 if that is not set.
+// BenchmarkBackup exports MUSTER_BENCH_RECORDS records (10,000 by default) into a file, and restores them.
 func BenchmarkBackup(b *testing.B) {
 	records, _ := strconv.Atoi(os.Getenv("MUSTER_BENCH_RECORDS"))
 	if records == 0 {
@@ -274,7 +269,7 @@ func BenchmarkBackup(b *testing.B) {
 	for n := range records {
 		id := wire.Identity(fmt.Sprintf("n%d.example.net", n))
 		r := record(id, wire.NewID())
-		r.Next.DER = make([]byte, 600) // a certificate's, which does not compress
+		r.Next.DER = make([]byte, 600) // like a certificate, not compressible
 		_, _ = rand.Read(r.Next.DER)   // never fails
 		data, _ := json.Marshal(r)
 		if err := i.Message(ctx, "MUSTER_NODES", uint64(n+1), "muster.node."+id.SubjectToken(), data); err != nil {
@@ -312,7 +307,6 @@ func BenchmarkBackup(b *testing.B) {
 	}
 }
 
-// counter counts what is written.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }

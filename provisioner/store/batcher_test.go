@@ -17,11 +17,10 @@ import (
 	"muster/provisioner/store"
 )
 
-// crowd is how many write at once here: enough for a batch.
+// crowd concurrent writes are enough for a batch.
 const crowd = 64
 
-// gathering returns a store that is told of a crowd of requests in hand. It waits
-// for all of them if it is patient.
+// gathering returns a store with a crowd of requests in hand. A patient one waits for all of them.
 func (s *site) gathering(t testing.TB, patient bool) *store.Store {
 	t.Helper()
 	inHand := new(atomic.Int64)
@@ -36,14 +35,14 @@ func (s *site) gathering(t testing.TB, patient bool) *store.Store {
 	return st
 }
 
-// An outcome is what became of one Put.
+// An outcome is the result of one Put.
 type outcome struct {
 	record   *provisioner.Record
 	revision trust.Revision
 	err      error
 }
 
-// atOnce has each of a crowd write once, and returns the outcomes.
+// atOnce makes a crowd of concurrent writes, and returns the outcomes.
 func atOnce(ctx context.Context, st *store.Store, one func(i int) (*provisioner.Record, trust.Revision)) []outcome {
 	outcomes := make([]outcome, crowd)
 	var writers sync.WaitGroup
@@ -58,9 +57,8 @@ func atOnce(ctx context.Context, st *store.Store, one func(i int) (*provisioner.
 	return outcomes
 }
 
-// agree compares outcomes with what is in the store: what was acknowledged is
-// there at its revision, what met a conflict or found no room is not there, and
-// of the rest either may be. It returns how many of each there were.
+// agree compares outcomes with the store: acknowledged writes are there at their revision, conflicts and refused writes
+// are not, and the rest may be either. It returns the number of each.
 func (s *site) agree(t *testing.T, outcomes []outcome) (written, refused, unknown int) {
 	t.Helper()
 	stored := make(map[string]trust.Revision)
@@ -95,7 +93,7 @@ func (s *site) agree(t *testing.T, outcomes []outcome) (written, refused, unknow
 	return written, refused, unknown
 }
 
-// inBatches returns how many of the records in the store came in a batch.
+// inBatches returns how many of the stored records came in a batch.
 func (s *site) inBatches(t *testing.T) (n int) {
 	t.Helper()
 	stream, err := s.js.Stream(s.ctx, "MUSTER_NODES")
@@ -114,17 +112,14 @@ func (s *site) inBatches(t *testing.T) (n int) {
 	return n
 }
 
-// node returns the i-th identity.
 func node(i int) wire.Identity { return wire.Identity(fmt.Sprintf("node%d.example.net", i)) }
 
-// fresh is the first record of each.
 func fresh(i int) (*provisioner.Record, trust.Revision) {
 	return record(node(i), fmt.Sprint("a", i)), 0
 }
 
-// TestACrowdIsWrittenTogether has everybody's first record and then everybody's
-// second one, each on the revision that the first was told.
-func TestACrowdIsWrittenTogether(t *testing.T) {
+// TestConcurrentWritesAreBatched writes a first and then a second record of each node, on the acknowledged revision.
+func TestConcurrentWritesAreBatched(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	st := s.gathering(t, true)
@@ -140,9 +135,8 @@ func TestACrowdIsWrittenTogether(t *testing.T) {
 	}
 }
 
-// TestAConflictIsItsOwn puts writes that cannot be made into the middle of a
-// batch.
-func TestAConflictIsItsOwn(t *testing.T) {
+// TestConflictFailsNoOtherWrite puts conflicting writes into the middle of a batch.
+func TestConflictFailsNoOtherWrite(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	st := s.gathering(t, true)
@@ -162,9 +156,8 @@ func TestAConflictIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestACrowdForOneIdentity has everybody write the same record on the same
-// revision: no two of them may share a batch.
-func TestACrowdForOneIdentity(t *testing.T) {
+// TestWritesOfOneRecordShareNoBatch writes the same record on the same revision many times at once.
+func TestWritesOfOneRecordShareNoBatch(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	st := s.gathering(t, false)
@@ -176,9 +169,8 @@ func TestACrowdForOneIdentity(t *testing.T) {
 	}
 }
 
-// TestACrowdFindsNoRoom fills the store to the brim: who is refused has written
-// nothing, however it came.
-func TestACrowdFindsNoRoom(t *testing.T) {
+// TestFullStoreRefusesBatches fills the store: a refused write has written nothing, alone or in a batch.
+func TestFullStoreRefusesBatches(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	st := s.gathering(t, true)
@@ -197,9 +189,9 @@ func TestACrowdFindsNoRoom(t *testing.T) {
 	}
 }
 
-// TestWhoGivesUpHoldsNobodyUp ends the contexts of writers at every stage. What
-// they had may be written or not, and those who come after them are served.
-func TestWhoGivesUpHoldsNobodyUp(t *testing.T) {
+// TestAbandonedWritesDelayNoOthers cancels writers at every stage. Their writes may be stored or not, and later writes
+// succeed.
+func TestAbandonedWritesDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	st := s.gathering(t, false)
@@ -231,9 +223,8 @@ func TestWhoGivesUpHoldsNobodyUp(t *testing.T) {
 	s.agree(t, append(outcomes, last...))
 }
 
-// TestAloneInHandIsNotHeldUp writes without company, although a crowd is said to
-// be in hand and does not come.
-func TestAloneInHandIsNotHeldUp(t *testing.T) {
+// TestLoneWriteDoesNotWait writes alone although a crowd is in hand and does not come.
+func TestLoneWriteDoesNotWait(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	st := s.gathering(t, false)
@@ -248,9 +239,9 @@ func TestAloneInHandIsNotHeldUp(t *testing.T) {
 	put(t, s, patient, record(web2, "a"), 0)
 }
 
-// TestACrowdWhoseBrokerEnds takes the broker away under writers, again and again.
-// What they were told is so in the broker that comes after it.
-func TestACrowdWhoseBrokerEnds(t *testing.T) {
+// TestOutcomesHoldAcrossBrokerRestarts ends the broker under writers again and again. Their outcomes hold in the next
+// broker.
+func TestOutcomesHoldAcrossBrokerRestarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var outcomes []outcome

@@ -16,7 +16,7 @@ import (
 	"muster/provisioner/store"
 )
 
-// cpu returns the CPU time of this process, in which the broker runs as well.
+// cpu returns the CPU time of this process, which includes the broker.
 func cpu(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage
@@ -26,13 +26,13 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// spent reports the CPU time of an operation since then.
+// spent reports the CPU time per operation since then.
 func spent(b *testing.B, then time.Duration) {
 	b.Helper()
 	b.ReportMetric(float64((cpu(b)-then).Nanoseconds())/1000/float64(b.N), "cpu-µs/op")
 }
 
-// enrolled returns a record as large as that of a node which enrolled, 2 KB.
+// enrolled returns a record of 2 KB, as of an enrolled node.
 func enrolled(id wire.Identity) *provisioner.Record {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456789, time.UTC)
 	der := make([]byte, 620)
@@ -52,9 +52,8 @@ func enrolled(id wire.Identity) *provisioner.Record {
 	}
 }
 
-// BenchmarkPut writes records of new identities, each on disk: by itself or
-// gathered, with so many writers, which are known to the store to be on their way
-// (told) or not.
+// BenchmarkPut writes records of new identities, single or batched, with that many writers. told makes the writers
+// known to the store.
 func BenchmarkPut(b *testing.B) {
 	for _, writers := range []int{1, 8, 16, 64, 256} {
 		for _, how := range []string{"single", "gathered", "told"} {
@@ -99,7 +98,7 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-// BenchmarkRecord reads records of the size of an enrolled node's.
+// BenchmarkRecord reads records of enrolled nodes.
 func BenchmarkRecord(b *testing.B) {
 	st, s := newStore(b)
 	if _, err := st.Put(s.ctx, enrolled(web1), 0); err != nil {
@@ -119,8 +118,7 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// BenchmarkEmit emits the event of a node that enrolled, up to its being in the
-// stream.
+// BenchmarkEmit emits the event of an enrolled node until it is in the stream.
 func BenchmarkEmit(b *testing.B) {
 	st, s := newStore(b)
 	r := enrolled(web1)

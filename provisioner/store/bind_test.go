@@ -17,17 +17,16 @@ import (
 	"muster/provisioner/trust"
 )
 
-// TestAStoreFollowsItsAuthority opens a store with an authority that the bound
-// one has vouched for, by many provisioners at once: it is bound once, keeps its
-// id and its history, and those of the authority before are told what happened.
-func TestAStoreFollowsItsAuthority(t *testing.T) {
+// TestStoreFollowsARolledAuthority opens a store with a new authority, by many provisioners at once: it is bound once,
+// keeps id and history, and provisioners of the former authority get an error.
+func TestStoreFollowsARolledAuthority(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	first := s.open(t, ours).Installation()
 	open := func(fingerprint string, former ...string) (*store.Store, error) {
 		return store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: fingerprint, Former: former})
 	}
-	for name, former := range map[string][]string{"nobody": nil, "somebody else": {"beef"}, "itself": {"next"}} {
+	for name, former := range map[string][]string{"no authority": nil, "another one": {"beef"}, "itself": {"next"}} {
 		if st, err := open("next", former...); st != nil || !errors.Is(err, store.ErrInstallation) {
 			t.Errorf("vouched for by %s: Open = %v, %v, want %v", name, st, err, store.ErrInstallation)
 		}
@@ -59,8 +58,7 @@ func TestAStoreFollowsItsAuthority(t *testing.T) {
 	}
 }
 
-// TestRecords reads the newest record of each identity, once, also while another
-// provisioner writes.
+// TestRecords reads the newest record of each identity, once, while another provisioner writes.
 func TestRecords(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
@@ -93,8 +91,7 @@ func TestRecords(t *testing.T) {
 		calls != 1 {
 		t.Errorf("Records = %v after %d calls, want the error of the first", err, calls)
 	}
-	// Each look writes in the middle of it: the record that was last moves away
-	// from where the look expects its end.
+	// Each reader writes meanwhile, so the last record moves away from the expected end.
 	for range 20 {
 		ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
 		first := true
@@ -112,8 +109,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestAPartOfAStoreIsNotOpened takes a stream of records away: none is made anew in its place.
-func TestAPartOfAStoreIsNotOpened(t *testing.T) {
+// TestIncompleteStoreIsNotOpened deletes a stream of records: it is not made anew.
+func TestIncompleteStoreIsNotOpened(t *testing.T) {
 	t.Parallel()
 	for _, name := range store.DurableStreams() {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,6 @@ const (
 	token2 jwt.TokenID = "ffeeddccbbaa99887766554433221100"
 )
 
-// claims returns a good entry with one claim.
 func claims(attempt string) *trust.ClaimEntry {
 	return &trust.ClaimEntry{Schema: trust.ClaimSchema, Claims: []trust.TokenClaim{
 		{Key: "k1", Identity: web1, Attempt: attempt, At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
@@ -35,8 +34,7 @@ func claims(attempt string) *trust.ClaimEntry {
 	}}
 }
 
-// tail returns the attempts of a token's log after a revision, and the newest
-// revision.
+// tail returns the attempts of a token's log after a revision, and the newest revision.
 func tail(t *testing.T, s *site, st *store.Store, tid jwt.TokenID, after trust.Revision,
 ) (attempts []string, newest trust.Revision) {
 	t.Helper()
@@ -56,9 +54,8 @@ func tail(t *testing.T, s *site, st *store.Store, tid jwt.TokenID, after trust.R
 	return attempts, newest
 }
 
-// TestClaimsAreAppendedInTurn writes two logs at once, and on every revision but
-// the newest.
-func TestClaimsAreAppendedInTurn(t *testing.T) {
+// TestClaimsAreAppendedInOrder writes two logs, on every revision but the newest.
+func TestClaimsAreAppendedInOrder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, stop := start(t, dir)
@@ -90,7 +87,7 @@ func TestClaimsAreAppendedInTurn(t *testing.T) {
 			t.Errorf("%s: AppendClaims = %d, %v, want %v", name, at, err, trust.ErrConflict)
 		}
 	}
-	third := add(token1, "a3", trust.AnyRevision) // somebody who knows nothing of the log
+	third := add(token1, "a3", trust.AnyRevision) // unconditional
 	check := func(after trust.Revision, want []string) {
 		t.Helper()
 		if got, at := tail(t, s, st, token1, after); !slices.Equal(got, want) || len(want) > 0 && at != third {
@@ -133,9 +130,8 @@ func TestClaimsAreAppendedInTurn(t *testing.T) {
 	}
 }
 
-// TestNoClaimIsEverForgotten writes more than any bucket would keep, and tries to
-// delete and to purge.
-func TestNoClaimIsEverForgotten(t *testing.T) {
+// TestClaimsAreNeverDeleted writes more than a bucket would keep, and tries to delete and purge.
+func TestClaimsAreNeverDeleted(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	const many = 3 * store.History
@@ -161,9 +157,8 @@ func TestNoClaimIsEverForgotten(t *testing.T) {
 	}
 }
 
-// TestClaimsThatCannotBeAreErrors puts into a log what no provisioner of this
-// version writes. None may pass for an entry, nor for the end of the log.
-func TestClaimsThatCannotBeAreErrors(t *testing.T) {
+// TestInvalidClaimsAreErrors writes invalid messages into a log. None is read as an entry or as the log's end.
+func TestInvalidClaimsAreErrors(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	for i, c := range []struct{ data, want string }{
@@ -200,8 +195,7 @@ func TestClaimsThatCannotBeAreErrors(t *testing.T) {
 	}
 }
 
-// TestRecordsAndHistory reads the newest record of everybody, and all that is
-// kept of one.
+// TestRecordsAndHistory reads the newest record of each node, and all revisions of one.
 func TestRecordsAndHistory(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
@@ -217,10 +211,10 @@ func TestRecordsAndHistory(t *testing.T) {
 		return got
 	}
 	if got := newest(); got != nil {
-		t.Errorf("records of nobody = %v", got)
+		t.Errorf("records of an unknown node = %v", got)
 	}
 	if h, complete, err := st.History(s.ctx, web1); h != nil || !complete || err != nil {
-		t.Errorf("history of nobody = %v, %v, %v", h, complete, err)
+		t.Errorf("history of an unknown node = %v, %v, %v", h, complete, err)
 	}
 	var after trust.Revision
 	for i := range store.History + 5 {
@@ -251,9 +245,8 @@ func TestRecordsAndHistory(t *testing.T) {
 	}
 }
 
-// TestATokenIsNotedOnce has several processes note the same tokens: the first
-// note stays.
-func TestATokenIsNotedOnce(t *testing.T) {
+// TestFirstNoteOfATokenStays notes the same tokens in several processes.
+func TestFirstNoteOfATokenStays(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	if got, err := st.NotedToken(s.ctx, token1); got != nil || err != nil {

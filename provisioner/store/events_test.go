@@ -10,7 +10,7 @@ import (
 	"muster/provisioner/store"
 )
 
-// TestLostEventsAreFewWarnings emits into a connection that has ended.
+// TestLostEventsAreFewWarnings emits into a closed connection.
 func TestLostEventsAreFewWarnings(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())

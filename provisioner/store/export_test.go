@@ -4,11 +4,11 @@ import (
 	"time"
 )
 
-// Single makes every write go alone, as a benchmark's other side.
+// Single makes every write go alone, for benchmarks.
 func (s *Store) Single() { s.batcher = nil }
 
-// Patient makes writes wait for all that are in hand, however long it takes them.
+// Patient makes writes wait for all requests in hand, without a time limit.
 func (s *Store) Patient() { s.batcher.maxWait = time.Hour }
 
-// Unacknowledged is how many writes by themselves are under way.
+// Unacknowledged returns the number of single writes in flight.
 func (s *Store) Unacknowledged() int { return s.js.PublishAsyncPending() }

@@ -12,13 +12,12 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// fleetNodes is how many nodes BenchmarkFleet has stored.
+// fleetNodes is the number of stored nodes.
 const fleetNodes = 100_000
 
-// BenchmarkFleet asks what operators ask about nodes of a store with 100,000, each
-// with the events of having enrolled, been refused and started; one of them was
-// refused for weeks. The first page, history and explain are to take less than
-// 100 ms. filled is how long it takes to read all records at start.
+// BenchmarkFleet asks operators' questions about 100,000 nodes, each enrolled, refused and started; one was refused for
+// weeks. A first page, history or explain should take less than 100 ms. filled is the time to read all records at the
+// start.
 func BenchmarkFleet(b *testing.B) {
 	s, _ := startWith(b, broker.Config{StoreDir: b.TempDir(), Unsynced: true})
 	st := s.open(b, ours)
@@ -56,15 +55,15 @@ func BenchmarkFleet(b *testing.B) {
 		b.Fatalf("list: %+v, %v", p, err)
 	}
 	filled := time.Since(began)
-	var nobody fleet.Foresee // is approved
+	var none fleet.Foresee // approves no node
 	for name, ask := range map[string]func(i int) error{
 		"first page": func(int) error { _, err := x.List(s.ctx, fleet.Query{}); return err },
 		"show":       func(i int) error { _, err := one.Report(s.ctx, node(i), time.Now()); return err },
 		"history":    func(i int) error { _, err := one.Past(s.ctx, node(i)); return err },
-		"explain":    func(i int) error { _, err := one.Explain(s.ctx, node(i), at, nobody); return err },
-		"noisy":      func(int) error { _, err := one.Explain(s.ctx, noisy, at, nobody); return err },
+		"explain":    func(i int) error { _, err := one.Explain(s.ctx, node(i), at, none); return err },
+		"noisy":      func(int) error { _, err := one.Explain(s.ctx, noisy, at, none); return err },
 		"unknown": func(i int) error {
-			if _, err := one.Past(s.ctx, wire.Identity(fmt.Sprintf("nobody%d.example.net", i))); err == nil {
+			if _, err := one.Past(s.ctx, wire.Identity(fmt.Sprintf("unknown%d.example.net", i))); err == nil {
 				return fmt.Errorf("node %d is known", i)
 			}
 			return nil

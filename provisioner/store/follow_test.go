@@ -20,8 +20,7 @@ import (
 	"muster/provisioner/store"
 )
 
-// TestFollowRecords follows the records that are there, of each identity the
-// newest, then those that are written; and another who comes later sees the same.
+// TestFollowRecords follows present and new records; a second follower sees the same.
 func TestFollowRecords(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
@@ -56,7 +55,7 @@ func TestFollowRecords(t *testing.T) {
 	}
 }
 
-// followed is what somebody who follows records has had.
+// followed collects the calls of a follower.
 type followed struct {
 	mu       sync.Mutex
 	newest   map[wire.Identity]trust.Revision // guarded by mu
@@ -120,8 +119,7 @@ func (f *followed) wait(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// TestNodeEvents reads the events of one node among others': of one type more
-// than are read, of others few, and what the node says itself.
+// TestNodeEvents reads one node's events: more of one type than are read, few of another, and the node's own.
 func TestNodeEvents(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
@@ -167,8 +165,7 @@ func TestNodeEvents(t *testing.T) {
 	if fmt.Sprint(count) != fmt.Sprint(want) {
 		t.Errorf("events %v, want %v", count, want)
 	}
-	// What the node says of itself is not believed but for its certificate, and the
-	// broker says when. Everything else is as it was emitted.
+	// Of a node's own event only the certificate is taken; the time is the broker's. All else is as emitted.
 	heard := emitted[len(emitted)-1]
 	if heard.Type != "io.muster.server.alive" || heard.Serial != "5b1f" || heard.By != "" ||
 		time.Since(heard.Time).Abs() > time.Hour {
@@ -177,7 +174,7 @@ func TestNodeEvents(t *testing.T) {
 	if e := emitted[len(emitted)-2]; e != last {
 		t.Errorf("granted: %+v, want %+v", e, last)
 	}
-	// The broker has room for so many consumers only.
+	// The broker's number of consumers is limited.
 	for _, name := range []string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_ALIVE"} {
 		stream, err := s.js.Stream(s.ctx, name)
 		if err != nil {
@@ -192,7 +189,7 @@ func TestNodeEvents(t *testing.T) {
 	}
 }
 
-// lines counts what is logged.
+// lines counts log lines.
 type lines struct{ n atomic.Int64 }
 
 func (*lines) Enabled(context.Context, slog.Level) bool    { return true }
@@ -200,8 +197,8 @@ func (l *lines) Handle(context.Context, slog.Record) error { l.n.Add(1); return 
 func (l *lines) WithAttrs([]slog.Attr) slog.Handler        { return l }
 func (l *lines) WithGroup(string) slog.Handler             { return l }
 
-// TestWhatCannotBeFollowedIsSaidOnce takes away what is followed, for four tries of each.
-func TestWhatCannotBeFollowedIsSaidOnce(t *testing.T) {
+// TestPersistentErrorIsLoggedOnce deletes the followed streams for four checks each.
+func TestPersistentErrorIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	log := &lines{}
@@ -240,7 +237,7 @@ func TestWhatCannotBeFollowedIsSaidOnce(t *testing.T) {
 			t.Fatalf("%d tries", n)
 		}
 	}
-	if n := log.n.Load() - before; n < 2 || n > 6 { // of each that it has gone, and that it is not there
+	if n := log.n.Load() - before; n < 2 || n > 6 { // for each: deleted, and missing
 		t.Errorf("%d lines are logged, want 2 to 6", n)
 	}
 	cancel()

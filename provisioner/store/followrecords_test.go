@@ -21,15 +21,15 @@ import (
 	"muster/provisioner/store"
 )
 
-// A member is one of several provisioners of a store, with an index of its own.
+// A member is one of several provisioners of a store, with its own index.
 type member struct {
 	store *store.Store
 	conn  *nats.Conn
 	index *fleet.Index
-	leave func() // returns when its index has stopped
+	leave func() // returns when the index has stopped
 }
 
-// join adds a provisioner on a connection of its own, whose index is up to date.
+// join adds a provisioner with its own connection and an up-to-date index.
 func (s *site) join(t *testing.T) *member {
 	t.Helper()
 	conn, err := s.broker.Connect("member")
@@ -58,7 +58,7 @@ func (s *site) join(t *testing.T) *member {
 	return m
 }
 
-// agrees waits until the indexes say of every node what its record says.
+// agrees waits until the indexes agree with every node's record.
 func (s *site) agrees(t *testing.T, members ...*member) {
 	t.Helper()
 	var wrong string
@@ -99,7 +99,7 @@ func (s *site) agrees(t *testing.T, members ...*member) {
 	t.Fatal(wrong)
 }
 
-// lose writes a record as a process does that never gets the acknowledgement.
+// lose writes a record without learning of its acknowledgement.
 func (m *member) lose(ctx context.Context, r *provisioner.Record, after trust.Revision) error {
 	b, err := wire.EncodeJSON(r)
 	if err != nil {
@@ -124,9 +124,8 @@ func (s *site) enroll(t *testing.T, st *store.Store, n int) {
 	}
 }
 
-// TestIndexesAgreeWithTheStore has several provisioners write records of the same
-// nodes, taking them over from each other, some without ever learning that they
-// did; one goes, another comes. In the end every index says what the store says.
+// TestIndexesAgreeWithTheStore has several provisioners write records of the same nodes, some without an
+// acknowledgement, while members leave and join. In the end every index agrees with the store.
 func TestIndexesAgreeWithTheStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -134,7 +133,7 @@ func TestIndexesAgreeWithTheStore(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	const nodes, writes = 20, 50
-	write := func(m *member, who int) {
+	write := func(m *member, number int) {
 		for i := range writes {
 			id := wire.Identity(fmt.Sprintf("web%d.example.net", rand.IntN(nodes)))
 			_, after, err := m.store.Record(s.ctx, id)
@@ -143,7 +142,7 @@ func TestIndexesAgreeWithTheStore(t *testing.T) {
 				return
 			}
 			r := enrolled(id)
-			r.Agent = fmt.Sprintf("%d/%d", who, i)
+			r.Agent = fmt.Sprintf("%d/%d", number, i)
 			if i%10 == 9 {
 				err = m.lose(s.ctx, r, after)
 			} else {
@@ -151,7 +150,7 @@ func TestIndexesAgreeWithTheStore(t *testing.T) {
 			}
 			var refused *jetstream.APIError
 			if err != nil && !errors.Is(err, trust.ErrConflict) && !errors.As(err, &refused) {
-				t.Errorf("member %d: %v", who, err)
+				t.Errorf("member %d: %v", number, err)
 				return
 			}
 		}
@@ -174,9 +173,8 @@ func TestIndexesAgreeWithTheStore(t *testing.T) {
 	s.agrees(t, a, c)
 }
 
-// TestOwnRecordsAreNotRead: what a provisioner writes itself is handed over, and
-// not delivered by the broker; what another writes, or is not acknowledged, comes
-// all the same, and what comes late does not bring back what is older.
+// TestOwnRecordsAreNotRead expects own records from the queue and not from the broker. Records of other processes and
+// unacknowledged ones come from the broker, and late ones replace no newer ones.
 func TestOwnRecordsAreNotRead(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
@@ -197,7 +195,7 @@ func TestOwnRecordsAreNotRead(t *testing.T) {
 	}
 	f.wait(t, "one without an acknowledgement comes", func() bool { return f.newest[web2] == second+1 })
 	f.look(func() {
-		// An acknowledgement that takes longer than a beat has its record read.
+		// A record whose acknowledgement takes longer than a check is read.
 		if f.own != own || f.calls > own+own/4 {
 			t.Errorf("%d came, %d were handed over, want %d and %d", f.calls, f.own, own+2, own)
 		}
@@ -205,9 +203,8 @@ func TestOwnRecordsAreNotRead(t *testing.T) {
 	s.agrees(t, other)
 }
 
-// TestABusyProvisionerStillReadsTheRecords has it write all the time that it reads
-// what was there at its start.
-func TestABusyProvisionerStillReadsTheRecords(t *testing.T) {
+// TestBusyProvisionerReadsAllRecords writes all the time while the first records are read.
+func TestBusyProvisionerReadsAllRecords(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	st := s.open(t, ours)

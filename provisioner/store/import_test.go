@@ -8,9 +8,8 @@ import (
 	"muster/provisioner/store"
 )
 
-// TestAStoreIsOpenOnlyOnceItIsRestored tries to open a store between any two
-// steps of a restore that nobody cuts short.
-func TestAStoreIsOpenOnlyOnceItIsRestored(t *testing.T) {
+// TestStoreOpensOnlyAfterTheRestore tries to open a store between any two steps of a restore.
+func TestStoreOpensOnlyAfterTheRestore(t *testing.T) {
 	t.Parallel()
 	st, s := filled(t)
 	out := export(t, s, st)
@@ -37,9 +36,8 @@ func TestAStoreIsOpenOnlyOnceItIsRestored(t *testing.T) {
 	into.open(t, ours)
 }
 
-// TestARestoreThatIsNotAlone is not over: somebody has written to the store
-// meanwhile.
-func TestARestoreThatIsNotAlone(t *testing.T) {
+// TestRestoreDetectsAnotherWriter fails if another process has written to the store.
+func TestRestoreDetectsAnotherWriter(t *testing.T) {
 	t.Parallel()
 	st, s := filled(t)
 	out := export(t, s, st)

@@ -14,7 +14,7 @@ import (
 	"muster/provisioner/store"
 )
 
-// seen is what a decision saw, with so many bytes of facts.
+// seen returns an input with that many bytes of facts.
 func seen(i, facts int) *policies.Input {
 	name := fmt.Sprintf("web%d.example.net", i)
 	return &policies.Input{
@@ -26,8 +26,7 @@ func seen(i, facts int) *policies.Input {
 	}
 }
 
-// recordings reads what the store has of the last hour, with the number of batches
-// that it says it has.
+// recordings reads the stored inputs of the last hour, and the number of batches.
 func recordings(t testing.TB, s *site, st *store.Store) (all []policies.Recording, batches uint64) {
 	t.Helper()
 	var b bytes.Buffer
@@ -47,8 +46,7 @@ func recordings(t testing.TB, s *site, st *store.Store) (all []policies.Recordin
 	return all, batches
 }
 
-// TestDecisionsAreRecorded: what is observed is in the store when the recorder has
-// ended, each decision once, in far fewer messages, and nothing secret in it.
+// TestDecisionsAreRecorded expects each observed decision once, in far fewer messages, without secrets.
 func TestDecisionsAreRecorded(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
@@ -67,7 +65,7 @@ func TestDecisionsAreRecorded(t *testing.T) {
 			nil, "p1")
 	}
 	stopped, stop := context.WithCancel(s.ctx)
-	stop() // it still writes what waits
+	stop() // it still writes the queue
 	if err := r.Run(stopped, func() *store.Store { return st }); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +76,7 @@ func TestDecisionsAreRecorded(t *testing.T) {
 		t.Errorf("recorded %d, dropped %d, want %d and 0", recorded, dropped, n)
 	}
 	all, batches := recordings(t, s, st)
-	for len(all) < n && s.ctx.Err() == nil { // it is not acknowledged
+	for len(all) < n && s.ctx.Err() == nil { // not acknowledged
 		all, batches = recordings(t, s, st)
 	}
 	if len(all) != n || batches == 0 || batches > n/100 {
@@ -95,9 +93,9 @@ func TestDecisionsAreRecorded(t *testing.T) {
 	}
 }
 
-// TestRecorderHoldsNobodyUp: with nobody to take decisions out of the queue, they
-// are taken up to a bound, by number or by bytes, then dropped and counted.
-func TestRecorderHoldsNobodyUp(t *testing.T) {
+// TestFullRecorderDropsDecisions fills the queue, by number or bytes, without a running recorder: further decisions are
+// dropped and counted.
+func TestFullRecorderDropsDecisions(t *testing.T) {
 	t.Parallel()
 	for name, facts := range map[string]int{"by number": 22, "by bytes": 30 << 10} {
 		r, err := store.NewRecorder(slog.New(slog.DiscardHandler))
@@ -123,8 +121,7 @@ func TestRecorderHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// BenchmarkObserve is what recording costs a request; BenchmarkRecordInputs is what it
-// costs the machine, the broker included.
+// BenchmarkObserve is the cost of recording to a request; BenchmarkRecordInputs that to the machine, broker included.
 func BenchmarkObserve(b *testing.B) {
 	r, err := store.NewRecorder(slog.New(slog.DiscardHandler))
 	if err != nil {

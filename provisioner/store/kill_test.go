@@ -15,13 +15,11 @@ import (
 	"muster/provisioner"
 )
 
-// killed names the directory of the store in the copy of this program that is
-// killed.
+// killed is the environment variable with the store's directory for the killed copy of this program.
 const killed = "MUSTER_STORE_TEST_KILLED"
 
-// TestAKilledProcessHasWrittenWhatItSaid kills a broker with a crowd of writers,
-// who say what was acknowledged to them.
-func TestAKilledProcessHasWrittenWhatItSaid(t *testing.T) {
+// TestKilledProcessKeepsAcknowledgedWrites kills a broker under many writers, which print what was acknowledged.
+func TestKilledProcessKeepsAcknowledgedWrites(t *testing.T) {
 	if dir := os.Getenv(killed); dir != "" {
 		writeUntilKilled(t, dir)
 		return
@@ -30,7 +28,7 @@ func TestAKilledProcessHasWrittenWhatItSaid(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 2 {
 		out := &saying{enough: make(chan struct{}), lines: (round + 1) * 3 * crowd}
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAKilledProcessHasWrittenWhatItSaid$")
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledProcessKeepsAcknowledgedWrites$")
 		cmd.Env = append(os.Environ(), killed+"="+dir)
 		cmd.Stdout, cmd.Stderr = out, os.Stderr
 		if err := cmd.Start(); err != nil {
@@ -66,7 +64,7 @@ func TestAKilledProcessHasWrittenWhatItSaid(t *testing.T) {
 	}
 }
 
-// writeUntilKilled is what the copy does.
+// writeUntilKilled runs in the copy.
 func writeUntilKilled(t *testing.T, dir string) {
 	s, _ := start(t, dir)
 	st := s.gathering(t, true)
@@ -86,7 +84,7 @@ func writeUntilKilled(t *testing.T, dir string) {
 	}
 }
 
-// saying collects what a process says, and tells when it has said enough.
+// saying collects the output of a process, and signals when there is enough.
 type saying struct {
 	text   strings.Builder
 	lines  int

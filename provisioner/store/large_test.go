@@ -20,13 +20,12 @@ import (
 	"muster/provisioner/store"
 )
 
-// largeVar says how many records BenchmarkLargeStore fills its store with. A
-// million take 2.3 GB of disk and some minutes.
+// largeVar is the environment variable with the number of records of BenchmarkLargeStore. A million take 2.3 GB of disk
+// and some minutes.
 const largeVar = "MUSTER_BENCH_RECORDS"
 
-// BenchmarkLargeStore writes records into a store that holds many, and into an
-// empty one, turn about: both suffer alike from what else the machine does. It
-// reports how long a store with many takes to open, and the memory it takes.
+// BenchmarkLargeStore writes records by turns into a large and an empty store, so that both suffer alike from other
+// load. It also reports the time and memory to open the large store.
 func BenchmarkLargeStore(b *testing.B) {
 	records := 20_000
 	if text := os.Getenv(largeVar); text != "" {
@@ -76,8 +75,7 @@ func BenchmarkLargeStore(b *testing.B) {
 		b.ReportMetric(float64(spend[name].Microseconds())/float64(written), "cpu-µs/"+name)
 		b.ReportMetric(float64(took[name].Microseconds())/float64(written), "µs/"+name)
 	}
-	// Old records are in other blocks of the disk, which the broker reads whole and
-	// keeps in memory for 10 s.
+	// Old records are in other blocks, which the broker reads whole and keeps in memory for 10 s.
 	const reads = 2000
 	then := cpu(b)
 	for range reads {
@@ -91,7 +89,7 @@ func BenchmarkLargeStore(b *testing.B) {
 	b.ReportMetric(float64(held)/(1<<20), "MB/heap")
 }
 
-// memory returns what the heap holds.
+// memory returns the size of the heap.
 func memory() int64 {
 	debug.FreeOSMemory()
 	var m runtime.MemStats
@@ -99,8 +97,7 @@ func memory() int64 {
 	return int64(m.HeapInuse)
 }
 
-// fill writes the first records of so many identities, in batches as large as the
-// broker takes.
+// fill writes the first records of that many identities, in the largest batches.
 func (s *site) fill(b *testing.B, records int) {
 	b.Helper()
 	const size = 1000

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// lateLeader is a stream that does not answer until it is asked again, as one that had no leader.
+// lateLeader is a stream that answers only the second request, as one without a leader at first.
 type lateLeader struct {
 	jetstream.Stream
 	asked *atomic.Int32
@@ -45,9 +45,9 @@ func (l lateLeader) GetLastMsgForSubject(ctx context.Context, subject string) (*
 	return l.Stream.GetLastMsgForSubject(ctx, subject)
 }
 
-// TestAStreamThatGetsItsLeaderLate asks streams of a cluster that have no leader when they are
-// asked: what is asked then is never answered, so it is asked again.
-func TestAStreamThatGetsItsLeaderLate(t *testing.T) {
+// TestRequestsAreRepeatedUntilALeaderAnswers uses cluster streams without a leader at first, which never answer the
+// first request.
+func TestRequestsAreRepeatedUntilALeaderAnswers(t *testing.T) {
 	t.Parallel()
 	w := &waiting.Key{Schema: waiting.Schema, Identity: "web1.example.net", KeyHash: strings.Repeat("0", 64)}
 	for name, question := range map[string]func(context.Context, *Store) error{
@@ -57,7 +57,7 @@ func TestAStreamThatGetsItsLeaderLate(t *testing.T) {
 			return err
 		},
 		"whether one more waits": func(ctx context.Context, s *Store) error { return s.PutWaiter(ctx, w, 0) },
-		"to drop who waits": func(ctx context.Context,
+		"to drop a pending key": func(ctx context.Context,
 			s *Store) error {
 			return s.DropWaiter(ctx, w.Identity, w.KeyHash, 1)
 		},
@@ -83,14 +83,13 @@ func TestAStreamThatGetsItsLeaderLate(t *testing.T) {
 	}
 }
 
-// clustered opens a store that waits as a cluster's does, with what it asks in the place of
-// its JetStream.
+// clustered opens a store that retries as in a cluster, on the given JetStream.
 func clustered(t *testing.T, instead func(jetstream.JetStream) jetstream.JetStream) (context.Context, *Store) {
 	t.Helper()
 	ctx, open := stores(t)
 	s := open()
 	s.js = instead(s.js)
 	s.infos = newInfoCache(s.js)
-	s.replicas = 3 // as far as waiting goes
+	s.replicas = 3 // for retries only
 	return ctx, s
 }

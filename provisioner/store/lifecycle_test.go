@@ -18,14 +18,14 @@ import (
 	"muster/provisioner/store"
 )
 
-// lived is an event of a node's own, of so many bytes and a few more.
+// lived is a node's own event, of that many bytes and a few more.
 func lived(kind string, padding int) []byte {
 	return fmt.Appendf(nil,
 		`{"specversion":"1.0","id":"1","source":"x","type":"io.muster.server.%s","time":"2026-03-01T12:00:00Z","data":{"version":"1","said":%q}}`,
 		kind, strings.Repeat("x", padding))
 }
 
-// said publishes an event of a node's own.
+// said publishes a node's own event.
 func (s *site) said(t *testing.T, id wire.Identity, kind string, padding int) {
 	t.Helper()
 	if err := s.conn.Publish(wire.EventSubject(id, kind), lived(kind, padding)); err != nil {
@@ -33,7 +33,7 @@ func (s *site) said(t *testing.T, id wire.Identity, kind string, padding int) {
 	}
 }
 
-// lives returns the types of what a node has said itself, once the last is among them.
+// lives returns the types of a node's own events, once the last is among them.
 func (s *site) lives(t *testing.T, st *store.Store, id wire.Identity, last events.Type,
 ) (types []events.Type, complete bool) {
 	t.Helper()
@@ -52,8 +52,8 @@ func (s *site) lives(t *testing.T, st *store.Store, id wire.Identity, last event
 	}
 }
 
-// TestANodeTakesNoRoomFromOthers has a node of the fleet say as much as it can.
-func TestANodeTakesNoRoomFromOthers(t *testing.T) {
+// TestNodeCannotDisplaceOtherNodesEvents has a node publish as much as it can.
+func TestNodeCannotDisplaceOtherNodesEvents(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	const each = 2 * store.MaxNodeEvents
@@ -61,7 +61,7 @@ func TestANodeTakesNoRoomFromOthers(t *testing.T) {
 		for _, kind := range wire.EventTypes {
 			s.said(t, web1, kind, 3<<10)
 			if i%50 == 0 {
-				s.said(t, web1, kind, 4<<10) // larger than what is kept of anybody
+				s.said(t, web1, kind, 4<<10) // larger than the limit
 			}
 		}
 	}
@@ -107,10 +107,9 @@ func TestANodeTakesNoRoomFromOthers(t *testing.T) {
 	}
 }
 
-// TestIDsOfNodesAreNotRemembered has two nodes give their events an id, the same one. A
-// broker that remembered it would pass over what the second says, and keep in memory
-// whatever a node puts there: a few kilobytes for each event, of which it has no bound.
-func TestIDsOfNodesAreNotRemembered(t *testing.T) {
+// TestEventIDsOfNodesAreNotRemembered publishes events of two nodes with the same id. A broker that remembers ids would
+// drop the second, and keep kilobytes per event in memory.
+func TestEventIDsOfNodesAreNotRemembered(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	for _, kind := range []string{"startup", "alive"} {
@@ -135,7 +134,7 @@ func TestIDsOfNodesAreNotRemembered(t *testing.T) {
 	}
 }
 
-// heard returns who was heard of, and since when that is kept.
+// heard returns the last times of nodes, and the start of the stored times.
 func (s *site) heard(t *testing.T, st *store.Store) ([]wire.Identity, time.Time) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(s.ctx)
@@ -154,9 +153,9 @@ func (s *site) heard(t *testing.T, st *store.Store) ([]wire.Identity, time.Time)
 	return slices.Sorted(maps.Keys(seen)), since
 }
 
-// TestEveryNodeWasHeardOf has more nodes than there is room for all that they say: each
-// one's last word is kept, and what tells when it came up is not pushed out by that it lives.
-func TestEveryNodeWasHeardOf(t *testing.T) {
+// TestLastSeenSurvivesManyEvents publishes more events than there is room for: each node's last one stays, and starts
+// are not displaced by signs of life.
+func TestLastSeenSurvivesManyEvents(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	// a quarter of a MiB for lifecycles

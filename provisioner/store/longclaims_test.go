@@ -12,9 +12,8 @@ import (
 	"muster/provisioner/broker"
 )
 
-// TestALongLogTakesFewQuestions counts what is sent to the store: one question for each
-// entry takes as long as the way there, thousands of times.
-func TestALongLogTakesFewQuestions(t *testing.T) {
+// TestLongClaimLogTakesFewRequests counts requests: one per entry would take thousands of round trips.
+func TestLongClaimLogTakesFewRequests(t *testing.T) {
 	t.Parallel()
 	s, _ := startWith(t, broker.Config{StoreDir: t.TempDir(), Unsynced: true})
 	st := s.open(t, ours)

@@ -15,7 +15,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-// stores starts a broker, and returns what opens a store on it.
+// stores starts a broker, and returns a function that opens a store on it.
 func stores(t *testing.T) (context.Context, func() *Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -52,8 +52,8 @@ func stores(t *testing.T) (context.Context, func() *Store) {
 	}
 }
 
-// TestWhoStoodStillGoesOn has the consumer of a look gone since nobody asked it for anything.
-func TestWhoStoodStillGoesOn(t *testing.T) {
+// TestPausedReaderContinues deletes the consumer of an idle reader.
+func TestPausedReaderContinues(t *testing.T) {
 	t.Parallel()
 	ctx, open := stores(t)
 	s := open()
@@ -79,8 +79,8 @@ func TestWhoStoodStillGoesOn(t *testing.T) {
 	}
 }
 
-// TestWaitsNoLongerForWhatIsRemoved has what is ahead of a look removed.
-func TestWaitsNoLongerForWhatIsRemoved(t *testing.T) {
+// TestReaderSkipsDeletedMessages deletes the pending messages of a reader.
+func TestReaderSkipsDeletedMessages(t *testing.T) {
 	t.Parallel()
 	ctx, open := stores(t)
 	s := open()

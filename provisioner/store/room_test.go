@@ -13,15 +13,14 @@ import (
 	"muster/provisioner"
 )
 
-// TestRoomIsHeldBackForRevocations: what lets somebody in is refused, what keeps
-// somebody out is not.
-func TestRoomIsHeldBackForRevocations(t *testing.T) {
+// TestReserveIsForRevocations refuses what grants access and accepts what takes it away.
+func TestReserveIsForRevocations(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	revision := put(t, s, st, record(web1, "a"), 0)
 	st.SetRoom(1)
 	g := &orders.Grant{ID: wire.NewID(), Identity: web2, ExpiresAt: time.Now()}
-	for range 2 { // being refused gives nothing back
+	for range 2 { // refusals give nothing back
 		if _, err := st.Put(s.ctx, record(web2, "b"), 0); !errors.Is(err, trust.ErrStoreFull) {
 			t.Errorf("Put = %v, want %v", err, trust.ErrStoreFull)
 		}

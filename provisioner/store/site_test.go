@@ -22,13 +22,12 @@ import (
 	"muster/provisioner/store"
 )
 
-// A site is a real embedded broker with a connection to the account of
-// provisioners.
+// A site is an embedded broker with a connection to the account of provisioners.
 type site struct {
 	ctx    context.Context
 	broker *broker.Broker
 	conn   *nats.Conn
-	js     jetstream.JetStream // to look at, and to write what no provisioner would
+	js     jetstream.JetStream // for looking, and for invalid writes
 }
 
 // start starts a broker on a directory. stop ends it before the test does.
@@ -37,8 +36,7 @@ func start(t testing.TB, dir string) (s *site, stop func()) {
 	return startWith(t, broker.Config{StoreDir: dir})
 }
 
-// startWith is start for benchmarks, too, with a directory and more of cfg: unsynced as a
-// restore has it, or with so much room.
+// startWith is start for benchmarks too, with a directory and more of cfg.
 func startWith(t testing.TB, cfg broker.Config) (s *site, stop func()) {
 	t.Helper()
 	limit := time.Minute
@@ -81,7 +79,7 @@ func startWith(t testing.TB, cfg broker.Config) (s *site, stop func()) {
 	return &site{ctx: ctx, broker: b, conn: conn, js: js}, stop
 }
 
-// certificate returns one that a broker can show.
+// certificate returns a certificate for a broker.
 func certificate(t testing.TB) tls.Certificate {
 	t.Helper()
 	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test"})

@@ -29,7 +29,6 @@ const (
 	ours               = "0f1e2d" // fingerprint of the authority
 )
 
-// record returns a good record.
 func record(id wire.Identity, attempt string) *provisioner.Record {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	return &provisioner.Record{
@@ -50,7 +49,7 @@ func put(t *testing.T, s *site, st *store.Store, r *provisioner.Record, after tr
 	return revision
 }
 
-func TestWhatWasWrittenIsReadBack(t *testing.T) {
+func TestRecordIsReadAsWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, stop := start(t, dir)
@@ -90,8 +89,7 @@ func TestWhatWasWrittenIsReadBack(t *testing.T) {
 	}
 }
 
-// TestCompareAndSet writes on every revision but the newest, and expects each to
-// be told so and none to be written.
+// TestCompareAndSet writes on every revision but the newest: all are conflicts, and nothing is written.
 func TestCompareAndSet(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
@@ -123,7 +121,7 @@ func TestCompareAndSet(t *testing.T) {
 	}
 }
 
-// TestOneOfManyWritersWins has many writers who decided on the same revision.
+// TestOneOfManyWritersWins has many writers decide on the same revision.
 func TestOneOfManyWritersWins(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
@@ -152,9 +150,8 @@ func TestOneOfManyWritersWins(t *testing.T) {
 	}
 }
 
-// TestAWriteWithoutAnAnswerIsAnError expects what is not known to be written not
-// to pass for it, nor for a conflict.
-func TestAWriteWithoutAnAnswerIsAnError(t *testing.T) {
+// TestUnacknowledgedWriteIsAnError expects neither success nor a conflict for an unknown outcome.
+func TestUnacknowledgedWriteIsAnError(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	gone, cancel := context.WithCancel(s.ctx)
@@ -171,7 +168,7 @@ func TestAWriteWithoutAnAnswerIsAnError(t *testing.T) {
 			}
 			continue
 		}
-		// The write may come yet, between our reading and our writing.
+		// The write may come between our reading and our writing.
 		if !errors.Is(err, context.Canceled) && !errors.Is(err, trust.ErrConflict) {
 			t.Errorf("Put = %v, want %v", err, context.Canceled)
 		}
@@ -188,9 +185,9 @@ func TestAWriteWithoutAnAnswerIsAnError(t *testing.T) {
 	}
 }
 
-// TestALostAcknowledgementGivesItsPlaceBack has writes that are never acknowledged,
-// whose writers go away. There is room for so many under way, and it must not be lost.
-func TestALostAcknowledgementGivesItsPlaceBack(t *testing.T) {
+// TestLostAcknowledgementsFreeTheirSlots cancels writers whose writes are never acknowledged: their slots must become
+// free.
+func TestLostAcknowledgementsFreeTheirSlots(t *testing.T) {
 	t.Parallel()
 	_, s := newStore(t)
 	st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours, Timeout: time.Second})
@@ -230,8 +227,8 @@ func TestALostAcknowledgementGivesItsPlaceBack(t *testing.T) {
 	}
 }
 
-// TestReadersLeaveNoConsumers reads in every way that takes a consumer: a broker has
-// room for a thousand in a stream, and keeps those that were left for minutes.
+// TestReadersLeaveNoConsumers reads in every way that takes a consumer: a stream has room for a thousand, and abandoned
+// ones stay for minutes.
 func TestReadersLeaveNoConsumers(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
@@ -266,9 +263,8 @@ func TestReadersLeaveNoConsumers(t *testing.T) {
 	}
 }
 
-// TestRecordsThatCannotBeAreErrors puts into the stream what no provisioner of
-// this version writes. None may pass for a record, nor for none.
-func TestRecordsThatCannotBeAreErrors(t *testing.T) {
+// TestInvalidRecordsAreErrors writes invalid messages into the stream. None is read as a record or as its absence.
+func TestInvalidRecordsAreErrors(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	edited := func(edit func(*provisioner.Record)) string {
@@ -302,8 +298,7 @@ func TestRecordsThatCannotBeAreErrors(t *testing.T) {
 	}
 }
 
-// TestHistoryIsInTheOrderOfWriting expects each identity's own revisions, all of
-// everybody's, and the newest of too many.
+// TestHistoryIsInTheOrderOfWriting reads the revisions of one identity, of all, and the newest of too many.
 func TestHistoryIsInTheOrderOfWriting(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
@@ -324,7 +319,7 @@ func TestHistoryIsInTheOrderOfWriting(t *testing.T) {
 		return attempts
 	}
 	if got := history(""); got != nil {
-		t.Errorf("history of nobody = %v", got)
+		t.Errorf("history of an unknown node = %v", got)
 	}
 	var after1, after2 trust.Revision
 	for i := range 3 {
@@ -364,9 +359,8 @@ func TestHistoryIsInTheOrderOfWriting(t *testing.T) {
 	}
 }
 
-// TestAStoreBelongsToItsAuthority binds a new store, by several provisioners at
-// once, and expects another authority to be refused.
-func TestAStoreBelongsToItsAuthority(t *testing.T) {
+// TestStoreBelongsToItsAuthority binds a new store by several provisioners at once; another authority is refused.
+func TestStoreBelongsToItsAuthority(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	ids := make(chan string, 8)
@@ -408,9 +402,9 @@ func TestAStoreBelongsToItsAuthority(t *testing.T) {
 	}
 }
 
-// TestStreamsKeepWhatMustBeKept looks at the broker's own word about the
-// streams: nothing that must not be forgotten ends by age or can be deleted.
-func TestStreamsKeepWhatMustBeKept(t *testing.T) {
+// TestDurableStreamsKeepEverything reads the broker's configuration: nothing in a durable stream expires or can be
+// deleted.
+func TestDurableStreamsKeepEverything(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	put(t, s, st, record(web1, "a1"), 0)
@@ -426,9 +420,7 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 	}
 	for name, info := range infos {
 		c := info.Config
-		// What must not be forgotten is synced; reports need not be.
-		// And nodes write some of them, who would choose where the
-		// acknowledgement goes.
+		// Durable streams are synced; reports need not be. Nodes could choose where acknowledgements of reports go.
 		persist, reports := jetstream.DefaultPersistMode, slices.Contains([]string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS",
 			"MUSTER_LIFECYCLE", "MUSTER_ALIVE", "MUSTER_INPUTS"}, name)
 		if reports {
@@ -441,13 +433,12 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		}
 		bounded := slices.Contains([]string{"MUSTER_INPUTS", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE",
 			"MUSTER_WAITING", "MUSTER_COMPONENTS"}, name)
-		// A claim that is gone would be a use that is back, and a revocation that
-		// is gone would let in who must stay out.
+		// A lost claim gives a use back, and a lost revocation admits a revoked node.
 		claims := name == "MUSTER_CLAIMS" || name == "MUSTER_REVOCATIONS"
 		if slices.Contains(store.DurableStreams(), name) != c.DenyPurge || claims && c.MaxMsgsPerSubject != -1 {
 			t.Errorf("%s: can be purged: %v, %d messages a subject", name, !c.DenyPurge, c.MaxMsgsPerSubject)
 		}
-		alive := name == "MUSTER_ALIVE" // one of each node, of so many bytes
+		alive := name == "MUSTER_ALIVE" // one of each node, of that many bytes
 		if alive != (c.MaxMsgsPerSubject == 1 && c.MaxMsgSize == 4096) {
 			t.Errorf("%s: %d messages a subject, of %d bytes each at most", name, c.MaxMsgsPerSubject, c.MaxMsgSize)
 		}
@@ -470,15 +461,14 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 			t.Errorf("a record was %s", name)
 		}
 	}
-	s.open(t, ours) // once more takes nothing away
+	s.open(t, ours) // repeating it is harmless
 	if r, _, err := st.Record(s.ctx, web1); r == nil || err != nil {
 		t.Errorf("after opening again: %v, %v", r, err)
 	}
 }
 
-// TestEventsGoWhereTheyBelong expects CloudEvents by type and identity, and
-// those about strangers in a stream of their own.
-func TestEventsGoWhereTheyBelong(t *testing.T) {
+// TestEventSubjects expects CloudEvents by type and identity, and those about strangers in their own stream.
+func TestEventSubjects(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -494,11 +484,11 @@ func TestEventsGoWhereTheyBelong(t *testing.T) {
 			"MUSTER_ATTEMPTS", "muster.attempt.refused.web1_example_net"},
 		"of a stranger": {events.Event{Type: events.Attempt, Node: "a.>", Code: wire.CodeIdentityInvalid},
 			"MUSTER_ATTEMPTS", "muster.attempt.refused._"},
-		"of somebody unknown": {events.Event{Type: events.Refused, Node: "", Code: wire.CodeBadRequest},
+		"of an unknown node": {events.Event{Type: events.Refused, Node: "", Code: wire.CodeBadRequest},
 			"MUSTER_EVENTS", "muster.event.node.refused._"},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) { // not parallel: a minute of the store may be over by when it is its turn
+		t.Run(name, func(t *testing.T) { // not parallel: a minute of the store may be over before its turn
 			tt.event.Time = at
 			st.Emit(tt.event)
 			stream, err := s.js.Stream(s.ctx, tt.stream)
@@ -528,7 +518,7 @@ func TestEventsGoWhereTheyBelong(t *testing.T) {
 	}
 }
 
-// emitted emits an event, the first of its kind about its node, and waits until it is in the store.
+// emitted emits an event, the first of its kind about its node, and waits until it is stored.
 func (s *site) emitted(t testing.TB, st *store.Store, e events.Event) {
 	t.Helper()
 	st.Emit(e)
@@ -540,8 +530,7 @@ func (s *site) emitted(t testing.TB, st *store.Store, e events.Event) {
 	eventually(t, s, stream, "muster.event."+kind+"."+wire.Identity(e.Node).SubjectToken())
 }
 
-// eventually waits for the first message of a subject: events are not awaited
-// by who emits them.
+// eventually waits for the first message of a subject.
 func eventually(t testing.TB, s *site, stream jetstream.Stream, subject string) *jetstream.RawStreamMsg {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)

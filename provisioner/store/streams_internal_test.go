@@ -7,14 +7,13 @@ import (
 	"testing"
 )
 
-// TestSeveralReplicasAreReadFromTheLeader keeps reads on which something is
-// decided from the replicas that lag.
-func TestSeveralReplicasAreReadFromTheLeader(t *testing.T) {
+// TestDecisionsReadFromTheLeader expects no direct reads for streams that decisions rest on.
+func TestDecisionsReadFromTheLeader(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{1, 3} {
 		for _, c := range streams(replicas, 0, 0) {
 			if !slices.Contains(durableStreams, c.Name) || c.RePublish != nil || c.Name == streamClaims {
-				continue // nothing is decided on them, or they are read up to where the leader is
+				continue // not for decisions, or read up to the leader's end
 			}
 			if c.AllowDirect != (replicas == 1) || c.Replicas != replicas {
 				t.Errorf("%s of %d replicas: %d, direct reads %v", c.Name, replicas, c.Replicas, c.AllowDirect)
@@ -23,8 +22,7 @@ func TestSeveralReplicasAreReadFromTheLeader(t *testing.T) {
 	}
 }
 
-// TestStreamsAreDocumented finds every stream in the table of docs/architecture.md of what
-// is on disk, and no other one.
+// TestStreamsAreDocumented compares the streams with the table in docs/architecture.md.
 func TestStreamsAreDocumented(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/architecture.md")

@@ -18,8 +18,7 @@ import (
 var wanted = events.Subscription{Name: "webhook-test", Types: []events.Type{events.Refused, events.Attempt},
 	AtOnce: 2, Hold: time.Minute, Forget: time.Hour}
 
-// follower takes from a subscription, and answers with what settle says, until
-// stop.
+// follower reads a subscription, and answers with the result of settle, until stop.
 type follower struct {
 	got  chan events.Delivery
 	stop func()
@@ -65,7 +64,7 @@ func settled(*events.Delivery) events.Settlement {
 	return events.Settlement{Settled: true}
 }
 
-// placed waits until a subscription has its place in both streams.
+// placed waits until a subscription exists in both streams.
 func placed(t *testing.T, s *site) {
 	t.Helper()
 	placedIn(t, s, wanted, "MUSTER_EVENTS", "MUSTER_ATTEMPTS")
@@ -96,7 +95,7 @@ func open(t *testing.T, s *site) *store.Store {
 	return st
 }
 
-// waiting waits until so many events wait.
+// waiting waits until that many events wait.
 func thoseWaiting(t *testing.T, s *site, st *store.Store, want uint64) {
 	t.Helper()
 	for {
@@ -110,9 +109,9 @@ func thoseWaiting(t *testing.T, s *site, st *store.Store, want uint64) {
 	}
 }
 
-// TestSubscribersGoOnWhereTheyStand has one fail, be gone, and another settle
-// what is left, of both streams and of no other type.
-func TestSubscribersGoOnWhereTheyStand(t *testing.T) {
+// TestSubscriptionContinuesInAnotherProcess has one subscriber fail and stop; another settles the rest, of both streams
+// and of no other type.
+func TestSubscriptionContinuesInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, stop := start(t, dir)
@@ -123,7 +122,7 @@ func TestSubscribersGoOnWhereTheyStand(t *testing.T) {
 	placed(t, s)
 	st.Emit(events.Event{Type: events.Enrolled, Node: string(web1), Time: time.Now()})
 	st.Emit(events.Event{Type: events.Refused, Node: string(web1), Code: wire.CodeDenied, Time: time.Now()})
-	st.Emit(events.Event{Type: events.Attempt, Node: "whoever", Code: wire.CodeTokenInvalid, Time: time.Now()})
+	st.Emit(events.Event{Type: events.Attempt, Node: "stranger", Code: wire.CodeTokenInvalid, Time: time.Now()})
 	ids := map[events.Type]string{}
 	for tries := 0; tries < 3 || len(ids) < 2; {
 		d := f.next(t)
@@ -153,7 +152,7 @@ func TestSubscribersGoOnWhereTheyStand(t *testing.T) {
 	thoseWaiting(t, s, st, 0)
 }
 
-// TestSubscribersShare has two take from one subscription: each event is one's.
+// TestSubscribersShare has two subscribers read one subscription: each event goes to one.
 func TestSubscribersShare(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
@@ -182,9 +181,8 @@ func TestSubscribersShare(t *testing.T) {
 	thoseWaiting(t, s, st, 0)
 }
 
-// unasked waits until the broker knows that nobody asks for more: what comes before
-// that may still go to who has left, and is delivered again only when its time is
-// up.
+// unasked waits until the broker knows that no subscriber is left: events before that may go to one that has stopped,
+// and come again late.
 func unasked(t *testing.T, s *site) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -201,8 +199,8 @@ func unasked(t *testing.T, s *site) {
 	}
 }
 
-// TestASubscriptionChanges asks for one with other types than it had.
-func TestASubscriptionChanges(t *testing.T) {
+// TestSubscriptionTypesCanChange changes the types of a subscription.
+func TestSubscriptionTypesCanChange(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	st := open(t, s)

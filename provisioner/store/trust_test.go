@@ -16,7 +16,6 @@ import (
 	"muster/provisioner/trust"
 )
 
-// revocation returns a good entry.
 func revocation(id string, edit func(*trust.Revocation)) *trust.Revocation {
 	r := &trust.Revocation{
 		Schema: trust.RevocationSchema, ID: id, Kind: trust.RevokedNode,
@@ -39,7 +38,7 @@ func ofToken(r *trust.Revocation) {
 
 func ofRetired(r *trust.Revocation) { r.Kind, r.Keys = trust.RetiredNode, nil }
 
-// revoke writes an entry behind all others about its node.
+// revoke writes the newest entry about its node.
 func revoke(t *testing.T, s *site, st *store.Store, e *trust.Revocation) {
 	t.Helper()
 	r := trust.NewRevocations(trust.RevocationsConfig{Log: st.Logs().Revocations})
@@ -49,9 +48,9 @@ func revoke(t *testing.T, s *site, st *store.Store, e *trust.Revocation) {
 	}
 }
 
-// TestRevocationsAreDecidedOnWhatWasSeen writes entries about one node: each must name the newest
-// of all of them, and those about others play no part. Nothing is ever taken away.
-func TestRevocationsAreDecidedOnWhatWasSeen(t *testing.T) {
+// TestRevocationNamesTheNewestEntryOfItsNode writes entries about one node under old revisions; entries about other
+// nodes do not matter.
+func TestRevocationNamesTheNewestEntryOfItsNode(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	log := st.Logs().Revocations
@@ -92,8 +91,8 @@ func TestRevocationsAreDecidedOnWhatWasSeen(t *testing.T) {
 	}
 }
 
-// TestARevocationThatCannotBeReadIsTold writes an entry of another version, which could be about anything.
-func TestARevocationThatCannotBeReadIsTold(t *testing.T) {
+// TestUnreadableRevocationIsReported writes an entry of another version, which could be about any node.
+func TestUnreadableRevocationIsReported(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	r := trust.NewRevocations(trust.RevocationsConfig{Log: st.Logs().Revocations})

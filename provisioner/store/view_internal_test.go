@@ -147,8 +147,8 @@ func text(v *View[*note], key string) string {
 	return e.Value.Text
 }
 
-// TestViewHoldsTheNewestEntryOfEachKey has two processes write. Each sees its own entry when
-// Put returns, and the other's at once.
+// TestViewHoldsTheNewestEntryOfEachKey has two processes write. Each sees its own entry when Put returns, and the other
+// process's entry at once.
 func TestViewHoldsTheNewestEntryOfEachKey(t *testing.T) {
 	t.Parallel()
 	srv := serve(t, t.TempDir(), -1)
@@ -178,8 +178,8 @@ func TestViewHoldsTheNewestEntryOfEachKey(t *testing.T) {
 	}
 }
 
-// TestUndecodableEntryFailsClosed writes what is none of ours: its key has an entry that
-// cannot be read until a good one replaces it, and the others are as they were.
+// TestUndecodableEntryFailsClosed writes an invalid entry: its key is unreadable until a good one replaces it, and
+// other keys are unchanged.
 func TestUndecodableEntryFailsClosed(t *testing.T) {
 	t.Parallel()
 	srv := serve(t, t.TempDir(), -1)
@@ -214,8 +214,8 @@ func TestUndecodableEntryFailsClosed(t *testing.T) {
 	}
 }
 
-// TestConflictShowsWhoWasFirst writes on a revision that is not the newest any more.
-func TestConflictShowsWhoWasFirst(t *testing.T) {
+// TestConflictShowsTheFirstEntry writes on an old revision.
+func TestConflictShowsTheFirstEntry(t *testing.T) {
 	t.Parallel()
 	srv := serve(t, t.TempDir(), -1)
 	nc, js := dial(t, srv.ClientURL())
@@ -234,8 +234,7 @@ func TestConflictShowsWhoWasFirst(t *testing.T) {
 	}
 }
 
-// lossy is a JetStream of which one publication goes wrong: lost before it was sent, or after
-// it was taken. before is run first.
+// lossy is a JetStream that loses one publication, or its acknowledgement. before runs first.
 type lossy struct {
 	jetstream.JetStream
 	sent   bool
@@ -264,8 +263,8 @@ func (l *lossy) PublishMsgAsync(m *nats.Msg, options ...jetstream.PublishOpt) (j
 	return nil, context.DeadlineExceeded
 }
 
-// TestLostAcknowledgement has the request of a write, or its answer, lost: the entry is
-// written once, or another one was first, which is a conflict.
+// TestLostAcknowledgement loses the request of a write, or its answer: the entry is written once, or another entry came
+// first, which is a conflict.
 func TestLostAcknowledgement(t *testing.T) {
 	t.Parallel()
 	srv := serve(t, t.TempDir(), -1)
@@ -307,8 +306,7 @@ func TestLostAcknowledgement(t *testing.T) {
 	}
 }
 
-// TestGapIsFilled has messages that are not republished to a follower: the position stays
-// before them until the next check has read them, in batches.
+// TestGapIsFilled withholds republished messages: the position waits until the next check has read them, in batches.
 func TestGapIsFilled(t *testing.T) {
 	t.Parallel()
 	srv := serve(t, t.TempDir(), -1)
@@ -377,8 +375,8 @@ func TestStreamThatIsDeletedOrMadeAnewIsFatal(t *testing.T) {
 	}
 }
 
-// TestRestartOfTheServer has the server away: views grow old, and are fresh again with
-// nothing lost. Once its disk is put back to before the last entry, that is fatal.
+// TestRestartOfTheServer stops the server: views age, and are fresh again with nothing lost. An older copy of the disk
+// is fatal.
 func TestRestartOfTheServer(t *testing.T) {
 	t.Parallel()
 	dir, old := t.TempDir(), t.TempDir()
@@ -415,8 +413,8 @@ func TestRestartOfTheServer(t *testing.T) {
 	}
 }
 
-// TestNotFreshWithoutAMajority takes two of three servers away: the one that is left goes on
-// answering, and its views are not fresh within seconds. They are again with a majority.
+// TestNotFreshWithoutAMajority stops two of three servers: the last one goes on answering, and its views age within
+// seconds, until there is a majority again.
 func TestNotFreshWithoutAMajority(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a cluster of three")

@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/store"
 )
 
-// watermark returns one with a stream of claims of so many messages.
+// watermark returns one with a stream of claims of that many messages.
 func watermark(messages uint64) *store.Watermark {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	return &store.Watermark{
@@ -22,7 +22,7 @@ func watermark(messages uint64) *store.Watermark {
 	}
 }
 
-// TestWatermarkSurvivesATornWrite cuts the newest slot short at each of several places: the one before is read.
+// TestWatermarkSurvivesATornWrite cuts the newest slot at several places: the previous one is read.
 func TestWatermarkSurvivesATornWrite(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "watermark")
@@ -76,8 +76,8 @@ func TestWatermarkSurvivesATornWrite(t *testing.T) {
 	}
 }
 
-// TestWatermarkTellsWhatIsMissing holds what a start may find to a watermark of before.
-func TestWatermarkTellsWhatIsMissing(t *testing.T) {
+// TestWatermarkReportsMissingData compares streams at a start with an older watermark.
+func TestWatermarkReportsMissingData(t *testing.T) {
 	t.Parallel()
 	was := watermark(100)
 	mark := was.Streams["MUSTER_CLAIMS"]

@@ -10,7 +10,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// TestWritten counts what was synced, refused writes and events apart.
+// TestWritten counts synced writes, without refused ones and events.
 func TestWritten(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)

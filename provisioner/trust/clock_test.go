@@ -36,7 +36,7 @@ func (m *marks) Put(ctx context.Context, key string, mark *trust.ClockMark, afte
 	return m.memoryLog.Put(ctx, key, mark, after)
 }
 
-// watched starts a clock that is off by what the pointer says.
+// watched starts a clock with the offset behind the pointer.
 func watched(t *testing.T, m *marks, off *atomic.Int64, storeTime bool) *trust.Clock {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -58,13 +58,13 @@ func watched(t *testing.T, m *marks, off *atomic.Int64, storeTime bool) *trust.C
 	return c
 }
 
-// TestAClockThatGoesBackIssuesNothing sets a clock back on one machine, and has an operator accept it.
-func TestAClockThatGoesBackIssuesNothing(t *testing.T) {
+// TestClockThatGoesBackIssuesNothing sets a clock back on one machine, and has an operator accept it.
+func TestClockThatGoesBackIssuesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m, off := &marks{}, &atomic.Int64{}
 		c := watched(t, m, off, false)
-		time.Sleep(2 * time.Second) //nolint:forbidigo // moves the bubble's clock: it has been looked at
+		time.Sleep(2 * time.Second) //nolint:forbidigo // moves the bubble's clock
 		off.Store(int64(-4 * time.Minute))
 		if err := c.Check(); err != nil {
 			t.Errorf("four minutes behind: %v", err)
@@ -87,8 +87,8 @@ func TestAClockThatGoesBackIssuesNothing(t *testing.T) {
 	})
 }
 
-// TestTheMarkIsWrittenOnceAMinute lets an hour pass.
-func TestTheMarkIsWrittenOnceAMinute(t *testing.T) {
+// TestMarkIsWrittenOnceAMinute lets an hour pass.
+func TestMarkIsWrittenOnceAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m, off := &marks{}, &atomic.Int64{}
@@ -101,8 +101,8 @@ func TestTheMarkIsWrittenOnceAMinute(t *testing.T) {
 	})
 }
 
-// TestAClockThatIsNotTheStoresStaysOffTheRecord has one of two provisioners have a clock that is ahead.
-func TestAClockThatIsNotTheStoresStaysOffTheRecord(t *testing.T) {
+// TestDifferingClockWritesNoMark has one of two provisioners with a clock that is ahead.
+func TestDifferingClockWritesNoMark(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m, right, ahead := &marks{}, &atomic.Int64{}, &atomic.Int64{}

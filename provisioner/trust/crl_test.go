@@ -16,7 +16,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// slowKey signs slowly, as a long list is.
+// slowKey signs slowly, like a long list.
 type slowKey struct {
 	crypto.Signer
 	signed *atomic.Int64
@@ -28,9 +28,9 @@ func (s slowKey) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts) ([]byt
 	return s.Signer.Sign(r, digest, opts)
 }
 
-// TestALongCRLTakesNoCore has machines retired all the time whose CRL takes three seconds to
-// sign: it is signed again and again, and not for each of them.
-func TestALongCRLTakesNoCore(t *testing.T) {
+// TestLongCRLTakesNoCore retires nodes all the time while their CRL takes three seconds to sign: one CRL lists many
+// retirements.
+func TestLongCRLTakesNoCore(t *testing.T) {
 	t.Parallel()
 	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test"})
 	if err != nil {

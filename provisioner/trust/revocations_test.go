@@ -13,7 +13,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// memoryLog is a log in memory, as a store shows it.
+// memoryLog is a log in memory.
 type memoryLog[V any] struct {
 	entries map[string]trust.Entry[V]
 	watched []func(string, trust.Entry[V])
@@ -79,7 +79,6 @@ func (l *memoryLog[V]) Watch(applied func(string, trust.Entry[V])) {
 
 const web1 wire.Identity = "web1.example.net"
 
-// nodeEntry is an entry about web1.
 func nodeEntry(id string, kind trust.RevocationKind, serial, key string) *trust.Revocation {
 	e := &trust.Revocation{
 		Schema:       trust.RevocationSchema,
@@ -95,8 +94,8 @@ func nodeEntry(id string, kind trust.RevocationKind, serial, key string) *trust.
 	return e
 }
 
-// TestWhatTheLogSays goes through entries and looks at what is in force.
-func TestWhatTheLogSays(t *testing.T) {
+// TestEntriesInForce applies entries and checks what is revoked.
+func TestEntriesInForce(t *testing.T) {
 	t.Parallel()
 	revoke, again := nodeEntry("r", trust.RevokedNode, "1", "k1"), nodeEntry("s", trust.RevokedNode, "2", "k2")
 	retire, later := nodeEntry("t", trust.RetiredNode, "3", ""), nodeEntry("u", trust.RevokedNode, "4", "k1")
@@ -104,9 +103,9 @@ func TestWhatTheLogSays(t *testing.T) {
 	other.Node = "web2.example.net"
 	for name, tt := range map[string]struct {
 		entries []*trust.Revocation
-		keys    string          // that are revoked, of k1 and k2
-		serials string          // likewise of 1 to 4
-		out     map[string]bool // by the entry that the record has followed, whether another one keeps the node out
+		keys    string          // revoked ones of k1 and k2
+		serials string          // revoked ones of 1 to 4
+		out     map[string]bool // by the entry that the record has followed: whether another entry keeps the node out
 	}{
 		"nothing": {nil, "", "", map[string]bool{"": false}},
 		"revoked": {[]*trust.Revocation{revoke}, "k1", "1",
@@ -117,7 +116,7 @@ func TestWhatTheLogSays(t *testing.T) {
 			map[string]bool{"": false, "r": false}},
 		"retired, then revoked": {[]*trust.Revocation{retire, later}, "k1", "34",
 			map[string]bool{"": true, "t": true, "u": false}},
-		"a retirement leaves others' keys": {[]*trust.Revocation{other, revoke, retire}, "k1", "13",
+		"a retirement leaves other nodes' keys": {[]*trust.Revocation{other, revoke, retire}, "k1", "13",
 			map[string]bool{"t": false}},
 	} {
 		for _, before := range []bool{false, true} { // whether the entries are there at the start
@@ -156,8 +155,8 @@ func TestWhatTheLogSays(t *testing.T) {
 	}
 }
 
-// TestAKeyThatLostANameIsRefusedForIt hands a name over twice, and retires it.
-func TestAKeyThatLostANameIsRefusedForIt(t *testing.T) {
+// TestKeyThatLostANameIsRefusedForIt hands a name over twice, and retires it.
+func TestKeyThatLostANameIsRefusedForIt(t *testing.T) {
 	t.Parallel()
 	r := trust.NewRevocations(trust.RevocationsConfig{Log: &memoryLog[*trust.Revocation]{}})
 	give := func(id, from, to string) *trust.Revocation {
@@ -192,7 +191,7 @@ func TestAKeyThatLostANameIsRefusedForIt(t *testing.T) {
 	}
 }
 
-// memoryJournal is a journal in memory that fails when it is told to.
+// memoryJournal is a journal in memory that can fail.
 type memoryJournal struct {
 	entries []*trust.Revocation
 	fails   error
@@ -219,9 +218,9 @@ func (j *memoryJournal) ids() (ids []string) {
 	return ids
 }
 
-// TestJournalAndLogGetWhatTheyLack starts on a store that was restored: it gets what the journal
-// has, in its order, and the journal what others have written to the store.
-func TestJournalAndLogGetWhatTheyLack(t *testing.T) {
+// TestJournalAndLogAreMerged starts on a restored store: the log gets the journal's entries in their order, and the
+// journal those of other processes.
+func TestJournalAndLogAreMerged(t *testing.T) {
 	t.Parallel()
 	revoke, retire := nodeEntry("r", trust.RevokedNode, "1", "k1"), nodeEntry("t", trust.RetiredNode, "3", "")
 	journal := &memoryJournal{entries: []*trust.Revocation{revoke, retire}}
@@ -229,7 +228,7 @@ func TestJournalAndLogGetWhatTheyLack(t *testing.T) {
 	other := nodeEntry("o", trust.RevokedNode, "5", "k5")
 	other.Node = "web2.example.net"
 	log.put(other.LogKey(), trust.Entry[*trust.Revocation]{Value: other})
-	for range 2 { // once more changes nothing
+	for range 2 { // repeating it changes nothing
 		r := trust.NewRevocations(trust.RevocationsConfig{Log: log, Journal: journal})
 		if err := r.Restore(t.Context()); err != nil {
 			t.Fatal(err)
@@ -243,9 +242,8 @@ func TestJournalAndLogGetWhatTheyLack(t *testing.T) {
 	}
 }
 
-// TestAnOrderIsAnsweredWhenItIsInTheJournal has the journal fail: the order is in force, and
-// journaled later.
-func TestAnOrderIsAnsweredWhenItIsInTheJournal(t *testing.T) {
+// TestOrderIsAnsweredAfterTheJournal has the journal fail: the order is in force, and journaled later.
+func TestOrderIsAnsweredAfterTheJournal(t *testing.T) {
 	t.Parallel()
 	full := errors.New("disk is full")
 	journal := &memoryJournal{fails: full}

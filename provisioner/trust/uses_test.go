@@ -24,9 +24,9 @@ type claimLog struct {
 
 	mu      sync.Mutex
 	log     []*trust.ClaimEntry
-	append  func() error  // asked before each append; nil for none
+	append  func() error  // called before each append; may be nil
 	unknown error         // of reads
-	far     time.Duration // how long each entry takes to be read
+	far     time.Duration // time to read an entry
 }
 
 func (m *claimLog) Claims(ctx context.Context, _ jwt.TokenID, after trust.Revision,
@@ -73,9 +73,9 @@ func claimBy(key int, attempt string) *trust.TokenClaim {
 	return &trust.TokenClaim{Key: fmt.Sprint(key), Identity: "web1.example.net", Attempt: attempt, At: time.Unix(1, 0)}
 }
 
-// TestNoMoreUsesAreHeldThanThereAre has three processes claim and release at random, with writes that are not
-// acknowledged, whether or not they were made.
-func TestNoMoreUsesAreHeldThanThereAre(t *testing.T) {
+// TestUsesNeverExceedTheLimit has three processes claim and release at random, with unacknowledged writes that happened
+// or not.
+func TestUsesNeverExceedTheLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const limit, keys = 3, 8
@@ -128,8 +128,8 @@ func TestNoMoreUsesAreHeldThanThereAre(t *testing.T) {
 	})
 }
 
-// TestAReleaseIsOfOneAttempt releases one of two claims of a key.
-func TestAReleaseIsOfOneAttempt(t *testing.T) {
+// TestReleaseIsOfOneAttempt releases one of two claims of a key.
+func TestReleaseIsOfOneAttempt(t *testing.T) {
 	t.Parallel()
 	entry := func(claims []string, releases ...trust.TokenRelease) *trust.ClaimEntry {
 		e := &trust.ClaimEntry{Schema: trust.ClaimSchema, Releases: releases}
@@ -142,7 +142,7 @@ func TestAReleaseIsOfOneAttempt(t *testing.T) {
 		return trust.TokenRelease{Key: "1", Identity: "web1.example.net", Attempt: a}
 	}
 	all := trust.TokenRelease{Key: "1", Identity: "web1.example.net", All: true}
-	others := []trust.TokenRelease{{Key: "1", Identity: "web2", All: true},
+	unrelated := []trust.TokenRelease{{Key: "1", Identity: "web2", All: true},
 		{Key: "2", Identity: "web1.example.net", All: true}}
 	tests := map[string]struct {
 		log  []*trust.ClaimEntry
@@ -157,7 +157,7 @@ func TestAReleaseIsOfOneAttempt(t *testing.T) {
 			entry(nil, one("a"), one("b"))}, 0},
 		"all":                            {[]*trust.ClaimEntry{entry([]string{"a", "b"}), entry(nil, all)}, 0},
 		"all, and one in the same entry": {[]*trust.ClaimEntry{entry([]string{"a"}), entry([]string{"b"}, all)}, 1},
-		"another name's and key's":       {[]*trust.ClaimEntry{entry([]string{"a"}), entry(nil, others...)}, 1},
+		"another name's and key's":       {[]*trust.ClaimEntry{entry([]string{"a"}), entry(nil, unrelated...)}, 1},
 		"a release before its claim":     {[]*trust.ClaimEntry{entry(nil, one("a")), entry([]string{"a"})}, 1},
 		"a later attempt's": {[]*trust.ClaimEntry{entry([]string{"a"}), entry(nil, one("a")),
 			entry([]string{"b"})}, 1},
@@ -166,7 +166,7 @@ func TestAReleaseIsOfOneAttempt(t *testing.T) {
 		var b trust.UseCount
 		for i, e := range tt.log {
 			b.Apply(e, trust.Revision(i+1))
-			b.Apply(e, trust.Revision(i+1)) // an entry that has been already
+			b.Apply(e, trust.Revision(i+1)) // an applied entry
 		}
 		if b.Held != tt.want {
 			t.Errorf("%s: %d uses are held, want %d", name, b.Held, tt.want)
@@ -174,7 +174,7 @@ func TestAReleaseIsOfOneAttempt(t *testing.T) {
 	}
 }
 
-// TestClaimsOfOneTokenAreWrittenTogether holds the first write back until all others wait.
+// TestClaimsOfOneTokenAreWrittenTogether delays the first write until all requests wait.
 func TestClaimsOfOneTokenAreWrittenTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -211,8 +211,8 @@ func TestClaimsOfOneTokenAreWrittenTogether(t *testing.T) {
 	})
 }
 
-// TestARequestThatGivesUpHoldsUpNoOther ends the context of the request whose write began, before its outcome is known.
-func TestARequestThatGivesUpHoldsUpNoOther(t *testing.T) {
+// TestCanceledRequestDelaysNoOther cancels the request whose write began, before its outcome is known.
+func TestCanceledRequestDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	for name, written := range map[string]bool{"written": true, "not written": false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -250,8 +250,8 @@ func TestARequestThatGivesUpHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// TestARefusalReadsFirst has another process release the last use.
-func TestARefusalReadsFirst(t *testing.T) {
+// TestRefusalReadsTheLogFirst has another process release the last use.
+func TestRefusalReadsTheLogFirst(t *testing.T) {
 	t.Parallel()
 	m := &claimLog{}
 	u, token := usesOf(m), &trust.TokenInfo{ID: "t", Uses: 1}
@@ -268,8 +268,8 @@ func TestARefusalReadsFirst(t *testing.T) {
 	}
 }
 
-// TestALogThatCannotBeReadIsToldAtOnce lets a conflict be followed by a read that fails.
-func TestALogThatCannotBeReadIsToldAtOnce(t *testing.T) {
+// TestUnreadableLogIsReportedAtOnce lets a conflict be followed by a read that fails.
+func TestUnreadableLogIsReportedAtOnce(t *testing.T) {
 	t.Parallel()
 	gone := errors.New("gone")
 	for name, uses := range map[string]int{"a conflict": 1, "a token that looks used up": 0} {
@@ -280,10 +280,9 @@ func TestALogThatCannotBeReadIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// TestALongLogIsReadInTheEnd has a process that has just started claim a use of a token
-// that has thousands, at a store that is far. No single request has the time to read
-// all of them.
-func TestALongLogIsReadInTheEnd(t *testing.T) {
+// TestLongLogIsReadOverSeveralRequests claims a use of a token with thousands in a new process with a slow store. No
+// single request has the time to read the log.
+func TestLongLogIsReadOverSeveralRequests(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m, token := &claimLog{}, &trust.TokenInfo{ID: "t", Uses: 1 << 20}
@@ -305,8 +304,8 @@ func TestALongLogIsReadInTheEnd(t *testing.T) {
 	})
 }
 
-// TestABatchFitsIntoAMessage builds the largest entry that there can be.
-func TestABatchFitsIntoAMessage(t *testing.T) {
+// TestBatchFitsIntoAMessage builds the largest possible entry.
+func TestBatchFitsIntoAMessage(t *testing.T) {
 	t.Parallel()
 	e := trust.ClaimEntry{Schema: trust.ClaimSchema}
 	for range trust.MaxBatch {
@@ -327,8 +326,8 @@ func TestABatchFitsIntoAMessage(t *testing.T) {
 	}
 }
 
-// TestEntriesThatCannotBe has one edit each of a good entry.
-func TestEntriesThatCannotBe(t *testing.T) {
+// TestInvalidEntries has one edit each of a good entry.
+func TestInvalidEntries(t *testing.T) {
 	t.Parallel()
 	good := func() *trust.ClaimEntry {
 		return &trust.ClaimEntry{

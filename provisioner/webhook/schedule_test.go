@@ -7,7 +7,7 @@ import (
 	"muster/provisioner/webhook"
 )
 
-// TestWaitsGrow holds the schedule to what its documentation says.
+// TestWaitsGrow compares the schedule with its documentation.
 func TestWaitsGrow(t *testing.T) {
 	t.Parallel()
 	s := webhook.DefaultSchedule

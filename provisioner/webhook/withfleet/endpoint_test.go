@@ -18,8 +18,8 @@ import (
 	"muster/provisioner/webhook"
 )
 
-// TestSignsAsStandardWebhooks signs the example of its reference implementation
-// (libraries/go/webhook_test.go), and with two secrets.
+// TestSignsAsStandardWebhooks signs the example of the reference implementation (libraries/go/webhook_test.go), and
+// with two secrets.
 func TestSignsAsStandardWebhooks(t *testing.T) {
 	t.Parallel()
 	const want = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
@@ -34,10 +34,10 @@ func TestSignsAsStandardWebhooks(t *testing.T) {
 	}
 }
 
-// answered is how long an endpoint that answers may take: machines stand still at times.
+// answered is a generous time limit for an endpoint that answers, since test machines pause.
 const answered = webhook.MaxTimeout
 
-// try sends a test event to an endpoint and returns what came of it.
+// try sends a test event to an endpoint and returns the result.
 func try(t *testing.T, url string, roots *x509.CertPool, within time.Duration) *events.WebhookAnswer {
 	t.Helper()
 	s, err := webhook.ParseSecrets([]byte(strings.Join(secrets, "\n")))
@@ -64,8 +64,8 @@ func pool(s *httptest.Server) *x509.CertPool {
 	return p
 }
 
-// TestATestEventIsSigned sends one, and gets the answer shown.
-func TestATestEventIsSigned(t *testing.T) {
+// TestTestEventIsSigned sends one, and gets the answer.
+func TestTestEventIsSigned(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, http.StatusAccepted, nil)
 	a := try(t, r.URL, pool(r.Server), answered)
@@ -79,9 +79,8 @@ func TestATestEventIsSigned(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoDelivery has endpoints answer all but what they should. Nothing of
-// the URL but its host is in what is said about it.
-func TestWhatIsNoDelivery(t *testing.T) {
+// TestOtherAnswersAreNoDelivery has endpoints answer wrongly. Errors show nothing of the URL but its host.
+func TestOtherAnswersAreNoDelivery(t *testing.T) {
 	t.Parallel()
 	var led atomic.Int32
 	elsewhere := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { led.Add(1) }))
@@ -108,7 +107,7 @@ func TestWhatIsNoDelivery(t *testing.T) {
 			case <-q.Context().Done():
 			}
 		}, want: "no answer within 1s"},
-		"a certificate of nobody": {handler: func(http.ResponseWriter, *http.Request) { led.Add(1) }, distrust: true,
+		"an unknown certificate": {handler: func(http.ResponseWriter, *http.Request) { led.Add(1) }, distrust: true,
 			want: "certificate"},
 		"large headers": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Large", strings.Repeat("x", 1<<20))
@@ -143,8 +142,8 @@ func TestWhatIsNoDelivery(t *testing.T) {
 	}
 }
 
-// TestOfAnAnswerLittleIsRead has an endpoint that answers without an end.
-func TestOfAnAnswerLittleIsRead(t *testing.T) {
+// TestLargeAnswerIsCutShort has an endpoint that answers without an end.
+func TestLargeAnswerIsCutShort(t *testing.T) {
 	t.Parallel()
 	ended := make(chan struct{})
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -159,12 +158,11 @@ func TestOfAnAnswerLittleIsRead(t *testing.T) {
 	if a := try(t, s.URL, pool(s), answered); a.Cause != "" || len(a.Body) != 1024 {
 		t.Errorf("read %d bytes, %q", len(a.Body), a.Cause)
 	}
-	<-ended // it is told that nobody reads on
+	<-ended // its connection was closed
 }
 
-// TestNobodyThere asks an endpoint that is gone, and a webhook that is not
-// configured.
-func TestNobodyThere(t *testing.T) {
+// TestMissingEndpoint asks an endpoint that is gone, and a webhook that is not configured.
+func TestMissingEndpoint(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

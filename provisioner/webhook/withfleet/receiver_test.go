@@ -27,21 +27,20 @@ import (
 var secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_" +
 	base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))}
 
-// message is what an endpoint got.
+// message is a received request.
 type message struct {
 	id, at, kind string
 	body         []byte
 	event        events.Stored
 }
 
-// receiver is an operator's endpoint: a real HTTPS server, which verifies what it
-// gets.
+// receiver is an operator's endpoint: a real HTTPS server that verifies requests.
 type receiver struct {
 	*httptest.Server
 	dir    string
 	got    chan message
 	status atomic.Int32
-	hangs  chan struct{} // if not nil, nobody is answered until it is closed
+	hangs  chan struct{} // if not nil, answers wait until it is closed
 }
 
 // newReceiver starts an endpoint that answers with the status.
@@ -54,7 +53,7 @@ func newReceiver(t *testing.T, status int, hangs chan struct{}) *receiver {
 		if problem != "" {
 			t.Errorf("request that does not verify: %s: %v", problem, q.Header)
 		}
-		status := int(r.status.Load()) // whoever takes m may change what comes next
+		status := int(r.status.Load()) // the receiver of m may change it
 		r.got <- m
 		if r.hangs != nil {
 			select {
@@ -81,7 +80,7 @@ func (r *receiver) write(t *testing.T, name, text string) {
 	}
 }
 
-// read verifies a request as Standard Webhooks' text says, with either secret.
+// read verifies a request by the Standard Webhooks specification, with either secret.
 func read(q *http.Request) (m message, problem string) {
 	body, err := io.ReadAll(q.Body)
 	if err != nil {
@@ -128,8 +127,7 @@ func (r *receiver) config(name string, events ...string) daemon.WebhookConfig {
 		CA: filepath.Join(r.dir, "ca.pem"), Events: events, Timeout: 2 * time.Second}
 }
 
-// soon is a schedule for tests: what is tried again is tried within a tenth of a
-// second, for long.
+// soon is a schedule for tests: retries come within a tenth of a second, for a long time.
 var soon = webhook.Config{Schedule: webhook.Schedule{First: 10 * time.Millisecond, Most: 50 * time.Millisecond,
 	Total: time.Hour}}
 
@@ -137,8 +135,8 @@ var soon = webhook.Config{Schedule: webhook.Schedule{First: 10 * time.Millisecon
 func newFleet(t *testing.T, change webhook.Config, hooks ...daemon.WebhookConfig) *testbed.Fleet {
 	t.Helper()
 	f := testbed.New(t, testbed.Options{Webhooks: change, Edit: func(c *daemon.Config) { c.Webhooks = hooks }})
-	// What happens before a webhook has its place for the first time is not its.
-	f.Eventually("webhooks have their places", func() bool {
+	// A new webhook gets only later events.
+	f.Eventually("webhooks have consumers", func() bool {
 		return len(consumers(t, f, "MUSTER_ATTEMPTS")) == len(hooks)
 	})
 	return f

@@ -38,7 +38,7 @@ func hooks(t *testing.T, f *testbed.Fleet) []events.Webhook {
 	return all
 }
 
-// alarm returns the cause of the webhooks' alarm, "" if it does not stand.
+// alarm returns the cause of the webhooks' alarm, or "".
 func alarm(f *testbed.Fleet) string {
 	for _, a := range f.Daemon().Alarms() {
 		if a.Code == events.AlarmWebhookFailed {
@@ -48,8 +48,8 @@ func alarm(f *testbed.Fleet) string {
 	return ""
 }
 
-// TestRefusalsAreDelivered has a node that is let in, one that is refused and a
-// rogue, and finds the latter two at the endpoint: signed, and as documented.
+// TestRefusalsAreDelivered has an admitted node, a refused one and a rogue, and finds the latter two at the endpoint:
+// signed, and as documented.
 func TestRefusalsAreDelivered(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, http.StatusNoContent, nil)
@@ -66,7 +66,7 @@ func TestRefusalsAreDelivered(t *testing.T) {
 	for len(types) < 2 {
 		m := r.next(t)
 		if m.event.Type == events.AlarmRaised || m.event.Type == events.AlarmCleared {
-			continue // of a machine that stood still
+			continue // for paused test machines
 		}
 		types[m.event.Type] = m
 		if err := testbed.CheckEvent(m.body); err != nil {
@@ -110,9 +110,9 @@ func TestTriedAgainWithTheSameID(t *testing.T) {
 	}
 }
 
-// TestAHangingEndpointHoldsUpNobody enrolls a fleet while one endpoint never
-// answers, and finds its events at another, and the alarm there as well.
-func TestAHangingEndpointHoldsUpNobody(t *testing.T) {
+// TestHangingEndpointDelaysNoOther enrolls a fleet while one endpoint never answers: another gets its events, and the
+// alarm.
+func TestHangingEndpointDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	hangs, works := newReceiver(t, http.StatusOK, make(chan struct{})), newReceiver(t, http.StatusOK, nil)
 	change := soon
@@ -120,7 +120,7 @@ func TestAHangingEndpointHoldsUpNobody(t *testing.T) {
 	stuck := hangs.config("stuck")
 	stuck.Timeout = time.Second
 	pager := works.config("pager")
-	pager.Timeout = answered // or the alarm would be of its failure, on a machine that stood still
+	pager.Timeout = answered // or a paused test machine raises the alarm
 	f := newFleet(t, change, stuck, pager)
 	const rogues = 20 // more than are delivered at once
 	for range rogues {
@@ -150,9 +150,8 @@ func TestAHangingEndpointHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestGivenUpAfterItsTime has an endpoint refuse all there is, until it takes
-// what comes then.
-func TestGivenUpAfterItsTime(t *testing.T) {
+// TestEventIsGivenUp has an endpoint refuse all events for the whole schedule, and accept later ones.
+func TestEventIsGivenUp(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, http.StatusInternalServerError, nil)
 	f := newFleet(t, webhook.Config{Schedule: webhook.Schedule{First: 10 * time.Millisecond,
@@ -177,8 +176,8 @@ func TestGivenUpAfterItsTime(t *testing.T) {
 	}
 }
 
-// TestGoesOnAfterARestart stops the provisioner while its endpoint is away.
-func TestGoesOnAfterARestart(t *testing.T) {
+// TestDeliveryContinuesAfterARestart stops the provisioner while its endpoint is away.
+func TestDeliveryContinuesAfterARestart(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, http.StatusBadGateway, nil)
 	f := newFleet(t, soon, r.config("pager", "attempt"))
@@ -216,9 +215,8 @@ func consumers(t *testing.T, f *testbed.Fleet, stream string) []string {
 	return slices.DeleteFunc(list.Consumers, func(name string) bool { return !strings.HasPrefix(name, "webhook-") })
 }
 
-// TestARemovedWebhookIsForgotten takes one of two webhooks out of the file, and
-// changes what the other one wants.
-func TestARemovedWebhookIsForgotten(t *testing.T) {
+// TestRemovedWebhookIsForgotten removes one of two webhooks from the file, and changes the types of the other.
+func TestRemovedWebhookIsForgotten(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, http.StatusOK, nil)
 	change := soon
@@ -226,14 +224,14 @@ func TestARemovedWebhookIsForgotten(t *testing.T) {
 	list := make(chan []daemon.WebhookConfig, 1)
 	list <- []daemon.WebhookConfig{r.config("a", "attempt", "alarm"), r.config("b", "alarm")}
 	f := testbed.New(t, testbed.Options{Webhooks: change, Edit: func(c *daemon.Config) { c.Webhooks = <-list }})
-	f.Eventually("both have their places", func() bool {
+	f.Eventually("both have consumers", func() bool {
 		return slices.Equal(consumers(t, f, "MUSTER_EVENTS"), []string{"webhook-a", "webhook-b"}) &&
 			slices.Equal(consumers(t, f, "MUSTER_ATTEMPTS"), []string{"webhook-a"})
 	})
 	f.Stop()
 	list <- []daemon.WebhookConfig{r.config("a", "node.refused")}
 	f.Start()
-	f.Eventually("what nobody takes from is gone", func() bool {
+	f.Eventually("the unused consumers are gone", func() bool {
 		return slices.Equal(consumers(t, f, "MUSTER_EVENTS"), []string{"webhook-a"}) &&
 			len(consumers(t, f, "MUSTER_ATTEMPTS")) == 0
 	})

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// TestAProbeIsAWrite: a store whose connection is gone, or whose stream is, has
-// none.
-func TestAProbeIsAWrite(t *testing.T) {
+// TestProbeIsAWrite fails without a connection or stream.
+func TestProbeIsAWrite(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	for range 100 { // more than the entry's history

@@ -14,7 +14,7 @@ import (
 	"muster/provisioner"
 )
 
-// ahead is the leader of a stream of which the server that is read from lacks the end.
+// ahead is the leader of a stream whose end the answering server lacks.
 type ahead struct{ jetstream.Stream }
 
 func (a ahead) Info(ctx context.Context, o ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
@@ -25,7 +25,7 @@ func (a ahead) Info(ctx context.Context, o ...jetstream.StreamInfoOpt) (*jetstre
 	return info, err
 }
 
-// GetLastMsgForSubject says that there is one more than the server has that is read from.
+// GetLastMsgForSubject reports one message more than the server has.
 func (a ahead) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 	m, err := a.Stream.GetLastMsgForSubject(ctx, subject)
 	if err == nil {
@@ -34,10 +34,9 @@ func (a ahead) GetLastMsgForSubject(ctx context.Context, subject string) (*jetst
 	return m, err
 }
 
-// TestWhatAServerLacksIsWaitedFor reads from a server of a cluster that lacks the last entry:
-// who releases a use would not see that a record was written with it, and a journal would
-// not see who has claimed one.
-func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
+// TestReadersWaitForTheLeadersEnd reads from a replica that lacks the last entry. Without it a release would miss a
+// record, and a journal a claim.
+func TestReadersWaitForTheLeadersEnd(t *testing.T) {
 	t.Parallel()
 	const web1, token = "web1.example.net", jwt.TokenID("00112233445566778899aabbccddeeff")
 	record := func(attempt string) *provisioner.Record {
@@ -84,7 +83,7 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 				return s.Put(ctx, record(attempt), after)
 			},
 			func(ctx context.Context, s *Store, came func(string)) error {
-				if a, ok := s.handles[streamClaims].(ahead); ok { // of which nobody writes one here
+				if a, ok := s.handles[streamClaims].(ahead); ok { // not written here
 					s.handles[streamClaims] = a.Stream
 				}
 				return s.Backup.Export(ctx, exportsRecords(came))
@@ -134,7 +133,6 @@ func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
 	}
 }
 
-// exportsRecords calls each with the attempts of an export's records.
 func exportsRecords(each func(attempt string)) func(stream string, sequence uint64, subject string, data []byte) error {
 	return func(_ string, sequence uint64, subject string, data []byte) error {
 		if !strings.HasPrefix(subject, subjectNode) {
@@ -149,13 +147,13 @@ func exportsRecords(each func(attempt string)) func(stream string, sequence uint
 	}
 }
 
-// TestAHistoryThatIsCutShortIsNone reads what a server has of an identity that lacks its end.
-func TestAHistoryThatIsCutShortIsNone(t *testing.T) {
+// TestIncompleteHistoryIsAnError reads an identity's history from a replica that lacks its end.
+func TestIncompleteHistoryIsAnError(t *testing.T) {
 	t.Parallel()
 	ctx, open := stores(t)
 	s := open()
 	if h, complete, err := s.History(ctx, "web1.example.net"); h != nil || !complete || err != nil {
-		t.Errorf("history of nobody: %v, %v, %v", h, complete, err)
+		t.Errorf("history of an unknown node: %v, %v, %v", h, complete, err)
 	}
 	r := &provisioner.Record{Schema: provisioner.RecordSchema, Identity: "web1.example.net",
 		State: provisioner.StateRetired, Attempt: "a", UpdatedAt: time.Now()}

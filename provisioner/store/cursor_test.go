@@ -8,7 +8,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// remade has the events of a stream lost, as with a disk, and the stream made anew by another provisioner.
+// remade deletes the events of a stream, as a lost disk does, and another provisioner makes the stream anew.
 func (s *site) remade(t *testing.T, stream string) {
 	t.Helper()
 	if err := s.js.DeleteStream(s.ctx, stream); err != nil {
@@ -17,9 +17,9 @@ func (s *site) remade(t *testing.T, stream string) {
 	s.open(t, ours)
 }
 
-// TestEventsOfALogThatWasLost has a reader go on behind the last event of a log that was lost since: all events of the new
-// one come, once.
-func TestEventsOfALogThatWasLost(t *testing.T) {
+// TestCursorBehindALostLogGetsAllNewEvents continues behind the last event of a lost log: all events of the new log
+// come, once.
+func TestCursorBehindALostLogGetsAllNewEvents(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	write := func(id wire.Identity, n int) {
@@ -27,7 +27,7 @@ func TestEventsOfALogThatWasLost(t *testing.T) {
 			st.Emit(events.Event{Type: events.Enrolled, Node: string(id), Time: time.Now()})
 		}
 	}
-	// written waits until the log has so many.
+	// written waits until the log has that many events.
 	written := func(n uint64) {
 		t.Helper()
 		for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {

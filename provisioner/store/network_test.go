@@ -47,10 +47,9 @@ func (c *cable) set(cut bool) {
 	}
 }
 
-// TestAWriteThatWasGivenUpIsNotMadeLater has the network away while a record is
-// written. When it is back, hours later for all that anybody knows, the attempt has
-// ended, and its use of a token may be somebody else's: the record must not appear.
-func TestAWriteThatWasGivenUpIsNotMadeLater(t *testing.T) {
+// TestAbandonedWriteIsNotSentLater writes a record while the network is away. When the network is back, perhaps hours
+// later, the attempt has ended and its token use may belong to another node: the record must not appear.
+func TestAbandonedWriteIsNotSentLater(t *testing.T) {
 	t.Parallel()
 	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(),
 		NoSigs: true, NoLog: true})
@@ -89,7 +88,7 @@ func TestAWriteThatWasGivenUpIsNotMadeLater(t *testing.T) {
 	}
 	c.set(false)
 	<-back
-	// What was kept is sent before this, and written before it.
+	// A buffered write would be sent before this.
 	if _, err := st.Put(t.Context(), record(web2, "b1"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -98,9 +97,9 @@ func TestAWriteThatWasGivenUpIsNotMadeLater(t *testing.T) {
 	}
 }
 
-// TestAListThatIsCutOffIsNotTakenForWhole has the network away for two seconds while
-// those who wait are listed: some of them are not all, and reading goes on once it is back.
-func TestAListThatIsCutOffIsNotTakenForWhole(t *testing.T) {
+// TestInterruptedListIsNotIncomplete lists pending nodes while the network is away for two seconds: the list goes on
+// afterwards and is complete.
+func TestInterruptedListIsNotIncomplete(t *testing.T) {
 	t.Parallel()
 	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(),
 		NoSigs: true, NoLog: true})

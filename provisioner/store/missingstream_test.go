@@ -9,9 +9,9 @@ import (
 	"muster/provisioner/events"
 )
 
-// TestWhoLooksCanStop has a stream go away while it is read: whoever reads stops when
-// told to, also while the library asks for it over and over.
-func TestWhoLooksCanStop(t *testing.T) {
+// TestReaderOfAMissingStreamCanStop deletes a stream while it is read: readers stop on cancel, also while the library
+// retries.
+func TestReaderOfAMissingStreamCanStop(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	requests := func(subject string) func() {
@@ -27,7 +27,7 @@ func TestWhoLooksCanStop(t *testing.T) {
 			}
 		}
 	}
-	// of a consumer that is made: who has none yet is told that the stream is gone
+	// of a made consumer: a reader without one gets an error
 	pulls := requests("MSG.NEXT.MUSTER_ATTEMPTS.>")
 	reading, cancel := context.WithCancel(s.ctx)
 	defer cancel()
@@ -40,7 +40,7 @@ func TestWhoLooksCanStop(t *testing.T) {
 	if err := s.js.DeleteStream(s.ctx, "MUSTER_ATTEMPTS"); err != nil {
 		t.Fatal(err)
 	}
-	asks() // again, for what is not there
+	asks() // again, for a missing stream
 	cancel()
 	select {
 	case err := <-ended:

@@ -9,9 +9,8 @@ import (
 	"muster/provisioner/store"
 )
 
-// TestEventsThatWentWhileNobodyTookThem has somebody read the events of a node slowly:
-// they miss those that had to make room, and not all that come after.
-func TestEventsThatWentWhileNobodyTookThem(t *testing.T) {
+// TestSlowReaderMissesOnlyDeletedEvents reads the events of a node slowly while old ones are deleted.
+func TestSlowReaderMissesOnlyDeletedEvents(t *testing.T) {
 	t.Parallel()
 	for _, once := range []bool{false, true} {
 		s, _ := start(t, t.TempDir())
@@ -49,7 +48,7 @@ func TestEventsThatWentWhileNobodyTookThem(t *testing.T) {
 					if first {
 						first = false
 						took <- true
-						<-goOn // whoever looks has stopped the terminal
+						<-goOn // the reader has paused
 					}
 					if e.Type == events.Enrolled {
 						seen <- true
@@ -58,7 +57,7 @@ func TestEventsThatWentWhileNobodyTookThem(t *testing.T) {
 				})
 		}()
 		<-took
-		attempts("other.example.net", 1200) // those of the first have to go
+		attempts("other.example.net", 1200) // the first ones must be deleted
 		st.Emit(events.Event{Type: events.Enrolled, Node: "slow.example.net", Time: time.Now()})
 		close(goOn)
 		select {
@@ -71,9 +70,9 @@ func TestEventsThatWentWhileNobodyTookThem(t *testing.T) {
 	}
 }
 
-// TestWhoGoesLeavesNothingBehind has many who read events go before they have begun. The
-// broker has no room for what they would leave, which it keeps for minutes.
-func TestWhoGoesLeavesNothingBehind(t *testing.T) {
+// TestCanceledReadersLeaveNoConsumers cancels many readers of events at once. Their consumers would fill the broker's
+// limit for minutes.
+func TestCanceledReadersLeaveNoConsumers(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
 	for i := range 100 {

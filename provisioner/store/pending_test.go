@@ -9,9 +9,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// TestWhoAsksAgainIsNotTakenOffTheList drops an entry of those who wait as it was
-// before it was written again.
-func TestWhoAsksAgainIsNotTakenOffTheList(t *testing.T) {
+// TestRepeatedRequestKeepsItsPendingEntry drops an old revision of an entry that was written again.
+func TestRepeatedRequestKeepsItsPendingEntry(t *testing.T) {
 	t.Parallel()
 	s, stop := start(t, t.TempDir())
 	defer stop()
@@ -48,6 +47,6 @@ func TestWhoAsksAgainIsNotTakenOffTheList(t *testing.T) {
 	count(first, 2)
 	count(again, 1)
 	count(again, 1)
-	// A dropped one is written as one that was never there.
+	// A dropped entry is written like a new one.
 	count(put(w, 0)-1, 2)
 }

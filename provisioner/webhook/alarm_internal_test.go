@@ -9,9 +9,8 @@ import (
 	"muster/provisioner/events"
 )
 
-// TestWhatAnotherProvisionerHasDeliveredIsOver has an endpoint fail for an event that
-// another provisioner delivers later: nothing waits any more.
-func TestWhatAnotherProvisionerHasDeliveredIsOver(t *testing.T) {
+// TestAlarmEndsIfAnotherProvisionerDelivers has an endpoint fail for an event that another provisioner delivers later.
+func TestAlarmEndsIfAnotherProvisionerDelivers(t *testing.T) {
 	t.Parallel()
 	alarms := events.NewAlarms(events.AlarmConfig{Name: "prov1.fleet.test", Log: slog.New(slog.DiscardHandler)})
 	s, err := New([]Config{{Name: "pager", URL: "https://pager.test/", AlarmAfter: time.Nanosecond}}, alarms)
@@ -33,7 +32,7 @@ func TestWhatAnotherProvisionerHasDeliveredIsOver(t *testing.T) {
 	}
 }
 
-// duringLog is a log that calls meanwhile, once, when it is told that an event was given up.
+// duringLog is a log that calls meanwhile once, when an event is given up.
 type duringLog struct {
 	slog.Handler
 	meanwhile func()
@@ -49,10 +48,9 @@ func (l *duringLog) Handle(_ context.Context, r slog.Record) error {
 
 func (l *duringLog) Enabled(context.Context, slog.Level) bool { return true }
 
-// TestAnAlarmIsOfHowItIsNow has an event delivered between the moment in which another one
-// was given up and the alarm about that: there is none, since no event may come for days
-// that would clear it.
-func TestAnAlarmIsOfHowItIsNow(t *testing.T) {
+// TestAlarmFollowsThePresentState has an event delivered between the giving up of another and the alarm about that: no
+// alarm is raised, since no event may come for days that would clear it.
+func TestAlarmFollowsThePresentState(t *testing.T) {
 	t.Parallel()
 	alarms := events.NewAlarms(events.AlarmConfig{Name: "prov1.fleet.test"})
 	log := &duringLog{Handler: slog.DiscardHandler}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/conffile"
 	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/provisioner/events"
@@ -124,7 +125,7 @@ func (r *receiver) next(t *testing.T) message {
 // config is a webhook for the endpoint.
 func (r *receiver) config(name string, events ...string) daemon.WebhookConfig {
 	return daemon.WebhookConfig{Name: name, URL: r.URL + "/events?token=hush", Secret: filepath.Join(r.dir, "secret"),
-		CA: filepath.Join(r.dir, "ca.pem"), Events: events, Timeout: 2 * time.Second}
+		CA: filepath.Join(r.dir, "ca.pem"), Events: events, Timeout: conffile.Span(2 * time.Second)}
 }
 
 // soon is a schedule for tests: retries come within a tenth of a second, for a long time.

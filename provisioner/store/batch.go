@@ -31,12 +31,12 @@ type batch struct {
 
 	waiters      atomic.Int64
 	endOnce      sync.Once
-	done         chan struct{} // closed when lastSequence and err are set
+	done         chan struct{}
 	lastSequence uint64
 	err          error
 }
 
-// makeBatch takes a batch from the queue. A second write to a subject must wait for the revision of the first.
+// A second write to a subject must wait for the revision of the first.
 func (g *batcher) makeBatch() *batch {
 	b := &batch{id: wire.NewID(), done: make(chan struct{})}
 	subjects := make(map[string]bool, maxBatch)
@@ -57,7 +57,7 @@ func (g *batcher) makeBatch() *batch {
 	return b
 }
 
-// send sends batches. The broker acknowledges only the last message of each.
+// The broker acknowledges only the last message of a batch.
 func (g *batcher) send(batches []*batch) {
 	for _, b := range batches {
 		if err := g.publish(b); err != nil {
@@ -140,8 +140,8 @@ func (g *batcher) release(b *batch) {
 	})
 }
 
-// retryAlone sends one write of a refused batch by itself, so that it gets its own outcome. Without an answer nothing
-// is repeated: the batch may still be stored.
+// retryAlone sends one write of a refused batch by itself, for its own outcome. Without an answer it repeats nothing:
+// the batch may still be stored.
 func (g *batcher) retryAlone(ctx context.Context, refused error, w *write) (uint64, error) {
 	var api *jetstream.APIError
 	if !errors.As(refused, &api) {
@@ -149,7 +149,7 @@ func (g *batcher) retryAlone(ctx context.Context, refused error, w *write) (uint
 	}
 	sequence, err := publish(ctx, g.js, w.subject, w.data, w.expected)
 	if errors.Is(err, trust.ErrConflict) && !isConflict(refused) {
-		// A broker with a failing disk may store a batch that it refused. The conflict is then with our own write.
+		// A broker with a failing disk may store a batch that it refused, so the conflict is our own write's.
 		return 0, fmt.Errorf("outcome unknown, after its batch was refused: %w", wrapFull(refused))
 	}
 	return sequence, err

@@ -12,32 +12,29 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Limits of batching. A single server syncs each write or batch once. A batch costs 0.6 ms of CPU and 40 µs a record, a
-// single write 110 to 150 µs (BenchmarkPut with 16 and 256 writers). A batch that the broker stages on disk costs 1.5
-// ms and six syncs.
+// A batch costs 0.6 ms of CPU and 40 µs a record, a single write 110 to 150 µs (BenchmarkPut with 16 and 256 writers).
+// A batch that the broker stages on disk costs 1.5 ms and six syncs instead of one.
 const (
 	minBatch     = 12
-	maxBatch     = 64 // some 160 kB, within the broker's smallest buffer of 256 KiB
+	maxBatch     = 64 // within the broker's smallest buffer of 256 KiB
 	maxSingles   = 2  // so that the disk never idles
 	maxBatches   = 2  // the broker's limit is 50
-	noWaitWrites = 64 // writes that do not wait after waiting was useless
+	noWaitWrites = 64
 
-	// maxBatchWait is how long the first write waits for expected ones. At 140,000 nodes a minute two full batches come
-	// in that time. With 20 ms, batches went out half full after each garbage collection.
+	// maxBatchWait fills two batches at 140,000 nodes a minute. With 20 ms, batches went out half full after each
+	// garbage collection.
 	maxBatchWait = 30 * time.Millisecond
 )
 
-// Batched is the stream that gets batches on a single server, which should stage them in memory.
+// Batched is the stream that gets batches on a single server.
 const Batched = streamNodes
 
 // A batcher sends writes to one stream: singly while there are few, in atomic batches when there are many. A write
-// waits only behind unacknowledged writes, or if Config.InHand says that a batch will fill within [maxBatchWait].
+// waits only behind unacknowledged writes, or for a batch that will fill within [maxBatchWait].
 //
-// A refused batch is sent again as single writes of the same bytes, so that one member's conflict does not fail the
-// other members. That is harmless, since nothing of a refused batch was written. If the acknowledgement of a batch is
-// lost, the outcome is unknown to each member.
-//
-// There is no goroutine: callers that add a write or get an acknowledgement send what is due.
+// A refused batch is sent again as single writes of the same bytes, so that one conflict does not fail the other
+// members. That is harmless: nothing of a refused batch was written. If an acknowledgement is lost, the outcome is
+// unknown to each member.
 type batcher struct {
 	js      jetstream.JetStream
 	nc      *nats.Conn
@@ -63,7 +60,6 @@ type write struct {
 	index    int
 }
 
-// put makes one write. See [client.put] for its errors.
 func (g *batcher) put(ctx context.Context, subject string, data []byte, after uint64) (uint64, error) {
 	w := &write{subject: subject, data: data, expected: after, joined: time.Now(), assigned: make(chan *batch, 1)}
 	g.mu.Lock()
@@ -98,7 +94,7 @@ func (g *batcher) dequeue(w *write) bool {
 	return true
 }
 
-// completed runs note, which takes a write or batch out of flight, and sends what waited for that.
+// completed runs note, which takes a write or batch out of flight, and sends what waited.
 func (g *batcher) completed(note func()) {
 	g.mu.Lock()
 	note()
@@ -107,8 +103,7 @@ func (g *batcher) completed(note func()) {
 	g.send(send)
 }
 
-// dispatch assigns the writes that are due, and returns batches for the caller to send. acked says that a write or
-// batch has left flight. The caller holds g.mu.
+// dispatch assigns the writes that are due, and returns batches to send. The caller holds g.mu.
 func (g *batcher) dispatch(acked bool) (send []*batch) {
 	for len(g.queue) > 0 {
 		n := len(g.queue)
@@ -140,7 +135,6 @@ func (g *batcher) dispatch(acked bool) (send []*batch) {
 	return send
 }
 
-// expectedWrites counts requests in hand without a queued or sent write.
 func (g *batcher) expectedWrites() int {
 	if g.inHand == nil {
 		return 0

@@ -12,9 +12,8 @@ import (
 	"muster/internal/wire"
 )
 
-// bind reads the installation, or writes it in a new store. A store of a former authority is bound to this one. Both
-// writes are compare-and-set, so of two provisioners the second reads what the first wrote, and a crash leaves one
-// binding or the other.
+// bind reads the installation, or writes it. A store of a former authority is bound to this one. Both writes are
+// compare-and-set, so a second provisioner reads what the first wrote, and a crash leaves one binding or the other.
 func (s *Store) bind(ctx context.Context, fingerprint string, former []string, now time.Time) error {
 	for range 3 {
 		found, revision, err := getLast[Installation](ctx, s.client, streamEntries, subjectInstallation)
@@ -42,9 +41,8 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 	return errors.New("installation: not found after writing it")
 }
 
-// checkComplete returns [ErrLost] if the expected installation, the installation beside records, or a stream of records
-// is missing. Made anew, it would be empty: names free, tokens unspent, nothing revoked. It returns what the streams
-// have.
+// checkComplete returns [ErrLost] if the expected installation or a stream of records is missing. Made anew, it would
+// be empty: names free, tokens unspent, nothing revoked.
 func (c *client) checkComplete(ctx context.Context, id string) (found *Watermark, err error) {
 	found, err = c.marks(ctx, 0)
 	if err != nil {

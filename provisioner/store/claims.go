@@ -79,7 +79,7 @@ func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.
 	})
 }
 
-// readClaims checks on a single server that all claims can be read: an unreadable claim would give a use back.
+// readClaims returns an error if a single server cannot read all claims, which would give uses back.
 func (s *Store) readClaims(ctx context.Context) error {
 	if s.clustered() {
 		return nil

@@ -16,10 +16,9 @@ import (
 	"muster/provisioner/trust"
 )
 
-// maxPending exceeds the requests that the edges handle at once, so no write waits here.
+// maxPending exceeds the requests that the edges handle at once.
 const maxPending = 4096
 
-// A client reads and writes the streams. All parts of a store share one.
 type client struct {
 	js           jetstream.JetStream
 	nc           *nats.Conn
@@ -58,8 +57,7 @@ func newClient(js jetstream.JetStream, cfg Config) *client {
 	return c
 }
 
-// getLast returns the newest message of a subject with its sequence; nil and 0 if there is none, and [trust.ErrRecord]
-// with its sequence if it cannot be decoded.
+// getLast returns the newest message of a subject, nil and 0 if there is none, or [trust.ErrRecord] with its sequence.
 func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T, trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -83,8 +81,8 @@ func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T,
 	return v, trust.Revision(m.Sequence), nil
 }
 
-// put writes one message if the subject's last sequence is still after, else it returns [trust.ErrConflict]. After
-// other errors except [trust.ErrStoreFull] the message may be stored, now or later.
+// put writes if the subject's last sequence is still after, else it returns [trust.ErrConflict]. After other errors
+// except [trust.ErrStoreFull] the message may be stored, now or later.
 func (c *client) put(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
 	b, err := json.Marshal(v)
 	if err == nil {
@@ -96,7 +94,7 @@ func (c *client) put(ctx context.Context, subject string, v any, after uint64) (
 	return c.publish(ctx, subject, b, after)
 }
 
-// putReserved is put for what may use the reserve: what takes access away, and what is small and bounded.
+// putReserved may use the reserve, for what takes access away and for small writes.
 func (c *client) putReserved(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -112,7 +110,7 @@ func (c *client) publish(ctx context.Context, subject string, b []byte, after ui
 }
 
 // errDisconnected means that nothing was sent. nats.go would buffer the write and send it hours later, when its claim
-// may belong to another node. The buffer still gets writes in the microseconds after a connection breaks.
+// may belong to another node.
 var errDisconnected = errors.New("no connection to the broker, nothing was sent")
 
 func publish(ctx context.Context, js jetstream.JetStream, subject string, b []byte, after uint64) (uint64, error) {
@@ -128,7 +126,6 @@ func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []
 	if !js.Conn().IsConnected() {
 		return 0, errDisconnected
 	}
-	// Asynchronous: the broker works on many writes at once.
 	f, err := js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b},
 		append(conditions, jetstream.WithRetryAttempts(0))...)
 	if err != nil {

@@ -20,7 +20,7 @@ func (s *Store) Time(ctx context.Context) (time.Time, error) {
 }
 
 // Probe returns nil once a test message is on disk: a store that answers reads may have lost its disk. Give ctx a
-// deadline, since a broken store never answers. [trust.ErrStoreFull] means that the store works.
+// deadline. [trust.ErrStoreFull] means that the store works.
 func (s *Store) Probe(ctx context.Context) error {
 	if _, err := s.js.Publish(ctx, subjectProbe, []byte("{}"), jetstream.WithRetryAttempts(0)); err != nil {
 		return fmt.Errorf("probe store: %w", wrapFull(err))

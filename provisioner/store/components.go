@@ -17,7 +17,7 @@ const (
 
 	subjectComponent = "muster.component."
 
-	// Room for 256 provisioners of 4 KiB each. The one that was silent longest is dropped first.
+	// Room for 256 provisioners of 4 KiB each.
 	maxComponentBytes = 1 << 20
 )
 

@@ -11,7 +11,7 @@ import (
 // DurableStreams returns the streams of a backup, in its order.
 func DurableStreams() []string { return slices.Clone(durableStreams) }
 
-// CheckMessage returns an error if no store of this version can have written a message of a backup.
+// CheckMessage validates a message of a backup.
 func CheckMessage(stream string, sequence uint64, subject string, data []byte) error {
 	prefix, is := durablePrefixes[stream]
 	if !is {

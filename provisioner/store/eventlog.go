@@ -17,13 +17,13 @@ import (
 	"muster/provisioner/events"
 )
 
-// eventsAhead bounds what is read ahead for a slow reader: 64 KiB of each stream.
+// 64 KiB of each stream
 const eventsAhead = 128
 
-// MaxNodeEvents bounds the events of one type that are read of one node: a refused node asks for weeks.
+// MaxNodeEvents bounds the events of one type that are read of one node.
 const MaxNodeEvents = 200
 
-// mergeItem is the next event of a stream, or says that there is none for now.
+// A mergeItem without event says that there is none for now.
 type mergeItem struct {
 	source      *source
 	event       *events.Stored // nil if not wanted
@@ -48,8 +48,7 @@ func cursorIn(p *events.Cursor, stream string) *uint64 {
 }
 
 // NodeEvents returns the events about id, oldest first: of each type the newest [MaxNodeEvents]. complete is false if
-// there were more. Refused attempts under this name are included, which anyone may have made. The node's own events
-// have the broker's time.
+// there were more. It includes unproven attempts. The node's own events have the broker's time.
 func (s *EventLog) NodeEvents(ctx context.Context, id wire.Identity) (all []events.Event, complete bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -98,7 +97,7 @@ func (s *EventLog) Events(ctx context.Context, q events.Query, each func(*events
 	return err
 }
 
-// readEvents sends the events of one stream, after a first item that says where reading begins.
+// The first item says where reading begins.
 func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query, out chan<- mergeItem) error {
 	send := func(f mergeItem) error {
 		f.source = from
@@ -138,7 +137,7 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 		if err != nil {
 			return err
 		}
-		f := mergeItem{} // pending messages were deleted to make room
+		f := mergeItem{} // deleted to make room
 		if m != nil {
 			f = mergeItem{
 				event:    storedEvent(m.Subject(), m.Data(), meta.Timestamp),
@@ -157,8 +156,7 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 	return send(mergeItem{endOfStream: true})
 }
 
-// resumeSequence returns the cursor's sequence in a stream that ends at last, and 0 in a shorter stream, which was lost
-// and made anew.
+// resumeSequence returns 0 in a stream shorter than the cursor, which was lost and made anew.
 func resumeSequence(stream string, p *events.Cursor, last uint64) uint64 {
 	if place := *cursorIn(p, stream); place <= last {
 		return place
@@ -189,8 +187,8 @@ func eventConsumer(stream string, q events.Query, last uint64) jetstream.Ordered
 	return c
 }
 
-// storedEvent decodes a message, and returns nil if it is no event. A node's own event gets type and node from its
-// subject, which the broker enforces.
+// storedEvent returns nil if the message is no event. A node's own event gets type and node from its subject, which the
+// broker enforces.
 func storedEvent(subject string, data []byte, recorded time.Time) *events.Stored {
 	e := &events.Stored{}
 	if json.Unmarshal(data, e) != nil {
@@ -230,7 +228,7 @@ type source struct {
 
 type merger struct {
 	each    func(*events.Stored) error
-	in      chan mergeItem // the next head of a source without one
+	in      chan mergeItem
 	sources []*source
 	cursor  events.Cursor
 }
@@ -252,7 +250,7 @@ func (m *merger) run(ctx context.Context) error {
 	}
 }
 
-// next returns the source with the oldest head, once each source has one or has none for now.
+// next waits until each source has a head or has none for now.
 func (m *merger) next(ctx context.Context) (*source, error) {
 	for {
 		var oldest *source

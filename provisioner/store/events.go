@@ -28,9 +28,8 @@ type EventLog struct {
 	lost atomic.Uint64 // events that could not be published
 }
 
-// Emit publishes an event without waiting: events are reports, and a slow disk must not delay enrollment. While the
-// broker is away the connection buffers; what does not fit is lost and counted. One event costs 7 µs of CPU
-// (BenchmarkEmit).
+// Emit publishes an event without waiting: events are reports, and a slow disk must not delay enrollment. What does not
+// fit into the connection's buffer is lost and counted.
 func (s *EventLog) Emit(e events.Event) {
 	b, err := s.cloudEvent(e)
 	if err == nil {
@@ -57,7 +56,7 @@ func (s *EventLog) cloudEvent(e events.Event) ([]byte, error) {
 	return wire.EncodeJSON(c)
 }
 
-// eventSubject ends in the node, or in _ for a claimed name that is no identity.
+// eventSubject ends in the node, or in _ for an invalid name.
 func eventSubject(e events.Event) string {
 	node := "_"
 	if id, err := wire.ParseIdentity(e.Node); err == nil {

@@ -7,10 +7,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// durableStreams are the streams of a backup, in the order in which they are read while provisioners write. The order
-// makes the backup consistent:
+// durableStreams are the streams of a backup, in the order in which it reads them while provisioners write:
 //
-//   - Records first: what they rest on (claims, authority, revocations) was on disk before them and is read later.
+//   - Records first: what they rest on was on disk before them and is read later.
 //   - Claims: one without its record costs a node nothing; a record without its claim would give a use back.
 //   - Entries: a signer removed after the records were read is removed in them.
 //   - Revocations last: what they revoke stays revoked whatever an older record says.
@@ -19,14 +18,13 @@ var durableStreams = []string{streamNodes, streamClaims, streamEntries, streamRe
 // A Backup reads what a backup needs.
 type Backup struct{ *client }
 
-// Export calls each for every message of a backup while provisioners write, and stops at its first error. It gets every
-// identity's newest record of the moment at which reading ends: a message is dropped only after [History] newer ones of
-// its subject, which are still ahead.
+// Export calls each for every message of a backup while provisioners write, up to its first error. It misses no
+// identity: a message is dropped only after [History] newer ones of its subject, which are still ahead.
 func (s *Backup) Export(ctx context.Context,
 	each func(stream string, sequence uint64, subject string, data []byte) error,
 ) error {
 	for _, name := range durableStreams {
-		// Wait for all that the leader has: a scan that ends early would free revoked names.
+		// A scan that ends early would free revoked names.
 		end, err := leaderEnd(ctx, s.client, name, "")
 		if err == nil {
 			err = s.scan(ctx, name, end, jetstream.OrderedConsumerConfig{}, func(m message) error {

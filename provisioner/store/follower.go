@@ -24,12 +24,12 @@ var (
 )
 
 const (
-	// checkInterval keeps views younger than [trust.MaxAge], although a leader hears from replicas once a second.
+	// checkInterval keeps views younger than [trust.MaxAge].
 	checkInterval = 500 * time.Millisecond
 
 	checkTimeout = trust.MaxAge
 
-	// shorterGrace is how long a stream may be shorter than read: a replica can be ahead of its leader.
+	// shorterGrace: a replica can be ahead of its leader.
 	shorterGrace = time.Second
 
 	republishPrefix = "muster.taken."
@@ -37,12 +37,10 @@ const (
 
 type applier interface{ apply(m message) }
 
-// A Follower keeps the views of one stream up to date. The stream republishes each message; every checkInterval the
-// leader is asked for creation time and last sequence, and missing messages are read. The age of the views comes from
-// these checks alone: a subscription does not notice that its stream was deleted, and a leader without a majority goes
-// on answering.
-//
-// mu guards the fields after it.
+// A Follower keeps the views of one stream up to date. The stream republishes each message; checks ask the leader for
+// creation time and last sequence, and read missing messages. Only checks count for the age of the views: a
+// subscription does not notice that its stream was deleted, and a leader without a majority goes on answering. mu
+// guards the fields after it.
 type Follower struct {
 	client *client
 	stream string
@@ -51,11 +49,11 @@ type Follower struct {
 
 	mu           sync.Mutex
 	created      time.Time
-	position     uint64    // every message up to here was applied
-	applied      uint64    // number of messages applied
-	complete     bool      // applied has reached the stream's own count once
+	position     uint64 // every message up to here was applied
+	applied      uint64 // number of messages applied
+	complete     bool
 	asOf         time.Time // monotonic
-	shorterSince time.Time // zero if the stream is not shorter than position
+	shorterSince time.Time // zero if not shorter than position
 	lastErr      error     // of the last check
 }
 
@@ -63,7 +61,6 @@ func (c *client) newFollower(stream string) *Follower {
 	return &Follower{client: c, stream: stream, gap: make(chan struct{}, 1)}
 }
 
-// addView adds a view to a follower that is not open yet.
 func addView[V any](f *Follower, v *View[V]) *View[V] {
 	v.follower = f
 	f.views = append(f.views, v)
@@ -100,8 +97,8 @@ func (f *Follower) setLastErr(err error) {
 	f.lastErr = err
 }
 
-// Run checks until ctx is done; then it returns nil. Its errors are [ErrStreamGone], [ErrStreamShorter] and
-// [ErrDamaged]: end the process.
+// Run checks until ctx is done; then it returns nil. On [ErrStreamGone], [ErrStreamShorter] and [ErrDamaged] end the
+// process.
 func (f *Follower) Run(ctx context.Context) error {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
@@ -124,7 +121,7 @@ func isFatal(err error) bool {
 	return errors.Is(err, ErrStreamGone) || errors.Is(err, ErrStreamShorter) || errors.Is(err, ErrDamaged)
 }
 
-// Fresh returns nil while the views have every message that is older than [trust.MaxAge], by the monotonic clock.
+// Fresh returns nil while the views have every message older than [trust.MaxAge], by the monotonic clock.
 func (f *Follower) Fresh() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,7 +137,7 @@ func (f *Follower) Fresh() error {
 	return err
 }
 
-// onRepublished applies the next message. A gap is left to the next check.
+// A gap is left to the next check.
 func (f *Follower) onRepublished(m *nats.Msg) {
 	taken, err := storedMessage(m)
 	if err != nil {
@@ -159,7 +156,7 @@ func (f *Follower) onRepublished(m *nats.Msg) {
 	}
 }
 
-// apply gives the next message to the views. The caller holds mu.
+// The caller holds mu.
 func (f *Follower) apply(m message) {
 	for _, v := range f.views {
 		v.apply(m)
@@ -203,7 +200,7 @@ func (f *Follower) check(ctx context.Context) error {
 	return nil
 }
 
-// majoritySilence returns how long the leader has not heard from a majority of its replicas.
+// majoritySilence returns how long the leader has not heard from a majority.
 func majoritySilence(info *jetstream.StreamInfo) (time.Duration, error) {
 	if info.Cluster == nil {
 		return 0, nil
@@ -228,7 +225,6 @@ func majoritySilence(info *jetstream.StreamInfo) (time.Duration, error) {
 	return silent[needed-1], nil
 }
 
-// checkUnchanged returns an error if the stream was made anew or lost messages that were read.
 func (f *Follower) checkUnchanged(info *jetstream.StreamInfo, had uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -252,7 +248,7 @@ func (f *Follower) checkUnchanged(info *jetstream.StreamInfo, had uint64) error 
 	return err
 }
 
-// catchUp reads up to the stream's end. On a single server, an unreadable message is damage.
+// catchUp treats an unreadable message on a single server as damage.
 func (f *Follower) catchUp(ctx context.Context, state jetstream.StreamState, alone bool) error {
 	for tries := 1; ; tries++ {
 		f.mu.Lock()
@@ -298,7 +294,6 @@ func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
 	return n, err
 }
 
-// catchUpTo returns once every message up to a sequence was applied.
 func (f *Follower) catchUpTo(ctx context.Context, sequence uint64) error {
 	f.mu.Lock()
 	position := f.position

@@ -17,20 +17,19 @@ const (
 	// A record of another process is known after two checks, within a second.
 	followInterval = 400 * time.Millisecond
 
-	// drainEvery is after how many records that are read the queue of own records is drained.
+	// the queue of own records is drained after so many
 	drainEvery = 1000
 
-	// maxShortReads is after how many short first readings in a row a store counts as damaged.
+	// short first readings in a row that count as damage
 	maxShortReads = 2
 )
 
-// FollowRecords calls each with the newest record of every identity, as JSON in the order of writing, and then current.
-// Then it calls each for records of other processes, and own for those of this Store, until ctx is done; then it
-// returns nil. Neither may keep its argument, except strings. own is called from several goroutines. A Store has one
-// such follower at a time.
+// FollowRecords calls each with the newest record of every identity, as JSON in the order of writing, then current, and
+// then each for records of other processes and own for those of this Store, until ctx is done; then it returns nil.
+// Neither may keep its argument, except strings. own is called concurrently. A Store has one such follower.
 //
-// Compare revisions: an older one may come after a newer one, and each may get an own record as well. On [ErrDamaged] a
-// server cannot read records that it has: end the process.
+// Compare revisions: older ones may come after newer ones, and each may get own records too. On [ErrDamaged] end the
+// process.
 func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 	own func(*provisioner.Brief, trust.Revision), current func(),
 ) error {
@@ -41,8 +40,7 @@ func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity
 	return s.poll(ctx, streamNodes, followInterval, func() error { return f.check(ctx) })
 }
 
-// A recordFollower reads nothing while all new sequences are own records. It reads an unknown sequence one check later,
-// since its acknowledgement may be on the way.
+// A recordFollower reads an unknown sequence one check later, since its acknowledgement may be on the way.
 type recordFollower struct {
 	s       *RecordStore
 	each    func(wire.Identity, []byte, trust.Revision)
@@ -50,11 +48,10 @@ type recordFollower struct {
 	queue   *ownRecords
 
 	complete     bool
-	lastSequence uint64 // of the stream at the check before
+	lastSequence uint64
 	shortReads   int
 }
 
-// check reads what was written before the previous check; at first everything.
 func (f *recordFollower) check(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -74,7 +71,7 @@ func (f *recordFollower) check(ctx context.Context) error {
 	return nil
 }
 
-// readAll reads the newest record of each identity and counts them: a server silently leaves out what it cannot read.
+// readAll counts the records: a server silently leaves out what it cannot read.
 func (f *recordFollower) readAll(ctx context.Context) error {
 	l, err := f.s.openReader(ctx, streamNodes, lastPerSubject(subjectNode+"*"))
 	if err != nil {

@@ -18,7 +18,7 @@ func (s *RecordStore) Records(ctx context.Context, each func(*provisioner.Record
 }
 
 // Revisions calls each for every stored revision of the record of id, or of all records if id is empty, in the order of
-// writing. It stops at the first error of each. Revisions written meanwhile may be included.
+// writing, up to the first error of each.
 func (s *RecordStore) Revisions(ctx context.Context, id wire.Identity,
 	each func(*provisioner.Record, trust.Revision) error,
 ) error {
@@ -30,7 +30,6 @@ func (s *RecordStore) Revisions(ctx context.Context, id wire.Identity,
 	return s.read(ctx, subject, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}}, each)
 }
 
-// read reads up to the leader's last message, of one subject if that is not empty.
 func (s *RecordStore) read(ctx context.Context, subject string, cfg jetstream.OrderedConsumerConfig,
 	each func(*provisioner.Record, trust.Revision) error,
 ) error {
@@ -60,6 +59,6 @@ func (s *RecordStore) History(ctx context.Context, id wire.Identity) ([]provisio
 	if err != nil {
 		return nil, false, fmt.Errorf("history of %q: %w", id, err)
 	}
-	// A full history may have lost its beginning, or one revision meanwhile.
+	// Its beginning may be lost, or one revision meanwhile.
 	return history, len(history) < History-1, nil
 }

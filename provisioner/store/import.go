@@ -27,9 +27,9 @@ var ErrHalfRestored = errors.New("the restore was not completed")
 // restoreAckTimeout is far above the 4 to 9 s of an election (measured).
 const restoreAckTimeout = time.Minute
 
-// An Import fills an empty store from a backup. Serve nothing before Done has returned nil. It is for one goroutine.
+// An Import fills an empty store from a backup. It is for one goroutine. Serve nothing before Done has returned nil.
 //
-// A crash at any step is safe. The first write marks the store as being restored, and [Open] refuses it. The next
+// A crash at any step is safe: the first write marks the store as being restored, and [Open] refuses it. The next
 // restore deletes the remains. The last write is the backup's installation.
 type Import struct {
 	cfg    Config
@@ -42,8 +42,8 @@ type Import struct {
 	firstErr     atomic.Pointer[error] // of the first write without acknowledgement
 }
 
-// NewImport prepares an empty store for the backup with this id. It returns [ErrNotEmpty] if the store has data that is
-// not a restore's. CAFingerprint is not used.
+// NewImport prepares an empty store for the backup with this id. It returns [ErrNotEmpty] if the store has other data
+// than a restore's.
 func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) {
 	i := &Import{
 		cfg:     cfg.withDefaults(),
@@ -76,7 +76,7 @@ func (i *Import) begin(ctx context.Context, backup string) (err error) {
 		if c.Name != streamEntries {
 			continue
 		}
-		// As the first message: a provisioner that opens the store at the same time comes before or after.
+		// First of all messages, in case a provisioner opens the store.
 		marked, err := json.Marshal(Installation{CreatedAt: i.cfg.Now().UTC().Truncate(time.Second), Restoring: backup})
 		if err == nil {
 			err = i.install(ctx, marked)
@@ -88,7 +88,6 @@ func (i *Import) begin(ctx context.Context, backup string) (err error) {
 	return nil
 }
 
-// clear deletes empty streams and the remains of a restore that was cut short.
 func (i *Import) clear(ctx context.Context) error {
 	var found []string
 	messages := uint64(0)
@@ -120,8 +119,7 @@ func (i *Import) clear(ctx context.Context) error {
 	return nil
 }
 
-// newestEntry returns the newest entry of the subject, nil if there is none. It works before the number of replicas is
-// known.
+// newestEntry returns nil if there is none. It works before the number of replicas is known.
 func newestEntry[T any](ctx context.Context, js jetstream.JetStream, subject string) (*T, error) {
 	m, err := retryUntilDone(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		stream, err := js.Stream(ctx, streamEntries)
@@ -153,7 +151,7 @@ func (i *Import) install(ctx context.Context, installation []byte) error {
 	return err
 }
 
-// Message writes the next message of the backup unchanged; see [CheckMessage] for the errors.
+// Message writes the next message of the backup; see [CheckMessage].
 func (i *Import) Message(ctx context.Context, stream string, sequence uint64, subject string, data []byte) error {
 	if err := CheckMessage(stream, sequence, subject, data); err != nil {
 		return err
@@ -176,7 +174,7 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 	return i.publish(ctx, stream, subject, data)
 }
 
-// publish waits for acknowledgements only if many are missing. The store keeps the order of sending.
+// publish waits for acknowledgements only if many are missing.
 func (i *Import) publish(ctx context.Context, stream, subject string, data []byte) error {
 	_, err := i.client.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: data}, jetstream.WithRetryAttempts(0),
 		jetstream.WithStallWait(restoreAckTimeout))
@@ -202,8 +200,7 @@ func (i *Import) await(ctx context.Context) error {
 	return nil
 }
 
-// Finish begins the recovery of the store, in an epoch after those of the backup and of recovery, and waits until
-// everything is acknowledged. Call Done next.
+// Finish begins the recovery, in a new epoch, and waits for all acknowledgements. Call Done next.
 func (i *Import) Finish(ctx context.Context, recovery *orders.Recovery) error {
 	if i.installation == nil {
 		return errors.New("restore: the backup has no installation")
@@ -223,8 +220,7 @@ func (i *Import) Finish(ctx context.Context, recovery *orders.Recovery) error {
 	return nil
 }
 
-// Done writes the installation, after which the store can be opened. Call it after Finish. After an error the
-// installation may be written; restoring again is safe.
+// Done writes the installation, after which the store can be opened. After an error restore again.
 func (i *Import) Done(ctx context.Context) (*Watermark, error) {
 	err := i.checkSequences(ctx)
 	if err == nil {
@@ -241,7 +237,6 @@ func (i *Import) Done(ctx context.Context) (*Watermark, error) {
 	return mark, nil
 }
 
-// checkSequences returns an error unless the streams have exactly what was written to them.
 func (i *Import) checkSequences(ctx context.Context) error {
 	for _, name := range durableStreams {
 		stream, err := i.client.js.Stream(ctx, name)
@@ -256,7 +251,7 @@ func (i *Import) checkSequences(ctx context.Context) error {
 	return nil
 }
 
-// AppendRevocation adds a revocation from a journal, and reports whether the backup lacked it.
+// AppendRevocation adds a revocation from a journal, if the backup lacked it.
 func (i *Import) AppendRevocation(ctx context.Context, r *trust.Revocation) (added bool, err error) {
 	subject := subjectRevocation + r.LogKey()
 	if i.revoked[subject] {

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// infoCache keeps the last answers of stream leaders, for all parts of the store.
+// infoCache keeps the last answers of stream leaders.
 type infoCache struct {
 	js jetstream.JetStream
 
@@ -36,7 +36,7 @@ func (i *infoCache) ask(ctx context.Context, stream string) (*timedInfo, error) 
 		return nil, err
 	}
 	a.received, a.info = time.Now(), s.CachedInfo()
-	// Answers to concurrent requests may come out of order.
+	// Concurrent answers may come out of order.
 	if before := i.last[stream]; before == nil || a.asked.After(before.received) ||
 		a.info.State.LastSeq >= before.info.State.LastSeq {
 		i.last[stream] = a

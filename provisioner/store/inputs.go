@@ -17,23 +17,23 @@ import (
 	"muster/policies"
 )
 
-// DefaultInputBytes is a million decisions or more: with 2 KB of facts one takes 100 to 300 bytes in a batch.
+// DefaultInputBytes is a million decisions or more, of 100 to 300 bytes each with 2 KB of facts.
 const DefaultInputBytes = 256 << 20
 
 const (
-	// Limits of the queue: batchWait at the highest rate, and 500 of the largest facts.
+	// batchWait at the highest rate, and 500 of the largest facts
 	maxQueued      = 8192
 	maxQueuedBytes = 16 << 20
 
-	// A batch is written at batchBytes, uncompressed, or after batchWait. Larger batches hardly compress better.
+	// A batch is written at batchBytes, uncompressed, or after batchWait.
 	batchBytes = 256 << 10
 	batchWait  = 500 * time.Millisecond
 
 	inputOverhead = 1 << 10 // besides facts and extensions
 )
 
-// A Recorder writes inputs of policy decisions into the store. It delays no request: what it cannot keep up with is
-// dropped and counted. Make one with [NewRecorder].
+// A Recorder writes inputs of policy decisions. It delays no request: what it cannot keep up with is dropped and
+// counted. Make one with [NewRecorder].
 type Recorder struct {
 	log *slog.Logger
 
@@ -69,8 +69,7 @@ func NewRecorder(log *slog.Logger) (*Recorder, error) {
 	return &Recorder{log: log, encoder: encoder}, nil
 }
 
-// Observe queues a decision, for [provisioner.Config].Observe. It never blocks and costs less than 0.1 µs
-// (BenchmarkObserve). Safe for concurrent use.
+// Observe never blocks and costs less than 0.1 µs (BenchmarkObserve). Safe for concurrent use.
 func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, asked string) {
 	size := int64(len(in.Facts) + len(in.Token.Extensions) + len(in.Evidence) + inputOverhead)
 	r.mu.Lock()
@@ -88,8 +87,7 @@ func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, 
 // Counts returns how many decisions were sent to the broker, and how many were dropped.
 func (r *Recorder) Counts() (recorded, dropped uint64) { return r.recorded.Load(), r.dropped.Load() }
 
-// Run writes into the store that open returns until ctx is done, then writes the rest and returns nil. A killed process
-// loses up to a second of decisions, which are only reports.
+// Run writes into the store that open returns until ctx is done, then writes the rest and returns nil.
 func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
 	tick := time.NewTicker(batchWait)
 	defer tick.Stop()
@@ -162,7 +160,7 @@ func (r *Recorder) write(s *Store, batch []byte) error {
 type Inputs struct{ *client }
 
 // Read writes the inputs of the last age, oldest first: one [policies.Recording] as JSON per line, and a blank line
-// after each batch. started gets the number of batches first. The age is by the broker's clock, to the second.
+// after each batch. started gets the number of batches first. The age is by the broker's clock.
 func (s *Inputs) Read(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	since := time.Now().Add(-age - batchWait).UTC()
 	l, err := s.openReader(ctx, streamInputs, jetstream.OrderedConsumerConfig{

@@ -7,8 +7,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// maxOwnRecords is a second of writes at the highest rate, at some 400 bytes each. Further records are read from the
-// stream.
+// a second of writes at the highest rate; further records are read from the stream
 const maxOwnRecords = 8192
 
 type ownRecord struct {
@@ -16,8 +15,8 @@ type ownRecord struct {
 	sequence uint64
 }
 
-// An ownRecords queues the records that its own process has written, for the follower. Reading these from the stream
-// was most of the cost of listing nodes.
+// An ownRecords queues records of its own process for the follower. Reading these from the stream was most of the cost
+// of listing nodes.
 type ownRecords struct {
 	deliver func(*provisioner.Brief, trust.Revision)
 
@@ -39,7 +38,6 @@ func (q *ownRecords) put(r *provisioner.Record, sequence uint64) {
 	}
 }
 
-// drain gives the follower all records that were put before.
 func (q *ownRecords) drain() {
 	q.drainMu.Lock()
 	defer q.drainMu.Unlock()
@@ -70,7 +68,7 @@ func (q *ownRecords) advance() uint64 {
 	}
 }
 
-// skipTo moves position to a sequence that was read, and reports whether the record is an own one.
+// skipTo moves position to a sequence that was read.
 func (q *ownRecords) skipTo(sequence uint64) (own bool) {
 	q.drainMu.Lock()
 	defer q.drainMu.Unlock()
@@ -80,8 +78,7 @@ func (q *ownRecords) skipTo(sequence uint64) (own bool) {
 	return own
 }
 
-// Settle returns once the follower has all records that this process has written. A list made then includes every
-// earlier order.
+// Settle returns once the follower has all own records, so that a list made then includes every earlier order.
 func (s *RecordStore) Settle() {
 	if q := s.own.Load(); q != nil {
 		q.drain()

@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	// nats.go notices a dead broker or a lost pull request after two missing heartbeats.
+	// nats.go notices a dead broker after two missing heartbeats.
 	pullHeartbeat = 2 * time.Second
 	pullExpiry    = 10 * time.Second
 
-	// nextTimeout is the wait for a pending message before the broker is asked again.
+	// then the broker is asked whether messages are pending
 	nextTimeout = 5 * time.Second
 
-	// maxStalls bounds how often in a row the broker claims pending messages while none comes.
 	maxStalls = 2
 )
 
@@ -56,8 +55,7 @@ func (l *streamReader) close(ctx context.Context) {
 	l.c.deleteConsumer(ctx, l.stream, l.consumer)
 }
 
-// next returns the next message; or nil if pending messages were deleted; or [errStalled]. If none is pending it waits
-// for one until ctx is done.
+// next returns the next message; nil if pending ones were deleted; or [errStalled].
 func (l *streamReader) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata, error) {
 	for silent := 0; ; {
 		wait, cancel := ctx, context.CancelFunc(func() {})

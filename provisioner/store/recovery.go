@@ -12,8 +12,8 @@ import (
 
 const subjectRecovery = subjectRecoveries + orders.RecoveryKey
 
-// AcceptLoss begins a recovery: what the store has counts from now on, whatever its watermark says. No provisioner may
-// serve the store meanwhile. Repeating it is harmless: each call begins another epoch. The recovery says what is lost.
+// AcceptLoss begins a recovery: what the store has counts from now on. No provisioner may serve the store meanwhile.
+// Repeating it is harmless: each call begins another epoch.
 func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recovery, error) {
 	cfg = cfg.withDefaults()
 	c, err := connect(ctx, cfg)

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A cluster without a leader neither answers nor keeps requests, so requests to a cluster are repeated. A write without
-// an acknowledgement is reported as unknown while there is time to look for it.
+// A cluster without a leader neither answers nor keeps requests, so they are repeated. A write without an
+// acknowledgement is reported as unknown while there is time to look for it.
 
 // attemptTimeout is below the 4 to 9 s that a cluster has no leader after one was killed (measured).
 const attemptTimeout = 3 * time.Second
@@ -23,8 +23,7 @@ const retryPause = 100 * time.Millisecond
 
 func (c *client) clustered() bool { return c.replicas > 1 }
 
-// retryIfClustered runs the query once on one server, and in a cluster until there is an answer. The query must be
-// harmless to repeat.
+// The query must be harmless to repeat.
 func retryIfClustered[T any](ctx context.Context, c *client, query func(context.Context) (T, error)) (T, error) {
 	if !c.clustered() {
 		return query(ctx)
@@ -68,11 +67,10 @@ func (c *client) withAckTimeout(ctx context.Context) (context.Context, context.C
 }
 
 // maxConsumerResets bounds how often nats.go remakes a lost consumer; by default it never stops and ignores contexts.
-// Four attempts take 7 s if the broker refuses, as long as an election, and 47 s if it is silent.
+// Four attempts take 7 to 47 s.
 const maxConsumerResets = 4
 
-// consumerIdleLimit is how long the broker keeps the consumer of a killed process. A reader that pauses for longer gets
-// a new one.
+// consumerIdleLimit is how long the broker keeps the consumer of a killed process.
 const consumerIdleLimit = 10 * time.Second
 
 func (c *client) orderedConsumer(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig,
@@ -82,7 +80,6 @@ func (c *client) orderedConsumer(ctx context.Context, stream string, cfg jetstre
 		func(ctx context.Context) (jetstream.Consumer, error) { return c.js.OrderedConsumer(ctx, stream, cfg) })
 }
 
-// wantedReplicas returns the larger number of the configuration and of existing streams.
 func (c *client) wantedReplicas(ctx context.Context) (int, error) {
 	replicas := c.replicas
 	for _, want := range streams(replicas, 0, 0) {

@@ -17,12 +17,10 @@ const (
 	errCodeStorage   jetstream.ErrorCode = 10047
 )
 
-// messageOverhead exceeds what JetStream adds to a message.
 const messageOverhead = 256
 
 // SetRoom sets how many bytes may be written before the rest is reserved for revocations, which JetStream would refuse
-// too at its limit. Then records, claims and grants get [trust.ErrStoreFull]. Call it regularly; before the first call
-// there is no limit.
+// too at its limit. Then records, claims and grants get [trust.ErrStoreFull]. Call it regularly.
 func (s *Store) SetRoom(bytes int64) { s.room.Store(bytes) }
 
 func (c *client) useRoom(subject string, b []byte) error {

@@ -22,11 +22,9 @@ type message struct {
 	at       time.Time // by the broker's clock
 }
 
-// scan calls each for every message that a consumer with cfg gets, in the order of writing, and stops at the first
-// error of each. Messages written meanwhile may be included.
-//
-// It does not end before the sequence through. A replica may lack the end that its leader has (see [leaderEnd]): scan
-// waits for it, then returns errBehind.
+// scan calls each for every message that a consumer with cfg gets, in the order of writing, up to the first error of
+// each. It waits for the sequence through, which the answering replica may lack (see [leaderEnd]), and then returns
+// errBehind.
 func (c *client) scan(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig,
 	each func(message) error,
 ) error {
@@ -38,7 +36,6 @@ func (c *client) scan(ctx context.Context, stream string, through uint64, cfg je
 	return l.each(ctx, through, each)
 }
 
-// lastPerSubject configures a consumer for the last message of each subject.
 func lastPerSubject(filter string) jetstream.OrderedConsumerConfig {
 	return jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter},
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
@@ -71,8 +68,7 @@ func (l *streamReader) each(ctx context.Context, through uint64, each func(messa
 	return nil
 }
 
-// leaderEnd returns the last sequence that the stream's leader has, of one subject if that is not empty; 0 if there is
-// none.
+// leaderEnd returns the leader's last sequence, of one subject if that is not empty; 0 if there is none.
 func leaderEnd(ctx context.Context, c *client, stream, subject string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -100,8 +96,7 @@ const (
 	fetchBytes    = 4 << 20
 )
 
-// fetch calls each for the messages of one answer, from a sequence on, and reports whether there are more. Any replica
-// may answer, with what it has.
+// fetch calls each for the messages of one answer, and reports whether there are more. Any replica may answer.
 func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, each func(message) error,
 ) (more bool, err error) {
 	wanted := map[string]any{"seq": from, "batch": fetchMessages, "max_bytes": fetchBytes}
@@ -133,7 +128,7 @@ func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, 
 		default:
 			return false, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
 		}
-		// Each message names the one before it, so a lost message is noticed.
+		// A lost message is noticed.
 		if follows := m.Header.Get(jetstream.LastSequenceHeader); follows != before {
 			return false, fmt.Errorf("direct get: a message that follows %s, want %s", follows, before)
 		}
@@ -150,7 +145,6 @@ func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, 
 
 const headerPending = "Nats-Num-Pending"
 
-// storedMessage returns the stream's message in one that was republished or fetched.
 func storedMessage(m *nats.Msg) (message, error) {
 	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
 	if err != nil {
@@ -160,7 +154,7 @@ func storedMessage(m *nats.Msg) (message, error) {
 	return message{m.Header.Get(jetstream.SubjectHeader), m.Data, sequence, at}, nil
 }
 
-// deleteConsumer saves the broker from too many consumers. On an error the broker deletes it after [consumerIdleLimit].
+// deleteConsumer saves the broker from too many consumers.
 func (c *client) deleteConsumer(ctx context.Context, stream string, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()

@@ -1,9 +1,8 @@
 // Package store keeps the provisioners' state in JetStream. No other package knows JetStream.
 //
-// What it reports as written is on disk: the broker syncs every write before it acknowledges (for a cluster see `muster
-// broker config`). Every write is compare-and-set on a sequence, so of two writers that decided on the same revision
-// one gets a conflict. It never repeats a write whose outcome is unknown, since only the caller can tell its own write
-// from another's.
+// What it reports as written is on disk: the broker syncs every write before it acknowledges. Writes are
+// compare-and-set, so of two writers that decided on the same revision one gets a conflict. Writes with an unknown
+// outcome are not repeated, since only the caller can tell its own write from another's.
 //
 // Any client with write access to the account MUSTER can forge records. The store holds no secrets.
 package store
@@ -31,25 +30,22 @@ var ErrLost = errors.New("the store is gone")
 
 // Config configures [Open].
 type Config struct {
-	// Conn connects to the account of the streams. Required. The caller closes it after the store's last use.
+	// Conn connects to the account of the streams. Required. The caller closes it.
 	Conn *nats.Conn
 
 	// CAFingerprint binds a new store to its certificate authority, and must match an existing store. Required.
 	CAFingerprint string
 
-	// Former are fingerprints of authorities that have vouched for this one, as the caller has verified. Their stores
-	// are bound to this one. Optional.
+	// Former are fingerprints of verified former authorities, whose stores are bound to this one.
 	Former []string
 
-	// Watermarks are files outside of the store's directory, the first on the store's disk; see [Watermark]. Without
-	// any, losses between two runs go unnoticed.
+	// Watermarks are files outside of the store's directory, the first on its disk; see [Watermark].
 	Watermarks []string
 
-	// FirstWatermark accepts a store without a watermark. Set it only for a store on other servers: a missing watermark
-	// of a local store means a loss.
+	// FirstWatermark accepts a store without a watermark. Not for a local store, which must have one.
 	FirstWatermark bool
 
-	// Installation is the id of the expected store: no new store is made then. Optional.
+	// Installation is the id of the expected store, "" for any.
 	Installation string
 
 	// Replicas of each stream, 1 to 5. Streams with more keep them. Default 1.
@@ -58,11 +54,10 @@ type Config struct {
 	// Capacity is the disk space for the streams in bytes. Events may take an eighth of it. Zero means no limit.
 	Capacity int64
 
-	// InputBytes bounds the compressed policy inputs, as does an eighth of Capacity. Zero is [DefaultInputBytes].
+	// InputBytes bounds the compressed policy inputs. Zero is [DefaultInputBytes].
 	InputBytes int64
 
-	// InHand counts the requests in progress that will probably write a record, so that writes wait for a full batch.
-	// Optional.
+	// InHand counts the requests in progress that will probably write a record. Optional.
 	InHand *atomic.Int64
 
 	// Timeout bounds one read or write. Default 12 s: a cluster without a leader answers again after 4 to 9 s
@@ -103,20 +98,18 @@ type Installation struct {
 	CAFingerprint string    `json:"ca"` // hex SHA-256 of the root certificate
 	CreatedAt     time.Time `json:"created_at"`
 
-	// Restoring is the id of the backup that is being restored. The other members come at the end.
+	// Restoring is the id of the backup that is being restored.
 	Restoring string `json:"restoring,omitempty"`
 }
 
-// Open connects a Store to its streams and makes missing ones. In a cluster without a leader it waits until ctx is
-// done. Errors include [ErrInstallation], [ErrLost], [ErrDamaged] and [ErrHalfRestored]; then there is nothing to
-// close.
+// Open makes missing streams. In a cluster without a leader it waits until ctx is done. Errors include
+// [ErrInstallation], [ErrLost], [ErrDamaged] and [ErrHalfRestored]; then there is nothing to close.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Conn == nil || cfg.CAFingerprint == "" {
 		return nil, errors.New("store: no connection or no certificate authority given")
 	}
 	cfg = cfg.withDefaults()
-	// Without a time-out, writes whose acknowledgement is lost would stay pending, and at maxPending the store could
-	// not write.
+	// Otherwise writes with lost acknowledgements would stay pending until no more can be sent.
 	c, err := connect(ctx, cfg, jetstream.WithPublishAsyncTimeout(cfg.Timeout))
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -140,7 +133,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if c.replicas, err = c.wantedReplicas(ctx); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	// Before streams are made: a missing stream must not look like a new one.
+	// First: a missing stream must not look like a new one.
 	if err := s.compareWatermark(ctx, cfg, found); err != nil {
 		return nil, fmt.Errorf("store: %w", errors.Join(err, s.guard.close()))
 	}
@@ -160,8 +153,7 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 		}
 		s.handles[want.Name] = stream
 	}
-	// A cluster syncs its log once for many writes, so it needs no batches. A broker without atomic batches drops the
-	// setting.
+	// A cluster syncs its log once for many writes. A broker without atomic batches drops the setting.
 	if s.replicas == 1 && s.handles[streamNodes].CachedInfo().Config.AllowAtomicPublish {
 		s.batcher = &batcher{js: s.js, nc: s.nc, inHand: cfg.InHand, maxWait: maxBatchWait}
 	}

@@ -38,35 +38,32 @@ const (
 // History is how many revisions of a record are kept. More would let a flapping node fill the disk.
 const History = 64
 
-// Limits of the event streams; the oldest go first. An event has about 500 bytes.
+// The oldest go first. An event has about 500 bytes.
 const (
 	maxEventBytes     = 1 << 30
 	maxAttemptBytes   = 64 << 20
 	maxLifecycleBytes = 256 << 20
 
-	// maxLifecycle and maxNodeEvent bound one node to a hundredth of the stream. One event more than is read shows that
-	// there were more.
+	// These bound one node to a hundredth of the stream. One more than is read shows that there were more.
 	maxLifecycle = MaxNodeEvents + 1
 	maxNodeEvent = 4 << 10
 )
 
-// minDuplicateWindow is JetStream's minimum for remembering message ids, which muster does not use. A starting broker
-// reads all messages of this window, by default two minutes. A node that gave its events ids of 4 KiB made the broker
-// remember 2.6 GB.
+// minDuplicateWindow is JetStream's minimum for remembering message ids, which muster does not use. A node with ids of
+// 4 KiB made the broker remember 2.6 GB.
 const minDuplicateWindow = 100 * time.Millisecond
 
-// streams returns all streams, entries first (see [NewImport]). None has a maximum age, since a clock that jumps must
-// not delete anything.
+// streams returns entries first (see [NewImport]). No stream has a maximum age, since a clock that jumps must not
+// delete anything.
 func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig {
 	// Direct reads may come from a lagging replica.
 	direct := replicas == 1
-	// Events are only reports. Syncing each slowed enrollment by a fifth to two fifths (BenchmarkEnroll). A cluster has
-	// no such mode.
+	// Syncing events slowed enrollment by a fifth to two fifths (BenchmarkEnroll).
 	mode := jetstream.DefaultPersistMode
 	if replicas == 1 {
 		mode = jetstream.AsyncPersistMode
 	}
-	// Nodes choose where acknowledgements go, and could choose a record's subject. So reports are not acknowledged.
+	// Reports are not acknowledged: a node could have the acknowledgement sent to a record's subject.
 	capped := func(bytes, share int64) int64 {
 		if capacity > 0 {
 			return min(bytes, capacity/share)
@@ -95,7 +92,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			Duplicates:         minDuplicateWindow,
 			Description:        "one subject per identity; its revisions are the node's history",
 		},
-		// A lost message gives a use back. Never make this a key-value bucket, whose history ends at 64.
+		// A lost message gives a use back: no key-value bucket, whose history ends at 64.
 		{
 			Name:              streamClaims,
 			Subjects:          []string{subjectClaims + "*"},
@@ -115,7 +112,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			Replicas:    replicas,
 			Description: "revoked tokens, revoked and retired nodes, in the order of their revocation",
 		}),
-		// If too many nodes wait, the oldest go, and ask again.
+		// The oldest go; their nodes ask again.
 		{
 			Name:              streamWaiting,
 			Subjects:          []string{subjectWaiting + ">"},
@@ -170,7 +167,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			Duplicates:        minDuplicateWindow,
 			Description:       "CloudEvents of nodes: one subject per node and type",
 		},
-		// No total limit, which would drop living nodes of a large fleet.
+		// No total limit, which would drop living nodes.
 		{
 			Name:              streamAlive,
 			Subjects:          subjectsOfNodes(aliveType),
@@ -197,7 +194,6 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 	}
 }
 
-// lifecycleTypes end the subjects of nodes' own events, except the repeated aliveType.
 var lifecycleTypes = []string{"startup", "provisioned", "shutdown"}
 
 const aliveType = "alive"

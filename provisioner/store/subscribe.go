@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// maxAckPending bounds the events of a subscription that wait for a retry. One that always fails must not block the
-	// other events, and an unreachable receiver must not be called all the time.
+	// One event that always fails must not block the rest, and an unreachable receiver must not be called all the time.
 	maxAckPending = 256
 
 	resubscribePause = time.Second
@@ -77,7 +76,7 @@ func subjectsOf(types []events.Type) map[string][]string {
 	return all
 }
 
-// consumerOf returns the consumer of a subscription. Its start can never be changed.
+// The start of a consumer can never be changed.
 func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: sub.Name, DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy,
@@ -86,7 +85,7 @@ func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerCo
 	}
 }
 
-// serve delivers until that fails or ctx is done, and returns once all deliveries are settled.
+// serve returns once all deliveries are settled.
 func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int,
 	each func(context.Context, *events.Delivery) events.Settlement,
 ) error {
@@ -96,7 +95,7 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 	if err != nil {
 		return err
 	}
-	// Only one ahead, since no other process can take it meanwhile.
+	// No other process can take a fetched message.
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullExpiry),
 		jetstream.PullHeartbeat(pullHeartbeat))
 	if err != nil {
@@ -123,7 +122,7 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 	}
 }
 
-// deliver delivers one message and settles it. If that is lost, the message comes again.
+// If the settlement is lost, the message comes again.
 func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.Msg,
 	each func(context.Context, *events.Delivery) events.Settlement,
 ) {
@@ -153,7 +152,7 @@ func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.
 	}
 }
 
-// deliveryID is unique and the same for all readers. The event's own id is not unique: nodes choose theirs.
+// deliveryID is unique. The event's own id is not: nodes choose theirs.
 func (s *Subscriptions) deliveryID(stream string, meta *jetstream.MsgMetadata) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", s.installation.ID, stream, meta.Sequence.Stream,
 		meta.Timestamp.UnixNano()))

@@ -15,8 +15,7 @@ import (
 // TokenNotes keeps what is known of unlimited tokens.
 type TokenNotes struct{ *client }
 
-// NoteToken implements [provisioner.TokenNotes]. The broker keeps only a token's first note, so the day on which it was
-// first seen stays.
+// NoteToken implements [provisioner.TokenNotes]. Only a token's first note stays.
 func (s *TokenNotes) NoteToken(t *trust.TokenInfo) {
 	b, err := json.Marshal(t)
 	if err == nil {

@@ -17,8 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A View holds the newest entry of each key below a subject prefix in memory, as a [trust.Log]. A [Follower] keeps it
-// up to date.
+// A View is a [trust.Log] in memory, of a subject prefix, that a [Follower] keeps up to date.
 type View[V any] struct {
 	follower *Follower
 	prefix   string // with the last dot
@@ -123,8 +122,8 @@ func (v *View[V]) inOrder() []keyedEntry[V] {
 }
 
 // Put implements [trust.Log]. Without an acknowledgement it reads up to the leader's end. If the entry is there, Put is
-// done; if another is there, that is a conflict; else it publishes the same bytes again under the same expected
-// sequence, so at most one write is stored.
+// done; another is a conflict; else it publishes the same bytes again under the same expected sequence, so at most one
+// write is stored.
 func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.Revision) (trust.Revision, error) {
 	b, err := json.Marshal(value)
 	if err == nil {
@@ -151,7 +150,7 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 			return 0, err
 		}
 		unsure = unsure || !conflict
-		if readErr := v.follower.check(ctx); readErr != nil { // now the view has what the leader has
+		if readErr := v.follower.check(ctx); readErr != nil { // now it has what the leader has
 			return 0, errors.Join(err, readErr)
 		}
 		e, _ := v.Get(key)
@@ -164,8 +163,7 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 	}
 }
 
-// publish writes once and returns when that was applied. After an error other than a conflict the write may be stored,
-// now or later.
+// publish returns when the write was applied. After an error other than a conflict it may be stored, now or later.
 func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expected uint64) (trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
@@ -181,7 +179,7 @@ func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expecte
 	return trust.Revision(sequence), v.follower.catchUpTo(ctx, sequence)
 }
 
-// apply applies a message of this view. The caller holds the follower's lock.
+// The caller holds the follower's lock.
 func (v *View[V]) apply(m message) {
 	key, ours := strings.CutPrefix(m.subject, v.prefix)
 	if !ours {

@@ -67,7 +67,7 @@ func (s *Store) openViews(ctx context.Context) error {
 // Logs implements [provisioner.Store].
 func (s *Store) Logs() *orders.Logs { return &s.logs }
 
-// Run keeps the views up to date until ctx is done; then it returns nil. See [Follower.Run] for the errors.
+// Run keeps the views up to date until ctx is done; then it returns nil. See [Follower.Run] for errors.
 func (s *Store) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.entries.Run(ctx) })

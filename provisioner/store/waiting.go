@@ -82,7 +82,7 @@ func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash 
 	return nil
 }
 
-// Waiters implements [waiting.Store]. An unreadable entry is left out: a later version may have written it.
+// Waiters implements [waiting.Store]. It leaves out unreadable entries of other versions.
 func (s *WaiterStore) Waiters(ctx context.Context, id wire.Identity, each func(*waiting.Key, trust.Revision) error,
 ) error {
 	filter := subjectWaiting + ">"

@@ -17,19 +17,17 @@ import (
 )
 
 var (
-	// ErrDamaged means that a store has less than its [Watermark]. Do not write to it: restore a copy of the disk or a
-	// backup, or accept the loss.
+	// ErrDamaged means that a store has less than its [Watermark]. Do not write to it.
 	ErrDamaged = errors.New("the store has lost data")
 
-	// ErrNoWatermark means that a store has messages but no watermark. Treat it as [ErrDamaged].
+	// ErrNoWatermark means that a store has messages but no watermark.
 	ErrNoWatermark = fmt.Errorf("%w, or its watermark", ErrDamaged)
 
 	// ErrWatermark means that a watermark could not be written. End the process.
 	ErrWatermark = errors.New("the watermark could not be written")
 )
 
-// A Mark is the state of a durable stream. Its messages are never deleted, only replaced by newer ones of their key, so
-// no number shrinks.
+// A Mark is the state of a durable stream. Messages are only replaced by newer ones, so no number shrinks.
 type Mark struct {
 	Created  time.Time `json:"created"`
 	First    uint64    `json:"first"` // 0 of an empty stream, as Last
@@ -47,8 +45,8 @@ func markOf(info *jetstream.StreamInfo) Mark {
 	return m
 }
 
-// A Watermark is the state of the durable streams at a time, kept outside of the store's directory. nats-server
-// silently drops what stands behind a damaged block; the watermark reveals that.
+// A Watermark is the state of the durable streams, kept outside of the store's directory: nats-server silently drops
+// what stands behind a damaged block.
 type Watermark struct {
 	Installation string          `json:"installation"`
 	Epoch        uint64          `json:"epoch"` // of the newest [orders.Recovery], or 0
@@ -88,26 +86,25 @@ func (w *Watermark) equal(other *Watermark) bool {
 }
 
 const (
-	// clusterGrace is how long a cluster may have less than before: a new leader may still be applying.
+	// clusterGrace: a new leader may still be applying.
 	clusterGrace = 30 * time.Second
 
-	// watermarkInterval is how often an unchanged watermark is written, to test the disk.
+	// An unchanged watermark is written to test the disk.
 	watermarkInterval = 10 * time.Second
 
 	markMaxAge = time.Second
 )
 
-// A guard compares the durable streams with their watermark and keeps that up to date. mu guards the fields after it.
+// A guard keeps the watermark. mu guards the fields after it.
 type guard struct {
 	mu        sync.Mutex
 	files     []*WatermarkFile // empty if no watermark is kept
 	previous  *Watermark       // last observed; nil before the first
 	written   *Watermark       // content of the files; nil if unknown
 	writtenAt time.Time
-	lessSince time.Time // zero if the streams have not less than before
+	lessSince time.Time // zero if they have not less
 }
 
-// open returns the newest watermark in the files, nil if there is none.
 func (g *guard) open(paths []string) (newest *Watermark, err error) {
 	for _, path := range paths {
 		f, w, err := OpenWatermark(path)
@@ -144,8 +141,7 @@ func (g *guard) write(w *Watermark) error {
 	return nil
 }
 
-// observe compares found with the previous state, and writes the previous one: the server shows messages of an atomic
-// batch before they are synced.
+// observe writes the previous state: the server shows messages of an atomic batch before they are synced.
 func (g *guard) observe(found *Watermark, cluster bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -168,8 +164,8 @@ func (g *guard) observe(found *Watermark, cluster bool) error {
 	return g.write(had)
 }
 
-// CheckWatermark returns [ErrDamaged], wrapped, if a durable stream was deleted, made anew, or has less than before, in
-// a cluster for 30 s. It also writes the watermark, or returns [ErrWatermark], wrapped. Call it once a second. It
+// CheckWatermark returns [ErrDamaged], wrapped, if a durable stream is missing, was made anew, or has less than before,
+// in a cluster for 30 s. It also writes the watermark, or returns [ErrWatermark], wrapped. Call it once a second. It
 // returns nil if the store does not answer. It is safe for concurrent use.
 func (s *Store) CheckWatermark(ctx context.Context) error {
 	found, err := s.marks(ctx, markMaxAge)
@@ -183,7 +179,7 @@ func (s *Store) CheckWatermark(ctx context.Context) error {
 	return nil
 }
 
-// marks returns the state of the durable streams, at most within old, without the epoch and without missing streams.
+// marks leaves out the epoch and missing streams. Answers may be within old.
 func (c *client) marks(ctx context.Context, within time.Duration) (*Watermark, error) {
 	found := &Watermark{
 		Installation: c.installation.ID,
@@ -204,7 +200,6 @@ func (c *client) marks(ctx context.Context, within time.Duration) (*Watermark, e
 	return found, nil
 }
 
-// newestEpoch returns 0 if there was no recovery.
 func newestEpoch(log trust.Log[*orders.Recovery]) uint64 {
 	if e, found := log.Get(orders.RecoveryKey); found && e.Value != nil {
 		return e.Value.Epoch
@@ -212,8 +207,8 @@ func newestEpoch(log trust.Log[*orders.Recovery]) uint64 {
 	return 0
 }
 
-// compareWatermark compares a store that is being opened with its watermark. After a recovery (an accepted loss or a
-// restore) what is found counts. A cluster gets time: see [Store.CheckWatermark].
+// compareWatermark accepts less after a recovery (an accepted loss or a restore). A cluster gets time: see
+// [Store.CheckWatermark].
 func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Watermark) error {
 	mark, err := s.guard.open(cfg.Watermarks)
 	if err != nil || len(cfg.Watermarks) == 0 {
@@ -234,7 +229,7 @@ func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Waterma
 			s.log.InfoContext(ctx, "first watermark written from the present state of the store", "path",
 				cfg.Watermarks[0])
 		}
-		// First of all: a process that is killed must not leave messages without a watermark.
+		// A process that is killed must not leave messages without a watermark.
 		return s.guard.write(found)
 	case found.Epoch > mark.Epoch:
 		s.log.WarnContext(ctx, "watermark restarts after a recovery of the store", "epoch", found.Epoch)
@@ -255,7 +250,6 @@ func (w *Watermark) empty() bool {
 	return true
 }
 
-// adviseLost adds what an operator can do to [ErrDamaged].
 func adviseLost(err error) error {
 	if !errors.Is(err, ErrDamaged) {
 		return err
@@ -264,7 +258,7 @@ func adviseLost(err error) error {
 		"or go on with the loss: muster recovery begin --accept-loss", err)
 }
 
-// Close writes the watermark after the store's last write. After an error the next start compares with an older one.
+// Close writes the watermark after the last write. After an error the next start compares with an older one.
 func (s *Store) Close(ctx context.Context) error {
 	found, err := s.marks(ctx, 0)
 	if err == nil {

@@ -23,11 +23,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // A WatermarkFile keeps the newest [Watermark]. It is not safe for concurrent use. Close it.
 type WatermarkFile struct {
 	file    *os.File
-	counter uint64 // of the newest slot; the next write goes to slot counter%2
+	counter uint64 // of the newest slot; counter%2 is the next one
 }
 
-// OpenWatermark opens or makes the file. A new file is preallocated, so that a full disk cannot block writes. The
-// watermark is nil if the file is new or damaged.
+// OpenWatermark makes a missing file, preallocated, so that a full disk cannot block writes. The watermark is nil if
+// the file is new or damaged.
 func OpenWatermark(path string) (*WatermarkFile, *Watermark, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -66,8 +66,7 @@ func readSlot(slot []byte) (*Watermark, uint64) {
 	return &w, binary.BigEndian.Uint64(slot[4:])
 }
 
-// Write replaces the older slot and syncs. After an error the previous watermark is intact and the disk takes no
-// writes: end the process.
+// Write replaces the older slot and syncs. After an error the previous watermark is intact: end the process.
 func (f *WatermarkFile) Write(w *Watermark) error {
 	text, err := json.Marshal(w)
 	if err != nil {

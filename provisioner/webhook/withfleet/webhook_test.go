@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/conffile"
 	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
@@ -54,7 +55,7 @@ func TestRefusalsAreDelivered(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, http.StatusNoContent, nil)
 	pager := r.config("pager")
-	pager.Timeout = answered // so that no delivery fails
+	pager.Timeout = conffile.Span(answered) // so that no delivery fails
 	f := newFleet(t, soon, pager)
 	web1 := f.Node("web1.example.net")
 	f.Apply(web1, f.Enroll(web1))
@@ -118,9 +119,9 @@ func TestHangingEndpointDelaysNoOther(t *testing.T) {
 	change := soon
 	change.AlarmAfter = time.Nanosecond
 	stuck := hangs.config("stuck")
-	stuck.Timeout = time.Second
+	stuck.Timeout = conffile.Span(time.Second)
 	pager := works.config("pager")
-	pager.Timeout = answered // or a paused test machine raises the alarm
+	pager.Timeout = conffile.Span(answered) // or a paused test machine raises the alarm
 	f := newFleet(t, change, stuck, pager)
 	const rogues = 20 // more than are delivered at once
 	for range rogues {

@@ -11,21 +11,18 @@ const (
 	minRetryAfter = 500 * time.Millisecond
 	maxRetryAfter = 5 * time.Minute
 
-	// firstRetryAfter is the longest wait until the rate was measured for that long. A storm of 20,000 nodes ends with
-	// 4 s, but not with 2 s.
+	// firstRetryAfter is the longest wait after a start. A storm of 20,000 nodes ends with 4 s, but not with 2 s.
 	firstRetryAfter = 5 * time.Second
 
 	// startRate per second is assumed before measurements: a disk with 1 ms per write.
 	startRate = 1000.0
 
-	// A measurement takes measureFor and counts with newestWeight. One that took more than maxMeasure is discarded:
-	// there was nothing to do.
+	// A measurement takes measureFor. One that took more than maxMeasure is discarded: there was nothing to do.
 	measureFor   = 250 * time.Millisecond
 	maxMeasure   = 4 * measureFor
 	newestWeight = 0.25
 
-	// overcommit is how many callers are told to come for each that can be served. With 1, a rate measured too low
-	// would stay too low.
+	// overcommit keeps a rate from staying too low after a low measurement.
 	overcommit = 1.25
 )
 
@@ -90,8 +87,7 @@ func (b *Backlog) Soon() time.Duration {
 	return minRetryAfter + rand.N(minRetryAfter) //nolint:gosec // spreads load, hides nothing
 }
 
-// measure updates waiting, and ends a measurement that is old enough. Without refused callers a measurement can only
-// raise the rate. The caller holds mu.
+// Without refused callers a measurement can only raise the rate. The caller holds mu.
 func (b *Backlog) measure() {
 	now := b.now()
 	if passed := now.Sub(b.updated); passed > 0 {

@@ -161,7 +161,7 @@ func (k *Keyed[K]) sweep(now time.Time) {
 }
 
 // Source returns the key of an address, with or without a port: the address, or the /64 of an IPv6 address, since no
-// site gets less (RFC 6177). Without an address it is zero.
+// site gets less (RFC 6177).
 func Source(address string) netip.Prefix {
 	addr, err := netip.ParseAddr(address)
 	if err != nil {

@@ -2,9 +2,8 @@ package limit
 
 import "sync"
 
-// Shares bounds what is in use at a time: no key may have more than is then left to all other keys. A single greedy key
-// leaves half, N of them leave one part of N+1 (dynamic thresholds, Choudhury and Hahne). It is safe for concurrent
-// use.
+// Shares bounds what is in use at a time: no key may have more than is then left, so N greedy keys leave one part of
+// N+1 (dynamic thresholds, Choudhury and Hahne). It is safe for concurrent use.
 type Shares[K comparable] struct {
 	mu   sync.Mutex
 	free int       // guarded by mu

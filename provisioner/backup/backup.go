@@ -1,12 +1,9 @@
-// Package backup defines the backup file: the messages of a store as one stream, written and read from front to back in
-// little memory.
+// Package backup defines the backup file: a magic line, then one zstd frame with checksum of JSON lines: a header, the
+// messages of each stream in order, and a summary with counts. It is read in little memory. Damage is detected at the
+// end only, so a caller that acts on a message must be able to undo that.
 //
-// The file is a magic line, then one zstd frame with checksum of JSON lines: a header, the messages of each stream in
-// order, and a summary with counts. A file that was cut short or altered is detected at its end only, so a caller that
-// acts on a message must be able to undo that.
-//
-// The checksum is no signature: an attacker with write access can replace it, and then decides which key has which name
-// after a restore. A backup holds no secret.
+// The checksum is no signature: an attacker with write access decides which key has which name after a restore. A
+// backup holds no secret.
 package backup
 
 import (

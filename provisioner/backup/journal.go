@@ -21,8 +21,7 @@ import (
 )
 
 var (
-	// ErrJournalInUse means that another process has the journal open. Stop it, or give this provisioner its own
-	// journal.
+	// ErrJournalInUse means that another process has the journal open.
 	ErrJournalInUse = errors.New("journal is in use by another process")
 
 	// ErrJournalFailed means that a write has failed. Nothing more is written: end the process.
@@ -35,14 +34,12 @@ var (
 	ErrJournalDamaged = errors.New("the journal is damaged")
 )
 
-// A Journal keeps revocations in a file outside of the store, for a store that is restored from a backup. It implements
-// [trust.Journal] and is safe for concurrent use. Close it.
+// A Journal keeps revocations in a file outside of the store. It is safe for concurrent use. Close it.
 //
-// The file is append-only: a line "SUM JSON" for each entry, synced before the call returns. SUM is the hex SHA-256 of
-// the previous sum and the JSON; the first line names the installation. A last line without its end is left by a crash
-// before it was confirmed, and is cut off. Any other wrong sum is damage: a lost entry would admit a revoked node. The
-// file holds no secret, but its writers can keep nodes out, so only its owner has access. One process uses it at a
-// time.
+// Each entry is a line "SUM JSON", synced before the call returns. SUM is the hex SHA-256 of the previous sum and the
+// JSON; the first line names the installation. A last line without its end is left by a crash before confirmation, and
+// is cut off. Any other wrong sum is damage: a lost entry would admit a revoked node. The file's writers can keep nodes
+// out, so only its owner has access. One process uses it at a time.
 type Journal struct {
 	path string
 

@@ -51,7 +51,7 @@ func (w *Writer) Message(stream string, sequence uint64, subject string, data []
 	return errors.Join(w.summary.add(m), w.item(&item{Message: m}))
 }
 
-// Close ends the backup with its summary. Without it the backup is incomplete. It does not close the underlying writer.
+// Close ends the backup with its summary. It does not close the underlying writer.
 func (w *Writer) Close(at time.Time) (*Summary, error) {
 	w.summary.EndedAt = at
 	if err := w.item(&item{Summary: &w.summary}); err != nil {

@@ -16,15 +16,14 @@ const (
 	// AlarmClockDiffers: the clocks of provisioner and store are more than five minutes apart.
 	AlarmClockDiffers wire.Code = "clock_differs"
 
-	// AlarmAllowsAll: an allow-list entry admits every name. It stands as long as the entry, which is for labs.
+	// AlarmAllowsAll: an allow-list entry admits every name.
 	AlarmAllowsAll wire.Code = "allows_all"
 )
 
-// AlarmPolicyRefused: the policy's files cannot be read or compiled, or their tests fail. The previous policy decides
-// on.
+// AlarmPolicyRefused: the policy's files are invalid, or their tests fail. The previous policy stays in use.
 const AlarmPolicyRefused wire.Code = "policy_refused"
 
-// An Alarm is a state that an operator must act on. It is raised once, however often its cause occurs.
+// An Alarm is a state that an operator must act on.
 type Alarm struct {
 	Code  wire.Code `json:"code"`
 	Cause string    `json:"cause"` // the newest
@@ -46,12 +45,12 @@ type AlarmConfig struct {
 	Now func() time.Time
 }
 
-// Alarms are the alarms of one process. Each code has one owner, which raises and clears it; several goroutines use
-// [Alarms.Keep]. Safe for concurrent use.
+// Alarms are the alarms of one process. Each code has one owner; several goroutines use [Alarms.Keep]. Safe for
+// concurrent use.
 type Alarms struct {
 	cfg AlarmConfig // read-only
 
-	// keepSem is a semaphore with one token: a state must not change between its check and the alarm.
+	// a semaphore: a state must not change between its check and the alarm
 	keepSem chan struct{}
 
 	mu       sync.RWMutex
@@ -87,8 +86,8 @@ func NewAlarms(cfg AlarmConfig) *Alarms {
 	return a
 }
 
-// Keep sets the alarm to the result of state, one call at a time: a caller with an older result must not raise the
-// alarm again. state must not block, nor call Keep.
+// Keep sets the alarm to the result of state, one call at a time, so that no older result raises it again. state must
+// not block, nor call Keep.
 func (a *Alarms) Keep(ctx context.Context, code wire.Code, state func() error) {
 	<-a.keepSem
 	defer func() { a.keepSem <- struct{}{} }()
@@ -104,8 +103,7 @@ func (a *Alarms) Set(ctx context.Context, code wire.Code, err error) {
 	a.Raise(ctx, code, err)
 }
 
-// Raise raises an alarm, with a log line and an event, or silently replaces the cause of an active one. cause must hold
-// no secret.
+// Raise raises an alarm, or replaces the cause of an active one. cause must hold no secret.
 func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -155,8 +153,7 @@ func (a *Alarms) Stands(code wire.Code) error {
 	return nil
 }
 
-// Until returns a context that also ends when the alarm is raised, at once if it is active. Call the function when
-// done.
+// Until returns a context that also ends when the alarm is raised. Call the function when done.
 func (a *Alarms) Until(ctx context.Context, code wire.Code) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watcher{code: code, cancel: cancel}

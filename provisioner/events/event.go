@@ -1,5 +1,4 @@
-// Package events defines what a provisioner reports: CloudEvents of enrollment and of operators' orders, their log and
-// subscriptions, webhooks and alarms.
+// Package events defines events as CloudEvents, their log and subscriptions, webhooks and alarms.
 package events
 
 import (
@@ -62,7 +61,7 @@ const (
 	ClockAccepted Type = "io.muster.clock.accepted"
 )
 
-// Events of the policy. Policy is the digest of the policy in use afterwards. For a refused one, Cause is the error.
+// Policy is the digest of the policy in use afterwards. For a refused one, Cause is the error.
 const (
 	PolicyReloaded Type = "io.muster.policy.reloaded"
 	PolicyRefused  Type = "io.muster.policy.refused"

@@ -33,8 +33,8 @@ type Lifecycle struct {
 // errLifecycle means an unknown event.
 var errLifecycle = errors.New("not a lifecycle event")
 
-// CleanLifecycle returns what is credible of a node's own event: node and type as in its subject, and known members,
-// cut to the length of an identity.
+// CleanLifecycle returns what is credible of a node's own event: node and type of its subject, and known members, cut
+// short.
 func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 	t := Type(OfServer + kind)
 	if MeaningOf(t) == nil || e.Time.IsZero() {

@@ -29,8 +29,7 @@ type Stored struct {
 	Cursor Cursor `json:"-"`
 }
 
-// Read returns the event. A node's own event gets the broker's time, since a node's clock may be far off. Unreadable
-// data is left out.
+// Read returns the event, without unreadable data. A node's own event gets the broker's time.
 func (s *Stored) Read() Event {
 	var e Event
 	_ = json.Unmarshal(s.Data, &e)
@@ -41,7 +40,7 @@ func (s *Stored) Read() Event {
 	return e
 }
 
-// A Cursor is a position in the four streams of the log, just behind an event. The zero value is the beginning.
+// A Cursor is a position in the four streams of the log, just behind an event.
 type Cursor struct{ Events, Attempts, Lifecycle, Alive uint64 }
 
 // String returns the form that [ParseCursor] reads.
@@ -71,7 +70,7 @@ func ParseCursor(s string) (Cursor, error) {
 
 // A Query selects events. The zero value selects all that come from now on.
 type Query struct {
-	// At most one of After and Since is set: the cursor or the time to begin at. Lost events are left out.
+	// At most one of After and Since is set.
 	After *Cursor
 	Since time.Time
 
@@ -99,7 +98,7 @@ func (q *Query) Wants(e *Stored) bool {
 
 // A Log returns stored events.
 type Log interface {
-	// Events calls each for every event that q selects, in the order of the log, one at a time, with some hundred read
-	// ahead. It stops at the first error of each, and with ctx.Err() when ctx is done.
+	// Events calls each for every event that q selects, in order, one at a time, up to the first error of each or until
+	// ctx is done.
 	Events(ctx context.Context, q Query, each func(*Stored) error) error
 }

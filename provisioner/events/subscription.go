@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Subscription is a named position in the log. It survives processes. Several processes may share it; each event goes
-// to one of them. It begins with future events. If it is lost, some settled events come again.
+// A Subscription is a named position in the log, for one or several processes. It begins with future events. If it is
+// lost, some settled events come again.
 type Subscription struct {
 	// Name is made of letters, digits and dashes. Required.
 	Name string
@@ -14,18 +14,17 @@ type Subscription struct {
 	// Types are whole type names. Required. A change applies to all processes.
 	Types []Type
 
-	// AtOnce bounds the deliveries in hand of one process and stream, so that refused attempts do not block other
-	// events. Required.
+	// AtOnce bounds the deliveries in hand of one process and stream. Required.
 	AtOnce int
 
-	// Hold is the time limit of a delivery, after which the event goes to another process. Required.
+	// Hold is the time limit of a delivery. Required.
 	Hold time.Duration
 
 	// Forget is how long the log keeps an unused subscription. Required.
 	Forget time.Duration
 }
 
-// A Delivery is one event for a subscriber. It comes again until it is settled, and perhaps after that.
+// A Delivery is one event for a subscriber. It comes again until it is settled.
 type Delivery struct {
 	Event *Stored
 	ID    string // 32 hex digits, unique to the event and the same in each delivery
@@ -43,8 +42,8 @@ type Settlement struct {
 
 // Subscriptions are kept by a log of events.
 type Subscriptions interface {
-	// Subscribe calls each with the events of a subscription, up to AtOnce of each stream at a time, until ctx is done.
-	// It returns after the last call. Errors of the log are logged and retried.
+	// Subscribe calls each with the events of a subscription until ctx is done, and returns after the last call. It
+	// logs and retries errors of the log.
 	Subscribe(ctx context.Context, sub Subscription, each func(context.Context, *Delivery) Settlement)
 
 	// Waiting returns how many events of a subscription are not settled.

@@ -10,7 +10,7 @@ type Meaning struct {
 	Type Type
 	What string // one sentence
 
-	// Always are the members that every such event has, Sometimes those that it may have. There are no other members.
+	// Always are the members that every such event has, Sometimes the other possible ones.
 	Always, Sometimes []string
 }
 
@@ -20,7 +20,7 @@ var (
 	byOperator = []string{"by", "why"}
 )
 
-// Types is the table of all events, in the order of docs/reference/events.md. Types and members are never renamed.
+// Types is the table of all events. Types and members are never renamed.
 var Types = []Meaning{
 	{Enrolled, "A node has enrolled: its certificate is on record. With repeated it got an earlier answer again; of " +
 		"a node that repeats its request five are events at once, then one every ten minutes; left_out counts the " +

@@ -39,7 +39,7 @@ type Webhooks interface {
 	// List returns them in the order of the configuration.
 	List() []Webhook
 
-	// Test sends a test event in the name of by, once and outside of the log, and returns the answer. The error is
+	// Test sends a test event in the name of by, outside of the log, and returns the answer. The error is
 	// [ErrUnknownWebhook] or that of ctx.
 	Test(ctx context.Context, name, by string) (*WebhookAnswer, error)
 }

@@ -15,9 +15,8 @@ import (
 const maxApprovals = 4
 
 // Approve asks the command whether a node may have a certificate, as Puppet's policy-based autosigning: the identity is
-// the last argument, the CSR in PEM is on standard input, and exit status 0 approves. Output goes to the log. If too
-// many nodes wait already, the command is not run, and the node asks again. Nil approves; errors wrap [ErrFailed],
-// [ErrTimeout] or [ErrOutput].
+// the last argument, the CSR in PEM is on standard input, and exit status 0 approves. If too many nodes wait already,
+// it fails. Errors wrap [ErrFailed], [ErrTimeout] or [ErrOutput].
 func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) error {
 	select {
 	case h.approvals <- struct{}{}:

@@ -47,11 +47,10 @@ import (
 
 // Errors of [Helper.Configure] wrap exactly one of these. The node may come again.
 var (
-	// ErrFailed means that the helper could not be started, ended with another status than 0, or was stopped for a
-	// canceled caller.
+	// ErrFailed means that the helper could not be started, failed, or was stopped for a canceled caller.
 	ErrFailed = errors.New("helper failed")
 
-	// ErrTimeout means that a time limit or deadline passed, perhaps before the helper ran. If it ran, it was killed.
+	// ErrTimeout means that a time limit or deadline passed, perhaps before the helper ran.
 	ErrTimeout = errors.New("helper timed out")
 
 	// ErrOutput means that the output does not follow the contract.
@@ -125,8 +124,8 @@ func (h *Helper) Check() error {
 	return err
 }
 
-// Configure runs the helper for one node, after waiting for a slot as long as ctx allows. Errors wrap a sentinel of
-// this package and perhaps the context's; the helper may have run then.
+// Configure runs the helper for one node, once a slot is free. Errors wrap a sentinel of this package; the helper may
+// have run then.
 func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	input, err := r.encode()
 	if err != nil {
@@ -145,7 +144,7 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	if err == nil {
 		response, err = decode(output)
 	}
-	// The caller logs the error. It excludes the output, which may say more than a refusal should.
+	// The error excludes the output, which may say more than a refusal should.
 	if len(stderr) > 0 {
 		level := slog.LevelDebug
 		if err != nil {

@@ -14,14 +14,14 @@ import (
 // maxStderr bytes at the end of standard error are logged, enough for a stack trace.
 const maxStderr = 4 << 10
 
-// drainDelay bounds the wait for output after the command has ended: a child of it may hold a pipe open.
+// drainDelay bounds the wait for output that a child of the command may hold open.
 const drainDelay = time.Second
 
 // errTooMuch ends a run whose output is over the limit.
 var errTooMuch = errors.New("too much output")
 
-// run runs the command once. It returns standard output, the end of standard error (in any case), and an error of this
-// package. It leaves no process of the group.
+// run returns standard output, the end of standard error (in any case), and an error of this package. It leaves no
+// process of the group.
 func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte, []byte, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -65,7 +65,7 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 	}
 }
 
-// A limitedBuffer keeps up to limit bytes and calls onFull above that. Only the copying goroutine writes to it.
+// Only the copying goroutine writes to a limitedBuffer.
 type limitedBuffer struct {
 	b      bytes.Buffer
 	limit  int

@@ -29,8 +29,7 @@ var (
 	ErrLimited = errors.New("too many failed logins from this address")
 )
 
-// An UntimelyError means that a credential is not valid now, by our clock. Its text comes from the credential and may
-// be shown.
+// An UntimelyError means that a credential is not valid now, by our clock. Its text may be shown.
 type UntimelyError struct {
 	Err error
 }
@@ -80,9 +79,8 @@ func New(p *provisioner.Provisioner) *Verifier {
 	return &Verifier{provisioner: p, cfg: cfg, operators: cfg.Store.Logs().Operators}
 }
 
-// Certificate returns the operator of leaf, whose key the TLS peer has. source is the peer's address, for limits and
-// events. Errors wrap [ErrLogin], [ErrLimited], [trust.ErrRevocationsUnknown] or [provisioner.ErrClock], and perhaps an
-// *[UntimelyError].
+// Certificate returns the operator of leaf, whose key the TLS peer has. source is the peer's address. Errors wrap
+// [ErrLogin], [ErrLimited], [trust.ErrRevocationsUnknown] or [provisioner.ErrClock], and perhaps an *[UntimelyError].
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate,
 	source string,
 ) (*Login, error) {

@@ -10,27 +10,25 @@ import (
 	"muster/jwt"
 )
 
-// ClaimSchema is the version of a [ClaimEntry]. A log with another one cannot be counted, so no node enrolls with its
-// token.
+// ClaimSchema is the version of an entry. Another one cannot be counted, so no node enrolls with that token.
 const ClaimSchema = 1
 
-// Limits of one entry. The largest claim has 560 bytes, so a batch stays far below a broker's 1 MiB.
+// The largest claim has 560 bytes, so a batch stays far below a broker's 1 MiB.
 const (
 	MaxBatch       = 256
 	MaxSourceBytes = 64
 )
 
-// AnyRevision makes an append unconditional. It is for entries that count nothing.
+// AnyRevision makes an append unconditional.
 const AnyRevision = ^Revision(0)
 
 // A ClaimLog keeps an append-only log of claims and releases for each limited token. It is safe for concurrent use.
 type ClaimLog interface {
 	// Claims calls each for the entries of the token's log after the revision, in order, up to the first error of each.
-	// Entries have passed [ClaimEntry.Check].
 	Claims(ctx context.Context, tid jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error
 
-	// AppendClaims appends an entry if the newest revision is still after (0: none), else it returns [ErrConflict].
-	// After other errors it may be written, now or later: read before deciding.
+	// AppendClaims appends if the newest revision is still after (0: none), else it returns [ErrConflict]. After other
+	// errors the entry may be written, now or later: read before deciding.
 	AppendClaims(ctx context.Context, tid jwt.TokenID, e *ClaimEntry, after Revision) (Revision, error)
 
 	// AllClaims is Claims for all logs.
@@ -54,7 +52,7 @@ type TokenClaim struct {
 	Source   string        `json:"source,omitempty"`
 }
 
-// A TokenRelease takes back the claim of one attempt, or all claims of the key and identity.
+// A TokenRelease takes back the claim of one attempt, or all of the key and identity.
 type TokenRelease struct {
 	Key      string        `json:"key"`
 	Identity wire.Identity `json:"identity"`

@@ -13,8 +13,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// maxClockError is the limit behind the newest time on record, and from the store's clock. Certificates are backdated
-// by as much.
+// maxClockError is by how much certificates are backdated.
 const maxClockError = 5 * time.Minute
 
 const (
@@ -24,18 +23,17 @@ const (
 	storeTimeout      = 10 * time.Second
 )
 
-// ErrClock means that the clock is behind the newest time on record. Nothing is issued until that changes, or until
-// [Clock.Accept].
+// ErrClock means that the clock is behind the newest time on record. Nothing is issued.
 var ErrClock = errors.New("clock is behind")
 
-// ErrClockDiffers means that the clock differs from the store's; see [Clock.Differs].
+// ErrClockDiffers means that the clock differs from the store's.
 var ErrClockDiffers = errors.New("clock differs from the store's")
 
 // A ClockMark is the newest time that a provisioner of this store has seen.
 type ClockMark struct {
 	Time time.Time `json:"time"`
 
-	// Accepted counts how often an operator has set the mark back, last for Cause.
+	// Accepted counts how often an operator has set the mark back.
 	Accepted int    `json:"accepted,omitempty"`
 	Cause    *Cause `json:"cause,omitempty"`
 }
@@ -51,7 +49,7 @@ func (m *ClockMark) Check() error {
 	return nil
 }
 
-// ClockConfig configures [NewClock]. All but StoreTime is required.
+// ClockConfig configures [NewClock].
 type ClockConfig struct {
 	Marks  Log[*ClockMark]
 	Alarms *events.Alarms
@@ -63,8 +61,8 @@ type ClockConfig struct {
 	Now func() time.Time
 }
 
-// A Clock compares the provisioner's clock with the newest time on record. A clock that went back would revive expired
-// tokens and certificates. Safe for concurrent use; a nil Clock watches nothing.
+// A Clock compares the clock with the newest time on record, since a clock that went back would revive expired tokens.
+// Safe for concurrent use; a nil Clock watches nothing.
 type Clock struct {
 	cfg     ClockConfig  // read-only
 	mark    atomic.Int64 // Unix seconds
@@ -74,7 +72,7 @@ type Clock struct {
 	accepted   int       // guarded by mu: of the last loaded mark
 	lastWrite  time.Time // guarded by mu: monotonic
 	lastAsked  time.Time // guarded by mu: monotonic
-	agreements int       // guarded by mu: close answers of the store in a row
+	agreements int       // guarded by mu: close answers in a row
 }
 
 // NewClock loads the mark of the store.
@@ -84,8 +82,7 @@ func NewClock(cfg ClockConfig) *Clock {
 	return c
 }
 
-// loadStored returns the time of the stored mark, 0 if there is none. The later mark wins, unless an operator has set
-// the stored one back. The caller holds mu.
+// loadStored takes the later mark, unless an operator has set the stored one back. The caller holds mu.
 func (c *Clock) loadStored() int64 {
 	e, _ := c.cfg.Marks.Get(ClockKey)
 	if e.Value == nil {
@@ -102,7 +99,7 @@ func (c *Clock) loadStored() int64 {
 // wall has no monotonic reading.
 func (c *Clock) wall() time.Time { return c.cfg.Now().UTC().Round(0) }
 
-// Check returns [ErrClock], wrapped, if the clock is behind. It reads no store.
+// Check returns [ErrClock], wrapped, if the clock is behind.
 func (c *Clock) Check() error {
 	if c == nil {
 		return nil
@@ -115,8 +112,8 @@ func (c *Clock) Check() error {
 	return nil
 }
 
-// Differs returns [ErrClockDiffers], wrapped, if the clock is more than five minutes from the store's, until two
-// answers in a row agree. It reads no store.
+// Differs returns [ErrClockDiffers], wrapped, if the clock is off by more than five minutes, until two answers in a row
+// agree.
 func (c *Clock) Differs() error {
 	if c == nil {
 		return nil
@@ -166,7 +163,7 @@ func (c *Clock) tick(ctx context.Context) {
 	c.cfg.Alarms.Set(ctx, events.AlarmClockDiffers, c.Differs())
 }
 
-// compareWithStore ignores slow answers. The caller holds mu.
+// The caller holds mu.
 func (c *Clock) compareWithStore(ctx context.Context) {
 	begun := time.Now()
 	theirs, err := c.cfg.StoreTime(ctx)
@@ -186,7 +183,7 @@ func (c *Clock) compareWithStore(ctx context.Context) {
 	}
 }
 
-// writeMark keeps the later mark of another provisioner. The caller holds mu.
+// The caller holds mu.
 func (c *Clock) writeMark(ctx context.Context) error {
 	_, err := Change(ctx, c.cfg.Marks, ClockKey, func(newest Entry[*ClockMark]) (*ClockMark, error) {
 		c.loadStored()
@@ -200,8 +197,7 @@ func (c *Clock) writeMark(ctx context.Context) error {
 	return err
 }
 
-// Accept sets the mark to the clock, for a mark that was ahead. Other provisioners follow within seconds. Repeating it
-// is harmless, also after an error.
+// Accept sets the mark to the clock, for a mark that was ahead. Repeating it is harmless, also after an error.
 func (c *Clock) Accept(ctx context.Context, why Cause) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

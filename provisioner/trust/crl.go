@@ -32,7 +32,7 @@ type CRL struct {
 	Issuer     string    `json:"issuer"` // key identifier, lower-case hex
 	Number     uint64    `json:"number"`
 	DER        []byte    `json:"-"`
-	ThisUpdate time.Time `json:"this_update"` // the list itself says crlSkew earlier
+	ThisUpdate time.Time `json:"this_update"` // the list says crlSkew earlier
 	NextUpdate time.Time `json:"next_update"`
 
 	revoked int // number of certificates
@@ -46,18 +46,18 @@ type CRLConfig struct {
 	// CRLs are renewed after half of Validity.
 	Validity time.Duration
 
-	// Publish gets the result of [CRLs.All] when a CRL is new, one call at a time. After false it is called again soon.
+	// Publish gets the result of [CRLs.All] when a CRL is new, one call at a time. After false it is called again.
 	Publish func(context.Context, []*CRL) bool
 
-	// Clock returns why the clock cannot be trusted. A CRL from the past would replace a good one.
+	// Clock returns why the clock cannot be trusted: a CRL from the past would replace a good one.
 	Clock func() error
 
 	Log *slog.Logger
 	Now func() time.Time
 }
 
-// CRLs are signed by each provisioner, one per issuer whose key it has. Their numbers are the time in microseconds, so
-// those of one issuer grow (RFC 5280, section 5.2.3) as far as clocks agree.
+// CRLs are signed by each provisioner. Their numbers are the time in microseconds, so they grow (RFC 5280, section
+// 5.2.3) as far as clocks agree.
 type CRLs struct {
 	cfg     CRLConfig
 	all     atomic.Pointer[[]*CRL]
@@ -67,9 +67,9 @@ type CRLs struct {
 	unpublished bool
 }
 
-// A long list takes seconds to sign, so nextCRL limits the rate.
+// A long list takes seconds to sign, so the rate is limited.
 type nextCRL struct {
-	newest    *CRL      // nil if there is none yet
+	newest    *CRL      // may be nil
 	notBefore time.Time // monotonic
 	failed    error
 }
@@ -79,7 +79,7 @@ func NewCRLs(cfg CRLConfig) *CRLs {
 	return &CRLs{cfg: cfg, issuers: make(map[string]*nextCRL)}
 }
 
-// Newest returns the newest CRL of the issuing authority, nil if there is none. Do not change it.
+// Newest returns the newest CRL of the issuing authority, or nil. Do not change it.
 func (c *CRLs) Newest() *CRL {
 	if all := c.all.Load(); all != nil && len(*all) > 0 && (*all)[0].Issuer == c.cfg.Authority.IssuerKeyID() {
 		return (*all)[0]
@@ -87,7 +87,7 @@ func (c *CRLs) Newest() *CRL {
 	return nil
 }
 
-// All returns the newest CRL of each issuer, of the present one first. Do not change them.
+// All returns the newest CRL of each issuer. Do not change them.
 func (c *CRLs) All() []*CRL {
 	if all := c.all.Load(); all != nil {
 		return slices.Clone(*all)
@@ -95,7 +95,7 @@ func (c *CRLs) All() []*CRL {
 	return nil
 }
 
-// Update signs the CRLs that are due, the present issuer's first, and joins the errors. Do not call it concurrently.
+// Update signs the CRLs that are due, and joins the errors. Do not call it concurrently.
 func (c *CRLs) Update(ctx context.Context) error {
 	issuers := c.cfg.Authority.CRLIssuers()
 	before := c.All()

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxAge bounds the age of views. With older ones no request is decided and no connection admitted.
+// MaxAge bounds the age of views for decisions.
 const MaxAge = 2 * time.Second
 
 // Errors of logs and stores.
@@ -20,14 +20,13 @@ var (
 	// ErrStoreFull means that nothing was written for lack of room. The store works otherwise.
 	ErrStoreFull = errors.New("store has no room left")
 
-	// ErrUnread means that another version of muster wrote an entry. Its key grants nothing until a newer entry
-	// replaces it.
+	// ErrUnread means that another version of muster wrote an entry. Its key grants nothing.
 	ErrUnread = errors.New("entry cannot be read")
 
 	// ErrRevocationsUnknown means that the views are too old to admit a node. It ends once the store answers.
 	ErrRevocationsUnknown = errors.New("revocations are out of date")
 
-	// ErrUnacknowledged means that an order may be carried out, now or later. Asking again is harmless.
+	// ErrUnacknowledged means that an order may be carried out. Asking again is harmless.
 	ErrUnacknowledged = errors.New("not acknowledged by the store, it may have been carried out: ask again")
 )
 
@@ -35,7 +34,7 @@ var (
 var CauseUnread = Cause{By: "another version of muster",
 	Why: "this version cannot read the entry: give the order again"}
 
-// A Revision is the sequence of a record or entry in its stream, for compare-and-set. 0 means none.
+// A Revision is a sequence for compare-and-set. 0 means none.
 type Revision uint64
 
 // An Entry is the newest of one key of a [Log].
@@ -44,7 +43,7 @@ type Entry[V any] struct {
 	Revision Revision
 	At       time.Time // by the store's clock
 
-	// Unread is why the entry cannot be decoded. It grants nothing then.
+	// Unread is why the entry cannot be decoded.
 	Unread error
 }
 
@@ -57,19 +56,18 @@ type Log[V any] interface {
 	All() iter.Seq2[string, Entry[V]]
 
 	// Put writes an entry if the newest of its key, or of its node for a [Revocation], is still expected (0: none),
-	// else it returns [ErrConflict]. After it Get sees the newest. After other errors than [ErrStoreFull] the entry may
-	// be written, now or later. Repeating is harmless: one write per expected revision succeeds.
+	// else it returns [ErrConflict]. After other errors than [ErrStoreFull] the entry may be written, now or later.
+	// Repeating is harmless: one write per expected revision succeeds.
 	Put(ctx context.Context, key string, v V, expected Revision) (Revision, error)
 
-	// Watch calls applied for present and then for new entries, one at a time in the order of revisions. applied must
-	// neither call Put nor block.
+	// Watch calls applied for present and then for new entries, one at a time in order. applied must neither call Put
+	// nor block.
 	Watch(applied func(key string, e Entry[V]))
 }
 
 const maxChanges = 8
 
-// Change writes what next makes of the newest entry, and calls next again on a conflict. Repeating it is harmless if
-// next is.
+// Change writes what next makes of the newest entry, again after a conflict. Repeating it is harmless if next is.
 func Change[V any](ctx context.Context, log Log[V], key string, next func(newest Entry[V]) (V, error)) (V, error) {
 	var none V
 	for range maxChanges {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// OperatorSchema is the version of an operator entry. Another one removes the operator.
+// OperatorSchema is the version of an entry. Another one removes the operator.
 const OperatorSchema = 1
 
 // MaxOperatorName is the limit of a common name (RFC 5280 appendix A.1).
@@ -43,8 +43,7 @@ func (r OperatorRole) Check() error {
 	return nil
 }
 
-// An OperatorEntry admits an operator over HTTPS until a revocation ends it. Its key is for tokens, a certificate, or
-// both.
+// An OperatorEntry admits an operator over HTTPS until a revocation ends it.
 type OperatorEntry struct {
 	Schema int          `json:"schema"`
 	ID     string       `json:"id"` // named by revocations
@@ -82,7 +81,7 @@ func (e *OperatorEntry) Check() error {
 // LogKey returns the key of the operator's entries.
 func (e *OperatorEntry) LogKey() string { return e.Name }
 
-// CheckOperatorName validates a name. Names have no dot, since they are one subject token.
+// CheckOperatorName validates a name, which is one subject token.
 func CheckOperatorName(name string) error {
 	const chars = "abcdefghijklmnopqrstuvwxyz0123456789"
 	if name == "" || len(name) > MaxOperatorName || strings.Trim(name, chars+"_-") != "" ||
@@ -103,7 +102,7 @@ type Operators struct {
 	Revocations Log[*Revocation]
 }
 
-// A KnownOperator is an operator's newest entry, and what ended it. An unreadable entry is ended.
+// A KnownOperator is an operator's newest entry, and what ended it.
 type KnownOperator struct {
 	*OperatorEntry
 

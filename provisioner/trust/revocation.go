@@ -11,7 +11,7 @@ import (
 	"muster/jwt"
 )
 
-// RevocationSchema is the version of a revocation. With another one no node is admitted.
+// RevocationSchema is the version of an entry. With another one no node is admitted.
 const RevocationSchema = 1
 
 // A RevocationKind is the kind of a [Revocation].
@@ -23,14 +23,14 @@ const (
 	RevokedNode  RevocationKind = "node"    // an identity with its keys and certificates
 	RetiredNode  RevocationKind = "retired" // certificates of an identity that is free again
 
-	HandedOver RevocationKind = "handover" // a name went from its keys to another key
+	HandedOver RevocationKind = "handover" // a name went to another key
 
 	RemovedSigner   RevocationKind = "signer"
 	RemovedOperator RevocationKind = "operator"
 )
 
-// A Revocation is an entry of the log. Entries are never changed or deleted. A retirement lifts earlier entries about
-// the identity's keys; certificates stay revoked.
+// A Revocation is never changed or deleted. A retirement lifts earlier entries about the identity's keys; certificates
+// stay revoked.
 type Revocation struct {
 	Schema int            `json:"schema"`
 	ID     string         `json:"id"` // named by records and journals
@@ -42,18 +42,16 @@ type Revocation struct {
 	// Token is for kind token only.
 	Token jwt.TokenID `json:"token,omitempty"`
 
-	// Entry is the id of the ended entry, or the fingerprint of a signer of configuration files. Name is for lists.
+	// Entry is the id of the ended entry, or the fingerprint of a signer of configuration files.
 	Entry string `json:"entry,omitempty"`
 	Name  string `json:"name,omitempty"`
 
-	// Node is for entries about a node: with the unexpired certificates of its record and the hashes of all its keys. A
-	// retirement frees the identity, so it has no keys.
+	// Node has the unexpired certificates of its record and the hashes of all its keys. A retirement has no keys.
 	Node         wire.Identity        `json:"node,omitempty"`
 	Certificates []RevokedCertificate `json:"certificates,omitempty"`
 	Keys         []string             `json:"keys,omitempty"`
 
-	// To is the hash of the key that a hand-over gave the name to. Keys are refused for this name only. ID is the
-	// attempt's.
+	// To is the hash of the key that a hand-over gave the name to. Keys are refused for this name only.
 	To string `json:"to,omitempty"`
 }
 
@@ -79,7 +77,7 @@ func (r *Revocation) LogKey() string {
 	return keyNode + r.Node.SubjectToken() + "." + r.ID
 }
 
-// RevocationScope returns the keys, with a wildcard, that a write is conditioned on: all about a node.
+// RevocationScope returns the keys that a write is conditioned on: all about a node.
 func RevocationScope(key string) string {
 	if node, ok := strings.CutPrefix(key, keyNode); ok {
 		token, _, _ := strings.Cut(node, ".")
@@ -122,7 +120,7 @@ func (r *Revocation) Check() error {
 
 func isSubjectToken(s string) bool { return s != "" && !strings.ContainsAny(s, ".*> \t") }
 
-// Ended returns what ended the entry of a signer or an operator, or nil.
+// Ended returns what ended an entry, or nil.
 func Ended(log Log[*Revocation], kind RevocationKind, id string) *Revocation {
 	key := (&Revocation{Kind: kind, Entry: id}).LogKey()
 	e, found := log.Get(key)

@@ -13,9 +13,9 @@ import (
 	"muster/jwt"
 )
 
-// A Journal keeps revocations for a store that is restored from a backup. It is safe for concurrent use.
+// A Journal keeps revocations outside of the store. It is safe for concurrent use.
 type Journal interface {
-	// Append writes the entries that are new and syncs. After an error any of them may be written.
+	// Append writes new entries and syncs. After an error any of them may be written.
 	Append(entries ...*Revocation) error
 
 	// Entries returns all entries in the order of writing.
@@ -26,14 +26,14 @@ type Journal interface {
 type RevocationsConfig struct {
 	Log Log[*Revocation]
 
-	// Journal may be nil. Then a restored store has lost revocations since the backup.
+	// Journal may be nil: a restored store then lacks later revocations.
 	Journal Journal
 
-	// Applied gets each entry, present ones first. It must not block. Optional.
+	// Applied gets each entry. It must not block. Optional.
 	Applied func(*Revocation)
 }
 
-// Revocations is the log of revocations in memory. It is safe for concurrent use.
+// Revocations is the log in memory. It is safe for concurrent use.
 type Revocations struct {
 	cfg RevocationsConfig
 
@@ -86,7 +86,7 @@ func NewRevocations(cfg RevocationsConfig) *Revocations {
 	return r
 }
 
-// Err returns why an entry, about any node or token, cannot be read, or nil.
+// Err returns why an entry about any node or token cannot be read.
 func (r *Revocations) Err() error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -109,8 +109,7 @@ func (r *Revocations) Tokens() []*Revocation {
 	})
 }
 
-// Key returns the entry that revokes the key, or nil. A key of a revoked node is revoked for every name until the node
-// is retired.
+// Key returns the entry that revokes the key for every name, or nil.
 func (r *Revocations) Key(hash string) *Revocation {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -135,7 +134,7 @@ func (r *Revocations) Knows(id string) bool {
 	return known
 }
 
-// About returns the newest revocation or retirement of an identity, or nil, and the revision for [Revocations.Put].
+// About returns the newest revocation or retirement of an identity, or nil, with the revision for [Revocations.Put].
 func (r *Revocations) About(id wire.Identity) (*Revocation, Revision) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -143,8 +142,7 @@ func (r *Revocations) About(id wire.Identity) (*Revocation, Revision) {
 	return n.newestEntry(), n.newest
 }
 
-// Outstanding returns the revocation that the identity's record does not show yet, or nil. followed is the id in the
-// record.
+// Outstanding returns the revocation that the identity's record, which has followed an id, does not show yet.
 func (r *Revocations) Outstanding(id wire.Identity, followed string) *Revocation {
 	e, _ := r.About(id)
 	if e == nil || e.Kind == RetiredNode || e.ID == followed {
@@ -193,8 +191,8 @@ func (r *Revocations) certificates(issuer string) []listedCertificate {
 	return slices.Clip(r.listed[issuer]) // elements are never changed
 }
 
-// Put writes an entry that was decided on the expected revision, and returns when it is in force and in the journal.
-// Errors include [ErrConflict] and [ErrUnacknowledged].
+// Put writes an entry and returns when it is in force and in the journal. Errors include [ErrConflict] and
+// [ErrUnacknowledged].
 func (r *Revocations) Put(ctx context.Context, e *Revocation, expected Revision) error {
 	if err := e.Check(); err != nil {
 		return err
@@ -229,8 +227,7 @@ func (r *Revocations) WriteJournal() error {
 	return nil
 }
 
-// Restore brings journal and log to the same entries: a store restored from a backup lacks some. Repeating it is
-// harmless.
+// Restore merges journal and log, since a restored store lacks entries. Repeating it is harmless.
 func (r *Revocations) Restore(ctx context.Context) error {
 	if r.cfg.Journal == nil {
 		return nil

@@ -13,13 +13,13 @@ import (
 	"muster/jwt"
 )
 
-// SignerSchema is the version of a signer entry. One of another schema does not count.
+// SignerSchema is the version of an entry. Another one does not count.
 const SignerSchema = 1
 
 // MaxSignerNameBytes bounds the name of a signer.
 const MaxSignerNameBytes = 64
 
-// A SignerEntry makes a signer's tokens valid until a revocation ends it. It counts before any provisioner.yaml.
+// A SignerEntry makes a signer's tokens valid until a revocation ends it.
 type SignerEntry struct {
 	Schema     int            `json:"schema"`
 	Entry      string         `json:"entry"` // named by revocations
@@ -82,10 +82,10 @@ type NewSigner struct {
 	// Public is for [jwt.ParseSigner]. Required.
 	Public []byte `json:"public"`
 
-	// Name is for logs and policies. Defaults to a certificate's common name.
+	// Name defaults to a certificate's common name.
 	Name string `json:"name,omitempty"`
 
-	// Sites and Identities limit the tokens. Absent means no limit; an empty list is an error.
+	// Sites and Identities limit the tokens. Absent means no limit.
 	Sites      []string `json:"sites,omitempty"`
 	Identities []string `json:"identities,omitempty"`
 }
@@ -156,7 +156,7 @@ const (
 // SignerInfo is a signer as this provisioner sees it.
 type SignerInfo struct {
 	ID         jwt.SignerID   `json:"id"`
-	Name       string         `json:"name,omitempty"` // empty for a removed signer that is in no file
+	Name       string         `json:"name,omitempty"` // empty for a removed signer in no file
 	Source     SignerSource   `json:"source"`         // of the entry that counts
 	InFile     bool           `json:"in_file"`
 	KeyType    string         `json:"key_type,omitempty"` // [ca.KeyType]

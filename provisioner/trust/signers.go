@@ -14,14 +14,13 @@ import (
 
 // A TokenVerifier authenticates tokens, as [jwt.Verifier] does.
 type TokenVerifier interface {
-	// VerifyFrom returns the claims of a token. Errors are those of [jwt.Verifier.VerifyFrom] and
-	// [ErrRevocationsUnknown].
+	// VerifyFrom returns errors of [jwt.Verifier.VerifyFrom] and [ErrRevocationsUnknown].
 	VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, error)
 }
 
 // SignersConfig configures [NewSigners].
 type SignersConfig struct {
-	// File are the signers of provisioner.yaml, no two with the same key. Optional.
+	// File are the signers of provisioner.yaml. Optional.
 	File []jwt.Signer
 
 	Entries     Log[*SignerEntry] // required
@@ -31,7 +30,7 @@ type SignersConfig struct {
 	Now func() time.Time
 }
 
-// Signers are the trusted signers of provisioner.yaml and of the store. It is safe for concurrent use.
+// Signers are the trusted signers. It is safe for concurrent use.
 type Signers struct {
 	cfg  SignersConfig
 	file map[jwt.SignerID]jwt.Signer // read-only

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// ErrState means that an order does not fit the state of a node or token. The text says what to do.
+// ErrState means that an order does not fit the state of a node or token.
 var ErrState = errors.New("not in this state")
 
 // CheckKeyHash returns an error unless text is a SHA-256 in hex.
@@ -23,5 +23,5 @@ func IsSHA256(s string) bool {
 	return err == nil && len(b) == 32 && hex.EncodeToString(b) == s
 }
 
-// ErrRecord means that a stored record is damaged or of another version. An operator must look at this identity.
+// ErrRecord means that a record is damaged or of another version. An operator must look at it.
 var ErrRecord = errors.New("record cannot be read")

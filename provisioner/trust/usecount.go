@@ -19,12 +19,12 @@ const (
 	UseReleased UseState = "released"
 )
 
-// A TokenUse is one key's use of a token for one identity, or an identity whose record names an unlimited token.
+// A TokenUse is one key's use of a token for one identity.
 type TokenUse struct {
 	Key        string        `json:"key"` // [ca.KeyHash]
 	Identity   wire.Identity `json:"identity"`
 	State      UseState      `json:"state"`
-	At         time.Time     `json:"at"` // of the first claim; of an unlimited token, of the record's change
+	At         time.Time     `json:"at"` // of the first claim; unlimited: of the record's change
 	Source     string        `json:"source,omitempty"`
 	ReleasedAt time.Time     `json:"released_at,omitzero"`
 	ReleasedBy string        `json:"released_by,omitempty"` // operator; empty: the refused attempt
@@ -41,7 +41,7 @@ type Use struct {
 // Held reports whether a claim is not released.
 func (u *Use) Held() bool { return len(u.claims) > 0 }
 
-// Claimed returns the time of the newest claim that is not released, or zero.
+// Claimed returns the time of the newest claim, or zero.
 func (u *Use) Claimed() (newest time.Time) {
 	for _, c := range u.claims {
 		if c.At.After(newest) {
@@ -59,7 +59,7 @@ func (u *Use) Give(r TokenRelease) {
 	}
 }
 
-// A holder owns a use. By key alone, one key could collect any number of names for one use.
+// By key alone, one key could collect any number of names for one use.
 type holder struct {
 	key      string
 	identity wire.Identity
@@ -68,8 +68,7 @@ type holder struct {
 // A UseCount counts one token's uses up to a revision of its log. It is not safe for concurrent use.
 //
 // A holder holds a use while any claim of its attempts is not released. After every entry held <= uses, since each is
-// appended under the revision that it was counted on. Every attempt writes a claim, since a release takes back one
-// attempt's claim only.
+// appended under the revision that it was counted on.
 //
 // At most that many keys get a certificate: an attempt writes its record after its claim, and the claim is released
 // only if the record will never be written. That many do get one: a holder without a certificate retries for free,

@@ -13,7 +13,7 @@ import (
 	"muster/jwt"
 )
 
-// An append takes 1 to 4 ms in a cluster of three (measured); a broker without a leader writes again after 4 to 9 s.
+// An append takes 1 to 4 ms in a cluster (measured); a broker without a leader writes again after 4 to 9 s.
 const (
 	conflictBackoff = 5 * time.Millisecond // more for each conflict
 	useBackoff      = 50 * time.Millisecond
@@ -27,8 +27,8 @@ const maxCounts = 4096
 // ErrUsedUp means that all uses of a token are taken.
 var ErrUsedUp = errors.New("the token has no uses left")
 
-// Uses writes claims of limited tokens. Concurrent claims of one token are written together, since single appends would
-// mostly conflict. It is safe for concurrent use.
+// Uses writes concurrent claims of one token together, since single appends would mostly conflict. It is safe for
+// concurrent use.
 type Uses struct {
 	log  ClaimLog
 	slog *slog.Logger
@@ -48,9 +48,8 @@ func NewUses(log ClaimLog, l *slog.Logger) *Uses {
 	return &Uses{log: log, slog: l, tokens: make(map[jwt.TokenID]*tokenUses)}
 }
 
-// A useChange is a claim or release on its way.
 type useChange struct {
-	token   *TokenInfo // limits the claim; written if the log is new
+	token   *TokenInfo // limits the claim
 	claim   *TokenClaim
 	release *TokenRelease
 
@@ -67,7 +66,7 @@ func (p *useChange) finish(err error) {
 }
 
 // Claim returns nil once the claim is in the token's log, and [ErrUsedUp] if no use is left. After other errors it may
-// be there, now or later. Repeating it is harmless: a claim is not written twice.
+// be there, now or later. Repeating it is harmless.
 func (u *Uses) Claim(ctx context.Context, token *TokenInfo, c *TokenClaim) error {
 	return u.submit(ctx, &useChange{token: token, claim: c, done: make(chan error, 1)})
 }
@@ -136,10 +135,10 @@ func (u *Uses) run(ctx context.Context, t *tokenUses) {
 	}
 }
 
-// write works on a batch until each member has its outcome; its error is the outcome of the rest.
+// write finishes each member of a batch; its error is the outcome of the rest.
 //
 // After a failed write it reads the tail of the log: the conflicting entry is counted, or our own is found, or the same
-// is written again under the same condition, so at most one of the two writes succeeds.
+// is written again under the same condition, so at most one write succeeds.
 func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batch []*useChange) error {
 	fresh := false // complete since the batch was taken
 	conflicts, wait := 0, useBackoff
@@ -177,7 +176,7 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batc
 		fresh = true
 		var pause time.Duration
 		if errors.Is(err, ErrConflict) && count.At > before {
-			// The nearest process wins each race, so losers wait a random time.
+			// The nearest process wins each race, so losers wait.
 			conflicts++
 			pause = rand.N(min(time.Duration(conflicts)*conflictBackoff, useBackoffMax)) //nolint:gosec // spreads load
 		} else {
@@ -192,9 +191,8 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batc
 	}
 }
 
-// plan returns an entry with all of the batch that fits, its members, and the rejected ones. It finishes what is done
-// already: a claim in the log, and a release that a fresh count does not need. Released uses count from the next entry
-// on.
+// plan returns an entry with all of the batch that fits, and the rejected members. It finishes what is done already.
+// Released uses count from the next entry on.
 func (b *UseCount) plan(batch []*useChange, fresh bool) (e *ClaimEntry, included, rejected []*useChange) {
 	e = &ClaimEntry{Schema: ClaimSchema}
 	added := map[holder]bool{}

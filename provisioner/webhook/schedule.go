@@ -9,8 +9,7 @@ import (
 // about Total.
 type Schedule struct{ First, Most, Total time.Duration }
 
-// DefaultSchedule has First and Total of Standard Webhooks' example: an endpoint may be down over a weekend. Most is
-// far shorter, so that a repaired endpoint gets its events within ten minutes.
+// DefaultSchedule lets an endpoint be down over a weekend. A repaired endpoint gets its events within ten minutes.
 var DefaultSchedule = Schedule{First: 5 * time.Second, Most: 10 * time.Minute, Total: 72 * time.Hour}
 
 // Planned returns the wait after the n-th try, from 1, without randomness.

@@ -24,8 +24,7 @@ const secretPrefix = "whsec_"
 var errSecret = errors.New("want whsec_ and 24 to 64 random bytes in base64, one secret to a line: " +
 	"(printf whsec_; openssl rand -base64 32)")
 
-// Secrets sign for an endpoint, with all of them, so that secrets can be replaced. Make them with [ParseSecrets];
-// printing them shows their number.
+// Secrets sign for an endpoint, with all of them, so that secrets can be replaced. Make them with [ParseSecrets].
 type Secrets [][]byte
 
 // maxSecrets bounds the secrets of one endpoint. Replacing one takes two.

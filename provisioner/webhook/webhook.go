@@ -50,10 +50,10 @@ type Config struct {
 	// Schedule defaults to [DefaultSchedule].
 	Schedule Schedule
 
-	// AlarmAfter is how long an endpoint must fail for an alarm. Default 5 m, so a restart raises none.
+	// AlarmAfter is how long an endpoint must fail for an alarm. Default 5 m.
 	AlarmAfter time.Duration
 
-	// Forget is how long events are kept for a webhook that is no longer configured. Default 72 h.
+	// Forget is how long events of a removed webhook are kept. Default 72 h.
 	Forget time.Duration
 
 	Version string // of muster, for the endpoint
@@ -126,7 +126,7 @@ func New(configs []Config, alarms *events.Alarms) (*Set, error) {
 	return s, nil
 }
 
-// updateAlarm raises the alarm while any webhook fails. Hooks call it concurrently, so it reads their present states.
+// Hooks call updateAlarm concurrently, so it reads their present states.
 func (s *Set) updateAlarm(ctx context.Context) {
 	s.alarms.Keep(ctx, events.AlarmWebhookFailed, func() error {
 		var causes []string

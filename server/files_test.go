@@ -135,7 +135,7 @@ func TestANodeDoesNotEnrollIfItsConfigurationCannotBeReplaced(t *testing.T) {
 	if n := len(f.requests()); n > 0 {
 		t.Errorf("asked %d times for what it cannot put in force", n)
 	}
-	disk.Mend()
+	disk.Remount()
 	a.await(server.EventConfirmed, 1)
 }
 

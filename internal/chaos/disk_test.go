@@ -48,7 +48,7 @@ func readOnlyDisk(r *run) {
 	disk.Fail()
 	r.d.p.waitFor("the provisioner stops, so that it is restarted")
 	hold(lasting(2*time.Second, 20*time.Second))
-	disk.MendAfter(func() { hold(lasting(time.Second, 5*time.Second)) })
+	disk.RemountAfter(func() { hold(lasting(time.Second, 5*time.Second)) })
 	r.recovers()
 	r.settle()
 }

@@ -129,14 +129,14 @@ func (d *Disk) Fail() {
 	}
 }
 
-// Mend mounts the disk again.
-func (d *Disk) Mend() {
+// Remount mounts the disk again.
+func (d *Disk) Remount() {
 	d.t.Helper()
-	d.MendAfter(func() {})
+	d.RemountAfter(func() {})
 }
 
-// MendAfter is Mend with a call while the disk is not mounted and its mount point is empty.
-func (d *Disk) MendAfter(away func()) {
+// RemountAfter is Remount with a call while the disk is not mounted and its mount point is empty.
+func (d *Disk) RemountAfter(away func()) {
 	d.t.Helper()
 	if err := unix.Unmount(d.Dir, unix.MNT_DETACH); err != nil {
 		d.t.Fatal(err)

@@ -14,14 +14,14 @@ type Subscription struct {
 	// Types are whole type names. Required. A change applies to all processes.
 	Types []Type
 
-	// AtOnce bounds the deliveries in hand of one process and stream. Required.
-	AtOnce int
+	// MaxInFlight bounds the deliveries in hand of one process and stream. Required.
+	MaxInFlight int
 
-	// Hold is the time limit of a delivery. Required.
-	Hold time.Duration
+	// DeliveryTimeout is the time limit of a delivery. Required.
+	DeliveryTimeout time.Duration
 
-	// Forget is how long the log keeps an unused subscription. Required.
-	Forget time.Duration
+	// ExpireAfter is how long the log keeps an unused subscription. Required.
+	ExpireAfter time.Duration
 }
 
 // A Delivery is one event for a subscriber. It comes again until it is settled.
@@ -36,8 +36,8 @@ type Settlement struct {
 	// Settled means that it need not come again.
 	Settled bool
 
-	// Again is the wait before the next delivery, if it is not settled.
-	Again time.Duration
+	// RetryAfter is the wait before the next delivery, if it is not settled.
+	RetryAfter time.Duration
 }
 
 // Subscriptions are kept by a log of events.

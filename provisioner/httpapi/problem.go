@@ -139,7 +139,7 @@ func ProblemOf(err error) *Problem {
 // loginProblem keeps details from strangers; the log has them.
 func loginProblem(err error) *Problem {
 	p := &Problem{Detail: login.ErrLogin.Error(), Status: http.StatusUnauthorized}
-	var untimely *login.UntimelyError
+	var untimely *login.ValidityError
 	switch {
 	case errors.Is(err, login.ErrLimited):
 		p.Detail, p.Status = login.ErrLimited.Error(), http.StatusTooManyRequests

@@ -29,18 +29,18 @@ var (
 	ErrLimited = errors.New("too many failed logins from this address")
 )
 
-// An UntimelyError means that a credential is not valid now, by our clock. Its text may be shown.
-type UntimelyError struct {
+// A ValidityError means that a credential is not valid now, by our clock. Its text may be shown.
+type ValidityError struct {
 	Err error
 }
 
 // Error implements error.
-func (e *UntimelyError) Error() string { return e.Err.Error() }
+func (e *ValidityError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
-func (e *UntimelyError) Unwrap() error { return e.Err }
+func (e *ValidityError) Unwrap() error { return e.Err }
 
-// asValidityError returns an *UntimelyError if err says that the leaf itself is not valid now.
+// asValidityError returns a *ValidityError if err says that the leaf itself is not valid now.
 func asValidityError(err error, leaf *x509.Certificate, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || !leaf.Equal(invalid.Cert) {
@@ -50,7 +50,7 @@ func asValidityError(err error, leaf *x509.Certificate, now time.Time) error {
 	if now.Before(leaf.NotBefore) {
 		when, edge = "begins", leaf.NotBefore
 	}
-	return &UntimelyError{fmt.Errorf("the certificate %s %s, the time here is %s", when,
+	return &ValidityError{fmt.Errorf("the certificate %s %s, the time here is %s", when,
 		edge.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
 }
 
@@ -80,7 +80,7 @@ func New(p *provisioner.Provisioner) *Verifier {
 }
 
 // Certificate returns the operator of leaf, whose key the TLS peer has. source is the peer's address. Errors wrap
-// [ErrLogin], [ErrLimited], [trust.ErrRevocationsUnknown] or [provisioner.ErrClock], and perhaps an *[UntimelyError].
+// [ErrLogin], [ErrLimited], [trust.ErrRevocationsUnknown] or [provisioner.ErrClock], and perhaps a *[ValidityError].
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate,
 	source string,
 ) (*Login, error) {
@@ -127,7 +127,7 @@ func (v *Verifier) Token(ctx context.Context, text, source string) (*Login, erro
 		}
 		claims, err := token.Verify(key, v.cfg.Installation, v.cfg.Now())
 		if errors.Is(err, jwt.ErrOperatorTime) {
-			err = &UntimelyError{err}
+			err = &ValidityError{err}
 		}
 		if err == nil {
 			expires = claims.ExpiresAt

@@ -80,7 +80,7 @@ func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string, cause
 				By:       cause.By,
 				Why:      cause.Why,
 			})
-			u.Give(entry.Releases[len(entry.Releases)-1])
+			u.Release(entry.Releases[len(entry.Releases)-1])
 			decided = append(decided, u.TokenUse)
 		}
 		_, err = t.store.AppendClaims(ctx, tid, entry, l.At)

@@ -34,7 +34,7 @@ func (s *Subscriptions) Subscribe(ctx context.Context, sub events.Subscription,
 		c := consumerOf(sub, subjects)
 		g.Go(func() {
 			// never ErrDamaged
-			_ = s.poll(ctx, stream, resubscribePause, func() error { return s.serve(ctx, stream, c, sub.AtOnce, each) })
+			_ = s.poll(ctx, stream, resubscribePause, func() error { return s.serve(ctx, stream, c, sub.MaxInFlight, each) })
 		})
 	}
 	g.Wait()
@@ -80,13 +80,13 @@ func subjectsOf(types []events.Type) map[string][]string {
 func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: sub.Name, DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: sub.Hold, InactiveThreshold: sub.Forget, MaxDeliver: -1, MaxAckPending: maxAckPending,
+		AckWait: sub.DeliveryTimeout, InactiveThreshold: sub.ExpireAfter, MaxDeliver: -1, MaxAckPending: maxAckPending,
 		FilterSubjects: subjects,
 	}
 }
 
 // serve returns once all deliveries are settled.
-func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int,
+func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, maxInFlight int,
 	each func(context.Context, *events.Delivery) events.Settlement,
 ) error {
 	consumer, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (jetstream.Consumer, error) {
@@ -104,7 +104,7 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 	var g sync.WaitGroup
 	defer g.Wait()
 	defer messages.Stop()
-	slots := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, maxInFlight)
 	for {
 		select {
 		case slots <- struct{}{}:
@@ -142,8 +142,8 @@ func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.
 	switch {
 	case done.Settled:
 		err = m.DoubleAck(told)
-	case done.Again > 0:
-		err = m.NakWithDelay(done.Again)
+	case done.RetryAfter > 0:
+		err = m.NakWithDelay(done.RetryAfter)
 	default:
 		err = m.Nak()
 	}

@@ -16,7 +16,7 @@ import (
 
 // wanted is a subscription of refusals and attempts.
 var wanted = events.Subscription{Name: "webhook-test", Types: []events.Type{events.Refused, events.Attempt},
-	AtOnce: 2, Hold: time.Minute, Forget: time.Hour}
+	MaxInFlight: 2, DeliveryTimeout: time.Minute, ExpireAfter: time.Hour}
 
 // follower reads a subscription, and answers with the result of settle, until stop.
 type follower struct {
@@ -117,7 +117,7 @@ func TestSubscriptionContinuesInAnotherProcess(t *testing.T) {
 	s, stop := start(t, dir)
 	st := open(t, s)
 	f := subscribed(t, st, func(d *events.Delivery) events.Settlement {
-		return events.Settlement{Settled: d.Event.Type == events.Attempt, Again: time.Millisecond}
+		return events.Settlement{Settled: d.Event.Type == events.Attempt, RetryAfter: time.Millisecond}
 	})
 	placed(t, s)
 	st.Emit(events.Event{Type: events.Enrolled, Node: string(web1), Time: time.Now()})

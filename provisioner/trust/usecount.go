@@ -51,8 +51,8 @@ func (u *Use) Claimed() (newest time.Time) {
 	return newest
 }
 
-// Give applies a release.
-func (u *Use) Give(r TokenRelease) {
+// Release applies a release.
+func (u *Use) Release(r TokenRelease) {
 	u.claims = slices.DeleteFunc(u.claims, func(c TokenClaim) bool { return r.All || c.Attempt == r.Attempt })
 	if !u.Held() {
 		u.State, u.ReleasedAt, u.ReleasedBy, u.Why = UseReleased, r.At, r.By, r.Why
@@ -109,7 +109,7 @@ func (b *UseCount) Apply(e *ClaimEntry, at Revision) {
 		if u == nil || !u.Held() {
 			continue
 		}
-		if u.Give(r); !u.Held() {
+		if u.Release(r); !u.Held() {
 			b.Held--
 		}
 	}

@@ -31,8 +31,8 @@ type hook struct {
 func (h *hook) subscription() events.Subscription {
 	// Longer than a delivery, so that no other process takes its event.
 	const longer = 2
-	return events.Subscription{Name: "webhook-" + h.cfg.Name, Types: h.cfg.Events, AtOnce: maxRequests,
-		Hold: longer * h.cfg.Timeout, Forget: h.cfg.Forget}
+	return events.Subscription{Name: "webhook-" + h.cfg.Name, Types: h.cfg.Events, MaxInFlight: maxRequests,
+		DeliveryTimeout: longer * h.cfg.Timeout, ExpireAfter: h.cfg.ExpireAfter}
 }
 
 // deliver tries to deliver an event, once. After a crash at any step it comes again.
@@ -55,7 +55,7 @@ func (h *hook) deliver(ctx context.Context, d *events.Delivery) events.Settlemen
 	}
 	givenUp := d.Tries >= h.tries
 	h.failed(ctx, d, answer.Cause, givenUp)
-	return events.Settlement{Settled: givenUp, Again: h.cfg.Schedule.Wait(d.Tries, retryAfter)}
+	return events.Settlement{Settled: givenUp, RetryAfter: h.cfg.Schedule.Wait(d.Tries, retryAfter)}
 }
 
 // isOwnAlarm reports whether an event is this webhook's alarm, which cannot be delivered either.

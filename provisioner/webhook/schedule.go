@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// A Schedule doubles the wait between tries from First to Most, plus or minus a quarter at random, and gives up after
+// A Schedule doubles the wait between tries from First to Max, plus or minus a quarter at random, and gives up after
 // about Total.
-type Schedule struct{ First, Most, Total time.Duration }
+type Schedule struct{ First, Max, Total time.Duration }
 
 // DefaultSchedule lets an endpoint be down over a weekend. A repaired endpoint gets its events within ten minutes.
-var DefaultSchedule = Schedule{First: 5 * time.Second, Most: 10 * time.Minute, Total: 72 * time.Hour}
+var DefaultSchedule = Schedule{First: 5 * time.Second, Max: 10 * time.Minute, Total: 72 * time.Hour}
 
 // Planned returns the wait after the n-th try, from 1, without randomness.
 func (s Schedule) Planned(n int) time.Duration {
 	wait := s.First
-	for ; n > 1 && wait < s.Most; n-- {
+	for ; n > 1 && wait < s.Max; n-- {
 		wait *= 2
 	}
-	return min(wait, s.Most)
+	return min(wait, s.Max)
 }
 
-// Wait returns the wait after the n-th try, from 1. An endpoint may ask for more, up to Most.
+// Wait returns the wait after the n-th try, from 1. An endpoint may ask for more, up to Max.
 func (s Schedule) Wait(n int, retryAfter time.Duration) time.Duration {
 	const quarter = 4
 	wait := s.Planned(n)
 	//nolint:gosec // spreads load, hides nothing
 	wait += time.Duration((rand.Float64()*2 - 1) * float64(wait) / quarter)
-	return max(wait, min(retryAfter, s.Most))
+	return max(wait, min(retryAfter, s.Max))
 }
 
 // Tries is how often an event is tried. The log counts tries; clocks jump.

@@ -29,14 +29,14 @@ func TestWaitsGrow(t *testing.T) {
 	if got := s.Wait(1, 2*time.Minute); got != 2*time.Minute {
 		t.Errorf("an endpoint that wants two minutes gets %v", got)
 	}
-	if got := s.Wait(1, time.Hour); got != s.Most {
-		t.Errorf("an endpoint that wants an hour gets %v, want %v", got, s.Most)
+	if got := s.Wait(1, time.Hour); got != s.Max {
+		t.Errorf("an endpoint that wants an hour gets %v, want %v", got, s.Max)
 	}
 	var all time.Duration
 	for n := 1; n < s.Tries(); n++ {
 		all += s.Planned(n)
 	}
-	if all < s.Total || all > s.Total+s.Most {
+	if all < s.Total || all > s.Total+s.Max {
 		t.Errorf("%d tries take %v, want %v", s.Tries(), all, s.Total)
 	}
 }

@@ -53,8 +53,8 @@ type Config struct {
 	// AlarmAfter is how long an endpoint must fail for an alarm. Default 5 m.
 	AlarmAfter time.Duration
 
-	// Forget is how long events of a removed webhook are kept. Default 72 h.
-	Forget time.Duration
+	// ExpireAfter is how long events of a removed webhook are kept. Default 72 h.
+	ExpireAfter time.Duration
 
 	Version string // of muster, for the endpoint
 
@@ -67,7 +67,7 @@ func (cfg Config) withDefaults() Config {
 	if cfg.Schedule == (Schedule{}) {
 		cfg.Schedule = DefaultSchedule
 	}
-	cfg.AlarmAfter, cfg.Forget = cmp.Or(cfg.AlarmAfter, 5*time.Minute), cmp.Or(cfg.Forget, 72*time.Hour)
+	cfg.AlarmAfter, cfg.ExpireAfter = cmp.Or(cfg.AlarmAfter, 5*time.Minute), cmp.Or(cfg.ExpireAfter, 72*time.Hour)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}

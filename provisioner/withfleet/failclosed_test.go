@@ -324,7 +324,7 @@ func TestAStartOnAReadOnlyDisk(t *testing.T) {
 	if err == nil || f.Context().Err() != nil || !strings.Contains(err.Error(), "read-only file system") || !strings.Contains(err.Error(), d.Dir) {
 		t.Errorf("start = %v, want an error at once with the directory", err)
 	}
-	d.Mend()
+	d.Remount()
 	f.Start()
 	f.Check()
 }

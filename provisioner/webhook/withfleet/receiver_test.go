@@ -129,7 +129,7 @@ func (r *receiver) config(name string, events ...string) daemon.WebhookConfig {
 }
 
 // soon is a schedule for tests: retries come within a tenth of a second, for a long time.
-var soon = webhook.Config{Schedule: webhook.Schedule{First: 10 * time.Millisecond, Most: 50 * time.Millisecond,
+var soon = webhook.Config{Schedule: webhook.Schedule{First: 10 * time.Millisecond, Max: 50 * time.Millisecond,
 	Total: time.Hour}}
 
 // newFleet starts a fleet with webhooks.

@@ -156,7 +156,7 @@ func TestEventIsGivenUp(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, http.StatusInternalServerError, nil)
 	f := newFleet(t, webhook.Config{Schedule: webhook.Schedule{First: 10 * time.Millisecond,
-		Most: 20 * time.Millisecond, Total: 50 * time.Millisecond}}, r.config("pager", "attempt"))
+		Max: 20 * time.Millisecond, Total: 50 * time.Millisecond}}, r.config("pager", "attempt"))
 	rogue(t, f, "web2.example.net")
 	f.Eventually("it is given up, and an alarm says so", func() bool {
 		h := hooks(t, f)[0]
@@ -221,7 +221,7 @@ func TestRemovedWebhookIsForgotten(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, http.StatusOK, nil)
 	change := soon
-	change.Forget = time.Second
+	change.ExpireAfter = time.Second
 	list := make(chan []daemon.WebhookConfig, 1)
 	list <- []daemon.WebhookConfig{r.config("a", "attempt", "alarm"), r.config("b", "alarm")}
 	f := testbed.New(t, testbed.Options{Webhooks: change, Edit: func(c *daemon.Config) { c.Webhooks = <-list }})

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Closed returns a directory in which nothing can be created. For root it is sysfs; if that is mounted read-only, as in
+// Unwritable returns a directory in which nothing can be created. For root it is sysfs; if that is mounted read-only, as in
 // some containers, the error would differ and the test is skipped.
-func Closed(t testing.TB) string {
+func Unwritable(t testing.TB) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		dir := filepath.Join(t.TempDir(), "closed")

@@ -27,8 +27,8 @@
 // empty. Other members are refused, so that a misspelled "defer" admits no node. Standard error goes to the log. The
 // exit status must be 0.
 //
-// The process gets only PATH, HOME, LANG, TZ and TMPDIR, since our environment may hold a passphrase. It leads a process
-// group, which is killed when it ends or times out. Facts in its input are unproven.
+// The process gets only PATH, HOME, LANG, TZ and TMPDIR, since our environment may hold a passphrase. It leads a
+// process group, which is killed when it ends or times out. Facts in its input are unproven.
 package helper
 
 import (

@@ -62,7 +62,8 @@ func TestConfigure(t *testing.T) {
 		want   *helper.Response // nil: an error
 		err    error
 	}{
-		"configuration": {`echo '{"configuration": {"a": "1", "b": ""}, "action_policies": {"rpcutil": "policy default deny"}, "opa_policies": {"choria-x.y_z": "package x"}}'`,
+		"configuration": {`echo '{"configuration": {"a": "1", "b": ""}, "action_policies": {"rpcutil": "policy default deny"},
+			"opa_policies": {"choria-x.y_z": "package x"}}'`,
 			&helper.Response{Files: wire.Files{Configuration: map[string]string{"a": "1", "b": ""},
 				ActionPolicies: map[string]string{"rpcutil": "policy default deny"},
 				OPAPolicies:    map[string]string{"choria-x.y_z": "package x"}}}, nil},
@@ -70,10 +71,12 @@ func TestConfigure(t *testing.T) {
 			nil},
 		"shutdown":       {`echo '{"shutdown": true, "msg": "no"}'`, &helper.Response{Shutdown: true, Msg: "no"}, nil},
 		"nothing to say": {`echo '{}'`, &helper.Response{}, nil},
-		"nulls": {`echo '{"defer": null, "shutdown": null, "msg": null, "configuration": null, "action_policies": null, "opa_policies": null}'`,
+		"nulls": {`echo '{"defer": null, "shutdown": null, "msg": null, "configuration": null,
+			"action_policies": null, "opa_policies": null}'`,
 			&helper.Response{}, nil},
 		"all that Choria's print": {
-			`echo '{"defer": false, "shutdown": false, "msg": "", "key": "", "certificate": "", "ca": "", "ssldir": "", "server_claims": null, "upgrade": "", "configuration": {}, "action_policies": {}, "opa_policies": {}}'`,
+			`echo '{"defer": false, "shutdown": false, "msg": "", "key": "", "certificate": "", "ca": "", "ssldir": "",
+			"server_claims": null, "upgrade": "", "configuration": {}, "action_policies": {}, "opa_policies": {}}'`,
 			&helper.Response{Files: wire.Files{Configuration: map[string]string{}, ActionPolicies: map[string]string{},
 				OPAPolicies: map[string]string{}}}, nil},
 		"input not read":           {`echo '{}'; exit 0`, &helper.Response{}, nil},
@@ -307,7 +310,8 @@ func TestEscapedProcess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "pid")
-			h := newHelper(t, `setsid sh -c 'echo $$ > "$0.tmp"; mv "$0.tmp" "$0"; exec sleep 1000' "$1" & while ! [ -e "$1" ]; do :; done; `+end,
+			h := newHelper(t, `setsid sh -c 'echo $$ > "$0.tmp"; mv "$0.tmp" "$0"; exec sleep 1000' "$1" &
+				while ! [ -e "$1" ]; do :; done; `+end,
 				func(c *helper.Config) { c.Command, c.Timeout = append(c.Command, file), 2*time.Second })
 			start := time.Now()
 			got, err := h.Configure(t.Context(), web1)
@@ -391,7 +395,8 @@ func TestConcurrency(t *testing.T) {
 func TestLog(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	h := newHelper(t, `i=0; while [ $i -lt 2000 ]; do echo "line $i of many"; i=$((i+1)); done >&2; echo '{"configuration": {"password": "swordfish"}'; exit 1`,
+	h := newHelper(t, `i=0; while [ $i -lt 2000 ]; do echo "line $i of many"; i=$((i+1)); done >&2
+		echo '{"configuration": {"password": "swordfish"}'; exit 1`,
 		func(c *helper.Config) { c.Log = slog.New(slog.NewTextHandler(&b, nil)) })
 	_, err := h.Configure(t.Context(), web1)
 	if !errors.Is(err, helper.ErrFailed) {

@@ -121,7 +121,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	text := scrape(t, metrics.New("v1", everything))
 	var b strings.Builder
 	b.WriteString("| metric | type | labels | meaning |\n|---|---|---|---|\n")
-	for _, m := range regexp.MustCompile(`(?m)^# HELP (muster_\w+) (.*)\n# TYPE \w+ (\w+)\n\w+(?:{(.*)})?`).FindAllStringSubmatch(text, -1) {
+	metric := regexp.MustCompile(`(?m)^# HELP (muster_\w+) (.*)\n# TYPE \w+ (\w+)\n\w+(?:{(.*)})?`)
+	for _, m := range metric.FindAllStringSubmatch(text, -1) {
 		labels := regexp.MustCompile(`(\w+)="[^"]*",?`).ReplaceAllString(m[4], "`$1` ")
 		labels = strings.ReplaceAll(strings.TrimSpace(labels), " `le`", "")
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m[1], m[3], labels, m[2])

@@ -45,8 +45,9 @@ func enrolled(id wire.Identity) *provisioner.Record {
 			NotAfter: at.Add(time.Hour), Digest: hash, OfferedAt: at},
 		Token: "0f1e2d3c4b5a69780f1e2d3c4b5a6978", Signer: "ed25519:0f1e2d3c4b5a6978", Site: "ams1", Source: "10.1.2.3",
 		OwnedSince: at,
-		Terms:      []byte(`{"chs":true,"chu":"nats://broker.example.net:4222","ou":"choria","purpose":"choria_provisioning"}`),
-		Agent:      "muster-server 1.0", Boot: wire.NewID(),
+		Terms: []byte(`{"chs":true,"chu":"nats://broker.example.net:4222","ou":"choria",` +
+			`"purpose":"choria_provisioning"}`),
+		Agent: "muster-server 1.0", Boot: wire.NewID(),
 		Decision:        provisioner.Decided{Reason: provisioner.ReasonNew, Policy: hash, Allowed: "policy"},
 		FirstEnrolledAt: at, UpdatedAt: at,
 	}

@@ -139,7 +139,8 @@ func TestNodeEvents(t *testing.T) {
 		}
 	}
 	st.Emit(events.Event{Type: events.Attempt, Time: at, Node: string(web1), Code: wire.CodeTokenInvalid})
-	alive := []byte(`{"specversion":"1.0","type":"io.muster.node.revoked","time":"2001-01-01T00:00:00Z","data":{"serial":"5b1f","node":"web2.example.net","by":"me"}}`)
+	alive := []byte(`{"specversion":"1.0","type":"io.muster.node.revoked","time":"2001-01-01T00:00:00Z",` +
+		`"data":{"serial":"5b1f","node":"web2.example.net","by":"me"}}`)
 	for range 3 {
 		if err := s.conn.PublishMsg(&nats.Msg{Subject: wire.EventSubject(web1, "alive"), Data: alive}); err != nil {
 			t.Fatal(err)

@@ -21,7 +21,8 @@ import (
 // lived is a node's own event, of that many bytes and a few more.
 func lived(kind string, padding int) []byte {
 	return fmt.Appendf(nil,
-		`{"specversion":"1.0","id":"1","source":"x","type":"io.muster.server.%s","time":"2026-03-01T12:00:00Z","data":{"version":"1","said":%q}}`,
+		`{"specversion":"1.0","id":"1","source":"x","type":"io.muster.server.%s","time":"2026-03-01T12:00:00Z",`+
+			`"data":{"version":"1","said":%q}}`,
 		kind, strings.Repeat("x", padding))
 }
 

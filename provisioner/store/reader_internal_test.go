@@ -64,7 +64,8 @@ func TestPausedReaderContinues(t *testing.T) {
 		}
 	}
 	l, err := s.openReader(ctx, streamNodes,
-		jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}, jetstream.PullMaxMessages(1))
+		jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy},
+		jetstream.PullMaxMessages(1))
 	if err != nil {
 		t.Fatal(err)
 	}

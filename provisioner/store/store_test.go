@@ -414,8 +414,9 @@ func TestDurableStreamsKeepEverything(t *testing.T) {
 		names = append(names, info.Config.Name)
 		infos[info.Config.Name] = info
 	}
-	if want := []string{"MUSTER_ALIVE", "MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_COMPONENTS", "MUSTER_ENTRIES",
-		"MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_LIFECYCLE", "MUSTER_NODES", "MUSTER_REVOCATIONS", "MUSTER_WAITING"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
+	want := []string{"MUSTER_ALIVE", "MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_COMPONENTS", "MUSTER_ENTRIES",
+		"MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_LIFECYCLE", "MUSTER_NODES", "MUSTER_REVOCATIONS", "MUSTER_WAITING"}
+	if !slices.Equal(slices.Sorted(slices.Values(names)), want) {
 		t.Fatalf("streams %v, want %v", names, want)
 	}
 	for name, info := range infos {

@@ -70,7 +70,8 @@ func (w *Watermark) Missing(found map[string]Mark) error {
 		case now.Last < before.Last || now.Messages < before.Messages || now.Subjects < before.Subjects:
 			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages up to sequence %d for %d keys, %s it had "+
 				"%d up to %d for %d",
-				ErrDamaged, name, now.Messages, now.Last, now.Subjects, since, before.Messages, before.Last, before.Subjects))
+				ErrDamaged, name, now.Messages, now.Last, now.Subjects, since, before.Messages, before.Last,
+				before.Subjects))
 		case keepsAll(name) && now.Last-now.Messages > before.Last-before.Messages:
 			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages, but its last sequence is %d",
 				ErrDamaged, name, now.Messages, now.Last))

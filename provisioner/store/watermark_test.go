@@ -103,7 +103,11 @@ func TestWatermarkReportsMissingData(t *testing.T) {
 			mark.Last, mark.Messages = 99, 99
 			m["MUSTER_CLAIMS"] = mark
 		}, true},
-		"a hole inside": {func(m map[string]store.Mark) { nodes := nodes; nodes.Messages = 90; m["MUSTER_NODES"] = nodes }, true},
+		"a hole inside": {func(m map[string]store.Mark) {
+			nodes := nodes
+			nodes.Messages = 90
+			m["MUSTER_NODES"] = nodes
+		}, true},
 		"a hole, and more": {func(m map[string]store.Mark) {
 			mark := mark
 			mark.Last, mark.Messages = 130, 110

@@ -7,8 +7,8 @@ import (
 	"muster/provisioner/ca"
 )
 
-// ReadAuthorities describes the certificates of the authorities that a configuration file names, the present one
-// first. It reads no key, and does not check whether the certificates belong together.
+// ReadAuthorities describes the certificate authorities of a configuration file, the current one first. It reads no key
+// and verifies no chain.
 func ReadAuthorities(path string) ([]ca.CertificateInfo, error) {
 	cfg, err := daemon.ReadConfig(path)
 	if err != nil {

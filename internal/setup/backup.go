@@ -11,25 +11,22 @@ import (
 	"muster/provisioner/store"
 )
 
-// A BackupInfo is what is known of a backup that was read to its end.
+// A BackupInfo describes a backup that was read to its end.
 type BackupInfo struct {
 	backup.Header
 	backup.Summary
 
-	takes int64 // bytes on the disk, once it is a store; of a file that was checked
+	takes int64 // bytes on disk as a store, set by CheckBackup
 }
 
-// besideMessage is what a store keeps with a message, in bytes: 22 in front of it, 8
-// behind, and what its index takes; the latter chosen.
+// besideMessage is the overhead of a stored message: 22 bytes before it, 8 after it, and its share of the index.
 const besideMessage = 64
 
-// ErrUnknown means that something in a backup is none of this version of muster, and so
-// cannot be restored by it. Another version has written it; one that is as new can.
-var ErrUnknown = errors.New("this version of muster cannot read what is in it")
+// ErrUnknown means that a newer version of muster wrote the backup, and must restore it.
+var ErrUnknown = errors.New("this version of muster cannot read its content")
 
-// CheckBackup reads a backup to its end and checks that it is whole, or the error wraps
-// [backup.ErrDamaged], and that this version of muster can restore it, or it wraps
-// [ErrUnknown]. each is called with every message.
+// CheckBackup reads a backup to its end, and calls each for every message. The error wraps [backup.ErrDamaged] if it is
+// not whole, or [ErrUnknown].
 func CheckBackup(ctx context.Context, r io.Reader, each func()) (*BackupInfo, error) {
 	var takes int64
 	info, err := readBackup(r, func(m *backup.Message) error {
@@ -64,8 +61,7 @@ func CheckBackupFile(ctx context.Context, path string, each func()) (*BackupInfo
 	return info, nil
 }
 
-// readBackup calls each for every message of a backup, and returns what it is
-// once it is known to be whole.
+// readBackup calls each for every message, and returns nil unless the backup is whole.
 func readBackup(r io.Reader, each func(*backup.Message) error) (*BackupInfo, error) {
 	b, err := backup.NewReader(r)
 	if err != nil {

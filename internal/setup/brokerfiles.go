@@ -19,7 +19,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-// Names of the files of a server outside of the process, in its directory.
+// Files of an external server.
 const (
 	serverConfigFile      = "nats-server.conf"
 	serverCertificateFile = "certificate.pem"
@@ -29,19 +29,17 @@ const (
 
 // BrokerServer is a nats-server that `muster broker config` configures.
 type BrokerServer struct {
-	// Name, Listen, StoreDir, limits and cluster are those of the server. Its
-	// certificate, keys and authority are set here.
+	// Certificate, keys and authority are set here.
 	broker.ServerConfig
 
-	// Dir is where its files are to be on its machine. Required.
+	// Dir is the directory of the files on the server's machine. Required.
 	Dir string
 
-	// Keys finds the passphrase of encrypted keys.
+	// Keyring finds the passphrase of encrypted keys.
 	Keyring keyfile.Ring
 }
 
-// Text returns the configuration of the server for the installation whose
-// provisioner.yaml is at path.
+// Text returns the server's configuration for the installation with the provisioner.yaml at path.
 func (s BrokerServer) Text(path string) (string, error) {
 	cfg, err := daemon.ReadConfig(path)
 	if err != nil {
@@ -52,7 +50,8 @@ func (s BrokerServer) Text(path string) (string, error) {
 
 func (s BrokerServer) text(cfg daemon.Config, path string) (string, error) {
 	if cfg.Broker.URL == "" {
-		return "", fmt.Errorf("%s: broker.url: missing: this provisioner has a broker of its own; 'muster provisioner init --broker-urls' sets one up for others", path)
+		return "", fmt.Errorf("%s: broker.url: missing: this provisioner has its own broker; "+
+			"'muster provisioner init --broker-urls' sets one up for external brokers", path)
 	}
 	keys, err := daemon.LoadBrokerKeys(&cfg.Broker.External)
 	if err != nil {
@@ -74,13 +73,13 @@ func (s BrokerServer) text(cfg daemon.Config, path string) (string, error) {
 			return "", err
 		}
 	}
-	s.Certificate, s.Key, s.CA = filepath.Join(s.Dir, serverCertificateFile), filepath.Join(s.Dir, serverKeyFile), filepath.Join(s.Dir, serverCAFile)
+	s.Certificate = filepath.Join(s.Dir, serverCertificateFile)
+	s.Key, s.CA = filepath.Join(s.Dir, serverKeyFile), filepath.Join(s.Dir, serverCAFile)
 	return s.ServerConfig.Text()
 }
 
-// Write makes dir with all that the server needs: its configuration, a key, a
-// certificate of the installation's authority, and the authority's roots: all of it,
-// or nothing. It must be missing: nothing is ever overwritten.
+// Write makes dir with the server's configuration, key, certificate and roots: all of it or nothing. dir must not
+// exist.
 func (s BrokerServer) Write(path, dir string) error {
 	cfg, err := daemon.ReadConfig(path)
 	if err != nil {
@@ -103,10 +102,8 @@ func (s BrokerServer) Write(path, dir string) error {
 	})
 }
 
-// Renew puts a new key and certificate, and the authority's roots as they are
-// now, in the place of those in dir, one file after the other; the server reads
-// them when it is told to reload. A kill in between leaves a key that is not the
-// certificate's, which a reload refuses: renew again.
+// Renew replaces key, certificate and roots in dir, file by file; the server reads them at its next reload. After a
+// crash in between, a reload refuses the mismatched key: renew again.
 func (s BrokerServer) Renew(path, dir string) error {
 	cfg, err := daemon.ReadConfig(path)
 	if err != nil {
@@ -119,8 +116,7 @@ func (s BrokerServer) Renew(path, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, serverKeyFile)); err != nil {
 		return fmt.Errorf("%w: want the directory that `muster broker config --write` made", err)
 	}
-	// One that cannot be read is replaced, whoever's it was.
-	// Whose it is says its URI: all servers have the names under which nodes look for any.
+	// An unreadable certificate is replaced. The owner is in the URI: all servers share the DNS names.
 	if old, err := daemon.ReadCertificates(filepath.Join(dir, serverCertificateFile)); err == nil {
 		if _, name, err := wire.RoleOf(old[0], cfg.TrustDomain); err == nil && name != s.Name {
 			return fmt.Errorf("%s is the certificate of %s, not of %s: give the server's own name, or another directory",
@@ -130,13 +126,12 @@ func (s BrokerServer) Renew(path, dir string) error {
 	var errs []error
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		errs = append(errs, renameio.WriteFile(path, content, 0o600), giveToOwnerOf(dir, path)) // the server need not be root
+		errs = append(errs, renameio.WriteFile(path, content, 0o600), giveToOwnerOf(dir, path)) // the server may not run as root
 	}
 	return errors.Join(errs...)
 }
 
-// certificate issues the server's certificate and returns it with all that goes
-// with it, by the names of files.
+// certificate issues the server's certificate, and returns it with key and roots by file name.
 func (s BrokerServer) certificate(cfg daemon.Config) (map[string][]byte, error) {
 	ring := cfg.Keyring(&s.Keyring)
 	defer ring.Forget()
@@ -159,6 +154,8 @@ func (s BrokerServer) certificate(cfg daemon.Config) (map[string][]byte, error) 
 		return nil, err
 	}
 	return map[string][]byte{
-		serverKeyFile: text, serverCertificateFile: []byte(issued.Chain + authority.RootsPEM()), serverCAFile: []byte(authority.RootsPEM()),
+		serverKeyFile:         text,
+		serverCertificateFile: []byte(issued.Chain + authority.RootsPEM()),
+		serverCAFile:          []byte(authority.RootsPEM()),
 	}, nil
 }

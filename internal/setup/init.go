@@ -1,5 +1,5 @@
-// Package setup makes and changes the files of an installation: its first ones, another authority, a joined provisioner,
-// and the store, by a restore or with an accepted loss.
+// Package setup makes and changes the files of an installation: the initial ones, a new authority, and the store, by a
+// restore or an accepted loss.
 package setup
 
 import (
@@ -31,24 +31,24 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// An Installation is what [Init] makes, as `muster provisioner init` does.
+// An Installation is what [Init] makes.
 type Installation struct {
-	Name          string   // of provisioner and broker: a host name. Required
+	Name          string   // host name of provisioner and broker. Required
 	TrustDomain   string   // host name. Required
 	Site          string   // optional
-	Listen        string   // host:port; "" is 127.0.0.1:4222
-	BrokerNames   []string // host names nodes use; none is Name
-	Addresses     []string // IP addresses nodes use
+	Listen        string   // host:port; "": 127.0.0.1:4222
+	BrokerNames   []string // host names for nodes; none: Name
+	Addresses     []string // IP addresses for nodes
 	TrustFirstUse bool     // the open policy, for labs
-	Cluster       string   // URLs of the servers of a NATS cluster, in place of Listen; "" is none
-	Replicas      int      // of the store on them; 0 is 3
-	Passphrase    []byte   // encrypts all private keys; none leaves them plain
-	Dir           string   // set by Init: where it is, for the units
+	Cluster       string   // URLs of a NATS cluster, instead of Listen
+	Replicas      int      // of the store on the cluster; 0: 3
+	Passphrase    []byte   // encrypts all private keys; none: plain
+	Dir           string   // for the units; set by Init
 	Now           func() time.Time
 }
 
-// BrokerURLs is what tokens and nodes are given: the broker's names with its
-// port, comma separated; of a cluster, its servers.
+// BrokerURLs are the addresses for tokens and nodes, comma separated: the broker's names with its port, or the
+// cluster's servers.
 func (s Installation) BrokerURLs() string {
 	if s.Cluster != "" {
 		return strings.NewReplacer("tls://", "", "nats://", "").Replace(s.Cluster)
@@ -64,8 +64,8 @@ func (s Installation) BrokerURLs() string {
 	return strings.Join(urls, ",")
 }
 
-// Init writes a complete, working setup into dir, which must be missing or
-// empty: either all of it appears or nothing. Nothing is ever overwritten. The error lists everything wrong with s.
+// Init writes a complete installation into dir, which must be missing or empty: all of it or nothing. The error lists
+// every fault of s.
 func Init(dir string, s Installation) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -82,10 +82,10 @@ func Init(dir string, s Installation) error {
 		if err := s.write(w); err != nil {
 			return err
 		}
-		// An empty directory gives way. If it has been filled meanwhile, this fails and nothing is lost.
+		// Fails harmlessly if the directory was filled meanwhile.
 		err := os.Remove(dir)
 		if errors.Is(err, syscall.EBUSY) {
-			return fmt.Errorf("%s: has a disk or a volume mounted on it, whose place nothing can take: give a directory in it, such as %s",
+			return fmt.Errorf("%s: has a volume mounted on it, and cannot be replaced: give a directory in it, such as %s",
 				dir, filepath.Join(dir, "provisioner"))
 		}
 		if errors.Is(err, fs.ErrNotExist) {
@@ -95,9 +95,9 @@ func Init(dir string, s Installation) error {
 	})
 }
 
-// placeFor returns where a setup goes that is to be dir, which must be missing or empty. Links are followed.
+// placeFor returns dir without links. It must be missing or empty.
 func placeFor(dir string) (string, error) {
-	if strings.ContainsFunc(dir, unicode.IsControl) { // units and what init prints have it in a line
+	if strings.ContainsFunc(dir, unicode.IsControl) { // units and the output of init have it in a line
 		return "", fmt.Errorf("%q: has a control character in its name: give another directory", dir)
 	}
 	entries, err := os.ReadDir(dir)
@@ -110,7 +110,7 @@ func placeFor(dir string) (string, error) {
 		return "", err
 	}
 	if dir = filepath.Clean(dir); dir == "." {
-		return "", errors.New(".: is where you are, and the new setup takes its place: name it from the directory above")
+		return "", errors.New(".: is the current directory, which is replaced: name it from the directory above")
 	}
 	if place, err := filepath.EvalSymlinks(dir); err == nil {
 		return place, nil
@@ -118,8 +118,7 @@ func placeFor(dir string) (string, error) {
 	return dir, nil
 }
 
-// Check reports everything wrong with s at once, each line naming the flag of
-// init that sets it.
+// Check reports every fault of s, by flag of init.
 func (s *Installation) Check() error {
 	v := &daemon.Mistakes{}
 	v.Name("--host", s.Name)
@@ -146,7 +145,6 @@ func (s *Installation) Check() error {
 	return v.Err()
 }
 
-// complete fills in defaults.
 func (s *Installation) complete() {
 	if s.Listen == "" {
 		s.Listen = "127.0.0.1:4222"
@@ -165,14 +163,13 @@ func (s *Installation) complete() {
 	}
 }
 
-// nameServers adds the names and addresses in the URLs of a cluster to those
-// that its servers' certificates are for: provisioners look for them there, and
-// nodes do, too, as a rule.
+// nameServers adds the hosts of a cluster's URLs to the certificates' names and addresses: provisioners connect to
+// them, and mostly nodes too.
 func (s *Installation) nameServers() {
 	for text := range strings.SplitSeq(s.Cluster, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))
 		if err != nil {
-			continue // said by Check
+			continue // reported by Check
 		}
 		host := strings.ToLower(u.Hostname())
 		if net.ParseIP(host) != nil {
@@ -185,7 +182,6 @@ func (s *Installation) nameServers() {
 	}
 }
 
-// write makes all files.
 func (s *Installation) write(w *writer) error {
 	w.passphrase = s.Passphrase
 	authority, err := ca.Generate(ca.GenerateConfig{TrustDomain: s.TrustDomain, Name: s.TrustDomain, Now: s.Now})
@@ -225,7 +221,9 @@ func (s *Installation) write(w *writer) error {
 	for name, content := range policies.Builtin(s.TrustFirstUse) {
 		w.file(filepath.Join("policy", name), 0o644, []byte(content))
 	}
-	for _, name := range []string{"provisioner.yaml", "server.conf", "systemd/muster-provisioner.service", "systemd/muster-server.service"} {
+	for _, name := range []string{
+		"provisioner.yaml", "server.conf", "systemd/muster-provisioner.service", "systemd/muster-server.service",
+	} {
 		w.template(name, s)
 	}
 	if w.err == nil {

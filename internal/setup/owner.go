@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// giveToOwnerOf makes dir and all in it the owner's of another file, if we are root: a provisioner that runs as
-// another user has to read it.
+// giveToOwnerOf gives dir and its content to the owner of like, if run as root: the provisioner may run as another
+// user.
 func giveToOwnerOf(like, dir string) error {
 	owner, err := os.Stat(like)
 	if err != nil {

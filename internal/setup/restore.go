@@ -24,42 +24,38 @@ import (
 	"muster/provisioner/trust"
 )
 
-// A Restore puts a backup into the empty store of provisioners that do not run:
-// the directory of one, or the cluster that broker.url names.
+// A Restore puts a backup into an empty store: the directory of a provisioner, or the cluster of broker.url. No
+// provisioner may run.
 type Restore struct {
-	Config string // path of provisioner.yaml, of any of them. Required
-	File   string // the backup. Required
+	Config string // path of a provisioner.yaml. Required
+	File   string // path of the backup. Required
 
-	// Step is told what is being done, and of how many messages, once before
-	// each pass over them; Each is called after every message. Optional.
+	// Step is called before each pass with its name and number of messages, or -1; Each after every message. Optional.
 	Step func(what string, messages int)
 	Each func()
 
-	// Keys finds the passphrase of encrypted keys, which it takes to connect to
-	// brokers of others. Its File, if set, comes before keys.passphrase_file.
+	// Keyring finds the passphrase of encrypted keys, needed to connect to external brokers. Its File overrides
+	// keys.passphrase_file.
 	Keys keyfile.Ring
 
-	Log *slog.Logger     // optional; discards by default
-	Now func() time.Time // optional; defaults to [time.Now]
+	Log *slog.Logger     // optional
+	Now func() time.Time // optional
 
-	Reached func(string) // told of each step that is done, for tests that kill it there; nil tells nobody
+	Reached func(string) // called after each step, for tests that kill it there; optional
 }
 
-// Restored says what a restore has done.
+// Restored is the result of a restore.
 type Restored struct {
 	*BackupInfo
-	Revocations int              `json:"revocations"` // that came from the journal
-	Recovery    *orders.Recovery `json:"recovery"`    // that the store is in now
+	Revocations int              `json:"revocations"` // added from the journal
+	Recovery    *orders.Recovery `json:"recovery"`    // of the store
 }
 
-// Run restores. No provisioner opens the store before all of it is there. What a restore
-// that was killed has left is thrown away by the next one, so that it can be
-// repeated until it has succeeded, and is refused from then on. The store is in recovery then.
+// Run restores. No provisioner opens the store before it is complete, and the store is in recovery then. After a crash,
+// run it again: it deletes what was left. A complete store is never overwritten.
 //
-// The error is [broker.ErrStoreInUse] or [backup.ErrJournalInUse] if a
-// provisioner runs, wraps [store.ErrNotEmpty] if there is a store already, [store.ErrInstallation] if
-// the backup is of another certificate authority, and [backup.ErrDamaged] if it
-// is not whole.
+// The error wraps [broker.ErrStoreInUse] or [backup.ErrJournalInUse] if a provisioner runs, [store.ErrNotEmpty] if
+// there is a store, [store.ErrInstallation] if the backup is of another authority, or [backup.ErrDamaged].
 func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	r.setDefaults()
 	if err := r.missing(); err != nil {
@@ -75,7 +71,7 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 			return nil, err
 		}
 	}
-	// The whole file first: nothing is begun with one that is damaged.
+	// Check the whole file before changing anything.
 	r.Step("checking", -1)
 	info, err := CheckBackupFile(ctx, r.File, r.Each)
 	if err != nil {
@@ -102,7 +98,7 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = own.Close() }() // what it has is on disk
+	defer func() { _ = own.Close() }() // its content is on disk
 	r.Reached("journal read")
 	f, err := r.filling(cfg, info, own, entries)
 	if err != nil {
@@ -120,7 +116,6 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	return f.out, nil
 }
 
-// setDefaults fills in what may be left out.
 func (r *Restore) setDefaults() {
 	if r.Now == nil {
 		r.Now = time.Now
@@ -136,8 +131,7 @@ func (r *Restore) setDefaults() {
 	}
 }
 
-// openJournal opens the journal that the configuration names, and returns it with its revocations. It is locked
-// meanwhile: no provisioner writes it.
+// openJournal opens and locks the configured journal, and returns its revocations.
 func (r *Restore) openJournal(cfg daemon.Config, info *BackupInfo) (*backup.Journal, []*trust.Revocation, error) {
 	path := cfg.JournalPath()
 	j, err := backup.OpenJournal(path)
@@ -146,7 +140,7 @@ func (r *Restore) openJournal(cfg daemon.Config, info *BackupInfo) (*backup.Jour
 	}
 	err = giveToOwnerOf(cfg.DataDir, path)
 	if id := j.Installation(); err == nil && id != "" && id != info.Installation {
-		err = fmt.Errorf("%s is of installation %s, the backup of %s: put the journal that belongs to it there, or move this one away",
+		err = fmt.Errorf("%s is of installation %s, the backup of %s: put the backup's journal there, or move this one away",
 			path, id, info.Installation)
 	}
 	if err != nil {
@@ -155,7 +149,7 @@ func (r *Restore) openJournal(cfg daemon.Config, info *BackupInfo) (*backup.Jour
 	return j, j.Entries(), nil
 }
 
-// missing reports all files that are not there.
+// missing reports every missing file.
 func (r *Restore) missing() error {
 	var errs []error
 	look := func(format, path string) {
@@ -165,14 +159,13 @@ func (r *Restore) missing() error {
 	}
 	look("backup: %w", r.File)
 	if info, err := os.Stat(r.File); err == nil && !info.Mode().IsRegular() {
-		errs = append(errs, fmt.Errorf("backup: %s is no regular file, and is read twice: put what is in it into one", r.File))
+		errs = append(errs, fmt.Errorf("backup: %s is not a regular file, but is read twice: copy it into one", r.File))
 	}
-	look("configuration of the provisioner: %w: name it with --config; it has the authority that the backup is of", r.Config)
+	look("configuration of the provisioner: %w: name it with --config; it must have the authority of the backup", r.Config)
 	return errors.Join(errs...)
 }
 
-// unused is [lockEmpty] for a moment, and makes nothing: where there is no lock to
-// take, nobody has it.
+// unused checks like [lockEmpty], but creates nothing and releases the lock.
 func unused(dir string) error {
 	if _, err := os.Lstat(broker.LockFile(dir)); errors.Is(err, fs.ErrNotExist) {
 		return daemon.CheckEmpty(dir)
@@ -184,12 +177,11 @@ func unused(dir string) error {
 	return err
 }
 
-// lockEmpty keeps provisioners from the directory of a broker, which must not
-// have kept anything.
+// lockEmpty locks the directory of a broker, which must be empty.
 func lockEmpty(dir string) (release func(), err error) {
 	release, err = broker.Lock(dir)
 	if errors.Is(err, broker.ErrStoreInUse) {
-		return nil, fmt.Errorf("%w: stop the provisioner, and keep what it has in %s by another name", err, dir)
+		return nil, fmt.Errorf("%w: stop the provisioner, and keep the content of %s under another name", err, dir)
 	}
 	if err != nil {
 		return nil, err
@@ -201,8 +193,7 @@ func lockEmpty(dir string) (release func(), err error) {
 	return release, nil
 }
 
-// checkAuthority sees that the store in the backup was bound to our authority,
-// or to one that it has taken over from.
+// checkAuthority checks that the backup is of the configured authority or of one before it.
 func checkAuthority(cfg daemon.Config, info *BackupInfo) error {
 	root, err := daemon.ReadCertificate(cfg.CA.Root)
 	if err != nil {
@@ -216,24 +207,23 @@ func checkAuthority(cfg daemon.Config, info *BackupInfo) error {
 		}
 		known = append(known, c)
 	}
-	// Whether one vouches for the next is for the provisioner to see when it
-	// starts on the store.
+	// The provisioner verifies the chain between them when it starts.
 	if slices.ContainsFunc(known, func(c *x509.Certificate) bool { return fingerprintOf(c) == info.CAFingerprint }) {
 		return nil
 	}
-	return fmt.Errorf("%w: the backup is of installation %s with the CA certificate %s, ours is %s: name the configuration that belongs to it with --config; "+
-		"if ours was rolled over from it since, list that one under ca.previous again, as after the roll-over",
+	return fmt.Errorf("%w: the backup is of installation %s with the CA certificate %s, ours is %s: "+
+		"name the configuration of that installation with --config; "+
+		"if ours replaced that one since, list that one under ca.previous again",
 		store.ErrInstallation, info.Installation, info.CAFingerprint, fingerprintOf(root))
 }
 
-// fingerprintOf is [ca.Authority.Fingerprint] of an authority whose key is not
-// at hand.
+// fingerprintOf is [ca.Authority.Fingerprint] without the authority's key.
 func fingerprintOf(root *x509.Certificate) string {
 	sum := sha256.Sum256(root.Raw)
 	return hex.EncodeToString(sum[:])
 }
 
-// A filling is a store on its way from a backup.
+// A filling is a store under restoration.
 type filling struct {
 	*Restore
 	cfg     daemon.Config
@@ -243,8 +233,7 @@ type filling struct {
 	marks   []*store.WatermarkFile
 }
 
-// filling prepares to fill a store. The recovery begins after everything that the backup or the journal has: the clock of
-// a machine that is new may not be set yet.
+// filling starts the recovery after every time in backup and journal, since a new machine's clock may be wrong.
 func (r *Restore) filling(cfg daemon.Config, info *BackupInfo, own *backup.Journal, entries []*trust.Revocation) (*filling, error) {
 	is := &orders.Recovery{
 		Schema: orders.RecoverySchema,
@@ -285,12 +274,11 @@ func (r *Restore) filling(cfg daemon.Config, info *BackupInfo, own *backup.Journ
 
 func (f *filling) close() {
 	for _, m := range f.marks {
-		_ = m.Close() // what was written is on disk
+		_ = m.Close() // its content is on disk
 	}
 }
 
-// copy writes the backup's messages and what the journal has to a store, says that it is one, and brings journal and
-// watermark to it.
+// copy writes backup and journal into the store, completes it, and then writes journal and watermarks.
 func (f *filling) copy(ctx context.Context, into *store.Import) error {
 	file, err := os.Open(f.File)
 	if err != nil {
@@ -298,7 +286,7 @@ func (f *filling) copy(ctx context.Context, into *store.Import) error {
 	}
 	defer func() { _ = file.Close() }() // only read
 	f.Step("restoring", int(f.out.Messages()))
-	var unwritten error // what is no fault of the file
+	var unwritten error // not a fault of the file
 	again, err := readBackup(file, func(m *backup.Message) error {
 		f.Each()
 		unwritten = into.Message(ctx, m.Stream, m.Sequence, m.Subject, m.Data)
@@ -311,7 +299,7 @@ func (f *filling) copy(ctx context.Context, into *store.Import) error {
 		return fmt.Errorf("%s: %w", f.File, err)
 	}
 	if again.ID != f.out.ID {
-		return fmt.Errorf("%s: another file since it was checked", f.File)
+		return fmt.Errorf("%s: the file has changed since it was checked", f.File)
 	}
 	for _, e := range f.entries {
 		added, err := into.AppendRevocation(ctx, e)

@@ -7,20 +7,21 @@ import (
 	"muster/provisioner/store"
 )
 
-// intoCluster makes the store on the brokers that broker.url names. What is there
-// says from its first message on that it is no store yet, and no provisioner
-// opens it; the last message says that it is one.
+// intoCluster fills the store on the brokers of broker.url. Its first message marks it as incomplete, and no
+// provisioner opens it; its last message completes it.
 func (f *filling) intoCluster(ctx context.Context) error {
-	d, err := daemon.Load(f.Config, daemon.Options{Log: f.Log, Now: f.Now, Keys: f.Keys}) //nolint:contextcheck // bounded by the time-out of the policy's tests
+	d, err := daemon.Load( //nolint:contextcheck // bounded by the time-out of the policy's tests
+		f.Config, daemon.Options{Log: f.Log, Now: f.Now, Keys: f.Keys})
 	if err != nil {
 		return err
 	}
 	f.Step("connecting to "+d.BrokerURL(), -1)
 	return d.WithStore(ctx, "restore", func(cfg store.Config) error {
 		f.Reached("connected")
-		// Beginning anew throws away what the try before has left.
+		// This deletes what an earlier attempt has left.
 		begin := func(ctx context.Context) (*store.Import, error) {
-			return store.NewImport(ctx, store.Config{Conn: cfg.Conn, Replicas: cfg.Replicas, Log: cfg.Log, Now: f.Now}, f.out.ID)
+			into := store.Config{Conn: cfg.Conn, Replicas: cfg.Replicas, Log: cfg.Log, Now: f.Now}
+			return store.NewImport(ctx, into, f.out.ID)
 		}
 		into, err := daemon.AwaitStore(ctx, cfg.Log, begin, store.ErrNotEmpty)
 		if err != nil {

@@ -15,23 +15,22 @@ import (
 	"muster/provisioner/store"
 )
 
-// intoDirectory makes the store of a provisioner with a broker inside. It appears
-// with all of it or not at all: it is filled under another name, by a broker that
-// nobody can reach, brought to the disk, and then gets its place by one rename.
+// intoDirectory fills the store of an embedded broker under another name, by a broker that is not reachable, syncs it,
+// and renames it: it appears whole or not at all.
 func (f *filling) intoDirectory(ctx context.Context) error {
 	staging := daemon.RestoringDir(f.cfg.StoreDir())
 	if err := os.RemoveAll(staging); err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(staging) }()        // the next one would, too
-	if err := os.MkdirAll(staging, 0o700); err != nil { // from here on, no provisioner starts without a store
+	defer func() { _ = os.RemoveAll(staging) }()        // otherwise the next restore does
+	if err := os.MkdirAll(staging, 0o700); err != nil { // no provisioner starts while it exists
 		return err
 	}
 	f.Reached("cleared")
 	if err := f.fill(ctx, staging); err != nil {
 		full := disk.NeedRoom(staging, leastDisk)
 		if full != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
-			err = nil // by whileRoom
+			err = nil // canceled by whileRoom
 		}
 		return errors.Join(full, err)
 	}
@@ -43,13 +42,12 @@ func (f *filling) intoDirectory(ctx context.Context) error {
 	return nil
 }
 
-// leastDisk is what a store needs beside its messages, for its files, a last part that
-// is not full, and the next day; chosen. A disk with less in the middle of a restore is
-// why that failed, of which the broker says as little as that it did not answer.
+// leastDisk is the room that a store needs besides its messages, for its files and the next day. With less, a failed
+// restore is blamed on the disk: the broker itself only times out.
 const leastDisk = 4 << 20
 
-// whileRoom ends ctx once next to nothing is left of the disk of dir: a broker that
-// cannot write does not say so, and the answers that it owes would be waited for.
+// whileRoom cancels ctx when the disk is nearly full: a broker that cannot write does not say so, and its answers would
+// be awaited.
 func whileRoom(ctx context.Context, dir string) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -69,7 +67,6 @@ func whileRoom(ctx context.Context, dir string) (_ context.Context, stop func())
 	return ctx, cancel
 }
 
-// fill makes the store in a directory of its own and brings it to the disk.
 func (f *filling) fill(ctx context.Context, dir string) (err error) {
 	limit, err := disk.StoreLimit(dir)
 	if err != nil {
@@ -84,7 +81,8 @@ func (f *filling) fill(ctx context.Context, dir string) (err error) {
 		MaxConnections: 16,
 		Log:            f.Log,
 		Gate: broker.GateConfig{
-			TrustDomain: f.cfg.TrustDomain, Now: f.Now,
+			TrustDomain: f.cfg.TrustDomain,
+			Now:         f.Now,
 			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errRestoring },
 			AdmitNode:   func(context.Context, wire.Identity, broker.Certificate) error { return errRestoring },
 		},
@@ -99,7 +97,7 @@ func (f *filling) fill(ctx context.Context, dir string) (err error) {
 		stop()
 		f.Reached("copied")
 	}
-	// Also one whose start was interrupted: it writes to dir until it has ended.
+	// Stop even after an interrupted start: it writes to dir until it has ended.
 	const enough = 30 * time.Second
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), enough)
 	defer cancel()
@@ -112,10 +110,9 @@ func (f *filling) fill(ctx context.Context, dir string) (err error) {
 	return disk.Sync(dir)
 }
 
-// errRestoring is what a stranger hears who finds the broker of a restore.
+// errRestoring refuses connections to the restore's broker.
 var errRestoring = errors.New("a store is being restored")
 
-// copyTo fills the broker's store.
 func (f *filling) copyTo(ctx context.Context, b *broker.Broker, dir string) error {
 	conn, err := b.Connect("restore")
 	if err != nil {
@@ -134,10 +131,10 @@ func (f *filling) copyTo(ctx context.Context, b *broker.Broker, dir string) erro
 	return f.copy(ctx, into)
 }
 
-// place gives a finished store its place.
+// place renames a finished store.
 func (f *filling) place(staging, final string) error {
 	to := daemon.StreamsDir(final)
-	// An empty directory gives way to a rename only if it holds none itself.
+	// Rename replaces only an empty directory.
 	if err := os.RemoveAll(to); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// Names in the directory of an authority.
+// Files of an authority.
 const (
 	rootFile       = "root.pem"
 	rootKeyFile    = "root-key.pem"
@@ -31,36 +31,32 @@ type Roll struct {
 	// Config is the path of provisioner.yaml. Required.
 	Config string
 
-	// RootKey is the key of its root certificate. Optional; defaults to
-	// root-key.pem beside that.
+	// RootKey is the current root's key; "" means root-key.pem beside its certificate.
 	RootKey string
 
-	// Keys finds the passphrase of the old keys, if they are encrypted. The
-	// new ones are encrypted as the old ones are.
+	// Keys finds the passphrase of the current keys. New keys are encrypted like the current ones.
 	Keys *keyfile.Ring
 
-	// Now is the clock. Optional; defaults to [time.Now].
+	// Now defaults to [time.Now].
 	Now func() time.Time
 }
 
-// A Rolled authority is on disk, and provisioner.yaml does not name it yet: see [Rolled.Lines].
+// A Rolled authority is on disk, but not in provisioner.yaml; see [Rolled.Lines].
 type Rolled struct {
-	Dir         string // directory of the new authority
-	RootKey     string // path of its root's key, to be moved off the machine
-	Fingerprint string // of its root; see [ca.Authority.Fingerprint]
-	Found       bool   // it had been made before, by a run that was cut short
-	Brokers     bool   // they are outside, with certificates of their own to be renewed
+	Dir         string // of the new authority
+	RootKey     string // path of the root's key, to be moved off the machine
+	Fingerprint string // of the root; see [ca.Authority.Fingerprint]
+	Found       bool   // made by an earlier run
+	Brokers     bool   // external brokers need new certificates
 
-	config string        // path of provisioner.yaml, without links
-	before daemon.Config // what that says
-	after  daemon.Config // what it is to say
+	config string        // path without links
+	before daemon.Config // as configured
+	after  daemon.Config // to be configured
 	keys   *keyfile.Ring
 }
 
-// Make puts the new authority on disk: all of it, or nothing. Nothing is ever
-// overwritten, and provisioner.yaml stays as it is. A directory that an earlier
-// run has made of the same old root is taken as it is, so that the command can
-// be repeated until provisioner.yaml is changed.
+// Make puts the new authority on disk: all of it or nothing. It changes and overwrites no file. Repeating it returns
+// the authority of the first run, until provisioner.yaml changes.
 func (r *Roll) Make() (*Rolled, error) {
 	if r.Now == nil {
 		r.Now = time.Now
@@ -82,8 +78,8 @@ func (r *Roll) Make() (*Rolled, error) {
 	out.name()
 	switch _, err := os.Lstat(out.Dir); {
 	case err == nil:
-		if _, err := os.Stat(filepath.Join(out.Dir, rootFile)); err != nil { // what is made here appears whole
-			return nil, fmt.Errorf("%s is there and cannot be used: it has no authority that a roll-over made; take it away", out.Dir)
+		if _, err := os.Stat(filepath.Join(out.Dir, rootFile)); err != nil { // Make leaves no incomplete directory
+			return nil, fmt.Errorf("%s exists and cannot be used: it has no authority of a roll-over; remove it", out.Dir)
 		}
 		out.Found = true
 	case !errors.Is(err, fs.ErrNotExist):
@@ -96,7 +92,7 @@ func (r *Roll) Make() (*Rolled, error) {
 	return out, out.check(r.Now)
 }
 
-// read reads provisioner.yaml, and sees that no roll-over is under way.
+// read refuses a second roll-over before the first is over.
 func (r *Roll) read() (*Rolled, error) {
 	path, err := filepath.EvalSymlinks(r.Config)
 	if err != nil {
@@ -110,7 +106,8 @@ func (r *Roll) read() (*Rolled, error) {
 		return nil, err
 	}
 	if len(cfg.CA.Previous) > 0 {
-		return nil, fmt.Errorf("%s: ca.previous is there: the last roll-over is not over; take its lines out once the provisioner's log says that the authority before has no live certificate", path)
+		return nil, fmt.Errorf("%s: ca.previous is set: the last roll-over is not over; remove it once the provisioner's "+
+			"log says that the previous authority has no live certificate", path)
 	}
 	if r.Keys.File == "" {
 		r.Keys.File = cfg.Keys.PassphraseFile
@@ -118,22 +115,27 @@ func (r *Roll) read() (*Rolled, error) {
 	return &Rolled{Brokers: cfg.Broker.URL != "", config: path, before: cfg, keys: r.Keys}, nil
 }
 
-// name says what provisioner.yaml is to say.
+// name sets the new configuration.
 func (r *Rolled) name() {
 	r.after = r.before
 	r.after.CA.Root, r.after.CA.Certificate = filepath.Join(r.Dir, rootFile), filepath.Join(r.Dir, issuingFile)
 	r.after.CA.Key = filepath.Join(r.Dir, issuingKeyFile)
 	r.after.CA.Previous = []daemon.PreviousConfig{{
-		Root: r.before.CA.Root, Certificate: r.before.CA.Certificate, Key: r.before.CA.Key, Cross: filepath.Join(r.Dir, crossFile),
+		Root:        r.before.CA.Root,
+		Certificate: r.before.CA.Certificate,
+		Key:         r.before.CA.Key,
+		Cross:       filepath.Join(r.Dir, crossFile),
 	}}
 }
 
-// Lines returns what provisioner.yaml is to say: its `ca:` with all that belongs to it.
+// Lines returns the new `ca:` of provisioner.yaml.
 func (r *Rolled) Lines() (string, error) {
 	is := r.after.CA
 	is.Previous = slices.Clone(is.Previous)
 	before := &is.Previous[0]
-	for _, path := range []*string{&is.Root, &is.Certificate, &is.Key, &before.Root, &before.Certificate, &before.Key, &before.Cross} {
+	for _, path := range []*string{
+		&is.Root, &is.Certificate, &is.Key, &before.Root, &before.Certificate, &before.Key, &before.Cross,
+	} {
 		if rel, err := filepath.Rel(filepath.Dir(r.config), *path); err == nil && filepath.IsLocal(rel) {
 			*path = rel
 		}
@@ -141,7 +143,6 @@ func (r *Rolled) Lines() (string, error) {
 	return conffile.MarshalYAML(map[string]any{"ca": is})
 }
 
-// make makes the directory under another name first.
 func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 	keyPath := r.RootKey
 	if keyPath == "" {
@@ -149,7 +150,7 @@ func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 	}
 	rootKey, rootPass, err := r.Keys.SignerAndPassphrase(keyPath)
 	if errors.Is(err, fs.ErrNotExist) && r.RootKey == "" {
-		return fmt.Errorf("%w: bring the root's key back for this, or say with --root-key where it is", err)
+		return fmt.Errorf("%w: bring the root's key back for this, or name it with --root-key", err)
 	}
 	if err != nil {
 		return err
@@ -176,14 +177,15 @@ func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 	})
 }
 
-// check sees that the new authority can be read and takes over from the old one.
+// check verifies that the new authority is readable and succeeds the old one.
 func (r *Rolled) check(now func() time.Time) error {
 	authority, err := daemon.LoadAuthority(r.after, now, r.keys)
-	if errors.Is(err, fs.ErrPermission) { // nobody is to remove it for that
+	if errors.Is(err, fs.ErrPermission) { // no reason to remove it
 		return err
 	}
 	if err != nil && r.Found {
-		return fmt.Errorf("%s is there and cannot be used; it may be of another authority (remove it if no roll-over was begun with it): %w", r.Dir, err)
+		return fmt.Errorf("%s exists and cannot be used; it may be of another authority "+
+			"(remove it if no roll-over was begun with it): %w", r.Dir, err)
 	}
 	if err != nil {
 		return err

@@ -11,13 +11,13 @@ import (
 	"muster/internal/disk"
 )
 
-// makeDir makes a directory with what fill writes: all of it, or nothing.
+// makeDir makes a directory with the files that fill writes: all of them or nothing.
 func makeDir(dir string, mode fs.FileMode, fill func(*writer) error) error {
 	staging, err := newStaging(dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(staging.dir) }() // the next run names what is left
+	defer func() { _ = os.RemoveAll(staging.dir) }() // otherwise the next run names it
 	w := &writer{dir: staging.dir}
 	if err := cmp.Or(fill(w), w.err); err != nil {
 		return staging.notMade(err)
@@ -25,14 +25,13 @@ func makeDir(dir string, mode fs.FileMode, fill func(*writer) error) error {
 	return staging.place(mode)
 }
 
-// A staging is a directory that is filled under another name, and then gets its own by one rename: all of it
-// appears, or nothing.
+// A staging is a directory that is filled under another name, and renamed when complete.
 type staging struct {
-	dir   string // where it is filled
-	final string // its own name
+	dir   string // while it is filled
+	final string // afterwards
 }
 
-// newStaging makes a directory beside final that only its owner can look into.
+// newStaging makes a private directory beside final.
 func newStaging(final string) (*staging, error) {
 	s := &staging{dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".new"), final: final}
 	if err := os.MkdirAll(filepath.Dir(final), 0o755); err != nil {
@@ -40,7 +39,7 @@ func newStaging(final string) (*staging, error) {
 	}
 	err := os.Mkdir(s.dir, 0o700)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("%s is left by a run that was killed, or by one that still goes on: remove it once none does", s.dir)
+		return nil, fmt.Errorf("%s was left by a killed run, or another run is active: remove it once none is", s.dir)
 	}
 	if err != nil {
 		return nil, s.notMade(err)
@@ -51,8 +50,7 @@ func newStaging(final string) (*staging, error) {
 	return s, nil
 }
 
-// place gives the directory its name and these permissions, and brings both to the disk.
-// There must be nothing of that name.
+// place sets mode, syncs, and renames the directory. Its name must be free.
 func (s *staging) place(mode fs.FileMode) error {
 	if err := os.Chmod(s.dir, mode); err != nil {
 		return s.notMade(err)
@@ -66,21 +64,22 @@ func (s *staging) place(mode fs.FileMode) error {
 	if err != nil {
 		return s.notMade(err)
 	}
-	// Not onto anything: an empty directory would give way to a rename.
+	// A rename would replace an empty directory.
 	if _, err := os.Lstat(s.final); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w: nothing is overwritten: give a new directory", s.final, fs.ErrExist)
 	}
 	return errors.Join(os.Rename(s.dir, s.final), disk.SyncDir(filepath.Dir(s.final)))
 }
 
-// notMade is what keeps the directory from being made. An error about a file names the directory instead.
+// notMade names the directory in an error about a file.
 func (s *staging) notMade(err error) error {
 	e := (*fs.PathError)(nil)
 	if !errors.As(err, &e) {
 		return err
 	}
 	if errors.Is(e.Err, fs.ErrPermission) {
-		return fmt.Errorf("%s: cannot be made (%w): run this as a user with that permission, such as root, or give another directory", s.final, e.Err)
+		return fmt.Errorf("%s: cannot be made (%w): run this as a user with that permission, such as root, "+
+			"or give another directory", s.final, e.Err)
 	}
 	return fmt.Errorf("%s: cannot be made: %w", s.final, e.Err)
 }

@@ -26,7 +26,7 @@ func leftovers(t *testing.T, final string) {
 // in the way until it is removed.
 func again(t *testing.T, left string, repeat func() error) {
 	t.Helper()
-	if err := repeat(); err == nil || !strings.Contains(err.Error(), left+" is left by a run that was killed") {
+	if err := repeat(); err == nil || !strings.Contains(err.Error(), left+" was left by a killed run") {
 		t.Errorf("made again after being killed: %v", err)
 	}
 	if err := errors.Join(os.RemoveAll(left), repeat()); err != nil {

@@ -15,11 +15,10 @@ import (
 	"muster/provisioner/broker"
 )
 
-// writer writes files below a directory until the first error. None of them may
-// exist; each has exactly the permissions that it is given, whatever the umask.
+// writer writes new files below a directory until the first error, with exact permissions whatever the umask.
 type writer struct {
 	dir        string
-	passphrase []byte // of keys; none leaves them plain
+	passphrase []byte // of keys; none: plain
 	err        error
 }
 
@@ -31,7 +30,7 @@ func (w *writer) file(name string, mode fs.FileMode, data []byte) {
 	if w.err = w.parent(name); w.err != nil {
 		return
 	}
-	// A secret is nobody else's from the first byte on.
+	// A secret is private from its first byte on.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		w.err = err
@@ -41,7 +40,7 @@ func (w *writer) file(name string, mode fs.FileMode, data []byte) {
 	w.err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 }
 
-// parent makes the directory of a file, which others may look into.
+// parent makes the directory of a file, readable by all.
 func (w *writer) parent(name string) error {
 	dir := filepath.Dir(name)
 	if dir == "." {
@@ -67,8 +66,7 @@ func (w *writer) key(name string, key crypto.PrivateKey) {
 	clear(b)
 }
 
-// The files of what provisioners share to serve brokers outside of their
-// processes, in one directory.
+// The secrets that provisioners share for external brokers.
 const (
 	provisionerFile = "cluster/provisioner"
 	systemFile      = "cluster/system"
@@ -77,20 +75,23 @@ const (
 	routesFile      = "cluster/routes"
 )
 
-// brokerKeys makes keys for brokers outside of the process. They are not
-// encrypted: nobody is there to ask when a provisioner connects again.
+// brokerKeys are not encrypted: provisioners reconnect unattended.
 func (w *writer) brokerKeys() {
 	keys, err := broker.NewKeys()
 	w.err = errors.Join(w.err, err)
 	for name, secret := range map[string]wire.Secret{
-		provisionerFile: keys.Provisioner, systemFile: keys.System, issuerFile: keys.Issuer, xkeyFile: keys.XKey, routesFile: keys.Routes,
+		provisionerFile: keys.Provisioner,
+		systemFile:      keys.System,
+		issuerFile:      keys.Issuer,
+		xkeyFile:        keys.XKey,
+		routesFile:      keys.Routes,
 	} {
 		w.file(name, 0o600, []byte(secret+"\n"))
 	}
 }
 
-// unitFuncs write a path into a unit of systemd: as a word of a list, or as an argument of a
-// command, where $ is special as well; see systemd.syntax(7) and systemd.service(5).
+// unitFuncs write a path into a systemd unit: as a word of a list, or as an argument of a command, where $ is special
+// too; see systemd.syntax(7) and systemd.service(5).
 var unitFuncs = template.FuncMap{
 	"word": func(dir, file string) string { return unitWord(dir + file) },
 	"argument": func(dir, file string) string {
@@ -98,7 +99,7 @@ var unitFuncs = template.FuncMap{
 	},
 }
 
-// unitWord writes a path so that systemd takes it for one word, and nothing in it for a specifier.
+// unitWord quotes a path as one word without specifiers.
 func unitWord(path string) string {
 	path = strings.ReplaceAll(path, "%", "%%")
 	if !strings.ContainsAny(path, " \"'\\;") {

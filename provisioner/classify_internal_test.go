@@ -188,7 +188,7 @@ func TestInvalidRecordsAreFound(t *testing.T) {
 		"enrolled without an offer":     {StateEnrolled, func(r *Record) { r.Next = nil }},
 		"enrolled and confirmed":        {StateEnrolled, func(r *Record) { r.Current = r.Next }},
 		"provisioned by no certificate": {StateProvisioned, func(r *Record) { r.Current = nil }},
-		"written by nobody's attempt":   {StateProvisioned, func(r *Record) { r.Attempt = "" }},
+		"without an attempt":   {StateProvisioned, func(r *Record) { r.Attempt = "" }},
 	}
 	for name, tt := range tests {
 		r := good[tt.of]
@@ -257,14 +257,14 @@ func TestGrantApplies(t *testing.T) {
 		record *Record
 		want   bool
 	}{
-		"a name that somebody has":    {open, owned, true},
+		"a name in use":    {open, owned, true},
 		"enrolled":                    {open, &Record{State: StateEnrolled}, true},
 		"spent":                       {open, &Record{State: StateProvisioned, Grant: "g"}, false},
 		"of another machine":          {open, &Record{State: StateProvisioned, OwnedSince: now}, false},
 		"at its end":                  {over, owned, false},
 		"revoked":                     {open, &Record{State: StateRevoked}, false},
-		"a name that nobody has":      {open, &Record{State: StateRetired}, false},
-		"a name that nobody ever had": {open, nil, false},
+		"a retired name":      {open, &Record{State: StateRetired}, false},
+		"an unknown name": {open, nil, false},
 		"no grant":                    {nil, owned, false},
 		"neither":                     {nil, nil, false},
 	}

@@ -54,7 +54,7 @@ func TestOneRequestPerIdentityAtATime(t *testing.T) {
 		}
 		unlock()
 		if len(l.held) != 0 {
-			t.Errorf("%d identities are held by nobody", len(l.held))
+			t.Errorf("%d identities are locked without a holder", len(l.held))
 		}
 	})
 }
@@ -81,7 +81,7 @@ func TestACanceledWaitLeavesNothing(t *testing.T) {
 			again()
 		}
 		if len(l.held) != 0 {
-			t.Errorf("%d identities are held by nobody", len(l.held))
+			t.Errorf("%d identities are locked without a holder", len(l.held))
 		}
 	})
 }
@@ -94,7 +94,7 @@ func TestAFailedPrecheckDoesNotQueue(t *testing.T) {
 		worthless := func() error { return nothing }
 		unlock, err := l.lock(t.Context(), web1, worthless)
 		if err != nil {
-			t.Fatalf("a key that nobody has: %v", err)
+			t.Fatalf("an identity without a holder: %v", err)
 		}
 		for range 3 {
 			if _, err := l.lock(t.Context(), web1, worthless); !errors.Is(err, nothing) {
@@ -112,7 +112,7 @@ func TestAFailedPrecheckDoesNotQueue(t *testing.T) {
 		synctest.Wait()
 		unlock()
 		if err := <-done; err != nil {
-			t.Errorf("who has: %v, want a turn", err)
+			t.Errorf("a request that passed its precheck: %v, want the lock", err)
 		}
 	})
 }

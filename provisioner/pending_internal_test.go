@@ -30,7 +30,7 @@ func TestKeysWithANewCertificateAreNotPending(t *testing.T) {
 	} {
 		w := &waiting.Key{KeyHash: "a", LastAsked: asked}
 		if in, silent := tt.record.HasEnrolled(w, false), tt.record.HasEnrolled(w, true); in != tt.in || silent != tt.inSilent {
-			t.Errorf("%s: in %v, and %v of who is silent; want %v and %v", name, in, silent, tt.in, tt.inSilent)
+			t.Errorf("%s: enrolled %v, and %v if silent; want %v and %v", name, in, silent, tt.in, tt.inSilent)
 		}
 	}
 }

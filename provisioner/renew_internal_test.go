@@ -41,7 +41,7 @@ func TestClassifyRenewal(t *testing.T) {
 		"revoked":                   {record(StateRevoked, issued("1", "a", young), nil, "a"), "a", "b", "", errRevoked},
 		"revoked, what it has":      {record(StateRevoked, issued("1", "a", young), nil, "a"), "a", "a", "", errRevoked},
 		"by a stranger":             {provisioned, "x", "b", "", errSession},
-		"by nobody":                 {provisioned, "", "b", "", errSession},
+		"without a key":                 {provisioned, "", "b", "", errSession},
 		"by an earlier key":         {provisioned, "old", "b", "", errSession},
 		"by a key that has expired": {record(StateProvisioned, issued("1", "a", dead), nil, "a"), "a", "b", "", errSession},
 

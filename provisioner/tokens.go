@@ -24,7 +24,7 @@ type TokenNotes interface {
 	// in their earlier form, or twice.
 	Records(ctx context.Context, each func(*Record, trust.Revision) error) error
 
-	// History returns the kept revisions, oldest first, and whether no others ever existed.
+	// History returns the kept revisions, oldest first, and whether no earlier ones are missing.
 	History(ctx context.Context, id wire.Identity) (history []Revised, complete bool, err error)
 }
 

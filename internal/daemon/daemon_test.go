@@ -74,7 +74,7 @@ fleet: {facts: [os.name, "a b", db_password, os.name]}
 			"quotas.per_token: ", "quotas.per_source: ", "reserved[0]: ",
 			`fleet.facts: fact "a b": want a name of 1 to 64 letters`, `fleet.facts: fact "db_password": the name suggests a secret`, `fleet.facts: fact "os.name": named twice`,
 		}},
-		"a broker in the process and others": {`
+		"an embedded broker and external ones": {`
 name: prov1.example.net
 trust_domain: example.net
 data_dir: data
@@ -95,7 +95,7 @@ tokens: {signers: [{file: no-signer.pem}]}
 ca: {root: r, certificate: c, key: k}
 policy: p
 `, []string{"store.replicas: is 3, and without broker.url there is one server"}},
-		"a signer of whom no limit is left": {`
+		"a signer with empty limits": {`
 tokens:
   signers:
     - file: build.pem

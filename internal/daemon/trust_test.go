@@ -102,7 +102,7 @@ func TestAJournalThatCannotBeTrustedStopsTheStart(t *testing.T) {
 		"empty":              {"", 0o600, ""},
 		"an unfinished line": {`{"schema":1,"id":"x`, 0o600, ""},
 		"no entry":           {"hello\n", 0o600, "line 1"},
-		"open to others":     {"", 0o644, "chmod 600"},
+		"world-readable":     {"", 0o644, "chmod 600"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

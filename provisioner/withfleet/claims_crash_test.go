@@ -35,7 +35,7 @@ func TestADeathAtEveryStep(t *testing.T) {
 		steps   int // calls in all
 	}{
 		"a new identity": {steps: 3}, // record, claim, record
-		"an identity of others, by a grant": {
+		"an identity of another machine, by a grant": {
 			prepare: func(identity string) { f.Enroll(f.Node(identity)) },
 			before:  func(_ *provisioner.Provisioner, n *simnode.Node) { grant(wire.Identity(n.Identity)) },
 			steps:   4, // and the loss of the name, before the reply
@@ -139,7 +139,7 @@ func TestARaceOfOneKeyCostsOneUse(t *testing.T) {
 			t.Errorf("certificate %s, want the winner's, %s", e.Serial, winner.Serial)
 		}
 	default:
-		t.Error("nobody wrote a record before this one")
+		t.Error("no process wrote a record before this one")
 	}
 	if r := report(t, f, token); r.Used != 1 || len(r.UsedBy) != 1 || r.UsedBy[0].State != trust.UseEnrolled {
 		t.Errorf("report = %+v", r)

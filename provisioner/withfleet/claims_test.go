@@ -215,7 +215,7 @@ configuration := {"a": "b\nc = d"} if input.facts.role == "unwritable"
 		"waiting for approval":               {"", role("asked"), wire.CodeApprovalPending},
 		"a configuration that cannot be":     {"", role("unwritable"), wire.CodeConfigurationFailed},
 		"a certificate that cannot be":       {"", role("wildcard"), wire.CodeCertificateFailed},
-		"an identity that belongs to others": {"web9.example.net", role("web"), wire.CodeIdentityTaken},
+		"an identity that belongs to another key": {"web9.example.net", role("web"), wire.CodeIdentityTaken},
 	}
 	owner := f.Node("web9.example.net")
 	role("web")(owner)

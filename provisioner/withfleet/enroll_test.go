@@ -133,7 +133,7 @@ func TestRefusals(t *testing.T) {
 		"name of the broker":       {identity: "localhost", want: wire.CodeIdentityReserved},
 		"name in the token's URLs": {identity: "nats.example.net", want: wire.CodeIdentityReserved,
 			token: func(c *jwt.Claims) { c.Brokers = "other.example.net:4222, nats://nats.example.net:4222" }},
-		"token for others": {want: wire.CodeTokenIdentity, token: func(c *jwt.Claims) {
+		"token for another name": {want: wire.CodeTokenIdentity, token: func(c *jwt.Claims) {
 			if err := c.SetLimits(jwt.Limits{Identities: []wire.Pattern{"db*.example.net"}}); err != nil {
 				t.Error(err)
 			}

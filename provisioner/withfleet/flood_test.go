@@ -70,7 +70,7 @@ func TestForgeriesAreOnABudget(t *testing.T) {
 	f.Enroll(n)
 	fresh := f.Node("fresh.example.net")
 	if r, err := simnode.Enroll(f.Context(), nc, fresh.Request()); err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeBusy {
-		t.Errorf("a token that nobody has shown: %+v, %v, want %s", r, err, wire.CodeBusy)
+		t.Errorf("a token not shown before: %+v, %v, want %s", r, err, wire.CodeBusy)
 	}
 	f.Clock.Advance(5 * time.Second)
 	f.Enroll(fresh)
@@ -84,7 +84,7 @@ func TestForgeriesAreOnABudget(t *testing.T) {
 		}
 	}
 	if err := dials.Wait(); err != nil {
-		t.Errorf("a forged token, or one that nobody has shown: %v: the gate has a budget of its own", err)
+		t.Errorf("a forged token, or one not shown before: %v: the gate has a budget of its own", err)
 	}
 	f.Dial(known)
 	f.Check()

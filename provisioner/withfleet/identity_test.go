@@ -108,7 +108,7 @@ func TestIdentityBelongsToItsKeys(t *testing.T) {
 		code   wire.Code
 	}{
 		"never seen": {false, func(t *testing.T, s story) claimant { return s.stranger() }, provisioner.ReasonNew, ""},
-		"never seen, with somebody's word": {false, func(t *testing.T, s story) claimant {
+		"never seen, vouched for by another key": {false, func(t *testing.T, s story) claimant {
 			return claimant{Node: s.node(), word: s.Node("other-" + s.name)}
 		}, provisioner.ReasonNew, ""},
 

@@ -102,7 +102,7 @@ func TestReloadRefuses(t *testing.T) {
 		if !slices.ContainsFunc(f.Events(), func(e events.Event) bool {
 			return e.Type == want && e.By == "kim" && (e.Type == events.PolicyRefused) == strings.Contains(e.Cause, "test_wrong")
 		}) {
-			t.Errorf("no event %s with who and why: %+v", want, f.Events())
+			t.Errorf("no event %s with operator and reason: %+v", want, f.Events())
 		}
 	}
 }

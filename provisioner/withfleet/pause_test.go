@@ -33,7 +33,7 @@ func TestPauseRefusesNewNodes(t *testing.T) {
 			t.Fatalf("reply while paused: %+v, want %s and a time to come back", r.Refusal, wire.CodePaused)
 		}
 		if code := f.Refused(inside); code != wire.CodePaused {
-			t.Errorf("who is in and enrolls again: %s", code)
+			t.Errorf("a fleet node that enrolls again: %s", code)
 		}
 		if reply := f.Apply(halfway, offered); reply.Refusal != nil {
 			t.Errorf("a confirmation is refused: %+v", reply.Refusal)
@@ -78,7 +78,7 @@ func TestPauseOfRenewals(t *testing.T) {
 		t.Errorf("renewal: %+v, want %s", r.Refusal, wire.CodePaused)
 	}
 	if !f.Admits(n.Identity, given.Serial) {
-		t.Error("who is in is not admitted to the fleet while enrollment is paused")
+		t.Error("a fleet node is not admitted to the fleet while enrollment is paused")
 	}
 	if _, err := testbed.Orders(p).Pauses.Begin(f.Context(), "", false, operator); err != nil { // replaces the first
 		t.Fatal(err)

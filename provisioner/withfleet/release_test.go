@@ -36,18 +36,18 @@ func claimed(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 }
 
 // release has an operator release a claim.
-func release(t *testing.T, f *testbed.Fleet, token, who string) ([]trust.TokenUse, error) {
+func release(t *testing.T, f *testbed.Fleet, token, holder string) ([]trust.TokenUse, error) {
 	t.Helper()
 	life, over := context.WithCancel(t.Context())
 	defer over()
-	return testbed.Orders(f.ProvisionerFor(life, nil)).Tokens.Release(f.Context(), f.TokenID(token), who, trust.Cause{By: "anna", Why: "the disk died"})
+	return testbed.Orders(f.ProvisionerFor(life, nil)).Tokens.Release(f.Context(), f.TokenID(token), holder, trust.Cause{By: "anna", Why: "the disk died"})
 }
 
 // TestADeadNodesUseIsReleased by its key or by its name; another node gets it.
 func TestADeadNodesUseIsReleased(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
-	for by, who := range map[string]func(*simnode.Node) string{
+	for by, holder := range map[string]func(*simnode.Node) string{
 		"key":      func(n *simnode.Node) string { return keyHash(t, n) },
 		"identity": func(n *simnode.Node) string { return n.Identity },
 	} {
@@ -58,15 +58,15 @@ func TestADeadNodesUseIsReleased(t *testing.T) {
 		if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeTokenUsedUp {
 			t.Errorf("by %s: before the release another node is refused as %s", by, got)
 		}
-		if _, err := release(t, f, token, who(dead)); !errors.Is(err, operate.ErrClaimYoung) {
+		if _, err := release(t, f, token, holder(dead)); !errors.Is(err, operate.ErrClaimYoung) {
 			t.Errorf("by %s: release at once = %v, want %v", by, err, operate.ErrClaimYoung)
 		}
 		f.Clock.Advance(operate.ReleaseAge + time.Second)
-		released, err := release(t, f, token, who(dead))
+		released, err := release(t, f, token, holder(dead))
 		if err != nil || len(released) != 1 || released[0].Key != keyHash(t, dead) || string(released[0].Identity) != dead.Identity || released[0].State != trust.UseReleased {
 			t.Errorf("by %s: release = %+v, %v", by, released, err)
 		}
-		if _, err := release(t, f, token, who(dead)); !errors.Is(err, operate.ErrNoClaim) {
+		if _, err := release(t, f, token, holder(dead)); !errors.Is(err, operate.ErrNoClaim) {
 			t.Errorf("by %s: release again = %v, want %v", by, err, operate.ErrNoClaim)
 		}
 		r := report(t, f, token)
@@ -81,7 +81,7 @@ func TestADeadNodesUseIsReleased(t *testing.T) {
 	if !slices.ContainsFunc(f.Events(), func(e events.Event) bool {
 		return e.Type == events.TokenReleased && e.By == "anna" && e.Why == "the disk died" && e.Node == "key.example.net"
 	}) {
-		t.Error("no event says who released what")
+		t.Error("no event says which operator released what")
 	}
 	f.Check()
 }
@@ -92,19 +92,19 @@ func TestClaimsThatAreNotReleased(t *testing.T) {
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
 	old := operate.ReleaseAge + time.Minute
 	tests := map[string]struct {
-		do   func(t *testing.T, token, identity string) (who string)
+		do   func(t *testing.T, token, identity string) (holder string)
 		want error
 	}{
-		"nobody": {func(t *testing.T, token, identity string) string {
+		"no node": {func(t *testing.T, token, identity string) string {
 			f.Enroll(node(t, identity, token))
 			return "db1.example.net"
 		}, operate.ErrNoClaim},
 		"nothing at all": {func(*testing.T, string, string) string { return "" }, operate.ErrNoClaim},
-		"who is enrolled": {func(t *testing.T, token, identity string) string {
+		"a node that is enrolled": {func(t *testing.T, token, identity string) string {
 			f.Enroll(node(t, identity, token))
 			return identity
 		}, operate.ErrClaimEnrolled},
-		"who is provisioned": {func(t *testing.T, token, identity string) string {
+		"a node that is provisioned": {func(t *testing.T, token, identity string) string {
 			n := node(t, identity, token)
 			f.Apply(n, f.Enroll(n))
 			return keyHash(t, n)
@@ -120,13 +120,13 @@ func TestClaimsThatAreNotReleased(t *testing.T) {
 			}
 			return keyHash(t, n)
 		}, operate.ErrClaimEnrolled},
-		"who was retired": {func(t *testing.T, token, identity string) string {
+		"a node that was retired": {func(t *testing.T, token, identity string) string {
 			n := node(t, identity, token)
 			f.Apply(n, f.Enroll(n))
 			f.PutRecord(identity, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
 			return identity
 		}, operate.ErrClaimEnrolled},
-		"who was retired, and whose name another has": {func(t *testing.T, token, identity string) string {
+		"a retired node whose name another has": {func(t *testing.T, token, identity string) string {
 			n := node(t, identity, token)
 			f.Apply(n, f.Enroll(n))
 			f.PutRecord(identity, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
@@ -146,7 +146,7 @@ func TestClaimsThatAreNotReleased(t *testing.T) {
 			f.Clock.Advance(-old)
 			return identity
 		}, operate.ErrClaimYoung},
-		"who is back": {func(t *testing.T, token, identity string) string {
+		"a node that is back": {func(t *testing.T, token, identity string) string {
 			n := node(t, identity, token)
 			claimed(t, f, n)
 			f.Clock.Advance(old)
@@ -163,10 +163,10 @@ func TestClaimsThatAreNotReleased(t *testing.T) {
 			return r
 		}, name) + ".example.net"
 		token := f.Token(testbed.Limited(3))
-		who := tt.do(t, token, identity)
+		holder := tt.do(t, token, identity)
 		before := len(entries(t, f, token))
 		f.Clock.Advance(old)
-		if released, err := release(t, f, token, who); !errors.Is(err, tt.want) || released != nil {
+		if released, err := release(t, f, token, holder); !errors.Is(err, tt.want) || released != nil {
 			t.Errorf("%s: release = %v, %v, want %v", name, released, err, tt.want)
 		}
 		if got := len(entries(t, f, token)); got != before {

@@ -29,7 +29,7 @@ func TestNoRequestGetsAReservedName(t *testing.T) {
 		"above a broker's name":         {"fleet.test", nil, ""},
 		"beside a broker in its token":  {"nats2.example.net", urls, ""},
 		"the domain of the pattern":     {"privileged.example.net", nil, ""},
-		"a broker in a token of others": {"nats.example.net", nil, ""},
+		"a broker in another token": {"nats.example.net", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, err := simnode.New(tt.identity, f.Token(tt.token))

@@ -164,7 +164,7 @@ func TestCrashesWhileRevoking(t *testing.T) {
 			f.Faults.Inject(testbed.LostAnswer, testbed.Lost)
 			f.Revoke(web1)
 		}, false},
-		"the record has it, and nobody dropped the connection": {func(t *testing.T, f *testbed.Fleet) {
+		"the record has it, and the connection was not dropped": {func(t *testing.T, f *testbed.Fleet) {
 			// Another process has a broker of its own.
 			if err := testbed.Orders(another(t, f, nil)).Nodes.Revoke(f.Context(), web1, testbed.Operator()); err != nil {
 				t.Error(err)

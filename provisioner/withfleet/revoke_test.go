@@ -393,33 +393,33 @@ func TestImpossibleOrdersAreRefused(t *testing.T) {
 		_, err := testbed.Orders(p).Signers.Add(ctx, n, c)
 		return err
 	}
-	someone, nobody := testbed.Operator(), trust.Cause{Why: "because"}
+	someone, noOperator := testbed.Operator(), trust.Cause{Why: "because"}
 	long := trust.Cause{By: "x", Why: strings.Repeat("x", 201)}
 	anything := errors.New("any error")
 	for name, tt := range map[string]struct{ err, want error }{
 		"revoke a stranger":                {testbed.Orders(p).Nodes.Revoke(ctx, "never.example.net", someone), provisioner.ErrNoRecord},
 		"revoke a retired one":             {testbed.Orders(p).Nodes.Revoke(ctx, "retired.example.net", someone), trust.ErrState},
-		"revoke by nobody":                 {testbed.Orders(p).Nodes.Revoke(ctx, "live.example.net", nobody), anything},
+		"revoke by no operator":                 {testbed.Orders(p).Nodes.Revoke(ctx, "live.example.net", noOperator), anything},
 		"revoke with an essay":             {testbed.Orders(p).Nodes.Revoke(ctx, "live.example.net", long), anything},
 		"revoke no token":                  {testbed.Orders(p).Tokens.Revoke(ctx, "x", someone), anything},
 		"revoke a token, capital":          {testbed.Orders(p).Tokens.Revoke(ctx, jwt.TokenID(strings.ToUpper(hash[:32])), someone), anything},
-		"revoke a token, nobody":           {testbed.Orders(p).Tokens.Revoke(ctx, jwt.TokenID(hash[:32]), nobody), anything},
+		"revoke a token, by no operator":           {testbed.Orders(p).Tokens.Revoke(ctx, jwt.TokenID(hash[:32]), noOperator), anything},
 		"retire a stranger":                {testbed.Orders(p).Nodes.Retire(ctx, "never.example.net", someone), provisioner.ErrNoRecord},
-		"retire by nobody":                 {testbed.Orders(p).Nodes.Retire(ctx, "live.example.net", nobody), anything},
+		"retire by no operator":                 {testbed.Orders(p).Nodes.Retire(ctx, "live.example.net", noOperator), anything},
 		"grant a stranger":                 {grant("never.example.net", "", 0, someone), provisioner.ErrNoRecord},
 		"grant a revoked one":              {grant("revoked.example.net", "", 0, someone), trust.ErrState},
 		"grant a retired one":              {grant("retired.example.net", "", 0, someone), trust.ErrState},
-		"grant by nobody":                  {grant("live.example.net", "", 0, nobody), anything},
+		"grant by no operator":                  {grant("live.example.net", "", 0, noOperator), anything},
 		"grant no key":                     {grant("live.example.net", "x", 0, someone), anything},
 		"grant for a moment":               {grant("live.example.net", "", time.Second, someone), anything},
 		"grant for days":                   {grant("live.example.net", "", 25*time.Hour, someone), anything},
 		"grant a negative time":            {grant("live.example.net", "", -time.Hour, someone), anything},
 		"remove no signer":                 {remove("x", someone), anything},
-		"remove by nobody":                 {remove(jwt.SignerID(hash), nobody), anything},
+		"remove by no operator":                 {remove(jwt.SignerID(hash), noOperator), anything},
 		"add no signer":                    {add(trust.NewSigner{Name: "x"}, someone), jwt.ErrKey},
 		"add without a name in the limits": {add(trust.NewSigner{Public: []byte(hash), Name: "x", Identities: []string{}}, someone), anything},
 		"add without a site in them":       {add(trust.NewSigner{Public: []byte(hash), Name: "x", Sites: []string{}}, someone), anything},
-		"add by nobody":                    {add(trust.NewSigner{Public: []byte(hash), Name: "x"}, nobody), anything},
+		"add by no operator":                    {add(trust.NewSigner{Public: []byte(hash), Name: "x"}, noOperator), anything},
 		"add without a name":               {add(trust.NewSigner{Public: []byte(hash)}, someone), anything},
 		"add with two lines":               {add(trust.NewSigner{Public: []byte(hash), Name: "build\nsigner"}, someone), anything},
 		"add for a bad site":               {add(trust.NewSigner{Public: []byte(hash), Name: "x", Sites: []string{"a b"}}, someone), anything},

@@ -235,7 +235,7 @@ func TestASuspendedProcessUndoesNoRemoval(t *testing.T) {
 		}
 		slow.goOn <- struct{}{}
 		if err := <-added; !errors.Is(err, trust.ErrState) {
-			t.Errorf("%s: added by who knew nothing of the removal: %v, want %v", what, err, trust.ErrState)
+			t.Errorf("%s: added in ignorance of the removal: %v, want %v", what, err, trust.ErrState)
 		}
 	}
 	signers, err := testbed.Orders(p).Signers.List(f.Context())

@@ -25,7 +25,7 @@ var operator = trust.Cause{By: "ann", Why: "ticket 17"}
 func thosePending(t *testing.T, f *testbed.Fleet, nodes ...*simnode.Node) []*waiting.Key {
 	t.Helper()
 	var list []*waiting.Key
-	f.Eventually("those who wait are listed", func() bool {
+	f.Eventually("pending nodes are listed", func() bool {
 		var err error
 		if list, err = f.Daemon().Orders().Keys.Waiting(f.Context(), ""); err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestPendingNodesMakeFewEvents(t *testing.T) {
 	}
 	ask(waits, thief)
 	if a, b := len(said(wire.CodeApprovalPending)), len(said(wire.CodeIdentityTaken)); a != 1 || b != 1 {
-		t.Errorf("of three asks each: %d events of who waits, %d of who waits for another's name; want 1 of each", a, b)
+		t.Errorf("of three requests each: %d events of pending nodes, %d of nodes pending for a taken name; want 1 of each", a, b)
 	}
 	f.Clock.Advance(11 * time.Minute)
 	ask(waits, thief)

@@ -42,7 +42,8 @@ func TestClassify(t *testing.T) {
 	}
 	fresh := record(StateProvisioned, offeredAt(now, "a"), nil, "a")
 	once := func(signed time.Time, uses int, identities ...wire.Pattern) *jwt.Verified {
-		return &jwt.Verified{Claims: jwt.Claims{IssuedAt: signed}, Limits: jwt.Limits{Uses: uses, Identities: identities}}
+		return &jwt.Verified{Claims: jwt.Claims{IssuedAt: signed},
+			Limits: jwt.Limits{Uses: uses, Identities: identities}}
 	}
 	for _, r := range []*Record{provisioned, offered, taken, fresh} {
 		r.Identity = "web1.example.net"
@@ -55,67 +56,111 @@ func TestClassify(t *testing.T) {
 		want   Reason
 		err    error
 	}{
-		"never seen":                           {nil, claim{keyHash: "a"}, ReasonNew, nil},
-		"never seen, with a grant":             {nil, claim{keyHash: "a", grant: grant(nil)}, ReasonNew, nil},
-		"retired, any key":                     {record(StateRetired, nil, nil, "a"), claim{keyHash: "b"}, ReasonNew, nil},
-		"retired, its own live key":            {record(StateRetired, issued("a", live), nil, "a"), claim{keyHash: "a"}, ReasonNew, nil},
-		"revoked, its own live key":            {record(StateRevoked, issued("a", live), nil, "a"), claim{keyHash: "a"}, "", errRevoked},
-		"revoked, the key it was last offered": {record(StateRevoked, nil, issued("a", live), "a"), claim{keyHash: "a"}, "", errRevoked},
-		"revoked, a key of the lineage":        {record(StateRevoked, nil, nil, "a"), claim{keyHash: "a"}, "", errRevoked},
-		"revoked, vouched for":                 {record(StateRevoked, nil, nil, "a"), claim{keyHash: "b", vouching: "a"}, "", errRevoked},
-		"revoked, with a grant":                {record(StateRevoked, nil, nil, "a"), claim{keyHash: "b", grant: grant(nil)}, "", errRevoked},
+		"never seen":               {nil, claim{keyHash: "a"}, ReasonNew, nil},
+		"never seen, with a grant": {nil, claim{keyHash: "a", grant: grant(nil)}, ReasonNew, nil},
+		"retired, any key": {record(StateRetired, nil, nil, "a"), claim{keyHash: "b"},
+			ReasonNew, nil},
+		"retired, its own live key": {record(StateRetired, issued("a", live), nil, "a"),
+			claim{keyHash: "a"}, ReasonNew, nil},
+		"revoked, its own live key": {record(StateRevoked, issued("a", live), nil, "a"),
+			claim{keyHash: "a"}, "", errRevoked},
+		"revoked, the key it was last offered": {record(StateRevoked, nil, issued("a", live), "a"),
+			claim{keyHash: "a"}, "", errRevoked},
+		"revoked, a key of the lineage": {record(StateRevoked, nil, nil, "a"), claim{keyHash: "a"}, "", errRevoked},
+		"revoked, vouched for": {record(StateRevoked, nil, nil, "a"), claim{keyHash: "b", vouching: "a"},
+			"", errRevoked},
+		"revoked, with a grant": {record(StateRevoked, nil, nil, "a"), claim{keyHash: "b", grant: grant(nil)},
+			"", errRevoked},
 
-		"the current key":                    {provisioned, claim{keyHash: "a"}, ReasonReplay, nil},
-		"the key that was offered":           {record(StateEnrolled, nil, issued("a", live), "a"), claim{keyHash: "a"}, ReasonReplay, nil},
+		"the current key": {provisioned, claim{keyHash: "a"}, ReasonReplay, nil},
+		"the key that was offered": {record(StateEnrolled, nil, issued("a", live), "a"), claim{keyHash: "a"},
+			ReasonReplay, nil},
 		"the current key beside an offer":    {offered, claim{keyHash: "a"}, ReasonReplay, nil},
 		"the offered key beside the current": {offered, claim{keyHash: "b"}, ReasonReplay, nil},
 		"a replay, vouched for":              {provisioned, claim{keyHash: "a", vouching: "old"}, ReasonReplay, nil},
 
-		"the current key at its certificate's end": {record(StateProvisioned, issued("a", dead), nil, "a"), claim{keyHash: "a"}, ReasonContinue, nil},
-		"the offered key at its certificate's end": {record(StateEnrolled, nil, issued("a", dead), "a"), claim{keyHash: "a"}, ReasonContinue, nil},
-		"the current key before its certificate":   {record(StateProvisioned, begins("a", time.Second), nil, "a"), claim{keyHash: "a"}, ReasonContinue, nil},
-		"the current key beside an offer to come":  {record(StateProvisioned, issued("a", live), begins("a", time.Second), "a"), claim{keyHash: "a"}, ReasonReplay, nil},
-		"an earlier key":                       {provisioned, claim{keyHash: "old"}, ReasonContinue, nil},
-		"an earlier key, vouched for":          {provisioned, claim{keyHash: "old", vouching: "a"}, ReasonContinue, nil},
-		"the replaced key once it has expired": {record(StateProvisioned, issued("a", dead), issued("b", live), "b"), claim{keyHash: "a"}, "", errTaken},
+		"the current key at its certificate's end": {record(StateProvisioned, issued("a", dead), nil, "a"),
+			claim{keyHash: "a"}, ReasonContinue, nil},
+		"the offered key at its certificate's end": {record(StateEnrolled, nil, issued("a", dead), "a"),
+			claim{keyHash: "a"}, ReasonContinue, nil},
+		"the current key before its certificate": {record(StateProvisioned, begins("a", time.Second), nil, "a"),
+			claim{keyHash: "a"}, ReasonContinue, nil},
+		"the current key beside an offer to come": {record(StateProvisioned, issued("a", live),
+			begins("a", time.Second), "a"), claim{keyHash: "a"}, ReasonReplay, nil},
+		"an earlier key": {provisioned, claim{keyHash: "old"}, ReasonContinue, nil},
+		"an earlier key, vouched for": {provisioned, claim{keyHash: "old", vouching: "a"},
+			ReasonContinue, nil},
+		"the replaced key once it has expired": {record(StateProvisioned, issued("a", dead), issued("b", live), "b"),
+			claim{keyHash: "a"}, "", errTaken},
 
-		"another key, a token signed after":           {fresh, claim{keyHash: "b", token: once(next, 1, web1)}, ReasonOneTimeToken, nil},
-		"another key, a token signed then":            {fresh, claim{keyHash: "b", token: once(now, 1, web1)}, "", errTaken},
-		"another key, a token signed in that second":  {fresh, claim{keyHash: "b", token: once(next.Add(-1), 1, web1)}, "", errTaken},
-		"another key, a token signed before":          {fresh, claim{keyHash: "b", token: once(now.Add(-time.Second), 1, web1)}, "", errTaken},
-		"another key, a token of a minute to come":    {fresh, claim{keyHash: "b", token: once(now.Add(jwt.NotBeforeLeeway), 1, web1)}, ReasonOneTimeToken, nil},
-		"another key, a token of more than a minute":  {fresh, claim{keyHash: "b", token: once(now.Add(jwt.NotBeforeLeeway+1), 1, web1)}, "", errTaken},
-		"another key, a token for two uses":           {fresh, claim{keyHash: "b", token: once(next, 2, web1)}, "", errTaken},
-		"another key, a token for any number":         {fresh, claim{keyHash: "b", token: once(next, 0, web1)}, "", errTaken},
-		"another key, a token for anybody":            {fresh, claim{keyHash: "b", token: once(next, 1)}, "", errTaken},
-		"another key, a token for a pattern":          {fresh, claim{keyHash: "b", token: once(next, 1, "web1.example.*")}, "", errTaken},
-		"another key, a token for two":                {fresh, claim{keyHash: "b", token: once(next, 1, web1, web1)}, "", errTaken},
-		"another key, a token for another":            {fresh, claim{keyHash: "b", token: once(next, 1, "web2.example.net")}, "", errTaken},
-		"revoked, with a token signed after":          {record(StateRevoked, offeredAt(now, "a"), nil, "a"), claim{keyHash: "b", token: once(next, 1, web1)}, "", errRevoked},
-		"retired, with a token signed before":         {record(StateRetired, nil, nil, "a"), claim{keyHash: "b", token: once(time.Time{}, 1, web1)}, ReasonNew, nil},
-		"the key that is there, a token signed after": {fresh, claim{keyHash: "a", token: once(next, 1, web1)}, ReasonReplay, nil},
-		"another key, vouched for, and such a token":  {fresh, claim{keyHash: "b", vouching: "a", token: once(next, 1, web1)}, ReasonContinuity, nil},
-		"another key, such a token and a grant":       {fresh, claim{keyHash: "b", token: once(next, 1, web1), grant: grant(nil)}, ReasonOneTimeToken, nil},
-		"another key, a late token and a grant":       {fresh, claim{keyHash: "b", token: once(now, 1, web1), grant: grant(nil)}, ReasonGrant, nil},
-		"only an offer, a token signed after":         {named(record(StateEnrolled, nil, offeredAt(now, "a"), "a")), claim{keyHash: "b", token: once(next, 1, web1)}, ReasonOneTimeToken, nil},
-		"only an offer, a token signed then":          {named(record(StateEnrolled, nil, offeredAt(now, "a"), "a")), claim{keyHash: "b", token: once(now, 1, web1)}, "", errTaken},
-		"a token signed between current and offer":    {named(record(StateProvisioned, offeredAt(now.Add(-time.Hour), "a"), offeredAt(now, "c"), "c")), claim{keyHash: "b", token: once(now.Add(-time.Minute), 1, web1)}, "", errTaken},
-		"another key":                              {provisioned, claim{keyHash: "c"}, "", errTaken},
-		"another key after the end of all":         {record(StateProvisioned, issued("a", dead), nil, "a"), claim{keyHash: "c"}, "", errTaken},
-		"another key, vouched for by the newest":   {provisioned, claim{keyHash: "c", vouching: "a"}, ReasonContinuity, nil},
-		"another key, vouched for by an early one": {provisioned, claim{keyHash: "c", vouching: "old"}, ReasonContinuity, nil},
-		"another key, vouched for by a stranger":   {provisioned, claim{keyHash: "c", vouching: "c"}, "", errTaken},
-		"vouched for by a live key that lost it":   {taken, claim{keyHash: "c", vouching: "a"}, "", errTaken},
+		"another key, a token signed after": {fresh, claim{keyHash: "b", token: once(next, 1, web1)},
+			ReasonOneTimeToken, nil},
+		"another key, a token signed then": {fresh, claim{keyHash: "b", token: once(now, 1, web1)},
+			"", errTaken},
+		"another key, a token signed in that second": {fresh, claim{keyHash: "b", token: once(next.Add(-1), 1, web1)},
+			"", errTaken},
+		"another key, a token signed before": {fresh,
+			claim{keyHash: "b", token: once(now.Add(-time.Second), 1, web1)}, "", errTaken},
+		"another key, a token of a minute to come": {fresh,
+			claim{keyHash: "b", token: once(now.Add(jwt.NotBeforeLeeway), 1, web1)}, ReasonOneTimeToken, nil},
+		"another key, a token of more than a minute": {fresh,
+			claim{keyHash: "b", token: once(now.Add(jwt.NotBeforeLeeway+1), 1, web1)}, "", errTaken},
+		"another key, a token for two uses": {fresh, claim{keyHash: "b", token: once(next, 2, web1)},
+			"", errTaken},
+		"another key, a token for any number": {fresh, claim{keyHash: "b", token: once(next, 0, web1)},
+			"", errTaken},
+		"another key, a token for anybody": {fresh, claim{keyHash: "b", token: once(next, 1)}, "", errTaken},
+		"another key, a token for a pattern": {fresh,
+			claim{keyHash: "b", token: once(next, 1, "web1.example.*")}, "", errTaken},
+		"another key, a token for two": {fresh, claim{keyHash: "b", token: once(next, 1, web1, web1)},
+			"", errTaken},
+		"another key, a token for another": {fresh,
+			claim{keyHash: "b", token: once(next, 1, "web2.example.net")}, "", errTaken},
+		"revoked, with a token signed after": {record(StateRevoked, offeredAt(now, "a"), nil, "a"),
+			claim{keyHash: "b", token: once(next, 1, web1)}, "", errRevoked},
+		"retired, with a token signed before": {record(StateRetired, nil, nil, "a"),
+			claim{keyHash: "b", token: once(time.Time{}, 1, web1)}, ReasonNew, nil},
+		"the key that is there, a token signed after": {fresh, claim{keyHash: "a", token: once(next, 1, web1)},
+			ReasonReplay, nil},
+		"another key, vouched for, and such a token": {fresh,
+			claim{keyHash: "b", vouching: "a", token: once(next, 1, web1)}, ReasonContinuity, nil},
+		"another key, such a token and a grant": {fresh,
+			claim{keyHash: "b", token: once(next, 1, web1), grant: grant(nil)}, ReasonOneTimeToken, nil},
+		"another key, a late token and a grant": {fresh,
+			claim{keyHash: "b", token: once(now, 1, web1), grant: grant(nil)}, ReasonGrant, nil},
+		"only an offer, a token signed after": {named(record(StateEnrolled, nil, offeredAt(now, "a"), "a")),
+			claim{keyHash: "b", token: once(next, 1, web1)}, ReasonOneTimeToken, nil},
+		"only an offer, a token signed then": {named(record(StateEnrolled, nil, offeredAt(now, "a"), "a")),
+			claim{keyHash: "b", token: once(now, 1, web1)}, "", errTaken},
+		"a token signed between current and offer": {named(record(StateProvisioned,
+			offeredAt(now.Add(-time.Hour), "a"), offeredAt(now, "c"), "c")),
+			claim{keyHash: "b", token: once(now.Add(-time.Minute), 1, web1)}, "", errTaken},
+		"another key": {provisioned, claim{keyHash: "c"}, "", errTaken},
+		"another key after the end of all": {record(StateProvisioned, issued("a", dead), nil, "a"),
+			claim{keyHash: "c"}, "", errTaken},
+		"another key, vouched for by the newest": {provisioned, claim{keyHash: "c", vouching: "a"},
+			ReasonContinuity, nil},
+		"another key, vouched for by an early one": {provisioned, claim{keyHash: "c", vouching: "old"},
+			ReasonContinuity, nil},
+		"another key, vouched for by a stranger": {provisioned, claim{keyHash: "c", vouching: "c"}, "", errTaken},
+		"vouched for by a live key that lost it": {taken, claim{keyHash: "c", vouching: "a"}, "", errTaken},
 
-		"a grant":                       {provisioned, claim{keyHash: "c", grant: grant(nil)}, ReasonGrant, nil},
-		"a grant beside continuity":     {provisioned, claim{keyHash: "c", vouching: "a", grant: grant(nil)}, ReasonContinuity, nil},
-		"a grant for this key":          {provisioned, claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.KeyHash = "c" })}, ReasonGrant, nil},
-		"a grant for some other key":    {provisioned, claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.KeyHash = "d" })}, "", errTaken},
-		"a grant at its end":            {provisioned, claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.ExpiresAt = now })}, "", errTaken},
-		"a grant that has been spent":   {provisioned, claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.ID = "spent" })}, "", errTaken},
-		"a grant without an id":         {provisioned, claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.ID = "" })}, "", errTaken},
-		"a key that needs no grant":     {provisioned, claim{keyHash: "a", grant: grant(nil)}, ReasonReplay, nil},
-		"a lineage of nothing and none": {record(StateProvisioned, issued("a", live), nil), claim{keyHash: "c"}, "", errTaken},
+		"a grant": {provisioned, claim{keyHash: "c", grant: grant(nil)}, ReasonGrant, nil},
+		"a grant beside continuity": {provisioned, claim{keyHash: "c", vouching: "a", grant: grant(nil)},
+			ReasonContinuity, nil},
+		"a grant for this key": {provisioned,
+			claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.KeyHash = "c" })}, ReasonGrant, nil},
+		"a grant for some other key": {provisioned,
+			claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.KeyHash = "d" })}, "", errTaken},
+		"a grant at its end": {provisioned,
+			claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.ExpiresAt = now })}, "", errTaken},
+		"a grant that has been spent": {provisioned,
+			claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.ID = "spent" })}, "", errTaken},
+		"a grant without an id": {provisioned,
+			claim{keyHash: "c", grant: grant(func(g *orders.Grant) { g.ID = "" })}, "", errTaken},
+		"a key that needs no grant": {provisioned, claim{keyHash: "a", grant: grant(nil)}, ReasonReplay, nil},
+		"a lineage of nothing and none": {record(StateProvisioned, issued("a", live), nil), claim{keyHash: "c"},
+			"", errTaken},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -166,10 +211,16 @@ func TestStatesFollowTheTable(t *testing.T) {
 func TestInvalidRecordsAreFound(t *testing.T) {
 	t.Parallel()
 	good := map[State]Record{
-		StateEnrolled:    {Schema: RecordSchema, State: StateEnrolled, Next: &Issued{}, Attempt: "a"},
-		StateProvisioned: {Schema: RecordSchema, State: StateProvisioned, Current: &Issued{}, Next: &Issued{}, Attempt: "a"},
-		StateRevoked:     {Schema: RecordSchema, State: StateRevoked, Attempt: "a"},
-		StateRetired:     {Schema: RecordSchema, State: StateRetired, Attempt: "a"},
+		StateEnrolled: {Schema: RecordSchema, State: StateEnrolled, Next: &Issued{}, Attempt: "a"},
+		StateProvisioned: {
+			Schema:  RecordSchema,
+			State:   StateProvisioned,
+			Current: &Issued{},
+			Next:    &Issued{},
+			Attempt: "a",
+		},
+		StateRevoked: {Schema: RecordSchema, State: StateRevoked, Attempt: "a"},
+		StateRetired: {Schema: RecordSchema, State: StateRetired, Attempt: "a"},
 	}
 	for s, r := range good {
 		if err := r.Check(); err != nil {
@@ -188,7 +239,7 @@ func TestInvalidRecordsAreFound(t *testing.T) {
 		"enrolled without an offer":     {StateEnrolled, func(r *Record) { r.Next = nil }},
 		"enrolled and confirmed":        {StateEnrolled, func(r *Record) { r.Current = r.Next }},
 		"provisioned by no certificate": {StateProvisioned, func(r *Record) { r.Current = nil }},
-		"without an attempt":   {StateProvisioned, func(r *Record) { r.Attempt = "" }},
+		"without an attempt":            {StateProvisioned, func(r *Record) { r.Attempt = "" }},
 	}
 	for name, tt := range tests {
 		r := good[tt.of]
@@ -209,13 +260,17 @@ func TestLiveCertificates(t *testing.T) {
 		record *Record
 		want   []string
 	}{
-		"none":                      {nil, nil},
-		"offered":                   {&Record{State: StateEnrolled, Next: issued("1", 1)}, []string{"1"}},
-		"confirmed":                 {&Record{State: StateProvisioned, Current: issued("1", 1)}, []string{"1"}},
-		"both":                      {&Record{State: StateProvisioned, Current: issued("1", 1), Next: issued("2", 1)}, []string{"1", "2"}},
-		"one, with another digest":  {&Record{State: StateProvisioned, Current: issued("1", 1), Next: issued("1", 1)}, []string{"1"}},
-		"confirmed, at its end":     {&Record{State: StateProvisioned, Current: issued("1", 0), Next: issued("2", 1)}, []string{"2"}},
-		"offered, at its end":       {&Record{State: StateProvisioned, Current: issued("1", 1), Next: issued("2", 0)}, []string{"1"}},
+		"none":      {nil, nil},
+		"offered":   {&Record{State: StateEnrolled, Next: issued("1", 1)}, []string{"1"}},
+		"confirmed": {&Record{State: StateProvisioned, Current: issued("1", 1)}, []string{"1"}},
+		"both": {&Record{State: StateProvisioned, Current: issued("1", 1), Next: issued("2", 1)},
+			[]string{"1", "2"}},
+		"one, with another digest": {&Record{State: StateProvisioned, Current: issued("1", 1), Next: issued("1", 1)},
+			[]string{"1"}},
+		"confirmed, at its end": {&Record{State: StateProvisioned, Current: issued("1", 0), Next: issued("2", 1)},
+			[]string{"2"}},
+		"offered, at its end": {&Record{State: StateProvisioned, Current: issued("1", 1), Next: issued("2", 0)},
+			[]string{"1"}},
 		"revoked with certificates": {&Record{State: StateRevoked, Current: issued("1", 1), Next: issued("2", 1)}, nil},
 		"retired with certificates": {&Record{State: StateRetired, Current: issued("1", 1), Next: issued("2", 1)}, nil},
 	}
@@ -233,7 +288,8 @@ func TestLineageKeepsTheNewestKeys(t *testing.T) {
 		r.addKey(string(rune('A' + i)))
 		r.addKey("kept")
 	}
-	if len(r.Lineage) != MaxLineage || r.Lineage[MaxLineage-1] != "kept" || r.Lineage[MaxLineage-2] != string(rune('A'+MaxLineage+4)) {
+	if len(r.Lineage) != MaxLineage || r.Lineage[MaxLineage-1] != "kept" ||
+		r.Lineage[MaxLineage-2] != string(rune('A'+MaxLineage+4)) {
 		t.Errorf("lineage = %q, want the newest %d, each once", r.Lineage, MaxLineage)
 	}
 	if distinct := slices.Compact(slices.Sorted(slices.Values(r.Lineage))); len(distinct) != MaxLineage {
@@ -257,16 +313,16 @@ func TestGrantApplies(t *testing.T) {
 		record *Record
 		want   bool
 	}{
-		"a name in use":    {open, owned, true},
-		"enrolled":                    {open, &Record{State: StateEnrolled}, true},
-		"spent":                       {open, &Record{State: StateProvisioned, Grant: "g"}, false},
-		"of another machine":          {open, &Record{State: StateProvisioned, OwnedSince: now}, false},
-		"at its end":                  {over, owned, false},
-		"revoked":                     {open, &Record{State: StateRevoked}, false},
-		"a retired name":      {open, &Record{State: StateRetired}, false},
-		"an unknown name": {open, nil, false},
-		"no grant":                    {nil, owned, false},
-		"neither":                     {nil, nil, false},
+		"a name in use":      {open, owned, true},
+		"enrolled":           {open, &Record{State: StateEnrolled}, true},
+		"spent":              {open, &Record{State: StateProvisioned, Grant: "g"}, false},
+		"of another machine": {open, &Record{State: StateProvisioned, OwnedSince: now}, false},
+		"at its end":         {over, owned, false},
+		"revoked":            {open, &Record{State: StateRevoked}, false},
+		"a retired name":     {open, &Record{State: StateRetired}, false},
+		"an unknown name":    {open, nil, false},
+		"no grant":           {nil, owned, false},
+		"neither":            {nil, nil, false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

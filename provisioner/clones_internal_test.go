@@ -20,16 +20,19 @@ func TestAlternatingBootInstancesAreClones(t *testing.T) {
 		said []word
 		want string // the other machine, at the last message
 	}{
-		"one machine":                      {[]word{{"a", 0}, {"a", later}, {"a", 2 * later}}, ""},
-		"a reboot":                         {[]word{{"a", 0}, {"b", later}, {"b", 2 * later}}, ""},
-		"many reboots":                     {[]word{{"a", 0}, {"b", later}, {"c", 2 * later}, {"d", 3 * later}, {"e", 4 * later}, {"e", 5 * later}}, ""},
+		"one machine": {[]word{{"a", 0}, {"a", later}, {"a", 2 * later}}, ""},
+		"a reboot":    {[]word{{"a", 0}, {"b", later}, {"b", 2 * later}}, ""},
+		"many reboots": {[]word{{"a", 0}, {"b", later}, {"c", 2 * later}, {"d", 3 * later},
+			{"e", 4 * later}, {"e", 5 * later}}, ""},
 		"a reboot, and a word from before": {[]word{{"a", 0}, {"b", later}, {"a", later + cloneGrace}}, ""},
-		"a word from before, and after it": {[]word{{"a", 0}, {"b", later}, {"a", later + cloneGrace}, {"b", 3 * later}}, ""},
-		"two machines":                     {[]word{{"a", 0}, {"b", later}, {"a", 2*later + 1}}, "b"},
-		"the later one does not tell":      {[]word{{"a", 0}, {"b", later}, {"a", later}, {"b", 9 * later}}, ""},
-		"three machines":                   {[]word{{"a", 0}, {"b", later}, {"c", 2 * later}, {"b", 4 * later}}, "c"},
-		"no name":                          {[]word{{"", 0}, {"b", later}, {"", 9 * later}}, ""},
-		"too long a name":                  {[]word{{string(make([]byte, 65)), 0}, {"b", later}, {string(make([]byte, 65)), 9 * later}}, ""},
+		"a word from before, and after it": {[]word{{"a", 0}, {"b", later}, {"a", later + cloneGrace},
+			{"b", 3 * later}}, ""},
+		"two machines":                {[]word{{"a", 0}, {"b", later}, {"a", 2*later + 1}}, "b"},
+		"the later one does not tell": {[]word{{"a", 0}, {"b", later}, {"a", later}, {"b", 9 * later}}, ""},
+		"three machines":              {[]word{{"a", 0}, {"b", later}, {"c", 2 * later}, {"b", 4 * later}}, "c"},
+		"no name":                     {[]word{{"", 0}, {"b", later}, {"", 9 * later}}, ""},
+		"too long a name": {[]word{{string(make([]byte, 65)), 0}, {"b", later},
+			{string(make([]byte, 65)), 9 * later}}, ""},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -18,18 +18,34 @@ func TestKeysWithANewCertificateAreNotPending(t *testing.T) {
 		record       *Record
 		in, inSilent bool // for a key that asked lately, and for a silent one
 	}{
-		"never seen":                {nil, false, false},
-		"offered since":             {&Record{State: StateEnrolled, Next: offered("a", time.Second), Lineage: []string{"a"}}, true, true},
-		"confirmed since":           {&Record{State: StateProvisioned, Current: offered("a", time.Second), Lineage: []string{"a"}}, true, true},
-		"offered before":            {&Record{State: StateProvisioned, Current: offered("a", -time.Second), Lineage: []string{"a"}}, false, true},
-		"another key since":         {&Record{State: StateEnrolled, Next: offered("b", time.Second), Lineage: []string{"b"}}, false, false},
-		"renewed by another key":    {&Record{State: StateProvisioned, Current: offered("a", -time.Second), Next: offered("b", time.Second), Lineage: []string{"a", "b"}}, false, true},
-		"lost to a grant":           {&Record{State: StateProvisioned, Current: offered("a", time.Second), Next: offered("b", time.Minute), Lineage: []string{"b"}}, false, false},
-		"revoked since":             {&Record{State: StateRevoked, Current: offered("a", time.Second), Lineage: []string{"a"}}, false, false},
+		"never seen": {nil, false, false},
+		"offered since": {&Record{State: StateEnrolled, Next: offered("a", time.Second), Lineage: []string{"a"}},
+			true, true},
+		"confirmed since": {&Record{State: StateProvisioned, Current: offered("a", time.Second),
+			Lineage: []string{"a"}}, true, true},
+		"offered before": {&Record{State: StateProvisioned, Current: offered("a", -time.Second),
+			Lineage: []string{"a"}}, false, true},
+		"another key since": {&Record{State: StateEnrolled, Next: offered("b", time.Second), Lineage: []string{"b"}},
+			false, false},
+		"renewed by another key": {&Record{
+			State:   StateProvisioned,
+			Current: offered("a", -time.Second),
+			Next:    offered("b", time.Second),
+			Lineage: []string{"a", "b"},
+		}, false, true},
+		"lost to a grant": {&Record{
+			State:   StateProvisioned,
+			Current: offered("a", time.Second),
+			Next:    offered("b", time.Minute),
+			Lineage: []string{"b"},
+		}, false, false},
+		"revoked since": {&Record{State: StateRevoked, Current: offered("a", time.Second),
+			Lineage: []string{"a"}}, false, false},
 		"retired, as a new machine": {&Record{State: StateRetired, Lineage: []string{"a"}}, false, false},
 	} {
 		w := &waiting.Key{KeyHash: "a", LastAsked: asked}
-		if in, silent := tt.record.HasEnrolled(w, false), tt.record.HasEnrolled(w, true); in != tt.in || silent != tt.inSilent {
+		if in, silent := tt.record.HasEnrolled(w, false), tt.record.HasEnrolled(w, true); in != tt.in ||
+			silent != tt.inSilent {
 			t.Errorf("%s: enrolled %v, and %v if silent; want %v and %v", name, in, silent, tt.in, tt.inSilent)
 		}
 	}

@@ -54,7 +54,8 @@ func TestQuotasCountWholeSites(t *testing.T) {
 		source string
 		ok     bool
 	}{
-		{"2001:db8:1:2::1", true}, {"[2001:db8:1:2::2]:4222", true}, {"2001:db8:1:2:ffff::3", false}, {"2001:db8:1:3::1", true},
+		{"2001:db8:1:2::1", true}, {"[2001:db8:1:2::2]:4222", true}, {"2001:db8:1:2:ffff::3", false},
+		{"2001:db8:1:3::1", true},
 		{"192.0.2.1", true}, {"::ffff:192.0.2.1", true}, {"192.0.2.1:1", false}, {"192.0.2.2", true},
 	} {
 		if err := q.take("t", tt.source); (err == nil) != tt.ok {

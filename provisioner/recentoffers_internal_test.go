@@ -21,7 +21,8 @@ func TestRecentOffers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		age  time.Duration
 		want trust.Revision
-	}{"at once": {0, 2}, "at the limit": {recentFor, 2}, "too old": {recentFor + 1, 0}, "clock gone back": {-recentFor - 1, 0}} {
+	}{"at once": {0, 2}, "at the limit": {recentFor, 2}, "too old": {recentFor + 1, 0},
+		"clock gone back": {-recentFor - 1, 0}} {
 		m.put(record("a"), 1, now)
 		m.put(record("a"), 2, now)
 		if r, revision := m.take("a", now.Add(tt.age)); revision != tt.want || (r != nil) != (tt.want != 0) {

@@ -39,14 +39,28 @@ func newCertificateBy(t *testing.T, life time.Duration, clock func() time.Time) 
 		}
 		parsed = append(parsed, c...)
 	}
-	authority, err := ca.New(ca.Config{Root: parsed[0], Issuing: parsed[1], Key: g.IssuingKey, TrustDomain: "fleet.test", MaxTTL: life, DefaultTTL: life, Now: clock})
+	authority, err := ca.New(ca.Config{
+		Root:        parsed[0],
+		Issuing:     parsed[1],
+		Key:         g.IssuingKey,
+		TrustDomain: "fleet.test",
+		MaxTTL:      life,
+		DefaultTTL:  life,
+		Now:         clock,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := DefaultConfig()
 	cfg.Name, cfg.Certificates.MaxLifetime = "broker.fleet.test", conffile.Span(life)
 	cfg.Broker.Names, cfg.Broker.Addresses = []string{"nats.fleet.test"}, []string{"192.0.2.1", "2001:db8::1"}
-	return &ownCertificate{what: "broker", request: cfg.ownRequest(), authority: authority, now: clock, log: slog.New(slog.DiscardHandler)}, authority.Roots()
+	return &ownCertificate{
+		what:      "broker",
+		request:   cfg.ownRequest(),
+		authority: authority,
+		now:       clock,
+		log:       slog.New(slog.DiscardHandler),
+	}, authority.Roots()
 }
 
 // leafOf checks that a node would accept the certificate now, and returns its leaf.
@@ -65,7 +79,12 @@ func leafOf(t *testing.T, c tls.Certificate, roots *x509.CertPool) *x509.Certifi
 		between.AddCert(i)
 	}
 	for _, name := range []string{"nats.fleet.test", "192.0.2.1", "2001:db8::1"} {
-		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: time.Now(), DNSName: name}); err != nil {
+		if _, err := leaf.Verify(x509.VerifyOptions{
+			Roots:         roots,
+			Intermediates: between,
+			CurrentTime:   time.Now(),
+			DNSName:       name,
+		}); err != nil {
 			t.Errorf("for %s: %v", name, err)
 		}
 	}
@@ -103,8 +122,10 @@ func TestTheBrokersCertificateIsRenewedInTime(t *testing.T) {
 					if left > life/3+time.Minute || left < life/5 {
 						t.Errorf("of %v, the one before had %v left", life, left)
 					}
-					if !next.NotAfter.After(leaf.NotAfter) || next.SerialNumber.Cmp(leaf.SerialNumber) == 0 || slices.Equal(next.RawSubjectPublicKeyInfo, leaf.RawSubjectPublicKeyInfo) {
-						t.Errorf("certificate %v until %v follows %v until %v, want a new key and a later end", next.SerialNumber, next.NotAfter, leaf.SerialNumber, leaf.NotAfter)
+					if !next.NotAfter.After(leaf.NotAfter) || next.SerialNumber.Cmp(leaf.SerialNumber) == 0 ||
+						slices.Equal(next.RawSubjectPublicKeyInfo, leaf.RawSubjectPublicKeyInfo) {
+						t.Errorf("certificate %v until %v follows %v until %v, want a new key and a later end",
+							next.SerialNumber, next.NotAfter, leaf.SerialNumber, leaf.NotAfter)
 					}
 					leaf = next
 				}
@@ -156,7 +177,8 @@ func TestABrokersAddressesAreAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaf := leafOf(t, issued, roots)
-	if want := []net.IP{net.ParseIP("192.0.2.1"), net.ParseIP("2001:db8::1")}; !slices.EqualFunc(leaf.IPAddresses, want, net.IP.Equal) {
+	if want := []net.IP{net.ParseIP("192.0.2.1"), net.ParseIP("2001:db8::1")}; !slices.EqualFunc(leaf.IPAddresses,
+		want, net.IP.Equal) {
 		t.Errorf("addresses %v, want %v", leaf.IPAddresses, want)
 	}
 	if !slices.Contains(leaf.DNSNames, "nats.fleet.test") {

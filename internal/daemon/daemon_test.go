@@ -50,7 +50,8 @@ func TestMistakesAreListedAtOnce(t *testing.T) {
 		yaml string
 		want []string
 	}{
-		"an empty file": {"", []string{"name: missing", "trust_domain: missing", "data_dir: missing", "broker.names: missing", "tokens.signers: missing",
+		"an empty file": {"", []string{"name: missing", "trust_domain: missing", "data_dir: missing",
+			"broker.names: missing", "tokens.signers: missing",
 			"ca.root: missing", "ca.certificate: missing", "ca.key: missing", "policy: missing"}},
 		"unknown keys": {"naem: x\nbroker: {prot: 1}\n", []string{"naem", "prot"}},
 		"values out of range": {`
@@ -68,22 +69,32 @@ seal: {keys: [no-seal.pem]}
 quotas: {per_token: -1, per_source: -2}
 reserved: ["[a]"]
 fleet: {facts: [os.name, "a b", db_password, os.name]}
-`, []string{"name: ", "site: ", "broker.listen: ", "broker.names[0]: ", "broker.addresses[0]: ", "broker.max_connections: ",
+`, []string{"name: ", "site: ", "broker.listen: ", "broker.names[0]: ", "broker.addresses[0]: ",
+			"broker.max_connections: ",
 			"tokens.signers[0].file: missing", "tokens.signers[0].sites[0]: ", "tokens.signers[0].identities[0]: ",
-			"certificates.lifetime: ", "certificates.max_lifetime: ", "configuration.helper: ", "configuration.timeout: ",
+			"certificates.lifetime: ", "certificates.max_lifetime: ", "configuration.helper: ",
+			"configuration.timeout: ",
 			"quotas.per_token: ", "quotas.per_source: ", "reserved[0]: ",
-			`fleet.facts: fact "a b": want a name of 1 to 64 letters`, `fleet.facts: fact "db_password": the name suggests a secret`, `fleet.facts: fact "os.name": named twice`,
+			`fleet.facts: fact "a b": want a name of 1 to 64 letters`,
+			`fleet.facts: fact "db_password": the name suggests a secret`, `fleet.facts: fact "os.name": named twice`,
 		}},
 		"an embedded broker and external ones": {`
 name: prov1.example.net
 trust_domain: example.net
 data_dir: data
 store: {replicas: 6}
-broker: {listen: ":4222", url: "tls://n1:4222", names: [broker.example.net], max_connections: 5, credentials: no-login, callout: {xkey: no-xkey}}
+broker:
+  listen: ":4222"
+  url: "tls://n1:4222"
+  names: [broker.example.net]
+  max_connections: 5
+  credentials: no-login
+  callout: {xkey: no-xkey}
 tokens: {signers: [{file: no-signer.pem}]}
 ca: {root: r, certificate: c, key: k}
 policy: p
-`, []string{"broker.listen: set together with broker.url", "store.replicas: is 6", "broker.system_credentials: missing", "broker.callout.issuer: missing",
+`, []string{"broker.listen: set together with broker.url", "store.replicas: is 6",
+			"broker.system_credentials: missing", "broker.callout.issuer: missing",
 			"broker.max_connections: "}},
 		"copies on one server": {`
 name: prov1.example.net
@@ -102,7 +113,8 @@ tokens:
       identities:
       # - web*.example.net
     - {file: other.pem, sites: []}
-`, []string{"line 5: an entry of a list, or a key in one, has no value", "line 7: an entry of a list, or a key in one, has no value"}},
+`, []string{"line 5: an entry of a list, or a key in one, has no value",
+			"line 7: an entry of a list, or a key in one, has no value"}},
 		"files that are not there": {`
 name: prov1.example.net
 trust_domain: example.net
@@ -139,7 +151,8 @@ func TestAnotherInstallationsStoreIsRefused(t *testing.T) {
 	t.Parallel()
 	one, two := install(t, nil), install(t, nil)
 	start := func(dir string, data string) error {
-		d, err := daemon.LoadWith(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}, func(c *daemon.Config) { c.DataDir = data })
+		d, err := daemon.LoadWith(filepath.Join(dir, "provisioner.yaml"), daemon.Options{},
+			func(c *daemon.Config) { c.DataDir = data })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +193,8 @@ func TestAPortThatIsTakenIsNamedByItsKey(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err = d.Run(ctx, cancel)
 		cancel()
-		if want := ": stop what listens there, or change " + key; err == nil || !strings.Contains(err.Error(), "address already in use") || !strings.HasSuffix(err.Error(), want) {
+		if want := ": stop what listens there, or change " + key; err == nil ||
+			!strings.Contains(err.Error(), "address already in use") || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("Run = %v, want the address in use%s", err, want)
 		}
 	}
@@ -209,7 +223,8 @@ func TestACertificateForItsKeyIsNamed(t *testing.T) {
 		"seal-key.pem":    "ca/issuing.pem and " + dir + "/seal-key.pem: tls: ",
 		"nowhere-key.pem": "open " + dir + "/nowhere-key.pem: no such file",
 	} {
-		text := strings.Replace(readText(t, path), "\napi:\n", "\napi:\n  listen: 127.0.0.1:0\n  certificate: ca/issuing.pem\n  key: "+key+"\n", 1)
+		text := strings.Replace(readText(t, path), "\napi:\n",
+			"\napi:\n  listen: 127.0.0.1:0\n  certificate: ca/issuing.pem\n  key: "+key+"\n", 1)
 		edited := filepath.Join(dir, "edited.yaml")
 		writeText(t, edited, text)
 		if _, err := daemon.Load(edited, daemon.Options{}); err == nil || !strings.Contains(err.Error(), want) {
@@ -228,8 +243,10 @@ func TestAWrongKeyIsRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "ca/issuing-key.pem"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := "ca: DIR/ca/root.pem, DIR/ca/issuing.pem and DIR/ca/issuing-key.pem: certificate authority: key does not belong to the issuing certificate"
-	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}); err == nil || strings.ReplaceAll(err.Error(), dir, "DIR") != want {
+	want := "ca: DIR/ca/root.pem, DIR/ca/issuing.pem and DIR/ca/issuing-key.pem: certificate authority: key does " +
+		"not belong to the issuing certificate"
+	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}); err == nil ||
+		strings.ReplaceAll(err.Error(), dir, "DIR") != want {
 		t.Errorf("Load = %v, want %s", err, want)
 	}
 	// A private key as a signer is named as such.

@@ -41,30 +41,48 @@ func TestHelperAnswers(t *testing.T) {
 		want   wire.Code // "" is enrolled
 		cause  string    // part of it
 	}{
-		"an answer":                         {script: read + `echo '{"configuration":{"role":"web"}}'`},
-		"an answer, without reading":        {script: `echo '{"configuration":{"role":"web"}}'`},
-		"an answer beside defer false":      {script: read + `echo '{"defer":false,"shutdown":false,"msg":"","configuration":{"role":"web"}}'`},
-		"later":                             {read + `echo '{"defer":true,"msg":"no rack yet"}'`, wire.CodeDeferred, "no rack yet"},
-		"later, beside an answer":           {read + `echo '{"defer":true,"msg":"no rack yet","configuration":{"role":"web"}}'`, wire.CodeDeferred, "no rack yet"},
-		"later, without a word":             {read + `echo '{"defer":true}'`, wire.CodeDeferred, ""},
-		"shutdown":                          {read + `echo '{"shutdown":true,"msg":"scrapped"}'`, wire.CodeShutdown, "scrapped"},
-		"shutdown and later":                {read + `echo '{"shutdown":true,"defer":true,"msg":"scrapped"}'`, wire.CodeShutdown, "scrapped"},
-		"status 1":                          {read + `echo '{"configuration":{"role":"web"}}'; exit 1`, wire.CodeHelperFailed, ""},
-		"status 1, with a reason":           {read + `echo "no route to the inventory" >&2; exit 1`, wire.CodeHelperFailed, ""},
-		"killed":                            {read + `kill -9 $$`, wire.CodeHelperFailed, ""},
-		"nothing":                           {read, wire.CodeHelperFailed, ""},
-		"garbage":                           {read + `echo 'Traceback (most recent call last):'`, wire.CodeHelperFailed, ""},
-		"half an answer":                    {read + `printf '{"configuration":{"role":'`, wire.CodeHelperFailed, ""},
-		"two answers":                       {read + `echo '{"configuration":{"role":"web"}}{}'`, wire.CodeHelperFailed, ""},
-		"a misspelled member":               {read + `echo '{"defered":true,"configuration":{"role":"web"}}'`, wire.CodeHelperFailed, "defered"},
-		"a certificate of its own":          {read + `echo '{"configuration":{"role":"web"},"certificate":"PEM"}'`, wire.CodeHelperFailed, "certificate"},
-		"too much":                          {read + `head -c 2000000 /dev/zero | tr '\0' ' '; echo '{"configuration":{"role":"web"}}'`, wire.CodeHelperFailed, ""},
-		"no configuration":                  {read + `echo '{}'`, wire.CodeConfigurationFailed, ""},
-		"an empty configuration":            {read + `echo '{"configuration":{}}'`, wire.CodeConfigurationFailed, ""},
-		"a setting that brings another":     {read + `printf %s '{"configuration":{"role":"web\nprovision = true"}}'`, wire.CodeConfigurationFailed, "role"},
-		"a policy outside its directory":    {read + `echo '{"configuration":{"role":"web"},"opa_policies":{"../x":"y"}}'`, wire.CodeHelperFailed, ""},
-		"more than a node can be sent":      {read + `printf '{"configuration":{"role":"'; head -c 300000 /dev/zero | tr '\0' 'x'; echo '"}}'`, wire.CodeConfigurationFailed, ""},
-		"an answer with policies beside it": {script: read + `echo '{"configuration":{"role":"web"},"action_policies":{"rpcutil":"x"},"opa_policies":{"a":"y"}}'`},
+		"an answer":                  {script: read + `echo '{"configuration":{"role":"web"}}'`},
+		"an answer, without reading": {script: `echo '{"configuration":{"role":"web"}}'`},
+		"an answer beside defer false": {script: read +
+			`echo '{"defer":false,"shutdown":false,"msg":"","configuration":{"role":"web"}}'`},
+		"later": {read + `echo '{"defer":true,"msg":"no rack yet"}'`, wire.CodeDeferred,
+			"no rack yet"},
+		"later, beside an answer": {read + `echo '{"defer":true,"msg":"no rack yet","configuration":{"role":"web"}}'`,
+			wire.CodeDeferred, "no rack yet"},
+		"later, without a word": {read + `echo '{"defer":true}'`, wire.CodeDeferred, ""},
+		"shutdown": {read + `echo '{"shutdown":true,"msg":"scrapped"}'`, wire.CodeShutdown,
+			"scrapped"},
+		"shutdown and later": {read + `echo '{"shutdown":true,"defer":true,"msg":"scrapped"}'`,
+			wire.CodeShutdown, "scrapped"},
+		"status 1": {read + `echo '{"configuration":{"role":"web"}}'; exit 1`,
+			wire.CodeHelperFailed, ""},
+		"status 1, with a reason": {read + `echo "no route to the inventory" >&2; exit 1`,
+			wire.CodeHelperFailed, ""},
+		"killed":  {read + `kill -9 $$`, wire.CodeHelperFailed, ""},
+		"nothing": {read, wire.CodeHelperFailed, ""},
+		"garbage": {read + `echo 'Traceback (most recent call last):'`,
+			wire.CodeHelperFailed, ""},
+		"half an answer": {read + `printf '{"configuration":{"role":'`, wire.CodeHelperFailed, ""},
+		"two answers": {read + `echo '{"configuration":{"role":"web"}}{}'`,
+			wire.CodeHelperFailed, ""},
+		"a misspelled member": {read + `echo '{"defered":true,"configuration":{"role":"web"}}'`,
+			wire.CodeHelperFailed, "defered"},
+		"a certificate of its own": {read + `echo '{"configuration":{"role":"web"},"certificate":"PEM"}'`,
+			wire.CodeHelperFailed, "certificate"},
+		"too much": {read +
+			`head -c 2000000 /dev/zero | tr '\0' ' '; echo '{"configuration":{"role":"web"}}'`,
+			wire.CodeHelperFailed, ""},
+		"no configuration":       {read + `echo '{}'`, wire.CodeConfigurationFailed, ""},
+		"an empty configuration": {read + `echo '{"configuration":{}}'`, wire.CodeConfigurationFailed, ""},
+		"a setting that brings another": {read + `printf %s '{"configuration":{"role":"web\nprovision = true"}}'`,
+			wire.CodeConfigurationFailed, "role"},
+		"a policy outside its directory": {read +
+			`echo '{"configuration":{"role":"web"},"opa_policies":{"../x":"y"}}'`, wire.CodeHelperFailed, ""},
+		"more than a node can be sent": {read +
+			`printf '{"configuration":{"role":"'; head -c 300000 /dev/zero | tr '\0' 'x'; echo '"}}'`,
+			wire.CodeConfigurationFailed, ""},
+		"an answer with policies beside it": {script: read +
+			`echo '{"configuration":{"role":"web"},"action_policies":{"rpcutil":"x"},"opa_policies":{"a":"y"}}'`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +95,8 @@ func TestHelperAnswers(t *testing.T) {
 				if len(e.Configuration) != 1 || e.Configuration["role"] != "web" {
 					t.Errorf("configuration = %v", e.Configuration)
 				}
-				if with := strings.Contains(tt.script, "action_policies"); with != (e.ActionPolicies["rpcutil"] == "x" && e.OPAPolicies["a"] == "y") {
+				if with := strings.Contains(tt.script,
+					"action_policies"); with != (e.ActionPolicies["rpcutil"] == "x" && e.OPAPolicies["a"] == "y") {
 					t.Errorf("policies = %v, %v", e.ActionPolicies, e.OPAPolicies)
 				}
 				f.Apply(n, e)
@@ -202,13 +221,15 @@ func TestHelperInputHasNoSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	block, _ := pem.Decode([]byte(in.CSR.CSR))
-	if in.Identity != n.Identity || block == nil || string(block.Bytes) != string(n.CSR) || !strings.Contains(in.CSR.PublicKey, "BEGIN PUBLIC KEY") {
+	if in.Identity != n.Identity || block == nil || string(block.Bytes) != string(n.CSR) ||
+		!strings.Contains(in.CSR.PublicKey, "BEGIN PUBLIC KEY") {
 		t.Errorf("identity %q, certificate request %q, key %q", in.Identity, in.CSR.CSR, in.CSR.PublicKey)
 	}
 	if !strings.Contains(in.Inventory, `"role":"web"`) {
 		t.Errorf("inventory = %s", in.Inventory)
 	}
-	if in.JWT["chu"] != f.URL() || in.JWT["ou"] != "acme" || in.JWT["chusr"] != "choria" || in.JWT["purpose"] != jwt.Purpose || in.JWT["exp"] == nil {
+	if in.JWT["chu"] != f.URL() || in.JWT["ou"] != "acme" || in.JWT["chusr"] != "choria" ||
+		in.JWT["purpose"] != jwt.Purpose || in.JWT["exp"] == nil {
 		t.Errorf("claims = %v", in.JWT)
 	}
 	for _, secret := range []string{testbed.Secret, "hush-this-is-a-password", n.Token} {

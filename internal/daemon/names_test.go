@@ -50,7 +50,12 @@ func serveZone(t *testing.T, service string, targets ...string) *zone {
 		for _, target := range targets {
 			if m.Rcode == dns.RcodeSuccess {
 				m.Answer = append(m.Answer, &dns.SRV{
-					Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeSRV, Class: dns.ClassINET, Ttl: 1}, Port: 4222, Target: target,
+					Hdr: dns.RR_Header{
+						Name:   q.Question[0].Name,
+						Rrtype: dns.TypeSRV,
+						Class:  dns.ClassINET,
+						Ttl:    1,
+					}, Port: 4222, Target: target,
 				})
 			}
 		}
@@ -113,7 +118,8 @@ func TestReservedTargetsFollowTheRecords(t *testing.T) {
 	reserved := func(when, name string, want bool) {
 		t.Helper()
 		r := f.Ask(named(t, f, name, "example.net"))
-		if got := r.Refusal != nil && r.Refusal.Code == wire.CodeIdentityReserved; got != want || !want && r.Enrolled == nil {
+		if got := r.Refusal != nil && r.Refusal.Code == wire.CodeIdentityReserved; got != want || !want &&
+			r.Enrolled == nil {
 			t.Errorf("%s %s: %+v, want reserved %v", name, when, r.Refusal, want)
 		}
 	}
@@ -253,7 +259,8 @@ certificate := {"ttl": input.facts.ttl} if input.facts.ttl
 		}
 		f.Check()
 	})
-	for what, edit := range map[string]func(*daemon.Config){"per token": testbed.Quotas(1, 0), "per source": testbed.Quotas(0, 1)} {
+	for what, edit := range map[string]func(*daemon.Config){"per token": testbed.Quotas(1, 0),
+		"per source": testbed.Quotas(0, 1)} {
 		t.Run("quota "+what, func(t *testing.T) {
 			t.Parallel()
 			f := testbed.New(t, testbed.Options{Edit: edit})

@@ -58,7 +58,8 @@ func TestNodesAreRecheckedUntilItSucceeds(t *testing.T) {
 		cancel()
 		<-done
 		want := []string{
-			"0s [a.example.net b.example.net]", "0s all", "1s [a.example.net b.example.net]", "5s [a.example.net b.example.net]",
+			"0s [a.example.net b.example.net]", "0s all", "1s [a.example.net b.example.net]",
+			"5s [a.example.net b.example.net]",
 			"1m0s all", "6m0s all",
 		}
 		slices.Sort(checked[:2]) // both after a tenth of a second

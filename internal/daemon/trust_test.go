@@ -73,7 +73,8 @@ func TestADiskThatIsNotMounted(t *testing.T) {
 	}
 	for _, what := range []string{"is missing", "is empty"} {
 		err := run(t, dir)
-		if err == nil || daemon.NeedsOperator(err) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "is its disk not mounted?") {
+		if err == nil || daemon.NeedsOperator(err) || !strings.Contains(err.Error(), what) ||
+			!strings.Contains(err.Error(), "is its disk not mounted?") {
 			t.Errorf("data_dir %s: Run = %v", what, err)
 		}
 		if entries, _ := os.ReadDir(data); len(entries) > 0 {
@@ -108,11 +109,13 @@ func TestAJournalThatCannotBeTrustedStopsTheStart(t *testing.T) {
 			t.Parallel()
 			dir := install(t, nil)
 			path := filepath.Join(dir, "data/revocations.journal")
-			if err := errors.Join(os.WriteFile(path, []byte(tt.content), tt.mode), os.Chmod(path, tt.mode)); err != nil {
+			if err := errors.Join(os.WriteFile(path, []byte(tt.content), tt.mode),
+				os.Chmod(path, tt.mode)); err != nil {
 				t.Fatal(err)
 			}
 			err := run(t, dir)
-			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path)) {
+			if tt.want == "" && err != nil || tt.want != "" &&
+				(err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path)) {
 				t.Errorf("Run = %v, want %q", err, tt.want)
 			}
 		})

@@ -18,7 +18,8 @@ func webhooks(t *testing.T, yaml string, files map[string]string) error {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "open.secret"), []byte("whsec_"+strings.Repeat("A", 40)+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "open.secret"), []byte("whsec_"+strings.Repeat("A", 40)+"\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "provisioner.yaml")
@@ -38,10 +39,12 @@ func TestMistakesInWebhooksAreListedAtOnce(t *testing.T) {
 	t.Parallel()
 	const good = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"
 	files := map[string]string{
-		"good.secret": "\n" + good + good, "short.secret": "whsec_c2hvcnQ=\n" + good + "hush-plain\n", "empty.secret": "\n", "no.pem": "hush-pem",
+		"good.secret": "\n" + good + good, "short.secret": "whsec_c2hvcnQ=\n" + good + "hush-plain\n",
+		"empty.secret": "\n", "no.pem": "hush-pem",
 		"many.secret": strings.Repeat(good, 5),
 	}
-	if err := webhooks(t, "  - {name: pager, url: 'https://u:p@hooks.example.net/x?y=z', secret: good.secret, events: [alarm, io.muster.node], timeout: 30s}\n", files); err != nil {
+	if err := webhooks(t, "  - {name: pager, url: 'https://u:p@hooks.example.net/x?y=z', secret: good.secret, "+
+		"events: [alarm, io.muster.node], timeout: 30s}\n", files); err != nil {
 		t.Errorf("a good webhook: %v", err)
 	}
 	for name, tt := range map[string]struct {
@@ -49,22 +52,29 @@ func TestMistakesInWebhooksAreListedAtOnce(t *testing.T) {
 		want []string
 	}{
 		"values": {`
-  - {name: Pager, url: "http://hooks.example.net/hush-path", secret: good.secret, events: [nonsense, alarm, more.of.it], timeout: 500ms}
+  - {name: Pager, url: "http://hooks.example.net/hush-path", secret: good.secret,
+     events: [nonsense, alarm, more.of.it], timeout: 500ms}
   - {name: pager, url: "https://hush:hush@/path", secret: missing.secret}
   - {name: pager, url: "https://hooks.example.net/#hush", timeout: 31s, ca: missing.pem}
-`, []string{"webhooks[0].name: ", "webhooks[0].url: want https", "webhooks[0].events: no type of events begins with \"nonsense\"", "webhooks[0].events: no type of events begins with \"more.of.it\"",
+`, []string{"webhooks[0].name: ", "webhooks[0].url: want https",
+			"webhooks[0].events: no type of events begins with \"nonsense\"",
+			"webhooks[0].events: no type of events begins with \"more.of.it\"",
 			"webhooks[0].timeout: is 500ms, want 1s to 30s", "webhooks[1].url: ",
-			"webhooks[2].name: is \"pager\", which is used twice", "webhooks[2].url: ", "webhooks[2].secret: missing", "webhooks[2].timeout: "}},
+			"webhooks[2].name: is \"pager\", which is used twice", "webhooks[2].url: ", "webhooks[2].secret: missing",
+			"webhooks[2].timeout: "}},
 		"files": {`
   - {name: a, url: "https://hooks.example.net", secret: short.secret}
   - {name: b, url: "https://hooks.example.net", secret: empty.secret, ca: no.pem}
   - {name: e, url: "https://hooks.example.net", secret: missing.secret, ca: missing.pem}
   - {name: c, url: "https://hooks.example.net", secret: open.secret}
   - {name: d, url: "https://hooks.example.net", secret: many.secret}
-`, []string{"webhooks[0]: secret: ", "short.secret: line 1, 3: want whsec_", "empty.secret: empty: want whsec_", "no.pem: no certificate in PEM",
-			"missing.secret: no such file", "missing.pem: no such file", "webhooks[3]: secret: ", "chmod 600", "many.secret: 5 secrets, limit 4"}},
-		"keys":     {"  - {titel: a}\n", []string{"titel"}},
-		"too many": {strings.Repeat("  - {name: a, url: \"https://hooks.example.net\", secret: good.secret}\n", 17), []string{"webhooks: has 17, limit 16"}},
+`, []string{"webhooks[0]: secret: ", "short.secret: line 1, 3: want whsec_", "empty.secret: empty: want whsec_",
+			"no.pem: no certificate in PEM",
+			"missing.secret: no such file", "missing.pem: no such file", "webhooks[3]: secret: ", "chmod 600",
+			"many.secret: 5 secrets, limit 4"}},
+		"keys": {"  - {titel: a}\n", []string{"titel"}},
+		"too many": {strings.Repeat("  - {name: a, url: \"https://hooks.example.net\", secret: good.secret}\n", 17),
+			[]string{"webhooks: has 17, limit 16"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -42,20 +42,24 @@ func found(facts string, names ...string) map[string]string {
 func TestFactsAreFoundByName(t *testing.T) {
 	t.Parallel()
 	for facts, want := range map[string]map[string]string{
-		`{"role":"web","os":{"name":"Debian","release":{"full":"13.1"}}}`:                       {"role": "web", "os.name": "Debian", "os.release.full": "13.1"},
-		"\n{ \"role\" : \"web\" ,\t\"os\" : { \"name\" : \"Debian\" } , \"x\" : [ 1 , { } ] } ": {"role": "web", "os.name": "Debian"},
-		`{"os.name":"as it is","os":{"name":"below"}}`:                                          {"os.name": "as it is"},
-		`{"os":{"name":"below"},"os.name":"as it is"}`:                                          {"os.name": "as it is"},
-		`{"os.name":{"x":1},"os":{"name":"below"}}`:                                             {"os.name": "below"},
-		`{"os":{"release.full":"13"},"os.release":{"full":"of no first label"}}`:                {"os.release.full": "13"},
-		`{"os":"a text","role":{"name":"an object"}}`:                                           {"os": "a text"},
-		`{"role":["a","list"],"os":null,"os.name":[],"os.release.full":{}}`:                     {},
-		`{"role":-1.50e3,"os":true,"os.name":false}`:                                            {"role": "-1.50e3", "os": "true", "os.name": "false"},
-		`{"role":"a \"quoted\\\" \u00e9","r\u006fle":"escaped"}`:                                {"role": "escaped"},
-		`{"x":"a\\","y":"\\\\","z":["\\"],"role":"b\\"}`:                                        {"role": `b\`},
-		`{"role":"","x":{"role":"elsewhere"}}`:                                                  {"role": ""},
-		`{"x":"}","y":"{","z":["]","\\\"["],"role":"web"}`:                                      {"role": "web"},
-		`{}`: {}, `[]`: {}, `"role"`: {}, ``: {}, `{"role"`: {}, `{"role":`: {}, `{"role":"web"`: {}, `{"role":"web\"}`: {}, `{"x":{"role":"web"}`: {},
+		`{"role":"web","os":{"name":"Debian","release":{"full":"13.1"}}}`: {"role": "web",
+			"os.name": "Debian", "os.release.full": "13.1"},
+		"\n{ \"role\" : \"web\" ,\t\"os\" : { \"name\" : \"Debian\" } , \"x\" : [ 1 , { } ] } ": {"role": "web",
+			"os.name": "Debian"},
+		`{"os.name":"as it is","os":{"name":"below"}}`:                           {"os.name": "as it is"},
+		`{"os":{"name":"below"},"os.name":"as it is"}`:                           {"os.name": "as it is"},
+		`{"os.name":{"x":1},"os":{"name":"below"}}`:                              {"os.name": "below"},
+		`{"os":{"release.full":"13"},"os.release":{"full":"of no first label"}}`: {"os.release.full": "13"},
+		`{"os":"a text","role":{"name":"an object"}}`:                            {"os": "a text"},
+		`{"role":["a","list"],"os":null,"os.name":[],"os.release.full":{}}`:      {},
+		`{"role":-1.50e3,"os":true,"os.name":false}`: {"role": "-1.50e3", "os": "true",
+			"os.name": "false"},
+		`{"role":"a \"quoted\\\" \u00e9","r\u006fle":"escaped"}`: {"role": "escaped"},
+		`{"x":"a\\","y":"\\\\","z":["\\"],"role":"b\\"}`:         {"role": `b\`},
+		`{"role":"","x":{"role":"elsewhere"}}`:                   {"role": ""},
+		`{"x":"}","y":"{","z":["]","\\\"["],"role":"web"}`:       {"role": "web"},
+		`{}`: {}, `[]`: {}, `"role"`: {}, ``: {}, `{"role"`: {}, `{"role":`: {}, `{"role":"web"`: {},
+		`{"role":"web\"}`: {}, `{"x":{"role":"web"}`: {},
 		`{"role":"web",}`: {}, `{"role" "web"}`: {}, `{role:"web"}`: {},
 	} {
 		if diff := cmp.Diff(want, found(facts, "role", "os", "os.name", "os.release.full", "role")); diff != "" {
@@ -144,7 +148,8 @@ func TestPlainFactsWithoutSecretsAreKept(t *testing.T) {
 	} {
 		facts := json.RawMessage(`{"role":` + value + `,"os":{"name":"Debian"},"other":"x"}`)
 		kept := finder.Kept(facts)
-		if kept.Value("role") != want || kept.Value("os.name") != "Debian" || kept.Value("other") != "" || want == "" && len(kept) != 1 {
+		if kept.Value("role") != want || kept.Value("os.name") != "Debian" || kept.Value("other") != "" ||
+			want == "" && len(kept) != 1 {
 			t.Errorf("role %s: kept %v, want %q", value, kept, want)
 		}
 		if !slices.IsSortedFunc(kept, func(a, b Fact) int { return strings.Compare(a.Name, b.Name) }) {
@@ -161,15 +166,18 @@ func TestNamesOfKeptFactsAreChecked(t *testing.T) {
 	if errs := CheckKept(DefaultKept()); errs != nil {
 		t.Errorf("the default: %v", errs)
 	}
-	if errs := CheckKept([]string{"ipaddress_eth0:1", "mounts./var.size", strings.Repeat("x", maxNameBytes)}); errs != nil {
+	if errs := CheckKept([]string{"ipaddress_eth0:1",
+		"mounts./var.size", strings.Repeat("x", maxNameBytes)}); errs != nil {
 		t.Errorf("odd names: %v", errs)
 	}
-	wrong := []string{"", "a..b", ".a", "a.", "a=b", "a b", "é", "a\"", strings.Repeat("x", maxNameBytes+1), "db.password", "api_key", "ok", "ok"}
+	wrong := []string{"", "a..b", ".a", "a.", "a=b", "a b", "é", "a\"", strings.Repeat("x", maxNameBytes+1),
+		"db.password", "api_key", "ok", "ok"}
 	errs := CheckKept(wrong)
 	if len(errs) != len(wrong)-1 {
 		t.Errorf("%d errors, want one for each but one: %v", len(errs), errs)
 	}
-	if errs := CheckKept(make([]string, MaxKept+1)); len(errs) == 0 || !strings.Contains(errs[0].Error(), "17 facts to keep with each record, limit 16") {
+	if errs := CheckKept(make([]string, MaxKept+1)); len(errs) == 0 ||
+		!strings.Contains(errs[0].Error(), "17 facts to keep with each record, limit 16") {
 		t.Errorf("too many: %v", errs)
 	}
 }
@@ -196,7 +204,8 @@ func TestFactFilters(t *testing.T) {
 func TestFactsInJSON(t *testing.T) {
 	t.Parallel()
 	var f Facts
-	for text, want := range map[string]Facts{`{"b":"1","a":"<2>"}`: {{"a", "<2>"}, {"b", "1"}}, `{}`: nil, `null`: nil} {
+	for text, want := range map[string]Facts{`{"b":"1","a":"<2>"}`: {{"a", "<2>"}, {"b", "1"}}, `{}`: nil,
+		`null`: nil} {
 		if err := json.Unmarshal([]byte(text), &f); err != nil || !slices.Equal(f, want) {
 			t.Errorf("%s: %v, %v, want %v", text, f, err, want)
 		}
@@ -215,7 +224,9 @@ func TestFactsInJSON(t *testing.T) {
 func BenchmarkKeptFacts(b *testing.B) {
 	for _, size := range []int{2 << 10, 20 << 10} {
 		var text strings.Builder
-		text.WriteString(`{"fqdn":"web1.example.net","datacenter":"ams1","role":"web","environment":"production","os":{"name":"debian","release":{"full":"13.1"}},"packages":{`)
+		text.WriteString(
+			`{"fqdn":"web1.example.net","datacenter":"ams1","role":"web","environment":"production",` +
+				`"os":{"name":"debian","release":{"full":"13.1"}},"packages":{`)
 		for i := 0; text.Len() < size; i++ {
 			fmt.Fprintf(&text, `"library-%04d":"2.%d.%d-1+deb13",`, i, i%17, i%5)
 		}

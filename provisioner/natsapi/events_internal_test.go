@@ -16,7 +16,8 @@ import (
 
 func TestAPanicEndsOneMessage(t *testing.T) {
 	t.Parallel()
-	event := nats.NewMsg(strings.Replace(wire.AllNodeEvents, "*.*", wire.Identity("web1.example.net").SubjectToken()+".started", 1))
+	event := nats.NewMsg(strings.Replace(wire.AllNodeEvents,
+		"*.*", wire.Identity("web1.example.net").SubjectToken()+".started", 1))
 	event.Data = []byte(`{"data":{"boot":"one","serial":"1"}}`)
 	for name, take := range map[string]func(*Service){
 		"event": func(s *Service) { s.handleEvent(t.Context(), event) },
@@ -26,7 +27,8 @@ func TestAPanicEndsOneMessage(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
 			take(&Service{cfg: Config{
-				Provisioner: &provisioner.Provisioner{}, Timeout: time.Minute, Log: slog.New(slog.NewTextHandler(&log, nil)),
+				Provisioner: &provisioner.Provisioner{}, Timeout: time.Minute,
+				Log: slog.New(slog.NewTextHandler(&log, nil)),
 			}})
 			if !strings.Contains(log.String(), "message panicked") {
 				t.Errorf("log %q, want the panic in it", log.String())

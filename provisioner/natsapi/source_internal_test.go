@@ -17,9 +17,12 @@ func TestOnlyTheFleetHasNodes(t *testing.T) {
 		header string
 		want   provisioner.Source
 	}{
-		"a node":                    {`{"acc":"FLEET","user":"web1.example.net","host":"192.0.2.1","id":7}`, provisioner.Source{Address: "192.0.2.1", Node: "web1.example.net"}},
-		"a machine with a token":    {`{"acc":"PROVISIONING","user":"provisioning","host":"192.0.2.1"}`, provisioner.Source{Address: "192.0.2.1"}},
-		"a provisioner":             {`{"acc":"MUSTER","user":"web1.example.net","host":"192.0.2.1"}`, provisioner.Source{Address: "192.0.2.1"}},
+		"a node": {`{"acc":"FLEET","user":"web1.example.net","host":"192.0.2.1","id":7}`,
+			provisioner.Source{Address: "192.0.2.1", Node: "web1.example.net"}},
+		"a machine with a token": {`{"acc":"PROVISIONING","user":"provisioning","host":"192.0.2.1"}`,
+			provisioner.Source{Address: "192.0.2.1"}},
+		"a provisioner": {`{"acc":"MUSTER","user":"web1.example.net","host":"192.0.2.1"}`,
+			provisioner.Source{Address: "192.0.2.1"}},
 		"an account of like name":   {`{"acc":"fleet","user":"web1.example.net"}`, provisioner.Source{}},
 		"nothing, from our account": {"", provisioner.Source{}},
 	}

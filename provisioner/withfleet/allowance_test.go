@@ -27,7 +27,8 @@ func TestAllowListEntriesEnd(t *testing.T) {
 		_, err := testbed.Orders(p).AllowList.Add(f.Context(), pattern, expires, everything, operator)
 		return err
 	}
-	if err := errors.Join(allow("web*.example.net", time.Hour, false), allow("app1.example.net", time.Hour, false), allow("db1.example.net", 0, false)); err != nil {
+	if err := errors.Join(allow("web*.example.net", time.Hour, false), allow("app1.example.net", time.Hour, false),
+		allow("db1.example.net", 0, false)); err != nil {
 		t.Fatal(err)
 	}
 	f.Enroll(f.Node("web1.example.net"))
@@ -43,7 +44,8 @@ func TestAllowListEntriesEnd(t *testing.T) {
 			t.Errorf("%s after its entry ended: %s", name, code)
 		}
 	}
-	if err := testbed.Orders(p).AllowList.Remove(f.Context(), "db1.example.net", operator); !errors.Is(err, operate.ErrNotAllowed) {
+	if err := testbed.Orders(p).AllowList.Remove(f.Context(), "db1.example.net", operator); !errors.Is(err,
+		operate.ErrNotAllowed) {
 		t.Errorf("removed twice: %v", err)
 	}
 	for _, pattern := range []string{"*", "**.*", "*.*.*", "?*"} {
@@ -98,7 +100,8 @@ func TestAnImportReplacesWhatItsSourceHad(t *testing.T) {
 	if r := f.Record(web1); r.Decision.Allowed != "web*.example.net" {
 		t.Errorf("decision = %+v", r.Decision)
 	}
-	compare("another source", imports("lab", false, operate.Listed{Pattern: "db1.example.net"}, operate.Listed{Pattern: "lab1.example.net"}),
+	compare("another source", imports("lab", false, operate.Listed{Pattern: "db1.example.net"},
+		operate.Listed{Pattern: "lab1.example.net"}),
 		&operate.Imported{Added: []wire.Pattern{"lab1.example.net"}, Kept: []wire.Pattern{"db1.example.net"}})
 
 	next := []operate.Listed{{Pattern: "db1.example.net", ExpiresAt: end.Add(time.Hour)}, {Pattern: "db2.example.net"}}
@@ -108,7 +111,8 @@ func TestAnImportReplacesWhatItsSourceHad(t *testing.T) {
 		Ended:   []wire.Pattern{"web*.example.net"},
 	})
 	f.Faults.Entries(testbed.Lost)
-	if _, err := list.Import(f.Context(), operate.List{Source: "racks", Entries: next}, false, operator); !errors.Is(err, testbed.ErrInjected) {
+	if _, err := list.Import(f.Context(), operate.List{Source: "racks", Entries: next}, false,
+		operator); !errors.Is(err, testbed.ErrInjected) {
 		t.Errorf("import with a write that fails: %v", err)
 	}
 	imports("racks", false, next...)
@@ -164,13 +168,15 @@ func TestUnreadableEntriesAdmitNothing(t *testing.T) {
 	if code := codeAt(f, p, waits); code != wire.CodeApprovalPending {
 		t.Fatalf("before: %q", code)
 	}
-	for _, key := range []string{"allow." + orders.AllowanceID("db*.example.net"), "verdict." + wire.Identity(web1).SubjectToken() + "." + keyHash(t, waits)} {
+	for _, key := range []string{"allow." + orders.AllowanceID("db*.example.net"),
+		"verdict." + wire.Identity(web1).SubjectToken() + "." + keyHash(t, waits)} {
 		if err := conn.Publish("muster.entry."+key, []byte(`{"schema":99,"verdict":"approve"}`)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ask("an entry that cannot be read lets in nothing", wire.CodeApprovalPending)
-	f.Eventually("a verdict that cannot be read rejects its key", func() bool { return codeAt(f, p, waits) == wire.CodeRejected })
+	f.Eventually("a verdict that cannot be read rejects its key",
+		func() bool { return codeAt(f, p, waits) == wire.CodeRejected })
 	f.WaitAlarm(events.AlarmEntryUnread)
 	if _, err := testbed.Orders(p).AllowList.Add(f.Context(), "db*.example.net", 0, false, operator); err != nil {
 		t.Fatal(err)

@@ -52,7 +52,8 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 			return err
 		},
 	}
-	for name, read := range map[string]bool{"before it is looked what was said": true, "before the verdict is written": false} {
+	for name, read := range map[string]bool{"before it is looked what was said": true,
+		"before the verdict is written": false} {
 		for verdict, say := range verdicts {
 			t.Run(verdict+" "+name, func(t *testing.T) {
 				t.Parallel()
@@ -78,7 +79,8 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 				}
 				kept := func(k operate.KeyChoice) {
 					t.Helper()
-					if err := say(f.Context(), p, k); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "rejected since it was shown") {
+					if err := say(f.Context(), p, k); !errors.Is(err, trust.ErrState) ||
+						!strings.Contains(err.Error(), "rejected since it was shown") {
 						t.Errorf("%s = %v, want %v, and that it was rejected", verdict, err, trust.ErrState)
 					}
 					if code := f.Refused(n); code != wire.CodeRejected {
@@ -92,7 +94,8 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 				kept(k)
 				k.Rejected, k.Rejection = true, first.ID
 				s.what = func() {
-					if _, err := testbed.Orders(other).Keys.Forget(f.Context(), operate.Named(web1, ""), operator); err != nil {
+					if _, err := testbed.Orders(other).Keys.Forget(f.Context(), operate.Named(web1, ""),
+						operator); err != nil {
 						t.Error(err)
 					}
 					ask()
@@ -103,7 +106,8 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 				if err := say(f.Context(), p, k); err != nil {
 					t.Fatal(err)
 				}
-				f.Eventually("it is rejected nowhere", func() bool { return len(testbed.Orders(other).Keys.Rejected()) == 0 })
+				f.Eventually("it is rejected nowhere",
+					func() bool { return len(testbed.Orders(other).Keys.Rejected()) == 0 })
 				f.Check()
 			})
 		}
@@ -121,7 +125,8 @@ func TestAResumeEndsNoPauseOfThatMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.what = func() {
-		if _, err := testbed.Orders(other).Pauses.Begin(f.Context(), "", true, trust.Cause{By: "ben", Why: "we are broken into"}); err != nil {
+		if _, err := testbed.Orders(other).Pauses.Begin(f.Context(),
+			"", true, trust.Cause{By: "ben", Why: "we are broken into"}); err != nil {
 			t.Error(err)
 		}
 	}

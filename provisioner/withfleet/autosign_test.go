@@ -75,7 +75,8 @@ exit 1
 			t.Errorf("a line of %d bytes in the log: %.200s", len(line), line)
 		}
 	}
-	if _, err := f.Daemon().Orders().Keys.Approve(f.Context(), operate.Named("hangs.example.net", ""), 0, operator); err != nil {
+	if _, err := f.Daemon().Orders().Keys.Approve(f.Context(), operate.Named("hangs.example.net", ""), 0,
+		operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Enroll(waits[4])

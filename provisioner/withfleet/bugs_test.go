@@ -18,7 +18,12 @@ func TestAReplacedMachineDoesNotTakeItsNameBack(t *testing.T) {
 	before := f.Node("web1.example.net")
 	before.Facts = testbed.Facts(t, map[string]string{"role": "web"})
 	f.Apply(before, f.Enroll(before))
-	if err := putGrant(f, &orders.Grant{ID: wire.NewID(), Identity: "web1.example.net", At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}); err != nil {
+	if err := putGrant(f, &orders.Grant{
+		ID:        wire.NewID(),
+		Identity:  "web1.example.net",
+		At:        f.Clock.Now(),
+		ExpiresAt: f.Clock.Now().Add(time.Hour),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	n := f.Node(before.Identity)

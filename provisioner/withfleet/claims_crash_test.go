@@ -25,7 +25,12 @@ func TestADeathAtEveryStep(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
 	grant := func(id wire.Identity) {
-		if err := putGrant(f, &orders.Grant{ID: wire.NewID(), Identity: id, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}); err != nil {
+		if err := putGrant(f, &orders.Grant{
+			ID:        wire.NewID(),
+			Identity:  id,
+			At:        f.Clock.Now(),
+			ExpiresAt: f.Clock.Now().Add(time.Hour),
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,7 +70,8 @@ func TestADeathAtEveryStep(t *testing.T) {
 			scene.before(next, n)
 		}
 		calls, err := dying(t, f, step, after, n)
-		if code := provisioner.CodeOf(err); calls <= step && (code == wire.CodeRevocationsUnknown || code == wire.CodeStoreUnavailable) {
+		if code := provisioner.CodeOf(err); calls <= step &&
+			(code == wire.CodeRevocationsUnknown || code == wire.CodeStoreUnavailable) {
 			return false
 		}
 		if died := step < scene.steps; died != (err != nil) {
@@ -80,7 +86,8 @@ func TestADeathAtEveryStep(t *testing.T) {
 			t.Errorf("%s: confirmation: %+v", name, r.Refusal)
 		}
 		late := node(t, "late-"+identity, token)
-		if _, err := patiently(f, next, late, provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeTokenUsedUp {
+		if _, err := patiently(f, next, late, provisioner.Source{}); err == nil ||
+			provisioner.CodeOf(err) != wire.CodeTokenUsedUp {
 			t.Errorf("%s: another node: %v, want %s", name, err, wire.CodeTokenUsedUp)
 		}
 		return true
@@ -88,7 +95,8 @@ func TestADeathAtEveryStep(t *testing.T) {
 	for name, scene := range scenes {
 		for step := range scene.steps + 1 {
 			for _, after := range []bool{false, true} {
-				f.Eventually(fmt.Sprintf("%s: death at call %d", name, step), func() bool { return play(name, step, after) })
+				f.Eventually(fmt.Sprintf("%s: death at call %d", name, step),
+					func() bool { return play(name, step, after) })
 			}
 		}
 	}
@@ -110,7 +118,8 @@ func TestALostRaceGivesTheUseBack(t *testing.T) {
 	if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeIdentityTaken {
 		t.Fatalf("refused as %s, want %s", got, wire.CodeIdentityTaken)
 	}
-	if log := entries(t, f, token); len(log) != 2 || len(log[1].Releases) != 1 || log[1].Releases[0].All || log[1].Releases[0].Attempt != log[0].Claims[0].Attempt {
+	if log := entries(t, f, token); len(log) != 2 || len(log[1].Releases) != 1 || log[1].Releases[0].All ||
+		log[1].Releases[0].Attempt != log[0].Claims[0].Attempt {
 		t.Fatalf("log = %+v, want a claim and its release", log)
 	}
 	f.Enroll(node(t, "web2.example.net", token))
@@ -166,7 +175,8 @@ func TestAnUnknownRecordKeepsItsUse(t *testing.T) {
 			cancel()
 		}}
 	})
-	if _, err := p.Enroll(ctx, n.Request(), provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
+	if _, err := p.Enroll(ctx, n.Request(), provisioner.Source{}); err == nil ||
+		provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
 		t.Fatalf("enroll = %v, want %s", err, wire.CodeStoreUnavailable)
 	}
 	if r := report(t, f, token); r.Used != 1 || r.UsedBy[0].State != trust.UseClaimed {
@@ -221,7 +231,8 @@ func TestAStoreThatCannotBeReadSpendsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.RequestWithContext(f.Context(), "muster.claims."+string(f.TokenID(token)), []byte(`{"schema":2,"claims":[]}`)); err != nil {
+	if _, err := conn.RequestWithContext(f.Context(), "muster.claims."+string(f.TokenID(token)),
+		[]byte(`{"schema":2,"claims":[]}`)); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeStoreUnavailable {

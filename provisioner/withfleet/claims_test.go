@@ -30,7 +30,8 @@ func node(t testing.TB, identity, token string) *simnode.Node {
 }
 
 // patiently enrolls a node, and again if the views are stale, as on a slow machine.
-func patiently(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node, source provisioner.Source) (e *wire.Enrolled, err error) {
+func patiently(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node,
+	source provisioner.Source) (e *wire.Enrolled, err error) {
 	for ctx := f.Context(); ; {
 		if e, err = p.Enroll(ctx, n.Request(), source); provisioner.CodeOf(err) != wire.CodeRevocationsUnknown {
 			return e, err
@@ -47,10 +48,11 @@ func patiently(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node, so
 func entries(t testing.TB, f *testbed.Fleet, token string) []*trust.ClaimEntry {
 	t.Helper()
 	var log []*trust.ClaimEntry
-	err := f.Daemon().Store().Claims(f.Context(), f.TokenID(token), 0, func(e *trust.ClaimEntry, _ trust.Revision) error {
-		log = append(log, e)
-		return nil
-	})
+	err := f.Daemon().Store().Claims(f.Context(), f.TokenID(token), 0,
+		func(e *trust.ClaimEntry, _ trust.Revision) error {
+			log = append(log, e)
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +150,10 @@ func TestEnrollmentSurvivesFaultyWrites(t *testing.T) {
 	}
 	t.Parallel()
 	faults := map[string][]testbed.Fault{
-		"well": nil, "lost": {testbed.Lost}, "unanswered": {testbed.LostAnswer}, "late": {testbed.Late}, "doubled": {testbed.Doubled},
-		"lost, then late": {testbed.Lost, testbed.Late}, "late, then doubled": {testbed.Late, testbed.Doubled}, "late, late, late": {testbed.Late, testbed.Late, testbed.Late},
+		"well": nil, "lost": {testbed.Lost}, "unanswered": {testbed.LostAnswer}, "late": {testbed.Late},
+		"doubled":         {testbed.Doubled},
+		"lost, then late": {testbed.Lost, testbed.Late}, "late, then doubled": {testbed.Late, testbed.Doubled},
+		"late, late, late": {testbed.Late, testbed.Late, testbed.Late},
 	}
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
 	i := 0
@@ -157,7 +161,8 @@ func TestEnrollmentSurvivesFaultyWrites(t *testing.T) {
 		for record, recordFaults := range faults {
 			i++
 			token := f.Token(testbed.Limited(1))
-			n, late := node(t, fmt.Sprintf("web%d.example.net", i), token), node(t, fmt.Sprintf("db%d.example.net", i), token)
+			n, late := node(t, fmt.Sprintf("web%d.example.net", i), token),
+				node(t, fmt.Sprintf("db%d.example.net", i), token)
 			f.Faults.InjectClaims(claimFaults...)
 			f.Faults.Inject(recordFaults...)
 			f.Enroll(n)
@@ -210,11 +215,11 @@ configuration := {"a": "b\nc = d"} if input.facts.role == "unwritable"
 		"a bad CSR":            {"", func(n *simnode.Node) { n.CSR = []byte("not pem") }, wire.CodeCSRInvalid},
 		"another's CSR": {"", func(n *simnode.Node) { n.CSR = node(t, "web2.example.net", token).CSR },
 			wire.CodeCSRIdentity},
-		"denied":                             {"", role("db"), wire.CodeDenied},
-		"deferred":                           {"", role("later"), wire.CodeDeferred},
-		"waiting for approval":               {"", role("asked"), wire.CodeApprovalPending},
-		"a configuration that cannot be":     {"", role("unwritable"), wire.CodeConfigurationFailed},
-		"a certificate that cannot be":       {"", role("wildcard"), wire.CodeCertificateFailed},
+		"denied":                                  {"", role("db"), wire.CodeDenied},
+		"deferred":                                {"", role("later"), wire.CodeDeferred},
+		"waiting for approval":                    {"", role("asked"), wire.CodeApprovalPending},
+		"a configuration that cannot be":          {"", role("unwritable"), wire.CodeConfigurationFailed},
+		"a certificate that cannot be":            {"", role("wildcard"), wire.CodeCertificateFailed},
 		"an identity that belongs to another key": {"web9.example.net", role("web"), wire.CodeIdentityTaken},
 	}
 	owner := f.Node("web9.example.net")

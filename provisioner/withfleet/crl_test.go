@@ -34,9 +34,10 @@ func TestEveryProvisionerListsAllRevocations(t *testing.T) {
 		for k, p := range ps {
 			f.Eventually("it is on the CRL of each", func() bool {
 				list, err := x509.ParseRevocationList(p.CRLs().Newest().DER)
-				return err == nil && slices.ContainsFunc(list.RevokedCertificateEntries, func(r x509.RevocationListEntry) bool {
-					return r.SerialNumber.Text(16) == e.Serial
-				})
+				return err == nil && slices.ContainsFunc(list.RevokedCertificateEntries,
+					func(r x509.RevocationListEntry) bool {
+						return r.SerialNumber.Text(16) == e.Serial
+					})
 			})
 			if n := p.CRLs().Newest().Number; n <= numbers[k] {
 				t.Errorf("provisioner %d: CRL %d after %d", k, n, numbers[k])
@@ -51,7 +52,9 @@ func TestEveryProvisionerListsAllRevocations(t *testing.T) {
 // TestTheCRLIsRenewedInTime moves the clock. Expired certificates leave the CRL.
 func TestTheCRLIsRenewedInTime(t *testing.T) {
 	t.Parallel()
-	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.CRL.Validity = conffile.Span(10 * time.Hour) }})
+	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) {
+		c.CRL.Validity = conffile.Span(10 * time.Hour)
+	}})
 	_, e := inFleet(t, f, web1)
 	first := f.Daemon().CRL()
 	if got := first.NextUpdate.Sub(first.ThisUpdate); got != 10*time.Hour {
@@ -104,7 +107,8 @@ func TestTheCRLOutlivesItsProvisioner(t *testing.T) {
 	f.Clock.Advance(25 * time.Hour)
 	f.Start()
 	// It serves with a valid one from the start.
-	if got := f.Daemon().CRL(); got.Number <= before.Number || !f.Clock.Now().Before(got.NextUpdate) || !f.OnCRL(e.Serial) {
+	if got := f.Daemon().CRL(); got.Number <= before.Number || !f.Clock.Now().Before(got.NextUpdate) ||
+		!f.OnCRL(e.Serial) {
 		t.Errorf("CRL %d until %v after it had lapsed", got.Number, got.NextUpdate)
 	}
 	f.Check()
@@ -134,7 +138,8 @@ func opensslAccepts(t *testing.T, f *testbed.Fleet) {
 	path := filepath.Join(f.Dir, "data/crl.pem")
 	f.Eventually("the file is the newest CRL", func() bool {
 		b, err := os.ReadFile(path)
-		return err == nil && f.OnCRL(revoked.Serial) && f.OnCRL(retired.Serial) && string(b) == string(ca.EncodeCRL(f.Daemon().CRL().DER))
+		return err == nil && f.OnCRL(revoked.Serial) && f.OnCRL(retired.Serial) &&
+			string(b) == string(ca.EncodeCRL(f.Daemon().CRL().DER))
 	})
 	for name, tt := range map[string]struct {
 		e    *wire.Enrolled
@@ -144,7 +149,8 @@ func opensslAccepts(t *testing.T, f *testbed.Fleet) {
 		if err := os.WriteFile(leaf, []byte(tt.e.Certificate), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.CommandContext(t.Context(), "openssl", "verify", "-crl_check", "-x509_strict", "-CAfile", filepath.Join(f.Dir, "ca/root.pem"),
+		out, err := exec.CommandContext(t.Context(), "openssl", "verify", "-crl_check", "-x509_strict",
+			"-CAfile", filepath.Join(f.Dir, "ca/root.pem"),
 			"-untrusted", filepath.Join(f.Dir, "ca/issuing.pem"), "-CRLfile", path, leaf).CombinedOutput()
 		if (err == nil) != tt.want {
 			t.Errorf("openssl verify of the %s one: %v\n%s", name, err, out)

@@ -19,7 +19,8 @@ func TestANodeIsEnrolledThenProvisioned(t *testing.T) {
 	n := f.Node("web1.example.net")
 	e := f.Enroll(n)
 	r := f.Record(n.Identity)
-	if r.State != provisioner.StateEnrolled || r.Next == nil || r.Next.Serial != e.Serial || r.Current != nil || r.Decision.Reason != provisioner.ReasonNew {
+	if r.State != provisioner.StateEnrolled || r.Next == nil || r.Next.Serial != e.Serial || r.Current != nil ||
+		r.Decision.Reason != provisioner.ReasonNew {
 		t.Fatalf("record after enrolling = %+v", r)
 	}
 	if reply := f.Apply(n, e); reply.Applied == nil || reply.Applied.Serial != e.Serial {
@@ -69,7 +70,8 @@ func TestAChangedConfigurationIsOnRecordBeforeTheReply(t *testing.T) {
 	n.Facts = testbed.Facts(t, map[string]string{"role": "db"})
 	second := f.Enroll(n)
 	if second.Serial != first.Serial || second.Digest == first.Digest || second.Configuration["role"] != "db" {
-		t.Fatalf("second reply: serial %s, digest %s, configuration %v", second.Serial, second.Digest, second.Configuration)
+		t.Fatalf("second reply: serial %s, digest %s, configuration %v", second.Serial, second.Digest,
+			second.Configuration)
 	}
 	r := f.Record(n.Identity)
 	if r.Next == nil || r.Next.Digest != second.Digest || r.Current.Digest != first.Digest {
@@ -153,8 +155,9 @@ func TestRefusals(t *testing.T) {
 		"CSR in PEM": {want: wire.CodeCSRInvalid, edit: func(_ *testing.T, n *simnode.Node) {
 			n.CSR = []byte("-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n")
 		}},
-		"CSR that is not even PEM": {want: wire.CodeCSRInvalid, edit: func(_ *testing.T, n *simnode.Node) { n.CSR = []byte("not pem") }},
-		"no CSR":                   {want: wire.CodeCSRInvalid, edit: func(_ *testing.T, n *simnode.Node) { n.CSR = nil }},
+		"CSR that is not even PEM": {want: wire.CodeCSRInvalid,
+			edit: func(_ *testing.T, n *simnode.Node) { n.CSR = []byte("not pem") }},
+		"no CSR": {want: wire.CodeCSRInvalid, edit: func(_ *testing.T, n *simnode.Node) { n.CSR = nil }},
 		"CSR with a broken signature": {want: wire.CodeCSRInvalid, edit: func(_ *testing.T, n *simnode.Node) {
 			n.CSR = slices.Clone(n.CSR)
 			n.CSR[len(n.CSR)-1] ^= 1
@@ -217,15 +220,25 @@ func TestConfirmations(t *testing.T) {
 		edit func(*wire.Applied)
 		want wire.Code
 	}{
-		"signed by a stranger":          {func(a *wire.Applied) { sign(other, a) }, wire.CodeAppliedSignature},
-		"not signed":                    {func(a *wire.Applied) { a.Signature = nil }, wire.CodeAppliedSignature},
-		"signature over another":        {func(a *wire.Applied) { b := *a; b.Digest = "x"; sign(n, &b); a.Signature = b.Signature }, wire.CodeAppliedSignature},
-		"for another digest":            {func(a *wire.Applied) { a.Digest = other.Identity; sign(n, a) }, wire.CodeNotIssued},
-		"for another serial":            {func(a *wire.Applied) { a.Serial = "1"; sign(n, a) }, wire.CodeNotIssued},
-		"for another's identity":        {func(a *wire.Applied) { a.Identity = other.Identity; sign(n, a) }, wire.CodeNotIssued},
-		"for an identity never seen":    {func(a *wire.Applied) { a.Identity = "db.example.net"; sign(n, a) }, wire.CodeNotIssued},
-		"for what is no identity":       {func(a *wire.Applied) { a.Identity = ">"; sign(n, a) }, wire.CodeIdentityInvalid},
-		"for an identity in upper case": {func(a *wire.Applied) { a.Identity = "WEB1.example.net"; sign(n, a) }, wire.CodeIdentityInvalid},
+		"signed by a stranger": {func(a *wire.Applied) { sign(other, a) }, wire.CodeAppliedSignature},
+		"not signed":           {func(a *wire.Applied) { a.Signature = nil }, wire.CodeAppliedSignature},
+		"signature over another": {func(a *wire.Applied) {
+			b := *a
+			b.Digest = "x"
+			sign(n, &b)
+			a.Signature = b.Signature
+		}, wire.CodeAppliedSignature},
+		"for another digest": {func(a *wire.Applied) { a.Digest = other.Identity; sign(n, a) },
+			wire.CodeNotIssued},
+		"for another serial": {func(a *wire.Applied) { a.Serial = "1"; sign(n, a) }, wire.CodeNotIssued},
+		"for another's identity": {func(a *wire.Applied) { a.Identity = other.Identity; sign(n, a) },
+			wire.CodeNotIssued},
+		"for an identity never seen": {func(a *wire.Applied) { a.Identity = "db.example.net"; sign(n, a) },
+			wire.CodeNotIssued},
+		"for what is no identity": {func(a *wire.Applied) { a.Identity = ">"; sign(n, a) },
+			wire.CodeIdentityInvalid},
+		"for an identity in upper case": {func(a *wire.Applied) { a.Identity = "WEB1.example.net"; sign(n, a) },
+			wire.CodeIdentityInvalid},
 	}
 	for name, tt := range tests {
 		a := confirm()

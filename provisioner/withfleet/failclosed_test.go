@@ -70,7 +70,8 @@ func reportedOnce(t *testing.T, f *testbed.Fleet, code wire.Code) {
 	if diff := cmp.Diff(raisedAndCleared, alarmEvents(f, code)); diff != "" {
 		t.Errorf("events of %s: -want +got\n%s", code, diff)
 	}
-	f.Eventually("the store has the alarm's end", func() bool { return len(storedEvents(t, f, code)) >= len(raisedAndCleared) })
+	f.Eventually("the store has the alarm's end",
+		func() bool { return len(storedEvents(t, f, code)) >= len(raisedAndCleared) })
 	if diff := cmp.Diff(raisedAndCleared, storedEvents(t, f, code)); diff != "" {
 		t.Errorf("events of %s in the store: -want +got\n%s", code, diff)
 	}
@@ -87,7 +88,8 @@ func TestADiskThatIsNearlyFull(t *testing.T) {
 	known := f.Node("web1.example.net")
 	e := f.Enroll(known)
 	d.Fill(20 << 20)
-	if cause := f.WaitAlarm(wire.CodeStorageLow); !strings.Contains(cause, d.Dir) || !strings.Contains(cause, "store.low_water") {
+	if cause := f.WaitAlarm(wire.CodeStorageLow); !strings.Contains(cause, d.Dir) ||
+		!strings.Contains(cause, "store.low_water") {
 		t.Errorf("alarm says %q, want the directory and the setting", cause)
 	}
 	stranger := f.Node("web2.example.net")
@@ -137,7 +139,8 @@ func TestADiskThatHangs(t *testing.T) {
 	if err := operator.Do(f.Context(), "GET", "/metrics", nil, nil); err != nil {
 		t.Errorf("metrics: %v", err)
 	}
-	if err := operator.Do(f.Context(), "GET", "/readyz", nil, nil); err == nil || !strings.Contains(err.Error(), "store") {
+	if err := operator.Do(f.Context(), "GET", "/readyz", nil, nil); err == nil ||
+		!strings.Contains(err.Error(), "store") {
 		t.Errorf("ready: %v, want the store", err)
 	}
 	thaw()
@@ -149,7 +152,8 @@ func TestADiskThatHangs(t *testing.T) {
 		defer close(stopped)
 		f.Stop()
 	}()
-	f.Eventually("the provisioner stops", func() bool { return strings.Contains(f.Log(), `"msg":"provisioner stopping`) })
+	f.Eventually("the provisioner stops",
+		func() bool { return strings.Contains(f.Log(), `"msg":"provisioner stopping`) })
 	thaw()
 	<-stopped
 	f.Start()
@@ -208,7 +212,8 @@ func TestAClockThatGoesBack(t *testing.T) {
 
 func acceptClock(t *testing.T, f *testbed.Fleet) {
 	t.Helper()
-	if err := f.Daemon().Orders().Process.AcceptClock(f.Context(), trust.Cause{By: "ops", Why: "the clock is right"}); err != nil {
+	if err := f.Daemon().Orders().Process.AcceptClock(f.Context(),
+		trust.Cause{By: "ops", Why: "the clock is right"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -252,7 +257,8 @@ func TestTheGateOfAClockThatIsBehind(t *testing.T) {
 		f.Start()
 	}
 	f.Clock.Advance(year)
-	f.Eventually("a CRL by the right clock", func() bool { c := f.Daemon().CRL(); return c != nil && c.Number > crl.Number })
+	f.Eventually("a CRL by the right clock",
+		func() bool { c := f.Daemon().CRL(); return c != nil && c.Number > crl.Number })
 	if !f.Admits("web2.example.net", e.Serial) {
 		t.Error("not admitted although the clock is right again")
 	}
@@ -299,7 +305,8 @@ func TestAPolicyThatFails(t *testing.T) {
 				}
 			}
 			f.WaitAlarm(wire.CodePolicyFailed)
-			if err := os.WriteFile(filepath.Join(f.Dir, "policy/policy.rego"), []byte("package muster.enroll\n\nallow := true\n"), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(f.Dir, "policy/policy.rego"),
+				[]byte("package muster.enroll\n\nallow := true\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			f.Eventually("the mended policy lets it in", func() bool { return f.Ask(n).Enrolled != nil })
@@ -317,11 +324,13 @@ func TestAStartOnAReadOnlyDisk(t *testing.T) {
 	f.Enroll(f.Node("web1.example.net"))
 	f.Stop()
 	d.Fail()
-	p, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), daemon.Options{}, func(c *daemon.Config) { on(d)(c); c.Broker.Listen = "127.0.0.1:0" })
+	p, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), daemon.Options{},
+		func(c *daemon.Config) { on(d)(c); c.Broker.Listen = "127.0.0.1:0" })
 	if err == nil {
 		err = p.Run(f.Context(), nil)
 	}
-	if err == nil || f.Context().Err() != nil || !strings.Contains(err.Error(), "read-only file system") || !strings.Contains(err.Error(), d.Dir) {
+	if err == nil || f.Context().Err() != nil || !strings.Contains(err.Error(), "read-only file system") ||
+		!strings.Contains(err.Error(), d.Dir) {
 		t.Errorf("start = %v, want an error at once with the directory", err)
 	}
 	d.Remount()

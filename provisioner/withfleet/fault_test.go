@@ -163,7 +163,8 @@ func TestAnUnreachableStoreRefuses(t *testing.T) {
 	if err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
 		t.Errorf("enroll = %v, want %s", err, wire.CodeStoreUnavailable)
 	}
-	if err := p.Gate.AdmitNode(f.Context(), "web1.example.net", "1"); err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
+	if err := p.Gate.AdmitNode(f.Context(), "web1.example.net", "1"); err == nil ||
+		provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
 		t.Errorf("admit = %v, want %s", err, wire.CodeStoreUnavailable)
 	}
 	f.Enroll(n)
@@ -250,11 +251,15 @@ func TestPolicyVerdicts(t *testing.T) {
 		"deferred":              {head + "defer := true\n", wire.CodeDeferred},
 		"approval":              {head + "approval := true\n", wire.CodeApprovalPending},
 		"shutdown":              {head + "shutdown := true\n", wire.CodeShutdown},
-		"a conflict":            {head + "configuration := {\"a\": input.identity}\nconfiguration := {\"a\": \"b\"}\n", wire.CodePolicyFailed},
-		"no configuration":      {head + "allow := true\nconfiguration := {}\n", wire.CodeConfigurationFailed},
-		"an impossible setting": {head + "allow := true\nconfiguration := {\"a\": \"b\\nc = d\"}\n", wire.CodeConfigurationFailed},
-		"too long a lifetime":   {head + "allow := true\ncertificate := {\"ttl\": \"99999h\"}\n", wire.CodeCertificateFailed},
-		"a wildcard name":       {head + "allow := true\ncertificate := {\"dns_names\": [\"*.example.net\"]}\n", wire.CodeCertificateFailed},
+		"a conflict": {head + "configuration := {\"a\": input.identity}\nconfiguration := {\"a\": \"b\"}\n",
+			wire.CodePolicyFailed},
+		"no configuration": {head + "allow := true\nconfiguration := {}\n", wire.CodeConfigurationFailed},
+		"an impossible setting": {head + "allow := true\nconfiguration := {\"a\": \"b\\nc = d\"}\n",
+			wire.CodeConfigurationFailed},
+		"too long a lifetime": {head + "allow := true\ncertificate := {\"ttl\": \"99999h\"}\n",
+			wire.CodeCertificateFailed},
+		"a wildcard name": {head + "allow := true\ncertificate := {\"dns_names\": [\"*.example.net\"]}\n",
+			wire.CodeCertificateFailed},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -69,7 +69,8 @@ func TestForgeriesAreOnABudget(t *testing.T) {
 	}
 	f.Enroll(n)
 	fresh := f.Node("fresh.example.net")
-	if r, err := simnode.Enroll(f.Context(), nc, fresh.Request()); err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeBusy {
+	if r, err := simnode.Enroll(f.Context(), nc, fresh.Request()); err != nil || r.Refusal == nil ||
+		r.Refusal.Code != wire.CodeBusy {
 		t.Errorf("a token not shown before: %+v, %v, want %s", r, err, wire.CodeBusy)
 	}
 	f.Clock.Advance(5 * time.Second)

@@ -25,14 +25,16 @@ func TestConcurrentGrants(t *testing.T) {
 	var between *grantBetween
 	other := another(t, f, func(s provisioner.Store) provisioner.Store {
 		between = &grantBetween{Store: s, what: func() {
-			if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), web1, operate.GrantOrder{KeyHash: keyHash(t, first)}, operator); err != nil {
+			if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), web1,
+				operate.GrantOrder{KeyHash: keyHash(t, first)}, operator); err != nil {
 				t.Errorf("the first order: %v", err)
 			}
 		}}
 		return between
 	})
 	second := operate.GrantOrder{ID: wire.NewID(), KeyHash: keyHash(t, f.Node(web1))}
-	if _, err := testbed.Orders(other).Nodes.Grant(f.Context(), web1, second, operator); !errors.Is(err, trust.ErrState) {
+	if _, err := testbed.Orders(other).Nodes.Grant(f.Context(), web1, second, operator); !errors.Is(err,
+		trust.ErrState) {
 		t.Errorf("the second order: %v, want %v", err, trust.ErrState)
 	}
 	f.Apply(first, f.Enroll(first))

@@ -112,7 +112,8 @@ func TestHostileIdentities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for subject, message := range map[string]any{wire.SubjectEnroll: n.Request(), wire.SubjectApplied: applied, wire.SubjectRenew: renewal} {
+		for subject, message := range map[string]any{wire.SubjectEnroll: n.Request(), wire.SubjectApplied: applied,
+			wire.SubjectRenew: renewal} {
 			nc := nc
 			if subject == wire.SubjectRenew {
 				nc = session
@@ -146,10 +147,12 @@ func TestHostileIdentities(t *testing.T) {
 			break
 		}
 		// The provisioner's own writes go on meanwhile.
-		if slices.Contains([]string{"muster.entry.clock.mark", "muster.entry.probe", "muster.inputs", "muster.component.broker_fleet_test"}, m.Subject) {
+		if slices.Contains([]string{"muster.entry.clock.mark", "muster.entry.probe", "muster.inputs",
+			"muster.component.broker_fleet_test"}, m.Subject) {
 			continue
 		}
-		if !slices.Contains([]string{wire.SubjectEnroll, wire.SubjectApplied, wire.SubjectRenew}, m.Subject) && m.Subject != "muster.attempt.refused._" {
+		if !slices.Contains([]string{wire.SubjectEnroll, wire.SubjectApplied, wire.SubjectRenew}, m.Subject) &&
+			m.Subject != "muster.attempt.refused._" {
 			t.Errorf("a name that is none led to the subject %q", m.Subject)
 		}
 	}
@@ -234,7 +237,9 @@ func requestFor(t *testing.T, pub *rsa.PublicKey) []byte {
 		Info      asn1.RawValue
 		Algorithm pkix.AlgorithmIdentifier
 		Signature asn1.BitString
-	}{asn1.RawValue{FullBytes: info}, pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11}, Parameters: asn1.NullRawValue},
+	}{asn1.RawValue{FullBytes: info},
+		pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 11},
+			Parameters: asn1.NullRawValue},
 		asn1.BitString{Bytes: signature, BitLength: 8 * len(signature)}})
 }
 
@@ -291,41 +296,58 @@ func TestHostileCertificateRequests(t *testing.T) {
 		make func(crypto.Signer) []byte
 		want wire.Code
 	}{
-		"honest":                     {honest, ok},
-		"a CA":                       {asks(extension(true, der(t, struct{ CA bool }{true}), 2, 5, 29, 19)), ok},
-		"a key that signs":           {asks(extension(true, der(t, asn1.BitString{Bytes: []byte{0x06}, BitLength: 7}), 2, 5, 29, 15)), ok},
-		"a server, or anything":      {asks(extension(false, der(t, []asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 1}, {2, 5, 29, 37, 0}}), 2, 5, 29, 37)), ok},
-		"wildcards":                  {asks(names(2, "*.example.net", "*", "**")), denied},
-		"foreign DNS names":          {asks(names(2, "broker.fleet.test", "db1.example.net", "web1.example.net")), denied},
-		"foreign addresses":          {with(x509.CertificateRequest{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}}), denied},
-		"an operator's URI":          {with(x509.CertificateRequest{URIs: []*url.URL{spiffe}}), denied},
-		"foreign mail":               {with(x509.CertificateRequest{EmailAddresses: []string{"root@example.net"}}), denied},
-		"an encoded IDN":             {asks(names(2, "xn--wb1-bma.example.net")), denied},
-		"a password":                 {with(password), ok},
-		"a subject beside the name":  {with(x509.CertificateRequest{Subject: pkix.Name{Organization: []string{"system:masters"}, SerialNumber: "7"}}), ok},
-		"another's common name":      {with(x509.CertificateRequest{Subject: pkix.Name{CommonName: "db1.example.net"}}), wire.CodeCSRIdentity},
-		"a wildcard as common name":  {with(x509.CertificateRequest{Subject: pkix.Name{CommonName: "*.example.net"}}), wire.CodeCSRIdentity},
-		"an IDN as common name":      {with(x509.CertificateRequest{Subject: pkix.Name{CommonName: "wéb1.example.net"}}), wire.CodeCSRIdentity},
-		"another spelling of itself": {with(x509.CertificateRequest{Subject: pkix.Name{CommonName: "WEB1.example.net"}}), wire.CodeCSRIdentity},
-		"NUL in the common name":     {with(x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net\x00.evil.example"}}), refused},
-		"NUL in a DNS name":          {asks(names(2, "web1.example.net\x00.evil.example")), refused},
-		"UTF-8 in a DNS name":        {asks(names(2, "wéb1.example.net")), refused},
-		"an oversized common name":   {with(x509.CertificateRequest{Subject: pkix.Name{CommonName: strings.Repeat("a", 2000)}}), refused},
-		"an oversized DNS name":      {asks(names(2, strings.Repeat("a.", 2000)+"net")), denied},
-		"a hundred names":            {asks(names(2, slices.Repeat([]string{"a.example.net"}, 100)...)), refused},
-		"hundreds of extensions":     {asks(many(400)...), refused},
-		"thousands of extensions":    {asks(many(4000)...), wire.CodeTooLarge},
-		"an extension twice":         {asks(many(1)[0], many(1)[0]), refused},
-		"names twice":                {asks(names(2, "web1.example.net"), names(2, "db1.example.net")), refused},
-		"RSA-1024":                   {func(crypto.Signer) []byte { return csr(t, weak, x509.CertificateRequest{}) }, refused},
-		"P-224":                      {func(crypto.Signer) []byte { return csr(t, ec(elliptic.P224()), x509.CertificateRequest{}) }, refused},
-		"RSA-16384":                  {bytesOf(requestFor(t, hugeRSA(16384, 65537))), refused},
-		"RSA of 30,000 bits":         {bytesOf(requestFor(t, hugeRSA(30_000, 1<<31-1))), refused},
-		"RSA with exponent 1":        {bytesOf(requestFor(t, hugeRSA(2048, 1))), refused},
-		"RSA with an even exponent":  {bytesOf(requestFor(t, hugeRSA(2048, 65536))), refused},
-		"RSA without the key":        {bytesOf(requestFor(t, hugeRSA(4096, 65537))), refused},
-		"a wrong signature":          {func(k crypto.Signer) []byte { b := honest(k); b[len(b)-1] ^= 1; return b }, refused},
-		"trailing bytes":             {func(k crypto.Signer) []byte { return append(honest(k), 0) }, refused},
+		"honest": {honest, ok},
+		"a CA":   {asks(extension(true, der(t, struct{ CA bool }{true}), 2, 5, 29, 19)), ok},
+		"a key that signs": {asks(extension(true, der(t, asn1.BitString{Bytes: []byte{0x06}, BitLength: 7}),
+			2, 5, 29, 15)), ok},
+		"a server, or anything": {asks(extension(false,
+			der(t, []asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 1}, {2, 5, 29, 37, 0}}), 2, 5, 29, 37)), ok},
+		"wildcards": {asks(names(2, "*.example.net", "*", "**")), denied},
+		"foreign DNS names": {asks(names(2, "broker.fleet.test", "db1.example.net", "web1.example.net")),
+			denied},
+		"foreign addresses": {with(
+			x509.CertificateRequest{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}}), denied},
+		"an operator's URI": {with(x509.CertificateRequest{URIs: []*url.URL{spiffe}}), denied},
+		"foreign mail": {with(x509.CertificateRequest{EmailAddresses: []string{"root@example.net"}}),
+			denied},
+		"an encoded IDN": {asks(names(2, "xn--wb1-bma.example.net")), denied},
+		"a password":     {with(password), ok},
+		"a subject beside the name": {with(
+			x509.CertificateRequest{Subject: pkix.Name{Organization: []string{"system:masters"},
+				SerialNumber: "7"}}), ok},
+		"another's common name": {with(
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "db1.example.net"}}), wire.CodeCSRIdentity},
+		"a wildcard as common name": {with(x509.CertificateRequest{Subject: pkix.Name{CommonName: "*.example.net"}}),
+			wire.CodeCSRIdentity},
+		"an IDN as common name": {with(
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "wéb1.example.net"}}), wire.CodeCSRIdentity},
+		"another spelling of itself": {with(
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "WEB1.example.net"}}), wire.CodeCSRIdentity},
+		"NUL in the common name": {with(
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net\x00.evil.example"}}), refused},
+		"NUL in a DNS name":   {asks(names(2, "web1.example.net\x00.evil.example")), refused},
+		"UTF-8 in a DNS name": {asks(names(2, "wéb1.example.net")), refused},
+		"an oversized common name": {with(
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: strings.Repeat("a", 2000)}}), refused},
+		"an oversized DNS name":   {asks(names(2, strings.Repeat("a.", 2000)+"net")), denied},
+		"a hundred names":         {asks(names(2, slices.Repeat([]string{"a.example.net"}, 100)...)), refused},
+		"hundreds of extensions":  {asks(many(400)...), refused},
+		"thousands of extensions": {asks(many(4000)...), wire.CodeTooLarge},
+		"an extension twice":      {asks(many(1)[0], many(1)[0]), refused},
+		"names twice":             {asks(names(2, "web1.example.net"), names(2, "db1.example.net")), refused},
+		"RSA-1024": {func(crypto.Signer) []byte { return csr(t, weak, x509.CertificateRequest{}) },
+			refused},
+		"P-224": {func(crypto.Signer) []byte {
+			return csr(t, ec(elliptic.P224()), x509.CertificateRequest{})
+		}, refused},
+		"RSA-16384":                 {bytesOf(requestFor(t, hugeRSA(16384, 65537))), refused},
+		"RSA of 30,000 bits":        {bytesOf(requestFor(t, hugeRSA(30_000, 1<<31-1))), refused},
+		"RSA with exponent 1":       {bytesOf(requestFor(t, hugeRSA(2048, 1))), refused},
+		"RSA with an even exponent": {bytesOf(requestFor(t, hugeRSA(2048, 65536))), refused},
+		"RSA without the key":       {bytesOf(requestFor(t, hugeRSA(4096, 65537))), refused},
+		"a wrong signature": {func(k crypto.Signer) []byte { b := honest(k); b[len(b)-1] ^= 1; return b },
+			refused},
+		"trailing bytes": {func(k crypto.Signer) []byte { return append(honest(k), 0) }, refused},
 		"PEM": {func(k crypto.Signer) []byte {
 			return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: honest(k)})
 		}, refused},
@@ -365,7 +387,8 @@ func TestHostileCertificateRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(leaf.URIs) != 1 || leaf.URIs[0].String() != "spiffe://fleet.test/node/web1.example.net" || len(leaf.Subject.Names) > 1 {
+			if len(leaf.URIs) != 1 || leaf.URIs[0].String() != "spiffe://fleet.test/node/web1.example.net" ||
+				len(leaf.Subject.Names) > 1 {
 				t.Errorf("certificate of %v, URIs %v", leaf.Subject, leaf.URIs)
 			}
 			if bytes.Contains(leaf.Raw, []byte("hunter2")) {
@@ -397,7 +420,8 @@ func TestAVouchingKeyIsBounded(t *testing.T) {
 		r.Continuity = &wire.Continuity{PublicKey: spki, Signature: make([]byte, 256)}
 		if k, ok := pub.(*rsa.PublicKey); ok {
 			r.Continuity.Signature = make([]byte, k.Size())
-			if err := wire.CheckSignature(pub, sha256.Sum256(nil), r.Continuity.Signature); !errors.Is(err, wire.ErrProof) || !strings.Contains(err.Error(), "limit") {
+			if err := wire.CheckSignature(pub, sha256.Sum256(nil), r.Continuity.Signature); !errors.Is(err,
+				wire.ErrProof) || !strings.Contains(err.Error(), "limit") {
 				t.Errorf("%s: CheckSignature = %v, want the limit", name, err)
 			}
 		}

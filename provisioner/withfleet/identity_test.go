@@ -112,13 +112,15 @@ func TestIdentityBelongsToItsKeys(t *testing.T) {
 			return claimant{Node: s.node(), word: s.Node("other-" + s.name)}
 		}, provisioner.ReasonNew, ""},
 
-		"the machine itself, again": {false, func(t *testing.T, s story) claimant { n, _ := s.own(); return s.again(n) }, provisioner.ReasonReplay, ""},
+		"the machine itself, again": {false,
+			func(t *testing.T, s story) claimant { n, _ := s.own(); return s.again(n) }, provisioner.ReasonReplay, ""},
 		"the machine itself, before it has confirmed": {false, func(t *testing.T, s story) claimant {
 			n := s.node()
 			s.Enroll(n)
 			return s.again(n)
 		}, provisioner.ReasonReplay, ""},
-		"reinstalled: a new key and nothing else": {false, func(t *testing.T, s story) claimant { s.own(); return s.stranger() }, "", wire.CodeIdentityTaken},
+		"reinstalled: a new key and nothing else": {false,
+			func(t *testing.T, s story) claimant { s.own(); return s.stranger() }, "", wire.CodeIdentityTaken},
 		"reinstalled, before the first one confirmed": {false, func(t *testing.T, s story) claimant {
 			s.Enroll(s.node())
 			return s.stranger()
@@ -331,7 +333,8 @@ func TestIdentityBelongsToItsKeys(t *testing.T) {
 			before := s.Record(s.name)
 			reply := c.ask(t, s.Fleet)
 			if tt.reason == "" {
-				if reply.Refusal == nil || reply.Refusal.Code != tt.code.SentAs() || !strings.HasPrefix(s.Cause(s.name), string(tt.code)+":") {
+				if reply.Refusal == nil || reply.Refusal.Code != tt.code.SentAs() ||
+					!strings.HasPrefix(s.Cause(s.name), string(tt.code)+":") {
 					t.Fatalf("reply = %+v (%s), want refused as %s", reply, s.Cause(s.name), tt.code)
 				}
 				if diff := cmp.Diff(before, s.Record(s.name)); diff != "" {
@@ -346,9 +349,11 @@ func TestIdentityBelongsToItsKeys(t *testing.T) {
 			if got := s.reason(); got != tt.reason || !slices.Contains(r.Lineage, keyHash(t, c.Node)) {
 				t.Errorf("let in as %q with lineage %v, want %q", got, r.Lineage, tt.reason)
 			}
-			if kept := before != nil && slices.ContainsFunc(before.Lineage, func(h string) bool { return slices.Contains(r.Lineage, h) }); kept ==
+			if kept := before != nil && slices.ContainsFunc(before.Lineage,
+				func(h string) bool { return slices.Contains(r.Lineage, h) }); kept ==
 				(tt.reason == provisioner.ReasonNew || tt.reason == provisioner.ReasonGrant) {
-				t.Errorf("lineage %v after %+v: a grant and a retirement start a new one, the rest go on", r.Lineage, before)
+				t.Errorf("lineage %v after %+v: a grant and a retirement start a new one, the rest go on", r.Lineage,
+					before)
 			}
 			if got := s.Apply(c.Node, reply.Enrolled); got.Applied == nil {
 				t.Errorf("confirmation: %+v", got.Refusal)
@@ -370,7 +375,8 @@ func TestARefusalTellsNothingOfWhatExists(t *testing.T) {
 	t.Parallel()
 	const revoked, free = "web2.example.net", "web3.example.net"
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
-	if _, err := f.Daemon().Orders().AllowList.Add(f.Context(), "web*.example.net", time.Hour, false, operator); err != nil {
+	if _, err := f.Daemon().Orders().AllowList.Add(f.Context(), "web*.example.net", time.Hour, false,
+		operator); err != nil {
 		t.Fatal(err)
 	}
 	provisioned(f, web1)
@@ -389,7 +395,8 @@ func TestARefusalTellsNothingOfWhatExists(t *testing.T) {
 			}
 		}
 	}
-	same("as an honest machine does", wire.CodeApprovalPending, func(name string) *wire.Reply { return f.Ask(f.Node(name)) })
+	same("as an honest machine does", wire.CodeApprovalPending,
+		func(name string) *wire.Reply { return f.Ask(f.Node(name)) })
 	same("with what the policy denies", wire.CodeDenied, func(name string) *wire.Reply {
 		n := f.Node(name)
 		n.CSR = must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
@@ -430,11 +437,13 @@ func TestAShortNameIsNoPrefixOfALongOne(t *testing.T) {
 	renewal := must(n.Renewal(f.Node(large)))(t)
 	renewal.Identity = large
 	renewal.Continuity = *must(wire.SignContinuity(n.Key, renewal.ID, large, renewal.CSR))(t)
-	if reply, err := simnode.Renew(f.Context(), nc, renewal); err != nil || refusalCode(reply) != wire.CodeRenewSession {
+	if reply, err := simnode.Renew(f.Context(), nc, renewal); err != nil ||
+		refusalCode(reply) != wire.CodeRenewSession {
 		t.Errorf("a renewal over the session of %s: %+v, %v", small, reply, err)
 	}
 	var denied *broker.Denied
-	if err := f.Daemon().Admits(f.Context(), large, given.Serial); !errors.As(err, &denied) || denied.Code != wire.CodeNotIssued {
+	if err := f.Daemon().Admits(f.Context(), large, given.Serial); !errors.As(err, &denied) ||
+		denied.Code != wire.CodeNotIssued {
 		t.Errorf("its certificate as %s: %v", large, err)
 	}
 

@@ -14,7 +14,9 @@ import (
 // TestFactsAreKeptOnRecord: configured facts are on record, whole, and change with the node's next request.
 func TestFactsAreKeptOnRecord(t *testing.T) {
 	t.Parallel()
-	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Fleet.Facts = []string{"role", "os.name", "cores", "tags"} }})
+	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) {
+		c.Fleet.Facts = []string{"role", "os.name", "cores", "tags"}
+	}})
 	is := func(when, want string, revisions int) {
 		t.Helper()
 		if got := fmt.Sprint(f.Record(web1).Facts); got != want || f.Revisions(web1) != revisions {
@@ -22,7 +24,8 @@ func TestFactsAreKeptOnRecord(t *testing.T) {
 		}
 	}
 	n := f.Node(web1)
-	n.Facts = testbed.Facts(t, map[string]any{"role": "web", "os": map[string]any{"name": "Debian"}, "cores": 4, "tags": []string{"a"}, "private": testbed.Fact})
+	n.Facts = testbed.Facts(t, map[string]any{"role": "web", "os": map[string]any{"name": "Debian"}, "cores": 4,
+		"tags": []string{"a"}, "private": testbed.Fact})
 	first := f.Enroll(n)
 	is("enrolled", "[{cores 4} {os.name Debian} {role web}]", 1)
 	f.Enroll(n)
@@ -36,7 +39,8 @@ func TestFactsAreKeptOnRecord(t *testing.T) {
 		t.Fatalf("asked again: %+v", r)
 	}
 	is("reconfigured", "[{role db}]", 3)
-	if r := f.Record(web1); r.State != provisioner.StateProvisioned || r.Next != nil || r.Current.Serial != first.Serial {
+	if r := f.Record(web1); r.State != provisioner.StateProvisioned || r.Next != nil ||
+		r.Current.Serial != first.Serial {
 		t.Errorf("other facts have changed more: %+v", r)
 	}
 	if r := f.AskRenew(n, first, n); r.Enrolled == nil {

@@ -101,17 +101,20 @@ func (m *mortal) Put(ctx context.Context, r *provisioner.Record, after trust.Rev
 }
 
 func (m *mortal) Logs() *orders.Logs {
-	return testbed.WrapLogs(m.Store.Logs(), func(ctx context.Context, _ string, put testbed.Put) (trust.Revision, error) {
+	return testbed.WrapLogs(m.Store.Logs(), func(ctx context.Context, _ string, put testbed.Put) (trust.Revision,
+		error) {
 		return call(ctx, m, put)
 	})
 }
 
-func (m *mortal) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision, each func(*trust.ClaimEntry, trust.Revision) error) error {
+func (m *mortal) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision,
+	each func(*trust.ClaimEntry, trust.Revision) error) error {
 	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.Claims(ctx, tid, after, each) })
 	return err
 }
 
-func (m *mortal) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision) (trust.Revision, error) {
+func (m *mortal) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry,
+	after trust.Revision) (trust.Revision, error) {
 	return call(ctx, m, func() (trust.Revision, error) { return m.Store.AppendClaims(ctx, tid, e, after) })
 }
 
@@ -160,13 +163,15 @@ func (m *mortal) NotedToken(ctx context.Context, tid jwt.TokenID) (*trust.TokenI
 func dying(t *testing.T, f *testbed.Fleet, at int, after bool, n *simnode.Node) (calls int, err error) {
 	t.Helper()
 	return dyingIn(t, f, at, after, func(ctx context.Context, p *provisioner.Provisioner) error {
-		_, err := p.Enroll(context.WithValue(ctx, foreground{}, ofANode), n.Request(), provisioner.Source{Address: "192.0.2.1"})
+		_, err := p.Enroll(context.WithValue(ctx, foreground{}, ofANode), n.Request(),
+			provisioner.Source{Address: "192.0.2.1"})
 		return err
 	})
 }
 
 // dyingIn runs what in a new process that dies at this call.
-func dyingIn(t *testing.T, f *testbed.Fleet, at int, after bool, what func(context.Context, *provisioner.Provisioner) error) (calls int, err error) {
+func dyingIn(t *testing.T, f *testbed.Fleet, at int, after bool,
+	what func(context.Context, *provisioner.Provisioner) error) (calls int, err error) {
 	t.Helper()
 	ctx, die := context.WithCancel(f.Context())
 	defer die()

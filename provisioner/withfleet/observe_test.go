@@ -48,7 +48,8 @@ configuration := {"a": "b"}
 		code    wire.Code
 		verdict policies.Verdict
 	}{
-		"denied.example.net": {wire.CodeDenied, policies.VerdictDeny}, "later.example.net": {wire.CodeDeferred, policies.VerdictDefer},
+		"denied.example.net": {wire.CodeDenied, policies.VerdictDeny},
+		"later.example.net":  {wire.CodeDeferred, policies.VerdictDefer},
 		"waits.example.net":  {wire.CodeApprovalPending, policies.VerdictApproval},
 		"broken.example.net": {wire.CodePolicyFailed, policies.VerdictFailed},
 	} {
@@ -86,7 +87,8 @@ func TestReloadRefuses(t *testing.T) {
 	process := f.Daemon().Orders().Process
 	before := process.Policy().Digest
 	f.Write("policy/more_test.rego", "package muster.enroll_test\n\ntest_wrong if 1 == 2\n")
-	if in, err := process.ReloadPolicy(f.Context(), trust.Cause{By: "kim", Why: "try"}); !errors.Is(err, policies.ErrInvalid) || in != nil {
+	if in, err := process.ReloadPolicy(f.Context(), trust.Cause{By: "kim", Why: "try"}); !errors.Is(err,
+		policies.ErrInvalid) || in != nil {
 		t.Fatalf("ReloadPolicy = %+v, %v, want %v", in, err, policies.ErrInvalid)
 	}
 	f.WaitAlarm(events.AlarmPolicyRefused)
@@ -94,13 +96,15 @@ func TestReloadRefuses(t *testing.T) {
 		t.Errorf("in use: %+v, want %s still", in, before)
 	}
 	f.Write("policy/more_test.rego", "package muster.enroll_test\n\ntest_right if true\n")
-	if in, err := process.ReloadPolicy(f.Context(), trust.Cause{By: "kim"}); err != nil || in.Refused != "" || in.Before != before {
+	if in, err := process.ReloadPolicy(f.Context(), trust.Cause{By: "kim"}); err != nil || in.Refused != "" ||
+		in.Before != before {
 		t.Errorf("mended: %+v, %v", in, err)
 	}
 	f.WaitNoAlarm(events.AlarmPolicyRefused)
 	for _, want := range []events.Type{events.PolicyRefused, events.PolicyReloaded} {
 		if !slices.ContainsFunc(f.Events(), func(e events.Event) bool {
-			return e.Type == want && e.By == "kim" && (e.Type == events.PolicyRefused) == strings.Contains(e.Cause, "test_wrong")
+			return e.Type == want && e.By == "kim" && (e.Type == events.PolicyRefused) == strings.Contains(e.Cause,
+				"test_wrong")
 		}) {
 			t.Errorf("no event %s with operator and reason: %+v", want, f.Events())
 		}
@@ -138,7 +142,8 @@ deny contains "too late" if input.identity == "other.example.net"
 		return said
 	}
 	f.Eventually("both differences are reported", func() bool { return len(causes()) == 2 })
-	if got := causes(); got["other.example.net"] != "allow would be deny: too late" || got["same.example.net"] != "allow would be allow: another configuration" {
+	if got := causes(); got["other.example.net"] != "allow would be deny: too late" ||
+		got["same.example.net"] != "allow would be allow: another configuration" {
 		t.Errorf("events say %v", got)
 	}
 }

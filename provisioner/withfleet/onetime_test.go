@@ -35,21 +35,31 @@ func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 		want    wire.Code // "" is enrolled
 		reason  provisioner.Reason
 	}{
-		"signed a second after the certificate": {token: func(s story) func(*jwt.Claims) { return issued(s, time.Second) }, reason: provisioner.ReasonOneTimeToken},
-		"signed in the same second":             {token: func(s story) func(*jwt.Claims) { return issued(s, 0) }, want: wire.CodeIdentityTaken},
-		"signed before the certificate":         {token: func(s story) func(*jwt.Claims) { return issued(s, -time.Second) }, want: wire.CodeIdentityTaken},
+		"signed a second after the certificate": {token: func(s story) func(*jwt.Claims) {
+			return issued(s, time.Second)
+		}, reason: provisioner.ReasonOneTimeToken},
+		"signed in the same second": {token: func(s story) func(*jwt.Claims) { return issued(s, 0) },
+			want: wire.CodeIdentityTaken},
+		"signed before the certificate": {token: func(s story) func(*jwt.Claims) { return issued(s, -time.Second) },
+			want: wire.CodeIdentityTaken},
 		"signed at no time": {token: func(s story) func(*jwt.Claims) {
 			return both(named(wire.Pattern(s.name)), func(c *jwt.Claims) { c.IssuedAt = time.Time{} })
 		}, want: wire.CodeIdentityTaken},
-		"signed tomorrow": {token: func(s story) func(*jwt.Claims) { return issued(s, 24*time.Hour) }, want: wire.CodeIdentityTaken},
-		"for two uses":    {token: func(s story) func(*jwt.Claims) { return testbed.Limited(2, wire.Pattern(s.name)) }, want: wire.CodeIdentityTaken},
+		"signed tomorrow": {token: func(s story) func(*jwt.Claims) { return issued(s, 24*time.Hour) },
+			want: wire.CodeIdentityTaken},
+		"for two uses": {token: func(s story) func(*jwt.Claims) { return testbed.Limited(2, wire.Pattern(s.name)) },
+			want: wire.CodeIdentityTaken},
 		"unlimited": {token: func(s story) func(*jwt.Claims) {
 			return testbed.Limited(0, wire.Pattern(s.name))
 		}, want: wire.CodeIdentityTaken},
-		"for any identity":     {token: func(story) func(*jwt.Claims) { return named() }, want: wire.CodeIdentityTaken},
-		"for a pattern":        {token: func(story) func(*jwt.Claims) { return named("web?.example.net") }, want: wire.CodeIdentityTaken},
-		"for two identities":   {token: func(s story) func(*jwt.Claims) { return named(wire.Pattern(s.name), "web2.example.net") }, want: wire.CodeIdentityTaken},
-		"for another identity": {token: func(story) func(*jwt.Claims) { return named("web2.example.net") }, want: wire.CodeTokenIdentity},
+		"for any identity": {token: func(story) func(*jwt.Claims) { return named() }, want: wire.CodeIdentityTaken},
+		"for a pattern": {token: func(story) func(*jwt.Claims) { return named("web?.example.net") },
+			want: wire.CodeIdentityTaken},
+		"for two identities": {token: func(s story) func(*jwt.Claims) {
+			return named(wire.Pattern(s.name), "web2.example.net")
+		}, want: wire.CodeIdentityTaken},
+		"for another identity": {token: func(story) func(*jwt.Claims) { return named("web2.example.net") },
+			want: wire.CodeTokenIdentity},
 		"of a revoked identity": {
 			prepare: func(_ *testing.T, s story) {
 				s.PutRecord(s.name, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
@@ -58,17 +68,26 @@ func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 		},
 		"of a retired identity": {
 			prepare: func(_ *testing.T, s story) {
-				s.PutRecord(s.name, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
+				s.PutRecord(s.name, func(r *provisioner.Record) {
+					r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil
+				})
 			},
-			token: func(s story) func(*jwt.Claims) { return named(wire.Pattern(s.name)) }, reason: provisioner.ReasonNew,
+			token:  func(s story) func(*jwt.Claims) { return named(wire.Pattern(s.name)) },
+			reason: provisioner.ReasonNew,
 		},
 		"beside a grant": {
 			prepare: func(t *testing.T, s story) {
-				if err := putGrant(s, &orders.Grant{ID: wire.NewID(), Identity: wire.Identity(s.name), At: s.Clock.Now(), ExpiresAt: s.Clock.Now().Add(time.Hour)}); err != nil {
+				if err := putGrant(s, &orders.Grant{
+					ID:        wire.NewID(),
+					Identity:  wire.Identity(s.name),
+					At:        s.Clock.Now(),
+					ExpiresAt: s.Clock.Now().Add(time.Hour),
+				}); err != nil {
 					t.Fatal(err)
 				}
 			},
-			token: func(s story) func(*jwt.Claims) { return issued(s, time.Second) }, reason: provisioner.ReasonOneTimeToken,
+			token:  func(s story) func(*jwt.Claims) { return issued(s, time.Second) },
+			reason: provisioner.ReasonOneTimeToken,
 		},
 		"signed after the certificate and before one that is not confirmed yet": {
 			clock: true,
@@ -85,7 +104,8 @@ func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 				s.Clock.Advance(10 * time.Second)
 				s.Enroll(node(t, s.name, s.Token(issued(s, time.Second))))
 			},
-			token: func(s story) func(*jwt.Claims) { return issued(s, 15*time.Second) }, reason: provisioner.ReasonOneTimeToken,
+			token:  func(s story) func(*jwt.Claims) { return issued(s, 15*time.Second) },
+			reason: provisioner.ReasonOneTimeToken,
 		},
 	}
 	shared := testbed.New(t, testbed.Options{})
@@ -120,7 +140,8 @@ func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 			}
 			e := f.Enroll(n)
 			r := f.Record(name)
-			if r.Decision.Reason != tt.reason || len(r.Lineage) != 1 || r.Lineage[0] != keyHash(t, n) || r.Next.Serial != e.Serial {
+			if r.Decision.Reason != tt.reason || len(r.Lineage) != 1 || r.Lineage[0] != keyHash(t, n) ||
+				r.Next.Serial != e.Serial {
 				t.Errorf("record = %+v, want the new key's alone by %s", r, tt.reason)
 			}
 			// Until the new machine has confirmed, the old one stays.
@@ -184,7 +205,8 @@ func TestAnAgentWithAOneTimeTokenRestartsInTheMiddle(t *testing.T) {
 	f.Start()
 	a.Start()
 	f.WaitProvisioned(a)
-	if r := report(t, f, token); r.Used != 1 || r.Left == nil || *r.Left != 0 || len(r.UsedBy) != 1 || r.UsedBy[0].State != trust.UseEnrolled {
+	if r := report(t, f, token); r.Used != 1 || r.Left == nil || *r.Left != 0 || len(r.UsedBy) != 1 ||
+		r.UsedBy[0].State != trust.UseEnrolled {
 		t.Errorf("report = %+v", r)
 	}
 	if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeIdentityTaken {

@@ -103,7 +103,8 @@ func TestAnUnknownOutcomeIsNoSuccess(t *testing.T) {
 	ctx, cancel := context.WithCancel(f.Context())
 	defer cancel()
 	giveUp.Store(&cancel)
-	if e, err := p.Enroll(ctx, n.Request(), provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable || e != nil {
+	if e, err := p.Enroll(ctx, n.Request(), provisioner.Source{}); err == nil ||
+		provisioner.CodeOf(err) != wire.CodeStoreUnavailable || e != nil {
 		t.Errorf("enroll = %v, %v, want %s", e, err, wire.CodeStoreUnavailable)
 	}
 	e := f.Enroll(n)
@@ -114,7 +115,8 @@ func TestAnUnknownOutcomeIsNoSuccess(t *testing.T) {
 	again, cancel := context.WithCancel(f.Context())
 	defer cancel()
 	giveUp.Store(&cancel)
-	if err := p.Applied(again, a, provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
+	if err := p.Applied(again, a, provisioner.Source{}); err == nil ||
+		provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
 		t.Errorf("applied = %v, want %s", err, wire.CodeStoreUnavailable)
 	}
 	if r := f.Record(n.Identity); r.State != provisioner.StateEnrolled {
@@ -292,7 +294,8 @@ func TestConfirmationsOfRevokedOffers(t *testing.T) {
 			if r := f.Apply(n, e); r.Refusal == nil || r.Refusal.Code != want.SentAs() {
 				t.Errorf("confirmation: %+v, want %s", r, want.SentAs())
 			}
-			if !slices.ContainsFunc(f.Events(), func(e events.Event) bool { return e.Code == want && e.Node == n.Identity }) {
+			if !slices.ContainsFunc(f.Events(),
+				func(e events.Event) bool { return e.Code == want && e.Node == n.Identity }) {
 				t.Errorf("no event says %s", want)
 			}
 			if r := f.Record(n.Identity); r.State != state {
@@ -326,7 +329,8 @@ func TestOnlyLiveCertificatesAreAdmitted(t *testing.T) {
 	f.Apply(n, first)
 	admitted("confirmed", first.Serial, "")
 	var denied *broker.Denied
-	if err := f.Daemon().Admits(f.Context(), "web2.example.net", first.Serial); !errors.As(err, &denied) || denied.Code != wire.CodeNotIssued {
+	if err := f.Daemon().Admits(f.Context(), "web2.example.net", first.Serial); !errors.As(err, &denied) ||
+		denied.Code != wire.CodeNotIssued {
 		t.Errorf("as another identity: %v", err)
 	}
 	f.Clock.Advance(31 * 24 * time.Hour)
@@ -385,7 +389,10 @@ default allow := false
 
 allow if input.facts.role == "web"
 
-deny contains sprintf("%s by %s is hush-this-is-the-operators", [input.node.state, input.node.reason]) if input.facts.role == "db"
+deny contains reason if {
+	input.facts.role == "db"
+	reason := sprintf("%s by %s is hush-this-is-the-operators", [input.node.state, input.node.reason])
+}
 `})
 	n := f.Node("web1.example.net")
 	n.Facts = testbed.Facts(t, map[string]string{"role": "web"})
@@ -399,7 +406,8 @@ deny contains sprintf("%s by %s is hush-this-is-the-operators", [input.node.stat
 	if got := f.Cause(n.Identity); !strings.Contains(got, "provisioned by replay is hush") {
 		t.Errorf("cause = %q", got)
 	}
-	if told := reply.Refusal.Message + reply.Refusal.Remedy; strings.Contains(told, "hush") || strings.Contains(told, n.Identity) {
+	if told := reply.Refusal.Message + reply.Refusal.Remedy; strings.Contains(told, "hush") ||
+		strings.Contains(told, n.Identity) {
 		t.Errorf("the node is told %q", told)
 	}
 	f.Check()

@@ -17,7 +17,8 @@ const minOfferAge = 2 * time.Minute
 // renewOver renews to a new key without a connection, which would take most of the test's time.
 func renewOver(t *testing.T, f *testbed.Fleet, by, next *simnode.Node) (*wire.Enrolled, *provisioner.Refusal) {
 	t.Helper()
-	e, err := f.Daemon().Operator().Renew(f.Context(), must(by.Renewal(next))(t), provisioner.Source{Node: wire.Identity(by.Identity)})
+	e, err := f.Daemon().Operator().Renew(f.Context(), must(by.Renewal(next))(t),
+		provisioner.Source{Node: wire.Identity(by.Identity)})
 	if err == nil {
 		return e, nil
 	}

@@ -41,7 +41,8 @@ func TestPauseRefusesNewNodes(t *testing.T) {
 		inside, given = f.Renew(inside, given)
 		f.Eventually("the alarm stands", func() bool {
 			alarms := f.Daemon().Alarms()
-			return len(alarms) == 1 && alarms[0].Code == wire.CodePaused && strings.Contains(alarms[0].Cause, "by ann") && strings.Contains(alarms[0].Cause, "ticket 17")
+			return len(alarms) == 1 && alarms[0].Code == wire.CodePaused &&
+				strings.Contains(alarms[0].Cause, "by ann") && strings.Contains(alarms[0].Cause, "ticket 17")
 		})
 		f.Stop()
 		f.Start()
@@ -107,7 +108,8 @@ func TestPauseOfASite(t *testing.T) {
 	if _, err := other.Enroll(f.Context(), there.Request(), from); provisioner.CodeOf(err) != wire.CodePaused {
 		t.Errorf("with the site's token: %v", err)
 	}
-	if _, err := other.Enroll(f.Context(), f.Node("web2.example.net").Request(), from); provisioner.CodeOf(err) != wire.CodePaused {
+	if _, err := other.Enroll(f.Context(), f.Node("web2.example.net").Request(),
+		from); provisioner.CodeOf(err) != wire.CodePaused {
 		t.Errorf("from the site's broker: %v", err)
 	}
 	f.Enroll(f.Node("web3.example.net"))
@@ -122,7 +124,8 @@ func TestPauseOfASite(t *testing.T) {
 		t.Errorf("after it was resumed: %v", err)
 	}
 	for _, site := range []jwt.Site{"a b", jwt.Site(strings.Repeat("x", 64))} {
-		if _, err := testbed.Orders(p).Pauses.Begin(f.Context(), site, false, operator); !errors.Is(err, operate.ErrPauses) {
+		if _, err := testbed.Orders(p).Pauses.Begin(f.Context(), site, false, operator); !errors.Is(err,
+			operate.ErrPauses) {
 			t.Errorf("pause of site %q: %v", site, err)
 		}
 	}

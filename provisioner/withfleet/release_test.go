@@ -40,7 +40,8 @@ func release(t *testing.T, f *testbed.Fleet, token, holder string) ([]trust.Toke
 	t.Helper()
 	life, over := context.WithCancel(t.Context())
 	defer over()
-	return testbed.Orders(f.ProvisionerFor(life, nil)).Tokens.Release(f.Context(), f.TokenID(token), holder, trust.Cause{By: "anna", Why: "the disk died"})
+	return testbed.Orders(f.ProvisionerFor(life, nil)).Tokens.Release(f.Context(), f.TokenID(token), holder,
+		trust.Cause{By: "anna", Why: "the disk died"})
 }
 
 // TestADeadNodesUseIsReleased by its key or by its name; another node gets it.
@@ -63,14 +64,16 @@ func TestADeadNodesUseIsReleased(t *testing.T) {
 		}
 		f.Clock.Advance(operate.ReleaseAge + time.Second)
 		released, err := release(t, f, token, holder(dead))
-		if err != nil || len(released) != 1 || released[0].Key != keyHash(t, dead) || string(released[0].Identity) != dead.Identity || released[0].State != trust.UseReleased {
+		if err != nil || len(released) != 1 || released[0].Key != keyHash(t, dead) ||
+			string(released[0].Identity) != dead.Identity || released[0].State != trust.UseReleased {
 			t.Errorf("by %s: release = %+v, %v", by, released, err)
 		}
 		if _, err := release(t, f, token, holder(dead)); !errors.Is(err, operate.ErrNoClaim) {
 			t.Errorf("by %s: release again = %v, want %v", by, err, operate.ErrNoClaim)
 		}
 		r := report(t, f, token)
-		if len(r.UsedBy) != 1 || r.UsedBy[0].ReleasedBy != "anna" || r.UsedBy[0].Why != "the disk died" || r.UsedBy[0].ReleasedAt.IsZero() || r.Used != 0 || r.Left == nil || *r.Left != 1 {
+		if len(r.UsedBy) != 1 || r.UsedBy[0].ReleasedBy != "anna" || r.UsedBy[0].Why != "the disk died" ||
+			r.UsedBy[0].ReleasedAt.IsZero() || r.Used != 0 || r.Left == nil || *r.Left != 1 {
 			t.Errorf("by %s: report = %+v", by, r)
 		}
 		f.Enroll(node(t, "db-"+by+".example.net", token))
@@ -79,7 +82,8 @@ func TestADeadNodesUseIsReleased(t *testing.T) {
 		}
 	}
 	if !slices.ContainsFunc(f.Events(), func(e events.Event) bool {
-		return e.Type == events.TokenReleased && e.By == "anna" && e.Why == "the disk died" && e.Node == "key.example.net"
+		return e.Type == events.TokenReleased && e.By == "anna" && e.Why == "the disk died" &&
+			e.Node == "key.example.net"
 	}) {
 		t.Error("no event says which operator released what")
 	}
@@ -123,13 +127,17 @@ func TestClaimsThatAreNotReleased(t *testing.T) {
 		"a node that was retired": {func(t *testing.T, token, identity string) string {
 			n := node(t, identity, token)
 			f.Apply(n, f.Enroll(n))
-			f.PutRecord(identity, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
+			f.PutRecord(identity, func(r *provisioner.Record) {
+				r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil
+			})
 			return identity
 		}, operate.ErrClaimEnrolled},
 		"a retired node whose name another has": {func(t *testing.T, token, identity string) string {
 			n := node(t, identity, token)
 			f.Apply(n, f.Enroll(n))
-			f.PutRecord(identity, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
+			f.PutRecord(identity, func(r *provisioner.Record) {
+				r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil
+			})
 			other := f.Node(identity)
 			f.Apply(other, f.Enroll(other))
 			return identity
@@ -173,16 +181,20 @@ func TestClaimsThatAreNotReleased(t *testing.T) {
 			t.Errorf("%s: %d entries, want %d: something was written", name, got, before)
 		}
 	}
-	for _, tid := range []string{"", ">", "*", "a.b", strings.Repeat("0", 31), strings.Repeat("0", 33), strings.Repeat("A", 32)} {
+	for _, tid := range []string{"", ">", "*", "a.b", strings.Repeat("0", 31), strings.Repeat("0", 33),
+		strings.Repeat("A", 32)} {
 		p := provisioners(t, f, 1)[0]
-		if _, err := testbed.Orders(p).Tokens.Release(f.Context(), jwt.TokenID(tid), "web1.example.net", trust.Cause{}); !errors.Is(err, trust.ErrTokenID) {
+		if _, err := testbed.Orders(p).Tokens.Release(f.Context(), jwt.TokenID(tid),
+			"web1.example.net", trust.Cause{}); !errors.Is(err, trust.ErrTokenID) {
 			t.Errorf("release on token %q = %v", tid, err)
 		}
-		if _, err := testbed.Orders(p).Tokens.Get(f.Context(), jwt.TokenID(tid), 100); !errors.Is(err, trust.ErrTokenID) {
+		if _, err := testbed.Orders(p).Tokens.Get(f.Context(), jwt.TokenID(tid), 100); !errors.Is(err,
+			trust.ErrTokenID) {
 			t.Errorf("token %q = %v", tid, err)
 		}
 	}
-	if _, err := testbed.Orders(provisioners(t, f, 1)[0]).Tokens.Release(f.Context(), f.TokenID(f.Token(nil)), "a", trust.Cause{Why: strings.Repeat("x", 2000)}); err == nil {
+	if _, err := testbed.Orders(provisioners(t, f, 1)[0]).Tokens.Release(f.Context(), f.TokenID(f.Token(nil)),
+		"a", trust.Cause{Why: strings.Repeat("x", 2000)}); err == nil {
 		t.Error("an operator's words of 2000 bytes are accepted")
 	}
 	f.Check()
@@ -209,7 +221,8 @@ func TestAReleaseLosesToANodeThatIsBack(t *testing.T) {
 		faults.BeforeClaims(func(context.Context, *trust.ClaimEntry) { f.Enroll(n) })
 		return faults
 	})
-	if released, err := testbed.Orders(p).Tokens.Release(f.Context(), f.TokenID(token), n.Identity, trust.Cause{By: "anna"}); !errors.Is(err, operate.ErrClaimYoung) {
+	if released, err := testbed.Orders(p).Tokens.Release(f.Context(), f.TokenID(token), n.Identity,
+		trust.Cause{By: "anna"}); !errors.Is(err, operate.ErrClaimYoung) {
 		t.Errorf("release = %v, %v, want %v", released, err, operate.ErrClaimYoung)
 	}
 	if got := report(t, f, token).Used; got != 1 {

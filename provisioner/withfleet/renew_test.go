@@ -36,7 +36,8 @@ func TestANodeRenewsOverItsOwnSession(t *testing.T) {
 	f.Clock.Advance(21 * 24 * time.Hour) // its token has expired
 	next, second := f.Renew(n, first)
 	r := f.Record(web1)
-	if r.State != provisioner.StateProvisioned || r.Current.Serial != first.Serial || r.Next == nil || r.Next.Serial != second.Serial ||
+	if r.State != provisioner.StateProvisioned || r.Current.Serial != first.Serial || r.Next == nil ||
+		r.Next.Serial != second.Serial ||
 		r.Next.KeyHash != keyHash(t, next) || r.Decision.Reason != provisioner.ReasonRenew {
 		t.Fatalf("record after the renewal = %+v", r)
 	}
@@ -65,7 +66,8 @@ func TestANodeRenewsOverItsOwnSession(t *testing.T) {
 		t.Errorf("%d revisions, want 4: one for each answer that mattered", got)
 	}
 	renewed := slices.ContainsFunc(f.Events(), func(e events.Event) bool {
-		return e.Type == events.Renewed && e.Serial == second.Serial && e.Token == r.Token && e.Reason == string(provisioner.ReasonRenew)
+		return e.Type == events.Renewed && e.Serial == second.Serial && e.Token == r.Token &&
+			e.Reason == string(provisioner.ReasonRenew)
 	})
 	if !renewed || !strings.Contains(f.Log(), `"msg":"certificate renewed"`) {
 		t.Errorf("no event, or no line in the log, says that it was renewed: %+v", f.Events())
@@ -80,7 +82,8 @@ func TestTheSameRenewalGetsTheSameCertificate(t *testing.T) {
 	n, first := provisioned(f, web1)
 	next, second := f.Renew(n, first)
 	for name, again := range map[string]*wire.Reply{
-		"by the old key": f.AskRenew(n, first, next), "by the new one": f.AskRenew(next, second, next), "with the token": f.Ask(next),
+		"by the old key": f.AskRenew(n, first, next), "by the new one": f.AskRenew(next, second, next),
+		"with the token": f.Ask(next),
 	} {
 		if diff := cmp.Diff(second, again.Enrolled); diff != "" {
 			t.Errorf("again, %s (-first +again):\n%s", name, diff)
@@ -160,10 +163,16 @@ func TestRenewalsThatAreRefused(t *testing.T) {
 		want    wire.Code
 	}{
 		"over another's session": {over: true, want: wire.CodeRenewSession},
-		"no identity":            {request: func(_ *testing.T, _ *simnode.Node, r *wire.RenewRequest) { r.Identity = ">" }, want: wire.CodeIdentityInvalid},
-		"another's identity": {request: func(_ *testing.T, _ *simnode.Node, r *wire.RenewRequest) { r.Identity = other.Identity },
+		"no identity": {request: func(_ *testing.T, _ *simnode.Node, r *wire.RenewRequest) {
+			r.Identity = ">"
+		}, want: wire.CodeIdentityInvalid},
+		"another's identity": {request: func(_ *testing.T, _ *simnode.Node, r *wire.RenewRequest) {
+			r.Identity = other.Identity
+		},
 			want: wire.CodeRenewSession},
-		"a name below one's own": {request: func(_ *testing.T, n *simnode.Node, r *wire.RenewRequest) { r.Identity = "x." + n.Identity },
+		"a name below one's own": {request: func(_ *testing.T, n *simnode.Node, r *wire.RenewRequest) {
+			r.Identity = "x." + n.Identity
+		},
 			want: wire.CodeRenewSession},
 		"vouched for by another's key": {request: func(t *testing.T, _ *simnode.Node, r *wire.RenewRequest) {
 			r.Continuity = *must(wire.SignContinuity(other.Key, r.ID, r.Identity, r.CSR))(t)
@@ -173,9 +182,13 @@ func TestRenewalsThatAreRefused(t *testing.T) {
 			r.CSR = next.CSR
 			r.Continuity = *must(wire.SignContinuity(next.Key, r.ID, r.Identity, r.CSR))(t)
 		}, want: wire.CodeRenewSession},
-		"another request's continuity": {request: func(_ *testing.T, _ *simnode.Node, r *wire.RenewRequest) { r.ID = wire.NewID() },
+		"another request's continuity": {request: func(_ *testing.T, _ *simnode.Node, r *wire.RenewRequest) {
+			r.ID = wire.NewID()
+		},
 			want: wire.CodeBadRequest},
-		"continuity over another key": {request: func(t *testing.T, n *simnode.Node, r *wire.RenewRequest) { r.CSR = f.Successor(n).CSR },
+		"continuity over another key": {request: func(t *testing.T, n *simnode.Node, r *wire.RenewRequest) {
+			r.CSR = f.Successor(n).CSR
+		},
 			want: wire.CodeBadRequest},
 		"a certificate request for another name": {request: func(t *testing.T, n *simnode.Node, r *wire.RenewRequest) {
 			r.CSR = must(simnode.CSR(f.Successor(n).Key, other.Identity))(t)
@@ -185,8 +198,11 @@ func TestRenewalsThatAreRefused(t *testing.T) {
 			r.CSR = nil
 			r.Continuity = *must(wire.SignContinuity(n.Key, r.ID, r.Identity, r.CSR))(t)
 		}, want: wire.CodeCSRInvalid},
-		"revoked": {record: func(r *provisioner.Record) { r.State = provisioner.StateRevoked }, want: wire.CodeIdentityRevoked},
-		"retired": {record: func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil }, want: wire.CodeRenewSession},
+		"revoked": {record: func(r *provisioner.Record) { r.State = provisioner.StateRevoked },
+			want: wire.CodeIdentityRevoked},
+		"retired": {record: func(r *provisioner.Record) {
+			r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil
+		}, want: wire.CodeRenewSession},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -208,7 +224,8 @@ func TestRenewalsThatAreRefused(t *testing.T) {
 			if err != nil || reply.Refusal == nil || reply.ID != r.ID {
 				t.Fatalf("reply = %+v, %v", reply, err)
 			}
-			if got := reply.Refusal.Code; got != tt.want.SentAs() || !strings.HasPrefix(f.Cause(r.Identity), string(tt.want)+":") {
+			if got := reply.Refusal.Code; got != tt.want.SentAs() ||
+				!strings.HasPrefix(f.Cause(r.Identity), string(tt.want)+":") {
 				t.Errorf("refused as %s (%s), want %s", got, f.Cause(r.Identity), tt.want)
 			}
 			if got := f.Revisions(n.Identity); got != before {
@@ -248,7 +265,8 @@ func TestARenewalNeedsTheFleet(t *testing.T) {
 		t.Errorf("over a connection with a token: %+v, %v, want no answer", m, err)
 	}
 	p := f.Provisioner(nil)
-	if _, err := p.Renew(f.Context(), must(n.Renewal(next))(t), provisioner.Source{Address: "192.0.2.1"}); provisioner.CodeOf(err) != wire.CodeRenewSession {
+	if _, err := p.Renew(f.Context(), must(n.Renewal(next))(t),
+		provisioner.Source{Address: "192.0.2.1"}); provisioner.CodeOf(err) != wire.CodeRenewSession {
 		t.Errorf("without a session: %v", err)
 	}
 	other, otherGiven := provisioned(f, "web2.example.net")
@@ -257,7 +275,8 @@ func TestARenewalNeedsTheFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if reply, err := wire.DecodeReply(m.Data); err != nil || reply.Refusal == nil || reply.Refusal.Code != wire.CodeRenewSession {
+	if reply, err := wire.DecodeReply(m.Data); err != nil || reply.Refusal == nil ||
+		reply.Refusal.Code != wire.CodeRenewSession {
 		t.Errorf("with a forged header: %s, %v", m.Data, err)
 	}
 	if r := f.Record(web1); r.Next != nil || r.Current.Serial != given.Serial {
@@ -270,7 +289,8 @@ func TestARenewalNeedsTheFleet(t *testing.T) {
 func TestARenewalKeepsTheTokensTerms(t *testing.T) {
 	t.Parallel()
 	tests := map[string]testbed.Options{
-		"template": {Template: "brokers = {{ join .URLs `,` }}\norg = {{ .Org }}\nenvironment = {{ .Extensions.environment }}\nrole = {{ .Facts.role }}\n"},
+		"template": {Template: "brokers = {{ join .URLs `,` }}\norg = {{ .Org }}\nenvironment = {{ " +
+			".Extensions.environment }}\nrole = {{ .Facts.role }}\n"},
 		"policy": {Policy: `package muster.enroll
 
 default allow := false
@@ -288,7 +308,8 @@ configuration := {
 			t.Parallel()
 			f := testbed.New(t, options)
 			n, err := simnode.New(web1, f.Token(func(c *jwt.Claims) {
-				c.Organization, c.Extensions = "acme", map[string]json.RawMessage{"environment": json.RawMessage(`"staging"`)}
+				c.Organization, c.Extensions = "acme",
+					map[string]json.RawMessage{"environment": json.RawMessage(`"staging"`)}
 			}))
 			if err != nil {
 				t.Fatal(err)
@@ -321,14 +342,18 @@ default allow := false
 
 allow if input.node.reason != "renew"
 
-deny contains sprintf("%s by %s of %s", [input.node.state, input.node.reason, input.token.id]) if input.node.reason == "renew"
+deny contains reason if {
+	input.node.reason == "renew"
+	reason := sprintf("%s by %s of %s", [input.node.state, input.node.reason, input.token.id])
+}
 `})
 	n, first := provisioned(f, web1)
 	r := f.AskRenew(n, first, f.Successor(n)).Refusal
 	if r == nil || r.Code != wire.CodeDenied {
 		t.Fatalf("reply = %+v, want %s", r, wire.CodeDenied)
 	}
-	if got, want := f.Cause(web1), "provisioned by renew of "+string(f.Record(web1).Token); !strings.Contains(got, want) {
+	if got, want := f.Cause(web1),
+		"provisioned by renew of "+string(f.Record(web1).Token); !strings.Contains(got, want) {
 		t.Errorf("cause = %q, want %q in it", got, want)
 	}
 	if !f.Admits(web1, first.Serial) || f.Record(web1).Next != nil {

@@ -113,7 +113,8 @@ func TestCrashesWhileRevoking(t *testing.T) {
 	}{
 		"the store does not have it": {func(t *testing.T, f *testbed.Fleet) {
 			f.Faults.Appends(testbed.Lost)
-			if err := f.Daemon().Orders().Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err, trust.ErrUnacknowledged) {
+			if err := f.Daemon().Orders().Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err,
+				trust.ErrUnacknowledged) {
 				t.Errorf("RevokeNode = %v, want %v", err, trust.ErrUnacknowledged)
 			}
 			if r := f.Record(web1); r.State != provisioner.StateProvisioned {
@@ -123,21 +124,24 @@ func TestCrashesWhileRevoking(t *testing.T) {
 		}, true},
 		"the store has it, and did not say so": {func(t *testing.T, f *testbed.Fleet) {
 			f.Faults.Appends(testbed.LostAnswer)
-			if err := f.Daemon().Orders().Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err, trust.ErrUnacknowledged) {
+			if err := f.Daemon().Orders().Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err,
+				trust.ErrUnacknowledged) {
 				t.Errorf("RevokeNode = %v, want %v", err, trust.ErrUnacknowledged)
 			}
 		}, false},
 		"the store has it, the record does not": {func(t *testing.T, f *testbed.Fleet) {
 			ctx, die := context.WithCancel(f.Context())
 			f.Faults.AfterAppend(die)
-			if err := f.Daemon().Orders().Nodes.Revoke(ctx, web1, testbed.Operator()); !errors.Is(err, context.Canceled) {
+			if err := f.Daemon().Orders().Nodes.Revoke(ctx, web1, testbed.Operator()); !errors.Is(err,
+				context.Canceled) {
 				t.Errorf("RevokeNode = %v, want %v", err, context.Canceled)
 			}
 		}, false},
 		"the store has it, the record does not, and all are new": {func(t *testing.T, f *testbed.Fleet) {
 			ctx, die := context.WithCancel(f.Context())
 			f.Faults.AfterAppend(die)
-			if err := f.Daemon().Orders().Nodes.Revoke(ctx, web1, testbed.Operator()); !errors.Is(err, context.Canceled) {
+			if err := f.Daemon().Orders().Nodes.Revoke(ctx, web1, testbed.Operator()); !errors.Is(err,
+				context.Canceled) {
 				t.Errorf("RevokeNode = %v, want %v", err, context.Canceled)
 			}
 		}, true},
@@ -154,7 +158,8 @@ func TestCrashesWhileRevoking(t *testing.T) {
 				case <-time.After(100 * time.Millisecond):
 				}
 			})
-			if err := f.Daemon().Orders().Nodes.Revoke(ctx, web1, testbed.Operator()); !errors.Is(err, context.Canceled) {
+			if err := f.Daemon().Orders().Nodes.Revoke(ctx, web1, testbed.Operator()); !errors.Is(err,
+				context.Canceled) {
 				t.Errorf("RevokeNode = %v, want %v", err, context.Canceled)
 			}
 			<-stopped
@@ -166,7 +171,8 @@ func TestCrashesWhileRevoking(t *testing.T) {
 		}, false},
 		"the record has it, and the connection was not dropped": {func(t *testing.T, f *testbed.Fleet) {
 			// Another process has a broker of its own.
-			if err := testbed.Orders(another(t, f, nil)).Nodes.Revoke(f.Context(), web1, testbed.Operator()); err != nil {
+			if err := testbed.Orders(another(t, f, nil)).Nodes.Revoke(f.Context(), web1,
+				testbed.Operator()); err != nil {
 				t.Error(err)
 			}
 		}, false},
@@ -279,7 +285,8 @@ func TestRevocationRaces(t *testing.T) {
 		f := testbed.New(t, testbed.Options{})
 		_, e := inFleet(t, f, web1)
 		second := f.Node(web1)
-		if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), web1, operate.GrantOrder{}, testbed.Operator()); err != nil {
+		if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), web1, operate.GrantOrder{},
+			testbed.Operator()); err != nil {
 			t.Fatal(err)
 		}
 		// Another provisioner has written a record with another key. Its reply waits for the entry about the lost
@@ -349,7 +356,13 @@ func TestEveryProcessKeepsTheJournal(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	_, e := inFleet(t, f, web1)
 	entries := []*trust.Revocation{
-		{Schema: trust.RevocationSchema, ID: "elsewhere-1", Kind: trust.RevokedToken, By: "x", Token: "00112233445566778899aabbccddeeff"},
+		{
+			Schema: trust.RevocationSchema,
+			ID:     "elsewhere-1",
+			Kind:   trust.RevokedToken,
+			By:     "x",
+			Token:  "00112233445566778899aabbccddeeff",
+		},
 		{Schema: trust.RevocationSchema, ID: "elsewhere-2", Kind: trust.RevokedNode, By: "x", Node: web1},
 	}
 	for _, r := range entries {
@@ -360,7 +373,8 @@ func TestEveryProcessKeepsTheJournal(t *testing.T) {
 	path := filepath.Join(f.Dir, "data/revocations.journal")
 	f.Eventually("both are in the journal", func() bool {
 		b, err := os.ReadFile(path)
-		return err == nil && strings.Contains(string(b), `"elsewhere-1"`) && strings.Contains(string(b), `"elsewhere-2"`)
+		return err == nil && strings.Contains(string(b), `"elsewhere-1"`) &&
+			strings.Contains(string(b), `"elsewhere-2"`)
 	})
 	// The entry named only the identity; its certificates were added.
 	f.Eventually("its certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) })

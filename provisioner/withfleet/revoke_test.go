@@ -36,7 +36,13 @@ func TestARevokedNodeIsNotRetiredByItsOldRevision(t *testing.T) {
 	inFleet(t, f, "web1.example.net")
 	inFleet(t, f, "web2.example.net")
 	p, ctx := f.Daemon().Operator(), f.Context()
-	e := &trust.Revocation{Schema: trust.RevocationSchema, ID: "elsewhere", Kind: trust.RevokedNode, By: "x", Node: "web1.example.net"}
+	e := &trust.Revocation{
+		Schema: trust.RevocationSchema,
+		ID:     "elsewhere",
+		Kind:   trust.RevokedNode,
+		By:     "x",
+		Node:   "web1.example.net",
+	}
 	seen := map[wire.Identity]trust.Revision{}
 	for _, id := range []wire.Identity{"web1.example.net", "web2.example.net"} {
 		_, at, err := f.Daemon().Store().Record(ctx, id)
@@ -49,7 +55,8 @@ func TestARevokedNodeIsNotRetiredByItsOldRevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range map[wire.Identity]error{"web1.example.net": provisioner.ErrChanged, "web2.example.net": nil} {
-		if err := testbed.Orders(p).Nodes.Retire(ctx, id, operator, provisioner.Seen{Revision: seen[id]}); !errors.Is(err, want) {
+		if err := testbed.Orders(p).Nodes.Retire(ctx, id, operator,
+			provisioner.Seen{Revision: seen[id]}); !errors.Is(err, want) {
 			t.Errorf("retire %s as it was shown: %v, want %v", id, err, want)
 		}
 	}
@@ -123,7 +130,8 @@ func TestARevokedTokenEnrollsNoNode(t *testing.T) {
 	if code := codeAt(f, f.Daemon().Operator(), n); code != wire.CodeTokenRevoked {
 		t.Errorf("after a restart: %s", code)
 	}
-	if got := emitted(f, events.TokenRevoked); len(got) != 1 || got[0].Token != id || got[0].By != testbed.Operator().By || got[0].Why != testbed.Operator().Why {
+	if got := emitted(f, events.TokenRevoked); len(got) != 1 || got[0].Token != id ||
+		got[0].By != testbed.Operator().By || got[0].Why != testbed.Operator().Why {
 		t.Errorf("events %+v", got)
 	}
 	f.Check()
@@ -160,7 +168,8 @@ func TestRevocationsDuringAnAttemptCount(t *testing.T) {
 		want   wire.Code
 	}{
 		"the token": {func(t *testing.T, f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) {
-			if err := testbed.Orders(p).Tokens.Revoke(f.Context(), tokenID(t, f, n.Token), testbed.Operator()); err != nil {
+			if err := testbed.Orders(p).Tokens.Revoke(f.Context(), tokenID(t, f, n.Token),
+				testbed.Operator()); err != nil {
 				t.Error(err)
 			}
 		}, wire.CodeTokenRevoked},
@@ -169,11 +178,13 @@ func TestRevocationsDuringAnAttemptCount(t *testing.T) {
 			if err != nil || len(signers) != 1 {
 				t.Fatalf("signers %v, %v", signers, err)
 			}
-			if left, err := testbed.Orders(p).Signers.Remove(f.Context(), signers[0].ID, testbed.Operator()); left != 0 || err != nil {
+			if left, err := testbed.Orders(p).Signers.Remove(f.Context(), signers[0].ID,
+				testbed.Operator()); left != 0 || err != nil {
 				t.Errorf("RemoveSigner = %d, %v", left, err)
 			}
 		}, wire.CodeTokenInvalid},
-		"the key, under another name": {func(t *testing.T, f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) {
+		"the key, under another name": {func(t *testing.T, f *testbed.Fleet, p *provisioner.Provisioner,
+			n *simnode.Node) {
 			thief := *n
 			thief.Identity = "web2.example.net"
 			var err error
@@ -236,7 +247,8 @@ func TestARevokedNodeIsRefusedEverywhere(t *testing.T) {
 		fresh := f.Node(web1) // another key of its own
 		r := fresh.Request()
 		vouch(t, n, r)
-		if _, err := f.Daemon().Operator().Enroll(f.Context(), r, provisioner.Source{}); provisioner.CodeOf(err) != wire.CodeIdentityRevoked {
+		if _, err := f.Daemon().Operator().Enroll(f.Context(), r,
+			provisioner.Source{}); provisioner.CodeOf(err) != wire.CodeIdentityRevoked {
 			t.Errorf("with another key that the old one vouches for: %v", err)
 		}
 		r = f.Node("new.example.net").Request() // another name
@@ -253,13 +265,15 @@ func TestARevokedNodeIsRefusedEverywhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Daemon().Operator().Applied(f.Context(), a, provisioner.Source{}); provisioner.CodeOf(err) != wire.CodeIdentityRevoked {
+		if err := f.Daemon().Operator().Applied(f.Context(),
+			a, provisioner.Source{}); provisioner.CodeOf(err) != wire.CodeIdentityRevoked {
 			t.Errorf("its confirmation: %v", err)
 		}
 		f.Stop()
 		f.Start()
 	}
-	if r := f.Record(web1); r.State != provisioner.StateRevoked || r.Revoked == "" || r.Operator == nil || *r.Operator != testbed.Operator() {
+	if r := f.Record(web1); r.State != provisioner.StateRevoked || r.Revoked == "" || r.Operator == nil ||
+		*r.Operator != testbed.Operator() {
 		t.Errorf("record = %+v", r)
 	}
 	if nc, err := peer.DialFleet(f.URL(), peerGot); err != nil {
@@ -318,7 +332,8 @@ func TestARevokedAgentStaysOut(t *testing.T) {
 	a.Start()
 	f.WaitProvisioned(a)
 	if a.Serial() == serial || !f.OnCRL(serial) {
-		t.Errorf("after retiring: certificate %s, the one before (%s) on the CRL: %v", a.Serial(), serial, f.OnCRL(serial))
+		t.Errorf("after retiring: certificate %s, the one before (%s) on the CRL: %v", a.Serial(), serial,
+			f.OnCRL(serial))
 	}
 	f.Check()
 }
@@ -350,7 +365,8 @@ func TestARetiredNodeIsFree(t *testing.T) {
 		}
 		f.Stop()
 		f.Start()
-		if err := f.Daemon().Admits(f.Context(), web1, nextGot.Serial); err != nil || f.Record(web1).State != provisioner.StateProvisioned {
+		if err := f.Daemon().Admits(f.Context(), web1, nextGot.Serial); err != nil ||
+			f.Record(web1).State != provisioner.StateProvisioned {
 			t.Errorf("the next owner after a restart: %v", err)
 		}
 		f.Check()
@@ -397,34 +413,46 @@ func TestImpossibleOrdersAreRefused(t *testing.T) {
 	long := trust.Cause{By: "x", Why: strings.Repeat("x", 201)}
 	anything := errors.New("any error")
 	for name, tt := range map[string]struct{ err, want error }{
-		"revoke a stranger":                {testbed.Orders(p).Nodes.Revoke(ctx, "never.example.net", someone), provisioner.ErrNoRecord},
-		"revoke a retired one":             {testbed.Orders(p).Nodes.Revoke(ctx, "retired.example.net", someone), trust.ErrState},
-		"revoke by no operator":                 {testbed.Orders(p).Nodes.Revoke(ctx, "live.example.net", noOperator), anything},
-		"revoke with an essay":             {testbed.Orders(p).Nodes.Revoke(ctx, "live.example.net", long), anything},
-		"revoke no token":                  {testbed.Orders(p).Tokens.Revoke(ctx, "x", someone), anything},
-		"revoke a token, capital":          {testbed.Orders(p).Tokens.Revoke(ctx, jwt.TokenID(strings.ToUpper(hash[:32])), someone), anything},
-		"revoke a token, by no operator":           {testbed.Orders(p).Tokens.Revoke(ctx, jwt.TokenID(hash[:32]), noOperator), anything},
-		"retire a stranger":                {testbed.Orders(p).Nodes.Retire(ctx, "never.example.net", someone), provisioner.ErrNoRecord},
-		"retire by no operator":                 {testbed.Orders(p).Nodes.Retire(ctx, "live.example.net", noOperator), anything},
-		"grant a stranger":                 {grant("never.example.net", "", 0, someone), provisioner.ErrNoRecord},
-		"grant a revoked one":              {grant("revoked.example.net", "", 0, someone), trust.ErrState},
-		"grant a retired one":              {grant("retired.example.net", "", 0, someone), trust.ErrState},
-		"grant by no operator":                  {grant("live.example.net", "", 0, noOperator), anything},
-		"grant no key":                     {grant("live.example.net", "x", 0, someone), anything},
-		"grant for a moment":               {grant("live.example.net", "", time.Second, someone), anything},
-		"grant for days":                   {grant("live.example.net", "", 25*time.Hour, someone), anything},
-		"grant a negative time":            {grant("live.example.net", "", -time.Hour, someone), anything},
-		"remove no signer":                 {remove("x", someone), anything},
-		"remove by no operator":                 {remove(jwt.SignerID(hash), noOperator), anything},
-		"add no signer":                    {add(trust.NewSigner{Name: "x"}, someone), jwt.ErrKey},
-		"add without a name in the limits": {add(trust.NewSigner{Public: []byte(hash), Name: "x", Identities: []string{}}, someone), anything},
-		"add without a site in them":       {add(trust.NewSigner{Public: []byte(hash), Name: "x", Sites: []string{}}, someone), anything},
-		"add by no operator":                    {add(trust.NewSigner{Public: []byte(hash), Name: "x"}, noOperator), anything},
-		"add without a name":               {add(trust.NewSigner{Public: []byte(hash)}, someone), anything},
-		"add with two lines":               {add(trust.NewSigner{Public: []byte(hash), Name: "build\nsigner"}, someone), anything},
-		"add for a bad site":               {add(trust.NewSigner{Public: []byte(hash), Name: "x", Sites: []string{"a b"}}, someone), anything},
-		"add for bad names":                {add(trust.NewSigner{Public: []byte(hash), Name: "x", Identities: []string{"A.*"}}, someone), anything},
-		"add under a taken name":           {add(trust.NewSigner{Public: []byte(hash), Name: "signer"}, someone), trust.ErrState},
+		"revoke a stranger": {testbed.Orders(p).Nodes.Revoke(ctx, "never.example.net", someone),
+			provisioner.ErrNoRecord},
+		"revoke a retired one": {testbed.Orders(p).Nodes.Revoke(ctx, "retired.example.net", someone),
+			trust.ErrState},
+		"revoke by no operator": {testbed.Orders(p).Nodes.Revoke(ctx, "live.example.net", noOperator),
+			anything},
+		"revoke with an essay": {testbed.Orders(p).Nodes.Revoke(ctx, "live.example.net", long), anything},
+		"revoke no token":      {testbed.Orders(p).Tokens.Revoke(ctx, "x", someone), anything},
+		"revoke a token, capital": {testbed.Orders(p).Tokens.Revoke(ctx,
+			jwt.TokenID(strings.ToUpper(hash[:32])), someone), anything},
+		"revoke a token, by no operator": {testbed.Orders(p).Tokens.Revoke(ctx, jwt.TokenID(hash[:32]), noOperator),
+			anything},
+		"retire a stranger": {testbed.Orders(p).Nodes.Retire(ctx, "never.example.net", someone),
+			provisioner.ErrNoRecord},
+		"retire by no operator": {testbed.Orders(p).Nodes.Retire(ctx, "live.example.net", noOperator),
+			anything},
+		"grant a stranger":      {grant("never.example.net", "", 0, someone), provisioner.ErrNoRecord},
+		"grant a revoked one":   {grant("revoked.example.net", "", 0, someone), trust.ErrState},
+		"grant a retired one":   {grant("retired.example.net", "", 0, someone), trust.ErrState},
+		"grant by no operator":  {grant("live.example.net", "", 0, noOperator), anything},
+		"grant no key":          {grant("live.example.net", "x", 0, someone), anything},
+		"grant for a moment":    {grant("live.example.net", "", time.Second, someone), anything},
+		"grant for days":        {grant("live.example.net", "", 25*time.Hour, someone), anything},
+		"grant a negative time": {grant("live.example.net", "", -time.Hour, someone), anything},
+		"remove no signer":      {remove("x", someone), anything},
+		"remove by no operator": {remove(jwt.SignerID(hash), noOperator), anything},
+		"add no signer":         {add(trust.NewSigner{Name: "x"}, someone), jwt.ErrKey},
+		"add without a name in the limits": {add(trust.NewSigner{Public: []byte(hash),
+			Name: "x", Identities: []string{}}, someone), anything},
+		"add without a site in them": {add(trust.NewSigner{Public: []byte(hash), Name: "x", Sites: []string{}},
+			someone), anything},
+		"add by no operator": {add(trust.NewSigner{Public: []byte(hash), Name: "x"}, noOperator), anything},
+		"add without a name": {add(trust.NewSigner{Public: []byte(hash)}, someone), anything},
+		"add with two lines": {add(trust.NewSigner{Public: []byte(hash), Name: "build\nsigner"}, someone),
+			anything},
+		"add for a bad site": {add(trust.NewSigner{Public: []byte(hash), Name: "x", Sites: []string{"a b"}},
+			someone), anything},
+		"add for bad names": {add(trust.NewSigner{Public: []byte(hash), Name: "x", Identities: []string{"A.*"}},
+			someone), anything},
+		"add under a taken name": {add(trust.NewSigner{Public: []byte(hash), Name: "signer"}, someone), trust.ErrState},
 	} {
 		if tt.err == nil || !errors.Is(tt.want, anything) && !errors.Is(tt.err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, tt.err, tt.want)
@@ -448,7 +476,8 @@ func TestARepeatedGrantGrantsNothing(t *testing.T) {
 	}
 	reinstalled, other := f.Node(web1), f.Node(web1)
 	f.Apply(reinstalled, f.Enroll(reinstalled))
-	if g, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, order, testbed.Operator()); err != nil || g.ID != first.ID || !g.At.Equal(first.At) {
+	if g, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, order, testbed.Operator()); err != nil ||
+		g.ID != first.ID || !g.At.Equal(first.At) {
 		t.Errorf("asked for again: %+v, %v; want %+v", g, err, first)
 	}
 	if code := f.Refused(other); code != wire.CodeIdentityTaken {
@@ -469,8 +498,10 @@ func TestAGrantIsForOneKey(t *testing.T) {
 	inFleet(t, f, web1)
 	p := f.Daemon().Operator()
 	right, wrong := f.Node(web1), f.Node(web1)
-	g, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, operate.GrantOrder{KeyHash: keyHash(t, right)}, testbed.Operator())
-	if err != nil || !g.ExpiresAt.After(f.Clock.Now().Add(50*time.Minute)) || g.ExpiresAt.After(f.Clock.Now().Add(time.Hour)) {
+	g, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, operate.GrantOrder{KeyHash: keyHash(t, right)},
+		testbed.Operator())
+	if err != nil || !g.ExpiresAt.After(f.Clock.Now().Add(50*time.Minute)) ||
+		g.ExpiresAt.After(f.Clock.Now().Add(time.Hour)) {
 		t.Fatalf("grant %+v, %v, want an hour", g, err)
 	}
 	if code := f.Refused(wrong); code != wire.CodeIdentityTaken {
@@ -480,7 +511,8 @@ func TestAGrantIsForOneKey(t *testing.T) {
 	if code := f.Refused(wrong); code != wire.CodeIdentityTaken {
 		t.Errorf("another key afterwards: %q", code)
 	}
-	if _, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, operate.GrantOrder{TTL: time.Minute}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, operate.GrantOrder{TTL: time.Minute},
+		testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Clock.Advance(2 * time.Minute)

@@ -51,7 +51,8 @@ allow if {
 	f.Apply(n, f.Enroll(n))
 	other := f.Node("web1.example.net")
 	want := map[string]wire.Code{
-		"refused.example.net": wire.CodeDenied, "denied.example.net": wire.CodeDenied, "failing.example.net": wire.CodePolicyFailed,
+		"refused.example.net": wire.CodeDenied, "denied.example.net": wire.CodeDenied,
+		"failing.example.net": wire.CodePolicyFailed,
 		"parsing.example.net": wire.CodePolicyFailed, "timing.example.net": wire.CodePolicyFailed,
 		"broker.fleet.test": wire.CodeIdentityReserved, "not a name": wire.CodeIdentityInvalid,
 	}
@@ -69,11 +70,13 @@ allow if {
 	conn := f.Dial(f.Token(nil))
 	parts := strings.Split(token, ".")
 	for _, damaged := range []string{
-		parts[0] + "." + parts[1] + ".AAAA", parts[0] + "." + parts[1], parts[1], token + ".x", token[:len(token)/2], "x" + token, strings.ToUpper(token),
+		parts[0] + "." + parts[1] + ".AAAA", parts[0] + "." + parts[1], parts[1], token + ".x", token[:len(token)/2],
+		"x" + token, strings.ToUpper(token),
 	} {
 		s := f.Node("web3.example.net")
 		s.Token = damaged
-		if r, err := conn.RequestWithContext(f.Context(), wire.SubjectEnroll, encode(t, s.Request())); err != nil || !strings.Contains(string(r.Data), "token_invalid") {
+		if r, err := conn.RequestWithContext(f.Context(), wire.SubjectEnroll, encode(t, s.Request())); err != nil ||
+			!strings.Contains(string(r.Data), "token_invalid") {
 			t.Errorf("a damaged token: %v, %v", r, err)
 		}
 	}
@@ -85,9 +88,11 @@ allow if {
 	misplaced := f.Node("web5.example.net").Request()
 	misplaced.Identity = token
 	for _, m := range []string{
-		string(good), string(encode(t, misplaced)), `{"v":1,"sealed":false,"body":` + string(good[:len(good)-1]) + `,"extra":"` + testbed.Fact + `"}}`,
+		string(good), string(encode(t, misplaced)), `{"v":1,"sealed":false,"body":` +
+			string(good[:len(good)-1]) + `,"extra":"` + testbed.Fact + `"}}`,
 		`{"v":2,"sealed":false,"body":` + string(good) + `}`, `{"v":1,"sealed":true,"ct":"` + parts[1] + `"}`,
-		`{"v":1,"sealed":false,"body":"` + testbed.Setting + `"}`, `{"v":1,"sealed":false,"body":{"id":"` + token + `"}}`,
+		`{"v":1,"sealed":false,"body":"` + testbed.Setting + `"}`, `{"v":1,"sealed":false,"body":{"id":"` +
+			token + `"}}`,
 		testbed.Secret, token,
 	} {
 		for _, subject := range []string{wire.SubjectEnroll, wire.SubjectApplied} {
@@ -126,7 +131,8 @@ func TestARefusedTokenIsNotQuoted(t *testing.T) {
 	for _, text := range []string{
 		part(`{"alg":"`+long+`"}`) + "." + parts[1] + "." + parts[2],
 		parts[0] + "." + part(`{"jti":`+strings.Repeat("7", 5000)+`}`) + "." + parts[2],
-		parts[0] + "." + part(`{"extensions":{"muster":{"identities":["`+strings.Repeat(`A","`, 1000)+`A"]}}}`) + "." + parts[2],
+		parts[0] + "." + part(`{"extensions":{"muster":{"identities":["`+strings.Repeat(`A","`, 1000)+`A"]}}}`) + "." +
+			parts[2],
 		foreign,
 	} {
 		n := f.Node("web1.example.net")

@@ -68,7 +68,8 @@ func TestSignersComeAndGo(t *testing.T) {
 	everywhere := func(n *simnode.Node, want wire.Code) {
 		t.Helper()
 		for _, p := range ps {
-			f.Eventually(n.Identity+" is answered "+string(want)+" everywhere", func() bool { return codeAt(f, p, n) == want })
+			f.Eventually(n.Identity+" is answered "+
+				string(want)+" everywhere", func() bool { return codeAt(f, p, n) == want })
 		}
 	}
 	everywhere(web, wire.CodeTokenInvalid)
@@ -78,8 +79,17 @@ func TestSignersComeAndGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &trust.SignerInfo{ID: id, Name: "racks", Source: trust.SignerOfStore, KeyType: "Ed25519", Sites: []jwt.Site{"ams1", "lon1"},
-		Identities: []wire.Pattern{"web*.example.net"}, By: testbed.Operator().By, Why: testbed.Operator().Why, At: added.At}
+	want := &trust.SignerInfo{
+		ID:         id,
+		Name:       "racks",
+		Source:     trust.SignerOfStore,
+		KeyType:    "Ed25519",
+		Sites:      []jwt.Site{"ams1", "lon1"},
+		Identities: []wire.Pattern{"web*.example.net"},
+		By:         testbed.Operator().By,
+		Why:        testbed.Operator().Why,
+		At:         added.At,
+	}
 	if diff := cmp.Diff(want, added); diff != "" || added.At.IsZero() {
 		t.Errorf("added (-want +got):\n%s", diff)
 	}
@@ -89,12 +99,15 @@ func TestSignersComeAndGo(t *testing.T) {
 	everywhere(web, "")
 	everywhere(db, wire.CodeTokenIdentity)
 	// Other limits: databases now, and another site.
-	if _, err := testbed.Orders(ps[0]).Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "databases", Identities: []string{"db*.example.net"}}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(ps[0]).Signers.Add(f.Context(),
+		trust.NewSigner{Public: public, Name: "databases", Identities: []string{"db*.example.net"}},
+		testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	everywhere(db, "")
 	everywhere(signedBy(t, f, key, "web2.example.net"), wire.CodeTokenIdentity)
-	if _, err := testbed.Orders(ps[0]).Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "databases", Sites: []string{"lon1"}}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(ps[0]).Signers.Add(f.Context(),
+		trust.NewSigner{Public: public, Name: "databases", Sites: []string{"lon1"}}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	everywhere(signedBy(t, f, key, "db2.example.net"), wire.CodeTokenSite)
@@ -115,14 +128,17 @@ func TestSignersComeAndGo(t *testing.T) {
 		t.Errorf("after a restart: %q", code)
 	}
 	list, err := f.Daemon().Orders().Signers.List(f.Context())
-	if err != nil || len(list) != 2 || list[0].Name != "databases" || !list[0].Removed || list[0].InFile || list[1].Name != "signer" || list[1].Source != trust.SignerOfFile || list[1].Removed {
+	if err != nil || len(list) != 2 || list[0].Name != "databases" || !list[0].Removed || list[0].InFile ||
+		list[1].Name != "signer" || list[1].Source != trust.SignerOfFile || list[1].Removed {
 		t.Errorf("signers %+v, %v", list, err)
 	}
-	if _, err := f.Daemon().Orders().Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "databases"}, testbed.Operator()); err != nil {
+	if _, err := f.Daemon().Orders().Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "databases"},
+		testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Enroll(signedBy(t, f, key, "db3.example.net"))
-	if added, removed := emitted(f, events.SignerAdded), emitted(f, events.SignerRemoved); len(added) != 4 || len(removed) != 1 || removed[0].Signer != id || removed[0].By == "" {
+	if added, removed := emitted(f, events.SignerAdded), emitted(f, events.SignerRemoved); len(added) != 4 ||
+		len(removed) != 1 || removed[0].Signer != id || removed[0].By == "" {
 		t.Errorf("events %+v, %+v", added, removed)
 	}
 	f.Check()
@@ -139,7 +155,8 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].Source != trust.SignerOfFile || !list[0].InFile {
 		t.Fatalf("signers %+v, %v", list, err)
 	}
-	if left, err := f.Daemon().Orders().Signers.Remove(f.Context(), list[0].ID, testbed.Operator()); left != 0 || err != nil {
+	if left, err := f.Daemon().Orders().Signers.Remove(f.Context(), list[0].ID, testbed.Operator()); left != 0 ||
+		err != nil {
 		t.Fatalf("RemoveSigner = %d, %v", left, err)
 	}
 	stranger, err := simnode.New("web2.example.net", n.Token)
@@ -149,7 +166,8 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	if code := codeAt(f, f.Daemon().Operator(), stranger); code != wire.CodeTokenInvalid {
 		t.Errorf("where it was removed: %q", code)
 	}
-	if _, err := f.Daemon().Orders().Nodes.Command(f.Context(), web1, operate.CommandOrder{Verb: wire.VerbReprovision}, testbed.Operator()); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "which was removed") {
+	if _, err := f.Daemon().Orders().Nodes.Command(f.Context(), web1, operate.CommandOrder{Verb: wire.VerbReprovision},
+		testbed.Operator()); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "which was removed") {
 		t.Errorf("a node of the fleet is sent to enroll with a token that is good no more: %v", err)
 	}
 	f.Eventually("the other provisioner refuses", func() bool {
@@ -169,7 +187,8 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	}
 	// The same key again.
 	found, public, _ := newSigner(t)
-	if _, err := f.Daemon().Orders().Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "new"}, testbed.Operator()); err != nil {
+	if _, err := f.Daemon().Orders().Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "new"},
+		testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Enroll(signedBy(t, f, found, "web3.example.net"))
@@ -202,16 +221,19 @@ func TestASuspendedProcessUndoesNoRemoval(t *testing.T) {
 	slow := &slowTrust{stopped: make(chan struct{}), goOn: make(chan struct{})}
 	other := another(t, f, func(s provisioner.Store) provisioner.Store { slow.Store = s; return slow })
 	key, public, id := newSigner(t)
-	if _, err := testbed.Orders(p).Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "racks"}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(p).Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "racks"},
+		testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := testbed.Orders(p).Operators.Add(f.Context(), operate.NewOperator{Name: "anna", Role: trust.RoleViewer, Public: public}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(p).Operators.Add(f.Context(),
+		operate.NewOperator{Name: "anna", Role: trust.RoleViewer, Public: public}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	for what, change := range map[string]struct{ add, remove func() error }{
 		"signer": {
 			add: func() error {
-				_, err := testbed.Orders(other).Signers.Add(f.Context(), trust.NewSigner{Public: public, Name: "racks", Sites: []string{"ams1"}}, testbed.Operator())
+				_, err := testbed.Orders(other).Signers.Add(f.Context(),
+					trust.NewSigner{Public: public, Name: "racks", Sites: []string{"ams1"}}, testbed.Operator())
 				return err
 			},
 			remove: func() error {
@@ -221,7 +243,8 @@ func TestASuspendedProcessUndoesNoRemoval(t *testing.T) {
 		},
 		"operator": {
 			add: func() error {
-				_, err := testbed.Orders(other).Operators.Add(f.Context(), operate.NewOperator{Name: "anna", Role: trust.RoleAdmin, Public: public}, testbed.Operator())
+				_, err := testbed.Orders(other).Operators.Add(f.Context(),
+					operate.NewOperator{Name: "anna", Role: trust.RoleAdmin, Public: public}, testbed.Operator())
 				return err
 			},
 			remove: func() error { return testbed.Orders(p).Operators.Remove(f.Context(), "anna", testbed.Operator()) },

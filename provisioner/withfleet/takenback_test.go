@@ -21,7 +21,8 @@ type duringClaim struct {
 	meanwhile func()
 }
 
-func (s *duringClaim) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry, after trust.Revision) (trust.Revision, error) {
+func (s *duringClaim) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.ClaimEntry,
+	after trust.Revision) (trust.Revision, error) {
 	if f := s.meanwhile; f != nil {
 		s.meanwhile = nil
 		f()
@@ -61,7 +62,9 @@ func TestWithdrawnEntriesAdmitNoNode(t *testing.T) {
 	if _, err := testbed.Orders(p).AllowList.Add(ctx, "listed.example.net", 0, false, operator); err != nil {
 		t.Fatal(err)
 	}
-	if code := ask(listed, func() error { return testbed.Orders(p).AllowList.Remove(ctx, "listed.example.net", operator) }); code != wire.CodeApprovalPending {
+	if code := ask(listed, func() error {
+		return testbed.Orders(p).AllowList.Remove(ctx, "listed.example.net", operator)
+	}); code != wire.CodeApprovalPending {
 		t.Errorf("its entry of the allow-list was removed: %q", code)
 	}
 
@@ -89,7 +92,9 @@ func TestWithdrawnEntriesAdmitNoNode(t *testing.T) {
 	if err := grant(operate.GrantOrder{}); err != nil {
 		t.Fatal(err)
 	}
-	if code := ask(thief, func() error { return grant(operate.GrantOrder{KeyHash: strings.Repeat("0", 64)}) }); code != wire.CodeIdentityTaken {
+	if code := ask(thief, func() error {
+		return grant(operate.GrantOrder{KeyHash: strings.Repeat("0", 64)})
+	}); code != wire.CodeIdentityTaken {
 		t.Errorf("its grant was replaced by one for another key: %q", code)
 	}
 

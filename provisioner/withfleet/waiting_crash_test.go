@@ -52,13 +52,15 @@ func asks(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) (e *wir
 		var err error
 		e, err = p.Enroll(f.Context(), n.Request(), provisioner.Source{Address: "192.0.2.1"})
 		code = provisioner.CodeOf(err)
-		return !slices.Contains([]wire.Code{wire.CodeRevocationsUnknown, wire.CodeStoreUnavailable, wire.CodeBusy}, code)
+		return !slices.Contains([]wire.Code{wire.CodeRevocationsUnknown, wire.CodeStoreUnavailable,
+			wire.CodeBusy}, code)
 	})
 	return e, code
 }
 
 // insist gives an order, and again if the store did not answer in time.
-func insist(f *testbed.Fleet, p *provisioner.Provisioner, order func(context.Context, *provisioner.Provisioner) error) (err error) {
+func insist(f *testbed.Fleet, p *provisioner.Provisioner,
+	order func(context.Context, *provisioner.Provisioner) error) (err error) {
 	f.Eventually("an answer to an order", func() bool {
 		err = order(f.Context(), p)
 		return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, trust.ErrRevocationsUnknown)

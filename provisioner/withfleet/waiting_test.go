@@ -56,17 +56,20 @@ func TestPendingNodesAreListedAndApproved(t *testing.T) {
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	n := f.Node("web1.example.net")
 	n.Facts = testbed.Facts(t, map[string]any{
-		"serialnumber": "C0FFEE", "os": map[string]any{"name": "Debian", "kernel": "6.12"}, "root_password": testbed.Fact, "is_virtual": false,
+		"serialnumber": "C0FFEE", "os": map[string]any{"name": "Debian", "kernel": "6.12"},
+		"root_password": testbed.Fact, "is_virtual": false,
 	})
 	reply := f.Ask(n)
 	if r := reply.Refusal; r == nil || r.Code != wire.CodeApprovalPending || r.RetryAfter <= 0 {
 		t.Fatalf("reply = %+v, want approval_pending and when to come back", reply)
 	}
 	w := thosePending(t, f, n)[0]
-	if w.Code != wire.CodeApprovalPending || w.Asked != 1 || w.Source != "127.0.0.1" || w.Token != f.TokenID(n.Token) || w.SignerName != "signer" || w.KeyType != "P-256" || len(w.Reasons) != 1 {
+	if w.Code != wire.CodeApprovalPending || w.Asked != 1 || w.Source != "127.0.0.1" ||
+		w.Token != f.TokenID(n.Token) || w.SignerName != "signer" || w.KeyType != "P-256" || len(w.Reasons) != 1 {
 		t.Errorf("listed as %+v", w)
 	}
-	if got := w.Facts; len(got) != 3 || got["serialnumber"] != "C0FFEE" || got["os.name"] != "Debian" || got["is_virtual"] != "false" {
+	if got := w.Facts; len(got) != 3 || got["serialnumber"] != "C0FFEE" || got["os.name"] != "Debian" ||
+		got["is_virtual"] != "false" {
 		t.Errorf("facts shown are %v, want those that tell machines apart", got)
 	}
 	f.Stop()
@@ -85,7 +88,8 @@ func TestPendingNodesAreListedAndApproved(t *testing.T) {
 	if got := f.Record("web1.example.net").Approval; got == nil || got.ID != a.ID || got.By != "ann" {
 		t.Errorf("on record: approval %+v, want %s by ann", got, a.ID)
 	}
-	if e := eventsOf(f, events.Approved); len(e) != 1 || e[0].By != "ann" || e[0].Why != "ticket 17" || e[0].Key != keyHash(t, n) || e[0].Node != "web1.example.net" {
+	if e := eventsOf(f, events.Approved); len(e) != 1 || e[0].By != "ann" || e[0].Why != "ticket 17" ||
+		e[0].Key != keyHash(t, n) || e[0].Node != "web1.example.net" {
 		t.Errorf("events of the approval: %+v", e)
 	}
 	f.Check()
@@ -120,7 +124,8 @@ func TestPendingNodesMakeFewEvents(t *testing.T) {
 	}
 	ask(waits, thief)
 	if a, b := len(said(wire.CodeApprovalPending)), len(said(wire.CodeIdentityTaken)); a != 1 || b != 1 {
-		t.Errorf("of three requests each: %d events of pending nodes, %d of nodes pending for a taken name; want 1 of each", a, b)
+		t.Errorf("of three requests each: %d events of pending nodes, %d of nodes pending for a taken name; want 1 "+
+			"of each", a, b)
 	}
 	f.Clock.Advance(11 * time.Minute)
 	ask(waits, thief)
@@ -134,7 +139,8 @@ func TestPendingNodesMakeFewEvents(t *testing.T) {
 	f.Eventually("each ask is counted", func() bool {
 		for _, n := range []*simnode.Node{waits, thief} {
 			list, err := f.Daemon().Orders().Keys.Waiting(f.Context(), wire.Identity(n.Identity))
-			if err != nil || !slices.ContainsFunc(list, func(w *waiting.Key) bool { return w.KeyHash == keyHash(t, n) && w.Asked >= 4 }) {
+			if err != nil || !slices.ContainsFunc(list,
+				func(w *waiting.Key) bool { return w.KeyHash == keyHash(t, n) && w.Asked >= 4 }) {
 				return false
 			}
 		}
@@ -151,13 +157,17 @@ func TestApprovalIsForOneKey(t *testing.T) {
 	f.Refused(first)
 	f.Refused(second)
 	thosePending(t, f, first, second)
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "--fingerprint") {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0,
+		operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "--fingerprint") {
 		t.Errorf("approval that names no key: %v", err)
 	}
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", strings.Repeat("0", 64)), 0, operator); !errors.Is(err, operate.ErrNotWaiting) {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(),
+		operate.Named("web1.example.net", strings.Repeat("0", 64)), 0, operator); !errors.Is(err,
+		operate.ErrNotWaiting) {
 		t.Errorf("approval of a key that does not wait: %v", err)
 	}
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", keyHash(t, second)[:12]), 0, operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(),
+		operate.Named("web1.example.net", keyHash(t, second)[:12]), 0, operator); err != nil {
 		t.Fatal(err)
 	}
 	if code := f.Refused(first); code != wire.CodeApprovalPending {
@@ -169,7 +179,9 @@ func TestApprovalIsForOneKey(t *testing.T) {
 		list := thosePending(t, f, first)
 		return list[0].Code == wire.CodeIdentityTaken
 	})
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0, operator); !errors.Is(err, trust.ErrState) || !strings.Contains(err.Error(), "muster node grant web1.example.net --fingerprint "+keyHash(t, first)) {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", ""), 0,
+		operator); !errors.Is(err, trust.ErrState) ||
+		!strings.Contains(err.Error(), "muster node grant web1.example.net --fingerprint "+keyHash(t, first)) {
 		t.Errorf("approval for a name that is taken: %v", err)
 	}
 	f.Check()
@@ -184,7 +196,8 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		t.Helper()
 		f.Refused(n)
 		thosePending(t, f, n)
-		if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), keyHash(t, n)), time.Hour, operator); err != nil {
+		if _, err := testbed.Orders(p).Keys.Approve(f.Context(),
+			operate.Named(wire.Identity(n.Identity), keyHash(t, n)), time.Hour, operator); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,13 +208,15 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		t.Errorf("another key than the one that was approved: %s", code)
 	}
 	thosePending(t, f, n, changed)
-	if _, err := testbed.Orders(p).Keys.Forget(f.Context(), operate.Named("web1.example.net", keyHash(t, n)), operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Forget(f.Context(), operate.Named("web1.example.net", keyHash(t, n)),
+		operator); err != nil {
 		t.Fatal(err)
 	}
 	if code := f.Refused(n); code != wire.CodeApprovalPending {
 		t.Errorf("a key that was approved and forgotten: %s", code)
 	}
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", keyHash(t, changed)), 0, operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web1.example.net", keyHash(t, changed)),
+		0, operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Apply(changed, f.Enroll(changed))
@@ -221,7 +236,8 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		list, err := testbed.Orders(p).Keys.Waiting(f.Context(), "web3.example.net")
 		return err == nil && len(list) == 1
 	})
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web3.example.net", ""), time.Hour, operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web3.example.net", ""), time.Hour,
+		operator); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := testbed.Orders(p).AllowList.Add(f.Context(), "web3.example.net", 0, false, operator); err != nil {
@@ -238,7 +254,8 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		t.Errorf("an approval from before the machine was retired: %q", code)
 	}
 	f.Eventually("it waits again", func() bool {
-		_, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web3.example.net", ""), time.Hour, operator)
+		_, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web3.example.net", ""), time.Hour,
+			operator)
 		return err == nil
 	})
 	f.Apply(listed, f.Enroll(listed))
@@ -249,7 +266,8 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		list, err := testbed.Orders(p).Keys.Waiting(f.Context(), "web2.example.net")
 		return err == nil && len(list) == 1
 	})
-	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web2.example.net", ""), time.Hour, operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named("web2.example.net", ""), time.Hour,
+		operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Clock.Advance(time.Hour + time.Second)
@@ -267,7 +285,8 @@ func TestRejectionIsFinal(t *testing.T) {
 	n := f.Node("web1.example.net")
 	f.Refused(n)
 	thosePending(t, f, n)
-	if _, err := f.Daemon().Orders().Keys.Reject(f.Context(), operate.Named("web1.example.net", ""), operator); err != nil {
+	if _, err := f.Daemon().Orders().Keys.Reject(f.Context(), operate.Named("web1.example.net", ""),
+		operator); err != nil {
 		t.Fatal(err)
 	}
 	thosePending(t, f)
@@ -286,7 +305,8 @@ func TestRejectionIsFinal(t *testing.T) {
 		t.Errorf("rejected: %+v", r)
 	}
 	other := f.Node("web1.example.net")
-	if _, err := testbed.Orders(p).Keys.Forget(f.Context(), operate.Named("web1.example.net", keyHash(t, n)), operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Forget(f.Context(), operate.Named("web1.example.net", keyHash(t, n)),
+		operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Apply(n, f.Enroll(n))

@@ -1,7 +1,5 @@
-// Package conffile strictly reads configuration files: YAML into a struct, and a node's server.conf.
-//
-// Unknown input is an error with its line, and all mistakes are reported together. Errors contain no value of
-// server.conf, because values can be passwords.
+// Package conffile strictly reads configuration files. All mistakes are reported together, with their lines. Errors
+// contain no value of server.conf, which can be a password.
 package conffile
 
 import (
@@ -10,14 +8,13 @@ import (
 	"os"
 )
 
-// MaxFileBytes bounds files that an operator names, to refuse one given by mistake, such as a log. Pushed files
-// have at most [muster/internal/wire.MaxFilesBytes].
+// MaxFileBytes refuses a file given by mistake, such as a log.
 const MaxFileBytes = 1 << 20
 
 // maxMistakes bounds the mistakes reported per file.
 const maxMistakes = 16
 
-// ReadFile reads a file. More than [MaxFileBytes], as from an endless device, is an error. Errors name the path.
+// ReadFile reads at most [MaxFileBytes]; more is an error. Errors name the path.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -11,11 +11,8 @@ import (
 	"muster/internal/wire"
 )
 
-// FormatSettings writes a server.conf, sorted by key, that [ParseSettings] reads back exactly. The header becomes
-// comments. Marks in the first and last line show whether a copy is complete.
-//
-// Keys, values or headers that would not be read back unchanged, and more than [MaxFileBytes], are errors that wrap
-// [ErrSettings], name the key and contain no value.
+// FormatSettings writes a server.conf that [ParseSettings] reads back exactly. The header becomes comments. What
+// would not be read back unchanged is an error that wraps [ErrSettings] and contains no value.
 func FormatSettings(settings map[string]string, header string) ([]byte, error) {
 	var errs []error
 	bad := func(format string, args ...any) {

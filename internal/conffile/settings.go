@@ -12,29 +12,25 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrSettings means an invalid or incomplete server.conf. The text contains no value.
+// ErrSettings has a text without values.
 var ErrSettings = errors.New("not valid settings")
 
-// A file with beginMark in its first line must also have endMark; otherwise it was cut short and nothing in it
-// counts.
+// A file that begins with beginMark but has no endMark was truncated, and nothing in it counts.
 const (
 	beginMark = "# muster settings, complete only with the line that ends them"
 	endMark   = "# end of settings"
 )
 
-// Settings are the settings of a server.conf in order. They are immutable. Printing shows only their number, since
-// values can be secret. nil has none.
+// Settings are immutable and in the file's order. Printing shows only their number. nil has none.
 type Settings struct {
 	keys   []string
 	values map[string]string
 }
 
-// ParseSettings reads `key = value` lines, comments that begin with #, and blank lines. Keys are as in
-// [wire.ValidSettingKey]. A value is trimmed, may be empty, and may contain = and #.
-//
-// Other lines, duplicate keys, control characters, line separators, invalid UTF-8, more than [MaxFileBytes], and a
-// truncated file of [FormatSettings] are errors that wrap [ErrSettings] and name the line. NUL bytes, which some
-// file systems leave after power loss, are errors. An empty file is none.
+// ParseSettings reads `key = value` lines, comments that begin with #, and blank lines. A value is trimmed, may be
+// empty, and may contain = and #. Anything else, also a duplicate key, NUL bytes as after a power loss, or a
+// truncated file of [FormatSettings], is an error that wraps [ErrSettings] and names the line. An empty file is
+// none.
 func ParseSettings(b []byte) (*Settings, error) {
 	if len(b) > MaxFileBytes {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrSettings, len(b), MaxFileBytes)
@@ -75,7 +71,7 @@ func ParseSettings(b []byte) (*Settings, error) {
 	return s, nil
 }
 
-// splitLine returns no key for comments and blank lines; text is the trimmed line.
+// splitLine returns no key for comments and blank lines.
 func splitLine(line []byte) (text, key, value string, err error) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	line = bytes.TrimSuffix(line, []byte("\r"))
@@ -93,7 +89,7 @@ func splitLine(line []byte) (text, key, value string, err error) {
 	}
 	key, value = strings.TrimRight(key, " \t"), strings.TrimLeft(value, " \t")
 	if !wire.ValidSettingKey(key) {
-		// Text before the = may be part of a secret, so it is not printed.
+		// It may be part of a secret, so it is not printed.
 		return "", "", "", fmt.Errorf("key of %d bytes, want 1 to %d of a-z, A-Z, 0-9, _, . and -",
 			len(key), wire.MaxSettingKey)
 	}

@@ -14,8 +14,7 @@ import (
 )
 
 // LoadYAML decodes a file into dst, a pointer to a struct with defaults. Unknown or duplicate keys, a second
-// document, and list entries or keys in them without a value are errors, one line each, beginning with path. An
-// empty file leaves the defaults. After an error dst is unspecified.
+// document, and lists with empty entries are errors, one line each. After an error dst is unspecified.
 func LoadYAML(path string, dst any) error {
 	b, err := ReadFile(path)
 	if err != nil {
@@ -47,8 +46,7 @@ func Prefix(prefix string, err error) error {
 	return fmt.Errorf("%s: %w", prefix, err)
 }
 
-// CheckYAML reports what lenient parsers accept: duplicate keys and further documents, a line for each. Invalid
-// YAML is an error, an empty text is none.
+// CheckYAML reports what lenient parsers accept: duplicate keys and further documents.
 func CheckYAML(b []byte) error {
 	var anything any
 	return decodeYAML(b, &anything)
@@ -76,11 +74,10 @@ func decodeYAML(b []byte, dst any) error {
 	return errors.Join(errs...)
 }
 
-// unknownKey matches the library's message for an unknown key, which names a Go type.
+// unknownKey matches a message that names a Go type.
 var unknownKey = regexp.MustCompile(`(?s)field (.*?) not found in type .+$`)
 
-// emptyValues reports list entries, and keys in them, without a value. Such keys restrict, so commenting out the
-// last value would lift the restriction.
+// emptyValues reports list entries without a value: commenting out the last value would lift a restriction.
 func emptyValues(n *yaml.Node, inList bool) (errs []error) {
 	if inList && (n.ShortTag() == "!!null" || n.Kind == yaml.SequenceNode && len(n.Content) == 0) {
 		return []error{fmt.Errorf("line %d: an entry of a list, or a key in one, has no value: "+

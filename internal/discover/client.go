@@ -12,10 +12,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-// rounds is how often each name server is asked, in case a datagram is lost.
+// rounds allows for lost datagrams.
 const rounds = 2
 
-// servers reads resolv.conf each time, because networks change while the agent runs.
+// servers reads resolv.conf each time, because networks change.
 func (r *Resolver) servers() []string {
 	if len(r.cfg.Resolvers) > 0 {
 		return r.cfg.Resolvers
@@ -32,14 +32,12 @@ func (r *Resolver) servers() []string {
 	return servers
 }
 
-// from rotates servers to begin with first.
 func from(servers []string, first string) []string {
 	i := slices.Index(servers, first)
 	return slices.Concat(servers[i:], servers[:i])
 }
 
-// lookup asks until a server answers, also with "no records". The error wraps [ErrLookup] and tells what each
-// server did.
+// lookup asks until a server answers. The error wraps [ErrLookup].
 func (r *Resolver) lookup(ctx context.Context, name string, servers []string) (answer, error) {
 	failures := make(map[string]error, len(servers))
 	for range rounds {
@@ -61,10 +59,9 @@ func (r *Resolver) lookup(ctx context.Context, name string, servers []string) (a
 	return answer{}, fmt.Errorf("%w: SRV %s: %s", ErrLookup, name, strings.Join(said, "; "))
 }
 
-// ask asks a name server over UDP, and over TCP if the answer does not fit. It returns only replies to this
-// question that succeeded or say that the name does not exist.
+// ask returns only a reply to this question that succeeded or says that the name does not exist.
 func (r *Resolver) ask(ctx context.Context, name, server string) (*dns.Msg, error) {
-	// No EDNS(0): some old servers fail on it, nearly all answers fit 512 bytes, and TCP works elsewhere.
+	// No EDNS(0): some old servers fail on it, and TCP works elsewhere.
 	question := new(dns.Msg)
 	question.SetQuestion(dns.Fqdn(name), dns.TypeSRV)
 	reply, err := r.exchange(ctx, "udp", question, server)
@@ -91,7 +88,6 @@ func (r *Resolver) ask(ctx context.Context, name, server string) (*dns.Msg, erro
 	return reply, nil
 }
 
-// exchange may return a partly read reply beside an error.
 func (r *Resolver) exchange(ctx context.Context, network string, m *dns.Msg, server string) (*dns.Msg, error) {
 	dc := dns.Client{Net: network, Timeout: r.cfg.Timeout, UDPSize: dns.DefaultMsgSize}
 	conn, err := dc.DialContext(ctx, server)

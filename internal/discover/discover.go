@@ -1,12 +1,10 @@
-// Package discover finds brokers: from a list of URLs, or from a domain's SRV records (RFC 2782).
+// Package discover finds brokers from a list of URLs, or from a domain's SRV records (RFC 2782). The agent asks a
+// [Resolver] before every attempt to connect, so a fleet follows its DNS.
 //
-// The agent asks a [Resolver] before every attempt to connect, so a fleet follows its DNS. The package connects
-// only to name servers.
-//
-// DNS is not authenticated: a false answer can send a node to any host. In the fleet account a broker must show a
-// certificate of the pinned authority with the broker's role and the target's DNS name. RFC 9525 section 6.1 wants
-// the domain in it instead, but here only brokers have such certificates. With a token only, sealed mode protects
-// messages; in plain mode nothing does (docs/security.md).
+// DNS is not authenticated. In the fleet account a broker must show a certificate of the pinned authority with the
+// broker's role and the target's DNS name. RFC 9525 section 6.1 wants the domain in it instead, but here only
+// brokers have such certificates. With a token only, sealed mode protects messages; in plain mode nothing does
+// (docs/security.md).
 package discover
 
 import (
@@ -30,15 +28,15 @@ var (
 	ErrLookup = errors.New("name servers gave no answer")
 )
 
-// services are looked up in order. The second counts only if the first does not exist or is empty.
+// The second service counts only if the first does not exist or is empty.
 var services = [...]string{"_choria-provisioner._tcp", "_muster-provisioner._tcp"}
 
-// defaultTimeout is shorter than a stub resolver's 5 s; a working resolver answers within 2 s.
+// defaultTimeout is enough for a working resolver.
 const defaultTimeout = 2 * time.Second
 
 // Config configures [New]. Set either URLs or SRVDomain.
 type Config struct {
-	// URLs lists brokers in order of preference; see [NormalizeURL].
+	// URLs are in order of preference; see [NormalizeURL].
 	URLs []string
 
 	// SRVDomain is the domain with SRV records; a trailing dot is allowed.
@@ -47,18 +45,16 @@ type Config struct {
 	// Secure turns plain or missing schemes into those with TLS.
 	Secure bool
 
-	// Resolvers are name servers, IP address and port. Defaults to those of ResolvConf, read for each lookup.
+	// Resolvers are IP address and port. Defaults to those of ResolvConf, read for each lookup.
 	Resolvers []string
 
-	// ResolvConf defaults to /etc/resolv.conf. If it is unreadable or lists none, the name server is on this
-	// machine.
+	// ResolvConf defaults to /etc/resolv.conf.
 	ResolvConf string
 
-	// Timeout bounds one query, 2s by default. A lookup sends each name server at most four (two names, two
-	// rounds).
+	// Timeout bounds one query, 2s by default. A lookup makes at most four to each server.
 	Timeout time.Duration
 
-	// Rand returns a number from 0 to n-1, n at least 1, for SRV weights. Defaults to math/rand/v2.
+	// Rand returns 0 to n-1 for SRV weights. Defaults to math/rand/v2.
 	Rand func(n int64) int64
 }
 

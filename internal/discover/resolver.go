@@ -16,9 +16,8 @@ type Resolver struct {
 	domain string
 }
 
-// Brokers returns at least one broker, in order. With a domain, each call looks up and draws anew by RFC 2782, so
-// that nodes spread by weight. It may block until all name servers have timed out. The error wraps [ErrNoBrokers]
-// or [ErrLookup].
+// Brokers returns at least one broker, in order. With a domain, each call looks up and draws anew, so that nodes
+// spread by weight. The error wraps [ErrNoBrokers] or [ErrLookup].
 func (r *Resolver) Brokers(ctx context.Context) ([]Broker, error) {
 	if r.domain == "" {
 		return slices.Clone(r.static), nil
@@ -38,7 +37,6 @@ func (r *Resolver) Brokers(ctx context.Context) ([]Broker, error) {
 	return brokers, nil
 }
 
-// newBroker expects a valid host.
 func newBroker(scheme, host string, port int, source string) Broker {
 	return Broker{
 		URL:    scheme + "://" + net.JoinHostPort(host, strconv.Itoa(port)),

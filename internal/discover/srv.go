@@ -11,10 +11,9 @@ import (
 	"muster/internal/wire"
 )
 
-// maxRecords bounds a result after the draw, so that the cut varies. More brokers would not help a node.
+// maxRecords applies after the draw, so that the cut varies.
 const maxRecords = 64
 
-// maxAliases bounds CNAME chains, like most resolvers.
 const maxAliases = 8
 
 // srv is a usable SRV record.
@@ -33,7 +32,7 @@ type answer struct {
 	found  []*dns.SRV
 }
 
-// newAnswer takes the SRV records of name, also through CNAME records of the message.
+// newAnswer follows CNAME records of the message.
 func newAnswer(name, server string, m *dns.Msg) answer {
 	a := answer{name: name, server: server, exists: m.Rcode != dns.RcodeNameError}
 	owner := dns.CanonicalName(name)
@@ -55,8 +54,7 @@ func newAnswer(name, server string, m *dns.Msg) answer {
 	return a
 }
 
-// usable returns records with a host and a port, best priority first. Aliases as targets violate RFC 2782 but work
-// when dialed.
+// usable sorts by priority. Aliases as targets violate RFC 2782 but work when dialed.
 func (a answer) usable() ([]srv, error) {
 	var records []srv
 	first := ""
@@ -71,7 +69,7 @@ func (a answer) usable() ([]srv, error) {
 			continue
 		}
 		s := srv{target: string(target), port: r.Port, priority: r.Priority, weight: r.Weight}
-		// A repeated target counts once, with its best priority; a second weight would favor it.
+		// A repeated target counts once, with its best priority.
 		if !slices.ContainsFunc(records, func(o srv) bool { return o.target == s.target && o.port == s.port }) {
 			records = append(records, s)
 		}
@@ -88,8 +86,7 @@ func (a answer) usable() ([]srv, error) {
 	}
 }
 
-// order implements RFC 2782, page 4: lower priorities first, then a weighted draw without replacement. records is
-// sorted by priority and is not changed.
+// order implements RFC 2782, page 4: lower priorities first, then a weighted draw without replacement.
 func order(records []srv, random func(n int64) int64) []srv {
 	var ordered []srv
 	for rest := slices.Clone(records); len(rest) > 0; {
@@ -103,8 +100,7 @@ func order(records []srv, random func(n int64) int64) []srv {
 	return ordered[:min(len(ordered), maxRecords)]
 }
 
-// draw orders records of one priority in place. It shuffles first, so that records of weight 0 are spread too; the
-// RFC allows any initial order with weight 0 first.
+// draw works in place. It shuffles first, so that records of weight 0 are spread too.
 func draw(records []srv, random func(n int64) int64) []srv {
 	for i := len(records) - 1; i > 0; i-- {
 		j := int(random(int64(i) + 1))
@@ -118,7 +114,7 @@ func draw(records []srv, random func(n int64) int64) []srv {
 		for _, r := range rest {
 			sum += int64(r.weight)
 		}
-		// Select the first record with a running sum of at least number (0 to sum).
+		// Select the first running sum of at least number.
 		number, running, i := random(sum+1), int64(0), 0
 		for running = int64(rest[0].weight); running < number; running += int64(rest[i].weight) {
 			i++

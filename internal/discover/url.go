@@ -14,13 +14,11 @@ import (
 // maxURLBytes fits the longest host name, a scheme and a port.
 const maxURLBytes = 300
 
-// defaultPorts are those of nats.go.
 var defaultPorts = map[string]int{"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 
-// NormalizeURL returns scheme://host:port with a lower-case host. It accepts host or host:port, optionally behind
-// nats://, tls://, ws:// or wss://; an IPv6 address has brackets. Ports default to 4222, 80 (ws) and 443 (wss).
-// With secure, plain schemes become those with TLS. Credentials and paths are refused; an error does not print
-// credentials.
+// NormalizeURL returns scheme://host:port. It accepts host or host:port, optionally behind nats://, tls://, ws://
+// or wss://. Ports default to 4222, 80 (ws) and 443 (wss). With secure, plain schemes become those with TLS.
+// Credentials and paths are refused and not printed.
 func NormalizeURL(s string, secure bool) (string, error) {
 	b, err := parseURL(s, secure)
 	return b.URL, err
@@ -74,7 +72,6 @@ func parseURL(s string, secure bool) (Broker, error) {
 	return newBroker(scheme, host, port, SourceStatic), nil
 }
 
-// parseHost returns the canonical spelling.
 func parseHost(s string, brackets bool) (string, error) {
 	addr, err := netip.ParseAddr(s)
 	switch {

@@ -1,10 +1,7 @@
-// Package keyfile reads and writes private keys in PEM: PKCS #8, plain or encrypted with a passphrase, PKCS #1 and
-// SEC 1. It also reads other secrets ([ReadSecret], [ReadLine]).
+// Package keyfile reads and writes private keys and other secrets. It refuses a regular file that group or world
+// may access. No error contains a secret.
 //
-// It refuses a regular file that group or world may access. No error contains any part of a key or passphrase.
-//
-// Encryption protects stolen disks and backups. It does not protect against root on the running machine, which can
-// read the key from memory.
+// Encryption protects stolen disks and backups, but not against root on the running machine.
 package keyfile
 
 import (
@@ -23,24 +20,21 @@ import (
 	"github.com/youmark/pkcs8"
 )
 
-// Errors of [Parse], besides those of passphrase.
 var (
-	// ErrKey means that the bytes hold no usable key. The text says what they hold.
+	// ErrKey's text says what the bytes hold.
 	ErrKey = errors.New("unusable key")
 
 	// ErrPassphrase means that the passphrase is missing or wrong.
 	ErrPassphrase = errors.New("wrong passphrase")
 )
 
-// Rounds of PBKDF2-HMAC-SHA256 take a fifth of a second per guess (OWASP 2023). Tests lower them, because the race
-// detector is ten times slower.
+// Rounds of PBKDF2-HMAC-SHA256 take a fifth of a second per guess (OWASP 2023). Tests lower them.
 var Rounds = 600_000
 
-// Parse returns the only private key in PEM, a [crypto.Signer] or an *ecdh.PrivateKey: PKCS #1, PKCS #8, encrypted
-// PKCS #8 (PBES2 with PBKDF2 or scrypt, as OpenSSL 3 writes) or SEC 1. It skips other blocks.
+// Parse returns the only private key in PEM, a [crypto.Signer] or an *ecdh.PrivateKey: PKCS #1, SEC 1, or PKCS #8,
+// also encrypted as by OpenSSL 3. It skips other blocks.
 //
-// passphrase is called at most once, for an encrypted key, and may be nil. Its result is overwritten with zeros;
-// its error is returned.
+// passphrase may be nil and is called at most once. Its result is overwritten with zeros; its error is returned.
 func Parse(b []byte, passphrase func() ([]byte, error)) (crypto.PrivateKey, error) {
 	block, err := privateBlock(b)
 	if err != nil {
@@ -61,8 +55,7 @@ const (
 	typeEncrypted = "ENCRYPTED PRIVATE KEY"
 )
 
-// Blocks returns the PEM blocks in b and skips text between them. An unreadable block is an error: pem.Decode would
-// skip it and return the next one instead.
+// Blocks returns an error for an unreadable block, which pem.Decode would skip.
 func Blocks(b []byte) ([]*pem.Block, error) {
 	begun := bytes.Count(b, []byte("-----BEGIN "))
 	var blocks []*pem.Block
@@ -145,7 +138,7 @@ func decrypt(der []byte, passphrase func() ([]byte, error)) (key any, err error)
 		// The library would treat the key as plain.
 		return nil, fmt.Errorf("%w: the key is encrypted and the passphrase is empty", ErrPassphrase)
 	}
-	// The library lets crypto/cipher panic on a bad ciphertext length or IV.
+	// crypto/cipher panics on a bad ciphertext length or IV.
 	defer func() {
 		if recover() != nil {
 			key, err = nil, fmt.Errorf("%w: the encrypted key is damaged", ErrKey)
@@ -163,8 +156,8 @@ func decrypt(der []byte, passphrase func() ([]byte, error)) (key any, err error)
 	}
 }
 
-// Marshal returns key as PKCS #8 in PEM, encrypted unless passphrase is empty: PBES2 with AES-256-CBC and [Rounds]
-// of PBKDF2-HMAC-SHA256. The error wraps [ErrKey] if the key cannot be exported, as from an HSM.
+// Marshal returns PKCS #8 in PEM, encrypted unless passphrase is empty: PBES2 with AES-256-CBC and
+// PBKDF2-HMAC-SHA256. The error wraps [ErrKey] for a key that cannot be exported, as in an HSM.
 func Marshal(key crypto.PrivateKey, passphrase []byte) ([]byte, error) {
 	typ := typePlain
 	if len(passphrase) > 0 {

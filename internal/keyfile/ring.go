@@ -13,15 +13,14 @@ import (
 // Credential is the systemd credential with the passphrase: LoadCredentialEncrypted=muster-passphrase:FILE.
 const Credential = "muster-passphrase" //nolint:gosec // a name, no secret
 
-// A Ring reads private keys from files. It takes the passphrase of encrypted keys from File, else from systemd's
-// credentials, else from Ask, and keeps it until [Ring.Forget]. The zero value reads plain keys. It is not safe for
-// concurrent use.
+// A Ring reads private keys from files. It takes passphrases from File, else from systemd's credentials, else from
+// Ask, and keeps one until [Ring.Forget]. It is not safe for concurrent use.
 type Ring struct {
 	// File holds the passphrase on one line and excludes other sources. Optional.
 	File string
 
-	// Credentials is the unit's $CREDENTIALS_DIRECTORY. Permissions are not checked, because systemd's access
-	// control lists look like group permissions. Optional.
+	// Credentials is the unit's $CREDENTIALS_DIRECTORY. Its access control lists look like group permissions, so
+	// they are not checked. Optional.
 	Credentials string
 
 	// Ask asks an operator. Its error ends the search. Optional.
@@ -30,16 +29,15 @@ type Ring struct {
 	secret []byte
 }
 
-// Signer returns the signing key in a file. The error names the file and wraps [ErrExposed], [ErrKey] or
-// [ErrPassphrase].
+// Signer returns an error that names the file and wraps [ErrExposed], [ErrKey] or [ErrPassphrase].
 func (r *Ring) Signer(path string) (crypto.Signer, error) {
 	signer, passphrase, err := r.SignerAndPassphrase(path)
 	clear(passphrase)
 	return signer, err
 }
 
-// SignerAndPassphrase also returns a copy of the key's passphrase, nil for a plain key, to encrypt another key
-// alike. The caller clears it. The file is read once, so a pipe works.
+// SignerAndPassphrase also returns a copy of the passphrase, nil for a plain key; the caller clears it. The file is
+// read once, so a pipe works.
 func (r *Ring) SignerAndPassphrase(path string) (crypto.Signer, []byte, error) {
 	key, encrypted, err := r.key(path)
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"syscall"
 )
 
-// Bounds of secret files, to refuse a file given by mistake.
+// Bounds refuse a file given by mistake.
 const (
 	maxKeyBytes  = 64 << 10
 	maxLineBytes = 4 << 10
 )
 
-// ErrExposed means that users besides the owner may access a secret file. The text contains the command to fix it.
+// ErrExposed means that other users may access a secret file. The text has the command to fix it.
 var ErrExposed = errors.New("lets other users in")
 
-// ReadSecret returns at most 64 KiB of a secret file. A regular file that group or world may access is
-// [ErrExposed]; the open file is checked, not its path. Pipes such as /dev/fd/3 are not checked.
+// ReadSecret returns at most 64 KiB. A regular file that group or world may access is [ErrExposed]; pipes such as
+// /dev/fd/3 are not checked.
 func ReadSecret(path string) ([]byte, error) { return read(path, 0, maxKeyBytes, exposed) }
 
-// ReadFile is [ReadSecret] for regular files only. It does not block on a pipe without a writer.
+// ReadFile is [ReadSecret] for regular files only; it does not block on a pipe.
 func ReadFile(path string) ([]byte, error) {
 	return read(path, syscall.O_NONBLOCK, maxKeyBytes, func(path string, info fs.FileInfo) error {
 		if !info.Mode().IsRegular() {
@@ -34,8 +34,7 @@ func ReadFile(path string) ([]byte, error) {
 	})
 }
 
-// ReadKey is [ReadSecret] for a private key. For an exposed file that holds only public data, such as a public key,
-// the error is [ErrKey].
+// ReadKey is [ReadSecret], but for an exposed file without secrets, such as a public key, the error is [ErrKey].
 func ReadKey(path string) ([]byte, error) {
 	b, err := ReadSecret(path)
 	if !errors.Is(err, ErrExposed) {
@@ -51,7 +50,7 @@ func ReadKey(path string) ([]byte, error) {
 	return nil, err
 }
 
-// ReadLine is [ReadSecret] for a secret on one line, at most 4 KiB, returned without the line end.
+// ReadLine is [ReadSecret] for a secret on one line, at most 4 KiB.
 func ReadLine(path string) ([]byte, error) { return readLine(path, exposed) }
 
 func readLine(path string, check func(string, fs.FileInfo) error) ([]byte, error) {
@@ -89,7 +88,7 @@ func read(path string, flag int, limit int64, check func(string, fs.FileInfo) er
 	return b, err
 }
 
-// CheckPrivate returns [ErrExposed] for a regular file that group or world may access.
+// CheckPrivate may return [ErrExposed].
 func CheckPrivate(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -105,7 +104,6 @@ func exposed(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// shellWord quotes a path for a shell, and for chmod if it begins with a dash.
 func shellWord(path string) string {
 	if strings.HasPrefix(path, "-") {
 		path = "./" + path

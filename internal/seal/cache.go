@@ -2,10 +2,9 @@ package seal
 
 import "sync"
 
-// cacheEntries takes about 1 MB, for more nodes than a busy provisioner handles at a time.
+// cacheEntries takes about 1 MB.
 const cacheEntries = 8192
 
-// sessionID names a session across all keys.
 type sessionID [idChars + encapsulatedBytes]byte
 
 func newSessionID(key string, enc []byte) (id sessionID) {
@@ -14,8 +13,8 @@ func newSessionID(key string, enc []byte) (id sessionID) {
 	return id
 }
 
-// A cache keeps secrets of recent sessions to save key agreements; a missing one is computed again. Only sessions
-// from which something was opened get in, so evicting one costs an attacker as much as computing it.
+// A cache saves key agreements. Only sessions from which something was opened get in, so evicting one costs as much
+// as computing it.
 type cache struct {
 	mu      sync.Mutex
 	secrets map[sessionID][secretBytes]byte // guarded by mu; no pointers for the garbage collector to scan
@@ -28,7 +27,6 @@ func (c *cache) get(id sessionID) ([]byte, bool) {
 	return b[:], ok
 }
 
-// put evicts any other session if the cache is full.
 func (c *cache) put(id sessionID, secret []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

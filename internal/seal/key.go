@@ -10,7 +10,7 @@ import (
 	"fmt"
 )
 
-// ErrKey means an unusable seal key. The text around it never contains a private key.
+// ErrKey's text never contains a private key.
 var ErrKey = errors.New("not a usable seal key")
 
 const (
@@ -19,14 +19,14 @@ const (
 	idChars  = (idBytes + 2) / 3 * 4
 )
 
-// A PublicKey is an X25519 key that nodes seal to, as trustworthy as the token that names it. Keys can be compared
-// with ==. Sealing to the zero value is [ErrKey].
+// A PublicKey is an X25519 key that nodes seal to. Keys can be compared with ==. Sealing to the zero value is
+// [ErrKey].
 type PublicKey struct {
 	b [keyBytes]byte
 }
 
-// ParsePublicKey parses 32 bytes in base64url without padding, as in a token's `extensions.muster.seal`. A point of
-// small order is refused only when sealing. The error wraps [ErrKey].
+// ParsePublicKey parses `extensions.muster.seal`. A point of small order is refused only when sealing. The error
+// wraps [ErrKey].
 func ParsePublicKey(s string) (PublicKey, error) {
 	b, ok := decode64(s)
 	if !ok || len(b) != keyBytes {
@@ -40,17 +40,17 @@ func ParsePublicKey(s string) (PublicKey, error) {
 // String inverts [ParsePublicKey].
 func (k PublicKey) String() string { return base64.RawURLEncoding.EncodeToString(k.b[:]) }
 
-// ID returns the key id in envelopes: 12 bytes of its SHA-256 in base64url.
+// ID is 12 bytes of the key's SHA-256 in base64url.
 func (k PublicKey) ID() string {
 	sum := sha256.Sum256(k.b[:])
 	return base64.RawURLEncoding.EncodeToString(sum[:idBytes])
 }
 
-// A PrivateKey opens what was sealed to its public half. Printing it shows only the public half.
+// A PrivateKey shows only its public half when printed.
 type PrivateKey struct {
 	public PublicKey
 
-	// secret is a function because fmt prints other fields, with %s even through pointers.
+	// secret is a function because fmt prints other fields.
 	secret func() hpke.PrivateKey
 }
 

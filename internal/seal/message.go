@@ -7,25 +7,22 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrPlain means that a message is not sealed. A node may let a plain refusal slow its next attempt (see
-// [wire.Refusal.Wait]) but must believe nothing else in it.
+// ErrPlain means that a message is not sealed. Believe nothing in it; a refusal's wait may slow the next attempt
+// ([wire.Refusal.Wait]).
 var ErrPlain = errors.New("message is not sealed")
 
 const (
 	requestFrame = len(`{"v":1,"sealed":true,"key":"","enc":"","ct":""}`) + (idBytes+2)/3*4 + (encapsulatedBytes+2)/3*4
 	replyFrame   = len(`{"v":1,"sealed":true,"ct":""}`)
 
-	// MaxRequestBytes is the largest plain message, with envelope, that fits [wire.MaxMessageBytes] sealed: 48,892
-	// bytes. Full token and facts (40 KiB) and a certificate request of 5 KiB fit.
+	// MaxRequestBytes is the largest plain message that fits [wire.MaxMessageBytes] sealed: 48,892 bytes.
 	MaxRequestBytes = ((wire.MaxMessageBytes-requestFrame)/4*3-saltBytes-tagBytes)/padTo*padTo - lengthBytes
 
-	// MaxReplyBytes is the largest sealed reply, 683 KiB. A broker's max_payload must allow it; the default is 1
-	// MiB.
+	// MaxReplyBytes is 683 KiB. A broker's max_payload must allow it; the default is 1 MiB.
 	MaxReplyBytes = (maxFrameBytes+2)/3*4 + replyFrame
 )
 
-// Encode seals a [wire.Applied] or an enroll request. The opener is for replies to it. Seal retries anew. The error
-// wraps [wire.ErrTooLarge] above [MaxRequestBytes].
+// Encode seals a [wire.Applied] or an enroll request. Seal retries anew. The error may wrap [wire.ErrTooLarge].
 func (s *Session) Encode(message any) ([]byte, *ReplyOpener, error) {
 	purpose := PurposeEnroll
 	if _, is := message.(*wire.Applied); is {
@@ -45,7 +42,7 @@ func (s *Session) Encode(message any) ([]byte, *ReplyOpener, error) {
 	return wire.EncodeSealed(m.Key, m.Encapsulated, m.Ciphertext), reply, nil
 }
 
-// EncodeReply seals a [wire.Reply]. The error wraps [wire.ErrTooLarge] above [wire.MaxReplyBytes].
+// EncodeReply seals a [wire.Reply]. The error may wrap [wire.ErrTooLarge].
 func (r *ReplySealer) EncodeReply(message any) ([]byte, error) {
 	plain, err := wire.Encode(message)
 	if err != nil {
@@ -58,9 +55,8 @@ func (r *ReplySealer) EncodeReply(message any) ([]byte, error) {
 	return wire.EncodeSealed("", nil, frame), nil
 }
 
-// DecodeReply returns a reply that a holder of the seal key made for this request. The error wraps [ErrPlain],
-// [ErrOpen], or an error of [wire.Open] or [wire.DecodeReply]. After any error continue to wait, because anyone can
-// send such messages.
+// DecodeReply returns a reply by a holder of the seal key for this request. After any error continue to wait: the
+// message may be forged. The error may wrap [ErrPlain] or [ErrOpen].
 func (r *ReplyOpener) DecodeReply(b []byte) (*wire.Reply, error) {
 	e, err := wire.Open(b, MaxReplyBytes)
 	if err != nil {

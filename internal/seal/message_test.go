@@ -16,7 +16,7 @@ import (
 
 const (
 	secretToken = "eyJhbGciOiJFZERTQSJ9.eyJwdXJwb3NlIjoiY2hvcmlhX3Byb3Zpc2lvbmluZyJ9.c2lnbmF0dXJl"
-	secretFact  = "a-fact-that-must-not-be-readable"
+	secretFact  = "a-fact-that-nobody-else-should-read"
 	secretValue = "plugin.security.password-of-this-node"
 )
 

@@ -12,8 +12,8 @@ type Opener struct {
 	cache func() *cache          // a function, because fmt prints other fields
 }
 
-// NewOpener needs at least one key. To rotate, add a new key, sign tokens with it, and remove the old key once its
-// last token has expired. The error wraps [ErrKey].
+// NewOpener needs a key. To rotate, add a new key, sign tokens with it, and remove the old key once its last token
+// has expired. The error wraps [ErrKey].
 func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("%w: no key at all", ErrKey)
@@ -29,8 +29,7 @@ func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 	return o, nil
 }
 
-// Open opens an envelope that was sealed for purpose, any number of times. The plaintext may be empty and comes
-// from an unauthenticated sender. Send all replies through the ReplySealer. The error wraps [ErrPlain],
+// Open opens an envelope that was sealed for purpose, by an unauthenticated sender. The error wraps [ErrPlain],
 // [ErrUnknownKey] or [ErrOpen]; only a plain reply is possible then.
 func (o *Opener) Open(purpose Purpose, e *wire.Envelope) (plaintext []byte, reply *ReplySealer, err error) {
 	if !e.Sealed {
@@ -51,7 +50,7 @@ func (o *Opener) Open(purpose Purpose, e *wire.Envelope) (plaintext []byte, repl
 	return plaintext, &ReplySealer{x}, nil
 }
 
-// session returns a session's secret. Call keep once something of the session has opened.
+// session's keep caches the session. Call it once something has opened.
 func (o *Opener) session(key string, enc []byte) (s secret, keep func(), err error) {
 	if len(enc) != encapsulatedBytes {
 		return nil, nil, fmt.Errorf("%w: encapsulated key of %d bytes, want %d", ErrOpen, len(enc), encapsulatedBytes)

@@ -15,7 +15,7 @@ func pad(dst, b []byte) {
 	copy(dst[lengthBytes:], b)
 }
 
-// unpad returns a part of b. It accepts only what pad writes, so that each message has one encoding.
+// unpad accepts only what pad writes, so that each message has one encoding.
 func unpad(b []byte) ([]byte, bool) {
 	if len(b) < lengthBytes {
 		return nil, false

@@ -10,7 +10,6 @@ import (
 
 const maxFrameBytes = saltBytes + (lengthBytes+wire.MaxReplyBytes+padTo-1)/padTo*padTo + tagBytes
 
-// An exchange is what both sides know about a request.
 type exchange struct {
 	replies secret // derives keys of replies
 	aad     []byte // the request's tag, to which replies are bound
@@ -20,7 +19,6 @@ func newExchange(replies secret, ct []byte) exchange {
 	return exchange{replies, slices.Clone(ct[len(ct)-tagBytes:])}
 }
 
-// cipher returns the cipher for the reply with this salt.
 func (x exchange) cipher(salt []byte) (*aead, error) {
 	b, err := x.replies(replyLabel, salt, keyBytesGCM+nonceBytesGCM)
 	if err != nil {
@@ -51,11 +49,10 @@ func (r *ReplySealer) Seal(plaintext []byte) ([]byte, error) {
 	return c.Seal(salt, c.nonce, body, r.x.aad), nil
 }
 
-// A ReplyOpener decrypts replies to one request. It is safe for concurrent use; a failure does not change it.
+// A ReplyOpener decrypts replies to one request. It is safe for concurrent use.
 type ReplyOpener struct{ x exchange }
 
-// Open decrypts a reply that a holder of the seal key made for this request; it may be an older one. On [ErrOpen]
-// ignore the reply and continue to wait.
+// Open decrypts a reply, perhaps an older one. On [ErrOpen] ignore it and continue to wait.
 func (r *ReplyOpener) Open(frame []byte) ([]byte, error) {
 	if err := checkFrame("reply", frame, maxFrameBytes); err != nil {
 		return nil, err

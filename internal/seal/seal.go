@@ -8,10 +8,9 @@ import (
 	"muster/internal/wire"
 )
 
-// Errors of opening. Treat the message as if it had not arrived.
+// Treat a message with these errors as if it had not arrived.
 var (
-	// ErrUnknownKey means that the [Opener] does not have the key: the token predates a rotation or is another
-	// installation's. The text names the key.
+	// ErrUnknownKey means a token from before a rotation or of another installation. The text names the key.
 	ErrUnknownKey = errors.New("sealed to a key that is not held")
 
 	// ErrOpen means damaged, forged, malformed, or sealed for another key, session, purpose or request.
@@ -21,7 +20,6 @@ var (
 // A Purpose separates messages: what is sealed for one does not open for another.
 type Purpose string
 
-// Purposes are labels of the key derivation.
 const (
 	PurposeEnroll  Purpose = "muster enroll v1"  // enroll requests and their replies
 	PurposeApplied Purpose = "muster applied v1" // confirmations and their replies
@@ -36,8 +34,7 @@ const (
 // maxCiphertextBytes is the largest message, padded.
 const maxCiphertextBytes = saltBytes + (lengthBytes+wire.MaxMessageBytes+padTo-1)/padTo*padTo + tagBytes
 
-// Seal seals at most [wire.MaxMessageBytes], or returns [wire.ErrTooLarge]. Two results for the same plaintext
-// share only the session. The [ReplyOpener] opens replies to this message.
+// Seal may return [wire.ErrTooLarge]. Two results for a plaintext share only the session.
 func (s *Session) Seal(purpose Purpose, plaintext []byte) (*wire.Envelope, *ReplyOpener, error) {
 	if len(plaintext) > wire.MaxMessageBytes {
 		return nil, nil, fmt.Errorf("seal: %w: %d bytes, limit %d",
@@ -48,13 +45,12 @@ func (s *Session) Seal(purpose Purpose, plaintext []byte) (*wire.Envelope, *Repl
 	return s.seal(purpose, frame)
 }
 
-// newFrame has space for a salt, n padded bytes and the tag.
 func newFrame(n int) []byte {
 	size := saltBytes + padded(n)
 	return make([]byte, size, size+tagBytes)
 }
 
-// seal seals the padded plaintext behind the salt in place.
+// seal works in place.
 func (s *Session) seal(purpose Purpose, frame []byte) (*wire.Envelope, *ReplyOpener, error) {
 	salt, body := frame[:saltBytes], frame[saltBytes:]
 	if _, err := rand.Read(salt); err != nil {

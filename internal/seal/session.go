@@ -14,7 +14,7 @@ import (
 	"muster/internal/wire"
 )
 
-// Labels of the derivation. None is a prefix of another, so that no two uses derive the same bytes.
+// No label is a prefix of another, so that no two uses derive the same bytes.
 const (
 	sessionInfo  = "muster session v1" // HPKE's info
 	sessionLabel = "muster session v1" // exporter context
@@ -31,13 +31,11 @@ const (
 	nonceBytesGCM = 12 // NIST SP 800-38D section 8.2.1
 )
 
-// suite returns HPKE without encryption.
 func suite() (hpke.KEM, hpke.KDF, hpke.AEAD) {
 	return hpke.DHKEM(ecdh.X25519()), hpke.HKDFSHA256(), hpke.ExportOnly()
 }
 
-// A secret derives further secrets from 32 bytes. It is a function because fmt prints other values, with %s even
-// through pointers.
+// A secret derives further secrets from 32 bytes. It is a function because fmt prints other values.
 type secret func(label string, context []byte, length int) ([]byte, error)
 
 // newSecret's b must be uniformly random.
@@ -66,7 +64,6 @@ func newAEAD(b []byte) (*aead, error) {
 	return &aead{gcm, b[keyBytesGCM : keyBytesGCM+nonceBytesGCM]}, nil
 }
 
-// message returns the cipher of the message with this salt, and its reply secret.
 func (s secret) message(purpose Purpose, salt []byte) (*aead, secret, error) {
 	b, err := s(string(purpose), salt, keyBytesGCM+nonceBytesGCM+secretBytes)
 	if err != nil {
@@ -101,8 +98,8 @@ type Session struct {
 	token  string // sealed
 }
 
-// NewSession agrees on a secret with k's holder and seals the token. The error wraps [wire.ErrTooLarge], or
-// [ErrKey] for a bad key; it does not contain the token.
+// NewSession agrees on a secret and seals the token. The error may wrap [wire.ErrTooLarge] or [ErrKey]; it does not
+// contain the token.
 func NewSession(k PublicKey, token wire.Secret) (*Session, error) {
 	switch {
 	case token == "":
@@ -158,20 +155,18 @@ func (s *Session) Token() string { return s.token }
 // Name returns CONNECT's nkey; see [SessionName].
 func (s *Session) Name() string { return SessionName(s.enc) }
 
-// Prove returns CONNECT's sig: the proof that this session's secret and the broker's nonce are known. It is a
-// nats.SignatureHandler.
+// Prove returns CONNECT's sig, the proof over the broker's nonce. It is a nats.SignatureHandler.
 func (s *Session) Prove(nonce []byte) ([]byte, error) { return s.secret.proof(nonce) }
 
 // proof is HMAC-SHA256 over label and nonce.
 func (s secret) proof(nonce []byte) ([]byte, error) { return s(proofLabel, nonce, proofBytes) }
 
-// SessionName returns the encapsulated key in base64url, 43 characters. If the broker reports this name for a
-// connection that [Opener.OpenToken] has admitted, the connection belongs to the session's maker.
+// SessionName returns the encapsulated key in base64url. A connection with this name that [Opener.OpenToken] has
+// admitted belongs to the session's maker.
 func SessionName(encapsulated []byte) string {
 	return base64.RawURLEncoding.EncodeToString(encapsulated)
 }
 
-// session returns the secret that enc and k agree on.
 func (k *PrivateKey) session(enc []byte) ([]byte, error) {
 	_, kdf, none := suite()
 	recipient, err := hpke.NewRecipient(enc, k.secret(), kdf, none, []byte(sessionInfo))

@@ -13,15 +13,14 @@ const (
 	tokenFamily = "muster-sealed-" // all versions; no JWS begins like this
 	tokenPrefix = tokenFamily + "v1."
 
-	// MaxSealedTokenBytes is the sealed size of [wire.MaxTokenBytes]. With the rest of CONNECT, 314 bytes from
-	// nats.go, it fits muster's max_control_line of 16,384.
+	// MaxSealedTokenBytes is the sealed size of [wire.MaxTokenBytes].
 	MaxSealedTokenBytes = len(tokenPrefix) + (idBytes*8+5)/6 + 1 +
 		(encapsulatedBytes*8+5)/6 + 1 + (maxTokenCiphertext*8+5)/6
 
 	maxTokenCiphertext = saltBytes + (lengthBytes+wire.MaxTokenBytes+padTo-1)/padTo*padTo + tagBytes
 )
 
-// IsSealedToken reports whether s is a sealed token of any version, which no JWT parser must get.
+// IsSealedToken recognizes sealed tokens of any version.
 func IsSealedToken(s string) bool { return strings.HasPrefix(s, tokenFamily) }
 
 // Presented is what a connection presents in CONNECT.
@@ -32,11 +31,11 @@ type Presented struct {
 	Nonce     string // what the broker sent to this connection
 }
 
-// ErrProof means that a sealed token lacks its session's proof: it may be a recorded one.
+// ErrProof means that a sealed token may be a recorded one.
 var ErrProof = errors.New("not of the connection for which it was sealed")
 
-// OpenToken opens the token of a connection. The caller must verify the token. The error wraps [ErrUnknownKey],
-// [ErrOpen], or [ErrProof] if the connection is another session's; the token is then not opened.
+// OpenToken opens the token of a connection; the caller must verify it. The error wraps [ErrUnknownKey], [ErrOpen]
+// or [ErrProof].
 func (o *Opener) OpenToken(p Presented) (wire.Secret, error) {
 	s, err := parseToken(p.Token)
 	if err != nil {

@@ -1,10 +1,8 @@
 package wire
 
-// A Code tells programs why a request was refused. Codes are never renamed or reused. Treat an unknown code as
-// [CodeDenied].
+// A Code says why a request was refused. Treat an unknown one as [CodeDenied].
 type Code string
 
-// [Codes] explains each code.
 const (
 	CodeBadRequest         Code = "bad_request"
 	CodeTooLarge           Code = "too_large"
@@ -66,25 +64,22 @@ const (
 	CodeCommandImpossible Code = "command_impossible"
 )
 
-// Waits reports whether c means waiting for an operator or the policy, rather than a refusal.
+// Waits reports whether c means waiting rather than a refusal.
 func (c Code) Waits() bool { return c == CodeApprovalPending || c == CodeDeferred }
 
-// A Meaning describes a [Code].
 type Meaning struct {
 	Code Code
 
-	// Public is the message to the refused sender. It does not reveal which nodes exist.
+	// Public is the message to the sender. It must not reveal which nodes exist.
 	Public string
 
 	// Remedy tells an operator what to do.
 	Remedy string
 
-	// SentAs replaces Code on the wire if Code would reveal something about the fleet. Empty means Code itself.
-	// Operators see Code.
+	// SentAs replaces a Code on the wire that would reveal something about the fleet. Empty means Code itself.
 	SentAs Code
 
-	// Retry reports whether the same request can succeed later without changes to node or token. Nodes retry in any
-	// case, without Retry more slowly.
+	// Retry reports whether the same request can succeed later. Nodes retry in any case, without Retry more slowly.
 	Retry bool
 }
 
@@ -395,7 +390,7 @@ var Codes = []Meaning{
 	},
 }
 
-// MeaningOf returns the entry for c; for an unknown code, that of [CodeDenied].
+// MeaningOf returns the entry for c, by default that of [CodeDenied].
 func MeaningOf(c Code) Meaning {
 	for _, m := range Codes {
 		if m.Code == c {

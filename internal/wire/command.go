@@ -7,7 +7,6 @@ import (
 	"slices"
 )
 
-// A Verb is an action that a provisioner orders from a node.
 type Verb string
 
 // A node acts once per command id, however often the command arrives.
@@ -15,8 +14,7 @@ const (
 	// VerbReprovision sends the node back to provisioning mode with its key.
 	VerbReprovision Verb = "reprovision"
 
-	// VerbReconfigure makes the node fetch and confirm a new configuration. It gets a new certificate only if one
-	// is due.
+	// VerbReconfigure makes the node fetch its configuration, and a certificate only if one is due.
 	VerbReconfigure Verb = "reconfigure"
 
 	// VerbRestart restarts the agent.
@@ -26,14 +24,12 @@ const (
 	VerbShutdown Verb = "shutdown"
 )
 
-// Verbs lists all verbs.
 var Verbs = []Verb{VerbReprovision, VerbReconfigure, VerbRestart, VerbShutdown}
 
-// MaxCommandBytes bounds a command and its reply.
 const MaxCommandBytes = 4 << 10
 
-// A Command is sent to [CommandSubject] twice: without a nonce, which the node replies with, then with nonce and
-// proof. So a recorded command is useless, and no clock is trusted.
+// A Command is sent twice: without a nonce, which the node replies with, then with nonce and proof. So a recorded
+// one is useless.
 type Command struct {
 	ID       string `json:"id"` // the same each time that the command is sent; see [NewID]
 	Identity string `json:"identity"`
@@ -50,12 +46,12 @@ type CommandReply struct {
 	Refusal  *Refusal         `json:"refusal,omitempty"`
 }
 
-// CommandAccepted means that the command is on the node's disk and will be executed even after a crash.
+// CommandAccepted means that the command will be executed even after a crash.
 type CommandAccepted struct {
 	Repeated bool `json:"repeated,omitempty"` // it was accepted before and is not executed again
 }
 
-// CommandKey derives a node's key from its token's shared secret (cht). It does not reveal the keys of other nodes.
+// CommandKey derives a node's key from its token's shared secret (cht).
 func CommandKey(secret Secret, identity Identity) []byte {
 	h := hmac.New(sha256.New, []byte(secret))
 	h.Write([]byte("muster command key v1\n" + string(identity) + "\n"))

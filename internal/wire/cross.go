@@ -11,19 +11,17 @@ import (
 	"time"
 )
 
-// ErrNotVouched means that a root does not vouch for another one, which must not be trusted.
+// ErrNotVouched means that the other root must not be trusted.
 var ErrNotVouched = errors.New("no cross certificate")
 
-// oidAuthorityKeyID is the only extension in which a cross certificate differs from its root (RFC 5280 section
-// 4.2.1.1).
+// oidAuthorityKeyID alone differs between a cross certificate and its root (RFC 5280 section 4.2.1.1).
 var oidAuthorityKeyID = asn1.ObjectIdentifier{2, 5, 29, 35}
 
 // CheckCross checks that cross is a cross certificate (RFC 4210 section 4.4) by which the root by vouches for root.
-// A client that trusts by may then trust root. All three must be valid at the given time; zero checks signatures
-// only. The error wraps [ErrNotVouched].
+// All three must be valid at the given time; zero checks signatures only. The error wraps [ErrNotVouched].
 //
 // Chain verification would accept a root certified by an issuing key. So by must allow an issuing authority below
-// root, and cross must have exactly root's extensions.
+// root, and cross must have root's extensions.
 func CheckCross(cross, by, root *x509.Certificate, at time.Time) error {
 	if err := checkCross(cross, by, root, at); err != nil {
 		return fmt.Errorf("%w of %.200q by %.200q: %w", ErrNotVouched, root.Subject, by.Subject, err)

@@ -14,16 +14,15 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth bounds nesting. Facts of real nodes nest less than 10 deep; 64 levels of recursion do not grow the
-// stack.
+// MaxDepth exceeds real facts, which nest less than 10 deep.
 const MaxDepth = 64
 
-// ErrJSON means that the input is not one strict JSON value. The message is one short line.
+// ErrJSON has a message of one short line.
 var ErrJSON = errors.New("not strict JSON")
 
 // DecodeStrict decodes one JSON value into dst, a pointer, by encoding/json's tags. It refuses invalid UTF-8,
-// trailing data, nesting deeper than [MaxDepth], and members that are duplicate or that a struct does not name in
-// exactly this spelling. So all readers of a value agree. The error wraps [ErrJSON], and dst is then unspecified.
+// trailing data, nesting deeper than [MaxDepth], and duplicate, unknown or differently spelled members, so that all
+// readers of a value agree. The error wraps [ErrJSON], and dst is then unspecified.
 func DecodeStrict(b []byte, dst any) error {
 	return (&decoder{scanner: scanner{text: b}}).decode(reflect.ValueOf(dst).Elem())
 }
@@ -38,15 +37,13 @@ func CheckStrict(b []byte) error {
 	return (&decoder{scanner: scanner{text: b}}).decode(reflect.Value{})
 }
 
-// A decoder checks and decodes in one pass. Types without a fast path are checked, then decoded by encoding/json.
-// An invalid reflect.Value means check only.
+// A decoder leaves types without a fast path to encoding/json. An invalid reflect.Value means check only.
 type decoder struct {
 	scanner
 	known bool // skip unknown members
 	depth int
 }
 
-// A jsonError describes an error at a path.
 type jsonError struct {
 	path  []string // member names, innermost first
 	text  string   // %q stands for the path
@@ -108,7 +105,6 @@ func (d *decoder) value(v reflect.Value) *jsonError {
 	return nil
 }
 
-// hasFastPath reports whether the decoder itself handles a type.
 func hasFastPath(t reflect.Type) bool {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return false
@@ -122,7 +118,6 @@ func hasFastPath(t reflect.Type) bool {
 	return false
 }
 
-// fast decodes a value of a type with a fast path.
 func (d *decoder) fast(v reflect.Value) *jsonError {
 	switch c := d.next(); c {
 	case '{':
@@ -156,7 +151,6 @@ func (d *decoder) fast(v reflect.Value) *jsonError {
 	return nil
 }
 
-// wrongType returns the error for a value that begins with c.
 func wrongType(c byte) *jsonError {
 	types := map[byte]string{'{': "object", '[': "array", '"': "string", 't': "boolean", 'f': "boolean", 'n': "null"}
 	kind, ok := types[c]
@@ -295,7 +289,6 @@ func (d *decoder) stringOrBytes(v reflect.Value) *jsonError {
 	return nil
 }
 
-// stringLiteral consumes a string literal and returns its text.
 func (d *decoder) stringLiteral() ([]byte, *jsonError) {
 	begin := d.at + 1
 	for i := begin; i < len(d.text); i++ {
@@ -310,7 +303,6 @@ func (d *decoder) stringLiteral() ([]byte, *jsonError) {
 	return nil, d.errorHere("unexpected end")
 }
 
-// escapedString handles escapes and characters beyond ASCII.
 func (d *decoder) escapedString() ([]byte, *jsonError) {
 	literal := d.text[d.at:]
 	literal = literal[:literalLength(literal)]
@@ -327,7 +319,7 @@ func (d *decoder) escapedString() ([]byte, *jsonError) {
 	return []byte(text), nil
 }
 
-// A nameSet holds hashes of member names. If two collide (one in 2^64) the object is refused.
+// A nameSet holds hashes of member names; a collision (one in 2^64) refuses the object.
 type nameSet struct {
 	few  []uint64
 	many map[uint64]bool // names beyond the limit of a linear search

@@ -11,18 +11,17 @@ import (
 
 const earlyPing, earlyPong = "PING\r\n", "PONG\r\n"
 
-// frame begins an unfragmented binary WebSocket frame. The second byte is its length, or longFrame and two more
-// bytes hold it (RFC 6455 section 5.2).
+// frame begins a whole binary WebSocket frame. Its second byte is a length, or longFrame if two bytes of length
+// follow (RFC 6455 section 5.2).
 const frame, longFrame = 0x82, 126
 
-// maskedPong is a client's frame, with a mask of zeros.
 const maskedPong = "\x82\x86\x00\x00\x00\x00" + earlyPong
 
-// An EarlyPingConn lets nats.go wait longer than two seconds for its admission. nats-server then sends a PING
-// before it admits the client, and nats.go gives up. EarlyPingConn answers such PINGs and hides them.
+// An EarlyPingConn lets nats.go wait longer than two seconds for its admission. nats-server then sends a PING, at
+// which nats.go gives up. EarlyPingConn answers such PINGs and hides them.
 //
-// It goes inside TLS. The first write must be CONNECT or a WebSocket request. After the first message that is no
-// PING it only passes data on. One goroutine may read while another writes.
+// It goes inside TLS. The first write must be CONNECT or a WebSocket request. One goroutine may read while another
+// writes.
 type EarlyPingConn struct {
 	net.Conn
 	started     bool          // something has been written
@@ -36,7 +35,7 @@ type EarlyPingConn struct {
 // NewEarlyPingConn wraps a connection on which nothing was written yet.
 func NewEarlyPingConn(conn net.Conn) *EarlyPingConn { return &EarlyPingConn{Conn: conn} }
 
-// SinceConnect returns the time since CONNECT, zero before it. Do not call it during the first two writes.
+// SinceConnect is zero before CONNECT. Do not call it during the first two writes.
 func (a *EarlyPingConn) SinceConnect() time.Duration {
 	if a.connectSent.IsZero() {
 		return 0
@@ -98,8 +97,7 @@ func (a *EarlyPingConn) answerPings() error {
 	}
 }
 
-// consumePing consumes the next PING and returns its answer, or "". It consumes the frame's header too: a broker
-// may put several lines into one frame.
+// consumePing returns the answer to a PING that comes next, or "". A broker may put several lines into one frame.
 func (a *EarlyPingConn) consumePing() (pong string) {
 	header, length, framed := 0, a.frameLeft, a.frameLeft > 0
 	if !framed {
@@ -116,8 +114,7 @@ func (a *EarlyPingConn) consumePing() (pong string) {
 	return maskedPong
 }
 
-// frameHeader returns the lengths of the next frame's header and payload. Without a frame the header is 0 long; a
-// frame of another kind has length 0.
+// frameHeader returns the lengths of header and payload; 0 and a PING's without a frame, 0 and 0 for other frames.
 func (a *EarlyPingConn) frameHeader() (header, length int, framed bool) {
 	b, err := a.in.Peek(1)
 	if err != nil || b[0] != frame {
@@ -138,7 +135,6 @@ func (a *EarlyPingConn) frameHeader() (header, length int, framed bool) {
 	return 4, int(binary.BigEndian.Uint16(b[2:])), true
 }
 
-// restoreHeader makes a header for the rest of a frame.
 func (a *EarlyPingConn) restoreHeader() {
 	switch {
 	case a.frameLeft >= longFrame:
@@ -149,8 +145,7 @@ func (a *EarlyPingConn) restoreHeader() {
 	a.frameLeft = 0
 }
 
-// hasPrefix reports whether line comes next, after some bytes. It never waits for more bytes than it needs, since
-// none may come.
+// hasPrefix waits for no more bytes than it needs, since none may come.
 func (a *EarlyPingConn) hasPrefix(after int, line string) bool {
 	for i := range len(line) {
 		if got, err := a.in.Peek(after + i + 1); err != nil || got[after+i] != line[i] {

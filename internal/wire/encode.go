@@ -16,8 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// EncodeJSON returns compact JSON like encoding/json without HTML escapes, four times as fast. A [json.RawMessage]
-// must be valid: it is compacted and not checked.
+// EncodeJSON is encoding/json without HTML escapes, four times as fast. A [json.RawMessage] must be valid: it is
+// not checked.
 func EncodeJSON(v any) ([]byte, error) {
 	room := encodeBuffers.Get().(*[]byte)
 	defer encodeBuffers.Put(room)
@@ -29,7 +29,6 @@ func EncodeJSON(v any) ([]byte, error) {
 	return bytes.Clone(b), nil
 }
 
-// encodeBuffers reuses buffers, since most values outgrow a new one.
 var encodeBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // AppendJSON appends v to b as [EncodeJSON] writes it.
@@ -126,7 +125,7 @@ func appendCompact(b, raw []byte) []byte {
 	return append(b, raw[begin:]...)
 }
 
-// literalLength returns the length of the string literal at the start of b, or len(b) if it is unterminated.
+// literalLength returns the length of the string literal at the start of b.
 func literalLength(b []byte) int {
 	for i := 1; i < len(b); i++ {
 		n := bytes.IndexByte(b[i:], '"')
@@ -280,7 +279,6 @@ func zero(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// plainText marks bytes that need no escape.
 var plainText = func() (plain [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		plain[c] = c != '"' && c != '\\'

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on pushed files. They fit into [MaxReplyBytes] with a certificate chain and JSON's escapes.
+// Limits on pushed files, which fit [MaxReplyBytes].
 const (
 	MaxFilesBytes   = 192 << 10 // keys, names and contents
 	MaxSettingKey   = 128
@@ -17,12 +17,10 @@ const (
 	maxFilesEntries = 4096
 )
 
-// ErrFiles means that files cannot be written on a node.
 var ErrFiles = errors.New("not a valid set of files")
 
-// Check reports all problems: no settings, a setting that does not fit a `key = value` line, a policy name that is
-// no plain file name, or a size limit. The provisioner runs it before it records anything, the agent before it
-// writes. The error wraps [ErrFiles] and contains no value.
+// Check lists everything that cannot be written on a node. The provisioner runs it before it records, the agent
+// before it writes. The error wraps [ErrFiles] and contains no value.
 func (f Files) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -73,7 +71,7 @@ func ValidSettingKey(k string) bool {
 	return k != "" && len(k) <= MaxSettingKey && strings.Trim(k, nameChars) == ""
 }
 
-// ValidPolicyName allows only plain file names, so that a provisioner cannot write outside the policies' directory.
+// ValidPolicyName allows only plain file names, so that no other directory is written.
 func ValidPolicyName(name string) bool {
 	return name != "" && len(name) <= MaxPolicyName && name[0] != '.' && strings.Trim(name, nameChars) == ""
 }

@@ -12,16 +12,14 @@ const (
 	MaxLabelBytes    = 63
 )
 
-// ErrIdentity means an invalid identity. The text around it says why.
 var ErrIdentity = errors.New("not a valid identity")
 
-// An Identity is a node's fully qualified domain name in lower case. It becomes a subject, a store key or a file
-// name, so only [ParseIdentity] makes one.
+// An Identity is a node's domain name. It becomes a subject, a key or a file name, so only [ParseIdentity] makes
+// one.
 type Identity string
 
-// ParseIdentity accepts dot-separated RFC 1123 labels in lower case; the last is not all digits, so no IP address
-// is an identity. It does not normalize: two spellings of a name could become two nodes. The error wraps
-// [ErrIdentity].
+// ParseIdentity accepts lower-case RFC 1123 names whose last label is not all digits, so no IP address. It does not
+// normalize: two spellings could become two nodes. The error wraps [ErrIdentity].
 func ParseIdentity(s string) (Identity, error) {
 	if s == "" {
 		return "", fmt.Errorf("%w: empty", ErrIdentity)
@@ -59,8 +57,8 @@ func checkLabel(label string) error {
 	return nil
 }
 
-// SubjectToken returns the identity as one token of a subject, key or inbox, with "_" for dots, so that a
-// permission for "web" does not cover "web.example.net".
+// SubjectToken returns the identity as one token, with "_" for dots, so that "web" does not cover
+// "web.example.net".
 func (id Identity) SubjectToken() string { return strings.ReplaceAll(string(id), ".", "_") }
 
 // ParseSubjectToken inverts [Identity.SubjectToken].

@@ -9,9 +9,8 @@ import (
 // errNotObject omits the text, which may be a secret.
 var errNotObject = fmt.Errorf("%w: no JSON object", ErrJSON)
 
-// EachMember calls each with every member of a JSON object in order, and stops at its first error. Values are not
-// checked: the object must have passed strict decoding. name is valid until each returns. An error for a text that
-// is no object wraps [ErrJSON].
+// EachMember calls each with every member of an object that was strictly decoded before, and stops at its first
+// error. name is valid until each returns. The error may wrap [ErrJSON].
 func EachMember(object []byte, each func(name []byte, value json.RawMessage) error) error {
 	s := scanner{text: object}
 	if !s.accept('{') {
@@ -53,7 +52,7 @@ type scanner struct {
 	at   int // an index: reslicing would cost write barriers
 }
 
-// next skips white space and returns the next byte, 0 at the end.
+// next skips white space; it returns 0 at the end.
 func (s *scanner) next() byte {
 	for ; s.at < len(s.text); s.at++ {
 		if c := s.text[s.at]; c != ' ' && c != '\n' && c != '\r' && c != '\t' {
@@ -63,7 +62,6 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// accept consumes c if it comes next.
 func (s *scanner) accept(c byte) bool {
 	if s.next() != c {
 		return false
@@ -74,7 +72,7 @@ func (s *scanner) accept(c byte) bool {
 
 func (s *scanner) atEnd() bool { return s.next() == 0 && s.at == len(s.text) }
 
-// value consumes and returns the next value, empty if there is none.
+// value returns nothing if none comes next.
 func (s *scanner) value() []byte {
 	s.next()
 	begin := s.at
@@ -82,7 +80,7 @@ func (s *scanner) value() []byte {
 	return s.text[begin:s.at:s.at]
 }
 
-// valueLength returns the length of the value at the start of b, 0 if it is incomplete.
+// valueLength returns 0 for an incomplete value.
 func valueLength(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {

@@ -18,21 +18,18 @@ import (
 // Version is the protocol version, `v` in every envelope.
 const Version = 1
 
-// SupportedVersions is listed in refusals of other versions.
 var SupportedVersions = []int{Version}
 
-// Limits on what a node sends. The broker enforces [MaxMessageBytes] as the payload limit.
+// Limits on what a node sends; brokers enforce [MaxMessageBytes].
 const (
 	MaxMessageBytes = 64 << 10 // one envelope
 	MaxTokenBytes   = 8 << 10  // compact JWS
 	MaxCSRBytes     = 8 << 10  // PKCS #10, DER; RSA-4096 with a few names takes 1.2 KiB
 	MaxFactsBytes   = 32 << 10 // JSON object; large machines have 20 KiB
 
-	// MaxReplyBytes bounds a reply: certificate chain and configuration.
 	MaxReplyBytes = 512 << 10
 )
 
-// Decoding errors. The text around them says what is wrong.
 var (
 	ErrMessage  = errors.New("malformed message")
 	ErrTooLarge = errors.New("message too large")
@@ -75,15 +72,15 @@ func EncodeSealed(key string, encapsulated, ciphertext []byte) []byte {
 	return b
 }
 
-// plain is an [Envelope] decoded in one pass with its body.
+// plain decodes envelope and body in one pass.
 type plain[T any] struct {
 	Version int  `json:"v"`
 	Sealed  bool `json:"sealed"`
 	Body    T    `json:"body"`
 }
 
-// Open decodes an envelope of at most limit bytes and checks its shape. Another version is [ErrVersion] whatever
-// the other members, since a later version may have new ones. Other errors wrap [ErrMessage] or [ErrTooLarge].
+// Open checks the shape of an envelope. Another version is [ErrVersion] whatever the members. Other errors wrap
+// [ErrMessage] or [ErrTooLarge].
 func Open(b []byte, limit int) (*Envelope, error) {
 	if len(b) > limit {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, len(b), limit)
@@ -100,7 +97,7 @@ func Open(b []byte, limit int) (*Envelope, error) {
 	return &e, nil
 }
 
-// checkVersion returns the best error for an envelope that did not decode, or nil.
+// checkVersion returns a better error for an envelope that did not decode, or nil.
 func checkVersion(b []byte) error {
 	var v struct {
 		Version *int `json:"v"`
@@ -148,7 +145,7 @@ type EnrollRequest struct {
 	Agent    string          `json:"agent"` // name and version, for people
 	Boot     string          `json:"boot"`  // random id of the agent's start
 
-	// Continuity proves that the sender also holds an earlier key of the identity; may be nil.
+	// Continuity proves possession of an earlier key; may be nil.
 	Continuity *Continuity `json:"continuity,omitempty"`
 }
 
@@ -158,8 +155,8 @@ type Continuity struct {
 	Signature []byte `json:"signature"`  // see [Sign]
 }
 
-// A RenewRequest asks for a new certificate over the old one's mutual TLS connection. It carries no token.
-// Continuity proves the certificate's key again, so the request is useless on another connection.
+// A RenewRequest comes over the old certificate's mutual TLS connection. Continuity proves its key again, so the
+// request is useless on another connection.
 type RenewRequest struct {
 	ID       string          `json:"id"`       // repeated by the reply; see [NewID]
 	Identity string          `json:"identity"` // the connection's
@@ -168,11 +165,10 @@ type RenewRequest struct {
 	Agent    string          `json:"agent"`
 	Boot     string          `json:"boot"`
 
-	// Continuity is by the old certificate's key, even if the new key is the same.
+	// Continuity is by the old key, even if the new one is the same.
 	Continuity Continuity `json:"continuity"`
 
-	// Certificate is the old certificate in DER, sent if the broker permits the node only renewals: a store in
-	// recovery may have lost it.
+	// Certificate is sent, in DER, by a node that may only renew: the store may have lost it.
 	Certificate []byte `json:"certificate,omitempty"`
 }
 
@@ -182,8 +178,7 @@ func (r *RenewRequest) LogValue() slog.Value {
 		slog.Int("csr_bytes", len(r.CSR)), slog.Int("facts_bytes", len(r.Facts)), slog.String("agent", r.Agent))
 }
 
-// DecodeRenew decodes a renewal, which is never sealed. The error wraps [ErrMessage], [ErrTooLarge], [ErrVersion]
-// or [ErrSealed].
+// DecodeRenew returns an error that wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or [ErrSealed].
 func DecodeRenew(b []byte) (*RenewRequest, error) {
 	r, err := openPlain[RenewRequest](b, MaxMessageBytes)
 	if err != nil {
@@ -204,8 +199,7 @@ func (r *EnrollRequest) LogValue() slog.Value {
 		slog.Int("csr_bytes", len(r.CSR)), slog.Int("facts_bytes", len(r.Facts)), slog.String("agent", r.Agent))
 }
 
-// DecodeEnroll decodes a plain enroll request and checks its shape and sizes. It returns the same errors as
-// [DecodeRenew].
+// DecodeEnroll checks shape and sizes. Errors are as of [DecodeRenew].
 func DecodeEnroll(b []byte) (*EnrollRequest, error) {
 	r, err := openPlain[EnrollRequest](b, MaxMessageBytes)
 	if err != nil {
@@ -221,7 +215,6 @@ func DecodeEnroll(b []byte) (*EnrollRequest, error) {
 	return r, nil
 }
 
-// checkCommon checks what all certificate requests have.
 func checkCommon(id, boot, agent string, csr []byte, facts json.RawMessage) error {
 	switch {
 	case !validID(id):
@@ -254,7 +247,6 @@ type Accepted struct {
 	Serial string `json:"serial"`
 }
 
-// A Refusal tells a node why it was refused and when to retry.
 type Refusal struct {
 	Code       Code   `json:"code"`
 	Message    string `json:"message"` // [Meaning].Public, perhaps with details of the request
@@ -263,7 +255,7 @@ type Refusal struct {
 	Versions   []int  `json:"versions,omitempty"`       // supported, if the version was refused
 }
 
-// Wait returns RetryAfter, at most an hour, so that an unauthenticated reply can only slow a retry.
+// Wait is at most an hour, since a refusal may be unauthenticated.
 func (r *Refusal) Wait() time.Duration {
 	return min(max(time.Duration(r.RetryAfter), 0), 3_600_000) * time.Millisecond
 }
@@ -273,11 +265,10 @@ type Enrolled struct {
 	Serial      string `json:"serial"`      // lower-case hex
 	Certificate string `json:"certificate"` // PEM: leaf first, then the issuing certificates
 
-	// CA is PEM: the trusted roots, the issuing one first, then the cross certificates between them (see
-	// [CheckCross]). While the root changes there are several. A node whose token pins a root accepts another root
-	// only if the pinned one vouches for it, directly or through other roots. The pinned root may then be in
-	// Certificate alone, where it is not trusted. At a renewal, the node's current roots count like the pinned one.
-	// Nodes keep only self-signed certificates as roots.
+	// CA is PEM: the trusted roots, the issuing one first, then cross certificates (see [CheckCross]). A node whose
+	// token pins a root accepts another root only if the pinned one vouches for it, directly or through other
+	// roots. The pinned root may then be in Certificate alone, where it is not trusted. At a renewal, the node's
+	// current roots count like the pinned one. Nodes keep only self-signed certificates as roots.
 	CA string `json:"ca"`
 	Files
 
@@ -319,14 +310,14 @@ func (r *Reply) LogValue() slog.Value {
 	return slog.GroupValue(a...)
 }
 
-// DecodeReply decodes a plain reply of at most [MaxReplyBytes]. It returns the same errors as [DecodeRenew].
+// DecodeReply returns errors as [DecodeRenew] does.
 func DecodeReply(b []byte) (*Reply, error) {
 	r, err := openPlain[Reply](b, MaxReplyBytes)
 	if err != nil {
 		return nil, fmt.Errorf("reply: %w", err)
 	}
 	n := count(r.Refusal != nil, r.Enrolled != nil, r.Applied != nil)
-	// A refusal may answer a request with an unreadable id.
+	// The id of a refused request may be unreadable.
 	if n != 1 || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
 		return nil, fmt.Errorf("reply: %w: id %.80q with %d of refusal, enrolled and applied, want one",
 			ErrMessage, r.ID, n)
@@ -352,7 +343,7 @@ type Applied struct {
 	Signature []byte `json:"signature"` // by the certificate's key over [AppliedDigest]
 }
 
-// DecodeApplied decodes a plain confirmation. It returns the same errors as [DecodeRenew].
+// DecodeApplied returns errors as [DecodeRenew] does.
 func DecodeApplied(b []byte) (*Applied, error) {
 	a, err := openPlain[Applied](b, MaxMessageBytes)
 	if err != nil {
@@ -364,8 +355,8 @@ func DecodeApplied(b []byte) (*Applied, error) {
 	return a, nil
 }
 
-// Digest returns the lower-case hex SHA-256 over a certificate (PEM, as sent) and its files. Each text is preceded
-// by its length, so that encodings are unique.
+// Digest returns the lower-case hex SHA-256 over a certificate (PEM, as sent) and its files. Lengths precede texts,
+// so encodings are unique.
 func Digest(certificate string, f Files) string {
 	var room [4 << 10]byte // avoids an allocation for two certificates and a small configuration
 	b := room[:0]

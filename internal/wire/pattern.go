@@ -7,12 +7,10 @@ import (
 	"strings"
 )
 
-// ErrPattern means an invalid identity pattern.
 var ErrPattern = errors.New("not a valid identity pattern")
 
-// A Pattern selects identities in tokens, allow-lists and signers' limits. It matches label by label, so
-// `web*.example.net` does not cover web1.evil.example.net. Within a label `*` matches any characters and `?` one.
-// `**` as the first label matches one or more labels. `*` alone matches every identity.
+// A Pattern selects identities label by label: `web*.example.net` does not cover web1.evil.example.net. `*` matches
+// any characters and `?` one; `**` as first label matches one or more labels, and `*` alone everything.
 type Pattern string
 
 // ParsePattern returns s as a pattern. The error wraps [ErrPattern].

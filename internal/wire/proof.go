@@ -12,19 +12,17 @@ import (
 	"fmt"
 )
 
-// ErrProof means that a signature is invalid.
 var ErrProof = errors.New("signature does not verify")
 
 // maxRSABytes equals package ca's limit for nodes.
 const maxRSABytes = 4096 / 8
 
-// AppliedDigest is what the certificate's key signs to confirm that certificate and configuration are on disk.
+// AppliedDigest is what the certificate's key signs to confirm an offer.
 func AppliedDigest(identity, serial, digest string) [sha256.Size]byte {
 	return sha256.Sum256([]byte("muster applied v1\n" + identity + "\n" + serial + "\n" + digest + "\n"))
 }
 
-// ContinuityDigest is what an earlier key signs to pass an identity to the key in csr. It is good for this request
-// only.
+// ContinuityDigest is what an earlier key signs to pass an identity to the key in csr.
 func ContinuityDigest(requestID, identity string, csr []byte) [sha256.Size]byte {
 	sum := sha256.Sum256(csr)
 	return sha256.Sum256([]byte("muster continuity v1\n" + requestID + "\n" + identity + "\n" + string(sum[:])))
@@ -43,8 +41,7 @@ func SignContinuity(key crypto.Signer, requestID, identity string, csr []byte) (
 	return &Continuity{PublicKey: spki, Signature: signature}, nil
 }
 
-// Sign makes ECDSA signatures in ASN.1, RSA in PKCS #1 v1.5 with SHA-256, and Ed25519 over the digest as its
-// message.
+// Sign makes ECDSA signatures in ASN.1, RSA in PKCS #1 v1.5 with SHA-256; Ed25519 signs the digest.
 func Sign(key crypto.Signer, digest [sha256.Size]byte) ([]byte, error) {
 	opts := crypto.SignerOpts(crypto.SHA256)
 	if _, ok := key.Public().(ed25519.PublicKey); ok {
@@ -66,7 +63,7 @@ func CheckSignature(pub crypto.PublicKey, digest [sha256.Size]byte, sig []byte) 
 	case ed25519.PublicKey:
 		ok = ed25519.Verify(k, digest[:], sig)
 	case *rsa.PublicKey:
-		// With a key of 300,000 bits, which fits a message, one check takes seconds.
+		// A message fits a key of 300,000 bits, with which a check takes seconds.
 		if k.Size() > maxRSABytes {
 			return fmt.Errorf("%w: RSA of %d bits, limit %d", ErrProof, 8*k.Size(), 8*maxRSABytes)
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A Role is what a certificate permits: the first path element of its SPIFFE ID.
+// A Role is the first path element of a certificate's SPIFFE ID.
 type Role string
 
 // A certificate has exactly one role.
@@ -19,7 +19,6 @@ const (
 	RoleOperator    Role = "operator"
 )
 
-// ErrRole means that a certificate has no valid role of this installation.
 var ErrRole = errors.New("certificate names no role of this installation")
 
 // RoleURI returns the SPIFFE ID spiffe://<trust domain>/<role>/<name>.
@@ -27,8 +26,7 @@ func RoleURI(trustDomain string, role Role, name string) *url.URL {
 	return &url.URL{Scheme: "spiffe", Host: trustDomain, Path: "/" + string(role) + "/" + name}
 }
 
-// RoleOf reads role and name from cert's only URI. The caller must have verified the chain. The error wraps
-// [ErrRole].
+// RoleOf reads cert's only URI. It verifies no chain. The error wraps [ErrRole].
 func RoleOf(cert *x509.Certificate, trustDomain string) (Role, string, error) {
 	if len(cert.URIs) != 1 {
 		return "", "", fmt.Errorf("%w: %d URIs, want 1", ErrRole, len(cert.URIs))

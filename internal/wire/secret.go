@@ -2,10 +2,9 @@ package wire
 
 import "log/slog"
 
-// Secret is text that must not reach a log or error message, such as a token or password. Printing it shows only
-// whether it is empty; string(s) returns the text.
+// Secret must not reach a log or error message. Printing shows only whether it is empty.
 //
-// slog's JSON handler encodes a struct that holds a Secret with its text: such structs need a LogValue.
+// slog's JSON handler encodes a struct's Secret fields with their text: such structs need a LogValue.
 type Secret string
 
 // LogValue implements [slog.LogValuer].

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Subjects of version 1. The provisioning account may publish the first two. A node in the fleet account is limited
-// to subjects that end in its [Identity.SubjectToken].
+// Subjects of version 1. The provisioning account may publish the first two. A node in the fleet account has only
+// subjects with its [Identity.SubjectToken].
 const (
 	// SubjectEnroll is for enroll requests.
 	SubjectEnroll = "muster.v1.enroll"
@@ -15,7 +15,7 @@ const (
 	// SubjectApplied is for confirmations.
 	SubjectApplied = "muster.v1.applied"
 
-	// SubjectRenew is for renewals over the old certificate's mutual TLS connection; fleet account only.
+	// SubjectRenew is for renewals; fleet account only.
 	SubjectRenew = "muster.v1.renew"
 
 	// QueueProvisioners is the queue group for the subjects above.
@@ -32,7 +32,7 @@ const (
 	AllRegistration = subjectRegistration + "*"
 )
 
-// EventTypes are the last tokens of event subjects. There are no other types, because the store keeps every subject in
+// EventTypes are last tokens of event subjects. There are no other types, because the store keeps every subject in
 // memory.
 var EventTypes = []string{"startup", "alive", "provisioned", "shutdown"}
 
@@ -58,7 +58,7 @@ func ValidConnectionName(s string) bool {
 // InboxPrefix is the only inbox of a connection, without the trailing dot.
 func InboxPrefix(name string) string { return "_INBOX." + name }
 
-// NewID returns 22 random base64url characters. The first is no dash, so that an id can stand on a command line.
+// NewID returns 22 random base64url characters, the first no dash, for command lines.
 func NewID() string {
 	var b [17]byte
 	for {

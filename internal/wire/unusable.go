@@ -6,25 +6,22 @@ import (
 	"unicode"
 )
 
-// A node that cannot use an offer says so in an [Applied], the only message of version 1 that every node may send
-// and sign. Its digest is then a mark, the offer's digest and the reason.
+// A node that cannot use an offer says so in an [Applied]: its digest is then a mark, the offer's digest and the
+// reason.
 
 const unusablePrefix = "unusable:"
 
-// MaxUnusableBytes bounds the reason.
 const MaxUnusableBytes = 512
 
-// quoted matches foreign text in errors.
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"?`)
 
-// Unusable returns the Digest of an [Applied] that reports an unusable offer. Quoted text is removed from why,
-// because it may be a value of the configuration.
+// Unusable returns the Digest of such an [Applied]. Quoted text is removed, because it may be a value of the
+// configuration.
 func Unusable(digest, why string) string {
 	return unusablePrefix + digest + ":" + oneLine(quoted.ReplaceAllString(why, `"…"`))
 }
 
-// Unusable reports whether a reports an unusable offer, and returns the offer's digest and the node's reason in one
-// line.
+// Unusable returns the offer's digest and the node's reason in one line.
 func (a *Applied) Unusable() (digest, why string, is bool) {
 	rest, is := strings.CutPrefix(a.Digest, unusablePrefix)
 	if !is {

@@ -6,7 +6,6 @@ import (
 	"muster/internal/wire"
 )
 
-// A connection is in exactly one account; see accountsConfig.
 const (
 	// AccountProvisioning is for nodes with only a token.
 	AccountProvisioning = "PROVISIONING"
@@ -17,12 +16,10 @@ const (
 	// AccountMuster is for provisioners; only it has JetStream.
 	AccountMuster = "MUSTER"
 
-	// AccountSystem is nats-server's own. Provisioners with external servers use it; an embedded broker admits no
-	// client.
+	// AccountSystem is nats-server's own, used to watch external servers.
 	AccountSystem = "SYS"
 )
 
-// allCommands covers [wire.CommandSubject] of every node.
 const allCommands = "muster.v1.command.*"
 
 // Limits per connection. An agent needs two or three.
@@ -31,22 +28,20 @@ const (
 	maxFleetSubscriptions        = 16
 )
 
-// How long a broker remembers a reply subject, at 350 bytes each; the default is two minutes. One connection can
-// cause 50,000 a second (measured).
+// How long a broker keeps a reply subject of 350 bytes; the default is two minutes. One connection can cause 50,000
+// a second (measured).
 const (
 	// requestThreshold is natsapi.Config.Timeout.
 	requestThreshold = "30s"
-	// eventThreshold is for events and registration data, which get no reply.
-	eventThreshold = "100ms"
+	eventThreshold   = "100ms"
 )
 
 func maxProvisioning(maxConnections int) int { return max(1, maxConnections*2/3) }
 
 // accountsConfig returns the accounts in nats-server's language.
 //
-// All crossings are services; share tells the responder which client asks. Over an exported stream a node's answer
-// to a command would stay in FLEET. An event over a stream could name a reply subject in MUSTER, such as another
-// node's record, and JetStream replies there when overrun.
+// All crossings are services. Over a stream a node's reply to a command would stay in FLEET, and an event could
+// name a reply subject in MUSTER, where JetStream replies when overrun. share names the client to the responder.
 //
 // users adds members to accounts. Without store, the streams are elsewhere.
 func accountsConfig(provisioning int, store bool, users map[string]string) string {

@@ -17,7 +17,6 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Errors of a [Broker]'s life.
 var (
 	// ErrNotRunning means that the broker is not started, or stopped.
 	ErrNotRunning = errors.New("broker is not running")
@@ -29,7 +28,6 @@ var (
 	ErrStoreInUse = errors.New("store directory is in use by another broker")
 )
 
-// reconnectWait is short because the connection stays inside the process.
 const reconnectWait = 100 * time.Millisecond
 
 // A Broker is a NATS server in this process. It is safe for concurrent use.
@@ -53,7 +51,7 @@ type Broker struct {
 	cancel context.CancelFunc // cancels pending calls of the gate
 }
 
-// New lists everything wrong with cfg. It starts no goroutine and touches no file.
+// New lists everything wrong with cfg and starts nothing.
 func New(cfg Config) (*Broker, error) {
 	var errs []error
 	bad := func(err error) {
@@ -94,7 +92,7 @@ func New(cfg Config) (*Broker, error) {
 // SetCertificate affects new connections only.
 func (b *Broker) SetCertificate(c tls.Certificate) { b.certificate.Store(&c) }
 
-// URL is nats://host:port as this machine reaches it, or "" unless running.
+// URL is nats://host:port for this machine, or "" unless running.
 func (b *Broker) URL() string {
 	s, err := b.running()
 	if err != nil {
@@ -122,7 +120,7 @@ func reachable(host, port string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Connect returns an unrestricted connection to [AccountMuster], which reconnects until closed. Close it before
+// Connect returns an unrestricted connection to [AccountMuster]. It reconnects until closed; close it before
 // [Broker.Stop].
 func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 	s, err := b.running()

@@ -21,22 +21,19 @@ import (
 	"muster/internal/wire"
 )
 
-// calloutQueue shares callout requests among provisioners.
 const calloutQueue = "muster-callout"
 
 const (
-	// calloutWorkersPerCore bounds the answers in flight (see awaitDelivery). With a broker 50 ms away, 16 workers
-	// answered 300 a second, 64 1,030, and 128 1,220.
+	// calloutWorkersPerCore bounds the answers in flight. With a broker 50 ms away, 16 workers answered 300 a
+	// second, 64 1,030, 128 1,220.
 	calloutWorkersPerCore = 64
 	maxCalloutsWaiting    = 4096
 
-	// maxCalloutWait is how old a request may be when a worker takes it. A broker drops its client after 5 s. In a
-	// storm of 20,000 nodes every request waits that long: with 4 s nearly all answers came too late and it never
-	// ended, with 1 s it took two minutes (make chaos).
+	// maxCalloutWait is a request's age limit. Brokers drop a client after 5 s, and under overload every request
+	// waits this long: with 4 s a storm of 20,000 nodes never ended, with 1 s it took two minutes (make chaos).
 	maxCalloutWait = time.Second
 )
 
-// callout answers the auth callout of brokers with the gate.
 type callout struct {
 	gate    *Gate
 	issuer  nkeys.KeyPair
@@ -60,7 +57,7 @@ type calloutRequest struct {
 	since time.Time
 }
 
-// run answers until ctx is done, then finishes the requests received. It returns after the last answer has left.
+// run answers until ctx is done, then finishes the requests received.
 func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	requests := make(chan calloutRequest, maxCalloutsWaiting)
 	put := func(m *nats.Msg) {
@@ -93,16 +90,15 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	return errors.Join(err, nc.FlushTimeout(admitTimeout))
 }
 
-// awaitDelivery waits until the connected broker has read the answer. Otherwise unread answers pile up where their
-// age is not checked.
+// awaitDelivery waits until the broker has read the answer, so that requests wait where their age is checked.
 func awaitDelivery(ctx context.Context, nc *nats.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
 	_ = nc.FlushWithContext(ctx) // an error means that the broker and its clients are gone
 }
 
-// answer reports whether it answered. Answering twice is harmless, since the broker takes the first answer; so is
-// not answering, since the client reconnects.
+// answer reports whether it answered. Repeating or omitting an answer is harmless: the broker takes the first, and
+// the client reconnects.
 func (c *callout) answer(ctx context.Context, q calloutRequest) bool {
 	waited := time.Since(q.since) // the gate's clock may jump
 	if waited > maxCalloutWait {
@@ -145,7 +141,7 @@ func (c *callout) respond(q calloutRequest, response *jwt.AuthorizationResponseC
 	return q.Respond(sealed)
 }
 
-// open decrypts a request. A request in clear gets no answer: it exposes the token between brokers.
+// open refuses requests in clear, which expose the token between brokers.
 func (c *callout) open(data []byte, broker string) (*jwt.AuthorizationRequestClaims, error) {
 	if broker == "" {
 		return nil, errors.New("the request is not encrypted: set auth_callout's xkey as `muster broker config` does")
@@ -176,14 +172,13 @@ func (c *callout) admit(ctx context.Context, request *jwt.AuthorizationRequestCl
 	u.Name = cmp.Or(p.Nkey, admission.User)
 	u.Permissions = userPermissions(admission)
 	if !admission.Deadline.IsZero() {
-		// Brokers use the real clock, the gate uses ours, and NATS counts whole seconds.
+		// Brokers use the real clock and whole seconds.
 		left := max(admission.Deadline.Sub(c.gate.cfg.Now()), time.Second)
 		u.Expires = time.Now().Add(left).Unix()
 	}
 	return u.Encode(c.issuer)
 }
 
-// userPermissions returns no permissions for everything allowed.
 func userPermissions(a *Admission) (p jwt.Permissions) {
 	p.Pub.Allow, p.Sub.Allow = a.Publish, a.Subscribe
 	if a.Responses > 0 {

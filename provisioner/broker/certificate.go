@@ -13,7 +13,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// certificate rechecks validity, usage and role by the gate's clock; TLS verified chain and key.
+// certificate checks validity, usage and role by the gate's clock; TLS verified chain and key.
 func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, *Denied) {
 	deadline, err := g.checkChain(p.Certificates)
 	if err != nil {
@@ -84,7 +84,7 @@ func certificateOf(c *x509.Certificate) Certificate {
 	return Certificate{Serial: ca.Serial(c), SHA256: hex.EncodeToString(sum[:])}
 }
 
-// checkChain returns when the first certificate of a chain expires.
+// checkChain returns the first expiry in a chain.
 func (g *Gate) checkChain(chain []*x509.Certificate) (time.Time, error) {
 	now, deadline := g.cfg.Now(), chain[0].NotAfter
 	for _, cert := range chain {

@@ -13,7 +13,6 @@ import (
 // admitTimeout is below the time-out of connecting clients.
 const admitTimeout = 4 * time.Second
 
-// authentication asks the gate for nats-server.
 type authentication struct {
 	b        *Broker
 	life     context.Context            // ends with the broker
@@ -42,8 +41,8 @@ func (a *authentication) admit(ctx context.Context, c server.ClientAuthenticatio
 		return err
 	}
 	a.register(c, admission)
-	// The node may be revoked after the decision, while Recheck lists connections without this one. Recheck counts
-	// before it lists, so it finds the connection or the count has changed.
+	// Recheck may list connections after the decision and before this registration. It counts before it lists, so
+	// it finds the connection or the count has changed.
 	if admission.Account == AccountFleet && a.b.rechecks.Load() != rechecks {
 		_, err = a.b.gate.Authorize(ctx, p)
 	}
@@ -57,7 +56,7 @@ func (a *authentication) register(c server.ClientAuthentication, admission *Admi
 		Permissions: permissions(admission),
 	}
 	if !admission.Deadline.IsZero() {
-		// The server's timer uses the real clock, the gate uses ours.
+		// The server's timer uses the real clock.
 		u.ConnectionDeadline = time.Now().Add(admission.Deadline.Sub(a.b.cfg.Gate.Now()))
 	}
 	c.RegisterUser(u)

@@ -18,33 +18,32 @@ const (
 	// DefaultMaxConnections fits the usual limit of 20,000 file descriptors.
 	DefaultMaxConnections = 18_000
 
-	// handshake bounds TLS, and then CONNECT. When 5,000 clients reconnect at once, two cores need 4.6 s.
+	// handshake bounds TLS, and then CONNECT. 5,000 clients at once need 4.6 s on two cores.
 	handshake = 5 * time.Second
 )
 
 // Config configures [New].
 type Config struct {
-	// Listen is "127.0.0.1:4222"; port 0 or -1 takes any. Required.
+	// Listen is host:port; port 0 or -1 takes any. Required.
 	Listen string
 
-	// WebSocket adds a port for nodes behind a proxy. Optional.
+	// WebSocket is optional.
 	WebSocket WebSocketConfig
 
 	// StoreDir is made with mode 0700 if missing. Required.
 	StoreDir string
 
-	// MaxStoreBytes must be below the free space: a full disk stops all writes until a restart. Zero means three
-	// quarters of the free space.
+	// MaxStoreBytes must be below the free space, since a full disk stops all writes until a restart. Zero means
+	// three quarters of the free space.
 	MaxStoreBytes int64
 
-	// Unsynced acknowledges writes before they are on disk, for a store that is synced at the end or discarded.
+	// Unsynced acknowledges before writes are on disk, for a store that is synced at the end.
 	Unsynced bool
 
-	// Certificate has its chain up to the root, so that a client that knows only the root's hash can verify it.
-	// Without one there is no TLS until [Broker.SetCertificate].
+	// Certificate includes the root, for clients that know only its hash. Optional: see [Broker.SetCertificate].
 	Certificate tls.Certificate
 
-	// ClientCAs are the roots for client certificates. Required.
+	// ClientCAs are required.
 	ClientCAs *x509.CertPool
 
 	Gate GateConfig
@@ -52,7 +51,7 @@ type Config struct {
 	// MaxConnections defaults to [DefaultMaxConnections].
 	MaxConnections int
 
-	// Refused is called for each refused connection, without secrets. It must not block. Optional.
+	// Refused gets each refused connection without secrets. It must not block. Optional.
 	Refused func(ctx context.Context, p Presented, d *Denied)
 
 	// Log is optional.

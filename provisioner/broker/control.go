@@ -16,7 +16,6 @@ import (
 	"muster/internal/wire"
 )
 
-// Subjects of [AccountSystem].
 const (
 	connzSubject  = "$SYS.REQ.SERVER.PING.CONNZ"
 	jszSubject    = "$SYS.REQ.SERVER.PING.JSZ"
@@ -26,14 +25,13 @@ const (
 	controlInbox = "_INBOX.muster"
 )
 
-// Permissions of provisioners in [AccountSystem].
 var (
 	systemPublish   = [...]string{connzSubject, jszSubject, fmt.Sprintf(kickSubject, "*")}
 	systemSubscribe = [...]string{controlInbox + ".>", statszSubject}
 )
 
 const (
-	// A server that is silent for serverSilence, 3.5 status messages, is no longer expected to answer.
+	// serverSilence is 3.5 status messages.
 	serverSilence = 35 * time.Second
 
 	// answerTimeout is for known servers, answerGap for servers that are not known yet. An answer takes 2 ms.
@@ -41,12 +39,11 @@ const (
 	answerGap     = 100 * time.Millisecond
 
 	// connectionsPage entries are 1.1 KB each, from all servers at once; a client with 64 MiB pending is dropped.
-	// Pages overlap, because entries move up when connections end.
+	// Entries move up when connections end, so pages overlap.
 	connectionsPage = 8 << 10
 	pageOverlap     = 64
 )
 
-// control is a connection to the system account.
 type control struct {
 	nc       *nats.Conn
 	appeared func() // called when an unknown server appears; may be nil
@@ -161,7 +158,7 @@ func (c *control) nextAnswer(ctx context.Context, sub *nats.Subscription, answer
 	return sub.NextMsgWithContext(ctx)
 }
 
-// connections lists connections of a node, or of all if node is empty, page by page.
+// connections lists connections of a node, or of all if node is empty.
 func (c *control) connections(ctx context.Context, node wire.Identity, each func([]connection)) error {
 	options := connzOptions(node, c.page)
 	for {

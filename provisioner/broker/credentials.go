@@ -14,7 +14,6 @@ import (
 // ErrKey means a seed of the wrong form. Its text never contains the seed.
 var ErrKey = errors.New("not a key of this kind")
 
-// Forms of seeds, for error texts.
 const (
 	wantUser   = "the seed of a user nkey (SU...)"
 	wantIssuer = "the seed of an account nkey (SA...)"
@@ -45,7 +44,7 @@ func parseSeed(secret wire.Secret, kind nkeys.PrefixByte, want string) (nkeys.Ke
 	return key, nil
 }
 
-// Keys let their holder admit any client. All but Routes are seeds of nkeys.
+// Keys let their holder admit any client.
 type Keys struct {
 	// Issuer signs admissions.
 	Issuer wire.Secret
@@ -53,11 +52,11 @@ type Keys struct {
 	// XKey decrypts callout requests, which hold tokens.
 	XKey wire.Secret
 
-	// Provisioner and System log in to the accounts MUSTER and SYS.
+	// Provisioner and System log in to MUSTER and SYS.
 	Provisioner wire.Secret
 	System      wire.Secret
 
-	// Routes is the password between servers of a cluster. A certificate would not do: every node has one.
+	// Routes is the password between servers of a cluster. A certificate would not do, since every node has one.
 	Routes wire.Secret
 }
 

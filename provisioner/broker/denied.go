@@ -7,7 +7,6 @@ import (
 	"muster/internal/wire"
 )
 
-// Causes of refusals.
 var (
 	// ErrCredentials means neither token nor certificate.
 	ErrCredentials = errors.New("no usable credentials")
@@ -15,7 +14,7 @@ var (
 	// ErrName means a bad CONNECT name; see [wire.ValidConnectionName].
 	ErrName = errors.New("connection name is not 22 base64url characters")
 
-	// ErrCertificate means an expired certificate, or one of another role, form or installation.
+	// ErrCertificate means an expired certificate, or of another role or installation.
 	ErrCertificate = errors.New("certificate is not admitted here")
 
 	// ErrToken means a token too large or expired.
@@ -25,7 +24,7 @@ var (
 	ErrNkey = errors.New("nkey not proven")
 )
 
-// Denied says why a connection is refused. The client sees only "Authorization Violation".
+// Denied says why a connection is refused. The client is not told.
 type Denied struct {
 	Code wire.Code
 
@@ -50,7 +49,7 @@ func (n *NotAdmitted) Error() string {
 
 func (n *NotAdmitted) Unwrap() error { return n.Err }
 
-// deny prefers the *Denied that err wraps, so that functions of [GateConfig] choose the code.
+// deny prefers a *Denied that err wraps.
 func deny(code wire.Code, err error) *Denied {
 	var d *Denied
 	if errors.As(err, &d) {

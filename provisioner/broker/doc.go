@@ -4,15 +4,11 @@
 // One port takes plain, TLS and mutual TLS connections, because a new node has no certificate yet. [Gate.Authorize]
 // chooses the account:
 //
-//   - with a token: [AccountProvisioning], to publish enroll requests and confirmations and read its own inbox;
-//   - with a node's certificate: [AccountFleet], limited to its own subjects, confirmations and renewals;
-//   - with a provisioner's certificate, or from inside the process ([Broker.Connect]): [AccountMuster], with
-//     JetStream.
+//   - with a token: [AccountProvisioning], for enroll requests, confirmations and its own inbox;
+//   - with a node's certificate: [AccountFleet], for its own subjects, confirmations and renewals;
+//   - with a provisioner's certificate, or by [Broker.Connect]: [AccountMuster].
 //
-// Accounts share only the subjects listed in accounts.go. Requests that cross into MUSTER carry a Nats-Request-Info
-// header, which the server writes and a client cannot forge.
-//
-// NATS does not check the reply subject of a request. A client can aim a provisioner's genuine reply at another
-// node's inbox or command subject. So match replies to requests by id, obey no command without a reply subject, and
-// never answer an event.
+// Requests that cross into MUSTER carry a Nats-Request-Info header, which a client cannot forge. NATS does not
+// check reply subjects: a client can aim a genuine reply at another node's inbox or command subject. So match
+// replies to requests by id, obey no command without a reply subject, and never answer an event.
 package broker

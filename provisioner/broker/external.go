@@ -19,7 +19,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// dialTimeout bounds one attempt. Restarting servers accept connections before they answer.
+// dialTimeout allows for servers that accept connections before they answer.
 const dialTimeout = 5 * time.Second
 
 // A hanging server is left after three pings.
@@ -30,10 +30,10 @@ const (
 
 // ExternalConfig configures [NewExternal].
 type ExternalConfig struct {
-	// URLs are nats:// or tls://host:port, comma separated; one reachable server is enough. Required.
+	// URLs are nats:// or tls://host:port, comma separated. Required.
 	URLs string
 
-	// TLS is optional; without it connections are in clear. The caller may change what its functions return.
+	// TLS is optional; without it connections are in clear.
 	TLS *tls.Config
 
 	// Keys are required, all of them.
@@ -41,11 +41,11 @@ type ExternalConfig struct {
 
 	Gate GateConfig
 
-	// Refused is called for each refused connection, without secrets. It must not block. Optional.
+	// Refused gets each refused connection without secrets. It must not block. Optional.
 	Refused func(ctx context.Context, p Presented, d *Denied)
 
-	// Appeared is called when a server appears or returns after silence: it may have connections to drop. It must
-	// not block. Optional.
+	// Appeared is called when a server may have connections to drop: it is new or returns. It must not block.
+	// Optional.
 	Appeared func()
 
 	// Fault returns why callout requests must go to other provisioners. It must not block. Optional.
@@ -55,8 +55,8 @@ type ExternalConfig struct {
 	Log *slog.Logger
 }
 
-// External is a NATS server or cluster outside this process, configured by [ServerConfig.Text]. Provisioners share
-// its auth callout. It is safe for concurrent use.
+// External is a NATS server or cluster configured by [ServerConfig.Text]. Provisioners share its auth callout. It
+// is safe for concurrent use.
 type External struct {
 	// Set by NewExternal, then read-only.
 	cfg     ExternalConfig
@@ -70,7 +70,7 @@ type External struct {
 	control *control // guarded by mu; nil unless started
 }
 
-// NewExternal lists everything wrong with cfg. It does not connect.
+// NewExternal lists everything wrong with cfg.
 func NewExternal(cfg ExternalConfig) (*External, error) {
 	var errs []error
 	bad := func(what string, err error) {
@@ -134,8 +134,7 @@ func allLoopback(urls string) bool {
 	return true
 }
 
-// Start retries until a server answers and all answering servers sync writes, or ctx is done. The error may wrap
-// [ErrMisconfigured] or [ErrNotSynced].
+// Start retries until a server answers, or ctx is done. The error may wrap [ErrMisconfigured] or [ErrNotSynced].
 func (e *External) Start(ctx context.Context) error {
 	if e.cfg.TLS == nil && !allLoopback(e.cfg.URLs) {
 		e.log.WarnContext(ctx, "connections to brokers are not encrypted: use tls:// in broker.url",
@@ -236,8 +235,8 @@ func (e *External) connect(ctx context.Context, name string, opts ...nats.Option
 	return nc, nil
 }
 
-// Authenticate answers callout requests until ctx is done, finishes those received and returns nil. Start it once
-// the gate has its data. ready, if not nil, is called when requests are accepted or Fault prevents that.
+// Authenticate answers callout requests until ctx is done and finishes those received. Start it once the gate has
+// its data. ready may be nil; it is called when requests are accepted or Fault prevents that.
 func (e *External) Authenticate(ctx context.Context, ready func()) error {
 	nc, err := e.connect(ctx, "provisioner callout")
 	if err != nil {

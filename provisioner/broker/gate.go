@@ -12,10 +12,9 @@ import (
 	"muster/internal/wire"
 )
 
-// TokenConnection bounds a connection with a token. A node that waits for approval reconnects.
+// TokenConnection bounds a connection with a token; a node that waits reconnects.
 const TokenConnection = 10 * time.Minute
 
-// A node replies to a command at once and works afterwards.
 const (
 	commandResponses   = 1
 	commandResponseTTL = 10 * time.Second
@@ -30,14 +29,14 @@ type Presented struct {
 	Signature string // the session's signature of Nonce
 	Nonce     string // the broker's challenge
 
-	// Certificates is the chain as TLS verified it for client authentication, leaf first; may be nil.
+	// Certificates is the client's chain, leaf first; may be nil.
 	Certificates []*x509.Certificate
 
 	Address   string // of the client, host:port; for people
 	InProcess bool
 }
 
-// LogValue omits secrets and whatever a client put into the wrong field.
+// LogValue omits secrets.
 func (p Presented) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("address", p.Address), slog.String("name", truncate(p.Name)),
 		slog.Bool("token", p.Token != ""), slog.Int("certificates", len(p.Certificates)))
@@ -51,22 +50,21 @@ func (p Presented) withoutSecrets() Presented {
 	return p
 }
 
-// Admission is what a connection may do, and until when.
 type Admission struct {
 	Account string
 
-	// User is reported with each request: an identity in FLEET, "provisioning", a provisioner's name, or "muster".
+	// User is an identity in FLEET, "provisioning", a provisioner's name, or "muster".
 	User string
 
-	// Publish and Subscribe list the subjects allowed; in [AccountMuster], where all are, they are empty.
+	// Publish and Subscribe are empty in [AccountMuster], where all subjects are allowed.
 	Publish   []string
 	Subscribe []string
 
-	// Responses is how many replies to a received message are allowed, within ResponseTTL.
+	// Responses is how many replies to a message are allowed, within ResponseTTL.
 	Responses   int
 	ResponseTTL time.Duration
 
-	// Deadline ends the connection. Zero means never.
+	// Deadline is zero for no end.
 	Deadline time.Time
 }
 
@@ -75,19 +73,18 @@ type GateConfig struct {
 	// TrustDomain is required.
 	TrustDomain string
 
-	// VerifyToken returns when a token expires, or zero. Size and connection name are already checked. A sealed
-	// token ([seal.IsSealedToken]) comes with an Nkey, which is reported instead of [Admission.User], so
-	// VerifyToken must check its proof ([seal.Opener.OpenToken]). An error refuses as [wire.CodeTokenInvalid]
-	// unless it wraps a *[Denied]; it must not contain the token. Called concurrently. Required.
+	// VerifyToken returns when a token expires, or zero. With a sealed token it must check the proof of Nkey
+	// ([seal.Opener.OpenToken]), which is reported instead of [Admission.User]. An error refuses as
+	// [wire.CodeTokenInvalid] unless it wraps a *[Denied]; it must not contain the token. Called concurrently.
+	// Required.
 	VerifyToken func(p Presented) (expires time.Time, err error)
 
-	// AdmitNode returns nil only for a node's current or next certificate on record, when it connects and in
-	// Recheck. An error refuses as [wire.CodeDenied] unless it wraps a *[Denied]. Called concurrently, with a
-	// deadline. Required.
+	// AdmitNode returns nil only for a node's current or next certificate on record. An error refuses as
+	// [wire.CodeDenied] unless it wraps a *[Denied]. Called concurrently, with a deadline, also by Recheck.
+	// Required.
 	AdmitNode func(ctx context.Context, id wire.Identity, c Certificate) error
 
-	// AdmitReturning decides, as AdmitNode does, about a node refused with [wire.CodeNotIssued]; nil admits it only
-	// to request a renewal. Optional.
+	// AdmitReturning may admit a node refused with [wire.CodeNotIssued], only to request a renewal. Optional.
 	AdmitReturning func(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error
 
 	// Now defaults to [time.Now].
@@ -111,7 +108,7 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 }
 
 // Authorize returns a *[Denied] as its error. A certificate decides alone: with a fallback to the token, a node
-// could be made to give up its identity unnoticed. A node whose certificate expired reconnects with only its token.
+// could be made to give up its identity unnoticed.
 func (g *Gate) Authorize(ctx context.Context, p Presented) (*Admission, error) {
 	var a *Admission
 	var d *Denied
@@ -143,7 +140,7 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 	case p.Nkey != "" && !sealed(p):
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: beside a token that is not sealed", ErrNkey)}
 	case p.Nkey == "" && sealed(p):
-		// Nothing ties it to this connection: it may be a recorded one.
+		// It may be a recorded token.
 		err := fmt.Errorf("%w: sealed token without the name of its session", ErrNkey)
 		return nil, &Denied{wire.CodeSealedInvalid, err}
 	}

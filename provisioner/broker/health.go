@@ -13,7 +13,7 @@ import (
 
 var (
 	// ErrStoreFailed means a failed write or a replaced directory. nats-server then shows data that is not on disk:
-	// exit without [Broker.Stop] and start again.
+	// exit without [Broker.Stop].
 	ErrStoreFailed = errors.New("the store has failed")
 
 	// ErrStoreDamaged means an unreadable stream. Restarting does not help.
@@ -23,15 +23,15 @@ var (
 const (
 	healthEvery = time.Second
 
-	// slowAfter is long, since a check waits for the lock of a stream being written.
+	// slowAfter allows for the lock of a stream being written.
 	slowAfter = 5 * time.Second
 
 	// maxBusyChecks of a millisecond each make five seconds.
 	maxBusyChecks = 5000
 )
 
-// Watch returns [ErrStoreFailed] after two failed checks in a row, a second apart, and nil when ctx is done. slow
-// gets an error while a check hangs, and nil when it ends; it must not block.
+// Watch returns [ErrStoreFailed] after two failed checks, a second apart, and nil when ctx is done. slow gets an
+// error while a check hangs, then nil; it must not block.
 func (b *Broker) Watch(ctx context.Context, slow func(error)) error {
 	return watchHealth(ctx, func() error {
 		b.mu.Lock()
@@ -65,7 +65,6 @@ func watchHealth(ctx context.Context, health func() error, slow func(error)) err
 	}
 }
 
-// checkHealth's goroutine ends when the disk answers.
 func checkHealth(ctx context.Context, health func() error, slow func(error)) error {
 	done := make(chan error, 1)
 	go func() { done <- health() }()
@@ -84,7 +83,7 @@ func checkHealth(ctx context.Context, health func() error, slow func(error)) err
 	}
 }
 
-// storeFailed takes a file of the directory that was opened at startup. An empty account means all.
+// storeFailed takes a file of the directory opened at startup. An empty account means all.
 func storeFailed(s *server.Server, account string, opened *os.File) error {
 	mine, err := opened.Stat()
 	if err != nil {
@@ -102,13 +101,11 @@ func storeFailed(s *server.Server, account string, opened *os.File) error {
 	return nil // the next check decides
 }
 
-// errBusy means no answer within a millisecond.
 var errBusy = errors.New("the server was busy")
 
 // isWriteError selects errors that last; a new stream or a replica that is behind passes.
 func isWriteError(e server.HealthzError) bool { return strings.Contains(e.Error, "write error") }
 
-// healthOf returns the errors that counts selects, or [errBusy].
 func healthOf(s *server.Server, account string, counts func(server.HealthzError) bool) error {
 	var errs []error
 	for _, e := range s.Healthz(&server.HealthzOptions{Account: account, Details: true}).Errors {
@@ -122,8 +119,8 @@ func healthOf(s *server.Server, account string, counts func(server.HealthzError)
 	return errors.Join(errs...)
 }
 
-// checkDamage returns [ErrStoreDamaged] if a stream is unreadable. A new stream in its place would hide the loss,
-// so call it before creating any.
+// checkDamage returns [ErrStoreDamaged] if a stream is unreadable. Call it before creating a stream, which would
+// hide the loss.
 func checkDamage(s *server.Server, account string) error {
 	counts := func(e server.HealthzError) bool { return !s.JetStreamIsClustered() || isWriteError(e) }
 	err := errBusy

@@ -11,10 +11,9 @@ import (
 	"muster/internal/disk"
 )
 
-// nats-server writes an index beside a stream's blocks, every two minutes and at shutdown, and trusts it at
-// startup. If a disk was unmounted and mounted again meanwhile, the index says that there are no messages, and the
-// next server has none (v2.15.2; TestADiskThatIsAway). So an index counts only after a clean shutdown; otherwise
-// the synced blocks are read.
+// nats-server writes an index beside a stream's blocks and trusts it at startup. After a disk was unmounted and
+// mounted again, the index said that there are no messages (v2.15.2; TestADiskThatIsAway). So an index counts only
+// after a clean shutdown.
 const (
 	indexFile = "index.db" // v2.15.3, streamStreamStateFile
 	blocksDir = "msgs"     // its directory, in streams and Raft logs
@@ -23,8 +22,7 @@ const (
 	cleanShutdownFile = "clean-shutdown"
 )
 
-// removeUntrustedIndexes removes the indexes unless the last server shut down cleanly. A crash after any step is
-// harmless: the marker is removed first and synced.
+// A crash in removeUntrustedIndexes is harmless: the marker is removed first and synced.
 func removeUntrustedIndexes(store string) error {
 	err := os.Remove(filepath.Join(store, cleanShutdownFile))
 	if err == nil {
@@ -62,7 +60,6 @@ func RebuildIndexes(store string) error {
 	return err
 }
 
-// markCleanShutdown ignores errors: the next start then only takes longer.
 func markCleanShutdown(store string) {
 	f, err := os.OpenFile(filepath.Join(store, cleanShutdownFile), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {

@@ -7,28 +7,26 @@ import (
 	"muster/internal/wire"
 )
 
-// hubDomain is JetStream's domain at the hub.
 const hubDomain = "hub"
 
-// LeavesConfig accepts the servers of sites as leaves.
+// LeavesConfig is for a hub.
 type LeavesConfig struct {
-	// Listen is host:port for leaves. Required.
+	// Listen is host:port. Required.
 	Listen string
 
-	// Names are the leaves' certified names. A leaf can do in [AccountMuster] what a provisioner can. Required.
+	// Names are in the leaves' certificates. A leaf can do what a provisioner can. Required.
 	Names []string
 
 	// TrustDomain is required.
 	TrustDomain string
 }
 
-// HubConfig makes a site's server a leaf of the hub, without streams of its own.
+// HubConfig makes a site's server a leaf of the hub.
 type HubConfig struct {
-	// URLs are the hub's host:port for leaves. Required.
+	// URLs are host:port. Required.
 	URLs []string
 
-	// Site labels tokens and provisioners there. As part of the server's name it tells provisioners where a request
-	// comes from. Required.
+	// Site becomes part of the server's name. Required.
 	Site string
 }
 
@@ -39,8 +37,7 @@ func (c ServerConfig) serverName() string {
 	return wire.ServerName(c.Name, c.Hub.Site)
 }
 
-// leafText is the block for leaves or hub. The hub checks role and name in a leaf's certificate, so a node's or
-// provisioner's is refused. Only AccountMuster crosses.
+// leafText admits only broker roles as leaves, and only AccountMuster crosses.
 func (c ServerConfig) leafText() string {
 	files := fmt.Sprintf("cert_file: %q, key_file: %q, ca_file: %q, timeout: %d",
 		c.Certificate, c.Key, c.CA, int(handshake.Seconds()))

@@ -14,8 +14,7 @@ const lockFile = "broker.lock"
 // LockFile is the lock file of a store directory.
 func LockFile(dir string) string { return filepath.Join(dir, lockFile) }
 
-// Lock keeps brokers off a directory, made if missing, until release or the end of the process. It returns
-// [ErrStoreInUse] if a broker has it.
+// Lock keeps brokers off a directory, made if missing, until release. It may return [ErrStoreInUse].
 func Lock(dir string) (release func(), err error) {
 	f, err := lockDir(dir)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"muster/internal/wire"
 )
 
-// Limits of lines about connections, which any client can cause.
+// Any client can cause these lines.
 const (
 	linesPerSecond = 20
 	linesAtOnce    = 100
 )
 
-// natsLog drops most lines about clients, because they quote CONNECT with the token.
+// natsLog drops most lines about clients, which quote tokens.
 type natsLog struct {
 	log   *slog.Logger
 	lines *limit.Keyed[struct{}] // limits lines about clients
@@ -35,7 +35,6 @@ func newNATSLog(log *slog.Logger) *natsLog {
 	}
 }
 
-// failed returns why the server cannot start, once.
 func (l *natsLog) failed() error {
 	select {
 	case err := <-l.fatal:
@@ -77,7 +76,7 @@ func (l *natsLog) connection(ctx context.Context, msg string, attrs ...slog.Attr
 	l.log.LogAttrs(ctx, slog.LevelWarn, msg, attrs...) //nolint:sloglint // callers pass literals
 }
 
-// logErrors logs asynchronous errors of nats.go, except malformed headers, which any client can cause.
+// logErrors drops errors of malformed headers, which any client can cause.
 func logErrors(log *slog.Logger) nats.Option {
 	return nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
 		if !errors.Is(err, nats.ErrBadHeaderMsg) {
@@ -130,17 +129,15 @@ func (l *natsLog) write(level slog.Level, msg, format string, v []any) {
 	}
 }
 
-// clientTrouble matches lines that help an operator and hold no secrets but tokens.
 var clientTrouble = regexp.MustCompile(`^(TLS handshake error|Publish Violation|Subscription Violation)\b`)
 
-// clientLine matches the prefix of a line about a connection: address, number, quoted details.
+// clientLine matches address, number and quoted details.
 var clientLine = regexp.MustCompile(`^(\S+) - [cw]id:(\d+)(?: - "(?:[^"\\]|\\.)*")* - `)
 
-// handshakeLine matches lines about clients that have no connection yet.
 var handshakeLine = regexp.MustCompile(`^(\S+ - )?(websocket\b|Not configured to accept leaf node connections)`)
 
-// render formats a line and returns the client's address if it is about one. It drops the server's prefix before
-// formatting, because that holds client-controlled text: "%[1]1000000d" a thousand times.
+// render returns the client's address of a line about one. It drops the prefix before formatting: a client could
+// send "%[1]1000000d" a thousand times.
 func render(format string, v []any) (text, address string, client bool) {
 	m := clientLine.FindStringSubmatchIndex(format)
 	if m != nil {
@@ -152,14 +149,12 @@ func render(format string, v []any) (text, address string, client bool) {
 	if client {
 		return text, address, true
 	}
-	// Rate-limited lines carry the client as an argument.
 	if m := clientLine.FindStringSubmatchIndex(text); m != nil {
 		return text[m[1]:], text[m[2]:m[3]], true
 	}
 	return text, "", handshakeLine.MatchString(text)
 }
 
-// tokenShape matches a JWT, even truncated.
 var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*`)
 
 // scrub removes tokens and truncates.

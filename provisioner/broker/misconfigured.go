@@ -14,7 +14,6 @@ import (
 	"muster/internal/seal"
 )
 
-// unreadableFor is long, since nodes may connect rarely.
 const unreadableFor = 10 * time.Minute
 
 // ErrMisconfigured means a server not configured by [ServerConfig.Text].
@@ -24,10 +23,10 @@ var ErrMisconfigured = errors.New("the servers are not configured as `muster bro
 var ErrNotSynced = errors.New("broker acknowledges writes that are not on disk: " +
 	"set jetstream.sync_interval to always, as `muster broker config` does, and restart it")
 
-// kickNoServer reaches no server, since ids are public keys.
+// kickNoServer reaches no server.
 var kickNoServer = fmt.Sprintf(kickSubject, "none")
 
-// CalloutError returns why a callout request of the last ten minutes could not be read, or nil.
+// CalloutError returns why a callout request of the last ten minutes was unreadable, or nil.
 func (e *External) CalloutError() error {
 	if last := e.callout.unread.Load(); last != nil && time.Since(last.at) < unreadableFor {
 		return fmt.Errorf("a question about a connection was not answered: %w", last.err)
@@ -35,8 +34,7 @@ func (e *External) CalloutError() error {
 	return nil
 }
 
-// checkServer returns [ErrMisconfigured] if the server lets us drop no connections or limits messages below
-// replies' size. Its requests have no effect.
+// checkServer returns [ErrMisconfigured] if permissions or the size limit are too low. Its requests have no effect.
 func (c *control) checkServer(ctx context.Context) error {
 	if limit := c.nc.MaxPayload(); limit < int64(seal.MaxReplyBytes) {
 		return fmt.Errorf("%w: max_payload is %d, want at least %d, the size of replies to nodes",
@@ -63,8 +61,8 @@ func (c *control) checkServer(ctx context.Context) error {
 	return nil
 }
 
-// checkSync returns [ErrNotSynced] if a server acknowledges before syncing. It waits for one answer; silent servers
-// are skipped, since one may be restarting.
+// checkSync returns [ErrNotSynced] if a server acknowledges before syncing. It waits for one answer; another server
+// may be restarting.
 func (c *control) checkSync(ctx context.Context) error {
 	for {
 		answers := 0

@@ -17,8 +17,8 @@ const (
 	maxMemoryBytes = 64 << 20    // nats-server wants a limit; muster has no streams in memory
 	pingInterval   = time.Minute // with maxPingsOut, a dead peer is dropped after three minutes
 	maxPingsOut    = 2
-	// noShortFirstPing: nats-server pings two seconds after CONNECT even before it admits the client. Clients such
-	// as nats.go then give up, so slow admissions were repeated: a storm of 20,000 nodes never ended (make chaos).
+	// noShortFirstPing: a PING before the admission makes nats.go give up, and a storm of 20,000 nodes never ended
+	// (make chaos).
 	noShortFirstPing = true
 	maxClosed        = 16 // ended connections remembered; the default is 10,000 of 1.5 KB
 )

@@ -28,7 +28,7 @@ var undecided = map[wire.Code]bool{
 	wire.CodeUnavailable:        true,
 }
 
-// recheck drops the listed connections that would not be admitted now. If wanted is nil, it checks all nodes.
+// recheck checks all nodes if wanted is nil.
 func (g *Gate) recheck(
 	ctx context.Context, list []connection, wanted map[wire.Identity]bool, drop func(connection) error,
 ) error {
@@ -53,7 +53,6 @@ func (g *Gate) recheck(
 	return first
 }
 
-// stillAdmits returns an error if the answer is not known.
 func (g *Gate) stillAdmits(ctx context.Context, c connection) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
@@ -64,8 +63,7 @@ func (g *Gate) stillAdmits(ctx context.Context, c connection) (bool, error) {
 	return err == nil, nil
 }
 
-// maxSingleQueries is up to how many nodes are queried one by one, a few ms each, before all connections are
-// listed.
+// maxSingleQueries are a few ms each; for more nodes all connections are listed.
 const maxSingleQueries = 8
 
 func forNodes(ids []wire.Identity, recheck func(node wire.Identity, wanted map[wire.Identity]bool) error) error {
@@ -83,8 +81,8 @@ func forNodes(ids []wire.Identity, recheck func(node wire.Identity, wanted map[w
 	return recheck("", wanted)
 }
 
-// Recheck drops connections of nodes that would not be admitted now, even those still being admitted. Call it after
-// writing the record or revocation, and again after an error.
+// Recheck drops connections of nodes that would not be admitted now, even pending ones. Call it after writing the
+// record or revocation, and again after an error.
 func (b *Broker) Recheck(ctx context.Context, ids ...wire.Identity) error {
 	return forNodes(ids, func(node wire.Identity, wanted map[wire.Identity]bool) error {
 		return b.recheck(ctx, node, wanted)
@@ -110,8 +108,8 @@ func (b *Broker) recheck(ctx context.Context, node wire.Identity, wanted map[wir
 	})
 }
 
-// Recheck drops connections of nodes that would not be admitted now, on every server. It may miss an admission in
-// progress: call it again after [AdmissionInFlight], and after an error.
+// Recheck is [Broker.Recheck] on every server. It may miss a pending admission: call it again after
+// [AdmissionInFlight].
 func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) error {
 	return forNodes(ids, func(node wire.Identity, wanted map[wire.Identity]bool) error {
 		return e.recheck(ctx, node, wanted)
@@ -121,7 +119,7 @@ func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) error {
 // RecheckAll rechecks every connected node.
 func (e *External) RecheckAll(ctx context.Context) error { return e.recheck(ctx, "", nil) }
 
-// AdmissionInFlight bounds the time from a gate's decision until the server lists the connection.
+// AdmissionInFlight bounds the time from a decision until the server lists the connection.
 const AdmissionInFlight = admitTimeout + time.Second
 
 // recheck checks one node, or all if node is empty. A silent server does not delay the other servers.

@@ -11,13 +11,11 @@ import (
 )
 
 const (
-	// startTimeout begins after the store is read.
 	startTimeout = time.Minute
 
 	listenTry = 50 * time.Millisecond
 )
 
-// A runningServer holds the lock on its store directory.
 type runningServer struct {
 	*server.Server
 	account string   // account of the streams; empty means all
@@ -26,8 +24,7 @@ type runningServer struct {
 	staged  string   // batch directory in memory, see [Broker.StageBatches]; may be empty
 }
 
-// serve returns once the server listens and has read its streams, which takes seconds and cannot be interrupted.
-// After an error nothing is left running. The error may wrap ctx's, [ErrStoreInUse] or [ErrStoreDamaged].
+// serve returns once the server listens and has read its streams. After an error nothing is left running.
 func serve(
 	ctx context.Context, opts *server.Options, log *natsLog, account string, prepare func(*server.Server) error,
 ) (*runningServer, error) {
@@ -71,7 +68,7 @@ func (r *runningServer) start(
 	return checkDamage(r.Server, r.account)
 }
 
-// ready waits for the listener. A server that cannot start tells only its logger and otherwise looks as if it ran.
+// ready detects a server that cannot start, which only its logger knows.
 func (r *runningServer) ready(ctx context.Context, log *natsLog) error {
 	for end := time.Now().Add(startTimeout); !r.ReadyForConnections(listenTry); {
 		switch err := log.failed(); {
@@ -96,7 +93,7 @@ func (r *runningServer) ready(ctx context.Context, log *natsLog) error {
 
 func (r *runningServer) failed() error { return storeFailed(r.Server, r.account, r.lock) }
 
-// stop calls end to stop the server. The next start may trust the indexes if the store was healthy.
+// stop calls end to stop the server.
 func (r *runningServer) stop(end func()) {
 	well := r.lock != nil && r.failed() == nil
 	end()
@@ -116,7 +113,8 @@ func (r *runningServer) release() {
 	}
 }
 
-// Start returns once connections are accepted and all streams are read; see serve.
+// Start returns once all streams are read and connections accepted. The error may wrap [ErrStoreInUse] or
+// [ErrStoreDamaged].
 func (b *Broker) Start(ctx context.Context) error {
 	// The gate is used until Stop, beyond the end of ctx.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -137,8 +135,8 @@ func (b *Broker) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop loses messages in flight: drain your own connections first. If ctx ends earlier, the shutdown continues in
-// the background. Stopping again is no error. Do not call it during Start.
+// Stop loses messages in flight: drain your own connections first. If ctx ends earlier, the shutdown continues.
+// Stopping again is no error.
 func (b *Broker) Stop(ctx context.Context) error {
 	b.mu.Lock()
 	r, cancel := b.server, b.cancel

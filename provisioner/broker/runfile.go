@@ -15,8 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Defaults of lame_duck_grace_period and lame_duck_duration, within the stop time-outs of Kubernetes (30 s) and
-// systemd (90 s).
+// Defaults within the stop time-outs of Kubernetes (30 s) and systemd (90 s).
 const (
 	stopGrace    = time.Second      // for requests in progress
 	stopDuration = 10 * time.Second // in all; nats-server's default is two minutes
@@ -25,11 +24,11 @@ const (
 // ErrConfigFile means that a server's configuration file is unusable.
 var ErrConfigFile = errors.New("configuration of the broker")
 
-// RunFile runs nats-server with a configuration file until ctx is done or SIGUSR2 arrives; then it returns nil.
-// SIGHUP reloads. The error may wrap [ErrStoreFailed].
+// RunFile runs nats-server with a configuration file until ctx is done or SIGUSR2. SIGHUP reloads. The error may
+// wrap [ErrStoreFailed].
 //
-// Unlike nats-server, it needs no certificates of TLS clients, since the provisioners decide; it ends when its
-// store has failed; and it always stops in lame-duck mode.
+// Unlike nats-server, it lets provisioners decide about TLS clients without certificates, ends when its store has
+// failed, and always stops in lame-duck mode.
 func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	opts, err := fileOptions(path)
 	if err != nil {
@@ -57,7 +56,6 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 				return err // a shutdown would write an index of data that is not on disk
 			}
 			log.InfoContext(ctx, "broker stopping, clients move to other brokers")
-			// Before nats-server 2.15.3, Shutdown alone could panic when a client was being authorized.
 			r.stop(r.LameDuckShutdown)
 			return nil
 		case <-reload:
@@ -66,7 +64,6 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	}
 }
 
-// watch returns an error if the store fails, nil when ctx is done.
 func (r *runningServer) watch(ctx context.Context, log *slog.Logger) error {
 	if r.lock == nil {
 		<-ctx.Done()

@@ -9,8 +9,7 @@ import (
 
 const routeUser = "muster-route"
 
-// ServerConfig configures a nats-server for [External], version 2.12 or later (batches). `muster broker config`
-// validates it.
+// ServerConfig configures a nats-server of version 2.12 or later for [External].
 type ServerConfig struct {
 	// Name is unique in its cluster. Required.
 	Name string
@@ -21,11 +20,10 @@ type ServerConfig struct {
 	// StoreDir is JetStream's directory. Required unless Hub is set.
 	StoreDir string
 
-	// MaxStoreBytes of zero means three quarters of the free space.
+	// MaxStoreBytes defaults to three quarters of the free space.
 	MaxStoreBytes int64
 
-	// Certificate, Key and CA are files: the server's chain up to the root; its key; the installation's roots.
-	// Required.
+	// Certificate, Key and CA are files. Required.
 	Certificate, Key, CA string
 
 	// MaxConnections defaults to [DefaultMaxConnections].
@@ -42,7 +40,7 @@ type ServerConfig struct {
 	Keys Keys
 }
 
-// ClusterConfig describes servers that share streams.
+// ClusterConfig is for servers that share streams.
 type ClusterConfig struct {
 	// Name is the same on all servers. Required.
 	Name string
@@ -50,12 +48,11 @@ type ClusterConfig struct {
 	// Listen is host:port for the other servers. Required.
 	Listen string
 
-	// Routes are the host:port of all servers, with or without this one. Required.
+	// Routes are the host:port of all servers. Required.
 	Routes []string
 }
 
-// Text returns the configuration in nats-server's language, with an embedded broker's accounts and limits. It
-// contains the cluster's password.
+// Text returns nats-server's configuration. It contains the cluster's password.
 func (c ServerConfig) Text() (string, error) {
 	public, err := c.Keys.public()
 	if err != nil {
@@ -120,7 +117,6 @@ authorization {
 }
 `
 
-// systemUser lets provisioners list and drop connections and read configurations.
 const systemUser = `
     users: [{nkey: %[1]s, permissions: {
       publish: [%[2]q, %[3]q, %[4]q]

@@ -14,10 +14,9 @@ const (
 	batchesDir = "batches"
 )
 
-// StageBatches keeps incomplete batches of an existing stream in shared memory, through a symbolic link, which
-// saves five syncs a batch. The stream itself is synced before the acknowledgement. After a power failure part of a
-// batch may be in the stream: harmless, since none was acknowledged and each message is valid alone. Without shared
-// memory, batches stay on disk.
+// StageBatches keeps incomplete batches in shared memory by a symbolic link, which saves five syncs a batch. The
+// stream is synced before the acknowledgement. After a power failure, part of a batch may be in the stream; that is
+// harmless, since none was acknowledged. Without shared memory it does nothing.
 func (b *Broker) StageBatches(stream string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -28,7 +27,7 @@ func (b *Broker) StageBatches(stream string) {
 	if err != nil {
 		return
 	}
-	// The name is stable, so that a start removes what a killed process left.
+	// A start removes what a killed process left under this name.
 	sum := sha256.Sum256([]byte(link))
 	staged := filepath.Join(sharedMemory, "muster-"+hex.EncodeToString(sum[:8]))
 	if os.RemoveAll(staged) != nil || os.Mkdir(staged, 0o700) != nil {

@@ -10,7 +10,7 @@ import (
 type Usage struct {
 	Stored int64 // bytes of all streams
 
-	// Promised is what bounded streams may still take without a check of the limit.
+	// Promised is what bounded streams may take without a check.
 	Promised int64
 
 	Limit int64

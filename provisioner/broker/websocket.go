@@ -11,8 +11,8 @@ type WebSocketConfig struct {
 	// Listen is "0.0.0.0:443"; port 0 or -1 takes any. Empty means none.
 	Listen string
 
-	// Plain accepts connections from a proxy that terminates TLS. The broker then sees no client certificates, so
-	// no node gets into [AccountFleet]. X-Forwarded-For is ignored, because any client can forge it.
+	// Plain is for a proxy that terminates TLS. The broker then sees no certificates, so no node gets into
+	// [AccountFleet], and ignores X-Forwarded-For, which can be forged.
 	Plain bool
 }
 
@@ -30,7 +30,7 @@ func (b *Broker) webSocketOptions(opts *server.WebsocketOpts) {
 	opts.TLSConfig = b.tlsConfig()
 }
 
-// WebSocketURL is wss:// or ws://host:port as this machine reaches it, or "".
+// WebSocketURL is the URL for this machine, or "".
 func (b *Broker) WebSocketURL() string {
 	s, err := b.running()
 	if err != nil || b.cfg.WebSocket.Listen == "" {

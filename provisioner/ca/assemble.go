@@ -9,9 +9,8 @@ import (
 	"muster/internal/wire"
 )
 
-// A layout is the constant part, in DER, of an authority's usual certificates: a node's, for clientAuth only, with
-// its identity as only DNS name, signed with P-256. Assembling takes a sixth of crypto/x509's time for the same
-// bytes (TestAssembledIsWhatX509Makes). Other certificates go through crypto/x509.
+// A layout is the constant DER of usual certificates: a node's, for clientAuth, with only its identity as DNS name,
+// signed with P-256. It takes a sixth of crypto/x509's time for the same bytes (TestAssembledIsWhatX509Makes).
 type layout struct {
 	issuer []byte // Name
 
@@ -49,7 +48,7 @@ const (
 	tagExtensions      = 0xa3 // [3] of a TBSCertificate
 )
 
-// newLayout returns nil if issuing has no usual certificates. It must have a P-256 key.
+// newLayout returns nil if issuing has no usual certificates.
 func newLayout(issuing *x509.Certificate) *layout {
 	if len(issuing.SubjectKeyId) == 0 {
 		return nil

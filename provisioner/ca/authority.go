@@ -14,24 +14,22 @@ import (
 
 // Bounds of a certificate's lifetime.
 const (
-	// MinTTL is the shortest lifetime. Renewal takes seconds, so a shorter-lived certificate could expire in
-	// transit.
+	// MinTTL leaves time for a renewal, which takes seconds.
 	MinTTL = time.Minute
 
-	// DefaultMaxTTL and DefaultTTL are defaults of [Config].
 	DefaultMaxTTL = 90 * 24 * time.Hour
 	DefaultTTL    = 30 * 24 * time.Hour
 )
 
-// Backdate is how far before its issue a certificate begins, for nodes with late clocks.
+// Backdate is for nodes with late clocks.
 const Backdate = 5 * time.Minute
 
-// Reasons why an authority cannot issue. The request may succeed once they are fixed.
+// Reasons why an authority cannot issue now.
 var (
-	// ErrAuthority means that the authority is not valid now or its key did not sign.
+	// ErrAuthority means an authority that is not valid now or did not sign.
 	ErrAuthority = errors.New("the authority cannot issue")
 
-	// ErrExpired is an [ErrAuthority]: the authority has expired or is about to. Roll it over.
+	// ErrExpired is an [ErrAuthority]. Roll the authority over.
 	ErrExpired = fmt.Errorf("%w: it has expired", ErrAuthority)
 )
 
@@ -40,7 +38,7 @@ type Config struct {
 	// Root is the self-signed certificate that nodes pin. Required.
 	Root *x509.Certificate
 
-	// Issuing is the CA certificate, signed by Root, that signs all other certificates. It is not Root. Required.
+	// Issuing, signed by Root, signs all other certificates. Required.
 	Issuing *x509.Certificate
 
 	// Key is Issuing's private key. Sign is called concurrently. Required.
@@ -52,17 +50,17 @@ type Config struct {
 	// TrustDomain is the host of every SPIFFE ID, a lower-case host name. Required.
 	TrustDomain string
 
-	// MaxTTL is the longest lifetime. Defaults to [DefaultMaxTTL].
+	// MaxTTL defaults to [DefaultMaxTTL].
 	MaxTTL time.Duration
 
-	// DefaultTTL is for requests without a lifetime. Defaults to [DefaultTTL], or MaxTTL if shorter.
+	// DefaultTTL defaults to [DefaultTTL], or MaxTTL if shorter.
 	DefaultTTL time.Duration
 
 	// Now defaults to [time.Now].
 	Now func() time.Time
 }
 
-// An Authority issues and verifies certificates. It is immutable, and safe for concurrent use if its key is.
+// An Authority is safe for concurrent use if its key is.
 type Authority struct {
 	cfg         Config // read-only
 	fingerprint string
@@ -70,7 +68,7 @@ type Authority struct {
 	trust       trust
 }
 
-// New lists everything wrong with cfg. It accepts an expired authority; see [Authority.Usable].
+// New accepts an expired authority; see [Authority.Usable].
 func New(cfg Config) (*Authority, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -90,8 +88,7 @@ func New(cfg Config) (*Authority, error) {
 	return a, nil
 }
 
-// Fingerprint returns the lower-case hex SHA-256 over the root's DER. Tokens pin it as `ca`, and a store is bound
-// to it.
+// Fingerprint returns the lower-case hex SHA-256 over the root's DER, which tokens and stores name.
 func (a *Authority) Fingerprint() string { return a.fingerprint }
 
 // RootsPEM returns the trusted roots, the present one first: a node's ca.pem.
@@ -103,8 +100,8 @@ func (a *Authority) TrustPEM() string { return a.trust.trustPEM }
 // Roots returns a copy of the pool of trusted roots.
 func (a *Authority) Roots() *x509.CertPool { return a.trust.roots.Clone() }
 
-// Chain returns the PEM that a TLS peer presents: the leaf, its issuing certificate and, behind the present one,
-// cross certificates for verifiers that know only previous roots.
+// Chain returns what a TLS peer presents: leaf, issuing certificate and, behind the present one, cross
+// certificates.
 func (a *Authority) Chain(leafDER []byte) string {
 	if len(a.cfg.Previous) > 0 {
 		if leaf, err := x509.ParseCertificate(leafDER); err == nil {
@@ -122,7 +119,7 @@ func (a *Authority) Usable() error {
 	return err
 }
 
-// NotAfter returns the earlier end of root and issuing certificate, in UTC.
+// NotAfter returns the authority's end in UTC.
 func (a *Authority) NotAfter() time.Time {
 	return slices.MinFunc([]time.Time{a.cfg.Root.NotAfter, a.cfg.Issuing.NotAfter}, time.Time.Compare).UTC()
 }

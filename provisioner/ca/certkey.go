@@ -11,9 +11,8 @@ import (
 
 var errCertificate = errors.New("not a certificate in DER")
 
-// PublicKey returns the key of a certificate in DER in a tenth of crypto/x509's time, without parsing the rest. Use
-// it for certificates that this package issued: for malformed ones it may return a key where crypto/x509 fails, but
-// never another key.
+// PublicKey returns the key of a certificate in DER in a tenth of crypto/x509's time. For malformed certificates it
+// may return a key where crypto/x509 fails, but never another one.
 func PublicKey(certificate []byte) (crypto.PublicKey, error) {
 	// The key comes after version, serial number, algorithm, issuer, validity and subject (RFC 5280 section 4.1).
 	_, tbs, _, ok := readDER(certificate, tagSequence)
@@ -42,7 +41,7 @@ func PublicKey(certificate []byte) (crypto.PublicKey, error) {
 	return key, nil
 }
 
-// readDER returns the first value of b, which must have the tag: whole, content, and what follows.
+// readDER returns the first value of b, its content, and what follows.
 func readDER(b []byte, tag byte) (whole, content, rest []byte, ok bool) {
 	if len(b) < 2 || b[0] != tag {
 		return nil, nil, nil, false

@@ -24,7 +24,7 @@ func (cfg *Config) check() []error {
 	return append(errs, cfg.checkPrevious()...)
 }
 
-// checkTrustDomain refuses SPIFFE's underscores, because URI constraints of other tools expect a host name.
+// checkTrustDomain refuses underscores, which URI constraints of other tools do not expect.
 func checkTrustDomain(s string) error {
 	if _, err := wire.ParseIdentity(s); err != nil {
 		return fmt.Errorf("trust domain %.80q: want a lower-case host name: %w", s, err)
@@ -32,7 +32,7 @@ func checkTrustDomain(s string) error {
 	return nil
 }
 
-// checkCA checks that c is a CA certificate signed by parent (RFC 5280 section 4.2.1).
+// checkCA checks a CA certificate by RFC 5280 section 4.2.1.
 func checkCA(part string, c, parent *x509.Certificate) []error {
 	var errs []error
 	if !c.BasicConstraintsValid || !c.IsCA || c.KeyUsage&x509.KeyUsageCertSign == 0 {
@@ -48,7 +48,6 @@ func checkCA(part string, c, parent *x509.Certificate) []error {
 	return errs
 }
 
-// checkPair checks that issuing can be used below root.
 func checkPair(root, issuing *x509.Certificate) []error {
 	if bytes.Equal(root.Raw, issuing.Raw) {
 		return []error{errors.New("issuing certificate is the root itself, want one signed by it")}
@@ -70,7 +69,6 @@ func checkPair(root, issuing *x509.Certificate) []error {
 	return nil
 }
 
-// checkValid returns [ErrAuthority] or [ErrExpired] outside of c's validity.
 func checkValid(part string, c *x509.Certificate, now time.Time) error {
 	if now.Before(c.NotBefore) {
 		return fmt.Errorf("%w: %s certificate is valid from %s, and it is %s; is the clock right?",

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// ReasonCessation is cessationOfOperation: the certificate's node is gone (RFC 5280 section 5.3.1). Other entries
-// have no reason.
+// ReasonCessation is cessationOfOperation, RFC 5280 section 5.3.1.
 const ReasonCessation = 5
 
 // A CRLRequest asks for a signed CRL.
@@ -37,8 +36,8 @@ type Revoked struct {
 // IssuerKeyID returns the issuing certificate's subject key identifier in lower-case hex.
 func (a *Authority) IssuerKeyID() string { return keyID(a.cfg.Issuing) }
 
-// CRLIssuers returns the key ids of issuers that need CRLs: the present one and, newest first, unexpired previous
-// ones whose keys are here.
+// CRLIssuers returns the key ids of the present issuer and, newest first, of unexpired previous ones whose keys are
+// here.
 func (a *Authority) CRLIssuers() []string {
 	ids, now := []string{a.IssuerKeyID()}, a.cfg.Now()
 	for _, p := range a.cfg.Previous {
@@ -63,9 +62,8 @@ func (a *Authority) crlSigner(issuer string) (*x509.Certificate, crypto.Signer) 
 	return nil, nil
 }
 
-// SignCRL signs a CRL in DER (RFC 5280 section 5) for one of [Authority.CRLIssuers]. Entries are sorted by serial
-// number. The caller must not use a number twice. The error wraps [ErrRequest], also for an issuer whose key is not
-// here, or [ErrAuthority].
+// SignCRL signs a CRL (RFC 5280 section 5) for one of [Authority.CRLIssuers]. A number must not be used twice. The
+// error wraps [ErrRequest] or [ErrAuthority].
 func (a *Authority) SignCRL(issuer string, r CRLRequest) ([]byte, error) {
 	issuing, key := a.crlSigner(issuer)
 	if issuing == nil {
@@ -95,7 +93,6 @@ func (r *CRLRequest) sign(issuing *x509.Certificate, key crypto.Signer) ([]byte,
 	return der, nil
 }
 
-// entries returns the sorted entries.
 func (r *CRLRequest) entries() ([]x509.RevocationListEntry, error) {
 	entries := make([]x509.RevocationListEntry, 0, len(r.Revoked))
 	for _, c := range r.Revoked {
@@ -103,7 +100,7 @@ func (r *CRLRequest) entries() ([]x509.RevocationListEntry, error) {
 		if !ok || serial.Sign() <= 0 || strings.ToLower(c.Serial) != c.Serial {
 			return nil, fmt.Errorf("serial number %.80q, want lower-case hex", c.Serial)
 		}
-		// Revocation and CRL may come from different clocks.
+		// Clocks may differ.
 		at := c.At.UTC().Truncate(time.Second)
 		if at.After(r.ThisUpdate) {
 			at = r.ThisUpdate.UTC()

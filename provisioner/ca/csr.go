@@ -12,11 +12,10 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrCSR means that a certificate request is not accepted. A weak key also wraps [ErrKey].
+// ErrCSR also wraps [ErrKey] for a weak key.
 var ErrCSR = errors.New("certificate request not accepted")
 
-// CSR is the content of a certificate request (PKCS #10, RFC 2986). The sender holds the key. Names are claims and
-// never copied into a certificate.
+// CSR is the content of a certificate request (RFC 2986). The sender holds the key; names are claims.
 type CSR struct {
 	CommonName  string // may be empty
 	DNSNames    []string
@@ -42,8 +41,7 @@ const (
 	maxCSRSubjectBytes = 1 << 10
 )
 
-// ParseCSR reads a request in DER and verifies its signature, which proves possession of the key. The error wraps
-// [ErrCSR].
+// ParseCSR reads a request in DER and verifies its signature. The error wraps [ErrCSR].
 func ParseCSR(der []byte) (*CSR, error) {
 	if c := parseCommonCSR(der); c != nil {
 		return c, nil
@@ -116,7 +114,7 @@ func (c *CSR) readNames(req *x509.CertificateRequest) error {
 	return nil
 }
 
-// printable refuses control characters, since readers may disagree about such names.
+// printable refuses control characters.
 func printable(s string) bool {
 	for _, r := range s {
 		if unicode.IsControl(r) {

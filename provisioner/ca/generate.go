@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Lifetimes of a new authority. The issuing certificate can be replaced without changing pins.
+// The issuing certificate can be replaced without changing pins.
 const (
 	rootYears    = 10
 	issuingYears = 5
@@ -35,15 +35,14 @@ type GenerateConfig struct {
 	// TrustDomain is that of [Config]. Required.
 	TrustDomain string
 
-	// Name begins both common names, 1 to 48 bytes of printable UTF-8. Defaults to "muster".
+	// Name begins both common names, 1 to 48 bytes. Defaults to "muster".
 	Name string
 
 	// Now defaults to [time.Now].
 	Now func() time.Time
 }
 
-// Generated is a new authority whose keys are only in memory. RootKey is needed again only for another issuing CA;
-// keep it offline.
+// Generated is a new authority. Keep RootKey offline; only another issuing CA needs it.
 type Generated struct {
 	Root, Issuing       *x509.Certificate
 	RootPEM, IssuingPEM string
@@ -51,11 +50,10 @@ type Generated struct {
 	Fingerprint         string        // of Root; see [Authority.Fingerprint]
 }
 
-// Generate makes a root and an issuing CA with P-256 keys and writes nothing. The root has no path length, because
-// cross certificates need room.
+// Generate makes a root and an issuing CA. The root has no path length, because cross certificates need room.
 func Generate(cfg GenerateConfig) (*Generated, error) { return generate(cfg, 1, nil) }
 
-// generate makes the nth authority of its name; the extensions go into the root.
+// generate makes the nth authority of its name.
 func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generated, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -20,17 +20,17 @@ import (
 	"muster/internal/wire"
 )
 
-// A Request asks for a certificate. Its content is approved, and its key's possession proven.
+// A Request is approved, and its key's possession proven.
 type Request struct {
 	Role wire.Role // required
 
-	// Name is the identity of a node, else 1 to 64 of a-z, 0-9, '.', '_' and '-'. Required.
+	// Name is a node's identity, else 1 to 64 of a-z, 0-9, '.', '_' and '-'. Required.
 	Name string
 
 	// PublicKey is of a [KeyType]. Required.
 	PublicKey crypto.PublicKey
 
-	// TTL is the lifetime, MinTTL to MaxTTL; 0 means the default. The certificate does not outlive the authority.
+	// TTL is MinTTL to MaxTTL; 0 means the default. The authority's end limits it.
 	TTL time.Duration
 
 	// DNSNames are additional host names, without wildcards. Not for operators.
@@ -39,7 +39,7 @@ type Request struct {
 	// IPAddresses are for brokers and provisioners only.
 	IPAddresses []net.IP
 
-	// ServerAuth adds TLS server use for a node or provisioner. A broker always has it.
+	// ServerAuth adds TLS server use; a broker always has it.
 	ServerAuth bool
 }
 
@@ -52,12 +52,11 @@ type Certificate struct {
 	NotAfter  time.Time // UTC, whole seconds; last instant of validity
 }
 
-// Serial returns the serial number as records and messages have it: lower-case hex without leading zeros.
+// Serial returns lower-case hex without leading zeros.
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
-// Issue signs a certificate and stores nothing. The error wraps [ErrRequest], [ErrAuthority] or [ErrExpired]. It is
-// safe for concurrent use. A node's certificate takes 50 µs with a P-256 key in memory, an unusual one (see
-// [layout]) 170 µs.
+// Issue stores nothing. The error wraps [ErrRequest], [ErrAuthority] or [ErrExpired]. A node's certificate takes 50
+// µs with a P-256 key in memory, an unusual one (see [layout]) 170 µs.
 func (a *Authority) Issue(r Request) (*Certificate, error) {
 	s, err := a.subject(&r)
 	if err != nil {
@@ -80,10 +79,10 @@ func (a *Authority) Issue(r Request) (*Certificate, error) {
 	}, nil
 }
 
-// errSignature means that a key signed wrongly. A node with such a certificate would be offered it again and again.
+// errSignature keeps a wrong signature of an HSM from a node, which would be offered it again and again.
 var errSignature = errors.New("the key's signature does not verify")
 
-// sign verifies signatures of keys outside this process, as in an HSM, but not those of crypto/ecdsa.
+// sign verifies signatures of keys outside this process.
 func (a *Authority) sign(r *Request, template *x509.Certificate) ([]byte, error) {
 	if !a.layout.fits(r, template) {
 		return x509.CreateCertificate(rand.Reader, template, a.cfg.Issuing, r.PublicKey, a.cfg.Key)
@@ -111,7 +110,6 @@ func (a *Authority) sign(r *Request, template *x509.Certificate) ([]byte, error)
 	return signed(tbs, signature), nil
 }
 
-// template returns the certificate to sign, from s, the authority and the random source only.
 func (a *Authority) template(r *Request, s *subject) (*x509.Certificate, error) {
 	notBefore, notAfter, err := a.validity(s.ttl)
 	if err != nil {
@@ -138,7 +136,7 @@ func (a *Authority) template(r *Request, s *subject) (*x509.Certificate, error) 
 	return template, nil
 }
 
-// validity returns a validity within that of the authority's certificates.
+// validity is limited by the authority's.
 func (a *Authority) validity(ttl time.Duration) (notBefore, notAfter time.Time, err error) {
 	now := a.cfg.Now().UTC()
 	if err := errors.Join(checkValid("root", a.cfg.Root, now), checkValid("issuing", a.cfg.Issuing, now)); err != nil {
@@ -161,8 +159,7 @@ func (a *Authority) validity(ttl time.Duration) (notBefore, notAfter time.Time, 
 	return notBefore, notAfter, nil
 }
 
-// newSerial returns 128 random bits. The first hex digit is not 0, so that the number is the same with and without
-// leading zeros.
+// newSerial returns 128 random bits whose first hex digit is not 0.
 func newSerial() *big.Int {
 	var b [16]byte
 	for b[0] < 0x10 {
@@ -171,7 +168,7 @@ func newSerial() *big.Int {
 	return new(big.Int).SetBytes(b[:])
 }
 
-// keyIdentifier uses method 1 of RFC 7093: the first 160 bits of SHA-256 over the key's bits.
+// keyIdentifier uses method 1 of RFC 7093.
 func keyIdentifier(pub crypto.PublicKey) ([]byte, error) {
 	der, err := encodeKey(pub)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"slices"
 )
 
-// Bounds of RSA keys. Less than 2048 bits is weak (NIST SP 800-57 part 1), more than 4096 costs verifiers too much.
-// Small and even exponents can be attacked (FIPS 186-5, A.1.1).
+// Less than 2048 bits is weak (NIST SP 800-57 part 1), more than 4096 costs verifiers too much. Small and even
+// exponents can be attacked (FIPS 186-5, A.1.1).
 const (
 	minRSABits     = 2048
 	maxRSABits     = 4096
@@ -36,7 +36,7 @@ func KeyHash(pub crypto.PublicKey) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// p256KeyHeader precedes the uncompressed point in a P-256 key's SubjectPublicKeyInfo (RFC 5480 section 2.1.1).
+// p256KeyHeader precedes the point of a P-256 key (RFC 5480 section 2.1.1).
 var p256KeyHeader = []byte{
 	0x30, 0x59, 0x30, 0x13, // SEQUENCE of 89, AlgorithmIdentifier of 19
 	6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, // id-ecPublicKey
@@ -44,7 +44,7 @@ var p256KeyHeader = []byte{
 	3, 0x42, 0, // BIT STRING of 66, no unused bits
 }
 
-// encodeKey returns the SubjectPublicKeyInfo, for P-256 without reflection.
+// encodeKey avoids reflection for P-256.
 func encodeKey(pub crypto.PublicKey) ([]byte, error) {
 	if k, ok := pub.(*ecdsa.PublicKey); ok && k != nil && k.Curve == elliptic.P256() {
 		if point, err := k.Bytes(); err == nil && len(point) == 65 {
@@ -54,8 +54,7 @@ func encodeKey(pub crypto.PublicKey) ([]byte, error) {
 	return x509.MarshalPKIXPublicKey(pub)
 }
 
-// KeyType returns "P-256", "P-384", "Ed25519" or "RSA-" and the bits, 2048 to 4096 in steps of 8. Other keys are
-// [ErrKey].
+// KeyType returns "P-256", "P-384", "Ed25519" or "RSA-" and the bits. Other keys are [ErrKey].
 func KeyType(pub crypto.PublicKey) (string, error) {
 	switch k := pub.(type) {
 	case *ecdsa.PublicKey:

@@ -11,15 +11,13 @@ import (
 // blockType is from RFC 7468 section 5.1.
 const blockType = "CERTIFICATE"
 
-// maxPEMCertificates is enough for a chain of three and a change of roots.
 const maxPEMCertificates = 16
 
 // ErrPEM means invalid PEM certificates.
 var ErrPEM = errors.New("not certificates in PEM")
 
-// ParseCertificates returns 1 to 16 certificates in order. Text outside of blocks is allowed, as of `openssl x509
-// -text`. Other or damaged blocks are errors, because a missing certificate would be noticed late. The error wraps
-// [ErrPEM].
+// ParseCertificates returns 1 to 16 certificates. Text outside of blocks is allowed; other or damaged blocks are
+// errors, because a missing certificate would be noticed late. The error wraps [ErrPEM].
 func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	headers := bytes.Count(pemBytes, []byte("-----BEGIN "))

@@ -14,20 +14,18 @@ import (
 	"muster/internal/wire"
 )
 
-// MaxPrevious bounds previous authorities, so that replies stay small. Roll-overs rarely overlap.
+// MaxPrevious keeps replies small; roll-overs rarely overlap.
 const MaxPrevious = 2
 
-// Previous is an authority that issues no more. Its certificates are good until they expire.
+// Previous is an authority that issues no more.
 type Previous struct {
-	// Root may be the present one; Issuing is then an earlier issuing CA. Required.
+	// Root may be the present one. Required.
 	Root, Issuing *x509.Certificate
 
-	// Cross are the cross certificates between Root and a newer root; see [Roll]. Required unless Root is the
-	// present one.
+	// Cross are cross certificates with a newer root; see [Roll]. Required unless Root is the present one.
 	Cross []*x509.Certificate
 
-	// Key is Issuing's key, used only for CRLs. Optional; without it, revoked certificates of Issuing are on no
-	// CRL.
+	// Key signs CRLs only. Optional; without it, Issuing has no CRL.
 	Key crypto.Signer
 }
 
@@ -78,8 +76,7 @@ func (cfg *Config) checkPrevious() []error {
 	return errs
 }
 
-// hasCross reports whether from is one of the roots, or vouches for one by a cross certificate. Expiry does not
-// matter: the signature does.
+// hasCross ignores expiry: the signature counts.
 func hasCross(from *x509.Certificate, roots []*x509.Certificate, previous []Previous) bool {
 	for _, to := range roots {
 		if from.Equal(to) {
@@ -147,7 +144,7 @@ func describe(root, issuing *x509.Certificate) Issuer {
 	}
 }
 
-// IssuerOf returns the key id of a recorded certificate's issuer, or "". It verifies no signature.
+// IssuerOf returns the key id of a recorded certificate's issuer, or "".
 func (a *Authority) IssuerOf(leafDER []byte) string {
 	leaf, err := x509.ParseCertificate(leafDER)
 	if err != nil {
@@ -174,7 +171,7 @@ func (a *Authority) issuerOf(leaf *x509.Certificate) *x509.Certificate {
 	return nil
 }
 
-// PreviousFingerprints returns the fingerprints of previous roots, to which a store may still be bound.
+// PreviousFingerprints are of previous roots, to which a store may still be bound.
 func (a *Authority) PreviousFingerprints() []string {
 	var all []string
 	for _, p := range a.cfg.Previous {

@@ -58,7 +58,6 @@ func checkName(role wire.Role, name string) error {
 	return nil
 }
 
-// subject is the approved content of a certificate.
 type subject struct {
 	commonName string // "" if the name is too long
 	dnsNames   []string
@@ -67,7 +66,7 @@ type subject struct {
 	ttl        time.Duration
 }
 
-// subject checks r against profile and lifetimes. The error lists every mistake and wraps [ErrRequest].
+// subject lists every mistake. The error wraps [ErrRequest].
 func (a *Authority) subject(r *Request) (*subject, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

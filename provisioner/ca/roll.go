@@ -33,7 +33,7 @@ type RollConfig struct {
 type Rolled struct {
 	*Generated
 
-	// Cross holds the new root certified by the old one, and the old by the new (RFC 4210 section 4.4).
+	// Cross holds the new root certified by the old, and the old by the new (RFC 4210 section 4.4).
 	Cross    []*x509.Certificate
 	CrossPEM string
 }
@@ -43,9 +43,8 @@ var (
 	oidAuthorityKeyID  = asn1.ObjectIdentifier{2, 5, 29, 35}
 )
 
-// Roll makes a new root and issuing CA, named after the old root and numbered, with its name constraints, and cross
-// certificates. Nothing is written. If the old root has expired, stores accept its cross certificate but nodes do
-// not.
+// Roll makes a new authority, named after the old root and numbered, with its name constraints. If the old root has
+// expired, stores accept its cross certificate but nodes do not.
 func Roll(cfg RollConfig) (*Rolled, error) {
 	if cfg.Root == nil || cfg.RootKey == nil {
 		return nil, errors.New("roll authority over: no root or no key of it")
@@ -79,7 +78,7 @@ func Roll(cfg RollConfig) (*Rolled, error) {
 	}, nil
 }
 
-// Generation splits a root's common name into name and number; the first has no number.
+// Generation splits a root's common name into name and number.
 func Generation(root *x509.Certificate) (name string, n int) {
 	name, n = root.Subject.CommonName, 1
 	if i := strings.LastIndexByte(name, ' '); i > 0 {
@@ -94,8 +93,7 @@ func Generation(root *x509.Certificate) (name string, n int) {
 	return name, n
 }
 
-// CrossSign returns root's cross certificate by another root: see [wire.CheckCross]. It is valid while both are; if
-// by has expired, while root is.
+// CrossSign returns root's cross certificate by another root; see [wire.CheckCross].
 func CrossSign(root, by *x509.Certificate, byKey crypto.Signer) (*x509.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber: newSerial(),

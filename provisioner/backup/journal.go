@@ -165,8 +165,8 @@ func (j *Journal) Begin(installation string) error {
 		return nil
 	case "":
 	default:
-		return fmt.Errorf("%w: %s is of %s, the store of %s: name the journal that belongs to it, or move this one "+
-			"away",
+		return fmt.Errorf("%w: %s belongs to installation %s, the store to %s: name the store's journal, or "+
+			"move this one away",
 			ErrJournalForeign, j.path, j.installation, installation)
 	}
 	if err := j.write(journalHead{journalVersion, installation}); err != nil {

@@ -78,7 +78,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			DenyDelete:        true,
 			DenyPurge:         true,
 			Replicas:          replicas,
-			Description:       "installation, grants, tokens seen, signers, the clock's mark",
+			Description:       "operators' orders, the installation, tokens seen, the clock's mark",
 		}),
 		{
 			Name:               streamNodes,
@@ -101,7 +101,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			DenyPurge:         true,
 			Replicas:          replicas,
 			AllowDirect:       true,
-			Description:       "one subject per limited token; what is spent of it",
+			Description:       "one subject per limited token; its claims and releases",
 		},
 		// Never deleted: a lost revocation admits a node.
 		republishing(jetstream.StreamConfig{
@@ -152,7 +152,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			PersistMode: mode,
 			NoAck:       true,
 			Duplicates:  minDuplicateWindow,
-			Description: "attempts that failed authentication",
+			Description: "refused attempts without valid credentials",
 		},
 		{
 			Name:              streamLifecycle,
@@ -189,7 +189,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			PersistMode: mode,
 			NoAck:       true,
 			Duplicates:  minDuplicateWindow,
-			Description: "what decisions saw, in batches",
+			Description: "inputs of policy decisions, in batches",
 		},
 	}
 }

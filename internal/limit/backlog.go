@@ -48,7 +48,12 @@ func NewBacklog(now func() time.Time) *Backlog {
 	if now == nil {
 		now = time.Now
 	}
-	return &Backlog{now: now, rate: startRate, updated: now(), began: now()}
+	return &Backlog{
+		now:     now,
+		rate:    startRate,
+		updated: now(),
+		began:   now(),
+	}
 }
 
 // Done counts finished work.

@@ -80,8 +80,12 @@ func NewAlarms(cfg AlarmConfig) *Alarms {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	a := &Alarms{cfg: cfg, keepSem: make(chan struct{}, 1), active: make(map[wire.Code]*activeAlarm),
-		watchers: make(map[*watcher]struct{})}
+	a := &Alarms{
+		cfg:      cfg,
+		keepSem:  make(chan struct{}, 1),
+		active:   make(map[wire.Code]*activeAlarm),
+		watchers: make(map[*watcher]struct{}),
+	}
 	a.keepSem <- struct{}{}
 	return a
 }
@@ -115,8 +119,14 @@ func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
 	a.active[code] = &activeAlarm{Alarm: Alarm{Code: code, Cause: cause.Error(), Since: now}, began: time.Now(),
 		err: cause}
 	a.cfg.Log.ErrorContext(ctx, "alarm raised", "code", code, "err", cause)
-	a.cfg.Emit(Event{Type: AlarmRaised, Time: now, Node: a.cfg.Name, Code: code, Cause: cause.Error(),
-		Attempt: wire.NewID()})
+	a.cfg.Emit(Event{
+		Type:    AlarmRaised,
+		Time:    now,
+		Node:    a.cfg.Name,
+		Code:    code,
+		Cause:   cause.Error(),
+		Attempt: wire.NewID(),
+	})
 	for w := range a.watchers {
 		if w.code == code {
 			w.cancel(cause)
@@ -138,9 +148,15 @@ func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
 	delete(a.active, code)
 	elapsed := time.Since(s.began)
 	a.cfg.Log.InfoContext(ctx, "alarm cleared", "code", code, "elapsed", elapsed, "err", s.err)
-	a.cfg.Emit(Event{Type: AlarmCleared, Time: a.cfg.Now().UTC().Truncate(time.Millisecond), Node: a.cfg.Name,
-		Code: code, Cause: s.Cause,
-		Elapsed: elapsed, Attempt: wire.NewID()})
+	a.cfg.Emit(Event{
+		Type:    AlarmCleared,
+		Time:    a.cfg.Now().UTC().Truncate(time.Millisecond),
+		Node:    a.cfg.Name,
+		Code:    code,
+		Cause:   s.Cause,
+		Elapsed: elapsed,
+		Attempt: wire.NewID(),
+	})
 }
 
 // Stands returns the newest cause of an active alarm, or nil.

@@ -59,9 +59,16 @@ func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Stored{SpecVersion: "1.0", ID: truncate(e.ID), Source: truncate(e.Source), Type: t, Subject: string(id),
+	return &Stored{
+		SpecVersion:     "1.0",
+		ID:              truncate(e.ID),
+		Source:          truncate(e.Source),
+		Type:            t,
+		Subject:         string(id),
 		Time:            e.Time.UTC(),
-		DataContentType: "application/json", Data: data}, nil
+		DataContentType: "application/json",
+		Data:            data,
+	}, nil
 }
 
 func truncate(s string) string {

@@ -50,8 +50,13 @@ func (r Request) encode() ([]byte, error) {
 	}
 	none := []string{}
 	inv, err := json.Marshal(inventory{
-		Agents: none, Classes: none, Collectives: []string{"provisioning"}, DataPlugins: none, Facts: facts,
-		Machines: none, MainCollective: "provisioning",
+		Agents:         none,
+		Classes:        none,
+		Collectives:    []string{"provisioning"},
+		DataPlugins:    none,
+		Facts:          facts,
+		Machines:       none,
+		MainCollective: "provisioning",
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode facts of %q: %w", r.Identity, err)
@@ -72,7 +77,10 @@ func (r Request) encode() ([]byte, error) {
 		Inventory string         `json:"inventory"`
 		JWT       map[string]any `json:"jwt"`
 	}{
-		Identity: r.Identity, CSR: csr{CSR: r.CSRPEM, PublicKey: r.PublicKeyPEM}, Inventory: string(inv), JWT: claims,
+		Identity:  r.Identity,
+		CSR:       csr{CSR: r.CSRPEM, PublicKey: r.PublicKeyPEM},
+		Inventory: string(inv),
+		JWT:       claims,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode claims for %q: %w", r.Identity, err)

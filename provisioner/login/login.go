@@ -183,8 +183,14 @@ func (v *Verifier) report(ctx context.Context, name, source string, err error) {
 	if len(name) > trust.MaxOperatorName {
 		name = name[:trust.MaxOperatorName]
 	}
-	e := events.Event{Type: events.LoginRefused, Time: v.cfg.Now().UTC().Truncate(time.Millisecond),
-		Operator: events.Scrub(name), Source: source, Cause: events.BoundedText(err), LeftOut: leftOut}
+	e := events.Event{
+		Type:     events.LoginRefused,
+		Time:     v.cfg.Now().UTC().Truncate(time.Millisecond),
+		Operator: events.Scrub(name),
+		Source:   source,
+		Cause:    events.BoundedText(err),
+		LeftOut:  leftOut,
+	}
 	v.cfg.Emit(e)
 	v.cfg.Log.WarnContext(ctx, "login refused", "operator", e.Operator, "source", source, "err", e.Cause, "left_out",
 		leftOut)

@@ -61,7 +61,13 @@ type write struct {
 }
 
 func (g *batcher) put(ctx context.Context, subject string, data []byte, after uint64) (uint64, error) {
-	w := &write{subject: subject, data: data, expected: after, joined: time.Now(), assigned: make(chan *batch, 1)}
+	w := &write{
+		subject:  subject,
+		data:     data,
+		expected: after,
+		joined:   time.Now(),
+		assigned: make(chan *batch, 1),
+	}
 	g.mu.Lock()
 	g.queue = append(g.queue, w)
 	send := g.dispatch(false)

@@ -49,9 +49,14 @@ func (s *EventLog) Lost() uint64 { return s.lost.Load() }
 
 func (s *EventLog) cloudEvent(e events.Event) ([]byte, error) {
 	c := cloudEvent{
-		SpecVersion: "1.0", ID: wire.NewID(), Source: "io.muster.provisioner/" + s.installation.ID,
-		Type:    string(e.Type),
-		Subject: e.Node, Time: e.Time.UTC(), DataContentType: "application/json", Data: e,
+		SpecVersion:     "1.0",
+		ID:              wire.NewID(),
+		Source:          "io.muster.provisioner/" + s.installation.ID,
+		Type:            string(e.Type),
+		Subject:         e.Node,
+		Time:            e.Time.UTC(),
+		DataContentType: "application/json",
+		Data:            e,
 	}
 	return wire.EncodeJSON(c)
 }

@@ -33,8 +33,12 @@ const (
 func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 	own func(*provisioner.Brief, trust.Revision), current func(),
 ) error {
-	f := &recordFollower{s: s, each: each, current: current,
-		queue: &ownRecords{deliver: own, sequences: make(map[uint64]struct{})}}
+	f := &recordFollower{
+		s:       s,
+		each:    each,
+		current: current,
+		queue:   &ownRecords{deliver: own, sequences: make(map[uint64]struct{})},
+	}
 	s.own.Store(f.queue)
 	defer s.own.Store(nil)
 	return s.poll(ctx, streamNodes, followInterval, func() error { return f.check(ctx) })

@@ -41,7 +41,12 @@ func (c *client) openReader(ctx context.Context, stream string, cfg jetstream.Or
 	if err != nil {
 		return nil, err
 	}
-	l := &streamReader{c: c, stream: stream, consumer: consumer, pending: consumer.CachedInfo().NumPending}
+	l := &streamReader{
+		c:        c,
+		stream:   stream,
+		consumer: consumer,
+		pending:  consumer.CachedInfo().NumPending,
+	}
 	options = append(options, jetstream.PullExpiry(pullExpiry), jetstream.PullHeartbeat(pullHeartbeat))
 	if l.messages, err = consumer.Messages(options...); err != nil {
 		c.deleteConsumer(ctx, stream, consumer)

@@ -155,7 +155,12 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 	}
 	// A cluster syncs its log once for many writes. A broker without atomic batches drops the setting.
 	if s.replicas == 1 && s.handles[streamNodes].CachedInfo().Config.AllowAtomicPublish {
-		s.batcher = &batcher{js: s.js, nc: s.nc, inHand: cfg.InHand, maxWait: maxBatchWait}
+		s.batcher = &batcher{
+			js:      s.js,
+			nc:      s.nc,
+			inHand:  cfg.InHand,
+			maxWait: maxBatchWait,
+		}
 	}
 	if err := s.bind(ctx, cfg.CAFingerprint, cfg.Former, cfg.Now().UTC().Truncate(time.Second)); err != nil {
 		return err

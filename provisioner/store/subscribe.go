@@ -79,9 +79,14 @@ func subjectsOf(types []events.Type) map[string][]string {
 // The start of a consumer can never be changed.
 func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
-		Durable: sub.Name, DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: sub.DeliveryTimeout, InactiveThreshold: sub.ExpireAfter, MaxDeliver: -1, MaxAckPending: maxAckPending,
-		FilterSubjects: subjects,
+		Durable:           sub.Name,
+		DeliverPolicy:     jetstream.DeliverNewPolicy,
+		AckPolicy:         jetstream.AckExplicitPolicy,
+		AckWait:           sub.DeliveryTimeout,
+		InactiveThreshold: sub.ExpireAfter,
+		MaxDeliver:        -1,
+		MaxAckPending:     maxAckPending,
+		FilterSubjects:    subjects,
 	}
 }
 

@@ -65,8 +65,14 @@ func (e *SignerEntry) signer() (jwt.Signer, error) {
 	if id != e.ID {
 		return jwt.Signer{}, fmt.Errorf("signer %q: has the key of %q", e.ID, id)
 	}
-	return jwt.Signer{Name: e.Name, Key: key, NotBefore: e.NotBefore, NotAfter: e.NotAfter, Sites: e.Sites,
-		Identities: e.Identities}, nil
+	return jwt.Signer{
+		Name:       e.Name,
+		Key:        key,
+		NotBefore:  e.NotBefore,
+		NotAfter:   e.NotAfter,
+		Sites:      e.Sites,
+		Identities: e.Identities,
+	}, nil
 }
 
 // CheckSignerID returns an error unless id is 64 lower-case hex digits.
@@ -96,8 +102,13 @@ func (n *NewSigner) Entry() (*SignerEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &SignerEntry{Schema: SignerSchema, Entry: wire.NewID(), Name: s.Name, NotBefore: s.NotBefore,
-		NotAfter: s.NotAfter}
+	e := &SignerEntry{
+		Schema:    SignerSchema,
+		Entry:     wire.NewID(),
+		Name:      s.Name,
+		NotBefore: s.NotBefore,
+		NotAfter:  s.NotAfter,
+	}
 	if n.Name != "" {
 		e.Name = n.Name
 	}

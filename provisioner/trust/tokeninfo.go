@@ -28,8 +28,15 @@ const MaxJTIBytes = 128
 // NewTokenInfo describes a token that was first seen at a time.
 func NewTokenInfo(v *jwt.Verified, seen time.Time) *TokenInfo {
 	return &TokenInfo{
-		ID: v.ID, Signer: v.Signer, SignerName: v.SignerName, JTI: events.Cut(v.JTI, MaxJTIBytes), Uses: v.Limits.Uses,
+		ID:         v.ID,
+		Signer:     v.Signer,
+		SignerName: v.SignerName,
+		JTI:        events.Cut(v.JTI, MaxJTIBytes),
+		Uses:       v.Limits.Uses,
 		Identities: v.Limits.Identities,
-		Site:       v.Limits.Site, IssuedAt: v.IssuedAt.UTC(), ExpiresAt: v.Expiry().UTC(), FirstSeen: seen,
+		Site:       v.Limits.Site,
+		IssuedAt:   v.IssuedAt.UTC(),
+		ExpiresAt:  v.Expiry().UTC(),
+		FirstSeen:  seen,
 	}
 }

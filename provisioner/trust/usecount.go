@@ -127,7 +127,12 @@ func (b *UseCount) use(c TokenClaim) *Use {
 	h := holder{c.Key, c.Identity}
 	u := b.byHolder[h]
 	if u == nil {
-		u = &Use{TokenUse: TokenUse{Key: c.Key, Identity: c.Identity, At: c.At, Source: c.Source}}
+		u = &Use{TokenUse: TokenUse{
+			Key:      c.Key,
+			Identity: c.Identity,
+			At:       c.At,
+			Source:   c.Source,
+		}}
 		if b.byHolder == nil {
 			b.byHolder = make(map[holder]*Use)
 		}

@@ -53,21 +53,30 @@ func newEndpoint(cfg *Config) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &endpoint{url: u, secrets: cfg.Secrets, timeout: cfg.Timeout, agent: "muster/" + cfg.Version, now: cfg.Now,
+	return &endpoint{
+		url:     u,
+		secrets: cfg.Secrets,
+		timeout: cfg.Timeout,
+		agent:   "muster/" + cfg.Version,
+		now:     cfg.Now,
 		http: &http.Client{
 			Transport: transport(cfg.Roots),
 			// A redirect is not a delivery.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}}, nil
+		},
+	}, nil
 }
 
 // transport is not shared: no webhook waits for another's connections.
 func transport(roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
-		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, DisableCompression: true,
+		Proxy:                  http.ProxyFromEnvironment,
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true,
 		MaxResponseHeaderBytes: maxHeaderBytes,
-		MaxIdleConnsPerHost:    2 * maxRequests, IdleConnTimeout: idleTimeout,
-		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		MaxIdleConnsPerHost:    2 * maxRequests,
+		IdleConnTimeout:        idleTimeout,
+		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 	}
 }
 

@@ -31,8 +31,13 @@ type hook struct {
 func (h *hook) subscription() events.Subscription {
 	// Longer than a delivery, so that no other process takes its event.
 	const longer = 2
-	return events.Subscription{Name: "webhook-" + h.cfg.Name, Types: h.cfg.Events, MaxInFlight: maxRequests,
-		DeliveryTimeout: longer * h.cfg.Timeout, ExpireAfter: h.cfg.ExpireAfter}
+	return events.Subscription{
+		Name:            "webhook-" + h.cfg.Name,
+		Types:           h.cfg.Events,
+		MaxInFlight:     maxRequests,
+		DeliveryTimeout: longer * h.cfg.Timeout,
+		ExpireAfter:     h.cfg.ExpireAfter,
+	}
 }
 
 // deliver tries to deliver an event, once. After a crash at any step it comes again.

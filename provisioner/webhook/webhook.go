@@ -121,7 +121,13 @@ func New(configs []Config, alarms *events.Alarms) (*Set, error) {
 			return nil, fmt.Errorf("webhook %s: %w", cfg.Name, err)
 		}
 		s.hooks = append(s.hooks,
-			&hook{cfg: cfg, tries: cfg.Schedule.Tries(), endpoint: e, log: cfg.Log, alarmChanged: s.updateAlarm})
+			&hook{
+				cfg:          cfg,
+				tries:        cfg.Schedule.Tries(),
+				endpoint:     e,
+				log:          cfg.Log,
+				alarmChanged: s.updateAlarm,
+			})
 	}
 	return s, nil
 }
@@ -192,9 +198,15 @@ func (s *Set) Test(ctx context.Context, name, by string) (*events.WebhookAnswer,
 		return nil, err
 	}
 	id := wire.NewID()
-	body, err := json.Marshal(&events.Stored{SpecVersion: "1.0", ID: id, Source: "io.muster.provisioner",
-		Type: events.WebhookTest,
-		Time: h.cfg.Now().UTC().Truncate(time.Second), DataContentType: "application/json", Data: data})
+	body, err := json.Marshal(&events.Stored{
+		SpecVersion:     "1.0",
+		ID:              id,
+		Source:          "io.muster.provisioner",
+		Type:            events.WebhookTest,
+		Time:            h.cfg.Now().UTC().Truncate(time.Second),
+		DataContentType: "application/json",
+		Data:            data,
+	})
 	if err != nil {
 		return nil, err
 	}

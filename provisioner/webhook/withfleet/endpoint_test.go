@@ -94,9 +94,9 @@ func TestOtherAnswersAreNoDelivery(t *testing.T) {
 		"an error": {handler: func(w http.ResponseWriter,
 			_ *http.Request) {
 			w.WriteHeader(http.StatusTeapot)
-		}, want: "it answered 418 I'm a teapot"},
+		}, want: "answered 418 I'm a teapot"},
 		"a status of its own": {handler: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(599) },
-			want: "it answered 599"},
+			want: "answered 599"},
 		"a redirect": {handler: func(w http.ResponseWriter, q *http.Request) {
 			http.Redirect(w, q, elsewhere.URL, http.StatusTemporaryRedirect)
 		}, want: "redirects are not followed"},

@@ -161,7 +161,7 @@ func TestEventIsGivenUp(t *testing.T) {
 	f.Eventually("it is given up, and an alarm says so", func() bool {
 		h := hooks(t, f)[0]
 		return h.GivenUp == 1 && h.Failed == 4 &&
-			strings.Contains(alarm(f), "webhook pager: it answered 500 Internal Server Error")
+			strings.Contains(alarm(f), "webhook pager: answered 500 Internal Server Error")
 	})
 	if !strings.Contains(f.Log(), "event given up") {
 		t.Error("the log does not say so")

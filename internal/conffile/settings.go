@@ -12,7 +12,7 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrSettings has a text without values.
+// ErrSettings means an invalid server.conf. Its text contains no value.
 var ErrSettings = errors.New("not valid settings")
 
 // A file that begins with beginMark but has no endMark was truncated, and nothing in it counts.
@@ -21,7 +21,7 @@ const (
 	endMark   = "# end of settings"
 )
 
-// Settings are immutable and in the file's order. Printing shows only their number. nil has none.
+// Settings are immutable and in the file's order. Printing shows only their number. A nil *Settings is empty.
 type Settings struct {
 	keys   []string
 	values map[string]string

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	// ErrKey's text says what the bytes hold.
+	// ErrKey means that the bytes hold no usable key. Its text says what they hold.
 	ErrKey = errors.New("unusable key")
 
 	// ErrPassphrase means that the passphrase is missing or wrong.

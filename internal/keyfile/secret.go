@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Bounds refuse a file given by mistake.
+// The limits refuse a file given by mistake.
 const (
 	maxKeyBytes  = 64 << 10
 	maxLineBytes = 4 << 10
@@ -88,7 +88,7 @@ func read(path string, flag int, limit int64, check func(string, fs.FileInfo) er
 	return b, err
 }
 
-// CheckPrivate may return [ErrExposed].
+// CheckPrivate returns [ErrExposed] for a file that other users may access.
 func CheckPrivate(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"fmt"
 )
 
-// ErrKey's text never contains a private key.
+// ErrKey means an unusable seal key. Its text never contains a private key.
 var ErrKey = errors.New("not a usable seal key")
 
 const (

@@ -28,8 +28,8 @@ var Verbs = []Verb{VerbReprovision, VerbReconfigure, VerbRestart, VerbShutdown}
 
 const MaxCommandBytes = 4 << 10
 
-// A Command is sent twice: without a nonce, which the node replies with, then with nonce and proof. So a recorded
-// one is useless.
+// A Command is sent twice. The node replies to the first with a nonce, and the second has the nonce and a proof. So
+// a recorded command is useless.
 type Command struct {
 	ID       string `json:"id"` // the same each time that the command is sent; see [NewID]
 	Identity string `json:"identity"`

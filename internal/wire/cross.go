@@ -47,7 +47,7 @@ func checkCross(cross, by, root *x509.Certificate, at time.Time) error {
 	if !sameExtensions(cross, root) {
 		return errors.New("its extensions differ from the root's")
 	}
-	// Below by come cross and an issuing certificate, below root the latter.
+	// A chain has cross and an issuing certificate below by, and only the latter below root.
 	if !allowsBelow(by, 2) || !allowsBelow(root, 1) {
 		return errors.New("the path length leaves no room")
 	}

@@ -17,7 +17,7 @@ import (
 // MaxDepth exceeds real facts, which nest less than 10 deep.
 const MaxDepth = 64
 
-// ErrJSON has a message of one short line.
+// ErrJSON means that the input is not strict JSON. Its message is one short line.
 var ErrJSON = errors.New("not strict JSON")
 
 // DecodeStrict decodes one JSON value into dst, a pointer, by encoding/json's tags. It refuses invalid UTF-8,

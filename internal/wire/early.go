@@ -114,7 +114,8 @@ func (a *EarlyPingConn) consumePing() (pong string) {
 	return maskedPong
 }
 
-// frameHeader returns the lengths of header and payload; 0 and a PING's without a frame, 0 and 0 for other frames.
+// frameHeader returns the lengths of header and payload. Without a frame the header is 0 and the payload a PING's;
+// a frame of another kind has length 0.
 func (a *EarlyPingConn) frameHeader() (header, length int, framed bool) {
 	b, err := a.in.Peek(1)
 	if err != nil || b[0] != frame {

@@ -168,7 +168,7 @@ type RenewRequest struct {
 	// Continuity is by the old key, even if the new one is the same.
 	Continuity Continuity `json:"continuity"`
 
-	// Certificate is sent, in DER, by a node that may only renew: the store may have lost it.
+	// Certificate is the old certificate, in DER, from a node that may only renew: the store may have lost it.
 	Certificate []byte `json:"certificate,omitempty"`
 }
 

@@ -63,7 +63,7 @@ func CheckSignature(pub crypto.PublicKey, digest [sha256.Size]byte, sig []byte) 
 	case ed25519.PublicKey:
 		ok = ed25519.Verify(k, digest[:], sig)
 	case *rsa.PublicKey:
-		// A message fits a key of 300,000 bits, with which a check takes seconds.
+		// A key of 300,000 bits fits into a message, and one check with it takes seconds.
 		if k.Size() > maxRSABytes {
 			return fmt.Errorf("%w: RSA of %d bits, limit %d", ErrProof, 8*k.Size(), 8*maxRSABytes)
 		}

@@ -2,7 +2,7 @@ package wire
 
 import "log/slog"
 
-// Secret must not reach a log or error message. Printing shows only whether it is empty.
+// Secret is text that must not reach a log or error message. Printing shows only whether it is empty.
 //
 // slog's JSON handler encodes a struct's Secret fields with their text: such structs need a LogValue.
 type Secret string

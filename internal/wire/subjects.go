@@ -58,7 +58,7 @@ func ValidConnectionName(s string) bool {
 // InboxPrefix is the only inbox of a connection, without the trailing dot.
 func InboxPrefix(name string) string { return "_INBOX." + name }
 
-// NewID returns 22 random base64url characters, the first no dash, for command lines.
+// NewID returns 22 random base64url characters. The first is no dash, which would begin a flag on a command line.
 func NewID() string {
 	var b [17]byte
 	for {

@@ -15,13 +15,14 @@ const MaxUnusableBytes = 512
 
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"?`)
 
-// Unusable returns the Digest of such an [Applied]. Quoted text is removed, because it may be a value of the
-// configuration.
+// Unusable returns the Digest of an [Applied] that reports an unusable offer. Quoted text is removed, because it
+// may be a value of the configuration.
 func Unusable(digest, why string) string {
 	return unusablePrefix + digest + ":" + oneLine(quoted.ReplaceAllString(why, `"…"`))
 }
 
-// Unusable returns the offer's digest and the node's reason in one line.
+// Unusable reports whether a reports an unusable offer, and returns the offer's digest and the node's reason in one
+// line.
 func (a *Applied) Unusable() (digest, why string, is bool) {
 	rest, is := strings.CutPrefix(a.Digest, unusablePrefix)
 	if !is {

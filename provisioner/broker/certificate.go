@@ -25,7 +25,7 @@ func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, *Denie
 		return nil, &Denied{wire.CodeDenied, fmt.Errorf("%w: %w", ErrCertificate, err)}
 	}
 	if p.Nkey != "" {
-		// It would be reported instead of the name.
+		// The broker would report the nkey instead of the certificate's name.
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: nkey beside a certificate", ErrNkey)}
 	}
 	switch role {

@@ -31,7 +31,7 @@ var (
 )
 
 const (
-	// serverSilence is 3.5 status messages.
+	// serverSilence is the time of 3.5 status messages.
 	serverSilence = 35 * time.Second
 
 	// answerTimeout is for known servers, answerGap for servers that are not known yet. An answer takes 2 ms.

@@ -140,7 +140,7 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 	case p.Nkey != "" && !sealed(p):
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: beside a token that is not sealed", ErrNkey)}
 	case p.Nkey == "" && sealed(p):
-		// It may be a recorded token.
+		// Without an nkey the token may be a recorded one.
 		err := fmt.Errorf("%w: sealed token without the name of its session", ErrNkey)
 		return nil, &Denied{wire.CodeSealedInvalid, err}
 	}

@@ -14,7 +14,7 @@ import (
 	"muster/internal/wire"
 )
 
-// Any client can cause these lines.
+// Limits of lines that any client can cause.
 const (
 	linesPerSecond = 20
 	linesAtOnce    = 100
@@ -136,8 +136,8 @@ var clientLine = regexp.MustCompile(`^(\S+) - [cw]id:(\d+)(?: - "(?:[^"\\]|\\.)*
 
 var handshakeLine = regexp.MustCompile(`^(\S+ - )?(websocket\b|Not configured to accept leaf node connections)`)
 
-// render returns the client's address of a line about one. It drops the prefix before formatting: a client could
-// send "%[1]1000000d" a thousand times.
+// render returns the text and, for a line about a client, its address. It drops the prefix before formatting: a
+// client could send "%[1]1000000d" a thousand times.
 func render(format string, v []any) (text, address string, client bool) {
 	m := clientLine.FindStringSubmatchIndex(format)
 	if m != nil {

@@ -63,7 +63,7 @@ func (g *Gate) stillAdmits(ctx context.Context, c connection) (bool, error) {
 	return err == nil, nil
 }
 
-// maxSingleQueries are a few ms each; for more nodes all connections are listed.
+// Up to maxSingleQueries nodes are queried one by one, a few ms each. For more, all connections are listed.
 const maxSingleQueries = 8
 
 func forNodes(ids []wire.Identity, recheck func(node wire.Identity, wanted map[wire.Identity]bool) error) error {

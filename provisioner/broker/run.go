@@ -68,7 +68,7 @@ func (r *runningServer) start(
 	return checkDamage(r.Server, r.account)
 }
 
-// ready detects a server that cannot start, which only its logger knows.
+// ready waits for the listener. A server that cannot start tells only its logger.
 func (r *runningServer) ready(ctx context.Context, log *natsLog) error {
 	for end := time.Now().Add(startTimeout); !r.ReadyForConnections(listenTry); {
 		switch err := log.failed(); {

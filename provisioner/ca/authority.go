@@ -29,7 +29,7 @@ var (
 	// ErrAuthority means an authority that is not valid now or did not sign.
 	ErrAuthority = errors.New("the authority cannot issue")
 
-	// ErrExpired is an [ErrAuthority]. Roll the authority over.
+	// ErrExpired is an [ErrAuthority]: the authority has expired. Roll it over.
 	ErrExpired = fmt.Errorf("%w: it has expired", ErrAuthority)
 )
 

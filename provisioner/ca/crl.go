@@ -100,7 +100,7 @@ func (r *CRLRequest) entries() ([]x509.RevocationListEntry, error) {
 		if !ok || serial.Sign() <= 0 || strings.ToLower(c.Serial) != c.Serial {
 			return nil, fmt.Errorf("serial number %.80q, want lower-case hex", c.Serial)
 		}
-		// Clocks may differ.
+		// The clocks of revocation and CRL may differ.
 		at := c.At.UTC().Truncate(time.Second)
 		if at.After(r.ThisUpdate) {
 			at = r.ThisUpdate.UTC()

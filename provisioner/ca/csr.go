@@ -12,7 +12,7 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrCSR also wraps [ErrKey] for a weak key.
+// ErrCSR means an unacceptable certificate request. A weak key also wraps [ErrKey].
 var ErrCSR = errors.New("certificate request not accepted")
 
 // CSR is the content of a certificate request (RFC 2986). The sender holds the key; names are claims.

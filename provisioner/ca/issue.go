@@ -20,7 +20,7 @@ import (
 	"muster/internal/wire"
 )
 
-// A Request is approved, and its key's possession proven.
+// A Request asks for a certificate. The caller has approved it and verified that the holder has the key.
 type Request struct {
 	Role wire.Role // required
 
@@ -52,7 +52,7 @@ type Certificate struct {
 	NotAfter  time.Time // UTC, whole seconds; last instant of validity
 }
 
-// Serial returns lower-case hex without leading zeros.
+// Serial returns the serial number in lower-case hex without leading zeros.
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
 // Issue stores nothing. The error wraps [ErrRequest], [ErrAuthority] or [ErrExpired]. A node's certificate takes 50
@@ -136,7 +136,7 @@ func (a *Authority) template(r *Request, s *subject) (*x509.Certificate, error) 
 	return template, nil
 }
 
-// validity is limited by the authority's.
+// validity returns bounds within those of the authority's certificates.
 func (a *Authority) validity(ttl time.Duration) (notBefore, notAfter time.Time, err error) {
 	now := a.cfg.Now().UTC()
 	if err := errors.Join(checkValid("root", a.cfg.Root, now), checkValid("issuing", a.cfg.Issuing, now)); err != nil {

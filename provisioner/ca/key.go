@@ -14,8 +14,8 @@ import (
 	"slices"
 )
 
-// Less than 2048 bits is weak (NIST SP 800-57 part 1), more than 4096 costs verifiers too much. Small and even
-// exponents can be attacked (FIPS 186-5, A.1.1).
+// RSA keys of less than 2048 bits are weak (NIST SP 800-57 part 1), and more than 4096 cost verifiers too much.
+// Small and even exponents can be attacked (FIPS 186-5, A.1.1).
 const (
 	minRSABits     = 2048
 	maxRSABits     = 4096

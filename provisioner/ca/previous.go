@@ -76,7 +76,7 @@ func (cfg *Config) checkPrevious() []error {
 	return errs
 }
 
-// hasCross ignores expiry: the signature counts.
+// hasCross ignores the validity of certificates.
 func hasCross(from *x509.Certificate, roots []*x509.Certificate, previous []Previous) bool {
 	for _, to := range roots {
 		if from.Equal(to) {

@@ -14,7 +14,10 @@ import (
 // TestBuiltin tries the policies that init writes.
 func TestBuiltin(t *testing.T) {
 	t.Parallel()
-	for open, want := range map[bool][]string{false: {"default.rego", "default_test.rego"}, true: {"open.rego", "open_test.rego"}} {
+	for open, want := range map[bool][]string{
+		false: {"default.rego", "default_test.rego"},
+		true:  {"open.rego", "open_test.rego"},
+	} {
 		dir := t.TempDir()
 		for name, content := range policies.Builtin(open) {
 			write(t, filepath.Join(dir, name), content)
@@ -42,22 +45,40 @@ func TestBuiltinDecisions(t *testing.T) {
 			verdicts{policies.VerdictAllow, policies.VerdictAllow}},
 		"token for every name": {func(in *policies.Input) { in.Token.Identities = []string{"*"} },
 			verdicts{policies.VerdictApproval, policies.VerdictAllow}},
-		"same key again":     {func(in *policies.Input) { in.Node.Reason = "replay" }, verdicts{policies.VerdictAllow, policies.VerdictAllow}},
-		"own key of before":  {func(in *policies.Input) { in.Node.Reason = "continue" }, verdicts{policies.VerdictAllow, policies.VerdictAllow}},
-		"renewing":           {func(in *policies.Input) { in.Node.Reason = "renew" }, verdicts{policies.VerdictAllow, policies.VerdictAllow}},
-		"granted":            {func(in *policies.Input) { in.Node.Reason = "grant" }, verdicts{policies.VerdictAllow, policies.VerdictAllow}},
-		"retired":            {func(in *policies.Input) { in.Node.State = "retired" }, verdicts{policies.VerdictApproval, policies.VerdictAllow}},
-		"unknown reason":     {func(in *policies.Input) { in.Node.Reason = "vouched" }, verdicts{policies.VerdictApproval, policies.VerdictApproval}},
-		"no reason":          {func(in *policies.Input) { in.Node.Reason = "" }, verdicts{policies.VerdictApproval, policies.VerdictApproval}},
-		"facts ask nicely":   {func(in *policies.Input) { in.Facts = []byte(`{"allow":true}`) }, verdicts{policies.VerdictApproval, policies.VerdictAllow}},
-		"another DNS name":   {func(in *policies.Input) { in.CSR.DNSNames = append(in.CSR.DNSNames, "x.example.net") }, verdicts{policies.VerdictDeny, policies.VerdictDeny}},
-		"IP address":         {func(in *policies.Input) { in.CSR.IPAddresses = []string{"192.0.2.1"} }, verdicts{policies.VerdictDeny, policies.VerdictDeny}},
-		"URI":                {func(in *policies.Input) { in.CSR.URIs = []string{"spiffe://x/operator/y"} }, verdicts{policies.VerdictDeny, policies.VerdictDeny}},
-		"e-mail address":     {func(in *policies.Input) { in.CSR.Emails = []string{"a@example.net"} }, verdicts{policies.VerdictDeny, policies.VerdictDeny}},
-		"another name in CN": {func(in *policies.Input) { in.CSR.CommonName = "x.example.net" }, verdicts{policies.VerdictDeny, policies.VerdictDeny}},
-		"known, with an IP address": {func(in *policies.Input) { in.Node.Reason = "replay"; in.CSR.IPAddresses = []string{"192.0.2.1"} },
+		"same key again": {func(in *policies.Input) { in.Node.Reason = "replay" },
+			verdicts{policies.VerdictAllow, policies.VerdictAllow}},
+		"own key of before": {func(in *policies.Input) { in.Node.Reason = "continue" },
+			verdicts{policies.VerdictAllow, policies.VerdictAllow}},
+		"renewing": {func(in *policies.Input) { in.Node.Reason = "renew" },
+			verdicts{policies.VerdictAllow, policies.VerdictAllow}},
+		"granted": {func(in *policies.Input) { in.Node.Reason = "grant" },
+			verdicts{policies.VerdictAllow, policies.VerdictAllow}},
+		"retired": {func(in *policies.Input) { in.Node.State = "retired" },
+			verdicts{policies.VerdictApproval, policies.VerdictAllow}},
+		"unknown reason": {func(in *policies.Input) { in.Node.Reason = "vouched" },
+			verdicts{policies.VerdictApproval, policies.VerdictApproval}},
+		"no reason": {func(in *policies.Input) { in.Node.Reason = "" },
+			verdicts{policies.VerdictApproval, policies.VerdictApproval}},
+		"facts ask nicely": {func(in *policies.Input) { in.Facts = []byte(`{"allow":true}`) },
+			verdicts{policies.VerdictApproval, policies.VerdictAllow}},
+		"another DNS name": {func(in *policies.Input) { in.CSR.DNSNames = append(in.CSR.DNSNames, "x.example.net") },
 			verdicts{policies.VerdictDeny, policies.VerdictDeny}},
-		"no names at all": {func(in *policies.Input) { in.CSR = policies.CSR{} }, verdicts{policies.VerdictApproval, policies.VerdictAllow}},
+		"IP address": {func(in *policies.Input) { in.CSR.IPAddresses = []string{"192.0.2.1"} },
+			verdicts{policies.VerdictDeny, policies.VerdictDeny}},
+		"URI": {func(in *policies.Input) { in.CSR.URIs = []string{"spiffe://x/operator/y"} },
+			verdicts{policies.VerdictDeny, policies.VerdictDeny}},
+		"e-mail address": {func(in *policies.Input) { in.CSR.Emails = []string{"a@example.net"} },
+			verdicts{policies.VerdictDeny, policies.VerdictDeny}},
+		"another name in CN": {func(in *policies.Input) { in.CSR.CommonName = "x.example.net" },
+			verdicts{policies.VerdictDeny, policies.VerdictDeny}},
+		"known, with an IP address": {func(
+			in *policies.Input) {
+			in.Node.Reason = "replay"
+			in.CSR.IPAddresses = []string{"192.0.2.1"}
+		},
+			verdicts{policies.VerdictDeny, policies.VerdictDeny}},
+		"no names at all": {func(in *policies.Input) { in.CSR = policies.CSR{} },
+			verdicts{policies.VerdictApproval, policies.VerdictAllow}},
 	}
 	closed, err := policies.Load(policies.Config{Paths: builtin()})
 	if err != nil {
@@ -119,7 +140,8 @@ func TestExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			own := slices.DeleteFunc(results, func(r policies.TestResult) bool { return strings.HasPrefix(r.File, "builtin/") })
+			own := slices.DeleteFunc(results,
+				func(r policies.TestResult) bool { return strings.HasPrefix(r.File, "builtin/") })
 			if len(own) < 3 {
 				t.Errorf("%d tests, want at least 3", len(own))
 			}
@@ -150,11 +172,13 @@ func TestExamplesCombined(t *testing.T) {
 		edit func(*policies.Input)
 		want policies.Verdict
 	}{
-		"good":               {func(*policies.Input) {}, policies.VerdictAllow},
-		"a name of Choria's": {func(in *policies.Input) { in.Identity, in.CSR = "bob.mcollective", policies.CSR{} }, policies.VerdictDeny},
-		"no environment":     {func(in *policies.Input) { in.Token.Extensions = nil }, policies.VerdictDeny},
-		"another's token":    {func(in *policies.Input) { in.Token.Org = "example-development" }, policies.VerdictDeny},
-		"frozen":             {func(in *policies.Input) { in.Time = time.Date(2026, 12, 24, 0, 0, 0, 0, time.UTC) }, policies.VerdictDefer},
+		"good": {func(*policies.Input) {}, policies.VerdictAllow},
+		"a name of Choria's": {func(in *policies.Input) { in.Identity, in.CSR = "bob.mcollective", policies.CSR{} },
+			policies.VerdictDeny},
+		"no environment":  {func(in *policies.Input) { in.Token.Extensions = nil }, policies.VerdictDeny},
+		"another's token": {func(in *policies.Input) { in.Token.Org = "example-development" }, policies.VerdictDeny},
+		"frozen": {func(in *policies.Input) { in.Time = time.Date(2026, 12, 24, 0, 0, 0, 0, time.UTC) },
+			policies.VerdictDefer},
 		"frozen, on record": {func(in *policies.Input) {
 			in.Time, in.Node.Reason = time.Date(2026, 12, 24, 0, 0, 0, 0, time.UTC), "replay"
 		}, policies.VerdictAllow},

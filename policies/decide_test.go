@@ -26,8 +26,10 @@ func TestDecide(t *testing.T) {
 	}{
 		"allowed":     {`allow := true`, policies.Decision{Allow: true}, policies.VerdictAllow},
 		"not allowed": {`allow := false`, policies.Decision{}, policies.VerdictDeny},
-		"default":     {"default allow := false\nallow if input.facts.role == \"db\"", policies.Decision{}, policies.VerdictDeny},
-		"by a fact":   {"default allow := false\nallow if input.facts.role == \"web\"", policies.Decision{Allow: true}, policies.VerdictAllow},
+		"default": {"default allow := false\nallow if input.facts.role == \"db\"", policies.Decision{},
+			policies.VerdictDeny},
+		"by a fact": {"default allow := false\nallow if input.facts.role == \"web\"", policies.Decision{Allow: true},
+			policies.VerdictAllow},
 		"denied by a set, sorted": {
 			"allow := true\ndeny contains \"b\"\ndeny contains \"a\"",
 			policies.Decision{Allow: true, Deny: []string{"a", "b"}}, policies.VerdictDeny,
@@ -36,25 +38,38 @@ func TestDecide(t *testing.T) {
 			"allow := true\ndeny := [\"b\", \"a\", \"b\"]",
 			policies.Decision{Allow: true, Deny: []string{"a", "b"}}, policies.VerdictDeny,
 		},
-		"nothing to deny": {"allow := true\ndeny contains \"a\" if false", policies.Decision{Allow: true}, policies.VerdictAllow},
+		"nothing to deny": {"allow := true\ndeny contains \"a\" if false", policies.Decision{Allow: true},
+			policies.VerdictAllow},
 		"deferred": {"allow := true\ndefer := true\nreasons contains \"later\"",
 			policies.Decision{Allow: true, Defer: true, Reasons: []string{"later"}}, policies.VerdictDefer},
-		"needs approval": {"allow := true\napproval := true", policies.Decision{Allow: true, Approval: true}, policies.VerdictApproval},
-		"shut down":      {"allow := true\nshutdown := true", policies.Decision{Allow: true, Shutdown: true}, policies.VerdictShutdown},
+		"needs approval": {"allow := true\napproval := true", policies.Decision{Allow: true, Approval: true},
+			policies.VerdictApproval},
+		"shut down": {"allow := true\nshutdown := true", policies.Decision{Allow: true, Shutdown: true},
+			policies.VerdictShutdown},
 		"certificate": {
 			"allow := true\ncertificate := {\"ttl\": \"30d\", \"dns_names\": {\"b\", \"a\"}, \"server_auth\": true}",
-			policies.Decision{Allow: true, Certificate: policies.Certificate{TTL: 720 * time.Hour, DNSNames: []string{"a", "b"}, ServerAuth: true}},
+			policies.Decision{
+				Allow:       true,
+				Certificate: policies.Certificate{TTL: 720 * time.Hour, DNSNames: []string{"a", "b"}, ServerAuth: true},
+			},
 			policies.VerdictAllow,
 		},
 		"configuration": {
 			"allow := true\nconfiguration := {\"identity\": input.identity, \"empty\": \"\"}",
-			policies.Decision{Allow: true, Configuration: map[string]string{"identity": "web1.example.net", "empty": ""}}, policies.VerdictAllow,
+			policies.Decision{
+				Allow:         true,
+				Configuration: map[string]string{"identity": "web1.example.net", "empty": ""},
+			}, policies.VerdictAllow,
 		},
 		"empty configuration is one": {"allow := true\nconfiguration := {}",
 			policies.Decision{Allow: true, Configuration: map[string]string{}}, policies.VerdictAllow},
 		"members made of parts": {
 			"allow := true\ncertificate.ttl := 60\nconfiguration[k] := v if some k, v in {\"role\": \"web\"}",
-			policies.Decision{Allow: true, Certificate: policies.Certificate{TTL: time.Minute}, Configuration: map[string]string{"role": "web"}},
+			policies.Decision{
+				Allow:         true,
+				Certificate:   policies.Certificate{TTL: time.Minute},
+				Configuration: map[string]string{"role": "web"},
+			},
 			policies.VerdictAllow,
 		},
 		"helpers of any type": {"allow := helper == 3\nhelper := 3\nf(x) := x\nlist contains {\"x\": 1}",
@@ -63,7 +78,8 @@ func TestDecide(t *testing.T) {
 			policies.Decision{Allow: true}, policies.VerdictAllow},
 		"the time is the request's": {"allow := time.now_ns() == time.parse_rfc3339_ns(input.time)",
 			policies.Decision{Allow: true}, policies.VerdictAllow},
-		"no entry of the allow-list": {"allow := input.allow == null", policies.Decision{Allow: true}, policies.VerdictAllow},
+		"no entry of the allow-list": {"allow := input.allow == null", policies.Decision{Allow: true},
+			policies.VerdictAllow},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -89,15 +105,16 @@ func TestDecideFailsClosed(t *testing.T) {
 	t.Parallel()
 	const slow = `[1 | some a in numbers.range(1, 10000); some b in numbers.range(1, 10000); a * b == 7]`
 	tests := map[string]string{
-		"allow undefined":               `allow if input.facts.role == "db"`,
-		"allow a string":                `allow := input.facts.role`,
-		"allow null":                    `allow := input.allow`,
-		"allow contradicts itself":      "allow := true\nallow := false if input.facts.role == \"web\"",
-		"deny a string":                 "allow := true\ndeny := input.facts.role",
-		"deny an object":                "allow := true\ndeny := input.facts",
-		"deny holds a number":           "allow := true\ndeny contains 1 if input.facts.role",
-		"deny holds null":               "allow := true\ndeny := [null]",
-		"deny contradicts itself":       "allow := true\ndeny := [\"a\"] if input.facts.role\ndeny := [\"b\"] if input.identity",
+		"allow undefined":          `allow if input.facts.role == "db"`,
+		"allow a string":           `allow := input.facts.role`,
+		"allow null":               `allow := input.allow`,
+		"allow contradicts itself": "allow := true\nallow := false if input.facts.role == \"web\"",
+		"deny a string":            "allow := true\ndeny := input.facts.role",
+		"deny an object":           "allow := true\ndeny := input.facts",
+		"deny holds a number":      "allow := true\ndeny contains 1 if input.facts.role",
+		"deny holds null":          "allow := true\ndeny := [null]",
+		"deny contradicts itself": "allow := true\ndeny := [\"a\"] if input.facts.role\ndeny := [\"b\"] if " +
+			"input.identity",
 		"defer a string":                "allow := true\ndefer := input.facts.role",
 		"approval a number":             "allow := true\napproval := input.facts.number",
 		"shutdown null":                 "allow := true\nshutdown := input.allow",
@@ -111,14 +128,16 @@ func TestDecideFailsClosed(t *testing.T) {
 		"configuration an array":        "allow := true\nconfiguration := input.facts.list",
 		"configuration with a number":   "allow := true\nconfiguration := {\"registerinterval\": 300}",
 		"configuration with a boolean":  "allow := true\nconfiguration := {\"provision\": false}",
-		"configuration contradicts":     "allow := true\nconfiguration.a := \"1\"\nconfiguration.a := \"2\" if input.identity",
-		"built-in function fails":       `allow := to_number(input.identity) == 1`,
-		"failure that not would hide":   "default allow := false\nallow if not to_number(input.identity) == 1",
-		"failure in a reason to deny":   "allow := true\ndeny contains \"old\" if to_number(input.identity) < 3",
-		"failure in a helper":           "default allow := false\nallow if not bad\nbad if time.parse_rfc3339_ns(input.facts.role) > 0",
-		"division by zero":              `allow := 1 / count(input.csr.uris) == 1`,
-		"takes for ever":                "default allow := false\nallow if count(" + slow + ") > 0",
-		"takes for ever to deny":        "allow := true\ndeny contains \"slow\" if count(" + slow + ") > 0",
+		"configuration contradicts": "allow := true\nconfiguration.a := \"1\"\nconfiguration.a := \"2\" if " +
+			"input.identity",
+		"built-in function fails":     `allow := to_number(input.identity) == 1`,
+		"failure that not would hide": "default allow := false\nallow if not to_number(input.identity) == 1",
+		"failure in a reason to deny": "allow := true\ndeny contains \"old\" if to_number(input.identity) < 3",
+		"failure in a helper": "default allow := false\nallow if not bad\nbad if " +
+			"time.parse_rfc3339_ns(input.facts.role) > 0",
+		"division by zero":       `allow := 1 / count(input.csr.uris) == 1`,
+		"takes for ever":         "default allow := false\nallow if count(" + slow + ") > 0",
+		"takes for ever to deny": "allow := true\ndeny contains \"slow\" if count(" + slow + ") > 0",
 	}
 	for name, rules := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +218,8 @@ func TestPolicyReachesNothing(t *testing.T) {
 		"signing, raw":        `allow if io.jwt.encode_sign_raw("", "", "") != ""`,
 		"signing for a cloud": `allow if providers.aws.sign_req({}, {}, 0)`,
 		"passed as a mock":    "allow if f with upper as http.send\nf if upper(\"x\")",
-		"annotated schema":    "# METADATA\n# schemas:\n#   - input: {\"$ref\": \"" + srv.URL + "\"}\nallow if input.identity",
+		"annotated schema": "# METADATA\n# schemas:\n#   - input: {\"$ref\": \"" + srv.URL +
+			"\"}\nallow if input.identity",
 	}
 	for name, rules := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +244,14 @@ func TestPolicyReachesNothing(t *testing.T) {
 
 func TestVerdictPrecedence(t *testing.T) {
 	t.Parallel()
-	all := policies.Decision{Allow: true, Approval: true, Defer: true, Shutdown: true, Deny: []string{"because"}, Reasons: []string{"so"}}
+	all := policies.Decision{
+		Allow:    true,
+		Approval: true,
+		Defer:    true,
+		Shutdown: true,
+		Deny:     []string{"because"},
+		Reasons:  []string{"so"},
+	}
 	steps := []struct {
 		want policies.Verdict
 		why  []string
@@ -262,7 +289,8 @@ deny contains sprintf("%03d %s", [i, input.facts.long]) if some i in numbers.ran
 		t.Fatal(err)
 	}
 	if len(d.Deny) != policies.MaxReasons || d.Deny[policies.MaxReasons-1] != "and 69 more" {
-		t.Errorf("%d reasons, last %.40q, want %d, the last for 69 more", len(d.Deny), d.Deny[len(d.Deny)-1], policies.MaxReasons)
+		t.Errorf("%d reasons, last %.40q, want %d, the last for 69 more", len(d.Deny), d.Deny[len(d.Deny)-1],
+			policies.MaxReasons)
 	}
 	for _, r := range d.Deny {
 		if len(r) > policies.MaxReasonBytes || strings.ContainsRune(r, '\uFFFD') {
@@ -315,7 +343,8 @@ func TestDecideConcurrently(t *testing.T) {
 		if err := e.Reload(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if d, err := e.Decide(t.Context(), stranger()); err != nil || d.Configuration["version"] != v || d.Digest != e.Digest() {
+		if d, err := e.Decide(t.Context(), stranger()); err != nil || d.Configuration["version"] != v ||
+			d.Digest != e.Digest() {
 			t.Errorf("Decide after reload %s = %+v, %v", v, d, err)
 		}
 	}
@@ -327,7 +356,10 @@ func TestDecideConcurrently(t *testing.T) {
 func TestDecideLeavesInput(t *testing.T) {
 	t.Parallel()
 	e := load(t, `allow := input.token.identities == []`)
-	in := &policies.Input{Identity: "web1.example.net", Allow: &policies.AllowEntry{Pattern: "*", ExpiresAt: noon.In(time.FixedZone("x", 3600))}}
+	in := &policies.Input{
+		Identity: "web1.example.net",
+		Allow:    &policies.AllowEntry{Pattern: "*", ExpiresAt: noon.In(time.FixedZone("x", 3600))},
+	}
 	before := *in
 	if d, err := e.Decide(t.Context(), in); err != nil || !d.Allow {
 		t.Fatalf("Decide = %+v, %v", d, err)

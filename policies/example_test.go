@@ -34,7 +34,8 @@ configuration := {"identity": input.identity}
 		return
 	}
 	for _, facts := range []string{`{"role": "web"}`, `{"role": "web", "rack": 4}`, `{}`} {
-		d, err := engine.Decide(context.Background(), &policies.Input{Identity: "web1.example.net", Facts: []byte(facts)})
+		d, err := engine.Decide(context.Background(),
+			&policies.Input{Identity: "web1.example.net", Facts: []byte(facts)})
 		if err != nil {
 			fmt.Println(err) // and deny
 			return

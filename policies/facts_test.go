@@ -45,12 +45,15 @@ func TestPolicySeesItsFacts(t *testing.T) {
 		"in place of another":  "allow if f with data.x as input.facts.role\nf if data.x == \"web\"",
 		"by a filter":          `allow if json.filter(input, ["facts/role"]) == {"facts": {"role": "web"}}`,
 		"in an else":           "allow := false if input.facts.missing\nelse := input.facts.role == \"web\"",
-		"in a default's place": "default allow := false\nallow if not missing\nmissing if input.facts.role != \"web\"\nmissing if not input.facts.role",
-		"in text":              `allow := $"{input.facts.role}" == "web"`,
-		"with a change":        "allow if f with input.facts.role as \"db\"\nf if { input.facts.role == \"db\"; input.facts.rack == 4 }",
-		"with another input":   "allow if f with input as object.union(input, {\"identity\": \"x\"})\nf if { input.identity == \"x\"; input.facts.role == \"web\" }",
-		"in another package":   `allow if data.lib.web`,
-		"through an import":    `allow if data.lib.web`,
+		"in a default's place": "default allow := false\nallow if not missing\nmissing if input.facts.role != " +
+			"\"web\"\nmissing if not input.facts.role",
+		"in text": `allow := $"{input.facts.role}" == "web"`,
+		"with a change": "allow if f with input.facts.role as \"db\"\nf if { input.facts.role == \"db\"; " +
+			"input.facts.rack == 4 }",
+		"with another input": "allow if f with input as object.union(input, {\"identity\": \"x\"})\nf if { " +
+			"input.identity == \"x\"; input.facts.role == \"web\" }",
+		"in another package": `allow if data.lib.web`,
+		"through an import":  `allow if data.lib.web`,
 	}
 	libraries := map[string]string{
 		"in another package": "package lib\n\nweb if input.facts.role == \"web\"\n",
@@ -89,7 +92,8 @@ var oddFacts = []string{
 	``, `{}`, `null`, `[]`, `{"role":"db"}`, `{"r\u006fle":"web"}`, `{"role":{"size":10}}`, `{"role":["web"]}`,
 	`{"role":null,"rack":4}`, `{"disk":[{"size":10}]}`, `{"disk":"size"}`, `{"disk":{"s\u0069ze":1.0e1}}`,
 	`{"disk":{"size":1e400}}`, `{"disk":{"size":123456789012345678901234567890}}`,
-	`{"key":"role","role":"web"}`, `{"key":"key"}`, `{"key":["role"]}`, `{"web1.example.net":"own"}`, `{"rölle":"web","role":"w\ud83d\ude00"}`,
+	`{"key":"role","role":"web"}`, `{"key":"key"}`, `{"key":["role"]}`, `{"web1.example.net":"own"}`,
+	`{"rölle":"web","role":"w\ud83d\ude00"}`,
 	`{"role":"web","a":{"b":[1,{"role":2}]},"rack":4.0}`,
 }
 
@@ -138,7 +142,8 @@ func TestExamplesDecideAsWithEverything(t *testing.T) {
 					for _, facts := range oddFacts {
 						in := stranger()
 						in.Facts, in.Node.Reason, in.Node.Cloned, in.Allow = []byte(facts), reason, allow != nil, allow
-						in.Token.Identities, in.Token.Site, in.Token.Extensions = []string{"web*"}, "ams", []byte(`{"environment":"production"}`)
+						in.Token.Identities, in.Token.Site, in.Token.Extensions = []string{"web*"}, "ams", []byte(
+							`{"environment":"production"}`)
 						sameWhole(t, e, in)
 					}
 				}

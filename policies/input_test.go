@@ -24,11 +24,22 @@ func TestInputJSON(t *testing.T) {
 		},
 		CSR: policies.CSR{
 			CommonName: "web1.example.net", DNSNames: []string{"web1.example.net"}, IPAddresses: []string{"192.0.2.1"},
-			URIs: []string{"spiffe://x/node/y"}, Emails: []string{"root@example.net"}, Key: policies.Key{Type: "P-256", Hash: "00ff"},
+			URIs: []string{"spiffe://x/node/y"}, Emails: []string{"root@example.net"},
+			Key: policies.Key{Type: "P-256", Hash: "00ff"},
 		},
-		Facts:       []byte(`{"role":"web"}`),
-		Node:        policies.Node{State: "applied", Reason: "continuity", Serial: "0b", ProvisionedAt: noon, ExpiresAt: noon},
-		Allow:       &policies.AllowEntry{Pattern: "web*.example.net", Comment: "rack 4", ExpiresAt: noon.In(time.FixedZone("CET", 3600))},
+		Facts: []byte(`{"role":"web"}`),
+		Node: policies.Node{
+			State:         "applied",
+			Reason:        "continuity",
+			Serial:        "0b",
+			ProvisionedAt: noon,
+			ExpiresAt:     noon,
+		},
+		Allow: &policies.AllowEntry{
+			Pattern:   "web*.example.net",
+			Comment:   "rack 4",
+			ExpiresAt: noon.In(time.FixedZone("CET", 3600)),
+		},
 		Source:      policies.Source{Address: "192.0.2.7", Site: "ams"},
 		Provisioner: policies.Provisioner{Site: "ams", Version: "1.0.0"},
 		Evidence:    []byte(`{"tpm":1}`),
@@ -86,10 +97,12 @@ func TestInputJSON(t *testing.T) {
 func TestParseInput(t *testing.T) {
 	t.Parallel()
 	in, err := policies.ParseInput([]byte(`{"identity":"web1.example.net","facts":{"role":"web"}}`))
-	if err != nil || in.Node.Reason != "new" || in.Node.State != "none" || len(in.CSR.DNSNames) != 1 || in.CSR.CommonName != in.Identity {
+	if err != nil || in.Node.Reason != "new" || in.Node.State != "none" || len(in.CSR.DNSNames) != 1 ||
+		in.CSR.CommonName != in.Identity {
 		t.Errorf("ParseInput = %+v, %v", in, err)
 	}
-	for name, text := range map[string]string{"no identity": `{}`, "a misspelling": `{"identity":"a.b","fact":{}}`, "no JSON": `x`} {
+	for name, text := range map[string]string{"no identity": `{}`, "a misspelling": `{"identity":"a.b","fact":{}}`,
+		"no JSON": `x`} {
 		if in, err := policies.ParseInput([]byte(text)); err == nil || in != nil {
 			t.Errorf("%s: %+v, %v, want an error alone", name, in, err)
 		}

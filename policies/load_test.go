@@ -29,8 +29,10 @@ func TestLoadRefuses(t *testing.T) {
 		"tests alone":         {map[string]string{"p_test.rego": allowAll}, []string{"no policy"}},
 		"empty file":          {map[string]string{"p.rego": ""}, []string{"p.rego"}},
 		"nothing but comment": {map[string]string{"p.rego": "# nothing\n"}, []string{"p.rego"}},
-		"another package":     {map[string]string{"p.rego": "package enroll\n\nallow := true\n"}, []string{"muster.enroll.allow"}},
-		"no allow":            {map[string]string{"p.rego": "package muster.enroll\n\ndeny contains \"x\"\n"}, []string{"muster.enroll.allow"}},
+		"another package": {map[string]string{"p.rego": "package enroll\n\nallow := true\n"},
+			[]string{"muster.enroll.allow"}},
+		"no allow": {map[string]string{"p.rego": "package muster.enroll\n\ndeny contains \"x\"\n"},
+			[]string{"muster.enroll.allow"}},
 		"allow in tests only": {map[string]string{
 			"p.rego":      "package muster.enroll\n\ndeny contains \"x\"\n",
 			"p_test.rego": allowAll,
@@ -39,13 +41,20 @@ func TestLoadRefuses(t *testing.T) {
 			"a.rego": "package muster.enroll\n\nallow if {\n",
 			"b.rego": "package muster.enroll\n\nallow = = 1\n",
 		}, []string{"a.rego:4", "b.rego:3"}},
-		"old syntax":       {map[string]string{"p.rego": "package muster.enroll\n\nallow { input.identity }\n"}, []string{"p.rego:3"}},
-		"unused variable":  {map[string]string{"p.rego": "package muster.enroll\n\nallow if x := 1\n"}, []string{"p.rego:3"}},
-		"unused import":    {map[string]string{"p.rego": "package muster.enroll\n\nimport data.x\n\nallow := true\n"}, []string{"p.rego:3"}},
-		"misspelled input": {map[string]string{"p.rego": "package muster.enroll\n\nallow if input.identiy == \"x\"\n"}, []string{"p.rego:3", "identiy", "identity"}},
-		"misspelled claim": {map[string]string{"p.rego": "package muster.enroll\n\nallow if input.token.sites == \"x\"\n"}, []string{"p.rego:3", "sites"}},
-		"rule that recurs": {map[string]string{"p.rego": "package muster.enroll\n\nallow if deny\n\ndeny if allow\n"}, []string{"recursive"}},
-		"network": {map[string]string{"p.rego": "package muster.enroll\n\nallow if http.send({\"method\": \"GET\", \"url\": \"http://localhost\"})\n"},
+		"old syntax": {map[string]string{"p.rego": "package muster.enroll\n\nallow { input.identity }\n"},
+			[]string{"p.rego:3"}},
+		"unused variable": {map[string]string{"p.rego": "package muster.enroll\n\nallow if x := 1\n"},
+			[]string{"p.rego:3"}},
+		"unused import": {map[string]string{"p.rego": "package muster.enroll\n\nimport data.x\n\nallow := true\n"},
+			[]string{"p.rego:3"}},
+		"misspelled input": {map[string]string{"p.rego": "package muster.enroll\n\nallow if input.identiy == \"x\"\n"},
+			[]string{"p.rego:3", "identiy", "identity"}},
+		"misspelled claim": {map[string]string{"p.rego": "package muster.enroll\n\nallow if input.token.sites == " +
+			"\"x\"\n"}, []string{"p.rego:3", "sites"}},
+		"rule that recurs": {map[string]string{"p.rego": "package muster.enroll\n\nallow if deny\n\ndeny if allow\n"},
+			[]string{"recursive"}},
+		"network": {map[string]string{"p.rego": "package muster.enroll\n\nallow if http.send({\"method\": \"GET\", " +
+			"\"url\": \"http://localhost\"})\n"},
 			[]string{"p.rego:3", "http.send"}},
 		"tests that fail, all of them": {map[string]string{
 			"p.rego": allowAll,
@@ -53,8 +62,9 @@ func TestLoadRefuses(t *testing.T) {
 				"test_one if not enroll.allow\n\ntest_two if enroll.allow\n\ntest_three if enroll.allow == (1 > 2)\n",
 		}, []string{"p_test.rego:5", "test_one", "p_test.rego:9", "test_three"}},
 		"test that fails by case": {map[string]string{
-			"p.rego":      allowAll,
-			"p_test.rego": "package muster.enroll_test\n\ntest_case[name] if {\n\tsome name, n in {\"one\": 1, \"two\": 2}\n\tn == 1\n}\n",
+			"p.rego": allowAll,
+			"p_test.rego": "package muster.enroll_test\n\ntest_case[name] if {\n\tsome name, n in {\"one\": 1, " +
+				"\"two\": 2}\n\tn == 1\n}\n",
 		}, []string{"p_test.rego:3", `"two"`}},
 		"test that errs": {map[string]string{
 			"p.rego":      allowAll,
@@ -65,20 +75,31 @@ func TestLoadRefuses(t *testing.T) {
 			"p_test.rego": "package muster.enroll_test\n\ntest_x if x := alow\n",
 		}, []string{"p_test.rego:3", "alow"}},
 		"test that reaches out": {map[string]string{
-			"p.rego":      allowAll,
-			"p_test.rego": "package muster.enroll_test\n\ntest_x if http.send({\"method\": \"GET\", \"url\": \"http://localhost\"})\n",
+			"p.rego": allowAll,
+			"p_test.rego": "package muster.enroll_test\n\ntest_x if http.send({\"method\": \"GET\", \"url\": " +
+				"\"http://localhost\"})\n",
 		}, []string{"p_test.rego:3", "http.send"}},
-		"data no JSON":          {map[string]string{"p.rego": allowAll, "data.json": "{"}, []string{"data.json"}},
-		"data an array":         {map[string]string{"p.rego": allowAll, "data.json": "[]"}, []string{"data.json", "object"}},
-		"data says it twice":    {map[string]string{"p.rego": allowAll, "data.json": `{"a":1,"a":2}`}, []string{"data.json", `"a"`}},
-		"YAML says it twice":    {map[string]string{"p.rego": allowAll, "data.yaml": "refused: [web1]\nrefused: [web2]\n"}, []string{"data.yaml", "line 2", `"refused"`}},
-		"YAML twice, below":     {map[string]string{"p.rego": allowAll, "data.yml": "a:\n  b: 1\n  b: 2\n"}, []string{"data.yml", "line 3", `"b"`}},
-		"two documents":         {map[string]string{"p.rego": allowAll, "data.yaml": "refused: [web1]\n---\nrefused: [web2]\n"}, []string{"data.yaml", "more than one document"}},
-		"two files say it":      {map[string]string{"p.rego": allowAll, "data.json": `{"a":{"b":1}}`, "data.yaml": "a: {b: 2}"}, []string{"data.a is given twice"}},
-		"data for policies":     {map[string]string{"p.rego": allowAll, "data.json": `{"muster":{"enroll":{"allow":true}}}`}, []string{"data.muster"}},
-		"data in another place": {map[string]string{"p.rego": allowAll, "muster/enroll/data.json": `{"deny":[]}`}, []string{"muster/enroll/data.json"}},
-		"rule that hides data":  {map[string]string{"p.rego": allowAll, "x.rego": "package x\n\ny := 1\n", "data.json": `{"x":{"y":2}}`}, []string{"x.rego:3"}},
-		"two policies contrary": {map[string]string{"a.rego": "package muster.enroll\n\ndefault allow := true\n", "b.rego": "package muster.enroll\n\ndefault allow := false\n"}, []string{"default"}},
+		"data no JSON": {map[string]string{"p.rego": allowAll, "data.json": "{"}, []string{"data.json"}},
+		"data an array": {map[string]string{"p.rego": allowAll, "data.json": "[]"},
+			[]string{"data.json", "object"}},
+		"data says it twice": {map[string]string{"p.rego": allowAll, "data.json": `{"a":1,"a":2}`},
+			[]string{"data.json", `"a"`}},
+		"YAML says it twice": {map[string]string{"p.rego": allowAll,
+			"data.yaml": "refused: [web1]\nrefused: [web2]\n"}, []string{"data.yaml", "line 2", `"refused"`}},
+		"YAML twice, below": {map[string]string{"p.rego": allowAll, "data.yml": "a:\n  b: 1\n  b: 2\n"},
+			[]string{"data.yml", "line 3", `"b"`}},
+		"two documents": {map[string]string{"p.rego": allowAll,
+			"data.yaml": "refused: [web1]\n---\nrefused: [web2]\n"}, []string{"data.yaml", "more than one document"}},
+		"two files say it": {map[string]string{"p.rego": allowAll, "data.json": `{"a":{"b":1}}`,
+			"data.yaml": "a: {b: 2}"}, []string{"data.a is given twice"}},
+		"data for policies": {map[string]string{"p.rego": allowAll,
+			"data.json": `{"muster":{"enroll":{"allow":true}}}`}, []string{"data.muster"}},
+		"data in another place": {map[string]string{"p.rego": allowAll, "muster/enroll/data.json": `{"deny":[]}`},
+			[]string{"muster/enroll/data.json"}},
+		"rule that hides data": {map[string]string{"p.rego": allowAll, "x.rego": "package x\n\ny := 1\n",
+			"data.json": `{"x":{"y":2}}`}, []string{"x.rego:3"}},
+		"two policies contrary": {map[string]string{"a.rego": "package muster.enroll\n\ndefault allow := true\n",
+			"b.rego": "package muster.enroll\n\ndefault allow := false\n"}, []string{"default"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +125,8 @@ func TestLoadRefuses(t *testing.T) {
 func TestLoadReadsNoDevice(t *testing.T) {
 	t.Parallel()
 	const want = ": is a device, a pipe or the like, want a file"
-	if _, err := policies.Load(policies.Config{Paths: []string{"/dev/zero"}}); err == nil || !strings.Contains(err.Error(), "/dev/zero"+want) {
+	if _, err := policies.Load(policies.Config{Paths: []string{"/dev/zero"}}); err == nil ||
+		!strings.Contains(err.Error(), "/dev/zero"+want) {
 		t.Errorf("Load = %v", err)
 	}
 	dir := t.TempDir()
@@ -112,7 +134,8 @@ func TestLoadReadsNoDevice(t *testing.T) {
 	if err := os.Symlink(os.DevNull, filepath.Join(dir, "odd.rego")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := policies.Load(policies.Config{Paths: []string{dir}}); err == nil || !strings.Contains(err.Error(), "odd.rego"+want) {
+	if _, err := policies.Load(policies.Config{Paths: []string{dir}}); err == nil ||
+		!strings.Contains(err.Error(), "odd.rego"+want) {
 		t.Errorf("Load of a directory with one = %v", err)
 	}
 }
@@ -123,8 +146,10 @@ func TestPathsWithoutAPolicyAreNamed(t *testing.T) {
 	one, two := t.TempDir(), filepath.Join(t.TempDir(), "p_test.rego")
 	write(t, two, allowAll)
 	for want, paths := range map[string][]string{
-		"policy cannot be used: no policy (*.rego) in " + one + ": want a Rego file that is no test, or a directory with one":              {one},
-		"policy cannot be used: no policy (*.rego) in " + one + ", " + two + ": want a Rego file that is no test, or a directory with one": {one, two},
+		"policy cannot be used: no policy (*.rego) in " + one +
+			": want a Rego file that is no test, or a directory with one": {one},
+		"policy cannot be used: no policy (*.rego) in " + one + ", " + two +
+			": want a Rego file that is no test, or a directory with one": {one, two},
 	} {
 		if _, err := policies.Load(policies.Config{Paths: paths}); err == nil || err.Error() != want {
 			t.Errorf("Load(%q) = %v, want %s", paths, err, want)
@@ -140,11 +165,14 @@ func TestLoadConfig(t *testing.T) {
 		cfg  policies.Config
 		want error // nil: any
 	}{
-		"nothing":               {policies.Config{}, policies.ErrInvalid},
-		"missing":               {policies.Config{Paths: []string{filepath.Join(dir, "missing")}}, fs.ErrNotExist},
-		"one of two missing":    {policies.Config{Paths: []string{dir, filepath.Join(dir, "missing.rego")}}, fs.ErrNotExist},
-		"twice":                 {policies.Config{Paths: []string{dir, filepath.Join(dir, "p.rego")}}, policies.ErrInvalid},
-		"both built-in and own": {policies.Config{Paths: append(builtin(), at(t, module("default allow := true"))...)}, policies.ErrInvalid},
+		"nothing": {policies.Config{}, policies.ErrInvalid},
+		"missing": {policies.Config{Paths: []string{filepath.Join(dir, "missing")}}, fs.ErrNotExist},
+		"one of two missing": {policies.Config{Paths: []string{dir, filepath.Join(dir, "missing.rego")}},
+			fs.ErrNotExist},
+		"twice": {policies.Config{Paths: []string{dir, filepath.Join(dir, "p.rego")}},
+			policies.ErrInvalid},
+		"both built-in and own": {policies.Config{Paths: append(builtin(), at(t, module("default allow := true"))...)},
+			policies.ErrInvalid},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +195,8 @@ func TestLoadDirectory(t *testing.T) {
 	write(t, filepath.Join(dir, "data.json"), `{"a":"1"}`)
 	write(t, filepath.Join(dir, "data.yaml"), "c: \"3\"\n")
 	// None of these is read; each would be refused.
-	for _, name := range []string{"README.md", "other.json", ".hidden.rego", ".git/x.rego", "p.rego~", "p.rego.swp", "..data_tmp/p.rego"} {
+	for _, name := range []string{"README.md", "other.json", ".hidden.rego", ".git/x.rego", "p.rego~", "p.rego.swp",
+		"..data_tmp/p.rego"} {
 		write(t, filepath.Join(dir, name), "this is no policy")
 	}
 	e, err := policies.Load(policies.Config{Paths: []string{dir}})
@@ -245,7 +274,8 @@ func TestLoadWarns(t *testing.T) {
 	var b bytes.Buffer
 	_, err := policies.Load(policies.Config{
 		Log: slog.New(slog.NewTextHandler(&b, nil)),
-		Paths: at(t, module("default allow := false\n\nallow if helper(1)\n\nhelper(x) if x == 1\n\nfine := 2\n\nreasons contains sprintf(\"%d\", [fine])\n\n"+
+		Paths: at(t, module("default allow := false\n\nallow if helper(1)\n\nhelper(x) if x == 1\n\nfine := "+
+			"2\n\nreasons contains sprintf(\"%d\", [fine])\n\n"+
 			"denied contains \"x\" if input.facts.bad\n\ndenied contains \"y\" if input.facts.worse\n")),
 	})
 	if err != nil {
@@ -265,8 +295,9 @@ func TestTest(t *testing.T) {
 	t.Parallel()
 	files := fstest.MapFS{
 		"p.rego": {Data: []byte(allowAll)},
-		"p_test.rego": {Data: []byte("package muster.enroll_test\n\nimport data.muster.enroll\n\ntest_good if enroll.allow\n\n" +
-			"test_bad if {\n\tprint(\"here\")\n\tnot enroll.allow\n}\n\ntodo_test_later if false\n")},
+		"p_test.rego": {Data: []byte(
+			"package muster.enroll_test\n\nimport data.muster.enroll\n\ntest_good if enroll.allow\n\n" +
+				"test_bad if {\n\tprint(\"here\")\n\tnot enroll.allow\n}\n\ntodo_test_later if false\n")},
 	}
 	got, err := policies.Test(t.Context(), at(t, files))
 	if err != nil {
@@ -286,7 +317,8 @@ func TestTest(t *testing.T) {
 	if _, err := policies.Load(policies.Config{Paths: at(t, files)}); !errors.Is(err, policies.ErrInvalid) {
 		t.Errorf("Load = %v, want %v", err, policies.ErrInvalid)
 	}
-	if _, err := policies.Test(t.Context(), at(t, fstest.MapFS{"p.rego": {Data: []byte("package")}})); !errors.Is(err, policies.ErrInvalid) {
+	if _, err := policies.Test(t.Context(), at(t, fstest.MapFS{"p.rego": {Data: []byte("package")}})); !errors.Is(err,
+		policies.ErrInvalid) {
 		t.Errorf("Test of what does not compile = %v, want %v", err, policies.ErrInvalid)
 	}
 }

@@ -169,7 +169,8 @@ func (e *Engine) reload(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	for _, rule := range p.unused {
-		e.cfg.Log.WarnContext(ctx, "policy has a rule that no other rule uses and that is no member of the decision", "rule", rule)
+		e.cfg.Log.WarnContext(ctx, "policy has a rule that no other rule uses and that is no member of the decision",
+			"rule", rule)
 	}
 	if p.untried {
 		e.cfg.Log.WarnContext(ctx, "policy has no tests")

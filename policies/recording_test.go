@@ -75,7 +75,8 @@ func TestRecordingHoldsNoSecrets(t *testing.T) {
 	}
 	in := stranger()
 	in.Facts = []byte(`{"role":"web","has_token":true,"api":"v2","n":12345678901234567890}`)
-	if r := policies.NewRecording(in, &policies.Decision{}, nil, "d"); r.Redacted || string(r.Input.Facts) != string(in.Facts) {
+	if r := policies.NewRecording(in, &policies.Decision{}, nil, "d"); r.Redacted ||
+		string(r.Input.Facts) != string(in.Facts) {
 		t.Errorf("nothing secret: recorded %s", r.Input.Facts)
 	}
 }

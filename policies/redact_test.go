@@ -15,7 +15,10 @@ import (
 
 // A built-in function with a bug, before any policy is compiled.
 var _ = func() bool {
-	rego.RegisterBuiltin1(&rego.Function{Name: "muster.test.panic", Decl: types.NewFunction(types.Args(types.A), types.B)},
+	rego.RegisterBuiltin1(&rego.Function{
+		Name: "muster.test.panic",
+		Decl: types.NewFunction(types.Args(types.A), types.B),
+	},
 		func(_ rego.BuiltinContext, v *ast.Term) (*ast.Term, error) { panic("a bug with " + v.String()) })
 	return true
 }()
@@ -66,7 +69,8 @@ func TestWhatIsCalledASecretIsNotRecorded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := policies.NewRecording(&policies.Input{Identity: "web1.example.net", Facts: facts}, &policies.Decision{Allow: true}, nil, "")
+		r := policies.NewRecording(&policies.Input{Identity: "web1.example.net", Facts: facts},
+			&policies.Decision{Allow: true}, nil, "")
 		line, err := wire.AppendJSON(nil, r)
 		if err != nil {
 			t.Fatal(err)

@@ -64,8 +64,22 @@ certificate := {"ttl": "1h"}`)
 	want := &policies.ReplayReport{
 		Policy: next.Digest(), Decisions: 5, Nodes: 4, Flipped: 2,
 		Differences: []*policies.NodeReplay{
-			{Node: "db1.example.net", At: noon, Times: 1, From: "allow", To: "deny", Reasons: []string{"rack 4 is closed"}},
-			{Node: "mail1.example.net", At: noon, Times: 1, From: "deny", To: "allow", Was: []string{"no rule allows it"}},
+			{
+				Node:    "db1.example.net",
+				At:      noon,
+				Times:   1,
+				From:    "allow",
+				To:      "deny",
+				Reasons: []string{"rack 4 is closed"},
+			},
+			{
+				Node:  "mail1.example.net",
+				At:    noon,
+				Times: 1,
+				From:  "deny",
+				To:    "allow",
+				Was:   []string{"no rule allows it"},
+			},
 		},
 	}
 	if diff := cmp.Diff(want, r.Report()); diff != "" {
@@ -89,7 +103,8 @@ func TestReplayOfAFailingPolicy(t *testing.T) {
 	r := policies.NewReplay(next)
 	replayAll(t, r, record(t, live, "web1.example.net", "web", noon))
 	got := r.Report()
-	if got.Failed != 1 || got.Flipped != 1 || got.Differences[0].To != policies.VerdictFailed || !strings.Contains(got.Differences[0].Reasons[0], "to_number") {
+	if got.Failed != 1 || got.Flipped != 1 || got.Differences[0].To != policies.VerdictFailed ||
+		!strings.Contains(got.Differences[0].Reasons[0], "to_number") {
 		t.Errorf("report = %+v", got)
 	}
 }

@@ -13,7 +13,8 @@ const Redacted = "(secret)"
 
 // secretWords are parts of the names of secrets, as Choria, Puppet and cloud providers use them. Case, "_", "-", "."
 // and blanks are ignored.
-var secretWords = []string{"passw", "passphrase", "secret", "token", "privatekey", "credential", "apikey", "accesskey", "psk"}
+var secretWords = []string{"passw", "passphrase", "secret", "token", "privatekey", "credential", "apikey", "accesskey",
+	"psk"}
 
 // lower is the bit that makes an ASCII letter lower-case.
 const lower = 'a' - 'A'
@@ -33,7 +34,8 @@ var secretMarks = [256][]string{
 func marked(text []byte) bool {
 	for i := range len(text) - 1 {
 		for _, mark := range secretMarks[text[i]|lower] {
-			if text[i+1]|lower == mark[1] && len(text)-i >= len(mark) && strings.EqualFold(string(text[i:i+len(mark)]), mark) {
+			if text[i+1]|lower == mark[1] && len(text)-i >= len(mark) &&
+				strings.EqualFold(string(text[i:i+len(mark)]), mark) {
 				return true
 			}
 		}

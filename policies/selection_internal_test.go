@@ -30,13 +30,16 @@ func TestSelectInput(t *testing.T) {
 		"object.get":          {`allow := object.get(input.facts, "role", "") == "web"`, "input.facts"},
 		"renamed":             {"allow if f.role\nf := input.facts", "input.facts"},
 		"to a function":       {"allow if f(input.facts.os)\nf(x) if x.name", "input.facts.os"},
-		"members of input":    {`allow if { input.node.reason == "new"; input.csr.key.type == "P-256" }`, "input.csr.key.type input.node.reason"},
-		"by a member's name":  {`allow if { some m in ["facts"]; input[m].role }`, "input"},
-		"all of input":        {`allow if { x := input; x.facts.role }`, "input"},
-		"walked":              {`allow if walk(input, [_, "web"])`, "input"},
-		"replaced":            {"allow if f with input as {\"identity\": \"x\"}\nf if input.facts.role", "input"},
-		"replaced in part":    {"allow if f with input.facts.os.name as \"x\"\nf if input.facts.role", "input.facts.os.name input.facts.role"},
-		"without the rest":    {"allow if f with input.facts as {\"role\": \"x\"}\nf if input.facts.role", "input.facts"},
+		"members of input": {`allow if { input.node.reason == "new"; input.csr.key.type == "P-256" }`,
+			"input.csr.key.type input.node.reason"},
+		"by a member's name": {`allow if { some m in ["facts"]; input[m].role }`, "input"},
+		"all of input":       {`allow if { x := input; x.facts.role }`, "input"},
+		"walked":             {`allow if walk(input, [_, "web"])`, "input"},
+		"replaced":           {"allow if f with input as {\"identity\": \"x\"}\nf if input.facts.role", "input"},
+		"replaced in part": {"allow if f with input.facts.os.name as \"x\"\nf if input.facts.role",
+			"input.facts.os.name input.facts.role"},
+		"without the rest": {"allow if f with input.facts as {\"role\": \"x\"}\nf if input.facts.role",
+			"input.facts"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +48,8 @@ func TestSelectInput(t *testing.T) {
 			if err := os.CopyFS(dir, fstest.MapFS{
 				"p.rego": {Data: []byte("package muster.enroll\n\n" + tt.rules + "\n")},
 				// What only tests look at is not selected.
-				"p_test.rego": {Data: []byte("package muster.enroll_test\n\ntest_input if object.get(input, \"tested\", true) with input as {}\n")},
+				"p_test.rego": {Data: []byte(
+					"package muster.enroll_test\n\ntest_input if object.get(input, \"tested\", true) with input as {}\n")},
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +91,8 @@ func TestSelectionLeavesOutTheRest(t *testing.T) {
 			t.Errorf("of %s is left %v, want %v", text, got, w)
 		}
 	}
-	for _, text := range []string{`{"os":"hunter2}`, `{"os":hunter2}`, `{"os":1e999999999,"x":"hunter2"`, `{"a":"hunter2" "b"}`, `{"hunter2" 1}`} {
+	for _, text := range []string{`{"os":"hunter2}`, `{"os":hunter2}`, `{"os":1e999999999,"x":"hunter2"`,
+		`{"a":"hunter2" "b"}`, `{"hunter2" 1}`} {
 		if _, err := s.of([]byte(text)); err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("of %s: %v", text, err)
 		}

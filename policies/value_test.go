@@ -20,12 +20,15 @@ func TestValueIsJSON(t *testing.T) {
 		"full": {
 			Identity: "web1.example.net",
 			Token: Token{
-				ID: "0a1b", Signer: "ops", Issuer: "x", Org: "choria", Site: "ams", Identities: []string{"a", "b"}, Uses: 3,
-				Extensions: []byte(`{"rack":[4,2.50,null,true,"\u00fc"]}`), IssuedAt: noon, ExpiresAt: noon, Secure: true,
-				URLs: []string{"prov1:4222"}, SRVDomain: "example.net", Default: true,
+				ID: "0a1b", Signer: "ops", Issuer: "x", Org: "choria", Site: "ams", Identities: []string{"a", "b"},
+				Uses:       3,
+				Extensions: []byte(`{"rack":[4,2.50,null,true,"\u00fc"]}`), IssuedAt: noon, ExpiresAt: noon,
+				Secure: true,
+				URLs:   []string{"prov1:4222"}, SRVDomain: "example.net", Default: true,
 			},
-			CSR: CSR{CommonName: "a", DNSNames: []string{"a"}, IPAddresses: []string{"192.0.2.1"}, URIs: []string{"b"}, Emails: []string{"c"},
-				Key: Key{Type: "P-256", Hash: "00"}},
+			CSR: CSR{CommonName: "a", DNSNames: []string{"a"}, IPAddresses: []string{"192.0.2.1"}, URIs: []string{"b"},
+				Emails: []string{"c"},
+				Key:    Key{Type: "P-256", Hash: "00"}},
 			Facts:       []byte(` {"role":"web","nested":{"a":[1]}}`),
 			Node:        Node{State: "applied", Reason: "replay", Serial: "0b", ProvisionedAt: noon, ExpiresAt: noon},
 			Allow:       &AllowEntry{Pattern: "*", Comment: "c", ExpiresAt: noon},
@@ -35,7 +38,8 @@ func TestValueIsJSON(t *testing.T) {
 			Time:        noon,
 		},
 		"nulls and zero times elsewhere": {
-			Token: Token{Extensions: []byte(" null\n"), IssuedAt: time.Time{}.In(cet)}, Facts: []byte("null"), Evidence: []byte("null"), Allow: &AllowEntry{},
+			Token: Token{Extensions: []byte(" null\n"), IssuedAt: time.Time{}.In(cet)}, Facts: []byte("null"),
+			Evidence: []byte("null"), Allow: &AllowEntry{},
 		},
 	}
 	for name, in := range tests {

@@ -50,7 +50,8 @@ func (e *Engine) follow(ctx context.Context, logged string) error {
 	case ctx.Err() != nil: // stopped, which is no fault of the policy
 		return nil
 	case err != nil && err.Error() != logged:
-		e.cfg.Log.ErrorContext(ctx, "policy not reloaded, the former policy stays in use", "policy", e.Digest(), "err", err)
+		e.cfg.Log.ErrorContext(ctx, "policy not reloaded, the former policy stays in use", "policy", e.Digest(), "err",
+			err)
 	case err == nil && (changed || logged != ""): // after a failure the files may be those in use again
 		e.cfg.Log.InfoContext(ctx, "policy reloaded", "policy", e.Digest(), "before", old, "elapsed", time.Since(start))
 	}

@@ -47,7 +47,8 @@ var agent = map[string][]string{
 
 // tools are for people and tests who look at the whole: they import what they need, and only tools and commands import
 // them.
-var tools = []string{"internal/testbed", "internal/simnode", "internal/demo", "internal/bench", "internal/chaos", "internal/browsertest",
+var tools = []string{"internal/testbed", "internal/simnode", "internal/demo", "internal/bench", "internal/chaos",
+	"internal/browsertest",
 	"internal/testdisk", "internal/testdoc", "internal/testproc", "internal/arch", "examples/"}
 
 // isTool reports whether a package is a tool, or a package of tests alone.
@@ -107,7 +108,8 @@ type listed struct {
 // list returns what `go list` says of the packages.
 func list(t *testing.T, patterns ...string) []listed {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Imports,Deps,TestImports,XTestImports"}, patterns...)...)
+	cmd := exec.CommandContext(t.Context(), "go",
+		append([]string{"list", "-json=ImportPath,Imports,Deps,TestImports,XTestImports"}, patterns...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -171,7 +173,8 @@ func TestLayout(t *testing.T) {
 // all of them share.
 func downward(name, imported string) bool {
 	const nouns, shared = "cmd/muster/", "cmd/muster/internal/"
-	return name == "cmd/muster" && strings.HasPrefix(imported, nouns) || strings.HasPrefix(name, nouns) && strings.HasPrefix(imported, shared)
+	return name == "cmd/muster" && strings.HasPrefix(imported, nouns) || strings.HasPrefix(name, nouns) &&
+		strings.HasPrefix(imported, shared)
 }
 
 // TestTestsWithFleetsAreApart wants no tests inside a package beside tests of it that
@@ -182,8 +185,10 @@ func TestTestsWithFleetsAreApart(t *testing.T) {
 	t.Parallel()
 	without := []string{"muster/internal/testbed", "muster/internal/daemon"} // nothing stands between
 	for _, p := range list(t, "muster/...") {
-		if len(p.TestImports) > 0 && slices.Contains(p.XTestImports, "muster/internal/testbed") && !slices.Contains(without, p.ImportPath) {
-			t.Errorf("%s has tests inside the package and tests with a fleet: move these to %s/withfleet", p.ImportPath, p.ImportPath)
+		if len(p.TestImports) > 0 && slices.Contains(p.XTestImports, "muster/internal/testbed") &&
+			!slices.Contains(without, p.ImportPath) {
+			t.Errorf("%s has tests inside the package and tests with a fleet: move these to %s/withfleet", p.ImportPath,
+				p.ImportPath)
 		}
 	}
 }
@@ -194,7 +199,8 @@ func TestTheAgentIsSmall(t *testing.T) {
 	t.Parallel()
 	for _, p := range list(t, "muster/cmd/muster-server") {
 		for _, d := range p.Deps {
-			for _, heavy := range []string{"github.com/open-policy-agent", "github.com/nats-io/nats-server", "muster/provisioner", "muster/policies"} {
+			for _, heavy := range []string{"github.com/open-policy-agent", "github.com/nats-io/nats-server",
+				"muster/provisioner", "muster/policies"} {
 				if strings.HasPrefix(d, heavy) {
 					t.Errorf("%s links %s", p.ImportPath, d)
 				}

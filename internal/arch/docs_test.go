@@ -23,9 +23,13 @@ func TestDocumentsNameRealTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	dirs := map[string]string{
-		"broker": "provisioner/broker", "natsapi": "provisioner/natsapi", "ca": "provisioner/ca", "provisioner": "provisioner",
-		"muster": "cmd/muster", "jwt": "jwt", "server": "server", "agenttrust": "server/trust", "wire": "internal/wire", "policies": "policies",
-		"testbed": "internal/testbed", "seal": "internal/seal", "keyfile": "internal/keyfile", "backup": "provisioner/backup", "console": "provisioner/console", "store": "provisioner/store",
+		"broker": "provisioner/broker", "natsapi": "provisioner/natsapi", "ca": "provisioner/ca",
+		"provisioner": "provisioner",
+		"muster":      "cmd/muster", "jwt": "jwt", "server": "server", "agenttrust": "server/trust",
+		"wire":     "internal/wire",
+		"policies": "policies",
+		"testbed":  "internal/testbed", "seal": "internal/seal", "keyfile": "internal/keyfile",
+		"backup": "provisioner/backup", "console": "provisioner/console", "store": "provisioner/store",
 	}
 	named := regexp.MustCompile("`([a-z]+)\\.((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(doc), -1)
 	if len(named) == 0 {
@@ -76,7 +80,8 @@ func TestEveryLogKeyIsDocumented(t *testing.T) {
 		}
 	}
 	logged := make(map[string]string)
-	for _, dir := range []string{"jwt", "policies", "provisioner", "server", "internal/daemon", "internal/discover", "internal/seal", "cmd"} {
+	for _, dir := range []string{"jwt", "policies", "provisioner", "server", "internal/daemon", "internal/discover",
+		"internal/seal", "cmd"} {
 		maps.Copy(logged, keysLogged(t, filepath.Join("../..", dir)))
 	}
 	if len(logged) < 50 {

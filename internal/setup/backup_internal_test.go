@@ -16,7 +16,8 @@ func TestWhatAnotherVersionWroteIsToldFromWhatIsCut(t *testing.T) {
 	t.Parallel()
 	var file bytes.Buffer
 	now := time.Now().UTC().Truncate(time.Second)
-	w, err := backup.NewWriter(&file, backup.Header{ID: "b1", Installation: "i1", CAFingerprint: strings.Repeat("a", 64), StartedAt: now, By: "root"})
+	w, err := backup.NewWriter(&file,
+		backup.Header{ID: "b1", Installation: "i1", CAFingerprint: strings.Repeat("a", 64), StartedAt: now, By: "root"})
 	if err == nil {
 		err = w.Message("MUSTER_NODES", 7, "muster.node.web1", []byte(`{"version":99}`))
 	}

@@ -58,7 +58,8 @@ func (s BrokerServer) text(cfg daemon.Config, path string) (string, error) {
 		return "", err
 	}
 	if s.Cluster != nil {
-		password, err := keyfile.ReadLine(filepath.Join(filepath.Dir(cfg.Broker.External.Credentials), filepath.Base(routesFile)))
+		password, err := keyfile.ReadLine(filepath.Join(filepath.Dir(cfg.Broker.External.Credentials),
+			filepath.Base(routesFile)))
 		if err != nil {
 			return "", fmt.Errorf("password of the cluster: %w", err)
 		}
@@ -126,7 +127,8 @@ func (s BrokerServer) Renew(path, dir string) error {
 	var errs []error
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		errs = append(errs, renameio.WriteFile(path, content, 0o600), giveToOwnerOf(dir, path)) // the server may not run as root
+		// the server may not run as root
+		errs = append(errs, renameio.WriteFile(path, content, 0o600), giveToOwnerOf(dir, path))
 	}
 	return errors.Join(errs...)
 }

@@ -85,7 +85,8 @@ func Init(dir string, s Installation) error {
 		// Fails harmlessly if the directory was filled meanwhile.
 		err := os.Remove(dir)
 		if errors.Is(err, syscall.EBUSY) {
-			return fmt.Errorf("%s: has a volume mounted on it, and cannot be replaced: give a directory in it, such as %s",
+			return fmt.Errorf("%s: has a volume mounted on it, and cannot be replaced: give a directory in it, such "+
+				"as %s",
 				dir, filepath.Join(dir, "provisioner"))
 		}
 		if errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +104,8 @@ func placeFor(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	switch {
 	case err == nil && len(entries) > 0:
-		return "", fmt.Errorf("%s: not empty (%s, ...): keys are never overwritten, give a new directory", dir, entries[0].Name())
+		return "", fmt.Errorf("%s: not empty (%s, ...): keys are never overwritten, give a new directory", dir,
+			entries[0].Name())
 	case errors.Is(err, syscall.ENOTDIR):
 		return "", fmt.Errorf("%s: is a file, or in one: give a new directory", dir)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):

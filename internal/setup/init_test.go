@@ -42,13 +42,15 @@ func TestInitMakesAWorkingSetup(t *testing.T) {
 		"default":         nil,
 		"trust first use": func(s *setup.Installation) { s.TrustFirstUse = true },
 		"everything": func(s *setup.Installation) {
-			s.Site, s.BrokerNames, s.Addresses = "ams1", []string{"a.example.net", "b.example.net"}, []string{"192.0.2.1", "2001:db8::1"}
+			s.Site, s.BrokerNames, s.Addresses = "ams1", []string{"a.example.net",
+				"b.example.net"}, []string{"192.0.2.1", "2001:db8::1"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := install(t, edit)
-			want := []string{"provisioner.yaml", "signer-key.pem", "signer.pem", "ca/root.pem", "ca/root-key.pem", "ca/issuing.pem", "ca/issuing-key.pem",
+			want := []string{"provisioner.yaml", "signer-key.pem", "signer.pem", "ca/root.pem", "ca/root-key.pem",
+				"ca/issuing.pem", "ca/issuing-key.pem",
 				"seal-key.pem", "seal.pub", "server.conf", "policy", "data", "systemd/muster-provisioner.service", "systemd/muster-server.service"}
 			for _, f := range want {
 				if _, err := os.Stat(filepath.Join(dir, f)); err != nil {
@@ -149,7 +151,8 @@ func TestInitNeverOverwrites(t *testing.T) {
 	t.Run("nor leaves anything after a mistake", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
-		err := setup.Init(filepath.Join(dir, "p"), setup.Installation{Name: "Prov", TrustDomain: "..", Listen: "nonsense"})
+		err := setup.Init(filepath.Join(dir, "p"),
+			setup.Installation{Name: "Prov", TrustDomain: "..", Listen: "nonsense"})
 		if err == nil || !errors.Is(err, wire.ErrIdentity) {
 			t.Errorf("Init = %v", err)
 		}

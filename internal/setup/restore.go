@@ -140,7 +140,8 @@ func (r *Restore) openJournal(cfg daemon.Config, info *BackupInfo) (*backup.Jour
 	}
 	err = giveToOwnerOf(cfg.DataDir, path)
 	if id := j.Installation(); err == nil && id != "" && id != info.Installation {
-		err = fmt.Errorf("%s is of installation %s, the backup of %s: put the backup's journal there, or move this one away",
+		err = fmt.Errorf("%s is of installation %s, the backup of %s: put the backup's journal there, or move this "+
+			"one away",
 			path, id, info.Installation)
 	}
 	if err != nil {
@@ -161,7 +162,8 @@ func (r *Restore) missing() error {
 	if info, err := os.Stat(r.File); err == nil && !info.Mode().IsRegular() {
 		errs = append(errs, fmt.Errorf("backup: %s is not a regular file, but is read twice: copy it into one", r.File))
 	}
-	look("configuration of the provisioner: %w: name it with --config; it must have the authority of the backup", r.Config)
+	look("configuration of the provisioner: %w: name it with --config; it must have the authority of the backup",
+		r.Config)
 	return errors.Join(errs...)
 }
 
@@ -234,7 +236,8 @@ type filling struct {
 }
 
 // filling starts the recovery after every time in backup and journal, since a new machine's clock may be wrong.
-func (r *Restore) filling(cfg daemon.Config, info *BackupInfo, own *backup.Journal, entries []*trust.Revocation) (*filling, error) {
+func (r *Restore) filling(cfg daemon.Config, info *BackupInfo, own *backup.Journal,
+	entries []*trust.Revocation) (*filling, error) {
 	is := &orders.Recovery{
 		Schema: orders.RecoverySchema,
 		Began:  r.Now().UTC().Truncate(time.Second),

@@ -53,7 +53,8 @@ func TestARestoreIsKilledAtEveryStep(t *testing.T) {
 	dir := of.dir
 	config := filepath.Join(dir, "provisioner.yaml")
 	// Half of the time the journal is lost, too.
-	for i, step := range []string{"locked", "journal read", "cleared", "broker started", "streams made", "written", "finished", "journal written", "complete", "copied", "filled", "place cleared", "renamed", "placed"} {
+	for i, step := range []string{"locked", "journal read", "cleared", "broker started", "streams made", "written",
+		"finished", "journal written", "complete", "copied", "filled", "place cleared", "renamed", "placed"} {
 		if err := os.RemoveAll(filepath.Join(dir, "data", "broker")); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +81,8 @@ func TestARestoreIsKilledAtEveryStep(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := d.Run(t.Context(), func() { t.Errorf("killed at %q: a provisioner serves", step) }); !daemon.NeedsOperator(err) {
+			if err := d.Run(t.Context(),
+				func() { t.Errorf("killed at %q: a provisioner serves", step) }); !daemon.NeedsOperator(err) {
 				t.Errorf("killed at %q: Run = %v, want that there is no store", step, err)
 			}
 		}
@@ -93,7 +95,8 @@ func TestARestoreIsKilledAtEveryStep(t *testing.T) {
 		if got := serveOnce(t, config, nil); got != installation {
 			t.Errorf("killed at %q: installation %s, want %s", step, got, installation)
 		}
-		if left, err := filepath.Glob(filepath.Join(dir, "data", "broker", "restoring", "*")); err != nil || step != "renamed" && step != "placed" && len(left) > 0 {
+		if left, err := filepath.Glob(filepath.Join(dir, "data", "broker", "restoring", "*")); err != nil ||
+			step != "renamed" && step != "placed" && len(left) > 0 {
 			t.Errorf("killed at %q: %v, %v are left", step, left, err)
 		}
 	}
@@ -133,14 +136,16 @@ func TestARestoreThatFailsCanBeRepeated(t *testing.T) {
 		if _, err := r.Run(tt.ctx); !errors.Is(err, tt.want) {
 			t.Errorf("%s: failed with %v, want %v", what, err, tt.want)
 		}
-		if after, err := os.ReadFile(filepath.Join(data, "revocations.journal")); err != nil || !bytes.Equal(after, journal) {
+		if after, err := os.ReadFile(filepath.Join(data, "revocations.journal")); err != nil ||
+			!bytes.Equal(after, journal) {
 			t.Errorf("%s: the journal is another one: %v", what, err)
 		}
 		d, err := daemon.Load(r.Config, daemon.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Run(t.Context(), func() { t.Errorf("%s: a provisioner serves", what) }); !daemon.NeedsOperator(err) {
+		if err := d.Run(t.Context(),
+			func() { t.Errorf("%s: a provisioner serves", what) }); !daemon.NeedsOperator(err) {
 			t.Errorf("%s: Run = %v, want that there is no store", what, err)
 		}
 	}
@@ -161,7 +166,11 @@ type backupOf struct{ dir, backup string }
 func backedUp(t *testing.T, domain string) (of backupOf, installation string) {
 	t.Helper()
 	of.dir = filepath.Join(t.TempDir(), "p")
-	if err := Init(of.dir, Installation{Name: "broker.example.net", TrustDomain: domain, Listen: "127.0.0.1:0"}); err != nil {
+	if err := Init(of.dir, Installation{
+		Name:        "broker.example.net",
+		TrustDomain: domain,
+		Listen:      "127.0.0.1:0",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	var file bytes.Buffer

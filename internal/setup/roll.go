@@ -79,7 +79,8 @@ func (r *Roll) Make() (*Rolled, error) {
 	switch _, err := os.Lstat(out.Dir); {
 	case err == nil:
 		if _, err := os.Stat(filepath.Join(out.Dir, rootFile)); err != nil { // Make leaves no incomplete directory
-			return nil, fmt.Errorf("%s exists and cannot be used: it has no authority of a roll-over; remove it", out.Dir)
+			return nil, fmt.Errorf("%s exists and cannot be used: it has no authority of a roll-over; remove it",
+				out.Dir)
 		}
 		out.Found = true
 	case !errors.Is(err, fs.ErrNotExist):
@@ -106,7 +107,8 @@ func (r *Roll) read() (*Rolled, error) {
 		return nil, err
 	}
 	if len(cfg.CA.Previous) > 0 {
-		return nil, fmt.Errorf("%s: ca.previous is set: the last roll-over is not over; remove it once the provisioner's "+
+		return nil, fmt.Errorf("%s: ca.previous is set: the last roll-over is not over; remove it once the "+
+			"provisioner's "+
 			"log says that the previous authority has no live certificate", path)
 	}
 	if r.Keys.File == "" {

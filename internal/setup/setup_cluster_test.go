@@ -18,7 +18,11 @@ import (
 func TestInitForACluster(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "prov")
-	installation := setup.Installation{Name: "prov1.example.net", TrustDomain: "example.net", Cluster: "tls://n1.example.net:4222,tls://192.0.2.7:4222"}
+	installation := setup.Installation{
+		Name:        "prov1.example.net",
+		TrustDomain: "example.net",
+		Cluster:     "tls://n1.example.net:4222,tls://192.0.2.7:4222",
+	}
 	if err := setup.Init(dir, installation); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +43,10 @@ func TestInitForACluster(t *testing.T) {
 			t.Errorf("provisioner.yaml lacks %q:\n%s", want, text)
 		}
 	}
-	server := setup.BrokerServer{Dir: "/etc/nats", ServerConfig: broker.ServerConfig{Name: "n1", Listen: ":4222", StoreDir: "/var/nats"}}
+	server := setup.BrokerServer{
+		Dir:          "/etc/nats",
+		ServerConfig: broker.ServerConfig{Name: "n1", Listen: ":4222", StoreDir: "/var/nats"},
+	}
 	files := filepath.Join(t.TempDir(), "n1")
 	if err := server.Write(path, files); err != nil {
 		t.Fatal(err)
@@ -61,12 +68,19 @@ func TestInitForACluster(t *testing.T) {
 func TestACertificateOfAnotherServerIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "prov")
-	installation := setup.Installation{Name: "prov1.example.net", TrustDomain: "example.net", Cluster: "tls://n1.example.net:4222,tls://n2.example.net:4222"}
+	installation := setup.Installation{
+		Name:        "prov1.example.net",
+		TrustDomain: "example.net",
+		Cluster:     "tls://n1.example.net:4222,tls://n2.example.net:4222",
+	}
 	if err := setup.Init(dir, installation); err != nil {
 		t.Fatal(err)
 	}
 	path, files := filepath.Join(dir, "provisioner.yaml"), filepath.Join(t.TempDir(), "n1")
-	server := setup.BrokerServer{Dir: files, ServerConfig: broker.ServerConfig{Name: "n1.example.net", Listen: ":4222", StoreDir: "/var/nats"}}
+	server := setup.BrokerServer{
+		Dir:          files,
+		ServerConfig: broker.ServerConfig{Name: "n1.example.net", Listen: ":4222", StoreDir: "/var/nats"},
+	}
 	if err := server.Write(path, files); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +102,8 @@ func TestACertificateOfAnotherServerIsNotReplaced(t *testing.T) {
 	if err != nil || bytes.Equal(before, after) {
 		t.Errorf("the key is the one of before: %v", err)
 	}
-	if info, err := os.Stat(key); err != nil || info.Mode() != 0o600 || os.Geteuid() == 0 && info.Sys().(*syscall.Stat_t).Uid != nobody {
+	if info, err := os.Stat(key); err != nil || info.Mode() != 0o600 || os.Geteuid() == 0 &&
+		info.Sys().(*syscall.Stat_t).Uid != nobody {
 		t.Errorf("the new key: %v, %v; want it to be of the server's user", info, err)
 	}
 	server.Name = "n2.example.net"
@@ -102,11 +117,19 @@ func TestACertificateOfAnotherServerIsNotReplaced(t *testing.T) {
 func TestTheCertificateOfAServerByAnotherNameIsRenewed(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "prov")
-	if err := setup.Init(dir, setup.Installation{Name: "prov1.example.net", TrustDomain: "example.net", Cluster: "tls://192.0.2.7:4222"}); err != nil {
+	if err := setup.Init(dir,
+		setup.Installation{
+			Name:        "prov1.example.net",
+			TrustDomain: "example.net",
+			Cluster:     "tls://192.0.2.7:4222",
+		}); err != nil {
 		t.Fatal(err)
 	}
 	path, files := filepath.Join(dir, "provisioner.yaml"), filepath.Join(t.TempDir(), "n1")
-	server := setup.BrokerServer{Dir: files, ServerConfig: broker.ServerConfig{Name: "n1", Listen: ":4222", StoreDir: "/var/nats"}}
+	server := setup.BrokerServer{
+		Dir:          files,
+		ServerConfig: broker.ServerConfig{Name: "n1", Listen: ":4222", StoreDir: "/var/nats"},
+	}
 	if err := server.Write(path, files); err != nil {
 		t.Fatal(err)
 	}

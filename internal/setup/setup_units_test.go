@@ -45,7 +45,9 @@ func TestUnitsTakeAnyDirectory(t *testing.T) {
 		}
 	}
 
-	if err := setup.Init(dir+"\nx", setup.Installation{Name: "prov1.example.net", TrustDomain: "example.net"}); err == nil || !strings.Contains(err.Error(), "control character") {
+	if err := setup.Init(dir+"\nx",
+		setup.Installation{Name: "prov1.example.net", TrustDomain: "example.net"}); err == nil ||
+		!strings.Contains(err.Error(), "control character") {
 		t.Errorf("Init of a name of two lines: %v", err)
 	}
 }

@@ -60,7 +60,11 @@ func TestAKilledInitIsRepeated(t *testing.T) {
 func TestAKilledRollIsRepeated(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "p")
-	if err := Init(dir, Installation{Name: "broker.example.net", TrustDomain: "example.net", Listen: "127.0.0.1:0"}); err != nil {
+	if err := Init(dir, Installation{
+		Name:        "broker.example.net",
+		TrustDomain: "example.net",
+		Listen:      "127.0.0.1:0",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	leftovers(t, filepath.Join(dir, "ca-2"))

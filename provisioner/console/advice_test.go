@@ -17,7 +17,8 @@ func TestAdvice(t *testing.T) {
 	waits(t, f, "db1.example.net")
 	v, viewer := signedIn(t, f, "anna", trust.RoleOperator), signedIn(t, f, "vera", trust.RoleViewer)
 	const waiting = "/nodes/db1.example.net"
-	f.Eventually("the refusal is in its history", func() bool { return strings.Contains(v.see(waiting), "approve or reject the waiting key") })
+	f.Eventually("the refusal is in its history",
+		func() bool { return strings.Contains(v.see(waiting), "approve or reject the waiting key") })
 	page := v.see(waiting)
 	says(t, page, ">waits<", `href="/approvals?q=db1.example.net"`, "It has asked 1 time")
 	unsaid(t, page, "add an allow-list entry", "was refused")

@@ -14,7 +14,8 @@ func TestAllowList(t *testing.T) {
 	f := served(t)
 	waits(t, f, "db1.example.net")
 	v, viewer := signedIn(t, f, "anna", trust.RoleOperator), signedIn(t, f, "vera", trust.RoleViewer)
-	says(t, v.see("/allow?pattern=db1.example.net"), "web*.example.net", `value="db1.example.net"`, `href="/allow" aria-current="page"`)
+	says(t, v.see("/allow?pattern=db1.example.net"), "web*.example.net", `value="db1.example.net"`,
+		`href="/allow" aria-current="page"`)
 	unsaid(t, viewer.see("/allow"), `name="pattern"`)
 	if a := viewer.post("/allow", "pattern", "x*", "for", "24h", "why", "because"); a.status != http.StatusForbidden {
 		t.Errorf("a viewer who adds: %d", a.status)
@@ -24,10 +25,12 @@ func TestAllowList(t *testing.T) {
 		t.Errorf("all wrong: %d", a.status)
 	}
 	says(t, a.body, "admits every node", "one of the list", "Give a reason")
-	if a := v.post("/allow", "pattern", " DB*.example.net", "for", "24h", "why", "rack 4"); a.status != http.StatusSeeOther {
+	if a := v.post("/allow", "pattern", " DB*.example.net", "for", "24h", "why",
+		"rack 4"); a.status != http.StatusSeeOther {
 		t.Fatalf("add: %d %s", a.status, a.body)
 	}
-	says(t, v.see("/allow?done=add"), "Added", "db*.example.net", "rack 4", "anna", ">good<", "/allow/remove?pattern=db%2a.example.net")
+	says(t, v.see("/allow?done=add"), "Added", "db*.example.net", "rack 4", "anna", ">good<",
+		"/allow/remove?pattern=db%2a.example.net")
 	n := f.Node("db2.example.net")
 	f.Apply(n, f.Enroll(n))
 	says(t, v.see("/allow/remove?pattern=db*.example.net"), "Remove from the allow-list?", "db*.example.net", "stay")

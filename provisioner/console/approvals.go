@@ -136,7 +136,8 @@ func (c approvalPages) approvals(v *visit) error {
 		case len(p.Waiting) == maxWaiting:
 			p.More++
 		default:
-			if p.approved[w.KeyHash+string(w.Identity)], err = c.cfg.Orders.Keys.Approval(v.r.Context(), w); err != nil {
+			p.approved[w.KeyHash+string(w.Identity)], err = c.cfg.Orders.Keys.Approval(v.r.Context(), w)
+			if err != nil {
 				return err
 			}
 			p.Waiting = append(p.Waiting, w)
@@ -156,7 +157,13 @@ func eachShown(k operate.KeyChoice) string {
 
 // Box is the form value of a rejected key: the order applies only to the rejection shown.
 func (*approvalsPage) Box(a *orders.Answer) string {
-	return eachShown(operate.KeyChoice{Identity: a.Identity, Key: a.KeyHash, Shown: true, Rejected: true, Rejection: a.ID})
+	return eachShown(operate.KeyChoice{
+		Identity:  a.Identity,
+		Key:       a.KeyHash,
+		Shown:     true,
+		Rejected:  true,
+		Rejection: a.ID,
+	})
 }
 
 // readChosen is the inverse of eachShown.
@@ -172,7 +179,13 @@ func readChosen(each []string) ([]operate.KeyChoice, error) {
 		if err != nil || key == "" {
 			return nil, badRequest(fmt.Errorf("%.80q: want a name, a slash and the hash of a key", text))
 		}
-		all = append(all, operate.KeyChoice{Identity: id, Key: key, Shown: true, Rejected: rejected, Rejection: rejection})
+		all = append(all, operate.KeyChoice{
+			Identity:  id,
+			Key:       key,
+			Shown:     true,
+			Rejected:  rejected,
+			Rejection: rejection,
+		})
 	}
 	return all, nil
 }

@@ -35,7 +35,8 @@ func TestAnApprovedMachineIsToldApart(t *testing.T) {
 	says(t, v.post("/approvals/decide", "verdict", "approve", "each", one).body, "can enroll under its name")
 	unsaid(t, v.post("/approvals/decide", "verdict", "reject", "each", one).body, "cannot be undone")
 	v.post("/approvals/decide", "verdict", "approve", "why", "racked", "each", one)
-	f.Eventually("it is told apart", func() bool { return strings.Contains(v.see("/approvals"), "3 waiting, 1 of them approved") })
+	f.Eventually("it is told apart",
+		func() bool { return strings.Contains(v.see("/approvals"), "3 waiting, 1 of them approved") })
 	page = v.see("/approvals?tick=all")
 	says(t, page, "by anna: the node gets its certificate at its next request")
 	if n := strings.Count(page, " checked"); n != 1 {
@@ -51,7 +52,8 @@ func TestAnApprovedMachineIsToldApart(t *testing.T) {
 // box returns what the box of a machine on the page has, waiting or rejected.
 func box(t testing.TB, page, identity string) string {
 	t.Helper()
-	m := regexp.MustCompile(`name="each" value="(`+regexp.QuoteMeta(identity)+`/[^"]*)"`).FindAllStringSubmatch(page, -1)
+	m := regexp.MustCompile(`name="each" value="(`+regexp.QuoteMeta(identity)+`/[^"]*)"`).FindAllStringSubmatch(page,
+		-1)
 	if len(m) != 1 {
 		t.Fatalf("%d boxes of %s:\n%s", len(m), identity, main(page))
 	}
@@ -75,7 +77,8 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 	db1, db2, db3 := box(t, page, "db1.example.net"), box(t, page, "db2.example.net"), box(t, page, "db3.example.net")
 	reject := func(id wire.Identity, why string) {
 		t.Helper()
-		if _, err := testbed.Orders(other).Keys.Reject(f.Context(), operate.Named(id, ""), trust.Cause{By: "operator:ben", Why: why}); err != nil {
+		if _, err := testbed.Orders(other).Keys.Reject(f.Context(), operate.Named(id, ""),
+			trust.Cause{By: "operator:ben", Why: why}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,8 +104,10 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 
 	// Who was shown a rejection lifts that one, and no other.
 	shown := box(t, v.see("/approvals"), "db3.example.net")
-	says(t, v.post("/approvals/decide", "verdict", "approve", "each", shown).body, "db3.example.net, key ", ", which is rejected")
-	if a := v.post("/approvals/decide", "verdict", "forget", "why", "a mistake", "each", shown); a.status != http.StatusSeeOther {
+	says(t, v.post("/approvals/decide", "verdict", "approve", "each", shown).body, "db3.example.net, key ",
+		", which is rejected")
+	if a := v.post("/approvals/decide", "verdict", "forget", "why", "a mistake", "each",
+		shown); a.status != http.StatusSeeOther {
 		t.Fatalf("forget: %d %s", a.status, a.body)
 	}
 	if code := f.Refused(n); code != wire.CodeApprovalPending {
@@ -118,7 +123,8 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 		t.Errorf("approve what was rejected anew: %d", a.status)
 	}
 	says(t, a.body, "stolen")
-	if a := v.post("/approvals/decide", "verdict", "approve", "why", "found again", "each", box(t, v.see("/approvals"), "db3.example.net")); a.status != http.StatusSeeOther {
+	if a := v.post("/approvals/decide", "verdict", "approve", "why", "found again", "each",
+		box(t, v.see("/approvals"), "db3.example.net")); a.status != http.StatusSeeOther {
 		t.Errorf("approve after all: %d %s", a.status, a.body)
 	}
 	f.Enroll(n)

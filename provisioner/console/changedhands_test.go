@@ -65,7 +65,8 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 		t.Fatalf("%d forms: %v", len(forms), forms)
 	}
 	f.Retire(retired)
-	if a := v.post("/nodes/"+granted+"/do/grant", forms["/nodes/"+granted+"/do/grant"]...); a.status != http.StatusSeeOther {
+	if a := v.post("/nodes/"+granted+"/do/grant",
+		forms["/nodes/"+granted+"/do/grant"]...); a.status != http.StatusSeeOther {
 		t.Fatalf("grant: %d %s", a.status, a.body)
 	}
 	for _, name := range []string{retired, granted} {
@@ -75,11 +76,13 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 	next, e := f.Renew(same, first)
 	f.AppliedOverFleet(next, e)
 	for at, form := range forms {
-		if strings.Contains(at, renewed) || at == "/nodes/"+granted+"/do/grant" { // which was carried out, and is not again
+		// which was carried out, and is not again
+		if strings.Contains(at, renewed) || at == "/nodes/"+granted+"/do/grant" {
 			continue
 		}
 		again := v.post(at, append(form[:len(form)-1:len(form)-1], "")...) // without a reason, and then with one
-		for how, a := range map[string]answer{"form": v.post(at, form...), "form that was asked for its reason": v.post(at, append(meant(t, again.body), "why", "chosen")...)} {
+		for how, a := range map[string]answer{"form": v.post(at, form...),
+			"form that was asked for its reason": v.post(at, append(meant(t, again.body), "why", "chosen")...)} {
 			if a.status != http.StatusConflict {
 				t.Errorf("the %s of %s: %d", how, at, a.status)
 			}
@@ -95,7 +98,8 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 		t.Errorf("a form that says nothing of the owner: %d", a.status)
 	}
 	// The machine that was renewed is the same, and so is who has a name when the page is opened.
-	if a := v.post("/nodes/"+renewed+"/do/revoke", forms["/nodes/"+renewed+"/do/revoke"]...); a.status != http.StatusSeeOther {
+	if a := v.post("/nodes/"+renewed+"/do/revoke",
+		forms["/nodes/"+renewed+"/do/revoke"]...); a.status != http.StatusSeeOther {
 		t.Errorf("revoke: %d %s", a.status, a.body)
 	}
 	if a := v.confirmed("/nodes/"+granted+"/do/retire", "scaled down"); a.status != http.StatusSeeOther {

@@ -33,10 +33,12 @@ func TestAReasonThatIsNoTextIsRefused(t *testing.T) {
 		t.Errorf("it is refused with %s, want it to wait", code)
 	}
 	// By whatever edge it comes.
-	if _, err := f.Daemon().Orders().Keys.Approve(f.Context(), operate.Named("db1.example.net", ""), 0, trust.Cause{By: "anna", Why: strings.Repeat("\xff", 100)}); err == nil {
+	if _, err := f.Daemon().Orders().Keys.Approve(f.Context(), operate.Named("db1.example.net", ""), 0,
+		trust.Cause{By: "anna", Why: strings.Repeat("\xff", 100)}); err == nil {
 		t.Error("the provisioner takes it")
 	}
-	if a := v.post("/approvals/decide", "verdict", "approve", "each", one, "why", strings.Repeat("ÿ", 100)); a.status != http.StatusSeeOther {
+	if a := v.post("/approvals/decide", "verdict", "approve", "each", one, "why",
+		strings.Repeat("ÿ", 100)); a.status != http.StatusSeeOther {
 		t.Errorf("200 bytes of text: %d %s", a.status, main(a.body))
 	}
 	f.Enroll(n)
@@ -47,7 +49,8 @@ func TestWhatCannotBeSeenIsShown(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	n := f.Node("db1.example.net")
-	n.Facts = testbed.Facts(t, map[string]any{"role": "web\u202egnp.exe", "serialnumber": "PX-\u200b4711", "rack": "Größe 4 שלום"})
+	n.Facts = testbed.Facts(t,
+		map[string]any{"role": "web\u202egnp.exe", "serialnumber": "PX-\u200b4711", "rack": "Größe 4 שלום"})
 	f.Refused(n)
 	v := signedIn(t, f, "anna", trust.RoleViewer)
 	f.Eventually("it waits", func() bool { return strings.Contains(v.see("/approvals"), "1 waiting") })

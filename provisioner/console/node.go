@@ -36,7 +36,11 @@ func (c nodePages) node(v *visit) error {
 	if err != nil {
 		return badRequest(err)
 	}
-	p := &nodePage{Identity: id, may: v.login.Role.Covers(trust.RoleOperator), paused: len(c.cfg.Orders.Pauses.List()) > 0}
+	p := &nodePage{
+		Identity: id,
+		may:      v.login.Role.Covers(trust.RoleOperator),
+		paused:   len(c.cfg.Orders.Pauses.List()) > 0,
+	}
 	ctx, x := v.r.Context(), c.cfg.Nodes
 	p.Report, err = x.Report(ctx, id, c.cfg.Now().UTC())
 	if err != nil && !errors.Is(err, provisioner.ErrNoRecord) {

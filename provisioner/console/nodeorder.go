@@ -51,7 +51,8 @@ var nodeActions = []*action{
 		states:  inFleet,
 		command: wire.VerbReprovision,
 		Touches: []string{
-			"The node goes back to provisioning: the policy decides again, and the node gets a new certificate and configuration.",
+			"The node goes back to provisioning: the policy decides again, and the node gets a new certificate and " +
+				"configuration.",
 			"It enrolls with its own key. Until then it is not in the fleet.",
 		},
 		Done: "The node has acknowledged the command to enroll again.",
@@ -172,7 +173,8 @@ func parseSeen(text string) (provisioner.Seen, error) {
 	at, err := strconv.ParseUint(revision, 10, 64)
 	seconds, bad := strconv.ParseInt(owned, 10, 64)
 	if err != nil || bad != nil || at == 0 {
-		return provisioner.Seen{}, badRequest(errors.New("the form does not say which node it is for: reload the node's page"))
+		return provisioner.Seen{}, badRequest(
+			errors.New("the form does not say which node it is for: reload the node's page"))
 	}
 	return provisioner.Seen{Revision: trust.Revision(at), OwnedSince: time.Unix(seconds, 0).UTC()}, nil
 }

@@ -39,8 +39,11 @@ func waits(t testing.TB, f *testbed.Fleet, identity string) {
 func pagesOf(f *testbed.Fleet) []string {
 	tid := string(f.Record("web1.example.net").Token)
 	return []string{
-		"/", "/nodes", "/nodes?q=nobody", "/nodes?q=web*&state=provisioned&within=720h&sort=expires", "/nodes?state=" + tid, "/nodes?fact=role%3Dweb&fact=os.name%3D", "/nodes?fact=%22%3E%3Cscript%3E", "/nodes/web1.example.net", "/nodes/db1.example.net",
-		"/nodes/web1.example.net/do/revoke", "/approvals", "/allow", "/allow?pattern=%22%3E%3Cscript%3E", "/tokens", "/tokens/" + tid, "/tokens/" + tid + "/do/revoke", "/policies", "/events", "/events?since=1h",
+		"/", "/nodes", "/nodes?q=nobody", "/nodes?q=web*&state=provisioned&within=720h&sort=expires", "/nodes?state=" +
+			tid, "/nodes?fact=role%3Dweb&fact=os.name%3D", "/nodes?fact=%22%3E%3Cscript%3E", "/nodes/web1.example.net",
+		"/nodes/db1.example.net",
+		"/nodes/web1.example.net/do/revoke", "/approvals", "/allow", "/allow?pattern=%22%3E%3Cscript%3E", "/tokens",
+		"/tokens/" + tid, "/tokens/" + tid + "/do/revoke", "/policies", "/events", "/events?since=1h",
 		"/events?node=not+a+name", "/login", "/nothing", "/nodes/nobody.example.net",
 	}
 }
@@ -55,7 +58,8 @@ func TestPagesAreHarmless(t *testing.T) {
 	f.Apply(n, f.Enroll(n))
 	waits(t, f, "db1.example.net")
 	f.Refused(f.Node("<script>alert(3)</script>"))
-	if err := f.Daemon().Orders().Tokens.Revoke(f.Context(), jwt.TokenID(strings.Repeat("ab", 16)), trust.Cause{By: "x", Why: markup}); err != nil {
+	if err := f.Daemon().Orders().Tokens.Revoke(f.Context(), jwt.TokenID(strings.Repeat("ab", 16)),
+		trust.Cause{By: "x", Why: markup}); err != nil {
 		t.Fatal(err)
 	}
 	v := signedIn(t, f, "anna", trust.RoleAdmin)

@@ -25,11 +25,13 @@ func TestPausing(t *testing.T) {
 	if a := v.post("/enrollment/pause", "why", " "); a.status != http.StatusBadRequest {
 		t.Errorf("without a reason: %d", a.status)
 	}
-	if a := v.post("/enrollment/pause", "why", "a rogue among them"); a.status != http.StatusSeeOther || a.header.Get("Location") != "/?done=pause" {
+	if a := v.post("/enrollment/pause", "why", "a rogue among them"); a.status != http.StatusSeeOther ||
+		a.header.Get("Location") != "/?done=pause" {
 		t.Fatalf("pause: %d %s", a.status, a.body)
 	}
 	page := v.see("/?done=pause")
-	says(t, page, "Enrollment is paused", "Enrollment is stopped", "a rogue among them", "by anna", `href="/enrollment/resume?site="`)
+	says(t, page, "Enrollment is paused", "Enrollment is stopped", "a rogue among them", "by anna",
+		`href="/enrollment/resume?site="`)
 	unsaid(t, page, `href="/enrollment/pause"`, "muster resume")
 	unsaid(t, viewer.see("/"), "Resume enrollment")
 	n := f.Node("web1.example.net")
@@ -48,10 +50,12 @@ func TestPausing(t *testing.T) {
 	if a := v.post("/enrollment/resume", "site", "", "why", "again"); a.status != http.StatusConflict {
 		t.Errorf("resume what is not paused: %d", a.status)
 	}
-	if _, err := f.Daemon().Orders().Pauses.Begin(f.Context(), "ams1", false, trust.Cause{By: "x", Why: "y"}); err != nil {
+	if _, err := f.Daemon().Orders().Pauses.Begin(f.Context(), "ams1", false,
+		trust.Cause{By: "x", Why: "y"}); err != nil {
 		t.Fatal(err)
 	}
-	says(t, v.see("/"), "Enrollment is stopped at site ams1", `href="/enrollment/resume?site=ams1"`, `href="/enrollment/pause"`)
+	says(t, v.see("/"), "Enrollment is stopped at site ams1", `href="/enrollment/resume?site=ams1"`,
+		`href="/enrollment/pause"`)
 	says(t, v.see("/enrollment/resume?site=ams1"), "site ams1", `name="site" value="ams1"`)
 	v.post("/enrollment/resume", "site", "ams1", "why", "done")
 	if strings.Contains(v.see("/"), "Enrollment is stopped") {

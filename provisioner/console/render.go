@@ -28,7 +28,8 @@ func parsePages(now func() time.Time) (pages, error) {
 	if err != nil {
 		return nil, err
 	}
-	around, err := template.New("frame.html").Funcs(functions(now)).ParseFS(files, "templates/frame.html", "templates/parts.html")
+	around, err := template.New("frame.html").Funcs(functions(now)).ParseFS(files, "templates/frame.html",
+		"templates/parts.html")
 	if err != nil {
 		return nil, fmt.Errorf("frame of pages: %w", err)
 	}
@@ -66,7 +67,8 @@ func (f *frame) May(role string) bool {
 }
 
 // show answers with a page; login may be nil.
-func (c *Console) show(w http.ResponseWriter, r *http.Request, login *login.Login, status int, page, title string, main any) {
+func (c *Console) show(w http.ResponseWriter, r *http.Request, login *login.Login, status int, page, title string,
+	main any) {
 	f := &frame{Title: title, Page: page, Login: login, Form: formToken(w, r), Version: c.cfg.Version, Main: main}
 	var b bytes.Buffer
 	if err := c.pages[page].Execute(&b, f); err != nil {
@@ -106,7 +108,8 @@ func functions(now func() time.Time) template.FuncMap {
 
 // machine returns the node of an event for links, or "": alarms name a provisioner.
 func machine(e events.Event) string {
-	if _, err := wire.ParseIdentity(e.Node); err != nil || e.Type == events.AlarmRaised || e.Type == events.AlarmCleared {
+	if _, err := wire.ParseIdentity(e.Node); err != nil || e.Type == events.AlarmRaised ||
+		e.Type == events.AlarmCleared {
 		return ""
 	}
 	return e.Node

@@ -26,7 +26,8 @@ func TestSigningIn(t *testing.T) {
 		t.Errorf("a stranger who asks for the head: %d", a.status)
 	}
 	v.see(a.header.Get("Location"))
-	if a := v.post("/login", "token", f.Token(nil)); a.status != http.StatusUnauthorized || len(cookieNamed(a, "session")) > 0 {
+	if a := v.post("/login", "token", f.Token(nil)); a.status != http.StatusUnauthorized ||
+		len(cookieNamed(a, "session")) > 0 {
 		t.Errorf("a node's token: %d, %v", a.status, a.header["Set-Cookie"])
 	}
 	token := tokenOf(t, f, "anna", key)
@@ -35,7 +36,8 @@ func TestSigningIn(t *testing.T) {
 		t.Fatalf("sign in: %d to %q: %s", a.status, a.header.Get("Location"), a.body)
 	}
 	session := cookieNamed(a, "session")
-	for _, want := range []string{"__Host-muster-session=", "Path=/", "Secure", "HttpOnly", "SameSite=Lax", "Expires="} {
+	for _, want := range []string{"__Host-muster-session=", "Path=/", "Secure", "HttpOnly", "SameSite=Lax",
+		"Expires="} {
 		if !strings.Contains(session, want) {
 			t.Errorf("cookie %q lacks %s", session, want)
 		}
@@ -78,7 +80,8 @@ func TestASessionEndsWithItsToken(t *testing.T) {
 	f := served(t)
 	v := signedIn(t, f, "anna", trust.RoleViewer)
 	f.Clock.Advance(2 * time.Hour)
-	says(t, v.post("/approvals/decide", "verdict", "approve").body, "nothing was done", `name="next" value="/approvals/decide"`)
+	says(t, v.post("/approvals/decide", "verdict", "approve").body, "nothing was done",
+		`name="next" value="/approvals/decide"`)
 	if a := v.get("/nodes"); a.status != http.StatusSeeOther {
 		t.Errorf("after the token's end: %d", a.status)
 	}

@@ -61,7 +61,15 @@ func stranger(t testing.TB, f *testbed.Fleet, certificate *tls.Certificate) *vis
 	}
 	transport := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &visitor{t: t, f: f, http: &http.Client{Transport: transport, Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	return &visitor{
+		t: t,
+		f: f,
+		http: &http.Client{
+			Transport:     transport,
+			Jar:           jar,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
 }
 
 // answer is what came back.
@@ -127,7 +135,8 @@ func (v *visitor) post(path string, fields ...string) answer {
 }
 
 // added adds an operator and returns their key, and a certificate if it is wanted.
-func added(t testing.TB, f *testbed.Fleet, name string, role trust.OperatorRole, certified bool) (crypto.Signer, *tls.Certificate) {
+func added(t testing.TB, f *testbed.Fleet, name string, role trust.OperatorRole,
+	certified bool) (crypto.Signer, *tls.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -137,7 +146,8 @@ func added(t testing.TB, f *testbed.Fleet, name string, role trust.OperatorRole,
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := f.Daemon().Orders().Operators.Add(f.Context(), operate.NewOperator{Name: name, Role: role, Public: public, Certificate: certified}, testbed.Operator())
+	a, err := f.Daemon().Orders().Operators.Add(f.Context(),
+		operate.NewOperator{Name: name, Role: role, Public: public, Certificate: certified}, testbed.Operator())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +165,14 @@ func added(t testing.TB, f *testbed.Fleet, name string, role trust.OperatorRole,
 func tokenOf(t testing.TB, f *testbed.Fleet, name string, key crypto.Signer) string {
 	t.Helper()
 	now := f.Clock.Now()
-	text, err := jwt.SignOperator(key, jwt.OperatorClaims{Operator: name, Audience: f.Daemon().Store().Installation().ID, ID: wire.NewID(), IssuedAt: now, ExpiresAt: now.Add(time.Hour)})
+	text, err := jwt.SignOperator(key,
+		jwt.OperatorClaims{
+			Operator:  name,
+			Audience:  f.Daemon().Store().Installation().ID,
+			ID:        wire.NewID(),
+			IssuedAt:  now,
+			ExpiresAt: now.Add(time.Hour),
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,8 @@ func Remedies(code wire.Code, id wire.Identity, token jwt.TokenID) []Action {
 	case wire.CodeDeferred:
 		return []Action{{Text: "wait: the policy defers the node, and decides again at each request"}}
 	case wire.CodeDenied:
-		return []Action{{Text: "change the policy, the facts or the node's name; the node's history has the policy's reasons"}}
+		return []Action{{Text: "change the policy, the facts or the node's name; the node's history has the " +
+			"policy's reasons"}}
 	case wire.CodePaused:
 		return []Action{{Verb: "resume", Text: "end the pause; the nodes retry by themselves"}}
 	case wire.CodeTokenUsedUp:

@@ -54,9 +54,10 @@ type Component struct {
 
 // Activity counts recent answers.
 type Activity struct {
-	Enrolled int               `json:"enrolled_last_minute"` // with retries
-	Renewed  int               `json:"renewed_last_minute"`
-	Refused  map[wire.Code]int `json:"refused_last_hour"` // by the code on record; without waiting nodes, see [wire.Code.Waits]
+	Enrolled int `json:"enrolled_last_minute"` // with retries
+	Renewed  int `json:"renewed_last_minute"`
+	// By the code on record, without waiting nodes: see [wire.Code.Waits].
+	Refused map[wire.Code]int `json:"refused_last_hour"`
 }
 
 // Add adds other, which may be nil. a.Refused must not be nil.

@@ -15,7 +15,8 @@ func TestGoneComponents(t *testing.T) {
 		return &fleet.HeardComponent{Component: fleet.Component{Name: name, Stopped: stopped}, Heard: now.Add(-ago)}
 	}
 	all := []*fleet.HeardComponent{
-		heard("newest", 0, false), heard("late", fleet.ComponentGone, false), heard("gone", fleet.ComponentGone+time.Nanosecond, false), heard("stopped", time.Second, true),
+		heard("newest", 0, false), heard("late", fleet.ComponentGone, false),
+		heard("gone", fleet.ComponentGone+time.Nanosecond, false), heard("stopped", time.Second, true),
 	}
 	fleet.MarkGone(all)
 	for i, want := range []bool{false, false, true, true} {

@@ -41,7 +41,8 @@ type Finding struct {
 type Foresee func(context.Context, *orders.Answer, *provisioner.Record, *orders.Grant) wire.Code
 
 // Explain returns the status of a node. The error is [provisioner.ErrNoRecord] if nothing is known under this name.
-func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time, foresee Foresee) (*Explanation, error) {
+func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time,
+	foresee Foresee) (*Explanation, error) {
 	record, _, err := x.log.Record(ctx, id)
 	if err != nil {
 		return nil, err
@@ -129,9 +130,11 @@ func (e *explainer) unrecorded() {
 		e.add("never_enrolled", "The node has never enrolled.")
 		return
 	}
-	e.add("record_lost", "Certificate %s was issued to the node, but is on no record: the store is older, as after a restore.",
+	e.add("record_lost", "Certificate %s was issued to the node, but is on no record: the store is older, as after "+
+		"a restore.",
 		e.Refusals[i].Serial).Do =
-		[]Action{{Text: "wait: after ten minutes of refusals the node enrolls again by itself, if its token is still valid"}}
+		[]Action{{Text: "wait: after ten minutes of refusals the node enrolls again by itself, if its token is " +
+			"still valid"}}
 }
 
 func (e *explainer) enrolled(r *provisioner.Record) {

@@ -84,7 +84,8 @@ func (x *Index) askedFacts(texts []string) ([]askedFact, error) {
 		asked = append(asked, askedFact{f, place})
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("fact %.80q: %w: the kept facts are %s; add it to fleet.facts in provisioner.yaml, and run "+
+		return nil, fmt.Errorf("fact %.80q: %w: the kept facts are %s; add it to fleet.facts in provisioner.yaml, "+
+			"and run "+
 			"`muster node reconfigure --all` to have nodes report it before their next renewal",
 			strings.Join(unknown, ", "), ErrFact, cmp.Or(strings.Join(x.kept, ", "), "none"))
 	}

@@ -124,7 +124,8 @@ func (x *Index) take(ctx context.Context, id wire.Identity, b []byte, at trust.R
 		err = trust.ErrRecord
 	}
 	if err != nil {
-		x.logger.WarnContext(ctx, "record cannot be read, the list of nodes shows its last state", "node", id, "revision", uint64(at), "err", err)
+		x.logger.WarnContext(ctx, "record cannot be read, the list of nodes shows its last state", "node", id,
+			"revision", uint64(at), "err", err)
 		return
 	}
 	x.put(&r, at)

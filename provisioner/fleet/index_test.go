@@ -34,7 +34,8 @@ type feed struct {
 	since   time.Time     // since when it knows
 }
 
-func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision), own func(*provisioner.Brief, trust.Revision), current func()) error {
+func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
+	own func(*provisioner.Brief, trust.Revision), current func()) error {
 	revision := trust.Revision(0)
 	for {
 		select {
@@ -117,10 +118,20 @@ func (f *feed) index(t testing.TB, facts ...string) *fleet.Index {
 
 // record returns the record of a node that is part of the fleet.
 func record(name string, edit func(*provisioner.Record)) *provisioner.Record {
-	i := &provisioner.Issued{Serial: "f1e2d3c4b5a69780f1e2d3c4b5a6978", KeyHash: "k", DER: []byte{1}, NotBefore: noon, NotAfter: noon.Add(720 * time.Hour), Digest: "d1", OfferedAt: noon}
+	i := &provisioner.Issued{
+		Serial:    "f1e2d3c4b5a69780f1e2d3c4b5a6978",
+		KeyHash:   "k",
+		DER:       []byte{1},
+		NotBefore: noon,
+		NotAfter:  noon.Add(720 * time.Hour),
+		Digest:    "d1",
+		OfferedAt: noon,
+	}
 	r := &provisioner.Record{
-		Schema: provisioner.RecordSchema, Identity: wire.Identity(name), State: provisioner.StateProvisioned, Current: i, Lineage: []string{"k"}, Attempt: "a",
-		Token: "0f1e2d3c4b5a69780f1e2d3c4b5a6978", Site: "ams1", Agent: "1.0", Decision: provisioner.Decided{Reason: provisioner.ReasonNew, Policy: "a1a1"},
+		Schema: provisioner.RecordSchema, Identity: wire.Identity(name), State: provisioner.StateProvisioned,
+		Current: i, Lineage: []string{"k"}, Attempt: "a",
+		Token: "0f1e2d3c4b5a69780f1e2d3c4b5a6978", Site: "ams1", Agent: "1.0",
+		Decision:        provisioner.Decided{Reason: provisioner.ReasonNew, Policy: "a1a1"},
 		FirstEnrolledAt: noon, OwnedSince: noon, UpdatedAt: noon,
 	}
 	if edit != nil {
@@ -164,18 +175,20 @@ func TestFilters(t *testing.T) {
 			r.Current.NotAfter, r.UpdatedAt = noon.Add(time.Hour), noon.Add(time.Minute)
 		}),
 		record("old.example.net", func(r *provisioner.Record) {
-			r.State, r.UpdatedAt, r.Token = provisioner.StateRevoked, noon.Add(-time.Hour), "ffffffffffffffffffffffffffffffff"
+			r.State, r.UpdatedAt, r.Token = provisioner.StateRevoked, noon.Add(
+				-time.Hour), "ffffffffffffffffffffffffffffffff"
 		}),
 	)
 	tests := map[string]struct {
 		q    fleet.Query
 		want string
 	}{
-		"all":         {fleet.Query{}, "db1 old web1 web2"},
-		"one a page":  {fleet.Query{Limit: 1}, "db1 old web1 web2"},
-		"by expiry":   {fleet.Query{Sort: fleet.ByExpiry, Limit: 2}, "db1 old web1 web2"},
-		"by change":   {fleet.Query{Sort: fleet.ByChanged, Limit: 1}, "db1 web1 web2 old"},
-		"state":       {fleet.Query{Filter: fleet.Filter{States: []provisioner.State{provisioner.StateRevoked, provisioner.StateEnrolled}}}, "old web2"},
+		"all":        {fleet.Query{}, "db1 old web1 web2"},
+		"one a page": {fleet.Query{Limit: 1}, "db1 old web1 web2"},
+		"by expiry":  {fleet.Query{Sort: fleet.ByExpiry, Limit: 2}, "db1 old web1 web2"},
+		"by change":  {fleet.Query{Sort: fleet.ByChanged, Limit: 1}, "db1 web1 web2 old"},
+		"state": {fleet.Query{Filter: fleet.Filter{States: []provisioner.State{provisioner.StateRevoked,
+			provisioner.StateEnrolled}}}, "old web2"},
 		"site":        {fleet.Query{Filter: fleet.Filter{Site: "fra1"}}, "web2"},
 		"no such":     {fleet.Query{Filter: fleet.Filter{Site: "nowhere"}}, ""},
 		"prefix":      {fleet.Query{Filter: fleet.Filter{Prefix: "web"}}, "web1 web2"},
@@ -192,18 +205,22 @@ func TestFilters(t *testing.T) {
 	}
 	for name, tt := range tests {
 		names, p := list(t, x, tt.q)
-		if got := strings.ReplaceAll(strings.Join(names, " "), ".example.net", ""); got != tt.want || p.Total != len(names) {
+		if got := strings.ReplaceAll(strings.Join(names, " "), ".example.net", ""); got != tt.want ||
+			p.Total != len(names) {
 			t.Errorf("%s: %q, %d in all, want %q", name, got, p.Total, tt.want)
 		}
 	}
 	_, p := list(t, x, fleet.Query{})
-	if want := map[provisioner.State]int{provisioner.StateProvisioned: 2, provisioner.StateEnrolled: 1, provisioner.StateRevoked: 1}; fmt.Sprint(p.States) != fmt.Sprint(want) {
+	if want := map[provisioner.State]int{provisioner.StateProvisioned: 2, provisioner.StateEnrolled: 1,
+		provisioner.StateRevoked: 1}; fmt.Sprint(p.States) != fmt.Sprint(want) {
 		t.Errorf("states: %v, want %v", p.States, want)
 	}
 	got, ok := x.Find("db1.example.net")
 	want := fleet.Node{
-		Identity: "db1.example.net", State: provisioner.StateProvisioned, Site: "ams1", Serial: "f1e2d3c4b5a69780f1e2d3c4b5a6978", Expires: noon.Add(time.Hour),
-		Token: jwt.TokenID("0f1e2d3c4b5a69780f1e2d3c4b5a6978"), Policy: "a1a1", Reason: provisioner.ReasonNew, Agent: "1.0",
+		Identity: "db1.example.net", State: provisioner.StateProvisioned, Site: "ams1",
+		Serial: "f1e2d3c4b5a69780f1e2d3c4b5a6978", Expires: noon.Add(time.Hour),
+		Token: jwt.TokenID("0f1e2d3c4b5a69780f1e2d3c4b5a6978"), Policy: "a1a1", Reason: provisioner.ReasonNew,
+		Agent:         "1.0",
 		FirstEnrolled: noon, Changed: noon.Add(time.Minute), OwnedSince: noon, Seen: noon.Add(time.Hour), Revision: 3,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
@@ -235,7 +252,8 @@ func TestNobodyIsUnseenForWantOfMemory(t *testing.T) {
 	close(f.hold)
 	f.put(t, record("db1.example.net", nil), record("web1.example.net", nil), record("web2.example.net", nil))
 	for _, before := range []time.Time{noon, noon.Add(time.Second), f.since} {
-		if _, err := x.List(context.Background(), fleet.Query{Filter: fleet.Filter{SeenBefore: before}}); !errors.Is(err, fleet.ErrHeard) {
+		if _, err := x.List(context.Background(),
+			fleet.Query{Filter: fleet.Filter{SeenBefore: before}}); !errors.Is(err, fleet.ErrHeard) {
 			t.Errorf("not heard of since %v, before that was kept: %v, want ErrHeard", before, err)
 		}
 	}
@@ -263,12 +281,21 @@ func TestWhoWasHeardOfSinceIsLeftAlone(t *testing.T) {
 	close(f.hold)
 	f.put(t, record("db1.example.net", nil), record("web1.example.net", nil),
 		record("web2.example.net", func(r *provisioner.Record) { r.UpdatedAt = noon.Add(2 * time.Hour) }),
-		record("old.example.net", func(r *provisioner.Record) { r.State, r.UpdatedAt = provisioner.StateRevoked, noon.Add(2*time.Hour) }))
+		record("old.example.net",
+			func(r *provisioner.Record) { r.State, r.UpdatedAt = provisioner.StateRevoked, noon.Add(2*time.Hour) }))
 	for id, heard := range map[wire.Identity]time.Time{
-		"db1.example.net": noon.Add(time.Hour), "web1.example.net": noon, "web2.example.net": noon.Add(2 * time.Hour), "old.example.net": noon,
+		"db1.example.net": noon.Add(time.Hour), "web1.example.net": noon, "web2.example.net": noon.Add(2 * time.Hour),
+		"old.example.net": noon,
 	} {
-		for before, unheard := range map[time.Time]bool{heard: false, heard.Add(time.Second): heard.After(f.since), f.since: false, f.since.Add(time.Second): heard.Equal(noon), noon.Add(3 * time.Hour): true} {
-			if err := one.Unheard(context.Background(), id, before); unheard && err != nil || !unheard && !errors.Is(err, fleet.ErrHeard) {
+		for before, unheard := range map[time.Time]bool{
+			heard:                    false,
+			heard.Add(time.Second):   heard.After(f.since),
+			f.since:                  false,
+			f.since.Add(time.Second): heard.Equal(noon),
+			noon.Add(3 * time.Hour):  true,
+		} {
+			if err := one.Unheard(context.Background(), id, before); unheard && err != nil || !unheard &&
+				!errors.Is(err, fleet.ErrHeard) {
 				t.Errorf("%s, heard of at %v, not since %v: %v", id, heard, before, err)
 			}
 		}
@@ -286,10 +313,15 @@ func TestPagesStayRight(t *testing.T) {
 			name := fmt.Sprintf("n%03d.example.net", i)
 			still = append(still, name)
 			f.put(t, record(name, func(r *provisioner.Record) {
-				r.UpdatedAt, r.Current.NotAfter = noon.Add(time.Duration(i%7)*time.Minute), noon.Add(time.Duration(i%11)*time.Hour)
+				r.UpdatedAt, r.Current.NotAfter = noon.Add(time.Duration(i%7)*time.Minute), noon.Add(
+					time.Duration(i%11)*time.Hour)
 			}))
 		}
-		moving := fleet.Query{Filter: fleet.Filter{States: []provisioner.State{provisioner.StateProvisioned}}, Sort: by, Limit: 9}
+		moving := fleet.Query{
+			Filter: fleet.Filter{States: []provisioner.State{provisioner.StateProvisioned}},
+			Sort:   by,
+			Limit:  9,
+		}
 		seen := make(map[string]int)
 		for page := 0; ; page++ {
 			p, err := x.List(context.Background(), moving)
@@ -303,8 +335,10 @@ func TestPagesStayRight(t *testing.T) {
 				break
 			}
 			// One comes before and one after wherever the list is, and one goes.
-			f.put(t, record(fmt.Sprintf("a%03d.example.net", page), nil), record(fmt.Sprintf("z%03d.example.net", page), nil),
-				record(fmt.Sprintf("a%03d.example.net", page-1), func(r *provisioner.Record) { r.State = provisioner.StateRevoked }))
+			f.put(t, record(fmt.Sprintf("a%03d.example.net", page), nil),
+				record(fmt.Sprintf("z%03d.example.net", page), nil),
+				record(fmt.Sprintf("a%03d.example.net", page-1),
+					func(r *provisioner.Record) { r.State = provisioner.StateRevoked }))
 		}
 		for _, name := range still {
 			if seen[name] != 1 {
@@ -328,13 +362,19 @@ func TestQueriesThatAreRefused(t *testing.T) {
 			t.Errorf("cursor %q: %v", cursor, err)
 		}
 	}
-	if _, err := x.List(context.Background(), fleet.Query{Sort: fleet.ByExpiry, Cursor: p.Next}); !errors.Is(err, fleet.ErrCursor) {
+	if _, err := x.List(context.Background(), fleet.Query{Sort: fleet.ByExpiry, Cursor: p.Next}); !errors.Is(err,
+		fleet.ErrCursor) {
 		t.Errorf("cursor of another order: %v", err)
 	}
 	if p, err := x.List(context.Background(), fleet.Query{Limit: 2, Cursor: p.Next}); err != nil || len(p.Nodes) != 1 {
 		t.Errorf("cursor with another limit: %+v, %v", p, err)
 	}
-	_, err = x.List(context.Background(), fleet.Query{Filter: fleet.Filter{States: []provisioner.State{"gone"}, Match: "WEB", Token: "x"}, Sort: "size", Limit: 100_000})
+	_, err = x.List(context.Background(),
+		fleet.Query{
+			Filter: fleet.Filter{States: []provisioner.State{"gone"}, Match: "WEB", Token: "x"},
+			Sort:   "size",
+			Limit:  100_000,
+		})
 	for _, part := range []string{"state:", "match:", "token:", "sort:", "limit:"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("error %v lacks %s", err, part)
@@ -351,7 +391,8 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	f.records <- []byte(`{"schema":1,"identity":"web1.example.net","state":"lost"}`)
 	f.records <- []byte(`{"schema":1,"identity":"web1.example.net","state":"revo`)
 	f.put(t)
-	if names, p := list(t, x, fleet.Query{}); !slices.Equal(names, []string{"web1.example.net"}) || p.Nodes[0].State != provisioner.StateProvisioned {
+	if names, p := list(t, x, fleet.Query{}); !slices.Equal(names, []string{"web1.example.net"}) ||
+		p.Nodes[0].State != provisioner.StateProvisioned {
 		t.Errorf("%v %+v", names, p)
 	}
 }

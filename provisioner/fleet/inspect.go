@@ -65,7 +65,8 @@ func (x *Inspector) Report(ctx context.Context, id wire.Identity, now time.Time)
 		return nil, err
 	}
 	if record == nil {
-		return nil, fmt.Errorf("%q: %w: `muster node explain` tells whether the node has tried", id, provisioner.ErrNoRecord)
+		return nil, fmt.Errorf("%q: %w: `muster node explain` tells whether the node has tried", id,
+			provisioner.ErrNoRecord)
 	}
 	grant, _, err := x.log.Logs().Grant(id)
 	if err != nil {

@@ -132,9 +132,10 @@ func (e *explainer) admitted(key string) bool {
 	if e.State != provisioner.StateEnrolled && e.State != provisioner.StateProvisioned {
 		return false
 	}
-	return slices.ContainsFunc([]*provisioner.Issued{e.record.Current, e.record.Next}, func(i *provisioner.Issued) bool {
-		return i != nil && i.KeyHash == key
-	})
+	return slices.ContainsFunc([]*provisioner.Issued{e.record.Current, e.record.Next},
+		func(i *provisioner.Issued) bool {
+			return i != nil && i.KeyHash == key
+		})
 }
 
 func (e *explainer) spent() *provisioner.SpentApproval {
@@ -175,7 +176,8 @@ func (e *explainer) verdict(a *orders.Answer, next wire.Code) {
 	case a.Open(e.now):
 		e.open(a, next, key)
 	default:
-		e.add("approval_ended", "The key %s was approved at %s by %s%s, but did not ask before the approval expired at %s.",
+		e.add("approval_ended", "The key %s was approved at %s by %s%s, but did not ask before the approval expired "+
+			"at %s.",
 			a.KeyHash, stamp(a.At), a.By, because(a.Why), stamp(a.ExpiresAt)).Do =
 			[]Action{key("node approve", "approve the key again, once it waits")}
 	}
@@ -188,7 +190,8 @@ func (e *explainer) open(a *orders.Answer, next wire.Code, key func(verb, text s
 	case "":
 		e.add("key_approved", "%s: it enrolls at its next request, until %s.", said, stamp(a.ExpiresAt))
 	case wire.CodePaused:
-		e.add("key_approved", "%s: it enrolls at its next request after the pause ends, until %s.", said, stamp(a.ExpiresAt))
+		e.add("key_approved", "%s: it enrolls at its next request after the pause ends, until %s.", said,
+			stamp(a.ExpiresAt))
 	case wire.CodeApprovalPending:
 		e.add("approval_over", "%s, for a node that has lost the name since: the approval is void.", said).Do =
 			[]Action{key("node approve", "approve the key again, once it waits")}

@@ -23,17 +23,28 @@ func TestOrders(t *testing.T) {
 		events   []event // a second apart, the first at 12:00:00
 		says, do string  // says begins after "ann commanded the node at "
 	}{
-		"none":        {events: []event{is(events.ServerStartup)}},
-		"done":        {[]event{ordered(wire.VerbReprovision, "1", ""), is(events.Provisioned)}, `2026-03-01T12:00:00Z to enroll again ("rack 4"): done at 2026-03-01T12:00:01Z.`, ""},
-		"done before": {[]event{is(events.ServerStartup), ordered(wire.VerbRestart, "1", "")}, "2026-03-01T12:00:01Z to restart its agent (\"rack 4\"): the node acknowledged it, but has not reported it done.", "doctor"},
-		"other":       {[]event{ordered(wire.VerbRestart, "1", ""), is(events.Provisioned), refused(wire.CodeDenied)}, "has not reported it done", "doctor"},
-		"silent":      {[]event{ordered(wire.VerbReconfigure, "1", "the node does not answer")}, "may not have taken it", "muster node reconfigure web1"},
-		"again":       {[]event{ordered(wire.VerbReconfigure, "1", "silent"), is(events.Provisioned), ordered(wire.VerbReconfigure, "1", "")}, "T12:00:00Z to fetch its configuration (\"rack 4\"): done at 2026-03-01T12:00:01Z", ""},
-		"the last":    {[]event{ordered(wire.VerbReprovision, "1", ""), is(events.Provisioned), ordered(wire.VerbShutdown, "2", "")}, "to stop its agent", "doctor"},
-		"refused":     {[]event{ordered(wire.VerbReprovision, "1", ""), refused(wire.CodeBusy), refused(wire.CodeDenied)}, "the node was refused at 2026-03-01T12:00:02Z: " + string(wire.CodeDenied), ""},
-		"helped":      {[]event{ordered(wire.VerbReprovision, "1", ""), refused(wire.CodeTokenRevoked), is(events.Provisioned), refused(wire.CodeTokenRevoked)}, "done at 2026-03-01T12:00:02Z", ""},
-		"ended":       {[]event{is(events.ServerStartup), is(events.ServerShutdown)}, "The agent stopped at 2026-03-01T12:00:01Z", "start the agent"},
-		"back":        {events: []event{is(events.ServerShutdown), is(events.ServerStartup)}},
+		"none": {events: []event{is(events.ServerStartup)}},
+		"done": {[]event{ordered(wire.VerbReprovision, "1", ""), is(events.Provisioned)},
+			`2026-03-01T12:00:00Z to enroll again ("rack 4"): done at 2026-03-01T12:00:01Z.`, ""},
+		"done before": {[]event{is(events.ServerStartup), ordered(wire.VerbRestart, "1", "")},
+			"2026-03-01T12:00:01Z to restart its agent (\"rack 4\"): the node acknowledged it, but has not reported " +
+				"it done.", "doctor"},
+		"other": {[]event{ordered(wire.VerbRestart, "1", ""), is(events.Provisioned), refused(wire.CodeDenied)},
+			"has not reported it done", "doctor"},
+		"silent": {[]event{ordered(wire.VerbReconfigure, "1", "the node does not answer")},
+			"may not have taken it", "muster node reconfigure web1"},
+		"again": {[]event{ordered(wire.VerbReconfigure, "1", "silent"), is(events.Provisioned),
+			ordered(wire.VerbReconfigure, "1", "")},
+			"T12:00:00Z to fetch its configuration (\"rack 4\"): done at 2026-03-01T12:00:01Z", ""},
+		"the last": {[]event{ordered(wire.VerbReprovision, "1", ""), is(events.Provisioned),
+			ordered(wire.VerbShutdown, "2", "")}, "to stop its agent", "doctor"},
+		"refused": {[]event{ordered(wire.VerbReprovision, "1", ""), refused(wire.CodeBusy),
+			refused(wire.CodeDenied)}, "the node was refused at 2026-03-01T12:00:02Z: " + string(wire.CodeDenied), ""},
+		"helped": {[]event{ordered(wire.VerbReprovision, "1", ""), refused(wire.CodeTokenRevoked),
+			is(events.Provisioned), refused(wire.CodeTokenRevoked)}, "done at 2026-03-01T12:00:02Z", ""},
+		"ended": {[]event{is(events.ServerStartup), is(events.ServerShutdown)},
+			"The agent stopped at 2026-03-01T12:00:01Z", "start the agent"},
+		"back": {events: []event{is(events.ServerShutdown), is(events.ServerStartup)}},
 	} {
 		for i := range tt.events {
 			tt.events[i].Time = noon.Add(time.Duration(i) * time.Second)
@@ -47,7 +58,8 @@ func TestOrders(t *testing.T) {
 				do += a.Command() + a.Text
 			}
 		}
-		if !strings.Contains(says, tt.says) || (tt.says == "") != (says == "") || !strings.Contains(do, tt.do) || (tt.do == "") != (do == "") {
+		if !strings.Contains(says, tt.says) || (tt.says == "") != (says == "") || !strings.Contains(do, tt.do) ||
+			(tt.do == "") != (do == "") {
 			t.Errorf("%s: says %q, do %q; want %q, %q", name, says, do, tt.says, tt.do)
 		}
 	}

@@ -81,7 +81,8 @@ func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 func (s *Server) forbid(w http.ResponseWriter, r *http.Request, l caller, needs trust.OperatorRole) {
 	s.cfg.Log.WarnContext(r.Context(), "operator's request refused",
 		"subject", subject(r), "by", l.by, "role", l.role, "needs", needs)
-	w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="muster", error="insufficient_scope", scope=%q`, needs))
+	w.Header().Set("WWW-Authenticate",
+		fmt.Sprintf(`Bearer realm="muster", error="insufficient_scope", scope=%q`, needs))
 	p := &Problem{
 		Detail: fmt.Sprintf("%s is %s, and this needs %s", l.by, l.role, needs),
 		Status: http.StatusForbidden,

@@ -41,9 +41,10 @@ func allowRoutes(s *Server) {
 	change(s, operator, "/v1/allow", func(r *http.Request, q *NewAllowance, c trust.Cause) (*orders.Allowance, error) {
 		return list.Add(r.Context(), q.Pattern, q.Expires, q.Everything, c)
 	})
-	change(s, operator, "/v1/allow/import", func(r *http.Request, q *AllowImport, c trust.Cause) (*operate.Imported, error) {
-		return list.Import(r.Context(), q.List, q.DryRun, c)
-	})
+	change(s, operator, "/v1/allow/import",
+		func(r *http.Request, q *AllowImport, c trust.Cause) (*operate.Imported, error) {
+			return list.Import(r.Context(), q.List, q.DryRun, c)
+		})
 	// The pattern is in the body, since a path cannot hold every pattern.
 	change(s, operator, "/v1/allow/remove", func(r *http.Request, q *OldAllowance, c trust.Cause) (*none, error) {
 		return &none{}, list.Remove(r.Context(), wire.Pattern(q.Pattern), c)

@@ -27,7 +27,8 @@ func TestABackupIsCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := serve(t, httpapi.Config{Backup: func(_ context.Context, by string, started func(uint64), w io.Writer) error {
+			client := serve(t, httpapi.Config{Backup: func(_ context.Context, by string, started func(uint64),
+				w io.Writer) error {
 				if by == "" {
 					t.Error("no operator asked")
 				}

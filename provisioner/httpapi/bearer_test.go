@@ -19,7 +19,14 @@ import (
 func signedBy(t *testing.T, f *testbed.Fleet, key crypto.Signer, name string) string {
 	t.Helper()
 	now := f.Clock.Now()
-	text, err := jwt.SignOperator(key, jwt.OperatorClaims{Operator: name, Audience: f.Daemon().Store().Installation().ID, ID: wire.NewID(), IssuedAt: now, ExpiresAt: now.Add(time.Hour)})
+	text, err := jwt.SignOperator(key,
+		jwt.OperatorClaims{
+			Operator:  name,
+			Audience:  f.Daemon().Store().Installation().ID,
+			ID:        wire.NewID(),
+			IssuedAt:  now,
+			ExpiresAt: now.Add(time.Hour),
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +40,8 @@ func TestOperatorsComeInByToken(t *testing.T) {
 	key, public := newKey(t)
 	add := func(name string, role trust.OperatorRole, public []byte) {
 		t.Helper()
-		call(t, f, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: operate.NewOperator{Name: name, Role: role, Public: public}}, nil)
+		call(t, f, http.MethodPost, "/v1/operators",
+			httpapi.AddOperator{NewOperator: operate.NewOperator{Name: name, Role: role, Public: public}}, nil)
 	}
 	add("anna", trust.RoleAdmin, public)
 	bens, bensPublic := newKey(t)

@@ -51,7 +51,8 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 	for _, name := range []string{retired, granted} {
 		for _, verb := range []string{"retire", "revoke"} {
 			problem := refused(t, f, http.MethodPost, "/v1/nodes/"+name+"/"+verb, change(name))
-			if problem.Status != http.StatusConflict || !problem.LeftAlone || !strings.Contains(problem.Detail, "another machine has the name since") {
+			if problem.Status != http.StatusConflict || !problem.LeftAlone ||
+				!strings.Contains(problem.Detail, "another machine has the name since") {
 				t.Errorf("%s %s: %+v", verb, name, problem)
 			}
 		}

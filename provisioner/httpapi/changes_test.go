@@ -71,7 +71,8 @@ func sees[A any](c *changer, path string, want func(A) bool) func() bool {
 // waits has a machine ask until the other provisioner lists it.
 func (c *changer) waits(n func()) {
 	n()
-	c.f.Eventually("the other provisioner lists who waits", sees(c, "/v1/waiting", func(p httpapi.Pending) bool { return len(p.Waiting) == 1 }))
+	c.f.Eventually("the other provisioner lists who waits",
+		sees(c, "/v1/waiting", func(p httpapi.Pending) bool { return len(p.Waiting) == 1 }))
 }
 
 // TestEveryChangeIsAnEventAndSeenEverywhere has an operator do all that changes
@@ -97,7 +98,8 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	operators := func(want func([]operate.OperatorInfo) bool) func() bool { return sees(c, "/v1/operators", want) }
 	ben := func(removed bool) func() bool {
 		return operators(func(all []operate.OperatorInfo) bool {
-			return slices.ContainsFunc(all, func(o operate.OperatorInfo) bool { return o.Name == "ben" && o.Removed == removed })
+			return slices.ContainsFunc(all,
+				func(o operate.OperatorInfo) bool { return o.Name == "ben" && o.Removed == removed })
 		})
 	}
 	c.change("POST /v1/operators", "", map[string]any{"name": "ben", "role": "viewer", "public": public}, ben(false))
@@ -120,7 +122,8 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	ask := func() { f.Refused(n) }
 	c.waits(ask)
 	pending := func(waiting, rejected int) func() bool {
-		return sees(c, "/v1/waiting", func(p httpapi.Pending) bool { return len(p.Waiting) == waiting && len(p.Rejected) == rejected })
+		return sees(c, "/v1/waiting",
+			func(p httpapi.Pending) bool { return len(p.Waiting) == waiting && len(p.Rejected) == rejected })
 	}
 	c.change("POST /v1/nodes/{identity}/approve", web, nil, nil)
 	f.Apply(n, f.Enroll(n))
@@ -143,13 +146,15 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	state := func(want provisioner.State) func() bool {
 		return sees(c, node, func(r fleet.Report) bool { return r.Record.State == want })
 	}
-	c.change("POST /v1/nodes/{identity}/grant", web, nil, sees(c, node, func(r fleet.Report) bool { return r.Grant != nil }))
+	c.change("POST /v1/nodes/{identity}/grant", web, nil,
+		sees(c, node, func(r fleet.Report) bool { return r.Grant != nil }))
 	c.change("POST /v1/nodes/{identity}/revoke", web, nil, state(provisioner.StateRevoked))
 	c.change("POST /v1/nodes/{identity}/retire", web, nil, state(provisioner.StateRetired))
 	for _, verb := range []wire.Verb{wire.VerbReconfigure, wire.VerbReprovision, wire.VerbRestart, wire.VerbShutdown} {
 		f.Eventually(fmt.Sprintf("the node takes %s", verb), func() bool {
 			pattern := "POST /v1/nodes/{identity}/" + string(verb)
-			err := c.anna.Do(f.Context(), http.MethodPost, "/v1/nodes/db1.example.net/"+string(verb), httpapi.NodeCommand{Why: pattern}, nil)
+			err := c.anna.Do(f.Context(), http.MethodPost, "/v1/nodes/db1.example.net/"+string(verb),
+				httpapi.NodeCommand{Why: pattern}, nil)
 			c.done[pattern] = err == nil
 			return err == nil
 		})
@@ -160,7 +165,8 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	tid := string(f.TokenID(once))
 	listed := func(revoked bool) func() bool {
 		return sees(c, "/v1/tokens", func(all []operate.TokenSummary) bool {
-			return slices.ContainsFunc(all, func(t operate.TokenSummary) bool { return string(t.ID) == tid && (t.Revoked != nil) == revoked })
+			return slices.ContainsFunc(all,
+				func(t operate.TokenSummary) bool { return string(t.ID) == tid && (t.Revoked != nil) == revoked })
 		})
 	}
 	c.change("POST /v1/tokens/{tid}/revoke", tid, nil, listed(true))
@@ -176,7 +182,9 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	f.Eventually("each change is an event", func() bool {
 		emitted := f.Events()
 		return !slices.ContainsFunc(routes().Routes(), func(pattern string) bool {
-			return c.done[pattern] && !slices.ContainsFunc(emitted, func(e events.Event) bool { return e.By == "operator:anna" && e.Why == pattern })
+			return c.done[pattern] &&
+				!slices.ContainsFunc(emitted,
+					func(e events.Event) bool { return e.By == "operator:anna" && e.Why == pattern })
 		})
 	})
 	for _, pattern := range routes().Routes() {

@@ -105,7 +105,8 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body io.
 	if err != nil {
 		var failed *url.Error
 		var dialed *net.OpError
-		if errors.As(err, &failed) && failed.Timeout() && ctx.Err() == nil && !(errors.As(err, &dialed) && dialed.Op == "dial") {
+		if errors.As(err, &failed) && failed.Timeout() && ctx.Err() == nil &&
+			!(errors.As(err, &dialed) && dialed.Op == "dial") {
 			err = ErrSilent
 		}
 		return nil, c.explain(err)
@@ -138,12 +139,14 @@ func (c *Client) explain(err error) error {
 	if c.socket == "" {
 		return c.explainRemote(err)
 	}
-	const remedy = "start it with `muster provisioner run`, or name its configuration with --config, or one over HTTPS with --url"
+	const remedy = "start it with `muster provisioner run`, or name its configuration with --config, or one over " +
+		"HTTPS with --url"
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: %w; run this as root or as the provisioner's user", c.socket, syscall.EACCES)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w at %s: no such socket, so none with this data_dir runs on this machine: %s", ErrNotServing, c.socket, remedy)
+		return fmt.Errorf("%w at %s: no such socket, so none with this data_dir runs on this machine: %s",
+			ErrNotServing, c.socket, remedy)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w at %s: connection refused, so its process has ended: %s", ErrNotServing, c.socket, remedy)
 	}
@@ -164,18 +167,22 @@ func (c *Client) explainRemote(err error) error {
 		return fmt.Errorf("%w at %s: host %q is not found: %s; correct --url (MUSTER_URL), or see DNS",
 			ErrNotServing, c.base, noName.Name, noName.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w at %s: connection refused: start it, or see api.listen of its provisioner.yaml", ErrNotServing, c.base)
+		return fmt.Errorf("%w at %s: connection refused: start it, or see api.listen of its provisioner.yaml",
+			ErrNotServing, c.base)
 	case errors.As(err, &dialed) && dialed.Op == "dial":
-		return fmt.Errorf("%w at %s: %w: its machine is down, or a firewall is between", ErrNotServing, c.base, dialed.Err)
+		return fmt.Errorf("%w at %s: %w: its machine is down, or a firewall is between", ErrNotServing, c.base,
+			dialed.Err)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("%s: TLS: its certificate is valid from %s to %s, and the clock of this machine says %s: "+
 			"set the clock that is wrong, or renew the certificate",
 			c.base, utc(invalid.Cert.NotBefore), utc(invalid.Cert.NotAfter), utc(time.Now()))
 	case errors.As(err, &unknown):
-		return fmt.Errorf("%s: TLS: its certificate is issued by %q, which is not trusted here: give --login (MUSTER_LOGIN) "+
+		return fmt.Errorf("%s: TLS: its certificate is issued by %q, which is not trusted here: give --login "+
+			"(MUSTER_LOGIN) "+
 			"a file with the installation's roots, such as `muster operator add` writes", c.base, unknown.Cert.Issuer.CommonName)
 	case errors.As(err, &other):
-		return fmt.Errorf("%s: TLS: %w: use such a name in --url, or add this one to api.names or api.addresses of its provisioner.yaml",
+		return fmt.Errorf("%s: TLS: %w: use such a name in --url, or add this one to api.names or api.addresses of "+
+			"its provisioner.yaml",
 			c.base, other)
 	case errors.As(err, &plain):
 		return fmt.Errorf("%s is not a muster provisioner: it does not speak TLS; %s", c.base, listenRemedy)

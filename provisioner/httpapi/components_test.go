@@ -82,9 +82,11 @@ func TestFeaturesFailAndRecover(t *testing.T) {
 		breaks   func()
 		mends    func()
 	}{
-		{"policy shadow_policy", "rego", func() { f.Write(name, "package muster.enroll\nallow if {") }, func() { f.Write(name, string(good)) }},
+		{"policy shadow_policy", "rego", func() { f.Write(name, "package muster.enroll\nallow if {") },
+			func() { f.Write(name, string(good)) }},
 		{"helper autosign", "no such file", func() { _ = os.Remove(helper) }, program},
-		{"ca enrollment", "expired", func() { f.Clock.Advance(30 * 365 * 24 * time.Hour) }, func() { f.Clock.Advance(-30 * 365 * 24 * time.Hour) }},
+		{"ca enrollment", "expired", func() { f.Clock.Advance(30 * 365 * 24 * time.Hour) },
+			func() { f.Clock.Advance(-30 * 365 * 24 * time.Hour) }},
 	} {
 		for _, which := range strings.Fields(tt.features) {
 			if got := feature(t, f, which); got.State != fleet.FeatureRunning {
@@ -111,7 +113,8 @@ func TestFeaturesFailAndRecover(t *testing.T) {
 			f.Eventually(which+" runs again", func() bool { return feature(t, f, which).State == fleet.FeatureRunning })
 		}
 	}
-	f.Eventually("the authority is good again", func() bool { return feature(t, f, "ca").State == fleet.FeatureRunning })
+	f.Eventually("the authority is good again",
+		func() bool { return feature(t, f, "ca").State == fleet.FeatureRunning })
 }
 
 // TestSmartProxyProtocol asks as Foreman does: names of what runs without a
@@ -122,11 +125,13 @@ func TestSmartProxyProtocol(t *testing.T) {
 	vera := certified(t, f, "vera", trust.RoleViewer)
 	stranger := remote(t, f, httpapi.Credential{Roots: vera.Roots}, "")
 	var running []string
-	if err := stranger.Do(f.Context(), http.MethodGet, "/features", nil, &running); err != nil || !slices.Contains(running, "enrollment") || slices.Contains(running, "helper") {
+	if err := stranger.Do(f.Context(), http.MethodGet, "/features", nil, &running); err != nil ||
+		!slices.Contains(running, "enrollment") || slices.Contains(running, "helper") {
 		t.Errorf("features: %v, %v", running, err)
 	}
 	var p *httpapi.Problem
-	if err := stranger.Do(f.Context(), http.MethodGet, "/v2/features", nil, nil); !errors.As(err, &p) || p.Status != http.StatusUnauthorized {
+	if err := stranger.Do(f.Context(), http.MethodGet, "/v2/features", nil, nil); !errors.As(err, &p) ||
+		p.Status != http.StatusUnauthorized {
 		t.Errorf("/v2/features of a stranger: %v", err)
 	}
 	var all map[string]map[string]any
@@ -140,7 +145,8 @@ func TestSmartProxyProtocol(t *testing.T) {
 			}
 		}
 	}
-	if all["api"]["state"] != "running" || all["api"]["https_enabled"] != true || all["helper"]["state"] != "disabled" || all["sealed"]["state"] != "running" {
+	if all["api"]["state"] != "running" || all["api"]["https_enabled"] != true ||
+		all["helper"]["state"] != "disabled" || all["sealed"]["state"] != "running" {
 		t.Errorf("features: %v", all)
 	}
 }

@@ -208,7 +208,8 @@ func (o observer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if err != nil {
 		_ = resp.Body.Close()
-		return nil, fmt.Errorf("against the contract: %s %s answered %d: %w", r.Method, r.URL.Path, resp.StatusCode, err)
+		return nil, fmt.Errorf("against the contract: %s %s answered %d: %w", r.Method, r.URL.Path, resp.StatusCode,
+			err)
 	}
 	return resp, nil
 }
@@ -234,7 +235,8 @@ func (c *contract) check(r *http.Request, resp *http.Response) error {
 			answered.Store(r.Method+" "+path, true)
 			place = pointer("paths", path, strings.ToLower(r.Method), "responses", "200", "content", media, "schema")
 		}
-	} else if other := r.Header.Get("Sec-Fetch-Site") != ""; resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusMethodNotAllowed && !other {
+	} else if other := r.Header.Get("Sec-Fetch-Site") != ""; resp.StatusCode != http.StatusNotFound &&
+		resp.StatusCode != http.StatusMethodNotAllowed && !other {
 		return fmt.Errorf("a route that is not described")
 	}
 	if !strings.HasSuffix(media, "json") || media == "application/x-ndjson" {

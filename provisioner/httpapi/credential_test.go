@@ -20,8 +20,18 @@ func TestACredentialThatCannotBeReadInFull(t *testing.T) {
 	t.Parallel()
 	key, _ := newKey(t)
 	rootKey, _ := newKey(t)
-	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "anna"}, NotAfter: time.Now().Add(time.Hour)}
+	root := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "root"},
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2),
+		Subject:      pkix.Name{CommonName: "anna"},
+		NotAfter:     time.Now().Add(time.Hour),
+	}
 	certificate := func(c *x509.Certificate, public any) string {
 		der, err := x509.CreateCertificate(rand.Reader, c, root, public, rootKey)
 		if err != nil {
@@ -34,13 +44,17 @@ func TestACredentialThatCannotBeReadInFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	front, end := string(private)+certificate(leaf, key.Public()), certificate(root, rootKey.Public())
-	if c, err := httpapi.ParseCredential([]byte(strings.ReplaceAll("# of anna\n"+front+end, "\n", "\r\n"))); err != nil || c.Certificate == nil || c.Roots == nil {
+	if c, err := httpapi.ParseCredential(
+		[]byte(strings.ReplaceAll("# of anna\n"+front+end, "\n", "\r\n"))); err != nil || c.Certificate == nil ||
+		c.Roots == nil {
 		t.Errorf("whole: %+v, %v", c, err)
 	}
 	for name, text := range map[string]string{
-		"marked": "\ufeff" + front + end, "root indented": front + " " + end, "root cut": front + end[:len(end)-30], "root altered": front + strings.Replace(end, "\nM", "\n!M", 1),
+		"marked": "\ufeff" + front + end, "root indented": front + " " + end, "root cut": front +
+			end[:len(end)-30], "root altered": front + strings.Replace(end, "\nM", "\n!M", 1),
 	} {
-		if c, err := httpapi.ParseCredential([]byte(text)); c != nil || err == nil || !strings.HasPrefix(err.Error(), "credential: 1 of 3 PEM blocks cannot be read: ") {
+		if c, err := httpapi.ParseCredential([]byte(text)); c != nil || err == nil ||
+			!strings.HasPrefix(err.Error(), "credential: 1 of 3 PEM blocks cannot be read: ") {
 			t.Errorf("%s: %+v, %v", name, c, err)
 		}
 	}

@@ -58,7 +58,8 @@ func TestFilesAreDownloaded(t *testing.T) {
 		t.Error("both issuers have one CRL")
 	}
 	var all [][]byte
-	for block, rest := pem.Decode(get("/v1/crl.pem", "application/x-pem-file")); block != nil; block, rest = pem.Decode(rest) {
+	for block, rest := pem.Decode(get("/v1/crl.pem", "application/x-pem-file")); block != nil; block, rest = pem.Decode(
+		rest) {
 		all = append(all, block.Bytes)
 	}
 	if len(all) != 2 || !bytes.Equal(all[0], present) || !bytes.Equal(all[1], before) {

@@ -82,8 +82,8 @@ func eventQuery(lastID string, v url.Values) (q events.Query, err error) {
 	}
 	q.Type, q.Code = v.Get("type"), wire.Code(v.Get("code"))
 	if !events.TypeBegins(q.Type) {
-		errs = append(errs, fmt.Errorf("type: no event type begins with %.64q, want one such as io.muster.node.enrolled, "+
-			"or a prefix", q.Type))
+		errs = append(errs, fmt.Errorf("type: no event type begins with %.64q, "+
+			"want one such as io.muster.node.enrolled, or a prefix", q.Type))
 	}
 	if q.Code != "" && !slices.Contains(events.Codes(), q.Code) {
 		errs = append(errs, fmt.Errorf("code: unknown code %.64q", q.Code))

@@ -142,8 +142,11 @@ func TestEventsAreReadAgainAndFollowed(t *testing.T) {
 		}
 	}
 	var p *httpapi.Problem
-	if err := client(f).Do(f.Context(), http.MethodGet, "/v1/events?node=Web1&once=perhaps&code=nosuch&tpye=x", nil, nil); !errors.As(err, &p) ||
-		p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "Web1") || !strings.Contains(p.Detail, "once") || !strings.Contains(p.Detail, "tpye") || !strings.Contains(p.Detail, "nosuch") {
+	if err := client(f).Do(f.Context(), http.MethodGet, "/v1/events?node=Web1&once=perhaps&code=nosuch&tpye=x", nil,
+		nil); !errors.As(err, &p) ||
+		p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "Web1") ||
+		!strings.Contains(p.Detail, "once") || !strings.Contains(p.Detail, "tpye") ||
+		!strings.Contains(p.Detail, "nosuch") {
 		t.Errorf("four mistakes: %v", err)
 	}
 }
@@ -161,8 +164,10 @@ func TestMetricsAreScraped(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, line := range []string{
-			`muster_enrollments_total{reason="new"} 1`, `muster_confirmations_total 1`, `muster_step_duration_seconds_count{step="publish"} 2`,
-			`muster_request_duration_seconds_count{request="enroll"} 1`, `muster_store_up 1`, `muster_alarm_standing{code="storage_low"} 0`,
+			`muster_enrollments_total{reason="new"} 1`, `muster_confirmations_total 1`,
+			`muster_step_duration_seconds_count{step="publish"} 2`,
+			`muster_request_duration_seconds_count{request="enroll"} 1`, `muster_store_up 1`,
+			`muster_alarm_standing{code="storage_low"} 0`,
 			`muster_requests_in_hand 0`,
 		} {
 			if !strings.Contains(string(b), "\n"+line+"\n") {

@@ -67,7 +67,8 @@ func TestVerdictsAreExplained(t *testing.T) {
 	web := f.Node("web1.example.net")
 	f.Refused(web)
 	key := decide("web1.example.net", "approve", httpapi.NewVerdict{Why: "rack 4"}).KeyHash
-	explains(t, f, "web1.example.net", "The key "+key+" was approved at ", `("rack 4"): it enrolls at its next request, until `)
+	explains(t, f, "web1.example.net", "The key "+key+" was approved at ",
+		`("rack 4"): it enrolls at its next request, until `)
 	f.Apply(web, f.Enroll(web))
 	said := explains(t, f, "web1.example.net", "The node's key enrolled at ", " with the approval of ", `("rack 4")`)
 	if strings.Contains(said, "next try") {
@@ -82,19 +83,22 @@ func TestVerdictsAreExplained(t *testing.T) {
 	db := f.Node("db1.example.net")
 	f.Refused(db)
 	key = decide("db1.example.net", "reject", httpapi.NewVerdict{Why: "not ours"}).KeyHash
-	said = explains(t, f, "db1.example.net", "The key "+key+" was rejected at ", `("not ours"), and cannot enroll`, "muster node forget db1.example.net --fingerprint "+key)
+	said = explains(t, f, "db1.example.net", "The key "+key+" was rejected at ", `("not ours"), and cannot enroll`,
+		"muster node forget db1.example.net --fingerprint "+key)
 	if !strings.Contains(said, "The node has never enrolled") {
 		t.Errorf("a machine that was rejected: %s", said)
 	}
 	decide("db1.example.net", "forget", httpapi.NewVerdict{Key: httpapi.Limit(key)})
-	f.Eventually("what was said no longer counts", func() bool { return !strings.Contains(explains(t, f, "db1.example.net"), key) })
+	f.Eventually("what was said no longer counts",
+		func() bool { return !strings.Contains(explains(t, f, "db1.example.net"), key) })
 
 	late := f.Node("late.example.net")
 	f.Refused(late)
 	decide("late.example.net", "approve", httpapi.NewVerdict{TTL: time.Minute})
 	explains(t, f, "late.example.net", "enrolls at its next request")
 	f.Clock.Advance(2 * time.Minute)
-	explains(t, f, "late.example.net", "but did not ask before the approval expired", "approve the key again, once it waits")
+	explains(t, f, "late.example.net", "but did not ask before the approval expired",
+		"approve the key again, once it waits")
 }
 
 // TestCommandsAreExplained gives a real agent commands.
@@ -106,7 +110,8 @@ func TestCommandsAreExplained(t *testing.T) {
 	order := func(verb wire.Verb, why string) {
 		t.Helper()
 		f.Eventually("the node takes commands", func() bool {
-			_, err := f.Daemon().Orders().Nodes.Command(f.Context(), "web1.example.net", operate.CommandOrder{Verb: verb}, trust.Cause{By: "ann", Why: why})
+			_, err := f.Daemon().Orders().Nodes.Command(f.Context(), "web1.example.net",
+				operate.CommandOrder{Verb: verb}, trust.Cause{By: "ann", Why: why})
 			return err == nil
 		})
 	}
@@ -114,12 +119,14 @@ func TestCommandsAreExplained(t *testing.T) {
 	explains(t, f, "web1.example.net", "ann commanded the node at ", ` to enroll again ("rack 4"): done at `)
 	var p fleet.Past
 	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
-	if all := kinds(&p); slices.Index(all, fleet.Confirmed) < slices.Index(all, fleet.Commanded) || !slices.Contains(all, fleet.Commanded) {
+	if all := kinds(&p); slices.Index(all, fleet.Confirmed) < slices.Index(all, fleet.Commanded) ||
+		!slices.Contains(all, fleet.Commanded) {
 		t.Errorf("history %v, want a command and then the same confirmed again", all)
 	}
 	f.WaitProvisioned(a)
 	order(wire.VerbShutdown, "moved")
-	said := explains(t, f, "web1.example.net", ` to stop its agent ("moved"): done at `, "The agent stopped at ", "start the agent on the machine")
+	said := explains(t, f, "web1.example.net", ` to stop its agent ("moved"): done at `, "The agent stopped at ",
+		"start the agent on the machine")
 	if strings.Contains(said, "rack 4") {
 		t.Errorf("a command before the last one is explained:\n%s", said)
 	}
@@ -135,14 +142,16 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	refused := func(n *simnode.Node, text string) {
 		t.Helper()
 		f.Eventually(n.Identity+" is not approved: "+text, func() bool {
-			_, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), keyOf(t, n)), 0, testbed.Operator())
+			_, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), keyOf(t, n)),
+				0, testbed.Operator())
 			return errors.Is(err, trust.ErrState) && strings.Contains(err.Error(), text)
 		})
 	}
 	approve := func(n *simnode.Node) {
 		t.Helper()
 		f.Eventually(n.Identity+" can be approved", func() bool {
-			_, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), keyOf(t, n)), 0, testbed.Operator())
+			_, err := testbed.Orders(p).Keys.Approve(f.Context(), operate.Named(wire.Identity(n.Identity), keyOf(t, n)),
+				0, testbed.Operator())
 			return err == nil
 		})
 	}
@@ -169,11 +178,13 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	}
 	letIn := func(n *simnode.Node) { // by other means, so that the approval is not spent
 		t.Helper()
-		if _, err := testbed.Orders(p).AllowList.Add(f.Context(), n.Identity, 0, false, testbed.Operator()); err != nil {
+		if _, err := testbed.Orders(p).AllowList.Add(f.Context(), n.Identity, 0, false,
+			testbed.Operator()); err != nil {
 			t.Fatal(err)
 		}
 		f.Apply(n, f.Enroll(n))
-		if err := testbed.Orders(p).AllowList.Remove(f.Context(), wire.Pattern(n.Identity), testbed.Operator()); err != nil {
+		if err := testbed.Orders(p).AllowList.Remove(f.Context(), wire.Pattern(n.Identity),
+			testbed.Operator()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,7 +202,8 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	first := f.Node("revoked.example.net")
 	approve(other)
 	letIn(first)
-	explains(t, f, "revoked.example.net", "but the name belongs to another key: the approval is void", "muster node grant revoked.example.net --fingerprint "+keyOf(t, other))
+	explains(t, f, "revoked.example.net", "but the name belongs to another key: the approval is void",
+		"muster node grant revoked.example.net --fingerprint "+keyOf(t, other))
 	f.Revoke("revoked.example.net")
 	is(other, "but the name or the key is revoked: the approval is void", wire.CodeIdentityRevoked)
 	refused(other, "the name is revoked; run `muster node retire revoked.example.net` first")
@@ -201,10 +213,12 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	letIn(f.Node("taken.example.net"))
 	refused(other, "`muster node grant taken.example.net --fingerprint "+keyOf(t, other)+"`")
 	is(other, "but the name belongs to another key: the approval is void", wire.CodeIdentityTaken)
-	if _, err := testbed.Orders(p).Keys.Reject(f.Context(), operate.Named("taken.example.net", keyOf(t, other)), testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(p).Keys.Reject(f.Context(), operate.Named("taken.example.net", keyOf(t, other)),
+		testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
-	refused(other, "the key stays rejected until `muster node forget taken.example.net --fingerprint "+keyOf(t, other)+"`")
+	refused(other, "the key stays rejected until `muster node forget taken.example.net --fingerprint "+keyOf(t,
+		other)+"`")
 	if code := f.Refused(other); code != wire.CodeRejected {
 		t.Errorf("a rejected key whose approval was refused gets %s", code)
 	}

@@ -43,12 +43,14 @@ func TestWhoMayNoLongerLookIsCutOff(t *testing.T) {
 	key, public := newKey(t)
 	cause := trust.Cause{By: "root"}
 	for _, name := range []string{"ben", "carl"} {
-		if _, err := testbed.Orders(other).Operators.Add(f.Context(), operate.NewOperator{Name: name, Role: trust.RoleViewer, Public: public}, cause); err != nil {
+		if _, err := testbed.Orders(other).Operators.Add(f.Context(),
+			operate.NewOperator{Name: name, Role: trust.RoleViewer, Public: public}, cause); err != nil {
 			t.Fatal(err)
 		}
 	}
 	vera := remote(t, f, certified(t, f, "vera", trust.RoleViewer), "")
-	ben, carl := remote(t, f, roots(t, f), signedBy(t, f, key, "ben")), remote(t, f, roots(t, f), signedBy(t, f, key, "carl"))
+	ben, carl := remote(t, f, roots(t, f), signedBy(t, f, key, "ben")), remote(t, f, roots(t, f),
+		signedBy(t, f, key, "carl"))
 	byVera, byBen, byCarl := follows(t, f, vera, begun), follows(t, f, ben, begun), follows(t, f, carl, begun)
 	socket := follows(t, f, client(f), begun)
 	cutOff := func(name string, ended <-chan error) {
@@ -103,7 +105,8 @@ func TestTheFirstRequestAfterAChangeIsRefused(t *testing.T) {
 	add := func(role trust.OperatorRole, public []byte) {
 		t.Helper()
 		heard(role, func() error {
-			_, err := testbed.Orders(other).Operators.Add(f.Context(), operate.NewOperator{Name: "anna", Role: role, Public: public}, cause)
+			_, err := testbed.Orders(other).Operators.Add(f.Context(),
+				operate.NewOperator{Name: "anna", Role: role, Public: public}, cause)
 			return err
 		})
 	}
@@ -111,7 +114,8 @@ func TestTheFirstRequestAfterAChangeIsRefused(t *testing.T) {
 	anna := remote(t, f, roots(t, f), signedBy(t, f, key, "anna"))
 	asks := func(looks, changes int) {
 		t.Helper()
-		if got := status(t, f, anna, http.MethodPost, "/v1/nodes/web1.example.net/revoke", httpapi.Reason{Why: "a test"}); got != changes {
+		if got := status(t, f, anna, http.MethodPost, "/v1/nodes/web1.example.net/revoke",
+			httpapi.Reason{Why: "a test"}); got != changes {
 			t.Errorf("a change is answered by %d, want %d", got, changes)
 		}
 		if got := status(t, f, anna, http.MethodGet, "/v1/self", nil); got != looks {

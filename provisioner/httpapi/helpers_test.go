@@ -18,7 +18,11 @@ import (
 
 // routes is a server that knows its routes, and serves none.
 var routes = sync.OnceValue(func() *httpapi.Server {
-	s, err := httpapi.New(httpapi.Config{Socket: "none", Provisioner: &provisioner.Provisioner{}, Orders: &operate.Orders{}})
+	s, err := httpapi.New(httpapi.Config{
+		Socket:      "none",
+		Provisioner: &provisioner.Provisioner{},
+		Orders:      &operate.Orders{},
+	})
 	if err != nil {
 		panic(err)
 	}

@@ -64,10 +64,13 @@ func TestTokensAreSeenAndRevoked(t *testing.T) {
 	call(t, f, http.MethodPost, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(limited.Token)}, &named)
 	var report operate.TokenReport
 	call(t, f, http.MethodGet, "/v1/tokens/"+string(named.ID), nil, &report)
-	if report.Uses != 2 || report.Left == nil || *report.Left != 1 || len(report.UsedBy) != 1 || report.UsedBy[0].Identity != "web1.example.net" || report.UsedBy[0].State != trust.UseEnrolled || report.Revoked != nil {
+	if report.Uses != 2 || report.Left == nil || *report.Left != 1 || len(report.UsedBy) != 1 ||
+		report.UsedBy[0].Identity != "web1.example.net" || report.UsedBy[0].State != trust.UseEnrolled ||
+		report.Revoked != nil {
 		t.Errorf("limited token: %+v", report)
 	}
-	if p := refused(t, f, http.MethodPost, "/v1/tokens/"+string(named.ID)+"/release", httpapi.Release{Of: "web1.example.net"}); p.Status != http.StatusConflict {
+	if p := refused(t, f, http.MethodPost, "/v1/tokens/"+string(named.ID)+"/release",
+		httpapi.Release{Of: "web1.example.net"}); p.Status != http.StatusConflict {
 		t.Errorf("releasing what is enrolled: %+v", p)
 	}
 	call(t, f, http.MethodPost, "/v1/tokens/"+string(named.ID)+"/revoke", httpapi.Reason{Why: "leaked"}, &report)
@@ -75,7 +78,8 @@ func TestTokensAreSeenAndRevoked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Revoked == nil || report.Revoked.By != me.Username || report.Revoked.Why != "leaked" || len(report.UsedBy) != 1 {
+	if report.Revoked == nil || report.Revoked.By != me.Username || report.Revoked.Why != "leaked" ||
+		len(report.UsedBy) != 1 {
 		t.Errorf("revoked by %+v, want %q and who came before", report.Revoked, me.Username)
 	}
 	late := f.Node("web3.example.net")
@@ -112,7 +116,8 @@ func TestTokensAreSeenAndRevoked(t *testing.T) {
 		had = append(had, fmt.Sprintf("uses %v left %v seen %t", m["uses"], m["left"], seen))
 	}
 	slices.Sort(had)
-	if want := []string{"uses 2 left 1 seen true", "uses <nil> left <nil> seen false", "uses <nil> left <nil> seen true"}; !slices.Equal(had, want) {
+	if want := []string{"uses 2 left 1 seen true", "uses <nil> left <nil> seen false",
+		"uses <nil> left <nil> seen true"}; !slices.Equal(had, want) {
 		t.Errorf("tokens = %q, want %q", had, want)
 	}
 	var shown map[string]any
@@ -142,16 +147,23 @@ func TestSignersAndNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var added trust.SignerInfo
-	call(t, f, http.MethodPost, "/v1/signers", httpapi.AddSigner{NewSigner: trust.NewSigner{Public: public, Name: "build", Identities: []string{"db*.example.net"}}}, &added)
+	call(t, f, http.MethodPost, "/v1/signers",
+		httpapi.AddSigner{NewSigner: trust.NewSigner{
+			Public:     public,
+			Name:       "build",
+			Identities: []string{"db*.example.net"},
+		}}, &added)
 	if code := f.Refused(f.Node("web2.example.net")); code != wire.CodeTokenIdentity {
 		t.Errorf("a signer who is limited to others: %s", code)
 	}
 	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/revoke", httpapi.Reason{Why: "stolen"}, nil)
-	if r := f.Record("web1.example.net"); r.State != provisioner.StateRevoked || r.Operator == nil || r.Operator.Why != "stolen" {
+	if r := f.Record("web1.example.net"); r.State != provisioner.StateRevoked || r.Operator == nil ||
+		r.Operator.Why != "stolen" {
 		t.Errorf("record of the revoked node: %+v", r)
 	}
 	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/retire", httpapi.Reason{}, nil)
-	if p := refused(t, f, http.MethodPost, "/v1/nodes/web1.example.net/grant", httpapi.NewGrant{}); p.Status != http.StatusConflict {
+	if p := refused(t, f, http.MethodPost, "/v1/nodes/web1.example.net/grant",
+		httpapi.NewGrant{}); p.Status != http.StatusConflict {
 		t.Errorf("a grant for a free name: %+v", p)
 	}
 	var removed httpapi.Removed
@@ -177,20 +189,27 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		in           any
 		status       int
 	}{
-		"no token id":       {http.MethodPost, "/v1/tokens/xyz/revoke", httpapi.Reason{}, http.StatusBadRequest},
-		"a forged token":    {http.MethodPost, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(secret)}, http.StatusBadRequest},
-		"no identity":       {http.MethodPost, "/v1/nodes/UPPER/revoke", httpapi.Reason{}, http.StatusBadRequest},
-		"nobody":            {http.MethodPost, "/v1/nodes/web9.example.net/revoke", httpapi.Reason{}, http.StatusNotFound},
-		"unknown members":   {http.MethodPost, "/v1/nodes/web9.example.net/revoke", map[string]string{"because": "x"}, http.StatusBadRequest},
-		"too large":         {http.MethodPost, "/v1/nodes/web9.example.net/revoke", httpapi.Reason{Why: strings.Repeat("x", 100_000)}, http.StatusBadRequest},
-		"no signer":         {http.MethodPost, "/v1/signers", httpapi.AddSigner{NewSigner: trust.NewSigner{Public: []byte("x"), Name: "x"}}, http.StatusBadRequest},
-		"no such route":     {http.MethodGet, "/v1/everything", nil, http.StatusNotFound},
-		"another method":    {http.MethodDelete, "/v1/signers", nil, http.StatusMethodNotAllowed},
-		"a path that walks": {http.MethodPost, "/v1/nodes/..%2F..%2Fetc/revoke", httpapi.Reason{}, http.StatusBadRequest},
+		"no token id": {http.MethodPost, "/v1/tokens/xyz/revoke", httpapi.Reason{}, http.StatusBadRequest},
+		"a forged token": {http.MethodPost, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(secret)},
+			http.StatusBadRequest},
+		"no identity": {http.MethodPost, "/v1/nodes/UPPER/revoke", httpapi.Reason{}, http.StatusBadRequest},
+		"nobody": {http.MethodPost, "/v1/nodes/web9.example.net/revoke", httpapi.Reason{},
+			http.StatusNotFound},
+		"unknown members": {http.MethodPost, "/v1/nodes/web9.example.net/revoke", map[string]string{"because": "x"},
+			http.StatusBadRequest},
+		"too large": {http.MethodPost, "/v1/nodes/web9.example.net/revoke",
+			httpapi.Reason{Why: strings.Repeat("x", 100_000)}, http.StatusBadRequest},
+		"no signer": {http.MethodPost, "/v1/signers",
+			httpapi.AddSigner{NewSigner: trust.NewSigner{Public: []byte("x"), Name: "x"}}, http.StatusBadRequest},
+		"no such route":  {http.MethodGet, "/v1/everything", nil, http.StatusNotFound},
+		"another method": {http.MethodDelete, "/v1/signers", nil, http.StatusMethodNotAllowed},
+		"a path that walks": {http.MethodPost, "/v1/nodes/..%2F..%2Fetc/revoke", httpapi.Reason{},
+			http.StatusBadRequest},
 	}
 	for name, tt := range tests {
 		p := refused(t, f, tt.method, tt.path, tt.in)
-		if p.Status != tt.status || p.Detail == "" || strings.Contains(p.Detail, secret[20:40]) || strings.Contains(p.Detail, "\n") {
+		if p.Status != tt.status || p.Detail == "" || strings.Contains(p.Detail, secret[20:40]) ||
+			strings.Contains(p.Detail, "\n") {
 			t.Errorf("%s: %+v, want %d", name, p, tt.status)
 		}
 		// As who asks with a later version than is asked would meet.
@@ -212,11 +231,13 @@ func TestTheSocketIsItsOwnersAlone(t *testing.T) {
 		t.Fatalf("socket: %v, %v", info, err)
 	}
 	f.Stop()
-	if err := client(f).Do(f.Context(), http.MethodGet, "/v1/signers", nil, nil); !errors.Is(err, httpapi.ErrNotServing) {
+	if err := client(f).Do(f.Context(), http.MethodGet, "/v1/signers", nil, nil); !errors.Is(err,
+		httpapi.ErrNotServing) {
 		t.Errorf("without a provisioner: %v", err)
 	}
 	// A process that was killed leaves its socket.
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: "/proc/self/fd/" + dirFD(t, filepath.Dir(path)) + "/" + httpapi.SocketName, Net: "unix"})
+	l, err := net.ListenUnix("unix",
+		&net.UnixAddr{Name: "/proc/self/fd/" + dirFD(t, filepath.Dir(path)) + "/" + httpapi.SocketName, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +245,8 @@ func TestTheSocketIsItsOwnersAlone(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := client(f).Do(context.Background(), http.MethodGet, "/v1/signers", nil, nil); !errors.Is(err, httpapi.ErrNotServing) {
+	if err := client(f).Do(context.Background(), http.MethodGet, "/v1/signers", nil, nil); !errors.Is(err,
+		httpapi.ErrNotServing) {
 		t.Errorf("with a socket that nobody serves: %v", err)
 	}
 	f.Start()

@@ -56,7 +56,13 @@ func certified(t *testing.T, f *testbed.Fleet, name string, role trust.OperatorR
 	t.Helper()
 	key, public := newKey(t)
 	var added operate.AddedOperator
-	call(t, f, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: operate.NewOperator{Name: name, Role: role, Public: public, Certificate: true}}, &added)
+	call(t, f, http.MethodPost, "/v1/operators",
+		httpapi.AddOperator{NewOperator: operate.NewOperator{
+			Name:        name,
+			Role:        role,
+			Public:      public,
+			Certificate: true,
+		}}, &added)
 	return credential(t, key, added.Chain, f)
 }
 
@@ -114,7 +120,8 @@ func TestOperatorsComeInByCertificate(t *testing.T) {
 	first := certified(t, f, "anna", trust.RoleOperator)
 	anna := remote(t, f, first, "")
 	var self httpapi.Self
-	if err := anna.Do(f.Context(), http.MethodGet, "/v1/self", nil, &self); err != nil || self.By != "operator:anna" || self.Role != trust.RoleOperator {
+	if err := anna.Do(f.Context(), http.MethodGet, "/v1/self", nil, &self); err != nil || self.By != "operator:anna" ||
+		self.Role != trust.RoleOperator {
 		t.Fatalf("self: %+v, %v", self, err)
 	}
 	const revoke = "/v1/nodes/web1.example.net/revoke"
@@ -124,10 +131,12 @@ func TestOperatorsComeInByCertificate(t *testing.T) {
 	if got := status(t, f, anna, http.MethodPost, revoke, httpapi.Reason{Why: "stolen"}); got != http.StatusOK {
 		t.Errorf("revoke: %d", got)
 	}
-	if r := f.Record("web1.example.net"); r.Operator == nil || r.Operator.By != "operator:anna" || r.Operator.Why != "stolen" {
+	if r := f.Record("web1.example.net"); r.Operator == nil || r.Operator.By != "operator:anna" ||
+		r.Operator.Why != "stolen" {
 		t.Errorf("record: %+v", r.Operator)
 	}
-	if got := status(t, f, anna, http.MethodPost, "/v1/operators", httpapi.AddOperator{Why: "more"}); got != http.StatusForbidden {
+	if got := status(t, f, anna, http.MethodPost, "/v1/operators",
+		httpapi.AddOperator{Why: "more"}); got != http.StatusForbidden {
 		t.Errorf("an operator who adds operators: %d", got)
 	}
 
@@ -173,7 +182,8 @@ func TestEachRouteAsksForItsRole(t *testing.T) {
 	for _, role := range trust.OperatorRoles() {
 		clients[role] = remote(t, f, certified(t, f, string(role), role), "")
 	}
-	fill := strings.NewReplacer("{identity}", "none.example.net", "{tid}", strings.Repeat("0", 32), "{id}", strings.Repeat("0", 64), "{name}", "nobody")
+	fill := strings.NewReplacer("{identity}", "none.example.net", "{tid}", strings.Repeat("0", 32), "{id}",
+		strings.Repeat("0", 64), "{name}", "nobody")
 	for _, pattern := range routes().Routes() {
 		method, path, _ := strings.Cut(fill.Replace(pattern), " ")
 		for role, client := range clients {

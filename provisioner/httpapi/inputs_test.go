@@ -24,7 +24,8 @@ func TestInputsAreCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := serve(t, httpapi.Config{Inputs: func(_ context.Context, age time.Duration, started func(uint64), w io.Writer) error {
+			client := serve(t, httpapi.Config{Inputs: func(_ context.Context, age time.Duration, started func(uint64),
+				w io.Writer) error {
 				if age != 90*time.Minute {
 					t.Errorf("age %v, want 1h30m", age)
 				}
@@ -58,7 +59,10 @@ func TestInputsAreCutOff(t *testing.T) {
 		})
 	}
 	var p *httpapi.Problem
-	if _, _, err := serve(t, httpapi.Config{Inputs: func(context.Context, time.Duration, func(uint64), io.Writer) error { return nil }}).
+	if _, _, err := serve(t, httpapi.Config{Inputs: func(context.Context, time.Duration, func(uint64),
+		io.Writer) error {
+		return nil
+	}}).
 		Inputs(t.Context(), -time.Hour); !errors.As(err, &p) || p.Status != 400 {
 		t.Errorf("a negative age: %v", err)
 	}

@@ -28,7 +28,8 @@ func nodeRoutes(s *Server) {
 			err = q.Check()
 		}
 		if now := s.cfg.Now(); err == nil && q.SeenBefore.After(now.Add(clockSlack)) {
-			err = fmt.Errorf("seen_before: %s is in the future, it is %s here: every node would match", utc(q.SeenBefore), utc(now))
+			err = fmt.Errorf("seen_before: %s is in the future, it is %s here: every node would match",
+				utc(q.SeenBefore), utc(now))
 		}
 		if err != nil {
 			return nil, badRequest(err)
@@ -59,7 +60,8 @@ func getNode[A any](s *Server, what string, answer func(*http.Request, wire.Iden
 }
 
 var nodeParameters = []string{
-	"state*", "site", "prefix", "match", "expires_before", "seen_before", "token", "policy", "fact*", "sort", "cursor", "limit",
+	"state*", "site", "prefix", "match", "expires_before", "seen_before", "token", "policy", "fact*", "sort", "cursor",
+	"limit",
 }
 
 // texts are the query parameters that need no conversion.

@@ -42,7 +42,8 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		f.Eventually("the list is up to date", func() bool {
 			var p fleet.Page
 			call(t, f, http.MethodGet, "/v1/nodes", nil, &p)
-			return len(p.States) == len(want) && !slices.ContainsFunc(p.Nodes, func(n fleet.Node) bool { return p.States[n.State] != want[n.State] })
+			return len(p.States) == len(want) &&
+				!slices.ContainsFunc(p.Nodes, func(n fleet.Node) bool { return p.States[n.State] != want[n.State] })
 		})
 	}
 	states(nil)
@@ -51,7 +52,8 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	states(map[provisioner.State]int{provisioner.StateEnrolled: 1})
 	explained("web1.example.net", "has not confirmed it yet", "wait")
 	f.Clock.Advance(time.Hour)
-	explained("web1.example.net", "has not confirmed it yet", "muster server doctor` on the machine: the agent could not write its files, cannot use its configuration")
+	explained("web1.example.net", "has not confirmed it yet",
+		"muster server doctor` on the machine: the agent could not write its files, cannot use its configuration")
 
 	// It cannot use what it was given, and says so.
 	complaint, err := node.Confirm(e)
@@ -59,7 +61,8 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	complaint.Digest = wire.Unusable(e.Digest, `alive_interval: is "100ms", want 1s to 24h`)
-	if complaint.Signature, err = wire.Sign(node.Key, wire.AppliedDigest(complaint.Identity, complaint.Serial, complaint.Digest)); err != nil {
+	if complaint.Signature, err = wire.Sign(node.Key,
+		wire.AppliedDigest(complaint.Identity, complaint.Serial, complaint.Digest)); err != nil {
 		t.Fatal(err)
 	}
 	if r := f.Send(node, complaint); r.Refusal == nil || r.Refusal.Code != wire.CodeOfferUnusable {
@@ -70,7 +73,8 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
 		return slices.Contains(kinds(&p), fleet.Refused)
 	})
-	explained("web1.example.net", "it cannot use what it was offered: alive_interval: is \"…\", want 1s to 24h.", "correct the policy, template or helper")
+	explained("web1.example.net", "it cannot use what it was offered: alive_interval: is \"…\", want 1s to 24h.",
+		"correct the policy, template or helper")
 	var said fleet.Explanation
 	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/explain", nil, &said)
 	if do := textOf(&said); strings.Contains(do, "doctor") {
@@ -95,7 +99,8 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		return len(e.Refusals) == 0
 	})
 	states(map[provisioner.State]int{provisioner.StateProvisioned: 1})
-	explained("web1.example.net", "The node is in the fleet (as a new machine)", "muster node pending --match web1.example.net")
+	explained("web1.example.net", "The node is in the fleet (as a new machine)",
+		"muster node pending --match web1.example.net")
 
 	// Another machine comes with its name.
 	f.Refused(f.Node("web1.example.net"))
@@ -104,13 +109,15 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
 		return kinds(&p)[len(kinds(&p))-1] == fleet.Refused
 	})
-	if want := []fleet.Kind{fleet.Presented, fleet.Decided, fleet.Issued, fleet.Refused, fleet.Applied, fleet.Refused, fleet.Confirmed, fleet.Refused}; !slices.Equal(kinds(&p), want) || !p.Complete {
+	if want := []fleet.Kind{fleet.Presented, fleet.Decided, fleet.Issued, fleet.Refused, fleet.Applied, fleet.Refused,
+		fleet.Confirmed, fleet.Refused}; !slices.Equal(kinds(&p), want) || !p.Complete {
 		t.Errorf("history %v, complete %v, want %v", kinds(&p), p.Complete, want)
 	}
 	if m := p.Moments[7]; m.Code != wire.CodeIdentityTaken || m.Cause == "" || m.Remedy == "" {
 		t.Errorf("refused: %+v", m)
 	}
-	if m := p.Moments[2]; m.Serial == "" || p.Moments[4].Serial != m.Serial || p.Moments[0].Token == "" || p.Moments[1].Reason != provisioner.ReasonNew || p.Moments[1].Policy == "" {
+	if m := p.Moments[2]; m.Serial == "" || p.Moments[4].Serial != m.Serial || p.Moments[0].Token == "" ||
+		p.Moments[1].Reason != provisioner.ReasonNew || p.Moments[1].Policy == "" {
 		t.Errorf("issued: %+v", p.Moments)
 	}
 	explained("web1.example.net", "identity_taken", "grant the name to it only if the machine was reinstalled")
@@ -123,7 +130,8 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	explained("web1.example.net", "The name is free", "")
 	p = fleet.Past{}
 	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
-	if n := len(p.Moments); p.Moments[n-1].Kind != fleet.Retired || p.Moments[n-2].Kind != fleet.Revoked || p.Moments[n-2].Why != "stolen" || p.Moments[n-2].By == "" {
+	if n := len(p.Moments); p.Moments[n-1].Kind != fleet.Retired || p.Moments[n-2].Kind != fleet.Revoked ||
+		p.Moments[n-2].Why != "stolen" || p.Moments[n-2].By == "" {
 		t.Errorf("history at the end: %+v", p.Moments)
 	}
 	var report fleet.Report
@@ -159,12 +167,15 @@ func TestNobodyIsRetiredForWantOfMemory(t *testing.T) {
 	f.Stop()
 	f.Start()
 	q := fleet.Query{Filter: fleet.Filter{SeenBefore: lost}}
-	if p := refused(t, f, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(), nil); p.Status != http.StatusConflict || !strings.Contains(p.Detail, "the store knows since") {
+	if p := refused(t, f, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(),
+		nil); p.Status != http.StatusConflict || !strings.Contains(p.Detail, "the store knows since") {
 		t.Errorf("a list of them: %+v", p)
 	}
 	for _, verb := range []string{"retire", "revoke"} {
-		problem := refused(t, f, http.MethodPost, "/v1/nodes/web1.example.net/"+verb, httpapi.Change{Why: "gone", SeenBefore: lost})
-		if problem.Status != http.StatusConflict || !problem.LeftAlone || !strings.Contains(problem.Detail, "the store knows since") {
+		problem := refused(t, f, http.MethodPost, "/v1/nodes/web1.example.net/"+verb,
+			httpapi.Change{Why: "gone", SeenBefore: lost})
+		if problem.Status != http.StatusConflict || !problem.LeftAlone ||
+			!strings.Contains(problem.Detail, "the store knows since") {
 			t.Errorf("%s: %+v", verb, problem)
 		}
 	}

@@ -29,9 +29,10 @@ func operatorRoutes(s *Server) {
 	get(s, viewer, "/v1/operators", func(r *http.Request) ([]operate.OperatorInfo, error) {
 		return operators.List(r.Context())
 	})
-	change(s, admin, "/v1/operators", func(r *http.Request, q *AddOperator, c trust.Cause) (*operate.AddedOperator, error) {
-		return operators.Add(r.Context(), q.NewOperator, c)
-	})
+	change(s, admin, "/v1/operators",
+		func(r *http.Request, q *AddOperator, c trust.Cause) (*operate.AddedOperator, error) {
+			return operators.Add(r.Context(), q.NewOperator, c)
+		})
 	change(s, admin, "/v1/operators/{name}/remove", func(r *http.Request, _ *Reason, c trust.Cause) (*none, error) {
 		return &none{}, operators.Remove(r.Context(), r.PathValue("name"), c)
 	})

@@ -82,11 +82,15 @@ func orderRoutes(s *Server) {
 		})
 	}
 	for _, verb := range wire.Verbs {
-		changeNode(s, string(verb), func(ctx context.Context, id wire.Identity, q *NodeCommand, c trust.Cause) (*operate.Obeyed, error) {
-			return nodes.Command(ctx, id, operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Seen}, c)
-		})
+		changeNode(s, string(verb),
+			func(ctx context.Context, id wire.Identity, q *NodeCommand, c trust.Cause) (*operate.Obeyed, error) {
+				return nodes.Command(ctx, id, operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Seen},
+					c)
+			})
 	}
-	changeNode(s, "grant", func(ctx context.Context, id wire.Identity, q *NewGrant, c trust.Cause) (*orders.Grant, error) {
+	changeNode(s, "grant", func(
+		ctx context.Context, id wire.Identity, q *NewGrant, c trust.Cause,
+	) (*orders.Grant, error) {
 		order := operate.GrantOrder{ID: q.ID, KeyHash: string(q.KeyHash), TTL: q.TTL, Seen: q.Seen}
 		return nodes.Grant(ctx, id, order, c)
 	})

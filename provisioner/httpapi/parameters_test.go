@@ -40,7 +40,8 @@ func TestAMistypedFilterSelectsNobody(t *testing.T) {
 		"/v1/inputs?age=":                              "age: is empty",
 		"/v1/crl.der?issuer=":                          "issuer: is empty",
 	} {
-		if p := refused(t, f, http.MethodGet, path, nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, says) || strings.Contains(p.Detail, "\n") {
+		if p := refused(t, f, http.MethodGet, path, nil); p.Status != http.StatusBadRequest ||
+			!strings.Contains(p.Detail, says) || strings.Contains(p.Detail, "\n") {
 			t.Errorf("GET %s: %d %q, want 400 that says %q in one line", path, p.Status, p.Detail, says)
 		}
 	}
@@ -58,14 +59,16 @@ func TestAnOrderForNoKeyIsForNobody(t *testing.T) {
 		"/v1/nodes/web1.example.net/approve": {"key": ""},
 		"/v1/nodes/web1.example.net/reject":  {"key": ""},
 	} {
-		if p := refused(t, f, http.MethodPost, path, body); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "is empty: give it a value, or leave it out") {
+		if p := refused(t, f, http.MethodPost, path, body); p.Status != http.StatusBadRequest ||
+			!strings.Contains(p.Detail, "is empty: give it a value, or leave it out") {
 			t.Errorf("POST %s %v: %d %q, want 400 that says what is empty", path, body, p.Status, p.Detail)
 		}
 	}
 	if r := f.Record(node.Identity); r.State != provisioner.StateProvisioned {
 		t.Errorf("it is %s now", r.State)
 	}
-	if err := client(f).Do(f.Context(), http.MethodPost, "/v1/nodes/web1.example.net/grant", map[string]string{"why": "reinstalled"}, nil); err != nil {
+	if err := client(f).Do(f.Context(), http.MethodPost, "/v1/nodes/web1.example.net/grant",
+		map[string]string{"why": "reinstalled"}, nil); err != nil {
 		t.Errorf("a grant for any key: %v", err)
 	}
 }
@@ -106,7 +109,10 @@ func TestAnOrderThatNobodyCouldCarryOutIsAMistake(t *testing.T) {
 		{"/v1/operators", httpapi.AddOperator{}},
 		{"/v1/operators/ANNA/remove", httpapi.Reason{}},
 		{"/v1/allow", httpapi.NewAllowance{Pattern: "web*", Expires: -time.Second}},
-		{"/v1/allow/import", httpapi.AllowImport{List: operate.List{Source: "racks", Entries: []operate.Listed{{Pattern: "a..b"}}}}},
+		{"/v1/allow/import", httpapi.AllowImport{List: operate.List{
+			Source:  "racks",
+			Entries: []operate.Listed{{Pattern: "a..b"}},
+		}}},
 		{"/v1/allow/remove", httpapi.OldAllowance{Pattern: "web*", Why: long}},
 		{"/v1/settings/pause", httpapi.NewPause{Site: "NO SITE"}},
 		{"/v1/settings/resume", httpapi.Resumption{Why: long}},

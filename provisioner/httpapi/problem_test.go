@@ -23,16 +23,25 @@ func TestProblemsSayOfWhichKindTheyAre(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	plain := refused(t, f, http.MethodGet, "/v1/tokens/"+"0123456789abcdef0123456789abcdef", nil)
-	if plain.Type != "about:blank" || plain.Title != "Not Found" || plain.Status != http.StatusNotFound || plain.Detail == plain.Title || plain.Code != "" {
+	if plain.Type != "about:blank" || plain.Title != "Not Found" || plain.Status != http.StatusNotFound ||
+		plain.Detail == plain.Title || plain.Code != "" {
 		t.Errorf("without a code: %+v", *plain)
 	}
-	if p := refused(t, f, http.MethodGet, "/v1/none", nil); p.Type != plain.Type || p.Title != plain.Title || p.Detail == plain.Detail {
+	if p := refused(t, f, http.MethodGet, "/v1/none", nil); p.Type != plain.Type || p.Title != plain.Title ||
+		p.Detail == plain.Detail {
 		t.Errorf("another one: %+v", *p)
 	}
 	f.Clock.Advance(-24 * time.Hour) // before the authority began
 	_, public := newKey(t)
-	p := refused(t, f, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: operate.NewOperator{Name: "anna", Role: trust.RoleViewer, Public: public, Certificate: true}})
-	if p.Code == "" || p.Type != "urn:muster:problem:"+string(p.Code) || p.Title != wire.MeaningOf(p.Code).Public || p.Remedy == "" {
+	p := refused(t, f, http.MethodPost, "/v1/operators",
+		httpapi.AddOperator{NewOperator: operate.NewOperator{
+			Name:        "anna",
+			Role:        trust.RoleViewer,
+			Public:      public,
+			Certificate: true,
+		}})
+	if p.Code == "" || p.Type != "urn:muster:problem:"+string(p.Code) || p.Title != wire.MeaningOf(p.Code).Public ||
+		p.Remedy == "" {
 		t.Errorf("with a code: %+v", *p)
 	}
 }
@@ -48,9 +57,12 @@ func TestOneLineSaysAllThatWentWrong(t *testing.T) {
 		want   string
 	}{
 		{both, http.StatusInternalServerError, "one; another"},
-		{errors.Join(trust.ErrUnacknowledged, errors.New("another")), http.StatusServiceUnavailable, trust.ErrUnacknowledged.Error() + "; another"},
-		{errors.Join(operate.ErrEverything, errors.New("another")), http.StatusBadRequest, operate.ErrEverything.Error() + "; another"},
-		{fmt.Errorf("%w:\n%w", policies.ErrInvalid, both), http.StatusUnprocessableEntity, policies.ErrInvalid.Error() + ":\none\nanother"},
+		{errors.Join(trust.ErrUnacknowledged, errors.New("another")), http.StatusServiceUnavailable,
+			trust.ErrUnacknowledged.Error() + "; another"},
+		{errors.Join(operate.ErrEverything, errors.New("another")), http.StatusBadRequest,
+			operate.ErrEverything.Error() + "; another"},
+		{fmt.Errorf("%w:\n%w", policies.ErrInvalid, both), http.StatusUnprocessableEntity, policies.ErrInvalid.Error() +
+			":\none\nanother"},
 	} {
 		w := httptest.NewRecorder()
 		httpapi.Write(httpapi.ProblemOf(c.err), w)

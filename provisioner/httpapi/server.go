@@ -202,7 +202,8 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if _, known := loginOf(r.Context()); !known {
 		level = slog.LevelDebug
 	}
-	s.cfg.Log.Log(r.Context(), level, "operator's request failed", "subject", subject(r), "by", by(r.Context()), "err", err)
+	s.cfg.Log.Log(r.Context(), level, "operator's request failed", "subject", subject(r), "by", by(r.Context()), "err",
+		err)
 	ProblemOf(err).write(w)
 }
 
@@ -222,7 +223,8 @@ func decode(w http.ResponseWriter, r *http.Request, q any) (trust.Cause, error) 
 	if err != nil {
 		p := badRequest(fmt.Errorf("request body: %w", err))
 		if json.Valid(b) { // perhaps of a later version
-			p.Remedy = "/openapi.json lists what is accepted; a later version of muster needs a provisioner of that version"
+			p.Remedy = "/openapi.json lists what is accepted; a later version of muster needs a provisioner of that " +
+				"version"
 		}
 		return cause, p
 	}

@@ -29,7 +29,8 @@ func TestEnrollmentIsPausedOverTheAPI(t *testing.T) {
 	if got := status(t, f, anna, http.MethodPost, pause, httpapi.NewPause{}); got != http.StatusBadRequest {
 		t.Errorf("without a reason: %d", got)
 	}
-	if got := status(t, f, anna, http.MethodPost, pause, httpapi.NewPause{Site: "a b", Why: "x"}); got != http.StatusBadRequest {
+	if got := status(t, f, anna, http.MethodPost, pause,
+		httpapi.NewPause{Site: "a b", Why: "x"}); got != http.StatusBadRequest {
 		t.Errorf("a site that cannot be: %d", got)
 	}
 	if got := status(t, f, anna, http.MethodPost, resume, httpapi.Resumption{Why: "x"}); got != http.StatusConflict {
@@ -37,7 +38,8 @@ func TestEnrollmentIsPausedOverTheAPI(t *testing.T) {
 	}
 	var s httpapi.Settings
 	for _, site := range []jwt.Site{"ams1", ""} {
-		if err := anna.Do(f.Context(), http.MethodPost, pause, httpapi.NewPause{Site: site, Why: "rack moves"}, &s); err != nil {
+		if err := anna.Do(f.Context(), http.MethodPost, pause, httpapi.NewPause{Site: site, Why: "rack moves"},
+			&s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,13 +52,16 @@ func TestEnrollmentIsPausedOverTheAPI(t *testing.T) {
 	}
 	s = httpapi.Settings{}
 	if err := vera.Do(f.Context(), http.MethodGet, "/v1/settings", nil, &s); err != nil || len(s.Pauses) != 2 ||
-		s.Pauses[0].Site != "" || s.Pauses[1].Site != "ams1" || s.Pauses[1].By != "operator:anna" || s.Pauses[1].Why != "rack moves" {
+		s.Pauses[0].Site != "" || s.Pauses[1].Site != "ams1" || s.Pauses[1].By != "operator:anna" ||
+		s.Pauses[1].Why != "rack moves" {
 		t.Errorf("settings: %+v, %v", s, err)
 	}
 	f.Eventually("metrics say so", func() bool {
-		return strings.Contains(scraped(t, f), "muster_enrollment_paused 2") && strings.Contains(scraped(t, f), `muster_alarm_standing{code="enrollment_paused"} 1`)
+		return strings.Contains(scraped(t, f), "muster_enrollment_paused 2") &&
+			strings.Contains(scraped(t, f), `muster_alarm_standing{code="enrollment_paused"} 1`)
 	})
-	if err := anna.Do(f.Context(), http.MethodPost, resume, httpapi.Resumption{Why: "done"}, &s); err != nil || len(s.Pauses) != 1 {
+	if err := anna.Do(f.Context(), http.MethodPost, resume, httpapi.Resumption{Why: "done"}, &s); err != nil ||
+		len(s.Pauses) != 1 {
 		t.Errorf("resumed: %+v, %v", s, err)
 	}
 	f.Enroll(f.Node("web1.example.net"))

@@ -75,7 +75,8 @@ func (s *Server) status(ctx context.Context) *Status {
 
 func (t *Status) stand() {
 	add := func(format string, args ...any) {
-		first, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n") // errors of the policy's compiler have several lines
+		// Errors of the policy's compiler have several lines
+		first, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n")
 		t.Standing = append(t.Standing, first)
 	}
 	for _, p := range t.Provisioners {

@@ -40,8 +40,11 @@ func TestStatusIsOneLook(t *testing.T) {
 	}
 	f.Eventually("the fleet is counted", func() bool {
 		s := look()
-		return s.Nodes.Total == 2 && s.Nodes.States[provisioner.StateProvisioned] == 1 && s.Nodes.States[provisioner.StateEnrolled] == 1 && s.Waiting == 1 &&
-			s.Activity.Enrolled == 2 && s.Activity.Refused[wire.CodeTokenIdentity] == 1 && s.Activity.Refused[wire.CodeTokenExpired] >= 1 && len(s.Activity.Refused) == 2 && len(s.Provisioners) == 1 && s.Installation != ""
+		return s.Nodes.Total == 2 && s.Nodes.States[provisioner.StateProvisioned] == 1 &&
+			s.Nodes.States[provisioner.StateEnrolled] == 1 && s.Waiting == 1 &&
+			s.Activity.Enrolled == 2 && s.Activity.Refused[wire.CodeTokenIdentity] == 1 &&
+			s.Activity.Refused[wire.CodeTokenExpired] >= 1 && len(s.Activity.Refused) == 2 &&
+			len(s.Provisioners) == 1 && s.Installation != ""
 	})
 	call(t, f, http.MethodPost, "/v1/allow", httpapi.NewAllowance{Pattern: "*", Everything: true, Why: "lab"}, nil)
 	call(t, f, http.MethodPost, "/v1/settings/pause", httpapi.NewPause{Why: "rack moves"}, nil)
@@ -49,7 +52,10 @@ func TestStatusIsOneLook(t *testing.T) {
 	f.Eventually("what is wrong stands, a line each", func() bool {
 		standing := look().Standing
 		all := strings.Join(standing, "\n")
-		return len(standing) == strings.Count(all, "\n")+1 && strings.Contains(all, "alarm policy_refused on broker.fleet.test: ") && strings.Contains(all, "more.rego:4") && strings.Contains(all, "every name") && strings.Contains(all, "rack moves")
+		return len(standing) == strings.Count(all, "\n")+1 &&
+			strings.Contains(all, "alarm policy_refused on broker.fleet.test: ") &&
+			strings.Contains(all, "more.rego:4") && strings.Contains(all, "every name") &&
+			strings.Contains(all, "rack moves")
 	})
 	call(t, f, http.MethodPost, "/v1/allow/remove", httpapi.OldAllowance{Pattern: "*", Why: "done"}, nil)
 	call(t, f, http.MethodPost, "/v1/settings/resume", httpapi.Resumption{Why: "done"}, nil)

@@ -52,7 +52,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, to stream,
 	if err == nil {
 		return
 	}
-	s.cfg.Log.WarnContext(r.Context(), "answer not read to its end", "subject", r.Method+" "+r.URL.Path, "by", by(r.Context()), "err", err)
+	s.cfg.Log.WarnContext(r.Context(), "answer not read to its end", "subject", r.Method+" "+r.URL.Path, "by",
+		by(r.Context()), "err", err)
 	if begun {
 		panic(http.ErrAbortHandler) // the only way to say that it is incomplete
 	}

@@ -31,7 +31,8 @@ type Pending struct {
 
 // A NewVerdict is an operator's verdict about a waiting key.
 type NewVerdict struct {
-	Key Limit         `json:"key,omitempty"`    // SHA-256 in hex, or 8 digits or more of it; needed if several keys wait
+	// SHA-256 in hex, or 8 digits or more of it; needed if several keys wait
+	Key Limit         `json:"key,omitempty"`
 	TTL time.Duration `json:"ttl_ns,omitempty"` // of an approval; 0: 24 h
 	Why string        `json:"why,omitempty"`
 
@@ -99,7 +100,8 @@ func rangeOf(text string) (netip.Prefix, error) {
 	}
 	within, err := netip.ParsePrefix(text)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("from: address %.80q, want one as 192.0.2.1, or a range as 192.0.2.0/24", text)
+		return netip.Prefix{}, fmt.Errorf("from: address %.80q, want one as 192.0.2.1, or a range as 192.0.2.0/24",
+			text)
 	}
 	return within.Masked(), nil
 }

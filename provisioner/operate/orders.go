@@ -56,7 +56,10 @@ func New(cfg Config) *Orders {
 		clock:       own.Now,
 	}
 	if cfg.Command == nil {
-		cfg.Command = func(context.Context, wire.Command, []byte) (*wire.CommandAccepted, error) { return nil, ErrNodeAway }
+		cfg.Command = func(context.Context, wire.Command, []byte) (*wire.CommandAccepted, error) {
+			return nil,
+				ErrNodeAway
+		}
 	}
 	return &Orders{
 		Nodes:     &Nodes{base: b, command: cfg.Command, tokens: own.Tokens},

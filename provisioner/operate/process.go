@@ -47,7 +47,8 @@ func (p *Process) ReloadPolicy(ctx context.Context, c trust.Cause) (*PolicyInUse
 	}
 	p.emit(e)
 	if err != nil {
-		p.log.ErrorContext(ctx, "policy not reloaded, the former policy stays in use", "policy", before, "by", c.By, "err", err)
+		p.log.ErrorContext(ctx, "policy not reloaded, the former policy stays in use", "policy", before, "by", c.By,
+			"err", err)
 		return nil, err
 	}
 	p.log.InfoContext(ctx, "policy reloaded", "policy", e.Policy, "before", before, "by", c.By)

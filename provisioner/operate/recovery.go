@@ -69,19 +69,20 @@ func (r *Recovery) End(ctx context.Context, c trust.Cause) (err error) {
 		return err
 	}
 	ended := false
-	_, err = trust.Change(ctx, r.logs.Recovery, orders.RecoveryKey, func(e trust.Entry[*orders.Recovery]) (*orders.Recovery, error) {
-		switch {
-		case e.Revision == 0:
-			return nil, fmt.Errorf("%w: the store was never in recovery", trust.ErrState)
-		case e.Unread != nil:
-			return nil, e.Unread
-		case !e.Value.Ended.IsZero():
-			return e.Value, nil
-		}
-		next := *e.Value
-		next.Entry, next.Ended, next.EndedBy, ended = e.Revision, r.now(), &c, true
-		return &next, nil
-	})
+	_, err = trust.Change(ctx, r.logs.Recovery, orders.RecoveryKey,
+		func(e trust.Entry[*orders.Recovery]) (*orders.Recovery, error) {
+			switch {
+			case e.Revision == 0:
+				return nil, fmt.Errorf("%w: the store was never in recovery", trust.ErrState)
+			case e.Unread != nil:
+				return nil, e.Unread
+			case !e.Value.Ended.IsZero():
+				return e.Value, nil
+			}
+			next := *e.Value
+			next.Entry, next.Ended, next.EndedBy, ended = e.Revision, r.now(), &c, true
+			return &next, nil
+		})
 	if err == nil && ended {
 		r.report(ctx, "recovery ended", r.event(events.RecoveryEnded, c))
 	}

@@ -35,7 +35,8 @@ var (
 // on the log that this was decided on keeps a new claim of the key from slipping in.
 //
 // The error wraps [trust.ErrTokenID], [ErrNoClaim], [ErrClaimYoung] or [ErrClaimEnrolled].
-func (t *Tokens) Release(ctx context.Context, tid jwt.TokenID, who string, cause trust.Cause) (_ []trust.TokenUse, err error) {
+func (t *Tokens) Release(ctx context.Context, tid jwt.TokenID, who string,
+	cause trust.Cause) (_ []trust.TokenUse, err error) {
 	defer about(&err, "release claim of %.300q on token %.80q", who, string(tid))
 	if err := wrong(cause.Check(), trust.CheckTokenID(tid)); err != nil {
 		return nil, err
@@ -51,7 +52,8 @@ func (t *Tokens) tellReleased(ctx context.Context, e events.Event, released []tr
 }
 
 // release reads the log itself, since the ledger keeps no times.
-func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string, cause trust.Cause) ([]trust.TokenUse, error) {
+func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string,
+	cause trust.Cause) ([]trust.TokenUse, error) {
 	e := t.event(events.TokenReleased, cause)
 	e.Token = tid
 	for range maxRounds {
@@ -116,7 +118,8 @@ func (t *Tokens) releasable(ctx context.Context, u *trust.Use, now time.Time) er
 	}
 	for _, r := range history {
 		if mentions(r.Record, u.Key) {
-			return fmt.Errorf("%w: key %s is on the record of %q at revision %d", ErrClaimEnrolled, u.Key, u.Identity, r.Revision)
+			return fmt.Errorf("%w: key %s is on the record of %q at revision %d", ErrClaimEnrolled, u.Key, u.Identity,
+				r.Revision)
 		}
 	}
 	if !complete && history[0].Record.UpdatedAt.After(u.At.Add(-ReleaseAge)) {

@@ -29,7 +29,8 @@ func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, see
 		case provisioner.StateNone:
 			return nil, provisioner.ErrNoRecord
 		case provisioner.StateRetired:
-			return nil, fmt.Errorf("%w: it is retired: its certificates are revoked, and the name is free", trust.ErrState)
+			return nil, fmt.Errorf("%w: it is retired: its certificates are revoked, and the name is free",
+				trust.ErrState)
 		}
 		if newest != nil && newest.Kind == trust.RevokedNode &&
 			(record.State == provisioner.StateRevoked || newest.ID != record.Revoked) {
@@ -58,7 +59,8 @@ func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, see
 			return nil, provisioner.ErrNoRecord
 		case record == nil && !revoked, stateOf(record) == provisioner.StateRetired && !revoked:
 			return nil, nil
-		case len(seen) > 0 && revoked && newest.ID != record.AppliedRevocation() && stateOf(record) != provisioner.StateRevoked:
+		case len(seen) > 0 && revoked && newest.ID != record.AppliedRevocation() &&
+			stateOf(record) != provisioner.StateRevoked:
 			// Revoked since it was seen: a stolen machine's name must not become free.
 			return nil, fmt.Errorf("%w: it is revoked", provisioner.ErrChanged)
 		case record != nil && newest != nil && newest.Kind == trust.RetiredNode && newest.ID != record.Revoked:
@@ -85,10 +87,12 @@ func checkSeen(record *provisioner.Record, at trust.Revision, seen []provisioner
 }
 
 // takenBack decides the entry about an identity, nil for none. err is that of reading the record.
-type takenBack func(record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error) (*trust.Revocation, error)
+type takenBack func(record *provisioner.Record, at trust.Revision, newest *trust.Revocation,
+	err error) (*trust.Revocation, error)
 
 // takeBack writes the entry of decide, which is called again after a conflict, and applies it to the record.
-func (n *Nodes) takeBack(ctx context.Context, verb string, id wire.Identity, c trust.Cause, decide takenBack) (err error) {
+func (n *Nodes) takeBack(ctx context.Context, verb string, id wire.Identity, c trust.Cause,
+	decide takenBack) (err error) {
 	defer about(&err, "%s %q", verb, id)
 	if err := wrong(c.Check()); err != nil {
 		return err

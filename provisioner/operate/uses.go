@@ -164,7 +164,8 @@ func (t *Tokens) eachUse(ctx context.Context, tid jwt.TokenID, each func(trust.T
 	return &summary, nil
 }
 
-func (t *Tokens) eachHolder(ctx context.Context, tid jwt.TokenID, each func(trust.TokenUse) error) (*TokenSummary, error) {
+func (t *Tokens) eachHolder(ctx context.Context, tid jwt.TokenID,
+	each func(trust.TokenUse) error) (*TokenSummary, error) {
 	info, err := t.store.NotedToken(ctx, tid)
 	if err != nil {
 		return nil, fmt.Errorf("token %s: %w", tid, err)

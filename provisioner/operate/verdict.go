@@ -79,7 +79,8 @@ func (k *Keys) asShown(ctx context.Context, c KeyChoice) (*subject, error) {
 // Approve lets a waiting key enroll once within ttl: 0 is [DefaultApprovalTTL], [orders.MaxApprovalTTL] the limit. It
 // satisfies only a policy's wish for approval. Of repeated approvals one can be spent. The error is [ErrNotWaiting], or
 // [trust.ErrState] if name or key is revoked or taken, or several keys wait.
-func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration, c trust.Cause) (_ *orders.Answer, err error) {
+func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration,
+	c trust.Cause) (_ *orders.Answer, err error) {
 	defer about(&err, "approve %q", of.Identity)
 	ttl = cmp.Or(ttl, DefaultApprovalTTL)
 	err = c.Check()
@@ -110,7 +111,8 @@ func approvable(w *waiting.Key) error {
 }
 
 func errKeepsName(id wire.Identity, keyHash string) error {
-	return fmt.Errorf("%w: the name belongs to another key; to give it to this node, run `muster node grant %s --fingerprint %s`",
+	return fmt.Errorf("%w: the name belongs to another key; to give it to this node, run `muster node grant %s "+
+		"--fingerprint %s`",
 		trust.ErrState, id, keyHash)
 }
 
@@ -225,9 +227,11 @@ func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*orders.Answe
 	}
 	if err := k.store.DropWaiter(ctx, s.Identity, s.KeyHash, listed); err != nil {
 		if v.Verdict == orders.VerdictNone {
-			return nil, fmt.Errorf("the verdict on the key is forgotten, but the key is still on the pending list: %w", err)
+			return nil, fmt.Errorf("the verdict on the key is forgotten, but the key is still on the pending list: %w",
+				err)
 		}
-		k.log.WarnContext(ctx, "rejected key is still on the pending list", "node", a.Identity, "key", a.KeyHash, "err", err)
+		k.log.WarnContext(ctx, "rejected key is still on the pending list", "node", a.Identity, "key", a.KeyHash, "err",
+			err)
 	}
 	return a, nil
 }
@@ -251,7 +255,8 @@ func (k *Keys) approval(ctx context.Context, a *orders.Answer, ttl time.Duration
 	}
 	err = k.letsIn(ctx, a)
 	if errors.Is(err, trust.ErrState) && s.rejection != nil {
-		err = fmt.Errorf("%w; the key stays rejected until `muster node forget %s --fingerprint %s`", err, a.Identity, a.KeyHash)
+		err = fmt.Errorf("%w; the key stays rejected until `muster node forget %s --fingerprint %s`", err, a.Identity,
+			a.KeyHash)
 	}
 	return err
 }

@@ -158,9 +158,11 @@ func (k *Keys) noneWaits(id wire.Identity) error {
 	}
 	switch {
 	case len(rejected) > 0:
-		return fmt.Errorf("%w; a key of this name was rejected: to name it, add --fingerprint %s", ErrNotWaiting, strings.Join(rejected, " or "))
+		return fmt.Errorf("%w; a key of this name was rejected: to name it, add --fingerprint %s", ErrNotWaiting,
+			strings.Join(rejected, " or "))
 	case k.provisioner.Revocations().Outstanding(id, "") != nil:
-		return fmt.Errorf("%w: it is revoked; to let a node have it, run `muster node retire %s` first, which frees the name",
+		return fmt.Errorf("%w: it is revoked; to let a node have it, run `muster node retire %s` first, which frees "+
+			"the name",
 			ErrNotWaiting, id)
 	}
 	return fmt.Errorf("%w: `muster node pending` lists the waiting nodes", ErrNotWaiting)

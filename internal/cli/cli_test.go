@@ -149,7 +149,7 @@ func TestWriteNewNames(t *testing.T) {
 		"no directory":      {dir + "/none/key", "directory " + dir + "/none: no such file or directory"},
 		"closed directory":  {closed + "/key", "directory " + closed + ": permission denied"},
 		"file as directory": {file + "/key", "directory " + file + ": not a directory"},
-		"directory as file": {dir, "is a directory, a device or the like, and is never replaced; want the name of a file"},
+		"directory as file": {dir, "is a directory or device, which is never replaced; want the name of a file"},
 		"over a file":       {file, "file already exists; nothing was written, use --force to replace it"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,20 +11,19 @@ import (
 const (
 	ExitDone   = 0 // the verb did what was asked
 	ExitFailed = 1 // the verb ran and failed
-	ExitUsage  = 2 // the command line makes no sense; nothing was done
+	ExitUsage  = 2 // the command line is wrong; nothing was done
 
-	// ExitConfig is EX_CONFIG of sysexits.h: a service failed, and to start it again does not help.
+	// ExitConfig is EX_CONFIG of sysexits.h: a service failed, and a restart does not help.
 	ExitConfig = 78
 )
 
-// noRestart is the error of a service that is not to be started again; see [NoRestart].
 type noRestart struct{ error }
 
-// Unwrap returns the error.
+// Unwrap implements the interface of [errors.Unwrap].
 func (e noRestart) Unwrap() error { return e.error }
 
-// NoRestart returns err, of a service that another start does not help: [Report] returns [ExitConfig]
-// for it. Of nil it returns nil.
+// NoRestart marks the error of a service that a restart does not help: [Report] returns [ExitConfig] for it. NoRestart
+// of nil is nil.
 func NoRestart(err error) error {
 	if err == nil {
 		return nil
@@ -32,21 +31,20 @@ func NoRestart(err error) error {
 	return noRestart{err}
 }
 
-// A UsageError says what is wrong with a command line.
+// A UsageError has the mistakes in a command line.
 type UsageError struct {
 	Mistakes error  // one a line
-	Help     string // command whose --help explains, such as "muster jwt"
+	Help     string // command with the right --help, such as "muster jwt"
 }
 
-// Error implements error: one mistake per line.
+// Error implements error.
 func (e *UsageError) Error() string { return e.Mistakes.Error() }
 
 // Unwrap returns the mistakes.
 func (e *UsageError) Unwrap() error { return e.Mistakes }
 
-// Report writes err to w, one line per line of it with the program's name in
-// front, and returns the exit status: [ExitUsage] for a [UsageError],
-// [ExitDone] for nil, [ExitConfig] for one of [NoRestart], else [ExitFailed].
+// Report writes each line of err to w after the program's name, and returns the exit status: [ExitDone] for nil,
+// [ExitUsage] for a [UsageError], [ExitConfig] for an error of [NoRestart], else [ExitFailed].
 func Report(w io.Writer, program string, err error) int {
 	if err == nil {
 		return ExitDone
@@ -68,8 +66,8 @@ func Report(w io.Writer, program string, err error) int {
 	return ExitUsage
 }
 
-// Say writes one line to w with the program's name in front, stripped of
-// control characters. That it could not be written is nowhere left to be said.
+// Say writes one [Printable] line to w after the program's name. It ignores a failed write: no stream is left to
+// report it.
 func Say(w io.Writer, program, format string, args ...any) {
 	_, _ = fmt.Fprintf(w, "%s: %s\n", program, Printable(fmt.Sprintf(format, args...)))
 }

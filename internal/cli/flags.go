@@ -7,16 +7,20 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 )
 
-// A flagText is what a flag says of itself. Value names its value; it is empty for a flag without one.
+// A flagText is the help of a flag, and the name of its value: empty for a flag without one.
 type flagText struct{ value, help string }
 
-// flagTexts has every flag of both programs. A flag means the same in every verb that has it, so its text stands here
-// once; a verb adds only its target and its default.
+// flagTexts has every flag of both programs. A flag means the same in every verb. A verb adds its target and default
+// only.
 var flagTexts = map[string]flagText{
 	// Which installation is asked, and how the answer looks.
-	"config":          {"FILE", "Configuration file: provisioner.yaml, or the agent's server.conf."},
-	"json":            {"", "Print JSON for programs."},
-	"login":           {"FILE", "With --url: file with an operator's key and certificate, with a token of 'muster operator token', or with root certificates to trust. Repeatable."},
+	"config": {"FILE", "Configuration file: provisioner.yaml, or the agent's server.conf."},
+	"json":   {"", "Print JSON for programs."},
+	"login": {
+		"FILE",
+		"With --url: file with an operator's key and certificate, with a token of 'muster operator token', or " +
+			"with root certificates to trust. Repeatable.",
+	},
 	"output":          {"FORM", "Form of the output: table, wide, json, jsonl, csv or name."},
 	"passphrase-file": {"FILE", "File with the passphrase of private keys. See 'muster help environment'."},
 	"url":             {"URL", "Ask a provisioner over HTTPS at https://HOST:PORT, not the one on this machine."},
@@ -24,31 +28,53 @@ var flagTexts = map[string]flagText{
 	"why":             {"TEXT", "Reason of the change, kept with it. Needed with --url."},
 
 	// Which nodes, tokens and events are meant.
-	"address":        {"ADDRESS-OR-RANGE", "Only nodes that ask from this address or range, such as 192.0.2.0/24."},
-	"all":            {"", "All nodes to which the verb applies. Filters narrow them down."},
-	"code":           {"CODE", "Only refusals and alarms with this code."},
-	"cursor":         {"CURSOR", "Continue where an earlier list ended: the member \"next\" of its JSON."},
-	"expires-before": {"SPAN-OR-TIME", "Only nodes whose certificate ends before then: a span from now, such as 7d, or a time."},
-	"fact":           {"NAME=VALUE", "Only nodes with this fact. A * in VALUE matches any text; an empty VALUE matches nodes without the fact. Repeatable: all must match."},
-	"fingerprint":    {"HASH", "SHA-256 of the node's public key, in hex, or its first 8 digits or more."},
-	"follow":         {"", "Continue with new events until interrupted."},
-	"identity":       {"NAME", "Identity of a node, its full host name. In limits a pattern such as 'web*.example.net', repeatable."},
-	"limit":          {"N", "List at most this many; 0 for all."},
-	"match":          {"PATTERN", "Only nodes whose name matches, label by label, such as 'web*.example.net'."},
-	"node":           {"NAME", "Only the node with this name."},
-	"policy":         {"DIGEST", "Only nodes admitted by the policy with this digest, or with one that begins like this."},
-	"prefix":         {"TEXT", "Only nodes whose name begins like this."},
-	"rejected":       {"", "List rejected keys, not pending nodes."},
-	"since":          {"SPAN-OR-TIME", "Look back to then: a span before now, such as 12h or 7d, or a time."},
-	"site":           {"SITE", "Site that the command is about, such as ams1. In limits of signers, repeatable."},
-	"sort":           {"ORDER", "Order of the list: name, expires (earliest end first) or changed (newest first)."},
-	"state":          {"STATE", "Only nodes in this state: enrolled, provisioned, revoked or retired. Repeatable."},
-	"token-id":       {"ID", "Only nodes that used the token with this id."},
-	"type":           {"TYPE", "Only events whose type begins like this, such as node.refused. The prefix io.muster. may be left out."},
-	"unseen":         {"SPAN-OR-TIME", "Only nodes that have not been seen since then: a span before now, such as 30d, or a time."},
+	"address": {"ADDRESS-OR-RANGE", "Only nodes that ask from this address or range, such as 192.0.2.0/24."},
+	"all":     {"", "All nodes to which the verb applies. Filters narrow them down."},
+	"code":    {"CODE", "Only refusals and alarms with this code."},
+	"cursor":  {"CURSOR", "Continue where an earlier list ended: the member \"next\" of its JSON."},
+	"expires-before": {
+		"SPAN-OR-TIME",
+		"Only nodes whose certificate ends before then: a span from now, such as 7d, or a time.",
+	},
+	"fact": {
+		"NAME=VALUE",
+		"Only nodes with this fact. A * in VALUE matches any text; an empty VALUE matches nodes without the " +
+			"fact. Repeatable: all must match.",
+	},
+	"fingerprint": {"HASH", "SHA-256 of the node's public key, in hex, or its first 8 digits or more."},
+	"follow":      {"", "Continue with new events until interrupted."},
+	"identity": {
+		"NAME",
+		"Identity of a node, its full host name. In limits a pattern such as 'web*.example.net', repeatable.",
+	},
+	"limit": {"N", "List at most this many; 0 for all."},
+	"match": {"PATTERN", "Only nodes whose name matches, label by label, such as 'web*.example.net'."},
+	"node":  {"NAME", "Only the node with this name."},
+	"policy": {
+		"DIGEST",
+		"Only nodes admitted by the policy with this digest, or with one that begins like this.",
+	},
+	"prefix":   {"TEXT", "Only nodes whose name begins like this."},
+	"rejected": {"", "List rejected keys, not pending nodes."},
+	"since":    {"SPAN-OR-TIME", "Look back to then: a span before now, such as 12h or 7d, or a time."},
+	"site":     {"SITE", "Site that the command is about, such as ams1. In limits of signers, repeatable."},
+	"sort":     {"ORDER", "Order of the list: name, expires (earliest end first) or changed (newest first)."},
+	"state":    {"STATE", "Only nodes in this state: enrolled, provisioned, revoked or retired. Repeatable."},
+	"token-id": {"ID", "Only nodes that used the token with this id."},
+	"type": {
+		"TYPE",
+		"Only events whose type begins like this, such as node.refused. The prefix io.muster. may be left out.",
+	},
+	"unseen": {
+		"SPAN-OR-TIME",
+		"Only nodes that have not been seen since then: a span before now, such as 30d, or a time.",
+	},
 
 	// How a change is made.
-	"any-name":     {"", "Allow a pattern that covers every name: with it, the holder of any token can enroll any node."},
+	"any-name": {
+		"",
+		"Allow a pattern that covers every name: with it, the holder of any token can enroll any node.",
+	},
 	"concurrency":  {"N", "How many nodes are handled at a time."},
 	"details":      {"", "Show everything that is known of each node."},
 	"dry-run":      {"", "Show what would be done, and do nothing."},
@@ -65,26 +91,41 @@ var flagTexts = map[string]flagText{
 	"yes":          {"", "Do not ask for confirmation."},
 
 	// Tokens and the keys that sign them.
-	"ca":           {"FILE", "Certificate of the authority that nodes must accept only, PEM."},
-	"default":      {"", "Provision a node unless its configuration says not to."},
-	"extensions":   {"JSON", "Further claims of the token, a JSON object."},
-	"facts":        {"FILE", "File on the node with its facts, a JSON object."},
-	"insecure":     {"", "Provision without TLS, for nodes without a certificate. --no-insecure for TLS."},
-	"name":         {"NAME", "Name of the signer in logs and policies. If not given: the certificate's common name, else the file's name."},
-	"not-before":   {"SPAN-OR-TIME", "When the token becomes valid: a span from now, or a time such as 2027-01-31T12:00:00Z."},
+	"ca":         {"FILE", "Certificate of the authority that nodes must accept only, PEM."},
+	"default":    {"", "Provision a node unless its configuration says not to."},
+	"extensions": {"JSON", "Further claims of the token, a JSON object."},
+	"facts":      {"FILE", "File on the node with its facts, a JSON object."},
+	"insecure":   {"", "Provision without TLS, for nodes without a certificate. --no-insecure for TLS."},
+	"name": {
+		"NAME",
+		"Name of the signer in logs and policies. If not given: the certificate's common name, else the file's " +
+			"name.",
+	},
+	"not-before": {
+		"SPAN-OR-TIME",
+		"When the token becomes valid: a span from now, or a time such as 2027-01-31T12:00:00Z.",
+	},
 	"org":          {"NAME", "Organization of the token."},
 	"password":     {"SECRET", "Password of the broker's user while provisioning."},
 	"protocol-v2":  {"", "Use Choria's protocol version 2."},
 	"registration": {"FILE", "File on the node that its agent publishes regularly."},
-	"seal":         {"FILE", "Public key to which nodes encrypt token and requests: the seal.pub of 'muster provisioner init', or its text."},
-	"secret-file":  {"FILE", "File with the secret of the token, which nodes and provisioner share."},
-	"show-secret":  {"", "With --json: show the token's secrets."},
-	"srv":          {"DOMAIN", "Domain whose SRV records name the brokers, in place of --urls."},
-	"token":        {"SECRET", "Secret of the token. The list of processes shows it: use --secret-file. If neither is given, the terminal asks."},
-	"upgrade":      {"", "Allow upgrades of the agent."},
-	"urls":         {"URLS", "Brokers, HOST:PORT with commas between. Repeatable."},
-	"username":     {"NAME", "User of the broker while provisioning."},
-	"uses":         {"N", "Limit the token to this many nodes."},
+	"seal": {
+		"FILE",
+		"Public key to which nodes encrypt token and requests: the seal.pub of 'muster provisioner init', or " +
+			"its text.",
+	},
+	"secret-file": {"FILE", "File with the secret of the token, which nodes and provisioner share."},
+	"show-secret": {"", "With --json: show the token's secrets."},
+	"srv":         {"DOMAIN", "Domain whose SRV records name the brokers, in place of --urls."},
+	"token": {
+		"SECRET",
+		"Secret of the token. The list of processes shows it: use --secret-file. If neither is given, the " +
+			"terminal asks.",
+	},
+	"upgrade":  {"", "Allow upgrades of the agent."},
+	"urls":     {"URLS", "Brokers, HOST:PORT with commas between. Repeatable."},
+	"username": {"NAME", "User of the broker while provisioning."},
+	"uses":     {"N", "Limit the token to this many nodes."},
 
 	// Operators.
 	"certificate":  {"", "Make a key and a certificate for the operator."},
@@ -92,35 +133,47 @@ var flagTexts = map[string]flagText{
 	"key":          {"FILE", "The operator's private key, such as the file of --login."},
 	"out":          {"FILE", "With --certificate: file to write. If not given: NAME.pem."},
 	"public-key":   {"FILE", "The operator's public key, P-256 or Ed25519."},
-	"role":         {"ROLE", "viewer sees everything, operator changes nodes and tokens, admin changes signers, operators and authority."},
+	"role": {
+		"ROLE",
+		"viewer sees everything, operator changes nodes and tokens, admin changes signers, operators and authority.",
+	},
 
 	// Policies.
 	"input": {"FILE", "Facts about a node as the policy's input, JSON; - is standard input."},
 
 	// Provisioners and brokers.
-	"accept-loss":     {"", "Accept that missing data is lost: nothing brings it back."},
-	"broker-address":  {"IP", "IP address at which nodes reach the broker. Repeatable."},
-	"broker-name":     {"HOST", "Host name at which nodes reach the broker; the host if not given. Repeatable."},
-	"broker-urls":     {"URLS", "Brokers of a NATS cluster to use in place of an embedded one, such as tls://n1:4222,tls://n2:4222."},
-	"check":           {"", "Exit with 1 if something needs an operator."},
-	"cluster":         {"NAME", "Name of the cluster."},
-	"cluster-listen":  {"HOST:PORT", "Address at which the broker listens for other brokers of the cluster."},
-	"cpuprofile":      {"FILE", "File for a CPU profile of the whole run."},
-	"dir":             {"DIR", "Directory of the broker's files on its machine."},
-	"encrypt-keys":    {"", "Encrypt all private keys with a passphrase."},
-	"host":            {"HOST", "Host name of the provisioner or broker; names of brokers are unique in a cluster."},
-	"hub":             {"HOST:PORT", "Address at which a broker of the hub accepts leaves. Repeatable."},
-	"leaf":            {"HOST", "Name of a site's broker that may connect as a leaf. Repeatable."},
-	"leaf-listen":     {"HOST:PORT", "Address at which the broker listens for brokers of sites."},
-	"listen":          {"HOST:PORT", "Address at which the broker listens for nodes and provisioners."},
-	"log-format":      {"FORM", "Form of the log on standard error: text or json."},
-	"log-level":       {"LEVEL", "Least level that is logged: debug, info, warn or error. If not given: info, or log_level of server.conf."},
+	"accept-loss":    {"", "Accept that missing data is lost: nothing brings it back."},
+	"broker-address": {"IP", "IP address at which nodes reach the broker. Repeatable."},
+	"broker-name":    {"HOST", "Host name at which nodes reach the broker; the host if not given. Repeatable."},
+	"broker-urls": {
+		"URLS",
+		"Brokers of a NATS cluster to use in place of an embedded one, such as tls://n1:4222,tls://n2:4222.",
+	},
+	"check":          {"", "Exit with 1 if something needs an operator."},
+	"cluster":        {"NAME", "Name of the cluster."},
+	"cluster-listen": {"HOST:PORT", "Address at which the broker listens for other brokers of the cluster."},
+	"cpuprofile":     {"FILE", "File for a CPU profile of the whole run."},
+	"dir":            {"DIR", "Directory of the broker's files on its machine."},
+	"encrypt-keys":   {"", "Encrypt all private keys with a passphrase."},
+	"host":           {"HOST", "Host name of the provisioner or broker; names of brokers are unique in a cluster."},
+	"hub":            {"HOST:PORT", "Address at which a broker of the hub accepts leaves. Repeatable."},
+	"leaf":           {"HOST", "Name of a site's broker that may connect as a leaf. Repeatable."},
+	"leaf-listen":    {"HOST:PORT", "Address at which the broker listens for brokers of sites."},
+	"listen":         {"HOST:PORT", "Address at which the broker listens for nodes and provisioners."},
+	"log-format":     {"FORM", "Form of the log on standard error: text or json."},
+	"log-level": {
+		"LEVEL",
+		"Least level that is logged: debug, info, warn or error. If not given: info, or log_level of server.conf.",
+	},
 	"max-connections": {"N", "Most connections of the broker."},
 	"max-store-bytes": {"N", "Most bytes of the broker's streams. If not given: three quarters of the free space."},
 	"replicas":        {"N", "How many brokers keep each record."},
 	"root-key":        {"FILE", "Private key of the present root certificate. If not given: root-key.pem beside it."},
 	"route":           {"HOST:PORT", "Address of another broker of the cluster. Repeatable."},
-	"ssl-dir":         {"DIR", "Directory for key, certificates and all that provisioning brings. Other files in it stay."},
+	"ssl-dir": {
+		"DIR",
+		"Directory for key, certificates and all that provisioning brings. Other files in it stay.",
+	},
 	"store-dir":       {"DIR", "Directory of the broker's streams. If not given: store, below --dir."},
 	"trust-domain":    {"DOMAIN", "Trust domain of SPIFFE IDs in certificates. If not given: the host's domain."},
 	"trust-first-use": {"", "For labs: admit every node whose name is new."},
@@ -129,7 +182,10 @@ var flagTexts = map[string]flagText{
 	"write":           {"", "Write the directory, with a new key and certificate."},
 
 	// Demo and bench.
-	"applied":      {"", "Only the wave in which nodes confirm, or with --no-applied only the other. If not given: both."},
+	"applied": {
+		"",
+		"Only the wave in which nodes confirm, or with --no-applied only the other. If not given: both.",
+	},
 	"cases":        {"", "Run all standard cases. --stored and --idle are for the cases about them."},
 	"connections":  {"HOW", "per-node for one TCP connection per node, or shared for 16 in all."},
 	"facts-bytes":  {"N", "Size of a node's facts."},
@@ -147,7 +203,7 @@ var flagTexts = map[string]flagText{
 	"tls":          {"", "Connect nodes over TLS."},
 }
 
-// Flag adds the flag of that name to a command, with the text that it has everywhere.
+// Flag adds a flag of the table to a command.
 func Flag(c *kingpin.CmdClause, name string) *kingpin.FlagClause {
 	text := flagTexts[name]
 	f := c.Flag(name, text.help)

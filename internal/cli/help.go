@@ -45,7 +45,8 @@ func (p *Program) FirstScreen(app *kingpin.ApplicationModel) string {
 		}
 		for _, name := range g.Commands {
 			text := wrapped(help[name], screenWidth-width-2)
-			fmt.Fprintf(&b, "  %-*s%s\n", width, name, strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", width+2)))
+			text = strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", width+2))
+			fmt.Fprintf(&b, "  %-*s%s\n", width, name, text)
 		}
 	}
 	fmt.Fprintf(&b, "\n`%s help COMMAND` explains a command", p.Name)
@@ -82,7 +83,7 @@ func wrapped(text string, width int) string {
 // page returns the help that args ask for, if it is not that of a command: the first screen or a topic.
 func (p *Program) page(app *kingpin.ApplicationModel, args []string) string {
 	switch {
-	case slices.Equal(args, []string{"help"}), slices.Equal(args, []string{"--help"}), slices.Equal(args, []string{"-h"}):
+	case len(args) == 1 && (args[0] == "help" || args[0] == "--help" || args[0] == "-h"):
 		return p.FirstScreen(app)
 	case len(args) == 2 && args[0] == "help":
 		for _, t := range p.Topics {
@@ -105,7 +106,8 @@ func helpAsked(args []string) []string {
 // commandTemplate is the help of a command.
 const commandTemplate = `{{with .Context.SelectedCommand -}}
 usage: {{$.App.Name}} {{.FullCommand}}{{if .FlagSummary}} {{.FlagSummary}}{{end}}
-{{- range .Args}}{{if not .Hidden}} {{if .Required}}<{{.Name}}>{{else}}[<{{.Name}}>]{{end}}{{if .Value|IsCumulative}}...{{end}}{{end}}{{end}}
+{{- range .Args}}{{if not .Hidden}} {{if .Required}}<{{.Name}}>{{else}}[<{{.Name}}>]{{end}}
+{{- if .Value|IsCumulative}}...{{end}}{{end}}{{end}}
 {{- if .Commands}} <command> [<args> ...]{{end}}
 
 {{.Help}}
@@ -163,7 +165,8 @@ nothing was done.`
 
 // longHelp returns the long help of a command, with its exit statuses if it can be run.
 func longHelp(c *kingpin.CmdModel) string {
-	runs := len(c.Commands) == 0 || slices.ContainsFunc(c.Commands, func(below *kingpin.CmdModel) bool { return below.Default })
+	isDefault := func(below *kingpin.CmdModel) bool { return below.Default }
+	runs := len(c.Commands) == 0 || slices.ContainsFunc(c.Commands, isDefault)
 	switch {
 	case !runs || strings.Contains(c.HelpLong, "Exits with"):
 		return c.HelpLong

@@ -7,19 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// labelWidth is where the colons of [Labels] stand: the longest label of
-// Choria's layouts, "Provisioning Registration Data".
+// labelWidth is the column of the colons: the longest label of Choria's layouts, "Provisioning Registration Data".
 const labelWidth = 30
 
-// Labels is a list of values with their labels to the left, aligned at the
-// colon as Choria prints tokens and build settings. The zero value is empty and
-// ready.
+// Labels is a list of labeled values, aligned at the colon as Choria prints tokens. The zero value is ready to use.
 type Labels struct {
 	lines []string
 }
 
-// Add appends one value, which is made [Printable]. The lines of one with
-// several are aligned.
+// Add appends a value, made [Printable], and aligns its lines.
 func (l *Labels) Add(label, value string) {
 	value = strings.ReplaceAll(Printable(value), "\n", "\n"+strings.Repeat(" ", labelWidth+2))
 	l.lines = append(l.lines, fmt.Sprintf("%*s: %s", labelWidth, label, value))
@@ -37,8 +33,7 @@ func (l *Labels) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// A Table is rows of text in aligned columns. The zero value is empty and
-// ready.
+// A Table is rows of text in aligned columns. The zero value is ready to use.
 type Table struct {
 	rows [][]string
 }
@@ -50,8 +45,7 @@ func NewTable(header ...string) *Table {
 	return t
 }
 
-// Add appends one row, whose cells are made [Printable]. Rows may differ in
-// length.
+// Add appends a row of cells, made [Printable]. Rows may differ in length.
 func (t *Table) Add(cells ...string) {
 	row := make([]string, len(cells))
 	for i, c := range cells {
@@ -60,8 +54,7 @@ func (t *Table) Add(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
-// WriteTo implements [io.WriterTo]. Columns are two blanks apart, and no line
-// ends in a blank.
+// WriteTo implements [io.WriterTo].
 func (t *Table) WriteTo(w io.Writer) (int64, error) {
 	var widths []int
 	for _, row := range t.rows {
@@ -84,7 +77,7 @@ func (t *Table) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// Text is an answer that is written as it is, apart from what is not [Printable].
+// Text is output that is made [Printable] and otherwise written as it is.
 type Text string
 
 // WriteTo implements [io.WriterTo].
@@ -93,7 +86,7 @@ func (t Text) WriteTo(w io.Writer) (int64, error) {
 	return int64(n), err
 }
 
-// Parts are answers with an empty line between.
+// Parts are outputs with an empty line between.
 type Parts []io.WriterTo
 
 // WriteTo implements [io.WriterTo].

@@ -7,7 +7,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 )
 
-// LogFlags are the flags of a daemon that say how it logs.
+// LogFlags are the flags of a daemon's log.
 type LogFlags struct {
 	level, format string
 }
@@ -18,8 +18,7 @@ func (f *LogFlags) Add(c *kingpin.CmdClause) {
 	Enum(Flag(c, "log-format").Default("text"), &f.format, "text", "json")
 }
 
-// New returns a logger to w, and its level, which is info until somebody sets
-// another; or nil for the level if the flags have fixed it.
+// New returns a logger to w and its level, which is info until set otherwise. The level is nil if the flags fix it.
 func (f *LogFlags) New(w io.Writer) (*slog.Logger, *slog.LevelVar) {
 	level := new(slog.LevelVar)
 	options := &slog.HandlerOptions{Level: level}
@@ -30,6 +29,6 @@ func (f *LogFlags) New(w io.Writer) (*slog.Logger, *slog.LevelVar) {
 	if f.level == "" {
 		return slog.New(handler), level
 	}
-	_ = level.UnmarshalText([]byte(f.level)) // one of those that the flag takes
+	_ = level.UnmarshalText([]byte(f.level)) // the flag takes no other text
 	return slog.New(handler), nil
 }

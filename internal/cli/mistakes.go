@@ -97,7 +97,8 @@ func emptyValue(app *kingpin.Application, args []string) error {
 			return fmt.Errorf("--%s is empty: give it a value, or leave it out", clause.Model().Name)
 		case *kingpin.ArgClause:
 			if slices.Contains(args, "-") { // kingpin makes it empty
-				return fmt.Errorf("<%s> is -, which is no file here: write ./- for a file of that name", clause.Model().Name)
+				return fmt.Errorf("<%s> is -, which is no file here: write ./- for a file of that name",
+					clause.Model().Name)
 			}
 			return fmt.Errorf("<%s> is empty: give it a value", clause.Model().Name)
 		}
@@ -105,7 +106,8 @@ func emptyValue(app *kingpin.Application, args []string) error {
 	return nil
 }
 
-// nearest returns the first of the words that begins with word, else the one with at most two different letters, else "".
+// nearest returns the first of the words that begins with word, else the one with at most two different letters, else
+// "".
 func nearest(word string, words []string) string {
 	best, meant := 3, ""
 	for _, w := range words {
@@ -153,8 +155,8 @@ func each(group *kingpin.CmdGroupModel, f func(*kingpin.CmdModel)) {
 	}
 }
 
-// joinDashes joins a flag with a following value that begins with a dash: "--uses -1" becomes "--uses=-1". Kingpin would
-// take the value for a flag, and the "-" of "--input -" for an empty value.
+// joinDashes joins a flag with a following value that begins with a dash: "--uses -1" becomes "--uses=-1". Kingpin
+// would take the value for a flag, and the "-" of "--input -" for an empty value.
 func joinDashes(app *kingpin.ApplicationModel, args []string) (joined []string) {
 	takes := make(map[string]bool)
 	each(app.CmdGroupModel, func(c *kingpin.CmdModel) {
@@ -166,7 +168,8 @@ func joinDashes(app *kingpin.ApplicationModel, args []string) (joined []string) 
 		switch {
 		case args[i] == "--": // the rest are arguments
 			return append(joined, args[i:]...)
-		case i+1 < len(args) && takes[args[i]] && strings.HasPrefix(args[i+1], "-") && !strings.HasPrefix(args[i+1], "--"):
+		case i+1 < len(args) && takes[args[i]] &&
+			strings.HasPrefix(args[i+1], "-") && !strings.HasPrefix(args[i+1], "--"):
 			joined = append(joined, args[i]+"="+args[i+1])
 			i++
 		default:

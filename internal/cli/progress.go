@@ -7,13 +7,12 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// Progress shows how far a piece of work is, on a terminal. Elsewhere it
-// shows nothing. It is safe for concurrent use.
+// Progress is a progress bar on a terminal. Elsewhere it shows nothing. It is safe for concurrent use.
 type Progress struct {
 	bar *progressbar.ProgressBar // nil shows nothing
 }
 
-// NewProgress starts a bar on w for work of total steps under a label. Steps are what, such as nodes.
+// NewProgress starts a bar on w for a number of steps, -1 if unknown. what names the steps, such as "nodes".
 func NewProgress(w io.Writer, label, what string, total int) *Progress {
 	if !IsTerminal(w) {
 		return &Progress{}
@@ -25,20 +24,19 @@ func NewProgress(w io.Writer, label, what string, total int) *Progress {
 		progressbar.OptionShowCount(),
 		progressbar.OptionShowIts(),
 		progressbar.OptionSetItsString(what),
-		progressbar.OptionThrottle(50*time.Millisecond), // 20 times a second looks steady
+		progressbar.OptionThrottle(50*time.Millisecond),
 		progressbar.OptionClearOnFinish(),
 	)}
 }
 
-// Add says that n more steps are done. Failing to draw is no failure of the
-// work, so it is ignored.
+// Add counts n steps as done. It ignores errors of the terminal.
 func (p *Progress) Add(n int) {
 	if p.bar != nil {
 		_ = p.bar.Add(n)
 	}
 }
 
-// Done takes the bar off the terminal.
+// Done removes the bar.
 func (p *Progress) Done() {
 	if p.bar != nil {
 		_ = p.bar.Finish()

@@ -11,14 +11,13 @@ import (
 	"golang.org/x/term"
 )
 
-// ErrNoTerminal means that a secret was to be asked for and nobody is there
-// to answer. The caller names the other ways of giving it.
+// ErrNoTerminal means that a secret is needed and there is no terminal to ask on. The caller names the other ways to
+// give it.
 var ErrNoTerminal = errors.New("standard input is not a terminal")
 
-// AskSecret writes the prompt to out and reads a line from in without showing
-// it. It returns [ErrNoTerminal] if in is no terminal. When ctx is done, the
-// terminal is put back as it was and the cause returned; the read itself
-// cannot be called off, so the process should end then.
+// AskSecret writes the prompt to out and reads a line from in without echo. It returns [ErrNoTerminal] if in is no
+// terminal. When ctx is done, it restores the terminal and returns the cause; the read goes on, so the process should
+// end.
 func AskSecret(ctx context.Context, in *os.File, out io.Writer, prompt string) ([]byte, error) {
 	if !IsTerminal(in) {
 		return nil, ErrNoTerminal
@@ -32,7 +31,7 @@ func AskSecret(ctx context.Context, in *os.File, out io.Writer, prompt string) (
 		return nil, err
 	}
 	var text []byte
-	answered := make(chan error, 1) // the reader may end after a cancellation
+	answered := make(chan error, 1) // buffered: after a cancellation the answer has no receiver
 	go func() {
 		var err error
 		text, err = term.ReadPassword(fd)
@@ -46,13 +45,12 @@ func AskSecret(ctx context.Context, in *os.File, out io.Writer, prompt string) (
 		if err != nil {
 			return nil, fmt.Errorf("terminal: %w", err)
 		}
-		_, err = fmt.Fprintln(out) // the line end was not shown either
+		_, err = fmt.Fprintln(out) // the terminal has not shown the line end
 		return text, err
 	}
 }
 
-// AskSecretTwice asks until two answers in a row are equal and not empty,
-// three times at most.
+// AskSecretTwice asks up to three times until two answers in a row are equal and not empty.
 func AskSecretTwice(ctx context.Context, in *os.File, out io.Writer, prompt string) ([]byte, error) {
 	for range 3 {
 		first, err := AskSecret(ctx, in, out, prompt)

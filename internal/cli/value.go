@@ -13,7 +13,7 @@ import (
 	"muster/internal/span"
 )
 
-// value implements [kingpin.Value] by a function. An empty text is left to [Run], which refuses it for all flags.
+// value implements [kingpin.Value] by a function. It ignores an empty text, which [Program.Run] refuses for all flags.
 type value struct {
 	set  func(string) error
 	many bool
@@ -30,17 +30,16 @@ func (v *value) Set(s string) error {
 // String implements [kingpin.Value].
 func (v *value) String() string { return "" }
 
-// IsCumulative reports whether there may be several.
+// IsCumulative reports whether the flag may be repeated.
 func (v *value) IsCumulative() bool { return v.many }
 
-// Int makes a flag take a whole number, in decimal and with an optional sign,
-// into target. Kingpin's own IntVar also takes 1e3 and 1.5, wraps around
-// beyond 64 bits and speaks of strconv when it refuses.
+// Int makes a flag take a whole number in decimal. Kingpin's own IntVar also takes 1e3 and 1.5, overflows beyond 64
+// bits, and names strconv in its errors.
 func Int[T int | int64](flag *kingpin.FlagClause, target *T) {
 	IntIn(flag, target, math.MinInt, math.MaxInt)
 }
 
-// IntIn is [Int] of a number that is least to most.
+// IntIn is [Int] for numbers from least to most.
 func IntIn[T int | int64](flag *kingpin.FlagClause, target *T, least, most T) {
 	name := flag.Model().Name
 	flag.SetValue(&value{set: func(s string) error {
@@ -58,7 +57,7 @@ func IntIn[T int | int64](flag *kingpin.FlagClause, target *T, least, most T) {
 	}})
 }
 
-// Duration makes a flag take a duration of least to most, as [span.Parse] reads it.
+// Duration makes a flag take a span from least to most, see [span.Parse].
 func Duration(flag *kingpin.FlagClause, target *time.Duration, least, most time.Duration) {
 	name := flag.Model().Name
 	flag.SetValue(&value{set: func(s string) (err error) {
@@ -67,7 +66,7 @@ func Duration(flag *kingpin.FlagClause, target *time.Duration, least, most time.
 	}})
 }
 
-// DurationOf reads a span for a flag and wants it to be least to most. The error begins with the flag and says the limits.
+// DurationOf parses a span from least to most. The error begins with the flag and names the limits.
 func DurationOf(flag, s string, least, most time.Duration) (time.Duration, error) {
 	limits := span.Format(least) + " to " + span.Format(most)
 	if least == 0 {
@@ -83,17 +82,19 @@ func DurationOf(flag, s string, least, most time.Duration) (time.Duration, error
 	return d, nil
 }
 
-// Until makes a flag take a span from now, or a time, that is least to most away.
+// Until makes a flag take a time from least to most ahead, or the span until then.
 func Until(flag *kingpin.FlagClause, target *time.Duration, least, most time.Duration) {
 	spanOrTime(flag, target, least, most, time.Until)
 }
 
-// Since is [Until] of a span before now, or a time that has passed.
+// Since makes a flag take a time from least to most ago, or the span since then.
 func Since(flag *kingpin.FlagClause, target *time.Duration, least, most time.Duration) {
 	spanOrTime(flag, target, least, most, time.Since)
 }
 
-func spanOrTime(flag *kingpin.FlagClause, target *time.Duration, least, most time.Duration, distance func(time.Time) time.Duration) {
+func spanOrTime(
+	flag *kingpin.FlagClause, target *time.Duration, least, most time.Duration, distance func(time.Time) time.Duration,
+) {
 	name := flag.Model().Name
 	flag.SetValue(&value{set: func(s string) (err error) {
 		at, noTime := time.Parse(time.RFC3339, s)
@@ -118,7 +119,7 @@ func Enum(flag *kingpin.FlagClause, target *string, options ...string) {
 	})
 }
 
-// Parse makes a flag take what parse makes of its text.
+// Parse makes a flag take the result of parse.
 func Parse[T any](flag *kingpin.FlagClause, target *T, parse func(string) (T, error)) {
 	flag.SetValue(&value{set: func(s string) (err error) {
 		*target, err = parse(s)
@@ -126,7 +127,7 @@ func Parse[T any](flag *kingpin.FlagClause, target *T, parse func(string) (T, er
 	}})
 }
 
-// ParseEach is Parse for one that may be repeated.
+// ParseEach is [Parse] for a flag that may be repeated.
 func ParseEach[T any](flag *kingpin.FlagClause, target *[]T, parse func(string) (T, error)) {
 	flag.SetValue(&value{many: true, set: func(s string) error {
 		v, err := parse(s)
@@ -135,7 +136,7 @@ func ParseEach[T any](flag *kingpin.FlagClause, target *[]T, parse func(string) 
 	}})
 }
 
-// named puts the name of a flag in front of what is wrong with its value, unless it is there.
+// named puts the name of a flag before an error about its value, unless it is there.
 func named(flag *kingpin.FlagClause, err error) error {
 	if name := "--" + flag.Model().Name; err != nil && !strings.HasPrefix(err.Error(), name) {
 		return fmt.Errorf("%s: %w", name, err)
@@ -143,7 +144,7 @@ func named(flag *kingpin.FlagClause, err error) error {
 	return err
 }
 
-// Arg makes an argument take what parse makes of its text. The error of parse is all that is said about it.
+// Arg makes an argument take the result of parse. The error of parse is reported as it is.
 func Arg[T any](arg *kingpin.ArgClause, target *T, parse func(string) (T, error)) {
 	arg.SetValue(&value{set: func(s string) (err error) {
 		*target, err = parse(s)
@@ -151,7 +152,7 @@ func Arg[T any](arg *kingpin.ArgClause, target *T, parse func(string) (T, error)
 	}})
 }
 
-// Checked is check as a parser of text that stays as it is.
+// Checked turns a check of a text into a parser that returns the text.
 func Checked[S ~string](check func(S) error) func(string) (S, error) {
 	return func(s string) (S, error) { return S(s), check(S(s)) }
 }

@@ -2,15 +2,13 @@ package cli
 
 import "runtime/debug"
 
-// buildVersion is the version that a release is built with:
+// buildVersion is set by the linker only:
 //
 //	go build -ldflags "-X muster/internal/cli.buildVersion=v1.2.3" ./cmd/...
-//
-// Nothing assigns to it but the linker.
 var buildVersion string
 
-// Version returns the version of the running program: the one it was built
-// with, else the module's, else the commit, else "devel".
+// Version returns the version of the program: the one it was built with, else the module's, else the commit, else
+// "devel".
 func Version() string {
 	if buildVersion != "" {
 		return buildVersion

@@ -25,31 +25,31 @@ const DefaultOrganization = "choria"
 type Claims struct {
 	Token        wire.Secret `json:"-"`
 	Secure       bool        `json:"chs"`
-	Brokers      string      `json:"chu,omitempty"` // broker URLs, comma-separated; see URLs
+	Brokers      string      `json:"chu,omitempty"`
 	SRVDomain    string      `json:"chsrv,omitempty"`
 	Default      bool        `json:"chpd"`           // provision unless the configuration forbids it
 	Registration string      `json:"chrd,omitempty"` // path of the registration data
 	Facts        string      `json:"chf,omitempty"`
 	Username     string      `json:"chusr,omitempty"`
 	Password     wire.Secret `json:"-"`
-	Organization string      `json:"ou,omitempty"`      // never empty once decoded
-	ProtocolV2   bool        `json:"v2,omitempty"`      // Choria's protocol 2; kept, not used
-	AllowUpdate  bool        `json:"update,omitempty"`  // in-place upgrades; kept, not used
-	Purpose      string      `json:"purpose,omitempty"` // see Provisioning
+	Organization string      `json:"ou,omitempty"` // never empty once decoded
+	ProtocolV2   bool        `json:"v2,omitempty"`
+	AllowUpdate  bool        `json:"update,omitempty"`
+	Purpose      string      `json:"purpose,omitempty"`
 
 	// Extensions is free-form; its member "muster" holds [Limits].
 	Extensions map[string]json.RawMessage `json:"extensions,omitempty"`
 
-	TrustChain      string    `json:"tcs,omitempty"`        // Choria's chain of trust; kept, not used
-	PublicKey       string    `json:"public_key,omitempty"` // hex Ed25519; kept, not used
-	IssuerExpiresAt time.Time `json:"-"`                    // end of the issuer's own token (issexp)
+	TrustChain      string    `json:"tcs,omitempty"`
+	PublicKey       string    `json:"public_key,omitempty"`
+	IssuerExpiresAt time.Time `json:"-"` // end of the issuer's own token (issexp)
 
 	Issuer    string    `json:"iss,omitempty"`
 	Subject   string    `json:"sub,omitempty"`
-	Audience  []string  `json:"-"`             // nil if empty (aud)
-	ExpiresAt time.Time `json:"-"`             // first time at which it is refused (exp)
-	NotBefore time.Time `json:"-"`             // first time at which it is accepted (nbf)
-	IssuedAt  time.Time `json:"-"`             // (iat)
+	Audience  []string  `json:"-"` // nil if empty (aud)
+	ExpiresAt time.Time `json:"-"` // first time at which it is refused (exp)
+	NotBefore time.Time `json:"-"` // first time at which it is accepted (nbf)
+	IssuedAt  time.Time `json:"-"`
 	JTI       string    `json:"jti,omitempty"` // the signer's id of the token, any text
 
 	// Extra holds unknown claims by name. They have no effect and are not signed.

@@ -13,7 +13,6 @@ import (
 // MaxTokenBytes bounds the text of a token. The largest that Choria makes with one extension is 767 bytes.
 const MaxTokenBytes = wire.MaxTokenBytes
 
-// compact is a parsed, unauthenticated token.
 type compact struct {
 	alg          string
 	signingInput string

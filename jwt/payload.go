@@ -21,7 +21,6 @@ import (
 
 type claims Claims
 
-// payload is the JSON form of claims.
 type payload struct {
 	*claims
 	Token           string             `json:"cht"`

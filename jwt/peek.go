@@ -9,8 +9,8 @@ import (
 // Unverified is an unauthenticated token. It grants nothing.
 type Unverified struct {
 	Claims
-	Limits    Limits      // from extensions, not enforced
-	Algorithm string      // JWS algorithm in the header
+	Limits    Limits // from extensions, not enforced
+	Algorithm string
 	Payload   wire.Secret // JSON object of claims as in the token
 }
 

@@ -30,7 +30,7 @@ type expectation struct {
 	key            crypto.Signer
 	authority      trust.Authority
 	now            trust.Clock
-	identityInConf bool // server.conf sets the identity; see confText
+	identityInConf bool
 	renewed        bool
 }
 
@@ -57,7 +57,7 @@ func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
 	}
 	o.files = []files.File{
 		{Name: certificateFile, Data: []byte(e.Certificate), Mode: 0o644},
-		{Name: caFile, Data: []byte(trust.EncodeCertificates(creds.Roots)), Mode: 0o644}, // roots only
+		{Name: caFile, Data: []byte(trust.EncodeCertificates(creds.Roots)), Mode: 0o644},
 		{Name: confName, Data: text, Mode: 0o600},
 		{Name: appliedFile, Data: applied, Mode: 0o600},
 	}

@@ -21,7 +21,6 @@ const (
 	commandBacklog = 16
 )
 
-// A challenge is a nonce that waits for its proof.
 type challenge struct {
 	id, nonce string
 	until     time.Time

@@ -37,7 +37,6 @@ const (
 	defaultAliveInterval        = 30 * time.Minute
 )
 
-// Keys of other software are ignored.
 type conf struct {
 	provision            *bool
 	identity             wire.Identity
@@ -66,7 +65,7 @@ var (
 // lenientConf are the settings that count even if the rest of server.conf is damaged.
 type lenientConf struct {
 	ProvisionSetting
-	identities []string // values of identity, each once
+	identities []string
 }
 
 // readConf reads a server.conf. The error wraps [ErrMissing] or [ErrUnusable]; says holds what could be read in any
@@ -91,7 +90,7 @@ func readConf(path string) (c *conf, says lenientConf, err error) {
 }
 
 type ProvisionSetting struct {
-	Yes, No bool   // a line says so; both is a contradiction
+	Yes, No bool
 	Invalid string // a value that is neither
 }
 
@@ -131,7 +130,7 @@ func parseBool(s string) (bool, error) {
 	return false, fmt.Errorf("is %.80q, want true or false", s)
 }
 
-// parseConf lists every mistake in its error. A file without settings is an error.
+// parseConf lists every mistake in its error.
 func parseConf(b []byte) (*conf, error) {
 	settings, err := conffile.ParseSettings(b)
 	if err != nil {

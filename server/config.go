@@ -15,7 +15,6 @@ import (
 
 var defaultTokenFiles = []string{"/etc/provisioning.jwt", "/etc/choria/provisioning.jwt"}
 
-// Default paths.
 const (
 	DefaultConfFile = "/etc/muster/server.conf"
 	DefaultSSLDir   = "/etc/muster/ssl"
@@ -79,9 +78,9 @@ type Config struct {
 
 // hooks replace parts of the system in tests.
 type hooks struct {
-	steps        func(name string)      // called after each step on disk
-	sync         func(dir string) error // makes the names in a directory durable
-	random       func() float64         // in [0,1), spreads waits
+	steps        func(name string)
+	sync         func(dir string) error
+	random       func() float64
 	registration time.Duration
 	ping, late   time.Duration
 	resolver     *net.Resolver

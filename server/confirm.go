@@ -75,7 +75,7 @@ func (c *confirmer) confirmPending(ctx context.Context, conn *link.Conn) error {
 			"ask an operator to run `muster node reconfigure "+string(c.identity)+"`"), "node", c.identity)
 	}
 	if p == nil {
-		c.next = time.Now().Add(maxInterval) // normal mode adds none
+		c.next = time.Now().Add(maxInterval)
 		return nil
 	}
 	if err = c.confirm(ctx, conn, c.creds.Key, *p); err == nil {

@@ -67,7 +67,6 @@ func (a *agent) connectWithToken(ctx context.Context, v *inspection, b discover.
 	return a.dialer.Connect(ctx, b, p)
 }
 
-// tokenTLS returns nil for plain connections.
 func (a *agent) tokenTLS(ctx context.Context, t *token, b discover.Broker) *tls.Config {
 	switch {
 	case !t.Secure && !link.HasTLS(b.URL):

@@ -29,9 +29,9 @@ const (
 // A Finding is the outcome of one check of [Doctor], and an element of the list that `doctor --json` prints.
 type Finding struct {
 	Status Status `json:"status"`
-	What   string `json:"what"`             // subject of the check: one or two words
-	Detail string `json:"detail"`           // result of the check
-	Remedy string `json:"remedy,omitempty"` // empty: nothing to do
+	What   string `json:"what"`
+	Detail string `json:"detail"`
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // Doctor checks everything that the agent needs, in the agent's order, and connects to the brokers. It changes
@@ -41,7 +41,7 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = a.orders.Load() // accepted commands influence the mode
+	_ = a.orders.Load()
 	d := &doctor{agent: a}
 	d.checkMode()
 	d.checkToken()
@@ -108,7 +108,7 @@ func (d *doctor) checkToken() {
 		d.say(bad, what, tokenRemedy(d.disk.Token), "%v", d.disk.Token)
 		return
 	case t == nil:
-		return // without an identity nothing more was read
+		return
 	}
 	if err := t.usable(); err != nil {
 		d.fail(what, err, "")

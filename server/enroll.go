@@ -157,7 +157,7 @@ func (e *enroller) enrollAt(
 	case errors.Is(err, errDisowned):
 		e.state.unusable, e.state.unusableSince = err, time.Now()
 		return true, err
-	case err != nil: // normal mode sends it
+	case err != nil:
 		e.cfg.Log.InfoContext(ctx, "confirmation postponed", "node", v.identity, "err", err)
 		return true, nil
 	}
@@ -169,8 +169,8 @@ func (e *enroller) enrollAt(
 func (e *enroller) refusalRemedy(r link.Refusal, v *inspection, key crypto.Signer) string {
 	switch r.Code {
 	case wire.CodeApprovalPending:
-		return fmt.Sprintf("ask an operator to run `muster node approve %s --fingerprint %.16s`; the node asks again by itself",
-			v.identity, keyHash(key))
+		return fmt.Sprintf("ask an operator to run `muster node approve %s --fingerprint %.16s`; "+
+			"the node asks again by itself", v.identity, keyHash(key))
 	case wire.CodeDeferred:
 		return fmt.Sprintf("nothing: the node asks again by itself; "+
 			"`muster node pending --details --prefix %s` shows why the policy deferred it", v.identity)

@@ -32,7 +32,7 @@ type Event struct {
 	Code   wire.Code
 	Err    error
 	Serial string // of the certificate, lower-case hex
-	Broker string // URL
+	Broker string
 
 	// Elapsed is the time since the enrollment or renewal began; 0: none.
 	Elapsed time.Duration
@@ -44,7 +44,6 @@ func (a *agent) observe(e Event) {
 	}
 }
 
-// Types of lifecycle events.
 const (
 	lifecycleStartup     = "startup"
 	lifecycleAlive       = "alive"
@@ -52,12 +51,11 @@ const (
 	lifecycleShutdown    = "shutdown"
 )
 
-// cloudEvent is a lifecycle event: CloudEvents 1.0 in structured mode.
 type cloudEvent struct {
 	SpecVersion     string    `json:"specversion"`
 	ID              string    `json:"id"`
 	Source          string    `json:"source"`
-	Type            string    `json:"type"` // io.muster.server.<type>
+	Type            string    `json:"type"`
 	Subject         string    `json:"subject"`
 	Time            string    `json:"time"` // RFC 3339, by the node's clock
 	DataContentType string    `json:"datacontenttype"`

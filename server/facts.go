@@ -73,7 +73,7 @@ func readFacts(file string) (json.RawMessage, error) {
 	if b[0] != '{' {
 		return nil, advice.Errorf(remedyFacts, "%s: not a JSON object", file)
 	}
-	compact, err := json.Marshal(json.RawMessage(b)) // encoded as in the request, which escapes < > and &
+	compact, err := json.Marshal(json.RawMessage(b))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

@@ -34,7 +34,7 @@ var ErrMode = errors.New("neither provisioning nor normal mode is possible")
 
 // A Situation is the state of the disk that decides the mode. An error is nil if its subject is usable.
 type Situation struct {
-	Conf      error            // about server.conf
+	Conf      error
 	Provision ProvisionSetting // from server.conf, usable or not
 	Token     error            // about the token, which is parsed but not verified
 	ByDefault bool             // the token's chpd
@@ -112,7 +112,6 @@ func (s Situation) Decide() (Mode, string, error) {
 		"%w, and the token does not provision by default", s.missing())
 }
 
-// Remedies where the node has to enroll again.
 const (
 	remedyAllow = "remove provision = false from server.conf, or change it to provision = true, " +
 		"and the node enrolls"

@@ -84,7 +84,6 @@ func lostError(conn *link.Conn) error {
 	return errors.New("closed by the other end")
 }
 
-// serveConnection works over one connection and ends it.
 func (m *member) serveConnection(ctx context.Context, conn *link.Conn) (again bool, err error) {
 	defer conn.End()
 	m.cfg.Log.InfoContext(ctx, "connected to the fleet", "node", m.identity, "broker", conn.Broker,
@@ -264,7 +263,6 @@ func (r *reports) publish(ctx context.Context, conn *link.Conn) bool {
 	return true
 }
 
-// register publishes the file unchanged.
 func (r *reports) register(ctx context.Context, conn *link.Conn) {
 	b, err := readRegistration(r.file)
 	if err == nil {

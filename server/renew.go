@@ -36,7 +36,7 @@ type renewal struct {
 	nodeContext
 	at   time.Time
 	due  time.Time // by the process's clock, in case the machine's clock is set back
-	next time.Time // no attempt before
+	next time.Time
 	wait *backoff
 
 	// unrecorded: the certificate is not on record, and the broker admits only renewals.

@@ -29,7 +29,7 @@ var errStopped = errors.New("asked to stop")
 // A Server is the agent of one node. Make one with [New].
 type Server struct {
 	*agent
-	level slog.Level // initial level, from Config.Level
+	level slog.Level
 }
 
 type agent struct {
@@ -42,8 +42,8 @@ type agent struct {
 	problems *problemLog
 	state    *state
 
-	startupSent         bool // startup event is published
-	announceProvisioned bool // provisioned event is to be published
+	startupSent         bool
+	announceProvisioned bool
 	attemptStart        time.Time
 	noRenewalBefore     time.Time
 }

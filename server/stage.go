@@ -104,7 +104,6 @@ func (s *sets) staged(ctx context.Context, id wire.Identity) (*stage, error) {
 
 var errOther = errors.New("certificate request for another identity")
 
-// readRequest checks that the request is by key for id.
 func readRequest(path string, key crypto.Signer, id wire.Identity) ([]byte, error) {
 	csr, err := files.Read(path, wire.MaxCSRBytes)
 	if err != nil {
@@ -140,7 +139,6 @@ func unreadableKey(err error, path string) error {
 	return advice.New(err, "repair the disk; only if the file cannot be recovered, remove "+path)
 }
 
-// renewing reports whether a key other than the one in force is staged.
 func (s *sets) renewing(held crypto.Signer) bool {
 	key, err := trust.ReadKey(s.dir.StagedPath(keyFile))
 	return err == nil && !trust.SamePublicKey(key.Public(), held.Public())

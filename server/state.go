@@ -23,7 +23,6 @@ var (
 	errRefused = errors.New("certificate is refused by the broker")
 )
 
-// state is everything that decides the node's mode.
 type state struct {
 	cfg    Config
 	sets   *sets
@@ -36,11 +35,10 @@ type state struct {
 	contact       contact
 }
 
-// contact is the history of connections with the set in force.
 type contact struct {
 	reached   bool      // a broker has admitted the node
 	unreached time.Time // since when no broker was reached; zero: one was
-	refused   time.Time // since when every attempt ended so
+	refused   time.Time // since when every attempt was refused
 }
 
 // An inspection is the result of one look at the disk. Its pointers are nil for what is missing or unusable.
@@ -53,12 +51,12 @@ type inspection struct {
 	token    *token
 	creds    *trust.Credentials
 
-	identityInConf bool    // server.conf sets the identity
+	identityInConf bool
 	watched        watched // versions of all files read, taken before reading
 }
 
-// inspect reads everything that decides the mode, and decides. The error wraps [ErrMode] beside a view, or is about
-// the identity without one.
+// inspect reads everything that decides the mode, and decides. The error wraps [ErrMode] beside an inspection, or is
+// about the identity without one.
 func (s *state) inspect() (*inspection, error) {
 	paths := []string{s.sets.dir.Path(keyFile), s.sets.dir.Path(certificateFile), s.sets.dir.Path(caFile)}
 	v := &inspection{watched: s.watched(paths)}

@@ -21,12 +21,11 @@ import (
 type request struct {
 	id     string
 	data   []byte
-	opener *seal.ReplyOpener // nil: not sealed
+	opener *seal.ReplyOpener
 }
 
-// An offer is the reply with a node's certificate.
 type offer struct {
-	reply          []byte // opened
+	reply          []byte
 	serial, digest string
 }
 
@@ -45,7 +44,6 @@ func (n *node) newRequest(id string, message any) (request, error) {
 	return request{id, data, opener}, err
 }
 
-// enrollment returns a request with so many bytes of facts.
 func (n *node) enrollment(facts int) (request, error) {
 	m := n.Request()
 	m.Facts = factsOf(n.Identity, facts)
@@ -192,7 +190,6 @@ func (n *node) check(root *x509.Certificate) error {
 	return verifyUnder(root, chain, x509.VerifyOptions{KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 }
 
-// verifyUnder verifies a chain, leaf first, under root.
 func verifyUnder(root *x509.Certificate, chain []*x509.Certificate, o x509.VerifyOptions) error {
 	o.Roots, o.Intermediates = x509.NewCertPool(), x509.NewCertPool()
 	o.Roots.AddCert(root)
@@ -206,7 +203,7 @@ func verifyUnder(root *x509.Certificate, chain []*x509.Certificate, o x509.Verif
 // brokerTLS accepts a broker for the host under root. It verifies an unchanged chain once: each handshake proves the
 // key.
 func brokerTLS(host string, root *x509.Certificate) *tls.Config {
-	var known atomic.Pointer[[]byte] // leaf verified last
+	var known atomic.Pointer[[]byte]
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         host,

@@ -27,10 +27,10 @@ type Config struct {
 	Connection   Connection
 	Token        Token
 	Policy       []byte // Rego; nil: the built-in policy
-	Waves        []Wave // one after the other, Nodes each
+	Waves        []Wave
 	Rate         float64
-	Stored       int    // records in the store beforehand
-	Idle         int    // nodes connected over mutual TLS meanwhile
+	Stored       int
+	Idle         int
 	Provisioners int    // beside a separate broker process; 0: one with its broker inside
 	Dir          string // temporary directory; empty: the system's
 

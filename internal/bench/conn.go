@@ -34,9 +34,9 @@ var errNoResponders = errors.New("no provisioner listens")
 
 // credentials are what a connection presents, made before the clock starts.
 type credentials struct {
-	name    string        // of CONNECT, which determines the inbox
-	token   string        // perhaps sealed
-	session *seal.Session // nil: not sealed
+	name    string // of CONNECT, which determines the inbox
+	token   string // perhaps sealed
+	session *seal.Session
 }
 
 // A conn is a connection to the broker with the part of the NATS protocol that a node needs. It sends what nats.go
@@ -45,7 +45,7 @@ type credentials struct {
 type conn struct {
 	net.Conn
 	r     *bufio.Reader
-	inbox string // prefix of reply subjects
+	inbox string
 	slot  uint64 // of the last request; ends its reply subject
 	out   []byte
 	in    []byte
@@ -87,7 +87,6 @@ func (c *credentials) connect(info []byte, secure bool) ([]byte, error) {
 		c.token, secure, c.name, proof), nil
 }
 
-// greet does INFO, TLS, CONNECT, PING and PONG.
 func (n *conn) greet(c *credentials, secure *tls.Config) error {
 	if err := n.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
 		return err
@@ -159,7 +158,6 @@ type message struct {
 	err     error // error reported by the broker
 }
 
-// message reads the next message, and answers pings.
 func (n *conn) message() (message, error) {
 	line, err := n.line()
 	if err != nil {
@@ -178,12 +176,11 @@ func (n *conn) message() (message, error) {
 		return message{}, err
 	case "-ERR":
 		return message{}, brokerError(line)
-	default: // +OK, PONG, INFO
+	default:
 		return message{}, nil
 	}
 }
 
-// reply reads a message from its subject to its end.
 func (n *conn) reply(fields []string) (message, error) {
 	if len(fields) < 3 {
 		return message{}, fmt.Errorf("broker sent a message of %d fields", len(fields))

@@ -22,7 +22,6 @@ import (
 // Enough to keep both cores busy.
 const sharedLinks = 16
 
-// A fleet is the nodes of one wave and what they share.
 type fleet struct {
 	cfg     *Config
 	run     string // part of all names, unique per fleet
@@ -31,9 +30,9 @@ type fleet struct {
 	address string
 	secure  *tls.Config
 	token   string
-	root    *x509.Certificate // of the installation
-	sealKey *seal.PublicKey   // nil: not sealed
-	links   []*sharedLink     // empty: a connection per node
+	root    *x509.Certificate
+	sealKey *seal.PublicKey
+	links   []*sharedLink // empty: a connection per node
 	nodes   []*node
 
 	count counts

@@ -224,7 +224,8 @@ func (s *serving) fill(ctx context.Context, cfg *Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	d, err := daemon.Load(filepath.Join(s.home(), "provisioner.yaml"), daemon.Options{Log: slog.New(slog.NewTextHandler(log, nil))}) //nolint:contextcheck // bounded by the time-out of the policy's tests
+	config, logger := filepath.Join(s.home(), "provisioner.yaml"), slog.New(slog.NewTextHandler(log, nil))
+	d, err := daemon.Load(config, daemon.Options{Log: logger}) //nolint:contextcheck // policy tests have a time-out
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,6 @@ func speed(dir string) (s Speed, err error) {
 	return s, errors.Join(err, f.Close())
 }
 
-// timed returns the nanoseconds of one call of do.
 func timed(n int, do func()) float64 {
 	var took []time.Duration
 	for range speedRounds {
@@ -67,10 +66,10 @@ func timed(n int, do func()) float64 {
 }
 
 type usage struct {
-	cpu     int64 // nanoseconds
+	cpu     int64
 	peak    int64 // bytes, each process at its own peak
-	memory  int64 // bytes
-	written int64 // bytes sent to disk
+	memory  int64
+	written int64
 }
 
 func usageOf(pids []int) (u usage, err error) {

@@ -21,7 +21,6 @@ const (
 	patience = 2 * time.Minute
 )
 
-// causes of refusals and failures that are kept
 const maxWhy = 5
 
 // counts are the outcomes of a fleet's nodes. mu guards all fields.
@@ -31,7 +30,7 @@ type counts struct {
 	mu sync.Mutex
 
 	enrolled, provisioned int
-	refused, failed       int // finally
+	refused, failed       int
 	refusals              map[wire.Code]int
 	broken, unanswered    int
 	why                   []string
@@ -87,7 +86,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// enter runs one node and counts its outcome.
 func (f *fleet) enter(ctx context.Context, n *node, since time.Time) {
 	f.count.begun.Add(1)
 	var own link

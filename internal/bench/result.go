@@ -17,25 +17,25 @@ type Result struct {
 	Refused     int `json:"refused"`     // finally, in all waves
 	Failed      int `json:"failed"`      // wrong or no reply, in all waves
 
-	NodesPerMinute       float64 `json:"nodes_per_minute"` // enrolled
+	NodesPerMinute       float64 `json:"nodes_per_minute"`
 	ProvisionedPerMinute float64 `json:"provisioned_per_minute"`
-	Seconds              float64 `json:"seconds"` // of the last wave
+	Seconds              float64 `json:"seconds"`
 
 	P50  float64 `json:"p50_ms"` // of successful nodes, from their start; with --rate, from their scheduled start
 	P99  float64 `json:"p99_ms"`
 	P999 float64 `json:"p999_ms"`
 
-	Refusals   map[wire.Code]int `json:"refusals"`   // replies by code, with busy, of all waves
-	Broken     int               `json:"broken"`     // connections made again
-	Unanswered int               `json:"unanswered"` // requests sent again
+	Refusals   map[wire.Code]int `json:"refusals"` // replies by code, with busy, of all waves
+	Broken     int               `json:"broken"`
+	Unanswered int               `json:"unanswered"`
 
 	ServingCPU     float64 `json:"serving_cpu_us_per_node"`
-	DriverCPU      float64 `json:"driver_cpu_us_per_node"` // of the simulating process
-	PeakMemory     int64   `json:"peak_memory_bytes"`      // of the serving processes
+	DriverCPU      float64 `json:"driver_cpu_us_per_node"`
+	PeakMemory     int64   `json:"peak_memory_bytes"`
 	WrittenPerNode float64 `json:"written_bytes_per_node"`
 	StartMS        float64 `json:"start_ms"`
-	StartMemory    int64   `json:"start_memory_bytes"` // after the start
-	Stored         int     `json:"stored"`             // records before the first wave
+	StartMemory    int64   `json:"start_memory_bytes"`
+	Stored         int     `json:"stored"` // records before the first wave
 	// until the last process has listed all nodes; 0 without --stored
 	ListedMS   float64 `json:"listed_ms"`
 	Idle       int     `json:"idle"` // nodes connected over mutual TLS

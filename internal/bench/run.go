@@ -78,16 +78,14 @@ func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool,
 	return nil
 }
 
-// A wave is the measurement of one.
 type wave struct {
 	*fleet
 	start  time.Time
 	before usage
 	after  usage
-	cpu    int64 // of this process, in nanoseconds
+	cpu    int64
 }
 
-// wave has a new fleet enroll.
 func (s *serving) wave(ctx context.Context, cfg *Config, kind Wave) (*wave, error) {
 	ctx, cancel := s.whileServed(ctx)
 	defer cancel()
@@ -105,7 +103,6 @@ func (s *serving) wave(ctx context.Context, cfg *Config, kind Wave) (*wave, erro
 	return w, nil
 }
 
-// measure plays the wave by the clock.
 func (s *serving) measure(ctx context.Context, w *wave) (err error) {
 	runtime.GC() // each wave starts with a clean heap
 	defer yield()()

@@ -31,9 +31,8 @@ var (
 	nodesListed = regexp.MustCompile(`nodes are listed.* elapsed=([^ \n]+)`)
 )
 
-// A serving is the setup and the processes of a provisioner.
 type serving struct {
-	dir     string // temporary
+	dir     string
 	broker  string // address of a separate broker process; empty: none
 	key     crypto.Signer
 	seal    seal.PublicKey

@@ -211,7 +211,6 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 	}
 }
 
-// events compares events with records.
 func (c *checker) events() {
 	c.f.tokens.mu.Lock()
 	sealed := maps.Clone(c.f.sealed)
@@ -258,7 +257,6 @@ func (c *checker) silent() []wire.Identity {
 	return silent
 }
 
-// agent compares an agent's disk with its record.
 func (c *checker) agent(a *Agent) {
 	r := c.last[wire.Identity(a.Identity)]
 	leaf, err := readCertificate(filepath.Join(a.Dir, "certificate.pem"))

@@ -8,8 +8,8 @@ import (
 // A Clock is the real clock, moved or held by tests. It is safe for concurrent use.
 type Clock struct {
 	offset atomic.Int64
-	held   atomic.Pointer[time.Time] // nil: not held
-	base   *Clock                    // nil: the real clock
+	held   atomic.Pointer[time.Time]
+	base   *Clock
 }
 
 func (c *Clock) Now() time.Time {

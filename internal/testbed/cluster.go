@@ -22,12 +22,11 @@ import (
 	"muster/provisioner/broker"
 )
 
-// cluster is a cluster of nats-server processes.
 type cluster struct {
 	t       testing.TB
 	dir     string
 	servers []*Server
-	sites   map[string]*Server // leaf servers, by site
+	sites   map[string]*Server
 	fleet   *Fleet
 }
 
@@ -35,10 +34,10 @@ type cluster struct {
 type Server struct {
 	Name    string
 	Address string
-	Port    string // for clients
-	Routes  string // for the other servers
-	Leaves  string // for the servers of sites
-	Dir     string // configuration, store and log
+	Port    string
+	Routes  string
+	Leaves  string
+	Dir     string
 
 	t    testing.TB
 	mu   sync.Mutex
@@ -79,7 +78,7 @@ func freePort(t testing.TB, address string) string {
 			t.Fatal(err)
 		}
 		at := l.Addr().String()
-		_ = l.Close() // nothing has connected
+		_ = l.Close()
 		if _, taken := given.LoadOrStore(at, true); taken {
 			continue
 		}
@@ -171,7 +170,7 @@ func (s *Server) Start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	defer func() { _ = log.Close() }() // the process has its own
+	defer func() { _ = log.Close() }()
 	cmd := exec.Command(binary, "-c", filepath.Join(s.Dir, "nats-server.conf"))
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := testproc.Start(cmd); err != nil {

@@ -27,14 +27,13 @@ const (
 	Hung                        // no answer until the caller gives up, nothing written
 )
 
-// A plan is a list of faults for writes of one kind.
 type plan[E any] struct {
 	mu     sync.Mutex
 	faults []Fault                  // guarded by mu: of the next writes, in order
 	before func(context.Context, E) // guarded by mu: once, before the next write
 	after  func()                   // guarded by mu: once, after the next write and before its answer
 	late   func()                   // guarded by mu: the delayed write
-	writes int                      // guarded by mu
+	writes int
 
 	turn sync.RWMutex // held while before runs, read-held by writes
 }
@@ -68,7 +67,7 @@ func (p *plan[E]) next(ctx context.Context, e E) (fault Fault) {
 	}
 	p.mu.Unlock()
 	if before != nil {
-		p.turn.Lock() // new writes wait
+		p.turn.Lock()
 		before(ctx, e)
 		p.turn.Unlock()
 	}
@@ -126,8 +125,8 @@ type Faults struct {
 	revocations plan[any]
 	entries     plan[any]
 
-	unread atomic.Bool // no record can be read
-	blind  atomic.Bool // views count as old
+	unread atomic.Bool
+	blind  atomic.Bool
 }
 
 // Inject gives the next writes of records one fault each.

@@ -44,25 +44,20 @@ type Options struct {
 	// DefaultPolicy uses the policy that asks for approval of new names.
 	DefaultPolicy bool
 
-	// Policy replaces the policy by this Rego.
 	Policy string
 
 	// Template is server.conf, the template of nodes' configurations.
 	Template string
 
-	// Edit changes the configuration of the provisioner.
 	Edit func(*daemon.Config)
 
-	// Agent changes the configuration of agents before they start.
 	Agent func(*server.Config)
 
-	// Resolvers are DNS servers for provisioner and agents.
 	Resolvers []string
 
 	// Alive is the interval of alive events; 0: the agent's default.
 	Alive time.Duration
 
-	// StoreSize replaces the limits that the disk gives the store.
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
 	// Servers is the number of nats-server processes in a cluster; 0: the broker inside the provisioner.
@@ -71,21 +66,18 @@ type Options struct {
 	// Sites adds a leaf nats-server for each site; see [Fleet.Site].
 	Sites []string
 
-	// Journal wraps the provisioner's journal.
 	Journal func(trust.Journal) trust.Journal
 
-	// Webhooks are changes to every webhook.
 	Webhooks webhook.Config
 
-	// Quiet logs only warnings, for benchmarks.
 	Quiet bool
 }
 
 // Fleet is a provisioner with its nodes. Make one with [New].
 type Fleet struct {
-	Dir    string // of the setup
+	Dir    string
 	Clock  *Clock
-	Faults *Faults // between the provisioner and its store
+	Faults *Faults
 
 	t    testing.TB
 	opts Options
@@ -99,7 +91,7 @@ type Fleet struct {
 	events []events.Event
 	agents []*Agent
 
-	url    string // set by the first Start
+	url    string
 	daemon *daemon.Daemon
 	stop   context.CancelFunc
 	done   chan error

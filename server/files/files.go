@@ -195,7 +195,6 @@ func (d *Dir) tidy(root *os.Root, generation string, keep []string) error {
 	return nil
 }
 
-// Sync makes the names of new and switched files durable.
 func (d *Dir) Sync() error {
 	if !d.unsynced {
 		return nil
@@ -237,7 +236,7 @@ func (d *Dir) Clean() error {
 			d.unsynced = true
 		}
 	}
-	data, _ := root.Readlink(dataLink) // empty: none
+	data, _ := root.Readlink(dataLink)
 	next, _ := root.Readlink(nextLink)
 	entries, err := os.ReadDir(d.cfg.Dir)
 	if err != nil {
@@ -302,7 +301,6 @@ func (d *Dir) syncBelow(dir string) error {
 	})
 }
 
-// linkDirs returns the directories of shown paths, each once.
 func (d *Dir) linkDirs() []string {
 	var dirs []string
 	for _, at := range d.cfg.Links {

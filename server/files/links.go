@@ -31,7 +31,6 @@ func (d *Dir) Check() error {
 	return nil
 }
 
-// isLinked reports whether a name's path is the link into this directory.
 func (d *Dir) isLinked(name string) bool {
 	to, err := os.Readlink(d.cfg.Links[name])
 	return err == nil && to == d.target(name)
@@ -85,7 +84,7 @@ func (d *Dir) makeLinkFor(root *os.Root, name string) error {
 func (d *Dir) copyIntoSet(root *os.Root, name string, mode fs.FileMode) error {
 	at := d.cfg.Links[name]
 	data, err := root.Readlink(dataLink)
-	if errors.Is(err, fs.ErrNotExist) { // the first set
+	if errors.Is(err, fs.ErrNotExist) {
 		if data, err = d.newGeneration(root); err == nil {
 			err = d.link(filepath.Join(d.cfg.Dir, dataLink), data)
 		}
@@ -108,7 +107,6 @@ func (d *Dir) copyIntoSet(root *os.Root, name string, mode fs.FileMode) error {
 	return nil
 }
 
-// link replaces at by a symbolic link.
 func (d *Dir) link(at, target string) error {
 	temp, err := makeLink(at, target)
 	if err != nil {

@@ -49,7 +49,6 @@ func (w *brokerDialer) Dial(_, address string) (net.Conn, error) {
 // SkipTLSHandshake tells nats.go whether to leave TLS to the dialer.
 func (w *brokerDialer) SkipTLSHandshake() bool { return w.tls != nil }
 
-// release lets the connection outlive the context; false: the context has ended it.
 func (w *brokerDialer) release() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,8 +79,8 @@ var errUnencrypted = advice.Errorf(remedyUnencrypted, "%w: unencrypted data afte
 // authenticated broker.
 type lateTLS struct {
 	net.Conn
-	config *tls.Config   // nil after the handshake
-	plain  *bufio.Reader // reads before the handshake
+	config *tls.Config // nil after the handshake
+	plain  *bufio.Reader
 }
 
 // Read implements [net.Conn].

@@ -103,15 +103,14 @@ func text(part string) func(error) bool {
 	return func(err error) bool { return strings.Contains(strings.ToLower(err.Error()), part) }
 }
 
-// isRefusal reports whether a broker refused or ended the connection of this node.
+// isRefusal reports whether a broker refused or ended the connection.
 func isRefusal(err error) bool {
 	return is(nats.ErrAuthorization, nats.ErrAuthExpired)(err) || text("authorization violation")(err)
 }
 
-// isAlert reports whether the peer ended TLS with an alert.
 func isAlert(err error) bool {
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "remote error" // crypto/tls has no type for it
+	return errors.As(err, &op) && op.Op == "remote error"
 }
 
 // RefusedByBroker reports whether an authenticated broker refused this node's certificate; of several brokers, one is
@@ -141,7 +140,6 @@ type severalError struct {
 
 func (e *severalError) Unwrap() error { return e.error }
 
-// OneLine joins the lines of an error by semicolons, for the log.
 func OneLine(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "\n") {
 		return err

@@ -46,11 +46,11 @@ var ErrUnanswered = errors.New("no provisioner told the broker in time whether t
 type Config struct {
 	Resolvers []string      // for SRV records; default: the system's
 	Resolver  *net.Resolver // for broker names; default: the system's
-	Timeout   time.Duration // of a request
+	Timeout   time.Duration
 	Ping      time.Duration // interval of pings; default 30 s
 	Late      time.Duration // see lateRefusal; default 4 s
 	Log       *slog.Logger
-	Step      func(name string) // called after each request sent
+	Step      func(name string)
 }
 
 // A Dialer connects to brokers.
@@ -81,7 +81,7 @@ type Auth struct {
 // A Conn is one connection to one broker. nats.go never reconnects it: the agent resolves the brokers again.
 type Conn struct {
 	*nats.Conn
-	Broker string          // URL
+	Broker string
 	Closed <-chan struct{} // closed with the connection
 
 	dialer  *Dialer
@@ -97,7 +97,7 @@ func (c *Conn) End() {
 
 // Connect connects to b under a random name: the broker allows subscriptions only in the inbox of that name.
 func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Auth) (*Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout+time.Second) // nats.go's own timeout comes first
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout+time.Second)
 	defer cancel()
 	dialer := &brokerDialer{ctx: ctx, net: net.Dialer{Timeout: dialTimeout, Resolver: d.cfg.Resolver}}
 	if p.TLS != nil {
@@ -143,7 +143,6 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Auth) (*Conn,
 	}, nil
 }
 
-// explain adds to an error of nats.go what the dialer knows.
 func (w *brokerDialer) explain(err error, late time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

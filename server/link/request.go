@@ -13,7 +13,6 @@ import (
 	"muster/server/advice"
 )
 
-// maxRefusalText bounds the text of a refusal in the log.
 const maxRefusalText = 512
 
 // A Refusal is a provisioner's refusal as an error.
@@ -66,7 +65,7 @@ func (c *Conn) Request(ctx context.Context, subject, id string, message any) (*w
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = sub.Unsubscribe() }() // the connection may be closed
+	defer func() { _ = sub.Unsubscribe() }()
 	if err := c.PublishRequest(subject, inbox, b); err != nil {
 		return nil, err
 	}

@@ -35,7 +35,6 @@ type Orders struct {
 	content fileContent
 }
 
-// A fileContent is the content of the file.
 type fileContent struct {
 	Open     *Order   `json:"doing,omitempty"` // nil: none; a later order replaces it
 	Finished []string `json:"done,omitempty"`  // ids of finished commands, the newest last
@@ -107,7 +106,6 @@ func (o *Orders) Finish(verbs ...wire.Verb) error {
 	return nil
 }
 
-// with adds an id to the finished ones.
 func (b fileContent) with(id string) fileContent {
 	done := append(slices.Clone(b.Finished), id)
 	return fileContent{Open: b.Open, Finished: done[max(0, len(done)-maxDone):]}

@@ -20,7 +20,6 @@ type Parent interface {
 	Command(name, help string) *kingpin.CmdClause
 }
 
-// called returns a verb's command line for examples.
 func called(to Parent, verb string) string {
 	switch p := to.(type) {
 	case *kingpin.Application:

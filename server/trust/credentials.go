@@ -134,7 +134,6 @@ func pool(certs []*x509.Certificate) *x509.CertPool {
 	return p
 }
 
-// latestStart returns the latest NotBefore.
 func latestStart(certs ...*x509.Certificate) time.Time {
 	var start time.Time
 	for _, c := range certs {

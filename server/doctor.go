@@ -26,7 +26,7 @@ const (
 	StatusFail Status = "fail"
 )
 
-// A Finding is the outcome of one check of [Doctor], and an element of the list that `doctor --json` prints.
+// A Finding is the outcome of one check of [Doctor], and an element of the list that `doctor -o json` prints.
 type Finding struct {
 	Status Status `json:"status"`
 	What   string `json:"what"`

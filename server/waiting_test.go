@@ -15,7 +15,7 @@ func TestAPendingNodeLogsTheRemedyOnce(t *testing.T) {
 	t.Parallel()
 	tests := map[wire.Code]string{
 		wire.CodeApprovalPending: "ask an operator to run `muster node approve web1.example.net --fingerprint KEY`",
-		wire.CodeDeferred:        "`muster node pending --details --prefix web1.example.net` shows why",
+		wire.CodeDeferred:        "`muster node pending -o wide --prefix web1.example.net` shows why",
 	}
 	for code, says := range tests {
 		t.Run(string(code), func(t *testing.T) {

@@ -34,7 +34,7 @@ func TestAllowImport(t *testing.T) {
 	}{
 		{first, []string{"--dry-run"}, []string{"add     web*.example.net", "keep    db*.example.net", "nothing was changed", "2 changes, 0 entries"}},
 		{first, nil, []string{"add     app1.example.net", "2 changes, 0 entries"}},
-		{first, []string{"--json"}, []string{`"unchanged": 2`, `"kept": [`}},
+		{first, []string{"-o", "json"}, []string{`"unchanged": 2`, `"kept": [`}},
 		{"allow:\n- {pattern: app1.example.net, comment: rack 5}\n", nil, []string{"change  app1.example.net", "end     web*.example.net", "2 changes"}},
 	} {
 		out, err := imports(tt.text, tt.args...)

@@ -51,7 +51,7 @@ func TestBackupAndRestore(t *testing.T) {
 		ID      string
 		Streams []struct{ Name string }
 	}
-	if err := json.Unmarshal([]byte(muster(t, dir, append([]string{"backup", "--verify", "--json", "store.backup"}, config...)...)), &said); err != nil || said.ID == "" || len(said.Streams) == 0 {
+	if err := json.Unmarshal([]byte(muster(t, dir, append([]string{"backup", "--verify", "-o", "json", "store.backup"}, config...)...)), &said); err != nil || said.ID == "" || len(said.Streams) == 0 {
 		t.Errorf("as JSON: %+v, %v", said, err)
 	}
 	whole, err := os.ReadFile(filepath.Join(dir, "store.backup"))
@@ -109,7 +109,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	defer full.Close()
 	for _, tt := range []struct{ verb, says string }{
-		{"restore store.backup --json", "the store is restored"}, {"backup --verify store.backup", "store.backup is whole"},
+		{"restore store.backup -o json", "the store is restored"}, {"backup --verify store.backup", "store.backup is whole"},
 	} {
 		cmd := command(t, append(strings.Fields(tt.verb), config...)...)
 		var said strings.Builder

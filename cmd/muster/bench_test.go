@@ -25,7 +25,7 @@ func benchOf(t *testing.T, args ...string) map[string]any {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
-	cmd := command(t, append([]string{"bench", "--json", "--nodes", "40", "--concurrency", "8", "--key-type", "ed25519"}, args...)...)
+	cmd := command(t, append([]string{"bench", "-o", "json", "--nodes", "40", "--concurrency", "8", "--key-type", "ed25519"}, args...)...)
 	out, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError
@@ -178,7 +178,7 @@ func TestBenchFails(t *testing.T) {
 	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := command(t, "bench", "--nodes", "5", "--applied", "--key-type", "ed25519", "--policy-file", policy, "--json")
+	cmd := command(t, "bench", "--nodes", "5", "--applied", "--key-type", "ed25519", "--policy-file", policy, "-o", "json")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -204,7 +204,7 @@ func TestBenchCases(t *testing.T) {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	cmd := command(t, "bench", "--cases", "--json", "--nodes", "40", "--stored", "20", "--idle", "10", "--key-type", "ed25519")
+	cmd := command(t, "bench", "--cases", "-o", "json", "--nodes", "40", "--stored", "20", "--idle", "10", "--key-type", "ed25519")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -24,7 +24,7 @@ func TestAFleetThatStays(t *testing.T) {
 	}
 	t.Parallel()
 	dir, temporary := t.TempDir(), t.TempDir()
-	cmd := command(t, "demo", "--stay", "--nodes", "20", "--json")
+	cmd := command(t, "demo", "--stay", "--nodes", "20", "-o", "json")
 	cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
 	stay := startCommand(t, cmd)
 	stay.waitFor(`(?m)^}$`)
@@ -62,11 +62,11 @@ func TestAFleetThatStays(t *testing.T) {
 		}
 	}
 
-	eventually(fmt.Sprintf(`"revoked": %d\b`, parts["revoked"].Nodes), "vera", "node", "list", "--json") // the list follows within a second
+	eventually(fmt.Sprintf(`"revoked": %d\b`, parts["revoked"].Nodes), "vera", "node", "list", "-o", "json") // the list follows within a second
 	var list struct {
 		States map[string]int `json:"states"`
 	}
-	if err := json.Unmarshal([]byte(ask("vera", "node", "list", "--json")), &list); err != nil {
+	if err := json.Unmarshal([]byte(ask("vera", "node", "list", "-o", "json")), &list); err != nil {
 		t.Fatal(err)
 	}
 	if least := parts["members"].Nodes; least == 0 || list.States["provisioned"] < least {

@@ -35,7 +35,7 @@ func TestEvents(t *testing.T) {
 	if !regexp.MustCompile(`(?m)\A20\S+Z  node\.enrolled +web1\.example\.net  reason=new  serial=[0-9a-f]+ .*\n20\S+Z  node\.provisioned .*\n\z`).MatchString(out) {
 		t.Errorf("events:\n%s", out)
 	}
-	out = muster(t, dir, append([]string{"events", "--json", "--since", "1d", "--type", "io.muster.token.revoked"}, config...)...)
+	out = muster(t, dir, append([]string{"events", "-o", "jsonl", "--since", "1d", "--type", "io.muster.token.revoked"}, config...)...)
 	var e struct {
 		SpecVersion string
 		Data        struct{ Why string }

@@ -40,7 +40,7 @@ func TestFlagHasOneMeaningEverywhere(t *testing.T) {
 	look(muster.Model().CmdGroupModel)
 	look(server.Model().CmdGroupModel)
 	for _, name := range cli.FlagNames() {
-		if !used[name] && name != "output" && name != "utc" {
+		if !used[name] {
 			t.Errorf("no verb has --%s of the table", name)
 		}
 	}

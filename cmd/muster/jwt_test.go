@@ -100,7 +100,7 @@ func TestSecretsAreAskedOnTheTerminal(t *testing.T) {
 	if strings.Contains(got, "hunter") || strings.Contains(got, "toomanysecrets") {
 		t.Errorf("a secret was shown:\n%s", got)
 	}
-	view := command(t, "jwt", "view", "--json", "--show-secret", "provisioning.jwt")
+	view := command(t, "jwt", "view", "-o", "json", "--show-secret", "provisioning.jwt")
 	view.Dir = cmd.Dir
 	if out, err := view.Output(); err != nil || !bytes.Contains(out, []byte(`"cht": "toomanysecrets"`)) {
 		t.Errorf("the token: %v\n%s", err, out)

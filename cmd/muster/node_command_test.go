@@ -29,14 +29,14 @@ func TestNodeCommands(t *testing.T) {
 			t.Errorf("muster %s: %v, %s; want it to fail with %q", strings.Join(args, " "), err, out, want)
 		}
 	}
-	fails("name machines", "node", "restart")
+	fails("no nodes: give names or patterns", "node", "restart")
 	fails("no such node", "node", "restart", "web2.example.net")
 
 	muster(t, dir, "node", "reprovision", "web1.example.net", "--why", "a test", "--config", "prov/provisioner.yaml")
 	agent.waitFor("a command asks for it")
 	agent.waitFor("(?s)connected to the fleet.*connected to the fleet")
 
-	fails("say --yes", "node", "restart", "web1.example.net", "web2.example.net")
-	fails("1 machine failed", "node", "restart", "web1.example.net", "web2.example.net", "--yes")
+	fails("give --yes", "node", "restart", "web1.example.net", "web2.example.net")
+	fails("1 node failed", "node", "restart", "web1.example.net", "web2.example.net", "--yes")
 	agent.waitFor("agent stopped for a restart")
 }

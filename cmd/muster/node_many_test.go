@@ -55,15 +55,15 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	for _, name := range []string{"web1", "web2", "db1"} {
 		provisioner.waitFor("node provisioned.* node=" + name)
 	}
-	for !strings.Contains(ask(0, "node", "list", "--state", "provisioned"), "3 machines") {
+	for !strings.Contains(ask(0, "node", "list", "--state", "provisioned"), "3 nodes") {
 	}
 
 	want(ask(0, "node", "reprovision", "--match", "web*.example.net", "--dry-run"),
-		`\Aweb1\.example\.net\nweb2\.example\.net\nmuster: would reprovision 2 machines \(2 provisioned\): web1\.example\.net, web2\.example\.net\n\z`)
-	want(ask(0, "node", "reprovision", "--all", "--dry-run", "--json"), `"chosen": 3`)
-	want(ask(2, "node", "reprovision", "--all"), `reprovision 3 machines \(3 provisioned\): .*No terminal to ask on: say --yes`)
-	want(ask(2, "node", "reprovision", "web1.example.net", "--all"), `only one of them`)
-	want(ask(2, "node", "revoke"), `name machines`)
+		`\Aweb1\.example\.net\nweb2\.example\.net\nmuster: would reprovision 2 nodes \(2 provisioned\): web1\.example\.net, web2\.example\.net\n\z`)
+	want(ask(0, "node", "reprovision", "--all", "--dry-run", "-o", "json"), `"chosen": 3`)
+	want(ask(2, "node", "reprovision", "--all"), `reprovision 3 nodes \(3 provisioned\): .*No terminal to ask on: give --yes`)
+	want(ask(2, "node", "reprovision", "web1.example.net", "--all"), `names or patterns, and --all: give one`)
+	want(ask(2, "node", "revoke"), `no nodes: give names or patterns`)
 	want(ask(2, "node", "retire", "--unseen", "yesterday"), `--unseen`)
 
 	for _, verb := range []string{"reprovision", "reconfigure"} {
@@ -71,7 +71,7 @@ func TestVerbsOnManyMachines(t *testing.T) {
 			Verb         string
 			Chosen, Done int
 		}
-		out := ask(0, "node", verb, "--all", "--wait", "--yes", "--json")
+		out := ask(0, "node", verb, "--all", "--wait", "--yes", "-o", "json")
 		if err := json.Unmarshal([]byte(out), &r); err != nil || r.Done != 3 || r.Chosen != 3 || r.Verb != verb {
 			t.Errorf("%s: %s, %v; want 3 done", verb, out, err)
 		}
@@ -86,7 +86,7 @@ func TestVerbsOnManyMachines(t *testing.T) {
 		var shown struct {
 			Record struct{ Current struct{ Digest string } }
 		}
-		if err := json.Unmarshal([]byte(ask(0, "node", "show", "web1.example.net", "--json")), &shown); err != nil {
+		if err := json.Unmarshal([]byte(ask(0, "node", "show", "web1.example.net", "-o", "json")), &shown); err != nil {
 			t.Fatal(err)
 		}
 		return shown.Record.Current.Digest
@@ -113,8 +113,8 @@ func TestVerbsOnManyMachines(t *testing.T) {
 
 	// Who may look does not learn what proves commands.
 	key := wire.CommandKey("toomanysecrets", "web1.example.net")
-	for _, args := range []string{"node show web1.example.net --json", "node history web1.example.net --json", "node explain web1.example.net --json",
-		"node list --json", "events --json", "token list --json"} {
+	for _, args := range []string{"node show web1.example.net -o json", "node history web1.example.net -o json", "node explain web1.example.net -o json",
+		"node list -o json", "events -o json", "token list -o json"} {
 		out := ask(0, strings.Fields(args)...)
 		for _, text := range []string{base64.StdEncoding.EncodeToString(key), base64.RawURLEncoding.EncodeToString(key), hex.EncodeToString(key), "toomanysecrets"} {
 			if strings.Contains(out, text) || strings.Contains(provisioner.output(), text) {
@@ -133,16 +133,16 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	going := []string{"node", "reprovision", "--wait", "--concurrency", "1", "--max-failures", "0", "--yes"}
 	out := ask(1, append(going, "--match", "web*.example.net")...)
 	want(out, `web1\.example\.net: it has taken the command, and was refused: denied: policy: no more of you`)
-	want(out, `1 machine failed and 1 is left\n`)
-	want(ask(1, append(going, "--match", "web*.example.net", "--json")...), `"left": \[\s+"web2\.example\.net"`)
+	want(out, `1 node failed\nmuster: 1 node was not tried: run this again\n`)
+	want(ask(1, append(going, "--match", "web*.example.net", "-o", "json")...), `"left": \[\s+"web2\.example\.net"`)
 	want(ask(1, "node", "retire", "--unseen", "30d"), `the store knows since`)
 
 	want(ask(0, "node", "retire", "web1.example.net", "--why", "scrapped"), `web1\.example\.net is retired`)
 	ask(0, "node", "revoke", "web2.example.net", "--why", "sold")
-	want(ask(0, "node", "revoke", "web1.example.net", "db1.example.net", "--yes", "--dry-run"), `would revoke 2 machines: `)
-	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run"), `\Amuster: no machine fits: nothing to do\n\z`)
-	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run", "--json"), `"chosen": 0,\s+"nodes": \[\]`)
-	want(ask(0, "node", "retire", "--prefix", "web", "--dry-run"), `\Amuster: no machine fits: nothing to do\n\z`) // a thief's is freed only if the operator names the state
-	want(ask(0, "node", "retire", "--state", "revoked", "--yes"), `1 machine is retired`)
+	want(ask(0, "node", "revoke", "web1.example.net", "db1.example.net", "--yes", "--dry-run"), `would revoke 2 nodes: `)
+	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run"), `\Amuster: no nodes match: nothing to do\n\z`)
+	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run", "-o", "json"), `"chosen": 0,\s+"nodes": \[\]`)
+	want(ask(0, "node", "retire", "--prefix", "web", "--dry-run"), `\Amuster: no nodes match: nothing to do\n\z`) // a thief's is freed only if the operator names the state
+	want(ask(0, "node", "retire", "--state", "revoked", "--yes"), `web2\.example\.net is retired`)
 	want(ask(1, "node", "grant", "db1.example.net", "db2.example.net", "--yes"), `db2\.example\.net: .*no such node`)
 }

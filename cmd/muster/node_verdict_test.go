@@ -36,7 +36,7 @@ func TestARejectionWhileTheCommandAsksStays(t *testing.T) {
 			person, stream := openTerminal(t)
 			cmd.Stdin = stream
 			asks := startCommand(t, cmd)
-			asks.waitFor(verb + ` 2 machines\? \[y/N\] `)
+			asks.waitFor(verb + ` 2 nodes: .*\? \[y/N\] `)
 			if _, err := testbed.Orders(p).Keys.Reject(f.Context(), operate.Named(wire.Identity(bad.Identity), ""), trust.Cause{By: "ben", Why: "not ours"}); err != nil {
 				t.Fatal(err)
 			}
@@ -44,8 +44,8 @@ func TestARejectionWhileTheCommandAsksStays(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-asks.done
-			if out := asks.output(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(out, `"`+bad.Identity+`": `) ||
-				!strings.Contains(out, "its key was rejected since it was shown to you, by ben at ") || !strings.Contains(out, "1 machine is ") {
+			if out := asks.output(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(out, bad.Identity+": ") ||
+				!strings.Contains(out, "its key was rejected since it was shown to you, by ben at ") || !strings.Contains(out, "1 of 2 nodes: each is ") {
 				t.Errorf("exit %d:\n%s", cmd.ProcessState.ExitCode(), out)
 			}
 			if code := f.Refused(bad); code != wire.CodeRejected {
@@ -78,7 +78,7 @@ func TestAVerdictOfManyEndsWithItsProvisioner(t *testing.T) {
 		p, stream := openTerminal(t)
 		cmd.Stdin = stream
 		asks := startCommand(t, cmd)
-		asks.waitFor(verb + ` 3 machines\? \[y/N\] `)
+		asks.waitFor(verb + ` 3 nodes: .*\? \[y/N\] `)
 		asking, person = append(asking, asks), append(person, p)
 	}
 	f.Stop()
@@ -88,7 +88,7 @@ func TestAVerdictOfManyEndsWithItsProvisioner(t *testing.T) {
 		}
 		<-asks.done
 		out := asks.output()
-		if asks.cmd.ProcessState.ExitCode() != 1 || strings.Count(out, "no provisioner answers") != 1 || !strings.HasSuffix(out, "\nmuster: 3 machines were not tried: run this again\n") {
+		if asks.cmd.ProcessState.ExitCode() != 1 || strings.Count(out, "no provisioner answers") != 1 || !strings.HasSuffix(out, "\nmuster: 3 nodes were not tried: run this again\n") {
 			t.Errorf("exit %d:\n%s", asks.cmd.ProcessState.ExitCode(), out)
 		}
 	}
@@ -118,7 +118,7 @@ func TestAnOrderIsDoneThoughItsAnswerIsLost(t *testing.T) {
 		if order == "revoke web1.example.net" {
 			f.Enroll(n)
 		}
-		cmd := command(t, append(strings.Fields("node "+order), "--json", "--config", filepath.Join(f.Dir, "provisioner.yaml"))...)
+		cmd := command(t, append(strings.Fields("node "+order), "-o", "json", "--config", filepath.Join(f.Dir, "provisioner.yaml"))...)
 		var said strings.Builder
 		cmd.Stdout, cmd.Stderr = full, &said
 		_ = cmd.Run() // its status is looked at

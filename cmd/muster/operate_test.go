@@ -48,7 +48,7 @@ func TestOperate(t *testing.T) {
 		ID   string `json:"tid"`
 		Left int    `json:"left"`
 	}
-	if err := json.Unmarshal([]byte(ask("token", "list", "--json")), &tokens); err != nil || len(tokens) != 1 || tokens[0].Left != 1 {
+	if err := json.Unmarshal([]byte(ask("token", "list", "-o", "json")), &tokens); err != nil || len(tokens) != 1 || tokens[0].Left != 1 {
 		t.Fatalf("tokens = %+v, %v", tokens, err)
 	}
 	want(ask("token", "show", "two.jwt"), `^web1\.example\.net  enrolled  20\S+Z  127\.0\.0\.1  [0-9a-f]{16}$`)
@@ -56,7 +56,7 @@ func TestOperate(t *testing.T) {
 	want(ask("token", "show", tokens[0].ID), `State: revoked\n +Revoked: 20\S+Z by \S+: leaked$`)
 	ask("token", "revoke", "unused.jwt")
 	want(ask("token", "list"), `^[0-9a-f]{32}  revoked +- `)
-	if listed := ask("token", "list", "--json"); strings.Count(listed, `"left": 1`) != 1 || strings.Count(listed, `"left"`) != 1 || strings.Count(listed, `"first_seen"`) != 1 || strings.Contains(listed, "0001-") {
+	if listed := ask("token", "list", "-o", "json"); strings.Count(listed, `"left": 1`) != 1 || strings.Count(listed, `"left"`) != 1 || strings.Count(listed, `"first_seen"`) != 1 || strings.Contains(listed, "0001-") {
 		t.Errorf("of a token that nobody has used: %s", listed)
 	}
 
@@ -67,11 +67,11 @@ func TestOperate(t *testing.T) {
 	want(openssl(t, dir, "crl", "-in", "crl.pem", "-noout", "-text"), `Serial Number`)
 	ask("node", "retire", "web1.example.net")
 
-	want(ask("signer", "list"), `^signer  good +Ed25519  provisioner\.yaml  any machine  - +[0-9a-f]{64}$`)
+	want(ask("signer", "list"), `^signer  good +Ed25519  any node  - +provisioner\.yaml  [0-9a-f]{64}$`)
 	ask("signer", "remove", "signer", "--why", "moved on")
 	want(ask("signer", "list"), `^signer  removed .* removed by \S+: moved on`)
 	ask("signer", "add", "prov/signer.pem", "--name", "web", "--identity", "web*.example.net")
-	want(ask("signer", "list"), `^web +good +Ed25519  added by \S+ +web\*\.example\.net +-`)
+	want(ask("signer", "list"), `^web +good +Ed25519  web\*\.example\.net  - +added by \S+ +[0-9a-f]{64}$`)
 
 	for _, tt := range []struct{ args, status, says string }{
 		{"token show nosuch", "1", `"nosuch" is neither the id of a token`},

@@ -36,7 +36,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 		}
 	}
 
-	out := socket("operator", "add", "anna", "--role", "operator", "--certificate", "--json")
+	out := socket("operator", "add", "anna", "--role", "operator", "--certificate", "-o", "json")
 	// Whoever reads its key is anna; roots are no secret.
 	credential := filepath.Join(dir, "anna.pem")
 	if err := os.Chmod(credential, 0o640); err != nil {
@@ -53,7 +53,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(dir, "anna.pem")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("credential: %v, %v", info, err)
 	}
-	if out := muster(t, dir, append([]string{"operator", "list"}, url...)...); !regexp.MustCompile(`(?m)^anna +operator +\S+ +20\S+Z +added by `).MatchString(out) {
+	if out := muster(t, dir, append([]string{"operator", "list"}, url...)...); !regexp.MustCompile(`(?m)^anna +operator +\S+ +in 29d +\d+s ago +\S+`).MatchString(out) {
 		t.Errorf("list: %s", out)
 	}
 	// A credential that cannot be kept costs nobody the one that they have.

@@ -40,7 +40,7 @@ func TestPauseAndResume(t *testing.T) {
 		t.Errorf("status --check: %v: %s", err, b)
 	}
 	muster(t, dir, append([]string{"status"}, config...)...)
-	if out := muster(t, dir, append([]string{"resume", "--json"}, config...)...); !strings.Contains(out, `"pauses": []`) {
+	if out := muster(t, dir, append([]string{"resume", "-o", "json"}, config...)...); !strings.Contains(out, `"pauses": []`) {
 		t.Errorf("resumed: %s", out)
 	}
 	provisioner.waitFor("alarm cleared")

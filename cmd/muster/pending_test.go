@@ -38,15 +38,15 @@ func TestPendingVerbs(t *testing.T) {
 		} `json:"waiting"`
 	}
 	for len(pending.Waiting) == 0 { // written off the request's way
-		if err := json.Unmarshal([]byte(ask("node", "pending", "--json")), &pending); err != nil {
+		if err := json.Unmarshal([]byte(ask("node", "pending", "-o", "json")), &pending); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want(ask("node", "pending"), `^web1\.example\.net  `+pending.Waiting[0].Key[:16]+`  approval_pending  20\S+Z  1 +127\.0\.0\.1 `)
-	want(ask("node", "pending", "--details"), `Policy says: never seen before`)
+	want(ask("node", "pending"), `^web1\.example\.net  `+pending.Waiting[0].Key[:16]+`  approval_pending  \d+s ago  1 +127\.0\.0\.1 `)
+	want(ask("node", "pending", "-o", "wide"), ` never seen before`)
 	want(ask("node", "pending", "--prefix", "db"), `\A\z`)
 	ask("node", "reject", "web1.example.net", "--why", "who is that")
-	want(ask("node", "pending", "--rejected"), `^web1\.example\.net  [0-9a-f]{16}  20\S+Z  \S+ +who is that$`)
+	want(ask("node", "pending", "--rejected"), `^web1\.example\.net  [0-9a-f]{16}  \d+s ago +\S+ +who is that$`)
 	for _, order := range [][]string{{"node", "approve", "web1.example.net"}, {"node", "forget", "web1.example.net", "--fingerprint", "0123456789abcdef"}} {
 		refuses := command(t, append(order, config...)...)
 		refuses.Dir = dir
@@ -69,14 +69,15 @@ func TestPendingVerbs(t *testing.T) {
 	}
 	cmd := command(t, append([]string{"node", "approve", "--match", "web*.example.net"}, config...)...)
 	cmd.Dir = dir
-	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 || !regexp.MustCompile(`(?ms)^web1\.example\.net .*^muster: approve 1 machine\? No terminal to ask on: say --yes$`).Match(out) {
+	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 || !regexp.MustCompile(`(?ms)^web1\.example\.net .*^muster: approve 1 node: web1\.example\.net\? No terminal to ask on: give --yes$`).Match(out) {
 		t.Errorf("approve by filter without --yes: exit %d:\n%s", cmd.ProcessState.ExitCode(), out)
 	}
-	var approved []struct {
-		Identity, Verdict string
+	var approved struct {
+		Verb string
+		Done int
 	}
-	if err := json.Unmarshal([]byte(ask("node", "approve", "--match", "web*.example.net", "--address", "127.0.0.1", "--yes", "--json", "--why", "rack 4")), &approved); err != nil ||
-		len(approved) != 1 || approved[0].Identity != "web1.example.net" || approved[0].Verdict != "approve" {
+	if err := json.Unmarshal([]byte(ask("node", "approve", "--match", "web*.example.net", "--address", "127.0.0.1", "--yes", "-o", "json", "--why", "rack 4")), &approved); err != nil ||
+		approved.Verb != "approve" || approved.Done != 1 {
 		t.Errorf("approved %+v, %v", approved, err)
 	}
 	agent.stop()
@@ -84,7 +85,7 @@ func TestPendingVerbs(t *testing.T) {
 	provisioner.waitFor("node provisioned")
 
 	ask("allow", "add", "db*.example.net", "--expires", "2h", "--why", "rack 5")
-	want(ask("allow", "list"), `^db\*\.example\.net  good +20\S+Z +\S+ +20\S+Z +\S+ +rack 5$`)
+	want(ask("allow", "list"), `^db\*\.example\.net  good +in \d+m +- +\d+s ago +\S+ +rack 5$`)
 	ask("allow", "remove", "db*.example.net")
 	want(ask("allow", "list"), `\A\z`)
 
@@ -95,18 +96,18 @@ func TestPendingVerbs(t *testing.T) {
 	want(ask("token", "list"), `^[0-9a-f]{32}  used up +0 of 1 left  signer  web3\.example\.net  `)
 
 	for _, tt := range []struct{ args, status, says string }{
-		{"node approve", "2", "no name"},
+		{"node approve", "2", "no nodes: give names"},
 		{"node approve web9.example.net", "1", "no key waits for this name"},
-		{"node approve web9.example.net --all", "2", "give one or the other"},
+		{"node approve web9.example.net --all", "2", "and --all: give one or the other"},
 		{"node approve web9.example.net --prefix web", "2", "give one or the other"},
 		{"node approve web9.example.net --expires 0s", "2", `--expires is "0s", want 1m to 7d`},
 		{"node approve web9.example.net --expires 8d", "2", `--expires is "8d", want 1m to 7d`},
 		{"node approve Web9.example.net", "2", "Web9"},
 		{"node approve web9.example.net --fingerprint abc", "2", "want 8 to 64 lower-case hex digits"},
 		{"node approve --address rack4 --fact x", "2", "NAME=VALUE"},
-		{"node approve --match nobody*.example.net --yes", "0", "no machines that fit are waiting"},
+		{"node approve --match nobody*.example.net --yes", "0", "no nodes match: nothing to do"},
 		{"node reject web9.example.net", "1", "no key waits for this name"},
-		{"node pending --prefix nobody", "0", "no machines that fit are waiting"},
+		{"node pending --prefix nobody", "0", "no pending nodes match"},
 		{"node grant web9.example.net --fingerprint zz --why x", "2", "want 64 lower-case hex digits"},
 		{"node reconfigure web1.example.net --token-file /dev/null", "1", "--token-file: /dev/null: empty"},
 		{"node reconfigure web1.example.net --token-file prov/ca/root.pem", "1", "--token-file: prov/ca/root.pem: PEM, not a token\n"},

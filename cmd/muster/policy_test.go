@@ -33,7 +33,7 @@ func TestPolicyWorkbench(t *testing.T) {
 	// What the batch of this second has is there when the next comes.
 	var report policies.ReplayReport
 	for report.Decisions == 0 {
-		out := muster(t, dir, append([]string{"policy", "replay", "prov/policy", "--json"}, config...)...)
+		out := muster(t, dir, append([]string{"policy", "replay", "prov/policy", "-o", "json"}, config...)...)
 		if err := json.Unmarshal([]byte(out), &report); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -60,10 +60,10 @@ func TestPolicyWorkbench(t *testing.T) {
 	next := "package muster.enroll\n\ndefault allow := false\n\nallow if input.facts.role == \"db\"\n\ndeny contains \"no web here\" if startswith(input.identity, \"web\")\n"
 	write(t, filepath.Join(dir, "next/next.rego"), next)
 	run(1, `^web1\.example\.net +allow +deny +\d+ +no web here$`, "policy", "replay", "next")
-	run(1, `^1 decision about 1 machine replayed: 1 machine would flip$`, "policy", "replay", "next")
+	run(1, `^1 decision about 1 node replayed: 1 node would flip$`, "policy", "replay", "next")
 	run(0, `^ *Verdict: deny$`, "policy", "eval", "next", "--node", "web1.example.net")
 	write(t, filepath.Join(dir, "in.json"), `{"identity":"db1.example.net","facts":{"role":"db"}}`)
-	run(0, `"verdict": "allow"`, "policy", "eval", "next", "--input", "in.json", "--json")
+	run(0, `"verdict": "allow"`, "policy", "eval", "next", "--input", "in.json", "-o", "json")
 	run(1, `no decision about web9\.example\.net is recorded`, "policy", "eval", "next", "--node", "web9.example.net")
 	run(2, `give one of --input and --node`, "policy", "eval", "next")
 	run(2, `--since`, "policy", "replay", "next", "--since", "0h")

@@ -165,9 +165,9 @@ func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
 	for i := range each {
 		want := "removed"
 		if i == 0 {
-			want = "added"
+			want = "viewer"
 		}
-		if !regexp.MustCompile(fmt.Sprintf(`(?m)^op%d .*%s by `, i, want)).MatchString(list) {
+		if !regexp.MustCompile(fmt.Sprintf(`(?m)^op%d +%s `, i, want)).MatchString(list) {
 			t.Errorf("op%d is not %s:\n%s", i, want, list)
 		}
 	}

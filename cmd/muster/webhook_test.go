@@ -95,7 +95,7 @@ func TestWebhook(t *testing.T) {
 	if out := muster(t, dir, append([]string{"webhook", "test", "pager"}, config...)...); !strings.Contains(out, "200 OK") {
 		t.Errorf("test of an endpoint that is back: %s", out)
 	}
-	if out := muster(t, dir, append([]string{"webhook", "list"}, config...)...); !strings.Contains(out, "pager  "+endpoint.URL) {
+	if out := muster(t, dir, append([]string{"webhook", "list"}, config...)...); !strings.Contains(out, "pager    "+endpoint.URL) {
 		t.Errorf("list: %s", out)
 	}
 	b, err := command(t, "webhook", "test", "page", "--config", filepath.Join(dir, "prov/provisioner.yaml")).CombinedOutput()

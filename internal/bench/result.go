@@ -8,7 +8,7 @@ import (
 	"muster/internal/wire"
 )
 
-// A Result is the measurement, also in the form of --json. If both waves were run, enrolled figures are of the wave
+// A Result is the measurement, also in the form of -o json. If both waves were run, enrolled figures are of the wave
 // without confirmations, all other figures of the other one.
 type Result struct {
 	Nodes       int `json:"nodes"`       // started, in the last wave

@@ -15,7 +15,6 @@ type flagText struct{ value, help string }
 var flagTexts = map[string]flagText{
 	// Which installation is asked, and how the answer looks.
 	"config": {"FILE", "Configuration file: provisioner.yaml, or the agent's server.conf."},
-	"json":   {"", "Print JSON for programs."},
 	"login": {
 		"FILE",
 		"With --url: file with an operator's key and certificate, with a token of 'muster operator token', or " +
@@ -76,7 +75,6 @@ var flagTexts = map[string]flagText{
 		"Allow a pattern that covers every name: with it, the holder of any token can enroll any node.",
 	},
 	"concurrency":  {"N", "How many nodes are handled at a time."},
-	"details":      {"", "Show everything that is known of each node."},
 	"dry-run":      {"", "Show what would be done, and do nothing."},
 	"expires":      {"SPAN-OR-TIME", "When the entry ends: a span from now, such as 2h or 7d, or a time."},
 	"force":        {"", "Replace files that exist."},
@@ -115,7 +113,7 @@ var flagTexts = map[string]flagText{
 			"its text.",
 	},
 	"secret-file": {"FILE", "File with the secret of the token, which nodes and provisioner share."},
-	"show-secret": {"", "With --json: show the token's secrets."},
+	"show-secret": {"", "With -o json: show the token's secrets."},
 	"srv":         {"DOMAIN", "Domain whose SRV records name the brokers, in place of --urls."},
 	"token": {
 		"SECRET",

@@ -28,7 +28,7 @@ func (c Config) timeout() time.Duration {
 	return time.Minute + time.Duration(c.Nodes)*50*time.Millisecond
 }
 
-// A Result is the outcome of a demo, also in the form of --json.
+// A Result is the outcome of a demo, also in the form of -o json.
 type Result struct {
 	Nodes          int      `json:"nodes"`            // agents started
 	Provisioned    int      `json:"provisioned"`      // of them: in the fleet with the certificate on their disk

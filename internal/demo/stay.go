@@ -22,7 +22,7 @@ import (
 // MinStay leaves some nodes for each part of a fleet.
 const MinStay = 20
 
-// A Place is a running installation for its operators, also in the form of --json.
+// A Place is a running installation for its operators, also in the form of -o json.
 type Place struct {
 	Dir       string     `json:"dir"`
 	Config    string     `json:"config"` // for --config

@@ -2,7 +2,6 @@ package servercmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +17,8 @@ var ErrUnhealthy = errors.New("not healthy")
 
 type doctorVerb struct {
 	files
-	json bool
-	out  io.Writer
+	output cli.Output
+	out    io.Writer
 }
 
 const doctorHelp = `Checks identity, mode, token, facts, files,
@@ -41,7 +40,7 @@ func AddDoctor(to Parent, all Verbs) {
 	c := to.Command("doctor", "Check what the agent needs, and show what to do.")
 	c.HelpLong(fmt.Sprintf(doctorHelp, called(to, "doctor")))
 	v.add(c)
-	cli.Flag(c, "json").BoolVar(&v.json)
+	v.output.AddFlags(c)
 	all[c.FullCommand()] = v.run
 }
 
@@ -51,8 +50,8 @@ func (v *doctorVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if v.json {
-		err = printJSON(v.out, findings)
+	if v.output.JSON() {
+		err = cli.WriteJSON(v.out, findings)
 	} else {
 		err = printFindings(v.out, findings)
 	}
@@ -79,11 +78,4 @@ func printFindings(w io.Writer, findings []server.Finding) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

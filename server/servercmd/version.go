@@ -12,7 +12,7 @@ import (
 	"muster/server"
 )
 
-// BuildInfo is what `version --json` prints.
+// BuildInfo is what `version -o json` prints.
 type BuildInfo struct {
 	Version      string           `json:"version"`
 	Go           string           `json:"go"`
@@ -22,9 +22,9 @@ type BuildInfo struct {
 }
 
 type versionVerb struct {
-	cfg  server.Config
-	json bool
-	out  io.Writer
+	cfg    server.Config
+	output cli.Output
+	out    io.Writer
 }
 
 const versionHelp = `Shows how the agent on this machine would provision it, as well: it reads the
@@ -32,7 +32,7 @@ token, if there is one, and the configuration. Nothing changes, and no other
 program is asked.
 
   %[1]s
-  %[1]s --token-file provisioning.jwt --json`
+  %[1]s --token-file provisioning.jwt -o json`
 
 // AddVersion adds the verb version, which is also called buildinfo, as in Choria.
 func AddVersion(to Parent, all Verbs) {
@@ -41,7 +41,7 @@ func AddVersion(to Parent, all Verbs) {
 	c.HelpLong(fmt.Sprintf(versionHelp, called(to, "version")))
 	cli.Flag(c, "token-file").StringVar(&v.cfg.TokenFile)
 	cli.Flag(c, "config").Default(server.DefaultConfFile).StringVar(&v.cfg.ConfFile)
-	cli.Flag(c, "json").BoolVar(&v.json)
+	v.output.AddFlags(c)
 	all[c.FullCommand()] = v.run
 }
 
@@ -59,8 +59,8 @@ func (v *versionVerb) run(context.Context) error {
 	if problem != nil {
 		info.Problem = problem.Error()
 	}
-	if v.json {
-		err = printJSON(v.out, info)
+	if v.output.JSON() {
+		err = cli.WriteJSON(v.out, info)
 	} else {
 		err = info.print(v.out)
 	}

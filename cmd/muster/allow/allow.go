@@ -78,28 +78,33 @@ const listHelp = `Lists patterns, expired ones too, with the operator that added
 SOURCE is the list that an entry was imported from.
 
   muster allow list
-  muster allow list --json`
+  muster allow list -o json`
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List the entries.").HelpLong(listHelp)
-	verb.List(c, all, "/v1/allow", func(o *verb.Operator, list []*orders.Allowance) io.WriterTo {
-		if len(list) == 0 {
-			o.Say("the allow-list is empty")
-			return nil
-		}
-		t := cli.NewTable("PATTERN", "STATE", "EXPIRES", "SOURCE", "ADDED", "BY", "WHY")
+	verb.List(c, all, verb.Path[[]*orders.Allowance]("/v1/allow"), func(o *verb.Operator, list []*orders.Allowance) verb.Shown {
 		for _, a := range list {
-			state := "good"
-			if a.Over(time.Now()) {
-				state = "expired"
-			}
-			if orders.AnyName(a.Pattern) && state == "good" {
+			if orders.AnyName(a.Pattern) && !a.Over(time.Now()) {
 				o.Say("warning: %s: %v", a.Pattern, operate.ErrEverything)
 			}
-			t.Add(string(a.Pattern), state, verb.Instant(a.ExpiresAt), verb.OrDash(a.Source), verb.Instant(a.At), a.By, a.Why)
 		}
-		return t
+		return &verb.Rows[*orders.Allowance]{Rows: list, Empty: "the allow-list is empty", Columns: columns}
 	})
+}
+
+var columns = []cli.Column[*orders.Allowance]{
+	{Title: "PATTERN", Value: func(a *orders.Allowance) any { return a.Pattern }},
+	{Title: "STATE", Value: func(a *orders.Allowance) any {
+		if a.Over(time.Now()) {
+			return "expired"
+		}
+		return "good"
+	}},
+	{Title: "EXPIRES", Value: func(a *orders.Allowance) any { return a.ExpiresAt }},
+	{Title: "SOURCE", Value: func(a *orders.Allowance) any { return a.Source }},
+	{Title: "ADDED", Value: func(a *orders.Allowance) any { return a.At }},
+	{Title: "BY", Value: func(a *orders.Allowance) any { return a.By }},
+	{Title: "WHY", Value: func(a *orders.Allowance) any { return a.Why }},
 }
 
 const removeHelp = `Takes an entry off the allow-list, on every provisioner within a second.

@@ -73,7 +73,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	cli.Int(cli.Flag(c, "provisioners").Default("0"), &v.cfg.Provisioners)
 	cli.Flag(c, "cases").BoolVar(&v.cases)
 	cli.Flag(c, "temp-dir").StringVar(&v.cfg.Dir)
-	v.AddJSON(c)
+	v.Output.AddFlags(c)
 	all.Check(c, func() error {
 		v.complete()
 		return v.cfg.Check()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -32,21 +31,24 @@ provisioner. No key is read. The log of the running provisioner says whether a
 previous authority is still needed.
 
   muster ca show
-  muster ca show --json --config prov/provisioner.yaml`
+  muster ca show -o json --config prov/provisioner.yaml`
 
 func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("show", "Show roots, issuing certificates and their ends.").HelpLong(showHelp)
-	verb.Query(c, all, read, func(_ *verb.Operator, certificates []ca.CertificateInfo) io.WriterTo {
-		t := cli.NewTable("", "certificate", "valid until", "sha256")
-		for _, c := range certificates {
-			end := c.NotAfter.UTC().Format(time.DateOnly)
-			if time.Now().After(c.NotAfter) {
-				end += " (expired)"
-			}
-			t.Add(c.Authority, c.What+" "+c.Name, end, c.Fingerprint)
-		}
-		return t
+	verb.List(c, all, read, func(_ *verb.Operator, certificates []ca.CertificateInfo) verb.Shown {
+		return &verb.Rows[ca.CertificateInfo]{Rows: certificates, Columns: columns}
 	})
+}
+
+var columns = []cli.Column[ca.CertificateInfo]{
+	{Title: "CERTIFICATE", Value: func(c ca.CertificateInfo) any { return c.Name }},
+	{Title: "KIND", Value: func(c ca.CertificateInfo) any { return c.What }},
+	{Title: "AUTHORITY", Value: func(c ca.CertificateInfo) any { return c.Authority }},
+	{Title: "EXPIRES", Value: func(c ca.CertificateInfo) any { return c.NotAfter }},
+	{Title: "SHA-256", Value: func(c ca.CertificateInfo) any { return c.Fingerprint }},
+	{Title: "ISSUER", Wide: true, Value: func(c ca.CertificateInfo) any { return c.Issuer }},
+	{Title: "VALID FROM", Wide: true, Value: func(c ca.CertificateInfo) any { return c.NotBefore }},
+	{Title: "KEY ID", Wide: true, Value: func(c ca.CertificateInfo) any { return c.KeyID }},
 }
 
 // read describes the certificates that the configuration names, or those of a provisioner elsewhere.

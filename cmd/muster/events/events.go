@@ -23,14 +23,15 @@ import (
 )
 
 const help = `Prints what has happened in the fleet, the oldest first, a line for each event: when,
-what, which node, and why. docs/reference/events.md has all types. With --json each line is
-the whole event, a CloudEvent.
+what, which node, and why. docs/reference/events.md has all types. With -o jsonl each line is
+the whole event, a CloudEvent; -o json is an array of them.
 
-With --follow it goes on with what happens from then on, until it is interrupted.
+Events of the last hour are shown, or those since --since. With --follow only new events
+are, until an interruption; --since shows events before them.
 
   muster events --since 1d --type node.refused
   muster events --follow --node web1.example.net
-  muster events --since 2026-03-01T02:00:00Z --code denied --json
+  muster events --since 2026-03-01T02:00:00Z --code denied -o json
 
 Exits with 0 if that is done, 1 if it failed, or with --follow once it is interrupted, 2
 if the command line makes no sense.`
@@ -47,29 +48,34 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	f, o := &filter{}, &verb.Operator{}
 	c := app.Command("events", "Show what happens in the fleet.").HelpLong(help)
 	cli.Flag(c, "follow").Short('f').BoolVar(&f.follow)
-	cli.Flag(c, "since").Default("1h").StringVar(&f.since)
+	cli.Flag(c, "since").StringVar(&f.since)
 	cli.Flag(c, "type").StringVar(&f.typ)
 	cli.Parse(cli.Flag(c, "node").HintAction(verb.NodeNames), &f.node, wire.ParseIdentity)
 	cli.Flag(c, "code").StringVar(&f.code)
+	o.Forms = []string{cli.FormTable, cli.FormJSON, cli.FormJSONL}
 	o.AddFlags(c)
 	all.Check(c, o.CheckURL)
 	all.Check(c, func() error { _, err := f.query(time.Now()); return err })
 	all[c.FullCommand()] = func(ctx context.Context) error { return f.run(ctx, o) }
 }
 
-// query returns what is asked for, or all that is wrong with it.
+// query returns the query, or all that is wrong with the flags. Without --since, new events have no Since.
 func (f *filter) query(now time.Time) (events.Query, error) {
 	q := events.Query{Type: f.typ, Code: wire.Code(f.code), Node: f.node, Once: !f.follow}
-	var mistakes []error
 	var err error
-	if q.Since, err = span.ParsePast(f.since, now); q.Since.After(now.Add(span.Day)) { // clocks differ by less
-		err = fmt.Errorf("%s is in the future: want a time in the past; --follow alone shows new events", f.since)
+	switch {
+	case f.since == "" && f.follow:
+	case f.since == "":
+		q.Since = now.Add(-time.Hour)
+	default:
+		if q.Since, err = span.ParsePast(f.since, now); q.Since.After(now.Add(span.Day)) { // clocks differ by less
+			err = fmt.Errorf("%s is in the future: want a time in the past; --follow alone shows new events", f.since)
+		}
 	}
-	mistakes = append(mistakes, verb.Flag("since", err))
 	if f.typ != "" && !strings.HasPrefix(f.typ, "io.") {
 		q.Type = "io.muster." + f.typ
 	}
-	return q, errors.Join(mistakes...)
+	return q, verb.Flag("since", err)
 }
 
 func (f *filter) run(ctx context.Context, o *verb.Operator) error {
@@ -81,20 +87,37 @@ func (f *filter) run(ctx context.Context, o *verb.Operator) error {
 	if err != nil {
 		return err
 	}
-	none := true
-	err = client.Events(ctx, q, func(e *events.Stored, line []byte) error {
-		none = false
-		if o.JSON() {
-			_, err := os.Stdout.Write(append(bytes.Clone(line), '\n'))
+	if q.Since.IsZero() {
+		if q.Since, err = client.Clock(ctx); err != nil {
 			return err
 		}
-		return write(os.Stdout, e)
-	})
-	if err == nil && f.follow && ctx.Err() == nil {
-		return errors.New("the provisioner has ended the stream, as when it is stopped: run this again once it serves, or with --url at another")
 	}
-	if err == nil && none {
-		o.Say("no such event since %s", verb.Instant(q.Since))
+	shown := 0
+	err = client.Events(ctx, q, func(e *events.Stored, line []byte) (err error) {
+		shown++
+		switch {
+		case o.ForPeople():
+			err = write(os.Stdout, e)
+		case !o.JSON():
+			_, err = fmt.Printf("%s\n", line)
+		case shown == 1:
+			_, err = fmt.Printf("[\n%s", line)
+		default:
+			_, err = fmt.Printf(",\n%s", line)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+	case o.JSON() && shown == 0:
+		_, err = fmt.Println("[]")
+	case o.JSON():
+		_, err = fmt.Println("\n]")
+	case !f.follow && shown == 0:
+		o.Say("no such events since %s", verb.Instant(q.Since))
+	}
+	if err == nil && f.follow && ctx.Err() == nil {
+		return errors.New("the provisioner has ended the stream, perhaps because it stops: run this again, or ask another one with --url")
 	}
 	return err
 }

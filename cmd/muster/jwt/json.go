@@ -6,7 +6,7 @@ import (
 	"muster/jwt"
 )
 
-// tokenJSON is what `muster jwt view --json` prints.
+// tokenJSON is what `muster jwt view -o json` prints.
 type tokenJSON struct {
 	File string `json:"file"`
 

@@ -32,7 +32,7 @@ const help = `    %[1]s FILE [KEY]           view, verified if there is a public
   %[1]s provisioning.jwt signer.pem
 
 FILE is viewed if it exists and no flag of signing is given. The verbs sign and
-view say it outright. Flags may stand anywhere. --json and --show-secret are for view,
+view say it outright. Flags may stand anywhere. --output and --show-secret are for view,
 all other flags for sign; each verb refuses the flags of the other.
 
 A file whose name is a verb (sign, provisioning, prov, p, view, show, v or s) is

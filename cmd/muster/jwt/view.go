@@ -25,24 +25,27 @@ const viewHelp = `Prints what a token says, without its secrets. With a key, one
 is not good now, is not printed at all.
 
   %[1]s view provisioning.jwt
-  %[1]s view provisioning.jwt signer.pem --json
+  %[1]s view provisioning.jwt signer.pem -o json
 
 Exits with 0 if the token is printed, and good where a key is given, 1 if not, 2 if the
 command line makes no sense.`
 
 // viewFlags are the flags of view.
-type viewFlags struct{ json, showSecret bool }
+type viewFlags struct {
+	form       string
+	showSecret bool
+}
 
 func (v *command) addViewFlags(c *kingpin.CmdClause) {
-	v.flag(c, "view", "json").BoolVar(&v.view.json)
+	cli.Enum(v.flag(c, "view", "output").Short('o').Default(cli.FormTable), &v.view.form, cli.FormTable, cli.FormJSON)
 	v.flag(c, "view", "show-secret").BoolVar(&v.view.showSecret)
 }
 
 // checkView returns what is wrong with the command line of view.
 func (v *command) checkView() error {
 	err := v.refuse("view")
-	if v.view.showSecret && !v.view.json {
-		err = errors.Join(err, errors.New("--show-secret works with --json only"))
+	if v.view.showSecret && v.view.form != cli.FormJSON {
+		err = errors.Join(err, errors.New("--show-secret works with -o json only"))
 	}
 	return err
 }
@@ -78,8 +81,8 @@ func (v *command) runView(context.Context) error {
 			return err
 		}
 	}
-	if v.view.json {
-		return verb.WriteJSON(os.Stdout, t.json(v.view.showSecret))
+	if v.view.form == cli.FormJSON {
+		return cli.WriteJSON(os.Stdout, t.json(v.view.showSecret))
 	}
 	return t.print()
 }

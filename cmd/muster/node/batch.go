@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"sync/atomic"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -18,108 +20,100 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-// A batch says how a verb goes over many machines.
+// A batch handles many nodes at a time.
 type batch struct {
-	size        int
+	concurrency int
 	maxFailures int
 }
 
 func (b *batch) addFlags(c *kingpin.CmdClause) {
-	cli.IntIn(cli.Flag(c, "concurrency").Default("50"), &b.size, 1, 1000)
+	cli.IntIn(cli.Flag(c, "concurrency").Default("50"), &b.concurrency, 1, 1000)
 	cli.IntIn(cli.Flag(c, "max-failures").Default("10"), &b.maxFailures, 0, math.MaxInt)
 }
 
-// A result says what has become of the machines.
+// A result is the outcome of an order.
 type result struct {
-	ID     string          `json:"id"` // of the commands
+	ID     string          `json:"id"` // of commands, in events
 	Verb   string          `json:"verb"`
-	Chosen int             `json:"chosen"` // machines that were to be done
+	Chosen int             `json:"chosen"` // nodes that the order was for
 	Done   int             `json:"done"`
 	Failed []failure       `json:"failed,omitempty"`
-	Alone  []failure       `json:"left_alone,omitempty"` // no longer what they were chosen for
-	Left   []wire.Identity `json:"left,omitempty"`       // the verb was stopped before they were done
+	Alone  []failure       `json:"left_alone,omitempty"` // nodes that have changed since they were chosen
+	Left   []wire.Identity `json:"left,omitempty"`       // nodes that were not tried
+
+	cause error // of those that were not tried, if it is known
 }
 
-// A failure is a machine for which it was not done, and why.
+// A failure is a node for which an order failed, with the cause.
 type failure struct {
 	Node  wire.Identity `json:"node"`
 	Cause string        `json:"cause"`
 }
 
-// errLeft is the outcome of a machine that the batch did not come to.
-var errLeft = errors.New("not tried")
-
-// run calls one for each of so many machines and returns the outcomes: as many at once as the batch has, the next as soon as one
-// is done. A machine whose request was interrupted is left.
-func (b *batch) run(ctx context.Context, name string, nodes int, one func(context.Context, int) error) []error {
-	bar := cli.NewProgress(os.Stderr, name, "nodes", nodes)
+// run calls one for each node, and counts the outcomes in r. It stops once more nodes than maxFailures have failed, ctx
+// is done, or no provisioner answers. A node whose request was interrupted counts as not tried.
+func (b *batch) run(ctx context.Context, r *result, nodes []wire.Identity, one func(context.Context, int) error) {
+	bar := cli.NewProgress(os.Stderr, r.Verb, "nodes", len(nodes))
 	defer bar.Done()
-	outcomes := make([]error, nodes)
-	for i := range outcomes {
-		outcomes[i] = errLeft
-	}
-	var failed atomic.Int64
-	stopped := func() bool { return ctx.Err() != nil || failed.Load() > int64(b.maxFailures) }
+	var mu sync.Mutex // guards r
+	var stopped bool
 	var g errgroup.Group
-	g.SetLimit(b.size)
-	for i := range nodes {
+	g.SetLimit(b.concurrency)
+	for i, node := range nodes {
 		g.Go(func() error {
-			if stopped() {
+			mu.Lock()
+			skip := stopped || ctx.Err() != nil
+			mu.Unlock()
+			var err error
+			if !skip {
+				err = one(ctx, i)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			var problem *httpapi.Problem
+			switch {
+			case errors.Is(err, httpapi.ErrNotServing):
+				stopped, r.cause = true, err
+				fallthrough
+			case skip, err != nil && ctx.Err() != nil:
+				r.Left = append(r.Left, node)
 				return nil
+			case err == nil:
+				r.Done++
+			case errors.As(err, &problem) && problem.LeftAlone:
+				r.Alone = append(r.Alone, failure{node, err.Error()})
+			default:
+				r.Failed = append(r.Failed, failure{node, err.Error()})
+				stopped = stopped || len(r.Failed) > b.maxFailures
 			}
-			err := one(ctx, i)
-			if err != nil && ctx.Err() != nil {
-				return nil
-			}
-			if err != nil && !leftAlone(err) {
-				failed.Add(1)
-			}
-			outcomes[i] = err
 			bar.Add(1)
 			return nil
 		})
 	}
-	_ = g.Wait() // errors are in the outcomes
-	return outcomes
+	_ = g.Wait() // errors are in r
+	byName := func(a, b failure) int { return strings.Compare(string(a.Node), string(b.Node)) }
+	slices.SortFunc(r.Failed, byName)
+	slices.SortFunc(r.Alone, byName)
+	slices.Sort(r.Left)
 }
 
-// leftAlone reports an order that was refused because the machine is no longer what it was chosen for.
-func leftAlone(err error) bool {
-	var problem *httpapi.Problem
-	return errors.As(err, &problem) && problem.LeftAlone
-}
-
-// count takes the outcome of each machine in.
-func (r *result) count(nodes []wire.Identity, outcomes []error) {
-	for i, err := range outcomes {
-		switch {
-		case err == nil:
-			r.Done++
-		case errors.Is(err, errLeft):
-			r.Left = append(r.Left, nodes[i])
-		case leftAlone(err):
-			r.Alone = append(r.Alone, failure{nodes[i], err.Error()})
-		default:
-			r.Failed = append(r.Failed, failure{nodes[i], err.Error()})
-		}
-	}
-}
-
-// err says how many machines are not done, or nil. Of one that was to be done alone it has the cause.
+// err says how many nodes are not done, or nil. Of an order for one node it has the cause.
 func (r *result) err() error {
-	var errs []error
-	switch failed := verb.Counted(len(r.Failed), "machine failed", "machines failed"); {
+	errs := []error{r.cause}
+	switch {
 	case r.Chosen == 1 && len(r.Failed) == 1:
 		return fmt.Errorf("%s: %s", r.Failed[0].Node, r.Failed[0].Cause)
-	case len(r.Failed) > 0 && len(r.Left) > 0:
-		errs = append(errs, fmt.Errorf("%s and %s", failed, verb.Counted(len(r.Left), "is left", "are left")))
-	case len(r.Failed) > 0:
-		errs = append(errs, errors.New(failed))
-	case len(r.Left) > 0:
-		errs = append(errs, errors.New(verb.Counted(len(r.Left), "machine is left", "machines are left")))
+	case r.Chosen == 1 && r.cause != nil:
+		return r.cause
 	}
-	if len(r.Alone) > 0 {
-		errs = append(errs, fmt.Errorf("%s left alone", verb.Machines(len(r.Alone))))
+	if n := len(r.Failed); n > 0 {
+		errs = append(errs, fmt.Errorf("%s failed", verb.Nodes(n)))
+	}
+	if n := len(r.Alone); n > 0 {
+		errs = append(errs, fmt.Errorf("%s not changed: no longer as when chosen", verb.Counted(n, "node was", "nodes were")))
+	}
+	if n := len(r.Left); n > 0 {
+		errs = append(errs, fmt.Errorf("%s not tried: run this again", verb.Counted(n, "node was", "nodes were")))
 	}
 	return errors.Join(errs...)
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -19,8 +20,9 @@ func TestBatchStopsAfterMaxFailures(t *testing.T) {
 		nodes = append(nodes, wire.Identity(name))
 	}
 	var told []wire.Identity
-	b := batch{size: 1, maxFailures: 0}
-	outcomes := b.run(t.Context(), "restart", len(nodes), func(_ context.Context, i int) error {
+	b := batch{concurrency: 1}
+	r := &result{Chosen: len(nodes)}
+	b.run(t.Context(), r, nodes, func(_ context.Context, i int) error {
 		id := nodes[i]
 		told = append(told, id)
 		switch id {
@@ -31,24 +33,40 @@ func TestBatchStopsAfterMaxFailures(t *testing.T) {
 		}
 		return nil
 	})
-	r := &result{Chosen: len(nodes)}
-	r.count(nodes, outcomes)
 	if !slices.Equal(told, nodes[:4]) || !slices.Equal(r.Left, nodes[4:]) || r.Done != 2 || len(r.Failed) != 1 || r.Failed[0].Node != "d" || len(r.Alone) != 1 || r.Alone[0].Node != "b" {
 		t.Errorf("told %v: %+v", told, r)
 	}
 }
 
-func TestMissingMachinesAreCounted(t *testing.T) {
+// TestBatchStopsWithoutAProvisioner wants it said once, and all other nodes to be left for another try.
+func TestBatchStopsWithoutAProvisioner(t *testing.T) {
+	t.Parallel()
+	nodes := []wire.Identity{"a", "b", "c"}
+	r := &result{Chosen: len(nodes)}
+	b := batch{concurrency: 1, maxFailures: 10}
+	b.run(t.Context(), r, nodes, func(_ context.Context, i int) error {
+		if i == 1 {
+			return fmt.Errorf("%w at x", httpapi.ErrNotServing)
+		}
+		return nil
+	})
+	want := "no provisioner answers at x\n2 nodes were not tried: run this again"
+	if err := r.err(); r.Done != 1 || err == nil || err.Error() != want {
+		t.Errorf("%d done, %v; want 1 and %q", r.Done, err, want)
+	}
+}
+
+func TestResultCountsNodesThatAreNotDone(t *testing.T) {
 	t.Parallel()
 	failed := []failure{{"web1", "away"}, {"web2", "away"}}
 	rest := make([]wire.Identity, 20)
 	for want, r := range map[string]*result{
-		"web1: away":                              {Chosen: 1, Failed: failed[:1]},
-		"1 machine failed":                        {Chosen: 2, Failed: failed[:1]},
-		"2 machines failed and 1 is left":         {Failed: failed, Left: rest[:1]},
-		"1 machine failed and 20 are left":        {Failed: failed[:1], Left: rest},
-		"1 machine is left":                       {Left: rest[:1]},
-		"1 machine failed\n2 machines left alone": {Failed: failed[:1], Alone: failed},
+		"web1: away":    {Chosen: 1, Failed: failed[:1]},
+		"1 node failed": {Chosen: 2, Failed: failed[:1]},
+		"2 nodes failed\n1 node was not tried: run this again":              {Failed: failed, Left: rest[:1]},
+		"1 node failed\n20 nodes were not tried: run this again":            {Failed: failed[:1], Left: rest},
+		"1 node was not tried: run this again":                              {Left: rest[:1]},
+		"1 node failed\n2 nodes were not changed: no longer as when chosen": {Failed: failed[:1], Alone: failed},
 	} {
 		if got := r.err(); got == nil || got.Error() != want {
 			t.Errorf("it says %q, want %q", got, want)

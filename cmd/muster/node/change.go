@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
@@ -48,23 +46,23 @@ func addChanges(parent *kingpin.CmdClause, all cli.Verbs) {
 
 // addChange adds a verb that needs no more than a name.
 func addChange(c *kingpin.CmdClause, all cli.Verbs, done string) {
-	v := &order{verb: c.Model().Name}
-	v.minUnseen = time.Hour // twice what machines are silent for, if their alive_interval is not longer
+	// Twice the default alive_interval: a node that runs is not chosen by --unseen.
+	v := &order{verb: c.Model().Name, selection: &filter{minUnseen: time.Hour}}
 	v.addFlags(c, all)
 	all[c.FullCommand()] = func(ctx context.Context) error {
-		return v.run(ctx, func(ctx context.Context, w *targets, id wire.Identity) error {
-			change := httpapi.Change{Why: v.Why, SeenBefore: w.SeenBefore, Seen: w.Seen[id]}
+		return v.run(ctx, func(ctx context.Context, w *targets, t target) error {
+			change := httpapi.Change{Why: v.Why, SeenBefore: w.SeenBefore, Seen: t.Seen}
 			if v.verb == "revoke" { // a renewal since does not save a node from it
 				change.Revision = 0
 			}
-			return verb.Send(ctx, &v.Operator, pathOf(id, "/"+v.verb), change)
+			return verb.Send(ctx, &v.Operator, pathOf(t.Node, "/"+v.verb), change)
 		}, func() string { return done })
 	}
 }
 
 const grantHelp = `Lets another key take the name over, once: for a machine that was reinstalled and
 has lost its key. With --fingerprint only the key with this hash may; 'muster node
-pending --details' prints it while the machine waits. The machine that has the name now is
+pending -o wide' prints it while the machine waits. The machine that has the name now is
 out as soon as the new one has confirmed.
 
   muster node grant web1.example.net --why 'reinstalled, ticket 17'
@@ -79,28 +77,28 @@ type grant struct {
 }
 
 func addGrant(parent *kingpin.CmdClause, all cli.Verbs) {
-	v := &grant{order: order{verb: "grant"}}
+	v := &grant{order: order{verb: "grant", selection: &filter{}}}
 	c := parent.Command("grant", "Let another key take a name over, once.").HelpLong(grantHelp + orderHelp)
 	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, cli.Checked(trust.CheckKeyHash))
 	cli.Until(cli.Flag(c, "expires").Default("1h"), &v.ttl, time.Minute, operate.MaxGrantTTL)
 	v.addFlags(c, all)
-	all.Check(c, v.checkKey)
+	all.Check(c, func() error { return v.checkKey(v.key) })
 	all[c.FullCommand()] = v.run
 }
 
-// checkKey reports a key that is for several machines.
-func (v *grant) checkKey() error {
-	if v.key == "" || len(slices.Compact(slices.Sorted(slices.Values(v.names)))) == 1 {
+// checkKey reports a key that is for several nodes.
+func (v *order) checkKey(key string) error {
+	if key == "" || len(v.names) == 1 && len(v.given) == 1 {
 		return nil
 	}
-	return errors.New("--fingerprint is one machine's: name that")
+	return errors.New("--fingerprint is for one node: give one name")
 }
 
 func (v *grant) run(ctx context.Context) error {
 	var until atomic.Pointer[time.Time]
-	return v.order.run(ctx, func(ctx context.Context, w *targets, id wire.Identity) error {
-		g, err := verb.Post[orders.Grant](ctx, &v.Operator, pathOf(id, "/grant"), httpapi.NewGrant{
-			Seen:    w.Seen[id],
+	return v.order.run(ctx, func(ctx context.Context, w *targets, t target) error {
+		g, err := verb.Post[orders.Grant](ctx, &v.Operator, pathOf(t.Node, "/grant"), httpapi.NewGrant{
+			Seen:    t.Seen,
 			ID:      w.ID,
 			KeyHash: httpapi.Limit(v.key),
 			TTL:     v.ttl,
@@ -111,9 +109,9 @@ func (v *grant) run(ctx context.Context) error {
 		}
 		return err
 	}, func() string {
-		by := "next machine that asks for the name with a key of its own"
+		by := "next node that requests the name with a key of its own"
 		if v.key != "" {
-			by = "machine with the key " + verb.Short(v.key)
+			by = "node with the key " + verb.Short(v.key)
 		}
 		return fmt.Sprintf("may be taken over by the %s, until %s", by, verb.Instant(*until.Load()))
 	})

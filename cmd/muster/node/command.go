@@ -64,7 +64,7 @@ confirms it. It gets no new certificate, unless it is time for one.
 }
 
 func addCommand(parent *kingpin.CmdClause, all cli.Verbs, name wire.Verb, help, long, does, after string) {
-	v := &command{order: order{verb: string(name)}, does: does, after: after}
+	v := &command{order: order{verb: string(name), selection: &filter{}}, does: does, after: after}
 	c := parent.Command(v.verb, help).HelpLong(long + fmt.Sprintf(commandHelp, after) + orderHelp)
 	cli.Flag(c, "wait").BoolVar(&v.wait)
 	cli.Duration(cli.Flag(c, "timeout").Default("2m").IsSetByUser(&v.waitForSet), &v.waitFor, time.Second, span.Year)
@@ -88,8 +88,8 @@ func (v *command) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	send := func(ctx context.Context, w *targets, id wire.Identity) error {
-		return send(ctx, client, pathOf(id, "/"+v.verb), httpapi.NodeCommand{ID: w.ID, Token: token, Why: v.Why})
+	send := func(ctx context.Context, w *targets, t target) error {
+		return send(ctx, client, pathOf(t.Node, "/"+v.verb), httpapi.NodeCommand{ID: w.ID, Token: token, Why: v.Why})
 	}
 	if !v.wait || v.dryRun {
 		return v.order.run(ctx, send, func() string { return v.does })
@@ -99,8 +99,8 @@ func (v *command) run(ctx context.Context) error {
 		return err
 	}
 	defer watch.stop()
-	return v.order.run(ctx, func(ctx context.Context, w *targets, id wire.Identity) error {
-		return watch.await(ctx, id, w.ID, v.waitFor, func() error { return send(ctx, w, id) })
+	return v.order.run(ctx, func(ctx context.Context, w *targets, t target) error {
+		return watch.await(ctx, t.Node, w.ID, v.waitFor, func() error { return send(ctx, w, t) })
 	}, func() string { return v.after })
 }
 

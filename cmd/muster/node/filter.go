@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,14 +12,18 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/span"
+	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 )
 
-// filter is which nodes a verb is about, as flags.
+// filter selects nodes with a record, by flags.
 type filter struct {
 	fleet.Filter
+
+	minUnseen time.Duration // the shortest span of --unseen; 0 is any
+
 	states                []string
 	expiresBefore, unseen string
 }
@@ -31,7 +36,7 @@ func (f *filter) addFlags(c *kingpin.CmdClause) {
 	cli.Flag(c, "policy").StringVar(&f.Policy)
 }
 
-// addNameFlags adds the flags that select machines on record and machines that wait alike.
+// addNameFlags adds the flags that select nodes with a record and pending nodes alike.
 func addNameFlags(c *kingpin.CmdClause, f *fleet.Filter) {
 	cli.Flag(c, "site").StringVar((*string)(&f.Site))
 	cli.Flag(c, "prefix").StringVar(&f.Prefix)
@@ -62,6 +67,42 @@ func (f *filter) query(q fleet.Query, now time.Time) (fleet.Query, error) {
 		}
 	}
 	return q, errors.Join(verb.Flag("expires-before", expires), verb.Flag("unseen", unseen), verb.Flags(q.Check()))
+}
+
+// hints implements [selection].
+func (f *filter) hints() []string { return verb.NodeNames() }
+
+// check implements [selection].
+func (f *filter) check() error {
+	q, err := f.query(fleet.Query{}, time.Now())
+	if before := q.SeenBefore; err == nil && !before.IsZero() && time.Since(before) < f.minUnseen {
+		err = fmt.Errorf("--unseen: %s is less than %s ago, and running nodes report every half hour only: want 1h or more (m is minutes, M months)",
+			verb.Instant(before), span.Format(f.minUnseen))
+	}
+	return err
+}
+
+// choose implements [selection]. Nodes that are revoked or retired are chosen by --state only.
+func (f *filter) choose(ctx context.Context, o *verb.Operator, pattern wire.Pattern, w *targets) error {
+	q, err := f.query(fleet.Query{Limit: fleet.MaxLimit}, time.Now())
+	if err != nil {
+		return err
+	}
+	if len(q.States) == 0 {
+		q.States = live
+	}
+	q.Match = cmp.Or(q.Match, pattern)
+	w.SeenBefore = q.SeenBefore
+	return pages(ctx, o, q, func(p *fleet.Page) int {
+		for i := range p.Nodes {
+			n := &p.Nodes[i]
+			if pattern == "" || pattern.Match(n.Identity) {
+				seen := provisioner.Seen{Revision: n.Revision, OwnedSince: n.OwnedSince}
+				w.Targets = append(w.Targets, target{Node: n.Identity, State: n.State, Seen: seen})
+			}
+		}
+		return fleet.MaxLimit
+	})
 }
 
 // pages asks for page after page and calls each for them, until it wants no more.

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"strings"
 	"time"
@@ -24,12 +23,12 @@ Times are an instant such as 2027-01-31T12:00:00Z or a span: --expires-before 7d
 
   muster node list --state enrolled        # let in, and has not confirmed it
   muster node list --expires-before 3d --sort expires
-  muster node list --match 'web*.example.net' --site ams1 --json
+  muster node list --match 'web*.example.net' --site ams1 -o json
   muster node list --fact os.name=Debian --fact 'role=db*'
   muster node list --unseen 30d --limit 0  # every one of them
 
 Facts are the machine's own word, as of when it last enrolled, renewed or was
-reconfigured. Those that are kept are named in fleet.facts of provisioner.yaml; --json
+reconfigured. Those that are kept are named in fleet.facts of provisioner.yaml; -o json
 has them. NAME= is for machines that have not said NAME.`
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
@@ -45,7 +44,7 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 		return f.query(fleet.Query{Sort: fleet.Order(sort), Cursor: cursor}, time.Now())
 	}
 	all.Check(c, func() error { _, err := query(); return err })
-	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*fleet.Page, error) {
+	verb.List(c, all, func(ctx context.Context, o *verb.Operator) (*fleet.Page, error) {
 		q, err := query()
 		if err != nil {
 			return nil, err
@@ -66,22 +65,31 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	}, showList)
 }
 
-func showList(o *verb.Operator, p *fleet.Page) io.WriterTo {
-	if p.Total == 0 {
-		o.Say("no machine fits")
-		return nil
-	}
-	t := cli.NewTable("NODE", "STATE", "SITE", "EXPIRES", "LAST HEARD OF", "CHANGED", "TOKEN ID")
-	for i := range p.Nodes {
-		n := &p.Nodes[i]
-		t.Add(string(n.Identity), stateOf(n), verb.OrDash(n.Site), verb.Instant(n.Expires), verb.Instant(n.Seen), verb.Instant(n.Changed.Truncate(time.Second)), verb.OrDash(n.Token))
-	}
+func showList(o *verb.Operator, p *fleet.Page) verb.Shown {
 	more := ""
 	if p.Next != "" {
 		more = fmt.Sprintf("; %d are listed, --limit 0 lists all", len(p.Nodes))
 	}
-	o.After("%s: %s%s", verb.Machines(p.Total), countedStates(p.States), more)
-	return t
+	o.After("%s: %s%s", verb.Nodes(p.Total), countedStates(p.States), more)
+	return &verb.Rows[fleet.Node]{Rows: p.Nodes, Empty: "no nodes match", Columns: columns}
+}
+
+var columns = []cli.Column[fleet.Node]{
+	{Title: "NODE", Value: func(n fleet.Node) any { return n.Identity }},
+	{Title: "STATE", Value: func(n fleet.Node) any { return stateOf(&n) }},
+	{Title: "SITE", Value: func(n fleet.Node) any { return n.Site }},
+	{Title: "EXPIRES", Value: func(n fleet.Node) any { return n.Expires }},
+	{Title: "LAST SEEN", Value: func(n fleet.Node) any { return n.Seen }},
+	{Title: "CHANGED", Value: func(n fleet.Node) any { return n.Changed }},
+	{Title: "TOKEN ID", Wide: true, Value: func(n fleet.Node) any { return n.Token }},
+	{Title: "POLICY", Wide: true, Value: func(n fleet.Node) any { return verb.Short(n.Policy) }},
+	{Title: "FACTS", Wide: true, Value: func(n fleet.Node) any {
+		var facts []string
+		for _, f := range n.Facts {
+			facts = append(facts, f.Name+"="+f.Value)
+		}
+		return facts
+	}},
 }
 
 // countedStates says how many nodes there are in each state.

@@ -32,7 +32,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 const questionHelp = `
 
   muster node %[1]s web1.example.net
-  muster node %[1]s web1.example.net --json
+  muster node %[1]s web1.example.net -o json
 
 Exits with 0 if there is an answer, 1 if nothing is known of this name or it could not
 be asked, 2 if the command line makes no sense.`

@@ -15,43 +15,53 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/provisioner"
-	"muster/provisioner/fleet"
 )
 
-// An order is a verb for one machine or many: named, or chosen from the fleet by a filter.
+// An order is a verb for one node or many: named, or chosen from a list of the provisioner's.
 type order struct {
 	verb.Operator
-	filter
+	selection
 	batch
-	verb      string        // as after "muster node"
-	minUnseen time.Duration // the shortest span of --unseen
+	verb string // as after "muster node"
 
-	names       []string
+	given       []string // names and patterns
+	names       []wire.Identity
+	patterns    []wire.Pattern
 	all         bool
 	dryRun, yes bool
 }
 
+// A selection is the flags that choose nodes from a list of the provisioner's.
+type selection interface {
+	addFlags(*kingpin.CmdClause)
+	empty() bool
+	hints() []string // names, for completion
+
+	// check reports what is wrong with the flags.
+	check() error
+
+	// choose adds to w the nodes that fit the flags, and the pattern if there is one.
+	choose(ctx context.Context, o *verb.Operator, pattern wire.Pattern, w *targets) error
+}
+
 const orderHelp = `
 
-The machines are named here, or chosen from the fleet with --all and filters as of
-'muster node list'. It shows first how many machines it is about, and asks unless --yes;
---dry-run shows all of them and does nothing. Which machines they are is settled then:
-one that is not any more what it was chosen for is left alone, and named. --concurrency are in
-hand at once, and the verb stops once more than --max-failures have failed. An order that
-was interrupted can be given again: what is ordered twice is done twice, and --json names
-the machines that are left.
+Nodes are given by name, by a pattern such as 'web*.example.net', or with --all and
+filters. Unless one node is named, the verb shows the nodes and asks first; --yes answers,
+--dry-run only shows. A node that changes before its turn is not changed, and is reported.
+The verb handles --concurrency nodes at a time, and stops after --max-failures. It can be
+run again after an interruption; -o json names the nodes that were not tried.
 
-Exits with 0 if all machines are done, 1 if one has failed, is left or left alone, or
-the answer was no, 2 if the command line makes no sense.`
+Exits with 0 if all nodes are done, 1 if not, or if the answer was no, 2 if the command
+line makes no sense.`
 
-// addFlags adds the arguments and flags, with what is checked of them.
+// addFlags adds the arguments and flags, with their checks.
 func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
-	c.Arg("nodes", "Names of nodes.").HintAction(verb.NodeNames).StringsVar(&v.names)
+	c.Arg("nodes", "Names of nodes, or patterns of names.").HintAction(v.selection.hints).StringsVar(&v.given)
 	cli.Flag(c, "all").BoolVar(&v.all)
-	v.filter.addFlags(c)
+	v.selection.addFlags(c)
 	v.batch.addFlags(c)
 	cli.Flag(c, "dry-run").BoolVar(&v.dryRun)
 	cli.Flag(c, "yes").BoolVar(&v.yes)
@@ -59,76 +69,118 @@ func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
 	all.Check(c, v.check)
 }
 
-// filtered reports whether the machines are chosen from the fleet.
-func (v *order) filtered() bool { return v.all || !v.empty() }
-
 // check reports all that is wrong with the command line.
 func (v *order) check() error {
-	var choice error
+	v.names, v.patterns = nil, nil
+	var errs []error
+	for _, text := range v.given {
+		if strings.ContainsAny(text, "*?") {
+			p, err := wire.ParsePattern(text)
+			v.patterns, errs = append(v.patterns, p), append(errs, err)
+			continue
+		}
+		id, err := wire.ParseIdentity(text)
+		if errs = append(errs, err); !slices.Contains(v.names, id) {
+			v.names = append(v.names, id)
+		}
+	}
 	switch {
-	case len(v.names) == 0 && !v.filtered():
-		choice = errors.New("name machines, or choose them with --all, --state, --site, --prefix, --match, --fact, --unseen and the like")
-	case len(v.names) > 0 && v.filtered():
-		choice = errors.New("names, and --all or a filter: only one of them can be")
+	case len(v.given) == 0 && !v.all && v.empty():
+		errs = append(errs, errors.New("no nodes: give names or patterns, --all, or a filter such as --site or --match"))
+	case len(v.given) > 0 && v.all:
+		errs = append(errs, errors.New("names or patterns, and --all: give one or the other"))
+	case len(v.names) > 0 && !v.empty():
+		errs = append(errs, errors.New("names, and a filter: give one or the other"))
 	}
-	_, unnamed := identities(v.names)
-	q, err := v.query(fleet.Query{}, time.Now())
-	if before := q.SeenBefore; err == nil && !before.IsZero() && time.Since(before) < v.minUnseen {
-		err = fmt.Errorf("--unseen: %s is less than %s ago: machines that run say so every half hour only, and would fit; want 1h or more (m is minutes, M months)", verb.Instant(before), span.Format(v.minUnseen))
-	}
-	return errors.Join(choice, unnamed, err)
+	return errors.Join(append(errs, v.selection.check())...)
 }
 
-// targets are the machines of an order.
+// A target is a node of an order.
+type target struct {
+	Node  wire.Identity
+	State provisioner.State // as the list showed it; "" if it was named, or is pending
+	Seen  provisioner.Seen  // as the list showed it; zero if it was named
+	Key   string            // fingerprint of a pending node's key that the list showed
+}
+
+// targets are the nodes of an order.
 type targets struct {
-	ID    string // of the commands
-	Nodes []wire.Identity
+	ID      string // of commands
+	Targets []target
 
-	// SeenBefore is since when a node that was chosen by --unseen had not been heard of.
-	SeenBefore time.Time
-
-	// Seen is what the list showed of the nodes that a filter chose; nil if names were given.
-	Seen map[wire.Identity]provisioner.Seen
-
-	counts map[provisioner.State]int // of the nodes, if a filter chose them
+	SeenBefore time.Time // of --unseen
+	table      cli.Parts // shows them before the question; nil if their names do
 }
 
-// text says how many machines there are, by state, and the first names.
+// unique removes nodes that were chosen twice, and sorts the rest by name.
+func (w *targets) unique() {
+	slices.SortStableFunc(w.Targets, func(a, b target) int { return strings.Compare(string(a.Node), string(b.Node)) })
+	w.Targets = slices.CompactFunc(w.Targets, func(a, b target) bool { return a.Node == b.Node && (a.Key == b.Key || a.Key == "") })
+}
+
+// states counts the nodes by state, as far as it is known.
+func (w *targets) states() map[provisioner.State]int {
+	counts := map[provisioner.State]int{}
+	for i := range w.Targets {
+		if s := w.Targets[i].State; s != "" {
+			counts[s]++
+		}
+	}
+	return counts
+}
+
+// nodes returns the names.
+func (w *targets) nodes() []wire.Identity {
+	ids := make([]wire.Identity, len(w.Targets))
+	for i := range w.Targets {
+		ids[i] = w.Targets[i].Node
+	}
+	return ids
+}
+
+// text says how many nodes there are, by state, and the first names.
 func (w *targets) text() string {
 	const shown = 10
-	list := verb.Joined(w.Nodes[:min(shown, len(w.Nodes))])
-	if more := len(w.Nodes) - shown; more > 0 {
-		list += fmt.Sprintf(", and %d more", more)
+	ids, text := w.nodes(), verb.Nodes(len(w.Targets))
+	if states := countedStates(w.states()); states != "" {
+		text += " (" + states + ")"
 	}
-	states := ""
-	if len(w.counts) > 0 {
-		states = " (" + countedStates(w.counts) + ")"
+	text += ": " + verb.Joined(ids[:min(shown, len(ids))])
+	if more := len(ids) - shown; more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
 	}
-	return fmt.Sprintf("%s%s: %s", verb.Machines(len(w.Nodes)), states, list)
+	return text
 }
 
-// run calls one for each of the machines, if the operator agrees, and says what came of it: done is what
-// each machine is then.
-func (v *order) run(ctx context.Context, one func(context.Context, *targets, wire.Identity) error, done func() string) error {
-	w, err := v.targets(ctx)
-	if err != nil {
-		return err
+// run calls one for each node, if the operator agrees, and says the outcome: done is what each node then is.
+func (v *order) run(ctx context.Context, one func(context.Context, *targets, target) error, done func() string) error {
+	w := &targets{ID: wire.NewID()}
+	for _, id := range v.names {
+		w.Targets = append(w.Targets, target{Node: id})
 	}
-	switch {
-	case v.dryRun:
-		return v.show(w)
-	case len(w.Nodes) == 0:
-		return verb.Show(&v.Output, &result{ID: w.ID, Verb: v.verb}, func(*result) io.WriterTo { return v.none() })
+	patterns := v.patterns
+	if len(v.given) == 0 {
+		patterns = []wire.Pattern{""}
 	}
-	if !v.yes && (len(w.Nodes) != 1 || len(v.names) != 1) {
-		if err := agree(ctx, v.verb, w.text()); err != nil {
+	for _, p := range patterns {
+		if err := v.choose(ctx, &v.Operator, p, w); err != nil {
 			return err
 		}
 	}
-	r := &result{ID: w.ID, Verb: v.verb, Chosen: len(w.Nodes)}
-	r.count(w.Nodes, v.batch.run(ctx, v.verb, len(w.Nodes), func(ctx context.Context, i int) error {
-		return one(ctx, w, w.Nodes[i])
-	}))
+	w.unique()
+	r := &result{ID: w.ID, Verb: v.verb, Chosen: len(w.Targets)}
+	switch {
+	case v.dryRun:
+		return v.show(w)
+	case r.Chosen == 0:
+		return verb.Show(&v.Output, r, func(*result) io.WriterTo { return v.none() })
+	}
+	if !v.yes && (r.Chosen != 1 || len(v.names) != 1) {
+		if err := agree(ctx, v.verb, w); err != nil {
+			return err
+		}
+	}
+	v.batch.run(ctx, r, w.nodes(), func(ctx context.Context, i int) error { return one(ctx, w, w.Targets[i]) })
 	said := r.Alone
 	if r.Chosen > 1 { // else the error says it
 		said = slices.Concat(r.Alone, r.Failed)
@@ -136,7 +188,7 @@ func (v *order) run(ctx context.Context, one func(context.Context, *targets, wir
 	for _, f := range said {
 		v.Say("%s: %s", f.Node, f.Cause)
 	}
-	err = errors.Join(ctx.Err(), r.err())
+	err := errors.Join(ctx.Err(), r.err())
 	tell := verb.Show[*result]
 	if err == nil {
 		tell = verb.ShowDone[*result]
@@ -144,65 +196,16 @@ func (v *order) run(ctx context.Context, one func(context.Context, *targets, wir
 	return errors.Join(err, tell(&v.Output, r, func(r *result) io.WriterTo {
 		switch {
 		case r.Done == 0:
-		case r.Chosen == 1 && len(v.names) == 1:
-			v.Say("%s %s", w.Nodes[0], done())
 		case r.Chosen == 1:
-			v.Say("1 machine %s", done())
+			v.Say("%s %s", w.Targets[0].Node, done())
 		default:
-			v.Say("%d of %s: each %s", r.Done, verb.Machines(r.Chosen), done())
+			v.Say("%d of %s: each %s", r.Done, verb.Nodes(r.Chosen), done())
 		}
 		return nil
 	}))
 }
 
-// targets returns the machines that are meant.
-func (v *order) targets(ctx context.Context) (*targets, error) {
-	w := &targets{ID: wire.NewID()}
-	if v.filtered() {
-		return w, v.choose(ctx, w)
-	}
-	var err error
-	w.Nodes, err = identities(v.names)
-	return w, err
-}
-
-// identities returns the machines that are named, each once and in order. The error lists the names that are none.
-func identities(names []string) (ids []wire.Identity, err error) {
-	seen := map[wire.Identity]bool{}
-	for _, name := range names {
-		id, wrong := wire.ParseIdentity(name)
-		if err = errors.Join(err, wrong); !seen[id] {
-			seen[id] = true
-			ids = append(ids, id)
-		}
-	}
-	return ids, err
-}
-
-// choose has the machines that the filter fits be those of w. The ones in a state that the verb is not for are
-// left out, unless the filter names states.
-func (v *order) choose(ctx context.Context, w *targets) error {
-	q, err := v.query(fleet.Query{Limit: fleet.MaxLimit}, time.Now())
-	if err != nil {
-		return err
-	}
-	if len(q.States) == 0 {
-		q.States = live
-	}
-	w.SeenBefore = q.SeenBefore
-	w.Seen, w.counts = map[wire.Identity]provisioner.Seen{}, map[provisioner.State]int{}
-	return pages(ctx, &v.Operator, q, func(p *fleet.Page) int {
-		for i := range p.Nodes {
-			n := &p.Nodes[i]
-			w.Nodes = append(w.Nodes, n.Identity)
-			w.Seen[n.Identity] = provisioner.Seen{Revision: n.Revision, OwnedSince: n.OwnedSince}
-			w.counts[n.State]++
-		}
-		return fleet.MaxLimit
-	})
-}
-
-// A preview is what an order would touch, for programs.
+// A preview is what an order would do, for programs.
 type preview struct {
 	Verb   string                    `json:"verb"`
 	Chosen int                       `json:"chosen"`
@@ -210,30 +213,36 @@ type preview struct {
 	Nodes  []wire.Identity           `json:"nodes"`
 }
 
-// show prints what the verb would touch: names, one a line.
+// show prints the names of the nodes that the order is for, one a line.
 func (v *order) show(w *targets) error {
-	p := &preview{Verb: v.verb, Chosen: len(w.Nodes), States: w.counts, Nodes: append([]wire.Identity{}, w.Nodes...)}
+	ids := w.nodes()
+	p := &preview{Verb: v.verb, Chosen: len(ids), States: w.states(), Nodes: ids}
 	return verb.Show(&v.Output, p, func(*preview) io.WriterTo {
-		if len(w.Nodes) == 0 {
+		if len(ids) == 0 {
 			return v.none()
 		}
 		v.After("would %s %s", v.verb, w.text())
-		return cli.Text(strings.ReplaceAll(verb.Joined(w.Nodes), ", ", "\n") + "\n")
+		return cli.Text(strings.ReplaceAll(verb.Joined(ids), ", ", "\n") + "\n")
 	})
 }
 
-// none says that no machine was chosen.
+// none says that no node was chosen.
 func (v *order) none() io.WriterTo {
-	v.Say("no machine fits: nothing to do")
+	v.Say("no nodes match: nothing to do")
 	return nil
 }
 
-// agree asks a person, who has to answer y or yes.
-func agree(ctx context.Context, name, machines string) error {
-	question := fmt.Sprintf("%s %s?", name, machines)
+// agree asks on the terminal, where y and yes are consent.
+func agree(ctx context.Context, name string, w *targets) error {
+	if w.table != nil { // on standard error, since standard output is for what was done
+		if _, err := w.table.WriteTo(os.Stderr); err != nil {
+			return err
+		}
+	}
+	question := fmt.Sprintf("%s %s?", name, w.text())
 	if !cli.IsTerminal(os.Stdin) {
 		return &cli.UsageError{
-			Mistakes: fmt.Errorf("%s No terminal to ask on: say --yes", question),
+			Mistakes: fmt.Errorf("%s No terminal to ask on: give --yes", question),
 			Help:     verb.Program + " node " + name,
 		}
 	}

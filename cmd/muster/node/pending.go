@@ -2,11 +2,8 @@ package node
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"maps"
 	"slices"
-	"strings"
 
 	"muster/provisioner/waiting"
 
@@ -20,15 +17,50 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-// addWaitingFlags adds the flags that select waiting machines.
-func addWaitingFlags(c *kingpin.CmdClause, f *httpapi.WaitingFilter) {
+// pendingFilter selects pending nodes, by flags.
+type pendingFilter struct {
+	httpapi.WaitingFilter
+	approve bool // only those that wait for an approval
+}
+
+// addFlags implements [selection].
+func (f *pendingFilter) addFlags(c *kingpin.CmdClause) {
 	addNameFlags(c, &f.Filter)
 	cli.Flag(c, "address").StringVar(&f.From)
 }
 
-// pendingKeys asks for the machines that wait.
-func pendingKeys(ctx context.Context, o *verb.Operator, f *httpapi.WaitingFilter) (*httpapi.Pending, error) {
+// empty implements [selection].
+func (f *pendingFilter) empty() bool { return f.IsZero() }
+
+// hints implements [selection].
+func (f *pendingFilter) hints() []string { return verb.PendingNames() }
+
+// check implements [selection].
+func (f *pendingFilter) check() error {
+	_, err := f.Compile()
+	return verb.Flags(err)
+}
+
+// pending asks for the pending nodes.
+func (f *pendingFilter) pending(ctx context.Context, o *verb.Operator) (*httpapi.Pending, error) {
 	return verb.Get[*httpapi.Pending](ctx, o, "/v1/waiting?"+f.Query().Encode())
+}
+
+// choose implements [selection]. The order is for the keys that it shows, so a key that comes later is not among them.
+func (f *pendingFilter) choose(ctx context.Context, o *verb.Operator, pattern wire.Pattern, w *targets) error {
+	pending, err := f.pending(ctx, o)
+	if err != nil {
+		return err
+	}
+	var chosen []*waiting.Key
+	for _, k := range pending.Waiting {
+		if (pattern == "" || pattern.Match(k.Identity)) && (!f.approve || k.Code == wire.CodeApprovalPending) {
+			chosen = append(chosen, k)
+			w.Targets = append(w.Targets, target{Node: k.Identity, Key: k.KeyHash})
+		}
+	}
+	w.table = append(w.table, cli.NewListTable(&o.Output.Output, chosen, pendingColumns))
+	return nil
 }
 
 const pendingHelp = `Lists the machines that wait, the longest first, with what they presented: for an
@@ -38,76 +70,58 @@ grant'). A machine asks every 3 seconds, of thousands every 20. Compare the key 
 'openssl pkey -in private.pem -pubout -outform DER | sha256sum' says on the machine. Facts
 are the machine's own word.
 
-  muster node pending --details
+  muster node pending -o wide
   muster node pending --address 192.0.2.0/24 --fact rack=r4
   muster node pending --rejected`
 
 func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
-	var f httpapi.WaitingFilter
-	var details, rejected bool
+	var f pendingFilter
+	var rejected bool
 	c := parent.Command("pending", "List the machines that wait.").HelpLong(pendingHelp)
-	addWaitingFlags(c, &f)
-	cli.Flag(c, "details").BoolVar(&details)
+	f.addFlags(c)
 	cli.Flag(c, "rejected").BoolVar(&rejected)
-	all.Check(c, func() error { _, err := f.Compile(); return verb.Flags(err) })
-	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Pending, error) {
-		return pendingKeys(ctx, o, &f)
-	}, func(o *verb.Operator, p *httpapi.Pending) io.WriterTo {
-		switch {
-		case rejected && len(p.Rejected) == 0:
-			o.Say("no keys are rejected")
-		case rejected:
-			return rejections(p.Rejected)
-		case len(p.Waiting) == 0 && !f.IsZero():
-			o.Say("no machines that fit are waiting")
-		case len(p.Waiting) == 0:
-			o.Say("no machines are waiting")
-		case details:
-			return waiters(p.Waiting)
-		default:
-			return waitingTable(p.Waiting)
+	all.Check(c, f.check)
+	verb.List(c, all, f.pending, func(_ *verb.Operator, p *httpapi.Pending) verb.Shown {
+		if rejected {
+			return &verb.Rows[*orders.Answer]{Rows: p.Rejected, Empty: "no keys are rejected", Columns: rejectedColumns}
 		}
-		return nil
+		empty := "no nodes are pending"
+		if !f.empty() {
+			empty = "no pending nodes match"
+		}
+		return &verb.Rows[*waiting.Key]{Rows: p.Waiting, Empty: empty, Columns: pendingColumns}
 	})
 }
 
-func rejections(rejected []*orders.Answer) io.WriterTo {
-	t := cli.NewTable("NODE", "KEY", "REJECTED", "BY", "WHY")
-	for _, a := range rejected {
-		t.Add(string(a.Identity), verb.Short(a.KeyHash), verb.Instant(a.At), a.By, a.Why)
-	}
-	return t
+var rejectedColumns = []cli.Column[*orders.Answer]{
+	{Title: "NODE", Value: func(a *orders.Answer) any { return a.Identity }},
+	{Title: "KEY", Value: func(a *orders.Answer) any { return verb.Short(a.KeyHash) }},
+	{Title: "REJECTED", Value: func(a *orders.Answer) any { return a.At }},
+	{Title: "BY", Value: func(a *orders.Answer) any { return a.By }},
+	{Title: "WHY", Value: func(a *orders.Answer) any { return a.Why }},
+	{Title: "FINGERPRINT", Wide: true, Value: func(a *orders.Answer) any { return a.KeyHash }},
 }
 
-func waitingTable(keys []*waiting.Key) *cli.Table {
-	t := cli.NewTable("NODE", "KEY", "WAITS FOR", "SINCE", "ASKED", "FROM", "SITE", "TOKEN ID")
-	for _, w := range keys {
-		t.Add(string(w.Identity), verb.Short(w.KeyHash), string(w.Code), verb.Instant(w.Since), fmt.Sprint(w.Asked), verb.OrDash(w.Source), verb.OrDash(w.Site), string(w.Token))
-	}
-	return t
-}
-
-// waiters says all that is known of each machine that waits.
-func waiters(keys []*waiting.Key) io.WriterTo {
-	var parts cli.Parts
-	for _, w := range keys {
-		l := &cli.Labels{}
-		l.Add("Node", string(w.Identity))
-		l.Addf("Key SHA-256", "%s (%s)", w.KeyHash, w.KeyType)
-		l.Addf("Waits for", "%s: %s", w.Code, wire.MeaningOf(w.Code).Public)
-		if len(w.Reasons) > 0 {
-			l.Add("Policy says", strings.Join(w.Reasons, "\n"))
-		}
-		l.Addf("Asked", "%s, first %s, last %s", verb.Counted(w.Asked, "time", "times"), verb.Instant(w.Since), verb.Instant(w.LastAsked))
-		l.Addf("From", "%s, site %s", w.Source, verb.OrDash(w.Site))
-		l.Addf("Token", "%s, signed by %s", w.Token, w.SignerName)
-		if len(w.Names) > 0 {
-			l.Add("Other names it wants", strings.Join(w.Names, "\n"))
-		}
+var pendingColumns = []cli.Column[*waiting.Key]{
+	{Title: "NODE", Value: func(w *waiting.Key) any { return w.Identity }},
+	{Title: "KEY", Value: func(w *waiting.Key) any { return verb.Short(w.KeyHash) }},
+	{Title: "WAITS FOR", Value: func(w *waiting.Key) any { return w.Code }},
+	{Title: "SINCE", Value: func(w *waiting.Key) any { return w.Since }},
+	{Title: "REQUESTS", Value: func(w *waiting.Key) any { return w.Asked }},
+	{Title: "ADDRESS", Value: func(w *waiting.Key) any { return w.Source }},
+	{Title: "SITE", Value: func(w *waiting.Key) any { return w.Site }},
+	{Title: "TOKEN ID", Value: func(w *waiting.Key) any { return w.Token }},
+	{Title: "LAST REQUEST", Wide: true, Value: func(w *waiting.Key) any { return w.LastAsked }},
+	{Title: "POLICY SAYS", Wide: true, Value: func(w *waiting.Key) any { return w.Reasons }},
+	{Title: "SIGNER", Wide: true, Value: func(w *waiting.Key) any { return w.SignerName }},
+	{Title: "KEY TYPE", Wide: true, Value: func(w *waiting.Key) any { return w.KeyType }},
+	{Title: "FINGERPRINT", Wide: true, Value: func(w *waiting.Key) any { return w.KeyHash }},
+	{Title: "OTHER NAMES", Wide: true, Value: func(w *waiting.Key) any { return w.Names }},
+	{Title: "FACTS", Wide: true, Value: func(w *waiting.Key) any {
+		var facts []string
 		for _, name := range slices.Sorted(maps.Keys(w.Facts)) {
-			l.Addf("Fact", "%s = %s", name, w.Facts[name])
+			facts = append(facts, name+"="+w.Facts[name])
 		}
-		parts = append(parts, l)
-	}
-	return parts
+		return facts
+	}},
 }

@@ -1,25 +1,18 @@
 package node
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"slices"
+	"sync/atomic"
 	"time"
-
-	"muster/provisioner/waiting"
-
-	"muster/provisioner/orders"
 
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/wire"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
+	"muster/provisioner/orders"
 )
 
 const approveHelp = `Lets the machine in that waits under this name: with its next try, a few seconds
@@ -47,142 +40,56 @@ again. If no key waits under the name, its rejected key is forgotten.
 
 // verdict is "muster node approve", "reject" or "forget".
 type verdict struct {
-	verb.Operator
-	httpapi.WaitingFilter
-	verb, done string
-	identity   wire.Identity
-	key        string
-	ttl        time.Duration
-	all, yes   bool
+	order
+	pending pendingFilter
+	done    string
+	key     string
+	ttl     time.Duration
 }
 
 func addVerdicts(parent *kingpin.CmdClause, all cli.Verbs) {
-	addVerdict(parent, all, "approve", "Let a machine in that waits.", approveHelp, "approved")
-	addVerdict(parent, all, "reject", "Keep a machine out that waits.", rejectHelp, "rejected")
-	addVerdict(parent, all, "forget", "Take a machine off the list of those that wait.", forgetHelp, "forgotten")
+	addVerdict(parent, all, "approve", "Admit a pending node.", approveHelp, "is approved")
+	addVerdict(parent, all, "reject", "Keep a pending node out.", rejectHelp, "is rejected")
+	addVerdict(parent, all, "forget", "Remove a node from the pending list, with its approval or rejection.", forgetHelp, "is forgotten")
 }
 
 func addVerdict(parent *kingpin.CmdClause, all cli.Verbs, name, help, long, done string) {
-	v := &verdict{verb: name, done: done}
-	c := parent.Command(name, help).HelpLong(long)
-	cli.Arg(c.Arg("node", "Name of the node.").HintAction(verb.PendingNames), &v.identity, wire.ParseIdentity)
+	v := &verdict{order: order{verb: name}, done: done}
+	v.pending.approve = name == "approve"
+	v.selection = &v.pending
+	c := parent.Command(name, help).HelpLong(long + orderHelp)
 	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, cli.Checked(operate.CheckKeyPrefix))
-	if name == "approve" {
+	if v.pending.approve {
 		cli.Until(cli.Flag(c, "expires").Default("24h"), &v.ttl, time.Minute, orders.MaxApprovalTTL)
 	}
-	cli.Flag(c, "all").BoolVar(&v.all)
-	addWaitingFlags(c, &v.WaitingFilter)
-	cli.Flag(c, "yes").BoolVar(&v.yes)
-	v.AddChangeFlags(c, all)
-	all.Check(c, v.check)
+	v.order.addFlags(c, all)
+	all.Check(c, func() error { return v.checkKey(v.key) })
 	all[c.FullCommand()] = v.run
 }
 
-// many reports whether the verdict is about all that a filter selects.
-func (v *verdict) many() bool { return v.all || !v.IsZero() }
-
-// check returns all that is wrong with how the flags go together.
-func (v *verdict) check() error {
-	_, err := v.Compile()
-	err = verb.Flags(err)
-	switch {
-	case v.many() && (v.identity != "" || v.key != ""):
-		err = errors.Join(err, errors.New("a name or --fingerprint is about one machine, --all and filters are about many: give one or the other"))
-	case !v.many() && v.identity == "":
-		err = errors.Join(err, errors.New("no name: give one, or --all, or a filter: --match, --prefix, --site, --token-id, --address or --fact"))
-	}
-	return err
-}
-
+// run gives the verdict. Keys that a list showed are meant by their fingerprints: a rejection since then is not lifted.
+// To repeat it is harmless, since a node that is admitted or rejected is not pending.
 func (v *verdict) run(ctx context.Context) error {
-	if v.many() {
-		return v.runMany(ctx)
-	}
-	answer, err := v.give(ctx, v.identity, httpapi.NewVerdict{Key: httpapi.Limit(v.key), TTL: v.ttl, Why: v.Why})
-	if err != nil {
-		return err
-	}
-	return verb.ShowDone(&v.Output, answer, func(a *orders.Answer) io.WriterTo {
-		next := ""
-		if v.verb == "approve" {
-			next = ", and gets in with its next try, until " + verb.Instant(a.ExpiresAt)
-		}
-		v.Say("%s with key %s is %s%s", a.Identity, verb.Short(a.KeyHash), v.done, next)
-		return nil
-	})
-}
-
-// give gives the verdict about one key.
-func (v *verdict) give(ctx context.Context, id wire.Identity, n httpapi.NewVerdict) (*orders.Answer, error) {
-	return verb.Post[*orders.Answer](ctx, &v.Operator, pathOf(id, "/"+v.verb), n)
-}
-
-// runMany gives the verdict about all that are meant, by the keys that were
-// shown: a machine that comes meanwhile is not among them, nor is a rejection of
-// meanwhile lifted. To run it again is harmless: a machine that is in or rejected no longer waits.
-func (v *verdict) runMany(ctx context.Context) error {
-	pending, err := pendingKeys(ctx, &v.Operator, &v.WaitingFilter)
-	if err != nil {
-		return err
-	}
-	var meant []*waiting.Key
-	for _, w := range pending.Waiting {
-		if v.verb != "approve" || w.Code == wire.CodeApprovalPending {
-			meant = append(meant, w)
-		}
-	}
-	if len(meant) == 0 {
-		return verb.Show(&v.Output, []*orders.Answer{}, func([]*orders.Answer) io.WriterTo {
-			v.Say("no machines that fit are waiting")
-			return nil
+	var last atomic.Pointer[orders.Answer]
+	return v.order.run(ctx, func(ctx context.Context, _ *targets, t target) error {
+		a, err := verb.Post[*orders.Answer](ctx, &v.Operator, pathOf(t.Node, "/"+v.verb), httpapi.NewVerdict{
+			Key:     httpapi.Limit(cmp.Or(t.Key, v.key)),
+			TTL:     v.ttl,
+			Why:     v.Why,
+			Waiting: t.Key != "" && v.verb != "reject",
 		})
-	}
-	if !v.yes {
-		// Not on standard output, which is for what was done.
-		if _, err := waitingTable(meant).WriteTo(os.Stderr); err != nil {
-			return err
+		if err == nil {
+			last.Store(a)
 		}
-		if err := agree(ctx, v.verb, verb.Machines(len(meant))); err != nil {
-			return err
-		}
-	}
-	done, err := v.giveAll(ctx, meant)
-	return errors.Join(err, verb.ShowDone(&v.Output, done, func([]*orders.Answer) io.WriterTo {
-		if len(done) > 0 { // else it is said what was in the way of each
-			v.Say("%s %s", verb.Counted(len(done), "machine is", "machines are"), v.done)
-		}
-		return nil
-	}))
-}
-
-// giveAll gives the verdict about each, ten at once, and stops once more than ten have failed.
-func (v *verdict) giveAll(ctx context.Context, meant []*waiting.Key) ([]*orders.Answer, error) {
-	answers := make([]*orders.Answer, len(meant))
-	order := httpapi.NewVerdict{TTL: v.ttl, Why: v.Why, Waiting: v.verb != "reject"}
-	many := batch{size: 10, maxFailures: 10}
-	outcomes := many.run(ctx, v.verb, len(meant), func(ctx context.Context, i int) (err error) {
-		order := order
-		order.Key = httpapi.Limit(meant[i].KeyHash)
-		answers[i], err = v.give(ctx, meant[i].Identity, order)
 		return err
-	})
-	done := slices.DeleteFunc(answers, func(a *orders.Answer) bool { return a == nil })
-	left := 0
-	var unanswered error // the same for each
-	var errs []error
-	for _, err := range outcomes {
-		switch {
-		case errors.Is(err, errLeft):
-			left++
-		case errors.Is(err, httpapi.ErrNotServing):
-			left++
-			unanswered = err
-		default:
-			errs = append(errs, err)
+	}, func() string {
+		done, a := v.done, last.Load()
+		if len(v.names) == 1 {
+			done += ", with the key " + verb.Short(a.KeyHash)
 		}
-	}
-	if left > 0 {
-		errs = append(errs, unanswered, fmt.Errorf("%s: run this again", verb.Counted(left, "machine was not tried", "machines were not tried")))
-	}
-	return done, errors.Join(errs...)
+		if v.pending.approve {
+			done += ": it enrolls with its next request, until " + verb.Instant(a.ExpiresAt)
+		}
+		return done
+	})
 }

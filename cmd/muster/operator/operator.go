@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net/url"
-	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -33,29 +32,32 @@ and the operator that added them. A process that can open the control socket of 
 provisioner may do everything and is not listed.
 
   muster operator list
-  muster operator list --json`
+  muster operator list -o json`
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List operators, removed ones too.").HelpLong(listHelp)
-	verb.List(c, all, "/v1/operators", func(o *verb.Operator, operators []operate.OperatorInfo) io.WriterTo {
-		if len(operators) == 0 {
-			o.Say("there are no operators; a process that can open the control socket may do everything: 'muster operator add' adds one over HTTPS")
-			return nil
+	verb.List(c, all, verb.Path[[]operate.OperatorInfo]("/v1/operators"), func(_ *verb.Operator, operators []operate.OperatorInfo) verb.Shown {
+		return &verb.Rows[operate.OperatorInfo]{
+			Rows:    operators,
+			Empty:   "no operators are known: `muster operator add` adds one; on this machine, root and the provisioner's user need none",
+			Columns: columns,
 		}
-		t := cli.NewTable("OPERATOR", "ROLE", "KEY", "CERTIFICATE UNTIL", "BY")
-		for _, o := range operators {
-			ends := verb.Instant(o.Ends)
-			if !o.Ends.IsZero() && time.Now().After(o.Ends) {
-				ends += " (expired)"
-			}
-			role, by := string(o.Role), "added by "+o.By
-			if o.Removed {
-				role, by = "removed", "removed by "+o.By
-			}
-			t.Add(o.Name, role, o.KeyType, ends, by+verb.Because(o.Why))
-		}
-		return t
 	})
+}
+
+var columns = []cli.Column[operate.OperatorInfo]{
+	{Title: "OPERATOR", Value: func(o operate.OperatorInfo) any { return o.Name }},
+	{Title: "ROLE", Value: func(o operate.OperatorInfo) any {
+		if o.Removed {
+			return "removed"
+		}
+		return o.Role
+	}},
+	{Title: "KEY", Value: func(o operate.OperatorInfo) any { return o.KeyType }},
+	{Title: "CERTIFICATE UNTIL", Value: func(o operate.OperatorInfo) any { return o.Ends }},
+	{Title: "CHANGED", Value: func(o operate.OperatorInfo) any { return o.At }},
+	{Title: "BY", Value: func(o operate.OperatorInfo) any { return o.By }},
+	{Title: "WHY", Value: func(o operate.OperatorInfo) any { return o.Why }},
 }
 
 const removeHelp = `Makes an operator's certificate and every token that they have signed worthless, on
@@ -63,7 +65,7 @@ every provisioner within a second. 'muster operator add' lets them in again, wit
 key.
 
   muster operator remove anna --why 'left the company'
-  muster operator remove ben --json`
+  muster operator remove ben -o json`
 
 func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	var name string

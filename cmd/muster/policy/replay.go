@@ -32,7 +32,7 @@ Nothing is changed. Inputs are recorded without secrets (see inputs in
 provisioner.yaml): a policy that looks at one may decide otherwise here.
 
   muster policy replay new-policy
-  muster policy replay new-policy --since 7d --json
+  muster policy replay new-policy --since 7d -o json
 
 Exits with 0 if no machine flips, 1 if one does or it could not be tried, 2 if the
 command line makes no sense.`
@@ -69,7 +69,7 @@ func (v *replay) run(ctx context.Context) error {
 		return err
 	}
 	if report.Flipped > 0 {
-		return fmt.Errorf("the policy decides otherwise about %d of %d machines", report.Flipped, report.Nodes)
+		return fmt.Errorf("the policy decides otherwise about %d of %d nodes", report.Flipped, report.Nodes)
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func showReplay(r *policies.ReplayReport) io.WriterTo {
 	var b bytes.Buffer // a write into it does not fail
 	_, _ = t.WriteTo(&b)
 	fmt.Fprintf(&b, "%s about %s replayed: %s would flip\n",
-		verb.Counted(r.Decisions, "decision", "decisions"), verb.Machines(r.Nodes), verb.Machines(r.Flipped))
+		verb.Counted(r.Decisions, "decision", "decisions"), verb.Nodes(r.Nodes), verb.Nodes(r.Flipped))
 	if r.Redacted > 0 {
 		fmt.Fprintf(&b, "%d inputs had secrets that were not recorded: a policy that looks at those may decide otherwise\n", r.Redacted)
 	}

@@ -19,7 +19,7 @@ const testHelp = `Compiles a policy as the provisioner does and runs its tests, 
 decisions have. No provisioner is asked.
 
   muster policy test prov/policy
-  muster policy test policy.rego policy_test.rego --json
+  muster policy test policy.rego policy_test.rego -o json
 
 Exits with 0 if all tests pass, 1 if it does not compile, has no tests, or one of them
 fails, 2 if the command line makes no sense.`
@@ -29,7 +29,7 @@ func addTest(parent *kingpin.CmdClause, all cli.Verbs) {
 	var o verb.Output
 	c := parent.Command("test", "Run the tests of a policy.").HelpLong(testHelp)
 	c.Arg("policy", "Rego files, or directories of them.").Required().StringsVar(&paths)
-	o.AddJSON(c)
+	o.AddFlags(c)
 	all[c.FullCommand()] = func(ctx context.Context) error { return runTests(ctx, &o, paths) }
 }
 

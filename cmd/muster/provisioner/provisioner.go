@@ -125,7 +125,7 @@ and it was the record that was ahead, because the clock had once been wrong the
 other way, this says so.
 
   muster provisioner accept-clock --why 'the clock was a year ahead on Monday'
-  muster provisioner accept-clock --json --config prov/provisioner.yaml`
+  muster provisioner accept-clock -o json --config prov/provisioner.yaml`
 
 func addAcceptClock(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("accept-clock", "Say that the clock is right, and the newest time on record is not.").HelpLong(acceptClockHelp)

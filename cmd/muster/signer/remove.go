@@ -20,7 +20,7 @@ also if provisioner.yaml names the signer. Machines that enrolled with its token
 stay as they are.
 
   muster signer remove build --why 'the key was on a public image'
-  muster signer remove build --json`
+  muster signer remove build -o json`
 
 func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	var signer string

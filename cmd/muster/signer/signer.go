@@ -81,7 +81,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 // checkName refuses a name that is too long.
 func checkName(name string) (string, error) {
 	if len(name) > trust.MaxSignerNameBytes {
-		return "", fmt.Errorf("--host has %d bytes, want 1 to %d", len(name), trust.MaxSignerNameBytes)
+		return "", fmt.Errorf("--name has %d bytes, want 1 to %d", len(name), trust.MaxSignerNameBytes)
 	}
 	return name, nil
 }
@@ -103,36 +103,53 @@ func limitsOf(s *trust.SignerInfo) string {
 	for _, p := range s.Sites {
 		parts = append(parts, "site "+string(p))
 	}
-	return cmp.Or(strings.Join(parts, ", "), "any machine")
+	return cmp.Or(strings.Join(parts, ", "), "any node")
 }
 
 const listHelp = `Lists whose tokens are good: the signers that provisioner.yaml names, and those that
 were added or removed since, with the machines and sites that their tokens are good for.
 
   muster signer list
-  muster signer list --json`
+  muster signer list -o json`
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List signers with their limits, removed ones too.").HelpLong(listHelp)
-	verb.List(c, all, "/v1/signers", func(_ *verb.Operator, signers []trust.SignerInfo) io.WriterTo {
-		t := cli.NewTable("SIGNER", "STATE", "KEY", "FROM", "FOR", "VALID UNTIL", "ID")
-		for i := range signers {
-			s := &signers[i]
-			from := "provisioner.yaml"
-			if s.Source == trust.SignerOfStore {
-				from = "added by " + s.By
-			}
-			state, of := "good", limitsOf(s)
-			switch now := time.Now(); {
-			case s.Removed:
-				state, from, of = "removed", "removed by "+s.By+verb.Because(s.Why), "nothing"
-			case !s.NotAfter.IsZero() && now.After(s.NotAfter):
-				state = "expired"
-			case now.Before(s.NotBefore):
-				state = "not yet valid"
-			}
-			t.Add(s.Name, state, verb.OrDash(s.KeyType), from, of, verb.Instant(s.NotAfter), string(s.ID))
-		}
-		return t
+	verb.List(c, all, verb.Path[[]trust.SignerInfo]("/v1/signers"), func(_ *verb.Operator, signers []trust.SignerInfo) verb.Shown {
+		return &verb.Rows[trust.SignerInfo]{Rows: signers, Empty: "no signers are known: no node can enroll", Columns: columns}
 	})
+}
+
+var columns = []cli.Column[trust.SignerInfo]{
+	{Title: "SIGNER", Value: func(s trust.SignerInfo) any { return s.Name }},
+	{Title: "STATE", Value: func(s trust.SignerInfo) any { return stateOf(&s, time.Now()) }},
+	{Title: "KEY", Value: func(s trust.SignerInfo) any { return s.KeyType }},
+	{Title: "FOR", Value: func(s trust.SignerInfo) any { return limitsOf(&s) }},
+	{Title: "VALID UNTIL", Value: func(s trust.SignerInfo) any { return s.NotAfter }},
+	{Title: "SOURCE", Value: func(s trust.SignerInfo) any { return sourceOf(&s) }},
+	{Title: "ID", Value: func(s trust.SignerInfo) any { return s.ID }},
+	{Title: "VALID FROM", Wide: true, Value: func(s trust.SignerInfo) any { return s.NotBefore }},
+}
+
+// stateOf says in a word whether a signer's tokens are valid.
+func stateOf(s *trust.SignerInfo, now time.Time) string {
+	switch {
+	case s.Removed:
+		return "removed"
+	case !s.NotAfter.IsZero() && now.After(s.NotAfter):
+		return "expired"
+	case now.Before(s.NotBefore):
+		return "not yet valid"
+	}
+	return "good"
+}
+
+// sourceOf says where a signer is named, or why it was removed.
+func sourceOf(s *trust.SignerInfo) string {
+	switch {
+	case s.Removed:
+		return "removed by " + s.By + verb.Because(s.Why)
+	case s.Source == trust.SignerOfStore:
+		return "added by " + s.By
+	}
+	return "provisioner.yaml"
 }

@@ -20,7 +20,7 @@ refused lately on all provisioners together, waiting machines, and what an opera
 should look at.
 
   muster status
-  muster status --check --json  # for a monitor
+  muster status --check -o json  # for a monitor
 
 Exits with 0 if it could be asked, 1 if not, or with --check if anything stands, 2 if
 the command line makes no sense.`

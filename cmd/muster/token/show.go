@@ -17,22 +17,25 @@ const listHelp = `Lists every token with which a node has enrolled, wherever it 
 first, and those that were revoked before they were used.
 
   muster token list
-  muster token list --json`
+  muster token list -o json`
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List tokens that were used here, with the uses they have left.").HelpLong(listHelp)
-	verb.List(c, all, "/v1/tokens", func(o *verb.Operator, tokens []operate.TokenSummary) io.WriterTo {
-		if len(tokens) == 0 {
-			o.Say("no token has been used here yet")
-			return nil
-		}
-		t := cli.NewTable("TOKEN ID", "STATE", "USES", "SIGNER", "FOR", "FIRST SEEN", "EXPIRES")
-		for i := range tokens {
-			k := &tokens[i]
-			t.Add(string(k.ID), stateOf(k, time.Now()), usesText(k), k.SignerName, forText(k), verb.Instant(k.FirstSeen), verb.Instant(k.ExpiresAt))
-		}
-		return t
+	verb.List(c, all, verb.Path[[]operate.TokenSummary]("/v1/tokens"), func(_ *verb.Operator, tokens []operate.TokenSummary) verb.Shown {
+		return &verb.Rows[operate.TokenSummary]{Rows: tokens, Empty: "no token has been used yet", Columns: columns}
 	})
+}
+
+var columns = []cli.Column[operate.TokenSummary]{
+	{Title: "TOKEN ID", Value: func(t operate.TokenSummary) any { return t.ID }},
+	{Title: "STATE", Value: func(t operate.TokenSummary) any { return stateOf(&t, time.Now()) }},
+	{Title: "USES", Value: func(t operate.TokenSummary) any { return usesText(&t) }},
+	{Title: "SIGNER", Value: func(t operate.TokenSummary) any { return t.SignerName }},
+	{Title: "FOR", Value: func(t operate.TokenSummary) any { return forText(&t) }},
+	{Title: "FIRST SEEN", Value: func(t operate.TokenSummary) any { return t.FirstSeen }},
+	{Title: "ISSUED", Wide: true, Value: func(t operate.TokenSummary) any { return t.IssuedAt }},
+	{Title: "EXPIRES", Value: func(t operate.TokenSummary) any { return t.ExpiresAt }},
+	{Title: "SIGNER ID", Wide: true, Value: func(t operate.TokenSummary) any { return t.Signer }},
 }
 
 const showHelp = `Shows what a token is limited to, how many uses it has left, and its uses: which
@@ -42,7 +45,7 @@ died in between: that machine can still enroll at no further cost. If it never
 will, 'muster token release' gives the use back.
 
   muster token show provisioning.jwt
-  muster token show 0f1e2d3c4b5a69780f1e2d3c4b5a6978 --json`
+  muster token show 0f1e2d3c4b5a69780f1e2d3c4b5a6978 -o json`
 
 func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("show", "Show a token and the machines that used it.").HelpLong(showHelp)

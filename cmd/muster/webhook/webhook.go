@@ -22,30 +22,29 @@ const listHelp = `Lists the webhooks of provisioner.yaml: how many events each h
 for it, and since when and why it takes none.
 
   muster webhook list
-  muster webhook list --json`
+  muster webhook list -o json`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("webhook", "Show and test webhooks.").
 		HelpLong("These verbs ask the provisioner that runs on this machine, or with --url one elsewhere.")
 	list := c.Command("list", "List webhooks with what they were delivered.").HelpLong(listHelp)
-	verb.List(list, all, "/v1/webhooks", func(o *verb.Operator, hooks []events.Webhook) io.WriterTo {
-		if len(hooks) == 0 {
-			o.Say("there are no webhooks in provisioner.yaml")
-			return nil
-		}
-		t := cli.NewTable("NAME", "ENDPOINT", "DELIVERED", "FAILED", "GIVEN UP", "WAITING", "LAST DELIVERY", "TROUBLE")
-		for i := range hooks {
-			h := &hooks[i]
-			trouble := "-"
-			if !h.FailingSince.IsZero() {
-				trouble = h.Cause + ", since " + verb.Instant(h.FailingSince)
-			}
-			t.Add(h.Name, h.Endpoint, fmt.Sprint(h.Delivered), fmt.Sprint(h.Failed), fmt.Sprint(h.GivenUp), fmt.Sprint(h.Waiting), verb.Instant(h.LastDelivery), trouble)
-		}
-		return t
+	verb.List(list, all, verb.Path[[]events.Webhook]("/v1/webhooks"), func(_ *verb.Operator, hooks []events.Webhook) verb.Shown {
+		return &verb.Rows[events.Webhook]{Rows: hooks, Empty: "provisioner.yaml names no webhooks", Columns: columns}
 	})
 	addTest(c, all)
+}
+
+var columns = []cli.Column[events.Webhook]{
+	{Title: "WEBHOOK", Value: func(h events.Webhook) any { return h.Name }},
+	{Title: "ENDPOINT", Value: func(h events.Webhook) any { return h.Endpoint }},
+	{Title: "DELIVERED", Value: func(h events.Webhook) any { return h.Delivered }},
+	{Title: "FAILED", Value: func(h events.Webhook) any { return h.Failed }},
+	{Title: "GIVEN UP", Value: func(h events.Webhook) any { return h.GivenUp }},
+	{Title: "WAITING", Value: func(h events.Webhook) any { return h.Waiting }},
+	{Title: "LAST DELIVERY", Value: func(h events.Webhook) any { return h.LastDelivery }},
+	{Title: "FAILING", Value: func(h events.Webhook) any { return h.FailingSince }},
+	{Title: "CAUSE", Value: func(h events.Webhook) any { return h.Cause }},
 }
 
 const testHelp = `Has the provisioner send one event of type io.muster.webhook.test, signed as any
@@ -53,7 +52,7 @@ other, and prints the endpoint's status and the beginning of its answer. It is s
 once, whatever comes back.
 
   muster webhook test pager
-  muster webhook test pager --json
+  muster webhook test pager -o json
 
 Exits with 0 if the endpoint took it, 1 if it did not, 2 if the command line makes no
 sense.`

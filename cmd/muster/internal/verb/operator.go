@@ -46,7 +46,7 @@ type Setup struct {
 // AddFlags adds their flags.
 func (s *Setup) AddFlags(c *kingpin.CmdClause) {
 	Config(c, &s.Config)
-	s.AddJSON(c)
+	s.Output.AddFlags(c)
 }
 
 // Operator is what the verbs that ask the running provisioner have in common.
@@ -63,7 +63,7 @@ type Operator struct {
 // AddFlags adds the flags that say which provisioner is asked.
 func (o *Operator) AddFlags(c *kingpin.CmdClause) {
 	Config(c, &o.Config).IsSetByUser(&o.configSet)
-	o.AddJSON(c)
+	o.Output.AddFlags(c)
 	cli.Flag(c, "url").Envar(urlVariable).IsSetByUser(&o.urlSet).StringVar(&o.url)
 	cli.Flag(c, "login").Envar(loginVariable).StringsVar(&o.login)
 	c.Action(func(*kingpin.ParseContext) error {

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Instant writes a time for people, "-" for none.
+// Instant writes a local time, "-" for none. Flags that take times read it.
 func Instant(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return t.UTC().Format(time.RFC3339)
+	return t.Local().Format(time.RFC3339)
 }
 
 // Counted writes a number with what it counts.
@@ -27,8 +27,8 @@ func Counted(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// Machines counts machines.
-func Machines(n int) string { return Counted(n, "machine", "machines") }
+// Nodes counts nodes.
+func Nodes(n int) string { return Counted(n, "node", "nodes") }
 
 // Tallied lists counts, the largest first.
 func Tallied[K ~string, N int | int64](counts map[K]N) string {

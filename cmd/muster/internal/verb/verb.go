@@ -5,7 +5,6 @@ package verb
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,45 +21,42 @@ const Program = "muster"
 // Say writes a line to standard error.
 func Say(format string, args ...any) { cli.Say(os.Stderr, Program, format, args...) }
 
-// Output is how a verb shows its answer: for people, or as JSON for programs.
+// Output is the form of a verb's answer, and what is said beside it.
 type Output struct {
-	json  bool
+	cli.Output
 	after []string // see After
 }
 
-// AddJSON adds the flag.
-func (o *Output) AddJSON(c *kingpin.CmdClause) {
-	cli.Flag(c, "json").BoolVar(&o.json)
-}
-
-// JSON reports whether programs are to read the answer.
-func (o *Output) JSON() bool { return o.json }
-
-// Say tells a person about the answer; programs have the JSON.
+// Say tells a person about the answer.
 func (o *Output) Say(format string, args ...any) {
-	if !o.json {
+	if o.ForPeople() {
 		Say(format, args...)
 	}
 }
 
-// After is Say of what comes behind the answer.
+// After is Say behind the answer.
 func (o *Output) After(format string, args ...any) {
 	o.after = append(o.after, fmt.Sprintf(format, args...))
 }
 
-// Show prints an answer: as JSON, or what text makes of it, nil for nothing.
+// sayAfter says what was given to After.
+func (o *Output) sayAfter() {
+	for _, line := range o.after {
+		o.Say("%s", line)
+	}
+}
+
+// Show prints one answer: as JSON, or the text that it is for people, nil for none.
 func Show[T any](o *Output, answer T, text func(T) io.WriterTo) error {
-	if o.json {
-		return WriteJSON(os.Stdout, answer)
+	if o.JSON() {
+		return cli.WriteJSON(os.Stdout, answer)
 	}
 	if shown := text(answer); shown != nil {
 		if _, err := shown.WriteTo(os.Stdout); err != nil {
 			return err
 		}
 	}
-	for _, line := range o.after {
-		Say("%s", line)
-	}
+	o.sayAfter()
 	return nil
 }
 
@@ -77,13 +73,6 @@ func Unprinted(done string, err error) error {
 	return fmt.Errorf("%s, only the answer could not be written: %w", done, err)
 }
 
-// WriteJSON writes value as JSON that is indented.
-func WriteJSON(w io.Writer, value any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(value)
-}
-
 // Query adds a verb that asks the provisioner and shows the answer.
 func Query[T any](c *kingpin.CmdClause, all cli.Verbs, ask func(context.Context, *Operator) (T, error), show func(*Operator, T) io.WriterTo) {
 	o := &Operator{}
@@ -98,9 +87,49 @@ func Query[T any](c *kingpin.CmdClause, all cli.Verbs, ask func(context.Context,
 	}
 }
 
-// List adds a verb that shows what the provisioner has at path.
-func List[T any](c *kingpin.CmdClause, all cli.Verbs, path string, show func(*Operator, T) io.WriterTo) {
-	Query(c, all, func(ctx context.Context, o *Operator) (T, error) { return Get[T](ctx, o, path) }, show)
+// Rows are a list that is shown in any form.
+type Rows[R any] struct {
+	Rows    []R
+	Empty   string // said if there are no rows
+	Columns []cli.Column[R]
+}
+
+// Shown is [Rows] of any kind.
+type Shown interface {
+	show(o *Output, answer any) error
+}
+
+// show implements [Shown].
+func (l *Rows[R]) show(o *Output, answer any) error {
+	if len(l.Rows) == 0 && o.ForPeople() {
+		o.Say("%s", l.Empty)
+		return nil
+	}
+	if err := cli.WriteList(os.Stdout, &o.Output, answer, l.Rows, l.Columns); err != nil {
+		return err
+	}
+	o.sayAfter()
+	return nil
+}
+
+// List adds a verb that asks the provisioner and shows a list of the answer. In JSON it shows the whole answer.
+func List[T any](c *kingpin.CmdClause, all cli.Verbs, ask func(context.Context, *Operator) (T, error), rows func(*Operator, T) Shown) {
+	o := &Operator{}
+	o.Forms = cli.ListForms()
+	o.AddFlags(c)
+	all.Check(c, o.CheckURL)
+	all[c.FullCommand()] = func(ctx context.Context) error {
+		answer, err := ask(ctx, o)
+		if err != nil {
+			return err
+		}
+		return rows(o, answer).show(&o.Output, answer)
+	}
+}
+
+// Path returns a function that asks the provisioner for what is at path.
+func Path[T any](path string) func(context.Context, *Operator) (T, error) {
+	return func(ctx context.Context, o *Operator) (T, error) { return Get[T](ctx, o, path) }
 }
 
 // Order adds a verb that has the provisioner change something, and says what it did.

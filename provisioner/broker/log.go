@@ -80,7 +80,7 @@ func (l *natsLog) connection(ctx context.Context, msg string, attrs ...slog.Attr
 func logErrors(log *slog.Logger) nats.Option {
 	return nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
 		if !errors.Is(err, nats.ErrBadHeaderMsg) {
-			log.Warn("connection to the broker", "name", nc.Opts.Name, "err", err)
+			log.Warn("error on a connection to the broker", "name", nc.Opts.Name, "err", err)
 		}
 	})
 }
@@ -125,7 +125,7 @@ func (l *natsLog) write(level slog.Level, msg, format string, v []any) {
 	case !client:
 		l.log.Log(ctx, level, msg, "err", scrub(text)) //nolint:sloglint // callers pass literals
 	case clientTrouble.MatchString(text):
-		l.connection(ctx, "connection in trouble", slog.String("address", address), slog.String("err", scrub(text)))
+		l.connection(ctx, "client error", slog.String("address", address), slog.String("err", scrub(text)))
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 func TestReadFileIsBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, size := range map[string]int{"empty": 0, "largest": conffile.MaxFileBytes, "too large": conffile.MaxFileBytes + 1} {
+	for name, size := range map[string]int{"empty": 0, "largest": conffile.MaxFileBytes,
+		"too large": conffile.MaxFileBytes + 1} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 			t.Fatal(err)
@@ -22,7 +23,8 @@ func TestReadFileIsBounded(t *testing.T) {
 			if err != nil || len(b) != size {
 				t.Errorf("%s: %d bytes, %v, want %d", name, len(b), err, size)
 			}
-		} else if err == nil || b != nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "1048576 bytes") {
+		} else if err == nil || b != nil || !strings.Contains(err.Error(), path) ||
+			!strings.Contains(err.Error(), "1048576 bytes") {
 			t.Errorf("%s: %d bytes, %v, want the path and the limit", name, len(b), err)
 		}
 	}

@@ -150,7 +150,8 @@ func TestPrintingSettingsPrintsNoValue(t *testing.T) {
 
 func TestFormatSettings(t *testing.T) {
 	t.Parallel()
-	got, err := conffile.FormatSettings(map[string]string{"b": "2 = #", "a": "", "plugin.choria.x": "grüß"}, "made for web1\n\nby muster")
+	got, err := conffile.FormatSettings(map[string]string{"b": "2 = #", "a": "", "plugin.choria.x": "grüß"},
+		"made for web1\n\nby muster")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +227,8 @@ func TestCheckedFilesCanBeWritten(t *testing.T) {
 // TestTruncatedFileIsAnError truncates a file at every byte: the rest is an error or has no settings.
 func TestTruncatedFileIsAnError(t *testing.T) {
 	t.Parallel()
-	whole, err := conffile.FormatSettings(map[string]string{"provision": "false", "identity": "web1.example.net", "a": ""}, "for web1")
+	whole, err := conffile.FormatSettings(map[string]string{"provision": "false", "identity": "web1.example.net",
+		"a": ""}, "for web1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,7 +136,8 @@ func TestLoadYAMLRefusesOtherFormats(t *testing.T) {
 func TestLoadYAMLRefusesMissingFile(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing.yaml")
-	if err := conffile.LoadYAML(missing, &fleet{}); !errors.Is(err, fs.ErrNotExist) || strings.Count(err.Error(), missing) != 1 {
+	if err := conffile.LoadYAML(missing, &fleet{}); !errors.Is(err, fs.ErrNotExist) ||
+		strings.Count(err.Error(), missing) != 1 {
 		t.Errorf("LoadYAML error = %v, want %v with the path once", err, fs.ErrNotExist)
 	}
 }

@@ -57,7 +57,8 @@ func TestBrokersFromDNS(t *testing.T) {
 			want: []string{"nats://prov1.example.org:4222"},
 		},
 		"one listed twice": {
-			zone: []string{choriaName + " 60 IN SRV 0 5 4222 a.example.net.", choriaName + " 60 IN SRV 0 6 4222 A.example.net."},
+			zone: []string{choriaName + " 60 IN SRV 0 5 4222 a.example.net.",
+				choriaName + " 60 IN SRV 0 6 4222 A.example.net."},
 			want: []string{"nats://a.example.net:4222"},
 		},
 		"one listed twice counts by its best priority": { // name servers rotate records
@@ -77,7 +78,8 @@ func TestBrokersFromDNS(t *testing.T) {
 			want: []string{"nats://m.example.net:4222"},
 		},
 		"both names: Choria's": {
-			zone: []string{choriaName + " 60 IN SRV 0 0 4222 c.example.net.", musterName + " 60 IN SRV 0 0 4222 m.example.net."},
+			zone: []string{choriaName + " 60 IN SRV 0 0 4222 c.example.net.",
+				musterName + " 60 IN SRV 0 0 4222 m.example.net."},
 			want: []string{"nats://c.example.net:4222"},
 		},
 		"Choria's is not offered, ours is": {
@@ -141,7 +143,8 @@ func TestTruncatedAnswerIsAskedForOverTCP(t *testing.T) {
 		t.Errorf("Brokers = %d, the last %q, want 40", len(got), got[len(got)-1])
 	}
 	if s.count("udp", choriaName) != 1 || s.count("tcp", choriaName) != 1 {
-		t.Errorf("asked %d times over UDP and %d over TCP, want 1 and 1", s.count("udp", choriaName), s.count("tcp", choriaName))
+		t.Errorf("asked %d times over UDP and %d over TCP, want 1 and 1", s.count("udp", choriaName),
+			s.count("tcp", choriaName))
 	}
 }
 
@@ -205,13 +208,15 @@ func TestSilentServersAreAnError(t *testing.T) {
 	if !errors.Is(err, discover.ErrLookup) {
 		t.Fatalf("Brokers error = %v, want %v", err, discover.ErrLookup)
 	}
-	for _, part := range []string{"_choria-provisioner._tcp.example.net", silent.addr + ": no answer", failing.addr + ": answered SERVFAIL"} {
+	for _, part := range []string{"_choria-provisioner._tcp.example.net", silent.addr + ": no answer",
+		failing.addr + ": answered SERVFAIL"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("error %q does not say %q", err, part)
 		}
 	}
 	if silent.count("udp", choriaName) != 2 || failing.count("udp", choriaName) != 2 {
-		t.Errorf("asked %d and %d times, want each resolver twice", silent.count("udp", choriaName), failing.count("udp", choriaName))
+		t.Errorf("asked %d and %d times, want each resolver twice", silent.count("udp", choriaName),
+			failing.count("udp", choriaName))
 	}
 	if failing.count("udp", musterName) != 0 {
 		t.Error("asked for the second name although nothing is known of the first")
@@ -249,7 +254,8 @@ func TestRecordsOfOtherNamesAreIgnored(t *testing.T) {
 			[]string{"nats://a.example.net:4222"},
 		},
 		"by an alias": {
-			[]dns.RR{record(choriaName + " 60 IN CNAME srv.example.com."), evil, record("SRV.example.com. 60 IN SRV 0 0 4222 b.example.net.")},
+			[]dns.RR{record(choriaName + " 60 IN CNAME srv.example.com."), evil,
+				record("SRV.example.com. 60 IN SRV 0 0 4222 b.example.net.")},
 			[]string{"nats://b.example.net:4222"},
 		},
 		"alone":                    {[]dns.RR{evil}, nil},
@@ -288,7 +294,8 @@ func TestNameServersOfTheMachine(t *testing.T) {
 	if err := os.WriteFile(conf, []byte("nameserver "+server+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Brokers(t.Context()); !errors.Is(err, discover.ErrLookup) || !strings.Contains(err.Error(), server+":53") {
+	if _, err := r.Brokers(t.Context()); !errors.Is(err, discover.ErrLookup) ||
+		!strings.Contains(err.Error(), server+":53") {
 		t.Errorf("Brokers error = %v, want %v about %s:53", err, discover.ErrLookup, server)
 	}
 }

@@ -22,7 +22,8 @@ import (
 // inChild marks a child process of a test, in its own network.
 const inChild = "MUSTER_TEST_CHILD"
 
-var families = map[string]uint32{"AF_UNIX": unix.AF_UNIX, "AF_INET": unix.AF_INET, "AF_INET6": unix.AF_INET6, "AF_NETLINK": unix.AF_NETLINK}
+var families = map[string]uint32{"AF_UNIX": unix.AF_UNIX, "AF_INET": unix.AF_INET, "AF_INET6": unix.AF_INET6,
+	"AF_NETLINK": unix.AF_NETLINK}
 
 // The name server has an IPv6 link-local address with a zone, as routers announce it. The agent must reach it with
 // the permissions of its systemd unit.
@@ -32,7 +33,8 @@ func TestLinkLocalNameServer(t *testing.T) {
 	if os.Getenv(inChild) == "" {
 		testproc.NeedsRoot(t)
 		testproc.Needs(t, "unshare", "ip")
-		cmd := exec.CommandContext(t.Context(), "unshare", "--net", os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
+		cmd := exec.CommandContext(t.Context(), "unshare", "--net", os.Args[0], "-test.run", "^"+t.Name()+"$",
+			"-test.v")
 		cmd.Env = append(os.Environ(), inChild+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS: "+t.Name()) {
 			t.Errorf("%v: %s", err, out)
@@ -132,7 +134,8 @@ func leave(t *testing.T, allowed []uint32) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+		uintptr(unsafe.Pointer(&program)))
 	if errno != 0 {
 		t.Fatal(errno)
 	}

@@ -80,7 +80,8 @@ func TestNormalizeURL(t *testing.T) {
 
 func TestStaticBrokersKeepTheirOrder(t *testing.T) {
 	t.Parallel()
-	r, err := discover.New(discover.Config{URLs: []string{"prov2.example.net:4223", "tls://prov1.example.net", "[::1]:4222", "nats://PROV2.example.net:4223"}})
+	r, err := discover.New(discover.Config{URLs: []string{"prov2.example.net:4223", "tls://prov1.example.net",
+		"[::1]:4222", "nats://PROV2.example.net:4223"}})
 	if err != nil {
 		t.Fatal(err)
 	}

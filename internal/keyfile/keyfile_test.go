@@ -164,7 +164,8 @@ func TestReadSecret(t *testing.T) {
 	if _, err := keyfile.ReadSecret(odd); err == nil || !strings.Contains(err.Error(), `chmod 600 '`+dir+`/o'\''dd'`) {
 		t.Errorf("a name with a quote: %v", err)
 	}
-	if _, err := keyfile.ReadSecret(write(t, dir, "large", bytes.Repeat([]byte("x"), 64<<10+1), 0o600)); err == nil || !strings.Contains(err.Error(), "65536") {
+	if _, err := keyfile.ReadSecret(write(t, dir, "large", bytes.Repeat([]byte("x"), 64<<10+1), 0o600)); err == nil ||
+		!strings.Contains(err.Error(), "65536") {
 		t.Errorf("a large file: %v", err)
 	}
 	if _, err := keyfile.ReadSecret(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
@@ -176,7 +177,8 @@ func TestReadSecret(t *testing.T) {
 func TestReadFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if got, err := keyfile.ReadFile(write(t, dir, "file", []byte("hush\n"), 0o600)); err != nil || string(got) != "hush\n" {
+	if got, err := keyfile.ReadFile(write(t, dir, "file", []byte("hush\n"), 0o600)); err != nil ||
+		string(got) != "hush\n" {
 		t.Errorf("a file: %q, %v", got, err)
 	}
 	if _, err := keyfile.ReadFile(write(t, dir, "open", []byte("hush\n"), 0o640)); !errors.Is(err, keyfile.ErrExposed) {
@@ -203,12 +205,14 @@ func TestReadKeyNamesPublicFile(t *testing.T) {
 	key := keys(t)["Ed25519"]
 	private := write(t, dir, "key.pem", marshal(t, key, ""), 0o600)
 	public := write(t, dir, "pub.pem", []byte(openssl(t, "pkey", "-in", private, "-pubout")), 0o644)
-	if b, err := keyfile.ReadKey(public); b != nil || !errors.Is(err, keyfile.ErrKey) || !strings.Contains(err.Error(), "public key only") {
+	if b, err := keyfile.ReadKey(public); b != nil || !errors.Is(err, keyfile.ErrKey) ||
+		!strings.Contains(err.Error(), "public key only") {
 		t.Errorf("ReadKey of a public key = %q, %v", b, err)
 	}
 	// A secret key is exposed, whatever else is wrong with it.
 	cut := write(t, dir, "cut.pem", marshal(t, key, "")[:60], 0o644)
-	both := write(t, dir, "both.pem", append([]byte(openssl(t, "pkey", "-in", private, "-pubout")), marshal(t, key, "")...), 0o644)
+	both := write(t, dir, "both.pem", append([]byte(openssl(t, "pkey", "-in", private, "-pubout")),
+		marshal(t, key, "")...), 0o644)
 	seed := write(t, dir, "seed.hex", bytes.Repeat([]byte("a1"), 32), 0o644)
 	for _, path := range []string{both, seed, cut} {
 		if b, err := keyfile.ReadKey(path); b != nil || !errors.Is(err, keyfile.ErrExposed) {
@@ -263,7 +267,9 @@ func TestUnreadableBlockIsAnError(t *testing.T) {
 	} {
 		for _, b := range [][]byte{text, append(bytes.Clone(text), second...)} {
 			key, err := keyfile.Parse(b, nil)
-			if key != nil || !errors.Is(err, keyfile.ErrKey) || !strings.Contains(err.Error(), fmt.Sprintf("1 of %d PEM blocks cannot be read", bytes.Count(b, []byte("BEGIN")))) {
+			if key != nil || !errors.Is(err, keyfile.ErrKey) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("1 of %d PEM blocks cannot be read",
+					bytes.Count(b, []byte("BEGIN")))) {
 				t.Errorf("%s: Parse = %T, %v", name, key, err)
 			}
 		}

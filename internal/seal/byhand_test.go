@@ -74,7 +74,8 @@ func TestIndependentImplementationInteroperates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := hpke.NewRecipient(s.Encapsulated, private, hpke.HKDFSHA256(), hpke.ExportOnly(), []byte("muster session v1"))
+			r, err := hpke.NewRecipient(s.Encapsulated, private, hpke.HKDFSHA256(), hpke.ExportOnly(),
+				[]byte("muster session v1"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,14 +97,16 @@ func TestIndependentImplementationInteroperates(t *testing.T) {
 			if err != nil || string(answer) != "answer" {
 				t.Errorf("reply made by hand = %q, %v", answer, err)
 			}
-			if answer, err := opener.Open(gcm.Seal(salt[:32:32], nonce, padOf(wire.MaxReplyBytes+256), tag)); !errors.Is(err, seal.ErrOpen) {
+			if answer, err := opener.Open(gcm.Seal(salt[:32:32], nonce, padOf(wire.MaxReplyBytes+256),
+				tag)); !errors.Is(err, seal.ErrOpen) {
 				t.Errorf("reply above the limit = %d bytes, %v", len(answer), err)
 			}
 
 			// Under the same salt, other bytes have other reply keys: a reply is bound to its request.
 			other := slices.Clone(tag)
 			other[0]++
-			if answer, err := opener.Open(gcm.Seal(salt[:32:32], nonce, byHand("answer"), other)); !errors.Is(err, seal.ErrOpen) {
+			if answer, err := opener.Open(gcm.Seal(salt[:32:32], nonce, byHand("answer"), other)); !errors.Is(err,
+				seal.ErrOpen) {
 				t.Errorf("reply to other bytes under the same keys = %q, %v", answer, err)
 			}
 		})

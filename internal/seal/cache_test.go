@@ -26,7 +26,8 @@ func TestAnyOpenerOpensAnyMessageOfASession(t *testing.T) {
 					t.Fatal(err)
 				}
 				if seal.SessionName(s.Encapsulated) != session.Name() {
-					t.Errorf("%s: a message of session %q, want %q", name, seal.SessionName(s.Encapsulated), session.Name())
+					t.Errorf("%s: a message of session %q, want %q", name, seal.SessionName(s.Encapsulated),
+						session.Name())
 				}
 				got, sealer, err := next().Open(purpose, s)
 				if err != nil || string(got) != "question" {
@@ -67,8 +68,10 @@ func TestMessageOpensOnlyInItsSession(t *testing.T) {
 	}
 	for name, o := range map[string]*seal.Opener{"remembered": o, "new": testOpener(t, "a")} {
 		t.Run(name, func(t *testing.T) {
-			refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: recorded.Key, Encapsulated: mine.Encapsulated, Ciphertext: recorded.Ciphertext}, seal.ErrOpen)
-			refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: recorded.Key, Encapsulated: recorded.Encapsulated, Ciphertext: mine.Ciphertext}, seal.ErrOpen)
+			refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: recorded.Key,
+				Encapsulated: mine.Encapsulated, Ciphertext: recorded.Ciphertext}, seal.ErrOpen)
+			refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: recorded.Key,
+				Encapsulated: recorded.Encapsulated, Ciphertext: mine.Ciphertext}, seal.ErrOpen)
 			refused(t, o, seal.PurposeApplied, recorded, seal.ErrOpen)
 			refused(t, o, seal.PurposeConnect, recorded, seal.ErrOpen)
 		})

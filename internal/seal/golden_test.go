@@ -49,7 +49,8 @@ func writeGolden(t testing.TB) {
 	if err := os.MkdirAll("testdata", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, b := range map[string][]byte{goldenEnroll: raw, goldenReply: answer, goldenToken: []byte(session.Token()), goldenProof: []byte(presented(t, session).Signature)} {
+	for name, b := range map[string][]byte{goldenEnroll: raw, goldenReply: answer,
+		goldenToken: []byte(session.Token()), goldenProof: []byte(presented(t, session).Signature)} {
 		if err := os.WriteFile(filepath.Join("testdata", name), append(b, '\n'), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -113,5 +114,6 @@ func goldenPresented(t testing.TB) seal.Presented {
 	t.Helper()
 	token := string(readGolden(t, goldenToken))
 	parts := strings.Split(token, ".")
-	return seal.Presented{Token: token, Name: parts[len(parts)-2], Signature: string(readGolden(t, goldenProof)), Nonce: nonce}
+	return seal.Presented{Token: token, Name: parts[len(parts)-2], Signature: string(readGolden(t, goldenProof)),
+		Nonce: nonce}
 }

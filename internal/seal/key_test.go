@@ -95,7 +95,8 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recipient, err := hpke.NewRecipient(s.Encapsulated, private, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), []byte("muster enroll v1"))
+	recipient, err := hpke.NewRecipient(s.Encapsulated, private, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(),
+		[]byte("muster enroll v1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,8 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	for name, secret := range secrets {
 		some := secret[:6]
 		for _, form := range []string{
-			fmt.Sprintf("%v", some), fmt.Sprintf("%x", some), fmt.Sprintf("%#v", some), fmt.Sprintf("%q", some), string(some),
+			fmt.Sprintf("%v", some), fmt.Sprintf("%x", some), fmt.Sprintf("%#v", some), fmt.Sprintf("%q",
+				some), string(some),
 			base64.StdEncoding.EncodeToString(some), base64.RawURLEncoding.EncodeToString(some),
 		} {
 			if strings.Contains(out.String(), strings.Trim(form, "[]\"")) {

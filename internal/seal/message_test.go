@@ -54,7 +54,8 @@ func hides(t *testing.T, raw []byte, secrets ...string) {
 		t.Fatal(err)
 	}
 	for _, secret := range secrets {
-		for name, b := range map[string][]byte{"message": raw, "ciphertext": e.Ciphertext, "encapsulated key": e.Encapsulated} {
+		for name, b := range map[string][]byte{"message": raw, "ciphertext": e.Ciphertext,
+			"encapsulated key": e.Encapsulated} {
 			if bytes.Contains(b, []byte(secret)) {
 				t.Errorf("%s shows %q", name, secret)
 			}
@@ -103,7 +104,8 @@ func TestEnrollSealed(t *testing.T) {
 func TestAppliedSealed(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
-	applied := &wire.Applied{ID: "Zb0J", Identity: "web1.example.net", Serial: "5b1f", Digest: "9f86", Signature: []byte("signature")}
+	applied := &wire.Applied{ID: "Zb0J", Identity: "web1.example.net", Serial: "5b1f", Digest: "9f86",
+		Signature: []byte("signature")}
 	raw, opener, err := testSession(t, "a").Encode(applied)
 	if err != nil {
 		t.Fatal(err)
@@ -263,9 +265,11 @@ func TestLargestRequest(t *testing.T) {
 	}
 	b, _, err := k.Encode(plain(seal.MaxRequestBytes))
 	if err != nil || len(b) > wire.MaxMessageBytes || len(b) <= wire.MaxMessageBytes-350 { // 350: a block in base64
-		t.Errorf("largest request: %d bytes, %v; want at most %d, and no room for a block more", len(b), err, wire.MaxMessageBytes)
+		t.Errorf("largest request: %d bytes, %v; want at most %d, and no room for a block more", len(b), err,
+			wire.MaxMessageBytes)
 	}
-	if b, r, err := k.Encode(plain(seal.MaxRequestBytes + 1)); !errors.Is(err, wire.ErrTooLarge) || b != nil || r != nil {
+	if b, r, err := k.Encode(plain(seal.MaxRequestBytes + 1)); !errors.Is(err, wire.ErrTooLarge) || b != nil ||
+		r != nil {
 		t.Errorf("a byte more: %d bytes, %v", len(b), err)
 	}
 	full := request()

@@ -112,7 +112,8 @@ func TestSealRoundTrip(t *testing.T) {
 
 func tokenText(s *wire.Envelope) string {
 	enc := base64.RawURLEncoding
-	return strings.Join([]string{"muster-sealed-v1", s.Key, enc.EncodeToString(s.Encapsulated), enc.EncodeToString(s.Ciphertext)}, ".")
+	return strings.Join([]string{"muster-sealed-v1", s.Key, enc.EncodeToString(s.Encapsulated),
+		enc.EncodeToString(s.Ciphertext)}, ".")
 }
 
 // TestEveryBitIsAuthenticated flips every bit that is sent.
@@ -139,13 +140,16 @@ func TestEveryBitIsAuthenticated(t *testing.T) {
 		}
 	}
 	t.Run("key", eachBit([]byte(s.Key), func(t *testing.T, b []byte) {
-		refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: string(b), Encapsulated: s.Encapsulated, Ciphertext: s.Ciphertext}, seal.ErrUnknownKey)
+		refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: string(b), Encapsulated: s.Encapsulated,
+			Ciphertext: s.Ciphertext}, seal.ErrUnknownKey)
 	}))
 	t.Run("encapsulated key", eachBit(s.Encapsulated, func(t *testing.T, b []byte) {
-		refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: s.Key, Encapsulated: b, Ciphertext: s.Ciphertext}, seal.ErrOpen)
+		refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: s.Key, Encapsulated: b,
+			Ciphertext: s.Ciphertext}, seal.ErrOpen)
 	}))
 	t.Run("ciphertext", eachBit(s.Ciphertext, func(t *testing.T, b []byte) {
-		refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: s.Key, Encapsulated: s.Encapsulated, Ciphertext: b}, seal.ErrOpen)
+		refused(t, o, seal.PurposeEnroll, &wire.Envelope{Sealed: true, Key: s.Key, Encapsulated: s.Encapsulated,
+			Ciphertext: b}, seal.ErrOpen)
 	}))
 	t.Run("reply", eachBit(frame, func(t *testing.T, b []byte) {
 		if got, err := opener.Open(b); !errors.Is(err, seal.ErrOpen) || got != nil {
@@ -241,7 +245,8 @@ func TestReplyOpensOnlyForItsRequest(t *testing.T) {
 	for i, opener := range openers {
 		for name, frame := range map[string][]byte{
 			"of the other": frames[1-i], "spliced": spliced, "empty": nil, "salt and tag only": frames[i][:48],
-			"truncated by a byte": frames[i][:len(frames[i])-1], "longer by a block": append(slices.Clone(frames[i]), make([]byte, 256)...),
+			"truncated by a byte": frames[i][:len(frames[i])-1], "longer by a block": append(slices.Clone(frames[i]),
+				make([]byte, 256)...),
 			"far too long": make([]byte, 1<<20+48),
 		} {
 			if got, err := opener.Open(frame); !errors.Is(err, seal.ErrOpen) || got != nil {

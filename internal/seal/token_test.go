@@ -18,7 +18,8 @@ func presented(t testing.TB, s *seal.Session) seal.Presented {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return seal.Presented{Token: s.Token(), Name: s.Name(), Signature: base64.RawURLEncoding.EncodeToString(proof), Nonce: nonce}
+	return seal.Presented{Token: s.Token(), Name: s.Name(), Signature: base64.RawURLEncoding.EncodeToString(proof),
+		Nonce: nonce}
 }
 
 // presents returns what a connection with this token presents.
@@ -41,7 +42,8 @@ func TestSealedTokenRoundTrip(t *testing.T) {
 			t.Parallel()
 			p := presents(t, "b", token)
 			s := p.Token
-			if !seal.IsSealedToken(s) || len(s) > seal.MaxSealedTokenBytes || len(token) == wire.MaxTokenBytes && len(s) != seal.MaxSealedTokenBytes {
+			if !seal.IsSealedToken(s) || len(s) > seal.MaxSealedTokenBytes || len(token) == wire.MaxTokenBytes &&
+				len(s) != seal.MaxSealedTokenBytes {
 				t.Errorf("sealed token of %d bytes, limit %d", len(s), seal.MaxSealedTokenBytes)
 			}
 			if strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
@@ -52,7 +54,8 @@ func TestSealedTokenRoundTrip(t *testing.T) {
 					t.Errorf("OpenToken = %d bytes, %v", len(got), err)
 				}
 			}
-			if again := presents(t, "b", token); s == again.Token || p.Name == again.Name || p.Signature == again.Signature {
+			if again := presents(t, "b", token); s == again.Token || p.Name == again.Name ||
+				p.Signature == again.Signature {
 				t.Error("the same token sealed twice presents something twice")
 			}
 		})
@@ -184,7 +187,8 @@ func TestTokenOpensOnlyOnItsConnection(t *testing.T) {
 		},
 	}
 	for name, edit := range tests {
-		for what, o := range map[string]*seal.Opener{"remembered": remembers, "new": testOpener(t, "a", "b"), "both keys": testOpener(t, "b", "a")} {
+		for what, o := range map[string]*seal.Opener{"remembered": remembers, "new": testOpener(t, "a", "b"),
+			"both keys": testOpener(t, "b", "a")} {
 			p := good
 			edit(&p)
 			if strings.Contains(p.Token, testKey(t, "b").Public().ID()) && what == "remembered" {

@@ -31,7 +31,8 @@ func newSigner(t *testing.T) *signer {
 }
 
 // about returns a CA certificate for a name and the key of s, signed by parent.
-func (s *signer) about(t *testing.T, name string, parent *signer, parentName string, edit func(*x509.Certificate)) *x509.Certificate {
+func (s *signer) about(t *testing.T, name string, parent *signer, parentName string,
+	edit func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(7), Subject: pkix.Name{CommonName: name}, MaxPathLen: -1,
@@ -84,7 +85,8 @@ func TestCheckCross(t *testing.T) {
 	}{
 		"the old root's word": {triple{cross, by, root}, true},
 		"with a path length that leaves room": {triple{newRoot.about(t, "new", oldRoot, "old", pathLen(1)),
-			oldRoot.about(t, "old", oldRoot, "old", pathLen(2)), newRoot.about(t, "new", newRoot, "new", pathLen(1))}, true},
+			oldRoot.about(t, "old", oldRoot, "old", pathLen(2)), newRoot.about(t, "new", newRoot, "new", pathLen(1))},
+			true},
 		"with the same name constraints": {triple{newRoot.about(t, "new", oldRoot, "old", permitting), by, newRoot.about(t, "new", newRoot, "new", permitting)}, true},
 		"the last day":                   {triple{newRoot.about(t, "new", oldRoot, "old", ending(crossTime)), by, root}, true},
 

@@ -47,7 +47,8 @@ func TestEarlyPingIsAnswered(t *testing.T) {
 		},
 		"a WebSocket, a frame of 130 bytes": {
 			{upgrade, "HTTP/1.1 101 x\r\n\r\n", "HTTP/1.1 101 x\r\n\r\n", ""},
-			{masked + connect, "\x82\x7e\x00\x82PING\r\nPONG\r\n" + info[:118], "\x82\x7cPONG\r\n" + info[:118], answer},
+			{masked + connect, "\x82\x7e\x00\x82PING\r\nPONG\r\n" + info[:118], "\x82\x7cPONG\r\n" + info[:118],
+				answer},
 		},
 		"a WebSocket": {
 			{upgrade, "HTTP/1.1 101 x\r\n\r\n" + frame + "PING\r\n", "HTTP/1.1 101 x\r\n\r\n" + frame + "PING\r\n", ""},
@@ -65,7 +66,8 @@ func TestEarlyPingIsAnswered(t *testing.T) {
 				t.Cleanup(func() { _, _ = node.Close(), broker.Close() })
 				conn := wire.NewEarlyPingConn(node)
 				for _, e := range exchanges {
-					asked, answered, read := make([]byte, len(e.ask)), make([]byte, len(e.answered)), make([]byte, len(e.read))
+					asked, answered, read := make([]byte, len(e.ask)), make([]byte, len(e.answered)), make([]byte,
+						len(e.read))
 					var work errgroup.Group
 					work.Go(func() error {
 						if _, err := io.ReadFull(broker, asked); err != nil {
@@ -118,7 +120,8 @@ func (b *broker) Write(p []byte) (int, error) { return b.heard.Write(p) }
 // The time of a TLS handshake, which comes with the first write, does not count.
 func TestSinceConnectExcludesHandshake(t *testing.T) {
 	t.Parallel()
-	for _, writes := range [][]string{{"CONNECT {}\r\n"}, {"GET / HTTP/1.1\r\n\r\n", "\x82\x8c\x00\x00\x00\x00CONNECT {}\r\n"}} {
+	for _, writes := range [][]string{{"CONNECT {}\r\n"}, {"GET / HTTP/1.1\r\n\r\n",
+		"\x82\x8c\x00\x00\x00\x00CONNECT {}\r\n"}} {
 		w := &handshaking{}
 		conn := wire.NewEarlyPingConn(w)
 		w.during = func() {

@@ -77,7 +77,8 @@ func TestEncodeJSONIsTheStandardForm(t *testing.T) {
 			t.Errorf("%s: %v\n got %s\nwant %s", name, err, got, want.Bytes())
 		}
 	}
-	for name, v := range map[string]any{"year 10000": time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), "channel": make(chan int)} {
+	for name, v := range map[string]any{"year 10000": time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC),
+		"channel": make(chan int)} {
 		if b, err := wire.EncodeJSON(v); err == nil {
 			t.Errorf("%s: %s, want an error", name, b)
 		}

@@ -28,7 +28,8 @@ func addGolden(f *testing.F) {
 // FuzzEachMember compares with encoding/json on strict JSON, and must end on any other text.
 func FuzzEachMember(f *testing.F) {
 	addGolden(f)
-	for _, s := range []string{`{}`, ` { "a" : [1,"}",{"b":"\\\""}] , "\u00e4":-1.5e3 } `, `{"a":,}`, `{"a":1`, `{"a"`, `[]`, `{"a":"\`, `{"a":1}}`, `{"a":{"b":[}]}`} {
+	for _, s := range []string{`{}`, ` { "a" : [1,"}",{"b":"\\\""}] , "\u00e4":-1.5e3 } `, `{"a":,}`, `{"a":1`,
+		`{"a"`, `[]`, `{"a":"\`, `{"a":1}}`, `{"a":{"b":[}]}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -37,19 +37,23 @@ var golden = map[string]any{
 	},
 	"applied-unusable.json": &wire.Applied{
 		ID: "k5Wn8Yr2TbV7qL0zH3mJ6A", Identity: "web1.example.net", Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40",
-		Digest:    wire.Unusable("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", `log_level: is "loud"`),
+		Digest: wire.Unusable("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+			`log_level: is "loud"`),
 		Signature: []byte("signature"),
 	},
-	"command-question.json":     &wire.Command{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Identity: "web1.example.net", Verb: wire.VerbReprovision},
+	"command-question.json": &wire.Command{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Identity: "web1.example.net",
+		Verb: wire.VerbReprovision},
 	"command-answer-nonce.json": &wire.CommandReply{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Nonce: "p0Yt6Vz3JfE2uN9aC7iO1w"},
-	"command-proof.json": &wire.Command{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Identity: "web1.example.net", Verb: wire.VerbReprovision,
+	"command-proof.json": &wire.Command{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Identity: "web1.example.net",
+		Verb:  wire.VerbReprovision,
 		Nonce: "p0Yt6Vz3JfE2uN9aC7iO1w", Proof: []byte("an HMAC-SHA256 has 32 bytes ....")},
 	"command-answer-accepted.json": &wire.CommandReply{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Accepted: &wire.CommandAccepted{}},
 	"reply-enrolled.json": &wire.Reply{
 		ID: "f3VhqEUyQm6yXv2Vw0aJ9A", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",
 		Enrolled: &wire.Enrolled{
 			Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40", Certificate: "-----BEGIN CERTIFICATE-----\n", CA: "-----BEGIN CERTIFICATE-----\n",
-			Files:  wire.Files{Configuration: map[string]string{"brokers": "nats://broker.example.net:4222"}, ActionPolicies: map[string]string{"rpcutil": "policy default deny\n"}},
+			Files: wire.Files{Configuration: map[string]string{"brokers": "nats://broker.example.net:4222"},
+				ActionPolicies: map[string]string{"rpcutil": "policy default deny\n"}},
 			Digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 		},
 	},
@@ -63,8 +67,9 @@ var golden = map[string]any{
 	},
 	"reply-version.json": &wire.Reply{
 		Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",
-		Refusal: &wire.Refusal{Code: wire.CodeUnsupportedVersion, Message: wire.MeaningOf(wire.CodeUnsupportedVersion).Public,
-			Remedy: wire.MeaningOf(wire.CodeUnsupportedVersion).Remedy, RetryAfter: 300_000, Versions: []int{1}},
+		Refusal: &wire.Refusal{Code: wire.CodeUnsupportedVersion,
+			Message: wire.MeaningOf(wire.CodeUnsupportedVersion).Public,
+			Remedy:  wire.MeaningOf(wire.CodeUnsupportedVersion).Remedy, RetryAfter: 300_000, Versions: []int{1}},
 	},
 }
 

@@ -63,7 +63,8 @@ func TestLimitsHaveTwoSides(t *testing.T) {
 			t.Errorf("a reply of %d bytes: %v, want %v", n, err, want)
 		}
 	}
-	for id, want := range map[string]bool{strings.Repeat("x", 22): true, strings.Repeat("x", 21): false, strings.Repeat("x", 23): false, strings.Repeat("x", 21) + "*": false} {
+	for id, want := range map[string]bool{strings.Repeat("x", 22): true, strings.Repeat("x", 21): false,
+		strings.Repeat("x", 23): false, strings.Repeat("x", 21) + "*": false} {
 		if got := wire.ValidConnectionName(id); got != want {
 			t.Errorf("ValidConnectionName(%q) = %v", id, got)
 		}
@@ -109,9 +110,11 @@ func TestFilesHaveTwoSides(t *testing.T) {
 		"all in settings": {wire.Files{Configuration: map[string]string{"k": strings.Repeat("x", wire.MaxFilesBytes-1)}},
 			wire.Files{Configuration: map[string]string{"k": strings.Repeat("x", wire.MaxFilesBytes)}}},
 		"all in policies": {wire.Files{Configuration: setting, OPAPolicies: map[string]string{"p": strings.Repeat("x", wire.MaxFilesBytes-3)}},
-			wire.Files{Configuration: setting, OPAPolicies: map[string]string{"p": strings.Repeat("x", wire.MaxFilesBytes-2)}}},
+			wire.Files{Configuration: setting,
+				OPAPolicies: map[string]string{"p": strings.Repeat("x", wire.MaxFilesBytes-2)}}},
 		"all in action policies' names": {wire.Files{Configuration: setting, ActionPolicies: map[string]string{"p": strings.Repeat("x", wire.MaxFilesBytes-3)}},
-			wire.Files{Configuration: setting, ActionPolicies: map[string]string{"pp": strings.Repeat("x", wire.MaxFilesBytes-3)}}},
+			wire.Files{Configuration: setting,
+				ActionPolicies: map[string]string{"pp": strings.Repeat("x", wire.MaxFilesBytes-3)}}},
 		"settings": {wire.Files{Configuration: many(4096)}, wire.Files{Configuration: many(4097)}},
 		"policies": {wire.Files{Configuration: setting, OPAPolicies: many(4095)}, wire.Files{Configuration: setting, OPAPolicies: many(4096)}},
 	}
@@ -126,7 +129,8 @@ func TestFilesHaveTwoSides(t *testing.T) {
 			}
 		})
 	}
-	for _, c := range []string{"\x00", "\x1f", "\t", "\n", "\r", "\v", "\x7f", "\u0085", "\u2028", "\u2029", "\ufeff", "\xff", "\xc0\x80"} {
+	for _, c := range []string{"\x00", "\x1f", "\t", "\n", "\r", "\v", "\x7f", "\u0085", "\u2028", "\u2029", "\ufeff",
+		"\xff", "\xc0\x80"} {
 		f := wire.Files{Configuration: map[string]string{"a": "b" + c + "c"}}
 		if err := f.Check(); !errors.Is(err, wire.ErrFiles) {
 			t.Errorf("a value with %q: %v, want %v", c, err, wire.ErrFiles)
@@ -138,14 +142,18 @@ func TestFilesHaveTwoSides(t *testing.T) {
 			t.Errorf("a value with %q: %v", c, err)
 		}
 	}
-	for c, ok := range map[string]bool{"\t": true, "\n": true, "\r\n": true, "\x00": false, "\x1b": false, "\xff": false} {
-		for name, f := range map[string]wire.Files{"action": {Configuration: setting, ActionPolicies: map[string]string{"p": "b" + c + "c"}}, "OPA": {Configuration: setting, OPAPolicies: map[string]string{"p": "b" + c + "c"}}} {
+	for c, ok := range map[string]bool{"\t": true, "\n": true, "\r\n": true, "\x00": false, "\x1b": false,
+		"\xff": false} {
+		for name, f := range map[string]wire.Files{"action": {Configuration: setting,
+			ActionPolicies: map[string]string{"p": "b" + c + "c"}},
+			"OPA": {Configuration: setting, OPAPolicies: map[string]string{"p": "b" + c + "c"}}} {
 			if err := f.Check(); ok != (err == nil) {
 				t.Errorf("%s policy with %q: %v, want accepted %v", name, c, err, ok)
 			}
 		}
 	}
-	secret := wire.Files{Configuration: map[string]string{"password": "hunter2\n"}, OPAPolicies: map[string]string{"p": "hunter2\x00"}}
+	secret := wire.Files{Configuration: map[string]string{"password": "hunter2\n"},
+		OPAPolicies: map[string]string{"p": "hunter2\x00"}}
 	if err := secret.Check(); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("the error prints a value: %v", err)
 	}
@@ -224,11 +232,13 @@ func TestProofsCoverEachPart(t *testing.T) {
 				t.Fatalf("%s: %v", kind, err)
 			}
 			for other, d := range digests {
-				if err := wire.CheckSignature(key.Public(), d, signature); (other == what) != (err == nil) || err != nil && !errors.Is(err, wire.ErrProof) {
+				if err := wire.CheckSignature(key.Public(), d, signature); (other == what) != (err == nil) ||
+					err != nil && !errors.Is(err, wire.ErrProof) {
 					t.Errorf("%s: %s for %s: %v", kind, what, other, err)
 				}
 			}
-			for name, s := range map[string][]byte{"none": nil, "half": signature[:len(signature)/2], "more": append(signature[:len(signature):len(signature)], 0)} {
+			for name, s := range map[string][]byte{"none": nil, "half": signature[:len(signature)/2],
+				"more": append(signature[:len(signature):len(signature)], 0)} {
 				if err := wire.CheckSignature(key.Public(), digest, s); !errors.Is(err, wire.ErrProof) {
 					t.Errorf("%s: %s, %s of a signature: %v", kind, what, name, err)
 				}
@@ -277,7 +287,8 @@ func TestRolesAreReadFromOneURI(t *testing.T) {
 			}
 			cert.URIs = append(cert.URIs, parsed)
 		}
-		if role, holder, err := wire.RoleOf(cert, "fleet.test"); !errors.Is(err, wire.ErrRole) || role != "" || holder != "" {
+		if role, holder, err := wire.RoleOf(cert, "fleet.test"); !errors.Is(err, wire.ErrRole) || role != "" ||
+			holder != "" {
 			t.Errorf("%s: RoleOf = %s, %q, %v, want %v", name, role, holder, err, wire.ErrRole)
 		}
 	}

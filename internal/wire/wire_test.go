@@ -101,7 +101,8 @@ func TestPatternMatches(t *testing.T) {
 			}
 		})
 	}
-	for _, bad := range []string{"", ".", "a..b", "A.net", "[a-z].net", "a**.net", "a.**.net", "**", "a/b", `a\*`, strings.Repeat("a", 254)} {
+	for _, bad := range []string{"", ".", "a..b", "A.net", "[a-z].net", "a**.net", "a.**.net", "**", "a/b", `a\*`,
+		strings.Repeat("a", 254)} {
 		if p, err := wire.ParsePattern(bad); !errors.Is(err, wire.ErrPattern) || p != "" {
 			t.Errorf("ParsePattern(%q) = %q, %v, want %v", bad, p, err, wire.ErrPattern)
 		}
@@ -158,8 +159,10 @@ func TestStrictJSON(t *testing.T) {
 
 func TestTokenStaysOutOfTheLog(t *testing.T) {
 	t.Parallel()
-	r := &wire.EnrollRequest{ID: "r1", Identity: "web1.example.net", Token: "hunter2", Facts: json.RawMessage(`{"s":"hunter2"}`)}
-	reply := &wire.Reply{ID: "r1", Enrolled: &wire.Enrolled{Serial: "abc", Files: wire.Files{Configuration: map[string]string{"password": "hunter2"}}}}
+	r := &wire.EnrollRequest{ID: "r1", Identity: "web1.example.net", Token: "hunter2",
+		Facts: json.RawMessage(`{"s":"hunter2"}`)}
+	reply := &wire.Reply{ID: "r1", Enrolled: &wire.Enrolled{Serial: "abc",
+		Files: wire.Files{Configuration: map[string]string{"password": "hunter2"}}}}
 	for name, handler := range map[string]func(*bytes.Buffer) slog.Handler{
 		"text": func(b *bytes.Buffer) slog.Handler { return slog.NewTextHandler(b, nil) },
 		"json": func(b *bytes.Buffer) slog.Handler { return slog.NewJSONHandler(b, nil) },
@@ -167,9 +170,11 @@ func TestTokenStaysOutOfTheLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var b bytes.Buffer
-			slog.New(handler(&b)).Info("enrollment asked for", "request", r, "token", r.Token, "reply", reply, "enrolled", reply.Enrolled,
+			slog.New(handler(&b)).Info("enrollment asked for", "request", r, "token", r.Token, "reply", reply,
+				"enrolled", reply.Enrolled,
 				"printed", fmt.Sprintf("%v %+v %#v %s", r.Token, r.Token, r.Token, r.Token))
-			if got := b.String(); strings.Contains(got, "hunter2") || !strings.Contains(got, "web1.example.net") || !strings.Contains(got, "abc") {
+			if got := b.String(); strings.Contains(got, "hunter2") || !strings.Contains(got, "web1.example.net") ||
+				!strings.Contains(got, "abc") {
 				t.Errorf("log line = %s", got)
 			}
 		})
@@ -244,7 +249,8 @@ func TestFilesCheck(t *testing.T) {
 		if err := big.Check(); err != nil {
 			t.Fatal(err)
 		}
-		b, err := wire.Encode(&wire.Reply{ID: "x", Enrolled: &wire.Enrolled{Certificate: strings.Repeat("c", 8<<10), CA: strings.Repeat("c", 8<<10), Files: big}})
+		b, err := wire.Encode(&wire.Reply{ID: "x", Enrolled: &wire.Enrolled{Certificate: strings.Repeat("c", 8<<10),
+			CA: strings.Repeat("c", 8<<10), Files: big}})
 		if err != nil || len(b) > wire.MaxReplyBytes {
 			t.Errorf("the largest reply of %s has %d bytes (%v), limit %d", c, len(b), err, wire.MaxReplyBytes)
 		}

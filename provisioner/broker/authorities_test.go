@@ -19,7 +19,8 @@ func TestBrokerWithoutCertificateServesPlainClients(t *testing.T) {
 		t.Errorf("without TLS: %v", err)
 	}
 	roots := nats.Secure(&tls.Config{RootCAs: s.ca.pool(), ServerName: "127.0.0.1"})
-	if nc, err := nats.Connect(s.URL(), nats.Name(wire.NewID()), nats.NoReconnect(), nats.Token(goodToken), nats.Timeout(patience), roots); err == nil {
+	if nc, err := nats.Connect(s.URL(), nats.Name(wire.NewID()), nats.NoReconnect(), nats.Token(goodToken),
+		nats.Timeout(patience), roots); err == nil {
 		nc.Close()
 		t.Error("TLS without a certificate")
 	}

@@ -43,7 +43,8 @@ func FuzzCallout(f *testing.F) {
 	f.Add(sealed)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		// Sealed to another key, or not at all.
-		if r, err := c.open(b, broker); err == nil || r != nil || len(err.Error()) > 1000 || strings.Contains(err.Error(), "\n") {
+		if r, err := c.open(b, broker); err == nil || r != nil || len(err.Error()) > 1000 ||
+			strings.Contains(err.Error(), "\n") {
 			t.Fatalf("open = %v, %v", r, err)
 		}
 		var r jwt.AuthorizationRequestClaims
@@ -67,7 +68,8 @@ func FuzzCallout(f *testing.F) {
 		if err != nil {
 			t.Fatalf("the user is none: %v", err)
 		}
-		if u.Audience != AccountProvisioning || !slices.Equal(u.Sub.Allow, []string{"_INBOX." + p.Name + ".>"}) || len(u.Pub.Allow) != 2 || len(p.Name) != 22 || strings.ContainsAny(p.Name, ".*> ") {
+		if u.Audience != AccountProvisioning || !slices.Equal(u.Sub.Allow, []string{"_INBOX." + p.Name + ".>"}) ||
+			len(u.Pub.Allow) != 2 || len(p.Name) != 22 || strings.ContainsAny(p.Name, ".*> ") {
 			t.Fatalf("%q was admitted: %+v", p.Name, u.Permissions)
 		}
 	})

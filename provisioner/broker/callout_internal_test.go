@@ -27,7 +27,8 @@ func TestExpiredCalloutRequestsAreDropped(t *testing.T) {
 func testWaited(t *testing.T) {
 	asked := 0
 	c, sealed, header := asking(t, func() { asked++ })
-	for waited, want := range map[time.Duration]int{0: 1, maxCalloutWait: 1, maxCalloutWait + 1: 0, admitTimeout - 1: 0} {
+	for waited, want := range map[time.Duration]int{0: 1, maxCalloutWait: 1, maxCalloutWait + 1: 0,
+		admitTimeout - 1: 0} {
 		asked = 0
 		m := &nats.Msg{Data: sealed, Header: header}
 		c.answer(t.Context(), calloutRequest{m, time.Now().Add(-waited)})
@@ -41,7 +42,8 @@ func TestCalloutWithoutUserIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{"", "x", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"} {
 		asked := 0
-		c, sealed, header := asking(t, func() { asked++ }, func(r *jwt.AuthorizationRequestClaims) { r.UserNkey = user })
+		c, sealed, header := asking(t, func() { asked++ },
+			func(r *jwt.AuthorizationRequestClaims) { r.UserNkey = user })
 		if c.answer(t.Context(), calloutRequest{&nats.Msg{Data: sealed, Header: header}, time.Now()}) || asked > 0 {
 			t.Errorf("a request about the user %q is answered; the gate was asked %d times", user, asked)
 		}
@@ -49,7 +51,8 @@ func TestCalloutWithoutUserIsNotAnswered(t *testing.T) {
 }
 
 // asking returns a callout that calls asked for each call of the gate, and an encrypted request with its header.
-func asking(t testing.TB, asked func(), edit ...func(*jwt.AuthorizationRequestClaims)) (c *callout, sealed []byte, header nats.Header) {
+func asking(t testing.TB, asked func(), edit ...func(*jwt.AuthorizationRequestClaims)) (c *callout, sealed []byte,
+	header nats.Header) {
 	t.Helper()
 	gate, err := NewGate(GateConfig{
 		TrustDomain: "example.net",
@@ -98,7 +101,8 @@ func asking(t testing.TB, asked func(), edit ...func(*jwt.AuthorizationRequestCl
 // The broker sends requests and reads no answer. Without the wait, old answers would pile up unnoticed.
 func TestCalloutWaitsForDeliveryOfAnswers(t *testing.T) {
 	t.Parallel()
-	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
+	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true,
+		NoLog: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +138,8 @@ func TestCalloutWaitsForDeliveryOfAnswers(t *testing.T) {
 	defer asks.Close()
 	ask := func() {
 		t.Helper()
-		if err := asks.PublishMsg(&nats.Msg{Subject: server.AuthCalloutSubject, Reply: asks.NewInbox(), Data: sealed, Header: header}); err != nil {
+		if err := asks.PublishMsg(&nats.Msg{Subject: server.AuthCalloutSubject, Reply: asks.NewInbox(), Data: sealed,
+			Header: header}); err != nil {
 			t.Fatal(err)
 		}
 		if err := asks.Flush(); err != nil {

@@ -144,7 +144,8 @@ func TestCalloutInClearIsNotAnswered(t *testing.T) {
 	} {
 		o := newOutside(t, edit)
 		connect := func() (*nats.Conn, error) {
-			return nats.Connect(o.url, nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)), nats.Timeout(10*time.Second))
+			return nats.Connect(o.url, nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)),
+				nats.Timeout(10*time.Second))
 		}
 		nc, err := connect()
 		// The server pings an admitted client only after seconds, which nats.go does not expect.
@@ -168,7 +169,8 @@ func TestNewExternalListsEveryMistake(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"url: server 1 has a user", "credentials: ", "system credentials: ", "issuer: ", "xkey: ", "gate: "} {
+	for _, want := range []string{"url: server 1 has a user", "credentials: ", "system credentials: ", "issuer: ",
+		"xkey: ", "gate: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}
@@ -192,7 +194,8 @@ func TestExternalIsNotRunningBeforeStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(e.Recheck(t.Context(), "web1.example.net"), e.RecheckAll(t.Context())); !errors.Is(err, broker.ErrNotRunning) {
+	if err := errors.Join(e.Recheck(t.Context(), "web1.example.net"), e.RecheckAll(t.Context())); !errors.Is(err,
+		broker.ErrNotRunning) {
 		t.Errorf("Recheck = %v, want %v", err, broker.ErrNotRunning)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

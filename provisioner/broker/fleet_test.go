@@ -26,7 +26,8 @@ func TestNodeReachesOnlyItsOwnSubjects(t *testing.T) {
 	}
 	for self, c := range nodes {
 		for _, line := range []string{
-			publish(wire.EventSubject(self, "startup")), publish(wire.RegistrationSubject(self)), publish(wire.SubjectApplied),
+			publish(wire.EventSubject(self,
+				"startup")), publish(wire.RegistrationSubject(self)), publish(wire.SubjectApplied),
 			publish(wire.SubjectRenew),
 			subscribe(wire.CommandSubject(self)), subscribe(wire.InboxPrefix(c.name) + ".>"),
 		} {
@@ -53,7 +54,8 @@ func TestNodeReachesOnlyItsOwnSubjects(t *testing.T) {
 		}
 		for other, o := range nodes {
 			if other != self {
-				refused = append(refused, subscribe(wire.InboxPrefix(o.name)+".x"), publish(wire.InboxPrefix(o.name)+".x"))
+				refused = append(refused, subscribe(wire.InboxPrefix(o.name)+".x"),
+					publish(wire.InboxPrefix(o.name)+".x"))
 			}
 		}
 		for _, line := range refused {
@@ -95,7 +97,8 @@ func TestRepliesToEventsStayOutOfMuster(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	const id, other = wire.Identity("web1.example.net"), wire.Identity("web2.example.net")
-	aims := []string{"muster.node." + other.SubjectToken(), "muster.entry.installation", wire.EventSubject(other, "alive"), wire.RegistrationSubject(other)}
+	aims := []string{"muster.node." + other.SubjectToken(), "muster.entry.installation",
+		wire.EventSubject(other, "alive"), wire.RegistrationSubject(other)}
 	muster := s.muster(t)
 	answered := make(chan string, 16) // one per message below, and room to notice more
 	for _, subject := range []string{wire.AllNodeEvents, wire.AllRegistration} {
@@ -333,7 +336,8 @@ func TestProvisionerConnectsByCertificate(t *testing.T) {
 	if _, err := js.AccountInfo(t.Context()); err != nil {
 		t.Errorf("JetStream of an outside provisioner: %v", err)
 	}
-	if _, err := nc.Subscribe(wire.SubjectEnroll, func(m *nats.Msg) { _ = m.Respond([]byte("from outside")) }); err != nil {
+	if _, err := nc.Subscribe(wire.SubjectEnroll,
+		func(m *nats.Msg) { _ = m.Respond([]byte("from outside")) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := nc.Flush(); err != nil {

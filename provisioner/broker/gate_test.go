@@ -64,9 +64,12 @@ func TestAuthorizeAdmits(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Second)
 	ca := newAuthority(t)
 	name := strings.Repeat("Aa-_", 5) + "42"
-	node := ca.issue(t, wire.RoleNode, "web1.example.net", func(c *x509.Certificate) { c.NotAfter = now.Add(5 * time.Minute) })
-	longLived := ca.issue(t, wire.RoleNode, "web1.example.net", func(c *x509.Certificate) { c.NotAfter = now.Add(24 * time.Hour) })
-	boss := ca.issue(t, wire.RoleProvisioner, "prov1", func(c *x509.Certificate) { c.NotAfter = now.Add(5 * time.Minute) })
+	node := ca.issue(t, wire.RoleNode, "web1.example.net",
+		func(c *x509.Certificate) { c.NotAfter = now.Add(5 * time.Minute) })
+	longLived := ca.issue(t, wire.RoleNode, "web1.example.net",
+		func(c *x509.Certificate) { c.NotAfter = now.Add(24 * time.Hour) })
+	boss := ca.issue(t, wire.RoleProvisioner, "prov1",
+		func(c *x509.Certificate) { c.NotAfter = now.Add(5 * time.Minute) })
 	provisioning := broker.Admission{
 		Account: broker.AccountProvisioning, User: "provisioning",
 		Publish:   []string{"muster.v1.enroll", "muster.v1.applied"},
@@ -75,7 +78,8 @@ func TestAuthorizeAdmits(t *testing.T) {
 	}
 	fleet := broker.Admission{
 		Account: broker.AccountFleet, User: "web1.example.net",
-		Publish: []string{"muster.v1.registration.web1_example_net", "muster.v1.applied", "muster.v1.renew", "muster.v1.event.web1_example_net.startup",
+		Publish: []string{"muster.v1.registration.web1_example_net", "muster.v1.applied", "muster.v1.renew",
+			"muster.v1.event.web1_example_net.startup",
 			"muster.v1.event.web1_example_net.alive", "muster.v1.event.web1_example_net.provisioned", "muster.v1.event.web1_example_net.shutdown"},
 		Subscribe: []string{"muster.v1.command.web1_example_net", "_INBOX." + name + ".>"},
 		Responses: 1, ResponseTTL: 10 * time.Second,
@@ -167,11 +171,13 @@ func TestAuthorizeDenies(t *testing.T) {
 		"certificate of tomorrow": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "a",
 			func(c *x509.Certificate) { c.NotBefore = now.Add(time.Second) })}, wire.CodeDenied, broker.ErrCertificate},
 		"certificate for servers": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "a",
-			func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })}, wire.CodeDenied, broker.ErrCertificate},
+			func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })},
+			wire.CodeDenied, broker.ErrCertificate},
 		"certificate for anything": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "a",
 			func(c *x509.Certificate) { c.ExtKeyUsage = nil })}, wire.CodeDenied, broker.ErrCertificate},
 		"certificate of an authority": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "a",
-			func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true })}, wire.CodeDenied, broker.ErrCertificate},
+			func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true })}, wire.CodeDenied,
+			broker.ErrCertificate},
 		"node without a proper name":  {broker.Presented{Name: "web1", Certificates: node}, wire.CodeBadRequest, broker.ErrName},
 		"node with an nkey":           {broker.Presented{Name: name, Certificates: node, Nkey: userKey(t)}, wire.CodeBadRequest, broker.ErrNkey},
 		"node that is not on record":  {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "gone")}, wire.CodeDenied, errAdmit},
@@ -235,10 +241,12 @@ func TestAdmitNodeIsAskedAboutTheCertificate(t *testing.T) {
 			return nil
 		}
 	})
-	if _, err := gate.Authorize(t.Context(), broker.Presented{Name: wire.NewID(), Certificates: chain(t, cert)}); err != nil {
+	if _, err := gate.Authorize(t.Context(), broker.Presented{Name: wire.NewID(),
+		Certificates: chain(t, cert)}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"web1.example.net", fmt.Sprintf("%x", cert.Leaf.SerialNumber), fmt.Sprintf("%x", sha256.Sum256(cert.Leaf.Raw))}
+	want := []string{"web1.example.net", fmt.Sprintf("%x", cert.Leaf.SerialNumber),
+		fmt.Sprintf("%x", sha256.Sum256(cert.Leaf.Raw))}
 	if !slices.Equal(asked, want) {
 		t.Errorf("AdmitNode was asked for %q, want %q", asked, want)
 	}

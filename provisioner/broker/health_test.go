@@ -19,7 +19,8 @@ import (
 func records(t *testing.T, b *broker.Broker) (jetstream.JetStream, func() error) {
 	t.Helper()
 	js := streams(t, b)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"muster.node.*"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S",
+		Subjects: []string{"muster.node.*"}}); err != nil {
 		t.Fatal(err)
 	}
 	return js, func() error {
@@ -110,7 +111,8 @@ func TestDamagedStreamPreventsStart(t *testing.T) {
 	s := newSite(t, func(c *broker.Config) { cfg = *c })
 	records(t, s.Broker)
 	stop(t, s.Broker)
-	if err := os.Remove(filepath.Join(cfg.StoreDir, "jetstream", broker.AccountMuster, "streams", "S", "meta.inf")); err != nil {
+	if err := os.Remove(filepath.Join(cfg.StoreDir, "jetstream", broker.AccountMuster, "streams", "S",
+		"meta.inf")); err != nil {
 		t.Fatal(err)
 	}
 	b, err := broker.New(cfg)
@@ -129,7 +131,8 @@ func TestIndexesAreTrustedOnlyAfterCleanShutdown(t *testing.T) {
 	s := newSite(t, func(c *broker.Config) { cfg = *c })
 	b := s.Broker
 	js := streams(t, b)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"muster.node.*"}}); err != nil {
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S",
+		Subjects: []string{"muster.node.*"}}); err != nil {
 		t.Fatal(err)
 	}
 	index := filepath.Join(cfg.StoreDir, "jetstream", broker.AccountMuster, "streams", "S", "msgs", "index.db")

@@ -78,7 +78,8 @@ func TestRefusalIsLoggedOnceInOurWords(t *testing.T) {
 			eventually(t, "log line", func() bool { return strings.Contains(s.log.String(), "not admitted") })
 			stop(t, s.Broker)                                                 // nothing can be written after this
 			got := strings.Split(strings.TrimSpace(s.log.String()), "\n")[1:] // behind that there is no TLS
-			if len(got) != 1 || !strings.Contains(got[0], `msg="connection not admitted"`) || !strings.Contains(got[0], "address=127.0.0.1:") ||
+			if len(got) != 1 || !strings.Contains(got[0], `msg="connection not admitted"`) ||
+				!strings.Contains(got[0], "address=127.0.0.1:") ||
 				!strings.Contains(got[0], "code=token_invalid") || !strings.Contains(got[0], errToken.Error()) {
 				t.Errorf("log = %q", got)
 			}
@@ -103,7 +104,8 @@ func TestFailedHandshakeIsExplained(t *testing.T) {
 	s.dial(t, s.tlsConfig(newAuthority(t).issue(t, wire.RoleNode, "web1.example.net"))).hello(nil)
 	eventually(t, "explanation", func() bool {
 		got := s.log.String()
-		return strings.Contains(got, "TLS handshake error") && strings.Contains(got, "unknown authority") && strings.Contains(got, "127.0.0.1")
+		return strings.Contains(got, "TLS handshake error") && strings.Contains(got, "unknown authority") &&
+			strings.Contains(got, "127.0.0.1")
 	})
 }
 
@@ -133,7 +135,8 @@ func TestClientCannotFormatTheLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, byWebSocket(true))
-			c := dial(s, t).mustHello(map[string]any{"auth_token": goodToken, "lang": strings.Repeat("%[1]900000s", 200) + ` \" - `})
+			c := dial(s, t).mustHello(map[string]any{"auth_token": goodToken,
+				"lang": strings.Repeat("%[1]900000s", 200) + ` \" - `})
 			if got := c.say(publish("not.allowed")); !refusal(got) {
 				t.Fatalf("answer = %q, want a permissions violation", got)
 			}
@@ -207,7 +210,8 @@ func TestMalformedHeadersAreNotLogged(t *testing.T) {
 	}
 	c := s.dial(t, nil).mustHello(map[string]any{"auth_token": goodToken})
 	const header = "NATS/1.0\r\nnone\r\n\r\n"
-	if got := c.say(fmt.Sprintf("HPUB %s %d %d\r\n%s", wire.SubjectEnroll, len(header), len(header), header)); len(got) > 0 {
+	if got := c.say(fmt.Sprintf("HPUB %s %d %d\r\n%s", wire.SubjectEnroll, len(header), len(header),
+		header)); len(got) > 0 {
 		t.Fatalf("answered %q", got)
 	}
 	if _, err := sub.NextMsg(patience); err != nil {

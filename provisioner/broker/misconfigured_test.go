@@ -35,7 +35,8 @@ func TestMisconfiguredServerIsRefusedAtTheStart(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			if err := e.Start(ctx); !errors.Is(err, broker.ErrMisconfigured) || !strings.Contains(err.Error(), tt.want) {
+			if err := e.Start(ctx); !errors.Is(err, broker.ErrMisconfigured) ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Start = %v, want %v: %q", err, broker.ErrMisconfigured, tt.want)
 			}
 		})
@@ -56,7 +57,8 @@ func TestUnreadableCalloutIsReported(t *testing.T) {
 	if err := wrong.CalloutError(); err != nil {
 		t.Errorf("before a question: %v", err)
 	}
-	nc, err := nats.Connect(o.url, nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)), nats.NoReconnect(), nats.Timeout(patience))
+	nc, err := nats.Connect(o.url, nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)), nats.NoReconnect(),
+		nats.Timeout(patience))
 	if err == nil {
 		nc.Close()
 		t.Error("a provisioner that cannot read what a node presents admits it")

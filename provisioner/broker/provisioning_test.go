@@ -108,7 +108,8 @@ func TestRequestCrossesTheBoundary(t *testing.T) {
 	if !bytes.Equal(got.Data, reply) {
 		t.Errorf("reply has %d bytes, want the %d sent", len(got.Data), len(reply))
 	}
-	want := origin{Account: broker.AccountProvisioning, User: "provisioning", Name: strings.TrimPrefix(inbox, "_INBOX."), Host: "127.0.0.1"}
+	want := origin{Account: broker.AccountProvisioning, User: "provisioning",
+		Name: strings.TrimPrefix(inbox, "_INBOX."), Host: "127.0.0.1"}
 	if o := receive(t, "request", origins); o != want {
 		t.Errorf("the responder was told of %+v, want %+v", o, want)
 	}
@@ -151,7 +152,8 @@ func TestProvenSessionIsReported(t *testing.T) {
 	}
 	s := newSite(t, func(c *broker.Config) {
 		c.Gate.VerifyToken = func(p broker.Presented) (time.Time, error) {
-			_, err := opener.OpenToken(seal.Presented{Token: string(p.Token), Name: p.Nkey, Signature: p.Signature, Nonce: p.Nonce})
+			_, err := opener.OpenToken(seal.Presented{Token: string(p.Token), Name: p.Nkey, Signature: p.Signature,
+				Nonce: p.Nonce})
 			return time.Time{}, err
 		}
 	})
@@ -173,7 +175,8 @@ func TestProvenSessionIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.hello(map[string]any{"auth_token": session.Token(), "nkey": session.Name(), "sig": base64.RawURLEncoding.EncodeToString(sig)})
+	c.hello(map[string]any{"auth_token": session.Token(), "nkey": session.Name(),
+		"sig": base64.RawURLEncoding.EncodeToString(sig)})
 	if d := s.lastRefusal(t); !errors.Is(d, seal.ErrProof) {
 		t.Errorf("replayed session was denied with %v, want %v", d, seal.ErrProof)
 	}

@@ -185,7 +185,8 @@ func TestSilentServerIsNamedAndDelaysNoOther(t *testing.T) {
 	}
 	ended(t, "at the server that answers", closed)
 	if _, err := other.Subscribe(connzSubject, func(m *nats.Msg) {
-		b, err := json.Marshal(serverReply[server.Connz]{Server: server.ServerInfo{ID: silent}, Error: &server.ApiError{Code: 500, Description: "not now"}})
+		b, err := json.Marshal(serverReply[server.Connz]{Server: server.ServerInfo{ID: silent},
+			Error: &server.ApiError{Code: 500, Description: "not now"}})
 		if err != nil || m.Respond(b) != nil {
 			t.Error("no answer")
 		}

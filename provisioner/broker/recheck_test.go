@@ -110,7 +110,8 @@ func TestRenewalsComeOnlyFromTheFleet(t *testing.T) {
 	if _, err := node.RequestMsg(m, patience); err != nil {
 		t.Fatal(err)
 	}
-	want := origin{Account: broker.AccountFleet, User: "web1.example.net", Name: inbox[len("_INBOX."):], Host: "127.0.0.1"}
+	want := origin{Account: broker.AccountFleet, User: "web1.example.net", Name: inbox[len("_INBOX."):],
+		Host: "127.0.0.1"}
 	if o := receive(t, "request", origins); o != want {
 		t.Errorf("the responder was told of %+v, want %+v", o, want)
 	}

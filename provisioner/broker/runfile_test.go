@@ -89,7 +89,8 @@ func TestLateAdmissionSucceeds(t *testing.T) {
 			}
 			o := &outside{site: newSite(t), keys: keys}
 			o.takes = 3 * time.Second
-			nc, err := nats.Connect(begin(t, o), nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)), nats.Timeout(patience))
+			nc, err := nats.Connect(begin(t, o), nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)),
+				nats.Timeout(patience))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,7 +120,8 @@ func TestMissingFileErrorNamesTheCommand(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "nats-server.conf")
 	err := broker.RunFile(t.Context(), path, slog.New(slog.DiscardHandler))
-	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "muster broker config") {
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) ||
+		!strings.Contains(err.Error(), "muster broker config") {
 		t.Errorf("RunFile = %v, want that %s is not there, and how it is made", err, path)
 	}
 }
@@ -127,13 +129,15 @@ func TestMissingFileErrorNamesTheCommand(t *testing.T) {
 // nats-server names the file in some errors only, and accepts an empty file, which admits every client.
 func TestBadFileErrorNamesTheFile(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"jetstream {", "lissten: 4222", "listen: nonsense:port:x", "", "listen: 127.0.0.1:-1\n"} {
+	for _, text := range []string{"jetstream {", "lissten: 4222", "listen: nonsense:port:x", "",
+		"listen: 127.0.0.1:-1\n"} {
 		path := filepath.Join(t.TempDir(), "nats-server.conf")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		err := broker.RunFile(t.Context(), path, slog.New(slog.DiscardHandler))
-		if err == nil || strings.Count(err.Error(), path) != 1 || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "muster broker config") {
+		if err == nil || strings.Count(err.Error(), path) != 1 || strings.Contains(err.Error(), "\n") ||
+			!strings.Contains(err.Error(), "muster broker config") {
 			t.Errorf("%s: RunFile = %v, want one line that names %s once, and what to do", text, err, path)
 		}
 	}
@@ -155,7 +159,8 @@ func TestTakenRoutePortIsAnError(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // less than what a start may take
 	defer cancel()
-	if err := broker.RunFile(ctx, path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "address already in use") {
+	if err := broker.RunFile(ctx, path, slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), "address already in use") {
 		t.Errorf("RunFile = %v, want that the port is taken", err)
 	}
 }

@@ -59,14 +59,16 @@ func TestSealedTokensNameTheirSession(t *testing.T) {
 			t.Parallel()
 			gate := gateAt(t, now, time.Time{}, func(cfg *broker.GateConfig) {
 				cfg.VerifyToken = func(p broker.Presented) (time.Time, error) {
-					got, err := opener.OpenToken(seal.Presented{Token: string(p.Token), Name: p.Nkey, Signature: p.Signature, Nonce: p.Nonce})
+					got, err := opener.OpenToken(seal.Presented{Token: string(p.Token), Name: p.Nkey,
+						Signature: p.Signature, Nonce: p.Nonce})
 					if err == nil && got != token {
 						err = errToken
 					}
 					return time.Time{}, err
 				}
 			})
-			p := broker.Presented{Name: wire.NewID(), Token: longest, Nkey: session.Name(), Nonce: "nonce", Signature: prove("nonce")}
+			p := broker.Presented{Name: wire.NewID(), Token: longest, Nkey: session.Name(), Nonce: "nonce",
+				Signature: prove("nonce")}
 			tt.edit(&p)
 			a, err := gate.Authorize(t.Context(), p)
 			var denied *broker.Denied

@@ -74,7 +74,8 @@ func create(tb testing.TB, template, parent *x509.Certificate, key, signer *ecds
 	return cert
 }
 
-func (a *authority) issue(tb testing.TB, role wire.Role, name string, edits ...func(*x509.Certificate)) tls.Certificate {
+func (a *authority) issue(tb testing.TB, role wire.Role, name string,
+	edits ...func(*x509.Certificate)) tls.Certificate {
 	tb.Helper()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 128))
 	if err != nil {

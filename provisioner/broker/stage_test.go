@@ -67,7 +67,8 @@ func TestBatchesAreStagedInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := begin()
-	if entries, err := os.ReadDir(staged); err != nil || len(entries) != 1 || entries[0].Name() == "of a killed process" {
+	if entries, err := os.ReadDir(staged); err != nil || len(entries) != 1 ||
+		entries[0].Name() == "of a killed process" {
 		t.Errorf("%s: %v, %v, want the incomplete batch alone", staged, entries, err)
 	}
 	m.Header = nats.Header{"Nats-Batch-Id": {"batch"}, "Nats-Batch-Sequence": {"2"}, "Nats-Batch-Commit": {"1"}}

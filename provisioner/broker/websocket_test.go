@@ -23,8 +23,9 @@ func byWebSocket(plain bool) func(*broker.Config) {
 
 func (s *site) web(opts ...nats.Option) (*nats.Conn, error) {
 	name := wire.NewID()
-	return nats.Connect(s.WebSocketURL(), append([]nats.Option{nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)),
-		nats.NoReconnect(), nats.Timeout(patience)}, opts...)...)
+	return nats.Connect(s.WebSocketURL(),
+		append([]nats.Option{nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)),
+			nats.NoReconnect(), nats.Timeout(patience)}, opts...)...)
 }
 
 // The address is the connection's, whatever the headers say.
@@ -38,7 +39,8 @@ func TestTokenByWebSocket(t *testing.T) {
 				t.Fatalf("WebSocketURL = %q", got)
 			}
 			origins := respond(t, s.muster(t), wire.SubjectEnroll, []byte("welcome"))
-			opts := []nats.Option{nats.Token(goodToken), nats.WebSocketConnectionHeaders(http.Header{"X-Forwarded-For": {"192.0.2.66"}})}
+			opts := []nats.Option{nats.Token(goodToken),
+				nats.WebSocketConnectionHeaders(http.Header{"X-Forwarded-For": {"192.0.2.66"}})}
 			if !plain {
 				opts = append(opts, nats.Secure(s.tlsConfig()))
 			}
@@ -74,7 +76,8 @@ func TestFleetByWebSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if _, err := nc.Subscribe(wire.CommandSubject(id), func(m *nats.Msg) { _ = m.Respond([]byte("here")) }); err != nil {
+	if _, err := nc.Subscribe(wire.CommandSubject(id),
+		func(m *nats.Msg) { _ = m.Respond([]byte("here")) }); err != nil {
 		t.Fatal(err)
 	}
 	if err := nc.Flush(); err != nil {
@@ -91,7 +94,8 @@ func TestFleetByWebSocket(t *testing.T) {
 	other := newAuthority(t)
 	foreign := other.issue(t, wire.RoleNode, id)
 	notClient := s.ca.issue(t, wire.RoleNode, id, func(c *x509.Certificate) { c.ExtKeyUsage = nil })
-	for what, bad := range map[string]nats.Option{"another authority's": s.mutual(foreign), "not a client's": s.mutual(notClient)} {
+	for what, bad := range map[string]nats.Option{"another authority's": s.mutual(foreign),
+		"not a client's": s.mutual(notClient)} {
 		if nc, err := s.web(bad, nats.Token(goodToken)); err == nil {
 			nc.Close()
 			t.Errorf("a certificate that is %s was taken", what)
@@ -172,7 +176,8 @@ func TestWebSocketClientsCannotFakeErrors(t *testing.T) {
 			}
 			stop(t, s.Broker) // nothing can be said after this
 			log := s.log.String()
-			if n, limit := strings.Count(log, "\n"), 105+20*time.Since(begun).Seconds(); float64(n) > limit || strings.Contains(log, "level=ERROR") {
+			if n, limit := strings.Count(log, "\n"), 105+20*time.Since(begun).Seconds(); float64(n) > limit ||
+				strings.Contains(log, "level=ERROR") {
 				t.Errorf("%d lines, want at most %.0f and no error: %.1000s", n, limit, log)
 			}
 		})

@@ -50,7 +50,8 @@ func authorityAt(t testing.TB, key crypto.Signer, now time.Time, edit func(issui
 	if edit != nil {
 		edit(below)
 	}
-	a, err := New(Config{Root: rootCert, Issuing: sign(below, rootCert, key.Public()), Key: key, TrustDomain: "fleet.example.net", Now: func() time.Time { return now }})
+	a, err := New(Config{Root: rootCert, Issuing: sign(below, rootCert, key.Public()), Key: key,
+		TrustDomain: "fleet.example.net", Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +154,8 @@ func compareWithX509(t *testing.T, a *Authority, r Request) (usual bool) {
 		return c.RawTBSCertificate
 	}
 	got := tbs(a.sign(&r, template))
-	if want := tbs(x509.CreateCertificate(rand.Reader, template, a.cfg.Issuing, r.PublicKey, a.cfg.Key)); !bytes.Equal(got, want) {
+	if want := tbs(x509.CreateCertificate(rand.Reader, template, a.cfg.Issuing, r.PublicKey,
+		a.cfg.Key)); !bytes.Equal(got, want) {
 		t.Errorf("%s %q:\ngot  %x\nwant %x", r.Role, r.Name, got, want)
 	}
 	return a.layout.fits(&r, template)

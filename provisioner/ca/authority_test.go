@@ -158,10 +158,13 @@ func TestGenerate(t *testing.T) {
 			if err != nil || !certs[0].Equal(g.Root) || !certs[1].Equal(g.Issuing) {
 				t.Errorf("the PEM holds %d certificates, %v, want root and issuing", len(certs), err)
 			}
-			if _, err := ca.New(ca.Config{Root: g.Root, Issuing: g.Issuing, Key: g.IssuingKey, TrustDomain: tt.domain}); err != nil {
+			if _, err := ca.New(ca.Config{Root: g.Root, Issuing: g.Issuing, Key: g.IssuingKey,
+				TrustDomain: tt.domain}); err != nil {
 				t.Errorf("New of what Generate made: %v", err)
 			}
-			if _, err := ca.New(ca.Config{Root: g.Root, Issuing: g.Issuing, Key: g.RootKey, TrustDomain: tt.domain}); err == nil || !strings.Contains(err.Error(), "key does not belong to the issuing certificate") {
+			if _, err := ca.New(ca.Config{Root: g.Root, Issuing: g.Issuing, Key: g.RootKey,
+				TrustDomain: tt.domain}); err == nil || !strings.Contains(err.Error(),
+				"key does not belong to the issuing certificate") {
 				t.Errorf("New with the root's key in place of the issuing CA's = %v", err)
 			}
 		})

@@ -50,7 +50,8 @@ func TestSignCRL(t *testing.T) {
 	if err := l.CheckSignatureFrom(issuing); err != nil {
 		t.Error(err)
 	}
-	if l.Number.Uint64() != 7 || !l.ThisUpdate.Equal(r.ThisUpdate) || !l.NextUpdate.Equal(r.NextUpdate) || !bytes.Equal(l.AuthorityKeyId, issuing.SubjectKeyId) {
+	if l.Number.Uint64() != 7 || !l.ThisUpdate.Equal(r.ThisUpdate) || !l.NextUpdate.Equal(r.NextUpdate) ||
+		!bytes.Equal(l.AuthorityKeyId, issuing.SubjectKeyId) {
 		t.Errorf("CRL %v from %v to %v by %x", l.Number, l.ThisUpdate, l.NextUpdate, l.AuthorityKeyId)
 	}
 	if len(l.Extensions) != 2 {
@@ -60,11 +61,14 @@ func TestSignCRL(t *testing.T) {
 	if len(e) != 2 || e[0].SerialNumber.Text(16) != serialB || e[1].SerialNumber.Text(16) != serialA {
 		t.Fatalf("entries %v, want them by number", e)
 	}
-	if e[0].ReasonCode != ca.ReasonCessation || len(e[0].Extensions) != 1 || e[1].ReasonCode != 0 || len(e[1].Extensions) != 0 {
-		t.Errorf("reasons %d and %d, extensions %v and %v", e[0].ReasonCode, e[1].ReasonCode, e[0].Extensions, e[1].Extensions)
+	if e[0].ReasonCode != ca.ReasonCessation || len(e[0].Extensions) != 1 || e[1].ReasonCode != 0 ||
+		len(e[1].Extensions) != 0 {
+		t.Errorf("reasons %d and %d, extensions %v and %v", e[0].ReasonCode, e[1].ReasonCode, e[0].Extensions,
+			e[1].Extensions)
 	}
 	// No revocation is later than the list, whatever the clocks say.
-	if !e[0].RevocationTime.Equal(r.ThisUpdate) || !e[1].RevocationTime.Equal(noon.Add(-time.Hour).Truncate(time.Second)) {
+	if !e[0].RevocationTime.Equal(r.ThisUpdate) ||
+		!e[1].RevocationTime.Equal(noon.Add(-time.Hour).Truncate(time.Second)) {
 		t.Errorf("revoked at %v and %v", e[0].RevocationTime, e[1].RevocationTime)
 	}
 	if a.IssuerKeyID() != fmt.Sprintf("%x", issuing.SubjectKeyId) {
@@ -160,7 +164,9 @@ func TestCRLsOfPreviousIssuers(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := l.CheckSignatureFrom(ids[issuer]); err != nil || !bytes.Equal(l.AuthorityKeyId, ids[issuer].SubjectKeyId) || !bytes.Equal(l.RawIssuer, ids[issuer].RawSubject) {
+				if err := l.CheckSignatureFrom(ids[issuer]); err != nil ||
+					!bytes.Equal(l.AuthorityKeyId, ids[issuer].SubjectKeyId) ||
+					!bytes.Equal(l.RawIssuer, ids[issuer].RawSubject) {
 					t.Errorf("CRL of %q is by %x, %s: %v", issuer, l.AuthorityKeyId, l.Issuer, err)
 				}
 			}
@@ -179,7 +185,8 @@ func TestOpenSSLAcceptsCRL(t *testing.T) {
 		t.Fatal(err)
 	}
 	issueOne := func() *ca.Certificate {
-		c, err := a.Issue(ca.Request{Role: wire.RoleNode, Name: "web1.example.net", PublicKey: newEC(t, elliptic.P256()).Public()})
+		c, err := a.Issue(ca.Request{Role: wire.RoleNode, Name: "web1.example.net",
+			PublicKey: newEC(t, elliptic.P256()).Public()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,9 +194,10 @@ func TestOpenSSLAcceptsCRL(t *testing.T) {
 	}
 	good, revoked, retired := issueOne(), issueOne(), issueOne()
 	now := time.Now().UTC().Truncate(time.Second)
-	der, err := a.SignCRL(a.IssuerKeyID(), ca.CRLRequest{Number: 1, ThisUpdate: now, NextUpdate: now.Add(time.Hour), Revoked: []ca.Revoked{
-		{Serial: revoked.Serial, At: now}, {Serial: retired.Serial, At: now, Reason: ca.ReasonCessation},
-	}})
+	der, err := a.SignCRL(a.IssuerKeyID(), ca.CRLRequest{Number: 1, ThisUpdate: now, NextUpdate: now.Add(time.Hour),
+		Revoked: []ca.Revoked{
+			{Serial: revoked.Serial, At: now}, {Serial: retired.Serial, At: now, Reason: ca.ReasonCessation},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,8 +240,9 @@ func TestZlintAcceptsCRL(t *testing.T) {
 	t.Parallel()
 	registry := lint.GlobalRegistry()
 	for name, r := range map[string]ca.CRLRequest{
-		"empty":     crlRequest(),
-		"with both": crlRequest(ca.Revoked{Serial: serialA, At: noon}, ca.Revoked{Serial: serialB, At: noon, Reason: ca.ReasonCessation}),
+		"empty": crlRequest(),
+		"with both": crlRequest(ca.Revoked{Serial: serialA, At: noon},
+			ca.Revoked{Serial: serialB, At: noon, Reason: ca.ReasonCessation}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -163,7 +163,8 @@ func TestParseCSR(t *testing.T) {
 func TestParseCSRRefuses(t *testing.T) {
 	t.Parallel()
 	key := newEC(t, elliptic.P256())
-	honest := request(t, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"}, DNSNames: []string{"web1.example.net"}})
+	honest := request(t, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"},
+		DNSNames: []string{"web1.example.net"}})
 	if _, err := ca.ParseCSR(honest); err != nil {
 		t.Fatalf("the honest base request is refused: %v", err)
 	}
@@ -184,7 +185,8 @@ func TestParseCSRRefuses(t *testing.T) {
 		return rawRequest{spki: encode(t, struct {
 			Algorithm pkix.AlgorithmIdentifier
 			Key       asn1.BitString
-		}{pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 1}, Parameters: asn1.NullRawValue},
+		}{pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 1},
+			Parameters: asn1.NullRawValue},
 			bits(encode(t, struct {
 				N *big.Int
 				E int
@@ -237,7 +239,8 @@ func TestParseCSRRefuses(t *testing.T) {
 		"key of an unknown algorithm": {der: rawRequest{spki: encode(t, struct {
 			Algorithm pkix.AlgorithmIdentifier
 			Key       asn1.BitString
-		}{pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 3}}, bits([]byte{1})})}.sign(t, key), key: true},
+		}{pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 3}}, bits([]byte{1})})}.sign(t, key),
+			key: true},
 		"point that is not on the curve": {der: bytes.Replace(honest, coordinate(t, key), make([]byte, 32), 1)},
 
 		"NUL in the common name":         {der: cn("web1.example.net\x00.evil.example")},
@@ -270,22 +273,32 @@ func bits(b []byte) asn1.BitString { return asn1.BitString{Bytes: b, BitLength: 
 func TestOnlyTheKeyOfACSRIsCertified(t *testing.T) {
 	t.Parallel()
 	key := newEC(t, elliptic.P256())
-	constraints := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: encode(t, struct{ CA bool }{true})}
-	usage := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 15}, Critical: true, Value: encode(t, asn1.BitString{Bytes: []byte{0x06}, BitLength: 7})}
-	server := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: encode(t, []asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 1}, {2, 5, 29, 37, 0}})}
+	constraints := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true,
+		Value: encode(t, struct{ CA bool }{true})}
+	usage := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 15}, Critical: true,
+		Value: encode(t, asn1.BitString{Bytes: []byte{0x06}, BitLength: 7})}
+	server := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 37},
+		Value: encode(t, []asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 1}, {2, 5, 29, 37, 0}})}
 	operator := &url.URL{Scheme: "spiffe", Host: trustDomain, Path: "/operator/alice"}
 	tests := map[string][]byte{
 		"a CA": request(t, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"},
 			ExtraExtensions: []pkix.Extension{constraints, usage, server}}),
-		"wildcard":        request(t, key, x509.CertificateRequest{DNSNames: []string{"*.example.net", "*"}}),
-		"another's name":  request(t, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "prov1.example.net"}, DNSNames: []string{"prov1.example.net"}}),
-		"an operator":     request(t, key, x509.CertificateRequest{URIs: []*url.URL{operator}}),
-		"addresses":       request(t, key, x509.CertificateRequest{IPAddresses: []net.IP{net.IPv4(10, 9, 9, 9), net.IPv6loopback}}),
-		"IDN":             request(t, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "wéb1.example.net"}, DNSNames: []string{"xn--wb1-bma.example.net"}}),
-		"a long name":     request(t, key, x509.CertificateRequest{DNSNames: []string{strings.Repeat("a.", 2000)}}),
-		"16 names":        request(t, key, x509.CertificateRequest{DNSNames: slices.Repeat([]string{"www.example.net"}, 16)}),
-		"no name":         request(t, key, x509.CertificateRequest{}),
-		"a whole subject": request(t, key, x509.CertificateRequest{Subject: pkix.Name{Organization: []string{"system:masters"}, Country: []string{"XX"}, CommonName: "web1.example.net", SerialNumber: "7"}}),
+		"wildcard": request(t, key, x509.CertificateRequest{DNSNames: []string{"*.example.net", "*"}}),
+		"another's name": request(t, key,
+			x509.CertificateRequest{Subject: pkix.Name{CommonName: "prov1.example.net"},
+				DNSNames: []string{"prov1.example.net"}}),
+		"an operator": request(t, key, x509.CertificateRequest{URIs: []*url.URL{operator}}),
+		"addresses": request(t, key,
+			x509.CertificateRequest{IPAddresses: []net.IP{net.IPv4(10, 9, 9, 9), net.IPv6loopback}}),
+		"IDN": request(t, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "wéb1.example.net"},
+			DNSNames: []string{"xn--wb1-bma.example.net"}}),
+		"a long name": request(t, key, x509.CertificateRequest{DNSNames: []string{strings.Repeat("a.", 2000)}}),
+		"16 names": request(t, key,
+			x509.CertificateRequest{DNSNames: slices.Repeat([]string{"www.example.net"}, 16)}),
+		"no name": request(t, key, x509.CertificateRequest{}),
+		"a whole subject": request(t, key,
+			x509.CertificateRequest{Subject: pkix.Name{Organization: []string{"system:masters"},
+				Country: []string{"XX"}, CommonName: "web1.example.net", SerialNumber: "7"}}),
 		"unknown critical": request(t, key, x509.CertificateRequest{ExtraExtensions: []pkix.Extension{
 			{Id: asn1.ObjectIdentifier{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}}}),
 		"two common names": rawRequest{subject: encode(t, pkix.RDNSequence{
@@ -316,7 +329,8 @@ func TestOnlyTheKeyOfACSRIsCertified(t *testing.T) {
 			if diff := cmp.Diff(string(describe(honest)), string(describe(parsed))); diff != "" {
 				t.Errorf("certificate (-honest +got):\n%s", diff)
 			}
-			if role, name, err := a.Verify(parsed, nil, noon); err != nil || role != wire.RoleNode || name != "web1.example.net" {
+			if role, name, err := a.Verify(parsed, nil, noon); err != nil || role != wire.RoleNode ||
+				name != "web1.example.net" {
 				t.Errorf("Verify = %s, %s, %v, want the node", role, name, err)
 			}
 		})
@@ -326,7 +340,8 @@ func TestOnlyTheKeyOfACSRIsCertified(t *testing.T) {
 // FuzzParseCSR checks that no input panics, no result comes beside an error, and accepted requests can be issued.
 func FuzzParseCSR(f *testing.F) {
 	key := newEC(f, elliptic.P256())
-	honest := request(f, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"}, DNSNames: []string{"web1.example.net"}})
+	honest := request(f, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"},
+		DNSNames: []string{"web1.example.net"}})
 	f.Add(honest)
 	f.Add([]byte{})
 	f.Add([]byte("-----BEGIN CERTIFICATE REQUEST-----\n"))
@@ -337,7 +352,8 @@ func FuzzParseCSR(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, k := range []crypto.Signer{newEC(f, elliptic.P384()), ed} {
-		f.Add(request(f, k, x509.CertificateRequest{EmailAddresses: []string{"a@b"}, IPAddresses: []net.IP{net.IPv6loopback}}))
+		f.Add(request(f, k, x509.CertificateRequest{EmailAddresses: []string{"a@b"},
+			IPAddresses: []net.IP{net.IPv6loopback}}))
 	}
 	a := authority(f, nil)
 	f.Fuzz(func(t *testing.T, der []byte) {
@@ -355,7 +371,8 @@ func FuzzParseCSR(f *testing.F) {
 		if err != nil {
 			t.Fatalf("Issue = %v, want a certificate for key %s", err, c.KeyHash)
 		}
-		if key, err := ca.PublicKey(issued.DER); err != nil || !c.PublicKey.(interface{ Equal(crypto.PublicKey) bool }).Equal(key) {
+		if key, err := ca.PublicKey(issued.DER); err != nil ||
+			!c.PublicKey.(interface{ Equal(crypto.PublicKey) bool }).Equal(key) {
 			t.Fatalf("the certificate is for %v, %v, want key %s", key, err, c.KeyHash)
 		}
 	})

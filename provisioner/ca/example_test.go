@@ -19,7 +19,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	authority, err := ca.New(ca.Config{Root: g.Root, Issuing: g.Issuing, Key: g.IssuingKey, TrustDomain: "fleet.example.net"})
+	authority, err := ca.New(ca.Config{Root: g.Root, Issuing: g.Issuing, Key: g.IssuingKey,
+		TrustDomain: "fleet.example.net"})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -36,7 +37,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	certificate, err := authority.Issue(ca.Request{Role: wire.RoleNode, Name: "web1.example.net", PublicKey: csr.PublicKey})
+	certificate, err := authority.Issue(ca.Request{Role: wire.RoleNode, Name: "web1.example.net",
+		PublicKey: csr.PublicKey})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -90,7 +90,8 @@ func TestIssueListsEveryMistake(t *testing.T) {
 	t.Parallel()
 	_, err := authority(t, nil).Issue(ca.Request{Role: wire.RoleOperator, Name: "Alice", TTL: time.Second,
 		DNSNames: []string{"*"}, IPAddresses: []net.IP{nil}, ServerAuth: true})
-	for _, want := range []string{"Alice", "lifetime 1s", "no DNS names", `"*"`, "no IP addresses", "TLS server", "key not accepted"} {
+	for _, want := range []string{"Alice", "lifetime 1s", "no DNS names", `"*"`, "no IP addresses", "TLS server",
+		"key not accepted"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not say %q", err, want)
 		}
@@ -141,7 +142,8 @@ func TestValidity(t *testing.T) {
 				t.Errorf("valid from %v to %v, want %v to %v", c.NotBefore, c.NotAfter, tt.notBefore, tt.notAfter)
 			}
 			if c.NotBefore != parsed.NotBefore || c.NotAfter != parsed.NotAfter {
-				t.Errorf("valid from %v to %v, and the certificate says %v to %v", c.NotBefore, c.NotAfter, parsed.NotBefore, parsed.NotAfter)
+				t.Errorf("valid from %v to %v, and the certificate says %v to %v", c.NotBefore, c.NotAfter,
+					parsed.NotBefore, parsed.NotAfter)
 			}
 		})
 	}

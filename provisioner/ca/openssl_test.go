@@ -118,7 +118,8 @@ func TestOpenSSLRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.KeyType != tt.want || c.CommonName != "web1.example.net" || len(c.DNSNames) != 1 || len(c.IPAddresses) != 1 {
+			if c.KeyType != tt.want || c.CommonName != "web1.example.net" || len(c.DNSNames) != 1 ||
+				len(c.IPAddresses) != 1 {
 				t.Errorf("ParseCSR = %+v, want %s for web1.example.net", c, tt.want)
 			}
 		})

@@ -30,7 +30,8 @@ func roll(t testing.TB) *ca.Rolled {
 
 func rollFrom(t testing.TB, g *ca.Generated, now time.Time) *ca.Rolled {
 	t.Helper()
-	r, err := ca.Roll(ca.RollConfig{Root: g.Root, RootKey: g.RootKey, TrustDomain: trustDomain, Now: func() time.Time { return now }})
+	r, err := ca.Roll(ca.RollConfig{Root: g.Root, RootKey: g.RootKey, TrustDomain: trustDomain,
+		Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,8 @@ func chainVerifies(t testing.TB, root *x509.Certificate, chain string, at time.T
 	for _, c := range certs[1:] {
 		between.AddCert(c)
 	}
-	_, err = certs[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, err = certs[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return err
 }
 
@@ -120,12 +122,14 @@ func TestRoll(t *testing.T) {
 		if got := a.Chain(c.DER); got != c.Chain {
 			t.Errorf("%s: Chain of what was issued is another", name)
 		}
-		for root, g := range map[string]*ca.Generated{"first": first, "second": second.Generated, "third": third.Generated} {
+		for root, g := range map[string]*ca.Generated{"first": first, "second": second.Generated,
+			"third": third.Generated} {
 			if err := chainVerifies(t, g.Root, c.Chain, now); err != nil {
 				t.Errorf("%s: verifier with the %s root: %v", name, root, err)
 			}
 			chain := file(name+".pem", c.Chain)
-			if out, ok := openssl(t, "verify", "-x509_strict", "-CAfile", file(root+".pem", g.RootPEM), "-untrusted", chain, chain); !ok {
+			if out, ok := openssl(t, "verify", "-x509_strict", "-CAfile", file(root+".pem", g.RootPEM), "-untrusted",
+				chain, chain); !ok {
 				t.Errorf("%s: openssl that knows the %s root:\n%s", name, root, out)
 			}
 		}
@@ -139,14 +143,16 @@ func TestRoll(t *testing.T) {
 	}
 	for i, c := range slices.Concat(second.Cross, third.Cross) {
 		by := []*ca.Generated{first, second.Generated, second.Generated, third.Generated}[i]
-		if out, ok := openssl(t, "verify", "-x509_strict", "-CAfile", file("by.pem", by.RootPEM), file("cross.pem", pemOf(c))); !ok {
+		if out, ok := openssl(t, "verify", "-x509_strict", "-CAfile", file("by.pem", by.RootPEM),
+			file("cross.pem", pemOf(c))); !ok {
 			t.Errorf("cross certificate %d: openssl:\n%s", i, out)
 		}
 	}
 	for name, g := range map[string]*ca.Generated{"first": first, "second": second.Generated} {
 		old := newAuthority(t, ca.Config{Root: g.Root, Issuing: g.Issuing, Key: g.IssuingKey, TrustDomain: trustDomain})
 		c, leaf := issue(t, old, nodeRequest(t, "web1.example.net"))
-		if role, id, err := a.Verify(leaf, nil, time.Time{}); err != nil || role != wire.RoleNode || id != "web1.example.net" {
+		if role, id, err := a.Verify(leaf, nil, time.Time{}); err != nil || role != wire.RoleNode ||
+			id != "web1.example.net" {
 			t.Errorf("a node of the %s authority: Verify = %s, %s, %v", name, role, id, err)
 		}
 		if got := a.Chain(c.DER); got != c.Chain {
@@ -239,7 +245,8 @@ func TestPreviousRefuses(t *testing.T) {
 				cfg.Previous = []ca.Previous{{Root: rolled.Root, Issuing: rolled.Issuing, Cross: rolled.Cross}}
 			}
 			a, err := ca.New(cfg)
-			if (err == nil) != (tt.want == "") || (a == nil) != (err != nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
+			if (err == nil) != (tt.want == "") || (a == nil) != (err != nil) || err != nil &&
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("New = %v, %v, want an error about %q", a, err, tt.want)
 			}
 		})
@@ -270,7 +277,8 @@ func TestRollConstraints(t *testing.T) {
 	template := caTemplate("Constrained")
 	template.PermittedDNSDomains, template.PermittedDNSDomainsCritical = []string{"example.net"}, true
 	root := sign(t, template, template, key.Public(), key)
-	r, err := ca.Roll(ca.RollConfig{Root: root, RootKey: key, TrustDomain: trustDomain, Now: func() time.Time { return noon }})
+	r, err := ca.Roll(ca.RollConfig{Root: root, RootKey: key, TrustDomain: trustDomain,
+		Now: func() time.Time { return noon }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,10 +289,14 @@ func TestRollConstraints(t *testing.T) {
 	}
 	template.MaxPathLen = 1
 	narrow := sign(t, template, template, key.Public(), key)
-	if r, err := ca.Roll(ca.RollConfig{Root: narrow, RootKey: key, TrustDomain: trustDomain, Now: func() time.Time { return noon }}); r != nil || err == nil || !strings.Contains(err.Error(), "path length") {
+	if r, err := ca.Roll(ca.RollConfig{Root: narrow, RootKey: key, TrustDomain: trustDomain,
+		Now: func() time.Time { return noon }}); r != nil || err == nil ||
+		!strings.Contains(err.Error(), "path length") {
 		t.Errorf("Roll of a root of path length 1 = %v, %v", r, err)
 	}
-	if r, err := ca.Roll(ca.RollConfig{Root: root, RootKey: newEC(t, elliptic.P256()), TrustDomain: trustDomain}); r != nil || err == nil || !strings.Contains(err.Error(), "the key is not the root certificate's") {
+	if r, err := ca.Roll(ca.RollConfig{Root: root, RootKey: newEC(t, elliptic.P256()),
+		TrustDomain: trustDomain}); r != nil || err == nil ||
+		!strings.Contains(err.Error(), "the key is not the root certificate's") {
 		t.Errorf("Roll with another key = %v, %v", r, err)
 	}
 }
@@ -311,7 +323,8 @@ func TestAnyCryptoSignerWorks(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := ca.Roll(ca.RollConfig{Root: g.Root, RootKey: opaque{g.RootKey}, TrustDomain: trustDomain, Now: func() time.Time { return noon }}); err != nil {
+	if _, err := ca.Roll(ca.RollConfig{Root: g.Root, RootKey: opaque{g.RootKey}, TrustDomain: trustDomain,
+		Now: func() time.Time { return noon }}); err != nil {
 		t.Errorf("Roll: %v", err)
 	}
 }
@@ -325,7 +338,8 @@ func chainVerifiesWith(roots *x509.CertPool, chain string) bool {
 	for _, c := range certs[1:] {
 		between.AddCert(c)
 	}
-	_, err = certs[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: noon, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, err = certs[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: noon,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return err == nil
 }
 

@@ -35,7 +35,8 @@ func TestVerify(t *testing.T) {
 			for when, at := range map[string]time.Time{
 				"before": c.NotBefore.Add(-time.Second), "after": c.NotAfter.Add(time.Second),
 			} {
-				if role, got, err := a.Verify(parsed, nil, at); role != "" || got != "" || !errors.Is(err, ca.ErrUntrusted) {
+				if role, got, err := a.Verify(parsed, nil, at); role != "" || got != "" ||
+					!errors.Is(err, ca.ErrUntrusted) {
 					t.Errorf("Verify %s it is valid = %s, %q, %v, want %v", when, role, got, err, ca.ErrUntrusted)
 				}
 			}
@@ -63,7 +64,10 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 	r := requests()["node"]
 	r.PublicKey = key.Public()
-	foreign := authority(t, func(c *ca.Config) { c.Root, c.Issuing, c.Key = other.Root, other.Issuing, other.IssuingKey })
+	foreign := authority(t, func(c *ca.Config) {
+		c.Root, c.Issuing, c.Key = other.Root, other.Issuing,
+			other.IssuingKey
+	})
 	_, foreignLeaf := issue(t, foreign, r)
 	elsewhere := authority(t, func(c *ca.Config) { c.TrustDomain = "elsewhere.example.net" })
 	_, elsewhereLeaf := issue(t, elsewhere, r)

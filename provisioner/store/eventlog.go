@@ -17,7 +17,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// 64 KiB of each stream
+// eventsAhead is 64 KiB of each stream.
 const eventsAhead = 128
 
 // MaxNodeEvents bounds the events of one type that are read of one node.

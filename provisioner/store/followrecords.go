@@ -17,10 +17,10 @@ const (
 	// A record of another process is known after two checks, within a second.
 	followInterval = 400 * time.Millisecond
 
-	// the queue of own records is drained after so many
+	// The queue of own records is drained after drainEvery records.
 	drainEvery = 1000
 
-	// short first readings in a row that count as damage
+	// maxShortReads incomplete first readings in a row count as damage.
 	maxShortReads = 2
 )
 

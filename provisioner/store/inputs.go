@@ -21,7 +21,7 @@ import (
 const DefaultInputBytes = 256 << 20
 
 const (
-	// batchWait at the highest rate, and 500 of the largest facts
+	// Limits of the queue: batchWait at the highest rate, and 500 of the largest facts.
 	maxQueued      = 8192
 	maxQueuedBytes = 16 << 20
 

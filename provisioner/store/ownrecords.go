@@ -7,7 +7,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// a second of writes at the highest rate; further records are read from the stream
+// maxOwnRecords is a second of writes at the highest rate; further records are read from the stream.
 const maxOwnRecords = 8192
 
 type ownRecord struct {

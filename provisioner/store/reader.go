@@ -15,7 +15,7 @@ const (
 	pullHeartbeat = 2 * time.Second
 	pullExpiry    = 10 * time.Second
 
-	// then the broker is asked whether messages are pending
+	// After nextTimeout the broker is asked whether messages are pending.
 	nextTimeout = 5 * time.Second
 
 	maxStalls = 2

@@ -13,7 +13,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// maxClockError is by how much certificates are backdated.
+// maxClockError is the tolerated error of clocks. Certificates are backdated by as much.
 const maxClockError = 5 * time.Minute
 
 const (

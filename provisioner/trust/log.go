@@ -56,8 +56,8 @@ type Log[V any] interface {
 	All() iter.Seq2[string, Entry[V]]
 
 	// Put writes an entry if the newest of its key, or of its node for a [Revocation], is still expected (0: none),
-	// else it returns [ErrConflict]. After other errors than [ErrStoreFull] the entry may be written, now or later.
-	// Repeating is harmless: one write per expected revision succeeds.
+	// else it returns [ErrConflict]. Then Get returns the newest entry. After other errors than [ErrStoreFull] the
+	// entry may be written, now or later. Repeating is harmless: one write per expected revision succeeds.
 	Put(ctx context.Context, key string, v V, expected Revision) (Revision, error)
 
 	// Watch calls applied for present and then for new entries, one at a time in order. applied must neither call Put

@@ -142,7 +142,8 @@ func (r *Revocations) About(id wire.Identity) (*Revocation, Revision) {
 	return n.newestEntry(), n.newest
 }
 
-// Outstanding returns the revocation that the identity's record, which has followed an id, does not show yet.
+// Outstanding returns the revocation that the identity's record does not show yet, or nil. followed is the id of the
+// last entry that the record shows.
 func (r *Revocations) Outstanding(id wire.Identity, followed string) *Revocation {
 	e, _ := r.About(id)
 	if e == nil || e.Kind == RetiredNode || e.ID == followed {
@@ -184,7 +185,7 @@ func (r *Revocations) Lacks(want *Revocation) bool {
 	return false
 }
 
-// certificates of an issuer only grow.
+// The certificates of an issuer only grow in number.
 func (r *Revocations) certificates(issuer string) []listedCertificate {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

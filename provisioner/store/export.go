@@ -11,7 +11,7 @@ import (
 //
 //   - Records first: what they rest on was on disk before them and is read later.
 //   - Claims: one without its record costs a node nothing; a record without its claim would give a use back.
-//   - Entries: a signer removed after the records were read is removed in them.
+//   - Entries: a signer removed after the records were read is removed in the entries.
 //   - Revocations last: what they revoke stays revoked whatever an older record says.
 var durableStreams = []string{streamNodes, streamClaims, streamEntries, streamRevocations}
 

@@ -112,7 +112,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			Replicas:    replicas,
 			Description: "revoked tokens, revoked and retired nodes, in the order of their revocation",
 		}),
-		// The oldest go; their nodes ask again.
+		// The oldest pending keys are dropped; their nodes ask again.
 		{
 			Name:              streamWaiting,
 			Subjects:          []string{subjectWaiting + ">"},

@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,20 +57,25 @@ const minDuplicateWindow = 100 * time.Millisecond
 // streams returns entries first (see [NewImport]). No stream has a maximum age, since a clock that jumps must not
 // delete anything.
 func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig {
-	// Direct reads may come from a lagging replica.
-	direct := replicas == 1
-	// Syncing events slowed enrollment by a fifth to two fifths (BenchmarkEnroll).
-	mode := jetstream.DefaultPersistMode
-	if replicas == 1 {
-		mode = jetstream.AsyncPersistMode
-	}
-	// Reports are not acknowledged: a node could have the acknowledgement sent to a record's subject.
 	capped := func(bytes, share int64) int64 {
 		if capacity > 0 {
 			return min(bytes, capacity/share)
 		}
 		return bytes
 	}
+	direct := replicas == 1 // a direct read may come from a lagging replica
+	all := slices.Concat(
+		durableConfigs(direct),
+		stateConfigs(direct, capped),
+		reportConfigs(direct, inputBytes, capped),
+	)
+	for i := range all {
+		all[i].Replicas = replicas
+	}
+	return all
+}
+
+func durableConfigs(direct bool) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{
 		republishing(jetstream.StreamConfig{
 			Name:              streamEntries,
@@ -77,7 +83,6 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			MaxMsgsPerSubject: History,
 			DenyDelete:        true,
 			DenyPurge:         true,
-			Replicas:          replicas,
 			Description:       "operators' orders, the installation, tokens seen, the clock's mark",
 		}),
 		{
@@ -86,7 +91,6 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			MaxMsgsPerSubject:  History,
 			DenyDelete:         true,
 			DenyPurge:          true,
-			Replicas:           replicas,
 			AllowDirect:        direct,
 			AllowAtomicPublish: true,
 			Duplicates:         minDuplicateWindow,
@@ -99,7 +103,6 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			MaxMsgsPerSubject: -1,
 			DenyDelete:        true,
 			DenyPurge:         true,
-			Replicas:          replicas,
 			AllowDirect:       true,
 			Description:       "one subject per limited token; its claims and releases",
 		},
@@ -109,16 +112,19 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			Subjects:    []string{subjectRevocation + ">"},
 			DenyDelete:  true,
 			DenyPurge:   true,
-			Replicas:    replicas,
 			Description: "revoked tokens, revoked and retired nodes, in the order of their revocation",
 		}),
+	}
+}
+
+func stateConfigs(direct bool, capped func(bytes, share int64) int64) []jetstream.StreamConfig {
+	return []jetstream.StreamConfig{
 		// The oldest pending keys are dropped; their nodes ask again.
 		{
 			Name:              streamWaiting,
 			Subjects:          []string{subjectWaiting + ">"},
 			MaxMsgsPerSubject: 1,
 			MaxBytes:          capped(maxWaitingBytes, 32),
-			Replicas:          replicas,
 			AllowDirect:       direct,
 			Description:       "one subject per key that waits for an identity",
 		},
@@ -128,30 +134,26 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			Subjects:          []string{subjectComponent + "*"},
 			MaxMsgsPerSubject: 1,
 			MaxBytes:          capped(maxComponentBytes, 256),
-			Replicas:          replicas,
 			AllowDirect:       direct,
 			Description:       "one subject per provisioner: its features",
 		},
+	}
+}
+
+// reportConfigs returns streams without acknowledgements: a node could have them sent to a record's subject. A single
+// server syncs them late, since that made enrollment faster by a fifth to two fifths (BenchmarkEnroll).
+func reportConfigs(single bool, inputBytes int64, capped func(bytes, share int64) int64) []jetstream.StreamConfig {
+	all := []jetstream.StreamConfig{
 		{
 			Name:        streamEvents,
 			Subjects:    []string{subjectEvent + ">"},
 			MaxBytes:    capped(maxEventBytes, 8),
-			Replicas:    replicas,
-			AllowDirect: true,
-			PersistMode: mode,
-			NoAck:       true,
-			Duplicates:  minDuplicateWindow,
 			Description: "CloudEvents of provisioners",
 		},
 		{
 			Name:        streamAttempts,
 			Subjects:    []string{subjectAttempt + ">"},
 			MaxBytes:    capped(maxAttemptBytes, 32),
-			Replicas:    replicas,
-			AllowDirect: true,
-			PersistMode: mode,
-			NoAck:       true,
-			Duplicates:  minDuplicateWindow,
 			Description: "refused attempts without valid credentials",
 		},
 		{
@@ -160,11 +162,6 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			MaxBytes:          capped(maxLifecycleBytes, 32),
 			MaxMsgsPerSubject: maxLifecycle,
 			MaxMsgSize:        maxNodeEvent,
-			Replicas:          replicas,
-			AllowDirect:       true,
-			PersistMode:       mode,
-			NoAck:             true,
-			Duplicates:        minDuplicateWindow,
 			Description:       "CloudEvents of nodes: one subject per node and type",
 		},
 		// No total limit, which would drop living nodes.
@@ -173,25 +170,22 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			Subjects:          subjectsOfNodes(aliveType),
 			MaxMsgsPerSubject: 1,
 			MaxMsgSize:        maxNodeEvent,
-			Replicas:          replicas,
-			AllowDirect:       true,
-			PersistMode:       mode,
-			NoAck:             true,
-			Duplicates:        minDuplicateWindow,
 			Description:       "one subject per node; when it was last heard of",
 		},
 		{
 			Name:        streamInputs,
 			Subjects:    []string{subjectInputs},
 			MaxBytes:    capped(cmp.Or(inputBytes, DefaultInputBytes), 8),
-			Replicas:    replicas,
-			AllowDirect: true,
-			PersistMode: mode,
-			NoAck:       true,
-			Duplicates:  minDuplicateWindow,
 			Description: "inputs of policy decisions, in batches",
 		},
 	}
+	for i := range all {
+		all[i].AllowDirect, all[i].NoAck, all[i].Duplicates = true, true, minDuplicateWindow
+		if single {
+			all[i].PersistMode = jetstream.AsyncPersistMode
+		}
+	}
+	return all
 }
 
 var lifecycleTypes = []string{"startup", "provisioned", "shutdown"}

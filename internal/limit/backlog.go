@@ -11,13 +11,13 @@ const (
 	minRetryAfter = 500 * time.Millisecond
 	maxRetryAfter = 5 * time.Minute
 
-	// firstRetryAfter is the longest wait after a start. A storm of 20,000 nodes ends with 4 s, but not with 2 s.
+	// firstRetryAfter is the longest wait after a start, for which 2 s are too short (20,000 nodes).
 	firstRetryAfter = 5 * time.Second
 
-	// startRate per second is assumed before measurements: a disk with 1 ms per write.
+	// per second, before measurements: a disk with 1 ms per write
 	startRate = 1000.0
 
-	// A measurement takes measureFor. One that took more than maxMeasure is discarded: there was nothing to do.
+	// A measurement that took more than maxMeasure is discarded: there was nothing to do.
 	measureFor   = 250 * time.Millisecond
 	maxMeasure   = 4 * measureFor
 	newestWeight = 0.25
@@ -26,8 +26,7 @@ const (
 	overcommit = 1.25
 )
 
-// Backlog tells refused callers when to come back, one after the other at the measured rate of work. It is safe for
-// concurrent use.
+// Backlog tells refused callers when to come back, at the measured rate of work. It is safe for concurrent use.
 type Backlog struct {
 	now func() time.Time
 
@@ -43,7 +42,7 @@ type Backlog struct {
 	stalled  bool      // discard the present measurement
 }
 
-// NewBacklog returns a Backlog without measurements. A nil now is [time.Now].
+// NewBacklog returns a Backlog. A nil now is [time.Now].
 func NewBacklog(now func() time.Time) *Backlog {
 	if now == nil {
 		now = time.Now
@@ -64,7 +63,7 @@ func (b *Backlog) Done() {
 	b.finished++
 }
 
-// Stalled discards the present measurement, since work failed without the store.
+// Stalled discards the present measurement.
 func (b *Backlog) Stalled() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rate configures a [Keyed]. Each key has a bucket of Burst tokens that fills with PerSecond.
+// Rate configures a [Keyed]: buckets of Burst tokens that fill with PerSecond.
 type Rate struct {
 	PerSecond float64
 	Burst     int
 
-	// All is the rate of all keys together, as a multiple. Zero means no limit.
+	// All is the multiple for all keys together. Zero means no limit.
 	All float64
 
-	// Keys bounds the remembered keys; further ones share one bucket. Default 100,000, some 20 MB.
+	// Keys bounds the remembered keys. Default 100,000, some 20 MB.
 	Keys int
 
 	// Now defaults to [time.Now].
@@ -72,7 +72,7 @@ func (k *Keyed[K]) Allow(key K) bool {
 	return ok
 }
 
-// Take is Allow that also returns the number of refusals since it last allowed the key.
+// Take is Allow that also returns the number of earlier refusals.
 func (k *Keyed[K]) Take(key K) (leftOut int64, ok bool) {
 	if k == nil {
 		return 0, true
@@ -97,7 +97,7 @@ func (k *Keyed[K]) Take(key K) (leftOut int64, ok bool) {
 	return leftOut, true
 }
 
-// Left reports whether the key may act once more. It counts nothing.
+// Left is Allow without counting.
 func (k *Keyed[K]) Left(key K) bool {
 	if k == nil {
 		return true
@@ -127,7 +127,7 @@ func (k *Keyed[K]) Refund(key K) {
 	}
 }
 
-// Len returns how many keys have a bucket that is not full.
+// Len returns the number of buckets that are not full.
 func (k *Keyed[K]) Len() int {
 	if k == nil {
 		return 0
@@ -160,8 +160,8 @@ func (k *Keyed[K]) sweep(now time.Time) {
 	k.sweepAt = max(sweepFrom, 2*len(k.buckets))
 }
 
-// Source returns the key of an address, with or without a port: the address, or the /64 of an IPv6 address, since no
-// site gets less (RFC 6177).
+// Source returns the key of an address, with or without a port: the address, or its /64, since no site gets less (RFC
+// 6177).
 func Source(address string) netip.Prefix {
 	addr, err := netip.ParseAddr(address)
 	if err != nil {

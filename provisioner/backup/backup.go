@@ -1,6 +1,6 @@
-// Package backup defines the backup file: a magic line, then one zstd frame with checksum of JSON lines: a header, the
-// messages of each stream in order, and a summary with counts. It is read in little memory. Damage is detected at the
-// end only, so a caller that acts on a message must be able to undo that.
+// Package backup defines the backup file: a magic line, then one zstd frame with checksum of JSON lines: header,
+// messages, and a summary with counts. Damage is detected at the end only, so a caller must be able to undo what it
+// did.
 //
 // The checksum is no signature: an attacker with write access decides which key has which name after a restore. A
 // backup holds no secret.
@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// Version is the version of the form. A reader refuses every other.
+// Version is the version of the form; a reader refuses every other.
 const Version = 1
 
 const magic = "muster backup 1\n"
 
-// maxItemBytes bounds one item: the largest message of the broker, 8 MiB, and its subject.
+// maxItemBytes is the broker's largest message, 8 MiB, and its subject.
 const maxItemBytes = 8<<20 + 64<<10
 
-// ErrDamaged means that a file is not a complete backup. Take another one.
+// ErrDamaged means that a file is not a complete backup.
 var ErrDamaged = errors.New("not a complete backup")
 
 // A Header describes a backup.
@@ -30,7 +30,7 @@ type Header struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"` // unique; the journal names it
 
-	// CAFingerprint is the hex SHA-256 of the root certificate that the store was bound to.
+	// CAFingerprint is the hex SHA-256 of the root certificate.
 	Installation  string `json:"installation"`
 	CAFingerprint string `json:"ca"`
 
@@ -98,7 +98,7 @@ type Message struct {
 	Data     json.RawMessage `json:"data"`
 }
 
-// An item is a line of a backup; exactly one of its members is set.
+// Exactly one member of an item is set.
 type item struct {
 	Header  *Header  `json:"header,omitempty"`
 	Message *Message `json:"message,omitempty"`

@@ -30,7 +30,7 @@ var (
 	// ErrJournalForeign means that the journal belongs to another installation.
 	ErrJournalForeign = errors.New("the journal is of another installation")
 
-	// ErrJournalDamaged means that the file was altered. The text names the line.
+	// ErrJournalDamaged means that the file was altered.
 	ErrJournalDamaged = errors.New("the journal is damaged")
 )
 
@@ -38,8 +38,7 @@ var (
 //
 // Each entry is a line "SUM JSON", synced before the call returns. SUM is the hex SHA-256 of the previous sum and the
 // JSON; the first line names the installation. A last line without its end is left by a crash before confirmation, and
-// is cut off. Any other wrong sum is damage: a lost entry would admit a revoked node. The file's writers can keep nodes
-// out, so only its owner has access. One process uses it at a time.
+// is cut off. Any other wrong sum is damage: a lost entry would admit a revoked node. One process uses it at a time.
 type Journal struct {
 	path string
 
@@ -60,7 +59,7 @@ type journalHead struct {
 
 const journalVersion = 1
 
-// OpenJournal opens or makes the journal, reads it and locks it. Errors wrap [ErrJournalInUse] or [ErrJournalDamaged].
+// OpenJournal opens or makes the journal and locks it. Errors wrap [ErrJournalInUse] or [ErrJournalDamaged].
 func OpenJournal(path string) (*Journal, error) {
 	_, missing := os.Lstat(path)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
@@ -149,14 +148,14 @@ func nextSum(before string, text []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Installation returns the id of the installation, "" for a new journal.
+// Installation returns "" for a new journal.
 func (j *Journal) Installation() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.installation
 }
 
-// Begin writes the installation into a new journal. Repeating it is harmless.
+// Begin writes the installation. Repeating it is harmless.
 func (j *Journal) Begin(installation string) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -204,7 +203,7 @@ func (j *Journal) Append(entries ...*trust.Revocation) error {
 	return nil
 }
 
-// write appends and syncs lines. After an error nothing more is written. The caller holds mu.
+// After an error write writes nothing more. The caller holds mu.
 func (j *Journal) write(lines ...any) error {
 	if j.failed != nil {
 		return j.failed
@@ -231,7 +230,7 @@ func (j *Journal) write(lines ...any) error {
 	return nil
 }
 
-// Err returns why a write has failed, wrapping [ErrJournalFailed], or nil.
+// Err returns why a write has failed.
 func (j *Journal) Err() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

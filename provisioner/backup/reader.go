@@ -24,7 +24,7 @@ type Reader struct {
 	ended   bool
 }
 
-// NewReader reads the beginning of a backup. Errors wrap [ErrDamaged], or name another version.
+// NewReader reads the beginning of a backup.
 func NewReader(r io.Reader) (*Reader, error) {
 	first := make([]byte, len(magic))
 	_, err := io.ReadFull(r, first)
@@ -110,7 +110,6 @@ func readError(err error) error {
 	return errDamaged("%w", err)
 }
 
-// cannotRead reports errors of the file, or of a canceled reader.
 func cannotRead(err error) bool {
 	var file *fs.PathError
 	return errors.As(err, &file) || errors.Is(err, context.Canceled)

@@ -11,7 +11,7 @@ import (
 	"muster/internal/wire"
 )
 
-// A Writer writes a backup. After an error its output is useless. It is for one goroutine.
+// A Writer writes a backup. After an error its output is useless.
 type Writer struct {
 	encoder *zstd.Encoder
 	summary Summary
@@ -37,7 +37,7 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	return b, b.item(&item{Header: &h})
 }
 
-// Message adds a message whose data is JSON. Messages of a stream are consecutive, with ascending sequences.
+// Message adds a message whose data is JSON, in ascending sequences.
 func (w *Writer) Message(stream string, sequence uint64, subject string, data []byte) error {
 	m := &Message{
 		Stream:   stream,

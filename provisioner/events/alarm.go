@@ -27,18 +27,17 @@ const AlarmPolicyRefused wire.Code = "policy_refused"
 type Alarm struct {
 	Code  wire.Code `json:"code"`
 	Cause string    `json:"cause"` // the newest
-	Since time.Time `json:"since"` // by the provisioner's clock
+	Since time.Time `json:"since"`
 }
 
-// AlarmConfig configures [NewAlarms]. All but Name is optional.
+// AlarmConfig configures [NewAlarms].
 type AlarmConfig struct {
-	// Name is the provisioner's, and the node of the events.
+	// Name is the node of the events.
 	Name string
 
 	// Emit must not block.
 	Emit func(Event)
 
-	// Log gets a line for each raised and cleared alarm.
 	Log *slog.Logger
 
 	// Now defaults to [time.Now].
@@ -50,7 +49,7 @@ type AlarmConfig struct {
 type Alarms struct {
 	cfg AlarmConfig // read-only
 
-	// a semaphore: a state must not change between its check and the alarm
+	// a state must not change between its check and the alarm
 	keepSem chan struct{}
 
 	mu       sync.RWMutex
@@ -90,8 +89,7 @@ func NewAlarms(cfg AlarmConfig) *Alarms {
 	return a
 }
 
-// Keep sets the alarm to the result of state, one call at a time, so that no older result raises it again. state must
-// not block, nor call Keep.
+// Keep sets the alarm to the result of state, one call at a time. state must not block, nor call Keep.
 func (a *Alarms) Keep(ctx context.Context, code wire.Code, state func() error) {
 	<-a.keepSem
 	defer func() { a.keepSem <- struct{}{} }()
@@ -134,7 +132,7 @@ func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
 	}
 }
 
-// Clear clears an alarm. It is cheap if the alarm is not active.
+// Clear clears an alarm.
 func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
 	if a.Stands(code) == nil {
 		return
@@ -159,7 +157,7 @@ func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
 	})
 }
 
-// Stands returns the newest cause of an active alarm, or nil.
+// Stands returns the cause of an active alarm, or nil.
 func (a *Alarms) Stands(code wire.Code) error {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -188,7 +186,7 @@ func (a *Alarms) Until(ctx context.Context, code wire.Code) (context.Context, fu
 	}
 }
 
-// Standing returns a copy of the active alarms, oldest first.
+// Standing returns the active alarms, oldest first.
 func (a *Alarms) Standing() []Alarm {
 	a.mu.RLock()
 	defer a.mu.RUnlock()

@@ -9,16 +9,16 @@ import (
 // AlarmWebhookFailed: a webhook's endpoint takes no events.
 const AlarmWebhookFailed wire.Code = "webhook_failed"
 
-// AlarmBrokersMisconfigured: brokers outside of the process have other keys than ours.
+// AlarmBrokersMisconfigured: brokers outside of the process have other keys.
 const AlarmBrokersMisconfigured wire.Code = "brokers_misconfigured"
 
 // AlarmRecovery: the store is in recovery.
 const AlarmRecovery wire.Code = "in_recovery"
 
-// AlarmEntryUnread: an entry in the store cannot be read, so it grants nothing.
+// AlarmEntryUnread: an entry in the store cannot be read.
 const AlarmEntryUnread wire.Code = "entry_unread"
 
-// AlarmCodes are the codes of all alarms. docs/runbook.md says what to do about each.
+// AlarmCodes are the codes of all alarms, as in docs/runbook.md.
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind,
 	AlarmClockDiffers,
@@ -26,7 +26,6 @@ var AlarmCodes = []wire.Code{
 	AlarmBrokersMisconfigured, AlarmEntryUnread, AlarmRecovery, wire.CodePaused,
 }
 
-// alarmRemedies are for alarms whose codes are not those of refusals.
 var alarmRemedies = map[wire.Code]string{
 	AlarmClockDiffers: "set the clock of the provisioner's machine or of the NATS servers",
 	AlarmPolicyRefused: "correct the policy's files or restore the previous ones; `muster policy test` shows " +

@@ -13,11 +13,11 @@ type Type string
 
 // Events of enrollment.
 const (
-	Enrolled    Type = "io.muster.node.enrolled"    // a certificate is on record
-	Renewed     Type = "io.muster.node.renewed"     // a certificate that replaces a live one is on record
-	Provisioned Type = "io.muster.node.provisioned" // the node has confirmed it
-	Refused     Type = "io.muster.node.refused"     // authenticated and refused
-	Attempt     Type = "io.muster.attempt.refused"  // not authenticated: without a Serial, the identity is only claimed
+	Enrolled    Type = "io.muster.node.enrolled"
+	Renewed     Type = "io.muster.node.renewed"
+	Provisioned Type = "io.muster.node.provisioned"
+	Refused     Type = "io.muster.node.refused"    // authenticated and refused
+	Attempt     Type = "io.muster.attempt.refused" // not authenticated: without a Serial, the identity is only claimed
 )
 
 // Events of operators' orders, with operator and reason.
@@ -30,7 +30,7 @@ const (
 	Forgotten     Type = "io.muster.node.forgotten" // of Key: no longer pending, the verdict is void
 	Allowed       Type = "io.muster.allow.added"    // of Pattern
 	Disallowed    Type = "io.muster.allow.removed"  // of Pattern
-	Commanded     Type = "io.muster.node.commanded" // Verb; with a Cause if the node may not have got it
+	Commanded     Type = "io.muster.node.commanded" // with a Cause if the node may not have got it
 	TokenRevoked  Type = "io.muster.token.revoked"
 	SignerAdded   Type = "io.muster.signer.added"
 	SignerRemoved Type = "io.muster.signer.removed"
@@ -40,19 +40,18 @@ const (
 	BackupBegun     Type = "io.muster.backup.begun"
 )
 
-// LoginRefused: a login over HTTPS has failed. The operator is only claimed.
+// LoginRefused: the operator is only claimed.
 const LoginRefused Type = "io.muster.operator.refused"
 
 // Events of token uses and of pauses.
 const (
-	TokenReleased Type = "io.muster.token.released" // an operator gave a use back
-	TokenUnfrozen Type = "io.muster.token.unfrozen" // an operator set the uses that are left after a recovery
+	TokenReleased Type = "io.muster.token.released"
+	TokenUnfrozen Type = "io.muster.token.unfrozen"
 	RecoveryEnded Type = "io.muster.recovery.ended"
 	Paused        Type = "io.muster.enrollment.paused"
 	Resumed       Type = "io.muster.enrollment.resumed"
 )
 
-// Events of [Alarms]. Their node is the provisioner.
 const (
 	AlarmRaised  Type = "io.muster.alarm.raised"
 	AlarmCleared Type = "io.muster.alarm.cleared" // Elapsed is how long the alarm stood
@@ -61,7 +60,7 @@ const (
 	ClockAccepted Type = "io.muster.clock.accepted"
 )
 
-// Policy is the digest of the policy in use afterwards. For a refused one, Cause is the error.
+// Policy is the digest of the policy in use.
 const (
 	PolicyReloaded Type = "io.muster.policy.reloaded"
 	PolicyRefused  Type = "io.muster.policy.refused"
@@ -70,10 +69,10 @@ const (
 	ShadowDiffers Type = "io.muster.policy.shadow_differs"
 )
 
-// Cloned: two live machines use one key; see [provisioner.Cloned].
+// Cloned: two live machines use one key.
 const Cloned Type = "io.muster.node.cloned"
 
-// WebhookTest is the event of `muster webhook test`. It is in no stream.
+// WebhookTest is in no stream.
 const WebhookTest Type = "io.muster.webhook.test"
 
 // An Event is a report. It holds no secret.
@@ -81,25 +80,25 @@ type Event struct {
 	Type    Type          `json:"-"`
 	Time    time.Time     `json:"-"`
 	Node    string        `json:"node,omitempty"` // identity; in attempts only claimed, cut to 253 bytes
-	Code    wire.Code     `json:"code,omitempty"` // in refusals the true code
+	Code    wire.Code     `json:"code,omitempty"`
 	Cause   string        `json:"cause,omitempty"`
 	Reason  string        `json:"reason,omitempty"`
 	Key     string        `json:"key_hash,omitempty"` // that an operator decided about
 	Serial  string        `json:"serial,omitempty"`
 	Digest  string        `json:"digest,omitempty"`
-	Pattern wire.Pattern  `json:"pattern,omitempty"` // of the allow-list entry
+	Pattern wire.Pattern  `json:"pattern,omitempty"`
 	Token   jwt.TokenID   `json:"token_id,omitempty"`
 	Signer  jwt.SignerID  `json:"signer,omitempty"`
 	Site    jwt.Site      `json:"site,omitempty"`
 	Source  string        `json:"source,omitempty"`
-	Sealed  bool          `json:"sealed,omitempty"` // the request or confirmation came sealed
+	Sealed  bool          `json:"sealed,omitempty"`
 	Attempt string        `json:"attempt,omitempty"`
 	Policy  string        `json:"policy,omitempty"`
 	Elapsed time.Duration `json:"elapsed_ns,omitempty"`
 	// unreported before this one: attempts from anywhere, else of the node
 	LeftOut  int64     `json:"left_out,omitempty"`
-	Operator string    `json:"operator,omitempty"` // added, removed or refused
-	Role     string    `json:"role,omitempty"`     // of an added operator
+	Operator string    `json:"operator,omitempty"`
+	Role     string    `json:"role,omitempty"`
 	Verb     wire.Verb `json:"verb,omitempty"`     // of a command
 	Command  string    `json:"command,omitempty"`  // its id
 	By       string    `json:"by,omitempty"`       // operator

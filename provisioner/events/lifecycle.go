@@ -11,7 +11,7 @@ import (
 // OfServer begins the types of nodes' own events.
 const OfServer = "io.muster.server."
 
-// Events that nodes publish over mutual TLS. Only the node's identity is proven.
+// Of these only the node's identity is proven.
 const (
 	ServerStartup     Type = OfServer + "startup"
 	ServerAlive       Type = OfServer + "alive"
@@ -33,8 +33,7 @@ type Lifecycle struct {
 // errLifecycle means an unknown event.
 var errLifecycle = errors.New("not a lifecycle event")
 
-// CleanLifecycle returns what is credible of a node's own event: node and type of its subject, and known members, cut
-// short.
+// CleanLifecycle returns the credible part of a node's own event, cut short.
 func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 	t := Type(OfServer + kind)
 	if MeaningOf(t) == nil || e.Time.IsZero() {

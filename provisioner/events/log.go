@@ -23,7 +23,7 @@ type Stored struct {
 	RecordedTime    time.Time `json:"recordedtime,omitzero"` // by the broker's clock, after reading
 	DataContentType string    `json:"datacontenttype"`
 
-	// Data is an [Event] or a [Lifecycle]; its members are in [Types].
+	// Data is an [Event] or a [Lifecycle].
 	Data json.RawMessage `json:"data"`
 
 	Cursor Cursor `json:"-"`
@@ -68,7 +68,7 @@ func ParseCursor(s string) (Cursor, error) {
 	return p, nil
 }
 
-// A Query selects events. The zero value selects all that come from now on.
+// A Query selects events; the zero value all from now on.
 type Query struct {
 	// At most one of After and Since is set.
 	After *Cursor
@@ -78,7 +78,7 @@ type Query struct {
 	Node wire.Identity
 	Code wire.Code
 
-	// Once ends the reading with the present newest event.
+	// Once ends at the present newest event.
 	Once bool
 }
 

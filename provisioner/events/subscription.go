@@ -5,29 +5,28 @@ import (
 	"time"
 )
 
-// A Subscription is a named position in the log, for one or several processes. It begins with future events. If it is
-// lost, some settled events come again.
+// A Subscription is a named position in the log, for one or several processes. It begins with future events.
 type Subscription struct {
-	// Name is made of letters, digits and dashes. Required.
+	// Name has letters, digits and dashes. Required.
 	Name string
 
-	// Types are whole type names. Required. A change applies to all processes.
+	// Types are whole names. Required.
 	Types []Type
 
-	// MaxInFlight bounds the deliveries in hand of one process and stream. Required.
+	// MaxInFlight bounds the deliveries of one process and stream. Required.
 	MaxInFlight int
 
-	// DeliveryTimeout is the time limit of a delivery. Required.
+	// Required.
 	DeliveryTimeout time.Duration
 
-	// ExpireAfter is how long the log keeps an unused subscription. Required.
+	// ExpireAfter is how long an unused subscription is kept. Required.
 	ExpireAfter time.Duration
 }
 
 // A Delivery is one event for a subscriber. It comes again until it is settled.
 type Delivery struct {
 	Event *Stored
-	ID    string // 32 hex digits, unique to the event and the same in each delivery
+	ID    string // 32 hex digits, the same in each delivery
 	Tries int    // deliveries so far, this one included
 }
 
@@ -36,7 +35,7 @@ type Settlement struct {
 	// Settled means that it need not come again.
 	Settled bool
 
-	// RetryAfter is the wait before the next delivery, if it is not settled.
+	// RetryAfter is the wait before the next delivery.
 	RetryAfter time.Duration
 }
 

@@ -8,13 +8,13 @@ import (
 // tokenShape matches a JWT, also a truncated one.
 var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*`)
 
-// Scrub replaces tokens in text: clients with bugs put them into any member of a request.
+// Scrub replaces tokens in text, since clients with bugs put them into any member.
 func Scrub(text string) string { return tokenShape.ReplaceAllString(text, "(secret)") }
 
-// maxErrorTextBytes is more than any of our reasons with names of full length.
+// maxErrorTextBytes exceeds all of our own reasons.
 const maxErrorTextBytes = 1024
 
-// BoundedText is [ErrorText] with at most [maxErrorTextBytes], for errors that strangers can cause.
+// BoundedText is [ErrorText] cut short, for errors that strangers can cause.
 func BoundedText(err error) string {
 	text := ErrorText(err)
 	if len(text) <= maxErrorTextBytes {

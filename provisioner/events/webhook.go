@@ -9,7 +9,7 @@ import (
 // ErrUnknownWebhook means that no webhook of that name is configured.
 var ErrUnknownWebhook = errors.New("no such webhook in provisioner.yaml")
 
-// A Webhook is the state of a webhook. Counts are since the start of the process.
+// A Webhook is the state of a webhook. Counts are the process's.
 type Webhook struct {
 	Name      string        `json:"name"`
 	Endpoint  string        `json:"endpoint"` // scheme and host: the rest may be secret
@@ -17,8 +17,8 @@ type Webhook struct {
 	Delivered uint64        `json:"delivered"`
 	Failed    uint64        `json:"failed"`   // attempts
 	GivenUp   uint64        `json:"given_up"` // events
-	Waiting   uint64        `json:"waiting"`  // events, for all provisioners; some seconds old
-	Lag       time.Duration `json:"lag_ns"`   // age of the event that was tried last; 0 if none waits
+	Waiting   uint64        `json:"waiting"`  // of all provisioners, some seconds old
+	Lag       time.Duration `json:"lag_ns"`   // age of the event that was tried last
 
 	LastDelivery time.Time `json:"last_delivery,omitzero"`
 	FailingSince time.Time `json:"failing_since,omitzero"` // first failure since the last delivery
@@ -28,7 +28,7 @@ type Webhook struct {
 // A WebhookAnswer is the result of one attempt.
 type WebhookAnswer struct {
 	ID      string        `json:"id"`               // webhook-id of the request
-	Status  int           `json:"status,omitempty"` // HTTP status; 0 without an answer
+	Status  int           `json:"status,omitempty"` // 0 without an answer
 	Body    string        `json:"body,omitempty"`   // beginning of the answer
 	Cause   string        `json:"cause,omitempty"`  // why it was not delivered, or empty
 	Elapsed time.Duration `json:"elapsed_ns"`
@@ -39,7 +39,6 @@ type Webhooks interface {
 	// List returns them in the order of the configuration.
 	List() []Webhook
 
-	// Test sends a test event in the name of by, outside of the log, and returns the answer. The error is
-	// [ErrUnknownWebhook] or that of ctx.
+	// Test sends a test event, outside of the log. The error is [ErrUnknownWebhook] or that of ctx.
 	Test(ctx context.Context, name, by string) (*WebhookAnswer, error)
 }

@@ -10,13 +10,12 @@ import (
 	"muster/internal/wire"
 )
 
-// maxApprovals bounds the nodes per process slot that wait for the command. A command that hangs must not block all 256
-// workers.
+// A command that hangs must not block all 256 workers.
 const maxApprovals = 4
 
-// Approve asks the command whether a node may have a certificate, as Puppet's policy-based autosigning: the identity is
-// the last argument, the CSR in PEM is on standard input, and exit status 0 approves. If too many nodes wait already,
-// it fails. Errors wrap [ErrFailed], [ErrTimeout] or [ErrOutput].
+// Approve asks the command whether a node may have a certificate, as Puppet's policy-based autosigning: identity as
+// last argument, CSR in PEM on standard input, exit status 0 approves. Errors wrap [ErrFailed], [ErrTimeout] or
+// [ErrOutput].
 func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) error {
 	select {
 	case h.approvals <- struct{}{}:

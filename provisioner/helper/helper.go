@@ -45,12 +45,12 @@ import (
 	"muster/internal/wire"
 )
 
-// Errors of [Helper.Configure] wrap exactly one of these. The node may come again.
+// Errors of [Helper.Configure].
 var (
-	// ErrFailed means that the helper could not be started, failed, or was stopped for a canceled caller.
+	// ErrFailed means that the helper failed, or was stopped for a canceled caller.
 	ErrFailed = errors.New("helper failed")
 
-	// ErrTimeout means that a time limit or deadline passed, perhaps before the helper ran.
+	// ErrTimeout means that a time limit or deadline passed.
 	ErrTimeout = errors.New("helper timed out")
 
 	// ErrOutput means that the output does not follow the contract.
@@ -64,13 +64,13 @@ const maxOutput = 1 << 20
 const (
 	DefaultTimeout = 10 * time.Second // as in Choria
 
-	// DefaultConcurrency is high, since helpers mostly wait for an inventory to answer.
+	// DefaultConcurrency suits helpers that wait for an inventory.
 	DefaultConcurrency = 16
 )
 
 // Config configures [New].
 type Config struct {
-	// Command is the program and its arguments, without a shell. A name without a slash is looked up in PATH. Required.
+	// Command is the program and its arguments, without a shell. Required.
 	Command []string
 
 	// Timeout bounds one run. Default [DefaultTimeout].
@@ -92,7 +92,7 @@ type Helper struct {
 	approvals chan struct{} // one element per call of Approve
 }
 
-// New checks that the command can be executed. The program may be replaced later.
+// New checks that the command can be executed.
 func New(cfg Config) (*Helper, error) {
 	if len(cfg.Command) == 0 {
 		return nil, errors.New("helper: no command")
@@ -118,14 +118,13 @@ func New(cfg Config) (*Helper, error) {
 	return h, nil
 }
 
-// Check returns why the program cannot be run now, or nil.
+// Check returns why the program cannot be run, or nil.
 func (h *Helper) Check() error {
 	_, err := exec.LookPath(h.path)
 	return err
 }
 
-// Configure runs the helper for one node, once a slot is free. Errors wrap a sentinel of this package; the helper may
-// have run then.
+// Configure runs the helper for one node, once a slot is free.
 func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	input, err := r.encode()
 	if err != nil {
@@ -156,7 +155,7 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	return response, err
 }
 
-// acquire waits for a slot as long as ctx allows. done releases it.
+// done releases the slot.
 func (h *Helper) acquire(ctx context.Context) (done func(), err error) {
 	select {
 	case h.slots <- struct{}{}:

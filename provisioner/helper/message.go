@@ -13,15 +13,14 @@ import (
 
 // A Request is the helper's input about a node.
 type Request struct {
-	Identity     string // checked; the CSR's signature proves that the key claims it
+	Identity     string // the CSR's signature proves that the key claims it
 	CSRPEM       string // verified
 	PublicKeyPEM string
 
 	// Facts is the node's JSON object, unproven. Nil means {}.
 	Facts json.RawMessage
 
-	// Claims are those of the verified token, under Choria's names. The secrets cht and chpwd are sent empty. Nil means
-	// none.
+	// Claims are those of the verified token, under Choria's names, without its secrets cht and chpwd.
 	Claims map[string]any
 }
 
@@ -88,15 +87,15 @@ func (r Request) encode() ([]byte, error) {
 	return b, nil
 }
 
-// A Response is the helper's answer. Shutdown ends the node's agent; else Defer makes the node come back later.
+// A Response is the helper's answer. Shutdown ends the node's agent; else Defer makes it come back.
 type Response struct {
 	Defer    bool
 	Shutdown bool
 
-	// Msg is the reason, for the log and not for the node.
+	// Msg is for the log, not for the node.
 	Msg string
 
-	// Files are pushed to the node. A nil Configuration means none.
+	// Files are pushed to the node.
 	Files wire.Files
 }
 
@@ -123,7 +122,7 @@ type output struct {
 	Upgrade      json.RawMessage `json:"upgrade"`
 }
 
-// decode decodes the output. Errors wrap [ErrOutput] and show no values, which may be secrets.
+// decode shows no values, which may be secrets.
 func decode(b []byte) (*Response, error) {
 	if len(bytes.TrimSpace(b)) == 0 {
 		return nil, fmt.Errorf("%w: nothing on standard output, want a JSON object", ErrOutput)

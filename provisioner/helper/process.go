@@ -11,17 +11,16 @@ import (
 	"time"
 )
 
-// maxStderr bytes at the end of standard error are logged, enough for a stack trace.
+// enough for a stack trace
 const maxStderr = 4 << 10
 
-// drainDelay bounds the wait for output that a child of the command may hold open.
+// A child of the command may hold its output open.
 const drainDelay = time.Second
 
 // errTooMuch ends a run whose output is over the limit.
 var errTooMuch = errors.New("too much output")
 
-// run returns standard output, the end of standard error (in any case), and an error of this package. It leaves no
-// process of the group.
+// run returns standard output and the end of standard error. It leaves no process of the group.
 func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte, []byte, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -73,7 +72,7 @@ type limitedBuffer struct {
 	over   bool
 }
 
-// Write implements [io.Writer]. It never fails, since the process is stopped anyway.
+// Write implements [io.Writer]. It never fails.
 func (l *limitedBuffer) Write(p []byte) (int, error) {
 	if !l.over && l.b.Len()+len(p) > l.limit {
 		l.over = true
@@ -85,7 +84,7 @@ func (l *limitedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A tail keeps the last limit bytes. Only the copying goroutine writes to it.
+// A tail keeps the last limit bytes.
 type tail struct {
 	b     []byte
 	limit int

@@ -1,5 +1,5 @@
-// Package login authenticates operators over HTTPS, by certificate or by a token that the operator has signed. It
-// counts failures by address and reports them as events.
+// Package login authenticates operators over HTTPS, by certificate or by a signed token. Failures are counted by
+// address, and are events.
 package login
 
 import (
@@ -21,8 +21,7 @@ import (
 
 // Errors of logins, besides [trust.ErrRevocationsUnknown] and [provisioner.ErrClock], which pass.
 var (
-	// ErrLogin means that the credential is not an operator's. Keep its text in the log: a stranger must not learn
-	// which operators exist.
+	// ErrLogin means that the credential is not an operator's. A stranger must not learn more.
 	ErrLogin = errors.New("not an operator's credential")
 
 	// ErrLimited means too many failures from this address. Try again in a second.
@@ -63,7 +62,7 @@ type Login struct {
 	Expires time.Time
 }
 
-// By names the operator in events and history. Users of the socket have no colon in their names (useradd(8)).
+// By names the operator in events. Users of the socket have no colon in their names (useradd(8)).
 func (l *Login) By() string { return "operator:" + l.Name }
 
 // A Verifier verifies operators' credentials. It is safe for concurrent use.
@@ -79,8 +78,8 @@ func New(p *provisioner.Provisioner) *Verifier {
 	return &Verifier{provisioner: p, cfg: cfg, operators: cfg.Store.Logs().Operators}
 }
 
-// Certificate returns the operator of leaf, whose key the TLS peer has. source is the peer's address. Errors wrap
-// [ErrLogin], [ErrLimited], [trust.ErrRevocationsUnknown] or [provisioner.ErrClock], and perhaps a *[ValidityError].
+// Certificate returns the operator of leaf, whose key the TLS peer has. Errors wrap [ErrLogin], [ErrLimited],
+// [trust.ErrRevocationsUnknown] or [provisioner.ErrClock], and perhaps a *[ValidityError].
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate,
 	source string,
 ) (*Login, error) {

@@ -10,7 +10,7 @@ import (
 	"muster/jwt"
 )
 
-// ClaimSchema is the version of an entry. Another one cannot be counted, so no node enrolls with that token.
+// ClaimSchema is the version of an entry. No node enrolls with a token whose log has another one.
 const ClaimSchema = 1
 
 // The largest claim has 560 bytes, so a batch stays far below a broker's 1 MiB.
@@ -22,9 +22,9 @@ const (
 // AnyRevision makes an append unconditional.
 const AnyRevision = ^Revision(0)
 
-// A ClaimLog keeps an append-only log of claims and releases for each limited token. It is safe for concurrent use.
+// A ClaimLog is append-only, per limited token. It is safe for concurrent use.
 type ClaimLog interface {
-	// Claims calls each for the entries of the token's log after the revision, in order, up to the first error of each.
+	// Claims calls each for the entries after the revision, in order, up to the first error of each.
 	Claims(ctx context.Context, tid jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error
 
 	// AppendClaims appends if the newest revision is still after (0: none), else it returns [ErrConflict]. After other
@@ -43,7 +43,7 @@ type ClaimEntry struct {
 	Claims   []TokenClaim   `json:"claims,omitempty"`
 }
 
-// A TokenClaim announces a certificate for this key and identity.
+// A TokenClaim announces a certificate.
 type TokenClaim struct {
 	Key      string        `json:"key"` // [ca.KeyHash]
 	Identity wire.Identity `json:"identity"`
@@ -52,7 +52,7 @@ type TokenClaim struct {
 	Source   string        `json:"source,omitempty"`
 }
 
-// A TokenRelease takes back the claim of one attempt, or all of the key and identity.
+// A TokenRelease takes back the claim of one attempt, or all.
 type TokenRelease struct {
 	Key      string        `json:"key"`
 	Identity wire.Identity `json:"identity"`

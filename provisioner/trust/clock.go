@@ -29,7 +29,7 @@ var ErrClock = errors.New("clock is behind")
 // ErrClockDiffers means that the clock differs from the store's.
 var ErrClockDiffers = errors.New("clock differs from the store's")
 
-// A ClockMark is the newest time that a provisioner of this store has seen.
+// A ClockMark is the newest time on record.
 type ClockMark struct {
 	Time time.Time `json:"time"`
 
@@ -82,7 +82,7 @@ func NewClock(cfg ClockConfig) *Clock {
 	return c
 }
 
-// loadStored takes the later mark, unless an operator has set the stored one back. The caller holds mu.
+// loadStored takes the later mark, or one that an operator has set back. The caller holds mu.
 func (c *Clock) loadStored() int64 {
 	e, _ := c.cfg.Marks.Get(ClockKey)
 	if e.Value == nil {
@@ -96,7 +96,6 @@ func (c *Clock) loadStored() int64 {
 	return at
 }
 
-// wall has no monotonic reading.
 func (c *Clock) wall() time.Time { return c.cfg.Now().UTC().Round(0) }
 
 // Check returns [ErrClock], wrapped, if the clock is behind.
@@ -112,8 +111,7 @@ func (c *Clock) Check() error {
 	return nil
 }
 
-// Differs returns [ErrClockDiffers], wrapped, if the clock is off by more than five minutes, until two answers in a row
-// agree.
+// Differs returns [ErrClockDiffers], wrapped, if the clock is off, until two answers in a row agree.
 func (c *Clock) Differs() error {
 	if c == nil {
 		return nil
@@ -197,7 +195,7 @@ func (c *Clock) writeMark(ctx context.Context) error {
 	return err
 }
 
-// Accept sets the mark to the clock, for a mark that was ahead. Repeating it is harmless, also after an error.
+// Accept sets the mark to the clock. Repeating it is harmless, also after an error.
 func (c *Clock) Accept(ctx context.Context, why Cause) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

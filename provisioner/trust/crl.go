@@ -20,10 +20,10 @@ const (
 )
 
 const (
-	// crlSkew backdates CRLs: a reader whose clock is behind rejects a CRL from the future, and then every node.
+	// crlSkew backdates CRLs for readers whose clocks are behind.
 	crlSkew = 5 * time.Minute
 
-	// crlShare bounds signing the CRLs of one issuer to a tenth of a core.
+	// crlShare allows each issuer a tenth of a core.
 	crlShare = 10
 )
 
@@ -43,13 +43,12 @@ type CRLConfig struct {
 	Authority   *ca.Authority
 	Revocations *Revocations
 
-	// CRLs are renewed after half of Validity.
 	Validity time.Duration
 
-	// Publish gets the result of [CRLs.All] when a CRL is new, one call at a time. After false it is called again.
+	// Publish gets the result of [CRLs.All] when a CRL is new. After false it is called again.
 	Publish func(context.Context, []*CRL) bool
 
-	// Clock returns why the clock cannot be trusted: a CRL from the past would replace a good one.
+	// Clock returns why the clock cannot be trusted.
 	Clock func() error
 
 	Log *slog.Logger
@@ -79,7 +78,7 @@ func NewCRLs(cfg CRLConfig) *CRLs {
 	return &CRLs{cfg: cfg, issuers: make(map[string]*nextCRL)}
 }
 
-// Newest returns the newest CRL of the issuing authority, or nil. Do not change it.
+// Newest returns the newest CRL of the issuing authority, or nil.
 func (c *CRLs) Newest() *CRL {
 	if all := c.all.Load(); all != nil && len(*all) > 0 && (*all)[0].Issuer == c.cfg.Authority.IssuerKeyID() {
 		return (*all)[0]
@@ -87,7 +86,7 @@ func (c *CRLs) Newest() *CRL {
 	return nil
 }
 
-// All returns the newest CRL of each issuer. Do not change them.
+// All returns the newest CRL of each issuer.
 func (c *CRLs) All() []*CRL {
 	if all := c.all.Load(); all != nil {
 		return slices.Clone(*all)
@@ -95,7 +94,7 @@ func (c *CRLs) All() []*CRL {
 	return nil
 }
 
-// Update signs the CRLs that are due, and joins the errors. Do not call it concurrently.
+// Update signs the CRLs that are due. Do not call it concurrently.
 func (c *CRLs) Update(ctx context.Context) error {
 	issuers := c.cfg.Authority.CRLIssuers()
 	before := c.All()

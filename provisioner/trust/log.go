@@ -17,13 +17,13 @@ var (
 	// ErrConflict means that another write came first: read and decide again.
 	ErrConflict = errors.New("record has changed")
 
-	// ErrStoreFull means that nothing was written for lack of room. The store works otherwise.
+	// ErrStoreFull means that nothing was written for lack of room.
 	ErrStoreFull = errors.New("store has no room left")
 
 	// ErrUnread means that another version of muster wrote an entry. Its key grants nothing.
 	ErrUnread = errors.New("entry cannot be read")
 
-	// ErrRevocationsUnknown means that the views are too old to admit a node. It ends once the store answers.
+	// ErrRevocationsUnknown means that the views are too old to admit a node.
 	ErrRevocationsUnknown = errors.New("revocations are out of date")
 
 	// ErrUnacknowledged means that an order may be carried out. Asking again is harmless.
@@ -47,12 +47,12 @@ type Entry[V any] struct {
 	Unread error
 }
 
-// A Log holds the newest entry of each key in memory. It is safe for concurrent use.
+// A Log holds the newest entry of each key. It is safe for concurrent use.
 type Log[V any] interface {
 	// Get returns the newest entry of a key.
 	Get(key string) (Entry[V], bool)
 
-	// All returns the newest entry of each key, in no order.
+	// All returns them in no order.
 	All() iter.Seq2[string, Entry[V]]
 
 	// Put writes an entry if the newest of its key, or of its node for a [Revocation], is still expected (0: none),
@@ -60,14 +60,13 @@ type Log[V any] interface {
 	// entry may be written, now or later. Repeating is harmless: one write per expected revision succeeds.
 	Put(ctx context.Context, key string, v V, expected Revision) (Revision, error)
 
-	// Watch calls applied for present and then for new entries, one at a time in order. applied must neither call Put
-	// nor block.
+	// Watch calls applied for present and new entries, one at a time in order. applied must neither call Put nor block.
 	Watch(applied func(key string, e Entry[V]))
 }
 
 const maxChanges = 8
 
-// Change writes what next makes of the newest entry, again after a conflict. Repeating it is harmless if next is.
+// Change writes what next makes of the newest entry, again after a conflict.
 func Change[V any](ctx context.Context, log Log[V], key string, next func(newest Entry[V]) (V, error)) (V, error) {
 	var none V
 	for range maxChanges {

@@ -13,7 +13,7 @@ import (
 // OperatorSchema is the version of an entry. Another one removes the operator.
 const OperatorSchema = 1
 
-// MaxOperatorName is the limit of a common name (RFC 5280 appendix A.1).
+// MaxOperatorName is that of a common name (RFC 5280 appendix A.1).
 const MaxOperatorName = 64
 
 // An OperatorRole includes the roles before it.
@@ -21,21 +21,21 @@ type OperatorRole string
 
 // The roles of operators.
 const (
-	RoleViewer   OperatorRole = "viewer"   // reads
-	RoleOperator OperatorRole = "operator" // changes nodes, tokens and approvals
-	RoleAdmin    OperatorRole = "admin"    // changes signers and operators, takes backups
+	RoleViewer   OperatorRole = "viewer" // reads
+	RoleOperator OperatorRole = "operator"
+	RoleAdmin    OperatorRole = "admin" // changes signers and operators, takes backups
 )
 
-// OperatorRoles returns the roles, the weakest first.
+// OperatorRoles returns the weakest role first.
 func OperatorRoles() []OperatorRole { return []OperatorRole{RoleViewer, RoleOperator, RoleAdmin} }
 
-// Covers reports whether r includes need. Unknown roles cover nothing.
+// Covers reports whether r includes need.
 func (r OperatorRole) Covers(need OperatorRole) bool {
 	have, want := slices.Index(OperatorRoles(), r), slices.Index(OperatorRoles(), need)
 	return want >= 0 && have >= want
 }
 
-// Check returns an error for an unknown role.
+// Check validates a role.
 func (r OperatorRole) Check() error {
 	if !slices.Contains(OperatorRoles(), r) {
 		return fmt.Errorf("role %.40q, want viewer, operator or admin", r)
@@ -92,7 +92,7 @@ func CheckOperatorName(name string) error {
 	return nil
 }
 
-// ErrNoOperator means that there is no operator of this name, or no longer.
+// ErrNoOperator means that there is no operator of this name.
 var ErrNoOperator = errors.New("no such operator")
 
 // Operators are the operators in the store.
@@ -125,7 +125,7 @@ func (o Operators) Of(name string) (KnownOperator, bool) {
 	return o.known(name, e), true
 }
 
-// List returns all operators by name, removed ones too.
+// List returns all operators by name.
 func (o Operators) List() []KnownOperator {
 	list := []KnownOperator{}
 	for name, e := range o.All() {

@@ -20,7 +20,7 @@ type RevocationKind string
 // The kinds of entries.
 const (
 	RevokedToken RevocationKind = "token"
-	RevokedNode  RevocationKind = "node"    // an identity with its keys and certificates
+	RevokedNode  RevocationKind = "node"
 	RetiredNode  RevocationKind = "retired" // certificates of an identity that is free again
 
 	HandedOver RevocationKind = "handover" // a name went to another key
@@ -51,7 +51,7 @@ type Revocation struct {
 	Certificates []RevokedCertificate `json:"certificates,omitempty"`
 	Keys         []string             `json:"keys,omitempty"`
 
-	// To is the hash of the key that a hand-over gave the name to. Keys are refused for this name only.
+	// To is the hash of the new key of a name. Keys are refused for this name only.
 	To string `json:"to,omitempty"`
 }
 
@@ -77,7 +77,7 @@ func (r *Revocation) LogKey() string {
 	return keyNode + r.Node.SubjectToken() + "." + r.ID
 }
 
-// RevocationScope returns the keys that a write is conditioned on: all about a node.
+// RevocationScope returns the keys about a node, on which a write is conditioned.
 func RevocationScope(key string) string {
 	if node, ok := strings.CutPrefix(key, keyNode); ok {
 		token, _, _ := strings.Cut(node, ".")

@@ -15,10 +15,10 @@ import (
 
 // A Journal keeps revocations outside of the store. It is safe for concurrent use.
 type Journal interface {
-	// Append writes new entries and syncs. After an error any of them may be written.
+	// Append writes new entries and syncs. After an error any may be written.
 	Append(entries ...*Revocation) error
 
-	// Entries returns all entries in the order of writing.
+	// Entries returns them in the order of writing.
 	Entries() []*Revocation
 }
 
@@ -26,10 +26,10 @@ type Journal interface {
 type RevocationsConfig struct {
 	Log Log[*Revocation]
 
-	// Journal may be nil: a restored store then lacks later revocations.
+	// Without a Journal a restored store lacks later revocations.
 	Journal Journal
 
-	// Applied gets each entry. It must not block. Optional.
+	// Applied gets each entry and must not block. Optional.
 	Applied func(*Revocation)
 }
 
@@ -134,7 +134,7 @@ func (r *Revocations) Knows(id string) bool {
 	return known
 }
 
-// About returns the newest revocation or retirement of an identity, or nil, with the revision for [Revocations.Put].
+// About returns the newest revocation or retirement of an identity, or nil, and its revision for [Revocations.Put].
 func (r *Revocations) About(id wire.Identity) (*Revocation, Revision) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -142,8 +142,8 @@ func (r *Revocations) About(id wire.Identity) (*Revocation, Revision) {
 	return n.newestEntry(), n.newest
 }
 
-// Outstanding returns the revocation that the identity's record does not show yet, or nil. followed is the id of the
-// last entry that the record shows.
+// Outstanding returns the revocation that the identity's record does not show yet. followed is the last entry that it
+// shows.
 func (r *Revocations) Outstanding(id wire.Identity, followed string) *Revocation {
 	e, _ := r.About(id)
 	if e == nil || e.Kind == RetiredNode || e.ID == followed {
@@ -167,7 +167,7 @@ func (r *Revocations) Lost(id wire.Identity, hash string) *Revocation {
 	return nil
 }
 
-// Lacks reports whether the entries since the last retirement lack a certificate or key of want.
+// Lacks reports whether a certificate or key of want is in no entry since the last retirement.
 func (r *Revocations) Lacks(want *Revocation) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -185,7 +185,6 @@ func (r *Revocations) Lacks(want *Revocation) bool {
 	return false
 }
 
-// The certificates of an issuer only grow in number.
 func (r *Revocations) certificates(issuer string) []listedCertificate {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -228,7 +227,7 @@ func (r *Revocations) WriteJournal() error {
 	return nil
 }
 
-// Restore merges journal and log, since a restored store lacks entries. Repeating it is harmless.
+// Restore merges journal and log. Repeating it is harmless.
 func (r *Revocations) Restore(ctx context.Context) error {
 	if r.cfg.Journal == nil {
 		return nil
@@ -241,7 +240,6 @@ func (r *Revocations) Restore(ctx context.Context) error {
 	return r.WriteJournal()
 }
 
-// Other provisioners do the same.
 func (r *Revocations) putAgain(ctx context.Context, e *Revocation) error {
 	for {
 		if _, found := r.cfg.Log.Get(e.LogKey()); found {

@@ -19,7 +19,7 @@ const SignerSchema = 1
 // MaxSignerNameBytes bounds the name of a signer.
 const MaxSignerNameBytes = 64
 
-// A SignerEntry makes a signer's tokens valid until a revocation ends it.
+// A SignerEntry makes tokens valid until a revocation ends it.
 type SignerEntry struct {
 	Schema     int            `json:"schema"`
 	Entry      string         `json:"entry"` // named by revocations

@@ -115,7 +115,7 @@ func (s *Signers) trustedSigners() []jwt.Signer {
 	return slices.Collect(maps.Values(signers))
 }
 
-// Ended returns what ended a signer, or nil. An unreadable entry ends its signer.
+// Ended returns what ended a signer, also an unreadable entry, or nil.
 func (s *Signers) Ended(id jwt.SignerID) *Revocation {
 	entry := string(id)
 	if e, found := s.cfg.Entries.Get(entry); e.Unread != nil {
@@ -137,7 +137,7 @@ func UnreadEntry(kind RevocationKind, name string, at time.Time) *Revocation {
 	}
 }
 
-// List returns all signers by name, removed ones too.
+// List returns all signers by name.
 func (s *Signers) List() []SignerInfo {
 	known := maps.Clone(s.file)
 	for id := range s.cfg.Entries.All() {

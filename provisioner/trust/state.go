@@ -23,5 +23,5 @@ func IsSHA256(s string) bool {
 	return err == nil && len(b) == 32 && hex.EncodeToString(b) == s
 }
 
-// ErrRecord means that a record is damaged or of another version. An operator must look at it.
+// ErrRecord means that a record is damaged or of another version.
 var ErrRecord = errors.New("record cannot be read")

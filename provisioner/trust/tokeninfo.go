@@ -8,7 +8,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// TokenInfo describes a token that was used here, without its secrets.
+// TokenInfo describes a used token, without its secrets.
 type TokenInfo struct {
 	ID         jwt.TokenID    `json:"tid"`
 	Signer     jwt.SignerID   `json:"signer"`
@@ -22,10 +22,10 @@ type TokenInfo struct {
 	FirstSeen  time.Time      `json:"first_seen,omitzero"` // zero if revoked before
 }
 
-// MaxJTIBytes bounds the only text that a signer chooses freely.
+// MaxJTIBytes bounds the text that a signer chooses.
 const MaxJTIBytes = 128
 
-// NewTokenInfo describes a token that was first seen at a time.
+// NewTokenInfo describes a token.
 func NewTokenInfo(v *jwt.Verified, seen time.Time) *TokenInfo {
 	return &TokenInfo{
 		ID:         v.ID,

@@ -70,9 +70,9 @@ type holder struct {
 // A holder holds a use while any claim of its attempts is not released. After every entry held <= uses, since each is
 // appended under the revision that it was counted on.
 //
-// At most that many keys get a certificate: an attempt writes its record after its claim, and the claim is released
-// only if the record will never be written. That many do get one: a holder without a certificate retries for free,
-// gives its use back, or is dead and an operator releases it.
+// At most that many keys get a certificate: an attempt writes its record after its claim, and a claim is released only
+// if the record will never be written. That many do get one: a holder without a certificate retries for free, gives its
+// use back, or an operator releases it.
 type UseCount struct {
 	Token *TokenInfo // nil if the log is empty
 	At    Revision
@@ -95,7 +95,7 @@ func (b *UseCount) update(ctx context.Context, log ClaimLog, tid jwt.TokenID) er
 	})
 }
 
-// Apply applies an entry. Repeating it is harmless, as is a release of a use that is not held.
+// Apply applies an entry. Repeating it is harmless.
 func (b *UseCount) Apply(e *ClaimEntry, at Revision) {
 	if at <= b.At {
 		return

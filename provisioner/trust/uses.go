@@ -13,7 +13,7 @@ import (
 	"muster/jwt"
 )
 
-// An append takes 1 to 4 ms in a cluster (measured); a broker without a leader writes again after 4 to 9 s.
+// An append takes 1 to 4 ms in a cluster; a broker without a leader writes again after 4 to 9 s (measured).
 const (
 	conflictBackoff = 5 * time.Millisecond // more for each conflict
 	useBackoff      = 50 * time.Millisecond
@@ -27,8 +27,8 @@ const maxCounts = 4096
 // ErrUsedUp means that all uses of a token are taken.
 var ErrUsedUp = errors.New("the token has no uses left")
 
-// Uses writes concurrent claims of one token together, since single appends would mostly conflict. It is safe for
-// concurrent use.
+// Uses writes concurrent claims of one token together, since single appends would conflict. It is safe for concurrent
+// use.
 type Uses struct {
 	log  ClaimLog
 	slog *slog.Logger
@@ -135,10 +135,9 @@ func (u *Uses) run(ctx context.Context, t *tokenUses) {
 	}
 }
 
-// write finishes each member of a batch; its error is the outcome of the rest.
-//
 // After a failed write it reads the tail of the log: the conflicting entry is counted, or our own is found, or the same
-// is written again under the same condition, so at most one write succeeds.
+// is written again under the same condition, so at most one write succeeds. The error of write is the outcome of
+// members without one.
 func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batch []*useChange) error {
 	fresh := false // complete since the batch was taken
 	conflicts, wait := 0, useBackoff
@@ -191,8 +190,8 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batc
 	}
 }
 
-// plan returns an entry with all of the batch that fits, and the rejected members. It finishes what is done already.
-// Released uses count from the next entry on.
+// plan returns an entry with all of the batch that fits, and the rejected members. Released uses count from the next
+// entry on.
 func (b *UseCount) plan(batch []*useChange, fresh bool) (e *ClaimEntry, included, rejected []*useChange) {
 	e = &ClaimEntry{Schema: ClaimSchema}
 	added := map[holder]bool{}

@@ -74,12 +74,12 @@ func OpenJournal(path string) (*Journal, error) {
 	if err == nil && missing != nil {
 		err = disk.SyncDir(filepath.Dir(path))
 	}
-	whole := 0
+	complete := 0
 	if err == nil {
-		whole, err = j.load(f)
+		complete, err = j.load(f)
 	}
 	if err == nil {
-		err = f.Truncate(int64(whole))
+		err = f.Truncate(int64(complete))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -88,7 +88,7 @@ func OpenJournal(path string) (*Journal, error) {
 }
 
 // load returns the length of the complete lines.
-func (j *Journal) load(f *os.File) (whole int, err error) {
+func (j *Journal) load(f *os.File) (complete int, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
@@ -101,15 +101,15 @@ func (j *Journal) load(f *os.File) (whole int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	whole = bytes.LastIndexByte(b, '\n') + 1
+	complete = bytes.LastIndexByte(b, '\n') + 1
 	number := 0
-	for line := range bytes.Lines(b[:whole]) {
+	for line := range bytes.Lines(b[:complete]) {
 		number++
 		if err := j.addLine(bytes.TrimSuffix(line, []byte("\n"))); err != nil {
 			return 0, fmt.Errorf("%w: %s: line %d: %w", ErrJournalDamaged, j.path, number, err)
 		}
 	}
-	return whole, nil
+	return complete, nil
 }
 
 func (j *Journal) addLine(line []byte) error {
@@ -179,24 +179,24 @@ func (j *Journal) Begin(installation string) error {
 func (j *Journal) Append(entries ...*trust.Revocation) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	var news []any
+	var unknown []any
 	added := make(map[string]bool)
 	for _, e := range entries {
 		if !j.ids[e.ID] && !added[e.ID] {
 			added[e.ID] = true
-			news = append(news, e)
+			unknown = append(unknown, e)
 		}
 	}
-	if len(news) == 0 {
+	if len(unknown) == 0 {
 		return j.failed
 	}
 	if j.installation == "" {
 		return fmt.Errorf("%s: no revocation can be written before the installation is known", j.path)
 	}
-	if err := j.write(news...); err != nil {
+	if err := j.write(unknown...); err != nil {
 		return err
 	}
-	for _, e := range news {
+	for _, e := range unknown {
 		e, _ := e.(*trust.Revocation) // as above
 		j.entries, j.ids[e.ID] = append(j.entries, e), true
 	}

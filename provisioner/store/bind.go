@@ -49,13 +49,13 @@ func (c *client) checkComplete(ctx context.Context, id string) (found *Watermark
 		return nil, err
 	}
 	// After the streams: another provisioner may be making the store.
-	there, err := newestEntry[Installation](ctx, c.js, subjectInstallation)
+	current, err := newestEntry[Installation](ctx, c.js, subjectInstallation)
 	if err != nil {
 		return nil, err
 	}
-	installed := there != nil
-	if installed && there.Restoring != "" {
-		return nil, there.errHalfRestored()
+	installed := current != nil
+	if installed && current.Restoring != "" {
+		return nil, current.errHalfRestored()
 	}
 	if !installed && id != "" {
 		return nil, fmt.Errorf("%w: revocations.journal belongs to installation %s: restore a backup; without one, "+

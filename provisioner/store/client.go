@@ -72,8 +72,8 @@ func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T,
 	}
 	v := new(T)
 	err = json.Unmarshal(m.Data, v)
-	if is, ok := any(v).(checker); ok && err == nil {
-		err = is.Check()
+	if checkable, ok := any(v).(checker); ok && err == nil {
+		err = checkable.Check()
 	}
 	if err != nil {
 		return nil, trust.Revision(m.Sequence), fmt.Errorf("%w: sequence %d: %w", trust.ErrRecord, m.Sequence, err)

@@ -13,8 +13,8 @@ func DurableStreams() []string { return slices.Clone(durableStreams) }
 
 // CheckMessage validates a message of a backup.
 func CheckMessage(stream string, sequence uint64, subject string, data []byte) error {
-	prefix, is := durablePrefixes[stream]
-	if !is {
+	prefix, known := durablePrefixes[stream]
+	if !known {
 		return fmt.Errorf("stream %.80q: not part of a backup", stream)
 	}
 	var err error

@@ -171,14 +171,14 @@ func (f *Follower) check(ctx context.Context) error {
 	f.mu.Lock()
 	had := f.position // before the request: messages arrive meanwhile
 	f.mu.Unlock()
-	now, err := f.client.infos.ask(ctx, f.stream)
+	answer, err := f.client.infos.ask(ctx, f.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return ErrStreamGone
 	}
 	if err != nil {
 		return err
 	}
-	info := now.info
+	info := answer.info
 	silence, err := majoritySilence(info)
 	if err == nil {
 		err = f.checkUnchanged(info, had)
@@ -196,7 +196,7 @@ func (f *Follower) check(ctx context.Context) error {
 			info.State.Msgs)
 	}
 	f.complete = true
-	f.asOf = now.asked.Add(-silence)
+	f.asOf = answer.asked.Add(-silence)
 	return nil
 }
 

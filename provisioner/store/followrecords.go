@@ -59,12 +59,12 @@ type recordFollower struct {
 func (f *recordFollower) check(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	now, err := f.s.infos.ask(bounded, streamNodes)
+	answer, err := f.s.infos.ask(bounded, streamNodes)
 	if err != nil {
 		return err
 	}
 	through := f.lastSequence
-	f.lastSequence = now.info.State.LastSeq
+	f.lastSequence = answer.info.State.LastSeq
 	f.queue.drain()
 	switch {
 	case !f.complete:

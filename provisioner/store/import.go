@@ -103,11 +103,11 @@ func (i *Import) clear(ctx context.Context) error {
 		messages += stream.CachedInfo().State.Msgs
 	}
 	if messages > 0 {
-		there, err := newestEntry[Installation](ctx, i.client.js, subjectInstallation)
+		current, err := newestEntry[Installation](ctx, i.client.js, subjectInstallation)
 		if err != nil {
 			return err
 		}
-		if there == nil || there.Restoring == "" {
+		if current == nil || current.Restoring == "" {
 			return fmt.Errorf("%w: it has %d messages in %s", ErrNotEmpty, messages, strings.Join(found, ", "))
 		}
 	}

@@ -114,12 +114,12 @@ func (r *Recorder) encode(ctx context.Context, s *Store) {
 	r.queue, r.bytes = r.spare, 0
 	r.mu.Unlock()
 	for _, d := range waiting {
-		longer, err := wire.AppendJSON(r.batch, policies.NewRecording(d.input, d.decision, d.err, d.asked))
+		extended, err := wire.AppendJSON(r.batch, policies.NewRecording(d.input, d.decision, d.err, d.asked))
 		if err != nil {
 			r.dropped.Add(1) // a time after the year 9999
 			continue
 		}
-		r.batch = append(longer, '\n')
+		r.batch = append(extended, '\n')
 		if r.n++; len(r.batch) >= batchBytes {
 			r.flush(ctx, s)
 		}

@@ -22,12 +22,12 @@ func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, 
 	return s.poll(ctx, streamAlive, lastSeenInterval, func() error {
 		var alive time.Time
 		for _, stream := range []string{streamLifecycle, streamAlive} {
-			now, err := s.infos.ask(ctx, stream)
+			answer, err := s.infos.ask(ctx, stream)
 			if err != nil {
 				return err
 			}
-			alive = now.info.Created
-			if now.info.State.LastSeq <= last[stream] {
+			alive = answer.info.Created
+			if answer.info.State.LastSeq <= last[stream] {
 				continue
 			}
 			// Messages come in order, so the last one of each subject was read or is still to come.
@@ -59,7 +59,7 @@ func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, 
 func (c *client) poll(ctx context.Context, stream string, every time.Duration, check func() error) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	said := ""
+	lastErr := ""
 	for {
 		err := check()
 		switch {
@@ -68,9 +68,9 @@ func (c *client) poll(ctx context.Context, stream string, every time.Duration, c
 		case errors.Is(err, ErrDamaged):
 			return err
 		case err == nil:
-			said = ""
-		case err.Error() != said:
-			said = err.Error()
+			lastErr = ""
+		case err.Error() != lastErr:
+			lastErr = err.Error()
 			c.log.WarnContext(ctx, "reading a stream failed, trying again", "stream", stream, "err", err)
 		}
 		select {

@@ -142,11 +142,11 @@ func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.
 	}
 	*cursorIn(&e.Cursor, stream) = meta.Sequence.Stream
 	done := each(ctx, &events.Delivery{Event: e, Tries: int(meta.NumDelivered), ID: s.deliveryID(stream, meta)})
-	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+	settleCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
 	switch {
 	case done.Settled:
-		err = m.DoubleAck(told)
+		err = m.DoubleAck(settleCtx)
 	case done.RetryAfter > 0:
 		err = m.NakWithDelay(done.RetryAfter)
 	default:

@@ -154,7 +154,7 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 			return 0, errors.Join(err, readErr)
 		}
 		e, _ := v.Get(key)
-		if there, _ := json.Marshal(e.Value); unsure && e.Revision > expected && bytes.Equal(there, b) {
+		if current, _ := json.Marshal(e.Value); unsure && e.Revision > expected && bytes.Equal(current, b) {
 			return e.Revision, nil // its acknowledgement was lost
 		}
 		if conflict || e.Revision > expected {

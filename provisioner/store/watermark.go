@@ -59,22 +59,22 @@ func (w *Watermark) Missing(found map[string]Mark) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(w.Streams)) {
 		before := w.Streams[name]
-		now, there := found[name]
+		current, present := found[name]
 		since := "since " + w.At.UTC().Format(time.RFC3339)
 		switch {
-		case !there:
+		case !present:
 			errs = append(errs, fmt.Errorf("%w: stream %s is missing, it had %d messages", ErrDamaged, name,
 				before.Messages))
-		case !now.Created.Equal(before.Created):
+		case !current.Created.Equal(before.Created):
 			errs = append(errs, fmt.Errorf("%w: stream %s was made anew %s", ErrDamaged, name, since))
-		case now.Last < before.Last || now.Messages < before.Messages || now.Subjects < before.Subjects:
+		case current.Last < before.Last || current.Messages < before.Messages || current.Subjects < before.Subjects:
 			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages up to sequence %d for %d keys, %s it had "+
 				"%d up to %d for %d",
-				ErrDamaged, name, now.Messages, now.Last, now.Subjects, since, before.Messages, before.Last,
+				ErrDamaged, name, current.Messages, current.Last, current.Subjects, since, before.Messages, before.Last,
 				before.Subjects))
-		case keepsAll(name) && now.Last-now.Messages > before.Last-before.Messages:
+		case keepsAll(name) && current.Last-current.Messages > before.Last-before.Messages:
 			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages, but its last sequence is %d",
-				ErrDamaged, name, now.Messages, now.Last))
+				ErrDamaged, name, current.Messages, current.Last))
 		}
 	}
 	return errors.Join(errs...)
@@ -146,9 +146,9 @@ func (g *guard) write(w *Watermark) error {
 func (g *guard) observe(found *Watermark, cluster bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	had := g.previous
-	if had != nil && found.Epoch <= had.Epoch {
-		if err := had.Missing(found.Streams); err != nil {
+	previous := g.previous
+	if previous != nil && found.Epoch <= previous.Epoch {
+		if err := previous.Missing(found.Streams); err != nil {
 			if g.lessSince.IsZero() {
 				g.lessSince = time.Now()
 			}
@@ -159,10 +159,10 @@ func (g *guard) observe(found *Watermark, cluster bool) error {
 		}
 	}
 	g.previous, g.lessSince = found, time.Time{}
-	if had == nil || had.equal(g.written) && time.Since(g.writtenAt) < watermarkInterval {
+	if previous == nil || previous.equal(g.written) && time.Since(g.writtenAt) < watermarkInterval {
 		return nil
 	}
-	return g.write(had)
+	return g.write(previous)
 }
 
 // CheckWatermark returns [ErrDamaged], wrapped, if a durable stream is missing, was made anew, or has less than before,
@@ -265,8 +265,8 @@ func (s *Store) Close(ctx context.Context) error {
 	if err == nil {
 		found.Epoch = newestEpoch(s.logs.Recovery)
 		s.guard.mu.Lock()
-		had := s.guard.previous
-		if len(s.guard.files) > 0 && (had == nil || had.Missing(found.Streams) == nil) {
+		previous := s.guard.previous
+		if len(s.guard.files) > 0 && (previous == nil || previous.Missing(found.Streams) == nil) {
 			err = s.guard.write(found)
 		}
 		s.guard.mu.Unlock()

@@ -163,15 +163,15 @@ func (c *Clock) tick(ctx context.Context) {
 
 // The caller holds mu.
 func (c *Clock) compareWithStore(ctx context.Context) {
-	begun := time.Now()
-	theirs, err := c.cfg.StoreTime(ctx)
-	if err != nil || time.Since(begun) > maxClockError/2 {
+	began := time.Now()
+	storeTime, err := c.cfg.StoreTime(ctx)
+	if err != nil || time.Since(began) > maxClockError/2 {
 		return
 	}
 	now := c.wall()
-	if off := now.Sub(theirs); off.Abs() > maxClockError {
+	if off := now.Sub(storeTime); off.Abs() > maxClockError {
 		why := fmt.Errorf("%w: it shows %s, the store's shows %s (limit %v)", ErrClockDiffers,
-			now.Format(time.RFC3339), theirs.UTC().Format(time.RFC3339), maxClockError)
+			now.Format(time.RFC3339), storeTime.UTC().Format(time.RFC3339), maxClockError)
 		c.agreements = 0
 		c.differs.Store(&why)
 		return

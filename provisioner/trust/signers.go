@@ -154,8 +154,8 @@ func (s *Signers) List() []SignerInfo {
 				i.By, i.Why, i.At = v.By, v.Why, v.At
 			}
 		}
-		if by := s.Ended(id); by != nil {
-			i.Source, i.Removed, i.By, i.Why, i.At = SignerOfStore, true, by.By, by.Why, by.At
+		if ended := s.Ended(id); ended != nil {
+			i.Source, i.Removed, i.By, i.Why, i.At = SignerOfStore, true, ended.By, ended.Why, ended.At
 		}
 		i.Name, i.NotBefore, i.NotAfter = signer.Name, signer.NotBefore, signer.NotAfter
 		i.Sites, i.Identities = slices.Clone(signer.Sites), slices.Clone(signer.Identities)

@@ -30,12 +30,12 @@ type hook struct {
 
 func (h *hook) subscription() events.Subscription {
 	// Longer than a delivery, so that no other process takes its event.
-	const longer = 2
+	const factor = 2
 	return events.Subscription{
 		Name:            "webhook-" + h.cfg.Name,
 		Types:           h.cfg.Events,
 		MaxInFlight:     maxRequests,
-		DeliveryTimeout: longer * h.cfg.Timeout,
+		DeliveryTimeout: factor * h.cfg.Timeout,
 		ExpireAfter:     h.cfg.ExpireAfter,
 	}
 }

@@ -62,7 +62,8 @@ func TestConfigure(t *testing.T) {
 		want   *helper.Response // nil: an error
 		err    error
 	}{
-		"configuration": {`echo '{"configuration": {"a": "1", "b": ""}, "action_policies": {"rpcutil": "policy default deny"},
+		"configuration": {`echo '{"configuration": {"a": "1", "b": ""},
+			"action_policies": {"rpcutil": "policy default deny"},
 			"opa_policies": {"choria-x.y_z": "package x"}}'`,
 			&helper.Response{Files: wire.Files{Configuration: map[string]string{"a": "1", "b": ""},
 				ActionPolicies: map[string]string{"rpcutil": "policy default deny"},

@@ -34,7 +34,9 @@ func (s *Subscriptions) Subscribe(ctx context.Context, sub events.Subscription,
 		c := consumerOf(sub, subjects)
 		g.Go(func() {
 			// never ErrDamaged
-			_ = s.poll(ctx, stream, resubscribePause, func() error { return s.serve(ctx, stream, c, sub.MaxInFlight, each) })
+			_ = s.poll(ctx, stream, resubscribePause, func() error {
+				return s.serve(ctx, stream, c, sub.MaxInFlight, each)
+			})
 		})
 	}
 	g.Wait()

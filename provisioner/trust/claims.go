@@ -80,8 +80,7 @@ func (e *ClaimEntry) Check() error {
 	for _, r := range e.Releases {
 		if r.Key == "" || r.Identity == "" || (r.Attempt == "") != r.All {
 			return fmt.Errorf("claims: release of key %q for %q by attempt %q, all %v: want an attempt or all",
-				r.Key, r.Identity, r.Attempt,
-				r.All)
+				r.Key, r.Identity, r.Attempt, r.All)
 		}
 	}
 	return nil

@@ -41,16 +41,15 @@ func NeedRoom(dir string, needed int64) error {
 	return err
 }
 
-// StoreCapacity is the most that a store in dir may ever take: nine tenths of the disk. It is the same at each start,
-// so that a start on a fuller disk does not cut streams.
+// StoreCapacity is nine tenths of the disk, the same at each start, so that a start on a fuller disk does not cut
+// streams.
 func StoreCapacity(dir string) (int64, error) {
 	s, err := SpaceOf(dir)
 	return s.Total / 10 * 9, err
 }
 
 // StoreLimit is what JetStream may take now: what it has, plus three quarters of the free space, and at least half of
-// the capacity. JetStream does not start with less than bounded streams reserve, and a provisioner that cannot start
-// cannot renew.
+// the capacity, without which JetStream does not start.
 func StoreLimit(dir string) (int64, error) {
 	s, err := SpaceOf(dir)
 	if err != nil {

@@ -135,7 +135,7 @@ func (d *Disk) Remount() {
 	d.RemountAfter(func() {})
 }
 
-// RemountAfter is Remount with a call while the disk is not mounted and its mount point is empty.
+// RemountAfter is Remount with a call while the mount point is empty.
 func (d *Disk) RemountAfter(away func()) {
 	d.t.Helper()
 	if err := unix.Unmount(d.Dir, unix.MNT_DETACH); err != nil {

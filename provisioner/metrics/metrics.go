@@ -22,7 +22,7 @@ import (
 // Other replaces unknown values of a label.
 const Other = "other"
 
-// stepBuckets are in seconds, from a signature (40 µs) to a helper's time limit. Each is a series per step.
+// stepBuckets are in seconds, from a signature (40 µs) to a helper's time limit.
 var stepBuckets = []float64{0.0001, 0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2, 10}
 
 // Metrics are the counts of one process. Make them with [New]. They are safe for concurrent use and never block a
@@ -44,7 +44,7 @@ type Metrics struct {
 	busy          prometheus.Counter
 }
 
-// New returns metrics that are zero. state is called at each scrape, from any goroutine; it may be nil.
+// New returns zero metrics. state is called at each scrape, from any goroutine; it may be nil.
 func New(version string, state func() State) *Metrics {
 	r := prometheus.NewRegistry()
 	m := &Metrics{registry: r}
@@ -110,7 +110,7 @@ func (m *Metrics) vec(name, help, label string) *prometheus.CounterVec {
 	return v
 }
 
-// codes makes all counters at the start, so that alerts see the first refusal as a rise from zero.
+// codes makes all counters at the start, so that alerts see the first refusal.
 func (m *Metrics) codes(name, help string) map[wire.Code]prometheus.Counter {
 	v := m.vec(name, help, "code")
 	all := map[wire.Code]prometheus.Counter{Other: v.WithLabelValues(Other)}

@@ -37,10 +37,9 @@ const (
 
 type applier interface{ apply(m message) }
 
-// A Follower keeps the views of one stream up to date. The stream republishes each message; checks ask the leader for
-// creation time and last sequence, and read missing messages. Only checks count for the age of the views: a
-// subscription does not notice that its stream was deleted, and a leader without a majority goes on answering. mu
-// guards the fields after it.
+// A Follower keeps the views of one stream up to date from what the stream republishes. Checks ask the leader for
+// creation time and last sequence, and read missing messages. Only checks make views fresh: a subscription does not
+// notice a deleted stream, and a leader without a majority goes on answering. mu guards the fields after it.
 type Follower struct {
 	client *client
 	stream string

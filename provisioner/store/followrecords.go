@@ -24,12 +24,11 @@ const (
 	maxShortReads = 2
 )
 
-// FollowRecords calls each with the newest record of every identity, as JSON in the order of writing, then current, and
-// then each for records of other processes and own for those of this Store, until ctx is done; then it returns nil.
-// Neither may keep its argument, except strings. own is called concurrently. A Store has one such follower.
+// FollowRecords calls each with the newest record of every identity, as JSON, then current, and then each for records
+// of other processes and own for those of this Store, until ctx is done; then it returns nil. Neither may keep its
+// argument, except strings. own is called concurrently. A Store has one such follower.
 //
-// Compare revisions: older ones may come after newer ones, and each may get own records too. On [ErrDamaged] end the
-// process.
+// Compare revisions: older ones may come after newer ones. On [ErrDamaged] end the process.
 func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 	own func(*provisioner.Brief, trust.Revision), current func(),
 ) error {

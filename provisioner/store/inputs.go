@@ -159,8 +159,8 @@ func (r *Recorder) write(s *Store, batch []byte) error {
 // Inputs reads recorded policy inputs.
 type Inputs struct{ *client }
 
-// Read writes the inputs of the last age, oldest first: one [policies.Recording] as JSON per line, and a blank line
-// after each batch. started gets the number of batches first. The age is by the broker's clock.
+// Read writes the inputs of the last age, by the broker's clock: one [policies.Recording] as JSON per line, oldest
+// first, and a blank line after each batch. started gets the number of batches first.
 func (s *Inputs) Read(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	since := time.Now().Add(-age - batchWait).UTC()
 	l, err := s.openReader(ctx, streamInputs, jetstream.OrderedConsumerConfig{

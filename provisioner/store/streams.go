@@ -141,7 +141,7 @@ func stateConfigs(direct bool, capped func(bytes, share int64) int64) []jetstrea
 }
 
 // reportConfigs returns streams without acknowledgements: a node could have them sent to a record's subject. A single
-// server syncs them late, since that made enrollment faster by a fifth to two fifths (BenchmarkEnroll).
+// server syncs them late, for a fifth to two fifths more enrollments (BenchmarkEnroll).
 func reportConfigs(single bool, inputBytes int64, capped func(bytes, share int64) int64) []jetstream.StreamConfig {
 	all := []jetstream.StreamConfig{
 		{

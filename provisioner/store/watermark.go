@@ -167,7 +167,7 @@ func (g *guard) observe(found *Watermark, cluster bool) error {
 
 // CheckWatermark returns [ErrDamaged], wrapped, if a durable stream is missing, was made anew, or has less than before,
 // in a cluster for 30 s. It also writes the watermark, or returns [ErrWatermark], wrapped. Call it once a second. It
-// returns nil if the store does not answer. It is safe for concurrent use.
+// returns nil if the store does not answer.
 func (s *Store) CheckWatermark(ctx context.Context) error {
 	found, err := s.marks(ctx, markMaxAge)
 	if err != nil {

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// A Schedule doubles the wait between tries from First to Max, plus or minus a quarter at random, and gives up after
-// about Total.
+// A Schedule doubles the wait between tries from First to Max, give or take a quarter, and gives up after about Total.
 type Schedule struct{ First, Max, Total time.Duration }
 
 // DefaultSchedule lets an endpoint be down over a weekend. A repaired endpoint gets its events within ten minutes.

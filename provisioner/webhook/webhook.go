@@ -80,7 +80,7 @@ func (cfg Config) withDefaults() Config {
 // DefaultEvents are sent if the configuration names none.
 var DefaultEvents = []string{"node.refused", "attempt.refused", "node.cloned", "alarm"}
 
-// Types returns the types that begin with one of the names, with or without io.muster. The error lists unknown names.
+// Types returns the types that begin with one of the names, with or without io.muster.
 func Types(names []string) ([]events.Type, error) {
 	var all []events.Type
 	var errs []error

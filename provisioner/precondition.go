@@ -11,15 +11,15 @@ import (
 var ErrChanged = fmt.Errorf("%w: changed since it was shown", trust.ErrState)
 
 // A Precondition is the state in which an order applies. A zero member sets no condition.
-type Seen struct {
+type Precondition struct {
 	Revision   trust.Revision `json:"revision,omitempty"`   // of the record
 	OwnedSince time.Time      `json:"owned_since,omitzero"` // [Record.OwnedSince], compared by the second
 }
 
 // Check returns [ErrChanged] if the newest record, or nil, does not meet the precondition.
-func (s Seen) Check(r *Record, at trust.Revision) error {
+func (s Precondition) Check(r *Record, at trust.Revision) error {
 	switch {
-	case s == Seen{}:
+	case s == Precondition{}:
 		return nil
 	case r == nil:
 		return fmt.Errorf("%w: there is no record", ErrChanged)

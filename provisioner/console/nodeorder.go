@@ -127,7 +127,7 @@ func (c nodePages) order(v *visit) (*order, error) {
 		o.Fields.Set("key", key)
 	}
 	// A renewal meanwhile matters only for orders that give the name away.
-	owner := provisioner.Seen{OwnedSince: seen.OwnedSince}
+	owner := provisioner.Precondition{OwnedSince: seen.OwnedSince}
 	o.do = func(ctx context.Context, cause trust.Cause) (err error) {
 		nodes := c.cfg.Orders.Nodes
 		switch {
@@ -146,35 +146,35 @@ func (c nodePages) order(v *visit) (*order, error) {
 }
 
 // seen returns the node's state as the form or link has it, or else the current one.
-func (c nodePages) seen(v *visit, id wire.Identity) (provisioner.Seen, error) {
+func (c nodePages) seen(v *visit, id wire.Identity) (provisioner.Precondition, error) {
 	if text := v.r.FormValue("seen"); text != "" || v.r.Method == http.MethodPost {
 		return parseSeen(text)
 	}
 	report, err := c.cfg.Nodes.Report(v.r.Context(), id, c.cfg.Now().UTC())
 	if err != nil {
-		return provisioner.Seen{}, err
+		return provisioner.Precondition{}, err
 	}
 	return seenOf(report), nil
 }
 
 // seenOf is the state that a page shows, and that orders from it apply to.
-func seenOf(r *fleet.Report) provisioner.Seen {
-	return provisioner.Seen{Revision: r.Revision, OwnedSince: r.Record.OwnedSince}
+func seenOf(r *fleet.Report) provisioner.Precondition {
+	return provisioner.Precondition{Revision: r.Revision, OwnedSince: r.Record.OwnedSince}
 }
 
 // seenText writes REVISION-SECONDS for links and forms.
-func seenText(s provisioner.Seen) string {
+func seenText(s provisioner.Precondition) string {
 	return fmt.Sprintf("%d-%d", s.Revision, s.OwnedSince.Unix())
 }
 
 // parseSeen is the inverse of seenText.
-func parseSeen(text string) (provisioner.Seen, error) {
+func parseSeen(text string) (provisioner.Precondition, error) {
 	revision, owned, _ := strings.Cut(text, "-")
 	at, err := strconv.ParseUint(revision, 10, 64)
 	seconds, bad := strconv.ParseInt(owned, 10, 64)
 	if err != nil || bad != nil || at == 0 {
-		return provisioner.Seen{}, badRequest(
+		return provisioner.Precondition{}, badRequest(
 			errors.New("the form does not say which node it is for: reload the node's page"))
 	}
-	return provisioner.Seen{Revision: trust.Revision(at), OwnedSince: time.Unix(seconds, 0).UTC()}, nil
+	return provisioner.Precondition{Revision: trust.Revision(at), OwnedSince: time.Unix(seconds, 0).UTC()}, nil
 }

@@ -25,17 +25,17 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 	same := f.Node(renewed)
 	first := f.Enroll(same)
 	f.Apply(same, first)
-	seen := make(map[string]provisioner.Seen)
+	seen := make(map[string]provisioner.Precondition)
 	f.Eventually("all are listed", func() bool {
 		var p fleet.Page
 		call(t, f, http.MethodGet, "/v1/nodes", nil, &p)
 		for _, n := range p.Nodes {
-			seen[string(n.Identity)] = provisioner.Seen{Revision: n.Revision, OwnedSince: n.OwnedSince}
+			seen[string(n.Identity)] = provisioner.Precondition{Revision: n.Revision, OwnedSince: n.OwnedSince}
 		}
 		return len(p.Nodes) == 3
 	})
 	f.Clock.Advance(time.Minute)
-	change := func(name string) httpapi.Change { return httpapi.Change{Why: "chosen", Seen: seen[name]} }
+	change := func(name string) httpapi.Change { return httpapi.Change{Why: "chosen", Precondition: seen[name]} }
 	call(t, f, http.MethodPost, "/v1/nodes/"+retired+"/retire", change(retired), nil)
 	call(t, f, http.MethodPost, "/v1/nodes/"+retired+"/retire", change(retired), nil) // again: it is done
 	if s := f.Record(retired).State; s != provisioner.StateRetired {
@@ -63,8 +63,8 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 	if problem := refused(t, f, http.MethodPost, "/v1/nodes/"+renewed+"/retire", change(renewed)); !problem.LeftAlone {
 		t.Errorf("retire a node that has renewed since: %+v", problem)
 	}
-	owner := provisioner.Seen{OwnedSince: seen[renewed].OwnedSince}
-	call(t, f, http.MethodPost, "/v1/nodes/"+renewed+"/revoke", httpapi.Change{Why: "chosen", Seen: owner}, nil)
+	owner := provisioner.Precondition{OwnedSince: seen[renewed].OwnedSince}
+	call(t, f, http.MethodPost, "/v1/nodes/"+renewed+"/revoke", httpapi.Change{Why: "chosen", Precondition: owner}, nil)
 	call(t, f, http.MethodPost, "/v1/nodes/"+granted+"/retire", httpapi.Change{Why: "whoever has the name"}, nil)
 	f.Check()
 }

@@ -16,7 +16,7 @@ import (
 
 // A NewGrant lets another key take an identity, once.
 type NewGrant struct {
-	provisioner.Seen
+	provisioner.Precondition
 	ID      string        `json:"id,omitempty"` // identifies a repeated order
 	KeyHash Limit         `json:"key_hash,omitempty"`
 	TTL     time.Duration `json:"ttl_ns,omitempty"`
@@ -26,7 +26,7 @@ type NewGrant struct {
 // A Change revokes or retires a node. The answer is [provisioner.ErrChanged] if the node is not as it was seen, or
 // [fleet.ErrHeard] if it was seen after SeenBefore.
 type Change struct {
-	provisioner.Seen
+	provisioner.Precondition
 	Why        string    `json:"why,omitempty"`
 	SeenBefore time.Time `json:"seen_before,omitzero"` // zero: no condition
 }
@@ -42,7 +42,7 @@ func (s *Server) unheard(ctx context.Context, id wire.Identity, before time.Time
 
 // A NodeCommand is a command to a node.
 type NodeCommand struct {
-	provisioner.Seen
+	provisioner.Precondition
 	ID    string      `json:"id,omitempty"`    // identifies a repeated command
 	Token wire.Secret `json:"token,omitempty"` // text of the node's token, if the key on record is not that token's
 	Why   string      `json:"why,omitempty"`
@@ -70,7 +70,7 @@ func changeNode[Q, A any](s *Server, verb string,
 
 func orderRoutes(s *Server) {
 	nodes := s.cfg.Orders.Nodes
-	for verb, do := range map[string]func(context.Context, wire.Identity, trust.Cause, ...provisioner.Seen) error{
+	for verb, do := range map[string]func(context.Context, wire.Identity, trust.Cause, ...provisioner.Precondition) error{
 		"revoke": nodes.Revoke,
 		"retire": nodes.Retire,
 	} {
@@ -78,20 +78,20 @@ func orderRoutes(s *Server) {
 			if err := s.unheard(ctx, id, q.SeenBefore); err != nil {
 				return nil, err
 			}
-			return &none{}, do(ctx, id, c, q.Seen)
+			return &none{}, do(ctx, id, c, q.Precondition)
 		})
 	}
 	for _, verb := range wire.Verbs {
 		changeNode(s, string(verb),
 			func(ctx context.Context, id wire.Identity, q *NodeCommand, c trust.Cause) (*operate.Obeyed, error) {
-				return nodes.Command(ctx, id, operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Seen},
+				return nodes.Command(ctx, id, operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Precondition},
 					c)
 			})
 	}
 	changeNode(s, "grant", func(
 		ctx context.Context, id wire.Identity, q *NewGrant, c trust.Cause,
 	) (*orders.Grant, error) {
-		order := operate.GrantOrder{ID: q.ID, KeyHash: string(q.KeyHash), TTL: q.TTL, Seen: q.Seen}
+		order := operate.GrantOrder{ID: q.ID, KeyHash: string(q.KeyHash), TTL: q.TTL, Seen: q.Precondition}
 		return nodes.Grant(ctx, id, order, c)
 	})
 	change(s, admin, "/v1/clock/accept", func(r *http.Request, _ *Reason, c trust.Cause) (*none, error) {

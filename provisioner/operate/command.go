@@ -34,7 +34,7 @@ type CommandOrder struct {
 	// Token is the text of the node's token; empty: the key on record.
 	Token wire.Secret
 
-	Seen provisioner.Seen
+	Seen provisioner.Precondition
 }
 
 // An Obeyed is the result of a command.

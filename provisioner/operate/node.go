@@ -36,7 +36,7 @@ type GrantOrder struct {
 	ID      string
 	KeyHash string        // only this key, 64 hex digits; empty: any key
 	TTL     time.Duration // at most [MaxGrantTTL]; 0 is [DefaultGrantTTL]
-	Seen    provisioner.Seen
+	Seen    provisioner.Precondition
 }
 
 func (o *GrantOrder) check(c trust.Cause) error {

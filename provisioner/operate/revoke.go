@@ -15,7 +15,7 @@ import (
 //
 // Every process that reads the entry completes the rest. The error is [provisioner.ErrNoRecord], [trust.ErrState] if
 // the identity is retired, [provisioner.ErrChanged] if the node is not as it was seen, or [trust.ErrUnacknowledged].
-func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Seen) error {
+func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Precondition) error {
 	return n.takeBack(ctx, "revoke", id, c, func(
 		record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error,
 	) (*trust.Revocation, error) {
@@ -46,7 +46,7 @@ func (n *Nodes) Revoke(ctx context.Context, id wire.Identity, c trust.Cause, see
 // Retire frees an identity for any key, revokes its certificates and drops its connections. It is the only way back for
 // a revoked identity. The error is [provisioner.ErrNoRecord], [provisioner.ErrChanged] if the node is not as it was
 // seen, or [trust.ErrUnacknowledged].
-func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Seen) error {
+func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, seen ...provisioner.Precondition) error {
 	return n.takeBack(ctx, "retire", id, c, func(
 		record *provisioner.Record, at trust.Revision, newest *trust.Revocation, err error,
 	) (*trust.Revocation, error) {
@@ -77,7 +77,7 @@ func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, see
 	})
 }
 
-func checkSeen(record *provisioner.Record, at trust.Revision, seen []provisioner.Seen) error {
+func checkSeen(record *provisioner.Record, at trust.Revision, seen []provisioner.Precondition) error {
 	for _, s := range seen {
 		if err := s.Check(record, at); err != nil {
 			return err

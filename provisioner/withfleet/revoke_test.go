@@ -56,7 +56,7 @@ func TestARevokedNodeIsNotRetiredByItsOldRevision(t *testing.T) {
 	}
 	for id, want := range map[wire.Identity]error{"web1.example.net": provisioner.ErrChanged, "web2.example.net": nil} {
 		if err := testbed.Orders(p).Nodes.Retire(ctx, id, operator,
-			provisioner.Seen{Revision: seen[id]}); !errors.Is(err, want) {
+			provisioner.Precondition{Revision: seen[id]}); !errors.Is(err, want) {
 			t.Errorf("retire %s as it was shown: %v, want %v", id, err, want)
 		}
 	}

@@ -98,9 +98,9 @@ func (v *order) check() error {
 // A target is a node of an order.
 type target struct {
 	Node  wire.Identity
-	State provisioner.State // as the list showed it; "" if it was named, or is pending
-	Seen  provisioner.Seen  // as the list showed it; zero if it was named
-	Key   string            // fingerprint of a pending node's key that the list showed
+	State provisioner.State        // as the list showed it; "" if it was named, or is pending
+	Seen  provisioner.Precondition // as the list showed it; zero if it was named
+	Key   string                   // fingerprint of a pending node's key that the list showed
 }
 
 // targets are the nodes of an order.

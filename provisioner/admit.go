@@ -18,8 +18,8 @@ import (
 // Revocations returns this process's view of revocations.
 func (p *Provisioner) Revocations() *trust.Revocations { return p.revocations }
 
-// Fresh returns nil if this process knows every order older than [trust.MaxAge]; else the error wraps
-// [trust.ErrRevocationsUnknown], and no request or connection is admitted.
+// Fresh returns nil if this process knows every order older than [trust.MaxAge], else an error that wraps
+// [trust.ErrRevocationsUnknown]. Without it no request or connection is admitted.
 func (p *Provisioner) Fresh() error {
 	if err := p.revocations.Err(); err != nil {
 		return fmt.Errorf("%w: %w", trust.ErrRevocationsUnknown, err)
@@ -46,8 +46,7 @@ func (p *Provisioner) AwaitFresh(ctx context.Context) error {
 	}
 }
 
-// authentic verifies a token on the budget of source. The id of a token without a good signature cannot be believed,
-// so the error has a fingerprint of its text.
+// The id of a token without a good signature cannot be believed, so the error has a fingerprint.
 func (p *Provisioner) authentic(text, source string) (*jwt.Verified, error) {
 	token, err := p.cfg.Tokens.VerifyFrom(text, p.cfg.Budget.Of(source))
 	if errors.Is(err, jwt.ErrSignature) || errors.Is(err, jwt.ErrUnknownSigner) {
@@ -64,8 +63,8 @@ type Gate struct {
 	contested sync.Map // of wire.Identity: names that two keys claimed in a recovery
 }
 
-// AdmitToken returns the verified token, or a *[Refusal], on the budget of source, an address. The broker calls it
-// for connections with a token. Stale revocations do not matter here, since each request is checked again.
+// AdmitToken verifies the token of a connection on the budget of source, an address. Each request is checked again.
+// The error is a *[Refusal].
 func (g *Gate) AdmitToken(text, source string) (*jwt.Verified, error) {
 	token, err := g.authentic(text, source)
 	if err != nil {
@@ -77,8 +76,8 @@ func (g *Gate) AdmitToken(text, source string) (*jwt.Verified, error) {
 	return token, nil
 }
 
-// AdmitNode returns nil if the certificate with the serial is live on the record of id. The broker calls it for
-// connections to the fleet. It fails closed: a clock that is behind would make expired certificates good again.
+// AdmitNode returns nil if the certificate with the serial is live on the record of id. It fails closed: a clock that
+// is behind would make expired certificates good again.
 func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) error {
 	node := string(id)
 	if err := g.cfg.Clock.Check(); err != nil {
@@ -142,7 +141,7 @@ func (a *proof) checkRevocations(ctx context.Context) error {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	if a.request.Token != "" {
-		// The signer may be removed or the token expired. Verified tokens are cached, so this is cheap.
+		// The signer may be removed or the token expired. Verified tokens are cached.
 		token, err := a.authentic(string(a.request.Token), a.source.Address)
 		if err != nil {
 			return refuse(node, TokenCode(err), err)

@@ -10,10 +10,8 @@ import (
 	"muster/provisioner/events"
 )
 
-// Applied makes the offer that a node confirms current. It returns nil once that is on disk, or a *[Refusal].
-//
-// Only the signature proves a confirmation. Repeating it is harmless and writes nothing. An unusable offer
-// ([wire.Unusable]) is refused with [wire.CodeOfferUnusable], without a write.
+// Applied makes the offer that a node confirms current. It returns nil once that is on disk, or a *[Refusal]. Only
+// the signature proves a confirmation. Repeating it is harmless.
 func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Source) error {
 	c := &confirmation{
 		Provisioner: p,
@@ -80,7 +78,6 @@ type confirmation struct {
 	watch   stopwatch
 }
 
-// confirm also returns whether the record had the confirmation already.
 func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 	id, err := wire.ParseIdentity(c.m.Identity)
 	if err != nil {
@@ -141,8 +138,8 @@ func (c *confirmation) precheck(ctx context.Context, id wire.Identity) error {
 	return err
 }
 
-// matchOffer returns the offer that m confirms, and whether it is current already. The refusal tells a stranger
-// nothing about the record.
+// matchOffer also returns whether the offer is current already. The refusal tells a stranger nothing about the
+// record.
 func matchOffer(r *Record, m *wire.Applied) (*Issued, bool, error) {
 	if r == nil || r.State == StateRetired {
 		return nil, false, refuse(m.Identity, wire.CodeNotIssued,

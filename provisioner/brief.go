@@ -17,8 +17,8 @@ type Brief struct {
 	Identity wire.Identity
 	State    State
 	Site     jwt.Site
-	Token    jwt.TokenID // of the last enrollment
-	Policy   string      // digest of the policy that decided last
+	Token    jwt.TokenID
+	Policy   string
 	Reason   Reason
 	Agent    string
 	Facts    facts.Facts

@@ -28,10 +28,7 @@ const (
 )
 
 // A Budget bounds failed checks and reports of senders that have proven nothing, by source address ([limit.Source]).
-// Broker and provisioner share one. It is safe for concurrent use.
-//
-// Machines share the budget of their address with an attacker there. Tokens verified before cost nothing, so an
-// attack delays only tokens that are new to this process.
+// It is safe for concurrent use. Tokens verified before cost nothing, so an attack delays only new ones.
 type Budget struct {
 	checks  *limit.Keyed[netip.Prefix]
 	reports *limit.Keyed[netip.Prefix]
@@ -56,14 +53,14 @@ func NewBudget(checksPerSecond int, now func() time.Time) *Budget {
 	return b
 }
 
-// Charge takes one check from the budget of a source, an IP address with or without a port. False: refuse with
-// [wire.CodeSourceLimited] without a check.
+// Charge takes one check from the budget of a source, an address with or without port. False: refuse with
+// [wire.CodeSourceLimited].
 func (b *Budget) Charge(source string) bool { return b.checks.Allow(limit.Source(source)) }
 
 // Refund undoes Charge after a check that succeeded.
 func (b *Budget) Refund(source string) { b.checks.Refund(limit.Source(source)) }
 
-// Of returns the budget of one source, for [jwt.Verifier.VerifyFrom].
+// Of returns the budget of one source.
 func (b *Budget) Of(source string) jwt.Budget { return sourceBudget{b, source} }
 
 type sourceBudget struct {
@@ -77,7 +74,7 @@ func (s sourceBudget) Charge() bool { return s.budget.Charge(s.source) }
 // Refund implements [jwt.Budget].
 func (s sourceBudget) Refund() { s.budget.Refund(s.source) }
 
-// Report says whether to report a refused attempt, and how many were left out before it.
+// Report says whether to report a refused attempt, and how many were left out.
 func (b *Budget) Report(source string) (leftOut int64, ok bool) {
 	return b.reports.Take(limit.Source(source))
 }

@@ -32,7 +32,6 @@ func (a *attempt) checkApproved(ctx context.Context) error {
 	return nil
 }
 
-// approval returns the approval that admits a key to the identity of r, which may be nil; or nil.
 func (p *Provisioner) approval(id wire.Identity, keyHash string, r *Record, reason Reason) *orders.Answer {
 	answer, at := p.logs.Answers.Of(id, keyHash)
 	if !p.logs.NewestRecovery().Voids(at) && p.approvalCounts(answer, r, reason) {
@@ -44,8 +43,7 @@ func (p *Provisioner) approval(id wire.Identity, keyHash string, r *Record, reas
 // AutosignBy is the author of autosign's approvals.
 const AutosignBy = "autosign"
 
-// admittedBy reports whether the approval admits its key; r may be nil. A spent approval still serves replays of its
-// key. Approvals older than the spent one are void.
+// A spent approval still serves replays of its key. Approvals older than the spent one are void.
 func (r *Record) admittedBy(a *orders.Answer, reason Reason, now time.Time) bool {
 	if a == nil || a.Verdict != orders.VerdictApprove {
 		return false
@@ -92,7 +90,7 @@ func (a *proof) checkFrozen() error {
 			a.token.ID, r.Began.Format(time.RFC3339), a.token.ID))
 }
 
-// AllowListChanged updates the alarm about an allow-list that admits every name.
+// AllowListChanged updates the alarm about an open allow-list.
 func (p *Provisioner) AllowListChanged(ctx context.Context) { p.watcher.watchAllowsAll(ctx) }
 
 func (w *watcher) watchAllowsAll(ctx context.Context) {
@@ -112,7 +110,7 @@ func (w *watcher) watchAllowsAll(ctx context.Context) {
 
 var errAllowsAll = errors.New("the allow-list admits every name, so any token holder can enroll under any name")
 
-// grantedBy reports whether the grant admits the key. A grant against an earlier owner does not count.
+// A grant against an earlier owner does not count.
 func (r *Record) grantedBy(g *orders.Grant, keyHash string, now time.Time) bool {
 	if g == nil || g.ID == "" || g.ID == r.Grant || !g.Open(now) || g.KeyHash != "" && g.KeyHash != keyHash {
 		return false

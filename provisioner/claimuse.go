@@ -18,8 +18,7 @@ const maxAttempt = 2 * time.Minute
 
 var errStale = errors.New("the attempt took too long")
 
-// claimUse runs after all checks of the request itself. If the process dies after it, the same key claims the same
-// use again. Further rounds keep the claim.
+// If the process dies after claimUse, the same key claims the same use again. Further rounds keep the claim.
 func (a *attempt) claimUse(ctx context.Context) error {
 	node := string(a.identity)
 	if a.token.Limits.Uses == 0 || !a.reason.changesHands() { // an owner needs no token
@@ -62,8 +61,8 @@ func (a *attempt) checkClaim() error {
 	return nil
 }
 
-// undo returns quota and token use, but only if no record can have been written. Operators can release a spent use,
-// but cannot take back a certificate.
+// undo acts only if no record can have been written. Operators can release a spent use, but cannot take back a
+// certificate.
 func (a *attempt) undo(ctx context.Context) {
 	if a.claim == nil && !a.counted {
 		return
@@ -89,8 +88,8 @@ func (a *attempt) undo(ctx context.Context) {
 	}
 }
 
-// checkUnwritten returns nil if the attempt certainly wrote no record and never will: the record has moved past its
-// last write's revision, and no revision since its first try is its own.
+// checkUnwritten returns nil if the attempt certainly never writes a record: the record has moved past its last
+// write's revision, and no revision since its first try is its own.
 func (a *attempt) checkUnwritten(ctx context.Context) error {
 	if a.tries == 0 {
 		return nil

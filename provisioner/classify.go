@@ -35,7 +35,7 @@ const (
 var Reasons = []Reason{ReasonNew, ReasonReplay, ReasonContinue, ReasonContinuity, ReasonGrant, ReasonRenew,
 	ReasonOneTimeToken}
 
-// A claim is a request for an identity, proven but for the right to it.
+// A claim is a request for an identity.
 type claim struct {
 	identity  wire.Identity
 	keyHash   string
@@ -49,8 +49,7 @@ var errTaken = errors.New("the identity belongs to another key")
 
 var errRevoked = errors.New("the identity is revoked")
 
-// classify returns the reason why the claim may have the identity of r, or errTaken or errRevoked. It depends on its
-// arguments only; r may be nil.
+// classify returns the reason, or errTaken or errRevoked. It depends on its arguments only; r may be nil.
 func classify(r *Record, c claim) (Reason, error) {
 	switch r.state() {
 	case StateNone, StateRetired:
@@ -79,10 +78,10 @@ func classify(r *Record, c claim) (Reason, error) {
 }
 
 // reassignedBy reports whether the token is for one use, names exactly the record's identity and was signed after its
-// newest offer, confirmed or not. An earlier token may have lain on an image while the present owner enrolled.
+// newest offer. An earlier token may have lain on an image while the present owner enrolled.
 //
 // Token times are whole seconds, so one of the same second counts as earlier. A token from the future would outlast
-// every certificate and is refused. A second key cannot use the token: its use made a newer certificate.
+// every certificate. A second key cannot use the token: its use made a newer certificate.
 func reassignedBy(t *jwt.Verified, r *Record, now time.Time) bool {
 	if t == nil || t.Limits.Uses != 1 || len(t.Limits.Identities) != 1 ||
 		string(t.Limits.Identities[0]) != string(r.Identity) {
@@ -103,7 +102,7 @@ func reassignedBy(t *jwt.Verified, r *Record, now time.Time) bool {
 	return r.Current != nil || r.Next != nil
 }
 
-// vouchingKey verifies the continuity of a request and returns its key's hash, "" without continuity.
+// vouchingKey returns the hash of the request's continuity key, or "".
 func vouchingKey(r *wire.EnrollRequest) (string, error) {
 	if r.Continuity == nil {
 		return "", nil

@@ -11,8 +11,8 @@ import (
 	"muster/provisioner/events"
 )
 
-// Cloned marks an identity that two live machines use: a copied disk or a stolen key. It is set once until the
-// identity changes hands. Policies see it as input.node.cloned.
+// Cloned marks an identity that two live machines use: a copied disk or a stolen key. It stays until the identity
+// changes hands.
 type Cloned struct {
 	Machines [2]Machine `json:"machines"`
 
@@ -43,7 +43,7 @@ func (m Machine) String() string {
 }
 
 const (
-	// Messages of an earlier boot may arrive after a reboot. A request takes 30 s at most.
+	// Messages of an earlier boot may arrive after a reboot.
 	cloneGrace = time.Minute
 
 	maxBoots    = 4       // per identity
@@ -58,14 +58,14 @@ type sighting struct {
 }
 
 // boots has the boot instances of each identity. A restarted machine never uses an earlier one again, so A, then B,
-// then A are two live machines. The zero value is ready.
+// then A are two machines.
 type boots struct {
 	mu   sync.Mutex
 	seen map[wire.Identity][]sighting // guarded by mu; sorted by first
 }
 
-// observe notes a message of a machine. If an earlier machine speaks again, it returns the later one and forgets
-// both, so that lying nodes cost one read of the record per [cloneGrace].
+// observe returns the later machine if an earlier one speaks again, and forgets both: lying nodes cost one read of
+// the record per [cloneGrace].
 func (b *boots) observe(id wire.Identity, m Machine, now time.Time) (other sighting, cloned bool) {
 	if m.Boot == "" || len(m.Boot) > maxBootName {
 		return sighting{}, false
@@ -100,11 +100,9 @@ func (b *boots) observe(id wire.Identity, m Machine, now time.Time) (other sight
 	return sighting{}, false
 }
 
-// NoteMachine notes a message of a fleet node: its machine and its certificate's serial. Only the identity is proven.
-// If two machines use one identity, NoteMachine puts that on record and reports it; else it does not block.
-//
-// A crash is harmless: the next message shows it again. A machine that lost its identity by a grant may speak until
-// its successor confirms, and is no clone.
+// NoteMachine notes the machine and the certificate's serial in a message of a fleet node. Two machines of one
+// identity are put on record. A crash is harmless: the next message shows it again. A machine that lost its identity
+// by a grant is no clone.
 func (p *Provisioner) NoteMachine(ctx context.Context, id wire.Identity, m Machine, serial string) {
 	other, cloned := p.boots.observe(id, m, p.cfg.Now())
 	if !cloned {

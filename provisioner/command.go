@@ -9,7 +9,7 @@ import (
 	"muster/jwt"
 )
 
-// CommandKey proves commands to a node that enrolled with the token; nil if the token has no secret.
+// CommandKey proves commands to a node that enrolled with the token; nil without a secret.
 func CommandKey(token *jwt.Verified, id wire.Identity) []byte {
 	if token.Token == "" {
 		return nil
@@ -21,7 +21,7 @@ func (a *proof) otherSecret(r *Record) bool {
 	return !a.renewal && !bytes.Equal(CommandKey(a.token, a.identity), r.CommandKey)
 }
 
-// TokenUnusable returns why the recorded token would not admit its node again, worded to follow its id, or nil.
+// TokenUnusable returns why the recorded token would not admit its node again, or nil.
 func (p *Provisioner) TokenUnusable(r *Record) error {
 	if p.revocations.Token(r.Token) != nil {
 		return errors.New("is revoked")

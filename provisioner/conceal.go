@@ -9,8 +9,8 @@ import (
 	"muster/policies"
 )
 
-// concealExistence answers as for an unknown name, in code and retry time, so that a token holder cannot enumerate
-// the fleet. Keys of the lineage get the true code.
+// concealExistence answers as for an unknown name, so that a token holder cannot enumerate the fleet. Keys of the
+// lineage get the true code.
 func (a *attempt) concealExistence(ctx context.Context, err error) error {
 	var r *Refusal
 	if a.renewal || !errors.As(err, &r) || r.Code != wire.CodeIdentityTaken && r.Code != wire.CodeIdentityRevoked {
@@ -24,7 +24,7 @@ func (a *attempt) concealExistence(ctx context.Context, err error) error {
 	return r
 }
 
-// codeForUnknownName follows [attempt.round] up to the verdict without side effects; "" means admitted.
+// codeForUnknownName follows [attempt.round] up to the verdict; "" means admitted.
 func (a *attempt) codeForUnknownName(ctx context.Context) wire.Code {
 	free := &attempt{proof: a.proof, findings: findings{reason: ReasonNew}}
 	free.renewal = false

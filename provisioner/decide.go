@@ -44,8 +44,7 @@ func (a *attempt) decide(ctx context.Context) error {
 
 var errWithdrawn = errors.New("the entry that admitted the node was withdrawn meanwhile")
 
-// checkStillAdmitted starts a new round if the allow-list entry, approval or grant was withdrawn. It runs right
-// before the write, since a helper may take minutes.
+// checkStillAdmitted runs right before the write, since a helper may take minutes.
 func (a *attempt) checkStillAdmitted() error {
 	stands := a.allowance == nil || a.logs.Allowances.Stands(a.allowance, a.identity, a.now())
 	if stands && a.approval != nil && a.approval.Identity != "" { // else autosign's, which is not on record
@@ -101,7 +100,7 @@ func (a *attempt) input() *policies.Input {
 	return in
 }
 
-// siteOf returns the site of the node's broker, else this provisioner's own.
+// siteOf falls back to this provisioner's own site.
 func (p *Provisioner) siteOf(s Source) jwt.Site {
 	if site := wire.SiteOfServer(s.Server); site != "" {
 		return jwt.Site(site)

@@ -2,9 +2,6 @@
 // certificate and keeps the record. It knows no transport, file or database. [Provisioner.Enroll] says why no step
 // can lose or double anything.
 //
-// # Trust
-//
-// [Provisioner.Enroll] proves, in this order: the form of the identity, the token and its limits, possession of the
-// key, and the key's right to the identity. The policy is asked last, and the node's facts stay unproven. For
-// [Provisioner.Renew], the session and a signature by the key of a live certificate prove the node.
+// It proves, in this order: the form of the identity, the token and its limits, possession of the key, and the key's
+// right to the identity. The policy is asked last, and facts stay unproven.
 package provisioner

@@ -22,7 +22,7 @@ type enforcement struct {
 
 	mu      sync.Mutex
 	running bool                       // guarded by mu; false while no node is connected yet
-	due     map[wire.Identity]struct{} // guarded by mu: identities whose records may lack a revocation
+	due     map[wire.Identity]struct{} // guarded by mu
 }
 
 func newEnforcement(p *Provisioner) *enforcement {
@@ -60,7 +60,7 @@ func (e *enforcement) take() []wire.Identity {
 }
 
 const (
-	// per identity, so that one busy record does not delay the rest
+	// per identity
 	enforceTimeout = 5 * time.Second
 
 	// increment per round: the broker refuses a second write before the first can be read
@@ -99,7 +99,6 @@ func (e *enforcement) enforceAll(ctx context.Context) error {
 	}
 }
 
-// enforceSoon finishes within enforceTimeout even if the process stops.
 func (e *enforcement) enforceSoon(ctx context.Context, id wire.Identity) error {
 	finishing, end := Finishing(ctx)
 	defer end()
@@ -108,9 +107,8 @@ func (e *enforcement) enforceSoon(ctx context.Context, id wire.Identity) error {
 	return e.Enforce(bounded, id)
 }
 
-// Enforce brings the record of an identity to the newest entry about it: revoked or retired. Concurrent calls meet in
-// the compare-and-set. An entry is applied once: the record names the newest one applied, so that an old entry does
-// not hit a later owner.
+// Enforce brings the record of an identity to the newest entry about it: revoked or retired. An entry is applied
+// once: the record names the newest one applied, so that an old entry does not hit a later owner.
 func (p *Provisioner) Enforce(ctx context.Context, id wire.Identity) error {
 	for round := range maxRounds {
 		err := p.enforcing.enforceOnce(ctx, id)
@@ -138,8 +136,8 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if !applies(entry, record) {
 		return nil
 	}
-	// The entries must name each certificate and key of this revision. One may be newer than the entry, or the record
-	// may be restored.
+	// The entries must name each certificate and key of this revision, which may be newer than the entry, or
+	// restored.
 	want, err := EntryAbout(entry.Kind, record, e.now(), trust.Cause{By: entry.By, Why: entry.Why})
 	if err != nil {
 		return err
@@ -174,7 +172,6 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 	return nil
 }
 
-// applies reports whether the newest entry about an identity, or nil, is still to be applied.
 func applies(entry *trust.Revocation, r *Record) bool {
 	switch {
 	case entry == nil, entry.ID == r.Revoked, r.State == StateRetired:
@@ -185,7 +182,7 @@ func applies(entry *trust.Revocation, r *Record) bool {
 	return r.State != StateRevoked
 }
 
-// SyncRevocations reads the log again if the record, which may be nil, names an entry unknown to this process.
+// SyncRevocations reads the log again if the record names an entry unknown to this process. r may be nil.
 func (p *Provisioner) SyncRevocations(ctx context.Context, r *Record) error {
 	if r == nil || r.Revoked == "" || p.revocations.Knows(r.Revoked) {
 		return nil
@@ -193,8 +190,8 @@ func (p *Provisioner) SyncRevocations(ctx context.Context, r *Record) error {
 	return p.logs.Sync(ctx)
 }
 
-// EntryAbout returns a new entry that revokes or retires the identity of a record, with all unexpired certificates: a
-// copied disk has superseded ones too.
+// EntryAbout returns a new entry that revokes or retires the identity, with all unexpired certificates: a copied disk
+// has superseded ones too.
 func EntryAbout(kind trust.RevocationKind, r *Record, now time.Time, c trust.Cause) (*trust.Revocation, error) {
 	e := &trust.Revocation{
 		Schema: trust.RevocationSchema,

@@ -29,7 +29,7 @@ var errAgain = errors.New("another request changed the record")
 var errUnknownIssuer = errors.New("the certificate on record was issued by an authority that this provisioner does " +
 	"not know; if the CA was rolled over, restart this provisioner")
 
-// A proof is one request with what is proven of it. Unproven data is in the request only.
+// A proof is one request with what is proven of it.
 type proof struct {
 	*Provisioner
 
@@ -56,7 +56,7 @@ type attempt struct {
 	counted           bool              // by the quotas
 	claim             *trust.TokenClaim // in the log of claims, or nil
 	tries             int               // to write the record
-	firstTry, lastTry trust.Revision    // revisions that the tries were bound to
+	firstTry, lastTry trust.Revision
 	// of a renewal: the record last tried that also confirms an offer, or nil
 	confirming *Record
 
@@ -82,10 +82,11 @@ type findings struct {
 }
 
 // Enroll takes a request from proof to a certificate on record, in the order of docs/architecture.md. The error is a
-// *[Refusal]. Every check that can refuse comes before the write, and nothing is returned before its acknowledgement.
+// *[Refusal].
 //
-// A crash at any step is harmless: before the write there is nothing to undo, and after it the same request gets the
-// same certificate. If the context ends during the write, the next request reads its outcome.
+// Every check that can refuse comes before the write, and nothing is returned before its acknowledgement. So a crash
+// at any step is harmless: before the write there is nothing to undo, and after it the same request gets the same
+// certificate.
 func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source Source) (*wire.Enrolled, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
 	defer cancel()
@@ -136,7 +137,6 @@ func (a *attempt) reportGranted(ctx context.Context, t events.Type, msg string, 
 		"repeated", e.Repeated, "elapsed", e.Elapsed)
 }
 
-// reportRefused leaves out repeated refusals of pending keys, and of nodes with a certificate.
 func (a *attempt) reportRefused(ctx context.Context, err error) error {
 	var r *Refusal
 	if !errors.As(err, &r) {
@@ -171,7 +171,6 @@ func (a *attempt) reportRefused(ctx context.Context, err error) error {
 	return r
 }
 
-// fromNamedNode reports whether the request came over the session of the node that it names.
 func (a *proof) fromNamedNode() bool {
 	return a.source.Node != "" && string(a.source.Node) == a.request.Identity
 }
@@ -216,7 +215,6 @@ func (a *attempt) checkOwner(ctx context.Context) error {
 	return nil
 }
 
-// prove checks what needs no store. A sender without a good token learns nothing more.
 func (a *proof) prove() error {
 	if err := a.proveRequest(); err != nil || a.renewal {
 		return err
@@ -292,8 +290,8 @@ func TokenCode(err error) wire.Code {
 	}
 }
 
-// round takes a proven attempt from the newest record to the write. After errAgain nothing has left the process. The
-// bool reports whether a write was made.
+// round goes from the newest record to the write, and reports whether it made one. After errAgain nothing has left
+// the process.
 func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	a.findings = findings{}
 	err := a.classify(ctx)
@@ -417,7 +415,7 @@ func (a *attempt) classify(ctx context.Context) error {
 	return err
 }
 
-// replay returns the live certificate again, with the present configuration.
+// replay returns the live certificate again.
 func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err
@@ -435,7 +433,7 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 		return nil, false, refuse(string(a.identity), wire.CodeIdentityRevoked, by.Err())
 	}
 	if a.cfg.Authority.IssuerOf(offered.DER) == "" {
-		// The authority was rolled over since this process started.
+		// rolled over since this process started
 		return nil, false, refuse(string(a.identity), wire.CodeUnavailable, errUnknownIssuer)
 	}
 	chain := a.cfg.Authority.Chain(offered.DER)
@@ -450,8 +448,8 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 		a.records.kickFormer(a.record)
 		return a.enrolled(offered, chain, a.files), false, nil
 	}
-	// The new digest must be on record before the node gets it, or its confirmation matches nothing. A recent offer
-	// for another key is about to be confirmed, and this request may be late.
+	// The new digest must be on record first, or the confirmation matches nothing. A recent offer for another key is
+	// about to be confirmed.
 	if err := a.busy(a.record.protectedOffer(a.csr.KeyHash, now)); err != nil {
 		return nil, false, err
 	}
@@ -492,7 +490,6 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		n.Grant, n.Approval = a.record.Grant, a.record.Approval // spent stays spent over a retirement
 	}
 	if a.reason == ReasonNew || a.record.state() == StateRetired {
-		// Revocations so far are about an earlier machine.
 		n.Revoked = a.record.AppliedRevocation()
 		if a.newest != nil {
 			n.Revoked = a.newest.ID

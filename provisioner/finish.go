@@ -9,7 +9,7 @@ import (
 const finishTimeout = 5 * time.Second
 
 // Finishing returns a context that ends finishTimeout after ctx, so that no change is cut off between its write and
-// its event. Callers call end when the change is done.
+// its event.
 func Finishing(ctx context.Context) (finishing context.Context, end func()) {
 	finishing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	given := context.AfterFunc(ctx, func() {

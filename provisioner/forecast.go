@@ -13,15 +13,9 @@ import (
 	"muster/internal/wire"
 )
 
-// Forecast returns the code that the key of an approval will be refused with, or "" if it is admitted, apart from
-// policy and token. r is the identity's record and g its newest grant; each may be nil. Whether a is open is for
-// [orders.Answer.Open].
-//
-//   - [wire.CodeIdentityRevoked]: the name or the key is revoked
-//   - [wire.CodeIdentityTaken]: the name belongs to another key
-//   - [wire.CodeApprovalPending]: the approval is void by a later revocation or retirement, or another one was spent
-//   - [wire.CodePaused]: enrollment is paused everywhere
-//   - any other code: the reason why no forecast is possible
+// Forecast returns the code that the key of an open approval will be refused with, or "", apart from policy and
+// token. r is the record and g the newest grant; each may be nil. [wire.CodeApprovalPending] means that the approval
+// is void.
 func (p *Provisioner) Forecast(ctx context.Context, a *orders.Answer, r *Record, g *orders.Grant) wire.Code {
 	if p.Fresh() != nil || p.SyncRevocations(ctx, r) != nil {
 		return wire.CodeRevocationsUnknown
@@ -55,8 +49,7 @@ func (p *Provisioner) Forecast(ctx context.Context, a *orders.Answer, r *Record,
 	return ""
 }
 
-// approvalCounts reports whether the approval admits its key; a and r may be nil. An approval from before a
-// revocation or retirement was for the former owner.
+// An approval from before a revocation or retirement was for the former owner.
 func (p *Provisioner) approvalCounts(a *orders.Answer, r *Record, reason Reason) bool {
 	if !r.admittedBy(a, reason, p.now()) {
 		return false
@@ -65,7 +58,7 @@ func (p *Provisioner) approvalCounts(a *orders.Answer, r *Record, reason Reason)
 	return out == nil || a.At.After(out.At)
 }
 
-// GrantApplies reports whether the grant, which may be nil, still admits its key to the identity of r.
+// GrantApplies reports whether the grant, which may be nil, still admits its key.
 func (r *Record) GrantApplies(g *orders.Grant, now time.Time) bool {
 	return g != nil && slices.Contains([]State{StateEnrolled, StateProvisioned}, r.state()) &&
 		r.grantedBy(g, g.KeyHash, now)

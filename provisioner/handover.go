@@ -9,8 +9,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// handOver writes the loss of the keys before, so that a restored store does not give the name back. The reply waits
-// for it. Repeating it is harmless: the entry's id is the attempt's.
+// handOver writes the loss of the keys before, so that a restored store does not give the name back. Repeating it is
+// harmless: the entry's id is the attempt's.
 func (w *records) handOver(ctx context.Context, before, after *Record, c trust.Cause) error {
 	of, err := EntryAbout(trust.RevokedNode, before, w.now(), c)
 	if err != nil {

@@ -31,8 +31,7 @@ func (w *records) checkStore(node string) error {
 	return nil
 }
 
-// checkStorage refuses new nodes if the disk is nearly full, to leave room for renewals, confirmations and
-// revocations.
+// checkStorage leaves room for renewals, confirmations and revocations.
 func (a *attempt) checkStorage() error {
 	if a.reason != ReasonNew {
 		return nil
@@ -46,8 +45,7 @@ func (a *attempt) checkStorage() error {
 // A policy that fails for some requests only must not raise the alarm with each.
 const policyQuiet = time.Minute
 
-// policyHealth raises the policy's alarm at a failure, and clears it once the policy has changed or was quiet for
-// [policyQuiet]. The zero value is ready.
+// policyHealth clears the policy's alarm once the policy has changed or was quiet for [policyQuiet].
 type policyHealth struct {
 	last atomic.Pointer[policyFailure] // nil while healthy, so that this needs no lock
 }

@@ -13,7 +13,7 @@ const maxWaiting = 8
 
 var errTooManyWaiting = errors.New("too many requests for this identity at once")
 
-// locks serializes requests for one identity in this process. The zero value is ready.
+// locks serializes requests for one identity. The zero value is ready.
 type locks struct {
 	mu   sync.Mutex
 	held map[wire.Identity]*lock // guarded by mu
@@ -24,8 +24,7 @@ type lock struct {
 	users int           // guarded by locks.mu: the holder and those that wait
 }
 
-// lock waits for the identity and returns its unlock function, or errTooManyWaiting or the context's error. Before
-// queueing it calls precheck: requests that will be refused must not fill the queue.
+// Before queueing, lock calls precheck: requests that will be refused must not fill the queue.
 func (l *locks) lock(ctx context.Context, id wire.Identity, precheck func() error) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.held[id] != nil {

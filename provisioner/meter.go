@@ -9,16 +9,16 @@ import (
 // A Step is a step of a request. Each round takes its steps again.
 type Step int
 
-// The steps. A confirmation has StepWait, StepClassify and StepPublish only. Times include waiting for a core.
+// The steps. A confirmation has StepWait, StepClassify and StepPublish only.
 const (
-	StepProve     Step = iota // token, certificate request, signatures
-	StepWait                  // for other requests of the same identity
-	StepClassify              // read and classify the record
-	StepDecide                // policy
-	StepConfigure             // policy, template or helper
-	StepIssue                 // sign the certificate
-	StepClaim                 // write a use of a limited token
-	StepPublish               // write the record
+	StepProve Step = iota
+	StepWait       // for other requests of the same identity
+	StepClassify
+	StepDecide
+	StepConfigure
+	StepIssue
+	StepClaim // use of a limited token
+	StepPublish
 )
 
 // Steps are their names in metrics.
@@ -39,10 +39,9 @@ var RequestKinds = [...]string{"enroll", "renew", "confirm"}
 
 // A Meter measures requests. Its concurrent methods must not block, and should take less than 100 ns.
 type Meter interface {
-	// Step reports the duration of a step, refused or not.
 	Step(Step, time.Duration)
 
-	// Done reports the duration of a request and the code of its refusal, or "".
+	// Done takes the code of a refusal, or "".
 	Done(RequestKind, time.Duration, wire.Code)
 
 	// Rejected counts a message that could not be decoded.
@@ -60,7 +59,6 @@ func (p *Provisioner) watch() stopwatch {
 	return stopwatch{meter: p.cfg.Meter, begun: now, lap: now}
 }
 
-// took ends a step and returns err.
 func (w *stopwatch) took(s Step, err error) error {
 	now := time.Now()
 	w.meter.Step(s, now.Sub(w.lap))

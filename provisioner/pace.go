@@ -12,20 +12,19 @@ import (
 )
 
 const (
-	// An unconfirmed offer is protected from an offer for another key. A node that lost its staged key waits no
-	// longer than a reboot takes; a stolen key gets 30 certificates an hour at most.
+	// A node that lost its staged key waits no longer than a reboot takes; a stolen key gets 30 certificates an hour
+	// at most.
 	minOfferAge = 2 * time.Minute
 
-	// Unexpired superseded certificates of a record: 30 days renewed every 20 leave two, and 64 are 10 kB.
+	// 30 days renewed every 20 leave two, and 64 are 10 kB
 	maxSuperseded = 64
 
 	// for a node that waits for a certificate to expire
 	maxBusyRetry = 5 * time.Minute
 )
 
-// keepSuperseded takes over the unexpired certificates of the record before that are no longer current or next.
-// believed must not come from a clock that may have jumped ahead. Every write over another record calls it, since old
-// revisions go.
+// keepSuperseded takes over unexpired certificates of the record before. believed must not come from a clock that may
+// have jumped ahead. Every write over another record calls it, since old revisions go.
 func (r *Record) keepSuperseded(before *Record, believed time.Time) {
 	if before == nil {
 		return
@@ -49,8 +48,7 @@ func (r *Record) keepSuperseded(before *Record, believed time.Time) {
 	r.Superseded = kept
 }
 
-// superseded returns the entry for Record.Superseded. An unparsable certificate is on no CRL, but cannot be presented
-// either.
+// An unparsable certificate is on no CRL, but cannot be presented either.
 func (i *Issued) superseded() trust.RevokedCertificate {
 	c, err := i.forCRL()
 	if err != nil {
@@ -71,7 +69,6 @@ func (i *Issued) forCRL() (trust.RevokedCertificate, error) {
 	}, nil
 }
 
-// busy returns nil if err is nil.
 func (a *proof) busy(wait time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -81,8 +78,7 @@ func (a *proof) busy(wait time.Duration, err error) error {
 	return r
 }
 
-// pace limits certificates that a node gets by its keys alone. New identities have quotas; grants and one-time tokens
-// are an operator's decision.
+// New identities have quotas; grants and one-time tokens are an operator's decision.
 func (a *attempt) pace() error {
 	c := claim{keyHash: a.csr.KeyHash, vouching: a.vouching, requested: a.now()}
 	return a.busy(a.record.tooSoon(a.reason, c, func(serial string) bool {
@@ -119,8 +115,7 @@ func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) boo
 }
 
 // protectedOffer returns why the offer on record must not yet be replaced by one for the key, and for how long. An
-// offer with another configuration keeps its time, or repeated requests would block the node for ever. If the
-// confirmed certificate was offered again, the record's time counts.
+// offer with another configuration keeps its time, or repeated requests would block the node for ever.
 func (r *Record) protectedOffer(keyHash string, now time.Time) (time.Duration, error) {
 	n := r.Next
 	if !n.live(now) || n.KeyHash == keyHash {

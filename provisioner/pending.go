@@ -10,9 +10,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// notePending lists the attempt if its code says so, sets its retry time, and reports whether it was reported lately.
-// Concealed refusals must take as long as pending ones. Pending nodes ask for days, and their events would displace
-// the rest.
+// notePending lists the attempt, sets its retry time, and reports whether it was reported lately. Concealed refusals
+// must take as long as pending ones. Pending nodes ask for days, and their events would displace the rest.
 func (a *attempt) notePending(r *Refusal) (said bool) {
 	switch r.Code {
 	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
@@ -57,7 +56,7 @@ func (a *attempt) notePending(r *Refusal) (said bool) {
 	return said
 }
 
-// namesOf returns the other names that the certificate request asks for; no certificate gets them.
+// No certificate gets these names.
 func namesOf(a *attempt) []string {
 	var names []string
 	for _, list := range [][]string{a.csr.DNSNames, a.csr.IPAddresses, a.csr.URIs, a.csr.Emails} {
@@ -71,7 +70,7 @@ func namesOf(a *attempt) []string {
 }
 
 // HasEnrolled reports whether r, which may be nil, has admitted a pending key. A key that asked lately may be pending
-// for its next certificate; a stale one is not.
+// for its next certificate.
 func (r *Record) HasEnrolled(w *waiting.Key, stale bool) bool {
 	if s := r.state(); s != StateEnrolled && s != StateProvisioned || !slices.Contains(r.Lineage, w.KeyHash) {
 		return false

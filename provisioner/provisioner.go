@@ -29,7 +29,7 @@ type Configurator interface {
 	Configure(ctx context.Context, s Subject) (wire.Files, error)
 }
 
-// A Subject is the node that a configuration is for. Its facts are unproven.
+// A Subject is the node that a configuration is for.
 type Subject struct {
 	Identity wire.Identity
 	Token    *jwt.Verified
@@ -43,7 +43,7 @@ type Subject struct {
 type Source struct {
 	Address string // host, without port; "" if unknown
 
-	// Server is the name of the node's broker, "" if unknown. The site follows from it.
+	// Server is the name of the node's broker, or ""; the site follows from it.
 	Server string
 
 	// Node is the identity of a connection admitted by [Gate.AdmitNode], else "".
@@ -52,7 +52,7 @@ type Source struct {
 	// Sealed: the request was sealed to this provisioner and, to enroll, for its connection.
 	Sealed bool
 
-	// Proven is called once token or signature is verified, for the transport to refund its charge. May be nil.
+	// Proven is called once token or signature is verified, to refund the charge. May be nil.
 	Proven func()
 }
 
@@ -72,7 +72,7 @@ type Config struct {
 	// Journal keeps revocations outside the store. Nil: a restored store forgets those since the backup.
 	Journal trust.Journal
 
-	// Kick has the connections of a node checked again. It must not block; repeated calls are harmless.
+	// Kick has the connections of a node checked again. It must not block.
 	Kick func(wire.Identity)
 
 	CRL   CRLConfig
@@ -83,11 +83,10 @@ type Config struct {
 	// Nil: only the policy configures nodes.
 	Configurator Configurator
 
-	// Autosign is asked, with the certificate request in DER, if an approval is missing. Nil approves; an error
-	// leaves the node pending. A nil Autosign approves nothing.
+	// Autosign is asked, with the certificate request in DER, if an approval is missing; nil approves. May be nil.
 	Autosign func(ctx context.Context, id wire.Identity, csr []byte) error
 
-	// Reserved returns why an identity is no node's, or nil. The token's URLs name brokers.
+	// Reserved returns why an identity is no node's, or nil.
 	Reserved func(wire.Identity, *jwt.Verified) error
 
 	// Nil: the clock is trusted.
@@ -106,23 +105,23 @@ type CRLConfig struct {
 	// Validity is a CRL's; it is renewed at half of that.
 	Validity time.Duration
 
-	// Listed takes all CRLs ([trust.CRLs.All]) when one is new, first before CatchUp returns. A slow call delays the
-	// next CRL. False asks for another call soon. May be nil.
+	// Listed takes all CRLs when one is new, first before CatchUp returns. False asks for another call soon. May be
+	// nil.
 	Listed func(context.Context, []*trust.CRL) bool
 }
 
 // FactsConfig names the facts that are kept.
 type FactsConfig struct {
-	// Shown names the facts that operators see of pending nodes, at most [facts.MaxShown].
+	// facts of pending nodes, at most [facts.MaxShown]
 	Shown []string
 
-	// Kept names the facts that are kept with a record; see [facts.CheckKept].
+	// facts on record; see [facts.CheckKept]
 	Kept []string
 }
 
 // Self describes this provisioner.
 type Self struct {
-	// Installation is its id, the audience of operators' tokens.
+	// audience of operators' tokens
 	Installation string
 
 	Site    jwt.Site
@@ -131,18 +130,16 @@ type Self struct {
 
 // Reports are the outputs of a provisioner.
 type Reports struct {
-	// Emit must not block.
+	// must not block
 	Emit func(events.Event)
 
-	// Observe takes each decision with its input, or the error and the digest of the policy. It must not block; its
-	// arguments do not change. May be nil.
+	// Observe takes each decision, or the error and the policy's digest. It must not block. May be nil.
 	Observe func(in *policies.Input, d *policies.Decision, err error, asked string)
 
 	Meter Meter
 
 	Alarms *events.Alarms
 
-	// Log gets one line per decision.
 	Log *slog.Logger
 }
 
@@ -223,7 +220,7 @@ func New(cfg Config) *Provisioner {
 // now is the time on records.
 func (p *Provisioner) now() time.Time { return p.cfg.Now().UTC().Truncate(time.Second) }
 
-// moment is the time on events, finer so that those of one second keep their order.
+// finer, so that events of one second keep their order
 func (p *Provisioner) moment() time.Time { return p.cfg.Now().UTC().Truncate(time.Millisecond) }
 
 // Reject reports and returns the refusal of a message that could not be decoded.

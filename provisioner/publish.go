@@ -20,15 +20,14 @@ const (
 type records struct{ *Provisioner }
 
 // publish writes the record if its identity's newest revision is still after, and returns once it is on disk. The
-// error is errAgain after another write, else a refusal. before, if not nil, runs ahead of each write, and its error
-// ends the attempt.
+// error is errAgain after another write, else a refusal. before may be nil, and runs ahead of each write.
 //
 // After an unknown outcome it reads. If the newest record is r, only the acknowledgement was lost. If the newest
-// revision is still after, it writes the identical bytes under the same condition; should the first write arrive
-// late, the second is a conflict, and is read again.
+// revision is still after, it writes the identical bytes again; should the first write arrive late, the second is a
+// conflict.
 //
-// A cluster member that is behind may answer the read. Then the attempt signs anew, and may meet its own first write
-// with another certificate: its id alone does not prove that a record is r.
+// A cluster member that is behind may answer the read. Then the attempt signs anew, and may meet its own first write:
+// its id alone does not prove that a record is r.
 //
 // An acknowledged record must not be changed (see [recentOffers]).
 func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, before func() error) error {
@@ -76,7 +75,6 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 	}
 }
 
-// carries reports whether r is the result of writing w.
 func (r *Record) carries(w *Record) bool {
 	same := func(a, b *Issued) bool {
 		if a == nil || b == nil {

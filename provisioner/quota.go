@@ -9,8 +9,8 @@ import (
 	"muster/jwt"
 )
 
-// Quotas bound the new identities per hour, since token holders can invent names. The burst is an hour's worth; 0
-// means no bound. Each process counts for itself.
+// Quotas bound the new identities per hour, since token holders can invent names. 0 means no bound. Each process
+// counts for itself.
 type Quotas struct {
 	PerToken  int
 	PerSource int // by address, or the /64 of an IPv6 address
@@ -18,7 +18,7 @@ type Quotas struct {
 
 type quotas struct {
 	limits  Quotas
-	tokens  *limit.Keyed[jwt.TokenID]  // nil: no bound
+	tokens  *limit.Keyed[jwt.TokenID]
 	sources *limit.Keyed[netip.Prefix] // nil: no bound
 }
 

@@ -10,17 +10,14 @@ import (
 )
 
 const (
-	// of about 2 kB each; at the limit all are dropped. Nodes confirm within seconds, and 140,000 a minute are 2,300
-	// a second.
+	// of 2 kB each. Nodes confirm within seconds, and 140,000 a minute are 2,300 a second.
 	maxRecent = 8192
 
 	recentFor = 30 * time.Second
 )
 
-// recentOffers caches offers that this process has just written, so that the confirmation needs no read. Other
-// processes write too, so an entry is good only for a write under compare-and-set on its revision; anything else is
-// decided on a record that was read. After a restore a revision may name another record, so no entry may outlive
-// [recentFor]. The zero value is ready.
+// recentOffers saves the read for a confirmation. An entry is good only for a write under compare-and-set, since
+// other processes write too. After a restore a revision may name another record, so no entry may outlive [recentFor].
 type recentOffers struct {
 	mu      sync.Mutex
 	records map[wire.Identity]remembered // guarded by mu
@@ -33,7 +30,6 @@ type remembered struct {
 	at       time.Time
 }
 
-// put drops records without an offer, since no confirmation follows.
 func (m *recentOffers) put(r *Record, revision trust.Revision, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,7 +43,7 @@ func (m *recentOffers) put(r *Record, revision trust.Revision, now time.Time) {
 	m.records[r.Identity] = remembered{r, revision, now}
 }
 
-// take removes the record of id, and returns it if it was written within [recentFor]. The clock may have gone back.
+// take removes the record of id. The clock may have gone back.
 func (m *recentOffers) take(id wire.Identity, now time.Time) (*Record, trust.Revision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -42,8 +42,8 @@ var moves = map[State][]State{
 // CanMove reports whether state to may follow state from.
 func CanMove(from, to State) bool { return slices.Contains(moves[from], to) }
 
-// A Record is the durable state of one identity. It is written whole, under compare-and-set on its revision, and
-// never changed in place: earlier revisions are the history. It holds no secret.
+// A Record is the durable state of one identity. It is written whole, under compare-and-set, and never changed in
+// place: earlier revisions are the history. It holds no secret.
 type Record struct {
 	Schema   int           `json:"schema"`
 	Identity wire.Identity `json:"identity"`
@@ -56,21 +56,20 @@ type Record struct {
 	// Superseded are unexpired, oldest first. Revocations must name them.
 	Superseded []trust.RevokedCertificate `json:"superseded,omitempty"`
 
-	// Lineage holds the hashes of the keys that own the identity, newest last, at most [MaxLineage], always with
-	// those of Current and Next. A grant or a retirement starts a new one.
+	// Lineage holds the hashes of the keys that own the identity, newest last. A grant or a retirement starts a new
+	// one.
 	Lineage []string `json:"lineage"`
 
 	// Attempt is unique to the request that wrote this revision.
 	Attempt string `json:"attempt"`
 
-	// Grant is the id of the last grant spent: grants are one-shot.
+	// last grant spent: grants are one-shot
 	Grant string `json:"grant,omitempty"`
 
-	// Approval is the last approval spent, or nil. It stays over a retirement, as Grant does.
+	// last approval spent, or nil; stays over a retirement, as Grant does
 	Approval *SpentApproval `json:"approval,omitempty"`
 
-	// Revoked is the newest revocation or retirement applied. It stays, so that an old entry does not hit a later
-	// owner.
+	// newest revocation or retirement applied; stays, so that it does not hit a later owner
 	Revoked string `json:"revoked,omitempty"`
 
 	// Operator ordered this revision, if not nil.
@@ -79,10 +78,10 @@ type Record struct {
 	// Cloned is nil if no clone was noticed since OwnedSince.
 	Cloned *Cloned `json:"cloned,omitempty"`
 
-	// OwnedSince is when the present or last owner got the identity.
+	// when the present or last owner got the identity
 	OwnedSince time.Time `json:"owned_since"`
 
-	// Recovered is not nil if the node came back in a recovery since it enrolled.
+	// not nil if the node came back in a recovery
 	Recovered *Recovered `json:"recovered,omitempty"`
 
 	// Inputs of the last decision.
@@ -91,7 +90,7 @@ type Record struct {
 	Site   jwt.Site     `json:"site,omitempty"`
 	Source string       `json:"source,omitempty"` // of the connection
 
-	// Terms are the token's claims without secrets ([jwt.Verified.Terms]), for the policy of renewals.
+	// Terms are the token's claims without secrets, for the policy of renewals.
 	Terms json.RawMessage `json:"terms,omitempty"`
 
 	// CommandKey proves commands to the node ([wire.CommandKey]). It is not shown to operators.
@@ -100,7 +99,7 @@ type Record struct {
 	Agent string `json:"agent,omitempty"`
 	Boot  string `json:"boot,omitempty"`
 
-	// Facts are those of [FactsConfig] in the last request, unproven.
+	// of the last request, unproven
 	Facts facts.Facts `json:"facts,omitempty"`
 
 	Decision Decided `json:"decision"`
@@ -140,8 +139,7 @@ type Issued struct {
 // live reports whether the certificate, which may be nil, has not expired.
 func (i *Issued) live(now time.Time) bool { return i != nil && now.Before(i.NotAfter) }
 
-// valid is live for a certificate that has begun. A clock that was ahead may have made one that begins later; it is
-// superseded and revoked like any other.
+// A clock that was ahead may have made a live certificate that begins later. It is revoked like any other.
 func (i *Issued) valid(now time.Time) bool { return i.live(now) && !now.Before(i.NotBefore) }
 
 // Live returns the serials that are admitted to the fleet.
@@ -165,8 +163,7 @@ func (r *Record) state() State {
 	return r.State
 }
 
-// addKey appends the key to the lineage. At the limit the oldest key goes that is neither a certificate's nor in
-// hold: a node whose live key is forgotten could not come back.
+// addKey keeps the keys of certificates and of hold: a node whose live key is forgotten could not come back.
 func (r *Record) addKey(keyHash string, hold ...string) {
 	hold = append(slices.Clone(hold), keyHash)
 	for _, i := range []*Issued{r.Current, r.Next} {
@@ -186,7 +183,7 @@ func (r *Record) addKey(keyHash string, hold ...string) {
 	})
 }
 
-// Check returns what is invalid. Every record read is checked: another version may have written it.
+// Check returns what is invalid. Another version may have written the record.
 func (r *Record) Check() error {
 	switch {
 	case r.Schema != RecordSchema:

@@ -13,13 +13,12 @@ import (
 	"muster/provisioner/events"
 )
 
-// A Refusal is the answer to a request that is not granted. [Provisioner.Enroll], [Provisioner.Renew] and
-// [Provisioner.Applied] return no other errors. Err is for log and events only; the node gets [Refusal.Message],
-// which tells it nothing new.
+// A Refusal is the only error of [Provisioner.Enroll], [Provisioner.Renew] and [Provisioner.Applied]. Err is for log
+// and events only; [Refusal.Message] tells the node nothing new.
 type Refusal struct {
-	Node       string    // as claimed; may be invalid
-	Code       wire.Code // the true code
-	PublicCode wire.Code // told to the node if not empty, to hide the true one
+	Node       string // as claimed; may be invalid
+	Code       wire.Code
+	PublicCode wire.Code // told to the node, if not empty, to hide Code
 	After      time.Duration
 	Err        error // may be nil
 }
@@ -39,7 +38,6 @@ func (r *Refusal) Error() string {
 // Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// public is the code for the node, before [wire.Code.SentAs].
 func (r *Refusal) public() wire.Code { return cmp.Or(r.PublicCode, r.Code) }
 
 // Message returns the message for the node.
@@ -53,8 +51,7 @@ func (r *Refusal) Message() *wire.Refusal {
 	}
 }
 
-// retryAfter is the default. Nodes add jitter. They also retry if only a changed node or token helps, since a repair
-// may not reach them.
+// Nodes add jitter. They retry even if only a changed node or token helps, since a repair may not reach them.
 func retryAfter(c wire.Code) time.Duration {
 	switch {
 	case c == wire.CodeApprovalPending || c == wire.CodeIdentityTaken:
@@ -64,7 +61,7 @@ func retryAfter(c wire.Code) time.Duration {
 	case c == wire.CodeNotIssued || c == wire.CodeAppliedSignature:
 		return time.Second
 	case c == wire.CodeSourceLimited:
-		// An unused budget is full by then. Nodes behind one address are refused together, so they are spread.
+		// full again by then, and spread over the nodes behind one address
 		return burstSeconds*time.Second +
 			rand.N(2*burstSeconds*time.Second) //nolint:gosec // spreads load, hides nothing
 	case wire.MeaningOf(c).Retry:
@@ -86,7 +83,7 @@ func CodeOf(err error) wire.Code {
 	return wire.CodeUnavailable
 }
 
-// unproven requests have a bounded event stream of their own, so that a flood cannot displace the fleet's history.
+// with a bounded event stream of their own, so that a flood cannot displace the history
 var unproven = map[wire.Code]bool{
 	wire.CodeBadRequest:         true,
 	wire.CodeTooLarge:           true,

@@ -19,15 +19,13 @@ var errSession = errors.New("the key that signed the renewal has no live certifi
 
 var errUnconfirmed = errors.New("two certificates of the signing key are live, and the later one is not confirmed")
 
-// Renew gives a node its next certificate, with the steps and guarantees of [Provisioner.Enroll]. The error is a
-// *[Refusal].
-//
-// The node is proven by its session ([Source].Node) and by a signature of a live certificate's key. The token's
-// claims come from the record; an expired, revoked or used-up token does not stop a renewal.
+// Renew gives a node its next certificate, with the steps and guarantees of [Provisioner.Enroll]. The node is proven
+// by its session ([Source].Node) and by a signature of a live certificate's key. An expired, revoked or used-up token
+// does not stop it.
 //
 // The current certificate stays live until the node confirms the next one, so a lost message always leaves an
-// admitted certificate. The same key gets the same certificate again; the key of the current certificate (in
-// hardware, say) gets a new one after two thirds of its life.
+// admitted certificate. The key of the current certificate (in hardware, say) gets a new one after two thirds of its
+// life.
 func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source Source) (*wire.Enrolled, error) {
 	a := &attempt{proof: proof{
 		Provisioner: p,
@@ -102,8 +100,8 @@ func (a *attempt) classifyRenewal(ctx context.Context) error {
 	return nil
 }
 
-// classifyRenewal returns [ReasonRenew], [ReasonReplay] if the result is live already, or errRevoked, errTaken,
-// errSession or errUnconfirmed. It depends on its arguments only; r may be nil.
+// classifyRenewal returns [ReasonRenew] or [ReasonReplay], or errRevoked, errTaken, errSession or errUnconfirmed. r
+// may be nil.
 func classifyRenewal(r *Record, c claim) (Reason, error) {
 	switch r.state() {
 	case StateNone, StateRetired:
@@ -124,7 +122,7 @@ func classifyRenewal(r *Record, c claim) (Reason, error) {
 		return ReasonReplay, nil
 	}
 	if r.twoLiveFor(c.vouching, now) {
-		// Only one can stay beside another. A node with the later one can confirm it, and the earlier one ends first.
+		// A node with the later one can confirm it, and the earlier one ends first.
 		return "", errUnconfirmed
 	}
 	return ReasonRenew, nil
@@ -147,7 +145,6 @@ func (r *Record) newestFor(keyHash string, good func(*Issued) bool) *Issued {
 	return nil
 }
 
-// twoLiveFor reports whether current and next are two valid certificates for the key.
 func (r *Record) twoLiveFor(keyHash string, now time.Time) bool {
 	return r.Current.valid(now) && r.Next.valid(now) && r.Current.Serial != r.Next.Serial &&
 		r.Current.KeyHash == keyHash && r.Next.KeyHash == keyHash
@@ -159,8 +156,7 @@ func (i *Issued) renewable() time.Time {
 	return start.Add(i.NotAfter.Sub(start) * 2 / 3)
 }
 
-// confirmNext makes next current if it has the key that vouches for a renewal: the node has the offer, which the
-// renewal replaces.
+// Its request proves that the node has the offer, which the renewal replaces.
 func (r *Record) confirmNext(vouching string, now time.Time) *Issued {
 	if !r.Next.live(now) || r.Next.KeyHash != vouching || r.Current.live(now) && r.Current.KeyHash == vouching {
 		return nil
@@ -169,7 +165,6 @@ func (r *Record) confirmNext(vouching string, now time.Time) *Issued {
 	return r.Current
 }
 
-// storedToken returns the token as recorded.
 func (r *Record) storedToken() (*jwt.Verified, error) {
 	if r == nil {
 		r = &Record{} // of a node that came back in a recovery
@@ -190,7 +185,6 @@ func (r *Record) storedToken() (*jwt.Verified, error) {
 	return token, nil
 }
 
-// kickSuperseded has connections checked if a certificate is no longer live.
 func (w *records) kickSuperseded(before, after *Record) {
 	live := after.Live(w.now())
 	if slices.ContainsFunc(before.Live(w.now()), func(serial string) bool { return !slices.Contains(live, serial) }) {
@@ -198,14 +192,14 @@ func (w *records) kickSuperseded(before, after *Record) {
 	}
 }
 
-// kickFormer is for a record that needed no write: its writer may have died first.
+// kickFormer is for a record whose writer may have died first.
 func (w *records) kickFormer(r *Record) {
 	if len(r.Superseded) > 0 {
 		w.cfg.Kick(r.Identity)
 	}
 }
 
-// SerialOf returns the serial of the recorded certificate with this SHA-256 of its DER, in lower-case hex, or "".
+// SerialOf returns the serial of the recorded certificate with this SHA-256 in hex, or "".
 func (g *Gate) SerialOf(ctx context.Context, id wire.Identity, digest string) (string, error) {
 	r, _, err := g.cfg.Store.Record(ctx, id)
 	if err != nil {

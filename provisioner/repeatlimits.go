@@ -9,8 +9,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// A key holder can repeat requests without end, and all nodes share one event log. 100,000 broken nodes may ask each
-// minute for days; operators that commanded a node wait for the other messages.
+// A key holder can repeat requests without end, and all nodes share one event log.
 const (
 	repliesBurst, repliesInterval   = 5, 10 * time.Minute
 	messagesBurst, messagesInterval = 20, 30 * time.Second

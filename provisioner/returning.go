@@ -22,9 +22,8 @@ type Recovered struct {
 
 var errOffRecord = errors.New("the certificate is not on record")
 
-// AdmitReturning returns nil if the store is in recovery and the node may come back, only to renew, by a certificate
-// that is not on record. TLS has proven the key. If two keys come back, the name is revoked, since one of them is
-// stolen or has lost the name.
+// AdmitReturning returns nil if the store is in recovery and the node may renew by a certificate that is not on
+// record. If two keys come back, the name is revoked, since one of them is stolen or has lost the name.
 func (g *Gate) AdmitReturning(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error {
 	r, _, err := g.cfg.Store.Record(ctx, id)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// CatchUp reads revocations, appends those that only the journal has, and signs CRLs, unless the clock is behind. It
-// may be called again. Before it returns, and after [trust.MaxAge] without Run, all requests are refused.
+// CatchUp reads revocations, appends those that only the journal has, and signs CRLs. It may be repeated. Before it
+// returns, and after [trust.MaxAge] without Run, all requests are refused.
 func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if err := p.revocations.Restore(ctx); err != nil {
 		return fmt.Errorf("revocations: %w", err)
@@ -28,8 +28,7 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	return nil
 }
 
-// Run completes revocations and keeps CRLs, pending list and journal until ctx is done. It owns every goroutine of
-// the package and returns nil.
+// Run returns nil when ctx is done. It owns every goroutine of the package.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return every(ctx, watchEvery, p.watcher.watchViews) })

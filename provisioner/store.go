@@ -19,7 +19,7 @@ type Store interface {
 	Record(ctx context.Context, id wire.Identity) (*Record, trust.Revision, error)
 
 	// Put writes r if the newest revision is still after, and returns once it is on disk. After [trust.ErrConflict]
-	// and [trust.ErrStoreFull] it was not made; after other errors it may yet happen: read before deciding.
+	// and [trust.ErrStoreFull] nothing was written; after other errors it may yet happen: read before deciding.
 	Put(ctx context.Context, r *Record, after trust.Revision) (trust.Revision, error)
 
 	Logs() *orders.Logs

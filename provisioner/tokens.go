@@ -11,7 +11,7 @@ import (
 
 // A TokenNotes keeps notes of unlimited tokens.
 type TokenNotes interface {
-	// NoteToken writes a note of a new token without waiting. If it is lost, the next process writes it.
+	// NoteToken does not wait. A lost note is written by the next process.
 	NoteToken(t *trust.TokenInfo)
 
 	// NotedTokens stops at the first error of each.
@@ -20,8 +20,8 @@ type TokenNotes interface {
 	// NotedToken returns the note of a token, or nil.
 	NotedToken(ctx context.Context, tid jwt.TokenID) (*trust.TokenInfo, error)
 
-	// Records calls each for the newest record of every identity, until an error. Records written meanwhile may come
-	// in their earlier form, or twice.
+	// Records calls each for the newest record of every identity, until an error. Concurrent writes may be missed, or
+	// come twice.
 	Records(ctx context.Context, each func(*Record, trust.Revision) error) error
 
 	// History returns the kept revisions, oldest first, and whether no earlier ones are missing.

@@ -11,7 +11,7 @@ import (
 
 func (a *proof) keptFacts() facts.Facts { return a.kept.Kept(a.request.Facts) }
 
-// updateFacts writes the facts of a replay. Neither a crash nor a full store matters: the next request tries again.
+// Neither a crash nor a full store matters: the next request tries again.
 func (a *attempt) updateFacts(ctx context.Context) error {
 	facts := a.keptFacts()
 	if a.kept == nil || slices.Equal(facts, a.record.Facts) {

@@ -10,8 +10,7 @@ import (
 	"muster/provisioner/metrics"
 )
 
-// activity counts recent answers for operators. It is the provisioner's meter, and passes everything on to the
-// metrics.
+// activity counts recent answers for operators, and passes everything on to the metrics.
 type activity struct {
 	*metrics.Metrics
 
@@ -29,7 +28,7 @@ const (
 type answered struct {
 	span               int64 // number since 1970
 	enrolled, renewals int
-	refused            map[wire.Code]int // bounded by the table of codes
+	refused            map[wire.Code]int
 }
 
 func newActivity(m *metrics.Metrics) *activity { return &activity{Metrics: m, now: time.Now} }
@@ -58,7 +57,7 @@ func (a *activity) Rejected(c wire.Code) {
 	a.countRefusal(c)
 }
 
-// ConnectionRefused counts a refused connection like a refused request.
+// ConnectionRefused counts like a refused request.
 func (a *activity) ConnectionRefused(c wire.Code) {
 	a.Metrics.ConnectionRefused(c)
 	a.countRefusal(c)
@@ -74,7 +73,7 @@ func (a *activity) countRefusal(c wire.Code) {
 	a.slot().refused[c]++
 }
 
-// slot returns the present slot. The caller holds a.mu.
+// The caller of slot holds a.mu.
 func (a *activity) slot() *answered {
 	span := a.now().Unix() / slotSeconds
 	s := &a.slots[span%slots]
@@ -84,7 +83,6 @@ func (a *activity) slot() *answered {
 	return s
 }
 
-// recent returns grants of the last minute and refusals of the last hour.
 func (a *activity) recent() *fleet.Activity {
 	a.mu.Lock()
 	defer a.mu.Unlock()

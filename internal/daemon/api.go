@@ -25,13 +25,12 @@ type APIConfig struct {
 	// Listen is the address, like ":8443". Empty: only the control socket.
 	Listen string `yaml:"listen"`
 
-	// Names and Addresses are in a certificate of the installation's authority, whose key never touches the disk.
-	// Required without Certificate.
+	// Names and Addresses of a certificate by the installation's authority, whose key never touches the disk.
 	Names     []string `yaml:"names"`
 	Addresses []string `yaml:"addresses"`
 
-	// Certificate and Key are PEM files of another authority, both or neither, in place of Names and Addresses. They
-	// are read again when they change.
+	// Certificate and Key are PEM files of another authority, in place of Names and Addresses, read again when they
+	// change.
 	Certificate string `yaml:"certificate"`
 	Key         string `yaml:"key"`
 }
@@ -77,7 +76,6 @@ func (c *Config) apiRequest() ca.Request {
 	return r
 }
 
-// api is the HTTPS listener's certificate, issued or from a file.
 type api struct {
 	own   *ownCertificate // nil if it is from a file
 	shown atomic.Pointer[tls.Certificate]
@@ -85,7 +83,6 @@ type api struct {
 	path, key string // of the file
 }
 
-// newAPI requires api.listen.
 func newAPI(cfg Config, authority *ca.Authority, opts Options) (*api, error) {
 	a := &api{path: cfg.API.Certificate, key: cfg.API.Key}
 	if a.path != "" {
@@ -114,7 +111,6 @@ func (a *api) load() error {
 	return err
 }
 
-// keyPair reads a certificate and its key. The error names the files.
 func keyPair(certificate, key string) (tls.Certificate, error) {
 	c, err := tls.LoadX509KeyPair(certificate, key)
 	if named := (*fs.PathError)(nil); err != nil && !errors.As(err, &named) {
@@ -123,8 +119,7 @@ func keyPair(certificate, key string) (tls.Certificate, error) {
 	return c, err
 }
 
-// certificate reads a file for each connection, so that it can be renewed. A file that is unreadable, or halfway
-// through renewal, leaves the last certificate.
+// certificate reads a file for each connection. If it is unreadable, or halfway through renewal, the last one stays.
 func (a *api) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var err error
 	if a.own == nil {
@@ -203,7 +198,6 @@ func (d *Daemon) operators(nodes *fleet.Index, register *componentReporter,
 	return s, nil
 }
 
-// listenError adds a remedy; nil stays nil.
 func listenError(err error) error {
 	var op *net.OpError
 	switch {
@@ -211,7 +205,7 @@ func listenError(err error) error {
 		return err
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("%w: stop the program that listens there, or change api.listen", err)
-	default: // for example, the address is another machine's
+	default:
 		return fmt.Errorf("%w: change api.listen", err)
 	}
 }

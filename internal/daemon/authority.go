@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// Keyring returns the reader of private keys. The file of ring comes before keys.passphrase_file.
+// Keyring returns the reader of private keys.
 func (c *Config) Keyring(ring *keyfile.Ring) *keyfile.Ring {
 	clone := ring.Clone()
 	if clone.File == "" {

@@ -11,8 +11,8 @@ import (
 	"muster/provisioner/store"
 )
 
-// Backup writes a backup to w in the name of by, after started has got the approximate number of messages. Requests
-// go on meanwhile; see [store.Backup.Export].
+// Backup writes a backup to w in the name of by, while requests go on. started gets the approximate number of
+// messages first.
 func (d *Daemon) Backup(ctx context.Context, by string, started func(messages uint64), w io.Writer) error {
 	s := d.Store()
 	if s == nil {

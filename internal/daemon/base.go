@@ -22,7 +22,7 @@ type base struct {
 	live   live
 }
 
-// live are the parts of a running daemon. Each is set once by Run.
+// live is set by Run.
 type live struct {
 	provisioner atomic.Pointer[provisioner.Provisioner]
 	orders      atomic.Pointer[operate.Orders]
@@ -35,20 +35,20 @@ type live struct {
 	requests    atomic.Pointer[nats.Conn] // for requests of nodes
 }
 
-// Store returns the open store, or nil before Run has opened it.
+// Store is nil before Run has opened it.
 func (b *base) Store() *store.Store { return b.live.store.Load() }
 
 // CAFingerprint returns the `ca` of tokens.
 func (b *base) CAFingerprint() string { return b.parts.authority.Fingerprint() }
 
-// Usable returns why the certificate authority cannot issue now, or nil. The daemon still takes confirmations and
-// revocations then. The error wraps [ca.ErrAuthority].
+// Usable returns why the authority cannot issue now, or nil. Confirmations and revocations still work then. The error
+// wraps [ca.ErrAuthority].
 func (b *base) Usable() error { return b.parts.authority.Usable() }
 
 // RootsPEM returns the installation's root certificates.
 func (b *base) RootsPEM() string { return b.parts.authority.RootsPEM() }
 
-// SealKey returns the `seal` of new tokens, the first of seal.keys, or "".
+// SealKey returns the `seal` of new tokens, or "".
 func (b *base) SealKey() string {
 	if len(b.parts.sealKeys) == 0 {
 		return ""
@@ -56,7 +56,7 @@ func (b *base) SealKey() string {
 	return b.parts.sealKeys[0].Public().String()
 }
 
-// APIURL is the operators' HTTPS URL, "" before Run serves and without api.listen.
+// APIURL is the operators' HTTPS URL, or "".
 func (b *base) APIURL() string {
 	url, _ := b.live.apiURL.Load().(string)
 	return url
@@ -70,7 +70,7 @@ func (b *base) CRL() *trust.CRL {
 	return nil
 }
 
-// CRLs returns the newest CRL of each issuer, the present one's first, or nil.
+// CRLs returns the newest CRL of each issuer, the present one's first.
 func (b *base) CRLs() []*trust.CRL {
 	if p := b.live.provisioner.Load(); p != nil {
 		return p.CRLs().All()
@@ -78,10 +78,10 @@ func (b *base) CRLs() []*trust.CRL {
 	return nil
 }
 
-// Operator returns the daemon's provisioner, or nil before it serves.
+// Operator is nil before the daemon serves.
 func (b *base) Operator() *provisioner.Provisioner { return b.live.provisioner.Load() }
 
-// Orders returns the operators' orders, or nil before it serves.
+// Orders is nil before the daemon serves.
 func (b *base) Orders() *operate.Orders { return b.live.orders.Load() }
 
 func (b *base) journalFailed() error {
@@ -94,7 +94,6 @@ func (b *base) journalFailed() error {
 // Alarms returns the alarms, oldest first.
 func (b *base) Alarms() []events.Alarm { return b.alarms.Standing() }
 
-// paused returns why enrollment is paused, or nil.
 func (b *base) paused() error {
 	if o := b.live.orders.Load(); o != nil {
 		return o.Pauses.Standing()

@@ -36,20 +36,17 @@ type brokers interface {
 	RecheckAll(ctx context.Context) error
 }
 
-// ExternalConfig has the secrets for external brokers, the same for every provisioner of an installation, as made by
-// `muster provisioner init --broker-urls`.
+// ExternalConfig has the secrets for external brokers, from `muster provisioner init --broker-urls`.
 type ExternalConfig struct {
-	// Credentials and SystemCredentials are files with the seed of a user nkey, for the accounts MUSTER and SYS.
-	// Required with url.
+	// Files with the seed of a user nkey, for the accounts MUSTER and SYS. Required with url.
 	Credentials       string `yaml:"credentials"`
 	SystemCredentials string `yaml:"system_credentials"`
 
-	// Callout is the auth callout.
 	Callout struct {
-		// Issuer is a file with the seed of the account nkey that signs the answers. Required with url.
+		// Issuer is a file with the seed of the account nkey that signs answers.
 		Issuer string `yaml:"issuer"`
 
-		// XKey is a file with the seed of the xkey that requests are encrypted to. Required with url.
+		// XKey is a file with the seed of the xkey that requests are encrypted to.
 		XKey string `yaml:"xkey"`
 	} `yaml:"callout"`
 }
@@ -75,16 +72,16 @@ func (c *Config) validateExternal(v *Mistakes) {
 	}
 }
 
-// A link is the connection to brokers and store, with what only one kind of broker needs.
+// A link is the connection to brokers and store.
 type link struct {
 	brokers
 	*base
 	embedded *broker.Broker   // nil if external
 	external *broker.External // nil if embedded
 
-	shown        atomic.Pointer[tls.Certificate] // to external brokers; see setCertificate
-	ready        chan struct{}                   // closed at the first callout service
-	calloutError atomic.Pointer[error]           // why external brokers do not ask, nil if they do
+	shown        atomic.Pointer[tls.Certificate]
+	ready        chan struct{}         // closed at the first callout service
+	calloutError atomic.Pointer[error] // nil once external brokers ask
 }
 
 // newLink calls appeared when an external server has appeared.
@@ -156,7 +153,6 @@ func LoadBrokerKeys(c *ExternalConfig) (broker.Keys, error) {
 	return k, errors.Join(errs...)
 }
 
-// brokerTLS is nil without TLS.
 func (l *link) brokerTLS() *tls.Config {
 	if !strings.Contains(l.cfg.Broker.URL, "tls://") {
 		return nil
@@ -209,7 +205,6 @@ func (l *link) authenticate(ctx context.Context) error {
 	}
 }
 
-// calloutFault returns why callout requests cannot be read, or nil.
 func (l *link) calloutFault() error {
 	if l.external == nil {
 		return nil
@@ -220,7 +215,6 @@ func (l *link) calloutFault() error {
 // A cluster elects a leader for each stream, in 4 to 9 s (measured).
 const storeStartTimeout = time.Minute
 
-// openStore retries with an external store.
 func (l *link) openStore(ctx context.Context, cfg store.Config) (*store.Store, error) {
 	if l.external == nil {
 		return store.Open(ctx, cfg)
@@ -229,7 +223,7 @@ func (l *link) openStore(ctx context.Context, cfg store.Config) (*store.Store, e
 	return AwaitStore(ctx, l.opts.Log, open, store.ErrInstallation, store.ErrNoWatermark)
 }
 
-// AwaitStore calls use each second until it succeeds, fails with one of the final errors, or a minute has passed.
+// AwaitStore calls use each second until it succeeds, fails with a final error, or a minute has passed.
 func AwaitStore[T any](
 	ctx context.Context, log *slog.Logger, use func(context.Context) (T, error), final ...error,
 ) (T, error) {
@@ -247,7 +241,7 @@ func AwaitStore[T any](
 	}
 }
 
-// storeCapacity is the most that the store may ever take, 0 for an external one.
+// storeCapacity is 0 for an external store.
 func (l *link) storeCapacity() (int64, error) {
 	if l.external != nil {
 		return 0, nil
@@ -264,7 +258,6 @@ func (l *link) syncStore() error {
 	return disk.Sync(l.cfg.StoreDir())
 }
 
-// storeSize returns the present and possible size limits for a store in dir.
 func storeSize(dir string) (limit, most int64, err error) {
 	if limit, err = disk.StoreLimit(dir); err != nil {
 		return 0, 0, err
@@ -273,14 +266,12 @@ func storeSize(dir string) (limit, most int64, err error) {
 	return limit, most, err
 }
 
-// ownFault returns why this provisioner must leave requests to other provisioners, or nil: its clock is wrong, or it
-// cannot read callout requests. For external brokers only.
+// ownFault returns why other provisioners must answer external brokers in place of this one, or nil.
 func (l *link) ownFault() error {
 	clock := l.live.clock.Load()
 	return cmp.Or(clock.Check(), clock.Differs(), l.external.CalloutError())
 }
 
-// clockConfig compares the clock with that of an external store.
 func (l *link) clockConfig(s *store.Store) trust.ClockConfig {
 	cfg := trust.ClockConfig{
 		Marks:  s.Clock,

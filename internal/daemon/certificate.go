@@ -16,11 +16,10 @@ import (
 	"muster/provisioner/ca"
 )
 
-// A clock that was set right may need a new certificate at once: no node connects without.
+// After a wrong clock is set right, no node connects until a new certificate is issued.
 const certificateCheckInterval = time.Minute
 
-// An ownCertificate is issued by the installation's authority for the broker or the API, at each start and again at
-// two thirds of its life. Its key never touches the disk.
+// An ownCertificate is issued at each start and at two thirds of its life. Its key never touches the disk.
 type ownCertificate struct {
 	what      string // for messages
 	request   ca.Request
@@ -32,8 +31,7 @@ type ownCertificate struct {
 	from  time.Time // start of the last one
 }
 
-// issue makes a new key and certificate. The error wraps [ca.ErrAuthority] if the authority cannot issue. It is not
-// safe for concurrent use.
+// issue is not safe for concurrent use. The error wraps [ca.ErrAuthority] if the authority cannot issue.
 func (c *ownCertificate) issue() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -54,12 +52,10 @@ func (c *ownCertificate) issue() (tls.Certificate, error) {
 		}
 		certificate.Certificate = append(certificate.Certificate, block.Bytes)
 	}
-	// The authority's end may have shortened it.
 	c.renew, c.from = c.now().Add(issued.NotAfter.Sub(c.now())*2/3), issued.NotBefore
 	return certificate, nil
 }
 
-// ownRequest is for the embedded broker, or for a client of external ones.
 func (c *Config) ownRequest() ca.Request {
 	if c.Broker.URL == "" {
 		return c.BrokerRequest(c.Name)
@@ -67,7 +63,7 @@ func (c *Config) ownRequest() ca.Request {
 	return ca.Request{Role: wire.RoleProvisioner, Name: c.Name, TTL: time.Duration(c.Certificates.MaxLifetime)}
 }
 
-// BrokerRequest asks for the certificate of a broker with this name.
+// BrokerRequest asks for a broker's certificate.
 func (c *Config) BrokerRequest(name string) ca.Request {
 	r := ca.Request{
 		Role:     wire.RoleBroker,
@@ -81,7 +77,6 @@ func (c *Config) BrokerRequest(name string) ca.Request {
 	return r
 }
 
-// run passes new certificates to show until ctx is done. It returns nil.
 func (c *ownCertificate) run(ctx context.Context, show func(tls.Certificate)) error {
 	look := time.NewTicker(min(certificateCheckInterval, c.request.TTL/10))
 	defer look.Stop()

@@ -14,7 +14,6 @@ const (
 	// Operators see a change within two seconds on any provisioner.
 	featuresInterval = time.Second
 
-	// per exchange with the store
 	componentTimeout = 2 * time.Second
 )
 
@@ -27,7 +26,6 @@ type componentReporter struct {
 	published   *fleet.Component // only used by run
 }
 
-// newComponentReporter needs an open store.
 func (d *Daemon) newComponentReporter(ctx context.Context) *componentReporter {
 	r := &componentReporter{Daemon: d, since: d.opts.Now().UTC().Truncate(time.Second)}
 	r.self.Store(r.look(ctx))
@@ -48,8 +46,7 @@ func (r *componentReporter) look(ctx context.Context) *fleet.Component {
 	}
 }
 
-// run publishes changes at once, a heartbeat every few seconds, and the stop at the end. Lost messages do not matter:
-// the next one has everything.
+// run publishes changes at once, and a heartbeat every few seconds. Lost messages do not matter.
 func (r *componentReporter) run(ctx context.Context) error {
 	tick := time.NewTicker(featuresInterval)
 	defer tick.Stop()
@@ -81,15 +78,14 @@ func (r *componentReporter) publish(ctx context.Context, c *fleet.Component) {
 	r.publishedAt, r.published = time.Now(), c
 }
 
-// Self returns this provisioner as it was a second ago.
+// Self returns this provisioner.
 func (r *componentReporter) Self() *fleet.Component {
 	self := *r.self.Load()
 	self.Activity = r.activity.recent()
 	return &self
 }
 
-// All returns all provisioners of the installation by name. If the store does not answer, it returns only this one,
-// with an error.
+// All returns all provisioners by name, or this one and an error if the store does not answer.
 func (r *componentReporter) All(ctx context.Context) ([]*fleet.HeardComponent, error) {
 	bounded, cancel := context.WithTimeout(ctx, componentTimeout)
 	defer cancel()

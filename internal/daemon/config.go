@@ -21,56 +21,51 @@ import (
 	"muster/provisioner/trust"
 )
 
-// LongestLifetime bounds certificates.max_lifetime. Renewed certificates need no longer life.
+// LongestLifetime bounds certificates.max_lifetime.
 const LongestLifetime = 365 * 24 * time.Hour
 
 // Config is provisioner.yaml; docs/reference/provisioner.yaml.md describes each key. Paths are relative to the file's
 // directory.
 type Config struct {
-	// Name is the name of this provisioner and its broker, a lower-case host name, and reserved.
+	// a lower-case host name, reserved
 	Name string `yaml:"name"`
 
-	// TrustDomain is the domain of SPIFFE IDs. It must not change once nodes have certificates.
+	// TrustDomain is in SPIFFE IDs, and must not change.
 	TrustDomain string `yaml:"trust_domain"`
 
-	// Site is this provisioner's site. Tokens for other sites are refused. Optional.
 	Site string `yaml:"site"`
 
-	// DataDir is used by one process at a time.
+	// used by one process at a time
 	DataDir string `yaml:"data_dir"`
 
 	Store struct {
-		// LowWater is the free disk space below which new nodes are refused, like "512MiB". Default: a twentieth of
-		// the disk, at most 512MiB.
+		// free disk space for new nodes; default a twentieth of the disk, at most 512MiB
 		LowWater string `yaml:"low_water"`
 
-		// Replicas of each record, 1 to 5. Default: 3 with broker.url.
+		// 1 to 5; default 3 with broker.url
 		Replicas int `yaml:"replicas"`
 	} `yaml:"store"`
 
-	// Broker has at most one of Listen and URL.
 	Broker struct {
-		// Listen is one port for plain, TLS and mutual TLS. Default: "127.0.0.1:4222".
+		// default "127.0.0.1:4222"
 		Listen string `yaml:"listen"`
 
-		// URL are external servers, comma separated.
+		// comma separated
 		URL string `yaml:"url"`
 
 		External ExternalConfig `yaml:",inline"`
 
-		// Names of the broker as nodes use them; they are reserved. Required.
+		// as nodes use them; reserved
 		Names []string `yaml:"names"`
 
-		// Addresses of the broker, for token URLs without names.
 		Addresses []string `yaml:"addresses"`
 
 		MaxConnections int `yaml:"max_connections"`
 
-		// WebSocket is a port for nodes behind a proxy.
 		WebSocket struct {
 			Listen string `yaml:"listen"`
 
-			// Plain is for a proxy that ends TLS. Nodes can enroll through it, sealed, but not join the fleet.
+			// Plain is for a proxy that ends TLS: nodes can only enroll through it, sealed.
 			Plain bool `yaml:"plain"`
 		} `yaml:"websocket"`
 	} `yaml:"broker"`
@@ -81,7 +76,6 @@ type Config struct {
 		Signers []SignerConfig `yaml:"signers"`
 	} `yaml:"tokens"`
 
-	// CA is made by `muster provisioner init`.
 	CA struct {
 		Root string `yaml:"root"`
 
@@ -89,22 +83,20 @@ type Config struct {
 
 		Key string `yaml:"key"`
 
-		// Previous are rolled-over authorities, newest first, at most two, as `muster ca roll` writes them.
+		// newest first, at most two, as `muster ca roll` writes them
 		Previous []PreviousConfig `yaml:"previous"`
 	} `yaml:"ca"`
 
 	Keys struct {
-		// PassphraseFile has one line. Without it, the systemd credential muster-passphrase or the terminal.
+		// default: the systemd credential muster-passphrase, or the terminal
 		PassphraseFile string `yaml:"passphrase_file"`
 	} `yaml:"keys"`
 
 	Seal struct {
-		// Keys are X25519 private keys, PKCS #8 in PEM. New tokens are sealed to the first. Without one, sealed
-		// tokens are refused.
+		// X25519 private keys, PKCS #8 in PEM; new tokens are sealed to the first
 		Keys []string `yaml:"keys"`
 	} `yaml:"seal"`
 
-	// Certificates are the defaults for the policy.
 	Certificates struct {
 		// 1m to max_lifetime, default 720h
 		Lifetime conffile.Span `yaml:"lifetime"`
@@ -119,31 +111,30 @@ type Config struct {
 	} `yaml:"crl"`
 
 	Revocations struct {
-		// Journal is best on another disk. Default: revocations.journal in data_dir.
+		// best on another disk; default revocations.journal in data_dir
 		Journal string `yaml:"journal"`
 	} `yaml:"revocations"`
 
-	// Policy is a Rego file or a directory, with tests.
+	// Rego file or directory, with tests
 	Policy string `yaml:"policy"`
 
-	// ShadowPolicy is compared with Policy; differences are events. Optional.
+	// compared with Policy; differences are events
 	ShadowPolicy string `yaml:"shadow_policy"`
 
-	// Inputs are the policy's, kept for `muster policy replay`.
+	// for `muster policy replay`
 	Inputs struct {
 		// default true
 		Enabled bool `yaml:"enabled"`
 
-		// compressed, like "256MiB", the default; at least 1MiB
+		// compressed; default 256MiB, at least 1MiB
 		MaxBytes string `yaml:"max_bytes"`
 	} `yaml:"inputs"`
 
 	Waiting struct {
-		// Facts of pending nodes that operators see; the rest may be secrets. At most 64. A dot leads into an object.
+		// shown of pending nodes; at most 64
 		Facts []string `yaml:"facts"`
 
-		// Autosign follows Puppet's policy-based autosigning: node name as last argument, certificate request in PEM
-		// on stdin, exit status 0 approves.
+		// Autosign is Puppet's policy-based autosigning.
 		Autosign struct {
 			Command []string `yaml:"command"`
 
@@ -153,22 +144,22 @@ type Config struct {
 	} `yaml:"waiting"`
 
 	Fleet struct {
-		// Facts that operators find nodes by; see [facts.CheckKept]. All provisioners of an installation must agree.
+		// kept on record; the same for all provisioners of an installation
 		Facts []string `yaml:"facts"`
 	} `yaml:"fleet"`
 
-	// Configuration is used if the policy gives none: one of Template and Helper.
+	// Configuration has one of Template and Helper, for when the policy gives none.
 	Configuration struct {
 		Template string `yaml:"template"`
 
-		// Helper is a program with arguments, run as by Choria's provisioner.
+		// program with arguments
 		Helper []string `yaml:"helper"`
 
 		// 100ms to 5m, default 10s
 		Timeout conffile.Span `yaml:"timeout"`
 	} `yaml:"configuration"`
 
-	// Quotas bound new nodes per hour; 0 is no bound.
+	// per hour; 0 is no bound
 	Quotas struct {
 		// default 500000
 		PerToken int `yaml:"per_token"`
@@ -176,11 +167,11 @@ type Config struct {
 		// by address; default 20000
 		PerSource int `yaml:"per_source"`
 
-		// failed verifications per second and address, up to 100000; default 50
+		// failed verifications per second and address; default 50
 		VerificationsPerSource int `yaml:"verifications_per_source"`
 	} `yaml:"quotas"`
 
-	// Reserved are more names that no node may have, as patterns.
+	// patterns of names
 	Reserved []string `yaml:"reserved"`
 
 	// at most 16
@@ -195,27 +186,26 @@ type PreviousConfig struct {
 
 	Certificate string `yaml:"certificate"`
 
-	// Key is optional; without it, the authority's certificates are on no CRL.
+	// Without the Key, the authority's certificates are on no CRL.
 	Key string `yaml:"key"`
 
-	// Cross certificates between its root and the present one. Required unless they are the same.
+	// required if the roots differ
 	Cross string `yaml:"cross"`
 }
 
 // SignerConfig is one signer of tokens.
 type SignerConfig struct {
-	// File is a certificate, public key PEM or hex Ed25519 key.
+	// certificate, public key PEM or hex Ed25519 key
 	File string `yaml:"file"`
 
-	// Name in logs and policies. Default: the file's name without extension.
+	// default: the file's name without extension
 	Name string `yaml:"name"`
 
-	// Sites and Identities limit the signer's tokens. Absent is no limit.
+	// Absent is no limit.
 	Sites      []string `yaml:"sites"`
 	Identities []string `yaml:"identities"`
 }
 
-// a few batches
 const minInputBytes = 1 << 20
 
 const maxVerifications = 100_000
@@ -236,7 +226,7 @@ func DefaultConfig() Config {
 	return c
 }
 
-// Validate reports all mistakes at once by key. It reads no file and opens no connection.
+// Validate reports all mistakes at once. It reads no file.
 func (c *Config) Validate() error {
 	v := &Mistakes{}
 	v.Name("name", c.Name)
@@ -344,7 +334,6 @@ func (s *SignerConfig) name() string {
 	return cmp.Or(s.Name, strings.TrimSuffix(base, filepath.Ext(base)))
 }
 
-// resolve makes paths relative to dir and sets dependent defaults.
 func (c *Config) resolve(dir string) {
 	c.dir = dir
 	if c.Broker.Listen == "" && c.Broker.URL == "" {

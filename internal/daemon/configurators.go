@@ -24,7 +24,6 @@ import (
 // A templateConfigurator fills a server.conf with Go template actions.
 type templateConfigurator struct{ t *template.Template }
 
-// templateData is the input of a template.
 type templateData struct {
 	Identity   string         // web1.example.net
 	Hostname   string         // web1: the first label
@@ -49,7 +48,7 @@ func readTemplate(path string) (templateConfigurator, error) {
 	return t, nil
 }
 
-// newTemplate also tries the template on a sample node without facts, to find mistakes at the start.
+// newTemplate tries the template on a sample node, to find mistakes at the start.
 func newTemplate(text string) (templateConfigurator, error) {
 	t, err := template.New("server.conf").Option("missingkey=error").Funcs(template.FuncMap{"join": joinValues,
 		oneLine: scalar}).Parse(text)
@@ -106,7 +105,6 @@ func guard(node parse.Node) {
 	}
 }
 
-// scalar returns a printable text, number or boolean.
 func scalar(v any) (string, error) {
 	switch v := v.(type) {
 	case string:
@@ -220,7 +218,7 @@ func helperMessage(msg string) error {
 	return fmt.Errorf("helper: %s", msg)
 }
 
-// choriaClaims are the token's claims under Choria's names, without secrets.
+// choriaClaims leaves out secrets.
 func choriaClaims(s provisioner.Subject) map[string]any {
 	t := s.Token
 	m := map[string]any{

@@ -7,8 +7,7 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-// SocketOf returns the control socket of the provisioner with this configuration file. Only data_dir must be right,
-// so that a running provisioner can be reached.
+// SocketOf returns the control socket of the provisioner with this configuration file. Only data_dir must be right.
 func SocketOf(path string) (string, error) {
 	cfg, err := readUnchecked(path)
 	if err != nil {

@@ -33,7 +33,6 @@ import (
 
 var errNotOpen = errors.New("the store is not open")
 
-// stopTimeout bounds each step of stopping.
 const stopTimeout = 30 * time.Second
 
 // Options are what the caller adds to the configuration. The zero value is usable.
@@ -42,26 +41,24 @@ type Options struct {
 	Log     *slog.Logger     // nil discards
 	Now     func() time.Time // nil is time.Now
 
-	// Resolvers are DNS servers, host:port, for SRV domains in tokens. Empty: the system's.
+	// Resolvers are DNS servers, host:port. Empty: the system's.
 	Resolvers []string
 
-	// Keys finds the passphrase of keys. Its File comes before keys.passphrase_file.
 	Keys keyfile.Ring
 
-	// StoreSize returns the store's present and possible size limits, for tests of a full store. Nil asks the file
-	// system.
+	// StoreSize returns the store's present and possible size limits. Nil asks the file system.
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
-	// Webhooks changes every webhook in tests.
+	// for tests
 	Webhooks webhook.Config
 
-	// StoreTime maps the time of an external store in tests. Nil is the identity.
+	// for tests; may be nil
 	StoreTime func(t time.Time) time.Time
 
-	// Emit also gets every event; it must not block. May be nil.
+	// must not block; may be nil
 	Emit func(events.Event)
 
-	// WrapJournal and WrapStore inject faults in tests. May be nil.
+	// For tests; may be nil.
 	WrapJournal func(trust.Journal) trust.Journal
 
 	WrapStore func(provisioner.Store) provisioner.Store
@@ -80,14 +77,13 @@ func (o Options) complete() Options {
 	return o
 }
 
-// A Daemon is a provisioner with an embedded broker or a connection to external ones. Make one with [Load] or [New],
-// and call Run once.
+// A Daemon is a provisioner with an embedded broker or external ones. Call Run once.
 type Daemon struct {
 	*base
 	id       string // of this process
 	broker   *link
 	reports  *reports
-	budget   *provisioner.Budget // shared by the gate and every provisioner
+	budget   *provisioner.Budget
 	gate     *gate
 	rechecks *rechecker
 	monitor  *monitor
@@ -97,11 +93,10 @@ type Daemon struct {
 	failed   chan error    // capacity 1: the first failed write; see Run
 }
 
-// Load makes a Daemon from a configuration file. The error has a line per mistake in the file, or else in the files
-// that it names.
+// Load reads a configuration file. The error has a line per mistake.
 func Load(path string, opts Options) (*Daemon, error) { return LoadWith(path, opts, nil) }
 
-// LoadWith is [Load] with a last change to the configuration.
+// LoadWith is Load with a last change to the configuration.
 func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
 	cfg, err := readUnchecked(path)
 	if err != nil {
@@ -116,8 +111,7 @@ func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
 	return New(cfg, opts)
 }
 
-// New makes a Daemon from a valid configuration: it reads all files and tests the policy, and reports all mistakes at
-// once. It opens no connection.
+// New reads all files of a valid configuration, tests the policy and reports all mistakes at once.
 func New(cfg Config, opts Options) (*Daemon, error) {
 	opts = opts.complete()
 	parts, err := loadParts(cfg, opts)
@@ -165,10 +159,10 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 	return d, nil
 }
 
-// BrokerURL is the embedded broker's nats://host:port while it runs, or broker.url.
+// BrokerURL is the embedded broker's nats://host:port, or broker.url.
 func (d *Daemon) BrokerURL() string { return d.broker.URL() }
 
-// WebSocketURL is the embedded broker's WebSocket URL, "" without one.
+// WebSocketURL is the embedded broker's, "" without one.
 func (d *Daemon) WebSocketURL() string {
 	if d.broker.embedded == nil {
 		return ""
@@ -176,11 +170,11 @@ func (d *Daemon) WebSocketURL() string {
 	return d.broker.embedded.WebSocketURL()
 }
 
-// Run serves until ctx is done, then finishes requests in progress, closes the store and stops the broker. It returns
-// nil after that. ready, if not nil, is called once requests are served.
+// Run serves until ctx is done, then finishes requests in progress, closes the store and stops the broker. ready, if
+// not nil, is called once requests are served.
 //
-// After a failed write of store or journal it returns [broker.ErrStoreFailed] or [backup.ErrJournalFailed] at once
-// and stops nothing: end the process, so that nothing is served that is not on disk.
+// After a failed write of store or journal it returns at once and stops nothing: end the process, so that nothing is
+// served that is not on disk.
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(ctx, ready) }()
@@ -246,7 +240,6 @@ func (d *Daemon) stopBroker(ctx context.Context) error {
 	return d.broker.Stop(ctx)
 }
 
-// serve answers requests until ctx is done, then those in progress, while all tasks run.
 func (d *Daemon) serve(ctx context.Context, service *natsapi.Service, ready func()) error {
 	tasks, err := d.tasks(ctx)
 	if err != nil {
@@ -256,7 +249,7 @@ func (d *Daemon) serve(ctx context.Context, service *natsapi.Service, ready func
 	if err := d.Usable(); err != nil {
 		d.opts.Log.ErrorContext(ctx, "no certificate is issued", "code", wire.CodeAuthorityExpired, "err", err)
 	}
-	// The service stops when ctx is done. The tasks must outlive it, since requests in progress need them.
+	// Requests in progress need the tasks.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, background := errgroup.WithContext(background)
@@ -298,7 +291,6 @@ func (d *Daemon) closeStore(ctx context.Context) {
 	}
 }
 
-// watchStore ends the process once the embedded store has failed a write.
 func (d *Daemon) watchStore(ctx context.Context) (stop func()) {
 	if d.broker.embedded == nil {
 		return func() {}
@@ -313,7 +305,6 @@ func (d *Daemon) watchStore(ctx context.Context) (stop func()) {
 	return stop
 }
 
-// tasks run while requests are served; the names are for errors.
 func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) error, error) {
 	nodes := fleet.NewIndex(d.Store(), d.opts.Log, d.cfg.Fleet.Facts)
 	d.live.nodes.Store(nodes)
@@ -350,7 +341,6 @@ func (d *Daemon) tasks(ctx context.Context) (map[string]func(context.Context) er
 	}, nil
 }
 
-// fail makes Run return err, if it is the first.
 func (d *Daemon) fail(err error) {
 	select {
 	case d.failed <- err:
@@ -358,8 +348,7 @@ func (d *Daemon) fail(err error) {
 	}
 }
 
-// WithStore starts the broker, calls do with the configuration of the store, and stops the broker. It is called once,
-// instead of Run.
+// WithStore starts the broker for do, and stops it. It is called once, instead of Run.
 func (d *Daemon) WithStore(ctx context.Context, name string, do func(store.Config) error) (err error) {
 	if err := d.cfg.checkMounted(); err != nil {
 		return err
@@ -394,7 +383,7 @@ func NeedsOperator(err error) bool {
 	return false
 }
 
-// logWritten logs the number of writes, for `muster bench`.
+// `muster bench` reads the number of writes.
 func (d *Daemon) logWritten(ctx context.Context) {
 	const enough = 2 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enough)
@@ -416,7 +405,6 @@ func startError(err error) error {
 	}
 }
 
-// warnOpenPolicy logs if the policy admits an unknown name that no allow-list covers.
 func (d *Daemon) warnOpenPolicy(ctx context.Context) {
 	decision, err := d.parts.policy.Decide(ctx, &policies.Input{
 		Identity: "stranger.invalid",
@@ -429,15 +417,13 @@ func (d *Daemon) warnOpenPolicy(ctx context.Context) {
 	}
 }
 
-// assemble opens the store over conn and returns the service for requests.
 func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*natsapi.Service, error) {
 	most, err := d.broker.storeCapacity()
 	if err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
 	cfg := d.storeConfig(conn, most)
-	// An empty store is no new installation for a provisioner that has a journal: its tokens would have all uses
-	// again.
+	// An empty store is no new installation if there is a journal: tokens would have all uses again.
 	cfg.Installation = d.live.followers.Load().journal.Installation()
 	s, err := d.broker.openStore(ctx, cfg)
 	if err != nil {
@@ -498,8 +484,7 @@ func (d *Daemon) storeConfig(conn *nats.Conn, most int64) store.Config {
 	}
 }
 
-// Provisioner runs one more provisioner on the open store, as another process would, until life is done or d stops.
-// wrap, if not nil, wraps its store.
+// Provisioner runs one more provisioner on the open store until life is done. wrap may be nil.
 func (d *Daemon) Provisioner(life context.Context,
 	wrap func(provisioner.Store) provisioner.Store) (*provisioner.Provisioner, error) {
 	cfg, err := d.provisionerConfig(wrap)
@@ -511,7 +496,6 @@ func (d *Daemon) Provisioner(life context.Context,
 	return d.provisionerOn(ctx, life, cfg)
 }
 
-// provisionerConfig leaves out signers and journal.
 func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Store) (provisioner.Config, error) {
 	s := d.Store()
 	if s == nil {
@@ -560,10 +544,10 @@ func (d *Daemon) Inputs(ctx context.Context, age time.Duration, started func(bat
 	return s.Inputs.Read(ctx, age, started, w)
 }
 
-// Connect returns another connection to the provisioners' account. Close it before Run returns.
+// Connect returns another connection, to close before Run returns.
 func (d *Daemon) Connect(name string) (*nats.Conn, error) { return d.broker.Connect(name) }
 
-// Admits returns nil if the broker admits the certificate to the fleet now.
+// Admits returns nil if the broker would admit the certificate to the fleet.
 func (d *Daemon) Admits(ctx context.Context, id wire.Identity, serial string) error {
 	return d.gate.admitNode(ctx, id, broker.Certificate{Serial: serial})
 }

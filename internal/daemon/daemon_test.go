@@ -105,7 +105,7 @@ broker: {names: [broker.example.net]}
 tokens: {signers: [{file: no-signer.pem}]}
 ca: {root: r, certificate: c, key: k}
 policy: p
-`, []string{"store.replicas: is 3, and without broker.url there is one server"}},
+`, []string{"store.replicas: is 3, want 1 without broker.url"}},
 		"a signer with empty limits": {`
 tokens:
   signers:
@@ -193,7 +193,7 @@ func TestAPortThatIsTakenIsNamedByItsKey(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err = d.Run(ctx, cancel)
 		cancel()
-		if want := ": stop what listens there, or change " + key; err == nil ||
+		if want := ": stop the program that listens there, or change " + key; err == nil ||
 			!strings.Contains(err.Error(), "address already in use") || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("Run = %v, want the address in use%s", err, want)
 		}

@@ -23,7 +23,7 @@ func (c *Config) JournalPath() string {
 	return filepath.Join(c.DataDir, "revocations.journal")
 }
 
-// Watermarks are the files with the store's extent: beside the store, and beside the journal if that is elsewhere.
+// Watermarks are beside the store, and beside the journal if that is elsewhere.
 func (c *Config) Watermarks() []string {
 	paths := []string{filepath.Join(c.DataDir, "store.watermark")}
 	if dir := filepath.Dir(c.JournalPath()); dir != c.DataDir {
@@ -37,10 +37,10 @@ func (c *Config) crlPath() string { return filepath.Join(c.DataDir, "crl.pem") }
 // StreamsDir is where nats-server keeps streams.
 func StreamsDir(storeDir string) string { return filepath.Join(storeDir, "jetstream") }
 
-// RestoringDir is where a restore prepares a store. It is inside the store directory, which may be a disk of its own.
+// RestoringDir is where a restore prepares a store.
 func RestoringDir(storeDir string) string { return filepath.Join(storeDir, "restoring") }
 
-// CheckEmpty returns [store.ErrNotEmpty] if a broker has kept streams in dir.
+// CheckEmpty returns [store.ErrNotEmpty] if there are streams in dir.
 func CheckEmpty(dir string) error {
 	err := filepath.WalkDir(StreamsDir(dir), func(path string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
@@ -55,8 +55,7 @@ func CheckEmpty(dir string) error {
 	return err
 }
 
-// checkRestored returns [store.ErrHalfRestored] after an interrupted restore. A start would make an empty store,
-// without the tokens that the restore freezes.
+// checkRestored refuses after an interrupted restore: an empty store would lack the tokens that it freezes.
 func checkRestored(storeDir string) error {
 	staging := RestoringDir(storeDir)
 	if _, err := os.Stat(staging); errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +65,7 @@ func checkRestored(storeDir string) error {
 	}
 	err := CheckEmpty(storeDir)
 	if errors.Is(err, store.ErrNotEmpty) {
-		return nil // the restore was complete; these are leftovers
+		return nil // leftovers of a complete restore
 	}
 	if err == nil {
 		err = fmt.Errorf("%w, see %s: run the restore again, or remove that directory to start with an empty store",
@@ -75,7 +74,7 @@ func checkRestored(storeDir string) error {
 	return err
 }
 
-// checkDataDir checks a directory that exists. Run reports a missing one, since its disk may be mounted later.
+// Run reports a missing directory, since its disk may be mounted later.
 func checkDataDir(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
@@ -92,8 +91,8 @@ func checkDataDir(dir string) error {
 	return nil
 }
 
-// checkMounted returns an error if the data directory seems to be the mount point of an unmounted disk. A store made
-// there would be a new installation, whose tokens have all uses again.
+// checkMounted refuses the mount point of an unmounted disk. A new store there would give tokens all their uses
+// again.
 func (c *Config) checkMounted() error {
 	entries, err := os.ReadDir(c.DataDir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,16 +15,16 @@ import (
 	"muster/provisioner/events"
 )
 
-// A gate decides about connections to the brokers. It admits none before the store is open.
+// A gate decides about connections to the brokers.
 type gate struct {
 	*base
-	budget   *provisioner.Budget // shared with every provisioner
+	budget   *provisioner.Budget
 	activity *activity
 	reports  *reports
 }
 
-// verifyToken checks the token of a connection. A token that must be sealed is refused in plain text: the network has
-// seen it, and the node may have been tricked.
+// verifyToken refuses a token in plain text that must be sealed: the network has seen it, and the node may have been
+// tricked.
 func (g *gate) verifyToken(p broker.Presented) (expires time.Time, err error) {
 	operator := g.live.provisioner.Load()
 	if operator == nil {
@@ -54,8 +54,8 @@ func (g *gate) verifyToken(p broker.Presented) (expires time.Time, err error) {
 	return v.Expiry(), nil
 }
 
-// openToken returns the token of a connection, unsealed. A sealed one proves by the broker's nonce that it was not
-// replayed. Opening costs a check, since sealing garbage is easy; the caller refunds it for a good token.
+// openToken unseals a token. The broker's nonce proves that it was not replayed. Opening costs a check, since sealing
+// garbage is easy; the caller refunds it for a good token.
 func (g *gate) openToken(p broker.Presented) (wire.Secret, error) {
 	if !seal.IsSealedToken(string(p.Token)) {
 		return p.Token, nil
@@ -126,7 +126,6 @@ func (g *gate) ask(about func(*provisioner.Gate) error) error {
 	return nil
 }
 
-// connectionRefused reports a refused connection.
 func (g *gate) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) {
 	g.activity.ConnectionRefused(denied.Code)
 	e := provisioner.RefusalEvent(&provisioner.Refusal{
@@ -147,7 +146,7 @@ func (g *gate) connectionRefused(_ context.Context, p broker.Presented, denied *
 	g.reports.observe(e)
 }
 
-// asDenied returns the refusal as the broker's error, which adds code and node itself.
+// asDenied leaves code and node to the broker.
 func asDenied(err error) *broker.Denied {
 	var r *provisioner.Refusal
 	if errors.As(err, &r) && r.Err != nil {

@@ -25,7 +25,7 @@ const (
 	probeTimeout = 10 * time.Second
 )
 
-// A monitor keeps the alarms about dependencies. For a failed store the process ends, see [Daemon.Run].
+// A monitor keeps the alarms about dependencies.
 type monitor struct {
 	// Set by newMonitor, then read-only.
 	dir      string // of the store
@@ -33,9 +33,9 @@ type monitor struct {
 	alarms   *events.Alarms
 	log      *slog.Logger
 	store    func() *store.Store
-	fail     func(error)                  // ends the process without an orderly stop
-	journal  func() error                 // error of the journal's failed write, or nil
-	watched  map[wire.Code]func() error   // checked each second
+	fail     func(error)  // ends the process without an orderly stop
+	journal  func() error // error of the journal's failed write, or nil
+	watched  map[wire.Code]func() error
 	usage    func() (broker.Usage, error) // of JetStream; nil if external
 
 	stalled atomic.Pointer[error]        // why the store's disk does not answer, or nil
@@ -77,7 +77,7 @@ func (k *monitor) watchStates(ctx context.Context) error {
 	})
 }
 
-// every calls what at once and after each d until ctx is done. It returns nil.
+// every calls what at once and after each d until ctx is done.
 func every(ctx context.Context, d time.Duration, what func()) error {
 	tick := time.NewTicker(d)
 	defer tick.Stop()
@@ -91,7 +91,7 @@ func every(ctx context.Context, d time.Duration, what func()) error {
 	}
 }
 
-// setStalled notes why the store's disk does not answer, or nil. It does not block.
+// setStalled does not block. err may be nil.
 func (k *monitor) setStalled(ctx context.Context, err error) {
 	if err == nil {
 		k.stalled.Store(nil)
@@ -101,8 +101,7 @@ func (k *monitor) setStalled(ctx context.Context, err error) {
 	k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err) // at once, since a probe may wait too
 }
 
-// watchStore keeps the alarm about a store that takes no writes. The error is [store.ErrDamaged] if the embedded
-// store has lost data.
+// watchStore returns [store.ErrDamaged] if the embedded store has lost data.
 func (k *monitor) watchStore(ctx context.Context) error {
 	var probed time.Time
 	ctx, end := context.WithCancelCause(ctx)
@@ -138,14 +137,14 @@ func (k *monitor) watchStore(ctx context.Context) error {
 	return err
 }
 
-// checkWatermark returns what the store has lost, nil if it does not answer.
+// checkWatermark returns nil if the store does not answer.
 func (k *monitor) checkWatermark(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	return k.store().CheckWatermark(ctx)
 }
 
-// probe returns why the store takes no writes, or nil. A full store counts as answering.
+// A full store counts as answering.
 func (k *monitor) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

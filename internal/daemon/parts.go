@@ -22,7 +22,6 @@ import (
 	"muster/provisioner/webhook"
 )
 
-// parts are the contents of the configuration's files.
 type parts struct {
 	site         jwt.Site
 	signers      []jwt.Signer // of provisioner.yaml
@@ -42,7 +41,7 @@ type parts struct {
 	webhooks     []webhook.Config
 }
 
-// loadParts reads all files of a valid configuration, and reports all mistakes at once.
+// loadParts reports all mistakes at once.
 func loadParts(cfg Config, opts Options) (*parts, error) {
 	p := &parts{site: jwt.Site(cfg.Site)}
 	var errs []error
@@ -169,7 +168,6 @@ func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error
 
 func newHelper(cfg Config, command []string, timeout time.Duration, opts Options) (*helper.Helper, error) {
 	command = slices.Clone(command)
-	// Relative to the configuration file, as every path.
 	if strings.Contains(command[0], "/") && !filepath.IsAbs(command[0]) {
 		command[0] = filepath.Join(cfg.dir, command[0])
 	}

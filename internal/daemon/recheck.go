@@ -13,32 +13,30 @@ import (
 )
 
 const (
-	// Gathering makes one check of a wave of renewals, and lets the reply to a confirmation leave before its
-	// connection is dropped.
+	// One check for a wave of renewals; and the reply to a confirmation leaves before its connection is dropped.
 	batchDelay = 100 * time.Millisecond
 
 	// The pause after a check is twice its duration: external brokers list their connections for it.
 	maxRecheckPause = time.Second
 
-	// retry of a failed check; interval of full checks
 	recheckRetry    = time.Second
 	recheckInterval = 5 * time.Minute
 )
 
-// A rechecker drops connections of nodes that are no longer admitted. It checks the nodes that it is given, and all
-// nodes at the start, after a broker was away and every five minutes.
+// A rechecker drops connections of nodes that are no longer admitted. It checks given nodes, and all nodes at the
+// start, after a broker was away and every five minutes.
 type rechecker struct {
 	some  func(ctx context.Context, ids ...wire.Identity) error
 	every func(ctx context.Context) error
 	log   *slog.Logger
 
-	// delay of a second check: an external broker may show a connection so long after admitting it.
+	// An external broker may show a connection so long after admitting it.
 	later time.Duration
 
 	mu      sync.Mutex
 	waiting map[wire.Identity]bool // guarded by mu
-	wake    chan struct{}          // capacity 1: nodes wait
-	wakeAll chan struct{}          // capacity 1: check all
+	wake    chan struct{}          // capacity 1
+	wakeAll chan struct{}          // capacity 1
 }
 
 func newRechecker(l *link, log *slog.Logger) *rechecker {
@@ -57,7 +55,7 @@ func newRechecker(l *link, log *slog.Logger) *rechecker {
 	}
 }
 
-// add has nodes checked soon. It does not block.
+// add does not block.
 func (r *rechecker) add(ids ...wire.Identity) {
 	r.queue(ids)
 	if r.later > 0 {
@@ -65,7 +63,7 @@ func (r *rechecker) add(ids ...wire.Identity) {
 	}
 }
 
-// all has all nodes checked soon. It does not block.
+// all does not block.
 func (r *rechecker) all() { signal(r.wakeAll) }
 
 func (r *rechecker) queue(ids []wire.Identity) {
@@ -92,7 +90,6 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// run returns nil when ctx is done.
 func (r *rechecker) run(ctx context.Context) error {
 	var everybody sync.WaitGroup
 	everybody.Go(func() { r.runAll(ctx) })
@@ -123,7 +120,7 @@ func (r *rechecker) run(ctx context.Context) error {
 	}
 }
 
-// runAll is separate, since a full check can take minutes.
+// A full check can take minutes.
 func (r *rechecker) runAll(ctx context.Context) {
 	for next := batchDelay; ; {
 		select {

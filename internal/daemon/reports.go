@@ -17,7 +17,6 @@ func (c *Config) inputBytes() int64 {
 	return int64(n)
 }
 
-// reports receive events and decisions, apart from the store.
 type reports struct {
 	*base
 	metrics  *metrics.Metrics
@@ -38,7 +37,6 @@ func newReports(b *base) (*reports, error) {
 	return r, err
 }
 
-// observer may return nil.
 func (r *reports) observer() func(*policies.Input, *policies.Decision, error, string) {
 	if r.shadow == nil && r.recorder == nil {
 		return nil
@@ -64,7 +62,6 @@ func (r *reports) runShadow(ctx context.Context) error {
 	return g.Wait()
 }
 
-// report emits the daemon's own events.
 func (r *reports) report(e events.Event) {
 	if s := r.Store(); s != nil {
 		s.Emit(e)
@@ -74,7 +71,6 @@ func (r *reports) report(e events.Event) {
 	}
 }
 
-// record writes inputs until ctx is done, and then the rest.
 func (r *reports) record(ctx context.Context) error {
 	if r.recorder == nil {
 		<-ctx.Done()

@@ -21,8 +21,7 @@ const (
 	maxSRVDomains = 256
 )
 
-// reserved has the names that no node may have. It is a second defense: a node's certificate cannot pass for a
-// broker's anyway.
+// reserved is a second defense: a node's certificate cannot pass for a broker's.
 type reserved struct {
 	names     map[wire.Identity]string // reason for the log
 	patterns  []wire.Pattern
@@ -61,7 +60,6 @@ func newReserved(cfg Config, opts Options) (*reserved, error) {
 	return r, nil
 }
 
-// check returns why id is reserved, or nil.
 func (r *reserved) check(id wire.Identity, token *jwt.Verified) error {
 	if whose, ok := r.names[id]; ok {
 		return fmt.Errorf("%s is the name of %s", id, whose)
@@ -94,8 +92,8 @@ func hostOf(broker string) string {
 	return u.Hostname()
 }
 
-// hosts returns the SRV targets of a domain. A failed lookup is logged and keeps the last targets: enrollment must go
-// on without DNS.
+// hosts returns the SRV targets of a domain. If the lookup fails, the last ones stay: enrollment must go on without
+// DNS.
 func (r *reserved) hosts(domain string) map[string]bool {
 	r.mu.Lock()
 	t := r.targets[domain]

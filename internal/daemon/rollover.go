@@ -11,8 +11,7 @@ import (
 
 const rolloverInterval = 24 * time.Hour
 
-// watchAuthorities logs the number of live certificates of previous authorities, so that operators know when to
-// remove one.
+// watchAuthorities tells operators when to remove a previous authority.
 func (d *Daemon) watchAuthorities(ctx context.Context) error {
 	if len(d.cfg.CA.Previous) == 0 {
 		<-ctx.Done()
@@ -39,7 +38,6 @@ func (d *Daemon) watchAuthorities(ctx context.Context) error {
 	})
 }
 
-// liveByIssuer counts live certificates of operators and nodes by issuer's key id.
 func (d *Daemon) liveByIssuer(ctx context.Context) (map[string]int, error) {
 	now := d.opts.Now()
 	live, err := d.Orders().Operators.Issuers(now)

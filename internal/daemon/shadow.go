@@ -15,8 +15,7 @@ import (
 // a quarter of a second at the highest rate
 const maxShadowQueue = 1024
 
-// A shadow evaluates a second policy for comparison. It delays no request: decisions that it cannot keep up with are
-// left out and counted.
+// A shadow evaluates a second policy. It delays no request: decisions that it cannot keep up with are left out.
 type shadow struct {
 	// Set by newShadow, then read-only.
 	policy  *policies.Engine
@@ -56,7 +55,7 @@ func (s *shadow) observe(in *policies.Input, d *policies.Decision, _ error, aske
 	}
 }
 
-// run compares one decision at a time, so that requests keep the other cores.
+// run takes one decision at a time, so that requests keep the other cores.
 func (s *shadow) run(ctx context.Context) error {
 	for {
 		select {

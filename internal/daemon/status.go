@@ -17,10 +17,8 @@ import (
 	"muster/provisioner/metrics"
 )
 
-// A status reports the state of the parts as features, metrics and readiness.
 type status struct{ *Daemon }
 
-// features reads memory only, and checks that programs exist.
 func (st status) features(ctx context.Context) []fleet.Feature {
 	p, cfg := st.parts, &st.cfg
 	alarm := func(code wire.Code) func() error { return func() error { return st.alarms.Stands(code) } }
@@ -56,7 +54,6 @@ func (st status) features(ctx context.Context) []fleet.Feature {
 	return all
 }
 
-// enrollmentFeature fails while no new node can be admitted.
 func (st status) enrollmentFeature(ctx context.Context) fleet.Feature {
 	const name = "enrollment"
 	o := st.Orders()
@@ -80,7 +77,6 @@ func (st status) enrollmentFeature(ctx context.Context) fleet.Feature {
 	return f
 }
 
-// calloutFeature fails while external brokers do not ask, or cannot be understood.
 func (st status) calloutFeature() fleet.Feature {
 	const name = "callout"
 	if st.broker.external == nil {
@@ -117,7 +113,6 @@ func (st status) connected() error {
 	return nil
 }
 
-// state is called at each scrape.
 func (st status) state() metrics.State {
 	now := metrics.State{
 		InHand:        st.inHand.Load(),

@@ -10,25 +10,24 @@ import (
 	"muster/provisioner/broker"
 )
 
-// JetStream has a limit far below the size of the disk, and refuses every write at it. So there are marks below the
-// limit: at the first, new nodes are refused; at the second, only revocations are written.
+// JetStream refuses every write at its limit, far below the size of the disk. So new nodes are refused at a first
+// mark, and at a second only revocations are written.
 
 // ten thousand revocations with their records, at 1 KiB each
 const maxReserve = 64 << 20
 
-// reserve is the part of the limit for revocations.
 func reserve(limit int64) int64 { return min(maxReserve, limit/64) }
 
-// limitMark is the mark for new nodes. The configured mark is for the disk, so it is capped at a quarter of the
-// limit. It exceeds the reserve, or known nodes would be refused before new ones.
+// limitMark caps the mark for the disk at a quarter of the limit. It exceeds the reserve, or known nodes would be
+// refused before new ones.
 func limitMark(configured disk.Size, limit int64) int64 {
 	return max(min(lowWater(configured, disk.Space{Total: limit}), limit/4), 2*reserve(limit))
 }
 
-// remaining is what is free once bounded streams are full.
+// remaining counts bounded streams as full.
 func remaining(u broker.Usage) int64 { return u.Limit - u.Stored - u.Promised }
 
-// checkLimit returns why the limit is near, or nil; for low see [checkStorage].
+// For low see [checkStorage].
 func checkLimit(u broker.Usage, configured disk.Size, low bool) error {
 	mark := limitMark(configured, u.Limit)
 	want := mark
@@ -44,7 +43,7 @@ func checkLimit(u broker.Usage, configured disk.Size, low bool) error {
 		disk.Size(u.Stored), disk.Size(u.Limit), disk.Size(u.Promised), disk.Size(mark+mark/4))
 }
 
-// watchSpace keeps the alarm about space and the store's room. If the disk does not answer, both stay.
+// If the disk does not answer, alarm and room stay.
 func (k *monitor) watchSpace(ctx context.Context) error {
 	tight := false // JetStream was near its limit
 	return every(ctx, storageInterval, func() {

@@ -15,14 +15,13 @@ import (
 	"muster/provisioner/trust"
 )
 
-// followers run the provisioners that follow revocations. They live as long as the store connection.
+// followers live as long as the store connection.
 type followers struct {
 	ctx     context.Context
 	group   *errgroup.Group
 	journal *backup.Journal
 }
 
-// startFollowers opens the journal; stop ends the followers and closes it.
 func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err error) {
 	j, err := backup.OpenJournal(d.cfg.JournalPath())
 	if err != nil {
@@ -38,7 +37,7 @@ func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err err
 	}, nil
 }
 
-// provisionerOn makes a provisioner, lets it catch up, and runs it until life is done or the daemon stops.
+// provisionerOn runs a provisioner until life is done or the daemon stops.
 func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config) (*provisioner.Provisioner, error) {
 	f := d.live.followers.Load()
 	if f == nil {
@@ -71,14 +70,12 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	return p, nil
 }
 
-// A crlFile is the file with the newest CRLs.
 type crlFile struct {
 	path      string
 	log       *slog.Logger
 	unwritten bool // the last try failed
 }
 
-// write reports whether it wrote the newest CRL of each issuer.
 func (f *crlFile) write(ctx context.Context, all []*trust.CRL) bool {
 	var text []byte
 	for _, c := range all {

@@ -17,16 +17,16 @@ const maxWebhooks = 16
 
 // WebhookConfig is one endpoint for events.
 type WebhookConfig struct {
-	// Name: lower-case letters, digits and dashes, at most 32.
+	// lower-case letters, digits and dashes, at most 32
 	Name string `yaml:"name"`
 
 	// https:// only
 	URL string `yaml:"url"`
 
-	// Secret is a file of signing secrets, whsec_ and base64, one per line. All sign, for rotation.
+	// file of signing secrets, whsec_ and base64, one per line; all sign, for rotation
 	Secret string `yaml:"secret"`
 
-	// types or prefixes, io.muster. may be left out; see [webhook.DefaultEvents]
+	// types or prefixes; io.muster. may be left out
 	Events []string `yaml:"events"`
 
 	// 1s to 30s, default 15s
@@ -39,7 +39,7 @@ type WebhookConfig struct {
 // becomes part of a consumer's name
 var webhookName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
-// validateWebhooks quotes no URL, which may have secrets.
+// no URL is quoted, since it may have secrets
 func (c *Config) validateWebhooks(v *Mistakes) {
 	if n := len(c.Webhooks); n > maxWebhooks {
 		v.Bad("webhooks", "has %d, limit %d", n, maxWebhooks)

@@ -244,7 +244,9 @@ func TestCommandsAreDocumented(t *testing.T) {
 
 // describeCommands writes a row for each command of a group, and notes which flags they have. inherited are flags of the
 // nouns above.
-func describeCommands(b *strings.Builder, group *kingpin.CmdGroupModel, inherited []*kingpin.FlagModel, used map[string]bool) {
+func describeCommands(
+	b *strings.Builder, group *kingpin.CmdGroupModel, inherited []*kingpin.FlagModel, used map[string]bool,
+) {
 	common := []string{"config", "url", "login", "output", "utc"} // the head of the page names them
 	for _, c := range group.Commands {
 		flags := slices.Concat(inherited, c.Flags)

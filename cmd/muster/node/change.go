@@ -51,7 +51,7 @@ func addChange(c *kingpin.CmdClause, all cli.Verbs, done string) {
 	v.addFlags(c, all)
 	all[c.FullCommand()] = func(ctx context.Context) error {
 		return v.run(ctx, func(ctx context.Context, w *targets, t target) error {
-			change := httpapi.Change{Why: v.Why, SeenBefore: w.SeenBefore, Seen: t.Seen}
+			change := httpapi.Change{Why: v.Why, SeenBefore: w.SeenBefore, Precondition: t.Seen}
 			if v.verb == "revoke" { // a renewal since does not save a node from it
 				change.Revision = 0
 			}
@@ -98,11 +98,11 @@ func (v *grant) run(ctx context.Context) error {
 	var until atomic.Pointer[time.Time]
 	return v.order.run(ctx, func(ctx context.Context, w *targets, t target) error {
 		g, err := verb.Post[orders.Grant](ctx, &v.Operator, pathOf(t.Node, "/grant"), httpapi.NewGrant{
-			Seen:    t.Seen,
-			ID:      w.ID,
-			KeyHash: httpapi.Limit(v.key),
-			TTL:     v.ttl,
-			Why:     v.Why,
+			Precondition: t.Seen,
+			ID:           w.ID,
+			KeyHash:      httpapi.Limit(v.key),
+			TTL:          v.ttl,
+			Why:          v.Why,
 		})
 		if err == nil {
 			until.Store(&g.ExpiresAt)

@@ -97,7 +97,7 @@ func (f *filter) choose(ctx context.Context, o *verb.Operator, pattern wire.Patt
 		for i := range p.Nodes {
 			n := &p.Nodes[i]
 			if pattern == "" || pattern.Match(n.Identity) {
-				seen := provisioner.Seen{Revision: n.Revision, OwnedSince: n.OwnedSince}
+				seen := provisioner.Precondition{Revision: n.Revision, OwnedSince: n.OwnedSince}
 				w.Targets = append(w.Targets, target{Node: n.Identity, State: n.State, Seen: seen})
 			}
 		}

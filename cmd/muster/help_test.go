@@ -142,8 +142,7 @@ func examples(help string) (lines []string) {
 	return lines
 }
 
-// shellWords splits a line as a shell does, up to a redirection, or what is said
-// about the line behind a #: whoever copies all of it is served as well.
+// shellWords splits a line as a shell does, up to a redirection or a comment.
 func shellWords(t *testing.T, line string) (words []string) {
 	t.Helper()
 	line, _, _ = strings.Cut(line, " # ")

@@ -50,7 +50,7 @@ func (o *Opener) Open(purpose Purpose, e *wire.Envelope) (plaintext []byte, repl
 	return plaintext, &ReplySealer{x}, nil
 }
 
-// session's keep caches the session. Call it once something has opened.
+// session returns keep, which caches the session. Call it once something has opened.
 func (o *Opener) session(key string, enc []byte) (s secret, keep func(), err error) {
 	if len(enc) != encapsulatedBytes {
 		return nil, nil, fmt.Errorf("%w: encapsulated key of %d bytes, want %d", ErrOpen, len(enc), encapsulatedBytes)

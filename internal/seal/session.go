@@ -38,7 +38,7 @@ func suite() (hpke.KEM, hpke.KDF, hpke.AEAD) {
 // A secret derives further secrets from 32 bytes. It is a function because fmt prints other values.
 type secret func(label string, context []byte, length int) ([]byte, error)
 
-// newSecret's b must be uniformly random.
+// newSecret wants uniformly random bytes.
 func newSecret(b []byte) secret {
 	return func(label string, context []byte, length int) ([]byte, error) {
 		return hkdf.Expand(sha256.New, b, label+string(context), length)

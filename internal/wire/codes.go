@@ -3,6 +3,7 @@ package wire
 // A Code says why a request was refused. Treat an unknown one as [CodeDenied].
 type Code string
 
+// Refusal codes; see [Codes].
 const (
 	CodeBadRequest         Code = "bad_request"
 	CodeTooLarge           Code = "too_large"
@@ -58,7 +59,6 @@ const (
 	CodeOfferUnusable    Code = "offer_unusable"
 	CodeRenewSession     Code = "renew_session"
 
-	// Replies to commands.
 	CodeCommandProof      Code = "command_proof"
 	CodeCommandStale      Code = "command_stale"
 	CodeCommandImpossible Code = "command_impossible"
@@ -67,6 +67,7 @@ const (
 // Waits reports whether c means waiting rather than a refusal.
 func (c Code) Waits() bool { return c == CodeApprovalPending || c == CodeDeferred }
 
+// A Meaning describes a [Code].
 type Meaning struct {
 	Code Code
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 )
 
+// A Verb is an action of a node.
 type Verb string
 
 // A node acts once per command id, however often the command arrives.
@@ -24,8 +25,10 @@ const (
 	VerbShutdown Verb = "shutdown"
 )
 
+// Verbs lists all verbs.
 var Verbs = []Verb{VerbReprovision, VerbReconfigure, VerbRestart, VerbShutdown}
 
+// MaxCommandBytes bounds a command and its reply.
 const MaxCommandBytes = 4 << 10
 
 // A Command is sent twice. The node replies to the first with a nonce, and the second has the nonce and a proof. So

@@ -17,6 +17,7 @@ const (
 	maxFilesEntries = 4096
 )
 
+// ErrFiles means that files cannot be written on a node.
 var ErrFiles = errors.New("not a valid set of files")
 
 // Check lists everything that cannot be written on a node. The provisioner runs it before it records, the agent

@@ -12,6 +12,7 @@ const (
 	MaxLabelBytes    = 63
 )
 
+// ErrIdentity means an invalid identity.
 var ErrIdentity = errors.New("not a valid identity")
 
 // An Identity is a node's domain name. It becomes a subject, a key or a file name, so only [ParseIdentity] makes

@@ -18,6 +18,7 @@ import (
 // Version is the protocol version, `v` in every envelope.
 const Version = 1
 
+// SupportedVersions is listed in refusals.
 var SupportedVersions = []int{Version}
 
 // Limits on what a node sends; brokers enforce [MaxMessageBytes].
@@ -30,6 +31,7 @@ const (
 	MaxReplyBytes = 512 << 10
 )
 
+// Errors of decoders.
 var (
 	ErrMessage  = errors.New("malformed message")
 	ErrTooLarge = errors.New("message too large")
@@ -247,6 +249,7 @@ type Accepted struct {
 	Serial string `json:"serial"`
 }
 
+// A Refusal answers a refused request.
 type Refusal struct {
 	Code       Code   `json:"code"`
 	Message    string `json:"message"` // [Meaning].Public, perhaps with details of the request

@@ -7,6 +7,7 @@ import (
 	"strings"
 )
 
+// ErrPattern means an invalid pattern.
 var ErrPattern = errors.New("not a valid identity pattern")
 
 // A Pattern selects identities label by label: `web*.example.net` does not cover web1.evil.example.net. `*` matches

@@ -12,6 +12,7 @@ import (
 	"fmt"
 )
 
+// ErrProof means an invalid signature.
 var ErrProof = errors.New("signature does not verify")
 
 // maxRSABytes equals package ca's limit for nodes.

@@ -19,6 +19,7 @@ const (
 	RoleOperator    Role = "operator"
 )
 
+// ErrRole means a certificate without a role of this installation.
 var ErrRole = errors.New("certificate names no role of this installation")
 
 // RoleURI returns the SPIFFE ID spiffe://<trust domain>/<role>/<name>.

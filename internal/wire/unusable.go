@@ -11,6 +11,7 @@ import (
 
 const unusablePrefix = "unusable:"
 
+// MaxUnusableBytes bounds the reason.
 const MaxUnusableBytes = 512
 
 var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"?`)

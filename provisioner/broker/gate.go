@@ -50,6 +50,7 @@ func (p Presented) withoutSecrets() Presented {
 	return p
 }
 
+// Admission is what a connection may do, and until when.
 type Admission struct {
 	Account string
 

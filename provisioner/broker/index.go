@@ -22,7 +22,7 @@ const (
 	cleanShutdownFile = "clean-shutdown"
 )
 
-// A crash in removeUntrustedIndexes is harmless: the marker is removed first and synced.
+// removeUntrustedIndexes may crash after any step: the marker is removed first and synced.
 func removeUntrustedIndexes(store string) error {
 	err := os.Remove(filepath.Join(store, cleanShutdownFile))
 	if err == nil {

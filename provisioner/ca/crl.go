@@ -27,6 +27,7 @@ type CRLRequest struct {
 	Revoked []Revoked
 }
 
+// Revoked is a certificate on a CRL.
 type Revoked struct {
 	Serial string    // see [Serial]
 	At     time.Time // at most ThisUpdate is listed

@@ -15,10 +15,10 @@ import (
 const DefaultChecksPerSecond = 50
 
 const (
-	// in seconds: a rack that boots with a damaged token gets its refusals at once.
+	// burstSeconds lets a rack that boots with a damaged token get its refusals at once.
 	burstSeconds = 4
 
-	// in limits of one source: 1,000 forgeries a second cost a third of a core.
+	// allSources is in limits of one source: 1,000 forgeries a second cost a third of a core.
 	allSources = 20
 
 	// Reports of refused attempts, per source and of all in multiples of that.

@@ -24,7 +24,7 @@ const (
 	ReasonContinue   Reason = "continue"   // a key of the lineage, without a live certificate
 	ReasonContinuity Reason = "continuity" // another key, vouched for by a key of the lineage
 	ReasonGrant      Reason = "grant"      // another key, admitted once by an operator
-	// any key, vouched for by a live certificate's over its session
+	// ReasonRenew is any key, vouched for by a live certificate's key over its session.
 	ReasonRenew Reason = "renew"
 
 	// ReasonOneTimeToken is another key with a single-use token for exactly this identity.
@@ -55,7 +55,7 @@ func classify(r *Record, c claim) (Reason, error) {
 	case StateNone, StateRetired:
 		return ReasonNew, nil
 	case StateRevoked:
-		// before replay: the key is right
+		// Checked before replay, since the key is right.
 		return "", errRevoked
 	}
 	for _, i := range []*Issued{r.Next, r.Current} {

@@ -30,7 +30,7 @@ func (a *attempt) decide(ctx context.Context) error {
 	a.decision, a.approval = d, nil
 	switch v := d.Verdict(); {
 	case v == policies.VerdictApproval,
-		// perhaps the name of a lost record
+		// In a recovery, a new name may be that of a lost record.
 		v == policies.VerdictAllow && a.reason == ReasonNew && a.logs.InRecovery() != nil:
 		return a.checkApproved(ctx)
 	case v == policies.VerdictAllow:

@@ -60,13 +60,13 @@ func (e *enforcement) take() []wire.Identity {
 }
 
 const (
-	// per identity
+	// enforceTimeout bounds the work for one identity.
 	enforceTimeout = 5 * time.Second
 
-	// increment per round: the broker refuses a second write before the first can be read
+	// enforcePause grows per round: the broker refuses a second write before the first can be read.
 	enforcePause = 10 * time.Millisecond
 
-	// retry interval
+	// enforceAgain is the retry interval.
 	enforceAgain = time.Second
 )
 

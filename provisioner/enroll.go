@@ -57,7 +57,7 @@ type attempt struct {
 	claim             *trust.TokenClaim // in the log of claims, or nil
 	tries             int               // to write the record
 	firstTry, lastTry trust.Revision
-	// of a renewal: the record last tried that also confirms an offer, or nil
+	// confirming is the record last tried by a renewal that also confirms an offer, or nil.
 	confirming *Record
 
 	findings
@@ -429,11 +429,11 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 		return nil, false, errAgain // expired meanwhile
 	}
 	if by := a.revocations.Serial(offered.Serial); by != nil {
-		// the record is older
+		// The record is older than the revocation.
 		return nil, false, refuse(string(a.identity), wire.CodeIdentityRevoked, by.Err())
 	}
 	if a.cfg.Authority.IssuerOf(offered.DER) == "" {
-		// rolled over since this process started
+		// The authority was rolled over since this process started.
 		return nil, false, refuse(string(a.identity), wire.CodeUnavailable, errUnknownIssuer)
 	}
 	chain := a.cfg.Authority.Chain(offered.DER)

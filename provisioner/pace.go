@@ -19,7 +19,7 @@ const (
 	// 30 days renewed every 20 leave two, and 64 are 10 kB
 	maxSuperseded = 64
 
-	// for a node that waits for a certificate to expire
+	// maxBusyRetry is for a node that waits for a certificate to expire.
 	maxBusyRetry = 5 * time.Minute
 )
 
@@ -125,7 +125,7 @@ func (r *Record) protectedOffer(keyHash string, now time.Time) (time.Duration, e
 	if r.Current != nil && r.Current.Serial == n.Serial {
 		offered = r.UpdatedAt
 	}
-	// clocks of provisioners differ
+	// Clocks of provisioners differ.
 	if age := now.Sub(offered).Abs(); age < minOfferAge {
 		return minOfferAge - age, fmt.Errorf("certificate %s was offered to another key %v ago and may still be "+
 			"confirmed, wait %v", n.Serial, age, minOfferAge)

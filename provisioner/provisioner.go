@@ -112,16 +112,16 @@ type CRLConfig struct {
 
 // FactsConfig names the facts that are kept.
 type FactsConfig struct {
-	// facts of pending nodes, at most [facts.MaxShown]
+	// Shown are the facts of pending nodes, at most [facts.MaxShown].
 	Shown []string
 
-	// facts on record; see [facts.CheckKept]
+	// Kept are the facts on record; see [facts.CheckKept].
 	Kept []string
 }
 
 // Self describes this provisioner.
 type Self struct {
-	// audience of operators' tokens
+	// Installation is the audience of operators' tokens.
 	Installation string
 
 	Site    jwt.Site
@@ -130,7 +130,7 @@ type Self struct {
 
 // Reports are the outputs of a provisioner.
 type Reports struct {
-	// must not block
+	// Emit must not block.
 	Emit func(events.Event)
 
 	// Observe takes each decision, or the error and the policy's digest. It must not block. May be nil.
@@ -220,7 +220,7 @@ func New(cfg Config) *Provisioner {
 // now is the time on records.
 func (p *Provisioner) now() time.Time { return p.cfg.Now().UTC().Truncate(time.Second) }
 
-// finer, so that events of one second keep their order
+// moment is finer than now, so that events of one second keep their order.
 func (p *Provisioner) moment() time.Time { return p.cfg.Now().UTC().Truncate(time.Millisecond) }
 
 // Reject reports and returns the refusal of a message that could not be decoded.

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// of 2 kB each. Nodes confirm within seconds, and 140,000 a minute are 2,300 a second.
+	// Records have 2 kB. Nodes confirm within seconds, and 140,000 a minute are 2,300 a second.
 	maxRecent = 8192
 
 	recentFor = 30 * time.Second

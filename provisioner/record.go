@@ -30,7 +30,7 @@ const (
 	StateRetired     State = "retired"     // free for any key again
 )
 
-// the table of docs/architecture.md
+// moves is the table of docs/architecture.md.
 var moves = map[State][]State{
 	StateNone:        {StateEnrolled},
 	StateEnrolled:    {StateEnrolled, StateProvisioned, StateRevoked, StateRetired},
@@ -63,13 +63,13 @@ type Record struct {
 	// Attempt is unique to the request that wrote this revision.
 	Attempt string `json:"attempt"`
 
-	// last grant spent: grants are one-shot
+	// Grant is the last grant spent: grants are one-shot.
 	Grant string `json:"grant,omitempty"`
 
-	// last approval spent, or nil; stays over a retirement, as Grant does
+	// Approval is the last approval spent, or nil. Like Grant it stays over a retirement.
 	Approval *SpentApproval `json:"approval,omitempty"`
 
-	// newest revocation or retirement applied; stays, so that it does not hit a later owner
+	// Revoked is the newest revocation or retirement applied. It stays, so that it does not hit a later owner.
 	Revoked string `json:"revoked,omitempty"`
 
 	// Operator ordered this revision, if not nil.
@@ -78,10 +78,10 @@ type Record struct {
 	// Cloned is nil if no clone was noticed since OwnedSince.
 	Cloned *Cloned `json:"cloned,omitempty"`
 
-	// when the present or last owner got the identity
+	// OwnedSince is when the present or last owner got the identity.
 	OwnedSince time.Time `json:"owned_since"`
 
-	// not nil if the node came back in a recovery
+	// Recovered is not nil if the node came back in a recovery.
 	Recovered *Recovered `json:"recovered,omitempty"`
 
 	// Inputs of the last decision.
@@ -99,7 +99,7 @@ type Record struct {
 	Agent string `json:"agent,omitempty"`
 	Boot  string `json:"boot,omitempty"`
 
-	// of the last request, unproven
+	// Facts are from the last request, unproven.
 	Facts facts.Facts `json:"facts,omitempty"`
 
 	Decision Decided `json:"decision"`

@@ -61,7 +61,7 @@ func retryAfter(c wire.Code) time.Duration {
 	case c == wire.CodeNotIssued || c == wire.CodeAppliedSignature:
 		return time.Second
 	case c == wire.CodeSourceLimited:
-		// full again by then, and spread over the nodes behind one address
+		// The budget is full again by then, and nodes behind one address are spread.
 		return burstSeconds*time.Second +
 			rand.N(2*burstSeconds*time.Second) //nolint:gosec // spreads load, hides nothing
 	case wire.MeaningOf(c).Retry:
@@ -83,7 +83,7 @@ func CodeOf(err error) wire.Code {
 	return wire.CodeUnavailable
 }
 
-// with a bounded event stream of their own, so that a flood cannot displace the history
+// unproven requests have a bounded event stream, so that a flood cannot displace the history.
 var unproven = map[wire.Code]bool{
 	wire.CodeBadRequest:         true,
 	wire.CodeTooLarge:           true,
@@ -113,7 +113,7 @@ func RefusalEvent(r *Refusal, now time.Time, source string) events.Event {
 		e.Type = events.Attempt
 	}
 	if len(e.Node) > wire.MaxIdentityBytes {
-		// marked as cut: the rest could be another node's name
+		// Marked as cut, since the rest could be another node's name.
 		e.Node = e.Node[:wire.MaxIdentityBytes-3] + "..."
 	}
 	e.Node, e.Cause = events.Scrub(e.Node), events.BoundedText(r.Err)

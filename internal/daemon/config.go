@@ -27,7 +27,7 @@ const LongestLifetime = 365 * 24 * time.Hour
 // Config is provisioner.yaml; docs/reference/provisioner.yaml.md describes each key. Paths are relative to the file's
 // directory.
 type Config struct {
-	// a lower-case host name, reserved
+	// A lower-case host name, reserved.
 	Name string `yaml:"name"`
 
 	// TrustDomain is in SPIFFE IDs, and must not change.
@@ -35,11 +35,11 @@ type Config struct {
 
 	Site string `yaml:"site"`
 
-	// used by one process at a time
+	// Used by one process at a time.
 	DataDir string `yaml:"data_dir"`
 
 	Store struct {
-		// free disk space for new nodes; default a twentieth of the disk, at most 512MiB
+		// Free disk space for new nodes; default a twentieth of the disk, at most 512MiB.
 		LowWater string `yaml:"low_water"`
 
 		// 1 to 5; default 3 with broker.url
@@ -47,15 +47,15 @@ type Config struct {
 	} `yaml:"store"`
 
 	Broker struct {
-		// default "127.0.0.1:4222"
+		// Default "127.0.0.1:4222".
 		Listen string `yaml:"listen"`
 
-		// comma separated
+		// Comma separated.
 		URL string `yaml:"url"`
 
 		External ExternalConfig `yaml:",inline"`
 
-		// as nodes use them; reserved
+		// As nodes use them; reserved.
 		Names []string `yaml:"names"`
 
 		Addresses []string `yaml:"addresses"`
@@ -83,12 +83,12 @@ type Config struct {
 
 		Key string `yaml:"key"`
 
-		// newest first, at most two, as `muster ca roll` writes them
+		// Newest first, at most two, as `muster ca roll` writes them.
 		Previous []PreviousConfig `yaml:"previous"`
 	} `yaml:"ca"`
 
 	Keys struct {
-		// default: the systemd credential muster-passphrase, or the terminal
+		// Default: the systemd credential muster-passphrase, or the terminal.
 		PassphraseFile string `yaml:"passphrase_file"`
 	} `yaml:"keys"`
 
@@ -101,7 +101,7 @@ type Config struct {
 		// 1m to max_lifetime, default 720h
 		Lifetime conffile.Span `yaml:"lifetime"`
 
-		// up to [LongestLifetime], default 2160h
+		// Up to [LongestLifetime], default 2160h.
 		MaxLifetime conffile.Span `yaml:"max_lifetime"`
 	} `yaml:"certificates"`
 
@@ -111,27 +111,27 @@ type Config struct {
 	} `yaml:"crl"`
 
 	Revocations struct {
-		// best on another disk; default revocations.journal in data_dir
+		// Best on another disk; default revocations.journal in data_dir.
 		Journal string `yaml:"journal"`
 	} `yaml:"revocations"`
 
 	// Rego file or directory, with tests
 	Policy string `yaml:"policy"`
 
-	// compared with Policy; differences are events
+	// Compared with Policy; differences are events.
 	ShadowPolicy string `yaml:"shadow_policy"`
 
-	// for `muster policy replay`
+	// For `muster policy replay`.
 	Inputs struct {
-		// default true
+		// Default true.
 		Enabled bool `yaml:"enabled"`
 
-		// compressed; default 256MiB, at least 1MiB
+		// Compressed; default 256MiB, at least 1MiB.
 		MaxBytes string `yaml:"max_bytes"`
 	} `yaml:"inputs"`
 
 	Waiting struct {
-		// shown of pending nodes; at most 64
+		// Shown of pending nodes; at most 64.
 		Facts []string `yaml:"facts"`
 
 		// Autosign is Puppet's policy-based autosigning.
@@ -144,7 +144,7 @@ type Config struct {
 	} `yaml:"waiting"`
 
 	Fleet struct {
-		// kept on record; the same for all provisioners of an installation
+		// Kept on record; the same for all provisioners of an installation.
 		Facts []string `yaml:"facts"`
 	} `yaml:"fleet"`
 
@@ -152,29 +152,29 @@ type Config struct {
 	Configuration struct {
 		Template string `yaml:"template"`
 
-		// program with arguments
+		// Program with arguments.
 		Helper []string `yaml:"helper"`
 
 		// 100ms to 5m, default 10s
 		Timeout conffile.Span `yaml:"timeout"`
 	} `yaml:"configuration"`
 
-	// per hour; 0 is no bound
+	// Per hour; 0 is no bound.
 	Quotas struct {
-		// default 500000
+		// Default 500000.
 		PerToken int `yaml:"per_token"`
 
-		// by address; default 20000
+		// By address; default 20000.
 		PerSource int `yaml:"per_source"`
 
-		// failed verifications per second and address; default 50
+		// Failed verifications per second and address; default 50.
 		VerificationsPerSource int `yaml:"verifications_per_source"`
 	} `yaml:"quotas"`
 
-	// patterns of names
+	// Patterns of names.
 	Reserved []string `yaml:"reserved"`
 
-	// at most 16
+	// At most 16.
 	Webhooks []WebhookConfig `yaml:"webhooks"`
 
 	dir string // of the configuration file
@@ -189,16 +189,16 @@ type PreviousConfig struct {
 	// Without the Key, the authority's certificates are on no CRL.
 	Key string `yaml:"key"`
 
-	// required if the roots differ
+	// Required if the roots differ.
 	Cross string `yaml:"cross"`
 }
 
 // SignerConfig is one signer of tokens.
 type SignerConfig struct {
-	// certificate, public key PEM or hex Ed25519 key
+	// Certificate, public key PEM or hex Ed25519 key.
 	File string `yaml:"file"`
 
-	// default: the file's name without extension
+	// Default: the file's name without extension.
 	Name string `yaml:"name"`
 
 	// Absent is no limit.

@@ -49,13 +49,13 @@ type Options struct {
 	// StoreSize returns the store's present and possible size limits. Nil asks the file system.
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
-	// for tests
+	// For tests.
 	Webhooks webhook.Config
 
-	// for tests; may be nil
+	// For tests; may be nil.
 	StoreTime func(t time.Time) time.Time
 
-	// must not block; may be nil
+	// Must not block; may be nil.
 	Emit func(events.Event)
 
 	// For tests; may be nil.

@@ -41,7 +41,7 @@ func (g *gate) verifyToken(p broker.Presented) (expires time.Time, err error) {
 	if err != nil {
 		refused := asDenied(err)
 		if behind := g.live.clock.Load().Check(); behind != nil && refused.Code == wire.CodeTokenNotYetValid {
-			// our clock is wrong
+			// The provisioner's clock is wrong, not the token.
 			refused = &broker.Denied{Code: wire.CodeClockBehind, Err: fmt.Errorf("%w; %w", behind, refused.Err)}
 		}
 		return time.Time{}, refused

@@ -175,7 +175,7 @@ func TestReservedNamesAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tt.free {
-				// the key of another row
+				// The key is another row's.
 				if r := f.Ask(n); r.Refusal != nil && r.Refusal.Code != wire.CodeApprovalPending {
 					t.Errorf("%s is refused as %s", tt.identity, r.Refusal.Code)
 				}

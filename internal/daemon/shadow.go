@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// a quarter of a second at the highest rate
+// maxShadowQueue is a quarter of a second at the highest rate.
 const maxShadowQueue = 1024
 
 // A shadow evaluates a second policy. It delays no request: decisions that it cannot keep up with are left out.

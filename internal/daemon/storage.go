@@ -31,7 +31,7 @@ func checkStorage(dir string, s disk.Space, configured disk.Size, low bool) erro
 	return nil
 }
 
-// for creating streams and the first writes
+// startRoom is for creating streams and the first writes.
 const startRoom = 16 << 20
 
 // A disk of 1 GB/s fills 512 MiB in half a second at worst; enrollment takes minutes.

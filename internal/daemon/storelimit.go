@@ -13,7 +13,7 @@ import (
 // JetStream refuses every write at its limit, far below the size of the disk. So new nodes are refused at a first
 // mark, and at a second only revocations are written.
 
-// ten thousand revocations with their records, at 1 KiB each
+// maxReserve is ten thousand revocations with their records, at 1 KiB each.
 const maxReserve = 64 << 20
 
 func reserve(limit int64) int64 { return min(maxReserve, limit/64) }

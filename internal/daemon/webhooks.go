@@ -12,21 +12,21 @@ import (
 	"muster/provisioner/webhook"
 )
 
-// each is a consumer on event streams and a label of metrics
+// Each webhook is a consumer on event streams and a label of metrics.
 const maxWebhooks = 16
 
 // WebhookConfig is one endpoint for events.
 type WebhookConfig struct {
-	// lower-case letters, digits and dashes, at most 32
+	// Name has lower-case letters, digits and dashes, at most 32.
 	Name string `yaml:"name"`
 
-	// https:// only
+	// URL is https:// only.
 	URL string `yaml:"url"`
 
-	// file of signing secrets, whsec_ and base64, one per line; all sign, for rotation
+	// File of signing secrets, whsec_ and base64, one per line; all sign, for rotation.
 	Secret string `yaml:"secret"`
 
-	// types or prefixes; io.muster. may be left out
+	// Types or prefixes; io.muster. may be left out.
 	Events []string `yaml:"events"`
 
 	// 1s to 30s, default 15s
@@ -36,10 +36,10 @@ type WebhookConfig struct {
 	CA string `yaml:"ca"`
 }
 
-// becomes part of a consumer's name
+// The name becomes part of a consumer's name.
 var webhookName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
-// no URL is quoted, since it may have secrets
+// validateWebhooks quotes no URL, since it may have secrets.
 func (c *Config) validateWebhooks(v *Mistakes) {
 	if n := len(c.Webhooks); n > maxWebhooks {
 		v.Bad("webhooks", "has %d, limit %d", n, maxWebhooks)

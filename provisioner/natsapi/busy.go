@@ -10,9 +10,8 @@ import (
 	"muster/provisioner"
 )
 
-// Requests without room get a busy reply. Even that takes work: the id must be decoded and a sealed request opened,
-// or the node would not believe it. So at most half of the cores do it, and never the subscription's goroutine. If
-// this queue is full too, the request gets no reply, and its node backs off by itself.
+// Even a busy reply takes work: the id must be decoded and a sealed request opened. So at most half of the cores do
+// it, and never the subscription's goroutine. If this queue is full too, there is no reply.
 
 // 8,000 requests with 2 KB of facts, at most half from one address. A request takes at least a kilobyte.
 const (

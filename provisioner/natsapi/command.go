@@ -28,9 +28,8 @@ type Commander struct {
 // NewCommander returns a Commander on a connection to the account MUSTER.
 func NewCommander(conn *nats.Conn) *Commander { return &Commander{conn: conn} }
 
-// Command has the node c.Identity do c.Verb. It asks the node for a nonce and answers with the proof by key; a stale
-// nonce is asked for again. The error is [operate.ErrNodeAway], [operate.ErrNodeSilent], or a *[provisioner.Refusal]
-// by the node.
+// Command asks the node for a nonce and answers with the proof by key; a stale nonce is asked for again. The error is
+// [operate.ErrNodeAway], [operate.ErrNodeSilent], or a *[provisioner.Refusal] by the node.
 func (s *Commander) Command(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error) {
 	for try := 1; ; try++ {
 		accepted, err := s.once(ctx, c, key)

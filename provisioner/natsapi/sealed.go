@@ -14,8 +14,8 @@ var errBudget = errors.New("too many sealed messages from this address did not o
 // sealedPrefix is how [seal.Session.Encode] begins. It only saves decoding twice.
 var sealedPrefix = fmt.Appendf(nil, `{"v":%d,"sealed":true,`, wire.Version)
 
-// decode decodes a message, opening it if it is sealed. Then replies to c are sealed too. Errors of opening wrap
-// [seal.ErrOpen], [seal.ErrUnknownKey] or errBudget.
+// decode opens a sealed message first; replies to c are sealed then. Its errors wrap [seal.ErrOpen],
+// [seal.ErrUnknownKey] or errBudget.
 func decode[T any](s *Service, c *call, decoder func([]byte) (*T, error)) (*T, error) {
 	if s.cfg.Opener == nil {
 		return decoder(c.Data)
@@ -32,8 +32,7 @@ func decode[T any](s *Service, c *call, decoder func([]byte) (*T, error)) (*T, e
 	return decoder(message)
 }
 
-// open charges the budget, since opening costs as much as a signature check. The charge is refunded once something in
-// the message is proven.
+// open charges the budget: opening costs as much as a signature check.
 func (s *Service) open(c *call) ([]byte, error) {
 	e, err := wire.Open(c.Data, wire.MaxMessageBytes)
 	if err != nil {
@@ -62,9 +61,8 @@ func (s *Service) refund(c *call) {
 	}
 }
 
-// checkSession returns an error if a sealed request came on another connection than its session's, as a recorded one
-// would. The broker sets the connection's user to the session proven there (see [seal.Opener.OpenToken]); clients
-// cannot choose it.
+// checkSession refuses a sealed request on another connection than its session's, as a recorded one would be. Clients
+// cannot choose the connection's user: the broker sets it to the session proven there.
 func (s *Service) checkSession(c *call) error {
 	if c.sealer != nil && c.session != c.user {
 		return fmt.Errorf("the sealed request belongs to session %.60q, but came on the connection of %.60q",

@@ -1,8 +1,7 @@
-// Package natsapi is the edge between NATS and the provisioner.
-//
-// It trusts the broker, not the message, about the sender: the services are imported with `share: true`, so each
-// request has the connection's address, account and user in a header (package broker). Work is bounded: a request
-// without room gets a busy reply with a retry time that spreads the backlog over the measured rate ([limit.Backlog]).
+// Package natsapi is the edge between NATS and the provisioner. It trusts the broker, not the message, about the
+// sender: the services are imported with `share: true`, so each request has the connection's address, account and
+// user in a header (package broker). Work is bounded: a request without room gets a busy reply with a retry time
+// ([limit.Backlog]).
 package natsapi
 
 import (
@@ -25,7 +24,7 @@ import (
 	"muster/provisioner"
 )
 
-// per place of [Config.Queue]: a request with 2 KB of facts has 4
+// placeBytes is the size of a place in [Config.Queue]. A request with 2 KB of facts has 4 KB.
 const placeBytes = 8 << 10
 
 // flushTimeout bounds the last flush. Nodes ask again for lost replies.
@@ -49,12 +48,12 @@ type Config struct {
 	// Workers is the number of requests in progress. They mostly wait for the disk. Default 256.
 	Workers int
 
-	// Queue bounds requests that wait, per kind, from one address ([provisioner.Source.Key]), and twice as many from
-	// several. Default 2048: at 1 ms a write both kinds are served in four seconds, and a node waits 15.
+	// Queue bounds requests that wait, per kind and from one address ([provisioner.Source.Key]). Default 2048: at 1
+	// ms a write both kinds are served in four seconds, and a node waits 15.
 	Queue int
 
 	// MaxWait is when a queued request gets a busy reply instead: its node waits 15 s, and a late reply is wasted.
-	// (In a storm of 20,000 on two slow cores, 6,000 of 10,036 replies came too late.) Default 5 s.
+	// (In a storm on two slow cores, 6,000 of 10,036 came too late.) Default 5 s.
 	MaxWait time.Duration
 
 	// InHand counts requests in progress, for the store. Several services may share it. Optional.
@@ -66,10 +65,10 @@ type Config struct {
 	// Busy is called for each request without room. It must not block. Optional.
 	Busy func()
 
-	// default 30 s
+	// Default 30 s.
 	Timeout time.Duration
 
-	// default discards
+	// Default discards.
 	Log *slog.Logger
 }
 
@@ -93,9 +92,8 @@ func New(cfg Config) *Service {
 	return &Service{cfg: cfg, backlog: limit.NewBacklog(nil)}
 }
 
-// Run serves until ctx is done, finishes what it has taken, flushes the replies and returns nil; or an error if it
-// cannot subscribe or drain. It owns every goroutine of the package. ready, if not nil, is called once requests are
-// taken, or Fault prevents it.
+// Run serves until ctx is done, finishes what it has taken, and flushes the replies. It owns every goroutine of the
+// package. ready, if not nil, is called once requests are taken, or Fault prevents it.
 func (s *Service) Run(ctx context.Context, ready func()) error {
 	// Requests in progress are finished while stopping.
 	work := context.WithoutCancel(ctx)
@@ -331,7 +329,7 @@ type call struct {
 // errForged: a header of the client may imitate the broker's.
 var errForged = errors.New("the request has other headers than the broker's " + requestInfoHeader)
 
-// equals broker.AccountFleet: edges do not import each other
+// accountFleet equals broker.AccountFleet: edges do not import each other.
 const accountFleet = "FLEET"
 
 // requestInfoHeader is set by the broker over the client's. Both nats-server 2.15.2 and nats.go can be tricked by
@@ -343,7 +341,7 @@ type requestInfo struct {
 	Host    string `json:"host"`
 	Server  string `json:"server"` // name of the client's server
 	Account string `json:"acc"`
-	// registered by the gate: in accountFleet the identity, else a proven session or nothing
+	// User is set by the gate: in accountFleet the identity, else a proven session or nothing.
 	User string `json:"user"`
 }
 

@@ -43,7 +43,7 @@ func TestUntakenMessagesAreBounded(t *testing.T) {
 	if n, err := subs[0].Dropped(); err != nil || n == 0 {
 		t.Errorf("nothing is dropped (%v)", err)
 	}
-	// what is dropped is counted first
+	// Dropped messages are counted first.
 	if n, _, err := subs[0].MaxPending(); err != nil || n > queuegroup.MaxPending+1 {
 		t.Errorf("%d requests waited (%v), want %d at most", n, err, queuegroup.MaxPending)
 	}

@@ -16,8 +16,7 @@ const RecoverySchema = 1
 const RecoveryKey = "epoch"
 
 // A Recovery says that the store may lack older data, after a restore or an accepted loss. Older grants, approvals
-// and uses of limited tokens are void for good. Until an operator ends it, unknown names need an approval of their
-// key, and nodes may come back by certificates that are not on record.
+// and uses of limited tokens are void for good. Until its end, unknown names need an approval of their key.
 type Recovery struct {
 	Schema      int            `json:"schema"`
 	Epoch       uint64         `json:"epoch"`           // counts from 1

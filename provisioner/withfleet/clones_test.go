@@ -46,7 +46,7 @@ func logged(f *testbed.Fleet, identity, msg string) int {
 
 const connected = "connected to the fleet"
 
-// longer than cloneGrace
+// grace is longer than cloneGrace.
 const grace = 2 * time.Minute
 
 // TestACopiedDiskIsReported starts a second agent from a copy of the disk.

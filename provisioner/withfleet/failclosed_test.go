@@ -128,7 +128,7 @@ func TestADiskThatHangs(t *testing.T) {
 	thaw := d.Freeze()
 	ctx, cancel := context.WithTimeout(f.Context(), time.Second)
 	defer cancel()
-	// the server keeps its stream locked from here on
+	// From here on the server keeps its stream locked.
 	if r, err := simnode.Enroll(ctx, f.Dial(n.Token), n.Request()); err == nil {
 		t.Errorf("enroll = %v, want no answer", r)
 	}

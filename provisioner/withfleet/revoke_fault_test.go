@@ -232,7 +232,7 @@ func TestANodeWithoutAReadableRecordIsRefused(t *testing.T) {
 	if err := testbed.Orders(p).Nodes.Revoke(f.Context(), web1, testbed.Operator()); !errors.Is(err, trust.ErrRecord) {
 		t.Errorf("RevokeNode = %v, want %v", err, trust.ErrRecord)
 	}
-	// by a provisioner that can read it
+	// A provisioner that can read the record lists it.
 	f.Eventually("its certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) })
 	f.Check()
 }

@@ -45,7 +45,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: want mode 0600", info, err)
 	}
-	run(1, `^muster: store\.backup: file already exists; a backup is never put in place of another file`, "backup", "store.backup")
+	run(1, `^muster: store\.backup: file already exists; a backup never replaces a file`, "backup", "store.backup")
 	run(0, "^store.backup is whole: 2 revisions of nodes", "backup", "--verify", "store.backup")
 	var said struct {
 		ID      string
@@ -77,7 +77,7 @@ func TestBackupAndRestore(t *testing.T) {
 	run(1, "not a complete backup", "restore", "cut.backup")
 	restored := `^\d+ messages of store\.backup restored, and 0 revocations of the journal; the store is in recovery since 20\S+Z\n` +
 		`muster: start the provisioner; nodes come back by their certificates\nmuster: limited tokens signed until now are frozen: .*\n` +
-		`muster: once the fleet is back: muster recovery end\n$`
+		`muster: once all nodes are back, run .muster recovery end.\n$`
 	run(0, restored, "restore", "store.backup")
 	lose("broker")
 	run(78, `(?m)^muster: store: the store is gone: `, "provisioner", "run")
@@ -90,11 +90,11 @@ func TestBackupAndRestore(t *testing.T) {
 	run(0, "approved", "node", "approve", "web2.example.net")
 	provisioner.waitFor("code=token_frozen")
 	run(0, `State: frozen`, "token", "show", "two.jwt")
-	run(0, "is good for 1 more", "token", "unfreeze", "two.jwt", "--left", "1", "--why", "counted them")
+	run(0, "may be used 1 more time", "token", "unfreeze", "two.jwt", "--left", "1", "--why", "counted them")
 	run(0, `State: good`, "token", "show", "two.jwt")
 	provisioner.waitFor("node provisioned")
 	run(0, "the recovery is over", "recovery", "end", "--why", "all are back")
-	run(2, "say --accept-loss", "recovery", "begin")
+	run(2, "give --accept-loss", "recovery", "begin")
 	run(1, "in use by another broker", "recovery", "begin", "--accept-loss")
 	agent.stop()
 	provisioner.stop()
@@ -115,7 +115,7 @@ func TestBackupAndRestore(t *testing.T) {
 		var said strings.Builder
 		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, full, &said
 		_ = cmd.Run() // its status is looked at
-		if want := "muster: " + tt.says + ", only the answer could not be written: write /dev/stdout: no space left on device\n"; cmd.ProcessState.ExitCode() != 1 || said.String() != want {
+		if want := "muster: " + tt.says + ", but the answer could not be written: write /dev/stdout: no space left on device\n"; cmd.ProcessState.ExitCode() != 1 || said.String() != want {
 			t.Errorf("muster %s: exit %d: %s want %s", tt.verb, cmd.ProcessState.ExitCode(), said.String(), want)
 		}
 	}

@@ -186,7 +186,7 @@ func TestBenchFails(t *testing.T) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
 		t.Fatalf("error %v, want exit status 1: %s", err, stderr.String())
 	}
-	if !strings.Contains(stderr.String(), "5 nodes did not get through") || !strings.Contains(stderr.String(), "denied") {
+	if !strings.Contains(stderr.String(), "5 nodes failed, the first: ") || !strings.Contains(stderr.String(), "denied") {
 		t.Errorf("says %q", stderr.String())
 	}
 	var r struct {

@@ -60,7 +60,7 @@ func TestWhatWasDoneIsSaid(t *testing.T) {
 		var said strings.Builder
 		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, full, &said
 		_ = cmd.Run() // its status is looked at
-		want := "muster: " + tt.says + ", only the answer could not be written: write /dev/stdout: no space left on device\n"
+		want := "muster: " + tt.says + ", but the answer could not be written: write /dev/stdout: no space left on device\n"
 		if cmd.ProcessState.ExitCode() != 1 || !strings.HasSuffix(said.String(), want) {
 			t.Errorf("muster %s: exit %d: %s want %s", tt.args, cmd.ProcessState.ExitCode(), said.String(), want)
 		}

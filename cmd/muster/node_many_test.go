@@ -61,6 +61,12 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	want(ask(0, "node", "reprovision", "--match", "web*.example.net", "--dry-run"),
 		`\Aweb1\.example\.net\nweb2\.example\.net\nmuster: would reprovision 2 nodes \(2 provisioned\): web1\.example\.net, web2\.example\.net\n\z`)
 	want(ask(0, "node", "reprovision", "--all", "--dry-run", "-o", "json"), `"chosen": 3`)
+	want(ask(0, "node", "revoke", "web*.example.net", "web1*.example.net", "db1.example.net", "--dry-run"),
+		`\Adb1\.example\.net\nweb1\.example\.net\nweb2\.example\.net\nmuster: would revoke 3 nodes`)
+	want(ask(2, "node", "revoke", "web*.example.net", "--all"), `names or patterns, and --all`)
+	want(ask(0, "node", "list", "-o", "name", "--prefix", "web"), `\Aweb1\.example\.net\nweb2\.example\.net\n\z`)
+	want(ask(0, "node", "list", "-o", "csv"), `\Anode,state,site,expires,last_seen,changed,token_id,policy,facts\ndb1\.example\.net,provisioned,,20\S+Z,`)
+	want(ask(0, "node", "list", "--utc"), `(?m)^db1\.example\.net +provisioned +- +20\S+Z +20\S+Z +20\S+Z$`)
 	want(ask(2, "node", "reprovision", "--all"), `reprovision 3 nodes \(3 provisioned\): .*No terminal to ask on: give --yes`)
 	want(ask(2, "node", "reprovision", "web1.example.net", "--all"), `names or patterns, and --all: give one`)
 	want(ask(2, "node", "revoke"), `no nodes: give names or patterns`)
@@ -132,7 +138,7 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	policy("default allow := false\n\ndeny contains \"no more of you\"\n")
 	going := []string{"node", "reprovision", "--wait", "--concurrency", "1", "--max-failures", "0", "--yes"}
 	out := ask(1, append(going, "--match", "web*.example.net")...)
-	want(out, `web1\.example\.net: it has taken the command, and was refused: denied: policy: no more of you`)
+	want(out, `web1\.example\.net: the node took the command, and was refused: denied: policy: no more of you`)
 	want(out, `1 node failed\nmuster: 1 node was not tried: run this again\n`)
 	want(ask(1, append(going, "--match", "web*.example.net", "-o", "json")...), `"left": \[\s+"web2\.example\.net"`)
 	want(ask(1, "node", "retire", "--unseen", "30d"), `the store knows since`)

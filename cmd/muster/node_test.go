@@ -68,14 +68,14 @@ func TestNodeQuestions(t *testing.T) {
 	if out, _ := run("node", "list", "-o", "json", "--limit", "0"); json.Unmarshal([]byte(out), &page) != nil || page.Total != 1 || page.Nodes[0].Identity != "web1.example.net" {
 		t.Errorf("JSON: %s", out)
 	}
-	want("node show web1.example.net", `^ +Let in: new$`, 0)
+	want("node show web1.example.net", `^ +Admitted: new$`, 0)
 	want("node show db1.example.net", `no such node.*node explain`, 1)
 	want("node history web1.example.net", `^20\S+Z  issued +certificate [0-9a-f]+, until 20`, 0)
 	want("node history web1.example.net", `^20\S+Z  applied +certificate [0-9a-f]+`, 0)
 	want("node history db1.example.net", `^20\S+Z  refused +token_identity, `, 0)
 	want("node explain web1.example.net", `^web1\.example\.net is provisioned\.$`, 0)
 	want("node explain web1.example.net", `muster node pending --match web1\.example\.net: if the machine was reinstalled`, 0)
-	want("node explain db1.example.net", `^db1\.example\.net is not known here\.$`, 0)
+	want("node explain db1.example.net", `^db1\.example\.net is not known\.$`, 0)
 	want("node explain db1.example.net", `sign a token whose --identity patterns cover`, 0)
 	want("node explain web9.example.net", `no such node`, 1)
 	want("node grant web1.example.net --expires 15m --fingerprint 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", `may be taken over by the node with the key 9f86d081884c7d65, until 20`, 0)
@@ -93,7 +93,7 @@ func TestNodeQuestions(t *testing.T) {
 		var said strings.Builder
 		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, full, &said
 		_ = cmd.Run() // its status is looked at
-		if says := "muster: it is done, only the answer could not be written: write /dev/stdout: no space left on device\n"; cmd.ProcessState.ExitCode() != 1 || said.String() != says {
+		if says := "muster: it is done, but the answer could not be written: write /dev/stdout: no space left on device\n"; cmd.ProcessState.ExitCode() != 1 || said.String() != says {
 			t.Errorf("muster %s: exit %d: %s", args, cmd.ProcessState.ExitCode(), said.String())
 		}
 	}

@@ -122,7 +122,7 @@ func TestAnOrderIsDoneThoughItsAnswerIsLost(t *testing.T) {
 		var said strings.Builder
 		cmd.Stdout, cmd.Stderr = full, &said
 		_ = cmd.Run() // its status is looked at
-		if says := "muster: it is done, only the answer could not be written: write /dev/stdout: no space left on device\n"; cmd.ProcessState.ExitCode() != 1 || said.String() != says {
+		if says := "muster: it is done, but the answer could not be written: write /dev/stdout: no space left on device\n"; cmd.ProcessState.ExitCode() != 1 || said.String() != says {
 			t.Errorf("%s: exit %d: %s", order, cmd.ProcessState.ExitCode(), said.String())
 		}
 	}

@@ -54,7 +54,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Flag(c, "any-name").BoolVar(&e.iKnow)
 	all.Check(c, func() error {
 		if orders.AnyName(e.pattern) && e.pattern != "" && !e.iKnow {
-			return fmt.Errorf("%w; --any-name if that is meant", operate.ErrEverything)
+			return fmt.Errorf("%w; to allow it, give --any-name", operate.ErrEverything)
 		}
 		return nil
 	})
@@ -67,7 +67,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 		})
 	}, func(o *verb.Operator, a *orders.Allowance) io.WriterTo {
 		if orders.AnyName(a.Pattern) {
-			o.Say("warning: %v; it is an alarm until `muster allow remove '%s'`", operate.ErrEverything, a.Pattern)
+			o.Say("warning: %v; `muster allow remove '%s'` ends the alarm about it", operate.ErrEverything, a.Pattern)
 		}
 		o.Say("%s may enroll", a.Pattern)
 		return nil
@@ -120,7 +120,7 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
 		return map[string]string{"removed": string(pattern)}, verb.Send(ctx, o, "/v1/allow/remove", httpapi.OldAllowance{Pattern: string(pattern), Why: o.Why})
 	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
-		o.Say("%s is off the allow-list", pattern) // other entries may cover its names
+		o.Say("%s is removed from the allow-list", pattern) // other entries may cover its names
 		return nil
 	})
 }

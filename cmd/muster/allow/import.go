@@ -73,13 +73,13 @@ func (f *importFlags) show(o *verb.Operator, done *operate.Imported) io.WriterTo
 		}
 	}
 	if len(done.Kept) > 0 {
-		o.After("keep: an operator or another source has made this entry, and it stays as it is: `muster allow list`")
+		o.After("keep: an entry of an operator or of another source is not changed; see `muster allow list`")
 	}
 	if f.dryRun {
-		o.After("nothing was changed: this is what the import would do")
+		o.After("dry run: nothing was changed")
 	}
 	changes := len(done.Added) + len(done.Changed) + len(done.Ended)
-	o.After("%s, %s as they were", verb.Counted(changes, "change", "changes"), verb.Counted(done.Unchanged, "entry", "entries"))
+	o.After("%s, %s unchanged", verb.Counted(changes, "change", "changes"), verb.Counted(done.Unchanged, "entry", "entries"))
 	if changes+len(done.Kept) == 0 {
 		return nil
 	}

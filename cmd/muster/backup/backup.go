@@ -89,14 +89,14 @@ func write(ctx context.Context, o *verb.Operator, file string) (info *setup.Back
 		if info, err = setup.CheckBackup(ctx, io.TeeReader(body, w), func() { bar.Add(1) }); err != nil {
 			what := "the provisioner's log says why"
 			if errors.Is(err, setup.ErrUnknown) {
-				what = "make the backup with the version of muster that wrote it"
+				what = "use the version of muster that wrote it"
 			}
 			return fmt.Errorf("%s: not written: %w; %s", file, err, what)
 		}
 		return nil
 	})
 	if errors.Is(err, cli.ErrExists) {
-		err = fmt.Errorf("%s: %w; a backup is never put in place of another file, give a new name", file, fs.ErrExist)
+		err = fmt.Errorf("%s: %w; a backup never replaces a file, give a new name", file, fs.ErrExist)
 	}
 	return info, err
 }

@@ -62,8 +62,8 @@ func (r *restore) run(ctx context.Context) error {
 func (r *restore) show(out *setup.Restored) io.WriterTo {
 	say := r.setup.After
 	say("start the provisioner; nodes come back by their certificates")
-	say("limited tokens signed until now are frozen: sign new ones, or see muster token unfreeze")
-	say("once the fleet is back: muster recovery end")
+	say("limited tokens signed until now are frozen: sign new ones, or see `muster token unfreeze`")
+	say("once all nodes are back, run `muster recovery end`")
 	return cli.Text(fmt.Sprintf("%d messages of %s restored, and %d revocations of the journal; the store is in recovery since %s\n",
 		out.Messages(), verb.Quoted(r.File), out.Revocations, verb.Instant(out.Recovery.Began)))
 }

@@ -119,7 +119,7 @@ func (v *flags) run(ctx context.Context) error {
 		return err
 	}
 	if n := r.Missing(); n > 0 {
-		return fmt.Errorf("%d nodes did not get through, the first: %s", n, r.Why[0])
+		return fmt.Errorf("%d nodes failed, the first: %s", n, r.Why[0])
 	}
 	return nil
 }

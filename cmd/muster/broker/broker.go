@@ -80,7 +80,7 @@ func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 		signal.Ignore(syscall.SIGPIPE) // what reads the log may end, and the broker goes on
 		log, _ := flags.New(os.Stderr)
 		if strings.HasSuffix(file, ".yaml") {
-			return errors.New(file + ": want a configuration of nats-server's, as 'muster broker config' prints it")
+			return errors.New(file + ": no configuration of nats-server as 'muster broker config' prints it")
 		}
 		err := broker.RunFile(ctx, file, log)
 		if errors.Is(err, broker.ErrStoreDamaged) || errors.Is(err, broker.ErrConfigFile) {

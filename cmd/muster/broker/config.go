@@ -83,7 +83,7 @@ func (v *config) isLeaf() bool { return v.hub.Site != "" || len(v.hub.URLs) > 0 
 func (v *config) check() error {
 	var err error
 	if v.leafListenSet && len(v.leaves.Names) == 0 {
-		err = errors.New("--leaf-listen without --leaf: which brokers of sites are let in?")
+		err = errors.New("--leaf-listen without --leaf: name the brokers of sites that may connect")
 	}
 	return errors.Join(err, v.checkHub())
 }
@@ -127,13 +127,13 @@ func (v *config) checkHub() error {
 	}
 	var errs []error
 	if v.hub.Site == "" {
-		errs = append(errs, errors.New("--site is missing: --hub is for the broker of a site, give the site that it is at"))
+		errs = append(errs, errors.New("--site is missing: --hub is for the broker of a site"))
 	}
 	if len(v.hub.URLs) == 0 {
-		errs = append(errs, errors.New("--hub is missing: the broker of a site is a leaf of the hub's"))
+		errs = append(errs, errors.New("--hub is missing: the broker of a site connects to a broker of the hub"))
 	}
 	if len(v.cluster.Routes) > 0 || len(v.leaves.Names) > 0 {
-		errs = append(errs, errors.New("--route and --leaf are for brokers of the hub, --hub for that of a site: give one of them"))
+		errs = append(errs, errors.New("--route and --leaf are for brokers of the hub, --hub is for the broker of a site: give one of them"))
 	}
 	return errors.Join(errs...)
 }

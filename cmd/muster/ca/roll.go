@@ -50,7 +50,7 @@ func (r *roll) run(ctx context.Context) error {
 		return verb.OrNoSetup(r.Config, err)
 	}
 	if rolled.Found {
-		verb.Say("%s was made before and is used as it is", rolled.Dir)
+		verb.Say("%s exists and is used as it is", rolled.Dir)
 	}
 	return r.show(os.Stdout, rolled)
 }

@@ -89,7 +89,7 @@ func (v *flags) run(ctx context.Context) error {
 		return err
 	}
 	if len(r.Missing) > 0 {
-		return fmt.Errorf("%d things are missing, the first: %s", len(r.Missing), r.Missing[0])
+		return fmt.Errorf("%d checks failed, the first: %s", len(r.Missing), r.Missing[0])
 	}
 	return nil
 }

@@ -61,9 +61,9 @@ func (s *signFlags) times(c *jwt.Claims, now time.Time) error {
 	case err != nil:
 		late = fmt.Errorf("--validity: %w", err)
 	case d <= 0:
-		late = fmt.Errorf("--validity is %q, want more than nothing", s.validity)
+		late = fmt.Errorf("--validity is %q, want 1s or more", s.validity)
 	case !c.ExpiresAt.After(now):
-		late = fmt.Errorf("--validity %s from --not-before %s is over already", s.validity, s.notBefore)
+		late = fmt.Errorf("--validity %s from --not-before %s: the token has expired", s.validity, s.notBefore)
 	}
 	return errors.Join(early, late)
 }
@@ -73,7 +73,7 @@ func (v *command) limits() (jwt.Limits, error) {
 	var mistakes []error
 	l := v.sign.limits
 	if v.given("uses") && l.Uses < 1 {
-		mistakes = append(mistakes, fmt.Errorf("--uses is %d, want 1 or more; leave it out for any number", l.Uses))
+		mistakes = append(mistakes, fmt.Errorf("--uses is %d, want 1 or more; leave it out for an unlimited token", l.Uses))
 	}
 	for _, s := range v.sign.identities {
 		p, err := wire.ParsePattern(s)
@@ -90,7 +90,7 @@ func (v *command) limits() (jwt.Limits, error) {
 // parseExtensions parses the one JSON object in text.
 func parseExtensions(text string) (map[string]json.RawMessage, error) {
 	if err := wire.CheckStrict([]byte(text)); err != nil {
-		return nil, fmt.Errorf(`%w; want a JSON object such as {"rack": "b4"}, of a file what it holds: "$(cat FILE)"`, err)
+		return nil, fmt.Errorf(`%w; want a JSON object such as {"rack": "b4"}, or "$(cat FILE)" for one in a file`, err)
 	}
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &m); err != nil || m == nil {

@@ -106,7 +106,7 @@ func (v *command) refuse(verb string) error {
 	var mistakes []error
 	for _, f := range v.flags {
 		if *f.given && f.verb != verb {
-			mistakes = append(mistakes, fmt.Errorf("--%s has no meaning for `%s %s`", f.name, v.name, verb))
+			mistakes = append(mistakes, fmt.Errorf("--%s is not a flag of `%s %s`", f.name, v.name, verb))
 		}
 	}
 	return errors.Join(mistakes...)

@@ -89,7 +89,7 @@ func (v *command) runSign(ctx context.Context) error {
 		return err
 	}
 	if sameFile(v.file, v.key) {
-		return fmt.Errorf("%s: is both the token to write and the key to sign with", v.file)
+		return fmt.Errorf("%s: given both as the token to write and as the key to sign with", v.file)
 	}
 	if err := signing.Pin(&limits, v.sign.ca, v.sign.seal); err != nil {
 		return err

@@ -115,7 +115,7 @@ func (v *command) verify(text string) (*jwt.Verified, error) {
 func (t *shown) print() error {
 	heading := "JWT Token " + t.file
 	if t.verified == nil {
-		heading += " (not verified: no key was given, so anybody may have written this)"
+		heading += " (not verified, so it may be forged: no key was given)"
 	}
 	l := &cli.Labels{}
 	t.addClaims(l)
@@ -169,7 +169,7 @@ func (t *shown) addClaims(l *cli.Labels) {
 		l.Add("Server Version Upgrades", "true")
 	}
 	if !c.Provisioning() {
-		l.Addf("Purpose", "%q, so machines do not take it for provisioning", c.Purpose)
+		l.Addf("Purpose", "%q, so nodes do not accept it for provisioning", c.Purpose)
 	}
 	extensions := maps.Clone(c.Extensions)
 	delete(extensions, "muster") // shown in words

@@ -72,7 +72,7 @@ func addCommand(parent *kingpin.CmdClause, all cli.Verbs, name wire.Verb, help, 
 	v.addFlags(c, all)
 	all.Check(c, func() error {
 		if v.waitForSet && !v.wait {
-			return errors.New("--timeout without --wait: nothing would be waited for")
+			return errors.New("--timeout without --wait has no effect: give both")
 		}
 		return nil
 	})
@@ -114,7 +114,7 @@ func readNodeToken(path string) (wire.Secret, error) {
 		return "", err
 	}
 	if token == "" {
-		return "", fmt.Errorf("%s: empty, want the token that the machines have", path)
+		return "", fmt.Errorf("%s: empty, want the token of the nodes", path)
 	}
 	if _, err := jwt.Peek(token); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)

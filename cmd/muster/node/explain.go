@@ -24,7 +24,7 @@ func showExplanation(_ *verb.Operator, e *fleet.Explanation) io.WriterTo {
 	}
 	state := string(e.State)
 	if state == "none" {
-		state = "not known here"
+		state = "not known"
 	}
 	line("%s is %s.", e.Identity, state)
 	var do []string

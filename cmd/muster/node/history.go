@@ -23,7 +23,7 @@ func showHistory(o *verb.Operator, p *fleet.Past) io.WriterTo {
 		t.Add(verb.Instant(m.At), string(m.Kind), momentText(m))
 	}
 	if !p.Complete {
-		o.After("what happened before is not kept")
+		o.After("earlier history is not kept")
 	}
 	return t
 }

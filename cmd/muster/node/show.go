@@ -24,13 +24,13 @@ func show(_ *verb.Operator, report *fleet.Report) io.WriterTo {
 		l.Addf("Ordered by", "%s%s", o.By, verb.Because(o.Why))
 	}
 	if r.Cloned != nil {
-		l.Addf("Cloned", "two machines use its key, noticed %s", verb.Instant(r.Cloned.At))
+		l.Addf("Cloned", "two machines use its key, detected %s", verb.Instant(r.Cloned.At))
 	}
 	addIssued(l, "Certificate", r.Current)
 	addIssued(l, "Offered", r.Next)
-	l.Add("Let in", string(r.Decision.Reason))
+	l.Add("Admitted", string(r.Decision.Reason))
 	if len(r.Decision.Notes) > 0 {
-		l.Add("Policy's words", strings.Join(r.Decision.Notes, "\n"))
+		l.Add("Policy says", strings.Join(r.Decision.Notes, "\n"))
 	}
 	l.Add("Policy", verb.OrDash(verb.Short(r.Decision.Policy)))
 	l.Add("Token ID", verb.OrDash(r.Token))
@@ -43,11 +43,11 @@ func show(_ *verb.Operator, report *fleet.Report) io.WriterTo {
 	l.Add("First Enrolled", verb.Instant(r.FirstEnrolledAt))
 	l.Add("Provisioned", verb.Instant(r.ProvisionedAt))
 	l.Add("Changed", verb.Instant(r.UpdatedAt))
-	l.Add("Last heard of", verb.Instant(report.Seen))
+	l.Add("Last seen", verb.Instant(report.Seen))
 	if g := report.Granted(); g != nil {
 		lets := ""
 		if report.GrantOver {
-			lets = "\nit lets no key in any more: another machine has got or lost the name since"
+			lets = "\nit has no effect: the name has changed hands since"
 		}
 		l.Addf("Granted", "to another key until %s, by %s%s%s", verb.Instant(g.ExpiresAt), g.By, verb.Because(g.Why), lets)
 	}

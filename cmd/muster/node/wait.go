@@ -90,7 +90,7 @@ func (w *watch) hear(e *events.Stored) {
 	}
 	var err error
 	if o.Refused != "" {
-		err = fmt.Errorf("it has taken the command, and was refused: %s: %s", o.Refused, o.Cause)
+		err = fmt.Errorf("the node took the command, and was refused: %s: %s", o.Refused, o.Cause)
 	}
 	select {
 	case a.told <- err:
@@ -116,7 +116,7 @@ func (w *watch) await(ctx context.Context, id wire.Identity, command string, pat
 	case err := <-a.told:
 		return err
 	case <-time.After(patience):
-		return fmt.Errorf("it has taken the command, and was not heard of within %v: see `muster node explain %s`", patience, id)
+		return fmt.Errorf("the node took the command, and did not report within %v: see `muster node explain %s`", patience, id)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

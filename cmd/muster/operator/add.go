@@ -57,9 +57,9 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	all.Check(c, n.check)
 	verb.Order(c, all, n.run, func(o *verb.Operator, added *operate.AddedOperator) io.WriterTo {
 		if n.certificate {
-			o.Say("%s is %s until %s: give them %s, and keep no copy", added.Name, added.Role, verb.Instant(added.Ends), verb.Quoted(n.file()))
+			o.Say("%s has the role %s until %s: hand over %s, and keep no copy", added.Name, added.Role, verb.Instant(added.Ends), verb.Quoted(n.file()))
 		} else {
-			o.Say("%s is %s: they sign tokens with `muster operator token %s --installation %s`", added.Name, added.Role, added.Name, added.Installation)
+			o.Say("%s has the role %s, and signs tokens with `muster operator token %s --installation %s`", added.Name, added.Role, added.Name, added.Installation)
 		}
 		return nil
 	})
@@ -75,7 +75,7 @@ func (n *newcomer) check() error {
 	case n.certificate == (n.key != ""):
 		errs = append(errs, errors.New("give one of --certificate and --public-key"))
 	case !n.certificate && n.ttlSet:
-		errs = append(errs, errors.New("--validity is a certificate's, and there is none with --public-key: tokens have their own"))
+		errs = append(errs, errors.New("--validity is for --certificate: tokens have a validity of their own"))
 	}
 	if !n.certificate && n.out != "" {
 		errs = append(errs, errors.New("--out is for --certificate: with --public-key nothing is written"))
@@ -124,7 +124,7 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *operate.Ad
 		return err
 	})
 	if errors.Is(err, cli.ErrExists) {
-		err = fmt.Errorf("%s: %w; a credential is never put in place of another file, give a new name with --out", n.file(), fs.ErrExist)
+		err = fmt.Errorf("%s: %w; a credential never replaces a file, give a new name with --out", n.file(), fs.ErrExist)
 	}
 	return added, err
 }

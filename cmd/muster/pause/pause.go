@@ -54,7 +54,7 @@ func addResume(app *kingpin.Application, all cli.Verbs) {
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Settings, error) {
 		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/resume", httpapi.Resumption{Site: site, Why: o.Why})
 	}, func(o *verb.Operator, s *httpapi.Settings) io.WriterTo {
-		o.Say("enrollment goes on %s", where(site))
+		o.Say("enrollment is resumed %s", where(site))
 		for _, left := range s.Pauses {
 			o.Say("still paused %s, by %s: %s", where(left.Site), left.By, left.Why)
 		}

@@ -127,7 +127,7 @@ func (v *eval) recorded(ctx context.Context) (*policies.Input, error) {
 	case newest == nil:
 		return nil, fmt.Errorf("no decision about %s is recorded in the last %s", v.node, span.Format(v.since))
 	case newest.Redacted:
-		v.Say("what looked like a secret was not recorded of %s", v.node)
+		v.Say("facts of %s that looked like secrets were not recorded", v.node)
 	}
 	return newest.Input, nil
 }

@@ -45,7 +45,7 @@ func addReload(parent *kingpin.CmdClause, all cli.Verbs) {
 		return verb.Post[*operate.PolicyInUse](ctx, o, "/v1/policy/reload", httpapi.Reason{Why: o.Why})
 	}, func(o *verb.Operator, in *operate.PolicyInUse) io.WriterTo {
 		if in.Before == in.Digest {
-			o.Say("policy %.12s is in use, as before", in.Digest)
+			o.Say("policy %.12s is in use, unchanged", in.Digest)
 		} else {
 			o.Say("policy %.12s is in use, in place of %.12s", in.Digest, in.Before)
 		}

@@ -69,7 +69,7 @@ func (v *replay) run(ctx context.Context) error {
 		return err
 	}
 	if report.Flipped > 0 {
-		return fmt.Errorf("the policy decides otherwise about %d of %d nodes", report.Flipped, report.Nodes)
+		return fmt.Errorf("the policy decides differently about %d of %d nodes", report.Flipped, report.Nodes)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func showReplay(r *policies.ReplayReport) io.WriterTo {
 	fmt.Fprintf(&b, "%s about %s replayed: %s would flip\n",
 		verb.Counted(r.Decisions, "decision", "decisions"), verb.Nodes(r.Nodes), verb.Nodes(r.Flipped))
 	if r.Redacted > 0 {
-		fmt.Fprintf(&b, "%d inputs had secrets that were not recorded: a policy that looks at those may decide otherwise\n", r.Redacted)
+		fmt.Fprintf(&b, "%d inputs had secrets that were not recorded: a policy that reads them may decide differently\n", r.Redacted)
 	}
 	return &b
 }

@@ -71,11 +71,11 @@ func (s *initFlags) check() error {
 	}
 	switch { // what would be left out, and missed only where nodes do not reach a broker
 	case s.listenSet && s.Cluster != "":
-		err = errors.Join(err, errors.New("--listen and --broker-urls: only one can be; the servers of a cluster listen as 'muster broker config' says"))
+		err = errors.Join(err, errors.New("--listen and --broker-urls: give one of them; the servers of a cluster have --listen in 'muster broker config'"))
 	case s.replicasSet && s.Cluster != "" && s.Replicas == 0: // as if it had not been given
-		err = errors.Join(err, errors.New("--replicas: is 0, want 1 or more"))
+		err = errors.Join(err, errors.New("--replicas is 0, want 1 or more"))
 	case s.replicasSet && s.Cluster == "":
-		err = errors.Join(err, errors.New("--replicas without --broker-urls: a broker of its own has one copy"))
+		err = errors.Join(err, errors.New("--replicas without --broker-urls: the embedded broker keeps one copy"))
 	}
 	return err
 }
@@ -96,7 +96,7 @@ func (s *initFlags) run(ctx context.Context) error {
 		verb.Say("warning: --trust-first-use: the holder of a token can enroll under any name that was never seen")
 	}
 	if !s.listenSet && s.Cluster == "" && s.Name != "localhost" {
-		verb.Say("warning: the broker listens on this machine only: nodes elsewhere need --listen :4222, or broker.listen in provisioner.yaml")
+		verb.Say("warning: the broker listens on this machine only: nodes on other machines need --listen :4222, or broker.listen in provisioner.yaml")
 	}
 	_, err := os.Stdout.WriteString(s.next())
 	return verb.Unprinted(verb.Quoted(s.dir)+" is ready", err)

@@ -132,7 +132,7 @@ func addAcceptClock(parent *kingpin.CmdClause, all cli.Verbs) {
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]bool, error) {
 		return map[string]bool{"accepted": true}, verb.Send(ctx, o, "/v1/clock/accept", httpapi.Reason{Why: o.Why})
 	}, func(o *verb.Operator, _ map[string]bool) io.WriterTo {
-		o.Say("the clock is taken for right")
+		o.Say("the clock is accepted")
 		return nil
 	})
 }

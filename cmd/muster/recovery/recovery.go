@@ -66,7 +66,7 @@ func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
 	keys.AddFlags(c)
 	all.Check(c, func() error {
 		if !accepted {
-			return errors.New("what is missing from the store is gone after this: say --accept-loss")
+			return errors.New("data that is missing from the store is lost for good: to accept that, give --accept-loss")
 		}
 		return nil
 	})
@@ -86,7 +86,7 @@ func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
 			return verb.OrNotYours(err)
 		}
 		return verb.Show(&where.Output, begun, func(r *orders.Recovery) io.WriterTo {
-			where.After("start the provisioner; once the fleet is back: muster recovery end")
+			where.After("start the provisioner; once all nodes are back, run `muster recovery end`")
 			lost := r.Lost
 			if lost == "" {
 				lost = "nothing is known to be missing"

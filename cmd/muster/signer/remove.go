@@ -34,7 +34,7 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 		return verb.Post[httpapi.Removed](ctx, o, "/v1/signers/"+string(id)+"/remove", httpapi.Reason{Why: o.Why})
 	}, func(o *verb.Operator, removed httpapi.Removed) io.WriterTo {
 		if removed.Left == 0 {
-			o.Say("signer %s is removed; none is left, so no machine enrolls until one is added", signer)
+			o.Say("signer %s is removed; none is left: no node can enroll until one is added", signer)
 		} else {
 			o.Say("signer %s is removed; %s left", signer, verb.Counted(removed.Left, "signer is", "signers are"))
 		}
@@ -64,5 +64,5 @@ func idOf(ctx context.Context, o *verb.Operator, signer string) (jwt.SignerID, e
 		return named[0], nil
 	}
 	// Added at the same time, or in a provisioner.yaml as well.
-	return "", fmt.Errorf("%d signers have the name %q, say which by its id: %s", len(named), signer, verb.Joined(named))
+	return "", fmt.Errorf("%d signers have the name %q: give the id of one: %s", len(named), signer, verb.Joined(named))
 }

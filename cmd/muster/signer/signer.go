@@ -66,13 +66,13 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	}, func(o *verb.Operator, s *trust.SignerInfo) io.WriterTo {
 		switch now, limits := time.Now(), limitsOf(s); {
 		case !s.NotAfter.IsZero() && now.After(s.NotAfter):
-			o.Say("signer %s is added, but its certificate ended %s: none of its tokens is good, add one that has not ended", s.Name, verb.Instant(s.NotAfter))
+			o.Say("signer %s is added, but its certificate expired at %s: its tokens are refused; add a valid one", s.Name, verb.Instant(s.NotAfter))
 		case now.Before(s.NotBefore):
-			o.Say("tokens signed by %s are good for %s from %s on", s.Name, limits, verb.Instant(s.NotBefore))
+			o.Say("tokens signed by %s are valid for %s from %s on", s.Name, limits, verb.Instant(s.NotBefore))
 		case !s.NotAfter.IsZero():
-			o.Say("tokens signed by %s are good for %s until %s, when its certificate ends", s.Name, limits, verb.Instant(s.NotAfter))
+			o.Say("tokens signed by %s are valid for %s until %s, when its certificate expires", s.Name, limits, verb.Instant(s.NotAfter))
 		default:
-			o.Say("tokens signed by %s are good for %s", s.Name, limits)
+			o.Say("tokens signed by %s are valid for %s", s.Name, limits)
 		}
 		return nil
 	})

@@ -43,7 +43,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 		if err := ask(ctx); err != nil || len(standing) == 0 {
 			return err
 		}
-		return fmt.Errorf("%s, the first: %s", verb.Counted(len(standing), "matter stands", "matters stand"), standing[0])
+		return fmt.Errorf("%s, the first: %s", verb.Counted(len(standing), "problem", "problems"), standing[0])
 	}
 }
 
@@ -51,21 +51,21 @@ func show(_ *verb.Operator, s *httpapi.Status) io.WriterTo {
 	l := &cli.Labels{}
 	l.Add("Installation", s.Installation)
 	for _, p := range s.Provisioners {
-		how := "since " + verb.Instant(p.Since)
+		how := "running since " + verb.Instant(p.Since)
 		if p.Gone {
-			how = "gone since " + verb.Instant(p.Heard)
+			how = "not running since " + verb.Instant(p.Heard)
 		} else if len(p.Features) > 0 {
 			how += ", " + verb.Counted(len(p.Features), "feature has failed", "features have failed")
 		}
 		l.Addf("Provisioner", "%s %s, %s", p.Name, p.Version, how)
 	}
 	if n := s.Nodes; n != nil {
-		l.Addf("Machines", "%d (%s)", n.Total, verb.Tallied(n.States))
-		l.Addf("Certificates", "%d end within a day, %d within a week, %d have ended", n.Day, n.Week, n.Expired)
+		l.Addf("Nodes", "%d (%s)", n.Total, verb.Tallied(n.States))
+		l.Addf("Certificates", "%d expire within a day, %d within a week, %d have expired", n.Day, n.Week, n.Expired)
 	}
-	l.Addf("Waiting", "%d", s.Waiting)
+	l.Addf("Pending nodes", "%d", s.Waiting)
 	l.Addf("Last minute", "%d enrolled, %d renewed", s.Activity.Enrolled, s.Activity.Renewed)
 	l.Add("Refused in the last hour", verb.Tallied(s.Activity.Refused))
-	l.Add("Standing", cmp.Or(strings.Join(s.Standing, "\n"), "nothing"))
+	l.Add("Problems", cmp.Or(strings.Join(s.Standing, "\n"), "none"))
 	return l
 }

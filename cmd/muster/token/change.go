@@ -39,7 +39,7 @@ func addRevoke(parent *kingpin.CmdClause, all cli.Verbs) {
 				enrolled++
 			}
 		}
-		o.Say("token %s is revoked; %s enrolled with it before", r.ID, verb.Counted(enrolled, "machine has", "machines have"))
+		o.Say("token %s is revoked; %s enrolled with it and stay", r.ID, verb.Counted(enrolled, "node has", "nodes have"))
 		if len(r.UsedBy) == 0 {
 			return nil
 		}
@@ -92,7 +92,7 @@ func addUnfreeze(parent *kingpin.CmdClause, all cli.Verbs) {
 		}
 		return map[string]any{"unfrozen": id, "left": left}, verb.Send(ctx, o, path+"/unfreeze", httpapi.Unfreezing{Left: left, Why: o.Why})
 	}, func(o *verb.Operator, answer map[string]any) io.WriterTo {
-		o.Say("token %s is good for %d more", answer["unfrozen"], left)
+		o.Say("token %s may be used %s", answer["unfrozen"], verb.Counted(left, "more time", "more times"))
 		return nil
 	})
 }

@@ -79,7 +79,7 @@ func show(o *verb.Operator, r *operate.TokenReport) io.WriterTo {
 	case len(r.UsedBy) == 0:
 		return cli.Parts{l, cli.Text("It was never used.\n")}
 	case r.More:
-		o.After("there are more uses: only the first %d are listed", len(r.UsedBy))
+		o.After("only the first %d uses are listed", len(r.UsedBy))
 	}
 	return cli.Parts{l, uses(r.UsedBy)}
 }

@@ -83,12 +83,12 @@ func Brokers(urls []string, srv string) (string, error) {
 	}
 	if srv != "" {
 		if _, err := wire.ParseIdentity(strings.TrimSuffix(strings.ToLower(srv), ".")); err != nil {
-			errs = append(errs, fmt.Errorf("--srv: %q is not a domain such as provision.example.net; the names of the services are put in front of it", srv))
+			errs = append(errs, fmt.Errorf("--srv: %q is not a domain such as provision.example.net; the names of SRV records are derived from it", srv))
 		}
 	}
 	switch {
 	case len(all) > 0 && srv != "":
-		errs = append(errs, errors.New("--urls and --srv exclude each other: machines refuse a token with both"))
+		errs = append(errs, errors.New("--urls and --srv: give one of them, since nodes refuse a token with both"))
 	case len(all) == 0 && srv == "":
 		errs = append(errs, errors.New("no brokers: give --urls HOST:PORT,... or --srv DOMAIN"))
 	}
@@ -121,14 +121,14 @@ func certificatePin(path string) (string, error) {
 	case len(blocks) == 0 || blocks[0].Type != "CERTIFICATE":
 		return "", fmt.Errorf("%s: no certificate in PEM", path)
 	case len(blocks) > 1:
-		return "", fmt.Errorf("%s: several PEM blocks, want the authority's certificate alone", path)
+		return "", fmt.Errorf("%s: several PEM blocks, want only the certificate of the authority", path)
 	}
 	cert, err := x509.ParseCertificate(blocks[0].Bytes)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 	if !cert.IsCA {
-		return "", fmt.Errorf("%s: certificate of %q is not one of an authority", path, cert.Subject.CommonName)
+		return "", fmt.Errorf("%s: the certificate of %q is not that of an authority", path, cert.Subject.CommonName)
 	}
 	sum := sha256.Sum256(cert.Raw)
 	return hex.EncodeToString(sum[:]), nil
@@ -147,12 +147,12 @@ func readSealKey(given string) (string, error) {
 	text := strings.TrimSpace(string(b))
 	if block, _ := pem.Decode(b); block != nil {
 		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
-			return "", fmt.Errorf("%s: is a private key, which only provisioners need; give the public one, such as the seal.pub that init made", given)
+			return "", fmt.Errorf("%s: a private key, which only provisioners need; give the public key, such as the seal.pub that init made", given)
 		}
 		public, _ := x509.ParsePKIXPublicKey(block.Bytes)
 		key, ok := public.(*ecdh.PublicKey) // RFC 8410
 		if !ok || key.Curve() != ecdh.X25519() {
-			return "", fmt.Errorf("%s: is no X25519 key; give the public half of the provisioner's seal key, such as the seal.pub that init made", given)
+			return "", fmt.Errorf("%s: not an X25519 key; give the public half of the provisioner's seal key, such as the seal.pub that init made", given)
 		}
 		text = base64.RawURLEncoding.EncodeToString(key.Bytes())
 	}

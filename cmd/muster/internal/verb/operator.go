@@ -101,7 +101,7 @@ func (o *Operator) CheckURL() error {
 func (o *Operator) CheckChange() error {
 	err := o.CheckURL()
 	if o.Remote() && strings.TrimSpace(o.Why) == "" {
-		err = errors.Join(err, errors.New("--why: missing: a change over HTTPS says why, for the history"))
+		err = errors.Join(err, errors.New("--why: missing: a change over HTTPS needs a reason, which history keeps"))
 	}
 	return err
 }

@@ -70,7 +70,7 @@ func Unprinted(done string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s, only the answer could not be written: %w", done, err)
+	return fmt.Errorf("%s, but the answer could not be written: %w", done, err)
 }
 
 // Query adds a verb that asks the provisioner and shows the answer.

@@ -20,6 +20,7 @@ var (
 // A Purpose separates messages: what is sealed for one does not open for another.
 type Purpose string
 
+// Purposes are labels of the key derivation.
 const (
 	PurposeEnroll  Purpose = "muster enroll v1"  // enroll requests and their replies
 	PurposeApplied Purpose = "muster applied v1" // confirmations and their replies

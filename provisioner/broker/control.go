@@ -105,16 +105,16 @@ func query[T any](
 ) error {
 	body, err := json.Marshal(request)
 	if err != nil {
-		return fmt.Errorf("ask %s: %w", subject, err)
+		return fmt.Errorf("query %s: %w", subject, err)
 	}
 	inbox := c.nc.NewInbox()
 	sub, err := c.nc.SubscribeSync(inbox)
 	if err != nil {
-		return fmt.Errorf("ask %s: %w", subject, err)
+		return fmt.Errorf("query %s: %w", subject, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	if err := c.nc.PublishRequest(subject, inbox, body); err != nil {
-		return fmt.Errorf("ask %s: %w", subject, err)
+		return fmt.Errorf("query %s: %w", subject, err)
 	}
 	waiting, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -133,16 +133,16 @@ func query[T any](
 		c.alive(r.Server.ID)
 		switch {
 		case r.Error != nil:
-			errs = append(errs, fmt.Errorf("ask %s of server %s: refused: %q (%d)",
+			errs = append(errs, fmt.Errorf("query %s: server %s refused: %q (%d)",
 				subject, r.Server.ID, r.Error.Description, r.Error.Code))
 		case r.Data == nil:
-			errs = append(errs, fmt.Errorf("ask %s of server %s: no data in the answer", subject, r.Server.ID))
+			errs = append(errs, fmt.Errorf("query %s: server %s sent no data", subject, r.Server.ID))
 		default:
 			each(r.Server, r.Data)
 		}
 	}
 	if missing := c.missing(answered); len(missing) > 0 || len(answered) == 0 {
-		errs = append(errs, fmt.Errorf("ask %s: %d servers answered, these did not: %s",
+		errs = append(errs, fmt.Errorf("query %s: %d servers answered, these did not: %s",
 			subject, len(answered), strings.Join(missing, ", ")))
 	}
 	return errors.Join(errs...)

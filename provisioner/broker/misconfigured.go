@@ -29,7 +29,7 @@ var kickNoServer = fmt.Sprintf(kickSubject, "none")
 // CalloutError returns why a callout request of the last ten minutes was unreadable, or nil.
 func (e *External) CalloutError() error {
 	if last := e.callout.unread.Load(); last != nil && time.Since(last.at) < unreadableFor {
-		return fmt.Errorf("a question about a connection was not answered: %w", last.err)
+		return fmt.Errorf("a callout request of a broker could not be read: %w", last.err)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func TestUnreadableCalloutIsReported(t *testing.T) {
 	keys.XKey = other.XKey
 	wrong := o.provisioner(t, keys, o.url)
 	if err := wrong.CalloutError(); err != nil {
-		t.Errorf("before a question: %v", err)
+		t.Errorf("before a request: %v", err)
 	}
 	nc, err := nats.Connect(o.url, nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)), nats.NoReconnect(),
 		nats.Timeout(patience))
@@ -63,7 +63,7 @@ func TestUnreadableCalloutIsReported(t *testing.T) {
 		nc.Close()
 		t.Error("a provisioner that cannot read what a node presents admits it")
 	}
-	eventually(t, "a question that could not be read", func() bool {
+	eventually(t, "an unreadable request", func() bool {
 		err := wrong.CalloutError()
 		return err != nil && strings.Contains(err.Error(), "another xkey than broker.callout.xkey")
 	})

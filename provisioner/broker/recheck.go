@@ -103,7 +103,7 @@ func (b *Broker) recheck(ctx context.Context, node wire.Identity, wanted map[wir
 		return fmt.Errorf("connections of nodes: %w", err)
 	}
 	return b.gate.recheck(ctx, connectionsFrom(held), wanted, func(c connection) error {
-		_ = s.DisconnectClientByID(c.number) // the error says that it has gone
+		_ = s.DisconnectClientByID(c.number) // an error means that it is gone
 		return nil
 	})
 }

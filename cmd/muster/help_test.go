@@ -11,7 +11,7 @@ import (
 
 // helpWidth is how long lines of a help may be, with their ends; chosen, so that
 // the manual page, which indents them, fits into 100 columns.
-const helpWidth = 100
+const helpWidth = 88
 
 // TestHelpHasExamplesThatParse reads every command's help as a stranger does, and
 // has the real parser take each line that is shown as an example, and the command find

@@ -85,7 +85,7 @@ var flagTexts = map[string]flagText{
 	"timeout":      {"SPAN", "With --wait: how long to wait for each node, such as 90s or 5m."},
 	"token-file":   {"FILE", "File with the provisioning token."},
 	"validity":     {"SPAN", "How long the token or certificate is valid, such as 12h, 30d or 1y."},
-	"wait":         {"", "Wait until each node has confirmed."},
+	"wait":         {"", "Wait until each node has carried out the command."},
 	"yes":          {"", "Do not ask for confirmation."},
 
 	// Tokens and the keys that sign them.

@@ -160,8 +160,7 @@ func flagRows(flags []*kingpin.FlagModel) (rows [][2]string) {
 }
 
 // exitHelp is for commands that say no more about their exit status.
-const exitHelp = `Exits with 0 if that is done, 1 if it failed, 2 if the command line is wrong and
-nothing was done.`
+const exitHelp = `Exits with 0 if that is done, 1 if it failed, 2 if the command line is wrong.`
 
 // longHelp returns the long help of a command, with its exit statuses if it can be run.
 func longHelp(c *kingpin.CmdModel) string {

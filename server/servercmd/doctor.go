@@ -21,18 +21,16 @@ type doctorVerb struct {
 	out    io.Writer
 }
 
-const doctorHelp = `Checks identity, mode, token, facts, files,
-certificate, DNS, and really connects, with the certificate or else
-with the token. Enrolls nothing and leaves nothing on the disk; may run beside
-the agent, and best as its user. One line per check: ok, warn or fail, what was
-checked, what was found, and what to do.
+const doctorHelp = `Checks identity, mode, token, facts, files, certificate and DNS, and really
+connects, with the certificate or else with the token. It enrolls nothing,
+leaves no files, and may run beside the agent, best as the agent's user. Each
+check is a line: ok, warn or fail, what was checked, the result, and what to do.
 
   %[1]s
   %[1]s --token-file provisioning.jwt --ssl-dir web1 \
     --config web1/server.conf
 
-Exits with 0 if nothing fails, 1 if a check does, 2 if the command line makes no
-sense.`
+Exits with 0 if no check fails, 1 if one does, 2 if the command line is wrong.`
 
 // AddDoctor adds the verb doctor, which checks this node.
 func AddDoctor(to Parent, all Verbs) {

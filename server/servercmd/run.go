@@ -14,24 +14,23 @@ type runVerb struct {
 	log cli.LogFlags
 }
 
-const runHelp = `Without a usable configuration, and with a token signed with --default, the node
-is provisioned: it sends the token, a certificate request and its facts, and
-gets a certificate and a configuration. Then, and from then on, it keeps a
-mutually authenticated connection to the fleet. A provisioner may have it stop,
-or end with status 1 for the service manager to start it again. A directory with
-the key and certificate of another node is not provisioned over.
+const runHelp = `If there is no usable configuration, and the token is signed with --default, the
+agent provisions the node: it sends the token, a certificate request and its
+facts, and gets a certificate and a configuration. From then on it keeps a
+mutually authenticated connection to the fleet. An operator may stop it, or end
+it with status 1 for the service manager to restart it. The agent does not
+replace the key and certificate of another node.
 
   %[1]s
   %[1]s --token-file provisioning.jwt --identity web1.example.net \
     --ssl-dir web1 --config web1/server.conf
 
-If --token-file is not given, the token is /etc/provisioning.jwt, else
-/etc/choria/provisioning.jwt. If --identity is not given, the name is that of
-the configuration, else the host's. Files that change it reads by itself.
+Without --token-file, the token is /etc/provisioning.jwt, else
+/etc/choria/provisioning.jwt. Without --identity, the name is that of the
+configuration, else the host name. The agent notices changed files by itself.
 
-Exits with 0 when it was told to stop, by SIGTERM, SIGHUP or an operator, 1 if
-it cannot go on, and after an order to restart, for a service manager to start
-it again, 2 if the command line makes no sense.`
+Exits with 0 after SIGTERM, SIGHUP or an operator's stop, 1 if it cannot go on,
+or for a restart that an operator ordered, 2 if the command line is wrong.`
 
 // AddRun adds the verb run: the agent.
 func AddRun(to Parent, all Verbs) {

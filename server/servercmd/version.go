@@ -27,9 +27,9 @@ type versionVerb struct {
 	out    io.Writer
 }
 
-const versionHelp = `Shows how the agent on this machine would provision it, as well: it reads the
-token, if there is one, and the configuration. Nothing changes, and no other
-program is asked.
+const versionHelp = `Also shows how the agent on this machine would provision it. The command reads the
+token, if there is one, and the configuration. It changes nothing and asks no other
+program.
 
   %[1]s
   %[1]s --token-file provisioning.jwt -o json`

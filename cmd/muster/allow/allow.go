@@ -1,4 +1,4 @@
-// Package allow has "muster allow": the entries of the store's allow-list.
+// Package allow has "muster allow": entries of the allow-list.
 package allow
 
 import (
@@ -19,9 +19,8 @@ import (
 	"muster/provisioner/operate"
 )
 
-const help = `Machines that were never seen get in if the allow-list has their names, under the
-policy that 'muster provisioner init' writes. Its entries are in the store, for every
-provisioner.`
+const help = `Under the policy of 'muster provisioner init', a new node may enroll if its name is
+on the allow-list. The entries are in the store, for every provisioner.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
@@ -32,9 +31,10 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	addRemove(c, all)
 }
 
-const addHelp = `PATTERN is a name, or a pattern of names: web*.example.net covers one label,
-**.example.net any number. An entry with the same pattern is replaced. A lone * is for
-labs and wants --any-name.
+const addHelp = `PATTERN is a name or a pattern: web*.example.net covers one label, **.example.net
+any number of labels. An entry with the same pattern is replaced. A lone * covers
+every name; it is for labs and needs --any-name. Without --expires the entry stays
+until it is removed.
 
   muster allow add 'web*.example.net' --expires 2h --why 'rack 4'
   muster allow add build7.example.net --expires 1h`
@@ -48,7 +48,7 @@ type entry struct {
 
 func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	e := &entry{}
-	c := parent.Command("add", "Allow names.").HelpLong(addHelp)
+	c := parent.Command("add", "Allow nodes by name.").HelpLong(addHelp)
 	cli.Arg(c.Arg("pattern", "A name, or a pattern of names.").Required(), &e.pattern, wire.ParsePattern)
 	cli.Until(cli.Flag(c, "expires"), &e.expires, time.Second, 100*span.Year)
 	cli.Flag(c, "any-name").BoolVar(&e.iKnow)
@@ -74,14 +74,14 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-const listHelp = `Lists patterns, expired ones too, with the operator that added each, when and why.
+const listHelp = `Lists all entries, expired ones too: the operator that added each, when and why.
 SOURCE is the list that an entry was imported from.
 
   muster allow list
   muster allow list -o json`
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
-	c := parent.Command("list", "List the entries.").HelpLong(listHelp)
+	c := parent.Command("list", "List entries.").HelpLong(listHelp)
 	verb.List(c, all, verb.Path[[]*orders.Allowance]("/v1/allow"), func(o *verb.Operator, list []*orders.Allowance) verb.Shown {
 		for _, a := range list {
 			if orders.AnyName(a.Pattern) && !a.Over(time.Now()) {
@@ -107,15 +107,15 @@ var columns = []cli.Column[*orders.Allowance]{
 	{Title: "WHY", Value: func(a *orders.Allowance) any { return a.Why }},
 }
 
-const removeHelp = `Takes an entry off the allow-list, on every provisioner within a second.
-Machines that got in by it stay. PATTERN is written as 'muster allow list' prints it.
+const removeHelp = `Removes an entry, on every provisioner within a second. Nodes that have enrolled
+stay in the fleet. PATTERN is written as 'muster allow list' prints it.
 
   muster allow remove 'web*.example.net' --why 'rack 4 is done'
   muster allow remove build7.example.net`
 
 func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	var pattern wire.Pattern
-	c := parent.Command("remove", "Allow names no longer.").HelpLong(removeHelp)
+	c := parent.Command("remove", "Remove an entry.").HelpLong(removeHelp)
 	cli.Arg(c.Arg("pattern", "The pattern of the entry.").Required(), &pattern, wire.ParsePattern)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
 		return map[string]string{"removed": string(pattern)}, verb.Send(ctx, o, "/v1/allow/remove", httpapi.OldAllowance{Pattern: string(pattern), Why: o.Why})

@@ -16,10 +16,10 @@ import (
 	"muster/provisioner/operate"
 )
 
-const importHelp = `Brings the entries of a source to what FILE says: entries that are missing are added,
-those that differ are changed, and all others of that source end. Entries that operators
-or other sources made stay. Importing a file again is harmless, and finishes an import
-that was cut off. FILE is YAML:
+const importHelp = `Makes the entries of one source equal to a file: missing entries are added, others
+are changed or ended. Entries of operators and of other sources stay. Importing the
+same file again is harmless, and completes an import that was interrupted. FILE is
+YAML:
 
   allow:
     - pattern: web*.example.net
@@ -39,7 +39,7 @@ type importFlags struct {
 
 func addImport(parent *kingpin.CmdClause, all cli.Verbs) {
 	f := &importFlags{}
-	c := parent.Command("import", "Replace the entries of a source by those of a file.").HelpLong(importHelp)
+	c := parent.Command("import", "Replace the entries of one source by a file.").HelpLong(importHelp)
 	c.Arg("file", "The entries, in YAML.").Required().StringVar(&f.path)
 	cli.Flag(c, "source").Required().StringVar(&f.source)
 	cli.Flag(c, "dry-run").BoolVar(&f.dryRun)

@@ -18,19 +18,19 @@ import (
 	"muster/internal/setup"
 )
 
-const help = `Writes what the provisioner's store must not lose into one file: records with
-their history, claims, revocations, signers and the rest, but no events. The
-provisioner goes on meanwhile. The file appears when it is whole, is readable by
-its owner only, and is never put in place of another.
+const help = `Writes the store into one file while the provisioner runs: records with their
+history, claims, revocations, signers and so on, but no events. The file appears
+when it is complete, is readable by its owner only, and never replaces a file.
 
-What is revoked after a backup is in the journal (revocations.journal in
-provisioner.yaml): keep that on another disk. 'muster restore' needs both.
+Revocations that are newer than the backup are in the journal
+(revocations.journal in provisioner.yaml), which belongs on another disk.
+'muster restore' needs both.
 
   muster backup /var/backups/muster-monday --why 'every night'
   muster backup /var/backups/muster-monday --verify
 
-Exits with 0 if the backup is whole, 1 if it is not or was not written, 2 if the
-command line makes no sense.`
+Exits with 0 if the backup is complete, 1 if it is not or was not written, 2 if the
+command line is wrong.`
 
 // Add adds both verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {

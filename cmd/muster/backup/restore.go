@@ -13,15 +13,16 @@ import (
 	"muster/internal/setup"
 )
 
-const restoreHelp = `Puts a backup into the empty store of a provisioner that does not run. Move away
-what is left of the old store first, and leave the journal where it is. The new
-store appears whole or not at all: after a failure, do it again. With broker.url,
-the store is in the empty cluster there, and no provisioner of it may run.
+const restoreHelp = `Restores a backup into the empty store of a provisioner that does not run. Move the
+rest of the old store away first, and leave the journal where it is. The new store
+appears completely or not at all: after a failure, run the command again. With
+broker.url, the store is in that cluster, which must be empty and have no
+provisioner.
 
 Revocations that are newer than the backup come from the journal that the
-configuration names: if it is lost, copy that of another provisioner there first.
-All else that is newer is lost, so the store is in recovery then: see 'muster
-recovery --help'.
+configuration names. If it is lost, copy the journal of another provisioner there
+first. Everything else that is newer is lost, so the store is in recovery afterwards:
+see 'muster recovery --help'.
 
   muster restore /var/backups/muster-monday
   muster restore monday --config prov/provisioner.yaml`

@@ -31,27 +31,26 @@ type flags struct {
 	policy      string
 }
 
-const help = `Starts a provisioner in a process of its own, in a temporary directory, with every
-acknowledged write on disk, and simulates NODES machines that enroll with it. Each has
-a key and a certificate request of its own, made before the clock starts; every
-certificate is checked. Everything is removed at the end.
+const help = `Starts a provisioner in a process and a temporary directory of its own, with every
+acknowledged write on disk, and enrolls simulated nodes. Each node has its own key
+and certificate request, made before the clock starts; every certificate is checked.
+Everything is removed at the end.
 
-First all nodes only get their certificates, which gives nodes enrolled a
-minute; then as many others go on to their confirmation, which gives nodes
-provisioned a minute and everything else that is printed. --no-applied does the
-first only, --applied the second only.
+In the first wave nodes only get certificates: nodes enrolled per minute. In the
+second wave as many other nodes also confirm: nodes provisioned per minute, and all
+other figures. --no-applied runs the first wave only, --applied the second only.
 
   muster bench                                  # shared connections
-  muster bench --connections per-node --sealed  # what a booting fleet does
+  muster bench --connections per-node --sealed  # like a booting fleet
   muster bench --rate 1500 --nodes 45000        # latency at a given load
-  muster bench --applied --stored 1000000       # start with so many records
-  muster bench --applied --idle 10000           # with so many nodes connected
+  muster bench --applied --stored 1000000       # with a million records
+  muster bench --applied --idle 10000           # with 10,000 connected nodes
   muster bench --cases                          # the standard cases
 
-With --rate, nodes begin at that rate whatever becomes of those before, and
-latency counts from when they were to begin. The provisioner's answer 'busy' is
-honored and counted, and is no failure. Exits with 0 if all nodes got through, 1 if
-one did not, 2 if the command line makes no sense.`
+With --rate, nodes begin at that rate, and latency counts from the planned begin.
+The answer 'busy' of the provisioner is honored and counted, and is no failure.
+
+Exits with 0 if all nodes were enrolled, 1 if not, 2 if the command line is wrong.`
 
 // Add adds the verb.
 func Add(app *kingpin.Application, all cli.Verbs) {

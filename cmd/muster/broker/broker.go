@@ -21,15 +21,15 @@ import (
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("broker", "Set up and run brokers apart from the provisioner.").
-		HelpLong("A provisioner has a broker inside and needs none of this. Several provisioners, or a\nsite of its own, use nats-servers that these verbs configure.")
+		HelpLong("A single provisioner has an embedded broker and needs none of this. Several\nprovisioners, or a remote site, use nats-servers that these verbs configure.")
 	addConfig(c, all)
 	addCertificate(c, all)
 	addRun(c, all)
 }
 
-const certificateHelp = `Puts a new key and certificate in the place of those that 'broker config --write'
-made, and the authority's roots as they are now. Then have the server read them:
-nats-server --signal reload, or SIGHUP. It lasts for certificates.max_lifetime.
+const certificateHelp = `Replaces the key and certificate that 'muster broker config --write' made, and the
+authority's roots. Then have the broker read them: nats-server --signal reload, or
+SIGHUP. The certificate is valid for certificates.max_lifetime.
 
   muster broker certificate n1 --host n1.example.net
   muster broker certificate n1 --host n1.example.net --passphrase-file passphrase`
@@ -38,8 +38,8 @@ func addCertificate(parent *kingpin.CmdClause, all cli.Verbs) {
 	var config string
 	var server setup.BrokerServer
 	var keys verb.KeyFlags
-	c := parent.Command("certificate", "Renew the certificate of a nats-server.").HelpLong(certificateHelp)
-	c.Arg("dir", "Directory with its files.").Required().StringVar(&server.Dir)
+	c := parent.Command("certificate", "Renew the certificate of a broker.").HelpLong(certificateHelp)
+	c.Arg("dir", "Directory of the broker.").Required().StringVar(&server.Dir)
 	verb.Config(c, &config)
 	cli.Parse(cli.Flag(c, "host").Required(), &server.Name, cli.Checked(checkHost))
 	keys.AddFlags(c)
@@ -59,13 +59,11 @@ func checkHost(name string) error {
 	return err
 }
 
-const runHelp = `Runs the nats-server that is part of muster, with a configuration as 'muster
-broker config' prints it, until it is told to stop (SIGTERM, SIGUSR2, Ctrl-C). It
-then takes no more clients, hands over what it leads, and sends its clients to the
-other brokers over ten seconds (lame_duck_duration); a second signal ends it at once.
-SIGHUP has it read its configuration and certificates again. Other than nats-server,
-it asks clients for a certificate and does without: nodes may come over TLS before
-they have one.
+const runHelp = `Runs the nats-server that is part of muster, with a configuration of 'muster broker
+config', until SIGTERM, SIGUSR2 or Ctrl-C. It then moves its clients to the other
+brokers within ten seconds (lame_duck_duration); a second signal ends it at once.
+SIGHUP makes it read its configuration and certificates again. Unlike nats-server,
+it accepts TLS clients without a certificate: nodes connect before they have one.
 
   muster broker run /etc/nats/nats-server.conf
   muster broker run n1/nats-server.conf --log-format json`
@@ -73,8 +71,8 @@ they have one.
 func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 	var file string
 	var flags cli.LogFlags
-	c := parent.Command("run", "Run a broker alone.").HelpLong(runHelp)
-	c.Arg("file", "Its configuration.").Required().StringVar(&file)
+	c := parent.Command("run", "Run a broker without a provisioner.").HelpLong(runHelp)
+	c.Arg("file", "Configuration of the broker.").Required().StringVar(&file)
 	flags.Add(c)
 	all[c.FullCommand()] = func(ctx context.Context) error {
 		signal.Ignore(syscall.SIGPIPE) // what reads the log may end, and the broker goes on

@@ -34,18 +34,18 @@ type config struct {
 	leafListenSet bool // on the command line
 }
 
-const configHelp = `Prints the configuration of one nats-server for the installation of
-provisioner.yaml: accounts, permissions, limits, TLS, JetStream that syncs every
-write, and the question to the provisioners about each connection. With --write,
-DIR is made with all that the server needs, its key and certificate among it:
-copy it to the server's machine and run nats-server -c DIR/nats-server.conf, or
-muster broker run DIR/nats-server.conf.
+const configHelp = `Prints the configuration of one nats-server for the installation of provisioner.yaml:
+accounts, permissions, limits, TLS, JetStream that syncs every write, and the
+authentication of connections by the provisioners. With --write, it makes the
+directory of --dir with everything that the server needs, its key and certificate
+too. Copy that to the server's machine and run nats-server -c
+DIR/nats-server.conf, or muster broker run DIR/nats-server.conf.
 
-A site has a broker of its own with --site and --hub, which the hub's brokers let
-in with --leaf: its provisioners, whose site and broker.url say so, answer its
-nodes, and while there is none, those of the hub do.
+A site has a broker of its own with --site and --hub. The hub's brokers accept it
+with --leaf. Provisioners at the site (site and broker.url in provisioner.yaml)
+answer its nodes; without one, provisioners of the hub do.
 
-It holds secrets: the cluster's password, and with --write the server's key.
+The output is secret: it has the cluster's password, and with --write the key.
 
   muster broker config --host n1.example.net
   muster broker config --host n1.example.net --dir n1 --write \
@@ -55,7 +55,7 @@ It holds secrets: the cluster's password, and with --write the server's key.
 
 func addConfig(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &config{}
-	c := parent.Command("config", "Print or write the configuration of a nats-server.").HelpLong(configHelp)
+	c := parent.Command("config", "Print or write the configuration of a broker.").HelpLong(configHelp)
 	verb.Config(c, &v.file)
 	cli.Parse(cli.Flag(c, "host").Required(), &v.server.Name, cli.Checked(checkHost))
 	cli.Parse(cli.Flag(c, "listen").Default("0.0.0.0:4222"), &v.server.Listen, cli.Checked(checkAddress))

@@ -19,22 +19,22 @@ import (
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("ca", "Show and replace the certificate authority.").
-		HelpLong("The roots and issuing certificates that provisioner.yaml names, and their revocation\nlists. roll writes files; crl, and show with --url, ask the provisioner.")
+		HelpLong("Root and issuing certificates of provisioner.yaml, and their revocation lists. roll\nwrites files; crl, and show with --url, ask the provisioner.")
 	addShow(c, all)
 	addRoll(c, all)
 	addCRL(c, all)
 }
 
-const showHelp = `Prints the certificates of the present authority and of previous ones: those that the
-configuration names, also if no provisioner runs, or with --url those of that
-provisioner. No key is read. The log of the running provisioner says whether a
-previous authority is still needed.
+const showHelp = `Shows the certificates of the present authority and of previous ones, as
+provisioner.yaml names them, or with --url those of that provisioner. No key is read.
+The log of the running provisioner tells when a previous authority is no longer
+needed.
 
   muster ca show
   muster ca show -o json --config prov/provisioner.yaml`
 
 func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
-	c := parent.Command("show", "Show roots, issuing certificates and their ends.").HelpLong(showHelp)
+	c := parent.Command("show", "Show root and issuing certificates.").HelpLong(showHelp)
 	verb.List(c, all, read, func(_ *verb.Operator, certificates []ca.CertificateInfo) verb.Shown {
 		return &verb.Rows[ca.CertificateInfo]{Rows: certificates, Columns: columns}
 	})
@@ -64,10 +64,10 @@ func read(ctx context.Context, o *verb.Operator) ([]ca.CertificateInfo, error) {
 	return certificates, verb.OrNoSetup(o.Config, err)
 }
 
-const crlHelp = `Prints the certificate revocation lists of the running provisioner in PEM: the
-present issuing CA's, and then those of previous ones whose keys ca.previous
-names. They also lie as crl.pem in the data directory, always the newest, for
-brokers and others that read files.
+const crlHelp = `Prints the certificate revocation lists of the running provisioner in PEM: of the
+present issuing certificate, then of previous ones whose keys ca.previous names. The
+newest lists are also in crl.pem in the data directory, for brokers and other
+programs.
 
   muster ca crl > crl.pem
   muster ca crl --config prov/provisioner.yaml`

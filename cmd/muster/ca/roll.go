@@ -14,14 +14,14 @@ import (
 	"muster/internal/setup"
 )
 
-const rollHelp = `Makes a new root and issuing CA in a directory beside the configuration, and has
-the old root vouch for the new one by a cross certificate, so that nodes and
-tokens that know only the old root go on. The key of the old root is needed
-once. Prints the lines that provisioner.yaml is to have in place of its 'ca:'.
+const rollHelp = `Makes a new root and issuing certificate in a directory beside the configuration. A
+cross certificate of the old root vouches for the new root, so that nodes and tokens
+that know only the old root still work. The key of the old root is needed once.
 
-Put them there, and restart the provisioner. It issues from the new authority and trusts
-both; its log says when no live certificate is of the old one. Running this again
-before provisioner.yaml is changed makes nothing new.
+The command prints new lines for 'ca:' in provisioner.yaml. Put them there and
+restart the provisioner. It then issues from the new authority and trusts both; its
+log tells when no valid certificate of the old one is left. Running the command
+again before provisioner.yaml is changed makes nothing new.
 
   muster ca roll
   muster ca roll --root-key /media/stick/root-key.pem`
@@ -34,7 +34,7 @@ type roll struct {
 
 func addRoll(parent *kingpin.CmdClause, all cli.Verbs) {
 	r := &roll{}
-	c := parent.Command("roll", "Make a new certificate authority that takes over from the old one.").HelpLong(rollHelp)
+	c := parent.Command("roll", "Make a new certificate authority in place of the old one.").HelpLong(rollHelp)
 	verb.Config(c, &r.Config)
 	cli.Flag(c, "root-key").StringVar(&r.RootKey)
 	r.keys.AddFlags(c)

@@ -23,20 +23,18 @@ type flags struct {
 	stay  bool
 }
 
-const help = `Starts a provisioner with its broker and NODES real agents on loopback, each with
-a directory and a TCP connection of its own. Every node joins the fleet over mutual
-TLS with what is on its disk.
+const help = `Starts a provisioner with its broker, and real agents on loopback, each with its own
+directory and TCP connection. Every node joins the fleet over mutual TLS.
 
-With --stay, makes a fleet to operate instead, and keeps it until Ctrl-C: with
-operators of each role, an API and a console, and machines that wait for approval or
-are refused or revoked. It prints what to try.
+With --stay, the fleet stays until Ctrl-C, for you to operate: with operators of each
+role, the API and the console, and nodes that are pending, refused or revoked. The
+demo prints commands to try.
 
   muster demo
-  muster demo --nodes 1000 --keep demo  # look at logs and files afterwards
+  muster demo --nodes 1000 --keep demo  # leaves logs and files
   muster demo --stay --nodes 2000
 
-Exits with 0 if all is as it must be, 1 if anything is missing, 2 if the command line
-makes no sense.`
+Exits with 0 if every node is provisioned, 1 if not, 2 if the command line is wrong.`
 
 // Add adds the verb.
 func Add(app *kingpin.Application, all cli.Verbs) {

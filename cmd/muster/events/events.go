@@ -22,19 +22,19 @@ import (
 	"muster/provisioner/events"
 )
 
-const help = `Prints what has happened in the fleet, the oldest first, a line for each event: when,
-what, which node, and why. docs/reference/events.md has all types. With -o jsonl each line is
-the whole event, a CloudEvent; -o json is an array of them.
+const help = `Shows events, the oldest first, a line each: time, type, node, and details.
+docs/reference/events.md has all types. With -o jsonl each line is the whole event, a
+CloudEvent; -o json is an array of them.
 
-Events of the last hour are shown, or those since --since. With --follow only new events
-are, until an interruption; --since shows events before them.
+Without --since, events of the last hour are shown. --follow shows new events only,
+until interrupted; with --since, it shows the events before them first.
 
   muster events --since 1d --type node.refused
   muster events --follow --node web1.example.net
   muster events --since 2026-03-01T02:00:00Z --code denied -o json
 
-Exits with 0 if that is done, 1 if it failed, or with --follow once it is interrupted, 2
-if the command line makes no sense.`
+Exits with 0 if that is done, 1 if it failed, or if --follow is interrupted, 2 if the
+command line is wrong.`
 
 // filter is what the flags of "muster events" say.
 type filter struct {

@@ -27,13 +27,15 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 const help = `    %[1]s FILE [KEY]           view, verified if there is a public key
     %[1]s FILE KEY --urls ...  sign with a private key
 
+Examples:
+
   %[1]s provisioning.jwt signer-key.pem --insecure --secret-file secret \
     --urls localhost:4222 --default
   %[1]s provisioning.jwt signer.pem
 
-FILE is viewed if it exists and no flag of signing is given. The verbs sign and
-view say it outright. Flags may stand anywhere. --output and --show-secret are for view,
-all other flags for sign; each verb refuses the flags of the other.
+FILE is viewed if it exists and no flag of sign is given. The verbs sign and view say
+it outright. Flags may stand anywhere. --output and --show-secret are for view, all
+other flags for sign; each verb refuses the flags of the other.
 
 A file whose name is a verb (sign, provisioning, prov, p, view, show, v or s) is
 written with its directory, such as ./p.`
@@ -65,20 +67,20 @@ func add(c *kingpin.CmdClause, name string, all cli.Verbs) {
 	v.flag(c, "sign", "passphrase-file").StringVar(&v.passphraseFile)
 	v.flag(c, "sign", "force").BoolVar(&v.force)
 
-	auto := c.Command("auto", "View or sign, whichever fits.").Default().Hidden()
-	auto.Arg("file", "The token.").Required().StringVar(&v.file)
-	auto.Arg("key", "To view: a certificate or public key. To sign: the private key.").StringVar(&v.key)
+	auto := c.Command("auto", "View or sign a token.").Default().Hidden()
+	auto.Arg("file", "File of the token.").Required().StringVar(&v.file)
+	auto.Arg("key", "Certificate or public key of the signer to verify with, or private key to sign with.").StringVar(&v.key)
 	all.Check(auto, v.checkAuto)
 	all[auto.FullCommand()] = v.runAuto
 
 	sign := c.Command("sign", "Sign a token.").HelpLong(fmt.Sprintf(signHelp, name)).Alias("provisioning").Alias("prov").Alias("p")
-	sign.Arg("file", "Where to write the token.").Required().StringVar(&v.file)
-	sign.Arg("key", "The private key to sign with.").Required().StringVar(&v.key)
+	sign.Arg("file", "File to write.").Required().StringVar(&v.file)
+	sign.Arg("key", "Private key of the signer.").Required().StringVar(&v.key)
 	all.Check(sign, v.checkSign)
 	all[sign.FullCommand()] = v.runSign
 
-	view := c.Command("view", "Verify a token, if a key is given, and print it.").HelpLong(fmt.Sprintf(viewHelp, name)).Alias("show").Alias("v").Alias("s")
-	view.Arg("file", "The token.").Required().StringVar(&v.file)
+	view := c.Command("view", "Print a token, verified if a key is given.").HelpLong(fmt.Sprintf(viewHelp, name)).Alias("show").Alias("v").Alias("s")
+	view.Arg("file", "File of the token.").Required().StringVar(&v.file)
 	view.Arg("key", "Certificate or public key of the signer.").StringVar(&v.key)
 	all.Check(view, v.checkView)
 	all[view.FullCommand()] = v.runView

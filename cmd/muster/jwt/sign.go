@@ -16,10 +16,10 @@ import (
 	"muster/jwt"
 )
 
-const signHelp = `Writes a new token, which says where the brokers are, holds the secret that machines
-share with the provisioner, and may be limited: to uses, names, a site, a time.
+const signHelp = `Writes a new token. It has the addresses of the brokers and the secret that nodes and
+provisioner share, and may be limited: to a number of nodes, to names, a site, a time.
 
-  %[1]s sign provisioning.jwt signer-key.pem --insecure --secret-file secret \
+  %[1]s sign provisioning.jwt signer-key.pem --secret-file secret \
     --urls broker.example.net:4222 --default --ca ca/root.pem --seal seal.pub
   %[1]s sign web.jwt signer-key.pem --secret-file secret --srv example.net \
     --uses 20 --identity 'web*.example.net' --validity 30d`

@@ -21,14 +21,14 @@ import (
 	"muster/jwt"
 )
 
-const viewHelp = `Prints what a token says, without its secrets. With a key, one that does not verify, or
-is not good now, is not printed at all.
+const viewHelp = `Prints a token without its secrets. With a key, a token that does not verify or is
+not valid now is not printed.
 
   %[1]s view provisioning.jwt
   %[1]s view provisioning.jwt signer.pem -o json
 
-Exits with 0 if the token is printed, and good where a key is given, 1 if not, 2 if the
-command line makes no sense.`
+Exits with 0 if the token is printed, and is valid if a key is given, 1 if not, 2 if
+the command line is wrong.`
 
 // viewFlags are the flags of view.
 type viewFlags struct {

@@ -23,24 +23,25 @@ import (
 // live are the states of nodes that orders are for, unless a filter names states.
 var live = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
 
-const revokeHelp = `Drops the machine's connections within a second, puts its certificates on the CRL,
-and gives it no other, also if it has a good token. 'muster node retire' lifts it.
+const revokeHelp = `Drops the connections of a node within a second, puts its certificates on the CRL,
+and issues no other certificate, whatever token the node has. 'muster node retire'
+ends a revocation.
 
   muster node revoke web1.example.net --why 'stolen laptop'
   muster node revoke web1.example.net web2.example.net --why 'theft at ams1'`
 
-const retireHelp = `Revokes what certificates the machine still has and frees its name for any key: the
-next machine that comes with this name is treated as new. Use it for machines
-that are gone, and for a revoked one that may come back: filters choose revoked
-machines with --state revoked only, since a stolen machine could enroll again then.
+const retireHelp = `Revokes the certificates of a node and frees its name for any key: the next node with
+this name is new. Use it for machines that are gone, and for a revoked node that may
+come back. Filters choose revoked nodes with --state revoked only, because a stolen
+machine could enroll again.
 
   muster node retire web1.example.net --why scrapped
-  muster node retire --unseen 30d  # what was scaled down a month ago`
+  muster node retire --unseen 30d  # scaled down a month ago`
 
 func addChanges(parent *kingpin.CmdClause, all cli.Verbs) {
-	addChange(parent.Command("revoke", "Keep a machine out for good.").HelpLong(revokeHelp+orderHelp), all,
+	addChange(parent.Command("revoke", "Keep a node out for good.").HelpLong(revokeHelp+orderHelp), all,
 		"is revoked: its connections are dropped, and it stays out until it is retired")
-	addChange(parent.Command("retire", "Free the name of a machine that is gone.").HelpLong(retireHelp+orderHelp), all,
+	addChange(parent.Command("retire", "Free the name of a node that is gone.").HelpLong(retireHelp+orderHelp), all,
 		"is retired: the name is free")
 }
 
@@ -60,10 +61,10 @@ func addChange(c *kingpin.CmdClause, all cli.Verbs, done string) {
 	}
 }
 
-const grantHelp = `Lets another key take the name over, once: for a machine that was reinstalled and
-has lost its key. With --fingerprint only the key with this hash may; 'muster node
-pending -o wide' prints it while the machine waits. The machine that has the name now is
-out as soon as the new one has confirmed.
+const grantHelp = `Lets another key take a name, once: for a machine that was reinstalled and has lost
+its key. The key of --fingerprint only, 64 hex digits as 'muster node pending -o wide'
+shows them, or without it the next key that asks. The old key loses the name when the
+node with the new key has confirmed. --expires is at most 1d.
 
   muster node grant web1.example.net --why 'reinstalled, ticket 17'
   muster node grant web1.example.net --expires 15m \
@@ -78,7 +79,7 @@ type grant struct {
 
 func addGrant(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &grant{order: order{verb: "grant", selection: &filter{}}}
-	c := parent.Command("grant", "Let another key take a name over, once.").HelpLong(grantHelp + orderHelp)
+	c := parent.Command("grant", "Let another key take a name, once.").HelpLong(grantHelp + orderHelp)
 	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, cli.Checked(trust.CheckKeyHash))
 	cli.Until(cli.Flag(c, "expires").Default("1h"), &v.ttl, time.Minute, operate.MaxGrantTTL)
 	v.addFlags(c, all)

@@ -20,12 +20,13 @@ import (
 
 const commandHelp = `
 
-The command is proven to the node by the shared secret of its token, and done once
-however often it is sent.
+The node verifies the command with the shared secret of its token, and carries it out
+once, however often it is sent. If the node has another token than the one it
+enrolled with, give that with --token-file.
 
-With --wait a machine counts as done when it %s,
-and as failed if that takes longer than --timeout, or if it is refused: so --concurrency
-and --max-failures keep a bad change from the rest of the fleet.`
+With --wait, a node is done when it %s, and has
+failed after --timeout, or if it is refused. So --concurrency and --max-failures keep
+a bad change away from the rest of the fleet.`
 
 // command is one of the verbs that a node itself carries out.
 type command struct {
@@ -38,26 +39,27 @@ type command struct {
 }
 
 func addCommands(parent *kingpin.CmdClause, all cli.Verbs) {
-	addCommand(parent, all, wire.VerbReprovision, "Send machines back to be provisioned again.",
-		`The machine enrolls again with its token and its own key, which costs no use of a
-limited token, and gets its configuration anew. It is back within a second.
+	addCommand(parent, all, wire.VerbReprovision, "Provision nodes again.",
+		`The node enrolls again with its token and its key, and gets a new certificate and
+configuration. That takes about a second, and no use of a limited token.
 
   muster node reprovision web1.example.net --why 'rack 4 was moved'
-  muster node reprovision --match 'web*.example.net' --wait --concurrency 10 --max-failures 0
+  muster node reprovision --match 'web*.example.net' \
+    --wait --concurrency 10 --max-failures 0
   muster node reprovision --all --wait --yes`, "goes back to provisioning mode", "is provisioned again")
-	addCommand(parent, all, wire.VerbReconfigure, "Give machines their configuration anew.",
-		`The machine asks for its configuration as it is decided now, puts it in force and
-confirms it. It gets no new certificate, unless it is time for one.
+	addCommand(parent, all, wire.VerbReconfigure, "Give nodes their configuration again.",
+		`The node asks for its configuration as the policy decides now, applies and confirms
+it. It gets a new certificate only if that is due.
 
   muster node reconfigure web1.example.net --wait
   muster node reconfigure --site ams1 --wait --concurrency 20 --max-failures 2`, "asks for its configuration", "has confirmed its configuration")
-	addCommand(parent, all, wire.VerbRestart, "Start the agents of machines anew.",
-		`The agent takes up a new version of its program, if there is one at its place.
+	addCommand(parent, all, wire.VerbRestart, "Restart the agents of nodes.",
+		`The agent starts again, as a new version if the program was replaced.
 
   muster node restart web1.example.net --why 'new version'
   muster node restart --all --wait --concurrency 10`, "starts its agent anew", "is in the fleet again")
-	addCommand(parent, all, wire.VerbShutdown, "Stop the agents of machines.",
-		`The agent ends with status 0 and stays away until it is started, or until the next boot.
+	addCommand(parent, all, wire.VerbShutdown, "Stop the agents of nodes.",
+		`The agent ends with status 0, until it is started again or the machine boots.
 
   muster node shutdown web1.example.net --why 'power work'
   muster node shutdown --site ams1 --dry-run`, "stops its agent", "has said that it ends")

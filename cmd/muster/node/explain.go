@@ -11,10 +11,9 @@ import (
 	"muster/provisioner/fleet"
 )
 
-const explainHelp = `Says in words how a machine stands and why, what it was last ordered to do and whether
-it has, which operator approved or rejected its key, what it was refused for since it was
-last admitted, and what can be done about it. It knows machines, too, that were never
-admitted.`
+const explainHelp = `Explains the state of a node: why it is so, whether the last command was carried out,
+which operator approved or rejected its key, why it was refused since it was last
+admitted, and what to do. It also explains nodes that were never admitted.`
 
 // showExplanation makes a line of each sentence. What it quotes may be a stranger's words.
 func showExplanation(_ *verb.Operator, e *fleet.Explanation) io.WriterTo {

@@ -10,11 +10,11 @@ import (
 	"muster/provisioner/fleet"
 )
 
-const historyHelp = `Shows what has happened to a machine, the oldest first: tokens presented, decisions,
-certificates, confirmations, refusals, commands, and what operators decided and why. The 64
-newest revisions of its record are kept, events as long as there is room for them.
-"attempted" is a request that used the name and has proven nothing, "kept_out" one with
-a certificate of it that brokers of the fleet do not take.`
+const historyHelp = `Shows the history of a node, the oldest first: requests, decisions, certificates,
+confirmations, refusals, commands, and orders of operators with their reasons. The 64
+newest revisions of the record are kept, and events as long as there is space.
+"attempted" is a request that used the name without proof; "kept_out" is one with a
+certificate of that name that the brokers refuse.`
 
 func showHistory(o *verb.Operator, p *fleet.Past) io.WriterTo {
 	t := cli.NewTable("TIME", "WHAT", "DETAILS")

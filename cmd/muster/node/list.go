@@ -15,27 +15,24 @@ import (
 	"muster/provisioner/fleet"
 )
 
-const listHelp = `Lists machines with a record here, those without a certificate too. All flags that
-are given must fit. The last line counts all that fit, by state, on stderr.
+const listHelp = `Lists nodes on record. All filters that are given must match; see 'muster help
+filters'. The last line counts the nodes by state, on standard error. Only the first
+100 are listed, unless --limit says otherwise.
 
-Times are an instant such as 2027-01-31T12:00:00Z or a span: --expires-before 7d is
-"within the next seven days", --unseen 30d "not heard of for thirty days".
-
-  muster node list --state enrolled        # let in, and has not confirmed it
+  muster node list --state enrolled        # admitted, and not yet confirmed
   muster node list --expires-before 3d --sort expires
   muster node list --match 'web*.example.net' --site ams1 -o json
   muster node list --fact os.name=Debian --fact 'role=db*'
-  muster node list --unseen 30d --limit 0  # every one of them
+  muster node list --unseen 30d --limit 0  # all of them
 
-Facts are the machine's own word, as of when it last enrolled, renewed or was
-reconfigured. Those that are kept are named in fleet.facts of provisioner.yaml; -o json
-has them. NAME= is for machines that have not said NAME.`
+Facts are those that the node sent when it last enrolled, renewed or was
+reconfigured, and that fleet.facts of provisioner.yaml names. -o json has them.`
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	var f filter
 	var sort, cursor string
 	var limit int
-	c := parent.Command("list", "List machines: their state, certificate, and when they were last heard of.").HelpLong(listHelp)
+	c := parent.Command("list", "List nodes with state, certificate and last contact.").HelpLong(listHelp)
 	f.addFlags(c)
 	cli.Flag(c, "sort").HintOptions("name", "expires", "changed").Default(string(fleet.ByName)).StringVar(&sort)
 	cli.IntIn(cli.Flag(c, "limit").Default("100"), &limit, 0, math.MaxInt)

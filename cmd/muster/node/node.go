@@ -16,11 +16,11 @@ import (
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("node", "Show, approve and command nodes.").
-		HelpLong("These verbs ask the provisioner that runs on this machine, or with --url one elsewhere.\nWhat they change is in force on every provisioner of the installation within a second.")
+		HelpLong("These verbs ask the provisioner on this machine, or the one of --url. Changes are in\nforce on every provisioner within a second.")
 	addList(c, all)
-	addQuestion(c, all, "show", "Show what is on record of a machine.", showHelp, "", show)
-	addQuestion(c, all, "history", "Show what has happened to a machine.", historyHelp, "/history", showHistory)
-	addQuestion(c, all, "explain", "Say how a machine stands, why, and what can be done.", explainHelp, "/explain", showExplanation)
+	addQuestion(c, all, "show", "Show the record of a node.", showHelp, "", show)
+	addQuestion(c, all, "history", "Show the history of a node.", historyHelp, "/history", showHistory)
+	addQuestion(c, all, "explain", "Explain the state of a node, and what to do.", explainHelp, "/explain", showExplanation)
 	addChanges(c, all)
 	addGrant(c, all)
 	addPending(c, all)
@@ -34,8 +34,8 @@ const questionHelp = `
   muster node %[1]s web1.example.net
   muster node %[1]s web1.example.net -o json
 
-Exits with 0 if there is an answer, 1 if nothing is known of this name or it could not
-be asked, 2 if the command line makes no sense.`
+Exits with 0 if there is an answer, 1 if the name is unknown or no provisioner
+answers, 2 if the command line is wrong.`
 
 // addQuestion adds a verb that asks about one node.
 func addQuestion[T any](parent *kingpin.CmdClause, all cli.Verbs, name, help, long, path string, show func(*verb.Operator, T) io.WriterTo) {

@@ -49,13 +49,14 @@ type selection interface {
 const orderHelp = `
 
 Nodes are given by name, by a pattern such as 'web*.example.net', or with --all and
-filters. Unless one node is named, the verb shows the nodes and asks first; --yes answers,
---dry-run only shows. A node that changes before its turn is not changed, and is reported.
-The verb handles --concurrency nodes at a time, and stops after --max-failures. It can be
-run again after an interruption; -o json names the nodes that were not tried.
+filters ('muster help filters'). Unless one node is named, the verb shows the nodes
+and asks first; --yes answers, --dry-run only shows. A node that changes before its
+turn is left alone, and is reported. The verb handles --concurrency nodes at a time,
+and stops after --max-failures. It can be run again after an interruption; -o json
+names the nodes that were not tried.
 
-Exits with 0 if all nodes are done, 1 if not, or if the answer was no, 2 if the command
-line makes no sense.`
+Exits with 0 if all nodes are done, 1 if not, or if the answer was no, 2 if the
+command line is wrong.`
 
 // addFlags adds the arguments and flags, with their checks.
 func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {

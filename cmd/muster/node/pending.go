@@ -63,12 +63,14 @@ func (f *pendingFilter) choose(ctx context.Context, o *verb.Operator, pattern wi
 	return nil
 }
 
-const pendingHelp = `Lists the machines that wait, the longest first, with what they presented: for an
-operator's approval (approval_pending), until the policy no longer puts them off
-(deferred), or for a name that another key has (identity_taken, see 'muster node
-grant'). A machine asks every 3 seconds, of thousands every 20. Compare the key with what
-'openssl pkey -in private.pem -pubout -outform DER | sha256sum' says on the machine. Facts
-are the machine's own word.
+const pendingHelp = `Lists pending nodes, the longest wait first, and what they wait for: an operator's
+approval (approval_pending), the policy (deferred), or a name that belongs to another
+key (identity_taken, see 'muster node grant'). A node asks again every 3 seconds,
+thousands of nodes every 20.
+
+Compare the key with that of the node before you approve it. On the node:
+openssl pkey -in private.pem -pubout -outform DER | sha256sum. Facts come from the
+node and prove nothing.
 
   muster node pending -o wide
   muster node pending --address 192.0.2.0/24 --fact rack=r4

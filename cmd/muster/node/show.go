@@ -10,9 +10,9 @@ import (
 	"muster/provisioner/fleet"
 )
 
-const showHelp = `Shows what is on record of a machine: its state, its certificates, on what ground and
-by which policy it was let in, with which token, and those of its facts that are kept.
-'muster node explain' says what that means, 'muster node history' how it came about.`
+const showHelp = `Shows the record of a node: state, certificates, why and by which policy it was
+admitted, its token, and the facts that are kept. 'muster node explain' explains it,
+'muster node history' shows how it came about.`
 
 // show says what is on record.
 func show(_ *verb.Operator, report *fleet.Report) io.WriterTo {

@@ -15,25 +15,24 @@ import (
 	"muster/provisioner/orders"
 )
 
-const approveHelp = `Lets the machine in that waits under this name: with its next try, a few seconds
-later, once, and with the key that waits. Another machine with that name is not
-approved. With --all or with filters, all machines that wait for an approval and fit: it
-shows them, and asks unless --yes. A key that was rejected meanwhile stays rejected. If
-an approval would admit no key, since the name is revoked or another key's, it is refused.
+const approveHelp = `Admits a pending node, once, with the key that is pending. The node asks again by
+itself and is admitted within seconds. Another key with that name is not approved. An
+approval that can admit no key is refused, as for a name that is revoked or that
+belongs to another key. --expires is at most 7d.
 
   muster node approve web1.example.net --why 'rack 4, ticket 17'
-  muster node approve --match 'web*.example.net' --address 192.0.2.0/24 --fact rack=r4`
+  muster node approve --match 'web*.example.net' --fact rack=r4`
 
-const rejectHelp = `Keeps the machine that waits under this name out, whatever policy, allow-list
-and tokens say, until 'muster node approve' or 'muster node forget' names its key.
-Another machine with that name may still come in.
+const rejectHelp = `Keeps the key of a pending node out, regardless of policy, allow-list and token,
+until 'muster node approve' or 'muster node forget' names that key. Another key with
+that name may still enroll.
 
   muster node reject web1.example.net --why 'not ours'
   muster node reject --address 192.0.2.0/24 --why 'the guest network'`
 
-const forgetHelp = `Takes a machine off the list of those that wait, and with it what was said of its
-key: an approval that it has not used, or a rejection. If it asks again it waits
-again. If no key waits under the name, its rejected key is forgotten.
+const forgetHelp = `Removes a node from the pending list, with its unused approval or its rejection. If
+the node asks again, it is pending again. If no key is pending under the name, its
+rejected key is forgotten.
 
   muster node forget web1.example.net
   muster node forget web1.example.net --fingerprint 9f86d081`

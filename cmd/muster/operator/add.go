@@ -34,20 +34,21 @@ type newcomer struct {
 	certificate, ttlSet  bool
 }
 
-const addHelp = `With --certificate, makes a key and a certificate over it, and writes both with the
-installation's roots into NAME.pem, readable by its owner only: that is what
---login of other verbs takes. With --public-key, the operator has made the key
-themselves and signs tokens with it ('muster operator token').
+const addHelp = `With --certificate, the command makes a key and a certificate, and writes both with
+the installation's roots into NAME.pem, readable by its owner only, for --login.
+With --public-key, the operator keeps the private key and signs tokens with it
+('muster operator token').
 
 An operator of that name gets the new role and key in place of the old ones.
+--validity is limited by certificates.max_lifetime and 1y.
 
   muster operator add anna --role operator --certificate
   muster operator add ben --role viewer --public-key ben-public.pem`
 
 func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	n := &newcomer{}
-	c := parent.Command("add", "Let an operator in, or change their role.").HelpLong(addHelp)
-	cli.Arg(c.Arg("name", "What events and history call them.").Required(), &n.name, cli.Checked(trust.CheckOperatorName))
+	c := parent.Command("add", "Add an operator, or change role and key.").HelpLong(addHelp)
+	cli.Arg(c.Arg("name", "Name of the operator in events and history.").Required(), &n.name, cli.Checked(trust.CheckOperatorName))
 	cli.Enum(cli.Flag(c, "role").Required(),
 		&n.role, "viewer", "operator", "admin")
 	cli.Flag(c, "certificate").BoolVar(&n.certificate)

@@ -1,4 +1,4 @@
-// Package operator has "muster operator": who may operate the fleet over HTTPS.
+// Package operator has "muster operator": users of the HTTPS API.
 package operator
 
 import (
@@ -15,8 +15,8 @@ import (
 )
 
 const help = `Operators on other machines reach the provisioner over HTTPS (api.listen in
-provisioner.yaml), by a certificate or by tokens that they sign. What is said here
-is in force on every provisioner of the installation within a second.`
+provisioner.yaml), with a certificate or with tokens that they sign. Changes are in
+force on every provisioner within a second.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
@@ -27,9 +27,9 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	addToken(c, all)
 }
 
-const listHelp = `Lists operators with their role, the kind of their key, the end of their certificate,
-and the operator that added them. A process that can open the control socket of a
-provisioner may do everything and is not listed.
+const listHelp = `Lists operators: role, type of key, end of the certificate, and the operator that
+added each. A process that can open the control socket of a provisioner may do
+everything and is not listed.
 
   muster operator list
   muster operator list -o json`
@@ -60,17 +60,17 @@ var columns = []cli.Column[operate.OperatorInfo]{
 	{Title: "WHY", Value: func(o operate.OperatorInfo) any { return o.Why }},
 }
 
-const removeHelp = `Makes an operator's certificate and every token that they have signed worthless, on
-every provisioner within a second. 'muster operator add' lets them in again, with a new
-key.
+const removeHelp = `Makes the certificate of an operator, and all tokens signed with the operator's key,
+invalid on every provisioner within a second. 'muster operator add' adds the operator
+again, with a new key.
 
   muster operator remove anna --why 'left the company'
-  muster operator remove ben -o json`
+  muster operator remove ben`
 
 func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	var name string
-	c := parent.Command("remove", "Keep an operator out: certificate and tokens are worthless.").HelpLong(removeHelp)
-	c.Arg("name", "As 'muster operator list' prints it.").Required().StringVar(&name)
+	c := parent.Command("remove", "Remove an operator: certificate and tokens become invalid.").HelpLong(removeHelp)
+	c.Arg("name", "Name of the operator.").Required().StringVar(&name)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
 		err := verb.Send(ctx, o, "/v1/operators/"+url.PathEscape(name)+"/remove", httpapi.Reason{Why: o.Why})
 		return map[string]string{"operator": name, "done": "remove"}, err

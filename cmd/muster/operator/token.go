@@ -18,15 +18,15 @@ import (
 )
 
 //nolint:gosec // help, and no credential
-const tokenHelp = `Prints a token by which you are the operator NAME over HTTPS, for a while, on every
-provisioner of one installation. No provisioner is asked. It is a secret.
+const tokenHelp = `Prints a token with which you are the operator NAME over HTTPS, for up to an hour, on
+every provisioner of one installation. No provisioner is asked. The token is secret.
 
   muster operator token anna --key anna-key.pem \
     --installation h0Jc4YzqC1bQm6tVgX9wKd > anna.jwt
   muster node revoke web1.example.net --why stolen \
     --url https://prov1:8443 --login anna.jwt --login roots.pem
 
-roots.pem has the installation's roots, as /v1/ca.pem gives them.`
+roots.pem has the installation's root certificates, as /v1/ca.pem serves them.`
 
 // keyRemedy says where there is an operator's key.
 const keyRemedy = "give the key of which `muster operator add --public-key` has the public half, or the file that `muster operator add --certificate` wrote"
@@ -35,8 +35,8 @@ func addToken(parent *kingpin.CmdClause, all cli.Verbs) {
 	var name, file, installation string
 	var ttl time.Duration
 	var keys verb.KeyFlags
-	c := parent.Command("token", "Sign a token to operate with.").HelpLong(tokenHelp)
-	cli.Arg(c.Arg("name", "The operator's name.").Required(), &name, cli.Checked(trust.CheckOperatorName))
+	c := parent.Command("token", "Sign a token for --login.").HelpLong(tokenHelp)
+	cli.Arg(c.Arg("name", "Name of the operator.").Required(), &name, cli.Checked(trust.CheckOperatorName))
 	cli.Flag(c, "key").Required().StringVar(&file)
 	cli.Parse(cli.Flag(c, "installation").Required(), &installation, cli.Checked(checkInstallation))
 	cli.Duration(cli.Flag(c, "validity").Default("15m"), &ttl, time.Second, jwt.MaxOperatorTTL)

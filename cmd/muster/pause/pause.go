@@ -13,19 +13,19 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-const pauseHelp = `No machine enrolls until 'muster resume', whichever provisioner it comes to: machines are
-told so and come back by themselves. Those of the fleet stay connected, confirmations
-are taken, and certificates are renewed unless --renewals says otherwise: one that ends
-meanwhile puts its machine out of the fleet until then.
+const pauseHelp = `No node enrolls until 'muster resume', on any provisioner. Nodes are told so and come
+back by themselves. Nodes of the fleet stay connected, and confirm and renew as
+usual; with --renewals, certificates are not renewed either, and a node whose
+certificate ends meanwhile leaves the fleet until then.
 
   muster pause --why 'the helper hands out wrong addresses'
   muster pause --site ams1 --why 'rack moves'`
 
-const resumeHelp = `Ends what 'muster pause' began. Machines come back by themselves within a minute or two. A
-pause of a site ends by its own word, with --site.
+const resumeHelp = `Ends a pause. Nodes come back by themselves within two minutes. The pause of a site
+ends with --site only.
 
   muster resume
-  muster resume --site ams1 --why 'the rack stands'`
+  muster resume --site ams1 --why 'the rack is in place'`
 
 // Add adds both verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {

@@ -32,22 +32,21 @@ type eval struct {
 	since         time.Duration
 }
 
-const evalHelp = `Asks a policy about one machine, and says what it decides and why. The machine is
-described by a file (--input, - is standard input), as policies/README.md says: what
-is left out is as of a machine that was never seen. Or it is the newest that the
-provisioner has recorded of a machine (--node). What single rules come to is for
-opa eval --explain=fails, which takes the same files.
+const evalHelp = `Shows how a policy decides about one node, and why. --input is a file that describes
+the node, as policies/README.md explains; members that are missing are those of a new
+node. --node takes the newest input that the provisioner has recorded for a node. To
+see the value of each rule, give the same files to opa eval --explain=fails.
 
-  muster policy eval prov/policy --input machine.json
+  muster policy eval prov/policy --input node.json
   muster policy eval prov/policy --node web1.example.net --since 12h
 
-Exits with 0 if the policy decides, whatever that is, 1 if it does not compile or gives
-no decision, 2 if the command line makes no sense.`
+Exits with 0 if the policy decides, either way, 1 if it does not compile or makes no
+decision, 2 if the command line is wrong.`
 
 func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &eval{}
-	c := parent.Command("eval", "Ask a policy about one machine.").HelpLong(evalHelp)
-	c.Arg("policy", "Rego file, or directory of them.").Required().StringVar(&v.policy)
+	c := parent.Command("eval", "Show how a policy decides about one node.").HelpLong(evalHelp)
+	c.Arg("policy", "Rego file, or directory of Rego files.").Required().StringVar(&v.policy)
 	cli.Flag(c, "input").StringVar(&v.input)
 	cli.Parse(cli.Flag(c, "node").HintAction(verb.NodeNames), &v.node, wire.ParseIdentity)
 	cli.Since(cli.Flag(c, "since").Default("7d"), &v.since, time.Second, 100*span.Year)

@@ -19,8 +19,8 @@ import (
 	"muster/provisioner/operate"
 )
 
-const help = `A policy is Rego, package muster.enroll: policies/README.md says what it sees and what
-it is to say. test and eval need no provisioner, replay asks one what it has seen.`
+const help = `A policy is Rego, package muster.enroll. policies/README.md describes its input and
+its decision. test and eval need no provisioner; replay asks one for past decisions.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
@@ -31,10 +31,9 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	addReload(c, all)
 }
 
-const reloadHelp = `Has one provisioner read its policy again, now rather than when it notices by itself:
-the one that runs on this machine, or with --url one elsewhere. A policy that does not
-compile, or whose tests fail, is refused: the one before stays in use, an alarm stands
-until the files are right again, and this exits with 1.
+const reloadHelp = `Makes one provisioner read its policy now: the one on this machine, or the one of
+--url. A policy that does not compile or whose tests fail is refused: the policy in
+use stays, an alarm is active until the files are right, and the exit status is 1.
 
   muster policy reload
   muster policy reload --why 'racks 4 to 9'`

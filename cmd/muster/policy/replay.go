@@ -25,22 +25,22 @@ type replay struct {
 	since  time.Duration
 }
 
-const replayHelp = `Runs a policy over what the provisioner's decisions saw, and lists the machines
-that would flip: which verdict it was, which it would be, and why.
+const replayHelp = `Runs a policy over the recorded inputs of past decisions, and lists the nodes whose
+verdict changes: the old verdict, the new one, and why.
 
 Nothing is changed. Inputs are recorded without secrets (see inputs in
-provisioner.yaml): a policy that looks at one may decide otherwise here.
+provisioner.yaml): a policy that looks at one may decide differently here.
 
   muster policy replay new-policy
   muster policy replay new-policy --since 7d -o json
 
-Exits with 0 if no machine flips, 1 if one does or it could not be tried, 2 if the
-command line makes no sense.`
+Exits with 0 if no verdict changes, 1 if one does or the policy was not tried, 2 if
+the command line is wrong.`
 
 func addReplay(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &replay{}
-	c := parent.Command("replay", "Run a policy over past decisions, and say what would differ.").HelpLong(replayHelp)
-	c.Arg("policy", "Rego file, or directory of them, to try.").Required().StringVar(&v.policy)
+	c := parent.Command("replay", "Show which past decisions a policy would change.").HelpLong(replayHelp)
+	c.Arg("policy", "Rego file, or directory of Rego files.").Required().StringVar(&v.policy)
 	cli.Since(cli.Flag(c, "since").Default("24h"), &v.since, time.Second, 100*span.Year)
 	v.AddFlags(c)
 	all.Check(c, v.CheckURL)

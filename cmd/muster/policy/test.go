@@ -15,20 +15,20 @@ import (
 	"muster/policies"
 )
 
-const testHelp = `Compiles a policy as the provisioner does and runs its tests, under the limits that
-decisions have. No provisioner is asked.
+const testHelp = `Compiles a policy as the provisioner does and runs its tests, with the limits of real
+decisions. No provisioner is asked.
 
   muster policy test prov/policy
   muster policy test policy.rego policy_test.rego -o json
 
-Exits with 0 if all tests pass, 1 if it does not compile, has no tests, or one of them
-fails, 2 if the command line makes no sense.`
+Exits with 0 if all tests pass, 1 if the policy does not compile, has no tests, or a
+test fails, 2 if the command line is wrong.`
 
 func addTest(parent *kingpin.CmdClause, all cli.Verbs) {
 	var paths []string
 	var o verb.Output
 	c := parent.Command("test", "Run the tests of a policy.").HelpLong(testHelp)
-	c.Arg("policy", "Rego files, or directories of them.").Required().StringsVar(&paths)
+	c.Arg("policy", "Rego files, or directories of Rego files.").Required().StringsVar(&paths)
 	o.AddFlags(c)
 	all[c.FullCommand()] = func(ctx context.Context) error { return runTests(ctx, &o, paths) }
 }

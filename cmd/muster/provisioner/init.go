@@ -27,15 +27,20 @@ type initFlags struct {
 	listenSet, replicasSet bool // on the command line
 }
 
-const initHelp = `Everything that a provisioner needs appears in DIR at once, or nothing does: a
-signer pair, a certificate authority, a seal key, provisioner.yaml, a policy
-with its tests, a server.conf for nodes, and systemd units. DIR must be missing
-or empty: nothing is ever overwritten. The units do not see /home and /tmp: for a
-service, take a directory such as /etc/muster/provisioner.
+const initHelp = `Makes everything that a provisioner needs in DIR, or nothing: a signer pair, a
+certificate authority, a seal key, provisioner.yaml, a policy with tests, a
+server.conf for nodes, and systemd units. DIR must be missing or empty. The units do
+not see /home and /tmp: for a service, use a directory such as
+/etc/muster/provisioner.
+
+--listen is the address of the embedded broker. Nodes on other machines need one
+such as :4222. With --broker-urls there is no embedded broker, and 'muster broker
+config' configures the brokers of the cluster.
 
   muster provisioner init prov --host localhost --trust-domain example.net
   muster provisioner init /etc/muster/provisioner --listen :4222 --encrypt-keys
-  muster provisioner init prov --broker-urls tls://n1.example.net:4222,tls://n2.example.net:4222`
+  muster provisioner init prov \
+    --broker-urls tls://n1.example.net:4222,tls://n2.example.net:4222`
 
 func addInit(parent *kingpin.CmdClause, all cli.Verbs) {
 	s := &initFlags{}

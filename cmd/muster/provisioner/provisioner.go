@@ -23,7 +23,7 @@ import (
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("provisioner", "Set up and run a provisioner.").
-		HelpLong("'init' makes all that a provisioner needs, 'run' serves with it: the README walks\nthrough both in ten minutes.")
+		HelpLong("init makes everything that a provisioner needs, run serves. The README shows both in\nten minutes.")
 	addInit(c, all)
 	addRun(c, all)
 	addAcceptClock(c, all)
@@ -38,18 +38,18 @@ type run struct {
 	log     cli.LogFlags
 }
 
-const runHelp = `Serves until it is told to stop (SIGTERM, or Ctrl-C): it then takes no further
-request, finishes those in hand, and stops its broker; told again, it ends at once,
-which loses nothing that was acknowledged. All that can be set is in the configuration
-file; 'muster provisioner init' writes one with every key explained.
+const runHelp = `Serves until SIGTERM, SIGHUP or Ctrl-C. It then takes no further request, finishes
+those in hand, and stops its broker. A second signal ends it at once, and nothing
+that was acknowledged is lost. All settings are in the configuration file; 'muster
+provisioner init' writes one with every key explained.
 
   muster provisioner run --config prov/provisioner.yaml
   muster provisioner run --validate  # is the configuration right?
 
-Exits with 0 when it was told to stop, also by SIGHUP, or with --validate if all is right, else
-1; with 1 for what another start may end, such as a full disk: a service manager starts it
-again; with 78 where only a person helps: the configuration, a damaged store or journal,
-another installation; with 2 if the command line makes no sense.`
+Exits with 0 after a signal, or with --validate if everything is right. Exits with 1
+if a restart may help, as after a full disk: a service manager starts it again. Exits
+with 78 if only an operator helps: a wrong configuration, a damaged store or journal,
+the store of another installation. Exits with 2 if the command line is wrong.`
 
 func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 	r := &run{}
@@ -119,16 +119,15 @@ func profiled(file string, run func() error) (err error) {
 	return run()
 }
 
-const acceptClockHelp = `A provisioner whose clock is behind the newest time on record issues nothing: a
-clock that goes back would bring expired tokens to life. If its clock is right
-and it was the record that was ahead, because the clock had once been wrong the
-other way, this says so.
+const acceptClockHelp = `A provisioner whose clock is behind the newest time on record issues nothing, since a
+clock that goes back would make expired tokens valid. If the clock is right and the
+record is ahead, because the clock was once wrong, this command says so.
 
   muster provisioner accept-clock --why 'the clock was a year ahead on Monday'
-  muster provisioner accept-clock -o json --config prov/provisioner.yaml`
+  muster provisioner accept-clock --config prov/provisioner.yaml`
 
 func addAcceptClock(parent *kingpin.CmdClause, all cli.Verbs) {
-	c := parent.Command("accept-clock", "Say that the clock is right, and the newest time on record is not.").HelpLong(acceptClockHelp)
+	c := parent.Command("accept-clock", "Trust the clock over the newest time on record.").HelpLong(acceptClockHelp)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]bool, error) {
 		return map[string]bool{"accepted": true}, verb.Send(ctx, o, "/v1/clock/accept", httpapi.Reason{Why: o.Why})
 	}, func(o *verb.Operator, _ map[string]bool) io.WriterTo {

@@ -1,4 +1,4 @@
-// Package recovery has "muster recovery": to go on with a store that has lost data.
+// Package recovery has "muster recovery": continuing with a store that has lost data.
 package recovery
 
 import (
@@ -21,22 +21,24 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-const help = `A store that was restored from a backup, or that goes on with an accepted loss, is in
-recovery until 'muster recovery end':
+const help = `A store that was restored from a backup, or that continues after an accepted loss, is
+in recovery until 'muster recovery end':
 
-  - a node whose certificate is not on record comes back by it, if it is newer than what is;
+  - a node whose certificate is not on record, and newer than the record, comes back
+    with that certificate;
   - a name that is not on record needs an approval that names the key;
-  - grants and approvals of before are void, and limited tokens of before are frozen, for
-    good: see 'muster token unfreeze'.`
+  - older grants and approvals are void, and older limited tokens stay frozen: see
+    'muster token unfreeze'.`
 
-const beginHelp = `Has the provisioner that does not run go on with a store that has lost data: it will
-start with what is there, in recovery. Better is a copy of the disk, or a backup
-(muster restore). Revocations come back from the journal.
+const beginHelp = `Lets a provisioner that is stopped start again with a store that has lost data, in
+recovery. A copy of the disk or a backup (muster restore) is better. Revocations come
+back from the journal.
 
   muster recovery begin --accept-loss --why 'disk of prov1, no backup'
   muster recovery begin --accept-loss --config prov/provisioner.yaml`
 
-const endHelp = `Ends the recovery: nodes whose certificates are not on record are strangers from then on.
+const endHelp = `Ends the recovery. From then on, a node whose certificate is not on record is a new
+node.
 
   muster recovery end --why 'all nodes are back'
   muster recovery end --config prov/provisioner.yaml`
@@ -45,7 +47,7 @@ const endHelp = `Ends the recovery: nodes whose certificates are not on record a
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("recovery", "Continue with a store that has lost data.").HelpLong(help)
 	addBegin(c, all)
-	end := c.Command("end", "End the recovery of the store.").HelpLong(endHelp)
+	end := c.Command("end", "End the recovery.").HelpLong(endHelp)
 	verb.Order(end, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
 		return map[string]string{"recovery": "ended"}, verb.Send(ctx, o, "/v1/recovery/end", httpapi.Reason{Why: o.Why})
 	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
@@ -59,7 +61,7 @@ func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
 	var keys verb.KeyFlags
 	var accepted bool
 	var why string
-	c := parent.Command("begin", "Accept a loss, and begin a recovery.").HelpLong(beginHelp)
+	c := parent.Command("begin", "Accept a loss and begin the recovery.").HelpLong(beginHelp)
 	cli.Flag(c, "accept-loss").BoolVar(&accepted)
 	cli.Flag(c, "why").StringVar(&why)
 	where.AddFlags(c)

@@ -15,17 +15,17 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-const removeHelp = `Makes every token of a signer worthless, on every provisioner within a second,
-also if provisioner.yaml names the signer. Machines that enrolled with its tokens
-stay as they are.
+const removeHelp = `Makes every token of a signer invalid, on every provisioner within a second, even if
+provisioner.yaml names the signer. Nodes that enrolled with its tokens stay in the
+fleet.
 
   muster signer remove build --why 'the key was on a public image'
-  muster signer remove build -o json`
+  muster signer remove build`
 
 func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	var signer string
-	c := parent.Command("remove", "Make the tokens of a signer worthless.").HelpLong(removeHelp)
-	c.Arg("signer", "Its name or id, as 'muster signer list' prints them.").Required().StringVar(&signer)
+	c := parent.Command("remove", "Stop accepting the tokens of a signer.").HelpLong(removeHelp)
+	c.Arg("signer", "Name or id of the signer.").Required().StringVar(&signer)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (removed httpapi.Removed, err error) {
 		id, err := idOf(ctx, o, signer)
 		if err != nil {

@@ -22,9 +22,8 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-const help = `These verbs ask the provisioner that runs on this machine, or with --url one
-elsewhere, and are in force on every provisioner of the installation within a second.
-What they say of a key counts before what provisioner.yaml says of it.`
+const help = `These verbs ask the provisioner on this machine, or the one of --url. Changes are in
+force on every provisioner within a second, and override provisioner.yaml.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
@@ -34,17 +33,18 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	addRemove(c, all)
 }
 
-const addHelp = `FILE holds the public half of the signer: a certificate or public key in PEM, or an
-Ed25519 key in hex as Choria writes it. A signer that is there gets the new name
-and limits; one that was removed is good again.
+const addHelp = `FILE has the public half of the signer: a certificate or public key in PEM, or an
+Ed25519 key in hex as Choria writes it. A known signer gets the new name and limits;
+a removed one is accepted again. --site and --identity limit its tokens to sites and
+nodes.
 
-  muster signer add build.pem --name build --identity 'web*.example.net' --site berlin
+  muster signer add build.pem --name build --identity 'web*.example.net' --site ams1
   muster signer add prov/signer.pem`
 
 func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	var file string
 	var n trust.NewSigner
-	c := parent.Command("add", "Make the tokens of a signer good.").HelpLong(addHelp)
+	c := parent.Command("add", "Accept the tokens of a signer.").HelpLong(addHelp)
 	c.Arg("file", "Certificate or public key.").Required().StringVar(&file)
 	cli.Parse(cli.Flag(c, "name"), &n.Name, checkName)
 	cli.ParseEach(cli.Flag(c, "site"), &n.Sites, checked(jwt.ParseSite))
@@ -106,8 +106,8 @@ func limitsOf(s *trust.SignerInfo) string {
 	return cmp.Or(strings.Join(parts, ", "), "any node")
 }
 
-const listHelp = `Lists whose tokens are good: the signers that provisioner.yaml names, and those that
-were added or removed since, with the machines and sites that their tokens are good for.
+const listHelp = `Lists signers with the nodes and sites that their tokens are limited to: those of
+provisioner.yaml, and those that were added or removed since.
 
   muster signer list
   muster signer list -o json`

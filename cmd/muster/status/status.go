@@ -15,15 +15,14 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-const help = `Shows the installation on one screen: provisioners, machines by state, what was enrolled and
-refused lately on all provisioners together, waiting machines, and what an operator
-should look at.
+const help = `Shows the installation on one screen: provisioners, nodes by state, what was enrolled
+and refused lately on all provisioners, pending nodes, and what needs an operator.
 
   muster status
   muster status --check -o json  # for a monitor
 
-Exits with 0 if it could be asked, 1 if not, or with --check if anything stands, 2 if
-the command line makes no sense.`
+Exits with 0 if the provisioner answers, 1 if not, or with --check if something needs
+an operator, 2 if the command line is wrong.`
 
 // Add adds the verb.
 func Add(app *kingpin.Application, all cli.Verbs) {

@@ -15,16 +15,15 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-const revokeHelp = `Makes a token worthless on every provisioner within a second, for good. Machines
-that enrolled with it stay as they are, and are listed: those that should not
-be there are for 'muster node revoke'. A token that was never used is named
-by its file.
+const revokeHelp = `Makes a token invalid on every provisioner within a second, for good. Nodes that
+enrolled with it stay in the fleet and are listed; 'muster node revoke' removes one.
+A token that was never used is named by its file.
 
   muster token revoke provisioning.jwt --why 'it was in a public image'
   muster token revoke 0f1e2d3c4b5a69780f1e2d3c4b5a6978`
 
 func addRevoke(parent *kingpin.CmdClause, all cli.Verbs) {
-	c := parent.Command("revoke", "Make a token worthless, everywhere within a second.").HelpLong(revokeHelp)
+	c := parent.Command("revoke", "Make a token invalid, everywhere within a second.").HelpLong(revokeHelp)
 	token := tokenArg(c)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*operate.TokenReport, error) {
 		path, _, err := token.path(ctx, o)
@@ -47,19 +46,18 @@ func addRevoke(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-const releaseHelp = `Gives back a use that was claimed and never enrolled: 'muster token show' lists
-those as "claimed". It must be ten minutes old, longer than any request lives, and
-no certificate may ever have been issued for it. Should that machine come back
-after all, it needs a use like any other.
+const releaseHelp = `Returns a use that is "claimed" in 'muster token show'. It must be ten minutes old,
+longer than any request lives, and no certificate may have been issued for it. If
+the node comes back later, it needs another use.
 
   muster token release provisioning.jwt web1.example.net --why 'it burnt down'
   muster token release 0f1e2d3c4b5a69780f1e2d3c4b5a6978 web1.example.net`
 
 func addRelease(parent *kingpin.CmdClause, all cli.Verbs) {
-	c := parent.Command("release", "Give back a use that was claimed and never enrolled.").HelpLong(releaseHelp)
+	c := parent.Command("release", "Return a use that was claimed and never enrolled.").HelpLong(releaseHelp)
 	token := tokenArg(c)
 	var of, id string
-	c.Arg("of", "The machine's name, or the hash of its key.").Required().StringVar(&of)
+	c.Arg("of", "Name of the node, or SHA-256 of its key.").Required().StringVar(&of)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (released []trust.TokenUse, err error) {
 		var path string
 		if path, id, err = token.path(ctx, o); err != nil {
@@ -73,8 +71,8 @@ func addRelease(parent *kingpin.CmdClause, all cli.Verbs) {
 }
 
 const unfreezeHelp = `A recovery of the store (muster recovery --help) freezes all limited tokens that were
-signed before it: some of their uses may not be on record. This says how many uses a token
-has left beside those that are; it never gets more than it was signed for. A new token
+signed before it, because some of their uses may not be on record. This command sets
+the uses that a token has left; it never gets more than it was signed for. A new token
 is not frozen.
 
   muster token unfreeze 0f1e2d3c4b5a69780f1e2d3c4b5a6978 --left 3 --why counted
@@ -82,7 +80,7 @@ is not frozen.
 
 func addUnfreeze(parent *kingpin.CmdClause, all cli.Verbs) {
 	var left int
-	c := parent.Command("unfreeze", "Say how many uses a token has left that a recovery has frozen.").HelpLong(unfreezeHelp)
+	c := parent.Command("unfreeze", "Set the uses that are left of a frozen token.").HelpLong(unfreezeHelp)
 	token := tokenArg(c)
 	cli.IntIn(cli.Flag(c, "left").Required(), &left, 0, math.MaxInt)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]any, error) {

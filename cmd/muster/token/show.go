@@ -13,14 +13,14 @@ import (
 	"muster/internal/cli"
 )
 
-const listHelp = `Lists every token with which a node has enrolled, wherever it was signed, the oldest
-first, and those that were revoked before they were used.
+const listHelp = `Lists every token with which a node has enrolled, the oldest first, and tokens that
+were revoked before they were used.
 
   muster token list
   muster token list -o json`
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
-	c := parent.Command("list", "List tokens that were used here, with the uses they have left.").HelpLong(listHelp)
+	c := parent.Command("list", "List used tokens with the uses that are left.").HelpLong(listHelp)
 	verb.List(c, all, verb.Path[[]operate.TokenSummary]("/v1/tokens"), func(_ *verb.Operator, tokens []operate.TokenSummary) verb.Shown {
 		return &verb.Rows[operate.TokenSummary]{Rows: tokens, Empty: "no token has been used yet", Columns: columns}
 	})
@@ -38,17 +38,16 @@ var columns = []cli.Column[operate.TokenSummary]{
 	{Title: "SIGNER ID", Wide: true, Value: func(t operate.TokenSummary) any { return t.Signer }},
 }
 
-const showHelp = `Shows what a token is limited to, how many uses it has left, and its uses: which
-machine, with which key, when and from where. "claimed" is a use that is spent
-without a certificate to show for it, because the machine or the provisioner
-died in between: that machine can still enroll at no further cost. If it never
-will, 'muster token release' gives the use back.
+const showHelp = `Shows the limits of a token, the uses that are left, and the uses so far: node, key,
+time and address. A use that is "claimed" has no certificate yet, because the node or
+the provisioner died meanwhile: that node can still enroll without another use. If it
+never comes back, 'muster token release' returns the use.
 
   muster token show provisioning.jwt
   muster token show 0f1e2d3c4b5a69780f1e2d3c4b5a6978 -o json`
 
 func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
-	c := parent.Command("show", "Show a token and the machines that used it.").HelpLong(showHelp)
+	c := parent.Command("show", "Show a token and the nodes that used it.").HelpLong(showHelp)
 	token := tokenArg(c)
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*operate.TokenReport, error) {
 		path, _, err := token.path(ctx, o)

@@ -20,10 +20,9 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-const help = `These verbs ask the provisioner that runs on this machine, or with --url one
-elsewhere. A token is named by its id, 32 hex digits as 'muster token list' and the
-provisioner's log print it, or by its file, also one that was signed elsewhere and
-that was never used.`
+const help = `These verbs ask the provisioner on this machine, or the one of --url. A token is
+named by its id, 32 hex digits as 'muster token list' prints it, or by its file, also
+if it was never used.`
 
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {

@@ -18,8 +18,8 @@ import (
 	"muster/provisioner/events"
 )
 
-const listHelp = `Lists the webhooks of provisioner.yaml: how many events each has taken, how many waits
-for it, and since when and why it takes none.
+const listHelp = `Lists the webhooks of provisioner.yaml: events delivered and waiting, and the current
+failure, since when and why.
 
   muster webhook list
   muster webhook list -o json`
@@ -27,8 +27,8 @@ for it, and since when and why it takes none.
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("webhook", "Show and test webhooks.").
-		HelpLong("These verbs ask the provisioner that runs on this machine, or with --url one elsewhere.")
-	list := c.Command("list", "List webhooks with what they were delivered.").HelpLong(listHelp)
+		HelpLong("These verbs ask the provisioner on this machine, or the one of --url.")
+	list := c.Command("list", "List webhooks with their deliveries.").HelpLong(listHelp)
 	verb.List(list, all, verb.Path[[]events.Webhook]("/v1/webhooks"), func(_ *verb.Operator, hooks []events.Webhook) verb.Shown {
 		return &verb.Rows[events.Webhook]{Rows: hooks, Empty: "provisioner.yaml names no webhooks", Columns: columns}
 	})
@@ -47,21 +47,19 @@ var columns = []cli.Column[events.Webhook]{
 	{Title: "CAUSE", Value: func(h events.Webhook) any { return h.Cause }},
 }
 
-const testHelp = `Has the provisioner send one event of type io.muster.webhook.test, signed as any
-other, and prints the endpoint's status and the beginning of its answer. It is sent
-once, whatever comes back.
+const testHelp = `Makes the provisioner send one signed event of type io.muster.webhook.test, once, and
+prints the endpoint's status and the beginning of its answer.
 
   muster webhook test pager
   muster webhook test pager -o json
 
-Exits with 0 if the endpoint took it, 1 if it did not, 2 if the command line makes no
-sense.`
+Exits with 0 if the endpoint accepted it, 1 if not, 2 if the command line is wrong.`
 
 func addTest(parent *kingpin.CmdClause, all cli.Verbs) {
 	var name string
 	o := &verb.Operator{}
-	c := parent.Command("test", "Send a webhook a signed test event, and say what comes back.").HelpLong(testHelp)
-	c.Arg("name", "Its name in provisioner.yaml.").Required().StringVar(&name)
+	c := parent.Command("test", "Send a webhook a signed test event, and show the answer.").HelpLong(testHelp)
+	c.Arg("name", "Name of the webhook in provisioner.yaml.").Required().StringVar(&name)
 	o.AddFlags(c)
 	all.Check(c, o.CheckURL)
 	all[c.FullCommand()] = func(ctx context.Context) error {

@@ -64,13 +64,13 @@ func (a *attempt) checkClaim() error {
 // undo acts only if no record can have been written. Operators can release a spent use, but cannot take back a
 // certificate.
 func (a *attempt) undo(ctx context.Context) {
-	if a.claim == nil && !a.counted {
+	if a.claim == nil && !a.quotaTaken {
 		return
 	}
 	err := a.checkUnwritten(ctx)
-	if err == nil && a.counted {
+	if err == nil && a.quotaTaken {
 		a.quotas.refund(a.token.ID, a.source.Address)
-		a.counted = false
+		a.quotaTaken = false
 	}
 	if a.claim == nil {
 		return

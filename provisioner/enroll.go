@@ -53,7 +53,7 @@ type attempt struct {
 	proof
 
 	// Kept from round to round.
-	counted           bool              // by the quotas
+	quotaTaken        bool
 	claim             *trust.TokenClaim // in the log of claims, or nil
 	tries             int               // to write the record
 	firstTry, lastTry trust.Revision
@@ -65,16 +65,16 @@ type attempt struct {
 
 // findings are the results of one round.
 type findings struct {
-	record    *Record // newest, or nil
-	after     trust.Revision
-	newest    *trust.Revocation // about the identity, or nil
-	grant     *orders.Grant
-	allowance *orders.Allowance // covers the identity; or nil
-	approval  *orders.Answer    // if the policy wants one, or nil
-	reason    Reason
-	decision  *policies.Decision
-	files     wire.Files
-	confirmed *Issued // of a renewal: the offer that it confirms, or nil
+	record     *Record // newest, or nil
+	after      trust.Revision
+	revocation *trust.Revocation // about the identity, or nil
+	grant      *orders.Grant
+	allowance  *orders.Allowance // covers the identity; or nil
+	approval   *orders.Answer    // if the policy wants one, or nil
+	reason     Reason
+	decision   *policies.Decision
+	files      wire.Files
+	confirmed  *Issued // of a renewal: the offer that it confirms, or nil
 
 	// Of a node that comes back in a recovery.
 	returning *Recovered
@@ -325,11 +325,11 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if a.watch.took(StepIssue, err) != nil {
 		return nil, false, refuse(string(a.identity), issueCode(err), err)
 	}
-	if a.reason == ReasonNew && !a.counted {
+	if a.reason == ReasonNew && !a.quotaTaken {
 		if err := a.quotas.take(a.token.ID, a.source.Address); err != nil {
 			return nil, false, refuse(string(a.identity), wire.CodeQuotaExceeded, err)
 		}
-		a.counted = true
+		a.quotaTaken = true
 	}
 	// The first write. From here on only concurrent writes can refuse the request.
 	if err := a.watch.took(StepClaim, a.claimUse(ctx)); err != nil {
@@ -384,7 +384,7 @@ func (a *attempt) classify(ctx context.Context) error {
 	if err := a.SyncRevocations(ctx, a.record); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
-	a.newest, _ = a.revocations.About(a.identity)
+	a.revocation, _ = a.revocations.About(a.identity)
 	if by := a.revocations.Outstanding(a.identity, a.record.AppliedRevocation()); by != nil {
 		return refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
@@ -491,8 +491,8 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	}
 	if a.reason == ReasonNew || a.record.state() == StateRetired {
 		n.Revoked = a.record.AppliedRevocation()
-		if a.newest != nil {
-			n.Revoked = a.newest.ID
+		if a.revocation != nil {
+			n.Revoked = a.revocation.ID
 		}
 	}
 	if a.reason.handsOver() {

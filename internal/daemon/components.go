@@ -28,11 +28,11 @@ type componentReporter struct {
 
 func (d *Daemon) newComponentReporter(ctx context.Context) *componentReporter {
 	r := &componentReporter{Daemon: d, since: d.opts.Now().UTC().Truncate(time.Second)}
-	r.self.Store(r.look(ctx))
+	r.self.Store(r.snapshot(ctx))
 	return r
 }
 
-func (r *componentReporter) look(ctx context.Context) *fleet.Component {
+func (r *componentReporter) snapshot(ctx context.Context) *fleet.Component {
 	return &fleet.Component{
 		Schema:   fleet.ComponentSchema,
 		Name:     r.cfg.Name,
@@ -51,14 +51,14 @@ func (r *componentReporter) run(ctx context.Context) error {
 	tick := time.NewTicker(featuresInterval)
 	defer tick.Stop()
 	for {
-		now := r.look(ctx)
+		now := r.snapshot(ctx)
 		r.self.Store(now)
 		if !reflect.DeepEqual(now, r.published) || time.Since(r.publishedAt) >= fleet.ComponentEvery {
 			r.publish(ctx, now)
 		}
 		select {
 		case <-ctx.Done():
-			gone := *r.look(ctx)
+			gone := *r.snapshot(ctx)
 			gone.Stopped = true
 			r.publish(context.WithoutCancel(ctx), &gone)
 			return nil
@@ -70,9 +70,9 @@ func (r *componentReporter) run(ctx context.Context) error {
 func (r *componentReporter) publish(ctx context.Context, c *fleet.Component) {
 	ctx, cancel := context.WithTimeout(ctx, componentTimeout)
 	defer cancel()
-	said := *c // not part of the comparison, since it always changes
-	said.Activity = r.activity.recent()
-	if r.Store().Components.PutComponent(ctx, &said) != nil {
+	message := *c // c is compared with the next state, and activity always changes
+	message.Activity = r.activity.recent()
+	if r.Store().Components.PutComponent(ctx, &message) != nil {
 		return
 	}
 	r.publishedAt, r.published = time.Now(), c

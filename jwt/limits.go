@@ -51,7 +51,7 @@ type Limits struct {
 	CA string `json:"ca,omitempty"`
 }
 
-var limitNames = namesOf(reflect.TypeFor[Limits]())
+var limitNames = jsonNames(reflect.TypeFor[Limits]())
 
 func (l Limits) members() (members map[string]json.RawMessage) {
 	b, _ := json.Marshal(l)
@@ -59,7 +59,7 @@ func (l Limits) members() (members map[string]json.RawMessage) {
 	return members
 }
 
-func first[T ~string](all []T) string {
+func abbreviate[T ~string](all []T) string {
 	const most = 3
 	if len(all) <= most {
 		return fmt.Sprintf("%q", all)

@@ -33,9 +33,9 @@ type payload struct {
 }
 
 // Names that differ from these in case only are refused: encoding/json accepts them, other decoders do not.
-var claimNames = namesOf(reflect.TypeFor[payload]())
+var claimNames = jsonNames(reflect.TypeFor[payload]())
 
-func namesOf(t reflect.Type) []string {
+func jsonNames(t reflect.Type) []string {
 	var names []string
 	for _, f := range reflect.VisibleFields(t) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {

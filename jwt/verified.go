@@ -75,7 +75,7 @@ func (v *Verified) checkTimes(now time.Time) error {
 // The error wraps [ErrIdentity] or [ErrSite]. It does not prove the sender's identity.
 func (v *Verified) Admits(id wire.Identity, site Site) error {
 	if !covers(v.Limits.Identities, id) {
-		return fmt.Errorf("%w: %q, token is for %s", ErrIdentity, id, first(v.Limits.Identities))
+		return fmt.Errorf("%w: %q, token is for %s", ErrIdentity, id, abbreviate(v.Limits.Identities))
 	}
 	if v.Limits.Site != "" && v.Limits.Site != site {
 		return fmt.Errorf("%w: %q, token is for %q", ErrSite, site, v.Limits.Site)
@@ -84,10 +84,10 @@ func (v *Verified) Admits(id wire.Identity, site Site) error {
 		return nil
 	}
 	if !covers(v.by.Identities, id) {
-		return fmt.Errorf("%w: %q, signer %q may sign for %s", ErrIdentity, id, v.SignerName, first(v.by.Identities))
+		return fmt.Errorf("%w: %q, signer %q may sign for %s", ErrIdentity, id, v.SignerName, abbreviate(v.by.Identities))
 	}
 	if len(v.by.Sites) > 0 && !slices.Contains(v.by.Sites, site) {
-		return fmt.Errorf("%w: %q, signer %q may sign for %s", ErrSite, site, v.SignerName, first(v.by.Sites))
+		return fmt.Errorf("%w: %q, signer %q may sign for %s", ErrSite, site, v.SignerName, abbreviate(v.by.Sites))
 	}
 	return nil
 }

@@ -157,7 +157,7 @@ func (f *fleet) verify(ctx context.Context) error {
 			if f.applied {
 				f.count.provisioned--
 			}
-			f.count.because(n, err)
+			f.count.noteCause(n, err)
 		}
 		return nil
 	})

@@ -122,11 +122,11 @@ func ownCPU() int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// yield gives this process's threads SCHED_BATCH (sched(7)) until restore is called. Simulated nodes must not
+// lowerPriority gives this process's threads SCHED_BATCH (sched(7)) until restore is called. Simulated nodes must not
 // interrupt serving processes: without this, each reply wakes a thread, which costs 4 % of the serving CPU and a
 // quarter of the nodes' (measured with new connections). If a sandbox forbids it, nothing changes. Child processes
 // inherit it.
-func yield() (restore func()) {
+func lowerPriority() (restore func()) {
 	schedule(schedBatch)
 	return func() { schedule(schedNormal) }
 }

@@ -38,8 +38,8 @@ type counts struct {
 	last                  time.Time
 }
 
-// play enrolls all nodes and waits for the last one.
-func (f *fleet) play(ctx context.Context, start time.Time) error {
+// playAll enrolls all nodes and waits for the last one.
+func (f *fleet) playAll(ctx context.Context, start time.Time) error {
 	defer func() {
 		for _, l := range f.links {
 			l.close()
@@ -51,7 +51,7 @@ func (f *fleet) play(ctx context.Context, start time.Time) error {
 	}
 	// A closed loop: the next node starts when one is done.
 	return each(ctx, len(f.nodes), f.cfg.Concurrency, func(i int) error {
-		f.enter(ctx, f.nodes[i], time.Now())
+		f.runNode(ctx, f.nodes[i], time.Now())
 		return nil
 	})
 }
@@ -67,7 +67,7 @@ func (f *fleet) open(ctx context.Context, start time.Time) {
 		if !sleep(ctx, time.Until(due)) {
 			return
 		}
-		all.Go(func() { f.enter(ctx, n, due) })
+		all.Go(func() { f.runNode(ctx, n, due) })
 	}
 }
 
@@ -86,7 +86,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func (f *fleet) enter(ctx context.Context, n *node, since time.Time) {
+func (f *fleet) runNode(ctx context.Context, n *node, since time.Time) {
 	f.count.begun.Add(1)
 	var own link
 	defer func() { hangUp(own) }()
@@ -94,7 +94,7 @@ func (f *fleet) enter(ctx context.Context, n *node, since time.Time) {
 	for {
 		err := f.attempt(n, &own)
 		if err == nil {
-			f.count.through(f.applied, time.Since(since))
+			f.count.countDone(f.applied, time.Since(since))
 			return
 		}
 		wait, again := f.count.judge(err, backoff)
@@ -106,7 +106,7 @@ func (f *fleet) enter(ctx context.Context, n *node, since time.Time) {
 			own, backoff = nil, min(2*backoff, lastBackoff)
 		}
 		if !again || time.Now().After(limit) || !sleep(ctx, wait) {
-			f.count.lost(n, err)
+			f.count.countFailed(n, err)
 			return
 		}
 	}
@@ -165,7 +165,7 @@ func jitter(wait time.Duration) time.Duration {
 	return wait + rand.N(wait/4+1) //nolint:gosec // spreads load, hides nothing
 }
 
-func (c *counts) through(applied bool, took time.Duration) {
+func (c *counts) countDone(applied bool, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.enrolled++
@@ -176,7 +176,7 @@ func (c *counts) through(applied bool, took time.Duration) {
 	c.latencies = append(c.latencies, took)
 }
 
-func (c *counts) lost(n *node, err error) {
+func (c *counts) countFailed(n *node, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var r *refusal
@@ -188,11 +188,11 @@ func (c *counts) lost(n *node, err error) {
 	if n.offer != nil {
 		c.enrolled++
 	}
-	c.because(n, err)
+	c.noteCause(n, err)
 }
 
-// because keeps the first few causes. The caller holds mu.
-func (c *counts) because(n *node, err error) {
+// noteCause keeps the first few causes. The caller holds mu.
+func (c *counts) noteCause(n *node, err error) {
 	if len(c.why) < maxWhy {
 		c.why = append(c.why, n.Identity+": "+err.Error())
 	}

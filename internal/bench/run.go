@@ -37,15 +37,15 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 		}
 	}
 	for i, kind := range cfg.Waves {
-		if err := s.served(ctx, &cfg, kind, i == len(cfg.Waves)-1, result); err != nil {
+		if err := s.runWave(ctx, &cfg, kind, i == len(cfg.Waves)-1, result); err != nil {
 			return nil, err
 		}
 	}
 	return result, nil
 }
 
-// served runs one wave on fresh serving processes. The last wave has the idle nodes beside it.
-func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool, result *Result) error {
+// runWave runs one wave on fresh serving processes. The last wave has the idle nodes beside it.
+func (s *serving) runWave(ctx context.Context, cfg *Config, kind Wave, last bool, result *Result) error {
 	if err := s.start(ctx, cfg); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool,
 		return err
 	}
 	if last && cfg.Stored > 0 {
-		if err := s.listed(ctx, result, w); err != nil {
+		if err := s.waitListed(ctx, result, w); err != nil {
 			return err
 		}
 	}
@@ -105,12 +105,12 @@ func (s *serving) wave(ctx context.Context, cfg *Config, kind Wave) (*wave, erro
 
 func (s *serving) measure(ctx context.Context, w *wave) (err error) {
 	runtime.GC() // each wave starts with a clean heap
-	defer yield()()
+	defer lowerPriority()()
 	if w.before, err = usageOf(s.pids); err != nil {
 		return err
 	}
 	w.start, w.cpu = time.Now(), -ownCPU()
-	err = w.play(ctx, w.start)
+	err = w.playAll(ctx, w.start)
 	w.cpu += ownCPU()
 	after, uerr := usageOf(s.pids)
 	w.after = after

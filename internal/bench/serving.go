@@ -106,7 +106,7 @@ func (p *server) wait(ctx context.Context, line *regexp.Regexp) (string, error) 
 		}
 		select {
 		case <-p.ended:
-			return "", errors.New("it ended: " + lastWords(p.log))
+			return "", errors.New("it ended: " + logTail(p.log))
 		case <-ctx.Done():
 			return "", fmt.Errorf("it does not serve: %w", ctx.Err())
 		case <-tick.C:
@@ -121,7 +121,7 @@ func (s *serving) whileServed(ctx context.Context) (context.Context, func()) {
 		go func() {
 			select {
 			case <-p.ended:
-				cancel(fmt.Errorf("%s has ended: %s", strings.Join(p.cmd.Args[:3], " "), lastWords(p.log)))
+				cancel(fmt.Errorf("%s has ended: %s", strings.Join(p.cmd.Args[:3], " "), logTail(p.log)))
 			case <-ctx.Done():
 			}
 		}()
@@ -129,15 +129,15 @@ func (s *serving) whileServed(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { cancel(nil) }
 }
 
-// lastWords returns the end of a log, with the reason for the process's end. A mistake in a policy has three lines.
-func lastWords(log string) string {
+// logTail returns the end of a log, with the reason for the process's end. A mistake in a policy has three lines.
+func logTail(log string) string {
 	b, _ := os.ReadFile(log) // an empty text is enough
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	return strings.Join(lines[max(0, len(lines)-5):], "\n")
 }
 
-// listed waits until the provisioner has listed all nodes, so that this memory counts too. A busy one postpones it.
-func (s *serving) listed(ctx context.Context, result *Result, w *wave) error {
+// waitListed waits until the provisioner has listed all nodes, so that this memory counts too.
+func (s *serving) waitListed(ctx context.Context, result *Result, w *wave) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	took, err := s.servers[len(s.servers)-1].wait(ctx, nodesListed)
@@ -165,7 +165,7 @@ func (s *serving) halt() error {
 			<-p.ended
 		}
 		if !p.cmd.ProcessState.Success() {
-			errs = append(errs, fmt.Errorf("%s did not stop as it should: %s", p.cmd, lastWords(p.log)))
+			errs = append(errs, fmt.Errorf("%s did not stop as it should: %s", p.cmd, logTail(p.log)))
 		}
 	}
 	s.servers = nil

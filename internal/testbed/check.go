@@ -51,7 +51,7 @@ func (f *Fleet) Check() {
 		certified: certified{},
 	}
 	if f.cluster != nil {
-		f.Eventually("every stream has a leader", f.led)
+		f.Eventually("every stream has a leader", f.allLed)
 	}
 	// Former authorities too: their certificates are in the history.
 	for pattern, pool := range map[string]*x509.CertPool{"ca*/root.pem": c.roots, "ca*/issuing.pem": c.between} {
@@ -122,7 +122,7 @@ func (c *checker) revision(r *provisioner.Record, revision trust.Revision) error
 	}
 	for _, s := range r.Superseded {
 		// Old revisions are dropped: this may be all that is left of it.
-		c.owned(r.Identity, s.Serial)
+		c.noteOwner(r.Identity, s.Serial)
 	}
 	c.renewal(before, r, revision)
 	if cut := before == nil && !r.UpdatedAt.Equal(r.FirstEnrolledAt); !cut && r.Current != nil &&
@@ -138,15 +138,15 @@ func (c *checker) revision(r *provisioner.Record, revision trust.Revision) error
 	return nil
 }
 
-func (c *checker) owned(id wire.Identity, serial string) {
+func (c *checker) noteOwner(id wire.Identity, serial string) {
 	if owner, ok := c.owner[serial]; ok && owner != id {
 		c.bad("certificate %s belongs to %s and to %s", serial, owner, id)
 	}
 	c.owner[serial] = id
 }
 
-// names reports whether a record names a serial, so that a revocation of its node covers it.
-func names(r *provisioner.Record, serial string) bool {
+// namesCertificate reports whether a record names a serial, so that a revocation of its node covers it.
+func namesCertificate(r *provisioner.Record, serial string) bool {
 	for _, i := range []*provisioner.Issued{r.Current, r.Next} {
 		if i != nil && i.Serial == serial {
 			return true
@@ -156,7 +156,7 @@ func names(r *provisioner.Record, serial string) bool {
 }
 
 func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
-	c.owned(r.Identity, i.Serial)
+	c.noteOwner(r.Identity, i.Serial)
 	key := string(r.Identity) + " " + i.KeyHash
 	if s, ok := c.serial[key]; ok && s != i.Serial {
 		for _, of := range []*provisioner.Record{c.last[r.Identity], r} {
@@ -168,9 +168,9 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 					renewable(live, i.OfferedAt) {
 					continue
 				}
-				if !toCome(live, i.OfferedAt) {
+				if !notYetValid(live, i.OfferedAt) {
 					c.bad("%s: one key has two live certificates, %s and %s", r.Identity, s, i.Serial)
-				} else if !names(r, s) {
+				} else if !namesCertificate(r, s) {
 					c.bad("%s: certificate %s, which begins later than %s was offered, is named no more: a "+
 						"revocation would miss it", r.Identity, s, i.Serial)
 				}
@@ -217,9 +217,9 @@ func (c *checker) events() {
 	c.f.tokens.mu.Unlock()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(eventPatience); len(c.silent()) > 0; <-tick.C {
+	for deadline := time.Now().Add(eventPatience); len(c.unreported()) > 0; <-tick.C {
 		if time.Now().After(deadline) {
-			c.bad("%v are provisioned, and no event says so", c.silent())
+			c.bad("%v are provisioned, and no event says so", c.unreported())
 			break
 		}
 	}
@@ -240,8 +240,8 @@ func (c *checker) events() {
 // A lost acknowledgement delays the event of a confirmation by a second.
 const eventPatience = 5 * time.Second
 
-// silent returns the nodes whose confirmation is on record and in no event.
-func (c *checker) silent() []wire.Identity {
+// unreported returns the nodes whose confirmation is on record and in no event.
+func (c *checker) unreported() []wire.Identity {
 	reported := map[string]bool{}
 	for _, e := range c.f.Events() {
 		if e.Type == events.Provisioned {

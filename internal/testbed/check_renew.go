@@ -19,9 +19,9 @@ func renewable(i *provisioner.Issued, at time.Time) bool {
 	return !at.Before(start.Add(i.NotAfter.Sub(start) * 2 / 3))
 }
 
-// toCome reports whether the certificate begins later than two clocks may differ. No broker accepts it, so its key
-// may have another one.
-func toCome(i *provisioner.Issued, at time.Time) bool { return i.NotBefore.Sub(at) > ca.Backdate }
+// notYetValid reports whether the certificate begins later than two clocks may differ. No broker accepts it, so its
+// key may have another one.
+func notYetValid(i *provisioner.Issued, at time.Time) bool { return i.NotBefore.Sub(at) > ca.Backdate }
 
 func (c *checker) renewal(before, r *provisioner.Record, revision trust.Revision) {
 	offered := r.Next != nil && (before == nil || before.Next == nil || before.Next.Serial != r.Next.Serial)

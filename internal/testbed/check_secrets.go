@@ -33,17 +33,17 @@ func (c *checker) secrets() {
 	look := func(where, text string) {
 		for what, secret := range secrets {
 			if i := strings.Index(text, secret); i >= 0 {
-				c.bad("%s was %s: ...%s", what, where, around(text, i))
+				c.bad("%s was %s: ...%s", what, where, excerpt(text, i))
 			}
 		}
 		if at := tokenShape.FindStringIndex(text); at != nil {
-			c.bad("a token was %s: ...%s", where, around(text, at[0]))
+			c.bad("a token was %s: ...%s", where, excerpt(text, at[0]))
 		}
 	}
 	log := f.Log()
 	look("logged", log)
 	if at := tokenBegin.FindStringIndex(log); at != nil {
-		c.bad("the beginning of a token was logged: ...%s", around(log, at[0]))
+		c.bad("the beginning of a token was logged: ...%s", excerpt(log, at[0]))
 	}
 	for _, e := range f.Events() {
 		b, err := json.Marshal(e)
@@ -75,7 +75,7 @@ func (c *checker) known() map[string]string {
 	add("a pushed value", Setting)
 	add("a fact", Fact)
 	key := func(path string) {
-		if scalar := c.scalar(path); scalar != nil {
+		if scalar := c.secretPart(path); scalar != nil {
 			add("the key "+path, string(scalar))
 		}
 	}
@@ -100,8 +100,8 @@ func (c *checker) known() map[string]string {
 	return secrets
 }
 
-// scalar returns the secret part of a private key file, nil without a file.
-func (c *checker) scalar(path string) []byte {
+// secretPart returns the secret part of a private key file, nil without a file.
+func (c *checker) secretPart(path string) []byte {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil
@@ -130,5 +130,5 @@ func (c *checker) scalar(path string) []byte {
 	return b
 }
 
-// around returns the text around a finding.
-func around(text string, i int) string { return text[max(0, i-200):min(len(text), i+100)] }
+// excerpt returns the text around a finding.
+func excerpt(text string, i int) string { return text[max(0, i-200):min(len(text), i+100)] }

@@ -13,10 +13,10 @@ type Clock struct {
 }
 
 func (c *Clock) Now() time.Time {
-	return c.unmoved().Add(time.Duration(c.offset.Load()))
+	return c.baseTime().Add(time.Duration(c.offset.Load()))
 }
 
-func (c *Clock) unmoved() time.Time {
+func (c *Clock) baseTime() time.Time {
 	switch at := c.held.Load(); {
 	case at != nil:
 		return *at
@@ -31,7 +31,7 @@ func (c *Clock) at(t time.Time) time.Time { return t.Add(time.Until(c.Now())) }
 
 // Hold stops the clock, so that on a slow machine only Advance moves it.
 func (c *Clock) Hold() {
-	now := c.unmoved()
+	now := c.baseTime()
 	c.held.Store(&now)
 }
 

@@ -125,8 +125,8 @@ type Faults struct {
 	revocations plan[any]
 	entries     plan[any]
 
-	unread atomic.Bool
-	blind  atomic.Bool
+	unreadable atomic.Bool
+	stale      atomic.Bool
 }
 
 // Inject gives the next writes of records one fault each.
@@ -138,8 +138,8 @@ func (f *Faults) Before(what func(context.Context, *provisioner.Record)) { f.rec
 // Puts returns how many writes of records were attempted.
 func (f *Faults) Puts() int { return f.records.count() }
 
-// Unreadable makes every read of records fail, or work again.
-func (f *Faults) Unreadable(unreadable bool) { f.unread.Store(unreadable) }
+// SetUnreadable makes every read of records fail, or work again.
+func (f *Faults) SetUnreadable(unreadable bool) { f.unreadable.Store(unreadable) }
 
 // InjectClaims gives the next appends of claims one fault each.
 func (f *Faults) InjectClaims(plan ...Fault) { f.claims.inject(plan) }
@@ -162,8 +162,8 @@ func (f *Faults) AfterAppend(what func()) {
 	f.revocations.after = what
 }
 
-// Blind makes the views of the store count as old, or as fresh again.
-func (f *Faults) Blind(blind bool) { f.blind.Store(blind) }
+// SetStale makes the views of the store count as old, or as fresh again.
+func (f *Faults) SetStale(blind bool) { f.stale.Store(blind) }
 
 // Entries gives the next writes of operators' entries one fault each.
 func (f *Faults) Entries(plan ...Fault) { f.entries.inject(plan) }
@@ -177,7 +177,7 @@ func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after trust.Rev
 
 // Record implements [provisioner.Store].
 func (f *Faults) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
-	if f.unread.Load() {
+	if f.unreadable.Load() {
 		return nil, 0, ErrInjected
 	}
 	return f.Store.Record(ctx, id)

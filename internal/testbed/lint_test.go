@@ -37,9 +37,9 @@ allow := true
 certificate := {"server_auth": true, "dns_names": ["www.example.net"]} if startswith(input.identity, "www")
 `
 
-// TestEveryCertificateIsValidByRFC collects every certificate of a fleet before and after a change of its authority: of
-// nodes, brokers, issuing authorities, roots, and cross certificates. zlint finds no violation of an RFC, and openssl
-// verifies each strictly from every root that should.
+// TestEveryCertificateIsValidByRFC collects every certificate of a fleet before and after a change of its authority:
+// of nodes, brokers, issuing authorities, roots, and cross certificates. zlint finds no violation of an RFC, and
+// openssl verifies each strictly from every root that should.
 func TestEveryCertificateIsValidByRFC(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Policy: servingPolicy})

@@ -20,7 +20,7 @@ func (f *Faults) Logs() *orders.Logs {
 	})
 	fresh := logs.Fresh
 	logs.Fresh = func() error {
-		if f.blind.Load() {
+		if f.stale.Load() {
 			return fmt.Errorf("%w: %w", trust.ErrRevocationsUnknown, ErrInjected)
 		}
 		return fresh()

@@ -22,7 +22,7 @@ func (f *Fleet) Dial(token string) *nats.Conn {
 }
 
 // Ask sends a node's enroll request over a new connection. If the machine stalled it asks again, as nodes do: see
-// Stood.
+// RefusedAsStale.
 func (f *Fleet) Ask(n *simnode.Node) (r *wire.Reply) {
 	f.t.Helper()
 	f.Eventually("revocations seen", func() bool {
@@ -32,14 +32,14 @@ func (f *Fleet) Ask(n *simnode.Node) (r *wire.Reply) {
 		if r, err = simnode.Enroll(f.Context(), nc, n.Request()); err != nil {
 			f.t.Fatalf("enroll %s: %v", n.Identity, err)
 		}
-		return !f.Stood(n, r)
+		return !f.RefusedAsStale(n, r)
 	})
 	return r
 }
 
-// Stood reports whether a node was refused only because the provisioner's view of revocations was too old on a
-// stalled machine.
-func (f *Fleet) Stood(n *simnode.Node, r *wire.Reply) bool {
+// RefusedAsStale reports whether a node was refused only because the provisioner's view of revocations was too old on
+// a stalled machine.
+func (f *Fleet) RefusedAsStale(n *simnode.Node, r *wire.Reply) bool {
 	if r.Refusal == nil || r.Refusal.Code != wire.CodeRevocationsUnknown.SentAs() {
 		return false
 	}

@@ -47,7 +47,7 @@ func TestAReconfigurationSurvivesLostWrites(t *testing.T) {
 			t.Parallel()
 			f := testbed.New(t, testbed.Options{Policy: generation("one")})
 			a := f.Agent("web1.example.net", f.Token(nil), func(c *server.Config) {
-				testbed.Watchful(c)
+				testbed.WatchOften(c)
 				c.RequestTimeout = time.Second
 			})
 			f.WaitProvisioned(a)

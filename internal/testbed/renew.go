@@ -93,8 +93,8 @@ func (f *Fleet) AppliedOverFleet(n *simnode.Node, e *wire.Enrolled) *wire.Reply 
 	return overFleet(f, n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Apply(f.Context(), nc, a) })
 }
 
-// Watchful shortens an agent's watch interval, for tests that move the clock.
-func Watchful(c *server.Config) { c.WatchInterval = 50 * time.Millisecond }
+// WatchOften shortens an agent's watch interval, for tests that move the clock.
+func WatchOften(c *server.Config) { c.WatchInterval = 50 * time.Millisecond }
 
 func (a *Agent) Serial() string {
 	leaf, err := readCertificate(filepath.Join(a.Dir, "certificate.pem"))

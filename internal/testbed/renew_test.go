@@ -34,7 +34,7 @@ func TestAFleetRenews(t *testing.T) {
 	before := map[*testbed.Agent]string{}
 	var agents []*testbed.Agent
 	for i := range 10 {
-		agents = append(agents, f.Agent(fmt.Sprintf("web%d.example.net", i), token, testbed.Watchful))
+		agents = append(agents, f.Agent(fmt.Sprintf("web%d.example.net", i), token, testbed.WatchOften))
 	}
 	f.WaitProvisioned(agents...)
 	keys := map[string]bool{}
@@ -103,9 +103,9 @@ func watch(t *testing.T, f *testbed.Fleet, agents ...*testbed.Agent) (stop func(
 func TestASupersededCertificateIsDropped(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
-	a := f.Agent("web1.example.net", f.Token(nil), testbed.Watchful)
+	a := f.Agent("web1.example.net", f.Token(nil), testbed.WatchOften)
 	f.WaitProvisioned(a)
-	other := f.Agent("web2.example.net", f.Token(nil), testbed.Watchful)
+	other := f.Agent("web2.example.net", f.Token(nil), testbed.WatchOften)
 	f.WaitProvisioned(other)
 	copied, given := a.Copy()
 	clone := f.DialFleet(copied, given)
@@ -134,7 +134,7 @@ func TestARenewalSurvivesLostWrites(t *testing.T) {
 			t.Run(point+" "+name, func(t *testing.T) {
 				t.Parallel()
 				f := testbed.New(t, testbed.Options{})
-				a := f.Agent("web1.example.net", f.Token(nil), testbed.Watchful)
+				a := f.Agent("web1.example.net", f.Token(nil), testbed.WatchOften)
 				f.WaitProvisioned(a)
 				first := a.Serial()
 				stop := watch(t, f, a)
@@ -174,7 +174,7 @@ func TestAnAgentReturnsAfterItsCertificateExpired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := testbed.New(t, testbed.Options{})
-			a := f.Agent("web1.example.net", f.Token(nil), testbed.Watchful)
+			a := f.Agent("web1.example.net", f.Token(nil), testbed.WatchOften)
 			f.WaitProvisioned(a)
 			first := f.Record(a.Identity).Current
 			if tt.begun {

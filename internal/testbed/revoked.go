@@ -27,7 +27,7 @@ import (
 //   - each configured issuer has a valid CRL with exactly its revoked, unexpired
 //     certificates, and perhaps those that expired since the former CRL.
 func (c *checker) revocations() {
-	within := settled
+	within := revocationPatience
 	if c.f.cluster != nil {
 		within = patience
 	}
@@ -47,17 +47,18 @@ func (c *checker) revocations() {
 	}
 }
 
-// settled bounds how long revocations may take. It is far above the second that is due: machines may be slow.
-const settled = 30 * time.Second
+// revocationPatience bounds how long revocations may take. It is far above the second that is due: machines may be
+// slow.
+const revocationPatience = 30 * time.Second
 
 // During an election a request may never be answered, so each look is short.
-const oneLook = 5 * time.Second
+const lookTimeout = 5 * time.Second
 
 // revocationsWrong looks at log, records, gate and CRL.
 func (c *checker) revocationsWrong() (wrong []string) {
 	f := c.f
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
-	ctx, cancel := context.WithTimeout(f.Context(), oneLook)
+	ctx, cancel := context.WithTimeout(f.Context(), lookTimeout)
 	defer cancel()
 	store, now := f.daemon.Store(), f.Clock.Now().UTC()
 	revoked := map[string]trust.RevokedCertificate{}

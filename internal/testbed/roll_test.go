@@ -62,9 +62,9 @@ func connections(f *testbed.Fleet) int {
 	return strings.Count(f.Log(), `"msg":"connected to the fleet"`)
 }
 
-// TestAFleetSurvivesAChangeOfItsAuthority changes the authority under a fleet of real agents that know only the old root: they return; new nodes
-// enroll with tokens that pin the old root and the new one; and after everything of the old authority has expired,
-// agents that know only the old root still return.
+// TestAFleetSurvivesAChangeOfItsAuthority changes the authority under a fleet of real agents that know only the old
+// root: they return; new nodes enroll with tokens that pin the old root and the new one; and after everything of the
+// old authority has expired, agents that know only the old root still return.
 func TestAFleetSurvivesAChangeOfItsAuthority(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -310,8 +310,8 @@ func TestAFleetRenewsIntoTheNewAuthority(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	token := pinning(t, f, f.Daemon().CAFingerprint())
 	agents := []*testbed.Agent{
-		f.Agent("web1.example.net", token, testbed.Watchful), f.Agent("web2.example.net", token, testbed.Watchful),
-		f.Agent("web3.example.net", token, testbed.Watchful),
+		f.Agent("web1.example.net", token, testbed.WatchOften), f.Agent("web2.example.net", token, testbed.WatchOften),
+		f.Agent("web3.example.net", token, testbed.WatchOften),
 	}
 	f.WaitProvisioned(agents...)
 	before := map[*testbed.Agent]string{}

@@ -44,7 +44,7 @@ func streamList(ctx context.Context, d *daemon.Daemon) ([]stream, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, oneLook)
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	m, err := conn.RequestWithContext(ctx, "$JS.API.STREAM.LIST", nil)
 	if err != nil {
@@ -63,8 +63,8 @@ func (c *cluster) streams() ([]stream, error) {
 	return streamList(c.fleet.Context(), c.fleet.daemon)
 }
 
-// led reports whether every stream has a leader. During an election a request may never be answered.
-func (c *cluster) led() bool {
+// allLed reports whether every stream has a leader. During an election a request may never be answered.
+func (c *cluster) allLed() bool {
 	list, err := c.streams()
 	return err == nil && !slices.ContainsFunc(list, func(s stream) bool {
 		return s.Config.Replicas > 1 && s.Cluster.Leader == ""

@@ -117,7 +117,7 @@ func TestALostRaceForTheRecord(t *testing.T) {
 			if _, err := other.Enroll(ctx, n.Request(), provisioner.Source{}); err != nil {
 				t.Errorf("the other provisioner refuses: %v", err)
 			}
-			f.Faults.Unreadable(true)
+			f.Faults.SetUnreadable(true)
 		})
 		if r := f.Ask(n); r.Refusal == nil || r.Refusal.Code != wire.CodeStoreUnavailable.SentAs() {
 			t.Errorf("reply = %+v, want %s", r, wire.CodeStoreUnavailable)
@@ -125,7 +125,7 @@ func TestALostRaceForTheRecord(t *testing.T) {
 		if got := f.Faults.Puts(); got != 1 {
 			t.Errorf("%d writes were tried, want the one that met the other's", got)
 		}
-		f.Faults.Unreadable(false)
+		f.Faults.SetUnreadable(false)
 		f.Apply(n, f.Enroll(n))
 		f.Check()
 	})

@@ -26,7 +26,7 @@ func TestUnknownRevocationsRefuseAllRequests(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	n, e := inFleet(t, f, web1)
 	p := f.Daemon().Operator()
-	f.Faults.Blind(true)
+	f.Faults.SetStale(true)
 	f.Eventually("it is noticed", func() bool {
 		err := p.Fresh()
 		return errors.Is(err, trust.ErrRevocationsUnknown) && errors.Is(err, testbed.ErrInjected)
@@ -40,7 +40,7 @@ func TestUnknownRevocationsRefuseAllRequests(t *testing.T) {
 	if err := p.Gate.AdmitNode(f.Context(), web1, e.Serial); provisioner.CodeOf(err) != wire.CodeRevocationsUnknown {
 		t.Errorf("to the fleet: %v", err)
 	}
-	f.Faults.Blind(false)
+	f.Faults.SetStale(false)
 	f.Eventually("it is known again", func() bool { return p.Fresh() == nil })
 	f.Enroll(f.Node("web2.example.net"))
 	f.Enroll(n)

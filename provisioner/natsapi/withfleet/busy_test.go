@@ -76,7 +76,7 @@ func persist(f *testbed.Fleet, conn *nats.Conn, subject string, n *simnode.Node,
 		case r.Refusal.Code == wire.CodeBusy:
 			busy.Add(1)
 			longest = max(longest, r.Refusal.RetryAfter)
-		case !f.Stood(n, r):
+		case !f.RefusedAsStale(n, r):
 			return r, longest, nil
 		}
 		if time.Since(began) > 10*time.Minute {

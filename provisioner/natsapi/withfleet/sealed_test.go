@@ -451,7 +451,7 @@ func TestABusyProvisionerSaysSoSealed(t *testing.T) {
 	release()
 	for identity, sub := range map[string]*nats.Subscription{"web1.example.net": working, "web2.example.net": waiting} {
 		o := map[*nats.Subscription]*seal.ReplyOpener{working: o1, waiting: o2}[sub]
-		if r, err := o.DecodeReply(reply(sub)); err != nil || r.Enrolled == nil && !f.Stood(&simnode.Node{Identity: identity}, r) {
+		if r, err := o.DecodeReply(reply(sub)); err != nil || r.Enrolled == nil && !f.RefusedAsStale(&simnode.Node{Identity: identity}, r) {
 			t.Errorf("%s, whose request was taken: %+v, %v, refused for %s", identity, r, err, f.Cause(identity))
 		}
 	}

@@ -116,7 +116,7 @@ func TestBuiltinDecisions(t *testing.T) {
 	}
 }
 
-// The examples pass as they are, so nobody copies one that does not.
+// Examples are copied, so each must pass its tests unchanged.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	const base = "../examples/policies"

@@ -40,7 +40,7 @@ func module(rules string) fstest.MapFS {
 	return fstest.MapFS{"p.rego": {Data: []byte("package muster.enroll\n\n" + rules + "\n")}}
 }
 
-// stranger is a request of a machine that nobody has heard of.
+// stranger is a request of a new node.
 func stranger() *policies.Input {
 	return &policies.Input{
 		Identity: "web1.example.net",

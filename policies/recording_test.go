@@ -11,9 +11,9 @@ import (
 	"muster/policies"
 )
 
-// TestRecordingHoldsWhatWasSeen: another policy gets the same input from a
-// recording, facts that nobody named included, and decides the same.
-func TestRecordingHoldsWhatWasSeen(t *testing.T) {
+// TestRecordedInputDecidesTheSame: another policy gets the same input from a recording, with facts that no policy
+// named, and decides the same.
+func TestRecordedInputDecidesTheSame(t *testing.T) {
 	t.Parallel()
 	e := load(t, "allow := input.facts.role == \"web\"\nconfiguration := {\"a\": \"b\"}")
 	in := stranger()

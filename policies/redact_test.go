@@ -57,9 +57,9 @@ func TestErrorsHoldNoFacts(t *testing.T) {
 	}
 }
 
-// TestWhatIsCalledASecretIsNotRecorded has facts of one name each, of which some have
-// a separator in their word: one beside others would be looked at for theirs.
-func TestWhatIsCalledASecretIsNotRecorded(t *testing.T) {
+// TestSecretNamesAreRedacted has facts of one name each, some with a separator in the word: beside other secrets they
+// would be inspected anyway.
+func TestSecretNamesAreRedacted(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"password", "pass_word", "pass-phrase", "Pass Phrase", "PASS_WD", "Pass.word"} {
 		if !policies.IsSecretName(name) {

@@ -44,8 +44,8 @@ func replayAll(t testing.TB, r *policies.Replay, lines []byte) {
 	}
 }
 
-// TestReplaySaysWhoFlips tries a policy on what another one decided.
-func TestReplaySaysWhoFlips(t *testing.T) {
+// TestReplayListsNodesThatFlip tries a policy on what another one decided.
+func TestReplayListsNodesThatFlip(t *testing.T) {
 	t.Parallel()
 	live := load(t, livePolicy)
 	next := load(t, `default allow := false

@@ -16,7 +16,7 @@ import (
 	"muster/policies"
 )
 
-// saying returns a policy that allows everybody for the given reason.
+// saying returns a policy that allows every node for the given reason.
 func saying(reason string) string { return allowAll + "\nreasons contains \"" + reason + "\"\n" }
 
 // A logBuffer is a log that can be read while it is written to.

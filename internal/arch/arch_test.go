@@ -45,8 +45,7 @@ var agent = map[string][]string{
 	"server/servercmd": {"internal/cli", "server"},
 }
 
-// tools are for people and tests who look at the whole: they import what they need, and only tools and commands import
-// them.
+// tools serve people and tests: they may import everything, and only tools and commands may import them.
 var tools = []string{"internal/testbed", "internal/simnode", "internal/demo", "internal/bench", "internal/chaos",
 	"internal/browsertest",
 	"internal/testdisk", "internal/testdoc", "internal/testproc", "internal/arch", "examples/"}
@@ -177,11 +176,11 @@ func downward(name, imported string) bool {
 		strings.HasPrefix(imported, shared)
 }
 
-// TestTestsWithFleetsAreApart wants no tests inside a package beside tests of it that
+// TestTestsWithFleetsAreInTheirOwnPackages wants no tests inside a package beside tests of it that
 // have a fleet: for those, Go compiles all that stands between the package and
 // testbed once more, a quarter of all that the tests compile. They go to withfleet
 // below it.
-func TestTestsWithFleetsAreApart(t *testing.T) {
+func TestTestsWithFleetsAreInTheirOwnPackages(t *testing.T) {
 	t.Parallel()
 	without := []string{"muster/internal/testbed", "muster/internal/daemon"} // nothing stands between
 	for _, p := range list(t, "muster/...") {

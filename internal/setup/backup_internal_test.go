@@ -10,9 +10,9 @@ import (
 	"muster/provisioner/backup"
 )
 
-// TestWhatAnotherVersionWroteIsToldFromWhatIsCut has a backup whose record this version
+// TestBackupsOfLaterVersionsDifferFromDamagedOnes has a backup whose record this version
 // cannot read, which no other try mends, and one that was broken off.
-func TestWhatAnotherVersionWroteIsToldFromWhatIsCut(t *testing.T) {
+func TestBackupsOfLaterVersionsDifferFromDamagedOnes(t *testing.T) {
 	t.Parallel()
 	var file bytes.Buffer
 	now := time.Now().UTC().Truncate(time.Second)

@@ -22,9 +22,9 @@ func rolled(t *testing.T, dir string) *setup.Rolled {
 	return r
 }
 
-// TestRollIsTheOwnersOfTheOldKey rolls over as root what belongs to the user that
-// the provisioner runs as, who has to be able to read it afterwards.
-func TestRollIsTheOwnersOfTheOldKey(t *testing.T) {
+// TestRolledFilesBelongToTheOwnerOfTheOldKey rolls over as root: the provisioner's user must be able to read the
+// result.
+func TestRolledFilesBelongToTheOwnerOfTheOldKey(t *testing.T) {
 	t.Parallel()
 	testproc.NeedsRoot(t)
 	const uid, gid = 12345, 23456

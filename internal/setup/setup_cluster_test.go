@@ -54,7 +54,7 @@ func TestInitForACluster(t *testing.T) {
 	if err := server.Write(path, files); err == nil {
 		t.Error("the files of a server are overwritten")
 	}
-	// Secrets that others may read are not used.
+	// Secrets that are readable by all are refused.
 	if err := os.Chmod(filepath.Join(dir, "cluster/issuer"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ import (
 	"muster/internal/wire"
 )
 
-// TestAnApprovedMachineIsToldApart looks at the queue between an approval and the
+// TestAnApprovedKeyIsShownAsApproved looks at the queue between an approval and the
 // machine's coming back, and at what is ticked at once.
-func TestAnApprovedMachineIsToldApart(t *testing.T) {
+func TestAnApprovedKeyIsShownAsApproved(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	n := f.Node("web1.example.net")
@@ -60,9 +60,8 @@ func box(t testing.TB, page, identity string) string {
 	return m[0][1]
 }
 
-// TestAVerdictLiftsNoRejectionThatThePageDoesNotShow has another operator reject machines
-// between the page and the button: they stay rejected until somebody approves or forgets
-// them who was shown that.
+// TestAVerdictLiftsNoRejectionThatThePageDoesNotShow has another operator reject nodes between page and button: they
+// stay rejected until an operator that was shown the rejection decides.
 func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 	t.Parallel()
 	f := served(t)
@@ -102,7 +101,7 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 		t.Errorf("%d are rejected, want 2", len(testbed.Orders(other).Keys.Rejected()))
 	}
 
-	// Who was shown a rejection lifts that one, and no other.
+	// An operator that was shown a rejection lifts that one only.
 	shown := box(t, v.see("/approvals"), "db3.example.net")
 	says(t, v.post("/approvals/decide", "verdict", "approve", "each", shown).body, "db3.example.net, key ",
 		", which is rejected")

@@ -37,9 +37,9 @@ func (v *visitor) confirmed(path, why string) answer {
 	return v.post(to, append(meant(v.t, v.see(path)), "why", why)...)
 }
 
-// TestWhoeverHasGotTheNameSinceIsLeftAlone opens pages about machines, and has their names
+// TestOrdersSpareALaterHolderOfTheName opens pages about machines, and has their names
 // change hands before anything is pressed.
-func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
+func TestOrdersSpareALaterHolderOfTheName(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	v := signedIn(t, f, "anna", trust.RoleOperator)
@@ -97,7 +97,7 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 	if a := v.post("/nodes/"+granted+"/do/retire", "why", "whoever has the name"); a.status != http.StatusBadRequest {
 		t.Errorf("a form that says nothing of the owner: %d", a.status)
 	}
-	// The machine that was renewed is the same, and so is who has a name when the page is opened.
+	// A renewed node is the same node, and so is the owner of a name when the page is opened.
 	if a := v.post("/nodes/"+renewed+"/do/revoke",
 		forms["/nodes/"+renewed+"/do/revoke"]...); a.status != http.StatusSeeOther {
 		t.Errorf("revoke: %d %s", a.status, a.body)

@@ -44,8 +44,8 @@ func TestAReasonThatIsNoTextIsRefused(t *testing.T) {
 	f.Enroll(n)
 }
 
-// TestWhatCannotBeSeenIsShown has a machine say of itself what turns text around, or is not seen.
-func TestWhatCannotBeSeenIsShown(t *testing.T) {
+// TestInvisibleCharactersAreShown has a machine say of itself what turns text around, or is not seen.
+func TestInvisibleCharactersAreShown(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	n := f.Node("db1.example.net")

@@ -18,7 +18,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// markup is what somebody could say of themselves.
+// markup is a name or fact of a hostile node.
 const markup = `"><script>alert(1)</script><img src=x onerror=alert(2)>'{{7}}`
 
 // waits has a machine ask that waits for an operator, with hostile facts and names.
@@ -48,8 +48,7 @@ func pagesOf(f *testbed.Fleet) []string {
 	}
 }
 
-// TestPagesAreHarmless looks for what the policy of the pages' content forbids,
-// and for markup that somebody else has written.
+// TestPagesAreHarmless looks for elements that the content security policy forbids, and for markup from nodes.
 func TestPagesAreHarmless(t *testing.T) {
 	t.Parallel()
 	f := served(t)
@@ -259,8 +258,8 @@ func TestATakenName(t *testing.T) {
 	f.Enroll(another)
 }
 
-// TestCommandsToWhoIsAway shows what is said of a node that is not there.
-func TestCommandsToWhoIsAway(t *testing.T) {
+// TestCommandsToADisconnectedNode shows what is said of a node that is not there.
+func TestCommandsToADisconnectedNode(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	n := f.Node("web1.example.net")

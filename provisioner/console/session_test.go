@@ -94,8 +94,8 @@ func TestACertificateIsEnough(t *testing.T) {
 	says(t, stranger(t, f, certificate).see("/"), "anna", "viewer")
 }
 
-// TestFormsOfOthers sends what another site could have a browser send.
-func TestFormsOfOthers(t *testing.T) {
+// TestFormsOfOtherSitesAreRefused sends what another site could have a browser send.
+func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	n := f.Node("web1.example.net")

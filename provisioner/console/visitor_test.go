@@ -27,8 +27,8 @@ import (
 	"muster/provisioner/operate"
 )
 
-// served returns a fleet whose provisioner serves the console, where machines that
-// are called web have a token for it and all others wait for an operator.
+// served returns a fleet whose provisioner serves the console. Nodes called web have a token for their name; all other
+// nodes wait for an operator.
 func served(t testing.TB) *testbed.Fleet {
 	t.Helper()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: func(c *daemon.Config) {
@@ -46,7 +46,7 @@ type visitor struct {
 	form string // the secret of the last page
 }
 
-// stranger returns a visitor whom nobody knows. certificate may be nil.
+// stranger returns a visitor without a session. certificate may be nil.
 func stranger(t testing.TB, f *testbed.Fleet, certificate *tls.Certificate) *visitor {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -179,7 +179,7 @@ func tokenOf(t testing.TB, f *testbed.Fleet, name string, key crypto.Signer) str
 	return text
 }
 
-// signedIn returns a visitor who has signed in with a token.
+// signedIn returns a visitor that has signed in with a token.
 func signedIn(t testing.TB, f *testbed.Fleet, name string, role trust.OperatorRole) *visitor {
 	t.Helper()
 	key, _ := added(t, f, name, role, false)

@@ -7,10 +7,10 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// TestGoneComponents says who is gone by the store's clock alone.
+// TestGoneComponents judges by the store's clock alone.
 func TestGoneComponents(t *testing.T) {
 	t.Parallel()
-	now := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC) // nobody else's
+	now := time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC) // no other clock
 	heard := func(name string, ago time.Duration, stopped bool) *fleet.HeardComponent {
 		return &fleet.HeardComponent{Component: fleet.Component{Name: name, Stopped: stopped}, Heard: now.Add(-ago)}
 	}

@@ -231,9 +231,9 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// TestNobodyIsUnseenForWantOfMemory asks who was not heard of while that is still being
-// read, and then since a time of which nobody knows who was.
-func TestNobodyIsUnseenForWantOfMemory(t *testing.T) {
+// TestUnknownLastSeenSelectsNoNode filters by last seen while those times are read, and for a time before they were
+// kept.
+func TestUnknownLastSeenSelectsNoNode(t *testing.T) {
 	t.Parallel()
 	f := &feed{hold: make(chan struct{}), since: noon.Add(time.Minute)}
 	x := f.index(t)
@@ -268,8 +268,8 @@ func TestNobodyIsUnseenForWantOfMemory(t *testing.T) {
 	}
 }
 
-// TestWhoWasHeardOfSinceIsLeftAlone asks about one node before it is known which were heard of, and then.
-func TestWhoWasHeardOfSinceIsLeftAlone(t *testing.T) {
+// TestNodesSeenSinceAreNotRetired asks about one node before it is known which were heard of, and then.
+func TestNodesSeenSinceAreNotRetired(t *testing.T) {
 	t.Parallel()
 	f := &feed{hold: make(chan struct{}), since: noon.Add(time.Minute)}
 	one := fleet.NewInspector(f, f.index(t))
@@ -302,8 +302,8 @@ func TestWhoWasHeardOfSinceIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestPagesStayRight lists a fleet that grows, changes and shrinks between pages:
-// whoever does not change is listed exactly once.
+// TestPagesStayRight lists a fleet that grows, changes and shrinks between pages: each unchanged node is listed exactly
+// once.
 func TestPagesStayRight(t *testing.T) {
 	t.Parallel()
 	for _, by := range []fleet.Order{fleet.ByName, fleet.ByExpiry, fleet.ByChanged} {

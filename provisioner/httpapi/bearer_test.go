@@ -33,8 +33,8 @@ func signedBy(t *testing.T, f *testbed.Fleet, key crypto.Signer, name string) st
 	return text
 }
 
-// TestOperatorsComeInByToken adds an operator by their key alone.
-func TestOperatorsComeInByToken(t *testing.T) {
+// TestOperatorsLogInByToken adds an operator by their key alone.
+func TestOperatorsLogInByToken(t *testing.T) {
 	t.Parallel()
 	f, other := served(t), served(t)
 	key, public := newKey(t)
@@ -54,7 +54,7 @@ func TestOperatorsComeInByToken(t *testing.T) {
 	if got := ask(good); got != http.StatusOK {
 		t.Errorf("anna: %d", got)
 	}
-	// A fleet's token is signed by who may not operate it.
+	// A fleet's token is signed by a key without a right to operate the fleet.
 	for name, token := range map[string]string{
 		"of ben, who says that he is anna": signedBy(t, f, bens, "anna"),
 		"for another installation":         signedBy(t, other, key, "anna"),
@@ -82,9 +82,8 @@ func TestOperatorsComeInByToken(t *testing.T) {
 	}
 }
 
-// TestFailedLoginsAreBounded knocks until nobody listens, and sees that what is
-// good is not counted.
-func TestFailedLoginsAreBounded(t *testing.T) {
+// TestFailedLoginsAreLimited fails to log in until all logins are refused. Successful logins do not count.
+func TestFailedLoginsAreLimited(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	nobody := remote(t, f, roots(t, f), "nonsense")

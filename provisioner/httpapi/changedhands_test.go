@@ -12,9 +12,9 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-// TestWhoeverHasGotTheNameSinceIsLeftAlone chooses machines from the list, and has names
+// TestOrdersSpareALaterHolderOfTheName chooses machines from the list, and has names
 // change hands before what was ordered reaches them.
-func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
+func TestOrdersSpareALaterHolderOfTheName(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	const retired, granted, renewed = "web1.example.net", "web2.example.net", "web3.example.net"

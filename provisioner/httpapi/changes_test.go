@@ -22,8 +22,7 @@ import (
 	"muster/provisioner/operate"
 )
 
-// changer is an operator who changes things at one provisioner, and looks at
-// another one for them.
+// changer is an operator that changes the installation at one provisioner and reads it at another.
 type changer struct {
 	t     *testing.T
 	f     *testbed.Fleet
@@ -75,9 +74,8 @@ func (c *changer) waits(n func()) {
 		sees(c, "/v1/waiting", func(p httpapi.Pending) bool { return len(p.Waiting) == 1 }))
 }
 
-// TestEveryChangeIsAnEventAndSeenEverywhere has an operator do all that changes
-// something, at one of two provisioners: the other one shows it, and the events say
-// who did it and why.
+// TestEveryChangeIsAnEventAndSeenEverywhere makes each kind of change at one of two provisioners: the other one shows
+// it, and the events have operator and reason.
 func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -93,7 +91,7 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	}
 	const web, node = "web1.example.net", "/v1/nodes/web1.example.net"
 
-	// Whom the installation trusts.
+	// Signers and operators.
 	_, public := newKey(t)
 	operators := func(want func([]operate.OperatorInfo) bool) func() bool { return sees(c, "/v1/operators", want) }
 	ben := func(removed bool) func() bool {
@@ -117,7 +115,7 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	c.change("POST /v1/signers", "", map[string]any{"public": public, "name": "build"}, build(false))
 	c.change("POST /v1/signers/{id}/remove", id, nil, build(true))
 
-	// Who waits.
+	// Pending nodes.
 	n := f.Node(web)
 	ask := func() { f.Refused(n) }
 	c.waits(ask)

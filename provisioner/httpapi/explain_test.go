@@ -132,13 +132,13 @@ func TestCommandsAreExplained(t *testing.T) {
 	}
 }
 
-// TestOfApprovalsIsSaidWhatEnrollmentDoes follows keys that were approved and whose names
+// TestExplainedApprovalsMatchEnrollment follows keys that were approved and whose names
 // were taken away or given away before they came: what is said is what they then get.
-func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
+func TestExplainedApprovalsMatchEnrollment(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	p := f.Daemon().Operator()
-	// refused waits until an approval is refused with the text: it would let nobody in.
+	// refused waits until an approval that would have no effect is refused with the text.
 	refused := func(n *simnode.Node, text string) {
 		t.Helper()
 		f.Eventually(n.Identity+" is not approved: "+text, func() bool {
@@ -239,9 +239,9 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	f.Check()
 }
 
-// TestOfGrantsIsSaidWhatEnrollmentDoes gives a name away, and then takes it from the machine
+// TestExplainedGrantsMatchEnrollment gives a name away, and then takes it from the machine
 // that the grant was given against.
-func TestOfGrantsIsSaidWhatEnrollmentDoes(t *testing.T) {
+func TestExplainedGrantsMatchEnrollment(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")

@@ -33,9 +33,9 @@ func follows(t *testing.T, f *testbed.Fleet, c *httpapi.Client, begun time.Time)
 	return ended
 }
 
-// TestWhoMayNoLongerLookIsCutOff removes operators who follow events, at another
-// provisioner, and lets the time of one's token end.
-func TestWhoMayNoLongerLookIsCutOff(t *testing.T) {
+// TestRemovedOperatorsStopReceivingEvents removes operators that follow events at another provisioner, and lets a token
+// expire.
+func TestRemovedOperatorsStopReceivingEvents(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	begun := f.Clock.Now().Add(-time.Hour)

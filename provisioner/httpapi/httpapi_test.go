@@ -46,8 +46,7 @@ func refused(t *testing.T, f *testbed.Fleet, method, path string, in any) *httpa
 	return p
 }
 
-// TestTokensAreSeenAndRevoked follows a limited and an unlimited token from the
-// first use to revocation, and one that nobody has used.
+// TestTokensAreSeenAndRevoked follows a limited, an unlimited and an unused token up to their revocation.
 func TestTokensAreSeenAndRevoked(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -90,7 +89,7 @@ func TestTokensAreSeenAndRevoked(t *testing.T) {
 		t.Errorf("with the revoked token: %+v, %v", r, err)
 	}
 
-	// One that was signed elsewhere and that nobody has shown.
+	// A token that was signed elsewhere and never used.
 	unused := f.Token(nil)
 	call(t, f, http.MethodPost, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(unused)}, &named)
 	if p := refused(t, f, http.MethodGet, "/v1/tokens/"+string(named.ID), nil); p.Status != http.StatusNotFound {
@@ -212,7 +211,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			strings.Contains(p.Detail, "\n") {
 			t.Errorf("%s: %+v, want %d", name, p, tt.status)
 		}
-		// As who asks with a later version than is asked would meet.
+		// A client of a later version would get this remedy.
 		if unknown := name == "unknown members"; strings.Contains(p.Remedy, "a later version of muster") != unknown {
 			t.Errorf("%s: %+v, want a word about later versions: %t", name, p, unknown)
 		}
@@ -220,9 +219,9 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	f.Check()
 }
 
-// TestTheSocketIsItsOwnersAlone looks at the socket's permissions, over a
+// TestTheSocketIsPrivateToItsOwner looks at the socket's permissions, over a
 // restart that finds the one before, under a path that fits no socket address.
-func TestTheSocketIsItsOwnersAlone(t *testing.T) {
+func TestTheSocketIsPrivateToItsOwner(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	path := filepath.Join(f.Dir, "data", httpapi.SocketName)

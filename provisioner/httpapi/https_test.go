@@ -89,9 +89,8 @@ func remote(t *testing.T, f *testbed.Fleet, c httpapi.Credential, token string) 
 	return observed(client)
 }
 
-// status asks and returns the status of the answer. Where the machine stood still for a
-// moment or has much else to do, and nobody is let in until operators are seen again, it
-// asks again as it is told to.
+// status returns the status of the answer. It repeats the request as told if the machine is slow: no request is
+// admitted until operators are known again.
 func status(t *testing.T, f *testbed.Fleet, c *httpapi.Client, method, path string, in any) (status int) {
 	t.Helper()
 	f.Eventually("operators seen", func() bool {
@@ -111,8 +110,8 @@ func status(t *testing.T, f *testbed.Fleet, c *httpapi.Client, method, path stri
 	return status
 }
 
-// TestOperatorsComeInByCertificate follows one from being added to removal.
-func TestOperatorsComeInByCertificate(t *testing.T) {
+// TestOperatorsLogInByCertificate follows one from being added to removal.
+func TestOperatorsLogInByCertificate(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	n := f.Node("web1.example.net")
@@ -172,10 +171,9 @@ func TestOperatorsComeInByCertificate(t *testing.T) {
 	}
 }
 
-// TestEachRouteAsksForItsRole walks all routes with all roles, and with nobody.
-// What a route answers to who may call it is another test's: here it must only
-// not be 401 or 403.
-func TestEachRouteAsksForItsRole(t *testing.T) {
+// TestEachRouteRequiresItsRole calls each route with each role and without a credential. Permitted calls must only
+// differ from 401 and 403.
+func TestEachRouteRequiresItsRole(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	clients := map[trust.OperatorRole]*httpapi.Client{"": remote(t, f, roots(t, f), "")}
@@ -202,7 +200,7 @@ func TestEachRouteAsksForItsRole(t *testing.T) {
 	}
 }
 
-// roots returns a credential of nobody.
+// roots returns a credential without certificate and key.
 func roots(t *testing.T, f *testbed.Fleet) httpapi.Credential {
 	t.Helper()
 	c, err := httpapi.ParseCredential([]byte(f.Daemon().RootsPEM()))
@@ -279,8 +277,8 @@ func TestFailuresToReachAProvisionerAreToldApart(t *testing.T) {
 	}
 }
 
-// TestOthersCertificatesAreRefused shows what is no operator's certificate.
-func TestOthersCertificatesAreRefused(t *testing.T) {
+// TestForeignCertificatesAreRefused shows what is no operator's certificate.
+func TestForeignCertificatesAreRefused(t *testing.T) {
 	t.Parallel()
 	f, stranger := served(t), served(t)
 	node := f.Node("web1.example.net")
@@ -320,8 +318,8 @@ func selfSigned(t *testing.T, c *tls.Certificate) []byte {
 	return der
 }
 
-// TestRequestsSayNothingOfTheirSender sends what proxies and sockets would say.
-func TestRequestsSayNothingOfTheirSender(t *testing.T) {
+// TestSenderIsNotTakenFromTheRequest sends what proxies and sockets would say.
+func TestSenderIsNotTakenFromTheRequest(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	viewer := certified(t, f, "vera", trust.RoleViewer)

@@ -142,10 +142,10 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	f.Check()
 }
 
-// TestNobodyIsRetiredForWantOfMemory loses what nodes have said of themselves, as a restore
+// TestUnknownLastSeenRetiresNoNode loses what nodes have said of themselves, as a restore
 // does: there is no list of nodes that were not heard of before that, which the answer says, and no
 // order for such nodes touches them.
-func TestNobodyIsRetiredForWantOfMemory(t *testing.T) {
+func TestUnknownLastSeenRetiresNoNode(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")

@@ -14,9 +14,9 @@ import (
 	"muster/provisioner/operate"
 )
 
-// TestAMistypedFilterSelectsNobody gives filters that cannot be read, or of which only one
-// could count: whoever approves, or revokes, what the answer lists must not get everybody.
-func TestAMistypedFilterSelectsNobody(t *testing.T) {
+// TestAMistypedFilterSelectsNothing gives filters that cannot be parsed, or are repeated: an operator that approves or
+// revokes the listed nodes must not get all of them.
+func TestAMistypedFilterSelectsNothing(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	for path, says := range map[string]string{
@@ -47,9 +47,9 @@ func TestAMistypedFilterSelectsNobody(t *testing.T) {
 	}
 }
 
-// TestAnOrderForNoKeyIsForNobody sends orders about one key, of which the
-// variable was not set: whoever has any other key must not get the name.
-func TestAnOrderForNoKeyIsForNobody(t *testing.T) {
+// TestAnOrderWithAnEmptyKeyIsRefused sends orders about one key from a variable that was not set: no other key must get
+// the name.
+func TestAnOrderWithAnEmptyKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	node := f.Node("web1.example.net")
@@ -73,9 +73,9 @@ func TestAnOrderForNoKeyIsForNobody(t *testing.T) {
 	}
 }
 
-// TestAnOrderThatNobodyCouldCarryOutIsAMistake gives orders that are wrong by themselves: the
+// TestAnInvalidOrderIsABadRequest gives orders that are wrong by themselves: the
 // answer is not that the provisioner has failed, which scripts take for a reason to try again.
-func TestAnOrderThatNobodyCouldCarryOutIsAMistake(t *testing.T) {
+func TestAnInvalidOrderIsABadRequest(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")

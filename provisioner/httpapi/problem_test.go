@@ -17,9 +17,9 @@ import (
 	"muster/provisioner/trust"
 )
 
-// TestProblemsSayOfWhichKindTheyAre compares two problems without a code, and one
+// TestProblemsHaveTypeAndTitle compares two problems without a code, and one
 // with: type and title are those of the kind, and the rest is of this one.
-func TestProblemsSayOfWhichKindTheyAre(t *testing.T) {
+func TestProblemsHaveTypeAndTitle(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	plain := refused(t, f, http.MethodGet, "/v1/tokens/"+"0123456789abcdef0123456789abcdef", nil)
@@ -46,9 +46,9 @@ func TestProblemsSayOfWhichKindTheyAre(t *testing.T) {
 	}
 }
 
-// TestOneLineSaysAllThatWentWrong answers errors that were joined: a script that reads lines gets
+// TestErrorsOfSeveralKeysAreOneLine answers errors that were joined: a script that reads lines gets
 // one for each order, but for mistakes in a policy, which are listed.
-func TestOneLineSaysAllThatWentWrong(t *testing.T) {
+func TestErrorsOfSeveralKeysAreOneLine(t *testing.T) {
 	t.Parallel()
 	both := errors.Join(errors.New("one"), errors.New("another"))
 	for _, c := range []struct {

@@ -14,9 +14,8 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-// TestStatusIsOneLook has a fleet of every kind, and finds it in the status; what
-// somebody should look at stands until it is mended.
-func TestStatusIsOneLook(t *testing.T) {
+// TestStatusShowsProblemsUntilTheyAreSolved has a fleet with every kind of problem.
+func TestStatusShowsProblemsUntilTheyAreSolved(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	f.Allow("web*.example.net")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestStrangersDoNotFillTheLog has somebody without a credential ask for what there is not, and
-// for what there is in a way that is wrong, and connect without TLS, as port scanners do.
+// TestStrangersDoNotFillTheLog sends requests without a credential, for missing routes and with faults, and connects
+// without TLS as port scanners do.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	f := served(t)

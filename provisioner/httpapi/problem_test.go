@@ -46,9 +46,9 @@ func TestProblemsHaveTypeAndTitle(t *testing.T) {
 	}
 }
 
-// TestErrorsOfSeveralKeysAreOneLine answers errors that were joined: a script that reads lines gets
-// one for each order, but for mistakes in a policy, which are listed.
-func TestErrorsOfSeveralKeysAreOneLine(t *testing.T) {
+// TestJoinedErrorsAreOneLine joins errors: a script that reads lines gets
+// one for each order. Faults of a policy are listed instead.
+func TestJoinedErrorsAreOneLine(t *testing.T) {
 	t.Parallel()
 	both := errors.Join(errors.New("one"), errors.New("another"))
 	for _, c := range []struct {

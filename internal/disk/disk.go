@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Space is the size of a file system in bytes.
+// Space is the total and free space of a file system in bytes.
 type Space struct{ Total, Free int64 }
 
 // SpaceOf returns the space on the file system of dir, or of its nearest existing parent.
@@ -41,15 +41,15 @@ func NeedRoom(dir string, needed int64) error {
 	return err
 }
 
-// StoreCapacity is nine tenths of the disk, the same at each start, so that a start on a fuller disk does not cut
+// StoreCapacity returns nine tenths of the disk. It ignores free space, so a restart on a fuller disk does not cut
 // streams.
 func StoreCapacity(dir string) (int64, error) {
 	s, err := SpaceOf(dir)
 	return s.Total / 10 * 9, err
 }
 
-// StoreLimit is what JetStream may take now: what it has, plus three quarters of the free space, and at least half of
-// the capacity, without which JetStream does not start.
+// StoreLimit returns how many bytes JetStream may use now: the size of dir plus three quarters of the free space. It is
+// at least half of [StoreCapacity]; with less JetStream does not start.
 func StoreLimit(dir string) (int64, error) {
 	s, err := SpaceOf(dir)
 	if err != nil {
@@ -76,7 +76,7 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// Sync syncs the file system of dir: JetStream does not sync new streams.
+// Sync syncs the file system of dir, since JetStream does not sync new streams.
 func Sync(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -89,7 +89,7 @@ func Sync(dir string) error {
 	return f.Close()
 }
 
-// SyncDir makes the names in a directory survive a power cut.
+// SyncDir syncs dir, so that new and renamed files in it survive a power cut.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

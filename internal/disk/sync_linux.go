@@ -6,5 +6,5 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncFileSystem brings all of the file system that dir is on to its disk.
+// syncFileSystem writes all data of dir's file system to disk.
 func syncFileSystem(dir *os.File) error { return unix.Syncfs(int(dir.Fd())) }

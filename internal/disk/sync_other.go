@@ -8,5 +8,5 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncFileSystem begins to bring all file systems to their disks (sync(2), which need not wait).
+// syncFileSystem begins to write all file systems to disk; sync(2) may return earlier.
 func syncFileSystem(*os.File) error { return unix.Sync() }

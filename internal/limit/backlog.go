@@ -6,40 +6,40 @@ import (
 	"time"
 )
 
-// Limits of the wait that a refused caller is told.
+// Limits of the wait that [Backlog.Next] returns.
 const (
 	minRetryAfter = 500 * time.Millisecond
 	maxRetryAfter = 5 * time.Minute
 
-	// firstRetryAfter is the longest wait after a start, for which 2 s are too short (20,000 nodes).
+	// firstRetryAfter is the longest wait right after a start. 2 s were too short for 20,000 nodes.
 	firstRetryAfter = 5 * time.Second
 
-	// per second, before measurements: a disk with 1 ms per write
+	// startRate is the rate per second before any measurement: a disk that needs 1 ms per write.
 	startRate = 1000.0
 
-	// A measurement that took more than maxMeasure is discarded: there was nothing to do.
+	// A measurement longer than maxMeasure is discarded: there was too little work.
 	measureFor   = 250 * time.Millisecond
 	maxMeasure   = 4 * measureFor
 	newestWeight = 0.25
 
-	// overcommit keeps a rate from staying too low after a low measurement.
+	// overcommit lets a rate recover that was measured too low.
 	overcommit = 1.25
 )
 
-// Backlog tells refused callers when to come back, at the measured rate of work. It is safe for concurrent use.
+// Backlog spreads the retries of refused callers at the measured rate of work. It is safe for concurrent use.
 type Backlog struct {
 	now func() time.Time
 
 	mu          sync.Mutex    // guards the rest
 	rate        float64       // finished per second
 	measuredFor time.Duration // total time of measurements
-	waiting     float64       // callers that are not due yet
+	waiting     float64       // callers whose retry is not due yet
 	updated     time.Time     // time of waiting
 
-	began    time.Time // of the present measurement
+	began    time.Time // of this measurement
 	finished int       // since then
 	deferred int       // since then
-	stalled  bool      // discard the present measurement
+	stalled  bool      // discard this measurement
 }
 
 // NewBacklog returns a Backlog. A nil now is [time.Now].
@@ -63,7 +63,7 @@ func (b *Backlog) Done() {
 	b.finished++
 }
 
-// Stalled discards the present measurement.
+// Stalled discards the current measurement.
 func (b *Backlog) Stalled() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +71,7 @@ func (b *Backlog) Stalled() {
 	b.stalled = true
 }
 
-// Next returns when a refused caller is to come back.
+// Next returns how long a refused caller must wait before its retry.
 func (b *Backlog) Next() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,18 +86,18 @@ func (b *Backlog) Next() time.Duration {
 	return max(wait, minRetryAfter)
 }
 
-// Soon is a short Next, for nearly finished work.
+// Soon returns a short wait, for nearly finished work.
 func (b *Backlog) Soon() time.Duration {
 	return minRetryAfter + rand.N(minRetryAfter) //nolint:gosec // spreads load, hides nothing
 }
 
-// Without refused callers a measurement can only raise the rate. The caller holds mu.
+// If no caller was refused, a measurement can only raise the rate. The caller holds mu.
 func (b *Backlog) measure() {
 	now := b.now()
 	if passed := now.Sub(b.updated); passed > 0 {
 		b.waiting = max(0, b.waiting-b.rate*overcommit*passed.Seconds())
 	}
-	b.updated = now // also after the clock was set back
+	b.updated = now // even if the clock was set back
 	in := now.Sub(b.began)
 	if in >= 0 && in < measureFor {
 		return

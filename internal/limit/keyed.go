@@ -1,5 +1,4 @@
-// Package limit has rate limits ([Keyed]), fair shares ([Shares]), and times for refused callers to come back
-// ([Backlog]).
+// Package limit has rate limits ([Keyed]), fair shares ([Shares]), and retry times for refused callers ([Backlog]).
 package limit
 
 import (
@@ -12,38 +11,38 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rate configures a [Keyed]: buckets of Burst tokens that fill with PerSecond.
+// Rate configures a [Keyed]: each key has a bucket of Burst tokens that refills at PerSecond.
 type Rate struct {
 	PerSecond float64
 	Burst     int
 
-	// All is the multiple for all keys together. Zero means no limit.
+	// All keys together get All times PerSecond and Burst. Zero means no limit.
 	All float64
 
-	// Keys bounds the remembered keys. Default 100,000, some 20 MB.
+	// Keys bounds the number of buckets. Default 100,000, about 20 MB.
 	Keys int
 
 	// Now defaults to [time.Now].
 	Now func() time.Time
 }
 
-// sweepFrom is the size from which full buckets are deleted.
+// sweepFrom is the number of buckets from which full ones are deleted.
 const sweepFrom = 1024
 
-// Keyed is a rate limit by key. It is safe for concurrent use; a nil one limits nothing.
+// Keyed is a rate limit by key. It is safe for concurrent use. A nil Keyed limits nothing.
 type Keyed[K comparable] struct {
 	rate Rate
 
 	mu       sync.Mutex
 	all      *rate.Limiter // guarded by mu; nil without a limit for all keys
-	buckets  map[K]*bucket // guarded by mu; full ones may be missing
-	overflow *bucket       // guarded by mu: of keys beyond the limit
-	sweepAt  int           // guarded by mu: size at which to sweep
+	buckets  map[K]*bucket // guarded by mu; a missing bucket is full
+	overflow *bucket       // guarded by mu; shared by all further keys
+	sweepAt  int           // guarded by mu: number of buckets
 }
 
 type bucket struct {
 	*rate.Limiter
-	leftOut int64 // refusals since it last allowed something
+	leftOut int64 // refusals since the last allowed action
 }
 
 // NewKeyed returns a Keyed with full buckets.
@@ -66,13 +65,13 @@ func (k *Keyed[K]) newBucket() *bucket {
 	return &bucket{Limiter: rate.NewLimiter(rate.Limit(k.rate.PerSecond), k.rate.Burst)}
 }
 
-// Allow reports whether the key may act once more, and counts that.
+// Allow takes a token from the bucket of key, and reports whether there was one.
 func (k *Keyed[K]) Allow(key K) bool {
 	_, ok := k.Take(key)
 	return ok
 }
 
-// Take is Allow that also returns the number of earlier refusals.
+// Take is [Keyed.Allow]. leftOut counts the refusals since the last success.
 func (k *Keyed[K]) Take(key K) (leftOut int64, ok bool) {
 	if k == nil {
 		return 0, true
@@ -82,7 +81,7 @@ func (k *Keyed[K]) Take(key K) (leftOut int64, ok bool) {
 	now := k.rate.Now()
 	spent := k.all != nil && k.all.TokensAt(now) < 1
 	if spent && k.buckets[key] == nil {
-		return 0, false // a new key needs no bucket for a refusal
+		return 0, false // a refused new key needs no bucket
 	}
 	b := k.bucket(key, now)
 	if spent || b.TokensAt(now) < 1 {
@@ -97,7 +96,7 @@ func (k *Keyed[K]) Take(key K) (leftOut int64, ok bool) {
 	return leftOut, true
 }
 
-// Left is Allow without counting.
+// Left reports whether the bucket of key has a token. It takes none.
 func (k *Keyed[K]) Left(key K) bool {
 	if k == nil {
 		return true
@@ -154,14 +153,14 @@ func (k *Keyed[K]) bucket(key K, now time.Time) *bucket {
 	return b
 }
 
-// sweep deletes full buckets: new ones would be the same. The caller holds mu.
+// sweep deletes full buckets, since new buckets are full, too. The caller holds mu.
 func (k *Keyed[K]) sweep(now time.Time) {
 	maps.DeleteFunc(k.buckets, func(_ K, b *bucket) bool { return b.TokensAt(now) >= float64(k.rate.Burst) })
 	k.sweepAt = max(sweepFrom, 2*len(k.buckets))
 }
 
-// Source returns the key of an address, with or without a port: the address, or its /64, since no site gets less (RFC
-// 6177).
+// Source returns the key of an address with or without a port: the IPv4 address, or the IPv6 /64, since each site gets
+// at least that (RFC 6177).
 func Source(address string) netip.Prefix {
 	addr, err := netip.ParseAddr(address)
 	if err != nil {

@@ -2,20 +2,20 @@ package limit
 
 import "sync"
 
-// Shares bounds what is in use at a time: no key may have more than is then left, so N greedy keys leave one part of
-// N+1 (dynamic thresholds, Choudhury and Hahne). It is safe for concurrent use.
+// Shares divides a fixed amount among keys. A key may use as much as is free, so N greedy keys leave one part of N+1
+// (dynamic thresholds, Choudhury and Hahne). It is safe for concurrent use.
 type Shares[K comparable] struct {
 	mu   sync.Mutex
 	free int       // guarded by mu
 	used map[K]int // guarded by mu; no entry is 0
 }
 
-// NewShares returns a Shares of all.
+// NewShares returns a Shares that divides all.
 func NewShares[K comparable](all int) *Shares[K] {
 	return &Shares[K]{free: all, used: make(map[K]int)}
 }
 
-// Acquire reports whether the key gets n more, until [Shares.Release].
+// Acquire takes n for key until [Shares.Release]. If that is too much, it takes nothing and returns false.
 func (s *Shares[K]) Acquire(key K, n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package testdisk is a disk for tests that can fill up and fail.
+// Package testdisk mounts file systems that tests can fill, freeze and break.
 package testdisk
 
 import (
@@ -14,7 +14,7 @@ import (
 	"muster/internal/testproc"
 )
 
-// A Disk is an ext4 file system in a sparse file over a loop device.
+// A Disk is an ext4 file system on a loop device over a sparse file.
 type Disk struct {
 	Dir string // mount point
 
@@ -23,12 +23,12 @@ type Disk struct {
 	full  []string // files that fill it
 }
 
-// New mounts a new file system of that size until the test ends. Without root, and with -short, it skips the test.
+// New mounts a new file system of this many bytes until the test ends. It skips the test without root or with -short.
 func New(t testing.TB, bytes int64) *Disk {
 	t.Helper()
 	testproc.Needs(t, "mkfs.ext4", "losetup", "mount", "fsfreeze")
 	if os.Getuid() != 0 {
-		t.Skip("mounting a file system takes root")
+		t.Skip("mounting a file system needs root")
 	}
 	d := &Disk{t: t, image: filepath.Join(t.TempDir(), "disk.img")}
 	d.Dir = d.image + ".mounted"
@@ -51,15 +51,15 @@ func New(t testing.TB, bytes int64) *Disk {
 	return d
 }
 
-// mount uses a new loop device: one that is still in use would have its old failure.
+// mount uses a new loop device, since the old one may still have its failure.
 func (d *Disk) mount() {
 	d.t.Helper()
 	device := strings.TrimSpace(d.run("losetup", "--find", "--show", d.image))
-	defer d.run("losetup", "--detach", device) // once it is no longer mounted
+	defer d.run("losetup", "--detach", device) // takes effect at unmount
 	d.run("mount", "-o", "errors=remount-ro", device, d.Dir)
 }
 
-// Fill takes up all space but leave bytes.
+// Fill fills the disk until leave bytes are free.
 func (d *Disk) Fill(leave int64) {
 	d.t.Helper()
 	path := filepath.Join(d.Dir, fmt.Sprintf("ballast%d", len(d.full)))
@@ -78,7 +78,7 @@ func (d *Disk) Fill(leave int64) {
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		// Blocks are reserved, not written: the image stays small.
+		// Blocks are reserved, not written, so the image stays small.
 		if unix.Fallocate(int(f.Fd()), 0, end, size) != nil {
 			size /= 2
 			continue
@@ -106,19 +106,20 @@ func (d *Disk) Free() {
 	d.full = nil
 }
 
-// Freeze makes writers wait, unkillably, until thaw is called or the test ends. Thawing again is harmless.
+// Freeze blocks writers, which cannot even be killed, until thaw is called or the test ends. Repeating thaw is
+// harmless.
 func (d *Disk) Freeze() (thaw func()) {
 	d.t.Helper()
 	d.run("fsfreeze", "--freeze", d.Dir)
-	thaw = func() { _ = exec.Command("fsfreeze", "--unfreeze", d.Dir).Run() } // fails if it is not frozen any more
+	thaw = func() { _ = exec.Command("fsfreeze", "--unfreeze", d.Dir).Run() } // fails if the disk is not frozen
 	d.t.Cleanup(thaw)
 	return thaw
 }
 
-// Fail makes the kernel find an error and remount the file system read-only, also for open files.
+// Fail makes the kernel detect an error and remount the file system read-only, also for open files.
 //
-// It is frozen at that moment: a sync that is under way when ext4 aborts its journal may be acknowledged and lost (10
-// of 40 failures under three writers; Linux 6.18), which no program can prevent.
+// Fail freezes the disk meanwhile: a sync during which ext4 aborts its journal may succeed without storing data (10 of
+// 40 failures under three writers; Linux 6.18). No program can prevent that.
 func (d *Disk) Fail() {
 	d.t.Helper()
 	device := d.run("findmnt", "-n", "-o", "SOURCE", d.Dir)
@@ -135,7 +136,7 @@ func (d *Disk) Remount() {
 	d.RemountAfter(func() {})
 }
 
-// RemountAfter is Remount with a call while the mount point is empty.
+// RemountAfter unmounts the disk, calls away, and mounts the disk again.
 func (d *Disk) RemountAfter(away func()) {
 	d.t.Helper()
 	if err := unix.Unmount(d.Dir, unix.MNT_DETACH); err != nil {
@@ -145,7 +146,6 @@ func (d *Disk) RemountAfter(away func()) {
 	d.mount()
 }
 
-// run returns what the command printed.
 func (d *Disk) run(name string, args ...string) string {
 	d.t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unwritable returns a directory in which nothing can be created, for root sysfs. If that is mounted read-only, the
-// test is skipped.
+// Unwritable returns a directory in which no file can be created; for root it is /sys. If /sys is mounted read-only,
+// the test is skipped.
 func Unwritable(t testing.TB) string {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -1,9 +1,9 @@
-// Package backup defines the backup file: a magic line, then one zstd frame with checksum of JSON lines: header,
-// messages, and a summary with counts. Damage is detected at the end only, so a caller must be able to undo what it
-// did.
+// Package backup reads and writes backup files, and the journal of revocations. A backup file is a magic line and a
+// zstd frame with a checksum. The frame holds JSON lines: a header, messages, and a summary. Damage may show only at
+// the end, so a caller must be able to undo a restore.
 //
-// The checksum is no signature: an attacker with write access decides which key has which name after a restore. A
-// backup holds no secret.
+// The checksum is no signature: an attacker with write access to a backup decides which key gets which name in a
+// restore. A backup holds no secret.
 package backup
 
 import (
@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// Version is the version of the form; a reader refuses every other.
+// Version is the version of the format. A reader refuses all other versions.
 const Version = 1
 
 const magic = "muster backup 1\n"
 
-// maxItemBytes is the broker's largest message, 8 MiB, and its subject.
+// maxItemBytes is room for the broker's largest message, 8 MiB, and its subject.
 const maxItemBytes = 8<<20 + 64<<10
 
 // ErrDamaged means that a file is not a complete backup.
@@ -28,13 +28,13 @@ var ErrDamaged = errors.New("not a complete backup")
 // A Header describes a backup.
 type Header struct {
 	Version int    `json:"version"`
-	ID      string `json:"id"` // unique; the journal names it
+	ID      string `json:"id"` // unique; marks a store that is being restored
 
 	// CAFingerprint is the hex SHA-256 of the root certificate.
 	Installation  string `json:"installation"`
 	CAFingerprint string `json:"ca"`
 
-	StartedAt time.Time `json:"started_at"` // all earlier writes are in it
+	StartedAt time.Time `json:"started_at"` // the backup has all earlier writes
 	By        string    `json:"by,omitempty"`
 }
 
@@ -44,26 +44,26 @@ func (h *Header) Check() error {
 	case h.Version != Version:
 		return fmt.Errorf("backup of version %d, this program reads version %d", h.Version, Version)
 	case h.ID == "" || h.Installation == "" || h.CAFingerprint == "" || h.StartedAt.IsZero():
-		return errors.New("backup without id, installation, authority or time")
+		return errors.New("the header lacks the id, installation, CA fingerprint or start time")
 	}
 	return nil
 }
 
-// A Stream counts one stream in a backup.
+// A Stream has the counts of one stream in a backup.
 type Stream struct {
 	Name     string `json:"name"`
 	Messages uint64 `json:"messages"`
-	Bytes    uint64 `json:"bytes"` // of subjects and contents, not compressed
+	Bytes    uint64 `json:"bytes"` // of subjects and data, uncompressed
 	Last     uint64 `json:"last"`  // sequence of the last message, or 0
 }
 
-// A Summary is the end of a backup.
+// A Summary is the last line of a backup.
 type Summary struct {
 	EndedAt time.Time `json:"ended_at"`
 	Streams []Stream  `json:"streams"` // in the order of the file
 }
 
-// Messages returns how many messages the backup has.
+// Messages returns the number of messages in the backup.
 func (s *Summary) Messages() (n uint64) {
 	for _, stream := range s.Streams {
 		n += stream.Messages
@@ -75,14 +75,14 @@ func (s *Summary) add(m *Message) error {
 	n := len(s.Streams)
 	if n == 0 || s.Streams[n-1].Name != m.Stream {
 		if m.Stream == "" || slices.ContainsFunc(s.Streams, func(t Stream) bool { return t.Name == m.Stream }) {
-			return fmt.Errorf("stream %.80q comes twice, or has no name", m.Stream)
+			return fmt.Errorf("stream %.80q has no name, or its messages are not together", m.Stream)
 		}
 		s.Streams = append(s.Streams, Stream{Name: m.Stream})
 		n++
 	}
 	t := &s.Streams[n-1]
 	if m.Sequence <= t.Last {
-		return fmt.Errorf("message %d of %s after %d", m.Sequence, t.Name, t.Last)
+		return fmt.Errorf("stream %s: message %d follows message %d", t.Name, m.Sequence, t.Last)
 	}
 	t.Messages++
 	t.Bytes += uint64(len(m.Subject) + len(m.Data))

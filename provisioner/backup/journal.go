@@ -24,11 +24,11 @@ var (
 	// ErrJournalInUse means that another process has the journal open.
 	ErrJournalInUse = errors.New("journal is in use by another process")
 
-	// ErrJournalFailed means that a write has failed. Nothing more is written: end the process.
+	// ErrJournalFailed means that a write failed. The journal writes nothing more: end the process.
 	ErrJournalFailed = errors.New("the journal could not be written")
 
 	// ErrJournalForeign means that the journal belongs to another installation.
-	ErrJournalForeign = errors.New("the journal is of another installation")
+	ErrJournalForeign = errors.New("the journal belongs to another installation")
 
 	// ErrJournalDamaged means that the file was altered.
 	ErrJournalDamaged = errors.New("the journal is damaged")
@@ -36,9 +36,10 @@ var (
 
 // A Journal keeps revocations in a file outside of the store. It is safe for concurrent use. Close it.
 //
-// Each entry is a line "SUM JSON", synced before the call returns. SUM is the hex SHA-256 of the previous sum and the
-// JSON; the first line names the installation. A last line without its end is left by a crash before confirmation, and
-// is cut off. Any other wrong sum is damage: a lost entry would admit a revoked node. One process uses it at a time.
+// Each entry is a line "SUM JSON", synced before [Journal.Append] returns. SUM is the hex SHA-256 of the previous sum
+// and the JSON. The first line names the installation. An incomplete last line comes from a crash during a write, and
+// is cut off. A wrong sum means damage, since a lost entry would admit a revoked node. One process at a time can open a
+// journal.
 type Journal struct {
 	path string
 
@@ -48,18 +49,19 @@ type Journal struct {
 	installation string              // guarded by mu; "" before the first line
 	entries      []*trust.Revocation // guarded by mu: in the order of the file
 	ids          map[string]bool     // guarded by mu: of entries
-	failed       error               // guarded by mu: the first failed write
+	failed       error               // guarded by mu: error of the first failed write
 }
 
-// A journalHead is the first line.
+// A journalHead is the first line of a journal.
 type journalHead struct {
-	Journal      int    `json:"journal"` // version of the form
+	Journal      int    `json:"journal"` // version of the format
 	Installation string `json:"installation"`
 }
 
 const journalVersion = 1
 
-// OpenJournal opens or makes the journal and locks it. Errors wrap [ErrJournalInUse] or [ErrJournalDamaged].
+// OpenJournal opens and locks the journal. It creates a missing one. Errors wrap [ErrJournalInUse] or
+// [ErrJournalDamaged].
 func OpenJournal(path string) (*Journal, error) {
 	_, missing := os.Lstat(path)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
@@ -87,7 +89,7 @@ func OpenJournal(path string) (*Journal, error) {
 	return j, nil
 }
 
-// load returns the length of the complete lines.
+// load reads the entries. complete is the length of all complete lines in bytes.
 func (j *Journal) load(f *os.File) (complete int, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -148,7 +150,7 @@ func nextSum(before string, text []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Installation returns "" for a new journal.
+// Installation returns the id of the installation, "" for a new journal.
 func (j *Journal) Installation() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -164,8 +166,8 @@ func (j *Journal) Begin(installation string) error {
 		return nil
 	case "":
 	default:
-		return fmt.Errorf("%w: %s belongs to installation %s, the store to %s: name the store's journal, or "+
-			"move this one away",
+		return fmt.Errorf("%w: %s belongs to %s, the store to %s: configure the store's journal, or "+
+			"move this file away",
 			ErrJournalForeign, j.path, j.installation, installation)
 	}
 	if err := j.write(journalHead{journalVersion, installation}); err != nil {
@@ -203,7 +205,7 @@ func (j *Journal) Append(entries ...*trust.Revocation) error {
 	return nil
 }
 
-// After an error write writes nothing more. The caller holds mu.
+// After one failed write all later writes fail. The caller holds mu.
 func (j *Journal) write(lines ...any) error {
 	if j.failed != nil {
 		return j.failed
@@ -230,7 +232,7 @@ func (j *Journal) write(lines ...any) error {
 	return nil
 }
 
-// Err returns why a write has failed.
+// Err returns the error of the first failed write, or nil.
 func (j *Journal) Err() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -24,7 +24,7 @@ type Reader struct {
 	ended   bool
 }
 
-// NewReader reads the beginning of a backup.
+// NewReader reads the header of a backup.
 func NewReader(r io.Reader) (*Reader, error) {
 	first := make([]byte, len(magic))
 	_, err := io.ReadFull(r, first)
@@ -34,7 +34,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	if err != nil || string(first) != magic {
 		return nil, errDamaged("it does not begin with %q", magic)
 	}
-	// A writer's window is 4 MiB. The decoder verifies the checksum.
+	// Backups have a window of 4 MiB. The decoder verifies the checksum.
 	packed, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(16<<20))
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 func (r *Reader) Close() { r.decoder.Close() }
 
 // Next returns the next message, and [io.EOF] at the end of a complete backup. Other errors wrap [ErrDamaged] or come
-// from reading.
+// from the underlying reader.
 func (r *Reader) Next() (*Message, error) {
 	if r.ended {
 		return nil, io.EOF
@@ -78,7 +78,7 @@ func (r *Reader) Next() (*Message, error) {
 	case i.Summary == nil:
 		return nil, errDamaged("an empty item")
 	case !slices.Equal(i.Summary.Streams, r.summary.Streams):
-		return nil, errDamaged("it has %+v, and should have %+v", r.summary.Streams, i.Summary.Streams)
+		return nil, errDamaged("its streams are %+v, its summary says %+v", r.summary.Streams, i.Summary.Streams)
 	case r.lines.Scan():
 		return nil, errDamaged("data after the end")
 	case r.lines.Err() != nil:
@@ -88,7 +88,7 @@ func (r *Reader) Next() (*Message, error) {
 	return nil, io.EOF
 }
 
-// Summary returns the counts, after Next has returned [io.EOF].
+// Summary returns the backup's summary. It is complete once Next has returned [io.EOF].
 func (r *Reader) Summary() *Summary { return &r.summary }
 
 func (r *Reader) item() (*item, error) {
@@ -102,7 +102,7 @@ func (r *Reader) item() (*item, error) {
 	return i, nil
 }
 
-// readError treats errors of the decompressor as damage, but not those of the file.
+// readError treats decompression errors as damage, but not errors of the file.
 func readError(err error) error {
 	if cannotRead(err) {
 		return err

@@ -11,14 +11,14 @@ import (
 	"muster/internal/wire"
 )
 
-// A Writer writes a backup. After an error its output is useless.
+// A Writer writes a backup. After an error its output is not a backup.
 type Writer struct {
 	encoder *zstd.Encoder
 	summary Summary
 	scratch []byte
 }
 
-// NewWriter begins a backup. It sets the header's version.
+// NewWriter writes the header of a backup, with [Version].
 func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	h.Version = Version
 	if err := h.Check(); err != nil {
@@ -29,7 +29,7 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 		return nil, err
 	}
 	var err error
-	// One goroutine, to leave the other cores to the provisioner.
+	// Compression uses one core and leaves the other cores to the provisioner.
 	if b.encoder, err = zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedFastest),
 		zstd.WithEncoderConcurrency(1)); err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func NewWriter(w io.Writer, h Header) (*Writer, error) {
 	return b, b.item(&item{Header: &h})
 }
 
-// Message adds a message whose data is JSON, in ascending sequences.
+// Message adds a message with JSON data. The sequences of a stream must ascend.
 func (w *Writer) Message(stream string, sequence uint64, subject string, data []byte) error {
 	m := &Message{
 		Stream:   stream,

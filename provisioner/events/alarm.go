@@ -11,7 +11,7 @@ import (
 	"muster/internal/wire"
 )
 
-// Codes of alarms that refuse nothing.
+// Codes of alarms that do not refuse requests.
 const (
 	// AlarmClockDiffers: the clocks of provisioner and store are more than five minutes apart.
 	AlarmClockDiffers wire.Code = "clock_differs"
@@ -32,7 +32,7 @@ type Alarm struct {
 
 // AlarmConfig configures [NewAlarms].
 type AlarmConfig struct {
-	// Name is the node of the events.
+	// Name is the provisioner's; it is the node of alarm events.
 	Name string
 
 	// Emit must not block.
@@ -44,12 +44,12 @@ type AlarmConfig struct {
 	Now func() time.Time
 }
 
-// Alarms are the alarms of one process. Each code has one owner; several goroutines use [Alarms.Keep]. Safe for
-// concurrent use.
+// Alarms holds the alarms of one process. It is safe for concurrent use. If several goroutines set a code, they use
+// [Alarms.Keep].
 type Alarms struct {
 	cfg AlarmConfig // read-only
 
-	// a state must not change between its check and the alarm
+	// held by [Alarms.Keep], so that an older state does not replace a newer one
 	keepSem chan struct{}
 
 	mu       sync.RWMutex
@@ -64,11 +64,11 @@ type watcher struct {
 
 type activeAlarm struct {
 	Alarm
-	began time.Time // monotonic, since the clock may be the cause
+	began time.Time // monotonic, since a wrong clock may be the cause
 	err   error
 }
 
-// NewAlarms returns alarms of which none is raised.
+// NewAlarms returns Alarms with none active.
 func NewAlarms(cfg AlarmConfig) *Alarms {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -89,7 +89,7 @@ func NewAlarms(cfg AlarmConfig) *Alarms {
 	return a
 }
 
-// Keep sets the alarm to the result of state, one call at a time. state must not block, nor call Keep.
+// Keep calls [Alarms.Set] with the result of state, one call at a time. state must neither block nor call Keep.
 func (a *Alarms) Keep(ctx context.Context, code wire.Code, state func() error) {
 	<-a.keepSem
 	defer func() { a.keepSem <- struct{}{} }()
@@ -167,7 +167,7 @@ func (a *Alarms) Stands(code wire.Code) error {
 	return nil
 }
 
-// Until returns a context that also ends when the alarm is raised. Call the function when done.
+// Until returns a context that also ends when the alarm is active. Call the returned function when done.
 func (a *Alarms) Until(ctx context.Context, code wire.Code) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watcher{code: code, cancel: cancel}

@@ -6,16 +6,16 @@ import (
 	"muster/internal/wire"
 )
 
-// AlarmWebhookFailed: a webhook's endpoint takes no events.
+// AlarmWebhookFailed: a webhook's endpoint accepts no events.
 const AlarmWebhookFailed wire.Code = "webhook_failed"
 
-// AlarmBrokersMisconfigured: brokers outside of the process have other keys.
+// AlarmBrokersMisconfigured: external brokers use other keys than this provisioner.
 const AlarmBrokersMisconfigured wire.Code = "brokers_misconfigured"
 
 // AlarmRecovery: the store is in recovery.
 const AlarmRecovery wire.Code = "in_recovery"
 
-// AlarmEntryUnread: an entry in the store cannot be read.
+// AlarmEntryUnread: this version cannot read an entry in the store.
 const AlarmEntryUnread wire.Code = "entry_unread"
 
 // AlarmCodes are the codes of all alarms, as in docs/runbook.md.
@@ -30,18 +30,18 @@ var alarmRemedies = map[wire.Code]string{
 	AlarmClockDiffers: "set the clock of the provisioner's machine or of the NATS servers",
 	AlarmPolicyRefused: "correct the policy's files or restore the previous ones; `muster policy test` shows " +
 		"the errors",
-	AlarmAllowsAll: "`muster allow remove '*'`; until then any token enrolls any free name",
+	AlarmAllowsAll: "run `muster allow remove '*'`; until then any token enrolls any free name",
 	AlarmWebhookFailed: "`muster webhook list` shows the endpoint's answer, `muster webhook test` sends a " +
 		"test event",
 	AlarmBrokersMisconfigured: "give all provisioners the same files in `cluster`, and all servers the " +
 		"`auth_callout` that `muster broker config` prints",
 	AlarmEntryUnread: "give the order again with this version of muster, or run the version that wrote the " +
 		"entry",
-	AlarmRecovery: "once the fleet is back, `muster recovery end`; approve names without a certificate " +
+	AlarmRecovery: "run `muster recovery end` once the fleet is back; approve names without a certificate " +
 		"by key; `muster token unfreeze` sets the uses that a limited token has left",
 }
 
-// Codes returns the codes of events: of refusals and of alarms.
+// Codes returns all codes in events: those of refusals and of alarms.
 func Codes() []wire.Code {
 	var all []wire.Code
 	for _, m := range wire.Codes {

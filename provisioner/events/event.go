@@ -17,7 +17,7 @@ const (
 	Renewed     Type = "io.muster.node.renewed"
 	Provisioned Type = "io.muster.node.provisioned"
 	Refused     Type = "io.muster.node.refused"    // authenticated and refused
-	Attempt     Type = "io.muster.attempt.refused" // not authenticated: without a Serial, the identity is only claimed
+	Attempt     Type = "io.muster.attempt.refused" // not authenticated; without a Serial the identity is only claimed
 )
 
 // Events of operators' orders, with operator and reason.
@@ -27,10 +27,10 @@ const (
 	Granted       Type = "io.muster.node.granted"
 	Approved      Type = "io.muster.node.approved"  // of Key
 	Rejected      Type = "io.muster.node.rejected"  // of Key
-	Forgotten     Type = "io.muster.node.forgotten" // of Key: no longer pending, the verdict is void
+	Forgotten     Type = "io.muster.node.forgotten" // of Key, which is no longer pending; its verdict is void
 	Allowed       Type = "io.muster.allow.added"    // of Pattern
 	Disallowed    Type = "io.muster.allow.removed"  // of Pattern
-	Commanded     Type = "io.muster.node.commanded" // with a Cause if the node may not have got it
+	Commanded     Type = "io.muster.node.commanded" // with a Cause if the node may not have received it
 	TokenRevoked  Type = "io.muster.token.revoked"
 	SignerAdded   Type = "io.muster.signer.added"
 	SignerRemoved Type = "io.muster.signer.removed"
@@ -40,7 +40,7 @@ const (
 	BackupBegun     Type = "io.muster.backup.begun"
 )
 
-// LoginRefused: the operator is only claimed.
+// LoginRefused: a login failed. The operator's name is only claimed.
 const LoginRefused Type = "io.muster.operator.refused"
 
 // Events of token uses and of pauses.
@@ -54,28 +54,28 @@ const (
 
 const (
 	AlarmRaised  Type = "io.muster.alarm.raised"
-	AlarmCleared Type = "io.muster.alarm.cleared" // Elapsed is how long the alarm stood
+	AlarmCleared Type = "io.muster.alarm.cleared" // Elapsed is how long the alarm was active
 
 	// ClockAccepted: an operator has trusted the clock; see [trust.Clock.Accept].
 	ClockAccepted Type = "io.muster.clock.accepted"
 )
 
-// Policy is the digest of the policy in use.
+// Events about policies. Policy is the digest of the policy in use.
 const (
 	PolicyReloaded Type = "io.muster.policy.reloaded"
 	PolicyRefused  Type = "io.muster.policy.refused"
 
-	// ShadowDiffers: the shadow policy Digest decides differently than Policy; Cause is its decision.
+	// ShadowDiffers: the shadow policy would decide differently. Digest is its digest, Cause its decision.
 	ShadowDiffers Type = "io.muster.policy.shadow_differs"
 )
 
 // Cloned: two live machines use one key.
 const Cloned Type = "io.muster.node.cloned"
 
-// WebhookTest is in no stream.
+// WebhookTest goes to one webhook and to no stream.
 const WebhookTest Type = "io.muster.webhook.test"
 
-// An Event is a report. It holds no secret.
+// An Event reports what happened. It holds no secret.
 type Event struct {
 	Type    Type          `json:"-"`
 	Time    time.Time     `json:"-"`
@@ -83,7 +83,7 @@ type Event struct {
 	Code    wire.Code     `json:"code,omitempty"`
 	Cause   string        `json:"cause,omitempty"`
 	Reason  string        `json:"reason,omitempty"`
-	Key     string        `json:"key_hash,omitempty"` // that an operator decided about
+	Key     string        `json:"key_hash,omitempty"` // the key that an operator decided about
 	Serial  string        `json:"serial,omitempty"`
 	Digest  string        `json:"digest,omitempty"`
 	Pattern wire.Pattern  `json:"pattern,omitempty"`
@@ -95,7 +95,7 @@ type Event struct {
 	Attempt string        `json:"attempt,omitempty"`
 	Policy  string        `json:"policy,omitempty"`
 	Elapsed time.Duration `json:"elapsed_ns,omitempty"`
-	// unreported before this one: attempts from anywhere, else of the node
+	// unreported events before this one: attempts of all sources, else events of this node
 	LeftOut  int64     `json:"left_out,omitempty"`
 	Operator string    `json:"operator,omitempty"`
 	Role     string    `json:"role,omitempty"`
@@ -104,5 +104,5 @@ type Event struct {
 	By       string    `json:"by,omitempty"`       // operator
 	Why      string    `json:"why,omitempty"`      // the operator's reason
 	Renewals bool      `json:"renewals,omitempty"` // paused: renewals too
-	Repeated bool      `json:"repeated,omitempty"` // a retry got the same answer, nothing was written
+	Repeated bool      `json:"repeated,omitempty"` // a retry got the same answer; nothing was written
 }

@@ -8,10 +8,10 @@ import (
 	"muster/internal/wire"
 )
 
-// OfServer begins the types of nodes' own events.
+// OfServer is the prefix of types of events that nodes send.
 const OfServer = "io.muster.server."
 
-// Of these only the node's identity is proven.
+// Events that nodes send. Only the node's identity is proven.
 const (
 	ServerStartup     Type = OfServer + "startup"
 	ServerAlive       Type = OfServer + "alive"
@@ -19,27 +19,27 @@ const (
 	ServerShutdown    Type = OfServer + "shutdown"
 )
 
-// Lifecycle is the data of a node's own event.
+// Lifecycle is the data of an event that a node sends.
 type Lifecycle struct {
-	Identity wire.Identity `json:"identity"` // of the session
+	Identity wire.Identity `json:"identity"` // proven by the session
 	Version  string        `json:"version,omitempty"`
-	Boot     string        `json:"boot,omitempty"`    // differs after each start of the agent
+	Boot     string        `json:"boot,omitempty"`    // changes at each start of the agent
 	Address  string        `json:"address,omitempty"` // as its broker sees it
 	Mode     string        `json:"mode,omitempty"`
 	Serial   string        `json:"serial,omitempty"`
 	Expires  string        `json:"expires,omitempty"` // RFC 3339, of the certificate
 }
 
-// errLifecycle means an unknown event.
 var errLifecycle = errors.New("not a lifecycle event")
 
-// CleanLifecycle returns the credible part of a node's own event, cut short.
+// CleanLifecycle copies the known members of an event that a node sent. It shortens long texts and sets the identity to
+// id.
 func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
 	t := Type(OfServer + kind)
 	if MeaningOf(t) == nil || e.Time.IsZero() {
 		return nil, errLifecycle
 	}
-	if y := e.Time.UTC().Year(); y < 0 || y > 9999 { // UTC may leave the years that JSON can have
+	if y := e.Time.UTC().Year(); y < 0 || y > 9999 { // JSON allows the years 0 to 9999
 		return nil, errLifecycle
 	}
 	var reported Lifecycle

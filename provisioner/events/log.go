@@ -19,8 +19,8 @@ type Stored struct {
 	Source          string    `json:"source"`
 	Type            Type      `json:"type"`
 	Subject         string    `json:"subject,omitempty"`     // in attempts only claimed
-	Time            time.Time `json:"time"`                  // of nodes' own events by their clock
-	RecordedTime    time.Time `json:"recordedtime,omitzero"` // by the broker's clock, after reading
+	Time            time.Time `json:"time"`                  // by the node's clock if a node sent it
+	RecordedTime    time.Time `json:"recordedtime,omitzero"` // by the broker's clock; set when read
 	DataContentType string    `json:"datacontenttype"`
 
 	// Data is an [Event] or a [Lifecycle].
@@ -29,7 +29,7 @@ type Stored struct {
 	Cursor Cursor `json:"-"`
 }
 
-// Read returns the event, without unreadable data. A node's own event gets the broker's time.
+// Read decodes the event. It ignores unreadable data. An event that a node sent gets the broker's time.
 func (s *Stored) Read() Event {
 	var e Event
 	_ = json.Unmarshal(s.Data, &e)
@@ -40,7 +40,7 @@ func (s *Stored) Read() Event {
 	return e
 }
 
-// A Cursor is a position in the four streams of the log, just behind an event.
+// A Cursor is the position just after an event: a sequence in each of the four streams.
 type Cursor struct{ Events, Attempts, Lifecycle, Alive uint64 }
 
 // String returns the form that [ParseCursor] reads.
@@ -48,7 +48,7 @@ func (p Cursor) String() string {
 	return fmt.Sprintf("%d-%d-%d-%d", p.Events, p.Attempts, p.Lifecycle, p.Alive)
 }
 
-var errCursor = errors.New("want four numbers with dashes between, as in the id of an event of the stream")
+var errCursor = errors.New("want four numbers joined by dashes, like the id of a streamed event")
 
 // ParseCursor parses a cursor.
 func ParseCursor(s string) (Cursor, error) {
@@ -68,7 +68,7 @@ func ParseCursor(s string) (Cursor, error) {
 	return p, nil
 }
 
-// A Query selects events; the zero value all from now on.
+// A Query selects events. The zero value selects all future events.
 type Query struct {
 	// At most one of After and Since is set.
 	After *Cursor
@@ -78,7 +78,7 @@ type Query struct {
 	Node wire.Identity
 	Code wire.Code
 
-	// Once ends at the present newest event.
+	// Once ends the query at the event that is newest when it starts.
 	Once bool
 }
 
@@ -98,7 +98,7 @@ func (q *Query) Wants(e *Stored) bool {
 
 // A Log returns stored events.
 type Log interface {
-	// Events calls each for every event that q selects, in order, one at a time, up to the first error of each or until
-	// ctx is done.
+	// Events calls each for every event that q selects, in order, one at a time. It ends at the first error of each, or
+	// when ctx is done.
 	Events(ctx context.Context, q Query, each func(*Stored) error) error
 }

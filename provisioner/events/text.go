@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// tokenShape matches a JWT, also a truncated one.
+// tokenShape matches a JWT, even a truncated one.
 var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*`)
 
-// Scrub replaces tokens in text, since clients with bugs put them into any member.
+// Scrub replaces tokens in text, since clients with bugs may put them anywhere.
 func Scrub(text string) string { return tokenShape.ReplaceAllString(text, "(secret)") }
 
-// maxErrorTextBytes exceeds all of our own reasons.
+// maxErrorTextBytes is more than any error text of muster's own.
 const maxErrorTextBytes = 1024
 
-// BoundedText is [ErrorText] cut short, for errors that strangers can cause.
+// BoundedText is [ErrorText] cut to 1 KiB, for errors that strangers can cause.
 func BoundedText(err error) string {
 	text := ErrorText(err)
 	if len(text) <= maxErrorTextBytes {
@@ -23,7 +23,7 @@ func BoundedText(err error) string {
 	return strings.ToValidUTF8(Cut(text, maxErrorTextBytes), "") + "…"
 }
 
-// ErrorText is [Scrub] for the text of an error; "" for nil.
+// ErrorText returns the text of err without tokens, "" for nil.
 func ErrorText(err error) string {
 	if err == nil {
 		return ""

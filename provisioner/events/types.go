@@ -10,11 +10,11 @@ type Meaning struct {
 	Type Type
 	What string // one sentence
 
-	// Always are the members that every such event has, Sometimes the other possible ones.
+	// Every event of the type has the members Always, and may have the members Sometimes.
 	Always, Sometimes []string
 }
 
-// Members by the cause of an event.
+// Members of events that tokens or operators cause.
 var (
 	fromToken  = []string{"token_id", "signer", "site", "source", "policy"}
 	byOperator = []string{"by", "why"}
@@ -22,43 +22,43 @@ var (
 
 // Types is the table of all events. Types and members are never renamed.
 var Types = []Meaning{
-	{Enrolled, "A node has enrolled: its certificate is on record. With repeated it got an earlier answer again; of " +
-		"a node that repeats its request five are events at once, then one every ten minutes; left_out counts the " +
-		"rest.",
+	{Enrolled, "A node has enrolled: its certificate is on record. If repeated is set, a retry got an earlier answer " +
+		"again. Of one node five retries are reported at once, then one every ten minutes; left_out counts the rest.",
 		[]string{"node", "reason", "serial", "digest", "attempt"},
 		slices.Concat(fromToken, []string{"sealed", "elapsed_ns", "repeated", "left_out"})},
-	{Renewed, "A node has renewed: a certificate that replaces its live one is on record. With repeated it got an " +
-		"earlier answer again; the limit is that of enrolled.",
+	{Renewed, "A node has renewed: a certificate that replaces its live one is on record. If repeated is set, a " +
+		"retry got an earlier answer again, with the limits of enrolled.",
 		[]string{"node", "reason", "serial", "digest", "attempt"},
 		slices.Concat(fromToken, []string{"elapsed_ns", "repeated", "left_out"})},
-	{Provisioned, "A node has confirmed that certificate and configuration are on its disk. With repeated it had " +
-		"confirmed before. Of one node 20 are events at once, then one every half minute; left_out counts the rest.",
+	{Provisioned, "A node has confirmed that certificate and configuration are on its disk. If repeated is set, it " +
+		"had confirmed before. Of one node 20 are reported at once, then one every half minute; left_out counts the " +
+		"rest.",
 		[]string{"node", "serial", "digest", "attempt"},
 		slices.Concat(fromToken, []string{"reason", "sealed", "repeated", "left_out"})},
-	{Refused, "A request with a valid token or certificate was refused. The node is as the request says, since a " +
-		"token may be valid for many names. A pending key is an event every ten minutes; `muster node pending` " +
-		"counts its requests. Of refusals during a pause ten a second are events, of busy answers none; metrics " +
-		"count all. With code offer_unusable the node cannot use its certificate or configuration: the cause is the " +
-		"node's text, repeated each hour. Of these, and of refused renewals of one node, 20 are events at once, then " +
-		"one every half minute; left_out counts the rest.",
+	{Refused, "A request with a valid token or certificate was refused. The node is the name in the request, which " +
+		"need not be the sender: a token may be valid for many names. A pending key is reported every ten minutes; " +
+		"`muster node pending` counts its requests. During a pause ten refusals a second are reported, busy answers " +
+		"never; metrics count all. With code offer_unusable the node cannot use its certificate or configuration: " +
+		"the cause is the node's text, reported once an hour. Of one node's offer_unusable and refused renewals 20 " +
+		"are reported at once, then one every half minute; left_out counts the rest.",
 		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "attempt", "left_out"}, fromToken)},
-	{Attempt, "A connection, or a request without valid credentials, was refused. The node is as claimed. With a " +
-		"serial, the node showed its own certificate to a broker of the fleet and was not admitted.",
+	{Attempt, "A connection, or a request without valid credentials, was refused. The node is only claimed. If " +
+		"serial is set, the node showed its own certificate to a broker of the fleet and was not admitted.",
 		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "serial", "attempt", "left_out"},
 			fromToken)},
-	{Revoked, "An operator's revocation of a node is on its record.",
+	{Revoked, "An operator has revoked a node, and the node's record shows it.",
 		[]string{"node", "attempt"}, byOperator},
 	{Retired, "An operator has freed a node's name for any key.",
 		[]string{"node"}, append([]string{"attempt"}, byOperator...)},
-	{Granted, "An operator lets another key take a name, once.",
+	{Granted, "An operator has allowed another key to take a name, once.",
 		[]string{"node"}, byOperator},
 	{Approved, "An operator, or the approval command, has approved a pending key.",
 		[]string{"node", "key_hash"}, byOperator},
 	{Rejected, "An operator has rejected a pending key.",
 		[]string{"node", "key_hash"}, byOperator},
-	{Forgotten, "An operator has removed a key from the pending list, with the verdict about it.",
+	{Forgotten, "An operator has removed a pending key and the verdict about it.",
 		[]string{"node", "key_hash"}, byOperator},
-	{Commanded, "An operator has sent a node a command. With a cause the node may not have received it.",
+	{Commanded, "An operator has sent a command to a node. If cause is set, the node may not have received it.",
 		[]string{"node", "verb", "command"}, append([]string{"cause", "repeated"}, byOperator...)},
 	{Cloned, "Two live machines use one key.",
 		[]string{"node", "cause"}, []string{"serial", "attempt"}},
@@ -70,7 +70,7 @@ var Types = []Meaning{
 		[]string{"token_id"}, byOperator},
 	{TokenReleased, "An operator has given back a use of a token.",
 		[]string{"token_id"}, append([]string{"node", "source"}, byOperator...)},
-	{TokenUnfrozen, "An operator has set how many uses a token frozen by a recovery has left.",
+	{TokenUnfrozen, "An operator has set the remaining uses of a token that a recovery froze.",
 		[]string{"token_id"}, byOperator},
 	{RecoveryEnded, "An operator has ended the recovery of the store.",
 		[]string{"by"}, []string{"why"}},
@@ -82,13 +82,13 @@ var Types = []Meaning{
 		[]string{"operator", "role"}, append([]string{"serial"}, byOperator...)},
 	{OperatorRemoved, "An admin has removed an operator.",
 		[]string{"operator"}, byOperator},
-	{LoginRefused, "A login over HTTPS was refused. The operator is as claimed.",
+	{LoginRefused, "A login over HTTPS was refused. The operator's name is only claimed.",
 		[]string{"cause", "source"}, []string{"operator", "left_out"}},
 	{Paused, "An operator has paused enrollment, at the site or everywhere.",
 		[]string{"by"}, []string{"why", "site", "renewals"}},
-	{Resumed, "An operator has ended a pause; elapsed_ns is how long it stood.",
+	{Resumed, "An operator has ended a pause; elapsed_ns is how long it lasted.",
 		[]string{"by"}, []string{"why", "site", "elapsed_ns"}},
-	{BackupBegun, "A backup was asked for.",
+	{BackupBegun, "An operator has begun a backup.",
 		[]string{"by"}, []string{"why"}},
 	{PolicyReloaded, "Another policy is in use.",
 		[]string{"policy"}, byOperator},
@@ -98,11 +98,11 @@ var Types = []Meaning{
 		[]string{"node", "policy", "digest", "cause"}, nil},
 	{AlarmRaised, "An alarm was raised: an operator must act. The node is the provisioner.",
 		[]string{"node", "code", "cause", "attempt"}, nil},
-	{AlarmCleared, "An alarm is over; the cause is the last one. The node is the provisioner.",
+	{AlarmCleared, "An alarm has ended; the cause is its last cause. The node is the provisioner.",
 		[]string{"node", "code", "cause", "attempt"}, []string{"elapsed_ns"}},
-	{ClockAccepted, "An operator has accepted the provisioner's clock, against the newest time on record.",
+	{ClockAccepted, "An operator has set the newest time on record to the provisioner's clock.",
 		[]string{"cause"}, byOperator},
-	{WebhookTest, "An operator tests a webhook. Only that webhook gets it.",
+	{WebhookTest, "An operator tests a webhook. Only that webhook gets the event.",
 		[]string{"by"}, nil},
 	{ServerStartup, "A node's agent has started.",
 		[]string{"identity"}, []string{"version", "boot", "address", "mode", "serial", "expires"}},
@@ -123,7 +123,7 @@ func MeaningOf(t Type) *Meaning {
 	return &Types[i]
 }
 
-// TypeBegins reports whether a type has the prefix.
+// TypeBegins reports whether any type has the prefix.
 func TypeBegins(beginning string) bool {
 	return slices.ContainsFunc(Types, func(m Meaning) bool { return strings.HasPrefix(string(m.Type), beginning) })
 }
@@ -137,11 +137,11 @@ type Member struct {
 	Example any // for the documentation
 }
 
-// Members are all members.
+// Members documents all members of events' data.
 var Members = []Member{
-	{"node", "string", "identity; in an attempt as claimed, at most 253 bytes", "web1.example.net"},
-	{"code", "string", "why it was refused, internally (see codes.md), or the alarm's code", "denied"},
-	{"cause", "string", "the same in words, for operators", "the policy gave no reason"},
+	{"node", "string", "identity; in an attempt only claimed, at most 253 bytes", "web1.example.net"},
+	{"code", "string", "internal code of the refusal (see codes.md), or the alarm's code", "denied"},
+	{"cause", "string", "the cause in words, for operators", "the policy gave no reason"},
 	{"reason", "string",
 		"why the key may have the identity: new, replay, continue, continuity, grant, renew, one_time_token", "new"},
 	{"serial", "string", "serial of the certificate, lower-case hex", "5b1f0c9e6f0d4b0e8a41c3d2e7f60718"},
@@ -150,25 +150,26 @@ var Members = []Member{
 	{"signer", "string", "fingerprint of the key that signed the token", "c41e7b02…"},
 	{"site", "string", "site of the token, or the paused site", "ams1"},
 	{"source", "string", "address of the request, as the broker sees it", "192.0.2.17"},
-	{"sealed", "boolean", "the request came sealed", true},
-	{"attempt", "string", "id of the attempt, also in the record that it wrote", "V1StGXR8Z5jdHi6BmyT2aQ"},
+	{"sealed", "boolean", "the request was sealed", true},
+	{"attempt", "string", "id of the attempt, also in the record that the attempt wrote", "V1StGXR8Z5jdHi6BmyT2aQ"},
 	{"policy", "string", "digest of the policy that decided", "4be1a7f0…"},
 	{"elapsed_ns", "integer", "duration of the request or the alarm, in nanoseconds", 1840000},
-	{"left_out", "integer", "number of unreported events before this one: of attempts from anywhere, else of this node",
+	{"left_out", "integer",
+		"number of unreported events before this one: attempts of all sources, else events of this node",
 		41},
 	{"key_hash", "string", "SHA-256 of the public key in question, hex", "3f6c0a52…"},
 	{"pattern", "string", "the allow-list's entry", "web*.example.net"},
 	{"operator", "string", "the operator that is added, removed or refused", "vera"},
 	{"role", "string", "of the operator: viewer, operator, admin", "viewer"},
-	{"verb", "string", "what the node is to do: reprovision, reconfigure, restart, shutdown", "restart"},
+	{"verb", "string", "what the node must do: reprovision, reconfigure, restart, shutdown", "restart"},
 	{"command", "string", "id of the command; one for all nodes of a batch", "V1StGXR8Z5jdHi6BmyT2aQ"},
 	{"by", "string", "the operator", "ada"},
-	{"why", "string", "in the operator's words", "stolen"},
+	{"why", "string", "the operator's reason", "stolen"},
 	{"renewals", "boolean", "renewals are paused, too", true},
 	{"repeated", "boolean", "a retry got the same answer; nothing was written", true},
-	{"identity", "string", "the node, as its session proves", "web1.example.net"},
+	{"identity", "string", "the node, proven by its session", "web1.example.net"},
 	{"version", "string", "of the agent", "1.4.0"},
-	{"boot", "string", "differs after each start of the agent", "q3ZpX0bT8mK1"},
+	{"boot", "string", "changes at each start of the agent", "q3ZpX0bT8mK1"},
 	{"mode", "string", "the agent's mode", "normal"},
 	{"address", "string", "of the node, as its broker sees it", "192.0.2.7"},
 	{"expires", "string", "when the certificate ends, RFC 3339", "2026-12-22T10:00:00Z"},

@@ -9,7 +9,7 @@ import (
 // ErrUnknownWebhook means that no webhook of that name is configured.
 var ErrUnknownWebhook = errors.New("no such webhook in provisioner.yaml")
 
-// A Webhook is the state of a webhook. Counts are the process's.
+// A Webhook is the state of one webhook. Counts are those of this process.
 type Webhook struct {
 	Name      string        `json:"name"`
 	Endpoint  string        `json:"endpoint"` // scheme and host: the rest may be secret
@@ -17,7 +17,7 @@ type Webhook struct {
 	Delivered uint64        `json:"delivered"`
 	Failed    uint64        `json:"failed"`   // attempts
 	GivenUp   uint64        `json:"given_up"` // events
-	Waiting   uint64        `json:"waiting"`  // of all provisioners, some seconds old
+	Waiting   uint64        `json:"waiting"`  // events of all provisioners, some seconds old
 	Lag       time.Duration `json:"lag_ns"`   // age of the event that was tried last
 
 	LastDelivery time.Time `json:"last_delivery,omitzero"`
@@ -34,11 +34,11 @@ type WebhookAnswer struct {
 	Elapsed time.Duration `json:"elapsed_ns"`
 }
 
-// Webhooks are those of one process.
+// Webhooks are the webhooks of one process.
 type Webhooks interface {
-	// List returns them in the order of the configuration.
+	// List returns the webhooks in the order of the configuration.
 	List() []Webhook
 
-	// Test sends a test event, outside of the log. The error is [ErrUnknownWebhook] or that of ctx.
+	// Test sends a test event, which is not stored. The error is [ErrUnknownWebhook] or that of ctx.
 	Test(ctx context.Context, name, by string) (*WebhookAnswer, error)
 }

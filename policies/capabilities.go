@@ -6,9 +6,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// refused are the built-in functions that reach network, files or environment, hold keys, or differ at each call. A
-// decision depends on input and data alone: it can be replayed, and a request cannot make the provisioner connect or
-// reveal anything. time.now_ns stays, since it returns `input.time`.
+// refused are the built-in functions that reach network, files or environment, hold keys, or differ at each call: a
+// decision depends on input and data alone, so it can be replayed.
 var refused = []string{
 	"http.send", "net.lookup_ip_addr", "json.match_schema", "json.verify_schema", "opa.runtime",
 	"rego.parse_module", "trace",

@@ -108,8 +108,8 @@ func (p *policy) compiler(ctx context.Context) *ast.Compiler {
 		})
 }
 
-// decisionQuery returns, per member, a list with its value, empty if undefined. It asks for single rules instead of the
-// package, so that unused helpers are not evaluated.
+// decisionQuery returns, per member, a list with its value, empty if undefined. It asks for single rules, so that
+// unused helpers are not evaluated.
 func decisionQuery(defined []string) string {
 	var q strings.Builder
 	q.WriteString("{")

@@ -10,13 +10,9 @@ import (
 	"muster/internal/wire"
 )
 
-// An Input is what a policy sees of a request, as `input`, and what is recorded. Later versions add members and never
-// rename one.
-//
-// Lists are never null. Members with omitzero are absent, and undefined in Rego, if they are zero. Times are RFC 3339
-// in UTC.
-//
-// muster puts no secrets into an Input, but operators may put some into facts and extensions, so it is not logged.
+// An Input is what a policy sees of a request, as `input`, and what is recorded. Members are added and never renamed.
+// Lists are never null; zero members with omitzero are undefined in Rego. It is not logged, since facts and extensions
+// may hold secrets.
 type Input struct {
 	// Identity is the requested name, valid and equal to the CSR's.
 	Identity string `json:"identity"`
@@ -87,9 +83,9 @@ type Node struct {
 	// State is "none" without a record.
 	State string `json:"state"`
 
-	// Reason is why the key may have the identity, as the provisioner has verified: "new" (no record, or retired),
-	// "replay" (the key of the live certificate), "continue" (an earlier key of the record), or for another key
-	// "continuity", "grant", "one_time_token" or "renew" (a live certificate, over its own session).
+	// Reason is why the key may have the identity, as verified: "new" (no record, or retired), "replay" (the key of the
+	// live certificate), "continue" (an earlier key), or for another key "continuity", "grant", "one_time_token" or
+	// "renew".
 	Reason string `json:"reason"`
 
 	// Serial is the current certificate's in hex, or "".
@@ -121,8 +117,8 @@ type Provisioner struct {
 	Version string `json:"version"`
 }
 
-// ParseInput decodes an input that was recorded or written by hand. Missing members are those of a new node whose
-// certificate request has its own name. Unknown members are an error.
+// ParseInput decodes an input that was recorded or written by hand. Defaults are those of a new node. Unknown members
+// are an error.
 func ParseInput(b []byte) (*Input, error) {
 	in := &Input{Node: Node{State: "none", Reason: "new"}, Time: time.Now().UTC().Truncate(time.Second)}
 	if err := wire.DecodeStrict(b, in); err != nil {

@@ -1,10 +1,7 @@
 // Package policies evaluates the operators' Rego policy for each request. It is the only package that uses OPA.
 //
-// A policy is the package `muster.enroll` in Rego files, with data and tests. [Load] compiles it, runs its tests, and
-// refuses it on any fault; [Engine.Decide] evaluates it; [Engine.Run] replaces it when the files change and pass.
-//
-// A policy is trusted with its decisions only: it cannot reach network, environment or clock, its evaluation has a time
-// limit, and every error denies. Members of [Input] and [Decision] are never renamed and never change type.
+// A policy cannot reach network, environment or clock, its evaluation has a time limit, and every error denies. Members
+// of [Input] and [Decision] are never renamed and never change type.
 package policies
 
 import (
@@ -27,8 +24,7 @@ import (
 // with file and line.
 var ErrInvalid = errors.New("policy cannot be used")
 
-// ErrPolicy means that the evaluation failed or exceeded its time: `allow` was undefined, a member had a wrong type,
-// rules contradicted each other, or a built-in function failed. The caller must deny.
+// ErrPolicy means that the evaluation failed, exceeded its time, or gave an invalid decision. The caller must deny.
 var ErrPolicy = errors.New("policy gave no decision")
 
 // timeout bounds an evaluation, which takes 30 µs to 1 ms. Nodes wait longer.
@@ -66,8 +62,7 @@ func Load(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Test compiles the policy at paths and runs its tests, even if they fail. The error is of the file system, or wraps
-// [ErrInvalid] if the policy does not compile.
+// Test compiles the policy at paths and runs its tests, even if they fail. Errors are those of [Load].
 func Test(ctx context.Context, paths []string) ([]TestResult, error) {
 	all, err := read(paths)
 	if err != nil {
@@ -81,7 +76,7 @@ func Test(ctx context.Context, paths []string) ([]TestResult, error) {
 }
 
 // Decide evaluates the policy. Every error wraps [ErrPolicy], means to deny, and quotes no value of in. It returns
-// within the time limit or when ctx is done, unless a single built-in function takes longer.
+// within a second, unless a single built-in function takes longer.
 func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error) {
 	p := e.current.Load()
 	defer func() {
@@ -118,12 +113,11 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 	return d, nil
 }
 
-// Digest returns the hex SHA-256 over names and contents of modules and data. Names are relative, so the digest does
-// not depend on the directory.
+// Digest returns the hex SHA-256 over relative names and contents of modules and data.
 func (e *Engine) Digest() string { return e.current.Load().digest }
 
-// Reload reads the policy again, and uses it if it compiles and its tests pass; otherwise the former one stays. The
-// error is of the file system, the context's, or wraps [ErrInvalid]. Concurrent calls take turns.
+// Reload reads the policy again, and uses it if it compiles and its tests pass. Errors are those of [Load], or the
+// context's. Concurrent calls take turns.
 func (e *Engine) Reload(ctx context.Context) error {
 	_, err := e.reload(ctx)
 	return err

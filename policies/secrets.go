@@ -19,8 +19,8 @@ var secretWords = []string{"passw", "passphrase", "secret", "token", "privatekey
 // lower is the bit that makes an ASCII letter lower-case.
 const lower = 'a' - 'A'
 
-// secretMarks, by first byte with [lower] set, are what a text with a secret must contain: a beginning of each word
-// above, of a JWT or of a key in PEM, or an escape that could spell one. A text without them is not decoded.
+// secretMarks are what every text with a secret contains, by first byte with [lower] set. A text without them is not
+// decoded.
 var secretMarks = [256][]string{
 	'p':          {"pass", "private", "psk"},
 	's':          {"secret"},

@@ -10,19 +10,16 @@ import (
 	"muster/internal/wire"
 )
 
-// A selection is the part of a document that a policy reads: all of it, or some members. Nil is nothing. Converting 20
-// KiB of facts to Rego takes longer than the rest of a decision, and most policies read two or three facts.
-//
-// It is read-only once made, so concurrent decisions share it.
+// A selection is the part of a document that a policy reads; nil is nothing. Converting 20 KiB of facts to Rego takes
+// longer than the rest of a decision. It is read-only once made.
 type selection struct {
 	whole   bool
 	members map[string]*selection // of an object; other types are selected whole
 	name    *ast.Term             // of the member, made once
 }
 
-// selectInput returns what the compiled modules of c read of the input: the constant paths of references such as
-// input.facts.os.name, and everything below where a path ends or a variable follows. A rule that uses `input` itself
-// selects all of it. Imports and aliases need no care: the compiler has replaced them by references.
+// selectInput returns what the modules of c read of the input: the constant paths of references, and everything below
+// where a path ends or a variable follows. The compiler has replaced imports and aliases by references.
 func selectInput(c *ast.Compiler) *selection {
 	s := &selection{}
 	var v *ast.GenericVisitor
@@ -73,8 +70,7 @@ func (s *selection) add(operands ast.Ref) {
 // everything selects all of a value.
 var everything = &selection{whole: true}
 
-// of returns what s selects of a JSON text, or nil. An invalid text is an error that does not quote it, since it may
-// hold a secret.
+// of returns what s selects of a JSON text, or nil. An error does not quote the text, which may hold a secret.
 func (s *selection) of(text json.RawMessage) (*ast.Term, error) {
 	text = bytes.TrimSpace(text)
 	switch {

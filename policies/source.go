@@ -123,8 +123,8 @@ func walk(dir string, visit func(name string, info fs.FileInfo) error) error {
 	})
 }
 
-// digest returns the hex SHA-256 over names and contents of the files that keep selects. Each text is preceded by its
-// length, so that different sets of files never share an encoding.
+// digest returns the hex SHA-256 over the selected files. Each text is preceded by its length, so that different files
+// never share an encoding.
 func digest(all []source, keep func(source) bool) string {
 	h := sha256.New()
 	text := func(b []byte) {

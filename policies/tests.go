@@ -26,8 +26,8 @@ type TestResult struct {
 	Elapsed float64  `json:"seconds"`
 }
 
-// test runs the policy's tests under the rules of decisions, and returns the results in the order of the files. The
-// error wraps [ErrInvalid] if the tests do not compile, or is the context's.
+// test runs the policy's tests under the rules of decisions. The error wraps [ErrInvalid] if they do not compile, or is
+// the context's.
 func (p *policy) test(ctx context.Context) ([]TestResult, error) {
 	ch, err := tester.NewRunner().
 		SetCompiler(p.compiler(ctx).WithEnablePrintStatements(true)).

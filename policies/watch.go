@@ -15,8 +15,7 @@ import (
 const pollInterval = time.Second
 
 // Run reloads the policy when its files have changed and then rested for a second: half of a policy may compile too,
-// without the denials at its end. A refused policy is logged once, and the former one stays in use. Run returns nil
-// when ctx is done.
+// without the denials at its end. A refused policy is logged once. Run returns nil when ctx is done.
 func (e *Engine) Run(ctx context.Context) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()

@@ -1,10 +1,8 @@
 // Package fleet answers operators' questions about many nodes from an index in memory, and about one node from the
 // store.
 //
-// The index follows the records: within a second every provisioner's index is the same, or later if the store does not
-// answer. No decision is based on it: every change of a node reads its record.
+// The index follows the records within a second. No decision is based on it: every change of a node reads its record.
 //
-// The index takes 180 bytes a node, or 300 with a fact that differs for each node, such as a serial number. A node has
-// a single pointer, since the garbage collector follows pointers again and again. A page of a list is one pass over all
-// nodes.
+// It takes 180 bytes a node, or 300 with a fact that differs for each node. A node has a single pointer, since the
+// garbage collector follows pointers again and again. A page is one pass over all nodes.
 package fleet

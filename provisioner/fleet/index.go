@@ -22,17 +22,16 @@ var ErrReading = errors.New("the records are still being read")
 
 // A Log is the part of the store that an [Index] follows.
 type Log interface {
-	// FollowRecords calls each with the newest record of every identity, then current, then each with later records of
-	// other processes, and own with this process's, until ctx is done. They do not keep the bytes. own may be called
-	// concurrently. Revisions may come out of order.
+	// FollowRecords calls each with every newest record, then current, then each with other processes' records and own
+	// with this process's, until ctx is done. own may be called concurrently, and revisions may come out of order.
 	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 		own func(*provisioner.Brief, trust.Revision), current func()) error
 
 	// Settle returns when everything that this process has written has reached the followers.
 	Settle()
 
-	// FollowLastSeen calls each with the time that each node was last seen, and later with new ones, until ctx is done.
-	// After the known ones it calls current with the time since when they are complete. The calls may be concurrent.
+	// FollowLastSeen calls each with every known time, then current with the time since when they are complete, then
+	// each with new ones, until ctx is done. Calls may be concurrent.
 	FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error
 }
 

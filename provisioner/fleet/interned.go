@@ -1,8 +1,7 @@
 package fleet
 
-// interned numbers values that many nodes share, so that nodes need no pointers, which the garbage collector would
-// follow again and again. Unused values are dropped: a node may report a new value each time. Make one with
-// newInterned.
+// interned numbers values that many nodes share, so that nodes need no pointers for the garbage collector to follow.
+// Unused values are dropped. Make one with newInterned.
 type interned[T comparable] struct {
 	numbers map[T]uint32
 	values  []T // by number; 0 is the zero value

@@ -45,8 +45,8 @@ type Filter struct {
 	Token         jwt.TokenID
 	Policy        string // a prefix of the digest
 
-	// Facts are NAME=VALUE, where * and ? in VALUE stand for any text and any character; an empty VALUE means that the
-	// node has no such fact. Only kept facts can be used, see [ErrFact].
+	// Facts are NAME=VALUE with * and ? in VALUE; an empty VALUE means no such fact. Only kept facts can be used, see
+	// [ErrFact].
 	Facts []string
 }
 
@@ -61,8 +61,8 @@ type Query struct {
 	Cursor string // [Page.Next] of the page before; "": first page
 }
 
-// A Page is a part of a list. Following Next to the end lists each unchanged node exactly once. A node that changes may
-// appear twice or not at all, unless the order is by name.
+// A Page is a part of a list. Following Next lists each unchanged node exactly once; a node that changes may be
+// repeated or missed, unless sorted by name.
 type Page struct {
 	Nodes []Node `json:"nodes"`
 	Next  string `json:"next,omitempty"` // cursor; empty: last page
@@ -112,8 +112,8 @@ func (q *Query) Check() error {
 	return errors.Join(errs...)
 }
 
-// List returns a page. It waits until the index is read. The error is [ErrReading] if ctx ends first, [ErrHeard] if the
-// store does not go back to SeenBefore, [ErrCursor], [ErrFact], or that of [Query.Check].
+// List returns a page once the index is read. The error is [ErrReading] if ctx ends first, [ErrHeard] if SeenBefore is
+// too long ago, [ErrCursor], [ErrFact], or that of [Query.Check].
 func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if err := q.Check(); err != nil {
 		return nil, err

@@ -21,8 +21,7 @@ import (
 // ErrNotServing means that no provisioner listens at a socket or address.
 var ErrNotServing = errors.New("no provisioner answers")
 
-// ErrSilent means that connections are accepted but not answered: the process hangs or was stopped, or the machine is
-// gone. The request may have been carried out.
+// ErrSilent means that connections are accepted but not answered. The request may have been carried out.
 var ErrSilent = errors.New("it accepts connections but does not answer")
 
 // silentTimeout bounds the wait for the first byte. A command to a node and the tests of a policy take seconds.

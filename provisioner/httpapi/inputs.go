@@ -41,8 +41,8 @@ func ageOf(r *http.Request) (time.Duration, error) {
 	return age, nil
 }
 
-// Inputs returns the inputs of decisions in the last age and the number of their batches: a [policies.Recording] in
-// JSON a line, and a blank line after each batch. Close it. Errors are those of [Client.Do].
+// Inputs returns the inputs of decisions in the last age and the number of their batches, see [Config.Inputs]. Close
+// it. Errors are those of [Client.Do].
 func (c *Client) Inputs(ctx context.Context, age time.Duration) (body io.ReadCloser, batches int, err error) {
 	return c.stream(ctx, http.MethodGet, "/v1/inputs?age="+url.QueryEscape(age.String()), "Muster-Batches", nil)
 }

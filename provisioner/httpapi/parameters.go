@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// parameters returns the query of a request with every fault in it. names are the known parameters; a trailing * allows
-// repetition. Unknown, repeated and empty ones are refused, since a mistyped filter must not select everything, and so
-// is a query that cannot be parsed, which [url.URL.Query] drops silently.
+// parameters returns the query of a request with every fault in it. A trailing * in names allows repetition. Unknown,
+// repeated, empty and unparsable parameters are refused: a mistyped filter must not select everything.
 func parameters(r *http.Request, names ...string) (url.Values, error) {
 	var errs []error
 	v, err := url.ParseQuery(r.URL.RawQuery)

@@ -123,7 +123,8 @@ func parseTime(s string, now time.Time, sign time.Duration) (time.Time, error) {
 		return time.Time{}, err
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%.80q is neither a span such as 12h or 7d nor a time such as 2027-01-31T12:00:00Z", s)
+		return time.Time{}, fmt.Errorf("%.80q is neither a span such as 12h or 7d "+
+			"nor a time such as 2027-01-31T12:00:00Z", s)
 	}
 	return now.Add(sign * d).UTC(), nil
 }

@@ -82,14 +82,16 @@ SOURCE is the list that an entry was imported from.
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List entries.").HelpLong(listHelp)
-	verb.List(c, all, verb.Path[[]*orders.Allowance]("/v1/allow"), func(o *verb.Operator, list []*orders.Allowance) verb.Shown {
-		for _, a := range list {
-			if orders.AnyName(a.Pattern) && !a.Over(time.Now()) {
-				o.Say("warning: %s: %v", a.Pattern, operate.ErrEverything)
+	verb.List(c, all, verb.Path[[]*orders.Allowance]("/v1/allow"),
+		func(o *verb.Operator, list []*orders.Allowance) verb.Shown {
+			for _, a := range list {
+				if orders.AnyName(a.Pattern) && !a.Over(time.Now()) {
+					o.Say("warning: %s: %v", a.Pattern, operate.ErrEverything)
+				}
 			}
-		}
-		return &verb.Rows[*orders.Allowance]{Rows: list, Empty: "the allow-list is empty", Columns: columns}
-	})
+			return &verb.Rows[*orders.Allowance]{Rows: list, Empty: "the allow-list is empty", Columns: columns}
+		},
+	)
 }
 
 var columns = []cli.Column[*orders.Allowance]{
@@ -118,7 +120,8 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("remove", "Remove an entry.").HelpLong(removeHelp)
 	cli.Arg(c.Arg("pattern", "The pattern of the entry.").Required(), &pattern, wire.ParsePattern)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
-		return map[string]string{"removed": string(pattern)}, verb.Send(ctx, o, "/v1/allow/remove", httpapi.OldAllowance{Pattern: string(pattern), Why: o.Why})
+		return map[string]string{"removed": string(pattern)}, verb.Send(ctx, o, "/v1/allow/remove",
+			httpapi.OldAllowance{Pattern: string(pattern), Why: o.Why})
 	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
 		o.Say("%s is removed from the allow-list", pattern) // other entries may cover its names
 		return nil

@@ -79,7 +79,8 @@ func (f *importFlags) show(o *verb.Operator, done *operate.Imported) io.WriterTo
 		o.After("dry run: nothing was changed")
 	}
 	changes := len(done.Added) + len(done.Changed) + len(done.Ended)
-	o.After("%s, %s unchanged", verb.Counted(changes, "change", "changes"), verb.Counted(done.Unchanged, "entry", "entries"))
+	o.After("%s, %s unchanged", verb.Counted(changes, "change", "changes"),
+		verb.Counted(done.Unchanged, "entry", "entries"))
 	if changes+len(done.Kept) == 0 {
 		return nil
 	}

@@ -111,5 +111,6 @@ func describe(info *setup.BackupInfo) string {
 		}
 		parts = append(parts, fmt.Sprintf("%d %s", s.Messages, what))
 	}
-	return fmt.Sprintf("%s, of %s to %s", strings.Join(parts, ", "), info.StartedAt.Format(time.RFC3339), info.EndedAt.Format(time.RFC3339))
+	return fmt.Sprintf("%s, of %s to %s", strings.Join(parts, ", "), info.StartedAt.Format(time.RFC3339),
+		info.EndedAt.Format(time.RFC3339))
 }

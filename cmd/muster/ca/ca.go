@@ -19,7 +19,8 @@ import (
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("ca", "Show and replace the certificate authority.").
-		HelpLong("Root and issuing certificates of provisioner.yaml, and their revocation lists. roll\nwrites files; crl, and show with --url, ask the provisioner.")
+		HelpLong("Root and issuing certificates of provisioner.yaml, and their revocation lists. roll\n" +
+			"writes files; crl, and show with --url, ask the provisioner.")
 	addShow(c, all)
 	addRoll(c, all)
 	addCRL(c, all)

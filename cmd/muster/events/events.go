@@ -117,7 +117,8 @@ func (f *filter) run(ctx context.Context, o *verb.Operator) error {
 		o.Say("no such events since %s", verb.Instant(q.Since))
 	}
 	if err == nil && f.follow && ctx.Err() == nil {
-		return errors.New("the provisioner has ended the stream, perhaps because it stops: run this again, or ask another one with --url")
+		return errors.New("the provisioner has ended the stream, perhaps because it stops: " +
+			"run this again, or ask another one with --url")
 	}
 	return err
 }
@@ -134,7 +135,8 @@ func write(w io.Writer, e *events.Stored) error {
 	if err := d.Decode(&data); err != nil {
 		return fmt.Errorf("event %s: %w", e.ID, err)
 	}
-	line := fmt.Sprintf("%s  %-18s  %s", verb.Instant(e.Time), strings.TrimPrefix(string(e.Type), "io.muster."), verb.OrDash(e.Subject))
+	line := fmt.Sprintf("%s  %-18s  %s", verb.Instant(e.Time), strings.TrimPrefix(string(e.Type), "io.muster."),
+		verb.OrDash(e.Subject))
 	for _, m := range events.Members {
 		value, ok := data[m.Name]
 		if !ok || slices.Contains(omitted, m.Name) {

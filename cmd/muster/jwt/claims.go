@@ -73,7 +73,8 @@ func (v *command) limits() (jwt.Limits, error) {
 	var mistakes []error
 	l := v.sign.limits
 	if v.given("uses") && l.Uses < 1 {
-		mistakes = append(mistakes, fmt.Errorf("--uses is %d, want 1 or more; leave it out for an unlimited token", l.Uses))
+		mistakes = append(mistakes,
+			fmt.Errorf("--uses is %d, want 1 or more; leave it out for an unlimited token", l.Uses))
 	}
 	for _, s := range v.sign.identities {
 		p, err := wire.ParsePattern(s)

@@ -91,7 +91,8 @@ func (v *command) runView(context.Context) error {
 func (v *command) verify(text string) (*jwt.Verified, error) {
 	b, err := conffile.ReadFile(v.key)
 	if err != nil {
-		return nil, verb.OrMissing(err, "give the certificate or public key of its signer, as the signer.pem that `muster provisioner init` made")
+		return nil, verb.OrMissing(err,
+			"give the certificate or public key of its signer, as the signer.pem that `muster provisioner init` made")
 	}
 	signer, err := jwt.ParseSigner(b)
 	if err != nil {
@@ -104,7 +105,8 @@ func (v *command) verify(text string) (*jwt.Verified, error) {
 	verified, err := verifier.Verify(text)
 	switch {
 	case errors.Is(err, jwt.ErrSignature), errors.Is(err, jwt.ErrUnknownSigner):
-		return nil, fmt.Errorf("%s: %w; instead of %s, give the certificate or public key of its signer", v.file, err, v.key)
+		return nil, fmt.Errorf("%s: %w; instead of %s, give the certificate or public key of its signer", v.file, err,
+			v.key)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", v.file, err)
 	}

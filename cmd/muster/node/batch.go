@@ -110,7 +110,8 @@ func (r *result) err() error {
 		errs = append(errs, fmt.Errorf("%s failed", verb.Nodes(n)))
 	}
 	if n := len(r.Alone); n > 0 {
-		errs = append(errs, fmt.Errorf("%s not changed: no longer as when chosen", verb.Counted(n, "node was", "nodes were")))
+		errs = append(errs,
+			fmt.Errorf("%s not changed: no longer as when chosen", verb.Counted(n, "node was", "nodes were")))
 	}
 	if n := len(r.Left); n > 0 {
 		errs = append(errs, fmt.Errorf("%s not tried: run this again", verb.Counted(n, "node was", "nodes were")))

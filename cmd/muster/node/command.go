@@ -136,7 +136,8 @@ func send(ctx context.Context, client *httpapi.Client, path string, c httpapi.No
 	for try := 1; ; try++ {
 		err := client.Do(ctx, http.MethodPost, path, c, nil)
 		var away *httpapi.Problem
-		if !errors.As(err, &away) || away.Status != http.StatusServiceUnavailable || away.Code != "" || try == awayTries || !sleep(ctx, awayAgain) {
+		if !errors.As(err, &away) || away.Status != http.StatusServiceUnavailable || away.Code != "" ||
+			try == awayTries || !sleep(ctx, awayAgain) {
 			return err
 		}
 	}

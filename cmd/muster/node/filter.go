@@ -63,7 +63,8 @@ func (f *filter) query(q fleet.Query, now time.Time) (fleet.Query, error) {
 	if f.unseen != "" {
 		q.SeenBefore, unseen = span.ParsePast(f.unseen, now)
 		if q.SeenBefore.After(now) {
-			unseen = fmt.Errorf("%s is in the future, and every node would match: want a time in the past", verb.Instant(q.SeenBefore))
+			unseen = fmt.Errorf("%s is in the future, and every node would match: want a time in the past",
+				verb.Instant(q.SeenBefore))
 		}
 	}
 	return q, errors.Join(verb.Flag("expires-before", expires), verb.Flag("unseen", unseen), verb.Flags(q.Check()))
@@ -76,7 +77,8 @@ func (f *filter) hints() []string { return verb.NodeNames() }
 func (f *filter) check() error {
 	q, err := f.query(fleet.Query{}, time.Now())
 	if before := q.SeenBefore; err == nil && !before.IsZero() && time.Since(before) < f.minUnseen {
-		err = fmt.Errorf("--unseen: %s is less than %s ago, and running nodes report every half hour only: want 1h or more (m is minutes, M months)",
+		err = fmt.Errorf("--unseen: %s is less than %s ago, and running nodes report every half hour only: "+
+			"want 1h or more (m is minutes, M months)",
 			verb.Instant(before), span.Format(f.minUnseen))
 	}
 	return err

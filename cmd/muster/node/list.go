@@ -92,7 +92,9 @@ var columns = []cli.Column[fleet.Node]{
 // countedStates says how many nodes there are in each state.
 func countedStates(counts map[provisioner.State]int) string {
 	var states []string
-	for _, s := range []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked, provisioner.StateRetired} {
+	for _, s := range []provisioner.State{
+		provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked, provisioner.StateRetired,
+	} {
 		if n := counts[s]; n > 0 {
 			states = append(states, fmt.Sprintf("%d %s", n, s))
 		}

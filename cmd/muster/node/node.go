@@ -16,11 +16,13 @@ import (
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("node", "Show, approve and command nodes.").
-		HelpLong("These verbs ask the provisioner on this machine, or the one of --url. Changes are in\nforce on every provisioner within a second.")
+		HelpLong("These verbs ask the provisioner on this machine, or the one of --url. Changes are in\n" +
+			"force on every provisioner within a second.")
 	addList(c, all)
 	addQuestion(c, all, "show", "Show the record of a node.", showHelp, "", show)
 	addQuestion(c, all, "history", "Show the history of a node.", historyHelp, "/history", showHistory)
-	addQuestion(c, all, "explain", "Explain the state of a node, and what to do.", explainHelp, "/explain", showExplanation)
+	addQuestion(c, all, "explain", "Explain the state of a node, and what to do.", explainHelp, "/explain",
+		showExplanation)
 	addChanges(c, all)
 	addGrant(c, all)
 	addPending(c, all)
@@ -38,7 +40,9 @@ Exits with 0 if there is an answer, 1 if the name is unknown or no provisioner
 answers, 2 if the command line is wrong.`
 
 // addQuestion adds a verb that asks about one node.
-func addQuestion[T any](parent *kingpin.CmdClause, all cli.Verbs, name, help, long, path string, show func(*verb.Operator, T) io.WriterTo) {
+func addQuestion[T any](
+	parent *kingpin.CmdClause, all cli.Verbs, name, help, long, path string, show func(*verb.Operator, T) io.WriterTo,
+) {
 	var identity wire.Identity
 	c := parent.Command(name, help).HelpLong(long + fmt.Sprintf(questionHelp, name))
 	cli.Arg(c.Arg("node", "Name of the node.").HintAction(verb.NodeNames).Required(), &identity, wire.ParseIdentity)

@@ -87,7 +87,8 @@ func (v *order) check() error {
 	}
 	switch {
 	case len(v.given) == 0 && !v.all && v.empty():
-		errs = append(errs, errors.New("no nodes: give names or patterns, --all, or a filter such as --site or --match"))
+		errs = append(errs,
+			errors.New("no nodes: give names or patterns, --all, or a filter such as --site or --match"))
 	case len(v.given) > 0 && v.all:
 		errs = append(errs, errors.New("names or patterns, and --all: give one or the other"))
 	case len(v.names) > 0 && !v.empty():
@@ -116,7 +117,8 @@ type targets struct {
 // unique removes nodes that were chosen twice, and sorts the rest by name.
 func (w *targets) unique() {
 	slices.SortStableFunc(w.Targets, func(a, b target) int { return strings.Compare(string(a.Node), string(b.Node)) })
-	w.Targets = slices.CompactFunc(w.Targets, func(a, b target) bool { return a.Node == b.Node && (a.Key == b.Key || a.Key == "") })
+	w.Targets = slices.CompactFunc(w.Targets,
+		func(a, b target) bool { return a.Node == b.Node && (a.Key == b.Key || a.Key == "") })
 }
 
 // states counts the nodes by state, as far as it is known.

@@ -49,7 +49,8 @@ func show(_ *verb.Operator, report *fleet.Report) io.WriterTo {
 		if report.GrantOver {
 			lets = "\nit has no effect: the name has changed hands since"
 		}
-		l.Addf("Granted", "to another key until %s, by %s%s%s", verb.Instant(g.ExpiresAt), g.By, verb.Because(g.Why), lets)
+		l.Addf("Granted", "to another key until %s, by %s%s%s", verb.Instant(g.ExpiresAt), g.By, verb.Because(g.Why),
+			lets)
 	}
 	return l
 }

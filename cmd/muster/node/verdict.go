@@ -49,7 +49,8 @@ type verdict struct {
 func addVerdicts(parent *kingpin.CmdClause, all cli.Verbs) {
 	addVerdict(parent, all, "approve", "Admit a pending node.", approveHelp, "is approved")
 	addVerdict(parent, all, "reject", "Keep a pending node out.", rejectHelp, "is rejected")
-	addVerdict(parent, all, "forget", "Remove a node from the pending list, with its approval or rejection.", forgetHelp, "is forgotten")
+	addVerdict(parent, all, "forget", "Remove a node from the pending list, with its approval or rejection.",
+		forgetHelp, "is forgotten")
 }
 
 func addVerdict(parent *kingpin.CmdClause, all cli.Verbs, name, help, long, done string) {

@@ -99,7 +99,9 @@ func (w *watch) hear(e *events.Stored) {
 }
 
 // await sends a node its command and waits until it has done it.
-func (w *watch) await(ctx context.Context, id wire.Identity, command string, patience time.Duration, send func() error) error {
+func (w *watch) await(
+	ctx context.Context, id wire.Identity, command string, patience time.Duration, send func() error,
+) error {
 	a := &awaited{command: command, told: make(chan error, 1)}
 	w.mu.Lock()
 	w.waiting[id] = a
@@ -116,7 +118,8 @@ func (w *watch) await(ctx context.Context, id wire.Identity, command string, pat
 	case err := <-a.told:
 		return err
 	case <-time.After(patience):
-		return fmt.Errorf("the node took the command, and did not report within %v: see `muster node explain %s`", patience, id)
+		return fmt.Errorf("the node took the command, and did not report within %v: see `muster node explain %s`",
+			patience, id)
 	case <-ctx.Done():
 		return ctx.Err()
 	}

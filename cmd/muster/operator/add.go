@@ -48,19 +48,23 @@ An operator of that name gets the new role and key in place of the old ones.
 func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	n := &newcomer{}
 	c := parent.Command("add", "Add an operator, or change role and key.").HelpLong(addHelp)
-	cli.Arg(c.Arg("name", "Name of the operator in events and history.").Required(), &n.name, cli.Checked(trust.CheckOperatorName))
+	cli.Arg(c.Arg("name", "Name of the operator in events and history.").Required(), &n.name,
+		cli.Checked(trust.CheckOperatorName))
 	cli.Enum(cli.Flag(c, "role").Required(),
 		&n.role, "viewer", "operator", "admin")
 	cli.Flag(c, "certificate").BoolVar(&n.certificate)
 	cli.Flag(c, "public-key").StringVar(&n.key)
 	cli.Flag(c, "out").StringVar(&n.out)
-	cli.Duration(cli.Flag(c, "validity").Default("30d").IsSetByUser(&n.ttlSet), &n.ttl, ca.MinTTL, daemon.LongestLifetime)
+	cli.Duration(cli.Flag(c, "validity").Default("30d").IsSetByUser(&n.ttlSet), &n.ttl, ca.MinTTL,
+		daemon.LongestLifetime)
 	all.Check(c, n.check)
 	verb.Order(c, all, n.run, func(o *verb.Operator, added *operate.AddedOperator) io.WriterTo {
 		if n.certificate {
-			o.Say("%s has the role %s until %s: hand over %s, and keep no copy", added.Name, added.Role, verb.Instant(added.Ends), verb.Quoted(n.file()))
+			o.Say("%s has the role %s until %s: hand over %s, and keep no copy", added.Name, added.Role,
+				verb.Instant(added.Ends), verb.Quoted(n.file()))
 		} else {
-			o.Say("%s has the role %s, and signs tokens with `muster operator token %s --installation %s`", added.Name, added.Role, added.Name, added.Installation)
+			o.Say("%s has the role %s, and signs tokens with `muster operator token %s --installation %s`", added.Name,
+				added.Role, added.Name, added.Installation)
 		}
 		return nil
 	})
@@ -125,7 +129,8 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *operate.Ad
 		return err
 	})
 	if errors.Is(err, cli.ErrExists) {
-		err = fmt.Errorf("%s: %w; a credential never replaces a file, give a new name with --out", n.file(), fs.ErrExist)
+		err = fmt.Errorf("%s: %w; a credential never replaces a file, give a new name with --out", n.file(),
+			fs.ErrExist)
 	}
 	return added, err
 }

@@ -29,7 +29,8 @@ every provisioner of one installation. No provisioner is asked. The token is sec
 roots.pem has the installation's root certificates, as /v1/ca.pem serves them.`
 
 // keyRemedy says where there is an operator's key.
-const keyRemedy = "give the key of which `muster operator add --public-key` has the public half, or the file that `muster operator add --certificate` wrote"
+const keyRemedy = "give the key of which `muster operator add --public-key` has the public half, " +
+	"or the file that `muster operator add --certificate` wrote"
 
 func addToken(parent *kingpin.CmdClause, all cli.Verbs) {
 	var name, file, installation string
@@ -66,5 +67,6 @@ func checkInstallation(id string) error {
 	if wire.ValidConnectionName(id) { // of the same form
 		return nil
 	}
-	return fmt.Errorf("--installation is %.80q, want the id of %d characters that `muster operator add`, `muster status` and /v1/ca say", id, wire.ConnectionNameChars)
+	return fmt.Errorf("--installation is %.80q, want the id of %d characters that `muster operator add`, "+
+		"`muster status` and /v1/ca say", id, wire.ConnectionNameChars)
 }

@@ -35,7 +35,8 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	cli.Parse(cli.Flag(c, "site"), &site, jwt.ParseSite)
 	cli.Flag(c, "renewals").BoolVar(&renewals)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Settings, error) {
-		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/pause", httpapi.NewPause{Site: site, Renewals: renewals, Why: o.Why})
+		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/pause",
+			httpapi.NewPause{Site: site, Renewals: renewals, Why: o.Why})
 	}, func(o *verb.Operator, _ *httpapi.Settings) io.WriterTo {
 		flag := ""
 		if site != "" {

@@ -59,7 +59,9 @@ func load(path string) (*policies.Engine, error) {
 
 // eachRecorded asks for recorded decisions and calls each for the line of every one, which is
 // good until the next. label is what the progress bar says.
-func eachRecorded(ctx context.Context, client *httpapi.Client, age time.Duration, label string, each func(line []byte) error) error {
+func eachRecorded(
+	ctx context.Context, client *httpapi.Client, age time.Duration, label string, each func(line []byte) error,
+) error {
 	body, n, err := client.Inputs(ctx, age)
 	if err != nil {
 		return err

@@ -88,7 +88,8 @@ func showReplay(r *policies.ReplayReport) io.WriterTo {
 	fmt.Fprintf(&b, "%s about %s replayed: %s would flip\n",
 		verb.Counted(r.Decisions, "decision", "decisions"), verb.Nodes(r.Nodes), verb.Nodes(r.Flipped))
 	if r.Redacted > 0 {
-		fmt.Fprintf(&b, "%d inputs had secrets that were not recorded: a policy that reads them may decide differently\n", r.Redacted)
+		fmt.Fprintf(&b, "%d inputs had secrets that were not recorded: "+
+			"a policy that reads them may decide differently\n", r.Redacted)
 	}
 	return &b
 }

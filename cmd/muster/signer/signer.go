@@ -66,11 +66,13 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	}, func(o *verb.Operator, s *trust.SignerInfo) io.WriterTo {
 		switch now, limits := time.Now(), limitsOf(s); {
 		case !s.NotAfter.IsZero() && now.After(s.NotAfter):
-			o.Say("signer %s is added, but its certificate expired at %s: its tokens are refused; add a valid one", s.Name, verb.Instant(s.NotAfter))
+			o.Say("signer %s is added, but its certificate expired at %s: its tokens are refused; add a valid one",
+				s.Name, verb.Instant(s.NotAfter))
 		case now.Before(s.NotBefore):
 			o.Say("tokens signed by %s are valid for %s from %s on", s.Name, limits, verb.Instant(s.NotBefore))
 		case !s.NotAfter.IsZero():
-			o.Say("tokens signed by %s are valid for %s until %s, when its certificate expires", s.Name, limits, verb.Instant(s.NotAfter))
+			o.Say("tokens signed by %s are valid for %s until %s, when its certificate expires", s.Name, limits,
+				verb.Instant(s.NotAfter))
 		default:
 			o.Say("tokens signed by %s are valid for %s", s.Name, limits)
 		}
@@ -114,9 +116,12 @@ provisioner.yaml, and those that were added or removed since.
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List signers with their limits, removed ones too.").HelpLong(listHelp)
-	verb.List(c, all, verb.Path[[]trust.SignerInfo]("/v1/signers"), func(_ *verb.Operator, signers []trust.SignerInfo) verb.Shown {
-		return &verb.Rows[trust.SignerInfo]{Rows: signers, Empty: "no signers are known: no node can enroll", Columns: columns}
-	})
+	verb.List(c, all, verb.Path[[]trust.SignerInfo]("/v1/signers"),
+		func(_ *verb.Operator, signers []trust.SignerInfo) verb.Shown {
+			return &verb.Rows[trust.SignerInfo]{Rows: signers, Empty: "no signers are known: no node can enroll",
+				Columns: columns}
+		},
+	)
 }
 
 var columns = []cli.Column[trust.SignerInfo]{

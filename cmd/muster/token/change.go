@@ -38,7 +38,8 @@ func addRevoke(parent *kingpin.CmdClause, all cli.Verbs) {
 				enrolled++
 			}
 		}
-		o.Say("token %s is revoked; %s enrolled with it and stay", r.ID, verb.Counted(enrolled, "node has", "nodes have"))
+		o.Say("token %s is revoked; %s enrolled with it and stay", r.ID,
+			verb.Counted(enrolled, "node has", "nodes have"))
 		if len(r.UsedBy) == 0 {
 			return nil
 		}
@@ -88,7 +89,8 @@ func addUnfreeze(parent *kingpin.CmdClause, all cli.Verbs) {
 		if err != nil {
 			return nil, err
 		}
-		return map[string]any{"unfrozen": id, "left": left}, verb.Send(ctx, o, path+"/unfreeze", httpapi.Unfreezing{Left: left, Why: o.Why})
+		return map[string]any{"unfrozen": id, "left": left}, verb.Send(ctx, o, path+"/unfreeze",
+			httpapi.Unfreezing{Left: left, Why: o.Why})
 	}, func(o *verb.Operator, answer map[string]any) io.WriterTo {
 		o.Say("token %s may be used %s", answer["unfrozen"], verb.Counted(left, "more time", "more times"))
 		return nil

@@ -51,7 +51,8 @@ func (t *one) path(ctx context.Context, o *verb.Operator) (path, id string, err 
 		return tokens + t.name, t.name, nil
 	}
 	if _, err := os.Stat(t.name); err != nil {
-		return "", "", fmt.Errorf("%q is neither the id of a token, 32 lower-case hex digits, nor a file with one", t.name)
+		return "", "", fmt.Errorf("%q is neither the id of a token, 32 lower-case hex digits, nor a file with one",
+			t.name)
 	}
 	text, err := signing.ReadToken(t.name)
 	if err != nil {

@@ -59,7 +59,8 @@ func Key(ctx context.Context, path, passphraseFile, remedy string) (crypto.Signe
 		}
 		secret, err := cli.AskSecret(ctx, os.Stdin, os.Stderr, "Passphrase for "+path+": ")
 		if errors.Is(err, cli.ErrNoTerminal) {
-			err = errors.New("a passphrase is needed: give --passphrase-file FILE, set MUSTER_PASSPHRASE, or answer on a terminal")
+			err = errors.New("a passphrase is needed: give --passphrase-file FILE, set MUSTER_PASSPHRASE, " +
+				"or answer on a terminal")
 		}
 		return secret, err
 	})
@@ -83,7 +84,8 @@ func Brokers(urls []string, srv string) (string, error) {
 	}
 	if srv != "" {
 		if _, err := wire.ParseIdentity(strings.TrimSuffix(strings.ToLower(srv), ".")); err != nil {
-			errs = append(errs, fmt.Errorf("--srv: %q is not a domain such as provision.example.net; the names of SRV records are derived from it", srv))
+			errs = append(errs, fmt.Errorf("--srv: %q is not a domain such as provision.example.net; "+
+				"the names of SRV records are derived from it", srv))
 		}
 	}
 	switch {
@@ -147,12 +149,14 @@ func readSealKey(given string) (string, error) {
 	text := strings.TrimSpace(string(b))
 	if block, _ := pem.Decode(b); block != nil {
 		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
-			return "", fmt.Errorf("%s: a private key, which only provisioners need; give the public key, such as the seal.pub that init made", given)
+			return "", fmt.Errorf("%s: a private key, which only provisioners need; "+
+				"give the public key, such as the seal.pub that init made", given)
 		}
 		public, _ := x509.ParsePKIXPublicKey(block.Bytes)
 		key, ok := public.(*ecdh.PublicKey) // RFC 8410
 		if !ok || key.Curve() != ecdh.X25519() {
-			return "", fmt.Errorf("%s: not an X25519 key; give the public half of the provisioner's seal key, such as the seal.pub that init made", given)
+			return "", fmt.Errorf("%s: not an X25519 key; give the public half of the provisioner's seal key, "+
+				"such as the seal.pub that init made", given)
 		}
 		text = base64.RawURLEncoding.EncodeToString(key.Bytes())
 	}

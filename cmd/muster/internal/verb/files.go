@@ -29,7 +29,8 @@ func OrNoSetup(config string, err error) error {
 		return nil
 	}
 	if _, missing := os.Stat(config); errors.Is(missing, fs.ErrNotExist) {
-		return fmt.Errorf("configuration of the provisioner: %w: make one with `muster provisioner init`, or name it with --config", missing)
+		return fmt.Errorf("configuration of the provisioner: %w: make one with `muster provisioner init`, "+
+			"or name it with --config", missing)
 	}
 	return OrNotYours(err)
 }

@@ -131,7 +131,8 @@ func (o *Operator) Client() (*httpapi.Client, error) {
 	if !o.Remote() {
 		socket, err := daemon.SocketOf(o.Config)
 		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: name the provisioner's configuration with --config, or a provisioner elsewhere with --url", err)
+			err = fmt.Errorf("%w: name the provisioner's configuration with --config, "+
+				"or a provisioner elsewhere with --url", err)
 		}
 		if err != nil {
 			return nil, err

@@ -74,7 +74,10 @@ func Unprinted(done string, err error) error {
 }
 
 // Query adds a verb that asks the provisioner and shows the answer.
-func Query[T any](c *kingpin.CmdClause, all cli.Verbs, ask func(context.Context, *Operator) (T, error), show func(*Operator, T) io.WriterTo) {
+func Query[T any](
+	c *kingpin.CmdClause, all cli.Verbs,
+	ask func(context.Context, *Operator) (T, error), show func(*Operator, T) io.WriterTo,
+) {
 	o := &Operator{}
 	o.AddFlags(c)
 	all.Check(c, o.CheckURL)
@@ -113,7 +116,10 @@ func (l *Rows[R]) show(o *Output, answer any) error {
 }
 
 // List adds a verb that asks the provisioner and shows a list of the answer. In JSON it shows the whole answer.
-func List[T any](c *kingpin.CmdClause, all cli.Verbs, ask func(context.Context, *Operator) (T, error), rows func(*Operator, T) Shown) {
+func List[T any](
+	c *kingpin.CmdClause, all cli.Verbs,
+	ask func(context.Context, *Operator) (T, error), rows func(*Operator, T) Shown,
+) {
 	o := &Operator{}
 	o.Forms = cli.ListForms()
 	o.AddFlags(c)
@@ -133,7 +139,10 @@ func Path[T any](path string) func(context.Context, *Operator) (T, error) {
 }
 
 // Order adds a verb that has the provisioner change something, and says what it did.
-func Order[T any](c *kingpin.CmdClause, all cli.Verbs, order func(context.Context, *Operator) (T, error), show func(*Operator, T) io.WriterTo) {
+func Order[T any](
+	c *kingpin.CmdClause, all cli.Verbs,
+	order func(context.Context, *Operator) (T, error), show func(*Operator, T) io.WriterTo,
+) {
 	o := &Operator{}
 	o.AddChangeFlags(c, all)
 	all[c.FullCommand()] = func(ctx context.Context) error {

@@ -135,11 +135,11 @@ func (c *Claims) checkOperatorTime(now time.Time) error {
 	}
 	switch {
 	case begins.After(now.Add(operatorSkew)):
-		return fmt.Errorf("it is valid from %s, and here it is %s", instant(begins), instant(now))
+		return fmt.Errorf("it is valid from %s, and this clock says %s", instant(begins), instant(now))
 	case !c.ExpiresAt.After(now):
-		return fmt.Errorf("it expired at %s, and here it is %s", instant(c.ExpiresAt), instant(now))
+		return fmt.Errorf("it expired at %s, and this clock says %s", instant(c.ExpiresAt), instant(now))
 	case c.ExpiresAt.After(now.Add(MaxOperatorTTL + operatorSkew)):
-		return fmt.Errorf("it expires at %s, and here it is %s: want %v at most",
+		return fmt.Errorf("it expires at %s, and this clock says %s: want %v at most",
 			instant(c.ExpiresAt), instant(now), MaxOperatorTTL)
 	}
 	return nil

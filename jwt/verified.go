@@ -84,7 +84,8 @@ func (v *Verified) Admits(id wire.Identity, site Site) error {
 		return nil
 	}
 	if !covers(v.by.Identities, id) {
-		return fmt.Errorf("%w: %q, signer %q may sign for %s", ErrIdentity, id, v.SignerName, abbreviate(v.by.Identities))
+		return fmt.Errorf("%w: %q, signer %q may sign for %s", ErrIdentity, id, v.SignerName,
+			abbreviate(v.by.Identities))
 	}
 	if len(v.by.Sites) > 0 && !slices.Contains(v.by.Sites, site) {
 		return fmt.Errorf("%w: %q, signer %q may sign for %s", ErrSite, site, v.SignerName, abbreviate(v.by.Sites))

@@ -19,8 +19,8 @@ const (
 	followAgain = 2 * time.Second // after an error of the log
 )
 
-// A told event is an event with its data decoded.
-type told struct {
+// A loggedEvent event is an event with its data decoded.
+type loggedEvent struct {
 	*events.Stored
 	Data events.Event
 }
@@ -47,7 +47,7 @@ type activity struct {
 
 	mu      sync.Mutex
 	minutes [minutes]minute // guarded by mu: a ring by minute
-	kept    []*told         // guarded by mu: newest last
+	kept    []*loggedEvent  // guarded by mu: newest last
 	place   *events.Cursor  // guarded by mu: of the last event
 	broken  error           // guarded by mu: why the log cannot be read
 }
@@ -90,13 +90,13 @@ func (a *activity) run(ctx context.Context) error {
 	}
 }
 
-// tell decodes an event; unreadable data stays empty.
-func tell(e *events.Stored) *told {
-	return &told{Stored: e, Data: e.Read()}
+// decodeEvent decodes an event; unreadable data stays empty.
+func decodeEvent(e *events.Stored) *loggedEvent {
+	return &loggedEvent{Stored: e, Data: e.Read()}
 }
 
 func (a *activity) take(e *events.Stored) {
-	t := tell(e)
+	t := decodeEvent(e)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	place := e.Cursor
@@ -111,7 +111,7 @@ func (a *activity) take(e *events.Stored) {
 }
 
 // count requires mu.
-func (a *activity) count(t *told) {
+func (a *activity) count(t *loggedEvent) {
 	now := a.now().Unix() / 60
 	at := min(t.Time.Unix()/60, now) // another provisioner's clock may be ahead
 	if at <= now-int64(minutes) {
@@ -132,7 +132,7 @@ func (a *activity) count(t *told) {
 }
 
 // refusals returns the number of refusals in an event, without waiting nodes.
-func refusals(t *told) int {
+func refusals(t *loggedEvent) int {
 	switch t.Type {
 	case events.Refused:
 		if !t.Data.Code.Waits() {
@@ -145,10 +145,10 @@ func refusals(t *told) int {
 }
 
 // newest returns up to n newest events that match, newest first.
-func (a *activity) newest(n int, wants func(*told) bool) []*told {
+func (a *activity) newest(n int, wants func(*loggedEvent) bool) []*loggedEvent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var found []*told
+	var found []*loggedEvent
 	for i := len(a.kept) - 1; i >= 0 && len(found) < n; i-- {
 		if wants(a.kept[i]) {
 			found = append(found, a.kept[i])

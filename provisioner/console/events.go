@@ -24,9 +24,9 @@ type eventsPage struct {
 	Types                   []choice
 	Codes                   []wire.Code
 	Sinces                  []choice
-	Events                  []*told // newest first
-	More                    bool    // there are older ones
-	Partial                 bool    // searchTime ended first
+	Events                  []*loggedEvent // newest first
+	More                    bool           // there are older ones
+	Partial                 bool           // searchTime ended first
 	Live                    bool
 	Broken                  error
 	Problem                 string
@@ -87,7 +87,7 @@ func (c eventPages) events(v *visit) error {
 	case p.Since == "":
 		_, p.Broken = c.activity.hour()
 		p.Live = true
-		p.Events = c.activity.newest(maxShown+1, func(t *told) bool { return q.Wants(t.Stored) })
+		p.Events = c.activity.newest(maxShown+1, func(t *loggedEvent) bool { return q.Wants(t.Stored) })
 	default:
 		if err := c.search(v.r.Context(), q, p); err != nil {
 			return err
@@ -119,7 +119,7 @@ func (c eventPages) search(ctx context.Context, q events.Query, p *eventsPage) e
 	}
 	slices.Reverse(found)
 	for _, e := range found[:min(len(found), maxShown+1)] {
-		p.Events = append(p.Events, tell(e))
+		p.Events = append(p.Events, decodeEvent(e))
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ type nodePage struct {
 	Identity wire.Identity
 	Report   *fleet.Report // nil without a record
 	Explain  *fleet.Explanation
-	Moments  []fleet.Moment // newest first
+	History  []fleet.HistoryItem // newest first
 	Complete bool
 	Waiting  []*waiting.Key
 	Actions  []*action // for its state
@@ -49,11 +49,11 @@ func (c nodePages) node(v *visit) error {
 	if p.Waiting, err = c.cfg.Orders.Keys.Waiting(ctx, id); err != nil {
 		return err
 	}
-	past, err := x.Past(ctx, id)
+	past, err := x.History(ctx, id)
 	switch {
 	case err == nil:
-		p.Moments, p.Complete = past.Moments, past.Complete
-		slices.Reverse(p.Moments)
+		p.History, p.Complete = past.Items, past.Complete
+		slices.Reverse(p.History)
 		if p.Explain, err = x.Explain(ctx, id, c.cfg.Now().UTC(), c.cfg.Provisioner.Forecast); err != nil {
 			return err
 		}
@@ -94,8 +94,8 @@ func (p *nodePage) Link(a *action) string {
 	return link
 }
 
-// momentTones are colors; the rest is neutral.
-var momentTones = map[fleet.Kind]string{
+// itemTones are colors; the rest is neutral.
+var itemTones = map[fleet.Kind]string{
 	fleet.Applied: "good", fleet.Issued: "good", fleet.Renewed: "good", fleet.Connected: "good",
 	fleet.Approved: "good", fleet.Confirmed: "good",
 	fleet.Refused: "warn", fleet.Granted: "warn", fleet.Stopped: "warn", fleet.Commanded: "warn",
@@ -104,9 +104,9 @@ var momentTones = map[fleet.Kind]string{
 }
 
 // Tone is the color of a history item.
-func (*nodePage) Tone(m fleet.Moment) string { return momentTones[m.Kind] }
+func (*nodePage) Tone(m fleet.HistoryItem) string { return itemTones[m.Kind] }
 
-var momentWords = map[fleet.Kind]string{
+var itemTitles = map[fleet.Kind]string{
 	fleet.Presented: "A token was shown",
 	fleet.Decided:   "Admitted by the policy",
 	fleet.Issued:    "Certificate issued",
@@ -138,11 +138,11 @@ var orderWords = map[wire.Verb]string{
 }
 
 // Words is the title of a history item.
-func (*nodePage) Words(m fleet.Moment) string {
+func (*nodePage) Words(m fleet.HistoryItem) string {
 	if w := orderWords[m.Verb]; w != "" && m.Kind == fleet.Commanded {
 		return w
 	}
-	if w := momentWords[m.Kind]; w != "" {
+	if w := itemTitles[m.Kind]; w != "" {
 		return w
 	}
 	return string(m.Kind)

@@ -39,7 +39,7 @@ type overviewPage struct {
 	Components []*fleet.HeardComponent
 	Webhooks   []events.Webhook
 	Missing    []string // what could not be read
-	Feed       []*told
+	Feed       []*loggedEvent
 }
 
 type alarm struct {
@@ -84,7 +84,7 @@ func (c overviewPages) overview(v *visit) error {
 		Webhooks: c.cfg.Webhooks.List(),
 		Chart:    newRateChart(c.activity.hour()),
 		Sources:  c.activity.sources(worstSources),
-		Feed:     c.activity.newest(feedLength, func(*told) bool { return true }),
+		Feed:     c.activity.newest(feedLength, func(*loggedEvent) bool { return true }),
 	}
 	var err error
 	page.Nodes, err = c.cfg.Fleet.Summary(c.cfg.Now())

@@ -14,9 +14,9 @@ const maxShadowEvents = 20
 // policiesPage is the policy in use and its shadow.
 type policiesPage struct {
 	InUse   *operate.PolicyInUse
-	Changes []*told // newest reloads
-	Shadow  *Shadow // or nil
-	Differs []*told // newest differences
+	Changes []*loggedEvent // newest reloads
+	Shadow  *Shadow        // or nil
+	Differs []*loggedEvent // newest differences
 	Done    string
 }
 
@@ -47,9 +47,9 @@ func (c policyPages) policies(v *visit) error {
 	if c.cfg.Shadow != nil {
 		p.Shadow = c.cfg.Shadow()
 	}
-	p.Changes = c.activity.newest(maxShadowEvents, func(t *told) bool {
+	p.Changes = c.activity.newest(maxShadowEvents, func(t *loggedEvent) bool {
 		return t.Type == events.PolicyReloaded || t.Type == events.PolicyRefused
 	})
-	p.Differs = c.activity.newest(maxShadowEvents, func(t *told) bool { return t.Type == events.ShadowDiffers })
+	p.Differs = c.activity.newest(maxShadowEvents, func(t *loggedEvent) bool { return t.Type == events.ShadowDiffers })
 	return c.page(v, "policies", "Policies", p)
 }

@@ -99,7 +99,7 @@ func functions(now func() time.Time) template.FuncMap {
 		"tone":   tone,
 		"prose":  prose, "odd": func(n int) bool { return n%2 == 1 },
 		"sentence": sentence, "plain": cli.Printable,
-		"what":    func(t *told) string { return cli.Printable(whatOf(t)) },
+		"what":    func(t *loggedEvent) string { return cli.Printable(eventText(t)) },
 		"kind":    func(t events.Type) string { return strings.TrimPrefix(string(t), "io.muster.") },
 		"once":    func(who string) string { return strings.TrimPrefix(who, "operator:") },
 		"machine": machine,

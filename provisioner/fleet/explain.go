@@ -27,7 +27,7 @@ type Explanation struct {
 	Identity wire.Identity     `json:"identity"`
 	State    provisioner.State `json:"state"`
 	Findings []Finding         `json:"findings"`
-	Refusals []Moment          `json:"refusals,omitempty"` // since the node last enrolled, newest first
+	Refusals []HistoryItem     `json:"refusals,omitempty"` // since the node last enrolled, newest first
 }
 
 // A Finding is one fact about a node, with actions.
@@ -57,7 +57,7 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 	}
 	verdicts := x.verdicts(id)
 	e := &explainer{
-		Explanation: &Explanation{Identity: id, State: provisioner.StateNone, Refusals: lastRefusals(past.Moments)},
+		Explanation: &Explanation{Identity: id, State: provisioner.StateNone, Refusals: lastRefusals(past.Items)},
 		now:         now,
 		record:      record,
 	}
@@ -125,7 +125,7 @@ func (e *explainer) state(events []events.Event) {
 }
 
 func (e *explainer) unrecorded() {
-	i := slices.IndexFunc(e.Refusals, func(m Moment) bool { return m.Kind == KeptOut })
+	i := slices.IndexFunc(e.Refusals, func(m HistoryItem) bool { return m.Kind == KeptOut })
 	if i < 0 {
 		e.add("never_enrolled", "The node has never enrolled.")
 		return
@@ -221,8 +221,8 @@ func (e *explainer) refusals() {
 
 // lastRefusals returns the newest refusal of each kind and code since the node last enrolled, newest first. A later
 // confirmation settles those that it disproves.
-func lastRefusals(all []Moment) []Moment {
-	var found []Moment
+func lastRefusals(all []HistoryItem) []HistoryItem {
+	var found []HistoryItem
 	type of struct { // an unauthenticated request must not hide a refusal of the node itself
 		kind Kind
 		code wire.Code
@@ -244,7 +244,7 @@ func lastRefusals(all []Moment) []Moment {
 	return found
 }
 
-func lastOf(m Moment) time.Time {
+func lastOf(m HistoryItem) time.Time {
 	if m.Last.IsZero() {
 		return m.At
 	}

@@ -74,10 +74,10 @@ func TestVerdictsAreExplained(t *testing.T) {
 	if strings.Contains(said, "next try") {
 		t.Errorf("a spent approval is explained as one that is not:\n%s", said)
 	}
-	var p fleet.Past
+	var p fleet.History
 	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
-	if i := slices.Index(kinds(&p), fleet.Decided); i < 0 || p.Moments[i].By == "" {
-		t.Errorf("the decision does not say who approved it: %+v", p.Moments)
+	if i := slices.Index(kinds(&p), fleet.Decided); i < 0 || p.Items[i].By == "" {
+		t.Errorf("the decision does not say who approved it: %+v", p.Items)
 	}
 
 	db := f.Node("db1.example.net")
@@ -117,7 +117,7 @@ func TestCommandsAreExplained(t *testing.T) {
 	}
 	order(wire.VerbReprovision, "rack 4")
 	explains(t, f, "web1.example.net", "ann commanded the node at ", ` to enroll again ("rack 4"): done at `)
-	var p fleet.Past
+	var p fleet.History
 	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
 	if all := kinds(&p); slices.Index(all, fleet.Confirmed) < slices.Index(all, fleet.Commanded) ||
 		!slices.Contains(all, fleet.Commanded) {

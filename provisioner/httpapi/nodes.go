@@ -41,8 +41,8 @@ func nodeRoutes(s *Server) {
 	getNode(s, "", func(r *http.Request, id wire.Identity) (*fleet.Report, error) {
 		return s.cfg.Nodes.Report(r.Context(), id, s.cfg.Now().UTC())
 	})
-	getNode(s, "/history", func(r *http.Request, id wire.Identity) (*fleet.Past, error) {
-		return s.cfg.Nodes.Past(r.Context(), id)
+	getNode(s, "/history", func(r *http.Request, id wire.Identity) (*fleet.History, error) {
+		return s.cfg.Nodes.History(r.Context(), id)
 	})
 	getNode(s, "/explain", func(r *http.Request, id wire.Identity) (*fleet.Explanation, error) {
 		return s.cfg.Nodes.Explain(r.Context(), id, s.cfg.Now().UTC(), s.cfg.Provisioner.Forecast)

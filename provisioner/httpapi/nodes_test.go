@@ -17,8 +17,8 @@ import (
 )
 
 // kinds returns what happened, in its order.
-func kinds(p *fleet.Past) (all []fleet.Kind) {
-	for _, m := range p.Moments {
+func kinds(p *fleet.History) (all []fleet.Kind) {
+	for _, m := range p.Items {
 		all = append(all, m.Kind)
 	}
 	return all
@@ -69,7 +69,7 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		t.Errorf("complaint: %+v", r)
 	}
 	f.Eventually("the complaint is in the history", func() bool {
-		var p fleet.Past
+		var p fleet.History
 		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
 		return slices.Contains(kinds(&p), fleet.Refused)
 	})
@@ -86,7 +86,7 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	// It goes on with that, and says so, once it has refused another one.
 	f.Send(node, complaint)
 	f.Eventually("the complaint is in the history", func() bool {
-		var p fleet.Past
+		var p fleet.History
 		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
 		return kinds(&p)[len(kinds(&p))-1] == fleet.Refused
 	})
@@ -104,7 +104,7 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 
 	// Another machine comes with its name.
 	f.Refused(f.Node("web1.example.net"))
-	var p fleet.Past
+	var p fleet.History
 	f.Eventually("the refusal is in the history", func() bool {
 		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
 		return kinds(&p)[len(kinds(&p))-1] == fleet.Refused
@@ -113,12 +113,12 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		fleet.Confirmed, fleet.Refused}; !slices.Equal(kinds(&p), want) || !p.Complete {
 		t.Errorf("history %v, complete %v, want %v", kinds(&p), p.Complete, want)
 	}
-	if m := p.Moments[7]; m.Code != wire.CodeIdentityTaken || m.Cause == "" || m.Remedy == "" {
+	if m := p.Items[7]; m.Code != wire.CodeIdentityTaken || m.Cause == "" || m.Remedy == "" {
 		t.Errorf("refused: %+v", m)
 	}
-	if m := p.Moments[2]; m.Serial == "" || p.Moments[4].Serial != m.Serial || p.Moments[0].Token == "" ||
-		p.Moments[1].Reason != provisioner.ReasonNew || p.Moments[1].Policy == "" {
-		t.Errorf("issued: %+v", p.Moments)
+	if m := p.Items[2]; m.Serial == "" || p.Items[4].Serial != m.Serial || p.Items[0].Token == "" ||
+		p.Items[1].Reason != provisioner.ReasonNew || p.Items[1].Policy == "" {
+		t.Errorf("issued: %+v", p.Items)
 	}
 	explained("web1.example.net", "identity_taken", "grant the name to it only if the machine was reinstalled")
 
@@ -128,11 +128,11 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	explained("web1.example.net", `("stolen")`, "muster node retire")
 	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/retire", httpapi.Reason{Why: "gone"}, nil)
 	explained("web1.example.net", "The name is free", "")
-	p = fleet.Past{}
+	p = fleet.History{}
 	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
-	if n := len(p.Moments); p.Moments[n-1].Kind != fleet.Retired || p.Moments[n-2].Kind != fleet.Revoked ||
-		p.Moments[n-2].Why != "stolen" || p.Moments[n-2].By == "" {
-		t.Errorf("history at the end: %+v", p.Moments)
+	if n := len(p.Items); p.Items[n-1].Kind != fleet.Retired || p.Items[n-2].Kind != fleet.Revoked ||
+		p.Items[n-2].Why != "stolen" || p.Items[n-2].By == "" {
+		t.Errorf("history at the end: %+v", p.Items)
 	}
 	var report fleet.Report
 	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net", nil, &report)

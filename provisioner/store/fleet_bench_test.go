@@ -59,11 +59,11 @@ func BenchmarkFleet(b *testing.B) {
 	for name, ask := range map[string]func(i int) error{
 		"first page": func(int) error { _, err := x.List(s.ctx, fleet.Query{}); return err },
 		"show":       func(i int) error { _, err := one.Report(s.ctx, node(i), time.Now()); return err },
-		"history":    func(i int) error { _, err := one.Past(s.ctx, node(i)); return err },
+		"history":    func(i int) error { _, err := one.History(s.ctx, node(i)); return err },
 		"explain":    func(i int) error { _, err := one.Explain(s.ctx, node(i), at, none); return err },
 		"noisy":      func(int) error { _, err := one.Explain(s.ctx, noisy, at, none); return err },
 		"unknown": func(i int) error {
-			if _, err := one.Past(s.ctx, wire.Identity(fmt.Sprintf("unknown%d.example.net", i))); err == nil {
+			if _, err := one.History(s.ctx, wire.Identity(fmt.Sprintf("unknown%d.example.net", i))); err == nil {
 				return fmt.Errorf("node %d is known", i)
 			}
 			return nil

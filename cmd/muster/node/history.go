@@ -16,10 +16,10 @@ newest revisions of the record are kept, and events as long as there is space.
 "attempted" is a request that used the name without proof; "kept_out" is one with a
 certificate of that name that the brokers refuse.`
 
-func showHistory(o *verb.Operator, p *fleet.Past) io.WriterTo {
+func showHistory(o *verb.Operator, p *fleet.History) io.WriterTo {
 	t := cli.NewTable("TIME", "WHAT", "DETAILS")
-	for i := range p.Moments {
-		m := &p.Moments[i]
+	for i := range p.Items {
+		m := &p.Items[i]
 		t.Add(verb.Instant(m.At), string(m.Kind), momentText(m))
 	}
 	if !p.Complete {
@@ -29,7 +29,7 @@ func showHistory(o *verb.Operator, p *fleet.Past) io.WriterTo {
 }
 
 // momentText is all about a moment but when and what.
-func momentText(m *fleet.Moment) string {
+func momentText(m *fleet.HistoryItem) string {
 	var parts []string
 	add := func(before, value string) {
 		if value != "" {

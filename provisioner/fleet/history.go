@@ -45,9 +45,9 @@ const (
 	Stopped   Kind = "stopped"   // the agent has ended
 )
 
-// A Moment is an item of a node's history, from a revision of the record or from an event. Members that do not apply
+// A HistoryItem is an item of a node's history, from a revision of the record or from an event. Members that do not apply
 // are empty.
-type Moment struct {
+type HistoryItem struct {
 	At     time.Time          `json:"at"`
 	Kind   Kind               `json:"kind"`
 	Reason provisioner.Reason `json:"reason,omitempty"`
@@ -72,23 +72,23 @@ type Moment struct {
 	Revision trust.Revision `json:"revision,omitempty"` // of the record; 0: from an event
 }
 
-// A Past is a node's history, oldest first.
-type Past struct {
+// A History is a node's history, oldest first.
+type History struct {
 	Identity wire.Identity `json:"identity"`
-	Moments  []Moment      `json:"moments"`
+	Items    []HistoryItem `json:"moments"`
 
 	// Complete is false if older items are gone: a record keeps 64 revisions, and events are kept while there is room.
 	Complete bool `json:"complete"`
 }
 
-// Past returns a node's history. The error is [provisioner.ErrNoRecord] if nothing is known under this name.
-func (x *Inspector) Past(ctx context.Context, id wire.Identity) (*Past, error) {
+// History returns a node's history. The error is [provisioner.ErrNoRecord] if nothing is known under this name.
+func (x *Inspector) History(ctx context.Context, id wire.Identity) (*History, error) {
 	past, _, err := x.past(ctx, id)
 	return past, err
 }
 
-// past returns the events too.
-func (x *Inspector) past(ctx context.Context, id wire.Identity) (*Past, []events.Event, error) {
+// past also returns the events.
+func (x *Inspector) past(ctx context.Context, id wire.Identity) (*History, []events.Event, error) {
 	history, whole, err := x.log.History(ctx, id)
 	if err != nil {
 		return nil, nil, err
@@ -100,11 +100,11 @@ func (x *Inspector) past(ctx context.Context, id wire.Identity) (*Past, []events
 	if len(history) == 0 && len(events) == 0 {
 		return nil, nil, fmt.Errorf("%q: %w: no request with this name is known", id, provisioner.ErrNoRecord)
 	}
-	return &Past{Identity: id, Moments: moments(history, whole, events), Complete: whole && all}, events, nil
+	return &History{Identity: id, Items: historyItems(history, whole, events), Complete: whole && all}, events, nil
 }
 
-func moments(history []provisioner.Revised, whole bool, events []events.Event) []Moment {
-	var all []Moment
+func historyItems(history []provisioner.Revised, whole bool, events []events.Event) []HistoryItem {
+	var all []HistoryItem
 	for i, r := range history {
 		var before *provisioner.Record
 		if i > 0 {
@@ -122,54 +122,54 @@ func moments(history []provisioner.Revised, whole bool, events []events.Event) [
 		begins = history[0].Record.UpdatedAt
 	}
 	for i := range events {
-		if m, ok := momentOf(&events[i], begins); ok {
+		if m, ok := itemOf(&events[i], begins); ok {
 			all = append(all, m)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Moment) int { return a.At.Compare(b.At) })
-	return together(all)
+	slices.SortStableFunc(all, func(a, b HistoryItem) int { return a.At.Compare(b.At) })
+	return mergeRepeats(all)
 }
 
 // changes returns the items of the step between two revisions; before is nil for the first.
-func changes(before, r *provisioner.Record) (all []Moment) {
+func changes(before, r *provisioner.Record) (all []HistoryItem) {
 	if before == nil {
 		before = &provisioner.Record{State: provisioner.StateNone}
 	}
-	add := func(k Kind, m Moment) {
+	add := func(k Kind, m HistoryItem) {
 		m.At, m.Kind = r.UpdatedAt, k
 		all = append(all, m)
 	}
 	if n := r.Next; n != nil && serialOf(before.Next) != n.Serial && serialOf(before.Current) != n.Serial {
 		d := r.Decision
-		decided := Moment{Reason: d.Reason, Policy: d.Policy, Cause: strings.Join(d.Notes, "; ")}
+		decided := HistoryItem{Reason: d.Reason, Policy: d.Policy, Cause: strings.Join(d.Notes, "; ")}
 		if a := r.Approval; a != nil && (before.Approval == nil || before.Approval.ID != a.ID) {
 			decided.By = a.By
 		}
-		issued := Moment{Serial: n.Serial, Until: n.NotAfter, Digest: n.Digest}
+		issued := HistoryItem{Serial: n.Serial, Until: n.NotAfter, Digest: n.Digest}
 		if d.Reason == provisioner.ReasonRenew {
 			decided.Serial, decided.Until, decided.Digest = issued.Serial, issued.Until, issued.Digest
 			decided.Source = r.Source
 			add(Renewed, decided)
 		} else {
-			add(Presented, Moment{Token: r.Token, Source: r.Source})
+			add(Presented, HistoryItem{Token: r.Token, Source: r.Source})
 			add(Decided, decided)
 			add(Issued, issued)
 		}
 	} else if n != nil && n.Digest != digestOf(before.Next) {
-		add(Offered, Moment{Serial: n.Serial, Digest: n.Digest, Policy: r.Decision.Policy})
+		add(Offered, HistoryItem{Serial: n.Serial, Digest: n.Digest, Policy: r.Decision.Policy})
 	}
 	if c := r.Current; c != nil && (serialOf(before.Current) != c.Serial || digestOf(before.Current) != c.Digest) {
-		add(Applied, Moment{Serial: c.Serial, Until: c.NotAfter, Digest: c.Digest})
+		add(Applied, HistoryItem{Serial: c.Serial, Until: c.NotAfter, Digest: c.Digest})
 	}
 	if r.Cloned != nil && before.Cloned == nil {
-		add(Cloned, Moment{})
+		add(Cloned, HistoryItem{})
 	}
 	if r.State != before.State && r.Operator != nil {
 		switch r.State {
 		case provisioner.StateRevoked:
-			add(Revoked, Moment{By: r.Operator.By, Why: r.Operator.Why})
+			add(Revoked, HistoryItem{By: r.Operator.By, Why: r.Operator.Why})
 		case provisioner.StateRetired:
-			add(Retired, Moment{By: r.Operator.By, Why: r.Operator.Why})
+			add(Retired, HistoryItem{By: r.Operator.By, Why: r.Operator.Why})
 		}
 	}
 	return all
@@ -189,33 +189,33 @@ func digestOf(i *provisioner.Issued) string {
 	return i.Digest
 }
 
-// recorded are the events that the record's revisions contain too.
-var recorded = map[events.Type]Kind{
+// recordKinds are the events that the record's revisions contain too.
+var recordKinds = map[events.Type]Kind{
 	events.Enrolled: Issued, events.Renewed: Renewed, events.Provisioned: Applied,
 	events.Revoked: Revoked, events.Retired: Retired, events.Cloned: Cloned,
 }
 
-// told are the events that no record contains.
-var told = map[events.Type]Kind{
+// eventKinds are the events that no record contains.
+var eventKinds = map[events.Type]Kind{
 	events.Refused: Refused, events.Attempt: Attempted, events.Granted: Granted,
 	events.Approved: Approved, events.Rejected: Rejected, events.Forgotten: Forgotten, events.Commanded: Commanded,
 	"io.muster.server.startup": Connected, "io.muster.server.alive": Alive, "io.muster.server.shutdown": Stopped,
 }
 
-// momentOf returns the item of an event, unless a revision since begins contains it.
-func momentOf(e *events.Event, begins time.Time) (Moment, bool) {
-	kind, ok := told[e.Type]
+// itemOf returns the item of an event, unless a revision since begins contains it.
+func itemOf(e *events.Event, begins time.Time) (HistoryItem, bool) {
+	kind, ok := eventKinds[e.Type]
 	if !ok {
-		kind, ok = recorded[e.Type]
+		kind, ok = recordKinds[e.Type]
 		switch {
 		case !ok:
-			return Moment{}, false
+			return HistoryItem{}, false
 		case e.Repeated && e.Type == events.Provisioned:
 			kind = Confirmed
 		case e.Repeated:
 			kind = Repeated
 		case !e.Time.Before(begins):
-			return Moment{}, false
+			return HistoryItem{}, false
 		}
 	}
 	source := e.Source
@@ -225,7 +225,7 @@ func momentOf(e *events.Event, begins time.Time) (Moment, bool) {
 			source = host // without the port, so that repetitions are one item
 		}
 	}
-	m := Moment{
+	m := HistoryItem{
 		At:     e.Time,
 		Kind:   kind,
 		Reason: provisioner.Reason(e.Reason),
@@ -247,9 +247,9 @@ func momentOf(e *events.Event, begins time.Time) (Moment, bool) {
 	return m, true
 }
 
-// together merges equal items in a row.
-func together(all []Moment) []Moment {
-	var out []Moment
+// mergeRepeats merges equal items in a row.
+func mergeRepeats(all []HistoryItem) []HistoryItem {
+	var out []HistoryItem
 	for _, m := range all {
 		if n := len(out) - 1; n >= 0 && same(out[n], m) {
 			out[n].Times, out[n].Last = max(out[n].Times, 1)+1, m.At
@@ -261,7 +261,7 @@ func together(all []Moment) []Moment {
 }
 
 // same compares all but the times.
-func same(a, b Moment) bool {
+func same(a, b HistoryItem) bool {
 	return a.Revision == 0 && b.Revision == 0 && a.Kind == b.Kind && a.Code == b.Code &&
 		a.Cause == b.Cause && a.Serial == b.Serial && a.Digest == b.Digest &&
 		a.Source == b.Source && a.By == b.By && a.Why == b.Why &&

@@ -17,8 +17,8 @@ var eventTones = map[events.Type]string{
 	events.Cloned: "bad", events.Revoked: "bad", events.TokenRevoked: "bad", events.Rejected: "bad",
 }
 
-// whatOf is the text of an event besides its type and node.
-func whatOf(t *told) string {
+// eventText is the text of an event besides its type and node.
+func eventText(t *loggedEvent) string {
 	d := &t.Data
 	var parts []string
 	for _, p := range []struct{ format, value string }{

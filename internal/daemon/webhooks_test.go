@@ -57,8 +57,8 @@ func TestMistakesInWebhooksAreListedAtOnce(t *testing.T) {
   - {name: pager, url: "https://hush:hush@/path", secret: missing.secret}
   - {name: pager, url: "https://hooks.example.net/#hush", timeout: 31s, ca: missing.pem}
 `, []string{"webhooks[0].name: ", "webhooks[0].url: want https",
-			"webhooks[0].events: no type of events begins with \"nonsense\"",
-			"webhooks[0].events: no type of events begins with \"more.of.it\"",
+			"webhooks[0].events: no event type begins with \"nonsense\"",
+			"webhooks[0].events: no event type begins with \"more.of.it\"",
 			"webhooks[0].timeout: is 500ms, want 1s to 30s", "webhooks[1].url: ",
 			"webhooks[2].name: is \"pager\", which is used twice", "webhooks[2].url: ", "webhooks[2].secret: missing",
 			"webhooks[2].timeout: "}},

@@ -10,18 +10,18 @@ import (
 	"muster/internal/wire"
 )
 
-// A command that hangs must not block all 256 workers.
+// maxApprovals bounds waiting approvals per slot: a command that hangs must not block all 256 workers.
 const maxApprovals = 4
 
-// Approve asks the command whether a node may have a certificate, as Puppet's policy-based autosigning: identity as
-// last argument, CSR in PEM on standard input, exit status 0 approves. Errors wrap [ErrFailed], [ErrTimeout] or
-// [ErrOutput].
+// Approve asks the command whether a node may have a certificate, like Puppet's policy-based autosigning. The last
+// argument is the identity, standard input is the CSR in PEM, and exit status 0 approves. Errors wrap [ErrFailed],
+// [ErrTimeout] or [ErrOutput].
 func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) error {
 	select {
 	case h.approvals <- struct{}{}:
 		defer func() { <-h.approvals }()
 	default:
-		return fmt.Errorf("autosign: %w: not run, %d nodes wait for it already", ErrFailed, cap(h.approvals))
+		return fmt.Errorf("autosign: %w: not run: %d nodes already wait for it", ErrFailed, cap(h.approvals))
 	}
 	done, err := h.acquire(ctx)
 	if err != nil {

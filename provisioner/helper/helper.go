@@ -1,4 +1,4 @@
-// Package helper runs the program that makes a node's configuration, by the contract of Choria's provisioner: one
+// Package helper runs the program that makes a node's configuration. The contract is that of Choria's provisioner: one
 // process per node, JSON on standard input and output. Helpers written for Choria work if they leave certificates to
 // muster.
 //
@@ -27,8 +27,8 @@
 // empty. Other members are refused, so that a misspelled "defer" admits no node. Standard error goes to the log. The
 // exit status must be 0.
 //
-// The process gets only PATH, HOME, LANG, TZ and TMPDIR, since our environment may hold a passphrase. It leads a
-// process group, which is killed when it ends or times out. Facts in its input are unproven.
+// The process gets only PATH, HOME, LANG, TZ and TMPDIR, since the provisioner's environment may hold a passphrase. The
+// process leads a process group, which is killed when the process ends or times out. Facts are unproven.
 package helper
 
 import (
@@ -47,7 +47,7 @@ import (
 
 // Errors of [Helper.Configure].
 var (
-	// ErrFailed means that the helper failed, or was stopped for a canceled caller.
+	// ErrFailed means that the helper failed, or was stopped because its caller was canceled.
 	ErrFailed = errors.New("helper failed")
 
 	// ErrTimeout means that a time limit or deadline passed.
@@ -143,7 +143,7 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	if err == nil {
 		response, err = decode(output)
 	}
-	// The error excludes the output, which may say more than a refusal should.
+	// The error leaves out standard error, which may say more than a refusal should.
 	if len(stderr) > 0 {
 		level := slog.LevelDebug
 		if err != nil {

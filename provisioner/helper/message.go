@@ -13,14 +13,14 @@ import (
 
 // A Request is the helper's input about a node.
 type Request struct {
-	Identity     string // the CSR's signature proves that the key claims it
-	CSRPEM       string // verified
+	Identity     string // claimed by the key that signed the CSR
+	CSRPEM       string // its signature is verified
 	PublicKeyPEM string
 
 	// Facts is the node's JSON object, unproven. Nil means {}.
 	Facts json.RawMessage
 
-	// Claims are those of the verified token, under Choria's names, without its secrets cht and chpwd.
+	// Claims are the verified token's, under Choria's names, without the secrets cht and chpwd.
 	Claims map[string]any
 }
 
@@ -29,7 +29,7 @@ func (r Request) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("node", r.Identity), slog.Int("facts_bytes", len(r.Facts)))
 }
 
-// inventory is the answer of Choria's rpcutil#inventory, empty except for the facts.
+// inventory has the form of Choria's rpcutil#inventory reply.
 type inventory struct {
 	Agents         []string        `json:"agents"`
 	Classes        []string        `json:"classes"`
@@ -87,7 +87,7 @@ func (r Request) encode() ([]byte, error) {
 	return b, nil
 }
 
-// A Response is the helper's answer. Shutdown ends the node's agent; else Defer makes it come back.
+// A Response is the helper's answer. Shutdown ends the node's agent. Otherwise Defer makes the node ask again later.
 type Response struct {
 	Defer    bool
 	Shutdown bool
@@ -113,7 +113,7 @@ type output struct {
 	ActionPolicies map[string]*string `json:"action_policies"`
 	OPAPolicies    map[string]*string `json:"opa_policies"`
 
-	// Must be empty: muster does these itself.
+	// Must be empty: muster issues certificates itself.
 	Key          json.RawMessage `json:"key"`
 	Certificate  json.RawMessage `json:"certificate"`
 	CA           json.RawMessage `json:"ca"`
@@ -122,7 +122,7 @@ type output struct {
 	Upgrade      json.RawMessage `json:"upgrade"`
 }
 
-// decode shows no values, which may be secrets.
+// decode keeps values out of errors, since they may be secrets.
 func decode(b []byte) (*Response, error) {
 	if len(bytes.TrimSpace(b)) == 0 {
 		return nil, fmt.Errorf("%w: nothing on standard output, want a JSON object", ErrOutput)
@@ -181,7 +181,7 @@ func isEmpty(v json.RawMessage) bool {
 	}
 }
 
-// stringMap refuses null values, and returns nil for nil.
+// stringMap refuses null values. It returns nil for nil.
 func stringMap(from map[string]*string) (map[string]string, error) {
 	if from == nil {
 		return nil, nil

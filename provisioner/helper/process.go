@@ -11,16 +11,15 @@ import (
 	"time"
 )
 
-// enough for a stack trace
+// maxStderr is enough for a stack trace.
 const maxStderr = 4 << 10
 
-// A child of the command may hold its output open.
+// drainDelay bounds the wait for child processes that hold the output open.
 const drainDelay = time.Second
 
-// errTooMuch ends a run whose output is over the limit.
 var errTooMuch = errors.New("too much output")
 
-// run returns standard output and the end of standard error. It leaves no process of the group.
+// run returns standard output and the end of standard error. It kills all processes of the group.
 func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte, []byte, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -42,7 +41,7 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 		return nil, nil, fmt.Errorf("%w: %w", ErrFailed, err)
 	}
 	err := cmd.Wait()
-	_ = killGroup() // mostly no process is left
+	_ = killGroup() // usually no process is left
 
 	cause := context.Cause(ctx)
 	switch {
@@ -53,12 +52,13 @@ func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte,
 	case errors.Is(cause, ErrTimeout):
 		return nil, stderr.bytes(), fmt.Errorf("%w: killed after %v", ErrTimeout, h.cfg.Timeout)
 	case errors.Is(cause, context.DeadlineExceeded):
-		return nil, stderr.bytes(), fmt.Errorf("%w: killed before its %v were over: %w", ErrTimeout, h.cfg.Timeout,
-			cause)
+		return nil, stderr.bytes(), fmt.Errorf("%w: killed at the caller's deadline, before its own limit of %v: %w",
+			ErrTimeout, h.cfg.Timeout, cause)
 	case cause != nil:
 		return nil, stderr.bytes(), fmt.Errorf("%w: stopped: %w", ErrFailed, cause)
 	case errors.Is(err, exec.ErrWaitDelay):
-		return nil, stderr.bytes(), fmt.Errorf("%w: it ended, but a child process holds its output open", ErrFailed)
+		return nil, stderr.bytes(), fmt.Errorf("%w: the program ended, but a child process holds its output open",
+			ErrFailed)
 	default:
 		return nil, stderr.bytes(), fmt.Errorf("%w: %w", ErrFailed, err)
 	}
@@ -84,11 +84,11 @@ func (l *limitedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A tail keeps the last limit bytes.
+// A tail keeps the last limit bytes written.
 type tail struct {
 	b     []byte
 	limit int
-	lost  int // bytes before them
+	lost  int // number of earlier bytes
 }
 
 // Write implements [io.Writer].
@@ -101,7 +101,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// bytes begins with a mark if bytes were lost.
+// bytes returns the kept bytes, after the number of lost bytes if there are any.
 func (t *tail) bytes() []byte {
 	if t.lost == 0 {
 		return t.b

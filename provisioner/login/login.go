@@ -1,5 +1,5 @@
-// Package login authenticates operators over HTTPS, by certificate or by a signed token. Failures are counted by
-// address, and are events.
+// Package login authenticates operators over HTTPS, by certificate or by a signed token. Failed logins are limited by
+// address and reported as events.
 package login
 
 import (
@@ -19,16 +19,17 @@ import (
 	"muster/provisioner/events"
 )
 
-// Errors of logins, besides [trust.ErrRevocationsUnknown] and [provisioner.ErrClock], which pass.
+// Errors of logins, besides [trust.ErrRevocationsUnknown] and [provisioner.ErrClock].
 var (
-	// ErrLogin means that the credential is not an operator's. A stranger must not learn more.
+	// ErrLogin means that the credential is not an operator's. Do not show strangers its cause.
 	ErrLogin = errors.New("not an operator's credential")
 
-	// ErrLimited means too many failures from this address. Try again in a second.
+	// ErrLimited means too many failed logins from this address. Try again in a second.
 	ErrLimited = errors.New("too many failed logins from this address")
 )
 
-// A ValidityError means that a credential is not valid now, by our clock. Its text may be shown.
+// A ValidityError means that a credential is not yet or no longer valid by the provisioner's clock. Its text may be
+// shown.
 type ValidityError struct {
 	Err error
 }
@@ -39,7 +40,7 @@ func (e *ValidityError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *ValidityError) Unwrap() error { return e.Err }
 
-// asValidityError returns a *ValidityError if err says that the leaf itself is not valid now.
+// asValidityError returns a *ValidityError if err says that leaf itself is not valid now, else err.
 func asValidityError(err error, leaf *x509.Certificate, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || !leaf.Equal(invalid.Cert) {
@@ -58,11 +59,11 @@ type Login struct {
 	Name string
 	Role trust.OperatorRole
 
-	// Expires is the end of the token, zero for a certificate.
+	// Expires is when the token expires, zero for a certificate.
 	Expires time.Time
 }
 
-// By names the operator in events. Users of the socket have no colon in their names (useradd(8)).
+// By returns the operator's name in events. It differs from names of local users, which have no colon (useradd(8)).
 func (l *Login) By() string { return "operator:" + l.Name }
 
 // A Verifier verifies operators' credentials. It is safe for concurrent use.
@@ -78,13 +79,13 @@ func New(p *provisioner.Provisioner) *Verifier {
 	return &Verifier{provisioner: p, cfg: cfg, operators: cfg.Store.Logs().Operators}
 }
 
-// Certificate returns the operator of leaf, whose key the TLS peer has. Errors wrap [ErrLogin], [ErrLimited],
-// [trust.ErrRevocationsUnknown] or [provisioner.ErrClock], and perhaps a *[ValidityError].
+// Certificate returns the operator of leaf. TLS must have proven that the peer has its key. Errors wrap [ErrLogin],
+// [ErrLimited], [trust.ErrRevocationsUnknown] or [provisioner.ErrClock], and perhaps a *[ValidityError].
 func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate,
 	source string,
 ) (*Login, error) {
 	return v.login(ctx, source, func() (string, *trust.OperatorEntry, error) {
-		// Our clock, which the mark in the store has confirmed.
+		// login has compared this clock with the mark in the store.
 		now := v.cfg.Now()
 		role, name, err := v.cfg.Authority.Verify(leaf, intermediates, now)
 		if err != nil {
@@ -151,11 +152,11 @@ func (v *Verifier) operator(name string) (*trust.OperatorEntry, error) {
 	return o.OperatorEntry, nil
 }
 
-// login authenticates on the budget of source, and reports refusals.
+// login authenticates within the failure budget of source, and reports refusals.
 func (v *Verifier) login(ctx context.Context, source string,
 	authenticate func() (name string, e *trust.OperatorEntry, err error),
 ) (*Login, error) {
-	if err := v.cfg.Clock.Check(); err != nil { // a wrong clock revives expired credentials
+	if err := v.cfg.Clock.Check(); err != nil { // a wrong clock would accept expired credentials
 		return nil, err
 	}
 	if err := v.provisioner.AwaitFresh(ctx); err != nil {

@@ -22,10 +22,10 @@ import (
 // Other replaces unknown values of a label.
 const Other = "other"
 
-// stepBuckets are in seconds, from a signature (40 µs) to a helper's time limit.
+// stepBuckets range from a signature (40 µs) to a helper's time limit, in seconds.
 var stepBuckets = []float64{0.0001, 0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2, 10}
 
-// Metrics are the counts of one process. Make them with [New]. They are safe for concurrent use and never block a
+// Metrics are the metrics of one process. Make them with [New]. They are safe for concurrent use and never block a
 // request.
 type Metrics struct {
 	registry *prometheus.Registry
@@ -44,7 +44,7 @@ type Metrics struct {
 	busy          prometheus.Counter
 }
 
-// New returns zero metrics. state is called at each scrape, from any goroutine; it may be nil.
+// New returns Metrics that are all zero. state may be nil; each scrape calls it, from any goroutine.
 func New(version string, state func() State) *Metrics {
 	r := prometheus.NewRegistry()
 	m := &Metrics{registry: r}
@@ -66,7 +66,7 @@ func New(version string, state func() State) *Metrics {
 	}
 	m.renewals = m.counter("muster_renewals_total", "Certificates put on record for nodes that renewed.")
 	m.confirmations = m.counter("muster_confirmations_total",
-		"Confirmations of nodes that certificate and configuration are on their disks.")
+		"Confirmations by nodes that certificate and configuration are on their disks.")
 	repeated := m.vec("muster_repeated_answers_total", "Requests that got an earlier answer again, without a write.",
 		"request")
 	for _, k := range provisioner.RequestKinds {
@@ -110,7 +110,7 @@ func (m *Metrics) vec(name, help, label string) *prometheus.CounterVec {
 	return v
 }
 
-// codes makes all counters at the start, so that alerts see the first refusal.
+// codes makes the counters of all codes at the start, so that alerts notice the first refusal.
 func (m *Metrics) codes(name, help string) map[wire.Code]prometheus.Counter {
 	v := m.vec(name, help, "code")
 	all := map[wire.Code]prometheus.Counter{Other: v.WithLabelValues(Other)}
@@ -148,10 +148,10 @@ func (m *Metrics) Rejected(c wire.Code) { count(m.attempts, c) }
 // ConnectionRefused counts a connection that was not admitted.
 func (m *Metrics) ConnectionRefused(c wire.Code) { count(m.connections, c) }
 
-// Busy counts a request that was refused for lack of room.
+// Busy counts a request that was refused as busy.
 func (m *Metrics) Busy() { m.busy.Inc() }
 
-// Event counts granted requests by their events.
+// Event counts what e reports.
 func (m *Metrics) Event(e events.Event) {
 	if e.LeftOut > 0 {
 		m.unreported.Add(float64(e.LeftOut))

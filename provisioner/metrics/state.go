@@ -10,7 +10,7 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// State is read at each scrape. Nil members are unknown and not exported.
+// State has the values of one scrape. Nil members are unknown and not exported.
 type State struct {
 	InHand        int64          // requests in progress
 	Sources       int            // addresses with recent attempts
@@ -31,7 +31,7 @@ type Stored struct{ Used, Limit int64 }
 
 type stateCollector func() State
 
-// Describe implements [prometheus.Collector]. The set of metrics depends on the state.
+// Describe implements [prometheus.Collector]. It describes nothing, since the set of metrics depends on the state.
 func (s stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
@@ -39,7 +39,7 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	now, out := s(), scrape{c}
 	out.gauge("muster_requests_in_hand", "Requests in progress.", float64(now.InHand))
 	out.gauge("muster_attempt_sources",
-		"Addresses with refused requests without valid credentials in the last seconds.", float64(now.Sources))
+		"Addresses that sent requests without valid credentials in the last seconds.", float64(now.Sources))
 	out.gauge("muster_store_up", "1 if the store can be written, as far as is known.", boolValue(now.StoreUp))
 	out.gauge("muster_tokens_frozen", "1 if a recovery has frozen the limited tokens that were signed before it.",
 		boolValue(now.Frozen))
@@ -48,7 +48,7 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	out.counter("muster_events_dropped_total", "Events lost because the broker did not accept them.", now.EventsDropped)
 	for _, code := range events.AlarmCodes {
 		stands := slices.ContainsFunc(now.Alarms, func(a events.Alarm) bool { return a.Code == code })
-		out.gauge("muster_alarm_standing", "1 while the alarm stands: an operator must act.", boolValue(stands),
+		out.gauge("muster_alarm_standing", "1 while the alarm is active: an operator must act.", boolValue(stands),
 			label{"code", string(code)})
 	}
 	if !now.AuthorityEnds.IsZero() {
@@ -66,8 +66,8 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 		out.gauge("muster_crl_bytes", "Size of the longest list of revoked certificates.", float64(now.CRLBytes))
 	}
 	if k := now.Certificates; k != nil {
-		const soon = "Certificates of muster_certificates_live that expire within the time; renewal is due at two " +
-			"thirds of their life."
+		const soon = "Live certificates that expire within this time; renewal is due after two " +
+			"thirds of their lifetime."
 		out.gauge("muster_certificates_live", "Confirmed certificates that have not expired.", float64(k.Live))
 		out.gauge("muster_certificates_expired",
 			"Nodes on record, neither revoked nor retired, whose certificate has expired.", float64(k.Expired))
@@ -97,7 +97,7 @@ func (l scrape) add(t prometheus.ValueType, name, help string, v float64, labels
 }
 
 func (l scrape) webhook(w *events.Webhook) {
-	const deliveries = "Attempts to deliver events to a webhook: delivered or failed; given_up counts abandoned events."
+	const deliveries = "Attempts to deliver events to a webhook, delivered or failed; given_up counts abandoned events."
 	which := label{"webhook", w.Name}
 	for result, n := range map[string]uint64{"delivered": w.Delivered, "failed": w.Failed, "given_up": w.GivenUp} {
 		l.counter("muster_webhook_deliveries_total", deliveries, n, which, label{"result", result})

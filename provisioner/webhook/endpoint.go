@@ -17,14 +17,14 @@ import (
 	"muster/provisioner/events"
 )
 
-// Limits of an answer, of which only the status matters.
+// Limits of an endpoint's answer. Only its status matters.
 const (
 	maxAnswerBytes = 1 << 10
 	maxHeaderBytes = 16 << 10
 	maxCauseBytes  = 256
 )
 
-// idleTimeout is how long a connection is kept.
+// idleTimeout is how long an idle connection is kept.
 const idleTimeout = time.Minute
 
 // errURL does not quote the URL, which may hold a secret.
@@ -67,7 +67,7 @@ func newEndpoint(cfg *Config) (*endpoint, error) {
 	}, nil
 }
 
-// transport is not shared: no webhook waits for another's connections.
+// transport serves one webhook, so that it never waits for connections of another.
 func transport(roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -80,10 +80,10 @@ func transport(roots *x509.CertPool) *http.Transport {
 	}
 }
 
-// origin is the public part of the URL.
+// origin returns the part of the URL that is no secret.
 func (e *endpoint) origin() string { return e.url.Scheme + "://" + e.url.Host }
 
-// post sends one message, once. retryAfter is the endpoint's Retry-After, or 0.
+// post sends a message once. retryAfter is the endpoint's Retry-After, or 0.
 func (e *endpoint) post(ctx context.Context, id string, body []byte,
 ) (a events.WebhookAnswer, retryAfter time.Duration) {
 	a.ID = id
@@ -104,7 +104,8 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte,
 	r.Header.Set("Webhook-Signature", e.secrets.Sign(id, now, body))
 	resp, err := e.http.Do(r)
 	if err == nil && ctx.Err() != nil {
-		// Some servers answer 200 after the caller has hung up, and net/http still reads it. That is no delivery.
+		// Some servers answer 200 after the caller has hung up, and net/http still reads the answer. That is no
+		// delivery.
 		_ = resp.Body.Close() // only read
 		err = ctx.Err()
 	}
@@ -119,7 +120,7 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte,
 		a.Cause = "answered " +
 			strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 		if resp.StatusCode >= 300 && resp.StatusCode < 400 {
-			a.Cause += ", and redirects are not followed: change the url"
+			a.Cause += "; redirects are not followed: correct the url"
 		}
 	}
 	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
@@ -129,7 +130,7 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte,
 	return a, retryAfter
 }
 
-// cause leaves out the URL that net/http adds.
+// cause returns the text of err without the URL that net/http adds.
 func (e *endpoint) cause(err error) string {
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -25,11 +25,11 @@ type hook struct {
 	mu      sync.Mutex
 	state   events.Webhook // guarded by mu
 	dropped bool           // guarded by mu: an event was given up, and none delivered since
-	alarm   string         // guarded by mu: its cause, or ""
+	alarm   string         // guarded by mu: the alarm's cause, or ""
 }
 
 func (h *hook) subscription() events.Subscription {
-	// Longer than a delivery, so that no other process takes its event.
+	// The timeout exceeds that of a request, so that no other process gets the event meanwhile.
 	const factor = 2
 	return events.Subscription{
 		Name:            "webhook-" + h.cfg.Name,
@@ -40,13 +40,13 @@ func (h *hook) subscription() events.Subscription {
 	}
 }
 
-// deliver tries to deliver an event, once. After a crash at any step it comes again.
+// deliver tries once to deliver an event. After a crash at any step the event is delivered again.
 func (h *hook) deliver(ctx context.Context, d *events.Delivery) events.Settlement {
 	if h.isOwnAlarm(d.Event) {
 		return events.Settlement{Settled: true}
 	}
 	body, err := json.Marshal(d.Event)
-	if err != nil { // it was decoded a moment ago
+	if err != nil { // impossible: it was just decoded
 		h.log.ErrorContext(ctx, "event not delivered", "name", h.cfg.Name, "err", err)
 		return events.Settlement{Settled: true}
 	}
@@ -92,7 +92,7 @@ func (h *hook) delivered(ctx context.Context, d *events.Delivery) {
 	h.alarmChanged(ctx)
 }
 
-// failed logs the first failure only.
+// failed records a failed try. It logs only the first of a row.
 func (h *hook) failed(ctx context.Context, d *events.Delivery, cause string, givenUp bool) {
 	h.mu.Lock()
 	now := h.cfg.Now().UTC()
@@ -126,7 +126,7 @@ func (h *hook) age(d *events.Delivery) time.Duration {
 	return max(0, h.cfg.Now().Sub(d.Event.Time))
 }
 
-// setWaiting takes the number of unsettled events. At zero, another provisioner has delivered what failed here.
+// setWaiting sets the number of unsettled events. If it is 0, another provisioner has delivered what failed here.
 func (h *hook) setWaiting(ctx context.Context, n uint64) {
 	h.mu.Lock()
 	h.state.Waiting = n

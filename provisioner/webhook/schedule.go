@@ -20,7 +20,7 @@ func (s Schedule) Planned(n int) time.Duration {
 	return min(wait, s.Max)
 }
 
-// Wait returns the wait after the n-th try, from 1. An endpoint may ask for more, up to Max.
+// Wait returns the wait after the n-th try, from 1. A longer retryAfter of the endpoint counts up to Max.
 func (s Schedule) Wait(n int, retryAfter time.Duration) time.Duration {
 	const quarter = 4
 	wait := s.Planned(n)
@@ -29,7 +29,7 @@ func (s Schedule) Wait(n int, retryAfter time.Duration) time.Duration {
 	return max(wait, min(retryAfter, s.Max))
 }
 
-// Tries is how often an event is tried. The log counts tries; clocks jump.
+// Tries returns how many tries an event gets. Tries are counted, not timed, since clocks jump.
 func (s Schedule) Tries() int {
 	n := 1
 	for spent := time.Duration(0); spent < s.Total; n++ {

@@ -20,14 +20,14 @@ const (
 // secretPrefix makes secrets recognizable.
 const secretPrefix = "whsec_"
 
-// errSecret says how to make a secret.
-var errSecret = errors.New("want whsec_ and 24 to 64 random bytes in base64, one secret to a line: " +
+var errSecret = errors.New("want whsec_ and 24 to 64 random bytes in base64, one secret per line: " +
 	"(printf whsec_; openssl rand -base64 32)")
 
-// Secrets sign for an endpoint, with all of them, so that secrets can be replaced. Make them with [ParseSecrets].
+// Secrets are the secrets of one endpoint. All of them sign each message, so that a secret can be replaced. Make them
+// with [ParseSecrets].
 type Secrets [][]byte
 
-// maxSecrets bounds the secrets of one endpoint. Replacing one takes two.
+// maxSecrets bounds the secrets of one endpoint. A replacement needs two.
 const maxSecrets = 4
 
 // ParseSecrets parses 1 to 4 secrets, one per line. Errors name lines, never contents.
@@ -65,7 +65,7 @@ func (s Secrets) String() string { return fmt.Sprintf("(%d secrets)", len(s)) }
 // GoString implements [fmt.GoStringer].
 func (s Secrets) GoString() string { return s.String() }
 
-// Sign returns the webhook-signature of a message: a signature by each secret.
+// Sign returns the webhook-signature of a message: one signature by each secret.
 func (s Secrets) Sign(id string, at time.Time, body []byte) string {
 	signatures := make([]string, len(s))
 	for i, key := range s {

@@ -17,7 +17,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// Standard Webhooks gives an endpoint 15 to 30 s.
+// Timeouts of a request. Standard Webhooks recommends 15 to 30 s.
 const (
 	MinTimeout     = time.Second
 	DefaultTimeout = 15 * time.Second
@@ -27,12 +27,12 @@ const (
 // maxRequests bounds the concurrent requests of one process to an endpoint, for each stream.
 const maxRequests = 4
 
-// waitingInterval is below the usual interval of scrapes.
+// waitingInterval is shorter than the usual interval of scrapes.
 const waitingInterval = 10 * time.Second
 
 // Config is one webhook.
 type Config struct {
-	// Name has 1 to 32 lower-case letters, digits and dashes. Events wait under this name. Required.
+	// Name has 1 to 32 lower-case letters, digits and dashes. Waiting events are stored under this name. Required.
 	Name string
 
 	// URL is for [ParseURL]. Required.
@@ -44,7 +44,7 @@ type Config struct {
 	// Timeout bounds one request. Default [DefaultTimeout].
 	Timeout time.Duration
 
-	// Roots verify the endpoint's certificate; nil are the system's.
+	// Roots verify the endpoint's certificate; nil means the system's roots.
 	Roots *x509.CertPool
 
 	// Schedule defaults to [DefaultSchedule].
@@ -56,7 +56,7 @@ type Config struct {
 	// ExpireAfter is how long events of a removed webhook are kept. Default 72 h.
 	ExpireAfter time.Duration
 
-	Version string // of muster, for the endpoint
+	Version string // of muster, for the User-Agent header
 
 	Log *slog.Logger     // default discards
 	Now func() time.Time // default [time.Now]
@@ -80,7 +80,7 @@ func (cfg Config) withDefaults() Config {
 // DefaultEvents are sent if the configuration names none.
 var DefaultEvents = []string{"node.refused", "attempt.refused", "node.cloned", "alarm"}
 
-// Types returns the types that begin with one of the names, with or without io.muster.
+// Types returns the event types that begin with one of the names. Names may omit "io.muster.".
 func Types(names []string) ([]events.Type, error) {
 	var all []events.Type
 	var errs []error
@@ -96,7 +96,7 @@ func Types(names []string) ([]events.Type, error) {
 			}
 		}
 		if !found {
-			errs = append(errs, fmt.Errorf("no type of events begins with %.64q, see docs/reference/events.md", name))
+			errs = append(errs, fmt.Errorf("no event type begins with %.64q, see docs/reference/events.md", name))
 		}
 	}
 	if len(errs) > 0 {
@@ -105,13 +105,13 @@ func Types(names []string) ([]events.Type, error) {
 	return all, nil
 }
 
-// A Set is the webhooks of one process. Make one with [New]. Safe for concurrent use.
+// A Set holds the webhooks of one process. Make one with [New]. Safe for concurrent use.
 type Set struct {
 	hooks  []*hook
 	alarms *events.Alarms
 }
 
-// New returns webhooks that do nothing before Run.
+// New returns a Set that does nothing before [Set.Run].
 func New(configs []Config, alarms *events.Alarms) (*Set, error) {
 	s := &Set{alarms: alarms}
 	for _, cfg := range configs {
@@ -132,7 +132,7 @@ func New(configs []Config, alarms *events.Alarms) (*Set, error) {
 	return s, nil
 }
 
-// Hooks call updateAlarm concurrently, so it reads their present states.
+// Hooks call updateAlarm concurrently, so it reads the current state of each.
 func (s *Set) updateAlarm(ctx context.Context) {
 	s.alarms.Keep(ctx, events.AlarmWebhookFailed, func() error {
 		var causes []string

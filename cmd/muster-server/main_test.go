@@ -121,7 +121,7 @@ func TestALogThatNobodyReadsEndsNoAgent(t *testing.T) {
 	}
 }
 
-// sign returns a token for a broker that nobody runs: port 9 is discard.
+// sign returns a token for a broker that does not run: port 9 is discard.
 func sign(t *testing.T) string {
 	t.Helper()
 	return signFor(t, "127.0.0.1:9")

@@ -129,9 +129,9 @@ func whoMayNotWriteIsTold(t *testing.T, dir string) {
 	if err := os.Chmod(data, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = os.Chmod(data, 0o700) }() // the others write there
+	defer func() { _ = os.Chmod(data, 0o700) }() // other tests write there
 	cmd := command(t, "restore", "store.backup", "--config", "prov/provisioner.yaml")
-	if os.Geteuid() == 0 { // who may write everywhere, but for one without that right
+	if os.Geteuid() == 0 { // root may write everywhere
 		testproc.Needs(t, "setpriv")
 		cmd = exec.CommandContext(t.Context(), "setpriv", append([]string{"--bounding-set", "-dac_override,-dac_read_search", binary(t)}, cmd.Args[1:]...)...)
 	}

@@ -166,7 +166,7 @@ func interruptBench(t *testing.T, by syscall.Signal) {
 	}
 }
 
-// TestBenchFails has a policy that nobody gets past: the exit status says so,
+// TestBenchFails has a policy that refuses every node: the exit status says so,
 // and the first cause is named.
 func TestBenchFails(t *testing.T) {
 	if testing.Short() {

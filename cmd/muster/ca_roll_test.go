@@ -32,7 +32,7 @@ func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = os.Chmod(path, 0o700) }) // it is to be removed
 			cmd := command(t, append(strings.Fields(tt.args), "--config", "prov/provisioner.yaml")...)
-			if os.Geteuid() == 0 { // who may read everything, but for one without that right
+			if os.Geteuid() == 0 { // root may read everything
 				testproc.Needs(t, "setpriv")
 				cmd = exec.CommandContext(t.Context(), "setpriv", append([]string{"--bounding-set", "-dac_override,-dac_read_search", binary(t)}, cmd.Args[1:]...)...)
 			}

@@ -182,7 +182,7 @@ func TestBrokerRun(t *testing.T) {
 		t.Errorf("the certificate is not renewed: %v", err)
 	}
 	// nats-server 2.15.3 reads its options without their lock for a direct read
-	// (getDirectRequest), which the race detector tells: so nobody reads meanwhile.
+	// (getDirectRequest), which the race detector tells: so nothing reads meanwhile.
 	provisioner.stop()
 	if err := server.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)

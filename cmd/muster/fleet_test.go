@@ -179,7 +179,7 @@ func edit(t *testing.T, path, old, replacement string) {
 	write(t, path, strings.Replace(string(b), old, replacement, 1))
 }
 
-// freePort returns a port of loopback that nobody uses: a restarted provisioner must
+// freePort returns a port of loopback that is not in use: a restarted provisioner must
 // come back on the one that its tokens name.
 func freePort(t *testing.T) string { t.Helper(); return testproc.FreePort(t) }
 

@@ -42,7 +42,7 @@ func TestNoSpace(t *testing.T) {
 }
 
 // TestWhatWasDoneIsSaid has what verbs print go to a disk that is full: what they were to do is
-// done, and whoever looks at the status is told so.
+// done, and the status shows it.
 func TestWhatWasDoneIsSaid(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

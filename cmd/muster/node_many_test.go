@@ -117,7 +117,7 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	want(past, `applied +certificate [0-9a-f]+, until \S+, configuration `+after[:16]+`\n`)
 	want(past, `commanded +reprovision, by `)
 
-	// Who may look does not learn what proves commands.
+	// A viewer does not learn the proof of commands.
 	key := wire.CommandKey("toomanysecrets", "web1.example.net")
 	for _, args := range []string{"node show web1.example.net -o json", "node history web1.example.net -o json", "node explain web1.example.net -o json",
 		"node list -o json", "events -o json", "token list -o json"} {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestNodeQuestions asks about a machine that is let in, one that is refused, and
-// one that nobody knows, with processes.
+// an unknown node, with processes.
 func TestNodeQuestions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -82,7 +82,7 @@ func TestNodeQuestions(t *testing.T) {
 	want("node grant web1.example.net", `may be taken over by the next node that requests the name with a key of its own, until 20`, 0)
 	want("pause --why "+strings.Repeat("a", 201), `\Amuster: the reason has 201 bytes, limit 200\n\z`, 1)
 
-	// What was done stays done, and whoever cannot be told how learns that much.
+	// An order that was carried out stays so, even if its answer cannot be printed; the error says it.
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)

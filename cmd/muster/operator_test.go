@@ -37,7 +37,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	}
 
 	out := socket("operator", "add", "anna", "--role", "operator", "--certificate", "-o", "json")
-	// Whoever reads its key is anna; roots are no secret.
+	// The key is secret; roots are not.
 	credential := filepath.Join(dir, "anna.pem")
 	if err := os.Chmod(credential, 0o640); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	if out := muster(t, dir, append([]string{"operator", "list"}, url...)...); !regexp.MustCompile(`(?m)^anna +operator +\S+ +in 29d +\d+s ago +\S+`).MatchString(out) {
 		t.Errorf("list: %s", out)
 	}
-	// A credential that cannot be kept costs nobody the one that they have.
+	// If the new credential cannot be written, the old one stays valid.
 	fails("/proc/anna.pem", "operator", "add", "anna", "--role", "viewer", "--certificate", "--out", "/proc/anna.pem", "--config", path)
 	fails("give a new name with --out", "operator", "add", "anna", "--role", "viewer", "--certificate", "--config", path)
 	if out := muster(t, dir, append([]string{"operator", "list"}, url...)...); !regexp.MustCompile(`(?m)^anna +operator +`).MatchString(out) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPendingVerbs is what an operator does about machines that nobody knows,
+// TestPendingVerbs is what an operator does about unknown nodes,
 // with processes: sees one wait, approves it, allows names for the next, and
 // signs a token for the one after.
 func TestPendingVerbs(t *testing.T) {

@@ -70,7 +70,7 @@ func TestPolicyWorkbench(t *testing.T) {
 	write(t, filepath.Join(dir, "broken/p.rego"), "package muster.enroll\nallow := input.fact.x\n")
 	run(1, `broken/p\.rego:2`, "policy", "replay", "broken")
 
-	// `policy test` takes no --config: it asks nobody.
+	// `policy test` takes no --config: it asks no provisioner.
 	tested := func(status int, says string) {
 		t.Helper()
 		cmd := command(t, "policy", "test", "next")

@@ -11,7 +11,7 @@ import (
 )
 
 // TestSecretsArePrivateUnderAnyUmask runs a whole fleet with a umask that leaves
-// every file open: no key, token or pushed configuration can be read by others,
+// every file open: no key, token or pushed configuration can be read by other users,
 // nor can anything in the store.
 func TestSecretsArePrivateUnderAnyUmask(t *testing.T) {
 	if testing.Short() {

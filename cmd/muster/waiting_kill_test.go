@@ -53,7 +53,7 @@ func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
 		out, err := cmd.Output()
 		return string(out), err == nil
 	}
-	again := time.NewTicker(20 * time.Millisecond) // for whoever comes first
+	again := time.NewTicker(20 * time.Millisecond) // for the node that comes first
 	defer again.Stop()
 	pause := func() {
 		select {
@@ -95,7 +95,7 @@ func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
 		all.Go(func() {
 			n := machine(fmt.Sprintf("web%d.example.net", i), token)
 			for ctx.Err() == nil && !asks(n) {
-				try("node", "approve", n.Identity) // nobody waits under it before it is listed
+				try("node", "approve", n.Identity) // no node is pending under it before it is listed
 				steps.Add(1)
 			}
 		})

@@ -11,7 +11,7 @@ type tokenJSON struct {
 	File string `json:"file"`
 
 	// Verified says that a key was given and verified the signature. If it is
-	// false, the claims may be anybody's.
+	// false, the claims may be forged.
 	Verified   bool         `json:"verified"`
 	Expired    bool         `json:"expired"`
 	Algorithm  string       `json:"algorithm"`

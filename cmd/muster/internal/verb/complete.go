@@ -15,7 +15,7 @@ import (
 	"muster/provisioner/operate"
 )
 
-// completionTimeout is how long a shell waits for values: a person who has pressed Tab goes on typing after that.
+// completionTimeout bounds how long a shell waits for values after Tab.
 const completionTimeout = time.Second
 
 // What shells complete: names of nodes on record, names of pending nodes, and ids of tokens.

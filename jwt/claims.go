@@ -67,6 +67,7 @@ func (c *Claims) URLs() []string {
 	return urls
 }
 
+// Provisioning reports whether the claims are those of a provisioning token.
 func (c *Claims) Provisioning() bool { return c.Purpose == Purpose || c.Subject == Purpose }
 
 // Expiry returns the first time at which the token is refused: its own end or its issuer's. Zero means never.

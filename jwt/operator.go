@@ -34,6 +34,7 @@ var (
 	ErrOperatorTime = errors.New("not valid at this time")
 )
 
+// OperatorClaims are the claims of an operator's login token.
 type OperatorClaims struct {
 	Operator  string
 	Audience  string // `aud`: id of the installation

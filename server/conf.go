@@ -89,6 +89,7 @@ func readConf(path string) (c *conf, says lenientConf, err error) {
 	return c, says, nil
 }
 
+// A ProvisionSetting is the value of `provision` in server.conf, if it has one.
 type ProvisionSetting struct {
 	Yes, No bool
 	Invalid string // a value that is neither

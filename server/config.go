@@ -15,6 +15,7 @@ import (
 
 var defaultTokenFiles = []string{"/etc/provisioning.jwt", "/etc/choria/provisioning.jwt"}
 
+// Paths that a zero [Config] uses.
 const (
 	DefaultConfFile = "/etc/muster/server.conf"
 	DefaultSSLDir   = "/etc/muster/ssl"

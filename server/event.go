@@ -15,6 +15,7 @@ import (
 // An EventKind says what an [Event] is about.
 type EventKind string
 
+// The kinds, with the fields that each sets.
 const (
 	EventMode       EventKind = "mode"       // Mode was entered
 	EventRefused    EventKind = "refused"    // attempt refused: Code

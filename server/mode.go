@@ -12,10 +12,10 @@ import (
 type Mode int
 
 const (
-	// ModeProvisioning: enroll with the token until there are certificate and configuration.
+	// ModeProvisioning enrolls with the token until there are certificate and configuration.
 	ModeProvisioning Mode = iota + 1
 
-	// ModeNormal: keep a mutually authenticated connection to the fleet.
+	// ModeNormal keeps a mutually authenticated connection to the fleet.
 	ModeNormal
 )
 

@@ -14,6 +14,7 @@ const maxNodes = 2_000_000
 // A Wave is a group of nodes that go equally far.
 type Wave string
 
+// The waves of a measurement.
 const (
 	WaveEnroll  Wave = "enrolled"    // up to the certificate
 	WaveApplied Wave = "provisioned" // up to the recorded confirmation

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Each node takes two connections, and a process has about 20,000 descriptors for both ends.
+// MaxNodes is the largest fleet. Each node takes two connections, and a process has about 20,000 descriptors for both ends.
 const MaxNodes = 3000
 
 // Config configures [Run] and [Stay].

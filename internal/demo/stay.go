@@ -31,6 +31,7 @@ type Place struct {
 	Parts     []Part     `json:"parts"`
 }
 
+// An Operator is one operator of the fleet, with the files to log in with.
 type Operator struct {
 	Name       string             `json:"name"`
 	Role       trust.OperatorRole `json:"role"`

@@ -58,6 +58,7 @@ func (f *Fleet) newAgent(identity, token string, edit ...func(*server.Config)) *
 	return a
 }
 
+// Start runs the agent in its own goroutine.
 func (a *Agent) Start() {
 	a.f.t.Helper()
 	cfg := server.Config{
@@ -118,6 +119,7 @@ func (a *Agent) Provisioned() bool {
 	return err == nil && fmt.Sprintf("%x", leaf.Raw) == fmt.Sprintf("%x", r.Current.DER)
 }
 
+// WaitProvisioned waits until the provisioner has the confirmation of each agent.
 func (f *Fleet) WaitProvisioned(agents ...*Agent) {
 	f.t.Helper()
 	for _, a := range agents {

@@ -12,6 +12,7 @@ type Clock struct {
 	base   *Clock
 }
 
+// Now returns the time of the clock.
 func (c *Clock) Now() time.Time {
 	return c.baseTime().Add(time.Duration(c.offset.Load()))
 }
@@ -35,4 +36,5 @@ func (c *Clock) Hold() {
 	c.held.Store(&now)
 }
 
+// Advance sets the clock forward, or back if d is negative.
 func (c *Clock) Advance(d time.Duration) { c.offset.Add(int64(d)) }

@@ -199,6 +199,7 @@ func (s *Server) Start() {
 	}
 }
 
+// Log returns what the server has logged.
 func (s *Server) Log() string {
 	b, err := os.ReadFile(filepath.Join(s.Dir, "log"))
 	if err != nil {
@@ -242,6 +243,7 @@ type Provisioner struct {
 	done chan error
 }
 
+// A ProvisionerOption changes a provisioner before it starts.
 type ProvisionerOption func(*Provisioner, *daemon.Config)
 
 // With edits the configuration of a provisioner.

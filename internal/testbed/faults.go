@@ -19,6 +19,7 @@ var ErrInjected = errors.New("injected fault")
 // A Fault is how a write fails. LostAnswer finds most bugs: the caller sees an error, but the store has the record.
 type Fault int
 
+// The faults.
 const (
 	Lost       Fault = iota + 1 // error returned, nothing written
 	LostAnswer                  // error returned, record written

@@ -258,6 +258,7 @@ func (f *Fleet) Ended() error {
 	}
 }
 
+// Daemon returns the running provisioner.
 func (f *Fleet) Daemon() *daemon.Daemon { return f.daemon }
 
 // Provisioner starts a further provisioner on the open store, as another process would; wrap, if not nil, wraps its
@@ -292,6 +293,7 @@ func Orders(p *provisioner.Provisioner) *operate.Orders {
 	return operate.New(operate.Config{Provisioner: p})
 }
 
+// Allow adds patterns to the allow-list.
 func (f *Fleet) Allow(patterns ...string) {
 	f.t.Helper()
 	for _, p := range patterns {
@@ -367,6 +369,7 @@ func (f *Fleet) Events() []events.Event {
 	return slices.Clone(f.events)
 }
 
+// Cause returns why the last request for the identity was refused, for messages of tests.
 func (f *Fleet) Cause(identity string) string {
 	for _, e := range slices.Backward(f.Events()) {
 		if e.Node == identity && e.Code != "" {
@@ -393,6 +396,7 @@ func (f *Fleet) Eventually(what string, condition func() bool) {
 	}
 }
 
+// Facts returns facts as JSON.
 func Facts(t testing.TB, facts any) json.RawMessage {
 	t.Helper()
 	b, err := json.Marshal(facts)

@@ -96,6 +96,7 @@ func (f *Fleet) AppliedOverFleet(n *simnode.Node, e *wire.Enrolled) *wire.Reply 
 // WatchOften shortens an agent's watch interval, for tests that move the clock.
 func WatchOften(c *server.Config) { c.WatchInterval = 50 * time.Millisecond }
 
+// Serial returns the serial of the certificate on the agent's disk.
 func (a *Agent) Serial() string {
 	leaf, err := readCertificate(filepath.Join(a.Dir, "certificate.pem"))
 	if err != nil {
@@ -104,6 +105,7 @@ func (a *Agent) Serial() string {
 	return ca.Serial(leaf)
 }
 
+// Admitted reports whether the broker admits the agent with the certificate on its disk.
 func (a *Agent) Admitted() bool {
 	for {
 		serial := a.Serial()

@@ -234,6 +234,7 @@ func (f *Fleet) Retire(identity string) {
 	}
 }
 
+// Operator returns an order's cause: an operator with a reason.
 func Operator() trust.Cause {
 	return trust.Cause{By: "operator@fleet.test", Why: "a test"}
 }

@@ -20,7 +20,7 @@ const (
 	AlarmAllowsAll wire.Code = "allows_all"
 )
 
-// AlarmPolicyRefused: the policy's files are invalid, or their tests fail. The previous policy stays in use.
+// AlarmPolicyRefused means that the policy's files are invalid, or their tests fail. The previous policy stays in use.
 const AlarmPolicyRefused wire.Code = "policy_refused"
 
 // An Alarm is a state that an operator must act on.

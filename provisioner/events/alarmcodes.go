@@ -6,16 +6,16 @@ import (
 	"muster/internal/wire"
 )
 
-// AlarmWebhookFailed: a webhook's endpoint accepts no events.
+// AlarmWebhookFailed means that a webhook's endpoint accepts no events.
 const AlarmWebhookFailed wire.Code = "webhook_failed"
 
-// AlarmBrokersMisconfigured: external brokers use other keys than this provisioner.
+// AlarmBrokersMisconfigured means that external brokers use other keys than this provisioner.
 const AlarmBrokersMisconfigured wire.Code = "brokers_misconfigured"
 
-// AlarmRecovery: the store is in recovery.
+// AlarmRecovery means that the store is in recovery.
 const AlarmRecovery wire.Code = "in_recovery"
 
-// AlarmEntryUnread: this version cannot read an entry in the store.
+// AlarmEntryUnread means that this version cannot read an entry in the store.
 const AlarmEntryUnread wire.Code = "entry_unread"
 
 // AlarmCodes are the codes of all alarms, as in docs/runbook.md.

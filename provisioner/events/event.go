@@ -40,7 +40,7 @@ const (
 	BackupBegun     Type = "io.muster.backup.begun"
 )
 
-// LoginRefused: a login failed. The operator's name is only claimed.
+// LoginRefused reports a failed login. The operator's name is only claimed.
 const LoginRefused Type = "io.muster.operator.refused"
 
 // Events of token uses and of pauses.
@@ -52,11 +52,12 @@ const (
 	Resumed       Type = "io.muster.enrollment.resumed"
 )
 
+// Events of alarms and of the clock.
 const (
 	AlarmRaised  Type = "io.muster.alarm.raised"
 	AlarmCleared Type = "io.muster.alarm.cleared" // Elapsed is how long the alarm was active
 
-	// ClockAccepted: an operator has trusted the clock; see [trust.Clock.Accept].
+	// ClockAccepted says that an operator has trusted the clock; see [trust.Clock.Accept].
 	ClockAccepted Type = "io.muster.clock.accepted"
 )
 
@@ -69,7 +70,7 @@ const (
 	ShadowDiffers Type = "io.muster.policy.shadow_differs"
 )
 
-// Cloned: two live machines use one key.
+// Cloned says that two live machines use one key.
 const Cloned Type = "io.muster.node.cloned"
 
 // WebhookTest goes to one webhook and to no stream.

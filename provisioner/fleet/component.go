@@ -79,6 +79,7 @@ func (c *Component) Check() error {
 	return nil
 }
 
+// Failed returns the features that do not work.
 func (c *Component) Failed() []Feature {
 	failed := []Feature{}
 	for _, f := range c.Features {
@@ -89,6 +90,7 @@ func (c *Component) Failed() []Feature {
 	return failed
 }
 
+// How often components report, and when one is gone.
 const (
 	ComponentEvery = 5 * time.Second    // interval of the reports
 	ComponentGone  = 3 * ComponentEvery // three reports missing

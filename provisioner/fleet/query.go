@@ -15,6 +15,7 @@ import (
 	"muster/provisioner/trust"
 )
 
+// How many nodes a page has.
 const (
 	DefaultLimit = 100
 	MaxLimit     = 1000

@@ -105,7 +105,7 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body io.
 		var failed *url.Error
 		var dialed *net.OpError
 		if errors.As(err, &failed) && failed.Timeout() && ctx.Err() == nil &&
-			!(errors.As(err, &dialed) && dialed.Op == "dial") {
+			(!errors.As(err, &dialed) || dialed.Op != "dial") {
 			err = ErrSilent
 		}
 		return nil, c.explain(err)

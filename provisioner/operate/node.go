@@ -25,6 +25,7 @@ type Nodes struct {
 	tokens  trust.TokenVerifier
 }
 
+// How long a grant can be used.
 const (
 	DefaultGrantTTL = time.Hour      // a walk to the machine
 	MaxGrantTTL     = 24 * time.Hour // a shipment; no longer, since a forgotten grant is an open door

@@ -37,6 +37,7 @@ const (
 	prefix   = "..set-" // of generations
 )
 
+// A File is one file of a set.
 type File struct {
 	Name string // slash-separated path in the set
 	Data []byte
@@ -64,6 +65,7 @@ type Dir struct {
 	above    bool // nor names in the directories above
 }
 
+// New returns the directory of cfg. It touches no disk.
 func New(cfg Config) *Dir {
 	if cfg.Step == nil {
 		cfg.Step = func(string) {}
@@ -195,6 +197,7 @@ func (d *Dir) tidy(root *os.Root, generation string, keep []string) error {
 	return nil
 }
 
+// Sync makes the changes since the last Sync durable.
 func (d *Dir) Sync() error {
 	if !d.unsynced {
 		return nil

@@ -150,6 +150,7 @@ func Replace(path string, data []byte, mode fs.FileMode) error {
 	return nil
 }
 
+// SyncDir writes a directory's entries to the disk.
 func SyncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -140,6 +140,7 @@ type severalError struct {
 
 func (e *severalError) Unwrap() error { return e.error }
 
+// OneLine returns err with its lines joined.
 func OneLine(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "\n") {
 		return err

@@ -56,6 +56,7 @@ type Config struct {
 // A Dialer connects to brokers.
 type Dialer struct{ cfg Config }
 
+// New returns a dialer. It connects to nothing yet.
 func New(cfg Config) *Dialer {
 	cfg.Ping = cmp.Or(cfg.Ping, pingEvery)
 	cfg.Late = cmp.Or(cfg.Late, lateRefusal)

@@ -45,6 +45,7 @@ func New(path string, sync func(dir string) error, step func(name string)) *Orde
 	return &Orders{path: path, sync: sync, step: step}
 }
 
+// Path returns the file of the orders.
 func (o *Orders) Path() string { return o.path }
 
 // IsOpen reports whether an order with this verb is open.
@@ -52,6 +53,7 @@ func (o *Orders) IsOpen(verb wire.Verb) bool {
 	return o.content.Open != nil && o.content.Open.Verb == verb
 }
 
+// Has reports whether the order with this id is open or finished.
 func (o *Orders) Has(id string) bool {
 	return o.content.Open != nil && o.content.Open.ID == id || slices.Contains(o.content.Finished, id)
 }

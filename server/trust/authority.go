@@ -51,6 +51,7 @@ func ParseCertificates(s string) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
+// EncodeCertificates returns the certificates in PEM.
 func EncodeCertificates(certs []*x509.Certificate) string {
 	var b strings.Builder
 	for _, c := range certs {

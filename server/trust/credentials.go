@@ -31,6 +31,7 @@ type Credentials struct {
 	Serial      string // lower-case hex
 }
 
+// Leaf returns the node's own certificate.
 func (c *Credentials) Leaf() *x509.Certificate { return c.Chain[0] }
 
 // Check checks that certificate, a chain in PEM, is valid under the roots and is id's node certificate for key. The
@@ -107,6 +108,7 @@ func domainOf(leaf *x509.Certificate) string {
 	return ""
 }
 
+// SamePublicKey reports whether a and b are equal; keys of unknown types are not.
 func SamePublicKey(a, b crypto.PublicKey) bool {
 	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
 	return ok && k.Equal(b)

@@ -23,6 +23,7 @@ const remedyExposed = "run that command, and start the agent again if it has sto
 // ub-common-name of RFC 5280 appendix A.1. A longer identity goes into the SAN alone.
 const maxCommonName = 64
 
+// NewKey returns a new P-256 key.
 func NewKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
 // ReadKey reads a private key of a kind that provisioners certify. If other users can read it, the error wraps

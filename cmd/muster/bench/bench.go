@@ -72,7 +72,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	cli.Int(cli.Flag(c, "provisioners").Default("0"), &v.cfg.Provisioners)
 	cli.Flag(c, "cases").BoolVar(&v.cases)
 	cli.Flag(c, "temp-dir").StringVar(&v.cfg.Dir)
-	v.Output.AddFlags(c)
+	v.AddFlags(c)
 	all.Check(c, func() error {
 		v.complete()
 		return v.cfg.Check()

@@ -43,7 +43,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	cli.Int(cli.Flag(c, "nodes").Default("200"), &v.nodes)
 	cli.Flag(c, "keep").StringVar(&v.keep)
 	cli.Flag(c, "stay").BoolVar(&v.stay)
-	v.Output.AddFlags(c)
+	v.AddFlags(c)
 	all.Check(c, v.check)
 	all[c.FullCommand()] = cli.CleansUp(v.run)
 }

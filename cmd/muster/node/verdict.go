@@ -62,7 +62,7 @@ func addVerdict(parent *kingpin.CmdClause, all cli.Verbs, name, help, long, done
 	if v.pending.approve {
 		cli.Until(cli.Flag(c, "expires").Default("24h"), &v.ttl, time.Minute, orders.MaxApprovalTTL)
 	}
-	v.order.addFlags(c, all)
+	v.addFlags(c, all)
 	all.Check(c, func() error { return v.checkKey(v.key) })
 	all[c.FullCommand()] = v.run
 }

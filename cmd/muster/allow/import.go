@@ -16,9 +16,10 @@ import (
 	"muster/provisioner/operate"
 )
 
-const importHelp = `Makes the entries of one source equal to a file: missing entries are added,
-other entries are changed or ended. Entries of operators and of other sources stay. Importing the
-same file again is harmless, and completes an import that was interrupted. FILE is
+const importHelp = `Makes the entries of one source equal to a file: missing entries are added, other
+entries are changed or ended. Entries of operators and of other sources stay.
+Importing the same file again is harmless, and completes an import that was
+interrupted. FILE is
 YAML:
 
   allow:

@@ -53,9 +53,9 @@ func TestEvents(t *testing.T) {
 	select {
 	case <-follow.done:
 	case <-time.After(patience):
-		t.Fatal("whoever follows does not end")
+		t.Fatal("the follower does not end")
 	}
 	if code := follow.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(follow.output(), "the provisioner has ended the stream") {
-		t.Errorf("whoever follows ends with %d when the provisioner does:\n%s", code, follow.output())
+		t.Errorf("the follower ends with %d when the provisioner does:\n%s", code, follow.output())
 	}
 }

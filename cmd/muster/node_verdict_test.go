@@ -15,9 +15,8 @@ import (
 	"muster/provisioner/operate"
 )
 
-// TestARejectionWhileTheCommandAsksStays has a machine be rejected after the command has
-// shown it as waiting, and before somebody agrees: neither is it approved, nor is the
-// rejection forgotten. The other machine is.
+// TestARejectionWhileTheCommandAsksStays rejects a node between the question of the command and the answer: the node is
+// not approved, and its rejection is not forgotten. The other node is.
 func TestARejectionWhileTheCommandAsksStays(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})

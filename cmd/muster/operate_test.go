@@ -57,7 +57,7 @@ func TestOperate(t *testing.T) {
 	ask("token", "revoke", "unused.jwt")
 	want(ask("token", "list"), `^[0-9a-f]{32}  revoked +- `)
 	if listed := ask("token", "list", "-o", "json"); strings.Count(listed, `"left": 1`) != 1 || strings.Count(listed, `"left"`) != 1 || strings.Count(listed, `"first_seen"`) != 1 || strings.Contains(listed, "0001-") {
-		t.Errorf("of a token that nobody has used: %s", listed)
+		t.Errorf("of a token that no node has used: %s", listed)
 	}
 
 	ask("node", "revoke", "web1.example.net", "--why", "stolen laptop")

@@ -12,10 +12,8 @@ import (
 	"time"
 )
 
-// TestALogThatNobodyReadsEndsNobody has the program that reads a log end, as when it is
-// started anew: who serves goes on, and ends well when told to, about which it has more
-// to say.
-func TestALogThatNobodyReadsEndsNobody(t *testing.T) {
+// TestUnreadLogEndsNoService ends the program that reads a log: services go on, and stop in order on a signal.
+func TestUnreadLogEndsNoService(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+freePort(t))
@@ -57,8 +55,7 @@ func TestALogThatNobodyReadsEndsNobody(t *testing.T) {
 // units start them again.
 func TestAHangupEndsAServiceInOrder(t *testing.T) {
 	t.Parallel()
-	// What a process ignores, as under nohup, whom it starts ignores as well; what it listens
-	// for is the default there.
+	// A child process inherits ignored signals, as under nohup. Signals that are handled are reset to the default.
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGHUP)
 	defer signal.Stop(heard)

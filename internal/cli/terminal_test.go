@@ -138,7 +138,7 @@ func TestWithoutTerminal(t *testing.T) {
 	p.Add(2)
 	p.Done()
 	if out.Len() != 0 {
-		t.Errorf("a progress bar where nobody looks: %q", out.String())
+		t.Errorf("a progress bar without a terminal: %q", out.String())
 	}
 }
 

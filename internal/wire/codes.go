@@ -242,7 +242,7 @@ var Codes = []Meaning{
 		SentAs: CodeDenied,
 		Public: "the policy does not admit this node",
 		Remedy: "an operator rejected this key: if that was wrong, use `muster node approve` or `muster node " +
-			"forget` with the name and --key",
+			"forget` with the name and --fingerprint",
 	},
 	{
 		Code:   CodeShutdown,
@@ -376,7 +376,7 @@ var Codes = []Meaning{
 		Code:   CodeCommandProof,
 		Public: "the command does not prove knowledge of the token's shared secret",
 		Remedy: "the node's provisioning.jwt is missing or not the one it enrolled with: restore it, or name the " +
-			"present one with --node-token",
+			"present one with --token-file",
 	},
 	{
 		Code:   CodeCommandStale,

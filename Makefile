@@ -3,7 +3,8 @@ GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
 LINT      = $(GO) tool -modfile=tools/go.mod -n golangci-lint
-# The linter, which runs before, has all of go vet in it. The packages that take longest come first, or the end would wait for them.
+# The linter, which runs before, has all of go vet in it. The packages that take longest come first, or the end would wait
+# for them.
 TEST      = $(GO) test -race -shuffle=on -vet=off
 PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$($(GO) list ./... | grep -v -e /internal/browsertest -e /internal/chaos)
 
@@ -32,13 +33,14 @@ browser: deps ## the tests of the console in Chromium; pictures of its pages go 
 	cd internal/browsertest && npm ci --ignore-scripts --no-audit --no-fund
 	MUSTER_SCREENSHOTS=$(CURDIR)/screenshots $(GO) test -count=1 -timeout 10m ./internal/browsertest -args -browser
 
-# With the race detector, as tests are compiled: then this compiles for them. The linter itself is without. Compilers that collect
-# their garbage less often take a fifth less time.
-lint: ## gofmt, and golangci-lint with all of go vet in it
+# With the race detector, as tests are compiled: then this compiles for them. The linter itself is without. With GOGC=400
+# compilers take a fifth less time.
+lint: ## gofmt, plain words (tools/plain), and golangci-lint with all of go vet in it
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
+	$(GO) -C tools run ./plain ..
 	GOGC=400 GOFLAGS="$$($(GO) env GOFLAGS) -race" $$($(LINT)) run ./...
 
-# A machine whose npm is not Debian's cannot have that as well, so only what is missing is asked for.
+# A machine with another npm than Debian's cannot have both, so only missing programs are installed.
 deps: ## install what only `make ci` runs: Chromium, npm, prometheus, and what makes networks and disks that can fail
 	@for p in openssl=openssl setsid=util-linux setpriv=util-linux ip=iproute2 fsfreeze=util-linux mkfs.ext4=e2fsprogs promtool=prometheus systemd-analyze=systemd chromium=chromium npm=npm; do \
 		command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; \

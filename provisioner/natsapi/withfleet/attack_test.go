@@ -31,11 +31,11 @@ import (
 	"muster/internal/wire"
 )
 
-// attackVariable tells a copy of the test program to be the attacker.
+// attackVariable makes a copy of the test program the attacker.
 const attackVariable = "MUSTER_TEST_ATTACK"
 
-// TestMain runs the tests or, in the copy that [attack] starts, the attack: in a
-// process of its own, since what an attacker computes is not our cost.
+// TestMain runs the tests or, in the copy that [attack] starts, the attack. A process of its own keeps the
+// attacker's CPU time apart.
 func TestMain(m *testing.M) {
 	spec := os.Getenv(attackVariable)
 	if spec == "" {
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	a.run(os.Stdin, os.Stdout)
 }
 
-// An assault is what an attacker does, all at once, until told to stop.
+// An assault is what an attacker does, in parallel, until it is stopped.
 type assault struct {
 	Address string // of the broker
 	Silent  int    // connections that say nothing, opened again when they are dropped
@@ -60,11 +60,10 @@ type assault struct {
 	Forge   int    // of those a second, each on a connection of its own
 }
 
-// tally is what an assault got done.
+// tally counts what an assault achieved.
 type tally struct{ Silent, Half, Large, Forged atomic.Int64 }
 
-// run attacks until stop ends. It writes one line to out once everything is
-// under way, and at the end how much it did.
+// run attacks until stop ends. It writes a line to out once everything is under way, and its tally at the end.
 func (a *assault) run(stop io.Reader, out io.Writer) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -131,13 +130,13 @@ func (a *assault) repeat(ctx context.Context, perSecond int, count *atomic.Int64
 	all.Wait()
 }
 
-// idle says nothing until the connection is dropped.
+// idle sends nothing until the connection is dropped.
 func idle(c net.Conn, begun func()) {
 	begun()
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// handshake begins TLS and says nothing after its first message.
+// handshake begins TLS and sends nothing after its first message.
 func handshake(c net.Conn, begun func()) {
 	r := bufio.NewReader(c)
 	if _, err := r.ReadString('\n'); err != nil { // INFO
@@ -148,7 +147,7 @@ func handshake(c net.Conn, begun func()) {
 	_ = tls.Client(deaf{c, r, begun}, &tls.Config{InsecureSkipVerify: true}).Handshake()
 }
 
-// deaf is a connection on which TLS hears nothing.
+// deaf is a connection on which TLS receives nothing.
 type deaf struct {
 	net.Conn
 	r     *bufio.Reader
@@ -162,8 +161,8 @@ func (d deaf) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// hello presents a token, sends something after it, and reads until the end or
-// until the token has been taken and there is nothing else to send.
+// hello presents a token, sends something after it, and reads until the end, or until the token was accepted if
+// there is nothing else to send.
 func hello(c net.Conn, token, after string) {
 	r := bufio.NewReader(c)
 	if _, err := r.ReadString('\n'); err != nil {
@@ -176,8 +175,7 @@ func hello(c net.Conn, token, after string) {
 	_, _ = io.Copy(io.Discard, r)
 }
 
-// attack starts an assault on the fleet, and returns what ends it and says how
-// much was done.
+// attack starts an assault on the fleet. The returned function stops it and returns its tally.
 func attack(t *testing.T, f *testbed.Fleet, a assault) func() string {
 	t.Helper()
 	a.Address = strings.TrimPrefix(f.URL(), "nats://")
@@ -213,8 +211,8 @@ func attack(t *testing.T, f *testbed.Fleet, a assault) func() string {
 	})
 }
 
-// besieged returns a fleet with an RSA-4096 signer whose key nobody has, and a
-// token that looks like one of that signer's until it is checked.
+// besieged returns a fleet with an RSA-4096 signer whose private key is discarded, and a token that looks like that
+// signer's until its signature is checked.
 func besieged(t *testing.T, opts testbed.Options) (*testbed.Fleet, string) {
 	t.Helper()
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 4095))
@@ -246,8 +244,7 @@ func besieged(t *testing.T, opts testbed.Options) (*testbed.Fleet, string) {
 	return f, b64.EncodeToString([]byte(`{"alg":"RS512","typ":"JWT"}`)) + "." + claims + "." + b64.EncodeToString(signature)
 }
 
-// provision takes a node from connecting to its confirmation, as often as it
-// takes, and returns how many tries that were.
+// provision repeats once until the node is provisioned, and returns the number of tries.
 func provision(ctx context.Context, url string, n *simnode.Node) (tries int, err error) {
 	for tries = 1; ctx.Err() == nil; tries++ {
 		if err = once(ctx, url, n); err == nil {
@@ -281,8 +278,7 @@ func once(ctx context.Context, url string, n *simnode.Node) error {
 	return err
 }
 
-// enrollAll provisions nodes, several at once, and fails the test for each that
-// is not.
+// enrollAll provisions nodes, several at once, and fails the test for each that is not provisioned.
 func enrollAll(t *testing.T, f *testbed.Fleet, nodes []*simnode.Node) {
 	t.Helper()
 	ctx := f.Context()
@@ -301,8 +297,7 @@ func enrollAll(t *testing.T, f *testbed.Fleet, nodes []*simnode.Node) {
 	drivers.Wait()
 }
 
-// TestHonestNodesEnrollUnderAttack lets all of it loose on a provisioner at a
-// size that a busy machine bears, and expects all honest nodes in.
+// TestHonestNodesEnrollUnderAttack runs all attacks at a rate that a busy machine survives. All honest nodes enroll.
 func TestHonestNodesEnrollUnderAttack(t *testing.T) {
 	t.Parallel()
 	f, forged := besieged(t, testbed.Options{Quiet: true})

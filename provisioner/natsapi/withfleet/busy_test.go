@@ -16,11 +16,10 @@ import (
 	"muster/provisioner/natsapi"
 )
 
-// TestAllWhoAreSentAwayGetIn has 300 nodes ask at once right after a start of a
-// service with room for ten. They come back when they are told to, and all are
-// provisioned. Who has enrolled, and only has that to confirm, is not told to
-// queue up behind those who have not begun.
-func TestAllWhoAreSentAwayGetIn(t *testing.T) {
+// TestNodesToldBusyEnrollInTheEnd sends 300 requests at once to a service with room for ten, right after its start.
+// The nodes return when they are told to, and all are provisioned. A node that only has to confirm is not queued
+// behind nodes that have not enrolled.
+func TestNodesToldBusyEnrollInTheEnd(t *testing.T) {
 	t.Parallel()
 	const nodes, soon = 300, int64(time.Second / time.Millisecond)
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0), Quiet: true})
@@ -56,9 +55,8 @@ func TestAllWhoAreSentAwayGetIn(t *testing.T) {
 	f.Check()
 }
 
-// persist asks again for as long as it is sent away, when it is told to, and
-// returns the last reply and the longest time that it was told, in milliseconds. A
-// machine with much else to do has ten minutes for all who ask.
+// persist repeats a request while the reply is busy, at the time that the reply names. It returns the last reply and
+// the longest such wait, in milliseconds. All requests together have ten minutes, for slow machines.
 func persist(f *testbed.Fleet, conn *nats.Conn, subject string, n *simnode.Node, message any, busy *atomic.Int64) (r *wire.Reply, longest int64, err error) {
 	b, decode, err := simnode.Encode(conn, message)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 	"muster/provisioner/natsapi"
 )
 
-// TestAnAddressTakesNotAllOfTheQueue holds the one worker of a service and has one address send
-// more than there is room for: it is told `busy`, and a machine from elsewhere, that comes last, is served.
-func TestAnAddressTakesNotAllOfTheQueue(t *testing.T) {
+// TestOneAddressDoesNotFillTheQueue blocks the only worker of a service and has one address send more requests than
+// the queue holds. That address is told `busy`, and a later node from another address is served.
+func TestOneAddressDoesNotFillTheQueue(t *testing.T) {
 	t.Parallel()
 	const queue, many = 4, 40
 	f := testbed.New(t, testbed.Options{})
@@ -31,7 +31,7 @@ func TestAnAddressTakesNotAllOfTheQueue(t *testing.T) {
 		return slow
 	}, func(c *natsapi.Config) {
 		c.Workers, c.Queue = 1, queue
-		c.MaxWait, c.Timeout = time.Minute, time.Minute // who waits does so for all that follow
+		c.MaxWait, c.Timeout = time.Minute, time.Minute // long enough for the whole test
 	})
 	release := sync.OnceFunc(func() { close(hold) })
 	t.Cleanup(release) // before the service ends
@@ -74,8 +74,8 @@ func TestAnAddressTakesNotAllOfTheQueue(t *testing.T) {
 	f.Check()
 }
 
-// TestRequestsHaveTheirOwnConnection asks the broker who listens where: what machines send waits for itself, and
-// what the store acknowledges does not wait behind it.
+// TestRequestsHaveTheirOwnConnection lists the broker's subscriptions: requests of nodes and acknowledgements of the
+// store use different connections.
 func TestRequestsHaveTheirOwnConnection(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})

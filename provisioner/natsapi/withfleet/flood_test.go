@@ -10,8 +10,7 @@ import (
 	"muster/internal/wire"
 )
 
-// eventSubjects returns the subjects of the stream of events that match, with how many
-// events are stored under each.
+// eventSubjects returns the matching subjects of the event stream, with the number of events under each.
 func eventSubjects(t *testing.T, f *testbed.Fleet, filter string) map[string]uint64 {
 	t.Helper()
 	conn, err := f.Daemon().Connect("witness")
@@ -30,10 +29,9 @@ func eventSubjects(t *testing.T, f *testbed.Fleet, filter string) map[string]uin
 	return info.State.Subjects
 }
 
-// TestANodeMakesUpNoSubjects has a node of the fleet publish events of types that there
-// are none of: the broker keeps each subject in memory for as long as it has an event
-// under it, 200 bytes of which the stream counts 72.
-func TestANodeMakesUpNoSubjects(t *testing.T) {
+// TestNodesCannotInventEventSubjects publishes events of unknown types from a node. The broker must not store them:
+// it keeps each subject in memory while it has an event, 200 bytes of which the stream counts 72.
+func TestNodesCannotInventEventSubjects(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("hostile.example.net")

@@ -19,9 +19,8 @@ import (
 	"muster/provisioner/natsapi"
 )
 
-// service runs one more service beside the fleet's own, under subjects that
-// begin with prefix, on a provisioner whose store goes through wrap. It is
-// stopped when the test ends.
+// service runs another service beside the fleet's own, under subjects that begin with prefix, on a provisioner whose
+// store is wrapped by wrap, until the test ends.
 func service(t *testing.T, f *testbed.Fleet, prefix string, wrap func(provisioner.Store) provisioner.Store, edit func(*natsapi.Config)) *nats.Conn {
 	t.Helper()
 	p := f.Provisioner(wrap)
@@ -66,7 +65,7 @@ func ask(t *testing.T, f *testbed.Fleet, conn *nats.Conn, subject string, messag
 	return r
 }
 
-// next returns the next reply that comes.
+// next returns the next reply.
 func next(t *testing.T, f *testbed.Fleet, sub *nats.Subscription) *wire.Reply {
 	t.Helper()
 	m, err := sub.NextMsgWithContext(f.Context())
@@ -80,7 +79,7 @@ func next(t *testing.T, f *testbed.Fleet, sub *nats.Subscription) *wire.Reply {
 	return r
 }
 
-// faulty is a store whose reads do what it says.
+// faulty is a store with replaced reads.
 type faulty struct {
 	provisioner.Store
 	read func(ctx context.Context, id wire.Identity) error
@@ -93,9 +92,9 @@ func (s *faulty) Record(ctx context.Context, id wire.Identity) (*provisioner.Rec
 	return s.Store.Record(ctx, id)
 }
 
-// TestOneRequestDoesNotTakeOthersDown has one request panic, and expects it to
-// be refused, and the one worker to go on with the next.
-func TestOneRequestDoesNotTakeOthersDown(t *testing.T) {
+// TestPanicInOneRequestRefusesOnlyThatRequest makes one request panic. It is refused, and the only worker continues
+// with the next.
+func TestPanicInOneRequestRefusesOnlyThatRequest(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	conn := service(t, f, "test.", func(s provisioner.Store) provisioner.Store {
@@ -128,9 +127,8 @@ func TestOneRequestDoesNotTakeOthersDown(t *testing.T) {
 	f.Check()
 }
 
-// TestTheWorkForARequestIsLimited has a store that does not answer, and expects
-// the node to be told so in time.
-func TestTheWorkForARequestIsLimited(t *testing.T) {
+// TestRequestEndsWhenTheStoreDoesNotAnswer has a store that does not answer. The node is told so in time.
+func TestRequestEndsWhenTheStoreDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	conn := service(t, f, "test.", func(s provisioner.Store) provisioner.Store {
@@ -149,8 +147,7 @@ func TestTheWorkForARequestIsLimited(t *testing.T) {
 	f.Check()
 }
 
-// TestProvisionersShareTheRequests runs two services on the same subjects and
-// expects each request to be worked on by one of them.
+// TestProvisionersShareTheRequests runs two services on the same subjects. Each request is handled by one of them.
 func TestProvisionersShareTheRequests(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -178,9 +175,8 @@ func TestProvisionersShareTheRequests(t *testing.T) {
 	}
 }
 
-// TestRunSaysThatItCannotBegin expects an error rather than a service that hears
-// nothing.
-func TestRunSaysThatItCannotBegin(t *testing.T) {
+// TestRunFailsIfItCannotSubscribe expects an error in place of a service that receives nothing.
+func TestRunFailsIfItCannotSubscribe(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	p := f.Provisioner(nil)

@@ -15,12 +15,10 @@ import (
 	"muster/provisioner/events"
 )
 
-// TestAHeaderThatEndsEarlyIsNotBelieved sends header lines by hand that
-// nats-server and nats.go read differently: the first takes a line to end with
-// CRLF, the second with LF, and at an empty line the second stops, behind which
-// the first writes what it knows of the sender. Nothing of what arrives is
-// believed then.
-func TestAHeaderThatEndsEarlyIsNotBelieved(t *testing.T) {
+// TestHeadersWithBareLineEndsAreIgnored sends header lines that nats-server and nats.go parse differently: for
+// nats-server a line ends with CRLF, for nats.go with LF, and nats.go stops at an empty line. nats-server adds what
+// it knows of the sender behind that. No header of such a message is trusted.
+func TestHeadersWithBareLineEndsAreIgnored(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	const forged = `Nats-Request-Info: {"acc":"FLEET","user":"web1.example.net","host":"198.51.100.7","server":"muster@far"}`
@@ -52,8 +50,8 @@ func TestAHeaderThatEndsEarlyIsNotBelieved(t *testing.T) {
 	f.Check()
 }
 
-// byHand asks to enroll with these headers, over a connection that presents the
-// token, and returns the reply.
+// byHand sends a request to enroll with these headers, over a connection that presents the token, and returns the
+// reply.
 func byHand(t *testing.T, url, token, header string, body []byte) *wire.Reply {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "nats://"))

@@ -13,8 +13,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// aims are subjects of the provisioners' account to which nobody else may have
-// anything sent.
+// aims are subjects of the provisioners' account that no client may reach.
 var aims = []string{
 	"muster.node.web1_example_net",
 	"muster.node.evil_example_net",
@@ -29,11 +28,9 @@ var aims = []string{
 	"_INBOX.provisioner",
 }
 
-// TestRepliesReachNothingOfTheProvisioners has a token thief and a node of the
-// fleet ask for their answers on subjects of the provisioners' account: in
-// requests, in confirmations, and in events, which JetStream would
-// acknowledge.
-func TestRepliesReachNothingOfTheProvisioners(t *testing.T) {
+// TestReplySubjectsDoNotReachTheProvisionersAccount has a token thief and a node name reply subjects of the
+// provisioners' account: in requests, in confirmations, and in events, which JetStream would acknowledge.
+func TestReplySubjectsDoNotReachTheProvisionersAccount(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")
@@ -132,9 +129,9 @@ func TestRepliesReachNothingOfTheProvisioners(t *testing.T) {
 	f.Check()
 }
 
-// TestRepliesAreNoRequests aims replies at the subjects of requests. They come
-// back, once, and are not answered.
-func TestRepliesAreNoRequests(t *testing.T) {
+// TestRepliesSentToRequestSubjectsAreNotAnswered names request subjects as reply subjects. Each reply arrives there
+// once and is not answered.
+func TestRepliesSentToRequestSubjectsAreNotAnswered(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")

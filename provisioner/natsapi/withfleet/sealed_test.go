@@ -41,11 +41,10 @@ func opener(t *testing.T, f *testbed.Fleet) *seal.Opener {
 	return o
 }
 
-// of returns a request as the header has it that the broker adds: from the
-// connection of that name.
+// of returns a request with the header that the broker adds for the connection of that name.
 func of(subject, name string, data []byte) *nats.Msg { return from("192.0.2.1", subject, name, data) }
 
-// from is of, from some address.
+// from is of, with an address.
 func from(host, subject, name string, data []byte) *nats.Msg {
 	m := nats.NewMsg(subject)
 	b, _ := json.Marshal(map[string]string{"host": host, "user": name})
@@ -54,7 +53,7 @@ func from(host, subject, name string, data []byte) *nats.Msg {
 	return m
 }
 
-// told returns the code of a plain refusal.
+// told returns the code of an unsealed refusal.
 func told(t *testing.T, b []byte) wire.Code {
 	t.Helper()
 	r, err := wire.DecodeReply(b)
@@ -65,8 +64,7 @@ func told(t *testing.T, b []byte) wire.Code {
 	return r.Refusal.Code
 }
 
-// TestRefusalsOfSealedRequestsAreSealed has sealed requests refused for
-// everything from their form to the policy.
+// TestRefusalsOfSealedRequestsAreSealed refuses sealed requests for every reason from their form to the policy.
 func TestRefusalsOfSealedRequestsAreSealed(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
@@ -122,9 +120,9 @@ func TestRefusalsOfSealedRequestsAreSealed(t *testing.T) {
 	f.Check()
 }
 
-// TestOtherSpellingsOfAnEnvelopeAreOpened seals a request in an envelope that no
-// node of ours writes like this.
-func TestOtherSpellingsOfAnEnvelopeAreOpened(t *testing.T) {
+// TestEnvelopesOfOtherImplementationsAreOpened seals a request in an envelope whose JSON is formatted in another way
+// than ours.
+func TestEnvelopesOfOtherImplementationsAreOpened(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.SealedNode("web1.example.net")
@@ -151,7 +149,7 @@ func TestOtherSpellingsOfAnEnvelopeAreOpened(t *testing.T) {
 	f.Check()
 }
 
-// TestWithoutASealKeyNothingIsOpened asks a service that has none.
+// TestWithoutASealKeyNothingIsOpened sends sealed requests to a service without a seal key.
 func TestWithoutASealKeyNothingIsOpened(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
@@ -177,10 +175,9 @@ func TestWithoutASealKeyNothingIsOpened(t *testing.T) {
 	f.Check()
 }
 
-// TestARequestOfNobodyIsRefused has a broker say nothing of a requester, as one
-// does that was set up without `share`, or something else than the name of the
-// session: then no request is of its connection.
-func TestARequestOfNobodyIsRefused(t *testing.T) {
+// TestSealedRequestNeedsTheNameOfItsSession has the broker report no requester, as without `share`, or another name
+// than that of the session. The request then belongs to no connection and is refused.
+func TestSealedRequestNeedsTheNameOfItsSession(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	conn := service(t, f, "test.", nil, func(c *natsapi.Config) { c.Opener = opener(t, f) })
@@ -210,10 +207,9 @@ func TestARequestOfNobodyIsRefused(t *testing.T) {
 	f.Check()
 }
 
-// TestAnyProvisionerOpensWhatIsOfASession sends the messages of one connection to
-// services that share nothing but the seal key, each of which gets one of them
-// first.
-func TestAnyProvisionerOpensWhatIsOfASession(t *testing.T) {
+// TestEveryProvisionerOpensMessagesOfASession sends the messages of one connection to services that share only the
+// seal key. Each service gets another message first.
+func TestEveryProvisionerOpensMessagesOfASession(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.SealedNode("web1.example.net")
@@ -255,9 +251,9 @@ func TestAnyProvisionerOpensWhatIsOfASession(t *testing.T) {
 	f.Check()
 }
 
-// TestOpeningIsCharged sends what does not open until the source has spent its
-// budget, and then what does.
-func TestOpeningIsCharged(t *testing.T) {
+// TestFailedOpeningIsChargedToTheAddress sends messages that do not open until the budget of the address is spent,
+// and then one that does.
+func TestFailedOpeningIsChargedToTheAddress(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	at := time.Now()
@@ -308,8 +304,8 @@ func TestOpeningIsCharged(t *testing.T) {
 	f.Check()
 }
 
-// TestSealedGarbageIsCharged seals what proves nothing, which anybody can, until
-// the source has spent its budget: what opens is not yet anybody's.
+// TestSealedGarbageIsCharged seals messages that prove nothing, which any client can, until the budget of the
+// address is spent.
 func TestSealedGarbageIsCharged(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"confirmation", "token"} {
@@ -362,10 +358,9 @@ func TestSealedGarbageIsCharged(t *testing.T) {
 	}
 }
 
-// TestABusyProvisionerSaysSoSealed gives a service one worker and no queue to
-// speak of, holds the worker, and expects sealed requests to be told `busy` in a
-// way that their nodes believe, and others in plain.
-func TestABusyProvisionerSaysSoSealed(t *testing.T) {
+// TestBusyRepliesToSealedRequestsAreSealed blocks the only worker of a service that has nearly no queue. Sealed
+// requests get a sealed `busy`, and unsealed ones an unsealed `busy`.
+func TestBusyRepliesToSealedRequestsAreSealed(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	hold, held := make(chan struct{}), make(chan struct{})
@@ -458,11 +453,9 @@ func TestABusyProvisionerSaysSoSealed(t *testing.T) {
 	f.Check()
 }
 
-// TestEverybodyIsToldSomething floods a service that does nothing else with more
-// sealed requests than there is room for, in its queue and in that of those who
-// wait to be sent away, and expects each of them to be told so in a way that its
-// node believes.
-func TestEverybodyIsToldSomething(t *testing.T) {
+// TestEverySealedRequestOfAFloodIsAnswered sends more sealed requests than the queue and the queue of busy replies
+// hold. Each one gets a reply that its node can verify.
+func TestEverySealedRequestOfAFloodIsAnswered(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	hold := make(chan struct{})

@@ -18,9 +18,9 @@ import (
 	"muster/provisioner/natsapi"
 )
 
-// TestMessagesThatAreNoRequests sends what no honest node does and expects each
-// to be refused by name, with an event in the stream of attempts.
-func TestMessagesThatAreNoRequests(t *testing.T) {
+// TestMalformedMessagesAreRefusedAndRecorded sends messages that no honest node sends. Each is refused with its
+// code, and is an event in the stream of attempts.
+func TestMalformedMessagesAreRefusedAndRecorded(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	nc := f.Dial(f.Token(nil))
@@ -61,10 +61,9 @@ func TestMessagesThatAreNoRequests(t *testing.T) {
 	f.Check()
 }
 
-// TestABusyProvisionerSaysWhenToComeBack gives a service one worker and no
-// queue, holds the worker, and expects others to be sent away with slots one
-// after the other.
-func TestABusyProvisionerSaysWhenToComeBack(t *testing.T) {
+// TestBusyRepliesSpreadTheRetries blocks the only worker of a service without a queue. Further requests are told
+// `busy` with retry times one after the other.
+func TestBusyRepliesSpreadTheRetries(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	hold, held := make(chan struct{}), make(chan struct{})
@@ -130,9 +129,9 @@ func TestABusyProvisionerSaysWhenToComeBack(t *testing.T) {
 	f.Check()
 }
 
-// TestWhoHasWaitedTooLongIsSentAway gives a service so little time that whoever has waited, has
-// waited for too long.
-func TestWhoHasWaitedTooLongIsSentAway(t *testing.T) {
+// TestRequestsThatWaitedTooLongAreToldBusy gives a service so little time that every queued request has waited too
+// long.
+func TestRequestsThatWaitedTooLongAreToldBusy(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	conn, err := f.Daemon().Connect("second provisioner")
@@ -168,8 +167,8 @@ func TestWhoHasWaitedTooLongIsSentAway(t *testing.T) {
 	f.Check()
 }
 
-// TestTheSourceIsTheBrokersWord sends a header that claims another address.
-func TestTheSourceIsTheBrokersWord(t *testing.T) {
+// TestSourceAddressComesFromTheBroker sends a header that claims another address.
+func TestSourceAddressComesFromTheBroker(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")
@@ -191,10 +190,9 @@ func TestTheSourceIsTheBrokersWord(t *testing.T) {
 	f.Check()
 }
 
-// TestAReplyAimedAtAnother has a requester give another connection's inbox as
-// its reply subject. What arrives there carries a request id that its owner
-// never asked with, which is why servers compare it.
-func TestAReplyAimedAtAnother(t *testing.T) {
+// TestReplySentToAnotherInboxHasAForeignRequestID names the inbox of another connection as reply subject. The reply
+// carries a request id that the inbox's owner never used, which is why agents compare it.
+func TestReplySentToAnotherInboxHasAForeignRequestID(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	victim := f.Dial(f.Token(nil))
@@ -229,10 +227,9 @@ func TestAReplyAimedAtAnother(t *testing.T) {
 	f.Check()
 }
 
-// TestAHiddenHeaderIsNotBelieved sends a header of the broker's together with
-// another whose value makes nats-server miss it, so that both arrive: nothing
-// of the first is believed, in plain or sealed.
-func TestAHiddenHeaderIsNotBelieved(t *testing.T) {
+// TestForgedBrokerHeaderIsIgnored sends a header of the broker's together with one whose value makes nats-server
+// overlook it, so that both arrive. The forged one is ignored, sealed or not.
+func TestForgedBrokerHeaderIsIgnored(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")

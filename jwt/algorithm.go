@@ -21,7 +21,7 @@ var methods = map[string]gojwt.SigningMethod{
 	"EdDSA": gojwt.SigningMethodEdDSA,
 }
 
-// For RSA the first algorithm, which [Sign] uses, is the only one that every release of Choria accepts.
+// [Sign] uses the first algorithm: for RSA, every release of Choria accepts only this one.
 func algorithmsOf(pub crypto.PublicKey) []string {
 	switch pub.(type) {
 	case *rsa.PublicKey:

@@ -1,9 +1,10 @@
 package jwt
 
-// A Budget pays for checking a token's signature, up to 325 µs (RSA of 4096 bits, measured).
+// A Budget limits how many signatures are checked for a sender; a check takes up to 325 µs (RSA of 4096 bits,
+// measured).
 type Budget interface {
-	// Charge takes the price of one check; false: the budget is spent.
+	// Charge takes one check from the budget; false: it is spent.
 	Charge() bool
-	// Refund returns the price of one check.
+	// Refund returns one check to the budget.
 	Refund()
 }

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// A hash, so that the time of a look-up tells nothing about stored texts.
+// A hash: the time of a look-up must not reveal cached tokens.
 type cacheKey [sha256.Size]byte
 
-// A fleet shares one token; ten fleets with a token per rack stay below this.
+// Enough for ten fleets with a token per rack; most fleets share one token.
 const cacheSize = 1024
 
 type cache struct {

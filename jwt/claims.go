@@ -13,15 +13,15 @@ import (
 	"muster/internal/wire"
 )
 
-// Purpose is the value of `purpose` and `sub`. Tokens of 2019 have only `sub`.
+// Purpose is the value of `purpose` and `sub`. Tokens signed in 2019 have only `sub`.
 const Purpose = "choria_provisioning"
 
 // DefaultOrganization is the `ou` of a token without one, as in Choria.
 const DefaultOrganization = "choria"
 
-// Claims are the claims of a token, named as in Choria. Times are UTC in whole seconds, zero if absent. Whether the
-// claims are true depends on the type that holds them: [Verified] or [Unverified]. Copies share maps and slices:
-// treat those of a [Verified] as read-only.
+// Claims are the claims of a token, named as in Choria. Times are UTC in whole seconds, zero if absent. They are
+// authentic only in a [Verified], not in an [Unverified]. Copies share maps and slices: treat those of a [Verified] as
+// read-only.
 type Claims struct {
 	Token        wire.Secret `json:"-"`
 	Secure       bool        `json:"chs"`
@@ -47,8 +47,8 @@ type Claims struct {
 	Issuer    string    `json:"iss,omitempty"`
 	Subject   string    `json:"sub,omitempty"`
 	Audience  []string  `json:"-"` // nil if empty (aud)
-	ExpiresAt time.Time `json:"-"` // first time at which it is refused (exp)
-	NotBefore time.Time `json:"-"` // first time at which it is accepted (nbf)
+	ExpiresAt time.Time `json:"-"` // the token is refused from this time on (exp)
+	NotBefore time.Time `json:"-"` // the token is accepted from this time on (nbf)
 	IssuedAt  time.Time `json:"-"`
 	JTI       string    `json:"jti,omitempty"` // the signer's id of the token, any text
 
@@ -70,7 +70,8 @@ func (c *Claims) URLs() []string {
 // Provisioning reports whether the claims are those of a provisioning token.
 func (c *Claims) Provisioning() bool { return c.Purpose == Purpose || c.Subject == Purpose }
 
-// Expiry returns the first time at which the token is refused: its own end or its issuer's. Zero means never.
+// Expiry returns the time from which the token is refused: its own end or its issuer's, whichever is earlier. Zero
+// means never.
 func (c *Claims) Expiry() time.Time {
 	if c.ExpiresAt.IsZero() || (!c.IssuerExpiresAt.IsZero() && c.IssuerExpiresAt.Before(c.ExpiresAt)) {
 		return c.IssuerExpiresAt
@@ -109,7 +110,7 @@ func (c *Claims) Check() error {
 	return errors.Join(errs...)
 }
 
-// errUserInURL does not show the URL, which may hold a password.
+// errUserInURL omits the URL, which may contain a password.
 var errUserInURL = errors.New("a broker URL with a user or a password (chu): " +
 	"use the claims for them instead (chusr, chpwd)")
 

@@ -10,7 +10,7 @@ import (
 	"muster/internal/wire"
 )
 
-// MaxTokenBytes bounds the text of a token. The largest that Choria makes with one extension is 767 bytes.
+// MaxTokenBytes bounds the text of a token. Choria's tokens with one extension have up to 767 bytes.
 const MaxTokenBytes = wire.MaxTokenBytes
 
 type compact struct {
@@ -29,7 +29,7 @@ func parse(text string) (*compact, error) {
 	}
 	parts := strings.SplitN(text, ".", 4)
 	if len(parts) != 3 {
-		return nil, fmt.Errorf("%w: not three parts with dots between them", ErrMalformed)
+		return nil, fmt.Errorf("%w: not three parts separated by dots", ErrMalformed)
 	}
 	c := &compact{signingInput: text[:len(parts[0])+1+len(parts[1])]}
 	header, err := decodePart("header", parts[0])
@@ -54,7 +54,7 @@ func parse(text string) (*compact, error) {
 	return c, nil
 }
 
-// encoding/base64 skips line breaks even when strict, which would give one token many texts.
+// encoding/base64 skips line breaks even when strict: one token would have many texts.
 func decodePart(name, part string) ([]byte, error) {
 	if part == "" {
 		return nil, fmt.Errorf("%w: the %s is empty", ErrMalformed, name)
@@ -69,7 +69,7 @@ func decodePart(name, part string) ([]byte, error) {
 	return b, nil
 }
 
-// These header members would change how a token is verified, or bring a key (RFC 8725 sections 3.5 and 3.10).
+// These header members would change how a token is verified, or supply a key (RFC 8725 sections 3.5 and 3.10).
 var refusedMembers = []string{"crit", "b64", "zip", "enc", "jwk", "jku", "x5u", "x5c"}
 
 // checkHeader ignores unknown members (RFC 7515 section 4), among them `kid`: signers are tried by key type.

@@ -12,7 +12,7 @@ var (
 	// ErrMalformed means that the text is not a compact JWS over claims of the right types.
 	ErrMalformed = errors.New("malformed token")
 
-	// ErrUnsupported means another algorithm, or a header that would change how the token is verified.
+	// ErrUnsupported means an unsupported algorithm, or a header that would change how the token is verified.
 	ErrUnsupported = errors.New("unsupported form of token")
 
 	// ErrLimit means a limit that this version does not know and so cannot enforce: update the program.
@@ -33,7 +33,7 @@ var (
 	// ErrSignerExpired means that the signer's certificate is expired or not valid yet.
 	ErrSignerExpired = errors.New("signer certificate is outside its validity")
 
-	// ErrBudget means that the signature was not checked, and the token may be good: let the sender retry later.
+	// ErrBudget means that the signature was not checked: the token may be valid, so let the sender retry later.
 	ErrBudget = errors.New("too many signatures to check for this sender")
 
 	ErrIdentity = errors.New("token does not cover the identity")
@@ -43,7 +43,7 @@ var (
 
 // Reasons why [ParseSigner], [ParsePrivateKey], [NewVerifier] or [Sign] refuses a key.
 var (
-	// ErrKey means that the bytes hold no key for tokens.
+	// ErrKey means that there is no key, or one unsuitable for tokens.
 	ErrKey = keyfile.ErrKey
 
 	// ErrPassphrase means that the passphrase is missing or wrong: ask for another one.

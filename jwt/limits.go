@@ -17,10 +17,10 @@ import (
 
 const limitsMember = "muster"
 
-// A Site names a place that a provisioner serves. See [ParseSite].
+// A Site names a location that a provisioner serves. See [ParseSite].
 type Site string
 
-// At most one DNS label long, so that a site can be part of a host name.
+// At most 63 characters, as a DNS label has.
 var sitePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // ParseSite accepts 1 to 63 letters, digits, `.`, `_` and `-`, beginning with a letter or digit.
@@ -46,8 +46,8 @@ type Limits struct {
 	// requests are not sealed.
 	Seal string `json:"seal,omitempty"`
 
-	// CA is the lower-case hex SHA-256 of the DER of the authority's certificate that nodes require. Empty: nodes
-	// accept any.
+	// CA is the SHA-256 of the root certificate that nodes require: of its DER, in lower-case hex. Empty: nodes accept
+	// any.
 	CA string `json:"ca,omitempty"`
 }
 
@@ -67,7 +67,7 @@ func abbreviate[T ~string](all []T) string {
 	return fmt.Sprintf("%q and %d more", all[:most], len(all)-most)
 }
 
-// Check returns everything that is wrong with l, of the identities the first.
+// Check returns every mistake in l, but only the first in the identities.
 func (l Limits) Check() error {
 	var errs []error
 	if l.Uses < 0 {
@@ -125,7 +125,7 @@ func (c *Claims) SetLimits(l Limits) error {
 // Limits returns the limits in the extensions of c. The error wraps [ErrLimit] or [ErrMalformed].
 func (c *Claims) Limits() (Limits, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.Extensions)) {
-		if name != limitsMember && strings.EqualFold(name, limitsMember) { // such a limit would not be enforced
+		if name != limitsMember && strings.EqualFold(name, limitsMember) { // a misspelled member would not be enforced
 			return Limits{}, fmt.Errorf("%w: extensions: member %q, want it spelled %q",
 				ErrMalformed, name, limitsMember)
 		}
@@ -136,7 +136,7 @@ func (c *Claims) Limits() (Limits, error) {
 	}
 	l, err := decodeLimits(raw)
 	if err == nil && l.Uses > 0 && c.JTI == "" {
-		err = fmt.Errorf("%w: uses without a jti, under which they are counted", ErrMalformed)
+		err = fmt.Errorf("%w: uses are counted by jti, but there is no jti", ErrMalformed)
 	}
 	if err != nil {
 		return Limits{}, fmt.Errorf("extensions.%s: %w", limitsMember, err)
@@ -144,7 +144,7 @@ func (c *Claims) Limits() (Limits, error) {
 	return l, nil
 }
 
-// decodeLimits is strict: a limit that is not understood cannot be enforced.
+// decodeLimits is strict: an unknown limit cannot be enforced.
 func decodeLimits(raw json.RawMessage) (Limits, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &members); err != nil || members == nil {
@@ -162,9 +162,9 @@ func decodeLimits(raw json.RawMessage) (Limits, error) {
 	if err := l.Check(); err != nil {
 		return Limits{}, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	// Readers differ about empty limits: an empty list of identities is all to one and none to another.
+	// Readers disagree about empty limits: an empty list of identities can mean all or none.
 	if len(l.members()) != len(members) {
-		return Limits{}, fmt.Errorf("%w: an empty limit; leave it out to limit nothing", ErrMalformed)
+		return Limits{}, fmt.Errorf("%w: a limit is empty; leave it out to limit nothing", ErrMalformed)
 	}
 	return l, nil
 }

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// OperatorPurpose distinguishes operators' tokens from provisioning tokens of the same key.
+	// OperatorPurpose distinguishes operators' tokens from provisioning tokens that the same key signed.
 	OperatorPurpose = "muster_operator"
 
-	// MaxOperatorTTL bounds the rest of a token's life, so that one found in a shell's history is soon worthless.
+	// MaxOperatorTTL bounds a token's remaining life, so that a token found in a shell's history soon is worthless.
 	MaxOperatorTTL = time.Hour
 
 	operatorSkew = time.Minute
@@ -29,8 +29,8 @@ const (
 var (
 	ErrOperatorToken = errors.New("not a valid operator token")
 
-	// ErrOperatorTime, with ErrOperatorToken, means that only the time is wrong. Its text reveals nothing but the
-	// token's times and the clock.
+	// ErrOperatorTime, with ErrOperatorToken, means that only the token's times are wrong. The text reveals only these
+	// times and the clock.
 	ErrOperatorTime = errors.New("not valid at this time")
 )
 
@@ -43,7 +43,7 @@ type OperatorClaims struct {
 	ExpiresAt time.Time
 }
 
-// CheckOperatorKey accepts P-256 and Ed25519; else the error wraps [ErrKey].
+// CheckOperatorKey accepts keys on P-256 and Ed25519; otherwise the error wraps [ErrKey].
 func CheckOperatorKey(pub crypto.PublicKey) error {
 	switch pub.(type) {
 	case *ecdsa.PublicKey, ed25519.PublicKey:
@@ -53,7 +53,7 @@ func CheckOperatorKey(pub crypto.PublicKey) error {
 	}
 }
 
-// SignOperator does not check c. The error wraps [ErrKey].
+// SignOperator signs c without checking it. The error wraps [ErrKey].
 func SignOperator(key crypto.Signer, c OperatorClaims) (string, error) {
 	if key == nil {
 		return "", fmt.Errorf("sign operator's token: %w: no key", ErrKey)
@@ -82,7 +82,7 @@ func SignOperator(key crypto.Signer, c OperatorClaims) (string, error) {
 // An OperatorToken is not authenticated before [OperatorToken.Verify].
 type OperatorToken struct{ compact *compact }
 
-// ParseOperator is strict. The error wraps [ErrMalformed], [ErrUnsupported], [ErrLimit] or [ErrOperatorToken].
+// ParseOperator parses strictly. The error wraps [ErrMalformed], [ErrUnsupported], [ErrLimit] or [ErrOperatorToken].
 func ParseOperator(text string) (*OperatorToken, error) {
 	c, err := parse(text)
 	if err != nil {
@@ -98,7 +98,7 @@ func ParseOperator(text string) (*OperatorToken, error) {
 func (t *OperatorToken) Claimed() string { return t.compact.claims.Subject }
 
 // Verify checks key, audience and time. The error wraps [ErrUnsupported], [ErrSignature] or [ErrOperatorToken], and
-// [ErrOperatorTime] if only the time is wrong.
+// [ErrOperatorTime] if only its times are wrong.
 func (t *OperatorToken) Verify(key crypto.PublicKey, audience string, now time.Time) (*OperatorClaims, error) {
 	if err := CheckOperatorKey(key); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
@@ -108,7 +108,7 @@ func (t *OperatorToken) Verify(key crypto.PublicKey, audience string, now time.T
 	}
 	c := &t.compact.claims
 	switch {
-	// An exact match: with several audiences, one installation could present the token to another.
+	// The audience must match exactly: an installation could present a token with several audiences to another one.
 	case audience == "" || !slices.Equal(c.Audience, []string{audience}):
 		return nil, fmt.Errorf("%w: aud is %.80q, want %q", ErrOperatorToken, c.Audience, audience)
 	case c.JTI == "" || len(c.JTI) > maxOperatorID:
@@ -128,7 +128,7 @@ func (t *OperatorToken) Verify(key crypto.PublicKey, audience string, now time.T
 	}, nil
 }
 
-// checkOperatorTime names only one reason: a wrong clock would cause them all.
+// checkOperatorTime returns only the first reason: a wrong clock may cause several.
 func (c *Claims) checkOperatorTime(now time.Time) error {
 	begins := c.IssuedAt
 	if c.NotBefore.After(begins) {
@@ -137,6 +137,8 @@ func (c *Claims) checkOperatorTime(now time.Time) error {
 	switch {
 	case begins.After(now.Add(operatorSkew)):
 		return fmt.Errorf("it is valid from %s, and this clock says %s", instant(begins), instant(now))
+	case c.ExpiresAt.IsZero():
+		return errors.New("it has no exp")
 	case !c.ExpiresAt.After(now):
 		return fmt.Errorf("it expired at %s, and this clock says %s", instant(c.ExpiresAt), instant(now))
 	case c.ExpiresAt.After(now.Add(MaxOperatorTTL + operatorSkew)):

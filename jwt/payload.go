@@ -32,7 +32,7 @@ type payload struct {
 	IssuedAt        numericDate        `json:"iat,omitzero"`
 }
 
-// Names that differ from these in case only are refused: encoding/json accepts them, other decoders do not.
+// Names that differ from these only in case are refused: encoding/json accepts them, other decoders do not.
 var claimNames = jsonNames(reflect.TypeFor[payload]())
 
 func jsonNames(t reflect.Type) []string {
@@ -56,7 +56,7 @@ func decodeClaims(b []byte) (Claims, error) {
 	var extra map[string]json.RawMessage
 	for name, value := range members {
 		if slices.Contains(claimNames, name) {
-			// Decoders differ about null. Choria writes it for extensions only.
+			// Decoders disagree about null. Choria writes null only for extensions.
 			if name != "extensions" && bytes.Equal(value, []byte("null")) {
 				return Claims{}, fmt.Errorf("claims: member %q is null", name)
 			}
@@ -91,7 +91,7 @@ func decodeClaims(b []byte) (Claims, error) {
 }
 
 func (c *Claims) encode() ([]byte, error) {
-	// JSON would replace such bytes and so change the secret.
+	// JSON encoding would replace invalid UTF-8 and so change the secret.
 	if !utf8.ValidString(string(c.Token)) || !utf8.ValidString(string(c.Password)) {
 		return nil, errors.New("the secret or the password is not UTF-8: use one such as `openssl rand -hex 16` prints")
 	}
@@ -108,7 +108,7 @@ func (c *Claims) encode() ([]byte, error) {
 	return json.Marshal(p) //nolint:gosec // G117: a token carries its secrets, that is what it is for
 }
 
-// numericDate is the NumericDate of RFC 7519 section 2.
+// numericDate is a NumericDate (RFC 7519 section 2).
 type numericDate time.Time
 
 const maxNumericDate = 253402300799
@@ -120,8 +120,8 @@ func (d numericDate) MarshalJSON() ([]byte, error) {
 	return strconv.AppendInt(nil, time.Time(d).Unix(), 10), nil
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It cuts off fractions, so that a token expires early rather than late,
-// and refuses 0, which decoders with integers take for an absent claim.
+// UnmarshalJSON implements [json.Unmarshaler]. It drops fractions, so that a token expires early rather than late. It
+// refuses 0, which other decoders treat as an absent claim.
 func (d *numericDate) UnmarshalJSON(b []byte) error {
 	f, err := strconv.ParseFloat(string(b), 64)
 	if err != nil {

@@ -24,7 +24,7 @@ func Peek(text string) (*Unverified, error) {
 	return &Unverified{Claims: c.claims, Limits: c.limits, Algorithm: c.alg, Payload: wire.Secret(c.payload)}, nil
 }
 
-// FileText returns the token in a token file, without one line end, which editors and echo add.
+// FileText returns the token in a token file, without one line end: editors and echo add it.
 func FileText(b []byte) string {
 	return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
 }

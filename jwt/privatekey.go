@@ -14,8 +14,8 @@ import (
 // ParsePrivateKey reads the private key of a signer: PEM with one key in PKCS #1, PKCS #8, encrypted PKCS #8 or SEC
 // 1, or an Ed25519 seed as 64 hex digits, as in Choria.
 //
-// It calls passphrase at most once, only for an encrypted key, returns its error, and overwrites its result with
-// zeros. The error wraps [ErrPassphrase] if another passphrase may help, else [ErrKey].
+// It calls passphrase at most once, and only for an encrypted key. It returns that function's error, and overwrites its
+// result with zeros. The error wraps [ErrPassphrase] if another passphrase may help, else [ErrKey].
 func ParsePrivateKey(b []byte, passphrase func() ([]byte, error)) (crypto.Signer, error) {
 	if seed, ok := hexKey(b); ok {
 		return ed25519.NewKeyFromSeed(seed), nil

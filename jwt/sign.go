@@ -8,9 +8,8 @@ import (
 	"muster/internal/wire"
 )
 
-// Sign signs exactly the claims that it is given. It makes expired tokens too: use [Claims.Check] before. It refuses
-// claims that could not be read again, and tokens of more than [MaxTokenBytes]. The error wraps [ErrKey] for an
-// unsuitable key.
+// Sign signs c unchanged, even if it has expired: call [Claims.Check] first. It refuses claims that [Peek] would
+// refuse, and tokens longer than [MaxTokenBytes]. The error wraps [ErrKey] for an unsuitable key.
 func Sign(key crypto.Signer, c Claims) (string, error) {
 	text, err := sign(key, c)
 	if err != nil {
@@ -48,5 +47,5 @@ func signCompact(key crypto.Signer, claims []byte) (string, error) {
 	return input + "." + base64.RawURLEncoding.EncodeToString(signature), err
 }
 
-// NewJTI returns a fresh id for a token.
+// NewJTI returns a new random id for a token.
 func NewJTI() string { return wire.NewID() }

@@ -22,7 +22,7 @@ import (
 // A SignerID is the lower-case hex SHA-256 of a key's SubjectPublicKeyInfo.
 type SignerID string
 
-// A Signer is a key that signs accepted tokens, with its limits.
+// A Signer is a key whose tokens are accepted, with its limits.
 type Signer struct {
 	// Name is for operators. If it is empty, [NewVerifier] uses the start of the key's [SignerID].
 	Name string
@@ -34,10 +34,10 @@ type Signer struct {
 	// Zero: no bound.
 	NotBefore, NotAfter time.Time
 
-	// Identities selects the nodes whose tokens it may sign; empty: all.
+	// Identities selects the nodes that its tokens may admit; empty: all.
 	Identities []wire.Pattern
 
-	// Sites are where its tokens are accepted; empty: everywhere.
+	// Sites are the sites that accept its tokens; empty: every site.
 	Sites []Site
 }
 
@@ -47,11 +47,11 @@ const (
 	maxRSABits = 8192
 )
 
-// ParseSigner reads the public key of a signer: an X.509 certificate in PEM, which bounds the signer's validity and
-// whose chain is not checked, a public key in PEM (PKIX or PKCS #1), or an Ed25519 key as 64 hex digits, as in
-// Choria. It refuses more than one PEM block as ambiguous. The error wraps [ErrKey].
+// ParseSigner reads the public key of a signer: a certificate in PEM, a public key in PEM (PKIX or PKCS #1), or an
+// Ed25519 key as 64 hex digits, as in Choria. A certificate also bounds the signer's validity; its chain is not
+// checked. Several PEM blocks are refused as ambiguous. The error wraps [ErrKey].
 //
-// Choria writes the seed of an Ed25519 key in the same form, so a seed given by mistake is not noticed.
+// Choria writes the seed of an Ed25519 key in the same form, so ParseSigner cannot notice a seed given by mistake.
 func ParseSigner(b []byte) (Signer, error) {
 	if key, ok := hexKey(b); ok {
 		return Signer{Key: ed25519.PublicKey(key)}, nil
@@ -137,7 +137,7 @@ func checkPublic(pub crypto.PublicKey) error {
 			return fmt.Errorf("%w: Ed25519 key of %d bytes, want %d", ErrKey, len(k), ed25519.PublicKeySize)
 		}
 	case nil: // a kind of key that crypto/x509 does not know
-		return fmt.Errorf("%w: no key of a known kind, want RSA, P-256 or Ed25519", ErrKey)
+		return fmt.Errorf("%w: unknown kind of key, want RSA, P-256 or Ed25519", ErrKey)
 	default:
 		return fmt.Errorf("%w: %s, want RSA, P-256 or Ed25519", ErrKey, keyfile.Kind(pub))
 	}

@@ -27,8 +27,8 @@ func (v *Verified) Terms() json.RawMessage {
 	return claims
 }
 
-// Recall restores a token from its [Verified.Terms]. It is only as authentic as the caller's store. Its times and its
-// signer's limits are not checked again.
+// Recall restores a token from its [Verified.Terms]. The result is only as authentic as the caller's store. Times and
+// the signer's limits are not checked again.
 func Recall(id TokenID, signer SignerID, remembered json.RawMessage) (*Verified, error) {
 	var t terms
 	if err := json.Unmarshal(remembered, &t); err != nil {

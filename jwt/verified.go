@@ -24,16 +24,16 @@ type Verified struct {
 	//
 	//	muster token id v1 \n <Signer> \n jti \n <claim jti>
 	//
-	// without the spaces; without a jti, "input" and the signing input (header and claims) take its place. It does
-	// not depend on the signature, since the holder of an ES256 token can make a second valid signature. It is not
-	// the jti itself, which may hold anything.
+	// without the spaces. If there is no jti, "input" and the signing input (header and claims) replace "jti" and
+	// the claim. The ID does not depend on the signature: the holder of an ES256 token can make a second valid signature.
+	// It is not the jti itself, which can be any text.
 	ID TokenID
 
 	Signer     SignerID // key that verified the signature
 	SignerName string   // never empty
 
 	by    *signer
-	terms json.RawMessage // encoded once per text, nil if not verified
+	terms json.RawMessage // encoded once per token; nil after [Recall]
 }
 
 // ExtensionsJSON returns the claim extensions as one JSON object, nil if empty.
@@ -71,8 +71,8 @@ func (v *Verified) checkTimes(now time.Time) error {
 	return nil
 }
 
-// Admits checks whether the token and its signer cover the identity at the provisioner's site, empty if it has none.
-// The error wraps [ErrIdentity] or [ErrSite]. It does not prove the sender's identity.
+// Admits checks whether the token and its signer cover the identity at the site; site is empty if the provisioner has
+// none. The error wraps [ErrIdentity] or [ErrSite]. This does not prove the sender's identity.
 func (v *Verified) Admits(id wire.Identity, site Site) error {
 	if !covers(v.Limits.Identities, id) {
 		return fmt.Errorf("%w: %q, token is for %s", ErrIdentity, id, abbreviate(v.Limits.Identities))

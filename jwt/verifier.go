@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// NotBeforeLeeway is how far a provisioner's clock may be behind the signing operator's (RFC 7519 section 4.1.5: a
-// few minutes at most). `exp` has no leeway.
+// NotBeforeLeeway is how far a provisioner's clock may be behind that of the machine that signs tokens (RFC 7519
+// section 4.1.5: a few minutes at most). `exp` has no leeway.
 const NotBeforeLeeway = 60 * time.Second
 
 // VerifierConfig configures [NewVerifier].
@@ -34,8 +34,8 @@ type signer struct {
 	id SignerID
 }
 
-// NewVerifier copies the signers. The error names everything that is wrong and wraps [ErrKey] for a key. To change
-// the signers, make another Verifier: the cache goes with the old one.
+// NewVerifier copies the signers. The error names every mistake, and wraps [ErrKey] for a key. To change the signers,
+// make another Verifier, which starts with an empty cache.
 func NewVerifier(cfg VerifierConfig) (*Verifier, error) {
 	var errs []error
 	if len(cfg.Signers) == 0 {
@@ -67,8 +67,8 @@ func NewVerifier(cfg VerifierConfig) (*Verifier, error) {
 	return v, nil
 }
 
-// Verify authenticates a token and checks purpose, times and signer. It caches authenticated texts; refused ones
-// cannot displace them. Counting uses and checking revocations, by ID, is the caller's task.
+// Verify authenticates a token and checks purpose, times and signer. It caches authenticated tokens only. The caller
+// counts uses and checks revocations by ID.
 //
 // The error wraps exactly one of [ErrMalformed], [ErrUnsupported], [ErrLimit], [ErrUnknownSigner], [ErrSignature],
 // [ErrSignerExpired], [ErrPurpose], [ErrExpired] and [ErrNotYetValid].
@@ -78,7 +78,7 @@ func (v *Verifier) Verify(text string) (*Verified, error) { return v.VerifyFrom(
 // signature, and refunds authentic tokens. Cached texts cost nothing. If the budget is spent, the error wraps
 // [ErrBudget]. A nil budget is unlimited.
 func (v *Verifier) VerifyFrom(text string, budget Budget) (*Verified, error) {
-	// Hashing megabytes is work too, and texts are cached.
+	// Hashing a text of megabytes would be expensive.
 	if len(text) > MaxTokenBytes {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrMalformed, len(text), MaxTokenBytes)
 	}
@@ -114,7 +114,7 @@ func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
 		return nil, fmt.Errorf("%w: purpose %.40q, subject %.40q, want %q",
 			ErrPurpose, c.claims.Purpose, c.claims.Subject, Purpose)
 	}
-	// Not earlier: an authentic token of another purpose is not cached, and would be checked for free each time.
+	// After the check of the purpose: a token with another purpose is not cached, and every check of it must cost.
 	if budget != nil {
 		budget.Refund()
 	}
@@ -130,7 +130,7 @@ func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
 	return found, nil
 }
 
-// signerOf tries all signers with a key for the algorithm: tokens carry no key id.
+// signerOf tries every signer with a key for the algorithm, since `kid` is ignored.
 func (v *Verifier) signerOf(c *compact) (*signer, error) {
 	var tried []*signer
 	for i := range v.signers {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Three nats-server processes and some provisioner processes on this machine, and
-# nodes that enroll through all of them. See README.md.
+# Starts three nats-server processes and several provisioners on this machine, and
+# enrolls nodes through all of them. See README.md.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -19,7 +19,7 @@ finish() {
 trap finish EXIT
 trap 'exit 1' INT TERM
 
-# Built from the modules in go.mod, unless they are given.
+# MUSTER and NATS_SERVER name existing programs; otherwise the script builds them from go.mod.
 muster=${MUSTER:-$work/muster}
 nats_server=${NATS_SERVER:-$work/nats-server}
 [ -n "${MUSTER:-}" ] || go build -o "$muster" ./cmd/muster
@@ -32,8 +32,8 @@ for i in 1 2 3; do
   routes="$routes --route $address:$((port + 10 + i))"
 done
 
-# One installation. On real machines, the second command runs where the first
-# did, and its directories are copied to the servers.
+# All provisioners share one installation. On real machines, run both commands on
+# the first provisioner and copy the directories to the servers.
 "$muster" provisioner init "$work/p1" --host p1.example.net --trust-domain example.net --trust-first-use \
   --broker-urls "$servers" --broker-name localhost --broker-address "$address" > "$work/init.log" 2>&1
 for i in 1 2 3; do
@@ -44,14 +44,14 @@ for i in 1 2 3; do
   pids="$pids $!"
 done
 
-# The other provisioners have the same keys, and a name and a data_dir of their own.
+# The other provisioners have the same keys, but their own name and data_dir.
 i=2
 while [ "$i" -le "$provisioners" ]; do
   cp -R "$work/p1" "$work/p$i"
   sed "s/^name: p1/name: p$i/" "$work/p1/provisioner.yaml" > "$work/p$i/provisioner.yaml"
   i=$((i + 1))
 done
-# As systemd runs them: one that finds no store of use within a minute ends, and is started again.
+# Restarts a provisioner, as systemd does: it exits if the store is not usable within a minute.
 supervise() {
   trap 'kill "$child" 2>/dev/null; wait "$child"; exit' TERM
   while :; do
@@ -68,7 +68,7 @@ while [ "$i" -le "$provisioners" ]; do
   i=$((i + 1))
 done
 
-# Each answers its operators once it serves.
+# Waits until every provisioner serves operators.
 i=1
 while [ "$i" -le "$provisioners" ]; do
   left=1200
@@ -86,7 +86,7 @@ done
 "$muster" jwt "$work/provisioning.jwt" "$work/p1/signer-key.pem" --insecure --token "$(od -An -tx1 -N16 /dev/urandom | tr -d ' \n')" \
   --urls "$(echo "$nats" | sed 's#nats://##g')" --default --seal "$work/p1/seal.pub" --ca "$work/p1/ca/root.pem" > /dev/null
 
-# Each node takes one of the three servers.
+# The nodes are spread over the three servers.
 i=1
 while [ "$i" -le "$nodes" ]; do
   "$muster" server run --token-file "$work/provisioning.jwt" --identity "node$i.example.net" \

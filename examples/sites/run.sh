@@ -1,6 +1,6 @@
 #!/bin/sh
-# A hub and a site on this machine, each with a broker and a provisioner, and nodes
-# at the site. See README.md.
+# Starts a hub and a site on this machine, each with a broker and a provisioner, and
+# enrolls nodes at the site. See README.md.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -22,7 +22,7 @@ muster=${MUSTER:-$work/muster}
 
 hub=$address:$((port + 1)) leaves=$address:$((port + 2)) site=$address:$((port + 3))
 
-# Starts a program of muster's in the background, with a log of its own.
+# Runs muster in the background, with its own log.
 start() {
   log=$work/$1.log
   shift
@@ -30,7 +30,7 @@ start() {
   pids="$pids $!"
 }
 
-# Waits until a log has a line; 60 s are far more than it takes.
+# Waits up to 60 s until a log has a matching line.
 await() {
   tries=0
   until grep -sq -e "$2" "$work/$1.log"; do
@@ -44,17 +44,17 @@ await() {
   done
 }
 
-# One installation. The hub's broker lets in the site's by the name in its
-# certificate; the site's has no streams, and calls itself broker.ams1@ams1.
+# Hub and site share one installation. The hub's broker admits the site's broker by
+# the name in its certificate. The site's broker has no streams.
 "$muster" provisioner init "$work/hub" --host p1.example.net --trust-domain example.net --trust-first-use \
   --broker-urls "tls://$hub" --replicas 1 --broker-name localhost --broker-address "$address" > "$work/init.log" 2>&1
-printf 'identity = {{ .Identity }}\n' > "$work/hub/server.conf" # nodes stay with the brokers in their tokens
+printf 'identity = {{ .Identity }}\n' > "$work/hub/server.conf" # names no brokers: nodes keep those in their tokens
 "$muster" broker config --config "$work/hub/provisioner.yaml" --host broker.hub --listen "$hub" \
   --leaf broker.ams1 --leaf-listen "$leaves" --dir "$work/broker-hub" --write
 "$muster" broker config --config "$work/hub/provisioner.yaml" --host broker.ams1 --listen "$site" \
   --site ams1 --hub "$leaves" --dir "$work/broker-ams1" --write
 
-# The site's provisioner has the same keys; name, site and broker are its own.
+# The site's provisioner has the same keys, but its own name, site and broker.
 cp -R "$work/hub" "$work/ams1"
 sed -e 's/^name: .*/name: p2.example.net/' -e 's/^# site: .*/site: ams1/' -e "s#tls://$hub#tls://$site#" \
   "$work/hub/provisioner.yaml" > "$work/ams1/provisioner.yaml"
@@ -67,7 +67,7 @@ start p2 provisioner run --config "$work/ams1/provisioner.yaml"
 p2=$!
 await p2 'provisioner is serving'
 
-# A token that is good at the site only, and sends nodes to the site's broker.
+# This token is valid only at the site and names the site's broker.
 "$muster" jwt "$work/provisioning.jwt" "$work/hub/signer-key.pem" --insecure --token "$(od -An -tx1 -N16 /dev/urandom | tr -d ' \n')" \
   --urls "$site" --site ams1 --default --seal "$work/hub/seal.pub" --ca "$work/hub/ca/root.pem" > /dev/null
 

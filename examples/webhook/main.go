@@ -1,4 +1,5 @@
-// Command webhook is an endpoint for muster's webhooks: it verifies events by Standard Webhooks and prints them.
+// Command webhook is an endpoint for muster's webhooks: it verifies events as Standard Webhooks specifies, and prints
+// them.
 //
 //	webhook :8443 certificate.pem key.pem pager.secret
 package main
@@ -19,7 +20,7 @@ import (
 
 const (
 	maxBodyBytes   = 1 << 20
-	minSecretBytes = 24              // Standard Webhooks; anybody could sign with an empty one
+	minSecretBytes = 24              // the minimum of Standard Webhooks; any sender could sign with an empty secret
 	tolerance      = 5 * time.Minute // Standard Webhooks
 )
 
@@ -51,18 +52,18 @@ func serve(address, certificate, privateKey, secretFile string) error {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			// An event may come again: remember its id for 72 hours if a repetition would do harm.
+			// An event may come again: if handling it twice does harm, remember its id for 72 hours.
 			_, _ = fmt.Fprintf(os.Stdout, "%s %s\n", r.Header.Get("webhook-id"), body)
 		})}
 	return s.ListenAndServeTLS(certificate, privateKey)
 }
 
-// verify returns what is wrong with a request. Trust nothing in it before.
+// verify checks a request; do not use its content before.
 func verify(key []byte, h http.Header, body []byte, now time.Time) error {
 	id, stamp := h.Get("webhook-id"), h.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil || now.Sub(time.Unix(seconds, 0)).Abs() > tolerance {
-		return fmt.Errorf("webhook-timestamp is more than %v off", tolerance)
+		return fmt.Errorf("webhook-timestamp differs from this clock by more than %v", tolerance)
 	}
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(id + "." + stamp + "."))

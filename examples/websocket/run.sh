@@ -1,6 +1,6 @@
 #!/bin/sh
-# A provisioner that takes nodes by WebSocket, and a node that comes by it and by
-# nothing else. See README.md.
+# Starts a provisioner that accepts nodes by WebSocket, and a node that connects only
+# by WebSocket. See README.md.
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -22,7 +22,7 @@ muster=${MUSTER:-$work/muster}
 
 web=$address:$((port + 2))
 
-# Waits until a log has a line; 60 s are far more than it takes.
+# Waits up to 60 s until a log has a matching line.
 await() {
   tries=0
   until grep -sq -e "$2" "$work/$1.log"; do
@@ -36,13 +36,13 @@ await() {
   done
 }
 
-# The broker's second port; on a real machine it is ":443".
+# WebSockets have their own port: ":443" on a real machine.
 "$muster" provisioner init "$work/p" --host p1.example.net --trust-domain example.net --trust-first-use \
   --listen "$address:$((port + 1))" --broker-name localhost --broker-address "$address" > "$work/init.log" 2>&1
 sed -e 's/^  # websocket:/  websocket:/' -e "s/^  #   listen: \":443\"/    listen: \"$web\"/" "$work/p/provisioner.yaml" > "$work/edited"
 mv "$work/edited" "$work/p/provisioner.yaml"
 
-# What nodes get names no broker, so they stay with that of their token.
+# This configuration names no broker, so nodes keep the one in their token.
 printf 'identity = {{ .Identity }}\n' > "$work/p/server.conf"
 
 "$muster" provisioner run --config "$work/p/provisioner.yaml" > "$work/provisioner.log" 2>&1 &

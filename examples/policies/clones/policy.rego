@@ -1,8 +1,8 @@
-# Nobody with a copied key.
+# Refuses nodes with a copied key.
 #
-# Two live machines that use one key are found by muster and always reported.
-# This gives neither another certificate until an operator has found the copy and
-# retired the identity: nobody can tell which of them is the honest one.
+# muster reports two running machines that use one key. A provisioner cannot
+# tell the original from the copy, so this policy refuses both until an operator
+# has removed the copy and retired the identity.
 package muster.enroll
 
 deny contains "two live machines use the key of this machine" if input.node.cloned

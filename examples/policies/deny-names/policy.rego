@@ -1,8 +1,8 @@
-# Names that no machine may have.
+# Refuses names that no node may have.
 #
-# In Choria's network, certificates for names like these carry rights of their
-# own, so its provisioner refuses them; the patterns are its defaults. They hold
-# for the identity and for every name that the certificate request asks for.
+# In Choria's network, certificates with such names carry additional rights.
+# The patterns are the defaults of Choria's provisioner. This policy checks the
+# identity and every name in the certificate request.
 package muster.enroll
 
 denied_names := {

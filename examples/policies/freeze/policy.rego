@@ -1,7 +1,7 @@
-# Nobody new while a freeze lasts.
+# Defers new nodes during a freeze.
 #
-# data.json lists freezes: while one lasts, machines that were never seen are
-# told to come back later. Those on record renew and return as always.
+# data.json lists the freezes and their sites. During a freeze the provisioner
+# tells nodes without a record to retry later. Nodes on record can renew and enroll.
 package muster.enroll
 
 now := time.parse_rfc3339_ns(input.time)

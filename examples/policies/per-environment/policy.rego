@@ -1,9 +1,9 @@
-# Configuration per environment.
+# Configures nodes by environment.
 #
-# The environment is what the signer wrote into the token's extensions
-# (`--extensions '{"environment": "staging"}'`), and each environment has an
-# organization that its tokens are for (`--org`). Both are signed, so a machine with
-# a token for development cannot get into production by what it says of itself.
+# The token names the environment in its extensions
+# (`--extensions '{"environment": "staging"}'`) and the environment's organization
+# (`--org`). Both are signed: a node with a token for development cannot join
+# production by sending other facts.
 package muster.enroll
 
 environments := {
@@ -31,14 +31,14 @@ environments := {
 	},
 }
 
-# What all machines get; an environment may say otherwise.
+# Settings of all nodes; those of an environment override them.
 common := {
 	"identity": input.identity,
 	"registerinterval": "300",
 	"plugin.choria.server.provision": "false",
 }
 
-# Always defined, or `not` of what depends on it would be undefined as well.
+# The default keeps the deny rules defined for a token without an environment.
 environment := object.get(input.token.extensions, "environment", "")
 
 configuration := object.union(common, environments[environment].configuration)
@@ -50,7 +50,7 @@ deny contains sprintf("tokens for %s are for the organization %q, this one is fo
 	org != input.token.org
 }
 
-# A machine that thinks it is elsewhere has the wrong image.
+# A node whose facts name another environment has the wrong image.
 deny contains sprintf("the token is for %s, the facts say %v", [environment, input.facts.environment]) if {
 	input.facts.environment != environment
 }

@@ -1,13 +1,13 @@
-# Configuration and lifetime by site and role.
+# Configures nodes by site and role, and sets the lifetime of their certificates by role.
 #
-# The site is what the signer wrote into the token: there is one token per site.
-# The role is a fact, and facts are only claims; so it must be the one that the
-# machine's name says: web1.ams.example.net is a "web" at "ams".
+# The token names the site: sign one token per site. The role is a fact, and
+# facts are only claims, so site and role must match the node's name:
+# web1.ams.example.net is a "web" at "ams".
 package muster.enroll
 
 default allow := false
 
-# Known roles. To add one, add it here.
+# Known roles.
 roles := {
 	"web": {"ttl": "720h", "collectives": "mcollective,web"},
 	"db": {"ttl": "240h", "collectives": "mcollective,db"},

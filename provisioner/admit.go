@@ -18,8 +18,8 @@ import (
 // Revocations returns this process's view of revocations.
 func (p *Provisioner) Revocations() *trust.Revocations { return p.revocations }
 
-// Fresh returns nil if this process knows every order older than [trust.MaxAge], else an error that wraps
-// [trust.ErrRevocationsUnknown]. Without it no request or connection is admitted.
+// Fresh returns nil if this process knows every order older than [trust.MaxAge]. If not, no request or connection is
+// admitted; the error wraps [trust.ErrRevocationsUnknown].
 func (p *Provisioner) Fresh() error {
 	if err := p.revocations.Err(); err != nil {
 		return fmt.Errorf("%w: %w", trust.ErrRevocationsUnknown, err)
@@ -27,7 +27,7 @@ func (p *Provisioner) Fresh() error {
 	return p.logs.Fresh()
 }
 
-// AwaitFresh is Fresh, but waits up to [trust.MaxAge] for the views.
+// AwaitFresh is like Fresh, but waits up to [trust.MaxAge] for missing orders.
 func (p *Provisioner) AwaitFresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, trust.MaxAge)
 	defer cancel()
@@ -46,7 +46,7 @@ func (p *Provisioner) AwaitFresh(ctx context.Context) error {
 	}
 }
 
-// The id of a token without a good signature cannot be believed, so the error has a fingerprint.
+// A token with a bad signature may have a false id, so the error has its SHA-256.
 func (p *Provisioner) authentic(text, source string) (*jwt.Verified, error) {
 	token, err := p.cfg.Tokens.VerifyFrom(text, p.cfg.Budget.Of(source))
 	if errors.Is(err, jwt.ErrSignature) || errors.Is(err, jwt.ErrUnknownSigner) {
@@ -63,8 +63,8 @@ type Gate struct {
 	contested sync.Map // of wire.Identity: names that two keys claimed in a recovery
 }
 
-// AdmitToken verifies the token of a connection on the budget of source, an address. Each request is checked again.
-// The error is a *[Refusal].
+// AdmitToken verifies the token of a connection and charges the budget of source, an address. Each request is checked
+// again. The error is a *[Refusal].
 func (g *Gate) AdmitToken(text, source string) (*jwt.Verified, error) {
 	token, err := g.authentic(text, source)
 	if err != nil {
@@ -76,8 +76,8 @@ func (g *Gate) AdmitToken(text, source string) (*jwt.Verified, error) {
 	return token, nil
 }
 
-// AdmitNode returns nil if the certificate with the serial is live on the record of id. It fails closed: a clock that
-// is behind would make expired certificates good again.
+// AdmitNode returns nil if the record of id has a live certificate with this serial. It refuses while the clock is
+// behind, since expired certificates would seem valid.
 func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) error {
 	node := string(id)
 	if err := g.cfg.Clock.Check(); err != nil {
@@ -86,7 +86,7 @@ func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) e
 	if err := g.Fresh(); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
-	// Before the record, which a restore may have made older.
+	// Checked first, since a restored record may be older.
 	if by := g.revocations.Serial(serial); by != nil {
 		return refuse(node, wire.CodeIdentityRevoked, by.Err())
 	}
@@ -105,16 +105,16 @@ func (g *Gate) AdmitNode(ctx context.Context, id wire.Identity, serial string) e
 	}
 	for _, issued := range []*Issued{r.Current, r.Next} {
 		if issued == nil || issued.Serial != serial || !slices.Contains(r.Lineage, issued.KeyHash) {
-			continue // a lost key is live until the new one has confirmed
+			continue // a replaced key is live until the new one confirms
 		}
-		if by := g.revocations.Lost(id, issued.KeyHash); by != nil { // the record is older
+		if by := g.revocations.Lost(id, issued.KeyHash); by != nil { // a restored record may not show it
 			return refuse(node, wire.CodeIdentityTaken, by.Err())
 		}
 	}
 	return nil
 }
 
-// refuseUnread refuses a node whose record is unreadable. A revocation is known without it.
+// refuseUnread refuses a node whose record is unreadable. The revocation log needs no record.
 func (g *Gate) refuseUnread(id wire.Identity, unread error) error {
 	if by := g.revocations.Outstanding(id, ""); by != nil {
 		return refuse(string(id), wire.CodeIdentityRevoked, by.Err())
@@ -122,7 +122,7 @@ func (g *Gate) refuseUnread(id wire.Identity, unread error) error {
 	return refuse(string(id), storeCode(unread), unread)
 }
 
-// admits refuses a revoked identity. r may be nil.
+// admits returns a refusal if the identity is revoked. r may be nil.
 func (g *Gate) admits(id wire.Identity, r *Record) error {
 	node := string(id)
 	if by := g.revocations.Outstanding(id, r.AppliedRevocation()); by != nil {
@@ -134,14 +134,14 @@ func (g *Gate) admits(id wire.Identity, r *Record) error {
 	return nil
 }
 
-// checkRevocations runs early, and again right before the write, since a helper may take minutes.
+// checkRevocations runs early, and again before the write, since a configuration helper may run for minutes.
 func (a *proof) checkRevocations(ctx context.Context) error {
 	node := a.request.Identity
 	if err := a.Fresh(); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	if a.request.Token != "" {
-		// The signer may be removed or the token expired. Verified tokens are cached.
+		// The signer may have been removed, or the token expired. Verified tokens are cached.
 		token, err := a.authentic(string(a.request.Token), a.source.Address)
 		if err != nil {
 			return refuse(node, TokenCode(err), err)

@@ -10,8 +10,8 @@ import (
 	"muster/provisioner/events"
 )
 
-// Applied makes the offer that a node confirms current. It returns nil once that is on disk, or a *[Refusal]. Only
-// the signature proves a confirmation. Repeating it is harmless.
+// Applied makes the offer that a node confirmed its current certificate. It returns nil once the record is on disk,
+// else a *[Refusal]. Only the signature proves a confirmation. Repeating it is harmless.
 func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Source) error {
 	c := &confirmation{
 		Provisioner: p,
@@ -128,7 +128,7 @@ func (c *confirmation) confirm(ctx context.Context) (*Record, bool, error) {
 	return nil, false, refuse(c.m.Identity, wire.CodeBusy, errAgain)
 }
 
-// precheck keeps token holders from filling a node's queue.
+// precheck refuses before queueing, so that token holders cannot fill a node's queue.
 func (c *confirmation) precheck(ctx context.Context, id wire.Identity) error {
 	record, _, err := c.cfg.Store.Record(ctx, id)
 	if err != nil {
@@ -138,8 +138,8 @@ func (c *confirmation) precheck(ctx context.Context, id wire.Identity) error {
 	return err
 }
 
-// matchOffer also returns whether the offer is current already. The refusal tells a stranger nothing about the
-// record.
+// matchOffer also returns whether the offer is current already. The refusal reveals nothing about the record to
+// strangers.
 func matchOffer(r *Record, m *wire.Applied) (*Issued, bool, error) {
 	if r == nil || r.State == StateRetired {
 		return nil, false, refuse(m.Identity, wire.CodeNotIssued,
@@ -171,5 +171,5 @@ func matchOffer(r *Record, m *wire.Applied) (*Issued, bool, error) {
 		return i, i == r.Current, nil
 	}
 	return nil, false, refuse(m.Identity, wire.CodeNotIssued,
-		fmt.Errorf("certificate %.64s with digest %.64s is not what %q was offered", m.Serial, m.Digest, m.Identity))
+		fmt.Errorf("certificate %.64s with digest %.64s was not offered to %q", m.Serial, m.Digest, m.Identity))
 }

@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/facts"
 )
 
-// A Brief is a record as lists of nodes show it.
+// A Brief is the summary of a record in lists of nodes.
 type Brief struct {
 	Identity wire.Identity
 	State    State
@@ -27,7 +27,7 @@ type Brief struct {
 
 	Superseded bool
 
-	// Serial and Expires are of the confirmed certificate, else of the offer.
+	// Serial and Expires are the confirmed certificate's, or the offer's if none is confirmed.
 	Serial  string
 	Expires time.Time
 
@@ -36,7 +36,7 @@ type Brief struct {
 	Updated       time.Time
 }
 
-// Brief returns the record in short, and shares its memory.
+// Brief returns a summary that shares the record's memory.
 func (r *Record) Brief() Brief {
 	b := Brief{
 		Identity:      r.Identity,
@@ -60,7 +60,7 @@ func (r *Record) Brief() Brief {
 	return b
 }
 
-// DecodeBrief reads a record in JSON. The error wraps [trust.ErrRecord].
+// DecodeBrief returns the summary of a record in JSON. The error wraps [trust.ErrRecord].
 func DecodeBrief(record []byte) (Brief, error) {
 	var r Record
 	err := wire.DecodeKnown(record, &r)

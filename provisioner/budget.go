@@ -11,30 +11,31 @@ import (
 	"muster/provisioner/events"
 )
 
-// DefaultChecksPerSecond is the default per source: at 325 µs for RSA-4096, under two percent of a core.
+// DefaultChecksPerSecond is the default per source. At 325 µs a check (RSA-4096) it costs less than two percent of a
+// core.
 const DefaultChecksPerSecond = 50
 
 const (
-	// burstSeconds lets a rack that boots with a damaged token get its refusals at once.
+	// burstSeconds allows bursts: a rack that boots with a damaged token gets its refusals at once.
 	burstSeconds = 4
 
-	// allSources is in limits of one source: 1,000 forgeries a second cost a third of a core.
+	// allSources is the limit of all sources, in limits of one: 1,000 forgeries a second cost a third of a core.
 	allSources = 20
 
-	// Reports of refused attempts, per source and of all in multiples of that.
+	// Reports of refused attempts, per source; allReports is the limit of all, in limits of one.
 	reportsPerSecond = 10
 	reportsAtOnce    = 100
 	allReports       = 5
 )
 
-// A Budget bounds failed checks and reports of senders that have proven nothing, by source address ([limit.Source]).
-// It is safe for concurrent use. Tokens verified before cost nothing, so an attack delays only new ones.
+// A Budget bounds failed checks, and reports about unauthenticated senders, by source address ([limit.Source]). It is
+// safe for concurrent use. Tokens verified before cost nothing, so an attack delays only new tokens.
 type Budget struct {
 	checks  *limit.Keyed[netip.Prefix]
 	reports *limit.Keyed[netip.Prefix]
 }
 
-// NewBudget returns a Budget of failed checks a second and source, 0 for no limit.
+// NewBudget returns a Budget of that many failed checks a second per source; 0 means no limit.
 func NewBudget(checksPerSecond int, now func() time.Time) *Budget {
 	b := &Budget{reports: limit.NewKeyed[netip.Prefix](limit.Rate{
 		PerSecond: reportsPerSecond,
@@ -53,7 +54,7 @@ func NewBudget(checksPerSecond int, now func() time.Time) *Budget {
 	return b
 }
 
-// Charge takes one check from the budget of a source, an address with or without port. False: refuse with
+// Charge takes one check from the budget of a source, an address with or without port. If false, refuse with
 // [wire.CodeSourceLimited].
 func (b *Budget) Charge(source string) bool { return b.checks.Allow(limit.Source(source)) }
 
@@ -74,12 +75,12 @@ func (s sourceBudget) Charge() bool { return s.budget.Charge(s.source) }
 // Refund implements [jwt.Budget].
 func (s sourceBudget) Refund() { s.budget.Refund(s.source) }
 
-// Report says whether to report a refused attempt, and how many were left out.
+// Report returns whether to report a refused attempt, and how many were left out.
 func (b *Budget) Report(source string) (leftOut int64, ok bool) {
 	return b.reports.Take(limit.Source(source))
 }
 
-// Sources returns the number of sources charged or reported lately.
+// Sources returns the number of sources whose budget is not full.
 func (b *Budget) Sources() int {
 	return max(b.reports.Len(), b.checks.Len())
 }

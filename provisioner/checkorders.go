@@ -40,10 +40,10 @@ func (p *Provisioner) approval(id wire.Identity, keyHash string, r *Record, reas
 	return nil
 }
 
-// AutosignBy is the author of autosign's approvals.
+// AutosignBy is recorded as the author of autosign's approvals.
 const AutosignBy = "autosign"
 
-// A spent approval still serves replays of its key. Approvals older than the spent one are void.
+// A spent approval still admits repeated requests of its key. Approvals older than the spent one are void.
 func (r *Record) admittedBy(a *orders.Answer, reason Reason, now time.Time) bool {
 	if a == nil || a.Verdict != orders.VerdictApprove {
 		return false
@@ -59,7 +59,7 @@ func (r *Record) admittedBy(a *orders.Answer, reason Reason, now time.Time) bool
 	return a.Open(now)
 }
 
-// checkRejected does not apply to fleet connections: they need a revocation.
+// checkRejected refuses requests only; a connection to the fleet is ended by a revocation.
 func (a *proof) checkRejected() error {
 	if a.csr == nil {
 		return nil
@@ -110,10 +110,10 @@ func (w *watcher) watchAllowsAll(ctx context.Context) {
 
 var errAllowsAll = errors.New("the allow-list admits every name, so any token holder can enroll under any name")
 
-// A grant against an earlier owner does not count.
+// A grant given under an earlier owner does not count.
 func (r *Record) grantedBy(g *orders.Grant, keyHash string, now time.Time) bool {
 	if g == nil || g.ID == "" || g.ID == r.Grant || !g.Open(now) || g.KeyHash != "" && g.KeyHash != keyHash {
 		return false
 	}
-	return g.Owned.Equal(r.OwnedSince) // equality, so that clocks need not agree
+	return g.Owned.Equal(r.OwnedSince) // compared for equality only, since clocks may differ
 }

@@ -13,15 +13,16 @@ import (
 	"muster/provisioner/events"
 )
 
-// An edge ends requests after 30 s (natsapi.Config.Timeout). [operate.ReleaseClaim] takes much older claims for dead.
+// maxAttempt exceeds natsapi.Config.Timeout and is far below operate.ReleaseAge.
 const maxAttempt = 2 * time.Minute
 
 var errStale = errors.New("the attempt took too long")
 
-// If the process dies after claimUse, the same key claims the same use again. Further rounds keep the claim.
+// claimUse claims one use of a limited token. If the process dies after it, the same key gets the same use again. Later
+// rounds keep the claim.
 func (a *attempt) claimUse(ctx context.Context) error {
 	node := string(a.identity)
-	if a.token.Limits.Uses == 0 || !a.reason.changesHands() { // an owner needs no token
+	if a.token.Limits.Uses == 0 || !a.reason.changesHands() { // the owner spends no use
 		return nil
 	}
 	if a.claim == nil {
@@ -48,12 +49,12 @@ func (a *attempt) claimUse(ctx context.Context) error {
 	return a.checkClaim()
 }
 
-// A suspended process must not write after an operator released its claim.
+// checkClaim refuses old claims: after a process was suspended, an operator may have released its claim.
 func (a *attempt) checkClaim() error {
 	if a.claim == nil {
 		return nil
 	}
-	// Abs, since the clock may have gone back
+	// Abs: the clock may have been set back
 	if age := a.now().Sub(a.claim.At); age.Abs() > maxAttempt {
 		return refuse(string(a.identity), wire.CodeUnavailable,
 			fmt.Errorf("%w: claimed %v ago, limit %v", errStale, age.Truncate(time.Second), maxAttempt))
@@ -61,8 +62,8 @@ func (a *attempt) checkClaim() error {
 	return nil
 }
 
-// undo acts only if no record can have been written. Operators can release a spent use, but cannot take back a
-// certificate.
+// undo returns the quota and the token's use, but only if certainly no record was written. Operators can release a
+// spent use, but cannot take back a certificate.
 func (a *attempt) undo(ctx context.Context) {
 	if a.claim == nil && !a.quotaTaken {
 		return
@@ -88,8 +89,8 @@ func (a *attempt) undo(ctx context.Context) {
 	}
 }
 
-// checkUnwritten returns nil if the attempt certainly never writes a record: the record has moved past its last
-// write's revision, and no revision since its first try is its own.
+// checkUnwritten returns nil if no write of the attempt succeeded or still can. There must be a revision after that of
+// the last try, and none since the first try with the attempt's id.
 func (a *attempt) checkUnwritten(ctx context.Context) error {
 	if a.tries == 0 {
 		return nil
@@ -116,7 +117,7 @@ func (a *attempt) beginWrite() error {
 		a.firstTry, a.lastTry = a.after, a.after
 	}
 	a.tries++
-	// After a stale read from a cluster member, a later try has an older revision.
+	// If a lagging cluster member answers a read, a later try can have an older revision.
 	a.firstTry, a.lastTry = min(a.firstTry, a.after), max(a.lastTry, a.after)
 	return nil
 }

@@ -17,14 +17,14 @@ import (
 // A Reason says why a key may have an identity.
 type Reason string
 
-// The reasons. Another key than the record's needs one of the last four.
+// The reasons. A key that is not in the lineage needs one of the last four.
 const (
 	ReasonNew        Reason = "new"        // no record, or retired
 	ReasonReplay     Reason = "replay"     // the key of a live certificate
 	ReasonContinue   Reason = "continue"   // a key of the lineage, without a live certificate
-	ReasonContinuity Reason = "continuity" // another key, vouched for by a key of the lineage
+	ReasonContinuity Reason = "continuity" // another key, with a signature by a key of the lineage
 	ReasonGrant      Reason = "grant"      // another key, admitted once by an operator
-	// ReasonRenew is any key, vouched for by a live certificate's key over its session.
+	// ReasonRenew is any key, with the node's session and a signature by its live certificate's key.
 	ReasonRenew Reason = "renew"
 
 	// ReasonOneTimeToken is another key with a single-use token for exactly this identity.
@@ -39,7 +39,7 @@ var Reasons = []Reason{ReasonNew, ReasonReplay, ReasonContinue, ReasonContinuity
 type claim struct {
 	identity  wire.Identity
 	keyHash   string
-	vouching  string // proven continuity key, or ""
+	vouching  string // hash of the proven continuity key, or ""
 	token     *jwt.Verified
 	grant     *orders.Grant // for this identity, or nil
 	requested time.Time
@@ -49,17 +49,17 @@ var errTaken = errors.New("the identity belongs to another key")
 
 var errRevoked = errors.New("the identity is revoked")
 
-// classify returns the reason, or errTaken or errRevoked. It depends on its arguments only; r may be nil.
+// classify returns the reason, errTaken or errRevoked. It depends on its arguments only; r may be nil.
 func classify(r *Record, c claim) (Reason, error) {
 	switch r.state() {
 	case StateNone, StateRetired:
 		return ReasonNew, nil
 	case StateRevoked:
-		// Checked before replay, since the key is right.
+		// This comes before replay, since a revoked node has the right key.
 		return "", errRevoked
 	}
 	for _, i := range []*Issued{r.Next, r.Current} {
-		// A key that a grant replaced is live until the new key confirms, but gets no offers.
+		// A replaced key is live until the new key confirms, but gets no offers.
 		if i.valid(c.requested) && i.KeyHash == c.keyHash && slices.Contains(r.Lineage, c.keyHash) {
 			return ReasonReplay, nil
 		}
@@ -77,11 +77,11 @@ func classify(r *Record, c claim) (Reason, error) {
 	return "", errTaken
 }
 
-// reassignedBy reports whether the token is for one use, names exactly the record's identity and was signed after its
-// newest offer. An earlier token may have lain on an image while the present owner enrolled.
+// reassignedBy reports whether the token is for one use, names exactly the record's identity and was signed after the
+// record's newest offer. An earlier token may be on an old disk image.
 //
-// Token times are whole seconds, so one of the same second counts as earlier. A token from the future would outlast
-// every certificate. A second key cannot use the token: its use made a newer certificate.
+// Token times are whole seconds, so a token of the same second counts as earlier. A token from the future would be
+// newer than every offer. A second key cannot use the token: the first use made a newer offer.
 func reassignedBy(t *jwt.Verified, r *Record, now time.Time) bool {
 	if t == nil || t.Limits.Uses != 1 || len(t.Limits.Identities) != 1 ||
 		string(t.Limits.Identities[0]) != string(r.Identity) {

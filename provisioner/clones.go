@@ -11,8 +11,8 @@ import (
 	"muster/provisioner/events"
 )
 
-// Cloned marks an identity that two live machines use: a copied disk or a stolen key. It stays until the identity
-// changes hands.
+// Cloned marks an identity that two live machines use: a copied disk or a stolen key. It stays until the identity gets
+// another owner.
 type Cloned struct {
 	Machines [2]Machine `json:"machines"`
 
@@ -27,11 +27,11 @@ func (a *attempt) cloned() bool {
 	return a.record != nil && a.record.Cloned != nil && !a.reason.changesHands()
 }
 
-// A Machine is one that uses an identity.
+// A Machine is a host that uses an identity.
 type Machine struct {
 	Boot string `json:"boot"` // boot instance: new at each start of the agent
 
-	// Address is where the broker saw it, according to the node; may be "".
+	// Address is the node's address as the broker sees it, reported by the node; may be "".
 	Address string `json:"address,omitempty"`
 }
 
@@ -43,11 +43,11 @@ func (m Machine) String() string {
 }
 
 const (
-	// Messages of an earlier boot may arrive after a reboot.
+	// cloneGrace allows messages of an earlier boot to arrive after a reboot.
 	cloneGrace = time.Minute
 
 	maxBoots    = 4       // per identity
-	maxTracked  = 1 << 18 // identities of 200 bytes; at the limit an arbitrary one is dropped
+	maxTracked  = 1 << 18 // identities, 200 bytes each; at the limit an arbitrary one is dropped
 	maxBootName = 64
 )
 
@@ -57,15 +57,15 @@ type sighting struct {
 	first, last time.Time
 }
 
-// boots has the boot instances of each identity. A restarted machine never uses an earlier one again, so A, then B,
-// then A are two machines.
+// boots has the boot instances of each identity. A machine never returns to an earlier one, so A, B, A means two
+// machines.
 type boots struct {
 	mu   sync.Mutex
 	seen map[wire.Identity][]sighting // guarded by mu; sorted by first
 }
 
-// observe returns the later machine if an earlier one speaks again, and forgets both: lying nodes cost one read of
-// the record per [cloneGrace].
+// observe returns the later machine if an earlier one sends again. It forgets both then, so that a lying node costs one
+// read of the record per [cloneGrace].
 func (b *boots) observe(id wire.Identity, m Machine, now time.Time) (other sighting, cloned bool) {
 	if m.Boot == "" || len(m.Boot) > maxBootName {
 		return sighting{}, false
@@ -100,9 +100,8 @@ func (b *boots) observe(id wire.Identity, m Machine, now time.Time) (other sight
 	return sighting{}, false
 }
 
-// NoteMachine notes the machine and the certificate's serial in a message of a fleet node. Two machines of one
-// identity are put on record. A crash is harmless: the next message shows it again. A machine that lost its identity
-// by a grant is no clone.
+// NoteMachine notes the sender of a node's message. If two machines use the identity, it marks the record. A crash is
+// harmless: later messages show the clone again. A machine whose identity another key took over is no clone.
 func (p *Provisioner) NoteMachine(ctx context.Context, id wire.Identity, m Machine, serial string) {
 	other, cloned := p.boots.observe(id, m, p.cfg.Now())
 	if !cloned {
@@ -128,7 +127,7 @@ func (p *Provisioner) NoteMachine(ctx context.Context, id wire.Identity, m Machi
 			continue
 		}
 		if err != nil {
-			p.cfg.Log.WarnContext(ctx, "clone not put on record", "node", id, "code", CodeOf(err), "err", err)
+			p.cfg.Log.WarnContext(ctx, "clone not recorded", "node", id, "code", CodeOf(err), "err", err)
 			return
 		}
 		e := events.Event{

@@ -9,7 +9,8 @@ import (
 	"muster/jwt"
 )
 
-// CommandKey proves commands to a node that enrolled with the token; nil without a secret.
+// CommandKey returns the key that proves commands to a node that enrolled with the token. It is nil if the token's
+// secret is not known.
 func CommandKey(token *jwt.Verified, id wire.Identity) []byte {
 	if token.Token == "" {
 		return nil

@@ -24,7 +24,7 @@ func (a *attempt) concealExistence(ctx context.Context, err error) error {
 	return r
 }
 
-// codeForUnknownName follows [attempt.round] up to the verdict; "" means admitted.
+// codeForUnknownName returns the code that [attempt.round] would give for a new name, "" if admitted.
 func (a *attempt) codeForUnknownName(ctx context.Context) wire.Code {
 	free := &attempt{proof: a.proof, findings: findings{reason: ReasonNew}}
 	free.renewal = false

@@ -7,7 +7,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Revocations within an interval share a CRL.
+// Revocations within one interval are put on one CRL.
 const crlEvery = 400 * time.Millisecond
 
 // CRLs returns the CRLs of this process: none before [Provisioner.CatchUp].

@@ -14,7 +14,7 @@ import (
 func (a *attempt) decide(ctx context.Context) error {
 	node := string(a.identity)
 	a.allowance = a.logs.Allowances.Match(a.identity, a.now())
-	asked := a.cfg.Policy.Digest() // first: a policy loaded meanwhile is not to blame
+	asked := a.cfg.Policy.Digest() // read first, so that a policy loaded meanwhile is not blamed
 	in := a.input()
 	d, err := a.cfg.Policy.Decide(ctx, in)
 	if err == nil || ctx.Err() == nil { // a canceled evaluation is no decision
@@ -30,7 +30,7 @@ func (a *attempt) decide(ctx context.Context) error {
 	a.decision, a.approval = d, nil
 	switch v := d.Verdict(); {
 	case v == policies.VerdictApproval,
-		// In a recovery, a new name may be that of a lost record.
+		// In a recovery, a new name may have had a record that was lost.
 		v == policies.VerdictAllow && a.reason == ReasonNew && a.logs.InRecovery() != nil:
 		return a.checkApproved(ctx)
 	case v == policies.VerdictAllow:
@@ -42,12 +42,12 @@ func (a *attempt) decide(ctx context.Context) error {
 	}
 }
 
-var errWithdrawn = errors.New("the entry that admitted the node was withdrawn meanwhile")
+var errWithdrawn = errors.New("the allow-list entry, approval or grant that admitted the node was withdrawn meanwhile")
 
-// checkStillAdmitted runs right before the write, since a helper may take minutes.
+// checkStillAdmitted runs right before the write, since a configuration helper may run for minutes.
 func (a *attempt) checkStillAdmitted() error {
 	stands := a.allowance == nil || a.logs.Allowances.Stands(a.allowance, a.identity, a.now())
-	if stands && a.approval != nil && a.approval.Identity != "" { // else autosign's, which is not on record
+	if stands && a.approval != nil && a.approval.Identity != "" { // autosign's have no Identity and are not stored
 		answer, _ := a.logs.Answers.Of(a.identity, a.csr.KeyHash)
 		stands = answer != nil && answer.ID == a.approval.ID
 	}
@@ -68,7 +68,6 @@ func policyReasons(d *policies.Decision) error {
 	return nil
 }
 
-// input leaves out the token's secrets.
 func (a *attempt) input() *policies.Input {
 	in := &policies.Input{
 		Identity: string(a.identity),
@@ -100,7 +99,6 @@ func (a *attempt) input() *policies.Input {
 	return in
 }
 
-// siteOf falls back to this provisioner's own site.
 func (p *Provisioner) siteOf(s Source) jwt.Site {
 	if site := wire.SiteOfServer(s.Server); site != "" {
 		return jwt.Site(site)
@@ -108,7 +106,7 @@ func (p *Provisioner) siteOf(s Source) jwt.Site {
 	return p.cfg.Site
 }
 
-// tokenInput leaves out the secrets.
+// tokenInput leaves out the token's secrets.
 func tokenInput(v *jwt.Verified) policies.Token {
 	t := policies.Token{
 		ID:         string(v.ID),
@@ -131,14 +129,15 @@ func tokenInput(v *jwt.Verified) policies.Token {
 	return t
 }
 
-// configure refuses what a node could not write as server.conf.
+// configure refuses files that a node could not write.
 func (a *attempt) configure(ctx context.Context) error {
 	node := string(a.identity)
 	a.files = wire.Files{Configuration: a.decision.Configuration}
 	if a.decision.Configuration == nil {
 		if a.cfg.Configurator == nil {
 			return refuse(node, wire.CodeConfigurationFailed,
-				errors.New("the policy gives no configuration, and no template or helper is configured"))
+				errors.New("the policy gives no configuration, and neither configuration.template nor "+
+					"configuration.helper is set"))
 		}
 		files, err := a.cfg.Configurator.Configure(ctx, Subject{
 			Identity: a.identity,

@@ -29,7 +29,7 @@ func newEnforcement(p *Provisioner) *enforcement {
 	return &enforcement{Provisioner: p, wake: make(chan struct{}, 1), due: make(map[wire.Identity]struct{})}
 }
 
-// applied takes a new entry of the log.
+// applied queues a new entry of the log for its record.
 func (e *enforcement) applied(r *trust.Revocation) {
 	if r.Node == "" {
 		return
@@ -60,17 +60,15 @@ func (e *enforcement) take() []wire.Identity {
 }
 
 const (
-	// enforceTimeout bounds the work for one identity.
 	enforceTimeout = 5 * time.Second
 
-	// enforcePause grows per round: the broker refuses a second write before the first can be read.
+	// enforcePause grows with each round: after a conflict, the other write may not be readable at once.
 	enforcePause = 10 * time.Millisecond
 
-	// enforceAgain is the retry interval.
 	enforceAgain = time.Second
 )
 
-// enforceAll runs in every process, so it completes the work of one that has stopped.
+// enforceAll runs in every provisioner, so that the work of a stopped one is completed.
 func (e *enforcement) enforceAll(ctx context.Context) error {
 	failed := false
 	for {
@@ -107,8 +105,8 @@ func (e *enforcement) enforceSoon(ctx context.Context, id wire.Identity) error {
 	return e.Enforce(bounded, id)
 }
 
-// Enforce brings the record of an identity to the newest entry about it: revoked or retired. An entry is applied
-// once: the record names the newest one applied, so that an old entry does not hit a later owner.
+// Enforce makes the record of an identity revoked or retired, as the newest entry about it says. The record names the
+// newest entry applied, so that an old entry does not hit a later owner.
 func (p *Provisioner) Enforce(ctx context.Context, id wire.Identity) error {
 	for round := range maxRounds {
 		err := p.enforcing.enforceOnce(ctx, id)
@@ -136,8 +134,7 @@ func (e *enforcement) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if !applies(entry, record) {
 		return nil
 	}
-	// The entries must name each certificate and key of this revision, which may be newer than the entry, or
-	// restored.
+	// This revision may be newer than the entry, or restored. The log must name its certificates and keys too.
 	want, err := EntryAbout(entry.Kind, record, e.now(), trust.Cause{By: entry.By, Why: entry.Why})
 	if err != nil {
 		return err
@@ -191,7 +188,7 @@ func (p *Provisioner) SyncRevocations(ctx context.Context, r *Record) error {
 }
 
 // EntryAbout returns a new entry that revokes or retires the identity, with all unexpired certificates: a copied disk
-// has superseded ones too.
+// may have superseded ones.
 func EntryAbout(kind trust.RevocationKind, r *Record, now time.Time, c trust.Cause) (*trust.Revocation, error) {
 	e := &trust.Revocation{
 		Schema: trust.RevocationSchema,

@@ -20,7 +20,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// maxRounds bounds conflicts with other processes. Two in a row are rare.
+// maxRounds bounds conflicts with other processes in a row. Even two are rare.
 const maxRounds = 8
 
 // errAgain starts another round.
@@ -29,7 +29,7 @@ var errAgain = errors.New("another request changed the record")
 var errUnknownIssuer = errors.New("the certificate on record was issued by an authority that this provisioner does " +
 	"not know; if the CA was rolled over, restart this provisioner")
 
-// A proof is one request with what is proven of it.
+// A proof is a request with the results of its verification.
 type proof struct {
 	*Provisioner
 
@@ -43,7 +43,7 @@ type proof struct {
 
 	// Set by prove.
 	identity wire.Identity
-	token    *jwt.Verified // of a renewal: from the record, set by each round
+	token    *jwt.Verified // at a renewal from the record, set by each round
 	csr      *ca.CSR
 	vouching string
 }
@@ -81,12 +81,11 @@ type findings struct {
 	former    trust.RevokedCertificate
 }
 
-// Enroll takes a request from proof to a certificate on record, in the order of docs/architecture.md. The error is a
-// *[Refusal].
+// Enroll verifies a request, asks the policy, issues the certificate and writes the record, in the order of
+// docs/architecture.md. The error is a *[Refusal].
 //
-// Every check that can refuse comes before the write, and nothing is returned before its acknowledgement. So a crash
-// at any step is harmless: before the write there is nothing to undo, and after it the same request gets the same
-// certificate.
+// All checks come before the write of the record, and the reply comes after its acknowledgement. So a crash at any step
+// is harmless: before the write there is nothing to undo, and after it the same request gets the same certificate.
 func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source Source) (*wire.Enrolled, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
 	defer cancel()
@@ -219,7 +218,7 @@ func (a *proof) prove() error {
 	if err := a.proveRequest(); err != nil || a.renewal {
 		return err
 	}
-	// Not under the lock: this may ask DNS for the token's brokers.
+	// Before the lock, since this may wait for DNS.
 	if err := a.cfg.Reserved(a.identity, a.token); err != nil {
 		return refuse(a.request.Identity, wire.CodeIdentityReserved, err)
 	}
@@ -243,7 +242,7 @@ func (a *proof) proveRequest() error {
 	a.token = token
 	a.source.proven()
 	if token.Limits.Seal != "" && !a.source.Sealed {
-		// The sender may be a token thief, and the reply would be readable.
+		// The token may be stolen, and the reply could be read on the network.
 		return refuse(r.Identity, wire.CodeSealedInvalid,
 			fmt.Errorf("token %s requires a sealed request, and this one is not sealed", token.ID))
 	}
@@ -290,8 +289,8 @@ func TokenCode(err error) wire.Code {
 	}
 }
 
-// round goes from the newest record to the write, and reports whether it made one. After errAgain nothing has left
-// the process.
+// round goes from reading the record to writing the next, and reports whether it wrote. After errAgain no certificate
+// has left the process.
 func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	a.findings = findings{}
 	err := a.classify(ctx)
@@ -331,7 +330,7 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 		}
 		a.quotaTaken = true
 	}
-	// The first write. From here on only concurrent writes can refuse the request.
+	// The first write. From here on, only concurrent changes can refuse the request.
 	if err := a.watch.took(StepClaim, a.claimUse(ctx)); err != nil {
 		return nil, false, err
 	}
@@ -433,7 +432,7 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 		return nil, false, refuse(string(a.identity), wire.CodeIdentityRevoked, by.Err())
 	}
 	if a.cfg.Authority.IssuerOf(offered.DER) == "" {
-		// The authority was rolled over since this process started.
+		// The authority has been rolled over since this process started.
 		return nil, false, refuse(string(a.identity), wire.CodeUnavailable, errUnknownIssuer)
 	}
 	chain := a.cfg.Authority.Chain(offered.DER)
@@ -448,8 +447,8 @@ func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 		a.records.kickFormer(a.record)
 		return a.enrolled(offered, chain, a.files), false, nil
 	}
-	// The new digest must be on record first, or the confirmation matches nothing. A recent offer for another key is
-	// about to be confirmed.
+	// The new digest must be on record before the reply, or the confirmation would match nothing. A recent offer
+	// for another key stays: it may be confirmed soon.
 	if err := a.busy(a.record.protectedOffer(a.csr.KeyHash, now)); err != nil {
 		return nil, false, err
 	}
@@ -487,7 +486,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		copied := *a.record
 		n = &copied
 	case a.record != nil:
-		n.Grant, n.Approval = a.record.Grant, a.record.Approval // spent stays spent over a retirement
+		n.Grant, n.Approval = a.record.Grant, a.record.Approval // kept after a retirement, so that they stay spent
 	}
 	if a.reason == ReasonNew || a.record.state() == StateRetired {
 		n.Revoked = a.record.AppliedRevocation()

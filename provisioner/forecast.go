@@ -13,9 +13,8 @@ import (
 	"muster/internal/wire"
 )
 
-// Forecast returns the code that the key of an open approval will be refused with, or "", apart from policy and
-// token. r is the record and g the newest grant; each may be nil. [wire.CodeApprovalPending] means that the approval
-// is void.
+// Forecast returns the code with which the key of an open approval will be refused, or "". It ignores policy and token.
+// r is the record and g the newest grant; each may be nil. [wire.CodeApprovalPending] means that the approval is void.
 func (p *Provisioner) Forecast(ctx context.Context, a *orders.Answer, r *Record, g *orders.Grant) wire.Code {
 	if p.Fresh() != nil || p.SyncRevocations(ctx, r) != nil {
 		return wire.CodeRevocationsUnknown
@@ -31,7 +30,7 @@ func (p *Provisioner) Forecast(ctx context.Context, a *orders.Answer, r *Record,
 		requested: p.now(),
 	})
 	if err != nil {
-		// A key that an owner's key vouches for is pending for an approval, not taken.
+		// The name is not taken if an owner's key vouches for this one: the request waits for approval.
 		w, _, err := p.cfg.Store.Waiter(ctx, a.Identity, a.KeyHash)
 		switch {
 		case err != nil && !errors.Is(err, trust.ErrRecord):

@@ -9,8 +9,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// handOver writes the loss of the keys before, so that a restored store does not give the name back. Repeating it is
-// harmless: the entry's id is the attempt's.
+// handOver logs that the former keys lost the name, so that a restored store does not give it back to them. Repeating
+// it is harmless: the entry has the attempt's id.
 func (w *records) handOver(ctx context.Context, before, after *Record, c trust.Cause) error {
 	of, err := EntryAbout(trust.RevokedNode, before, w.now(), c)
 	if err != nil {
@@ -61,7 +61,7 @@ func (w *records) handOverAgain(ctx context.Context, r *Record) error {
 
 func (r Reason) handsOver() bool { return r == ReasonGrant || r == ReasonOneTimeToken }
 
-// checkLost refuses keys that lost the identity. A restored record may not show that.
+// checkLost refuses keys that lost the identity. A restored record may not show the loss.
 func (a *attempt) checkLost() error {
 	if a.reason == ReasonNew || a.reason.handsOver() {
 		return nil

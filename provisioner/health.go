@@ -31,7 +31,7 @@ func (w *records) checkStore(node string) error {
 	return nil
 }
 
-// checkStorage leaves room for renewals, confirmations and revocations.
+// checkStorage refuses new identities, to leave room for renewals, confirmations and revocations.
 func (a *attempt) checkStorage() error {
 	if a.reason != ReasonNew {
 		return nil
@@ -42,10 +42,10 @@ func (a *attempt) checkStorage() error {
 	return nil
 }
 
-// A policy that fails for some requests only must not raise the alarm with each.
+// The alarm stays this long, or a policy that fails for some requests would raise it with each.
 const policyQuiet = time.Minute
 
-// policyHealth clears the policy's alarm once the policy has changed or was quiet for [policyQuiet].
+// policyHealth clears the policy's alarm once the policy has changed or has not failed for [policyQuiet].
 type policyHealth struct {
 	last atomic.Pointer[policyFailure] // nil while healthy, so that this needs no lock
 }

@@ -21,10 +21,10 @@ type locks struct {
 
 type lock struct {
 	free  chan struct{} // holds one token while unlocked
-	users int           // guarded by locks.mu: the holder and those that wait
+	users int           // guarded by locks.mu: the holder and the waiting requests
 }
 
-// Before queueing, lock calls precheck: requests that will be refused must not fill the queue.
+// lock calls precheck before it waits, so that requests that will be refused do not fill the queue.
 func (l *locks) lock(ctx context.Context, id wire.Identity, precheck func() error) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.held[id] != nil {

@@ -6,7 +6,7 @@ import (
 	"muster/internal/wire"
 )
 
-// A Step is a step of a request. Each round takes its steps again.
+// A Step is a measured part of a request. Each round repeats its steps.
 type Step int
 
 // The steps. A confirmation has StepWait, StepClassify and StepPublish only.
@@ -21,7 +21,7 @@ const (
 	StepPublish
 )
 
-// Steps are their names in metrics.
+// Steps has the names of the steps in metrics.
 var Steps = [...]string{"prove", "wait", "classify", "decide", "configure", "issue", "claim", "publish"}
 
 // A RequestKind is the purpose of a request.
@@ -34,21 +34,21 @@ const (
 	RequestConfirm
 )
 
-// RequestKinds are their names in metrics.
+// RequestKinds has the names of the kinds in metrics.
 var RequestKinds = [...]string{"enroll", "renew", "confirm"}
 
-// A Meter measures requests. Its concurrent methods must not block, and should take less than 100 ns.
+// A Meter measures requests. Its methods are called concurrently, must not block and should take less than 100 ns.
 type Meter interface {
 	Step(Step, time.Duration)
 
-	// Done takes the code of a refusal, or "".
+	// Done gets the code of the refusal, or "".
 	Done(RequestKind, time.Duration, wire.Code)
 
 	// Rejected counts a message that could not be decoded.
 	Rejected(wire.Code)
 }
 
-// A stopwatch goes by the monotonic clock, since Config.Now may be wrong.
+// A stopwatch uses the monotonic clock, since Config.Now may be wrong.
 type stopwatch struct {
 	meter      Meter
 	begun, lap time.Time

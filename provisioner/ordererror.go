@@ -7,7 +7,7 @@ import (
 // ErrNoRecord means that an identity has never enrolled here.
 var ErrNoRecord = errors.New("no such node")
 
-// An OrderError is an order that is invalid in itself; nothing was done.
+// An OrderError means that an operator's order is invalid; nothing was done.
 type OrderError struct{ Err error }
 
 // Error implements error.

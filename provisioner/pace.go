@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// A node that lost its staged key waits no longer than a reboot takes; a stolen key gets 30 certificates an hour
-	// at most.
+	// An unconfirmed offer is protected this long. A node that lost its staged key waits no longer than a reboot
+	// takes; a stolen key gets 30 certificates an hour at most.
 	minOfferAge = 2 * time.Minute
 
-	// 30 days renewed every 20 leave two, and 64 are 10 kB
+	// Certificates of 30 days, renewed every 20, leave two; 64 take 10 kB.
 	maxSuperseded = 64
 
-	// maxBusyRetry is for a node that waits for a certificate to expire.
+	// maxBusyRetry bounds the retry time of a node that waits for a certificate to expire.
 	maxBusyRetry = 5 * time.Minute
 )
 
-// keepSuperseded takes over unexpired certificates of the record before. believed must not come from a clock that may
-// have jumped ahead. Every write over another record calls it, since old revisions go.
+// keepSuperseded takes over the unexpired certificates of the previous revision, before. believed must not come from a
+// clock that may have jumped ahead. Every write calls it, since old revisions are deleted.
 func (r *Record) keepSuperseded(before *Record, believed time.Time) {
 	if before == nil {
 		return
@@ -48,7 +48,7 @@ func (r *Record) keepSuperseded(before *Record, believed time.Time) {
 	r.Superseded = kept
 }
 
-// An unparsable certificate is on no CRL, but cannot be presented either.
+// An unparsable certificate is on no CRL, but no node can present it either.
 func (i *Issued) superseded() trust.RevokedCertificate {
 	c, err := i.forCRL()
 	if err != nil {
@@ -78,7 +78,7 @@ func (a *proof) busy(wait time.Duration, err error) error {
 	return r
 }
 
-// New identities have quotas; grants and one-time tokens are an operator's decision.
+// pace delays owners only. New identities have quotas; grants and one-time tokens are an operator's decision.
 func (a *attempt) pace() error {
 	c := claim{keyHash: a.csr.KeyHash, vouching: a.vouching, requested: a.now()}
 	return a.busy(a.record.tooSoon(a.reason, c, func(serial string) bool {
@@ -92,18 +92,18 @@ func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) boo
 		return 0, nil
 	}
 	now := c.requested
-	// A renewal with the offer's key proves that the node has the offer.
+	// A renewal signed with the offer's key proves that the node has the offer.
 	if reason != ReasonRenew || r.Next == nil || r.Next.KeyHash != c.vouching {
 		if wait, err := r.protectedOffer(c.keyHash, now); err != nil {
 			return wait, err
 		}
 	}
 	if len(r.Live(now)) == 0 {
-		return 0, nil // an expired node may come back at once
+		return 0, nil // a node whose certificates expired may come back at once
 	}
 	count, wait := 0, maxBusyRetry
 	for _, s := range r.Superseded {
-		// A new owner does not wait for certificates that the log names.
+		// A new owner does not wait for the former owner's revoked ones.
 		if now.Before(s.NotAfter) && !revoked(s.Serial) {
 			count, wait = count+1, min(wait, s.NotAfter.Sub(now))
 		}
@@ -114,8 +114,8 @@ func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) boo
 	return 0, nil
 }
 
-// protectedOffer returns why the offer on record must not yet be replaced by one for the key, and for how long. An
-// offer with another configuration keeps its time, or repeated requests would block the node for ever.
+// protectedOffer returns why the offer on record must not yet be replaced by one for the key, and for how long. A
+// changed configuration does not extend this, or repeated requests would block the node forever.
 func (r *Record) protectedOffer(keyHash string, now time.Time) (time.Duration, error) {
 	n := r.Next
 	if !n.live(now) || n.KeyHash == keyHash {
@@ -125,7 +125,7 @@ func (r *Record) protectedOffer(keyHash string, now time.Time) (time.Duration, e
 	if r.Current != nil && r.Current.Serial == n.Serial {
 		offered = r.UpdatedAt
 	}
-	// Clocks of provisioners differ.
+	// Abs: the clocks of provisioners differ.
 	if age := now.Sub(offered).Abs(); age < minOfferAge {
 		return minOfferAge - age, fmt.Errorf("certificate %s was offered to another key %v ago and may still be "+
 			"confirmed, wait %v", n.Serial, age, minOfferAge)

@@ -10,8 +10,9 @@ import (
 	"muster/provisioner/trust"
 )
 
-// notePending lists the attempt, sets its retry time, and reports whether it was reported lately. Concealed refusals
-// must take as long as pending ones. Pending nodes ask for days, and their events would displace the rest.
+// notePending lists the attempt, sets its retry time, and returns whether an event about it was sent lately. Concealed
+// refusals are noted too, so that they take as long. Pending nodes ask for days: an event for each request would
+// displace the rest.
 func (a *attempt) notePending(r *Refusal) (said bool) {
 	switch r.Code {
 	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
@@ -56,7 +57,7 @@ func (a *attempt) notePending(r *Refusal) (said bool) {
 	return said
 }
 
-// No certificate gets these names.
+// namesOf is for operators only; no certificate gets these names.
 func namesOf(a *attempt) []string {
 	var names []string
 	for _, list := range [][]string{a.csr.DNSNames, a.csr.IPAddresses, a.csr.URIs, a.csr.Emails} {
@@ -69,8 +70,8 @@ func namesOf(a *attempt) []string {
 	return names
 }
 
-// HasEnrolled reports whether r, which may be nil, has admitted a pending key. A key that asked lately may be pending
-// for its next certificate.
+// HasEnrolled reports whether r, which may be nil, has admitted a pending key. Unless stale, the offer must be newer
+// than the key's last request, which may be for the next certificate.
 func (r *Record) HasEnrolled(w *waiting.Key, stale bool) bool {
 	if s := r.state(); s != StateEnrolled && s != StateProvisioned || !slices.Contains(r.Lineage, w.KeyHash) {
 		return false

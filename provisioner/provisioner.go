@@ -24,7 +24,7 @@ import (
 
 // A Configurator makes the configuration of a node for which the policy gives none.
 type Configurator interface {
-	// Configure returns the files for the node. An error that is a *Refusal keeps its code; any other is
+	// Configure returns the files for the node. An error that is a *Refusal keeps its code; any other becomes
 	// [wire.CodeConfigurationFailed].
 	Configure(ctx context.Context, s Subject) (wire.Files, error)
 }
@@ -43,20 +43,20 @@ type Subject struct {
 type Source struct {
 	Address string // host, without port; "" if unknown
 
-	// Server is the name of the node's broker, or ""; the site follows from it.
+	// Server is the name of the node's broker, or ""; it determines the site.
 	Server string
 
 	// Node is the identity of a connection admitted by [Gate.AdmitNode], else "".
 	Node wire.Identity
 
-	// Sealed: the request was sealed to this provisioner and, to enroll, for its connection.
+	// Sealed means that the request was sealed to this provisioner; an enroll request also for its connection.
 	Sealed bool
 
-	// Proven is called once token or signature is verified, to refund the charge. May be nil.
+	// Proven, if not nil, refunds the charge once the token or signature is verified.
 	Proven func()
 }
 
-// Key is what rate limits count by: the address, or its /64 in IPv6.
+// Key is the unit of rate limits: the address, or its /64 in IPv6.
 func (s Source) Key() netip.Prefix { return limit.Source(s.Address) }
 
 // Config configures [New]. Members are required unless they say what nil means.
@@ -66,13 +66,13 @@ type Config struct {
 	Authority *ca.Authority
 	Store     Store
 
-	// Signers are the signers behind Tokens, as operators change them. Nil: they are fixed.
+	// Signers are the signers behind Tokens. Nil: operators cannot change them.
 	Signers *trust.Signers
 
-	// Journal keeps revocations outside the store. Nil: a restored store forgets those since the backup.
+	// Journal keeps revocations outside the store. Nil: a restored store forgets revocations since the backup.
 	Journal trust.Journal
 
-	// Kick has the connections of a node checked again. It must not block.
+	// Kick starts another check of a node's connections. It must not block.
 	Kick func(wire.Identity)
 
 	CRL   CRLConfig
@@ -83,10 +83,10 @@ type Config struct {
 	// Nil: only the policy configures nodes.
 	Configurator Configurator
 
-	// Autosign is asked, with the certificate request in DER, if an approval is missing; nil approves. May be nil.
+	// If an approval is missing, Autosign decides; nil approves. csr is in DER. May be nil.
 	Autosign func(ctx context.Context, id wire.Identity, csr []byte) error
 
-	// Reserved returns why an identity is no node's, or nil.
+	// Reserved returns why no node may enroll as the identity, or nil.
 	Reserved func(wire.Identity, *jwt.Verified) error
 
 	// Nil: the clock is trusted.
@@ -100,17 +100,17 @@ type Config struct {
 	Now func() time.Time
 }
 
-// CRLConfig is how CRLs are made.
+// CRLConfig configures CRLs.
 type CRLConfig struct {
-	// Validity is a CRL's; it is renewed at half of that.
+	// Validity is the life of a CRL; it is renewed at half of that.
 	Validity time.Duration
 
-	// Listed takes all CRLs when one is new, first before CatchUp returns. False asks for another call soon. May be
+	// Listed gets all CRLs when one is new, first before CatchUp returns. If false, it is called again soon. May be
 	// nil.
 	Listed func(context.Context, []*trust.CRL) bool
 }
 
-// FactsConfig names the facts that are kept.
+// FactsConfig names the facts that are shown or kept.
 type FactsConfig struct {
 	// Shown are the facts of pending nodes, at most [facts.MaxShown].
 	Shown []string
@@ -133,7 +133,7 @@ type Reports struct {
 	// Emit must not block.
 	Emit func(events.Event)
 
-	// Observe takes each decision, or the error and the policy's digest. It must not block. May be nil.
+	// Observe gets each decision, or the error; asked is the policy's digest. It must not block. May be nil.
 	Observe func(in *policies.Input, d *policies.Decision, err error, asked string)
 
 	Meter Meter
@@ -143,7 +143,7 @@ type Reports struct {
 	Log *slog.Logger
 }
 
-// A Provisioner decides over enrollment. It is safe for concurrent use, and takes requests for one identity one at a
+// A Provisioner decides about enrollment. It is safe for concurrent use, and handles requests for one identity one at a
 // time.
 type Provisioner struct {
 	Gate *Gate
@@ -155,7 +155,7 @@ type Provisioner struct {
 	locks  locks
 	quotas quotas
 	uses   *trust.Uses
-	noted  sync.Map // of jwt.TokenID: unlimited tokens that are noted
+	noted  sync.Map // of jwt.TokenID: unlimited tokens with a note in the store
 	policy policyHealth
 	recent recentOffers
 	boots  boots
@@ -217,7 +217,7 @@ func New(cfg Config) *Provisioner {
 	return p
 }
 
-// now is the time on records.
+// now is the time for records.
 func (p *Provisioner) now() time.Time { return p.cfg.Now().UTC().Truncate(time.Second) }
 
 // moment is finer than now, so that events of one second keep their order.

@@ -11,7 +11,7 @@ import (
 	"muster/internal/wire"
 )
 
-// A broker that lost its leader writes again after 4 to 9 s (measured).
+// A cluster that lost a leader writes again after 4 to 9 s (measured).
 const (
 	publishBackoff    = 50 * time.Millisecond
 	publishBackoffMax = 2 * time.Second
@@ -19,15 +19,15 @@ const (
 
 type records struct{ *Provisioner }
 
-// publish writes the record if its identity's newest revision is still after, and returns once it is on disk. The
-// error is errAgain after another write, else a refusal. before may be nil, and runs ahead of each write.
+// publish writes r if its identity's newest revision is still the given one, and returns once r is on disk. The error
+// is errAgain if another write came first, else a refusal. before, if not nil, runs before each try.
 //
-// After an unknown outcome it reads. If the newest record is r, only the acknowledgement was lost. If the newest
-// revision is still after, it writes the identical bytes again; should the first write arrive late, the second is a
+// If the outcome is unknown, it reads the record. If that is r, only the acknowledgement was lost. If the newest
+// revision is still the given one, it writes the same bytes again; should the first write arrive late, the second is a
 // conflict.
 //
-// A cluster member that is behind may answer the read. Then the attempt signs anew, and may meet its own first write:
-// its id alone does not prove that a record is r.
+// If a lagging cluster member answers the read, the attempt signs again and may find its own first write. So its id
+// alone does not prove that a record is r.
 //
 // An acknowledged record must not be changed (see [recentOffers]).
 func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, before func() error) error {
@@ -57,7 +57,7 @@ func (w *records) publish(ctx context.Context, r *Record, after trust.Revision, 
 		case rerr == nil && newest != nil && newest.carries(r):
 			return nil
 		case rerr == nil && revision != after, errors.Is(err, trust.ErrConflict) && (rerr == nil || first):
-			// A conflict of the first write leaves no doubt: no write of this attempt is under way.
+			// If the first write conflicts, no write of this attempt is under way.
 			return errAgain
 		case errors.Is(err, trust.ErrStoreFull):
 			// Only an operator can make room.
@@ -91,7 +91,7 @@ func checkNext(r *Record) error {
 		return err
 	}
 	if r.Next != nil && len(r.Lineage) == 0 {
-		return fmt.Errorf("record of %q: an offer without lineage", r.Identity)
+		return fmt.Errorf("record of %q: it has an offer but no lineage", r.Identity)
 	}
 	return nil
 }

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// Records have 2 kB. Nodes confirm within seconds, and 140,000 a minute are 2,300 a second.
+	// A record takes 2 kB. Nodes confirm within seconds, and 140,000 nodes a minute are 2,300 a second.
 	maxRecent = 8192
 
 	recentFor = 30 * time.Second
 )
 
-// recentOffers saves the read for a confirmation. An entry is good only for a write under compare-and-set, since
-// other processes write too. After a restore a revision may name another record, so no entry may outlive [recentFor].
+// recentOffers saves confirmations a read. Other processes write too, so an entry is good only for a write under
+// compare-and-set. After a restore a revision may belong to another record, so no entry may outlive [recentFor].
 type recentOffers struct {
 	mu      sync.Mutex
 	records map[wire.Identity]remembered // guarded by mu
@@ -43,7 +43,7 @@ func (m *recentOffers) put(r *Record, revision trust.Revision, now time.Time) {
 	m.records[r.Identity] = remembered{r, revision, now}
 }
 
-// take removes the record of id. The clock may have gone back.
+// take removes and returns the record of id. Abs: the clock may have been set back.
 func (m *recentOffers) take(id wire.Identity, now time.Time) (*Record, trust.Revision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

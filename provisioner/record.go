@@ -15,7 +15,7 @@ import (
 // RecordSchema is the version of the JSON form.
 const RecordSchema = 1
 
-// MaxLineage bounds the lineage: with a new key every 20 days, 32 are more than 20 months.
+// MaxLineage bounds the lineage. With a new key every 20 days, 32 keys last more than 20 months.
 const MaxLineage = 32
 
 // A State is the state of an identity.
@@ -43,7 +43,7 @@ var moves = map[State][]State{
 func CanMove(from, to State) bool { return slices.Contains(moves[from], to) }
 
 // A Record is the durable state of one identity. It is written whole, under compare-and-set, and never changed in
-// place: earlier revisions are the history. It holds no secret.
+// place: earlier revisions are the history. Its only secret is CommandKey.
 type Record struct {
 	Schema   int           `json:"schema"`
 	Identity wire.Identity `json:"identity"`
@@ -53,23 +53,24 @@ type Record struct {
 	Current *Issued `json:"current,omitempty"`
 	Next    *Issued `json:"next,omitempty"`
 
-	// Superseded are unexpired, oldest first. Revocations must name them.
+	// Superseded are the former certificates that have not expired, oldest first. Revocations must name them.
 	Superseded []trust.RevokedCertificate `json:"superseded,omitempty"`
 
-	// Lineage holds the hashes of the keys that own the identity, newest last. A grant or a retirement starts a new
-	// one.
+	// Lineage holds the hashes of the keys that own the identity, newest last. A grant, a one-time token or a
+	// retirement starts a new lineage.
 	Lineage []string `json:"lineage"`
 
 	// Attempt is unique to the request that wrote this revision.
 	Attempt string `json:"attempt"`
 
-	// Grant is the last grant spent: grants are one-shot.
+	// Grant is the id of the last grant spent: a grant admits once.
 	Grant string `json:"grant,omitempty"`
 
-	// Approval is the last approval spent, or nil. Like Grant it stays over a retirement.
+	// Approval is the last approval spent, or nil. Like Grant it is kept after a retirement.
 	Approval *SpentApproval `json:"approval,omitempty"`
 
-	// Revoked is the newest revocation or retirement applied. It stays, so that it does not hit a later owner.
+	// Revoked is the id of the newest revocation or retirement applied. It stays, so that the entry does not hit a
+	// later owner.
 	Revoked string `json:"revoked,omitempty"`
 
 	// Operator ordered this revision, if not nil.
@@ -125,7 +126,7 @@ type Decided struct {
 	Allowed string   `json:"allowed,omitempty"`
 }
 
-// Issued is a certificate with its configuration.
+// Issued is a certificate with the digest of its offer.
 type Issued struct {
 	Serial    string    `json:"serial"`   // lower-case hex
 	KeyHash   string    `json:"key_hash"` // [ca.KeyHash]
@@ -139,7 +140,7 @@ type Issued struct {
 // live reports whether the certificate, which may be nil, has not expired.
 func (i *Issued) live(now time.Time) bool { return i != nil && now.Before(i.NotAfter) }
 
-// A clock that was ahead may have made a live certificate that begins later. It is revoked like any other.
+// If a clock was ahead at issue, a live certificate is not valid yet. It is revoked like any other.
 func (i *Issued) valid(now time.Time) bool { return i.live(now) && !now.Before(i.NotBefore) }
 
 // Live returns the serials that are admitted to the fleet.
@@ -163,7 +164,8 @@ func (r *Record) state() State {
 	return r.State
 }
 
-// addKey keeps the keys of certificates and of hold: a node whose live key is forgotten could not come back.
+// addKey drops the oldest keys beyond [MaxLineage], but none of certificates or of hold: their nodes could not come
+// back.
 func (r *Record) addKey(keyHash string, hold ...string) {
 	hold = append(slices.Clone(hold), keyHash)
 	for _, i := range []*Issued{r.Current, r.Next} {
@@ -183,19 +185,19 @@ func (r *Record) addKey(keyHash string, hold ...string) {
 	})
 }
 
-// Check returns what is invalid. Another version may have written the record.
+// Check returns why the record is invalid, or nil. Another version may have written it.
 func (r *Record) Check() error {
 	switch {
 	case r.Schema != RecordSchema:
 		return fmt.Errorf("record of %q: schema %d, want %d", r.Identity, r.Schema, RecordSchema)
 	case moves[r.State] == nil || r.State == StateNone:
-		return fmt.Errorf("record of %q: state %q", r.Identity, r.State)
+		return fmt.Errorf("record of %q: unknown state %q", r.Identity, r.State)
 	case r.State == StateEnrolled && (r.Next == nil || r.Current != nil):
-		return fmt.Errorf("record of %q: enrolled, want next and no current certificate", r.Identity)
+		return fmt.Errorf("record of %q: state enrolled, want a next and no current certificate", r.Identity)
 	case r.State == StateProvisioned && r.Current == nil:
-		return fmt.Errorf("record of %q: provisioned, without a current certificate", r.Identity)
+		return fmt.Errorf("record of %q: state provisioned, want a current certificate", r.Identity)
 	case r.Attempt == "":
-		return fmt.Errorf("record of %q: no attempt", r.Identity)
+		return fmt.Errorf("record of %q: it has no attempt", r.Identity)
 	}
 	return nil
 }

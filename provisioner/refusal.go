@@ -14,11 +14,11 @@ import (
 )
 
 // A Refusal is the only error of [Provisioner.Enroll], [Provisioner.Renew] and [Provisioner.Applied]. Err is for log
-// and events only; [Refusal.Message] tells the node nothing new.
+// and events only; [Refusal.Message] leaves it out.
 type Refusal struct {
 	Node       string // as claimed; may be invalid
 	Code       wire.Code
-	PublicCode wire.Code // told to the node, if not empty, to hide Code
+	PublicCode wire.Code // sent to the node in place of Code, if not empty
 	After      time.Duration
 	Err        error // may be nil
 }
@@ -51,7 +51,8 @@ func (r *Refusal) Message() *wire.Refusal {
 	}
 }
 
-// Nodes add jitter. They retry even if only a changed node or token helps, since a repair may not reach them.
+// Nodes add jitter. They retry even if only a repair of the node or another token helps, since the agent may not notice
+// it.
 func retryAfter(c wire.Code) time.Duration {
 	switch {
 	case c == wire.CodeApprovalPending || c == wire.CodeIdentityTaken:
@@ -61,7 +62,7 @@ func retryAfter(c wire.Code) time.Duration {
 	case c == wire.CodeNotIssued || c == wire.CodeAppliedSignature:
 		return time.Second
 	case c == wire.CodeSourceLimited:
-		// The budget is full again by then, and nodes behind one address are spread.
+		// By then the budget is full again. The random part spreads nodes behind one address.
 		return burstSeconds*time.Second +
 			rand.N(2*burstSeconds*time.Second) //nolint:gosec // spreads load, hides nothing
 	case wire.MeaningOf(c).Retry:
@@ -83,7 +84,8 @@ func CodeOf(err error) wire.Code {
 	return wire.CodeUnavailable
 }
 
-// unproven requests have a bounded event stream, so that a flood cannot displace the history.
+// unproven has the codes of unauthenticated requests. Their events have their own stream, so that a flood cannot
+// displace the history.
 var unproven = map[wire.Code]bool{
 	wire.CodeBadRequest:         true,
 	wire.CodeTooLarge:           true,
@@ -113,12 +115,12 @@ func RefusalEvent(r *Refusal, now time.Time, source string) events.Event {
 		e.Type = events.Attempt
 	}
 	if len(e.Node) > wire.MaxIdentityBytes {
-		// Marked as cut, since the rest could be another node's name.
+		// Marked as cut, since the first part alone could be another node's name.
 		e.Node = e.Node[:wire.MaxIdentityBytes-3] + "..."
 	}
 	e.Node, e.Cause = events.Scrub(e.Node), events.BoundedText(r.Err)
 	return e
 }
 
-// Authenticated reports whether something was proven of a request refused with the code.
+// Authenticated reports whether a request refused with the code was authenticated.
 func Authenticated(c wire.Code) bool { return !unproven[c] }

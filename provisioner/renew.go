@@ -19,12 +19,12 @@ var errSession = errors.New("the key that signed the renewal has no live certifi
 
 var errUnconfirmed = errors.New("two certificates of the signing key are live, and the later one is not confirmed")
 
-// Renew gives a node its next certificate, with the steps and guarantees of [Provisioner.Enroll]. The node is proven
-// by its session ([Source].Node) and by a signature of a live certificate's key. An expired, revoked or used-up token
-// does not stop it.
+// Renew gives a node its next certificate, with the steps and guarantees of [Provisioner.Enroll]. The node is proven by
+// its session ([Source].Node) and by a signature of a live certificate's key. An expired, revoked or used-up token does
+// not stop a renewal.
 //
-// The current certificate stays live until the node confirms the next one, so a lost message always leaves an
-// admitted certificate. The key of the current certificate (in hardware, say) gets a new one after two thirds of its
+// The current certificate stays live until the node confirms the next one, so a lost message always leaves an admitted
+// certificate. The same key (in hardware, for example) gets a new certificate after two thirds of the current one's
 // life.
 func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source Source) (*wire.Enrolled, error) {
 	a := &attempt{proof: proof{
@@ -49,7 +49,7 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	if err != nil {
 		return nil, a.reportRefused(ctx, err)
 	}
-	// a cluster member that was behind hid our own write
+	// The second condition: a lagging cluster member hid this attempt's own write.
 	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id {
 		p.reportProvisioned(ctx, a.confirming, a.id, a.source, false)
 	}
@@ -57,7 +57,7 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	return enrolled, nil
 }
 
-// The session comes first, so that only the node itself causes signature checks.
+// The session is checked first, so that only the node itself causes signature checks.
 func (a *proof) proveRenewal() error {
 	r := a.request
 	id, err := wire.ParseIdentity(r.Identity)
@@ -96,7 +96,7 @@ func (a *attempt) classifyRenewal(ctx context.Context) error {
 	if a.token, err = a.record.storedToken(); err != nil {
 		return refuse(node, wire.CodeUnavailable, err)
 	}
-	// Reserved is not asked: a newer rule must not lose a node that has the name.
+	// Config.Reserved is not called: a newer rule must not end the renewals of a node.
 	return nil
 }
 
@@ -114,7 +114,7 @@ func classifyRenewal(r *Record, c claim) (Reason, error) {
 		return "", errSession
 	}
 	if !slices.Contains(r.Lineage, c.vouching) {
-		// A grant gave the identity away. This certificate is live until the other key confirms.
+		// Another key took over the identity. This certificate is live until that key confirms.
 		return "", errTaken
 	}
 	if valid := r.validFor(c.keyHash, now); valid != nil && slices.Contains(r.Lineage, c.keyHash) &&
@@ -122,7 +122,7 @@ func classifyRenewal(r *Record, c claim) (Reason, error) {
 		return ReasonReplay, nil
 	}
 	if r.twoLiveFor(c.vouching, now) {
-		// A node with the later one can confirm it, and the earlier one ends first.
+		// The node can confirm the later certificate. The earlier one expires first.
 		return "", errUnconfirmed
 	}
 	return ReasonRenew, nil
@@ -150,13 +150,13 @@ func (r *Record) twoLiveFor(keyHash string, now time.Time) bool {
 		r.Current.KeyHash == keyHash && r.Next.KeyHash == keyHash
 }
 
-// renewable returns when two thirds of the certificate's life since its issue are over.
+// renewable returns when two thirds of the certificate's life are over, counted from its issue.
 func (i *Issued) renewable() time.Time {
 	start := i.NotBefore.Add(ca.Backdate)
 	return start.Add(i.NotAfter.Sub(start) * 2 / 3)
 }
 
-// Its request proves that the node has the offer, which the renewal replaces.
+// confirmNext makes the offer current if its key signed the renewal: the node has it.
 func (r *Record) confirmNext(vouching string, now time.Time) *Issued {
 	if !r.Next.live(now) || r.Next.KeyHash != vouching || r.Current.live(now) && r.Current.KeyHash == vouching {
 		return nil
@@ -167,7 +167,7 @@ func (r *Record) confirmNext(vouching string, now time.Time) *Issued {
 
 func (r *Record) storedToken() (*jwt.Verified, error) {
 	if r == nil {
-		r = &Record{} // of a node that came back in a recovery
+		r = &Record{} // the node came back in a recovery
 	}
 	if len(r.Terms) == 0 {
 		return &jwt.Verified{
@@ -192,7 +192,7 @@ func (w *records) kickSuperseded(before, after *Record) {
 	}
 }
 
-// kickFormer is for a record whose writer may have died first.
+// kickFormer repeats the kick of a writer that may have died.
 func (w *records) kickFormer(r *Record) {
 	if len(r.Superseded) > 0 {
 		w.cfg.Kick(r.Identity)

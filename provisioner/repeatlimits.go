@@ -38,7 +38,7 @@ func newRepeatLimits(now func() time.Time) repeatLimits {
 	}
 }
 
-// allowRepeat reports whether e is reported, and sets e.LeftOut.
+// allowRepeat returns whether to emit e, and sets e.LeftOut.
 func allowRepeat(of *limit.Keyed[string], e *events.Event) bool {
 	leftOut, ok := of.Take(e.Node)
 	if ok {

@@ -13,7 +13,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Recovered says that a node came back in a recovery by a certificate that was not on record.
+// Recovered says that a node came back in a recovery with a certificate that was not on record.
 type Recovered struct {
 	Epoch uint64    `json:"epoch"` // of the [orders.Recovery]
 	Key   string    `json:"key"`   // [ca.KeyHash] of that certificate
@@ -22,7 +22,7 @@ type Recovered struct {
 
 var errOffRecord = errors.New("the certificate is not on record")
 
-// AdmitReturning returns nil if the store is in recovery and the node may renew by a certificate that is not on
+// AdmitReturning returns nil if the store is in recovery and the node may renew with a certificate that is not on
 // record. If two keys come back, the name is revoked, since one of them is stolen or has lost the name.
 func (g *Gate) AdmitReturning(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error {
 	r, _, err := g.cfg.Store.Record(ctx, id)
@@ -66,7 +66,7 @@ func (g *Gate) checkReturning(ctx context.Context, id wire.Identity, r *Record,
 	}
 	if !leaf.NotBefore.After(back.After) {
 		return nil, refuse(node, wire.CodeNotIssued,
-			fmt.Errorf("%w: it begins at %s, and the newest one on record at %s", errOffRecord,
+			fmt.Errorf("%w: it begins at %s, not after the newest one on record, %s", errOffRecord,
 				leaf.NotBefore.Format(time.RFC3339), back.After.Format(time.RFC3339)))
 	}
 	if r != nil && r.Recovered != nil && r.Recovered.Epoch == is.Epoch && !slices.Contains(r.Lineage, key) {
@@ -153,8 +153,8 @@ func (g *Gate) RecoveryAlarm() error {
 	if r == nil {
 		return nil
 	}
-	err := fmt.Errorf("the store is in recovery since %s: nodes may renew with their certificates, other names need "+
-		"an approval; once the fleet is back: muster recovery end", r.Began.Format(time.RFC3339))
+	err := fmt.Errorf("the store has been in recovery since %s: nodes may renew with their certificates, other names "+
+		"need an approval; once the fleet is back: muster recovery end", r.Began.Format(time.RFC3339))
 	for name := range g.contested.Range {
 		err = fmt.Errorf("%w; %v is revoked because two keys came back for it", err, name)
 	}

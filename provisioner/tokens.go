@@ -9,12 +9,12 @@ import (
 	"muster/jwt"
 )
 
-// A TokenNotes keeps notes of unlimited tokens.
+// TokenNotes keeps notes of unlimited tokens.
 type TokenNotes interface {
-	// NoteToken does not wait. A lost note is written by the next process.
+	// NoteToken does not wait. If a note is lost, the next process writes it.
 	NoteToken(t *trust.TokenInfo)
 
-	// NotedTokens stops at the first error of each.
+	// NotedTokens calls each for every note, until an error.
 	NotedTokens(ctx context.Context, each func(*trust.TokenInfo) error) error
 
 	// NotedToken returns the note of a token, or nil.
@@ -28,7 +28,7 @@ type TokenNotes interface {
 	History(ctx context.Context, id wire.Identity) (history []Revised, complete bool, err error)
 }
 
-// Revised is a record at its revision.
+// Revised is a record with its revision.
 type Revised struct {
 	Record   *Record
 	Revision trust.Revision

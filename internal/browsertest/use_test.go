@@ -210,7 +210,7 @@ func TestAnOpenPageStaysWithItsNode(t *testing.T) {
 	b.visit(retire) // as an operator about to press the button
 	b.do(chromedp.SendKeys("#why", "scaled down\n", chromedp.ByQuery))
 	b.eventually("nothing is done",
-		`document.querySelector("[role=alert]")?.innerText?.includes("another machine has the name since")`)
+		`document.querySelector("[role=alert]")?.innerText?.includes("another machine has had the name since")`)
 	b.picture("changed-hands")
 	b.do(chromedp.Click("main a", chromedp.ByQuery))
 	b.eventually("the page is that of the other one",

@@ -52,7 +52,7 @@ func TestOrdersSpareALaterHolderOfTheName(t *testing.T) {
 		for _, verb := range []string{"retire", "revoke"} {
 			problem := refused(t, f, http.MethodPost, "/v1/nodes/"+name+"/"+verb, change(name))
 			if problem.Status != http.StatusConflict || !problem.LeftAlone ||
-				!strings.Contains(problem.Detail, "another machine has the name since") {
+				!strings.Contains(problem.Detail, "another machine has had the name since") {
 				t.Errorf("%s %s: %+v", verb, name, problem)
 			}
 		}

@@ -23,7 +23,7 @@ const (
 	headerBatchCommit   = "Nats-Batch-Commit"
 )
 
-// A batch is a set of writes of which all or none is stored.
+// A batch is a set of writes. Either all of them are stored, or none.
 type batch struct {
 	id     string
 	writes []*write
@@ -36,7 +36,7 @@ type batch struct {
 	err          error
 }
 
-// A second write to a subject must wait for the revision of the first.
+// makeBatch takes one write per subject: a second must wait for the revision of the first.
 func (g *batcher) makeBatch() *batch {
 	b := &batch{id: wire.NewID(), done: make(chan struct{})}
 	subjects := make(map[string]bool, maxBatch)
@@ -140,8 +140,8 @@ func (g *batcher) release(b *batch) {
 	})
 }
 
-// retryAlone sends one write of a refused batch by itself, for its own outcome. Without an answer it repeats nothing:
-// the batch may still be stored.
+// retryAlone sends one write of a refused batch alone, for its own outcome. If the batch got no answer, it sends
+// nothing: the batch may still be stored.
 func (g *batcher) retryAlone(ctx context.Context, refused error, w *write) (uint64, error) {
 	var api *jetstream.APIError
 	if !errors.As(refused, &api) {
@@ -149,7 +149,7 @@ func (g *batcher) retryAlone(ctx context.Context, refused error, w *write) (uint
 	}
 	sequence, err := publish(ctx, g.js, w.subject, w.data, w.expected)
 	if errors.Is(err, trust.ErrConflict) && !isConflict(refused) {
-		// A broker with a failing disk may store a batch that it refused, so the conflict is our own write's.
+		// A broker with a failing disk may store a batch that it refused, so the write may conflict with itself.
 		return 0, fmt.Errorf("outcome unknown, after its batch was refused: %w", wrapFull(refused))
 	}
 	return sequence, err

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A batch costs 0.6 ms of CPU and 40 µs a record, a single write 110 to 150 µs (BenchmarkPut). Staged on disk, a batch
-// costs 1.5 ms.
+// A batch costs 0.6 ms of CPU and 40 µs per record, a single write 110 to 150 µs (BenchmarkPut). A batch that the
+// broker stages on disk costs 1.5 ms.
 const (
 	minBatch     = 12
 	maxBatch     = 64 // within the broker's smallest buffer of 256 KiB
@@ -26,14 +26,14 @@ const (
 	maxBatchWait = 30 * time.Millisecond
 )
 
-// Batched is the stream that gets batches on a single server.
+// Batched is the stream that a single server writes in batches.
 const Batched = streamNodes
 
 // A batcher sends writes to one stream: singly while there are few, in atomic batches when there are many. A write
 // waits only behind unacknowledged writes, or for a batch that will fill within [maxBatchWait].
 //
 // A refused batch is sent again as single writes of the same bytes, which is harmless: nothing of it was written. If an
-// acknowledgement is lost, the outcome is unknown to each member.
+// acknowledgement is lost, the outcome of each write is unknown.
 type batcher struct {
 	js      jetstream.JetStream
 	nc      *nats.Conn
@@ -55,7 +55,7 @@ type write struct {
 	expected uint64
 	joined   time.Time
 
-	assigned chan *batch // nil: go alone; capacity 1
+	assigned chan *batch // gets nil if the write goes alone; capacity 1
 	index    int
 }
 
@@ -99,7 +99,7 @@ func (g *batcher) dequeue(w *write) bool {
 	return true
 }
 
-// completed runs note, which takes a write or batch out of flight, and sends what waited.
+// completed runs note, which records a finished write or batch, and then sends waiting writes.
 func (g *batcher) completed(note func()) {
 	g.mu.Lock()
 	note()

@@ -41,14 +41,14 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 	return errors.New("installation: not found after writing it")
 }
 
-// checkComplete returns [ErrLost] if the expected installation or a stream of records is missing. Made anew, it would
-// be empty: names free, tokens unspent, nothing revoked.
+// checkComplete returns [ErrLost] if the expected installation or a durable stream is missing. A new stream would be
+// empty: names free, tokens unspent, nothing revoked.
 func (c *client) checkComplete(ctx context.Context, id string) (found *Watermark, err error) {
 	found, err = c.marks(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	// After the streams: another provisioner may be making the store.
+	// Read this after the streams, since another provisioner may be creating the store.
 	current, err := newestEntry[Installation](ctx, c.js, subjectInstallation)
 	if err != nil {
 		return nil, err

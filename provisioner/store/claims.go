@@ -15,7 +15,7 @@ import (
 // A ClaimLog keeps the claims of limited tokens.
 type ClaimLog struct{ *client }
 
-// Claims implements [trust.ClaimLog]. A stale replica is harmless: an append after its end is a conflict.
+// Claims implements [trust.ClaimLog]. A replica that lags is harmless: an append after its end is a conflict.
 func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision,
 	each func(*trust.ClaimEntry, trust.Revision) error,
 ) error {
@@ -79,7 +79,7 @@ func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.
 	})
 }
 
-// readClaims returns an error if a single server cannot read all claims, which would give uses back.
+// readClaims returns an error if a single server cannot read all claims, since missing claims would free uses.
 func (s *Store) readClaims(ctx context.Context) error {
 	if s.clustered() {
 		return nil

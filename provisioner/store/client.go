@@ -16,7 +16,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// maxPending exceeds the requests that the edges handle at once.
+// maxPending is more than the number of requests handled at once.
 const maxPending = 4096
 
 type client struct {
@@ -57,7 +57,8 @@ func newClient(js jetstream.JetStream, cfg Config) *client {
 	return c
 }
 
-// getLast returns the newest message of a subject, nil and 0 if there is none, or [trust.ErrRecord] with its sequence.
+// getLast returns the newest message of a subject and its sequence, or nil and 0. For an unreadable message it returns
+// [trust.ErrRecord] and the sequence.
 func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T, trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -81,8 +82,8 @@ func getLast[T any](ctx context.Context, c *client, stream, subject string) (*T,
 	return v, trust.Revision(m.Sequence), nil
 }
 
-// put writes if the subject's last sequence is still after, else it returns [trust.ErrConflict]. After other errors
-// except [trust.ErrStoreFull] the message may be stored, now or later.
+// put writes v if after is still the subject's last sequence, else it returns [trust.ErrConflict]. After other errors
+// except [trust.ErrStoreFull] the message may be stored now or later.
 func (c *client) put(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
 	b, err := json.Marshal(v)
 	if err == nil {
@@ -94,7 +95,7 @@ func (c *client) put(ctx context.Context, subject string, v any, after uint64) (
 	return c.publish(ctx, subject, b, after)
 }
 
-// putReserved may use the reserve, for what takes access away and for small writes.
+// putReserved may use the reserved space. It is for orders that take access away, and for small writes.
 func (c *client) putReserved(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 
 	subjectComponent = "muster.component."
 
-	// Room for 256 provisioners of 4 KiB each.
+	// maxComponentBytes is room for 256 provisioners of 4 KiB each.
 	maxComponentBytes = 1 << 20
 )
 

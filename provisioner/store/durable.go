@@ -8,7 +8,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// DurableStreams returns the streams of a backup, in its order.
+// DurableStreams returns the streams of a backup, in the order of the backup.
 func DurableStreams() []string { return slices.Clone(durableStreams) }
 
 // CheckMessage validates a message of a backup.

@@ -17,13 +17,13 @@ import (
 	"muster/provisioner/events"
 )
 
-// eventsAhead is 64 KiB of each stream.
+// eventsAhead events are read ahead per stream, about 64 KiB.
 const eventsAhead = 128
 
-// MaxNodeEvents bounds the events of one type that are read of one node.
+// MaxNodeEvents bounds the events per type that [EventLog.NodeEvents] returns.
 const MaxNodeEvents = 200
 
-// A mergeItem without event says that there is none for now.
+// A mergeItem without event only moves the position of its source.
 type mergeItem struct {
 	source      *source
 	event       *events.Stored // nil if not wanted
@@ -47,8 +47,8 @@ func cursorIn(p *events.Cursor, stream string) *uint64 {
 	return &p.Events
 }
 
-// NodeEvents returns the events about id, oldest first: of each type the newest [MaxNodeEvents]. complete is false if
-// there were more. It includes unproven attempts. The node's own events have the broker's time.
+// NodeEvents returns the newest [MaxNodeEvents] events of each type about id, oldest first. complete is false if there
+// were more. They include unproven attempts. Events that the node sent have the broker's time.
 func (s *EventLog) NodeEvents(ctx context.Context, id wire.Identity) (all []events.Event, complete bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -97,7 +97,7 @@ func (s *EventLog) Events(ctx context.Context, q events.Query, each func(*events
 	return err
 }
 
-// The first item says where reading begins.
+// The first item has the sequence at which reading begins.
 func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query, out chan<- mergeItem) error {
 	send := func(f mergeItem) error {
 		f.source = from
@@ -127,7 +127,7 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 	if q.After != nil {
 		begin = resumeSequence(from.stream, q.After, end)
 	} else if l.pending > 0 {
-		begin = 0 // the first event has its sequence
+		begin = 0 // the first event sets the sequence
 	}
 	if err := send(mergeItem{sequence: begin, pending: l.pending}); err != nil {
 		return err
@@ -156,7 +156,8 @@ func (s *EventLog) readEvents(ctx context.Context, from *source, q events.Query,
 	return send(mergeItem{endOfStream: true})
 }
 
-// resumeSequence returns 0 in a stream shorter than the cursor, which was lost and made anew.
+// resumeSequence returns the cursor's sequence, or 0 if the stream is shorter, since it was then lost and created
+// again.
 func resumeSequence(stream string, p *events.Cursor, last uint64) uint64 {
 	if place := *cursorIn(p, stream); place <= last {
 		return place
@@ -187,8 +188,8 @@ func eventConsumer(stream string, q events.Query, last uint64) jetstream.Ordered
 	return c
 }
 
-// storedEvent returns nil if the message is no event. A node's own event gets type and node from its subject, which the
-// broker enforces.
+// storedEvent returns nil if the message is no event. An event that a node sent gets type and node from its subject,
+// which the broker enforces.
 func storedEvent(subject string, data []byte, recorded time.Time) *events.Stored {
 	e := &events.Stored{}
 	if json.Unmarshal(data, e) != nil {
@@ -250,7 +251,7 @@ func (m *merger) run(ctx context.Context) error {
 	}
 }
 
-// next waits until each source has a head or has none for now.
+// next returns the source with the oldest head, once each source has a head or no more messages.
 func (m *merger) next(ctx context.Context) (*source, error) {
 	for {
 		var oldest *source
@@ -291,7 +292,7 @@ func (m *merger) emit(s *source) error {
 	*place = max(*place, f.sequence)
 	for _, other := range m.sources {
 		if other.head != nil && other.head.sequence > 0 {
-			// No event before it is wanted.
+			// The query selects no event before this one.
 			place := cursorIn(&m.cursor, other.stream)
 			*place = max(*place, other.head.sequence-1)
 		}

@@ -28,8 +28,8 @@ type EventLog struct {
 	lost atomic.Uint64 // events that could not be published
 }
 
-// Emit publishes an event without waiting: events are reports, and a slow disk must not delay enrollment. What does not
-// fit into the connection's buffer is lost and counted.
+// Emit publishes an event without waiting: events are reports, and a slow disk must not delay enrollment. An event that
+// does not fit into the connection's buffer is lost and counted.
 func (s *EventLog) Emit(e events.Event) {
 	b, err := s.cloudEvent(e)
 	if err == nil {
@@ -38,7 +38,7 @@ func (s *EventLog) Emit(e events.Event) {
 	if err == nil {
 		return
 	}
-	// Log the first, and each time the number doubles.
+	// Log the first lost event, and then each time the number doubles.
 	if n := s.lost.Add(1); n&(n-1) == 0 {
 		s.log.Warn("events lost", "left_out", n-1, "subject", e.Type, "node", e.Node, "err", err)
 	}
@@ -61,7 +61,7 @@ func (s *EventLog) cloudEvent(e events.Event) ([]byte, error) {
 	return wire.EncodeJSON(c)
 }
 
-// eventSubject ends in the node, or in _ for an invalid name.
+// eventSubject returns a subject that ends in the node, or in _ for an invalid name.
 func eventSubject(e events.Event) string {
 	node := "_"
 	if id, err := wire.ParseIdentity(e.Node); err == nil {

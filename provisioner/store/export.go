@@ -9,22 +9,22 @@ import (
 
 // durableStreams are the streams of a backup, in the order in which it reads them while provisioners write:
 //
-//   - Records first: what they rest on was on disk before them and is read later.
-//   - Claims: one without its record costs a node nothing; a record without its claim would give a use back.
-//   - Entries: a signer removed after the records were read is removed in the entries.
-//   - Revocations last: what they revoke stays revoked whatever an older record says.
+//   - Records first: the claims and entries that they depend on were stored before them, and are read after them.
+//   - Claims: a claim without its record costs a node nothing; a record without its claim would free a use.
+//   - Entries: they show signers that were removed after the records were read.
+//   - Revocations last: they hold even if an older record says otherwise.
 var durableStreams = []string{streamNodes, streamClaims, streamEntries, streamRevocations}
 
-// A Backup reads what a backup needs.
+// A Backup reads the streams for a backup.
 type Backup struct{ *client }
 
-// Export calls each for every message of a backup while provisioners write, up to its first error. It misses no
-// identity: a message is dropped only after [History] newer ones of its subject, which are still ahead.
+// Export calls each for every message of a backup, up to the first error of each. Provisioners may write meanwhile. No
+// identity is missed: a message is dropped only after [History] newer ones of its subject, which Export still reads.
 func (s *Backup) Export(ctx context.Context,
 	each func(stream string, sequence uint64, subject string, data []byte) error,
 ) error {
 	for _, name := range durableStreams {
-		// A scan that ends early would free revoked names.
+		// Read to the leader's end: a scan that ends early would free revoked names.
 		end, err := leaderEnd(ctx, s.client, name, "")
 		if err == nil {
 			err = s.scan(ctx, name, end, jetstream.OrderedConsumerConfig{}, func(m message) error {
@@ -46,7 +46,7 @@ func (s *Backup) Pending(ctx context.Context) (uint64, error) {
 func (c *client) sumMarks(ctx context.Context, of func(Mark) uint64) (n uint64, err error) {
 	found, err := c.marks(ctx, 0)
 	if err != nil {
-		return 0, fmt.Errorf("numbers of the streams: %w", err)
+		return 0, fmt.Errorf("read the state of the streams: %w", err)
 	}
 	for _, m := range found.Streams {
 		n += of(m)

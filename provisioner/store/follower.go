@@ -16,7 +16,7 @@ import (
 
 // Errors of [Follower.Run].
 var (
-	// ErrStreamGone means that a followed stream was deleted, and perhaps made anew.
+	// ErrStreamGone means that a followed stream was deleted, and perhaps created again.
 	ErrStreamGone = errors.New("the stream was deleted")
 
 	// ErrStreamShorter means that a stream has lost messages that were read.
@@ -29,7 +29,7 @@ const (
 
 	checkTimeout = trust.MaxAge
 
-	// shorterGrace: a replica can be ahead of its leader.
+	// A stream may be shorter for shorterGrace: a replica can be ahead of its leader.
 	shorterGrace = time.Second
 
 	republishPrefix = "muster.taken."
@@ -37,9 +37,10 @@ const (
 
 type applier interface{ apply(m message) }
 
-// A Follower keeps the views of one stream up to date from what the stream republishes. Checks ask the leader for
-// creation time and last sequence, and read missing messages. Only checks make views fresh: a subscription does not
-// notice a deleted stream, and a leader without a majority goes on answering. mu guards the fields after it.
+// A Follower keeps the views of one stream up to date from the messages that the stream republishes. Each check asks
+// the leader for the stream's creation time and last sequence, and reads missing messages. Only checks make views
+// fresh: a subscription does not notice a deleted stream, and a leader without a majority still answers. mu guards the
+// fields after it.
 type Follower struct {
 	client *client
 	stream string
@@ -66,10 +67,10 @@ func addView[V any](f *Follower, v *View[V]) *View[V] {
 	return v
 }
 
-// Open subscribes and reads the stream to its end. closed ends the subscription. Before [Follower.Run] the views grow
-// old.
+// Open subscribes and reads the stream to its end. closed ends the subscription. The views stay fresh only while
+// [Follower.Run] runs.
 func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
-	// Before the first check, so that no message falls between.
+	// Subscribe before the first check, so that no message is missed.
 	sub, err := f.client.nc.Subscribe(republishPrefix+f.stream+".>", f.onRepublished)
 	if err != nil {
 		return nil, fmt.Errorf("follow %s: %w", f.stream, err)
@@ -136,7 +137,7 @@ func (f *Follower) Fresh() error {
 	return err
 }
 
-// A gap is left to the next check.
+// onRepublished applies the next message. If messages are missing, it triggers a check.
 func (f *Follower) onRepublished(m *nats.Msg) {
 	taken, err := storedMessage(m)
 	if err != nil {
@@ -168,7 +169,7 @@ func (f *Follower) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	f.mu.Lock()
-	had := f.position // before the request: messages arrive meanwhile
+	had := f.position // read before the request, since messages arrive meanwhile
 	f.mu.Unlock()
 	answer, err := f.client.infos.ask(ctx, f.stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -237,7 +238,8 @@ func (f *Follower) checkUnchanged(info *jetstream.StreamInfo, had uint64) error 
 		f.shorterSince = time.Time{}
 		return nil
 	}
-	err := fmt.Errorf("%w: it ends at sequence %d, read to %d", ErrStreamShorter, info.State.LastSeq, had)
+	err := fmt.Errorf("%w: the stream ends at sequence %d, but was read to %d", ErrStreamShorter,
+		info.State.LastSeq, had)
 	if f.shorterSince.IsZero() {
 		f.shorterSince = time.Now()
 	}
@@ -247,7 +249,7 @@ func (f *Follower) checkUnchanged(info *jetstream.StreamInfo, had uint64) error 
 	return err
 }
 
-// catchUp treats an unreadable message on a single server as damage.
+// catchUp reads to the stream's end. On a single server an unreadable message is damage.
 func (f *Follower) catchUp(ctx context.Context, state jetstream.StreamState, alone bool) error {
 	for tries := 1; ; tries++ {
 		f.mu.Lock()

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	// A record of another process is known after two checks, within a second.
+	// Two checks, and so less than a second, make a record of another process known.
 	followInterval = 400 * time.Millisecond
 
-	// The queue of own records is drained after drainEvery records.
+	// While all records are read, the queue of own records is drained after each drainEvery.
 	drainEvery = 1000
 
 	// maxShortReads incomplete first readings in a row count as damage.
 	maxShortReads = 2
 )
 
-// FollowRecords calls each with the newest record of every identity, as JSON, then current, and then each for records
-// of other processes and own for those of this Store, until ctx is done; then it returns nil. Neither may keep its
-// argument, except strings. own is called concurrently. A Store has one such follower.
+// FollowRecords calls each with the newest record of every identity as JSON, and then current. From then on it calls
+// each for new records of other processes, and own, concurrently, for those of this Store. It returns nil when ctx is
+// done. each and own may keep only strings of their arguments. Call it once per Store.
 //
 // Compare revisions: older ones may come after newer ones. On [ErrDamaged] end the process.
 func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
@@ -43,7 +43,8 @@ func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity
 	return s.poll(ctx, streamNodes, followInterval, func() error { return f.check(ctx) })
 }
 
-// A recordFollower reads an unknown sequence one check later, since its acknowledgement may be on the way.
+// A recordFollower reads an unknown sequence one check later: it may be an own record whose acknowledgement is on the
+// way.
 type recordFollower struct {
 	s       *RecordStore
 	each    func(wire.Identity, []byte, trust.Revision)
@@ -74,7 +75,7 @@ func (f *recordFollower) check(ctx context.Context) error {
 	return nil
 }
 
-// readAll counts the records: a server silently leaves out what it cannot read.
+// readAll counts the records, since a server silently skips unreadable ones.
 func (f *recordFollower) readAll(ctx context.Context) error {
 	l, err := f.s.openReader(ctx, streamNodes, lastPerSubject(subjectNode+"*"))
 	if err != nil {
@@ -96,10 +97,11 @@ func (f *recordFollower) readAll(ctx context.Context) error {
 		}
 		return nil
 	})
-	if came < want && (err == nil || errors.Is(err, errBehind)) && !f.s.clustered() { // another server may have it
+	// In a cluster another server may have the missing records.
+	if came < want && (err == nil || errors.Is(err, errBehind)) && !f.s.clustered() {
 		err = fmt.Errorf("%w: %d of the %d records of stream %s can be read", ErrDamaged, came, want, streamNodes)
 		if f.shortReads++; f.shortReads < maxShortReads {
-			return errors.New(err.Error()) // one that is often written may have been replaced
+			return errors.New(err.Error()) // an often written record may have been replaced
 		}
 		return adviseLost(err)
 	}

@@ -13,12 +13,12 @@ import (
 
 // Records implements [provisioner.TokenNotes].
 func (s *RecordStore) Records(ctx context.Context, each func(*provisioner.Record, trust.Revision) error) error {
-	// The last message is the newest of its subject.
+	// This reads to the end: the last message is the newest of its subject.
 	return s.read(ctx, "", lastPerSubject(subjectNode+"*"), each)
 }
 
-// Revisions calls each for every stored revision of the record of id, or of all records if id is empty, in the order of
-// writing, up to the first error of each.
+// Revisions calls each for every stored revision of the record of id (empty: of all records), oldest first, up to the
+// first error of each.
 func (s *RecordStore) Revisions(ctx context.Context, id wire.Identity,
 	each func(*provisioner.Record, trust.Revision) error,
 ) error {
@@ -59,6 +59,6 @@ func (s *RecordStore) History(ctx context.Context, id wire.Identity) ([]provisio
 	if err != nil {
 		return nil, false, fmt.Errorf("history of %q: %w", id, err)
 	}
-	// Its beginning may be lost, or one revision meanwhile.
+	// If almost History are left, older ones may have been dropped, one of them meanwhile.
 	return history, len(history) < History-1, nil
 }

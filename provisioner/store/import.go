@@ -21,7 +21,7 @@ import (
 // ErrNotEmpty means that a restore found data in its target.
 var ErrNotEmpty = errors.New("store is not empty")
 
-// ErrHalfRestored means that a restore was cut short. Restore once more; serve nothing until then.
+// ErrHalfRestored means that a restore was not completed. Restore again; serve nothing until then.
 var ErrHalfRestored = errors.New("the restore was not completed")
 
 // restoreAckTimeout is far above the 4 to 9 s of an election (measured).
@@ -29,8 +29,8 @@ const restoreAckTimeout = time.Minute
 
 // An Import fills an empty store from a backup. It is for one goroutine. Serve nothing before Done has returned nil.
 //
-// A crash at any step is safe: the first write marks the store as being restored, and [Open] refuses it. The next
-// restore deletes the remains. The last write is the backup's installation.
+// A crash at any step is safe: the first write marks the store as being restored, and [Open] refuses a marked store.
+// The next restore deletes it. The last write is the backup's installation.
 type Import struct {
 	cfg    Config
 	client *client
@@ -42,8 +42,8 @@ type Import struct {
 	firstErr     atomic.Pointer[error] // of the first write without acknowledgement
 }
 
-// NewImport prepares an empty store for the backup with this id. It returns [ErrNotEmpty] if the store has other data
-// than a restore's.
+// NewImport prepares an empty store for the backup with this id. It returns [ErrNotEmpty] if the store has data that is
+// not from an unfinished restore.
 func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) {
 	i := &Import{
 		cfg:     cfg.withDefaults(),
@@ -76,7 +76,7 @@ func (i *Import) begin(ctx context.Context, backup string) (err error) {
 		if c.Name != streamEntries {
 			continue
 		}
-		// First of all messages, in case a provisioner opens the store.
+		// Write the mark first, in case a provisioner opens the store.
 		marked, err := json.Marshal(Installation{CreatedAt: i.cfg.Now().UTC().Truncate(time.Second), Restoring: backup})
 		if err == nil {
 			err = i.install(ctx, marked)
@@ -119,7 +119,7 @@ func (i *Import) clear(ctx context.Context) error {
 	return nil
 }
 
-// newestEntry returns nil if there is none. It works before the number of replicas is known.
+// newestEntry returns the newest entry of subject, or nil. It works before the number of replicas is known.
 func newestEntry[T any](ctx context.Context, js jetstream.JetStream, subject string) (*T, error) {
 	m, err := retryUntilDone(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		stream, err := js.Stream(ctx, streamEntries)
@@ -200,7 +200,7 @@ func (i *Import) await(ctx context.Context) error {
 	return nil
 }
 
-// Finish begins the recovery, in a new epoch, and waits for all acknowledgements. Call Done next.
+// Finish writes the recovery, with a new epoch, and waits for all acknowledgements. Call Done next.
 func (i *Import) Finish(ctx context.Context, recovery *orders.Recovery) error {
 	if i.installation == nil {
 		return errors.New("restore: the backup has no installation")

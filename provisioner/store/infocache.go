@@ -36,7 +36,7 @@ func (i *infoCache) ask(ctx context.Context, stream string) (*timedInfo, error) 
 		return nil, err
 	}
 	a.received, a.info = time.Now(), s.CachedInfo()
-	// Concurrent answers may come out of order.
+	// Concurrent answers may arrive out of order.
 	if before := i.last[stream]; before == nil || a.asked.After(before.received) ||
 		a.info.State.LastSeq >= before.info.State.LastSeq {
 		i.last[stream] = a

@@ -17,11 +17,11 @@ import (
 	"muster/policies"
 )
 
-// DefaultInputBytes is a million decisions or more, of 100 to 300 bytes each with 2 KB of facts.
+// DefaultInputBytes is room for about a million decisions. With 2 KB of facts each needs 100 to 300 bytes.
 const DefaultInputBytes = 256 << 20
 
 const (
-	// Limits of the queue: batchWait at the highest rate, and 500 of the largest facts.
+	// Limits of the queue: the decisions of batchWait at the highest rate, and 500 with the largest facts.
 	maxQueued      = 8192
 	maxQueuedBytes = 16 << 20
 
@@ -32,8 +32,8 @@ const (
 	inputOverhead = 1 << 10 // besides facts and extensions
 )
 
-// A Recorder writes inputs of policy decisions. It delays no request: what it cannot keep up with is dropped and
-// counted. Make one with [NewRecorder].
+// A Recorder writes inputs of policy decisions. It delays no request: decisions that do not fit into its queue are
+// dropped and counted. Make one with [NewRecorder].
 type Recorder struct {
 	log *slog.Logger
 
@@ -60,7 +60,7 @@ type observation struct {
 
 // NewRecorder returns a Recorder that writes nothing before Run.
 func NewRecorder(log *slog.Logger) (*Recorder, error) {
-	// One goroutine, beside enrollment. JetStream has a checksum.
+	// One goroutine leaves the other cores to enrollment. JetStream has its own checksum.
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 		zstd.WithEncoderCRC(false))
 	if err != nil {
@@ -69,7 +69,7 @@ func NewRecorder(log *slog.Logger) (*Recorder, error) {
 	return &Recorder{log: log, encoder: encoder}, nil
 }
 
-// Observe never blocks and costs less than 0.1 µs (BenchmarkObserve). Safe for concurrent use.
+// Observe queues a decision. It never blocks and costs less than 0.1 µs (BenchmarkObserve). Safe for concurrent use.
 func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, asked string) {
 	size := int64(len(in.Facts) + len(in.Token.Extensions) + len(in.Evidence) + inputOverhead)
 	r.mu.Lock()
@@ -87,7 +87,7 @@ func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, 
 // Counts returns how many decisions were sent to the broker, and how many were dropped.
 func (r *Recorder) Counts() (recorded, dropped uint64) { return r.recorded.Load(), r.dropped.Load() }
 
-// Run writes into the store that open returns until ctx is done, then writes the rest and returns nil.
+// Run writes queued decisions into the store that open returns. When ctx is done, it writes the rest and returns nil.
 func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
 	tick := time.NewTicker(batchWait)
 	defer tick.Stop()
@@ -116,7 +116,7 @@ func (r *Recorder) encode(ctx context.Context, s *Store) {
 	for _, d := range waiting {
 		extended, err := wire.AppendJSON(r.batch, policies.NewRecording(d.input, d.decision, d.err, d.asked))
 		if err != nil {
-			r.dropped.Add(1) // a time after the year 9999
+			r.dropped.Add(1) // JSON allows no time after the year 9999
 			continue
 		}
 		r.batch = append(extended, '\n')
@@ -148,7 +148,7 @@ func (r *Recorder) write(s *Store, batch []byte) error {
 	case s == nil:
 		return errors.New("the store is not open")
 	case !s.nc.IsConnected():
-		return errors.New("the broker is away") // the connection's buffer is for events
+		return errors.New("no connection to the broker") // the connection's buffer is for events
 	case s.room.Load() <= 0:
 		return errors.New("the remaining space is reserved for revocations")
 	}
@@ -159,8 +159,8 @@ func (r *Recorder) write(s *Store, batch []byte) error {
 // Inputs reads recorded policy inputs.
 type Inputs struct{ *client }
 
-// Read writes the inputs of the last age, by the broker's clock: one [policies.Recording] as JSON per line, oldest
-// first, and a blank line after each batch. started gets the number of batches first.
+// Read writes to w the inputs younger than age: one [policies.Recording] as JSON per line, oldest first, and a blank
+// line after each batch. Before, it calls started with the number of batches.
 func (s *Inputs) Read(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	since := time.Now().Add(-age - batchWait).UTC()
 	l, err := s.openReader(ctx, streamInputs, jetstream.OrderedConsumerConfig{

@@ -12,9 +12,9 @@ import (
 
 const lastSeenInterval = time.Second
 
-// FollowLastSeen calls each with the time, by the broker's clock, at which each node was last heard of, and again for
-// each later message, until ctx is done; then it returns nil. After all stored nodes it calls current with the start of
-// the stored times. Calls for one node are not in order of time.
+// FollowLastSeen calls each with the time, by the broker's clock, of every node's last message, and of each later
+// message. It returns nil when ctx is done. After all stored nodes it calls current with the time since which messages
+// are stored. Calls for one node may be out of order.
 func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time),
 	current func(since time.Time),
 ) error {
@@ -30,7 +30,7 @@ func (s *EventLog) FollowLastSeen(ctx context.Context, each func(wire.Identity, 
 			if answer.info.State.LastSeq <= last[stream] {
 				continue
 			}
-			// Messages come in order, so the last one of each subject was read or is still to come.
+			// Messages come in order, so after an error the scan can continue at the last sequence.
 			cfg := lastPerSubject(wire.AllNodeEvents)
 			if last[stream] > 0 {
 				cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, last[stream]+1

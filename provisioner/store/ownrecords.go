@@ -15,8 +15,8 @@ type ownRecord struct {
 	sequence uint64
 }
 
-// An ownRecords queues records of its own process for the follower. Reading these from the stream was most of the cost
-// of listing nodes.
+// ownRecords queues the records of this process for the follower. Reading them from the stream was most of the cost of
+// listing nodes.
 type ownRecords struct {
 	deliver func(*provisioner.Brief, trust.Revision)
 
@@ -25,7 +25,7 @@ type ownRecords struct {
 
 	drainMu   sync.Mutex
 	spare     []ownRecord         // guarded by drainMu: memory for items
-	sequences map[uint64]struct{} // guarded by drainMu: drained, after position
+	sequences map[uint64]struct{} // guarded by drainMu: drained records after position
 	position  uint64              // guarded by drainMu: the follower has every record up to here
 }
 
@@ -78,7 +78,7 @@ func (q *ownRecords) skipTo(sequence uint64) (own bool) {
 	return own
 }
 
-// Settle returns once the follower has all own records, so that a list made then includes every earlier order.
+// Settle delivers all own records to the follower, so that a list made afterwards shows every earlier order.
 func (s *RecordStore) Settle() {
 	if q := s.own.Load(); q != nil {
 		q.drain()

@@ -60,7 +60,7 @@ func (l *streamReader) close(ctx context.Context) {
 	l.c.deleteConsumer(ctx, l.stream, l.consumer)
 }
 
-// next returns the next message; nil if pending ones were deleted; or [errStalled].
+// next returns the next message, nil if the pending ones were deleted, or [errStalled].
 func (l *streamReader) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata, error) {
 	for silent := 0; ; {
 		wait, cancel := ctx, context.CancelFunc(func() {})

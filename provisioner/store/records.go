@@ -14,7 +14,7 @@ import (
 type RecordStore struct {
 	*client
 
-	batcher *batcher // nil if every write goes alone
+	batcher *batcher // nil if each write is sent alone
 	own     atomic.Pointer[ownRecords]
 }
 
@@ -30,7 +30,7 @@ func (s *RecordStore) Record(ctx context.Context, id wire.Identity) (*provisione
 	return r, revision, nil
 }
 
-// Put implements [provisioner.Store]. Revoked and retired records may use the reserve.
+// Put implements [provisioner.Store]. Revoked and retired records may use the reserved space.
 func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trust.Revision) (trust.Revision, error) {
 	subject := subjectNode + r.Identity.SubjectToken()
 	b, err := wire.EncodeJSON(r)

@@ -12,7 +12,7 @@ import (
 
 const subjectRecovery = subjectRecoveries + orders.RecoveryKey
 
-// AcceptLoss begins a recovery: what the store has counts from now on. No provisioner may serve the store meanwhile.
+// AcceptLoss begins a recovery: from now on the store counts as complete. No provisioner may serve the store meanwhile.
 // Repeating it is harmless: each call begins another epoch.
 func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recovery, error) {
 	cfg = cfg.withDefaults()

@@ -10,10 +10,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A cluster without a leader neither answers nor keeps requests, so they are repeated. A write without an
-// acknowledgement is reported as unknown while there is time to look for it.
+// A cluster without a leader neither answers nor keeps requests, so queries are repeated. A write without an
+// acknowledgement is reported as unknown early enough to look for it.
 
-// attemptTimeout is below the 4 to 9 s that a cluster has no leader after one was killed (measured).
+// attemptTimeout is below the 4 to 9 s that a cluster has no leader after its leader was killed (measured).
 const attemptTimeout = 3 * time.Second
 
 // JSClusterNotAvailErr of nats-server; nats.go does not name it.
@@ -66,8 +66,8 @@ func (c *client) withAckTimeout(ctx context.Context) (context.Context, context.C
 	return context.WithCancel(ctx)
 }
 
-// maxConsumerResets bounds how often nats.go remakes a lost consumer; by default it never stops and ignores contexts.
-// Four attempts take 7 to 47 s.
+// maxConsumerResets bounds how often nats.go creates a lost consumer again. By default it never stops and ignores
+// contexts. Four attempts take 7 to 47 s.
 const maxConsumerResets = 4
 
 // consumerIdleLimit is how long the broker keeps the consumer of a killed process.

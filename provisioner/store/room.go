@@ -19,8 +19,8 @@ const (
 
 const messageOverhead = 256
 
-// SetRoom sets how many bytes may be written before the rest is reserved for revocations, which JetStream would refuse
-// too at its limit. Then records, claims and grants get [trust.ErrStoreFull]. Call it regularly.
+// SetRoom sets how many bytes may be written before the rest is reserved for revocations, since JetStream at its limit
+// refuses every write. Then records, claims and grants get [trust.ErrStoreFull]. Call it regularly.
 func (s *Store) SetRoom(bytes int64) { s.room.Store(bytes) }
 
 func (c *client) useRoom(subject string, b []byte) error {

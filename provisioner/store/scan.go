@@ -22,9 +22,9 @@ type message struct {
 	at       time.Time // by the broker's clock
 }
 
-// scan calls each for every message that a consumer with cfg gets, in the order of writing, up to the first error of
-// each. It waits for the sequence through, which the answering replica may lack (see [leaderEnd]), and then returns
-// errBehind.
+// scan calls each for every message that a consumer with cfg gets, oldest first, up to the first error of each. It
+// reads at least to sequence through (see [leaderEnd]). If the answering replica lags behind that for too long, it
+// returns errBehind.
 func (c *client) scan(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig,
 	each func(message) error,
 ) error {
@@ -68,7 +68,8 @@ func (l *streamReader) each(ctx context.Context, through uint64, each func(messa
 	return nil
 }
 
-// leaderEnd returns the leader's last sequence, of one subject if that is not empty; 0 if there is none.
+// leaderEnd returns the leader's last sequence of the stream, or of subject if that is not empty. Without messages it
+// is 0.
 func leaderEnd(ctx context.Context, c *client, stream, subject string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -128,7 +129,7 @@ func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, 
 		default:
 			return false, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
 		}
-		// A lost message is noticed.
+		// Each message has the sequence before it, so a lost message is noticed.
 		if follows := m.Header.Get(jetstream.LastSequenceHeader); follows != before {
 			return false, fmt.Errorf("direct get: a message that follows %s, want %s", follows, before)
 		}
@@ -154,7 +155,7 @@ func storedMessage(m *nats.Msg) (message, error) {
 	return message{m.Header.Get(jetstream.SubjectHeader), m.Data, sequence, at}, nil
 }
 
-// deleteConsumer saves the broker from too many consumers.
+// deleteConsumer deletes a consumer early, since the broker keeps idle ones for a while.
 func (c *client) deleteConsumer(ctx context.Context, stream string, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()

@@ -1,8 +1,8 @@
 // Package store keeps the provisioners' state in JetStream. No other package knows JetStream.
 //
-// What it reports as written is on disk: the broker syncs every write before it acknowledges. Writes are
-// compare-and-set, so of two writers that decided on the same revision one gets a conflict. Writes with an unknown
-// outcome are not repeated, since only the caller can tell its own write from another's.
+// A write that succeeded is on disk: the broker syncs every write before it acknowledges. Writes are compare-and-set,
+// so of two writers that decided on the same revision one gets a conflict. Records and claims whose write has an
+// unknown outcome are not written again, since only the caller can tell its own write from another's.
 //
 // Any client with write access to the account MUSTER can forge records. The store holds no secrets.
 package store
@@ -36,19 +36,19 @@ type Config struct {
 	// CAFingerprint binds a new store to its certificate authority, and must match an existing store. Required.
 	CAFingerprint string
 
-	// Former are fingerprints of verified former authorities, whose stores are bound to this one.
+	// Former are fingerprints of verified former authorities. A store of a former authority is bound to CAFingerprint.
 	Former []string
 
-	// Watermarks are files outside of the store's directory, the first on its disk; see [Watermark].
+	// Watermarks are paths of files outside of the store's directory, the first on the same disk; see [Watermark].
 	Watermarks []string
 
-	// FirstWatermark accepts a store without a watermark. Not for a local store, which must have one.
+	// FirstWatermark accepts a store without a watermark. Do not set it for a local store, which must have one.
 	FirstWatermark bool
 
 	// Installation is the id of the expected store, "" for any.
 	Installation string
 
-	// Replicas of each stream, 1 to 5. Streams with more keep them. Default 1.
+	// Replicas is the number of copies of each stream, 1 to 5. Streams with more copies keep them. Default 1.
 	Replicas int
 
 	// Capacity is the disk space for the streams in bytes. Events may take an eighth of it. Zero means no limit.
@@ -102,14 +102,14 @@ type Installation struct {
 	Restoring string `json:"restoring,omitempty"`
 }
 
-// Open makes missing streams. In a cluster without a leader it waits until ctx is done. Errors include
+// Open creates missing streams. In a cluster without a leader it waits until ctx is done. Errors include
 // [ErrInstallation], [ErrLost], [ErrDamaged] and [ErrHalfRestored]; then there is nothing to close.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Conn == nil || cfg.CAFingerprint == "" {
 		return nil, errors.New("store: no connection or no certificate authority given")
 	}
 	cfg = cfg.withDefaults()
-	// Otherwise writes with lost acknowledgements would stay pending until no more can be sent.
+	// Without this timeout, writes with lost acknowledgements would stay pending until no more can be sent.
 	c, err := connect(ctx, cfg, jetstream.WithPublishAsyncTimeout(cfg.Timeout))
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -133,7 +133,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if c.replicas, err = c.wantedReplicas(ctx); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	// First: a missing stream must not look like a new one.
+	// Compare first, so that a missing stream does not look like a new one.
 	if err := s.compareWatermark(ctx, cfg, found); err != nil {
 		return nil, fmt.Errorf("store: %w", errors.Join(err, s.guard.close()))
 	}
@@ -153,7 +153,8 @@ func (s *Store) open(ctx context.Context, cfg Config) error {
 		}
 		s.handles[want.Name] = stream
 	}
-	// A cluster syncs its log once for many writes. A broker without atomic batches drops the setting.
+	// A cluster needs no batches: it syncs its log once for many writes. A broker without atomic batches drops the
+	// setting.
 	if s.replicas == 1 && s.handles[streamNodes].CachedInfo().Config.AllowAtomicPublish {
 		s.batcher = &batcher{
 			js:      s.js,

@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// One event that always fails must not block the rest, and an unreachable receiver must not be called all the time.
+	// With maxAckPending, events that always fail do not block the rest, and an unreachable receiver is not called all
+	// the time.
 	maxAckPending = 256
 
 	resubscribePause = time.Second
 )
 
-// Subscriptions deliver events, to webhooks.
+// Subscriptions delivers events to webhooks.
 type Subscriptions struct{ *client }
 
 // Subscribe implements [events.Subscriptions], with a durable consumer on each stream.
@@ -92,7 +93,7 @@ func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerCo
 	}
 }
 
-// serve returns once all deliveries are settled.
+// serve delivers events until an error. It returns once all deliveries are settled.
 func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, maxInFlight int,
 	each func(context.Context, *events.Delivery) events.Settlement,
 ) error {
@@ -102,7 +103,7 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 	if err != nil {
 		return err
 	}
-	// No other process can take a fetched message.
+	// Fetch single messages, since no other process can get a fetched one.
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullExpiry),
 		jetstream.PullHeartbeat(pullHeartbeat))
 	if err != nil {
@@ -129,7 +130,7 @@ func (s *Subscriptions) serve(ctx context.Context, stream string, c jetstream.Co
 	}
 }
 
-// If the settlement is lost, the message comes again.
+// If the settlement is lost, the event is delivered again.
 func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.Msg,
 	each func(context.Context, *events.Delivery) events.Settlement,
 ) {
@@ -139,7 +140,7 @@ func (s *Subscriptions) deliver(ctx context.Context, stream string, m jetstream.
 		e = storedEvent(m.Subject(), m.Data(), meta.Timestamp)
 	}
 	if e == nil {
-		_ = m.Term() // not an event; it would come again
+		_ = m.Term() // not an event: never deliver it again
 		return
 	}
 	*cursorIn(&e.Cursor, stream) = meta.Sequence.Stream

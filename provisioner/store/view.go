@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A View is a [trust.Log] in memory, of a subject prefix, that a [Follower] keeps up to date.
+// A View is a [trust.Log] in memory. It has the entries of one subject prefix, and a [Follower] keeps it up to date.
 type View[V any] struct {
 	follower *Follower
 	prefix   string // with the last dot
@@ -121,13 +121,13 @@ func (v *View[V]) inOrder() []keyedEntry[V] {
 	return list
 }
 
-// Put implements [trust.Log]. Without an acknowledgement it reads up to the leader's end. If the entry is there, Put is
-// done; another is a conflict; else it publishes the same bytes again under the same expected sequence, so at most one
-// write is stored.
+// Put implements [trust.Log]. If no acknowledgement comes, Put reads to the leader's end. If its entry is there, Put is
+// done. If another is there, Put returns a conflict. Otherwise it publishes the same bytes again under the same
+// expected sequence, so at most one write is stored.
 func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.Revision) (trust.Revision, error) {
 	b, err := json.Marshal(value)
 	if err == nil {
-		_, err = v.decode(key, b) // what readers would reject is not written
+		_, err = v.decode(key, b) // readers would reject an invalid entry
 	}
 	subject := v.prefix + key
 	if err == nil {
@@ -163,7 +163,8 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 	}
 }
 
-// publish returns when the write was applied. After an error other than a conflict it may be stored, now or later.
+// publish returns when the write was applied. After an error other than a conflict the entry may be stored now or
+// later.
 func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expected uint64) (trust.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()

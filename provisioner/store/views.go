@@ -38,7 +38,7 @@ func (s *Store) openViews(ctx context.Context) error {
 	f := s.newFollower(streamEntries)
 	grants := addView(f, newView(subjectGrant, (*orders.Grant).LogKey))
 	allowances := addView(f, newView(subjectAllowance, (*orders.Allowance).LogKey))
-	grants.useRoom, allowances.useRoom = s.useRoom, s.useRoom // what grants access may not use the reserve
+	grants.useRoom, allowances.useRoom = s.useRoom, s.useRoom // grants of access may not use the reserved space
 	s.entries, s.revocations = f, r
 	s.logs = orders.Logs{
 		Revocations: revocations,

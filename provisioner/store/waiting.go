@@ -19,7 +19,7 @@ const (
 	subjectWaiting = "muster.waiting." // + identity + key hash
 )
 
-// An entry has about 1 KiB.
+// A pending key has about 1 KiB.
 const (
 	maxWaitingBytes = 128 << 20
 	maxWaitingKeys  = 16 // of one identity
@@ -65,7 +65,7 @@ func (s *WaiterStore) PutWaiter(ctx context.Context, w *waiting.Key, after trust
 
 // DropWaiter implements [waiting.Store].
 func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error {
-	if upTo == 0 { // the broker takes 0 for all
+	if upTo == 0 { // the broker would remove all
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)

@@ -30,7 +30,7 @@ var (
 // A Mark is the state of a durable stream. Messages are only replaced by newer ones, so no number shrinks.
 type Mark struct {
 	Created  time.Time `json:"created"`
-	First    uint64    `json:"first"` // 0 of an empty stream, as Last
+	First    uint64    `json:"first"` // 0 if the stream is empty, like Last
 	Last     uint64    `json:"last"`
 	Messages uint64    `json:"messages"`
 	Subjects uint64    `json:"subjects"`
@@ -46,7 +46,7 @@ func markOf(info *jetstream.StreamInfo) Mark {
 }
 
 // A Watermark is the state of the durable streams, kept outside of the store's directory: nats-server silently drops
-// what stands behind a damaged block.
+// the messages after a damaged block.
 type Watermark struct {
 	Installation string          `json:"installation"`
 	Epoch        uint64          `json:"epoch"` // of the newest [orders.Recovery], or 0
@@ -87,23 +87,23 @@ func (w *Watermark) equal(other *Watermark) bool {
 }
 
 const (
-	// clusterGrace: a new leader may still be applying.
+	// A cluster may have less for clusterGrace, since a new leader may still be applying messages.
 	clusterGrace = 30 * time.Second
 
-	// An unchanged watermark is written to test the disk.
+	// After watermarkInterval an unchanged watermark is written again, to test the disk.
 	watermarkInterval = 10 * time.Second
 
 	markMaxAge = time.Second
 )
 
-// A guard keeps the watermark. mu guards the fields after it.
+// A guard compares the streams with the watermark, and writes it. mu guards the fields after it.
 type guard struct {
 	mu        sync.Mutex
 	files     []*WatermarkFile // empty if no watermark is kept
 	previous  *Watermark       // last observed; nil before the first
 	written   *Watermark       // content of the files; nil if unknown
 	writtenAt time.Time
-	lessSince time.Time // zero if they have not less
+	lessSince time.Time // zero unless streams have less than previous
 }
 
 func (g *guard) open(paths []string) (newest *Watermark, err error) {
@@ -142,7 +142,8 @@ func (g *guard) write(w *Watermark) error {
 	return nil
 }
 
-// observe writes the previous state: the server shows messages of an atomic batch before they are synced.
+// observe compares found with the previous state and writes the latter: the server shows messages of an atomic batch
+// before they are synced.
 func (g *guard) observe(found *Watermark, cluster bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -165,9 +166,9 @@ func (g *guard) observe(found *Watermark, cluster bool) error {
 	return g.write(previous)
 }
 
-// CheckWatermark returns [ErrDamaged], wrapped, if a durable stream is missing, was made anew, or has less than before,
-// in a cluster for 30 s. It also writes the watermark, or returns [ErrWatermark], wrapped. Call it once a second. It
-// returns nil if the store does not answer.
+// CheckWatermark returns [ErrDamaged], wrapped, if a durable stream is missing, was created again, or has less than
+// before; in a cluster, for 30 s. It also writes the watermark; if that fails, it returns [ErrWatermark], wrapped. Call
+// it once a second. It returns nil if the store does not answer.
 func (s *Store) CheckWatermark(ctx context.Context) error {
 	found, err := s.marks(ctx, markMaxAge)
 	if err != nil {
@@ -180,7 +181,8 @@ func (s *Store) CheckWatermark(ctx context.Context) error {
 	return nil
 }
 
-// marks leaves out the epoch and missing streams. Answers may be within old.
+// marks returns the state of the durable streams, without the epoch and missing streams. Answers may be as old as
+// within.
 func (c *client) marks(ctx context.Context, within time.Duration) (*Watermark, error) {
 	found := &Watermark{
 		Installation: c.installation.ID,
@@ -208,8 +210,8 @@ func newestEpoch(log trust.Log[*orders.Recovery]) uint64 {
 	return 0
 }
 
-// compareWatermark accepts less after a recovery (an accepted loss or a restore). A cluster gets time: see
-// [Store.CheckWatermark].
+// compareWatermark compares the store with its watermark at the start. After a recovery (an accepted loss or a restore)
+// it accepts less. A cluster gets time: see [Store.CheckWatermark].
 func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Watermark) error {
 	mark, err := s.guard.open(cfg.Watermarks)
 	if err != nil || len(cfg.Watermarks) == 0 {
@@ -259,7 +261,7 @@ func adviseLost(err error) error {
 		"or go on with the loss: muster recovery begin --accept-loss", err)
 }
 
-// Close writes the watermark after the last write. After an error the next start compares with an older one.
+// Close writes the watermark after the last write. After an error the next start compares with an older watermark.
 func (s *Store) Close(ctx context.Context) error {
 	found, err := s.marks(ctx, 0)
 	if err == nil {

@@ -10,10 +10,10 @@ import (
 	"muster/jwt"
 )
 
-// ClaimSchema is the version of an entry. No node enrolls with a token whose log has another one.
+// ClaimSchema is the version of a [ClaimEntry]. A token whose log has another version enrolls no node.
 const ClaimSchema = 1
 
-// The largest claim has 560 bytes, so a batch stays far below a broker's 1 MiB.
+// The largest claim has 560 bytes, so MaxBatch claims stay far below a broker's message limit of 1 MiB.
 const (
 	MaxBatch       = 256
 	MaxSourceBytes = 64
@@ -22,13 +22,13 @@ const (
 // AnyRevision makes an append unconditional.
 const AnyRevision = ^Revision(0)
 
-// A ClaimLog is append-only, per limited token. It is safe for concurrent use.
+// A ClaimLog has an append-only log for each limited token. It is safe for concurrent use.
 type ClaimLog interface {
 	// Claims calls each for the entries after the revision, in order, up to the first error of each.
 	Claims(ctx context.Context, tid jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error
 
 	// AppendClaims appends if the newest revision is still after (0: none), else it returns [ErrConflict]. After other
-	// errors the entry may be written, now or later: read before deciding.
+	// errors the entry may be stored now or later: read the log before deciding.
 	AppendClaims(ctx context.Context, tid jwt.TokenID, e *ClaimEntry, after Revision) (Revision, error)
 
 	// AllClaims is Claims for all logs.
@@ -43,23 +43,23 @@ type ClaimEntry struct {
 	Claims   []TokenClaim   `json:"claims,omitempty"`
 }
 
-// A TokenClaim announces a certificate.
+// A TokenClaim takes a use of a token for a certificate.
 type TokenClaim struct {
 	Key      string        `json:"key"` // [ca.KeyHash]
 	Identity wire.Identity `json:"identity"`
-	Attempt  string        `json:"attempt"` // the only one that may write the record
+	Attempt  string        `json:"attempt"` // only this attempt may write the record
 	At       time.Time     `json:"at"`
 	Source   string        `json:"source,omitempty"`
 }
 
-// A TokenRelease takes back the claim of one attempt, or all.
+// A TokenRelease gives back the claim of one attempt, or of all.
 type TokenRelease struct {
 	Key      string        `json:"key"`
 	Identity wire.Identity `json:"identity"`
 	Attempt  string        `json:"attempt,omitempty"` // empty exactly if All
 	All      bool          `json:"all,omitempty"`
 	At       time.Time     `json:"at"`
-	By       string        `json:"by,omitempty"` // operator; empty: the attempt itself
+	By       string        `json:"by,omitempty"` // operator; empty if the attempt gave it back
 	Why      string        `json:"why,omitempty"`
 }
 

@@ -13,7 +13,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// maxClockError is the tolerated error of clocks. Certificates are backdated by as much.
+// maxClockError is the tolerated error of clocks. Certificates are backdated by the same time.
 const maxClockError = 5 * time.Minute
 
 const (
@@ -23,7 +23,7 @@ const (
 	storeTimeout      = 10 * time.Second
 )
 
-// ErrClock means that the clock is behind the newest time on record. Nothing is issued.
+// ErrClock means that the clock is behind the newest time on record. No certificate is issued.
 var ErrClock = errors.New("clock is behind")
 
 // ErrClockDiffers means that the clock differs from the store's.
@@ -55,14 +55,14 @@ type ClockConfig struct {
 	Alarms *events.Alarms
 	Log    *slog.Logger
 
-	// StoreTime is nil if the store is on this machine.
+	// StoreTime returns the store's time. It is nil if the store is on this machine.
 	StoreTime func(context.Context) (time.Time, error)
 
 	Now func() time.Time
 }
 
-// A Clock compares the clock with the newest time on record, since a clock that went back would revive expired tokens.
-// Safe for concurrent use; a nil Clock watches nothing.
+// A Clock compares this machine's clock with the newest time on record: a clock that went back would accept expired
+// tokens. Safe for concurrent use; a nil Clock watches nothing.
 type Clock struct {
 	cfg     ClockConfig  // read-only
 	mark    atomic.Int64 // Unix seconds
@@ -72,7 +72,7 @@ type Clock struct {
 	accepted   int       // guarded by mu: of the last loaded mark
 	lastWrite  time.Time // guarded by mu: monotonic
 	lastAsked  time.Time // guarded by mu: monotonic
-	agreements int       // guarded by mu: close answers in a row
+	agreements int       // guarded by mu: successive answers within maxClockError
 }
 
 // NewClock loads the mark of the store.
@@ -82,7 +82,7 @@ func NewClock(cfg ClockConfig) *Clock {
 	return c
 }
 
-// loadStored takes the later mark, or one that an operator has set back. The caller holds mu.
+// loadStored loads the stored mark if it is later, or if an operator has set it back. The caller holds mu.
 func (c *Clock) loadStored() int64 {
 	e, _ := c.cfg.Marks.Get(ClockKey)
 	if e.Value == nil {
@@ -111,7 +111,7 @@ func (c *Clock) Check() error {
 	return nil
 }
 
-// Differs returns [ErrClockDiffers], wrapped, if the clock is off, until two answers in a row agree.
+// Differs returns [ErrClockDiffers], wrapped, if the clock differs from the store's, until two answers in a row agree.
 func (c *Clock) Differs() error {
 	if c == nil {
 		return nil
@@ -195,7 +195,7 @@ func (c *Clock) writeMark(ctx context.Context) error {
 	return err
 }
 
-// Accept sets the mark to the clock. Repeating it is harmless, also after an error.
+// Accept sets the mark to the clock's time. Repeating it is harmless, also after an error.
 func (c *Clock) Accept(ctx context.Context, why Cause) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,7 +23,7 @@ const (
 	// crlSkew backdates CRLs for readers whose clocks are behind.
 	crlSkew = 5 * time.Minute
 
-	// crlShare allows each issuer a tenth of a core.
+	// crlShare limits signing to a tenth of a core per issuer.
 	crlShare = 10
 )
 
@@ -32,7 +32,7 @@ type CRL struct {
 	Issuer     string    `json:"issuer"` // key identifier, lower-case hex
 	Number     uint64    `json:"number"`
 	DER        []byte    `json:"-"`
-	ThisUpdate time.Time `json:"this_update"` // the list says crlSkew earlier
+	ThisUpdate time.Time `json:"this_update"` // the signed list has crlSkew less
 	NextUpdate time.Time `json:"next_update"`
 
 	revoked int // number of certificates
@@ -45,7 +45,7 @@ type CRLConfig struct {
 
 	Validity time.Duration
 
-	// Publish gets the result of [CRLs.All] when a CRL is new. After false it is called again.
+	// Publish is called with all CRLs when one is new, and again if it returns false.
 	Publish func(context.Context, []*CRL) bool
 
 	// Clock returns why the clock cannot be trusted.
@@ -55,8 +55,8 @@ type CRLConfig struct {
 	Now func() time.Time
 }
 
-// CRLs are signed by each provisioner. Their numbers are the time in microseconds, so they grow (RFC 5280, section
-// 5.2.3) as far as clocks agree.
+// CRLs signs the CRLs of one provisioner. Their numbers are times in microseconds, so that they grow (RFC 5280, section
+// 5.2.3) while the provisioners' clocks agree.
 type CRLs struct {
 	cfg     CRLConfig
 	all     atomic.Pointer[[]*CRL]
@@ -66,14 +66,14 @@ type CRLs struct {
 	unpublished bool
 }
 
-// A long list takes seconds to sign, so the rate is limited.
+// A nextCRL limits the rate of signing, since a long list takes seconds.
 type nextCRL struct {
 	newest    *CRL      // may be nil
 	notBefore time.Time // monotonic
 	failed    error
 }
 
-// NewCRLs returns CRLs of which none is signed yet.
+// NewCRLs returns CRLs with none signed yet.
 func NewCRLs(cfg CRLConfig) *CRLs {
 	return &CRLs{cfg: cfg, issuers: make(map[string]*nextCRL)}
 }
@@ -147,7 +147,7 @@ func (c *CRLs) due(issuer string, newest *CRL) bool {
 		return true
 	}
 	now := c.now()
-	// From the future: our clock went back.
+	// A CRL from the future means that the clock went back.
 	return !now.Before(newest.ThisUpdate.Add(c.cfg.Validity/2)) || newest.ThisUpdate.After(now.Add(crlSkew))
 }
 
@@ -161,8 +161,8 @@ func (c *CRLs) sign(issuer string, before *CRL) (*CRL, error) {
 		NextUpdate: now.Add(c.cfg.Validity),
 		revoked:    len(revoked),
 	}
-	// A certificate stays until a CRL beyond its validity has listed it (RFC 5280, section 3.3), after a restart for
-	// the validity of a CRL.
+	// An expired certificate stays until one later CRL has listed it (RFC 5280, section 3.3); after a restart, for the
+	// validity of a CRL.
 	since := now.Add(-c.cfg.Validity)
 	if before != nil {
 		next.Number = max(next.Number, before.Number+1)

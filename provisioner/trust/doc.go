@@ -1,3 +1,3 @@
-// Package trust keeps revocations, spent token uses, CRLs, and the trusted signers and operators. It knows no store:
-// entries are behind [Log], and [Journal] keeps a copy outside of the store. All questions are answered from memory.
+// Package trust keeps revocations, spent token uses, CRLs, and the trusted signers and operators. It does not know the
+// store: a [Log] holds the entries, and a [Journal] a copy outside of the store. Reads are from memory.
 package trust

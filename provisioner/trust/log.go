@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxAge bounds the age of views for decisions.
+// MaxAge is how old a view may be for a decision.
 const MaxAge = 2 * time.Second
 
 // Errors of logs and stores.
@@ -20,24 +20,24 @@ var (
 	// ErrStoreFull means that nothing was written for lack of room.
 	ErrStoreFull = errors.New("store has no room left")
 
-	// ErrUnread means that another version of muster wrote an entry. Its key grants nothing.
+	// ErrUnread means that this version of muster cannot read an entry. Its key grants nothing.
 	ErrUnread = errors.New("entry cannot be read")
 
 	// ErrRevocationsUnknown means that the views are too old to admit a node.
 	ErrRevocationsUnknown = errors.New("revocations are out of date")
 
-	// ErrUnacknowledged means that an order may be carried out. Asking again is harmless.
+	// ErrUnacknowledged means that an order may have been carried out. Repeating the order is harmless.
 	ErrUnacknowledged = errors.New("not acknowledged by the store, it may have been carried out: ask again")
 )
 
-// CauseUnread is the cause of an unreadable entry's refusals.
+// CauseUnread is the cause of a refusal because of an unreadable entry.
 var CauseUnread = Cause{By: "another version of muster",
 	Why: "this version cannot read the entry: give the order again"}
 
-// A Revision is a sequence for compare-and-set. 0 means none.
+// A Revision is the sequence of an entry, for compare-and-set. 0 means no entry.
 type Revision uint64
 
-// An Entry is the newest of one key of a [Log].
+// An Entry is the newest entry of one key in a [Log].
 type Entry[V any] struct {
 	Value    V
 	Revision Revision
@@ -52,21 +52,23 @@ type Log[V any] interface {
 	// Get returns the newest entry of a key.
 	Get(key string) (Entry[V], bool)
 
-	// All returns them in no order.
+	// All returns the newest entry of each key, in no order.
 	All() iter.Seq2[string, Entry[V]]
 
-	// Put writes an entry if the newest of its key, or of its node for a [Revocation], is still expected (0: none),
-	// else it returns [ErrConflict]. Then Get returns the newest entry. After other errors than [ErrStoreFull] the
-	// entry may be written, now or later. Repeating is harmless: one write per expected revision succeeds.
+	// Put writes an entry if expected (0: none) is still the newest revision of its key; for a [Revocation], of its
+	// node. Otherwise it returns [ErrConflict], and Get returns the newest entry. After other errors except
+	// [ErrStoreFull] the entry may be stored now or later. Repeating is harmless: one write per expected revision
+	// succeeds.
 	Put(ctx context.Context, key string, v V, expected Revision) (Revision, error)
 
-	// Watch calls applied for present and new entries, one at a time in order. applied must neither call Put nor block.
+	// Watch calls applied for all current and later entries, one at a time, in order. applied must neither call Put nor
+	// block.
 	Watch(applied func(key string, e Entry[V]))
 }
 
 const maxChanges = 8
 
-// Change writes what next makes of the newest entry, again after a conflict.
+// Change writes what next returns for the newest entry. After a conflict it tries again.
 func Change[V any](ctx context.Context, log Log[V], key string, next func(newest Entry[V]) (V, error)) (V, error) {
 	var none V
 	for range maxChanges {
@@ -92,7 +94,7 @@ type Cause struct {
 
 const maxCauseBytes = 200
 
-// Check validates a cause: JSON must not change it.
+// Check validates a cause. JSON must keep it unchanged.
 func (c Cause) Check() error {
 	switch {
 	case c.By == "":
@@ -101,7 +103,7 @@ func (c Cause) Check() error {
 		return fmt.Errorf("the operator's name has %d bytes, limit %d", len(c.By), maxCauseBytes)
 	case len(c.Why) > maxCauseBytes:
 		return fmt.Errorf("the reason has %d bytes, limit %d", len(c.Why), maxCauseBytes)
-	case !utf8.ValidString(c.By) || !utf8.ValidString(c.Why): // JSON has three bytes for each invalid one
+	case !utf8.ValidString(c.By) || !utf8.ValidString(c.Why): // JSON replaces each invalid byte by three
 		return fmt.Errorf("name %.80q and reason %.80q, want both in UTF-8", c.By, c.Why)
 	}
 	return nil

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// OperatorSchema is the version of an entry. Another one removes the operator.
+// OperatorSchema is the version of an [OperatorEntry]. An entry of another version counts as removed.
 const OperatorSchema = 1
 
-// MaxOperatorName is that of a common name (RFC 5280 appendix A.1).
+// MaxOperatorName is the limit of a common name in bytes (RFC 5280 appendix A.1).
 const MaxOperatorName = 64
 
-// An OperatorRole includes the roles before it.
+// An OperatorRole includes all weaker roles.
 type OperatorRole string
 
 // The roles of operators.
@@ -26,7 +26,7 @@ const (
 	RoleAdmin    OperatorRole = "admin" // changes signers and operators, takes backups
 )
 
-// OperatorRoles returns the weakest role first.
+// OperatorRoles returns all roles, the weakest first.
 func OperatorRoles() []OperatorRole { return []OperatorRole{RoleViewer, RoleOperator, RoleAdmin} }
 
 // Covers reports whether r includes need.
@@ -81,7 +81,7 @@ func (e *OperatorEntry) Check() error {
 // LogKey returns the key of the operator's entries.
 func (e *OperatorEntry) LogKey() string { return e.Name }
 
-// CheckOperatorName validates a name, which is one subject token.
+// CheckOperatorName validates a name. It is one token of a NATS subject.
 func CheckOperatorName(name string) error {
 	const chars = "abcdefghijklmnopqrstuvwxyz0123456789"
 	if name == "" || len(name) > MaxOperatorName || strings.Trim(name, chars+"_-") != "" ||
@@ -102,7 +102,7 @@ type Operators struct {
 	Revocations Log[*Revocation]
 }
 
-// A KnownOperator is an operator's newest entry, and what ended it.
+// A KnownOperator is an operator's newest entry, and the revocation that ended it.
 type KnownOperator struct {
 	*OperatorEntry
 
@@ -116,7 +116,7 @@ func (o Operators) known(name string, e Entry[*OperatorEntry]) KnownOperator {
 	return KnownOperator{e.Value, Ended(o.Revocations, RemovedOperator, e.Value.ID)}
 }
 
-// Of returns an operator, and whether there is one.
+// Of returns the operator of this name, and whether there is one.
 func (o Operators) Of(name string) (KnownOperator, bool) {
 	e, found := o.Get(name)
 	if !found {

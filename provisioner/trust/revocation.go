@@ -11,7 +11,7 @@ import (
 	"muster/jwt"
 )
 
-// RevocationSchema is the version of an entry. With another one no node is admitted.
+// RevocationSchema is the version of a [Revocation]. An entry of another version stops all admissions.
 const RevocationSchema = 1
 
 // A RevocationKind is the kind of a [Revocation].
@@ -29,11 +29,11 @@ const (
 	RemovedOperator RevocationKind = "operator"
 )
 
-// A Revocation is never changed or deleted. A retirement lifts earlier entries about the identity's keys; certificates
-// stay revoked.
+// A Revocation ends a token, node, signer or operator. It is never changed or deleted. A retirement admits the
+// identity's revoked keys again; certificates stay revoked.
 type Revocation struct {
 	Schema int            `json:"schema"`
-	ID     string         `json:"id"` // named by records and journals
+	ID     string         `json:"id"` // records and journals name it
 	Kind   RevocationKind `json:"kind"`
 	At     time.Time      `json:"at"` // UTC, to the second
 	By     string         `json:"by"`
@@ -42,23 +42,23 @@ type Revocation struct {
 	// Token is for kind token only.
 	Token jwt.TokenID `json:"token,omitempty"`
 
-	// Entry is the id of the ended entry, or the fingerprint of a signer of configuration files.
+	// Entry is the id of the ended entry, or the fingerprint of a signer of provisioner.yaml.
 	Entry string `json:"entry,omitempty"`
 	Name  string `json:"name,omitempty"`
 
-	// Node has the unexpired certificates of its record and the hashes of all its keys. A retirement has no keys.
+	// Certificates are the unexpired ones of the node, Keys the hashes of all its keys. A retirement has no keys.
 	Node         wire.Identity        `json:"node,omitempty"`
 	Certificates []RevokedCertificate `json:"certificates,omitempty"`
 	Keys         []string             `json:"keys,omitempty"`
 
-	// To is the hash of the new key of a name. Keys are refused for this name only.
+	// To is the hash of the key that gets the name in a hand-over. Its Keys are refused for this name only.
 	To string `json:"to,omitempty"`
 }
 
 // A RevokedCertificate is a certificate for a CRL.
 type RevokedCertificate struct {
 	Serial   string    `json:"serial"`    // lower-case hex
-	NotAfter time.Time `json:"not_after"` // it leaves the CRL then
+	NotAfter time.Time `json:"not_after"` // then it leaves the CRL
 	Issuer   string    `json:"issuer"`    // key identifier
 }
 
@@ -77,7 +77,7 @@ func (r *Revocation) LogKey() string {
 	return keyNode + r.Node.SubjectToken() + "." + r.ID
 }
 
-// RevocationScope returns the keys about a node, on which a write is conditioned.
+// RevocationScope returns the keys whose newest revision a write of key must expect: all keys of the same node.
 func RevocationScope(key string) string {
 	if node, ok := strings.CutPrefix(key, keyNode); ok {
 		token, _, _ := strings.Cut(node, ".")
@@ -92,10 +92,10 @@ func (r *Revocation) Check() error {
 	case r.Schema != RevocationSchema:
 		return fmt.Errorf("revocation %q: schema %d, want %d", r.ID, r.Schema, RevocationSchema)
 	case !isSubjectToken(r.ID):
-		return fmt.Errorf("revocation with id %.80q, want one token of a subject", r.ID)
+		return fmt.Errorf("revocation with id %.80q, want one token of a NATS subject", r.ID)
 	case r.Kind == RemovedSigner || r.Kind == RemovedOperator:
 		if !isSubjectToken(r.Entry) {
-			return fmt.Errorf("revocation %q: of entry %.80q, want one token of a subject", r.ID, r.Entry)
+			return fmt.Errorf("revocation %q: entry %.80q, want one token of a NATS subject", r.ID, r.Entry)
 		}
 		return nil
 	case r.Kind == RevokedToken:
@@ -120,7 +120,7 @@ func (r *Revocation) Check() error {
 
 func isSubjectToken(s string) bool { return s != "" && !strings.ContainsAny(s, ".*> \t") }
 
-// Ended returns what ended an entry, or nil.
+// Ended returns the revocation that ended the entry with this id, or nil.
 func Ended(log Log[*Revocation], kind RevocationKind, id string) *Revocation {
 	key := (&Revocation{Kind: kind, Entry: id}).LogKey()
 	e, found := log.Get(key)

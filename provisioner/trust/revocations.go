@@ -15,10 +15,10 @@ import (
 
 // A Journal keeps revocations outside of the store. It is safe for concurrent use.
 type Journal interface {
-	// Append writes new entries and syncs. After an error any may be written.
+	// Append writes the new ones of entries and syncs. After an error any of them may be on disk.
 	Append(entries ...*Revocation) error
 
-	// Entries returns them in the order of writing.
+	// Entries returns all entries in the order of writing.
 	Entries() []*Revocation
 }
 
@@ -26,18 +26,18 @@ type Journal interface {
 type RevocationsConfig struct {
 	Log Log[*Revocation]
 
-	// Without a Journal a restored store lacks later revocations.
+	// Without a Journal a restored store lacks the revocations since the backup.
 	Journal Journal
 
-	// Applied gets each entry and must not block. Optional.
+	// Applied is called with each entry. It must not block. Optional.
 	Applied func(*Revocation)
 }
 
-// Revocations is the log in memory. It is safe for concurrent use.
+// Revocations holds all revocations in memory. It is safe for concurrent use.
 type Revocations struct {
 	cfg RevocationsConfig
 
-	journalMu sync.Mutex // writes the journal in the log's order
+	journalMu sync.Mutex // keeps the journal in the log's order
 
 	mu          sync.RWMutex  // guards the rest
 	unjournaled []*Revocation // in the log's order
@@ -86,7 +86,7 @@ func NewRevocations(cfg RevocationsConfig) *Revocations {
 	return r
 }
 
-// Err returns why an entry about any node or token cannot be read.
+// Err returns why a revocation cannot be read, or nil.
 func (r *Revocations) Err() error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -126,7 +126,7 @@ func (r *Revocations) Serial(serial string) *Revocation {
 	return r.serials[serial]
 }
 
-// Knows reports whether the entry was read.
+// Knows reports whether the entry with this id was read.
 func (r *Revocations) Knows(id string) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -142,8 +142,8 @@ func (r *Revocations) About(id wire.Identity) (*Revocation, Revision) {
 	return n.newestEntry(), n.newest
 }
 
-// Outstanding returns the revocation that the identity's record does not show yet. followed is the last entry that it
-// shows.
+// Outstanding returns the revocation that the identity's record does not show yet, or nil. followed is the id of the
+// newest entry that the record shows.
 func (r *Revocations) Outstanding(id wire.Identity, followed string) *Revocation {
 	e, _ := r.About(id)
 	if e == nil || e.Kind == RetiredNode || e.ID == followed {
@@ -167,7 +167,7 @@ func (r *Revocations) Lost(id wire.Identity, hash string) *Revocation {
 	return nil
 }
 
-// Lacks reports whether a certificate or key of want is in no entry since the last retirement.
+// Lacks reports whether a certificate or key of want is not revoked yet.
 func (r *Revocations) Lacks(want *Revocation) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -207,7 +207,7 @@ func (r *Revocations) Put(ctx context.Context, e *Revocation, expected Revision)
 	return r.WriteJournal()
 }
 
-// WriteJournal writes what was applied, in the log's order.
+// WriteJournal writes all applied entries, in the log's order.
 func (r *Revocations) WriteJournal() error {
 	r.journalMu.Lock()
 	defer r.journalMu.Unlock()
@@ -227,7 +227,7 @@ func (r *Revocations) WriteJournal() error {
 	return nil
 }
 
-// Restore merges journal and log. Repeating it is harmless.
+// Restore writes entries of the journal that the log lacks, and the reverse. Repeating it is harmless.
 func (r *Revocations) Restore(ctx context.Context) error {
 	if r.cfg.Journal == nil {
 		return nil

@@ -13,13 +13,13 @@ import (
 	"muster/jwt"
 )
 
-// SignerSchema is the version of an entry. Another one does not count.
+// SignerSchema is the version of a [SignerEntry]. A signer with an entry of another version is not trusted.
 const SignerSchema = 1
 
 // MaxSignerNameBytes bounds the name of a signer.
 const MaxSignerNameBytes = 64
 
-// A SignerEntry makes tokens valid until a revocation ends it.
+// A SignerEntry makes a signer's tokens valid until a revocation ends it.
 type SignerEntry struct {
 	Schema     int            `json:"schema"`
 	Entry      string         `json:"entry"` // named by revocations
@@ -167,8 +167,8 @@ const (
 // SignerInfo is a signer as this provisioner sees it.
 type SignerInfo struct {
 	ID         jwt.SignerID   `json:"id"`
-	Name       string         `json:"name,omitempty"` // empty for a removed signer in no file
-	Source     SignerSource   `json:"source"`         // of the entry that counts
+	Name       string         `json:"name,omitempty"` // empty for a removed signer that is in no file
+	Source     SignerSource   `json:"source"`         // of the entry in use
 	InFile     bool           `json:"in_file"`
 	KeyType    string         `json:"key_type,omitempty"` // [ca.KeyType]
 	NotBefore  time.Time      `json:"not_before,omitzero"`

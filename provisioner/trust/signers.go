@@ -70,7 +70,7 @@ func (s *Signers) invalidate() {
 	s.stale = true
 }
 
-// VerifyFrom implements [TokenVerifier]. A removed signer is an unknown one.
+// VerifyFrom implements [TokenVerifier]. A removed signer counts as unknown.
 func (s *Signers) VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, error) {
 	v, err := s.current()
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Signers) VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, err
 	return v.VerifyFrom(text, budget)
 }
 
-// A new verifier has an empty cache.
+// current makes a new verifier, with an empty cache, if the signers have changed.
 func (s *Signers) current() (*jwt.Verifier, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *Signers) trustedSigners() []jwt.Signer {
 	return slices.Collect(maps.Values(signers))
 }
 
-// Ended returns what ended a signer, also an unreadable entry, or nil.
+// Ended returns the revocation that ended a signer, or nil. An unreadable entry ends its signer, too.
 func (s *Signers) Ended(id jwt.SignerID) *Revocation {
 	entry := string(id)
 	if e, found := s.cfg.Entries.Get(entry); e.Unread != nil {
@@ -126,7 +126,7 @@ func (s *Signers) Ended(id jwt.SignerID) *Revocation {
 	return Ended(s.cfg.Revocations, RemovedSigner, entry)
 }
 
-// UnreadEntry stands for an entry that cannot be read.
+// UnreadEntry returns a revocation that stands for an unreadable entry.
 func UnreadEntry(kind RevocationKind, name string, at time.Time) *Revocation {
 	return &Revocation{
 		Kind: kind,

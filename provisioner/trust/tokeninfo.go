@@ -19,10 +19,10 @@ type TokenInfo struct {
 	Site       jwt.Site       `json:"site,omitempty"`
 	IssuedAt   time.Time      `json:"issued_at,omitzero"`
 	ExpiresAt  time.Time      `json:"expires_at,omitzero"` // zero: never
-	FirstSeen  time.Time      `json:"first_seen,omitzero"` // zero if revoked before
+	FirstSeen  time.Time      `json:"first_seen,omitzero"` // zero if revoked before any use
 }
 
-// MaxJTIBytes bounds the text that a signer chooses.
+// MaxJTIBytes bounds the stored part of a jti, which the signer chooses.
 const MaxJTIBytes = 128
 
 // NewTokenInfo describes a token.

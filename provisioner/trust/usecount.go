@@ -24,10 +24,10 @@ type TokenUse struct {
 	Key        string        `json:"key"` // [ca.KeyHash]
 	Identity   wire.Identity `json:"identity"`
 	State      UseState      `json:"state"`
-	At         time.Time     `json:"at"` // of the first claim; unlimited: of the record's change
+	At         time.Time     `json:"at"` // of the first claim; without a limit, of the record's change
 	Source     string        `json:"source,omitempty"`
 	ReleasedAt time.Time     `json:"released_at,omitzero"`
-	ReleasedBy string        `json:"released_by,omitempty"` // operator; empty: the refused attempt
+	ReleasedBy string        `json:"released_by,omitempty"` // operator; empty if the refused attempt gave it back
 	Why        string        `json:"why,omitempty"`
 }
 
@@ -59,7 +59,7 @@ func (u *Use) Release(r TokenRelease) {
 	}
 }
 
-// By key alone, one key could collect any number of names for one use.
+// A holder includes the identity: otherwise one key could enroll any number of names with one use.
 type holder struct {
 	key      string
 	identity wire.Identity
@@ -67,17 +67,17 @@ type holder struct {
 
 // A UseCount counts one token's uses up to a revision of its log. It is not safe for concurrent use.
 //
-// A holder holds a use while any claim of its attempts is not released. After every entry held <= uses, since each is
-// appended under the revision that it was counted on.
+// A holder holds a use while a claim of any of its attempts is not released. Held never exceeds the token's uses, since
+// an entry is appended only while the log is at the counted revision.
 //
-// At most that many keys get a certificate: an attempt writes its record after its claim, and a claim is released only
-// if the record will never be written. That many do get one: a holder without a certificate retries for free, gives its
-// use back, or an operator releases it.
+// At most that many holders get a certificate: an attempt writes its record after its claim, and a claim is released
+// only if the record will never be written. No use is lost: a holder without a certificate retries for free or gives
+// its use back, or an operator releases it.
 type UseCount struct {
 	Token *TokenInfo // nil if the log is empty
 	At    Revision
 	Uses  []*Use // in the order of their first claims
-	Held  int    // of them
+	Held  int    // uses that are held
 
 	byHolder map[holder]*Use
 }

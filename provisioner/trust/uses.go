@@ -13,7 +13,7 @@ import (
 	"muster/jwt"
 )
 
-// An append takes 1 to 4 ms in a cluster; a broker without a leader writes again after 4 to 9 s (measured).
+// An append takes 1 to 4 ms in a cluster; a cluster without a leader writes again after 4 to 9 s (measured).
 const (
 	conflictBackoff = 5 * time.Millisecond // more for each conflict
 	useBackoff      = 50 * time.Millisecond
@@ -39,7 +39,7 @@ type Uses struct {
 
 type tokenUses struct {
 	queue   []*useChange // guarded by Uses.mu
-	writing bool         // guarded by Uses.mu: a goroutine writes
+	writing bool         // guarded by Uses.mu: a goroutine is writing
 	count   UseCount     // owned by the writing goroutine
 }
 
@@ -65,13 +65,13 @@ func (p *useChange) finish(err error) {
 	}
 }
 
-// Claim returns nil once the claim is in the token's log, and [ErrUsedUp] if no use is left. After other errors it may
-// be there, now or later. Repeating it is harmless.
+// Claim returns nil once the claim is in the token's log, and [ErrUsedUp] if no use is left. After other errors the
+// claim may be stored now or later. Repeating it is harmless.
 func (u *Uses) Claim(ctx context.Context, token *TokenInfo, c *TokenClaim) error {
 	return u.submit(ctx, &useChange{token: token, claim: c, done: make(chan error, 1)})
 }
 
-// Release is Claim for giving back the claim of one attempt.
+// Release gives back the claim of one attempt. Errors are as for [Uses.Claim].
 func (u *Uses) Release(ctx context.Context, token *TokenInfo, r *TokenRelease) error {
 	return u.submit(ctx, &useChange{token: token, release: r, done: make(chan error, 1)})
 }
@@ -135,11 +135,11 @@ func (u *Uses) run(ctx context.Context, t *tokenUses) {
 	}
 }
 
-// After a failed write it reads the tail of the log: the conflicting entry is counted, or our own is found, or the same
-// is written again under the same condition, so at most one write succeeds. The error of write is the outcome of
-// members without one.
+// After a failed append, write reads the end of the log. It counts a conflicting entry, or finds its own, or appends
+// the same again under the same condition, so at most one append succeeds. Its error is the outcome of all members
+// without one.
 func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batch []*useChange) error {
-	fresh := false // complete since the batch was taken
+	fresh := false // count was read after the batch was taken
 	conflicts, wait := 0, useBackoff
 	for {
 		entry, included, rejected := count.plan(batch, fresh)
@@ -175,7 +175,7 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batc
 		fresh = true
 		var pause time.Duration
 		if errors.Is(err, ErrConflict) && count.At > before {
-			// The nearest process wins each race, so losers wait.
+			// The process nearest to the leader wins each race, so the losing one waits.
 			conflicts++
 			pause = rand.N(min(time.Duration(conflicts)*conflictBackoff, useBackoffMax)) //nolint:gosec // spreads load
 		} else {
@@ -190,8 +190,8 @@ func (u *Uses) write(ctx context.Context, tid jwt.TokenID, count *UseCount, batc
 	}
 }
 
-// plan returns an entry with all of the batch that fits, and the rejected members. Released uses count from the next
-// entry on.
+// plan returns an entry with all members that fit, and the rejected members. A released use is free from the next entry
+// on.
 func (b *UseCount) plan(batch []*useChange, fresh bool) (e *ClaimEntry, included, rejected []*useChange) {
 	e = &ClaimEntry{Schema: ClaimSchema}
 	added := map[holder]bool{}

@@ -66,7 +66,14 @@ func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
 	v.batch.addFlags(c)
 	cli.Flag(c, "dry-run").BoolVar(&v.dryRun)
 	cli.Flag(c, "yes").BoolVar(&v.yes)
-	v.AddChangeFlags(c, all)
+	v.AddFlags(c)
+	v.AddWhy(c)
+	all.Check(c, func() error {
+		if v.dryRun {
+			return v.CheckURL()
+		}
+		return v.CheckChange()
+	})
 	all.Check(c, v.check)
 }
 

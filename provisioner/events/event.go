@@ -20,7 +20,7 @@ const (
 	Attempt     Type = "io.muster.attempt.refused" // not authenticated; without a Serial the identity is only claimed
 )
 
-// Events of operators' orders, with operator and reason.
+// Events of operators' orders. They have the operator and the reason.
 const (
 	Revoked       Type = "io.muster.node.revoked"
 	Retired       Type = "io.muster.node.retired"

@@ -167,7 +167,6 @@ func decode(b []byte) (*Response, error) {
 	return &r, nil
 }
 
-// isEmpty reports whether a member is absent, null, or a zero value.
 func isEmpty(v json.RawMessage) bool {
 	var b bytes.Buffer
 	if len(v) == 0 || json.Compact(&b, v) != nil {

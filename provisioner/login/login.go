@@ -54,7 +54,7 @@ func asValidityError(err error, leaf *x509.Certificate, now time.Time) error {
 		edge.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
 }
 
-// A Login is an authenticated operator, for one request.
+// A Login is an operator, authenticated for one request.
 type Login struct {
 	Name string
 	Role trust.OperatorRole

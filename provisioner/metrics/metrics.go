@@ -93,7 +93,7 @@ func New(version string, state func() State) *Metrics {
 	return m
 }
 
-// Handler serves the metrics in Prometheus' formats.
+// Handler serves the metrics in the formats of Prometheus.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }

@@ -94,7 +94,7 @@ func (g *batcher) publish(b *batch) error {
 	return nil
 }
 
-// await returns the outcome of one member. The member that receives the acknowledgement finishes the batch.
+// The write whose goroutine receives the acknowledgement finishes the batch.
 func (g *batcher) await(ctx context.Context, b *batch, w *write) (uint64, error) {
 	defer func() {
 		if b.waiters.Add(-1) == 0 {

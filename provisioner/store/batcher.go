@@ -26,7 +26,7 @@ const (
 	maxBatchWait = 30 * time.Millisecond
 )
 
-// Batched is the stream that a single server writes in batches.
+// Batched is the stream that is written in batches on a single server.
 const Batched = streamNodes
 
 // A batcher sends writes to one stream: singly while there are few, in atomic batches when there are many. A write

@@ -9,7 +9,6 @@ import (
 	"muster/provisioner/events"
 )
 
-// cloudEvent is CloudEvents 1.0.
 type cloudEvent struct {
 	SpecVersion     string       `json:"specversion"`
 	ID              string       `json:"id"`

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// Two checks, and so less than a second, make a record of another process known.
+	// A record of another process is known after two checks, in less than a second.
 	followInterval = 400 * time.Millisecond
 
-	// While all records are read, the queue of own records is drained after each drainEvery.
+	// The first reading drains the queue of own records after every drainEvery records.
 	drainEvery = 1000
 
-	// maxShortReads incomplete first readings in a row count as damage.
+	// maxShortReads is how many incomplete first readings in a row count as damage.
 	maxShortReads = 2
 )
 
@@ -28,7 +28,7 @@ const (
 // each for new records of other processes, and own, concurrently, for those of this Store. It returns nil when ctx is
 // done. each and own may keep only strings of their arguments. Call it once per Store.
 //
-// Compare revisions: older ones may come after newer ones. On [ErrDamaged] end the process.
+// Compare revisions, since an older one may come after a newer one. On [ErrDamaged] end the process.
 func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 	own func(*provisioner.Brief, trust.Revision), current func(),
 ) error {

@@ -13,7 +13,7 @@ import (
 
 // Records implements [provisioner.TokenNotes].
 func (s *RecordStore) Records(ctx context.Context, each func(*provisioner.Record, trust.Revision) error) error {
-	// This reads to the end: the last message is the newest of its subject.
+	// This reads to the stream's end, since the last message is the newest of its subject.
 	return s.read(ctx, "", lastPerSubject(subjectNode+"*"), each)
 }
 
@@ -59,6 +59,6 @@ func (s *RecordStore) History(ctx context.Context, id wire.Identity) ([]provisio
 	if err != nil {
 		return nil, false, fmt.Errorf("history of %q: %w", id, err)
 	}
-	// If almost History are left, older ones may have been dropped, one of them meanwhile.
+	// With History-1 or more revisions, older ones may have been dropped.
 	return history, len(history) < History-1, nil
 }

@@ -32,14 +32,14 @@ const (
 	inputOverhead = 1 << 10 // besides facts and extensions
 )
 
-// A Recorder writes inputs of policy decisions. It delays no request: decisions that do not fit into its queue are
-// dropped and counted. Make one with [NewRecorder].
+// A Recorder writes inputs of policy decisions. It delays no request: if its queue is full or the store is away,
+// decisions are dropped and counted. Make one with [NewRecorder].
 type Recorder struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
 	queue []observation // guarded by mu
-	bytes int64         // guarded by mu: of the queue
+	bytes int64         // guarded by mu: size of queue
 
 	// Owned by Run.
 	encoder *zstd.Encoder
@@ -148,7 +148,7 @@ func (r *Recorder) write(s *Store, batch []byte) error {
 	case s == nil:
 		return errors.New("the store is not open")
 	case !s.nc.IsConnected():
-		return errors.New("no connection to the broker") // the connection's buffer is for events
+		return errors.New("no connection to the broker") // the connection's buffer is left to events
 	case s.room.Load() <= 0:
 		return errors.New("the remaining space is reserved for revocations")
 	}

@@ -29,8 +29,8 @@ type streamReader struct {
 	stream       string
 	consumer     jetstream.Consumer
 	messages     jetstream.MessagesContext
-	pending      uint64 // as the broker last said
-	consumerName string // of the last message; nats.go makes new consumers
+	pending      uint64 // by the broker's last answer
+	consumerName string // of the last message; nats.go may create new consumers
 	consumerSeq  uint64 // of the last message in that consumer
 }
 

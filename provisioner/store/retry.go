@@ -23,7 +23,7 @@ const retryPause = 100 * time.Millisecond
 
 func (c *client) clustered() bool { return c.replicas > 1 }
 
-// The query must be harmless to repeat.
+// Repeating query must be harmless.
 func retryIfClustered[T any](ctx context.Context, c *client, query func(context.Context) (T, error)) (T, error) {
 	if !c.clustered() {
 		return query(ctx)
@@ -41,7 +41,7 @@ func retryUntilDone[T any](ctx context.Context, query func(context.Context) (T, 
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(retryPause): // a leaderless server refuses at once
+		case <-time.After(retryPause): // a server without a leader refuses at once
 		}
 	}
 }

@@ -44,7 +44,7 @@ func lastPerSubject(filter string) jetstream.OrderedConsumerConfig {
 var errBehind = errors.New("the replica lags behind")
 
 func (l *streamReader) each(ctx context.Context, through uint64, each func(message) error) error {
-	for read := uint64(0); l.pending > 0 || read < through; { // an empty set delivers nothing
+	for read := uint64(0); l.pending > 0 || read < through; { // if there is nothing to read, next would block
 		wait, cancel := ctx, context.CancelFunc(func() {})
 		if l.pending == 0 {
 			wait, cancel = context.WithTimeout(ctx, l.c.timeout)
@@ -97,7 +97,8 @@ const (
 	fetchBytes    = 4 << 20
 )
 
-// fetch calls each for the messages of one answer, and reports whether there are more. Any replica may answer.
+// fetch calls each for the messages from sequence from on that fit into one answer. It reports whether there are more.
+// Any replica may answer.
 func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, each func(message) error,
 ) (more bool, err error) {
 	wanted := map[string]any{"seq": from, "batch": fetchMessages, "max_bytes": fetchBytes}

@@ -109,7 +109,6 @@ func (v *View[V]) Watch(applied func(string, trust.Entry[V])) {
 	v.watched = append(v.watched, applied)
 }
 
-// inOrder sorts by revision.
 func (v *View[V]) inOrder() []keyedEntry[V] {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -150,7 +149,7 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected trust.R
 			return 0, err
 		}
 		unsure = unsure || !conflict
-		if readErr := v.follower.check(ctx); readErr != nil { // now it has what the leader has
+		if readErr := v.follower.check(ctx); readErr != nil { // now the view has what the leader has
 			return 0, errors.Join(err, readErr)
 		}
 		e, _ := v.Get(key)

@@ -42,7 +42,7 @@ func (s *WaiterStore) Waiter(ctx context.Context, id wire.Identity, keyHash stri
 	return w, revision, nil
 }
 
-// PutWaiter implements [waiting.Store]. Concurrent provisioners may exceed the limit by their number.
+// PutWaiter implements [waiting.Store]. Concurrent provisioners may each exceed the limit by one key.
 func (s *WaiterStore) PutWaiter(ctx context.Context, w *waiting.Key, after trust.Revision) error {
 	if err := w.Check(); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (s *WaiterStore) DropWaiter(ctx context.Context, id wire.Identity, keyHash 
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	// Harmless to repeat: newer messages stay.
+	// Repeating this is harmless, since newer messages stay.
 	_, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.handles[streamWaiting].Purge(ctx,
 			jetstream.WithPurgeSubject(keySubject(subjectWaiting, id,

@@ -100,7 +100,7 @@ const (
 type guard struct {
 	mu        sync.Mutex
 	files     []*WatermarkFile // empty if no watermark is kept
-	previous  *Watermark       // last observed; nil before the first
+	previous  *Watermark       // last observed; nil at first
 	written   *Watermark       // content of the files; nil if unknown
 	writtenAt time.Time
 	lessSince time.Time // zero unless streams have less than previous
@@ -211,7 +211,7 @@ func newestEpoch(log trust.Log[*orders.Recovery]) uint64 {
 }
 
 // compareWatermark compares the store with its watermark at the start. After a recovery (an accepted loss or a restore)
-// it accepts less. A cluster gets time: see [Store.CheckWatermark].
+// it accepts less. A cluster gets time, as in [Store.CheckWatermark].
 func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Watermark) error {
 	mark, err := s.guard.open(cfg.Watermarks)
 	if err != nil || len(cfg.Watermarks) == 0 {

@@ -19,19 +19,19 @@ const (
 	MaxSourceBytes = 64
 )
 
-// AnyRevision makes an append unconditional.
+// AnyRevision as the expected revision makes a write unconditional.
 const AnyRevision = ^Revision(0)
 
 // A ClaimLog has an append-only log for each limited token. It is safe for concurrent use.
 type ClaimLog interface {
-	// Claims calls each for the entries after the revision, in order, up to the first error of each.
+	// Claims calls each for the entries after revision after, in order, up to the first error of each.
 	Claims(ctx context.Context, tid jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error
 
 	// AppendClaims appends if the newest revision is still after (0: none), else it returns [ErrConflict]. After other
 	// errors the entry may be stored now or later: read the log before deciding.
 	AppendClaims(ctx context.Context, tid jwt.TokenID, e *ClaimEntry, after Revision) (Revision, error)
 
-	// AllClaims is Claims for all logs.
+	// AllClaims is Claims for all tokens.
 	AllClaims(ctx context.Context, each func(jwt.TokenID, *ClaimEntry, Revision) error) error
 }
 

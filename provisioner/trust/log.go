@@ -43,7 +43,7 @@ type Entry[V any] struct {
 	Revision Revision
 	At       time.Time // by the store's clock
 
-	// Unread is why the entry cannot be decoded.
+	// Unread is why the entry cannot be decoded, or nil.
 	Unread error
 }
 

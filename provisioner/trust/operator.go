@@ -23,7 +23,7 @@ type OperatorRole string
 const (
 	RoleViewer   OperatorRole = "viewer" // reads
 	RoleOperator OperatorRole = "operator"
-	RoleAdmin    OperatorRole = "admin" // changes signers and operators, takes backups
+	RoleAdmin    OperatorRole = "admin" // may change signers and operators, and make backups
 )
 
 // OperatorRoles returns all roles, the weakest first.

@@ -21,7 +21,7 @@ type RevocationKind string
 const (
 	RevokedToken RevocationKind = "token"
 	RevokedNode  RevocationKind = "node"
-	RetiredNode  RevocationKind = "retired" // certificates of an identity that is free again
+	RetiredNode  RevocationKind = "retired" // the identity is free again; its certificates are revoked
 
 	HandedOver RevocationKind = "handover" // a name went to another key
 
@@ -133,7 +133,7 @@ func Ended(log Log[*Revocation], kind RevocationKind, id string) *Revocation {
 	return e.Value
 }
 
-// Err returns the entry as the cause of a refusal.
+// Err describes the entry as the cause of a refusal.
 func (r *Revocation) Err() error {
 	what := "token " + string(r.Token)
 	switch r.Kind {

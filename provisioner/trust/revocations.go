@@ -44,7 +44,7 @@ type Revocations struct {
 	ids         map[string]struct{}
 	tokens      map[jwt.TokenID]*Revocation
 	serials     map[string]*Revocation   // the first entry
-	keys        map[string][]*Revocation // by key hash, until lifted
+	keys        map[string][]*Revocation // by key hash, until the node is retired
 	nodes       map[wire.Identity]nodeEntries
 	listed      map[string][]listedCertificate // by issuer; only appended to
 	unreadable  error

@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// A TokenVerifier authenticates tokens, as [jwt.Verifier] does.
+// A TokenVerifier verifies tokens, as [jwt.Verifier] does.
 type TokenVerifier interface {
 	// VerifyFrom returns errors of [jwt.Verifier.VerifyFrom] and [ErrRevocationsUnknown].
 	VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, error)
@@ -20,7 +20,7 @@ type TokenVerifier interface {
 
 // SignersConfig configures [NewSigners].
 type SignersConfig struct {
-	// File are the signers of provisioner.yaml. Optional.
+	// File has the signers of provisioner.yaml. Optional.
 	File []jwt.Signer
 
 	Entries     Log[*SignerEntry] // required

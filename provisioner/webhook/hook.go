@@ -12,7 +12,6 @@ import (
 	"muster/provisioner/events"
 )
 
-// A hook is one webhook.
 type hook struct {
 	cfg      Config // read-only
 	tries    int

@@ -46,7 +46,7 @@ func TestSealedFromTokenToMachine(t *testing.T) {
 	provisioner = start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")
 	provisioner.waitFor("provisioner is serving")
 	late := start(t, dir, append([]string{"server", "run"}, args("web2", "provisioning.jwt")...)...)
-	provisioner.waitFor("code=sealed_invalid .*sealed to a key that is not held")
+	provisioner.waitFor("code=sealed_invalid .*sealed to an unknown key")
 	late.waitFor("does not have the token's seal key")
 	late.stop()
 	second := start(t, dir, append([]string{"server", "run"}, args("web3", "second.jwt")...)...)

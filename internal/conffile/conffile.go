@@ -1,5 +1,5 @@
-// Package conffile strictly reads configuration files. All mistakes are reported together, with their lines. Errors
-// contain no value of server.conf, which can be a password.
+// Package conffile reads configuration files strictly. It reports all mistakes together, with their lines. Errors
+// contain no value of server.conf, because values can be passwords.
 package conffile
 
 import (
@@ -8,13 +8,13 @@ import (
 	"os"
 )
 
-// MaxFileBytes refuses a file given by mistake, such as a log.
+// MaxFileBytes refuses files that were given by mistake, such as logs.
 const MaxFileBytes = 1 << 20
 
 // maxMistakes bounds the mistakes reported per file.
 const maxMistakes = 16
 
-// ReadFile reads at most [MaxFileBytes]; more is an error. Errors name the path.
+// ReadFile returns an error for more than [MaxFileBytes]. Errors name the path.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -24,7 +24,7 @@ func ReadFile(path string) ([]byte, error) {
 	return Read(f, path)
 }
 
-// Read is [ReadFile] for an open file such as standard input.
+// Read is like [ReadFile], for an open file such as standard input.
 func Read(r io.Reader, name string) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, MaxFileBytes+1))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"muster/internal/wire"
 )
 
-// FormatSettings writes a server.conf that [ParseSettings] reads back exactly. The header becomes comments. What
-// would not be read back unchanged is an error that wraps [ErrSettings] and contains no value.
+// FormatSettings writes a server.conf that [ParseSettings] reads back unchanged. The header becomes comments. If
+// text would be read back differently, the error wraps [ErrSettings] and contains no value.
 func FormatSettings(settings map[string]string, header string) ([]byte, error) {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -29,7 +29,7 @@ func FormatSettings(settings map[string]string, header string) ([]byte, error) {
 				bad("header: %v", err)
 			}
 			if comment == endMark {
-				bad("header: a line of it is what ends the file")
+				bad("header: line %q would end the file", comment)
 			}
 			fmt.Fprintln(&b, comment)
 		}
@@ -43,7 +43,7 @@ func FormatSettings(settings map[string]string, header string) ([]byte, error) {
 			bad("key %q: its value has %v", key, err)
 		}
 		if strings.Trim(value, " ") != value {
-			bad("key %q: its value has blanks at an end", key)
+			bad("key %q: its value begins or ends with a blank", key)
 		}
 		fmt.Fprintln(&b, strings.TrimRight(key+" = "+value, " "))
 	}

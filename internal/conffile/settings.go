@@ -12,25 +12,25 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrSettings means an invalid server.conf. Its text contains no value.
+// ErrSettings means an invalid server.conf. The error text contains no value.
 var ErrSettings = errors.New("not valid settings")
 
-// A file that begins with beginMark but has no endMark was truncated, and nothing in it counts.
+// A file that begins with beginMark but has no endMark was truncated. All its settings are refused.
 const (
 	beginMark = "# muster settings, complete only with the line that ends them"
 	endMark   = "# end of settings"
 )
 
-// Settings are immutable and in the file's order. Printing shows only their number. A nil *Settings is empty.
+// Settings has the settings of a server.conf, in the file's order. It is immutable, prints only their number, and is
+// empty if nil.
 type Settings struct {
 	keys   []string
 	values map[string]string
 }
 
 // ParseSettings reads `key = value` lines, comments that begin with #, and blank lines. A value is trimmed, may be
-// empty, and may contain = and #. Anything else, also a duplicate key, NUL bytes as after a power loss, or a
-// truncated file of [FormatSettings], is an error that wraps [ErrSettings] and names the line. An empty file is
-// none.
+// empty, and may contain = and #. Any other line is an error that wraps [ErrSettings] and names the line. So are a
+// duplicate key and a truncated file of [FormatSettings]. An empty file has no settings.
 func ParseSettings(b []byte) (*Settings, error) {
 	if len(b) > MaxFileBytes {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrSettings, len(b), MaxFileBytes)
@@ -85,11 +85,11 @@ func splitLine(line []byte) (text, key, value string, err error) {
 	}
 	key, value, ok := strings.Cut(text, "=")
 	if !ok {
-		return "", "", "", errors.New("no = in it, want `key = value`")
+		return "", "", "", errors.New("no =, want `key = value`")
 	}
 	key, value = strings.TrimRight(key, " \t"), strings.TrimLeft(value, " \t")
 	if !wire.ValidSettingKey(key) {
-		// It may be part of a secret, so it is not printed.
+		// The key may be part of a secret, so it is not printed.
 		return "", "", "", fmt.Errorf("key of %d bytes, want 1 to %d of a-z, A-Z, 0-9, _, . and -",
 			len(key), wire.MaxSettingKey)
 	}
@@ -99,7 +99,6 @@ func splitLine(line []byte) (text, key, value string, err error) {
 	return text, key, value, nil
 }
 
-// checkText refuses invisible characters and line ends of any kind.
 func checkText(s string) error {
 	if !utf8.ValidString(s) {
 		return errors.New("invalid UTF-8")

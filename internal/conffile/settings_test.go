@@ -66,7 +66,7 @@ func TestParseSettingsRefuses(t *testing.T) {
 	}{
 		"zeros after power loss": {strings.Repeat("\x00", 4096), []string{"line 1: control character U+0000"}},
 		"zeros at the end":       {"a = 1\nb = 2\n\x00\x00\x00", []string{"line 3"}},
-		"no =":                   {"a = 1\nhunter2\n", []string{"line 2: no = in it"}},
+		"no =":                   {"a = 1\nhunter2\n", []string{"line 2: no =, want"}},
 		"no key":                 {"= hunter2\n", []string{"line 1: key of 0 bytes"}},
 		"key with a blank":       {"hunter2 b = 1\n", []string{"line 1: key of 9 bytes"}},
 		"key with a slash":       {"a/b = 1\n", []string{"line 1"}},

@@ -14,7 +14,7 @@ import (
 )
 
 // LoadYAML decodes a file into dst, a pointer to a struct with defaults. Unknown or duplicate keys, a second
-// document, and lists with empty entries are errors, one line each. After an error dst is unspecified.
+// document, and lists with empty entries are errors, one line each. After an error, the content of dst is undefined.
 func LoadYAML(path string, dst any) error {
 	b, err := ReadFile(path)
 	if err != nil {
@@ -33,7 +33,7 @@ func LoadYAML(path string, dst any) error {
 // Prefix puts a path or key before each of the joined errors.
 func Prefix(prefix string, err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
-	if ok && err.Error() == errors.Join(joined.Unwrap()...).Error() { // otherwise one error with several causes
+	if ok && err.Error() == errors.Join(joined.Unwrap()...).Error() { // not one error with several causes
 		var all []error
 		for _, e := range joined.Unwrap() {
 			all = append(all, Prefix(prefix, e))
@@ -46,7 +46,7 @@ func Prefix(prefix string, err error) error {
 	return fmt.Errorf("%s: %w", prefix, err)
 }
 
-// CheckYAML reports what lenient parsers accept: duplicate keys and further documents.
+// CheckYAML reports duplicate keys and further documents, which lenient parsers accept.
 func CheckYAML(b []byte) error {
 	var anything any
 	return decodeYAML(b, &anything)
@@ -74,14 +74,15 @@ func decodeYAML(b []byte, dst any) error {
 	return errors.Join(errs...)
 }
 
-// unknownKey matches a message that names a Go type.
+// unknownKey matches the message about an unknown key, which names a Go type.
 var unknownKey = regexp.MustCompile(`(?s)field (.*?) not found in type .+$`)
 
-// emptyValues reports list entries without a value: commenting out the last value would lift a restriction.
+// emptyValues reports list entries without a value: if all values are commented out, the entry would lift a
+// restriction.
 func emptyValues(n *yaml.Node, inList bool) (errs []error) {
 	if inList && (n.ShortTag() == "!!null" || n.Kind == yaml.SequenceNode && len(n.Content) == 0) {
-		return []error{fmt.Errorf("line %d: an entry of a list, or a key in one, has no value: "+
-			"give it one, or remove it", n.Line)}
+		return []error{fmt.Errorf("line %d: a list entry, or a key in it, has no value: "+
+			"add a value, or remove it", n.Line)}
 	}
 	for _, c := range n.Content {
 		errs = append(errs, emptyValues(c, inList || n.Kind == yaml.SequenceNode)...)
@@ -102,7 +103,7 @@ func (s *Span) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// MarshalYAML indents by two, as muster init does.
+// MarshalYAML indents by two spaces.
 func MarshalYAML(v any) (string, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)

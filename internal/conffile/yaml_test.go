@@ -70,7 +70,7 @@ func TestLoadYAML(t *testing.T) {
 	}
 }
 
-const noValue = "an entry of a list, or a key in one, has no value: give it one, or remove it"
+const noValue = "a list entry, or a key in it, has no value: add a value, or remove it"
 
 func TestLoadYAMLRefuses(t *testing.T) {
 	t.Parallel()

@@ -113,8 +113,8 @@ tokens:
       identities:
       # - web*.example.net
     - {file: other.pem, sites: []}
-`, []string{"line 5: an entry of a list, or a key in one, has no value",
-			"line 7: an entry of a list, or a key in one, has no value"}},
+`, []string{"line 5: a list entry, or a key in it, has no value",
+			"line 7: a list entry, or a key in it, has no value"}},
 		"files that are not there": {`
 name: prov1.example.net
 trust_domain: example.net

@@ -12,10 +12,10 @@ import (
 	"github.com/miekg/dns"
 )
 
-// rounds allows for lost datagrams.
+// Each server is asked in two rounds, because datagrams can be lost.
 const rounds = 2
 
-// servers reads resolv.conf each time, because networks change.
+// servers reads resolv.conf on each call, because a node can change its network.
 func (r *Resolver) servers() []string {
 	if len(r.cfg.Resolvers) > 0 {
 		return r.cfg.Resolvers
@@ -37,7 +37,7 @@ func from(servers []string, first string) []string {
 	return slices.Concat(servers[i:], servers[:i])
 }
 
-// lookup asks until a server answers. The error wraps [ErrLookup].
+// lookup asks the servers in turn until one answers. The error wraps [ErrLookup].
 func (r *Resolver) lookup(ctx context.Context, name string, servers []string) (answer, error) {
 	failures := make(map[string]error, len(servers))
 	for range rounds {
@@ -59,13 +59,13 @@ func (r *Resolver) lookup(ctx context.Context, name string, servers []string) (a
 	return answer{}, fmt.Errorf("%w: SRV %s: %s", ErrLookup, name, strings.Join(said, "; "))
 }
 
-// ask returns only a reply to this question that succeeded or says that the name does not exist.
+// ask returns a reply only if it answers this question, with success or NXDOMAIN.
 func (r *Resolver) ask(ctx context.Context, name, server string) (*dns.Msg, error) {
-	// No EDNS(0): some old servers fail on it, and TCP works elsewhere.
+	// No EDNS(0): some old servers fail on it, and long answers can come over TCP.
 	question := new(dns.Msg)
 	question.SetQuestion(dns.Fqdn(name), dns.TypeSRV)
 	reply, err := r.exchange(ctx, "udp", question, server)
-	// Truncation within a record is an error as well.
+	// If a record is cut in the middle, err is set too.
 	if reply != nil && reply.Id == question.Id && reply.Truncated {
 		reply, err = r.exchange(ctx, "tcp", question, server)
 	}
@@ -75,7 +75,7 @@ func (r *Resolver) ask(ctx context.Context, name, server string) (*dns.Msg, erro
 	q := reply.Question
 	switch {
 	case !reply.Response || reply.Opcode != dns.OpcodeQuery:
-		return nil, errors.New("what came back is no answer")
+		return nil, errors.New("the message is not an answer")
 	case len(q) != 1 || !strings.EqualFold(q[0].Name, question.Question[0].Name) ||
 		q[0].Qtype != dns.TypeSRV || q[0].Qclass != dns.ClassINET:
 		return nil, errors.New("the answer is to another question")
@@ -95,7 +95,7 @@ func (r *Resolver) exchange(ctx context.Context, network string, m *dns.Msg, ser
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	// The library checks ctx's deadline only at the start.
+	// The library does not watch ctx while it waits.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	reply, _, err := dc.ExchangeWithConnContext(ctx, m, conn)

@@ -1,10 +1,10 @@
 // Package discover finds brokers from a list of URLs, or from a domain's SRV records (RFC 2782). The agent asks a
-// [Resolver] before every attempt to connect, so a fleet follows its DNS.
+// [Resolver] before every attempt to connect, so changes of DNS take effect without a restart.
 //
 // DNS is not authenticated. In the fleet account a broker must show a certificate of the pinned authority with the
-// broker's role and the target's DNS name. RFC 9525 section 6.1 wants the domain in it instead, but here only
-// brokers have such certificates. With a token only, sealed mode protects messages; in plain mode nothing does
-// (docs/security.md).
+// broker's role and the SRV target's DNS name. RFC 9525 section 6.1 wants the SRV domain in the certificate instead,
+// but here only brokers have such certificates. If a node has only a token, sealed mode protects its messages. In
+// plain mode they are not protected (docs/security.md).
 package discover
 
 import (
@@ -19,7 +19,7 @@ import (
 	"muster/internal/wire"
 )
 
-// Each error of [Resolver.Brokers] wraps exactly one. Retry later.
+// Every error of [Resolver.Brokers] wraps one of these. Retry later.
 var (
 	// ErrNoBrokers means that the domain has no usable SRV record.
 	ErrNoBrokers = errors.New("no brokers found")
@@ -28,7 +28,7 @@ var (
 	ErrLookup = errors.New("name servers gave no answer")
 )
 
-// The second service counts only if the first does not exist or is empty.
+// The second service is used only if the first has no usable record.
 var services = [...]string{"_choria-provisioner._tcp", "_muster-provisioner._tcp"}
 
 // defaultTimeout is enough for a working resolver.
@@ -42,19 +42,19 @@ type Config struct {
 	// SRVDomain is the domain with SRV records; a trailing dot is allowed.
 	SRVDomain string
 
-	// Secure turns plain or missing schemes into those with TLS.
+	// Secure replaces a missing scheme and nats by tls, and ws by wss.
 	Secure bool
 
-	// Resolvers are IP address and port. Defaults to those of ResolvConf, read for each lookup.
+	// Resolvers are DNS servers, IP address and port. Defaults to those of ResolvConf, read for each lookup.
 	Resolvers []string
 
 	// ResolvConf defaults to /etc/resolv.conf.
 	ResolvConf string
 
-	// Timeout bounds one query, 2s by default. A lookup makes at most four to each server.
+	// Timeout bounds one query, 2s by default. A lookup sends at most four queries to each server.
 	Timeout time.Duration
 
-	// Rand returns 0 to n-1 for SRV weights. Defaults to math/rand/v2.
+	// Rand returns a random number from 0 to n-1, for SRV weights. Defaults to math/rand/v2.
 	Rand func(n int64) int64
 }
 
@@ -68,7 +68,7 @@ type Broker struct {
 // SourceStatic is the Source of configured URLs.
 const SourceStatic = "static"
 
-// New lists everything wrong with cfg. It asks no name server.
+// New returns an error that lists every mistake in cfg. It sends no DNS query.
 func New(cfg Config) (*Resolver, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, defaultTimeout)
 	cfg.ResolvConf = cmp.Or(cfg.ResolvConf, "/etc/resolv.conf")
@@ -78,7 +78,7 @@ func New(cfg Config) (*Resolver, error) {
 	r := &Resolver{cfg: cfg}
 	var errs []error
 	if (len(cfg.URLs) > 0) == (cfg.SRVDomain != "") {
-		errs = append(errs, errors.New("want URLs or an SRV domain, and not both"))
+		errs = append(errs, errors.New("want URLs or an SRV domain, not both"))
 	}
 	for _, s := range cfg.URLs {
 		b, err := parseURL(s, cfg.Secure)
@@ -105,7 +105,7 @@ func parseDomain(s string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("SRV domain %.80q: want a host name: %w", s, err)
 	}
-	// The longest service precedes it (RFC 1035 section 2.3.4).
+	// The longest service name is put before the domain (RFC 1035 section 2.3.4).
 	if limit := wire.MaxIdentityBytes - len(services[0]) - 1; len(domain) > limit {
 		return "", fmt.Errorf("SRV domain of %d bytes, limit %d", len(domain), limit)
 	}

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// A Resolver is safe for concurrent use if [Config].Rand is.
+// A Resolver finds brokers. It is safe for concurrent use if [Config].Rand is.
 type Resolver struct {
 	cfg    Config
 	static []Broker // nil with a domain
 	domain string
 }
 
-// Brokers returns at least one broker, in order. With a domain, each call looks up and draws anew, so that nodes
-// spread by weight. The error wraps [ErrNoBrokers] or [ErrLookup].
+// Brokers returns at least one broker, in the order to try. With a domain, each call asks DNS and draws a new order
+// by weight, so that nodes spread. The error wraps [ErrNoBrokers] or [ErrLookup].
 func (r *Resolver) Brokers(ctx context.Context) ([]Broker, error) {
 	if r.domain == "" {
 		return slices.Clone(r.static), nil
@@ -45,7 +45,7 @@ func newBroker(scheme, host string, port int, source string) Broker {
 	}
 }
 
-// records returns the SRV records and their name.
+// records returns the usable SRV records and their name.
 func (r *Resolver) records(ctx context.Context) (string, []srv, error) {
 	var none []string
 	servers := r.servers()
@@ -55,7 +55,7 @@ func (r *Resolver) records(ctx context.Context) (string, []srv, error) {
 		if err != nil {
 			return "", nil, err
 		}
-		servers = from(servers, answer.server) // a dead server is not asked again
+		servers = from(servers, answer.server) // begin with the server that answered
 		usable, err := answer.usable()
 		if err == nil {
 			return name, usable, nil

@@ -11,7 +11,7 @@ import (
 	"muster/internal/wire"
 )
 
-// maxRecords applies after the draw, so that the cut varies.
+// maxRecords is applied after the random draw, so that each call can keep different records.
 const maxRecords = 64
 
 const maxAliases = 8
@@ -24,7 +24,6 @@ type srv struct {
 	weight   uint16
 }
 
-// An answer is a name server's answer.
 type answer struct {
 	name   string // without trailing dot
 	server string // address and port
@@ -32,7 +31,7 @@ type answer struct {
 	found  []*dns.SRV
 }
 
-// newAnswer follows CNAME records of the message.
+// newAnswer follows CNAME records within the message.
 func newAnswer(name, server string, m *dns.Msg) answer {
 	a := answer{name: name, server: server, exists: m.Rcode != dns.RcodeNameError}
 	owner := dns.CanonicalName(name)
@@ -54,7 +53,8 @@ func newAnswer(name, server string, m *dns.Msg) answer {
 	return a
 }
 
-// usable sorts by priority. Aliases as targets violate RFC 2782 but work when dialed.
+// usable sorts by priority. RFC 2782 forbids aliases as targets, but usable allows them, because they work when
+// dialed.
 func (a answer) usable() ([]srv, error) {
 	var records []srv
 	first := ""
@@ -86,7 +86,7 @@ func (a answer) usable() ([]srv, error) {
 	}
 }
 
-// order implements RFC 2782, page 4: lower priorities first, then a weighted draw without replacement.
+// order implements RFC 2782, page 4: lower priorities first, then by a weighted draw without replacement.
 func order(records []srv, random func(n int64) int64) []srv {
 	var ordered []srv
 	for rest := slices.Clone(records); len(rest) > 0; {
@@ -100,7 +100,7 @@ func order(records []srv, random func(n int64) int64) []srv {
 	return ordered[:min(len(ordered), maxRecords)]
 }
 
-// draw works in place. It shuffles first, so that records of weight 0 are spread too.
+// draw orders records of one priority in place. It shuffles first, so that records of weight 0 are spread too.
 func draw(records []srv, random func(n int64) int64) []srv {
 	for i := len(records) - 1; i > 0; i-- {
 		j := int(random(int64(i) + 1))
@@ -114,7 +114,7 @@ func draw(records []srv, random func(n int64) int64) []srv {
 		for _, r := range rest {
 			sum += int64(r.weight)
 		}
-		// Select the first running sum of at least number.
+		// Select the first record whose running sum is at least number.
 		number, running, i := random(sum+1), int64(0), 0
 		for running = int64(rest[0].weight); running < number; running += int64(rest[i].weight) {
 			i++

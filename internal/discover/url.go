@@ -11,13 +11,13 @@ import (
 	"muster/internal/wire"
 )
 
-// maxURLBytes fits the longest host name, a scheme and a port.
+// maxURLBytes is enough for the longest host name, a scheme and a port.
 const maxURLBytes = 300
 
 var defaultPorts = map[string]int{"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 
-// NormalizeURL returns scheme://host:port. It accepts host or host:port, optionally behind nats://, tls://, ws://
-// or wss://. Ports default to 4222, 80 (ws) and 443 (wss). With secure, plain schemes become those with TLS.
+// NormalizeURL returns scheme://host:port. It accepts host or host:port, optionally after nats://, tls://, ws:// or
+// wss://. Ports default to 4222, 80 (ws) and 443 (wss). With secure, nats becomes tls and ws becomes wss.
 // Credentials and paths are refused and not printed.
 func NormalizeURL(s string, secure bool) (string, error) {
 	b, err := parseURL(s, secure)
@@ -31,7 +31,7 @@ func parseURL(s string, secure bool) (Broker, error) {
 	}
 	if strings.Contains(text, "@") {
 		return Broker{}, errors.New("broker URL contains credentials (not shown): " +
-			"want scheme://host:port, and user and password as settings of their own")
+			"want scheme://host:port, with user and password in separate settings")
 	}
 	bad := func(format string, args ...any) (Broker, error) {
 		return Broker{}, fmt.Errorf("broker URL %q: %s", s, fmt.Sprintf(format, args...))
@@ -50,7 +50,7 @@ func parseURL(s string, secure bool) (Broker, error) {
 		standard = defaultPorts[scheme]
 	}
 	if strings.Count(rest, ":") > 1 && !strings.HasPrefix(rest, "[") {
-		return bad("more than one colon; an IPv6 address stands in brackets")
+		return bad("more than one colon; write an IPv6 address in brackets")
 	}
 	u, err := url.Parse("//" + strings.TrimSuffix(rest, "/"))
 	if err != nil || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.ForceQuery ||

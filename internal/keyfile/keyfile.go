@@ -1,7 +1,7 @@
-// Package keyfile reads and writes private keys and other secrets. It refuses a regular file that group or world
-// may access. No error contains a secret.
+// Package keyfile reads and writes private keys and other secrets. It refuses a regular file that group or world may
+// access. No error contains a secret.
 //
-// Encryption protects stolen disks and backups, but not against root on the running machine.
+// Encryption protects keys on stolen disks and backups, but not against root on the running machine.
 package keyfile
 
 import (
@@ -21,20 +21,20 @@ import (
 )
 
 var (
-	// ErrKey means that the bytes hold no usable key. Its text says what they hold.
+	// ErrKey means that the bytes hold no usable key. The error text says what they hold.
 	ErrKey = errors.New("unusable key")
 
 	// ErrPassphrase means that the passphrase is missing or wrong.
 	ErrPassphrase = errors.New("wrong passphrase")
 )
 
-// Rounds of PBKDF2-HMAC-SHA256 take a fifth of a second per guess (OWASP 2023). Tests lower them.
+// Rounds is the number of PBKDF2-HMAC-SHA256 iterations (OWASP 2023); a guess takes 0.2 s. Tests lower it.
 var Rounds = 600_000
 
-// Parse returns the only private key in PEM, a [crypto.Signer] or an *ecdh.PrivateKey: PKCS #1, SEC 1, or PKCS #8,
-// also encrypted as by OpenSSL 3. It skips other blocks.
+// Parse returns the only private key in PEM, a [crypto.Signer] or an *ecdh.PrivateKey. It reads PKCS #1, SEC 1 and
+// PKCS #8, also encrypted as by OpenSSL 3, and skips other blocks.
 //
-// passphrase may be nil and is called at most once. Its result is overwritten with zeros; its error is returned.
+// passphrase may be nil and is called at most once. Parse overwrites its result with zeros and returns its error.
 func Parse(b []byte, passphrase func() ([]byte, error)) (crypto.PrivateKey, error) {
 	block, err := privateBlock(b)
 	if err != nil {
@@ -108,7 +108,7 @@ func parseBlock(block *pem.Block, passphrase func() ([]byte, error)) (crypto.Pri
 	case block.Type == typeEncrypted:
 		return decrypt(block.Bytes, passphrase)
 	case block.Headers["DEK-Info"] != "":
-		return nil, fmt.Errorf("%w: encrypted in a form long deprecated; "+
+		return nil, fmt.Errorf("%w: the key is encrypted in an obsolete format; "+
 			"rewrite it with `openssl pkcs8 -topk8 -in OLD -out NEW`", ErrKey)
 	case block.Type == typePlain:
 		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
@@ -135,7 +135,7 @@ func decrypt(der []byte, passphrase func() ([]byte, error)) (key any, err error)
 	}
 	defer clear(secret)
 	if len(secret) == 0 {
-		// The library would treat the key as plain.
+		// With an empty passphrase, the library would read the key as unencrypted.
 		return nil, fmt.Errorf("%w: the key is encrypted and the passphrase is empty", ErrPassphrase)
 	}
 	// crypto/cipher panics on a bad ciphertext length or IV.
@@ -157,7 +157,7 @@ func decrypt(der []byte, passphrase func() ([]byte, error)) (key any, err error)
 }
 
 // Marshal returns PKCS #8 in PEM, encrypted unless passphrase is empty: PBES2 with AES-256-CBC and
-// PBKDF2-HMAC-SHA256. The error wraps [ErrKey] for a key that cannot be exported, as in an HSM.
+// PBKDF2-HMAC-SHA256. If the key cannot be exported, as in an HSM, the error wraps [ErrKey].
 func Marshal(key crypto.PrivateKey, passphrase []byte) ([]byte, error) {
 	typ := typePlain
 	if len(passphrase) > 0 {

@@ -10,34 +10,34 @@ import (
 	"path/filepath"
 )
 
-// Credential is the systemd credential with the passphrase: LoadCredentialEncrypted=muster-passphrase:FILE.
+// Credential is the systemd credential with the passphrase, set by LoadCredentialEncrypted=muster-passphrase:FILE.
 const Credential = "muster-passphrase" //nolint:gosec // a name, no secret
 
-// A Ring reads private keys from files. It takes passphrases from File, else from systemd's credentials, else from
-// Ask, and keeps one until [Ring.Forget]. It is not safe for concurrent use.
+// A Ring reads private keys from files. The passphrase comes from File, else from systemd's credentials, else from
+// Ask. The ring keeps the last one until [Ring.Forget]. It is not safe for concurrent use.
 type Ring struct {
-	// File holds the passphrase on one line and excludes other sources. Optional.
+	// File has the passphrase on one line. If set, no other source is used. Optional.
 	File string
 
 	// Credentials is the unit's $CREDENTIALS_DIRECTORY. Its access control lists look like group permissions, so
-	// they are not checked. Optional.
+	// permissions are not checked. Optional.
 	Credentials string
 
-	// Ask asks an operator. Its error ends the search. Optional.
+	// Ask asks an operator for the passphrase. Optional.
 	Ask func(prompt string) ([]byte, error)
 
 	secret []byte
 }
 
-// Signer returns an error that names the file and wraps [ErrExposed], [ErrKey] or [ErrPassphrase].
+// Signer reads a signing key. Its error names the file and may wrap [ErrExposed], [ErrKey] or [ErrPassphrase].
 func (r *Ring) Signer(path string) (crypto.Signer, error) {
 	signer, passphrase, err := r.SignerAndPassphrase(path)
 	clear(passphrase)
 	return signer, err
 }
 
-// SignerAndPassphrase also returns a copy of the passphrase, nil for a plain key; the caller clears it. The file is
-// read once, so a pipe works.
+// SignerAndPassphrase also returns a copy of the passphrase, nil for an unencrypted key. The caller must clear it.
+// The file is read once, so a pipe works.
 func (r *Ring) SignerAndPassphrase(path string) (crypto.Signer, []byte, error) {
 	key, encrypted, err := r.key(path)
 	if err != nil {
@@ -54,7 +54,7 @@ func (r *Ring) SignerAndPassphrase(path string) (crypto.Signer, []byte, error) {
 	return signer, nil, nil
 }
 
-// X25519 is [Ring.Signer] for a seal key.
+// X25519 is like [Ring.Signer], for a seal key.
 func (r *Ring) X25519(path string) (*ecdh.PrivateKey, error) {
 	key, _, err := r.key(path)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *Ring) Clone() *Ring {
 	return &clone
 }
 
-// Forget overwrites the passphrase, as far as Go can.
+// Forget overwrites the passphrase. Copies that Go made may remain.
 func (r *Ring) Forget() {
 	clear(r.secret)
 	r.secret = nil
@@ -100,7 +100,7 @@ func (r *Ring) key(path string) (key crypto.PrivateKey, encrypted bool, err erro
 	return key, encrypted, err
 }
 
-// decrypt tries the kept passphrase, then another one, which it keeps.
+// decrypt tries the kept passphrase first. If that is wrong, it gets another one and keeps it.
 func (r *Ring) decrypt(b []byte, path string) (crypto.PrivateKey, error) {
 	if r.secret != nil {
 		key, err := r.open(b, r.secret)
@@ -130,7 +130,7 @@ func (r *Ring) open(b, secret []byte) (crypto.PrivateKey, error) {
 	return Parse(b, func() ([]byte, error) { return bytes.Clone(secret), nil })
 }
 
-// find returns the passphrase of the first source.
+// find returns the passphrase of the first source that has one.
 func (r *Ring) find(path string) ([]byte, error) {
 	if r.File != "" {
 		return ReadLine(r.File)
@@ -147,7 +147,7 @@ func (r *Ring) find(path string) ([]byte, error) {
 	return r.Ask("Passphrase for " + path + ": ")
 }
 
-// credential returns [fs.ErrNotExist] without a credential.
+// credential returns [fs.ErrNotExist] if there is no credential.
 func (r *Ring) credential() ([]byte, error) {
 	if r.Credentials == "" {
 		return nil, fs.ErrNotExist

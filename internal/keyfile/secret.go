@@ -11,20 +11,20 @@ import (
 	"syscall"
 )
 
-// The limits refuse a file given by mistake.
+// Larger files were given by mistake.
 const (
 	maxKeyBytes  = 64 << 10
 	maxLineBytes = 4 << 10
 )
 
-// ErrExposed means that other users may access a secret file. The text has the command to fix it.
+// ErrExposed means that other users may access a secret file. The error text has the command to fix it.
 var ErrExposed = errors.New("lets other users in")
 
-// ReadSecret returns at most 64 KiB. A regular file that group or world may access is [ErrExposed]; pipes such as
-// /dev/fd/3 are not checked.
+// ReadSecret reads at most 64 KiB. If group or world may access a regular file, the error wraps [ErrExposed]. Pipes
+// such as /dev/fd/3 are not checked.
 func ReadSecret(path string) ([]byte, error) { return read(path, 0, maxKeyBytes, exposed) }
 
-// ReadFile is [ReadSecret] for regular files only; it does not block on a pipe.
+// ReadFile is like [ReadSecret], but accepts only regular files and does not block on a pipe.
 func ReadFile(path string) ([]byte, error) {
 	return read(path, syscall.O_NONBLOCK, maxKeyBytes, func(path string, info fs.FileInfo) error {
 		if !info.Mode().IsRegular() {
@@ -34,7 +34,8 @@ func ReadFile(path string) ([]byte, error) {
 	})
 }
 
-// ReadKey is [ReadSecret], but for an exposed file without secrets, such as a public key, the error is [ErrKey].
+// ReadKey is like [ReadSecret]. If an exposed file has no secret, only a public key for example, the error wraps
+// [ErrKey].
 func ReadKey(path string) ([]byte, error) {
 	b, err := ReadSecret(path)
 	if !errors.Is(err, ErrExposed) {
@@ -50,7 +51,7 @@ func ReadKey(path string) ([]byte, error) {
 	return nil, err
 }
 
-// ReadLine is [ReadSecret] for a secret on one line, at most 4 KiB.
+// ReadLine is like [ReadSecret], for a secret on one line of at most 4 KiB.
 func ReadLine(path string) ([]byte, error) { return readLine(path, exposed) }
 
 func readLine(path string, check func(string, fs.FileInfo) error) ([]byte, error) {

@@ -2,7 +2,7 @@ package seal
 
 import "sync"
 
-// cacheEntries takes about 1 MB.
+// cacheEntries sessions take about 1 MB.
 const cacheEntries = 8192
 
 type sessionID [idChars + encapsulatedBytes]byte
@@ -13,8 +13,8 @@ func newSessionID(key string, enc []byte) (id sessionID) {
 	return id
 }
 
-// A cache saves key agreements. Only sessions from which something was opened get in, so evicting one costs as much
-// as computing it.
+// A cache saves key agreements. A session is added only after one of its messages was opened. So to evict a session,
+// a sender must compute a key agreement.
 type cache struct {
 	mu      sync.Mutex
 	secrets map[sessionID][secretBytes]byte // guarded by mu; no pointers for the garbage collector to scan

@@ -7,22 +7,24 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrPlain means that a message is not sealed. Believe nothing in it; a refusal's wait may slow the next attempt
-// ([wire.Refusal.Wait]).
+// ErrPlain means that a message is not sealed. Do not trust its content; only a refusal's wait may delay the next
+// attempt ([wire.Refusal.Wait]).
 var ErrPlain = errors.New("message is not sealed")
 
 const (
 	requestFrame = len(`{"v":1,"sealed":true,"key":"","enc":"","ct":""}`) + (idBytes+2)/3*4 + (encapsulatedBytes+2)/3*4
 	replyFrame   = len(`{"v":1,"sealed":true,"ct":""}`)
 
-	// MaxRequestBytes is the largest plain message that fits [wire.MaxMessageBytes] sealed: 48,892 bytes.
+	// MaxRequestBytes is the largest message that, once sealed, fits [wire.MaxMessageBytes]: 48,892 bytes.
 	MaxRequestBytes = ((wire.MaxMessageBytes-requestFrame)/4*3-saltBytes-tagBytes)/padTo*padTo - lengthBytes
 
-	// MaxReplyBytes is 683 KiB. A broker's max_payload must allow it; the default is 1 MiB.
+	// MaxReplyBytes is the largest sealed reply, 683 KiB. A broker's max_payload must allow it; the default is 1
+	// MiB.
 	MaxReplyBytes = (maxFrameBytes+2)/3*4 + replyFrame
 )
 
-// Encode seals a [wire.Applied] or an enroll request. Seal retries anew. The error may wrap [wire.ErrTooLarge].
+// Encode seals a [wire.Applied] or an enroll request. Call it again for each retry. The error may wrap
+// [wire.ErrTooLarge].
 func (s *Session) Encode(message any) ([]byte, *ReplyOpener, error) {
 	purpose := PurposeEnroll
 	if _, is := message.(*wire.Applied); is {
@@ -55,7 +57,7 @@ func (r *ReplySealer) EncodeReply(message any) ([]byte, error) {
 	return wire.EncodeSealed("", nil, frame), nil
 }
 
-// DecodeReply returns a reply by a holder of the seal key for this request. After any error continue to wait: the
+// DecodeReply opens a reply to this request from a holder of the seal key. After any error, continue to wait: the
 // message may be forged. The error may wrap [ErrPlain] or [ErrOpen].
 func (r *ReplyOpener) DecodeReply(b []byte) (*wire.Reply, error) {
 	e, err := wire.Open(b, MaxReplyBytes)
@@ -66,7 +68,7 @@ func (r *ReplyOpener) DecodeReply(b []byte) (*wire.Reply, error) {
 		return nil, fmt.Errorf("reply: %w", ErrPlain)
 	}
 	if e.Key != "" || e.Encapsulated != nil {
-		return nil, fmt.Errorf("sealed reply: %w: members of a request", ErrOpen)
+		return nil, fmt.Errorf("sealed reply: %w: it has members of a request", ErrOpen)
 	}
 	plain, err := r.Open(e.Ciphertext)
 	if err != nil {

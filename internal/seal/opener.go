@@ -6,17 +6,17 @@ import (
 	"muster/internal/wire"
 )
 
-// An Opener opens what was sealed to any of its keys. It is safe for concurrent use.
+// An Opener opens messages that were sealed to any of its keys. It is safe for concurrent use.
 type Opener struct {
 	keys  map[string]*PrivateKey // by id; read-only
 	cache func() *cache          // a function, because fmt prints other fields
 }
 
-// NewOpener needs a key. To rotate, add a new key, sign tokens with it, and remove the old key once its last token
-// has expired. The error wraps [ErrKey].
+// NewOpener needs at least one key. To rotate, add a new key, sign tokens that contain it, and remove the old key
+// once its last token has expired. The error wraps [ErrKey].
 func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("%w: no key at all", ErrKey)
+		return nil, fmt.Errorf("%w: no key, want at least one", ErrKey)
 	}
 	c := &cache{secrets: make(map[sessionID][secretBytes]byte)}
 	o := &Opener{keys: make(map[string]*PrivateKey, len(keys)), cache: func() *cache { return c }}
@@ -29,8 +29,8 @@ func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 	return o, nil
 }
 
-// Open opens an envelope that was sealed for purpose, by an unauthenticated sender. The error wraps [ErrPlain],
-// [ErrUnknownKey] or [ErrOpen]; only a plain reply is possible then.
+// Open opens an envelope that was sealed for purpose. The sender is not authenticated. The error wraps [ErrPlain],
+// [ErrUnknownKey] or [ErrOpen]; answer it with a plain reply, if at all.
 func (o *Opener) Open(purpose Purpose, e *wire.Envelope) (plaintext []byte, reply *ReplySealer, err error) {
 	if !e.Sealed {
 		return nil, nil, ErrPlain
@@ -50,7 +50,7 @@ func (o *Opener) Open(purpose Purpose, e *wire.Envelope) (plaintext []byte, repl
 	return plaintext, &ReplySealer{x}, nil
 }
 
-// session returns keep, which caches the session. Call it once something has opened.
+// session returns keep, which caches the session. Call keep only after a message was opened.
 func (o *Opener) session(key string, enc []byte) (s secret, keep func(), err error) {
 	if len(enc) != encapsulatedBytes {
 		return nil, nil, fmt.Errorf("%w: encapsulated key of %d bytes, want %d", ErrOpen, len(enc), encapsulatedBytes)

@@ -3,13 +3,13 @@ package seal
 import "encoding/binary"
 
 const (
-	padTo       = 256 // hides small differences of requests and facts
+	padTo       = 256 // hides small differences in size
 	lengthBytes = 4
 )
 
 func padded(n int) int { return (lengthBytes + n + padTo - 1) / padTo * padTo }
 
-// pad writes length and b into dst, which has [padded] zero bytes.
+// pad writes b's length and b into dst, which has [padded] zero bytes.
 func pad(dst, b []byte) {
 	binary.BigEndian.PutUint32(dst, uint32(len(b)))
 	copy(dst[lengthBytes:], b)

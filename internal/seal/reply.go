@@ -30,7 +30,7 @@ func (x exchange) cipher(salt []byte) (*aead, error) {
 // A ReplySealer encrypts replies to one request. It is safe for concurrent use.
 type ReplySealer struct{ x exchange }
 
-// Seal encrypts a reply. More than [wire.MaxReplyBytes] is [wire.ErrTooLarge].
+// Seal encrypts a reply. Above [wire.MaxReplyBytes] the error wraps [wire.ErrTooLarge].
 func (r *ReplySealer) Seal(plaintext []byte) ([]byte, error) {
 	if len(plaintext) > wire.MaxReplyBytes {
 		return nil, fmt.Errorf("seal reply: %w: %d bytes, limit %d",
@@ -52,7 +52,7 @@ func (r *ReplySealer) Seal(plaintext []byte) ([]byte, error) {
 // A ReplyOpener decrypts replies to one request. It is safe for concurrent use.
 type ReplyOpener struct{ x exchange }
 
-// Open decrypts a reply, perhaps an older one. On [ErrOpen] ignore it and continue to wait.
+// Open decrypts a reply, possibly a replayed one. On [ErrOpen], ignore the reply and continue to wait.
 func (r *ReplyOpener) Open(frame []byte) ([]byte, error) {
 	if err := checkFrame("reply", frame, maxFrameBytes); err != nil {
 		return nil, err

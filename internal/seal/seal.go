@@ -10,10 +10,11 @@ import (
 
 // Treat a message with these errors as if it had not arrived.
 var (
-	// ErrUnknownKey means a token from before a rotation or of another installation. The text names the key.
-	ErrUnknownKey = errors.New("sealed to a key that is not held")
+	// ErrUnknownKey means a message sealed to a removed key or another installation's key. The error text names it.
+	ErrUnknownKey = errors.New("sealed to an unknown key")
 
-	// ErrOpen means damaged, forged, malformed, or sealed for another key, session, purpose or request.
+	// ErrOpen means a message that is damaged, forged, malformed, or sealed for another key, session, purpose or
+	// request.
 	ErrOpen = errors.New("sealed message does not open")
 )
 
@@ -32,10 +33,11 @@ const (
 	tagBytes          = 16 // AES-256-GCM, NIST SP 800-38D
 )
 
-// maxCiphertextBytes is the largest message, padded.
+// maxCiphertextBytes is the size of the largest message, padded and sealed.
 const maxCiphertextBytes = saltBytes + (lengthBytes+wire.MaxMessageBytes+padTo-1)/padTo*padTo + tagBytes
 
-// Seal may return [wire.ErrTooLarge]. Two results for a plaintext share only the session.
+// Seal encrypts with a new salt, so equal plaintexts give different ciphertexts. The error may wrap
+// [wire.ErrTooLarge].
 func (s *Session) Seal(purpose Purpose, plaintext []byte) (*wire.Envelope, *ReplyOpener, error) {
 	if len(plaintext) > wire.MaxMessageBytes {
 		return nil, nil, fmt.Errorf("seal: %w: %d bytes, limit %d",
@@ -51,7 +53,7 @@ func newFrame(n int) []byte {
 	return make([]byte, size, size+tagBytes)
 }
 
-// seal works in place.
+// seal encrypts in place.
 func (s *Session) seal(purpose Purpose, frame []byte) (*wire.Envelope, *ReplyOpener, error) {
 	salt, body := frame[:saltBytes], frame[saltBytes:]
 	if _, err := rand.Read(salt); err != nil {

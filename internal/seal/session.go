@@ -35,17 +35,17 @@ func suite() (hpke.KEM, hpke.KDF, hpke.AEAD) {
 	return hpke.DHKEM(ecdh.X25519()), hpke.HKDFSHA256(), hpke.ExportOnly()
 }
 
-// A secret derives further secrets from 32 bytes. It is a function because fmt prints other values.
+// A secret derives further secrets from 32 bytes. It is a function, because fmt would print other types.
 type secret func(label string, context []byte, length int) ([]byte, error)
 
-// newSecret wants uniformly random bytes.
+// newSecret needs uniformly random bytes.
 func newSecret(b []byte) secret {
 	return func(label string, context []byte, length int) ([]byte, error) {
 		return hkdf.Expand(sha256.New, b, label+string(context), length)
 	}
 }
 
-// An aead is for one message.
+// An aead is for one message, because its nonce must not be reused.
 type aead struct {
 	cipher.AEAD
 	nonce []byte
@@ -98,8 +98,8 @@ type Session struct {
 	token  string // sealed
 }
 
-// NewSession agrees on a secret and seals the token. The error may wrap [wire.ErrTooLarge] or [ErrKey]; it does not
-// contain the token.
+// NewSession agrees on a secret with the holder of k and seals the token. The error may wrap [wire.ErrTooLarge] or
+// [ErrKey]; it does not contain the token.
 func NewSession(k PublicKey, token wire.Secret) (*Session, error) {
 	switch {
 	case token == "":
@@ -130,7 +130,7 @@ func (k PublicKey) agree() (*Session, error) {
 	}
 	enc, sender, err := hpke.NewSender(public, kdf, none, []byte(sessionInfo))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrKey, err) // small order, as the zero value
+		return nil, fmt.Errorf("%w: %w", ErrKey, err) // a point of small order, such as the zero value
 	}
 	secret, err := export(sender)
 	if err != nil {
@@ -152,17 +152,16 @@ func export(context exporter) ([]byte, error) {
 //	muster-sealed-v1.<key id>.<encapsulated key>.<ciphertext>
 func (s *Session) Token() string { return s.token }
 
-// Name returns CONNECT's nkey; see [SessionName].
+// Name returns CONNECT's nkey, the session's name; see [SessionName].
 func (s *Session) Name() string { return SessionName(s.enc) }
 
 // Prove returns CONNECT's sig, the proof over the broker's nonce. It is a nats.SignatureHandler.
 func (s *Session) Prove(nonce []byte) ([]byte, error) { return s.secret.proof(nonce) }
 
-// proof is HMAC-SHA256 over label and nonce.
 func (s secret) proof(nonce []byte) ([]byte, error) { return s(proofLabel, nonce, proofBytes) }
 
-// SessionName returns the encapsulated key in base64url. A connection with this name that [Opener.OpenToken] has
-// admitted belongs to the session's maker.
+// SessionName returns the encapsulated key in base64url. If [Opener.OpenToken] has admitted a connection with this
+// name, it belongs to the node that made the session.
 func SessionName(encapsulated []byte) string {
 	return base64.RawURLEncoding.EncodeToString(encapsulated)
 }

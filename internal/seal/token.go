@@ -13,7 +13,7 @@ const (
 	tokenFamily = "muster-sealed-" // all versions; no JWS begins like this
 	tokenPrefix = tokenFamily + "v1."
 
-	// MaxSealedTokenBytes is the sealed size of [wire.MaxTokenBytes].
+	// MaxSealedTokenBytes is the sealed size of a token of [wire.MaxTokenBytes].
 	MaxSealedTokenBytes = len(tokenPrefix) + (idBytes*8+5)/6 + 1 +
 		(encapsulatedBytes*8+5)/6 + 1 + (maxTokenCiphertext*8+5)/6
 
@@ -23,7 +23,7 @@ const (
 // IsSealedToken recognizes sealed tokens of any version.
 func IsSealedToken(s string) bool { return strings.HasPrefix(s, tokenFamily) }
 
-// Presented is what a connection presents in CONNECT.
+// Presented is what a client sends in CONNECT, and the broker's nonce.
 type Presented struct {
 	Token     string // auth_token, see [Session.Token]
 	Name      string // nkey, see [Session.Name]
@@ -31,8 +31,8 @@ type Presented struct {
 	Nonce     string // what the broker sent to this connection
 }
 
-// ErrProof means that a sealed token may be a recorded one.
-var ErrProof = errors.New("not of the connection for which it was sealed")
+// ErrProof means that a sealed token may have been recorded on another connection.
+var ErrProof = errors.New("not from the connection for which it was sealed")
 
 // OpenToken opens the token of a connection; the caller must verify it. The error wraps [ErrUnknownKey], [ErrOpen]
 // or [ErrProof].
@@ -63,9 +63,9 @@ func (o *Opener) OpenToken(p Presented) (wire.Secret, error) {
 	case err != nil:
 		return "", fmt.Errorf("token: %w", err)
 	case len(b) == 0 || len(b) > wire.MaxTokenBytes:
-		return "", fmt.Errorf("token: %w: %d bytes in it, want 1 to %d", ErrOpen, len(b), wire.MaxTokenBytes)
+		return "", fmt.Errorf("token: %w: it contains %d bytes, want 1 to %d", ErrOpen, len(b), wire.MaxTokenBytes)
 	case IsSealedToken(string(b)):
-		return "", fmt.Errorf("token: %w: a sealed token in it", ErrOpen)
+		return "", fmt.Errorf("token: %w: it contains a sealed token", ErrOpen)
 	}
 	keep()
 	return wire.Secret(b), nil

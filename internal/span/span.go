@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Spans without a calendar: a month is 30 days and a year 365, as in Choria's flags.
+// Units of fixed length: a month is 30 days and a year 365, as in Choria's flags.
 const (
 	Day   = 24 * time.Hour
 	Week  = 7 * Day
@@ -18,7 +18,7 @@ const (
 	Year  = 365 * Day
 )
 
-// units are read in this order. M is a month and m a minute; the other units are read in either case.
+// units are tried in this order. M is a month and m a minute; the other units may be upper or lower case.
 var units = []struct {
 	name string
 	span time.Duration
@@ -30,8 +30,8 @@ var units = []struct {
 // errTooLong means that a span does not fit into a [time.Duration].
 var errTooLong = errors.New("longer than 292 years")
 
-// Parse reads a span such as 90s, 30d or 1d12h: whole numbers with the units y, M (month), w, d, h, m (minute), s
-// and ms, without a sign or a fraction.
+// Parse reads a span such as 90s, 30d or 1d12h. Its units are y, M (month), w, d, h, m (minute), s and ms. Signs and
+// fractions are refused.
 func Parse(s string) (time.Duration, error) {
 	bad := fmt.Errorf("%.80q is not a span such as 90s, 30m, 12h, 30d or 2w", s)
 	if s == "" {
@@ -54,7 +54,7 @@ func Parse(s string) (time.Duration, error) {
 	return sum, nil
 }
 
-// unitOf returns the unit that s begins with and the length of its name, zero for none.
+// unitOf returns the unit at the start of s and the length of its name, or zero.
 func unitOf(s string) (unit time.Duration, length int) {
 	for _, u := range units {
 		begins := s[:min(len(u.name), len(s))]
@@ -65,14 +65,14 @@ func unitOf(s string) (unit time.Duration, length int) {
 	return 0, 0
 }
 
-// shown are the units that [Format] writes. Months are left out because m is a minute.
+// shown are the units that [Format] writes. Months are missing, because m means a minute.
 var shown = []struct {
 	letter byte
 	span   time.Duration
 }{{'y', Year}, {'d', Day}, {'h', time.Hour}, {'m', time.Minute}, {'s', time.Second}}
 
-// Format writes the largest unit of a span and the one below it, rounded to the nearest, as in 1y 20d, 3d 4h, 12s.
-// The sign is left out.
+// Format writes the largest unit of a span and the next smaller one, rounded, as in 1y 20d, 3d 4h, 12s. It omits the
+// sign.
 func Format(d time.Duration) string {
 	if d = d.Abs(); d < time.Second {
 		return "less than 1s"
@@ -93,7 +93,7 @@ func Format(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// Age writes a span for a column of a table, in one unit: 45s, 90m, 30h, 12d. The sign is left out.
+// Age writes a span for a column of a table, in one unit: 45s, 90m, 30h, 12d. It omits the sign.
 func Age(d time.Duration) string {
 	d = d.Abs()
 	switch {
@@ -113,9 +113,9 @@ func ParseTime(s string, now time.Time) (time.Time, error) { return parseTime(s,
 // ParsePast reads a time in RFC 3339, or a span back from now.
 func ParsePast(s string, now time.Time) (time.Time, error) { return parseTime(s, now, -1) }
 
-// parseTime reads a time, or a span that sign adds to now or takes from it.
+// parseTime reads a time, or a span that is multiplied by sign and added to now.
 func parseTime(s string, now time.Time, sign time.Duration) (time.Time, error) {
-	if t, err := time.Parse(time.RFC3339, s); err == nil && !t.IsZero() { // programs write no time as the zero time
+	if t, err := time.Parse(time.RFC3339, s); err == nil && !t.IsZero() { // programs write the zero time for no time
 		return t.UTC(), nil
 	}
 	d, err := Parse(s)

@@ -397,7 +397,7 @@ func TestSealKeysAreRotated(t *testing.T) {
 	f.WaitProvisioned(f.Agent("web3.example.net", newer))
 	f.Eventually("the log says which key it was and what to do", func() bool {
 		log := f.Log()
-		return strings.Contains(log, older.ID()) && strings.Contains(log, "sealed to a key that is not held") &&
+		return strings.Contains(log, older.ID()) && strings.Contains(log, "sealed to an unknown key") &&
 			strings.Contains(log, "sign tokens for the seal.pub")
 	})
 	f.Eventually("the agent's log says so, too", func() bool {

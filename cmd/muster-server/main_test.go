@@ -68,9 +68,8 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// TestALogThatNobodyReadsEndsNoAgent has the program that reads the agent's log end:
-// the agent goes on, and ends well when it is told to.
-func TestALogThatNobodyReadsEndsNoAgent(t *testing.T) {
+// TestAgentSurvivesLossOfItsLogReader closes the pipe of the agent's log. The agent runs on, and exits with 0 on SIGTERM.
+func TestAgentSurvivesLossOfItsLogReader(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	token := filepath.Join(dir, "provisioning.jwt")
@@ -107,7 +106,7 @@ func TestALogThatNobodyReadsEndsNoAgent(t *testing.T) {
 	stop := context.AfterFunc(ctx, func() { _ = broker.Close() })
 	defer stop()
 	write(signFor(t, broker.Addr().String()))
-	for range 2 { // between the two it says why the first has failed
+	for range 2 { // between the two, the agent logs why the first failed
 		conn, err := broker.Accept()
 		if err != nil {
 			t.Fatalf("the agent does not come (again): %v", errors.Join(err, agent.Wait()))

@@ -72,7 +72,7 @@ func TestBackupAndRestore(t *testing.T) {
 		}
 	}
 	lose("broker")
-	whoMayNotWriteIsTold(t, dir)
+	restoreWithoutPermission(t, dir)
 	run(78, `(?m)^muster: store: the store is gone: revocations\.journal belongs to installation \S+: restore a backup; .*$`, "provisioner", "run")
 	run(1, "not a complete backup", "restore", "cut.backup")
 	restored := `^\d+ messages of store\.backup restored, and 0 revocations of the journal; the store is in recovery since 20\S+Z\n` +
@@ -101,7 +101,7 @@ func TestBackupAndRestore(t *testing.T) {
 
 	run(0, "nothing is known to be missing", "recovery", "begin", "--accept-loss", "--why", "to be sure")
 
-	// An operator whose answer cannot be written is told that it is done.
+	// If the output cannot be written, the error says that the order is done.
 	lose("broker")
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -121,9 +121,9 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-// whoMayNotWriteIsTold has somebody restore who may not write where the store is to be, and
-// expects whom that belongs to.
-func whoMayNotWriteIsTold(t *testing.T, dir string) {
+// restoreWithoutPermission restores as a user that may not write into the store's directory. The error says to run the
+// command as root or as the provisioner's user.
+func restoreWithoutPermission(t *testing.T, dir string) {
 	t.Helper()
 	data := filepath.Join(dir, "prov/data")
 	if err := os.Chmod(data, 0o500); err != nil {

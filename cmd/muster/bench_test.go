@@ -104,8 +104,7 @@ func TestBenchKeys(t *testing.T) {
 	}
 }
 
-// TestBenchInterrupted ends a bench in the middle of it, as Ctrl-C does, or a
-// terminal that is closed: it leaves neither files nor processes.
+// TestBenchInterrupted interrupts a bench with SIGINT and SIGHUP. It leaves neither files nor processes.
 func TestBenchInterrupted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -114,8 +113,7 @@ func TestBenchInterrupted(t *testing.T) {
 	for _, by := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} {
 		t.Run(by.String(), func(t *testing.T) {
 			t.Parallel()
-			// What a process ignores, as under nohup, whom it starts ignores as well; what it
-			// listens for is the default there.
+			// A child process inherits ignored signals (nohup); handled signals are reset to their default.
 			heard := make(chan os.Signal, 1)
 			signal.Notify(heard, by)
 			defer signal.Stop(heard)

@@ -10,9 +10,9 @@ import (
 	"muster/internal/testproc"
 )
 
-// TestWhoMayNotReadIsToldWhoMay has somebody check a configuration who may not read a key that it
-// names, nor the directory with all of it, and do what needs no key.
-func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
+// TestUnreadableFileErrorNamesTheUserToRunAs runs commands as a user that may not read a key or a directory of the
+// installation: the error says to run them as root or as the provisioner's user.
+func TestUnreadableFileErrorNamesTheUserToRunAs(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ closed, args string }{
 		{"prov/seal-key.pem", "provisioner run --validate"},
@@ -30,7 +30,7 @@ func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
 			if err := os.Chmod(path, 0); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = os.Chmod(path, 0o700) }) // it is to be removed
+			t.Cleanup(func() { _ = os.Chmod(path, 0o700) }) // so that the test can remove it
 			cmd := command(t, append(strings.Fields(tt.args), "--config", "prov/provisioner.yaml")...)
 			if os.Geteuid() == 0 { // root may read everything
 				testproc.Needs(t, "setpriv")

@@ -101,9 +101,8 @@ func TestAFleetThatStays(t *testing.T) {
 	}
 }
 
-// TestADemoWhoseReaderWentLeavesNothing has what it prints go nowhere, as behind a
-// `| head`: its keys do not stay.
-func TestADemoWhoseReaderWentLeavesNothing(t *testing.T) {
+// TestDemoRemovesItsKeysIfItsOutputIsClosed closes the pipe that the demo prints to, as `| head` does.
+func TestDemoRemovesItsKeysIfItsOutputIsClosed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}

@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// TestEvents follows a fleet with processes: what has happened is a line for a
-// person and a CloudEvent for a program, what happens then is told at once, and
-// every mistake is named.
-func TestEvents(t *testing.T) {
+// TestEventsCommand runs a provisioner and a node. `muster events` prints past events as lines and as CloudEvents,
+// --follow prints new events at once, and an error names each wrong flag.
+func TestEventsCommand(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
@@ -53,9 +52,9 @@ func TestEvents(t *testing.T) {
 	select {
 	case <-follow.done:
 	case <-time.After(patience):
-		t.Fatal("the follower does not end")
+		t.Fatal("muster events --follow does not end after the provisioner stopped")
 	}
 	if code := follow.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(follow.output(), "the provisioner has ended the stream") {
-		t.Errorf("the follower ends with %d when the provisioner does:\n%s", code, follow.output())
+		t.Errorf("muster events --follow exits with %d after the provisioner stopped, want 1:\n%s", code, follow.output())
 	}
 }

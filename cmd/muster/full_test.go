@@ -41,9 +41,9 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
-// TestWhatWasDoneIsSaid has what verbs print go to a disk that is full: what they were to do is
-// done, and the status shows it.
-func TestWhatWasDoneIsSaid(t *testing.T) {
+// TestLostOutputIsReportedAfterTheWork writes the output of commands to a full disk. They do their work, say so on
+// standard error, and exit with 1.
+func TestLostOutputIsReportedAfterTheWork(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

@@ -15,9 +15,9 @@ import (
 	"muster/provisioner/operate"
 )
 
-// TestARejectionWhileTheCommandAsksStays rejects a node between the question of the command and the answer: the node is
-// not approved, and its rejection is not forgotten. The other node is.
-func TestARejectionWhileTheCommandAsksStays(t *testing.T) {
+// TestRejectionDuringTheQuestionStays rejects one of two nodes after `muster node approve` or `forget` asks, and before the
+// operator answers. The rejected node stays rejected; the order applies to the other node.
+func TestRejectionDuringTheQuestionStays(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	for _, verb := range []string{"approve", "forget"} {
@@ -48,7 +48,7 @@ func TestARejectionWhileTheCommandAsksStays(t *testing.T) {
 				t.Errorf("exit %d:\n%s", cmd.ProcessState.ExitCode(), out)
 			}
 			if code := f.Refused(bad); code != wire.CodeRejected {
-				t.Errorf("a machine that was rejected meanwhile gets %s", code)
+				t.Errorf("the node rejected meanwhile is refused with %s", code)
 			}
 			if verb == "approve" {
 				f.Enroll(good)
@@ -58,9 +58,9 @@ func TestARejectionWhileTheCommandAsksStays(t *testing.T) {
 	f.Check()
 }
 
-// TestAVerdictOfManyEndsWithItsProvisioner has the provisioner go after the command has shown
-// which machines wait, and be gone at the answer: that is said once, not of each machine.
-func TestAVerdictOfManyEndsWithItsProvisioner(t *testing.T) {
+// TestOrderForManyNodesStopsWithoutProvisioner stops the provisioner after the command asks and before the operator
+// answers. The command reports this once, not for each node.
+func TestOrderForManyNodesStopsWithoutProvisioner(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	for _, name := range []string{"web1.example.net", "web2.example.net", "web3.example.net"} {
@@ -98,8 +98,8 @@ func TestAVerdictOfManyEndsWithItsProvisioner(t *testing.T) {
 	}
 }
 
-// TestAnOrderIsDoneThoughItsAnswerIsLost has the answers of verdicts and orders go to a disk that is full.
-func TestAnOrderIsDoneThoughItsAnswerIsLost(t *testing.T) {
+// TestOrderIsDoneIfItsOutputIsLost writes the output of orders to a full disk.
+func TestOrderIsDoneIfItsOutputIsLost(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	n := f.Node("web1.example.net")

@@ -94,9 +94,8 @@ func TestOperate(t *testing.T) {
 	noSecrets(t, provisioner, agent)
 }
 
-// TestAFileThatIsNamedOverridesTheEnvironment asks the provisioner of --config, where
-// another one's URL was exported once; with --url as well, that is meant.
-func TestAFileThatIsNamedOverridesTheEnvironment(t *testing.T) {
+// TestConfigFlagOverridesEnvironment sets MUSTER_URL. --config on the command line overrides it, and --url overrides both.
+func TestConfigFlagOverridesEnvironment(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "https://127.0.0.1:9"
 	file := filepath.Join(t.TempDir(), "provisioner.yaml")

@@ -11,9 +11,8 @@ import (
 	"muster/policies"
 )
 
-// TestPolicyWorkbench is an operator who changes a policy, with processes: a
-// machine enrolls, a stricter policy is tried on what was recorded of it,
-// explained, refused for its tests, mended, and used.
+// TestPolicyWorkbench changes the policy of a running provisioner. A node enrolls; a stricter policy is replayed on its
+// recorded input, explained, refused because its tests fail, corrected, and reloaded.
 func TestPolicyWorkbench(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// TestSecretsArePrivateUnderAnyUmask runs a whole fleet with a umask that leaves
-// every file open: no key, token or pushed configuration can be read by other users,
-// nor can anything in the store.
+// TestSecretsArePrivateUnderAnyUmask runs a fleet with umask 0. Other users can read no key, token or pushed
+// configuration, and nothing in the store.
 func TestSecretsArePrivateUnderAnyUmask(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -45,7 +44,7 @@ func TestSecretsArePrivateUnderAnyUmask(t *testing.T) {
 				return filepath.SkipDir
 			}
 			if info.Mode().Perm()&0o022 != 0 {
-				t.Errorf("%s has mode %v: others may put files there", path, info.Mode())
+				t.Errorf("%s has mode %v: other users may put files there", path, info.Mode())
 			}
 			return nil
 		}
@@ -64,7 +63,7 @@ func TestSecretsArePrivateUnderAnyUmask(t *testing.T) {
 			}
 		}
 		if info.Mode().Perm()&0o022 != 0 {
-			t.Errorf("%s has mode %v: others may write it", path, info.Mode())
+			t.Errorf("%s has mode %v: other users may write it", path, info.Mode())
 		}
 		return nil
 	})

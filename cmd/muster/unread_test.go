@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// TestUnreadLogEndsNoService ends the program that reads a log: services go on, and stop in order on a signal.
-func TestUnreadLogEndsNoService(t *testing.T) {
+// TestServicesSurviveLossOfTheirLogReader closes the pipe of a service's log. The service runs on, and exits with 0 on
+// SIGTERM.
+func TestServicesSurviveLossOfTheirLogReader(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	muster(t, dir, "provisioner", "init", "prov", "--host", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+freePort(t))
@@ -51,11 +52,10 @@ func TestUnreadLogEndsNoService(t *testing.T) {
 	}
 }
 
-// TestAHangupEndsAServiceInOrder sends SIGHUP to daemons, as after a change of their files: they end in order, and their
-// units start them again.
-func TestAHangupEndsAServiceInOrder(t *testing.T) {
+// TestSIGHUPStopsServicesWithStatus0 sends SIGHUP to the provisioner and to the agent: both exit with 0.
+func TestSIGHUPStopsServicesWithStatus0(t *testing.T) {
 	t.Parallel()
-	// A child process inherits ignored signals, as under nohup. Signals that are handled are reset to the default.
+	// A child process inherits ignored signals (nohup); handled signals are reset to their default.
 	heard := make(chan os.Signal, 1)
 	signal.Notify(heard, syscall.SIGHUP)
 	defer signal.Stop(heard)

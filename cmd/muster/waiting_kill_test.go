@@ -15,12 +15,10 @@ import (
 	"muster/internal/simnode"
 )
 
-// TestKilledProvisionerWhileOperatorsDecide kills the provisioner with SIGKILL
-// while operators approve, reject, allow names, and add and remove
-// each other, and machines use all of that. Operators repeat what got no answer. In the end who was
-// approved is in, who was rejected is out, those of the allow-list are in,
-// and each token for one use is good for its one machine.
-func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
+// TestOperatorOrdersSurviveKilledProvisioner kills the provisioner with SIGKILL while operators approve, reject and allow
+// nodes, and add and remove operators. Operators repeat orders that got no answer. In the end approved and allowed nodes
+// are provisioned, rejected nodes are not, and each token for one use has admitted one node.
+func TestOperatorOrdersSurviveKilledProvisioner(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
@@ -46,14 +44,14 @@ func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
 	defer cancel()
 	w := &wave{url: "nats://127.0.0.1:" + port, told: map[string]string{}, enrolled: make(chan struct{}, 1000)}
 
-	// try asks an operator's verb, once.
+	// try runs an operator's command once.
 	try := func(args ...string) (string, bool) {
 		cmd := command(t, append(args, config...)...)
 		cmd.Dir = dir
 		out, err := cmd.Output()
 		return string(out), err == nil
 	}
-	again := time.NewTicker(20 * time.Millisecond) // for the node that comes first
+	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
 	pause := func() {
 		select {
@@ -61,7 +59,7 @@ func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
 		case <-ctx.Done():
 		}
 	}
-	// must repeats it until it is answered.
+	// must repeats an operator's command until it succeeds.
 	must := func(args ...string) string {
 		for ctx.Err() == nil {
 			if out, ok := try(args...); ok {
@@ -72,19 +70,19 @@ func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
 		t.Errorf("muster %s: no answer", strings.Join(args, " "))
 		return ""
 	}
-	machine := func(name, token string) *simnode.Node {
+	newNode := func(name, token string) *simnode.Node {
 		n, err := simnode.New(name, token)
 		if err != nil {
 			t.Error(err)
 		}
 		return n
 	}
-	var in sync.Map // names of machines that are provisioned
-	asks := func(n *simnode.Node) bool {
+	var provisioned sync.Map // by name
+	enroll := func(n *simnode.Node) bool {
 		pause()
 		ok := w.try(ctx, t, n)
 		if ok {
-			in.Store(n.Identity, true)
+			provisioned.Store(n.Identity, true)
 		}
 		return ok
 	}
@@ -93,24 +91,24 @@ func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
 	all.Go(func() { must("allow", "add", "db*.example.net"); steps.Add(1) })
 	for i := range each {
 		all.Go(func() {
-			n := machine(fmt.Sprintf("web%d.example.net", i), token)
-			for ctx.Err() == nil && !asks(n) {
-				try("node", "approve", n.Identity) // no node is pending under it before it is listed
+			n := newNode(fmt.Sprintf("web%d.example.net", i), token)
+			for ctx.Err() == nil && !enroll(n) {
+				try("node", "approve", n.Identity) // fails until the node is pending
 				steps.Add(1)
 			}
 		})
 		all.Go(func() {
-			n := machine(fmt.Sprintf("rogue%d.example.net", i), token)
+			n := newNode(fmt.Sprintf("rogue%d.example.net", i), token)
 			for rejected := false; ctx.Err() == nil && !rejected; {
-				asks(n)
+				enroll(n)
 				_, rejected = try("node", "reject", n.Identity)
 				steps.Add(1)
 			}
-			asks(n)
+			enroll(n)
 		})
 		all.Go(func() {
-			n := machine(fmt.Sprintf("db%d.example.net", i), token)
-			for ctx.Err() == nil && !asks(n) {
+			n := newNode(fmt.Sprintf("db%d.example.net", i), token)
+			for ctx.Err() == nil && !enroll(n) {
 				steps.Add(1)
 			}
 		})
@@ -132,26 +130,26 @@ func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
 		}
 		all.Go(func() {
 			text := strings.TrimSpace(string(once))
-			n := machine(name, text)
-			for ctx.Err() == nil && !asks(n) {
+			n := newNode(name, text)
+			for ctx.Err() == nil && !enroll(n) {
 			}
 			steps.Add(1)
-			if asks(machine(name, text)) {
-				t.Errorf("two machines got %s by one token", name)
+			if enroll(newNode(name, text)) {
+				t.Errorf("two nodes enrolled as %s with a token for one use", name)
 			}
 		})
 	}
 	ended := make(chan struct{})
 	go func() { all.Wait(); close(ended) }()
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
+	poll := time.NewTicker(5 * time.Millisecond)
+	defer poll.Stop()
 	for k := range int64(kills) {
 		over := false
-		for !over && steps.Load() < 3*k+1 { // some things are done, others under way
+		for !over && steps.Load() < 3*k+1 { // some orders are done, some in progress
 			select {
 			case <-ended:
 				over = true
-			case <-look.C:
+			case <-poll.C:
 			}
 		}
 		if err := p.cmd.Process.Kill(); err != nil {
@@ -175,12 +173,13 @@ func TestKilledProvisionerWhileOperatorsDecide(t *testing.T) {
 		t.Errorf("a role was not lowered:\n%s", list)
 	}
 	count := map[string]int{}
-	in.Range(func(name, _ any) bool {
+	provisioned.Range(func(name, _ any) bool {
 		count[strings.TrimRight(strings.TrimSuffix(name.(string), ".example.net"), "0123456789")]++
 		return true
 	})
 	if count["web"] != each || count["rogue"] != 0 || count["db"] != each || count["once"] != each {
-		t.Errorf("in: %v, want %d that were approved, no rogue, %d of the allow-list and %d with tokens of their own", count, each, each, each)
+		t.Errorf("provisioned: %v, want %d approved (web), no rogue, %d allowed (db) and %d with a token for one use (once)",
+			count, each, each, each)
 	}
 	p.stop()
 	w.compare(t, dir+"/prov/provisioner.yaml")

@@ -20,6 +20,9 @@ func mistake(app *kingpin.Application, args []string, refused error) error {
 	quoted := refused.Error()[at:]
 	word, _, _ := strings.Cut(quoted[1:], quoted[:1])
 	switch {
+	case strings.HasPrefix(refused.Error(), "must select") && parsed.SelectedCommand != nil:
+		verbs := commandsIn(parsed.SelectedCommand.Model().CmdGroupModel)
+		return fmt.Errorf("`%s %s` needs a command: %s", app.Name, word, strings.Join(verbs, ", "))
 	case strings.HasPrefix(refused.Error(), "unknown"):
 		if meant := nearest(word, flagsOf(app, parsed)); meant != "" {
 			return fmt.Errorf("%w: did you mean %s?", refused, meant)

@@ -17,7 +17,7 @@ import (
 	"muster/internal/setup"
 )
 
-// initFlags is what the flags of "muster provisioner init" say: a complete setup in a new directory.
+// initFlags are the flags of "muster provisioner init".
 type initFlags struct {
 	setup.Installation
 	dir     string
@@ -61,7 +61,7 @@ func addInit(parent *kingpin.CmdClause, all cli.Verbs) {
 	all[c.FullCommand()] = cli.CleansUp(s.run)
 }
 
-// check completes the setup, and reports all that is wrong with it.
+// check sets defaults that depend on the host, and returns all mistakes in the flags.
 func (s *initFlags) check() error {
 	if host, err := os.Hostname(); s.Name == "" && err == nil {
 		s.Name = strings.ToLower(strings.TrimSuffix(host, "."))
@@ -74,10 +74,11 @@ func (s *initFlags) check() error {
 	if s.keys.PassphraseFile != "" && !s.encrypt {
 		err = errors.Join(err, errors.New("--passphrase-file without --encrypt-keys"))
 	}
-	switch { // what would be left out, and missed only where nodes do not reach a broker
+	switch { // flags without effect, which would otherwise show only when nodes do not reach a broker
 	case s.listenSet && s.Cluster != "":
-		err = errors.Join(err, errors.New("--listen and --broker-urls: give one of them; the servers of a cluster have --listen in 'muster broker config'"))
-	case s.replicasSet && s.Cluster != "" && s.Replicas == 0: // as if it had not been given
+		err = errors.Join(err, errors.New("--listen and --broker-urls: give one of them; "+
+			"--listen of brokers in a cluster is a flag of 'muster broker config'"))
+	case s.replicasSet && s.Cluster != "" && s.Replicas == 0: // setup.Init would take 0 for the default
 		err = errors.Join(err, errors.New("--replicas is 0, want 1 or more"))
 	case s.replicasSet && s.Cluster == "":
 		err = errors.Join(err, errors.New("--replicas without --broker-urls: the embedded broker keeps one copy"))
@@ -98,16 +99,17 @@ func (s *initFlags) run(ctx context.Context) error {
 		return err
 	}
 	if s.TrustFirstUse {
-		verb.Say("warning: --trust-first-use: the holder of a token can enroll under any name that was never seen")
+		verb.Say("warning: --trust-first-use: the holder of a token can enroll any name that is not on record")
 	}
 	if !s.listenSet && s.Cluster == "" && s.Name != "localhost" {
-		verb.Say("warning: the broker listens on this machine only: nodes on other machines need --listen :4222, or broker.listen in provisioner.yaml")
+		verb.Say("warning: the broker listens on this machine only: for nodes on other machines, " +
+			"give --listen :4222, or set broker.listen in provisioner.yaml")
 	}
 	_, err := os.Stdout.WriteString(s.next())
 	return verb.Unprinted(verb.Quoted(s.dir)+" is ready", err)
 }
 
-// next says how to go on.
+// next returns the next steps, as commands to paste.
 func (s *initFlags) next() string {
 	names := s.Installation
 	if len(names.BrokerNames) == 0 {
@@ -118,37 +120,62 @@ func (s *initFlags) next() string {
 	}
 	node := "web1." + s.TrustDomain
 	var b strings.Builder
-	fmt.Fprintf(&b, `%[1]s is ready. Next:
+	fmt.Fprintf(&b, `%[1]s is ready. Next, sign a token with a new secret:
 
-  muster jwt provisioning.jwt %[2]s --insecure --token "$(openssl rand -hex 16)" --urls %[3]s --default --ca %[4]s --seal %[7]s
-  muster provisioner run --config %[5]s
-  muster server run --token-file provisioning.jwt --ssl-dir web1 --config web1/server.conf --identity %[6]s
+  (umask 077; openssl rand -hex 16 > %[2]s)
+  muster jwt provisioning.jwt %[3]s --insecure --secret-file %[2]s --default \
+    --urls %[4]s --ca %[5]s --seal %[6]s
 
-The first signs a token, which goes onto your image as /etc/provisioning.jwt. Machines show it sealed, so that no
-listener on the network can read it, nor anything that they send or get to enroll. The second serves the nodes that
-present it. The third is such a node, in a directory of its own; on a real one, muster-server run is enough.
-`, verb.Quoted(s.dir), path("signer-key.pem"), names.BrokerURLs(), path("ca", "root.pem"), path("provisioner.yaml"), node, path("seal.pub"))
+Copy the token to the image of your nodes as /etc/provisioning.jwt. With --seal, nodes send the token encrypted.
+
+`, verb.Quoted(s.dir), path("secret"), path("signer-key.pem"), names.BrokerURLs(), path("ca", "root.pem"), path("seal.pub"))
 	if s.Cluster != "" {
-		first, _, _ := strings.Cut(names.BrokerURLs(), ",")
-		if host, _, err := net.SplitHostPort(first); err == nil {
-			first = host
-		}
-		fmt.Fprintf(&b, `Before that, configure the servers, each with its own name; see docs/high-availability.md:
-
-  muster broker config --config %[1]s --host %[2]s --route ... --dir %[2]s --write
-
-`, path("provisioner.yaml"), first)
+		b.WriteString("Make the configuration of each broker, and start the brokers (see docs/high-availability.md):\n\n")
+		b.WriteString(brokerConfigs(names.BrokerURLs(), path("provisioner.yaml")) + "\n")
 	}
+	fmt.Fprintf(&b, `Run the provisioner:
+
+  muster provisioner run --config %[1]s
+
+In another terminal, run a node in a directory of its own. On a real node, `+"`muster-server run`"+` is enough.
+
+  muster server run --token-file provisioning.jwt --ssl-dir web1 --config web1/server.conf --identity %[2]s
+
+`, path("provisioner.yaml"), node)
 	if !s.TrustFirstUse {
-		fmt.Fprintf(&b, `Its name was never seen, so it waits until you approve it:
+		fmt.Fprintf(&b, `The name of the node is new, so the node waits until you approve it:
 
   muster node approve %s --config %s
 
 `, node, path("provisioner.yaml"))
 	}
 	if s.encrypt {
-		b.WriteString("The first two ask for the passphrase on a terminal, or take --passphrase-file FILE; for a unit see LoadCredentialEncrypted in systemd/.\n")
+		b.WriteString("Commands that read a private key ask for the passphrase, or take --passphrase-file FILE.\n" +
+			"For a service, see LoadCredentialEncrypted in " + path("systemd") + ".\n")
 	}
-	fmt.Fprintf(&b, "Keep %s somewhere off this machine.\n", path("ca", "root-key.pem"))
+	fmt.Fprintf(&b, "Move %s to a safe place off this machine.\n", path("ca", "root-key.pem"))
+	return b.String()
+}
+
+// brokerConfigs returns a command for each broker of a cluster.
+func brokerConfigs(urls, config string) string {
+	var hosts []string
+	var routes strings.Builder
+	for url := range strings.SplitSeq(urls, ",") {
+		host, _, err := net.SplitHostPort(url)
+		if err != nil {
+			host = url
+		}
+		hosts = append(hosts, host)
+		routes.WriteString(" --route " + net.JoinHostPort(host, "6222"))
+	}
+	var b strings.Builder
+	for _, host := range hosts {
+		fmt.Fprintf(&b, "  muster broker config --config %[1]s --host %[2]s --write --dir %[2]s", config, host)
+		if len(hosts) > 1 {
+			b.WriteString(" \\\n   " + routes.String())
+		}
+		b.WriteByte('\n')
+	}
 	return b.String()
 }

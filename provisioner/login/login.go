@@ -103,7 +103,7 @@ func (v *Verifier) Certificate(ctx context.Context, leaf *x509.Certificate, inte
 			return name, nil, by.Err()
 		}
 		if serial != e.Serial || !bytes.Equal(leaf.RawSubjectPublicKeyInfo, e.Key) {
-			return name, nil, fmt.Errorf("certificate %s, want the newest, %q", serial, e.Serial)
+			return name, nil, fmt.Errorf("certificate %s is not the operator's newest, which is %q", serial, e.Serial)
 		}
 		return name, e, nil
 	})

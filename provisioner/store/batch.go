@@ -150,7 +150,7 @@ func (g *batcher) retryAlone(ctx context.Context, refused error, w *write) (uint
 	sequence, err := publish(ctx, g.js, w.subject, w.data, w.expected)
 	if errors.Is(err, trust.ErrConflict) && !isConflict(refused) {
 		// A broker with a failing disk may store a batch that it refused, so the write may conflict with itself.
-		return 0, fmt.Errorf("outcome unknown, after its batch was refused: %w", wrapFull(refused))
+		return 0, fmt.Errorf("outcome unknown after the batch was refused: %w", wrapFull(refused))
 	}
 	return sequence, err
 }

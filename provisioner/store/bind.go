@@ -38,7 +38,7 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 			return fmt.Errorf("write installation: %w", err)
 		}
 	}
-	return errors.New("installation: not found after writing it")
+	return errors.New("read installation: not found after it was written")
 }
 
 // checkComplete returns [ErrLost] if the expected installation or a durable stream is missing. A new stream would be

@@ -15,7 +15,7 @@ func DurableStreams() []string { return slices.Clone(durableStreams) }
 func CheckMessage(stream string, sequence uint64, subject string, data []byte) error {
 	prefix, known := durablePrefixes[stream]
 	if !known {
-		return fmt.Errorf("stream %.80q: not part of a backup", stream)
+		return fmt.Errorf("stream %.80q is not part of a backup", stream)
 	}
 	var err error
 	m := message{subject: subject, data: data, sequence: sequence}

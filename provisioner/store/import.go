@@ -244,7 +244,7 @@ func (i *Import) checkSequences(ctx context.Context) error {
 			return fmt.Errorf("stream %s: %w", name, err)
 		}
 		if got, want := stream.CachedInfo().State.LastSeq, i.last[name]; got != want {
-			return fmt.Errorf("stream %s: ends at sequence %d, want %d: another process writes to this store: stop "+
+			return fmt.Errorf("stream %s ends at sequence %d, want %d: another process writes to this store: stop "+
 				"all provisioners", name, got, want)
 		}
 	}

@@ -22,7 +22,7 @@ type RecordStore struct {
 func (s *RecordStore) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error) {
 	r, revision, err := getLast[provisioner.Record](ctx, s.client, streamNodes, subjectNode+id.SubjectToken())
 	if r != nil && r.Identity != id {
-		err = fmt.Errorf("%w: it belongs to %q", trust.ErrRecord, r.Identity)
+		err = fmt.Errorf("%w: its identity is %q", trust.ErrRecord, r.Identity)
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("read record of %q: %w", id, err)

@@ -132,7 +132,8 @@ func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, 
 		}
 		// Each message has the sequence before it, so a lost message is noticed.
 		if follows := m.Header.Get(jetstream.LastSequenceHeader); follows != before {
-			return false, fmt.Errorf("direct get: a message that follows %s, want %s", follows, before)
+			return false, fmt.Errorf("direct get: a message is missing: the next one follows sequence %s, want %s",
+				follows, before)
 		}
 		next, err := storedMessage(m)
 		if err == nil {
@@ -171,7 +172,7 @@ func decodeRecord(m message) (*provisioner.Record, error) {
 		return nil, fmt.Errorf("sequence %d: %w", m.sequence, err)
 	}
 	if m.subject != subjectNode+r.Identity.SubjectToken() {
-		return nil, fmt.Errorf("sequence %d: record of %q on %s", m.sequence, r.Identity, m.subject)
+		return nil, fmt.Errorf("sequence %d: record of %q is on subject %s", m.sequence, r.Identity, m.subject)
 	}
 	return &r, nil
 }

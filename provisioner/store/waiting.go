@@ -54,7 +54,7 @@ func (s *WaiterStore) PutWaiter(ctx context.Context, w *waiting.Key, after trust
 			return fmt.Errorf("count pending keys of %q: %w", w.Identity, err)
 		}
 		if len(info.State.Subjects) >= maxWaitingKeys {
-			return fmt.Errorf("write pending key of %q: %w: %d", w.Identity, waiting.ErrTooMany, maxWaitingKeys)
+			return fmt.Errorf("write pending key of %q: %w: limit %d", w.Identity, waiting.ErrTooMany, maxWaitingKeys)
 		}
 	}
 	if _, err := s.put(ctx, keySubject(subjectWaiting, w.Identity, w.KeyHash), w, uint64(after)); err != nil {

@@ -101,18 +101,19 @@ func (r *Revocation) Check() error {
 	case r.Kind == RevokedToken:
 		return CheckTokenID(r.Token)
 	case r.Kind == HandedOver && (r.To == "" || len(r.Keys) == 0):
-		return fmt.Errorf("revocation %q: hand-over from %d keys to %q", r.ID, len(r.Keys), r.To)
+		return fmt.Errorf("revocation %q: hand-over from %d keys to key %q, want at least one key and a new one", r.ID,
+			len(r.Keys), r.To)
 	case r.Kind != RevokedNode && r.Kind != RetiredNode && r.Kind != HandedOver:
-		return fmt.Errorf("revocation %q: kind %q", r.ID, r.Kind)
+		return fmt.Errorf("revocation %q: unknown kind %q", r.ID, r.Kind)
 	case r.Kind == RetiredNode && len(r.Keys) > 0:
-		return fmt.Errorf("revocation %q: a retirement with keys", r.ID)
+		return fmt.Errorf("revocation %q: a retirement must have no keys", r.ID)
 	}
 	if _, err := wire.ParseIdentity(string(r.Node)); err != nil {
 		return fmt.Errorf("revocation %q: %w", r.ID, err)
 	}
 	for _, c := range r.Certificates {
 		if c.Serial == "" || strings.Trim(c.Serial, "0123456789abcdef") != "" {
-			return fmt.Errorf("revocation %q: certificate %q, want lower-case hex", r.ID, c.Serial)
+			return fmt.Errorf("revocation %q: certificate serial %q, want lower-case hex", r.ID, c.Serial)
 		}
 	}
 	return nil

@@ -63,7 +63,7 @@ func (e *SignerEntry) signer() (jwt.Signer, error) {
 		return jwt.Signer{}, fmt.Errorf("signer %q: %w", e.ID, err)
 	}
 	if id != e.ID {
-		return jwt.Signer{}, fmt.Errorf("signer %q: has the key of %q", e.ID, id)
+		return jwt.Signer{}, fmt.Errorf("signer %q: its key is that of signer %q", e.ID, id)
 	}
 	return jwt.Signer{
 		Name:       e.Name,
@@ -120,9 +120,9 @@ func (n *NewSigner) Entry() (*SignerEntry, error) {
 		errs = append(errs, fmt.Errorf("name %.80q: want letters, digits, signs and spaces on one line", e.Name))
 	}
 	if !e.NotAfter.IsZero() && e.NotAfter.Before(e.NotBefore) { // verifiers refuse it
-		errs = append(errs, fmt.Errorf("certificate ends %s, before it begins", e.NotAfter.Format(time.RFC3339)))
+		errs = append(errs, fmt.Errorf("certificate ends at %s, before it begins", e.NotAfter.Format(time.RFC3339)))
 	}
-	const empty = "an empty list: name the allowed values, or leave it out"
+	const empty = "the list is empty: name the allowed values, or leave it out"
 	if n.Sites != nil && len(n.Sites) == 0 {
 		errs = append(errs, errors.New("sites: "+empty))
 	}

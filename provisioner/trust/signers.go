@@ -183,7 +183,7 @@ func (s *Signers) Trusted() int {
 func (s *Signers) CheckName(e *SignerEntry) error {
 	for _, i := range s.List() {
 		if i.Name == e.Name && i.ID != e.ID && !i.Removed {
-			return fmt.Errorf("%w: signer %s has that name", ErrState, i.ID)
+			return fmt.Errorf("%w: signer %s already has this name", ErrState, i.ID)
 		}
 	}
 	return nil

@@ -89,7 +89,7 @@ func OpenJournal(path string) (*Journal, error) {
 	return j, nil
 }
 
-// load reads the entries. complete is the length of all complete lines in bytes.
+// load reads the entries. complete is the length of all complete lines.
 func (j *Journal) load(f *os.File) (complete int, err error) {
 	info, err := f.Stat()
 	if err != nil {

@@ -180,7 +180,6 @@ func isEmpty(v json.RawMessage) bool {
 	}
 }
 
-// stringMap refuses null values. It returns nil for nil.
 func stringMap(from map[string]*string) (map[string]string, error) {
 	if from == nil {
 		return nil, nil

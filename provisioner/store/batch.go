@@ -57,7 +57,7 @@ func (g *batcher) makeBatch() *batch {
 	return b
 }
 
-// The broker acknowledges only the last message of a batch.
+// send publishes batches. The broker acknowledges only the last message of each.
 func (g *batcher) send(batches []*batch) {
 	for _, b := range batches {
 		if err := g.publish(b); err != nil {

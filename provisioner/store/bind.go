@@ -12,7 +12,7 @@ import (
 	"muster/internal/wire"
 )
 
-// bind reads the installation, or writes it. A store of a former authority is bound to this one. Both writes are
+// bind reads the installation, or writes it. It binds a store of a former authority to this one. Both writes are
 // compare-and-set, so a second provisioner reads what the first wrote, and a crash leaves one binding or the other.
 func (s *Store) bind(ctx context.Context, fingerprint string, former []string, now time.Time) error {
 	for range 3 {

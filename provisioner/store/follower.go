@@ -200,7 +200,7 @@ func (f *Follower) check(ctx context.Context) error {
 	return nil
 }
 
-// majoritySilence returns how long the leader has not heard from a majority.
+// majoritySilence returns how long ago the leader last heard from a majority.
 func majoritySilence(info *jetstream.StreamInfo) (time.Duration, error) {
 	if info.Cluster == nil {
 		return 0, nil

@@ -26,7 +26,7 @@ const (
 
 // FollowRecords calls each with the newest record of every identity as JSON, and then current. From then on it calls
 // each for new records of other processes, and own, concurrently, for those of this Store. It returns nil when ctx is
-// done. each and own may keep only strings of their arguments. Call it once per Store.
+// done. each and own may keep only strings of their arguments. Call FollowRecords once per Store.
 //
 // Compare revisions, since an older one may come after a newer one. On [ErrDamaged] end the process.
 func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),

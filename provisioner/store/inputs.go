@@ -69,7 +69,8 @@ func NewRecorder(log *slog.Logger) (*Recorder, error) {
 	return &Recorder{log: log, encoder: encoder}, nil
 }
 
-// Observe queues a decision. It never blocks and costs less than 0.1 µs (BenchmarkObserve). Safe for concurrent use.
+// Observe queues a decision. It never blocks and costs less than 0.1 µs (BenchmarkObserve). It is safe for concurrent
+// use.
 func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, asked string) {
 	size := int64(len(in.Facts) + len(in.Token.Extensions) + len(in.Evidence) + inputOverhead)
 	r.mu.Lock()
@@ -160,7 +161,7 @@ func (r *Recorder) write(s *Store, batch []byte) error {
 type Inputs struct{ *client }
 
 // Read writes to w the inputs younger than age: one [policies.Recording] as JSON per line, oldest first, and a blank
-// line after each batch. Before, it calls started with the number of batches.
+// line after each batch. First it calls started with the number of batches.
 func (s *Inputs) Read(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	since := time.Now().Add(-age - batchWait).UTC()
 	l, err := s.openReader(ctx, streamInputs, jetstream.OrderedConsumerConfig{

@@ -23,7 +23,7 @@ type message struct {
 }
 
 // scan calls each for every message that a consumer with cfg gets, oldest first, up to the first error of each. It
-// reads at least to sequence through (see [leaderEnd]). If the answering replica lags behind that for too long, it
+// reads at least to the sequence through; see [leaderEnd]. If the answering replica lags behind that for too long, it
 // returns errBehind.
 func (c *client) scan(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig,
 	each func(message) error,
@@ -97,8 +97,8 @@ const (
 	fetchBytes    = 4 << 20
 )
 
-// fetch calls each for the messages from sequence from on that fit into one answer. It reports whether there are more.
-// Any replica may answer.
+// fetch calls each for the messages of one answer, from the sequence from on. It reports whether there are more. Any
+// replica may answer.
 func (c *client) fetch(ctx context.Context, stream, filter string, from uint64, each func(message) error,
 ) (more bool, err error) {
 	wanted := map[string]any{"seq": from, "batch": fetchMessages, "max_bytes": fetchBytes}

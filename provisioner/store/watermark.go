@@ -210,8 +210,8 @@ func newestEpoch(log trust.Log[*orders.Recovery]) uint64 {
 	return 0
 }
 
-// compareWatermark compares the store with its watermark at the start. After a recovery (an accepted loss or a restore)
-// it accepts less. A cluster gets time, as in [Store.CheckWatermark].
+// After a recovery (an accepted loss or a restore) compareWatermark accepts less than the watermark. A cluster gets
+// time, as in [Store.CheckWatermark].
 func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Watermark) error {
 	mark, err := s.guard.open(cfg.Watermarks)
 	if err != nil || len(cfg.Watermarks) == 0 {

@@ -66,7 +66,7 @@ func readSlot(slot []byte) (*Watermark, uint64) {
 	return &w, binary.BigEndian.Uint64(slot[4:])
 }
 
-// Write replaces the older slot and syncs. After an error the previous watermark is intact: end the process.
+// Write replaces the older slot and syncs. After an error the previous watermark is intact, and the process must end.
 func (f *WatermarkFile) Write(w *Watermark) error {
 	text, err := json.Marshal(w)
 	if err != nil {

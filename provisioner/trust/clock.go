@@ -62,7 +62,7 @@ type ClockConfig struct {
 }
 
 // A Clock compares this machine's clock with the newest time on record: a clock that went back would accept expired
-// tokens. Safe for concurrent use; a nil Clock watches nothing.
+// tokens. It is safe for concurrent use. A nil Clock watches nothing.
 type Clock struct {
 	cfg     ClockConfig  // read-only
 	mark    atomic.Int64 // Unix seconds

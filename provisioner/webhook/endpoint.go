@@ -24,7 +24,6 @@ const (
 	maxCauseBytes  = 256
 )
 
-// idleTimeout is how long an idle connection is kept.
 const idleTimeout = time.Minute
 
 // errURL does not quote the URL, which may hold a secret.

@@ -17,7 +17,6 @@ const (
 	maxSecretBytes = 64
 )
 
-// secretPrefix makes secrets recognizable.
 const secretPrefix = "whsec_"
 
 var errSecret = errors.New("want whsec_ and 24 to 64 random bytes in base64, one secret per line: " +

@@ -105,7 +105,7 @@ func Types(names []string) ([]events.Type, error) {
 	return all, nil
 }
 
-// A Set holds the webhooks of one process. Make one with [New]. Safe for concurrent use.
+// A Set holds the webhooks of one process. Make one with [New]. It is safe for concurrent use.
 type Set struct {
 	hooks  []*hook
 	alarms *events.Alarms

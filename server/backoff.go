@@ -7,7 +7,7 @@ import (
 	"muster/server/link"
 )
 
-// backoff spreads retries: each wait is a random time between half and all of a bound that doubles from min to max.
+// backoff spreads retries. Each wait is random, between half of a bound and the bound, which doubles from min to max.
 type backoff struct {
 	min, max time.Duration
 	random   func() float64
@@ -23,16 +23,16 @@ func (b *backoff) next() time.Duration {
 	return bound/2 + time.Duration(b.random()*float64(bound/2))
 }
 
-// retryAfter returns the wait after a provisioner asked for d, and restarts the doubling. Up to a quarter is added,
-// so that nodes told the same time do not return together. Anything on the network can forge an unencrypted
-// refusal, so the wait is at least half of min.
+// retryAfter returns the wait if a provisioner asked for d, and resets the backoff. It adds up to a quarter, so that
+// nodes with the same wait do not return together. The wait is at least half of min, since anything on the network can
+// forge an unencrypted refusal.
 func (b *backoff) retryAfter(d time.Duration) time.Duration {
 	b.reset()
 	d = max(d, b.min/2)
 	return d + time.Duration(b.random()*float64(d/4))
 }
 
-// afterError returns the wait after a failed attempt: as long as the provisioner asked, else the next backoff.
+// afterError returns the wait after a failed attempt: the provisioner's wait, else the next backoff.
 func (b *backoff) afterError(err error) time.Duration {
 	var refused link.Refusal
 	if errors.As(err, &refused) && refused.Wait() > 0 {
@@ -41,7 +41,7 @@ func (b *backoff) afterError(err error) time.Duration {
 	return max(b.next(), link.WaitOf(err))
 }
 
-// rounded returns a wait for people.
+// rounded returns a readable wait.
 func rounded(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d.Round(time.Millisecond)

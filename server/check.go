@@ -18,12 +18,12 @@ import (
 	"muster/server/trust"
 )
 
-// errReply means that a reply is not what this node asked for. Nothing is written; the node asks again.
+// errReply means that a reply does not match the request. The agent writes nothing and asks again.
 var errReply = errors.New("reply refused")
 
-// The configuration is intact, but the node cannot use it.
-const remedyPushed = "the policy, template or helper returns a configuration that nodes cannot use: correct it, " +
-	"and the node asks again by itself; if it does not return that, something on the network alters replies"
+// For a configuration that arrived intact, but that the node cannot use.
+const remedyPushed = "nodes cannot use the configuration from the policy, template or helper: correct it, " +
+	"and the node asks again by itself; if it is correct there, something on the network alters replies"
 
 type expectation struct {
 	identity       wire.Identity
@@ -40,7 +40,7 @@ type offer struct {
 	pending pending
 }
 
-// checkReply checks everything in e that can be checked. The error wraps errReply.
+// checkReply verifies e as far as a node can. The error wraps errReply.
 func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
 	creds, err := checkIssued(e, want)
 	if err != nil {
@@ -104,8 +104,8 @@ func checkIssued(e *wire.Enrolled, want expectation) (*trust.Credentials, error)
 	return creds, nil
 }
 
-// confText returns the server.conf of e's configuration. It refuses one that would make this node enroll forever. If
-// named is set, it keeps an identity that the configuration leaves out.
+// confText returns the server.conf of e's configuration. It refuses a configuration that would make this node enroll
+// forever. If named is set and the configuration has no identity, it adds the node's.
 func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
 	settings := e.Configuration
 	if len(settings) == 0 {

@@ -7,18 +7,18 @@ import (
 	"muster/server/files"
 )
 
-// A clock returns the latest of the machine's clock, the last time saved, and the start of the certificate being
-// judged: without a battery a machine starts in 1970, or at its last shutdown.
+// A clock returns the latest of the machine's clock, the saved time, and the start of the certificate being checked. A
+// machine without a battery starts in 1970, or at its last shutdown.
 //
-// The agent saves a time only while it is connected to its fleet. Node and broker had valid certificates then, so a
-// clock that ran ahead cannot lock the node out forever.
+// The agent saves the time only while it is connected to its fleet: both certificates are valid then, so a clock that
+// ran ahead cannot lock the node out forever.
 type clock struct {
 	machine func() time.Time
 	path    string
 	saved   time.Time
 }
 
-// loadClock reads the last time saved. An unreadable file counts as none.
+// loadClock reads the saved time. An unreadable file counts as none.
 func loadClock(path string, machine func() time.Time) *clock {
 	c := &clock{machine: machine, path: path}
 	if b, err := files.Read(path, 64); err == nil {

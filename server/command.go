@@ -15,7 +15,7 @@ import (
 	"muster/server/link"
 )
 
-// A provisioner answers a nonce at once, and asks again if another provisioner has asked since.
+// A provisioner answers a nonce at once. If another provisioner has got a nonce since, it asks for a new one.
 const (
 	challengeTTL   = 30 * time.Second
 	commandBacklog = 16
@@ -37,16 +37,16 @@ func (c *commands) newChallenge(id string) string {
 	return c.challenge.nonce
 }
 
-// answersChallenge reports whether a command answers the challenge. A nonce allows one proof, right or wrong.
+// answersChallenge reports whether a command answers the challenge. Each nonce allows one attempt, right or wrong.
 func (c *commands) answersChallenge(m *wire.Command) bool {
 	q := c.challenge
 	c.challenge = challenge{}
 	return q.nonce != "" && q.id == m.ID && q.nonce == m.Nonce && time.Now().Before(q.until)
 }
 
-// handle processes one message on the node's command subject. It returns true if the files have to be read again; the
-// error is [ErrRestart] or errStopped. It ignores messages without a reply subject: another node may have aimed a
-// reply here.
+// handle processes one message on the node's command subject. It returns true if the agent has to read its files again;
+// the error is [ErrRestart] or errStopped. It ignores messages without a reply subject: they may be replies that
+// another node directed here.
 func (c *commands) handle(ctx context.Context, conn *link.Conn, m *nats.Msg) (again bool, err error) {
 	if m.Reply == "" {
 		return false, nil
@@ -100,15 +100,15 @@ func (c *commands) accept(cmd *wire.Command) (repeated bool, code wire.Code, err
 		return false, wire.CodeBadRequest, fmt.Errorf("command for %q", cmd.Identity)
 	}
 	if !c.answersChallenge(cmd) {
-		return false, wire.CodeCommandStale, fmt.Errorf("command %s does not answer a nonce of the last %v", cmd.ID,
-			challengeTTL)
+		return false, wire.CodeCommandStale, fmt.Errorf("command %s has no unused nonce of this node from the last %v",
+			cmd.ID, challengeTTL)
 	}
-	// Without a secret nothing is proven. Choria's nodes then take every command.
+	// Without a shared secret a command proves nothing. Choria's nodes then obey every command.
 	if c.token == nil || c.token.Token == "" {
 		return false, wire.CodeCommandProof, errors.New("this node has no token with a shared secret")
 	}
 	if !wire.CheckCommandProof(wire.CommandKey(c.token.Token, c.identity), cmd) {
-		return false, wire.CodeCommandProof, fmt.Errorf("command %s has no valid proof by the shared secret of %s",
+		return false, wire.CodeCommandProof, fmt.Errorf("command %s is not proven with the shared secret of %s",
 			cmd.ID, c.token.file)
 	}
 	if c.orders.Has(cmd.ID) {
@@ -123,7 +123,7 @@ func (c *commands) accept(cmd *wire.Command) (repeated bool, code wire.Code, err
 	return false, "", nil
 }
 
-// checkPossible returns why an order could not be carried out, so that the operator is told at once.
+// checkPossible returns why the node cannot carry out an order, so that the operator knows at once.
 func (c *commands) checkPossible(verb wire.Verb) error {
 	switch {
 	case verb == wire.VerbRestart:
@@ -141,14 +141,14 @@ func (c *commands) checkPossible(verb wire.Verb) error {
 	return nil
 }
 
-// A provisioner repeats a command if the answer is lost.
+// If the answer is lost, the provisioner repeats the command.
 func (c *commands) reply(ctx context.Context, m *nats.Msg, r *wire.CommandReply) {
 	b, err := wire.Encode(r)
 	if err == nil {
 		err = m.Respond(b)
 	}
 	if err != nil {
-		c.cfg.Log.WarnContext(ctx, "answer to a command not sent", "node", c.identity, "err", err)
+		c.cfg.Log.WarnContext(ctx, "could not answer a command", "node", c.identity, "err", err)
 	}
 }
 

@@ -28,7 +28,7 @@ var (
 
 const maxConfBytes = 1 << 20
 
-// Above one second, to spare the brokers; below one day, to be of use.
+// Bounds of alive and registration intervals: short ones burden the brokers, long ones report too late.
 const (
 	minInterval = time.Second
 	maxInterval = 24 * time.Hour
@@ -49,7 +49,7 @@ type conf struct {
 	logLevel             *slog.Level
 }
 
-// muster's name first, then Choria's. The documents have the same table.
+// muster's name first, then Choria's, as in the documentation.
 var (
 	keyProvision    = []string{"provision", "plugin.choria.server.provision"}
 	keyIdentity     = []string{"identity"}
@@ -62,14 +62,13 @@ var (
 	keyLogLevel     = []string{"log_level", "loglevel"}
 )
 
-// lenientConf are the settings that count even if the rest of server.conf is damaged.
+// lenientConf holds the settings that apply even if the rest of server.conf is damaged.
 type lenientConf struct {
 	ProvisionSetting
 	identities []string
 }
 
-// readConf reads a server.conf. The error wraps [ErrMissing] or [ErrUnusable]; says holds what could be read in any
-// case.
+// readConf reads a server.conf. The error wraps [ErrMissing] or [ErrUnusable]; says holds all that could be read.
 func readConf(path string) (c *conf, says lenientConf, err error) {
 	b, err := files.Read(path, maxConfBytes)
 	switch {
@@ -89,14 +88,14 @@ func readConf(path string) (c *conf, says lenientConf, err error) {
 	return c, says, nil
 }
 
-// A ProvisionSetting is the value of `provision` in server.conf, if it has one.
+// A ProvisionSetting is the value of `provision` in server.conf; zero: not set.
 type ProvisionSetting struct {
 	Yes, No bool
 	Invalid string // a value that is neither
 }
 
-// scanLenient reads only the lines that set provision and identity. It ignores a last line without a line end: a
-// truncated name may be another node's.
+// scanLenient reads only the lines that set provision and identity. It ignores an unfinished last line: a truncated
+// name may be another node's.
 func scanLenient(b []byte) lenientConf {
 	var w lenientConf
 	for line := range strings.Lines(strings.TrimPrefix(string(b), "\ufeff")) { // byte order mark of some editors

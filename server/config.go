@@ -15,29 +15,30 @@ import (
 
 var defaultTokenFiles = []string{"/etc/provisioning.jwt", "/etc/choria/provisioning.jwt"}
 
-// Paths that a zero [Config] uses.
+// Default paths.
 const (
 	DefaultConfFile = "/etc/muster/server.conf"
 	DefaultSSLDir   = "/etc/muster/ssl"
 )
 
-// Config configures [New]. The zero value is an agent with the default paths. Every field is optional.
+// Config configures [New]. Every field is optional.
 type Config struct {
-	// TokenFile is the provisioning token, read again for each attempt. Default: the first of /etc/provisioning.jwt
-	// and /etc/choria/provisioning.jwt that exists.
+	// TokenFile holds the provisioning token. The agent reads it for each attempt. Default: the first of
+	// /etc/provisioning.jwt and /etc/choria/provisioning.jwt that exists.
 	TokenFile string
 
 	// ConfFile is server.conf. Provisioning makes it a symbolic link into SSLDir. Default: [DefaultConfFile].
 	ConfFile string
 
-	// SSLDir is the directory of key, certificate and configuration. The agent leaves other files in it alone.
+	// SSLDir is the directory of key, certificate and configuration. The agent does not touch other files in it.
 	// Default: [DefaultSSLDir].
 	SSLDir string
 
 	// Identity overrides the name in server.conf and the machine's host name.
 	Identity string
 
-	// FactsFile is a JSON object sent when enrolling. It overrides the files that token and server.conf name.
+	// FactsFile holds the facts for enrollment, one JSON object. It overrides the files that token and server.conf
+	// name.
 	FactsFile string
 
 	// Resolvers are the name servers for SRV records, as address and port. Default: those of /etc/resolv.conf.
@@ -56,19 +57,19 @@ type Config struct {
 	// WatchInterval is how often the agent checks whether its files changed. Default: 2s.
 	WatchInterval time.Duration
 
-	// RefusedLimit is how long brokers may refuse this node's certificate, or a new configuration's brokers be
-	// unreachable, before the node enrolls again if it may. It also bounds an unanswered attempt to reprovision.
-	// Default: 10m.
+	// RefusedLimit is how long brokers refuse the certificate until the node enrolls again, if it may. It is also how
+	// long a new configuration's brokers are unreachable until the agent tries the token's, and when an unanswered
+	// reprovisioning ends. Default: 10m.
 	RefusedLimit time.Duration
 
 	// Version is the agent's version in requests and events. Default: "unknown".
 	Version string
 
-	// Log receives a line per change; nil discards. Level, if not nil, is set to log_level of server.conf.
+	// Log is the log; nil: none. Level, if not nil, is set to log_level of server.conf.
 	Log   *slog.Logger
 	Level *slog.LevelVar
 
-	// Observe is called by Run's goroutine for each [Event], and must not block for long.
+	// Observe is called for each [Event] in Run's goroutine; it must not block for long.
 	Observe func(Event)
 
 	// Now is the clock. Default: [time.Now].

@@ -12,8 +12,8 @@ import (
 	"muster/server/link"
 )
 
-// confirm tells the provisioner that the set is in force, and notes it once it is on record there. After an error it
-// may be on record too; repeating is harmless. The error may wrap errDisowned.
+// confirm reports to the provisioner that the set is in force, and removes the pending confirmation once it is
+// recorded. After an error it may be recorded too; repeating is harmless. The error may wrap errDisowned.
 func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) error {
 	if err := a.sets.dir.Sync(); err != nil { // a power failure must not bring back the former set
 		return fmt.Errorf("sync the set of files: %w", err)
@@ -30,11 +30,11 @@ func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer,
 		}
 		return advice.New(err, r.Remedy())
 	case reply.Applied == nil || reply.Applied.Serial != p.Serial:
-		return fmt.Errorf("%w: not an answer to a confirmation", errReply)
+		return fmt.Errorf("%w: it does not answer the confirmation", errReply)
 	}
 	a.announceProvisioned = true
 	if err := a.sets.confirm(); err != nil {
-		a.cfg.Log.WarnContext(ctx, "confirmation accepted, but not noted on disk: the node confirms again",
+		a.cfg.Log.WarnContext(ctx, "confirmation accepted, but its file could not be removed: the node confirms again",
 			"node", p.Identity, "serial", p.Serial, "err", err)
 	}
 	a.cfg.hooks.steps("confirmed")
@@ -70,7 +70,7 @@ type confirmer struct {
 func (c *confirmer) confirmPending(ctx context.Context, conn *link.Conn) error {
 	p, err := c.sets.pending()
 	if err != nil {
-		// A damaged disk: the set was whole when it was switched to.
+		// The disk is damaged: the set was complete when it came into force.
 		c.problems.problem(ctx, slog.LevelError, msgUnconfirmed, advice.New(err,
 			"ask an operator to run `muster node reconfigure "+string(c.identity)+"`"), "node", c.identity)
 	}

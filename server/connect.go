@@ -49,9 +49,9 @@ func (a *agent) connectAny(ctx context.Context, v *inspection, urls []string, sr
 	return nil, link.Join(failures)
 }
 
-// fleetPeer is a broker that gets the node's certificate.
+// fleetPeer explains failures of connections with the node's certificate.
 var fleetPeer = link.Peer{Secure: true, Refused: "the broker does not admit this node's certificate: " +
-	"it may be revoked or superseded, or issued after the backup that was restored; " +
+	"it may be revoked, superseded, or newer than a restored backup; " +
 	"ask an operator to run `muster node explain` with this node's name"}
 
 func (a *agent) connectWithCertificate(ctx context.Context, v *inspection, b discover.Broker) (*link.Conn, error) {
@@ -86,7 +86,7 @@ func (a *agent) tokenPeer(t *token, b discover.Broker) link.Peer {
 	case p.Refused != "":
 	case t.sealed():
 		p.Refused = fmt.Sprintf("the provisioner does not have the token's seal key, or does not trust the token's "+
-			"signer, or the token is not valid now: see the provisioner's log, or replace %s by a token signed with "+
+			"signer, or the token is not valid now: see the provisioner's log, or replace %s with a token signed with "+
 			"the --seal of this fleet", t.file)
 	default:
 		p.Refused = "the broker does not trust the token's signer, or the token is not valid now: " +

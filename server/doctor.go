@@ -19,7 +19,7 @@ import (
 // A Status is the outcome of one check.
 type Status string
 
-// Warnings are about things that work now, but perhaps not for long or not safely.
+// A warning is about something that works, but not safely, or perhaps not for long.
 const (
 	StatusOK   Status = "ok"
 	StatusWarn Status = "warn"
@@ -34,8 +34,8 @@ type Finding struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Doctor checks everything that the agent needs, in the agent's order, and connects to the brokers. It changes
-// nothing on disk and may run beside the agent. The error is about cfg alone, or ctx's.
+// Doctor checks everything that the agent needs, in the agent's order, and connects to the brokers. It changes nothing
+// on disk and may run beside the agent. The error is about cfg, or it is ctx's.
 func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	a, err := newAgent(cfg)
 	if err != nil {

@@ -73,7 +73,7 @@ func TestALateRefusalIsNotTheProvisioners(t *testing.T) {
 			refused++
 		}
 	}
-	if f.countLog("fleet not reached", "no provisioner told the broker in time whether to admit this node",
+	if f.countLog("fleet not reached", "no provisioner answered the broker in time whether to admit this node",
 		"start the provisioner") == 0 {
 		t.Errorf("the log does not say why:\n%s", f.log.String())
 	}

@@ -24,7 +24,7 @@ type enroller struct {
 	answered time.Time // time of the last answer by a provisioner, or the start
 }
 
-// run tries to enroll until the node is provisioned or its files ask for something else. The error is errStopped.
+// run tries to enroll until the node is provisioned or its files require another mode. The error is errStopped.
 func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool, err error) {
 	e.attemptStart, e.answered, e.wait = e.cfg.Now(), time.Now(), e.newBackoff()
 	for ctx.Err() == nil {
@@ -74,14 +74,14 @@ func (a *agent) attemptFailed(ctx context.Context, message string, err error, wa
 	a.observe(e)
 }
 
-// attempt tries the brokers in turn until a provisioner answers. After nil the new set is in force; its confirmation
-// may be pending.
+// attempt tries the brokers in turn until a provisioner answers. If it returns nil, the new set is in force; its
+// confirmation may be pending.
 func (e *enroller) attempt(ctx context.Context, v *inspection) error {
 	t := v.token
 	if err := t.usable(); err != nil {
 		return err
 	}
-	// Only a warning: the provisioner's clock decides.
+	// This is only a warning, since the provisioner's clock decides.
 	if remedy := t.outOfDate(e.clock.now()); remedy != "" {
 		e.problems.problem(ctx, slog.LevelWarn, msgDates, advice.Errorf(remedy, "token %s", t.file), "node", v.identity)
 	} else {
@@ -125,7 +125,7 @@ func (e *enroller) attempt(ctx context.Context, v *inspection) error {
 	return link.Join(failures)
 }
 
-// enrollAt reports whether a provisioner answered: another broker would lead to the same answer.
+// enrollAt reports whether a provisioner answered; other brokers would bring the same answer.
 func (e *enroller) enrollAt(
 	ctx context.Context, conn *link.Conn, request wire.EnrollRequest, st *stage, v *inspection,
 ) (answered bool, err error) {
@@ -165,7 +165,7 @@ func (e *enroller) enrollAt(
 	return true, nil
 }
 
-// refusalRemedy adds the node's name and key to the provisioner's general remedy.
+// refusalRemedy returns the refusal's remedy, with the node's name and key where they help.
 func (e *enroller) refusalRemedy(r link.Refusal, v *inspection, key crypto.Signer) string {
 	switch r.Code {
 	case wire.CodeApprovalPending:
@@ -189,8 +189,8 @@ func keyHash(key crypto.Signer) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// continuity signs a request for another key by the key in force, nil if there is none. It proves the identity of a
-// node whose certificate ended while it changed its key.
+// continuity signs a request for another key with the key in force; nil if there is none. This proves the identity of a
+// node whose certificate expired during a renewal.
 func (e *enroller) continuity(r *wire.EnrollRequest, key crypto.Signer) (*wire.Continuity, error) {
 	held, err := e.sets.keyInForce(wire.Identity(r.Identity))
 	if err != nil {

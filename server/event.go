@@ -12,21 +12,21 @@ import (
 	"muster/server/link"
 )
 
-// An EventKind says what an [Event] is about.
+// An EventKind is the kind of an [Event].
 type EventKind string
 
-// The kinds, with the fields that each sets.
+// The kinds of events, and the fields that they set.
 const (
 	EventMode       EventKind = "mode"       // Mode was entered
 	EventRefused    EventKind = "refused"    // attempt refused: Code
-	EventFailed     EventKind = "failed"     // attempt or connection failed otherwise: Err
+	EventFailed     EventKind = "failed"     // attempt or connection failed: Err
 	EventApplied    EventKind = "applied"    // new set in force: Serial, Elapsed
-	EventConfirmed  EventKind = "confirmed"  // provisioner has recorded it: Serial, Elapsed
+	EventConfirmed  EventKind = "confirmed"  // confirmation on record: Serial, Elapsed
 	EventConnected  EventKind = "connected"  // connected to the fleet by mutual TLS: Serial, Broker
 	EventRegistered EventKind = "registered" // registration data published
 )
 
-// An Event reports a change to the program that runs the agent. The fleet gets CloudEvents instead.
+// An Event reports a change to the program that runs the agent. The fleet gets CloudEvents.
 type Event struct {
 	Kind   EventKind
 	Mode   Mode
@@ -66,7 +66,7 @@ type cloudEvent struct {
 type lifecycle struct {
 	Identity string `json:"identity"`
 	Version  string `json:"version"`
-	Boot     string `json:"boot"` // differs after each start of the agent
+	Boot     string `json:"boot"` // random, new at each start of the agent
 	Address  net.IP `json:"address,omitempty"`
 	Mode     string `json:"mode"`
 	Serial   string `json:"serial"`
@@ -94,7 +94,7 @@ func (a *agent) lifecycleEvent(typ string, v *inspection, address net.IP) ([]byt
 	})
 }
 
-// A lost event needs no repetition: the next alive event has the same data.
+// A lost event is not repeated: the next alive event has the same data.
 func (a *agent) publishEvent(ctx context.Context, conn *link.Conn, typ string, v *inspection) {
 	address, _ := conn.GetClientIP()
 	b, err := a.lifecycleEvent(typ, v, address)

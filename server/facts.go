@@ -20,7 +20,7 @@ const maxFactsFile = 1 << 20
 
 const remedyFacts = "make the file one JSON object; the node asks again once it has changed"
 
-// factsFile returns the path in Config, else the token's, else server.conf's; empty: none.
+// factsFile returns the path from Config, else from the token, else from server.conf; empty: none.
 func (cfg *Config) factsFile(t *token, c *conf) string {
 	file := cfg.FactsFile
 	if t != nil {
@@ -32,8 +32,8 @@ func (cfg *Config) factsFile(t *token, c *conf) string {
 	return file
 }
 
-// facts returns nil without a facts file: the node asks anyway, and a policy may refuse it. Unusable facts are an
-// error: policies would judge the node as one without facts.
+// facts returns nil if there is no facts file: the node enrolls without facts, and the policy may refuse it. Unusable
+// facts are an error, since a policy would treat them as missing.
 func (a *agent) facts(ctx context.Context, v *inspection) (json.RawMessage, error) {
 	file := a.cfg.factsFile(v.token, v.conf)
 	if file == "" {

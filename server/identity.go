@@ -12,9 +12,9 @@ import (
 
 const hostsFile = "/etc/hosts"
 
-// machineIdentity returns the host name if it has a domain, else its qualified name in /etc/hosts, else the bare
-// name. It does not ask DNS: the identity must not depend on whether DNS answers. It refuses localhost, the name
-// before first boot.
+// machineIdentity returns the host name if it has a domain, else its full name in /etc/hosts, else the bare name. It
+// does not use DNS: the identity must not depend on whether DNS answers. It refuses localhost, the name before a
+// machine is configured.
 func machineIdentity(name string) (wire.Identity, error) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if !strings.Contains(name, ".") {
@@ -24,7 +24,7 @@ func machineIdentity(name string) (wire.Identity, error) {
 	}
 	id, err := wire.ParseIdentity(name)
 	if err == nil && (name == "localhost" || strings.HasPrefix(name, "localhost.")) {
-		err = fmt.Errorf("%q means that the machine has no name yet", name)
+		err = fmt.Errorf("the host name is %q: the machine has no name yet", name)
 	}
 	if err != nil {
 		return "", fmt.Errorf("host name: %w: set `identity` in server.conf or use --identity", err)

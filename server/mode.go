@@ -12,7 +12,7 @@ import (
 type Mode int
 
 const (
-	// ModeProvisioning enrolls with the token until there are certificate and configuration.
+	// ModeProvisioning enrolls with the token until the node has certificate and configuration.
 	ModeProvisioning Mode = iota + 1
 
 	// ModeNormal keeps a mutually authenticated connection to the fleet.
@@ -29,18 +29,18 @@ func (m Mode) String() string {
 	return "none"
 }
 
-// ErrMode means that the files on disk allow neither mode. The wrapping text says what an operator has to repair.
+// ErrMode means that the files on disk allow neither mode. Its remedy says what an operator has to repair.
 var ErrMode = errors.New("neither provisioning nor normal mode is possible")
 
-// A Situation is the state of the disk that decides the mode. An error is nil if its subject is usable.
+// A Situation is the state of the disk that decides the mode. A nil error means that its subject is usable.
 type Situation struct {
 	Conf      error
-	Provision ProvisionSetting // from server.conf, usable or not
+	Provision ProvisionSetting // from server.conf, even if Conf is an error
 	Token     error            // about the token, which is parsed but not verified
 	ByDefault bool             // the token's chpd
 
-	// Credentials is about key, certificate and authority. Certificates that are expired, another node's, or disowned
-	// by a provisioner are unusable.
+	// Credentials is about key, certificate and authority. A certificate is unusable if it is expired, another node's,
+	// or disowned by a provisioner.
 	Credentials error
 
 	// Pending: the set on disk was never confirmed. If a provisioner disowns its certificate, its provision = false
@@ -55,9 +55,9 @@ type Situation struct {
 	Blocked error
 }
 
-// Decide chooses the mode and returns the reason as one clause. It decides as Choria's nodes do, with two
-// differences. `provision = true` is obeyed whatever the token says, as Choria documents and does not implement. An
-// unusable token is an error at once, while Choria goes on as an unconfigured server.
+// Decide chooses the mode and returns the reason as one clause. It decides as Choria's nodes do, with two differences.
+// First, `provision = true` overrides the token, as Choria documents but does not implement. Second, an unusable token
+// is an error at once, while Choria continues as an unconfigured server.
 //
 //	provision   configuration   certificate   token          mode
 //	blocked                                   any            error
@@ -134,7 +134,7 @@ func tokenRemedy(err error) string {
 	case errors.As(err, &unread):
 		return remedyUnreadable
 	}
-	return "replace the file by a provisioning token, see `muster jwt`"
+	return "replace the file with a provisioning token, see `muster jwt`"
 }
 
 func (s Situation) missing() error {

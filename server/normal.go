@@ -33,8 +33,8 @@ type member struct {
 	commands  *commands
 }
 
-// serve stays connected to the fleet until ctx is done or the files have to be read again. The error is a command's:
-// [ErrRestart] or errStopped.
+// serve stays connected to the fleet until ctx is done or the agent has to read its files again. The error is a
+// command's: [ErrRestart] or errStopped.
 func (a *agent) serve(ctx context.Context, v *inspection) error {
 	d := nodeContext{a, v}
 	m := &member{
@@ -100,9 +100,8 @@ func (m *member) saveClock(ctx context.Context) {
 	m.cfg.hooks.steps("clock saved")
 }
 
-// A mistake in a policy may name brokers that do not exist. So that it does not lose a whole fleet, connect also
-// tries the token's brokers with the certificate, and orders a reconfiguration, if none of the set's brokers was ever
-// reached for RefusedLimit.
+// A faulty policy may name brokers that do not exist. So that a fleet is not lost, connect tries the token's brokers
+// with the certificate, and orders a reconfiguration, if no broker of the set was reached within RefusedLimit.
 func (m *member) connect(ctx context.Context) (*link.Conn, error) {
 	conn, err := m.connectFleet(ctx, m.inspection)
 	c, now := &m.state.contact, time.Now()
@@ -127,22 +126,22 @@ func (m *member) connect(ctx context.Context) (*link.Conn, error) {
 		return nil, err
 	}
 	m.problems.problem(ctx, slog.LevelWarn, msgTokenBroker, advice.New(err,
-		"correct the brokers that the policy gives out; the node asks for its configuration again"),
+		"correct the brokers in the policy's configuration; the node asks for its configuration again"),
 		"node", m.identity, "broker", conn.Broker)
 	if err := m.orders.Accept(orders.Order{ID: wire.NewID(), Verb: wire.VerbReconfigure}); err != nil {
-		m.cfg.Log.WarnContext(ctx, "order to reconfigure not written", "node", m.identity, "err", err)
+		m.cfg.Log.WarnContext(ctx, "could not write the order to reconfigure", "node", m.identity, "err", err)
 	}
 	return conn, nil
 }
 
-// mustEnrollAgain reports whether every attempt for RefusedLimit ended with the certificate refused, and the node may
+// mustEnrollAgain reports whether brokers refused the certificate at every attempt for RefusedLimit, and the node may
 // enroll again.
 func (m *member) mustEnrollAgain() bool {
 	c := m.state.contact
 	return !c.refused.IsZero() && time.Since(c.refused) >= m.cfg.RefusedLimit && m.state.mayEnroll(errRefused)
 }
 
-// runConnection returns true if the files have to be read again.
+// runConnection returns true if the agent has to read its files again.
 func (m *member) runConnection(ctx context.Context, conn *link.Conn) (again bool, err error) {
 	m.commands.challenge = challenge{} // a nonce belongs to one connection
 	incoming := make(chan *nats.Msg, commandBacklog)
@@ -211,7 +210,8 @@ func (m *member) runDue(ctx context.Context, conn *link.Conn) error {
 	return failed
 }
 
-// changed reports whether the files have to be read again. Files that allow no mode are logged, and the node goes on.
+// changed reports whether the agent has to read its files again. It logs files that allow no mode, and the node
+// continues.
 func (m *member) changed(ctx context.Context) bool {
 	leaf := m.creds.Leaf()
 	expired := !m.clock.at(leaf.NotBefore).Before(leaf.NotAfter)

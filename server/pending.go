@@ -11,8 +11,8 @@ import (
 	"muster/internal/wire"
 )
 
-// pending is a confirmation still to be sent. It is switched with the set and removed once it is on record, so a
-// restarted agent sends it.
+// pending is an unsent confirmation. It is a file of the set until the provisioner has recorded it, so a restarted
+// agent sends it.
 type pending struct {
 	Identity string `json:"identity"`
 	Serial   string `json:"serial"`

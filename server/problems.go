@@ -25,10 +25,10 @@ const (
 	msgUnpinned     = "broker is not verified while provisioning"
 )
 
-// repeatAfter is when an unchanged problem is logged again.
+// repeatAfter is the interval at which an unchanged problem is logged.
 const repeatAfter = time.Hour
 
-// A problemLog logs a problem that repeats each minute once an hour.
+// A problemLog logs a repeated problem once an hour.
 type problemLog struct {
 	log    *slog.Logger
 	logged map[string]loggedProblem
@@ -39,7 +39,7 @@ type loggedProblem struct {
 	at      time.Time
 }
 
-// problem logs err with its remedy, unless the same was logged within the hour.
+// problem logs err with its remedy, unless it logged the same within the hour.
 func (n *problemLog) problem(ctx context.Context, level slog.Level, message string, err error, attrs ...any) {
 	text := err.Error()
 	attrs = append(attrs, "err", text)

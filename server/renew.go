@@ -13,29 +13,29 @@ import (
 	"muster/server/trust"
 )
 
-// Five minutes before its issue a certificate begins. They do not count as its life.
+// A certificate is valid from five minutes before its issue. They do not count as its life.
 const backdate = 5 * time.Minute
 
-// A third of the usual life of 30 days allows 240 attempts at this interval. On a machine whose clock is ahead every
-// new certificate is due at once: mostRenewals bounds the renewals per life, and a provisioner refuses more than 64
-// unexpired certificates.
+// At maxRenewalWait, a third of the usual life of 30 days allows 240 attempts. If the machine's clock is ahead, every
+// new certificate is due at once: mostRenewals bounds the renewals in a certificate's life, and a provisioner refuses
+// more than 64 unexpired certificates.
 const (
 	maxRenewalWait = time.Hour
 	mostRenewals   = 24
 )
 
-// A renewal renews the certificate in force.
+// A renewal replaces the certificate in force.
 //
 // At two thirds of its life the agent stages a new key, asks for a certificate over the connection to the fleet, and
-// switches to the new set. It confirms over a connection with the new certificate, so a confirmed certificate is
-// known to work. A restarted agent continues with the staged key and request. If the old certificate ends first, the
-// node enrolls with the staged key and a signature by the key in force.
+// switches to the new set. It confirms over a connection with the new certificate, so a confirmed certificate is known
+// to work. A restarted agent continues with the staged key and request. If the old certificate expires first, the node
+// enrolls with the staged key and a signature by the key in force.
 //
 // A reconfiguration does the same with the key in force.
 type renewal struct {
 	nodeContext
 	at   time.Time
-	due  time.Time // by the process's clock, in case the machine's clock is set back
+	due  time.Time // by the process's monotonic clock: the machine's clock may be set back
 	next time.Time
 	wait *backoff
 
@@ -46,7 +46,8 @@ type renewal struct {
 	configurationWait *backoff
 }
 
-// renewAt adds part, in [0,1), of a twelfth of the life to two thirds of it, to spread nodes that enrolled together.
+// renewAt returns when to renew: after two thirds of the life, and up to a twelfth later as part goes from 0 to 1, to
+// spread nodes that enrolled together.
 func renewAt(leaf *x509.Certificate, part float64) time.Time {
 	start, life := lifeOf(leaf)
 	return start.Add(life*2/3 + time.Duration(part*float64(life/12)))
@@ -60,7 +61,7 @@ func lifeOf(leaf *x509.Certificate) (time.Time, time.Duration) {
 	return start, leaf.NotAfter.Sub(start)
 }
 
-// newRenewal schedules the renewal: at once if a former agent began one.
+// newRenewal schedules the renewal, at once if a former agent began one.
 func newRenewal(d nodeContext) *renewal {
 	leaf := d.creds.Leaf()
 	_, life := lifeOf(leaf)
@@ -74,7 +75,7 @@ func newRenewal(d nodeContext) *renewal {
 	return r
 }
 
-// renewalDue is false for an expired certificate: provisioning mode replaces it.
+// renewalDue is false for an expired certificate, which provisioning mode replaces.
 func (r *renewal) renewalDue() bool {
 	leaf, now := r.creds.Leaf(), time.Now()
 	at := r.clock.at(leaf.NotBefore)
@@ -91,12 +92,12 @@ func (r *renewal) reconfigureDue() bool {
 	return r.orders.IsOpen(wire.VerbReconfigure) && !time.Now().Before(r.nextConfiguration)
 }
 
-// renew tries to renew once. Success changes the files, which leads to a new connection. The wait after a failure is
-// at most half of the remaining life.
+// renew tries to renew once. A success changes the files, so the agent connects again. The wait after a failure is at
+// most half of the remaining life.
 func (r *renewal) renew(ctx context.Context, conn *link.Conn) {
 	err := r.request(ctx, conn, true)
 	if err == nil {
-		r.next = time.Now().Add(r.wait.max) // prevents a renewal at each look if the new files cannot be used
+		r.next = time.Now().Add(r.wait.max) // even if the new files cannot be used
 		r.problems.solved(msgRenewal)
 		return
 	}
@@ -107,7 +108,7 @@ func (r *renewal) renew(ctx context.Context, conn *link.Conn) {
 	r.failed(ctx, msgRenewal, err, wait)
 }
 
-// reconfigure asks once for the current configuration. A final refusal ends the order.
+// reconfigure requests the current configuration once. A final refusal ends the order.
 func (r *renewal) reconfigure(ctx context.Context, conn *link.Conn) {
 	err := r.request(ctx, conn, false)
 	if err == nil {
@@ -129,8 +130,8 @@ func (r *renewal) failed(ctx context.Context, message string, err error, wait ti
 	}
 }
 
-// request puts a new certificate and configuration in force: for a new key if fresh is set, else the same
-// certificate.
+// request gets a certificate and configuration and puts them in force. If fresh is set, the certificate is new, for a
+// new key; otherwise it is the same.
 func (r *renewal) request(ctx context.Context, conn *link.Conn, fresh bool) error {
 	r.attemptStart = r.cfg.Now()
 	st, err := r.sets.openStage(ctx, r.identity, fresh)

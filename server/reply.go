@@ -14,8 +14,8 @@ import (
 	"muster/server/trust"
 )
 
-// applyReply checks a reply and puts its files in force. It reports an unusable reply to the provisioner, for which
-// the reply otherwise looks lost.
+// applyReply checks a reply and puts its files in force. It reports an unusable reply, which the provisioner would
+// otherwise consider lost.
 func (a *agent) applyReply(ctx context.Context, conn *link.Conn, reply *wire.Reply, want expectation) (*offer, error) {
 	if reply.Enrolled == nil {
 		return nil, fmt.Errorf("%w: a confirmation, want a certificate", errReply)
@@ -30,14 +30,14 @@ func (a *agent) applyReply(ctx context.Context, conn *link.Conn, reply *wire.Rep
 		err = a.reportUnusable(ctx, conn, want.key, offered, err)
 		remedy := advice.Of(err)
 		if errors.Is(err, trust.ErrExpired) {
-			remedy = fmt.Sprintf("by this machine's clock (%s) the new certificate has expired already: "+
+			remedy = fmt.Sprintf("by this machine's clock (%s) the new certificate has already expired: "+
 				"correct this machine's clock or the provisioner's", a.cfg.Now().UTC().Format(time.RFC3339))
 		}
 		return nil, advice.New(err, cmp.Or(remedy,
 			"see the provisioner's log; if it shows no error, something on the network alters replies"))
 	}
 	if err := a.sets.apply(ctx, o.files); err != nil {
-		_ = a.reportUnusable(ctx, conn, want.key, o.pending, err) // best effort: only this node's disk can be at fault
+		_ = a.reportUnusable(ctx, conn, want.key, o.pending, err) // best effort: the fault is this node's disk
 		return nil, fmt.Errorf("apply: %w", err)
 	}
 	a.state.unusable, a.state.contact = nil, contact{}
@@ -58,8 +58,8 @@ func (a *agent) applyReply(ctx context.Context, conn *link.Conn, reply *wire.Rep
 // maxReportedField bounds serial and digest of a reply that is reported as unusable: 32 and 64 digits.
 const maxReportedField = 64
 
-// reportUnusable reports an unusable reply (see [wire.Unusable]), signed by the requested key. It returns why, with
-// the time to wait: an operator has to correct the configuration, mostly for all nodes.
+// reportUnusable reports an unusable reply (see [wire.Unusable]), signed by the requested key. It returns why with a
+// wait, since an operator has to correct the configuration.
 func (a *agent) reportUnusable(ctx context.Context, conn *link.Conn, key crypto.Signer, offered pending,
 	why error) error {
 	if len(offered.Serial) > maxReportedField || len(offered.Digest) > maxReportedField {
@@ -82,7 +82,7 @@ func (a *agent) reportUnusable(ctx context.Context, conn *link.Conn, key crypto.
 
 func (a *agent) ordersDone(ctx context.Context, verbs ...wire.Verb) {
 	if err := a.orders.Finish(verbs...); err != nil {
-		a.cfg.Log.WarnContext(ctx, "completed command stays on disk and runs again after a restart",
+		a.cfg.Log.WarnContext(ctx, "could not remove a completed command from disk: it runs again after a restart",
 			"path", a.orders.Path(), "err", err)
 	}
 }

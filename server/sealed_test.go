@@ -177,7 +177,7 @@ func TestPlainRepliesOnlySlowTheNode(t *testing.T) {
 			})
 			a := f.run(cfg)
 			a.await(server.EventFailed, 1)
-			f.awaitLog("enrollment failed", tt.says, "unsealed replies are ignored")
+			f.awaitLog("enrollment failed", tt.says, "the node ignores unsealed replies")
 			// The real reply counts when it comes.
 			f.set(func() { f.enroll = nil })
 			writeFile(t, cfg.TokenFile, readFile(t, cfg.TokenFile)) // ends the wait

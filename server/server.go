@@ -17,7 +17,7 @@ import (
 	"muster/server/link"
 )
 
-// ErrLocked means that another agent uses the same directory. Two agents would enroll with two keys.
+// ErrLocked means that another agent uses the same directory: both would enroll, with different keys.
 var ErrLocked = errors.New("another agent is running")
 
 // ErrRestart means that a command asks for a restart: the service manager has to start a new agent.
@@ -34,7 +34,7 @@ type Server struct {
 
 type agent struct {
 	cfg      Config
-	boot     string // random per agent, so that the fleet sees restarts
+	boot     string // random at each start, so that the fleet sees restarts
 	sets     *sets
 	clock    *clock
 	orders   *orders.Orders
@@ -107,8 +107,8 @@ func adviseWritable(err error) error {
 	return err
 }
 
-// Run works until ctx is done, or until a policy or a command asks the agent to stop; it then returns nil. Failures
-// of networks, brokers, provisioners and disks never end it. After [ErrRestart] the caller runs a new agent.
+// Run returns nil once ctx is done, or if a policy or a command asks the agent to stop. Failures of networks, brokers,
+// provisioners and disks do not end it. After [ErrRestart] the caller has to run a new agent.
 //
 // It returns an error at the start if another agent runs ([ErrLocked]) or if the files allow no mode ([ErrMode]).
 // Later it logs such problems and waits for their repair.
@@ -123,7 +123,7 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	defer stop()
 	if err := s.sets.dir.Clean(); err != nil {
-		// Normal mode works without it, and the next switch tries again.
+		// Normal mode works without this, and the next switch tries again.
 		s.cfg.Log.ErrorContext(ctx, "old sets of files not removed", "err", err)
 	}
 	if err := s.orders.Load(); err != nil {
@@ -169,8 +169,7 @@ func (s *Server) supervise(ctx context.Context) error {
 			err = s.serve(ctx, v)
 		} else {
 			if enrolled {
-				// checkReply refuses configurations that lead here. In any case the loop must not use up
-				// certificates.
+				// checkReply refuses configurations that lead here. If one does, the loop must not use up certificates.
 				pause := again.next()
 				s.problems.problem(ctx, slog.LevelError, "node has to enroll again right after it enrolled",
 					errors.New(v.reason), "node", v.identity, "retry_in", rounded(pause))

@@ -14,7 +14,7 @@ import (
 	"muster/server/trust"
 )
 
-// Programs find the first five through links; the agent alone uses the last two.
+// The first five have links for other programs; only the agent uses the last two.
 const (
 	keyFile         = "private.pem"
 	certificateFile = "certificate.pem"
@@ -66,7 +66,7 @@ func newSets(cfg Config) (*sets, error) {
 
 func (s *sets) own(name string) string { return filepath.Join(s.ssl, name) }
 
-// apply puts a set with the staged key and its request in force. After an error the former set is in force still, and
+// apply puts a set with the staged key and its request in force. After an error the former set is still in force, and
 // apply can be called again.
 func (s *sets) apply(ctx context.Context, set []files.File) error {
 	if err := s.dir.Switch(set, keyFile, csrFile); err != nil {
@@ -109,7 +109,7 @@ func (s *sets) credentials(id wire.Identity, now trust.Clock) (*trust.Credential
 	return c, nil
 }
 
-// owner returns the name in the certificate in force, valid or not; "" if it is id.
+// owner returns the name in the certificate in force, even an invalid one; "" if the name is id.
 func (s *sets) owner(id wire.Identity) (string, error) {
 	if _, err := trust.ReadKey(s.dir.Path(keyFile)); err != nil {
 		return "", err
@@ -125,8 +125,8 @@ func (s *sets) owner(id wire.Identity) (string, error) {
 	return trust.Owner(chain[0], id), nil
 }
 
-// foreign returns an error if key and certificate in force belong to another node. The key may be the only proof of
-// that name, or a copy: only an operator can tell.
+// foreign returns an error if key and certificate in force belong to another node. The key may be the other node's only
+// one, or a copy: only an operator can tell.
 func (s *sets) foreign(id wire.Identity) error {
 	owner, err := s.owner(id)
 	if err != nil || owner == "" {
@@ -138,7 +138,7 @@ func (s *sets) foreign(id wire.Identity) error {
 	return advice.Errorf(remedy, "%s belongs to %s, and this node is %s", s.ssl, owner, id)
 }
 
-// cannotRead reports whether a file may exist intact but could not be read now.
+// cannotRead reports whether a file could not be read, but may be intact.
 func cannotRead(err error) bool {
 	var path *fs.PathError
 	return errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist)

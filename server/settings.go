@@ -9,14 +9,14 @@ import (
 	"muster/server/link"
 )
 
-// A Setting is one property of how this machine is provisioned.
+// A Setting is one line of [ReadSettings].
 type Setting struct {
 	Name  string `json:"name"` // as in Choria's `buildinfo`
 	Value any    `json:"value"`
 }
 
-// ReadSettings reads what token and server.conf say about provisioning this machine, in the order of Choria's
-// `buildinfo`. A missing or unusable token is the problem; err is about cfg alone.
+// ReadSettings returns how token and server.conf provision this machine, in the order of Choria's `buildinfo`. problem
+// is a missing or unusable token; err is about cfg.
 func ReadSettings(cfg Config) (list []Setting, problem, err error) {
 	cfg, err = cfg.complete()
 	if err != nil {
@@ -34,11 +34,11 @@ func ReadSettings(cfg Config) (list []Setting, problem, err error) {
 		t = &token{Unverified: &jwt.Unverified{}, file: paths[0]}
 	}
 	byDefault := t.Default
-	_, says, _ := readConf(cfg.ConfFile) // provision counts even if the rest of the file cannot be used
+	_, says, _ := readConf(cfg.ConfFile) // provision applies even if the rest of the file cannot be used
 	if says.Yes != says.No {
 		byDefault = says.Yes
 	}
-	secret := "not set" // the shared secret of Choria's remote commands is never shown
+	secret := "not set" // never show the shared secret of Choria's remote commands
 	if t.Token != "" {
 		secret = "set"
 	}

@@ -19,10 +19,10 @@ type stage struct {
 	csr []byte
 }
 
-// openStage continues the stage on disk, or begins one: with the key in force, or a new key if there is none or fresh
-// is set. Key and request are on disk before it returns, so that a restarted agent repeats the request.
+// openStage continues the stage on disk, or begins one with the key in force. It uses a new key if there is none in
+// force or fresh is set. Key and request are on disk before it returns, so that a restarted agent repeats the request.
 //
-// It discards a stage for another identity: it came with a copied disk, and two nodes must not share a key.
+// It discards a stage for another identity, which came with a copied disk: two nodes must not share a key.
 func (s *sets) openStage(ctx context.Context, id wire.Identity, fresh bool) (*stage, error) {
 	held, err := s.keyInForce(id)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *sets) openStage(ctx context.Context, id wire.Identity, fresh bool) (*st
 	return s.begin(key, id)
 }
 
-// begin reuses the former request for the key in force.
+// begin reuses the request in force if it is for this key.
 func (s *sets) begin(key crypto.Signer, id wire.Identity) (*stage, error) {
 	csr, err := readRequest(s.dir.Path(csrFile), key, id)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *sets) staged(ctx context.Context, id wire.Identity) (*stage, error) {
 	key, err := trust.ReadKey(s.dir.StagedPath(keyFile))
 	switch {
 	case errors.Is(err, keyfile.ErrExposed):
-		return nil, err // a provisioner may know the key already
+		return nil, err // do not discard the key: a provisioner may know it
 	case cannotRead(err):
 		return nil, unreadableKey(err, s.dir.StagedPath(""))
 	case err != nil:
@@ -93,10 +93,10 @@ func (s *sets) staged(ctx context.Context, id wire.Identity) (*stage, error) {
 	csr, err := readRequest(s.dir.StagedPath(csrFile), key, id)
 	switch {
 	case errors.Is(err, errOther):
-		s.log.WarnContext(ctx, "staged key discarded, it is for another identity", "node", id)
+		s.log.WarnContext(ctx, "staged key discarded: it is for another identity", "node", id)
 		return nil, nil
 	case err != nil:
-		s.log.WarnContext(ctx, "staged certificate request is damaged, making a new one for its key",
+		s.log.WarnContext(ctx, "staged certificate request is damaged: the agent makes a new one for its key",
 			"node", id, "err", err)
 	}
 	return &stage{key: key, csr: csr}, nil
@@ -119,8 +119,8 @@ func readRequest(path string, key crypto.Signer, id wire.Identity) ([]byte, erro
 	return csr, nil
 }
 
-// keyInForce returns nil if there is no key to reuse: a certificate for another node shows that the directory was
-// copied. An unreadable key is an error: with another key the node would lose its name.
+// keyInForce returns nil if there is no key to reuse. A certificate for another node shows that the directory was
+// copied. An unreadable key is an error, since a node with another key cannot use its name.
 func (s *sets) keyInForce(id wire.Identity) (crypto.Signer, error) {
 	key, err := trust.ReadKey(s.dir.Path(keyFile))
 	if cannotRead(err) {

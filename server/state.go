@@ -14,9 +14,9 @@ import (
 	"muster/server/trust"
 )
 
-// Why a certificate that is intact on disk cannot be used.
+// Reasons why an intact certificate cannot be used.
 var (
-	// errDisowned means that the provisioner does not know the certificate, or not as this node's.
+	// errDisowned means that the provisioner has no record of the certificate as this node's.
 	errDisowned = errors.New("certificate is disowned by the provisioner")
 
 	// errRefused means that brokers have refused the certificate for RefusedLimit.
@@ -37,11 +37,11 @@ type state struct {
 
 type contact struct {
 	reached   bool      // a broker has admitted the node
-	unreached time.Time // since when no broker was reached; zero: one was
-	refused   time.Time // since when every attempt was refused
+	unreached time.Time // time of the first failed attempt; zero: none failed since the last connection
+	refused   time.Time // time since which every attempt was refused; zero: none
 }
 
-// An inspection is the result of one look at the disk. Its pointers are nil for what is missing or unusable.
+// An inspection is the state of the disk at one time. A pointer is nil if its subject is missing or unusable.
 type inspection struct {
 	Situation
 	mode     Mode
@@ -55,8 +55,8 @@ type inspection struct {
 	watched        watched // versions of all files read, taken before reading
 }
 
-// inspect reads everything that decides the mode, and decides. The error wraps [ErrMode] beside an inspection, or is
-// about the identity without one.
+// inspect reads everything that decides the mode, and decides. If the identity is unusable, it returns no inspection;
+// any other error wraps [ErrMode].
 func (s *state) inspect() (*inspection, error) {
 	paths := []string{s.sets.dir.Path(keyFile), s.sets.dir.Path(certificateFile), s.sets.dir.Path(caFile)}
 	v := &inspection{watched: s.watched(paths)}
@@ -106,8 +106,8 @@ func (s *state) blocked(id wire.Identity, sit Situation) error {
 	return nil
 }
 
-// identity prefers Config, then server.conf, even an unusable one, then the host name. Host names change while an
-// agent runs (DHCP, first boot), so a node with a certificate keeps the name in it.
+// identity returns the name from Config, else from server.conf, even a damaged one, else the host name. Host names can
+// change while an agent runs (DHCP, first boot), so a node with a certificate keeps the name in it.
 func (s *state) identity(names []string) (wire.Identity, error) {
 	switch {
 	case s.cfg.Identity != "":
@@ -146,7 +146,7 @@ func (s *state) watched(more []string) watched {
 	return watch(append(append(s.tokenFiles(), s.sets.conf), more...)...)
 }
 
-// mayEnroll reports whether the node may enroll again because of why, and has the next look decide so.
+// mayEnroll reports whether the node may enroll again because of why. If so, the next inspection decides the same.
 func (s *state) mayEnroll(why error) bool {
 	before := s.unusable
 	s.unusable = why
@@ -158,8 +158,8 @@ func (s *state) mayEnroll(why error) bool {
 	return false
 }
 
-// retryCertificate reports whether a refused certificate has to be tried again: after an outage brokers may admit it,
-// and the token may have expired.
+// retryCertificate reports whether to try a refused certificate again: after an outage brokers may admit it, while the
+// token may have expired.
 func (s *state) retryCertificate() bool {
 	if s.unusable == nil || time.Since(s.unusableSince) < s.cfg.RefusedLimit {
 		return false

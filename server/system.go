@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile takes an exclusive flock on path, which it creates. The kernel releases it when the process ends. The file
-// stays: after a removal two processes could lock two files of one name.
+// lockFile creates path and takes an exclusive flock on it. The kernel releases the lock when the process ends. The
+// file is not removed: two processes could then lock two files of the same name.
 func lockFile(path string) (release func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		// On a disk that became read-only, a node with a certificate works on.
+		// A node with a certificate continues if its disk becomes read-only.
 		reads, rerr := os.Open(path)
 		if rerr != nil {
 			return nil, err
@@ -31,7 +31,7 @@ func lockFile(path string) (release func(), err error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return func() {
-		// Before closing: a child process being started keeps the file open until it runs its program.
+		// Unlock first: a child process that is being started keeps the file open until exec.
 		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
 		_ = f.Close()
 	}, nil

@@ -24,7 +24,7 @@ type token struct {
 	text wire.Secret
 }
 
-// readToken reads the first of paths that exists. The error wraps [ErrMissing] or [ErrUnusable], and never holds text
+// readToken reads the first of paths that exists. The error wraps [ErrMissing] or [ErrUnusable], and contains no text
 // of the token.
 func readToken(paths []string) (*token, error) {
 	for _, file := range paths {
@@ -59,7 +59,7 @@ func (t *token) expired(now time.Time) bool {
 	return !end.IsZero() && !now.Before(end)
 }
 
-// outOfDate returns the remedy for a token that this node's clock says is expired or not yet valid, else "".
+// outOfDate returns the remedy if the token is expired or not yet valid by this node's clock, else "".
 func (t *token) outOfDate(now time.Time) string {
 	at := now.UTC().Format(time.RFC3339)
 	switch {
@@ -69,18 +69,18 @@ func (t *token) outOfDate(now time.Time) string {
 			t.Expiry().Format(time.RFC3339), at, t.file)
 	case now.Before(t.NotBefore):
 		return fmt.Sprintf("the token is valid from %s, and this clock says %s: wait until then, "+
-			"or set the clock if it is wrong, or sign a token that is valid earlier and replace %s",
+			"set the clock if it is wrong, or sign a token that is valid earlier and replace %s",
 			t.NotBefore.Format(time.RFC3339), at, t.file)
 	}
 	return ""
 }
 
-// sealed: token and requests go encrypted to a provisioner's key. Only the file decides; nothing on the network can
-// force plain mode.
+// sealed reports whether token and requests are encrypted to the provisioner's seal key. Only the token file decides:
+// nothing on the network can make the node send them unsealed.
 func (t *token) sealed() bool { return t.Limits.Seal != "" }
 
-// auth returns what presents the token to a broker. In sealed mode each connection has a new session and proves
-// over the broker's nonce that it owns it, so that a recorded one is worthless.
+// auth returns how to present the token to a broker. A sealed connection has a new session and signs the broker's nonce
+// to prove that it owns the session, so that a recorded sealed token is worthless.
 func (t *token) auth() (link.Auth, error) {
 	if !t.sealed() {
 		options := []nats.Option{nats.Token(string(t.text))}

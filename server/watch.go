@@ -15,8 +15,8 @@ func watch(paths ...string) watched { return watched{paths, fingerprint(paths)} 
 
 func (w watched) changed() bool { return fingerprint(w.paths) != w.seen }
 
-// fingerprint identifies versions of files. It includes the inode: replacing programs often keep the time, and tokens
-// of one signer have the same length.
+// fingerprint identifies a version of a file. It includes the inode: programs that replace a file often keep its time,
+// and a signer's tokens have the same length.
 func fingerprint(paths []string) string {
 	var b strings.Builder
 	for _, path := range paths {

@@ -16,7 +16,7 @@ type advised struct {
 func (a *advised) Error() string { return a.err.Error() }
 func (a *advised) Unwrap() error { return a.err }
 
-// New returns err with a remedy: one clause; empty if there is nothing to do.
+// New returns err with a remedy of one clause; an empty remedy adds none.
 func New(err error, remedy string) error { return &advised{err, remedy} }
 
 // Errorf is New of an error made by [fmt.Errorf].

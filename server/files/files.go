@@ -10,8 +10,8 @@
 // One rename(2) of ..next over ..data switches every path. A crash at any step leaves the former set or the new one
 // in force; [Dir.Clean] removes the rest.
 //
-// Other files in the directory are never touched. A plain file in place of a link is first copied into the set in
-// force, so that the link shows the same content.
+// Other files in the directory are never touched. If a plain file is where a link belongs, it is first copied into the
+// set in force, so that the link has the same content.
 package files
 
 import (
@@ -27,8 +27,8 @@ import (
 	"strings"
 )
 
-// ErrOccupied means that a directory or a link into another set is in the place of a link. An operator has to move
-// it.
+// ErrOccupied means that a directory, or a link into another set, is where a link belongs. An operator has to move it
+// away.
 var ErrOccupied = errors.New("cannot be replaced")
 
 const (
@@ -52,17 +52,17 @@ type Config struct {
 	// Links maps top-level names in a set to the paths where programs find them.
 	Links map[string]string
 
-	// For tests: Step is called after each change on disk, Sync replaces fsync(2) of a directory.
+	// For tests. Step is called after each change on disk; Sync replaces fsync(2) of a directory.
 	Step func(name string)
 	Sync func(dir string) error
 }
 
-// A Dir is a directory of sets. One process at a time may change it; the caller locks. Methods are not safe for
-// concurrent use.
+// A Dir is a directory of sets. Only one process at a time may change it: the caller must hold a lock. Methods are not
+// safe for concurrent use.
 type Dir struct {
 	cfg      Config
-	unsynced bool // names may not be durable yet
-	above    bool // nor names in the directories above
+	unsynced bool // the names in it may not be durable yet
+	above    bool // the names above it may not be durable yet
 }
 
 // New returns the directory of cfg. It touches no disk.
@@ -73,11 +73,11 @@ func New(cfg Config) *Dir {
 	if cfg.Sync == nil {
 		cfg.Sync = SyncDir
 	}
-	// A killed process may have left unsynced names.
+	// A killed process may have left names that are not synced.
 	return &Dir{cfg: cfg, unsynced: true, above: true}
 }
 
-// Make makes the missing directories: Dir with mode 0700, those of shown paths with mode 0755.
+// Make creates missing directories: Dir with mode 0700, those of Links with mode 0755.
 func (d *Dir) Make() error {
 	for _, dir := range append(d.linkDirs(), filepath.Dir(d.cfg.Dir)) {
 		if dir == d.cfg.Dir {
@@ -90,7 +90,7 @@ func (d *Dir) Make() error {
 	return os.MkdirAll(d.cfg.Dir, 0o700)
 }
 
-// Path returns the path of a file of the set in force, the shown one if it has one.
+// Path returns the path of a file of the set in force: its link if it has one.
 func (d *Dir) Path(name string) string {
 	top, below, _ := strings.Cut(name, "/")
 	if at, ok := d.cfg.Links[top]; ok {
@@ -104,8 +104,8 @@ func (d *Dir) StagedPath(name string) string {
 	return filepath.Join(d.cfg.Dir, nextLink, filepath.FromSlash(name))
 }
 
-// Begin begins the next set with its first files and replaces one begun before. After nil they are durable; after an
-// error the former one may remain.
+// Begin starts the next set with its first files, instead of any started before. If it returns nil, they are durable;
+// after an error, the former ones may remain.
 func (d *Dir) Begin(first ...File) error {
 	root, err := os.OpenRoot(d.cfg.Dir)
 	if err != nil {
@@ -140,9 +140,9 @@ func (d *Dir) openNext() (root *os.Root, next string, err error) {
 	return root, next, nil
 }
 
-// Switch completes the set being made with the files of set, keeps the named staged files, and puts it in force.
-// After an error the former set is still in force, and Switch can be called again. [Dir.Sync] makes the switch
-// durable, [Dir.Clean] removes the former set.
+// Switch adds the files of set to the set being made, keeps the named files already in it, and puts it in force. After
+// an error the former set is still in force, and Switch can be called again. [Dir.Sync] makes the switch durable,
+// [Dir.Clean] removes the former set.
 func (d *Dir) Switch(set []File, keep ...string) error {
 	root, next, err := d.openNext()
 	if err != nil {
@@ -180,7 +180,7 @@ func (d *Dir) Switch(set []File, keep ...string) error {
 	return nil
 }
 
-// tidy removes leftovers of a former attempt from a generation.
+// tidy removes the files of a former attempt from a generation.
 func (d *Dir) tidy(root *os.Root, generation string, keep []string) error {
 	entries, err := os.ReadDir(filepath.Join(d.cfg.Dir, generation))
 	if err != nil {
@@ -210,7 +210,7 @@ func (d *Dir) Sync() error {
 	}
 	for _, dir := range dirs {
 		for up := filepath.Dir(dir); d.above && up != dir; dir, up = up, filepath.Dir(up) {
-			// An unreadable directory got no name from this process.
+			// This process cannot have created names in an unreadable directory.
 			if err := d.cfg.Sync(up); err != nil && !errors.Is(err, fs.ErrPermission) {
 				return err
 			}
@@ -249,7 +249,7 @@ func (d *Dir) Clean() error {
 		if !strings.HasPrefix(e.Name(), prefix) || e.Name() == data || e.Name() == next {
 			continue
 		}
-		// Until then a power failure may bring back the former set, which has to be complete.
+		// Before the sync, a power failure may restore the former set, which must be complete.
 		if err := d.Sync(); err != nil {
 			return err
 		}
@@ -263,7 +263,7 @@ func (d *Dir) Clean() error {
 
 func (d *Dir) newGeneration(root *os.Root) (string, error) {
 	name := prefix + rand.Text()
-	// Readable as far as the directory is; files have modes of their own.
+	// Dir and the files' modes limit access.
 	if err := root.Mkdir(name, 0o755); err != nil {
 		return "", err
 	}
@@ -271,10 +271,10 @@ func (d *Dir) newGeneration(root *os.Root) (string, error) {
 	return name, nil
 }
 
-// write writes and syncs a file; its name is not durable.
+// write writes and syncs a file, but not its name.
 func (d *Dir) write(root *os.Root, generation string, f File) error {
 	if !filepath.IsLocal(filepath.FromSlash(f.Name)) {
-		return fmt.Errorf("file name %q, want one within a directory", f.Name)
+		return fmt.Errorf("file name %q, want a relative path that stays in the directory", f.Name)
 	}
 	name := path.Join(generation, f.Name)
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {

@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-// Check returns why [Dir.Switch] could not show a set: ErrOccupied, or a directory in which no link can be made.
+// Check returns why [Dir.Switch] cannot link a set's files: ErrOccupied, or a directory in which it cannot create
+// links.
 func (d *Dir) Check() error {
 	for name, at := range d.cfg.Links {
 		if d.isLinked(name) {
@@ -36,7 +37,7 @@ func (d *Dir) isLinked(name string) bool {
 	return err == nil && to == d.target(name)
 }
 
-// checkOccupied returns an error if at holds something that must not be replaced.
+// checkOccupied returns an error if something at the path at must not be replaced.
 func checkOccupied(at, target string) error {
 	fi, err := os.Stat(at)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,7 +55,7 @@ func checkOccupied(at, target string) error {
 	return nil
 }
 
-// target returns a link's target, relative if possible so that a mounted image can be read.
+// target returns a link's target. It is relative if possible, so that the link also works in a mounted image.
 func (d *Dir) target(name string) string {
 	to := filepath.Join(d.cfg.Dir, dataLink, name)
 	if below, ok := strings.CutPrefix(to, filepath.Dir(d.cfg.Links[name])+string(filepath.Separator)); ok {
@@ -63,7 +64,8 @@ func (d *Dir) target(name string) string {
 	return to
 }
 
-// makeLinkFor makes a name's path a link through ..data, and copies a file there into the set in force first.
+// makeLinkFor replaces the path of a name with a link through ..data. It first copies an existing file into the set in
+// force.
 func (d *Dir) makeLinkFor(root *os.Root, name string) error {
 	if d.isLinked(name) {
 		return nil
@@ -128,8 +130,8 @@ func makeLink(at, target string) (temp string, err error) {
 	return temp, os.Symlink(target, temp)
 }
 
-// Replace writes a file atomically: after a crash path has the former content or data. The caller is the only writer;
-// the name is durable once the directory is synced.
+// Replace writes a file atomically: after a crash, it has the former content or data. Only one caller at a time may
+// write it. The name is durable once the directory is synced.
 func Replace(path string, data []byte, mode fs.FileMode) error {
 	temp := filepath.Join(filepath.Dir(path), "."+strings.TrimLeft(filepath.Base(path), ".")+".new")
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +152,7 @@ func Replace(path string, data []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// SyncDir writes a directory's entries to the disk.
+// SyncDir syncs a directory's entries to disk.
 func SyncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -158,14 +160,14 @@ func SyncDir(dir string) error {
 	}
 	defer func() { _ = f.Close() }()
 	err = f.Sync()
-	// Some file systems cannot sync a directory, and need not.
+	// Some file systems do not support syncing a directory, and do not need it.
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
 		return nil
 	}
 	return err
 }
 
-// Read reads a regular file of at most limit bytes. It does not block on pipes.
+// Read reads a regular file of at most limit bytes. It does not block on a pipe.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"muster/server/advice"
 )
 
-// A brokerDialer dials one broker for nats.go, which takes no context, and does TLS in its place, so that
-// [wire.EarlyPingConn] sees the protocol. Until release is called, the connection ends with the context.
+// A brokerDialer dials one broker for nats.go, whose dialers get no context. It also does TLS, so that
+// [wire.EarlyPingConn] sees unencrypted protocol. Until release is called, the connection ends with ctx.
 type brokerDialer struct {
 	ctx context.Context
 	net net.Dialer
@@ -46,7 +46,7 @@ func (w *brokerDialer) Dial(_, address string) (net.Conn, error) {
 	return w.admission, nil
 }
 
-// SkipTLSHandshake tells nats.go whether to leave TLS to the dialer.
+// SkipTLSHandshake makes nats.go leave TLS to the dialer.
 func (w *brokerDialer) SkipTLSHandshake() bool { return w.tls != nil }
 
 func (w *brokerDialer) release() bool {
@@ -55,7 +55,7 @@ func (w *brokerDialer) release() bool {
 	return w.stop == nil || w.stop()
 }
 
-// withoutTLS returns the URL without TLS for WebSockets, since the dialer does TLS for nats.go.
+// withoutTLS changes wss: to ws:, since the dialer does TLS for nats.go.
 func withoutTLS(url string) string {
 	if rest, ok := strings.CutPrefix(url, "wss:"); ok {
 		return "ws:" + rest
@@ -68,15 +68,15 @@ func HasTLS(url string) bool {
 	return strings.HasPrefix(url, "tls:") || strings.HasPrefix(url, "wss:")
 }
 
-// A full nats-server reports so without TLS.
+// A nats-server at its connection limit says so without TLS.
 const remedyUnencrypted = "the broker may be full or stopping; or the peer, or a proxy in between, does not speak TLS"
 
-// errUnencrypted means that a broker goes on without TLS where the handshake is due.
+// errUnencrypted means that a broker sent unencrypted data when the handshake was due.
 var errUnencrypted = advice.Errorf(remedyUnencrypted, "%w: unencrypted data after the broker's first line", nats.ErrTLS)
 
-// lateTLS starts TLS at the first write: after the broker's INFO with NATS, at once with a WebSocket. It reads at
-// most one line before. Anything injected behind that line, such as a refusal, would pass for the word of an
-// authenticated broker.
+// lateTLS starts TLS at the first write: with NATS after the broker's INFO, with a WebSocket at once. Before, it reads
+// at most one line. Anything injected after that line, such as a refusal, would seem to come from an authenticated
+// broker.
 type lateTLS struct {
 	net.Conn
 	config *tls.Config // nil after the handshake

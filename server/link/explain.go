@@ -20,7 +20,7 @@ import (
 
 // A Peer is what [Explain] knows about the failed connection.
 type Peer struct {
-	Secure  bool   // TLS was asked for
+	Secure  bool   // TLS was requested
 	Refused string // remedy if the broker does not admit the node
 }
 
@@ -34,7 +34,7 @@ func Explain(err error, p Peer) error {
 	}
 	var unknown x509.UnknownAuthorityError
 	if errors.As(err, &unknown) && !p.Secure {
-		return advice.New(err, "the broker requires TLS, but the token says plain connections: "+
+		return advice.New(err, "the broker requires TLS, but the token asks for plain connections: "+
 			"let the broker accept plain connections of nodes, or sign the token with --no-insecure")
 	}
 	for _, c := range causes {
@@ -45,7 +45,7 @@ func Explain(err error, p Peer) error {
 	return err
 }
 
-// The first that matches counts.
+// The first match counts.
 var causes = []struct {
 	is     func(error) bool
 	remedy string
@@ -56,13 +56,13 @@ var causes = []struct {
 		"the token is too long for the broker: raise its max_control_line to 16384, or sign a shorter token"},
 	{is(nats.ErrNkeysNotSupported), "the broker sends no nonce, which a sealed token needs: " +
 		"configure it as `muster broker config` says"},
-	{is(nats.ErrNoResponders), "no provisioner is connected to this broker: start one"},
+	{is(nats.ErrNoResponders), "no provisioner is connected to this broker: start a provisioner"},
 	{is(nats.ErrSecureConnWanted),
 		"the broker does not speak TLS: give it a certificate; for plain provisioning sign the token with --insecure"},
 	{as[x509.UnknownAuthorityError],
 		"another authority issued the broker's certificate: the peer is another system, or the authority changed"},
 	{as[x509.HostnameError],
-		"the broker's certificate is for another name: use the name in it, or issue one with this name"},
+		"the broker's certificate is for another name: connect by a name in it, or issue a certificate with this name"},
 	{as[tls.RecordHeaderError], remedyUnencrypted},
 	{isAlert,
 		"the broker refused the TLS handshake: see its log; an expired or disowned node certificate is the usual " +
@@ -70,7 +70,7 @@ var causes = []struct {
 	{as[*net.DNSError], "the broker's name does not resolve: check the name, and the resolver of this machine"},
 	{is(discover.ErrNoBrokers, discover.ErrLookup),
 		"check the SRV records of the domain, and the resolver of this machine"},
-	{is(syscall.ECONNREFUSED), "nothing listens there: start the broker, or check address and port"},
+	{is(syscall.ECONNREFUSED), "no program listens at this address and port: start the broker, or correct them"},
 	{is(syscall.EHOSTUNREACH, syscall.ENETUNREACH),
 		"no route to the broker: check this machine's network, and firewalls between here and the broker"},
 	{func(err error) bool {
@@ -84,7 +84,7 @@ var causes = []struct {
 	{is(syscall.ENOSPC, syscall.EDQUOT), "free some space"},
 	{is(syscall.EBUSY), "mount the directory above it, or choose another --config or --ssl-dir"},
 	{is(syscall.EROFS, syscall.EPERM, os.ErrPermission),
-		"let the agent write or connect there: check owner, mode, mount options, " +
+		"allow the agent to write or connect there: check owner, mode, mount options, " +
 			"attributes (lsattr), and SELinux, AppArmor or the systemd unit"},
 }
 
@@ -113,9 +113,8 @@ func isAlert(err error) bool {
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// RefusedByBroker reports whether an authenticated broker refused this node's certificate; of several brokers, one is
-// enough. Alerts during the handshake do not count: anything on the network can send one, and would make the node
-// present its token.
+// RefusedByBroker reports whether at least one authenticated broker refused this node's certificate. Alerts during the
+// handshake do not count: anything on the network could send one to make the node present its token.
 func RefusedByBroker(err error) bool {
 	var several *severalError
 	if errors.As(err, &several) {
@@ -124,7 +123,7 @@ func RefusedByBroker(err error) bool {
 	return !is(nats.ErrTLS, ErrUnanswered)(err) && (isRefusal(err) || isAlert(err))
 }
 
-// Join makes one error of one line, sorted since brokers are tried in random order.
+// Join joins errors in one line. It sorts them, since brokers are tried in random order.
 func Join(failures []error) error {
 	if len(failures) == 0 {
 		return nil
@@ -140,7 +139,7 @@ type severalError struct {
 
 func (e *severalError) Unwrap() error { return e.error }
 
-// OneLine returns err with its lines joined.
+// OneLine returns err with its text in one line.
 func OneLine(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "\n") {
 		return err

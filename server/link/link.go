@@ -20,27 +20,27 @@ import (
 	"muster/server/advice"
 )
 
-// connectTimeout bounds one connection with its handshakes, dialTimeout its TCP connect. When 20,000 nodes returned
-// at once to three brokers on two slow cores, a third waited longer than 5 s, few longer than 10 s (make chaos);
-// Choria's 2 s are too short.
+// connectTimeout bounds one connection with its handshakes; dialTimeout bounds its TCP connect. When 20,000 nodes
+// returned at once to three brokers on two slow cores, a third waited longer than 5 s, few longer than 10 s (make
+// chaos). Choria's 2 s are too short.
 const (
 	connectTimeout = 10 * time.Second
 	dialTimeout    = 5 * time.Second
 )
 
-// A dead connection is noticed after 60 to 90 s; nats.go's defaults take 4 to 6 minutes, in which the node hears no
-// command. Two outstanding pings let a broker stall for a minute without losing its nodes.
+// These detect a dead connection after 60 to 90 s. With nats.go's defaults, the node would miss commands for 4 to 6
+// minutes. Two outstanding pings let a broker stall for a minute without losing its nodes.
 const (
 	pingEvery   = 30 * time.Second
 	maxPingsOut = 2
 )
 
-// lateRefusal is when a refusal is no longer the provisioners' decision: a broker asks them for 5 s (`muster broker
-// config`), then refuses with the same words.
+// lateRefusal is the time after which a refusal is not a provisioner's decision: a broker waits 5 s for one (`muster
+// broker config`), then refuses with the same text.
 const lateRefusal = 4 * time.Second
 
 // ErrUnanswered means that a broker refused the node because no provisioner answered the broker in time.
-var ErrUnanswered = errors.New("no provisioner told the broker in time whether to admit this node")
+var ErrUnanswered = errors.New("no provisioner answered the broker in time whether to admit this node")
 
 // Config configures [New].
 type Config struct {
@@ -56,14 +56,14 @@ type Config struct {
 // A Dialer connects to brokers.
 type Dialer struct{ cfg Config }
 
-// New returns a dialer. It connects to nothing yet.
+// New returns a dialer. It opens no connection.
 func New(cfg Config) *Dialer {
 	cfg.Ping = cmp.Or(cfg.Ping, pingEvery)
 	cfg.Late = cmp.Or(cfg.Late, lateRefusal)
 	return &Dialer{cfg}
 }
 
-// Brokers resolves the brokers anew.
+// Brokers resolves the brokers; nothing is cached.
 func (d *Dialer) Brokers(ctx context.Context, urls []string, srv string, secure bool) ([]discover.Broker, error) {
 	r, err := discover.New(discover.Config{URLs: urls, SRVDomain: srv, Secure: secure, Resolvers: d.cfg.Resolvers})
 	if err != nil {
@@ -72,21 +72,21 @@ func (d *Dialer) Brokers(ctx context.Context, urls []string, srv string, secure 
 	return r.Brokers(ctx)
 }
 
-// Auth is what a node presents to a broker.
+// Auth is how a node authenticates to a broker.
 type Auth struct {
 	TLS     *tls.Config   // nil: no TLS
-	Options []nats.Option // the token, without a certificate
+	Options []nats.Option // present the token; none with a certificate
 	Session *seal.Session // seals requests; nil: plain
 }
 
-// A Conn is one connection to one broker. nats.go never reconnects it: the agent resolves the brokers again.
+// A Conn is one connection to one broker. It never reconnects: the agent resolves the brokers again.
 type Conn struct {
 	*nats.Conn
 	Broker string
 	Closed <-chan struct{} // closed with the connection
 
 	dialer  *Dialer
-	inbox   string // prefix of the only subjects it may subscribe to
+	inbox   string // the broker allows subscriptions only below it
 	session *seal.Session
 }
 
@@ -96,7 +96,7 @@ func (c *Conn) End() {
 	<-c.Closed
 }
 
-// Connect connects to b under a random name: the broker allows subscriptions only in the inbox of that name.
+// Connect connects to b under a random name, which determines the connection's inbox.
 func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Auth) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout+time.Second)
 	defer cancel()
@@ -115,15 +115,15 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Auth) (*Conn,
 		nats.PingInterval(d.cfg.Ping),
 		nats.MaxPingsOutstanding(maxPingsOut),
 		nats.DontRandomize(),
-		nats.SkipHostLookup(), // the dialer does it, and heeds ctx
+		nats.SkipHostLookup(), // the dialer does it, within ctx
 		nats.IgnoreDiscoveredServers(),
 		nats.SetCustomDialer(dialer),
 		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			d.cfg.Log.WarnContext(ctx, "broker complained", "broker", b.URL, "err", err)
+			d.cfg.Log.WarnContext(ctx, "broker reported an error", "broker", b.URL, "err", err)
 		}),
 	}, p.Options...)
-	if p.TLS != nil && withoutTLS(b.URL) == b.URL { // nats.go sees no TLS of a WebSocket
+	if p.TLS != nil && withoutTLS(b.URL) == b.URL { // nats.go must see a WebSocket without TLS
 		options = append(options, nats.Secure(p.TLS))
 	}
 	nc, err := nats.Connect(withoutTLS(b.URL), options...)
@@ -147,7 +147,7 @@ func (d *Dialer) Connect(ctx context.Context, b discover.Broker, p Auth) (*Conn,
 func (w *brokerDialer) explain(err error, late time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err != nil && errors.Is(err, nats.ErrNoServers) { // nats.go hides a refused TCP connection
+	if w.err != nil && errors.Is(err, nats.ErrNoServers) { // nats.go hides the dialer's error
 		err = w.err
 	}
 	if over := w.ctx.Err(); over != nil && !errors.Is(err, over) {

@@ -20,7 +20,7 @@ type Refusal struct{ *wire.Refusal }
 
 func (r Refusal) Error() string { return fmt.Sprintf("%s: %.*s", r.Code, maxRefusalText, r.Message) }
 
-// Remedy returns the refusal's remedy, else the one of its code.
+// Remedy returns the refusal's remedy, else that of its code.
 func (r Refusal) Remedy() string {
 	if r.Refusal.Remedy != "" {
 		return fmt.Sprintf("%.*s", maxRefusalText, r.Refusal.Remedy)
@@ -36,7 +36,7 @@ type withWait struct {
 func (e *withWait) Error() string { return e.err.Error() }
 func (e *withWait) Unwrap() error { return e.err }
 
-// WithWait returns err with the shortest wait before the next attempt.
+// WithWait returns err with a minimum wait before the next attempt.
 func WithWait(err error, wait time.Duration) error { return &withWait{err, wait} }
 
 // WaitOf returns the wait that err asks for; 0: none.
@@ -48,11 +48,11 @@ func WaitOf(err error) time.Duration {
 	return e.wait
 }
 
-// Request sends message on subject and returns its reply. Without a reply it is unknown whether the request was
-// processed; every request can be repeated.
+// Request sends message on subject and returns its reply. After an error the request may have been processed; every
+// request can be repeated.
 //
 // Request ignores replies with another id and, on a sealed connection, replies that do not open: it keeps waiting for
-// the real one. If none comes, they are in the error and may delay the next attempt.
+// the real reply. If none comes, the error names an ignored one, which may delay the next attempt.
 func (c *Conn) Request(ctx context.Context, subject, id string, message any) (*wire.Reply, error) {
 	b, decode, err := c.encode(message)
 	if err != nil {
@@ -107,8 +107,8 @@ func unreadable(r *wire.Reply) bool {
 	return false
 }
 
-// encode returns the encoded message and the decoder of its replies. If the connection presented a sealed token,
-// everything is sealed: nothing on the network makes the agent show its token.
+// encode returns the encoded message and the decoder of its replies. If the connection presented a sealed token, it
+// seals every message, so that nothing on the network can make the agent reveal its token.
 func (c *Conn) encode(message any) ([]byte, func([]byte) (*wire.Reply, error), error) {
 	if c.session == nil {
 		b, err := wire.Encode(message)
@@ -124,8 +124,8 @@ func (c *Conn) encode(message any) ([]byte, func([]byte) (*wire.Reply, error), e
 	return b, opener.DecodeReply, nil
 }
 
-// whyIgnored returns why a reply was ignored. An unencrypted reply where a sealed one is due is not believed, but may
-// delay the next attempt: an overloaded provisioner has no time to open requests and cannot seal a reply.
+// whyIgnored returns why a reply was ignored. An unsealed reply to a sealed request is not trusted, but may delay the
+// next attempt: an overloaded provisioner does not open requests and so cannot seal its reply.
 func whyIgnored(b []byte, err error) error {
 	if !errors.Is(err, seal.ErrPlain) {
 		return err
@@ -136,6 +136,6 @@ func whyIgnored(b []byte, err error) error {
 			r.Refusal.Wait())
 	}
 	return advice.New(err,
-		"unsealed replies are ignored; if the provisioner sent it, its log says why; "+
+		"the node ignores unsealed replies; if the provisioner sent this one, its log says why; "+
 			"otherwise another program answers in its place")
 }

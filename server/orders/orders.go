@@ -22,12 +22,12 @@ type Order struct {
 	Verb wire.Verb `json:"verb"`
 }
 
-// Orders are the commands that the node has accepted. They are durable before the provisioner hears of it. An order
-// to reprovision or reconfigure stays until another set is in force. A restart or shutdown is done with its
-// acceptance, since the agent ends at once. Ids stay, so that a repeated command is not carried out again.
+// Orders are the commands that the node has accepted. They are durable before the provisioner gets the answer. An order
+// to reprovision or reconfigure is open until another set is in force. A restart or shutdown is finished at once, since
+// the agent ends. Ids of finished orders are kept, so that a repeated command is not carried out again.
 //
-// If the agent is killed between a switch and the removal of the order, the next agent repeats the order, which
-// brings the same certificate and configuration.
+// If the agent is killed between a switch and the end of the order, the next agent repeats it and gets the same
+// certificate and configuration.
 type Orders struct {
 	path    string
 	sync    func(dir string) error
@@ -40,7 +40,7 @@ type fileContent struct {
 	Finished []string `json:"done,omitempty"`  // ids of finished commands, the newest last
 }
 
-// New does not read the file. After a change sync makes its name durable, and step is called.
+// New does not read the file. After a change, sync makes the file's name durable, and step is called.
 func New(path string, sync func(dir string) error, step func(name string)) *Orders {
 	return &Orders{path: path, sync: sync, step: step}
 }
@@ -58,7 +58,7 @@ func (o *Orders) Has(id string) bool {
 	return o.content.Open != nil && o.content.Open.ID == id || slices.Contains(o.content.Finished, id)
 }
 
-// Load reads the file. If it is unreadable, its orders are lost and can be given again.
+// Load reads the file. If it is unreadable, its orders are lost; operators can order again.
 func (o *Orders) Load() error {
 	b, err := files.Read(o.path, 16<<10)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,7 +75,7 @@ func (o *Orders) Load() error {
 	return nil
 }
 
-// Accept puts a command on disk. After an error it is not accepted.
+// Accept writes a command to disk. After an error it is not accepted.
 func (o *Orders) Accept(c Order) error {
 	next := fileContent{Open: &c, Finished: o.content.Finished}
 	if c.Verb == wire.VerbRestart || c.Verb == wire.VerbShutdown {
@@ -85,7 +85,7 @@ func (o *Orders) Accept(c Order) error {
 		next.Open = &c
 	}
 	if err := o.write(next); err != nil {
-		// the file may be the new one already; the next agent must not carry out a refused command
+		// the new file may be in place already, and the next agent must not carry out a refused command
 		_ = o.write(o.content)
 		return err
 	}
@@ -94,7 +94,7 @@ func (o *Orders) Accept(c Order) error {
 	return nil
 }
 
-// Finish records that orders with these verbs are over. After an error the next agent repeats them.
+// Finish records that an order with one of these verbs is finished. After an error the next agent repeats it.
 func (o *Orders) Finish(verbs ...wire.Verb) error {
 	if o.content.Open == nil || !slices.Contains(verbs, o.content.Open.Verb) {
 		return nil

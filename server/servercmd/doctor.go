@@ -12,7 +12,7 @@ import (
 	"muster/server"
 )
 
-// ErrUnhealthy means that a check of the doctor failed, as printed already.
+// ErrUnhealthy means that a check failed; the output already says which.
 var ErrUnhealthy = errors.New("not healthy")
 
 type doctorVerb struct {
@@ -21,10 +21,11 @@ type doctorVerb struct {
 	out    io.Writer
 }
 
-const doctorHelp = `Checks identity, mode, token, facts, files, certificate and DNS, and really
-connects, with the certificate or else with the token. It enrolls nothing,
-leaves no files, and may run beside the agent, best as the agent's user. Each
-check is a line: ok, warn or fail, what was checked, the result, and what to do.
+const doctorHelp = `Checks identity, mode, token, facts, files, certificate and DNS, and connects
+to the brokers, with the certificate or else with the token. It does not enroll
+and leaves no files. Run it as the agent's user, also while the agent runs.
+Each check is a line: ok, warn or fail, what was checked, the result, and what
+to do.
 
   %[1]s
   %[1]s --token-file provisioning.jwt --ssl-dir web1 \

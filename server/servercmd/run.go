@@ -39,7 +39,7 @@ func AddRun(to Parent, all Verbs) {
 	c.HelpLong(fmt.Sprintf(runHelp, called(to, "run")))
 	v.add(c)
 	v.log.Add(c)
-	all[c.FullCommand()] = cli.CleansUp(v.run) // the reader of the log may end; the agent goes on
+	all[c.FullCommand()] = cli.CleansUp(v.run) // if the reader of the log ends, the agent continues
 }
 
 func (v *runVerb) run(ctx context.Context) error {

@@ -1,5 +1,5 @@
-// Package servercmd has the verbs run, doctor and buildinfo of both `muster` and `muster-server`. It links neither
-// OPA nor nats-server; a test of cmd/muster-server checks this.
+// Package servercmd has the verbs run, doctor and version of both `muster` and `muster-server`. It links neither OPA
+// nor nats-server; a test of cmd/muster-server checks this.
 package servercmd
 
 import (

@@ -13,7 +13,7 @@ import (
 	"muster/server/advice"
 )
 
-// maxCertificates bounds a file: two roots during a change of the root, and cross certificates.
+// maxCertificates bounds a file. During a change of the root it has two roots and cross certificates.
 const maxCertificates = 8
 
 const remedyPin = "the token was probably signed with --ca of another authority, or the authority has changed: " +
@@ -24,13 +24,13 @@ const remedyKnown = "if the fleet has a new authority without a cross certificat
 	"let the node enroll again with a token signed with --ca of the new one; " +
 	"otherwise the peer does not belong to this fleet"
 
-// ParseCertificates parses 1 to 8 certificates in PEM. It refuses text between the blocks, which other readers may
+// ParseCertificates parses 1 to 8 certificates in PEM. It refuses text between the blocks, which other programs may
 // interpret.
 func ParseCertificates(s string) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	for rest := []byte(s); strings.TrimSpace(string(rest)) != ""; {
 		if !strings.HasPrefix(strings.TrimSpace(string(rest)), "-----BEGIN CERTIFICATE-----") {
-			return nil, errors.New("not only certificates in PEM")
+			return nil, errors.New("more than certificates in PEM")
 		}
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" {
@@ -80,21 +80,21 @@ func SplitAuthority(text string) (roots, cross []*x509.Certificate, err error) {
 	return roots, cross, nil
 }
 
-// An Authority is what a node knows of the authority to expect.
+// An Authority holds what a node knows about the expected authority.
 type Authority struct {
 	Pin   string              // hex SHA-256 from the token; empty: not pinned
 	Known []*x509.Certificate // roots in force, for a renewal; nil: none
 }
 
-// Check requires that every root is pinned, known, or connected to such a one by cross certificates. For a renewal
-// the roots in force count as much as the pin: the fleet may have left the authority that the token pins. The TLS
-// connection does not count, since it proves a broker's certificate and not the authority's key.
+// Check requires that every root is pinned, known, or connected to such a root by cross certificates. For a renewal,
+// the roots in force count like the pin, since the fleet may have replaced the authority that the token pins. The TLS
+// connection does not count: it proves a broker's key, not the authority's.
 func (a Authority) Check(c *Credentials, cross []*x509.Certificate, now Clock) error {
 	if a.Pin == "" && a.Known == nil {
 		return nil
 	}
 	others := slices.Concat(c.Chain[1:], cross)
-	// A backdated certificate may start before its new authority.
+	// A backdated certificate may begin before its new authority does.
 	at := now(latestStart(slices.Concat(c.Chain[:1], c.Roots, others)...))
 	if a.Known != nil {
 		root := firstUntrusted(a.Known, c.Roots, others, at)
@@ -122,7 +122,7 @@ func firstUntrusted(trusted, roots, others []*x509.Certificate, at time.Time) *x
 	trusted = slices.Clone(trusted)
 	all := slices.Concat(roots, others)
 	for i := 0; i < len(trusted); i++ {
-		for _, root := range all { // an untrusted one may be in between
+		for _, root := range all { // an untrusted root may be in between
 			vouches := func(c *x509.Certificate) bool { return wire.CheckCross(c, trusted[i], root, at) == nil }
 			if !slices.ContainsFunc(trusted, root.Equal) && slices.ContainsFunc(others, vouches) {
 				trusted = append(trusted, root)

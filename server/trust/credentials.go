@@ -18,8 +18,8 @@ import (
 // ErrExpired means that a certificate has expired by the node's clock.
 var ErrExpired = errors.New("certificate has expired")
 
-// A Clock returns the time for judging a certificate that is valid from notBefore: the node's time, but not before
-// notBefore.
+// A Clock returns the time at which to check a certificate that is valid from notBefore: the node's time, but not
+// before notBefore.
 type Clock func(notBefore time.Time) time.Time
 
 // Credentials are a node's key and certificate, checked against each other and the authority.
@@ -51,7 +51,7 @@ func Check(
 	if err != nil {
 		return nil, err
 	}
-	// A backdated certificate may start before its authority.
+	// A backdated certificate may begin before its authority does.
 	at := now(latestStart(slices.Concat(chain, roots)...))
 	if !at.Before(leaf.NotAfter) {
 		return nil, fmt.Errorf("%w, at %s", ErrExpired, leaf.NotAfter.UTC().Format(time.RFC3339))
@@ -90,7 +90,7 @@ func CheckNames(leaf *x509.Certificate, id wire.Identity) (trustDomain string, e
 	return trustDomain, nil
 }
 
-// Owner returns the name in a certificate of any authority, "" if it is id's.
+// Owner returns the name in a certificate of any authority; "" if the name is id.
 func Owner(leaf *x509.Certificate, id wire.Identity) string {
 	if _, err := CheckNames(leaf, id); err == nil {
 		return ""
@@ -114,7 +114,7 @@ func SamePublicKey(a, b crypto.PublicKey) bool {
 	return ok && k.Equal(b)
 }
 
-// fingerprint returns lower-case hex SHA-256 of the DER, as tokens pin it.
+// fingerprint returns the lower-case hex SHA-256 of the DER, as in a token's pin.
 func fingerprint(c *x509.Certificate) string {
 	sum := sha256.Sum256(c.Raw)
 	return hex.EncodeToString(sum[:])

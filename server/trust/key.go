@@ -20,7 +20,7 @@ import (
 const remedyExposed = "run that command, and start the agent again if it has stopped; " +
 	"if the key may have been read, revoke the node and enroll it with a new key"
 
-// ub-common-name of RFC 5280 appendix A.1. A longer identity goes into the SAN alone.
+// ub-common-name of RFC 5280 appendix A.1. A longer identity is only in the SAN.
 const maxCommonName = 64
 
 // NewKey returns a new P-256 key.

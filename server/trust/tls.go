@@ -11,13 +11,13 @@ import (
 	"muster/server/advice"
 )
 
-// UnpinnedTLS accepts every broker: a token without a pin gives nothing to verify by. Choria's nodes do the same.
+// UnpinnedTLS accepts every broker, as Choria's nodes do: with a token without a pin, a node cannot verify the broker.
 func UnpinnedTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 }
 
 // PinnedTLS accepts a broker named host if it presents the authority with the fingerprint pin. If public is set, it
-// also accepts a certificate that this machine trusts: a TLS proxy cannot read sealed messages.
+// also accepts a broker certificate that this machine's roots verify: a TLS proxy cannot read sealed messages.
 func PinnedTLS(pin, host string, public bool, now Clock) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -63,28 +63,28 @@ func verify(chain []*x509.Certificate, roots *x509.CertPool, host string, now Cl
 	return nil
 }
 
-// Every node has a certificate of the same authority, so the role decides.
+// Nodes have certificates of the same authority, so the role must be checked.
 func brokerRole(leaf *x509.Certificate, trustDomain string) error {
 	role, name, err := wire.RoleOf(leaf, trustDomain)
 	if err == nil && role == wire.RoleBroker {
 		return nil
 	}
-	const remedy = "the peer is not a broker: check the address, or issue the broker a broker certificate"
+	const remedy = "the peer is not a broker: check the address, or issue a broker certificate to it"
 	if err != nil {
 		return advice.New(err, remedy)
 	}
 	return advice.Errorf(remedy, "peer is %s %q, want a broker", role, name)
 }
 
-// TLS presents the node's certificate and accepts the fleet's brokers.
+// TLS returns a configuration that presents the node's certificate and accepts the fleet's brokers.
 func (c *Credentials) TLS(host string, now Clock) *tls.Config {
 	roots := pool(c.Roots)
 	return &tls.Config{
-		// In TLS 1.3 a broker refuses a certificate after it has authenticated itself, and only such refusals count.
+		// In TLS 1.3 a broker authenticates itself before it refuses a certificate; only such refusals count.
 		MinVersion:         tls.VersionTLS13,
 		Certificates:       []tls.Certificate{c.tls()},
 		ServerName:         host,
-		InsecureSkipVerify: true, // VerifyConnection verifies by the node's clock
+		InsecureSkipVerify: true, // VerifyConnection verifies with the node's clock
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			if len(cs.PeerCertificates) == 0 {
 				return errors.New("broker presents no certificate")

@@ -79,7 +79,7 @@ node and prove nothing.
 func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
 	var f pendingFilter
 	var rejected bool
-	c := parent.Command("pending", "List the machines that wait.").HelpLong(pendingHelp)
+	c := parent.Command("pending", "List the nodes that wait for an approval.").HelpLong(pendingHelp)
 	f.addFlags(c)
 	cli.Flag(c, "rejected").BoolVar(&rejected)
 	all.Check(c, f.check)

@@ -64,23 +64,23 @@ const (
 	CodeCommandImpossible Code = "command_impossible"
 )
 
-// Waits reports whether c means waiting rather than a refusal.
+// Waits reports whether the node waits for a decision and is not refused.
 func (c Code) Waits() bool { return c == CodeApprovalPending || c == CodeDeferred }
 
 // A Meaning describes a [Code].
 type Meaning struct {
 	Code Code
 
-	// Public is the message to the sender. It must not reveal which nodes exist.
+	// Public is the message to the node. It must not reveal which nodes exist.
 	Public string
 
 	// Remedy tells an operator what to do.
 	Remedy string
 
-	// SentAs replaces a Code on the wire that would reveal something about the fleet. Empty means Code itself.
+	// SentAs is sent instead of a Code that would reveal something about the fleet. Empty means Code itself.
 	SentAs Code
 
-	// Retry reports whether the same request can succeed later. Nodes retry in any case, without Retry more slowly.
+	// Retry reports whether the same request can succeed later. Nodes retry without it too, but more slowly.
 	Retry bool
 }
 
@@ -131,7 +131,7 @@ var Codes = []Meaning{
 	{
 		Code:   CodeIdentityReserved,
 		Public: "the identity is reserved for brokers and provisioners",
-		Remedy: "rename the node; names of brokers, of provisioners and in token URLs are never issued to nodes",
+		Remedy: "rename the node; a node must not have the name of a broker, of a provisioner or in a token's URLs",
 	},
 	{
 		Code:   CodeIdentityTaken,
@@ -158,8 +158,8 @@ var Codes = []Meaning{
 	{
 		Code:   CodeTokenInvalid,
 		Public: "the token is malformed or not signed by a trusted signer",
-		Remedy: "add the token's signer to the provisioner's `tokens.signers`, or sign a new token with a key " +
-			"that is there and replace provisioning.jwt",
+		Remedy: "add the token's signer to the provisioner's `tokens.signers`, or sign a new token with the " +
+			"key of a listed signer and replace provisioning.jwt",
 	},
 	{
 		Code:   CodeTokenExpired,
@@ -252,8 +252,8 @@ var Codes = []Meaning{
 	{
 		Code:   CodePolicyFailed,
 		Public: "the policy could not be evaluated",
-		Remedy: "see the provisioner's log; the policy must define `allow` and its companions with the documented " +
-			"types",
+		Remedy: "see the provisioner's log; the policy must define `allow` and its other results with the " +
+			"documented types",
 		Retry: true,
 	},
 
@@ -306,7 +306,7 @@ var Codes = []Meaning{
 	{
 		Code:   CodeUnavailable,
 		Public: "the provisioner cannot decide now",
-		Remedy: "see the provisioner's log: its store, disk or clock",
+		Remedy: "see the provisioner's log for errors of its store, disk or clock",
 		Retry:  true,
 	},
 	{
@@ -362,8 +362,8 @@ var Codes = []Meaning{
 	{
 		Code:   CodeOfferUnusable,
 		Public: "the node cannot use the certificate or configuration that it was given",
-		Remedy: "correct the policy, template or helper that produced it, or fix on the machine what the cause " +
-			"names; the node retries by itself or after `muster node reconfigure`",
+		Remedy: "correct the policy, template or helper that produced it, or solve the reported problem on the " +
+			"machine; the node retries by itself or after `muster node reconfigure`",
 	},
 	{
 		Code:   CodeRenewSession,
@@ -391,7 +391,7 @@ var Codes = []Meaning{
 	},
 }
 
-// MeaningOf returns the entry for c, by default that of [CodeDenied].
+// MeaningOf returns the entry for c, or that of [CodeDenied] if c is unknown.
 func MeaningOf(c Code) Meaning {
 	for _, m := range Codes {
 		if m.Code == c {
@@ -401,7 +401,7 @@ func MeaningOf(c Code) Meaning {
 	return MeaningOf(CodeDenied)
 }
 
-// SentAs returns the code that goes over the wire.
+// SentAs returns the code that the node gets instead of c.
 func (c Code) SentAs() Code {
 	if m := MeaningOf(c); m.SentAs != "" {
 		return m.SentAs

@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// A Verb is an action of a node.
+// A Verb is an action that a command asks of a node.
 type Verb string
 
-// A node acts once per command id, however often the command arrives.
+// A node acts once per command id, even if the command arrives several times.
 const (
-	// VerbReprovision sends the node back to provisioning mode with its key.
+	// VerbReprovision returns the node to provisioning mode; it keeps its key.
 	VerbReprovision Verb = "reprovision"
 
 	// VerbReconfigure makes the node fetch its configuration, and a certificate only if one is due.
@@ -31,8 +31,8 @@ var Verbs = []Verb{VerbReprovision, VerbReconfigure, VerbRestart, VerbShutdown}
 // MaxCommandBytes bounds a command and its reply.
 const MaxCommandBytes = 4 << 10
 
-// A Command is sent twice. The node replies to the first with a nonce, and the second has the nonce and a proof. So
-// a recorded command is useless.
+// A Command is sent twice: first without a nonce, then with the nonce of the node's reply and a proof. So a recorded
+// command is useless.
 type Command struct {
 	ID       string `json:"id"` // the same each time that the command is sent; see [NewID]
 	Identity string `json:"identity"`
@@ -44,7 +44,7 @@ type Command struct {
 // A CommandReply has exactly one of Nonce, Accepted and Refusal.
 type CommandReply struct {
 	ID       string           `json:"id"`              // of the command; empty if it was unreadable
-	Nonce    string           `json:"nonce,omitempty"` // good for one proof on this connection, for a short time
+	Nonce    string           `json:"nonce,omitempty"` // valid for one proof on this connection, for a short time
 	Accepted *CommandAccepted `json:"accepted,omitempty"`
 	Refusal  *Refusal         `json:"refusal,omitempty"`
 }
@@ -54,7 +54,7 @@ type CommandAccepted struct {
 	Repeated bool `json:"repeated,omitempty"` // it was accepted before and is not executed again
 }
 
-// CommandKey derives a node's key from its token's shared secret (cht).
+// CommandKey derives a node's key from the shared secret in its token (claim cht).
 func CommandKey(secret Secret, identity Identity) []byte {
 	h := hmac.New(sha256.New, []byte(secret))
 	h.Write([]byte("muster command key v1\n" + string(identity) + "\n"))
@@ -68,7 +68,7 @@ func CommandProof(key []byte, c *Command) []byte {
 	return h.Sum(nil)
 }
 
-// CheckCommandProof compares in constant time.
+// CheckCommandProof reports whether c's proof is valid, in constant time.
 func CheckCommandProof(key []byte, c *Command) bool {
 	return hmac.Equal(c.Proof, CommandProof(key, c))
 }

@@ -11,17 +11,18 @@ import (
 	"time"
 )
 
-// ErrNotVouched means that the other root must not be trusted.
+// ErrNotVouched means that no trusted root vouches for a root, so it must not be trusted.
 var ErrNotVouched = errors.New("no cross certificate")
 
-// oidAuthorityKeyID alone differs between a cross certificate and its root (RFC 5280 section 4.2.1.1).
+// oidAuthorityKeyID is the only extension in which a cross certificate differs from its root (RFC 5280 section
+// 4.2.1.1).
 var oidAuthorityKeyID = asn1.ObjectIdentifier{2, 5, 29, 35}
 
-// CheckCross checks that cross is a cross certificate (RFC 4210 section 4.4) by which the root by vouches for root.
-// All three must be valid at the given time; zero checks signatures only. The error wraps [ErrNotVouched].
+// CheckCross checks that cross is a cross certificate for root, signed by the root named by (RFC 4210 section 4.4).
+// All three must be valid at the given time; a zero time skips this check. The error wraps [ErrNotVouched].
 //
-// Chain verification would accept a root certified by an issuing key. So by must allow an issuing authority below
-// root, and cross must have root's extensions.
+// Verifying a chain would accept a root that an issuing key has certified. So by must allow an issuing authority
+// below root, and cross must have root's extensions.
 func CheckCross(cross, by, root *x509.Certificate, at time.Time) error {
 	if err := checkCross(cross, by, root, at); err != nil {
 		return fmt.Errorf("%w of %.200q by %.200q: %w", ErrNotVouched, root.Subject, by.Subject, err)
@@ -47,9 +48,9 @@ func checkCross(cross, by, root *x509.Certificate, at time.Time) error {
 	if !sameExtensions(cross, root) {
 		return errors.New("its extensions differ from the root's")
 	}
-	// A chain has cross and an issuing certificate below by, and only the latter below root.
+	// Below by, a chain has cross and an issuing certificate; below root, only the latter.
 	if !allowsBelow(by, 2) || !allowsBelow(root, 1) {
-		return errors.New("the path length leaves no room")
+		return errors.New("the path length of a root leaves no room")
 	}
 	if at.IsZero() {
 		return nil
@@ -63,12 +64,12 @@ func checkCross(cross, by, root *x509.Certificate, at time.Time) error {
 	return nil
 }
 
-// SelfSigned reports whether c is a self-signed authority's certificate.
+// SelfSigned reports whether c is a self-signed CA certificate.
 func SelfSigned(c *x509.Certificate) bool {
 	return c.BasicConstraintsValid && c.IsCA && bytes.Equal(c.RawSubject, c.RawIssuer) && c.CheckSignatureFrom(c) == nil
 }
 
-// allowsBelow reports whether c allows n authorities below it.
+// allowsBelow reports whether c's path length allows n authorities below it.
 func allowsBelow(c *x509.Certificate, n int) bool {
 	return c.MaxPathLen < 0 || c.MaxPathLen == 0 && !c.MaxPathLenZero || c.MaxPathLen >= n
 }

@@ -14,15 +14,15 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth exceeds real facts, which nest less than 10 deep.
+// MaxDepth bounds nesting; real facts nest less than 10 deep.
 const MaxDepth = 64
 
 // ErrJSON means that the input is not strict JSON. Its message is one short line.
 var ErrJSON = errors.New("not strict JSON")
 
 // DecodeStrict decodes one JSON value into dst, a pointer, by encoding/json's tags. It refuses invalid UTF-8,
-// trailing data, nesting deeper than [MaxDepth], and duplicate, unknown or differently spelled members, so that all
-// readers of a value agree. The error wraps [ErrJSON], and dst is then unspecified.
+// trailing data, nesting deeper than [MaxDepth], and duplicate, unknown or differently spelled members. So all
+// programs read the same value. The error wraps [ErrJSON], and the content of dst is then undefined.
 func DecodeStrict(b []byte, dst any) error {
 	return (&decoder{scanner: scanner{text: b}}).decode(reflect.ValueOf(dst).Elem())
 }
@@ -32,12 +32,12 @@ func DecodeKnown(b []byte, dst any) error {
 	return (&decoder{scanner: scanner{text: b}, known: true}).decode(reflect.ValueOf(dst).Elem())
 }
 
-// CheckStrict makes the checks of [DecodeStrict] without a type.
+// CheckStrict is [DecodeStrict] without a type, so it accepts members of any name.
 func CheckStrict(b []byte) error {
 	return (&decoder{scanner: scanner{text: b}}).decode(reflect.Value{})
 }
 
-// A decoder leaves types without a fast path to encoding/json. An invalid reflect.Value means check only.
+// A decoder uses encoding/json for types without a fast path. With an invalid reflect.Value it only checks.
 type decoder struct {
 	scanner
 	known bool // skip unknown members
@@ -267,7 +267,7 @@ func (d *decoder) array(v reflect.Value) *jsonError {
 	}
 }
 
-// stringOrBytes decodes a JSON string.
+// stringOrBytes decodes a JSON string into text or bytes.
 func (d *decoder) stringOrBytes(v reflect.Value) *jsonError {
 	text, err := d.stringLiteral()
 	if err != nil || !v.IsValid() {
@@ -319,7 +319,7 @@ func (d *decoder) escapedString() ([]byte, *jsonError) {
 	return []byte(text), nil
 }
 
-// A nameSet holds hashes of member names; a collision (one in 2^64) refuses the object.
+// A nameSet holds hashes of member names. If two names collide (one in 2^64), the object is refused.
 type nameSet struct {
 	few  []uint64
 	many map[uint64]bool // names beyond the limit of a linear search

@@ -2,6 +2,6 @@
 // codes and limits.
 //
 // Decoding is strict: an unknown or duplicate member, trailing bytes, another version or an oversized message is an
-// error. Nothing decoded is authenticated: the provisioner verifies each field of a request, and the node checks a
-// plain reply against its key, its request and the pinned authority.
+// error. Decoded messages are not authenticated. The provisioner verifies each field of a request, and the node
+// checks a plain reply against its key, its request and the pinned authority.
 package wire

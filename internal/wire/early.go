@@ -11,21 +11,21 @@ import (
 
 const earlyPing, earlyPong = "PING\r\n", "PONG\r\n"
 
-// frame begins a whole binary WebSocket frame. Its second byte is a length, or longFrame if two bytes of length
-// follow (RFC 6455 section 5.2).
+// frame is the first byte of a whole binary WebSocket frame. The second byte is the length, or longFrame if two
+// bytes of length follow (RFC 6455 section 5.2).
 const frame, longFrame = 0x82, 126
 
 const maskedPong = "\x82\x86\x00\x00\x00\x00" + earlyPong
 
-// An EarlyPingConn lets nats.go wait longer than two seconds for its admission. nats-server then sends a PING, at
-// which nats.go gives up. EarlyPingConn answers such PINGs and hides them.
+// An EarlyPingConn lets nats.go wait longer than two seconds for its admission. After two seconds nats-server sends
+// a PING, which makes nats.go give up. EarlyPingConn answers such PINGs and hides them.
 //
-// It goes inside TLS. The first write must be CONNECT or a WebSocket request. One goroutine may read while another
-// writes.
+// With TLS, wrap the TLS connection. The first write must be CONNECT or a WebSocket request. One goroutine may read
+// while another writes.
 type EarlyPingConn struct {
 	net.Conn
 	started     bool          // something has been written
-	connectSent time.Time     // time of CONNECT or zero; later only reads change fields
+	connectSent time.Time     // time of CONNECT or zero; once set, only Read changes fields
 	done        bool          // a message other than PING has arrived
 	in          *bufio.Reader // nil before CONNECT, and once drained
 	frameLeft   int           // bytes left of a frame whose header was consumed
@@ -48,7 +48,7 @@ func (a *EarlyPingConn) Write(b []byte) (int, error) {
 	n, err := a.Conn.Write(b)
 	if a.connectSent.IsZero() {
 		if a.started || !bytes.HasPrefix(b, []byte("GET ")) {
-			a.connectSent = time.Now() // a handshake may have come first
+			a.connectSent = time.Now() // a WebSocket handshake may have come first
 		}
 		a.started = true
 	}
@@ -97,7 +97,8 @@ func (a *EarlyPingConn) answerPings() error {
 	}
 }
 
-// consumePing returns the answer to a PING that comes next, or "". A broker may put several lines into one frame.
+// consumePing removes a PING if it comes next, and returns the answer to it, or "". A broker may put several lines
+// into one frame.
 func (a *EarlyPingConn) consumePing() (pong string) {
 	header, length, framed := 0, a.frameLeft, a.frameLeft > 0
 	if !framed {
@@ -114,8 +115,8 @@ func (a *EarlyPingConn) consumePing() (pong string) {
 	return maskedPong
 }
 
-// frameHeader returns the lengths of header and payload. Without a frame the header is 0 and the payload a PING's;
-// a frame of another kind has length 0.
+// frameHeader returns the lengths of header and payload. Without WebSocket they are 0 and the length of a PING. A
+// frame of another kind has length 0.
 func (a *EarlyPingConn) frameHeader() (header, length int, framed bool) {
 	b, err := a.in.Peek(1)
 	if err != nil || b[0] != frame {
@@ -146,7 +147,7 @@ func (a *EarlyPingConn) restoreHeader() {
 	a.frameLeft = 0
 }
 
-// hasPrefix waits for no more bytes than it needs, since none may come.
+// hasPrefix waits only for bytes that it needs, because no more may come.
 func (a *EarlyPingConn) hasPrefix(after int, line string) bool {
 	for i := range len(line) {
 		if got, err := a.in.Peek(after + i + 1); err != nil || got[after+i] != line[i] {

@@ -16,8 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// EncodeJSON is encoding/json without HTML escapes, four times as fast. A [json.RawMessage] must be valid: it is
-// not checked.
+// EncodeJSON is like encoding/json without HTML escapes, but four times as fast. It does not check that a
+// [json.RawMessage] is valid.
 func EncodeJSON(v any) ([]byte, error) {
 	room := encodeBuffers.Get().(*[]byte)
 	defer encodeBuffers.Put(room)

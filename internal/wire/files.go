@@ -20,8 +20,8 @@ const (
 // ErrFiles means that files cannot be written on a node.
 var ErrFiles = errors.New("not a valid set of files")
 
-// Check lists everything that cannot be written on a node. The provisioner runs it before it records, the agent
-// before it writes. The error wraps [ErrFiles] and contains no value.
+// Check returns an error that lists everything in f that cannot be written on a node. The provisioner checks before
+// it records, the agent before it writes. The error wraps [ErrFiles] and contains no value.
 func (f Files) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -72,7 +72,7 @@ func ValidSettingKey(k string) bool {
 	return k != "" && len(k) <= MaxSettingKey && strings.Trim(k, nameChars) == ""
 }
 
-// ValidPolicyName allows only plain file names, so that no other directory is written.
+// ValidPolicyName allows only plain file names, so that no file is written to another directory.
 func ValidPolicyName(name string) bool {
 	return name != "" && len(name) <= MaxPolicyName && name[0] != '.' && strings.Trim(name, nameChars) == ""
 }

@@ -15,12 +15,12 @@ const (
 // ErrIdentity means an invalid identity.
 var ErrIdentity = errors.New("not a valid identity")
 
-// An Identity is a node's domain name. It becomes a subject, a key or a file name, so only [ParseIdentity] makes
-// one.
+// An Identity is a node's full host name. It becomes part of subjects, keys and file names, so only [ParseIdentity]
+// may make one.
 type Identity string
 
-// ParseIdentity accepts lower-case RFC 1123 names whose last label is not all digits, so no IP address. It does not
-// normalize: two spellings could become two nodes. The error wraps [ErrIdentity].
+// ParseIdentity accepts lower-case RFC 1123 names whose last label is not all digits, so no IP address. It refuses
+// other spellings and does not normalize them. The error wraps [ErrIdentity].
 func ParseIdentity(s string) (Identity, error) {
 	if s == "" {
 		return "", fmt.Errorf("%w: empty", ErrIdentity)
@@ -58,8 +58,8 @@ func checkLabel(label string) error {
 	return nil
 }
 
-// SubjectToken returns the identity as one token, with "_" for dots, so that "web" does not cover
-// "web.example.net".
+// SubjectToken returns the identity as one token of a subject, with "_" for dots. So a subject of "web" does not
+// cover "web.example.net".
 func (id Identity) SubjectToken() string { return strings.ReplaceAll(string(id), ".", "_") }
 
 // ParseSubjectToken inverts [Identity.SubjectToken].

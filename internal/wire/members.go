@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// errNotObject omits the text, which may be a secret.
+// errNotObject does not quote the text, which may be a secret.
 var errNotObject = fmt.Errorf("%w: no JSON object", ErrJSON)
 
-// EachMember calls each with every member of an object that was strictly decoded before, and stops at its first
-// error. name is valid until each returns. The error may wrap [ErrJSON].
+// EachMember calls each with every member of an object, and stops at its first error. The object must have been
+// decoded strictly before. name is valid until each returns. The error may wrap [ErrJSON].
 func EachMember(object []byte, each func(name []byte, value json.RawMessage) error) error {
 	s := scanner{text: object}
 	if !s.accept('{') {
@@ -72,7 +72,7 @@ func (s *scanner) accept(c byte) bool {
 
 func (s *scanner) atEnd() bool { return s.next() == 0 && s.at == len(s.text) }
 
-// value returns nothing if none comes next.
+// value returns the next value, empty if none comes next.
 func (s *scanner) value() []byte {
 	s.next()
 	begin := s.at
@@ -97,7 +97,7 @@ func valueLength(b []byte) int {
 			depth++
 		case '}', ']':
 			if depth--; depth < 0 {
-				return i // behind a number or a word
+				return i // after a number, true, false or null
 			}
 			if depth == 0 {
 				return i + 1

@@ -81,8 +81,8 @@ type plain[T any] struct {
 	Body    T    `json:"body"`
 }
 
-// Open checks the shape of an envelope. Another version is [ErrVersion] whatever the members. Other errors wrap
-// [ErrMessage] or [ErrTooLarge].
+// Open decodes an envelope and checks which members it has. For another version, the error wraps [ErrVersion]. Other
+// errors wrap [ErrMessage] or [ErrTooLarge].
 func Open(b []byte, limit int) (*Envelope, error) {
 	if len(b) > limit {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, len(b), limit)
@@ -99,7 +99,7 @@ func Open(b []byte, limit int) (*Envelope, error) {
 	return &e, nil
 }
 
-// checkVersion returns a better error for an envelope that did not decode, or nil.
+// checkVersion returns a more exact error for an envelope that did not decode, or nil.
 func checkVersion(b []byte) error {
 	var v struct {
 		Version *int `json:"v"`
@@ -157,20 +157,21 @@ type Continuity struct {
 	Signature []byte `json:"signature"`  // see [Sign]
 }
 
-// A RenewRequest comes over the old certificate's mutual TLS connection. Continuity proves its key again, so the
-// request is useless on another connection.
+// A RenewRequest comes over a mutual TLS connection with the old certificate. Continuity proves the old key again,
+// so the request is useless on another connection.
 type RenewRequest struct {
 	ID       string          `json:"id"`       // repeated by the reply; see [NewID]
-	Identity string          `json:"identity"` // the connection's
+	Identity string          `json:"identity"` // of the connection
 	CSR      []byte          `json:"csr"`      // PKCS #10, DER; signed by the new key
 	Facts    json.RawMessage `json:"facts,omitempty"`
 	Agent    string          `json:"agent"`
 	Boot     string          `json:"boot"`
 
-	// Continuity is by the old key, even if the new one is the same.
+	// Continuity is a signature of the old key, even if the new key is the same.
 	Continuity Continuity `json:"continuity"`
 
-	// Certificate is the old certificate, in DER, from a node that may only renew: the store may have lost it.
+	// Certificate is the old certificate in DER. A node that may only renew sends it, because the store may have
+	// lost it.
 	Certificate []byte `json:"certificate,omitempty"`
 }
 
@@ -201,7 +202,7 @@ func (r *EnrollRequest) LogValue() slog.Value {
 		slog.Int("csr_bytes", len(r.CSR)), slog.Int("facts_bytes", len(r.Facts)), slog.String("agent", r.Agent))
 }
 
-// DecodeEnroll checks shape and sizes. Errors are as of [DecodeRenew].
+// DecodeEnroll checks members and sizes. It returns the same errors as [DecodeRenew].
 func DecodeEnroll(b []byte) (*EnrollRequest, error) {
 	r, err := openPlain[EnrollRequest](b, MaxMessageBytes)
 	if err != nil {
@@ -254,24 +255,24 @@ type Refusal struct {
 	Code       Code   `json:"code"`
 	Message    string `json:"message"` // [Meaning].Public, perhaps with details of the request
 	Remedy     string `json:"remedy,omitempty"`
-	RetryAfter int64  `json:"retry_after_ms,omitempty"` // 0 leaves it to the node
+	RetryAfter int64  `json:"retry_after_ms,omitempty"` // 0: the node decides
 	Versions   []int  `json:"versions,omitempty"`       // supported, if the version was refused
 }
 
-// Wait is at most an hour, since a refusal may be unauthenticated.
+// Wait returns at most an hour, because a refusal may be forged.
 func (r *Refusal) Wait() time.Duration {
 	return min(max(time.Duration(r.RetryAfter), 0), 3_600_000) * time.Millisecond
 }
 
-// Enrolled is the offer to an enrolled node.
+// Enrolled offers a node its certificate and configuration.
 type Enrolled struct {
 	Serial      string `json:"serial"`      // lower-case hex
-	Certificate string `json:"certificate"` // PEM: leaf first, then the issuing certificates
+	Certificate string `json:"certificate"` // PEM: leaf, issuing certificate, perhaps cross certificates
 
 	// CA is PEM: the trusted roots, the issuing one first, then cross certificates (see [CheckCross]). A node whose
-	// token pins a root accepts another root only if the pinned one vouches for it, directly or through other
-	// roots. The pinned root may then be in Certificate alone, where it is not trusted. At a renewal, the node's
-	// current roots count like the pinned one. Nodes keep only self-signed certificates as roots.
+	// token pins a root accepts another root only if the pinned one vouches for it, directly or through other roots.
+	// The pinned root may then be only in Certificate, where it is not trusted. At a renewal, the node's current
+	// roots count as pinned. Nodes keep only self-signed certificates as roots.
 	CA string `json:"ca"`
 	Files
 
@@ -284,7 +285,7 @@ type Files struct {
 	// Configuration becomes server.conf, one `key = value` line each.
 	Configuration map[string]string `json:"configuration"`
 
-	// ActionPolicies and OPAPolicies become policies/<name>.policy and policies/rego/<name>.rego, as in Choria's
+	// ActionPolicies and OPAPolicies become policies/<name>.policy and policies/rego/<name>.rego, as on Choria's
 	// servers.
 	ActionPolicies map[string]string `json:"action_policies,omitempty"`
 	OPAPolicies    map[string]string `json:"opa_policies,omitempty"`
@@ -313,14 +314,14 @@ func (r *Reply) LogValue() slog.Value {
 	return slog.GroupValue(a...)
 }
 
-// DecodeReply returns errors as [DecodeRenew] does.
+// DecodeReply returns the same errors as [DecodeRenew].
 func DecodeReply(b []byte) (*Reply, error) {
 	r, err := openPlain[Reply](b, MaxReplyBytes)
 	if err != nil {
 		return nil, fmt.Errorf("reply: %w", err)
 	}
 	n := count(r.Refusal != nil, r.Enrolled != nil, r.Applied != nil)
-	// The id of a refused request may be unreadable.
+	// A refusal has no id if the request's id was unreadable.
 	if n != 1 || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
 		return nil, fmt.Errorf("reply: %w: id %.80q with %d of refusal, enrolled and applied, want one",
 			ErrMessage, r.ID, n)
@@ -346,7 +347,7 @@ type Applied struct {
 	Signature []byte `json:"signature"` // by the certificate's key over [AppliedDigest]
 }
 
-// DecodeApplied returns errors as [DecodeRenew] does.
+// DecodeApplied returns the same errors as [DecodeRenew].
 func DecodeApplied(b []byte) (*Applied, error) {
 	a, err := openPlain[Applied](b, MaxMessageBytes)
 	if err != nil {
@@ -358,8 +359,8 @@ func DecodeApplied(b []byte) (*Applied, error) {
 	return a, nil
 }
 
-// Digest returns the lower-case hex SHA-256 over a certificate (PEM, as sent) and its files. Lengths precede texts,
-// so encodings are unique.
+// Digest returns the lower-case hex SHA-256 over a certificate (PEM, as sent) and its files. Each text follows its
+// length, so that different inputs never give the same bytes.
 func Digest(certificate string, f Files) string {
 	var room [4 << 10]byte // avoids an allocation for two certificates and a small configuration
 	b := room[:0]

@@ -11,7 +11,8 @@ import (
 var ErrPattern = errors.New("not a valid identity pattern")
 
 // A Pattern selects identities label by label: `web*.example.net` does not cover web1.evil.example.net. `*` matches
-// any characters and `?` one; `**` as first label matches one or more labels, and `*` alone everything.
+// any characters and `?` one. `**` as first label matches one or more labels. A pattern of only `*` matches
+// everything.
 type Pattern string
 
 // ParsePattern returns s as a pattern. The error wraps [ErrPattern].

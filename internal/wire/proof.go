@@ -42,7 +42,7 @@ func SignContinuity(key crypto.Signer, requestID, identity string, csr []byte) (
 	return &Continuity{PublicKey: spki, Signature: signature}, nil
 }
 
-// Sign makes ECDSA signatures in ASN.1, RSA in PKCS #1 v1.5 with SHA-256; Ed25519 signs the digest.
+// Sign signs a SHA-256 digest: ECDSA in ASN.1, RSA in PKCS #1 v1.5; Ed25519 signs the digest as a message.
 func Sign(key crypto.Signer, digest [sha256.Size]byte) ([]byte, error) {
 	opts := crypto.SignerOpts(crypto.SHA256)
 	if _, ok := key.Public().(ed25519.PublicKey); ok {

@@ -27,7 +27,7 @@ func RoleURI(trustDomain string, role Role, name string) *url.URL {
 	return &url.URL{Scheme: "spiffe", Host: trustDomain, Path: "/" + string(role) + "/" + name}
 }
 
-// RoleOf reads cert's only URI. It verifies no chain. The error wraps [ErrRole].
+// RoleOf returns role and name from cert's only URI. It does not verify cert. The error wraps [ErrRole].
 func RoleOf(cert *x509.Certificate, trustDomain string) (Role, string, error) {
 	if len(cert.URIs) != 1 {
 		return "", "", fmt.Errorf("%w: %d URIs, want 1", ErrRole, len(cert.URIs))

@@ -4,7 +4,7 @@ import "log/slog"
 
 // Secret is text that must not reach a log or error message. Printing shows only whether it is empty.
 //
-// slog's JSON handler encodes a struct's Secret fields with their text: such structs need a LogValue.
+// slog's JSON handler prints the text of Secret fields in a struct, so give the struct a LogValue.
 type Secret string
 
 // LogValue implements [slog.LogValuer].

@@ -4,7 +4,7 @@ import "strings"
 
 const siteSeparator = "@"
 
-// ServerName returns a broker's NATS name, by which provisioners learn the node's site.
+// ServerName returns a broker's NATS name, from which provisioners learn the site of its nodes.
 func ServerName(name, site string) string { return name + siteSeparator + site }
 
 // SiteOfServer returns the site in a broker's NATS name, or "".

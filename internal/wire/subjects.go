@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Subjects of version 1. The provisioning account may publish the first two. A node in the fleet account has only
-// subjects with its [Identity.SubjectToken].
+// Subjects of version 1. The provisioning account may publish only enroll requests and confirmations. A node in the
+// fleet account may use confirmations, renewals and subjects with its [Identity.SubjectToken].
 const (
 	// SubjectEnroll is for enroll requests.
 	SubjectEnroll = "muster.v1.enroll"
@@ -15,7 +15,7 @@ const (
 	// SubjectApplied is for confirmations.
 	SubjectApplied = "muster.v1.applied"
 
-	// SubjectRenew is for renewals; fleet account only.
+	// SubjectRenew is for renewals.
 	SubjectRenew = "muster.v1.renew"
 
 	// QueueProvisioners is the queue group for the subjects above.
@@ -32,19 +32,19 @@ const (
 	AllRegistration = subjectRegistration + "*"
 )
 
-// EventTypes are last tokens of event subjects. There are no other types, because the store keeps every subject in
-// memory.
+// EventTypes are last tokens of event subjects. Nodes may not send other types, because the store keeps every
+// subject in memory.
 var EventTypes = []string{"startup", "alive", "provisioned", "shutdown"}
 
-// EventSubject is where a node publishes lifecycle events.
+// EventSubject returns the subject for a node's lifecycle events of a type.
 func EventSubject(id Identity, typ string) string {
 	return subjectEvent + id.SubjectToken() + "." + typ
 }
 
-// RegistrationSubject is where a node publishes registration data.
+// RegistrationSubject returns the subject for a node's registration data.
 func RegistrationSubject(id Identity) string { return subjectRegistration + id.SubjectToken() }
 
-// CommandSubject is where a node receives commands.
+// CommandSubject returns the subject on which a node receives commands.
 func CommandSubject(id Identity) string { return subjectCommand + id.SubjectToken() }
 
 // ConnectionNameChars is the length of a CONNECT name: 132 random bits.
@@ -55,10 +55,11 @@ func ValidConnectionName(s string) bool {
 	return len(s) == ConnectionNameChars && validID(s)
 }
 
-// InboxPrefix is the only inbox of a connection, without the trailing dot.
+// InboxPrefix returns the prefix of a connection's only inboxes, without the trailing dot.
 func InboxPrefix(name string) string { return "_INBOX." + name }
 
-// NewID returns 22 random base64url characters. The first is no dash, which would begin a flag on a command line.
+// NewID returns 22 random base64url characters. The first is never a dash, which would begin a flag on a command
+// line.
 func NewID() string {
 	var b [17]byte
 	for {

@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// A node that cannot use an offer says so in an [Applied]: its digest is then a mark, the offer's digest and the
-// reason.
+// A node that cannot use an offer sends an [Applied] that says so. Its Digest is then unusablePrefix, the offer's
+// digest and the reason.
 
 const unusablePrefix = "unusable:"
 
@@ -22,8 +22,7 @@ func Unusable(digest, why string) string {
 	return unusablePrefix + digest + ":" + oneLine(quoted.ReplaceAllString(why, `"…"`))
 }
 
-// Unusable reports whether a reports an unusable offer, and returns the offer's digest and the node's reason in one
-// line.
+// Unusable returns the offer's digest and the node's reason in one line, if a reports an unusable offer.
 func (a *Applied) Unusable() (digest, why string, is bool) {
 	rest, is := strings.CutPrefix(a.Digest, unusablePrefix)
 	if !is {

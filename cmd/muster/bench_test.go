@@ -222,7 +222,7 @@ func TestBenchCases(t *testing.T) {
 		benchGotThrough(t, c.Result)
 	}
 	want := []string{
-		"shared connections", "open loop at 80 % of that", "20 records stored", "10 nodes connected", "20 KB of facts", "new TCP connections",
+		"shared connections", "open loop at 80 % of that rate", "20 records stored", "10 nodes connected", "20 KB of facts", "new TCP connections",
 		"new TCP connections, sealed", "new TLS connections", "new TCP connections, limited token", "the same, two provisioners at a broker",
 	}
 	if !slices.Equal(names, want) {

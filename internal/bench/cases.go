@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// An open loop starts nodes at this share of the measured peak rate, for this time, or until it has started this
-// multiple of the other cases' nodes.
+// The open loop starts nodes at openShare of the measured peak rate for openSpan, but at most maxOpen times the nodes
+// of the other cases.
 const (
 	openShare = 0.8
 	openSpan  = 30 * time.Second
 	maxOpen   = 3
 )
 
-// Cases runs the standard cases, each with its own provisioner and store, and calls each with the result. Nodes that
-// fail are an error.
+// Cases runs the standard cases, each with its own provisioner and store, and calls each with every result. It returns
+// an error if a node fails.
 func Cases(ctx context.Context, cfg Config, each func(name string, r *Result)) error {
 	base := cfg
 	base.Stored, base.Idle = 0, 0
@@ -25,7 +25,7 @@ func Cases(ctx context.Context, cfg Config, each func(name string, r *Result)) e
 		set  func(*Config)
 	}{
 		{"shared connections", func(*Config) {}},
-		{"open loop at 80 % of that", func(c *Config) {
+		{"open loop at 80 % of that rate", func(c *Config) {
 			c.Waves, c.Rate = []Wave{WaveApplied}, openShare*peak/60
 			c.Nodes = min(max(1, int(c.Rate*openSpan.Seconds())), maxOpen*cfg.Nodes)
 		}},
@@ -42,7 +42,7 @@ func Cases(ctx context.Context, cfg Config, each func(name string, r *Result)) e
 		one.set(&c)
 		r, err := Run(ctx, c)
 		if err == nil && r.Missing() > 0 {
-			err = fmt.Errorf("%d nodes did not get through, the first: %s", r.Missing(), r.Why[0])
+			err = fmt.Errorf("%d nodes failed, the first: %s", r.Missing(), r.Why[0])
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)

@@ -31,12 +31,12 @@ type offer struct {
 
 type refusal struct {
 	wire.Refusal
-	unsealed bool // not sealed as required: it may delay the node but not turn it away
+	unsealed bool // not sealed as required: it delays the node, but the node tries again
 }
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
 
-// errWrong means that a reply is not what a node must get.
+// errWrong means that a reply is not valid for the request.
 var errWrong = errors.New("wrong reply")
 
 func (n *node) newRequest(id string, message any) (request, error) {
@@ -90,7 +90,7 @@ func (n *node) apply(l link) error {
 		return err
 	}
 	if !bytes.Contains(reply, []byte(`"applied":`)) || member(reply, "serial") != n.offer.serial {
-		return fmt.Errorf("%w: a confirmation was answered with something else", errWrong)
+		return fmt.Errorf("%w: the reply does not answer the confirmation", errWrong)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (r request) send(l link, subject string) ([]byte, error) {
 	return b, nil
 }
 
-// open opens a sealed reply; any other it returns unchanged.
+// open opens a sealed reply. It returns any other reply unchanged.
 func (r request) open(b []byte) (plain []byte, unsealed bool, err error) {
 	text := member(b, "ct")
 	if text == "" {
@@ -134,15 +134,15 @@ func (r request) open(b []byte) (plain []byte, unsealed bool, err error) {
 	return plain, false, err
 }
 
-// member returns the first member of this name in a reply, a string without escapes. It replaces decoding, which
-// takes longer than everything else that a node does; [fleet.verify] decodes later.
+// member returns the first member with this name in a reply; it must be a string without escapes. Decoding would take
+// longer than all other work of a node; [fleet.verify] decodes later.
 func member(reply []byte, name string) string {
 	_, rest, _ := bytes.Cut(reply, []byte(`"`+name+`":"`))
 	text, _, _ := bytes.Cut(rest, []byte{'"'})
 	return string(text)
 }
 
-// verify checks every node's offer after the clock has stopped: real machines have their own cores for that.
+// verify checks every node's offer after the clock has stopped, since real nodes check it on their own cores.
 func (f *fleet) verify(ctx context.Context) error {
 	return each(ctx, len(f.nodes), runtime.GOMAXPROCS(0), func(i int) error {
 		n := f.nodes[i]
@@ -163,7 +163,7 @@ func (f *fleet) verify(ctx context.Context) error {
 	})
 }
 
-// check returns an error unless the offer is the confirmed one, for the node's key and name, and under root.
+// check returns an error unless the offer has the confirmed digest, the node's key and name, and a chain to root.
 func (n *node) check(root *x509.Certificate) error {
 	reply, err := wire.DecodeReply(n.offer.reply)
 	if err != nil {
@@ -200,8 +200,8 @@ func verifyUnder(root *x509.Certificate, chain []*x509.Certificate, o x509.Verif
 	return err
 }
 
-// brokerTLS accepts a broker for the host under root. It verifies an unchanged chain once: each handshake proves the
-// key.
+// brokerTLS accepts a broker for the host under root. It verifies an unchanged certificate only once; each handshake
+// still proves the key.
 func brokerTLS(host string, root *x509.Certificate) *tls.Config {
 	var known atomic.Pointer[[]byte]
 	return &tls.Config{

@@ -8,10 +8,10 @@ import (
 	"muster/internal/wire"
 )
 
-// Keys and requests are in memory, about 2 KiB a node, and as much as its facts on top for a sealed one.
+// Keys and requests are in memory: about 2 KiB for each node, and for sealed requests also the size of its facts.
 const maxNodes = 2_000_000
 
-// A Wave is a group of nodes that go equally far.
+// A Wave is a group of nodes that end at the same step.
 type Wave string
 
 // The waves of a measurement.
@@ -32,7 +32,7 @@ type Config struct {
 	Rate         float64
 	Stored       int
 	Idle         int
-	Provisioners int    // beside a separate broker process; 0: one with its broker inside
+	Provisioners int    // processes, with a separate broker; 0: one provisioner with its broker inside
 	Dir          string // temporary directory; empty: the system's
 
 	// Program returns a command that runs this program with args. Required.
@@ -41,7 +41,7 @@ type Config struct {
 
 // A Connection is how nodes connect.
 type Connection struct {
-	Shared bool // 16 connections for all nodes, or one each
+	Shared bool // 16 connections for all nodes; false: one for each node
 	TLS    bool
 	Sealed bool
 }
@@ -52,7 +52,7 @@ type Token struct {
 	Uses int    // 0: unlimited
 }
 
-// Check returns everything that is wrong with c, with the flags' names.
+// Check returns every mistake in c, with the flags' names.
 func (c *Config) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -73,7 +73,7 @@ func (c *Config) Check() error {
 		}
 	}
 	if c.Provisioners > 0 && c.Stored > 0 {
-		bad("--stored with --provisioners: records are put into the store of a provisioner with its broker inside")
+		bad("--stored needs a provisioner with its broker inside: leave out --provisioners")
 	}
 	return errors.Join(errs...)
 }

@@ -32,21 +32,21 @@ const (
 
 var errNoResponders = errors.New("no provisioner listens")
 
-// credentials are what a connection presents, made before the clock starts.
+// credentials authenticate a connection; they are made before the clock starts.
 type credentials struct {
-	name    string // of CONNECT, which determines the inbox
+	name    string // in CONNECT; it determines the inbox
 	token   string // perhaps sealed
 	session *seal.Session
 }
 
-// A conn is a connection to the broker with the part of the NATS protocol that a node needs. It sends what nats.go
-// sends for the agent, in the same pieces, so the broker has the same work. It needs a fraction of nats.go's CPU:
-// nats.Connect starts three goroutines with buffers of 64 KiB. One goroutine at a time uses it.
+// A conn is a connection to the broker with the part of the NATS protocol that a node needs. It sends the same messages
+// as the agent with nats.go, so the broker has the same work. It needs a fraction of the CPU: nats.Connect starts three
+// goroutines with buffers of 64 KiB. It is not safe for concurrent use.
 type conn struct {
 	net.Conn
 	r     *bufio.Reader
 	inbox string
-	slot  uint64 // of the last request; ends its reply subject
+	slot  uint64 // number of the last request, at the end of its reply subject
 	out   []byte
 	in    []byte
 }
@@ -65,7 +65,7 @@ func dial(address string, c *credentials, secure *tls.Config) (*conn, error) {
 	return n, nil
 }
 
-// connect returns CONNECT with the members that nats.go sends. All texts are base64url and dots.
+// connect returns CONNECT with the members that nats.go sends. %q is valid JSON here: all texts are base64url and dots.
 func (c *credentials) connect(info []byte, secure bool) ([]byte, error) {
 	proof := ""
 	if c.session != nil {
@@ -97,7 +97,7 @@ func (n *conn) greet(c *credentials, secure *tls.Config) error {
 	}
 	info, ok := bytes.CutPrefix(line, []byte("INFO "))
 	if !ok {
-		return fmt.Errorf("greeting %.40q, want INFO: no NATS broker", line)
+		return fmt.Errorf("greeting %.40q, want INFO: the peer is not a NATS broker", line)
 	}
 	connect, err := c.connect(info, secure != nil)
 	if err != nil {
@@ -126,8 +126,8 @@ func (n *conn) greet(c *credentials, secure *tls.Config) error {
 	}
 }
 
-// ask publishes a request and returns the reply. Like the agent it subscribes to a subject per reply: a wildcard
-// costs the broker more.
+// ask publishes a request and returns the reply. Like the agent, it subscribes to one subject for each reply, since
+// wildcards cost the broker more.
 func (n *conn) ask(subject string, payload []byte) ([]byte, error) {
 	if err := n.SetDeadline(time.Now().Add(replyTimeout)); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (n *conn) ask(subject string, payload []byte) ([]byte, error) {
 	}
 }
 
-// A message is a reply if slot is not 0. Its payload is valid until the next one.
+// A message is a reply if slot is not 0. Its payload is valid until the next message.
 type message struct {
 	slot    uint64
 	payload []byte

@@ -130,7 +130,7 @@ func (n *node) session() *seal.Session {
 	return n.link.session
 }
 
-// each calls do for each number below n from several workers, until one fails.
+// each calls do for every number below n from several workers, until a call fails.
 func each(ctx context.Context, n, workers int, do func(i int) error) error {
 	var next atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)

@@ -33,7 +33,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// policy is the default for --policy-file: about 30 lines that read facts, as a fleet's would.
+// policy is the default for --policy-file: about 30 lines that read facts, like a real fleet's.
 //
 //go:embed policy.rego
 var policy []byte
@@ -46,8 +46,7 @@ func signerKey(kind string) (crypto.Signer, error) {
 	return rsa.GenerateKey(rand.Reader, 4096)
 }
 
-// install makes a setup in a temporary directory as `muster provisioner init` does, without quotas, since one machine
-// plays all nodes.
+// install makes a setup in a temporary directory, as `muster provisioner init` does.
 func install(cfg *Config) (_ *serving, err error) {
 	s := &serving{}
 	if s.dir, err = os.MkdirTemp(cfg.Dir, "muster-bench-"); err != nil {
@@ -84,7 +83,7 @@ func install(cfg *Config) (_ *serving, err error) {
 	return s, nil
 }
 
-// configure changes the setup of init: its signer, its policy, no quotas.
+// configure replaces signer and policy, and removes the quotas, since all nodes have one address and token.
 func (s *serving) configure(cfg *Config) (err error) {
 	if s.key, err = signerKey(cfg.Token.Key); err != nil {
 		return err
@@ -213,11 +212,11 @@ func (s *serving) installExternal(cfg *Config) error {
 	return nil
 }
 
-// As many requests as a provisioner works on at a time.
+// As many requests as a provisioner handles at a time.
 const fillers = 256
 
-// fill writes records of provisioned nodes before the provisioner starts, through a provisioner in this process, as
-// enrollments do.
+// fill writes records of provisioned nodes before the serving provisioner starts, through a provisioner in this
+// process.
 func (s *serving) fill(ctx context.Context, cfg *Config) (err error) {
 	log, err := os.Create(filepath.Join(s.dir, "fill.log"))
 	if err != nil {
@@ -254,7 +253,7 @@ func (s *serving) fill(ctx context.Context, cfg *Config) (err error) {
 	return nil
 }
 
-// storedRecord returns a record as long as an enrolled node's.
+// storedRecord returns a record of the same size as an enrolled node's.
 func storedRecord(identity string, now time.Time) *provisioner.Record {
 	sum := sha256.Sum256([]byte(identity))
 	hash := hex.EncodeToString(sum[:])
@@ -266,7 +265,7 @@ func storedRecord(identity string, now time.Time) *provisioner.Record {
 		Current: &provisioner.Issued{
 			Serial:    hash[:32],
 			KeyHash:   hash,
-			DER:       []byte(strings.Repeat(string(sum[:]), 18)), // 576 bytes, as our certificates
+			DER:       []byte(strings.Repeat(string(sum[:]), 18)), // 576 bytes, like muster's certificates
 			NotBefore: now,
 			NotAfter:  now.Add(720 * time.Hour),
 			Digest:    hash,

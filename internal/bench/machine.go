@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Speed is the cost of two operations, measured by one thread before anything else starts. Results of machines with
-// similar speeds are comparable.
+// Speed is the duration of two operations, measured on one thread before the run. Results from machines with similar
+// speeds are comparable.
 type Speed struct {
 	Verify float64 `json:"machine_verify_us"` // checking a P-256 signature
 	Fsync  float64 `json:"fsync_p50_us"`      // a synced write of 512 bytes, about a small record
@@ -67,14 +67,14 @@ func timed(n int, do func()) float64 {
 
 type usage struct {
 	cpu     int64
-	peak    int64 // bytes, each process at its own peak
+	peak    int64 // bytes, the sum of each process's peak
 	memory  int64
 	written int64
 }
 
 func usageOf(pids []int) (u usage, err error) {
 	for _, pid := range pids {
-		// The process's CPU clock, with its id as in clock_getcpuclockid(3): /proc counts in hundredths of a second.
+		// Read the process's CPU clock (id as in clock_getcpuclockid(3)), since /proc counts in hundredths of a second.
 		const sched = 2
 		var t unix.Timespec
 		if err := unix.ClockGettime(int32(^pid<<3|sched), &t); err != nil {
@@ -123,9 +123,9 @@ func ownCPU() int64 {
 }
 
 // lowerPriority gives this process's threads SCHED_BATCH (sched(7)) until restore is called. Simulated nodes must not
-// interrupt serving processes: without this, each reply wakes a thread, which costs 4 % of the serving CPU and a
-// quarter of the nodes' (measured with new connections). If a sandbox forbids it, nothing changes. Child processes
-// inherit it.
+// preempt serving processes: at normal priority, each reply wakes a thread, which costs 4 % of the serving CPU and a
+// quarter of the nodes' (measured with new connections). If a sandbox forbids the call, the priority stays. Child
+// processes inherit it.
 func lowerPriority() (restore func()) {
 	schedule(schedBatch)
 	return func() { schedule(schedNormal) }

@@ -12,12 +12,13 @@ import (
 	"muster/internal/wire"
 )
 
-// The agent's backoff, but shorter at the start, since a wave ends with its last node.
+// The agent's backoff, but with shorter first waits, since a wave ends with its last node.
 const (
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 5 * time.Second
 
-	// patience bounds a node's attempts without the waits it was told: eight requests without a reply.
+	// patience bounds a node's attempts, without the waits that provisioners ask for: enough for eight requests without
+	// a reply.
 	patience = 2 * time.Minute
 )
 
@@ -56,8 +57,8 @@ func (f *fleet) playAll(ctx context.Context, start time.Time) error {
 	})
 }
 
-// open starts nodes at a fixed rate. Latency counts from a node's scheduled start, so that a provisioner that stalls
-// is charged for waiting nodes.
+// open starts nodes at a fixed rate. Latency counts from a node's scheduled start, so it includes the waits that a
+// stalled provisioner causes.
 func (f *fleet) open(ctx context.Context, start time.Time) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -71,7 +72,7 @@ func (f *fleet) open(ctx context.Context, start time.Time) {
 	}
 }
 
-// sleep reports whether ctx is still valid after d.
+// sleep waits for d; false: ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -118,7 +119,7 @@ func hangUp(own link) {
 	}
 }
 
-// attempt connects, enrolls and confirms. own is the node's own connection, if any.
+// attempt connects, enrolls and confirms, as far as not done yet. own is the node's own connection, if any.
 func (f *fleet) attempt(n *node, own *link) (err error) {
 	l := *own
 	switch {
@@ -138,7 +139,7 @@ func (f *fleet) attempt(n *node, own *link) (err error) {
 	return err
 }
 
-// judge counts a failure and decides whether and when to try again.
+// judge counts a failure, and decides whether and when the node tries again.
 func (c *counts) judge(err error, backoff time.Duration) (wait time.Duration, again bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,7 +161,7 @@ func (c *counts) judge(err error, backoff time.Duration) (wait time.Duration, ag
 	return jitter(backoff), true
 }
 
-// jitter adds up to a quarter, as the agent does.
+// jitter adds up to a quarter to the wait, as the agent does.
 func jitter(wait time.Duration) time.Duration {
 	return wait + rand.N(wait/4+1) //nolint:gosec // spreads load, hides nothing
 }

@@ -8,12 +8,12 @@ import (
 	"muster/internal/wire"
 )
 
-// A Result is the measurement, also in the form of -o json. If both waves were run, enrolled figures are of the wave
-// without confirmations, all other figures of the other one.
+// A Result is the measurement, and the output of -o json. If both waves were run, NodesPerMinute is from the wave
+// without confirmations; other rates and costs are from the wave with them.
 type Result struct {
-	Nodes       int `json:"nodes"`       // started, in the last wave
-	Enrolled    int `json:"enrolled"`    // of them: certificate checked, record on disk
-	Provisioned int `json:"provisioned"` // of them: confirmation on disk
+	Nodes       int `json:"nodes"`       // started in the last wave
+	Enrolled    int `json:"enrolled"`    // of the nodes: certificate checked, record on disk
+	Provisioned int `json:"provisioned"` // of the nodes: confirmation on disk
 	Refused     int `json:"refused"`     // finally, in all waves
 	Failed      int `json:"failed"`      // wrong or no reply, in all waves
 
@@ -21,11 +21,11 @@ type Result struct {
 	ProvisionedPerMinute float64 `json:"provisioned_per_minute"`
 	Seconds              float64 `json:"seconds"`
 
-	P50  float64 `json:"p50_ms"` // of successful nodes, from their start; with --rate, from their scheduled start
+	P50  float64 `json:"p50_ms"` // of successful nodes, from their start (with --rate: scheduled start)
 	P99  float64 `json:"p99_ms"`
 	P999 float64 `json:"p999_ms"`
 
-	Refusals   map[wire.Code]int `json:"refusals"` // replies by code, with busy, of all waves
+	Refusals   map[wire.Code]int `json:"refusals"` // refusals by code, including busy, in all waves
 	Broken     int               `json:"broken"`
 	Unanswered int               `json:"unanswered"`
 
@@ -43,14 +43,14 @@ type Result struct {
 
 	Why []string `json:"why"` // the first few causes of refusals and failures
 
-	Speed // of the machine, before the run
+	Speed // of the machine, measured before the run
 }
 
 func newResult(cfg *Config) *Result {
 	return &Result{Refusals: map[wire.Code]int{}, Why: []string{}, Stored: cfg.Stored}
 }
 
-// add adds a wave. Where only one can count, the last one does.
+// add adds a wave: counts are summed, most other figures are of the last wave.
 func (r *Result) add(kind Wave, w *wave) {
 	c := &w.count
 	r.Nodes, r.Enrolled, r.Provisioned = int(c.begun.Load()), c.enrolled, c.provisioned
@@ -86,7 +86,7 @@ func (r *Result) add(kind Wave, w *wave) {
 	r.PeakMemory = w.after.peak
 }
 
-// milliseconds returns a quantile of sorted latencies, nearest rank above.
+// milliseconds returns a quantile of sorted latencies by the nearest-rank method.
 func milliseconds(sorted []time.Duration, quantile float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -95,7 +95,7 @@ func milliseconds(sorted []time.Duration, quantile float64) float64 {
 	return rounded(sorted[max(rank, 0)].Seconds()*1000, 1000)
 }
 
-// rounded cuts meaningless digits; by is 10 for one decimal.
+// rounded rounds x; by is 10 for one decimal.
 func rounded(x, by float64) float64 { return math.Round(x*by) / by }
 
 // Missing returns how many nodes failed.

@@ -13,11 +13,11 @@ import (
 	"muster/internal/wire"
 )
 
-// Run measures and returns the result. It removes everything that it made, also if ctx ends. An error means that it
+// Run measures and returns the result. It removes its files and processes, also if ctx ends. An error means that it
 // could not measure; failed nodes are in the result.
 func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	if runtime.GOOS != "linux" {
-		return nil, errors.New("processes are measured by what Linux counts of them (/proc): run it on Linux")
+		return nil, errors.New("muster bench reads CPU and memory of processes from Linux's /proc: run it on Linux")
 	}
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	return result, nil
 }
 
-// runWave runs one wave on fresh serving processes. The last wave has the idle nodes beside it.
+// runWave runs one wave with new serving processes. During the last wave the idle nodes are connected.
 func (s *serving) runWave(ctx context.Context, cfg *Config, kind Wave, last bool, result *Result) error {
 	if err := s.start(ctx, cfg); err != nil {
 		return err
@@ -117,11 +117,11 @@ func (s *serving) measure(ctx context.Context, w *wave) (err error) {
 	return errors.Join(err, uerr)
 }
 
-// settling is the time until an idle provisioner has returned memory: it notices within 10 s that it is idle (package
-// daemon), and the system gets memory back slowly.
+// settling is the time until an idle provisioner has returned its memory: package daemon detects idleness within 10 s,
+// and the Go runtime returns memory slowly.
 const settling = 30 * time.Second
 
-// idle provisions nodes, connects them to the fleet until end is called, and measures the serving processes.
+// idle provisions nodes, connects them to the fleet, and measures the serving processes. end disconnects the nodes.
 func (s *serving) idle(ctx context.Context, cfg *Config, result *Result) (end func(), err error) {
 	alone := *cfg
 	alone.Nodes, alone.Rate, alone.Connection, alone.Token.Uses = cfg.Idle, 0, Connection{Shared: true}, 0

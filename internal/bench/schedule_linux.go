@@ -12,7 +12,8 @@ const (
 	schedBatch  = unix.SCHED_BATCH
 )
 
-// schedule sets all threads of this process, twice: a new thread inherits from the one that started it.
+// schedule sets the policy of all threads of this process. It does so twice, since a thread not yet changed may have
+// started a new one.
 func schedule(policy uint32) {
 	for range 2 {
 		threads, _ := os.ReadDir("/proc/self/task") // without it nothing changes

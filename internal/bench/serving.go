@@ -25,7 +25,7 @@ const (
 	listTimeout  = 5 * time.Minute // for listing a million nodes: 15 s, after a wait of 30 s
 )
 
-// Log lines to wait for, with the interesting part as a group.
+// Log lines to wait for. The group is what [server.wait] returns.
 var (
 	ready       = regexp.MustCompile(`broker is running|provisioner is serving(?:.* broker="?nats://([^ "]+))?`)
 	nodesListed = regexp.MustCompile(`nodes are listed.* elapsed=([^ \n]+)`)
@@ -40,7 +40,7 @@ type serving struct {
 	servers []*server
 	pids    []int
 	url     string
-	opened  time.Duration // start of the first process until the last one serves
+	opened  time.Duration // from the start of the first process until the last one serves
 }
 
 func (s *serving) home() string { return filepath.Join(s.dir, "provisioner") }
@@ -51,7 +51,7 @@ type server struct {
 	ended chan struct{} // closed at its end
 }
 
-// start runs the serving processes one after the other, each with its log in a file.
+// start starts the serving processes one after another; each logs to a file.
 func (s *serving) start(ctx context.Context, cfg *Config) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -84,7 +84,7 @@ func startServer(cmd *exec.Cmd, log string) (*server, error) {
 	defer func() { _ = f.Close() }()
 	p := &server{cmd: cmd, log: log, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = f, f
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches it after the nodes have stopped
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must not stop it before the nodes
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd, err)
 	}
@@ -92,7 +92,7 @@ func startServer(cmd *exec.Cmd, log string) (*server, error) {
 	return p, nil
 }
 
-// wait waits for a log line and returns its group.
+// wait waits for a matching log line and returns its group.
 func (p *server) wait(ctx context.Context, line *regexp.Regexp) (string, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -108,13 +108,13 @@ func (p *server) wait(ctx context.Context, line *regexp.Regexp) (string, error) 
 		case <-p.ended:
 			return "", errors.New("it ended: " + logTail(p.log))
 		case <-ctx.Done():
-			return "", fmt.Errorf("it does not serve: %w", ctx.Err())
+			return "", fmt.Errorf("it is not ready in time: %w", ctx.Err())
 		case <-tick.C:
 		}
 	}
 }
 
-// whileServed returns a context that ends, with the cause, when a serving process ends.
+// whileServed returns a context that ends when a serving process ends; its cause says which.
 func (s *serving) whileServed(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	for _, p := range s.servers {
@@ -129,14 +129,14 @@ func (s *serving) whileServed(ctx context.Context) (context.Context, func()) {
 	return ctx, func() { cancel(nil) }
 }
 
-// logTail returns the end of a log, with the reason for the process's end. A mistake in a policy has three lines.
+// logTail returns the last five lines of a log, since a mistake in a policy takes three.
 func logTail(log string) string {
 	b, _ := os.ReadFile(log) // an empty text is enough
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	return strings.Join(lines[max(0, len(lines)-5):], "\n")
 }
 
-// waitListed waits until the provisioner has listed all nodes, so that this memory counts too.
+// waitListed waits until the provisioner has listed all nodes, so that the measurement includes this memory.
 func (s *serving) waitListed(ctx context.Context, result *Result, w *wave) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -153,7 +153,7 @@ func (s *serving) waitListed(ctx context.Context, result *Result, w *wave) error
 	return err
 }
 
-// halt stops the processes, the last first, and leaves their files.
+// halt stops the processes, the last one first, and keeps their files.
 func (s *serving) halt() error {
 	var errs []error
 	for _, p := range slices.Backward(s.servers) {
@@ -165,15 +165,15 @@ func (s *serving) halt() error {
 			<-p.ended
 		}
 		if !p.cmd.ProcessState.Success() {
-			errs = append(errs, fmt.Errorf("%s did not stop as it should: %s", p.cmd, logTail(p.log)))
+			errs = append(errs, fmt.Errorf("%s did not stop cleanly: %s", p.cmd, logTail(p.log)))
 		}
 	}
 	s.servers = nil
 	return errors.Join(errs...)
 }
 
-// stop stops and removes everything. It can be called at any time.
+// stop stops all processes and removes their files. It can be called at any time.
 func (s *serving) stop() error {
-	_ = s.halt() // the measurement has been read
+	_ = s.halt() // the measurement is complete
 	return os.RemoveAll(s.dir)
 }

@@ -13,13 +13,13 @@ import (
 
 var errTimeout = errors.New("no reply in 15s")
 
-// A link is a connection over which a node asks.
+// A link is a connection over which a node sends requests.
 type link interface {
 	ask(subject string, payload []byte) ([]byte, error)
 	close()
 }
 
-// A sharedLink is a connection for many nodes, by nats.go. It connects again after it has ended.
+// A sharedLink is a connection for many nodes, made with nats.go. It connects again after a disconnect.
 type sharedLink struct {
 	*credentials
 	url    string

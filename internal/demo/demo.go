@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// MaxNodes is the largest fleet. Each node takes two connections, and a process has about 20,000 descriptors for both ends.
+// MaxNodes is the largest fleet. Each node uses two connections with both ends in this process, which can have about
+// 20,000 descriptors.
 const MaxNodes = 3000
 
 // Config configures [Run] and [Stay].
@@ -18,8 +19,8 @@ type Config struct {
 	Dir     string // missing or empty directory
 	Version string
 
-	// Progress is called at the start of a phase with a label and a number of nodes. It returns a function to call
-	// per node and one for the end of the phase. Required.
+	// Progress is called at the start of a phase with a label and the number of nodes. It returns a function to call
+	// for each node, and a function to call at the end of the phase. Required.
 	Progress func(label string, nodes int) (one, end func())
 }
 
@@ -28,18 +29,18 @@ func (c Config) timeout() time.Duration {
 	return time.Minute + time.Duration(c.Nodes)*50*time.Millisecond
 }
 
-// A Result is the outcome of a demo, also in the form of -o json.
+// A Result is the outcome of a demo, and the output of -o json.
 type Result struct {
 	Nodes          int      `json:"nodes"`            // agents started
-	Provisioned    int      `json:"provisioned"`      // of them: in the fleet with the certificate on their disk
-	NodesPerMinute float64  `json:"nodes_per_minute"` // until the last one was in the fleet
+	Provisioned    int      `json:"provisioned"`      // agents that joined the fleet with their certificate
+	NodesPerMinute float64  `json:"nodes_per_minute"` // until the last one joined
 	Seconds        float64  `json:"seconds"`
 	Dir            string   `json:"dir"`
 	Example        string   `json:"example"` // directory of one node
 	Missing        []string `json:"missing"` // expectations that failed
 }
 
-// Run makes a fleet and checks it; Result.Missing lists failed expectations. An error means that the demo could not
+// Run starts a fleet and checks it; Result.Missing lists failed expectations. An error means that the demo could not
 // run. The files stay in cfg.Dir.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	in, err := install(cfg, true) //nolint:contextcheck // bounded by the time-out of the policy's tests
@@ -52,7 +53,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 
 func identity(i int) string { return fmt.Sprintf("node%04d.demo.muster", i+1) }
 
-// provision runs the agents until all are in the fleet or the time is up.
+// provision runs the agents until all have joined the fleet or the time is up.
 func (in *installation) provision(ctx context.Context, r *Result) error {
 	if err := in.issue("provisioning", nil); err != nil {
 		return err

@@ -24,14 +24,14 @@ import (
 	"muster/server"
 )
 
-// policy gives the demo a denied node.
+// policy lets the demo show denied nodes.
 const policy = `# Added by the demo: a reason to deny.
 package muster.enroll
 
 deny contains "machines in quarantine stay out" if input.facts.quarantine == true
 `
 
-// An installation is the provisioner, files and agents of a demo.
+// An installation is a demo's provisioner, files and agents.
 type installation struct {
 	cfg    Config
 	url    string
@@ -104,7 +104,7 @@ func (in *installation) log(name string) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(file, nil)), nil
 }
 
-// serve runs the provisioner as long as play runs. It ends after the agents.
+// serve runs the provisioner while play runs.
 func (in *installation) serve(ctx context.Context, play func(context.Context) error) error {
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -123,7 +123,7 @@ func (in *installation) serve(ctx context.Context, play func(context.Context) er
 	return g.Wait()
 }
 
-// issue writes a token for a month to a file, changed by edit if that is not nil.
+// issue writes a token that is valid for 30 days to a file. edit, if not nil, changes its limits.
 func (in *installation) issue(name string, edit func(*jwt.Limits)) error {
 	now := time.Now().UTC().Truncate(time.Second)
 	c := jwt.Claims{
@@ -157,7 +157,7 @@ func (in *installation) tokenFile(name string) string {
 	return filepath.Join(in.cfg.Dir, "tokens", name+".jwt")
 }
 
-// A machine has an agent.
+// A machine is a simulated machine with one agent.
 type machine struct {
 	name   string
 	token  string // name of its file
@@ -167,8 +167,8 @@ type machine struct {
 
 func (in *installation) dir(name string) string { return filepath.Join(in.cfg.Dir, "nodes", name) }
 
-// enroll starts the agents of all machines, which end with ctx. It returns how many members have joined once all
-// have, or the time is up.
+// enroll starts the agents of all machines; they end with ctx. It waits until all members have joined or the time is
+// up, and returns how many have joined.
 func (in *installation) enroll(ctx context.Context, all []machine) (joined int) {
 	one, end := in.cfg.Progress("enrolling", len(all))
 	defer end()

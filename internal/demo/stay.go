@@ -19,10 +19,10 @@ import (
 	"muster/provisioner/operate"
 )
 
-// MinStay leaves some nodes for each part of a fleet.
+// MinStay is enough for each part of a fleet to have nodes.
 const MinStay = 20
 
-// A Place is a running installation for its operators, also in the form of -o json.
+// A Place is how to reach a running demo, and the output of -o json.
 type Place struct {
 	Dir       string     `json:"dir"`
 	Config    string     `json:"config"` // for --config
@@ -39,7 +39,7 @@ type Operator struct {
 	TokenFile  string             `json:"token_file"` // for --login and the console, valid for an hour
 }
 
-// A Part is the nodes of a fleet with the same outcome.
+// A Part is the group of nodes with the same outcome.
 type Part struct {
 	Name    string `json:"name"`
 	What    string `json:"what"`
@@ -151,7 +151,7 @@ func (s *stay) run(ctx context.Context, ready func(*Place)) error {
 	return nil
 }
 
-// The default policy admits names that a token lists.
+// The default policy admits the names that a token lists.
 func (s *stay) signTokens() error {
 	open := s.issue("open", nil)
 	fleet := s.issue("fleet", func(l *jwt.Limits) {
@@ -160,7 +160,7 @@ func (s *stay) signTokens() error {
 	return errors.Join(open, fleet)
 }
 
-// addOperators adds an operator of each role, with certificate and token in files.
+// addOperators adds an operator of each role, and writes certificate and token to files.
 func (s *stay) addOperators(ctx context.Context) ([]Operator, error) {
 	all := []Operator{
 		{Name: "anna", Role: trust.RoleAdmin},

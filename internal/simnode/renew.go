@@ -24,8 +24,7 @@ func (n *Node) Successor() (*Node, error) {
 	return &next, err
 }
 
-// Renewal returns a request for a certificate for the key of next, signed by the node's own. A node that renews its
-// key is its own next.
+// Renewal returns a request for a certificate for the key of next, signed by n's key. If next is n, the key stays.
 func (n *Node) Renewal(next *Node) (*wire.RenewRequest, error) {
 	r := &wire.RenewRequest{
 		ID:       wire.NewID(),
@@ -43,7 +42,7 @@ func (n *Node) Renewal(next *Node) (*wire.RenewRequest, error) {
 	return r, nil
 }
 
-// Renew sends a renewal over a connection of [Node.DialFleet] and returns any reply.
+// Renew sends a renewal over a connection from [Node.DialFleet] and returns the reply.
 func Renew(ctx context.Context, nc *nats.Conn, r *wire.RenewRequest) (*wire.Reply, error) {
 	return ask(ctx, nc, wire.SubjectRenew, r)
 }

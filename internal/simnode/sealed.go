@@ -10,8 +10,8 @@ import (
 	"muster/jwt"
 )
 
-// credentials returns the options that present a token, sealed in a new session if the token names a seal key.
-// Malformed tokens are presented as they are.
+// credentials returns the options that present a token, sealed in a new session if the token names a seal key. It
+// presents malformed tokens unchanged.
 func credentials(token string) ([]nats.Option, error) {
 	t, err := jwt.Peek(token)
 	if err != nil || t.Limits.Seal == "" {
@@ -29,7 +29,7 @@ func credentials(token string) ([]nats.Option, error) {
 		nats.SetCustomDialer(&dialer{net.Dialer{Timeout: dialTimeout}, session})}, nil
 }
 
-// dialer dials as the agent does, and waits for slow admissions. It also keeps the session of its connection, since
+// dialer dials as the agent does, for brokers that admit slowly. It also keeps the session of its connection, since
 // nats.Conn cannot.
 type dialer struct {
 	net.Dialer
@@ -45,7 +45,7 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	return wire.NewEarlyPingConn(conn), nil
 }
 
-// Session returns the session of nc, nil if it is not sealed.
+// Session returns the session of nc; nil: not sealed.
 func Session(nc *nats.Conn) *seal.Session {
 	d, ok := nc.Opts.CustomDialer.(*dialer)
 	if !ok {
@@ -54,7 +54,7 @@ func Session(nc *nats.Conn) *seal.Session {
 	return d.session
 }
 
-// Encode returns a message as [Enroll] and [Apply] send it over nc, and the decoder of its replies.
+// Encode encodes a message as [Enroll] and [Apply] do over nc, and returns the decoder of its replies.
 func Encode(nc *nats.Conn, message any) ([]byte, func([]byte) (*wire.Reply, error), error) {
 	b, opener, err := EncodeIn(Session(nc), message)
 	if err != nil || opener == nil {
@@ -63,7 +63,7 @@ func Encode(nc *nats.Conn, message any) ([]byte, func([]byte) (*wire.Reply, erro
 	return b, opener.DecodeReply, nil
 }
 
-// EncodeIn encodes a message in a session and returns the opener of its replies; nil for a nil session.
+// EncodeIn encodes a message in a session and returns the opener of its replies. A nil session has no opener.
 func EncodeIn(session *seal.Session, message any) (b []byte, opener *seal.ReplyOpener, err error) {
 	if session == nil {
 		b, err = wire.Encode(message)

@@ -1,5 +1,5 @@
 // Package simnode is a node without a disk: it speaks the protocol of package wire over a real connection, for tests
-// and the demo. It sends what an honest agent never would, and checks no reply.
+// and the demo. It can send messages that an honest agent never sends, and does not check replies.
 package simnode
 
 import (
@@ -26,10 +26,7 @@ import (
 // Tests run on busy machines.
 const dialTimeout = 10 * time.Second
 
-// Like the agent, it listens on an inbox per request: when a connection with a wildcard ends, the broker searches the
-// waiting requests of all nodes.
-
-// A Node is the data of a node. Fields may be changed before [Node.Request], not concurrently.
+// A Node is the data of a node. It is not safe for concurrent use.
 type Node struct {
 	Identity string
 	Token    string
@@ -87,7 +84,8 @@ func (n *Node) Confirm(e *wire.Enrolled) (*wire.Applied, error) {
 	return a, err
 }
 
-// Dial connects with a token alone, sealed if the token asks for it. The connection does not reconnect.
+// Dial connects with a token and no certificate; the token is sealed if it asks for that. The connection does not
+// reconnect.
 func Dial(url, token string, opts ...nats.Option) (*nats.Conn, error) {
 	credentials, err := credentials(token)
 	if err != nil {
@@ -96,15 +94,16 @@ func Dial(url, token string, opts ...nats.Option) (*nats.Conn, error) {
 	name := wire.NewID()
 	return nats.Connect(url, append(append([]nats.Option{
 		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout),
-		nats.UseOldRequestStyle(), quiet,
+		nats.UseOldRequestStyle(), // an inbox per request, like the agent
+		quiet,
 		nats.SetCustomDialer(&dialer{Dialer: net.Dialer{Timeout: dialTimeout}}),
 	}, credentials...), opts...)...)
 }
 
-// quiet keeps nats.go from printing errors to standard error; the caller gets them.
+// quiet keeps nats.go from printing errors to standard error.
 var quiet = nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 
-// DialFleet connects as a provisioned node by mutual TLS.
+// DialFleet connects by mutual TLS, as a provisioned node does.
 func (n *Node) DialFleet(url string, e *wire.Enrolled, opts ...nats.Option) (*nats.Conn, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(e.CA)) {
@@ -127,12 +126,12 @@ func (n *Node) DialFleet(url string, e *wire.Enrolled, opts ...nats.Option) (*na
 	}, opts...)...)
 }
 
-// Enroll sends a request and returns any reply. On a sealed connection, an unsealed reply is [seal.ErrPlain].
+// Enroll sends a request and returns the reply. On a sealed connection, an unsealed reply is the error [seal.ErrPlain].
 func Enroll(ctx context.Context, nc *nats.Conn, r *wire.EnrollRequest) (*wire.Reply, error) {
 	return ask(ctx, nc, wire.SubjectEnroll, r)
 }
 
-// Apply sends a confirmation and returns any reply.
+// Apply sends a confirmation and returns the reply.
 func Apply(ctx context.Context, nc *nats.Conn, a *wire.Applied) (*wire.Reply, error) {
 	return ask(ctx, nc, wire.SubjectApplied, a)
 }

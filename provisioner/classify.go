@@ -102,7 +102,6 @@ func reassignedBy(t *jwt.Verified, r *Record, now time.Time) bool {
 	return r.Current != nil || r.Next != nil
 }
 
-// vouchingKey returns the hash of the request's continuity key, or "".
 func vouchingKey(r *wire.EnrollRequest) (string, error) {
 	if r.Continuity == nil {
 		return "", nil

@@ -48,7 +48,6 @@ type proof struct {
 	vouching string
 }
 
-// An attempt is one request on its way through the steps.
 type attempt struct {
 	proof
 
@@ -414,7 +413,6 @@ func (a *attempt) classify(ctx context.Context) error {
 	return err
 }
 
-// replay returns the live certificate again.
 func (a *attempt) replay(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if err := a.checkRevocations(ctx); err != nil {
 		return nil, false, err

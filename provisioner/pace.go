@@ -86,7 +86,6 @@ func (a *attempt) pace() error {
 	}))
 }
 
-// tooSoon returns why the claim has to wait, and how long.
 func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) bool) (time.Duration, error) {
 	if reason != ReasonRenew && reason != ReasonContinue && reason != ReasonContinuity {
 		return 0, nil

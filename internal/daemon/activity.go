@@ -57,7 +57,7 @@ func (a *activity) Rejected(c wire.Code) {
 	a.countRefusal(c)
 }
 
-// ConnectionRefused counts like a refused request.
+// ConnectionRefused counts a refused connection like a refused request.
 func (a *activity) ConnectionRefused(c wire.Code) {
 	a.Metrics.ConnectionRefused(c)
 	a.countRefusal(c)

@@ -20,17 +20,17 @@ import (
 	"muster/provisioner/login"
 )
 
-// APIConfig is the HTTPS API for operators on other machines.
+// APIConfig configures the HTTPS API for operators on other machines.
 type APIConfig struct {
 	// Listen is the address, like ":8443". Empty: only the control socket.
 	Listen string `yaml:"listen"`
 
-	// Names and Addresses of a certificate by the installation's authority, whose key never touches the disk.
+	// Names and Addresses are for a certificate by the installation's authority. Its key is never on disk.
 	Names     []string `yaml:"names"`
 	Addresses []string `yaml:"addresses"`
 
-	// Certificate and Key are PEM files of another authority, in place of Names and Addresses, read again when they
-	// change.
+	// Certificate and Key are PEM files of another authority, instead of Names and Addresses. They may change at
+	// any time.
 	Certificate string `yaml:"certificate"`
 	Key         string `yaml:"key"`
 }
@@ -40,14 +40,14 @@ func (c *APIConfig) validate(v *Mistakes) {
 	given := c.Certificate != "" || c.Key != ""
 	if c.Listen == "" {
 		if named || given {
-			v.Bad("api.listen", "missing, and other api keys are set")
+			v.Bad("api.listen", "missing, but other api keys are set")
 		}
 		return
 	}
 	v.Listen("api.listen", c.Listen)
 	switch {
 	case (c.Certificate == "") != (c.Key == ""):
-		v.Bad("api.certificate", "set with api.key or not at all")
+		v.Bad("api.certificate", "set without api.key, or api.key without it: set both or none")
 	case given && named:
 		v.Bad("api.names", "set together with api.certificate, which has names of its own")
 	case !given && !named:
@@ -119,7 +119,7 @@ func keyPair(certificate, key string) (tls.Certificate, error) {
 	return c, err
 }
 
-// certificate reads a file for each connection. If it is unreadable, or halfway through renewal, the last one stays.
+// certificate reads the files for each connection. If they are unreadable or do not match, the last certificate stays.
 func (a *api) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var err error
 	if a.own == nil {

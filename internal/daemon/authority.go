@@ -21,7 +21,7 @@ func (c *Config) Keyring(ring *keyfile.Ring) *keyfile.Ring {
 	return clone
 }
 
-// LoadAuthority reads the authority and those before it, whose keys may be missing.
+// LoadAuthority reads the authority and the previous ones, whose keys may be missing.
 func LoadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring) (*ca.Authority, error) {
 	var errs []error
 	note := func(err error) {

@@ -11,8 +11,8 @@ import (
 	"muster/provisioner/store"
 )
 
-// Backup writes a backup to w in the name of by, while requests go on. started gets the approximate number of
-// messages first.
+// Backup writes a backup to w while requests go on; the log names by. started is called first, with the approximate
+// number of messages.
 func (d *Daemon) Backup(ctx context.Context, by string, started func(messages uint64), w io.Writer) error {
 	s := d.Store()
 	if s == nil {
@@ -30,7 +30,7 @@ func (d *Daemon) Backup(ctx context.Context, by string, started func(messages ui
 		By:            by,
 	}
 	started(messages)
-	// A backup of a store that lost data would pass for a whole one.
+	// A backup of a store that lost data would look complete.
 	if err := s.CheckWatermark(ctx); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}

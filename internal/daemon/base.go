@@ -38,17 +38,16 @@ type live struct {
 // Store is nil before Run has opened it.
 func (b *base) Store() *store.Store { return b.live.store.Load() }
 
-// CAFingerprint returns the `ca` of tokens.
+// CAFingerprint returns the claim `ca` of new tokens.
 func (b *base) CAFingerprint() string { return b.parts.authority.Fingerprint() }
 
 // Usable returns why the authority cannot issue now, or nil. Confirmations and revocations still work then. The error
 // wraps [ca.ErrAuthority].
 func (b *base) Usable() error { return b.parts.authority.Usable() }
 
-// RootsPEM returns the installation's root certificates.
 func (b *base) RootsPEM() string { return b.parts.authority.RootsPEM() }
 
-// SealKey returns the `seal` of new tokens, or "".
+// SealKey returns the claim `seal` of new tokens, or "".
 func (b *base) SealKey() string {
 	if len(b.parts.sealKeys) == 0 {
 		return ""

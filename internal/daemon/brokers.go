@@ -58,17 +58,17 @@ func (c *ExternalConfig) paths() []*string {
 func (c *Config) validateExternal(v *Mistakes) {
 	e := &c.Broker.External
 	if c.Broker.Listen != "" {
-		v.Bad("broker.listen", "set together with broker.url, which is for external brokers")
+		v.Bad("broker.listen", "set together with broker.url, which is for external brokers: remove one of them")
 	}
 	v.Required("broker.credentials", e.Credentials)
 	v.Required("broker.system_credentials", e.SystemCredentials)
 	v.Required("broker.callout.issuer", e.Callout.Issuer)
 	v.Required("broker.callout.xkey", e.Callout.XKey)
 	if c.Broker.WebSocket.Listen != "" {
-		v.Bad("broker.websocket.listen", "set together with broker.url: set it in the configuration of those servers")
+		v.Bad("broker.websocket.listen", "set together with broker.url: set it in the external brokers' configuration")
 	}
 	if c.Broker.MaxConnections != 0 {
-		v.Bad("broker.max_connections", "set together with broker.url: set it in the configuration of those servers")
+		v.Bad("broker.max_connections", "set together with broker.url: set it in the external brokers' configuration")
 	}
 }
 
@@ -80,11 +80,11 @@ type link struct {
 	external *broker.External // nil if embedded
 
 	shown        atomic.Pointer[tls.Certificate]
-	ready        chan struct{}         // closed at the first callout service
-	calloutError atomic.Pointer[error] // nil once external brokers ask
+	ready        chan struct{}         // closed once the auth callout is served
+	calloutError atomic.Pointer[error] // why the auth callout is not served, or nil
 }
 
-// newLink calls appeared when an external server has appeared.
+// newLink makes the link call appeared when an external server appears.
 func newLink(b *base, g *gate, appeared func()) (*link, error) {
 	l := &link{base: b, ready: make(chan struct{})}
 	l.shown.Store(&b.parts.shown)
@@ -168,7 +168,7 @@ func (l *link) brokerTLS() *tls.Config {
 	}
 }
 
-// verifyBroker refuses a node's certificate, which TLS accepts as one of the same authority.
+// verifyBroker refuses a node's certificate. TLS accepts it, since the same authority issued it.
 func (l *link) verifyBroker(state tls.ConnectionState) error {
 	role, name, err := wire.RoleOf(state.PeerCertificates[0], l.cfg.TrustDomain)
 	if err == nil && role != wire.RoleBroker {
@@ -241,7 +241,6 @@ func AwaitStore[T any](
 	}
 }
 
-// storeCapacity is 0 for an external store.
 func (l *link) storeCapacity() (int64, error) {
 	if l.external != nil {
 		return 0, nil
@@ -266,7 +265,7 @@ func storeSize(dir string) (limit, most int64, err error) {
 	return limit, most, err
 }
 
-// ownFault returns why other provisioners must answer external brokers in place of this one, or nil.
+// ownFault returns why other provisioners must answer external brokers, or nil.
 func (l *link) ownFault() error {
 	clock := l.live.clock.Load()
 	return cmp.Or(clock.Check(), clock.Differs(), l.external.CalloutError())

@@ -16,10 +16,10 @@ import (
 	"muster/provisioner/ca"
 )
 
-// After a wrong clock is set right, no node connects until a new certificate is issued.
+// After a wrong clock is corrected, no node can connect until a new certificate is issued.
 const certificateCheckInterval = time.Minute
 
-// An ownCertificate is issued at each start and at two thirds of its life. Its key never touches the disk.
+// An ownCertificate is issued at each start and at two thirds of its life. Its key is never on disk.
 type ownCertificate struct {
 	what      string // for messages
 	request   ca.Request
@@ -63,7 +63,7 @@ func (c *Config) ownRequest() ca.Request {
 	return ca.Request{Role: wire.RoleProvisioner, Name: c.Name, TTL: time.Duration(c.Certificates.MaxLifetime)}
 }
 
-// BrokerRequest asks for a broker's certificate.
+// BrokerRequest returns the request for a broker's certificate.
 func (c *Config) BrokerRequest(name string) ca.Request {
 	r := ca.Request{
 		Role:     wire.RoleBroker,
@@ -87,7 +87,7 @@ func (c *ownCertificate) run(ctx context.Context, show func(tls.Certificate)) er
 			return nil
 		case <-look.C:
 		}
-		// One issued while the clock was ahead is not valid yet.
+		// A certificate issued while the clock was ahead is not valid yet.
 		if now := c.now(); now.Before(c.renew) && !now.Before(c.from) {
 			continue
 		}

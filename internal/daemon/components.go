@@ -70,7 +70,7 @@ func (r *componentReporter) run(ctx context.Context) error {
 func (r *componentReporter) publish(ctx context.Context, c *fleet.Component) {
 	ctx, cancel := context.WithTimeout(ctx, componentTimeout)
 	defer cancel()
-	message := *c // c is compared with the next state, and activity always changes
+	message := *c // a copy, since c is compared with the next state and activity always changes
 	message.Activity = r.activity.recent()
 	if r.Store().Components.PutComponent(ctx, &message) != nil {
 		return
@@ -78,7 +78,6 @@ func (r *componentReporter) publish(ctx context.Context, c *fleet.Component) {
 	r.publishedAt, r.published = time.Now(), c
 }
 
-// Self returns this provisioner.
 func (r *componentReporter) Self() *fleet.Component {
 	self := *r.self.Load()
 	self.Activity = r.activity.recent()

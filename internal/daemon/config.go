@@ -39,15 +39,13 @@ type Config struct {
 	DataDir string `yaml:"data_dir"`
 
 	Store struct {
-		// Free disk space for new nodes; default a twentieth of the disk, at most 512MiB.
+		// No new nodes are admitted with less free disk space.
 		LowWater string `yaml:"low_water"`
 
-		// 1 to 5; default 3 with broker.url
 		Replicas int `yaml:"replicas"`
 	} `yaml:"store"`
 
 	Broker struct {
-		// Default "127.0.0.1:4222".
 		Listen string `yaml:"listen"`
 
 		// Comma separated.
@@ -55,7 +53,7 @@ type Config struct {
 
 		External ExternalConfig `yaml:",inline"`
 
-		// As nodes use them; reserved.
+		// Host names that nodes use; reserved.
 		Names []string `yaml:"names"`
 
 		Addresses []string `yaml:"addresses"`
@@ -65,7 +63,7 @@ type Config struct {
 		WebSocket struct {
 			Listen string `yaml:"listen"`
 
-			// Plain is for a proxy that ends TLS: nodes can only enroll through it, sealed.
+			// Plain is for a proxy that ends TLS. Through it, nodes can only enroll, sealed.
 			Plain bool `yaml:"plain"`
 		} `yaml:"websocket"`
 	} `yaml:"broker"`
@@ -98,20 +96,17 @@ type Config struct {
 	} `yaml:"seal"`
 
 	Certificates struct {
-		// 1m to max_lifetime, default 720h
 		Lifetime conffile.Span `yaml:"lifetime"`
 
-		// Up to [LongestLifetime], default 2160h.
 		MaxLifetime conffile.Span `yaml:"max_lifetime"`
 	} `yaml:"certificates"`
 
 	CRL struct {
-		// 10m to 720h, default 24h; renewed at half of it
 		Validity conffile.Span `yaml:"validity"`
 	} `yaml:"crl"`
 
 	Revocations struct {
-		// Best on another disk; default revocations.journal in data_dir.
+		// Best on another disk.
 		Journal string `yaml:"journal"`
 	} `yaml:"revocations"`
 
@@ -123,10 +118,9 @@ type Config struct {
 
 	// For `muster policy replay`.
 	Inputs struct {
-		// Default true.
 		Enabled bool `yaml:"enabled"`
 
-		// Compressed; default 256MiB, at least 1MiB.
+		// Compressed.
 		MaxBytes string `yaml:"max_bytes"`
 	} `yaml:"inputs"`
 
@@ -138,7 +132,6 @@ type Config struct {
 		Autosign struct {
 			Command []string `yaml:"command"`
 
-			// 100ms to 10s, the default
 			Timeout conffile.Span `yaml:"timeout"`
 		} `yaml:"autosign"`
 	} `yaml:"waiting"`
@@ -152,22 +145,19 @@ type Config struct {
 	Configuration struct {
 		Template string `yaml:"template"`
 
-		// Program with arguments.
 		Helper []string `yaml:"helper"`
 
-		// 100ms to 5m, default 10s
 		Timeout conffile.Span `yaml:"timeout"`
 	} `yaml:"configuration"`
 
-	// Per hour; 0 is no bound.
+	// Per hour; 0: no limit.
 	Quotas struct {
-		// Default 500000.
 		PerToken int `yaml:"per_token"`
 
-		// By address; default 20000.
+		// By address.
 		PerSource int `yaml:"per_source"`
 
-		// Failed verifications per second and address; default 50.
+		// Failed verifications per second and address.
 		VerificationsPerSource int `yaml:"verifications_per_source"`
 	} `yaml:"quotas"`
 
@@ -186,7 +176,7 @@ type PreviousConfig struct {
 
 	Certificate string `yaml:"certificate"`
 
-	// Without the Key, the authority's certificates are on no CRL.
+	// Without Key, the authority's certificates are on no CRL.
 	Key string `yaml:"key"`
 
 	// Required if the roots differ.
@@ -201,7 +191,7 @@ type SignerConfig struct {
 	// Default: the file's name without extension.
 	Name string `yaml:"name"`
 
-	// Absent is no limit.
+	// Empty: no limit.
 	Sites      []string `yaml:"sites"`
 	Identities []string `yaml:"identities"`
 }
@@ -406,14 +396,14 @@ func (v *Mistakes) Check(key string, err error) {
 	}
 }
 
-// Required wants a value.
+// Required refuses an empty value.
 func (v *Mistakes) Required(key, value string) {
 	if value == "" {
 		v.Bad(key, "missing")
 	}
 }
 
-// Name wants a lower-case host name.
+// Name checks for a lower-case host name.
 func (v *Mistakes) Name(key, value string) {
 	if v.Required(key, value); value != "" {
 		_, err := wire.ParseIdentity(value)
@@ -421,7 +411,7 @@ func (v *Mistakes) Name(key, value string) {
 	}
 }
 
-// Listen wants [address]:port.
+// Listen checks for [address]:port.
 func (v *Mistakes) Listen(key, value string) {
 	host, port, err := net.SplitHostPort(value)
 	n, perr := strconv.Atoi(port)
@@ -431,14 +421,14 @@ func (v *Mistakes) Listen(key, value string) {
 	}
 }
 
-// Address wants an IP address.
+// Address checks for an IP address.
 func (v *Mistakes) Address(key, value string) {
 	if net.ParseIP(value) == nil {
 		v.Bad(key, "is %q, want an IP address", value)
 	}
 }
 
-// Patterns wants patterns of names.
+// Patterns checks for patterns of names.
 func (v *Mistakes) Patterns(key string, values []string) {
 	for i, p := range values {
 		_, err := wire.ParsePattern(p)

@@ -21,7 +21,6 @@ import (
 	"muster/provisioner/helper"
 )
 
-// A templateConfigurator fills a server.conf with Go template actions.
 type templateConfigurator struct{ t *template.Template }
 
 type templateData struct {

@@ -7,7 +7,7 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-// SocketOf returns the control socket of the provisioner with this configuration file. Only data_dir must be right.
+// SocketOf returns the control socket of the provisioner with this configuration file. Only data_dir must be valid.
 func SocketOf(path string) (string, error) {
 	cfg, err := readUnchecked(path)
 	if err != nil {

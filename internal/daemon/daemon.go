@@ -46,7 +46,7 @@ type Options struct {
 
 	Keys keyfile.Ring
 
-	// StoreSize returns the store's present and possible size limits. Nil asks the file system.
+	// StoreSize returns the store's present and largest possible size limit. Nil asks the file system.
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
 	// For tests.
@@ -96,7 +96,7 @@ type Daemon struct {
 // Load reads a configuration file. The error has a line per mistake.
 func Load(path string, opts Options) (*Daemon, error) { return LoadWith(path, opts, nil) }
 
-// LoadWith is Load with a last change to the configuration.
+// LoadWith is Load, but edit first changes the configuration.
 func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
 	cfg, err := readUnchecked(path)
 	if err != nil {
@@ -162,7 +162,7 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 // BrokerURL is the embedded broker's nats://host:port, or broker.url.
 func (d *Daemon) BrokerURL() string { return d.broker.URL() }
 
-// WebSocketURL is the embedded broker's, "" without one.
+// WebSocketURL is the embedded broker's URL for WebSocket, or "".
 func (d *Daemon) WebSocketURL() string {
 	if d.broker.embedded == nil {
 		return ""
@@ -173,8 +173,8 @@ func (d *Daemon) WebSocketURL() string {
 // Run serves until ctx is done, then finishes requests in progress, closes the store and stops the broker. ready, if
 // not nil, is called once requests are served.
 //
-// After a failed write of store or journal it returns at once and stops nothing: end the process, so that nothing is
-// served that is not on disk.
+// After a failed write of the store or journal it returns at once and stops nothing. Then end the process, so that
+// nothing is served that is not on disk.
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	ended := make(chan error, 1)
 	go func() { ended <- d.run(ctx, ready) }()
@@ -211,7 +211,7 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	}
 	defer conn.Close()
 	d.live.conn.Store(conn)
-	// A second connection: on one, acknowledgements of the store would queue behind requests.
+	// On a single connection, the store's acknowledgements would wait behind requests.
 	requests, err := d.broker.Connect("provisioner requests")
 	if err != nil {
 		return err
@@ -249,7 +249,7 @@ func (d *Daemon) serve(ctx context.Context, service *natsapi.Service, ready func
 	if err := d.Usable(); err != nil {
 		d.opts.Log.ErrorContext(ctx, "no certificate is issued", "code", wire.CodeAuthorityExpired, "err", err)
 	}
-	// Requests in progress need the tasks.
+	// Tasks outlive ctx, since requests in progress need them.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, background := errgroup.WithContext(background)
@@ -383,7 +383,7 @@ func NeedsOperator(err error) bool {
 	return false
 }
 
-// `muster bench` reads the number of writes.
+// logWritten is for `muster bench`, which reads the number of writes.
 func (d *Daemon) logWritten(ctx context.Context) {
 	const enough = 2 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enough)
@@ -393,7 +393,6 @@ func (d *Daemon) logWritten(ctx context.Context) {
 	}
 }
 
-// startError adds a remedy to frequent errors.
 func startError(err error) error {
 	switch {
 	case errors.Is(err, broker.ErrStoreInUse):
@@ -423,7 +422,7 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
 	cfg := d.storeConfig(conn, most)
-	// An empty store is no new installation if there is a journal: tokens would have all uses again.
+	// With a journal, an empty store is a lost one, not a new installation: tokens would have all uses again.
 	cfg.Installation = d.live.followers.Load().journal.Installation()
 	s, err := d.broker.openStore(ctx, cfg)
 	if err != nil {
@@ -535,7 +534,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	}, nil
 }
 
-// Inputs writes the policy inputs of the last age; see [store.Inputs.Read].
+// Inputs writes the policy inputs that are no older than age; see [store.Inputs.Read].
 func (d *Daemon) Inputs(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	s := d.Store()
 	if s == nil {
@@ -544,7 +543,7 @@ func (d *Daemon) Inputs(ctx context.Context, age time.Duration, started func(bat
 	return s.Inputs.Read(ctx, age, started, w)
 }
 
-// Connect returns another connection, to close before Run returns.
+// Connect returns another connection. Close it before Run returns.
 func (d *Daemon) Connect(name string) (*nats.Conn, error) { return d.broker.Connect(name) }
 
 // Admits returns nil if the broker would admit the certificate to the fleet.

@@ -23,7 +23,7 @@ func (c *Config) JournalPath() string {
 	return filepath.Join(c.DataDir, "revocations.journal")
 }
 
-// Watermarks are beside the store, and beside the journal if that is elsewhere.
+// Watermarks returns the watermark files: beside the store, and beside the journal if that is elsewhere.
 func (c *Config) Watermarks() []string {
 	paths := []string{filepath.Join(c.DataDir, "store.watermark")}
 	if dir := filepath.Dir(c.JournalPath()); dir != c.DataDir {
@@ -55,7 +55,7 @@ func CheckEmpty(dir string) error {
 	return err
 }
 
-// checkRestored refuses after an interrupted restore: an empty store would lack the tokens that it freezes.
+// checkRestored refuses after an interrupted restore: an empty store would not freeze tokens.
 func checkRestored(storeDir string) error {
 	staging := RestoringDir(storeDir)
 	if _, err := os.Stat(staging); errors.Is(err, fs.ErrNotExist) {
@@ -74,7 +74,7 @@ func checkRestored(storeDir string) error {
 	return err
 }
 
-// Run reports a missing directory, since its disk may be mounted later.
+// A missing directory is no error here: its disk may be mounted before Run, which checks again.
 func checkDataDir(dir string) error {
 	info, err := os.Stat(dir)
 	switch {

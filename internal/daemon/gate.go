@@ -15,7 +15,6 @@ import (
 	"muster/provisioner/events"
 )
 
-// A gate decides about connections to the brokers.
 type gate struct {
 	*base
 	budget   *provisioner.Budget
@@ -23,7 +22,7 @@ type gate struct {
 	reports  *reports
 }
 
-// verifyToken refuses a token in plain text that must be sealed: the network has seen it, and the node may have been
+// verifyToken also refuses a plain-text token that must be sealed: the network has seen it, and the node may have been
 // tricked.
 func (g *gate) verifyToken(p broker.Presented) (expires time.Time, err error) {
 	operator := g.live.provisioner.Load()
@@ -54,8 +53,8 @@ func (g *gate) verifyToken(p broker.Presented) (expires time.Time, err error) {
 	return v.Expiry(), nil
 }
 
-// openToken unseals a token. The broker's nonce proves that it was not replayed. Opening costs a check, since sealing
-// garbage is easy; the caller refunds it for a good token.
+// openToken unseals a token. The broker's nonce proves that it was not replayed. Opening charges a check, since sealing
+// garbage is easy; for a good token, the caller refunds it.
 func (g *gate) openToken(p broker.Presented) (wire.Secret, error) {
 	if !seal.IsSealedToken(string(p.Token)) {
 		return p.Token, nil
@@ -63,7 +62,7 @@ func (g *gate) openToken(p broker.Presented) (wire.Secret, error) {
 	if g.parts.opener == nil {
 		return "", &broker.Denied{
 			Code: wire.CodeSealedUnsupported,
-			Err:  errors.New("the token is sealed, and the provisioner has no seal.keys"),
+			Err:  errors.New("the token is sealed, but the provisioner has no seal.keys"),
 		}
 	}
 	if !g.budget.Charge(p.Address) {
@@ -146,7 +145,7 @@ func (g *gate) connectionRefused(_ context.Context, p broker.Presented, denied *
 	g.reports.observe(e)
 }
 
-// asDenied leaves code and node to the broker.
+// asDenied drops the refusal's text of node and code, which the broker adds.
 func asDenied(err error) *broker.Denied {
 	var r *provisioner.Refusal
 	if errors.As(err, &r) && r.Err != nil {

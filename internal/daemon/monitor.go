@@ -21,11 +21,11 @@ const (
 	watchInterval = time.Second
 	probeInterval = 10 * time.Second // without an alarm
 
-	// At three brokers on two cores a write took 4 to 5 s under load (measured).
+	// With three brokers on two cores, a write took 4 to 5 s under load (measured).
 	probeTimeout = 10 * time.Second
 )
 
-// A monitor keeps the alarms about dependencies.
+// A monitor updates the alarms about dependencies.
 type monitor struct {
 	// Set by newMonitor, then read-only.
 	dir      string // of the store
@@ -77,7 +77,6 @@ func (k *monitor) watchStates(ctx context.Context) error {
 	})
 }
 
-// every calls what at once and after each d until ctx is done.
 func every(ctx context.Context, d time.Duration, what func()) error {
 	tick := time.NewTicker(d)
 	defer tick.Stop()
@@ -91,7 +90,7 @@ func every(ctx context.Context, d time.Duration, what func()) error {
 	}
 }
 
-// setStalled does not block. err may be nil.
+// err may be nil.
 func (k *monitor) setStalled(ctx context.Context, err error) {
 	if err == nil {
 		k.stalled.Store(nil)
@@ -144,7 +143,7 @@ func (k *monitor) checkWatermark(ctx context.Context) error {
 	return k.store().CheckWatermark(ctx)
 }
 
-// A full store counts as answering.
+// probe returns nil for a full store: it answers.
 func (k *monitor) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

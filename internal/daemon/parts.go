@@ -41,7 +41,6 @@ type parts struct {
 	webhooks     []webhook.Config
 }
 
-// loadParts reports all mistakes at once.
 func loadParts(cfg Config, opts Options) (*parts, error) {
 	p := &parts{site: jwt.Site(cfg.Site)}
 	var errs []error
@@ -140,7 +139,7 @@ func loadSigners(cfg Config, opts Options) ([]jwt.Signer, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	// For example, two signers with one key.
+	// This finds, for example, two signers with one key.
 	if _, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: signers, Now: opts.Now}); err != nil {
 		return nil, err
 	}
@@ -174,7 +173,7 @@ func newHelper(cfg Config, command []string, timeout time.Duration, opts Options
 	return helper.New(helper.Config{Command: command, Timeout: timeout, Log: opts.Log})
 }
 
-// A node waits 15 s for its answer, and must learn that it is pending.
+// A node waits 15 s for its answer, and must learn in time that it is pending.
 const maxAutosign = 10 * time.Second
 
 func loadAutosign(cfg Config, opts Options) (*helper.Helper, error) {

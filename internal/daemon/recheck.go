@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// One check for a wave of renewals; and the reply to a confirmation leaves before its connection is dropped.
+	// One check covers a wave of renewals, and the reply to a confirmation leaves before its connection is dropped.
 	batchDelay = 100 * time.Millisecond
 
-	// The pause after a check is twice its duration: external brokers list their connections for it.
+	// The pause after a check is twice its duration, since external brokers list their connections for each check.
 	maxRecheckPause = time.Second
 
 	recheckRetry    = time.Second
@@ -30,7 +30,7 @@ type rechecker struct {
 	every func(ctx context.Context) error
 	log   *slog.Logger
 
-	// An external broker may show a connection so long after admitting it.
+	// An external broker may list a connection only this long after admitting it.
 	later time.Duration
 
 	mu      sync.Mutex
@@ -55,7 +55,6 @@ func newRechecker(l *link, log *slog.Logger) *rechecker {
 	}
 }
 
-// add does not block.
 func (r *rechecker) add(ids ...wire.Identity) {
 	r.queue(ids)
 	if r.later > 0 {
@@ -63,7 +62,6 @@ func (r *rechecker) add(ids ...wire.Identity) {
 	}
 }
 
-// all does not block.
 func (r *rechecker) all() { signal(r.wakeAll) }
 
 func (r *rechecker) queue(ids []wire.Identity) {
@@ -105,7 +103,7 @@ func (r *rechecker) run(ctx context.Context) error {
 			return nil
 		}
 		ids, began := r.take(), time.Now()
-		if len(ids) == 0 { // the last check had them
+		if len(ids) == 0 { // the last check covered them
 			continue
 		}
 		err := r.some(ctx, ids...)
@@ -120,7 +118,7 @@ func (r *rechecker) run(ctx context.Context) error {
 	}
 }
 
-// A full check can take minutes.
+// runAll has its own goroutine, since a full check can take minutes.
 func (r *rechecker) runAll(ctx context.Context) {
 	for next := batchDelay; ; {
 		select {
@@ -140,7 +138,6 @@ func (r *rechecker) runAll(ctx context.Context) {
 	}
 }
 
-// sleep returns false if ctx is done first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -21,7 +21,7 @@ const (
 	maxSRVDomains = 256
 )
 
-// reserved is a second defense: a node's certificate cannot pass for a broker's.
+// reserved refuses nodes with brokers' names. It is a second defense: a node's certificate never passes as a broker's.
 type reserved struct {
 	names     map[wire.Identity]string // reason for the log
 	patterns  []wire.Pattern

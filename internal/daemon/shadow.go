@@ -12,10 +12,10 @@ import (
 	"muster/provisioner/events"
 )
 
-// maxShadowQueue is a quarter of a second at the highest rate.
+// maxShadowQueue holds the decisions of a quarter of a second at the highest rate.
 const maxShadowQueue = 1024
 
-// A shadow evaluates a second policy. It delays no request: decisions that it cannot keep up with are left out.
+// A shadow evaluates a second policy. It delays no request: if it cannot keep up, it leaves out decisions.
 type shadow struct {
 	// Set by newShadow, then read-only.
 	policy  *policies.Engine

@@ -17,7 +17,7 @@ func lowWater(configured disk.Size, s disk.Space) int64 {
 	return min(maxLowWater, s.Total/20)
 }
 
-// If low was so before, the mark is a quarter higher, so that the alarm does not flap.
+// If the alarm is set already (low), the mark is a quarter higher, so that the alarm does not flap.
 func checkStorage(dir string, s disk.Space, configured disk.Size, low bool) error {
 	mark := lowWater(configured, s)
 	want := mark

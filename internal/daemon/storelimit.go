@@ -13,12 +13,12 @@ import (
 // JetStream refuses every write at its limit, far below the size of the disk. So new nodes are refused at a first
 // mark, and at a second only revocations are written.
 
-// maxReserve is ten thousand revocations with their records, at 1 KiB each.
+// maxReserve has room for over ten thousand revocations (1 KiB) with their records (3 KiB).
 const maxReserve = 64 << 20
 
 func reserve(limit int64) int64 { return min(maxReserve, limit/64) }
 
-// limitMark caps the mark for the disk at a quarter of the limit. It exceeds the reserve, or known nodes would be
+// limitMark caps the mark for the disk at a quarter of the limit. The mark exceeds the reserve, or known nodes would be
 // refused before new ones.
 func limitMark(configured disk.Size, limit int64) int64 {
 	return max(min(lowWater(configured, disk.Space{Total: limit}), limit/4), 2*reserve(limit))
@@ -27,7 +27,6 @@ func limitMark(configured disk.Size, limit int64) int64 {
 // remaining counts bounded streams as full.
 func remaining(u broker.Usage) int64 { return u.Limit - u.Stored - u.Promised }
 
-// For low see [checkStorage].
 func checkLimit(u broker.Usage, configured disk.Size, low bool) error {
 	mark := limitMark(configured, u.Limit)
 	want := mark
@@ -43,7 +42,7 @@ func checkLimit(u broker.Usage, configured disk.Size, low bool) error {
 		disk.Size(u.Stored), disk.Size(u.Limit), disk.Size(u.Promised), disk.Size(mark+mark/4))
 }
 
-// If the disk does not answer, alarm and room stay.
+// While the disk does not answer, watchSpace changes neither alarm nor room.
 func (k *monitor) watchSpace(ctx context.Context) error {
 	tight := false // JetStream was near its limit
 	return every(ctx, storageInterval, func() {

@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/webhook"
 )
 
-// Each webhook is a consumer on event streams and a label of metrics.
+// Each webhook needs a consumer on the event streams and a label in metrics.
 const maxWebhooks = 16
 
 // WebhookConfig is one endpoint for events.
@@ -23,13 +23,12 @@ type WebhookConfig struct {
 	// URL is https:// only.
 	URL string `yaml:"url"`
 
-	// File of signing secrets, whsec_ and base64, one per line; all sign, for rotation.
+	// File of signing secrets, one per line: whsec_ and base64. All sign each event, for rotation.
 	Secret string `yaml:"secret"`
 
 	// Types or prefixes; io.muster. may be left out.
 	Events []string `yaml:"events"`
 
-	// 1s to 30s, default 15s
 	Timeout conffile.Span `yaml:"timeout"`
 
 	// PEM file; default the system's
@@ -39,7 +38,7 @@ type WebhookConfig struct {
 // The name becomes part of a consumer's name.
 var webhookName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
 
-// validateWebhooks quotes no URL, since it may have secrets.
+// validateWebhooks quotes no URL, since a URL may contain secrets.
 func (c *Config) validateWebhooks(v *Mistakes) {
 	if n := len(c.Webhooks); n > maxWebhooks {
 		v.Bad("webhooks", "has %d, limit %d", n, maxWebhooks)

@@ -1,4 +1,4 @@
-// Package queuegroup takes messages of a NATS queue group, except while its process has a fault of its own.
+// Package queuegroup takes messages of a NATS queue group, except while this process has a fault.
 package queuegroup
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Limits of messages that wait in nats.go. Its default of 500,000 messages let one connection take 600 MB. This one
-// is 6 s of `busy` replies.
+// Limits of messages that wait in nats.go. With its default of 500,000, one connection could take 600 MB. These are 6 s
+// of `busy` replies.
 const (
 	MaxPending      = 1 << 16
 	MaxPendingBytes = 64 << 20
@@ -31,9 +31,9 @@ type Group struct {
 	Fault func() error
 }
 
-// Run takes messages until ctx is done, except while there is a fault; messages already sent are still taken. The
-// connection stays, since a process with a wrong clock might not get another one. It returns nil or why subscribing
-// or draining failed, after the last call of Take. ready, if not nil, is called once messages are taken, or a fault
+// Run takes messages until ctx is done, except while there is a fault. Messages already sent are still taken then. The
+// connection stays, since a process with a wrong clock might not get another one. Run returns after the last call of
+// Take; an error is from subscribing or draining. ready, if not nil, is called once messages are taken, or a fault
 // prevents it.
 func (g *Group) Run(ctx context.Context, ready func()) error {
 	var subs []*nats.Subscription
@@ -52,7 +52,7 @@ func (g *Group) Run(ctx context.Context, ready func()) error {
 		case !out && subs == nil:
 			subs, err = g.Subscribe()
 		}
-		if err == nil && !begun { // later the broker may be down; nats.go subscribes again
+		if err == nil && !begun { // later the broker may be away; nats.go subscribes again
 			err = g.Conn.Flush()
 		}
 		if err != nil {
@@ -69,7 +69,7 @@ func (g *Group) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// Subscribe joins the group. With an error it returns the subscriptions made.
+// Subscribe joins the group. With an error it also returns the subscriptions made before.
 func (g *Group) Subscribe() (subs []*nats.Subscription, err error) {
 	for _, subject := range g.Subjects {
 		sub, err := g.Conn.QueueSubscribe(subject, g.Name, g.Take)
@@ -84,7 +84,7 @@ func (g *Group) Subscribe() (subs []*nats.Subscription, err error) {
 	return subs, nil
 }
 
-// Drain ends subscriptions and returns once all messages already sent were taken.
+// Drain ends subscriptions and returns once all messages already sent have been taken.
 func Drain(subs ...*nats.Subscription) error {
 	var errs []error
 	var closed sync.WaitGroup

@@ -10,7 +10,7 @@ import (
 	"muster/internal/wire"
 )
 
-// A Fact is a text, number or truth value, as text.
+// A Fact is a string, number or boolean, as text.
 type Fact struct{ Name, Value string }
 
 var literally = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
@@ -18,7 +18,8 @@ var literally = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 // Filter returns the filter for exactly this fact, see [ParseFilter].
 func (f Fact) Filter() string { return f.Name + "=" + literally.Replace(f.Value) }
 
-// Facts are sorted by name, each once, in JSON an object of texts. They must not be changed: records share them.
+// Facts are sorted by name, without duplicates. In JSON they are an object of strings. They must not be changed:
+// records share them.
 type Facts []Fact
 
 // Value returns the value of a fact, or "".
@@ -37,7 +38,7 @@ func (f Facts) MarshalJSON() ([]byte, error) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b, _ = wire.AppendJSON(b, fact.Name) // cannot fail for a text
+		b, _ = wire.AppendJSON(b, fact.Name) // cannot fail for a string
 		b, _ = wire.AppendJSON(append(b, ':'), fact.Value)
 	}
 	return append(b, '}'), nil

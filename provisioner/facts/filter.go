@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Filter selects by a fact. Make one with [ParseFilter].
+// A Filter selects nodes by a fact. Make one with [ParseFilter].
 type Filter struct {
 	Name  string
 	Value string // * and ? are wildcards

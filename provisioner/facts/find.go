@@ -8,8 +8,8 @@ import (
 	"muster/internal/wire"
 )
 
-// A Finder finds facts by dotted names. A dot leads into an object, but a name with the dot in it takes precedence.
-// Nil finds nothing. It is safe for concurrent use.
+// A Finder finds facts by dotted names. A dot leads into an object, but a member whose name has the dot takes
+// precedence. Nil finds nothing. It is safe for concurrent use.
 type Finder struct {
 	names []string // sorted, each once
 	root  factLevel
@@ -53,7 +53,7 @@ func (l factLevel) at(name string) *factBranch {
 	return l[name]
 }
 
-// find calls each, in order of names, with the wanted texts, numbers and truth values.
+// find calls each, in order of names, with the wanted strings, numbers and booleans.
 func (f *Finder) find(facts json.RawMessage, each func(name, value string)) {
 	if f == nil || len(facts) == 0 {
 		return
@@ -81,7 +81,7 @@ func (l factLevel) find(object json.RawMessage, depth int, found []foundFact) er
 		if b.fact == 0 || strings.IndexByte("{[n", value[0]) >= 0 {
 			return nil
 		}
-		if at := &found[b.fact-1]; at.depth == 0 || at.depth >= depth { // the least depth has the dots in its name
+		if at := &found[b.fact-1]; at.depth == 0 || at.depth >= depth { // at the least depth, the dots are in the name
 			*at = foundFact{raw: value, depth: depth}
 		}
 		return nil
@@ -98,6 +98,6 @@ func (f *foundFact) text() string {
 		return string(f.raw)
 	}
 	var s string
-	_ = json.Unmarshal(f.raw, &s) // checked when it was received
+	_ = json.Unmarshal(f.raw, &s) // valid: checked when it was received
 	return s
 }

@@ -9,8 +9,8 @@ import (
 	"muster/policies"
 )
 
-// DefaultKept are the default facts of records: few, since each record has them, and with few different values, so
-// that they take little memory.
+// DefaultKept returns the facts kept by default. They are few and have few different values, so that they take little
+// memory.
 func DefaultKept() []string {
 	return []string{"os.name", "os.release.full", "role", "environment", "datacenter", "rack"}
 }
@@ -43,7 +43,7 @@ func isName(name string) bool {
 		!slices.Contains(strings.Split(name, "."), "")
 }
 
-// Kept returns the wanted facts, whole or not at all, so that a filter finds every node. Long values, several lines
+// Kept returns the wanted facts. Values are never cut, so that a filter finds every node. Long values, several lines
 // and likely secrets are left out.
 func (f *Finder) Kept(facts json.RawMessage) (kept Facts) {
 	f.find(facts, func(name, value string) {

@@ -7,7 +7,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// DefaultShown are the default facts of pending nodes: what tells machines apart, by the names of Facter, Ansible and
+// DefaultShown returns the facts shown by default: those that tell machines apart, named as in Facter, Ansible and
 // Choria. Other facts may be secrets.
 func DefaultShown() []string {
 	return []string{

@@ -10,10 +10,10 @@ import (
 	"muster/provisioner"
 )
 
-// Even a busy reply takes work: the id must be decoded and a sealed request opened. So at most half of the cores do
-// it, and never the subscription's goroutine. If this queue is full too, there is no reply.
+// Even a busy reply costs work: the id must be decoded and a sealed request opened. So the replies have their own queue
+// and workers, for at most half of the cores. If this queue is full too, there is no reply.
 
-// 8,000 requests with 2 KB of facts, at most half from one address. A request takes at least a kilobyte.
+// The queue of busy replies has room for 13,000 requests with 2 KB of facts. A request takes at least 1 KiB.
 const (
 	maxExcessBytes   = 64 << 20
 	excessPlaceBytes = 1 << 10
@@ -21,14 +21,14 @@ const (
 
 func busyWorkers() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 
-// busy sends a busy reply. A message that does not open gets a plain one.
+// busy sends a busy reply. If the message cannot be opened, the reply is not sealed.
 func (s *Service) busy(ctx context.Context, c *call) {
 	defer s.survive(ctx, c.Msg)
 	s.cfg.Busy()
 	data := c.Data
 	if s.cfg.Opener != nil && bytes.HasPrefix(data, sealedPrefix) {
-		data, _ = s.open(c) // an error gets its refusal when there is room
-		s.refund(c)         // what was opened is not checked here
+		data, _ = s.open(c) // an error is reported when a later try has room
+		s.refund(c)         // the content is not checked here
 	}
 	var peek struct {
 		Body struct {

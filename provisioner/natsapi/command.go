@@ -13,8 +13,8 @@ import (
 	"muster/provisioner/operate"
 )
 
-// A node answers at once, or after 15 s if it waits for a reply itself (server.Config.RequestTimeout). The broker
-// lets it answer for 10 s.
+// A node answers at once, or after up to 15 s while it waits for a reply itself (server.Config.RequestTimeout). The
+// broker admits an answer for 10 s.
 const (
 	commandTimeout = 10 * time.Second
 	commandTries   = 2
@@ -28,8 +28,8 @@ type Commander struct {
 // NewCommander returns a Commander on a connection to the account MUSTER.
 func NewCommander(conn *nats.Conn) *Commander { return &Commander{conn: conn} }
 
-// Command asks the node for a nonce and answers with the proof by key; a stale nonce is asked for again. The error is
-// [operate.ErrNodeAway], [operate.ErrNodeSilent], or a *[provisioner.Refusal] by the node.
+// Command asks the node for a nonce, and then sends the proof by key. If the nonce is stale, it tries once more. The
+// error is [operate.ErrNodeAway], [operate.ErrNodeSilent], or a *[provisioner.Refusal] by the node.
 func (s *Commander) Command(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error) {
 	for try := 1; ; try++ {
 		accepted, err := s.once(ctx, c, key)
@@ -41,13 +41,12 @@ func (s *Commander) Command(ctx context.Context, c wire.Command, key []byte) (*w
 	}
 }
 
-// once exchanges nonce and proof.
 func (s *Commander) once(ctx context.Context, c wire.Command, key []byte) (*wire.CommandAccepted, error) {
 	c.Nonce, c.Proof = "", nil
 	asked, err := s.send(ctx, &c)
 	switch {
 	case errors.Is(err, operate.ErrNodeSilent):
-		// Only the nonce was asked for: nothing has happened.
+		// Only a nonce was requested, so nothing was executed.
 		return nil, fmt.Errorf("%w, or is busy", operate.ErrNodeAway)
 	case err != nil:
 		return nil, err
@@ -63,7 +62,7 @@ func (s *Commander) once(ctx context.Context, c wire.Command, key []byte) (*wire
 	case err != nil:
 		return nil, err
 	case answer.Accepted == nil:
-		return nil, fmt.Errorf("answer of node %q: another nonce", c.Identity)
+		return nil, fmt.Errorf("answer of node %q: another nonce, want an acceptance", c.Identity)
 	}
 	return answer.Accepted, nil
 }
@@ -89,7 +88,7 @@ func (s *Commander) send(ctx context.Context, c *wire.Command) (*wire.CommandRep
 	case err != nil:
 		return nil, fmt.Errorf("answer of node %q: %w", c.Identity, err)
 	case r.ID != c.ID && r.Refusal == nil:
-		return nil, fmt.Errorf("answer of node %q: to another command", c.Identity)
+		return nil, fmt.Errorf("answer of node %q: it is for another command", c.Identity)
 	case r.Refusal != nil:
 		return nil, operate.NodeRefusal(wire.Identity(c.Identity), r.Refusal)
 	}

@@ -13,10 +13,10 @@ import (
 	"muster/provisioner"
 )
 
-// eventQueue bounds the lifecycle events that wait. More are dropped: the node's next event says the same.
+// eventQueue bounds the waiting lifecycle events. More are dropped: the node's next event says the same.
 const eventQueue = 1024
 
-// events are lifecycle events that wait, shared fairly among nodes.
+// events is the queue of lifecycle events, shared fairly among nodes.
 type events struct {
 	queue chan *nats.Msg
 	share *limit.Shares[string] // by the subject's node
@@ -33,10 +33,10 @@ func (e *events) put(m *nats.Msg) {
 	}
 }
 
-// release must be called first by the goroutine that took the event.
+// release must be called before the event is handled.
 func (e *events) release(m *nats.Msg) { e.share.Release(subjectNode(m.Subject), 1) }
 
-// subjectNode returns the node's token in the subject, which the broker guarantees, or "".
+// subjectNode returns the node's part of the subject, or "". The broker guarantees that it names the sender.
 func subjectNode(subject string) string {
 	parts := strings.Split(subject, ".")
 	if len(parts) < 2 {
@@ -54,7 +54,6 @@ type nodeEvent struct {
 	} `json:"data"`
 }
 
-// handleEvent never answers.
 func (s *Service) handleEvent(ctx context.Context, m *nats.Msg) {
 	defer s.survive(ctx, m)
 	if len(m.Data) > wire.MaxMessageBytes {

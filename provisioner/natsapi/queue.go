@@ -31,12 +31,12 @@ func newSharedQueue(places int) sharedQueue {
 	return sharedQueue{make(chan *waiter, places), limit.NewShares[netip.Prefix](places)}
 }
 
-// newQueue returns a queue with that many places for each kind. A request takes one per placeBytes begun.
+// newQueue returns a queue with that many places for each kind. A request takes one for each placeBytes or part.
 func newQueue(places, placeBytes int) *queue {
 	return &queue{placeBytes: placeBytes, confirmations: newSharedQueue(places), requests: newSharedQueue(places)}
 }
 
-// put reports whether there is room. It must not be called after close.
+// put returns false if there is no room. It must not be called after close.
 func (q *queue) put(c *call, confirmation bool) bool {
 	w := &waiter{call: c, since: time.Now(), places: 1 + max(0, c.Size()-1)/q.placeBytes}
 	l := &q.requests

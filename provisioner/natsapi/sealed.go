@@ -9,12 +9,12 @@ import (
 	"muster/internal/wire"
 )
 
-var errBudget = errors.New("too many sealed messages from this address did not open")
+var errBudget = errors.New("too many sealed messages from this address could not be opened")
 
-// sealedPrefix is how [seal.Session.Encode] begins. It only saves decoding twice.
+// sealedPrefix begins every message of [seal.Session.Encode]. It only saves decoding twice.
 var sealedPrefix = fmt.Appendf(nil, `{"v":%d,"sealed":true,`, wire.Version)
 
-// decode opens a sealed message first; replies to c are sealed then. Its errors wrap [seal.ErrOpen],
+// decode first opens a sealed message; then replies to c are sealed. Its errors wrap [seal.ErrOpen],
 // [seal.ErrUnknownKey] or errBudget.
 func decode[T any](s *Service, c *call, decoder func([]byte) (*T, error)) (*T, error) {
 	if s.cfg.Opener == nil {
@@ -54,14 +54,13 @@ func (s *Service) open(c *call) ([]byte, error) {
 	return message, nil
 }
 
-// refund undoes the charge of open.
 func (s *Service) refund(c *call) {
 	if c.sealer != nil {
 		s.cfg.Budget.Refund(c.source.Address)
 	}
 }
 
-// checkSession refuses a sealed request on another connection than its session's, as a recorded one would be. Clients
+// checkSession refuses a sealed request from another connection than its session's, such as a recorded one. Clients
 // cannot choose the connection's user: the broker sets it to the session proven there.
 func (s *Service) checkSession(c *call) error {
 	if c.sealer != nil && c.session != c.user {

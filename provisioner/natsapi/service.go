@@ -1,7 +1,7 @@
-// Package natsapi is the edge between NATS and the provisioner. It trusts the broker, not the message, about the
-// sender: the services are imported with `share: true`, so each request has the connection's address, account and
-// user in a header (package broker). Work is bounded: a request without room gets a busy reply with a retry time
-// ([limit.Backlog]).
+// Package natsapi passes requests and replies between NATS and the provisioner. It trusts the broker, not the message,
+// about the sender: the services are imported with `share: true`, so each request has the connection's address, account
+// and user in a header (package broker). Work is bounded: if there is no room, a request gets a busy reply with a retry
+// time ([limit.Backlog]).
 package natsapi
 
 import (
@@ -42,24 +42,24 @@ type Config struct {
 	// Budget is charged for opening sealed messages. Share it with the provisioner.
 	Budget *provisioner.Budget
 
-	// Prefix stands before all subjects, for a second service. Optional.
+	// Prefix begins all subjects, for a second service. Optional.
 	Prefix string
 
 	// Workers is the number of requests in progress. They mostly wait for the disk. Default 256.
 	Workers int
 
-	// Queue bounds requests that wait, per kind and from one address ([provisioner.Source.Key]). Default 2048: at 1
-	// ms a write both kinds are served in four seconds, and a node waits 15.
+	// Queue bounds waiting requests, per kind and address ([provisioner.Source.Key]). Default 2048: at 1 ms a write
+	// both kinds are served in four seconds, and a node waits 15 s.
 	Queue int
 
-	// MaxWait is when a queued request gets a busy reply instead: its node waits 15 s, and a late reply is wasted.
-	// (In a storm on two slow cores, 6,000 of 10,036 came too late.) Default 5 s.
+	// After MaxWait a queued request gets a busy reply: its node waits 15 s, and a late reply is wasted. (In a
+	// storm on two slow cores, 6,000 of 10,036 came too late.) Default 5 s.
 	MaxWait time.Duration
 
 	// InHand counts requests in progress, for the store. Several services may share it. Optional.
 	InHand *atomic.Int64
 
-	// Fault returns why this process must leave requests to other ones, or nil. It must not block. Optional.
+	// Fault returns why other provisioners must take the requests, or nil. It must not block. Optional.
 	Fault func() error
 
 	// Busy is called for each request without room. It must not block. Optional.
@@ -101,7 +101,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	excess := newQueue(maxExcessBytes/excessPlaceBytes, excessPlaceBytes)
 	take := func(m *nats.Msg) {
 		if m.Reply == "" {
-			// A reply of ours that a requester aimed at us: answering it would loop.
+			// A requester named our subject as its reply subject. Answering our own reply would loop.
 			return
 		}
 		c, confirmation := newCall(m), s.isApplied(m)
@@ -113,7 +113,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	events := newEvents()
 	heard, err := s.cfg.Conn.Subscribe(wire.AllNodeEvents, events.put)
 	if err != nil {
-		return fmt.Errorf("nats edge: subscribe %s: %w", wire.AllNodeEvents, err)
+		return fmt.Errorf("requests over NATS: subscribe %s: %w", wire.AllNodeEvents, err)
 	}
 	var g errgroup.Group
 	for range s.cfg.Workers {
@@ -139,7 +139,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	s.cfg.Log.InfoContext(work, "provisioner stopping, finishing requests in progress",
 		"requests", s.cfg.InHand.Load()+int64(waiting.len()))
 	if err = errors.Join(err, queuegroup.Drain(heard)); err != nil {
-		err = fmt.Errorf("nats edge: %w", err)
+		err = fmt.Errorf("requests over NATS: %w", err)
 	}
 	waiting.close() // take is not called any more
 	close(events.queue)
@@ -148,7 +148,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 		err = errors.Join(err, werr)
 	}
 	if ferr := s.cfg.Conn.FlushTimeout(flushTimeout); ferr != nil {
-		err = errors.Join(err, fmt.Errorf("nats edge: flush replies: %w", ferr))
+		err = errors.Join(err, fmt.Errorf("requests over NATS: flush replies: %w", ferr))
 	}
 	return err
 }
@@ -164,7 +164,6 @@ func (s *Service) group(take nats.MsgHandler) *queuegroup.Group {
 	}
 }
 
-// handle answers a queued request, or sends busy if it waited too long.
 func (s *Service) handle(ctx context.Context, w *waiter) {
 	if time.Since(w.since) > s.cfg.MaxWait { // monotonic
 		s.busy(ctx, w.call)
@@ -179,13 +178,12 @@ func (s *Service) serve(ctx context.Context, c *call) {
 	s.cfg.InHand.Add(1)
 	reply := s.answer(ctx, c)
 	s.cfg.InHand.Add(-1)
-	if !s.isApplied(c.Msg) { // a node starts over with its request, which the confirmation is part of
+	if !s.isApplied(c.Msg) { // a confirmation belongs to a request already counted
 		s.measure(reply)
 	}
 	s.respond(ctx, c, reply)
 }
 
-// measure counts an answer for the backlog's rate. Busy replies do not count.
 func (s *Service) measure(r *wire.Reply) {
 	code := wire.Code("")
 	if r.Refusal != nil {
@@ -244,7 +242,7 @@ func (s *Service) enroll(ctx context.Context, c *call) *wire.Reply {
 	return &wire.Reply{ID: r.ID, Enrolled: enrolled}
 }
 
-// renew is never sealed: its connection is TLS.
+// Renewals are never sealed: their connection is TLS.
 func (s *Service) renew(ctx context.Context, c *call) *wire.Reply {
 	r, err := wire.DecodeRenew(c.Data)
 	if err != nil {
@@ -268,7 +266,6 @@ func (s *Service) applied(ctx context.Context, c *call) *wire.Reply {
 	return &wire.Reply{ID: a.ID, Applied: &wire.Accepted{Serial: a.Serial}}
 }
 
-// malformed answers a message that could not be opened or decoded.
 func (s *Service) malformed(ctx context.Context, err error, c *call) *wire.Reply {
 	code := wire.CodeBadRequest
 	switch {
@@ -326,14 +323,14 @@ type call struct {
 	forged  bool              // it has other headers than the broker's: see newCall
 }
 
-// errForged: a header of the client may imitate the broker's.
+// A client's header may imitate the broker's.
 var errForged = errors.New("the request has other headers than the broker's " + requestInfoHeader)
 
-// accountFleet equals broker.AccountFleet: edges do not import each other.
+// accountFleet equals broker.AccountFleet, which this package does not import.
 const accountFleet = "FLEET"
 
-// requestInfoHeader is set by the broker over the client's. Both nats-server 2.15.2 and nats.go can be tricked by
-// repeated or malformed headers. So it is believed only if it is all there is; our nodes send no headers.
+// requestInfoHeader is set by the broker over the client's. Repeated or malformed headers can trick nats-server 2.15.2
+// and nats.go. So it is trusted only if it is the only header; our nodes send none.
 const requestInfoHeader = "Nats-Request-Info"
 
 // requestInfo is the used part of server.ClientInfo of nats-server.
@@ -345,7 +342,7 @@ type requestInfo struct {
 	User string `json:"user"`
 }
 
-// newCall takes the sender from the broker's header alone.
+// newCall takes the sender only from the broker's header.
 func newCall(m *nats.Msg) *call {
 	header := m.Size() - len(m.Subject) - len(m.Reply) - len(m.Data)
 	if header == 0 {

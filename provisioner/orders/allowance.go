@@ -71,7 +71,7 @@ func (a *Allowance) Over(now time.Time) bool {
 	return a.Removed || !a.ExpiresAt.IsZero() && !now.Before(a.ExpiresAt)
 }
 
-// Input is the policy's view; a may be nil.
+// Input returns the entry for the policy; a may be nil.
 func (a *Allowance) Input() *policies.AllowEntry {
 	if a == nil {
 		return nil

@@ -17,8 +17,8 @@ type Allowances struct {
 	patterns *patternIndex
 }
 
-// patternIndex has the entries with wildcards. They are few, while whole names, found by key, may be 100,000. It is
-// safe for concurrent use.
+// patternIndex has the entries with wildcards. They are few. Whole names, up to 100,000, are found by key. It is safe
+// for concurrent use.
 type patternIndex struct {
 	mu      sync.RWMutex
 	entries map[string]*Allowance // guarded by mu, by key
@@ -41,7 +41,7 @@ func (x *patternIndex) apply(key string, e trust.Entry[*Allowance]) {
 	x.entries[key] = e.Value
 }
 
-// first returns the first accepted entry in force by pattern, or nil.
+// first returns the first entry, by pattern, that is in force and accepted, or nil.
 func (x *patternIndex) first(now time.Time, accept func(wire.Pattern) bool) *Allowance {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -57,8 +57,8 @@ func (x *patternIndex) first(now time.Time, accept func(wire.Pattern) bool) *All
 // AnyName reports whether a pattern covers every name, like *, `**.*` or `*.*.*`.
 func AnyName(p wire.Pattern) bool { return strings.Trim(string(p), "*?.-") == "" }
 
-// Match returns the entry that covers an identity, or nil: first its exact name, then patterns in order. Unreadable
-// entries cover nothing.
+// Match returns the entry that covers an identity, or nil. Its exact name comes first, then patterns in order.
+// Unreadable entries cover nothing.
 func (as Allowances) Match(id wire.Identity, now time.Time) *Allowance {
 	if e, _ := as.Get(AllowanceID(wire.Pattern(id))); e.Value != nil && e.Value.admits(id, now) {
 		return e.Value
@@ -72,7 +72,7 @@ func (as Allowances) Stands(a *Allowance, id wire.Identity, now time.Time) bool 
 	return e.Value != nil && e.Value.ID == a.ID && e.Value.admits(id, now)
 }
 
-// List returns all entries by pattern, also expired ones.
+// List returns all entries sorted by pattern, also expired ones.
 func (as Allowances) List() []*Allowance {
 	list := []*Allowance{}
 	for _, e := range as.All() {

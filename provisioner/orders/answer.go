@@ -12,10 +12,10 @@ import (
 // AnswerSchema is the version of the JSON form.
 const AnswerSchema = 1
 
-// MaxApprovalTTL bounds approvals, since they get forgotten.
+// MaxApprovalTTL bounds approvals, since operators forget them.
 const MaxApprovalTTL = 7 * 24 * time.Hour
 
-// A Verdict is an operator's about a pending key.
+// A Verdict is an operator's decision about a pending key.
 type Verdict string
 
 // The verdicts. The last one about a key counts.
@@ -25,8 +25,8 @@ const (
 	VerdictNone    Verdict = "none"    // withdraws the last one
 )
 
-// An Answer is an operator's verdict about one key for one identity. A record that names an approval spends it in the
-// same write, so it is neither used twice nor lost.
+// An Answer is an operator's verdict about one key for one identity. The write of a record that names an approval
+// spends it, so it is neither used twice nor lost.
 type Answer struct {
 	Schema    int           `json:"schema"`
 	ID        string        `json:"id"`
@@ -49,10 +49,11 @@ func (a *Answer) Check() error {
 	switch a.Verdict {
 	case VerdictApprove, VerdictReject, VerdictNone:
 	default:
-		return fmt.Errorf("answer about %q: verdict %.80q", a.Identity, a.Verdict)
+		return fmt.Errorf("answer about %q: unknown verdict %.80q", a.Identity, a.Verdict)
 	}
 	if a.ID == "" || !trust.IsSHA256(a.KeyHash) {
-		return fmt.Errorf("answer about %q: id %.80q, key hash %.80q", a.Identity, a.ID, a.KeyHash)
+		return fmt.Errorf("answer about %q: id %.80q, key hash %.80q, want an id and a SHA-256 in hex", a.Identity,
+			a.ID, a.KeyHash)
 	}
 	return a.Cause.Check()
 }

@@ -19,7 +19,7 @@ func answerOf(key string, e trust.Entry[*Answer]) *Answer {
 		return e.Value
 	}
 	token, hash, _ := strings.Cut(key, ".")
-	id, _ := wire.ParseSubjectToken(token) // else it is about no node
+	id, _ := wire.ParseSubjectToken(token) // an invalid name matches no node
 	return &Answer{
 		Identity: id,
 		KeyHash:  hash,

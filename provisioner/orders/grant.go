@@ -7,7 +7,7 @@ import (
 	"muster/internal/wire"
 )
 
-// A Grant lets another key take an identity over, once. A record that names it spends it in the same write, so it is
+// A Grant lets another key take over an identity, once. The write of a record that names the grant spends it, so it is
 // neither used twice nor lost. A newer grant replaces it.
 type Grant struct {
 	ID        string        `json:"id"`

@@ -11,7 +11,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Logs are the kinds of entries that provisioners share.
+// Logs has the logs that provisioners share.
 type Logs struct {
 	Revocations trust.Log[*trust.Revocation]  // by [trust.Revocation.LogKey]
 	Pauses      Pauses                        // by [Pause.LogKey]
@@ -23,7 +23,7 @@ type Logs struct {
 	Recovery    trust.Log[*Recovery]          // by [RecoveryKey]
 	Unfrozen    trust.Log[*Unfreeze]          // by token id
 
-	// Sync brings Revocations to what the store has now.
+	// Sync updates Revocations from the store.
 	Sync func(context.Context) error
 
 	// Fresh returns nil if every entry older than [trust.MaxAge] is known here, else an error that wraps
@@ -31,8 +31,8 @@ type Logs struct {
 	Fresh func() error
 }
 
-// Grant returns the newest grant for an identity that no recovery voids, or nil, and its revision. The error wraps
-// [trust.ErrUnread] for an unreadable one, which admits no key.
+// Grant returns the newest grant for an identity and its revision; nil if none or void by a recovery. An unreadable one
+// admits no key: the error wraps [trust.ErrUnread].
 func (l *Logs) Grant(id wire.Identity) (*Grant, trust.Revision, error) {
 	e, _ := l.Grants.Get(id.SubjectToken())
 	if l.NewestRecovery().Voids(e.Revision) {
@@ -41,8 +41,8 @@ func (l *Logs) Grant(id wire.Identity) (*Grant, trust.Revision, error) {
 	return e.Value, e.Revision, e.Unread
 }
 
-// NewestRecovery returns the newest recovery with its Entry set, or nil. An unreadable one has not ended, and voids
-// what is older than itself.
+// NewestRecovery returns the newest recovery with its Entry set, or nil. An unreadable one counts as not ended, and
+// voids older entries.
 func (l *Logs) NewestRecovery() *Recovery {
 	e, found := l.Recovery.Get(RecoveryKey)
 	switch {
@@ -88,7 +88,7 @@ func (u *Unread) Err() error {
 	return nil
 }
 
-// WatchUnread leaves out revocations: an unreadable one still revokes.
+// WatchUnread watches all logs but Revocations: an unreadable revocation still revokes.
 func WatchUnread(l *Logs) *Unread {
 	u := &Unread{}
 	watchUnread(u, "pause", l.Pauses.Log)

@@ -46,7 +46,7 @@ func (s *Pause) Scope() string {
 	return fmt.Sprintf("at site %q", s.Site)
 }
 
-// Because is the cause of a refusal, for operators.
+// Because returns the cause of a refusal, for operators.
 func (s *Pause) Because() error {
 	why := s.Why
 	if why != "" {
@@ -62,7 +62,7 @@ func (s *Pause) Because() error {
 // LogKey is the pause's key in the log.
 func (s *Pause) LogKey() string { return pauseKey(s.Site) }
 
-// A site may have characters that a subject cannot.
+// A site may have characters that are invalid in a subject.
 const (
 	pauseAll    = "all"
 	pauseAtSite = "site-" // then the site in hex
@@ -98,7 +98,7 @@ func pausedBy(key string, e trust.Entry[*Pause]) *Pause {
 // Pauses is this process's view of pauses.
 type Pauses struct{ trust.Log[*Pause] }
 
-// Of returns the pause of exactly this site, "" for the installation, or nil.
+// Of returns the pause of exactly this site ("" is the installation), or nil.
 func (ps Pauses) Of(site jwt.Site) *Pause {
 	key := pauseKey(site)
 	e, found := ps.Get(key)

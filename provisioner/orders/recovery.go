@@ -12,16 +12,16 @@ import (
 // RecoverySchema is the version of the JSON forms.
 const RecoverySchema = 1
 
-// RecoveryKey is the only key of the log. An entry is first written while no provisioner serves.
+// RecoveryKey is the only key of the log. Each recovery is first written while no provisioner serves.
 const RecoveryKey = "epoch"
 
-// A Recovery says that the store may lack older data, after a restore or an accepted loss. Older grants, approvals
-// and uses of limited tokens are void for good. Until its end, unknown names need an approval of their key.
+// A Recovery says that the store may lack older data, after a restore or an accepted loss. Older grants and approvals
+// are void for good, and older limited tokens are frozen. Until its end, unknown names need an approval.
 type Recovery struct {
 	Schema      int            `json:"schema"`
 	Epoch       uint64         `json:"epoch"`           // counts from 1
 	Began       time.Time      `json:"began"`           // UTC, in seconds; older limited tokens are frozen
-	Entry       trust.Revision `json:"entry,omitempty"` // of its beginning, set at its end; older entries are void
+	Entry       trust.Revision `json:"entry,omitempty"` // revision of its start, set at its end; older entries are void
 	Ended       time.Time      `json:"ended,omitzero"`
 	EndedBy     *trust.Cause   `json:"ended_by,omitempty"`
 	Lost        string         `json:"lost,omitempty"`   // what is known to be missing
@@ -40,13 +40,13 @@ func (r *Recovery) Check() error {
 	return r.Cause.Check()
 }
 
-// Voids reports whether an older grant or approval is void; r may be nil.
+// Voids reports whether a grant or approval of this revision is void; r may be nil.
 func (r *Recovery) Voids(at trust.Revision) bool { return r != nil && at < r.Entry }
 
-// freezes reports whether a token signed then has an unknown number of uses; r may be nil.
+// r may be nil.
 func (r *Recovery) freezes(signed time.Time) bool { return r != nil && !signed.After(r.Began) }
 
-// An Unfreeze is the number of uses of a frozen token, as an operator set it.
+// An Unfreeze is an operator's order that sets the uses of a frozen token.
 type Unfreeze struct {
 	Schema int         `json:"schema"`
 	Epoch  uint64      `json:"epoch"` // a later recovery freezes the token again
@@ -81,7 +81,6 @@ func (l *Logs) FrozenBy(tid jwt.TokenID, issued time.Time) *Recovery {
 	return r
 }
 
-// unfrozen returns the operator's order since the newest recovery, or nil.
 func (l *Logs) unfrozen(tid jwt.TokenID) *Unfreeze {
 	r := l.NewestRecovery()
 	if r == nil {
@@ -94,7 +93,7 @@ func (l *Logs) unfrozen(tid jwt.TokenID) *Unfreeze {
 	return u.Value
 }
 
-// UsesOf returns the number of uses of a limited token.
+// UsesOf returns the total uses of a limited token; signed is the token's own limit.
 func (l *Logs) UsesOf(tid jwt.TokenID, signed int) int {
 	if u := l.unfrozen(tid); u != nil {
 		return min(signed, u.Uses)

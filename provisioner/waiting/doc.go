@@ -1,2 +1,2 @@
-// Package waiting keeps the list of pending keys, a report for operators. No decision rests on it.
+// Package waiting keeps the list of pending keys, a report for operators. No decision depends on it.
 package waiting

@@ -22,8 +22,8 @@ const (
 	MaxText    = 253 // bytes, as an identity
 )
 
-// A Key is a pending key with its node's last request. Facts and the names in the certificate request are unproven.
-// It holds no secret. A lost one is written again at the node's next request.
+// A Key is a pending key with its node's last request. Facts and the names in the certificate request are unproven. It
+// holds no secret. A lost entry is written again at the node's next request.
 type Key struct {
 	Schema   int           `json:"schema"`
 	Identity wire.Identity `json:"identity"`
@@ -50,7 +50,7 @@ type Key struct {
 
 	Since     time.Time `json:"since"`      // first request
 	LastAsked time.Time `json:"last_asked"` // to within a minute
-	Asked     int       `json:"asked"`      // number of requests, likewise
+	Asked     int       `json:"asked"`      // number of requests, up to a minute old
 }
 
 func (w *Key) holder() Holder { return Holder{w.KeyHash, w.Identity} }
@@ -64,7 +64,7 @@ func (w *Key) Check() error {
 		return fmt.Errorf("pending key: %w", err)
 	}
 	if !trust.IsSHA256(w.KeyHash) {
-		return fmt.Errorf("pending key of %q: key hash %.80q", w.Identity, w.KeyHash)
+		return fmt.Errorf("pending key of %q: key hash %.80q, want a SHA-256 in hex", w.Identity, w.KeyHash)
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func (w *Key) Check() error {
 // ErrTooMany means that too many keys wait for the identity; this one is not listed.
 var ErrTooMany = errors.New("too many keys wait for this name")
 
-// A Store keeps pending keys for all provisioners. At its limit the oldest go.
+// A Store keeps pending keys for all provisioners. At its limit it drops the oldest.
 type Store interface {
 	// Waiter returns the entry of a key, or nil and 0.
 	Waiter(ctx context.Context, id wire.Identity, keyHash string) (*Key, trust.Revision, error)
@@ -82,12 +82,12 @@ type Store interface {
 	PutWaiter(ctx context.Context, w *Key, after trust.Revision) error
 
 	// DropWaiter removes an entry, unless it was written after the revision upTo: then the key has asked again. A
-	// missing entry is no error, and 0 removes none.
+	// missing entry is no error; with upTo 0 nothing is removed.
 	DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo trust.Revision) error
 
 	// CountWaiters returns the number of entries.
 	CountWaiters(ctx context.Context) (int, error)
 
-	// Waiters calls each for every entry, or those of id if not empty, and stops at the first error of each.
+	// Waiters calls each for every entry, or those of id if not empty, until an error.
 	Waiters(ctx context.Context, id wire.Identity, each func(*Key, trust.Revision) error) error
 }

@@ -14,16 +14,16 @@ import (
 
 // A pending node asks every 3 to 20 s.
 const (
-	writeInterval = time.Minute // an entry is written at most so often
-	queueLength   = 1024        // more are dropped, and come again
+	writeInterval = time.Minute // between writes of one entry
+	queueLength   = 1024        // more are dropped until the next request
 	writeTimeout  = 15 * time.Second
 	eventInterval = 10 * time.Minute // interval of events about a pending key
 	maxTries      = 8                // to write an entry under compare-and-set
 	maxKeys       = 100_000          // keys in memory; at the limit all are dropped
 )
 
-// After an approval the node comes soon, while the operator watches. The interval grows so that a process gets
-// askRate requests a second, of 400 µs each: 10,000 pending nodes take a fifth of a core.
+// A few pending nodes ask often, since an operator may be watching. With more, the interval grows up to MaxRetry:
+// 10,000 nodes cost a fifth of a core, at 400 µs a request.
 const (
 	minRetry = 3 * time.Second
 	MaxRetry = 20 * time.Second
@@ -34,14 +34,14 @@ func retryAfter(waiting int) time.Duration {
 	return min(max(time.Duration(waiting)*time.Second/askRate, minRetry), MaxRetry)
 }
 
-// A Holder is a key for one identity.
+// A Holder is a key that asks for an identity.
 type Holder struct {
 	Key      string
 	Identity wire.Identity
 }
 
 // A List writes pending keys in the background, so that a slow store delays no node. It is safe for concurrent use.
-// What a crash loses comes again.
+// Entries that a crash loses are written at the next requests.
 type List struct {
 	store Store
 	log   *slog.Logger
@@ -76,8 +76,8 @@ func NewList(store Store, log *slog.Logger) *List {
 	}
 }
 
-// Note counts a request of a pending key and queues its entry, completed by finish, if it is due. Revoked names are
-// not listed. It does not block, and returns the retry time, and whether the key was reported lately.
+// Note counts a request of a pending key. If its entry is due, finish completes it and Note queues it. Revoked names
+// are not listed. Note does not block. It returns the retry time, and whether an event about the key was sent lately.
 func (ws *List) Note(w *Key, now time.Time, finish func()) (again time.Duration, reported bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -112,7 +112,8 @@ func (ws *List) Note(w *Key, now time.Time, finish func()) (again time.Duration,
 	return again, reported
 }
 
-// Gone removes a key that was admitted. Unless sure, only if this process knows it; reading the list finds the rest.
+// Gone removes a key that was admitted; unless sure, only if this process noted it. Readers of the list remove the
+// rest.
 func (ws *List) Gone(h Holder, sure bool) {
 	ws.mu.Lock()
 	_, known := ws.keys[h]
@@ -122,7 +123,7 @@ func (ws *List) Gone(h Holder, sure bool) {
 	}
 }
 
-// remove takes an entry off the list, up to a revision, or any if that is 0.
+// remove removes an entry unless it was written after upTo; 0 means any.
 func (ws *List) remove(h Holder, upTo trust.Revision) {
 	ws.mu.Lock()
 	delete(ws.keys, h)
@@ -133,7 +134,7 @@ func (ws *List) remove(h Holder, upTo trust.Revision) {
 	}
 }
 
-// Forget has the next request of a key written at once, since an operator's answer may have taken it off the list.
+// Forget makes a key's next request write at once, since an operator's answer may have removed its entry.
 func (ws *List) Forget(h Holder) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -156,7 +157,7 @@ func (ws *List) Run(ctx context.Context) error {
 				ws.Forget(n.waiter.holder())
 				level := slog.LevelWarn
 				if errors.Is(err, ErrTooMany) {
-					level = slog.LevelDebug // invented keys; each has its refusal in the log
+					level = slog.LevelDebug // keys may be invented; each refusal is in the log
 				}
 				ws.log.Log(ctx, level, "pending node not listed", "node", n.waiter.Identity, "err", err)
 			}

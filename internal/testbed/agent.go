@@ -24,8 +24,8 @@ type Agent struct {
 	done chan error
 }
 
-// Agent starts an agent with this token; edit changes its configuration at each start. It stops when the test ends,
-// or by Stop.
+// Agent starts an agent with this token; edit changes its configuration at each start. The agent runs until Stop or the
+// end of the test.
 func (f *Fleet) Agent(identity, token string, edit ...func(*server.Config)) *Agent {
 	f.t.Helper()
 	a := f.newAgent(identity, token, edit...)
@@ -36,7 +36,7 @@ func (f *Fleet) Agent(identity, token string, edit ...func(*server.Config)) *Age
 	return a
 }
 
-// newAgent returns an agent that was never started.
+// newAgent returns an agent that is not started.
 func (f *Fleet) newAgent(identity, token string, edit ...func(*server.Config)) *Agent {
 	f.t.Helper()
 	base := f.t.TempDir()
@@ -109,7 +109,7 @@ func (a *Agent) Stop() {
 	}
 }
 
-// Provisioned reports whether the agent's certificate is current on record and on its disk.
+// Provisioned reports whether the agent's certificate is on its disk and current on record.
 func (a *Agent) Provisioned() bool {
 	r, _, err := a.f.daemon.Store().Record(a.f.Context(), wire.Identity(a.Identity))
 	if err != nil || r == nil || r.Current == nil || r.Next != nil {
@@ -119,7 +119,7 @@ func (a *Agent) Provisioned() bool {
 	return err == nil && fmt.Sprintf("%x", leaf.Raw) == fmt.Sprintf("%x", r.Current.DER)
 }
 
-// WaitProvisioned waits until the provisioner has the confirmation of each agent.
+// WaitProvisioned waits until the provisioner has every agent's confirmation.
 func (f *Fleet) WaitProvisioned(agents ...*Agent) {
 	f.t.Helper()
 	for _, a := range agents {

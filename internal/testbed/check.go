@@ -53,7 +53,7 @@ func (f *Fleet) Check() {
 	if f.cluster != nil {
 		f.Eventually("every stream has a leader", f.allLed)
 	}
-	// Former authorities too: their certificates are in the history.
+	// Include former authorities: their certificates are in the history.
 	for pattern, pool := range map[string]*x509.CertPool{"ca*/root.pem": c.roots, "ca*/issuing.pem": c.between} {
 		for _, path := range c.files(pattern) {
 			if cert, err := readCertificate(path); err != nil {
@@ -108,7 +108,7 @@ func (c *checker) revision(r *provisioner.Record, revision trust.Revision) error
 	if before != nil {
 		from = before.State
 	}
-	// Old revisions are dropped: the first one kept may follow a dropped one.
+	// The store drops old revisions: the first one kept may follow a dropped one.
 	if cut := before == nil && !r.UpdatedAt.Equal(r.FirstEnrolledAt); !cut && !provisioner.CanMove(from, r.State) {
 		c.bad("%s revision %d: %s follows %s", r.Identity, revision, r.State, from)
 	}
@@ -121,7 +121,7 @@ func (c *checker) revision(r *provisioner.Record, revision trust.Revision) error
 		}
 	}
 	for _, s := range r.Superseded {
-		// Old revisions are dropped: this may be all that is left of it.
+		// The store drops old revisions: this may be the only trace of a certificate.
 		c.noteOwner(r.Identity, s.Serial)
 	}
 	c.renewal(before, r, revision)
@@ -145,7 +145,7 @@ func (c *checker) noteOwner(id wire.Identity, serial string) {
 	c.owner[serial] = id
 }
 
-// namesCertificate reports whether a record names a serial, so that a revocation of its node covers it.
+// namesCertificate reports whether a record names a serial: a revocation of the node covers only such certificates.
 func namesCertificate(r *provisioner.Record, serial string) bool {
 	for _, i := range []*provisioner.Issued{r.Current, r.Next} {
 		if i != nil && i.Serial == serial {
@@ -171,7 +171,7 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 				if !notYetValid(live, i.OfferedAt) {
 					c.bad("%s: one key has two live certificates, %s and %s", r.Identity, s, i.Serial)
 				} else if !namesCertificate(r, s) {
-					c.bad("%s: certificate %s, which begins later than %s was offered, is named no more: a "+
+					c.bad("%s: the record dropped certificate %s, which begins after %s was offered: a "+
 						"revocation would miss it", r.Identity, s, i.Serial)
 				}
 			}
@@ -219,18 +219,18 @@ func (c *checker) events() {
 	defer tick.Stop()
 	for deadline := time.Now().Add(eventPatience); len(c.unreported()) > 0; <-tick.C {
 		if time.Now().After(deadline) {
-			c.bad("%v are provisioned, and no event says so", c.unreported())
+			c.bad("%v are provisioned, but have no event", c.unreported())
 			break
 		}
 	}
 	for _, e := range c.f.Events() {
 		if e.Type == events.Enrolled && sealed[e.Token] && !e.Sealed {
-			c.bad("%s was enrolled by a plain request with a token that is to be sealed", e.Node)
+			c.bad("%s was enrolled by an unsealed request, but its token asks for sealing", e.Node)
 		}
 		switch e.Type {
 		case events.Enrolled, events.Renewed, events.Provisioned:
 			if c.owner[e.Serial] != wire.Identity(e.Node) {
-				c.bad("event %s of %s: certificate %s is on no record of it", e.Type, e.Node, e.Serial)
+				c.bad("event %s of %s: certificate %s is not on the node's record", e.Type, e.Node, e.Serial)
 			}
 		}
 	}
@@ -240,7 +240,7 @@ func (c *checker) events() {
 // A lost acknowledgement delays the event of a confirmation by a second.
 const eventPatience = 5 * time.Second
 
-// unreported returns the nodes whose confirmation is on record and in no event.
+// unreported returns the nodes whose confirmation is on record but in no event.
 func (c *checker) unreported() []wire.Identity {
 	reported := map[string]bool{}
 	for _, e := range c.f.Events() {
@@ -262,7 +262,7 @@ func (c *checker) agent(a *Agent) {
 	leaf, err := readCertificate(filepath.Join(a.Dir, "certificate.pem"))
 	if err != nil {
 		if r != nil && r.State == provisioner.StateProvisioned {
-			c.bad("%s is provisioned, its disk says: %v", a.Identity, err)
+			c.bad("%s is provisioned on record, but its disk has no certificate: %v", a.Identity, err)
 		}
 		return
 	}

@@ -13,14 +13,14 @@ import (
 
 const maxAsked = 1000
 
-// renewable reports whether the key may have another certificate, after two thirds of the life.
+// renewable reports whether two thirds of the life are over, so that the key may have another certificate.
 func renewable(i *provisioner.Issued, at time.Time) bool {
 	start := i.NotBefore.Add(ca.Backdate)
 	return !at.Before(start.Add(i.NotAfter.Sub(start) * 2 / 3))
 }
 
-// notYetValid reports whether the certificate begins later than two clocks may differ. No broker accepts it, so its
-// key may have another one.
+// notYetValid reports whether the certificate begins further in the future than clocks may differ. No broker accepts
+// it, so its key may have another one.
 func notYetValid(i *provisioner.Issued, at time.Time) bool { return i.NotBefore.Sub(at) > ca.Backdate }
 
 func (c *checker) renewal(before, r *provisioner.Record, revision trust.Revision) {
@@ -46,7 +46,7 @@ func (c *checker) superseded() {
 		}
 		admitted := c.f.daemon.Admits(c.f.Context(), id, serial) == nil
 		if live := slices.Contains(c.last[id].Live(now), serial); admitted && !live {
-			c.bad("certificate %s of %s is admitted, and its record says that it is not live", serial, id)
+			c.bad("certificate %s of %s is admitted, but not live on record", serial, id)
 		}
 	}
 }

@@ -17,14 +17,14 @@ import (
 	"strings"
 )
 
-// Signatures to search for; every token is also found by its shape.
+// Number of tokens whose parts are searched for; tokenShape finds all tokens.
 const maxTokens = 16
 
-// Every JWT begins with two parts that are base64url of a JSON object. Standard base64, as in records, has no dots.
+// Every JWT begins with base64url of a JSON object and a dot. Standard base64, as in records, has no dots.
 var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.`)
 
-// The header of a JWT begins like this with alg, typ, kid or cty first. Its first three letters alone occur in one
-// random id of 12,000.
+// The header of a JWT begins like this if alg, typ, kid or cty is first. "eyJ" alone would also match one of 12,000
+// random ids.
 var tokenBegin = regexp.MustCompile("eyJ(hbGci|0eXAi|raWQi|jdHki)")
 
 func (c *checker) secrets() {
@@ -57,7 +57,7 @@ func (c *checker) secrets() {
 	}
 }
 
-// known returns the secrets by name: as they are, and the invariant part of their base64 encoding within other text.
+// known returns the secrets by name, each also in hex and in base64 at each of three offsets in other text.
 func (c *checker) known() map[string]string {
 	f := c.f
 	secrets := map[string]string{"a private key": "PRIVATE KEY"}
@@ -65,7 +65,7 @@ func (c *checker) known() map[string]string {
 		secrets[what] = secret
 		secrets[what+" in hex"] = hex.EncodeToString([]byte(secret))
 		for shift := range 3 {
-			// Only base64 groups of nothing but the secret are the same at each offset.
+			// Only base64 groups that consist of the secret alone do not depend on the text around it.
 			inner := secret[shift:]
 			inner = inner[:len(inner)/3*3]
 			secrets[fmt.Sprintf("%s in base64 (%d)", what, shift)] = base64.StdEncoding.EncodeToString([]byte(inner))
@@ -100,7 +100,7 @@ func (c *checker) known() map[string]string {
 	return secrets
 }
 
-// secretPart returns the secret part of a private key file, nil without a file.
+// secretPart returns the secret part of a private key file; nil if there is no file.
 func (c *checker) secretPart(path string) []byte {
 	b, err := os.ReadFile(path)
 	if err != nil {

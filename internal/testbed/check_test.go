@@ -278,23 +278,23 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		}, "leaves no certificate that was live"},
 		"an event of a certificate that is nowhere": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			f.emit(events.Event{Type: events.Enrolled, Node: web1, Serial: "1"})
-		}, "is on no record of it"},
+		}, "is not on the node's record"},
 		"an event of another's certificate": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			f.emit(events.Event{Type: events.Enrolled, Node: web2, Serial: f.Record(web1).Current.Serial})
-		}, "is on no record of it"},
+		}, "is not on the node's record"},
 		"a plain request with a token that is to be sealed": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			f.Enroll(f.SealedNode(web2))
 			e := f.Events()[len(f.Events())-1]
 			e.Sealed = false
 			f.emit(e)
-		}, "by a plain request"},
+		}, "by an unsealed request"},
 		"a provisioned node without an event": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			n := f.Node(web2)
 			f.Enroll(n)
 			put(t, f, web2, func(r *provisioner.Record) {
 				r.State, r.Current, r.Next = provisioner.StateProvisioned, r.Next, nil
 			})
-		}, "no event says so"},
+		}, "but have no event"},
 		"the shared secret in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			f.log.logger().Info("oops", "a", Secret)
 		}, "was logged"},
@@ -394,7 +394,7 @@ func TestCheckFindsChangedDisks(t *testing.T) {
 		"nothing":                   {func(*testing.T, *Agent, *Agent) {}, ""},
 		"another's certificate":     {copied("certificate.pem"), "not on its record"},
 		"another's key":             {copied("private.pem"), "not the key of certificate.pem"},
-		"no certificate":            {write("certificate.pem", "", 0o600), "its disk says"},
+		"no certificate":            {write("certificate.pem", "", 0o600), "its disk has no certificate"},
 		"a key that is none":        {write("private.pem", "", 0o600), "private.pem"},
 		"a configuration of no use": {write("server.conf", "hello\n", 0o600), a1},
 		"a key that other users can read": {func(t *testing.T, a, _ *Agent) {

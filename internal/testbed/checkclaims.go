@@ -13,7 +13,7 @@ import (
 // Reasons for which a certificate costs a use of a limited token.
 var spending = []provisioner.Reason{provisioner.ReasonNew, provisioner.ReasonGrant, provisioner.ReasonOneTimeToken}
 
-// certified holds, by token, the keys that got a certificate and the identity.
+// certified holds, by token, each key with a certificate, and its identity.
 type certified map[jwt.TokenID]map[string]bool
 
 func (c certified) revision(r *provisioner.Record) {
@@ -33,7 +33,7 @@ func (c certified) revision(r *provisioner.Record) {
 	c[r.Token][offered.KeyHash+" "+string(r.Identity)] = true
 }
 
-// claims counts the uses of each limited token from its log alone, and compares them with the certificates on record.
+// claims counts the uses of each limited token in its log, and compares them with the certificates on record.
 func (c *checker) claims() {
 	c.f.tokens.mu.Lock()
 	limits := maps.Clone(c.f.limited)
@@ -43,7 +43,7 @@ func (c *checker) claims() {
 		func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
 			h := held[tid]
 			if (h == nil) != (e.Token != nil) {
-				c.bad("claims of token %s at %d: says of which token: %v, is the first: %v", tid, at, e.Token != nil,
+				c.bad("claims of token %s at %d: entry describes the token: %v, is the first entry: %v", tid, at, e.Token != nil,
 					h == nil)
 			}
 			if h == nil {
@@ -84,7 +84,7 @@ func (c *checker) claims() {
 		}
 		for holder := range c.certified[tid] {
 			if len(held[tid][holder]) == 0 {
-				c.bad("token %s: %s has a certificate and holds no use", tid, holder)
+				c.bad("token %s: %s has a certificate, but holds no use", tid, holder)
 			}
 		}
 	}

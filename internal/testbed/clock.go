@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A Clock is the real clock, moved or held by tests. It is safe for concurrent use.
+// A Clock is the real clock, which tests can move or stop. It is safe for concurrent use.
 type Clock struct {
 	offset atomic.Int64
 	held   atomic.Pointer[time.Time]
@@ -27,7 +27,7 @@ func (c *Clock) baseTime() time.Time {
 	return time.Now()
 }
 
-// at returns the moved time for the real time t, for a store's clock.
+// at converts the real time t to this clock's time, for a store.
 func (c *Clock) at(t time.Time) time.Time { return t.Add(time.Until(c.Now())) }
 
 // Hold stops the clock, so that on a slow machine only Advance moves it.

@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Clone starts another agent from a copy of the agent's disk, like a machine made from the image of a provisioned
-// one.
+// Clone starts another agent from a copy of the agent's disk, like a machine made from a provisioned machine's image.
 func (a *Agent) Clone() *Agent {
 	f := a.f
 	f.t.Helper()
@@ -17,11 +16,11 @@ func (a *Agent) Clone() *Agent {
 		f.t.Fatal(err)
 	}
 	b := f.newAgent(a.Identity, string(token))
-	// Files of a set disappear soon after the switch, so a copy may miss one.
+	// The agent removes an old set soon after a switch, so a copy may miss files.
 	f.Eventually("a copy of the disk", func() bool {
 		err := os.CopyFS(b.Dir, os.DirFS(a.Dir))
 		if errors.Is(err, fs.ErrNotExist) {
-			_ = os.RemoveAll(b.Dir) // the next copy reports it
+			_ = os.RemoveAll(b.Dir) // if this fails, the next copy fails too
 			return false
 		}
 		if err != nil {

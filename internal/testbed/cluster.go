@@ -30,7 +30,7 @@ type cluster struct {
 	fleet   *Fleet
 }
 
-// A Server is a nats-server process on its own address, 127.x.y.z, so that traffic to each server can be told apart.
+// A Server is a nats-server process with its own address, 127.x.y.z, so that tests can identify traffic to each server.
 type Server struct {
 	Name    string
 	Address string
@@ -50,7 +50,7 @@ func newCluster(f *Fleet, n int, sites []string) *cluster {
 	t := f.t
 	t.Helper()
 	c := &cluster{t: t, fleet: f, dir: filepath.Join(t.TempDir(), "servers"), sites: make(map[string]*Server)}
-	// A network of its own, so that no other process takes a port between two starts.
+	// Each cluster has its own network, so that no other process takes a port between two starts.
 	a, b := 1+rand.IntN(250), 1+rand.IntN(250) //nolint:gosec // nothing is hidden
 	for i := range n {
 		s := &Server{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.%d.%d.%d", a, b, i+1), t: t}
@@ -229,14 +229,14 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// Servers returns the servers of [Options].Servers, in the order of [Fleet.URL].
+// Servers returns the cluster's servers, in the order of [Fleet.URL].
 func (c *cluster) Servers() []*Server { return c.servers }
 
 // A Provisioner is a further provisioner, as on another machine: with its own name and data directory, and the same
 // keys.
 type Provisioner struct {
 	Daemon *daemon.Daemon
-	Clock  *Clock // of its machine: the fleet's, moved further
+	Clock  *Clock // its own clock, relative to the fleet's
 
 	f    *Fleet
 	stop context.CancelFunc
@@ -251,12 +251,12 @@ func With(edit func(*daemon.Config)) ProvisionerOption {
 	return func(_ *Provisioner, c *daemon.Config) { edit(c) }
 }
 
-// Behind gives the provisioner a clock that differs from the fleet's by d.
+// Behind moves the provisioner's clock ahead of the fleet's by d, or back if d is negative.
 func Behind(d time.Duration) ProvisionerOption {
 	return func(p *Provisioner, _ *daemon.Config) { p.Clock.Advance(d) }
 }
 
-// At puts the provisioner at a site; it knows only that site's server.
+// At puts the provisioner at a site: it connects only to that site's server.
 func At(site string) ProvisionerOption {
 	return func(p *Provisioner, c *daemon.Config) {
 		s := p.f.Site(site)

@@ -10,8 +10,7 @@ import (
 	"muster/provisioner/events"
 )
 
-// CheckEvent returns why a CloudEvent in JSON differs from docs/reference/events.md, where its data has exactly the
-// members of its type.
+// CheckEvent returns an error if a CloudEvent in JSON is not as docs/reference/events.md specifies for its type.
 func CheckEvent(b []byte) error {
 	var e events.Stored
 	var data map[string]any
@@ -24,7 +23,7 @@ func CheckEvent(b []byte) error {
 	case err != nil:
 		return err
 	case m == nil || e.SpecVersion != "1.0" || e.ID == "" || e.Source == "" || e.Time.IsZero():
-		return fmt.Errorf("event %q is not in events.Types, or not whole", e.Type)
+		return fmt.Errorf("event %q is not in events.Types, or a member is missing", e.Type)
 	}
 	for _, name := range m.Always {
 		if data[name] == nil {
@@ -40,7 +39,7 @@ func CheckEvent(b []byte) error {
 		}
 	}
 	if len(data) > 0 {
-		return fmt.Errorf("%s with members that nothing documents: %v", e.Type, data)
+		return fmt.Errorf("%s with undocumented members: %v", e.Type, data)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ const (
 	Lost       Fault = iota + 1 // error returned, nothing written
 	LostAnswer                  // error returned, record written
 	Late                        // error returned, written before the next write
-	Doubled                     // written twice, answer of the second
+	Doubled                     // written twice, result of the second write returned
 	Hung                        // no answer until the caller gives up, nothing written
 )
 
@@ -117,7 +117,7 @@ func write[E, R any](ctx context.Context, p *plan[E], e E, put func(context.Cont
 	return at, err
 }
 
-// Faults is a store with injected faults. Everything else goes to the real store. The zero settings inject nothing.
+// Faults is a store with injected faults, in front of the real store. Without settings it injects nothing.
 type Faults struct {
 	provisioner.Store
 
@@ -133,7 +133,7 @@ type Faults struct {
 // Inject gives the next writes of records one fault each.
 func (f *Faults) Inject(plan ...Fault) { f.records.inject(plan) }
 
-// Before runs what once before the next write of a record, as another writer would.
+// Before runs what once before the next write of a record, to simulate another writer.
 func (f *Faults) Before(what func(context.Context, *provisioner.Record)) { f.records.first(what) }
 
 // Puts returns how many writes of records were attempted.
@@ -156,14 +156,14 @@ func (f *Faults) ClaimAppends() int { return f.claims.count() }
 // Appends gives the next appends of revocations one fault each.
 func (f *Faults) Appends(plan ...Fault) { f.revocations.inject(plan) }
 
-// AfterAppend runs what once, when the next revocation is in the log and its writer has no answer yet.
+// AfterAppend runs what once, after the next revocation is in the log and before its writer gets the answer.
 func (f *Faults) AfterAppend(what func()) {
 	f.revocations.mu.Lock()
 	defer f.revocations.mu.Unlock()
 	f.revocations.after = what
 }
 
-// SetStale makes the views of the store count as old, or as fresh again.
+// SetStale makes the store's views stale, or fresh again.
 func (f *Faults) SetStale(blind bool) { f.stale.Store(blind) }
 
 // Entries gives the next writes of operators' entries one fault each.

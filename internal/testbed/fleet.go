@@ -28,15 +28,15 @@ import (
 	"muster/server"
 )
 
-// Secret is in the fleet's tokens, Setting in its configurations, Fact among the facts of its simulated nodes. None
-// may ever be logged, reported or stored.
+// Secret is in the fleet's tokens, Setting in its configurations, Fact in the facts of its simulated nodes. The fleet
+// must not log, report or store them.
 const (
 	Secret  = "correct-horse-battery-staple"
 	Setting = "hush-this-is-pushed-to-nodes"
 	Fact    = "only-the-policy-may-see-this"
 )
 
-// patience bounds each wait of a test, far above what is needed: machines may be slow.
+// patience bounds each wait of a test. It is far longer than needed, since machines may be slow.
 const patience = 60 * time.Second
 
 // Options change the default fleet, which trusts every token. All are optional.
@@ -138,7 +138,7 @@ func New(t testing.TB, opts Options) *Fleet {
 			f.Stop()
 		}
 		if t.Failed() {
-			t.Logf("the provisioner's log, its last %d lines that are more than details:\n%s", lastLines,
+			t.Logf("the provisioner's log, last %d lines above debug level:\n%s", lastLines,
 				f.log.last(lastLines))
 		}
 	})
@@ -199,8 +199,8 @@ func (f *Fleet) Start() {
 	}
 }
 
-// run runs a provisioner and returns when it serves. It starts it again, as a supervisor does, if the store was too
-// slow or another process took its port.
+// run runs a provisioner and returns when it serves. It restarts the provisioner, as a supervisor does, if the store
+// was too slow or another process took its port.
 func run(f *Fleet, name string, load func() (*daemon.Daemon, error)) (d *daemon.Daemon, stop context.CancelFunc,
 	done chan error) {
 	f.t.Helper()
@@ -261,14 +261,14 @@ func (f *Fleet) Ended() error {
 // Daemon returns the running provisioner.
 func (f *Fleet) Daemon() *daemon.Daemon { return f.daemon }
 
-// Provisioner starts a further provisioner on the open store, as another process would; wrap, if not nil, wraps its
-// store. It is started again if the store is too slow.
+// Provisioner starts another provisioner on the open store, as in another process; wrap, if not nil, wraps its store.
+// It restarts the provisioner if the store is too slow.
 func (f *Fleet) Provisioner(wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
 	f.t.Helper()
 	return f.ProvisionerFor(context.Background(), wrap)
 }
 
-// ProvisionerFor is Provisioner for one that runs until life is done.
+// ProvisionerFor is Provisioner, but the provisioner runs until life is done.
 func (f *Fleet) ProvisionerFor(life context.Context,
 	wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
 	f.t.Helper()
@@ -288,7 +288,7 @@ func (f *Fleet) ProvisionerFor(life context.Context,
 	return p
 }
 
-// Orders returns the orders of a provisioner that reaches no node.
+// Orders returns the orders of a provisioner that is not connected to nodes.
 func Orders(p *provisioner.Provisioner) *operate.Orders {
 	return operate.New(operate.Config{Provisioner: p})
 }
@@ -303,7 +303,7 @@ func (f *Fleet) Allow(patterns ...string) {
 	}
 }
 
-// URL is the broker's, also after a restart.
+// URL is the broker's URL; it stays the same after a restart.
 func (f *Fleet) URL() string { return f.url }
 
 // Context returns a context that ends before the test's deadline.
@@ -382,7 +382,7 @@ func (f *Fleet) Cause(identity string) string {
 // Log returns everything that was logged, as JSON lines at debug level.
 func (f *Fleet) Log() string { return f.log.String() }
 
-// Eventually waits until the condition holds, or fails the test with what.
+// Eventually waits until the condition holds. After patience it fails the test with what.
 func (f *Fleet) Eventually(what string, condition func() bool) {
 	f.t.Helper()
 	deadline := time.Now().Add(patience)

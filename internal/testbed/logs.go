@@ -52,7 +52,7 @@ func WrapLogs(l *orders.Logs, put Through) *orders.Logs {
 // A Put is a write to a log.
 type Put func() (trust.Revision, error)
 
-// A Through makes a write to the log of a kind, such as "Pause", or has it fail.
+// A Through makes a write to the log of a kind, such as "Pause", or makes it fail.
 type Through func(ctx context.Context, kind string, put Put) (trust.Revision, error)
 
 type wrapped[V any] struct {

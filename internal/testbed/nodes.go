@@ -21,8 +21,8 @@ func (f *Fleet) Dial(token string) *nats.Conn {
 	return nc
 }
 
-// Ask sends a node's enroll request over a new connection. If the machine stalled it asks again, as nodes do: see
-// RefusedAsStale.
+// Ask sends a node's enroll request over a new connection. It asks again, as nodes do, after a refusal as in
+// [Fleet.RefusedAsStale].
 func (f *Fleet) Ask(n *simnode.Node) (r *wire.Reply) {
 	f.t.Helper()
 	f.Eventually("revocations seen", func() bool {
@@ -67,15 +67,15 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 	if r.Refusal == nil {
 		f.t.Fatalf("enroll %s: not refused", n.Identity)
 	}
-	for _, e := range slices.Backward(f.Events()[before:]) { // the last, if it asked several times
+	for _, e := range slices.Backward(f.Events()[before:]) { // the last one, since the node may have asked several times
 		if e.Code != "" && e.Node == n.Identity || e.Node == "" && e.Code == r.Refusal.Code {
 			if !toldAs(e.Code, r.Refusal.Code) {
-				f.t.Errorf("refusal %s is told as %s, want %s", e.Code, r.Refusal.Code, e.Code.SentAs())
+				f.t.Errorf("refusal %s was sent as %s, want %s", e.Code, r.Refusal.Code, e.Code.SentAs())
 			}
 			return e.Code
 		}
 	}
-	for _, e := range slices.Backward(f.Events()[:before]) { // repeated waiting is reported only now and then
+	for _, e := range slices.Backward(f.Events()[:before]) { // only some repeated refusals of a waiting node have an event
 		waits := e.Code.Waits() || ofAnother(e.Code)
 		if e.Node == n.Identity && waits && toldAs(e.Code, r.Refusal.Code) {
 			return e.Code
@@ -85,7 +85,8 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 	return ""
 }
 
-// toldAs reports whether a node may be told this code: the table's, or the one that conceals that the name exists.
+// toldAs reports whether a node may get the code told for the refusal c: its public code, or the code that conceals
+// that the name exists.
 func toldAs(c, told wire.Code) bool {
 	return told == c.SentAs() || ofAnother(c) && told == wire.CodeApprovalPending
 }
@@ -94,7 +95,7 @@ func ofAnother(c wire.Code) bool {
 	return c == wire.CodeIdentityTaken || c == wire.CodeIdentityRevoked
 }
 
-// Apply confirms what a node was given and returns the reply.
+// Apply confirms the node's certificate and configuration, and returns the reply.
 func (f *Fleet) Apply(n *simnode.Node, e *wire.Enrolled) *wire.Reply {
 	f.t.Helper()
 	a, err := n.Confirm(e)

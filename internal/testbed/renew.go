@@ -26,7 +26,7 @@ func (f *Fleet) DialFleet(n *simnode.Node, e *wire.Enrolled) *nats.Conn {
 	return nc
 }
 
-// AskRenew renews n, which was given e, to the key of next over a new connection, and returns the reply.
+// AskRenew asks to renew n, which has got e, to the key of next over a new connection, and returns the reply.
 func (f *Fleet) AskRenew(n *simnode.Node, e *wire.Enrolled, next *simnode.Node) *wire.Reply {
 	f.t.Helper()
 	request, err := n.Renewal(next)
@@ -38,8 +38,8 @@ func (f *Fleet) AskRenew(n *simnode.Node, e *wire.Enrolled, next *simnode.Node) 
 	})
 }
 
-// overFleet asks over a new connection, and over another one if that is dropped, as an agent does: an entry about an
-// identity drops its connections, even those of its next owner.
+// overFleet sends a request over a new connection. If that is dropped, it repeats the request, as an agent does: an
+// order about an identity drops its connections, even those of its next owner.
 func overFleet(f *Fleet, n *simnode.Node, e *wire.Enrolled, ask func(*nats.Conn) (*wire.Reply, error)) *wire.Reply {
 	f.t.Helper()
 	for {
@@ -56,8 +56,8 @@ func overFleet(f *Fleet, n *simnode.Node, e *wire.Enrolled, ask func(*nats.Conn)
 	}
 }
 
-// Renew renews to a new key and fails the test if that is refused. It returns the node with the new key, and its
-// certificate.
+// Renew renews to a new key, and fails the test if the renewal is refused. It returns the node with the new key, and
+// its certificate.
 func (f *Fleet) Renew(n *simnode.Node, e *wire.Enrolled) (*simnode.Node, *wire.Enrolled) {
 	f.t.Helper()
 	next := f.Successor(n)
@@ -113,11 +113,11 @@ func (a *Agent) Admitted() bool {
 		if admitted || serial == a.Serial() {
 			return admitted
 		}
-		// The agent has switched to another certificate meanwhile.
+		// Meanwhile the agent has switched to another certificate.
 	}
 }
 
-// Copy returns a node with the agent's key and certificate, as a thief of its disk has them.
+// Copy returns a node with the agent's key and certificate, as if its disk were stolen.
 func (a *Agent) Copy() (*simnode.Node, *wire.Enrolled) {
 	a.f.t.Helper()
 	read := func(name string) []byte {

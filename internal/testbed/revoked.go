@@ -18,8 +18,8 @@ import (
 	"muster/provisioner/trust"
 )
 
-// revocations checks what the log of revocations asks for. That takes up to a second, longer while a cluster elects a
-// leader:
+// revocations checks that the log of revocations is in effect. This takes up to a second, or longer while a cluster
+// elects a leader:
 //
 //   - the record of a revoked identity says so, unless it was retired since;
 //   - nothing revoked is live or admitted;
@@ -47,14 +47,13 @@ func (c *checker) revocations() {
 	}
 }
 
-// revocationPatience bounds how long revocations may take. It is far above the second that is due: machines may be
-// slow.
+// revocationPatience bounds how long revocations may take. It is far longer than a second, since machines may be slow.
 const revocationPatience = 30 * time.Second
 
-// During an election a request may never be answered, so each look is short.
+// During an election a request may get no answer, so each check is short.
 const lookTimeout = 5 * time.Second
 
-// revocationsWrong looks at log, records, gate and CRL.
+// revocationsWrong checks log, records, gate and CRL.
 func (c *checker) revocationsWrong() (wrong []string) {
 	f := c.f
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -195,7 +194,7 @@ func crlOfWrong(c *trust.CRL, issuing *x509.Certificate, revoked map[string]trus
 	}
 	issuer := fmt.Sprintf("%x", issuing.SubjectKeyId)
 	if c.Issuer != issuer || !bytes.Equal(list.AuthorityKeyId, issuing.SubjectKeyId) {
-		bad("names issuer %x and is called that of %s", list.AuthorityKeyId, c.Issuer)
+		bad("names issuer %x, but is listed for issuer %s", list.AuthorityKeyId, c.Issuer)
 	}
 	if list.Number.Uint64() != c.Number || now.Add(time.Second).Before(list.ThisUpdate) ||
 		!now.Before(list.NextUpdate) {
@@ -212,7 +211,7 @@ func crlOfWrong(c *trust.CRL, issuing *x509.Certificate, revoked map[string]trus
 	}
 	for serial, r := range revoked {
 		if !on[serial] && now.Before(r.NotAfter) && r.Issuer == issuer {
-			bad("certificate %s is revoked and not on it", serial)
+			bad("certificate %s is revoked, but not on the CRL", serial)
 		}
 	}
 	return wrong
@@ -234,7 +233,7 @@ func (f *Fleet) Retire(identity string) {
 	}
 }
 
-// Operator returns an order's cause: an operator with a reason.
+// Operator returns an operator and a reason, for orders.
 func Operator() trust.Cause {
 	return trust.Cause{By: "operator@fleet.test", Why: "a test"}
 }

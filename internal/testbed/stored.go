@@ -39,12 +39,12 @@ func (f *Fleet) Stored() []Stored {
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		var got uint64 // number of the last one, as the consumer counts
+		var got uint64 // number of the last message, as the consumer counts
 		for pending := info.NumPending + info.Delivered.Consumer; pending > 0; {
 			m, err := sub.NextMsg(time.Second)
 			switch {
 			case errors.Is(err, nats.ErrTimeout) && ctx.Err() == nil:
-				// The rest may have been deleted since.
+				// The remaining messages may have been deleted meanwhile.
 				if info, err = sub.ConsumerInfo(); err != nil {
 					f.t.Fatalf("read %s: %v", stream, err)
 				}

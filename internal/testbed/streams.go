@@ -10,8 +10,8 @@ import (
 	"muster/internal/daemon"
 )
 
-// streams checks that no stream for nodes' messages acknowledges them: JetStream would send the acknowledgement to
-// any subject that a node names, within the provisioners' account.
+// streams checks that no stream acknowledges nodes' messages: JetStream would send the acknowledgement to any subject
+// that a node names, in the provisioners' account.
 func (c *checker) streams() {
 	list, err := streamList(c.f.Context(), c.f.daemon)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *cluster) streams() ([]stream, error) {
 	return streamList(c.fleet.Context(), c.fleet.daemon)
 }
 
-// allLed reports whether every stream has a leader. During an election a request may never be answered.
+// allLed reports whether every stream has a leader. During an election a request may get no answer.
 func (c *cluster) allLed() bool {
 	list, err := c.streams()
 	return err == nil && !slices.ContainsFunc(list, func(s stream) bool {

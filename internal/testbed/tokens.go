@@ -76,7 +76,7 @@ func (f *tokens) Token(edit func(*jwt.Claims)) string {
 	if len(f.signed) < maxTokens {
 		f.signed = append(f.signed, text)
 	}
-	// A token of tomorrow or of last year is counted when it is used.
+	// The limits of a token that is not valid now come from its log.
 	if err == nil && v.Limits.Uses > 0 {
 		f.limited[v.ID] = max(f.limited[v.ID], v.Limits.Uses)
 	}

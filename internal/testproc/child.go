@@ -20,10 +20,10 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return starts
 })
 
-// Start starts cmd so that it is killed when this process ends, even by a panic.
+// Start starts cmd so that the kernel kills it when this process ends, even by a panic.
 //
-// Linux kills a child when the thread that started it ends, and Go may end threads early (package chaos locks some to
-// change the network). So one thread that never ends starts all children.
+// Linux kills such a child when the thread that started it ends, and Go may end threads early (package chaos locks some
+// to change the network). Therefore one permanent thread starts all children.
 func Start(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

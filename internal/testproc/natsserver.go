@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// NATSServer returns the path of a nats-server built from the module in go.mod, cached between runs in the user's
-// cache.
+// NATSServer returns the path of a nats-server built from the module in go.mod; the user's cache directory keeps it.
 func NATSServer(t testing.TB) string {
 	t.Helper()
 	path, err := builtServer()

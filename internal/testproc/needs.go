@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// Needs skips a test that needs missing programs, or any with -short. With MUSTER_CI, which `make ci` sets, a missing
-// program fails the test.
+// Needs skips a test if a program is missing, or with -short. With MUSTER_CI, which `make ci` sets, a missing program
+// fails the test.
 func Needs(t testing.TB, programs ...string) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("runs other programs: `make ci` runs it")
+		t.Skip("the test runs other programs: run it with `make ci`")
 	}
 	for _, name := range programs {
 		if _, err := exec.LookPath(name); err != nil {
@@ -31,7 +31,7 @@ func NeedsRoot(t testing.TB) {
 	case InCI():
 		t.Fatal("wants root")
 	default:
-		t.Skip("wants root: `make ci` runs it")
+		t.Skip("the test needs root: run it with `make ci`")
 	}
 }
 

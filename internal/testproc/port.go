@@ -11,8 +11,8 @@ import (
 // results of FreePort
 var ports sync.Map
 
-// FreePort returns an unused port of 127.0.0.1, never the same one twice, for a process that restarts on it. It
-// avoids the kernel's ephemeral ports (on Linux from 32,768), which other processes would take in between.
+// FreePort returns an unused port of 127.0.0.1, never the same one twice, for a process that restarts on it. It avoids
+// the kernel's ephemeral ports (on Linux from 32,768), which other processes could take meanwhile.
 func FreePort(t testing.TB) string {
 	t.Helper()
 	for range 1000 {

@@ -45,7 +45,6 @@ func newBroker(scheme, host string, port int, source string) Broker {
 	}
 }
 
-// records returns the usable SRV records and their name.
 func (r *Resolver) records(ctx context.Context) (string, []srv, error) {
 	var none []string
 	servers := r.servers()

@@ -16,7 +16,6 @@ const maxRecords = 64
 
 const maxAliases = 8
 
-// srv is a usable SRV record.
 type srv struct {
 	target   string // lower-case, no trailing dot
 	port     uint16 // not 0

@@ -130,7 +130,6 @@ func (r *Ring) open(b, secret []byte) (crypto.PrivateKey, error) {
 	return Parse(b, func() ([]byte, error) { return bytes.Clone(secret), nil })
 }
 
-// find returns the passphrase of the first source that has one.
 func (r *Ring) find(path string) ([]byte, error) {
 	if r.File != "" {
 		return ReadLine(r.File)

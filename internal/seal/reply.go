@@ -75,7 +75,6 @@ func checkFrame(what string, frame []byte, limit int) error {
 	return nil
 }
 
-// open decrypts and removes the padding.
 func (c *aead) open(frame, aad []byte) ([]byte, error) {
 	buf, err := c.Open(nil, c.nonce, frame[saltBytes:], aad)
 	if err != nil {

@@ -121,7 +121,6 @@ func NewSession(k PublicKey, token wire.Secret) (*Session, error) {
 	return s, nil
 }
 
-// agree returns a session without a token.
 func (k PublicKey) agree() (*Session, error) {
 	kem, kdf, none := suite()
 	public, err := kem.NewPublicKey(k.b[:])

@@ -113,7 +113,6 @@ func ParseTime(s string, now time.Time) (time.Time, error) { return parseTime(s,
 // ParsePast reads a time in RFC 3339, or a span back from now.
 func ParsePast(s string, now time.Time) (time.Time, error) { return parseTime(s, now, -1) }
 
-// parseTime reads a time, or a span that is multiplied by sign and added to now.
 func parseTime(s string, now time.Time, sign time.Duration) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, s); err == nil && !t.IsZero() { // programs write the zero time for no time
 		return t.UTC(), nil

@@ -59,7 +59,6 @@ func (e *jsonError) Error() string {
 	return strings.ReplaceAll(e.text, "%q", fmt.Sprintf("%.80q", place)) + e.cause
 }
 
-// errorHere returns an error at the current byte.
 func (d *decoder) errorHere(text string) *jsonError {
 	return &jsonError{text: text + ", at byte " + strconv.Itoa(d.at)}
 }
@@ -267,7 +266,6 @@ func (d *decoder) array(v reflect.Value) *jsonError {
 	}
 }
 
-// stringOrBytes decodes a JSON string into text or bytes.
 func (d *decoder) stringOrBytes(v reflect.Value) *jsonError {
 	text, err := d.stringLiteral()
 	if err != nil || !v.IsValid() {

@@ -79,7 +79,6 @@ func (a *EarlyPingConn) Read(b []byte) (int, error) {
 	return a.in.Read(b)
 }
 
-// answerPings answers PINGs until something else arrives.
 func (a *EarlyPingConn) answerPings() error {
 	for {
 		if _, err := a.in.Peek(1); err != nil {

@@ -44,7 +44,6 @@ func AppendJSON(b []byte, v any) ([]byte, error) {
 	return b, nil
 }
 
-// An appendFunc appends a value of one type to b.
 type appendFunc func(b []byte, v reflect.Value) ([]byte, error)
 
 var encoders sync.Map // of appendFunc by reflect.Type
@@ -184,7 +183,6 @@ func appendSlice(b []byte, v reflect.Value) ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-// appendMap sorts the keys.
 func appendMap(b []byte, v reflect.Value) ([]byte, error) {
 	if v.IsNil() {
 		return append(b, "null"...), nil
@@ -260,7 +258,6 @@ func appendStruct(b []byte, v reflect.Value) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// empty implements omitempty.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Map, reflect.Slice, reflect.String:
@@ -271,7 +268,6 @@ func empty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// zero implements omitzero.
 func zero(v reflect.Value) bool {
 	if at, ok := reflect.TypeAssert[time.Time](v); ok {
 		return at.IsZero()

@@ -46,7 +46,6 @@ func EachMember(object []byte, each func(name []byte, value json.RawMessage) err
 	return nil
 }
 
-// A scanner skips over JSON.
 type scanner struct {
 	text []byte
 	at   int // an index: reslicing would cost write barriers

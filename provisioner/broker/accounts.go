@@ -22,28 +22,29 @@ const (
 
 const allCommands = "muster.v1.command.*"
 
-// Limits per connection. An agent needs two or three.
+// Subscriptions per connection. An agent needs two or three.
 const (
 	maxProvisioningSubscriptions = 8
 	maxFleetSubscriptions        = 16
 )
 
-// How long a broker keeps a reply subject of 350 bytes; the default is two minutes. One connection can cause 50,000
-// a second (measured).
+// How long a broker remembers a reply subject, which takes 350 bytes; the default is two minutes. One connection can
+// add 50,000 a second (measured).
 const (
-	// requestThreshold is natsapi.Config.Timeout.
+	// requestThreshold equals natsapi.Config.Timeout.
 	requestThreshold = "30s"
 	eventThreshold   = "100ms"
 )
 
 func maxProvisioning(maxConnections int) int { return max(1, maxConnections*2/3) }
 
-// accountsConfig returns the accounts in nats-server's language.
+// accountsConfig returns the accounts as text of a nats-server configuration.
 //
-// All crossings are services. Over a stream a node's reply to a command would stay in FLEET, and an event could
-// name a reply subject in MUSTER, where JetStream replies when overrun. share names the client to the responder.
+// Accounts share subjects only as services. With streams, a node's reply to a command would stay in FLEET, and an
+// event could name a reply subject in MUSTER, where JetStream replies when overrun. "share" names the client to the
+// responder.
 //
-// users adds members to accounts. Without store, the streams are elsewhere.
+// users adds users to accounts. Without store, another server has the streams.
 func accountsConfig(provisioning int, store bool, users map[string]string) string {
 	return fmt.Sprintf(`
 system_account: %[4]s

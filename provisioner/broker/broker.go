@@ -24,7 +24,7 @@ var (
 	// ErrNoCertificate means that TLS needs [Broker.SetCertificate] first.
 	ErrNoCertificate = errors.New("broker has no certificate")
 
-	// ErrStoreInUse means that another broker has the directory.
+	// ErrStoreInUse means that another broker uses the directory.
 	ErrStoreInUse = errors.New("store directory is in use by another broker")
 )
 
@@ -35,7 +35,7 @@ type Broker struct {
 	// Set by New, then read-only.
 	cfg     Config
 	host    string
-	port    int // -1 takes any; Start sets the port that was taken
+	port    int // -1 means any free port; Start then sets it
 	webHost string
 	webPort int // like port, for WebSocket; 0 is none
 	gate    *Gate
@@ -51,7 +51,7 @@ type Broker struct {
 	cancel context.CancelFunc // cancels pending calls of the gate
 }
 
-// New lists everything wrong with cfg and starts nothing.
+// New returns an error that lists every mistake in cfg. It starts nothing.
 func New(cfg Config) (*Broker, error) {
 	var errs []error
 	bad := func(err error) {
@@ -92,7 +92,7 @@ func New(cfg Config) (*Broker, error) {
 // SetCertificate affects new connections only.
 func (b *Broker) SetCertificate(c tls.Certificate) { b.certificate.Store(&c) }
 
-// URL is nats://host:port for this machine, or "" unless running.
+// URL returns nats://host:port for this machine, or "" unless running.
 func (b *Broker) URL() string {
 	s, err := b.running()
 	if err != nil {
@@ -109,7 +109,6 @@ func (b *Broker) URL() string {
 	return "nats://" + reachable(host, strconv.Itoa(addr.Port))
 }
 
-// reachable replaces the unspecified address by loopback.
 func reachable(host, port string) string {
 	switch host {
 	case "", "0.0.0.0":

@@ -24,13 +24,13 @@ import (
 const calloutQueue = "muster-callout"
 
 const (
-	// calloutWorkersPerCore bounds the answers in flight. With a broker 50 ms away, 16 workers answered 300 a
-	// second, 64 1,030, 128 1,220.
+	// calloutWorkersPerCore bounds the concurrent answers. With a broker 50 ms away, 16 workers gave 300 answers a
+	// second, 64 gave 1,030, 128 gave 1,220.
 	calloutWorkersPerCore = 64
 	maxCalloutsWaiting    = 4096
 
-	// maxCalloutWait is a request's age limit. Brokers drop a client after 5 s, and under overload every request
-	// waits this long: with 4 s a storm of 20,000 nodes never ended, with 1 s it took two minutes (make chaos).
+	// Older requests get no answer. Brokers drop a client after 5 s, and under overload every request waits this
+	// long. With 4 s, a storm of 20,000 nodes never ended; with 1 s it took two minutes (make chaos).
 	maxCalloutWait = time.Second
 )
 
@@ -41,12 +41,11 @@ type callout struct {
 	refused func(context.Context, Presented, *Denied) // may be nil
 	log     *natsLog
 	fault   func() error // may be nil
-	workers int          // answers in flight at most
+	workers int          // concurrent answers at most
 
 	unread atomic.Pointer[unreadableRequest] // nil if there was none
 }
 
-// unreadableRequest is one that could not be decrypted or decoded.
 type unreadableRequest struct {
 	at  time.Time // monotonic
 	err error
@@ -57,7 +56,7 @@ type calloutRequest struct {
 	since time.Time
 }
 
-// run answers until ctx is done, then finishes the requests received.
+// run answers requests until ctx is done, then those already received.
 func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	requests := make(chan calloutRequest, maxCalloutsWaiting)
 	put := func(m *nats.Msg) {
@@ -90,15 +89,16 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	return errors.Join(err, nc.FlushTimeout(admitTimeout))
 }
 
-// awaitDelivery waits until the broker has read the answer, so that requests wait where their age is checked.
+// awaitDelivery waits until the broker has read the answer. So requests wait in the queue, where their age is
+// checked.
 func awaitDelivery(ctx context.Context, nc *nats.Conn) {
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout)
 	defer cancel()
 	_ = nc.FlushWithContext(ctx) // an error means that the broker and its clients are gone
 }
 
-// answer reports whether it answered. Repeating or omitting an answer is harmless: the broker takes the first, and
-// the client reconnects.
+// answer reports whether it answered. A second or missing answer is harmless: the broker takes the first, and the
+// client reconnects.
 func (c *callout) answer(ctx context.Context, q calloutRequest) bool {
 	waited := time.Since(q.since) // the gate's clock may jump
 	if waited > maxCalloutWait {
@@ -110,7 +110,7 @@ func (c *callout) answer(ctx context.Context, q calloutRequest) bool {
 	request, err := c.open(q.Data, broker)
 	if err != nil {
 		c.unread.Store(&unreadableRequest{time.Now(), err})
-		c.log.connection(ctx, "callout request of a broker not readable", slog.String("err", scrub(err.Error())))
+		c.log.connection(ctx, "callout request of a broker could not be read", slog.String("err", scrub(err.Error())))
 		return false
 	}
 	response := jwt.NewAuthorizationResponseClaims(request.UserNkey)
@@ -123,7 +123,7 @@ func (c *callout) answer(ctx context.Context, q calloutRequest) bool {
 		response.Error = string(c.log.refuse(ctx, p, err, c.refused)) // for the broker's log
 	}
 	if err := c.respond(q, response, broker); err != nil {
-		c.log.connection(ctx, "answer to a broker not sent", slog.String("err", scrub(err.Error())))
+		c.log.connection(ctx, "answer to a broker could not be sent", slog.String("err", scrub(err.Error())))
 		return false
 	}
 	return true
@@ -141,7 +141,7 @@ func (c *callout) respond(q calloutRequest, response *jwt.AuthorizationResponseC
 	return q.Respond(sealed)
 }
 
-// open refuses requests in clear, which expose the token between brokers.
+// open refuses unencrypted requests, which expose tokens on the network.
 func (c *callout) open(data []byte, broker string) (*jwt.AuthorizationRequestClaims, error) {
 	if broker == "" {
 		return nil, errors.New("the request is not encrypted: set auth_callout's xkey as `muster broker config` does")
@@ -155,7 +155,7 @@ func (c *callout) open(data []byte, broker string) (*jwt.AuthorizationRequestCla
 	if err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
-	if !nkeys.IsValidPublicUserKey(request.UserNkey) { // package jwt returns nil for any other
+	if !nkeys.IsValidPublicUserKey(request.UserNkey) { // for another key, package jwt returns nil
 		return nil, fmt.Errorf("request: user nkey %.80q is not a public user key", request.UserNkey)
 	}
 	return request, nil
@@ -172,7 +172,7 @@ func (c *callout) admit(ctx context.Context, request *jwt.AuthorizationRequestCl
 	u.Name = cmp.Or(p.Nkey, admission.User)
 	u.Permissions = userPermissions(admission)
 	if !admission.Deadline.IsZero() {
-		// Brokers use the real clock and whole seconds.
+		// Brokers check the expiry by the real clock, in whole seconds.
 		left := max(admission.Deadline.Sub(c.gate.cfg.Now()), time.Second)
 		u.Expires = time.Now().Add(left).Unix()
 	}

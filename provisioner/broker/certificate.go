@@ -13,7 +13,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// certificate checks validity, usage and role by the gate's clock; TLS verified chain and key.
+// certificate checks validity by the gate's clock, usage and role. TLS has verified chain and key.
 func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, *Denied) {
 	deadline, err := g.checkChain(p.Certificates)
 	if err != nil {
@@ -26,7 +26,7 @@ func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, *Denie
 	}
 	if p.Nkey != "" {
 		// The broker would report the nkey instead of the certificate's name.
-		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: nkey beside a certificate", ErrNkey)}
+		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: sent together with a certificate", ErrNkey)}
 	}
 	switch role {
 	case wire.RoleNode:
@@ -84,7 +84,7 @@ func certificateOf(c *x509.Certificate) Certificate {
 	return Certificate{Serial: ca.Serial(c), SHA256: hex.EncodeToString(sum[:])}
 }
 
-// checkChain returns the first expiry in a chain.
+// checkChain returns the earliest expiry in chain.
 func (g *Gate) checkChain(chain []*x509.Certificate) (time.Time, error) {
 	now, deadline := g.cfg.Now(), chain[0].NotAfter
 	for _, cert := range chain {

@@ -10,7 +10,7 @@ import (
 	"muster/internal/wire"
 )
 
-// admitTimeout is below the time-out of connecting clients.
+// admitTimeout is shorter than the time-out of connecting clients.
 const admitTimeout = 4 * time.Second
 
 type authentication struct {
@@ -41,8 +41,8 @@ func (a *authentication) admit(ctx context.Context, c server.ClientAuthenticatio
 		return err
 	}
 	a.register(c, admission)
-	// Recheck may list connections after the decision and before this registration. It counts before it lists, so
-	// it finds the connection or the count has changed.
+	// If Recheck listed connections before this registration, it missed this one. It counts before it lists, so the
+	// count has then changed.
 	if admission.Account == AccountFleet && a.b.rechecks.Load() != rechecks {
 		_, err = a.b.gate.Authorize(ctx, p)
 	}
@@ -62,7 +62,7 @@ func (a *authentication) register(c server.ClientAuthentication, admission *Admi
 	c.RegisterUser(u)
 }
 
-// permissions returns nil for everything.
+// permissions returns nil if everything is allowed.
 func permissions(a *Admission) *server.Permissions {
 	if a.Account == AccountMuster {
 		return nil

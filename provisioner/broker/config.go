@@ -18,13 +18,13 @@ const (
 	// DefaultMaxConnections fits the usual limit of 20,000 file descriptors.
 	DefaultMaxConnections = 18_000
 
-	// handshake bounds TLS, and then CONNECT. 5,000 clients at once need 4.6 s on two cores.
+	// handshake bounds the TLS handshake, and then CONNECT. On two cores, 5,000 clients at once need 4.6 s.
 	handshake = 5 * time.Second
 )
 
 // Config configures [New].
 type Config struct {
-	// Listen is host:port; port 0 or -1 takes any. Required.
+	// Listen is host:port; port 0 or -1 means any free port. Required.
 	Listen string
 
 	// WebSocket is optional.
@@ -37,13 +37,14 @@ type Config struct {
 	// three quarters of the free space.
 	MaxStoreBytes int64
 
-	// Unsynced acknowledges before writes are on disk, for a store that is synced at the end.
+	// Unsynced acknowledges writes before they are on disk, for a store that is synced at the end.
 	Unsynced bool
 
-	// Certificate includes the root, for clients that know only its hash. Optional: see [Broker.SetCertificate].
+	// Certificate includes the root, for clients that know only the root's hash. Optional: see
+	// [Broker.SetCertificate].
 	Certificate tls.Certificate
 
-	// ClientCAs are required.
+	// ClientCAs are the authorities of client certificates. Required.
 	ClientCAs *x509.CertPool
 
 	Gate GateConfig
@@ -51,7 +52,7 @@ type Config struct {
 	// MaxConnections defaults to [DefaultMaxConnections].
 	MaxConnections int
 
-	// Refused gets each refused connection without secrets. It must not block. Optional.
+	// Refused is called for each refused connection; p has no secrets. It must not block. Optional.
 	Refused func(ctx context.Context, p Presented, d *Denied)
 
 	// Log is optional.

@@ -31,14 +31,14 @@ var (
 )
 
 const (
-	// serverSilence is the time of 3.5 status messages.
+	// A server is gone after serverSilence, 3.5 missing status messages.
 	serverSilence = 35 * time.Second
 
-	// answerTimeout is for known servers, answerGap for servers that are not known yet. An answer takes 2 ms.
+	// A query waits answerTimeout for known servers, then answerGap for unknown ones. An answer takes 2 ms.
 	answerTimeout = 2 * time.Second
 	answerGap     = 100 * time.Millisecond
 
-	// connectionsPage entries are 1.1 KB each, from all servers at once; a client with 64 MiB pending is dropped.
+	// Every server sends connectionsPage entries of 1.1 KB each at once, and drops a client with 64 MiB pending.
 	// Entries move up when connections end, so pages overlap.
 	connectionsPage = 8 << 10
 	pageOverlap     = 64
@@ -56,7 +56,7 @@ type control struct {
 
 func (c *control) follow(ctx context.Context) error {
 	_, err := c.nc.Subscribe(statszSubject, func(m *nats.Msg) {
-		c.alive(strings.Split(m.Subject, ".")[2]) // the pattern has as many tokens
+		c.alive(strings.Split(m.Subject, ".")[2]) // statszSubject has as many tokens
 	})
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -99,7 +99,7 @@ type serverReply[T any] struct {
 	Error  *server.ApiError  `json:"error"` // set instead of Data
 }
 
-// query passes every reply with data to each. The error names live servers without one.
+// query passes every reply with data to each. The error names known servers that did not answer.
 func query[T any](
 	ctx context.Context, c *control, subject string, request any, each func(server.ServerInfo, *T),
 ) error {
@@ -148,7 +148,7 @@ func query[T any](
 	return errors.Join(errs...)
 }
 
-// nextAnswer waits for answerGap once no server is missing.
+// nextAnswer waits only answerGap once all known servers have answered.
 func (c *control) nextAnswer(ctx context.Context, sub *nats.Subscription, answered map[string]bool) (*nats.Msg, error) {
 	if len(answered) > 0 && len(c.missing(answered)) == 0 {
 		var cancel context.CancelFunc
@@ -174,7 +174,7 @@ func (c *control) connections(ctx context.Context, node wire.Identity, each func
 	}
 }
 
-// kick ignores a connection that has ended.
+// kick closes a connection. It returns no error if the connection has ended.
 func (c *control) kick(conn connection) error {
 	body, err := json.Marshal(server.KickClientReq{CID: conn.number})
 	if err != nil {

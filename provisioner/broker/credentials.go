@@ -11,7 +11,7 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrKey means a seed of the wrong form. Its text never contains the seed.
+// ErrKey means a seed of the wrong form. The error text contains no seed.
 var ErrKey = errors.New("not a key of this kind")
 
 const (
@@ -44,7 +44,7 @@ func parseSeed(secret wire.Secret, kind nkeys.PrefixByte, want string) (nkeys.Ke
 	return key, nil
 }
 
-// Keys let their holder admit any client.
+// Keys are the provisioners' secrets. With them, any client can be admitted.
 type Keys struct {
 	// Issuer signs admissions.
 	Issuer wire.Secret
@@ -52,11 +52,11 @@ type Keys struct {
 	// XKey decrypts callout requests, which hold tokens.
 	XKey wire.Secret
 
-	// Provisioner and System log in to MUSTER and SYS.
+	// Provisioner and System are the logins to MUSTER and SYS.
 	Provisioner wire.Secret
 	System      wire.Secret
 
-	// Routes is the password between servers of a cluster. A certificate would not do, since every node has one.
+	// Routes is the password between servers of a cluster. A certificate is not enough, because every node has one.
 	Routes wire.Secret
 }
 

@@ -8,27 +8,27 @@ import (
 )
 
 var (
-	// ErrCredentials means neither token nor certificate.
+	// ErrCredentials means that a client sent neither token nor certificate.
 	ErrCredentials = errors.New("no usable credentials")
 
 	// ErrName means a bad CONNECT name; see [wire.ValidConnectionName].
 	ErrName = errors.New("connection name is not 22 base64url characters")
 
-	// ErrCertificate means an expired certificate, or of another role or installation.
+	// ErrCertificate means a certificate that has expired, or is of another role or installation.
 	ErrCertificate = errors.New("certificate is not admitted here")
 
-	// ErrToken means a token too large or expired.
+	// ErrToken means a token that is too large or expired.
 	ErrToken = errors.New("token is not admitted here")
 
-	// ErrNkey means an nkey that cannot be proven, or is missing.
+	// ErrNkey means an nkey that is missing or cannot be proven.
 	ErrNkey = errors.New("nkey not proven")
 )
 
-// Denied says why a connection is refused. The client is not told.
+// Denied says why a connection is refused. The client does not get the reason.
 type Denied struct {
 	Code wire.Code
 
-	// Err is for the operator, without secrets.
+	// Err is shown to operators and contains no secrets.
 	Err error
 }
 
@@ -36,7 +36,7 @@ func (d *Denied) Error() string { return fmt.Sprintf("connection denied: %s: %v"
 
 func (d *Denied) Unwrap() error { return d.Err }
 
-// NotAdmitted means that a node with a proven certificate is refused.
+// NotAdmitted means that a node is refused although it holds its certificate's key.
 type NotAdmitted struct {
 	Node   wire.Identity
 	Serial string // of its certificate; see [ca.Serial]
@@ -49,7 +49,7 @@ func (n *NotAdmitted) Error() string {
 
 func (n *NotAdmitted) Unwrap() error { return n.Err }
 
-// deny prefers a *Denied that err wraps.
+// deny returns the *Denied that err wraps, or a new one.
 func deny(code wire.Code, err error) *Denied {
 	var d *Denied
 	if errors.As(err, &d) {

@@ -22,7 +22,7 @@ import (
 // dialTimeout allows for servers that accept connections before they answer.
 const dialTimeout = 5 * time.Second
 
-// A hanging server is left after three pings.
+// A connection to a server that hangs is closed after three pings.
 const (
 	serverPing     = 3 * time.Second
 	serverPingsOut = 2
@@ -33,30 +33,31 @@ type ExternalConfig struct {
 	// URLs are nats:// or tls://host:port, comma separated. Required.
 	URLs string
 
-	// TLS is optional; without it connections are in clear.
+	// TLS is optional; without it connections are not encrypted.
 	TLS *tls.Config
 
-	// Keys are required, all of them.
+	// Keys are required, every field of them.
 	Keys Keys
 
 	Gate GateConfig
 
-	// Refused gets each refused connection without secrets. It must not block. Optional.
+	// Refused is called for each refused connection; p has no secrets. It must not block. Optional.
 	Refused func(ctx context.Context, p Presented, d *Denied)
 
-	// Appeared is called when a server may have connections to drop: it is new or returns. It must not block.
-	// Optional.
+	// Appeared is called when a server is new or returns, because it may have connections to drop. It must not
+	// block. Optional.
 	Appeared func()
 
-	// Fault returns why callout requests must go to other provisioners. It must not block. Optional.
+	// Fault returns why this provisioner cannot answer callout requests, which then go to another one. It must not
+	// block. Optional.
 	Fault func() error
 
 	// Log is optional.
 	Log *slog.Logger
 }
 
-// External is a NATS server or cluster configured by [ServerConfig.Text]. Provisioners share its auth callout. It
-// is safe for concurrent use.
+// External is a NATS server or cluster configured by [ServerConfig.Text]. All provisioners answer its auth callouts.
+// It is safe for concurrent use.
 type External struct {
 	// Set by NewExternal, then read-only.
 	cfg     ExternalConfig
@@ -70,7 +71,7 @@ type External struct {
 	control *control // guarded by mu; nil unless started
 }
 
-// NewExternal lists everything wrong with cfg.
+// NewExternal returns an error that lists every mistake in cfg.
 func NewExternal(cfg ExternalConfig) (*External, error) {
 	var errs []error
 	bad := func(what string, err error) {
@@ -112,7 +113,7 @@ func CheckURLs(urls string) error {
 		u, err := url.Parse(strings.TrimSpace(text))
 		switch {
 		case err == nil && u.User != nil || strings.Contains(text, "@"): // not quoted: it may hold a password
-			return fmt.Errorf("server %d has a user in it: put logins into the credentials file", i+1)
+			return fmt.Errorf("server %d contains a user: put logins into the credentials file", i+1)
 		case err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls":
 			return fmt.Errorf("server %d is %.100q, want nats://host:port or tls://host:port, comma separated",
 				i+1, text)
@@ -235,8 +236,8 @@ func (e *External) connect(ctx context.Context, name string, opts ...nats.Option
 	return nc, nil
 }
 
-// Authenticate answers callout requests until ctx is done and finishes those received. Start it once the gate has
-// its data. ready may be nil; it is called when requests are accepted or Fault prevents that.
+// Authenticate answers callout requests until ctx is done, then those already received. Call it once the gate has
+// its data. ready is called when requests are accepted or Fault prevents that; it may be nil.
 func (e *External) Authenticate(ctx context.Context, ready func()) error {
 	nc, err := e.connect(ctx, "provisioner callout")
 	if err != nil {
@@ -249,7 +250,7 @@ func (e *External) Authenticate(ctx context.Context, ready func()) error {
 // URL returns the configured URLs.
 func (e *External) URL() string { return e.cfg.URLs }
 
-// Stop ends Start's connection. Stopping again is no error.
+// Stop closes the connection of Start. A second call is no error.
 func (e *External) Stop(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"muster/internal/wire"
 )
 
-// TokenConnection bounds a connection with a token; a node that waits reconnects.
+// TokenConnection is the longest connection with a token. A node that still waits reconnects.
 const TokenConnection = 10 * time.Minute
 
 const (
@@ -20,7 +20,7 @@ const (
 	commandResponseTTL = 10 * time.Second
 )
 
-// Presented is what a client presents. Only Certificates, Address and InProcess are verified.
+// Presented is what a client sends to connect. Only Certificates, Address and InProcess are verified.
 type Presented struct {
 	Name  string      // CONNECT name, part of the inbox
 	Token wire.Secret // provisioning token, perhaps sealed
@@ -65,34 +65,32 @@ type Admission struct {
 	Responses   int
 	ResponseTTL time.Duration
 
-	// Deadline is zero for no end.
+	// Deadline is the end of the connection; zero means none.
 	Deadline time.Time
 }
 
 // GateConfig configures [NewGate].
 type GateConfig struct {
-	// TrustDomain is required.
+	// TrustDomain is the host of SPIFFE IDs. Required.
 	TrustDomain string
 
-	// VerifyToken returns when a token expires, or zero. With a sealed token it must check the proof of Nkey
-	// ([seal.Opener.OpenToken]), which is reported instead of [Admission.User]. An error refuses as
-	// [wire.CodeTokenInvalid] unless it wraps a *[Denied]; it must not contain the token. Called concurrently.
-	// Required.
+	// VerifyToken returns when a token expires, zero for never. For a sealed token it must check the proof of Nkey
+	// ([seal.Opener.OpenToken]), which the broker reports instead of [Admission.User]. An error that wraps no
+	// *[Denied] refuses as [wire.CodeTokenInvalid]; it must not contain the token. Called concurrently. Required.
 	VerifyToken func(p Presented) (expires time.Time, err error)
 
-	// AdmitNode returns nil only for a node's current or next certificate on record. An error refuses as
-	// [wire.CodeDenied] unless it wraps a *[Denied]. Called concurrently, with a deadline, also by Recheck.
-	// Required.
+	// AdmitNode returns nil only for a node's current or next certificate on record. An error that wraps no
+	// *[Denied] refuses as [wire.CodeDenied]. Called concurrently, with a deadline, also by Recheck. Required.
 	AdmitNode func(ctx context.Context, id wire.Identity, c Certificate) error
 
-	// AdmitReturning may admit a node refused with [wire.CodeNotIssued], only to request a renewal. Optional.
+	// AdmitReturning decides whether a node refused with [wire.CodeNotIssued] may request a renewal, only. Optional.
 	AdmitReturning func(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error
 
 	// Now defaults to [time.Now].
 	Now func() time.Time
 }
 
-// A Gate is safe for concurrent use.
+// A Gate decides about connections. It is safe for concurrent use.
 type Gate struct {
 	cfg GateConfig // read-only
 }
@@ -100,7 +98,7 @@ type Gate struct {
 // NewGate checks required fields.
 func NewGate(cfg GateConfig) (*Gate, error) {
 	if cfg.TrustDomain == "" || cfg.VerifyToken == nil || cfg.AdmitNode == nil {
-		return nil, errors.New("gate: want a trust domain, a token verifier and an allow-list of certificates")
+		return nil, errors.New("gate: want TrustDomain, VerifyToken and AdmitNode")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -108,8 +106,8 @@ func NewGate(cfg GateConfig) (*Gate, error) {
 	return &Gate{cfg: cfg}, nil
 }
 
-// Authorize returns a *[Denied] as its error. A certificate decides alone: with a fallback to the token, a node
-// could be made to give up its identity unnoticed.
+// Authorize returns a *[Denied] as its error. With a certificate, the token is ignored: a refused node that fell
+// back to its token could lose its identity unnoticed.
 func (g *Gate) Authorize(ctx context.Context, p Presented) (*Admission, error) {
 	var a *Admission
 	var d *Denied
@@ -139,9 +137,9 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 	}
 	switch {
 	case p.Nkey != "" && !sealed(p):
-		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: beside a token that is not sealed", ErrNkey)}
+		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: sent with a token that is not sealed", ErrNkey)}
 	case p.Nkey == "" && sealed(p):
-		// Without an nkey the token may be a recorded one.
+		// Without an nkey, the token may have been recorded on another connection.
 		err := fmt.Errorf("%w: sealed token without the name of its session", ErrNkey)
 		return nil, &Denied{wire.CodeSealedInvalid, err}
 	}

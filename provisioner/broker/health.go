@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// ErrStoreFailed means a failed write or a replaced directory. nats-server then shows data that is not on disk:
-	// exit without [Broker.Stop].
+	// ErrStoreFailed means that a write failed or the directory was replaced. nats-server then shows data that is
+	// not on disk: exit without [Broker.Stop].
 	ErrStoreFailed = errors.New("the store has failed")
 
 	// ErrStoreDamaged means an unreadable stream. Restarting does not help.
@@ -23,15 +23,15 @@ var (
 const (
 	healthEvery = time.Second
 
-	// slowAfter allows for the lock of a stream being written.
+	// slowAfter is longer than a write locks a stream.
 	slowAfter = 5 * time.Second
 
 	// maxBusyChecks of a millisecond each make five seconds.
 	maxBusyChecks = 5000
 )
 
-// Watch returns [ErrStoreFailed] after two failed checks, a second apart, and nil when ctx is done. slow gets an
-// error while a check hangs, then nil; it must not block.
+// Watch returns [ErrStoreFailed] after two failed checks, a second apart, and nil when ctx is done. It calls slow
+// with an error while a check hangs, then with nil; slow must not block.
 func (b *Broker) Watch(ctx context.Context, slow func(error)) error {
 	return watchHealth(ctx, func() error {
 		b.mu.Lock()
@@ -83,7 +83,7 @@ func checkHealth(ctx context.Context, health func() error, slow func(error)) err
 	}
 }
 
-// storeFailed takes a file of the directory opened at startup. An empty account means all.
+// storeFailed needs a file of the directory that was opened at startup. An empty account means all accounts.
 func storeFailed(s *server.Server, account string, opened *os.File) error {
 	mine, err := opened.Stat()
 	if err != nil {
@@ -103,7 +103,7 @@ func storeFailed(s *server.Server, account string, opened *os.File) error {
 
 var errBusy = errors.New("the server was busy")
 
-// isWriteError selects errors that last; a new stream or a replica that is behind passes.
+// isWriteError selects lasting errors. Errors of a new stream, or of a replica that is behind, end by themselves.
 func isWriteError(e server.HealthzError) bool { return strings.Contains(e.Error, "write error") }
 
 func healthOf(s *server.Server, account string, counts func(server.HealthzError) bool) error {

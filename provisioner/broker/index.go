@@ -12,8 +12,8 @@ import (
 )
 
 // nats-server writes an index beside a stream's blocks and trusts it at startup. After a disk was unmounted and
-// mounted again, the index said that there are no messages (v2.15.2; TestADiskThatIsAway). So an index counts only
-// after a clean shutdown.
+// mounted again, the index contained no messages (v2.15.2; TestADiskThatIsAway). So an index is used only after a
+// clean shutdown.
 const (
 	indexFile = "index.db" // v2.15.3, streamStreamStateFile
 	blocksDir = "msgs"     // its directory, in streams and Raft logs
@@ -22,7 +22,8 @@ const (
 	cleanShutdownFile = "clean-shutdown"
 )
 
-// removeUntrustedIndexes may crash after any step: the marker is removed first and synced.
+// removeUntrustedIndexes removes the marker of a clean shutdown, else all indexes. A crash after any step is
+// harmless.
 func removeUntrustedIndexes(store string) error {
 	err := os.Remove(filepath.Join(store, cleanShutdownFile))
 	if err == nil {

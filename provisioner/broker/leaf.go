@@ -9,15 +9,15 @@ import (
 
 const hubDomain = "hub"
 
-// LeavesConfig is for a hub.
+// LeavesConfig makes a server the hub of servers at sites.
 type LeavesConfig struct {
 	// Listen is host:port. Required.
 	Listen string
 
-	// Names are in the leaves' certificates. A leaf can do what a provisioner can. Required.
+	// Names are the leaves' names in their certificates. A leaf can do what a provisioner can. Required.
 	Names []string
 
-	// TrustDomain is required.
+	// TrustDomain is the host of SPIFFE IDs. Required.
 	TrustDomain string
 }
 
@@ -37,7 +37,7 @@ func (c ServerConfig) serverName() string {
 	return wire.ServerName(c.Name, c.Hub.Site)
 }
 
-// leafText admits only broker roles as leaves, and only AccountMuster crosses.
+// leafText admits only brokers as leaves, and connects only AccountMuster.
 func (c ServerConfig) leafText() string {
 	files := fmt.Sprintf("cert_file: %q, key_file: %q, ca_file: %q, timeout: %d",
 		c.Certificate, c.Key, c.CA, int(handshake.Seconds()))

@@ -14,7 +14,7 @@ const lockFile = "broker.lock"
 // LockFile is the lock file of a store directory.
 func LockFile(dir string) string { return filepath.Join(dir, lockFile) }
 
-// Lock keeps brokers off a directory, made if missing, until release. It may return [ErrStoreInUse].
+// Lock makes a directory if missing, and keeps brokers from using it until release. It may return [ErrStoreInUse].
 func Lock(dir string) (release func(), err error) {
 	f, err := lockDir(dir)
 	if err != nil {
@@ -41,7 +41,7 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// unlock unlocks before closing, because a child process before exec still has the file open.
+// unlock unlocks before closing, because a forked child has the file open until exec.
 func unlock(f *os.File) {
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
 	_ = f.Close() // nothing was written to it

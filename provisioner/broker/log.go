@@ -14,7 +14,7 @@ import (
 	"muster/internal/wire"
 )
 
-// Limits of lines that any client can cause.
+// Limits of log lines that any client can cause.
 const (
 	linesPerSecond = 20
 	linesAtOnce    = 100
@@ -114,7 +114,7 @@ func (l *natsLog) Fatalf(format string, v ...any) {
 	select {
 	case l.fatal <- errors.New(scrub(text)):
 	default: // the first error is the cause
-		l.write(slog.LevelError, "nats server cannot go on", format, v)
+		l.write(slog.LevelError, "nats server could not continue", format, v)
 	}
 }
 
@@ -131,13 +131,13 @@ func (l *natsLog) write(level slog.Level, msg, format string, v []any) {
 
 var clientTrouble = regexp.MustCompile(`^(TLS handshake error|Publish Violation|Subscription Violation)\b`)
 
-// clientLine matches address, number and quoted details.
+// clientLine matches the prefix of a line about a client: address, number and quoted details.
 var clientLine = regexp.MustCompile(`^(\S+) - [cw]id:(\d+)(?: - "(?:[^"\\]|\\.)*")* - `)
 
 var handshakeLine = regexp.MustCompile(`^(\S+ - )?(websocket\b|Not configured to accept leaf node connections)`)
 
-// render returns the text and, for a line about a client, its address. It drops the prefix before formatting: a
-// client could send "%[1]1000000d" a thousand times.
+// render returns the text and, for a line about a client, its address. It removes the prefix before formatting,
+// because a client can put "%[1]1000000d" into it.
 func render(format string, v []any) (text, address string, client bool) {
 	m := clientLine.FindStringSubmatchIndex(format)
 	if m != nil {
@@ -157,7 +157,6 @@ func render(format string, v []any) (text, address string, client bool) {
 
 var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*`)
 
-// scrub removes tokens and truncates.
 func scrub(text string) string {
 	return truncate(tokenShape.ReplaceAllString(text, "(secret)"))
 }

@@ -16,14 +16,14 @@ import (
 
 const unreadableFor = 10 * time.Minute
 
-// ErrMisconfigured means a server not configured by [ServerConfig.Text].
+// ErrMisconfigured means a server that is not configured by [ServerConfig.Text].
 var ErrMisconfigured = errors.New("the servers are not configured as `muster broker config` prints it")
 
-// ErrNotSynced means acknowledged writes may be lost.
+// ErrNotSynced means that acknowledged writes may be lost.
 var ErrNotSynced = errors.New("broker acknowledges writes that are not on disk: " +
 	"set jetstream.sync_interval to always, as `muster broker config` does, and restart it")
 
-// kickNoServer reaches no server.
+// kickNoServer names no server; publishing to it only checks the permission.
 var kickNoServer = fmt.Sprintf(kickSubject, "none")
 
 // CalloutError returns why a callout request of the last ten minutes was unreadable, or nil.
@@ -34,7 +34,8 @@ func (e *External) CalloutError() error {
 	return nil
 }
 
-// checkServer returns [ErrMisconfigured] if permissions or the size limit are too low. Its requests have no effect.
+// checkServer returns [ErrMisconfigured] if permissions or max_payload are too low. The requests that it sends have
+// no effect.
 func (c *control) checkServer(ctx context.Context) error {
 	if limit := c.nc.MaxPayload(); limit < int64(seal.MaxReplyBytes) {
 		return fmt.Errorf("%w: max_payload is %d, want at least %d, the size of replies to nodes",
@@ -61,8 +62,8 @@ func (c *control) checkServer(ctx context.Context) error {
 	return nil
 }
 
-// checkSync returns [ErrNotSynced] if a server acknowledges before syncing. It waits for one answer; another server
-// may be restarting.
+// checkSync returns [ErrNotSynced] if a server acknowledges before syncing. One answer is enough, because another
+// server may be restarting.
 func (c *control) checkSync(ctx context.Context) error {
 	for {
 		answers := 0

@@ -12,13 +12,13 @@ import (
 
 // Settings that are the same for every installation.
 const (
-	maxControlLine = 16 << 10    // a sealed token of 11 KiB; the rest of CONNECT takes 314 bytes
+	maxControlLine = 16 << 10    // fits a sealed token of 11 KiB; the rest of CONNECT takes 314 bytes
 	maxPayload     = 8 << 20     // for provisioners; accounts of nodes have lower limits
 	maxMemoryBytes = 64 << 20    // nats-server wants a limit; muster has no streams in memory
 	pingInterval   = time.Minute // with maxPingsOut, a dead peer is dropped after three minutes
 	maxPingsOut    = 2
-	// noShortFirstPing: a PING before the admission makes nats.go give up, and a storm of 20,000 nodes never ended
-	// (make chaos).
+	// noShortFirstPing: a PING before the admission makes nats.go give up. With such PINGs, a storm of 20,000 nodes
+	// never ended (make chaos).
 	noShortFirstPing = true
 	maxClosed        = 16 // ended connections remembered; the default is 10,000 of 1.5 KB
 )
@@ -53,7 +53,7 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts.StoreDir = b.cfg.StoreDir
 	opts.JetStreamMaxStore = b.cfg.MaxStoreBytes
 	opts.JetStreamMaxMemory = maxMemoryBytes
-	opts.SyncAlways = !b.cfg.Unsynced // otherwise one replica acknowledges up to two minutes before it syncs
+	opts.SyncAlways = !b.cfg.Unsynced // otherwise syncs come up to two minutes after the acknowledgement
 
 	opts.TLSConfig = b.tlsConfig()
 	opts.AllowNonTLS = true
@@ -81,7 +81,7 @@ func (b *Broker) tlsConfig() *tls.Config {
 		ClientAuth:     tls.VerifyClientCertIfGiven,
 		MinVersion:     tls.VersionTLS12,
 		Time:           b.cfg.Gate.Now,
-		// A resumed session would carry over an earlier verification.
+		// A resumed session would reuse an earlier verification of the certificate.
 		SessionTicketsDisabled: true,
 	}
 }

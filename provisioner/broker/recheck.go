@@ -28,7 +28,7 @@ var undecided = map[wire.Code]bool{
 	wire.CodeUnavailable:        true,
 }
 
-// recheck checks all nodes if wanted is nil.
+// recheck drops connections in list that are not admitted any more, of all nodes if wanted is nil.
 func (g *Gate) recheck(
 	ctx context.Context, list []connection, wanted map[wire.Identity]bool, drop func(connection) error,
 ) error {
@@ -81,7 +81,7 @@ func forNodes(ids []wire.Identity, recheck func(node wire.Identity, wanted map[w
 	return recheck("", wanted)
 }
 
-// Recheck drops connections of nodes that would not be admitted now, even pending ones. Call it after writing the
+// Recheck drops connections of nodes that would not be admitted now, also pending ones. Call it after writing the
 // record or revocation, and again after an error.
 func (b *Broker) Recheck(ctx context.Context, ids ...wire.Identity) error {
 	return forNodes(ids, func(node wire.Identity, wanted map[wire.Identity]bool) error {
@@ -103,12 +103,12 @@ func (b *Broker) recheck(ctx context.Context, node wire.Identity, wanted map[wir
 		return fmt.Errorf("connections of nodes: %w", err)
 	}
 	return b.gate.recheck(ctx, connectionsFrom(held), wanted, func(c connection) error {
-		_ = s.DisconnectClientByID(c.number) // an error means that it is gone
+		_ = s.DisconnectClientByID(c.number) // an error means that it has ended
 		return nil
 	})
 }
 
-// Recheck is [Broker.Recheck] on every server. It may miss a pending admission: call it again after
+// Recheck is like [Broker.Recheck], on every server. It may miss a pending admission: call it again after
 // [AdmissionInFlight].
 func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) error {
 	return forNodes(ids, func(node wire.Identity, wanted map[wire.Identity]bool) error {

@@ -68,7 +68,7 @@ func (r *runningServer) start(
 	return checkDamage(r.Server, r.account)
 }
 
-// ready waits for the listener. A server that cannot start tells only its logger.
+// ready waits for the listener. A server that cannot start reports the reason only to its logger.
 func (r *runningServer) ready(ctx context.Context, log *natsLog) error {
 	for end := time.Now().Add(startTimeout); !r.ReadyForConnections(listenTry); {
 		switch err := log.failed(); {
@@ -93,7 +93,6 @@ func (r *runningServer) ready(ctx context.Context, log *natsLog) error {
 
 func (r *runningServer) failed() error { return storeFailed(r.Server, r.account, r.lock) }
 
-// stop calls end to stop the server.
 func (r *runningServer) stop(end func()) {
 	well := r.lock != nil && r.failed() == nil
 	end()
@@ -116,7 +115,7 @@ func (r *runningServer) release() {
 // Start returns once all streams are read and connections accepted. The error may wrap [ErrStoreInUse] or
 // [ErrStoreDamaged].
 func (b *Broker) Start(ctx context.Context) error {
-	// The gate is used until Stop, beyond the end of ctx.
+	// The gate is used until Stop, also after ctx has ended.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	auth := &authentication{b: b, life: life}
 	opts, err := b.options(auth)
@@ -135,8 +134,8 @@ func (b *Broker) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop loses messages in flight: drain your own connections first. If ctx ends earlier, the shutdown continues.
-// Stopping again is no error.
+// Stop loses messages in flight: drain your own connections first. If ctx ends earlier, the shutdown continues. A
+// second call is no error.
 func (b *Broker) Stop(ctx context.Context) error {
 	b.mu.Lock()
 	r, cancel := b.server, b.cancel

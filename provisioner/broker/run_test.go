@@ -26,7 +26,7 @@ func TestNewListsEveryMistake(t *testing.T) {
 		want []string
 	}{
 		"empty": {func(c *broker.Config) { *c = broker.Config{} },
-			[]string{"listen address", "trust domain, a token verifier and an allow-list"}},
+			[]string{"listen address", "TrustDomain, VerifyToken and AdmitNode"}},
 		"no port":       {func(c *broker.Config) { c.Listen = "127.0.0.1" }, []string{"host:port"}},
 		"port too high": {func(c *broker.Config) { c.Listen = "127.0.0.1:65536" }, []string{"65535"}},
 	}

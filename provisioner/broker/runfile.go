@@ -24,8 +24,8 @@ const (
 // ErrConfigFile means that a server's configuration file is unusable.
 var ErrConfigFile = errors.New("configuration of the broker")
 
-// RunFile runs nats-server with a configuration file until ctx is done or SIGUSR2. SIGHUP reloads. The error may
-// wrap [ErrStoreFailed].
+// RunFile runs nats-server with a configuration file until ctx is done or SIGUSR2. SIGHUP reloads the file. The
+// error may wrap [ErrStoreFailed].
 //
 // Unlike nats-server, it lets provisioners decide about TLS clients without certificates, ends when its store has
 // failed, and always stops in lame-duck mode.
@@ -101,7 +101,7 @@ func fileOptions(path string) (*server.Options, error) {
 		if !strings.Contains(why, path) { // some errors already name it, one per line
 			why = path + ": " + why
 		}
-		return nil, fmt.Errorf("%s: correct it there, or print the file again with `muster broker config`", why)
+		return nil, fmt.Errorf("%s: correct the file, or print it again with `muster broker config`", why)
 	}
 	if admitsEveryClient(opts) {
 		return nil, fmt.Errorf("%s: requires no authentication, so the file may be incomplete: "+

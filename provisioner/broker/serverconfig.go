@@ -23,7 +23,7 @@ type ServerConfig struct {
 	// MaxStoreBytes defaults to three quarters of the free space.
 	MaxStoreBytes int64
 
-	// Certificate, Key and CA are files. Required.
+	// Certificate, Key and CA are paths. Required.
 	Certificate, Key, CA string
 
 	// MaxConnections defaults to [DefaultMaxConnections].
@@ -36,7 +36,7 @@ type ServerConfig struct {
 	Leaves *LeavesConfig
 	Hub    *HubConfig
 
-	// Keys are required.
+	// Keys are those of the provisioners. Required.
 	Keys Keys
 }
 

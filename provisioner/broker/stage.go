@@ -10,13 +10,13 @@ import (
 const (
 	sharedMemory = "/dev/shm"
 
-	// batchesDir is getBatchStoreDir of v2.15.3; a test fails if it moves.
+	// batchesDir is nats-server's directory (v2.15.3, getBatchStoreDir); a test fails if it changes.
 	batchesDir = "batches"
 )
 
-// StageBatches keeps incomplete batches in shared memory by a symbolic link, which saves five syncs a batch. The
-// stream is synced before the acknowledgement. After a power failure, part of a batch may be in the stream; that is
-// harmless, since none was acknowledged. Without shared memory it does nothing.
+// StageBatches keeps a stream's incomplete batches in shared memory by a symbolic link, which saves five syncs a
+// batch. The stream is synced before the acknowledgement. After a power failure, the stream may have part of a
+// batch; that is harmless, since the batch was not acknowledged. Without shared memory, StageBatches does nothing.
 func (b *Broker) StageBatches(stream string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,11 +6,11 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// Usage is JetStream's fill level. At Limit it refuses all writes.
+// Usage is how full JetStream's store is. At Limit, JetStream refuses all writes.
 type Usage struct {
 	Stored int64 // bytes of all streams
 
-	// Promised is what bounded streams may take without a check.
+	// Promised is how many bytes streams with a limit may still add.
 	Promised int64
 
 	Limit int64

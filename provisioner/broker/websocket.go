@@ -8,11 +8,11 @@ import (
 
 // WebSocketConfig serves nodes behind a proxy or firewall (RFC 6455).
 type WebSocketConfig struct {
-	// Listen is "0.0.0.0:443"; port 0 or -1 takes any. Empty means none.
+	// Listen is host:port, such as "0.0.0.0:443"; port 0 or -1 means any free port. Empty means no listener.
 	Listen string
 
-	// Plain is for a proxy that terminates TLS. The broker then sees no certificates, so no node gets into
-	// [AccountFleet], and ignores X-Forwarded-For, which can be forged.
+	// Plain is for a proxy that terminates TLS. The broker then sees no certificates, so it admits no node to
+	// [AccountFleet]. It ignores X-Forwarded-For, which can be forged.
 	Plain bool
 }
 
@@ -30,7 +30,7 @@ func (b *Broker) webSocketOptions(opts *server.WebsocketOpts) {
 	opts.TLSConfig = b.tlsConfig()
 }
 
-// WebSocketURL is the URL for this machine, or "".
+// WebSocketURL returns the URL for this machine, or "" without a listener.
 func (b *Broker) WebSocketURL() string {
 	s, err := b.running()
 	if err != nil || b.cfg.WebSocket.Listen == "" {

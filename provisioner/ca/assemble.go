@@ -9,8 +9,8 @@ import (
 	"muster/internal/wire"
 )
 
-// A layout is the constant DER of usual certificates: a node's, for clientAuth, with only its identity as DNS name,
-// signed with P-256. It takes a sixth of crypto/x509's time for the same bytes (TestAssembledIsWhatX509Makes).
+// A layout has the constant DER of usual certificates: for a node and clientAuth, with only the identity as DNS
+// name, signed with P-256. It takes a sixth of crypto/x509's time for the same bytes (TestAssembledIsWhatX509Makes).
 type layout struct {
 	issuer []byte // Name
 
@@ -18,7 +18,6 @@ type layout struct {
 	before, after []byte
 }
 
-// Constant parts.
 var (
 	derVersion3 = []byte{0xa0, 3, 2, 1, 2}
 
@@ -48,13 +47,13 @@ const (
 	tagExtensions      = 0xa3 // [3] of a TBSCertificate
 )
 
-// newLayout returns nil if issuing has no usual certificates.
+// newLayout returns nil if issuing cannot sign usual certificates.
 func newLayout(issuing *x509.Certificate) *layout {
 	if len(issuing.SubjectKeyId) == 0 {
 		return nil
 	}
 	if _, err := wire.ParseIdentity(issuing.Subject.CommonName); err == nil {
-		return nil // a node could have this subject; crypto/x509 then takes its certificate for self-signed
+		return nil // a node could have this subject; crypto/x509 then treats its certificate as self-signed
 	}
 	l := &layout{issuer: issuing.RawSubject}
 	l.before = slices.Concat(
@@ -70,7 +69,7 @@ func newLayout(issuing *x509.Certificate) *layout {
 	return l
 }
 
-// fits reports whether the template contains nothing else.
+// fits reports whether l can assemble the certificate.
 func (l *layout) fits(r *Request, t *x509.Certificate) bool {
 	inUTCTime := func(at time.Time) bool { return at.Year() >= 1950 && at.Year() < 2050 } // RFC 5280 section 4.1.2.5
 	return l != nil && r.Role == wire.RoleNode &&
@@ -93,7 +92,7 @@ func (l *layout) assemble(t *x509.Certificate, spki []byte) []byte {
 			l.after, altNames(t))))
 }
 
-// altNames are critical without a subject (RFC 5280 section 4.2.1.6).
+// altNames returns names that are critical without a subject (RFC 5280 section 4.2.1.6).
 func altNames(t *x509.Certificate) []byte {
 	var critical []byte
 	if t.Subject.CommonName == "" {
@@ -114,7 +113,6 @@ func derInteger(x *big.Int) []byte {
 
 func utcTime(t time.Time) []byte { return der(tagUTCTime, []byte(t.UTC().Format("060102150405Z"))) }
 
-// signed joins a TBSCertificate and its signature.
 func signed(tbs, signature []byte) []byte {
 	return der(tagSequence, tbs, derECDSAWithSHA256, der(tagBitString, []byte{0}, signature)) // no unused bits
 }

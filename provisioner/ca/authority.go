@@ -21,12 +21,12 @@ const (
 	DefaultTTL    = 30 * 24 * time.Hour
 )
 
-// Backdate is for nodes with late clocks.
+// Backdate is for nodes with slow clocks.
 const Backdate = 5 * time.Minute
 
 // Reasons why an authority cannot issue now.
 var (
-	// ErrAuthority means an authority that is not valid now or did not sign.
+	// ErrAuthority means that the authority is not valid now or that its key did not sign.
 	ErrAuthority = errors.New("the authority cannot issue")
 
 	// ErrExpired is an [ErrAuthority]: the authority has expired. Roll it over.
@@ -41,7 +41,7 @@ type Config struct {
 	// Issuing, signed by Root, signs all other certificates. Required.
 	Issuing *x509.Certificate
 
-	// Key is Issuing's private key. Sign is called concurrently. Required.
+	// Key is Issuing's private key. Its Sign method is called concurrently. Required.
 	Key crypto.Signer
 
 	// Previous are earlier authorities, newest first, at most [MaxPrevious]. Optional.
@@ -60,7 +60,7 @@ type Config struct {
 	Now func() time.Time
 }
 
-// An Authority is safe for concurrent use if its key is.
+// An Authority issues certificates. It is safe for concurrent use if its key is.
 type Authority struct {
 	cfg         Config // read-only
 	fingerprint string
@@ -88,10 +88,10 @@ func New(cfg Config) (*Authority, error) {
 	return a, nil
 }
 
-// Fingerprint returns the lower-case hex SHA-256 over the root's DER, which tokens and stores name.
+// Fingerprint returns the lower-case hex SHA-256 over the root's DER. Tokens and stores contain it.
 func (a *Authority) Fingerprint() string { return a.fingerprint }
 
-// RootsPEM returns the trusted roots, the present one first: a node's ca.pem.
+// RootsPEM returns the trusted roots, the present one first, as in a node's ca.pem.
 func (a *Authority) RootsPEM() string { return a.trust.rootsPEM }
 
 // TrustPEM returns [Authority.RootsPEM] and the cross certificates between them.
@@ -100,8 +100,8 @@ func (a *Authority) TrustPEM() string { return a.trust.trustPEM }
 // Roots returns a copy of the pool of trusted roots.
 func (a *Authority) Roots() *x509.CertPool { return a.trust.roots.Clone() }
 
-// Chain returns what a TLS peer presents: leaf, issuing certificate and, behind the present one, cross
-// certificates.
+// Chain returns what a TLS peer presents: leaf and issuing certificate. After the present issuing certificate follow
+// cross certificates.
 func (a *Authority) Chain(leafDER []byte) string {
 	if len(a.cfg.Previous) > 0 {
 		if leaf, err := x509.ParseCertificate(leafDER); err == nil {
@@ -119,7 +119,7 @@ func (a *Authority) Usable() error {
 	return err
 }
 
-// NotAfter returns the authority's end in UTC.
+// NotAfter returns when the authority expires, in UTC.
 func (a *Authority) NotAfter() time.Time {
 	return slices.MinFunc([]time.Time{a.cfg.Root.NotAfter, a.cfg.Issuing.NotAfter}, time.Time.Compare).UTC()
 }

@@ -11,8 +11,8 @@ import (
 
 var errCertificate = errors.New("not a certificate in DER")
 
-// PublicKey returns the key of a certificate in DER in a tenth of crypto/x509's time. For malformed certificates it
-// may return a key where crypto/x509 fails, but never another one.
+// PublicKey returns the key of a certificate in DER, in a tenth of crypto/x509's time. For a malformed certificate
+// it may return a key where crypto/x509 fails, but never a different key.
 func PublicKey(certificate []byte) (crypto.PublicKey, error) {
 	// The key comes after version, serial number, algorithm, issuer, validity and subject (RFC 5280 section 4.1).
 	_, tbs, _, ok := readDER(certificate, tagSequence)
@@ -50,7 +50,7 @@ func readDER(b []byte, tag byte) (whole, content, rest []byte, ok bool) {
 	if n >= 0x80 {
 		octets := n & 0x7f
 		if octets < 1 || octets > 2 || len(b) < 2+octets {
-			return nil, nil, nil, false // 65,536 bytes or more, or indefinite
+			return nil, nil, nil, false // a length of 65,536 bytes or more, or indefinite
 		}
 		header, n = 2+octets, 0
 		for _, c := range b[2:header] {

@@ -55,7 +55,7 @@ func checkPair(root, issuing *x509.Certificate) []error {
 	if errs := append(checkCA("root", root, root), checkCA("issuing", issuing, root)...); len(errs) > 0 {
 		return errs
 	}
-	// This checks path length, name constraints and extended key usages.
+	// Verify checks path length, name constraints and extended key usages.
 	both := slices.MaxFunc([]time.Time{root.NotBefore, issuing.NotBefore}, time.Time.Compare)
 	roots := x509.NewCertPool()
 	roots.AddCert(root)

@@ -15,9 +15,9 @@ var (
 	derExtensionRequest = []byte{6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14} // 1.2.840.113549.1.9.14
 )
 
-// parseCommonCSR is a fast path for crypto/x509's requests for one identity with a P-256 key. It reads name, key
-// and signature, encodes the request again, and requires the same bytes. It returns nil for other requests. It
-// saves a quarter of the time.
+// parseCommonCSR is a fast path for requests of crypto/x509 for one identity with a P-256 key. It reads name, key
+// and signature, encodes the request again, and requires the same bytes. For other requests it returns nil. It saves
+// a quarter of the time.
 func parseCommonCSR(der []byte) *CSR {
 	_, request, _, _ := readDER(der, tagSequence)
 	info, fields, behind, _ := readDER(request, tagSequence)

@@ -20,7 +20,7 @@ type CRLRequest struct {
 	// Number is 1 or more and must increase.
 	Number uint64
 
-	// ThisUpdate is the issue, NextUpdate the latest next issue, in whole seconds.
+	// ThisUpdate is when the CRL is issued, NextUpdate the latest time of the next one, in whole seconds.
 	ThisUpdate, NextUpdate time.Time
 
 	// Revoked are certificates of the issuer, each once, in any order.
@@ -30,15 +30,15 @@ type CRLRequest struct {
 // Revoked is a certificate on a CRL.
 type Revoked struct {
 	Serial string    // see [Serial]
-	At     time.Time // at most ThisUpdate is listed
+	At     time.Time // listed as ThisUpdate if later
 	Reason int       // [ReasonCessation] or 0
 }
 
 // IssuerKeyID returns the issuing certificate's subject key identifier in lower-case hex.
 func (a *Authority) IssuerKeyID() string { return keyID(a.cfg.Issuing) }
 
-// CRLIssuers returns the key ids of the present issuer and, newest first, of unexpired previous ones whose keys are
-// here.
+// CRLIssuers returns the key ids of the present issuer and of unexpired previous ones that have a [Previous].Key,
+// newest first.
 func (a *Authority) CRLIssuers() []string {
 	ids, now := []string{a.IssuerKeyID()}, a.cfg.Now()
 	for _, p := range a.cfg.Previous {
@@ -50,7 +50,7 @@ func (a *Authority) CRLIssuers() []string {
 	return ids
 }
 
-// crlSigner returns nil if the issuer's key is not here.
+// crlSigner returns nil if the issuer's key is not configured.
 func (a *Authority) crlSigner(issuer string) (*x509.Certificate, crypto.Signer) {
 	if issuer == a.IssuerKeyID() {
 		return a.cfg.Issuing, a.cfg.Key
@@ -63,8 +63,8 @@ func (a *Authority) crlSigner(issuer string) (*x509.Certificate, crypto.Signer) 
 	return nil, nil
 }
 
-// SignCRL signs a CRL (RFC 5280 section 5) for one of [Authority.CRLIssuers]. A number must not be used twice. The
-// error wraps [ErrRequest] or [ErrAuthority].
+// SignCRL signs a CRL (RFC 5280 section 5) for one of [Authority.CRLIssuers]. Use each number only once. The error
+// wraps [ErrRequest] or [ErrAuthority].
 func (a *Authority) SignCRL(issuer string, r CRLRequest) ([]byte, error) {
 	issuing, key := a.crlSigner(issuer)
 	if issuing == nil {
@@ -101,7 +101,7 @@ func (r *CRLRequest) entries() ([]x509.RevocationListEntry, error) {
 		if !ok || serial.Sign() <= 0 || strings.ToLower(c.Serial) != c.Serial {
 			return nil, fmt.Errorf("serial number %.80q, want lower-case hex", c.Serial)
 		}
-		// The clocks of revocation and CRL may differ.
+		// Revocation and CRL may get their times from different clocks.
 		at := c.At.UTC().Truncate(time.Second)
 		if at.After(r.ThisUpdate) {
 			at = r.ThisUpdate.UTC()

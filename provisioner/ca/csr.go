@@ -15,7 +15,8 @@ import (
 // ErrCSR means an unacceptable certificate request. A weak key also wraps [ErrKey].
 var ErrCSR = errors.New("certificate request not accepted")
 
-// CSR is the content of a certificate request (RFC 2986). The sender holds the key; names are claims.
+// CSR is the content of a certificate request (RFC 2986). Its signature proves that the sender holds the key; the
+// names are claims.
 type CSR struct {
 	CommonName  string // may be empty
 	DNSNames    []string
@@ -70,7 +71,7 @@ func parseCSR(der []byte) (*CSR, error) {
 	if req.PublicKey == nil {
 		return nil, fmt.Errorf("%w: unknown algorithm", ErrKey)
 	}
-	// Policies, events and logs see these fields.
+	// Policies, events and logs get these fields, so they are limited.
 	names := len(req.DNSNames) + len(req.IPAddresses) + len(req.URIs) + len(req.EmailAddresses)
 	if names > maxCSRParts || len(req.Extensions) > maxCSRParts || len(req.RawSubject) > maxCSRSubjectBytes {
 		return nil, fmt.Errorf("%d names, %d extensions and a subject of %d bytes, want at most %d, %d and %d",

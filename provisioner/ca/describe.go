@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// CertificateInfo describes one certificate of an authority, as `muster ca show -o json` and /v1/ca have it.
+// CertificateInfo describes one certificate of an authority, for `muster ca show -o json` and /v1/ca.
 type CertificateInfo struct {
-	Authority   string    `json:"authority"` // present, which issues, or previous
+	Authority   string    `json:"authority"` // present or previous; only the present one issues
 	What        string    `json:"what"`      // root, issuing or cross
 	Name        string    `json:"name"`      // common name
 	Issuer      string    `json:"issuer"`    // common name
-	Fingerprint string    `json:"sha256"`    // lower-case hex over the DER; tokens pin that of a root as their `ca`
+	Fingerprint string    `json:"sha256"`    // lower-case hex over the DER; claim `ca` of a token pins that of a root
 	KeyID       string    `json:"key_id"`    // subject key identifier, lower-case hex
 	NotBefore   time.Time `json:"not_before"`
 	NotAfter    time.Time `json:"not_after"`
 }
 
-// Certificates describes the certificates of the authority and of the previous ones.
+// Certificates describes the certificates of the authority and of the previous ones, as [Describe] does.
 func (a *Authority) Certificates() []CertificateInfo {
 	return Describe(Previous{Root: a.cfg.Root, Issuing: a.cfg.Issuing}, a.cfg.Previous)
 }

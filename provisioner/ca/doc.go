@@ -4,10 +4,10 @@
 //	role         names                        extended key usage
 //	node         DNS: identity, approved      clientAuth; serverAuth if approved
 //	broker       DNS and IP as approved       clientAuth, serverAuth
-//	provisioner  none                         clientAuth
+//	provisioner  DNS and IP as approved       clientAuth; serverAuth if approved
 //	operator     none                         clientAuth
 //
-// Each also has the URI spiffe://<trust domain>/<role>/<name> and a serial number of 128 random bits. Only the key
-// of a [CSR] goes into a certificate; the rest are claims for the policy. A [Request] is approved and checked for
-// form only.
+// Each certificate also has the URI spiffe://<trust domain>/<role>/<name> and a serial number of 128 random bits.
+// Only the key of a [CSR] goes into a certificate; its names are claims for the policy. The caller must approve a
+// [Request]; this package checks only its form.
 package ca

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// The issuing certificate can be replaced without changing pins.
+// The issuing certificate is shorter-lived: tokens pin only the root.
 const (
 	rootYears    = 10
 	issuingYears = 5
 
-	// authorityBackdate allows for late clocks and for [Backdate].
+	// authorityBackdate is for nodes with slow clocks, and covers [Backdate].
 	authorityBackdate = time.Hour
 )
 
-// A common name is a name, a suffix and, from the second on, a number.
+// A common name is a name, a suffix and, from the second authority on, a number.
 const (
 	rootSuffix    = " root CA"
 	issuingSuffix = " issuing CA"
@@ -42,7 +42,7 @@ type GenerateConfig struct {
 	Now func() time.Time
 }
 
-// Generated is a new authority. Keep RootKey offline; only another issuing CA needs it.
+// Generated is a new authority. Keep RootKey offline; only another issuing CA and [Roll] need it.
 type Generated struct {
 	Root, Issuing       *x509.Certificate
 	RootPEM, IssuingPEM string
@@ -50,7 +50,8 @@ type Generated struct {
 	Fingerprint         string        // of Root; see [Authority.Fingerprint]
 }
 
-// Generate makes a root and an issuing CA. The root has no path length, because cross certificates need room.
+// Generate makes a root and an issuing CA. The root's path length is unlimited, because cross certificates lengthen
+// chains.
 func Generate(cfg GenerateConfig) (*Generated, error) { return generate(cfg, 1, nil) }
 
 // generate makes the nth authority of its name.

@@ -20,17 +20,17 @@ import (
 	"muster/internal/wire"
 )
 
-// A Request asks for a certificate. The caller has approved it and verified that the holder has the key.
+// A Request asks for a certificate. The caller must have approved it and verified that the holder has the key.
 type Request struct {
 	Role wire.Role // required
 
-	// Name is a node's identity, else 1 to 64 of a-z, 0-9, '.', '_' and '-'. Required.
+	// Name is a node's identity; for other roles 1 to 64 of a-z, 0-9, '.', '_' and '-'. Required.
 	Name string
 
-	// PublicKey is of a [KeyType]. Required.
+	// PublicKey must be accepted by [KeyType]. Required.
 	PublicKey crypto.PublicKey
 
-	// TTL is MinTTL to MaxTTL; 0 means the default. The authority's end limits it.
+	// TTL is from [MinTTL] to [Config].MaxTTL; 0 means the default. No certificate outlives the authority.
 	TTL time.Duration
 
 	// DNSNames are additional host names, without wildcards. Not for operators.
@@ -46,7 +46,7 @@ type Request struct {
 // A Certificate is an issued certificate.
 type Certificate struct {
 	DER       []byte
-	Chain     string    // PEM: the certificate, then the issuing one
+	Chain     string    // PEM: the certificate, the issuing one, cross certificates
 	Serial    string    // [Serial], 32 digits
 	NotBefore time.Time // UTC, in whole seconds
 	NotAfter  time.Time // UTC, whole seconds; last instant of validity
@@ -55,8 +55,8 @@ type Certificate struct {
 // Serial returns the serial number in lower-case hex without leading zeros.
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
-// Issue stores nothing. The error wraps [ErrRequest], [ErrAuthority] or [ErrExpired]. A node's certificate takes 50
-// µs with a P-256 key in memory, an unusual one (see [layout]) 170 µs.
+// Issue signs a certificate and stores nothing. The error wraps [ErrRequest], [ErrAuthority] or [ErrExpired]. With a
+// P-256 key in memory, a node's certificate takes 50 µs, an unusual one (see [layout]) 170 µs.
 func (a *Authority) Issue(r Request) (*Certificate, error) {
 	s, err := a.subject(&r)
 	if err != nil {
@@ -79,10 +79,11 @@ func (a *Authority) Issue(r Request) (*Certificate, error) {
 	}, nil
 }
 
-// errSignature keeps a wrong signature of an HSM from a node, which would be offered it again and again.
+// errSignature means a wrong signature by an HSM. Without this check, a node would get the same bad offer again and
+// again.
 var errSignature = errors.New("the key's signature does not verify")
 
-// sign verifies signatures of keys outside this process.
+// sign verifies signatures made outside this process.
 func (a *Authority) sign(r *Request, template *x509.Certificate) ([]byte, error) {
 	if !a.layout.fits(r, template) {
 		return x509.CreateCertificate(rand.Reader, template, a.cfg.Issuing, r.PublicKey, a.cfg.Key)

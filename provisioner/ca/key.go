@@ -14,8 +14,8 @@ import (
 	"slices"
 )
 
-// RSA keys of less than 2048 bits are weak (NIST SP 800-57 part 1), and more than 4096 cost verifiers too much.
-// Small and even exponents can be attacked (FIPS 186-5, A.1.1).
+// RSA keys of less than 2048 bits are weak (NIST SP 800-57 part 1). Keys of more than 4096 bits cost verifiers too
+// much. Small and even exponents can be attacked (FIPS 186-5, A.1.1).
 const (
 	minRSABits     = 2048
 	maxRSABits     = 4096
@@ -44,7 +44,7 @@ var p256KeyHeader = []byte{
 	3, 0x42, 0, // BIT STRING of 66, no unused bits
 }
 
-// encodeKey avoids reflection for P-256.
+// encodeKey returns the SubjectPublicKeyInfo, for P-256 without reflection.
 func encodeKey(pub crypto.PublicKey) ([]byte, error) {
 	if k, ok := pub.(*ecdsa.PublicKey); ok && k != nil && k.Curve == elliptic.P256() {
 		if point, err := k.Bytes(); err == nil && len(point) == 65 {
@@ -54,7 +54,7 @@ func encodeKey(pub crypto.PublicKey) ([]byte, error) {
 	return x509.MarshalPKIXPublicKey(pub)
 }
 
-// KeyType returns "P-256", "P-384", "Ed25519" or "RSA-" and the bits. Other keys are [ErrKey].
+// KeyType returns "P-256", "P-384", "Ed25519" or "RSA-" and the bits. For other keys the error wraps [ErrKey].
 func KeyType(pub crypto.PublicKey) (string, error) {
 	switch k := pub.(type) {
 	case *ecdsa.PublicKey:

@@ -16,7 +16,7 @@ const maxPEMCertificates = 16
 // ErrPEM means invalid PEM certificates.
 var ErrPEM = errors.New("not certificates in PEM")
 
-// ParseCertificates returns 1 to 16 certificates. Text outside of blocks is allowed; other or damaged blocks are
+// ParseCertificates returns 1 to 16 certificates. Text outside of blocks is allowed. Other or damaged blocks are
 // errors, because a missing certificate would be noticed late. The error wraps [ErrPEM].
 func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate

@@ -17,32 +17,32 @@ import (
 // MaxPrevious keeps replies small; roll-overs rarely overlap.
 const MaxPrevious = 2
 
-// Previous is an authority that issues no more.
+// Previous is an authority that no longer issues.
 type Previous struct {
-	// Root may be the present one. Required.
+	// Root may be the present root. Required.
 	Root, Issuing *x509.Certificate
 
-	// Cross are cross certificates with a newer root; see [Roll]. Required unless Root is the present one.
+	// Cross are cross certificates between Root and a newer root; see [Roll]. Required unless Root is the present
+	// root.
 	Cross []*x509.Certificate
 
 	// Key signs CRLs only. Optional; without it, Issuing has no CRL.
 	Key crypto.Signer
 }
 
-// An Issuer is an authority of certificates in use.
+// An Issuer is the present or a previous authority.
 type Issuer struct {
 	KeyID       string // lower-case hex subject key identifier of the issuing certificate
 	Name        string // its common name
 	Fingerprint string // of its root; see [Authority.Fingerprint]
 }
 
-// trust is what the authority accepts and hands out.
 type trust struct {
 	roots         *x509.CertPool // never handed out
 	intermediates *x509.CertPool // never handed out
 	rootsPEM      string
 	trustPEM      string
-	chainPEM      string // behind a certificate of the present issuer
+	chainPEM      string // follows a certificate of the present issuer
 }
 
 func keyID(c *x509.Certificate) string { return hex.EncodeToString(c.SubjectKeyId) }
@@ -69,14 +69,14 @@ func (cfg *Config) checkPrevious() []error {
 			bad(errors.New("key does not belong to its issuing certificate"))
 		}
 		if !hasCross(p.Root, newer, cfg.Previous) {
-			bad(errors.New("no cross certificate from its root to the present one: `muster ca roll` makes it"))
+			bad(errors.New("no cross certificate from its root to a newer one: `muster ca roll` makes it"))
 		}
 		newer = append(newer, p.Root)
 	}
 	return errs
 }
 
-// hasCross ignores the validity of certificates.
+// hasCross reports whether from vouches for one of roots, even with expired certificates.
 func hasCross(from *x509.Certificate, roots []*x509.Certificate, previous []Previous) bool {
 	for _, to := range roots {
 		if from.Equal(to) {
@@ -144,7 +144,7 @@ func describe(root, issuing *x509.Certificate) Issuer {
 	}
 }
 
-// IssuerOf returns the key id of a recorded certificate's issuer, or "".
+// IssuerOf returns the key id of a recorded certificate's issuer, or "" if unknown.
 func (a *Authority) IssuerOf(leafDER []byte) string {
 	leaf, err := x509.ParseCertificate(leafDER)
 	if err != nil {
@@ -171,7 +171,7 @@ func (a *Authority) issuerOf(leaf *x509.Certificate) *x509.Certificate {
 	return nil
 }
 
-// PreviousFingerprints are of previous roots, to which a store may still be bound.
+// PreviousFingerprints returns fingerprints of previous roots. A store may still be bound to one.
 func (a *Authority) PreviousFingerprints() []string {
 	var all []string
 	for _, p := range a.cfg.Previous {

@@ -43,7 +43,6 @@ var profiles = map[wire.Role]profile{
 	wire.RoleOperator:    {},
 }
 
-// checkName checks the name of a holder of role.
 func checkName(role wire.Role, name string) error {
 	if profiles[role].identity {
 		_, err := wire.ParseIdentity(name)
@@ -89,7 +88,7 @@ func (a *Authority) subject(r *Request) (*subject, error) {
 		bad("lifetime %v, want %v to %v", s.ttl, MinTTL, a.cfg.MaxTTL)
 	}
 	if r.ServerAuth && !p.mayServe {
-		bad("a certificate of role %s cannot be a TLS server's", r.Role)
+		bad("a certificate of role %s cannot be for a TLS server", r.Role)
 	}
 	if p.serverAuth || r.ServerAuth {
 		s.usages = append(s.usages, x509.ExtKeyUsageServerAuth)

@@ -43,11 +43,11 @@ var (
 	oidAuthorityKeyID  = asn1.ObjectIdentifier{2, 5, 29, 35}
 )
 
-// Roll makes a new authority, named after the old root and numbered, with its name constraints. If the old root has
-// expired, stores accept its cross certificate but nodes do not.
+// Roll makes a new authority with the old root's name, the next number and the same name constraints. If the old
+// root has expired, stores accept its cross certificate but nodes do not.
 func Roll(cfg RollConfig) (*Rolled, error) {
 	if cfg.Root == nil || cfg.RootKey == nil {
-		return nil, errors.New("roll authority over: no root or no key of it")
+		return nil, errors.New("roll authority over: no root or no root key")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -93,7 +93,7 @@ func Generation(root *x509.Certificate) (name string, n int) {
 	return name, n
 }
 
-// CrossSign returns root's cross certificate by another root; see [wire.CheckCross].
+// CrossSign returns a cross certificate for root, signed by another root; see [wire.CheckCross].
 func CrossSign(root, by *x509.Certificate, byKey crypto.Signer) (*x509.Certificate, error) {
 	template := &x509.Certificate{
 		SerialNumber: newSerial(),

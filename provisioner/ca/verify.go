@@ -13,9 +13,8 @@ import (
 // ErrUntrusted means a certificate of another installation or outside its validity.
 var ErrUntrusted = errors.New("certificate not trusted")
 
-// Verify checks that leaf is a client certificate of this installation, valid at the given time; zero means now.
-// The peer's intermediates may lack the issuing certificate. The error wraps [ErrUntrusted]. Verify does not check
-// revocation.
+// Verify checks that leaf is a client certificate of this installation, valid at the given time; zero means now. The
+// peer's intermediates may lack the issuing certificate. The error wraps [ErrUntrusted]. Revocation is not checked.
 func (a *Authority) Verify(
 	leaf *x509.Certificate, intermediates []*x509.Certificate, at time.Time,
 ) (wire.Role, string, error) {

@@ -25,8 +25,8 @@ type Verified struct {
 	//	muster token id v1 \n <Signer> \n jti \n <claim jti>
 	//
 	// without the spaces. If there is no jti, "input" and the signing input (header and claims) replace "jti" and
-	// the claim. The ID does not depend on the signature: the holder of an ES256 token can make a second valid signature.
-	// It is not the jti itself, which can be any text.
+	// the claim. The ID does not depend on the signature: the holder of an ES256 token can make a second valid
+	// signature. It is not the jti itself, which can be any text.
 	ID TokenID
 
 	Signer     SignerID // key that verified the signature

@@ -43,7 +43,7 @@ func (c *checker) claims() {
 		func(tid jwt.TokenID, e *trust.ClaimEntry, at trust.Revision) error {
 			h := held[tid]
 			if (h == nil) != (e.Token != nil) {
-				c.bad("claims of token %s at %d: entry describes the token: %v, is the first entry: %v", tid, at, e.Token != nil,
+				c.bad("claims of token %s at %d: describes the token: %v, first entry: %v", tid, at, e.Token != nil,
 					h == nil)
 			}
 			if h == nil {

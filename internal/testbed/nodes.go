@@ -67,7 +67,7 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 	if r.Refusal == nil {
 		f.t.Fatalf("enroll %s: not refused", n.Identity)
 	}
-	for _, e := range slices.Backward(f.Events()[before:]) { // the last one, since the node may have asked several times
+	for _, e := range slices.Backward(f.Events()[before:]) { // the last, since nodes may ask several times
 		if e.Code != "" && e.Node == n.Identity || e.Node == "" && e.Code == r.Refusal.Code {
 			if !toldAs(e.Code, r.Refusal.Code) {
 				f.t.Errorf("refusal %s was sent as %s, want %s", e.Code, r.Refusal.Code, e.Code.SentAs())
@@ -75,7 +75,7 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 			return e.Code
 		}
 	}
-	for _, e := range slices.Backward(f.Events()[:before]) { // only some repeated refusals of a waiting node have an event
+	for _, e := range slices.Backward(f.Events()[:before]) { // few repeated refusals have an event
 		waits := e.Code.Waits() || ofAnother(e.Code)
 		if e.Node == n.Identity && waits && toldAs(e.Code, r.Refusal.Code) {
 			return e.Code

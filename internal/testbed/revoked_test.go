@@ -27,7 +27,7 @@ func TestCheckFindsAWrongCRL(t *testing.T) {
 		"right":        {[]trust.RevokedCertificate{right}, now, ""},
 		"one too many": {nil, now, "is not revoked"},
 		"one too few": {[]trust.RevokedCertificate{right,
-			{Serial: "ff", NotAfter: now.Add(time.Hour), Issuer: issuer}}, now, "not on it"},
+			{Serial: "ff", NotAfter: now.Add(time.Hour), Issuer: issuer}}, now, "not on the CRL"},
 		"one expired": {[]trust.RevokedCertificate{right, {Serial: "ff", NotAfter: now, Issuer: issuer}}, now, ""},
 		"another's one": {[]trust.RevokedCertificate{right,
 			{Serial: "ff", NotAfter: now.Add(time.Hour), Issuer: "aa"}}, now, ""},

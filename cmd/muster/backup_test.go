@@ -40,13 +40,13 @@ func TestBackupAndRestore(t *testing.T) {
 	agent := start(t, dir, "server", "run", "--token-file", "two.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	provisioner.waitFor("node provisioned")
 
-	run(0, `^store\.backup is whole: 2 revisions of nodes, 1 claims, [0-9]+ entries, of 20\S+Z to 20\S+Z\n$`, "backup", "store.backup")
+	run(0, `^store\.backup is complete: 2 revisions of nodes, 1 claims, [0-9]+ entries, of 20\S+Z to 20\S+Z\n$`, "backup", "store.backup")
 	info, err := os.Stat(filepath.Join(dir, "store.backup"))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v: want mode 0600", info, err)
 	}
 	run(1, `^muster: store\.backup: file already exists; a backup never replaces a file`, "backup", "store.backup")
-	run(0, "^store.backup is whole: 2 revisions of nodes", "backup", "--verify", "store.backup")
+	run(0, "^store.backup is complete: 2 revisions of nodes", "backup", "--verify", "store.backup")
 	var said struct {
 		ID      string
 		Streams []struct{ Name string }
@@ -109,7 +109,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	defer full.Close()
 	for _, tt := range []struct{ verb, says string }{
-		{"restore store.backup -o json", "the store is restored"}, {"backup --verify store.backup", "store.backup is whole"},
+		{"restore store.backup -o json", "the store is restored"}, {"backup --verify store.backup", "store.backup is complete"},
 	} {
 		cmd := command(t, append(strings.Fields(tt.verb), config...)...)
 		var said strings.Builder

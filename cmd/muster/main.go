@@ -36,7 +36,6 @@ import (
 // program precedes each line on standard error.
 const program = verb.Program
 
-// cliProgram is the whole program.
 var cliProgram = cli.Program{
 	Name: program,
 	Help: "Zero-touch enrollment of machine fleets through NATS.",

@@ -138,7 +138,7 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	policy("default allow := false\n\ndeny contains \"no more of you\"\n")
 	going := []string{"node", "reprovision", "--wait", "--concurrency", "1", "--max-failures", "0", "--yes"}
 	out := ask(1, append(going, "--match", "web*.example.net")...)
-	want(out, `web1\.example\.net: the node took the command, and was refused: denied: policy: no more of you`)
+	want(out, `web1\.example\.net: the node accepted the command, and was refused: denied: policy: no more of you`)
 	want(out, `1 node failed\nmuster: 1 node was not tried: run this again\n`)
 	want(ask(1, append(going, "--match", "web*.example.net", "-o", "json")...), `"left": \[\s+"web2\.example\.net"`)
 	want(ask(1, "node", "retire", "--unseen", "30d"), `the store knows since`)

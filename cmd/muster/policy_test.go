@@ -59,7 +59,7 @@ func TestPolicyWorkbench(t *testing.T) {
 	next := "package muster.enroll\n\ndefault allow := false\n\nallow if input.facts.role == \"db\"\n\ndeny contains \"no web here\" if startswith(input.identity, \"web\")\n"
 	write(t, filepath.Join(dir, "next/next.rego"), next)
 	run(1, `^web1\.example\.net +allow +deny +\d+ +no web here$`, "policy", "replay", "next")
-	run(1, `^1 decision about 1 node replayed: 1 node would flip$`, "policy", "replay", "next")
+	run(1, `^1 decision about 1 node replayed: the verdict of 1 node would change$`, "policy", "replay", "next")
 	run(0, `^ *Verdict: deny$`, "policy", "eval", "next", "--node", "web1.example.net")
 	write(t, filepath.Join(dir, "in.json"), `{"identity":"db1.example.net","facts":{"role":"db"}}`)
 	run(0, `"verdict": "allow"`, "policy", "eval", "next", "--input", "in.json", "-o", "json")

@@ -106,7 +106,7 @@ var flagTexts = map[string]flagText{
 	"org":          {"NAME", "Organization of the token."},
 	"password":     {"SECRET", "Password of the broker's user while provisioning."},
 	"protocol-v2":  {"", "Use Choria's protocol version 2."},
-	"registration": {"FILE", "File on the node that its agent publishes regularly."},
+	"registration": {"FILE", "File on the node whose content the agent publishes regularly."},
 	"seal": {
 		"FILE",
 		"Public key to which nodes encrypt token and requests: the seal.pub of 'muster provisioner init', or " +
@@ -155,7 +155,7 @@ var flagTexts = map[string]flagText{
 	"encrypt-keys":   {"", "Encrypt all private keys with a passphrase."},
 	"host":           {"HOST", "Host name of the provisioner or broker; names of brokers are unique in a cluster."},
 	"hub":            {"HOST:PORT", "Address at which a broker of the hub accepts leaves. Repeatable."},
-	"leaf":           {"HOST", "Name of a site's broker that may connect as a leaf. Repeatable."},
+	"leaf":           {"HOST", "Host name of a site's broker that may connect as a leaf. Repeatable."},
 	"leaf-listen":    {"HOST:PORT", "Address at which the broker listens for brokers of sites."},
 	"listen":         {"HOST:PORT", "Address at which the broker listens for nodes and provisioners."},
 	"log-format":     {"FORM", "Form of the log on standard error: text or json."},

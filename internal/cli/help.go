@@ -39,7 +39,7 @@ func (p *Program) FirstScreen(app *kingpin.ApplicationModel) string {
 	fmt.Fprintf(&b, "usage: %s <command> [<flags>] [<args> ...]\n\n%s\n", p.Name, p.Help)
 	for _, g := range groups {
 		fmt.Fprintf(&b, "\n%s\n", g.Title)
-		width := 13 // of a noun with two blanks
+		width := 13 // of most names, with two blanks
 		for _, name := range g.Commands {
 			width = max(width, len(name)+2)
 		}
@@ -80,7 +80,7 @@ func wrapped(text string, width int) string {
 	return b.String()
 }
 
-// page returns the help that args ask for, if it is not that of a command: the first screen or a topic.
+// page returns the first screen of help or a topic if args ask for it, else "".
 func (p *Program) page(app *kingpin.ApplicationModel, args []string) string {
 	switch {
 	case len(args) == 1 && (args[0] == "help" || args[0] == "--help" || args[0] == "-h"):
@@ -159,8 +159,8 @@ func flagRows(flags []*kingpin.FlagModel) (rows [][2]string) {
 	return rows
 }
 
-// exitHelp is for commands that say no more about their exit status.
-const exitHelp = `Exits with 0 if that is done, 1 if it failed, 2 if the command line is wrong.`
+// exitHelp is for commands whose help does not explain the exit status.
+const exitHelp = `Exits with 0 on success, 1 on failure, 2 if the command line is wrong.`
 
 // longHelp returns the long help of a command, with its exit statuses if it can be run.
 func longHelp(c *kingpin.CmdModel) string {
@@ -197,7 +197,7 @@ func (p *Program) setUsage(app *kingpin.Application, args []string) {
 	app.Terminate(func(int) { os.Exit(ExitUsage) }) //nolint:forbidigo // in kingpin's place, which would exit with 0
 }
 
-// helpFor returns the command that kingpin had recognized when it gave up, whose --help is most likely of use.
+// helpFor returns the command whose --help is most likely useful: the last that kingpin recognized.
 func helpFor(app *kingpin.Application, args []string) string {
 	parsed, _ := app.ParseContext(args) // its error is the one being reported
 	if parsed == nil || parsed.SelectedCommand == nil {

@@ -12,7 +12,7 @@ import (
 
 // mistake adds to kingpin's error about a command line the flag or command that may be meant.
 func mistake(app *kingpin.Application, args []string, refused error) error {
-	parsed, _ := app.ParseContext(args) // its error, if any, is the one that is refused
+	parsed, _ := app.ParseContext(args) // its error, if any, is refused
 	at := strings.IndexAny(refused.Error(), `'"`)
 	if parsed == nil || at < 0 {
 		return refused
@@ -35,7 +35,7 @@ func mistake(app *kingpin.Application, args []string, refused error) error {
 	return refused
 }
 
-// synonyms has words of other programs, with our verbs for the same, the likeliest first.
+// synonyms maps verbs of other programs to verbs of muster, the likeliest first.
 var synonyms = map[string][]string{
 	"accept":   {"approve"},
 	"block":    {"revoke"},
@@ -58,8 +58,8 @@ var synonyms = map[string][]string{
 	"why":      {"explain"},
 }
 
-// commandMeant returns the full name of the command that an unknown word below a command may mean, nil for the program.
-// Without one it returns "".
+// commandMeant returns the full name of the command that an unknown word may mean, or "". below is the command before
+// the word, nil for none.
 func commandMeant(app *kingpin.Application, below *kingpin.CmdClause, word string) string {
 	group, above := app.Model().CmdGroupModel, ""
 	if below != nil {

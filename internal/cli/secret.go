@@ -64,7 +64,7 @@ func AskSecretTwice(ctx context.Context, in *os.File, out io.Writer, prompt stri
 		if len(first) > 0 && bytes.Equal(first, second) {
 			return first, nil
 		}
-		if _, err := fmt.Fprintln(out, "The two differ or are empty."); err != nil {
+		if _, err := fmt.Fprintln(out, "The two answers differ or are empty."); err != nil {
 			return nil, err
 		}
 	}

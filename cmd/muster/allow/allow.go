@@ -1,4 +1,4 @@
-// Package allow has "muster allow": entries of the allow-list.
+// Package allow implements "muster allow": entries of the allow-list.
 package allow
 
 import (
@@ -39,7 +39,7 @@ until it is removed.
   muster allow add 'web*.example.net' --expires 2h --why 'rack 4'
   muster allow add build7.example.net --expires 1h`
 
-// entry is what the flags of "muster allow add" say.
+// entry holds the flags of "muster allow add".
 type entry struct {
 	pattern wire.Pattern
 	expires time.Duration
@@ -123,7 +123,7 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 		return map[string]string{"removed": string(pattern)}, verb.Send(ctx, o, "/v1/allow/remove",
 			httpapi.OldAllowance{Pattern: string(pattern), Why: o.Why})
 	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
-		o.Say("%s is removed from the allow-list", pattern) // other entries may cover its names
+		o.Say("%s is removed from the allow-list", pattern) // other entries may cover the same names
 		return nil
 	})
 }

@@ -30,7 +30,7 @@ YAML:
   muster allow import racks.yaml --source racks --dry-run
   muster allow import racks.yaml --source racks --why 'order 4711'`
 
-// importFlags are what the flags of "muster allow import" say.
+// importFlags holds the flags of "muster allow import".
 type importFlags struct {
 	path   string
 	source string
@@ -49,7 +49,7 @@ func addImport(parent *kingpin.CmdClause, all cli.Verbs) {
 	verb.Order(c, all, f.send, f.show)
 }
 
-// send reads the file and orders the import.
+// send reads the file and requests the import.
 func (f *importFlags) send(ctx context.Context, o *verb.Operator) (*operate.Imported, error) {
 	var file struct {
 		Allow []operate.Listed `yaml:"allow"`
@@ -62,7 +62,7 @@ func (f *importFlags) send(ctx context.Context, o *verb.Operator) (*operate.Impo
 	return verb.Post[*operate.Imported](ctx, o, "/v1/allow/import", order)
 }
 
-// show makes a table of what was changed.
+// show returns a table of the changes.
 func (f *importFlags) show(o *verb.Operator, done *operate.Imported) io.WriterTo {
 	t := cli.NewTable("CHANGE", "PATTERN")
 	for _, c := range []struct {

@@ -1,4 +1,4 @@
-// Package backup has "muster backup" and "muster restore".
+// Package backup implements "muster backup" and "muster restore".
 package backup
 
 import (
@@ -57,14 +57,15 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 		if err != nil {
 			return err
 		}
-		return verb.Unprinted(verb.Quoted(file)+" is whole", verb.Show(&o.Output, info, func(info *setup.BackupInfo) io.WriterTo {
-			return cli.Text(verb.Quoted(file) + " is whole: " + describe(info) + "\n")
-		}))
+		return verb.Unprinted(verb.Quoted(file)+" is complete",
+			verb.Show(&o.Output, info, func(info *setup.BackupInfo) io.WriterTo {
+				return cli.Text(verb.Quoted(file) + " is complete: " + describe(info) + "\n")
+			}))
 	}
 	addRestore(app, all)
 }
 
-// read reads the backup that is there.
+// read reads and checks an existing backup.
 func read(ctx context.Context, _ *verb.Operator, file string) (*setup.BackupInfo, error) {
 	bar := cli.NewProgress(os.Stderr, "checking", "messages", -1)
 	defer bar.Done()
@@ -82,10 +83,10 @@ func write(ctx context.Context, o *verb.Operator, file string) (info *setup.Back
 		if err != nil {
 			return err
 		}
-		defer func() { _ = body.Close() }() // read to its end, or of no use
+		defer func() { _ = body.Close() }() // the body was read to its end, or an error is returned already
 		bar := cli.NewProgress(os.Stderr, "backup", "messages", messages)
 		defer bar.Done()
-		// Read as a restore reads it, before it gets its name.
+		// The backup is checked before it gets its name.
 		if info, err = setup.CheckBackup(ctx, io.TeeReader(body, w), func() { bar.Add(1) }); err != nil {
 			what := "the provisioner's log says why"
 			if errors.Is(err, setup.ErrUnknown) {
@@ -101,12 +102,12 @@ func write(ctx context.Context, o *verb.Operator, file string) (info *setup.Back
 	return info, err
 }
 
-// describe tells a person what a backup has.
+// describe returns the contents of a backup as text.
 func describe(info *setup.BackupInfo) string {
 	var parts []string
 	for _, s := range info.Streams {
 		what := strings.ToLower(strings.TrimPrefix(s.Name, "MUSTER_"))
-		if what == "nodes" { // of each there are two and more
+		if what == "nodes" { // a node has several revisions
 			what = "revisions of nodes"
 		}
 		parts = append(parts, fmt.Sprintf("%d %s", s.Messages, what))

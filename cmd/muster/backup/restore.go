@@ -27,7 +27,7 @@ see 'muster recovery --help'.
   muster restore /var/backups/muster-monday
   muster restore monday --config prov/provisioner.yaml`
 
-// restore is what the flags of "muster restore" say.
+// restore holds the flags of "muster restore".
 type restore struct {
 	setup.Restore
 	setup verb.Setup
@@ -59,12 +59,13 @@ func (r *restore) run(ctx context.Context) error {
 	return verb.Unprinted("the store is restored", verb.Show(&r.setup.Output, out, r.show))
 }
 
-// show tells a person what was restored, and what to do next.
+// show reports what was restored, and the next steps.
 func (r *restore) show(out *setup.Restored) io.WriterTo {
 	say := r.setup.After
 	say("start the provisioner; nodes come back by their certificates")
 	say("limited tokens signed until now are frozen: sign new ones, or see `muster token unfreeze`")
 	say("once all nodes are back, run `muster recovery end`")
-	return cli.Text(fmt.Sprintf("%d messages of %s restored, and %d revocations of the journal; the store is in recovery since %s\n",
+	return cli.Text(fmt.Sprintf(
+		"%d messages of %s restored, and %d revocations of the journal; the store is in recovery since %s\n",
 		out.Messages(), verb.Quoted(r.File), out.Revocations, verb.Instant(out.Recovery.Began)))
 }

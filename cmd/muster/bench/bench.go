@@ -1,4 +1,4 @@
-// Package bench has "muster bench": how fast a provisioner is on this machine.
+// Package bench implements "muster bench": how fast a provisioner is on this machine.
 package bench
 
 import (
@@ -19,7 +19,7 @@ import (
 	"muster/internal/conffile"
 )
 
-// flags is what the flags of "muster bench" say.
+// flags holds the flags of "muster bench".
 type flags struct {
 	verb.Output
 	cfg         bench.Config
@@ -47,7 +47,7 @@ other figures. --no-applied runs the first wave only, --applied the second only.
   muster bench --applied --idle 10000           # with 10,000 connected nodes
   muster bench --cases                          # the standard cases
 
-With --rate, nodes begin at that rate, and latency counts from the planned begin.
+With --rate, nodes start at that rate, and latency counts from the planned start.
 The answer 'busy' of the provisioner is honored and counted, and is no failure.
 
 Exits with 0 if all nodes were enrolled, 1 if not, 2 if the command line is wrong.`
@@ -80,7 +80,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	all[c.FullCommand()] = cli.CleansUp(v.run)
 }
 
-// complete makes the configuration of what several flags say together.
+// complete sets the parts of the configuration that depend on several flags.
 func (v *flags) complete() {
 	v.cfg.Connection.Shared = v.connections == "shared"
 	v.cfg.Rate = float64(v.rate)
@@ -135,7 +135,7 @@ func (v *flags) runCases(ctx context.Context, w io.Writer) error {
 	})
 }
 
-// table is the result for people.
+// table returns the result as text.
 func table(r *bench.Result) io.WriterTo {
 	t := &cli.Table{}
 	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }

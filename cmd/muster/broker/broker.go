@@ -1,4 +1,4 @@
-// Package broker has "muster broker": nats-servers beside the provisioner's own.
+// Package broker implements "muster broker": nats-servers beside the provisioner's own.
 package broker
 
 import (
@@ -21,14 +21,15 @@ import (
 // Add adds the verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("broker", "Set up and run brokers apart from the provisioner.").
-		HelpLong("A single provisioner has an embedded broker and needs none of this. Several\nprovisioners, or a remote site, use nats-servers that these verbs configure.")
+		HelpLong("A single provisioner has an embedded broker and does not need these verbs. Several\n" +
+			"provisioners, or a remote site, use nats-servers that these verbs configure.")
 	addConfig(c, all)
 	addCertificate(c, all)
 	addRun(c, all)
 }
 
 const certificateHelp = `Replaces the key and certificate that 'muster broker config --write' made, and the
-authority's roots. Then have the broker read them: nats-server --signal reload, or
+authority's roots. Then make the broker reload: nats-server --signal reload, or
 SIGHUP. The certificate is valid for certificates.max_lifetime.
 
   muster broker certificate n1 --host n1.example.net
@@ -48,12 +49,12 @@ func addCertificate(parent *kingpin.CmdClause, all cli.Verbs) {
 		if err := server.Renew(config, server.Dir); err != nil {
 			return verb.OrNoSetup(config, err)
 		}
-		verb.Say("%s has a new key and certificate: have the server %s read them, with nats-server --signal reload or SIGHUP", verb.Quoted(server.Dir), server.Name)
+		verb.Say("%s has a new key and certificate: make the server %s reload, "+
+			"with nats-server --signal reload or SIGHUP", verb.Quoted(server.Dir), server.Name)
 		return nil
 	})
 }
 
-// checkHost reports what is no host name.
 func checkHost(name string) error {
 	_, err := wire.ParseIdentity(name)
 	return err
@@ -75,10 +76,11 @@ func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 	c.Arg("file", "Configuration of the broker.").Required().StringVar(&file)
 	flags.Add(c)
 	all[c.FullCommand()] = func(ctx context.Context) error {
-		signal.Ignore(syscall.SIGPIPE) // what reads the log may end, and the broker goes on
+		signal.Ignore(syscall.SIGPIPE) // the broker runs on if the reader of its log ends
 		log, _ := flags.New(os.Stderr)
 		if strings.HasSuffix(file, ".yaml") {
-			return errors.New(file + ": no configuration of nats-server as 'muster broker config' prints it")
+			return errors.New(file + ": not a configuration of nats-server: " +
+				"give a file that 'muster broker config' printed")
 		}
 		err := broker.RunFile(ctx, file, log)
 		if errors.Is(err, broker.ErrStoreDamaged) || errors.Is(err, broker.ErrConfigFile) {

@@ -21,7 +21,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-// config is what the flags of "muster broker config" say.
+// config holds the flags of "muster broker config".
 type config struct {
 	file    string
 	server  setup.BrokerServer
@@ -62,12 +62,14 @@ func addConfig(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Flag(c, "dir").Default("/etc/nats").StringVar(&v.server.Dir)
 	cli.Flag(c, "store-dir").StringVar(&v.server.StoreDir)
 	cli.IntIn(cli.Flag(c, "max-store-bytes"), &v.server.MaxStoreBytes, 1, math.MaxInt)
-	cli.IntIn(cli.Flag(c, "max-connections").Default(strconv.Itoa(broker.DefaultMaxConnections)), &v.server.MaxConnections, 1, math.MaxInt)
+	connections := cli.Flag(c, "max-connections").Default(strconv.Itoa(broker.DefaultMaxConnections))
+	cli.IntIn(connections, &v.server.MaxConnections, 1, math.MaxInt)
 	cli.Parse(cli.Flag(c, "cluster").Default("muster"), &v.cluster.Name, cli.Checked(checkCluster))
 	cli.Parse(cli.Flag(c, "cluster-listen").Default("0.0.0.0:6222"), &v.cluster.Listen, cli.Checked(checkAddress))
 	cli.ParseEach(cli.Flag(c, "route"), &v.cluster.Routes, cli.Checked(checkPeer))
 	cli.ParseEach(cli.Flag(c, "leaf"), &v.leaves.Names, cli.Checked(checkHost))
-	cli.Parse(cli.Flag(c, "leaf-listen").Default("0.0.0.0:7422").IsSetByUser(&v.leafListenSet), &v.leaves.Listen, cli.Checked(checkAddress))
+	leafListen := cli.Flag(c, "leaf-listen").Default("0.0.0.0:7422").IsSetByUser(&v.leafListenSet)
+	cli.Parse(leafListen, &v.leaves.Listen, cli.Checked(checkAddress))
 	cli.Parse(cli.Flag(c, "site"), &v.hub.Site, cli.Checked(checkSite))
 	cli.ParseEach(cli.Flag(c, "hub"), &v.hub.URLs, cli.Checked(checkPeer))
 	cli.Flag(c, "write").BoolVar(&v.write)
@@ -79,7 +81,7 @@ func addConfig(parent *kingpin.CmdClause, all cli.Verbs) {
 // isLeaf reports whether the server is a leaf of a hub.
 func (v *config) isLeaf() bool { return v.hub.Site != "" || len(v.hub.URLs) > 0 }
 
-// check returns all that is wrong with how the flags go together.
+// check returns all mistakes in the combination of flags.
 func (v *config) check() error {
 	var err error
 	if v.leafListenSet && len(v.leaves.Names) == 0 {
@@ -88,21 +90,21 @@ func (v *config) check() error {
 	return errors.Join(err, v.checkHub())
 }
 
-// checkCluster reports a name that nats-server would not take.
+// checkCluster returns an error for a name that nats-server refuses.
 func checkCluster(name string) error {
-	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+	unfit := func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }
+	if name == "" || strings.ContainsFunc(name, unfit) {
 		return fmt.Errorf("--cluster is %q, want a name without blanks", name)
 	}
 	return nil
 }
 
-// checkSite reports what is no site.
 func checkSite(site string) error {
 	_, err := jwt.ParseSite(site)
 	return err
 }
 
-// checkAddress reports what is no HOST:PORT to listen on.
+// checkAddress returns an error unless address is HOST:PORT; the host may be empty.
 func checkAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	n, noPort := strconv.ParseUint(port, 10, 16)
@@ -112,7 +114,7 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// checkPeer is checkAddress of another server, which has a host.
+// checkPeer is checkAddress for an address with a host.
 func checkPeer(address string) error {
 	if strings.HasPrefix(address, ":") {
 		return fmt.Errorf("%q is not HOST:PORT", address)
@@ -120,7 +122,7 @@ func checkPeer(address string) error {
 	return checkAddress(address)
 }
 
-// checkHub reports what is wrong with the flags of a broker of a site.
+// checkHub returns all mistakes in the flags of a site's broker.
 func (v *config) checkHub() error {
 	if !v.isLeaf() {
 		return nil
@@ -133,7 +135,8 @@ func (v *config) checkHub() error {
 		errs = append(errs, errors.New("--hub is missing: the broker of a site connects to a broker of the hub"))
 	}
 	if len(v.cluster.Routes) > 0 || len(v.leaves.Names) > 0 {
-		errs = append(errs, errors.New("--route and --leaf are for brokers of the hub, --hub is for the broker of a site: give one of them"))
+		errs = append(errs, errors.New("--route and --leaf are for brokers of the hub, "+
+			"--hub is for the broker of a site: give one of them"))
 	}
 	return errors.Join(errs...)
 }
@@ -167,6 +170,7 @@ func (v *config) run(ctx context.Context) error {
 	if err := v.server.Write(v.file, dir); err != nil {
 		return verb.OrNoSetup(v.file, err)
 	}
-	_, err = fmt.Printf("%s is ready. On %s: nats-server -c %s\n", verb.Quoted(dir), v.server.Name, verb.Quoted(filepath.Join(dir, "nats-server.conf")))
+	_, err = fmt.Printf("%s is ready. On %s: nats-server -c %s\n", verb.Quoted(dir), v.server.Name,
+		verb.Quoted(filepath.Join(dir, "nats-server.conf")))
 	return verb.Unprinted(verb.Quoted(dir)+" is ready", err)
 }

@@ -1,4 +1,4 @@
-// Package ca has "muster ca": the certificate authority and its revocation lists.
+// Package ca implements "muster ca": the certificate authority and its revocation lists.
 package ca
 
 import (
@@ -27,8 +27,8 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 }
 
 const showHelp = `Shows the certificates of the present authority and of previous ones, as
-provisioner.yaml names them, or with --url those of that provisioner. No key is read.
-The log of the running provisioner tells when a previous authority is no longer
+provisioner.yaml names them, or with --url those of that provisioner. No key is
+read. The log of the running provisioner says when a previous authority is no longer
 needed.
 
   muster ca show
@@ -52,7 +52,7 @@ var columns = []cli.Column[ca.CertificateInfo]{
 	{Title: "KEY ID", Wide: true, Value: func(c ca.CertificateInfo) any { return c.KeyID }},
 }
 
-// read describes the certificates that the configuration names, or those of a provisioner elsewhere.
+// read describes the certificates of the configuration, or of the provisioner at --url.
 func read(ctx context.Context, o *verb.Operator) ([]ca.CertificateInfo, error) {
 	if o.Remote() {
 		info, err := verb.Get[*operate.AuthorityInfo](ctx, o, "/v1/ca")

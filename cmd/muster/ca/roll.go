@@ -20,13 +20,13 @@ that know only the old root still work. The key of the old root is needed once.
 
 The command prints new lines for 'ca:' in provisioner.yaml. Put them there and
 restart the provisioner. It then issues from the new authority and trusts both; its
-log tells when no valid certificate of the old one is left. Running the command
-again before provisioner.yaml is changed makes nothing new.
+log says when no valid certificate of the old one is left. Running the command again
+before provisioner.yaml is changed makes nothing new.
 
   muster ca roll
   muster ca roll --root-key /media/stick/root-key.pem`
 
-// roll is what the flags of "muster ca roll" say.
+// roll holds the flags of "muster ca roll".
 type roll struct {
 	setup.Roll
 	keys verb.KeyFlags
@@ -55,7 +55,7 @@ func (r *roll) run(ctx context.Context) error {
 	return r.show(os.Stdout, rolled)
 }
 
-// show prints the lines for provisioner.yaml, and how to go on.
+// show prints the lines for provisioner.yaml, and the next steps.
 func (r *roll) show(w io.Writer, rolled *setup.Rolled) error {
 	lines, err := rolled.Lines()
 	if err != nil {
@@ -63,7 +63,8 @@ func (r *roll) show(w io.Writer, rolled *setup.Rolled) error {
 	}
 	brokers := ""
 	if rolled.Brokers {
-		brokers = "  give each broker another certificate with `muster broker certificate`, and have it read that\n"
+		brokers = "  renew the certificate of each broker with `muster broker certificate`, " +
+			"and make the broker reload\n"
 	}
 	_, err = fmt.Fprintf(w, `%s is ready. Put this in place of `+"`ca:`"+` in %s:
 

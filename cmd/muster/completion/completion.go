@@ -1,4 +1,4 @@
-// Package completion has "muster completion": scripts with which shells complete command lines.
+// Package completion implements "muster completion": scripts with which shells complete command lines.
 package completion
 
 import (
@@ -17,7 +17,7 @@ nodes and tokens too, if the provisioner answers within a second.
   muster completion zsh > /usr/local/share/zsh/site-functions/_muster
   muster completion fish > ~/.config/fish/completions/muster.fish`
 
-// scripts has the script of each shell. The hidden flag --completion-bash prints what may follow the words after it.
+// scripts has the script of each shell. The hidden flag --completion-bash prints the words that may come next.
 var scripts = map[string]string{
 	"bash": `_muster() {
 	COMPREPLY=($(compgen -W \
@@ -52,7 +52,8 @@ complete -c muster -a '(__muster)'
 func Add(app *kingpin.Application, all cli.Verbs) {
 	var shell string
 	c := app.Command("completion", "Print a script that completes commands in a shell.").HelpLong(help)
-	c.Arg("shell", "bash, zsh or fish.").Required().HintOptions("bash", "zsh", "fish").EnumVar(&shell, "bash", "zsh", "fish")
+	c.Arg("shell", "bash, zsh or fish.").Required().
+		HintOptions("bash", "zsh", "fish").EnumVar(&shell, "bash", "zsh", "fish")
 	all[c.FullCommand()] = func(context.Context) error {
 		_, err := os.Stdout.WriteString(scripts[shell])
 		return err

@@ -1,4 +1,4 @@
-// Package demo has "muster demo": a fleet of real agents on this machine.
+// Package demo implements "muster demo": a fleet of real agents on this machine.
 package demo
 
 import (
@@ -15,7 +15,7 @@ import (
 	"muster/internal/demo"
 )
 
-// flags is what the flags of "muster demo" say.
+// flags holds the flags of "muster demo".
 type flags struct {
 	verb.Output
 	nodes int
@@ -67,7 +67,7 @@ func (v *flags) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("%w: set TMPDIR to a directory for it, or give one with --keep", err)
 		}
-		defer func() { _ = os.RemoveAll(temporary) }() // the worst is a directory too many in /tmp
+		defer func() { _ = os.RemoveAll(temporary) }() // on failure, the directory stays
 		dir = filepath.Join(temporary, "demo")
 	} else if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("--keep: %w", err)
@@ -100,19 +100,22 @@ func progress(label string, nodes int) (one, end func()) {
 
 // runStay is "muster demo --stay".
 func (v *flags) runStay(ctx context.Context, cfg demo.Config) (err error) {
-	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil { // what is printed is valid in another terminal
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil { // so that printed paths are valid in any directory
 		return err
 	}
-	err = demo.Stay(ctx, cfg, func(p *demo.Place) { _ = verb.Show(&v.Output, p, place) }) // it goes on if nothing reads that
+	err = demo.Stay(ctx, cfg, func(p *demo.Place) {
+		_ = verb.Show(&v.Output, p, place) // the demo runs on if the output is closed
+	})
 	if err == nil && v.keep != "" {
 		verb.Say("the files are in %s", verb.Quoted(cfg.Dir))
 	}
 	return err
 }
 
-// place says what is in an installation that stays.
+// place describes the running fleet, with commands to try.
 func place(p *demo.Place) io.WriterTo {
-	parts, operators := cli.NewTable("NODES", "WHAT THEY ARE", "SUCH AS"), cli.NewTable("OPERATOR", "ROLE", "CERTIFICATE", "TOKEN")
+	parts := cli.NewTable("NODES", "WHAT THEY ARE", "SUCH AS")
+	operators := cli.NewTable("OPERATOR", "ROLE", "CERTIFICATE", "TOKEN")
 	examples := map[string]string{}
 	for _, part := range p.Parts {
 		parts.Add(fmt.Sprint(part.Nodes), part.What, part.Example)
@@ -122,11 +125,12 @@ func place(p *demo.Place) io.WriterTo {
 		operators.Add(o.Name, string(o.Role), filepath.Base(o.Credential), filepath.Base(o.TokenFile))
 	}
 	o := p.Operators[0]
-	return cli.Parts{parts, operators, cli.Text(fmt.Sprintf(toTry, filepath.Dir(o.Credential), p.URL, o.TokenFile, p.URL, o.Credential,
-		examples["waiting"], examples["members"], examples["denied"]))}
+	text := fmt.Sprintf(toTry, filepath.Dir(o.Credential), p.URL, o.TokenFile, p.URL, o.Credential,
+		examples["waiting"], examples["members"], examples["denied"])
+	return cli.Parts{parts, operators, cli.Text(text)}
 }
 
-// toTry is what to do with it.
+// toTry formats the commands to try.
 const toTry = `Their files are in %s.
 
 In a browser, which does not know the demo's authority: %s
@@ -148,7 +152,7 @@ In another terminal:
 Ctrl-C ends it.
 `
 
-// result says what has become of the fleet.
+// result returns the report of a finished demo.
 func result(r *demo.Result) io.WriterTo {
 	t := &cli.Table{}
 	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }

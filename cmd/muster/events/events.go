@@ -1,4 +1,4 @@
-// Package events has "muster events".
+// Package events implements "muster events".
 package events
 
 import (
@@ -33,10 +33,10 @@ until interrupted; with --since, it shows the events before them first.
   muster events --follow --node web1.example.net
   muster events --since 2026-03-01T02:00:00Z --code denied -o json
 
-Exits with 0 if that is done, 1 if it failed, or if --follow is interrupted, 2 if the
+Exits with 0 on success, 1 on failure or if --follow is interrupted, 2 if the
 command line is wrong.`
 
-// filter is what the flags of "muster events" say.
+// filter holds the flags of "muster events".
 type filter struct {
 	follow           bool
 	since, typ, code string
@@ -59,7 +59,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	all[c.FullCommand()] = func(ctx context.Context) error { return f.run(ctx, o) }
 }
 
-// query returns the query, or all that is wrong with the flags. Without --since, new events have no Since.
+// query returns the query, or all mistakes in the flags. With --follow and no --since, Since is zero.
 func (f *filter) query(now time.Time) (events.Query, error) {
 	q := events.Query{Type: f.typ, Code: wire.Code(f.code), Node: f.node, Once: !f.follow}
 	var err error
@@ -118,16 +118,15 @@ func (f *filter) run(ctx context.Context, o *verb.Operator) error {
 	}
 	if err == nil && f.follow && ctx.Err() == nil {
 		return errors.New("the provisioner has ended the stream, perhaps because it stops: " +
-			"run this again, or ask another one with --url")
+			"run this again, or ask another provisioner with --url")
 	}
 	return err
 }
 
-// omitted are the members of events that a line leaves out.
+// omitted are members of events that a line does not show.
 var omitted = []string{"node", "identity", "digest", "attempt", "policy", "boot", "signer"}
 
-// write writes an event as a line for a person: when, what, which node, and
-// the members that say most, in the order of the table.
+// write writes an event as a line: time, type, node, and its members in the order of [events.Members].
 func write(w io.Writer, e *events.Stored) error {
 	var data map[string]any
 	d := json.NewDecoder(bytes.NewReader(e.Data))
@@ -144,7 +143,7 @@ func write(w io.Writer, e *events.Stored) error {
 		}
 		name, text := m.Name, fmt.Sprint(value)
 		if n, ok := value.(json.Number); ok && name == "elapsed_ns" {
-			ns, _ := n.Int64() // a schema says that it is one
+			ns, _ := n.Int64() // the schema of events guarantees an integer
 			name, text = "elapsed", time.Duration(ns).Round(time.Millisecond).String()
 		}
 		if strings.ContainsAny(text, " \"=\n") {

@@ -15,8 +15,7 @@ import (
 	"muster/jwt"
 )
 
-// claims returns what the flags say, without what has to be read or asked for,
-// and all that is wrong with it.
+// claims returns the claims and limits from the flags, or all mistakes. It neither reads files nor asks.
 func (v *command) claims() (jwt.Claims, jwt.Limits, error) {
 	var mistakes []error
 	bad := func(format string, args ...any) { mistakes = append(mistakes, fmt.Errorf(format, args...)) }
@@ -26,7 +25,7 @@ func (v *command) claims() (jwt.Claims, jwt.Limits, error) {
 	c.Purpose, c.Subject = jwt.Purpose, jwt.Purpose
 	switch {
 	case v.given("token") && v.given("secret-file"):
-		bad("--token and --secret-file exclude each other")
+		bad("--token and --secret-file: give one of them")
 	case !v.given("token", "secret-file") && !cli.IsTerminal(os.Stdin):
 		bad("no secret: give --secret-file FILE or --token SECRET, or answer on a terminal")
 	}
@@ -41,7 +40,7 @@ func (v *command) claims() (jwt.Claims, jwt.Limits, error) {
 	limits, err := v.limits()
 	mistakes = append(mistakes, err)
 	if _, ok := c.Extensions["muster"]; ok {
-		bad("--extensions has a member \"muster\", which is what --uses, --identity, --site, --ca and --seal are for")
+		bad("--extensions has a member \"muster\": give --uses, --identity, --site, --ca and --seal instead")
 	}
 	return c, limits, errors.Join(mistakes...)
 }
@@ -68,7 +67,7 @@ func (s *signFlags) times(c *jwt.Claims, now time.Time) error {
 	return errors.Join(early, late)
 }
 
-// limits returns what goes into extensions.muster.
+// limits returns the limits for extensions.muster.
 func (v *command) limits() (jwt.Limits, error) {
 	var mistakes []error
 	l := v.sign.limits

@@ -19,11 +19,11 @@ type tokenJSON struct {
 	SignerID   jwt.SignerID `json:"signer_id,omitempty"`   // only if verified
 	SignerName string       `json:"signer_name,omitempty"` // only if verified
 
-	// Claims are those of the token, under its names. cht and chpwd are there with --show-secret only.
+	// Claims are the token's claims under their own names. cht and chpwd are shown with --show-secret only.
 	Claims map[string]json.RawMessage `json:"claims"`
 }
 
-// json returns a token for programs.
+// json returns a token as JSON.
 func (t *shown) json(secrets bool) *tokenJSON {
 	out := &tokenJSON{
 		File:      t.file,

@@ -1,4 +1,4 @@
-// Package jwt has "muster jwt", and Choria's spelling "muster tool jwt": provisioning tokens, offline.
+// Package jwt implements "muster jwt", and Choria's spelling "muster tool jwt": provisioning tokens, offline.
 package jwt
 
 import (
@@ -33,15 +33,15 @@ Examples:
     --urls localhost:4222 --default
   %[1]s provisioning.jwt signer.pem
 
-FILE is viewed if it exists and no flag of sign is given. The verbs sign and view say
-it outright. Flags may stand anywhere. --output and --show-secret are for view, all
-other flags for sign; each verb refuses the flags of the other.
+FILE is viewed if it exists and no flag of sign is given. The verbs sign and view
+choose explicitly. Flags may stand anywhere. --output and --show-secret are for
+view, all other flags for sign; each verb refuses the flags of the other.
 
 A file whose name is a verb (sign, provisioning, prov, p, view, show, v or s) is
 written with its directory, such as ./p.`
 
-// command is one spelling. Its flags belong to all its verbs, so that they may stand
-// anywhere on the command line; each verb refuses those that it has no use for.
+// command is one spelling. Flags of all its verbs may stand anywhere on the command line; each verb refuses the flags
+// of other verbs.
 type command struct {
 	name  string // "muster jwt" or "muster tool jwt"
 	flags []flag
@@ -53,10 +53,10 @@ type command struct {
 	view           viewFlags
 }
 
-// A flag is one of a command's, with the verb that it is for.
+// A flag belongs to one verb of a command.
 type flag struct {
 	name, verb string
-	given      *bool // it is on the command line
+	given      *bool // on the command line
 }
 
 func add(c *kingpin.CmdClause, name string, all cli.Verbs) {
@@ -69,17 +69,20 @@ func add(c *kingpin.CmdClause, name string, all cli.Verbs) {
 
 	auto := c.Command("auto", "View or sign a token.").Default().Hidden()
 	auto.Arg("file", "File of the token.").Required().StringVar(&v.file)
-	auto.Arg("key", "Certificate or public key of the signer to verify with, or private key to sign with.").StringVar(&v.key)
+	const keyHelp = "Certificate or public key of the signer to verify with, or private key to sign with."
+	auto.Arg("key", keyHelp).StringVar(&v.key)
 	all.Check(auto, v.checkAuto)
 	all[auto.FullCommand()] = v.runAuto
 
-	sign := c.Command("sign", "Sign a token.").HelpLong(fmt.Sprintf(signHelp, name)).Alias("provisioning").Alias("prov").Alias("p")
+	sign := c.Command("sign", "Sign a token.").HelpLong(fmt.Sprintf(signHelp, name)).
+		Alias("provisioning").Alias("prov").Alias("p")
 	sign.Arg("file", "File to write.").Required().StringVar(&v.file)
 	sign.Arg("key", "Private key of the signer.").Required().StringVar(&v.key)
 	all.Check(sign, v.checkSign)
 	all[sign.FullCommand()] = v.runSign
 
-	view := c.Command("view", "Print a token, verified if a key is given.").HelpLong(fmt.Sprintf(viewHelp, name)).Alias("show").Alias("v").Alias("s")
+	view := c.Command("view", "Print a token, verified if a key is given.").HelpLong(fmt.Sprintf(viewHelp, name)).
+		Alias("show").Alias("v").Alias("s")
 	view.Arg("file", "File of the token.").Required().StringVar(&v.file)
 	view.Arg("key", "Certificate or public key of the signer.").StringVar(&v.key)
 	all.Check(view, v.checkView)
@@ -103,7 +106,7 @@ func (v *command) means(verb string) bool {
 	return slices.ContainsFunc(v.flags, func(f flag) bool { return *f.given && f.verb == verb })
 }
 
-// refuse reports the flags on the command line that are not for the verb.
+// refuse returns an error for each given flag of another verb.
 func (v *command) refuse(verb string) error {
 	var mistakes []error
 	for _, f := range v.flags {
@@ -114,7 +117,7 @@ func (v *command) refuse(verb string) error {
 	return errors.Join(mistakes...)
 }
 
-// checkAuto returns what is wrong with a command line without a verb.
+// checkAuto returns the mistakes in a command line without a verb.
 func (v *command) checkAuto() error {
 	if !v.means("sign") {
 		return v.checkView()
@@ -126,14 +129,15 @@ func (v *command) checkAuto() error {
 	return err
 }
 
-// runAuto is the form of 2019, without a verb.
+// runAuto signs or views without a verb, as Choria does.
 func (v *command) runAuto(ctx context.Context) error {
 	_, err := os.Lstat(v.file)
 	switch {
 	case v.means("sign"):
 		return v.runSign(ctx)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: no such token; to sign one, give a private key, --token or --secret-file, and --urls or --srv", v.file)
+		return fmt.Errorf("%s: no such token; to sign one, give a private key, --token or --secret-file, "+
+			"and --urls or --srv", v.file)
 	}
 	return v.runView(ctx)
 }

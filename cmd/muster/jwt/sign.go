@@ -24,11 +24,9 @@ provisioner share, and may be limited: to a number of nodes, to names, a site, a
   %[1]s sign web.jwt signer-key.pem --secret-file secret --srv example.net \
     --uses 20 --identity 'web*.example.net' --validity 30d`
 
-// Sizes from which a token may not fit into the line with which a node connects
-// to a broker that is not muster's: nats-server reads 4,096 bytes
-// (max_control_line), about 200 of which are not the token, 314 of them where it
-// is sealed, which makes it a third longer as well.
-// In plain 2,600 leaves room for a user and a password.
+// Sizes above which a token may not fit into a node's CONNECT line. By default nats-server reads 4,096 bytes
+// (max_control_line); about 200 of them are not the token. Sealing adds 114, and makes the token a third longer. 2,600
+// leaves room for a user and a password.
 const (
 	warnTokenBytes  = 2600
 	warnSealedBytes = 2500
@@ -36,7 +34,7 @@ const (
 
 // signFlags are the flags of sign.
 type signFlags struct {
-	claims              jwt.Claims // those that are as a flag says
+	claims              jwt.Claims // set directly by flags
 	limits              jwt.Limits // likewise
 	insecure            bool
 	secret, secretFile  string
@@ -72,24 +70,25 @@ func (v *command) addSignFlags(c *kingpin.CmdClause) {
 	flag("upgrade").BoolVar(&s.claims.AllowUpdate)
 }
 
-// checkSign returns what is wrong with the command line of sign.
+// checkSign returns the mistakes in the command line of sign.
 func (v *command) checkSign() error {
 	_, _, err := v.claims()
 	return errors.Join(v.refuse("sign"), err)
 }
 
-// runSign signs a token into a file, or leaves no file.
+// runSign signs a token into a file. If it fails, no file appears.
 func (v *command) runSign(ctx context.Context) error {
 	claims, limits, err := v.claims()
 	if err != nil {
 		return err
 	}
-	// Before anything is asked for: the answer would be wasted.
+	// Checked before any question, so that no answer is wasted.
 	if err := cli.CheckNew(v.file, v.force); err != nil {
 		return err
 	}
 	if sameFile(v.file, v.key) {
-		return fmt.Errorf("%s: given both as the token to write and as the key to sign with", v.file)
+		return fmt.Errorf("%s is both the token to write and the key to sign with: "+
+			"give another file for the token", v.file)
 	}
 	if err := signing.Pin(&limits, v.sign.ca, v.sign.seal); err != nil {
 		return err
@@ -116,7 +115,7 @@ func (v *command) runSign(ctx context.Context) error {
 	return nil
 }
 
-// readSecret returns the secret for the token from where the flags say, or asks.
+// readSecret returns the secret of the token: from the flags, or from the terminal.
 func (v *command) readSecret(ctx context.Context) (wire.Secret, error) {
 	if v.given("token") {
 		return wire.Secret(v.sign.secret), nil
@@ -129,8 +128,7 @@ func (v *command) readSecret(ctx context.Context) (wire.Secret, error) {
 	return wire.Secret(b), err
 }
 
-// warnLong warns of a token that may not fit into the line with which a machine
-// connects.
+// warnLong warns of a token that may not fit into a node's CONNECT line.
 func warnLong(n int, claims jwt.Claims) {
 	limit := warnTokenBytes
 	if l, err := claims.Limits(); err == nil && l.Seal != "" {

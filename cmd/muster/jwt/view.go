@@ -41,7 +41,7 @@ func (v *command) addViewFlags(c *kingpin.CmdClause) {
 	v.flag(c, "view", "show-secret").BoolVar(&v.view.showSecret)
 }
 
-// checkView returns what is wrong with the command line of view.
+// checkView returns the mistakes in the command line of view.
 func (v *command) checkView() error {
 	err := v.refuse("view")
 	if v.view.showSecret && v.view.form != cli.FormJSON {
@@ -50,7 +50,7 @@ func (v *command) checkView() error {
 	return err
 }
 
-// A shown is a token that is to be printed.
+// A shown is a token to print.
 type shown struct {
 	*jwt.Unverified
 	verified *jwt.Verified              // nil if no key was given
@@ -138,7 +138,7 @@ func (t *shown) print() error {
 	return err
 }
 
-// optional adds a value that a token need not have.
+// optional adds a value unless it is empty.
 func optional(l *cli.Labels, label, value string) {
 	if value != "" {
 		l.Add(label, value)
@@ -198,7 +198,7 @@ func (t *shown) addLimits(l *cli.Labels) {
 	optional(l, "CA Certificate SHA-256", t.Limits.CA)
 }
 
-// addTimes adds when the token is good.
+// addTimes adds the token's time of validity.
 func (t *shown) addTimes(l *cli.Labels) {
 	if at := t.NotBefore; at.After(t.now) {
 		l.Addf("Valid From", "%s (in %s)", verb.Instant(at), span.Format(at.Sub(t.now)))
@@ -213,7 +213,7 @@ func (t *shown) addTimes(l *cli.Labels) {
 	}
 }
 
-// indented writes claims, which came from JSON, as JSON for people.
+// indented returns claims as indented JSON.
 func indented(value any) string {
 	b, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {

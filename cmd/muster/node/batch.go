@@ -20,7 +20,7 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-// A batch handles many nodes at a time.
+// A batch sets how an order handles many nodes.
 type batch struct {
 	concurrency int
 	maxFailures int
@@ -35,16 +35,16 @@ func (b *batch) addFlags(c *kingpin.CmdClause) {
 type result struct {
 	ID     string          `json:"id"` // of commands, in events
 	Verb   string          `json:"verb"`
-	Chosen int             `json:"chosen"` // nodes that the order was for
+	Chosen int             `json:"chosen"` // number of nodes
 	Done   int             `json:"done"`
 	Failed []failure       `json:"failed,omitempty"`
-	Alone  []failure       `json:"left_alone,omitempty"` // nodes that have changed since they were chosen
-	Left   []wire.Identity `json:"left,omitempty"`       // nodes that were not tried
+	Alone  []failure       `json:"left_alone,omitempty"` // not changed, because the node changed after it was chosen
+	Left   []wire.Identity `json:"left,omitempty"`       // not tried
 
-	cause error // of those that were not tried, if it is known
+	cause error // why nodes were not tried, nil if unknown
 }
 
-// A failure is a node for which an order failed, with the cause.
+// A failure is a node whose order failed.
 type failure struct {
 	Node  wire.Identity `json:"node"`
 	Cause string        `json:"cause"`
@@ -97,7 +97,7 @@ func (b *batch) run(ctx context.Context, r *result, nodes []wire.Identity, one f
 	slices.Sort(r.Left)
 }
 
-// err says how many nodes are not done, or nil. Of an order for one node it has the cause.
+// err returns an error with the numbers of nodes not done, or nil. For an order for one node, it is the cause.
 func (r *result) err() error {
 	errs := []error{r.cause}
 	switch {
@@ -111,7 +111,7 @@ func (r *result) err() error {
 	}
 	if n := len(r.Alone); n > 0 {
 		errs = append(errs,
-			fmt.Errorf("%s not changed: no longer as when chosen", verb.Counted(n, "node was", "nodes were")))
+			fmt.Errorf("%s not changed: other changes came first", verb.Counted(n, "node was", "nodes were")))
 	}
 	if n := len(r.Left); n > 0 {
 		errs = append(errs, fmt.Errorf("%s not tried: run this again", verb.Counted(n, "node was", "nodes were")))
@@ -119,7 +119,7 @@ func (r *result) err() error {
 	return errors.Join(errs...)
 }
 
-// sleep waits, and reports false if ctx ended before.
+// sleep reports whether d passed before ctx was done.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

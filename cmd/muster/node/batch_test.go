@@ -66,7 +66,7 @@ func TestResultCountsNodesThatAreNotDone(t *testing.T) {
 		"2 nodes failed\n1 node was not tried: run this again":              {Failed: failed, Left: rest[:1]},
 		"1 node failed\n20 nodes were not tried: run this again":            {Failed: failed[:1], Left: rest},
 		"1 node was not tried: run this again":                              {Left: rest[:1]},
-		"1 node failed\n2 nodes were not changed: no longer as when chosen": {Failed: failed[:1], Alone: failed},
+		"1 node failed\n2 nodes were not changed: other changes came first": {Failed: failed[:1], Alone: failed},
 	} {
 		if got := r.err(); got == nil || got.Error() != want {
 			t.Errorf("it says %q, want %q", got, want)

@@ -20,7 +20,7 @@ import (
 	"muster/provisioner/operate"
 )
 
-// live are the states of nodes that orders are for, unless a filter names states.
+// live are the states that orders choose unless a filter names states.
 var live = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
 
 const revokeHelp = `Drops the connections of a node within a second, puts its certificates on the CRL,
@@ -45,15 +45,15 @@ func addChanges(parent *kingpin.CmdClause, all cli.Verbs) {
 		"is retired: the name is free")
 }
 
-// addChange adds a verb that needs no more than a name.
+// addChange adds a verb without flags of its own.
 func addChange(c *kingpin.CmdClause, all cli.Verbs, done string) {
-	// Twice the default alive_interval: a node that runs is not chosen by --unseen.
+	// Twice the default alive_interval, so that --unseen chooses no running node.
 	v := &order{verb: c.Model().Name, selection: &filter{minUnseen: time.Hour}}
 	v.addFlags(c, all)
 	all[c.FullCommand()] = func(ctx context.Context) error {
 		return v.run(ctx, func(ctx context.Context, w *targets, t target) error {
 			change := httpapi.Change{Why: v.Why, SeenBefore: w.SeenBefore, Precondition: t.Seen}
-			if v.verb == "revoke" { // a renewal since does not save a node from it
+			if v.verb == "revoke" { // a renewal after the choice does not prevent a revocation
 				change.Revision = 0
 			}
 			return verb.Send(ctx, &v.Operator, pathOf(t.Node, "/"+v.verb), change)
@@ -62,9 +62,10 @@ func addChange(c *kingpin.CmdClause, all cli.Verbs, done string) {
 }
 
 const grantHelp = `Lets another key take a name, once: for a machine that was reinstalled and has lost
-its key. The key of --fingerprint only, 64 hex digits as 'muster node pending -o wide'
-shows them, or without it the next key that asks. The old key loses the name when the
-node with the new key has confirmed. --expires is at most 1d.
+its key. With --fingerprint, only that key may take it: 64 hex digits, as 'muster
+node pending -o wide' shows them. Without it, the next key that asks takes it. The
+old key loses the name when the node with the new key has confirmed. --expires is at
+most 1d.
 
   muster node grant web1.example.net --why 'reinstalled, ticket 17'
   muster node grant web1.example.net --expires 15m \
@@ -87,7 +88,7 @@ func addGrant(parent *kingpin.CmdClause, all cli.Verbs) {
 	all[c.FullCommand()] = v.run
 }
 
-// checkKey reports a key that is for several nodes.
+// checkKey refuses --fingerprint for several nodes.
 func (v *order) checkKey(key string) error {
 	if key == "" || len(v.names) == 1 && len(v.given) == 1 {
 		return nil

@@ -20,18 +20,18 @@ import (
 
 const commandHelp = `
 
-The node verifies the command with the shared secret of its token, and carries it out
-once, however often it is sent. If the node has another token than the one it
-enrolled with, give that with --token-file.
+The node verifies the command with the shared secret of its token, and carries it
+out once, however often it is sent. If the node now has another token than at its
+enrollment, give that token with --token-file.
 
 With --wait, a node is done when it %s, and has
 failed after --timeout, or if it is refused. So --concurrency and --max-failures keep
 a bad change away from the rest of the fleet.`
 
-// command is one of the verbs that a node itself carries out.
+// command is a verb that the node carries out.
 type command struct {
 	order
-	does, after string // what the node does, and has done then
+	does, after string // descriptions of the node: at once, and after --wait
 	token       string
 	wait        bool
 	waitFor     time.Duration
@@ -41,7 +41,8 @@ type command struct {
 func addCommands(parent *kingpin.CmdClause, all cli.Verbs) {
 	addCommand(parent, all, wire.VerbReprovision, "Provision nodes again.",
 		`The node enrolls again with its token and its key, and gets a new certificate and
-configuration. That takes about a second, and no use of a limited token.
+configuration. That takes about a second. It takes no further use of a limited
+token.
 
   muster node reprovision web1.example.net --why 'rack 4 was moved'
   muster node reprovision --match 'web*.example.net' \
@@ -52,7 +53,8 @@ configuration. That takes about a second, and no use of a limited token.
 it. It gets a new certificate only if that is due.
 
   muster node reconfigure web1.example.net --wait
-  muster node reconfigure --site ams1 --wait --concurrency 20 --max-failures 2`, "asks for its configuration", "has confirmed its configuration")
+  muster node reconfigure --site ams1 --wait --concurrency 20 --max-failures 2`,
+		"asks for its configuration", "has confirmed its configuration")
 	addCommand(parent, all, wire.VerbRestart, "Restart the agents of nodes.",
 		`The agent starts again, as a new version if the program was replaced.
 
@@ -62,7 +64,7 @@ it. It gets a new certificate only if that is due.
 		`The agent ends with status 0, until it is started again or the machine boots.
 
   muster node shutdown web1.example.net --why 'power work'
-  muster node shutdown --site ams1 --dry-run`, "stops its agent", "has said that it ends")
+  muster node shutdown --site ams1 --dry-run`, "stops its agent", "has reported that it stops")
 }
 
 func addCommand(parent *kingpin.CmdClause, all cli.Verbs, name wire.Verb, help, long, does, after string) {
@@ -106,7 +108,7 @@ func (v *command) run(ctx context.Context) error {
 	}, func() string { return v.after })
 }
 
-// readNodeToken reads the token of --token-file, if there is one, before any machine is told anything.
+// readNodeToken reads and checks the token of --token-file, if given.
 func readNodeToken(path string) (wire.Secret, error) {
 	if path == "" {
 		return "", nil
@@ -124,14 +126,12 @@ func readNodeToken(path string) (wire.Secret, error) {
 	return wire.Secret(token), nil
 }
 
-// A node that is not there may be on its way back from the verb before this one,
-// or between two connections: it is asked for so often, so far apart.
+// A node without a connection may be restarting or reconnecting: the command is sent up to three times, a second apart.
 const (
 	awayTries = 3
 	awayAgain = time.Second
 )
 
-// send sends a command to a node.
 func send(ctx context.Context, client *httpapi.Client, path string, c httpapi.NodeCommand) error {
 	for try := 1; ; try++ {
 		err := client.Do(ctx, http.MethodPost, path, c, nil)

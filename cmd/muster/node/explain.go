@@ -15,7 +15,7 @@ const explainHelp = `Explains the state of a node: why it is so, whether the las
 which operator approved or rejected its key, why it was refused since it was last
 admitted, and what to do. It also explains nodes that were never admitted.`
 
-// showExplanation makes a line of each sentence. What it quotes may be a stranger's words.
+// showExplanation prints a line for each sentence, and escapes quoted text, which may come from an attacker.
 func showExplanation(_ *verb.Operator, e *fleet.Explanation) io.WriterTo {
 	var b strings.Builder
 	line := func(format string, args ...any) {

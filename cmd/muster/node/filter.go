@@ -45,12 +45,12 @@ func addNameFlags(c *kingpin.CmdClause, f *fleet.Filter) {
 	cli.Flag(c, "fact").StringsVar(&f.Facts)
 }
 
-// empty reports whether nothing is filtered.
+// empty reports whether no filter is given.
 func (f *filter) empty() bool {
 	return f.IsZero() && len(f.states) == 0 && f.expiresBefore+f.unseen == ""
 }
 
-// query returns q with the filter, or all that is wrong with it.
+// query returns q with the filter, or all mistakes in it.
 func (f *filter) query(q fleet.Query, now time.Time) (fleet.Query, error) {
 	q.Filter = f.Filter
 	for _, s := range f.states {
@@ -107,7 +107,7 @@ func (f *filter) choose(ctx context.Context, o *verb.Operator, pattern wire.Patt
 	})
 }
 
-// pages asks for page after page and calls each for them, until it wants no more.
+// pages calls each for every page of the list. each returns the limit of the next page, 0 to stop.
 func pages(ctx context.Context, o *verb.Operator, q fleet.Query, each func(*fleet.Page) (limit int)) error {
 	for {
 		p, err := verb.Get[*fleet.Page](ctx, o, "/v1/nodes?"+httpapi.NodeQuery(q).Encode())

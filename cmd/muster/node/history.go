@@ -28,7 +28,7 @@ func showHistory(o *verb.Operator, p *fleet.History) io.WriterTo {
 	return t
 }
 
-// momentText is all about a moment but when and what.
+// momentText returns the details of an item of the history, without time and type.
 func momentText(m *fleet.HistoryItem) string {
 	var parts []string
 	add := func(before, value string) {

@@ -46,7 +46,7 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 		if err != nil {
 			return nil, err
 		}
-		next := func(listed int) int { // how many to ask for
+		next := func(listed int) int { // of the next request
 			if limit == 0 {
 				return fleet.MaxLimit
 			}
@@ -89,7 +89,7 @@ var columns = []cli.Column[fleet.Node]{
 	}},
 }
 
-// countedStates says how many nodes there are in each state.
+// countedStates returns the number of nodes in each state as text.
 func countedStates(counts map[provisioner.State]int) string {
 	var states []string
 	for _, s := range []provisioner.State{
@@ -102,7 +102,7 @@ func countedStates(counts map[provisioner.State]int) string {
 	return strings.Join(states, ", ")
 }
 
-// stateOf is a node's state with what there is to know beside it.
+// stateOf returns the state of a node, and whether it is cloned or renewing.
 func stateOf(n *fleet.Node) string {
 	s := string(n.State)
 	if n.Cloned {

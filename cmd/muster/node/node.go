@@ -1,4 +1,4 @@
-// Package node has "muster node": what machines do, and orders to them.
+// Package node implements "muster node": questions about nodes, and orders to nodes.
 package node
 
 import (
@@ -51,5 +51,5 @@ func addQuestion[T any](
 	}, show)
 }
 
-// pathOf is the API's path of a node.
+// pathOf returns the API's path of a node.
 func pathOf(id wire.Identity, what string) string { return "/v1/nodes/" + string(id) + what }

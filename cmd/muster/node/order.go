@@ -33,16 +33,16 @@ type order struct {
 	dryRun, yes bool
 }
 
-// A selection is the flags that choose nodes from a list of the provisioner's.
+// A selection has the flags that choose nodes from one of the provisioner's lists.
 type selection interface {
 	addFlags(*kingpin.CmdClause)
 	empty() bool
 	hints() []string // names, for completion
 
-	// check reports what is wrong with the flags.
+	// check returns the mistakes in the flags.
 	check() error
 
-	// choose adds to w the nodes that fit the flags, and the pattern if there is one.
+	// choose adds to w the nodes that match the flags and the pattern; "" matches all.
 	choose(ctx context.Context, o *verb.Operator, pattern wire.Pattern, w *targets) error
 }
 
@@ -77,7 +77,7 @@ func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
 	all.Check(c, v.check)
 }
 
-// check reports all that is wrong with the command line.
+// check returns all mistakes in the command line.
 func (v *order) check() error {
 	v.names, v.patterns = nil, nil
 	var errs []error
@@ -118,7 +118,7 @@ type targets struct {
 	Targets []target
 
 	SeenBefore time.Time // of --unseen
-	table      cli.Parts // shows them before the question; nil if their names do
+	table      cli.Parts // printed before the question; nil if names suffice
 }
 
 // unique removes nodes that were chosen twice, and sorts the rest by name.
@@ -128,7 +128,7 @@ func (w *targets) unique() {
 		func(a, b target) bool { return a.Node == b.Node && (a.Key == b.Key || a.Key == "") })
 }
 
-// states counts the nodes by state, as far as it is known.
+// states counts the nodes whose state is known.
 func (w *targets) states() map[provisioner.State]int {
 	counts := map[provisioner.State]int{}
 	for i := range w.Targets {
@@ -148,7 +148,7 @@ func (w *targets) nodes() []wire.Identity {
 	return ids
 }
 
-// text says how many nodes there are, by state, and the first names.
+// text returns the number of nodes, also by state, and the first names.
 func (w *targets) text() string {
 	const shown = 10
 	ids, text := w.nodes(), verb.Nodes(len(w.Targets))
@@ -162,7 +162,7 @@ func (w *targets) text() string {
 	return text
 }
 
-// run calls one for each node, if the operator agrees, and says the outcome: done is what each node then is.
+// run calls one for each node if the operator agrees, and reports the outcome. done describes a node after it.
 func (v *order) run(ctx context.Context, one func(context.Context, *targets, target) error, done func() string) error {
 	w := &targets{ID: wire.NewID()}
 	for _, id := range v.names {
@@ -192,7 +192,7 @@ func (v *order) run(ctx context.Context, one func(context.Context, *targets, tar
 	}
 	v.batch.run(ctx, r, w.nodes(), func(ctx context.Context, i int) error { return one(ctx, w, w.Targets[i]) })
 	said := r.Alone
-	if r.Chosen > 1 { // else the error says it
+	if r.Chosen > 1 { // for one node, the error says it
 		said = slices.Concat(r.Alone, r.Failed)
 	}
 	for _, f := range said {
@@ -215,7 +215,7 @@ func (v *order) run(ctx context.Context, one func(context.Context, *targets, tar
 	}))
 }
 
-// A preview is what an order would do, for programs.
+// A preview is the output of --dry-run as JSON.
 type preview struct {
 	Verb   string                    `json:"verb"`
 	Chosen int                       `json:"chosen"`
@@ -236,7 +236,7 @@ func (v *order) show(w *targets) error {
 	})
 }
 
-// none says that no node was chosen.
+// none reports that no node was chosen.
 func (v *order) none() io.WriterTo {
 	v.Say("no nodes match: nothing to do")
 	return nil
@@ -244,7 +244,7 @@ func (v *order) none() io.WriterTo {
 
 // agree asks on the terminal, where y and yes are consent.
 func agree(ctx context.Context, name string, w *targets) error {
-	if w.table != nil { // on standard error, since standard output is for what was done
+	if w.table != nil { // on standard error, since standard output is for the result
 		if _, err := w.table.WriteTo(os.Stderr); err != nil {
 			return err
 		}

@@ -46,7 +46,7 @@ func (f *pendingFilter) pending(ctx context.Context, o *verb.Operator) (*httpapi
 	return verb.Get[*httpapi.Pending](ctx, o, "/v1/waiting?"+f.Query().Encode())
 }
 
-// choose implements [selection]. The order is for the keys that it shows, so a key that comes later is not among them.
+// choose implements [selection]. The order applies to the keys in the list, not to keys that arrive later.
 func (f *pendingFilter) choose(ctx context.Context, o *verb.Operator, pattern wire.Pattern, w *targets) error {
 	pending, err := f.pending(ctx, o)
 	if err != nil {

@@ -14,7 +14,7 @@ const showHelp = `Shows the record of a node: state, certificates, why and by wh
 admitted, its token, and the facts that are kept. 'muster node explain' explains it,
 'muster node history' shows how it came about.`
 
-// show says what is on record.
+// show returns a record as text.
 func show(_ *verb.Operator, report *fleet.Report) io.WriterTo {
 	r := report.Record
 	l := &cli.Labels{}
@@ -47,7 +47,7 @@ func show(_ *verb.Operator, report *fleet.Report) io.WriterTo {
 	if g := report.Granted(); g != nil {
 		lets := ""
 		if report.GrantOver {
-			lets = "\nit has no effect: the name has changed hands since"
+			lets = "\nit has no effect: the name has another key since"
 		}
 		l.Addf("Granted", "to another key until %s, by %s%s%s", verb.Instant(g.ExpiresAt), g.By, verb.Because(g.Why),
 			lets)

@@ -67,8 +67,8 @@ func addVerdict(parent *kingpin.CmdClause, all cli.Verbs, name, help, long, done
 	all[c.FullCommand()] = v.run
 }
 
-// run gives the verdict. Keys that a list showed are meant by their fingerprints: a rejection since then is not lifted.
-// To repeat it is harmless, since a node that is admitted or rejected is not pending.
+// run gives the verdict. Listed keys are named by fingerprint, so that the order does not lift a later rejection.
+// Repeating it is harmless: a node that is admitted or rejected is not pending.
 func (v *verdict) run(ctx context.Context) error {
 	var last atomic.Pointer[orders.Answer]
 	return v.order.run(ctx, func(ctx context.Context, _ *targets, t target) error {

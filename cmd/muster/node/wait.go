@@ -13,19 +13,17 @@ import (
 )
 
 const (
-	// clockSlack is how much earlier than the provisioner's clock says events are
-	// asked for: HTTP tells that in whole seconds, and the broker stamps events by
-	// its own clock.
+	// clockSlack is subtracted from the provisioner's time when events are requested: HTTP has whole seconds, and the
+	// broker stamps events by its own clock.
 	clockSlack = 3 * time.Second
 
-	// followAgain is how long a stream of events that has ended waits for the next:
-	// a provisioner starts in about a second.
+	// followAgain is the pause before events are followed again after an interruption. A provisioner starts in about a
+	// second.
 	followAgain = time.Second
 )
 
-// A watch hears which nodes have done what they were told, from the events of the
-// fleet: that a node was commanded, and what has become of it since, both in the
-// order and by the clocks of provisioners, so that ours does not matter.
+// A watch learns from the fleet's events which nodes have carried out their commands. It uses only the times and the
+// order of events, so the local clock does not matter.
 type watch struct {
 	stop func() // ends it
 
@@ -33,14 +31,14 @@ type watch struct {
 	waiting map[wire.Identity]*awaited // guarded by mu
 }
 
-// An awaited is a node that is to do a command.
+// An awaited is a node with an unfinished command.
 type awaited struct {
 	command string         // its id
-	events  []events.Event // that the node is known by
-	told    chan error     // has room for one
+	events  []events.Event // of the node
+	told    chan error     // buffered for the one outcome
 }
 
-// startWatch begins to hear.
+// startWatch begins to follow events.
 func startWatch(ctx context.Context, client *httpapi.Client) (*watch, error) {
 	since, err := client.Clock(ctx)
 	if err != nil {
@@ -57,14 +55,14 @@ func startWatch(ctx context.Context, client *httpapi.Client) (*watch, error) {
 	return w, nil
 }
 
-// follow reads events until ctx is done. A stream that breaks, as when its
-// provisioner is started anew, is gone on with where it was.
+// follow reads events until ctx is done. After an interruption, such as a restart of the provisioner, it continues
+// where it stopped.
 func (w *watch) follow(ctx context.Context, client *httpapi.Client, since time.Time) {
 	for {
-		// Why it has ended does not matter: a node that is not heard of is reported.
+		// The error does not matter: a node without a report fails after its time-out.
 		_ = client.Events(ctx, events.Query{Since: since, Type: "io.muster."}, func(e *events.Stored, _ []byte) error {
 			if e.Type == events.Commanded {
-				since = e.Time.Add(-clockSlack) // of a provisioner's clock, where a node's word is worth nothing
+				since = e.Time.Add(-clockSlack) // a time that nodes cannot influence
 			}
 			w.hear(e)
 			return nil
@@ -75,7 +73,8 @@ func (w *watch) follow(ctx context.Context, client *httpapi.Client, since time.T
 	}
 }
 
-// hear takes in an event. Events of a moment may come in any order: of the node's, those since its command count.
+// hear adds an event to those of its node, and finishes the wait if the command has ended. Events of one moment may
+// come in any order.
 func (w *watch) hear(e *events.Stored) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,15 +89,15 @@ func (w *watch) hear(e *events.Stored) {
 	}
 	var err error
 	if o.Refused != "" {
-		err = fmt.Errorf("the node took the command, and was refused: %s: %s", o.Refused, o.Cause)
+		err = fmt.Errorf("the node accepted the command, and was refused: %s: %s", o.Refused, o.Cause)
 	}
 	select {
 	case a.told <- err:
-	default: // it is known already
+	default: // the outcome is known already
 	}
 }
 
-// await sends a node its command and waits until it has done it.
+// await sends a command and waits until the node has carried it out.
 func (w *watch) await(
 	ctx context.Context, id wire.Identity, command string, patience time.Duration, send func() error,
 ) error {
@@ -118,7 +117,7 @@ func (w *watch) await(
 	case err := <-a.told:
 		return err
 	case <-time.After(patience):
-		return fmt.Errorf("the node took the command, and did not report within %v: see `muster node explain %s`",
+		return fmt.Errorf("the node accepted the command, and did not report within %v: see `muster node explain %s`",
 			patience, id)
 	case <-ctx.Done():
 		return ctx.Err()

@@ -27,7 +27,7 @@ import (
 	"muster/provisioner/operate"
 )
 
-// newcomer is what the flags of "muster operator add" say.
+// newcomer holds the flags of "muster operator add".
 type newcomer struct {
 	name, role, key, out string
 	ttl                  time.Duration
@@ -70,10 +70,10 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-// file is the one that is written with --certificate.
+// file returns the path that --certificate writes.
 func (n *newcomer) file() string { return cmp.Or(n.out, n.name+".pem") }
 
-// check returns all that is wrong with how the flags go together.
+// check returns all mistakes in the combination of flags.
 func (n *newcomer) check() error {
 	var errs []error
 	switch {
@@ -118,7 +118,7 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *operate.Ad
 		return nil, err
 	}
 	err = cli.WriteNewBy(n.file(), 0o600, false, func(w io.Writer) error {
-		// The file can be written, before the operator's certificate of before is replaced.
+		// Writing is tried before the request, which replaces the operator's old certificate.
 		if _, err := w.Write(private); err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *operate.Ad
 	return added, err
 }
 
-// publicKey reads an operator's public key. A private one is sent nowhere.
+// publicKey reads an operator's public key. It refuses a private key, so that none is sent.
 func publicKey(path string) ([]byte, error) {
 	text, err := conffile.ReadFile(path)
 	if err != nil {

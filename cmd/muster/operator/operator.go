@@ -1,4 +1,4 @@
-// Package operator has "muster operator": users of the HTTPS API.
+// Package operator implements "muster operator": users of the HTTPS API.
 package operator
 
 import (

@@ -28,8 +28,8 @@ every provisioner of one installation. No provisioner is asked. The token is sec
 
 roots.pem has the installation's root certificates, as /v1/ca.pem serves them.`
 
-// keyRemedy says where there is an operator's key.
-const keyRemedy = "give the key of which `muster operator add --public-key` has the public half, " +
+// keyRemedy tells which file has an operator's key.
+const keyRemedy = "give the private key to the public key of `muster operator add --public-key`, " +
 	"or the file that `muster operator add --certificate` wrote"
 
 func addToken(parent *kingpin.CmdClause, all cli.Verbs) {
@@ -62,7 +62,7 @@ func addToken(parent *kingpin.CmdClause, all cli.Verbs) {
 	}
 }
 
-// checkInstallation refuses what has not the form of an id, see [wire.NewID].
+// checkInstallation refuses a text that does not have the form of [wire.NewID].
 func checkInstallation(id string) error {
 	if wire.ValidConnectionName(id) { // of the same form
 		return nil

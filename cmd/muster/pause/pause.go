@@ -1,4 +1,4 @@
-// Package pause has "muster pause" and "muster resume".
+// Package pause implements "muster pause" and "muster resume".
 package pause
 
 import (
@@ -13,15 +13,15 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-const pauseHelp = `No node enrolls until 'muster resume', on any provisioner. Nodes are told so and come
-back by themselves. Nodes of the fleet stay connected, and confirm and renew as
-usual; with --renewals, certificates are not renewed either, and a node whose
-certificate ends meanwhile leaves the fleet until then.
+const pauseHelp = `No node enrolls until 'muster resume', on any provisioner. Nodes get that answer,
+and try again by themselves. Nodes of the fleet stay connected, and confirm and
+renew as usual; with --renewals, certificates are not renewed either, and a node
+whose certificate ends meanwhile leaves the fleet until then.
 
   muster pause --why 'the helper hands out wrong addresses'
   muster pause --site ams1 --why 'rack moves'`
 
-const resumeHelp = `Ends a pause. Nodes come back by themselves within two minutes. The pause of a site
+const resumeHelp = `Ends a pause. Nodes try again by themselves within two minutes. The pause of a site
 ends with --site only.
 
   muster resume
@@ -63,7 +63,7 @@ func addResume(app *kingpin.Application, all cli.Verbs) {
 	})
 }
 
-// where says the scope of a pause.
+// where returns the scope of a pause as text.
 func where(site jwt.Site) string {
 	if site == "" {
 		return "everywhere"

@@ -24,7 +24,7 @@ import (
 	"muster/policies"
 )
 
-// eval is what the flags of "muster policy eval" say.
+// eval holds the flags of "muster policy eval".
 type eval struct {
 	verb.Operator
 	policy, input string
@@ -55,7 +55,7 @@ func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
 	all[c.FullCommand()] = v.run
 }
 
-// check returns all that is wrong with how the flags go together.
+// check returns all mistakes in the combination of flags.
 func (v *eval) check() error {
 	var err error
 	if (v.input == "") == (v.node == "") {
@@ -70,7 +70,7 @@ func (v *eval) check() error {
 func (v *eval) run(ctx context.Context) error {
 	engine, err := load(v.policy) //nolint:contextcheck // it takes none: tests of policies are bounded
 	if err != nil && v.node != "" {
-		return err // a provisioner would be asked in vain
+		return err // no need to ask the provisioner
 	}
 	in, unread := v.read(ctx)
 	if err = errors.Join(err, unread); err != nil {
@@ -80,7 +80,7 @@ func (v *eval) run(ctx context.Context) error {
 	return cmp.Or(verb.Show(&v.Output, v.answer(d, err), v.show), err)
 }
 
-// read returns the input that is asked about.
+// read returns the input from --input or --node.
 func (v *eval) read(ctx context.Context) (*policies.Input, error) {
 	switch v.input {
 	case "":
@@ -103,7 +103,7 @@ func (v *eval) read(ctx context.Context) (*policies.Input, error) {
 	return in, nil
 }
 
-// recorded returns the newest input of a node that the provisioner has.
+// recorded returns the newest recorded input of --node.
 func (v *eval) recorded(ctx context.Context) (*policies.Input, error) {
 	client, err := v.Client()
 	if err != nil {
@@ -112,10 +112,11 @@ func (v *eval) recorded(ctx context.Context) (*policies.Input, error) {
 	var newest *policies.Recording
 	err = eachRecorded(ctx, client, v.since, "looking", func(line []byte) error {
 		if !bytes.Contains(line, []byte(strconv.Quote(string(v.node)))) {
-			return nil // quick, and good for nearly all of them
+			return nil // a quick check, which skips nearly all lines
 		}
 		r, err := policies.ParseRecording(line)
-		if err == nil && r.Input.Identity == string(v.node) && (newest == nil || !r.Input.Time.Before(newest.Input.Time)) {
+		newer := func() bool { return newest == nil || !r.Input.Time.Before(newest.Input.Time) }
+		if err == nil && r.Input.Identity == string(v.node) && newer() {
 			newest = r
 		}
 		return err
@@ -131,7 +132,7 @@ func (v *eval) recorded(ctx context.Context) (*policies.Input, error) {
 	return newest.Input, nil
 }
 
-// answerJSON is what the policy says, for programs.
+// answerJSON is the policy's decision as JSON.
 type answerJSON struct {
 	Verdict       policies.Verdict  `json:"verdict"`
 	Reasons       []string          `json:"reasons"`
@@ -143,7 +144,7 @@ type answerJSON struct {
 	Error         string            `json:"error,omitempty"`
 }
 
-// answer returns what the policy says, with the values that may be seen.
+// answer returns the policy's decision, with secret values redacted.
 func (v *eval) answer(d *policies.Decision, err error) *answerJSON {
 	if err != nil {
 		return &answerJSON{Verdict: policies.VerdictFailed, Error: err.Error()}
@@ -167,7 +168,7 @@ func (v *eval) answer(d *policies.Decision, err error) *answerJSON {
 	return a
 }
 
-// show tells a person.
+// show returns the decision as text.
 func (v *eval) show(a *answerJSON) io.WriterTo {
 	l := &cli.Labels{}
 	l.Add("Verdict", string(a.Verdict))

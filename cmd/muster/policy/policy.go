@@ -1,4 +1,4 @@
-// Package policy has "muster policy": to try policies out, and to have one read again.
+// Package policy implements "muster policy": testing, replaying and reloading policies.
 package policy
 
 import (
@@ -39,7 +39,7 @@ use stays, an alarm is active until the files are right, and the exit status is 
   muster policy reload --why 'racks 4 to 9'`
 
 func addReload(parent *kingpin.CmdClause, all cli.Verbs) {
-	c := parent.Command("reload", "Have the provisioner read its policy again.").HelpLong(reloadHelp)
+	c := parent.Command("reload", "Make the provisioner read its policy again.").HelpLong(reloadHelp)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*operate.PolicyInUse, error) {
 		return verb.Post[*operate.PolicyInUse](ctx, o, "/v1/policy/reload", httpapi.Reason{Why: o.Why})
 	}, func(o *verb.Operator, in *operate.PolicyInUse) io.WriterTo {
@@ -57,8 +57,8 @@ func load(path string) (*policies.Engine, error) {
 	return policies.Load(policies.Config{Paths: []string{path}})
 }
 
-// eachRecorded asks for recorded decisions and calls each for the line of every one, which is
-// good until the next. label is what the progress bar says.
+// eachRecorded calls each with the line of every recorded decision; line is valid until the next call. label is the
+// text of the progress bar.
 func eachRecorded(
 	ctx context.Context, client *httpapi.Client, age time.Duration, label string, each func(line []byte) error,
 ) error {
@@ -66,7 +66,7 @@ func eachRecorded(
 	if err != nil {
 		return err
 	}
-	defer func() { _ = body.Close() }() // read to its end, or of no use
+	defer func() { _ = body.Close() }() // the body was read to its end, or an error is returned already
 	bar := cli.NewProgress(os.Stderr, label, "batches", n)
 	defer bar.Done()
 	lines := bufio.NewReaderSize(body, 256<<10)

@@ -18,7 +18,7 @@ import (
 	"muster/policies"
 )
 
-// replay is what the flags of "muster policy replay" say.
+// replay holds the flags of "muster policy replay".
 type replay struct {
 	verb.Operator
 	policy string
@@ -74,7 +74,7 @@ func (v *replay) run(ctx context.Context) error {
 	return nil
 }
 
-// showReplay tells a person what a policy would do.
+// showReplay returns the result of a replay as text.
 func showReplay(r *policies.ReplayReport) io.WriterTo {
 	t := &cli.Table{}
 	if r.Flipped > 0 {
@@ -83,9 +83,9 @@ func showReplay(r *policies.ReplayReport) io.WriterTo {
 	for _, n := range r.Differences {
 		t.Add(n.Node, string(n.From), string(n.To), fmt.Sprint(n.Times), strings.Join(n.Reasons, "; "))
 	}
-	var b bytes.Buffer // a write into it does not fail
+	var b bytes.Buffer // writes never fail
 	_, _ = t.WriteTo(&b)
-	fmt.Fprintf(&b, "%s about %s replayed: %s would flip\n",
+	fmt.Fprintf(&b, "%s about %s replayed: the verdict of %s would change\n",
 		verb.Counted(r.Decisions, "decision", "decisions"), verb.Nodes(r.Nodes), verb.Nodes(r.Flipped))
 	if r.Redacted > 0 {
 		fmt.Fprintf(&b, "%d inputs had secrets that were not recorded: "+

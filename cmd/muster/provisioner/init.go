@@ -128,10 +128,11 @@ func (s *initFlags) next() string {
 
 Copy the token to the image of your nodes as /etc/provisioning.jwt. With --seal, nodes send the token encrypted.
 
-`, verb.Quoted(s.dir), path("secret"), path("signer-key.pem"), names.BrokerURLs(), path("ca", "root.pem"), path("seal.pub"))
+`, verb.Quoted(s.dir), path("secret"), path("signer-key.pem"), names.BrokerURLs(), path("ca", "root.pem"),
+		path("seal.pub"))
 	if s.Cluster != "" {
-		b.WriteString("Make the configuration of each broker, and start the brokers (see docs/high-availability.md):\n\n")
-		b.WriteString(brokerConfigs(names.BrokerURLs(), path("provisioner.yaml")) + "\n")
+		b.WriteString("Make the configuration of each broker, and start the brokers " +
+			"(see docs/high-availability.md):\n\n" + brokerConfigs(names.BrokerURLs(), path("provisioner.yaml")) + "\n")
 	}
 	fmt.Fprintf(&b, `Run the provisioner:
 

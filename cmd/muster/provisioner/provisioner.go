@@ -1,4 +1,4 @@
-// Package provisioner has "muster provisioner": to set up and run the central daemon.
+// Package provisioner implements "muster provisioner": setting up and running the central daemon.
 package provisioner
 
 import (
@@ -29,7 +29,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	addAcceptClock(c, all)
 }
 
-// run is what the flags of "muster provisioner run" say.
+// run holds the flags of "muster provisioner run".
 type run struct {
 	config  string
 	check   bool
@@ -59,18 +59,19 @@ func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Flag(c, "cpuprofile").Hidden().StringVar(&r.profile)
 	r.keys.AddFlags(c)
 	r.log.Add(c)
-	all[c.FullCommand()] = cli.CleansUp(r.run) // the reader of the log may end, and the provisioner goes on
+	all[c.FullCommand()] = cli.CleansUp(r.run) // the provisioner runs on if the reader of its log ends
 }
 
 func (r *run) run(ctx context.Context) error {
 	log, _ := r.log.New(os.Stderr)
-	d, err := daemon.Load(r.config, daemon.Options{ //nolint:contextcheck // bounded by the time-out of the policy's tests
+	//nolint:contextcheck // bounded by the time-out of the policy's tests
+	d, err := daemon.Load(r.config, daemon.Options{
 		Version: cli.Version(),
 		Log:     log,
 		Keys:    r.keys.Ring(ctx),
 	})
 	if errors.Is(err, keyfile.ErrPassphrase) || errors.Is(err, context.Canceled) {
-		return err // the configuration may well be right
+		return err // a restart may help: the configuration may be right
 	}
 	if err != nil {
 		if err = verb.OrNoSetup(r.config, fmt.Errorf("configuration of the provisioner:\n%w", err)); r.check {
@@ -89,17 +90,17 @@ func (r *run) run(ctx context.Context) error {
 	return err
 }
 
-// tuneGC has garbage collected less often than Go would, and often enough to stay below what the process's
-// control group may have. GOGC and GOMEMLIMIT in the environment come first.
+// tuneGC collects garbage less often than Go's default, within the memory limit of the control group. GOGC and
+// GOMEMLIMIT override it.
 func tuneGC() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	_, _ = memlimit.Set() // an error means that there is no limit
+	_, _ = memlimit.Set() // an error means that no limit was found
 }
 
-// gcPercent is for a heap of 40 MB, of a busy provisioner without many nodes: enrolling one makes 130 kB
-// of garbage and leaves 2 kB.
+// gcPercent suits the 40 MB heap of a busy provisioner with few nodes. Enrolling a node makes 130 kB of garbage and
+// keeps 2 kB.
 const gcPercent = 180
 
 // profiled writes a CPU profile of run, if there is a file for it.

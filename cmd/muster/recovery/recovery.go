@@ -1,4 +1,4 @@
-// Package recovery has "muster recovery": continuing with a store that has lost data.
+// Package recovery implements "muster recovery": continuing with a store that has lost data.
 package recovery
 
 import (
@@ -68,7 +68,8 @@ func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
 	keys.AddFlags(c)
 	all.Check(c, func() error {
 		if !accepted {
-			return errors.New("data that is missing from the store is lost for good: to accept that, give --accept-loss")
+			return errors.New("data that is missing from the store is lost for good: " +
+				"to accept that, give --accept-loss")
 		}
 		return nil
 	})
@@ -79,7 +80,8 @@ func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
 			return err
 		}
 		cause := trust.Cause{By: self.Username, Why: why}
-		d, err := daemon.Load(where.Config, daemon.Options{Log: log, Keys: keys.Ring(ctx)}) //nolint:contextcheck // bounded by the time-out of the policy's tests
+		//nolint:contextcheck // bounded by the time-out of the policy's tests
+		d, err := daemon.Load(where.Config, daemon.Options{Log: log, Keys: keys.Ring(ctx)})
 		if err != nil {
 			return verb.OrNoSetup(where.Config, err)
 		}

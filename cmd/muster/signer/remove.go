@@ -42,7 +42,7 @@ func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-// idOf returns the id of the signer that has a name or an id.
+// idOf returns the id of a signer given by name or id.
 func idOf(ctx context.Context, o *verb.Operator, signer string) (jwt.SignerID, error) {
 	if id := jwt.SignerID(signer); trust.CheckSignerID(id) == nil {
 		return id, nil
@@ -63,6 +63,6 @@ func idOf(ctx context.Context, o *verb.Operator, signer string) (jwt.SignerID, e
 	case 1:
 		return named[0], nil
 	}
-	// Added at the same time, or in a provisioner.yaml as well.
+	// Possible if two were added at the same time, or one is in provisioner.yaml.
 	return "", fmt.Errorf("%d signers have the name %q: give the id of one: %s", len(named), signer, verb.Joined(named))
 }

@@ -1,4 +1,4 @@
-// Package signer has "muster signer": the keys whose tokens are good.
+// Package signer implements "muster signer": the keys whose tokens are accepted.
 package signer
 
 import (
@@ -88,7 +88,7 @@ func checkName(name string) (string, error) {
 	return name, nil
 }
 
-// checked has parse look at a text that stays one.
+// checked returns a parser that checks a text by parse and returns the text.
 func checked[T any](parse func(string) (T, error)) func(string) (string, error) {
 	return func(s string) (string, error) {
 		_, err := parse(s)
@@ -96,7 +96,7 @@ func checked[T any](parse func(string) (T, error)) func(string) (string, error) 
 	}
 }
 
-// limitsOf says what a signer's tokens are good for.
+// limitsOf returns the nodes and sites of a signer's tokens as text.
 func limitsOf(s *trust.SignerInfo) string {
 	var parts []string
 	for _, p := range s.Identities {
@@ -135,7 +135,7 @@ var columns = []cli.Column[trust.SignerInfo]{
 	{Title: "VALID FROM", Wide: true, Value: func(s trust.SignerInfo) any { return s.NotBefore }},
 }
 
-// stateOf says in a word whether a signer's tokens are valid.
+// stateOf returns the state of a signer.
 func stateOf(s *trust.SignerInfo, now time.Time) string {
 	switch {
 	case s.Removed:
@@ -148,7 +148,7 @@ func stateOf(s *trust.SignerInfo, now time.Time) string {
 	return "good"
 }
 
-// sourceOf says where a signer is named, or why it was removed.
+// sourceOf returns the origin of a signer, or why it was removed.
 func sourceOf(s *trust.SignerInfo) string {
 	switch {
 	case s.Removed:

@@ -1,4 +1,4 @@
-// Package status has "muster status".
+// Package status implements "muster status".
 package status
 
 import (

@@ -51,7 +51,7 @@ const releaseHelp = `Returns a use that is "claimed" in 'muster token show'. It 
 longer than any request lives, and no certificate may have been issued for it. If
 the node comes back later, it needs another use.
 
-  muster token release provisioning.jwt web1.example.net --why 'it burnt down'
+  muster token release provisioning.jwt web1.example.net --why 'it burned down'
   muster token release 0f1e2d3c4b5a69780f1e2d3c4b5a6978 web1.example.net`
 
 func addRelease(parent *kingpin.CmdClause, all cli.Verbs) {

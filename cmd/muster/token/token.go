@@ -1,4 +1,4 @@
-// Package token has "muster token": the tokens that nodes have enrolled with.
+// Package token implements "muster token": the tokens that nodes have enrolled with.
 package token
 
 import (
@@ -65,10 +65,10 @@ func (t *one) path(ctx context.Context, o *verb.Operator) (path, id string, err 
 	return tokens + string(named.ID), string(named.ID), nil
 }
 
-// usesText says how many of a token's uses are taken.
+// usesText returns the uses that are left as text.
 func usesText(t *operate.TokenSummary) string {
 	if t.Signer == "" {
-		return "-" // revoked before it was used: nothing else is known
+		return "-" // revoked before its first use: the limits are unknown
 	}
 	if t.Uses == 0 {
 		return "unlimited"
@@ -76,7 +76,7 @@ func usesText(t *operate.TokenSummary) string {
 	return fmt.Sprintf("%d of %d left", t.Remaining(), t.Uses)
 }
 
-// stateOf says in a word what a token is good for.
+// stateOf returns the state of a token.
 func stateOf(t *operate.TokenSummary, now time.Time) string {
 	switch {
 	case t.Revoked != nil:
@@ -92,7 +92,7 @@ func stateOf(t *operate.TokenSummary, now time.Time) string {
 	}
 }
 
-// forText says what a token is limited to.
+// forText returns the nodes and the site that a token is for.
 func forText(t *operate.TokenSummary) string {
 	var parts []string
 	for _, p := range t.Identities {
@@ -107,7 +107,7 @@ func forText(t *operate.TokenSummary) string {
 	return strings.Join(parts, ", ")
 }
 
-// uses makes a table of uses.
+// uses returns a table of uses.
 func uses(list []trust.TokenUse) *cli.Table {
 	t := cli.NewTable("NODE", "USE", "AT", "FROM", "KEY")
 	for _, u := range list {

@@ -1,4 +1,4 @@
-// Package webhook has "muster webhook": what webhooks were delivered, and a test.
+// Package webhook implements "muster webhook": deliveries of webhooks, and a test.
 package webhook
 
 import (
@@ -31,7 +31,11 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	list := c.Command("list", "List webhooks with their deliveries.").HelpLong(listHelp)
 	verb.List(list, all, verb.Path[[]events.Webhook]("/v1/webhooks"),
 		func(_ *verb.Operator, hooks []events.Webhook) verb.Shown {
-			return &verb.Rows[events.Webhook]{Rows: hooks, Empty: "provisioner.yaml names no webhooks", Columns: columns}
+			return &verb.Rows[events.Webhook]{
+				Rows:    hooks,
+				Empty:   "provisioner.yaml names no webhooks",
+				Columns: columns,
+			}
 		},
 	)
 	addTest(c, all)

@@ -1,5 +1,5 @@
-// Package signing has what the verbs that sign and read tokens share: keys, tokens in files, and what
-// flags say of brokers, the authority and the seal key.
+// Package signing is shared by the verbs that sign and read tokens: it reads keys, token files, and the flags for
+// brokers, authority and seal key.
 package signing
 
 import (
@@ -25,7 +25,7 @@ import (
 	"muster/jwt"
 )
 
-// ErrPEM is of a key or a certificate that was given for a token.
+// ErrPEM means that a file holds a key or a certificate, not a token.
 var ErrPEM = errors.New("PEM, not a token")
 
 // ReadToken returns the text of a token in a file. The error may wrap [ErrPEM].
@@ -40,11 +40,11 @@ func ReadToken(path string) (string, error) {
 	return jwt.FileText(b), nil
 }
 
-// SignerRemedy says where there is a key to sign provisioning tokens with.
+// SignerRemedy tells which file has the key that signs tokens.
 const SignerRemedy = "give the signer-key.pem that `muster provisioner init` made"
 
-// Key reads a private key, and its passphrase if it is encrypted: from the file, from MUSTER_PASSPHRASE, or from a
-// person. remedy says what to give if there is no such file.
+// Key reads a private key, and its passphrase if it is encrypted: from passphraseFile, from MUSTER_PASSPHRASE, or from
+// the terminal. If path is missing, the error ends with remedy.
 func Key(ctx context.Context, path, passphraseFile, remedy string) (crypto.Signer, error) {
 	b, err := keyfile.ReadKey(path)
 	if err != nil {
@@ -70,7 +70,7 @@ func Key(ctx context.Context, path, passphraseFile, remedy string) (crypto.Signe
 	return key, nil
 }
 
-// Brokers returns the brokers that --urls has, with commas between, and all that is wrong with --urls and --srv.
+// Brokers returns the brokers of --urls, separated by commas, and all mistakes in --urls and --srv.
 func Brokers(urls []string, srv string) (string, error) {
 	var errs []error
 	var all []string
@@ -97,8 +97,7 @@ func Brokers(urls []string, srv string) (string, error) {
 	return strings.Join(all, ","), errors.Join(errs...)
 }
 
-// Pin reads what --ca and --seal name, if they name anything, into l. The error has
-// what is wrong with both.
+// Pin sets l from the files of --ca and --seal, if given. The error lists the mistakes of both.
 func Pin(l *jwt.Limits, ca, sealTo string) error {
 	var noCA, noSeal error
 	if ca != "" {
@@ -136,8 +135,8 @@ func certificatePin(path string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// readSealKey returns the key that --seal gives: its text, or a file with that,
-// as init writes it, or with a public key in PEM, as openssl does.
+// readSealKey returns the key of --seal: the text of a key, a file with such a text (seal.pub), or a file with a public
+// key in PEM.
 func readSealKey(given string) (string, error) {
 	if key, err := seal.ParsePublicKey(given); err == nil {
 		return key.String(), nil

@@ -18,7 +18,7 @@ import (
 // completionTimeout bounds how long a shell waits for values after Tab.
 const completionTimeout = time.Second
 
-// What shells complete: names of nodes on record, names of pending nodes, and ids of tokens.
+// Values that shells complete: names of nodes on record, names of pending nodes, and ids of tokens.
 var (
 	NodeNames = completed("/v1/nodes?limit=1000", func(p *fleet.Page) (names []string) {
 		for i := range p.Nodes {
@@ -40,7 +40,7 @@ var (
 	})
 )
 
-// completed returns values that the provisioner has at a path. Without an answer there are none.
+// completed returns the values at a path of the API, or none without an answer.
 func completed[T any](path string, values func(T) []string) kingpin.HintAction {
 	return func() []string {
 		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
@@ -53,7 +53,8 @@ func completed[T any](path string, values func(T) []string) kingpin.HintAction {
 	}
 }
 
-// incomplete returns the operator of a command line that kingpin cannot parse yet, and of the environment.
+// incomplete reads --config, --url and --login from the environment and from a command line that kingpin cannot parse
+// yet.
 func incomplete(args []string) *Operator {
 	o := &Operator{url: os.Getenv(urlVariable)}
 	o.Config = cmp.Or(os.Getenv(configVariable), DefaultConfig)

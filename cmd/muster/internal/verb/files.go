@@ -13,8 +13,7 @@ import (
 	"muster/internal/keyfile"
 )
 
-// OrMissing returns err, and if it is that a file is not there, what to do
-// about that. Of nil it returns nil.
+// OrMissing appends remedy to err if a file is missing.
 func OrMissing(err error, remedy string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s", err, remedy)
@@ -22,8 +21,7 @@ func OrMissing(err error, remedy string) error {
 	return err
 }
 
-// OrNoSetup returns err, or, if it is that there is no configuration, or that
-// a file may not be read, what to do about that. Of nil it returns nil.
+// OrNoSetup adds what to do if the configuration is missing, or if a file may not be read. It returns nil for nil.
 func OrNoSetup(config string, err error) error {
 	if err == nil {
 		return nil
@@ -35,7 +33,7 @@ func OrNoSetup(config string, err error) error {
 	return OrNotYours(err)
 }
 
-// OrNotYours returns err, and, if it is that a file may not be read, what to do about that. Of nil it returns nil.
+// OrNotYours appends what to do to err if a file may not be read.
 func OrNotYours(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: run this as root or as the provisioner's user", err)
@@ -51,8 +49,8 @@ func (f *KeyFlags) AddFlags(c *kingpin.CmdClause) {
 	cli.Flag(c, "passphrase-file").StringVar(&f.PassphraseFile)
 }
 
-// Ring returns what reads keys until ctx ends, and finds the passphrase: in the file,
-// as systemd's credential, or by asking on a terminal.
+// Ring returns a reader of keys. The passphrase comes from the file, from systemd's credential, or from the terminal
+// until ctx ends.
 func (f *KeyFlags) Ring(ctx context.Context) keyfile.Ring {
 	r := keyfile.Ring{File: f.PassphraseFile, Credentials: os.Getenv("CREDENTIALS_DIRECTORY")}
 	if cli.IsTerminal(os.Stdin) {

@@ -26,7 +26,7 @@ const (
 	loginVariable  = "MUSTER_LOGIN"
 )
 
-// DefaultConfig is where the configuration of a provisioner lies.
+// DefaultConfig is the default path of a provisioner's configuration.
 const DefaultConfig = "/etc/muster/provisioner/provisioner.yaml"
 
 // Config adds --config, the configuration of a provisioner.
@@ -36,8 +36,7 @@ func Config(c *kingpin.CmdClause, file *string) *kingpin.FlagClause {
 	return flag
 }
 
-// Setup is what the verbs that need a provisioner's configuration, and print what
-// programs can read, have in common. None of them asks a provisioner.
+// Setup has the common flags of verbs that read a provisioner's configuration, and ask no provisioner.
 type Setup struct {
 	Output
 	Config string
@@ -49,7 +48,7 @@ func (s *Setup) AddFlags(c *kingpin.CmdClause) {
 	s.Output.AddFlags(c)
 }
 
-// Operator is what the verbs that ask the running provisioner have in common.
+// Operator has the common flags of verbs that ask a running provisioner.
 type Operator struct {
 	Setup
 	Why string // reason of a change
@@ -60,14 +59,14 @@ type Operator struct {
 	configSet, urlSet bool // on the command line
 }
 
-// AddFlags adds the flags that say which provisioner is asked.
+// AddFlags adds the flags that choose the provisioner and the output.
 func (o *Operator) AddFlags(c *kingpin.CmdClause) {
 	Config(c, &o.Config).IsSetByUser(&o.configSet)
 	o.Output.AddFlags(c)
 	cli.Flag(c, "url").Envar(urlVariable).IsSetByUser(&o.urlSet).StringVar(&o.url)
 	cli.Flag(c, "login").Envar(loginVariable).StringsVar(&o.login)
 	c.Action(func(*kingpin.ParseContext) error {
-		if o.configSet && !o.urlSet { // a file that is named counts more than the environment
+		if o.configSet && !o.urlSet { // --config on the command line overrides MUSTER_URL
 			o.url = ""
 		}
 		return nil
@@ -81,15 +80,15 @@ func (o *Operator) AddChangeFlags(c *kingpin.CmdClause, all cli.Verbs) {
 	all.Check(c, o.CheckChange)
 }
 
-// AddWhy adds the flag that says why.
+// AddWhy adds --why.
 func (o *Operator) AddWhy(c *kingpin.CmdClause) {
 	cli.Flag(c, "why").StringVar(&o.Why)
 }
 
-// Remote reports whether a provisioner elsewhere is asked.
+// Remote reports whether the provisioner is asked over HTTPS.
 func (o *Operator) Remote() bool { return o.url != "" }
 
-// CheckURL reports an --url that is none.
+// CheckURL returns an error if the URL is not valid.
 func (o *Operator) CheckURL() error {
 	if !o.Remote() {
 		return nil
@@ -97,7 +96,7 @@ func (o *Operator) CheckURL() error {
 	return named("--url", urlVariable, o.url, httpapi.CheckURL(o.url))
 }
 
-// CheckChange is CheckURL, and reports a missing reason where one is needed.
+// CheckChange is CheckURL, and requires --why over HTTPS.
 func (o *Operator) CheckChange() error {
 	err := o.CheckURL()
 	if o.Remote() && strings.TrimSpace(o.Why) == "" {
@@ -106,7 +105,7 @@ func (o *Operator) CheckChange() error {
 	return err
 }
 
-// named puts in front of err what has given the value: the flag, or the environment variable that stands for it.
+// named puts the source of the value before err: the flag, or the environment variable.
 func named(flag, variable, value string, err error) error {
 	if err == nil {
 		return nil
@@ -126,13 +125,13 @@ func (o *Operator) do(ctx context.Context, method, path string, in, out any) err
 	return client.Do(ctx, method, path, in, out)
 }
 
-// Client returns what asks the provisioner: over the socket, or over HTTPS.
+// Client returns a client of the provisioner's API, over the socket or HTTPS.
 func (o *Operator) Client() (*httpapi.Client, error) {
 	if !o.Remote() {
 		socket, err := daemon.SocketOf(o.Config)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: name the provisioner's configuration with --config, "+
-				"or a provisioner elsewhere with --url", err)
+				"or another provisioner with --url", err)
 		}
 		if err != nil {
 			return nil, err
@@ -148,8 +147,8 @@ func (o *Operator) Client() (*httpapi.Client, error) {
 	return client, nil
 }
 
-// readLogin reads the files of --login: PEM with root certificates and a key and certificate, or a token. The error has
-// what is wrong with all of them, and nothing of what they hold.
+// readLogin reads the files of --login: PEM with root certificates and a key and certificate, or a token. The error
+// lists the mistakes in all files, and quotes no contents.
 func readLogin(paths []string) (c httpapi.Credential, token string, err error) {
 	var blocks []byte
 	for _, path := range paths {

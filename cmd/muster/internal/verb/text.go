@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Instant writes a local time, "-" for none. Flags that take times read it.
+// Instant returns a local time as text, "-" for the zero time. Flags that take times accept it.
 func Instant(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -19,7 +19,7 @@ func Instant(t time.Time) string {
 	return t.Local().Format(time.RFC3339)
 }
 
-// Counted writes a number with what it counts.
+// Counted returns a number and its noun.
 func Counted(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -30,7 +30,7 @@ func Counted(n int, one, many string) string {
 // Nodes counts nodes.
 func Nodes(n int) string { return Counted(n, "node", "nodes") }
 
-// Tallied lists counts, the largest first.
+// Tallied returns a list of counts, the largest first.
 func Tallied[K ~string, N int | int64](counts map[K]N) string {
 	keys := slices.Sorted(maps.Keys(counts))
 	slices.SortStableFunc(keys, func(a, b K) int { return cmp.Compare(counts[b], counts[a]) })
@@ -41,7 +41,7 @@ func Tallied[K ~string, N int | int64](counts map[K]N) string {
 	return cmp.Or(strings.Join(list, ", "), "none")
 }
 
-// Joined writes a list with commas between.
+// Joined returns a list separated by commas.
 func Joined[S ~string](list []S) string {
 	parts := make([]string, len(list))
 	for i, s := range list {
@@ -50,13 +50,13 @@ func Joined[S ~string](list []S) string {
 	return strings.Join(parts, ", ")
 }
 
-// Short cuts a hash to what tells it apart for people.
+// Short returns the first 16 digits of a hash, enough for people to compare.
 func Short(hash string) string { return hash[:min(16, len(hash))] }
 
-// OrDash writes "-" for nothing.
+// OrDash returns "-" for an empty text.
 func OrDash[S ~string](s S) string { return cmp.Or(string(s), "-") }
 
-// Because appends a reason, if there is one.
+// Because returns a reason after a colon, or nothing.
 func Because(why string) string {
 	if why == "" {
 		return ""
@@ -64,7 +64,7 @@ func Because(why string) string {
 	return ": " + why
 }
 
-// Quoted returns a path as a shell takes it.
+// Quoted quotes a path for a shell, if needed.
 func Quoted(path string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-"
 	if strings.Trim(path, plain) == "" {
@@ -73,7 +73,7 @@ func Quoted(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// Flag puts the name of a flag in front of what is wrong with it, nil for nothing.
+// Flag puts the name of a flag before err. Nil stays nil.
 func Flag(name string, err error) error {
 	if err == nil {
 		return nil
@@ -81,7 +81,7 @@ func Flag(name string, err error) error {
 	return fmt.Errorf("--%s: %w", name, err)
 }
 
-// Flags writes what is wrong with a query, a line each, under the flags that stand for its parameters.
+// Flags replaces the parameter at the start of each line of err by its flag. Nil stays nil.
 func Flags(err error) error {
 	if err == nil {
 		return nil
@@ -94,5 +94,5 @@ func Flags(err error) error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
-// flagOf has the parameters of queries that have another name than their flag.
+// flagOf maps parameters of queries to flags with another name.
 var flagOf = map[string]string{"token": "token-id", "from": "address"}

@@ -1,6 +1,5 @@
-// Package verb has what the verbs of muster have in common: the flags that say which provisioner is
-// asked and how its answer is shown, and the two shapes that most verbs have. A [Query] asks and shows,
-// an [Order] changes something and says so.
+// Package verb is shared by the verbs of muster: flags that choose the provisioner and the output, and two kinds of
+// verbs. A [Query] shows an answer. An [Order] makes a change and reports it.
 package verb
 
 import (
@@ -15,38 +14,38 @@ import (
 	"muster/internal/cli"
 )
 
-// Program is the name in front of everything on standard error.
+// Program precedes each line on standard error.
 const Program = "muster"
 
 // Say writes a line to standard error.
 func Say(format string, args ...any) { cli.Say(os.Stderr, Program, format, args...) }
 
-// Output is the form of a verb's answer, and what is said beside it.
+// Output is the form of a verb's answer, and the remarks about it.
 type Output struct {
 	cli.Output
 	after []string // see After
 }
 
-// Say tells a person about the answer.
+// Say writes a remark to standard error, unless the output is for programs.
 func (o *Output) Say(format string, args ...any) {
 	if o.ForPeople() {
 		Say(format, args...)
 	}
 }
 
-// After is Say behind the answer.
+// After is Say, delayed until the answer is printed.
 func (o *Output) After(format string, args ...any) {
 	o.after = append(o.after, fmt.Sprintf(format, args...))
 }
 
-// sayAfter says what was given to After.
+// sayAfter writes the remarks of After.
 func (o *Output) sayAfter() {
 	for _, line := range o.after {
 		o.Say("%s", line)
 	}
 }
 
-// Show prints one answer: as JSON, or the text that it is for people, nil for none.
+// Show prints one answer, as JSON or as text; a nil text prints nothing.
 func Show[T any](o *Output, answer T, text func(T) io.WriterTo) error {
 	if o.JSON() {
 		return cli.WriteJSON(os.Stdout, answer)
@@ -65,7 +64,7 @@ func ShowDone[T any](o *Output, answer T, text func(T) io.WriterTo) error {
 	return Unprinted("it is done", Show(o, answer, text))
 }
 
-// Unprinted says that only the answer of a verb could not be written, if err is not nil: what was done stays done.
+// Unprinted says in err that the work is done and only its answer could not be written. Nil stays nil.
 func Unprinted(done string, err error) error {
 	if err == nil {
 		return nil
@@ -90,14 +89,14 @@ func Query[T any](
 	}
 }
 
-// Rows are a list that is shown in any form.
+// Rows is a list that can be printed in every form.
 type Rows[R any] struct {
 	Rows    []R
-	Empty   string // said if there are no rows
+	Empty   string // printed to standard error if there are no rows
 	Columns []cli.Column[R]
 }
 
-// Shown is [Rows] of any kind.
+// Shown is [Rows] of any type.
 type Shown interface {
 	show(o *Output, answer any) error
 }
@@ -133,12 +132,12 @@ func List[T any](
 	}
 }
 
-// Path returns a function that asks the provisioner for what is at path.
+// Path returns a function that gets path from the provisioner's API.
 func Path[T any](path string) func(context.Context, *Operator) (T, error) {
 	return func(ctx context.Context, o *Operator) (T, error) { return Get[T](ctx, o, path) }
 }
 
-// Order adds a verb that has the provisioner change something, and says what it did.
+// Order adds a verb that requests a change and reports the result.
 func Order[T any](
 	c *kingpin.CmdClause, all cli.Verbs,
 	order func(context.Context, *Operator) (T, error), show func(*Operator, T) io.WriterTo,
@@ -154,19 +153,19 @@ func Order[T any](
 	}
 }
 
-// Get asks the provisioner for what is at path.
+// Get gets path from the provisioner's API.
 func Get[T any](ctx context.Context, o *Operator, path string) (answer T, err error) {
 	err = o.do(ctx, http.MethodGet, path, nil, &answer)
 	return answer, err
 }
 
-// Post sends the provisioner an order, nil for none with a body, and returns its answer.
+// Post sends an order to the provisioner and returns the answer. A nil order has no body.
 func Post[T any](ctx context.Context, o *Operator, path string, order any) (answer T, err error) {
 	err = o.do(ctx, http.MethodPost, path, order, &answer)
 	return answer, err
 }
 
-// Send is [Post] of an order that is answered with nothing.
+// Send is [Post] for an order whose answer has no body.
 func Send(ctx context.Context, o *Operator, path string, order any) error {
 	return o.do(ctx, http.MethodPost, path, order, nil)
 }

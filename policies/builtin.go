@@ -13,8 +13,8 @@ var (
 	openTestRego string
 )
 
-// Builtin returns a built-in policy with its tests, by file name. The default one admits nodes on record, and names of
-// the allow-list or of the token. The open one, for labs, admits any new name.
+// Builtin returns the files of a built-in policy and its tests, by file name. The default policy admits nodes on
+// record, and names of the allow-list or of the token. The open policy, for labs, admits any new name.
 func Builtin(open bool) map[string]string {
 	if open {
 		return map[string]string{"open.rego": openRego, "open_test.rego": openTestRego}

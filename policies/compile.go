@@ -30,7 +30,7 @@ type policy struct {
 	untried bool                   // it has no tests
 }
 
-// compile returns all errors of the first stage that has any, with file and line; they wrap [ErrInvalid].
+// compile returns all errors of the first stage that fails, with file and line. They wrap [ErrInvalid].
 func compile(ctx context.Context, all []source) (*policy, error) {
 	p := &policy{
 		digest: digest(all, func(s source) bool { return !s.isTest() }),
@@ -82,9 +82,9 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 		rego.Query(decisionQuery(defined)),
 		rego.Compiler(c),
 		rego.Store(p.store),
-		// Otherwise an error in a built-in function is undefined, and `not` makes it true.
+		// Otherwise an error in a built-in function gives undefined, and `not` turns that into true.
 		rego.StrictBuiltinErrors(true),
-		// [newDecision] reads Rego's own value.
+		// [newDecision] reads Rego's own type.
 		rego.GenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t.Value, nil }),
 	).PrepareForEval(ctx)
 	if err != nil {
@@ -108,8 +108,8 @@ func (p *policy) compiler(ctx context.Context) *ast.Compiler {
 		})
 }
 
-// decisionQuery returns, per member, a list with its value, empty if undefined. It asks for single rules, so that
-// unused helpers are not evaluated.
+// decisionQuery asks for a list per member: its value, or nothing if undefined. It names single rules, so that unused
+// helpers are not evaluated.
 func decisionQuery(defined []string) string {
 	var q strings.Builder
 	q.WriteString("{")
@@ -133,7 +133,7 @@ func definedMembers(c *ast.Compiler) []string {
 	return defined
 }
 
-// ruleName returns a rule's name, or the first part of a longer head.
+// ruleName returns a rule's name, or the first part of a dotted name.
 func ruleName(r *ast.Rule) string {
 	if name := string(r.Head.Name); name != "" || len(r.Head.Ref()) == 0 {
 		return name
@@ -141,8 +141,8 @@ func ruleName(r *ast.Rule) string {
 	return strings.Trim(r.Head.Ref()[0].Value.String(), `"`)
 }
 
-// unusedRules returns as "file:line: name" the rules that no other rule uses and that are no members: some are
-// misspelled, such as "denied".
+// unusedRules returns the rules that no other rule uses and that are not members, as "file:line: name". Some are
+// misspelled members, such as "denied".
 func unusedRules(c *ast.Compiler) []string {
 	var unused []string
 	for _, name := range slices.Sorted(maps.Keys(c.Modules)) {
@@ -180,7 +180,7 @@ func compileErrors(err error) []error {
 	return errs
 }
 
-// invalid joins errs under [ErrInvalid], a line each.
+// invalid joins errs under [ErrInvalid], each on its own line.
 func invalid(errs []error) error {
 	if len(errs) == 1 {
 		return fmt.Errorf("%w: %w", ErrInvalid, errs[0])

@@ -20,7 +20,7 @@ func data(all []source) (map[string]any, error) {
 			continue
 		}
 		if strings.Contains(s.name, "/") {
-			return nil, fmt.Errorf("%s: data is in the directory of the policy, not below it", s.path)
+			return nil, fmt.Errorf("%s: data file in a subdirectory: move it to the directory of the policy", s.path)
 		}
 		// Duplicate keys are refused: only the last one would count.
 		strict := conffile.CheckYAML

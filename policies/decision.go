@@ -5,7 +5,8 @@ import "time"
 // A Verdict is the result of a decision.
 type Verdict string
 
-// The verdicts by precedence: reasons to deny come first, `allow` last.
+// The verdicts, highest precedence first: a reason to deny overrides everything else, and everything else overrides
+// `allow`.
 const (
 	VerdictDeny     Verdict = "deny"
 	VerdictShutdown Verdict = "shutdown" // stop the node's agent
@@ -21,7 +22,7 @@ type Decision struct {
 	Approval bool
 	Shutdown bool
 
-	// Deny are the reasons to deny: sorted, unique, at most [MaxReasons], each cut to [MaxReasonBytes]; nil if none.
+	// Deny holds the reasons to deny: sorted, unique, at most [MaxReasons], each cut to [MaxReasonBytes]. Nil: none.
 	Deny []string
 
 	// Reasons explain defer, approval and shutdown, in the same form.
@@ -29,21 +30,21 @@ type Decision struct {
 
 	Certificate Certificate
 
-	// Configuration is the node's server.conf. Nil leaves it to a template or a helper.
+	// Configuration is the node's server.conf. If nil, a template or a helper makes it.
 	Configuration map[string]string
 
-	// Digest is that of the policy, see [Engine.Digest].
+	// Digest is the policy's digest, see [Engine.Digest].
 	Digest string
 }
 
 // A Certificate is what a policy requests for a certificate; the authority may refuse it.
 type Certificate struct {
-	TTL        time.Duration // whole seconds; 0: the authority's default
+	TTL        time.Duration // in whole seconds; 0: the authority's default
 	DNSNames   []string      // besides the identity, sorted
 	ServerAuth bool          // also valid for servers
 }
 
-// Reasons go on record, into events and into the log, and may quote the node: all of them stay smaller than the facts.
+// Reasons go into records, events and the log, and may quote the node. These limits keep them smaller than the facts.
 const (
 	MaxReasons     = 32
 	MaxReasonBytes = 512

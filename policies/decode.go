@@ -55,7 +55,7 @@ func newDecision(result ast.Value) (*Decision, error) {
 	return &d, nil
 }
 
-// given returns a member's value, or nil if its rule is undefined.
+// given returns a member's value, nil if its rule is undefined.
 func given(object ast.Object, name string) ast.Value {
 	list := object.Get(ast.InternedTerm(name))
 	if list == nil {
@@ -110,7 +110,7 @@ func reasons(dst *[]string, v ast.Value) error {
 	return nil
 }
 
-// cut returns s in at most n bytes of valid UTF-8.
+// cut shortens s to at most n bytes of valid UTF-8.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -169,7 +169,7 @@ func keyText(key *ast.Term) string {
 	return key.Value.String()
 }
 
-// kind names the type of a value, never the value, which may be a secret.
+// kind names the type of a value for messages: the value itself may be a secret.
 func kind(v ast.Value) string {
 	switch v.(type) {
 	case ast.Null:

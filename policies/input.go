@@ -10,9 +10,9 @@ import (
 	"muster/internal/wire"
 )
 
-// An Input is what a policy sees of a request, as `input`, and what is recorded. Members are added and never renamed.
-// Lists are never null; zero members with omitzero are undefined in Rego. It is not logged, since facts and extensions
-// may hold secrets.
+// An Input is a request as a policy sees it, in `input`, and as it is recorded. Members are never renamed. Lists are
+// never null; zero members with omitzero are undefined in Rego. An Input is not logged, since facts and extensions may
+// hold secrets.
 type Input struct {
 	// Identity is the requested name, valid and equal to the CSR's.
 	Identity string `json:"identity"`
@@ -29,7 +29,7 @@ type Input struct {
 	// Node is the record of the identity.
 	Node Node `json:"node"`
 
-	// Allow is the unexpired allow-list entry that matches, or null. The provisioner matches, since Rego is slow with
+	// Allow is the unexpired allow-list entry that matches, or null. The provisioner finds it, since Rego is slow with
 	// 100,000 patterns.
 	Allow *AllowEntry `json:"allow"`
 
@@ -40,29 +40,29 @@ type Input struct {
 	// Evidence is reserved for attestation. Nil means null.
 	Evidence json.RawMessage `json:"evidence"`
 
-	// Time is that of the decision, also of time.now_ns.
+	// Time is the time of the decision; time.now_ns returns it too.
 	Time time.Time `json:"time"`
 }
 
-// A Token is the claims of a verified token, without secret, password and text.
+// A Token holds the claims of a verified token, without its secret, its password and its text.
 type Token struct {
 	ID         string          `json:"id"`         // for use count and revocation
 	Signer     string          `json:"signer"`     // name in provisioner.yaml
 	Issuer     string          `json:"issuer"`     // claim iss, or ""
 	Org        string          `json:"org"`        // claim ou, or "choria"
 	Site       string          `json:"site"`       // "": any
-	Identities []string        `json:"identities"` // patterns, one of which matches; empty: any
-	Uses       int             `json:"uses"`       // number of keys; 0: unlimited
+	Identities []string        `json:"identities"` // patterns, one matches the identity; empty: any name
+	Uses       int             `json:"uses"`       // number of keys that may use it; 0: unlimited
 	Extensions json.RawMessage `json:"extensions"` // JSON object. Nil means {}
 	IssuedAt   time.Time       `json:"issued_at,omitzero"`
 	ExpiresAt  time.Time       `json:"expires_at,omitzero"`
 	Secure     bool            `json:"secure"`     // TLS wanted
-	URLs       []string        `json:"urls"`       // of brokers; empty with srv_domain
+	URLs       []string        `json:"urls"`       // addresses of brokers; empty with srv_domain
 	SRVDomain  string          `json:"srv_domain"` // "" with urls
-	Default    bool            `json:"default"`    // nodes without a configuration provision
+	Default    bool            `json:"default"`    // a node without a configuration enrolls
 }
 
-// A CSR is the names and the key of a certificate request.
+// A CSR holds the names and the key of a certificate request.
 type CSR struct {
 	CommonName  string   `json:"common_name"`
 	DNSNames    []string `json:"dns_names"`
@@ -83,12 +83,12 @@ type Node struct {
 	// State is "none" without a record.
 	State string `json:"state"`
 
-	// Reason is why the key may have the identity, as verified: "new" (no record, or retired), "replay" (the key of the
-	// live certificate), "continue" (an earlier key), or for another key "continuity", "grant", "one_time_token" or
-	// "renew".
+	// Reason is the verified reason why the key may have the identity: "new" (no record, or retired), "replay" (the key
+	// of the live certificate), "continue" (an earlier key). For another key it is "continuity", "grant",
+	// "one_time_token" or "renew".
 	Reason string `json:"reason"`
 
-	// Serial is the current certificate's in hex, or "".
+	// Serial is the current certificate's serial number in hex, or "".
 	Serial string `json:"serial"`
 
 	// Cloned: two live machines use the identity's key. A policy that denies such a node stops both.
@@ -117,8 +117,8 @@ type Provisioner struct {
 	Version string `json:"version"`
 }
 
-// ParseInput decodes an input that was recorded or written by hand. Defaults are those of a new node. Unknown members
-// are an error.
+// ParseInput decodes an input that was recorded or written by hand. Missing members are those of a new node. An unknown
+// member is an error.
 func ParseInput(b []byte) (*Input, error) {
 	in := &Input{Node: Node{State: "none", Reason: "new"}, Time: time.Now().UTC().Truncate(time.Second)}
 	if err := wire.DecodeStrict(b, in); err != nil {
@@ -133,7 +133,7 @@ func ParseInput(b []byte) (*Input, error) {
 	return in, nil
 }
 
-// complete returns a copy without null lists and objects, with times in UTC.
+// complete returns a copy with times in UTC and empty lists and objects instead of null.
 func (in *Input) complete() *Input {
 	n := *in
 	for _, list := range []*[]string{
@@ -158,7 +158,7 @@ func (in *Input) complete() *Input {
 	return &n
 }
 
-// orObject replaces nothing and null by {}: other signers' tokens may have null extensions.
+// orObject replaces an empty text and null by {}: tokens of foreign signers may have null extensions.
 func orObject(b json.RawMessage) json.RawMessage {
 	if s := bytes.TrimSpace(b); len(s) == 0 || string(s) == "null" {
 		return json.RawMessage("{}")

@@ -124,7 +124,7 @@ func TestLoadRefuses(t *testing.T) {
 // TestLoadReadsNoDevice is about what may have no end.
 func TestLoadReadsNoDevice(t *testing.T) {
 	t.Parallel()
-	const want = ": is a device, a pipe or the like, want a file"
+	const want = ": is not a regular file, want a regular file"
 	if _, err := policies.Load(policies.Config{Paths: []string{"/dev/zero"}}); err == nil ||
 		!strings.Contains(err.Error(), "/dev/zero"+want) {
 		t.Errorf("Load = %v", err)
@@ -147,9 +147,9 @@ func TestPathsWithoutAPolicyAreNamed(t *testing.T) {
 	write(t, two, allowAll)
 	for want, paths := range map[string][]string{
 		"policy cannot be used: no policy (*.rego) in " + one +
-			": want a Rego file that is no test, or a directory with one": {one},
+			": want a Rego file that is not a test, or a directory with one": {one},
 		"policy cannot be used: no policy (*.rego) in " + one + ", " + two +
-			": want a Rego file that is no test, or a directory with one": {one, two},
+			": want a Rego file that is not a test, or a directory with one": {one, two},
 	} {
 		if _, err := policies.Load(policies.Config{Paths: paths}); err == nil || err.Error() != want {
 			t.Errorf("Load(%q) = %v, want %s", paths, err, want)

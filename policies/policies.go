@@ -24,7 +24,8 @@ import (
 // with file and line.
 var ErrInvalid = errors.New("policy cannot be used")
 
-// ErrPolicy means that the evaluation failed, exceeded its time, or gave an invalid decision. The caller must deny.
+// ErrPolicy means that the evaluation failed, exceeded its time limit, or gave an invalid decision. The caller must
+// deny.
 var ErrPolicy = errors.New("policy gave no decision")
 
 // timeout bounds an evaluation, which takes 30 µs to 1 ms. Nodes wait longer.
@@ -32,24 +33,24 @@ const timeout = time.Second
 
 // Config configures [Load].
 type Config struct {
-	// Paths are files or directories, of which *.rego, data.json, data.yaml and data.yml are read, without names that
-	// begin with a dot. *_test.rego are tests. Required.
+	// Paths are files or directories. In directories *.rego, data.json, data.yaml and data.yml are read; names that
+	// begin with a dot are not. *_test.rego are tests. Required.
 	Paths []string
 
 	// Log defaults to discarding.
 	Log *slog.Logger
 }
 
-// An Engine holds a policy and decides by it. It is safe for concurrent use.
+// An Engine decides by a policy. It is safe for concurrent use.
 type Engine struct {
 	cfg     Config // read-only after Load
 	current atomic.Pointer[policy]
-	refusal atomic.Pointer[error] // of the files; nil: in use
+	refusal atomic.Pointer[error] // error of the files; nil: they are in use
 
 	mu sync.Mutex // held while reloading
 }
 
-// Load reads, compiles and tests a policy. The error is of the file system, or wraps [ErrInvalid].
+// Load reads, compiles and tests a policy. The error comes from the file system, or wraps [ErrInvalid].
 func Load(cfg Config) (*Engine, error) {
 	if len(cfg.Paths) == 0 {
 		return nil, fmt.Errorf("%w: none is configured", ErrInvalid)
@@ -62,7 +63,7 @@ func Load(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Test compiles the policy at paths and runs its tests, even if they fail. Errors are those of [Load].
+// Test compiles the policy at paths and runs all its tests, even after one has failed. Errors are those of [Load].
 func Test(ctx context.Context, paths []string) ([]TestResult, error) {
 	all, err := read(paths)
 	if err != nil {
@@ -116,14 +117,14 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 // Digest returns the hex SHA-256 over relative names and contents of modules and data.
 func (e *Engine) Digest() string { return e.current.Load().digest }
 
-// Reload reads the policy again, and uses it if it compiles and its tests pass. Errors are those of [Load], or the
-// context's. Concurrent calls take turns.
+// Reload reads the files again, and uses their policy if it compiles and its tests pass. Errors are those of [Load], or
+// the context's. Concurrent calls take turns.
 func (e *Engine) Reload(ctx context.Context) error {
 	_, err := e.reload(ctx)
 	return err
 }
 
-// Refused returns why the files last read are not in use, or nil.
+// Refused returns the error of the files that were read last, nil if they are in use.
 func (e *Engine) Refused() error {
 	if err := e.refusal.Load(); err != nil {
 		return *err
@@ -163,7 +164,7 @@ func (e *Engine) reload(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	for _, rule := range p.unused {
-		e.cfg.Log.WarnContext(ctx, "policy has a rule that no other rule uses and that is no member of the decision",
+		e.cfg.Log.WarnContext(ctx, "policy has a rule that no other rule uses and that is not a member of the decision",
 			"rule", rule)
 	}
 	if p.untried {

@@ -10,7 +10,7 @@ import (
 	"muster/internal/wire"
 )
 
-// VerdictFailed is the verdict of a [Recording] if the policy gave no decision.
+// VerdictFailed is the verdict of a [Recording] if the evaluation failed.
 const VerdictFailed Verdict = "failed"
 
 // A Recording is a recorded decision with its whole input, so that another policy can be evaluated on it; see [Replay].
@@ -23,11 +23,11 @@ type Recording struct {
 
 	Policy string `json:"policy"` // digest
 
-	// Redacted: a policy that looks at a redacted value may decide otherwise.
+	// Redacted: Input had secrets. A policy that reads a redacted value may decide otherwise.
 	Redacted bool `json:"redacted,omitempty"`
 }
 
-// NewRecording records a decision, or the error in its place. digest is the policy's. in and d stay unchanged.
+// NewRecording records a decision, or err if there is none. digest is the policy's. in and d stay unchanged.
 func NewRecording(in *Input, d *Decision, err error, digest string) *Recording {
 	r := &Recording{Policy: digest}
 	r.Input, r.Redacted = withoutSecrets(in)

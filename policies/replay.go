@@ -11,7 +11,7 @@ import (
 type Replay struct {
 	next   *Engine // the new policy
 	report ReplayReport
-	nodes  map[string]*NodeReplay // nil: the node does not flip
+	nodes  map[string]*NodeReplay // nil: both policies give the same verdict
 }
 
 // A ReplayReport is the result of a [Replay].
@@ -21,13 +21,13 @@ type ReplayReport struct {
 	Nodes     int    `json:"nodes"`     // in the decisions
 	Flipped   int    `json:"flipped"`   // nodes with another verdict
 	Failed    int    `json:"failed"`    // decisions without a result
-	Redacted  int    `json:"redacted"`  // redacted inputs, which may decide otherwise
+	Redacted  int    `json:"redacted"`  // inputs with redacted secrets: their decision may be wrong
 
-	// Differences are the nodes that flip, by name.
+	// Differences are the nodes whose verdict differs, by name.
 	Differences []*NodeReplay `json:"differences"`
 }
 
-// A NodeReplay is the newest decision about a node that flips.
+// A NodeReplay is the newest decision about a node whose verdict differs.
 type NodeReplay struct {
 	Node    string    `json:"node"`
 	At      time.Time `json:"at"`      // of the decision

@@ -9,8 +9,8 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// inputSchema lets Rego's type checker reject a misspelled member of `input`, whose rule would be undefined, so that a
-// denial would never apply.
+// inputSchema lets Rego's type checker reject a misspelled member of `input`. Its rule would be undefined, and a denial
+// would never apply.
 func inputSchema() *ast.SchemaSet {
 	set := ast.NewSchemaSet()
 	set.Put(ast.SchemaRootRef, schemaOf(reflect.TypeFor[Input]()))

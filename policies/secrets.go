@@ -16,11 +16,11 @@ const Redacted = "(secret)"
 var secretWords = []string{"passw", "passphrase", "secret", "token", "privatekey", "credential", "apikey", "accesskey",
 	"psk"}
 
-// lower is the bit that makes an ASCII letter lower-case.
+// lower is the bit that makes an ASCII letter lowercase.
 const lower = 'a' - 'A'
 
-// secretMarks are what every text with a secret contains, by first byte with [lower] set. A text without them is not
-// decoded.
+// secretMarks are texts by first byte with [lower] set. Every document with a secret contains one; a document without
+// them is not decoded.
 var secretMarks = [256][]string{
 	'p':          {"pass", "private", "psk"},
 	's':          {"secret"},
@@ -49,13 +49,13 @@ var ignoredInNames = strings.NewReplacer("_", "", "-", "", ".", "", " ", "")
 var secretShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{6,}(\.[A-Za-z0-9_-]*)*|` +
 	`-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?s:.*?)(-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 
-// IsSecretName reports whether a value of this name must not be shown.
+// IsSecretName reports whether a value with this name must not be shown.
 func IsSecretName(name string) bool {
 	name = ignoredInNames.Replace(strings.ToLower(name))
 	return slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(name, word) })
 }
 
-// shapes redacts what matches secretShape.
+// shapes redacts every match of secretShape.
 func shapes(text string) string {
 	if !strings.Contains(text, "eyJ") && !strings.Contains(text, "-----BEGIN ") { // the beginnings of secretShape
 		return text

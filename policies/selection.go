@@ -10,12 +10,12 @@ import (
 	"muster/internal/wire"
 )
 
-// A selection is the part of a document that a policy reads; nil is nothing. Converting 20 KiB of facts to Rego takes
-// longer than the rest of a decision. It is read-only once made.
+// A selection is the part of a document that a policy reads, nil if it reads nothing. Converting 20 KiB of facts to
+// Rego takes longer than the rest of a decision. A selection never changes.
 type selection struct {
 	whole   bool
-	members map[string]*selection // of an object; other types are selected whole
-	name    *ast.Term             // of the member, made once
+	members map[string]*selection // of an object; other types are selected entirely
+	name    *ast.Term             // name of the member, made once
 }
 
 // selectInput returns what the modules of c read of the input: the constant paths of references, and everything below
@@ -70,7 +70,7 @@ func (s *selection) add(operands ast.Ref) {
 // everything selects all of a value.
 var everything = &selection{whole: true}
 
-// of returns what s selects of a JSON text, or nil. An error does not quote the text, which may hold a secret.
+// of returns the selected part of a JSON text, or nil. An error does not quote the text, which may hold a secret.
 func (s *selection) of(text json.RawMessage) (*ast.Term, error) {
 	text = bytes.TrimSpace(text)
 	switch {
@@ -113,7 +113,7 @@ func (s *selection) member(name string) *selection {
 	return s.members[name]
 }
 
-// nameOf returns the Rego name of a member of s.
+// nameOf returns the name of a member as a Rego term.
 func (s *selection) nameOf(name string, below *selection) *ast.Term {
 	if s.whole {
 		return ast.StringTerm(name)

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// maxFileBytes bounds a file. Data may list every node: 100,000 names of 100 bytes are 10 MB.
+// maxFileBytes bounds a file. The data may list every node: 100,000 names of 100 bytes are 10 MB.
 const maxFileBytes = 32 << 20
 
 // A source is a file that was read.
@@ -28,7 +28,7 @@ type source struct {
 func (s source) isTest() bool { return strings.HasSuffix(s.name, "_test.rego") }
 func (s source) isData() bool { return !strings.HasSuffix(s.name, ".rego") }
 
-// wanted selects the file names of OPA's bundles, so that `opa test DIR` sees the same files.
+// wanted selects the same file names as OPA's bundles and `opa test DIR`.
 func wanted(name string) bool {
 	switch path.Base(name) {
 	case "data.json", "data.yaml", "data.yml":
@@ -38,8 +38,8 @@ func wanted(name string) bool {
 	}
 }
 
-// hidden excludes files of editors and version control, and the dated directories of Kubernetes config maps, to which
-// the visible names are links.
+// hidden excludes files of editors and version control, and the dated directories of Kubernetes config maps: visible
+// names link to those.
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
 // read returns errors of the file system, or [ErrInvalid] if there is no policy.
@@ -58,7 +58,8 @@ func read(paths []string) ([]source, error) {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.path, b.path))
 	})
 	if !slices.ContainsFunc(all, func(s source) bool { return !s.isTest() && !s.isData() }) {
-		return nil, fmt.Errorf("%w: no policy (*.rego) in %s: want a Rego file that is no test, or a directory with one",
+		return nil, fmt.Errorf("%w: no policy (*.rego) in %s: "+
+			"want a Rego file that is not a test, or a directory with one",
 			ErrInvalid, strings.Join(paths, ", "))
 	}
 	seen := make(map[string]bool, len(all))
@@ -93,7 +94,7 @@ func readPath(p string) ([]source, error) {
 func readFile(root, name string, info fs.FileInfo) (source, error) {
 	file := source{path: filepath.Join(root, name), name: name}
 	if !info.Mode().IsRegular() { // reading a pipe or a device may never end
-		return file, fmt.Errorf("%s: is a device, a pipe or the like, want a file", file.path)
+		return file, fmt.Errorf("%s: is not a regular file, want a regular file", file.path)
 	}
 	if info.Size() > maxFileBytes {
 		return file, fmt.Errorf("%s: %d bytes, limit %d", file.path, info.Size(), maxFileBytes)

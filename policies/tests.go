@@ -11,10 +11,10 @@ import (
 	"github.com/open-policy-agent/opa/v1/tester"
 )
 
-// testTimeout bounds a test, which makes several decisions.
+// testTimeout bounds one test; a test makes several decisions.
 const testTimeout = 5 * time.Second
 
-// A TestResult is the result of a rule `test_...`.
+// A TestResult is the result of one rule `test_...`.
 type TestResult struct {
 	Name    string   `json:"name"` // such as "data.muster.enroll_test.test_stranger_waits"
 	File    string   `json:"file"`
@@ -26,8 +26,8 @@ type TestResult struct {
 	Elapsed float64  `json:"seconds"`
 }
 
-// test runs the policy's tests under the rules of decisions. The error wraps [ErrInvalid] if they do not compile, or is
-// the context's.
+// test runs the policy's tests with the same limits as decisions. The error wraps [ErrInvalid] if they do not compile,
+// or is the context's.
 func (p *policy) test(ctx context.Context) ([]TestResult, error) {
 	ch, err := tester.NewRunner().
 		SetCompiler(p.compiler(ctx).WithEnablePrintStatements(true)).
@@ -41,7 +41,7 @@ func (p *policy) test(ctx context.Context) ([]TestResult, error) {
 		return nil, invalid(compileErrors(err))
 	}
 	results := []TestResult{}
-	for r := range ch { // to the end, for the runner's goroutines
+	for r := range ch { // read to the end, so that the runner's goroutines end
 		results = append(results, newTestResult(r))
 	}
 	if err := ctx.Err(); err != nil {
@@ -80,7 +80,7 @@ func newTestResult(r *tester.Result) TestResult {
 	return t
 }
 
-// failures returns an [ErrInvalid] with a line for each failed test, or nil.
+// failures returns [ErrInvalid] with a line for each failed test, nil without one.
 func failures(results []TestResult) error {
 	var errs []error
 	for _, r := range results {

@@ -9,7 +9,7 @@ import (
 	"muster/internal/span"
 )
 
-// maxTTL keeps dates before the year 9999, where certificates end (RFC 5280 section 4.1.2.5).
+// maxTTL keeps dates before the year 9999, the last that certificates can express (RFC 5280 section 4.1.2.5).
 const maxTTL = 100 * 365 * 24 * time.Hour
 
 // parseTTL reads seconds or a span such as "12h" or "30d". Certificates have whole seconds.

@@ -13,7 +13,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// inputFields are the fields of the structs in [Input], by type.
+// inputFields are the fields of [Input] and of the structs in it, by type.
 var inputFields = fieldsOf(make(map[reflect.Type][]inputField), reflect.TypeFor[Input]())
 
 // An inputField is a field as its tag describes it.
@@ -37,7 +37,7 @@ func fieldsOf(all map[reflect.Type][]inputField, t reflect.Type) map[reflect.Typ
 	return all
 }
 
-// value returns the parts of in that s selects, as decoding its JSON would, in a fraction of the time.
+// value returns the parts of in that s selects. The result is that of decoding in as JSON, in a fraction of the time.
 func (in *Input) value(s *selection) (ast.Value, error) {
 	in = in.complete()
 	if bytes.TrimLeft(in.Facts, " \t\r\n")[0] != '{' { // complete makes facts non-empty
@@ -50,7 +50,7 @@ func (in *Input) value(s *selection) (ast.Value, error) {
 	return term.Value, nil
 }
 
-// termOf returns what s selects of v, or nil.
+// termOf returns the part of v that s selects, or nil.
 func (s *selection) termOf(v reflect.Value) (*ast.Term, error) {
 	if s == nil {
 		return nil, nil

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// pollInterval: polling reads no file, and sees changes on network file systems and behind links, which notifications
-// miss.
+// pollInterval is short, since polling reads no file. Polling sees changes on network file systems and behind links;
+// notifications do not.
 const pollInterval = time.Second
 
-// Run reloads the policy when its files have changed and then rested for a second: half of a policy may compile too,
-// without the denials at its end. A refused policy is logged once. Run returns nil when ctx is done.
+// Run reloads the policy once its files have changed and then stayed the same for a second: a half-written policy may
+// compile, without the denials at its end. A refused policy is logged once. Run returns nil when ctx is done.
 func (e *Engine) Run(ctx context.Context) error {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	var before, done, logged string // stamps of the last poll and of the last reading; last failure
+	var before, done, logged string // stamps at the last poll and at the last reload; last failure
 	for {
 		select {
 		case <-ctx.Done():
@@ -34,7 +34,7 @@ func (e *Engine) Run(ctx context.Context) error {
 				logged = err.Error()
 			}
 			if err != nil && !errors.Is(err, ErrInvalid) {
-				done = "" // an unreadable file may become readable without a trace
+				done = "" // a file can become readable without a new stamp
 			}
 		}
 		before = now
@@ -46,18 +46,18 @@ func (e *Engine) follow(ctx context.Context, logged string) error {
 	start, old := time.Now(), e.Digest()
 	changed, err := e.reload(ctx)
 	switch {
-	case ctx.Err() != nil: // stopped, which is no fault of the policy
+	case ctx.Err() != nil: // the process is stopping; the policy is not at fault
 		return nil
 	case err != nil && err.Error() != logged:
 		e.cfg.Log.ErrorContext(ctx, "policy not reloaded, the former policy stays in use", "policy", e.Digest(), "err",
 			err)
-	case err == nil && (changed || logged != ""): // after a failure the files may be those in use again
+	case err == nil && (changed || logged != ""): // after a failure the files may be the former ones again
 		e.cfg.Log.InfoContext(ctx, "policy reloaded", "policy", e.Digest(), "before", old, "elapsed", time.Since(start))
 	}
 	return err
 }
 
-// stamps changes when names, sizes or times of the files do.
+// stamps returns a text that changes with names, sizes or times of the files.
 func stamps(paths []string) string {
 	var b strings.Builder
 	stamp := func(name string, info fs.FileInfo) error {

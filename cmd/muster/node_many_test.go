@@ -141,7 +141,7 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	want(out, `web1\.example\.net: the node accepted the command, and was refused: denied: policy: no more of you`)
 	want(out, `1 node failed\nmuster: 1 node was not tried: run this again\n`)
 	want(ask(1, append(going, "--match", "web*.example.net", "-o", "json")...), `"left": \[\s+"web2\.example\.net"`)
-	want(ask(1, "node", "retire", "--unseen", "30d"), `the store knows since`)
+	want(ask(1, "node", "retire", "--unseen", "30d"), `nodes were seen are kept only since`)
 
 	want(ask(0, "node", "retire", "web1.example.net", "--why", "scrapped"), `web1\.example\.net is retired`)
 	ask(0, "node", "revoke", "web2.example.net", "--why", "sold")

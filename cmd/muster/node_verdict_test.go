@@ -44,7 +44,7 @@ func TestRejectionDuringTheQuestionStays(t *testing.T) {
 			}
 			<-asks.done
 			if out := asks.output(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(out, bad.Identity+": ") ||
-				!strings.Contains(out, "its key was rejected since it was shown to you, by ben at ") || !strings.Contains(out, "1 of 2 nodes: each is ") {
+				!strings.Contains(out, "its key was rejected after the list was shown, by ben at ") || !strings.Contains(out, "1 of 2 nodes: each is ") {
 				t.Errorf("exit %d:\n%s", cmd.ProcessState.ExitCode(), out)
 			}
 			if code := f.Refused(bad); code != wire.CodeRejected {

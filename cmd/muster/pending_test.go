@@ -50,7 +50,7 @@ func TestPendingVerbs(t *testing.T) {
 	for _, order := range [][]string{{"node", "approve", "web1.example.net"}, {"node", "forget", "web1.example.net", "--fingerprint", "0123456789abcdef"}} {
 		refuses := command(t, append(order, config...)...)
 		refuses.Dir = dir
-		if out, _ := refuses.CombinedOutput(); refuses.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "was rejected: to name it, add --fingerprint "+pending.Waiting[0].Key[:16]) {
+		if out, _ := refuses.CombinedOutput(); refuses.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "was rejected: to choose it, add --fingerprint "+pending.Waiting[0].Key[:16]) {
 			t.Errorf("%v, of a name of which a key was rejected: exit %d: %s", order, refuses.ProcessState.ExitCode(), out)
 		}
 	}

@@ -16,17 +16,17 @@ type BackupInfo struct {
 	backup.Header
 	backup.Summary
 
-	takes int64 // bytes on disk as a store, set by CheckBackup
+	takes int64 // size of the restored store on disk, set by CheckBackup
 }
 
 // besideMessage is the overhead of a stored message: 22 bytes before it, 8 after it, and its share of the index.
 const besideMessage = 64
 
-// ErrUnknown means that a newer version of muster wrote the backup, and must restore it.
+// ErrUnknown means that a newer version of muster wrote the backup. Restore it with that version.
 var ErrUnknown = errors.New("this version of muster cannot read its content")
 
-// CheckBackup reads a backup to its end, and calls each for every message. The error wraps [backup.ErrDamaged] if it is
-// not whole, or [ErrUnknown].
+// CheckBackup reads a backup to its end, and calls each for every message. The error wraps [backup.ErrDamaged] if the
+// backup is incomplete, or [ErrUnknown].
 func CheckBackup(ctx context.Context, r io.Reader, each func()) (*BackupInfo, error) {
 	var takes int64
 	info, err := readBackup(r, func(m *backup.Message) error {
@@ -61,7 +61,7 @@ func CheckBackupFile(ctx context.Context, path string, each func()) (*BackupInfo
 	return info, nil
 }
 
-// readBackup calls each for every message, and returns nil unless the backup is whole.
+// readBackup calls each for every message, and returns an error unless the backup is complete.
 func readBackup(r io.Reader, each func(*backup.Message) error) (*BackupInfo, error) {
 	b, err := backup.NewReader(r)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-// Files of an external server.
+// Files of an external nats-server.
 const (
 	serverConfigFile      = "nats-server.conf"
 	serverCertificateFile = "certificate.pem"
@@ -103,8 +103,8 @@ func (s BrokerServer) Write(path, dir string) error {
 	})
 }
 
-// Renew replaces key, certificate and roots in dir, file by file; the server reads them at its next reload. After a
-// crash in between, a reload refuses the mismatched key: renew again.
+// Renew replaces key, certificate and roots in dir, file by file. The server reads them at its next reload. After a
+// crash between two files the reload fails, since key and certificate do not match: renew again.
 func (s BrokerServer) Renew(path, dir string) error {
 	cfg, err := daemon.ReadConfig(path)
 	if err != nil {
@@ -117,10 +117,11 @@ func (s BrokerServer) Renew(path, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, serverKeyFile)); err != nil {
 		return fmt.Errorf("%w: want the directory that `muster broker config --write` made", err)
 	}
-	// An unreadable certificate is replaced. The owner is in the URI: all servers share the DNS names.
+	// An unreadable certificate is replaced. All servers share the DNS names; only the URI names the server.
 	if old, err := daemon.ReadCertificates(filepath.Join(dir, serverCertificateFile)); err == nil {
 		if _, name, err := wire.RoleOf(old[0], cfg.TrustDomain); err == nil && name != s.Name {
-			return fmt.Errorf("%s is the certificate of %s, not of %s: give the server's own name, or another directory",
+			return fmt.Errorf("%s is the certificate of %s, not of %s: "+
+				"give the server's own name, or another directory",
 				filepath.Join(dir, serverCertificateFile), name, s.Name)
 		}
 	}

@@ -40,10 +40,10 @@ type Installation struct {
 	BrokerNames   []string // host names for nodes; none: Name
 	Addresses     []string // IP addresses for nodes
 	TrustFirstUse bool     // the open policy, for labs
-	Cluster       string   // URLs of a NATS cluster, instead of Listen
+	Cluster       string   // URLs of external brokers; replaces Listen
 	Replicas      int      // of the store on the cluster; 0: 3
-	Passphrase    []byte   // encrypts all private keys; none: plain
-	Dir           string   // for the units; set by Init
+	Passphrase    []byte   // encrypts all private keys; none: not encrypted
+	Dir           string   // for the systemd units; set by Init
 	Now           func() time.Time
 }
 
@@ -64,8 +64,8 @@ func (s Installation) BrokerURLs() string {
 	return strings.Join(urls, ",")
 }
 
-// Init writes a complete installation into dir, which must be missing or empty: all of it or nothing. The error lists
-// every fault of s.
+// Init writes a complete installation into dir, or nothing. dir must be missing or empty. The error lists every fault
+// of s.
 func Init(dir string, s Installation) error {
 	if err := s.Check(); err != nil {
 		return err
@@ -82,7 +82,7 @@ func Init(dir string, s Installation) error {
 		if err := s.write(w); err != nil {
 			return err
 		}
-		// Fails harmlessly if the directory was filled meanwhile.
+		// This fails if another process has put a file into dir.
 		err := os.Remove(dir)
 		if errors.Is(err, syscall.EBUSY) {
 			return fmt.Errorf("%s: has a volume mounted on it, and cannot be replaced: give a directory in it, such "+
@@ -96,23 +96,23 @@ func Init(dir string, s Installation) error {
 	})
 }
 
-// placeFor returns dir without links. It must be missing or empty.
+// placeFor returns dir without symbolic links, and an error unless dir is missing or empty.
 func placeFor(dir string) (string, error) {
-	if strings.ContainsFunc(dir, unicode.IsControl) { // units and the output of init have it in a line
+	if strings.ContainsFunc(dir, unicode.IsControl) { // units and the output of init name dir within a line
 		return "", fmt.Errorf("%q: has a control character in its name: give another directory", dir)
 	}
 	entries, err := os.ReadDir(dir)
 	switch {
 	case err == nil && len(entries) > 0:
-		return "", fmt.Errorf("%s: not empty (%s, ...): keys are never overwritten, give a new directory", dir,
+		return "", fmt.Errorf("%s: not empty (%s, ...): keys are never overwritten: give a new directory", dir,
 			entries[0].Name())
 	case errors.Is(err, syscall.ENOTDIR):
-		return "", fmt.Errorf("%s: is a file, or in one: give a new directory", dir)
+		return "", fmt.Errorf("%s: is a file, or below a file: give a new directory", dir)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}
 	if dir = filepath.Clean(dir); dir == "." {
-		return "", errors.New(".: is the current directory, which is replaced: name it from the directory above")
+		return "", errors.New(".: the current directory cannot be replaced: run this from the directory above")
 	}
 	if place, err := filepath.EvalSymlinks(dir); err == nil {
 		return place, nil
@@ -120,7 +120,7 @@ func placeFor(dir string) (string, error) {
 	return dir, nil
 }
 
-// Check reports every fault of s, by flag of init.
+// Check reports every fault of s, with the flag of init.
 func (s *Installation) Check() error {
 	v := &daemon.Mistakes{}
 	v.Name("--host", s.Name)
@@ -165,8 +165,8 @@ func (s *Installation) complete() {
 	}
 }
 
-// nameServers adds the hosts of a cluster's URLs to the certificates' names and addresses: provisioners connect to
-// them, and mostly nodes too.
+// nameServers adds the hosts of a cluster's URLs to the certificates' names and addresses: provisioners and most nodes
+// connect to them.
 func (s *Installation) nameServers() {
 	for text := range strings.SplitSeq(s.Cluster, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))

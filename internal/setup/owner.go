@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// giveToOwnerOf gives dir and its content to the owner of like, if run as root: the provisioner may run as another
-// user.
+// giveToOwnerOf gives dir and its content to the owner of like, if this process is root: the provisioner may run as
+// another user.
 func giveToOwnerOf(like, dir string) error {
 	owner, err := os.Stat(like)
 	if err != nil {

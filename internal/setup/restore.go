@@ -30,7 +30,8 @@ type Restore struct {
 	Config string // path of a provisioner.yaml. Required
 	File   string // path of the backup. Required
 
-	// Step is called before each pass with its name and number of messages, or -1; Each after every message. Optional.
+	// Step is called before each pass with its name and number of messages, -1 if unknown. Each is called after every
+	// message. Optional.
 	Step func(what string, messages int)
 	Each func()
 
@@ -41,7 +42,7 @@ type Restore struct {
 	Log *slog.Logger     // optional
 	Now func() time.Time // optional
 
-	Reached func(string) // called after each step, for tests that kill it there; optional
+	Reached func(string) // called after each step, for tests that kill the process there; optional
 }
 
 // Restored is the result of a restore.
@@ -52,10 +53,10 @@ type Restored struct {
 }
 
 // Run restores. No provisioner opens the store before it is complete, and the store is in recovery then. After a crash,
-// run it again: it deletes what was left. A complete store is never overwritten.
+// run it again: it deletes the incomplete store. A complete store is never overwritten.
 //
-// The error wraps [broker.ErrStoreInUse] or [backup.ErrJournalInUse] if a provisioner runs, [store.ErrNotEmpty] if
-// there is a store, [store.ErrInstallation] if the backup is of another authority, or [backup.ErrDamaged].
+// The error wraps [broker.ErrStoreInUse] or [backup.ErrJournalInUse] if a provisioner runs, [store.ErrNotEmpty] if a
+// store exists, [store.ErrInstallation] if another authority made the backup, or [backup.ErrDamaged].
 func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	r.setDefaults()
 	if err := r.missing(); err != nil {
@@ -140,8 +141,8 @@ func (r *Restore) openJournal(cfg daemon.Config, info *BackupInfo) (*backup.Jour
 	}
 	err = giveToOwnerOf(cfg.DataDir, path)
 	if id := j.Installation(); err == nil && id != "" && id != info.Installation {
-		err = fmt.Errorf("%s is of installation %s, the backup of %s: put the backup's journal there, or move this "+
-			"one away",
+		err = fmt.Errorf("%s is of installation %s, but the backup is of %s: put the backup's journal there, "+
+			"or move this one away",
 			path, id, info.Installation)
 	}
 	if err != nil {
@@ -160,9 +161,10 @@ func (r *Restore) missing() error {
 	}
 	look("backup: %w", r.File)
 	if info, err := os.Stat(r.File); err == nil && !info.Mode().IsRegular() {
-		errs = append(errs, fmt.Errorf("backup: %s is not a regular file, but is read twice: copy it into one", r.File))
+		errs = append(errs, fmt.Errorf(
+			"backup: %s is not a regular file, and cannot be read twice: copy the backup into a regular file", r.File))
 	}
-	look("configuration of the provisioner: %w: name it with --config; it must have the authority of the backup",
+	look("configuration of the provisioner: %w: name the file with --config; its authority must be that of the backup",
 		r.Config)
 	return errors.Join(errs...)
 }
@@ -183,7 +185,7 @@ func unused(dir string) error {
 func lockEmpty(dir string) (release func(), err error) {
 	release, err = broker.Lock(dir)
 	if errors.Is(err, broker.ErrStoreInUse) {
-		return nil, fmt.Errorf("%w: stop the provisioner, and keep the content of %s under another name", err, dir)
+		return nil, fmt.Errorf("%w: stop the provisioner, and move the content of %s to another directory", err, dir)
 	}
 	if err != nil {
 		return nil, err
@@ -195,7 +197,7 @@ func lockEmpty(dir string) (release func(), err error) {
 	return release, nil
 }
 
-// checkAuthority checks that the backup is of the configured authority or of one before it.
+// checkAuthority checks that the configured authority, or one of ca.previous, made the backup.
 func checkAuthority(cfg daemon.Config, info *BackupInfo) error {
 	root, err := daemon.ReadCertificate(cfg.CA.Root)
 	if err != nil {
@@ -209,17 +211,18 @@ func checkAuthority(cfg daemon.Config, info *BackupInfo) error {
 		}
 		known = append(known, c)
 	}
-	// The provisioner verifies the chain between them when it starts.
+	// The provisioner verifies their chain when it starts.
 	if slices.ContainsFunc(known, func(c *x509.Certificate) bool { return fingerprintOf(c) == info.CAFingerprint }) {
 		return nil
 	}
-	return fmt.Errorf("%w: the backup is of installation %s with the CA certificate %s, ours is %s: "+
+	return fmt.Errorf("%w: the backup is of installation %s with the CA certificate %s, "+
+		"but this configuration has %s: "+
 		"name the configuration of that installation with --config; "+
-		"if ours replaced that one since, list that one under ca.previous again",
+		"if this authority has replaced that of the backup, list the latter under ca.previous again",
 		store.ErrInstallation, info.Installation, info.CAFingerprint, fingerprintOf(root))
 }
 
-// fingerprintOf is [ca.Authority.Fingerprint] without the authority's key.
+// fingerprintOf computes [ca.Authority.Fingerprint] without loading the authority's key.
 func fingerprintOf(root *x509.Certificate) string {
 	sum := sha256.Sum256(root.Raw)
 	return hex.EncodeToString(sum[:])
@@ -235,7 +238,7 @@ type filling struct {
 	marks   []*store.WatermarkFile
 }
 
-// filling starts the recovery after every time in backup and journal, since a new machine's clock may be wrong.
+// filling dates the recovery no earlier than any time in backup and journal, since a new machine's clock may be wrong.
 func (r *Restore) filling(cfg daemon.Config, info *BackupInfo, own *backup.Journal,
 	entries []*trust.Revocation) (*filling, error) {
 	is := &orders.Recovery{
@@ -281,7 +284,7 @@ func (f *filling) close() {
 	}
 }
 
-// copy writes backup and journal into the store, completes it, and then writes journal and watermarks.
+// copy writes backup and journal into the store, completes the store, and then writes journal and watermarks.
 func (f *filling) copy(ctx context.Context, into *store.Import) error {
 	file, err := os.Open(f.File)
 	if err != nil {
@@ -289,7 +292,7 @@ func (f *filling) copy(ctx context.Context, into *store.Import) error {
 	}
 	defer func() { _ = file.Close() }() // only read
 	f.Step("restoring", int(f.out.Messages()))
-	var unwritten error // not a fault of the file
+	var unwritten error // the file is not at fault
 	again, err := readBackup(file, func(m *backup.Message) error {
 		f.Each()
 		unwritten = into.Message(ctx, m.Stream, m.Sequence, m.Subject, m.Data)
@@ -302,7 +305,7 @@ func (f *filling) copy(ctx context.Context, into *store.Import) error {
 		return fmt.Errorf("%s: %w", f.File, err)
 	}
 	if again.ID != f.out.ID {
-		return fmt.Errorf("%s: the file has changed since it was checked", f.File)
+		return fmt.Errorf("%s: the file has changed since the check: run the restore again", f.File)
 	}
 	for _, e := range f.entries {
 		added, err := into.AppendRevocation(ctx, e)

@@ -18,7 +18,7 @@ func (f *filling) intoCluster(ctx context.Context) error {
 	f.Step("connecting to "+d.BrokerURL(), -1)
 	return d.WithStore(ctx, "restore", func(cfg store.Config) error {
 		f.Reached("connected")
-		// This deletes what an earlier attempt has left.
+		// This deletes the incomplete store of an earlier attempt.
 		begin := func(ctx context.Context) (*store.Import, error) {
 			into := store.Config{Conn: cfg.Conn, Replicas: cfg.Replicas, Log: cfg.Log, Now: f.Now}
 			return store.NewImport(ctx, into, f.out.ID)

@@ -15,15 +15,15 @@ import (
 	"muster/provisioner/store"
 )
 
-// intoDirectory fills the store of an embedded broker under another name, by a broker that is not reachable, syncs it,
-// and renames it: it appears whole or not at all.
+// intoDirectory fills the store of an embedded broker under another name, syncs it, and renames it once it is complete.
+// The broker that fills it refuses all connections.
 func (f *filling) intoDirectory(ctx context.Context) error {
 	staging := daemon.RestoringDir(f.cfg.StoreDir())
 	if err := os.RemoveAll(staging); err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(staging) }()        // otherwise the next restore does
-	if err := os.MkdirAll(staging, 0o700); err != nil { // no provisioner starts while it exists
+	defer func() { _ = os.RemoveAll(staging) }()        // the next restore deletes what this one could not
+	if err := os.MkdirAll(staging, 0o700); err != nil { // no provisioner starts while staging exists
 		return err
 	}
 	f.Reached("cleared")
@@ -42,12 +42,11 @@ func (f *filling) intoDirectory(ctx context.Context) error {
 	return nil
 }
 
-// leastDisk is the room that a store needs besides its messages, for its files and the next day. With less, a failed
-// restore is blamed on the disk: the broker itself only times out.
+// leastDisk is the space that a store needs besides its messages, for its files and the next day. With less space, the
+// error of a failed restore names the disk: the broker itself only times out.
 const leastDisk = 4 << 20
 
-// whileRoom cancels ctx when the disk is nearly full: a broker that cannot write does not say so, and its answers would
-// be awaited.
+// whileRoom cancels ctx when the disk is nearly full: a broker that cannot write only stops answering.
 func whileRoom(ctx context.Context, dir string) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -97,7 +96,7 @@ func (f *filling) fill(ctx context.Context, dir string) (err error) {
 		stop()
 		f.Reached("copied")
 	}
-	// Stop even after an interrupted start: it writes to dir until it has ended.
+	// Stop the broker even if its start was interrupted: until it has stopped, it writes to dir.
 	const enough = 30 * time.Second
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), enough)
 	defer cancel()
@@ -131,7 +130,7 @@ func (f *filling) copyTo(ctx context.Context, b *broker.Broker, dir string) erro
 	return f.copy(ctx, into)
 }
 
-// place renames a finished store.
+// place renames a complete store.
 func (f *filling) place(staging, final string) error {
 	to := daemon.StreamsDir(final)
 	// Rename replaces only an empty directory.

@@ -41,7 +41,7 @@ type Roll struct {
 	Now func() time.Time
 }
 
-// A Rolled authority is on disk, but not in provisioner.yaml; see [Rolled.Lines].
+// A Rolled is a new authority on disk that provisioner.yaml does not name yet: see [Rolled.Lines].
 type Rolled struct {
 	Dir         string // of the new authority
 	RootKey     string // path of the root's key, to be moved off the machine
@@ -55,8 +55,8 @@ type Rolled struct {
 	keys   *keyfile.Ring
 }
 
-// Make puts the new authority on disk: all of it or nothing. It changes and overwrites no file. Repeating it returns
-// the authority of the first run, until provisioner.yaml changes.
+// Make writes the complete new authority, or nothing. It overwrites no file. Until provisioner.yaml changes, a repeated
+// Make returns the authority of the first.
 func (r *Roll) Make() (*Rolled, error) {
 	if r.Now == nil {
 		r.Now = time.Now
@@ -79,7 +79,7 @@ func (r *Roll) Make() (*Rolled, error) {
 	switch _, err := os.Lstat(out.Dir); {
 	case err == nil:
 		if _, err := os.Stat(filepath.Join(out.Dir, rootFile)); err != nil { // Make leaves no incomplete directory
-			return nil, fmt.Errorf("%s exists and cannot be used: it has no authority of a roll-over; remove it",
+			return nil, fmt.Errorf("%s exists, but has no authority of a roll-over: remove it",
 				out.Dir)
 		}
 		out.Found = true
@@ -107,9 +107,8 @@ func (r *Roll) read() (*Rolled, error) {
 		return nil, err
 	}
 	if len(cfg.CA.Previous) > 0 {
-		return nil, fmt.Errorf("%s: ca.previous is set: the last roll-over is not over; remove it once the "+
-			"provisioner's "+
-			"log says that the previous authority has no live certificate", path)
+		return nil, fmt.Errorf("%s: ca.previous is set, so the last roll-over is not over: remove ca.previous once "+
+			"the provisioner's log says that the previous authority has no live certificate", path)
 	}
 	if r.Keys.File == "" {
 		r.Keys.File = cfg.Keys.PassphraseFile
@@ -130,7 +129,7 @@ func (r *Rolled) name() {
 	}}
 }
 
-// Lines returns the new `ca:` of provisioner.yaml.
+// Lines returns the new `ca:` section of provisioner.yaml.
 func (r *Rolled) Lines() (string, error) {
 	is := r.after.CA
 	is.Previous = slices.Clone(is.Previous)
@@ -152,7 +151,7 @@ func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 	}
 	rootKey, rootPass, err := r.Keys.SignerAndPassphrase(keyPath)
 	if errors.Is(err, fs.ErrNotExist) && r.RootKey == "" {
-		return fmt.Errorf("%w: bring the root's key back for this, or name it with --root-key", err)
+		return fmt.Errorf("%w: bring the root's key back to this machine, or name its file with --root-key", err)
 	}
 	if err != nil {
 		return err
@@ -182,12 +181,12 @@ func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 // check verifies that the new authority is readable and succeeds the old one.
 func (r *Rolled) check(now func() time.Time) error {
 	authority, err := daemon.LoadAuthority(r.after, now, r.keys)
-	if errors.Is(err, fs.ErrPermission) { // no reason to remove it
+	if errors.Is(err, fs.ErrPermission) { // no reason to remove the directory
 		return err
 	}
 	if err != nil && r.Found {
-		return fmt.Errorf("%s exists and cannot be used; it may be of another authority "+
-			"(remove it if no roll-over was begun with it): %w", r.Dir, err)
+		return fmt.Errorf("%s cannot be used; it may be of another authority "+
+			"(if no roll-over was begun with it, remove it): %w", r.Dir, err)
 	}
 	if err != nil {
 		return err

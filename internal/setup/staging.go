@@ -11,13 +11,13 @@ import (
 	"muster/internal/disk"
 )
 
-// makeDir makes a directory with the files that fill writes: all of them or nothing.
+// makeDir makes a directory with all files that fill writes, or nothing.
 func makeDir(dir string, mode fs.FileMode, fill func(*writer) error) error {
 	staging, err := newStaging(dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(staging.dir) }() // otherwise the next run names it
+	defer func() { _ = os.RemoveAll(staging.dir) }() // if this fails, the next run reports the directory
 	w := &writer{dir: staging.dir}
 	if err := cmp.Or(fill(w), w.err); err != nil {
 		return staging.notMade(err)
@@ -39,7 +39,8 @@ func newStaging(final string) (*staging, error) {
 	}
 	err := os.Mkdir(s.dir, 0o700)
 	if errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("%s was left by a killed run, or another run is active: remove it once none is", s.dir)
+		return nil, fmt.Errorf(
+			"%s was left by a killed run, or another run is active: if none is active, remove it", s.dir)
 	}
 	if err != nil {
 		return nil, s.notMade(err)
@@ -50,7 +51,7 @@ func newStaging(final string) (*staging, error) {
 	return s, nil
 }
 
-// place sets mode, syncs, and renames the directory. Its name must be free.
+// place sets the mode, syncs the directory, and renames it to final, which must not exist.
 func (s *staging) place(mode fs.FileMode) error {
 	if err := os.Chmod(s.dir, mode); err != nil {
 		return s.notMade(err)
@@ -66,12 +67,12 @@ func (s *staging) place(mode fs.FileMode) error {
 	}
 	// A rename would replace an empty directory.
 	if _, err := os.Lstat(s.final); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w: nothing is overwritten: give a new directory", s.final, fs.ErrExist)
+		return fmt.Errorf("%s: %w, and is never overwritten: give a new directory", s.final, fs.ErrExist)
 	}
 	return errors.Join(os.Rename(s.dir, s.final), disk.SyncDir(filepath.Dir(s.final)))
 }
 
-// notMade names the directory in an error about a file.
+// notMade replaces the file's name in an error by the directory's.
 func (s *staging) notMade(err error) error {
 	e := (*fs.PathError)(nil)
 	if !errors.As(err, &e) {

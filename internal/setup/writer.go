@@ -15,7 +15,7 @@ import (
 	"muster/provisioner/broker"
 )
 
-// writer writes new files below a directory until the first error, with exact permissions whatever the umask.
+// writer writes new files below a directory until the first error. The umask does not change their permissions.
 type writer struct {
 	dir        string
 	passphrase []byte // of keys; none: plain
@@ -40,7 +40,7 @@ func (w *writer) file(name string, mode fs.FileMode, data []byte) {
 	w.err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 }
 
-// parent makes the directory of a file, readable by all.
+// parent makes the directory of a file, readable by every user.
 func (w *writer) parent(name string) error {
 	dir := filepath.Dir(name)
 	if dir == "." {
@@ -53,7 +53,8 @@ func (w *writer) parent(name string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
-	return errors.Join(err, os.Chmod(filepath.Join(w.dir, dir), 0o755)) //nolint:gosec // a directory; the keys in it are 0600
+	//nolint:gosec // a directory; the keys in it are 0600
+	return errors.Join(err, os.Chmod(filepath.Join(w.dir, dir), 0o755))
 }
 
 func (w *writer) key(name string, key crypto.PrivateKey) {
@@ -66,7 +67,7 @@ func (w *writer) key(name string, key crypto.PrivateKey) {
 	clear(b)
 }
 
-// The secrets that provisioners share for external brokers.
+// Files of the secrets that provisioners share for external brokers.
 const (
 	provisionerFile = "cluster/provisioner"
 	systemFile      = "cluster/system"
@@ -90,8 +91,8 @@ func (w *writer) brokerKeys() {
 	}
 }
 
-// unitFuncs write a path into a systemd unit: as a word of a list, or as an argument of a command, where $ is special
-// too; see systemd.syntax(7) and systemd.service(5).
+// unitFuncs write a path into a systemd unit: as a word of a list, or as an argument of a command, which also expands
+// $. See systemd.syntax(7) and systemd.service(5).
 var unitFuncs = template.FuncMap{
 	"word": func(dir, file string) string { return unitWord(dir + file) },
 	"argument": func(dir, file string) string {
@@ -99,7 +100,7 @@ var unitFuncs = template.FuncMap{
 	},
 }
 
-// unitWord quotes a path as one word without specifiers.
+// unitWord quotes a path as one word and escapes specifiers.
 func unitWord(path string) string {
 	path = strings.ReplaceAll(path, "%", "%%")
 	if !strings.ContainsAny(path, " \"'\\;") {

@@ -19,7 +19,7 @@ const (
 	followAgain = 2 * time.Second // after an error of the log
 )
 
-// A loggedEvent event is an event with its data decoded.
+// A loggedEvent is an event with its data decoded.
 type loggedEvent struct {
 	*events.Stored
 	Data events.Event
@@ -42,7 +42,7 @@ type activity struct {
 	logger *slog.Logger
 	now    func() time.Time
 
-	wanted chan struct{} // closed by the first wake
+	wanted chan struct{} // closed by the first call of wake
 	once   sync.Once     // closes wanted
 
 	mu      sync.Mutex

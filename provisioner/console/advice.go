@@ -77,8 +77,7 @@ func (p *nodePage) advice(a fleet.Action) advice {
 	return shown
 }
 
-// read collects status and advice. For a waiting key the refusal is not repeated; without one there is nothing to
-// approve.
+// read collects status and advice. It omits the refusal of a waiting key, and the advice to approve if no key waits.
 func (p *nodePage) read() {
 	for _, f := range p.Explain.Findings {
 		code := wire.Code(f.Code)

@@ -25,7 +25,7 @@ func TestAdvice(t *testing.T) {
 	page = v.see("/events?code=approval_pending")
 	says(t, page, `<a href="/approvals">Approvals</a>: approve or reject the waiting key`)
 	unsaid(t, page, "add an allow-list entry")
-	says(t, v.see("/events?code=token_used_up"), "<code>muster token show</code>: see which nodes used it")
+	says(t, v.see("/events?code=token_used_up"), "<code>muster token show</code>: list the nodes that used the token")
 	page = v.see("/nodes/web1.example.net")
 	says(t, page, `<a href="/nodes/web1.example.net/do/revoke?seen=`, `">Revoke</a>: bar the node for good`)
 	unsaid(t, page, "muster node")

@@ -126,7 +126,7 @@ func (c nodePages) order(v *visit) (*order, error) {
 		o.On[0] += ", only the key " + key
 		o.Fields.Set("key", key)
 	}
-	// A renewal meanwhile matters only for orders that give the name away.
+	// Only orders that free the name or give it to another key fail if the node has renewed since.
 	owner := provisioner.Precondition{OwnedSince: seen.OwnedSince}
 	o.do = func(ctx context.Context, cause trust.Cause) (err error) {
 		nodes := c.cfg.Orders.Nodes
@@ -157,7 +157,7 @@ func (c nodePages) seen(v *visit, id wire.Identity) (provisioner.Precondition, e
 	return seenOf(report), nil
 }
 
-// seenOf is the state that a page shows, and that orders from it apply to.
+// seenOf returns the state that a page shows. Orders from that page apply only to this state.
 func seenOf(r *fleet.Report) provisioner.Precondition {
 	return provisioner.Precondition{Revision: r.Revision, OwnedSince: r.Record.OwnedSince}
 }

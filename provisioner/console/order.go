@@ -19,7 +19,7 @@ type action struct {
 	Name    string   // in links
 	Label   string   // on buttons
 	Grave   bool     // it cannot be undone
-	Danger  bool     // it can be undone, but bars nodes
+	Danger  bool     // reversible, but bars nodes
 	Touches []string // effects, for the confirmation page
 	Done    string   // shown afterwards
 

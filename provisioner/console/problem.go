@@ -79,7 +79,8 @@ func backFrom(path string) string {
 
 func subject(r *http.Request) string { return fmt.Sprintf("%.20s %.200s", r.Method, r.URL.Path) }
 
-// fail answers with an error and logs it. Without a login it logs at debug level: strangers could fill the log.
+// fail answers with an error and logs it. Without a login it logs at debug level, since unknown callers could fill the
+// log.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *login.Login, err error) {
 	status, what, remedy := c.problem(err)
 	by, level := "", slog.LevelDebug

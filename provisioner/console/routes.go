@@ -69,7 +69,7 @@ func (c *Console) routes() {
 	for pattern, need := range c.table() {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, need) })
 	}
-	// For reloads of a form's answer, and for sign-ins on it.
+	// A reload of a form's answer, and a sign-in after it, are GET requests.
 	for path, to := range map[string]string{"/approvals/decide": "/approvals", "/logout": "/"} {
 		c.mux.Handle("GET "+path, http.RedirectHandler(to, http.StatusSeeOther))
 	}
@@ -117,7 +117,7 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 	}
 }
 
-// strange asks an unknown visitor to sign in.
+// strange asks an unauthenticated visitor to sign in.
 func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.Is(err, login.ErrLogin) {
 		c.refuseLogin(w, r, "/", err)

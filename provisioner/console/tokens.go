@@ -79,7 +79,7 @@ func (c tokenPages) token(v *visit) error {
 	return c.page(v, "token", "Token "+short(tid), page)
 }
 
-// order reads an order about a token, or about the use of the key in the field who.
+// order reads an order about a token, or about the use of the key in the field key.
 func (c tokenPages) order(v *visit) (*order, error) {
 	tid := jwt.TokenID(v.r.PathValue("tid"))
 	if err := trust.CheckTokenID(tid); err != nil {
@@ -95,13 +95,13 @@ func (c tokenPages) order(v *visit) (*order, error) {
 		case "revoke":
 			err = c.cfg.Orders.Tokens.Revoke(ctx, tid, cause)
 		default:
-			_, err = c.cfg.Orders.Tokens.Release(ctx, tid, o.Fields.Get("who"), cause)
+			_, err = c.cfg.Orders.Tokens.Release(ctx, tid, o.Fields.Get("key"), cause)
 		}
 		return err
 	}
 	if a.Name == "release" {
-		who := v.r.FormValue("who")
-		o.On, o.Fields = []string{"the use of token " + string(tid) + " by key " + who}, url.Values{"who": {who}}
+		key := v.r.FormValue("key")
+		o.On, o.Fields = []string{"the use of token " + string(tid) + " by key " + key}, url.Values{"key": {key}}
 	}
 	return o, nil
 }

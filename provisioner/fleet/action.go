@@ -8,13 +8,13 @@ import (
 	"muster/provisioner/events"
 )
 
-// An Action is a step for an operator: a command with arguments, or what Text says.
+// An Action is a step for an operator: a command with arguments or, without one, what Text says.
 type Action struct {
 	Verb     string        `json:"verb,omitempty"` // such as "node approve"
 	Identity wire.Identity `json:"identity,omitempty"`
 	Key      string        `json:"key_hash,omitempty"`
 	Token    jwt.TokenID   `json:"token_id,omitempty"`
-	Text     string        `json:"text"` // the purpose, or without a verb the step itself
+	Text     string        `json:"text"` // purpose of the command; without a verb: the step itself
 }
 
 // Command is the command line, empty without a verb.
@@ -46,7 +46,7 @@ func Remedies(code wire.Code, id wire.Identity, token jwt.TokenID) []Action {
 		return append(queue("approve or reject the waiting key"),
 			Action{Verb: "allow add", Identity: id, Text: "let nodes with such a name enroll"})
 	case wire.CodeIdentityTaken:
-		return queue("look at the key that asks for the name; grant the name to it only if the machine was reinstalled")
+		return queue("compare the key that asks for the name; grant it the name only if the machine was reinstalled")
 	case wire.CodeRejected:
 		return queue("approve or forget the key if it was rejected by mistake")
 	case wire.CodeDeferred:
@@ -55,10 +55,10 @@ func Remedies(code wire.Code, id wire.Identity, token jwt.TokenID) []Action {
 		return []Action{{Text: "change the policy, the facts or the node's name; the node's history has the " +
 			"policy's reasons"}}
 	case wire.CodePaused:
-		return []Action{{Verb: "resume", Text: "end the pause; the nodes retry by themselves"}}
+		return []Action{{Verb: "resume", Text: "end the pause; refused nodes retry by themselves"}}
 	case wire.CodeTokenUsedUp:
 		return []Action{
-			{Verb: "token show", Token: token, Text: "see which nodes used it"},
+			{Verb: "token show", Token: token, Text: "list the nodes that used the token"},
 			{Text: "sign a token with more --uses"},
 		}
 	}

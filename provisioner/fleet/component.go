@@ -12,14 +12,14 @@ import (
 	"muster/provisioner/events"
 )
 
-// A FeatureState is in the words of Foreman's registration protocol.
+// A FeatureState is a state as Foreman's registration protocol names it.
 type FeatureState string
 
 // The states of a feature.
 const (
 	FeatureStarting FeatureState = "starting"
 	FeatureRunning  FeatureState = "running"
-	FeatureDisabled FeatureState = "disabled" // by the configuration or an operator
+	FeatureDisabled FeatureState = "disabled" // turned off by the configuration or an operator
 	FeatureFailed   FeatureState = "failed"   // see Reason
 )
 
@@ -27,12 +27,12 @@ const (
 type Feature struct {
 	Name         string            `json:"name"`
 	State        FeatureState      `json:"state"`
-	Reason       string            `json:"reason,omitempty"`       // of a failure or limitation
+	Reason       string            `json:"reason,omitempty"`       // cause of a failure or limitation
 	Settings     map[string]string `json:"settings,omitempty"`     // as configured
 	Capabilities []string          `json:"capabilities,omitempty"` // as found now
 }
 
-// ComponentSchema is the version of the JSON form.
+// ComponentSchema is the version of a [Component] in JSON.
 const ComponentSchema = 1
 
 // A Component is a provisioner's report about itself.
@@ -56,7 +56,7 @@ type Component struct {
 type Activity struct {
 	Enrolled int `json:"enrolled_last_minute"` // with retries
 	Renewed  int `json:"renewed_last_minute"`
-	// By the code on record, without waiting nodes: see [wire.Code.Waits].
+	// Refused counts by code, without waiting nodes: see [wire.Code.Waits].
 	Refused map[wire.Code]int `json:"refused_last_hour"`
 }
 
@@ -90,11 +90,11 @@ func (c *Component) Failed() []Feature {
 	return failed
 }
 
-// How often components report, and when one is gone.
+// Times and sizes of the components' reports.
 const (
 	ComponentEvery = 5 * time.Second    // interval of the reports
-	ComponentGone  = 3 * ComponentEvery // three reports missing
-	maxReasonBytes = 500                // a cause with a path or two
+	ComponentGone  = 3 * ComponentEvery // age of the newest report of a gone component
+	maxReasonBytes = 500                // enough for an error with two paths
 )
 
 // A HeardComponent is a component with the time of its newest report.
@@ -105,7 +105,7 @@ type HeardComponent struct {
 	Gone  bool      `json:"gone,omitempty"` // stopped, or no report for [ComponentGone]
 }
 
-// MarkGone sets Gone. It compares the times of reports with one another, all by the store's clock, so that no other
+// MarkGone sets Gone. It compares the reports' times with the newest of them. All are by the store's clock, so no other
 // clock matters.
 func MarkGone(all []*HeardComponent) {
 	var newest time.Time
@@ -121,7 +121,7 @@ func MarkGone(all []*HeardComponent) {
 
 // A ComponentStore keeps the newest report of each provisioner.
 type ComponentStore interface {
-	// PutComponent replaces a component's report. After an error it may have been written.
+	// PutComponent replaces a component's report. After an error the report may have been written.
 	PutComponent(ctx context.Context, c *Component) error
 
 	// Components returns all reports by name, with Heard set, without those of a later version.

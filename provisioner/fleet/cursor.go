@@ -12,10 +12,10 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrCursor means that a cursor is invalid or of another order: begin again without one.
+// ErrCursor means that a cursor is invalid or of a list with another order: begin again without a cursor.
 var ErrCursor = errors.New("not a cursor of this list")
 
-// A place is the key and name of the last node of a page. Nodes that come and go before it do not matter.
+// A place is the sort key and name of the last node of a page. Changes before it do not affect the next page.
 type place struct {
 	Key  int64         `json:"k"`
 	Name wire.Identity `json:"n"`
@@ -27,7 +27,7 @@ func (q *Query) cursor(n *node) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// after returns the place of the query's cursor; without one, a place before all nodes.
+// after returns the place of the query's cursor, or without a cursor a place before all nodes.
 func (q *Query) after() (*place, error) {
 	if q.Cursor == "" {
 		return &place{Key: math.MinInt64}, nil
@@ -41,7 +41,7 @@ func (q *Query) after() (*place, error) {
 		return nil, fmt.Errorf("%w: %.80q", ErrCursor, q.Cursor)
 	}
 	if p.Sort != q.Sort {
-		return nil, fmt.Errorf("%w: it was sorted by %q", ErrCursor, p.Sort)
+		return nil, fmt.Errorf("%w: its list is sorted by %q", ErrCursor, p.Sort)
 	}
 	return p, nil
 }
@@ -59,7 +59,7 @@ func (o Order) key(n *node) int64 {
 	return 0
 }
 
-// first selects the first limit nodes behind a place.
+// first selects the first limit nodes after a place.
 type first struct {
 	by    Order
 	after *place

@@ -3,6 +3,6 @@
 //
 // The index follows the records within a second. No decision is based on it: every change of a node reads its record.
 //
-// It takes 180 bytes a node, or 300 with a fact that differs for each node. A node has a single pointer, since the
-// garbage collector follows pointers again and again. A page is one pass over all nodes.
+// It takes 180 bytes a node, or 300 with a fact that differs for each node. A node has a single pointer, since each
+// garbage collection follows all pointers. To make a page, the index reads all its nodes.
 package fleet

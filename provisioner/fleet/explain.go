@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// slowToConfirm is the age from which a missing confirmation is explained. Confirming takes seconds, and is retried
-	// within a minute.
+	// slowToConfirm is the age from which a missing confirmation is explained. A node confirms within seconds, and
+	// retries within a minute.
 	slowToConfirm = 5 * time.Minute
 
-	maxRefusals = 5 // explained; older ones repeat
+	maxRefusals = 5 // refusals explained: older ones mostly repeat them
 	maxVerdicts = 5 // keys explained: few keys compete for one name
 )
 
@@ -37,7 +37,7 @@ type Finding struct {
 	Do   []Action `json:"do,omitempty"`
 }
 
-// A Foresee returns the code that the key of an open approval gets next: [provisioner.Provisioner.Forecast].
+// A Foresee returns the code that the next request of an approved key gets, see [provisioner.Provisioner.Forecast].
 type Foresee func(context.Context, *orders.Answer, *provisioner.Record, *orders.Grant) wire.Code
 
 // Explain returns the status of a node. The error is [provisioner.ErrNoRecord] if nothing is known under this name.
@@ -87,7 +87,7 @@ type explainer struct {
 	record *provisioner.Record // or nil
 }
 
-// add adds a finding, whose actions the caller sets.
+// add adds a finding; the caller sets its actions.
 func (e *explainer) add(code, format string, args ...any) *Finding {
 	e.Findings = append(e.Findings, Finding{Code: code, Text: fmt.Sprintf(format, args...)})
 	return &e.Findings[len(e.Findings)-1]
@@ -130,8 +130,8 @@ func (e *explainer) unrecorded() {
 		e.add("never_enrolled", "The node has never enrolled.")
 		return
 	}
-	e.add("record_lost", "Certificate %s was issued to the node, but is on no record: the store is older, as after "+
-		"a restore.",
+	e.add("record_lost", "Certificate %s was issued to the node, but the store has no record of it, as after "+
+		"a restore of an older backup.",
 		e.Refusals[i].Serial).Do =
 		[]Action{{Text: "wait: after ten minutes of refusals the node enrolls again by itself, if its token is " +
 			"still valid"}}
@@ -166,7 +166,8 @@ func (e *explainer) provisioned(r *provisioner.Record) {
 		}
 	if !e.now.Before(r.Current.NotAfter) {
 		e.add("certificate_ended",
-			"The certificate expired without a renewal. The agent enrolls again with its own key when it comes back.").Do =
+			"The certificate expired without a renewal. "+
+				"The agent enrolls again with its own key when it comes back.").Do =
 			[]Action{doctor("the agent did not renew in time")}
 	}
 	if n := r.Next; n != nil && n.Serial != r.Current.Serial {
@@ -184,7 +185,7 @@ func (e *explainer) grant(g *orders.Grant) {
 		if g.KeyHash != "" {
 			key = "The key " + g.KeyHash
 		}
-		e.add("granted", "%s can take over the name, once, until %s: granted by %s%s.",
+		e.add("granted", "%s can take the name over, once, until %s: granted by %s%s.",
 			key, stamp(g.ExpiresAt), g.By, because(g.Why))
 	default:
 		e.add("grant_over", "The grant by %s of %s%s is void: the name has changed hands since.",
@@ -219,8 +220,8 @@ func (e *explainer) refusals() {
 	}
 }
 
-// lastRefusals returns the newest refusal of each kind and code since the node last enrolled, newest first. A later
-// confirmation settles those that it disproves.
+// lastRefusals returns the newest refusal of each kind and code since the node last enrolled, newest first. It omits
+// those that a later confirmation disproves.
 func lastRefusals(all []HistoryItem) []HistoryItem {
 	var found []HistoryItem
 	type of struct { // an unauthenticated request must not hide a refusal of the node itself
@@ -268,7 +269,7 @@ func ground(r *provisioner.Record) string {
 	return string(r.Decision.Reason)
 }
 
-// ordered returns when, by which operator and why a record got its state.
+// ordered describes the order that set a record's state: time, operator and reason.
 func ordered(r *provisioner.Record) string {
 	if r.Operator == nil {
 		return " at " + stamp(r.UpdatedAt)

@@ -10,10 +10,10 @@ import (
 	"muster/provisioner/facts"
 )
 
-// ErrFact means that a filter names a fact that the index does not keep: add it to the provisioners' configuration.
+// ErrFact means that a filter names a fact that the index does not keep: add it to fleet.facts in provisioner.yaml.
 var ErrFact = errors.New("not kept")
 
-// maxFacts bounds the cost of a page.
+// maxFacts bounds the filters by fact, and so the cost of a page.
 const maxFacts = 16
 
 // factEnd separates the facts of a node. No kept fact contains it.
@@ -22,7 +22,7 @@ const factEnd = "\x1f"
 // Facts returns the names of the kept facts, sorted. Do not modify them.
 func (x *Index) Facts() []string { return x.kept }
 
-// packFacts returns the kept facts as one text, which equal nodes share.
+// packFacts returns the kept facts as one text, which nodes with equal facts share.
 func (x *Index) packFacts(facts facts.Facts) string {
 	values := make([]string, len(x.kept))
 	for _, f := range facts {
@@ -57,7 +57,7 @@ func parseFacts(texts []string) ([]facts.Filter, error) {
 	for _, text := range texts {
 		f, err := facts.ParseFilter(text)
 		if n := len(f.Value); err == nil && n > facts.MaxBytes {
-			err = fmt.Errorf("fact %q: a value of %d bytes, of which at most %d are kept", f.Name, n, facts.MaxBytes)
+			err = fmt.Errorf("fact %q: value of %d bytes, limit %d", f.Name, n, facts.MaxBytes)
 		}
 		filters, errs = append(filters, f), append(errs, err)
 	}

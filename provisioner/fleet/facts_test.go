@@ -119,7 +119,7 @@ func TestFactsThatCannotBeAsked(t *testing.T) {
 		"no value":      {x, []string{"role"}, `fact "role", want NAME=VALUE`, true},
 		"a bad pattern": {x, []string{"role=[", "=x"}, `fact "=x"`, true},
 		"a long value": {x, []string{"role=" + strings.Repeat("x", 129)},
-			`fact "role": a value of 129 bytes, of which at most 128 are kept`, true},
+			`fact "role": value of 129 bytes, limit 128`, true},
 		"too many": {x, slices.Repeat([]string{"role=web"}, 17), "17 facts, limit 16", true},
 	} {
 		q := fleet.Query{Filter: fleet.Filter{Facts: tt.facts}}

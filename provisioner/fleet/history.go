@@ -19,24 +19,24 @@ import (
 // A Kind is a kind of history item.
 type Kind string
 
-// The kinds, with the members that each has.
+// The kinds, each with the members of [HistoryItem] that it has.
 const (
 	Presented Kind = "presented" // a token, from Source
-	Decided   Kind = "decided"   // by the policy, with Reason, Policy and its words as Cause; By has approved it
-	Issued    Kind = "issued"    // a certificate: Serial; Digest of the offer
+	Decided   Kind = "decided"   // by the policy: Reason, Policy, the policy's notes as Cause; By is the approver
+	Issued    Kind = "issued"    // a certificate: Serial, Digest of the configuration
 	Renewed   Kind = "renewed"   // a certificate by renewal
 	Offered   Kind = "offered"   // another configuration for the same certificate
 	Applied   Kind = "applied"   // the node has confirmed certificate and configuration
 	Refused   Kind = "refused"   // Code, Cause, Remedy
 	Attempted Kind = "attempted" // unauthenticated request refused
-	KeptOut   Kind = "kept_out"  // of the fleet, with a certificate of the node: Serial, Code, Cause, Remedy
-	Repeated  Kind = "repeated"  // answered again with the same certificate
+	KeptOut   Kind = "kept_out"  // refused by the fleet with certificate Serial: Code, Cause, Remedy
+	Repeated  Kind = "repeated"  // a repeated request got the same certificate
 	Confirmed Kind = "confirmed" // confirmed again
 	Approved  Kind = "approved"  // by an operator: Key
 	Rejected  Kind = "rejected"  // by an operator: Key
 	Forgotten Kind = "forgotten" // by an operator: the verdict on Key was lifted
 	Granted   Kind = "granted"   // by an operator: the name may go to another key
-	Commanded Kind = "commanded" // by an operator: Verb; with a Cause the node may not have taken it
+	Commanded Kind = "commanded" // by an operator: Verb; with a Cause the node may not have received the command
 	Revoked   Kind = "revoked"   // by an operator
 	Retired   Kind = "retired"   // by an operator
 	Cloned    Kind = "cloned"    // two live machines use its key
@@ -45,8 +45,8 @@ const (
 	Stopped   Kind = "stopped"   // the agent has ended
 )
 
-// A HistoryItem is an item of a node's history, from a revision of the record or from an event. Members that do not apply
-// are empty.
+// A HistoryItem is an item of a node's history, from a revision of the record or from an event. Members that do not
+// apply are empty.
 type HistoryItem struct {
 	At     time.Time          `json:"at"`
 	Kind   Kind               `json:"kind"`
@@ -65,11 +65,11 @@ type HistoryItem struct {
 	By     string             `json:"by,omitempty"`
 	Why    string             `json:"why,omitempty"`
 
-	// Times counts equal items in a row, if several: At is the time of the first, Last of the last.
+	// Times counts equal items in a row, 0 for a single one. At is the time of the first, Last of the last.
 	Times int       `json:"times,omitempty"`
 	Last  time.Time `json:"last,omitzero"`
 
-	Revision trust.Revision `json:"revision,omitempty"` // of the record; 0: from an event
+	Revision trust.Revision `json:"revision,omitempty"` // of the record; 0: the item is from an event
 }
 
 // A History is a node's history, oldest first.
@@ -77,7 +77,8 @@ type History struct {
 	Identity wire.Identity `json:"identity"`
 	Items    []HistoryItem `json:"moments"`
 
-	// Complete is false if older items are gone: a record keeps 64 revisions, and events are kept while there is room.
+	// Complete is false if older items are lost: the store keeps 64 revisions of a record, and events while there is
+	// space.
 	Complete bool `json:"complete"`
 }
 
@@ -87,7 +88,7 @@ func (x *Inspector) History(ctx context.Context, id wire.Identity) (*History, er
 	return past, err
 }
 
-// past also returns the events.
+// past returns the history, and the events that it was made from.
 func (x *Inspector) past(ctx context.Context, id wire.Identity) (*History, []events.Event, error) {
 	history, whole, err := x.log.History(ctx, id)
 	if err != nil {
@@ -98,7 +99,7 @@ func (x *Inspector) past(ctx context.Context, id wire.Identity) (*History, []eve
 		return nil, nil, err
 	}
 	if len(history) == 0 && len(events) == 0 {
-		return nil, nil, fmt.Errorf("%q: %w: no request with this name is known", id, provisioner.ErrNoRecord)
+		return nil, nil, fmt.Errorf("%q: %w: no request or event with this name is known", id, provisioner.ErrNoRecord)
 	}
 	return &History{Identity: id, Items: historyItems(history, whole, events), Complete: whole && all}, events, nil
 }
@@ -110,7 +111,7 @@ func historyItems(history []provisioner.Revised, whole bool, events []events.Eve
 		if i > 0 {
 			before = history[i-1].Record
 		} else if !whole {
-			continue // without the revision before it, its change is not known
+			continue // without the previous revision, the change is not known
 		}
 		for _, m := range changes(before, r.Record) {
 			m.Revision = r.Revision
@@ -130,7 +131,7 @@ func historyItems(history []provisioner.Revised, whole bool, events []events.Eve
 	return mergeRepeats(all)
 }
 
-// changes returns the items of the step between two revisions; before is nil for the first.
+// changes returns the items for the change from one revision to the next. before is nil for the first revision.
 func changes(before, r *provisioner.Record) (all []HistoryItem) {
 	if before == nil {
 		before = &provisioner.Record{State: provisioner.StateNone}
@@ -189,20 +190,20 @@ func digestOf(i *provisioner.Issued) string {
 	return i.Digest
 }
 
-// recordKinds are the events that the record's revisions contain too.
+// recordKinds are the kinds of events that revisions of the record show too.
 var recordKinds = map[events.Type]Kind{
 	events.Enrolled: Issued, events.Renewed: Renewed, events.Provisioned: Applied,
 	events.Revoked: Revoked, events.Retired: Retired, events.Cloned: Cloned,
 }
 
-// eventKinds are the events that no record contains.
+// eventKinds are the kinds of events that no record shows.
 var eventKinds = map[events.Type]Kind{
 	events.Refused: Refused, events.Attempt: Attempted, events.Granted: Granted,
 	events.Approved: Approved, events.Rejected: Rejected, events.Forgotten: Forgotten, events.Commanded: Commanded,
 	"io.muster.server.startup": Connected, "io.muster.server.alive": Alive, "io.muster.server.shutdown": Stopped,
 }
 
-// itemOf returns the item of an event, unless a revision since begins contains it.
+// itemOf returns the item of an event, and false if a revision shows it: those are kept since begins.
 func itemOf(e *events.Event, begins time.Time) (HistoryItem, bool) {
 	kind, ok := eventKinds[e.Type]
 	if !ok {
@@ -260,7 +261,7 @@ func mergeRepeats(all []HistoryItem) []HistoryItem {
 	return out
 }
 
-// same compares all but the times.
+// same compares items without their times.
 func same(a, b HistoryItem) bool {
 	return a.Revision == 0 && b.Revision == 0 && a.Kind == b.Kind && a.Code == b.Code &&
 		a.Cause == b.Cause && a.Serial == b.Serial && a.Digest == b.Digest &&

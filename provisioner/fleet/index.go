@@ -22,23 +22,24 @@ var ErrReading = errors.New("the records are still being read")
 
 // A Log is the part of the store that an [Index] follows.
 type Log interface {
-	// FollowRecords calls each with every newest record, then current, then each with other processes' records and own
-	// with this process's, until ctx is done. own may be called concurrently, and revisions may come out of order.
+	// FollowRecords calls each with the newest revision of every record, then calls current. Until ctx is done it then
+	// calls each for records that other processes write, and own for this process's. own may be called concurrently,
+	// and revisions may come out of order.
 	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
 		own func(*provisioner.Brief, trust.Revision), current func()) error
 
-	// Settle returns when everything that this process has written has reached the followers.
+	// Settle returns when the followers have got everything that this process has written.
 	Settle()
 
-	// FollowLastSeen calls each with every known time, then current with the time since when they are complete, then
-	// each with new ones, until ctx is done. Calls may be concurrent.
+	// FollowLastSeen calls each with every known time, then current with the time since when the times are complete.
+	// Until ctx is done it then calls each with new times. Calls may be concurrent.
 	FollowLastSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error
 }
 
 // namesChunk is the size of one allocation for names, in bytes. Large chunks keep the garbage collector's work small.
 const namesChunk = 64 << 10
 
-// An Index holds all nodes in short. Make one with [NewIndex]. It is safe for concurrent use.
+// An Index holds a short form of all nodes. Make one with [NewIndex]. It is safe for concurrent use.
 type Index struct {
 	log    Log
 	logger *slog.Logger
@@ -116,7 +117,7 @@ func (x *Index) known() (n int) {
 	return n
 }
 
-// take adds a record. If it cannot be read, the node stays listed as it was.
+// take adds a record. If it cannot be read, the index keeps the node's last state.
 func (x *Index) take(ctx context.Context, id wire.Identity, b []byte, at trust.Revision) {
 	r, err := provisioner.DecodeBrief(b)
 	if err == nil && r.Identity != id {

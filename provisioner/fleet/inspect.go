@@ -20,13 +20,13 @@ type NodeLog interface {
 	// Record returns the newest record of id, or nil.
 	Record(ctx context.Context, id wire.Identity) (*provisioner.Record, trust.Revision, error)
 
-	// History returns the kept revisions of a record, oldest first, and whether there were no more.
+	// History returns the kept revisions of a record, oldest first, and whether they are all that were written.
 	History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error)
 
-	// NodeEvents returns the kept events about id, oldest first, and whether all kept ones were read.
+	// NodeEvents returns the kept events about id, oldest first, and whether it has read all of them.
 	NodeEvents(ctx context.Context, id wire.Identity) ([]events.Event, bool, error)
 
-	// Logs returns the entries of operators.
+	// Logs returns the operators' entries.
 	Logs() *orders.Logs
 }
 
@@ -36,7 +36,7 @@ type Inspector struct {
 	index *Index
 }
 
-// NewInspector returns an inspector of the nodes in log; index knows when they were last seen.
+// NewInspector returns an inspector of the nodes in log. index gives the times at which they were last seen.
 func NewInspector(log NodeLog, index *Index) *Inspector { return &Inspector{log: log, index: index} }
 
 // A Report is a node's record.
@@ -46,7 +46,7 @@ type Report struct {
 	Grant    *orders.Grant       `json:"grant,omitempty"` // newest, used or not
 	Seen     time.Time           `json:"seen,omitzero"`   // see [Node]
 
-	// GrantOver: the grant is unused and unexpired but void, see [orders.Grant.Stands].
+	// GrantOver: the grant is void, although unused and unexpired, see [orders.Grant.Stands].
 	GrantOver bool `json:"grant_over,omitempty"`
 }
 
@@ -65,7 +65,7 @@ func (x *Inspector) Report(ctx context.Context, id wire.Identity, now time.Time)
 		return nil, err
 	}
 	if record == nil {
-		return nil, fmt.Errorf("%q: %w: `muster node explain` tells whether the node has tried", id,
+		return nil, fmt.Errorf("%q: %w: `muster node explain` says whether the node has tried to enroll", id,
 			provisioner.ErrNoRecord)
 	}
 	grant, _, err := x.log.Logs().Grant(id)
@@ -73,7 +73,7 @@ func (x *Inspector) Report(ctx context.Context, id wire.Identity, now time.Time)
 		return nil, err
 	}
 	shown := *record
-	shown.CommandKey = nil      // a reader may not be allowed to command
+	shown.CommandKey = nil      // the caller may have no right to send commands
 	node, _ := x.index.Find(id) // zero while the index is read
 	return &Report{
 		Record:    &shown,
@@ -89,10 +89,10 @@ func waits(g *orders.Grant, r *provisioner.Record, now time.Time) bool {
 	return g != nil && now.Before(g.ExpiresAt) && (r == nil || r.Grant != g.ID)
 }
 
-// ErrHeard means that a node was seen since a time, or that it is not known.
+// ErrHeard means that a node was seen since a time, or may have been: its last time may be unknown.
 var ErrHeard = errors.New("not known to be away")
 
-// Unheard returns nil if a node was not seen since a time, [ErrHeard] if it was or that is not known, or [ErrReading].
+// Unheard returns nil if a node was not seen since a time, [ErrHeard] if it was or may have been, or [ErrReading].
 func (x *Inspector) Unheard(ctx context.Context, id wire.Identity, since time.Time) error {
 	last, begun, err := x.index.lastHeard(ctx, id)
 	switch {
@@ -106,12 +106,13 @@ func (x *Inspector) Unheard(ctx context.Context, id wire.Identity, since time.Ti
 	return nil
 }
 
-// notKept means that times before since are not known: the stream of sightings begins anew after a loss or a restore.
+// notKept means that times before since are not known. The stream of these times begins anew after a loss or a restore.
 func notKept(since time.Time) error {
-	return fmt.Errorf("%w: the store knows since %s when nodes were seen", ErrHeard, stamp(since))
+	return fmt.Errorf("%w: the times at which nodes were seen are kept only since %s", ErrHeard, stamp(since))
 }
 
-// lastHeard returns when a node was last seen, zero for never, and since when that is known.
+// lastHeard returns the time at which a node was last seen, zero for never, and the time since when such times are
+// kept.
 func (x *Index) lastHeard(ctx context.Context, id wire.Identity) (last, begun time.Time, err error) {
 	if err := wait(ctx, x.current, x.heard); err != nil {
 		return last, begun, err

@@ -1,7 +1,7 @@
 package fleet
 
-// interned numbers values that many nodes share, so that nodes need no pointers for the garbage collector to follow.
-// Unused values are dropped. Make one with newInterned.
+// interned numbers values that many nodes share, so that a node holds numbers instead of pointers. Unused values are
+// dropped. Make one with newInterned.
 type interned[T comparable] struct {
 	numbers map[T]uint32
 	values  []T // by number; 0 is the zero value
@@ -13,7 +13,7 @@ func newInterned[T comparable]() interned[T] {
 	return interned[T]{numbers: make(map[T]uint32), values: make([]T, 1), uses: make([]int, 1)}
 }
 
-// set replaces a node's number by that of v.
+// set replaces a node's number by the number of v.
 func (t *interned[T]) set(number *uint32, v T) {
 	n, known := t.numbers[v]
 	if !known {

@@ -11,14 +11,14 @@ import (
 	"muster/provisioner/trust"
 )
 
-// A Node is a node in short. Unknown members are empty.
+// A Node is the short form of a node in lists. Unknown members are empty.
 type Node struct {
 	Identity wire.Identity      `json:"identity"`
 	State    provisioner.State  `json:"state"`
 	Site     jwt.Site           `json:"site,omitempty"`
 	Serial   string             `json:"serial,omitempty"`   // of the current certificate, lower-case hex
 	Expires  time.Time          `json:"expires,omitzero"`   // to the second
-	Offered  bool               `json:"offered,omitempty"`  // a certificate is not confirmed yet
+	Offered  bool               `json:"offered,omitempty"`  // a certificate was issued and is not confirmed yet
 	Cloned   bool               `json:"cloned,omitempty"`   // two live machines use its key
 	Token    jwt.TokenID        `json:"token_id,omitempty"` // that it enrolled with
 	Policy   string             `json:"policy,omitempty"`   // digest at the last decision
@@ -29,11 +29,11 @@ type Node struct {
 	FirstEnrolled time.Time `json:"first_enrolled,omitzero"`
 	Changed       time.Time `json:"changed"` // last write of the record
 
-	// OwnedSince is when the node's key got the name, to the second, and so tells successive holders apart: see
-	// [provisioner.Record.Owned].
+	// OwnedSince is the time at which the node's key got the name, to the second. It differs for each holder of the
+	// name: see [provisioner.Record.Owned].
 	OwnedSince time.Time `json:"owned_since,omitzero"`
 
-	// Seen is the time of the last written request, or of the last report in the fleet, to the second.
+	// Seen is the time, to the second, of the last request on record or of the last report in the fleet.
 	Seen time.Time `json:"seen,omitzero"`
 
 	Revision trust.Revision `json:"revision"`
@@ -65,7 +65,7 @@ func (n *node) recorded() bool { return n.revision != 0 }
 // of requires mu.
 func (x *Index) of(n *node) *shared { return &x.shared.values[n.shared] }
 
-// heardOf is the time of the last report or written request. The caller holds mu.
+// heardOf is the time of the last report, or of the last request on record. The caller holds mu.
 func (x *Index) heardOf(n *node) int64 {
 	switch x.of(n).state {
 	case provisioner.StateRevoked, provisioner.StateRetired:

@@ -11,7 +11,7 @@ import (
 	"muster/provisioner/orders"
 )
 
-// doneBy are the events that prove a command done.
+// doneBy are the events that prove that a command was carried out.
 var doneBy = map[wire.Verb]events.Type{
 	wire.VerbReprovision: events.Provisioned,
 	wire.VerbReconfigure: events.Provisioned,
@@ -39,7 +39,7 @@ type Command struct {
 	taken   bool      // acknowledged by the node
 }
 
-// CommandOf returns the last command among a node's events, or nil. A repetition with the same id is one command.
+// CommandOf returns the last command among a node's events, or nil. Repetitions with the same id are one command.
 func CommandOf(emitted []events.Event) *Command {
 	var o *Command
 	for _, e := range slices.Backward(emitted) {
@@ -57,7 +57,7 @@ func CommandOf(emitted []events.Event) *Command {
 	return o
 }
 
-// follow finds the result. A refused node may still come back.
+// follow finds the command's result. After a refusal it looks further, since a refused node may still enroll.
 func (o *Command) follow(emitted []events.Event) {
 	for i := range emitted {
 		e := &emitted[i]
@@ -104,7 +104,7 @@ func (e *explainer) order(o *Command) {
 			do = []Action{doctor("the agent has not carried out the command")}
 		}
 	default:
-		became = "the node did not answer, and may not have taken it"
+		became = "the node did not answer, and may not have received it"
 		do = []Action{e.about("node "+string(o.verb), "send the command again")}
 	}
 	e.add("commanded", "%s commanded the node at %s %s%s: %s.",
@@ -127,7 +127,7 @@ func (x *Inspector) verdicts(id wire.Identity) (all []*orders.Answer) {
 	return all[:min(len(all), maxVerdicts)]
 }
 
-// admitted reports whether a key holds the name.
+// admitted reports whether a key has the name now.
 func (e *explainer) admitted(key string) bool {
 	if e.State != provisioner.StateEnrolled && e.State != provisioner.StateProvisioned {
 		return false
@@ -157,7 +157,8 @@ func (e *explainer) admittedByApproval(verdicts []*orders.Answer) {
 	e.add("approved", "The node's key enrolled at %s with the approval of %s%s.", stamp(spent.At), spent.By, why)
 }
 
-// verdict explains a verdict on a key; next is the code that the key of an open approval gets next.
+// verdict explains a verdict on a key. next is the code that the key's next request gets, if the verdict is an open
+// approval.
 func (e *explainer) verdict(a *orders.Answer, next wire.Code) {
 	key := func(verb, text string) Action {
 		return Action{Verb: verb, Identity: e.Identity, Key: a.KeyHash, Text: text}
@@ -172,7 +173,7 @@ func (e *explainer) verdict(a *orders.Answer, next wire.Code) {
 				key("node forget", "lift the rejection, so that the key waits again"),
 			}
 	case a.Verdict != orders.VerdictApprove, e.admitted(a.KeyHash), spent != nil && !a.At.After(spent.At):
-		// Forgotten, used, or older than the present key.
+		// The verdict was lifted, the approval was used, or a later one was.
 	case a.Open(e.now):
 		e.open(a, next, key)
 	default:

@@ -32,7 +32,7 @@ func TestOrders(t *testing.T) {
 		"other": {[]event{ordered(wire.VerbRestart, "1", ""), is(events.Provisioned), refused(wire.CodeDenied)},
 			"has not reported it done", "doctor"},
 		"silent": {[]event{ordered(wire.VerbReconfigure, "1", "the node does not answer")},
-			"may not have taken it", "muster node reconfigure web1"},
+			"may not have received it", "muster node reconfigure web1"},
 		"again": {[]event{ordered(wire.VerbReconfigure, "1", "silent"), is(events.Provisioned),
 			ordered(wire.VerbReconfigure, "1", "")},
 			"T12:00:00Z to fetch its configuration (\"rack 4\"): done at 2026-03-01T12:00:01Z", ""},

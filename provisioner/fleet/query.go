@@ -15,19 +15,19 @@ import (
 	"muster/provisioner/trust"
 )
 
-// How many nodes a page has.
+// Limits of the nodes on a page.
 const (
 	DefaultLimit = 100
 	MaxLimit     = 1000
 )
 
-// An Order is the order of a list; ties are sorted by name.
+// An Order is the order of a list. Equal nodes are sorted by name.
 type Order string
 
 // The orders.
 const (
 	ByName    Order = "name"
-	ByExpiry  Order = "expires" // soonest first; without a certificate last
+	ByExpiry  Order = "expires" // soonest first; nodes without a certificate last
 	ByChanged Order = "changed" // newest first
 )
 
@@ -46,8 +46,8 @@ type Filter struct {
 	Token         jwt.TokenID
 	Policy        string // a prefix of the digest
 
-	// Facts are NAME=VALUE with * and ? in VALUE; an empty VALUE means no such fact. Only kept facts can be used, see
-	// [ErrFact].
+	// Facts are NAME=VALUE with * and ? in VALUE; an empty VALUE selects nodes without this fact. Only kept facts can
+	// be used, see [ErrFact].
 	Facts []string
 }
 
@@ -62,8 +62,8 @@ type Query struct {
 	Cursor string // [Page.Next] of the page before; "": first page
 }
 
-// A Page is a part of a list. Following Next lists each unchanged node exactly once; a node that changes may be
-// repeated or missed, unless sorted by name.
+// A Page is a part of a list. The pages by Next list each unchanged node exactly once. A node that changes may be
+// repeated or missing, unless the list is sorted by name.
 type Page struct {
 	Nodes []Node `json:"nodes"`
 	Next  string `json:"next,omitempty"` // cursor; empty: last page
@@ -73,7 +73,7 @@ type Page struct {
 	States map[provisioner.State]int `json:"states"`
 }
 
-// Check reports everything that is wrong with the query.
+// Check reports every fault of the query.
 func (q *Query) Check() error {
 	var errs []error
 	for _, s := range q.States {
@@ -90,7 +90,8 @@ func (q *Query) Check() error {
 		errs = append(errs, fmt.Errorf("prefix: %.80q, want only a-z, 0-9, - and dots", q.Prefix))
 	}
 	if strings.Trim(q.Policy, "0123456789abcdef") != "" || len(q.Policy) > 64 {
-		errs = append(errs, fmt.Errorf("policy: %.80q, want 1 to 64 lower-case hex digits of its digest", q.Policy))
+		errs = append(errs, fmt.Errorf("policy: %.80q, want 1 to 64 lower-case hex digits of the policy's digest",
+			q.Policy))
 	}
 	if q.Match != "" {
 		if _, err := wire.ParsePattern(string(q.Match)); err != nil {

@@ -12,12 +12,12 @@ type Summary struct {
 	States  map[provisioner.State]int `json:"states"`
 	Live    int                       `json:"live"`             // valid certificates of nodes in the fleet
 	Day     int                       `json:"expire_in_a_day"`  // of Live
-	Week    int                       `json:"expire_in_a_week"` // of Live, with those of Day
+	Week    int                       `json:"expire_in_a_week"` // of Live, including those of Day
 	Expired int                       `json:"expired"`          // the node is off or cannot renew
 	Cloned  int                       `json:"cloned"`
 }
 
-// Summary is one pass over the index. The error is [ErrReading] while it is being read.
+// Summary reads the whole index. The error is [ErrReading] until the index is complete.
 func (x *Index) Summary(now time.Time) (*Summary, error) {
 	select {
 	case <-x.current:

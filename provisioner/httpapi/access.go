@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/login"
 )
 
-// The least role of a route.
+// The lowest role that a route requires.
 const (
 	anyone   trust.OperatorRole = "" // no credential
 	viewer                      = trust.RoleViewer
@@ -49,7 +49,7 @@ func by(ctx context.Context) string {
 	return l.by
 }
 
-// handle serves a route to callers with the required access.
+// handle registers a route for callers with the required access.
 func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 	s.routes[pattern] = need
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
@@ -84,14 +84,15 @@ func (s *Server) forbid(w http.ResponseWriter, r *http.Request, l caller, needs 
 	w.Header().Set("WWW-Authenticate",
 		fmt.Sprintf(`Bearer realm="muster", error="insufficient_scope", scope=%q`, needs))
 	p := &Problem{
-		Detail: fmt.Sprintf("%s is %s, and this needs %s", l.by, l.role, needs),
+		Detail: fmt.Sprintf("%s has the role %s, but this request needs %s", l.by, l.role, needs),
 		Status: http.StatusForbidden,
-		Remedy: "ask an admin: `muster operator add` changes a role",
+		Remedy: "ask an admin to change the role with `muster operator add`",
 	}
 	p.write(w)
 }
 
-// authenticate returns the sender of a request over HTTPS, by its token or else by the connection's certificate.
+// authenticate identifies the caller of an HTTPS request by its token, or without a token by the connection's
+// certificate.
 func (s *Server) authenticate(r *http.Request) (caller, error) {
 	var l *login.Login
 	var err error
@@ -118,7 +119,7 @@ func (s *Server) authenticate(r *http.Request) (caller, error) {
 
 var errNoReason = errors.New("why: missing: a change over HTTPS needs a reason, for the history")
 
-// checkReason refuses a missing reason over HTTPS, and one that cannot be stored.
+// checkReason refuses a missing reason over HTTPS, and a reason that cannot be stored.
 func checkReason(r *http.Request, c trust.Cause) error {
 	if l, _ := loginOf(r.Context()); l.remote && strings.TrimSpace(c.Why) == "" {
 		return badRequest(errNoReason)

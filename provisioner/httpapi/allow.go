@@ -45,7 +45,7 @@ func allowRoutes(s *Server) {
 		func(r *http.Request, q *AllowImport, c trust.Cause) (*operate.Imported, error) {
 			return list.Import(r.Context(), q.List, q.DryRun, c)
 		})
-	// The pattern is in the body, since a path cannot hold every pattern.
+	// The body holds the pattern, since some patterns cannot be in a path.
 	change(s, operator, "/v1/allow/remove", func(r *http.Request, q *OldAllowance, c trust.Cause) (*none, error) {
 		return &none{}, list.Remove(r.Context(), wire.Pattern(q.Pattern), c)
 	})

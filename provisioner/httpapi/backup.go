@@ -29,8 +29,8 @@ func backupRoutes(s *Server) {
 	})
 }
 
-// Backup starts a backup and returns it with about how many messages it has. The caller verifies that it is complete,
-// and closes it. Errors are those of [Client.Do].
+// Backup starts a backup and returns it with its approximate number of messages. The caller verifies that it is
+// complete, and closes it. Errors are those of [Client.Do].
 func (c *Client) Backup(ctx context.Context, why string) (body io.ReadCloser, messages int, err error) {
 	q, err := json.Marshal(Reason{Why: why})
 	if err != nil {

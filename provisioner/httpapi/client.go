@@ -21,7 +21,7 @@ import (
 // ErrNotServing means that no provisioner listens at a socket or address.
 var ErrNotServing = errors.New("no provisioner answers")
 
-// ErrSilent means that connections are accepted but not answered. The request may have been carried out.
+// ErrSilent means that a provisioner accepts connections but does not answer. It may have carried out the request.
 var ErrSilent = errors.New("it accepts connections but does not answer")
 
 // silentTimeout bounds the wait for the first byte. A command to a node and the tests of a policy take seconds.
@@ -31,7 +31,7 @@ const silentTimeout = time.Minute
 type Client struct {
 	socket string // empty: another machine's
 	base   string // scheme and host
-	token  string // used in place of a certificate
+	token  string // used instead of a certificate
 	http   *http.Client
 
 	loggedIn bool // presents a certificate or a token
@@ -45,14 +45,14 @@ func NewClient(path string) *Client {
 	}}}
 }
 
-// Observe puts wrap around the client's [*http.Transport], as tests do. Call it before the first request.
+// Observe wraps the client's [*http.Transport], for tests. Call it before the first request.
 func (c *Client) Observe(wrap func(http.RoundTripper) http.RoundTripper) *Client {
 	c.http.Transport = wrap(c.http.Transport)
 	return c
 }
 
-// Do sends a request with in as its body, nil for none, and decodes the answer into out unless that is nil. The error
-// is a *[Problem] by the provisioner, [ErrNotServing] or [ErrSilent].
+// Do sends a request with in as its body, and decodes the answer into out. Either may be nil. The error is a *[Problem]
+// by the provisioner, [ErrNotServing] or [ErrSilent].
 func (c *Client) Do(ctx context.Context, method, path string, in, out any) error {
 	var body bytes.Buffer
 	if in != nil {
@@ -71,7 +71,7 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
-			return fmt.Errorf("%s is not a muster provisioner: its answer is no JSON; %s", c.where(), listenRemedy)
+			return fmt.Errorf("%s is not a muster provisioner: its answer is not JSON; %s", c.where(), listenRemedy)
 		}
 		return fmt.Errorf("answer of the provisioner: %w", err)
 	}
@@ -88,7 +88,8 @@ func (c *Client) Clock(ctx context.Context) (time.Time, error) {
 	return http.ParseTime(resp.Header.Get("Date"))
 }
 
-// send asks for the accept type, "" for JSON. The caller closes the answer's body. Errors are those of Do.
+// send sends a request. accept is the media type wanted, "" for JSON. The caller closes the answer's body. Errors are
+// those of Do.
 func (c *Client) send(ctx context.Context, method, path, accept string, body io.Reader) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
@@ -124,27 +125,28 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body io.
 	return nil, p
 }
 
-const listenRemedy = "--url is to name host and port of api.listen in its provisioner.yaml"
+const listenRemedy = "--url must have the host of a provisioner and the port of api.listen in its provisioner.yaml"
 
-// where is the address of the provisioner, for messages.
+// where returns the socket or URL of the provisioner, for messages.
 func (c *Client) where() string { return cmp.Or(c.socket, c.base) }
 
-// explain says what a failed connection means, and what to do.
+// explain turns a failed connection into an error with cause and remedy.
 func (c *Client) explain(err error) error {
 	if errors.Is(err, ErrSilent) {
-		return fmt.Errorf("%s: %w: its process hangs or is stopped (`ps` says T), or its machine is gone; see its log. "+
+		return fmt.Errorf("%s: %w: its process hangs or is stopped (state T in `ps`), or its machine is down; "+
+			"see its log. "+
 			"The request may have been carried out", c.where(), ErrSilent)
 	}
 	if c.socket == "" {
 		return c.explainRemote(err)
 	}
-	const remedy = "start it with `muster provisioner run`, or name its configuration with --config, or one over " +
-		"HTTPS with --url"
+	const remedy = "start the provisioner with `muster provisioner run`, or name its configuration with --config, " +
+		"or the URL of another one with --url"
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: %w; run this as root or as the provisioner's user", c.socket, syscall.EACCES)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%w at %s: no such socket, so none with this data_dir runs on this machine: %s",
+		return fmt.Errorf("%w at %s: no such socket, so no provisioner with this data_dir runs on this machine: %s",
 			ErrNotServing, c.socket, remedy)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w at %s: connection refused, so its process has ended: %s", ErrNotServing, c.socket, remedy)
@@ -152,7 +154,7 @@ func (c *Client) explain(err error) error {
 	return err
 }
 
-// explainRemote says what a failed connection over HTTPS means, and what to do.
+// explainRemote is explain for HTTPS.
 func (c *Client) explainRemote(err error) error {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError
@@ -163,25 +165,25 @@ func (c *Client) explainRemote(err error) error {
 	var failed *url.Error
 	switch {
 	case errors.As(err, &noName):
-		return fmt.Errorf("%w at %s: host %q is not found: %s; correct --url (MUSTER_URL), or see DNS",
+		return fmt.Errorf("%w at %s: host %q is not found: %s; correct --url (MUSTER_URL) or the DNS entry",
 			ErrNotServing, c.base, noName.Name, noName.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w at %s: connection refused: start it, or see api.listen of its provisioner.yaml",
-			ErrNotServing, c.base)
+		return fmt.Errorf("%w at %s: connection refused: "+
+			"start the provisioner, or check api.listen in its provisioner.yaml", ErrNotServing, c.base)
 	case errors.As(err, &dialed) && dialed.Op == "dial":
-		return fmt.Errorf("%w at %s: %w: its machine is down, or a firewall is between", ErrNotServing, c.base,
-			dialed.Err)
+		return fmt.Errorf("%w at %s: %w: its machine is down, or a firewall blocks the connection",
+			ErrNotServing, c.base, dialed.Err)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("%s: TLS: its certificate is valid from %s to %s, and the clock of this machine says %s: "+
-			"set the clock that is wrong, or renew the certificate",
+			"correct the wrong clock, or renew the certificate",
 			c.base, utc(invalid.Cert.NotBefore), utc(invalid.Cert.NotAfter), utc(time.Now()))
 	case errors.As(err, &unknown):
 		return fmt.Errorf("%s: TLS: its certificate is issued by %q, which is not trusted here: give --login "+
-			"(MUSTER_LOGIN) "+
-			"a file with the installation's roots, such as `muster operator add` writes", c.base, unknown.Cert.Issuer.CommonName)
+			"(MUSTER_LOGIN) a file with the installation's roots, such as `muster operator add` writes",
+			c.base, unknown.Cert.Issuer.CommonName)
 	case errors.As(err, &other):
-		return fmt.Errorf("%s: TLS: %w: use such a name in --url, or add this one to api.names or api.addresses of "+
-			"its provisioner.yaml",
+		return fmt.Errorf("%s: TLS: %w: use one of these names in --url, or add the host of --url to api.names or "+
+			"api.addresses in its provisioner.yaml",
 			c.base, other)
 	case errors.As(err, &plain):
 		return fmt.Errorf("%s is not a muster provisioner: it does not speak TLS; %s", c.base, listenRemedy)

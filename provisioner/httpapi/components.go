@@ -10,10 +10,10 @@ import (
 
 // Components are the provisioners of the installation.
 type Components interface {
-	// Self returns this provisioner. It must be cheap: anyone may call it.
+	// Self returns this provisioner. It must be cheap, since it needs no authentication.
 	Self() *fleet.Component
 
-	// All returns all provisioners by name. After an error this one is the only one.
+	// All returns all provisioners by name. With an error it returns only this one.
 	All(ctx context.Context) ([]*fleet.HeardComponent, error)
 }
 
@@ -23,8 +23,8 @@ type ComponentList struct {
 	Incomplete string                  `json:"incomplete,omitempty"` // why other provisioners are missing
 }
 
-// A V2Feature is in the form of version 2 of the registration protocol of Foreman's smart proxies; Reason is muster's
-// own.
+// A V2Feature is a feature as version 2 of the registration protocol of Foreman's smart proxies has it. Reason is not
+// in that protocol.
 type V2Feature struct {
 	HTTP         bool               `json:"http_enabled"`
 	HTTPS        bool               `json:"https_enabled"`

@@ -24,12 +24,12 @@ type Config struct {
 	Orders      *operate.Orders          // required
 	Login       *login.Verifier          // required
 
-	// Backup writes a backup for by to w, after it has called started with the approximate number of messages.
+	// Backup calls started with the approximate number of messages, and then writes a backup to w. by is the operator.
 	// Required.
 	Backup func(ctx context.Context, by string, started func(messages uint64), w io.Writer) error
 
-	// Inputs writes the inputs of decisions in the last age, a [policies.Recording] in JSON a line and a blank line
-	// after each batch. started gets the number of batches first. Required.
+	// Inputs calls started with the number of batches, and then writes the decisions of the last age: one
+	// [policies.Recording] in JSON on each line, a blank line after each batch. Required.
 	Inputs func(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error
 
 	Fleet      *fleet.Index     // required
@@ -39,14 +39,14 @@ type Config struct {
 	Webhooks   events.Webhooks  // required
 	Metrics    http.Handler     // serves GET /metrics; required
 
-	// Ready returns by name what keeps this provisioner from serving. It needs no authentication, so only names are
-	// shown. Required.
+	// Ready returns the parts that keep this provisioner from serving, by name. Callers need no authentication, so only
+	// names are shown. Required.
 	Ready func(context.Context) map[string]error
 
-	// Console serves HTTPS requests outside the routes; nil: not found.
+	// Console serves HTTPS requests outside /v1/; nil: they get 404.
 	Console http.Handler
 
-	// HTTPS is the listener for other machines; nil: only the socket.
+	// HTTPS configures the listener for other machines; nil: none.
 	HTTPS *HTTPSConfig
 
 	// Log defaults to discarding.
@@ -59,7 +59,7 @@ type Config struct {
 // New checks cfg and returns a Server. It opens nothing.
 func New(cfg Config) (*Server, error) {
 	if cfg.Socket == "" || cfg.Provisioner == nil || cfg.Orders == nil {
-		return nil, errors.New("operators' edge: no socket or no provisioner given")
+		return nil, errors.New("HTTP API: Config has no Socket, no Provisioner or no Orders")
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -1,4 +1,4 @@
-// Package httpapi is the operators' edge: HTTP over a Unix socket in the provisioner's data directory, HTTPS for
+// Package httpapi is the operators' API: HTTP over a Unix socket in the provisioner's data directory, HTTPS for
 // operators on other machines, and the client for both.
 //
 // The socket gives every right to root and the provisioner's own user. Events and history name the user that the kernel

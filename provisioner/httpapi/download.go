@@ -11,13 +11,13 @@ import (
 	"muster/provisioner/trust"
 )
 
-// Media types of certificates and CRLs (RFC 5280 section 4.2.1.13, RFC 8555 section 9.1).
+// Media types of CRLs and certificates (RFC 5280 section 4.2.1.13, RFC 8555 section 9.1).
 const (
 	typePEM = "application/x-pem-file"
 	typeCRL = "application/pkix-crl"
 )
 
-// errNoCRL is returned for a moment after the start.
+// errNoCRL occurs only shortly after the start.
 var errNoCRL = errors.New("no certificate revocation list has been signed yet")
 
 var errNoIssuer = &Problem{
@@ -58,7 +58,8 @@ func downloadRoutes(s *Server) {
 	})
 }
 
-// crls returns the newest CRL of each issuer, the current one first, or that of the query's issuer; at least one.
+// crls returns the newest CRL of each issuer, the current issuer's first, or only that of the query's issuer. It
+// returns at least one, or an error.
 func (s *Server) crls(r *http.Request) ([]*trust.CRL, error) {
 	v, err := parameters(r, "issuer")
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	typeNDJSON = "application/x-ndjson"
 )
 
-// eventRoutes serve events as server-sent events, or as JSON lines to clients that accept those.
+// eventRoutes serve events as server-sent events, or as JSON lines if the client accepts those.
 func eventRoutes(s *Server) {
 	need := access{role: viewer}
 	s.handle("GET /v1/events", need, func(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +65,7 @@ func eventQuery(lastID string, v url.Values) (q events.Query, err error) {
 	}
 	if since := v.Get("since"); since != "" {
 		if q.Since, err = time.Parse(time.RFC3339, since); err != nil {
-			errs = append(errs, fmt.Errorf("since: %.64q, want a time as in RFC 3339", since))
+			errs = append(errs, fmt.Errorf("since: %.64q, want a time such as 2027-01-31T12:00:00Z", since))
 		}
 	}
 	if node := v.Get("node"); node != "" {
@@ -91,14 +91,14 @@ func eventQuery(lastID string, v url.Values) (q events.Query, err error) {
 	return q, errors.Join(errs...)
 }
 
-// follow writes events until ctx is done, they end, or the client stalls or loses its permission.
+// follow writes events until they end, ctx is done, or the client stalls or loses its permission.
 func (s *Server) follow(ctx context.Context, q events.Query, out *eventWriter) error {
 	emitted := make(chan *events.Stored)
 	read := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel()
-		for range read { // wait for the reader to end
+		for range read { // wait for the reading goroutine
 		}
 	}()
 	go func() {
@@ -133,7 +133,7 @@ func (s *Server) follow(ctx context.Context, q events.Query, out *eventWriter) e
 	}
 }
 
-// eventWriter writes events in one of the two forms.
+// eventWriter writes events as server-sent events or as JSON lines.
 type eventWriter struct {
 	out   *reader
 	lines bool
@@ -150,7 +150,7 @@ func (o *eventWriter) event(e *events.Stored) error {
 	return o.out.send(fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", e.Cursor, e.Type, b))
 }
 
-// beat writes a comment; JSON lines have none.
+// beat writes a comment to keep the stream open. JSON lines have no comments.
 func (o *eventWriter) beat() error {
 	if o.lines {
 		return nil
@@ -158,8 +158,8 @@ func (o *eventWriter) beat() error {
 	return o.out.send([]byte(":\n\n"))
 }
 
-// Events calls each with every event of q until they end, ctx is done, or each returns an error, which is returned.
-// line is the event without its line end. Other errors are those of [Client.Do]. q.After is ignored.
+// Events calls each for every event of q until they end, ctx is done, or each returns an error, which Events returns.
+// line is the event in JSON without a line end. Other errors are those of [Client.Do]. q.After is ignored.
 func (c *Client) Events(ctx context.Context, q events.Query, each func(e *events.Stored, line []byte) error) error {
 	v := url.Values{}
 	set := func(key, value string) {
@@ -196,7 +196,7 @@ func (c *Client) Events(ctx context.Context, q events.Query, each func(e *events
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	// A stream that was cut off for lack of permission gives no reason: ask for it.
+	// A stream that is cut off for lack of permission gives no reason. Another request does.
 	var p *Problem
 	if errors.As(c.Do(ctx, http.MethodGet, "/v1/self", nil, nil), &p) {
 		return p

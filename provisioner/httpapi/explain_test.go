@@ -256,7 +256,7 @@ func TestExplainedGrantsMatchEnrollment(t *testing.T) {
 		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net", nil, &report)
 		return report.GrantOver
 	}
-	const stands, lost = "Another key can take over the name, once, until ", "is void"
+	const stands, lost = "Another key can take the name over, once, until ", "is void"
 	grant()
 	explains(t, f, "web1.example.net", stands)
 	if over() {

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Limits for the network. Operators are few: a console uses some connections, a script one.
+// Limits for the network. Limits for few operators: a console uses several connections, a script one.
 const (
 	maxConns       = 512
 	maxStreams     = 32 // per HTTP/2 connection
 	maxHeaderBytes = 16 << 10
 	idleTimeout    = 2 * time.Minute
-	stalledTimeout = 30 * time.Second // of an HTTP/2 connection that reads nothing
+	stalledTimeout = 30 * time.Second // for an HTTP/2 client that reads nothing
 )
 
 // HTTPSConfig configures the listener for operators on other machines.
@@ -25,7 +25,7 @@ type HTTPSConfig struct {
 	// Listen is host:port. Required.
 	Listen string
 
-	// Certificate returns the server's certificate, and is called concurrently. Required.
+	// Certificate returns the server's certificate. Calls may be concurrent. Required.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 	// Roots are the authorities named to clients. Each request's certificate is verified independently. Optional.
@@ -40,8 +40,8 @@ func (c *HTTPSConfig) listen() (net.Listener, error) {
 	return netutil.LimitListener(l, maxConns), nil
 }
 
-// harden prepares a server for the network. A client certificate is optional in TLS: a token may take its place, and
-// refusals are problem documents instead of TLS alerts.
+// harden limits a server that other machines can reach. TLS does not require a client certificate: a token may replace
+// it, and a refusal is a problem document instead of a TLS alert.
 func (c *HTTPSConfig) harden(srv *http.Server) {
 	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = readTimeout, idleTimeout, maxHeaderBytes
 	srv.TLSConfig = &tls.Config{
@@ -53,7 +53,7 @@ func (c *HTTPSConfig) harden(srv *http.Server) {
 		SessionTicketsDisabled: true,
 	}
 	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: stalledTimeout}
-	// A browser sends an operator's certificate with requests of any site's pages.
+	// A browser adds an operator's certificate to requests from the pages of any site.
 	guarded := http.NewCrossOriginProtection()
 	guarded.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		(&Problem{Detail: "cross-site request refused", Status: http.StatusForbidden}).write(w)

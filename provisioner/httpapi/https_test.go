@@ -246,7 +246,7 @@ func TestFailuresToReachAProvisionerAreToldApart(t *testing.T) {
 		want   string
 	}{
 		"refused": {over("https://127.0.0.1:1", own, ""), "/v1/status",
-			"no provisioner answers at https://127.0.0.1:1: connection refused: start it, or see api.listen"},
+			"no provisioner answers at https://127.0.0.1:1: connection refused: start the provisioner, or check api.listen"},
 		"no such host": {over("https://nothing.invalid:1", own, ""), "/v1/status",
 			`no provisioner answers at https://nothing.invalid:1: host "nothing.invalid" is not found: `},
 		"silent": {over(site.URL, page, ""), "/v1/silent",
@@ -254,20 +254,20 @@ func TestFailuresToReachAProvisionerAreToldApart(t *testing.T) {
 		"unknown authority": {over(url, httpapi.Credential{}, ""), "/v1/status",
 			url + `: TLS: its certificate is issued by "fleet.test root CA", which is not trusted here: give --login`},
 		"another name": {over(strings.Replace(url, "127.0.0.1", "localhost", 1), own, ""), "/v1/status",
-			"is not valid for any names, but wanted to match localhost: use such a name in --url, or add this one to api.names"},
+			"is not valid for any names, but wanted to match localhost: use one of these names in --url, or add the host of --url to api.names"},
 		"no TLS": {over("https://"+strings.TrimPrefix(f.URL(), "nats://"), own, ""), "/v1/status",
-			" is not a muster provisioner: it does not speak TLS; --url is to name host and port of api.listen"},
+			" is not a muster provisioner: it does not speak TLS; --url must have the host of a provisioner and the port of api.listen"},
 		"another server": {over(site.URL, page, ""), "/v1/status",
-			site.URL + " is not a muster provisioner: it answers 404 Not Found; --url is to name host and port of api.listen"},
-		"a page": {over(site.URL, page, ""), "/v1/page", site.URL + " is not a muster provisioner: its answer is no JSON; "},
+			site.URL + " is not a muster provisioner: it answers 404 Not Found; --url must have the host of a provisioner and the port of api.listen"},
+		"a page": {over(site.URL, page, ""), "/v1/page", site.URL + " is not a muster provisioner: its answer is not JSON; "},
 		"no login": {over(url, own, ""), "/v1/status",
 			"not an operator's credential; give a credential or a token with --login (MUSTER_LOGIN)"},
 		"a wrong login": {over(url, own, "x.y.z"), "/v1/status",
 			"not an operator's credential; use an operator's certificate or token; the provisioner's log says what is wrong"},
 		"role too low": {over(url, viewer, ""), "/v1/inputs",
-			"operator:vera is viewer, and this needs operator; ask an admin: `muster operator add` changes a role"},
+			"operator:vera has the role viewer, but this request needs operator; ask an admin to change the role with `muster operator add`"},
 		"no socket": {httpapi.NewClient(filepath.Join(t.TempDir(), "control.sock")), "/v1/status",
-			"no such socket, so none with this data_dir runs on this machine: start it with `muster provisioner run`, or name its configuration with --config"},
+			"no such socket, so no provisioner with this data_dir runs on this machine: start the provisioner with `muster provisioner run`, or name its configuration with --config"},
 	} {
 		var answer any
 		err := tt.client.Do(f.Context(), http.MethodGet, tt.path, nil, &answer)

@@ -10,7 +10,7 @@ import (
 )
 
 // inputsRoutes serve the inputs of decisions as JSON lines. They hold everything that nodes have reported, so the role
-// viewer is not enough.
+// viewer must not read them.
 func inputsRoutes(s *Server) {
 	need := access{role: operator}
 	answer := stream{need: need, form: typeNDJSON, pieces: "Muster-Batches"}

@@ -28,7 +28,7 @@ func nodeRoutes(s *Server) {
 			err = q.Check()
 		}
 		if now := s.cfg.Now(); err == nil && q.SeenBefore.After(now.Add(clockSlack)) {
-			err = fmt.Errorf("seen_before: %s is in the future, it is %s here: every node would match",
+			err = fmt.Errorf("seen_before: %s is in the future (the time here is %s): every node would match",
 				utc(q.SeenBefore), utc(now))
 		}
 		if err != nil {
@@ -64,7 +64,7 @@ var nodeParameters = []string{
 	"limit",
 }
 
-// texts are the query parameters that need no conversion.
+// texts returns the query parameters that need no conversion.
 func texts(q *fleet.Query) map[string]*string {
 	return map[string]*string{
 		"site":   (*string)(&q.Site),

@@ -120,7 +120,7 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		p.Items[1].Reason != provisioner.ReasonNew || p.Items[1].Policy == "" {
 		t.Errorf("issued: %+v", p.Items)
 	}
-	explained("web1.example.net", "identity_taken", "grant the name to it only if the machine was reinstalled")
+	explained("web1.example.net", "identity_taken", "grant it the name only if the machine was reinstalled")
 
 	f.Clock.Advance(time.Minute) // moments of one second come in any order
 	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/revoke", httpapi.Reason{Why: "stolen"}, nil)
@@ -168,14 +168,14 @@ func TestUnknownLastSeenRetiresNoNode(t *testing.T) {
 	f.Start()
 	q := fleet.Query{Filter: fleet.Filter{SeenBefore: lost}}
 	if p := refused(t, f, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(),
-		nil); p.Status != http.StatusConflict || !strings.Contains(p.Detail, "the store knows since") {
+		nil); p.Status != http.StatusConflict || !strings.Contains(p.Detail, "nodes were seen are kept only since") {
 		t.Errorf("a list of them: %+v", p)
 	}
 	for _, verb := range []string{"retire", "revoke"} {
 		problem := refused(t, f, http.MethodPost, "/v1/nodes/web1.example.net/"+verb,
 			httpapi.Change{Why: "gone", SeenBefore: lost})
 		if problem.Status != http.StatusConflict || !problem.LeftAlone ||
-			!strings.Contains(problem.Detail, "the store knows since") {
+			!strings.Contains(problem.Detail, "nodes were seen are kept only since") {
 			t.Errorf("%s: %+v", verb, problem)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is written by hand; tests compare it with routes and answers.
+// document is written by hand. Tests compare it with the routes and their answers.
 //
 //go:embed openapi.yaml
 var document []byte

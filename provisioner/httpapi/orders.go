@@ -23,8 +23,8 @@ type NewGrant struct {
 	Why     string        `json:"why,omitempty"`
 }
 
-// A Change revokes or retires a node. The answer is [provisioner.ErrChanged] if the node is not as it was seen, or
-// [fleet.ErrHeard] if it was seen after SeenBefore.
+// A Change revokes or retires a node. It fails with [provisioner.ErrChanged] if the node has changed since the operator
+// saw it, or [fleet.ErrHeard] if the node was seen after SeenBefore.
 type Change struct {
 	provisioner.Precondition
 	Why        string    `json:"why,omitempty"`
@@ -44,7 +44,7 @@ func (s *Server) unheard(ctx context.Context, id wire.Identity, before time.Time
 type NodeCommand struct {
 	provisioner.Precondition
 	ID    string      `json:"id,omitempty"`    // identifies a repeated command
-	Token wire.Secret `json:"token,omitempty"` // text of the node's token, if the key on record is not that token's
+	Token wire.Secret `json:"token,omitempty"` // text of the node's token, if the node enrolled with another one
 	Why   string      `json:"why,omitempty"`
 }
 
@@ -70,7 +70,8 @@ func changeNode[Q, A any](s *Server, verb string,
 
 func orderRoutes(s *Server) {
 	nodes := s.cfg.Orders.Nodes
-	for verb, do := range map[string]func(context.Context, wire.Identity, trust.Cause, ...provisioner.Precondition) error{
+	type takeBack = func(context.Context, wire.Identity, trust.Cause, ...provisioner.Precondition) error
+	for verb, do := range map[string]takeBack{
 		"revoke": nodes.Revoke,
 		"retire": nodes.Retire,
 	} {
@@ -84,8 +85,8 @@ func orderRoutes(s *Server) {
 	for _, verb := range wire.Verbs {
 		changeNode(s, string(verb),
 			func(ctx context.Context, id wire.Identity, q *NodeCommand, c trust.Cause) (*operate.Obeyed, error) {
-				return nodes.Command(ctx, id, operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Precondition},
-					c)
+				o := operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Precondition}
+				return nodes.Command(ctx, id, o, c)
 			})
 	}
 	changeNode(s, "grant", func(

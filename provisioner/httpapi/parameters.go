@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// parameters returns the query of a request with every fault in it. A trailing * in names allows repetition. Unknown,
-// repeated, empty and unparsable parameters are refused: a mistyped filter must not select everything.
+// parameters returns the query parameters of a request, and every fault in them. A trailing * in names allows
+// repetition. Unknown, repeated, empty and unparsable parameters are refused: a mistyped filter must not select
+// everything.
 func parameters(r *http.Request, names ...string) (url.Values, error) {
 	var errs []error
 	v, err := url.ParseQuery(r.URL.RawQuery)
@@ -34,10 +35,11 @@ func parameters(r *http.Request, names ...string) (url.Values, error) {
 	return v, errors.Join(errs...)
 }
 
-// noFilters are parameters whose empty value means their absence.
+// noFilters are parameters that may be empty, which means that they are absent.
 var noFilters = []string{"after", "cursor", "once", "sort"}
 
-// A Limit narrows an order. An empty one, as from an unset variable, is refused: the order would apply to any key.
+// A Limit restricts an order to one key. An empty one, as from an unset variable, is refused: the order would apply to
+// any key.
 type Limit string
 
 // UnmarshalJSON implements [encoding/json.Unmarshaler].

@@ -26,7 +26,7 @@ const (
 	problemBlank = "about:blank"
 )
 
-// A Problem is an error as an answer (RFC 9457). It has no instance: the log names the caller and the request.
+// A Problem is an error document (RFC 9457). It has no instance: the log names the caller and the request.
 type Problem struct {
 	// Type and Title are those of the code, or else about:blank and the status text (RFC 9457 section 4.2.1). The
 	// server sets them.
@@ -38,7 +38,7 @@ type Problem struct {
 	Code   wire.Code `json:"code,omitempty"`   // of [wire.Codes], if any
 	Remedy string    `json:"remedy,omitempty"` // what to do
 
-	// LeftAlone: the node has changed since it was chosen; do not repeat the order.
+	// LeftAlone: the order had no effect, since the node has changed after it was chosen. Do not repeat the order.
 	LeftAlone bool `json:"left_alone,omitempty"`
 }
 
@@ -50,7 +50,7 @@ func (p *Problem) Error() string {
 	return p.Detail
 }
 
-// problems maps errors to answers. The first match counts.
+// problems maps errors to status, code and remedy. The first match counts.
 var problems = []struct {
 	status int
 	code   wire.Code // gives the remedy
@@ -136,7 +136,7 @@ func ProblemOf(err error) *Problem {
 	return &Problem{Detail: err.Error(), Status: http.StatusInternalServerError}
 }
 
-// loginProblem keeps details from strangers; the log has them.
+// loginProblem hides the details of a failed login, which the log has.
 func loginProblem(err error) *Problem {
 	p := &Problem{Detail: login.ErrLogin.Error(), Status: http.StatusUnauthorized}
 	var untimely *login.ValidityError
@@ -157,7 +157,7 @@ func isAny(err error, those ...error) bool {
 	return slices.ContainsFunc(those, func(target error) bool { return errors.Is(err, target) })
 }
 
-// maxDetail bounds the detail of a bad request, which may quote all of it.
+// maxDetail bounds the detail of a bad request: errors may quote the whole request.
 const maxDetail = 2000
 
 func badRequest(err error) *Problem {

@@ -14,19 +14,19 @@ import (
 	"time"
 )
 
-// A Credential is an operator's PEM file for HTTPS: key, certificate with its issuer's, and the installation's roots.
-// All but the roots are optional.
+// A Credential is an operator's PEM file for HTTPS: key, certificate, the issuer's certificate, and the installation's
+// roots. Only the roots are required.
 type Credential struct {
 	Certificate *tls.Certificate // nil: none
 	Roots       *x509.CertPool   // nil: the system's
 }
 
-// ParseCredential reads a credential. The error quotes nothing of the key.
+// ParseCredential reads a credential. The error does not quote the key.
 func ParseCredential(text []byte) (*Credential, error) {
 	c := &Credential{}
 	var chain []byte
 	keyed := false
-	// Unreadable blocks are an error: if the roots were skipped, the system's would count.
+	// Unreadable blocks are an error: without the roots, the client would trust those of the system.
 	begun := bytes.Count(text, []byte("-----BEGIN "))
 	unread := begun
 	for rest := text; ; unread-- {
@@ -62,7 +62,7 @@ func ParseCredential(text []byte) (*Credential, error) {
 		}
 		c.Certificate = &pair
 	case keyed != (chain != nil):
-		return nil, errors.New("credential: has only one of private key and certificate, want both or neither")
+		return nil, errors.New("credential: has a private key or a certificate alone, want both or neither")
 	case c.Roots == nil:
 		return nil, errors.New("credential: no certificate in PEM")
 	}
@@ -77,7 +77,8 @@ func CheckURL(base string) error {
 
 func hostOf(base string) (string, error) {
 	if strings.Contains(base, "@") { // it may be a password
-		return "", errors.New("URL with an @, want https://host:port: a credential or a token identifies you")
+		return "", errors.New("URL with an @, want https://host:port: " +
+			"a credential or a token, not the URL, identifies you")
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "https" || u.Host == "" ||
@@ -90,8 +91,8 @@ func hostOf(base string) (string, error) {
 // dialTimeout bounds connecting. A lost SYN is sent again after 1, 3 and 7 s (RFC 6298).
 const dialTimeout = 10 * time.Second
 
-// NewRemote returns a client for the provisioner at base, see [CheckURL]. It authenticates with token, or with the
-// credential's certificate if that is empty. It opens nothing.
+// NewRemote returns a client for the provisioner at base, see [CheckURL]. It authenticates with token or, if token is
+// empty, with the credential's certificate. It opens nothing.
 func NewRemote(base string, c Credential, token string) (*Client, error) {
 	host, err := hostOf(base)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"muster/provisioner"
 )
 
-// Limits of one exchange. The largest body is an imported allow-list; listing a large store takes seconds.
+// Limits of a request. The largest body is an imported allow-list. Listing a large store takes seconds.
 const (
 	maxBodyBytes  = 4 << 20
 	readTimeout   = 10 * time.Second
@@ -125,7 +125,7 @@ func serve(ctx context.Context, srv *http.Server, l net.Listener) (err error) {
 	return err
 }
 
-// unrouted passes HTTPS requests outside /v1/ to the console.
+// unrouted passes HTTPS requests outside /v1/ to the console, and refuses the rest.
 func (s *Server) unrouted(w http.ResponseWriter, r *http.Request) {
 	other := !slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodPost}, r.Method)
 	if s.cfg.Console != nil && r.TLS != nil && !other && !strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -166,7 +166,7 @@ func ask[Q, A any](s *Server, role trust.OperatorRole, path string, answer func(
 	})
 }
 
-// change serves an order, with its reason in the cause. The order is finished even if the caller goes.
+// change serves an order, with its reason in the cause. The order is finished even if the caller disconnects.
 func change[Q, A any](s *Server, role trust.OperatorRole, path string,
 	do func(*http.Request, *Q, trust.Cause) (A, error),
 ) {
@@ -196,7 +196,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, a any, err error
 	_ = json.NewEncoder(w).Encode(a) // the client has gone
 }
 
-// fail answers with an error and logs it; at debug level for strangers, which could fill the log.
+// fail answers with an error and logs it, at debug level if the caller is unknown and could fill the log.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	level := slog.LevelInfo
 	if _, known := loginOf(r.Context()); !known {
@@ -209,10 +209,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 func subject(r *http.Request) string { return fmt.Sprintf("%.20s %.200s", r.Method, r.URL.Path) }
 
-// none is the answer of orders without a result.
+// none is the answer to an order without a result.
 type none struct{}
 
-// decode reads a request's body into q, and returns the caller with the body's reason. An empty body is an empty
+// decode reads a request's body into q, and returns the caller with the reason in the body. An empty body is an empty
 // object.
 func decode(w http.ResponseWriter, r *http.Request, q any) (trust.Cause, error) {
 	cause := trust.Cause{By: by(r.Context())}
@@ -223,8 +223,8 @@ func decode(w http.ResponseWriter, r *http.Request, q any) (trust.Cause, error) 
 	if err != nil {
 		p := badRequest(fmt.Errorf("request body: %w", err))
 		if json.Valid(b) { // perhaps of a later version
-			p.Remedy = "/openapi.json lists what is accepted; a later version of muster needs a provisioner of that " +
-				"version"
+			p.Remedy = "/openapi.json lists what this provisioner accepts; a later version of muster needs " +
+				"a provisioner of that version"
 		}
 		return cause, p
 	}

@@ -10,7 +10,7 @@ import (
 	"muster/jwt"
 )
 
-// Settings are those of the whole installation.
+// Settings apply to the whole installation.
 type Settings struct {
 	Pauses []*orders.Pause `json:"pauses"` // the installation's first
 }

@@ -32,7 +32,7 @@ func listenUnix(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
-	l.SetUnlinkOnClose(false) // unlinking would use the short name
+	l.SetUnlinkOnClose(false) // unlinking would use the shortened name
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("control socket: %w", err), l.Close())
 	}
@@ -48,8 +48,8 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", short)
 }
 
-// shortened returns a name for path that fits into a socket address: through the directory's descriptor if path is too
-// long. Call done when it is no longer used.
+// shortened returns a name for path that fits into a socket address. If path is too long, the name leads through the
+// directory's file descriptor. Call done when it is no longer used.
 func shortened(path string) (short string, done func(), err error) {
 	if len(path) <= maxSocketPath {
 		return path, func() {}, nil

@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// A Status sums up the installation: what its running provisioners reported some seconds ago at most.
+// A Status sums up the reports of the installation's provisioners, which are a few seconds old.
 type Status struct {
 	Installation string               `json:"installation"`
 	Provisioners []*StatusProvisioner `json:"provisioners"`
@@ -23,11 +23,11 @@ type Status struct {
 	Frozen       bool                 `json:"frozen"`  // a recovery has frozen limited tokens
 	Unknown      []string             `json:"unknown"` // what could not be read, with the reason
 
-	// Standing are the problems that need an operator, a line each.
+	// Standing holds the problems that need an operator, one line each.
 	Standing []string `json:"standing"`
 }
 
-// A StatusProvisioner is a provisioner in short.
+// A StatusProvisioner is the short form of a provisioner.
 type StatusProvisioner struct {
 	*fleet.HeardComponent
 
@@ -84,11 +84,11 @@ func (t *Status) stand() {
 		case p.Stopped:
 			continue // an operator stopped it
 		case p.Gone:
-			add("provisioner %s is gone since %s", p.Name, p.Heard.Format("2006-01-02T15:04:05Z"))
+			add("provisioner %s has not reported since %s", p.Name, p.Heard.Format("2006-01-02T15:04:05Z"))
 			continue
 		}
 		for _, a := range p.Alarms {
-			if a.Code != wire.CodePaused { // listed once, with the pauses
+			if a.Code != wire.CodePaused { // reported once, with the pauses
 				add("alarm %s on %s: %s", a.Code, p.Name, a.Cause)
 			}
 		}

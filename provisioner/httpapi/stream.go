@@ -15,22 +15,22 @@ import (
 )
 
 const (
-	// stallTimeout is how long a reader may take nothing; flushing a slow disk takes seconds.
+	// stallTimeout bounds a write to a client that reads nothing; the client's flush to a slow disk takes seconds.
 	stallTimeout = time.Minute
 
-	// checkEvery is the interval of checking the reader's permission. With the time in which a removal spreads, access
-	// ends within a second.
+	// checkEvery is the interval of checking the reader's permission. A removal also takes time to spread: access ends
+	// within a second.
 	checkEvery = 500 * time.Millisecond
 )
 
-// A stream is an answer without a time limit. An error after its start cuts it off.
+// A stream is an answer without a time limit. An error after its start closes the connection.
 type stream struct {
 	need   access // of its route
 	form   string // content type
 	pieces string // header with the approximate number of pieces, for progress; optional
 }
 
-// stream answers with the output of write, which calls started once before.
+// stream answers with the output of write, which must call started once before it writes.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, to stream,
 	write func(ctx context.Context, started func(pieces uint64), out *reader) error,
 ) {
@@ -47,20 +47,20 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, to stream,
 			w.Header().Set(to.pieces, strconv.FormatUint(pieces, 10))
 		}
 		w.WriteHeader(http.StatusOK)
-		_ = http.NewResponseController(w).Flush() // the next write fails too
+		_ = http.NewResponseController(w).Flush() // if this fails, the next write fails too
 	}, out)
 	if err == nil {
 		return
 	}
-	s.cfg.Log.WarnContext(r.Context(), "answer not read to its end", "subject", r.Method+" "+r.URL.Path, "by",
+	s.cfg.Log.WarnContext(r.Context(), "answer not sent to its end", "subject", r.Method+" "+r.URL.Path, "by",
 		by(r.Context()), "err", err)
 	if begun {
-		panic(http.ErrAbortHandler) // the only way to say that it is incomplete
+		panic(http.ErrAbortHandler) // the only way to mark the answer as incomplete
 	}
 	ProblemOf(err).write(w)
 }
 
-// A reader is the writing side of a stream. Its writes fail when the client stalls or loses its permission.
+// A reader is the client of a stream. Writes to it fail when it stalls or loses its permission.
 type reader struct {
 	http.ResponseWriter
 
@@ -91,7 +91,7 @@ func (o *reader) send(p []byte) error {
 }
 
 // mayStill returns an error if the operator was removed or lost the role, or if the credential expired. If the store
-// does not answer, the stream goes on: it has nothing new to tell.
+// does not answer, the stream goes on: it has nothing new to send.
 func (s *Server) mayStill(r *http.Request, needs trust.OperatorRole) error {
 	if l, _ := loginOf(r.Context()); !l.remote {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"muster/jwt"
 )
 
-// A Reason is the body of changes that need nothing else.
+// A Reason is the body of a change that needs only a reason.
 type Reason struct {
 	Why string `json:"why,omitempty"`
 }
@@ -26,7 +26,7 @@ type TokenID struct {
 	ID jwt.TokenID `json:"tid"`
 }
 
-// A Release names the holder of the use to give back.
+// A Release names the holder of the use to release.
 type Release struct {
 	Of  string `json:"of"` // key hash or identity
 	Why string `json:"why,omitempty"`
@@ -58,7 +58,7 @@ func tokenRoutes(s *Server) {
 		if err := t.Revoke(r.Context(), tid(r), c); err != nil {
 			return nil, err
 		}
-		return t.Get(r.Context(), tid(r), maxTokenUses) // the nodes that used it are the operator's next question
+		return t.Get(r.Context(), tid(r), maxTokenUses) // the operator's next question is which nodes used it
 	})
 	change(s, admin, "/v1/tokens/{tid}/unfreeze", func(r *http.Request, q *Unfreezing, c trust.Cause) (*none, error) {
 		return &none{}, t.Unfreeze(r.Context(), tid(r), q.Left, c)
@@ -73,7 +73,7 @@ func tokenRoutes(s *Server) {
 	})
 }
 
-// Unfreezing sets the uses left of a frozen token.
+// Unfreezing sets the uses that a frozen token has left.
 type Unfreezing struct {
 	Left int    `json:"left"` // beyond those on record
 	Why  string `json:"why,omitempty"`

@@ -36,8 +36,8 @@ type NewVerdict struct {
 	TTL time.Duration `json:"ttl_ns,omitempty"` // of an approval; 0: 24 h
 	Why string        `json:"why,omitempty"`
 
-	// Waiting: Key is a whole hash from the pending list. If it was rejected since, the order fails. A provisioner
-	// without this member refuses the request.
+	// Waiting: Key is a whole hash from the pending list. If the key was rejected since, the order fails. A provisioner
+	// of an older version refuses the request.
 	Waiting bool `json:"waiting,omitempty"`
 }
 
@@ -100,8 +100,8 @@ func rangeOf(text string) (netip.Prefix, error) {
 	}
 	within, err := netip.ParsePrefix(text)
 	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("from: address %.80q, want one as 192.0.2.1, or a range as 192.0.2.0/24",
-			text)
+		return netip.Prefix{}, fmt.Errorf(
+			"from: address %.80q, want an address such as 192.0.2.1, or a range such as 192.0.2.0/24", text)
 	}
 	return within.Masked(), nil
 }
@@ -110,7 +110,7 @@ func waitingRoutes(s *Server) {
 	keys := s.cfg.Orders.Keys
 	get(s, viewer, "/v1/waiting", func(r *http.Request) (*Pending, error) {
 		v, wrong := parameters(r, "prefix", "match", "site", "token", "from", "fact*")
-		q, _ := parseNodeQuery(v) // other faults are not parameters here
+		q, _ := parseNodeQuery(v) // the other parameters do not exist here
 		filter := WaitingFilter{Filter: q.Filter, From: v.Get("from")}
 		meant, err := filter.Compile()
 		if err = errors.Join(wrong, err); err != nil {
@@ -127,7 +127,7 @@ func waitingRoutes(s *Server) {
 			}
 		}
 		for _, a := range keys.Rejected() {
-			// A rejected key has no request any more: only its name can match.
+			// A rejected key is no longer on the list: only its name can match.
 			if filter.matches(a.Identity) {
 				answer.Rejected = append(answer.Rejected, a)
 			}

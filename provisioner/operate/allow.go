@@ -13,7 +13,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// ErrEverything means that an order does not confirm a pattern that covers every name.
+// ErrEverything means that a pattern covers every name and the order does not confirm that.
 var ErrEverything = errors.New("this pattern admits every name: any holder of a token can enroll under any name")
 
 // ErrNotAllowed means that the allow-list has no such entry.
@@ -31,7 +31,7 @@ func (l *AllowList) List(context.Context) ([]*orders.Allowance, error) {
 }
 
 // Add lets new names enroll that match the pattern, in place of the pattern's earlier entry; an expires of 0 is never.
-// A lone * is [ErrEverything] unless all is true, and an alarm while it stands.
+// The pattern * is [ErrEverything] unless all is true, and an alarm while it is in force.
 func (l *AllowList) Add(
 	ctx context.Context, pattern string, expires time.Duration, all bool, c trust.Cause,
 ) (a *orders.Allowance, err error) {

@@ -37,15 +37,15 @@ type Imported struct {
 	Ended     []wire.Pattern `json:"ended,omitempty"`
 	Unchanged int            `json:"unchanged"`
 
-	// Kept are patterns that another source or an operator has in force.
+	// Kept are patterns that stay as they are: another source or an operator has put them in force.
 	Kept []wire.Pattern `json:"kept,omitempty"`
 }
 
-// importWriters hides the round trips to a cluster: the store itself writes in sequence.
+// importWriters overlap the round trips to a cluster: the store itself writes in sequence.
 const importWriters = 16
 
-// Import brings the entries of a source to its list: entries that the list lacks, or has as expired, end. Entries of
-// other sources stay. Importing again completes an interrupted import.
+// Import makes the entries of a source those of its list. Entries that the list lacks, or has as expired, end. Entries
+// of other sources stay. Importing again completes an interrupted import.
 func (l *AllowList) Import(ctx context.Context, list List, dryRun bool, c trust.Cause) (_ *Imported, err error) {
 	defer about(&err, "import the allow-list of %.80q", list.Source)
 	if err := wrong(list.check(c), c.Check()); err != nil {
@@ -62,7 +62,7 @@ func (l *AllowList) Import(ctx context.Context, list List, dryRun bool, c trust.
 	g.SetLimit(importWriters)
 	for _, w := range writes {
 		if unfailed.Err() != nil {
-			break // wait for the writes under way: a canceled write may still be made
+			break // wait for running writes: a canceled write may still succeed
 		}
 		g.Go(func() error {
 			err := l.put(ctx, w.entry, func(key string) error {

@@ -17,8 +17,8 @@ var (
 	// ErrNodeAway means that no agent of the node is connected. Nothing was sent.
 	ErrNodeAway = errors.New("the node is not connected")
 
-	// ErrNodeSilent means that the node did not answer in time. It may have taken the command; a repetition with the
-	// same id is done once.
+	// ErrNodeSilent means that the node did not answer in time. It may have received the command. A repetition with the
+	// same id is carried out once.
 	ErrNodeSilent = errors.New("the node does not answer")
 
 	// ErrNoCommandKey means that the node enrolled with a token without a secret: name the token that it has now.
@@ -40,7 +40,7 @@ type CommandOrder struct {
 // An Obeyed is the result of a command.
 type Obeyed struct {
 	ID       string `json:"id"`
-	Repeated bool   `json:"repeated,omitempty"` // the node had it already
+	Repeated bool   `json:"repeated,omitempty"` // the node had received it already
 }
 
 // NodeRefusal is a node's refusal of a command as an error.
@@ -74,7 +74,7 @@ func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c
 	if err != nil && !errors.Is(err, ErrNodeSilent) {
 		return nil, err
 	}
-	// A silent node may have taken the command: that is an event too.
+	// A silent node may have received the command, so this is an event too.
 	e.Node, e.Verb, e.Command, e.Cause = string(id), o.Verb, o.ID, events.ErrorText(err)
 	if accepted != nil {
 		e.Repeated = accepted.Repeated

@@ -27,8 +27,8 @@ type Nodes struct {
 
 // How long a grant can be used.
 const (
-	DefaultGrantTTL = time.Hour      // a walk to the machine
-	MaxGrantTTL     = 24 * time.Hour // a shipment; no longer, since a forgotten grant is an open door
+	DefaultGrantTTL = time.Hour      // enough to walk to the machine
+	MaxGrantTTL     = 24 * time.Hour // enough to ship a machine; a forgotten grant lets another key in
 )
 
 // A GrantOrder describes a grant.

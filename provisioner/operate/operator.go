@@ -29,7 +29,7 @@ var ErrOperator = errors.New("operator not accepted")
 type AddedOperator struct {
 	OperatorInfo
 
-	Chain        string `json:"chain,omitempty"` // PEM, with the issuer's, if requested
+	Chain        string `json:"chain,omitempty"` // PEM, with the issuer's certificate, if requested
 	Roots        string `json:"roots"`           // PEM
 	Installation string `json:"installation"`    // `aud` of the operator's tokens
 }
@@ -132,7 +132,7 @@ func (o *Operators) Issuers(now time.Time) (map[string]int, error) {
 
 // A NewOperator describes an operator to add.
 type NewOperator struct {
-	// Name is as [trust.CheckOperatorName] wants it.
+	// Name must pass [trust.CheckOperatorName].
 	Name string `json:"name"`
 
 	Role trust.OperatorRole `json:"role"`
@@ -151,7 +151,7 @@ func (n *NewOperator) entry() (*trust.OperatorEntry, error) {
 	e := &trust.OperatorEntry{Schema: trust.OperatorSchema, ID: wire.NewID(), Name: n.Name, Role: n.Role}
 	errs := []error{trust.CheckOperatorName(n.Name), n.Role.Check()}
 	if n.TTL != 0 && !n.Certificate {
-		errs = append(errs, errors.New("a lifetime without a certificate: tokens have their own"))
+		errs = append(errs, errors.New("a lifetime without a certificate: want a certificate, or no lifetime"))
 	}
 	s, err := jwt.ParseSigner(n.Public)
 	if err == nil {

@@ -12,7 +12,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// MaxPauses bounds the paused sites: beyond it, pause the installation.
+// MaxPauses bounds the paused sites: to pause more, pause the installation.
 const MaxPauses = 100
 
 // ErrPauses means that a pause is invalid; the text says why.
@@ -37,8 +37,8 @@ func (p *Pauses) Standing() error {
 }
 
 // Begin stops enrollment at a site, or everywhere if site is empty, until [Pauses.End]; with renewals true it stops
-// those too. It replaces the site's earlier pause. Running requests are finished; later ones get [wire.CodePaused] and
-// retry. The error is [ErrPauses].
+// renewals too. It replaces the site's earlier pause. Running requests are finished; later ones get [wire.CodePaused]
+// and retry. The error is [ErrPauses].
 func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c trust.Cause) (*orders.Pause, error) {
 	s := &orders.Pause{
 		Schema:   orders.PauseSchema,

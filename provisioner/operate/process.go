@@ -37,7 +37,7 @@ func (p *Process) ReloadPolicy(ctx context.Context, c trust.Cause) (*PolicyInUse
 	before := p.cfg.Policy.Digest()
 	err := p.cfg.Policy.Reload(ctx)
 	if ctx.Err() != nil && err != nil {
-		return nil, err // says nothing about the files: the caller has gone
+		return nil, err // the caller has disconnected: the files are not at fault
 	}
 	p.cfg.Alarms.Keep(ctx, events.AlarmPolicyRefused, p.cfg.Policy.Refused)
 	e := p.event(events.PolicyReloaded, c)
@@ -80,7 +80,7 @@ func (p *Process) BackupBegun(c trust.Cause) {
 type AuthorityInfo struct {
 	Installation string `json:"installation"`
 	Roots        string `json:"roots"`       // PEM
-	Fingerprint  string `json:"fingerprint"` // what tokens pin as their `ca`
+	Fingerprint  string `json:"fingerprint"` // the fingerprint that tokens pin as `ca`
 
 	Certificates []ca.CertificateInfo `json:"certificates"`
 }

@@ -31,8 +31,8 @@ var (
 )
 
 // Release gives back the uses of a token that a key (its hash) or an identity holds, and returns them. Each claim must
-// be older than [ReleaseAge], and its key on no revision of the record; otherwise none is released. The compare-and-set
-// on the log that this was decided on keeps a new claim of the key from slipping in.
+// be older than [ReleaseAge], and no revision of the record may mention its key; otherwise none is released. The write
+// is a compare-and-set on the log as read, so a new claim of the key makes it fail.
 //
 // The error wraps [trust.ErrTokenID], [ErrNoClaim], [ErrClaimYoung] or [ErrClaimEnrolled].
 func (t *Tokens) Release(ctx context.Context, tid jwt.TokenID, who string,
@@ -99,7 +99,7 @@ func (t *Tokens) release(ctx context.Context, tid jwt.TokenID, who string,
 
 func (t *Tokens) releasable(ctx context.Context, u *trust.Use, now time.Time) error {
 	if age := now.Sub(u.Claimed()); age < ReleaseAge {
-		return fmt.Errorf("%w: key %s for %q claimed %v ago, want %v: its attempt may still be under way",
+		return fmt.Errorf("%w: key %s for %q claimed %v ago, want %v: its attempt may still run",
 			ErrClaimYoung, u.Key, u.Identity, age.Truncate(time.Second), ReleaseAge)
 	}
 	newest, revision, err := t.store.Record(ctx, u.Identity)

@@ -61,7 +61,7 @@ func (n *Nodes) Retire(ctx context.Context, id wire.Identity, c trust.Cause, see
 			return nil, nil
 		case len(seen) > 0 && revoked && newest.ID != record.AppliedRevocation() &&
 			stateOf(record) != provisioner.StateRevoked:
-			// Revoked since it was seen: a stolen machine's name must not become free.
+			// The node was revoked after the operator saw it: a stolen machine's name must not become free.
 			return nil, fmt.Errorf("%w: it is revoked", provisioner.ErrChanged)
 		case record != nil && newest != nil && newest.Kind == trust.RetiredNode && newest.ID != record.Revoked:
 			return nil, nil // another provisioner retired it
@@ -86,7 +86,7 @@ func checkSeen(record *provisioner.Record, at trust.Revision, seen []provisioner
 	return nil
 }
 
-// takenBack decides the entry about an identity, nil for none. err is that of reading the record.
+// takenBack returns the entry to write about an identity, nil for none. err is the error of reading the record.
 type takenBack func(record *provisioner.Record, at trust.Revision, newest *trust.Revocation,
 	err error) (*trust.Revocation, error)
 

@@ -20,8 +20,8 @@ type Signers struct {
 
 var errNoSigners = errors.New("the signers of this provisioner are fixed")
 
-// Add trusts a signer's tokens, also of a removed signer; an existing one gets the new name and limits. The error is
-// [trust.ErrState] if another signer has the name.
+// Add trusts a signer's tokens, even if the signer was removed. An existing signer gets the new name and limits. The
+// error is [trust.ErrState] if another signer has the name.
 func (s *Signers) Add(ctx context.Context, n trust.NewSigner, c trust.Cause) (_ *trust.SignerInfo, err error) {
 	defer about(&err, "add signer %.80q", n.Name)
 	if s.signers == nil {
@@ -65,7 +65,7 @@ func (s *Signers) Remove(ctx context.Context, id jwt.SignerID, c trust.Cause) (l
 	if err := wrong(c.Check(), trust.CheckSignerID(id)); err != nil {
 		return 0, err
 	}
-	// Besides the entry, end the signer of configuration files: another provisioner may have one.
+	// End the signer's entry, and also the signer in configuration files: another provisioner may list it.
 	entries, name := []string{string(id)}, ""
 	for _, i := range s.signers.List() {
 		if i.ID != id {
@@ -107,7 +107,7 @@ func (s *Signers) List(context.Context) ([]trust.SignerInfo, error) {
 }
 
 // replaceEntry ends an entry before another one replaces it, and returns [trust.ErrState] if it was ended meanwhile: an
-// order must not undo a removal it has not seen. After a crash in between, neither is in force.
+// order must not undo a removal that it has not seen. After a crash between the writes, neither entry is in force.
 func (b *base) replaceEntry(ctx context.Context, kind trust.RevocationKind, entry, name string, c trust.Cause) error {
 	if trust.Ended(b.logs.Revocations, kind, entry) != nil {
 		return nil

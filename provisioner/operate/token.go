@@ -27,7 +27,7 @@ func (t *Tokens) Identify(text string) (jwt.TokenID, error) {
 	return token.ID, nil
 }
 
-// Revoke makes a token invalid; it need not be known here. Nodes that enrolled with it stay. The error is
+// Revoke makes a token invalid, even if the store does not know it. Nodes that enrolled with it stay. The error is
 // [trust.ErrUnacknowledged] if the store did not answer.
 func (t *Tokens) Revoke(ctx context.Context, id jwt.TokenID, c trust.Cause) (err error) {
 	defer about(&err, "revoke token %.80q", string(id))

@@ -13,7 +13,7 @@ import (
 	"muster/provisioner/trust"
 )
 
-// ErrUnknownToken means that no node has used the token, if it exists.
+// ErrUnknownToken means that no node has used the token. It may not exist.
 var ErrUnknownToken = errors.New("no token with this id has been used")
 
 // A TokenSummary is a token with its use count.
@@ -70,7 +70,7 @@ func (t *Tokens) fillStanding(s *TokenSummary) {
 	s.Left = &left
 }
 
-// List returns the tokens that were used, claimed or revoked, by first sight.
+// List returns the tokens that were used, claimed or revoked, by the time first seen.
 func (t *Tokens) List(ctx context.Context) (tokens []TokenSummary, err error) {
 	defer about(&err, "list tokens")
 	books := make(map[jwt.TokenID]*trust.UseCount)
@@ -133,7 +133,7 @@ func (t *Tokens) Get(ctx context.Context, tid jwt.TokenID, most int) (*TokenRepo
 var errEnough = errors.New("enough")
 
 // eachUse calls each for every use of a token until that fails, and returns its error with the summary. A limited token
-// costs one read a use; an unlimited one reads every record, a million in three seconds.
+// costs one read a use; an unlimited token costs reading every record, a million in three seconds.
 func (t *Tokens) eachUse(ctx context.Context, tid jwt.TokenID, each func(trust.TokenUse) error) (*TokenSummary, error) {
 	if err := trust.CheckTokenID(tid); err != nil {
 		return nil, err

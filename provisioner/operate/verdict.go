@@ -26,7 +26,7 @@ type KeyChoice struct {
 	Identity wire.Identity
 	Key      string // SHA-256 in hex; for [Named] a prefix
 
-	// Shown: the key comes from a list. A later rejection makes the order [trust.ErrState].
+	// Shown: the key comes from a list. If it was rejected later, the order fails with [trust.ErrState].
 	Shown     bool
 	Rejected  bool
 	Rejection string // id of the rejection shown; empty: unreadable
@@ -35,7 +35,7 @@ type KeyChoice struct {
 // Named selects a key by a prefix of its hash, which may be empty if only one key waits.
 func Named(id wire.Identity, key string) KeyChoice { return KeyChoice{Identity: id, Key: key} }
 
-// subject is the key of a verdict, and the rejection that the verdict lifts or nil.
+// subject is the key of a verdict, and the rejection that the verdict lifts, or nil.
 type subject struct {
 	*waiting.Key
 	rejection *orders.Answer
@@ -71,14 +71,14 @@ func (k *Keys) asShown(ctx context.Context, c KeyChoice) (*subject, error) {
 		w, err := k.waiterNamed(ctx, c.Identity, c.Key)
 		return &subject{Key: w}, err
 	case !c.Rejected || c.Rejection != by.ID:
-		return nil, fmt.Errorf("%w: its key was rejected since it was shown to you, %s", trust.ErrState, by.Source())
+		return nil, fmt.Errorf("%w: its key was rejected after the list was shown, %s", trust.ErrState, by.Source())
 	}
 	return rejectedKey(by), nil
 }
 
 // Approve lets a waiting key enroll once within ttl: 0 is [DefaultApprovalTTL], [orders.MaxApprovalTTL] the limit. It
-// satisfies only a policy's wish for approval. Of repeated approvals one can be spent. The error is [ErrNotWaiting], or
-// [trust.ErrState] if name or key is revoked or taken, or several keys wait.
+// only satisfies a policy that asks for approval. Repeated approvals still let the key enroll only once. The error is
+// [ErrNotWaiting], or [trust.ErrState] if name or key is revoked or taken, or several keys wait.
 func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration,
 	c trust.Cause) (_ *orders.Answer, err error) {
 	defer about(&err, "approve %q", of.Identity)
@@ -116,7 +116,7 @@ func errKeepsName(id wire.Identity, keyHash string) error {
 		trust.ErrState, id, keyHash)
 }
 
-// Reject refuses a key, whatever policy, allow-list and tokens say, until it is approved or forgotten. The error is
+// Reject refuses a key until it is approved or forgotten, even if policy, allow-list or token admit it. The error is
 // [ErrNotWaiting], or [trust.ErrState] if several keys wait.
 func (k *Keys) Reject(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orders.Answer, err error) {
 	defer about(&err, "reject %q", of.Identity)
@@ -141,7 +141,7 @@ func (k *Keys) Reject(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orde
 // an empty key selects the name's only rejected one. The error is [ErrNotWaiting], or [trust.ErrState] if several keys
 // wait.
 //
-// The verdict is written first: after a crash the key can still be named.
+// The verdict is written first, so that after a crash the operator can still name the key.
 func (k *Keys) Forget(ctx context.Context, of KeyChoice, c trust.Cause) (_ *orders.Answer, err error) {
 	defer about(&err, "forget %q", of.Identity)
 	if err := wrong(c.Check()); err != nil {

@@ -25,8 +25,8 @@ type Keys struct{ *base }
 // ErrNotWaiting means that no such key waits for the name.
 var ErrNotWaiting = errors.New("no key waits for this name")
 
-// silence is how long a listed key may not ask before its record is read: it may have enrolled through another
-// provisioner.
+// silence is the time without a request after which a listed key's record is read: the key may have enrolled through
+// another provisioner.
 const silence = 2 * time.Minute
 
 // fewWaiting keys are looked up at once: 64 reads of 1 ms.
@@ -158,7 +158,7 @@ func (k *Keys) noneWaits(id wire.Identity) error {
 	}
 	switch {
 	case len(rejected) > 0:
-		return fmt.Errorf("%w; a key of this name was rejected: to name it, add --fingerprint %s", ErrNotWaiting,
+		return fmt.Errorf("%w; a key of this name was rejected: to choose it, add --fingerprint %s", ErrNotWaiting,
 			strings.Join(rejected, " or "))
 	case k.provisioner.Revocations().Outstanding(id, "") != nil:
 		return fmt.Errorf("%w: it is revoked; to let a node have it, run `muster node retire %s` first, which frees "+

@@ -164,7 +164,7 @@ var flagTexts = map[string]flagText{
 		"Lowest level that is logged: debug, info, warn or error. If not given: info, or log_level of server.conf.",
 	},
 	"max-connections": {"N", "Limit of the broker's connections."},
-	"max-store-bytes": {"N", "Limit of the broker's streams, in bytes. If not given: three quarters of the free space."},
+	"max-store-bytes": {"N", "Limit of the broker's streams, in bytes. Default: three quarters of the free space."},
 	"replicas":        {"N", "How many brokers keep each record."},
 	"root-key":        {"FILE", "Private key of the present root certificate. If not given: root-key.pem beside it."},
 	"route":           {"HOST:PORT", "Address of another broker of the cluster. Repeatable."},
@@ -182,7 +182,7 @@ var flagTexts = map[string]flagText{
 	// Demo and bench.
 	"applied": {
 		"",
-		"Only the wave in which nodes confirm; with --no-applied only the one in which they enroll. If not given: both.",
+		"Only the wave that confirms; with --no-applied only the wave that enrolls. If not given: both.",
 	},
 	"cases":        {"", "Run all standard cases. --stored and --idle set the sizes of the cases that use them."},
 	"connections":  {"HOW", "per-node for one TCP connection per node, or shared for 16 in all."},

@@ -16,7 +16,8 @@ const (
 	// takes; a stolen key gets 30 certificates an hour at most.
 	minOfferAge = 2 * time.Minute
 
-	// Certificates of 30 days, renewed every 20, leave two; 64 take 10 kB.
+	// maxSuperseded bounds the replaced certificates on a record: 64 take 10 kB. A certificate of 30 days that is renewed
+	// every 20 days leaves at most two.
 	maxSuperseded = 64
 
 	// maxBusyRetry bounds the retry time of a node that waits for a certificate to expire.

@@ -26,7 +26,7 @@ const (
 
 // Output is the form of a verb's answer.
 type Output struct {
-	// Forms are those that the verb has. Defaults to table and json.
+	// Forms are the values of --output that the verb accepts; nil means table and json.
 	Forms []string
 
 	form string

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
-// ErrNoTerminal means that a secret is needed and there is no terminal to ask on. The caller names the other ways to
-// give it.
+// ErrNoTerminal means that a secret is needed and there is no terminal to ask on. The caller adds
+// the other ways to give the secret.
 var ErrNoTerminal = errors.New("standard input is not a terminal")
 
 // AskSecret writes the prompt to out and reads a line from in without echo. It returns [ErrNoTerminal] if in is no

@@ -13,7 +13,7 @@ type Components interface {
 	// Self returns this provisioner. It must be cheap, since it needs no authentication.
 	Self() *fleet.Component
 
-	// All returns all provisioners by name. With an error it returns only this one.
+	// All returns all provisioners by name. If it fails, it returns this provisioner beside the error.
 	All(ctx context.Context) ([]*fleet.HeardComponent, error)
 }
 

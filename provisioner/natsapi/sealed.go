@@ -11,7 +11,7 @@ import (
 
 var errBudget = errors.New("too many sealed messages from this address could not be opened")
 
-// sealedPrefix begins every message of [seal.Session.Encode]. It only saves decoding twice.
+// sealedPrefix begins every message of [seal.Session.Encode]. Looking for it saves a second decoding.
 var sealedPrefix = fmt.Appendf(nil, `{"v":%d,"sealed":true,`, wire.Version)
 
 // decode first opens a sealed message; then replies to c are sealed. Its errors wrap [seal.ErrOpen],

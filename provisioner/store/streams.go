@@ -54,7 +54,7 @@ const (
 // 4 KiB made the broker remember 2.6 GB.
 const minDuplicateWindow = 100 * time.Millisecond
 
-// streams returns streamEntries first (see [NewImport]). No stream has a maximum age, since a clock that jumps must not
+// streams returns the configuration of every stream. streamEntries comes first, as [NewImport] needs it. No stream has a maximum age, since a clock that jumps must not
 // delete anything.
 func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig {
 	capped := func(bytes, share int64) int64 {

@@ -33,7 +33,7 @@ func (o *Output) Say(format string, args ...any) {
 	}
 }
 
-// After is Say, delayed until the answer is printed.
+// After is like Say, but the line appears after the answer.
 func (o *Output) After(format string, args ...any) {
 	o.after = append(o.after, fmt.Sprintf(format, args...))
 }

@@ -28,7 +28,7 @@ const (
 // Log lines to wait for. The group is what [server.wait] returns.
 var (
 	ready       = regexp.MustCompile(`broker is running|provisioner is serving(?:.* broker="?nats://([^ "]+))?`)
-	nodesListed = regexp.MustCompile(`nodes are listed.* elapsed=([^ \n]+)`)
+	nodesListed = regexp.MustCompile(`all nodes are in the index.* elapsed=([^ \n]+)`)
 )
 
 type serving struct {

@@ -16,8 +16,8 @@ const (
 	// takes; a stolen key gets 30 certificates an hour at most.
 	minOfferAge = 2 * time.Minute
 
-	// maxSuperseded bounds the replaced certificates on a record: 64 take 10 kB. A certificate of 30 days that is renewed
-	// every 20 days leaves at most two.
+	// maxSuperseded bounds the replaced certificates on a record: 64 take 10 kB. Certificates of 30 days that are
+	// renewed every 20 days leave at most two.
 	maxSuperseded = 64
 
 	// maxBusyRetry bounds the retry time of a node that waits for a certificate to expire.

@@ -54,8 +54,8 @@ const (
 // 4 KiB made the broker remember 2.6 GB.
 const minDuplicateWindow = 100 * time.Millisecond
 
-// streams returns the configuration of every stream. streamEntries comes first, as [NewImport] needs it. No stream has a maximum age, since a clock that jumps must not
-// delete anything.
+// streams returns the configuration of every stream, streamEntries first, as [NewImport] needs it. No stream has a
+// maximum age, since a clock that jumps must not delete anything.
 func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig {
 	capped := func(bytes, share int64) int64 {
 		if capacity > 0 {

@@ -80,7 +80,7 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 				kept := func(k operate.KeyChoice) {
 					t.Helper()
 					if err := say(f.Context(), p, k); !errors.Is(err, trust.ErrState) ||
-						!strings.Contains(err.Error(), "rejected since it was shown") {
+						!strings.Contains(err.Error(), "was rejected after the list was shown") {
 						t.Errorf("%s = %v, want %v, and that it was rejected", verdict, err, trust.ErrState)
 					}
 					if code := f.Refused(n); code != wire.CodeRejected {

@@ -23,7 +23,7 @@ var (
 // Types is the table of all events. Types and members are never renamed.
 var Types = []Meaning{
 	{Enrolled, "A node has enrolled: its certificate is on record. If repeated is set, a retry got an earlier answer " +
-		"again. Of one node five retries are reported at once, then one every ten minutes; left_out counts the rest.",
+		"again. The first five retries of a node are reported, then one every ten minutes; left_out counts the rest.",
 		[]string{"node", "reason", "serial", "digest", "attempt"},
 		slices.Concat(fromToken, []string{"sealed", "elapsed_ns", "repeated", "left_out"})},
 	{Renewed, "A node has renewed: a certificate that replaces its live one is on record. If repeated is set, a " +
@@ -31,7 +31,7 @@ var Types = []Meaning{
 		[]string{"node", "reason", "serial", "digest", "attempt"},
 		slices.Concat(fromToken, []string{"elapsed_ns", "repeated", "left_out"})},
 	{Provisioned, "A node has confirmed that certificate and configuration are on its disk. If repeated is set, it " +
-		"had confirmed before. Of one node 20 are reported at once, then one every half minute; left_out counts the " +
+		"had confirmed before. The first 20 of a node are reported, then one every half minute; left_out counts the " +
 		"rest.",
 		[]string{"node", "serial", "digest", "attempt"},
 		slices.Concat(fromToken, []string{"reason", "sealed", "repeated", "left_out"})},
@@ -39,8 +39,8 @@ var Types = []Meaning{
 		"need not be the sender: a token may be valid for many names. A pending key is reported every ten minutes; " +
 		"`muster node pending` counts its requests. During a pause ten refusals a second are reported, busy answers " +
 		"never; metrics count all. With code offer_unusable the node cannot use its certificate or configuration: " +
-		"the cause is the node's text, reported once an hour. Of one node's offer_unusable and refused renewals 20 " +
-		"are reported at once, then one every half minute; left_out counts the rest.",
+		"the cause is the node's text, reported once an hour. The first 20 refused renewals and offer_unusable of a " +
+		"node are reported, then one every half minute; left_out counts the rest.",
 		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "attempt", "left_out"}, fromToken)},
 	{Attempt, "A connection, or a request without valid credentials, was refused. The node is only claimed. If " +
 		"serial is set, the node showed its own certificate to a broker of the fleet and was not admitted.",

@@ -1,7 +1,6 @@
 // Command plain holds the tree to plain words. With file and line it refuses:
 //   - pronouns that stand for nodes, keys and people alike, in comments, texts of the program and documents;
-//   - lines over 120 columns of documents and of code, tests aside: a tab counts four columns, and tables in Markdown may
-//     be longer.
+//   - lines over 120 columns in documents and in code, tests aside. A tab counts four columns. Tables may be longer.
 //
 // It also refuses more than 1.3 words of comments for each line of code. It exits with 1 if it refuses anything.
 package main
@@ -42,7 +41,8 @@ func main() {
 	}
 	if limit := maxWordsALine * float64(t.lines); float64(t.words) > limit {
 		t.refused++
-		fmt.Fprintf(os.Stderr, "%d words of comments on %d lines of code, limit %.0f: say why, and no more\n", t.words, t.lines, limit)
+		fmt.Fprintf(os.Stderr, "%d words of comments on %d lines of code, limit %.0f: say why, and no more\n",
+			t.words, t.lines, limit)
 	}
 	if t.refused > 0 {
 		os.Exit(1)
@@ -125,7 +125,8 @@ func (t *tree) pronouns(path string, first int, text string) {
 func (t *tree) columns(path, kind, text string) {
 	for i, line := range strings.Split(text, "\n") {
 		n := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))
-		if n <= maxColumns || kind == ".md" && (strings.HasPrefix(strings.TrimSpace(line), "|") || strings.Contains(line, "](http")) {
+		table := strings.HasPrefix(strings.TrimSpace(line), "|") || strings.Contains(line, "](http")
+		if n <= maxColumns || kind == ".md" && table {
 			continue
 		}
 		t.refuse(path, i+1, fmt.Sprintf("%d columns, limit %d", n, maxColumns))

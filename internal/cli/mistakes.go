@@ -58,12 +58,25 @@ var synonyms = map[string][]string{
 	"why":      {"explain"},
 }
 
+// elsewhere maps verbs that a noun does not have to commands of other nouns.
+var elsewhere = map[string]string{
+	"node add":     "allow add",
+	"node create":  "allow add",
+	"token add":    "jwt sign",
+	"token create": "jwt sign",
+	"token new":    "jwt sign",
+	"token sign":   "jwt sign",
+}
+
 // commandMeant returns the full name of the command that an unknown word may mean, or "". below is the command before
 // the word, nil for none.
 func commandMeant(app *kingpin.Application, below *kingpin.CmdClause, word string) string {
 	group, above := app.Model().CmdGroupModel, ""
 	if below != nil {
 		group, above = below.Model().CmdGroupModel, below.FullCommand()+" "
+	}
+	if meant := elsewhere[above+word]; meant != "" {
+		return meant
 	}
 	names := commandsIn(group)
 	nouns := []string{""}

@@ -3,6 +3,7 @@ package completion
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -53,7 +54,13 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	var shell string
 	c := app.Command("completion", "Print a script that completes commands in a shell.").HelpLong(help)
 	c.Arg("shell", "bash, zsh or fish.").Required().
-		HintOptions("bash", "zsh", "fish").EnumVar(&shell, "bash", "zsh", "fish")
+		HintOptions("bash", "zsh", "fish").StringVar(&shell)
+	all.Check(c, func() error {
+		if scripts[shell] == "" {
+			return fmt.Errorf("<shell> is %q, want bash, zsh or fish", shell)
+		}
+		return nil
+	})
 	all[c.FullCommand()] = func(context.Context) error {
 		_, err := os.Stdout.WriteString(scripts[shell])
 		return err

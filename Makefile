@@ -11,7 +11,7 @@ PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$(
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
 
-.PHONY: check build cross test ci browser lint deps fuzz fuzz-short vuln cover golden demo chaos bench help
+.PHONY: check build cross test ci browser lint deps fuzz fuzz-short vuln cover golden demo attacks chaos bench help
 
 check: lint test ## lint and test (the default)
 
@@ -66,6 +66,9 @@ demo: build ## a fleet of 200 real agents on loopback
 
 bench: build ## the standard cases of muster bench, about twelve minutes; nothing else should run
 	bin/muster bench --cases --nodes 40000 --stored 1000000 --idle 10000 $(BENCH)
+
+attacks: ## what attackers do to tokens, names, subjects, disks, files and pages, on real processes
+	$(GO) test -count=1 -v ./internal/attacks
 
 chaos: ## every fault at full size, about half an hour; the table goes to docs/performance.md
 	$(GO) test -c -o bin/chaos.test ./internal/chaos

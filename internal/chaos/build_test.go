@@ -7,11 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"muster/internal/testproc"
 )
 
 // clockEnv names a file that moves the clock of a process built with [overlay]: seconds in eight bytes, in the
@@ -52,23 +52,14 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	args := []string{"build", "-o", dir + "/"}
-	if info, ok := debug.ReadBuildInfo(); ok &&
-		slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		args = append(args, "-race") // like the tests, so that dependencies are compiled already
+	if !*full {
+		return dir, testproc.Build(dir)
 	}
-	if *full {
-		file, err := overlay(dir)
-		if err != nil {
-			return "", err
-		}
-		args = []string{"build", "-overlay", file, "-o", dir + "/"}
-	}
-	out, err := exec.Command("go", append(args, "muster/cmd/muster", "muster/cmd/muster-server")...).CombinedOutput()
+	file, err := overlay(dir)
 	if err != nil {
-		return "", fmt.Errorf("build: %w: %s", err, out)
+		return "", err
 	}
-	return dir, nil
+	return dir, testproc.Build(dir, "-overlay", file)
 })
 
 // program returns the path of a program.

@@ -46,7 +46,7 @@ var agent = map[string][]string{
 }
 
 // tools serve people and tests: they may import everything, and only tools and commands may import them.
-var tools = []string{"internal/testbed", "internal/simnode", "internal/demo", "internal/bench", "internal/chaos",
+var tools = []string{"internal/testbed", "internal/simnode", "internal/demo", "internal/bench", "internal/chaos", "internal/attacks",
 	"internal/browsertest",
 	"internal/testdisk", "internal/testdoc", "internal/testproc", "internal/arch", "examples/"}
 

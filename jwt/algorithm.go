@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
 	"crypto/rsa"
 	"fmt"
 	"slices"
@@ -18,15 +19,19 @@ var methods = map[string]gojwt.SigningMethod{
 	"RS384": gojwt.SigningMethodRS384,
 	"RS512": gojwt.SigningMethodRS512,
 	"ES256": gojwt.SigningMethodES256,
+	"ES384": gojwt.SigningMethodES384,
 	"EdDSA": gojwt.SigningMethodEdDSA,
 }
 
 // [Sign] uses the first algorithm: for RSA, every release of Choria accepts only this one.
 func algorithmsOf(pub crypto.PublicKey) []string {
-	switch pub.(type) {
+	switch k := pub.(type) {
 	case *rsa.PublicKey:
 		return []string{"RS256", "RS384", "RS512"}
-	case *ecdsa.PublicKey:
+	case *ecdsa.PublicKey: // each curve has one algorithm
+		if k.Curve == elliptic.P384() {
+			return []string{"ES384"}
+		}
 		return []string{"ES256"}
 	case ed25519.PublicKey:
 		return []string{"EdDSA"}

@@ -86,7 +86,7 @@ func checkHeader(b []byte) (string, error) {
 		return "", fmt.Errorf("%w: header without an algorithm", ErrMalformed)
 	}
 	if methods[*h.Algorithm] == nil {
-		return "", fmt.Errorf("%w: algorithm %.40q, want RS256, RS384, RS512, ES256 or EdDSA",
+		return "", fmt.Errorf("%w: algorithm %.40q, want RS256, RS384, RS512, ES256, ES384 or EdDSA",
 			ErrUnsupported, *h.Algorithm)
 	}
 	for _, name := range refusedMembers {

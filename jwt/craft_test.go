@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
+	_ "crypto/sha512" // SHA-384
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
@@ -90,8 +91,13 @@ func withPSS(key *rsa.PrivateKey) signFunc {
 
 func withEC(key *ecdsa.PrivateKey) signFunc {
 	return func(input string) []byte {
-		sum := sha256.Sum256([]byte(input))
-		r, s, err := ecdsa.Sign(rand.Reader, key, sum[:])
+		hash := crypto.SHA256
+		if key.Curve == elliptic.P384() {
+			hash = crypto.SHA384
+		}
+		h := hash.New()
+		h.Write([]byte(input))
+		r, s, err := ecdsa.Sign(rand.Reader, key, h.Sum(nil))
 		if err != nil {
 			panic(err)
 		}

@@ -49,6 +49,7 @@ func TestParsePrivateKeyOfEveryForm(t *testing.T) {
 	run("req", "-x509", "-new", "-key", "rsa8.pem", "-out", "cert.pem", "-subj", "/CN=prov")
 	run("genrsa", "-out", "weak.pem", "1024")
 	run("ecparam", "-name", "secp384r1", "-genkey", "-out", "p384.pem")
+	run("ecparam", "-name", "secp521r1", "-genkey", "-out", "p521.pem")
 	run("genpkey", "-algorithm", "x25519", "-out", "x25519.pem")
 	file := func(name string) []byte { return readFile(t, dir, name) }
 	seed := []byte(hexText(edKey("signer").Seed()))
@@ -86,7 +87,8 @@ func TestParsePrivateKeyOfEveryForm(t *testing.T) {
 			jwt.ErrKey},
 		"two keys, the second one cut":   {append(file("ed8.pem"), file("rsa8.pem")[:200]...), "", jwt.ErrKey},
 		"RSA of 1024 bits":               {file("weak.pem"), "", jwt.ErrKey},
-		"P-384":                          {file("p384.pem"), "", jwt.ErrKey},
+		"P-384":                          {file("p384.pem"), "", nil},
+		"P-521":                          {file("p521.pem"), "", jwt.ErrKey},
 		"a key that cannot sign":         {file("x25519.pem"), "", jwt.ErrKey},
 		"a seed and something else":      {append(bytes.Clone(seed), " x"...), "", jwt.ErrKey},
 		"63 digits":                      {seed[:63], "", jwt.ErrKey},
@@ -176,7 +178,7 @@ func TestParseSignerRefuses(t *testing.T) {
 		"certificate and private key": append(bytes.Clone(cert), key...),
 		"two certificates":            append(bytes.Clone(cert), cert...),
 		"RSA of 1024 bits":            readFile(t, dir, "weak-cert.pem"),
-		"P-384":                       pkix(mustEC(elliptic.P384()).Public()),
+		"P-521":                       pkix(mustEC(elliptic.P521()).Public()),
 		"truncated":                   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cut.Bytes[:100]}),
 		"another block":               pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: cut.Bytes}),
 		"two lines of hex":            []byte(hexText(edKey("a").Seed()) + "\n" + hexText(edKey("b").Seed())),

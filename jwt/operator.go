@@ -43,13 +43,13 @@ type OperatorClaims struct {
 	ExpiresAt time.Time
 }
 
-// CheckOperatorKey accepts keys on P-256 and Ed25519; otherwise the error wraps [ErrKey].
+// CheckOperatorKey accepts P-256, P-384 and Ed25519; otherwise the error wraps [ErrKey].
 func CheckOperatorKey(pub crypto.PublicKey) error {
 	switch pub.(type) {
 	case *ecdsa.PublicKey, ed25519.PublicKey:
 		return checkPublic(pub)
 	default:
-		return fmt.Errorf("%w: %s, want P-256 or Ed25519 for an operator", ErrKey, keyfile.Kind(pub))
+		return fmt.Errorf("%w: %s, want P-256, P-384 or Ed25519 for an operator", ErrKey, keyfile.Kind(pub))
 	}
 }
 

@@ -50,7 +50,7 @@ func TestOperatorsSignTheirTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := []crypto.Signer{curve, edwards}
+	keys := []crypto.Signer{curve, edwards, mustEC(elliptic.P384())}
 	for i, key := range keys {
 		text, err := jwt.SignOperator(key, operatorClaims(at))
 		if err != nil {

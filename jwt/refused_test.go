@@ -20,11 +20,12 @@ import (
 // Each row changes a good token by one edit that has fooled a verifier. The first rows are accepted.
 func TestRefusedConstructions(t *testing.T) {
 	t.Parallel()
-	ed, foreign := edKey("signer"), edKey("foreign")
+	ed, foreign, p384 := edKey("signer"), edKey("foreign"), mustEC(elliptic.P384())
 	v := verifier(t,
 		jwt.Signer{Name: "ed", Key: ed.Public()},
 		jwt.Signer{Name: "rsa", Key: rsaKey().Public()},
 		jwt.Signer{Name: "ec", Key: ecKey().Public()},
+		jwt.Signer{Name: "ec384", Key: p384.Public()},
 	)
 	der, err := x509.MarshalPKIXPublicKey(rsaKey().Public())
 	if err != nil {
@@ -46,6 +47,7 @@ func TestRefusedConstructions(t *testing.T) {
 		"good, RS384":                {craft(`{"alg":"RS384"}`, goodBody, withRSA(rsaKey(), crypto.SHA384)), nil},
 		"good, RS512":                {craft(`{"alg":"RS512"}`, goodBody, withRSA(rsaKey(), crypto.SHA512)), nil},
 		"good, ES256":                {craft(`{"alg":"ES256"}`, goodBody, withEC(ecKey())), nil},
+		"good, ES384":                {craft(`{"alg":"ES384"}`, goodBody, withEC(p384)), nil},
 		"good, unknown claims":       {craft(edHeader, body(`"collectives":["a"],"x":{"y":1}`), withEd(ed)), nil},
 		"good, null extensions":      {craft(edHeader, body(`"extensions":null`), withEd(ed)), nil},
 		"good, kid and other header": {craft(header(`"kid":"../../etc/passwd","cty":"x"`), goodBody, withEd(ed)), nil},
@@ -71,8 +73,8 @@ func TestRefusedConstructions(t *testing.T) {
 		"EdDSA signature called ES256": {craft(`{"alg":"ES256"}`, goodBody, withEd(ed)), jwt.ErrSignature},
 		"RS256 signature called EdDSA": {craft(`{"alg":"EdDSA"}`, goodBody, withRSA(rsaKey(), crypto.SHA256)),
 			jwt.ErrSignature},
-		"ES384": {craft(`{"alg":"ES384"}`, goodBody, withEC(mustEC(elliptic.P384()))),
-			jwt.ErrUnsupported},
+		"ES256 signature called ES384": {craft(`{"alg":"ES384"}`, goodBody, withEC(ecKey())), jwt.ErrSignature},
+		"ES384 signature called ES256": {craft(`{"alg":"ES256"}`, goodBody, withEC(p384)), jwt.ErrSignature},
 		"ES256 with zeros": {craft(`{"alg":"ES256"}`, goodBody, func(string) []byte {
 			return make([]byte, 64)
 		}), jwt.ErrSignature},

@@ -27,7 +27,8 @@ type Signer struct {
 	// Name is for operators. If it is empty, [NewVerifier] uses the start of the key's [SignerID].
 	Name string
 
-	// Key is an *rsa.PublicKey of 2048 to 8192 bits, an *ecdsa.PublicKey on P-256, or an ed25519.PublicKey.
+	// Key is an *rsa.PublicKey of 2048 to 8192 bits, an *ecdsa.PublicKey on P-256 or P-384, or an
+	// ed25519.PublicKey.
 	Key crypto.PublicKey
 
 	// NotBefore and NotAfter bound when the signer's tokens are accepted, both inclusive (RFC 5280 section 4.1.2.5).
@@ -129,17 +130,17 @@ func checkPublic(pub crypto.PublicKey) error {
 			return fmt.Errorf("%w: RSA key of %d bits, want %d to %d", ErrKey, bits, minRSABits, maxRSABits)
 		}
 	case *ecdsa.PublicKey:
-		if k.Curve != elliptic.P256() {
-			return fmt.Errorf("%w: curve %s, want P-256", ErrKey, k.Curve.Params().Name)
+		if k.Curve != elliptic.P256() && k.Curve != elliptic.P384() {
+			return fmt.Errorf("%w: curve %s, want P-256 or P-384", ErrKey, k.Curve.Params().Name)
 		}
 	case ed25519.PublicKey:
 		if len(k) != ed25519.PublicKeySize {
 			return fmt.Errorf("%w: Ed25519 key of %d bytes, want %d", ErrKey, len(k), ed25519.PublicKeySize)
 		}
 	case nil: // a kind of key that crypto/x509 does not know
-		return fmt.Errorf("%w: unknown kind of key, want RSA, P-256 or Ed25519", ErrKey)
+		return fmt.Errorf("%w: unknown kind of key, want RSA, P-256, P-384 or Ed25519", ErrKey)
 	default:
-		return fmt.Errorf("%w: %s, want RSA, P-256 or Ed25519", ErrKey, keyfile.Kind(pub))
+		return fmt.Errorf("%w: %s, want RSA, P-256, P-384 or Ed25519", ErrKey, keyfile.Kind(pub))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package jwt_test
 import (
 	"bytes"
 	"crypto"
+	"crypto/elliptic"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -24,7 +25,9 @@ import (
 
 func TestSignThenVerify(t *testing.T) {
 	t.Parallel()
-	for name, key := range map[string]crypto.Signer{"Ed25519": edKey("signer"), "RSA": rsaKey(), "P-256": ecKey()} {
+	for name, key := range map[string]crypto.Signer{
+		"Ed25519": edKey("signer"), "RSA": rsaKey(), "P-256": ecKey(), "P-384": mustEC(elliptic.P384()),
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := goodClaims()

@@ -130,7 +130,7 @@ var flagTexts = map[string]flagText{
 	"installation": {"ID", "Id of the installation, as 'muster operator add' and 'muster status' print it."},
 	"key":          {"FILE", "The operator's private key, such as the file of --login."},
 	"out":          {"FILE", "With --certificate: file to write. If not given: NAME.pem."},
-	"public-key":   {"FILE", "The operator's public key, P-256 or Ed25519."},
+	"public-key":   {"FILE", "The operator's public key, P-256, P-384 or Ed25519."},
 	"role": {
 		"ROLE",
 		"viewer sees everything, operator changes nodes and tokens, admin changes signers, operators and authority.",

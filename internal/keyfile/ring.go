@@ -46,7 +46,7 @@ func (r *Ring) SignerAndPassphrase(path string) (crypto.Signer, []byte, error) {
 	signer, ok := key.(crypto.Signer)
 	switch {
 	case !ok:
-		return nil, nil, fmt.Errorf("%s: %w: %s cannot sign, want an RSA, P-256 or Ed25519 key",
+		return nil, nil, fmt.Errorf("%s: %w: %s cannot sign, want an RSA, P-256, P-384 or Ed25519 key",
 			path, ErrKey, Kind(key))
 	case encrypted:
 		return signer, bytes.Clone(r.secret), nil

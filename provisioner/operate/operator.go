@@ -137,7 +137,7 @@ type NewOperator struct {
 
 	Role trust.OperatorRole `json:"role"`
 
-	// Public is a P-256 or Ed25519 key as [jwt.ParseSigner] reads it. The caller has verified that the operator holds
+	// Public is a P-256, P-384 or Ed25519 key as [jwt.ParseSigner] reads it. The caller has verified that the operator holds
 	// the private key.
 	Public []byte `json:"public"`
 

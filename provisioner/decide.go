@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"muster/internal/serverconf"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/policies"
@@ -129,7 +130,7 @@ func tokenInput(v *jwt.Verified) policies.Token {
 	return t
 }
 
-// configure refuses files that a node could not write.
+// configure refuses files that the node would not write.
 func (a *attempt) configure(ctx context.Context) error {
 	node := string(a.identity)
 	a.files = wire.Files{Configuration: a.decision.Configuration}
@@ -157,7 +158,11 @@ func (a *attempt) configure(ctx context.Context) error {
 		}
 		a.files = files
 	}
-	if err := a.files.Check(); err != nil {
+	err := a.files.Check()
+	if err == nil {
+		err = serverconf.CheckPushed(a.identity, a.files.Configuration)
+	}
+	if err != nil {
 		return refuse(node, wire.CodeConfigurationFailed, err)
 	}
 	return nil

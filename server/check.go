@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"muster/internal/conffile"
-	"muster/internal/discover"
+	"muster/internal/serverconf"
 	"muster/internal/wire"
 	"muster/server/advice"
 	"muster/server/files"
@@ -111,32 +111,17 @@ func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
 	if len(settings) == 0 {
 		return nil, errors.New("empty")
 	}
-	if _, is := settings[keyIdentity[0]]; named && !is {
+	if _, is := settings[serverconf.KeyIdentity[0]]; named && !is {
 		settings = maps.Clone(settings)
-		settings[keyIdentity[0]] = string(id)
+		settings[serverconf.KeyIdentity[0]] = string(id)
 	}
 	b, err := conffile.FormatSettings(settings, "Written by muster-server for "+string(id)+", certificate "+e.Serial+
 		".\nChanges are lost when this machine is provisioned again.")
 	if err != nil {
 		return nil, err
 	}
-	c, err := parseConf(b)
-	if err != nil {
-		return nil, err
-	}
-	switch says := scanLenient(b); {
-	case says.Yes:
-		return nil, errors.New("provision is true: the node would enroll again forever")
-	case says.Invalid != "":
-		return nil, errors.New("provision is neither true nor false: the agent would not start")
-	}
-	if len(c.brokers) > 0 || c.srvDomain != "" {
-		if _, err := discover.New(discover.Config{URLs: c.brokers, SRVDomain: c.srvDomain, Secure: true}); err != nil {
-			return nil, link.OneLine(err)
-		}
-	}
-	if c.identity != "" && c.identity != id {
-		return nil, fmt.Errorf("identity is %q, want %q", string(c.identity), string(id))
+	if err := serverconf.CheckPushed(id, settings); err != nil {
+		return nil, link.OneLine(err)
 	}
 	return b, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"muster/internal/conffile"
+	"muster/internal/serverconf"
 )
 
 func yes() *bool { b := true; return &b }
@@ -22,32 +23,32 @@ func TestParseConf(t *testing.T) {
 	level := slog.LevelWarn
 	tests := map[string]struct {
 		text string
-		want *conf // nil: an error; intervals of 0 stand for the defaults
+		want *serverconf.Conf // nil: an error; intervals of 0 stand for the defaults
 	}{
-		"one unknown key": {"shade = blue\n", &conf{}},
+		"one unknown key": {"shade = blue\n", &serverconf.Conf{}},
 		"ours": {"provision = no\nidentity=web1.example.net\nbrokers = a:1, " +
 			"b:2\nfacts_file=/f\nregistration_file=/r\nregistration_interval=10\nalive_interval = 2m\nlog_level = " +
-			"warn\n", &conf{
-			provision:            no(),
-			identity:             "web1.example.net",
-			brokers:              []string{"a:1", "b:2"},
-			factsFile:            "/f",
-			registrationFile:     "/r",
-			registrationInterval: 10 * time.Second,
-			aliveInterval:        2 * time.Minute,
-			logLevel:             &level,
+			"warn\n", &serverconf.Conf{
+			Provision:            no(),
+			Identity:             "web1.example.net",
+			Brokers:              []string{"a:1", "b:2"},
+			FactsFile:            "/f",
+			RegistrationFile:     "/r",
+			RegistrationInterval: 10 * time.Second,
+			AliveInterval:        2 * time.Minute,
+			LogLevel:             &level,
 		}},
 		"Choria's": {"plugin.choria.server.provision = 1\nplugin.choria.middleware_hosts = a:1\nplugin.yaml = " +
-			"/f\nplugin.choria.registration.file_content.data=/r\nregisterinterval = 30\nloglevel = warning\n", &conf{
-			provision:            yes(),
-			brokers:              []string{"a:1"},
-			registrationFile:     "/r",
-			registrationInterval: 30 * time.Second,
-			logLevel:             &level,
+			"/f\nplugin.choria.registration.file_content.data=/r\nregisterinterval = 30\nloglevel = warning\n", &serverconf.Conf{
+			Provision:            yes(),
+			Brokers:              []string{"a:1"},
+			RegistrationFile:     "/r",
+			RegistrationInterval: 30 * time.Second,
+			LogLevel:             &level,
 		}},
 		"both names, one meaning": {"provision = true\nplugin.choria.server.provision = 1\n",
-			&conf{provision: yes()}},
-		"domain":                    {"srv_domain = example.net\n", &conf{srvDomain: "example.net"}},
+			&serverconf.Conf{Provision: yes()}},
+		"domain":                    {"srv_domain = example.net\n", &serverconf.Conf{SRVDomain: "example.net"}},
 		"domain and brokers":        {"srv_domain = example.net\nbrokers = a:1\n", nil},
 		"empty":                     {"", nil},
 		"comments only":             {"# nothing\n\n", nil},
@@ -57,7 +58,7 @@ func TestParseConf(t *testing.T) {
 		"identity in upper case":    {"identity = WEB1\n", nil},
 		"broker without a host":     {"brokers = :4222\n", nil},
 		"interval without a number": {"registration_interval = often\n", nil},
-		"interval of 1 s":           {"registration_interval = 1\n", &conf{registrationInterval: time.Second}},
+		"interval of 1 s":           {"registration_interval = 1\n", &serverconf.Conf{RegistrationInterval: time.Second}},
 		"interval of 1 ms":          {"registration_interval = 1ms\n", nil},
 		"interval of a week":        {"registration_interval = 1w\n", nil},
 		"alive never":               {"alive_interval = 0\n", nil},
@@ -76,13 +77,13 @@ func TestParseConf(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tt.want.registrationInterval == 0 {
-				tt.want.registrationInterval = defaultRegistrationInterval
+			if tt.want.RegistrationInterval == 0 {
+				tt.want.RegistrationInterval = 5 * time.Minute
 			}
-			if tt.want.aliveInterval == 0 {
-				tt.want.aliveInterval = defaultAliveInterval
+			if tt.want.AliveInterval == 0 {
+				tt.want.AliveInterval = 30 * time.Minute
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(conf{})); diff != "" {
+			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -67,6 +67,9 @@ type confirmer struct {
 	wait *backoff
 }
 
+// untilNextCheck is the wait while nothing is to be confirmed.
+const untilNextCheck = 24 * time.Hour
+
 func (c *confirmer) confirmPending(ctx context.Context, conn *link.Conn) error {
 	p, err := c.sets.pending()
 	if err != nil {
@@ -75,13 +78,13 @@ func (c *confirmer) confirmPending(ctx context.Context, conn *link.Conn) error {
 			"ask an operator to run `muster node reconfigure "+string(c.identity)+"`"), "node", c.identity)
 	}
 	if p == nil {
-		c.next = time.Now().Add(maxInterval)
+		c.next = time.Now().Add(untilNextCheck)
 		return nil
 	}
 	if err = c.confirm(ctx, conn, c.creds.Key, *p); err == nil {
 		c.problems.solved(msgUnconfirmed)
 		c.provisioned(ctx, conn, c.identity, c.creds.Serial)
-		c.next = time.Now().Add(maxInterval)
+		c.next = time.Now().Add(untilNextCheck)
 		return nil
 	}
 	c.next = time.Now().Add(c.wait.afterError(err))

@@ -16,8 +16,8 @@ import (
 
 // fleetBrokers returns the brokers of server.conf, else those of the token.
 func (v *inspection) fleetBrokers() (urls []string, srv string) {
-	if c := v.conf; c != nil && (len(c.brokers) > 0 || c.srvDomain != "") {
-		return c.brokers, c.srvDomain
+	if c := v.conf; c != nil && (len(c.Brokers) > 0 || c.SRVDomain != "") {
+		return c.Brokers, c.SRVDomain
 	}
 	if v.token != nil {
 		return v.token.URLs(), v.token.SRVDomain

@@ -12,6 +12,7 @@ import (
 
 	"muster/server/files"
 
+	"muster/internal/serverconf"
 	"muster/internal/wire"
 	"muster/server/advice"
 )
@@ -21,13 +22,13 @@ const maxFactsFile = 1 << 20
 const remedyFacts = "make the file one JSON object; the node asks again once it has changed"
 
 // factsFile returns the path from Config, else from the token, else from server.conf; empty: none.
-func (cfg *Config) factsFile(t *token, c *conf) string {
+func (cfg *Config) factsFile(t *token, c *serverconf.Conf) string {
 	file := cfg.FactsFile
 	if t != nil {
 		file = cmp.Or(file, t.Facts)
 	}
 	if c != nil {
-		file = cmp.Or(file, c.factsFile)
+		file = cmp.Or(file, c.FactsFile)
 	}
 	return file
 }

@@ -109,7 +109,7 @@ func FuzzCheckReply(f *testing.F) {
 			}
 			seen[file.Name] = true
 			if file.Name == confName {
-				if c, err := parseConf(file.Data); err != nil || c.identity != "" && c.identity != id {
+				if c, err := parseConf(file.Data); err != nil || c.Identity != "" && c.Identity != id {
 					t.Fatalf("%s: %+v, %v", confName, c, err)
 				}
 			}

@@ -23,7 +23,7 @@ type nodeContext struct {
 	*inspection
 }
 
-func (d nodeContext) alive() time.Duration { return cmp.Or(d.cfg.AliveInterval, d.conf.aliveInterval) }
+func (d nodeContext) alive() time.Duration { return cmp.Or(d.cfg.AliveInterval, d.conf.AliveInterval) }
 
 type member struct {
 	nodeContext
@@ -239,7 +239,7 @@ type reports struct {
 // newReports schedules registration at once, and alive events after a random part of the interval, so that nodes
 // switched on together do not publish together.
 func newReports(d nodeContext) *reports {
-	r := &reports{nodeContext: d, file: d.conf.registrationFile, every: d.conf.registrationInterval}
+	r := &reports{nodeContext: d, file: d.conf.RegistrationFile, every: d.conf.RegistrationInterval}
 	if r.file == "" && d.token != nil {
 		r.file = d.token.Registration
 	}

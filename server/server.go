@@ -198,8 +198,8 @@ func (s *Server) setLevel(v *inspection) {
 		return
 	}
 	level := s.level
-	if v.conf.logLevel != nil {
-		level = *v.conf.logLevel
+	if v.conf.LogLevel != nil {
+		level = *v.conf.LogLevel
 	}
 	s.cfg.Level.Set(level)
 }

@@ -8,6 +8,7 @@ import (
 	"muster/server/orders"
 
 	"muster/internal/keyfile"
+	"muster/internal/serverconf"
 	"muster/internal/wire"
 	"muster/server/advice"
 	"muster/server/link"
@@ -47,7 +48,7 @@ type inspection struct {
 	mode     Mode
 	reason   string
 	identity wire.Identity
-	conf     *conf
+	conf     *serverconf.Conf
 	token    *token
 	creds    *trust.Credentials
 

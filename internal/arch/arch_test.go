@@ -20,6 +20,7 @@ var layers = [][]string{
 	{"internal/span"},
 	{"internal/wire", "internal/cli", "internal/disk", "internal/limit", "internal/keyfile", "internal/queuegroup"},
 	{"internal/conffile", "internal/seal", "internal/discover"},
+	{"internal/serverconf"},
 	{"jwt", "policies", "provisioner/ca", "provisioner/helper"},
 	{"provisioner/events"},
 	{"provisioner/trust", "provisioner/facts"},
@@ -35,7 +36,7 @@ var layers = [][]string{
 // agent is what the agent on a node is made of, and what each of its packages imports besides internal/wire. It links
 // nothing of the provisioner.
 var agent = map[string][]string{
-	"server": {"internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "internal/span", "jwt",
+	"server": {"internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "internal/serverconf", "jwt",
 		"server/advice", "server/files", "server/link", "server/orders", "server/trust"},
 	"server/advice":    {},
 	"server/files":     {},

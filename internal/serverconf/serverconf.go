@@ -1,0 +1,192 @@
+// Package serverconf reads the settings of server.conf that the agent uses. The provisioner checks with it what it
+// pushes, so that it issues no configuration that the agent refuses.
+package serverconf
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/internal/discover"
+	"muster/internal/span"
+	"muster/internal/wire"
+)
+
+// Bounds of alive and registration intervals: short ones burden the brokers, long ones report too late.
+const (
+	minInterval = time.Second
+	maxInterval = 24 * time.Hour
+
+	defaultRegistrationInterval = 5 * time.Minute
+	defaultAliveInterval        = 30 * time.Minute
+)
+
+// A Conf holds the settings that the agent uses.
+type Conf struct {
+	Provision            *bool         // nil: not set
+	Identity             wire.Identity // "": not set
+	Brokers              []string
+	SRVDomain            string
+	FactsFile            string
+	RegistrationFile     string
+	RegistrationInterval time.Duration // 0: never
+	AliveInterval        time.Duration
+	LogLevel             *slog.Level // nil: not set
+}
+
+// The names of the settings: muster's first, then Choria's, as in the documentation.
+var (
+	KeyProvision    = []string{"provision", "plugin.choria.server.provision"}
+	KeyIdentity     = []string{"identity"}
+	keyBrokers      = []string{"brokers", "plugin.choria.middleware_hosts"}
+	keySRVDomain    = []string{"srv_domain", "plugin.choria.srv_domain"}
+	keyFacts        = []string{"facts_file"}
+	keyRegistration = []string{"registration_file", "plugin.choria.registration.file_content.data"}
+	keyRegInterval  = []string{"registration_interval", "registerinterval"}
+	keyAlive        = []string{"alive_interval"}
+	keyLogLevel     = []string{"log_level", "loglevel"}
+)
+
+// Parse lists every mistake in its error. get returns the value of a key.
+func Parse(get func(key string) (string, bool)) (*Conf, error) {
+	r := reader{get: get}
+	c := &Conf{RegistrationInterval: defaultRegistrationInterval, AliveInterval: defaultAliveInterval}
+	r.read(KeyProvision, func(v string) error {
+		yes, err := ParseBool(v)
+		c.Provision = &yes
+		return err
+	})
+	r.read(KeyIdentity, func(v string) (err error) { c.Identity, err = wire.ParseIdentity(v); return err })
+	r.read(keyBrokers, func(v string) error {
+		c.Brokers = splitList(v)
+		for _, u := range c.Brokers {
+			if _, err := discover.NormalizeURL(u, true); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	r.read(keySRVDomain, func(v string) error { c.SRVDomain = v; return nil })
+	r.read(keyFacts, func(v string) error { c.FactsFile = v; return nil })
+	r.read(keyRegistration, func(v string) error { c.RegistrationFile = v; return nil })
+	r.read(keyRegInterval, func(v string) (err error) {
+		c.RegistrationInterval, err = parseInterval(v, true)
+		return err
+	})
+	r.read(keyAlive, func(v string) (err error) {
+		c.AliveInterval, err = parseInterval(v, false)
+		return err
+	})
+	r.read(keyLogLevel, func(v string) error {
+		level, err := parseLevel(v)
+		c.LogLevel = &level
+		return err
+	})
+	if len(c.Brokers) > 0 && c.SRVDomain != "" {
+		r.errs = append(r.errs, errors.New("brokers and srv_domain are both set, want one"))
+	}
+	if len(r.errs) > 0 {
+		return nil, errors.Join(r.errs...)
+	}
+	return c, nil
+}
+
+// CheckPushed returns an error that lists everything because of which the agent id refuses a pushed configuration, or
+// would enroll again forever with it. [wire.Files.Check] checks the text of keys and values.
+func CheckPushed(id wire.Identity, settings map[string]string) error {
+	c, err := Parse(func(key string) (string, bool) { v, ok := settings[key]; return v, ok })
+	if err != nil {
+		return err
+	}
+	for key, value := range settings {
+		if !slices.Contains(KeyProvision, strings.ToLower(key)) {
+			continue
+		}
+		switch yes, err := ParseBool(value); {
+		case err != nil:
+			return errors.New("provision is neither true nor false: the agent would not start")
+		case yes:
+			return errors.New("provision is true: the node would enroll again forever")
+		}
+	}
+	if len(c.Brokers) > 0 || c.SRVDomain != "" {
+		if _, err := discover.New(discover.Config{URLs: c.Brokers, SRVDomain: c.SRVDomain, Secure: true}); err != nil {
+			return err
+		}
+	}
+	if c.Identity != "" && c.Identity != id {
+		return fmt.Errorf("identity is %q, want %q", string(c.Identity), string(id))
+	}
+	return nil
+}
+
+// ParseBool reads a value of [KeyProvision].
+func ParseBool(s string) (bool, error) {
+	switch strings.ToLower(s) {
+	case "1", "true", "yes", "y", "on":
+		return true, nil
+	case "0", "false", "no", "n", "off":
+		return false, nil
+	}
+	return false, fmt.Errorf("is %.80q, want true or false", s)
+}
+
+func splitList(s string) []string {
+	var list []string
+	for e := range strings.SplitSeq(s, ",") {
+		if e = strings.TrimSpace(e); e != "" {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+type reader struct {
+	get  func(key string) (string, bool)
+	errs []error
+}
+
+func (r *reader) read(names []string, set func(string) error) {
+	for _, name := range names {
+		if v, ok := r.get(name); ok {
+			if err := set(v); err != nil {
+				r.errs = append(r.errs, fmt.Errorf("%s: %w", name, err))
+			}
+			return
+		}
+	}
+}
+
+// parseInterval reads seconds, as Choria writes them, or a span. zero allows 0, which means never.
+func parseInterval(s string, zero bool) (time.Duration, error) {
+	d, err := span.Parse(s)
+	if n, e := strconv.ParseUint(s, 10, 31); e == nil {
+		d, err = time.Duration(n)*time.Second, nil
+	}
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("is %.80q, want seconds or a span such as 5m", s)
+	case zero && d == 0:
+		return 0, nil
+	case d < minInterval || d > maxInterval:
+		return 0, fmt.Errorf("is %v, want %v to %v", d, minInterval, maxInterval)
+	}
+	return d, nil
+}
+
+func parseLevel(s string) (level slog.Level, err error) {
+	switch strings.ToLower(s) {
+	case "warning":
+		return slog.LevelWarn, nil
+	case "fatal":
+		return slog.LevelError, nil
+	}
+	if level.UnmarshalText([]byte(s)) != nil {
+		err = fmt.Errorf("is %.80q, want debug, info, warn or error", s)
+	}
+	return level, err
+}

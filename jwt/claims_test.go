@@ -207,15 +207,20 @@ func TestMisspelledLimitsAreRefused(t *testing.T) {
 	}
 }
 
-func TestUsesNeedJTI(t *testing.T) {
+func TestUsesNeedAnIDAndATime(t *testing.T) {
 	t.Parallel()
-	c := goodClaims()
-	c.JTI = ""
-	if err := c.SetLimits(jwt.Limits{Uses: 1}); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := jwt.Sign(edKey("signer"), c); text != "" || !errors.Is(err, jwt.ErrMalformed) {
-		t.Errorf("Sign = %q, %v, want %v", text, err, jwt.ErrMalformed)
+	for name, without := range map[string]func(*jwt.Claims){
+		"no jti": func(c *jwt.Claims) { c.JTI = "" },
+		"no iat": func(c *jwt.Claims) { c.IssuedAt = time.Time{} },
+	} {
+		c := goodClaims()
+		without(&c)
+		if err := c.SetLimits(jwt.Limits{Uses: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := jwt.Sign(edKey("signer"), c); text != "" || !errors.Is(err, jwt.ErrMalformed) {
+			t.Errorf("%s: Sign = %q, %v, want %v", name, text, err, jwt.ErrMalformed)
+		}
 	}
 }
 

@@ -135,8 +135,8 @@ func (c *Claims) Limits() (Limits, error) {
 		return Limits{}, nil
 	}
 	l, err := decodeLimits(raw)
-	if err == nil && l.Uses > 0 && c.JTI == "" {
-		err = fmt.Errorf("%w: uses are counted by jti, but there is no jti", ErrMalformed)
+	if err == nil && l.Uses > 0 && (c.JTI == "" || c.IssuedAt.IsZero()) {
+		err = fmt.Errorf("%w: uses need a jti to be counted by, and an iat", ErrMalformed)
 	}
 	if err != nil {
 		return Limits{}, fmt.Errorf("extensions.%s: %w", limitsMember, err)

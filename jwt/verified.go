@@ -68,6 +68,9 @@ func (v *Verified) checkTimes(now time.Time) error {
 	if !v.NotBefore.IsZero() && now.Add(NotBeforeLeeway).Before(v.NotBefore) {
 		return fmt.Errorf("%w: valid from %s", ErrNotYetValid, instant(v.NotBefore))
 	}
+	if v.Limits.Uses > 0 && now.Add(issuedAheadLimit).Before(v.IssuedAt) {
+		return fmt.Errorf("%w: for limited use, and issued at %s", ErrNotYetValid, instant(v.IssuedAt))
+	}
 	return nil
 }
 

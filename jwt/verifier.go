@@ -13,6 +13,10 @@ import (
 // section 4.1.5: a few minutes at most). `exp` has no leeway.
 const NotBeforeLeeway = 60 * time.Second
 
+// issuedAheadLimit is how far the iat of a token of limited use may be in the future. A recovery freezes such tokens by
+// their iat, and one of a later day would escape.
+const issuedAheadLimit = 5 * time.Minute
+
 // VerifierConfig configures [NewVerifier].
 type VerifierConfig struct {
 	// Signers are required; no two may have the same key, since their limits could differ.

@@ -80,6 +80,10 @@ func TestTimesAreCheckedOnEveryUse(t *testing.T) {
 	short := sign(t, key, c)
 	c.NotBefore, c.ExpiresAt = time.Time{}, time.Time{}
 	forever := sign(t, key, c)
+	if err := c.SetLimits(jwt.Limits{Uses: 1}); err != nil {
+		t.Fatal(err)
+	}
+	once := sign(t, key, c) // issued an hour before noon
 
 	// In this order, so that the cache has the token after the first step.
 	for _, step := range []struct {
@@ -95,6 +99,8 @@ func TestTimesAreCheckedOnEveryUse(t *testing.T) {
 		{"within the leeway before", short, noon.Add(-time.Hour - jwt.NotBeforeLeeway), nil},
 		{"before", short, noon.Add(-time.Hour - jwt.NotBeforeLeeway - 1), jwt.ErrNotYetValid},
 		{"no end", forever, noon, nil},
+		{"one use, issued in five minutes", once, noon.Add(-time.Hour - 5*time.Minute), nil},
+		{"one use, issued later", once, noon.Add(-time.Hour - 5*time.Minute - 1), jwt.ErrNotYetValid},
 		{"signer's last instant", forever, end, nil},
 		{"signer expired", forever, end.Add(1), jwt.ErrSignerExpired},
 		{"signer's first instant", forever, begin, nil},

@@ -108,7 +108,7 @@ func TestPendingVerbs(t *testing.T) {
 		{"node approve --match nobody*.example.net --yes", "0", "no nodes match: nothing to do"},
 		{"node reject web9.example.net", "1", "no key waits for this name"},
 		{"node pending --prefix nobody", "0", "no pending nodes match"},
-		{"node grant web9.example.net --fingerprint zz --why x", "2", "want 64 lower-case hex digits"},
+		{"node grant web9.example.net --fingerprint zz --why x", "2", "want 8 to 64 lower-case hex digits"},
 		{"node reconfigure web1.example.net --token-file /dev/null", "1", "--token-file: /dev/null: empty"},
 		{"node reconfigure web1.example.net --token-file prov/ca/root.pem", "1", "--token-file: prov/ca/root.pem: PEM, not a token\n"},
 		{"node reconfigure web1.example.net --token-file prov/seal.pub", "1", "muster: --token-file: prov/seal.pub: malformed token: "},

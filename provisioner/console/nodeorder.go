@@ -68,6 +68,7 @@ var nodeActions = []*action{
 	{
 		Name:   "grant",
 		Label:  "Let another key have the name",
+		Danger: true,
 		states: onRecord,
 		Touches: []string{
 			"For one hour, the next node that asks for this name with another key gets it, once.",
@@ -122,9 +123,10 @@ func (c nodePages) order(v *visit) (*order, error) {
 		Fields: url.Values{"seen": {seenText(seen)}, "command": {command}},
 	}
 	key := v.r.FormValue("key")
-	if key != "" {
-		o.On[0] += ", only the key " + key
-		o.Fields.Set("key", key)
+	if a.Name == "grant" {
+		if err := c.nameKey(v.r.Context(), o, id, key); err != nil {
+			return nil, err
+		}
 	}
 	// Only orders that free the name or give it to another key fail if the node has renewed since.
 	owner := provisioner.Precondition{OwnedSince: seen.OwnedSince}
@@ -143,6 +145,35 @@ func (c nodePages) order(v *visit) (*order, error) {
 		return err
 	}
 	return o, nil
+}
+
+// nameKey has the form of a grant name its key. While keys wait and the form names none, it offers them instead of the
+// button: the order would be refused.
+func (c nodePages) nameKey(ctx context.Context, o *order, id wire.Identity, key string) error {
+	waiting, err := c.cfg.Orders.Keys.Waiting(ctx, id)
+	if err != nil {
+		return err
+	}
+	for _, w := range waiting {
+		if key == "" {
+			link := url.Values{"seen": o.Fields["seen"], "key": {w.KeyHash}}
+			o.Keys = append(o.Keys, keyChoice{w, o.Back + "/do/grant?" + link.Encode()})
+		} else if w.KeyHash == key {
+			o.Keys = append(o.Keys, keyChoice{Key: w})
+		}
+	}
+	if key == "" {
+		return nil
+	}
+	named := *o.action
+	named.Touches = []string{
+		"For one hour, the node with this key can take the name, once.",
+		"The present key then loses the name.",
+	}
+	o.action = &named
+	o.On[0] += ", only the key " + key
+	o.Fields.Set("key", key)
+	return nil
 }
 
 // seen returns the node's state as the form or link has it, or else the current one.

@@ -12,6 +12,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/waiting"
 )
 
 // An action is an order that the console offers.
@@ -47,10 +48,11 @@ func done(v *visit, actions []*action) string {
 type order struct {
 	*action
 
-	Back   string     // page to return to
-	On     []string   // names of the subjects
-	Since  time.Time  // since when the node has its name; zero without a node
-	Fields url.Values // of the form
+	Back   string      // page to return to
+	On     []string    // names of the subjects
+	Since  time.Time   // since when the node has its name; zero without a node
+	Keys   []keyChoice // of a grant: the waiting key that it names, or those to choose from
+	Fields url.Values  // of the form
 
 	To      string // target of the form
 	Why     string // as sent
@@ -58,6 +60,16 @@ type order struct {
 
 	do func(context.Context, trust.Cause) error
 }
+
+// A keyChoice is a waiting key. Link leads to the form that names it; empty: this form names it.
+type keyChoice struct {
+	*waiting.Key
+
+	Link string
+}
+
+// Choose reports whether the page must offer keys instead of the button.
+func (o *order) Choose() bool { return len(o.Keys) > 0 && o.Keys[0].Link != "" }
 
 // ordered serves an order: the confirmation page, and the order once a reason is given.
 func (c *Console) ordered(of func(*visit) (*order, error)) func(*visit) error {

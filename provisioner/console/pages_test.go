@@ -251,7 +251,16 @@ func TestATakenName(t *testing.T) {
 		t.Errorf("approve both: %d", a.status)
 	}
 	says(t, a.body, "1 of 2 are done", "belongs to another key")
-	says(t, v.see(link[0]), link[1])
+	const form = "/nodes/web1.example.net/do/grant"
+	unnamed := v.see(form)
+	says(t, unnamed, "A key that waits may be a thief's", "Grant to this key", "key="+link[1])
+	unsaid(t, unnamed, "<form method=\"post\" action=\""+form)
+	says(t, v.see("/nodes/web1.example.net"), `class="button danger" href="`+form)
+	seen := regexp.MustCompile(`seen=([0-9]+-[0-9]+)`).FindStringSubmatch(unnamed)[1]
+	if a := v.post(form, "seen", seen, "command", "x", "why", "reinstalled"); a.status != http.StatusConflict {
+		t.Errorf("a grant without a key while one waits: %d", a.status)
+	}
+	says(t, v.see(link[0]), link[1], "from <code>127.0.0.1</code>", `<button class="danger">`)
 	if a := v.confirmed(link[0], "reinstalled"); a.status != http.StatusSeeOther {
 		t.Fatalf("grant: %d %s", a.status, a.body)
 	}

@@ -246,9 +246,9 @@ func TestExplainedGrantsMatchEnrollment(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
-	grant := func() {
+	grant := func(key string) {
 		t.Helper()
-		call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/grant", httpapi.NewGrant{}, nil)
+		call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/grant", httpapi.NewGrant{KeyHash: httpapi.Limit(key)}, nil)
 	}
 	over := func() bool {
 		t.Helper()
@@ -256,9 +256,9 @@ func TestExplainedGrantsMatchEnrollment(t *testing.T) {
 		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net", nil, &report)
 		return report.GrantOver
 	}
-	const stands, lost = "Another key can take the name over, once, until ", "is void"
-	grant()
-	explains(t, f, "web1.example.net", stands)
+	const stands, lost = " can take the name over, once, until ", "is void"
+	grant("")
+	explains(t, f, "web1.example.net", "Another key"+stands)
 	if over() {
 		t.Error("a grant that stands is over on record")
 	}
@@ -271,11 +271,12 @@ func TestExplainedGrantsMatchEnrollment(t *testing.T) {
 	if said := explains(t, f, "web1.example.net", lost); strings.Contains(said, stands) || !over() {
 		t.Errorf("over on record: %t, and it is said:\n%s", over(), said)
 	}
-	if code := f.Refused(f.Node("web1.example.net")); code != wire.CodeIdentityTaken {
+	other := f.Node("web1.example.net")
+	if code := f.Refused(other); code != wire.CodeIdentityTaken {
 		t.Errorf("another key gets %s", code)
 	}
-	grant()
-	explains(t, f, "web1.example.net", stands)
+	grant(keyOf(t, other))
+	explains(t, f, "web1.example.net", "The key "+keyOf(t, other)+stands)
 	f.Revoke("web1.example.net")
 	if said := explains(t, f, "web1.example.net", lost); strings.Contains(said, stands) {
 		t.Errorf("of a revoked node it is said:\n%s", said)

@@ -17,8 +17,8 @@ import (
 // A NewGrant lets another key take an identity, once.
 type NewGrant struct {
 	provisioner.Precondition
-	ID      string        `json:"id,omitempty"` // identifies a repeated order
-	KeyHash Limit         `json:"key_hash,omitempty"`
+	ID      string        `json:"id,omitempty"`       // identifies a repeated order
+	KeyHash Limit         `json:"key_hash,omitempty"` // see [operate.GrantOrder]; needed while a key waits for the name
 	TTL     time.Duration `json:"ttl_ns,omitempty"`
 	Why     string        `json:"why,omitempty"`
 }

@@ -8,7 +8,9 @@ import (
 
 	"muster/provisioner/trust"
 
+	"muster/internal/simnode"
 	"muster/internal/testbed"
+	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
@@ -45,6 +47,62 @@ func TestAMistypedFilterSelectsNothing(t *testing.T) {
 			t.Errorf("GET %s: %d %q, want 400 that says %q in one line", path, p.Status, p.Detail, says)
 		}
 	}
+}
+
+// TestGrantNamesTheWaitingKey has two keys wait for a name that a third one has: no order without a key gives it away.
+func TestGrantNamesTheWaitingKey(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	const web = "web1.example.net"
+	owner, right, thief := f.Node(web), f.Node(web), f.Node(web)
+	f.Apply(owner, f.Enroll(owner))
+	before := httpapi.NewGrant{ID: "before"}
+	call(t, f, http.MethodPost, "/v1/nodes/"+web+"/grant", before, nil) // no key waits
+	f.Clock.Advance(2 * time.Hour)                                      // the grant has expired
+	f.Refused(right)
+	f.Refused(thief)
+	f.Eventually("both wait", func() bool {
+		var p httpapi.Pending
+		call(t, f, http.MethodGet, "/v1/waiting", nil, &p)
+		return len(p.Waiting) == 2
+	})
+	path, key := "/v1/nodes/"+web+"/grant", keyOf(t, right)
+	call(t, f, http.MethodPost, path, before, nil) // the repetition of an order is the same grant
+	for _, tt := range []struct {
+		key    string
+		status int
+		says   []string
+	}{
+		{"", http.StatusConflict, []string{
+			"key " + key[:16] + " from 127.0.0.1 asked from 20", "key " + keyOf(t, thief)[:16],
+			"compare with the key in the log of the right machine", "muster node reject " + web + " --fingerprint",
+		}},
+		{strings.Repeat("0", 8), http.StatusNotFound, []string{"no key waits for this name with key 00000000"}},
+		{"abc", http.StatusBadRequest, []string{"want 8 to 64"}},
+	} {
+		p := refused(t, f, http.MethodPost, path, httpapi.NewGrant{KeyHash: httpapi.Limit(tt.key)})
+		if p.Status != tt.status {
+			t.Errorf("key %q: %d, want %d", tt.key, p.Status, tt.status)
+		}
+		for _, want := range tt.says {
+			if !strings.Contains(p.Detail, want) {
+				t.Errorf("key %q: %s, want %q", tt.key, p.Detail, want)
+			}
+		}
+	}
+	for _, n := range []*simnode.Node{right, thief} {
+		if code := f.Refused(n); code != wire.CodeIdentityTaken {
+			t.Errorf("a key that was not named gets %q", code)
+		}
+	}
+	call(t, f, http.MethodPost, path, httpapi.NewGrant{KeyHash: httpapi.Limit(key[:12])}, nil)
+	if code := f.Refused(thief); code != wire.CodeIdentityTaken {
+		t.Errorf("the other key gets %q", code)
+	}
+	f.Apply(right, f.Enroll(right))
+	call(t, f, http.MethodPost, "/v1/nodes/"+web+"/reject", httpapi.NewVerdict{Why: "a thief"}, nil)
+	refused(t, f, http.MethodPost, path, httpapi.NewGrant{KeyHash: httpapi.Limit(keyOf(t, thief))})
+	f.Check()
 }
 
 // TestAnOrderWithAnEmptyKeyIsRefused sends orders about one key from a variable that was not set: no other key must get

@@ -3,12 +3,15 @@ package operate
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"muster/provisioner/orders"
+	"muster/provisioner/waiting"
 
 	"muster/provisioner/trust"
 
@@ -34,17 +37,16 @@ const (
 // A GrantOrder describes a grant.
 type GrantOrder struct {
 	// ID identifies a repeated order; empty: a new one.
-	ID      string
-	KeyHash string        // only this key, 64 hex digits; empty: any key
+	ID string
+	// KeyHash is the only key that may take the name: 64 hex digits, or 8 or more of a waiting key. Empty: any key, if
+	// no key waits for the name.
+	KeyHash string
 	TTL     time.Duration // at most [MaxGrantTTL]; 0 is [DefaultGrantTTL]
 	Seen    provisioner.Precondition
 }
 
 func (o *GrantOrder) check(c trust.Cause) error {
-	err := errors.Join(c.Check(), checkOrderID(o.ID))
-	if o.KeyHash != "" {
-		err = errors.Join(err, trust.CheckKeyHash(o.KeyHash))
-	}
+	err := errors.Join(c.Check(), checkOrderID(o.ID), CheckKeyPrefix(o.KeyHash))
 	if o.TTL < time.Minute || o.TTL > MaxGrantTTL {
 		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", o.TTL, MaxGrantTTL))
 	}
@@ -54,8 +56,8 @@ func (o *GrantOrder) check(c trust.Cause) error {
 // Grant lets one other key take the identity, once. It replaces an earlier grant by compare-and-set: a late order does
 // not undo a newer one. An order with the same id returns the same grant.
 //
-// The error is [provisioner.ErrNoRecord], or [trust.ErrState] if the identity is free or revoked, if this id's grant
-// was used and replaced, or if another operator grants meanwhile.
+// The error is [provisioner.ErrNoRecord], or [trust.ErrState] if the identity is free or revoked, if keys wait for it
+// and the order names none, if this id's grant was used and replaced, or if another operator grants meanwhile.
 func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c trust.Cause) (_ *orders.Grant, err error) {
 	defer about(&err, "grant %q", id)
 	o.TTL = cmp.Or(o.TTL, DefaultGrantTTL)
@@ -64,7 +66,7 @@ func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c tru
 	}
 	record, at, err := n.store.Record(ctx, id)
 	if err == nil {
-		err = n.grantable(record, o.KeyHash)
+		err = n.grantable(record)
 	}
 	if err != nil {
 		return nil, err
@@ -81,6 +83,9 @@ func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c tru
 		return nil, err
 	}
 	if err := o.Seen.Check(record, at); err != nil {
+		return nil, err
+	}
+	if o.KeyHash, err = n.grantedKey(ctx, id, o.KeyHash); err != nil {
 		return nil, err
 	}
 	now := n.now()
@@ -103,7 +108,7 @@ func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c tru
 	return g, nil
 }
 
-func (n *Nodes) grantable(r *provisioner.Record, keyHash string) error {
+func (n *Nodes) grantable(r *provisioner.Record) error {
 	if r == nil {
 		return fmt.Errorf("%w: a new name needs no grant, an allow-list entry is enough", provisioner.ErrNoRecord)
 	}
@@ -113,10 +118,54 @@ func (n *Nodes) grantable(r *provisioner.Record, keyHash string) error {
 		return fmt.Errorf("%w: it is retired, any key can enroll under it", trust.ErrState)
 	case r.State == provisioner.StateRevoked || revocations.Outstanding(r.Identity, r.AppliedRevocation()) != nil:
 		return fmt.Errorf("%w: it is revoked, retire it first", trust.ErrState)
-	case keyHash != "" && revocations.Key(keyHash) != nil:
-		return fmt.Errorf("%w: the key: %w", trust.ErrState, revocations.Key(keyHash).Err())
 	}
 	return nil
+}
+
+// grantedKey returns the whole hash of a grant's key, "" for any key. While a key waits for the name, it may belong to a
+// thief, so the grant must name one.
+func (n *Nodes) grantedKey(ctx context.Context, id wire.Identity, key string) (string, error) {
+	keys := &Keys{base: n.base}
+	switch {
+	case key == "":
+		waiting, err := keys.Waiting(ctx, id)
+		if err != nil || len(waiting) == 0 {
+			return "", err
+		}
+		return "", fmt.Errorf("%w: a grant without a key would give the name to the first key that asks, and %s: "+
+			"compare with the key in the log of the right machine, then add its --fingerprint; "+
+			"`muster node reject %s --fingerprint KEY` keeps a key out", trust.ErrState, describeKeys(waiting), id)
+	case len(key) < sha256.Size*2:
+		w, err := keys.waiterNamed(ctx, id, key)
+		if err != nil {
+			return "", err
+		}
+		key = w.KeyHash
+	}
+	if by := n.provisioner.Revocations().Key(key); by != nil {
+		return "", fmt.Errorf("%w: the key: %w", trust.ErrState, by.Err())
+	}
+	if by := n.logs.Answers.Rejection(id, key); by != nil {
+		return "", fmt.Errorf("%w: the key was rejected, %s: lift this first with `muster node forget %s --fingerprint %s`",
+			trust.ErrState, by.Source(), id, key)
+	}
+	return key, nil
+}
+
+// maxDescribed bounds a message; `muster node pending` lists all keys.
+const maxDescribed = 5
+
+func describeKeys(waiting []*waiting.Key) string {
+	var keys []string
+	for _, w := range waiting[:min(maxDescribed, len(waiting))] {
+		keys = append(keys, fmt.Sprintf("key %s from %s asked from %s to %s", shortKey(w.KeyHash),
+			cmp.Or(w.Source, "an unknown address"), w.Since.UTC().Format(time.RFC3339),
+			w.LastAsked.UTC().Format(time.RFC3339)))
+	}
+	if more := len(waiting) - len(keys); more > 0 {
+		keys = append(keys, fmt.Sprintf("%d more keys asked", more))
+	}
+	return strings.Join(keys, ", ")
 }
 
 func (n *Nodes) grantUsed(ctx context.Context, id wire.Identity, grant string) error {

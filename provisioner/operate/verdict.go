@@ -111,9 +111,8 @@ func approvable(w *waiting.Key) error {
 }
 
 func errKeepsName(id wire.Identity, keyHash string) error {
-	return fmt.Errorf("%w: the name belongs to another key; to give it to this node, run `muster node grant %s "+
-		"--fingerprint %s`",
-		trust.ErrState, id, keyHash)
+	return fmt.Errorf("%w: the name belongs to another key; if the machine was reinstalled and its log has this key, "+
+		"run `muster node grant %s --fingerprint %s`", trust.ErrState, id, keyHash)
 }
 
 // Reject refuses a key until it is approved or forgotten, even if policy, allow-list or token admit it. The error is

@@ -511,7 +511,7 @@ func TestAGrantIsForOneKey(t *testing.T) {
 	if code := f.Refused(wrong); code != wire.CodeIdentityTaken {
 		t.Errorf("another key afterwards: %q", code)
 	}
-	if _, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, operate.GrantOrder{TTL: time.Minute},
+	if _, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, operate.GrantOrder{KeyHash: keyHash(t, wrong), TTL: time.Minute},
 		testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}

@@ -4,20 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"muster/provisioner/orders"
 
-	"muster/provisioner/trust"
-
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
+	"muster/provisioner/waiting"
 )
 
 // live are the states that orders choose unless a filter names states.
@@ -62,14 +64,14 @@ func addChange(c *kingpin.CmdClause, all cli.Verbs, done string) {
 }
 
 const grantHelp = `Lets another key take a name, once: for a machine that was reinstalled and has lost
-its key. With --fingerprint, only that key may take it: 64 hex digits, as 'muster
-node pending -o wide' shows them. Without it, the next key that asks takes it. The
-old key loses the name when the node with the new key has confirmed. --expires is at
-most 1d.
+its key. While keys wait for the name ('muster node pending'), the grant must name one
+with --fingerprint, or the verb shows them and asks. Compare it with the key in the
+log of the right machine first. If no key waits, --fingerprint needs all 64 digits;
+without it, the next key that asks takes the name. The old key loses the name when the
+node with the new key has confirmed. --expires is at most 1d.
 
-  muster node grant web1.example.net --why 'reinstalled, ticket 17'
-  muster node grant web1.example.net --expires 15m \
-    --fingerprint 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`
+  muster node grant web1.example.net --fingerprint 9f86d081 --why 'ticket 17'
+  muster node grant web1.example.net --expires 15m  # before the machine asks`
 
 // grant is "muster node grant".
 type grant struct {
@@ -81,7 +83,7 @@ type grant struct {
 func addGrant(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &grant{order: order{verb: "grant", selection: &filter{}}}
 	c := parent.Command("grant", "Let another key take a name, once.").HelpLong(grantHelp + orderHelp)
-	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, cli.Checked(trust.CheckKeyHash))
+	cli.Parse(cli.Flag(c, "fingerprint"), &v.key, cli.Checked(operate.CheckKeyPrefix))
 	cli.Until(cli.Flag(c, "expires").Default("1h"), &v.ttl, time.Minute, operate.MaxGrantTTL)
 	v.addFlags(c, all)
 	all.Check(c, func() error { return v.checkKey(v.key) })
@@ -97,6 +99,9 @@ func (v *order) checkKey(key string) error {
 }
 
 func (v *grant) run(ctx context.Context) error {
+	if err := v.askKey(ctx); err != nil {
+		return err
+	}
 	var until atomic.Pointer[time.Time]
 	return v.order.run(ctx, func(ctx context.Context, w *targets, t target) error {
 		g, err := verb.Post[orders.Grant](ctx, &v.Operator, pathOf(t.Node, "/grant"), httpapi.NewGrant{
@@ -117,4 +122,36 @@ func (v *grant) run(ctx context.Context) error {
 		}
 		return fmt.Sprintf("may be taken over by the %s, until %s", by, verb.Instant(*until.Load()))
 	})
+}
+
+// askKey has the operator choose one of the keys that wait for the only name. Without a terminal it chooses none: then
+// the provisioner refuses the grant, and lists the keys.
+func (v *grant) askKey(ctx context.Context) error {
+	if v.key != "" || v.dryRun || len(v.names) != 1 || !cli.IsTerminal(os.Stdin) {
+		return nil
+	}
+	f := pendingFilter{WaitingFilter: httpapi.WaitingFilter{Filter: fleet.Filter{Match: wire.Pattern(v.names[0])}}}
+	pending, err := f.pending(ctx, &v.Operator)
+	if err != nil || len(pending.Waiting) == 0 {
+		return err
+	}
+	if _, err := cli.NewListTable(&v.Output.Output, pending.Waiting, grantColumns).WriteTo(os.Stderr); err != nil {
+		return err
+	}
+	v.key, err = ask(ctx, "Which key may take "+string(v.names[0])+"? Type 8 digits or more, as the right machine's log "+
+		"has them:")
+	switch {
+	case err != nil:
+		return err
+	case v.key == "":
+		return errNo
+	}
+	return operate.CheckKeyPrefix(v.key)
+}
+
+var grantColumns = []cli.Column[*waiting.Key]{
+	{Title: "KEY", Value: func(w *waiting.Key) any { return verb.Short(w.KeyHash) }},
+	{Title: "ADDRESS", Value: func(w *waiting.Key) any { return w.Source }},
+	{Title: "SINCE", Value: func(w *waiting.Key) any { return w.Since }},
+	{Title: "LAST REQUEST", Value: func(w *waiting.Key) any { return w.LastAsked }},
 }

@@ -256,12 +256,20 @@ func agree(ctx context.Context, name string, w *targets) error {
 			Help:     verb.Program + " node " + name,
 		}
 	}
-	if _, err := fmt.Fprintf(os.Stderr, "%s [y/N] ", cli.Printable(question)); err != nil {
-		return err
+	answer, err := ask(ctx, question+" [y/N]")
+	if err == nil && answer != "y" && answer != "yes" {
+		err = errNo
+	}
+	return err
+}
+
+var errNo = errors.New("not done: the answer was no")
+
+// ask returns the answer to a question on the terminal in lower case, without blanks around it.
+func ask(ctx context.Context, question string) (string, error) {
+	if _, err := fmt.Fprintf(os.Stderr, "%s ", cli.Printable(question)); err != nil {
+		return "", err
 	}
 	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
-	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
-		return errors.Join(ctx.Err(), errors.New("not done: the answer was no"))
-	}
-	return ctx.Err()
+	return strings.ToLower(strings.TrimSpace(line)), ctx.Err()
 }

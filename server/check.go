@@ -104,6 +104,20 @@ func checkIssued(e *wire.Enrolled, want expectation) (*trust.Credentials, error)
 	return creds, nil
 }
 
+// checkSigned checks that an unsealed reply is signed by a provisioner of the authority. own is nil, or the credentials
+// that the reply offers or confirms. The error wraps errReply.
+func checkSigned(
+	r *link.Reply, authority trust.Authority, id wire.Identity, own *trust.Credentials, now trust.Clock,
+) error {
+	if r.Sealed {
+		return nil
+	}
+	if err := authority.CheckReply(r.Reply, id, r.Request, own, now); err != nil {
+		return fmt.Errorf("%w: %w", errReply, err)
+	}
+	return nil
+}
+
 // confText returns the server.conf of e's configuration. It refuses a configuration that would make this node enroll
 // forever. If named is set and the configuration has no identity, it adds the node's.
 func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {

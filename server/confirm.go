@@ -10,15 +10,16 @@ import (
 	"muster/internal/wire"
 	"muster/server/advice"
 	"muster/server/link"
+	"muster/server/trust"
 )
 
 // confirm reports to the provisioner that the set is in force, and removes the pending confirmation once it is
 // recorded. After an error it may be recorded too; repeating is harmless. The error may wrap errDisowned.
-func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) error {
+func (a *agent) confirm(ctx context.Context, conn *link.Conn, own *trust.Credentials, p pending) error {
 	if err := a.sets.dir.Sync(); err != nil { // a power failure must not bring back the former set
 		return fmt.Errorf("sync the set of files: %w", err)
 	}
-	reply, err := a.sendApplied(ctx, conn, key, p)
+	reply, err := a.sendApplied(ctx, conn, own.Key, p)
 	switch {
 	case err != nil:
 		return err
@@ -32,6 +33,10 @@ func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer,
 	case reply.Applied == nil || reply.Applied.Serial != p.Serial:
 		return fmt.Errorf("%w: it does not answer the confirmation", errReply)
 	}
+	known := trust.Authority{Known: own.Roots}
+	if err := checkSigned(reply, known, wire.Identity(p.Identity), own, a.clock.at); err != nil {
+		return err
+	}
 	a.announceProvisioned = true
 	if err := a.sets.confirm(); err != nil {
 		a.cfg.Log.WarnContext(ctx, "confirmation accepted, but its file could not be removed: the node confirms again",
@@ -41,7 +46,7 @@ func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer,
 	return nil
 }
 
-func (a *agent) sendApplied(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) (*wire.Reply, error) {
+func (a *agent) sendApplied(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) (*link.Reply, error) {
 	signature, err := wire.Sign(key, wire.AppliedDigest(p.Identity, p.Serial, p.Digest))
 	if err != nil {
 		return nil, err
@@ -81,7 +86,7 @@ func (c *confirmer) confirmPending(ctx context.Context, conn *link.Conn) error {
 		c.next = time.Now().Add(untilNextCheck)
 		return nil
 	}
-	if err = c.confirm(ctx, conn, c.creds.Key, *p); err == nil {
+	if err = c.confirm(ctx, conn, c.creds, *p); err == nil {
 		c.problems.solved(msgUnconfirmed)
 		c.provisioned(ctx, conn, c.identity, c.creds.Serial)
 		c.next = time.Now().Add(untilNextCheck)

@@ -46,7 +46,7 @@ func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool,
 			return true, nil
 		case ctx.Err() != nil:
 			return false, nil
-		case refused.Refusal != nil && refused.Code == wire.CodeShutdown:
+		case refused.Proven && refused.Code == wire.CodeShutdown:
 			e.cfg.Log.WarnContext(ctx, "agent stopped by a policy", "node", id, "code", refused.Code,
 				"err", refused.Error(), "remedy", refused.Remedy())
 			e.observe(Event{Kind: EventRefused, Code: refused.Code})
@@ -137,14 +137,18 @@ func (e *enroller) enrollAt(
 	if err != nil {
 		return false, err
 	}
+	authority := trust.Authority{Pin: v.token.Limits.CA}
+	if authority.Pin == "" {
+		authority.Known = e.sets.knownRoots(v.identity)
+	}
 	if r := reply.Refusal; r != nil {
-		return true, advice.New(link.Refusal{Refusal: r}, e.refusalRemedy(link.Refusal{Refusal: r}, v, st.key))
+		return true, e.refused(reply, authority, v, st.key)
 	}
 	e.cfg.hooks.steps("answered")
 	o, err := e.applyReply(ctx, conn, reply, expectation{
 		identity:       v.identity,
 		key:            st.key,
-		authority:      trust.Authority{Pin: v.token.Limits.CA},
+		authority:      authority,
 		now:            e.clock.at,
 		identityInConf: v.identityInConf,
 	})
@@ -152,7 +156,7 @@ func (e *enroller) enrollAt(
 		return true, err
 	}
 	e.ordersDone(ctx, wire.VerbReprovision, wire.VerbReconfigure)
-	err = e.confirm(ctx, conn, st.key, o.pending)
+	err = e.confirm(ctx, conn, o.creds, o.pending)
 	switch {
 	case errors.Is(err, errDisowned):
 		e.state.unusable, e.state.unusableSince = err, time.Now()
@@ -163,6 +167,20 @@ func (e *enroller) enrollAt(
 	}
 	e.provisioned(ctx, conn, v.identity, o.creds.Serial)
 	return true, nil
+}
+
+// refused returns a refusal as an error. An unproven one only delays the node: the order to stop must be signed.
+func (e *enroller) refused(
+	reply *link.Reply, authority trust.Authority, v *inspection, key crypto.Signer,
+) error {
+	r := link.Refusal{Refusal: reply.Refusal}
+	if r.Code == wire.CodeShutdown {
+		if err := checkSigned(reply, authority, v.identity, nil, e.clock.at); err != nil {
+			return fmt.Errorf("%w: %w", r, err)
+		}
+		r.Proven = true
+	}
+	return advice.New(r, e.refusalRemedy(r, v, key))
 }
 
 // refusalRemedy returns the refusal's remedy, with the node's name and key where they help.

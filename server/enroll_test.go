@@ -230,7 +230,7 @@ func TestRepliesToOthersArePassedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	say := func(reply *wire.Reply) {
-		b, err := wire.Encode(reply)
+		b, err := wire.Encode(f.signed(reply, r.Identity, m.Data))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
@@ -109,13 +110,21 @@ func newFleet(tb testing.TB) *fleet {
 // brokerTLS returns a broker's TLS with a certificate of this role.
 func (f *fleet) brokerTLS(role wire.Role) *tls.Config {
 	f.tb.Helper()
-	_, key, _ := ed25519.GenerateKey(nil)
-	r := ca.Request{Role: role, Name: "broker1.example.net", PublicKey: key.Public()}
+	r := ca.Request{Role: role, Name: "broker1.example.net"}
 	if role == wire.RoleBroker {
 		r.DNSNames, r.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
 	} else {
 		r.DNSNames, r.ServerAuth = []string{"localhost"}, true
 	}
+	return &tls.Config{Certificates: []tls.Certificate{f.certificate(r)}, ClientAuth: tls.VerifyClientCertIfGiven,
+		ClientCAs: f.authority.Roots(), MinVersion: tls.VersionTLS12}
+}
+
+// certificate returns a certificate for a new key, with its chain and the roots.
+func (f *fleet) certificate(r ca.Request) tls.Certificate {
+	f.tb.Helper()
+	_, key, _ := ed25519.GenerateKey(nil)
+	r.PublicKey = key.Public()
 	cert, err := f.authority.Issue(r)
 	if err != nil {
 		f.tb.Fatal(err)
@@ -128,8 +137,7 @@ func (f *fleet) brokerTLS(role wire.Role) *tls.Config {
 		}
 		chain.Certificate = append(chain.Certificate, block.Bytes)
 	}
-	return &tls.Config{Certificates: []tls.Certificate{chain}, ClientAuth: tls.VerifyClientCertIfGiven,
-		ClientCAs: f.authority.Roots(), MinVersion: tls.VersionTLS12}
+	return chain
 }
 
 // start starts the broker on its former port.
@@ -310,7 +318,7 @@ func (f *fleet) onEnroll(m *nats.Msg) {
 	if answer == nil {
 		answer = f.issue
 	}
-	f.reply(m, answer(r))
+	f.reply(m, r.Identity, answer(r))
 }
 
 func (f *fleet) onApplied(m *nats.Msg) {
@@ -330,7 +338,7 @@ func (f *fleet) onApplied(m *nats.Msg) {
 		answer = accept
 	}
 	f.note(func() { f.confirms = append(f.confirms, a) })
-	f.reply(m, answer(a))
+	f.reply(m, a.Identity, answer(a))
 }
 
 // requests returns the enroll requests so far.
@@ -356,16 +364,33 @@ func (f *fleet) received() []*nats.Msg {
 	return slices.Clone(f.messages)
 }
 
-func (f *fleet) reply(m *nats.Msg, r *wire.Reply) {
+func (f *fleet) reply(m *nats.Msg, identity string, r *wire.Reply) {
 	if f.replySealed(m, r) || r == nil {
 		return
 	}
-	b, err := wire.Encode(r)
+	b, err := wire.Encode(f.signed(r, identity, m.Data))
 	if err != nil {
 		f.tb.Error(err)
 		return
 	}
 	_ = m.Respond(b) // the node may be gone
+}
+
+// signed returns r with a provisioner's signature, if it needs one and has none.
+func (f *fleet) signed(r *wire.Reply, identity string, request []byte) *wire.Reply {
+	if !r.Signed() || r.Provisioner != nil {
+		return r
+	}
+	clone := *r
+	provisioner := f.certificate(ca.Request{Role: wire.RoleProvisioner, Name: "provisioner1", TTL: 90 * day})
+	clone.Provisioner = provisioner.Certificate
+	var err error
+	clone.Signature, err = wire.Sign(provisioner.PrivateKey.(crypto.Signer),
+		wire.ReplyDigest(&clone, identity, request))
+	if err != nil {
+		f.tb.Error(err)
+	}
+	return &clone
 }
 
 func accept(a *wire.Applied) *wire.Reply {

@@ -38,7 +38,7 @@ func (f *fleet) onRenew(m *nats.Msg) {
 	if answer == nil {
 		answer = f.renewed
 	}
-	f.reply(m, answer(r))
+	f.reply(m, r.Identity, answer(r))
 }
 
 // renewed answers a renewal as a provisioner does: it checks the signature of the current key, and issues one

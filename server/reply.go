@@ -16,11 +16,14 @@ import (
 
 // applyReply checks a reply and puts its files in force. It reports an unusable reply, which the provisioner would
 // otherwise consider lost.
-func (a *agent) applyReply(ctx context.Context, conn *link.Conn, reply *wire.Reply, want expectation) (*offer, error) {
+func (a *agent) applyReply(ctx context.Context, conn *link.Conn, reply *link.Reply, want expectation) (*offer, error) {
 	if reply.Enrolled == nil {
 		return nil, fmt.Errorf("%w: a confirmation, want a certificate", errReply)
 	}
 	o, err := checkReply(reply.Enrolled, want)
+	if err == nil {
+		err = checkSigned(reply, want.authority, want.identity, o.creds, want.now)
+	}
 	if err != nil {
 		offered := pending{
 			Identity: string(want.identity),
@@ -30,7 +33,7 @@ func (a *agent) applyReply(ctx context.Context, conn *link.Conn, reply *wire.Rep
 		err = a.reportUnusable(ctx, conn, want.key, offered, err)
 		remedy := advice.Of(err)
 		if errors.Is(err, trust.ErrExpired) {
-			remedy = fmt.Sprintf("by this machine's clock (%s) the new certificate has already expired: "+
+			remedy = fmt.Sprintf("by this machine's clock (%s) the certificate has already expired: "+
 				"correct this machine's clock or the provisioner's", a.cfg.Now().UTC().Format(time.RFC3339))
 		}
 		return nil, advice.New(err, cmp.Or(remedy,

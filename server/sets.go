@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -123,6 +124,22 @@ func (s *sets) owner(id wire.Identity) (string, error) {
 		return "", err
 	}
 	return trust.Owner(chain[0], id), nil
+}
+
+// knownRoots returns the roots in force, also beside an expired certificate of id; nil: none.
+func (s *sets) knownRoots(id wire.Identity) []*x509.Certificate {
+	if owner, err := s.owner(id); err != nil || owner != "" {
+		return nil
+	}
+	b, err := files.Read(s.dir.Path(caFile), maxPEMBytes)
+	if err != nil {
+		return nil
+	}
+	roots, err := trust.ParseCertificates(string(b))
+	if err != nil {
+		return nil
+	}
+	return roots
 }
 
 // foreign returns an error if key and certificate in force belong to another node. The key may be the other node's only

@@ -24,7 +24,7 @@ func (f *fleet) onComplaint(m *nats.Msg, a *wire.Applied) {
 		}
 	}
 	f.note(func() { f.complaints = append(f.complaints, a) })
-	f.reply(m, answer(a))
+	f.reply(m, a.Identity, answer(a))
 }
 
 // complained returns the reports so far.

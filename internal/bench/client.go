@@ -10,12 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"muster/internal/seal"
 	"muster/internal/simnode"
 	"muster/internal/wire"
 	"muster/provisioner/ca"
+	"muster/server/trust"
 )
 
 type request struct {
@@ -76,11 +79,16 @@ func (f *fleet) enroll(l link, n *node) error {
 	if o.serial == "" || o.digest == "" {
 		return fmt.Errorf("%w: no certificate in the reply to an enroll request", errWrong)
 	}
+	roots := strings.ReplaceAll(member(reply, "ca"), `\n`, "\n")
+	offered := &wire.Reply{Enrolled: &wire.Enrolled{Serial: o.serial, Digest: o.digest, CA: roots}}
+	if err := f.checkSigned(n, r, reply, offered); err != nil {
+		return err
+	}
 	n.offer = o
 	return nil
 }
 
-func (n *node) apply(l link) error {
+func (f *fleet) apply(l link, n *node) error {
 	r, err := n.confirmation()
 	if err != nil {
 		return err
@@ -91,6 +99,39 @@ func (n *node) apply(l link) error {
 	}
 	if !bytes.Contains(reply, []byte(`"applied":`)) || member(reply, "serial") != n.offer.serial {
 		return fmt.Errorf("%w: the reply does not answer the confirmation", errWrong)
+	}
+	return f.checkSigned(n, r, reply, &wire.Reply{Applied: &wire.Accepted{Serial: n.offer.serial}})
+}
+
+// checkSigned checks the signature of an unsealed reply, as nodes do before they use it. said is the reply as far as it
+// is signed. The provisioner's certificate is verified once; each signature is.
+func (f *fleet) checkSigned(n *node, r request, reply []byte, said *wire.Reply) error {
+	if r.opener != nil {
+		return nil
+	}
+	_, list, _ := bytes.Cut(reply, []byte(`"provisioner":[`))
+	list, _, _ = bytes.Cut(list, []byte{']'})
+	key, known := f.provisioners.Load(string(list))
+	if !known {
+		whole, err := wire.DecodeReply(reply)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errWrong, err)
+		}
+		authority := trust.Authority{Known: []*x509.Certificate{f.root}}
+		signer, err := authority.Provisioner(whole.Provisioner, nil, func(time.Time) time.Time { return time.Now() })
+		if err != nil {
+			return fmt.Errorf("%w: %w", errWrong, err)
+		}
+		key = signer.PublicKey
+		f.provisioners.Store(string(list), key)
+	}
+	signature, err := base64.StdEncoding.DecodeString(member(reply, "signature"))
+	if err != nil {
+		return fmt.Errorf("%w: signature: %w", errWrong, err)
+	}
+	said.ID, said.Installation = r.id, member(reply, "installation")
+	if err := wire.CheckSignature(key, wire.ReplyDigest(said, n.Identity, r.data), signature); err != nil {
+		return fmt.Errorf("%w: %w", errWrong, err)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -34,6 +35,8 @@ type fleet struct {
 	sealKey *seal.PublicKey
 	links   []*sharedLink // empty: a connection per node
 	nodes   []*node
+
+	provisioners sync.Map // public keys by the reply's certificates, as text
 
 	count counts
 }

@@ -134,7 +134,7 @@ func (f *fleet) attempt(n *node, own *link) (err error) {
 		err = f.enroll(l, n)
 	}
 	if err == nil && f.applied {
-		err = n.apply(l)
+		err = f.apply(l, n)
 	}
 	return err
 }

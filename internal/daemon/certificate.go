@@ -29,6 +29,7 @@ type ownCertificate struct {
 
 	renew time.Time // when to issue the next one
 	from  time.Time // start of the last one
+	until time.Time // end of the last one
 }
 
 // issue is not safe for concurrent use. The error wraps [ca.ErrAuthority] if the authority cannot issue.
@@ -52,7 +53,8 @@ func (c *ownCertificate) issue() (tls.Certificate, error) {
 		}
 		certificate.Certificate = append(certificate.Certificate, block.Bytes)
 	}
-	c.renew, c.from = c.now().Add(issued.NotAfter.Sub(c.now())*2/3), issued.NotBefore
+	c.renew = c.now().Add(issued.NotAfter.Sub(c.now()) * 2 / 3)
+	c.from, c.until = issued.NotBefore, issued.NotAfter
 	return certificate, nil
 }
 

@@ -453,6 +453,7 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 		Conn:         requests,
 		Provisioner:  p,
 		Installation: s.Installation().ID,
+		Sign:         d.parts.replies.sign,
 		Opener:       d.parts.opener,
 		Budget:       d.budget,
 		InHand:       d.inHand,

@@ -28,8 +28,9 @@ type parts struct {
 	authority    *ca.Authority
 	certificate  *ownCertificate
 	shown        tls.Certificate // the first one
-	api          *api            // may be nil
-	brokerKeys   broker.Keys     // only of external brokers
+	replies      *replyKey
+	api          *api        // may be nil
+	brokerKeys   broker.Keys // only of external brokers
 	policy       *policies.Engine
 	shadow       *policies.Engine // may be nil
 	reserved     *reserved
@@ -64,6 +65,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 			now:       opts.Now,
 			log:       opts.Log,
 		}
+		p.replies = cfg.newReplyKey(p.authority, opts)
 		p.shown, err = p.certificate.issue()
 		if !errors.Is(err, ca.ErrAuthority) { // Run reports it; see [Daemon.Usable]
 			add("broker", err)

@@ -56,9 +56,11 @@ var golden = map[string]any{
 				ActionPolicies: map[string]string{"rpcutil": "policy default deny\n"}},
 			Digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 		},
+		Provisioner: [][]byte{[]byte("DER"), []byte("DER"), []byte("DER")}, Signature: []byte("signature"),
 	},
 	"reply-applied.json": &wire.Reply{
 		ID: "Zb0Jm1v2QnGm0x7y5k3T1g", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ", Applied: &wire.Accepted{Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40"},
+		Provisioner: [][]byte{[]byte("DER"), []byte("DER"), []byte("DER")}, Signature: []byte("signature"),
 	},
 	"reply-refusal.json": &wire.Reply{
 		ID: "f3VhqEUyQm6yXv2Vw0aJ9A", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",

@@ -236,14 +236,24 @@ func checkCommon(id, boot, agent string, csr []byte, facts json.RawMessage) erro
 	return nil
 }
 
-// A Reply has exactly one of Refusal, Enrolled and Applied.
+// A Reply has exactly one of Refusal, Enrolled and Applied. Without a seal, only a signed reply proves that a
+// provisioner made it: one with Enrolled, Applied, or the refusal [CodeShutdown].
 type Reply struct {
 	ID           string    `json:"id"`           // of the request; ignore replies with another one
 	Installation string    `json:"installation"` // of the provisioner's store
 	Refusal      *Refusal  `json:"refusal,omitempty"`
 	Enrolled     *Enrolled `json:"enrolled,omitempty"`
 	Applied      *Accepted `json:"applied,omitempty"`
+
+	// Provisioner has certificates in DER: the signing provisioner's, its issuing one, cross certificates, the roots.
+	Provisioner [][]byte `json:"provisioner,omitempty"`
+
+	// Signature is by the first certificate's key over [ReplyDigest].
+	Signature []byte `json:"signature,omitempty"`
 }
+
+// Signed reports whether an unsealed reply must be signed. Other refusals only delay a node.
+func (r *Reply) Signed() bool { return r.Refusal == nil || r.Refusal.Code == CodeShutdown }
 
 // Accepted means that a confirmation is on record.
 type Accepted struct {

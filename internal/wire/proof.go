@@ -8,6 +8,7 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 )
@@ -27,6 +28,27 @@ func AppliedDigest(identity, serial, digest string) [sha256.Size]byte {
 func ContinuityDigest(requestID, identity string, csr []byte) [sha256.Size]byte {
 	sum := sha256.Sum256(csr)
 	return sha256.Sum256([]byte("muster continuity v1\n" + requestID + "\n" + identity + "\n" + string(sum[:])))
+}
+
+// ReplyDigest is what a provisioner signs in a reply. request is as it was sent: so neither an older reply nor one to an
+// altered request verifies. Enrolled.Digest must have been checked: it stands for certificate and files.
+func ReplyDigest(r *Reply, identity string, request []byte) [sha256.Size]byte {
+	sum := func(b []byte) string {
+		digest := sha256.Sum256(b)
+		return hex.EncodeToString(digest[:])
+	}
+	serial, digest, roots := "", "", ""
+	switch {
+	case r.Enrolled != nil:
+		serial, digest, roots = r.Enrolled.Serial, r.Enrolled.Digest, sum([]byte(r.Enrolled.CA))
+	case r.Applied != nil:
+		serial, digest = r.Applied.Serial, "applied"
+	case r.Refusal != nil:
+		digest = string(r.Refusal.Code)
+	}
+	// Only the installation could have a line break, so the fields cannot be divided in another way.
+	return sha256.Sum256([]byte("muster reply v1\n" + r.Installation + "\n" + r.ID + "\n" + identity + "\n" +
+		sum(request) + "\n" + serial + "\n" + digest + "\n" + roots + "\n"))
 }
 
 // SignContinuity signs a request with an earlier key of the identity.

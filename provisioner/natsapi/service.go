@@ -36,6 +36,9 @@ type Config struct {
 	Provisioner  *provisioner.Provisioner // required
 	Installation string                   // required: in every reply
 
+	// Sign signs an unsealed reply to a node's request. Required.
+	Sign func(r *wire.Reply, identity string, request []byte) error
+
 	// Opener opens sealed requests. Nil: they get [wire.CodeSealedUnsupported], in plain text.
 	Opener *seal.Opener
 
@@ -229,6 +232,7 @@ func (s *Service) enroll(ctx context.Context, c *call) *wire.Reply {
 	if err != nil {
 		return s.malformed(ctx, err, c)
 	}
+	c.identity = r.Identity
 	if err := s.checkSession(c); err != nil {
 		return &wire.Reply{
 			ID:      r.ID,
@@ -248,6 +252,7 @@ func (s *Service) renew(ctx context.Context, c *call) *wire.Reply {
 	if err != nil {
 		return s.malformed(ctx, err, c)
 	}
+	c.identity = r.Identity
 	enrolled, err := s.cfg.Provisioner.Renew(ctx, r, c.source)
 	if err != nil {
 		return &wire.Reply{ID: r.ID, Refusal: message(err)}
@@ -260,6 +265,7 @@ func (s *Service) applied(ctx context.Context, c *call) *wire.Reply {
 	if err != nil {
 		return s.malformed(ctx, err, c)
 	}
+	c.identity = a.Identity
 	if err := s.cfg.Provisioner.Applied(ctx, a, c.source); err != nil {
 		return &wire.Reply{ID: a.ID, Refusal: message(err)}
 	}
@@ -295,9 +301,15 @@ func message(err error) *wire.Refusal {
 	return r.Message()
 }
 
-// respond seals the reply to a sealed request. If it is lost, the node asks again.
+// respond seals the reply to a sealed request, and signs another one. If it is lost, the node asks again.
 func (s *Service) respond(ctx context.Context, c *call, reply *wire.Reply) {
 	reply.Installation = s.cfg.Installation
+	if c.sealer == nil && reply.Signed() {
+		if err := s.cfg.Sign(reply, c.identity, c.Data); err != nil {
+			s.cfg.Log.ErrorContext(ctx, "reply not signed", "node", c.identity, "err", err)
+			reply = &wire.Reply{ID: reply.ID, Installation: reply.Installation, Refusal: message(err)}
+		}
+	}
 	var b []byte
 	var err error
 	if c.sealer != nil {
@@ -320,7 +332,9 @@ type call struct {
 	user    string            // of the connection according to the broker: the session's name if one was proven
 	sealer  *seal.ReplySealer // of an opened request, else nil
 	session string            // of an opened request: the encapsulated key, never empty
-	forged  bool              // it has other headers than the broker's: see newCall
+
+	identity string // in a decoded request
+	forged   bool   // it has other headers than the broker's: see newCall
 }
 
 // A client's header may imitate the broker's.

@@ -16,7 +16,17 @@ import (
 const maxRefusalText = 512
 
 // A Refusal is a provisioner's refusal as an error.
-type Refusal struct{ *wire.Refusal }
+type Refusal struct {
+	*wire.Refusal
+	Proven bool // a provisioner has sent it: set for [wire.CodeShutdown] only
+}
+
+// A Reply is a reply with what proves it.
+type Reply struct {
+	*wire.Reply
+	Request []byte // as it was sent
+	Sealed  bool   // the reply came sealed; else see [trust.Authority.CheckReply]
+}
 
 func (r Refusal) Error() string { return fmt.Sprintf("%s: %.*s", r.Code, maxRefusalText, r.Message) }
 
@@ -53,7 +63,7 @@ func WaitOf(err error) time.Duration {
 //
 // Request ignores replies with another id and, on a sealed connection, replies that do not open: it keeps waiting for
 // the real reply. If none comes, the error names an ignored one, which may delay the next attempt.
-func (c *Conn) Request(ctx context.Context, subject, id string, message any) (*wire.Reply, error) {
+func (c *Conn) Request(ctx context.Context, subject, id string, message any) (*Reply, error) {
 	b, decode, err := c.encode(message)
 	if err != nil {
 		return nil, err
@@ -82,7 +92,7 @@ func (c *Conn) Request(ctx context.Context, subject, id string, message any) (*w
 		reply, err := decode(m.Data)
 		switch {
 		case err == nil && (reply.ID == id || unreadable(reply)):
-			return reply, nil
+			return &Reply{Reply: reply, Request: b, Sealed: c.session != nil}, nil
 		case err == nil:
 			err = errors.New("reply to another request")
 		default:

@@ -19,6 +19,9 @@ import (
 	"muster/provisioner/natsapi"
 )
 
+// unsigned leaves replies as they are: simulated nodes do not check them.
+func unsigned(*wire.Reply, string, []byte) error { return nil }
+
 // service runs another service beside the fleet's own, under subjects that begin with prefix, on a provisioner whose
 // store is wrapped by wrap, until the test ends.
 func service(t *testing.T, f *testbed.Fleet, prefix string, wrap func(provisioner.Store) provisioner.Store, edit func(*natsapi.Config)) *nats.Conn {
@@ -28,7 +31,7 @@ func service(t *testing.T, f *testbed.Fleet, prefix string, wrap func(provisione
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := natsapi.Config{Conn: conn, Provisioner: p, Installation: "x", Prefix: prefix, Budget: provisioner.NewBudget(1000, time.Now)}
+	cfg := natsapi.Config{Conn: conn, Provisioner: p, Installation: "x", Sign: unsigned, Prefix: prefix, Budget: provisioner.NewBudget(1000, time.Now)}
 	if edit != nil {
 		edit(&cfg)
 	}
@@ -185,7 +188,7 @@ func TestRunFailsIfItCannotSubscribe(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn.Close()
-	s := natsapi.New(natsapi.Config{Conn: conn, Provisioner: p, Installation: "x"})
+	s := natsapi.New(natsapi.Config{Conn: conn, Provisioner: p, Installation: "x", Sign: unsigned})
 	if err := s.Run(f.Context(), nil); !errors.Is(err, nats.ErrConnectionClosed) {
 		t.Errorf("Run = %v, want %v", err, nats.ErrConnectionClosed)
 	}

@@ -79,7 +79,7 @@ func TestBusyRepliesSpreadTheRetries(t *testing.T) {
 	}
 	defer conn.Close()
 	// Subjects of its own keep the fleet's first provisioner out of it.
-	service := natsapi.New(natsapi.Config{Conn: conn, Provisioner: p, Installation: "x", Workers: 1, Queue: 1, Prefix: "test."})
+	service := natsapi.New(natsapi.Config{Conn: conn, Provisioner: p, Installation: "x", Sign: unsigned, Workers: 1, Queue: 1, Prefix: "test."})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	ready := make(chan struct{})
@@ -140,7 +140,7 @@ func TestRequestsThatWaitedTooLongAreToldBusy(t *testing.T) {
 	}
 	defer conn.Close()
 	// Subjects of its own keep the fleet's first provisioner out of it.
-	service := natsapi.New(natsapi.Config{Conn: conn, Provisioner: f.Provisioner(nil), Installation: "x", MaxWait: 1, Prefix: "test."})
+	service := natsapi.New(natsapi.Config{Conn: conn, Provisioner: f.Provisioner(nil), Installation: "x", Sign: unsigned, MaxWait: 1, Prefix: "test."})
 	ctx, stop := context.WithCancel(t.Context())
 	ended, ready := make(chan error, 1), make(chan struct{})
 	go func() { ended <- service.Run(ctx, func() { close(ready) }) }()

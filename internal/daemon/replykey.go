@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"crypto"
+	"crypto/tls"
+	"sync"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+)
+
+// A stolen reply key is of use until its certificate ends: it is on no record, so it cannot be revoked. It is replaced
+// long before, since clocks of nodes may be ahead.
+const (
+	replyKeyLife    = 7 * 24 * time.Hour
+	replyKeyRenewal = replyKeyLife / 7
+)
+
+// A replyKey signs replies to nodes, so that authorities sign only certificates and CRLs. Each process has its own.
+type replyKey struct {
+	own *ownCertificate
+
+	mu      sync.Mutex
+	current *tls.Certificate // guarded by mu; nil before the first reply
+}
+
+func (c *Config) newReplyKey(authority *ca.Authority, opts Options) *replyKey {
+	return &replyKey{own: &ownCertificate{
+		what: "reply",
+		request: ca.Request{
+			Role: wire.RoleProvisioner,
+			Name: c.Name,
+			TTL:  min(replyKeyLife, time.Duration(c.Certificates.MaxLifetime)),
+		},
+		authority: authority,
+		now:       opts.Now,
+		log:       opts.Log,
+	}}
+}
+
+// sign signs a reply to a node's request. The error wraps [ca.ErrAuthority] if the authority cannot certify a key.
+func (k *replyKey) sign(r *wire.Reply, identity string, request []byte) error {
+	c, err := k.certificate()
+	if err != nil {
+		return err
+	}
+	r.Provisioner = c.Certificate
+	r.Signature, err = wire.Sign(c.PrivateKey.(crypto.Signer), wire.ReplyDigest(r, identity, request))
+	return err
+}
+
+// certificate returns the one in use, or a new one if that is due. If the authority cannot issue now, the one in use
+// serves until its end.
+func (k *replyKey) certificate() (*tls.Certificate, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.own.now()
+	if k.current != nil && now.Before(k.own.renew) && !now.Before(k.own.from) {
+		return k.current, nil
+	}
+	c, err := k.own.issue()
+	if err != nil {
+		if k.current != nil && now.Before(k.own.until) {
+			return k.current, nil
+		}
+		return nil, err
+	}
+	if early := now.Add(replyKeyRenewal); early.Before(k.own.renew) {
+		k.own.renew = early
+	}
+	k.current = &c
+	return k.current, nil
+}

@@ -25,7 +25,7 @@ func TestBuiltin(t *testing.T) {
 		if names := slices.Sorted(maps.Keys(policies.Builtin(open))); !slices.Equal(names, want) {
 			t.Errorf("files %q, want %q", names, want)
 		}
-		if results, err := policies.Test(t.Context(), []string{dir}); err != nil || len(results) < 5 {
+		if results, _, err := policies.Test(t.Context(), policies.Config{Paths: []string{dir}}); err != nil || len(results) < 5 {
 			t.Errorf("%d tests of %s, %v, want at least 5", len(results), want[0], err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestExamples(t *testing.T) {
 			if _, err := policies.Load(policies.Config{Paths: paths}); err != nil {
 				t.Fatal(err)
 			}
-			results, err := policies.Test(t.Context(), paths)
+			results, _, err := policies.Test(t.Context(), policies.Config{Paths: paths})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,18 +20,20 @@ const packagePath = "data.muster.enroll"
 
 // A policy is a compiled set of files. It is read-only.
 type policy struct {
-	digest  string                 // of modules and data
-	files   string                 // digest of all files
-	query   rego.PreparedEvalQuery // see [decisionQuery]
-	input   *selection             // what it reads
-	store   storage.Store          // data
-	tests   map[string]*ast.Module // with modules, parsed
-	unused  []string               // unused rules, perhaps misspelled
-	untried bool                   // it has no tests
+	digest string                 // of modules and data
+	files  string                 // digest of all files
+	query  rego.PreparedEvalQuery // see [decisionQuery]
+	input  *selection             // what it reads
+	root   map[string]any         // data
+	store  storage.Store          // the same
+	tests  map[string]*ast.Module // with modules, parsed
+
+	// warnings name what does not prevent the use of the policy, but may be a mistake.
+	warnings []string
 }
 
 // compile returns all errors of the first stage that fails, with file and line. They wrap [ErrInvalid].
-func compile(ctx context.Context, all []source) (*policy, error) {
+func compile(ctx context.Context, all []source, cfg Config) (*policy, error) {
 	p := &policy{
 		digest: digest(all, func(s source) bool { return !s.isTest() }),
 		files:  digest(all, func(source) bool { return true }),
@@ -41,7 +43,7 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	p.store = inmem.NewFromObject(root)
+	p.root, p.store = root, inmem.NewFromObject(root)
 
 	modules := make(map[string]*ast.Module, len(all)) // without tests
 	var errs []error
@@ -49,13 +51,9 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 		if s.isData() {
 			continue
 		}
-		m, err := ast.ParseModuleWithOpts(s.path, string(s.content), ast.ParserOptions{Capabilities: capabilities()})
+		m, err := parse(s)
 		if err != nil {
 			errs = append(errs, compileErrors(err)...)
-			continue
-		}
-		if m == nil { // only comments
-			errs = append(errs, fmt.Errorf("%s: holds no package", s.path))
 			continue
 		}
 		p.tests[s.path] = m
@@ -66,17 +64,24 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 	if len(errs) > 0 {
 		return nil, invalid(errs)
 	}
-	p.untried = len(p.tests) == len(modules)
 
+	notRead := unread(cfg.Paths)
 	c := p.compiler(ctx)
 	if c.Compile(modules); c.Failed() {
-		return nil, invalid(compileErrors(c.Errors))
+		errs = compileErrors(c.Errors)
+		for _, line := range notRead { // perhaps the data that is missing
+			errs = append(errs, errors.New(line))
+		}
+		return nil, invalid(errs)
 	}
 	defined := definedMembers(c)
 	if !slices.Contains(defined, "allow") {
 		return nil, invalid([]error{fmt.Errorf("no rule %s.allow", packagePath)})
 	}
-	p.unused, p.input = unusedRules(c), selectInput(c)
+	p.input, p.warnings = selectInput(c), append(unusedRules(c), notRead...)
+	if len(p.tests) == len(modules) {
+		p.warnings = append(p.warnings, "policy has no tests")
+	}
 
 	p.query, err = rego.New(
 		rego.Query(decisionQuery(defined)),
@@ -93,12 +98,31 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 	return p, nil
 }
 
+// parse returns a module. Rego of before version 1.0 is told so.
+func parse(s source) (*ast.Module, error) {
+	options := ast.ParserOptions{Capabilities: capabilities()}
+	m, err := ast.ParseModuleWithOpts(s.path, string(s.content), options)
+	if err == nil && m == nil { // only comments
+		return nil, fmt.Errorf("%s: holds no package", s.path)
+	}
+	if err == nil {
+		return m, nil
+	}
+	options.RegoVersion = ast.RegoV0
+	if _, old := ast.ParseModuleWithOpts(s.path, string(s.content), options); old == nil {
+		return nil, fmt.Errorf("%w; it is Rego of before version 1.0: rewrite it with `opa fmt --v0-v1 --write %s`",
+			compileErrors(err)[0], s.path)
+	}
+	return nil, err
+}
+
 // compiler is strict. No rule may hide data.
 func (p *policy) compiler(ctx context.Context) *ast.Compiler {
 	return ast.NewCompiler().
 		WithStrict(true).
 		WithCapabilities(capabilities()).
 		WithSchemas(inputSchema()).
+		WithStageAfterID(ast.StageSetRuleTree, checkReferences(p.root)).
 		WithPathConflictsCheck(func(path []string) (found bool, err error) {
 			err = storage.Txn(ctx, p.store, storage.TransactionParams{}, func(txn storage.Transaction) error {
 				found, err = storage.NonEmpty(ctx, p.store, txn)(path)
@@ -141,8 +165,8 @@ func ruleName(r *ast.Rule) string {
 	return strings.Trim(r.Head.Ref()[0].Value.String(), `"`)
 }
 
-// unusedRules returns the rules that no other rule uses and that are not members, as "file:line: name". Some are
-// misspelled members, such as "denied".
+// unusedRules returns a line for each rule that no other rule uses and that is not a member. Some are misspelled
+// members, such as "denied".
 func unusedRules(c *ast.Compiler) []string {
 	var unused []string
 	for _, name := range slices.Sorted(maps.Keys(c.Modules)) {
@@ -150,8 +174,9 @@ func unusedRules(c *ast.Compiler) []string {
 		for _, r := range m.Rules {
 			path := m.Package.Path.String()
 			if rule := ruleName(r); !used(c.Graph, r) && (path != packagePath || !slices.Contains(members, rule)) {
-				at := fmt.Sprintf("%s:%d: %s.%s", r.Loc().File, r.Loc().Row, strings.TrimPrefix(path, "data."), rule)
-				unused = append(unused, at)
+				unused = append(unused, fmt.Sprintf(
+					"%s:%d: %s.%s is used by no rule and is no member of the decision: is it misspelled?",
+					r.Loc().File, r.Loc().Row, strings.TrimPrefix(path, "data."), rule))
 			}
 		}
 	}

@@ -299,7 +299,7 @@ func TestTest(t *testing.T) {
 			"package muster.enroll_test\n\nimport data.muster.enroll\n\ntest_good if enroll.allow\n\n" +
 				"test_bad if {\n\tprint(\"here\")\n\tnot enroll.allow\n}\n\ntodo_test_later if false\n")},
 	}
-	got, err := policies.Test(t.Context(), at(t, files))
+	got, _, err := policies.Test(t.Context(), policies.Config{Paths: at(t, files)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,8 +317,8 @@ func TestTest(t *testing.T) {
 	if _, err := policies.Load(policies.Config{Paths: at(t, files)}); !errors.Is(err, policies.ErrInvalid) {
 		t.Errorf("Load = %v, want %v", err, policies.ErrInvalid)
 	}
-	if _, err := policies.Test(t.Context(), at(t, fstest.MapFS{"p.rego": {Data: []byte("package")}})); !errors.Is(err,
-		policies.ErrInvalid) {
+	broken := policies.Config{Paths: at(t, fstest.MapFS{"p.rego": {Data: []byte("package")}})}
+	if _, _, err := policies.Test(t.Context(), broken); !errors.Is(err, policies.ErrInvalid) {
 		t.Errorf("Test of what does not compile = %v, want %v", err, policies.ErrInvalid)
 	}
 }

@@ -63,17 +63,19 @@ func Load(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Test compiles the policy at paths and runs all its tests, even after one has failed. Errors are those of [Load].
-func Test(ctx context.Context, paths []string) ([]TestResult, error) {
-	all, err := read(paths)
+// Test compiles the policy and runs all its tests, even after one has failed. Errors are those of [Load], and warnings
+// those of [Engine.Warnings].
+func Test(ctx context.Context, cfg Config) (results []TestResult, warnings []string, err error) {
+	all, err := read(cfg.Paths)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p, err := compile(ctx, all)
+	p, err := compile(ctx, all, cfg)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return p.test(ctx)
+	results, err = p.test(ctx)
+	return results, p.warnings, err
 }
 
 // Decide evaluates the policy. Every error wraps [ErrPolicy], means to deny, and quotes no value of in. It returns
@@ -124,6 +126,10 @@ func (e *Engine) Reload(ctx context.Context) error {
 	return err
 }
 
+// Warnings returns what does not prevent the use of the policy, but may be a mistake, a line each: unused rules, files
+// that are not read, a sample node that could not enroll.
+func (e *Engine) Warnings() []string { return e.current.Load().warnings }
+
 // Refused returns the error of the files that were read last, nil if they are in use.
 func (e *Engine) Refused() error {
 	if err := e.refusal.Load(); err != nil {
@@ -152,7 +158,7 @@ func (e *Engine) reload(ctx context.Context) (changed bool, err error) {
 	if now := e.current.Load(); now != nil && now.files == files {
 		return false, nil
 	}
-	p, err := compile(ctx, all)
+	p, err := compile(ctx, all, e.cfg)
 	if err != nil {
 		return false, err
 	}
@@ -163,12 +169,8 @@ func (e *Engine) reload(ctx context.Context) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	for _, rule := range p.unused {
-		e.cfg.Log.WarnContext(ctx, "policy has a rule that no other rule uses and that is not a member of the decision",
-			"rule", rule)
-	}
-	if p.untried {
-		e.cfg.Log.WarnContext(ctx, "policy has no tests")
+	for _, w := range p.warnings {
+		e.cfg.Log.WarnContext(ctx, "policy may have a mistake", "err", w)
 	}
 	e.current.Store(p)
 	return true, nil

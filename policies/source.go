@@ -18,6 +18,9 @@ import (
 // maxFileBytes bounds a file. The data may list every node: 100,000 names of 100 bytes are 10 MB.
 const maxFileBytes = 32 << 20
 
+// maxUnread bounds the files that are named as not read.
+const maxUnread = 10
+
 // A source is a file that was read.
 type source struct {
 	path    string // for error messages
@@ -122,6 +125,29 @@ func walk(dir string, visit func(name string, info fs.FileInfo) error) error {
 		}
 		return visit(name, info)
 	})
+}
+
+// unread returns a line for each file in a directory of paths that is neither policy nor data. Such a file may be data
+// under a wrong name. Documents (*.md) are expected there.
+func unread(paths []string) (lines []string) {
+	for _, p := range paths {
+		_ = fs.WalkDir(os.DirFS(p), ".", func(name string, d fs.DirEntry, err error) error { // read has had its errors
+			switch {
+			case err != nil || name == ".":
+				return nil
+			case hidden(d.Name()) && d.IsDir():
+				return fs.SkipDir
+			case d.IsDir() || hidden(d.Name()) || wanted(name) || path.Ext(name) == ".md":
+				return nil
+			}
+			lines = append(lines, filepath.Join(p, name)+" is not read: want *.rego, data.json, data.yaml or data.yml")
+			return nil
+		})
+	}
+	if more := len(lines) - maxUnread; more > 0 {
+		lines = append(lines[:maxUnread], fmt.Sprintf("%d more files are not read", more))
+	}
+	return lines
 }
 
 // digest returns the hex SHA-256 over the selected files. Each text is preceded by its length, so that different files

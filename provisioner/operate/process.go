@@ -24,11 +24,18 @@ type PolicyInUse struct {
 	Digest  string `json:"policy"`
 	Before  string `json:"before,omitempty"`  // of a reload: the former digest
 	Refused string `json:"refused,omitempty"` // why the files are not in use; empty if they are
+
+	// Warnings name possible mistakes; see [policies.Engine.Warnings].
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Policy returns the policy that decides now.
 func (p *Process) Policy() *PolicyInUse {
-	return &PolicyInUse{Digest: p.cfg.Policy.Digest(), Refused: events.ErrorText(p.cfg.Policy.Refused())}
+	return &PolicyInUse{
+		Digest:   p.cfg.Policy.Digest(),
+		Refused:  events.ErrorText(p.cfg.Policy.Refused()),
+		Warnings: p.cfg.Policy.Warnings(),
+	}
 }
 
 // ReloadPolicy reads the policy's files. If they do not compile or their tests fail, the former policy stays in use and

@@ -2,6 +2,7 @@ package allow
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	"muster/provisioner/orders"
@@ -56,6 +57,9 @@ func (f *importFlags) send(ctx context.Context, o *verb.Operator) (*operate.Impo
 	}
 	if err := conffile.LoadYAML(f.path, &file); err != nil {
 		return nil, err
+	}
+	if file.Allow == nil { // an empty file would end all entries of the source
+		return nil, fmt.Errorf("%s: no allow: want a list of entries, or `allow: []` to end all of this source", f.path)
 	}
 	list := operate.List{Source: f.source, Entries: append([]operate.Listed{}, file.Allow...), Everything: f.iKnow}
 	order := httpapi.AllowImport{List: list, DryRun: f.dryRun, Why: o.Why}

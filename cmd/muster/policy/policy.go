@@ -48,13 +48,24 @@ func addReload(parent *kingpin.CmdClause, all cli.Verbs) {
 		} else {
 			o.Say("policy %.12s is in use, in place of %.12s", in.Digest, in.Before)
 		}
+		warn(in.Warnings)
 		return nil
 	})
 }
 
-// load loads a policy and runs its tests.
+// load loads a policy, runs its tests, and says what may be a mistake.
 func load(path string) (*policies.Engine, error) {
-	return policies.Load(policies.Config{Paths: []string{path}})
+	engine, err := policies.Load(policies.Config{Paths: []string{path}})
+	if err == nil {
+		warn(engine.Warnings())
+	}
+	return engine, err
+}
+
+func warn(lines []string) {
+	for _, line := range lines {
+		verb.Say("warning: %s", line)
+	}
 }
 
 // eachRecorded calls each with the line of every recorded decision; line is valid until the next call. label is the

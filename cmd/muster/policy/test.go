@@ -34,10 +34,11 @@ func addTest(parent *kingpin.CmdClause, all cli.Verbs) {
 }
 
 func runTests(ctx context.Context, o *verb.Output, paths []string) error {
-	results, err := policies.Test(ctx, paths)
+	results, warnings, err := policies.Test(ctx, policies.Config{Paths: paths})
 	if err != nil {
 		return err
 	}
+	warn(warnings)
 	failed := 0
 	for _, r := range results {
 		if r.Result == "fail" {

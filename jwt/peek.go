@@ -1,8 +1,6 @@
 package jwt
 
 import (
-	"strings"
-
 	"muster/internal/wire"
 )
 
@@ -22,9 +20,4 @@ func Peek(text string) (*Unverified, error) {
 		return nil, err
 	}
 	return &Unverified{Claims: c.claims, Limits: c.limits, Algorithm: c.alg, Payload: wire.Secret(c.payload)}, nil
-}
-
-// FileText returns the token in a token file, without one line end: editors and echo add it.
-func FileText(b []byte) string {
-	return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
 }

@@ -124,7 +124,7 @@ func TestLoadRefuses(t *testing.T) {
 // TestLoadReadsNoDevice is about what may have no end.
 func TestLoadReadsNoDevice(t *testing.T) {
 	t.Parallel()
-	const want = ": is not a regular file, want a regular file"
+	const want = ": is a device, want a regular file"
 	if _, err := policies.Load(policies.Config{Paths: []string{"/dev/zero"}}); err == nil ||
 		!strings.Contains(err.Error(), "/dev/zero"+want) {
 		t.Errorf("Load = %v", err)

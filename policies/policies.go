@@ -37,6 +37,9 @@ type Config struct {
 	// begin with a dot are not. *_test.rego are tests. Required.
 	Paths []string
 
+	// Judge returns an error for a file that other users could change. Optional.
+	Judge func(path string) error
+
 	// Log defaults to discarding.
 	Log *slog.Logger
 }
@@ -66,7 +69,7 @@ func Load(cfg Config) (*Engine, error) {
 // Test compiles the policy and runs all its tests, even after one has failed. Errors are those of [Load], and warnings
 // those of [Engine.Warnings].
 func Test(ctx context.Context, cfg Config) (results []TestResult, warnings []string, err error) {
-	all, err := read(cfg.Paths)
+	all, err := read(cfg.Paths, cfg.Judge)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -150,7 +153,7 @@ func (e *Engine) reload(ctx context.Context) (changed bool, err error) {
 			e.refusal.Store(&err)
 		}
 	}()
-	all, err := read(e.cfg.Paths)
+	all, err := read(e.cfg.Paths, e.cfg.Judge)
 	if err != nil {
 		return false, err
 	}

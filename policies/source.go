@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"muster/internal/inputfile"
 )
 
 // maxFileBytes bounds a file. The data may list every node: 100,000 names of 100 bytes are 10 MB.
@@ -46,11 +48,11 @@ func wanted(name string) bool {
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
 // read returns errors of the file system, or [ErrInvalid] if there is no policy.
-func read(paths []string) ([]source, error) {
+func read(paths []string, judge func(path string) error) ([]source, error) {
 	var all []source
 	var unread []error
 	for _, p := range paths {
-		found, err := readPath(p)
+		found, err := readPath(p, judge)
 		unread = append(unread, err)
 		all = append(all, found...)
 	}
@@ -75,35 +77,36 @@ func read(paths []string) ([]source, error) {
 	return all, nil
 }
 
-func readPath(p string) ([]source, error) {
+func readPath(p string, judge func(string) error) ([]source, error) {
 	info, err := os.Stat(p)
 	if err != nil {
 		return nil, fmt.Errorf("policy: %w: want a Rego file, or a directory of them", err)
 	}
 	if !info.IsDir() {
 		dir, name := filepath.Split(p)
-		one, err := readFile(dir, name, info)
+		one, err := readFile(dir, name, judge)
 		return []source{one}, err
 	}
 	var all []source
-	err = walk(p, func(name string, info fs.FileInfo) error {
-		one, err := readFile(p, name, info)
+	err = walk(p, func(name string, _ fs.FileInfo) error {
+		one, err := readFile(p, name, judge)
 		all = append(all, one)
 		return err
 	})
 	return all, err
 }
 
-func readFile(root, name string, info fs.FileInfo) (source, error) {
+func readFile(root, name string, judge func(string) error) (source, error) {
 	file := source{path: filepath.Join(root, name), name: name}
-	if !info.Mode().IsRegular() { // reading a pipe or a device may never end
-		return file, fmt.Errorf("%s: is not a regular file, want a regular file", file.path)
-	}
-	if info.Size() > maxFileBytes {
-		return file, fmt.Errorf("%s: %d bytes, limit %d", file.path, info.Size(), maxFileBytes)
+	if judge != nil {
+		if err := judge(file.path); err != nil {
+			return file, err
+		}
 	}
 	var err error
-	file.content, err = os.ReadFile(file.path)
+	if file.content, err = inputfile.Read(file.path, inputfile.Configured, maxFileBytes); err == nil {
+		file.content, err = inputfile.Text(file.content, file.path)
+	}
 	return file, err
 }
 

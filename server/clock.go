@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/inputfile"
 	"muster/server/files"
 )
 
@@ -21,7 +22,7 @@ type clock struct {
 // loadClock reads the saved time. An unreadable file counts as none.
 func loadClock(path string, machine func() time.Time) *clock {
 	c := &clock{machine: machine, path: path}
-	if b, err := files.Read(path, 64); err == nil {
+	if b, err := inputfile.Read(path, inputfile.Configured, 64); err == nil {
 		c.saved, _ = time.Parse(time.RFC3339, strings.TrimSpace(string(b)))
 	}
 	return c

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"muster/internal/conffile"
+	"muster/internal/inputfile"
 	"muster/internal/serverconf"
-	"muster/server/files"
 	"muster/server/link"
 )
 
@@ -31,7 +31,7 @@ type lenientConf struct {
 
 // readConf reads a server.conf. The error wraps [ErrMissing] or [ErrUnusable]; says holds all that could be read.
 func readConf(path string) (c *serverconf.Conf, says lenientConf, err error) {
-	b, err := files.Read(path, maxConfBytes)
+	b, err := inputfile.Read(path, inputfile.Configured, maxConfBytes)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, says, fmt.Errorf("%s: %w", path, ErrMissing)

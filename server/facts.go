@@ -10,8 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 
-	"muster/server/files"
-
+	"muster/internal/inputfile"
 	"muster/internal/serverconf"
 	"muster/internal/wire"
 	"muster/server/advice"
@@ -55,7 +54,7 @@ func (a *agent) facts(ctx context.Context, v *inspection) (json.RawMessage, erro
 // readFacts reads a JSON object that fits into a request. The error has a remedy; it wraps [ErrMissing] if there is
 // no file.
 func readFacts(file string) (json.RawMessage, error) {
-	b, err := files.Read(file, maxFactsFile)
+	b, err := inputfile.Read(file, inputfile.Configured, maxFactsFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, advice.Errorf("write the machine's facts there, as a JSON object, if a policy uses facts",
@@ -86,7 +85,7 @@ func readFacts(file string) (json.RawMessage, error) {
 }
 
 func readRegistration(file string) ([]byte, error) {
-	b, err := files.Read(file, wire.MaxMessageBytes)
+	b, err := inputfile.Read(file, inputfile.Configured, wire.MaxMessageBytes)
 	if err != nil {
 		return nil, err
 	}

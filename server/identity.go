@@ -3,10 +3,10 @@ package server
 import (
 	"bufio"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 )
 
@@ -18,7 +18,7 @@ const hostsFile = "/etc/hosts"
 func machineIdentity(name string) (wire.Identity, error) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if !strings.Contains(name, ".") {
-		if b, err := os.ReadFile(hostsFile); err == nil {
+		if b, err := inputfile.ReadText(hostsFile, inputfile.Configured); err == nil {
 			name = qualify(name, string(b))
 		}
 	}

@@ -6,8 +6,7 @@ import (
 	"io/fs"
 	"os"
 
-	"muster/server/files"
-
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 )
 
@@ -21,7 +20,7 @@ type pending struct {
 
 func (s *sets) pending() (*pending, error) {
 	path := s.dir.Path(appliedFile)
-	b, err := files.Read(path, 4<<10)
+	b, err := inputfile.Read(path, inputfile.Configured, 4<<10)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

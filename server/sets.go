@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/server/advice"
 	"muster/server/files"
@@ -91,11 +92,11 @@ func (s *sets) credentials(id wire.Identity, now trust.Clock) (*trust.Credential
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := files.Read(s.dir.Path(certificateFile), maxPEMBytes)
+	certificate, err := inputfile.Read(s.dir.Path(certificateFile), inputfile.Configured, maxPEMBytes)
 	if err != nil {
 		return nil, err
 	}
-	ca, err := files.Read(s.dir.Path(caFile), maxPEMBytes)
+	ca, err := inputfile.Read(s.dir.Path(caFile), inputfile.Configured, maxPEMBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +116,7 @@ func (s *sets) owner(id wire.Identity) (string, error) {
 	if _, err := trust.ReadKey(s.dir.Path(keyFile)); err != nil {
 		return "", err
 	}
-	b, err := files.Read(s.dir.Path(certificateFile), maxPEMBytes)
+	b, err := inputfile.Read(s.dir.Path(certificateFile), inputfile.Configured, maxPEMBytes)
 	if err != nil {
 		return "", err
 	}
@@ -131,7 +132,7 @@ func (s *sets) knownRoots(id wire.Identity) []*x509.Certificate {
 	if owner, err := s.owner(id); err != nil || owner != "" {
 		return nil
 	}
-	b, err := files.Read(s.dir.Path(caFile), maxPEMBytes)
+	b, err := inputfile.Read(s.dir.Path(caFile), inputfile.Configured, maxPEMBytes)
 	if err != nil {
 		return nil
 	}

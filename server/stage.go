@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/server/advice"
@@ -105,7 +106,7 @@ func (s *sets) staged(ctx context.Context, id wire.Identity) (*stage, error) {
 var errOther = errors.New("certificate request for another identity")
 
 func readRequest(path string, key crypto.Signer, id wire.Identity) ([]byte, error) {
-	csr, err := files.Read(path, wire.MaxCSRBytes)
+	csr, err := inputfile.Read(path, inputfile.Configured, wire.MaxCSRBytes)
 	if err != nil {
 		return nil, err
 	}

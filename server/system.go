@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"syscall"
+
+	"muster/internal/inputfile"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,10 +14,10 @@ import (
 // lockFile creates path and takes an exclusive flock on it. The kernel releases the lock when the process ends. The
 // file is not removed: two processes could then lock two files of the same name.
 func lockFile(path string) (release func(), err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := inputfile.OpenState(path, 0)
 	if err != nil {
 		// A node with a certificate continues if its disk becomes read-only.
-		reads, rerr := os.Open(path)
+		reads, rerr := inputfile.Open(path, inputfile.Configured)
 		if rerr != nil {
 			return nil, err
 		}

@@ -9,13 +9,15 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/inputfile"
 	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/server/advice"
-	"muster/server/files"
 	"muster/server/link"
 )
+
+const maxTokenFile = wire.MaxTokenBytes + 1<<10 // with empty lines
 
 // A token is the provisioning token on the node. It is not verified.
 type token struct {
@@ -28,14 +30,13 @@ type token struct {
 // of the token.
 func readToken(paths []string) (*token, error) {
 	for _, file := range paths {
-		b, err := files.Read(file, wire.MaxTokenBytes+2)
+		text, err := inputfile.ReadLine(file, inputfile.Configured, maxTokenFile, "a token")
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("token: %w: %w", ErrUnusable, err)
 		}
-		text := jwt.FileText(b)
 		peeked, err := jwt.Peek(text)
 		if err != nil {
 			return nil, fmt.Errorf("token %s: %w: %w", file, ErrUnusable, err)

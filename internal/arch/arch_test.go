@@ -17,7 +17,7 @@ import (
 // packages of lower layers, and none of its own: so edges never import each other. A package that is in no layer, and not
 // the agent's, is a decision: it wants a line in docs/adr.
 var layers = [][]string{
-	{"internal/span"},
+	{"internal/span", "internal/inputfile"},
 	{"internal/wire", "internal/cli", "internal/disk", "internal/limit", "internal/keyfile", "internal/queuegroup"},
 	{"internal/conffile", "internal/seal", "internal/discover"},
 	{"internal/serverconf"},
@@ -36,13 +36,13 @@ var layers = [][]string{
 // agent is what the agent on a node is made of, and what each of its packages imports besides internal/wire. It links
 // nothing of the provisioner.
 var agent = map[string][]string{
-	"server": {"internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "internal/serverconf", "jwt",
-		"server/advice", "server/files", "server/link", "server/orders", "server/trust"},
+	"server": {"internal/discover", "internal/conffile", "internal/inputfile", "internal/keyfile", "internal/seal",
+		"internal/serverconf", "jwt", "server/advice", "server/files", "server/link", "server/orders", "server/trust"},
 	"server/advice":    {},
-	"server/files":     {},
+	"server/files":     {"internal/inputfile"},
 	"server/link":      {"internal/discover", "internal/seal", "server/advice"},
-	"server/orders":    {"server/files"},
-	"server/trust":     {"internal/keyfile", "server/advice"},
+	"server/orders":    {"internal/inputfile", "server/files"},
+	"server/trust":     {"internal/inputfile", "internal/keyfile", "server/advice"},
 	"server/servercmd": {"internal/cli", "server"},
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 )
 
@@ -48,8 +49,8 @@ func FormatSettings(settings map[string]string, header string) ([]byte, error) {
 		fmt.Fprintln(&b, strings.TrimRight(key+" = "+value, " "))
 	}
 	fmt.Fprintln(&b, endMark)
-	if b.Len() > MaxFileBytes {
-		bad("%d bytes, limit %d", b.Len(), MaxFileBytes)
+	if b.Len() > inputfile.MaxBytes {
+		bad("%d bytes, limit %d", b.Len(), inputfile.MaxBytes)
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("%w: %w", ErrSettings, errors.Join(errs...))

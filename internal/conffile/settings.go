@@ -1,3 +1,5 @@
+// Package conffile reads configuration files strictly. It reports all mistakes together, with their lines. Errors
+// contain no value of server.conf, because values can be passwords.
 package conffile
 
 import (
@@ -9,8 +11,12 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 )
+
+// maxMistakes bounds the mistakes reported per file.
+const maxMistakes = 16
 
 // ErrSettings means an invalid server.conf. The error text contains no value.
 var ErrSettings = errors.New("not valid settings")
@@ -32,8 +38,8 @@ type Settings struct {
 // empty, and may contain = and #. Any other line is an error that wraps [ErrSettings] and names the line. So are a
 // duplicate key and a truncated file of [FormatSettings]. An empty file has no settings.
 func ParseSettings(b []byte) (*Settings, error) {
-	if len(b) > MaxFileBytes {
-		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrSettings, len(b), MaxFileBytes)
+	if len(b) > inputfile.MaxBytes {
+		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrSettings, len(b), inputfile.MaxBytes)
 	}
 	s := &Settings{values: make(map[string]string)}
 	lines := make(map[string]int) // by key

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"muster/internal/conffile"
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 )
 
@@ -83,7 +84,7 @@ func TestParseSettingsRefuses(t *testing.T) {
 		"byte order mark":        {"\ufeffa = 1\n", []string{"line 1: byte order mark"}},
 		"UTF-16":                 {"a\x00=\x001\x00\n\x00", []string{"line 1"}},
 		"YAML":                   {"provision: true\n", []string{"line 1: no ="}},
-		"too large":              {"a = " + strings.Repeat("x", conffile.MaxFileBytes) + "\n", []string{"limit 1048576"}},
+		"too large":              {"a = " + strings.Repeat("x", inputfile.MaxBytes) + "\n", []string{"limit 1048576"}},
 		"several mistakes":       {"hunter2\na = 1\na = 2\nb\n", []string{"line 1:", "line 3:", "line 4:"}},
 		"a log, not settings":    {strings.Repeat("2026-03-01 hello\n", 5000), []string{"line 16:"}},
 		"PEM":                    {"-----BEGIN PRIVATE KEY-----\nMII+hunter2==\n", []string{"line 1: no =", "line 2: "}},
@@ -189,7 +190,7 @@ func TestFormatSettingsRefuses(t *testing.T) {
 		"key as a comment":     {map[string]string{"#a": "hunter2"}, ""},
 		"key with a break":     {map[string]string{"a\nb": "hunter2"}, ""},
 		"key too long":         {map[string]string{strings.Repeat("a", 129): "hunter2"}, ""},
-		"too large":            {map[string]string{"a": strings.Repeat("x", conffile.MaxFileBytes)}, ""},
+		"too large":            {map[string]string{"a": strings.Repeat("x", inputfile.MaxBytes)}, ""},
 		"header with return":   {map[string]string{"a": "1"}, "x\ry = 1"},
 		"header that ends it":  {map[string]string{"a": "1"}, "end of settings"},
 		"header in other text": {map[string]string{"a": "1"}, "\xff"},

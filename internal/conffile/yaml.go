@@ -10,13 +10,14 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"muster/internal/inputfile"
 	"muster/internal/span"
 )
 
 // LoadYAML decodes a file into dst, a pointer to a struct with defaults. Unknown or duplicate keys, a second
 // document, and lists with empty entries are errors, one line each. After an error, the content of dst is undefined.
-func LoadYAML(path string, dst any) error {
-	b, err := ReadFile(path)
+func LoadYAML(path string, from inputfile.Source, dst any) error {
+	b, err := inputfile.ReadText(path, from)
 	if err != nil {
 		return err
 	}

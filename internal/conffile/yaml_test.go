@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"muster/internal/conffile"
+	"muster/internal/inputfile"
 )
 
 type fleet struct {
@@ -60,7 +61,7 @@ func TestLoadYAML(t *testing.T) {
 			t.Parallel()
 			got, want := defaults, defaults
 			tt.want(&want)
-			if err := conffile.LoadYAML(write(t, tt.in), &got); err != nil {
+			if err := conffile.LoadYAML(write(t, tt.in), inputfile.Configured, &got); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -100,7 +101,7 @@ func TestLoadYAMLRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := write(t, tt.in)
-			err := conffile.LoadYAML(path, &fleet{Name: "blue", Lifetime: conffile.Span(24 * time.Hour)})
+			err := conffile.LoadYAML(path, inputfile.Configured, &fleet{Name: "blue", Lifetime: conffile.Span(24 * time.Hour)})
 			if err == nil {
 				t.Fatal("LoadYAML = nil, want an error")
 			}
@@ -119,13 +120,13 @@ func TestLoadYAMLRefusesOtherFormats(t *testing.T) {
 	t.Parallel()
 	for name, in := range map[string]string{
 		"zeros after power loss": strings.Repeat("\x00", 512), "tabs": "a:\n\tb: 1\n", "open quote": "name: \"red\n",
-		"cut short": "broker: {url: nats", "too large": "name: " + strings.Repeat("x", conffile.MaxFileBytes),
+		"cut short": "broker: {url: nats", "too large": "name: " + strings.Repeat("x", inputfile.MaxBytes),
 		"aliases that grow": "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nsites: [*c,*c,*c,*c,*c,*c]\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path := write(t, in)
-			err := conffile.LoadYAML(path, &fleet{Name: "blue", Lifetime: conffile.Span(24 * time.Hour)})
+			err := conffile.LoadYAML(path, inputfile.Configured, &fleet{Name: "blue", Lifetime: conffile.Span(24 * time.Hour)})
 			if err == nil || !strings.HasPrefix(err.Error(), path+": ") {
 				t.Errorf("LoadYAML error = %v, want one that begins with the path", err)
 			}
@@ -136,7 +137,7 @@ func TestLoadYAMLRefusesOtherFormats(t *testing.T) {
 func TestLoadYAMLRefusesMissingFile(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing.yaml")
-	if err := conffile.LoadYAML(missing, &fleet{}); !errors.Is(err, fs.ErrNotExist) ||
+	if err := conffile.LoadYAML(missing, inputfile.Configured, &fleet{}); !errors.Is(err, fs.ErrNotExist) ||
 		strings.Count(err.Error(), missing) != 1 {
 		t.Errorf("LoadYAML error = %v, want %v with the path once", err, fs.ErrNotExist)
 	}

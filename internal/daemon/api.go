@@ -6,13 +6,13 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/provisioner/ca"
 	"muster/provisioner/fleet"
@@ -112,9 +112,18 @@ func (a *api) load() error {
 }
 
 func keyPair(certificate, key string) (tls.Certificate, error) {
-	c, err := tls.LoadX509KeyPair(certificate, key)
-	if named := (*fs.PathError)(nil); err != nil && !errors.As(err, &named) {
-		return c, fmt.Errorf("%s and %s: %w", certificate, key, err)
+	shown, err := inputfile.ReadText(certificate, inputfile.Configured)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	private, err := inputfile.ReadText(key, inputfile.Configured)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	defer clear(private)
+	c, err := tls.X509KeyPair(shown, private)
+	if err != nil {
+		err = fmt.Errorf("%s and %s: %w", certificate, key, err)
 	}
 	return c, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"muster/internal/conffile"
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/internal/seal"
 	"muster/provisioner/ca"
@@ -89,7 +90,7 @@ func ReadCertificate(path string) (*x509.Certificate, error) {
 
 // ReadCertificates reads all certificates in a file.
 func ReadCertificates(path string) ([]*x509.Certificate, error) {
-	b, err := conffile.ReadFile(path)
+	b, err := inputfile.ReadText(path, inputfile.Configured)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/disk"
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
@@ -144,7 +145,7 @@ func LoadBrokerKeys(c *ExternalConfig) (broker.Keys, error) {
 		dst  *wire.Secret
 	}{{c.Credentials, &k.Provisioner}, {c.SystemCredentials, &k.System}, {c.Callout.Issuer, &k.Issuer},
 		{c.Callout.XKey, &k.XKey}} {
-		line, err := keyfile.ReadLine(f.path)
+		line, err := keyfile.ReadLine(f.path, inputfile.Configured)
 		if err != nil {
 			errs = append(errs, err)
 		}

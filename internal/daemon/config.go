@@ -13,6 +13,7 @@ import (
 
 	"muster/internal/conffile"
 	"muster/internal/disk"
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -167,7 +168,7 @@ type Config struct {
 	// At most 16.
 	Webhooks []WebhookConfig `yaml:"webhooks"`
 
-	dir string // of the configuration file
+	path string // of the configuration file
 }
 
 // PreviousConfig is an authority that was rolled over.
@@ -324,17 +325,10 @@ func (s *SignerConfig) name() string {
 	return cmp.Or(s.Name, strings.TrimSuffix(base, filepath.Ext(base)))
 }
 
-func (c *Config) resolve(dir string) {
-	c.dir = dir
-	if c.Broker.Listen == "" && c.Broker.URL == "" {
-		c.Broker.Listen = "127.0.0.1:4222"
-	}
-	if c.Store.Replicas == 0 && c.Broker.URL != "" {
-		c.Store.Replicas = 3
-	}
-	paths := []*string{&c.DataDir, &c.CA.Root, &c.CA.Certificate, &c.CA.Key, &c.Keys.PassphraseFile, &c.Policy,
-		&c.ShadowPolicy, &c.Configuration.Template,
-		&c.Revocations.Journal, &c.API.Certificate, &c.API.Key}
+// files returns the files that decide which nodes the provisioner admits, and how, besides the policies.
+func (c *Config) files() []*string {
+	paths := []*string{&c.CA.Root, &c.CA.Certificate, &c.CA.Key, &c.Keys.PassphraseFile, &c.Configuration.Template,
+		&c.API.Certificate, &c.API.Key}
 	for i := range c.Tokens.Signers {
 		paths = append(paths, &c.Tokens.Signers[i].File)
 	}
@@ -348,10 +342,20 @@ func (c *Config) resolve(dir string) {
 	for i := range c.Webhooks {
 		paths = append(paths, &c.Webhooks[i].Secret, &c.Webhooks[i].CA)
 	}
-	paths = append(paths, c.Broker.External.paths()...)
-	for _, p := range paths {
+	return append(paths, c.Broker.External.paths()...)
+}
+
+func (c *Config) resolve(path string) {
+	c.path = path
+	if c.Broker.Listen == "" && c.Broker.URL == "" {
+		c.Broker.Listen = "127.0.0.1:4222"
+	}
+	if c.Store.Replicas == 0 && c.Broker.URL != "" {
+		c.Store.Replicas = 3
+	}
+	for _, p := range append(c.files(), &c.DataDir, &c.Policy, &c.ShadowPolicy, &c.Revocations.Journal) {
 		if *p != "" && !filepath.IsAbs(*p) {
-			*p = filepath.Join(dir, *p)
+			*p = filepath.Join(filepath.Dir(path), *p)
 		}
 	}
 }
@@ -371,10 +375,10 @@ func ReadConfig(path string) (Config, error) {
 // readUnchecked does not validate.
 func readUnchecked(path string) (Config, error) {
 	cfg := DefaultConfig()
-	if err := conffile.LoadYAML(path, &cfg); err != nil {
+	if err := conffile.LoadYAML(path, inputfile.Configured, &cfg); err != nil {
 		return Config{}, err
 	}
-	cfg.resolve(filepath.Dir(path))
+	cfg.resolve(path)
 	return cfg, nil
 }
 

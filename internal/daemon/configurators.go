@@ -16,6 +16,7 @@ import (
 	"unicode"
 
 	"muster/internal/conffile"
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/helper"
@@ -36,7 +37,7 @@ type templateData struct {
 }
 
 func readTemplate(path string) (templateConfigurator, error) {
-	b, err := conffile.ReadFile(path)
+	b, err := inputfile.ReadText(path, inputfile.Configured)
 	if err != nil {
 		return templateConfigurator{}, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"muster/internal/inputfile"
 	"muster/provisioner/store"
 )
 
@@ -75,7 +76,8 @@ func checkRestored(storeDir string) error {
 }
 
 // A missing directory is no error here: its disk may be mounted before Run, which checks again.
-func checkDataDir(dir string) error {
+func (c *Config) checkDataDir() error {
+	dir := c.DataDir
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -88,7 +90,7 @@ func checkDataDir(dir string) error {
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
-	return nil
+	return inputfile.SafeDir(dir, c.owner())
 }
 
 // checkMounted refuses the mount point of an unmounted disk. A new store there would give tokens all their uses

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/internal/conffile"
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/internal/seal"
 	"muster/internal/wire"
@@ -52,6 +53,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	}
 	keys := cfg.Keyring(&opts.Keys)
 	defer keys.Forget()
+	errs = append(errs, cfg.judgeFiles()...)
 	var err error
 	p.signers, err = loadSigners(cfg, opts)
 	add("tokens", err)
@@ -89,11 +91,15 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		p.opener, err = seal.NewOpener(p.sealKeys...)
 		add("seal.keys", err)
 	}
-	add("data_dir", checkDataDir(cfg.DataDir))
-	p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log})
+	add("data_dir", cfg.checkDataDir())
+	p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Judge: cfg.judge, Log: opts.Log})
 	add("policy", err)
 	if cfg.ShadowPolicy != "" {
-		p.shadow, err = policies.Load(policies.Config{Paths: []string{cfg.ShadowPolicy}, Log: opts.Log})
+		p.shadow, err = policies.Load(policies.Config{
+			Paths: []string{cfg.ShadowPolicy},
+			Judge: cfg.judge,
+			Log:   opts.Log,
+		})
 		add("shadow_policy", err)
 	}
 	p.reserved, err = newReserved(cfg, opts)
@@ -119,7 +125,7 @@ func loadSigners(cfg Config, opts Options) ([]jwt.Signer, error) {
 	var errs []error
 	var signers []jwt.Signer
 	for _, c := range cfg.Tokens.Signers {
-		b, err := conffile.ReadFile(c.File)
+		b, err := inputfile.ReadText(c.File, inputfile.Configured)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -170,7 +176,10 @@ func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error
 func newHelper(cfg Config, command []string, timeout time.Duration, opts Options) (*helper.Helper, error) {
 	command = slices.Clone(command)
 	if strings.Contains(command[0], "/") && !filepath.IsAbs(command[0]) {
-		command[0] = filepath.Join(cfg.dir, command[0])
+		command[0] = filepath.Join(filepath.Dir(cfg.path), command[0])
+	}
+	if err := cfg.judgeCommand(command); err != nil {
+		return nil, err
 	}
 	return helper.New(helper.Config{Command: command, Timeout: timeout, Log: opts.Log})
 }

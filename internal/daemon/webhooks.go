@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/internal/conffile"
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/provisioner/webhook"
 )
@@ -90,7 +91,7 @@ func loadWebhook(c *WebhookConfig, opts Options) (webhook.Config, error) {
 	}
 	cfg.Events, _ = webhook.Types(names) // validated before
 	if c.Secret != "" {
-		b, err := keyfile.ReadSecret(c.Secret)
+		b, err := keyfile.ReadSecret(c.Secret, inputfile.Configured)
 		if err == nil {
 			if cfg.Secrets, err = webhook.ParseSecrets(b); err != nil {
 				err = fmt.Errorf("%s: %w", c.Secret, err)
@@ -100,7 +101,7 @@ func loadWebhook(c *WebhookConfig, opts Options) (webhook.Config, error) {
 		add("secret", err)
 	}
 	if c.CA != "" {
-		b, err := conffile.ReadFile(c.CA)
+		b, err := inputfile.ReadText(c.CA, inputfile.Configured)
 		cfg.Roots = x509.NewCertPool()
 		if err == nil && !cfg.Roots.AppendCertsFromPEM(b) {
 			err = fmt.Errorf("%s: no certificate in PEM", c.CA)

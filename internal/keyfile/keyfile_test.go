@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 )
 
@@ -136,7 +137,7 @@ func TestReadSecret(t *testing.T) {
 	} {
 		name := "file" + mode.String()
 		path := write(t, dir, name, []byte("hush\n"), mode)
-		got, err := keyfile.ReadSecret(path)
+		got, err := keyfile.ReadSecret(path, inputfile.Configured)
 		if ok && (err != nil || string(got) != "hush\n") {
 			t.Errorf("mode %v: ReadSecret = %q, %v", mode, got, err)
 		}
@@ -157,43 +158,36 @@ func TestReadSecret(t *testing.T) {
 	if err := os.Symlink(write(t, dir, "open", []byte("hush"), 0o644), link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := keyfile.ReadSecret(link); !errors.Is(err, keyfile.ErrExposed) {
+	if _, err := keyfile.ReadSecret(link, inputfile.Configured); !errors.Is(err, keyfile.ErrExposed) {
 		t.Errorf("through a link: %v, want %v", err, keyfile.ErrExposed)
 	}
 	odd := write(t, dir, "o'dd", nil, 0o644)
-	if _, err := keyfile.ReadSecret(odd); err == nil || !strings.Contains(err.Error(), `chmod 600 '`+dir+`/o'\''dd'`) {
+	if _, err := keyfile.ReadSecret(odd, inputfile.Configured); err == nil ||
+		!strings.Contains(err.Error(), `chmod 600 '`+dir+`/o'\''dd'`) {
 		t.Errorf("a name with a quote: %v", err)
 	}
-	if _, err := keyfile.ReadSecret(write(t, dir, "large", bytes.Repeat([]byte("x"), 64<<10+1), 0o600)); err == nil ||
+	large := write(t, dir, "large", bytes.Repeat([]byte("x"), 64<<10+1), 0o600)
+	if _, err := keyfile.ReadSecret(large, inputfile.Configured); err == nil ||
 		!strings.Contains(err.Error(), "65536") {
 		t.Errorf("a large file: %v", err)
 	}
-	if _, err := keyfile.ReadSecret(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := keyfile.ReadSecret(filepath.Join(dir, "none"), inputfile.Configured); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 }
 
-// TestReadFile does not block on a pipe.
-func TestReadFile(t *testing.T) {
+// A configured secret is a regular file; a typed one may be a pipe.
+func TestConfiguredSecretIsAFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if got, err := keyfile.ReadFile(write(t, dir, "file", []byte("hush\n"), 0o600)); err != nil ||
-		string(got) != "hush\n" {
-		t.Errorf("a file: %q, %v", got, err)
-	}
-	if _, err := keyfile.ReadFile(write(t, dir, "open", []byte("hush\n"), 0o640)); !errors.Is(err, keyfile.ErrExposed) {
-		t.Errorf("an open file: %v, want %v", err, keyfile.ErrExposed)
-	}
-	if _, err := keyfile.ReadFile(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no file: %v", err)
-	}
 	pipe := filepath.Join(dir, "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{pipe, dir} {
-		if _, err := keyfile.ReadFile(path); err == nil || err.Error() != path+": not a file" {
-			t.Errorf("%s: %v, want that it is not a file", path, err)
+	for path, want := range map[string]string{pipe: "is a pipe", dir: "is a directory"} {
+		if _, err := keyfile.ReadSecret(path, inputfile.Configured); err == nil ||
+			err.Error() != path+": "+want+", want a regular file" {
+			t.Errorf("%s: %v, want that it %s", path, err, want)
 		}
 	}
 }
@@ -205,7 +199,7 @@ func TestReadKeyNamesPublicFile(t *testing.T) {
 	key := keys(t)["Ed25519"]
 	private := write(t, dir, "key.pem", marshal(t, key, ""), 0o600)
 	public := write(t, dir, "pub.pem", []byte(openssl(t, "pkey", "-in", private, "-pubout")), 0o644)
-	if b, err := keyfile.ReadKey(public); b != nil || !errors.Is(err, keyfile.ErrKey) ||
+	if b, err := keyfile.ReadKey(public, inputfile.Configured); b != nil || !errors.Is(err, keyfile.ErrKey) ||
 		!strings.Contains(err.Error(), "public key only") {
 		t.Errorf("ReadKey of a public key = %q, %v", b, err)
 	}
@@ -215,11 +209,11 @@ func TestReadKeyNamesPublicFile(t *testing.T) {
 		marshal(t, key, "")...), 0o644)
 	seed := write(t, dir, "seed.hex", bytes.Repeat([]byte("a1"), 32), 0o644)
 	for _, path := range []string{both, seed, cut} {
-		if b, err := keyfile.ReadKey(path); b != nil || !errors.Is(err, keyfile.ErrExposed) {
+		if b, err := keyfile.ReadKey(path, inputfile.Configured); b != nil || !errors.Is(err, keyfile.ErrExposed) {
 			t.Errorf("ReadKey of %s = %q, %v, want %v", path, b, err, keyfile.ErrExposed)
 		}
 	}
-	if b, err := keyfile.ReadKey(private); err != nil || !bytes.Equal(b, marshal(t, key, "")) {
+	if b, err := keyfile.ReadKey(private, inputfile.Configured); err != nil || !bytes.Equal(b, marshal(t, key, "")) {
 		t.Errorf("ReadKey of a private key = %q, %v", b, err)
 	}
 }
@@ -228,15 +222,17 @@ func TestReadLine(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for content, want := range map[string]string{
-		"hush": "hush", "hush\n": "hush", "hush\r\n": "hush", " with blanks \n": " with blanks ", "": "", "\n": "", "a\nb": "", "a\n\n": "",
+		"hush": "hush", "hush\n": "hush", "hush\r\n": "hush", " in blanks \n": "in blanks", "": "", "\n": "", "a\nb": "",
+		"\na\n\n":                    "a",
 		strings.Repeat("x", 4<<10+1): "",
 	} {
-		got, err := keyfile.ReadLine(write(t, dir, "line", []byte(content), 0o600))
+		got, err := keyfile.ReadLine(write(t, dir, "line", []byte(content), 0o600), inputfile.Typed)
 		if string(got) != want || (err == nil) != (want != "") {
 			t.Errorf("ReadLine of %.20q = %q, %v, want %q", content, got, err, want)
 		}
 	}
-	if _, err := keyfile.ReadLine(write(t, dir, "open", []byte("hush"), 0o640)); !errors.Is(err, keyfile.ErrExposed) {
+	open := write(t, dir, "open", []byte("hush"), 0o640)
+	if _, err := keyfile.ReadLine(open, inputfile.Typed); !errors.Is(err, keyfile.ErrExposed) {
 		t.Errorf("ReadLine of an open file: %v, want %v", err, keyfile.ErrExposed)
 	}
 	// The permissions of a pipe do not matter.
@@ -249,7 +245,8 @@ func TestReadLine(t *testing.T) {
 	}
 	w.Close()
 	defer r.Close()
-	if got, err := keyfile.ReadLine(fmt.Sprintf("/proc/self/fd/%d", r.Fd())); err != nil || string(got) != "hush" {
+	got, err := keyfile.ReadLine(fmt.Sprintf("/proc/self/fd/%d", r.Fd()), inputfile.Typed)
+	if err != nil || string(got) != "hush" {
 		t.Errorf("ReadLine of a pipe = %q, %v", got, err)
 	}
 }

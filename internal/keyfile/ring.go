@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+
+	"muster/internal/inputfile"
 )
 
 // Credential is the systemd credential with the passphrase, set by LoadCredentialEncrypted=muster-passphrase:FILE.
@@ -25,6 +27,9 @@ type Ring struct {
 
 	// Ask asks an operator for the passphrase. Optional.
 	Ask func(prompt string) ([]byte, error)
+
+	// Keys says where the names of keys come from.
+	Keys inputfile.Source
 
 	secret []byte
 }
@@ -87,7 +92,7 @@ func (r *Ring) Forget() {
 }
 
 func (r *Ring) key(path string) (key crypto.PrivateKey, encrypted bool, err error) {
-	b, err := ReadKey(path)
+	b, err := ReadKey(path, r.Keys)
 	if err != nil {
 		return nil, false, err
 	}
@@ -132,7 +137,7 @@ func (r *Ring) open(b, secret []byte) (crypto.PrivateKey, error) {
 
 func (r *Ring) find(path string) ([]byte, error) {
 	if r.File != "" {
-		return ReadLine(r.File)
+		return ReadLine(r.File, inputfile.Typed)
 	}
 	secret, err := r.credential()
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -151,5 +156,5 @@ func (r *Ring) credential() ([]byte, error) {
 	if r.Credentials == "" {
 		return nil, fs.ErrNotExist
 	}
-	return readLine(filepath.Join(r.Credentials, Credential), nil)
+	return readLine(filepath.Join(r.Credentials, Credential), inputfile.Configured)
 }

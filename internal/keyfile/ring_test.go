@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 )
 
@@ -153,7 +154,7 @@ func TestRingReadsPipesOnce(t *testing.T) {
 		go func() { _ = os.WriteFile(path, text, 0) }() // one that is not read ends with the test
 		return path
 	}
-	ring := keyfile.Ring{File: pipe("passphrase", []byte("one\n"))}
+	ring := keyfile.Ring{File: pipe("passphrase", []byte("one\n")), Keys: inputfile.Typed}
 	got, passphrase, err := ring.SignerAndPassphrase(pipe("key", encrypt(t, key, "one")))
 	if err != nil || !equal(key, got) || string(passphrase) != "one" {
 		t.Errorf("SignerAndPassphrase = %T, %q, %v, want the key and its passphrase", got, passphrase, err)

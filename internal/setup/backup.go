@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
+	"muster/internal/inputfile"
 	"muster/provisioner/backup"
 	"muster/provisioner/store"
 )
@@ -49,7 +49,7 @@ func CheckBackup(ctx context.Context, r io.Reader, each func()) (*BackupInfo, er
 
 // CheckBackupFile is [CheckBackup] of the file at path.
 func CheckBackupFile(ctx context.Context, path string, each func()) (*BackupInfo, error) {
-	f, err := os.Open(path)
+	f, err := inputfile.Open(path, inputfile.Typed)
 	if err != nil {
 		return nil, err
 	}

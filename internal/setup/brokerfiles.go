@@ -13,6 +13,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"muster/internal/daemon"
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -59,7 +60,7 @@ func (s BrokerServer) text(cfg daemon.Config, path string) (string, error) {
 	}
 	if s.Cluster != nil {
 		password, err := keyfile.ReadLine(filepath.Join(filepath.Dir(cfg.Broker.External.Credentials),
-			filepath.Base(routesFile)))
+			filepath.Base(routesFile)), inputfile.Configured)
 		if err != nil {
 			return "", fmt.Errorf("password of the cluster: %w", err)
 		}

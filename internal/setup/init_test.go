@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"muster/internal/daemon"
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/internal/setup"
 	"muster/internal/testdoc"
@@ -59,7 +60,7 @@ func TestInitMakesAWorkingSetup(t *testing.T) {
 			}
 			err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 				if err == nil && strings.HasSuffix(path, "-key.pem") {
-					_, err = keyfile.ReadSecret(path)
+					_, err = keyfile.ReadSecret(path, inputfile.Configured)
 				}
 				return err
 			})

@@ -17,6 +17,7 @@ import (
 
 	"muster/internal/daemon"
 	"muster/internal/disk"
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/provisioner/backup"
 	"muster/provisioner/broker"
@@ -286,7 +287,7 @@ func (f *filling) close() {
 
 // copy writes backup and journal into the store, completes the store, and then writes journal and watermarks.
 func (f *filling) copy(ctx context.Context, into *store.Import) error {
-	file, err := os.Open(f.File)
+	file, err := inputfile.Open(f.File, inputfile.Configured)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"muster/internal/disk"
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/provisioner/trust"
 )
@@ -64,7 +65,7 @@ const journalVersion = 1
 // [ErrJournalDamaged].
 func OpenJournal(path string) (*Journal, error) {
 	_, missing := os.Lstat(path)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := inputfile.OpenState(path, os.O_APPEND)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func (j *Journal) load(f *os.File) (complete int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&0o077 != 0 {
+	if mode := info.Mode(); mode.Perm()&0o077 != 0 {
 		return 0, fmt.Errorf("%s has mode %v, want a file that only its owner can read and write: chmod 600", j.path,
 			mode)
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"muster/internal/inputfile"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -27,7 +29,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("store directory: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := inputfile.OpenState(filepath.Join(dir, lockFile), 0)
 	if err != nil {
 		return nil, fmt.Errorf("store directory: %w", err)
 	}

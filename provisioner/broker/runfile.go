@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/inputfile"
+
 	"github.com/nats-io/nats-server/v2/server"
 )
 
@@ -20,6 +22,9 @@ const (
 	stopGrace    = time.Second      // for requests in progress
 	stopDuration = 10 * time.Second // in all; nats-server's default is two minutes
 )
+
+// fileWait bounds the reading of the configuration with all files that it names; a slow disk takes a second.
+const fileWait = 20 * time.Second
 
 // ErrConfigFile means that a server's configuration file is unusable.
 var ErrConfigFile = errors.New("configuration of the broker")
@@ -89,13 +94,15 @@ func (r *runningServer) reload(ctx context.Context, path string, log *slog.Logge
 }
 
 func fileOptions(path string) (*server.Options, error) {
-	if info, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+	f, err := inputfile.Open(path, inputfile.Configured)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return nil, fmt.Errorf("%w: write it with `muster broker config`", err)
-	} else if err == nil && info.Mode()&os.ModeDevice != 0 { // a device may never end
-		return nil, fmt.Errorf("%s: is a device, want a nats-server configuration as `muster broker config` prints it",
-			path)
+	case err != nil:
+		return nil, fmt.Errorf("%w: a nats-server configuration as `muster broker config` prints it", err)
 	}
-	opts, err := server.ProcessConfigFile(path)
+	_ = f.Close() // nats-server reads it
+	opts, err := processFile(path)
 	if err != nil {
 		why := strings.TrimSpace(err.Error())
 		if !strings.Contains(why, path) { // some errors already name it, one per line
@@ -118,6 +125,25 @@ func fileOptions(path string) (*server.Options, error) {
 		opts.TLSConfig.SessionTicketsDisabled = true
 	}
 	return opts, nil
+}
+
+// processFile does not wait for the end of a pipe that the file names as one of the files that nats-server reads.
+func processFile(path string) (*server.Options, error) {
+	type read struct {
+		opts *server.Options
+		err  error
+	}
+	done := make(chan read, 1)
+	go func() {
+		opts, err := server.ProcessConfigFile(path)
+		done <- read{opts, err}
+	}()
+	select {
+	case r := <-done:
+		return r.opts, r.err
+	case <-time.After(fileWait):
+		return nil, fmt.Errorf("%s: not read within %v: is a file that it names a pipe?", path, fileWait)
+	}
 }
 
 func admitsEveryClient(o *server.Options) bool {

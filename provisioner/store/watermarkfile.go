@@ -8,6 +8,8 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+
+	"muster/internal/inputfile"
 )
 
 // Two slots are written in place in turn, so after a torn write one is intact. A rename with its syncs would take 0.64
@@ -29,7 +31,7 @@ type WatermarkFile struct {
 // OpenWatermark creates a missing file at its full size, so that a full disk cannot block writes. The watermark is nil
 // if the file is new or damaged.
 func OpenWatermark(path string) (*WatermarkFile, *Watermark, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := inputfile.OpenState(path, 0)
 	if err != nil {
 		return nil, nil, err
 	}

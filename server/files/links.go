@@ -3,12 +3,13 @@ package files
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"muster/internal/inputfile"
 )
 
 // Check returns why [Dir.Switch] cannot link a set's files: ErrOccupied, or a directory in which it cannot create
@@ -94,7 +95,7 @@ func (d *Dir) copyIntoSet(root *os.Root, name string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	b, err := os.ReadFile(at)
+	b, err := inputfile.Read(at, inputfile.Configured, inputfile.MaxBytes)
 	if err != nil {
 		return err
 	}
@@ -165,28 +166,4 @@ func SyncDir(dir string) error {
 		return nil
 	}
 	return err
-}
-
-// Read reads a regular file of at most limit bytes. It does not block on a pipe.
-func Read(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s: more than %d bytes", path, limit)
-	}
-	return b, nil
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/server/files"
 )
@@ -60,7 +61,7 @@ func (o *Orders) Has(id string) bool {
 
 // Load reads the file. If it is unreadable, its orders are lost; operators can order again.
 func (o *Orders) Load() error {
-	b, err := files.Read(o.path, 16<<10)
+	b, err := inputfile.Read(o.path, inputfile.Configured, 16<<10)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

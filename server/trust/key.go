@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/server/advice"
@@ -29,7 +30,7 @@ func NewKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(),
 // ReadKey reads a private key of a kind that provisioners certify. If other users can read it, the error wraps
 // [keyfile.ErrExposed]. Errors never show the key.
 func ReadKey(path string) (crypto.Signer, error) {
-	b, err := keyfile.ReadFile(path)
+	b, err := keyfile.ReadSecret(path, inputfile.Configured)
 	if errors.Is(err, keyfile.ErrExposed) {
 		return nil, advice.New(err, remedyExposed)
 	}

@@ -12,6 +12,7 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/conffile"
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/operate"
@@ -55,7 +56,7 @@ func (f *importFlags) send(ctx context.Context, o *verb.Operator) (*operate.Impo
 	var file struct {
 		Allow []operate.Listed `yaml:"allow"`
 	}
-	if err := conffile.LoadYAML(f.path, &file); err != nil {
+	if err := conffile.LoadYAML(f.path, inputfile.Typed, &file); err != nil {
 		return nil, err
 	}
 	if file.Allow == nil { // an empty file would end all entries of the source

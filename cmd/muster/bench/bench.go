@@ -16,7 +16,7 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/bench"
 	"muster/internal/cli"
-	"muster/internal/conffile"
+	"muster/internal/inputfile"
 )
 
 // flags holds the flags of "muster bench".
@@ -103,7 +103,7 @@ func (v *flags) run(ctx context.Context) error {
 		return cmd
 	}
 	if v.policy != "" {
-		if v.cfg.Policy, err = conffile.ReadFile(v.policy); err != nil {
+		if v.cfg.Policy, err = inputfile.ReadText(v.policy, inputfile.Typed); err != nil {
 			return fmt.Errorf("--policy-file: %w", err)
 		}
 	}

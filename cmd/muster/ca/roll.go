@@ -11,6 +11,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/inputfile"
 	"muster/internal/setup"
 )
 
@@ -43,6 +44,7 @@ func addRoll(parent *kingpin.CmdClause, all cli.Verbs) {
 
 func (r *roll) run(ctx context.Context) error {
 	ring := r.keys.Ring(ctx)
+	ring.Keys = inputfile.Typed
 	r.Keys = &ring
 	defer ring.Forget()
 	rolled, err := r.Make()

@@ -11,6 +11,7 @@ import (
 	"muster/cmd/muster/internal/signing"
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -121,7 +122,7 @@ func (v *command) readSecret(ctx context.Context) (wire.Secret, error) {
 		return wire.Secret(v.sign.secret), nil
 	}
 	if v.given("secret-file") {
-		b, err := keyfile.ReadLine(v.sign.secretFile)
+		b, err := keyfile.ReadLine(v.sign.secretFile, inputfile.Typed)
 		return wire.Secret(b), err
 	}
 	b, err := cli.AskSecretTwice(ctx, os.Stdin, os.Stderr, "Secret for the token: ")

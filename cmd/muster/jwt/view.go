@@ -15,7 +15,7 @@ import (
 	"muster/cmd/muster/internal/signing"
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/conffile"
+	"muster/internal/inputfile"
 	"muster/internal/seal"
 	"muster/internal/span"
 	"muster/jwt"
@@ -89,7 +89,7 @@ func (v *command) runView(context.Context) error {
 
 // verify verifies a token with the key file.
 func (v *command) verify(text string) (*jwt.Verified, error) {
-	b, err := conffile.ReadFile(v.key)
+	b, err := inputfile.ReadText(v.key, inputfile.Typed)
 	if err != nil {
 		return nil, verb.OrMissing(err,
 			"give the certificate or public key of its signer, as the signer.pem that `muster provisioner init` made")

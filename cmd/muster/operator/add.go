@@ -18,8 +18,8 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/conffile"
 	"muster/internal/daemon"
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/jwt"
 	"muster/provisioner/ca"
@@ -137,7 +137,7 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *operate.Ad
 
 // publicKey reads an operator's public key. It refuses a private key, so that none is sent.
 func publicKey(path string) ([]byte, error) {
-	text, err := conffile.ReadFile(path)
+	text, err := inputfile.ReadText(path, inputfile.Typed)
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/conffile"
+	"muster/internal/inputfile"
 	"muster/internal/span"
 	"muster/internal/wire"
 	"muster/policies"
@@ -86,13 +86,17 @@ func (v *eval) read(ctx context.Context) (*policies.Input, error) {
 	case "":
 		return v.recorded(ctx)
 	case "-":
-		b, err := conffile.Read(os.Stdin, "standard input")
+		const name = "standard input"
+		b, err := inputfile.ReadAll(os.Stdin, name, inputfile.MaxBytes)
+		if err == nil {
+			b, err = inputfile.Text(b, name)
+		}
 		if err != nil {
 			return nil, err
 		}
 		return policies.ParseInput(b)
 	}
-	b, err := conffile.ReadFile(v.input)
+	b, err := inputfile.ReadText(v.input, inputfile.Typed)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/conffile"
+	"muster/internal/inputfile"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/httpapi"
@@ -51,7 +51,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.ParseEach(cli.Flag(c, "identity"), &n.Identities, checked(wire.ParsePattern))
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*trust.SignerInfo, error) {
 		var err error
-		if n.Public, err = conffile.ReadFile(file); err != nil {
+		if n.Public, err = inputfile.ReadText(file, inputfile.Typed); err != nil {
 			return nil, err
 		}
 		signer, err := jwt.ParseSigner(n.Public)

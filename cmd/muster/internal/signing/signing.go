@@ -18,7 +18,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/conffile"
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/internal/seal"
 	"muster/internal/wire"
@@ -30,14 +30,14 @@ var ErrPEM = errors.New("PEM, not a token")
 
 // ReadToken returns the text of a token in a file. The error may wrap [ErrPEM].
 func ReadToken(path string) (string, error) {
-	b, err := conffile.ReadFile(path)
+	b, err := inputfile.ReadText(path, inputfile.Typed)
 	if err != nil {
 		return "", verb.OrMissing(err, "give the file that `muster jwt sign` wrote")
 	}
 	if strings.HasPrefix(string(b), "-----BEGIN ") {
 		return "", fmt.Errorf("%s: %w", path, ErrPEM)
 	}
-	return jwt.FileText(b), nil
+	return inputfile.Line(b, path, "a token")
 }
 
 // SignerRemedy tells which file has the key that signs tokens.
@@ -46,13 +46,13 @@ const SignerRemedy = "give the signer-key.pem that `muster provisioner init` mad
 // Key reads a private key, and its passphrase if it is encrypted: from passphraseFile, from MUSTER_PASSPHRASE, or from
 // the terminal. If path is missing, the error ends with remedy.
 func Key(ctx context.Context, path, passphraseFile, remedy string) (crypto.Signer, error) {
-	b, err := keyfile.ReadKey(path)
+	b, err := keyfile.ReadKey(path, inputfile.Typed)
 	if err != nil {
 		return nil, verb.OrMissing(err, remedy)
 	}
 	key, err := jwt.ParsePrivateKey(b, func() ([]byte, error) {
 		if passphraseFile != "" {
-			return keyfile.ReadLine(passphraseFile)
+			return keyfile.ReadLine(passphraseFile, inputfile.Typed)
 		}
 		if env := os.Getenv("MUSTER_PASSPHRASE"); env != "" {
 			return []byte(env), nil
@@ -111,7 +111,7 @@ func Pin(l *jwt.Limits, ca, sealTo string) error {
 
 // certificatePin returns the SHA-256 of the one certificate in a file.
 func certificatePin(path string) (string, error) {
-	b, err := conffile.ReadFile(path)
+	b, err := inputfile.ReadText(path, inputfile.Typed)
 	if err != nil {
 		return "", err
 	}
@@ -141,7 +141,7 @@ func readSealKey(given string) (string, error) {
 	if key, err := seal.ParsePublicKey(given); err == nil {
 		return key.String(), nil
 	}
-	b, err := conffile.ReadFile(given)
+	b, err := inputfile.ReadText(given, inputfile.Typed)
 	if err != nil {
 		return "", err
 	}

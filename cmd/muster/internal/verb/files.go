@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 )
 
@@ -62,7 +63,7 @@ func (f *KeyFlags) Ring(ctx context.Context) keyfile.Ring {
 // Choose returns the passphrase for new keys: from the file, or asked for twice.
 func (f *KeyFlags) Choose(ctx context.Context) ([]byte, error) {
 	if f.PassphraseFile != "" {
-		return keyfile.ReadLine(f.PassphraseFile)
+		return keyfile.ReadLine(f.PassphraseFile, inputfile.Typed)
 	}
 	secret, err := cli.AskSecretTwice(ctx, os.Stdin, os.Stderr, "Passphrase for the new keys: ")
 	if errors.Is(err, cli.ErrNoTerminal) {

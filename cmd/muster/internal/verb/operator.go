@@ -12,8 +12,8 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
-	"muster/internal/conffile"
 	"muster/internal/daemon"
+	"muster/internal/inputfile"
 	"muster/internal/keyfile"
 	"muster/jwt"
 	"muster/provisioner/httpapi"
@@ -152,7 +152,7 @@ func (o *Operator) Client() (*httpapi.Client, error) {
 func readLogin(paths []string) (c httpapi.Credential, token string, err error) {
 	var blocks []byte
 	for _, path := range paths {
-		text, unread := conffile.ReadFile(path)
+		text, unread := inputfile.ReadText(path, inputfile.Typed)
 		switch {
 		case unread != nil:
 			err = errors.Join(err, unread)

@@ -1,4 +1,4 @@
-package conffile_test
+package inputfile_test
 
 import (
 	"os"
@@ -6,20 +6,20 @@ import (
 	"strings"
 	"testing"
 
-	"muster/internal/conffile"
+	"muster/internal/inputfile"
 )
 
 func TestReadFileIsBounded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, size := range map[string]int{"empty": 0, "largest": conffile.MaxFileBytes,
-		"too large": conffile.MaxFileBytes + 1} {
+	for name, size := range map[string]int{"empty": 0, "largest": inputfile.MaxBytes,
+		"too large": inputfile.MaxBytes + 1} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		b, err := conffile.ReadFile(path)
-		if size <= conffile.MaxFileBytes {
+		b, err := inputfile.ReadText(path, inputfile.Typed)
+		if size <= inputfile.MaxBytes {
 			if err != nil || len(b) != size {
 				t.Errorf("%s: %d bytes, %v, want %d", name, len(b), err, size)
 			}
@@ -28,10 +28,10 @@ func TestReadFileIsBounded(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v, want the path and the limit", name, len(b), err)
 		}
 	}
-	if _, err := conffile.ReadFile("/dev/zero"); err == nil || !strings.Contains(err.Error(), "/dev/zero: more than") {
+	if _, err := inputfile.ReadText("/dev/zero", inputfile.Typed); err == nil || !strings.Contains(err.Error(), "/dev/zero: more than") {
 		t.Errorf("what has no end: %v", err)
 	}
-	if _, err := conffile.ReadFile(filepath.Join(dir, "missing")); !os.IsNotExist(err) {
+	if _, err := inputfile.ReadText(filepath.Join(dir, "missing"), inputfile.Typed); !os.IsNotExist(err) {
 		t.Errorf("what is missing: %v", err)
 	}
 }

@@ -1,0 +1,59 @@
+package daemon
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"muster/internal/inputfile"
+)
+
+// owner returns the user whose installation this is. Root checks and repairs the installation of another user.
+func (c *Config) owner() int { return inputfile.OwnerOf(c.DataDir) }
+
+// judge returns [inputfile.ErrUnsafe] for a file that another user could change. A missing file is reported by its
+// reader.
+func (c *Config) judge(path string) error {
+	err := inputfile.Safe(path, c.owner())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// judgeFiles judges all files but policies, which are judged whenever they are read. A directory of several files is
+// reported once.
+func (c *Config) judgeFiles() []error {
+	var errs []error
+	seen := make(map[string]bool)
+	for _, path := range append(c.files(), &c.path) {
+		if *path == "" {
+			continue
+		}
+		if err := c.judge(*path); err != nil && !seen[err.Error()] {
+			seen[err.Error()] = true
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// judgeCommand judges a program and the files among its arguments, such as the script of an interpreter.
+func (c *Config) judgeCommand(command []string) error {
+	program, err := exec.LookPath(command[0])
+	if err != nil {
+		return nil // its first use reports it
+	}
+	for _, path := range append([]string{program}, command[1:]...) {
+		info, err := os.Stat(path)
+		if err != nil || !filepath.IsAbs(path) || !info.Mode().IsRegular() {
+			continue
+		}
+		if err := c.judge(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}

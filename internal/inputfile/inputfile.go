@@ -1,0 +1,167 @@
+// Package inputfile opens the files that a command line or a configuration names. It judges what a file is before it
+// reads, bounds size and time, and says what is wrong with a text that people or their editors wrote.
+package inputfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxBytes refuses files that were given by mistake, such as logs.
+const MaxBytes = 1 << 20
+
+// Bounds of the time for a pipe: until a program has opened it for writing, and until its end.
+const (
+	writerWait = 2 * time.Second
+	pipeWait   = time.Minute // a person may be typing a passphrase for the program that writes
+)
+
+// A Source says where the name of a file comes from.
+type Source int
+
+const (
+	// Configured is for a name in a configuration or token, or a default. Only a regular file is read.
+	Configured Source = iota
+
+	// Typed is for a name on a command line. A pipe as of `--key <(…)`, or a terminal, is read too.
+	Typed
+)
+
+// Open opens a file for reading. It does not block: a pipe without a writer has no bytes. Errors name the path.
+func Open(path string, from Source) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil { // opening a device may act on it
+		if err := checkKind(path, info.Mode(), from); err != nil {
+			return nil, err
+		}
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil { // it may have been replaced since
+		err = checkKind(path, info.Mode(), from)
+	}
+	if err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+		err = awaitWriter(f)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func checkKind(path string, mode fs.FileMode, from Source) error {
+	kind := ""
+	switch {
+	case mode.IsRegular():
+	case mode.IsDir():
+		kind = "directory"
+	case mode&fs.ModeSocket != 0:
+		kind = "socket"
+	case mode&fs.ModeNamedPipe != 0 && from == Configured:
+		kind = "pipe"
+	case mode&fs.ModeDevice != 0 && (from == Configured || mode&fs.ModeCharDevice == 0):
+		kind = "device"
+	}
+	if kind == "" {
+		return nil
+	}
+	return fmt.Errorf("%s: is a %s, want a regular file", path, kind)
+}
+
+// awaitWriter waits until a pipe has bytes, or until a program had time to open it.
+func awaitWriter(f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Control(func(fd uintptr) {
+		events := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a descriptor
+		_, _ = unix.Poll(events, int(writerWait.Milliseconds()))      // an early end is found by the first read
+	})
+}
+
+// Read returns the content of a file. It is an error if that has more than limit bytes, or if a pipe has not ended
+// within a minute. The checks judge the open file before it is read.
+func Read(path string, from Source, limit int64, checks ...func(path string, info fs.FileInfo) error) ([]byte, error) {
+	f, err := Open(path, from)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // nothing was written
+	info, err := f.Stat()
+	for _, check := range checks {
+		if err == nil {
+			err = check(path, info)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	_ = f.SetReadDeadline(time.Now().Add(pipeWait)) // a regular file has none, and needs none
+	return ReadAll(f, path, limit)
+}
+
+// ReadAll returns all that r has, or an error for more than limit bytes.
+func ReadAll(r io.Reader, name string, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("%s: the pipe has not ended after %v: is its writer still there?", name, pipeWait)
+	case err != nil:
+		return nil, err
+	case int64(len(b)) > limit:
+		return nil, fmt.Errorf("%s: more than %d bytes, the limit: is it the right file?", name, limit)
+	}
+	return b, nil
+}
+
+// ReadText is [Read] and [Text], for at most [MaxBytes].
+func ReadText(path string, from Source) ([]byte, error) {
+	b, err := Read(path, from, MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	return Text(b, path)
+}
+
+// OpenState opens a file of the process's own for reading and writing, with more flags of [os.OpenFile]. It makes a
+// missing one, which only its owner can use. It does not block.
+func OpenState(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK|flags, 0o600)
+	if err != nil {
+		if info, unknown := os.Stat(path); unknown == nil {
+			err = errors.Join(checkKind(path, info.Mode(), Configured), err)
+		}
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = checkKind(path, info.Mode(), Configured)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Text returns a text without its byte order mark. UTF-16 is an error, which begins with name.
+func Text(b []byte, name string) ([]byte, error) {
+	b = bytes.TrimPrefix(b, []byte("\ufeff"))
+	wide := bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff"))
+	if len(b) >= 4 && !wide { // ASCII in UTF-16 without a mark
+		wide = b[0] != 0 && b[1] == 0 && b[2] != 0 && b[3] == 0 || b[0] == 0 && b[1] != 0 && b[2] == 0 && b[3] != 0
+	}
+	if wide {
+		return nil, fmt.Errorf("%s: is in UTF-16, as some Windows programs write: save it as UTF-8", name)
+	}
+	return b, nil
+}

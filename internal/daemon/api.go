@@ -90,6 +90,7 @@ func newAPI(cfg Config, authority *ca.Authority, opts Options) (*api, error) {
 	}
 	a.own = &ownCertificate{
 		what:      "API",
+		key:       p256,
 		request:   cfg.apiRequest(),
 		authority: authority,
 		now:       opts.Now,

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -23,6 +24,7 @@ const certificateCheckInterval = time.Minute
 type ownCertificate struct {
 	what      string // for messages
 	request   ca.Request
+	key       func() (crypto.Signer, error)
 	authority *ca.Authority
 	now       func() time.Time
 	log       *slog.Logger
@@ -34,7 +36,7 @@ type ownCertificate struct {
 
 // issue is not safe for concurrent use. The error wraps [ca.ErrAuthority] if the authority cannot issue.
 func (c *ownCertificate) issue() (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := c.key()
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("%s key: %w", c.what, err)
 	}
@@ -57,6 +59,9 @@ func (c *ownCertificate) issue() (tls.Certificate, error) {
 	c.from, c.until = issued.NotBefore, issued.NotAfter
 	return certificate, nil
 }
+
+// p256 returns a key that every TLS peer supports.
+func p256() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
 func (c *Config) ownRequest() ca.Request {
 	if c.Broker.URL == "" {

@@ -56,6 +56,7 @@ func newCertificateBy(t *testing.T, life time.Duration, clock func() time.Time) 
 	cfg.Broker.Names, cfg.Broker.Addresses = []string{"nats.fleet.test"}, []string{"192.0.2.1", "2001:db8::1"}
 	return &ownCertificate{
 		what:      "broker",
+		key:       p256,
 		request:   cfg.ownRequest(),
 		authority: authority,
 		now:       clock,

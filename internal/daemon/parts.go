@@ -62,6 +62,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	if p.authority != nil {
 		p.certificate = &ownCertificate{
 			what:      "broker",
+			key:       p256,
 			request:   cfg.ownRequest(),
 			authority: p.authority,
 			now:       opts.Now,

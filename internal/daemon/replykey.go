@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"crypto"
+	"crypto/ed25519"
 	"crypto/tls"
 	"sync"
 	"time"
@@ -32,6 +33,10 @@ func (c *Config) newReplyKey(authority *ca.Authority, opts Options) *replyKey {
 			Role: wire.RoleProvisioner,
 			Name: c.Name,
 			TTL:  min(replyKeyLife, time.Duration(c.Certificates.MaxLifetime)),
+		},
+		key: func() (crypto.Signer, error) { // two thirds of the CPU of P-256
+			_, key, err := ed25519.GenerateKey(nil)
+			return key, err
 		},
 		authority: authority,
 		now:       opts.Now,

@@ -59,6 +59,9 @@ func LoadAuthority(cfg Config, now func() time.Time, keys *keyfile.Ring) (*ca.Au
 		DefaultTTL:  time.Duration(cfg.Certificates.Lifetime),
 		Now:         now,
 	})
+	if err == nil {
+		err = authority.Try(cfg.BrokerRequest(cfg.Name))
+	}
 	if err != nil {
 		return nil, conffile.Prefix(fmt.Sprintf("%s, %s and %s", cfg.CA.Root, cfg.CA.Certificate, cfg.CA.Key), err)
 	}

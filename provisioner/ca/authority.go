@@ -65,6 +65,7 @@ type Authority struct {
 	cfg         Config // read-only
 	fingerprint string
 	layout      *layout // nil if there is no fast path
+	constrained bool    // has name constraints
 	trust       trust
 }
 
@@ -81,7 +82,12 @@ func New(cfg Config) (*Authority, error) {
 	}
 
 	cfg.Previous = slices.Clone(cfg.Previous)
-	a := &Authority{cfg: cfg, fingerprint: certificateFingerprint(cfg.Root.Raw), trust: cfg.newTrust()}
+	a := &Authority{
+		cfg:         cfg,
+		fingerprint: certificateFingerprint(cfg.Root.Raw),
+		constrained: hasConstraints(cfg.Root) || hasConstraints(cfg.Issuing),
+		trust:       cfg.newTrust(),
+	}
 	if pub, ok := cfg.Issuing.PublicKey.(*ecdsa.PublicKey); ok && pub.Curve == elliptic.P256() {
 		a.layout = newLayout(cfg.Issuing)
 	}
@@ -112,6 +118,9 @@ func (a *Authority) Chain(leafDER []byte) string {
 	}
 	return encodePEM(leafDER) + a.trust.chainPEM
 }
+
+// MaxTTL returns the longest lifetime of a certificate.
+func (a *Authority) MaxTTL() time.Duration { return a.cfg.MaxTTL }
 
 // Usable returns [ErrExpired] or [ErrAuthority] if the authority cannot issue now.
 func (a *Authority) Usable() error {

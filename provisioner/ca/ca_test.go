@@ -110,7 +110,8 @@ func requests() map[string]ca.Request {
 	return map[string]ca.Request{
 		"node": {Role: wire.RoleNode, Name: "web1.example.net"},
 		"serving-node": {Role: wire.RoleNode, Name: "web2.example.net", ServerAuth: true,
-			DNSNames: []string{"www.example.net", "web2.example.net"}},
+			IPAddresses: []net.IP{net.IPv4(192, 0, 2, 1)},
+			DNSNames:    []string{"www.example.net", "web2.example.net"}},
 		"long-node": {Role: wire.RoleNode, Name: longName},
 		"broker": {Role: wire.RoleBroker, Name: "broker1", DNSNames: []string{"prov1.example.net", "localhost"},
 			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}},

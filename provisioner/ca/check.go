@@ -3,6 +3,7 @@ package ca
 import (
 	"bytes"
 	"crypto"
+	"crypto/rsa"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -37,6 +38,10 @@ func checkCA(part string, c, parent *x509.Certificate) []error {
 	var errs []error
 	if !c.BasicConstraintsValid || !c.IsCA || c.KeyUsage&x509.KeyUsageCertSign == 0 {
 		errs = append(errs, fmt.Errorf("%s certificate is not a CA's (basic constraints, key usage)", part))
+	}
+	if k, ok := c.PublicKey.(*rsa.PublicKey); ok && k.N.BitLen() < minRSABits {
+		errs = append(errs, fmt.Errorf("%s certificate has an RSA key of %d bits, want %d or more", part, k.N.BitLen(),
+			minRSABits))
 	}
 	if len(c.SubjectKeyId) == 0 || len(c.RawSubject) <= 2 { // an empty SEQUENCE
 		errs = append(errs, fmt.Errorf("%s certificate has no subject or no subject key identifier", part))

@@ -37,7 +37,7 @@ type profile struct {
 
 // Some provisioners serve operators over HTTPS.
 var profiles = map[wire.Role]profile{
-	wire.RoleNode:        {identity: true, names: true, mayServe: true},
+	wire.RoleNode:        {identity: true, names: true, addresses: true, mayServe: true},
 	wire.RoleBroker:      {names: true, addresses: true, needsNames: true, serverAuth: true, mayServe: true},
 	wire.RoleProvisioner: {names: true, addresses: true, mayServe: true},
 	wire.RoleOperator:    {},

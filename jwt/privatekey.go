@@ -29,7 +29,8 @@ func ParsePrivateKey(b []byte, passphrase func() ([]byte, error)) (crypto.Signer
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, fmt.Errorf("%w: %s cannot sign, want an RSA, P-256, P-384 or Ed25519 key", ErrKey, keyfile.Kind(key))
+		return nil, fmt.Errorf("%w: %s cannot sign, want an RSA, P-256, P-384 or Ed25519 key", ErrKey,
+			keyfile.Kind(key))
 	}
 	if err := checkPublic(signer.Public()); err != nil {
 		return nil, err

@@ -1,6 +1,12 @@
 package policies
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+)
 
 // A Verdict is the result of a decision.
 type Verdict string
@@ -42,6 +48,28 @@ type Certificate struct {
 	TTL        time.Duration // in whole seconds; 0: the authority's default
 	DNSNames   []string      // besides the identity, sorted
 	ServerAuth bool          // also valid for servers
+
+	IPAddresses []string // sorted
+}
+
+// Check returns every name and address that no installation issues, or nil.
+func (c *Certificate) Check() error {
+	var errs []error
+	for _, name := range c.DNSNames {
+		id, err := wire.ParseIdentity(name)
+		if err == nil {
+			err = wire.CheckReserved(id)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("dns_names: %w", err))
+		}
+	}
+	for _, text := range c.IPAddresses {
+		if _, err := wire.ParseNodeAddress(text); err != nil {
+			errs = append(errs, fmt.Errorf("ip_addresses: %w", err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Reasons go into records, events and the log, and may quote the node. These limits keep them smaller than the facts.

@@ -132,10 +132,12 @@ func (c *Certificate) decode(v ast.Value) error {
 			c.TTL, err = parseTTL(value.Value)
 		case "dns_names":
 			err = texts(&c.DNSNames, value.Value)
+		case "ip_addresses":
+			err = texts(&c.IPAddresses, value.Value)
 		case "server_auth":
 			err = boolean(&c.ServerAuth, value.Value)
 		default:
-			err = errors.New("is unknown, want ttl, dns_names or server_auth")
+			err = errors.New("is unknown, want ttl, dns_names, ip_addresses or server_auth")
 		}
 		if err != nil {
 			return fmt.Errorf("member %.80q %w", name, err)

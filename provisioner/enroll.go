@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"time"
 
@@ -218,7 +219,7 @@ func (a *proof) prove() error {
 		return err
 	}
 	// Before the lock, since this may wait for DNS.
-	if err := a.cfg.Reserved(a.identity, a.token); err != nil {
+	if err := a.cfg.Reserved(string(a.identity), a.token); err != nil {
 		return refuse(a.request.Identity, wire.CodeIdentityReserved, err)
 	}
 	return nil
@@ -319,6 +320,9 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 	if a.reason == ReasonReplay {
 		return a.replay(ctx)
 	}
+	if err := a.checkNames(ctx); err != nil {
+		return nil, false, err
+	}
 	certificate, err := a.issue()
 	if a.watch.took(StepIssue, err) != nil {
 		return nil, false, refuse(string(a.identity), issueCode(err), err)
@@ -363,14 +367,18 @@ func (a *attempt) round(ctx context.Context) (*wire.Enrolled, bool, error) {
 }
 
 func (a *attempt) issue() (*ca.Certificate, error) {
-	return a.cfg.Authority.Issue(ca.Request{
+	r := ca.Request{
 		Role:       wire.RoleNode,
 		Name:       string(a.identity),
 		PublicKey:  a.csr.PublicKey,
 		TTL:        a.decision.Certificate.TTL,
 		DNSNames:   a.decision.Certificate.DNSNames,
 		ServerAuth: a.decision.Certificate.ServerAuth,
-	})
+	}
+	for _, text := range a.decision.Certificate.IPAddresses {
+		r.IPAddresses = append(r.IPAddresses, net.ParseIP(text))
+	}
+	return a.cfg.Authority.Issue(r)
 }
 
 func (a *attempt) classify(ctx context.Context) error {

@@ -86,8 +86,9 @@ type Config struct {
 	// If an approval is missing, Autosign decides; nil approves. csr is in DER. May be nil.
 	Autosign func(ctx context.Context, id wire.Identity, csr []byte) error
 
-	// Reserved returns why no node may enroll as the identity, or nil.
-	Reserved func(wire.Identity, *jwt.Verified) error
+	// Reserved judges every host name and IP address that enters a record or a certificate: it returns why no node may
+	// have it, or nil. The token may be nil. It may wait for DNS.
+	Reserved func(name string, token *jwt.Verified) error
 
 	// Nil: the clock is trusted.
 	Clock *trust.Clock
@@ -155,7 +156,7 @@ type Provisioner struct {
 	locks  locks
 	quotas quotas
 	uses   *trust.Uses
-	noted  sync.Map // of jwt.TokenID: unlimited tokens with a note in the store
+	noted  sync.Map // of jwt.TokenID to *trust.TokenInfo: see TokensInUse
 	policy policyHealth
 	recent recentOffers
 	boots  boots

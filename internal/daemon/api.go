@@ -148,13 +148,30 @@ func (a *api) run(ctx context.Context) error {
 	return a.own.run(ctx, func(c tls.Certificate) { a.shown.Store(&c) })
 }
 
-// usable returns why the listener has no valid certificate now, or nil.
-func (a *api) usable(now time.Time) error {
+// leaf returns the certificate that is shown now.
+func (a *api) leaf() (*x509.Certificate, error) {
 	c, err := a.certificate(nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	leaf, err := x509.ParseCertificate(c.Certificate[0])
+	return x509.ParseCertificate(c.Certificate[0])
+}
+
+// hosts returns the names and addresses in the certificate, if it can be read.
+func (a *api) hosts() (hosts []string) {
+	leaf, err := a.leaf()
+	if err != nil {
+		return nil // reported as the API's fault
+	}
+	for _, ip := range leaf.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	return append(hosts, leaf.DNSNames...)
+}
+
+// usable returns why the listener has no valid certificate now, or nil.
+func (a *api) usable(now time.Time) error {
+	leaf, err := a.leaf()
 	switch {
 	case err != nil:
 	case now.After(leaf.NotAfter):

@@ -28,7 +28,7 @@ func TestSRVTargetsAreLookedUpAgainAfterAClockThatWasAhead(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	now := time.Now().AddDate(1, 0, 0)
-	r, err := newReserved(DefaultConfig(),
+	r, err := newReserved(DefaultConfig(), nil,
 		Options{Resolvers: []string{"127.0.0.1:1"}, Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Now: func() time.Time { return now }})
 	if err != nil {

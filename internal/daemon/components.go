@@ -75,6 +75,11 @@ func (r *componentReporter) publish(ctx context.Context, c *fleet.Component) {
 	if r.Store().Components.PutComponent(ctx, &message) != nil {
 		return
 	}
+	if r.cfg.Broker.URL != "" { // else this provisioner is the only one
+		if all, err := r.Store().Components.Components(ctx); err == nil {
+			r.parts.reserved.setPeers(all, r.live.conn.Load().Servers())
+		}
+	}
 	r.publishedAt, r.published = time.Now(), c
 }
 

@@ -103,7 +103,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		})
 		add("shadow_policy", err)
 	}
-	p.reserved, err = newReserved(cfg, opts)
+	p.reserved, err = newReserved(cfg, p.api, opts)
 	add("reserved", err)
 	p.configurator, err = loadConfigurator(cfg, opts)
 	add("configuration", err)

@@ -4,13 +4,19 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster/internal/discover"
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/fleet"
 )
 
 // Enrollment waits for a lookup, so it is short and cached.
@@ -21,13 +27,18 @@ const (
 	maxSRVDomains = 256
 )
 
-// reserved refuses nodes with brokers' names. It is a second defense: a node's certificate never passes as a broker's.
+// reserved judges the names and addresses of nodes: none may have those of brokers, provisioners or the API. For
+// connections of agents it is a second defense, since they accept only brokers' certificates; other clients of a broker
+// or of the API may look at names alone.
 type reserved struct {
-	names     map[wire.Identity]string // reason for the log
+	names     map[string]string // hosts and addresses; reason for the log
 	patterns  []wire.Pattern
 	resolvers []string
 	log       *slog.Logger
 	now       func() time.Time
+
+	// peers are hosts and addresses of the other provisioners and of the external brokers, or nil.
+	peers atomic.Pointer[map[string]bool]
 
 	mu      sync.Mutex
 	targets map[string]srvTargets // guarded by mu; by domain
@@ -38,18 +49,30 @@ type srvTargets struct {
 	again time.Time // next lookup
 }
 
-func newReserved(cfg Config, opts Options) (*reserved, error) {
+func newReserved(cfg Config, shown *api, opts Options) (*reserved, error) {
 	r := &reserved{
-		names:     make(map[wire.Identity]string),
+		names:     make(map[string]string),
 		resolvers: opts.Resolvers,
 		log:       opts.Log,
 		now:       opts.Now,
 		targets:   make(map[string]srvTargets),
 	}
-	r.names[wire.Identity(cfg.Name)] = "this provisioner"
-	for _, n := range cfg.Broker.Names {
-		r.names[wire.Identity(n)] = "the broker"
+	add := func(whose string, hosts ...string) {
+		for _, h := range hosts {
+			r.names[canonical(h)] = whose
+		}
 	}
+	add("the API", cfg.API.Names...)
+	add("the API", cfg.API.Addresses...)
+	if shown != nil && shown.own == nil {
+		add("the API", shown.hosts()...)
+	}
+	add("the broker", cfg.Broker.Names...)
+	add("the broker", cfg.Broker.Addresses...)
+	for broker := range strings.SplitSeq(cfg.Broker.URL, ",") {
+		add("the broker", hostOf(broker))
+	}
+	add("this provisioner", cfg.Name)
 	for _, p := range cfg.Reserved {
 		pattern, err := wire.ParsePattern(p)
 		if err != nil {
@@ -60,24 +83,72 @@ func newReserved(cfg Config, opts Options) (*reserved, error) {
 	return r, nil
 }
 
-func (r *reserved) check(id wire.Identity, token *jwt.Verified) error {
-	if whose, ok := r.names[id]; ok {
-		return fmt.Errorf("%s is the name of %s", id, whose)
+// check judges a host name or an IP address; token may be nil.
+func (r *reserved) check(host string, token *jwt.Verified) error {
+	host = canonical(host)
+	if whose, ok := r.names[host]; ok {
+		return fmt.Errorf("%s is a name or an address of %s", host, whose)
 	}
+	if peers := r.peers.Load(); peers != nil && (*peers)[host] {
+		return fmt.Errorf("%s is a name or an address of a broker or another provisioner", host)
+	}
+	if net.ParseIP(host) != nil {
+		if ownAddress(host) {
+			return fmt.Errorf("%s is an address of the provisioner's machine", host)
+		}
+	} else if err := r.checkName(wire.Identity(host)); err != nil {
+		return err
+	}
+	if token == nil {
+		return nil
+	}
+	for _, u := range token.URLs() {
+		if hostOf(u) == host {
+			return fmt.Errorf("%s is a broker in the token's URLs", host)
+		}
+	}
+	if token.SRVDomain != "" && r.hosts(token.SRVDomain)[host] {
+		return fmt.Errorf("%s is a target of the SRV records of %s", host, token.SRVDomain)
+	}
+	return nil
+}
+
+func (r *reserved) checkName(id wire.Identity) error {
 	for _, p := range r.patterns {
 		if p.Match(id) {
 			return fmt.Errorf("%s is reserved by the pattern %s", id, p)
 		}
 	}
-	for _, u := range token.URLs() {
-		if hostOf(u) == string(id) {
-			return fmt.Errorf("%s is a broker in the token's URLs", id)
-		}
+	return wire.CheckReserved(id)
+}
+
+// setPeers replaces the names of the other provisioners and of the external brokers.
+func (r *reserved) setPeers(all []*fleet.HeardComponent, brokers []string) {
+	peers := make(map[string]bool)
+	for _, c := range all {
+		peers[c.Name], peers[hostOf(strings.TrimPrefix(c.URL, "https://"))] = true, true
 	}
-	if token.SRVDomain != "" && r.hosts(token.SRVDomain)[string(id)] {
-		return fmt.Errorf("%s is a target of the SRV records of %s", id, token.SRVDomain)
+	for _, b := range brokers {
+		peers[hostOf(b)] = true
 	}
-	return nil
+	r.peers.Store(&peers)
+}
+
+// ownAddress reports whether this machine has the address; it may change at any time.
+func ownAddress(host string) bool {
+	own, _ := net.InterfaceAddrs() // without an answer, only configured addresses are reserved
+	return slices.ContainsFunc(own, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && canonical(n.IP.String()) == host
+	})
+}
+
+// canonical returns an address in the form that all spellings share, and a host name as it is.
+func canonical(host string) string {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a.Unmap().WithZone("").String()
+	}
+	return host
 }
 
 func hostOf(broker string) string {
@@ -89,7 +160,7 @@ func hostOf(broker string) string {
 	if err != nil {
 		return ""
 	}
-	return u.Hostname()
+	return canonical(u.Hostname())
 }
 
 // hosts returns the SRV targets of a domain. If the lookup fails, the last ones stay: enrollment must go on without

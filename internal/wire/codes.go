@@ -130,8 +130,9 @@ var Codes = []Meaning{
 	},
 	{
 		Code:   CodeIdentityReserved,
-		Public: "the identity is reserved for brokers and provisioners",
-		Remedy: "rename the node; a node must not have the name of a broker, of a provisioner or in a token's URLs",
+		Public: "the identity is reserved",
+		Remedy: "rename the node; a node must not have the name of a broker, a provisioner or the API, one in a " +
+			"token's URLs, or one such as localhost or puppet",
 	},
 	{
 		Code:   CodeIdentityTaken,

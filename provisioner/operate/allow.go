@@ -44,6 +44,9 @@ func (l *AllowList) Add(
 	if err == nil && orders.AnyName(parsed) && !all {
 		err = errors.Join(err, ErrEverything)
 	}
+	if err == nil {
+		err = l.judge(parsed.Example())
+	}
 	if err := wrong(err); err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ const importWriters = 16
 // of other sources stay. Importing again completes an interrupted import.
 func (l *AllowList) Import(ctx context.Context, list List, dryRun bool, c trust.Cause) (_ *Imported, err error) {
 	defer about(&err, "import the allow-list of %.80q", list.Source)
-	if err := wrong(list.check(c), c.Check()); err != nil {
+	if err := wrong(list.check(c, l.judge), c.Check()); err != nil {
 		return nil, err
 	}
 	if err := l.provisioner.Fresh(); err != nil {
@@ -83,7 +83,7 @@ func (l *AllowList) Import(ctx context.Context, list List, dryRun bool, c trust.
 	return result, nil
 }
 
-func (l *List) check(c trust.Cause) error {
+func (l *List) check(c trust.Cause, judge func(wire.Identity) error) error {
 	errs := []error{orders.CheckAllowSource(l.Source)}
 	seen := make(map[wire.Pattern]bool, len(l.Entries))
 	for i, e := range l.Entries {
@@ -95,7 +95,7 @@ func (l *List) check(c trust.Cause) error {
 		case seen[e.Pattern]:
 			err = fmt.Errorf("%q is there twice", e.Pattern)
 		default:
-			err = c.Check()
+			err = errors.Join(c.Check(), judge(e.Pattern.Example()))
 		}
 		seen[e.Pattern] = true
 		if err != nil {

@@ -66,7 +66,7 @@ func (n *Nodes) Grant(ctx context.Context, id wire.Identity, o GrantOrder, c tru
 	}
 	record, at, err := n.store.Record(ctx, id)
 	if err == nil {
-		err = n.grantable(record)
+		err = errors.Join(n.grantable(record), n.judge(id))
 	}
 	if err != nil {
 		return nil, err

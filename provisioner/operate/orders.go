@@ -96,6 +96,11 @@ func wrong(errs ...error) error {
 	return nil
 }
 
+// judge returns an order's error if no node may have the name.
+func (b *base) judge(id wire.Identity) error {
+	return wrong(b.provisioner.Config().Reserved(string(id), nil))
+}
+
 func about(err *error, format string, args ...any) {
 	if *err != nil {
 		*err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), *err)

@@ -93,7 +93,7 @@ func (k *Keys) Approve(ctx context.Context, of KeyChoice, ttl time.Duration,
 	return k.decide(ctx, verdict{orders.VerdictApprove, ttl, c}, func() (*subject, error) {
 		s, err := k.choose(ctx, of)
 		if err == nil {
-			err = approvable(s.Key)
+			err = errors.Join(approvable(s.Key), k.judge(of.Identity))
 		}
 		return s, err
 	})

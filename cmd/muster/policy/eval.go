@@ -143,6 +143,7 @@ type answerJSON struct {
 	Policy        string            `json:"policy,omitempty"`
 	TTL           string            `json:"ttl,omitempty"`
 	DNSNames      []string          `json:"dns_names,omitempty"`
+	IPAddresses   []string          `json:"ip_addresses,omitempty"`
 	ServerAuth    bool              `json:"server_auth,omitempty"`
 	Configuration map[string]string `json:"configuration,omitempty"`
 	Error         string            `json:"error,omitempty"`
@@ -158,6 +159,7 @@ func (v *eval) answer(d *policies.Decision, err error) *answerJSON {
 		Reasons:       d.Why(),
 		Policy:        d.Digest,
 		DNSNames:      d.Certificate.DNSNames,
+		IPAddresses:   d.Certificate.IPAddresses,
 		ServerAuth:    d.Certificate.ServerAuth,
 		Configuration: d.Configuration,
 	}
@@ -184,6 +186,9 @@ func (v *eval) show(a *answerJSON) io.WriterTo {
 	}
 	if len(a.DNSNames) > 0 {
 		l.Add("More DNS Names", strings.Join(a.DNSNames, " "))
+	}
+	if len(a.IPAddresses) > 0 {
+		l.Add("IP Addresses", strings.Join(a.IPAddresses, " "))
 	}
 	if keys := slices.Sorted(maps.Keys(a.Configuration)); len(keys) > 0 {
 		for i, key := range keys {

@@ -1,0 +1,64 @@
+package provisioner
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+
+	"muster/internal/wire"
+	"muster/provisioner/trust"
+)
+
+// checkNames judges the names and addresses that the policy adds to a certificate, as the identity was judged at the
+// enrollment.
+func (a *attempt) checkNames(ctx context.Context) error {
+	c := &a.decision.Certificate
+	if len(c.DNSNames) == 0 && len(c.IPAddresses) == 0 {
+		return nil
+	}
+	err := c.Check()
+	for _, name := range slices.Concat(c.DNSNames, c.IPAddresses) {
+		if err == nil && name != string(a.identity) {
+			err = a.cfg.Reserved(name, a.token)
+		}
+	}
+	for _, name := range c.DNSNames {
+		if err == nil && name != string(a.identity) {
+			err = a.checkForeign(ctx, wire.Identity(name))
+		}
+	}
+	var r *Refusal
+	if err == nil || errors.As(err, &r) {
+		return err
+	}
+	return refuse(string(a.identity), wire.CodeCertificateFailed, fmt.Errorf("policy: certificate: %w", err))
+}
+
+// checkForeign refuses the identity of another node. A name that the node's certificate has stays: else another node
+// could end its renewals by enrolling under this name.
+func (a *attempt) checkForeign(ctx context.Context, name wire.Identity) error {
+	other, _, err := a.cfg.Store.Record(ctx, name)
+	if err != nil && !errors.Is(err, trust.ErrRecord) { // an unreadable record keeps its name
+		return refuse(string(a.identity), storeCode(err), err)
+	}
+	if err == nil && (other == nil || other.State == StateRetired) || a.record.certifies(name) {
+		return nil
+	}
+	return fmt.Errorf("dns_names: %s is the identity of another node", name)
+}
+
+// certifies reports whether the present certificate, or the offer, has the DNS name.
+func (r *Record) certifies(name wire.Identity) bool {
+	if r == nil || r.State == StateRetired {
+		return false
+	}
+	return slices.ContainsFunc([]*Issued{r.Current, r.Next}, func(i *Issued) bool {
+		if i == nil {
+			return false
+		}
+		c, err := x509.ParseCertificate(i.DER)
+		return err == nil && slices.Contains(c.DNSNames, string(name))
+	})
+}

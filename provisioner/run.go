@@ -36,6 +36,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	g.Go(func() error { return p.enforcing.enforceAll(ctx) })
 	g.Go(func() error { return every(ctx, crlEvery, p.watcher.keepCRLs) })
 	g.Go(func() error { return p.pending.Run(ctx) })
+	g.Go(func() error { p.recallTokens(ctx); return nil })
 	return g.Wait()
 }
 

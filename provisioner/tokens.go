@@ -35,10 +35,36 @@ type Revised struct {
 }
 
 func (p *Provisioner) note(v *jwt.Verified) {
-	if v.Limits.Uses > 0 {
+	if v.Limits.Uses == 1 { // no longer in use
 		return
 	}
-	if _, noted := p.noted.LoadOrStore(v.ID, true); !noted {
-		p.cfg.Store.NoteToken(trust.NewTokenInfo(v, p.now()))
+	if _, noted := p.noted.Load(v.ID); noted {
+		return
 	}
+	info := trust.NewTokenInfo(v, p.now())
+	if _, noted := p.noted.LoadOrStore(v.ID, info); !noted && v.Limits.Uses == 0 {
+		p.cfg.Store.NoteToken(info)
+	}
+}
+
+// recallTokens reads the notes that earlier processes wrote. If that fails, each token is noted at its next use.
+func (p *Provisioner) recallTokens(ctx context.Context) {
+	err := p.cfg.Store.NotedTokens(ctx, func(t *trust.TokenInfo) error {
+		p.noted.LoadOrStore(t.ID, t)
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		p.cfg.Log.WarnContext(ctx, "notes of tokens not read", "err", err)
+	}
+}
+
+// TokensInUse returns the tokens that have admitted nodes and are not revoked: unlimited ones, and those with several
+// uses since the start of this process.
+func (p *Provisioner) TokensInUse() (all []*trust.TokenInfo) {
+	for _, t := range p.noted.Range {
+		if info := t.(*trust.TokenInfo); p.revocations.Token(info.ID) == nil {
+			all = append(all, info)
+		}
+	}
+	return all
 }

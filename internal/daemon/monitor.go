@@ -60,6 +60,7 @@ func newMonitor(l *link, fail func(error)) *monitor {
 			wire.CodePaused:                  l.paused,
 			events.AlarmRecovery:             l.inRecovery,
 			events.AlarmBrokersMisconfigured: l.calloutFault,
+			events.AlarmEndsSoon:             l.EndsSoon,
 		},
 		usage: func() (broker.Usage, error) { return l.embedded.Usage() },
 	}
@@ -71,6 +72,11 @@ func newMonitor(l *link, fail func(error)) *monitor {
 
 func (k *monitor) watchStates(ctx context.Context) error {
 	return every(ctx, watchInterval, func() {
+		// Anything new that ends soon is an alarm of its own.
+		before, ends := k.alarms.Stands(events.AlarmEndsSoon), k.watched[events.AlarmEndsSoon]()
+		if before != nil && ends != nil && before.Error() != ends.Error() {
+			k.alarms.Clear(ctx, events.AlarmEndsSoon)
+		}
 		for code, state := range k.watched {
 			k.alarms.Keep(ctx, code, state)
 		}

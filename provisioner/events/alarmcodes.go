@@ -15,6 +15,10 @@ const AlarmBrokersMisconfigured wire.Code = "brokers_misconfigured"
 // AlarmRecovery means that the store is in recovery.
 const AlarmRecovery wire.Code = "in_recovery"
 
+// AlarmEndsSoon means that an authority, a signer, a certificate or a token in use ends soon. Its cause has a line for
+// each.
+const AlarmEndsSoon wire.Code = "ends_soon"
+
 // AlarmEntryUnread means that this version cannot read an entry in the store.
 const AlarmEntryUnread wire.Code = "entry_unread"
 
@@ -23,7 +27,7 @@ var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind,
 	AlarmClockDiffers,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed,
-	AlarmBrokersMisconfigured, AlarmEntryUnread, AlarmRecovery, wire.CodePaused,
+	AlarmBrokersMisconfigured, AlarmEndsSoon, AlarmEntryUnread, AlarmRecovery, wire.CodePaused,
 }
 
 var alarmRemedies = map[wire.Code]string{
@@ -35,6 +39,7 @@ var alarmRemedies = map[wire.Code]string{
 		"test event",
 	AlarmBrokersMisconfigured: "give all provisioners the same files in `cluster`, and all servers the " +
 		"`auth_callout` that `muster broker config` prints",
+	AlarmEndsSoon: "replace what ends soon; each line says how",
 	AlarmEntryUnread: "give the order again with this version of muster, or run the version that wrote the " +
 		"entry",
 	AlarmRecovery: "run `muster recovery end` once the fleet is back; approve names without a certificate " +

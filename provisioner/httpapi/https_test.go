@@ -298,7 +298,7 @@ func TestForeignCertificatesAreRefused(t *testing.T) {
 			t.Errorf("%s: %d", name, got)
 		}
 	}
-	f.Clock.Advance(31 * 24 * time.Hour)
+	f.Clock.Advance(91 * 24 * time.Hour)
 	if got := status(t, f, remote(t, f, httpapi.Credential{Certificate: own.Certificate, Roots: own.Roots}, ""), http.MethodGet, "/v1/self", nil); got != http.StatusUnauthorized {
 		t.Errorf("expired: %d", got)
 	}

@@ -9,6 +9,7 @@ import (
 	"muster/provisioner/orders"
 
 	"muster/internal/wire"
+	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 )
 
@@ -88,7 +89,11 @@ func (t *Status) stand() {
 			continue
 		}
 		for _, a := range p.Alarms {
-			if a.Code != wire.CodePaused { // reported once, with the pauses
+			if a.Code == events.AlarmEndsSoon {
+				for line := range strings.SplitSeq(a.Cause, "\n") {
+					add("alarm %s on %s: %s", a.Code, p.Name, line)
+				}
+			} else if a.Code != wire.CodePaused { // reported once, with the pauses
 				add("alarm %s on %s: %s", a.Code, p.Name, a.Cause)
 			}
 		}

@@ -71,6 +71,9 @@ func (o *Operators) issue(e *trust.OperatorEntry, ttl time.Duration) (chain stri
 	if err != nil {
 		return "", err
 	}
+	if ttl == 0 {
+		ttl = min(ca.DefaultMaxTTL, o.cfg.Authority.MaxTTL())
+	}
 	issued, err := o.cfg.Authority.Issue(ca.Request{Role: wire.RoleOperator, Name: e.Name, PublicKey: key, TTL: ttl})
 	if err != nil {
 		return "", err
@@ -137,13 +140,13 @@ type NewOperator struct {
 
 	Role trust.OperatorRole `json:"role"`
 
-	// Public is a P-256, P-384 or Ed25519 key as [jwt.ParseSigner] reads it. The caller has verified that the operator holds
-	// the private key.
+	// Public is a P-256, P-384 or Ed25519 key as [jwt.ParseSigner] reads it. The caller has verified that the operator
+	// holds the private key.
 	Public []byte `json:"public"`
 
 	Certificate bool `json:"certificate,omitempty"`
 
-	// TTL is the lifetime of the certificate; 0: 720h.
+	// TTL is the lifetime of the certificate; 0: 90 days, or less if the authority's certificates last less.
 	TTL time.Duration `json:"ttl_ns,omitempty"`
 }
 

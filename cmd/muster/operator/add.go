@@ -40,7 +40,8 @@ With --public-key, the operator keeps the private key and signs tokens with it
 ('muster operator token').
 
 An operator of that name gets the new role and key in place of the old ones.
---validity is limited by certificates.max_lifetime and 1y.
+--validity is limited by certificates.max_lifetime and 1y; without it, a certificate
+lasts 90 days, or max_lifetime if that is less.
 
   muster operator add anna --role operator --certificate
   muster operator add ben --role viewer --public-key ben-public.pem`
@@ -55,8 +56,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	cli.Flag(c, "certificate").BoolVar(&n.certificate)
 	cli.Flag(c, "public-key").StringVar(&n.key)
 	cli.Flag(c, "out").StringVar(&n.out)
-	cli.Duration(cli.Flag(c, "validity").Default("30d").IsSetByUser(&n.ttlSet), &n.ttl, ca.MinTTL,
-		daemon.LongestLifetime)
+	cli.Duration(cli.Flag(c, "validity").IsSetByUser(&n.ttlSet), &n.ttl, ca.MinTTL, daemon.LongestLifetime)
 	all.Check(c, n.check)
 	verb.Order(c, all, n.run, func(o *verb.Operator, added *operate.AddedOperator) io.WriterTo {
 		if n.certificate {

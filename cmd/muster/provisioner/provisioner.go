@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/pprof"
+	"strings"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/alecthomas/kingpin/v2"
@@ -80,6 +81,11 @@ func (r *run) run(ctx context.Context) error {
 		return cli.NoRestart(err)
 	}
 	if r.check {
+		if ends := d.EndsSoon(); ends != nil {
+			for line := range strings.SplitSeq(ends.Error(), "\n") {
+				verb.Say("warning: %s", line)
+			}
+		}
 		return d.Usable()
 	}
 	tuneGC()

@@ -1,0 +1,114 @@
+package daemon
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/span"
+	"muster/provisioner"
+	"muster/provisioner/ca"
+)
+
+const (
+	// endsSoon is enough time to bring another credential to all machines.
+	endsSoon = 30 * 24 * time.Hour
+
+	// A credential that was made for a day or less needs no warning.
+	shortLife = 24 * time.Hour
+)
+
+// endings collects what ends soon.
+type endings struct {
+	now   time.Time
+	found []ending
+}
+
+type ending struct {
+	at   time.Time
+	text string
+}
+
+// add notes what ends within the span, from now on. Zero times are no bounds.
+func (e *endings) add(within time.Duration, from, to time.Time, what, remedy string) {
+	if to.IsZero() || !e.now.Before(to) || to.Sub(e.now) > within || to.Sub(from) <= shortLife {
+		return
+	}
+	e.found = append(e.found, ending{to, fmt.Sprintf("%s ends at %s: %s", what, to.UTC().Format(time.RFC3339), remedy)})
+}
+
+func (e *endings) err() error {
+	slices.SortFunc(e.found, func(a, b ending) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.text, b.text)) })
+	var errs []error
+	for _, f := range e.found {
+		errs = append(errs, errors.New(f.text))
+	}
+	return errors.Join(errs...)
+}
+
+// EndsSoon returns a line for each authority that ends sooner than its certificates would, and for each signer,
+// operator's certificate, token in use and certificate of API or broker that ends within 30 days. Nil: there is none.
+// Before the daemon serves, only files are known.
+func (b *base) EndsSoon() error {
+	e := &endings{now: b.opts.Now()}
+	e.addAuthorities(b.parts.authority, time.Duration(b.cfg.Certificates.MaxLifetime))
+	if p := b.Operator(); p != nil {
+		e.addStored(p)
+	} else {
+		for _, s := range b.parts.signers {
+			e.addSigner(s.Name, s.NotBefore, s.NotAfter)
+		}
+	}
+	if a := b.parts.api; a != nil && a.own == nil {
+		if leaf, err := a.leaf(); err == nil { // else it is the API's fault
+			e.add(endsSoon, leaf.NotBefore, leaf.NotAfter, "the certificate "+a.path,
+				"replace it; the API reads the file for each connection")
+		}
+	}
+	if conn := b.live.conn.Load(); conn != nil && b.cfg.Broker.URL != "" {
+		if state, err := conn.TLSConnectionState(); err == nil && len(state.PeerCertificates) > 0 {
+			leaf := state.PeerCertificates[0]
+			e.add(endsSoon, leaf.NotBefore, leaf.NotAfter, "the certificate of broker "+conn.ConnectedServerName(),
+				"`muster broker certificate` makes another")
+		}
+	}
+	return e.err()
+}
+
+func (e *endings) addAuthorities(a *ca.Authority, longest time.Duration) {
+	for _, c := range a.Certificates() {
+		what := fmt.Sprintf("the %s certificate %q of the %s authority", c.What, c.Name, c.Authority)
+		if c.Authority == "present" {
+			e.add(max(endsSoon, longest), time.Time{}, c.NotAfter, what, "certificates that would live longer, up to "+
+				span.Format(longest)+", are cut short: replace the authority with `muster ca roll`")
+		} else {
+			e.add(endsSoon, time.Time{}, c.NotAfter, what, "give nodes, brokers, operators and tokens the present "+
+				"authority until then")
+		}
+	}
+}
+
+func (e *endings) addSigner(name string, from, to time.Time) {
+	e.add(endsSoon, from, to, fmt.Sprintf("the certificate of signer %q", name),
+		"add another signer and sign the tokens in use anew; `muster signer add` says how")
+}
+
+func (e *endings) addStored(p *provisioner.Provisioner) {
+	for _, s := range p.Config().Signers.List() {
+		if !s.Removed {
+			e.addSigner(s.Name, s.NotBefore, s.NotAfter)
+		}
+	}
+	for _, o := range p.Config().Store.Logs().Operators.List() {
+		if o.Ended == nil {
+			e.add(endsSoon, o.At, o.Ends, "the certificate of operator "+o.Name,
+				fmt.Sprintf("`muster operator add %s --role %s --certificate` makes another", o.Name, o.Role))
+		}
+	}
+	for _, t := range p.TokensInUse() {
+		e.add(endsSoon, t.IssuedAt, t.ExpiresAt, fmt.Sprintf("the token %s of signer %q", t.ID, t.SignerName),
+			"sign another and put it in its place, or revoke it if no machine needs it")
+	}
+}

@@ -73,14 +73,14 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	lose("broker")
 	restoreWithoutPermission(t, dir)
-	run(78, `(?m)^muster: store: the store is gone: revocations\.journal belongs to installation \S+: restore a backup; .*$`, "provisioner", "run")
+	run(78, `(?m)^muster: store: the store has lost data: it has no installation, but revocations\.journal belongs to \S+: bring back a copy of the disk, restore a backup.*$`, "provisioner", "run")
 	run(1, "not a complete backup", "restore", "cut.backup")
 	restored := `^\d+ messages of store\.backup restored, and 0 revocations of the journal; the store is in recovery since 20\S+Z\n` +
 		`muster: start the provisioner; nodes come back by their certificates\nmuster: limited tokens signed until now are frozen: .*\n` +
 		`muster: once all nodes are back, run .muster recovery end.\n$`
 	run(0, restored, "restore", "store.backup")
 	lose("broker")
-	run(78, `(?m)^muster: store: the store is gone: `, "provisioner", "run")
+	run(78, `(?m)^muster: store: the store has lost data: `, "provisioner", "run")
 	lose("revocations.journal")
 	run(0, restored, "restore", "store.backup")
 	provisioner = start(t, dir, append([]string{"provisioner", "run"}, config...)...)

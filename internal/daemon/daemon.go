@@ -353,11 +353,6 @@ func (d *Daemon) WithStore(ctx context.Context, name string, do func(store.Confi
 	if err := d.cfg.checkMounted(); err != nil {
 		return err
 	}
-	if d.broker.embedded != nil { // old indexes would hide unreadable messages
-		if err := broker.RebuildIndexes(d.cfg.StoreDir()); err != nil {
-			return err
-		}
-	}
 	starting, cancel := context.WithTimeout(ctx, storeStartTimeout)
 	defer cancel()
 	if err := d.broker.Start(starting); err != nil {
@@ -375,7 +370,7 @@ func (d *Daemon) WithStore(ctx context.Context, name string, do func(store.Confi
 // NeedsOperator reports whether a restart cannot cure the error of [Daemon.Run].
 func NeedsOperator(err error) bool {
 	for _, fixed := range []error{broker.ErrStoreDamaged, backup.ErrJournalDamaged, backup.ErrJournalForeign,
-		store.ErrInstallation, store.ErrHalfRestored, store.ErrLost, store.ErrDamaged} {
+		store.ErrInstallation, store.ErrHalfRestored, store.ErrDamaged} {
 		if errors.Is(err, fixed) {
 			return true
 		}

@@ -16,18 +16,15 @@ import (
 	"muster/provisioner/store"
 )
 
-// Damaged starts the provisioner on a store that lost data and returns the error with which it ends, before it serves
-// unless serves is set.
-func Damaged(f *Fleet, serves bool) error {
+// Damaged starts the provisioner on a store that lost data and returns the error with which it ends before it serves.
+func Damaged(f *Fleet) error {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), patience)
 	defer cancel()
 	err := load(f).Run(ctx, func() {
-		if !serves {
-			f.t.Error("a provisioner serves from a damaged store")
-		}
+		f.t.Error("a provisioner serves from a damaged store")
 	})
-	if !errors.Is(err, store.ErrDamaged) && !errors.Is(err, store.ErrLost) || !daemon.NeedsOperator(err) {
+	if !errors.Is(err, store.ErrDamaged) || !daemon.NeedsOperator(err) {
 		f.t.Errorf("started on a damaged store: %v, want %v", err, store.ErrDamaged)
 	}
 	return err

@@ -281,7 +281,7 @@ func TestAnAcceptedLossRestoresNoUses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // a second start is refused too
-		testbed.Damaged(f, false)
+		testbed.Damaged(f)
 	}
 	if r := testbed.AcceptLoss(f); r.Epoch != 1 || r.Lost == "" {
 		t.Errorf("recovery %+v, want the first, and what is lost", r)

@@ -169,7 +169,7 @@ func TestAClusterIsRestored(t *testing.T) {
 	}
 
 	loseCluster(t, f)
-	refuses(t, f, store.ErrLost)
+	refuses(t, f, store.ErrDamaged)
 	other, err := os.ReadFile(journalAt(f, "second.fleet.test"))
 	if err == nil {
 		err = os.WriteFile(journalOf(f), other, 0o600) // as an operator whose own journal is lost

@@ -47,7 +47,7 @@ func (r *runningServer) start(
 		if r.lock, err = lockDir(r.store); err != nil {
 			return err
 		}
-		if err := removeUntrustedIndexes(r.store); err != nil {
+		if err := removeIndexes(r.store); err != nil {
 			return err
 		}
 	}
@@ -94,12 +94,8 @@ func (r *runningServer) ready(ctx context.Context, log *natsLog) error {
 func (r *runningServer) failed() error { return storeFailed(r.Server, r.account, r.lock) }
 
 func (r *runningServer) stop(end func()) {
-	well := r.lock != nil && r.failed() == nil
 	end()
 	r.WaitForShutdown()
-	if well {
-		markCleanShutdown(r.store)
-	}
 	if r.staged != "" {
 		_ = os.RemoveAll(r.staged) // the next start removes leftovers
 	}

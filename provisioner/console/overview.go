@@ -91,6 +91,8 @@ func (c overviewPages) overview(v *visit) error {
 	switch {
 	case err == nil:
 		page.countNodes()
+	case errors.Is(err, fleet.ErrIncomplete):
+		page.Missing = append(page.Missing, "nodes: "+err.Error())
 	case !errors.Is(err, fleet.ErrReading):
 		return err
 	}

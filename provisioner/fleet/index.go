@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -20,13 +21,17 @@ import (
 // ErrReading means that the provisioner has not read all records since its start: retry in a few seconds.
 var ErrReading = errors.New("the records are still being read")
 
+// ErrIncomplete means that records are missing, so that a list would be incomplete. The alarm store_unavailable says
+// what to do.
+var ErrIncomplete = errors.New("not all records can be read")
+
 // A Log is the part of the store that an [Index] follows.
 type Log interface {
-	// FollowRecords calls each with the newest revision of every record, then calls current. Until ctx is done it then
-	// calls each for records that other processes write, and own for this process's. own may be called concurrently,
-	// and revisions may come out of order.
+	// FollowRecords calls each with the newest revision of every record, then current with nil. If records are missing,
+	// it calls current with an error and reads again. Until ctx is done it then calls each for records that other
+	// processes write, and own for this process's. own may be called concurrently, and revisions may come out of order.
 	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
-		own func(*provisioner.Brief, trust.Revision), current func()) error
+		own func(*provisioner.Brief, trust.Revision), current func(error)) error
 
 	// Settle returns when the followers have got everything that this process has written.
 	Settle()
@@ -56,6 +61,7 @@ type Index struct {
 	tokens interned[jwt.TokenID] // guarded by mu
 	facts  interned[string]      // guarded by mu: packed
 	since  time.Time             // guarded by mu: see Log.FollowLastSeen
+	lost   error                 // guarded by mu: why current is not closed, if records are missing
 }
 
 // NewIndex returns an empty index of log that keeps the named facts. A nil logger discards.
@@ -88,22 +94,38 @@ func (x *Index) Run(ctx context.Context) error {
 	g.Go(func() error {
 		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at trust.Revision) {
 			x.take(ctx, id, b, at)
-		}, x.put, current)
+		}, x.put, func(err error) {
+			if err == nil {
+				current()
+			}
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			x.lost = err
+		})
 	})
 	g.Go(func() error { return x.log.FollowLastSeen(ctx, x.saw, x.sawAll) })
 	return g.Wait()
 }
 
-// wait returns [ErrReading] if ctx ends before all channels are closed.
-func wait(ctx context.Context, read ...<-chan struct{}) error {
+// wait returns [ErrReading] if ctx ends before all channels are closed, and [ErrIncomplete] if records are missing.
+func (x *Index) wait(ctx context.Context, read ...<-chan struct{}) error {
 	for _, done := range read {
 		select {
 		case <-done:
 		case <-ctx.Done():
-			return ErrReading
+			return x.notRead()
 		}
 	}
 	return nil
+}
+
+func (x *Index) notRead() error {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if x.lost != nil {
+		return fmt.Errorf("%w: %w", ErrIncomplete, x.lost)
+	}
+	return ErrReading
 }
 
 func (x *Index) known() (n int) {

@@ -35,7 +35,7 @@ type feed struct {
 }
 
 func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
-	own func(*provisioner.Brief, trust.Revision), current func()) error {
+	own func(*provisioner.Brief, trust.Revision), current func(error)) error {
 	revision := trust.Revision(0)
 	for {
 		select {
@@ -45,7 +45,7 @@ func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byt
 			own(&o.record, o.at)
 		case b := <-f.records:
 			if b == nil {
-				current()
+				current(nil)
 				f.done <- struct{}{}
 				continue
 			}

@@ -92,7 +92,7 @@ func waits(g *orders.Grant, r *provisioner.Record, now time.Time) bool {
 // ErrHeard means that a node was seen since a time, or may have been: its last time may be unknown.
 var ErrHeard = errors.New("the node may be active")
 
-// Unheard returns nil if a node was not seen since a time, [ErrHeard] if it was or may have been, or [ErrReading].
+// Unheard returns nil if a node was not seen since a time, [ErrHeard] if it was or may have been, [ErrReading] or [ErrIncomplete].
 func (x *Inspector) Unheard(ctx context.Context, id wire.Identity, since time.Time) error {
 	last, begun, err := x.index.lastHeard(ctx, id)
 	switch {
@@ -114,7 +114,7 @@ func notKept(since time.Time) error {
 // lastHeard returns the time at which a node was last seen, zero for never, and the time since when such times are
 // kept.
 func (x *Index) lastHeard(ctx context.Context, id wire.Identity) (last, begun time.Time, err error) {
-	if err := wait(ctx, x.current, x.heard); err != nil {
+	if err := x.wait(ctx, x.current, x.heard); err != nil {
 		return last, begun, err
 	}
 	x.mu.RLock()

@@ -139,7 +139,7 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if !q.SeenBefore.IsZero() {
 		read = append(read, x.heard)
 	}
-	if err := wait(ctx, read...); err != nil {
+	if err := x.wait(ctx, read...); err != nil {
 		return nil, err
 	}
 	x.mu.RLock()

@@ -22,7 +22,7 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 	select {
 	case <-x.current:
 	default:
-		return nil, ErrReading
+		return nil, x.notRead()
 	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()

@@ -89,7 +89,7 @@ var problems = []struct {
 	}},
 	{http.StatusInsufficientStorage, wire.CodeStorageLow, "", []error{trust.ErrStoreFull}},
 	{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "", []error{
-		trust.ErrUnacknowledged, trust.ErrRevocationsUnknown,
+		trust.ErrUnacknowledged, trust.ErrRevocationsUnknown, fleet.ErrIncomplete,
 	}},
 }
 

@@ -41,7 +41,7 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 	return errors.New("read installation: not found after it was written")
 }
 
-// checkComplete returns [ErrLost] if the expected installation or a durable stream is missing. A new stream would be
+// checkComplete returns [ErrDamaged] if the expected installation or a durable stream is missing. A new stream would be
 // empty: names free, tokens unspent, nothing revoked.
 func (c *client) checkComplete(ctx context.Context, id string) (found *Watermark, err error) {
 	found, err = c.marks(ctx, 0)
@@ -58,8 +58,8 @@ func (c *client) checkComplete(ctx context.Context, id string) (found *Watermark
 		return nil, current.errHalfRestored()
 	}
 	if !installed && id != "" {
-		return nil, fmt.Errorf("%w: revocations.journal belongs to installation %s: restore a backup; without one, "+
-			"move the journal away: then all tokens are unspent and nothing is revoked", ErrLost, id)
+		return nil, adviseLost(fmt.Errorf("%w: it has no installation, but revocations.journal belongs to %s",
+			ErrDamaged, id))
 	}
 	for _, name := range durableStreams {
 		switch mark, there := found.Streams[name]; {
@@ -73,8 +73,8 @@ func (c *client) checkComplete(ctx context.Context, id string) (found *Watermark
 }
 
 func errStreamLost(stream string) error {
-	return fmt.Errorf("%w: stream %s is missing: it was deleted, or its disk was replaced: "+
-		"give the servers their disks back, or restore a backup into an empty store", ErrLost, stream)
+	return adviseLost(fmt.Errorf("%w: stream %s is missing: it was deleted, or its disk was replaced", ErrDamaged,
+		stream))
 }
 
 func (i Installation) errHalfRestored() error {

@@ -122,8 +122,8 @@ func TestIncompleteStoreIsNotOpened(t *testing.T) {
 			}
 			for range 2 {
 				if _, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours}); !errors.Is(err,
-					store.ErrLost) || !strings.Contains(err.Error(), name) {
-					t.Errorf("Open without %s = %v, want %v", name, err, store.ErrLost)
+					store.ErrDamaged) || !strings.Contains(err.Error(), name) {
+					t.Errorf("Open without %s = %v, want %v", name, err, store.ErrDamaged)
 				}
 			}
 			if _, err := s.js.Stream(s.ctx, name); !errors.Is(err, jetstream.ErrStreamNotFound) {

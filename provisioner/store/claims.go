@@ -15,8 +15,30 @@ import (
 // A ClaimLog keeps the claims of limited tokens.
 type ClaimLog struct{ *client }
 
-// Claims implements [trust.ClaimLog]. A replica that lags is harmless: an append after its end is a conflict.
+// Claims implements [trust.ClaimLog]. A replica that lags is harmless: an append after its end is a conflict. If fewer
+// entries than the leader counts can be read from the first on, the error is [ErrDamaged], wrapped.
 func (s *ClaimLog) Claims(ctx context.Context, tid jwt.TokenID, after trust.Revision,
+	each func(*trust.ClaimEntry, trust.Revision) error,
+) error {
+	if after > 0 {
+		return s.claims(ctx, tid, after, each)
+	}
+	counted, came := uint64(0), uint64(0)
+	info, err := s.info(ctx, streamClaims, jetstream.WithSubjectFilter(subjectClaims+string(tid)))
+	if err == nil {
+		counted = info.State.Subjects[subjectClaims+string(tid)]
+		err = s.claims(ctx, tid, 0, func(e *trust.ClaimEntry, at trust.Revision) error { came++; return each(e, at) })
+	}
+	if err == nil && came < counted {
+		s.losses.add("claims of token "+string(tid), func(ctx context.Context) error {
+			return s.Claims(ctx, tid, 0, func(*trust.ClaimEntry, trust.Revision) error { return nil })
+		})
+		err = fmt.Errorf("%w: %d of the %d claims of token %s can be read", ErrDamaged, came, counted, tid)
+	}
+	return err
+}
+
+func (s *ClaimLog) claims(ctx context.Context, tid jwt.TokenID, after trust.Revision,
 	each func(*trust.ClaimEntry, trust.Revision) error,
 ) error {
 	for more := true; more; {
@@ -66,11 +88,7 @@ func (s *ClaimLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *trust.C
 // AllClaims implements [trust.ClaimLog].
 func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.ClaimEntry, trust.Revision) error,
 ) error {
-	end, err := leaderEnd(ctx, s.client, streamClaims, "")
-	if err != nil {
-		return err
-	}
-	return s.scan(ctx, streamClaims, end, jetstream.OrderedConsumerConfig{}, func(m message) error {
+	return s.scanAll(ctx, streamClaims, func(m message) error {
 		e, err := decodeClaims(m)
 		if err != nil {
 			return err
@@ -79,11 +97,8 @@ func (s *ClaimLog) AllClaims(ctx context.Context, each func(jwt.TokenID, *trust.
 	})
 }
 
-// readClaims returns an error if a single server cannot read all claims, since missing claims would free uses.
+// readClaims returns an error if not all claims can be read, since missing claims would free uses.
 func (s *Store) readClaims(ctx context.Context) error {
-	if s.clustered() {
-		return nil
-	}
 	closed, err := s.newFollower(streamClaims).Open(ctx)
 	if err != nil {
 		return err

@@ -28,6 +28,7 @@ type client struct {
 	replicas     int
 	timeout      time.Duration
 	log          *slog.Logger
+	losses       losses
 
 	room atomic.Int64 // see [Store.SetRoom]
 }

@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // durableStreams are the streams of a backup, in the order in which it reads them while provisioners write:
@@ -24,14 +22,10 @@ func (s *Backup) Export(ctx context.Context,
 	each func(stream string, sequence uint64, subject string, data []byte) error,
 ) error {
 	for _, name := range durableStreams {
-		// Read to the leader's end: a scan that ends early would free revoked names.
-		end, err := leaderEnd(ctx, s.client, name, "")
-		if err == nil {
-			err = s.scan(ctx, name, end, jetstream.OrderedConsumerConfig{}, func(m message) error {
-				return each(name, m.sequence, m.subject, m.data)
-			})
-		}
-		if err != nil {
+		// A backup that lacks a message would free a name or a use.
+		if err := s.scanAll(ctx, name, func(m message) error {
+			return each(name, m.sequence, m.subject, m.data)
+		}); err != nil {
 			return fmt.Errorf("export: stream %s: %w", name, err)
 		}
 	}

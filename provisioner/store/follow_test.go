@@ -86,7 +86,11 @@ func follow(t *testing.T, st *store.Store) *followed {
 			func(r *provisioner.Brief, at trust.Revision) {
 				f.look(func() { f.own++ })
 				come(r.Identity, at)
-			}, func() { change(func() { f.currents++ }) })
+			}, func(err error) {
+				if err == nil {
+					change(func() { f.currents++ })
+				}
+			})
 	}()
 	t.Cleanup(func() {
 		cancel()

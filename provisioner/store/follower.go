@@ -14,13 +14,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Errors of [Follower.Run].
+// Errors of a [Follower], both [ErrDamaged].
 var (
 	// ErrStreamGone means that a followed stream was deleted, and perhaps created again.
-	ErrStreamGone = errors.New("the stream was deleted")
+	ErrStreamGone = fmt.Errorf("%w: the stream was deleted", ErrDamaged)
 
 	// ErrStreamShorter means that a stream has lost messages that were read.
-	ErrStreamShorter = errors.New("the store has lost entries that were read")
+	ErrStreamShorter = fmt.Errorf("%w: entries that were read", ErrDamaged)
 )
 
 const (
@@ -79,7 +79,7 @@ func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
 	err = f.client.nc.FlushTimeout(f.client.timeout)
 	for err == nil && f.Fresh() != nil {
 		err = f.check(ctx)
-		if f.setLastErr(err); err != nil && !isFatal(err) && ctx.Err() == nil {
+		if f.setLastErr(err); err != nil && !errors.Is(err, ErrDamaged) && ctx.Err() == nil {
 			err = nil
 			time.Sleep(retryPause) //nolint:forbidigo // a cluster may have no leader yet, and says so only when asked
 		}
@@ -97,28 +97,32 @@ func (f *Follower) setLastErr(err error) {
 	f.lastErr = err
 }
 
-// Run checks until ctx is done; then it returns nil. On [ErrStreamGone], [ErrStreamShorter] and [ErrDamaged] end the
-// process.
-func (f *Follower) Run(ctx context.Context) error {
+// Run checks until ctx is done. [Store.CheckWatermark] returns [ErrDamaged] while the stream lacks what was read.
+func (f *Follower) Run(ctx context.Context) {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
 		err := f.check(ctx)
 		f.setLastErr(err)
-		if isFatal(err) && ctx.Err() == nil {
-			return fmt.Errorf("follow %s: %w", f.stream, err)
+		if errors.Is(err, ErrDamaged) {
+			f.client.losses.add("view of "+f.stream, f.lost)
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
 		case <-f.gap:
 		}
 	}
 }
 
-func isFatal(err error) bool {
-	return errors.Is(err, ErrStreamGone) || errors.Is(err, ErrStreamShorter) || errors.Is(err, ErrDamaged)
+func (f *Follower) lost(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lastErr != nil {
+		return fmt.Errorf("follow %s: %w", f.stream, f.lastErr)
+	}
+	return nil
 }
 
 // Fresh returns nil while the views have every message older than [trust.MaxAge], by the monotonic clock.
@@ -131,6 +135,9 @@ func (f *Follower) Fresh() error {
 	}
 	err := fmt.Errorf("%w: %s was last read %v ago, limit %v", trust.ErrRevocationsUnknown, f.stream,
 		age.Round(time.Millisecond), trust.MaxAge)
+	if f.asOf.IsZero() {
+		err = fmt.Errorf("%w: %s was never read to its end", trust.ErrRevocationsUnknown, f.stream)
+	}
 	if f.lastErr != nil {
 		return fmt.Errorf("%w: %w", err, f.lastErr)
 	}
@@ -191,7 +198,7 @@ func (f *Follower) check(ctx context.Context) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.complete && f.applied < info.State.Msgs {
+	if (!f.complete || keepsAll(f.stream)) && f.applied < info.State.Msgs {
 		return fmt.Errorf("%w: stream %s: %d of its %d messages can be read", ErrDamaged, f.stream, f.applied,
 			info.State.Msgs)
 	}

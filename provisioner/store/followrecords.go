@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -28,9 +29,12 @@ const (
 // each for new records of other processes, and own, concurrently, for those of this Store. It returns nil when ctx is
 // done. each and own may keep only strings of their arguments. Call FollowRecords once per Store.
 //
-// Compare revisions, since an older one may come after a newer one. On [ErrDamaged] end the process.
+// If records are missing, it calls current with [ErrDamaged], wrapped, and reads again. [Store.CheckWatermark] returns
+// the same.
+//
+// Compare revisions, since an older one may come after a newer one.
 func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, trust.Revision),
-	own func(*provisioner.Brief, trust.Revision), current func(),
+	own func(*provisioner.Brief, trust.Revision), current func(error),
 ) error {
 	f := &recordFollower{
 		s:       s,
@@ -48,12 +52,13 @@ func (s *RecordStore) FollowRecords(ctx context.Context, each func(wire.Identity
 type recordFollower struct {
 	s       *RecordStore
 	each    func(wire.Identity, []byte, trust.Revision)
-	current func()
+	current func(error)
 	queue   *ownRecords
 
 	complete     bool
 	lastSequence uint64
 	shortReads   int
+	lost         atomic.Pointer[error] // what the last reading lacked, or nil
 }
 
 func (f *recordFollower) check(ctx context.Context) error {
@@ -68,21 +73,21 @@ func (f *recordFollower) check(ctx context.Context) error {
 	f.queue.drain()
 	switch {
 	case !f.complete:
-		return f.readAll(ctx)
+		return f.readAll(ctx, answer.info.State.NumSubjects)
 	case f.queue.advance() < through:
 		return f.readThrough(ctx, through)
 	}
 	return nil
 }
 
-// readAll counts the records, since a server silently skips unreadable ones.
-func (f *recordFollower) readAll(ctx context.Context) error {
+// readAll counts the records, since a server silently skips unreadable ones. want is the leader's count.
+func (f *recordFollower) readAll(ctx context.Context, want uint64) error {
 	l, err := f.s.openReader(ctx, streamNodes, lastPerSubject(subjectNode+"*"))
 	if err != nil {
 		return err
 	}
 	defer l.close(ctx)
-	want, came := l.pending, uint64(0)
+	want, came := max(want, l.pending), uint64(0)
 	end, err := leaderEnd(ctx, f.s.client, streamNodes, "")
 	if err != nil {
 		return err
@@ -97,20 +102,29 @@ func (f *recordFollower) readAll(ctx context.Context) error {
 		}
 		return nil
 	})
-	// In a cluster another server may have the missing records.
-	if came < want && (err == nil || errors.Is(err, errBehind)) && !f.s.clustered() {
+	if came < want && (err == nil || errors.Is(err, errBehind) || errors.Is(err, ErrDamaged)) {
 		err = fmt.Errorf("%w: %d of the %d records of stream %s can be read", ErrDamaged, came, want, streamNodes)
-		if f.shortReads++; f.shortReads < maxShortReads {
-			return errors.New(err.Error()) // an often written record may have been replaced
+		if f.shortReads++; f.shortReads >= maxShortReads { // an often written record may have been replaced
+			f.lost.Store(&err)
+			f.s.losses.add("list of nodes", func(context.Context) error { return f.lostErr() })
+			f.current(err)
 		}
-		return adviseLost(err)
+		return err
 	}
 	if err != nil {
 		return err
 	}
 	f.queue.skipTo(end)
 	f.complete = true
-	f.current()
+	f.lost.Store(nil)
+	f.current(nil)
+	return nil
+}
+
+func (f *recordFollower) lostErr() error {
+	if err := f.lost.Load(); err != nil {
+		return *err
+	}
 	return nil
 }
 

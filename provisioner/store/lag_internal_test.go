@@ -114,7 +114,7 @@ func TestReadersWaitForTheLeadersEnd(t *testing.T) {
 			}
 			s.timeout = time.Second
 			if err := tt.read(ctx, s, func(string) {}); err == nil ||
-				!strings.Contains(err.Error(), "read to sequence 1 of 2: try again") {
+				!strings.Contains(err.Error(), "read to sequence 1 of 2") {
 				t.Errorf("from a server that stays behind: %v", err)
 			}
 			s.timeout = 12 * time.Second

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -65,8 +64,6 @@ func (c *client) poll(ctx context.Context, stream string, every time.Duration, c
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, ErrDamaged):
-			return err
 		case err == nil:
 			lastErr = ""
 		case err.Error() != lastErr:

@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -41,6 +44,9 @@ func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trus
 	if err == nil {
 		revision, err = s.write(ctx, subject, b, uint64(after))
 	}
+	if after == 0 && errors.Is(err, trust.ErrConflict) {
+		s.losses.add(subject, func(ctx context.Context) error { return s.checkReadable(ctx, r.Identity) })
+	}
 	if err != nil {
 		return 0, fmt.Errorf("write record of %q: %w", r.Identity, err)
 	}
@@ -48,6 +54,20 @@ func (s *RecordStore) Put(ctx context.Context, r *provisioner.Record, after trus
 		q.put(r, revision)
 	}
 	return trust.Revision(revision), nil
+}
+
+// checkReadable returns [ErrDamaged], wrapped, if the stream counts a record that cannot be read. Its name reads as
+// new, but no write to it succeeds.
+func (s *RecordStore) checkReadable(ctx context.Context, id wire.Identity) error {
+	subject := subjectNode + id.SubjectToken()
+	info, err := s.info(ctx, streamNodes, jetstream.WithSubjectFilter(subject))
+	if err != nil || info.State.Subjects[subject] == 0 {
+		return err
+	}
+	if r, _, err := s.Record(ctx, id); r != nil || err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: the record of %q cannot be read", ErrDamaged, id)
 }
 
 func (s *RecordStore) write(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {

@@ -8,11 +8,14 @@ import (
 	"muster/provisioner/orders"
 
 	"muster/provisioner/trust"
+
+	"muster/internal/wire"
 )
 
 const subjectRecovery = subjectRecoveries + orders.RecoveryKey
 
-// AcceptLoss begins a recovery: from now on the store counts as complete. No provisioner may serve the store meanwhile.
+// AcceptLoss begins a recovery: from now on the store counts as complete. It makes lost streams anew, writes a lost
+// installation with the watermark's id, and writes the watermark. No provisioner may serve the store meanwhile.
 // Repeating it is harmless: each call begins another epoch.
 func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recovery, error) {
 	cfg = cfg.withDefaults()
@@ -49,8 +52,42 @@ func AcceptLoss(ctx context.Context, cfg Config, why trust.Cause) (*orders.Recov
 			r.Lost = lost.Error()
 		}
 	}
+	if err := c.completeLost(ctx, cfg, mark); err != nil {
+		return nil, fmt.Errorf("recovery: %w", err)
+	}
 	if _, err := c.putReserved(ctx, subjectRecovery, r, uint64(trust.AnyRevision)); err != nil {
 		return nil, fmt.Errorf("recovery: %w", err)
 	}
-	return r, nil
+	if found, err = c.marks(ctx, 0); err != nil {
+		return nil, err
+	}
+	found.Epoch = r.Epoch
+	return r, files.write(found)
+}
+
+// completeLost makes lost streams and a lost installation. mark may be nil.
+func (c *client) completeLost(ctx context.Context, cfg Config, mark *Watermark) error {
+	current, err := newestEntry[Installation](ctx, c.js, subjectInstallation)
+	switch {
+	case err != nil:
+		return err
+	case current != nil && current.Restoring != "":
+		return current.errHalfRestored()
+	}
+	if err := c.makeStreams(ctx, cfg); err != nil {
+		return err
+	}
+	if current == nil {
+		current = &Installation{
+			ID:            wire.NewID(),
+			CAFingerprint: cfg.CAFingerprint,
+			CreatedAt:     cfg.Now().UTC().Truncate(time.Second),
+		}
+		if mark != nil && mark.Installation != "" {
+			current.ID = mark.Installation
+		}
+		_, err = c.putReserved(ctx, subjectInstallation, current, 0)
+	}
+	c.installation = *current
+	return err
 }

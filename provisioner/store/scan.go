@@ -24,7 +24,7 @@ type message struct {
 
 // scan calls each for every message that a consumer with cfg gets, oldest first, up to the first error of each. It
 // reads at least to the sequence through; see [leaderEnd]. If the answering replica lags behind that for too long, it
-// returns errBehind.
+// returns errBehind, and on a single server [ErrDamaged].
 func (c *client) scan(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig,
 	each func(message) error,
 ) error {
@@ -36,25 +36,56 @@ func (c *client) scan(ctx context.Context, stream string, through uint64, cfg je
 	return l.each(ctx, through, each)
 }
 
+// scanAll is scan of a whole stream. It returns [ErrDamaged] if each did not get every message that the leader counts.
+func (c *client) scanAll(ctx context.Context, stream string, each func(message) error) error {
+	before, err := c.info(ctx, stream)
+	if err != nil {
+		return err
+	}
+	end, came := before.State.LastSeq, uint64(0)
+	err = c.scan(ctx, stream, end, jetstream.OrderedConsumerConfig{}, func(m message) error {
+		if m.sequence <= end {
+			came++
+		}
+		return each(m)
+	})
+	if err != nil || came >= before.State.Msgs {
+		return err
+	}
+	after, err := c.info(ctx, stream)
+	if err != nil {
+		return err
+	}
+	// Each new message replaces one at most.
+	if lost := before.State.Msgs - came; lost > after.State.LastSeq-end {
+		return fmt.Errorf("%w: %d of the %d messages of stream %s can be read", ErrDamaged, came, before.State.Msgs,
+			stream)
+	}
+	return nil
+}
+
 func lastPerSubject(filter string) jetstream.OrderedConsumerConfig {
 	return jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter},
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
 }
 
-var errBehind = errors.New("the replica lags behind")
+var errBehind = errors.New("the replica lags behind: try again")
 
 func (l *streamReader) each(ctx context.Context, through uint64, each func(message) error) error {
+	late, short := l.c.timeout, errBehind
+	if !l.c.clustered() {
+		late, short = min(late, nextTimeout), ErrDamaged
+	}
 	for read := uint64(0); l.pending > 0 || read < through; { // if there is nothing to read, next would block
 		wait, cancel := ctx, context.CancelFunc(func() {})
 		if l.pending == 0 {
-			wait, cancel = context.WithTimeout(ctx, l.c.timeout)
+			wait, cancel = context.WithTimeout(ctx, late)
 		}
 		m, meta, err := l.next(wait)
 		cancel()
 		switch {
 		case err != nil && l.pending == 0 && wait.Err() != nil && ctx.Err() == nil:
-			return fmt.Errorf("scan of %s: %w: read to sequence %d of %d: try again", l.stream, errBehind, read,
-				through)
+			return fmt.Errorf("scan of %s: %w: read to sequence %d of %d", l.stream, short, read, through)
 		case err != nil:
 			return fmt.Errorf("scan of %s: %w", l.stream, err)
 		case m == nil:

@@ -25,9 +25,6 @@ import (
 // ErrInstallation means that the store was made with another certificate authority.
 var ErrInstallation = errors.New("store belongs to another installation")
 
-// ErrLost means that an expected store, or a part of it, is missing. Restore a backup.
-var ErrLost = errors.New("the store is gone")
-
 // Config configures [Open].
 type Config struct {
 	// Conn connects to the account of the streams. Required. The caller closes it.
@@ -103,7 +100,7 @@ type Installation struct {
 }
 
 // Open creates missing streams. In a cluster without a leader it waits until ctx is done. Errors include
-// [ErrInstallation], [ErrLost], [ErrDamaged] and [ErrHalfRestored]; then there is nothing to close.
+// [ErrInstallation], [ErrDamaged] and [ErrHalfRestored]; then there is nothing to close.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Conn == nil || cfg.CAFingerprint == "" {
 		return nil, errors.New("store: no connection or no certificate authority given")
@@ -130,9 +127,6 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		Inputs:        &Inputs{c},
 		Backup:        &Backup{c},
 	}
-	if c.replicas, err = c.wantedReplicas(ctx); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
 	// Compare first, so that a missing stream does not look like a new one.
 	if err := s.compareWatermark(ctx, cfg, found); err != nil {
 		return nil, fmt.Errorf("store: %w", errors.Join(err, s.guard.close()))
@@ -140,18 +134,30 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := s.open(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("store: %w", errors.Join(err, s.guard.close()))
 	}
+	cfg.Conn.SetDisconnectErrHandler(s.guard.doubtAfter(cfg.Conn.DisconnectErrHandler()))
 	return s, nil
 }
 
-func (s *Store) open(ctx context.Context, cfg Config) error {
-	for _, want := range streams(s.replicas, cfg.Capacity, cfg.InputBytes) {
-		stream, err := retryIfClustered(ctx, s.client, func(ctx context.Context) (jetstream.Stream, error) {
-			return s.js.CreateOrUpdateStream(ctx, want)
+// makeStreams creates missing streams, and gives the others their settings.
+func (c *client) makeStreams(ctx context.Context, cfg Config) (err error) {
+	if c.replicas, err = c.wantedReplicas(ctx); err != nil {
+		return err
+	}
+	for _, want := range streams(c.replicas, cfg.Capacity, cfg.InputBytes) {
+		stream, err := retryIfClustered(ctx, c, func(ctx context.Context) (jetstream.Stream, error) {
+			return c.js.CreateOrUpdateStream(ctx, want)
 		})
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", want.Name, wrapFull(err))
 		}
-		s.handles[want.Name] = stream
+		c.handles[want.Name] = stream
+	}
+	return nil
+}
+
+func (s *Store) open(ctx context.Context, cfg Config) error {
+	if err := s.makeStreams(ctx, cfg); err != nil {
+		return err
 	}
 	// A cluster needs no batches: it syncs its log once for many writes. A broker without atomic batches drops the
 	// setting.

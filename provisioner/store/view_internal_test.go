@@ -106,15 +106,25 @@ func follower(t *testing.T, nc *nats.Conn, js jetstream.JetStream) (*Follower, *
 	return f, v
 }
 
-// running opens a follower and runs it until the test ends, or it fails.
-func running(t *testing.T, nc *nats.Conn, js jetstream.JetStream) (*Follower, *View[*note], <-chan error) {
+// running opens a follower and runs it until the test ends.
+func running(t *testing.T, nc *nats.Conn, js jetstream.JetStream) (*Follower, *View[*note]) {
 	t.Helper()
 	f, v := follower(t, nc, js)
-	ended := make(chan error, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { ended <- f.Run(ctx) }()
-	t.Cleanup(cancel)
-	return f, v, ended
+	go f.Run(t.Context())
+	return f, v
+}
+
+// reported waits until the losses name what the follower misses.
+func reported(t *testing.T, f *Follower, want error) {
+	t.Helper()
+	var err error
+	eventually(t, "reported: "+want.Error(), func() bool {
+		err = f.client.losses.check(t.Context())
+		return errors.Is(err, want)
+	})
+	if f.Fresh() == nil {
+		eventually(t, "not fresh", func() bool { return f.Fresh() != nil })
+	}
 }
 
 func eventually(t *testing.T, what string, holds func() bool) {
@@ -154,7 +164,7 @@ func TestViewHoldsTheNewestEntryOfEachKey(t *testing.T) {
 	srv := serve(t, t.TempDir(), -1)
 	nc, js := dial(t, srv.ClientURL())
 	makeStream(t, js, 1)
-	_, mine, _ := running(t, nc, js)
+	_, mine := running(t, nc, js)
 	var seen []string
 	mine.Watch(func(key string, e trust.Entry[*note]) { seen = append(seen, fmt.Sprint(key, e.Revision)) })
 	first := mustPut(t, mine, "a", "one", 0)
@@ -162,7 +172,7 @@ func TestViewHoldsTheNewestEntryOfEachKey(t *testing.T) {
 		t.Error("an own write is not seen")
 	}
 	otherConn, otherJS := dial(t, srv.ClientURL())
-	_, other, _ := running(t, otherConn, otherJS)
+	_, other := running(t, otherConn, otherJS)
 	if text(other, "a") != "one" {
 		t.Error("what was there before is not seen")
 	}
@@ -185,7 +195,7 @@ func TestUndecodableEntryFailsClosed(t *testing.T) {
 	srv := serve(t, t.TempDir(), -1)
 	nc, js := dial(t, srv.ClientURL())
 	makeStream(t, js, 1)
-	f, v, _ := running(t, nc, js)
+	f, v := running(t, nc, js)
 	for key, data := range map[string]string{
 		"unknown":  `{"key":"unknown","text":"x","more":1}`,
 		"another":  `{"key":"b","text":"x"}`,
@@ -220,7 +230,7 @@ func TestConflictShowsTheFirstEntry(t *testing.T) {
 	srv := serve(t, t.TempDir(), -1)
 	nc, js := dial(t, srv.ClientURL())
 	makeStream(t, js, 1)
-	_, mine, _ := running(t, nc, js)
+	_, mine := running(t, nc, js)
 	otherConn, otherJS := dial(t, srv.ClientURL())
 	_, other := follower(t, otherConn, otherJS)
 	first := mustPut(t, mine, "a", "one", 0)
@@ -270,7 +280,7 @@ func TestLostAcknowledgement(t *testing.T) {
 	srv := serve(t, t.TempDir(), -1)
 	nc, js := dial(t, srv.ClientURL())
 	makeStream(t, js, 1)
-	_, other, _ := running(t, nc, js)
+	_, other := running(t, nc, js)
 	for name, tt := range map[string]struct {
 		sent, theirs bool
 		want         error
@@ -284,7 +294,7 @@ func TestLostAcknowledgement(t *testing.T) {
 		if tt.theirs {
 			l.before = func() { mustPut(t, other, name, "theirs", 0) }
 		}
-		_, v, _ := running(t, nc, l)
+		_, v := running(t, nc, l)
 		if _, err := v.Put(t.Context(), name, &note{name, "mine"}, 0); !errors.Is(err, tt.want) {
 			t.Errorf("%s: Put = %v, want %v", name, err, tt.want)
 		}
@@ -346,14 +356,14 @@ func TestGapIsFilled(t *testing.T) {
 	}
 }
 
-// TestStreamThatIsDeletedOrMadeAnewIsFatal deletes the stream under a follower.
-func TestStreamThatIsDeletedOrMadeAnewIsFatal(t *testing.T) {
+// TestStreamThatIsDeletedOrMadeAnewIsReported deletes the stream under a follower.
+func TestStreamThatIsDeletedOrMadeAnewIsReported(t *testing.T) {
 	t.Parallel()
 	for _, anew := range []bool{false, true} {
 		srv := serve(t, t.TempDir(), -1)
 		nc, js := dial(t, srv.ClientURL())
 		makeStream(t, js, 1)
-		f, v, ended := running(t, nc, js)
+		f, v := running(t, nc, js)
 		mustPut(t, v, "a", "one", 0)
 		f.mu.Lock() // no check falls between
 		err := js.DeleteStream(t.Context(), testStream)
@@ -364,19 +374,15 @@ func TestStreamThatIsDeletedOrMadeAnewIsFatal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case err := <-ended:
-			if !errors.Is(err, ErrStreamGone) || anew && !strings.Contains(err.Error(), "made anew") {
-				t.Errorf("Run = %v, want %v", err, ErrStreamGone)
-			}
-		case <-time.After(20 * time.Second):
-			t.Error("Run goes on")
+		reported(t, f, ErrStreamGone)
+		if err := f.lost(t.Context()); anew && !strings.Contains(err.Error(), "made anew") {
+			t.Errorf("lost: %v", err)
 		}
 	}
 }
 
 // TestRestartOfTheServer stops the server: views age, and are fresh again with nothing lost. An older copy of the disk
-// is fatal.
+// is reported.
 func TestRestartOfTheServer(t *testing.T) {
 	t.Parallel()
 	dir, old := t.TempDir(), t.TempDir()
@@ -384,7 +390,7 @@ func TestRestartOfTheServer(t *testing.T) {
 	port := srv.Addr().(*net.TCPAddr).Port
 	nc, js := dial(t, srv.ClientURL())
 	makeStream(t, js, 1)
-	f, v, ended := running(t, nc, js)
+	f, v := running(t, nc, js)
 	mustPut(t, v, "a", "one", 0)
 	stopServer(srv)
 	if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
@@ -399,18 +405,11 @@ func TestRestartOfTheServer(t *testing.T) {
 	mustPut(t, v, "b", "two", 0)
 	mustPut(t, v, "c", "three", 0)
 	stopServer(srv)
-	if len(ended) > 0 {
-		t.Fatalf("Run = %v of a server that was restarted", <-ended)
+	if err := f.client.losses.check(t.Context()); err != nil {
+		t.Fatalf("lost by a restart: %v", err)
 	}
 	serve(t, old, port)
-	select {
-	case err := <-ended:
-		if !errors.Is(err, ErrStreamShorter) {
-			t.Errorf("Run = %v, want %v", err, ErrStreamShorter)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("Run goes on with a stream that has lost its end")
-	}
+	reported(t, f, ErrStreamShorter)
 }
 
 // TestNotFreshWithoutAMajority stops two of three servers: the last one goes on answering, and its views age within
@@ -423,7 +422,7 @@ func TestNotFreshWithoutAMajority(t *testing.T) {
 	servers, options := cluster(t)
 	nc, js := dial(t, servers[0].ClientURL())
 	makeStream(t, js, 3)
-	f, v, _ := running(t, nc, js)
+	f, v := running(t, nc, js)
 	mustPut(t, v, "a", "one", 0)
 	eventually(t, "the view is fresh", func() bool { return f.Fresh() == nil })
 	stopServer(servers[1])

@@ -2,11 +2,12 @@ package store
 
 import (
 	"context"
+	"fmt"
+	"sync"
 
 	"muster/provisioner/orders"
 
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 
 	"muster/provisioner/trust"
 )
@@ -25,6 +26,9 @@ const (
 )
 
 func (s *Store) fresh() error {
+	if doubt := s.guard.doubt.Load(); doubt != nil {
+		return fmt.Errorf("%w: %w", trust.ErrRevocationsUnknown, *doubt)
+	}
 	if err := s.revocations.Fresh(); err != nil {
 		return err
 	}
@@ -67,12 +71,13 @@ func (s *Store) openViews(ctx context.Context) error {
 // Logs implements [provisioner.Store].
 func (s *Store) Logs() *orders.Logs { return &s.logs }
 
-// Run keeps the views up to date until ctx is done; then it returns nil. See [Follower.Run] for errors.
+// Run keeps the views up to date until ctx is done; then it returns nil.
 func (s *Store) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.entries.Run(ctx) })
-	g.Go(func() error { return s.revocations.Run(ctx) })
-	return g.Wait()
+	var both sync.WaitGroup
+	both.Go(func() { s.entries.Run(ctx) })
+	both.Go(func() { s.revocations.Run(ctx) })
+	both.Wait()
+	return nil
 }
 
 func republishing(c jetstream.StreamConfig) jetstream.StreamConfig {

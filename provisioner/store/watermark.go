@@ -7,12 +7,14 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster/provisioner/orders"
 
 	"muster/provisioner/trust"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -104,6 +106,23 @@ type guard struct {
 	written   *Watermark       // content of the files; nil if unknown
 	writtenAt time.Time
 	lessSince time.Time // zero unless streams have less than previous
+
+	doubt atomic.Pointer[error] // why the streams may have less than previous, or nil
+}
+
+// errNotCompared is the doubt before the first comparison, and after the connection was lost: another server, or one
+// with another disk, may answer.
+var errNotCompared = errors.New("the store was not compared with its watermark yet")
+
+// doubtAfter returns a handler of lost connections that also calls before, if not nil.
+func (g *guard) doubtAfter(before nats.ConnErrHandler) nats.ConnErrHandler {
+	return func(nc *nats.Conn, err error) {
+		doubt := errNotCompared // a new address, see observe
+		g.doubt.Store(&doubt)
+		if before != nil {
+			before(nc, err)
+		}
+	}
 }
 
 func (g *guard) open(paths []string) (newest *Watermark, err error) {
@@ -143,22 +162,25 @@ func (g *guard) write(w *Watermark) error {
 }
 
 // observe compares found with the previous state and writes the latter: the server shows messages of an atomic batch
-// before they are synced.
-func (g *guard) observe(found *Watermark, cluster bool) error {
+// before they are synced. lost is what cannot be read, or nil. It ends doubt, which was read before found.
+func (g *guard) observe(found *Watermark, lost error, doubt *error, cluster bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	previous := g.previous
 	if previous != nil && found.Epoch <= previous.Epoch {
-		if err := previous.Missing(found.Streams); err != nil {
-			if g.lessSince.IsZero() {
-				g.lessSince = time.Now()
-			}
-			if cluster && time.Since(g.lessSince) < clusterGrace {
-				return nil
-			}
-			return err
-		}
+		lost = errors.Join(previous.Missing(found.Streams), lost)
 	}
+	if lost != nil {
+		g.doubt.Store(&lost)
+		if g.lessSince.IsZero() {
+			g.lessSince = time.Now()
+		}
+		if cluster && time.Since(g.lessSince) < clusterGrace {
+			return nil
+		}
+		return lost
+	}
+	g.doubt.CompareAndSwap(doubt, nil)
 	g.previous, g.lessSince = found, time.Time{}
 	if previous == nil || previous.equal(g.written) && time.Since(g.writtenAt) < watermarkInterval {
 		return nil
@@ -166,16 +188,21 @@ func (g *guard) observe(found *Watermark, cluster bool) error {
 	return g.write(previous)
 }
 
-// CheckWatermark returns [ErrDamaged], wrapped, if a durable stream is missing, was created again, or has less than
-// before; in a cluster, for 30 s. It also writes the watermark; if that fails, it returns [ErrWatermark], wrapped. Call
-// it once a second. It returns nil if the store does not answer.
+// CheckWatermark returns [ErrDamaged], wrapped, if a durable stream is missing, was created again, has less than
+// before, or cannot be read; in a cluster, for 30 s. Until that ends, the views are not fresh. It also writes the
+// watermark; if that fails, it returns [ErrWatermark], wrapped. Call it once a second. It returns nil if the store does
+// not answer.
 func (s *Store) CheckWatermark(ctx context.Context) error {
-	found, err := s.marks(ctx, markMaxAge)
+	doubt, within := s.guard.doubt.Load(), markMaxAge
+	if doubt != nil {
+		within = 0
+	}
+	found, err := s.marks(ctx, within)
 	if err != nil {
 		return nil //nolint:nilerr // [Store.Probe] detects that
 	}
 	found.Epoch = newestEpoch(s.logs.Recovery)
-	if err := s.guard.observe(found, s.clustered()); err != nil {
+	if err := s.guard.observe(found, s.losses.check(ctx), doubt, s.clustered()); err != nil {
 		return fmt.Errorf("store: %w", adviseLost(err))
 	}
 	return nil
@@ -239,6 +266,7 @@ func (s *Store) compareWatermark(ctx context.Context, cfg Config, found *Waterma
 		return nil
 	case cfg.FirstWatermark: // a cluster
 		s.guard.previous, s.guard.written = mark, mark
+		s.guard.doubt.Store(&errNotCompared)
 		return nil
 	}
 	return adviseLost(mark.Missing(found.Streams))

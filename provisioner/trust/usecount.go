@@ -89,10 +89,14 @@ func ReadUseCount(ctx context.Context, log ClaimLog, tid jwt.TokenID) (*UseCount
 }
 
 func (b *UseCount) update(ctx context.Context, log ClaimLog, tid jwt.TokenID) error {
-	return log.Claims(ctx, tid, b.At, func(e *ClaimEntry, at Revision) error {
+	err := log.Claims(ctx, tid, b.At, func(e *ClaimEntry, at Revision) error {
 		b.Apply(e, at)
 		return nil
 	})
+	if err != nil {
+		*b = UseCount{} // entries may be missing: read all again
+	}
+	return err
 }
 
 // Apply applies an entry. Repeating it is harmless.

@@ -92,7 +92,8 @@ func waits(g *orders.Grant, r *provisioner.Record, now time.Time) bool {
 // ErrHeard means that a node was seen since a time, or may have been: its last time may be unknown.
 var ErrHeard = errors.New("the node may be active")
 
-// Unheard returns nil if a node was not seen since a time, [ErrHeard] if it was or may have been, [ErrReading] or [ErrIncomplete].
+// Unheard returns nil if a node was not seen since a time, [ErrHeard] if it was or may have been, [ErrReading] or
+// [ErrIncomplete].
 func (x *Inspector) Unheard(ctx context.Context, id wire.Identity, since time.Time) error {
 	last, begun, err := x.index.lastHeard(ctx, id)
 	switch {

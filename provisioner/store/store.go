@@ -138,7 +138,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// makeStreams creates missing streams, and gives the others their settings.
+// makeStreams creates missing streams, and gives present ones their settings.
 func (c *client) makeStreams(ctx context.Context, cfg Config) (err error) {
 	if c.replicas, err = c.wantedReplicas(ctx); err != nil {
 		return err
